@@ -1,0 +1,62 @@
+#include "base/bytes.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+namespace terrace {
+namespace {
+
+struct Unit {
+  std::string_view name;
+  unsigned shift;
+};
+constexpr std::array<Unit, 5> units{{{"B", 0}, {"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}}};
+
+}  // namespace
+
+Result<Bytes> parse_bytes(std::string_view text) {
+  std::uint64_t whole = 0;
+  const char* const end = text.data() + text.size();
+  auto [rest, error] = std::from_chars(text.data(), end, whole);
+  if (error != std::errc{}) return Errc::invalid_argument;
+
+  // A fraction is read as digits / 10^n, so that 1.5KiB is exact and 0.1B is refused.
+  std::uint64_t fraction = 0;
+  std::uint64_t scale = 1;
+  if (rest != end && *rest == '.') {
+    const char* const digits = rest + 1;
+    auto [after, fraction_error] = std::from_chars(digits, end, fraction);
+    if (fraction_error != std::errc{} || after - digits > 9) return Errc::invalid_argument;
+    for (auto n = after - digits; n > 0; --n) scale *= 10;
+    rest = after;
+  }
+
+  const std::string_view unit_name = rest == end ? "B" : std::string_view{rest, static_cast<std::size_t>(end - rest)};
+  for (const Unit& unit : units) {
+    if (unit.name != unit_name) continue;
+    if (whole > (std::numeric_limits<std::uint64_t>::max() >> unit.shift)) return Errc::invalid_argument;
+    const unsigned __int128 part = static_cast<unsigned __int128>(fraction) << unit.shift;
+    if (part % scale != 0) return Errc::invalid_argument;
+    const unsigned __int128 total = (static_cast<unsigned __int128>(whole) << unit.shift) + part / scale;
+    if (total > std::numeric_limits<std::uint64_t>::max()) return Errc::invalid_argument;
+    return Bytes{static_cast<std::uint64_t>(total)};
+  }
+  return Errc::invalid_argument;
+}
+
+std::string to_string(Bytes size) {
+  const std::uint64_t n = count(size);
+  for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
+    const std::uint64_t one = std::uint64_t{1} << unit->shift;
+    if (n < one && unit->shift != 0) continue;
+    if (n % one == 0) return fmt::format("{}{}", n >> unit->shift, unit->name);
+    return fmt::format("{:.3g}{}", static_cast<double>(n) / static_cast<double>(one), unit->name);
+  }
+  return "0B";
+}
+
+}  // namespace terrace

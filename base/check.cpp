@@ -1,0 +1,24 @@
+#include "base/check.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace terrace {
+namespace {
+
+void print(const char* condition, const char* file, int line) {
+  std::fprintf(stderr, "terrace: broken invariant: %s (%s:%d)\n", condition, file, line);
+}
+
+CheckHandler handler_ = print;
+
+}  // namespace
+
+void set_check_handler(CheckHandler handler) noexcept { handler_ = handler; }
+
+void check_failed(const char* condition, const char* file, int line) {
+  handler_(condition, file, line);
+  std::abort();
+}
+
+}  // namespace terrace

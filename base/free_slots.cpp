@@ -1,0 +1,95 @@
+#include "base/free_slots.hpp"
+
+#include "base/check.hpp"
+
+#include <bit>
+#include <cstddef>
+
+namespace terrace {
+namespace {
+
+constexpr std::uint32_t word_bits = 64;
+
+std::uint64_t bit_of(std::uint32_t position) { return std::uint64_t{1} << (position % word_bits); }
+
+}  // namespace
+
+FreeSlots::FreeSlots(std::uint32_t capacity) : capacity_{capacity}, free_{0} {
+  std::size_t words = capacity;
+  do {
+    words = (words + word_bits - 1) / word_bits;
+    levels_.emplace_back(words, 0);
+  } while (words > 1);
+  for (std::uint32_t slot = 0; slot < capacity; ++slot) set(slot);
+  free_ = capacity;
+}
+
+bool FreeSlots::contains(SlotId slot) const {
+  const std::uint32_t position = slot.value();
+  return position < capacity_ && (levels_[0][position / word_bits] & bit_of(position)) != 0;
+}
+
+std::optional<SlotId> FreeSlots::take() {
+  if (free_ == 0) return std::nullopt;
+  std::uint32_t position = 0;
+  for (auto level = levels_.rbegin(); level != levels_.rend(); ++level) {
+    position = position * word_bits + static_cast<std::uint32_t>(std::countr_zero((*level)[position]));
+  }
+  clear(position);
+  --free_;
+  return SlotId{position};
+}
+
+std::optional<SlotId> FreeSlots::take_after(SlotId neighbour) {
+  const SlotId next{neighbour.value() + 1};
+  if (!contains(next)) return take();
+  take_exactly(next);
+  return next;
+}
+
+void FreeSlots::take_exactly(SlotId slot) {
+  TERRACE_CHECK(contains(slot));
+  clear(slot.value());
+  --free_;
+}
+
+void FreeSlots::put(SlotId slot) {
+  TERRACE_CHECK(slot.value() < capacity_);
+  TERRACE_CHECK(!contains(slot));
+  set(slot.value());
+  ++free_;
+}
+
+void FreeSlots::set(std::uint32_t position) {
+  for (auto& level : levels_) {
+    std::uint64_t& word = level[position / word_bits];
+    const bool was_empty = word == 0;
+    word |= bit_of(position);
+    if (!was_empty) return;
+    position /= word_bits;
+  }
+}
+
+void FreeSlots::clear(std::uint32_t position) {
+  for (auto& level : levels_) {
+    std::uint64_t& word = level[position / word_bits];
+    word &= ~bit_of(position);
+    if (word != 0) return;
+    position /= word_bits;
+  }
+}
+
+void FreeSlots::check_invariants() const {
+  std::uint32_t bits = 0;
+  for (const std::uint64_t word : levels_[0]) bits += static_cast<std::uint32_t>(std::popcount(word));
+  TERRACE_CHECK(bits == free_);
+  for (std::size_t n = 1; n < levels_.size(); ++n) {
+    for (std::size_t i = 0; i < levels_[n - 1].size(); ++i) {
+      const auto position = static_cast<std::uint32_t>(i);
+      const bool summary = (levels_[n][position / word_bits] & bit_of(position)) != 0;
+      TERRACE_CHECK(summary == (levels_[n - 1][i] != 0));
+    }
+  }
+}
+
+}  // namespace terrace

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "base/strong_id.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace terrace {
+
+/// The free slots of a pool, as a bitmap with a summary level above each 64 words' worth, so that every operation costs a few
+/// word operations whatever the pool's size. Lowest first: neighbours stay neighbours, so that copies coalesce.
+/// Here and not in runtime/ because the file store hands out slots too. Threads: one.
+class FreeSlots {
+ public:
+  /// Slots [0, capacity), all free.
+  explicit FreeSlots(std::uint32_t capacity);
+
+  [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
+  [[nodiscard]] std::uint32_t size() const { return free_; }
+  [[nodiscard]] bool empty() const { return free_ == 0; }
+  [[nodiscard]] bool contains(SlotId slot) const;
+
+  /// The lowest free slot, or nothing where none is free.
+  [[nodiscard]] std::optional<SlotId> take();
+  /// The slot after `neighbour` if it is free, so that a path's blocks lie side by side; else as take().
+  [[nodiscard]] std::optional<SlotId> take_after(SlotId neighbour);
+  /// Takes this very slot, which must be free.
+  void take_exactly(SlotId slot);
+  /// Gives a taken slot back.
+  void put(SlotId slot);
+
+  void check_invariants() const;
+
+ private:
+  void set(std::uint32_t slot);
+  void clear(std::uint32_t slot);
+
+  std::uint32_t capacity_;
+  std::uint32_t free_;
+  /// levels_[0] has a bit per slot (set: free); a bit of levels_[n + 1] says that a word of levels_[n] is not zero.
+  std::vector<std::vector<std::uint64_t>> levels_;
+};
+
+}  // namespace terrace

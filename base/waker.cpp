@@ -1,0 +1,39 @@
+#include "base/waker.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <system_error>
+
+namespace terrace {
+
+EventFdWaker::EventFdWaker() : fd_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
+  if (fd_ < 0) throw std::system_error{errno, std::generic_category(), "eventfd"};
+}
+
+EventFdWaker::~EventFdWaker() { ::close(fd_); }
+
+void EventFdWaker::wake() noexcept {
+  if (pending_.exchange(true, std::memory_order_acq_rel)) return;
+  const std::uint64_t one = 1;
+  // Cannot fail: the counter is at most 1, and the descriptor is ours.
+  [[maybe_unused]] const auto written = ::write(fd_, &one, sizeof one);
+}
+
+void EventFdWaker::acknowledge() noexcept {
+  std::uint64_t counter = 0;
+  [[maybe_unused]] const auto read = ::read(fd_, &counter, sizeof counter);
+  // After the read: a wake() between the two finds `pending_` still set, skips its write, and what it pushed is collected
+  // by the caller right after this call.
+  pending_.exchange(false, std::memory_order_acq_rel);
+}
+
+void EventFdWaker::wait(int timeout_ms) const noexcept {
+  pollfd entry{fd_, POLLIN, 0};
+  ::poll(&entry, 1, timeout_ms);
+}
+
+}  // namespace terrace

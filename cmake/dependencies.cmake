@@ -1,0 +1,36 @@
+# Every dependency is named here, with what it is for. tools/install-packages installs them from the distribution.
+
+find_package(Threads REQUIRED)
+
+# Asio (event loop, coroutines), System (error_code, result), JSON (trace lines, reports). Header-only use.
+# Debian 12 has 1.74 as its default and 1.81 beside it; Ubuntu 24.04 has 1.83.
+find_package(Boost 1.81 REQUIRED)
+
+# Formatting of messages and tables.
+find_package(fmt REQUIRED)
+
+# SHA-256 with the processor's own instructions, for block keys.
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+
+# .gz traces.
+find_package(ZLIB REQUIRED)
+
+# Command line of the tools.
+find_package(CLI11 REQUIRED)
+
+# moodycamel::ConcurrentQueue: lock-free queues between threads. Only base/completion_queue.hpp includes it.
+find_path(CONCURRENTQUEUE_INCLUDE_DIR concurrentqueue.h
+          PATH_SUFFIXES concurrentqueue concurrentqueue/moodycamel moodycamel REQUIRED)
+add_library(terrace_concurrentqueue INTERFACE)
+target_include_directories(terrace_concurrentqueue SYSTEM INTERFACE ${CONCURRENTQUEUE_INCLUDE_DIR})
+
+# XXH3: checksums of stored blocks at memory speed.
+find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
+find_library(XXHASH_LIBRARY xxhash REQUIRED)
+add_library(terrace_xxhash INTERFACE)
+target_include_directories(terrace_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE_DIR})
+target_link_libraries(terrace_xxhash INTERFACE ${XXHASH_LIBRARY})
+
+if(TERRACE_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+endif()

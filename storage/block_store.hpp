@@ -1,0 +1,110 @@
+#pragma once
+
+#include "base/block_key.hpp"
+#include "base/bytes.hpp"
+#include "base/clock.hpp"
+#include "base/result.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// What a store remembers of a block beside its bytes.
+struct StoredBlock {
+  BlockKey key;
+  BlockKey parent;          ///< the root key where depth is 0
+  std::uint32_t depth = 0;  ///< blocks before it on its path
+  /// The first eight bytes of the path's root key: model, geometry, adapter, tenant and epoch in one number, for statistics
+  /// and jobs; never trusted for identity.
+  std::uint64_t name_space = 0;
+
+  friend bool operator==(const StoredBlock&, const StoredBlock&) = default;
+};
+
+struct StoreRead {
+  std::uint64_t token = 0;
+  BlockKey key;
+  /// Exactly one block; stays valid and is nobody else's until the event.
+  std::span<std::byte> into;
+};
+
+struct StoreWrite {
+  std::uint64_t token = 0;
+  StoredBlock block;
+  /// Exactly one block; stays valid and unchanged until the event.
+  std::span<const std::byte> from;
+};
+
+struct StoreEvent {
+  enum class Kind : unsigned char {
+    read,      ///< of a StoreRead. Fails: not_found, corrupt, io_failed. After a failure the buffer's content means nothing.
+    written,   ///< of a StoreWrite. No error also where it was there already. Fails: parent_missing, full, refused, io_failed.
+    removed,   ///< of a remove(), one per key that was there, and one per descendant that had to go with it (token 0)
+    evicted,   ///< the store gave the block up by itself, to make room or because it did not verify (token 0)
+    contains,  ///< of a contains(), one per key; error not_found where it is not there
+  };
+
+  Kind kind = Kind::read;
+  std::uint64_t token = 0;
+  BlockKey key;
+  ErrorCode error;
+};
+
+struct StoreStat {
+  std::uint64_t capacity_blocks = 0;
+  std::uint64_t blocks = 0;        ///< stored and readable
+  std::uint64_t writing = 0;       ///< being written, or waiting for their parent
+  std::uint64_t quarantined = 0;   ///< slots that must not be used: an operation that may still touch them, or bad sectors
+  std::uint64_t free = 0;          ///< free + blocks + writing + quarantined = capacity_blocks
+  std::uint64_t orphans = 0;       ///< readable blocks whose parent is not readable; always 0, counted afresh by each call
+  std::uint64_t evicted = 0;       ///< since construction, as are the rest
+  std::uint64_t corrupt = 0;
+  std::uint64_t io_errors = 0;
+  std::uint64_t reads = 0;
+  std::uint64_t writes = 0;
+  Bytes read{};
+  Bytes written{};
+};
+
+/// Keeps blocks by key, bounded by a capacity, closed under parent: every readable block's ancestors are readable.
+///
+/// - A write is accepted where its parent is stored or is itself being written (submitted before); it becomes readable after
+///   its parent, and fails with parent_missing if the parent's write fails.
+/// - When full, the store gives up leaves, least recently used first (read, written or touched), never one that an operation
+///   under way names; a block whose children are stored is no leaf. Where nothing may go, a write fails with `full`.
+/// - Every read is verified against the key it was asked for; what does not verify is not served, counted, and given up
+///   together with its descendants (`evicted` events).
+/// - Several operations may name one key; a read of a block being written is not_found.
+///
+/// Threads: all calls from one thread, the control plane's; none blocks. Every read and write ends in exactly one event.
+class BlockStore {
+ public:
+  virtual ~BlockStore() = default;
+
+  virtual void read(std::span<const StoreRead> batch) = 0;
+  virtual void write(std::span<const StoreWrite> batch) = 0;
+  /// Gives up the blocks and all their descendants; one that is being written is given up when its write has ended. Keys that
+  /// are not there are ignored.
+  virtual void remove(std::span<const BlockKey> keys, std::uint64_t token) = 0;
+  /// One `contains` event per key, in order.
+  virtual void contains(std::span<const BlockKey> keys, std::uint64_t token) = 0;
+  /// These were used in a tier above: they count as recently used here. Keys that are not there are ignored.
+  virtual void touch(std::span<const BlockKey> keys) = 0;
+
+  /// Appends the events that have arrived; returns how many.
+  virtual std::size_t poll(std::vector<StoreEvent>& out) = 0;
+  /// Operations whose event has not been polled yet.
+  [[nodiscard]] virtual std::size_t in_flight() const = 0;
+
+  [[nodiscard]] virtual Bytes block_bytes() const = 0;
+  [[nodiscard]] virtual StoreStat stat() const = 0;
+  /// Every readable block, parents before children: how the prefix tree comes back after a restart.
+  virtual void for_each(const std::function<void(const StoredBlock&)>& visit) const = 0;
+  virtual void check_invariants() const = 0;
+};
+
+}  // namespace terrace

@@ -1,0 +1,75 @@
+#pragma once
+
+#include "base/bytes.hpp"
+#include "base/strong_id.hpp"
+#include "base/waker.hpp"
+#include "transfer/plan.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace terrace {
+
+struct DeviceInfo {
+  std::string name;
+  std::uint32_t slots = 0;
+  /// Of one block, all its regions gathered: what one host slot holds.
+  Bytes block_bytes{};
+};
+
+/// A part of a plan, small enough that an urgent one need not wait long for it. One direction's commands run in order of
+/// submission; the two directions run at the same time.
+struct CopyCommand {
+  std::uint64_t token = 0;  ///< comes back in CopyDone
+  Direction direction = Direction::swap_out;
+  Fence after;
+  std::vector<SlotRun> runs;
+};
+
+struct CopyDone {
+  std::uint64_t token = 0;
+  ErrorCode error;  ///< set: any part of the destinations may have been written; nothing touches the slots any more
+};
+
+/// A device's blocks as compute sees them, while work launched on the compute timeline runs.
+class BlockAccess {
+ public:
+  virtual ~BlockAccess() = default;
+  /// The block's bytes: in place where the host can address them, else copied to `scratch` (one block large).
+  [[nodiscard]] virtual std::span<const std::byte> read(SlotId slot, std::span<std::byte> scratch) = 0;
+  /// Where to put the block's bytes: in place, or `scratch`. They are the block's once `written` is called with the same
+  /// arguments.
+  [[nodiscard]] virtual std::span<std::byte> write_target(SlotId slot, std::span<std::byte> scratch) = 0;
+  virtual void written(SlotId slot, std::span<std::byte> scratch) = 0;
+};
+
+using ComputeWork = std::function<void(BlockAccess&)>;
+
+/// A device that holds blocks, and its link to the host arena it was made with. It moves what it is told and decides nothing.
+///
+/// Threads: submit and poll from one (the transfer engine's); launch and reached from one (the caller's compute side), which
+/// may be another.
+class Device {
+ public:
+  virtual ~Device() = default;
+  [[nodiscard]] virtual const DeviceInfo& info() const = 0;
+
+  /// Told when poll() has something. Set once, before the first submit; outlives the device's work.
+  virtual void set_waker(Waker& waker) = 0;
+  /// Starts the command; exactly one CopyDone follows. Never blocks.
+  virtual void submit(CopyCommand command) = 0;
+  /// Appends what has ended to `done`; returns how many.
+  virtual std::size_t poll(std::vector<CopyDone>& done) = 0;
+
+  /// Puts work on the compute timeline, after all launched before it, and returns the point at which it is done. This is
+  /// how a caller without a GPU of its own (replay, tests, the hostile mode) computes. Never blocks.
+  virtual Fence launch(ComputeWork work) = 0;
+  /// The point that compute has reached: everything launched up to it is done.
+  [[nodiscard]] virtual Fence reached() const = 0;
+};
+
+}  // namespace terrace

@@ -1,0 +1,87 @@
+#pragma once
+
+#include "base/bytes.hpp"
+#include "base/clock.hpp"
+#include "base/result.hpp"
+#include "base/strong_id.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// Which way bytes cross the link between device and host.
+enum class Direction : unsigned char { swap_out, swap_in };
+inline constexpr std::size_t direction_count = 2;
+
+/// Who waits for a transfer, most urgent first. Direction × urgency is a lane.
+enum class Urgency : unsigned char {
+  request,    ///< a request waits: a swap-in, or the swap-out that makes its room
+  prefetch,   ///< a request will want it
+  make_room,  ///< room ahead of need
+  persist,    ///< on its way to storage; nobody waits
+};
+inline constexpr std::size_t urgency_count = 4;
+
+/// `count` blocks at adjacent slots on both sides. swap_out: the source is on the device, the destination in the host arena;
+/// swap_in: the other way round.
+struct SlotRun {
+  SlotId source;
+  SlotId destination;
+  std::uint32_t count = 1;
+
+  friend bool operator==(const SlotRun&, const SlotRun&) = default;
+};
+
+/// One block's source and destination.
+struct SlotPair {
+  SlotId source;
+  SlotId destination;
+};
+
+/// Joins pairs that are adjacent on both sides, in the order given: block i of the plan is the i-th pair.
+[[nodiscard]] std::vector<SlotRun> coalesce(std::span<const SlotPair> pairs);
+[[nodiscard]] std::uint32_t block_count(std::span<const SlotRun> runs);
+
+/// What to move: data, and no more, so that it can be sent to another process. Blocks are numbered in the order of `runs`.
+struct TransferPlan {
+  JobId job;
+  Direction direction = Direction::swap_out;
+  Urgency urgency = Urgency::request;
+  Epoch epoch;
+  TimePoint deadline = never;
+  /// No device slot of the plan is read or written before the device's compute has reached this point.
+  Fence after;
+  std::vector<SlotRun> runs;
+};
+
+/// What became of one block of a plan.
+enum class BlockOutcome : unsigned char {
+  done,         ///< every byte is at its destination
+  failed,       ///< the device reported an error; nothing will touch the slots any more
+  cancelled,    ///< never started
+  unconfirmed,  ///< the deadline passed while it was under way: both slots stay untouchable until `confirmed` is reported
+};
+
+/// The completion record of a plan: exactly one `finished` per plan, and after one with unconfirmed blocks exactly one
+/// `confirmed`, when no byte of the plan can move any more.
+struct TransferEvent {
+  enum class Kind : unsigned char { finished, confirmed };
+
+  JobId job;
+  Kind kind = Kind::finished;
+  Epoch epoch;
+  /// By the plan's block numbers; empty for `confirmed`.
+  std::vector<BlockOutcome> outcomes;
+  /// Of the blocks that are done.
+  Bytes moved{};
+  /// From the first piece's start to the event.
+  Duration took{};
+  /// The first failure, where any block is not done.
+  ErrorCode error;
+};
+
+}  // namespace terrace
