@@ -1,7 +1,7 @@
 # How every target of ours is built.
 
 add_library(terrace_build_flags INTERFACE)
-target_compile_options(terrace_build_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wnon-virtual-dtor
+target_compile_options(terrace_build_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow
                        $<$<BOOL:${TERRACE_WARNINGS_AS_ERRORS}>:-Werror>)
 if(TERRACE_SANITIZE)
   add_compile_options(-fsanitize=${TERRACE_SANITIZE} -fno-omit-frame-pointer)

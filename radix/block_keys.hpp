@@ -1,0 +1,95 @@
+#pragma once
+
+#include "base/block_key.hpp"
+#include "base/result.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace terrace {
+
+/// How keys are made. docs/block-keys.md gives the same encoding in words, with golden vectors, so that other programs can
+/// compute keys.
+///
+/// A key is SHA-256 over a message of this form:
+///
+///     "TRRC"  version (1 byte, 1)  kind (1 byte)  field*
+///     field = tag (1 byte)  length (8 bytes, little-endian)  that many bytes
+///
+/// kind 'R', a root:   1 model digest, 2 geometry fingerprint, 3 adapter, 4 tenant salt, 5 weight epoch (8 bytes, little-endian)
+/// kind 'B', a block:  16 parent key, 17 token ids (4 bytes each, little-endian), then any number of extra keys
+/// kind 'O', a block named by the engine:  16 parent key, 18 the engine's bytes, then any number of extra keys
+/// extra key:          32 media (8 bytes offset within the block, little-endian, then the digest), 33 prompt embedding digest,
+///                     34 anything else the engine wants to tell apart
+///
+/// Absent optional fields are left out, so that absent and empty differ; fields stand in the order given.
+
+using TokenId = std::uint32_t;
+
+/// What all keys of a namespace have in common. Any field changed is another namespace.
+struct RootFields {
+  std::span<const std::byte> model_digest;
+  std::span<const std::byte> fingerprint;             ///< of the geometry
+  std::optional<std::string_view> adapter;            ///< LoRA adapter
+  std::optional<std::string_view> tenant_salt;
+  std::uint64_t weight_epoch = 0;
+};
+
+[[nodiscard]] BlockKey root_key(const RootFields& fields);
+
+enum class ExtraKind : std::uint8_t { media = 32, prompt_embedding = 33, other = 34 };
+
+/// Something beside its tokens that a block's content depends on.
+struct ExtraKey {
+  ExtraKind kind = ExtraKind::other;
+  std::span<const std::byte> digest;
+  std::uint64_t offset = 0;  ///< media only: where in the block the item begins, in tokens
+};
+
+/// The keys of one sequence's full blocks, made as its tokens arrive. Use it on any thread, one at a time, and never inside a
+/// step-path call: hashing costs about a microsecond a block.
+class KeyChain {
+ public:
+  /// `block_tokens` must not be 0.
+  KeyChain(const BlockKey& root, std::uint32_t block_tokens);
+  ~KeyChain();
+  KeyChain(KeyChain&&) noexcept;
+  KeyChain& operator=(KeyChain&&) noexcept;
+
+  /// Adds tokens; each block they complete gets its key. What is left over waits for more.
+  void append(std::span<const TokenId> tokens);
+  /// Adds one full block with extra keys. Fails: invalid_argument (not exactly block_tokens tokens, or tokens of an unfinished
+  /// block are waiting); nothing changed.
+  [[nodiscard]] Result<void> append_block(std::span<const TokenId> tokens, std::span<const ExtraKey> extra);
+  /// Adds one full block that the engine names itself, by bytes of any length. Fails: invalid_argument (tokens of an
+  /// unfinished block are waiting); nothing changed.
+  [[nodiscard]] Result<void> append_opaque(std::span<const std::byte> name, std::span<const ExtraKey> extra = {});
+
+  [[nodiscard]] const BlockKey& root() const { return root_; }
+  /// One per full block, from the first. Valid until the next append.
+  [[nodiscard]] std::span<const BlockKey> keys() const { return keys_; }
+  [[nodiscard]] std::uint32_t block_tokens() const { return block_tokens_; }
+  /// Tokens of the unfinished last block.
+  [[nodiscard]] std::size_t tokens_waiting() const { return waiting_.size(); }
+
+ private:
+  friend BlockKey root_key(const RootFields& fields);
+  class Hasher;
+
+  static BlockKey make_root(const RootFields& fields);
+  void add_block(std::span<const TokenId> tokens, std::span<const ExtraKey> extra);
+  [[nodiscard]] const BlockKey& tip() const { return keys_.empty() ? root_ : keys_.back(); }
+
+  BlockKey root_;
+  std::uint32_t block_tokens_;
+  std::vector<BlockKey> keys_;
+  std::vector<TokenId> waiting_;
+  std::unique_ptr<Hasher> hasher_;
+};
+
+}  // namespace terrace

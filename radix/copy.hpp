@@ -1,0 +1,58 @@
+#pragma once
+
+#include "base/check.hpp"
+#include "base/strong_id.hpp"
+#include "base/tier.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace terrace {
+
+/// Layers that share a block table and an attention kind.
+using GroupId = StrongId<struct GroupIdTag, std::uint16_t>;
+
+/// One group's copies in one tier.
+struct Plane {
+  GroupId group;
+  Tier tier = Tier::device;
+
+  [[nodiscard]] constexpr std::size_t index() const { return group.value() * tier_count + terrace::index(tier); }
+};
+
+/// A block's presence in a plane.
+///
+///     absent --> filling --> ready <--> busy
+///        ^          |          |
+///        +----------+----------+
+///
+/// filling: its bytes are on their way. ready: matches, may be evicted. busy: matches, but a transfer reads it, so that it may
+/// not be evicted now.
+enum class CopyState : std::uint8_t { absent, filling, ready, busy };
+
+/// State and slot in four bytes: a tree of millions of blocks is mostly keys and these.
+class Copy {
+ public:
+  static constexpr std::uint32_t slots_max = 1U << 30;
+
+  constexpr Copy() = default;
+  constexpr Copy(CopyState state, SlotId slot)
+      : word_{(static_cast<std::uint32_t>(state) << 30) | (state == CopyState::absent ? 0 : slot.value())} {}
+
+  [[nodiscard]] constexpr CopyState state() const { return static_cast<CopyState>(word_ >> 30); }
+  /// Where the bytes are (device and host), or the number under which the owner knows the stored block (storage).
+  [[nodiscard]] SlotId slot() const {
+    TERRACE_CHECK(present());
+    return SlotId{word_ & (slots_max - 1)};
+  }
+  [[nodiscard]] constexpr bool present() const { return state() != CopyState::absent; }
+  /// Its bytes are there.
+  [[nodiscard]] constexpr bool usable() const { return state() >= CopyState::ready; }
+
+  friend constexpr bool operator==(Copy, Copy) = default;
+
+ private:
+  std::uint32_t word_ = 0;
+};
+
+}  // namespace terrace

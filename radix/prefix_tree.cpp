@@ -1,0 +1,300 @@
+#include "radix/prefix_tree.hpp"
+
+#include "base/check.hpp"
+#include "radix/prefix_tree_node.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace terrace {
+namespace {
+
+/// How many of the first min(n, m) keys agree. Keys are chained: they agree up to some point and nowhere after it.
+std::uint32_t common_prefix(const BlockKey* a, std::size_t n, const BlockKey* b, std::size_t m) {
+  const std::size_t length = std::min(n, m);
+  if (length == 0) return 0;
+  if (a[length - 1] == b[length - 1]) return static_cast<std::uint32_t>(length);
+  std::size_t low = 0;  // all before it agree
+  std::size_t high = length - 1;
+  while (low < high) {
+    const std::size_t middle = low + (high - low) / 2;
+    if (a[middle] == b[middle]) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return static_cast<std::uint32_t>(low);
+}
+
+}  // namespace
+
+std::size_t PrefixTree::ChildHash::operator()(NodeId node) const {
+  return tree->keys(tree->nodes_[node.value()])[0].prefix64();
+}
+
+bool PrefixTree::ChildEqual::operator()(const ChildKey& child, NodeId node) const {
+  const Node& n = tree->nodes_[node.value()];
+  return n.parent == child.parent && tree->keys(n)[0] == *child.first;
+}
+
+PrefixTree::PrefixTree(std::uint16_t groups)
+    : plane_count_{groups * tier_count},
+      arrays_{sizeof(BlockKey) + groups * tier_count * sizeof(Copy)},
+      planes_(plane_count_),
+      children_{0, ChildHash{this}, ChildEqual{this}} {
+  TERRACE_CHECK(groups > 0);
+  nodes_.emplace_back();
+  nodes_[0].parent = root_node;
+  node_planes_.resize(plane_count_);
+}
+
+PrefixTree::~PrefixTree() = default;
+
+void PrefixTree::set_policy(Plane plane, EvictionPolicy& policy) {
+  TERRACE_CHECK(blocks_ == 0);
+  planes_[plane.index()].policy = &policy;
+}
+
+NodeId PrefixTree::child_of(NodeId parent, const BlockKey& first) const {
+  const auto found = children_.find(ChildKey{parent, &first});
+  return found == children_.end() ? no_node : *found;
+}
+
+Path PrefixTree::find(std::span<const BlockKey> wanted) const {
+  Path path{root_node, 0};
+  while (path.length < wanted.size()) {
+    const NodeId child = child_of(path.node, wanted[path.length]);
+    if (child == no_node) break;
+    const Node& node = nodes_[child.value()];
+    path.node = child;
+    const std::span<const BlockKey> rest = wanted.subspan(path.length);
+    const std::uint32_t agreed = common_prefix(keys(node), node.size, rest.data(), rest.size());
+    path.length += agreed;
+    if (agreed < node.size) break;
+  }
+  return path;
+}
+
+Path PrefixTree::extend(Path at, std::span<const BlockKey> wanted) {
+  NodeId id = at.length == 0 ? root_node : resolve(at.node, at.length - 1);
+  std::uint32_t length = at.length;
+  while (!wanted.empty()) {
+    const Node& node = nodes_[id.value()];
+    const std::uint32_t offset = length - node.start;
+    if (offset < node.size) {
+      const std::uint32_t agreed = common_prefix(keys(node) + offset, node.size - offset, wanted.data(), wanted.size());
+      length += agreed;
+      wanted = wanted.subspan(agreed);
+      if (wanted.empty()) break;
+      if (offset + agreed < node.size) {
+        split(id, offset + agreed);
+        id = nodes_[id.value()].parent;  // the upper half ends where the keys part
+        break;
+      }
+    }
+    const NodeId child = child_of(id, wanted.front());
+    if (child == no_node) break;
+    id = child;
+  }
+  if (wanted.empty()) return {id, length};
+
+  // Everything left is new.
+  const Node& node = nodes_[id.value()];
+  const auto added = static_cast<std::uint32_t>(wanted.size());
+  if (id == root_node || node.first_child != no_node) {
+    id = new_node(id, length, ArrayPool::capacity_for(added));
+    append(id, wanted);
+    link(id);
+  } else {
+    append(id, wanted);
+  }
+  return {id, length + added};
+}
+
+NodeId PrefixTree::new_node(NodeId parent, std::uint32_t start, std::uint32_t capacity) {
+  std::uint32_t index = 0;
+  if (free_nodes_.empty()) {
+    index = static_cast<std::uint32_t>(nodes_.size());
+    nodes_.emplace_back();
+    node_planes_.resize(node_planes_.size() + plane_count_);
+  } else {
+    index = free_nodes_.back();
+    free_nodes_.pop_back();
+    nodes_[index] = Node{};
+    std::fill_n(node_planes_.begin() + static_cast<std::ptrdiff_t>(index * plane_count_), plane_count_, NodePlane{});
+  }
+  Node& node = nodes_[index];
+  node.parent = parent;
+  node.start = start;
+  node.capacity = capacity;
+  node.arrays = arrays_.take(capacity);
+  ++node_count_;
+  return NodeId{index};
+}
+
+void PrefixTree::append(NodeId id, std::span<const BlockKey> added) {
+  Node& node = nodes_[id.value()];
+  const std::uint32_t size = node.size + static_cast<std::uint32_t>(added.size());
+  if (size > node.capacity) {
+    Node larger = node;
+    larger.capacity = ArrayPool::capacity_for(size);
+    larger.arrays = arrays_.take(larger.capacity);
+    std::memcpy(larger.arrays, node.arrays, node.size * sizeof(BlockKey));
+    for (std::size_t p = 0; p < plane_count_; ++p) std::copy_n(copies(node, p), node.size, copies(larger, p));
+    arrays_.put(node.arrays, node.capacity);
+    node = larger;
+  }
+  std::copy(added.begin(), added.end(), keys(node) + node.size);
+  for (std::size_t p = 0; p < plane_count_; ++p) std::fill_n(copies(node, p) + node.size, added.size(), Copy{});
+  node.size = size;
+  blocks_ += added.size();
+}
+
+/// Blocks [0, at) go to a new node above; the node keeps its id and the rest, so that references to its later blocks hold and
+/// those to the earlier ones find their way up.
+void PrefixTree::split(NodeId lower_id, std::uint32_t at) {
+  unlink(lower_id);
+  const NodeId upper_id = new_node(nodes_[lower_id.value()].parent, nodes_[lower_id.value()].start, ArrayPool::capacity_for(at));
+  Node& upper = nodes_[upper_id.value()];
+  Node& lower = nodes_[lower_id.value()];
+
+  std::copy_n(keys(lower), at, keys(upper));
+  std::copy(keys(lower) + at, keys(lower) + lower.size, keys(lower));
+  for (std::size_t p = 0; p < plane_count_; ++p) {
+    Copy* const from = copies(lower, p);
+    std::copy_n(from, at, copies(upper, p));
+    std::copy(from + at, from + lower.size, from);
+  }
+  upper.size = at;
+  lower.size -= at;
+  lower.start += at;
+  lower.parent = upper_id;
+  upper.pinned = std::min(lower.pinned, at);
+  lower.pinned -= upper.pinned;
+  upper.pinned_children = lower.pinned > 0 ? 1 : 0;
+  split_marks(upper, lower, at);
+
+  for (std::size_t p = 0; p < plane_count_; ++p) {
+    NodePlane& above = state(upper_id, p);
+    NodePlane& below = state(lower_id, p);
+    const Copy* const moved = copies(upper, p);
+    for (std::uint32_t i = 0; i < at; ++i) {
+      if (!moved[i].present()) continue;
+      ++above.resident;
+      above.deepest = i + 1;
+    }
+    below.resident -= above.resident;
+    below.deepest -= std::min(below.deepest, at);
+    if (below.resident == 0) below.deepest = 0;
+    above.below = below.any() ? 1 : 0;
+  }
+  link(upper_id);
+  link(lower_id);
+  refresh_leaves(upper_id);
+  refresh_leaves(lower_id);
+}
+
+void PrefixTree::link(NodeId id) {
+  Node& node = nodes_[id.value()];
+  Node& parent = nodes_[node.parent.value()];
+  node.previous_sibling = no_node;
+  node.next_sibling = parent.first_child;
+  if (parent.first_child != no_node) nodes_[parent.first_child.value()].previous_sibling = id;
+  parent.first_child = id;
+  TERRACE_CHECK(children_.insert(id).second);
+}
+
+void PrefixTree::unlink(NodeId id) {
+  TERRACE_CHECK(children_.erase(id) == 1);
+  const Node& node = nodes_[id.value()];
+  if (node.previous_sibling == no_node) {
+    nodes_[node.parent.value()].first_child = node.next_sibling;
+  } else {
+    nodes_[node.previous_sibling.value()].next_sibling = node.next_sibling;
+  }
+  if (node.next_sibling != no_node) nodes_[node.next_sibling.value()].previous_sibling = node.previous_sibling;
+}
+
+/// Cuts blocks without copies off the end of a branch.
+void PrefixTree::prune(NodeId id) {
+  while (id != root_node) {
+    Node& node = nodes_[id.value()];
+    if (node.first_child != no_node) return;
+    std::uint32_t keep = node.pinned;
+    for (std::size_t p = 0; p < plane_count_; ++p) keep = std::max(keep, state(id, p).deepest);
+    if (keep == node.size) return;
+    blocks_ -= node.size - keep;
+    if (keep > 0) {
+      node.size = keep;
+      if (node.marks != Node::none) {
+        // Uses that now cover the whole node are its last use.
+        auto& uses = marks_[node.marks].uses;
+        while (!uses.empty() && uses.front().blocks >= keep) {
+          node.last_use = uses.front().stamp;
+          uses.erase(uses.begin());
+        }
+        drop_empty_marks(node);
+      }
+      return;
+    }
+    unlink(id);
+    const NodeId parent = node.parent;
+    arrays_.put(node.arrays, node.capacity);
+    if (node.marks != Node::none) {
+      marks_[node.marks].uses.clear();
+      drop_empty_marks(node);
+    }
+    TERRACE_CHECK(node.marks == Node::none);
+    free_nodes_.push_back(id.value());
+    node.size = 0;
+    --node_count_;
+    id = parent;
+  }
+}
+
+const BlockKey& PrefixTree::key(BlockRef block) const {
+  const Node& node = nodes_[resolve(block.node, block.depth).value()];
+  return keys(node)[block.depth - node.start];
+}
+
+std::optional<BlockKey> PrefixTree::parent_key(BlockRef block) const {
+  if (block.depth == 0) return std::nullopt;
+  return key(parent(block));
+}
+
+void PrefixTree::collect_below(BlockRef block, std::vector<BlockRef>& out) const {
+  const NodeId first = resolve(block.node, block.depth);
+  std::vector<NodeId> open{first};
+  std::uint32_t from = block.depth + 1;
+  while (!open.empty()) {
+    const NodeId id = open.back();
+    open.pop_back();
+    const Node& node = nodes_[id.value()];
+    for (std::uint32_t depth = std::max(from, node.start); depth < node.end(); ++depth) out.push_back({id, depth});
+    for (NodeId child = node.first_child; child != no_node; child = nodes_[child.value()].next_sibling) open.push_back(child);
+  }
+}
+
+bool PrefixTree::any_below(BlockRef block, Plane plane) const {
+  const NodeId id = resolve(block.node, block.depth);
+  const NodePlane& here = state(id, plane.index());
+  return here.below > 0 || here.deepest > block.depth - nodes_[id.value()].start + 1;
+}
+
+void PrefixTree::for_each(const std::function<void(BlockRef)>& visit) const {
+  std::vector<BlockRef> all;
+  for (NodeId child = nodes_[0].first_child; child != no_node; child = nodes_[child.value()].next_sibling) {
+    const BlockRef first{child, 0};
+    all.push_back(first);
+    collect_below(first, all);
+  }
+  for (const BlockRef block : all) visit(block);
+}
+
+std::size_t PrefixTree::bytes_held() const {
+  return arrays_.bytes_held() + nodes_.capacity() * sizeof(Node) + node_planes_.capacity() * sizeof(NodePlane) +
+         marks_.capacity() * sizeof(Marks) + children_.bucket_count() * (sizeof(NodeId) + 1);
+}
+
+}  // namespace terrace

@@ -1,0 +1,168 @@
+#pragma once
+
+#include "base/block_key.hpp"
+#include "base/result.hpp"
+#include "radix/array_pool.hpp"
+#include "radix/copy.hpp"
+#include "radix/eviction_policy.hpp"
+
+#include <boost/unordered/unordered_flat_set.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// The first `length` blocks of a sequence, the last of them in `node` or, after splits, in one of its ancestors. Length 0 is
+/// the empty path. Valid while its last block exists.
+struct Path {
+  NodeId node;
+  std::uint32_t length = 0;
+
+  [[nodiscard]] BlockRef last() const { return {node, length - 1}; }
+};
+
+/// Which prefixes are cached, and where: a path-compressed tree over chained block keys. A node is a run of blocks without a
+/// branch, with arrays of keys and, per plane (group × tier), of copies. Because keys are chained, two runs agree exactly as far
+/// as their last equal key: a match costs one hash lookup and O(log n) comparisons a node, not a lookup a block.
+///
+/// Pins and last uses are kept per node as marks ("the first n blocks"), so that a request touches the nodes of its path, not
+/// its blocks. A pinned block is no eviction candidate in any tier and stays in the tree.
+///
+/// A block leaves the tree when its last copy does, unless it is pinned or others follow it.
+///
+/// Not here: bytes, slots' owners, clocks, policies' decisions. Keys must come from a KeyChain: others harm no memory, but may
+/// miss. Threads: one.
+class PrefixTree {
+ public:
+  explicit PrefixTree(std::uint16_t groups = 1);
+  ~PrefixTree();
+  PrefixTree(const PrefixTree&) = delete;
+  PrefixTree& operator=(const PrefixTree&) = delete;
+
+  /// Told of this plane's candidates from now on. Set before the first block; outlives the tree.
+  void set_policy(Plane plane, EvictionPolicy& policy);
+
+  /// The longest path in the tree that begins `keys`, whatever copies it has.
+  [[nodiscard]] Path find(std::span<const BlockKey> keys) const;
+  /// Follows `keys` from the end of `at` and adds the blocks that are missing, without copies. Pin the result before anything
+  /// else is changed: an unpinned block without copies may go at any time.
+  [[nodiscard]] Path extend(Path at, std::span<const BlockKey> keys);
+
+  [[nodiscard]] Copy copy(BlockRef block, Plane plane) const;
+  void set_copy(BlockRef block, Plane plane, Copy copy);
+  /// The copies of the path's blocks [first, path.length), in order. `out` has that size.
+  void read(Path path, Plane plane, std::uint32_t first, std::span<Copy> out) const;
+
+  [[nodiscard]] const BlockKey& key(BlockRef block) const;
+  /// The block before it. Its depth must not be 0.
+  [[nodiscard]] static BlockRef parent(BlockRef block) { return {block.node, block.depth - 1}; }
+  /// The key before the block's: its parent's, or nothing for a first block (its parent is the root key, which is not kept).
+  [[nodiscard]] std::optional<BlockKey> parent_key(BlockRef block) const;
+  /// All blocks that follow this one, each after its parent.
+  void collect_below(BlockRef block, std::vector<BlockRef>& out) const;
+  /// Whether any block that follows this one has a copy in the plane.
+  [[nodiscard]] bool any_below(BlockRef block, Plane plane) const;
+
+  /// Each pin wants its unpin with the same length.
+  void pin(Path path);
+  void unpin(Path path);
+  [[nodiscard]] bool pinned(BlockRef block) const;
+
+  /// The path's blocks were used at `stamp` (a count that only grows; an older stamp changes nothing where a newer one is).
+  void touch(Path path, std::uint64_t stamp);
+  [[nodiscard]] std::uint64_t last_use(BlockRef block) const;
+
+  /// The block that the plane's policy would give up first.
+  [[nodiscard]] std::optional<BlockRef> victim(Plane plane) const;
+
+  [[nodiscard]] std::uint64_t blocks() const { return blocks_; }
+  [[nodiscard]] std::uint64_t node_count() const { return node_count_; }
+  /// Copies in the plane, whatever their state, and those of them that no pin covers (the latter for planes with a policy).
+  [[nodiscard]] std::uint64_t resident(Plane plane) const { return planes_[plane.index()].resident; }
+  [[nodiscard]] std::uint64_t unpinned(Plane plane) const {
+    return planes_[plane.index()].resident - planes_[plane.index()].pinned;
+  }
+  /// Of the tree's own memory, used or held for re-use.
+  [[nodiscard]] std::size_t bytes_held() const;
+
+  /// Every block, each after its parent.
+  void for_each(const std::function<void(BlockRef)>& visit) const;
+  /// The whole tree against itself; costs time in proportion to it.
+  void check_invariants() const;
+
+ private:
+  struct Node;
+  struct NodePlane;
+  struct Marks;
+  struct Totals {
+    EvictionPolicy* policy = nullptr;
+    std::uint64_t resident = 0;
+    std::uint64_t pinned = 0;
+  };
+  /// A child is known by its parent and its first key.
+  struct ChildKey {
+    NodeId parent;
+    const BlockKey* first;
+  };
+  struct ChildHash {
+    using is_transparent = void;
+    const PrefixTree* tree;
+    std::size_t operator()(const ChildKey& child) const { return child.first->prefix64(); }
+    std::size_t operator()(NodeId node) const;
+  };
+  struct ChildEqual {
+    using is_transparent = void;
+    const PrefixTree* tree;
+    bool operator()(NodeId a, NodeId b) const { return a == b; }
+    bool operator()(const ChildKey& child, NodeId node) const;
+    bool operator()(NodeId node, const ChildKey& child) const { return (*this)(child, node); }
+  };
+
+  [[nodiscard]] NodeId resolve(NodeId node, std::uint32_t depth) const;
+  [[nodiscard]] NodeId child_of(NodeId parent, const BlockKey& first) const;
+
+  [[nodiscard]] BlockKey* keys(const Node& node) const;
+  [[nodiscard]] Copy* copies(const Node& node, std::size_t plane) const;
+  [[nodiscard]] NodePlane& state(NodeId node, std::size_t plane);
+  [[nodiscard]] const NodePlane& state(NodeId node, std::size_t plane) const;
+
+  [[nodiscard]] NodeId new_node(NodeId parent, std::uint32_t start, std::uint32_t capacity);
+  void append(NodeId node, std::span<const BlockKey> keys);
+  void split(NodeId node, std::uint32_t at);
+  void split_marks(Node& upper, Node& lower, std::uint32_t at);
+  void link(NodeId node);
+  void unlink(NodeId node);
+  void prune(NodeId node);
+
+  void set_subtree_resident(NodeId node, std::size_t plane, bool was);
+  void refresh_leaf(NodeId node, std::size_t plane);
+  void refresh_leaves(NodeId node);
+  void set_pinned(NodeId node, std::uint32_t pinned);
+  [[nodiscard]] std::uint32_t pinned_from_marks(const Node& node) const;
+  [[nodiscard]] std::uint32_t resident_in(NodeId node, std::size_t plane, std::uint32_t from, std::uint32_t to) const;
+  [[nodiscard]] std::uint64_t last_use_in(const Node& node, std::uint32_t offset) const;
+  void touch_node(NodeId node, std::uint32_t blocks, std::uint64_t stamp);
+  [[nodiscard]] Marks& marks(Node& node);
+  void drop_empty_marks(Node& node);
+  void check_node(NodeId node) const;
+
+  std::size_t plane_count_;
+  ArrayPool arrays_;
+  std::vector<Node> nodes_;
+  std::vector<NodePlane> node_planes_;  ///< plane_count_ per node
+  std::vector<std::uint32_t> free_nodes_;
+  std::vector<Marks> marks_;
+  std::vector<std::uint32_t> free_marks_;
+  std::vector<Totals> planes_;
+  boost::unordered_flat_set<NodeId, ChildHash, ChildEqual> children_;
+  std::uint64_t blocks_ = 0;
+  std::uint64_t node_count_ = 0;
+};
+
+}  // namespace terrace

@@ -1,0 +1,104 @@
+// The tree against itself.
+
+#include "base/check.hpp"
+#include "radix/prefix_tree.hpp"
+#include "radix/prefix_tree_node.hpp"
+
+#include <algorithm>
+
+namespace terrace {
+
+void PrefixTree::check_invariants() const {
+  std::uint64_t blocks = 0;
+  std::uint64_t reached = 0;
+  std::vector<Totals> totals(plane_count_);
+  std::vector<NodeId> open{root_node};
+  while (!open.empty()) {
+    const NodeId id = open.back();
+    open.pop_back();
+    const Node& node = nodes_[id.value()];
+    check_node(id);
+    if (id != root_node) ++reached;
+    blocks += node.size;
+    for (std::size_t p = 0; p < plane_count_; ++p) {
+      totals[p].resident += state(id, p).resident;
+      if (planes_[p].policy != nullptr) totals[p].pinned += resident_in(id, p, 0, node.pinned);
+    }
+    for (NodeId child = node.first_child; child != no_node; child = nodes_[child.value()].next_sibling) {
+      TERRACE_CHECK(nodes_[child.value()].parent == id);
+      open.push_back(child);
+    }
+  }
+  TERRACE_CHECK(blocks == blocks_);
+  TERRACE_CHECK(reached == node_count_);
+  TERRACE_CHECK(children_.size() == node_count_);
+  TERRACE_CHECK(free_nodes_.size() + node_count_ + 1 == nodes_.size());
+  for (std::size_t p = 0; p < plane_count_; ++p) {
+    TERRACE_CHECK(totals[p].resident == planes_[p].resident);
+    TERRACE_CHECK(totals[p].pinned == planes_[p].pinned);
+    if (planes_[p].policy != nullptr) planes_[p].policy->check_invariants();
+  }
+}
+
+void PrefixTree::check_node(NodeId id) const {
+  const Node& node = nodes_[id.value()];
+  if (id == root_node) {
+    TERRACE_CHECK(node.size == 0);
+    return;
+  }
+  TERRACE_CHECK(node.size > 0);
+  TERRACE_CHECK(node.size <= node.capacity);
+  TERRACE_CHECK(node.start == nodes_[node.parent.value()].end());
+  TERRACE_CHECK(child_of(node.parent, keys(node)[0]) == id);
+
+  std::uint32_t pinned_children = 0;
+  for (NodeId child = node.first_child; child != no_node; child = nodes_[child.value()].next_sibling) {
+    if (nodes_[child.value()].pinned > 0) ++pinned_children;
+  }
+  TERRACE_CHECK(pinned_children == node.pinned_children);
+  TERRACE_CHECK(node.pinned == pinned_from_marks(node));
+  TERRACE_CHECK(node.pinned <= node.size);
+
+  std::uint64_t newer = node.last_use;
+  if (node.marks != Node::none) {
+    const Marks& m = marks_[node.marks];
+    TERRACE_CHECK(!m.pins.empty() || !m.uses.empty());
+    std::uint32_t longer = node.size;
+    for (const Marks::Use& use : m.uses) {
+      TERRACE_CHECK(use.blocks < longer && use.blocks > 0);
+      TERRACE_CHECK(use.stamp > newer);
+      longer = use.blocks;
+      newer = use.stamp;
+    }
+    for (const Marks::Pin& pin : m.pins) TERRACE_CHECK(pin.count > 0 && pin.blocks > 0 && pin.blocks <= node.size);
+  }
+
+  std::uint32_t deepest_of_all = 0;
+  for (std::size_t p = 0; p < plane_count_; ++p) {
+    const NodePlane& here = state(id, p);
+    const Copy* const row = copies(node, p);
+    std::uint32_t resident = 0;
+    std::uint32_t deepest = 0;
+    for (std::uint32_t i = 0; i < node.size; ++i) {
+      if (!row[i].present()) continue;
+      ++resident;
+      deepest = i + 1;
+    }
+    TERRACE_CHECK(resident == here.resident);
+    TERRACE_CHECK(deepest == here.deepest);
+    deepest_of_all = std::max(deepest_of_all, deepest);
+
+    std::uint32_t below = 0;
+    for (NodeId child = node.first_child; child != no_node; child = nodes_[child.value()].next_sibling) {
+      if (state(child, p).any()) ++below;
+    }
+    TERRACE_CHECK(below == here.below);
+    const bool evictable = planes_[p].policy != nullptr && deepest > node.pinned && below == 0 &&
+                           row[deepest - 1].state() == CopyState::ready;
+    TERRACE_CHECK(evictable == (here.listed != 0));
+  }
+  // A branch ends with a block that something holds.
+  if (node.first_child == no_node) TERRACE_CHECK(std::max(deepest_of_all, node.pinned) == node.size);
+}
+
+}  // namespace terrace

@@ -1,0 +1,303 @@
+// Copies, pins and uses: what decides which blocks may be given up.
+
+#include "base/check.hpp"
+#include "radix/prefix_tree.hpp"
+#include "radix/prefix_tree_node.hpp"
+
+#include <algorithm>
+
+namespace terrace {
+
+// ---- copies --------------------------------------------------------------------------------------------------------------
+
+Copy PrefixTree::copy(BlockRef block, Plane plane) const {
+  const Node& node = nodes_[resolve(block.node, block.depth).value()];
+  return copies(node, plane.index())[block.depth - node.start];
+}
+
+void PrefixTree::set_copy(BlockRef block, Plane plane, Copy copy) {
+  const NodeId id = resolve(block.node, block.depth);
+  const std::size_t p = plane.index();
+  const Node& node = nodes_[id.value()];
+  const std::uint32_t offset = block.depth - node.start;
+  TERRACE_CHECK(offset < node.size);
+
+  Copy* const row = copies(node, p);
+  const bool was_present = row[offset].present();
+  row[offset] = copy;
+  if (was_present == copy.present()) {
+    refresh_leaf(id, p);
+    return;
+  }
+
+  Totals& totals = planes_[p];
+  NodePlane& here = state(id, p);
+  const bool was_any = here.any();
+  const bool is_pinned = totals.policy != nullptr && offset < node.pinned;
+  if (copy.present()) {
+    ++here.resident;
+    here.deepest = std::max(here.deepest, offset + 1);
+    ++totals.resident;
+    if (is_pinned) ++totals.pinned;
+    if (totals.policy != nullptr) totals.policy->on_inserted({id, block.depth});
+  } else {
+    --here.resident;
+    if (here.deepest == offset + 1) {
+      while (here.deepest > 0 && !row[here.deepest - 1].present()) --here.deepest;
+    }
+    --totals.resident;
+    if (is_pinned) --totals.pinned;
+    if (totals.policy != nullptr) totals.policy->on_removed({id, block.depth});
+  }
+  refresh_leaf(id, p);
+  set_subtree_resident(id, p, was_any);
+  if (!copy.present()) prune(id);
+}
+
+void PrefixTree::read(Path path, Plane plane, std::uint32_t first, std::span<Copy> out) const {
+  TERRACE_CHECK(first <= path.length && out.size() == path.length - first);
+  std::uint32_t length = path.length;
+  NodeId id = path.node;
+  while (length > first) {
+    id = resolve(id, length - 1);
+    const Node& node = nodes_[id.value()];
+    const std::uint32_t from = std::max(first, node.start);
+    std::copy_n(copies(node, plane.index()) + (from - node.start), length - from, out.begin() + (from - first));
+    length = from;
+    id = node.parent;
+  }
+}
+
+/// Tells the ancestors when a subtree gains its first copy in a plane or loses its last.
+void PrefixTree::set_subtree_resident(NodeId id, std::size_t plane, bool was) {
+  while (id != root_node && state(id, plane).any() != was) {
+    const NodeId above = nodes_[id.value()].parent;
+    NodePlane& parent = state(above, plane);
+    const bool parent_was = parent.any();
+    if (was) {
+      --parent.below;
+    } else {
+      ++parent.below;
+    }
+    refresh_leaf(above, plane);
+    id = above;
+    was = parent_was;
+  }
+}
+
+/// Tells the plane's policy whether the node has a candidate now, and which.
+void PrefixTree::refresh_leaf(NodeId id, std::size_t plane) {
+  EvictionPolicy* const policy = planes_[plane].policy;
+  if (policy == nullptr) return;
+  const Node& node = nodes_[id.value()];
+  NodePlane& here = state(id, plane);
+  const bool evictable = here.deepest > node.pinned && here.below == 0 &&
+                         copies(node, plane)[here.deepest - 1].state() == CopyState::ready;
+  if (evictable) {
+    here.listed = 1;
+    policy->on_evictable({id, node.start + here.deepest - 1}, last_use_in(node, here.deepest - 1));
+  } else if (here.listed != 0) {
+    here.listed = 0;
+    policy->on_unevictable(id);
+  }
+}
+
+void PrefixTree::refresh_leaves(NodeId id) {
+  for (std::size_t p = 0; p < plane_count_; ++p) refresh_leaf(id, p);
+}
+
+std::optional<BlockRef> PrefixTree::victim(Plane plane) const {
+  const std::size_t p = plane.index();
+  if (planes_[p].policy == nullptr) return std::nullopt;
+  const std::optional<NodeId> id = planes_[p].policy->victim();
+  if (!id) return std::nullopt;
+  return BlockRef{*id, nodes_[id->value()].start + state(*id, p).deepest - 1};
+}
+
+std::uint32_t PrefixTree::resident_in(NodeId id, std::size_t plane, std::uint32_t from, std::uint32_t to) const {
+  const NodePlane& here = state(id, plane);
+  const std::uint32_t end = std::min(to, here.deepest);
+  if (end <= from) return 0;
+  if (here.resident == here.deepest) return end - from;  // no gaps, as is the rule
+  const Copy* const row = copies(nodes_[id.value()], plane);
+  return static_cast<std::uint32_t>(std::count_if(row + from, row + end, [](Copy c) { return c.present(); }));
+}
+
+// ---- pins ----------------------------------------------------------------------------------------------------------------
+
+void PrefixTree::pin(Path path) {
+  if (path.length == 0) return;
+  const NodeId id = resolve(path.node, path.length - 1);
+  Node& node = nodes_[id.value()];
+  const std::uint32_t blocks = path.length - node.start;
+  auto& pins = marks(node).pins;
+  const auto same = std::find_if(pins.begin(), pins.end(), [&](const Marks::Pin& pin) { return pin.blocks == blocks; });
+  if (same == pins.end()) {
+    pins.push_back({blocks, 1});
+  } else {
+    ++same->count;
+  }
+  if (blocks > node.pinned) set_pinned(id, blocks);
+}
+
+void PrefixTree::unpin(Path path) {
+  if (path.length == 0) return;
+  const NodeId id = resolve(path.node, path.length - 1);
+  Node& node = nodes_[id.value()];
+  const std::uint32_t blocks = path.length - node.start;
+  auto& pins = marks(node).pins;
+  const auto pin = std::find_if(pins.begin(), pins.end(), [&](const Marks::Pin& p) { return p.blocks == blocks; });
+  TERRACE_CHECK(pin != pins.end());
+  if (--pin->count == 0) {
+    *pin = pins.back();
+    pins.pop_back();
+  }
+  const std::uint32_t pinned = pinned_from_marks(node);
+  drop_empty_marks(node);
+  if (pinned != node.pinned) set_pinned(id, pinned);
+  prune(id);
+}
+
+bool PrefixTree::pinned(BlockRef block) const {
+  const Node& node = nodes_[resolve(block.node, block.depth).value()];
+  return block.depth - node.start < node.pinned;
+}
+
+std::uint32_t PrefixTree::pinned_from_marks(const Node& node) const {
+  if (node.pinned_children > 0) return node.size;
+  std::uint32_t longest = 0;
+  if (node.marks != Node::none) {
+    for (const Marks::Pin& pin : marks_[node.marks].pins) longest = std::max(longest, pin.blocks);
+  }
+  return longest;
+}
+
+void PrefixTree::set_pinned(NodeId id, std::uint32_t pinned) {
+  for (;;) {
+    Node& node = nodes_[id.value()];
+    const std::uint32_t before = node.pinned;
+    node.pinned = pinned;
+    for (std::size_t p = 0; p < plane_count_; ++p) {
+      Totals& totals = planes_[p];
+      if (totals.policy == nullptr) continue;
+      if (pinned > before) {
+        totals.pinned += resident_in(id, p, before, pinned);
+      } else {
+        totals.pinned -= resident_in(id, p, pinned, before);
+      }
+    }
+    refresh_leaves(id);
+
+    // A node with a pin pins everything above it.
+    if ((before > 0) == (pinned > 0) || node.parent == root_node) return;
+    id = node.parent;
+    Node& above = nodes_[id.value()];
+    if (pinned > 0) {
+      ++above.pinned_children;
+    } else {
+      --above.pinned_children;
+    }
+    pinned = pinned_from_marks(above);
+    if (pinned == above.pinned) return;
+  }
+}
+
+// ---- uses ----------------------------------------------------------------------------------------------------------------
+
+void PrefixTree::touch(Path path, std::uint64_t stamp) {
+  std::uint32_t length = path.length;
+  NodeId id = path.node;
+  bool last = true;
+  while (length > 0) {
+    id = resolve(id, length - 1);
+    const Node& node = nodes_[id.value()];
+    touch_node(id, length - node.start, stamp);
+    if (last) {
+      for (Totals& totals : planes_) {
+        if (totals.policy != nullptr) totals.policy->on_hit({id, length - 1});
+      }
+      last = false;
+    }
+    length = node.start;
+    id = node.parent;
+  }
+}
+
+void PrefixTree::touch_node(NodeId id, std::uint32_t blocks, std::uint64_t stamp) {
+  Node& node = nodes_[id.value()];
+  if (blocks == node.size && node.marks == Node::none) {
+    if (stamp <= node.last_use) return;
+    node.last_use = stamp;
+  } else {
+    if (last_use_in(node, blocks - 1) >= stamp) return;
+    auto& uses = marks(node).uses;
+    // Older uses that reach no farther are covered by this one.
+    std::erase_if(uses, [&](const Marks::Use& use) { return use.blocks <= blocks && use.stamp <= stamp; });
+    if (blocks == node.size) {
+      node.last_use = stamp;
+    } else {
+      const auto shorter = std::find_if(uses.begin(), uses.end(), [&](const Marks::Use& use) { return use.blocks < blocks; });
+      uses.insert(shorter, Marks::Use{blocks, stamp});
+    }
+    drop_empty_marks(node);
+  }
+  refresh_leaves(id);
+}
+
+std::uint64_t PrefixTree::last_use(BlockRef block) const {
+  const Node& node = nodes_[resolve(block.node, block.depth).value()];
+  return last_use_in(node, block.depth - node.start);
+}
+
+std::uint64_t PrefixTree::last_use_in(const Node& node, std::uint32_t offset) const {
+  if (node.marks == Node::none) return node.last_use;
+  const auto& uses = marks_[node.marks].uses;
+  for (auto use = uses.rbegin(); use != uses.rend(); ++use) {
+    if (offset < use->blocks) return use->stamp;
+  }
+  return node.last_use;
+}
+
+PrefixTree::Marks& PrefixTree::marks(Node& node) {
+  if (node.marks == Node::none) {
+    if (free_marks_.empty()) {
+      node.marks = static_cast<std::uint32_t>(marks_.size());
+      marks_.emplace_back();
+    } else {
+      node.marks = free_marks_.back();
+      free_marks_.pop_back();
+    }
+  }
+  return marks_[node.marks];
+}
+
+void PrefixTree::drop_empty_marks(Node& node) {
+  if (node.marks == Node::none) return;
+  const Marks& m = marks_[node.marks];
+  if (!m.pins.empty() || !m.uses.empty()) return;
+  free_marks_.push_back(node.marks);  // the vectors keep their memory
+  node.marks = Node::none;
+}
+
+void PrefixTree::split_marks(Node& upper, Node& lower, std::uint32_t at) {
+  upper.last_use = lower.last_use;
+  if (lower.marks == Node::none) return;
+  // Taken out and dealt again: both halves' marks live in one vector, which may move.
+  Marks old = std::move(marks_[lower.marks]);
+  marks_[lower.marks] = {};
+  drop_empty_marks(lower);
+  for (const Marks::Pin& pin : old.pins) {
+    if (pin.blocks > at) {
+      marks(lower).pins.push_back({pin.blocks - at, pin.count});
+    } else {
+      marks(upper).pins.push_back(pin);
+    }
+  }
+  for (const Marks::Use& use : old.uses) {  // longest first: the last that covers all of the upper half is its last use
+    if (use.blocks >= at) upper.last_use = use.stamp;
+    if (use.blocks > at) marks(lower).uses.push_back({use.blocks - at, use.stamp});
+    if (use.blocks < at) marks(upper).uses.push_back(use);
+  }
+}
+
+}  // namespace terrace

@@ -1,0 +1,79 @@
+#pragma once
+
+// The inside of PrefixTree; included by its sources only.
+
+#include "radix/prefix_tree.hpp"
+
+#include <limits>
+
+namespace terrace {
+
+/// A pin or a use that reaches only into the node, not through it.
+struct PrefixTree::Marks {
+  struct Pin {
+    std::uint32_t blocks;  ///< the first so many of the node
+    std::uint32_t count;
+  };
+  struct Use {
+    std::uint32_t blocks;
+    std::uint64_t stamp;
+  };
+  /// Pins that end in this node.
+  std::vector<Pin> pins;
+  /// Longest first, and of growing stamp: blocks deeper in the node were never used later than those before them.
+  std::vector<Use> uses;
+};
+
+/// What a node knows of one plane.
+struct PrefixTree::NodePlane {
+  std::uint32_t resident = 0;   ///< copies in this node, whatever their state
+  std::uint32_t deepest = 0;    ///< one past the last of them; 0 where there is none
+  std::uint32_t below : 31 = 0; ///< children with a copy anywhere in their subtree
+  std::uint32_t listed : 1 = 0; ///< the policy knows this node as a candidate
+
+  [[nodiscard]] bool any() const { return deepest > 0 || below > 0; }
+};
+
+struct PrefixTree::Node {
+  static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
+
+  NodeId parent;
+  NodeId first_child{none};
+  NodeId next_sibling{none};
+  NodeId previous_sibling{none};
+  std::uint32_t start = 0;     ///< depth of the first block
+  std::uint32_t size = 0;      ///< blocks; 0 in the root alone
+  std::uint32_t capacity = 0;  ///< of the arrays
+  std::uint32_t pinned = 0;    ///< the first so many blocks are pinned
+  std::uint32_t pinned_children = 0;
+  std::uint32_t marks = none;  ///< index of Marks
+  std::uint64_t last_use = 0;  ///< of all blocks, but for those that marks.uses cover
+  std::byte* arrays = nullptr; ///< keys[capacity], then Copy[plane][capacity]
+
+  [[nodiscard]] std::uint32_t end() const { return start + size; }
+};
+
+inline constexpr NodeId root_node{0};
+inline constexpr NodeId no_node{std::numeric_limits<std::uint32_t>::max()};
+
+inline BlockKey* PrefixTree::keys(const Node& node) const { return reinterpret_cast<BlockKey*>(node.arrays); }
+
+inline Copy* PrefixTree::copies(const Node& node, std::size_t plane) const {
+  return reinterpret_cast<Copy*>(node.arrays + sizeof(BlockKey) * node.capacity) + plane * node.capacity;
+}
+
+inline PrefixTree::NodePlane& PrefixTree::state(NodeId node, std::size_t plane) {
+  return node_planes_[node.value() * plane_count_ + plane];
+}
+
+inline const PrefixTree::NodePlane& PrefixTree::state(NodeId node, std::size_t plane) const {
+  return node_planes_[node.value() * plane_count_ + plane];
+}
+
+/// The node that holds the block at `depth` of a path that ends in `node` or once did: a split leaves the lower half its id.
+inline NodeId PrefixTree::resolve(NodeId node, std::uint32_t depth) const {
+  while (depth < nodes_[node.value()].start) node = nodes_[node.value()].parent;
+  return node;
+}
+
+}  // namespace terrace

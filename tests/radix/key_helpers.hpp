@@ -1,0 +1,25 @@
+#pragma once
+
+#include "radix/block_keys.hpp"
+
+#include <cstddef>
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+namespace terrace::test {
+
+/// The keys of a sequence whose blocks are told apart by a number each.
+inline std::vector<BlockKey> keys_of(std::span<const std::uint32_t> names, const BlockKey& root = {}) {
+  KeyChain chain{root, 1};
+  for (const std::uint32_t name : names) {
+    (void)chain.append_opaque(std::as_bytes(std::span{&name, 1}));
+  }
+  return {chain.keys().begin(), chain.keys().end()};
+}
+
+inline std::vector<BlockKey> keys_of(std::initializer_list<std::uint32_t> names) {
+  return keys_of(std::span{names.begin(), names.size()});
+}
+
+}  // namespace terrace::test

@@ -1,0 +1,170 @@
+#include "radix/prefix_tree.hpp"
+
+#include "radix/lru_policy.hpp"
+#include "tests/radix/key_helpers.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace terrace {
+namespace {
+
+using test::keys_of;
+
+constexpr Plane device{GroupId{0}, Tier::device};
+constexpr Plane host{GroupId{0}, Tier::host};
+
+class PrefixTreeTest : public ::testing::Test {
+ protected:
+  PrefixTreeTest() {
+    tree.set_policy(device, device_lru);
+    tree.set_policy(host, host_lru);
+  }
+  ~PrefixTreeTest() override { tree.check_invariants(); }
+
+  /// Adds a path with copies in the plane, slots counted from `first_slot`.
+  Path insert(const std::vector<BlockKey>& keys, std::uint64_t stamp, std::uint32_t first_slot = 0, Plane plane = device) {
+    const Path path = tree.extend({}, keys);
+    tree.pin(path);
+    for (std::uint32_t i = 0; i < path.length; ++i) {
+      const BlockRef block{path.node, i};
+      if (!tree.copy(block, plane).present()) tree.set_copy(block, plane, Copy{CopyState::ready, SlotId{first_slot + i}});
+    }
+    tree.touch(path, stamp);
+    tree.unpin(path);
+    return path;
+  }
+
+  LruPolicy device_lru;
+  LruPolicy host_lru;
+  PrefixTree tree;
+};
+
+TEST_F(PrefixTreeTest, finds_the_longest_common_path) {
+  insert(keys_of({1, 2, 3, 4}), 1);
+  insert(keys_of({1, 2, 7}), 2, 10);
+  EXPECT_EQ(tree.find(keys_of({1, 2, 3, 4, 5})).length, 4U);
+  EXPECT_EQ(tree.find(keys_of({1, 2, 7, 4})).length, 3U);
+  EXPECT_EQ(tree.find(keys_of({1, 2, 9})).length, 2U);
+  EXPECT_EQ(tree.find(keys_of({1})).length, 1U);
+  EXPECT_EQ(tree.find(keys_of({2})).length, 0U);
+  EXPECT_EQ(tree.find({}).length, 0U);
+}
+
+TEST_F(PrefixTreeTest, keeps_a_path_in_one_node_until_prompts_part) {
+  insert(keys_of({1, 2}), 1);
+  insert(keys_of({1, 2, 3, 4}), 2);
+  EXPECT_EQ(tree.node_count(), 1U);
+  insert(keys_of({1, 2, 9}), 3, 10);
+  EXPECT_EQ(tree.node_count(), 3U);
+  EXPECT_EQ(tree.blocks(), 5U);
+}
+
+TEST_F(PrefixTreeTest, keeps_references_valid_through_splits) {
+  const std::vector<BlockKey> keys = keys_of({1, 2, 3, 4, 5, 6});
+  const Path path = insert(keys, 1);
+  insert(keys_of({1, 2, 3, 9}), 2, 20);
+  insert(keys_of({1, 8}), 3, 30);
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    const BlockRef block{path.node, i};
+    EXPECT_EQ(tree.key(block), keys[i]);
+    EXPECT_EQ(tree.copy(block, device).slot(), SlotId{i});
+  }
+  std::vector<Copy> copies(4);
+  tree.read(path, device, 2, copies);
+  for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(copies[i].slot(), SlotId{i + 2});
+}
+
+TEST_F(PrefixTreeTest, gives_up_the_oldest_leaf_first_and_a_path_from_its_end) {
+  insert(keys_of({1, 2, 3}), 1);
+  insert(keys_of({1, 2, 4}), 2, 10);
+  const auto evict = [&] {
+    const BlockRef victim = tree.victim(device).value();
+    const BlockKey key = tree.key(victim);
+    tree.set_copy(victim, device, {});
+    return key;
+  };
+  EXPECT_EQ(evict(), keys_of({1, 2, 3})[2]);
+  EXPECT_EQ(evict(), keys_of({1, 2, 4})[2]);
+  EXPECT_EQ(evict(), keys_of({1, 2})[1]);
+  EXPECT_EQ(evict(), keys_of({1})[0]);
+  EXPECT_FALSE(tree.victim(device).has_value());
+  EXPECT_EQ(tree.blocks(), 0U);
+  EXPECT_EQ(tree.node_count(), 0U);
+}
+
+TEST_F(PrefixTreeTest, never_offers_a_pinned_block_nor_one_before_it) {
+  const Path path = insert(keys_of({1, 2, 3}), 1);
+  tree.pin({path.node, 2});
+  EXPECT_EQ(tree.victim(device)->depth, 2U);
+  tree.set_copy(*tree.victim(device), device, {});
+  EXPECT_FALSE(tree.victim(device).has_value());
+  EXPECT_EQ(tree.unpinned(device), 0U);
+  tree.unpin({path.node, 2});
+  EXPECT_EQ(tree.victim(device)->depth, 1U);
+  EXPECT_EQ(tree.unpinned(device), 2U);
+}
+
+TEST_F(PrefixTreeTest, offers_a_parent_when_its_last_child_in_the_tier_has_left) {
+  insert(keys_of({1, 2}), 1);
+  const Path other = insert(keys_of({1, 3}), 2, 10);
+  tree.set_copy({other.node, 1}, host, Copy{CopyState::ready, SlotId{0}});
+  tree.set_copy(*tree.victim(device), device, {});
+  tree.set_copy(*tree.victim(device), device, {});
+  EXPECT_EQ(tree.victim(device)->depth, 0U);  // though {1, 3} is still in the host tier
+  EXPECT_EQ(tree.victim(host)->depth, 1U);
+}
+
+TEST_F(PrefixTreeTest, offers_neither_filling_nor_busy_copies) {
+  const Path path = insert(keys_of({1}), 1);
+  for (const CopyState state : {CopyState::busy, CopyState::filling}) {
+    tree.set_copy(path.last(), device, Copy{state, SlotId{0}});
+    EXPECT_FALSE(tree.victim(device).has_value());
+  }
+  tree.set_copy(path.last(), device, Copy{CopyState::ready, SlotId{0}});
+  EXPECT_TRUE(tree.victim(device).has_value());
+}
+
+TEST_F(PrefixTreeTest, remembers_the_use_of_a_part_of_a_node) {
+  const Path path = insert(keys_of({1, 2, 3, 4}), 1);
+  tree.touch({path.node, 2}, 5);
+  tree.touch({path.node, 3}, 4);
+  tree.touch({path.node, 4}, 2);
+  const std::vector<std::uint64_t> expected{5, 5, 4, 2};
+  for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(tree.last_use({path.node, i}), expected[i]);
+  insert(keys_of({1, 2, 3, 9}), 3, 10);  // splits between uses
+  for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(tree.last_use({path.node, i}), expected[i]);
+}
+
+TEST_F(PrefixTreeTest, keeps_a_pinned_block_that_has_no_copy) {
+  const Path path = tree.extend({}, keys_of({1, 2}));
+  tree.pin(path);
+  tree.set_copy({path.node, 0}, device, Copy{CopyState::ready, SlotId{0}});
+  tree.set_copy({path.node, 0}, device, {});
+  EXPECT_EQ(tree.blocks(), 2U);
+  tree.unpin(path);
+  EXPECT_EQ(tree.blocks(), 0U);
+}
+
+TEST_F(PrefixTreeTest, tells_paths_apart_by_their_namespace) {
+  BlockKey other_root;
+  other_root.bytes[0] = std::byte{1};
+  const std::vector<std::uint32_t> names{1, 2};
+  insert(test::keys_of(names), 1);
+  EXPECT_EQ(tree.find(test::keys_of(names, other_root)).length, 0U);
+}
+
+TEST_F(PrefixTreeTest, survives_keys_that_are_not_chained) {
+  const std::vector<BlockKey> a = keys_of({1, 2, 3});
+  const std::vector<BlockKey> b{a[1], a[0], a[2], a[1]};
+  insert(a, 1);
+  insert(b, 2, 10);
+  insert({a[0], a[2]}, 3, 20);
+  tree.check_invariants();
+  while (const auto victim = tree.victim(device)) tree.set_copy(*victim, device, {});
+  EXPECT_EQ(tree.blocks(), 0U);
+}
+
+}  // namespace
+}  // namespace terrace

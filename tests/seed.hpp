@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+
+namespace terrace::test {
+
+/// The seed to start from: TERRACE_SEED where it is set (to repeat a failure), else the given one.
+inline std::uint64_t seed_from_env_or(std::uint64_t fallback) {
+  const char* const text = std::getenv("TERRACE_SEED");
+  return text == nullptr ? fallback : std::strtoull(text, nullptr, 10);
+}
+
+}  // namespace terrace::test
