@@ -56,6 +56,13 @@ void PrefixTree::set_policy(Plane plane, EvictionPolicy& policy) {
   planes_[plane.index()].policy = &policy;
 }
 
+/// The node that holds the block at `depth` of the path through `node`: above it, or below it where it has been split since.
+NodeId PrefixTree::resolve(NodeId node, std::uint32_t depth) const {
+  while (depth < nodes_[node.value()].start) node = nodes_[node.value()].parent;
+  while (depth >= nodes_[node.value()].end() && nodes_[node.value()].heir != no_node) node = nodes_[node.value()].heir;
+  return node;
+}
+
 NodeId PrefixTree::child_of(NodeId parent, const BlockKey& first) const {
   const auto found = children_.find(ChildKey{parent, &first});
   return found == children_.end() ? no_node : *found;
@@ -76,7 +83,7 @@ Path PrefixTree::find(std::span<const BlockKey> wanted) const {
   return path;
 }
 
-Path PrefixTree::extend(Path at, std::span<const BlockKey> wanted) {
+Path PrefixTree::extend(Path at, std::span<const BlockKey> wanted, std::uint64_t name_space) {
   NodeId id = at.length == 0 ? root_node : resolve(at.node, at.length - 1);
   std::uint32_t length = at.length;
   while (!wanted.empty()) {
@@ -89,7 +96,6 @@ Path PrefixTree::extend(Path at, std::span<const BlockKey> wanted) {
       if (wanted.empty()) break;
       if (offset + agreed < node.size) {
         split(id, offset + agreed);
-        id = nodes_[id.value()].parent;  // the upper half ends where the keys part
         break;
       }
     }
@@ -103,7 +109,9 @@ Path PrefixTree::extend(Path at, std::span<const BlockKey> wanted) {
   const Node& node = nodes_[id.value()];
   const auto added = static_cast<std::uint32_t>(wanted.size());
   if (id == root_node || node.first_child != no_node) {
+    if (id != root_node) name_space = node.name_space;
     id = new_node(id, length, ArrayPool::capacity_for(added));
+    nodes_[id.value()].name_space = name_space;
     append(id, wanted);
     link(id);
   } else {
@@ -151,45 +159,48 @@ void PrefixTree::append(NodeId id, std::span<const BlockKey> added) {
   blocks_ += added.size();
 }
 
-/// Blocks [0, at) go to a new node above; the node keeps its id and the rest, so that references to its later blocks hold and
-/// those to the earlier ones find their way up.
-void PrefixTree::split(NodeId lower_id, std::uint32_t at) {
-  unlink(lower_id);
-  const NodeId upper_id = new_node(nodes_[lower_id.value()].parent, nodes_[lower_id.value()].start, ArrayPool::capacity_for(at));
+/// Blocks [at, size) and the children go to a new node below; the node keeps its id and the rest. So a node is never outlived by
+/// a block that once was in it, and references to such blocks find their way down by `heir`.
+void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
+  const std::uint32_t moved = nodes_[upper_id.value()].size - at;
+  const NodeId lower_id = new_node(upper_id, nodes_[upper_id.value()].start + at, ArrayPool::capacity_for(moved));
   Node& upper = nodes_[upper_id.value()];
   Node& lower = nodes_[lower_id.value()];
 
-  std::copy_n(keys(lower), at, keys(upper));
-  std::copy(keys(lower) + at, keys(lower) + lower.size, keys(lower));
-  for (std::size_t p = 0; p < plane_count_; ++p) {
-    Copy* const from = copies(lower, p);
-    std::copy_n(from, at, copies(upper, p));
-    std::copy(from + at, from + lower.size, from);
-  }
+  std::copy_n(keys(upper) + at, moved, keys(lower));
+  for (std::size_t p = 0; p < plane_count_; ++p) std::copy_n(copies(upper, p) + at, moved, copies(lower, p));
+  lower.size = moved;
   upper.size = at;
-  lower.size -= at;
-  lower.start += at;
-  lower.parent = upper_id;
-  upper.pinned = std::min(lower.pinned, at);
-  lower.pinned -= upper.pinned;
+  lower.heir = upper.heir;
+  upper.heir = lower_id;
+  lower.name_space = upper.name_space;
+  lower.first_child = upper.first_child;
+  upper.first_child = no_node;
+  for (NodeId child = lower.first_child; child != no_node; child = nodes_[child.value()].next_sibling) {
+    nodes_[child.value()].parent = lower_id;
+  }
+  lower.pinned = upper.pinned - std::min(upper.pinned, at);
+  upper.pinned -= lower.pinned;
+  lower.pinned_children = upper.pinned_children;
   upper.pinned_children = lower.pinned > 0 ? 1 : 0;
   split_marks(upper, lower, at);
 
   for (std::size_t p = 0; p < plane_count_; ++p) {
     NodePlane& above = state(upper_id, p);
     NodePlane& below = state(lower_id, p);
-    const Copy* const moved = copies(upper, p);
-    for (std::uint32_t i = 0; i < at; ++i) {
-      if (!moved[i].present()) continue;
-      ++above.resident;
-      above.deepest = i + 1;
+    const Copy* const taken = copies(lower, p);
+    for (std::uint32_t i = 0; i < moved; ++i) {
+      if (!taken[i].present()) continue;
+      ++below.resident;
+      below.deepest = i + 1;
     }
-    below.resident -= above.resident;
-    below.deepest -= std::min(below.deepest, at);
-    if (below.resident == 0) below.deepest = 0;
+    below.below = above.below;
+    above.resident -= below.resident;
+    const Copy* const kept = copies(upper, p);
+    above.deepest = std::min(above.deepest, at);
+    while (above.deepest > 0 && !kept[above.deepest - 1].present()) --above.deepest;
     above.below = below.any() ? 1 : 0;
   }
-  link(upper_id);
   link(lower_id);
   refresh_leaves(upper_id);
   refresh_leaves(lower_id);
@@ -240,6 +251,7 @@ void PrefixTree::prune(NodeId id) {
     }
     unlink(id);
     const NodeId parent = node.parent;
+    if (nodes_[parent.value()].heir == id) nodes_[parent.value()].heir = no_node;
     arrays_.put(node.arrays, node.capacity);
     if (node.marks != Node::none) {
       marks_[node.marks].uses.clear();
@@ -260,7 +272,19 @@ const BlockKey& PrefixTree::key(BlockRef block) const {
 
 std::optional<BlockKey> PrefixTree::parent_key(BlockRef block) const {
   if (block.depth == 0) return std::nullopt;
-  return key(parent(block));
+  return key({block.node, block.depth - 1});
+}
+
+Path PrefixTree::first(Path path, std::uint32_t length) const {
+  return length == 0 ? Path{} : Path{resolve(path.node, length - 1), length};
+}
+
+std::uint64_t PrefixTree::name_space(BlockRef block) const {
+  return nodes_[resolve(block.node, block.depth).value()].name_space;
+}
+
+bool PrefixTree::same(BlockRef a, BlockRef b) const {
+  return a.depth == b.depth && resolve(a.node, a.depth) == resolve(b.node, b.depth);
 }
 
 void PrefixTree::collect_below(BlockRef block, std::vector<BlockRef>& out) const {

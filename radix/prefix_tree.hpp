@@ -18,8 +18,9 @@
 
 namespace terrace {
 
-/// The first `length` blocks of a sequence, the last of them in `node` or, after splits, in one of its ancestors. Length 0 is
-/// the empty path. Valid while its last block exists.
+/// The first `length` blocks of a sequence. Length 0 is the empty path. As the tree returns it, `node` holds the last block, or
+/// did before it was split; it is valid while that block exists. `{path.node, shorter}` is good for a question while `path`
+/// itself is valid; to keep it, ask the tree for first(path, shorter), and for at(path, i) to keep a block.
 struct Path {
   NodeId node;
   std::uint32_t length = 0;
@@ -51,8 +52,8 @@ class PrefixTree {
   /// The longest path in the tree that begins `keys`, whatever copies it has.
   [[nodiscard]] Path find(std::span<const BlockKey> keys) const;
   /// Follows `keys` from the end of `at` and adds the blocks that are missing, without copies. Pin the result before anything
-  /// else is changed: an unpinned block without copies may go at any time.
-  [[nodiscard]] Path extend(Path at, std::span<const BlockKey> keys);
+  /// else is changed: an unpinned block without copies may go at any time. `name_space` is remembered with new paths.
+  [[nodiscard]] Path extend(Path at, std::span<const BlockKey> keys, std::uint64_t name_space = 0);
 
   [[nodiscard]] Copy copy(BlockRef block, Plane plane) const;
   void set_copy(BlockRef block, Plane plane, Copy copy);
@@ -61,9 +62,17 @@ class PrefixTree {
 
   [[nodiscard]] const BlockKey& key(BlockRef block) const;
   /// The block before it. Its depth must not be 0.
-  [[nodiscard]] static BlockRef parent(BlockRef block) { return {block.node, block.depth - 1}; }
+  [[nodiscard]] BlockRef parent(BlockRef block) const { return {resolve(block.node, block.depth - 1), block.depth - 1}; }
+  /// A path's first blocks, as a path that is valid while they exist.
+  [[nodiscard]] Path first(Path path, std::uint32_t length) const;
+  /// A path's block at this depth, valid while it exists.
+  [[nodiscard]] BlockRef at(Path path, std::uint32_t depth) const { return {resolve(path.node, depth), depth}; }
   /// The key before the block's: its parent's, or nothing for a first block (its parent is the root key, which is not kept).
   [[nodiscard]] std::optional<BlockKey> parent_key(BlockRef block) const;
+  /// As given when its path was first extended.
+  [[nodiscard]] std::uint64_t name_space(BlockRef block) const;
+  /// Whether the two name one block.
+  [[nodiscard]] bool same(BlockRef a, BlockRef b) const;
   /// All blocks that follow this one, each after its parent.
   void collect_below(BlockRef block, std::vector<BlockRef>& out) const;
   /// Whether any block that follows this one has a copy in the plane.

@@ -279,13 +279,14 @@ void PrefixTree::drop_empty_marks(Node& node) {
   node.marks = Node::none;
 }
 
+/// Deals out the marks of a node that is now `upper`.
 void PrefixTree::split_marks(Node& upper, Node& lower, std::uint32_t at) {
-  upper.last_use = lower.last_use;
-  if (lower.marks == Node::none) return;
-  // Taken out and dealt again: both halves' marks live in one vector, which may move.
-  Marks old = std::move(marks_[lower.marks]);
-  marks_[lower.marks] = {};
-  drop_empty_marks(lower);
+  lower.last_use = upper.last_use;
+  if (upper.marks == Node::none) return;
+  // Taken out first: both halves' marks live in one vector, which may move.
+  Marks old = std::move(marks_[upper.marks]);
+  marks_[upper.marks] = {};
+  drop_empty_marks(upper);
   for (const Marks::Pin& pin : old.pins) {
     if (pin.blocks > at) {
       marks(lower).pins.push_back({pin.blocks - at, pin.count});

@@ -41,6 +41,7 @@ struct PrefixTree::Node {
   NodeId first_child{none};
   NodeId next_sibling{none};
   NodeId previous_sibling{none};
+  NodeId heir{none};           ///< the child that took over this node's later blocks when it was split
   std::uint32_t start = 0;     ///< depth of the first block
   std::uint32_t size = 0;      ///< blocks; 0 in the root alone
   std::uint32_t capacity = 0;  ///< of the arrays
@@ -48,6 +49,7 @@ struct PrefixTree::Node {
   std::uint32_t pinned_children = 0;
   std::uint32_t marks = none;  ///< index of Marks
   std::uint64_t last_use = 0;  ///< of all blocks, but for those that marks.uses cover
+  std::uint64_t name_space = 0;
   std::byte* arrays = nullptr; ///< keys[capacity], then Copy[plane][capacity]
 
   [[nodiscard]] std::uint32_t end() const { return start + size; }
@@ -68,12 +70,6 @@ inline PrefixTree::NodePlane& PrefixTree::state(NodeId node, std::size_t plane) 
 
 inline const PrefixTree::NodePlane& PrefixTree::state(NodeId node, std::size_t plane) const {
   return node_planes_[node.value() * plane_count_ + plane];
-}
-
-/// The node that holds the block at `depth` of a path that ends in `node` or once did: a split leaves the lower half its id.
-inline NodeId PrefixTree::resolve(NodeId node, std::uint32_t depth) const {
-  while (depth < nodes_[node.value()].start) node = nodes_[node.value()].parent;
-  return node;
 }
 
 }  // namespace terrace

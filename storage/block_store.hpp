@@ -52,6 +52,8 @@ struct StoreEvent {
   std::uint64_t token = 0;
   BlockKey key;
   ErrorCode error;
+  /// removed, evicted: the token of the StoreWrite that stored the block, so that its owner need not look the key up.
+  std::uint64_t write_token = 0;
 };
 
 struct StoreStat {
@@ -94,6 +96,10 @@ class BlockStore {
   virtual void contains(std::span<const BlockKey> keys, std::uint64_t token) = 0;
   /// These were used in a tier above: they count as recently used here. Keys that are not there are ignored.
   virtual void touch(std::span<const BlockKey> keys) = 0;
+
+  /// From now on `token` is the write_token of this block's events: for blocks that an earlier process wrote. A key that is not
+  /// there is ignored.
+  virtual void adopt(const BlockKey& key, std::uint64_t token) = 0;
 
   /// Appends the events that have arrived; returns how many.
   virtual std::size_t poll(std::vector<StoreEvent>& out) = 0;

@@ -58,7 +58,8 @@ class Device {
   virtual ~Device() = default;
   [[nodiscard]] virtual const DeviceInfo& info() const = 0;
 
-  /// Told when poll() has something. Set once, before the first submit; outlives the device's work.
+  /// Told when poll() has something. Set before the first submit; the device may outlive its waker, who is replaced before:
+  /// once this returns, the former is not touched any more. Threads: submit's.
   virtual void set_waker(Waker& waker) = 0;
   /// Starts the command; exactly one CopyDone follows. Never blocks.
   virtual void submit(CopyCommand command) = 0;

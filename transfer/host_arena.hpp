@@ -2,6 +2,7 @@
 
 #include "base/bytes.hpp"
 #include "base/strong_id.hpp"
+#include "transfer/mapping.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -20,10 +21,9 @@ namespace terrace {
 /// Threads: constant after construction; who may touch which slot is the slot's owner's affair.
 class HostArena {
  public:
-  /// Maps and touches `slots` slots. Throws std::system_error where the memory is not to be had (what, how much), and
-  /// std::invalid_argument where block_bytes is 0 or over a chunk.
+  /// Maps and touches `slots` slots; 0 is an arena without any. Throws std::system_error where the memory is not to be had
+  /// (what, how much), and std::invalid_argument where block_bytes is 0 or over a chunk.
   HostArena(std::uint32_t slots, Bytes block_bytes, Bytes chunk_bytes = GiB);
-  ~HostArena();
   HostArena(const HostArena&) = delete;
   HostArena& operator=(const HostArena&) = delete;
 
@@ -37,7 +37,7 @@ class HostArena {
   std::uint32_t slots_;
   Bytes block_bytes_;
   std::uint32_t slots_per_chunk_;
-  std::vector<std::span<std::byte>> chunks_;
+  std::vector<Mapping> chunks_;
 };
 
 }  // namespace terrace

@@ -2,16 +2,17 @@
 
 #include "base/bytes.hpp"
 #include "base/clock.hpp"
+#include "base/indexed_heap.hpp"
 #include "base/result.hpp"
 #include "base/strong_id.hpp"
 #include "transfer/plan.hpp"
+#include "transfer/token_bucket.hpp"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 namespace terrace {
@@ -23,9 +24,10 @@ struct LanesConfig {
   Bytes piece_bytes = MiB;
   /// Pieces under way at once per direction: enough to keep the stream busy, and no more than an urgent job should wait for.
   std::uint32_t pieces_in_flight = 2;
-  /// Blocks queued per lane, not counting those under way. At the bound a plan is refused whole.
+  /// Blocks queued per lane, not counting those under way. A plan that would pass the bound is refused whole, so that one
+  /// larger than the bound never fits. Jobs that raise() moves are admitted already: they count, and are not refused.
   std::uint32_t queued_blocks_max = 1U << 20;
-  /// Of the persist lanes, per second; 0: no limit. A token bucket one piece deep.
+  /// Of the persist lanes of both directions together, per second; 0: no limit. A token bucket one piece deep.
   Bytes persist_rate{};
 };
 
@@ -47,22 +49,27 @@ struct Piece {
 ///        v                 v
 ///     cancelled         unconfirmed
 ///
-/// A more urgent lane goes first; within a lane, first come first served. Threads: one.
+/// A more urgent lane goes first; within a lane, first come first served. Blocks fail one by one: after a failed piece the
+/// job's others still go. Threads: one.
 class Lanes {
  public:
+  /// Throws std::invalid_argument where block_bytes or pieces_in_flight is 0.
   explicit Lanes(LanesConfig config);
 
-  /// Takes a plan. Fails: refused (the lane is at its bound; nothing changed), invalid_argument (no blocks).
+  /// Takes a plan, whose job id is that of no job alive (one that awaits `confirmed` is). Fails, and then nothing changed:
+  /// refused (the lane is at its bound), invalid_argument (no blocks, or a run of none).
   [[nodiscard]] Result<void> submit(TransferPlan plan);
-  /// The job inherits a more urgent waiter's urgency; a less urgent one changes nothing. Unknown jobs are ignored: they may
-  /// have ended a moment ago.
+  /// The job inherits a more urgent waiter's urgency, and goes behind what waits in that lane already; a less urgent one
+  /// changes nothing. Unknown jobs are ignored: they may have ended a moment ago.
   void raise(JobId job, Urgency urgency);
   /// What has not started never will. The job's event comes when what has started has ended. Unknown jobs are ignored.
   void cancel(JobId job);
-  /// Resolves every job whose deadline has passed.
+  /// The same for every job.
+  void cancel_all();
+  /// Resolves every job whose deadline has come.
   void expire(TimePoint now);
 
-  /// The piece to start next in this direction, if one may start now.
+  /// The piece to start next in this direction, if one may start now. Expires first: nothing starts past its deadline.
   [[nodiscard]] std::optional<Piece> next(Direction direction, TimePoint now);
   /// A piece has ended: nothing touches its slots any more.
   void finish(std::uint64_t token, ErrorCode error, TimePoint now);
@@ -72,8 +79,68 @@ class Lanes {
   /// When something changes without a call: the nearest deadline, or the moment the rate limit lets a piece go.
   [[nodiscard]] TimePoint next_deadline() const;
   /// Neither queued nor under way.
-  [[nodiscard]] bool idle() const;
+  [[nodiscard]] bool idle() const { return handles_.empty(); }
   void check_invariants() const;
+
+ private:
+  using Handle = std::uint32_t;  ///< into jobs_
+  static constexpr Handle nobody = 0xFFFF'FFFF;
+
+  struct Job {
+    TransferPlan plan;
+    /// By block; `cancelled` until the block's piece has ended: what never starts stays so.
+    std::vector<BlockOutcome> outcomes;
+    std::uint32_t started = 0;     ///< blocks; the next piece begins at this one
+    std::size_t run = 0;           ///< in which run that is,
+    std::uint32_t within_run = 0;  ///< and where in it
+    std::uint32_t done = 0;
+    std::uint32_t pieces_under_way = 0;
+    std::optional<TimePoint> first_start;
+    ErrorCode error;
+    bool queued = false;    ///< stands in its lane, because it has blocks to start
+    bool reported = false;  ///< `finished` is out; only `confirmed` is owed
+    Handle ahead = nobody;
+    Handle behind = nobody;
+
+    [[nodiscard]] std::uint32_t blocks() const { return static_cast<std::uint32_t>(outcomes.size()); }
+  };
+  struct Lane {
+    Handle first = nobody;
+    Handle last = nobody;
+    std::uint64_t queued_blocks = 0;
+  };
+  struct UnderWay {
+    std::uint64_t token;
+    Handle handle;
+    std::uint32_t first_block;
+    std::uint32_t blocks;
+  };
+
+  [[nodiscard]] Lane& lane_of(const Job& job);
+  [[nodiscard]] std::uint32_t next_piece_blocks(const Job& job) const;
+  void enqueue(Handle handle);
+  void unlink(Handle handle);
+  void drop_queued(Handle handle, Errc why);
+  void cancel(Handle handle);
+  [[nodiscard]] Piece cut(Handle handle);
+  void settle(Handle handle);
+  void report(Job& job, TransferEvent::Kind kind);
+  void release(Handle handle);
+
+  LanesConfig config_;
+  std::uint32_t piece_blocks_max_;
+
+  std::array<std::array<Lane, urgency_count>, direction_count> lanes_;
+  std::vector<Job> jobs_;
+  std::vector<Handle> free_;
+  std::unordered_map<JobId, Handle> handles_;  ///< every job alive
+  IndexedHeap<TimePoint> deadlines_;           ///< of jobs alive, unreported, and with a deadline
+  std::vector<UnderWay> under_way_;            ///< a handful: pieces_in_flight of each direction at most
+  std::array<std::uint32_t, direction_count> in_flight_{};
+  TokenBucket persist_;
+  std::uint64_t last_token_ = 0;
+  TimePoint now_{};  ///< the latest we were told; dates the events of calls that bring no time
+  std::vector<TransferEvent> events_;
 };
 
 }  // namespace terrace

@@ -1,0 +1,49 @@
+#pragma once
+
+#include "base/block_key.hpp"
+#include "base/strong_id.hpp"
+#include "storage/block_store.hpp"
+#include "transfer/plan.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace terrace {
+
+/// A block to be read from storage into a slot of the host arena.
+struct ReadOrder {
+  std::uint64_t token = 0;
+  BlockKey key;
+  SlotId into;
+};
+
+/// A block to be written to storage from a slot of the host arena.
+struct WriteOrder {
+  std::uint64_t token = 0;
+  StoredBlock block;
+  SlotId from;
+};
+
+/// What the manager wants done, in this order. Whoever owns the manager takes them after each call and has them done; the
+/// manager touches no device, no disk and no queue itself.
+struct Actions {
+  std::vector<TransferPlan> plans;
+  std::vector<JobId> cancels;
+  std::vector<ReadOrder> reads;
+  std::vector<WriteOrder> writes;
+  std::vector<BlockKey> touches;
+
+  [[nodiscard]] bool empty() const {
+    return plans.empty() && cancels.empty() && reads.empty() && writes.empty() && touches.empty();
+  }
+  /// Keeps the memory.
+  void clear() {
+    plans.clear();
+    cancels.clear();
+    reads.clear();
+    writes.clear();
+    touches.clear();
+  }
+};
+
+}  // namespace terrace

@@ -1,0 +1,214 @@
+#include "runtime/cache.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <limits>
+
+namespace terrace {
+
+Cache::Cache(const ManagerConfig& config, const CacheParts& parts) : parts_{parts}, manager_{config} {
+  TERRACE_CHECK(parts.arena.slots() == config.host_blocks + config.staging_blocks);
+  TERRACE_CHECK(config.storage == (parts.store != nullptr));
+  if (parts_.poison != nullptr) manager_.remember_freed();
+  if (parts_.store != nullptr) restore_stored();
+}
+
+Cache::~Cache() { TERRACE_CHECK(manager_.live_requests() == 0); }
+
+/// What an earlier process stored is a hit again.
+void Cache::restore_stored() {
+  std::vector<StoredBlock> blocks;
+  parts_.store->for_each([&](const StoredBlock& block) { blocks.push_back(block); });
+  const auto numbers = manager_.restore(blocks);
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (numbers[i]) parts_.store->adopt(blocks[i].key, *numbers[i]);
+  }
+}
+
+Result<Lease> Cache::acquire(const AcquireRequest& request) {
+  const Result<Acquired> acquired = manager_.acquire(request);
+  carry_out();
+  if (!acquired) return acquired.error();
+  return Lease{*this, request.id};
+}
+
+Result<void> Cache::extend(const Lease& lease, std::uint32_t blocks) {
+  const Result<void> extended = manager_.extend(lease.id(), blocks);
+  carry_out();
+  return extended;
+}
+
+Result<std::span<const Duplicate>> Cache::commit(const Lease& lease, std::span<const BlockKey> keys, Fence written) {
+  const Result<std::span<const Duplicate>> committed = manager_.commit(lease.id(), keys, written);
+  carry_out();
+  return committed;
+}
+
+void Cache::release(Lease lease, Fence last_use) {
+  lease.used_until(last_use);
+  lease.reset();
+}
+
+void Cache::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
+  const Result<void> released = manager_.release(lease->id, lease->last_use);
+  TERRACE_CHECK(released.has_value());
+  carry_out();
+}
+
+std::span<const RequestEvent> Cache::poll() {
+  // Before collecting: what arrives after this wakes again.
+  if (parts_.waker != nullptr) parts_.waker->acknowledge();
+  transfer_events_.clear();
+  parts_.transfers.poll(transfer_events_);
+  for (const TransferEvent& event : transfer_events_) on_transfer(event);
+  if (parts_.store != nullptr) {
+    store_events_.clear();
+    parts_.store->poll(store_events_);
+    for (const StoreEvent& event : store_events_) on_store(event);
+  }
+  manager_.on_time(parts_.clock.now());
+  manager_.settle();
+  carry_out();
+  events_.clear();
+  events_.swap(manager_.events());
+  return events_;
+}
+
+TimePoint Cache::next_deadline() const { return std::min(manager_.next_deadline(), parts_.transfers.next_deadline()); }
+
+bool Cache::has_pending_work() const {
+  return manager_.has_pending_work() || plans_[0].count + plans_[1].count + reads_.count + writes_.count > 0;
+}
+
+void Cache::drain() {
+  // Requests that end their wait meanwhile are still to be told of.
+  std::vector<RequestEvent> events;
+  while (has_pending_work()) {
+    const auto ended = poll();
+    events.insert(events.end(), ended.begin(), ended.end());
+    if (!has_pending_work()) break;
+    if (parts_.waker == nullptr) continue;
+    const TimePoint deadline = next_deadline();
+    int timeout_ms = -1;
+    if (deadline != never) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - parts_.clock.now()).count();
+      timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left + 1, 0, std::numeric_limits<int>::max()));
+    }
+    parts_.waker->wait(timeout_ms);
+  }
+  manager_.events().insert(manager_.events().begin(), events.begin(), events.end());
+}
+
+void Cache::on_transfer(const TransferEvent& event) {
+  if (event.kind == TransferEvent::Kind::finished) {
+    const auto found = directions_.find(event.job.value());
+    TERRACE_CHECK(found != directions_.end());
+    const Direction direction = found->second;
+    directions_.erase(found);
+    Moved& moved = direction == Direction::swap_out ? moved_.swap_out : moved_.swap_in;
+    moved.blocks += static_cast<std::uint64_t>(std::ranges::count(event.outcomes, BlockOutcome::done));
+    moved.bytes += event.moved;
+    ended(plans_[static_cast<std::size_t>(direction)], 1, moved);
+  }
+  manager_.on_transfer(event);
+}
+
+void Cache::on_store(const StoreEvent& event) {
+  const bool is_read = event.kind == StoreEvent::Kind::read;
+  if (is_read || event.kind == StoreEvent::Kind::written) {
+    Moved& moved = is_read ? moved_.prefetch : moved_.persist;
+    if (!event.error) {
+      ++moved.blocks;
+      moved.bytes += parts_.store->block_bytes();
+    }
+    ended(is_read ? reads_ : writes_, 1, moved);
+  }
+  manager_.on_store(event);
+}
+
+void Cache::carry_out() {
+  Actions& actions = manager_.actions();
+  if (parts_.poison != nullptr) poison_freed();
+  if (actions.empty()) return;
+  for (TransferPlan& plan : actions.plans) {
+    began(plans_[static_cast<std::size_t>(plan.direction)], 1);
+    directions_.emplace(plan.job.value(), plan.direction);
+    if (manager_.config().instant_copies) {
+      carry_out_at_once(std::move(plan));
+    } else {
+      parts_.transfers.submit(std::move(plan));
+    }
+  }
+  for (const JobId job : actions.cancels) parts_.transfers.cancel(job);
+  if (parts_.store != nullptr) {
+    if (!actions.touches.empty()) parts_.store->touch(actions.touches);
+    store_writes_.clear();
+    for (const WriteOrder& order : actions.writes) {
+      store_writes_.push_back({order.token, order.block, parts_.arena.block(order.from)});
+    }
+    began(writes_, store_writes_.size());
+    if (!store_writes_.empty()) parts_.store->write(store_writes_);
+    store_reads_.clear();
+    for (const ReadOrder& order : actions.reads) store_reads_.push_back({order.token, order.key, parts_.arena.block(order.into)});
+    began(reads_, store_reads_.size());
+    if (!store_reads_.empty()) parts_.store->read(store_reads_);
+  }
+  actions.clear();
+}
+
+/// The books count an instant copy as done: nothing else may happen before its bytes have moved.
+void Cache::carry_out_at_once(TransferPlan plan) {
+  const JobId job = plan.job;
+  parts_.transfers.submit(std::move(plan));
+  for (bool done = false; !done;) {
+    std::vector<TransferEvent> events;
+    if (parts_.waker != nullptr) parts_.waker->acknowledge();
+    parts_.transfers.poll(events);
+    for (const TransferEvent& event : events) {
+      done |= event.job == job;
+      for (const BlockOutcome outcome : event.outcomes) TERRACE_CHECK(outcome == BlockOutcome::done);
+      on_transfer(event);
+    }
+    if (!done && parts_.waker != nullptr) parts_.waker->wait(-1);
+  }
+}
+
+void Cache::began(UnderWay& kind, std::uint64_t count) {
+  if (count == 0) return;
+  if (kind.count == 0) kind.since = parts_.clock.now();
+  kind.count += count;
+}
+
+void Cache::ended(UnderWay& kind, std::uint64_t count, Moved& moved) {
+  TERRACE_CHECK(kind.count >= count);
+  kind.count -= count;
+  if (kind.count == 0) moved.seconds += std::chrono::duration<double>(parts_.clock.now() - kind.since).count();
+}
+
+void Cache::poison_freed() {
+  constexpr int poison_byte = 0xDB;
+  auto& freed_on_device = freed_[0];
+  auto& freed_in_arena = freed_[1];
+  manager_.take_freed(freed_on_device, freed_in_arena);
+  for (const SlotId slot : freed_in_arena) {
+    const auto block = parts_.arena.block(slot);
+    std::memset(block.data(), poison_byte, block.size());
+  }
+  if (freed_on_device.empty()) return;
+  // On the compute timeline, after whatever may still use the slots; transfers into them wait for it.
+  const std::size_t bytes = count(parts_.poison->info().block_bytes);
+  const Fence poisoned = parts_.poison->launch([slots = freed_on_device, bytes](BlockAccess& access) {
+    std::vector<std::byte> scratch(bytes);
+    for (const SlotId slot : slots) {
+      const auto target = access.write_target(slot, scratch);
+      std::memset(target.data(), poison_byte, target.size());
+      access.written(slot, scratch);
+    }
+  });
+  manager_.overwritten_by(freed_on_device, poisoned);
+}
+
+}  // namespace terrace

@@ -1,0 +1,125 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/waker.hpp"
+#include "runtime/cache_manager.hpp"
+#include "runtime/lease.hpp"
+#include "storage/block_store.hpp"
+#include "transfer/device.hpp"
+#include "transfer/host_arena.hpp"
+#include "transfer/transfer_port.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// Copies of one kind that were completed.
+struct Moved {
+  std::uint64_t blocks = 0;
+  Bytes bytes{};
+  /// During which at least one copy of the kind was under way.
+  double seconds = 0;
+};
+
+struct MovedTotals {
+  Moved swap_out;  ///< device to host
+  Moved swap_in;   ///< host to device
+  Moved prefetch;  ///< storage to the arena
+  Moved persist;   ///< the arena to storage
+};
+
+/// What a cache works with; all of it outlives the cache.
+struct CacheParts {
+  TransferPort& transfers;
+  HostArena& arena;      ///< of host_blocks + staging_blocks slots
+  BlockStore* store;     ///< null: none
+  const Clock& clock;
+  /// Woken by `transfers` and `store`; what wake_fd() shows. A simulation that never sleeps passes none.
+  EventFdWaker* waker = nullptr;
+  /// Hostile mode: slots are overwritten as they become free, so that whoever reads one too late, or serves it unfilled, is
+  /// seen. Null: off. For tests.
+  Device* poison = nullptr;
+};
+
+/// The cache in confined mode: a CacheManager whose decisions are carried out. The engine owns it, calls it from one thread,
+/// and calls poll() once a step; nothing blocks.
+///
+///     while (serving) {
+///       for (const RequestEvent& event : cache.poll()) …   // requests that became ready, or failed
+///       …acquire, extend, commit, drop leases, launch the step…
+///     }
+///
+/// An engine that has nothing to do sleeps until wake_fd() is readable or next_deadline() has come. Threads: one.
+class Cache : private LeaseHome {
+ public:
+  Cache(const ManagerConfig& config, const CacheParts& parts);
+  /// Every lease has ended before, and the work under way: drain() first.
+  ~Cache() override;
+  Cache(const Cache&) = delete;
+  Cache& operator=(const Cache&) = delete;
+
+  [[nodiscard]] MatchResult match(std::span<const BlockKey> keys) const { return manager_.match(keys); }
+  /// The lease of a request that is ready or pending; which, says `ready()`. Fails as CacheManager::acquire does.
+  [[nodiscard]] Result<Lease> acquire(const AcquireRequest& request);
+  [[nodiscard]] bool ready(const Lease& lease) const { return manager_.block_table(lease.id()).has_value(); }
+  [[nodiscard]] Result<void> extend(const Lease& lease, std::uint32_t blocks);
+  [[nodiscard]] Result<std::span<const Duplicate>> commit(const Lease& lease, std::span<const BlockKey> keys, Fence written);
+  /// Ends the lease. What compute launched up to `last_use` may still touch its blocks.
+  void release(Lease lease, Fence last_use);
+
+  [[nodiscard]] Result<std::span<const SlotId>> block_table(const Lease& lease) const { return manager_.block_table(lease.id()); }
+  [[nodiscard]] Result<std::span<const Tier>> hit_tiers(const Lease& lease) const { return manager_.hit_tiers(lease.id()); }
+  [[nodiscard]] Result<RequestStats> request_stats(const Lease& lease) const { return manager_.request_stats(lease.id()); }
+
+  /// Collects what has ended, decides what follows, and starts it. Returns the requests that ended their wait since the last
+  /// call; valid until the next.
+  std::span<const RequestEvent> poll();
+  /// Readable when poll() has something. -1 without a waker.
+  [[nodiscard]] int wake_fd() const { return parts_.waker == nullptr ? -1 : parts_.waker->fd(); }
+  /// Makes wake_fd() readable. From any thread.
+  void wake() noexcept {
+    if (parts_.waker != nullptr) parts_.waker->wake();
+  }
+  /// When poll() should be called though nothing woke.
+  [[nodiscard]] TimePoint next_deadline() const;
+  [[nodiscard]] bool has_pending_work() const;
+  /// Polls, sleeping between, until nothing is under way. Waits for no lease.
+  void drain();
+
+  [[nodiscard]] const CacheManager& manager() const { return manager_; }
+  [[nodiscard]] const MovedTotals& moved() const { return moved_; }
+
+ private:
+  void give_back(std::unique_ptr<ReturnedLease> lease) noexcept override;
+  void restore_stored();
+  void carry_out();
+  void carry_out_at_once(TransferPlan plan);
+  void on_transfer(const TransferEvent& event);
+  void on_store(const StoreEvent& event);
+  void poison_freed();
+  /// Of one kind, to know during which time any is under way.
+  struct UnderWay {
+    std::uint64_t count = 0;
+    TimePoint since;
+  };
+  void began(UnderWay& kind, std::uint64_t count);
+  void ended(UnderWay& kind, std::uint64_t count, Moved& moved);
+
+  CacheParts parts_;
+  CacheManager manager_;
+  MovedTotals moved_;
+  UnderWay plans_[direction_count];
+  UnderWay reads_;
+  UnderWay writes_;
+  boost::unordered_flat_map<std::uint64_t, Direction> directions_;  ///< of the plans under way, by job
+  std::vector<TransferEvent> transfer_events_;
+  std::vector<StoreEvent> store_events_;
+  std::vector<RequestEvent> events_;
+  std::vector<StoreRead> store_reads_;
+  std::vector<StoreWrite> store_writes_;
+  std::vector<SlotId> freed_[2];
+};
+
+}  // namespace terrace

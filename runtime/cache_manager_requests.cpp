@@ -1,0 +1,236 @@
+// The calls of a request's life.
+
+#include "base/check.hpp"
+#include "runtime/cache_manager.hpp"
+
+#include <algorithm>
+
+namespace terrace {
+
+MatchResult CacheManager::match(std::span<const BlockKey> keys) const {
+  Path path;
+  const std::uint32_t hits = available(keys, false, path, found_);
+  MatchResult result;
+  for (std::uint32_t i = 0; i < hits; ++i) {
+    // A block on its way up counts under where it comes from: that is what its bytes wait for.
+    ++(found_[i] == Tier::device ? result.device : found_[i] == Tier::host ? result.host : result.storage);
+  }
+  return result;
+}
+
+Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
+  if (wanted.blocks == 0 || wanted.keys.size() > wanted.blocks) return Errc::invalid_argument;
+  const SlotPool& device = residency_.pool(Tier::device);
+  if (wanted.blocks > device.capacity() - device.count(SlotState::null)) return Errc::never_fits;
+  if (by_id_.contains(wanted.id)) return Errc::duplicate_request;
+
+  const Index index = new_request();
+  {
+    Request& r = requests_[index];
+    r.id = wanted.id;
+    r.blocks = wanted.blocks;
+    r.key_count = static_cast<std::uint32_t>(wanted.keys.size());
+    r.hit_blocks_max = wanted.hit_blocks_max;
+    r.name_space = wanted.name_space;
+    r.deadline = wanted.deadline;
+  }
+  if (const Result<void> planned = plan(index, wanted.keys); !planned) {
+    ++stats_.refused_no_room;
+    forget(index);
+    return planned.error();
+  }
+  ++stats_.acquired;
+  by_id_.emplace(wanted.id, index);
+  if (requests_[index].state != State::ready) {
+    Request& r = requests_[index];
+    r.keys.assign(wanted.keys.begin(), wanted.keys.end());
+    r.announce = true;
+    if (r.deadline != never) deadlines_.emplace(r.deadline, index);
+  }
+  // With nothing to wait for, as with instant copies, this call ends what it began.
+  settle();
+  Request& r = requests_[index];
+  if (r.state == State::ready) {
+    if (r.announce) std::erase_if(events_, [&](const RequestEvent& event) { return event.id == wanted.id; });
+    r.announce = false;
+    return Acquired::ready;
+  }
+  return Acquired::pending;
+}
+
+Result<void> CacheManager::extend(RequestId id, std::uint32_t blocks) {
+  const Result<Index> index = find_ready(id);
+  if (!index) return index.error();
+  Request& r = requests_[*index];
+  if (!device_room_.can_promise(blocks)) return Errc::no_room;
+  const std::size_t before = r.table.size();
+  while (r.table.size() < before + blocks) {
+    std::optional<SlotId> slot = device_room_.take_free(r.table.back());
+    if (!slot) slot = device_room_.take_by_dropping();
+    if (!slot) {
+      // What could be dropped is being copied just now.
+      for (; r.table.size() > before; r.table.pop_back()) residency_.pool(Tier::device).put(r.table.back());
+      settle();
+      return Errc::no_room;
+    }
+    r.table.push_back(*slot);
+  }
+  settle();
+  return {};
+}
+
+Result<std::span<const Duplicate>> CacheManager::commit(RequestId id, std::span<const BlockKey> keys, Fence written) {
+  const Result<Index> index = find_ready(id);
+  if (!index) return index.error();
+  Request& r = requests_[*index];
+  if (keys.size() > r.table.size()) return Errc::invalid_argument;
+  duplicates_.clear();
+  const std::uint32_t from = r.path.length;
+  if (keys.size() <= from) return std::span<const Duplicate>{};
+
+  PrefixTree& tree = residency_.tree();
+  const Path whole = tree.extend(r.path, keys.subspan(from), r.name_space);
+  tree.pin(whole);
+  std::uint32_t end = from;
+  for (; end < whole.length; ++end) {
+    const BlockRef block{whole.node, end};
+    const Copy there = residency_.copy(block, Tier::device);
+    if (there.state() == CopyState::filling) break;
+    residency_.rescue(block, Tier::host);
+    if (there.present()) {
+      if (residency_.rescue(block, Tier::device)) ++stats_.rescued;
+      ++stats_.duplicates;
+      duplicates_.push_back({end, r.table[end], there.slot()});
+      r.redundant.push_back(r.table[end]);
+      continue;
+    }
+    residency_.pool(Tier::device).raise_fence(r.table[end], written);
+    residency_.adopt(block, Tier::device, r.table[end]);
+    if (config_.relation == Relation::exclusive && residency_.copy(block, Tier::host).state() == CopyState::ready) {
+      residency_.drop(block, Tier::host);
+    }
+  }
+  const Path path = tree.first(whole, end);
+  tree.pin(path);
+  tree.unpin(whole);
+  tree.unpin(r.path);
+  r.path = path;
+  tree.touch(path, r.stamp);
+  copy_down(from, path);
+  settle();
+  return std::span<const Duplicate>{duplicates_};
+}
+
+/// What the relation and the write policy want done with blocks as they become shared.
+void CacheManager::copy_down(std::uint32_t from, Path path) {
+  if (path.length == from) return;
+  if (config_.relation == Relation::inclusive && config_.host_blocks > 0) {
+    for (std::uint32_t i = from; i < path.length; ++i) {
+      const BlockRef block = residency_.tree().at(path, i);
+      if (residency_.copy(block, Tier::host).present()) continue;
+      // No room in the host tier: then the block has no copy there, as if the host had given it up again.
+      (void)host_room_.swap_out(block, SwapOutPurpose::duplicate);
+    }
+  }
+  if (config_.storage && config_.write_policy == WritePolicy::write_through) persists_.begin(path.last());
+}
+
+Result<void> CacheManager::release(RequestId id, Fence last_use) {
+  const Result<Index> found = find(id);
+  if (!found) return found.error();
+  const Index index = *found;
+  Request& r = requests_[index];
+  if (r.state == State::ready) {
+    SlotPool& device = residency_.pool(Tier::device);
+    for (const SlotId slot : r.table) device.raise_fence(slot, last_use);
+    residency_.tree().unpin(r.path);
+    for (; r.table.size() > r.path.length; r.table.pop_back()) device.put(r.table.back());
+    for (; !r.redundant.empty(); r.redundant.pop_back()) device.put(r.redundant.back());
+  } else {
+    undo(index);
+  }
+  std::erase(to_replan_, index);
+  // What was still to be told of it interests nobody now.
+  if (r.announce) std::erase_if(events_, [&](const RequestEvent& event) { return event.id == id; });
+  by_id_.erase(id);
+  clear_deadline(index);
+  forget(index);
+  settle();
+  return {};
+}
+
+Result<std::span<const SlotId>> CacheManager::block_table(RequestId id) const {
+  const Result<Index> index = find_ready(id);
+  if (!index) return index.error();
+  return std::span<const SlotId>{requests_[*index].table};
+}
+
+Result<std::span<const Tier>> CacheManager::hit_tiers(RequestId id) const {
+  const Result<Index> index = find(id);
+  if (!index) return index.error();
+  const Request& r = requests_[*index];
+  return std::span<const Tier>{r.found}.first(r.hits);
+}
+
+Result<std::uint32_t> CacheManager::committed_blocks(RequestId id) const {
+  const Result<Index> index = find_ready(id);
+  if (!index) return index.error();
+  return requests_[*index].path.length;
+}
+
+Result<RequestStats> CacheManager::request_stats(RequestId id) const {
+  const Result<Index> index = find(id);
+  if (!index) return index.error();
+  const Request& r = requests_[*index];
+  RequestStats stats;
+  stats.blocks = r.key_count;
+  for (std::uint32_t i = 0; i < r.hits; ++i) {
+    ++(r.found[i] == Tier::device ? stats.device : r.found[i] == Tier::host ? stats.host : stats.storage);
+  }
+  stats.miss = r.key_count - r.hits;
+  stats.joined = r.joined;
+  return stats;
+}
+
+Result<CacheManager::Index> CacheManager::find(RequestId id) const {
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end()) return Errc::unknown_request;
+  return found->second;
+}
+
+Result<CacheManager::Index> CacheManager::find_ready(RequestId id) const {
+  const Result<Index> index = find(id);
+  if (index && requests_[*index].state != State::ready) return Errc::not_ready;
+  return index;
+}
+
+CacheManager::Index CacheManager::new_request() {
+  if (free_requests_.empty()) {
+    requests_.emplace_back();
+    return static_cast<Index>(requests_.size() - 1);
+  }
+  const Index index = free_requests_.back();
+  free_requests_.pop_back();
+  return index;
+}
+
+/// Empties the record, but keeps its vectors' memory for the next request.
+void CacheManager::forget(Index index) {
+  Request& r = requests_[index];
+  TERRACE_CHECK(r.own.empty() && r.redundant.empty() && r.loads.empty() && r.detached.empty());
+  Request empty;
+  std::swap(empty.table, r.table);
+  std::swap(empty.own, r.own);
+  std::swap(empty.redundant, r.redundant);
+  std::swap(empty.found, r.found);
+  std::swap(empty.loads, r.loads);
+  std::swap(empty.detached, r.detached);
+  std::swap(empty.keys, r.keys);
+  empty.table.clear();
+  empty.found.clear();
+  empty.keys.clear();
+  r = std::move(empty);
+  free_requests_.push_back(index);
+}
+
+}  // namespace terrace

@@ -1,0 +1,34 @@
+#include "runtime/departures.hpp"
+
+namespace terrace {
+
+void Departures::hold_leaving(BlockRef block, Tier tier) {
+  residency_.pool(tier).set_leaving(residency_.copy(block, tier).slot(), true);
+  residency_.hold(block, tier);
+}
+
+void Departures::reader_gone(BlockRef block, Tier tier) {
+  if (!residency_.unhold(block, tier)) return;
+  const SlotId slot = residency_.copy(block, tier).slot();
+  const bool unwanted = residency_.pool(tier).leaving(slot) || !residency_.supported(block, tier);
+  if (unwanted && !residency_.tree().pinned(block)) {
+    drop_now(block, tier);
+  } else {
+    residency_.pool(tier).set_leaving(slot, false);
+  }
+}
+
+void Departures::drop_now(BlockRef block, Tier tier) {
+  const bool host_has_it = tier == Tier::device && residency_.copy(block, Tier::host).present();
+  const bool device_has_it = tier == Tier::host && residency_.copy(block, Tier::device).present();
+  const bool storage_has_it = residency_.copy(block, Tier::storage).present();
+  ++(tier == Tier::device ? stats_.evicted_device : stats_.evicted_host);
+  ++(host_has_it || device_has_it || storage_has_it ? stats_.dropped_clean : stats_.dropped_lost);
+
+  const bool orphans = !host_has_it && !device_has_it && residency_.tree().any_below(block, Residency::plane(Tier::host));
+  residency_.drop(block, tier);
+  // Whoever follows in the host tier stood on this copy. (Then the block is still in the tree: others follow it.)
+  if (orphans) residency_.drop_orphans_below(block);
+}
+
+}  // namespace terrace

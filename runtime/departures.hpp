@@ -1,0 +1,27 @@
+#pragma once
+
+#include "radix/eviction_policy.hpp"
+#include "runtime/request.hpp"
+#include "runtime/residency.hpp"
+
+namespace terrace {
+
+/// How copies go: at once, or when the last transfer that reads them has ended. Threads: the manager's.
+class Departures {
+ public:
+  Departures(Residency& residency, ManagerStats& stats) : residency_{residency}, stats_{stats} {}
+
+  /// Marks the copy as leaving and holds it, until reader_gone() takes the hold back.
+  void hold_leaving(BlockRef block, Tier tier);
+  /// A transfer does not read the copy any more. With the last one, a copy that is leaving goes, unless a request has pinned
+  /// it meanwhile; so does one that has lost its support.
+  void reader_gone(BlockRef block, Tier tier);
+  /// Gives up a copy that nothing reads or pins, with what loses its support.
+  void drop_now(BlockRef block, Tier tier);
+
+ private:
+  Residency& residency_;
+  ManagerStats& stats_;
+};
+
+}  // namespace terrace

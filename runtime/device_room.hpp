@@ -1,0 +1,71 @@
+#pragma once
+
+#include "runtime/departures.hpp"
+#include "runtime/host_room.hpp"
+#include "runtime/persists.hpp"
+#include "runtime/residency.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+
+namespace terrace {
+
+/// Finds device slots for requests: free ones, or those of the least recently used leaves. Where a leaf has to be copied down
+/// first, whoever wants its slot waits here, first come first served. A slot is promised only if there will be one whatever
+/// the copies' fate: a leaf that finds no room below is dropped. A leaf that is hit while it leaves is replaced by another.
+/// Threads: the manager's.
+class DeviceRoom {
+ public:
+  /// A waiter got one more slot, in state held; `last` with its last one.
+  using ServeHandler = std::function<void(std::uint32_t waiter, SlotId slot, bool last)>;
+
+  DeviceRoom(const ManagerConfig& config, Residency& residency, Departures& departures, HostRoom& host_room, Persists& persists)
+      : host_tier_{config.host_blocks > 0},
+        inclusive_{config.relation == Relation::inclusive},
+        write_back_{config.storage && config.write_policy == WritePolicy::write_back},
+        residency_{residency},
+        departures_{departures},
+        host_room_{host_room},
+        persists_{persists} {}
+
+  void set_handler(ServeHandler serve) { serve_ = std::move(serve); }
+
+  /// Whether so many more slots can be promised: free or unpinned ones that are not promised already.
+  [[nodiscard]] bool can_promise(std::uint64_t slots) const;
+  /// A slot that is free now and promised to nobody.
+  [[nodiscard]] std::optional<SlotId> take_free(std::optional<SlotId> after);
+  /// A slot made free at once, by giving up a copy without saving it. Call only where can_promise(1).
+  [[nodiscard]] std::optional<SlotId> take_by_dropping();
+  /// `slots` more for this waiter, as they become free. Call only where can_promise(slots).
+  void wait(std::uint32_t waiter, std::uint32_t slots);
+  /// The waiter wants no more.
+  void leave(std::uint32_t waiter);
+  /// Makes room and serves. True where anything changed.
+  bool pump();
+
+  [[nodiscard]] bool idle() const { return waiters_.empty(); }
+  [[nodiscard]] std::uint64_t promised() const { return promised_; }
+
+ private:
+  struct Waiter {
+    std::uint32_t who = 0;
+    std::uint32_t slots = 0;
+  };
+
+  void evict(BlockRef block);
+
+  bool host_tier_;
+  bool inclusive_;
+  bool write_back_;
+  Residency& residency_;
+  Departures& departures_;
+  HostRoom& host_room_;
+  Persists& persists_;
+  ServeHandler serve_;
+  std::deque<Waiter> waiters_;
+  std::uint64_t promised_ = 0;
+};
+
+}  // namespace terrace

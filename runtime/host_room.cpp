@@ -1,0 +1,86 @@
+#include "runtime/host_room.hpp"
+
+namespace terrace {
+
+HostRoom::Answer HostRoom::swap_out(BlockRef block, SwapOutPurpose purpose) {
+  if (wants_.empty()) {
+    std::optional<SlotId> slot = take_now();
+    Evicted evicted = Evicted::none;
+    if (!slot) {
+      evicted = evict_one(WriteBack::yes);
+      if (evicted == Evicted::now) slot = residency_.take_host();
+    }
+    if (slot) {
+      swap_outs_.begin(block, *slot, purpose);
+      return Answer::begun;
+    }
+    if (evicted == Evicted::none && !in_transition()) return Answer::impossible;
+  }
+  // The wish itself reads the copy, so that it is there when its turn comes.
+  residency_.hold(block, Tier::device);
+  wants_.push_back({block, purpose});
+  return Answer::waiting;
+}
+
+std::optional<SlotId> HostRoom::take_now() {
+  for (;;) {
+    if (std::optional<SlotId> slot = residency_.take_host()) return slot;
+    if (evict_one(WriteBack::no) != Evicted::now) return std::nullopt;
+  }
+}
+
+HostRoom::Evicted HostRoom::evict_one(WriteBack write_back) {
+  const std::optional<BlockRef> victim = residency_.tree().victim(Residency::plane(Tier::host));
+  if (!victim) return Evicted::none;
+  const bool last_above = !residency_.copy(*victim, Tier::device).present();
+  if (write_back_ && last_above && !residency_.stored(*victim)) {
+    if (write_back == WriteBack::no) return Evicted::none;
+    const SlotId slot = residency_.copy(*victim, Tier::host).slot();
+    departures_.hold_leaving(*victim, Tier::host);
+    persists_.begin(*victim);
+    // Begun, the persist reads the copy and keeps it alive until it is stored; refused, the copy goes now.
+    departures_.reader_gone(*victim, Tier::host);
+    return residency_.pool(Tier::host).readers(slot) > 0 ? Evicted::later : Evicted::now;
+  }
+  departures_.drop_now(*victim, Tier::host);
+  return Evicted::now;
+}
+
+bool HostRoom::in_transition() const {
+  const SlotPool& arena = residency_.pool(Tier::host);
+  return arena.count(SlotState::filling) > 0 || arena.readers_total() > 0 || arena.count(SlotState::quarantined) > 0;
+}
+
+bool HostRoom::pump() {
+  bool changed = false;
+  while (!wants_.empty()) {
+    const Want want = wants_.front();
+    const SlotPool& device = residency_.pool(Tier::device);
+    const SlotId source = residency_.copy(want.block, Tier::device).slot();
+    const bool rescued = want.purpose == SwapOutPurpose::evict && !device.leaving(source);
+    if (rescued || residency_.copy(want.block, Tier::host).present()) {
+      wants_.pop_front();
+      departures_.reader_gone(want.block, Tier::device);
+      changed = true;
+      continue;
+    }
+    if (const std::optional<SlotId> slot = residency_.take_host()) {
+      wants_.pop_front();
+      swap_outs_.begin(want.block, *slot, want.purpose);
+      departures_.reader_gone(want.block, Tier::device);
+      changed = true;
+      continue;
+    }
+    if (residency_.pool(Tier::host).leaving_total() >= wants_.size()) break;
+    const Evicted evicted = evict_one(WriteBack::yes);
+    if (evicted == Evicted::none) {
+      if (in_transition()) break;
+      wants_.pop_front();
+      departures_.reader_gone(want.block, Tier::device);
+    }
+    changed = true;
+  }
+  return changed;
+}
+
+}  // namespace terrace

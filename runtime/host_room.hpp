@@ -1,0 +1,58 @@
+#pragma once
+
+#include "runtime/departures.hpp"
+#include "runtime/persists.hpp"
+#include "runtime/residency.hpp"
+#include "runtime/swap_outs.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+namespace terrace {
+
+/// Finds host slots for device copies: a free one, or the least recently used leaf's. A leaf that lives nowhere else goes to
+/// storage first where the write policy says so; until then whoever wants the slot waits here, first come first served.
+/// Threads: the manager's.
+class HostRoom {
+ public:
+  HostRoom(const ManagerConfig& config, Residency& residency, Departures& departures, SwapOuts& swap_outs, Persists& persists)
+      : write_back_{config.storage && config.write_policy == WritePolicy::write_back},
+        residency_{residency},
+        departures_{departures},
+        swap_outs_{swap_outs},
+        persists_{persists} {}
+
+  enum class Answer : std::uint8_t { begun, waiting, impossible };
+  /// Copies the block's device copy to the host as soon as there is a slot. `impossible`: everything in the host tier is
+  /// pinned; nothing was done. For evict, the device copy must be leaving already.
+  [[nodiscard]] Answer swap_out(BlockRef block, SwapOutPurpose purpose);
+  /// A slot that can be had without waiting.
+  [[nodiscard]] std::optional<SlotId> take_now();
+  /// Serves who waits. True where anything changed.
+  bool pump();
+
+  [[nodiscard]] bool idle() const { return wants_.empty(); }
+
+ private:
+  struct Want {
+    BlockRef block;
+    SwapOutPurpose purpose = SwapOutPurpose::evict;
+  };
+  enum class Evicted : std::uint8_t { now, later, none };
+  enum class WriteBack : bool { no, yes };
+
+  /// Gives up the least recently used leaf, or begins to. With WriteBack::no only where that costs no write.
+  [[nodiscard]] Evicted evict_one(WriteBack write_back);
+  /// Something in the host tier will become free or evictable without anybody's doing.
+  [[nodiscard]] bool in_transition() const;
+
+  bool write_back_;
+  Residency& residency_;
+  Departures& departures_;
+  SwapOuts& swap_outs_;
+  Persists& persists_;
+  std::deque<Want> wants_;
+};
+
+}  // namespace terrace

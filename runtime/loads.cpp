@@ -1,0 +1,287 @@
+#include "runtime/loads.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+
+namespace terrace {
+
+Loads::Loads(const ManagerConfig& config, Residency& residency, Departures& departures, HostRoom& host_room, Actions& actions,
+             ManagerStats& stats)
+    : instant_{config.instant_copies},
+      lands_in_host_{config.host_blocks > 0 && config.relation != Relation::exclusive},
+      exclusive_{config.relation == Relation::exclusive},
+      residency_{residency},
+      departures_{departures},
+      host_room_{host_room},
+      actions_{actions},
+      stats_{stats},
+      source_by_slot_(config.device_blocks, Tier::host) {}
+
+Loads::LoadId Loads::new_load() {
+  LoadId id = 0;
+  if (free_.empty()) {
+    id = static_cast<LoadId>(loads_.size());
+    loads_.emplace_back();
+  } else {
+    id = free_.back();
+    free_.pop_back();
+  }
+  TERRACE_CHECK(!loads_[id].in_use);
+  loads_[id].in_use = true;
+  ++open_;
+  return id;
+}
+
+std::optional<Loads::LoadId> Loads::start(std::span<const LoadPart> parts, std::uint32_t waiter, TimePoint deadline) {
+  TERRACE_CHECK(!parts.empty());
+  const LoadId id = new_load();
+  Load& load = loads_[id];
+  const BlockRef last = parts.back().block;
+  load.pin = {last.node, last.depth + 1};
+  load.deadline = deadline;
+  load.waiters.push_back(waiter);
+  load.unfinished = static_cast<std::uint32_t>(parts.size());
+  residency_.tree().pin(load.pin);
+
+  bool all_here = true;
+  for (std::uint32_t i = 0; i < parts.size(); ++i) {
+    const LoadPart& wanted = parts[i];
+    Part part;
+    part.block = wanted.block;
+    part.device_slot = wanted.device_slot;
+    part.source = wanted.source;
+    residency_.begin_fill(wanted.block, Tier::device, wanted.device_slot);
+    residency_.pool(Tier::device).set_job(wanted.device_slot, id);
+    source_by_slot_[wanted.device_slot.value()] = wanted.source;
+    if (wanted.source == Tier::storage) {
+      part.state = State::landing;
+      landing_.push_back({id, i});
+      all_here = false;
+    } else if (wanted.detached) {
+      part.arena_slot = *wanted.detached;
+      part.arena_slot_is_ours = true;
+      landed_.push_back({id, i});
+    } else {
+      residency_.hold(wanted.block, Tier::host);
+      part.arena_slot = residency_.copy(wanted.block, Tier::host).slot();
+      landed_.push_back({id, i});
+    }
+    load.parts.push_back(part);
+  }
+  if (!instant_ || !all_here) return id;
+
+  // Whoever executes the plan does so before anything else: the books run ahead of the bytes. The plan is made by flush().
+  load.waiters.clear();
+  return std::nullopt;
+}
+
+bool Loads::join(LoadId id, std::uint32_t waiter) {
+  auto& waiters = loads_[id].waiters;
+  if (std::find(waiters.begin(), waiters.end(), waiter) != waiters.end()) return false;
+  waiters.push_back(waiter);
+  return true;
+}
+
+void Loads::leave(LoadId id, std::uint32_t waiter) {
+  Load& load = loads_[id];
+  if (std::erase(load.waiters, waiter) == 0 || !load.waiters.empty()) return;
+  actions_.cancels.insert(actions_.cancels.end(), load.plans.begin(), load.plans.end());
+}
+
+Loads::LoadId Loads::load_of(BlockRef block) const {
+  const SlotId slot = residency_.copy(block, Tier::device).slot();
+  const LoadId id = residency_.pool(Tier::device).job(slot);
+  TERRACE_CHECK(id < loads_.size() && loads_[id].in_use);
+  return id;
+}
+
+bool Loads::pump() {
+  bool changed = false;
+  while (!landing_.empty()) {
+    const PartRef ref = landing_.front();
+    Part& part = loads_[ref.load].parts[ref.part];
+    if (loads_[ref.load].waiters.empty()) {
+      landing_.pop_front();
+      end_part(ref.load, ref.part, State::failed);
+      changed = true;
+      continue;
+    }
+    // A host copy serves the next swap-in too; where there is no room for one, staging does.
+    std::optional<SlotId> slot;
+    part.arena_slot_is_ours = true;
+    if (lands_in_host_ && !residency_.copy(part.block, Tier::host).present()) {
+      slot = host_room_.take_now();
+      if (slot) {
+        residency_.begin_fill(part.block, Tier::host, *slot);
+        part.arena_slot_is_ours = false;
+      }
+    }
+    if (!slot) slot = residency_.take_staging();
+    if (!slot) break;
+    landing_.pop_front();
+    part.arena_slot = *slot;
+    part.state = State::reading;
+    const std::uint64_t token = ++next_read_;
+    reads_.emplace(token, ref);
+    actions_.reads.push_back({token, residency_.tree().key(part.block), *slot});
+    changed = true;
+  }
+  return changed;
+}
+
+void Loads::on_read(std::uint64_t token, ErrorCode error) {
+  const auto found = reads_.find(token);
+  TERRACE_CHECK(found != reads_.end());
+  const PartRef ref = found->second;
+  reads_.erase(found);
+  Part& part = loads_[ref.load].parts[ref.part];
+  TERRACE_CHECK(part.state == State::reading);
+  if (!error) {
+    if (!part.arena_slot_is_ours) {
+      residency_.publish(part.block, Tier::host);
+      residency_.hold(part.block, Tier::host);
+    }
+    part.state = State::landed;
+    landed_.push_back(ref);
+    return;
+  }
+  if (part.arena_slot_is_ours) {
+    residency_.pool(Tier::host).put(part.arena_slot);
+  } else {
+    residency_.fail_fill(part.block, Tier::host, FailedSlot::free);
+  }
+  end_part(ref.load, ref.part, State::failed);
+}
+
+void Loads::flush(JobId& next_job) {
+  // One plan per load: a load's parts stand together.
+  std::vector<SlotPair> pairs;
+  while (!landed_.empty()) {
+    const LoadId id = landed_.front().load;
+    TransferPlan plan;
+    std::vector<PartRef> refs;
+    pairs.clear();
+    std::erase_if(landed_, [&](const PartRef& ref) {
+      if (ref.load != id) return false;
+      Part& part = loads_[id].parts[ref.part];
+      part.state = State::crossing;
+      refs.push_back(ref);
+      pairs.push_back({part.arena_slot, part.device_slot});
+      plan.after = std::max(plan.after, residency_.pool(Tier::device).fence(part.device_slot));
+      return true;
+    });
+    next_job = JobId{next_job.value() + 1};
+    plan.job = next_job;
+    plan.direction = Direction::swap_in;
+    plan.urgency = Urgency::request;
+    plan.deadline = loads_[id].deadline;
+    plan.runs = coalesce(pairs);
+    actions_.plans.push_back(std::move(plan));
+    loads_[id].plans.push_back(next_job);
+    if (instant_ && loads_[id].waiters.empty()) {
+      for (const PartRef& ref : refs) end_part(ref.load, ref.part, State::arrived);
+      refs.clear();
+    }
+    plans_.emplace(next_job.value(), std::move(refs));
+  }
+}
+
+bool Loads::on_event(const TransferEvent& event) {
+  if (event.kind == TransferEvent::Kind::confirmed) {
+    const auto found = unconfirmed_.find(event.job.value());
+    if (found == unconfirmed_.end()) return false;
+    for (const Untouchable& slots : found->second) {
+      residency_.pool(Tier::device).put(slots.device_slot);
+      if (slots.arena_slot_is_ours) {
+        residency_.pool(Tier::host).put(slots.arena_slot);
+      } else {
+        departures_.reader_gone(slots.block, Tier::host);
+      }
+    }
+    unconfirmed_.erase(found);
+    return true;
+  }
+
+  const auto found = plans_.find(event.job.value());
+  if (found == plans_.end()) return false;
+  const std::vector<PartRef> refs = std::move(found->second);
+  plans_.erase(found);
+  if (refs.empty()) return true;  // an instant load, long since ended
+  TERRACE_CHECK(event.outcomes.size() == refs.size());
+  for (std::size_t i = 0; i < refs.size(); ++i) {
+    const Part& part = loads_[refs[i].load].parts[refs[i].part];
+    TERRACE_CHECK(part.state == State::crossing);
+    switch (event.outcomes[i]) {
+      case BlockOutcome::done:
+      case BlockOutcome::failed:
+      case BlockOutcome::cancelled: {
+        const bool arrived = event.outcomes[i] == BlockOutcome::done;
+        end_part(refs[i].load, refs[i].part, arrived ? State::arrived : State::failed);
+        break;
+      }
+      case BlockOutcome::unconfirmed:
+        unconfirmed_[event.job.value()].push_back({part.device_slot, part.arena_slot, part.block, part.arena_slot_is_ours});
+        end_part(refs[i].load, refs[i].part, State::unconfirmed);
+        break;
+    }
+  }
+  return true;
+}
+
+/// What the part was copied from is not needed any more. Not for parts whose transfer may still be under way.
+void Loads::release_source(const Part& part) {
+  if (part.arena_slot_is_ours) {
+    residency_.pool(Tier::host).put(part.arena_slot);
+  } else {
+    departures_.reader_gone(part.block, Tier::host);
+  }
+}
+
+void Loads::end_part(LoadId id, std::uint32_t index, State state) {
+  Load& load = loads_[id];
+  Part& part = load.parts[index];
+  const bool crossed = part.state == State::crossing;
+  part.state = state;
+  if (crossed && state != State::unconfirmed) release_source(part);
+  TERRACE_CHECK(load.unfinished > 0);
+  if (--load.unfinished == 0) finish(id);
+}
+
+void Loads::finish(LoadId id) {
+  // Taken out first: the handlers may start other loads.
+  Load load = std::move(loads_[id]);
+  loads_[id] = {};
+  free_.push_back(id);
+  --open_;
+
+  std::optional<BlockRef> missing;
+  for (const Part& part : load.parts) {
+    if (part.state == State::arrived && !missing && residency_.supported(part.block, Tier::device)) {
+      residency_.publish(part.block, Tier::device);
+      if (exclusive_ && residency_.copy(part.block, Tier::host).state() == CopyState::ready) {
+        residency_.drop(part.block, Tier::host);
+      }
+      continue;
+    }
+    if (!missing) missing = part.block;
+    ++stats_.load_failures;
+    residency_.fail_fill(part.block, Tier::device, part.state == State::unconfirmed ? FailedSlot::quarantine : FailedSlot::free);
+  }
+  if (missing) failed_(*missing);
+  for (const std::uint32_t waiter : load.waiters) ended_(waiter, id);
+
+  PrefixTree& tree = residency_.tree();
+  if (missing) {
+    // Held up to the gap, so that what stood on it can go and the gap itself can be asked about.
+    const Path to_gap{missing->node, missing->depth + 1};
+    tree.pin(to_gap);
+    tree.unpin(load.pin);
+    residency_.drop_orphans_below(*missing);
+    tree.unpin(to_gap);
+  } else {
+    tree.unpin(load.pin);
+  }
+}
+
+}  // namespace terrace

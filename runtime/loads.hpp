@@ -1,0 +1,133 @@
+#pragma once
+
+#include "runtime/actions.hpp"
+#include "runtime/departures.hpp"
+#include "runtime/host_room.hpp"
+#include "runtime/residency.hpp"
+
+#include <boost/unordered/unordered_flat_map.hpp>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// A block to be brought up into a device slot.
+struct LoadPart {
+  BlockRef block;
+  SlotId device_slot;           ///< held by the caller; goes over to the copy
+  Tier source = Tier::host;
+  /// The bytes are in an arena slot that the caller hands over (a host copy it detached), not in a copy.
+  std::optional<SlotId> detached;
+};
+
+/// Copies on their way up to the device.
+///
+///     storage --read--> landing slot (a host copy, or staging) --+
+///                                                                +--link--> device copy, published with its load
+///     host copy --------------------------------------------------+
+///
+/// A load is what one request asked for: blocks of one path, in order. Its device copies become ready together, up to the
+/// first that did not arrive; that one and those after it give their slots back. Others that want the same blocks join it.
+/// What is under way for a load that nobody waits for any more goes on, and is cached. Threads: the manager's.
+class Loads {
+ public:
+  using LoadId = std::uint32_t;
+  /// Called for each request that waited, when the load has ended.
+  using WaiterHandler = std::function<void(std::uint32_t waiter, LoadId load)>;
+  /// Called before the waiters where blocks did not arrive: the first of them. Whoever counts on it must let go of its path
+  /// here.
+  using FailureHandler = std::function<void(BlockRef first_missing)>;
+
+  Loads(const ManagerConfig& config, Residency& residency, Departures& departures, HostRoom& host_room, Actions& actions,
+        ManagerStats& stats);
+
+  void set_handlers(WaiterHandler ended, FailureHandler failed) {
+    ended_ = std::move(ended);
+    failed_ = std::move(failed);
+  }
+
+  /// `parts` in path order, each without a device copy and with a usable copy at its source. With instant copies the load may
+  /// have ended when this returns; then it returns nothing and calls no handler.
+  [[nodiscard]] std::optional<LoadId> start(std::span<const LoadPart> parts, std::uint32_t waiter, TimePoint deadline);
+  /// The load that fills the block's device copy. The waiter is counted once however often it joins; true if it is new.
+  bool join(LoadId load, std::uint32_t waiter);
+  [[nodiscard]] LoadId load_of(BlockRef block) const;
+  /// Of a load that nobody waits for any more, what has not begun never will.
+  void leave(LoadId load, std::uint32_t waiter);
+  /// Where the block's bytes come from.
+  [[nodiscard]] Tier source_of(BlockRef block) const {
+    return source_by_slot_[residency_.copy(block, Tier::device).slot().value()];
+  }
+
+  void on_read(std::uint64_t token, ErrorCode error);
+  /// True where the event is of a plan of this object.
+  bool on_event(const TransferEvent& event);
+  /// Gives landing slots to blocks that wait for one. True where anything changed.
+  bool pump();
+  /// Makes plans of what can cross the link now.
+  void flush(JobId& next_job);
+
+  [[nodiscard]] bool idle() const { return open_ == 0 && unconfirmed_.empty(); }
+
+ private:
+  enum class State : std::uint8_t { landing, reading, landed, crossing, arrived, failed, unconfirmed };
+  struct Part {
+    BlockRef block;
+    SlotId device_slot;
+    SlotId arena_slot;
+    Tier source = Tier::host;
+    bool arena_slot_is_ours = false;  ///< staging or detached; else a host copy that is held
+    State state = State::landed;
+  };
+  struct Load {
+    Path pin;
+    std::vector<Part> parts;
+    std::vector<std::uint32_t> waiters;
+    std::vector<JobId> plans;
+    TimePoint deadline = never;
+    std::uint32_t unfinished = 0;
+    bool in_use = false;
+  };
+  struct PartRef {
+    LoadId load = 0;
+    std::uint32_t part = 0;
+  };
+  struct Untouchable {
+    SlotId device_slot;
+    SlotId arena_slot;
+    BlockRef block;
+    bool arena_slot_is_ours = false;
+  };
+
+  [[nodiscard]] LoadId new_load();
+  void end_part(LoadId load, std::uint32_t part, State state);
+  void release_source(const Part& part);
+  void finish(LoadId load);
+
+  bool instant_;
+  bool lands_in_host_;
+  bool exclusive_;
+  Residency& residency_;
+  Departures& departures_;
+  HostRoom& host_room_;
+  Actions& actions_;
+  ManagerStats& stats_;
+  WaiterHandler ended_;
+  FailureHandler failed_;
+  std::vector<Load> loads_;
+  std::vector<LoadId> free_;
+  std::vector<Tier> source_by_slot_;                                ///< of the loads that fill device slots
+  std::deque<PartRef> landing_;                                     ///< wait for a landing slot
+  std::vector<PartRef> landed_;                                     ///< to cross the link with the next plan
+  boost::unordered_flat_map<std::uint64_t, PartRef> reads_;         ///< by token
+  boost::unordered_flat_map<std::uint64_t, std::vector<PartRef>> plans_;
+  boost::unordered_flat_map<std::uint64_t, std::vector<Untouchable>> unconfirmed_;
+  std::uint64_t next_read_ = 0;
+  std::uint32_t open_ = 0;
+};
+
+}  // namespace terrace

@@ -1,0 +1,187 @@
+#include "runtime/persists.hpp"
+
+#include "base/check.hpp"
+
+#include <limits>
+
+namespace terrace {
+namespace {
+
+constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
+
+}  // namespace
+
+Persists::Persists(Residency& residency, Departures& departures, SwapOuts& swap_outs, Actions& actions, ManagerStats& stats)
+    : residency_{residency}, departures_{departures}, swap_outs_{swap_outs}, actions_{actions}, stats_{stats} {
+  swap_outs_.set_staged_handler([this](const SwapOuts::Staged& staged) { on_staged(staged); });
+}
+
+bool Persists::has_source(BlockRef block) const {
+  return residency_.usable(block, Tier::host) || residency_.usable(block, Tier::device);
+}
+
+bool Persists::begin(BlockRef block) {
+  chain_.clear();
+  for (BlockRef at = block; !residency_.copy(at, Tier::storage).present(); at = residency_.tree().parent(at)) {
+    if (!has_source(at)) return false;
+    chain_.push_back(at);
+    if (at.depth == 0) break;
+  }
+  for (auto at = chain_.rbegin(); at != chain_.rend(); ++at) create(*at);
+  return true;
+}
+
+std::uint32_t Persists::create(BlockRef block) {
+  std::uint32_t index = 0;
+  if (free_.empty()) {
+    index = static_cast<std::uint32_t>(persists_.size());
+    persists_.emplace_back();
+  } else {
+    index = free_.back();
+    free_.pop_back();
+  }
+  ++in_flight_;
+  const std::uint32_t number = residency_.begin_store(block);
+  if (number >= by_number_.size()) by_number_.resize(std::size_t{number} + 1, none);
+  by_number_[number] = index;
+
+  Persist& persist = persists_[index];
+  TERRACE_CHECK(persist.state == State::unused && persist.children.empty());
+  persist.block = block;
+  persist.number = number;
+  persist.from_staging = !residency_.usable(block, Tier::host);
+  if (persist.from_staging) {
+    residency_.hold(block, Tier::device);
+    persist.state = State::waiting_for_staging;
+    waiting_.push_back(index);
+  } else {
+    residency_.hold(block, Tier::host);
+    persist.slot = residency_.copy(block, Tier::host).slot();
+    submit_or_wait(index);
+  }
+  return index;
+}
+
+void Persists::on_gone(BlockRef block) {
+  doom_below(block);
+  residency_.forget_stored(block);
+}
+
+bool Persists::pump() {
+  bool changed = false;
+  while (!waiting_.empty()) {
+    const std::uint32_t index = waiting_.front();
+    const BlockRef block = persists_[index].block;
+    TERRACE_CHECK(persists_[index].state == State::waiting_for_staging);
+    if (persists_[index].doomed) {
+      waiting_.pop_front();
+      finish(index, false);
+      changed = true;
+      continue;
+    }
+    const std::optional<SlotId> slot = residency_.take_staging();
+    if (!slot) break;
+    waiting_.pop_front();
+    persists_[index].slot = *slot;
+    persists_[index].state = State::staging;
+    swap_outs_.begin(block, *slot, SwapOutPurpose::stage, index);
+    departures_.reader_gone(block, Tier::device);  // the copy has its own reader now
+    changed = true;
+  }
+  return changed;
+}
+
+void Persists::on_staged(const SwapOuts::Staged& staged) {
+  TERRACE_CHECK(persists_[staged.persist].state == State::staging);
+  if (staged.arrived) {
+    submit_or_wait(staged.persist);
+  } else {
+    finish(staged.persist, false);
+  }
+}
+
+void Persists::submit_or_wait(std::uint32_t index) {
+  Persist& persist = persists_[index];
+  persist.state = State::waiting_for_parent;
+  if (persist.doomed) return finish(index, false);
+  if (persist.block.depth > 0) {
+    const Copy above = residency_.copy(residency_.tree().parent(persist.block), Tier::storage);
+    if (!above.present()) return finish(index, false);  // storage gave it up meanwhile
+    if (above.state() == CopyState::filling) {
+      Persist& parent = persists_[by_number_[above.slot().value()]];
+      if (parent.state != State::writing) {
+        parent.children.push_back(index);
+        return;
+      }
+    }
+  }
+  submit(index);
+}
+
+void Persists::submit(std::uint32_t index) {
+  Persist& persist = persists_[index];
+  persist.state = State::writing;
+  WriteOrder order;
+  order.token = persist.number;
+  order.block.key = residency_.tree().key(persist.block);
+  order.block.depth = persist.block.depth;
+  order.block.name_space = residency_.tree().name_space(persist.block);
+  if (const auto parent = residency_.tree().parent_key(persist.block)) order.block.parent = *parent;
+  order.from = persist.slot;
+  actions_.writes.push_back(order);
+
+  std::vector<std::uint32_t> children;
+  children.swap(persist.children);
+  for (const std::uint32_t child : children) submit_or_wait(child);
+}
+
+void Persists::on_written(std::uint32_t number, ErrorCode error) {
+  const std::uint32_t index = by_number_[number];
+  TERRACE_CHECK(index != none && persists_[index].state == State::writing);
+  finish(index, !error);
+}
+
+void Persists::finish(std::uint32_t index, bool stored) {
+  Persist& persist = persists_[index];
+  const Persist ended = std::move(persist);
+  persist = {};
+  free_.push_back(index);
+  by_number_[ended.number] = none;
+  --in_flight_;
+
+  if (stored) {
+    residency_.publish_stored(ended.block);
+  } else {
+    ++stats_.persist_failed;
+  }
+  if (!stored) {
+    doom_below(ended.block);
+    for (const std::uint32_t child : ended.children) finish(child, false);
+  }
+  TERRACE_CHECK(!stored || ended.children.empty());
+
+  if (!stored) {
+    // A copy that is still read keeps the block in the tree; without one it may leave it with this.
+    residency_.forget_stored(ended.block);
+  }
+  if (!ended.from_staging) {
+    departures_.reader_gone(ended.block, Tier::host);
+  } else if (ended.state == State::waiting_for_staging) {
+    departures_.reader_gone(ended.block, Tier::device);
+  } else if (ended.state != State::staging) {
+    residency_.pool(Tier::host).put(ended.slot);  // (a copy that did not arrive gives its slot back itself)
+  }
+}
+
+/// What is on its way below a block that failed cannot be stored; what is with the store already hears so from there. At once,
+/// and for good: were it to wait for a second attempt at its ancestor, it might hold the staging slot that the attempt needs.
+void Persists::doom_below(BlockRef block) {
+  const PrefixTree& tree = residency_.tree();
+  if (!tree.any_below(block, Residency::plane(Tier::storage))) return;
+  for (Persist& persist : persists_) {
+    if (persist.state == State::unused || persist.state == State::writing || persist.block.depth <= block.depth) continue;
+    if (tree.same({persist.block.node, block.depth}, block)) persist.doomed = true;
+  }
+}
+
+}  // namespace terrace

@@ -1,0 +1,72 @@
+#pragma once
+
+#include "runtime/actions.hpp"
+#include "runtime/departures.hpp"
+#include "runtime/residency.hpp"
+#include "runtime/swap_outs.hpp"
+#include "storage/block_store.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+namespace terrace {
+
+/// Copies on their way to storage, ancestors first.
+///
+///     waiting for staging --> staging --> waiting for its parent --> writing --> stored
+///              (a device copy)                (its bytes are in the arena)        or failed, with all that wait for it
+///
+/// A host copy is written from where it is and starts at the third station. A child is handed to the store once its parent has
+/// been; the store itself makes it readable after its parent. Threads: the manager's.
+class Persists {
+ public:
+  Persists(Residency& residency, Departures& departures, SwapOuts& swap_outs, Actions& actions, ManagerStats& stats);
+
+  /// Brings the block and those of its ancestors that are missing to storage. False where one of them has no copy to take it
+  /// from; nothing was begun then. Blocks already stored or on their way are not taken twice.
+  bool begin(BlockRef block);
+  /// Of a WriteOrder. `token` is the block's number in storage.
+  void on_written(std::uint32_t token, ErrorCode error);
+  /// Storage gave up a stored block.
+  void on_gone(BlockRef block);
+  /// Gives free staging slots to who waits. True where anything changed.
+  bool pump();
+
+  [[nodiscard]] bool idle() const { return in_flight_ == 0; }
+  [[nodiscard]] std::uint32_t in_flight() const { return in_flight_; }
+
+ private:
+  enum class State : std::uint8_t { unused, waiting_for_staging, staging, waiting_for_parent, writing };
+  struct Persist {
+    BlockRef block;
+    std::uint32_t number = 0;  ///< of the stored block
+    SlotId slot;               ///< where its bytes are in the arena
+    bool from_staging = false;
+    bool doomed = false;       ///< an ancestor failed: ends at the next station
+    State state = State::unused;
+    std::vector<std::uint32_t> children;  ///< that wait until this one is handed to the store
+  };
+
+  std::uint32_t create(BlockRef block);
+  void on_staged(const SwapOuts::Staged& staged);
+  void submit_or_wait(std::uint32_t index);
+  void submit(std::uint32_t index);
+  void finish(std::uint32_t index, bool stored);
+  void doom_below(BlockRef block);
+  [[nodiscard]] bool has_source(BlockRef block) const;
+
+  Residency& residency_;
+  Departures& departures_;
+  SwapOuts& swap_outs_;
+  Actions& actions_;
+  ManagerStats& stats_;
+  std::vector<Persist> persists_;
+  std::vector<std::uint32_t> free_;
+  std::vector<std::uint32_t> by_number_;  ///< the persist of a stored block's number
+  std::deque<std::uint32_t> waiting_;     ///< for staging
+  std::vector<BlockRef> chain_;           ///< scratch
+  std::uint32_t in_flight_ = 0;
+};
+
+}  // namespace terrace

@@ -1,0 +1,86 @@
+#pragma once
+
+#include "base/block_key.hpp"
+#include "base/clock.hpp"
+#include "base/result.hpp"
+#include "base/strong_id.hpp"
+#include "base/tier.hpp"
+#include "radix/block_keys.hpp"
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// The longest cached prefix of a sequence, by the tier each block would come from.
+struct MatchResult {
+  std::uint32_t device = 0;
+  std::uint32_t host = 0;
+  std::uint32_t storage = 0;
+
+  [[nodiscard]] std::uint32_t total() const { return device + host + storage; }
+};
+
+/// What a request needs to run. Blocks are counted from the sequence's start.
+struct AcquireRequest {
+  RequestId id;
+  /// Of the full blocks that are known, from the first. Need to stay valid for the call only.
+  std::span<const BlockKey> keys;
+  /// All blocks the request needs now: those of `keys`, a partly filled last one, lookahead. At least keys.size().
+  std::uint32_t blocks = 0;
+  /// At most so many blocks may come from the cache, so that something is left to compute where the caller needs logits.
+  std::uint32_t hit_blocks_max = std::numeric_limits<std::uint32_t>::max();
+  /// The first eight bytes of the root key (BlockKey::prefix64): kept with stored blocks, for statistics and jobs.
+  std::uint64_t name_space = 0;
+  /// For everything the caller waits for, from room to loads.
+  TimePoint deadline = never;
+};
+
+/// How an accepted request stands: `pending` while it waits for room or loads.
+enum class Acquired : bool { pending, ready };
+
+/// Where a request's keyed blocks were found. A join counts under its source's tier; a block whose load failed is a miss.
+struct RequestStats {
+  std::uint32_t blocks = 0;
+  std::uint32_t device = 0;
+  std::uint32_t host = 0;
+  std::uint32_t storage = 0;
+  std::uint32_t miss = 0;
+  std::uint32_t joined = 0;  ///< of host and storage: another request's load was under way already
+};
+
+/// Tells how a pending request ended its wait: no error, and it is ready; else it failed, holds nothing, and wants to be
+/// released. Errors: no_room (something it counted on is gone), deadline_exceeded.
+struct RequestEvent {
+  RequestId id;
+  ErrorCode error;
+};
+
+/// A block whose content was in the tree already when it was committed. The request's own slot stays its own until it is
+/// released, since some engines' block tables only grow; a table that may change can use the shared slot from now on.
+struct Duplicate {
+  std::uint32_t block = 0;  ///< index in the sequence
+  SlotId own;
+  SlotId shared;
+};
+
+/// Counts since construction.
+struct ManagerStats {
+  std::uint64_t acquired = 0;
+  std::uint64_t refused_no_room = 0;
+  std::uint64_t rescued = 0;           ///< hit while being swapped out or written back, and stayed
+  std::uint64_t joined = 0;            ///< blocks of requests that joined another's load
+  std::uint64_t load_failures = 0;     ///< blocks that did not arrive
+  std::uint64_t replans = 0;           ///< requests planned again after a failed load
+  std::uint64_t duplicates = 0;
+  std::uint64_t evicted_device = 0;    ///< device copies given up, however
+  std::uint64_t evicted_host = 0;
+  std::uint64_t dropped_clean = 0;     ///< of them: a lower tier had the block
+  std::uint64_t dropped_lost = 0;      ///< of them: no lower tier had it (none configured, no room, or the copy failed)
+  std::uint64_t persist_failed = 0;    ///< blocks that storage did not take
+  std::uint64_t stored_evicted = 0;    ///< blocks that storage gave up
+};
+
+}  // namespace terrace

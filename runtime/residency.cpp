@@ -1,0 +1,209 @@
+#include "runtime/residency.hpp"
+
+#include "base/check.hpp"
+
+#include <array>
+
+namespace terrace {
+namespace {
+
+constexpr std::array<Tier, 2> memory_tiers{Tier::device, Tier::host};
+
+}  // namespace
+
+Residency::Residency(const ManagerConfig& config)
+    : host_blocks_{config.host_blocks},
+      staging_blocks_{config.staging_blocks},
+      device_{config.device_blocks},
+      arena_{config.host_blocks + config.staging_blocks} {
+  tree_.set_policy(plane(Tier::device), device_policy_);
+  tree_.set_policy(plane(Tier::host), host_policy_);
+  if (config.null_block) device_.make_null(SlotId{0});
+}
+
+void Residency::begin_fill(BlockRef block, Tier tier, SlotId slot) {
+  TERRACE_CHECK(!copy(block, tier).present());
+  TERRACE_CHECK(pool(tier).state(slot) == SlotState::held);
+  pool(tier).change(slot, SlotState::filling);
+  tree_.set_copy(block, plane(tier), Copy{CopyState::filling, slot});
+}
+
+void Residency::publish(BlockRef block, Tier tier) {
+  const Copy now = copy(block, tier);
+  TERRACE_CHECK(now.state() == CopyState::filling);
+  pool(tier).change(now.slot(), SlotState::ready);
+  pool(tier).set_job(now.slot(), SlotPool::no_job);
+  tree_.set_copy(block, plane(tier), Copy{CopyState::ready, now.slot()});
+}
+
+void Residency::fail_fill(BlockRef block, Tier tier, FailedSlot slot) {
+  const Copy now = copy(block, tier);
+  TERRACE_CHECK(now.state() == CopyState::filling);
+  if (slot == FailedSlot::free) {
+    pool(tier).put(now.slot());
+  } else {
+    pool(tier).change(now.slot(), SlotState::quarantined);
+  }
+  tree_.set_copy(block, plane(tier), {});
+}
+
+void Residency::adopt(BlockRef block, Tier tier, SlotId slot) {
+  TERRACE_CHECK(!copy(block, tier).present());
+  TERRACE_CHECK(pool(tier).state(slot) == SlotState::held);
+  pool(tier).change(slot, SlotState::ready);
+  tree_.set_copy(block, plane(tier), Copy{CopyState::ready, slot});
+}
+
+void Residency::drop(BlockRef block, Tier tier) { pool(tier).put(detach(block, tier)); }
+
+SlotId Residency::detach(BlockRef block, Tier tier) {
+  const Copy now = copy(block, tier);
+  TERRACE_CHECK(now.state() == CopyState::ready);
+  TERRACE_CHECK(pool(tier).readers(now.slot()) == 0);
+  pool(tier).set_leaving(now.slot(), false);
+  pool(tier).change(now.slot(), SlotState::held);
+  tree_.set_copy(block, plane(tier), {});
+  return now.slot();
+}
+
+void Residency::hold(BlockRef block, Tier tier) {
+  const Copy now = copy(block, tier);
+  TERRACE_CHECK(now.usable());
+  if (pool(tier).add_reader(now.slot()) == 1) tree_.set_copy(block, plane(tier), Copy{CopyState::busy, now.slot()});
+}
+
+bool Residency::unhold(BlockRef block, Tier tier) {
+  const Copy now = copy(block, tier);
+  TERRACE_CHECK(now.state() == CopyState::busy);
+  if (pool(tier).remove_reader(now.slot()) > 0) return false;
+  tree_.set_copy(block, plane(tier), Copy{CopyState::ready, now.slot()});
+  return true;
+}
+
+bool Residency::rescue(BlockRef block, Tier tier) {
+  const Copy now = copy(block, tier);
+  if (!now.present() || !pool(tier).leaving(now.slot())) return false;
+  pool(tier).set_leaving(now.slot(), false);
+  return true;
+}
+
+bool Residency::supported(BlockRef block, Tier tier) const {
+  if (block.depth == 0) return true;
+  const BlockRef parent = tree_.parent(block);
+  if (copy(parent, tier).present()) return true;
+  return tier == Tier::host && copy(parent, Tier::device).present();
+}
+
+void Residency::drop_orphans_below(BlockRef block) {
+  below_.clear();
+  tree_.collect_below(block, below_);
+  // From above: a block that goes takes its support with it. Dropping can prune a block that follows only once that one's own
+  // copies are gone, so what is left to look at is found by its copies, from the deepest up.
+  std::vector<std::pair<BlockRef, Tier>> orphans;
+  for (const Tier tier : memory_tiers) {
+    for (const BlockRef below : below_) {
+      const Copy now = copy(below, tier);
+      if (now.state() != CopyState::ready || tree_.pinned(below)) continue;
+      bool orphan = !supported(below, tier);
+      for (const auto& [gone, gone_tier] : orphans) {
+        // The parent's support may itself be going.
+        if (orphan) break;
+        orphan = gone_tier == tier && gone == tree_.parent(below) && !(tier == Tier::host && usable(gone, Tier::device));
+      }
+      if (orphan) orphans.emplace_back(below, tier);
+    }
+  }
+  for (auto at = orphans.rbegin(); at != orphans.rend(); ++at) drop(at->first, at->second);
+}
+
+std::uint64_t Residency::host_used() const {
+  return arena_.count(SlotState::filling) + arena_.count(SlotState::ready) + arena_.count(SlotState::quarantined);
+}
+
+std::optional<SlotId> Residency::take_host() {
+  if (host_free() == 0) return std::nullopt;
+  return arena_.take(SlotState::held);
+}
+
+std::optional<SlotId> Residency::take_staging() {
+  if (staging_free() == 0) return std::nullopt;
+  return arena_.take(SlotState::held);
+}
+
+std::uint32_t Residency::begin_store(BlockRef block) {
+  TERRACE_CHECK(!copy(block, Tier::storage).present());
+  std::uint32_t number = 0;
+  if (free_numbers_.empty()) {
+    number = static_cast<std::uint32_t>(stored_.size());
+    TERRACE_CHECK(number < Copy::slots_max);
+    stored_.emplace_back(block);
+  } else {
+    number = free_numbers_.back();
+    free_numbers_.pop_back();
+    stored_[number] = block;
+  }
+  tree_.set_copy(block, plane(Tier::storage), Copy{CopyState::filling, SlotId{number}});
+  return number;
+}
+
+void Residency::publish_stored(BlockRef block) {
+  const Copy now = copy(block, Tier::storage);
+  TERRACE_CHECK(now.state() == CopyState::filling);
+  tree_.set_copy(block, plane(Tier::storage), Copy{CopyState::ready, now.slot()});
+}
+
+void Residency::forget_stored(BlockRef block) {
+  const std::uint32_t number = copy(block, Tier::storage).slot().value();
+  stored_[number].reset();
+  free_numbers_.push_back(number);
+  tree_.set_copy(block, plane(Tier::storage), {});
+}
+
+std::optional<BlockRef> Residency::stored_block(std::uint32_t number) const {
+  if (number >= stored_.size()) return std::nullopt;
+  return stored_[number];
+}
+
+void Residency::check_invariants() const {
+  tree_.check_invariants();
+  device_.check_invariants();
+  arena_.check_invariants();
+  TERRACE_CHECK(host_used() <= host_blocks_);
+  TERRACE_CHECK(arena_.count(SlotState::held) <= staging_blocks_);
+
+  std::array<std::uint64_t, tier_count> copies{};
+  tree_.for_each([&](BlockRef block) {
+    for (const Tier tier : memory_tiers) {
+      const Copy now = copy(block, tier);
+      if (!now.present()) continue;
+      ++copies[index(tier)];
+      const SlotPool& slots = pool(tier);
+      const bool filling = now.state() == CopyState::filling;
+      TERRACE_CHECK(slots.state(now.slot()) == (filling ? SlotState::filling : SlotState::ready));
+      TERRACE_CHECK((slots.readers(now.slot()) > 0) == (now.state() == CopyState::busy));
+    }
+    const Copy in_storage = copy(block, Tier::storage);
+    if (in_storage.present()) {
+      ++copies[index(Tier::storage)];
+      const std::optional<BlockRef> known = stored_block(in_storage.slot().value());
+      TERRACE_CHECK(known.has_value());
+      TERRACE_CHECK(copy(*known, Tier::storage) == in_storage);
+    }
+    check_closure(block);
+  });
+  for (const Tier tier : memory_tiers) {
+    const SlotPool& slots = pool(tier);
+    TERRACE_CHECK(copies[index(tier)] == slots.count(SlotState::filling) + slots.count(SlotState::ready));
+  }
+  TERRACE_CHECK(copies[index(Tier::storage)] == stored_.size() - free_numbers_.size());
+}
+
+/// Copies under way and copies that something reads may have lost their support a moment ago; they go when that ends.
+void Residency::check_closure(BlockRef block) const {
+  for (const Tier tier : memory_tiers) {
+    if (copy(block, tier).state() == CopyState::ready) TERRACE_CHECK(supported(block, tier));
+  }
+  if (block.depth > 0 && stored(block)) TERRACE_CHECK(stored(tree_.parent(block)));
+}
+
+}  // namespace terrace

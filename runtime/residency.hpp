@@ -1,0 +1,98 @@
+#pragma once
+
+#include "radix/lru_policy.hpp"
+#include "radix/prefix_tree.hpp"
+#include "runtime/config.hpp"
+#include "runtime/slot_pool.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace terrace {
+
+/// What happens to the slot of a copy that did not come about.
+enum class FailedSlot : bool { free, quarantine };
+
+/// Which block has a copy where: the prefix tree and the pools of slots, changed together so that they always agree. Each
+/// member is one arrow of the copy's states; when to take it is others' business.
+///
+/// The host arena is one pool of slots in two roles with a budget each: copies of the host tier (filling, ready, quarantined:
+/// at most host_blocks) and staging (held: at most staging_blocks). Threads: one.
+class Residency {
+ public:
+  explicit Residency(const ManagerConfig& config);
+
+  [[nodiscard]] PrefixTree& tree() { return tree_; }
+  [[nodiscard]] const PrefixTree& tree() const { return tree_; }
+  [[nodiscard]] SlotPool& pool(Tier tier) { return tier == Tier::device ? device_ : arena_; }
+  [[nodiscard]] const SlotPool& pool(Tier tier) const { return tier == Tier::device ? device_ : arena_; }
+
+  [[nodiscard]] static constexpr Plane plane(Tier tier) { return {GroupId{0}, tier}; }
+  [[nodiscard]] Copy copy(BlockRef block, Tier tier) const { return tree_.copy(block, plane(tier)); }
+  [[nodiscard]] bool usable(BlockRef block, Tier tier) const { return copy(block, tier).usable(); }
+  [[nodiscard]] bool stored(BlockRef block) const { return usable(block, Tier::storage); }
+
+  // ---- device and host copies
+
+  /// absent → filling, in a slot that the caller holds.
+  void begin_fill(BlockRef block, Tier tier, SlotId slot);
+  /// filling → ready.
+  void publish(BlockRef block, Tier tier);
+  /// filling → absent.
+  void fail_fill(BlockRef block, Tier tier, FailedSlot slot);
+  /// absent → ready, in a slot that the caller holds and has filled.
+  void adopt(BlockRef block, Tier tier, SlotId slot);
+  /// ready → absent; nothing may be reading it.
+  void drop(BlockRef block, Tier tier);
+  /// ready → absent; the slot, with the bytes, is the caller's.
+  [[nodiscard]] SlotId detach(BlockRef block, Tier tier);
+  /// A transfer reads the copy: ready → busy.
+  void hold(BlockRef block, Tier tier);
+  /// It does no more; with the last of them busy → ready. True where nothing reads it now.
+  bool unhold(BlockRef block, Tier tier);
+  /// The copy is wanted after all. True where it was leaving.
+  bool rescue(BlockRef block, Tier tier);
+
+  /// Closure: whether the block before it has a copy in this tier or above (the first block of a path needs none).
+  [[nodiscard]] bool supported(BlockRef block, Tier tier) const;
+  /// Gives up the device and host copies below this block that lost their support, where nothing reads or pins them.
+  void drop_orphans_below(BlockRef block);
+
+  // ---- the arena's two roles
+
+  [[nodiscard]] std::uint64_t host_used() const;
+  [[nodiscard]] std::uint64_t host_free() const { return host_blocks_ - host_used(); }
+  [[nodiscard]] std::uint64_t staging_free() const { return staging_blocks_ - arena_.count(SlotState::held); }
+  /// A held slot, to be filled as a host copy at once.
+  [[nodiscard]] std::optional<SlotId> take_host();
+  /// A held slot for something on its way through.
+  [[nodiscard]] std::optional<SlotId> take_staging();
+
+  // ---- stored blocks, known by a number of ours
+
+  /// absent → filling. The number stays the block's until forget().
+  std::uint32_t begin_store(BlockRef block);
+  void publish_stored(BlockRef block);
+  void forget_stored(BlockRef block);
+  /// The block that has this number, if any has.
+  [[nodiscard]] std::optional<BlockRef> stored_block(std::uint32_t number) const;
+
+  void check_invariants() const;
+
+ private:
+  void check_closure(BlockRef block) const;
+
+  std::uint32_t host_blocks_;
+  std::uint32_t staging_blocks_;
+  LruPolicy device_policy_;
+  LruPolicy host_policy_;
+  PrefixTree tree_;
+  SlotPool device_;
+  SlotPool arena_;
+  std::vector<std::optional<BlockRef>> stored_;
+  std::vector<std::uint32_t> free_numbers_;
+  std::vector<BlockRef> below_;  ///< scratch
+};
+
+}  // namespace terrace

@@ -1,0 +1,161 @@
+#include "runtime/runtime.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+
+namespace terrace {
+
+Runtime::Runtime(asio::any_io_executor executor, Cache& cache)
+    : executor_{executor}, strand_{asio::make_strand(executor)}, cache_{cache}, wake_{strand_, cache.wake_fd()}, timer_{strand_} {
+  wait_for_wake();
+}
+
+Runtime::~Runtime() {
+  wake_.release();  // the descriptor is the cache's
+  TERRACE_CHECK(leases_.empty());
+}
+
+void Runtime::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
+  returned_.push(std::move(lease));
+  cache_.wake();
+}
+
+void Runtime::begin_acquire(AcquireRequest request, std::unique_ptr<Wait<Grant>> wait) {
+  if (stop_begun_) return Wait<Grant>::complete(std::move(wait), Errc::stopped, {});
+  waiting_.push_back({request, std::move(wait)});
+  turn();
+}
+
+/// False: there is no room yet.
+bool Runtime::try_acquire(Waiting& waiting) {
+  Result<Lease> lease = cache_.acquire(waiting.request);
+  if (!lease) {
+    if (lease.error() == Errc::no_room) return false;
+    Wait<Grant>::complete(std::move(waiting.wait), lease.error(), {});
+    return true;
+  }
+  const RequestId id = waiting.request.id;
+  const bool ready = cache_.ready(*lease);
+  leases_.emplace(id, std::move(*lease));
+  if (ready) {
+    grant(id, std::move(waiting.wait));
+  } else {
+    pending_.emplace(id, std::move(waiting.wait));
+  }
+  return true;
+}
+
+void Runtime::grant(RequestId id, std::unique_ptr<Wait<Grant>> wait) {
+  const Lease& lease = leases_.at(id);
+  Grant granted;
+  granted.lease = Lease{*this, id};
+  const auto table = cache_.block_table(lease).value();
+  const auto tiers = cache_.hit_tiers(lease).value();
+  granted.table.assign(table.begin(), table.end());
+  granted.hit_tiers.assign(tiers.begin(), tiers.end());
+  granted.stats = cache_.request_stats(lease).value();
+  Wait<Grant>::complete(std::move(wait), {}, std::move(granted));
+}
+
+/// Requests that wait for room, in order: the first that does not fit holds up those behind it, so that none starves.
+void Runtime::admit() {
+  const TimePoint now = std::chrono::steady_clock::now();
+  while (!waiting_.empty()) {
+    Waiting& first = waiting_.front();
+    if (stop_begun_ || first.request.deadline <= now) {
+      const Errc error = stop_begun_ ? Errc::stopped : Errc::deadline_exceeded;
+      Wait<Grant>::complete(std::move(first.wait), error, {});
+    } else if (!try_acquire(first)) {
+      return;
+    }
+    waiting_.pop_front();
+  }
+}
+
+/// Everything that may have changed, looked at once.
+void Runtime::turn() {
+  returned_.take([this](const ReturnedLease& returned) {
+    const auto found = leases_.find(returned.id);
+    TERRACE_CHECK(found != leases_.end());
+    Lease lease = std::move(found->second);
+    leases_.erase(found);
+    cache_.release(std::move(lease), returned.last_use);
+  });
+  for (const RequestEvent& event : cache_.poll()) {
+    const auto found = pending_.find(event.id);
+    TERRACE_CHECK(found != pending_.end());
+    auto wait = std::move(found->second);
+    pending_.erase(found);
+    if (event.error) {
+      Lease lease = std::move(leases_.at(event.id));
+      leases_.erase(event.id);
+      lease.reset();
+      Wait<Grant>::complete(std::move(wait), event.error, {});
+    } else {
+      grant(event.id, std::move(wait));
+    }
+  }
+  admit();
+  finish_stop();
+  wait_for_deadline();
+}
+
+void Runtime::do_commit(RequestId id, std::span<const BlockKey> keys, Fence written,
+                        std::unique_ptr<Wait<std::vector<Duplicate>>> wait) {
+  const auto lease = leases_.find(id);
+  if (lease == leases_.end()) return Wait<std::vector<Duplicate>>::complete(std::move(wait), Errc::unknown_request, {});
+  const auto duplicates = cache_.commit(lease->second, keys, written);
+  std::vector<Duplicate> list;
+  if (duplicates) list.assign(duplicates->begin(), duplicates->end());
+  Wait<std::vector<Duplicate>>::complete(std::move(wait), duplicates ? ErrorCode{} : duplicates.error(), std::move(list));
+  wait_for_deadline();
+}
+
+void Runtime::do_extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait<std::vector<SlotId>>> wait) {
+  using Table = std::vector<SlotId>;
+  const auto lease = leases_.find(id);
+  if (lease == leases_.end()) return Wait<Table>::complete(std::move(wait), Errc::unknown_request, {});
+  const Result<void> extended = cache_.extend(lease->second, blocks);
+  Table table;
+  if (extended) {
+    const auto slots = cache_.block_table(lease->second).value();
+    table.assign(slots.begin(), slots.end());
+  }
+  Wait<Table>::complete(std::move(wait), extended ? ErrorCode{} : extended.error(), std::move(table));
+}
+
+void Runtime::begin_stop(std::unique_ptr<Wait<std::uint64_t>> wait) {
+  stop_begun_ = true;
+  stopping_.push_back(std::move(wait));
+  turn();
+}
+
+void Runtime::finish_stop() {
+  if (stopping_.empty() || !leases_.empty() || cache_.has_pending_work()) return;
+  for (auto& wait : stopping_) Wait<std::uint64_t>::complete(std::move(wait), {}, 0);
+  stopping_.clear();
+  // Nothing will wake this runtime any more; the executor may run dry.
+  wake_.cancel();
+  timer_.cancel();
+}
+
+void Runtime::wait_for_wake() {
+  wake_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const ErrorCode& error) {
+    if (error) return;
+    turn();
+    if (!stop_begun_ || !stopping_.empty()) wait_for_wake();
+  });
+}
+
+void Runtime::wait_for_deadline() {
+  TimePoint deadline = cache_.next_deadline();
+  if (!waiting_.empty()) deadline = std::min(deadline, waiting_.front().request.deadline);
+  if (deadline == never || deadline == timer_.expiry()) return;
+  timer_.expires_at(deadline);
+  timer_.async_wait([this](const ErrorCode& error) {
+    if (!error) turn();
+  });
+}
+
+}  // namespace terrace

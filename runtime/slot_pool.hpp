@@ -1,0 +1,109 @@
+#pragma once
+
+#include "base/free_slots.hpp"
+#include "base/strong_id.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+namespace terrace {
+
+/// What a slot holds.
+///
+///     free --> held ----------> ready --> free        held: a request's own, or a copy on its way through
+///       |        |                ^
+///       |        v                |
+///       |       free              |
+///       +----> filling -----------+
+///                 |
+///                 +--> quarantined --> free           quarantined: a transfer that was given up may still touch it
+enum class SlotState : std::uint8_t { free, held, filling, ready, quarantined, null };
+inline constexpr std::size_t slot_state_count = 6;
+
+/// The states of a pool's slots add up to its size, always.
+struct Ledger {
+  std::uint64_t free = 0;
+  std::uint64_t held = 0;
+  std::uint64_t filling = 0;
+  std::uint64_t ready = 0;
+  std::uint64_t quarantined = 0;
+  std::uint64_t null = 0;
+  std::uint64_t total = 0;
+
+  [[nodiscard]] bool balanced() const { return free + held + filling + ready + quarantined + null == total; }
+};
+
+/// One tier's slots: who holds each, and what still reads it. Threads: one.
+class SlotPool {
+ public:
+  static constexpr std::uint32_t no_job = std::numeric_limits<std::uint32_t>::max();
+
+  explicit SlotPool(std::uint32_t slots);
+
+  /// The lowest free slot, or the one after `neighbour` if that is free.
+  [[nodiscard]] std::optional<SlotId> take(SlotState state);
+  [[nodiscard]] std::optional<SlotId> take_after(SlotId neighbour, SlotState state);
+  /// Takes the slot out of use for ever.
+  void make_null(SlotId slot);
+  void put(SlotId slot);
+  void change(SlotId slot, SlotState to);
+
+  [[nodiscard]] SlotState state(SlotId slot) const { return slots_[slot.value()].state; }
+  [[nodiscard]] std::uint64_t count(SlotState state) const { return counts_[static_cast<std::size_t>(state)]; }
+  [[nodiscard]] std::uint32_t capacity() const { return static_cast<std::uint32_t>(slots_.size()); }
+
+  /// Transfers that read the slot. Returns the count after the call.
+  std::uint32_t add_reader(SlotId slot);
+  std::uint32_t remove_reader(SlotId slot);
+  [[nodiscard]] std::uint32_t readers(SlotId slot) const { return slots_[slot.value()].readers; }
+  [[nodiscard]] std::uint64_t readers_total() const { return readers_total_; }
+
+  /// The slot's copy goes as soon as its readers are done, unless somebody changes their mind.
+  [[nodiscard]] bool leaving(SlotId slot) const { return slots_[slot.value()].leaving; }
+  void set_leaving(SlotId slot, bool leaving);
+  [[nodiscard]] std::uint64_t leaving_total() const { return leaving_total_; }
+
+  /// The load that fills the slot.
+  [[nodiscard]] std::uint32_t job(SlotId slot) const { return slots_[slot.value()].job; }
+  void set_job(SlotId slot, std::uint32_t job) { slots_[slot.value()].job = job; }
+
+  /// The last compute that touched the slot.
+  [[nodiscard]] Fence fence(SlotId slot) const { return slots_[slot.value()].fence; }
+  void raise_fence(SlotId slot, Fence fence);
+
+  /// From now on remembers which slots became free, for the hostile mode.
+  void remember_freed() { remember_freed_ = true; }
+  /// Those since the last call. Swaps, so that the caller's vector is re-used.
+  void take_freed(std::vector<SlotId>& freed) {
+    freed.clear();
+    freed.swap(freed_);
+  }
+
+  [[nodiscard]] Ledger ledger() const;
+  void check_invariants() const;
+
+ private:
+  struct Slot {
+    Fence fence;
+    std::uint32_t job = no_job;
+    std::uint16_t readers = 0;
+    SlotState state = SlotState::free;
+    bool leaving = false;
+  };
+
+  void occupy(SlotId slot, SlotState state);
+
+  FreeSlots free_;
+  std::vector<Slot> slots_;
+  std::array<std::uint64_t, slot_state_count> counts_{};
+  std::uint64_t readers_total_ = 0;
+  std::uint64_t leaving_total_ = 0;
+  bool remember_freed_ = false;
+  std::vector<SlotId> freed_;
+};
+
+}  // namespace terrace

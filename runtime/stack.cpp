@@ -1,0 +1,96 @@
+#include "runtime/stack.hpp"
+
+#include "storage/file_store.hpp"
+#include "storage/memory_store.hpp"
+#include "storage/thread_pool_io.hpp"
+#include "transfer/transfer_engine.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <stdexcept>
+
+namespace terrace {
+namespace {
+
+/// Enough staging to keep disk and link busy beside each other.
+constexpr std::uint32_t default_staging_blocks = 64;
+
+bool has_storage(const StackOptions& options) { return !std::holds_alternative<NoStorage>(options.storage); }
+
+ManagerConfig manager_config(const StackOptions& options) {
+  if (options.device_blocks == 0) throw std::invalid_argument{"the device needs at least one block"};
+  if (count(options.block_bytes) == 0) throw std::invalid_argument{"a block needs at least one byte"};
+  if (!has_storage(options) && options.write_policy != WritePolicy::none) {
+    throw std::invalid_argument{fmt::format("write policy {} needs storage", to_string(options.write_policy))};
+  }
+  ManagerConfig config;
+  config.device_blocks = options.device_blocks;
+  config.host_blocks = options.host_blocks;
+  config.storage = has_storage(options);
+  config.staging_blocks = options.staging_blocks;
+  if (config.storage && config.staging_blocks == 0) config.staging_blocks = default_staging_blocks;
+  config.relation = options.relation;
+  config.write_policy = options.write_policy;
+  config.instant_copies = options.instant_copies;
+  return config;
+}
+
+}  // namespace
+
+/// In order of construction; taken down backwards.
+struct Stack::Parts {
+  explicit Parts(const StackOptions& options)
+      : config{manager_config(options)},
+        arena{config.host_blocks + config.staging_blocks, options.block_bytes},
+        device{config.device_blocks, arena, EmulatedOptions{.link = options.link, .faults = options.faults}},
+        transfers{LanesConfig{.block_bytes = options.block_bytes}, device, clock, waker} {
+    if (const auto* memory = std::get_if<MemoryStorage>(&options.storage)) {
+      const std::uint64_t blocks = memory->capacity / options.block_bytes;
+      if (blocks == 0 || blocks > std::numeric_limits<std::uint32_t>::max()) {
+        throw std::invalid_argument{fmt::format("a storage capacity of {} holds {} blocks of {}: at least 1 is needed, and fewer than 2^32",
+                                                to_string(memory->capacity), blocks, to_string(options.block_bytes))};
+      }
+      store = std::make_unique<MemoryStore>(static_cast<std::uint32_t>(blocks), options.block_bytes, &waker);
+    } else if (const auto* file = std::get_if<FileStorage>(&options.storage)) {
+      io = std::make_unique<ThreadPoolIo>(ThreadPoolIo::Config{.threads = file->io_threads}, waker);
+      FileStoreConfig store_config;
+      store_config.directory = file->directory;
+      store_config.capacity = file->capacity;
+      store_config.block_bytes = options.block_bytes;
+      store_config.fingerprint = options.fingerprint;
+      store = std::make_unique<FileStore>(store_config, *io);
+    }
+    CacheParts parts{transfers, arena, store.get(), clock, &waker, options.hostile ? &device : nullptr};
+    cache = std::make_unique<Cache>(config, parts);
+  }
+
+  ~Parts() {
+    if (cache) cache->drain();
+  }
+
+  ManagerConfig config;
+  SteadyClock clock;
+  EventFdWaker waker;
+  HostArena arena;
+  EmulatedDevice device;
+  ThreadedTransfers transfers;
+  std::unique_ptr<ThreadPoolIo> io;
+  std::unique_ptr<BlockStore> store;
+  std::unique_ptr<Cache> cache;
+};
+
+Stack::Stack(const StackOptions& options) : parts_{std::make_unique<Parts>(options)} {}
+Stack::~Stack() = default;
+
+Cache& Stack::cache() { return *parts_->cache; }
+Device& Stack::device() { return parts_->device; }
+BlockStore* Stack::store() { return parts_->store.get(); }
+HostArena& Stack::arena() { return parts_->arena; }
+
+std::uint64_t Stack::faults_planted() const {
+  const PlantedFaults planted = parts_->device.planted();
+  return planted.flipped + planted.late + planted.unfenced + planted.failed;
+}
+
+}  // namespace terrace

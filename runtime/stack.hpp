@@ -1,0 +1,70 @@
+#pragma once
+
+#include "base/bytes.hpp"
+#include "runtime/cache.hpp"
+#include "transfer/emulated_device.hpp"
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <variant>
+
+namespace terrace {
+
+struct NoStorage {};
+/// Ordinary memory in place of a disk: for tests and demonstrations.
+struct MemoryStorage {
+  Bytes capacity{};
+};
+struct FileStorage {
+  std::filesystem::path directory;
+  Bytes capacity{};
+  unsigned io_threads = 4;
+};
+using StorageOptions = std::variant<NoStorage, MemoryStorage, FileStorage>;
+
+struct StackOptions {
+  /// Of one block, all layers together. With file storage a multiple of 4 KiB.
+  Bytes block_bytes = KiB * 64;
+  std::uint32_t device_blocks = 0;
+  std::uint32_t host_blocks = 0;
+  /// Bounce slots where there is storage (or instant exclusive copies); 0: chosen.
+  std::uint32_t staging_blocks = 0;
+  StorageOptions storage;
+  Relation relation = Relation::keep;
+  WritePolicy write_policy = WritePolicy::none;
+  /// Reference runs: copies between device and host count as done when decided, and are carried out at once.
+  bool instant_copies = false;
+  /// Identifies model and geometry: a store written under another one is refused.
+  std::array<std::byte, 32> fingerprint{};
+  LinkModel link;
+  EmulatedFaults faults;
+  /// Slots are overwritten as they become free. For tests.
+  bool hostile = false;
+};
+
+/// Everything a cache needs, made, owned and taken down in order: an emulated device, the host arena, the transfer engine on
+/// its own thread, the store, and the cache itself. Throws std::system_error, std::invalid_argument or std::runtime_error,
+/// with one clear sentence, where a part cannot be made; nothing is left behind then.
+class Stack {
+ public:
+  explicit Stack(const StackOptions& options);
+  /// Drains. Every lease has ended before.
+  ~Stack();
+
+  [[nodiscard]] Cache& cache();
+  [[nodiscard]] Device& device();
+  /// What the faults of StackOptions have planted so far.
+  [[nodiscard]] std::uint64_t faults_planted() const;
+  /// Null: none.
+  [[nodiscard]] BlockStore* store();
+  /// Of host tier and staging together.
+  [[nodiscard]] HostArena& arena();
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace terrace

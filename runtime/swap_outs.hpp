@@ -1,0 +1,79 @@
+#pragma once
+
+#include "runtime/actions.hpp"
+#include "runtime/departures.hpp"
+#include "runtime/residency.hpp"
+#include "transfer/plan.hpp"
+
+#include <boost/unordered/unordered_flat_map.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace terrace {
+
+/// What a copy from device to host is for.
+enum class SwapOutPurpose : std::uint8_t {
+  evict,      ///< the device copy leaves, the host copy takes its place
+  duplicate,  ///< inclusive: the host gets a copy too
+  stage,      ///< on its way to storage, through a staging slot
+};
+
+/// Copies from device to host: collects them into plans, and takes each to its end. Every begun copy holds a reader on its
+/// device copy until it ends. Threads: the manager's.
+class SwapOuts {
+ public:
+  struct Staged {
+    BlockRef block;
+    SlotId slot;
+    std::uint32_t persist = 0;
+    bool arrived = false;
+  };
+  /// Called for each `stage` copy that ended. Where it arrived the slot, with the bytes, is the callee's; else it is this
+  /// object's affair.
+  using StagedHandler = std::function<void(const Staged&)>;
+
+  SwapOuts(const ManagerConfig& config, Residency& residency, Departures& departures, Actions& actions)
+      : instant_{config.instant_copies},
+        relation_{config.relation},
+        residency_{residency},
+        departures_{departures},
+        actions_{actions} {}
+
+  void set_staged_handler(StagedHandler handler) { staged_ = std::move(handler); }
+
+  /// The device copy must be usable; `host_slot` is held by the caller and goes over to the copy. Reads the device copy from
+  /// now on. For evict, mark the device slot leaving first.
+  void begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t persist = 0);
+  /// Makes plans of what was begun since the last call.
+  void flush(JobId& next_job);
+  /// True where the event is of a plan of this object.
+  bool on_event(const TransferEvent& event);
+
+  [[nodiscard]] bool idle() const { return collected_.empty() && jobs_.empty(); }
+
+ private:
+  struct Block {
+    BlockRef block;
+    SlotId device_slot;
+    SlotId host_slot;
+    SwapOutPurpose purpose = SwapOutPurpose::evict;
+    std::uint32_t persist = 0;
+  };
+
+  [[nodiscard]] Urgency urgency_of(const Block& block) const;
+  void finish(const Block& block, BlockOutcome outcome);
+
+  bool instant_;
+  Relation relation_;
+  Residency& residency_;
+  Departures& departures_;
+  Actions& actions_;
+  StagedHandler staged_;
+  std::vector<Block> collected_;
+  std::vector<SlotPair> pairs_;  ///< scratch
+  boost::unordered_flat_map<std::uint64_t, std::vector<Block>> jobs_;
+};
+
+}  // namespace terrace

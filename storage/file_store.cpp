@@ -1,0 +1,190 @@
+#include "storage/file_store.hpp"
+
+#include "base/check.hpp"
+
+#include <cerrno>
+
+namespace terrace {
+
+FileStore::FileStore(const FileStoreConfig& config, IoEngine& engine)
+    : engine_{engine},
+      fingerprint_{config.fingerprint},
+      directory_{config, engine},
+      operations_{directory_.layout().slots, config.block_bytes, config.writes_max},
+      seals_(directory_.layout().slots),
+      pages_{directory_.layout().catalog_pages(), pages_under_way_max},
+      page_writes_(pages_under_way_max) {
+  for (PageWrite& write : page_writes_) write.image = AlignedBuffer{catalog_page_bytes};
+  restore();
+  directory_.commit();
+  write_pages();
+}
+
+FileStore::~FileStore() { (void)close(); }
+
+void FileStore::read(std::span<const StoreRead> batch) {
+  TERRACE_CHECK(!closed_);
+  operations_.begin_call();
+  for (const StoreRead& read : batch) {
+    TERRACE_CHECK(read.into.size() == directory_.layout().block_bytes);
+    const auto started = operations_.start_read(read);
+    if (!started) continue;
+    if (started->id.value() >= moving_.size()) moving_.resize(started->id.value() + std::size_t{1});
+    moving_[started->id.value()] = {IoOperation::Kind::read, started->slot, seals_[started->slot.value()].checksum};
+    batch_.push_back({.kind = IoOperation::Kind::read,
+                      .token = started->id.value(),
+                      .file = directory_.data(started->slot),
+                      .offset = directory_.layout().offset_of(started->slot),
+                      .into = read.into,
+                      .seal = &fingerprint_,
+                      .key = read.key});
+  }
+  submit();
+}
+
+void FileStore::write(std::span<const StoreWrite> batch) {
+  TERRACE_CHECK(!closed_);
+  operations_.begin_call();
+  for (const StoreWrite& write : batch) {
+    TERRACE_CHECK(write.from.size() == directory_.layout().block_bytes);
+    const auto started = operations_.start_write(write);
+    if (!started) continue;
+    if (started->id.value() >= moving_.size()) moving_.resize(started->id.value() + std::size_t{1});
+    moving_[started->id.value()] = {IoOperation::Kind::write, started->slot, 0};
+    seals_[started->slot.value()] = {0, operations_.index().now()};
+    batch_.push_back({.kind = IoOperation::Kind::write,
+                      .token = started->id.value(),
+                      .file = directory_.data(started->slot),
+                      .offset = directory_.layout().offset_of(started->slot),
+                      .from = write.from,
+                      .seal = &fingerprint_,
+                      .key = write.block.key});
+  }
+  submit();
+}
+
+void FileStore::submit() {
+  engine_.submit(batch_);
+  batch_.clear();
+  wake_for_events();
+}
+
+void FileStore::remove(std::span<const BlockKey> keys, std::uint64_t token) {
+  TERRACE_CHECK(!closed_);
+  operations_.begin_call();
+  operations_.remove(keys, token);
+  wake_for_events();
+}
+
+void FileStore::contains(std::span<const BlockKey> keys, std::uint64_t token) {
+  TERRACE_CHECK(!closed_);
+  operations_.begin_call();
+  operations_.contains(keys, token);
+  wake_for_events();
+}
+
+void FileStore::touch(std::span<const BlockKey> keys) {
+  TERRACE_CHECK(!closed_);
+  operations_.begin_call();
+  operations_.touch(keys);
+}
+
+void FileStore::wake_for_events() {
+  if (operations_.has_events()) engine_.waker().wake();
+}
+
+std::size_t FileStore::poll(std::vector<StoreEvent>& out) {
+  if (!closed_) collect();
+  return operations_.poll(out);
+}
+
+void FileStore::collect() {
+  completed_.clear();
+  engine_.poll(completed_);
+  for (const IoCompletion& completion : completed_) {
+    if ((completion.token & page_token) != 0) {
+      page_ended(completion);
+    } else {
+      block_ended(completion);
+    }
+  }
+  write_pages();
+}
+
+void FileStore::block_ended(const IoCompletion& completion) {
+  const StoreOperations::Id id{static_cast<std::uint32_t>(completion.token)};
+  const Moving& moved = moving_[id.value()];
+  const bool whole = completion.error == 0 && completion.bytes == directory_.layout().block_bytes;
+  if (moved.kind == IoOperation::Kind::read) {
+    using Outcome = StoreOperations::ReadOutcome;
+    const Outcome of_whole = completion.checksum == moved.checksum ? Outcome::verified : Outcome::corrupt;
+    operations_.end_read(id, whole ? of_whole : Outcome::io_failed);
+    return;
+  }
+  using Outcome = StoreOperations::WriteOutcome;
+  if (whole) seals_[moved.slot.value()].checksum = completion.checksum;
+  const bool no_space = completion.error == ENOSPC || completion.error == EDQUOT;
+  operations_.end_write(id, whole ? Outcome::done : no_space ? Outcome::no_space : Outcome::io_failed);
+}
+
+Result<void> FileStore::close() {
+  if (closed_) return {};
+  ErrorCode error;
+  const auto finish = [this] {
+    while (engine_.in_flight() > 0) {
+      engine_.wait();
+      collect();
+    }
+  };
+  finish();
+  // Data before the records that speak of them.
+  for (const FileId file : directory_.data_files()) {
+    const ErrorCode failed = sync(file);
+    if (!error) error = failed;
+  }
+  pages_.retry_failed();
+  collect();
+  finish();
+  if (pages_.failed() > 0 && !error) error = Errc::io_failed;
+  const ErrorCode failed = sync(directory_.catalog());
+  if (!error) error = failed;
+  directory_.close();
+  closed_ = true;
+  if (error) return error;
+  return {};
+}
+
+ErrorCode FileStore::sync(FileId file) {
+  const IoCompletion synced = run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = file});
+  if (synced.error == 0) return {};
+  operations_.count_io_error();
+  return errno_code(synced.error);
+}
+
+void FileStore::for_each(const std::function<void(const StoredBlock&)>& visit) const {
+  operations_.index().for_each_ready(visit);
+}
+
+std::optional<FileStore::Location> FileStore::location(const BlockKey& key) const {
+  const StoreIndex& index = operations_.index();
+  const std::optional<SlotId> slot = index.find(key);
+  if (!slot || index.at(*slot).state != StoreIndex::State::ready) return std::nullopt;
+  const StoreLayout& layout = directory_.layout();
+  return Location{directory_.data_path(layout.file_of(*slot)), layout.offset_of(*slot)};
+}
+
+bool FileStore::is_direct() const {
+  for (const FileId file : directory_.data_files()) {
+    if (engine_.files().direct(file) == Direct::no) return false;
+  }
+  return true;
+}
+
+void FileStore::check_invariants() const {
+  operations_.check_invariants();
+  std::uint32_t under_way = 0;
+  for (const PageWrite& write : page_writes_) under_way += write.page.has_value();
+  TERRACE_CHECK(under_way == pages_.under_way());
+}
+
+}  // namespace terrace

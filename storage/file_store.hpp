@@ -1,0 +1,117 @@
+#pragma once
+
+#include "storage/aligned_buffer.hpp"
+#include "storage/block_store.hpp"
+#include "storage/dirty_pages.hpp"
+#include "storage/format.hpp"
+#include "storage/io_engine.hpp"
+#include "storage/store_directory.hpp"
+#include "storage/store_operations.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+namespace terrace {
+
+/// Keeps its blocks in preallocated files, and finds them again after a restart. The format, and why its order of writes is
+/// safe, is in storage/format.hpp.
+///
+/// A `written` event says that the block is readable and its bytes are with the operating system (with the device, under
+/// direct I/O). Its record follows within the next polls: a process that is killed loses at most the blocks whose records
+/// had not gone out, and a store that was closed loses none, a power failure after that included. Before that a power
+/// failure may cost more, but what is left of a block that did not fully arrive does not verify, and is not served.
+///
+/// Failures of the device. A write that fails with anything but ENOSPC or EDQUOT quarantines its slot until the next
+/// start; those two are `full` and the slot is free. A read that fails with an error is io_failed; the second time in a row the
+/// block is given up with its descendants. A record that cannot be written is tried again when its page changes next, and
+/// by close(): the block is served meanwhile, and missing after a restart.
+///
+/// Buffers are best aligned to io_alignment; others cost a copy. Threads: one; the engine's own do the moving.
+class FileStore final : public BlockStore {
+ public:
+  /// Opens or makes the store; blocks until its index is in memory. `engine` outlives the store and serves nothing else.
+  /// Records that do not check themselves are free slots; blocks whose parent is missing are dropped. Throws
+  /// std::system_error, and leaves behind nothing that was not there: see StoreDirectory.
+  FileStore(const FileStoreConfig& config, IoEngine& engine);
+  /// As close().
+  ~FileStore() override;
+  FileStore(const FileStore&) = delete;
+  FileStore& operator=(const FileStore&) = delete;
+
+  void read(std::span<const StoreRead> batch) override;
+  void write(std::span<const StoreWrite> batch) override;
+  void remove(std::span<const BlockKey> keys, std::uint64_t token) override;
+  void contains(std::span<const BlockKey> keys, std::uint64_t token) override;
+  void touch(std::span<const BlockKey> keys) override;
+  void adopt(const BlockKey& key, std::uint64_t token) override { operations_.adopt(key, token); }
+  std::size_t poll(std::vector<StoreEvent>& out) override;
+  [[nodiscard]] std::size_t in_flight() const override { return operations_.in_flight(); }
+  [[nodiscard]] Bytes block_bytes() const override { return Bytes{directory_.layout().block_bytes}; }
+  [[nodiscard]] StoreStat stat() const override { return operations_.stat(); }
+  void for_each(const std::function<void(const StoredBlock&)>& visit) const override;
+  void check_invariants() const override;
+
+  /// Waits for what is under way, makes everything durable, and lets go of the files and the lock. Blocks, for as long as
+  /// the device takes. Afterwards only poll(), for the events of what was under way, and the const members may be called.
+  /// Fails: the first error met on the way; the files are let go of all the same.
+  Result<void> close();
+
+  struct Location {
+    std::filesystem::path file;
+    std::uint64_t offset;
+  };
+  /// Where a readable block's bytes lie.
+  [[nodiscard]] std::optional<Location> location(const BlockKey& key) const;
+  /// Whether the data files bypass the page cache, after all.
+  [[nodiscard]] bool is_direct() const;
+  /// Catalog pages not yet written as they are now.
+  [[nodiscard]] std::size_t unwritten_pages() const { return pages_.waiting() + pages_.under_way(); }
+
+ private:
+  /// What the catalog says of a slot beyond the index.
+  struct Seal {
+    std::uint64_t checksum = 0;
+    std::uint64_t generation = 0;
+  };
+
+  void restore();
+  void submit();   ///< what the call at hand has gathered
+  void collect();  ///< what has completed, and which pages have to be written for it
+  void block_ended(const IoCompletion& completion);
+  void write_pages();
+  void page_ended(const IoCompletion& completion);
+  void encode_page(std::uint32_t page, std::span<std::byte> into) const;
+  [[nodiscard]] ErrorCode sync(FileId file);
+  void wake_for_events();
+
+  static constexpr std::uint32_t pages_under_way_max = 2;
+  static constexpr std::uint64_t page_token = std::uint64_t{1} << 63;  ///< | which of page_writes_
+
+  // Constant after construction.
+  IoEngine& engine_;
+  Fingerprint fingerprint_;
+  StoreDirectory directory_;
+
+  StoreOperations operations_;
+  std::vector<Seal> seals_;  ///< by slot
+  struct Moving {
+    IoOperation::Kind kind = IoOperation::Kind::read;
+    SlotId slot;
+    std::uint64_t checksum = 0;  ///< that a read must have
+  };
+  std::vector<Moving> moving_;  ///< by StoreOperations::Id
+  DirtyPages pages_;
+  struct PageWrite {
+    AlignedBuffer image;
+    std::optional<std::uint32_t> page;  ///< under way
+  };
+  std::vector<PageWrite> page_writes_;
+  std::vector<IoOperation> batch_;  ///< scratch, as are the next two
+  std::vector<IoCompletion> completed_;
+  std::vector<SlotId> changed_;
+  bool closed_ = false;
+};
+
+}  // namespace terrace

@@ -1,0 +1,25 @@
+#include "storage/posix_calls.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace terrace {
+
+int PosixCalls::open(const char* path, int flags, unsigned mode) { return ::open(path, flags, mode); }
+
+ssize_t PosixCalls::pread(int fd, void* into, std::size_t bytes, off_t offset) { return ::pread(fd, into, bytes, offset); }
+
+ssize_t PosixCalls::pwrite(int fd, const void* from, std::size_t bytes, off_t offset) {
+  return ::pwrite(fd, from, bytes, offset);
+}
+
+int PosixCalls::fdatasync(int fd) { return ::fdatasync(fd); }
+
+int PosixCalls::fallocate(int fd, off_t bytes) { return ::fallocate(fd, 0, 0, bytes); }
+
+PosixCalls& PosixCalls::system() {
+  static PosixCalls calls;
+  return calls;
+}
+
+}  // namespace terrace

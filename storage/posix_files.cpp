@@ -1,0 +1,205 @@
+#include "storage/posix_files.hpp"
+
+#include "base/check.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace terrace {
+namespace {
+
+constexpr unsigned file_mode = 0600;
+constexpr unsigned directory_mode = 0700;
+
+bool aligned(const std::byte* buffer) { return reinterpret_cast<std::uintptr_t>(buffer) % io_alignment == 0; }
+
+Result<void> done_or_errno(int returned) {
+  if (returned != 0) return errno_code(errno);
+  return {};
+}
+
+}  // namespace
+
+PosixFiles::~PosixFiles() {
+  for (std::size_t id = 0; id < files_.size(); ++id) {
+    if (files_[id]) close(FileId{static_cast<std::uint32_t>(id)});
+  }
+}
+
+Result<Made> PosixFiles::make_directory(const std::filesystem::path& path) {
+  if (::mkdir(path.c_str(), directory_mode) == 0) return Made::created;
+  const int error = errno;
+  struct stat found {};
+  if (error != EEXIST || ::stat(path.c_str(), &found) != 0) return errno_code(error);
+  if (!S_ISDIR(found.st_mode)) return errno_code(ENOTDIR);
+  return Made::existed;
+}
+
+Result<void> PosixFiles::remove_directory(const std::filesystem::path& path) { return done_or_errno(::rmdir(path.c_str())); }
+
+Result<void> PosixFiles::sync_directory(const std::filesystem::path& path) {
+  const int fd = calls_.open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  if (fd < 0) return errno_code(errno);
+  const int returned = ::fsync(fd);
+  const int error = errno;
+  ::close(fd);
+  // Some file systems have no such thing as syncing a directory, and say so.
+  if (returned != 0 && error != EINVAL) return errno_code(error);
+  return {};
+}
+
+Result<OpenedFile> PosixFiles::open(const std::filesystem::path& path, Create create, Direct direct) {
+  constexpr int always = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
+  bool is_direct = direct == Direct::yes;
+  const auto try_open = [&](int flags) {
+    const int fd = calls_.open(path.c_str(), always | flags | (is_direct ? O_DIRECT : 0), file_mode);
+    if (fd >= 0 || errno != EINVAL || !is_direct) return fd;
+    is_direct = false;
+    return calls_.open(path.c_str(), always | flags, file_mode);
+  };
+
+  Made made = Made::existed;
+  int fd = try_open(0);
+  if (fd < 0 && errno == ENOENT && create == Create::if_missing) {
+    fd = try_open(O_CREAT | O_EXCL);
+    made = Made::created;
+  }
+  if (fd < 0) return errno_code(errno);
+
+  auto file = std::make_unique<File>();
+  file->fd = fd;
+  file->path = path;
+  file->direct = is_direct;
+  files_.push_back(std::move(file));
+  return OpenedFile{FileId{static_cast<std::uint32_t>(files_.size() - 1)}, made};
+}
+
+void PosixFiles::close(FileId id) {
+  ::close(file(id).fd);
+  files_[id.value()].reset();
+}
+
+Result<void> PosixFiles::remove_file(const std::filesystem::path& path) { return done_or_errno(::unlink(path.c_str())); }
+
+Result<void> PosixFiles::lock(FileId id) {
+  const File& locked = file(id);
+  if (::flock(locked.fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) return Errc::in_use;
+    return errno_code(errno);
+  }
+  // The name may have been removed, or given to another file, between our opening it and our locking it: then it is
+  // somebody else's start that succeeds.
+  struct stat ours {};
+  struct stat named {};
+  const bool same = ::fstat(locked.fd, &ours) == 0 && ::stat(locked.path.c_str(), &named) == 0 &&
+                    ours.st_ino == named.st_ino && ours.st_dev == named.st_dev;
+  if (!same) return Errc::in_use;
+  return {};
+}
+
+Result<Bytes> PosixFiles::size(FileId id) {
+  struct stat found {};
+  if (::fstat(file(id).fd, &found) != 0) return errno_code(errno);
+  return Bytes{static_cast<std::uint64_t>(found.st_size)};
+}
+
+Result<void> PosixFiles::resize(FileId id, Bytes wanted) {
+  const Result<Bytes> now = size(id);
+  if (!now) return now.error();
+  const int fd = file(id).fd;
+  const auto bytes = static_cast<off_t>(count(wanted));
+  // Also where the size is right already: a copied file may have holes.
+  if (wanted >= *now && bytes > 0) {
+    if (calls_.fallocate(fd, bytes) == 0) return {};
+    if (errno != EOPNOTSUPP) return errno_code(errno);
+  }
+  return done_or_errno(::ftruncate(fd, bytes));
+}
+
+Result<Bytes> PosixFiles::free_space(const std::filesystem::path& path) {
+  struct statvfs found {};
+  if (::statvfs(path.c_str(), &found) != 0) return errno_code(errno);
+  return Bytes{static_cast<std::uint64_t>(found.f_bavail) * found.f_frsize};
+}
+
+Direct PosixFiles::direct(FileId id) const { return file(id).direct ? Direct::yes : Direct::no; }
+
+PosixFiles::File& PosixFiles::file(FileId id) const {
+  TERRACE_CHECK(id.value() < files_.size());
+  TERRACE_CHECK(files_[id.value()] != nullptr);
+  return *files_[id.value()];
+}
+
+IoCompletion PosixFiles::perform(const IoOperation& operation, File& file, AlignedBuffer& scratch) noexcept {
+  IoCompletion completion{operation.token, 0, 0, 0};
+  if (operation.kind == IoOperation::Kind::sync) {
+    while (calls_.fdatasync(file.fd) != 0) {
+      if (errno == EINTR) continue;
+      completion.error = errno;
+      break;
+    }
+    return completion;
+  }
+
+  const bool reading = operation.kind == IoOperation::Kind::read;
+  const std::uint64_t length = reading ? operation.into.size() : operation.from.size();
+  // A write's buffer is only ever read from; one pointer serves both directions.
+  std::byte* buffer = reading ? operation.into.data() : const_cast<std::byte*>(operation.from.data());
+  std::byte* const callers = buffer;
+  if (!reading && operation.seal != nullptr) {
+    completion.checksum = payload_checksum(operation.key, *operation.seal, operation.from);
+  }
+  if (file.direct && !aligned(callers)) {
+    try {
+      if (scratch.size() < length) scratch = AlignedBuffer{length};
+    } catch (const std::bad_alloc&) {
+      completion.error = ENOMEM;
+      return completion;
+    }
+    buffer = scratch.data();
+    if (!reading) std::memcpy(buffer, callers, length);
+  }
+
+  completion.error = move_bytes(operation, file, buffer, length, completion.bytes);
+  if (reading && completion.error == 0 && completion.bytes == length) {
+    if (buffer != callers) std::memcpy(callers, buffer, length);
+    if (operation.seal != nullptr) completion.checksum = payload_checksum(operation.key, *operation.seal, operation.into);
+  }
+  return completion;
+}
+
+int PosixFiles::move_bytes(const IoOperation& operation, File& file, std::byte* buffer, std::uint64_t length,
+                           std::uint64_t& moved) noexcept {
+  while (moved < length) {
+    const auto at = static_cast<off_t>(operation.offset + moved);
+    const bool was_direct = file.direct;
+    const ssize_t n = operation.kind == IoOperation::Kind::read
+                          ? calls_.pread(file.fd, buffer + moved, length - moved, at)
+                          : calls_.pwrite(file.fd, buffer + moved, length - moved, at);
+    if (n > 0) {
+      moved += static_cast<std::uint64_t>(n);
+      continue;
+    }
+    if (n == 0) return 0;  // the file's end, or a device that takes no more: asking again would not help
+    if (errno == EINTR) continue;
+    if (errno == EINVAL && was_direct && moved == 0) {
+      // Some file systems take O_DIRECT at open and refuse it here. Other threads may find out at the same time; clearing
+      // the flag twice does no harm.
+      const int flags = ::fcntl(file.fd, F_GETFL);
+      if (flags < 0 || ::fcntl(file.fd, F_SETFL, flags & ~O_DIRECT) != 0) return EINVAL;
+      file.direct = false;
+      continue;
+    }
+    return errno;
+  }
+  return 0;
+}
+
+}  // namespace terrace

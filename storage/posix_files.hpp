@@ -1,0 +1,55 @@
+#pragma once
+
+#include "storage/aligned_buffer.hpp"
+#include "storage/io_engine.hpp"
+#include "storage/posix_calls.hpp"
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+namespace terrace {
+
+/// Files of the operating system, and one piece of I/O on them at a time: what engines for real disks share.
+/// Threads: the FileSystem's calls and file() from one; perform() from any, on files that stay open meanwhile.
+class PosixFiles final : public FileSystem {
+ public:
+  struct File {
+    int fd = -1;
+    std::filesystem::path path;
+    std::atomic<bool> direct{false};  ///< cleared by the first operation that is refused for it
+  };
+
+  explicit PosixFiles(PosixCalls& calls = PosixCalls::system()) : calls_{calls} {}
+  ~PosixFiles() override;
+  PosixFiles(const PosixFiles&) = delete;
+  PosixFiles& operator=(const PosixFiles&) = delete;
+
+  [[nodiscard]] Result<Made> make_directory(const std::filesystem::path& path) override;
+  [[nodiscard]] Result<void> remove_directory(const std::filesystem::path& path) override;
+  [[nodiscard]] Result<void> sync_directory(const std::filesystem::path& path) override;
+  [[nodiscard]] Result<OpenedFile> open(const std::filesystem::path& path, Create create, Direct direct) override;
+  void close(FileId file) override;
+  [[nodiscard]] Result<void> remove_file(const std::filesystem::path& path) override;
+  [[nodiscard]] Result<void> lock(FileId file) override;
+  [[nodiscard]] Result<Bytes> size(FileId file) override;
+  [[nodiscard]] Result<void> resize(FileId file, Bytes size) override;
+  [[nodiscard]] Result<Bytes> free_space(const std::filesystem::path& path) override;
+  [[nodiscard]] Direct direct(FileId file) const override;
+
+  /// Stays where it is until close().
+  [[nodiscard]] File& file(FileId id) const;
+
+  /// Carries the operation out, blocking. `scratch` is the calling thread's own; it grows where a buffer is not aligned.
+  [[nodiscard]] IoCompletion perform(const IoOperation& operation, File& file, AlignedBuffer& scratch) noexcept;
+
+ private:
+  [[nodiscard]] int move_bytes(const IoOperation& operation, File& file, std::byte* buffer, std::uint64_t length,
+                               std::uint64_t& moved) noexcept;
+
+  PosixCalls& calls_;
+  std::vector<std::unique_ptr<File>> files_;  ///< by id; null once closed
+};
+
+}  // namespace terrace

@@ -1,0 +1,88 @@
+#pragma once
+
+#include "storage/io_engine.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// What shall go wrong with one operation. Several may be set.
+struct IoFault {
+  int error = 0;                           ///< fails with this errno, having done nothing
+  std::optional<std::uint64_t> bytes_max{};  ///< moves no more than this, and reports no error
+  bool flip = false;                       ///< one bit is another: in what was read, or in what the file got
+  bool stall = false;                      ///< stays under way until released
+};
+
+/// A disk in memory, for SteppedIo: a tree of names and byte strings. What was written is visible at once, and remembered
+/// beside it until a sync, so that a test can take it away. Names, sizes and directories are durable at once (losing those
+/// too is left to a later test bed). Threads: one.
+class SteppedFiles final : public FileSystem {
+ public:
+  struct File {
+    std::vector<std::byte> bytes;    ///< as reads see it
+    std::vector<std::byte> durable;  ///< as a power failure would leave it
+    struct Unsynced {
+      std::uint64_t offset;
+      std::uint64_t length;
+    };
+    std::vector<Unsynced> unsynced;  ///< in the order of their completion
+    bool locked = false;
+  };
+
+  [[nodiscard]] Result<Made> make_directory(const std::filesystem::path& path) override;
+  [[nodiscard]] Result<void> remove_directory(const std::filesystem::path& path) override;
+  [[nodiscard]] Result<void> sync_directory(const std::filesystem::path& path) override;
+  [[nodiscard]] Result<OpenedFile> open(const std::filesystem::path& path, Create create, Direct direct) override;
+  void close(FileId file) override;
+  [[nodiscard]] Result<void> remove_file(const std::filesystem::path& path) override;
+  [[nodiscard]] Result<void> lock(FileId file) override;
+  [[nodiscard]] Result<Bytes> size(FileId file) override;
+  [[nodiscard]] Result<void> resize(FileId file, Bytes size) override;
+  [[nodiscard]] Result<Bytes> free_space(const std::filesystem::path& path) override;
+  [[nodiscard]] Direct direct(FileId) const override { return Direct::yes; }
+
+  /// Every call above but close() and direct(), and every operation submitted to the engine, has a number, counted from 0 in
+  /// the order of the calls. The fault happens to the operation of this number.
+  void inject(std::uint64_t number, IoFault fault) { faults_[number] = fault; }
+  [[nodiscard]] std::uint64_t next_number() const { return next_number_; }
+  /// Takes the next number, and the fault that belongs to it.
+  [[nodiscard]] IoFault number_next();
+
+  /// Room for all files together.
+  void set_disk_bytes(Bytes bytes) { disk_bytes_ = count(bytes); }
+  /// The file's content, to look at or to damage; empty where there is no such file.
+  [[nodiscard]] std::span<std::byte> content(const std::filesystem::path& path);
+  [[nodiscard]] bool exists(const std::filesystem::path& path) const;
+  /// Everything written and not synced is gone.
+  void lose_unsynced();
+
+  /// What becomes of an operation, given its fault. The read or write itself, at once.
+  [[nodiscard]] IoCompletion perform(const IoOperation& operation, const IoFault& fault);
+
+ private:
+  struct Handle {
+    std::shared_ptr<File> file;  ///< null once closed
+    bool has_lock = false;
+  };
+
+  [[nodiscard]] File& file(FileId id);
+  [[nodiscard]] std::uint64_t used() const;
+
+  std::map<std::filesystem::path, std::shared_ptr<File>> files_;
+  std::map<std::filesystem::path, bool> directories_;  ///< as a set
+  std::vector<Handle> handles_;
+  std::map<std::uint64_t, IoFault> faults_;
+  std::uint64_t next_number_ = 0;
+  std::uint64_t disk_bytes_ = std::numeric_limits<std::uint64_t>::max();
+};
+
+}  // namespace terrace

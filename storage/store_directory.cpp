@@ -1,0 +1,276 @@
+#include "storage/store_directory.hpp"
+
+#include "base/check.hpp"
+#include "storage/aligned_buffer.hpp"
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+namespace terrace {
+namespace {
+
+constexpr std::size_t lock_text_bytes = 32;
+
+[[noreturn]] void fail(ErrorCode error, const std::string& sentence) {
+  throw std::system_error{static_cast<std::error_code>(error), sentence};
+}
+
+/// What went wrong with a completed operation that should have moved `bytes`.
+ErrorCode error_of(const IoCompletion& completion, std::uint64_t bytes) {
+  if (completion.error != 0) return errno_code(completion.error);
+  return completion.bytes == bytes ? ErrorCode{} : ErrorCode{Errc::io_failed};
+}
+
+std::string short_hex(const Fingerprint& fingerprint) { return to_hex(BlockKey{fingerprint}).substr(0, 16); }
+
+StoreLayout layout_of(const FileStoreConfig& config) {
+  const std::uint64_t block_bytes = count(config.block_bytes);
+  const auto bad = [](const std::string& sentence) { fail(Errc::invalid_argument, sentence); };
+  if (block_bytes == 0 || block_bytes % io_alignment != 0 || block_bytes > std::numeric_limits<std::uint32_t>::max()) {
+    bad(fmt::format("the file store in {} cannot have blocks of {}: give a multiple of 4KiB below 4GiB",
+                    config.directory.string(), to_string(config.block_bytes)));
+  }
+  if (count(config.capacity) == 0) {
+    bad(fmt::format("the file store in {} has no capacity: say how much of the disk it may take", config.directory.string()));
+  }
+  StoreLayout layout{block_bytes, slots_within(config.capacity, block_bytes), 0};
+  if (layout.slots == 0) {
+    bad(fmt::format("the capacity of the file store in {} is {}, too small for one block of {}: give {} or more",
+                    config.directory.string(), to_string(config.capacity), to_string(config.block_bytes),
+                    to_string(capacity_for(1, config.block_bytes))));
+  }
+  const std::uint64_t per_file = count(config.data_file_bytes_max) / block_bytes;
+  if (per_file == 0) {
+    bad(fmt::format("the file store in {} may not have data files of {}: that is less than one block of {}",
+                    config.directory.string(), to_string(config.data_file_bytes_max), to_string(config.block_bytes)));
+  }
+  layout.slots_per_file = static_cast<std::uint32_t>(std::min<std::uint64_t>(per_file, 0xFFFF'FFFE));
+  return layout;
+}
+
+}  // namespace
+
+IoCompletion run_alone(IoEngine& engine, const IoOperation& operation) {
+  TERRACE_CHECK(engine.in_flight() == 0);
+  engine.submit({&operation, 1});
+  std::vector<IoCompletion> completed;
+  while (completed.empty()) {
+    engine.wait();
+    engine.poll(completed);
+  }
+  return completed.front();
+}
+
+StoreDirectory::StoreDirectory(const FileStoreConfig& config, IoEngine& engine)
+    : directory_{config.directory}, engine_{engine}, files_{engine.files()}, layout_{layout_of(config)} {
+  try {
+    lock();
+    read_superblock(config);
+    take_room(config);
+  } catch (...) {
+    undo();
+    close();
+    throw;
+  }
+}
+
+StoreDirectory::~StoreDirectory() {
+  undo();
+  close();
+}
+
+void StoreDirectory::undo() noexcept {
+  // What cannot be undone stays; the error that led here is the one to report.
+  for (auto step = undo_.rbegin(); step != undo_.rend(); ++step) (*step)();
+  undo_.clear();
+}
+
+void StoreDirectory::close() {
+  for (const FileId file : open_) files_.close(file);
+  open_.clear();
+}
+
+std::filesystem::path StoreDirectory::data_path(std::uint32_t file) const {
+  return directory_ / fmt::format("blocks-{:04}", file);
+}
+
+bool StoreDirectory::had_data(SlotId slot) const {
+  return layout_.offset_of(slot) + layout_.block_bytes <= data_bytes_before_[layout_.file_of(slot)];
+}
+
+FileId StoreDirectory::open(const std::filesystem::path& path, Direct direct) {
+  const Result<OpenedFile> opened = files_.open(path, Create::if_missing, direct);
+  if (!opened) {
+    fail(opened.error(), fmt::format("cannot open {}: the file store's directory must be one that this user may write",
+                                     path.string()));
+  }
+  open_.push_back(opened->id);
+  if (opened->made == Made::created) undo_.push_back([this, path] { (void)files_.remove_file(path); });
+  return opened->id;
+}
+
+void StoreDirectory::lock() {
+  const Result<Made> made = files_.make_directory(directory_);
+  if (!made) {
+    fail(made.error(), fmt::format("cannot make the file store's directory {}: its parent must be a directory that this user "
+                                   "may write", directory_.string()));
+  }
+  if (*made == Made::created) undo_.push_back([this] { (void)files_.remove_directory(directory_); });
+
+  lock_ = open(path("lock"), Direct::no);
+  AlignedBuffer text{lock_text_bytes};
+  const Result<void> locked = files_.lock(lock_);
+  if (!locked) {
+    if (locked.error() != Errc::in_use) {
+      fail(locked.error(), fmt::format("cannot lock the file store in {}", directory_.string()));
+    }
+    undo_.clear();  // even if this file is one that we made a moment ago: it is its owner's now
+    IoOperation read{.kind = IoOperation::Kind::read, .file = lock_, .into = text.span(0, lock_text_bytes)};
+    const IoCompletion who = run_alone(engine_, read);
+    std::string_view owner{reinterpret_cast<const char*>(text.data()), who.error == 0 ? who.bytes : 0};
+    owner = owner.substr(0, owner.find('\n'));
+    fail(Errc::in_use, fmt::format("the file store in {} belongs to the running process with {}: stop it, or give another "
+                                   "directory", directory_.string(), owner.starts_with("pid ") ? owner : "an unknown pid"));
+  }
+  const std::string pid = fmt::format("{:<{}}", fmt::format("pid {}\n", ::getpid()), lock_text_bytes);
+  std::memcpy(text.data(), pid.data(), lock_text_bytes);
+  IoOperation write{.kind = IoOperation::Kind::write, .file = lock_, .from = text.span(0, lock_text_bytes)};
+  const ErrorCode error = error_of(run_alone(engine_, write), lock_text_bytes);
+  if (error) fail(error, fmt::format("cannot write {}", path("lock").string()));
+}
+
+void StoreDirectory::read_superblock(const FileStoreConfig& config) {
+  catalog_ = open(path("catalog"), Direct::no);
+  const Result<Bytes> size = files_.size(catalog_);
+  if (!size) fail(size.error(), fmt::format("cannot read the size of {}", path("catalog").string()));
+
+  superblock_ = {format_version, layout_.block_bytes, 0, layout_.slots_per_file, 0, config.fingerprint};
+  if (count(*size) == 0) return;
+
+  AlignedBuffer page{catalog_page_bytes};
+  IoOperation read{.kind = IoOperation::Kind::read, .file = catalog_, .into = page.span()};
+  const IoCompletion completion = run_alone(engine_, read);
+  if (completion.error != 0) {
+    fail(errno_code(completion.error), fmt::format("cannot read the superblock of {}", path("catalog").string()));
+  }
+  // The making of this store was interrupted: nothing in it was ever promised.
+  if (completion.bytes == catalog_page_bytes && all_zero(page.span())) return;
+
+  const Result<Superblock> found = decode_superblock(page.span());
+  if (completion.bytes != catalog_page_bytes || !found) {
+    fail(Errc::incompatible, fmt::format("{} is no catalog of a file store, or its superblock is damaged: give another "
+                                         "directory, or remove this one to start empty", path("catalog").string()));
+  }
+  superblock_ = *found;
+  check_compatible(config);
+  layout_.slots_per_file = static_cast<std::uint32_t>(superblock_.slots_per_file);
+  recorded_slots_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(superblock_.slots, layout_.slots));
+}
+
+void StoreDirectory::check_compatible(const FileStoreConfig& config) const {
+  const std::string where = directory_.string();
+  if (superblock_.version != format_version) {
+    fail(Errc::incompatible, fmt::format("the file store in {} has format version {}, and this program has {}: give another "
+                                         "directory, or remove it to start empty", where, superblock_.version, format_version));
+  }
+  if (superblock_.block_bytes != layout_.block_bytes) {
+    fail(Errc::incompatible, fmt::format("the file store in {} has blocks of {}, and this configuration has {}: give another "
+                                         "directory, or remove it to start empty", where,
+                                         to_string(Bytes{superblock_.block_bytes}), to_string(config.block_bytes)));
+  }
+  if (superblock_.fingerprint != config.fingerprint) {
+    fail(Errc::incompatible, fmt::format("the file store in {} was made for the geometry {}..., and this configuration has {}...: "
+                                         "give another directory, or remove it to start empty", where,
+                                         short_hex(superblock_.fingerprint), short_hex(config.fingerprint)));
+  }
+  if (superblock_.slots_per_file == 0 || superblock_.slots_per_file > 0xFFFF'FFFE || superblock_.slots > 0xFFFF'FFFE) {
+    fail(Errc::incompatible, fmt::format("the file store in {} has a superblock that makes no sense: remove it to start empty",
+                                         where));
+  }
+}
+
+void StoreDirectory::no_room(Bytes missing, const FileStoreConfig& config) const {
+  fail(errno_code(ENOSPC), fmt::format("the file store in {} cannot take its capacity of {}: the file system has {} too little; "
+                                       "free that much, or lower the capacity", directory_.string(),
+                                       to_string(config.capacity), to_string(missing)));
+}
+
+void StoreDirectory::take_room(const FileStoreConfig& config) {
+  const auto size_of = [&](FileId file, const std::filesystem::path& name) {
+    const Result<Bytes> size = files_.size(file);
+    if (!size) fail(size.error(), fmt::format("cannot read the size of {}", name.string()));
+    return *size;
+  };
+  const Bytes catalog_before = size_of(catalog_, path("catalog"));
+  // A catalog that has no superblock may hold anything: it becomes zeros.
+  const bool is_new = recorded_slots_ == 0;
+  Bytes needed{};
+  const auto need = [&](Bytes now, Bytes wanted) { needed += wanted > now ? wanted - now : Bytes{}; };
+  need(catalog_before, layout_.catalog_bytes());
+  for (std::uint32_t n = 0; n < layout_.data_files(); ++n) {
+    data_.push_back(open(data_path(n), config.direct));
+    const Bytes before = size_of(data_.back(), data_path(n));
+    data_bytes_before_.push_back(count(before));
+    need(before, layout_.data_file_bytes(n));
+  }
+
+  // Asked before anything is taken, because the answer is exact and nothing has to be given back.
+  const Result<Bytes> free = files_.free_space(directory_);
+  if (!free) fail(free.error(), fmt::format("cannot find out the free space around {}", directory_.string()));
+  if (needed > *free) no_room(needed - *free, config);
+
+  const auto grow = [&](FileId file, const std::filesystem::path& name, Bytes before, Bytes wanted) {
+    if (wanted < before) return;  // commit() cuts it
+    if (wanted > before) undo_.push_back([this, file, before] { (void)files_.resize(file, before); });
+    const Result<void> resized = files_.resize(file, wanted);
+    if (resized) return;
+    if (resized.error() == errno_code(ENOSPC)) {
+      const Result<Bytes> left = files_.free_space(directory_);
+      no_room(left && wanted > *left ? wanted - *left : wanted, config);
+    }
+    fail(resized.error(), fmt::format("cannot make {} {} large", name.string(), to_string(wanted)));
+  };
+  for (std::uint32_t n = 0; n < layout_.data_files(); ++n) {
+    grow(data_[n], data_path(n), Bytes{data_bytes_before_[n]}, layout_.data_file_bytes(n));
+  }
+  if (is_new && count(catalog_before) > 0) {
+    const Result<void> emptied = files_.resize(catalog_, Bytes{});
+    if (!emptied) fail(emptied.error(), fmt::format("cannot empty {}", path("catalog").string()));
+  }
+  grow(catalog_, path("catalog"), is_new ? Bytes{} : catalog_before, layout_.catalog_bytes());
+}
+
+void StoreDirectory::commit() {
+  const std::uint64_t slots_before = superblock_.slots;
+  superblock_.slots = layout_.slots;
+  superblock_.slots_per_file = layout_.slots_per_file;
+  ++superblock_.generation;
+  AlignedBuffer page{catalog_page_bytes};
+  encode(superblock_, page.span());
+  IoOperation write{.kind = IoOperation::Kind::write, .file = catalog_, .from = page.span()};
+  ErrorCode error = error_of(run_alone(engine_, write), catalog_page_bytes);
+  if (!error) error = error_of(run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = catalog_}), 0);
+  if (error) fail(error, fmt::format("cannot write the superblock of {}", path("catalog").string()));
+  const Result<void> synced = files_.sync_directory(directory_);
+  if (!synced) fail(synced.error(), fmt::format("cannot sync the directory {}", directory_.string()));
+  undo_.clear();
+
+  // Only now: had the superblock still named the slots that go, they would be missing.
+  if (slots_before <= layout_.slots) return;
+  Result<void> cut = files_.resize(catalog_, layout_.catalog_bytes());
+  for (std::uint32_t n = 0; cut && n < layout_.data_files(); ++n) cut = files_.resize(data_[n], layout_.data_file_bytes(n));
+  const StoreLayout before{layout_.block_bytes, static_cast<std::uint32_t>(slots_before), layout_.slots_per_file};
+  for (std::uint32_t n = layout_.data_files(); cut && n < before.data_files(); ++n) cut = files_.remove_file(data_path(n));
+  if (!cut) fail(cut.error(), fmt::format("cannot make the file store in {} smaller", directory_.string()));
+}
+
+}  // namespace terrace

@@ -1,0 +1,269 @@
+#include "storage/store_index.hpp"
+
+#include "base/check.hpp"
+
+#include <utility>
+
+namespace terrace {
+
+StoreIndex::StoreIndex(std::uint32_t capacity) : entries_(capacity), free_{capacity} {
+  TERRACE_CHECK(capacity > 0);
+  counts_[static_cast<std::size_t>(State::absent)] = capacity;
+  slots_.reserve(capacity);
+}
+
+std::optional<SlotId> StoreIndex::find(const BlockKey& key) const {
+  const auto found = slots_.find(key);
+  if (found == slots_.end()) return std::nullopt;
+  return SlotId{found->second};
+}
+
+std::optional<std::uint32_t> StoreIndex::parent_of(const StoredBlock& block) const {
+  if (block.depth == 0) return none;
+  const auto found = slots_.find(block.parent);
+  if (found == slots_.end()) return std::nullopt;
+  const Entry& parent = entries_[found->second];
+  if (parent.doomed || parent.block.depth + 1 != block.depth) return std::nullopt;
+  return found->second;
+}
+
+Result<StoreIndex::Placed> StoreIndex::place(const StoredBlock& block) {
+  TERRACE_CHECK(!slots_.contains(block.key));
+  const std::optional<std::uint32_t> parent = parent_of(block);
+  if (!parent) return Errc::parent_missing;
+
+  Placed placed;
+  if (free_.empty()) {
+    // Until the child is linked its parent may be a leaf, even the oldest: it must not make the room.
+    if (*parent != none) leaves_.erase(*parent);
+    if (leaves_.empty()) {
+      if (*parent != none) consider(*parent);
+      return Errc::full;
+    }
+    const std::uint32_t victim = leaves_.top().handle;
+    const std::uint32_t widowed = entry(victim).parent;
+    placed.evicted = Evicted{entry(victim).block.key, entry(victim).write_token};
+    forget(victim);
+    if (widowed != none && widowed != *parent) consider(widowed);
+  }
+
+  const std::optional<SlotId> slot = *parent == none ? free_.take() : free_.take_after(SlotId{*parent});
+  TERRACE_CHECK(slot.has_value());
+  placed.slot = *slot;
+  Entry& e = entry(slot->value());
+  e.block = block;
+  e.last_use = now_;
+  e.operations = 1;
+  slots_.emplace(block.key, slot->value());
+  set_state(slot->value(), State::writing);
+  if (*parent != none) link(slot->value(), *parent);
+  return placed;
+}
+
+void StoreIndex::data_arrived(SlotId slot, std::vector<SlotId>& became_ready) {
+  Entry& arrived = entry(slot.value());
+  TERRACE_CHECK(arrived.state == State::writing);
+  TERRACE_CHECK(arrived.operations == 1);
+  arrived.operations = 0;
+  if (arrived.parent != none && entry(arrived.parent).state != State::ready) {
+    set_state(slot.value(), State::awaiting_parent);
+    return;
+  }
+  // `became_ready` is also the queue of whose children to look at next.
+  std::size_t next = became_ready.size();
+  became_ready.push_back(slot);
+  for (; next < became_ready.size(); ++next) {
+    const std::uint32_t ready = became_ready[next].value();
+    set_state(ready, State::ready);
+    for (std::uint32_t child = entry(ready).first_child; child != none; child = entry(child).next_sibling) {
+      if (entry(child).state == State::awaiting_parent) became_ready.push_back(SlotId{child});
+    }
+    consider(ready);
+  }
+}
+
+void StoreIndex::drop(SlotId slot, std::vector<Dropped>& gone) {
+  const std::uint32_t top = slot.value();
+  const std::uint32_t widowed = entry(top).parent;
+  for (std::uint32_t at = top;;) {
+    while (entry(at).first_child != none) at = entry(at).first_child;
+    const std::uint32_t up = entry(at).parent;
+    gone.push_back({SlotId{at}, entry(at).block.key, entry(at).state, entry(at).write_token});
+    forget(at);
+    if (at == top) break;
+    at = up;
+  }
+  if (widowed != none) consider(widowed);
+}
+
+void StoreIndex::hold(SlotId slot) {
+  TERRACE_CHECK(entry(slot.value()).state == State::ready);
+  ++entry(slot.value()).operations;
+  consider(slot.value());
+}
+
+void StoreIndex::release(SlotId slot) {
+  Entry& e = entry(slot.value());
+  TERRACE_CHECK(e.operations > 0);
+  TERRACE_CHECK(e.state == State::ready || e.state == State::leaving);
+  --e.operations;
+  if (e.state == State::leaving) {
+    if (e.operations == 0) vacate(slot.value());
+  } else {
+    consider(slot.value());
+  }
+}
+
+void StoreIndex::spoil(SlotId slot) {
+  TERRACE_CHECK(entry(slot.value()).state == State::leaving);
+  entry(slot.value()).spoiled = true;
+}
+
+void StoreIndex::doom(SlotId slot) {
+  Entry& e = entry(slot.value());
+  TERRACE_CHECK(e.state == State::writing || e.state == State::awaiting_parent);
+  e.doomed = true;
+}
+
+void StoreIndex::use(SlotId slot) {
+  entry(slot.value()).last_use = now_;
+  consider(slot.value());
+}
+
+bool StoreIndex::restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use) {
+  const std::optional<std::uint32_t> parent = parent_of(block);
+  if (!parent || slots_.contains(block.key)) return false;
+  free_.take_exactly(slot);
+  Entry& e = entry(slot.value());
+  e.block = block;
+  e.last_use = last_use;
+  slots_.emplace(block.key, slot.value());
+  set_state(slot.value(), State::ready);
+  if (*parent != none) link(slot.value(), *parent);
+  consider(slot.value());
+  advance_past(last_use);
+  return true;
+}
+
+void StoreIndex::set_state(std::uint32_t slot, State state) {
+  --counts_[static_cast<std::size_t>(entry(slot).state)];
+  entry(slot).state = state;
+  ++counts_[static_cast<std::size_t>(state)];
+}
+
+void StoreIndex::consider(std::uint32_t slot) {
+  const Entry& e = entry(slot);
+  if (evictable(e)) {
+    leaves_.set(slot, {e.last_use, e.block.depth});
+  } else {
+    leaves_.erase(slot);
+  }
+}
+
+void StoreIndex::link(std::uint32_t slot, std::uint32_t parent) {
+  Entry& e = entry(slot);
+  e.parent = parent;
+  e.next_sibling = entry(parent).first_child;
+  if (e.next_sibling != none) entry(e.next_sibling).previous_sibling = slot;
+  entry(parent).first_child = slot;
+  consider(parent);
+}
+
+void StoreIndex::unlink(std::uint32_t slot) {
+  Entry& e = entry(slot);
+  if (e.next_sibling != none) entry(e.next_sibling).previous_sibling = e.previous_sibling;
+  if (e.previous_sibling != none) {
+    entry(e.previous_sibling).next_sibling = e.next_sibling;
+  } else if (e.parent != none) {
+    entry(e.parent).first_child = e.next_sibling;
+  }
+  e.parent = e.next_sibling = e.previous_sibling = none;
+}
+
+void StoreIndex::forget(std::uint32_t slot) {
+  const State state = entry(slot).state;
+  TERRACE_CHECK(state == State::writing || state == State::awaiting_parent || state == State::ready);
+  TERRACE_CHECK(entry(slot).first_child == none);
+  leaves_.erase(slot);
+  slots_.erase(entry(slot).block.key);
+  unlink(slot);
+  entry(slot).doomed = false;
+  set_state(slot, State::leaving);
+  if (entry(slot).operations == 0) vacate(slot);
+}
+
+void StoreIndex::vacate(std::uint32_t slot) {
+  const bool spoiled = entry(slot).spoiled;
+  set_state(slot, spoiled ? State::bad : State::absent);
+  const State state = entry(slot).state;
+  entry(slot) = Entry{};
+  entry(slot).state = state;
+  if (!spoiled) free_.put(SlotId{slot});
+}
+
+std::uint64_t StoreIndex::count_orphans() const {
+  std::uint64_t orphans = 0;
+  for (const Entry& e : entries_) {
+    if (e.state != State::ready || e.block.depth == 0) continue;
+    const auto parent = slots_.find(e.block.parent);
+    orphans += parent == slots_.end() || entries_[parent->second].state != State::ready;
+  }
+  return orphans;
+}
+
+void StoreIndex::check_invariants() const {
+  free_.check_invariants();
+  leaves_.check_invariants();
+  std::array<std::uint32_t, state_count> counts{};
+  std::size_t named = 0;
+  std::size_t evictables = 0;
+  std::size_t children = 0;
+  std::size_t linked = 0;
+  for (std::uint32_t slot = 0; slot < capacity(); ++slot) {
+    const Entry& e = entries_[slot];
+    ++counts[static_cast<std::size_t>(e.state)];
+    TERRACE_CHECK(free_.contains(SlotId{slot}) == (e.state == State::absent));
+    TERRACE_CHECK(leaves_.contains(slot) == evictable(e));
+    if (evictable(e)) {
+      ++evictables;
+      TERRACE_CHECK(leaves_.priority(slot).last_use == e.last_use);
+      TERRACE_CHECK(leaves_.priority(slot).depth == e.block.depth);
+    }
+    if (e.state == State::absent || e.state == State::bad || e.state == State::leaving) {
+      TERRACE_CHECK((e.operations > 0) == (e.state == State::leaving));
+      TERRACE_CHECK(e.parent == none && e.first_child == none && e.next_sibling == none && e.previous_sibling == none);
+      continue;
+    }
+    ++named;
+    const auto found = slots_.find(e.block.key);
+    TERRACE_CHECK(found != slots_.end());
+    TERRACE_CHECK(found->second == slot);
+    TERRACE_CHECK(!e.spoiled);
+    TERRACE_CHECK(e.last_use <= now_);
+    if (e.state == State::writing) TERRACE_CHECK(e.operations == 1);
+    if (e.state == State::awaiting_parent) TERRACE_CHECK(e.operations == 0);
+    if (e.state == State::ready) TERRACE_CHECK(!e.doomed);
+    TERRACE_CHECK((e.parent == none) == (e.block.depth == 0));
+    if (e.parent != none) {
+      ++children;
+      const Entry& parent = entries_[e.parent];
+      TERRACE_CHECK(parent.block.key == e.block.parent);
+      TERRACE_CHECK(parent.block.depth + 1 == e.block.depth);
+      if (e.state == State::ready) TERRACE_CHECK(parent.state == State::ready);
+      if (e.state == State::awaiting_parent) TERRACE_CHECK(parent.state != State::ready);
+    }
+    std::uint32_t previous = none;
+    for (std::uint32_t child = e.first_child; child != none; child = entries_[child].next_sibling) {
+      TERRACE_CHECK(entries_[child].parent == slot);
+      TERRACE_CHECK(entries_[child].previous_sibling == previous);
+      previous = child;
+      ++linked;
+    }
+  }
+  TERRACE_CHECK(counts == counts_);
+  TERRACE_CHECK(named == slots_.size());
+  TERRACE_CHECK(evictables == leaves_.size());
+  TERRACE_CHECK(children == linked);
+}
+
+}  // namespace terrace

@@ -1,0 +1,175 @@
+#pragma once
+
+#include "base/free_slots.hpp"
+#include "base/indexed_heap.hpp"
+#include "base/result.hpp"
+#include "base/strong_id.hpp"
+#include "storage/block_store.hpp"
+
+#include <boost/unordered/unordered_flat_map.hpp>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace terrace {
+
+/// What a store holds, without a byte of it: which key has which slot, who is whose parent, and who goes next. The heart of
+/// every store; no I/O, no events, no clock (time is a count of calls to advance()).
+///
+/// Slots go lowest first, but a block takes the slot after its parent's where that is free, so that a path's blocks lie side
+/// by side. Leaves (no child stored or being written) that no operation holds stand in a heap: oldest last use on top, the
+/// deeper of two equals first.
+///
+/// Closed under parent at all times: an entry that is `ready` has a `ready` parent or depth 0, and one that is `writing` or
+/// `awaiting_parent` has a parent in one of the three. check_invariants() walks all of it.
+///
+/// Threads: one. Costs: O(1) but for O(log n) in the heap; nothing here scans.
+class StoreIndex {
+ public:
+  ///   absent --place()--> writing --data_arrived(), parent ready---------------------------------> ready
+  ///                          \------data_arrived()--> awaiting_parent --the parent becomes ready--> ready
+  ///
+  ///   writing, awaiting_parent, ready --drop(), held by nobody--> absent
+  ///                                   \-drop(), held-----------> leaving --last release()--> absent
+  ///                                                                   \----the same, spoiled--> bad, for ever
+  enum class State : unsigned char { absent, writing, awaiting_parent, ready, leaving, bad };
+  static constexpr std::size_t state_count = 6;
+
+  static constexpr std::uint32_t none = 0xFFFF'FFFF;
+
+  struct Entry {
+    StoredBlock block;
+    std::uint64_t last_use = 0;
+    std::uint64_t write_token = 0;  ///< of the write that stored it, or as adopted
+    std::uint32_t operations = 0;  ///< that may touch the slot; see hold()
+    std::uint32_t parent = none;   ///< slots, as are the next three
+    std::uint32_t first_child = none;
+    std::uint32_t next_sibling = none;
+    std::uint32_t previous_sibling = none;
+    State state = State::absent;
+    bool doomed = false;   ///< to be given up when its write has ended; takes no more children
+    bool spoiled = false;  ///< its slot must not be used again
+  };
+
+  struct Evicted {
+    BlockKey key;
+    std::uint64_t write_token = 0;
+  };
+
+  struct Placed {
+    SlotId slot;
+    std::optional<Evicted> evicted;  ///< who had to make room (and had this very slot or another)
+  };
+
+  struct Dropped {
+    SlotId slot;
+    BlockKey key;
+    State was;
+    std::uint64_t write_token = 0;
+  };
+
+  explicit StoreIndex(std::uint32_t capacity);
+
+  [[nodiscard]] std::uint32_t capacity() const { return static_cast<std::uint32_t>(entries_.size()); }
+  [[nodiscard]] const Entry& at(SlotId slot) const { return entries_[slot.value()]; }
+  [[nodiscard]] std::uint32_t count(State state) const { return counts_[static_cast<std::size_t>(state)]; }
+  /// Slots that nobody has. Those that place() could still empty are not among them.
+  [[nodiscard]] std::uint32_t free() const { return free_.size(); }
+
+  /// The slot of a block that is writing, awaiting its parent, or ready.
+  [[nodiscard]] std::optional<SlotId> find(const BlockKey& key) const;
+
+  /// The time that use() and place() stamp with. One advance() a call of the store: what one call names is equally old.
+  [[nodiscard]] std::uint64_t now() const { return now_; }
+  void advance() { ++now_; }
+  void advance_past(std::uint64_t time) {
+    if (now_ <= time) now_ = time + 1;
+  }
+
+  /// Finds a slot for a block that is not here, evicting one leaf where none is free; the block is then `writing` and held
+  /// once, by its write. Fails: parent_missing (also where the parent is doomed or not one level up), full. A failure changes
+  /// nothing.
+  [[nodiscard]] Result<Placed> place(const StoredBlock& block);
+
+  /// The block's bytes are in its slot, and its write lets go of it. Appends what became `ready` by that, parents before
+  /// children: nothing, or the block itself and all that waited for it. The block must be `writing`.
+  void data_arrived(SlotId slot, std::vector<SlotId>& became_ready);
+
+  /// Gives up a block that find() finds, with all its descendants. Appends them, children first.
+  void drop(SlotId slot, std::vector<Dropped>& gone);
+
+  /// An operation that touches the slot begins, ends. What is held is not evicted, and its slot not re-used.
+  void hold(SlotId slot);
+  void release(SlotId slot);
+  /// Never use this slot again once it is released. The block must be `leaving`.
+  void spoil(SlotId slot);
+  /// Marks a block that is writing or awaiting its parent.
+  void doom(SlotId slot);
+  /// Counts as used now.
+  void use(SlotId slot);
+  /// What its owner calls the block; told when it goes.
+  void set_write_token(SlotId slot, std::uint64_t token) { entries_[slot.value()].write_token = token; }
+
+  /// Puts a `ready` block back where a catalog says it was; parents first. False, and nothing changed, where its parent is
+  /// not here or the key is already.
+  [[nodiscard]] bool restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use);
+
+  /// Every ready block, parents before children.
+  template <class Visit>
+  void for_each_ready(Visit visit) const;
+
+  /// Ready blocks whose parent is not: always 0. Found out by key and not by link, each time anew.
+  [[nodiscard]] std::uint64_t count_orphans() const;
+
+  void check_invariants() const;
+
+ private:
+  struct Priority {
+    std::uint64_t last_use;
+    std::uint32_t depth;
+    friend bool operator<(const Priority& a, const Priority& b) {
+      return a.last_use != b.last_use ? a.last_use < b.last_use : a.depth > b.depth;
+    }
+  };
+
+  [[nodiscard]] Entry& entry(std::uint32_t slot) { return entries_[slot]; }
+  [[nodiscard]] bool evictable(const Entry& e) const {
+    return e.state == State::ready && e.operations == 0 && e.first_child == none;
+  }
+  /// The slot of the parent, `none` at depth 0, or no answer where there is no such parent to hang a child on.
+  [[nodiscard]] std::optional<std::uint32_t> parent_of(const StoredBlock& block) const;
+  void set_state(std::uint32_t slot, State state);
+  void consider(std::uint32_t slot);  ///< in or out of the heap, as it should be
+  void link(std::uint32_t slot, std::uint32_t parent);
+  void unlink(std::uint32_t slot);
+  void forget(std::uint32_t slot);  ///< a childless block: out of everything but the slot's own life
+  void vacate(std::uint32_t slot);
+
+  std::vector<Entry> entries_;  ///< by slot
+  boost::unordered_flat_map<BlockKey, std::uint32_t, std::hash<BlockKey>> slots_;
+  FreeSlots free_;
+  IndexedHeap<Priority> leaves_;
+  std::array<std::uint32_t, state_count> counts_{};
+  std::uint64_t now_ = 1;
+};
+
+template <class Visit>
+void StoreIndex::for_each_ready(Visit visit) const {
+  std::vector<std::uint32_t> path;
+  for (std::uint32_t root = 0; root < capacity(); ++root) {
+    if (entries_[root].state != State::ready || entries_[root].parent != none) continue;
+    path.push_back(root);
+    while (!path.empty()) {
+      const Entry& e = entries_[path.back()];
+      path.pop_back();
+      visit(e.block);
+      for (std::uint32_t child = e.first_child; child != none; child = entries_[child].next_sibling) {
+        if (entries_[child].state == State::ready) path.push_back(child);
+      }
+    }
+  }
+}
+
+}  // namespace terrace

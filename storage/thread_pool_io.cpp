@@ -1,0 +1,91 @@
+#include "storage/thread_pool_io.hpp"
+
+#include "base/check.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <stdexcept>
+#include <utility>
+
+namespace terrace {
+namespace {
+
+/// While it lives, threads started here take no signals: those belong to the program's own threads.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace
+
+ThreadPoolIo::ThreadPoolIo(Config config, Waker& waker, PosixCalls& calls)
+    : files_{calls},
+      waker_{waker},
+      work_{config.in_flight_max, 1, 0},
+      work_token_{work_},
+      completions_{config.in_flight_max, config.threads, waker_} {
+  if (config.threads == 0) throw std::invalid_argument{"a thread pool for I/O needs at least one thread"};
+  const SignalsBlocked blocked;
+  try {
+    for (unsigned n = 0; n < config.threads; ++n) threads_.emplace_back([this] { run(); });
+  } catch (...) {
+    stop();
+    throw;
+  }
+}
+
+ThreadPoolIo::~ThreadPoolIo() { stop(); }
+
+void ThreadPoolIo::stop() noexcept {
+  for (std::size_t n = 0; n < threads_.size(); ++n) TERRACE_CHECK(work_.enqueue(work_token_, Work{}));
+  threads_.clear();
+}
+
+void ThreadPoolIo::submit(std::span<const IoOperation> batch) {
+  if (batch.empty()) return;
+  submitting_.clear();
+  for (const IoOperation& operation : batch) submitting_.push_back({operation, &files_.file(operation.file)});
+  TERRACE_CHECK(work_.enqueue_bulk(work_token_, submitting_.begin(), submitting_.size()));
+  in_flight_ += batch.size();
+}
+
+std::size_t ThreadPoolIo::poll(std::vector<IoCompletion>& out) {
+  completions_.drain(collected_);
+  const std::size_t count = collected_.size();
+  out.insert(out.end(), collected_.begin(), collected_.end());
+  collected_.clear();
+  in_flight_ -= count;
+  return count;
+}
+
+void ThreadPoolIo::wait() {
+  while (collected_.empty() && in_flight_ > 0) {
+    waker_.own.acknowledge();
+    if (completions_.drain(collected_) == 0) waker_.own.wait(-1);
+  }
+}
+
+void ThreadPoolIo::run() {
+  ::pthread_setname_np(::pthread_self(), "terrace-io");
+  CompletionQueue<IoCompletion>::Producer producer{completions_};
+  AlignedBuffer scratch;
+  Work work;
+  for (;;) {
+    work_.wait_dequeue(work);
+    if (work.file == nullptr) return;
+    producer.push(files_.perform(work.operation, *work.file, scratch));
+  }
+}
+
+}  // namespace terrace

@@ -1,0 +1,95 @@
+#include "tests/seed.hpp"
+#include "tests/simulation/world.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+namespace terrace {
+namespace {
+
+constexpr int steps = 400;
+
+std::uint64_t seeds_from_env_or(std::uint64_t fallback) {
+  const char* const text = std::getenv("TERRACE_SEEDS");
+  return text == nullptr ? fallback : std::strtoull(text, nullptr, 10);
+}
+
+TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order) {
+  const std::uint64_t first = test::seed_from_env_or(1);
+  const std::uint64_t count = seeds_from_env_or(std::getenv("TERRACE_SEED") != nullptr ? 1 : 3000);
+  test::World::Seen total;
+  ManagerStats stats;
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    test::World world{seed, test::random_options(seed)};
+    SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed) + " " + world.describe());
+    if (std::getenv("TERRACE_VERBOSE") != nullptr) std::fprintf(stderr, "seed %lu %s\n", seed, world.describe().c_str());
+    for (int i = 0; i < steps; ++i) {
+      world.step();
+      world.check();
+    }
+    world.wind_down();
+    ASSERT_EQ(world.seen().mismatches, 0U);
+    total.device += world.seen().device;
+    total.host += world.seen().host;
+    total.storage += world.seen().storage;
+    total.miss += world.seen().miss;
+    total.failed += world.seen().failed;
+    total.no_room += world.seen().no_room;
+    stats.rescued += world.stats().rescued;
+    stats.joined += world.stats().joined;
+    stats.duplicates += world.stats().duplicates;
+    stats.load_failures += world.stats().load_failures;
+    stats.replans += world.stats().replans;
+    stats.persist_failed += world.stats().persist_failed;
+    stats.stored_evicted += world.stats().stored_evicted;
+  }
+  std::printf("device %lu host %lu storage %lu miss %lu; failed %lu no room %lu; rescued %lu joined %lu duplicates %lu "
+              "load failures %lu replans %lu persist failures %lu evicted from storage %lu\n",
+              total.device, total.host, total.storage, total.miss, total.failed, total.no_room, stats.rescued, stats.joined,
+              stats.duplicates, stats.load_failures, stats.replans, stats.persist_failed, stats.stored_evicted);
+  // A world in which these never happen proves nothing about them.
+  if (count < 1000) return;
+  EXPECT_GT(total.device, 0U);
+  EXPECT_GT(total.host, 0U);
+  EXPECT_GT(total.storage, 0U);
+  EXPECT_GT(total.failed, 0U);
+  EXPECT_GT(total.no_room, 0U);
+  EXPECT_GT(stats.rescued, 0U);
+  EXPECT_GT(stats.joined, 0U);
+  EXPECT_GT(stats.duplicates, 0U);
+  EXPECT_GT(stats.load_failures, 0U);
+  EXPECT_GT(stats.replans, 0U);
+  EXPECT_GT(stats.persist_failed, 0U);
+  EXPECT_GT(stats.stored_evicted, 0U);
+}
+
+TEST(Simulation, ends_in_the_same_state_for_the_same_seed) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    std::uint64_t digests[2];
+    for (std::uint64_t& digest : digests) {
+      test::World world{seed, test::random_options(seed)};
+      for (int i = 0; i < steps; ++i) world.step();
+      world.wind_down();
+      digest = world.digest();
+    }
+    EXPECT_EQ(digests[0], digests[1]) << "seed " << seed;
+  }
+}
+
+TEST(Simulation, differs_between_seeds) {
+  const test::WorldOptions options = test::random_options(3);
+  test::World a{1, options};
+  test::World b{2, options};
+  for (int i = 0; i < steps; ++i) {
+    a.step();
+    b.step();
+  }
+  EXPECT_NE(a.digest(), b.digest());
+  a.wind_down();
+  b.wind_down();
+}
+
+}  // namespace
+}  // namespace terrace

@@ -1,0 +1,321 @@
+#include "tests/simulation/world.hpp"
+
+#include "base/check.hpp"
+#include "tests/radix/key_helpers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace terrace::test {
+namespace {
+
+/// Of a file block, the least there is.
+constexpr std::uint32_t block_bytes = 4096;
+
+std::uint64_t word_of(const BlockKey& key, std::size_t i) { return key.prefix64() + i * (key.prefix64() | 1); }
+
+}  // namespace
+
+void fill_content(const BlockKey& key, std::span<std::byte> block) {
+  for (std::size_t i = 0; i + 8 <= block.size(); i += 8) {
+    const std::uint64_t word = word_of(key, i);
+    std::memcpy(block.data() + i, &word, sizeof word);
+  }
+}
+
+bool has_content(const BlockKey& key, std::span<const std::byte> block) {
+  for (std::size_t i = 0; i + 8 <= block.size(); i += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, block.data() + i, sizeof word);
+    if (word != word_of(key, i)) return false;
+  }
+  return true;
+}
+
+WorldOptions random_options(std::uint64_t seed) {
+  Random random{seed * 7919 + 1};
+  WorldOptions options;
+  ManagerConfig& manager = options.manager;
+  manager.device_blocks = static_cast<std::uint32_t>(random.between(6, 20));
+  manager.null_block = random.chance(0.2);
+  manager.host_blocks = random.chance(0.2) ? 0 : static_cast<std::uint32_t>(random.between(1, 24));
+  manager.relation = static_cast<Relation>(random.below(3));
+  options.store = static_cast<WorldOptions::Store>(random.below(3));
+  options.stored_blocks = static_cast<std::uint32_t>(random.between(4, 40));
+  manager.storage = options.store != WorldOptions::Store::none;
+  if (manager.storage) {
+    manager.staging_blocks = static_cast<std::uint32_t>(random.between(1, 4));
+    manager.write_policy = static_cast<WritePolicy>(random.below(4));
+  }
+  options.faults.transfers_fail = random.chance(0.3);
+  options.faults.streams_freeze = random.chance(0.2);
+  options.faults.disk_fails = random.chance(0.4);
+  options.hostile = random.chance(0.8);
+  return options;
+}
+
+/// A request and what its engine knows of it.
+struct World::Client {
+  enum class State : unsigned char { pending, ready, computed, committed };
+  RequestId id;
+  Lease lease;
+  State state = State::pending;
+  std::vector<std::uint32_t> names;
+  std::vector<BlockKey> keys;       ///< of all full blocks, those made by extend included
+  std::uint32_t filled = 0;         ///< blocks that have their content, or will when compute gets there
+  Fence fence;
+  std::uint32_t extensions_left = 0;
+};
+
+World::World(std::uint64_t seed, const WorldOptions& options) : options_{options}, random_{seed} {
+  const ManagerConfig& manager = options.manager;
+  arena_ = std::make_unique<HostArena>(manager.host_blocks + manager.staging_blocks, Bytes{block_bytes}, MiB);
+  device_ = std::make_unique<SteppedDevice>(manager.device_blocks, *arena_);
+  LanesConfig lanes;
+  lanes.block_bytes = Bytes{block_bytes};
+  lanes.piece_bytes = Bytes{block_bytes * random_.between(1, 4)};
+  transfers_ = std::make_unique<DirectTransfers>(lanes, *device_, clock_, waker_);
+  if (options.store == WorldOptions::Store::memory) {
+    store_ = std::make_unique<MemoryStore>(options.stored_blocks, Bytes{block_bytes});
+  } else if (options.store == WorldOptions::Store::file) {
+    io_ = std::make_unique<SteppedIo>();
+    FileStoreConfig config;
+    config.directory = "/store";
+    config.capacity = capacity_for(options.stored_blocks, Bytes{block_bytes});
+    config.block_bytes = Bytes{block_bytes};
+    store_ = std::make_unique<FileStore>(config, *io_);
+  }
+  CacheParts parts{*transfers_, *arena_, store_.get(), clock_, nullptr, options.hostile ? device_.get() : nullptr};
+  cache_ = std::make_unique<Cache>(manager, parts);
+}
+
+World::~World() {
+  clients_.clear();
+  cache_.reset();
+}
+
+void World::step() {
+  switch (random_.below(10)) {
+    case 0:
+    case 1:
+      if (!winding_down_) start_request();
+      break;
+    case 2:
+    case 3: poll(); break;
+    case 4:
+    case 5: device_step(); break;
+    case 6: disk_step(); break;
+    case 7: clock_.advance(std::chrono::milliseconds{random_.below(20)}); break;
+    default:
+      if (!clients_.empty()) act(random_.below(clients_.size()));
+      break;
+  }
+  if (!winding_down_ && random_.chance(0.02)) plant_fault();
+}
+
+void World::start_request() {
+  if (clients_.size() >= 5) return;
+  auto client = std::make_unique<Client>();
+  client->id = RequestId{next_id_++};
+  client->names.resize(random_.between(1, 8));
+  for (auto& name : client->names) name = static_cast<std::uint32_t>(random_.chance(0.75) ? 0 : random_.below(3));
+  client->keys = keys_of(client->names);
+  client->extensions_left = static_cast<std::uint32_t>(random_.below(3));
+  AcquireRequest request;
+  request.id = client->id;
+  request.keys = client->keys;
+  request.blocks = static_cast<std::uint32_t>(client->keys.size() + random_.below(2));
+  if (random_.chance(0.3)) request.hit_blocks_max = static_cast<std::uint32_t>(client->keys.size() - 1);
+  if (random_.chance(0.3)) request.deadline = clock_.now() + std::chrono::milliseconds{random_.below(100)};
+  const MatchResult before = cache_->match(client->keys);
+  Result<Lease> lease = cache_->acquire(request);
+  note(before.total());
+  if (!lease) {
+    if (lease.error() == Errc::no_room) ++seen_->no_room;
+    else if (lease.error() == Errc::never_fits) ++seen_->never_fits;
+    else check_failed("acquire fails only for want of room", __FILE__, __LINE__);
+    return;
+  }
+  client->lease = std::move(*lease);
+  if (cache_->ready(client->lease)) client->state = Client::State::ready;
+  clients_.push_back(std::move(client));
+}
+
+void World::poll() {
+  for (const RequestEvent& event : cache_->poll()) {
+    note(event.id.value());
+    const auto client = std::ranges::find(clients_, event.id, [](const auto& c) { return c->id; });
+    TERRACE_CHECK(client != clients_.end());
+    TERRACE_CHECK((*client)->state == Client::State::pending);
+    if (event.error) {
+      ++seen_->failed;
+      clients_.erase(client);
+    } else {
+      TERRACE_CHECK(cache_->ready((*client)->lease));
+      (*client)->state = Client::State::ready;
+    }
+  }
+}
+
+void World::act(std::size_t which) {
+  Client& client = *clients_[which];
+  const bool abort = options_.faults.clients_abort && random_.chance(0.05);
+  switch (client.state) {
+    case Client::State::pending:
+      if (abort) clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(which));
+      return;
+    case Client::State::ready:
+      compute(client);
+      client.state = Client::State::computed;
+      return;
+    case Client::State::computed: {
+      // Committed before compute is through, as an asynchronous scheduler does: the fence keeps transfers back.
+      const std::size_t committed = random_.chance(0.3) ? random_.between(1, client.keys.size()) : client.keys.size();
+      const auto duplicates = cache_->commit(client.lease, std::span{client.keys}.first(committed), client.fence);
+      TERRACE_CHECK(duplicates.has_value());
+      note(duplicates->size());
+      if (committed == client.keys.size() || random_.chance(0.2)) client.state = Client::State::committed;
+      return;
+    }
+    case Client::State::committed: {
+      if (client.extensions_left > 0 && !winding_down_) {
+        --client.extensions_left;
+        if (cache_->block_table(client.lease)->size() == client.keys.size() && !cache_->extend(client.lease, 1)) return;
+        client.names.push_back(static_cast<std::uint32_t>(random_.below(2)));
+        client.keys = keys_of(client.names);
+        client.state = Client::State::ready;
+        return;
+      }
+      const RequestStats stats = cache_->request_stats(client.lease).value();
+      TERRACE_CHECK(stats.device + stats.host + stats.storage + stats.miss == stats.blocks);
+      seen_->device += stats.device;
+      seen_->host += stats.host;
+      seen_->storage += stats.storage;
+      seen_->miss += stats.miss;
+      Lease lease = std::move(client.lease);
+      const Fence fence = client.fence;
+      clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(which));
+      cache_->release(std::move(lease), fence);
+      return;
+    }
+  }
+}
+
+/// Launches what a model would do: read the blocks that are there, write those that are not.
+void World::compute(Client& client) {
+  const auto table = cache_->block_table(client.lease).value();
+  struct Work {
+    SlotId slot;
+    BlockKey key;
+    bool hit;
+  };
+  std::vector<Work> work;
+  const std::uint32_t hits = static_cast<std::uint32_t>(cache_->hit_tiers(client.lease)->size());
+  const std::uint32_t known = std::max(client.filled, hits);
+  for (std::uint32_t i = 0; i < client.keys.size(); ++i) work.push_back({table[i], client.keys[i], i < known});
+  client.filled = static_cast<std::uint32_t>(client.keys.size());
+  client.fence = device_->launch([work = std::move(work), seen = seen_](BlockAccess& access) {
+    std::vector<std::byte> scratch(block_bytes);
+    for (const Work& w : work) {
+      if (w.hit) {
+        ++seen->verified;
+        if (!has_content(w.key, access.read(w.slot, scratch))) ++seen->mismatches;
+      } else {
+        fill_content(w.key, access.write_target(w.slot, scratch));
+        access.written(w.slot, scratch);
+      }
+    }
+  });
+}
+
+void World::device_step() {
+  const auto parts = device_->step_options();
+  if (!parts.empty()) device_->step(parts[random_.below(parts.size())]);
+}
+
+void World::disk_step() {
+  if (io_ == nullptr) return;
+  if (io_->stalled() > 0 && random_.chance(0.2)) io_->release_stalled();
+  if (io_->queued() > 0) io_->step(random_.below(io_->queued()));
+}
+
+void World::plant_fault() {
+  const Direction direction = random_.chance(0.5) ? Direction::swap_in : Direction::swap_out;
+  if (options_.faults.transfers_fail && random_.chance(0.3)) device_->fail_next(direction);
+  if (options_.faults.streams_freeze && random_.chance(0.5)) device_->stuck(direction, random_.chance(0.5));
+  if (options_.faults.streams_freeze && random_.chance(0.5)) device_->delay_completion(direction, random_.chance(0.5));
+  if (options_.faults.disk_fails && io_ != nullptr) {
+    IoFault fault;
+    switch (random_.below(5)) {
+      case 0: fault.error = 5 /* EIO */; break;
+      case 1: fault.error = 28 /* ENOSPC */; break;
+      case 2: fault.bytes_max = random_.below(block_bytes); break;
+      case 3: fault.flip = true; break;
+      default: fault.stall = true; break;
+    }
+    io_->files().inject(io_->files().next_number() + random_.below(6), fault);
+  }
+}
+
+void World::check() const {
+  cache_->manager().check_invariants();
+  transfers_->check_invariants();
+  if (store_ != nullptr) {
+    store_->check_invariants();
+    TERRACE_CHECK(store_->stat().orphans == 0);
+  }
+  TERRACE_CHECK(seen_->mismatches == 0);
+}
+
+void World::wind_down() {
+  winding_down_ = true;
+  for (const Direction direction : {Direction::swap_in, Direction::swap_out}) {
+    device_->stuck(direction, false);
+    device_->delay_completion(direction, false);
+  }
+  for (int i = 0; i < 200'000 && (!clients_.empty() || cache_->has_pending_work()); ++i) {
+    if (io_ != nullptr && io_->queued() == 0 && io_->stalled() > 0) io_->release_stalled();
+    step();
+  }
+  if (!clients_.empty() || cache_->has_pending_work()) {
+    fmt::print(stderr, "left: {} clients; {}; under way: swap-outs {} swap-ins {}; store {}; staging free {}\n", clients_.size(),
+               cache_->manager().describe_pending(), device_->commands(Direction::swap_out), device_->commands(Direction::swap_in),
+               store_ ? store_->in_flight() : 0, cache_->manager().residency().staging_free());
+  }
+  TERRACE_CHECK(clients_.empty());
+  TERRACE_CHECK(!cache_->has_pending_work());
+  device_->run();
+  check();
+}
+
+std::uint64_t World::digest() const {
+  std::uint64_t all = digest_;
+  const auto add = [&](std::uint64_t value) { all = (all ^ value) * 0x9E37'79B9'7F4A'7C15ULL; };
+  const ManagerStats& s = stats();
+  for (const std::uint64_t v : {seen_->device, seen_->host, seen_->storage, seen_->miss, seen_->verified, s.evicted_device,
+                                s.evicted_host, s.rescued, s.joined, s.load_failures, s.duplicates, s.persist_failed}) {
+    add(v);
+  }
+  const PrefixTree& tree = cache_->manager().residency().tree();
+  tree.for_each([&](BlockRef block) {
+    add(tree.key(block).prefix64());
+    for (const Tier tier : all_tiers) {
+      const Copy copy = tree.copy(block, Residency::plane(tier));
+      add(copy.present() ? copy.slot().value() + 1 : 0);
+    }
+    add(tree.last_use(block));
+  });
+  return all;
+}
+
+std::string World::describe() const {
+  const ManagerConfig& m = options_.manager;
+  return fmt::format("device {} host {} staging {} {} {} store {} ({} blocks) faults {}{}{}", m.device_blocks, m.host_blocks,
+                     m.staging_blocks, to_string(m.relation), to_string(m.write_policy), static_cast<int>(options_.store),
+                     options_.stored_blocks, options_.faults.transfers_fail, options_.faults.streams_freeze,
+                     options_.faults.disk_fails);
+}
+
+}  // namespace terrace::test

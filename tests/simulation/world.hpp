@@ -1,0 +1,104 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/random.hpp"
+#include "runtime/cache.hpp"
+#include "storage/file_store.hpp"
+#include "storage/memory_store.hpp"
+#include "storage/stepped_io.hpp"
+#include "transfer/host_arena.hpp"
+#include "transfer/stepped_device.hpp"
+#include "transfer/transfer_engine.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace terrace::test {
+
+/// What a world may do to itself.
+struct Faults {
+  bool transfers_fail = false;
+  bool streams_freeze = false;
+  bool disk_fails = false;   ///< errors, short transfers, flipped bits, stalls
+  bool clients_abort = true;
+};
+
+struct WorldOptions {
+  ManagerConfig manager;
+  enum class Store : unsigned char { none, memory, file } store = Store::none;
+  std::uint32_t stored_blocks = 16;
+  Faults faults;
+  bool hostile = true;
+};
+
+/// Chosen by the seed: sizes, relation, write policy, store, faults.
+[[nodiscard]] WorldOptions random_options(std::uint64_t seed);
+
+/// The cache with everything around it on one thread: clients that acquire, compute, commit, extend and release, a device and
+/// a disk that move when the seed says so, time that passes when the seed says so. Every hit is compared with the content
+/// its key stands for when compute reads it; every copy's invariants are checked after every step.
+class World {
+ public:
+  World(std::uint64_t seed, const WorldOptions& options);
+  ~World();
+
+  /// One thing happens.
+  void step();
+  void check() const;
+  /// No new requests; everything under way ends; faults are mended.
+  void wind_down();
+  /// Everything that is left, in one number.
+  [[nodiscard]] std::uint64_t digest() const;
+
+  struct Seen {
+    std::uint64_t device = 0;
+    std::uint64_t host = 0;
+    std::uint64_t storage = 0;
+    std::uint64_t miss = 0;
+    std::uint64_t verified = 0;
+    std::uint64_t failed = 0;      ///< pending requests that failed
+    std::uint64_t no_room = 0;
+    std::uint64_t never_fits = 0;
+    std::uint64_t mismatches = 0;
+  };
+  [[nodiscard]] const Seen& seen() const { return *seen_; }
+  [[nodiscard]] const ManagerStats& stats() const { return cache_->manager().stats(); }
+  [[nodiscard]] std::string describe() const;
+
+ private:
+  struct Client;
+
+  void start_request();
+  void poll();
+  void act(std::size_t which);
+  void compute(Client& client);
+  void device_step();
+  void disk_step();
+  void plant_fault();
+  void note(std::uint64_t value) { digest_ = (digest_ ^ value) * 0x9E37'79B9'7F4A'7C15ULL; }
+
+  WorldOptions options_;
+  Random random_;
+  ManualClock clock_;
+  NullWaker waker_;
+  std::unique_ptr<HostArena> arena_;
+  std::unique_ptr<SteppedDevice> device_;
+  std::unique_ptr<DirectTransfers> transfers_;
+  std::unique_ptr<SteppedIo> io_;
+  std::unique_ptr<BlockStore> store_;
+  std::unique_ptr<Cache> cache_;
+  std::vector<std::unique_ptr<Client>> clients_;
+  std::shared_ptr<Seen> seen_ = std::make_shared<Seen>();
+  std::uint64_t next_id_ = 1;
+  std::uint64_t digest_ = 0;
+  bool winding_down_ = false;
+};
+
+/// What a block with this key holds.
+void fill_content(const BlockKey& key, std::span<std::byte> block);
+[[nodiscard]] bool has_content(const BlockKey& key, std::span<const std::byte> block);
+
+}  // namespace terrace::test

@@ -1,0 +1,484 @@
+// What storage/block_store.hpp promises, on every store.
+
+#include "base/random.hpp"
+#include "tests/storage/harness.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace terrace::test {
+namespace {
+
+using Kind = StoreEvent::Kind;
+
+class BlockStoreContract : public testing::TestWithParam<StoreKind> {
+ protected:
+  StoreHarness& make(std::uint32_t capacity) {
+    harness_ = make_harness(GetParam(), capacity);
+    return *harness_;
+  }
+
+  std::unique_ptr<StoreHarness> harness_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Stores, BlockStoreContract,
+                         testing::Values(StoreKind::memory, StoreKind::file_threads, StoreKind::file_stepped),
+                         [](const auto& param) { return to_string(param.param); });
+
+TEST_P(BlockStoreContract, a_block_comes_back_byte_for_byte) {
+  StoreHarness& h = make(8);
+  const auto path = path_of(1, 5);
+  const auto events = h.write(path);
+  for (const StoredBlock& block : path) {
+    EXPECT_FALSE(outcome(events, Kind::written, block.key));
+    EXPECT_TRUE(h.reads_back(block.key));
+  }
+  const StoreStat stat = h.store().stat();
+  EXPECT_EQ(stat.blocks, 5U);
+  EXPECT_EQ(stat.free, 3U);
+  EXPECT_EQ(stat.writes, 5U);
+  EXPECT_EQ(stat.reads, 5U);
+  EXPECT_EQ(count(stat.written), 5 * block_size);
+  EXPECT_EQ(count(stat.read), 5 * block_size);
+}
+
+TEST_P(BlockStoreContract, what_was_never_written_is_not_found) {
+  StoreHarness& h = make(2);
+  EXPECT_EQ(h.read(key_of(1)), Errc::not_found);
+  EXPECT_FALSE(h.has(key_of(1)));
+}
+
+TEST_P(BlockStoreContract, a_block_is_stored_only_after_its_parent) {
+  StoreHarness& h = make(4);
+  const auto path = path_of(1, 3);
+  EXPECT_EQ(outcome(h.write({path[1]}), Kind::written, path[1].key), Errc::parent_missing);
+  h.write({path[0]});
+  EXPECT_EQ(outcome(h.write({path[2]}), Kind::written, path[2].key), Errc::parent_missing);
+  StoredBlock too_deep = path[1];
+  too_deep.depth = 5;
+  EXPECT_EQ(outcome(h.write({too_deep}), Kind::written, path[1].key), Errc::parent_missing);
+  EXPECT_FALSE(outcome(h.write({path[1]}), Kind::written, path[1].key));
+  EXPECT_EQ(h.store().stat().blocks, 2U);
+}
+
+TEST_P(BlockStoreContract, a_parent_that_is_being_written_will_do) {
+  StoreHarness& h = make(16);
+  const auto path = path_of(1, 12);
+  h.start_write({path[0]});
+  h.start_write({path.begin() + 1, path.end()});
+  EXPECT_EQ(h.store().stat().writing, 12U);
+  const auto written = keys_of(h.drain(), Kind::written);
+  ASSERT_EQ(written.size(), 12U);
+  for (std::size_t n = 0; n < 12; ++n) EXPECT_EQ(written[n], path[n].key) << "parents become readable first";
+}
+
+TEST_P(BlockStoreContract, a_write_that_fails_takes_those_that_wait_for_it_along) {
+  StoreHarness& h = make(8);
+  const auto path = path_of(1, 4);
+  const StoredBlock other = root_block(100);
+  h.fail_write_of(path[0].key);
+  const auto events = h.write({path[0], path[1], path[2], path[3], other});
+  EXPECT_EQ(outcome(events, Kind::written, path[0].key), Errc::io_failed);
+  for (std::size_t n = 1; n < 4; ++n) EXPECT_EQ(outcome(events, Kind::written, path[n].key), Errc::parent_missing);
+  EXPECT_FALSE(outcome(events, Kind::written, other.key));
+  const StoreStat stat = h.store().stat();
+  EXPECT_EQ(stat.blocks, 1U);
+  EXPECT_EQ(stat.writing, 0U);
+  EXPECT_EQ(stat.quarantined, 1U) << "the slot whose write failed, and no other";
+  EXPECT_EQ(stat.free, 6U);
+  EXPECT_EQ(stat.io_errors, 1U);
+  EXPECT_FALSE(outcome(h.write({path[0]}), Kind::written, path[0].key)) << "another slot is tried";
+  EXPECT_TRUE(h.reads_back(path[0].key));
+}
+
+TEST_P(BlockStoreContract, a_bad_slot_is_never_used_again) {
+  StoreHarness& h = make(2);
+  h.fail_write_of(key_of(1));
+  h.write({root_block(1)});
+  for (std::uint64_t n = 10; n < 20; ++n) {
+    h.write({root_block(n)});
+    EXPECT_EQ(h.store().stat().blocks, 1U);
+    EXPECT_EQ(h.store().stat().quarantined, 1U);
+  }
+}
+
+TEST_P(BlockStoreContract, writing_again_changes_nothing) {
+  StoreHarness& h = make(4);
+  const StoredBlock block = root_block(1);
+  h.write({block});
+  EXPECT_FALSE(outcome(h.write({block}), Kind::written, block.key));
+  EXPECT_EQ(h.store().stat().writes, 1U);
+  EXPECT_EQ(h.store().stat().blocks, 1U);
+  EXPECT_TRUE(h.reads_back(block.key));
+}
+
+TEST_P(BlockStoreContract, two_writes_of_one_key_share_one_write) {
+  StoreHarness& h = make(4);
+  const StoredBlock block = root_block(1);
+  h.start_write({block, block});
+  h.start_write({block});
+  EXPECT_EQ(h.store().in_flight(), 3U);
+  const auto events = h.drain();
+  EXPECT_EQ(keys_of(events, Kind::written), std::vector(3, block.key));
+  std::vector<std::uint64_t> tokens;
+  for (const StoreEvent& event : events) tokens.push_back(event.token);
+  std::sort(tokens.begin(), tokens.end());
+  EXPECT_EQ(tokens, (std::vector<std::uint64_t>{1, 2, 3}));
+  EXPECT_EQ(h.store().stat().writes, 1U);
+}
+
+TEST_P(BlockStoreContract, a_block_being_written_is_not_found_yet) {
+  StoreHarness& h = make(4);
+  h.start_write({root_block(1)});
+  h.start_read(key_of(1));
+  const BlockKey key = key_of(1);
+  h.store().contains({&key, 1}, 0);
+  const auto events = h.drain();
+  EXPECT_EQ(outcome(events, Kind::read, key), Errc::not_found);
+  EXPECT_EQ(outcome(events, Kind::contains, key), Errc::not_found);
+  EXPECT_FALSE(outcome(events, Kind::written, key));
+  EXPECT_TRUE(h.reads_back(key));
+}
+
+TEST_P(BlockStoreContract, capacity_is_never_exceeded) {
+  StoreHarness& h = make(5);
+  for (std::uint64_t n = 0; n < 40; ++n) {
+    h.start_write({root_block(n)});
+    const StoreStat stat = h.store().stat();
+    EXPECT_LE(stat.blocks + stat.writing + stat.quarantined, 5U);
+    EXPECT_EQ(stat.free + stat.blocks + stat.writing + stat.quarantined, 5U);
+    if (n % 3 == 0) h.drain();
+  }
+  h.drain();
+  EXPECT_EQ(h.store().stat().blocks, 5U);
+}
+
+TEST_P(BlockStoreContract, the_least_recently_used_goes_first) {
+  StoreHarness& h = make(4);
+  for (std::uint64_t n = 1; n <= 4; ++n) h.write({root_block(n)});
+  EXPECT_TRUE(h.reads_back(key_of(1)));
+  const BlockKey touched = key_of(2);
+  h.store().touch({&touched, 1});
+  h.write({root_block(3)});  // once more
+  std::vector<BlockKey> evicted;
+  for (std::uint64_t n = 11; n <= 14; ++n) {
+    const auto keys = keys_of(h.write({root_block(n)}), Kind::evicted);
+    evicted.insert(evicted.end(), keys.begin(), keys.end());
+  }
+  EXPECT_EQ(evicted, (std::vector{key_of(4), key_of(1), key_of(2), key_of(3)}));
+  EXPECT_EQ(h.store().stat().evicted, 4U);
+  for (const BlockKey& key : evicted) EXPECT_FALSE(h.has(key));
+}
+
+TEST_P(BlockStoreContract, of_two_equally_old_leaves_the_deeper_one_goes_first) {
+  StoreHarness& h = make(3);
+  const StoredBlock shallow = root_block(1);
+  const auto path = path_of(10, 2);
+  h.write({path[0], path[1], shallow});
+  EXPECT_EQ(keys_of(h.write({root_block(20)}), Kind::evicted), std::vector{path[1].key});
+}
+
+TEST_P(BlockStoreContract, a_block_whose_children_are_stored_stays) {
+  StoreHarness& h = make(4);
+  const auto path = path_of(1, 3);
+  h.write(path);
+  h.write({root_block(50)});
+  // The path is older than block 50, and leaves from its end.
+  std::vector<BlockKey> evicted;
+  for (std::uint64_t n = 51; n <= 53; ++n) {
+    const auto keys = keys_of(h.write({root_block(n)}), Kind::evicted);
+    evicted.insert(evicted.end(), keys.begin(), keys.end());
+  }
+  EXPECT_EQ(evicted, (std::vector{path[2].key, path[1].key, path[0].key}));
+}
+
+TEST_P(BlockStoreContract, room_is_never_made_by_the_parent_of_what_comes) {
+  StoreHarness& h = make(2);
+  const auto path = path_of(1, 3);
+  h.write({path[0]});
+  h.write({path[1]});
+  EXPECT_EQ(outcome(h.write({path[2]}), Kind::written, path[2].key), Errc::full);
+  EXPECT_TRUE(h.has(path[0].key));
+  EXPECT_TRUE(h.has(path[1].key));
+  // Its leaf is as good a victim as before.
+  EXPECT_EQ(keys_of(h.write({root_block(9)}), Kind::evicted), std::vector{path[1].key});
+}
+
+TEST_P(BlockStoreContract, a_block_that_is_being_read_or_written_is_not_evicted) {
+  StoreHarness& h = make(2);
+  h.write({root_block(1)});
+  const std::uint64_t token = h.start_read(key_of(1));
+  h.start_write({root_block(2)});
+  h.start_write({root_block(3)});
+  const auto events = h.drain();
+  EXPECT_EQ(outcome(events, Kind::written, key_of(3)), Errc::full);
+  EXPECT_FALSE(outcome(events, Kind::written, key_of(2)));
+  EXPECT_FALSE(outcome(events, Kind::read, key_of(1)));
+  EXPECT_TRUE(holds(h.content(token), key_of(1)));
+  EXPECT_FALSE(outcome(h.write({root_block(3)}), Kind::written, key_of(3))) << "afterwards it may go";
+}
+
+TEST_P(BlockStoreContract, a_removed_block_takes_its_descendants_along) {
+  StoreHarness& h = make(8);
+  const auto path = path_of(1, 4);
+  h.write(path);
+  h.write({child_of(path[1], 50), root_block(60)});
+  h.store().remove({&path[1].key, 1}, 77);
+  const auto events = h.drain();
+  ASSERT_EQ(events.size(), 4U);
+  for (const StoreEvent& event : events) {
+    EXPECT_EQ(event.kind, Kind::removed);
+    EXPECT_EQ(event.token, event.key == path[1].key ? 77U : 0U);
+  }
+  EXPECT_EQ(h.store().stat().blocks, 2U);
+  EXPECT_TRUE(h.reads_back(path[0].key));
+  EXPECT_FALSE(h.reads_back(path[3].key));
+  EXPECT_TRUE(h.reads_back(key_of(60)));
+}
+
+TEST_P(BlockStoreContract, every_key_that_was_named_and_there_is_reported_with_the_token) {
+  StoreHarness& h = make(8);
+  const auto path = path_of(1, 3);
+  h.write(path);
+  const std::vector keys{path[0].key, path[2].key, key_of(999)};
+  h.store().remove(keys, 5);
+  const auto events = h.drain();
+  ASSERT_EQ(events.size(), 3U);
+  for (const StoreEvent& event : events) EXPECT_EQ(event.token, event.key == path[1].key ? 0U : 5U);
+}
+
+TEST_P(BlockStoreContract, a_block_that_is_removed_while_being_written_goes_when_it_is_written) {
+  StoreHarness& h = make(8);
+  const auto path = path_of(1, 3);
+  h.start_write({path[0], path[1]});
+  h.store().remove({&path[0].key, 1}, 5);
+  h.start_write({path[2], path[0]});  // a grandchild of what will go, and the block itself
+  h.start_write({child_of(path[0], 40)});
+  const auto events = h.drain();
+  EXPECT_EQ(outcome(events, Kind::written, key_of(40)), Errc::parent_missing);
+  std::vector<ErrorCode> of_root;
+  for (const StoreEvent& event : events) {
+    if (event.kind == Kind::written && event.key == path[0].key) of_root.push_back(event.error);
+  }
+  ASSERT_EQ(of_root.size(), 2U);
+  EXPECT_EQ(of_root[0], Errc::refused) << "the second write came while the block was on its way out";
+  EXPECT_FALSE(of_root[1]);
+  EXPECT_EQ(keys_of(events, Kind::removed).back(), path[0].key);
+  EXPECT_EQ(h.store().stat().blocks, 0U);
+  EXPECT_EQ(h.store().stat().free, 8U);
+  for (const StoredBlock& block : path) EXPECT_FALSE(h.has(block.key));
+}
+
+TEST_P(BlockStoreContract, removing_a_parent_fails_the_write_of_its_child) {
+  StoreHarness& h = make(4);
+  const auto path = path_of(1, 2);
+  h.write({path[0]});
+  h.start_write({path[1]});
+  h.store().remove({&path[0].key, 1}, 5);
+  EXPECT_EQ(h.store().stat().quarantined, 1U) << "the child's slot, until its write has ended";
+  const auto events = h.drain();
+  EXPECT_EQ(outcome(events, Kind::written, path[1].key), Errc::parent_missing);
+  EXPECT_FALSE(outcome(events, Kind::removed, path[0].key));
+  EXPECT_EQ(h.store().stat().free, 4U);
+}
+
+TEST_P(BlockStoreContract, a_read_under_way_survives_the_removal_of_its_block) {
+  StoreHarness& h = make(1);
+  h.write({root_block(1)});
+  const std::uint64_t token = h.start_read(key_of(1));
+  const BlockKey key = key_of(1);
+  h.store().remove({&key, 1}, 5);
+  EXPECT_EQ(h.store().stat().quarantined, 1U);
+  h.start_write({root_block(2)});  // the only slot is still being read
+  const auto events = h.drain();
+  EXPECT_FALSE(outcome(events, Kind::read, key));
+  EXPECT_TRUE(holds(h.content(token), key));
+  EXPECT_EQ(outcome(events, Kind::written, key_of(2)), Errc::full);
+  EXPECT_FALSE(h.has(key));
+  EXPECT_EQ(h.store().stat().free, 1U);
+}
+
+TEST_P(BlockStoreContract, removing_what_is_not_there_says_nothing) {
+  StoreHarness& h = make(4);
+  const BlockKey key = key_of(1);
+  h.store().remove({&key, 1}, 5);
+  h.store().touch({&key, 1});
+  EXPECT_TRUE(h.drain().empty());
+}
+
+TEST_P(BlockStoreContract, what_leaves_is_named_by_the_token_of_the_write_that_stored_it) {
+  StoreHarness& h = make(3);
+  const auto path = path_of(1, 2);
+  h.write(path);             // tokens 1 and 2
+  h.write({root_block(50)});  // 3
+  h.write({root_block(50)});  // 4: the latest writer is who knows it
+  const auto first = h.write({root_block(60)});
+  ASSERT_EQ(keys_of(first, Kind::evicted), std::vector{path[1].key});
+  EXPECT_EQ(first.front().write_token, 2U);
+
+  h.store().adopt(path[0].key, 77);
+  h.store().adopt(key_of(999), 88);  // not there
+  const std::vector keys{path[0].key, key_of(50)};
+  h.store().remove(keys, 9);
+  for (const StoreEvent& event : h.drain()) EXPECT_EQ(event.write_token, event.key == path[0].key ? 77U : 4U);
+}
+
+TEST_P(BlockStoreContract, a_refused_write_knows_nothing_of_the_block) {
+  StoreHarness& h = make(3);
+  const BlockKey key = key_of(1);
+  h.start_write({root_block(1)});
+  h.store().remove({&key, 1}, 9);
+  h.start_write({root_block(1)});
+  for (const StoreEvent& event : h.drain()) EXPECT_EQ(event.write_token, event.kind == Kind::removed ? 1U : 0U);
+}
+
+TEST_P(BlockStoreContract, contains_answers_key_by_key_in_order) {
+  StoreHarness& h = make(4);
+  h.write({root_block(1), root_block(2)});
+  const std::vector keys{key_of(9), key_of(2), key_of(8), key_of(1), key_of(2)};
+  h.store().contains(keys, 6);
+  const auto events = h.drain();
+  ASSERT_EQ(events.size(), 5U);
+  for (std::size_t n = 0; n < 5; ++n) {
+    EXPECT_EQ(events[n].kind, Kind::contains);
+    EXPECT_EQ(events[n].token, 6U);
+    EXPECT_EQ(events[n].key, keys[n]);
+    EXPECT_EQ(events[n].error, n == 0 || n == 2 ? ErrorCode{Errc::not_found} : ErrorCode{});
+  }
+}
+
+TEST_P(BlockStoreContract, for_each_visits_parents_before_children) {
+  StoreHarness& h = make(32);
+  const auto path = path_of(1, 6);
+  h.write(path);
+  std::vector<StoredBlock> stored = path;
+  for (std::uint64_t n = 0; n < 8; ++n) stored.push_back(child_of(stored[n * 3 % stored.size()], 100 + n));
+  h.write({stored.begin() + 6, stored.end()});
+  std::vector<StoredBlock> visited;
+  h.store().for_each([&](const StoredBlock& block) {
+    const auto is_parent = [&](const StoredBlock& b) { return b.key == block.parent; };
+    EXPECT_TRUE(block.depth == 0 || std::any_of(visited.begin(), visited.end(), is_parent));
+    visited.push_back(block);
+  });
+  EXPECT_TRUE(std::is_permutation(visited.begin(), visited.end(), stored.begin(), stored.end()));
+}
+
+TEST_P(BlockStoreContract, operations_are_in_flight_until_their_event_is_polled) {
+  StoreHarness& h = make(4);
+  EXPECT_EQ(h.store().in_flight(), 0U);
+  h.start_write({root_block(1), root_block(2)});
+  h.start_read(key_of(9));
+  EXPECT_EQ(h.store().in_flight(), 3U);
+  EXPECT_EQ(h.drain().size(), 3U);
+  EXPECT_EQ(h.store().in_flight(), 0U);
+  EXPECT_EQ(h.store().block_bytes(), Bytes{block_size});
+}
+
+TEST_P(BlockStoreContract, a_flipped_bit_is_a_miss_and_costs_the_descendants) {
+  StoreHarness& h = make(8);
+  const auto path = path_of(1, 4);
+  h.write(path);
+  h.write({root_block(50)});
+  h.damage(path[1].key);
+  EXPECT_TRUE(h.reads_back(path[0].key));
+  h.start_read(path[1].key);
+  h.start_read(path[1].key);
+  const auto events = h.drain();
+  const auto reads = keys_of(events, Kind::read);
+  EXPECT_EQ(reads.size(), 2U);
+  for (const StoreEvent& event : events) {
+    EXPECT_EQ(event.error, event.kind == Kind::read ? ErrorCode{Errc::corrupt} : ErrorCode{});
+    EXPECT_TRUE(event.kind == Kind::read || (event.kind == Kind::evicted && event.token == 0));
+  }
+  auto evicted = keys_of(events, Kind::evicted);
+  EXPECT_EQ(evicted, (std::vector{path[3].key, path[2].key, path[1].key}));
+  EXPECT_EQ(h.read(path[1].key), Errc::not_found);
+  EXPECT_EQ(h.read(path[2].key), Errc::not_found);
+  EXPECT_TRUE(h.reads_back(path[0].key));
+  EXPECT_TRUE(h.reads_back(key_of(50)));
+  const StoreStat stat = h.store().stat();
+  EXPECT_EQ(stat.corrupt, 2U);
+  EXPECT_EQ(stat.blocks, 2U);
+  EXPECT_EQ(stat.free, 6U);
+  h.write(path);
+  EXPECT_TRUE(h.reads_back(path[3].key)) << "and may be stored again";
+}
+
+TEST_P(BlockStoreContract, stays_closed_under_parent_whatever_happens) {
+  const std::uint64_t seed = seed_from_env_or(1);
+  SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
+  Random random{seed};
+  StoreHarness& h = make(24);
+  std::vector<StoredBlock> known;  // every block that was ever named, parents first
+  for (std::uint64_t n = 0; n < 60; ++n) {
+    known.push_back(n < 4 || random.chance(0.1) ? root_block(n) : child_of(known[random.below(known.size())], n));
+  }
+  const auto any = [&]() -> const StoredBlock& { return known[random.below(known.size())]; };
+
+  std::vector<BlockKey> readable;  // as the events tell it
+  std::vector<StoreEvent> events;
+  std::size_t served = 0;
+  for (int step = 0; step < 2500; ++step) {
+    switch (random.below(12)) {
+      case 0:
+      case 1:
+      case 2:
+      case 3: h.start_write({any(), any(), any()}); break;
+      case 4:
+        if (random.chance(0.03)) {
+          h.fail_write_of(known.front().key);
+          h.start_write({known.front()});
+        }
+        break;
+      case 5: {
+        const std::vector keys{any().key, any().key};
+        if (random.chance(0.2)) h.store().remove(keys, 9);
+        break;
+      }
+      case 6: {
+        const std::vector keys{any().key, any().key};
+        h.store().touch(keys);
+        break;
+      }
+      case 7:
+        if (!readable.empty() && random.chance(0.1) && h.store().in_flight() == 0) {
+          h.damage(readable[random.below(readable.size())]);
+        }
+        break;
+      case 8: h.advance(); break;
+      default: h.start_read(any().key);
+    }
+    events.clear();
+    if (random.chance(0.5)) h.store().poll(events);
+    if (step % 100 == 0 || h.store().stat().quarantined > 12) {
+      const auto rest = h.drain();
+      events.insert(events.end(), rest.begin(), rest.end());
+    }
+    for (const StoreEvent& event : events) {
+      if (event.kind == Kind::written && !event.error) readable.push_back(event.key);
+      if (event.kind == Kind::removed || event.kind == Kind::evicted) std::erase(readable, event.key);
+      if (event.kind == Kind::read && !event.error) {
+        ++served;
+        EXPECT_TRUE(holds(h.content(event.token), event.key)) << "a wrong block was served";
+      }
+    }
+    std::sort(readable.begin(), readable.end());
+    readable.erase(std::unique(readable.begin(), readable.end()), readable.end());
+    h.store().check_invariants();
+    const StoreStat stat = h.store().stat();
+    ASSERT_EQ(stat.orphans, 0U);
+    ASSERT_EQ(stat.free + stat.blocks + stat.writing + stat.quarantined, stat.capacity_blocks);
+    if (stat.quarantined > 16) break;  // so many slots have failed that little is left to test
+    if (!events.empty() && h.store().in_flight() == 0) {
+      std::vector<BlockKey> there;
+      h.store().for_each([&](const StoredBlock& block) { there.push_back(block.key); });
+      std::sort(there.begin(), there.end());
+      ASSERT_EQ(there, readable) << "the events tell what is there";
+    }
+  }
+  EXPECT_GT(served, 100U);
+}
+
+}  // namespace
+}  // namespace terrace::test

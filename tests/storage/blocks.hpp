@@ -1,0 +1,69 @@
+#pragma once
+
+#include "base/block_key.hpp"
+#include "storage/aligned_buffer.hpp"
+#include "storage/block_store.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace terrace::test {
+
+/// Two pages, so that a block's write is not mistaken for a catalog page's.
+inline constexpr std::size_t block_size = 8192;
+
+/// Keys that differ in their first bytes, as digests do.
+inline BlockKey key_of(std::uint64_t n) {
+  BlockKey key;
+  for (std::size_t i = 0; i < 4; ++i) {
+    n = (n + 0x9E37'79B9'7F4A'7C15ULL) * 0xBF58'476D'1CE4'E5B9ULL;
+    n ^= n >> 29;
+    std::memcpy(key.bytes.data() + 8 * i, &n, 8);
+  }
+  return key;
+}
+
+inline StoredBlock root_block(std::uint64_t n) { return {key_of(n), key_of(~n), 0, 7}; }
+inline StoredBlock child_of(const StoredBlock& parent, std::uint64_t n) {
+  return {key_of(n), parent.key, parent.depth + 1, parent.name_space};
+}
+/// Blocks `first`, `first` + 1, ..., each the parent of the next.
+inline std::vector<StoredBlock> path_of(std::uint64_t first, std::size_t length) {
+  std::vector<StoredBlock> path{root_block(first)};
+  while (path.size() < length) path.push_back(child_of(path.back(), first + path.size()));
+  return path;
+}
+
+/// A block's content follows from its key, and starts with it.
+inline void fill(std::span<std::byte> bytes, const BlockKey& key) {
+  std::uint64_t word = key.prefix64();
+  for (std::size_t at = 0; at < bytes.size(); at += 8) {
+    word = word * 6364136223846793005ULL + 1442695040888963407ULL;
+    std::memcpy(bytes.data() + at, &word, std::min<std::size_t>(8, bytes.size() - at));
+  }
+  std::memcpy(bytes.data(), key.bytes.data(), key.bytes.size());
+}
+
+inline bool holds(std::span<const std::byte> bytes, const BlockKey& key) {
+  std::vector<std::byte> expected(bytes.size());
+  fill(expected, key);
+  return std::equal(bytes.begin(), bytes.end(), expected.begin());
+}
+
+inline AlignedBuffer content_of(const BlockKey& key) {
+  AlignedBuffer buffer{block_size};
+  fill(buffer.span(), key);
+  return buffer;
+}
+
+inline std::uint64_t seed_from_env_or(std::uint64_t otherwise) {
+  const char* text = std::getenv("TERRACE_SEED");
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+}  // namespace terrace::test

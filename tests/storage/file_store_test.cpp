@@ -1,0 +1,380 @@
+// The file store once it runs: what it finds again, and what it does not serve.
+
+#include "storage/file_store.hpp"
+
+#include "tests/storage/harness.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <set>
+#include <unordered_map>
+
+namespace terrace::test {
+namespace {
+
+using Kind = StoreEvent::Kind;
+
+std::vector<StoredBlock> blocks_in(const FileStore& store) {
+  std::vector<StoredBlock> blocks;
+  store.for_each([&](const StoredBlock& block) { blocks.push_back(block); });
+  return blocks;
+}
+
+class FileStoreTest : public testing::Test {
+ protected:
+  std::unique_ptr<SteppedHarness> open(std::uint32_t blocks = 40) { return open(config_for("/store", blocks)); }
+  std::unique_ptr<SteppedHarness> open(const FileStoreConfig& config) {
+    return std::make_unique<SteppedHarness>(io_, config);
+  }
+  [[nodiscard]] std::span<std::byte> data() { return io_.files().content("/store/blocks-0000"); }
+  [[nodiscard]] std::span<std::byte> catalog() { return io_.files().content("/store/catalog"); }
+  [[nodiscard]] std::span<std::byte> record(std::uint64_t slot) {
+    return catalog().subspan(catalog_page_bytes + slot * record_bytes, record_bytes);
+  }
+
+  SteppedIo io_;
+};
+
+TEST_F(FileStoreTest, a_closed_store_has_everything_when_it_is_opened_again) {
+  auto path = path_of(1, 20);
+  path.push_back(child_of(path[4], 50));
+  path.push_back(root_block(60));
+  {
+    const auto h = open();
+    h->write(path);
+    EXPECT_FALSE(h->store().close().has_error());
+    EXPECT_EQ(blocks_in(h->store()).size(), 22U) << "the index can still be looked at";
+  }
+  io_.files().lose_unsynced();
+  const auto h = open();
+  const auto there = blocks_in(h->store());
+  EXPECT_TRUE(std::is_permutation(there.begin(), there.end(), path.begin(), path.end()));
+  for (const StoredBlock& block : path) EXPECT_TRUE(h->reads_back(block.key));
+  EXPECT_FALSE(outcome(h->write({child_of(path.back(), 70)}), Kind::written, key_of(70)));
+  EXPECT_EQ(h->store().stat().blocks, 23U);
+}
+
+TEST_F(FileStoreTest, a_real_store_on_threads_is_found_again_too) {
+  const TemporaryDirectory directory;
+  FaultyCalls calls;
+  const auto path = path_of(1, 30);
+  const auto config = config_for(directory.path() / "store", 30);
+  for (int run = 0; run < 3; ++run) {
+    ThreadsHarness h{config, calls};
+    if (run == 0) h.write(path);
+    EXPECT_EQ(blocks_in(h.store()), path);
+    for (const StoredBlock& block : path) EXPECT_TRUE(h.reads_back(block.key));
+  }
+}
+
+TEST_F(FileStoreTest, a_killed_store_has_the_blocks_whose_records_had_gone_out) {
+  const auto h = open();
+  const auto path = path_of(1, 5);
+  h->write(path);
+  while (h->store().unwritten_pages() > 0) {
+    h->advance();
+    h->drain();
+  }
+  h->start_write({root_block(9)});  // on its way when the process dies
+
+  SteppedIo after;  // the files as the kill left them
+  EXPECT_FALSE(after.files().make_directory("/store").has_error());
+  for (const char* name : {"lock", "catalog", "blocks-0000"}) {
+    const auto left = io_.files().content(std::filesystem::path{"/store"} / name);
+    const FileId file = after.files().open(std::filesystem::path{"/store"} / name, Create::if_missing, Direct::no)->id;
+    ASSERT_FALSE(after.files().resize(file, Bytes{left.size()}).has_error());
+    const IoOperation copy{.kind = IoOperation::Kind::write, .file = file, .from = left};
+    ASSERT_EQ(run_alone(after, copy).bytes, left.size());
+    after.files().close(file);
+  }
+  SteppedHarness again{after, config_for("/store", 40)};
+  EXPECT_EQ(blocks_in(again.store()), path);
+  for (const StoredBlock& block : path) EXPECT_TRUE(again.reads_back(block.key));
+}
+
+TEST_F(FileStoreTest, what_was_evicted_or_removed_stays_away_after_a_restart) {
+  {
+    const auto h = open(3);
+    h->write({root_block(1)});
+    h->write({root_block(2)});
+    h->write({root_block(3)});
+    h->write({root_block(4)});  // in place of 1
+    const BlockKey key = key_of(2);
+    h->store().remove({&key, 1}, 0);
+    h->drain();
+  }
+  const auto h = open(3);
+  EXPECT_FALSE(h->has(key_of(1)));
+  EXPECT_FALSE(h->has(key_of(2)));
+  EXPECT_TRUE(h->reads_back(key_of(3)));
+  EXPECT_TRUE(h->reads_back(key_of(4)));
+}
+
+TEST_F(FileStoreTest, the_oldest_is_still_the_first_to_go_after_a_restart) {
+  {
+    const auto h = open(3);
+    for (std::uint64_t n = 1; n <= 3; ++n) h->write({root_block(n)});
+  }
+  const auto h = open(3);
+  EXPECT_EQ(keys_of(h->write({root_block(4)}), Kind::evicted), std::vector{key_of(1)});
+  EXPECT_EQ(keys_of(h->write({root_block(5)}), Kind::evicted), std::vector{key_of(2)});
+}
+
+TEST_F(FileStoreTest, a_path_lies_in_one_piece) {
+  const auto h = open();
+  h->write({root_block(100)});
+  const auto path = path_of(1, 6);
+  h->write(path);
+  for (std::size_t n = 1; n < path.size(); ++n) {
+    EXPECT_EQ(h->store().location(path[n].key)->offset, h->store().location(path[n - 1].key)->offset + block_size);
+  }
+  EXPECT_FALSE(h->store().location(key_of(999)).has_value());
+}
+
+TEST_F(FileStoreTest, spreads_over_several_files) {
+  auto config = config_for("/store", 10);
+  config.data_file_bytes_max = Bytes{3 * block_size + 100};
+  const auto path = path_of(1, 10);
+  {
+    const auto h = open(config);
+    h->write(path);
+    EXPECT_EQ(h->store().location(path[9].key)->file, "/store/blocks-0003");
+  }
+  EXPECT_EQ(data().size(), 3 * block_size);
+  config.data_file_bytes_max = Bytes{5 * block_size};  // an old store keeps its own
+  const auto h = open(config);
+  for (const StoredBlock& block : path) EXPECT_TRUE(h->reads_back(block.key));
+}
+
+TEST_F(FileStoreTest, swapped_slots_are_served_as_neither) {
+  const auto h = open();
+  h->write({root_block(1), root_block(2)});
+  const auto one = data().subspan(h->store().location(key_of(1))->offset, block_size);
+  const auto two = data().subspan(h->store().location(key_of(2))->offset, block_size);
+  std::swap_ranges(one.begin(), one.end(), two.begin());
+  EXPECT_EQ(h->read(key_of(1)), Errc::corrupt);
+  EXPECT_EQ(h->read(key_of(2)), Errc::corrupt);
+  EXPECT_EQ(h->store().stat().blocks, 0U);
+}
+
+TEST_F(FileStoreTest, data_that_changed_while_the_store_was_closed_are_not_served) {
+  const auto path = path_of(1, 4);
+  {
+    const auto h = open();
+    h->write(path);
+  }
+  data()[1 * block_size + 17] ^= std::byte{1};
+  const auto h = open();
+  EXPECT_TRUE(h->has(path[1].key));
+  EXPECT_EQ(h->read(path[1].key), Errc::corrupt);
+  EXPECT_EQ(blocks_in(h->store()), std::vector{path[0]});
+}
+
+TEST_F(FileStoreTest, a_block_of_another_key_in_the_slot_of_a_stale_record_is_not_served) {
+  std::vector<std::byte> stale;
+  {
+    const auto h = open(2);
+    h->write({root_block(1)});
+    h->drain();
+    h->store().close().value();
+    stale.assign(record(0).begin(), record(0).end());
+  }
+  {
+    const auto h = open(2);
+    const BlockKey key = key_of(1);
+    h->store().remove({&key, 1}, 0);
+    h->write({root_block(2)});
+    EXPECT_EQ(h->store().location(key_of(2))->offset, 0U);
+  }
+  // A crash before the new record went out would have left this.
+  std::copy(stale.begin(), stale.end(), record(0).begin());
+  const auto h = open(2);
+  EXPECT_EQ(h->read(key_of(1)), Errc::corrupt);
+  EXPECT_FALSE(h->has(key_of(1)));
+}
+
+TEST_F(FileStoreTest, a_record_that_does_not_check_itself_is_a_free_slot_and_its_orphans_are_dropped) {
+  const auto path = path_of(1, 5);
+  {
+    const auto h = open(40);
+    h->write(path);
+    h->write({root_block(50)});
+  }
+  record(2)[3] ^= std::byte{1};
+  {
+    const auto h = open(40);
+    const auto there = blocks_in(h->store());
+    const std::vector expected{path[0], path[1], root_block(50)};
+    EXPECT_TRUE(std::is_permutation(there.begin(), there.end(), expected.begin(), expected.end()));
+    EXPECT_EQ(h->store().stat().orphans, 0U);
+    EXPECT_EQ(h->store().stat().free, 37U);
+  }
+  EXPECT_TRUE(all_zero(record(3))) << "the orphan's record was cleared";
+}
+
+TEST_F(FileStoreTest, a_record_in_the_place_of_another_is_a_free_slot) {
+  {
+    const auto h = open(40);
+    h->write({root_block(1), root_block(2)});
+  }
+  std::swap_ranges(record(0).begin(), record(0).end(), record(1).begin());
+  EXPECT_TRUE(blocks_in(open(40)->store()).empty());
+}
+
+TEST_F(FileStoreTest, of_two_records_of_a_key_the_newer_one_is_believed) {
+  const StoredBlock block = root_block(1);
+  {
+    const auto h = open(40);
+    h->write({root_block(2), block});  // in slots 0 and 1
+  }
+  // As if the block had been in slot 5 before, and the crash came before that record was cleared.
+  CatalogRecord older = decode_record(record(1)).value();
+  older.slot = 5;
+  older.checksum ^= 1;
+  older.generation -= 1;
+  encode(older, record(5));
+  {
+    const auto h = open(40);
+    EXPECT_EQ(h->store().stat().blocks, 2U);
+    EXPECT_TRUE(h->reads_back(block.key));
+  }
+  EXPECT_TRUE(all_zero(record(5)));
+}
+
+TEST_F(FileStoreTest, the_end_of_the_data_cut_off_is_a_smaller_store_not_a_broken_one) {
+  const auto path = path_of(1, 6);
+  {
+    const auto h = open();
+    h->write(path);
+  }
+  const FileId file = io_.files().open("/store/blocks-0000", Create::no, Direct::no)->id;
+  ASSERT_FALSE(io_.files().resize(file, Bytes{3 * block_size + 5}).has_error());
+  io_.files().close(file);
+  const auto h = open();
+  EXPECT_EQ(blocks_in(h->store()), (std::vector{path[0], path[1], path[2]}));
+  EXPECT_TRUE(h->reads_back(path[2].key));
+  EXPECT_FALSE(outcome(h->write({path[3]}), Kind::written, path[3].key)) << "the room is there again";
+}
+
+TEST_F(FileStoreTest, a_read_that_fails_once_is_forgiven_and_twice_is_not) {
+  const auto h = open();
+  const auto path = path_of(1, 3);
+  h->write(path);
+  const auto fail_next = [&] { io_.files().inject(io_.files().next_number(), {.error = EIO}); };
+  fail_next();
+  EXPECT_EQ(h->read(path[1].key), Errc::io_failed);
+  EXPECT_TRUE(h->reads_back(path[1].key));
+  fail_next();
+  EXPECT_EQ(h->read(path[1].key), Errc::io_failed);
+  io_.files().inject(io_.files().next_number(), {.bytes_max = block_size - 512});
+  EXPECT_EQ(h->read(path[1].key), Errc::io_failed) << "a short read is a failed one";
+  EXPECT_EQ(blocks_in(h->store()), std::vector{path[0]});
+  EXPECT_EQ(h->store().stat().io_errors, 3U);
+  EXPECT_EQ(h->store().stat().corrupt, 0U);
+}
+
+TEST_F(FileStoreTest, a_short_write_is_a_failed_one) {
+  const auto h = open(4);
+  io_.files().inject(io_.files().next_number(), {.bytes_max = 4096});
+  EXPECT_EQ(outcome(h->write({root_block(1)}), Kind::written, key_of(1)), Errc::io_failed);
+  EXPECT_EQ(h->store().stat().quarantined, 1U);
+}
+
+TEST_F(FileStoreTest, no_space_is_full_and_costs_no_slot) {
+  const auto h = open(4);
+  for (const int error : {ENOSPC, EDQUOT}) {
+    io_.files().inject(io_.files().next_number(), {.error = error});
+    EXPECT_EQ(outcome(h->write({root_block(1)}), Kind::written, key_of(1)), Errc::full);
+  }
+  EXPECT_EQ(h->store().stat().free, 4U);
+  EXPECT_EQ(h->store().stat().io_errors, 0U);
+  EXPECT_FALSE(outcome(h->write({root_block(1)}), Kind::written, key_of(1)));
+}
+
+TEST_F(FileStoreTest, a_bit_that_flips_on_its_way_to_the_disk_is_found_on_the_way_back) {
+  const auto h = open(4);
+  io_.files().inject(io_.files().next_number(), {.flip = true});
+  EXPECT_FALSE(outcome(h->write({root_block(1)}), Kind::written, key_of(1)));
+  EXPECT_EQ(h->read(key_of(1)), Errc::corrupt);
+}
+
+TEST_F(FileStoreTest, one_stalled_write_holds_up_nobody_but_its_descendants) {
+  const auto h = open();
+  const auto path = path_of(1, 3);
+  io_.files().inject(io_.files().next_number(), {.stall = true});
+  h->start_write({path[0]});
+  h->start_write({path[1], root_block(50)});
+  std::vector<StoreEvent> events;
+  while (io_.queued() > 0) {
+    io_.step(0);
+    h->store().poll(events);
+  }
+  EXPECT_EQ(keys_of(events, Kind::written), std::vector{key_of(50)});
+  EXPECT_EQ(h->store().stat().writing, 2U);
+  EXPECT_EQ(h->store().in_flight(), 2U);
+  h->store().check_invariants();
+  io_.release_stalled();
+  EXPECT_EQ(keys_of(h->drain(), Kind::written), (std::vector{path[0].key, path[1].key}));
+}
+
+TEST_F(FileStoreTest, closing_waits_for_what_is_under_way) {
+  const auto path = path_of(1, 3);
+  {
+    const auto h = open();
+    io_.files().inject(io_.files().next_number() + 1, {.stall = true});
+    h->start_write(path);
+    EXPECT_FALSE(h->store().close().has_error());
+    EXPECT_EQ(io_.in_flight(), 0U);
+    std::vector<StoreEvent> events;
+    EXPECT_EQ(h->store().poll(events), 3U) << "the events can still be had";
+    EXPECT_FALSE(h->store().close().has_error()) << "and again does nothing";
+  }
+  EXPECT_EQ(blocks_in(open()->store()), path);
+}
+
+TEST_F(FileStoreTest, a_record_that_could_not_be_written_is_written_by_close) {
+  const auto path = path_of(1, 3);
+  {
+    const auto h = open();
+    h->write({path[0]});
+    // The next page write fails, wherever it comes; blocks are written before it.
+    h->start_write({path[1]});
+    io_.files().inject(io_.files().next_number(), {.error = EIO});
+    h->drain();
+    while (h->store().unwritten_pages() > 0) {
+      h->advance();
+      h->drain();
+    }
+    EXPECT_EQ(h->store().stat().io_errors, 1U);
+    EXPECT_TRUE(h->reads_back(path[1].key)) << "served all the same";
+    EXPECT_FALSE(h->store().close().has_error());
+  }
+  EXPECT_EQ(blocks_in(open()->store()).size(), 2U);
+}
+
+TEST_F(FileStoreTest, no_catalog_page_is_written_twice_at_once) {
+  // All records of this store share one page. With every page write held back, at most one may have been submitted.
+  const auto h = open(30);
+  for (std::uint64_t n = 0; n < 20; ++n) {
+    h->start_write({root_block(n)});
+    io_.step(io_.queued() - 1);  // the block's write: the page's, if any, was submitted before
+    std::vector<StoreEvent> events;
+    h->store().poll(events);
+    ASSERT_LE(io_.queued(), 1U);
+  }
+  EXPECT_EQ(h->store().stat().blocks, 20U);
+}
+
+TEST_F(FileStoreTest, more_writes_than_the_bound_are_refused) {
+  auto config = config_for("/store", 10);
+  config.writes_max = 2;
+  const auto h = open(config);
+  const auto events = h->write({root_block(1), root_block(2), root_block(3)});
+  EXPECT_EQ(outcome(events, Kind::written, key_of(3)), Errc::refused);
+  EXPECT_EQ(h->store().stat().blocks, 2U);
+  EXPECT_FALSE(outcome(h->write({root_block(3)}), Kind::written, key_of(3)));
+}
+
+}  // namespace
+}  // namespace terrace::test

@@ -1,0 +1,260 @@
+#include "tests/storage/harness.hpp"
+
+#include "base/check.hpp"
+#include "storage/memory_store.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <limits>
+#include <system_error>
+
+namespace terrace::test {
+namespace {
+
+class MemoryHarness final : public StoreHarness {
+ public:
+  explicit MemoryHarness(std::uint32_t capacity) : store_{capacity, Bytes{block_size}} {}
+  BlockStore& store() override { return store_; }
+  void advance() override {}
+  void fail_write_of(const BlockKey&) override { store_.fail_next_write(); }
+  void damage(const BlockKey& key) override {
+    ASSERT_FALSE(store_.raw(key).empty());
+    store_.raw(key)[1234] ^= std::byte{4};
+  }
+
+ private:
+  MemoryStore store_;
+};
+
+/// A harness with what it stands on.
+template <class Ground>
+class Grounded final : public StoreHarness {
+ public:
+  explicit Grounded(std::uint32_t capacity) : ground_{capacity} {}
+  BlockStore& store() override { return ground_.harness.store(); }
+  void advance() override { ground_.harness.advance(); }
+  void fail_write_of(const BlockKey& key) override { ground_.harness.fail_write_of(key); }
+  void damage(const BlockKey& key) override { ground_.harness.damage(key); }
+
+ private:
+  Ground ground_;
+};
+
+struct SteppedGround {
+  explicit SteppedGround(std::uint32_t capacity) : harness{io, config_for("/store", capacity)} {}
+  SteppedIo io;
+  SteppedHarness harness;
+};
+
+struct ThreadsGround {
+  explicit ThreadsGround(std::uint32_t capacity) : harness{config_for(directory.path() / "store", capacity), calls} {}
+  TemporaryDirectory directory;
+  FaultyCalls calls;
+  ThreadsHarness harness;
+};
+
+}  // namespace
+
+TemporaryDirectory::TemporaryDirectory() {
+  std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) throw std::system_error{errno, std::generic_category(), name};
+  path_ = name;
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+int FaultyCalls::open(const char* path, int flags, unsigned mode) {
+  if (open_error != 0 && (flags & O_CREAT) != 0) {
+    errno = open_error;
+    return -1;
+  }
+  if (no_direct_open && (flags & O_DIRECT) != 0) {
+    errno = EINVAL;
+    return -1;
+  }
+  return PosixCalls::open(path, flags, mode);
+}
+
+bool FaultyCalls::refuses(int fd) const {
+  if (!no_direct_io || (::fcntl(fd, F_GETFL) & O_DIRECT) == 0) return false;
+  errno = EINVAL;
+  return true;
+}
+
+bool FaultyCalls::interrupted() {
+  if (piece == 0 || interrupts.fetch_add(1) % 2 == 0) return false;
+  errno = EINTR;
+  return true;
+}
+
+ssize_t FaultyCalls::pread(int fd, void* into, std::size_t bytes, off_t offset) {
+  if (refuses(fd) || interrupted()) return -1;
+  return PosixCalls::pread(fd, into, piece == 0 ? bytes : std::min(piece, bytes), offset);
+}
+
+ssize_t FaultyCalls::pwrite(int fd, const void* from, std::size_t bytes, off_t offset) {
+  if (refuses(fd) || interrupted()) return -1;
+  std::uint64_t prefix = 0;
+  std::memcpy(&prefix, from, bytes == block_size ? sizeof prefix : 0);
+  if (prefix != 0 && failing_.compare_exchange_strong(prefix, 0)) {
+    errno = EIO;
+    return -1;
+  }
+  return PosixCalls::pwrite(fd, from, piece == 0 ? bytes : std::min(piece, bytes), offset);
+}
+
+int FaultyCalls::fallocate(int fd, off_t bytes) {
+  if (fallocate_error == 0) return PosixCalls::fallocate(fd, bytes);
+  errno = fallocate_error;
+  return -1;
+}
+
+void FaultyCalls::fail_write_of(const BlockKey& key) { failing_ = key.prefix64(); }
+
+std::vector<StoreEvent> StoreHarness::drain() {
+  std::vector<StoreEvent> events;
+  store().poll(events);
+  while (store().in_flight() > 0) {
+    advance();
+    store().poll(events);
+  }
+  store().check_invariants();
+  return events;
+}
+
+void StoreHarness::start_write(const std::vector<StoredBlock>& blocks) {
+  std::vector<StoreWrite> batch;
+  for (const StoredBlock& block : blocks) {
+    buffers_.emplace_back(next_token_, content_of(block.key));
+    batch.push_back({next_token_++, block, buffers_.back().second.span()});
+  }
+  store().write(batch);
+}
+
+std::vector<StoreEvent> StoreHarness::write(const std::vector<StoredBlock>& blocks) {
+  start_write(blocks);
+  return drain();
+}
+
+std::uint64_t StoreHarness::start_read(const BlockKey& key) {
+  buffers_.emplace_back(next_token_, AlignedBuffer{block_size});
+  const StoreRead read{next_token_, key, buffers_.back().second.span()};
+  store().read({&read, 1});
+  return next_token_++;
+}
+
+std::span<const std::byte> StoreHarness::content(std::uint64_t token) const {
+  for (const auto& [of, buffer] : buffers_) {
+    if (of == token) return buffer.span();
+  }
+  return {};
+}
+
+ErrorCode StoreHarness::read(const BlockKey& key) {
+  start_read(key);
+  const ErrorCode error = outcome(drain(), StoreEvent::Kind::read, key);
+  EXPECT_TRUE(error || holds(buffers_.back().second.span(), key)) << "a wrong block was served";
+  return error;
+}
+
+bool StoreHarness::reads_back(const BlockKey& key) {
+  const ErrorCode error = read(key);
+  EXPECT_TRUE(!error || error == Errc::not_found) << error.message();
+  return !error;
+}
+
+bool StoreHarness::has(const BlockKey& key) {
+  store().contains({&key, 1}, 0);
+  return !outcome(drain(), StoreEvent::Kind::contains, key);
+}
+
+std::string to_string(StoreKind kind) {
+  switch (kind) {
+    case StoreKind::memory: return "memory";
+    case StoreKind::file_threads: return "file_threads";
+    case StoreKind::file_stepped: return "file_stepped";
+  }
+  return "?";
+}
+
+std::unique_ptr<StoreHarness> make_harness(StoreKind kind, std::uint32_t capacity_blocks) {
+  switch (kind) {
+    case StoreKind::memory: return std::make_unique<MemoryHarness>(capacity_blocks);
+    case StoreKind::file_threads: return std::make_unique<Grounded<ThreadsGround>>(capacity_blocks);
+    case StoreKind::file_stepped: return std::make_unique<Grounded<SteppedGround>>(capacity_blocks);
+  }
+  return nullptr;
+}
+
+SteppedHarness::SteppedHarness(SteppedIo& io, const FileStoreConfig& config, std::uint64_t seed)
+    : io_{io}, store_{config, io}, random_{seed} {}
+
+void SteppedHarness::advance() {
+  if (io_.queued() == 0) {
+    io_.wait();
+    return;
+  }
+  random_ = random_ * 6364136223846793005ULL + 1442695040888963407ULL;
+  io_.step((random_ >> 33) % io_.queued());
+}
+
+void SteppedHarness::fail_write_of(const BlockKey&) { io_.files().inject(io_.files().next_number(), {.error = EIO}); }
+
+void SteppedHarness::damage(const BlockKey& key) {
+  const auto at = store_.location(key);
+  ASSERT_TRUE(at.has_value());
+  io_.files().content(at->file)[at->offset + 1234] ^= std::byte{4};
+}
+
+ThreadsHarness::ThreadsHarness(const FileStoreConfig& config, FaultyCalls& calls, unsigned threads)
+    : calls_{calls}, io_{{.threads = threads, .in_flight_max = 64}, waker_, calls}, store_{config, io_} {}
+
+void ThreadsHarness::damage(const BlockKey& key) {
+  const auto at = store_.location(key);
+  ASSERT_TRUE(at.has_value());
+  std::fstream file{at->file, std::ios::in | std::ios::out | std::ios::binary};
+  file.seekg(static_cast<std::streamoff>(at->offset + 1234));
+  const int byte = file.get();
+  file.seekp(static_cast<std::streamoff>(at->offset + 1234));
+  file.put(static_cast<char>(byte ^ 4));
+  ASSERT_TRUE(file.good());
+}
+
+FileStoreConfig config_for(const std::filesystem::path& directory, std::uint32_t blocks) {
+  FileStoreConfig config;
+  config.directory = directory;
+  config.block_bytes = Bytes{block_size};
+  config.capacity = capacity_for(blocks, config.block_bytes);
+  config.fingerprint = key_of(4711).bytes;
+  return config;
+}
+
+std::vector<BlockKey> keys_of(const std::vector<StoreEvent>& events, StoreEvent::Kind kind) {
+  std::vector<BlockKey> keys;
+  for (const StoreEvent& event : events) {
+    if (event.kind == kind) keys.push_back(event.key);
+  }
+  return keys;
+}
+
+ErrorCode outcome(const std::vector<StoreEvent>& events, StoreEvent::Kind kind, const BlockKey& key) {
+  std::size_t found = 0;
+  ErrorCode error;
+  for (const StoreEvent& event : events) {
+    if (event.kind != kind || event.key != key) continue;
+    ++found;
+    error = event.error;
+  }
+  EXPECT_EQ(found, 1U) << "events of this kind for this key";
+  return error;
+}
+
+}  // namespace terrace::test

@@ -1,0 +1,222 @@
+#include "storage/stepped_io.hpp"
+#include "storage/thread_pool_io.hpp"
+
+#include "tests/storage/harness.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fcntl.h>
+
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <set>
+
+namespace terrace::test {
+namespace {
+
+class ThreadPoolIoTest : public testing::Test {
+ protected:
+  ThreadPoolIoTest() : engine_{{.threads = 3, .in_flight_max = 16}, waker_, calls_} {}
+
+  FileId open(Direct direct) {
+    return engine_.files().open(directory_.path() / "file", Create::if_missing, direct).value().id;
+  }
+  IoCompletion run(const IoOperation& operation) { return run_alone(engine_, operation); }
+  static IoOperation write(FileId file, std::span<const std::byte> from, std::uint64_t offset = 0) {
+    return {.kind = IoOperation::Kind::write, .token = 1, .file = file, .offset = offset, .from = from};
+  }
+  static IoOperation read(FileId file, std::span<std::byte> into, std::uint64_t offset = 0) {
+    return {.kind = IoOperation::Kind::read, .token = 2, .file = file, .offset = offset, .into = into};
+  }
+  /// Writes a block and reads it back.
+  void expect_round_trip(FileId file) {
+    const AlignedBuffer block = content_of(key_of(1));
+    const IoCompletion written = run(write(file, block.span(), 4096));
+    EXPECT_EQ(written.error, 0);
+    EXPECT_EQ(written.bytes, block_size);
+    AlignedBuffer back{block_size};
+    const IoCompletion got = run(read(file, back.span(), 4096));
+    EXPECT_EQ(got.error, 0);
+    EXPECT_EQ(got.bytes, block_size);
+    EXPECT_TRUE(holds(back.span(), key_of(1)));
+  }
+
+  TemporaryDirectory directory_;
+  FaultyCalls calls_;
+  EventFdWaker waker_;
+  ThreadPoolIo engine_;
+};
+
+TEST_F(ThreadPoolIoTest, carries_out_what_is_submitted_and_wakes_its_owner) {
+  const FileId file = open(Direct::yes);
+  std::vector<AlignedBuffer> blocks;
+  std::vector<IoOperation> batch;
+  for (std::uint64_t n = 0; n < 100; ++n) {
+    blocks.push_back(content_of(key_of(n)));
+    batch.push_back(write(file, blocks.back().span(), n * block_size));
+    batch.back().token = n;
+  }
+  engine_.submit(batch);
+  EXPECT_EQ(engine_.in_flight(), 100U);
+  std::vector<IoCompletion> completed;
+  while (engine_.in_flight() > 0) {
+    waker_.wait(-1);
+    waker_.acknowledge();
+    engine_.poll(completed);
+  }
+  std::set<std::uint64_t> tokens;
+  for (const IoCompletion& c : completed) {
+    EXPECT_EQ(c.error, 0);
+    EXPECT_EQ(c.bytes, block_size);
+    tokens.insert(c.token);
+  }
+  EXPECT_EQ(tokens.size(), 100U);
+  EXPECT_EQ(run({.kind = IoOperation::Kind::sync, .file = file}).error, 0);
+  for (std::uint64_t n = 0; n < 100; ++n) {
+    AlignedBuffer back{block_size};
+    (void)run(read(file, back.span(), n * block_size));
+    EXPECT_TRUE(holds(back.span(), key_of(n)));
+  }
+}
+
+TEST_F(ThreadPoolIoTest, seals_what_it_writes_and_what_it_has_read) {
+  const FileId file = open(Direct::yes);
+  const Fingerprint fingerprint = key_of(5).bytes;
+  const AlignedBuffer block = content_of(key_of(1));
+  const std::uint64_t sum = payload_checksum(key_of(1), fingerprint, block.span());
+  IoOperation sealed = write(file, block.span());
+  sealed.seal = &fingerprint;
+  sealed.key = key_of(1);
+  EXPECT_EQ(run(sealed).checksum, sum);
+  AlignedBuffer back{block_size};
+  sealed = read(file, back.span());
+  sealed.seal = &fingerprint;
+  sealed.key = key_of(1);
+  EXPECT_EQ(run(sealed).checksum, sum);
+  sealed.key = key_of(2);
+  EXPECT_NE(run(sealed).checksum, sum);
+}
+
+TEST_F(ThreadPoolIoTest, goes_on_after_partial_progress_and_interruptions) {
+  calls_.piece = 3000;
+  expect_round_trip(open(Direct::no));
+  EXPECT_GT(calls_.interrupts, 6);
+}
+
+TEST_F(ThreadPoolIoTest, reading_past_the_end_moves_what_there_is) {
+  const FileId file = open(Direct::no);
+  const AlignedBuffer block = content_of(key_of(1));
+  (void)run(write(file, block.span().first(5000)));
+  AlignedBuffer back{block_size};
+  const IoCompletion completion = run(read(file, back.span()));
+  EXPECT_EQ(completion.error, 0);
+  EXPECT_EQ(completion.bytes, 5000U);
+}
+
+TEST_F(ThreadPoolIoTest, takes_buffers_that_are_not_aligned) {
+  const FileId file = open(Direct::yes);
+  const Direct before = engine_.files().direct(file);
+  AlignedBuffer odd{2 * block_size};
+  const auto from = odd.span(1, block_size);
+  fill(from, key_of(1));
+  EXPECT_EQ(run(write(file, from)).bytes, block_size);
+  AlignedBuffer odd_too{2 * block_size};
+  const auto into = odd_too.span(3, block_size);
+  EXPECT_EQ(run(read(file, into)).bytes, block_size);
+  EXPECT_TRUE(holds(into, key_of(1)));
+  EXPECT_EQ(engine_.files().direct(file), before) << "and does not take them for a file system's refusal";
+}
+
+TEST_F(ThreadPoolIoTest, direct_io_refused_at_open_goes_through_the_cache) {
+  calls_.no_direct_open = true;
+  const FileId file = open(Direct::yes);
+  EXPECT_EQ(engine_.files().direct(file), Direct::no);
+  expect_round_trip(file);
+}
+
+TEST_F(ThreadPoolIoTest, direct_io_refused_at_the_first_write_goes_through_the_cache) {
+  calls_.no_direct_io = true;
+  const FileId file = open(Direct::yes);
+  EXPECT_EQ(engine_.files().direct(file), Direct::yes);
+  expect_round_trip(file);
+  EXPECT_EQ(engine_.files().direct(file), Direct::no);
+}
+
+TEST_F(ThreadPoolIoTest, many_threads_may_find_out_at_once_that_direct_io_is_refused) {
+  calls_.no_direct_io = true;
+  const FileId file = open(Direct::yes);
+  std::vector<AlignedBuffer> blocks;
+  std::vector<IoOperation> batch;
+  for (std::uint64_t n = 0; n < 30; ++n) {
+    blocks.push_back(content_of(key_of(n)));
+    batch.push_back(write(file, blocks.back().span(), n * block_size));
+  }
+  engine_.submit(batch);
+  std::vector<IoCompletion> completed;
+  while (engine_.in_flight() > 0) {
+    engine_.wait();
+    engine_.poll(completed);
+  }
+  for (const IoCompletion& c : completed) EXPECT_EQ(c.error, 0);
+}
+
+TEST_F(ThreadPoolIoTest, says_what_the_system_says) {
+  calls_.fail_write_of(key_of(1));
+  const FileId file = open(Direct::yes);
+  const AlignedBuffer block = content_of(key_of(1));
+  EXPECT_EQ(run(write(file, block.span())).error, EIO);
+  EXPECT_EQ(run(write(file, block.span())).error, 0);
+}
+
+TEST_F(ThreadPoolIoTest, waiting_for_nothing_returns) {
+  engine_.wait();
+  EXPECT_EQ(engine_.in_flight(), 0U);
+}
+
+TEST_F(ThreadPoolIoTest, ends_with_work_under_way) {
+  NullWaker waker;
+  const AlignedBuffer block = content_of(key_of(1));
+  auto engine = std::make_unique<ThreadPoolIo>(ThreadPoolIo::Config{.threads = 2, .in_flight_max = 4}, waker);
+  const FileId file = engine->files().open(directory_.path() / "other", Create::if_missing, Direct::no).value().id;
+  for (std::uint64_t n = 0; n < 50; ++n) {
+    const IoOperation one = write(file, block.span(), n * block_size);
+    engine->submit({&one, 1});
+  }
+  engine.reset();
+  EXPECT_EQ(std::filesystem::file_size(directory_.path() / "other"), 50 * block_size) << "what was submitted was done";
+}
+
+TEST(FileStoreOnThreads, works_where_direct_io_is_refused) {
+  for (const bool at_open : {true, false}) {
+    const TemporaryDirectory directory;
+    FaultyCalls calls;
+    calls.no_direct_open = at_open;
+    calls.no_direct_io = !at_open;
+    ThreadsHarness h{config_for(directory.path() / "store", 20), calls};
+    const auto path = path_of(1, 20);
+    h.write(path);
+    for (const StoredBlock& block : path) EXPECT_TRUE(h.reads_back(block.key));
+    EXPECT_FALSE(h.store().is_direct());
+    EXPECT_EQ(h.store().stat().quarantined, 0U);
+  }
+}
+
+TEST(SteppedIo, remembers_what_was_not_synced) {
+  SteppedIo io;
+  ASSERT_FALSE(io.files().make_directory("/d").has_error());
+  const FileId file = io.files().open("/d/f", Create::if_missing, Direct::no).value().id;
+  ASSERT_FALSE(io.files().resize(file, Bytes{2 * block_size}).has_error());
+  const AlignedBuffer one = content_of(key_of(1));
+  const AlignedBuffer two = content_of(key_of(2));
+  (void)run_alone(io, {.kind = IoOperation::Kind::write, .file = file, .offset = 0, .from = one.span()});
+  (void)run_alone(io, {.kind = IoOperation::Kind::sync, .file = file});
+  (void)run_alone(io, {.kind = IoOperation::Kind::write, .file = file, .offset = block_size, .from = two.span()});
+  EXPECT_TRUE(holds(io.files().content("/d/f").subspan(block_size), key_of(2)));
+  io.files().lose_unsynced();
+  EXPECT_TRUE(holds(io.files().content("/d/f").first(block_size), key_of(1)));
+  EXPECT_EQ(io.files().content("/d/f")[block_size], std::byte{0});
+}
+
+}  // namespace
+}  // namespace terrace::test

@@ -1,0 +1,247 @@
+#include "storage/store_index.hpp"
+
+#include "base/random.hpp"
+#include "tests/storage/blocks.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace terrace::test {
+namespace {
+
+using State = StoreIndex::State;
+
+/// The same rules over plain maps, by searching everything every time.
+class NaiveIndex {
+ public:
+  struct Entry {
+    StoredBlock block;
+    State state = State::writing;
+    std::uint64_t last_use = 0;
+    unsigned readers = 0;
+    bool doomed = false;
+  };
+  std::map<BlockKey, Entry> entries;
+  std::size_t capacity = 0;
+  std::size_t untouchable = 0;  ///< slots that are leaving or bad
+
+  [[nodiscard]] bool has_child(const BlockKey& key) const {
+    return std::any_of(entries.begin(), entries.end(),
+                       [&](const auto& e) { return e.second.block.depth > 0 && e.second.block.parent == key; });
+  }
+  [[nodiscard]] bool takes_child(const StoredBlock& block) const {
+    if (block.depth == 0) return true;
+    const auto parent = entries.find(block.parent);
+    return parent != entries.end() && !parent->second.doomed && parent->second.block.depth + 1 == block.depth;
+  }
+  /// Who may have to go for a child of `parent`: all that are equally first.
+  [[nodiscard]] std::set<BlockKey> victims(const StoredBlock& newcomer) const {
+    std::set<BlockKey> best;
+    std::pair<std::uint64_t, std::uint64_t> least{~0ULL, 0};
+    for (const auto& [key, e] : entries) {
+      if (e.state != State::ready || e.readers > 0 || has_child(key)) continue;
+      if (newcomer.depth > 0 && key == newcomer.parent) continue;
+      const std::pair<std::uint64_t, std::uint64_t> rank{e.last_use, ~std::uint64_t{e.block.depth}};
+      if (rank < least) best.clear();
+      if (rank <= least) best.insert(key);
+      least = std::min(rank, least);
+    }
+    return best;
+  }
+  void descend(const BlockKey& key, std::set<BlockKey>& into) const {
+    into.insert(key);
+    for (const auto& [child, e] : entries) {
+      if (e.block.depth > 0 && e.block.parent == key) descend(child, into);
+    }
+  }
+  void settle(std::set<BlockKey>& became_ready) {
+    for (bool again = true; again;) {
+      again = false;
+      for (auto& [key, e] : entries) {
+        if (e.state != State::awaiting_parent || entries.at(e.block.parent).state != State::ready) continue;
+        e.state = State::ready;
+        became_ready.insert(key);
+        again = true;
+      }
+    }
+  }
+};
+
+std::set<BlockKey> keys_at(const StoreIndex& index, const std::vector<SlotId>& slots) {
+  std::set<BlockKey> keys;
+  for (const SlotId slot : slots) keys.insert(index.at(slot).block.key);
+  return keys;
+}
+
+TEST(StoreIndex, agrees_with_plain_maps_over_random_operations) {
+  const std::uint64_t seed = seed_from_env_or(1);
+  SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
+  Random random{seed};
+  std::size_t evictions = 0;
+  for (const std::uint32_t capacity : {1U, 3U, 17U, 40U}) {
+    StoreIndex index{capacity};
+    NaiveIndex naive;
+    naive.capacity = capacity;
+    std::vector<StoredBlock> known{root_block(0)};
+    for (std::uint64_t n = 1; n < 3 * capacity + 4; ++n) {
+      known.push_back(random.chance(0.2) ? root_block(n) : child_of(known[random.below(known.size())], n));
+    }
+    std::vector<std::pair<SlotId, bool>> held;  // slots with a hold of ours; whether of a write
+    for (int step = 0; step < 20000; ++step) {
+      const StoredBlock& block = known[random.below(known.size())];
+      const std::optional<SlotId> slot = index.find(block.key);
+      const auto mine = naive.entries.find(block.key);
+      ASSERT_EQ(slot.has_value(), mine != naive.entries.end());
+      ASSERT_TRUE(!slot || index.at(*slot).state == mine->second.state);
+      index.advance();
+      switch (random.below(8)) {
+        case 0:
+        case 1:
+        case 2: {  // place
+          if (slot) break;
+          const auto placed = index.place(block);
+          const std::set<BlockKey> victims = naive.victims(block);
+          const bool is_full = naive.entries.size() + naive.untouchable == capacity;
+          if (!naive.takes_child(block)) {
+            ASSERT_EQ(placed.error(), Errc::parent_missing);
+          } else if (is_full && victims.empty()) {
+            ASSERT_EQ(placed.error(), Errc::full);
+          } else {
+            ASSERT_TRUE(placed.has_value());
+            ASSERT_EQ(placed->evicted.has_value(), is_full);
+            if (is_full) {
+              ++evictions;
+              ASSERT_TRUE(victims.contains(placed->evicted->key));
+              naive.entries.erase(placed->evicted->key);
+            }
+            naive.entries[block.key] = {block, State::writing, index.now(), 0, false};
+          }
+          break;
+        }
+        case 3: {  // data arrived
+          if (!slot || mine->second.state != State::writing) break;
+          std::vector<SlotId> ready;
+          index.data_arrived(*slot, ready);
+          std::set<BlockKey> expected;
+          const bool waits = block.depth > 0 && naive.entries.at(block.parent).state != State::ready;
+          mine->second.state = waits ? State::awaiting_parent : State::ready;
+          if (!waits) expected.insert(block.key);
+          naive.settle(expected);
+          ASSERT_EQ(keys_at(index, ready), expected);
+          for (std::size_t n = 1; n < ready.size(); ++n) {
+            ASSERT_LE(index.at(ready[n - 1]).block.depth, index.at(ready[n]).block.depth) << "parents first";
+          }
+          // As a store does: what is doomed goes once it is ready.
+          for (const BlockKey& key : expected) {
+            if (!naive.entries.contains(key) || !naive.entries.at(key).doomed) continue;
+            std::vector<StoreIndex::Dropped> gone;
+            index.drop(*index.find(key), gone);
+            std::set<BlockKey> subtree;
+            naive.descend(key, subtree);
+            for (const auto& d : gone) {
+              if (d.was == State::writing) held.emplace_back(d.slot, true), ++naive.untouchable;
+            }
+            for (const BlockKey& k : subtree) naive.entries.erase(k);
+          }
+          break;
+        }
+        case 4: {  // drop
+          if (!slot || !random.chance(0.1)) break;
+          std::set<BlockKey> subtree;
+          naive.descend(block.key, subtree);
+          std::vector<StoreIndex::Dropped> gone;
+          index.drop(*slot, gone);
+          std::set<BlockKey> dropped;
+          for (const StoreIndex::Dropped& d : gone) {
+            ASSERT_EQ(d.was, naive.entries.at(d.key).state);
+            dropped.insert(d.key);
+            if (d.was == State::writing) held.emplace_back(d.slot, true);
+            if (d.was == State::writing || naive.entries.at(d.key).readers > 0) ++naive.untouchable;
+          }
+          ASSERT_EQ(gone.back().key, block.key) << "children first";
+          ASSERT_EQ(dropped, subtree);
+          for (const BlockKey& key : subtree) naive.entries.erase(key);
+          break;
+        }
+        case 5:  // hold
+          if (!slot || mine->second.state != State::ready) break;
+          index.hold(*slot);
+          ++mine->second.readers;
+          held.emplace_back(*slot, false);
+          break;
+        case 6: {  // release
+          if (held.empty()) break;
+          const std::size_t which = random.below(held.size());
+          const SlotId released = held[which].first;
+          held.erase(held.begin() + static_cast<std::ptrdiff_t>(which));
+          const StoreIndex::Entry& e = index.at(released);
+          const bool last = e.operations == 1;
+          if (e.state == State::leaving) {
+            const bool spoiled = last && random.chance(0.01);
+            if (spoiled) index.spoil(released);
+            if (last && !spoiled) --naive.untouchable;
+          } else {
+            --naive.entries.at(e.block.key).readers;
+          }
+          index.release(released);
+          break;
+        }
+        case 7:  // use, doom
+          if (!slot) break;
+          if (mine->second.state != State::ready && random.chance(0.2)) {
+            index.doom(*slot);
+            mine->second.doomed = true;
+          } else {
+            index.use(*slot);
+            mine->second.last_use = index.now();
+          }
+          break;
+        default: break;
+      }
+      index.check_invariants();
+      ASSERT_EQ(index.count_orphans(), 0U);
+      ASSERT_EQ(index.count(State::leaving) + index.count(State::bad), naive.untouchable);
+      ASSERT_EQ(index.free(), capacity - naive.entries.size() - naive.untouchable);
+    }
+    for (const auto& [slot, is_write] : held) index.release(slot);
+    index.check_invariants();
+  }
+  EXPECT_GT(evictions, 500U);
+}
+
+TEST(StoreIndex, lays_a_path_side_by_side) {
+  StoreIndex index{64};
+  std::vector<SlotId> ready;
+  const auto write = [&](const StoredBlock& block) {
+    const SlotId slot = index.place(block).value().slot;
+    index.data_arrived(slot, ready);
+    return slot.value();
+  };
+  EXPECT_EQ(write(root_block(1)), 0U);
+  EXPECT_EQ(write(root_block(2)), 1U);
+  const auto path = path_of(10, 4);
+  for (std::uint32_t n = 0; n < 4; ++n) EXPECT_EQ(write(path[n]), 2 + n);
+  EXPECT_EQ(write(child_of(path[0], 20)), 6U) << "the slot beside its parent's is taken: the lowest free one";
+  std::vector<StoreIndex::Dropped> gone;
+  index.drop(*index.find(path[1].key), gone);
+  EXPECT_EQ(write(child_of(path[0], 21)), 3U);
+}
+
+TEST(StoreIndex, restores_parents_first_and_refuses_orphans_and_doubles) {
+  StoreIndex index{8};
+  const auto path = path_of(1, 3);
+  EXPECT_FALSE(index.restore(SlotId{4}, path[1], 5));
+  EXPECT_TRUE(index.restore(SlotId{7}, path[0], 9));
+  EXPECT_TRUE(index.restore(SlotId{4}, path[1], 5));
+  EXPECT_FALSE(index.restore(SlotId{5}, path[1], 6));
+  EXPECT_GT(index.now(), 9U) << "what comes is younger than all that is restored";
+  index.check_invariants();
+  EXPECT_EQ(index.count(State::ready), 2U);
+  EXPECT_EQ(index.free(), 6U);
+}
+
+}  // namespace
+}  // namespace terrace::test

@@ -1,0 +1,194 @@
+#include "transfer/emulated_device.hpp"
+#include "tests/transfer/support.hpp"
+#include "transfer/host_arena.hpp"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+namespace terrace {
+namespace {
+
+using enum Direction;
+using test::fill;
+using test::holds;
+using test::pattern;
+using test::run;
+using test::writes;
+
+constexpr Bytes block_bytes{4096};
+constexpr std::uint32_t slots = 16;
+
+class EmulatedDeviceTest : public testing::Test {
+ protected:
+  ~EmulatedDeviceTest() override { device_.reset(); }
+
+  void start(EmulatedFaults faults = {}, LinkModel link = {}) {
+    device_.emplace(slots, arena_, EmulatedOptions{.name = "emulated", .link = link, .faults = faults});
+    device_->set_waker(waker_);
+    for (std::uint32_t slot = 0; slot < slots; ++slot) fill(arena_.block(SlotId{slot}), 200 + slot);
+  }
+  /// Device slots hold 100 + slot.
+  void write_device() {
+    Fence last;
+    for (std::uint32_t slot = 0; slot < slots; ++slot) last = device_->launch(writes(slot, 100 + slot));
+    test::await_compute(*device_, last);
+  }
+  std::vector<CopyDone> await_done(std::size_t wanted) {
+    return test::await<CopyDone>(waker_, wanted, [this](auto& done) { return device_->poll(done); });
+  }
+  std::vector<std::byte> device_bytes(std::uint32_t slot) {
+    std::vector<std::byte> bytes;
+    test::await_compute(*device_, device_->launch([&](BlockAccess& access) {
+      const std::span<const std::byte> block = access.read(SlotId{slot}, {});
+      bytes.assign(block.begin(), block.end());
+    }));
+    return bytes;
+  }
+  /// How many bits of a host slot are not the seed's.
+  int wrong_bits(std::uint32_t slot, std::uint64_t seed) {
+    int wrong = 0;
+    const std::span<const std::byte> block = arena_.block(SlotId{slot});
+    for (std::size_t at = 0; at < block.size(); ++at) {
+      wrong += std::popcount(std::to_integer<unsigned char>(block[at] ^ pattern(seed, at)));
+    }
+    return wrong;
+  }
+  /// Swaps out a slot that compute is about to write, naming the point at which it is written; returns whether the host then
+  /// holds what compute writes.
+  bool swap_out_after_compute() {
+    const Fence written = device_->launch(writes(3, 999));
+    device_->submit({1, swap_out, written, {run(3, 3, 1)}});
+    EXPECT_EQ(await_done(1).size(), 1U);
+    return holds(arena_.block(SlotId{3}), 999);
+  }
+
+  HostArena arena_{slots, block_bytes, block_bytes * 6};
+  EventFdWaker waker_;
+  std::optional<EmulatedDevice> device_;
+};
+
+TEST_F(EmulatedDeviceTest, plants_no_fault_unless_told_to) {
+  start();
+  write_device();
+  for (const Direction direction : {swap_out, swap_in}) {
+    device_->submit({1, direction, {}, {run(0, 0, slots)}});
+    const std::vector<CopyDone> done = await_done(1);
+    ASSERT_EQ(done.size(), 1U);
+    EXPECT_FALSE(done[0].error);
+  }
+  for (std::uint32_t slot = 0; slot < slots; ++slot) {
+    EXPECT_EQ(wrong_bits(slot, 100 + slot), 0) << slot;
+    EXPECT_TRUE(holds(device_bytes(slot), 100 + slot)) << slot;
+  }
+  EXPECT_TRUE(swap_out_after_compute());
+  EXPECT_EQ(device_->planted(), PlantedFaults{});
+}
+
+TEST_F(EmulatedDeviceTest, flips_exactly_one_bit_of_every_nth_block_swapped_out) {
+  start({.flip_every = 3});
+  write_device();
+  device_->submit({1, swap_out, {}, {run(0, 0, 4), run(8, 8, 1)}});
+  device_->submit({2, swap_out, {}, {run(4, 4, 4)}});
+  ASSERT_EQ(await_done(2).size(), 2U);
+  const int expected[] = {0, 0, 1, 0, 1, 0, 0, 1, 0};  // blocks in order: slots 0 to 3, 8, 4 to 7
+  for (std::uint32_t slot = 0; slot < 9; ++slot) EXPECT_EQ(wrong_bits(slot, 100 + slot), expected[slot]) << slot;
+  EXPECT_EQ(device_->planted(), PlantedFaults{.flipped = 3});
+}
+
+TEST_F(EmulatedDeviceTest, flips_nothing_that_is_swapped_in) {
+  start({.flip_every = 1});
+  device_->submit({1, swap_in, {}, {run(0, 0, 2)}});
+  ASSERT_EQ(await_done(1).size(), 1U);
+  EXPECT_TRUE(holds(device_bytes(1), 201));
+  EXPECT_EQ(device_->planted(), PlantedFaults{});
+}
+
+TEST_F(EmulatedDeviceTest, reports_a_late_swap_in_done_before_its_bytes_have_moved) {
+  start({.late_every = 2, .late_by = std::chrono::hours{1}});
+  write_device();
+  device_->submit({1, swap_in, {}, {run(1, 1, 1)}});
+  device_->submit({2, swap_in, {}, {run(2, 2, 1)}});
+  ASSERT_EQ(await_done(2).size(), 2U);
+  EXPECT_TRUE(holds(device_bytes(1), 201));
+  EXPECT_TRUE(holds(device_bytes(2), 102)) << "still what was there before";
+  EXPECT_EQ(device_->planted(), PlantedFaults{.late = 1});
+}
+
+TEST_F(EmulatedDeviceTest, moves_late_bytes_in_the_end) {
+  start({.late_every = 1, .late_by = std::chrono::microseconds{100}});
+  write_device();
+  device_->submit({1, swap_in, {}, {run(2, 2, 1)}});
+  ASSERT_EQ(await_done(1).size(), 1U);
+  while (device_->planted().late_landed == 0) std::this_thread::yield();
+  EXPECT_TRUE(holds(device_bytes(2), 202));
+}
+
+TEST_F(EmulatedDeviceTest, swaps_out_stale_bytes_where_fences_are_ignored) {
+  // So late that the copy is certain to come first.
+  start({.ignore_fences = true, .compute_lag = std::chrono::hours{1}});
+  EXPECT_FALSE(swap_out_after_compute());
+  EXPECT_EQ(device_->planted(), PlantedFaults{.unfenced = 1});
+}
+
+TEST_F(EmulatedDeviceTest, fails_every_nth_command_after_half_of_its_first_block) {
+  start({.fail_every = 3});
+  write_device();
+  for (std::uint32_t i = 0; i < 6; ++i) device_->submit({i, swap_out, {}, {run(2 * i, 2 * i, 2)}});
+  const std::vector<CopyDone> done = await_done(6);
+  ASSERT_EQ(done.size(), 6U);
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(done[i].error, i % 3 == 2 ? ErrorCode{Errc::io_failed} : ErrorCode{}) << i;
+  }
+  const std::span<const std::byte> half = arena_.block(SlotId{4});
+  for (std::size_t at = 0; at < half.size(); ++at) {
+    ASSERT_EQ(half[at], pattern(at < half.size() / 2 ? 104 : 204, at)) << at;
+  }
+  EXPECT_TRUE(holds(arena_.block(SlotId{5}), 205));
+  EXPECT_EQ(device_->planted(), PlantedFaults{.failed = 2});
+}
+
+TEST_F(EmulatedDeviceTest, moves_every_byte_over_a_link_with_a_rate) {
+  start({}, {.bytes_per_second = {MiB * 64, MiB * 64}, .latency = std::chrono::microseconds{50}});
+  write_device();
+  for (std::uint32_t slot = 0; slot < slots; ++slot) device_->submit({slot, swap_out, {}, {run(slot, slot, 1)}});
+  ASSERT_EQ(await_done(slots).size(), slots);
+  for (std::uint32_t slot = 0; slot < slots; ++slot) EXPECT_TRUE(holds(arena_.block(SlotId{slot}), 100 + slot));
+}
+
+TEST_F(EmulatedDeviceTest, drops_what_is_queued_when_it_is_destroyed) {
+  // A byte a second: the first command would hold the link for an hour. The other direction has a rate of its own.
+  start({}, {.bytes_per_second = {Bytes{1}, Bytes{0}}, .latency = {}});
+  write_device();
+  device_->submit({1, swap_out, {}, {run(0, 0, 1)}});
+  device_->submit({2, swap_out, {}, {run(1, 1, 1)}});
+  device_->submit({3, swap_in, {}, {run(2, 2, 1)}});
+  const std::vector<CopyDone> done = await_done(1);
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_EQ(done[0].token, 3U);
+  device_.reset();
+  EXPECT_TRUE(holds(arena_.block(SlotId{0}), 200));
+  EXPECT_TRUE(holds(arena_.block(SlotId{1}), 201));
+}
+
+TEST_F(EmulatedDeviceTest, drops_late_bytes_and_computations_to_come_when_it_is_destroyed) {
+  start({.late_every = 1, .late_by = std::chrono::hours{1}, .ignore_fences = true, .compute_lag = std::chrono::hours{1}});
+  device_->submit({1, swap_in, {}, {run(2, 2, 1)}});
+  bool computed = false;
+  const Fence point = device_->launch([&](BlockAccess&) { computed = true; });
+  device_->submit({2, swap_out, point, {run(2, 2, 1)}});
+  ASSERT_EQ(await_done(2).size(), 2U);
+  EXPECT_EQ(device_->planted(), (PlantedFaults{.late = 1, .unfenced = 1}));
+  device_.reset();
+  EXPECT_FALSE(computed);
+}
+
+TEST_F(EmulatedDeviceTest, must_have_a_slot) { EXPECT_THROW((EmulatedDevice{0, arena_}), std::invalid_argument); }
+
+}  // namespace
+}  // namespace terrace

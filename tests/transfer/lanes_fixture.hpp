@@ -1,0 +1,73 @@
+#pragma once
+
+#include "tests/transfer/support.hpp"
+#include "transfer/lanes.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace terrace::test {
+
+inline constexpr TimePoint start{std::chrono::hours{1}};
+
+/// Lanes of blocks of 10 bytes in pieces of 4 blocks, 2 pieces under way.
+class LanesTest : public testing::Test {
+ protected:
+  static LanesConfig config() {
+    LanesConfig made;
+    made.block_bytes = Bytes{10};
+    made.piece_bytes = Bytes{45};
+    made.pieces_in_flight = 2;
+    made.queued_blocks_max = 100;
+    return made;
+  }
+
+  void submit(TransferPlan made) {
+    EXPECT_TRUE(lanes_.submit(std::move(made)));
+    lanes_.check_invariants();
+  }
+  void submit(std::uint64_t job, Urgency urgency, std::uint32_t blocks, TimePoint deadline = never) {
+    TransferPlan made = plan(job, Direction::swap_out, urgency, {run(0, 0, blocks)});
+    made.deadline = deadline;
+    submit(std::move(made));
+  }
+  std::optional<Piece> next(Direction direction = Direction::swap_out, TimePoint now = start) {
+    std::optional<Piece> piece = lanes_.next(direction, now);
+    lanes_.check_invariants();
+    return piece;
+  }
+  void finish(const Piece& piece, ErrorCode error = {}, TimePoint now = start) {
+    lanes_.finish(piece.token, error, now);
+    lanes_.check_invariants();
+  }
+  std::vector<TransferEvent> events() {
+    std::vector<TransferEvent> taken;
+    lanes_.take_events(taken);
+    lanes_.check_invariants();
+    return taken;
+  }
+  /// The jobs of the pieces that start when everything that starts ends at once.
+  std::vector<std::uint64_t> order() {
+    std::vector<std::uint64_t> jobs;
+    while (const std::optional<Piece> piece = next()) {
+      jobs.push_back(piece->job.value());
+      finish(*piece);
+    }
+    return jobs;
+  }
+  static std::vector<BlockOutcome> outcomes(std::size_t first, BlockOutcome a, std::size_t then, BlockOutcome b) {
+    std::vector<BlockOutcome> all(first, a);
+    all.insert(all.end(), then, b);
+    return all;
+  }
+
+  Lanes lanes_{config()};
+};
+
+}  // namespace terrace::test

@@ -1,0 +1,232 @@
+#include "tests/transfer/lanes_fixture.hpp"
+#include "tests/transfer/support.hpp"
+#include "transfer/lanes.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+/// What the lanes take, and in which order it starts.
+namespace terrace {
+namespace {
+
+using enum Direction;
+using enum Urgency;
+using std::chrono::seconds;
+using test::LanesTest;
+using test::plan;
+using test::run;
+using test::start;
+
+TEST_F(LanesTest, moves_a_job_and_reports_it_once) {
+  TransferPlan made = plan(7, swap_in, request, {run(3, 5, 2)});
+  made.epoch = Epoch{9};
+  made.after = Fence{11};
+  submit(std::move(made));
+  const std::optional<Piece> piece = next(swap_in);
+  ASSERT_TRUE(piece);
+  EXPECT_EQ(piece->job, JobId{7});
+  EXPECT_EQ(piece->direction, swap_in);
+  EXPECT_EQ(piece->after, Fence{11});
+  EXPECT_EQ(piece->runs, std::vector{run(3, 5, 2)});
+  EXPECT_TRUE(events().empty());
+  EXPECT_FALSE(lanes_.idle());
+
+  finish(*piece, {}, start + seconds{3});
+  const std::vector<TransferEvent> reported = events();
+  ASSERT_EQ(reported.size(), 1U);
+  EXPECT_EQ(reported[0].job, JobId{7});
+  EXPECT_EQ(reported[0].kind, TransferEvent::Kind::finished);
+  EXPECT_EQ(reported[0].epoch, Epoch{9});
+  EXPECT_EQ(reported[0].outcomes, std::vector(2, BlockOutcome::done));
+  EXPECT_EQ(reported[0].moved, Bytes{20});
+  EXPECT_EQ(reported[0].took, seconds{3});
+  EXPECT_FALSE(reported[0].error);
+  EXPECT_TRUE(lanes_.idle());
+  EXPECT_TRUE(events().empty());
+}
+
+TEST_F(LanesTest, cuts_jobs_into_pieces_that_may_end_within_a_run) {
+  submit(plan(1, swap_out, request, {run(0, 10, 1), run(20, 30, 6), run(5, 5, 2)}));
+  std::vector<std::vector<SlotRun>> pieces;
+  while (const std::optional<Piece> piece = next()) {
+    pieces.push_back(piece->runs);
+    finish(*piece);
+  }
+  const std::vector<std::vector<SlotRun>> expected{
+      {run(0, 10, 1), run(20, 30, 3)}, {run(23, 33, 3), run(5, 5, 1)}, {run(6, 6, 1)}};
+  EXPECT_EQ(pieces, expected);
+}
+
+TEST_F(LanesTest, cut_pieces_of_one_block_where_a_block_is_larger_than_a_piece) {
+  LanesConfig large = config();
+  large.block_bytes = Bytes{1000};
+  Lanes lanes{large};
+  ASSERT_TRUE(lanes.submit(plan(1, swap_out, request, {run(0, 0, 2)})));
+  EXPECT_EQ(lanes.next(swap_out, start)->runs, std::vector{run(0, 0, 1)});
+}
+
+TEST_F(LanesTest, serve_the_urgent_first_and_within_a_lane_who_came_first) {
+  submit(1, persist, 1);
+  submit(2, make_room, 1);
+  submit(3, prefetch, 1);
+  submit(4, request, 1);
+  submit(5, persist, 1);
+  submit(6, request, 1);
+  EXPECT_EQ(order(), (std::vector<std::uint64_t>{4, 6, 3, 2, 1, 5}));
+}
+
+TEST_F(LanesTest, keep_at_most_the_pieces_under_way_ahead_of_an_urgent_job) {
+  submit(1, persist, 40);
+  const std::optional<Piece> first = next();
+  const std::optional<Piece> second = next();
+  ASSERT_TRUE(first && second);
+  EXPECT_FALSE(next());
+  submit(2, request, 1);
+  EXPECT_FALSE(next()) << "the bound holds for the urgent too";
+  finish(*first);
+  const std::optional<Piece> third = next();
+  ASSERT_TRUE(third);
+  EXPECT_EQ(third->job, JobId{2});
+}
+
+TEST_F(LanesTest, do_not_make_one_direction_wait_for_the_other) {
+  submit(1, request, 40);
+  ASSERT_TRUE(next() && next());
+  submit(plan(2, swap_in, persist, {run(0, 0, 1)}));
+  const std::optional<Piece> piece = next(swap_in);
+  ASSERT_TRUE(piece);
+  EXPECT_EQ(piece->job, JobId{2});
+}
+
+TEST_F(LanesTest, raise_a_job_behind_those_that_wait_in_the_lane_already) {
+  submit(1, persist, 1);
+  submit(2, persist, 1);
+  submit(3, request, 1);
+  submit(4, prefetch, 1);
+  lanes_.raise(JobId{2}, request);
+  lanes_.check_invariants();
+  EXPECT_EQ(order(), (std::vector<std::uint64_t>{3, 2, 4, 1}));
+}
+
+TEST_F(LanesTest, raise_what_is_left_of_a_job_under_way) {
+  submit(1, persist, 8);
+  const std::optional<Piece> first = next();
+  submit(2, prefetch, 1);
+  lanes_.raise(JobId{1}, request);
+  EXPECT_EQ(order(), (std::vector<std::uint64_t>{1, 2}));
+  finish(*first);
+  EXPECT_TRUE(lanes_.idle());
+}
+
+TEST_F(LanesTest, do_not_lower_a_job_and_ignore_unknown_ones) {
+  submit(1, request, 1);
+  submit(2, prefetch, 1);
+  lanes_.raise(JobId{1}, persist);
+  lanes_.raise(JobId{99}, request);
+  lanes_.cancel(JobId{99});
+  EXPECT_EQ(order(), (std::vector<std::uint64_t>{1, 2}));
+}
+
+TEST_F(LanesTest, refuse_a_plan_beyond_the_bound_and_change_nothing) {
+  submit(1, persist, 60);
+  submit(2, request, 60);
+  const Result<void> refused = lanes_.submit(plan(3, swap_out, persist, {run(0, 0, 41)}));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error(), Errc::refused);
+  lanes_.check_invariants();
+  EXPECT_TRUE(events().empty());
+  submit(4, persist, 40);  // exactly at the bound
+  submit(plan(5, swap_in, persist, {run(0, 0, 100)}));
+
+  const std::optional<Piece> of_request = next();
+  EXPECT_EQ(of_request->job, JobId{2});
+  submit(6, request, 44);  // what is under way does not count
+  EXPECT_FALSE(lanes_.submit(plan(3, swap_out, request, {run(0, 0, 1)})));
+}
+
+TEST_F(LanesTest, refuse_a_plan_without_blocks) {
+  EXPECT_EQ(lanes_.submit(plan(1, swap_out, request, {})).error(), Errc::invalid_argument);
+  EXPECT_EQ(lanes_.submit(plan(1, swap_out, request, {run(0, 0, 1), run(0, 0, 0)})).error(), Errc::invalid_argument);
+  EXPECT_TRUE(lanes_.idle());
+}
+
+TEST_F(LanesTest, refuse_a_configuration_that_moves_nothing) {
+  LanesConfig bad = config();
+  bad.block_bytes = Bytes{0};
+  EXPECT_THROW(Lanes{bad}, std::invalid_argument);
+  bad = config();
+  bad.pieces_in_flight = 0;
+  EXPECT_THROW(Lanes{bad}, std::invalid_argument);
+}
+
+using LanesDeathTest = LanesTest;
+
+TEST_F(LanesDeathTest, stop_at_a_second_job_of_one_name) {
+  submit(1, request, 1);
+  EXPECT_DEATH((void)lanes_.submit(plan(1, swap_out, request, {run(0, 0, 1)})), "is_new");
+}
+
+/// The same lanes with 40 bytes a second for persist: a piece of 4 blocks a second.
+class LimitedLanesTest : public LanesTest {
+ protected:
+  LimitedLanesTest() {
+    LanesConfig limited = config();
+    limited.persist_rate = Bytes{40};
+    lanes_ = Lanes{limited};
+  }
+};
+
+TEST_F(LimitedLanesTest, let_one_piece_go_at_once_and_then_keep_the_rate) {
+  submit(1, persist, 10);
+  finish(*next());
+  EXPECT_FALSE(next());
+  EXPECT_EQ(lanes_.next_deadline(), start + seconds{1});
+  EXPECT_FALSE(next(swap_out, start + seconds{1} - Duration{1}));
+  finish(*next(swap_out, start + seconds{1}));
+  // The last piece is half a piece, so half a second is enough.
+  EXPECT_EQ(lanes_.next_deadline(), start + std::chrono::milliseconds{1500});
+  finish(*next(swap_out, start + std::chrono::milliseconds{1500}));
+  EXPECT_TRUE(lanes_.idle());
+}
+
+TEST_F(LimitedLanesTest, share_the_rate_between_the_directions) {
+  submit(1, persist, 4);
+  submit(plan(2, swap_in, persist, {run(0, 0, 4)}));
+  ASSERT_TRUE(next());
+  EXPECT_FALSE(next(swap_in));
+  EXPECT_TRUE(next(swap_in, start + seconds{1}));
+}
+
+TEST_F(LimitedLanesTest, hold_back_no_other_lane) {
+  submit(1, persist, 8);
+  finish(*next());
+  submit(2, make_room, 40);
+  submit(3, prefetch, 40);
+  submit(4, request, 40);
+  EXPECT_EQ(order(), (std::vector<std::uint64_t>{4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 3, 3, 3, 3, 3,
+                                                 3, 3, 3, 3, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2}));
+  EXPECT_FALSE(lanes_.idle());
+}
+
+TEST_F(LimitedLanesTest, do_not_limit_a_job_that_was_raised) {
+  submit(1, persist, 12);
+  finish(*next());
+  lanes_.raise(JobId{1}, request);
+  EXPECT_EQ(order(), (std::vector<std::uint64_t>{1, 1}));
+  EXPECT_TRUE(lanes_.idle());
+}
+
+TEST_F(LimitedLanesTest, do_not_ask_to_be_woken_for_the_rate_while_the_pieces_under_way_are_at_their_bound) {
+  submit(1, persist, 4);
+  submit(2, request, 4);
+  ASSERT_TRUE(next() && next());
+  submit(3, persist, 4);
+  EXPECT_EQ(lanes_.next_deadline(), never);
+}
+
+}  // namespace
+}  // namespace terrace

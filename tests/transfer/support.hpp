@@ -1,0 +1,98 @@
+#pragma once
+
+#include "base/waker.hpp"
+#include "transfer/device.hpp"
+#include "transfer/host_arena.hpp"
+#include "transfer/plan.hpp"
+#include "transfer/transfer_port.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
+/// What the tests of this folder share.
+namespace terrace::test {
+
+/// How long a test waits for something that another thread owes it before it fails: no assertion about speed, but an end to a
+/// test that would hang.
+inline constexpr int patience_ms = 60'000;
+
+inline SlotRun run(std::uint32_t source, std::uint32_t destination, std::uint32_t count) {
+  return {SlotId{source}, SlotId{destination}, count};
+}
+
+inline TransferPlan plan(std::uint64_t job, Direction direction, Urgency urgency, std::vector<SlotRun> runs) {
+  TransferPlan made;
+  made.job = JobId{job};
+  made.direction = direction;
+  made.urgency = urgency;
+  made.runs = std::move(runs);
+  return made;
+}
+
+/// Bytes that differ from place to place and from seed to seed.
+inline std::byte pattern(std::uint64_t seed, std::size_t at) {
+  std::uint64_t mixed = (seed + 1) * 0x9E37'79B9'7F4A'7C15U + at * 0xBF58'476D'1CE4'E5B9U;
+  mixed ^= mixed >> 29;
+  return static_cast<std::byte>(mixed >> 7);
+}
+inline void fill(std::span<std::byte> block, std::uint64_t seed) {
+  for (std::size_t at = 0; at < block.size(); ++at) block[at] = pattern(seed, at);
+}
+inline bool holds(std::span<const std::byte> block, std::uint64_t seed) {
+  for (std::size_t at = 0; at < block.size(); ++at) {
+    if (block[at] != pattern(seed, at)) return false;
+  }
+  return true;
+}
+
+/// Compute work that writes the seed's pattern into a device slot.
+inline ComputeWork writes(std::uint32_t slot, std::uint64_t seed) {
+  return [=](BlockAccess& access) {
+    const std::span<std::byte> block = access.write_target(SlotId{slot}, {});
+    fill(block, seed);
+    access.written(SlotId{slot}, block);
+  };
+}
+
+/// Counts how often it was woken.
+class CountingWaker final : public Waker {
+ public:
+  void wake() noexcept override { woken_.fetch_add(1); }
+  [[nodiscard]] std::uint64_t woken() const { return woken_.load(); }
+
+ private:
+  std::atomic<std::uint64_t> woken_{0};
+};
+
+/// Collects from `poll` until `wanted` items have come, asleep in between. A wake-up may bring nothing: what it announced may
+/// have been collected just before.
+template <class Item, class Poll>
+std::vector<Item> await(EventFdWaker& waker, std::size_t wanted, Poll poll) {
+  const auto give_up_at = std::chrono::steady_clock::now() + std::chrono::milliseconds{patience_ms};
+  std::vector<Item> items;
+  for (;;) {
+    waker.acknowledge();
+    poll(items);
+    if (items.size() >= wanted) return items;
+    if (std::chrono::steady_clock::now() >= give_up_at) {
+      ADD_FAILURE() << "waited in vain: " << items.size() << " of " << wanted << " have come";
+      return items;
+    }
+    waker.wait(patience_ms);
+  }
+}
+
+/// Waits until compute has come to `point`.
+inline void await_compute(const Device& device, Fence point) {
+  while (device.reached() < point) std::this_thread::yield();
+}
+
+}  // namespace terrace::test

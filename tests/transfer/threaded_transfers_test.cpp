@@ -1,0 +1,232 @@
+#include "base/random.hpp"
+#include "tests/transfer/support.hpp"
+#include "transfer/emulated_device.hpp"
+#include "transfer/host_arena.hpp"
+#include "transfer/transfer_engine.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <latch>
+#include <map>
+#include <optional>
+#include <vector>
+
+/// The engine on a thread of its own, over the device with threads.
+namespace terrace {
+namespace {
+
+using enum Direction;
+using enum Urgency;
+using test::fill;
+using test::holds;
+using test::plan;
+using test::run;
+using test::writes;
+
+constexpr std::uint32_t slots = 64;
+constexpr Bytes block_bytes{2048};
+
+class ThreadedTransfersTest : public testing::Test {
+ protected:
+  ThreadedTransfersTest() {
+    LanesConfig config;
+    config.piece_bytes = block_bytes * 4;
+    transfers_.emplace(config, device_, clock_, waker_);
+    Fence last;
+    for (std::uint32_t slot = 0; slot < slots; ++slot) last = device_.launch(writes(slot, 100 + slot));
+    test::await_compute(device_, last);
+  }
+  ~ThreadedTransfersTest() override {
+    release_compute();
+    transfers_.reset();
+  }
+
+  /// Compute stands still at the point returned, until released.
+  Fence hold_compute() {
+    return device_.launch([this](BlockAccess&) { gate_.wait(); });
+  }
+  void release_compute() {
+    if (!gate_.try_wait()) gate_.count_down();
+  }
+  std::vector<TransferEvent> await_events(std::size_t wanted) {
+    return test::await<TransferEvent>(waker_, wanted, [this](auto& events) { return transfers_->poll(events); });
+  }
+
+  SteadyClock clock_;
+  EventFdWaker waker_;
+  std::latch gate_{1};
+  HostArena arena_{slots, block_bytes, block_bytes * 10};
+  EmulatedDevice device_{slots, arena_};
+  std::optional<ThreadedTransfers> transfers_;
+};
+
+TEST_F(ThreadedTransfersTest, move_every_byte_out_and_back_in) {
+  transfers_->submit(plan(1, swap_out, request, {run(0, 16, 32), run(40, 0, 8)}));
+  std::vector<TransferEvent> events = await_events(1);
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].outcomes, std::vector(40, BlockOutcome::done));
+  for (std::uint32_t i = 0; i < 32; ++i) ASSERT_TRUE(holds(arena_.block(SlotId{16 + i}), 100 + i)) << i;
+  for (std::uint32_t i = 0; i < 8; ++i) ASSERT_TRUE(holds(arena_.block(SlotId{i}), 140 + i)) << i;
+
+  transfers_->submit(plan(2, swap_in, request, {run(16, 20, 32)}));
+  events = await_events(1);
+  ASSERT_EQ(events.size(), 1U);
+  std::vector<std::uint32_t> wrong;
+  test::await_compute(device_, device_.launch([&](BlockAccess& access) {
+    for (std::uint32_t i = 0; i < 32; ++i) {
+      if (!holds(access.read(SlotId{20 + i}, {}), 100 + i)) wrong.push_back(i);
+    }
+  }));
+  EXPECT_TRUE(wrong.empty());
+}
+
+TEST_F(ThreadedTransfersTest, end_thousands_of_plans_each_exactly_once) {
+  // More in all than may be between us and the engine at once.
+  constexpr std::uint64_t batches = 10;
+  constexpr std::uint64_t batch = 500;
+  static_assert(batches * batch > ThreadedTransfers::plans_in_flight_max);
+  Random random{7};
+  std::map<std::uint64_t, int> seen;
+  std::uint64_t job = 0;
+  for (std::uint64_t i = 0; i < batches; ++i) {
+    for (std::uint64_t n = 0; n < batch; ++n) {
+      const auto slot = static_cast<std::uint32_t>(random.below(slots / 2 - 8));
+      const auto blocks = static_cast<std::uint32_t>(random.between(1, 8));
+      const auto urgency = static_cast<Urgency>(random.below(urgency_count));
+      // The directions keep to a half of the slots each: between them there is no order.
+      const bool out = random.chance(0.5);
+      const std::uint32_t at = out ? slot : slot + slots / 2;
+      transfers_->submit(plan(++job, out ? swap_out : swap_in, urgency, {run(at, at, blocks)}));
+      if (random.chance(0.1)) transfers_->cancel(JobId{job});
+      if (random.chance(0.1)) transfers_->raise(JobId{job}, request);
+    }
+    for (const TransferEvent& event : await_events(batch)) {
+      EXPECT_EQ(event.kind, TransferEvent::Kind::finished);
+      EXPECT_NE(event.error, Errc::refused);
+      ++seen[event.job.value()];
+    }
+  }
+  EXPECT_EQ(seen.size(), batches * batch);
+  std::vector<TransferEvent> more;
+  EXPECT_EQ(transfers_->poll(more), 0U);
+}
+
+TEST_F(ThreadedTransfersTest, wait_for_the_point_a_plan_names) {
+  hold_compute();
+  TransferPlan made = plan(1, swap_out, request, {run(5, 5, 1)});
+  made.after = device_.launch(writes(5, 999));
+  transfers_->submit(std::move(made));
+  release_compute();
+  ASSERT_EQ(await_events(1).size(), 1U);
+  EXPECT_TRUE(holds(arena_.block(SlotId{5}), 999));
+}
+
+TEST_F(ThreadedTransfersTest, resolve_a_deadline_by_themselves_and_confirm_later) {
+  const Fence held = hold_compute();
+  std::vector<TransferEvent> events;
+  // On a busy machine a deadline may pass before the engine's thread has come to the plan: then once more, with a later one.
+  std::uint64_t job = 0;
+  for (auto time = std::chrono::milliseconds{20}; job == 0 || events[0].outcomes[0] == BlockOutcome::cancelled; time *= 2) {
+    TransferPlan made = plan(++job, swap_out, request, {run(5, 5, 1)});
+    made.after = held;
+    made.deadline = clock_.now() + time;
+    transfers_->submit(std::move(made));
+    events = await_events(1);
+    ASSERT_EQ(events.size(), 1U);
+    EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
+  }
+  EXPECT_EQ(events[0].outcomes, std::vector{BlockOutcome::unconfirmed});
+  EXPECT_EQ(transfers_->next_deadline(), never);
+  release_compute();
+  events = await_events(1);
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].kind, TransferEvent::Kind::confirmed);
+}
+
+TEST_F(ThreadedTransfersTest, cancel_and_raise_what_is_queued) {
+  // Two pieces stand before the gate; the rest of the first job and the others are queued.
+  TransferPlan first = plan(1, swap_out, request, {run(0, 0, 12)});
+  first.after = hold_compute();
+  transfers_->submit(std::move(first));
+  transfers_->submit(plan(2, swap_out, persist, {run(20, 20, 1)}));
+  transfers_->submit(plan(3, swap_out, prefetch, {run(30, 30, 1)}));
+  transfers_->submit(plan(4, swap_out, make_room, {run(40, 40, 1)}));
+  transfers_->raise(JobId{2}, request);
+  transfers_->cancel(JobId{3});
+  std::vector<TransferEvent> events = await_events(1);
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].job, JobId{3});
+  EXPECT_EQ(events[0].error, Errc::cancelled);
+  release_compute();
+  events = await_events(3);
+  ASSERT_EQ(events.size(), 3U);
+  EXPECT_EQ(events[0].job, JobId{1});
+  EXPECT_EQ(events[1].job, JobId{2});
+  EXPECT_EQ(events[2].job, JobId{4});
+}
+
+TEST_F(ThreadedTransfersTest, refuse_new_plans_once_stopped_and_end_the_old) {
+  TransferPlan first = plan(1, swap_out, request, {run(0, 0, 12)});
+  first.after = hold_compute();
+  transfers_->submit(std::move(first));
+  transfers_->submit(plan(2, swap_out, persist, {run(20, 20, 1)}));
+  // Once this one has ended, the engine has come to those before it, and two pieces of the first are under way.
+  transfers_->submit(plan(4, swap_in, request, {run(50, 50, 1)}));
+  ASSERT_EQ(await_events(1).size(), 1U);
+  transfers_->stop();
+  transfers_->submit(plan(3, swap_out, request, {run(30, 30, 2)}));
+  std::map<std::uint64_t, TransferEvent> by_job;
+  for (TransferEvent& event : await_events(2)) by_job[event.job.value()] = std::move(event);
+  EXPECT_EQ(by_job[2].error, Errc::cancelled);
+  EXPECT_EQ(by_job[3].error, Errc::stopped);
+  EXPECT_EQ(by_job[3].outcomes, std::vector(2, BlockOutcome::cancelled));
+  release_compute();
+  const std::vector<TransferEvent> events = await_events(1);
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].job, JobId{1});
+  std::vector<BlockOutcome> expected(8, BlockOutcome::done);
+  expected.insert(expected.end(), 4, BlockOutcome::cancelled);
+  EXPECT_EQ(events[0].outcomes, expected);
+}
+
+TEST_F(ThreadedTransfersTest, end_with_jobs_still_queued) {
+  for (std::uint64_t job = 1; job <= 100; ++job) transfers_->submit(plan(job, swap_out, persist, {run(0, 0, 64)}));
+  transfers_.reset();
+}
+
+TEST_F(ThreadedTransfersTest, move_no_byte_once_they_have_ended) {
+  // Slow enough that the piece is still under way when we end.
+  EmulatedOptions slow;
+  slow.link.bytes_per_second[0] = block_bytes * 5;
+  EmulatedDevice device{slots, arena_, slow};
+  test::await_compute(device, device.launch(writes(5, 999)));
+  {
+    ThreadedTransfers transfers{LanesConfig{}, device, clock_, waker_};
+    transfers.submit(plan(1, swap_out, request, {run(5, 5, 1)}));
+    // Once this one has ended, the engine has come to the one before.
+    transfers.submit(plan(2, swap_in, request, {run(6, 6, 1)}));
+    const auto events = test::await<TransferEvent>(waker_, 1, [&](auto& out) { return transfers.poll(out); });
+    ASSERT_EQ(events.size(), 1U);
+  }
+  EXPECT_TRUE(holds(arena_.block(SlotId{5}), 999)) << "the end waited for what was under way";
+}
+
+TEST_F(ThreadedTransfersTest, refuse_plans_beyond_their_bound) {
+  // The engine drains while we push, so we push until one is refused; however fast it is, its lane is bounded as well.
+  std::uint64_t submitted = 0;
+  TransferPlan held = plan(++submitted, swap_out, request, {run(0, 0, 64)});
+  held.after = hold_compute();
+  transfers_->submit(std::move(held));
+  std::vector<TransferEvent> events;
+  while (events.empty()) {
+    transfers_->submit(plan(++submitted, swap_out, request, {run(0, 0, 64)}));
+    transfers_->poll(events);
+  }
+  EXPECT_EQ(events[0].error, Errc::refused);
+  EXPECT_EQ(events[0].outcomes, std::vector(64, BlockOutcome::cancelled));
+}
+
+}  // namespace
+}  // namespace terrace

@@ -1,0 +1,162 @@
+#include "transfer/emulated_device.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace terrace {
+namespace {
+
+/// More than anyone keeps under way; beyond it the queue grows.
+constexpr std::size_t dones_in_flight = 64;
+
+std::size_t index(Direction direction) { return static_cast<std::size_t>(direction); }
+
+bool is_nth(std::uint64_t number, std::uint64_t every) { return every > 0 && number % every == 0; }
+
+Duration link_time(const LinkModel& link, Direction direction, std::uint64_t bytes) {
+  const std::uint64_t rate = count(link.bytes_per_second[index(direction)]);
+  if (rate == 0) return link.latency;
+  const double nanoseconds = std::ceil(1e9 * static_cast<double>(bytes) / static_cast<double>(rate));
+  return link.latency + std::chrono::nanoseconds{static_cast<std::chrono::nanoseconds::rep>(nanoseconds)};
+}
+
+}  // namespace
+
+EmulatedDevice::EmulatedDevice(std::uint32_t slots, const HostArena& host, EmulatedOptions options)
+    : info_{std::move(options.name), slots, host.block_bytes()},
+      link_{options.link},
+      faults_{options.faults},
+      memory_{slots, host},
+      done_{dones_in_flight, direction_count, relay_},
+      streams_{Stream{done_}, Stream{done_}} {
+  try {
+    compute_thread_ = std::thread{[this] { compute(); }};
+    for (Stream& each : streams_) each.thread = std::thread{[this, &each] { stream(each); }};
+  } catch (...) {
+    stop();
+    throw;
+  }
+}
+
+EmulatedDevice::~EmulatedDevice() { stop(); }
+
+void EmulatedDevice::stop() noexcept {
+  timeline_.stop();
+  compute_queue_.stop();
+  for (Stream& each : streams_) each.queue.stop();
+  if (compute_thread_.joinable()) compute_thread_.join();
+  for (Stream& each : streams_) {
+    if (each.thread.joinable()) each.thread.join();
+  }
+}
+
+void EmulatedDevice::set_waker(Waker& waker) { relay_.set(waker); }
+
+void EmulatedDevice::submit(CopyCommand command) {
+  memory_.check(command);
+  // A point that no launch has returned would hold the stream for ever.
+  TERRACE_CHECK(command.after.value() <= launched_.load(std::memory_order_relaxed));
+  Stream& stream = streams_[index(command.direction)];
+  stream.queue.push({std::move(command), std::chrono::steady_clock::now()});
+}
+
+std::size_t EmulatedDevice::poll(std::vector<CopyDone>& done) { return done_.drain(done); }
+
+Fence EmulatedDevice::launch(ComputeWork work) {
+  const Fence point{launched_.fetch_add(1, std::memory_order_relaxed) + 1};
+  compute_queue_.push({std::move(work), point});
+  return point;
+}
+
+PlantedFaults EmulatedDevice::planted() const {
+  return {.flipped = flipped_.load(std::memory_order_acquire),
+          .late = late_.load(std::memory_order_acquire),
+          .late_landed = late_landed_.load(std::memory_order_acquire),
+          .unfenced = unfenced_.load(std::memory_order_acquire),
+          .failed = failed_.load(std::memory_order_acquire)};
+}
+
+void EmulatedDevice::compute() {
+  InPlaceAccess access{memory_};
+  while (std::optional<Launched> launched = compute_queue_.pop()) {
+    if (faults_.ignore_fences && !timeline_.wait_until(std::chrono::steady_clock::now() + faults_.compute_lag)) return;
+    launched->work(access);
+    timeline_.reach(launched->point);
+  }
+}
+
+void EmulatedDevice::stream(Stream& stream) {
+  while (const std::optional<Submitted> submitted = stream.queue.pop()) {
+    if (!await_turn(stream, *submitted) || !execute(stream, submitted->command)) return;
+  }
+}
+
+bool EmulatedDevice::await_turn(Stream& stream, const Submitted& submitted) {
+  const CopyCommand& command = submitted.command;
+  TimePoint ready_at = submitted.at;
+  if (timeline_.reached() < command.after) {
+    if (faults_.ignore_fences) {
+      unfenced_.fetch_add(1, std::memory_order_release);
+    } else {
+      if (!timeline_.wait_for(command.after)) return false;
+      ready_at = std::chrono::steady_clock::now();
+    }
+  }
+  const std::uint64_t bytes = block_count(command.runs) * count(info_.block_bytes);
+  const Duration held = link_time(link_, command.direction, bytes);
+  if (held == Duration{}) return true;
+  // From when the link was free, not from now: a thread that wakes late does not make the link slower.
+  stream.link_free_at = std::max(stream.link_free_at, ready_at) + held;
+  return timeline_.wait_until(stream.link_free_at);
+}
+
+bool EmulatedDevice::execute(Stream& stream, const CopyCommand& command) {
+  const std::uint64_t number = ++stream.commands;
+  if (is_nth(number, faults_.fail_every)) {
+    const SlotRun& first = command.runs.front();
+    memory_.copy_part(command.direction, {first.source, first.destination}, 0, count(info_.block_bytes) / 2);
+    failed_.fetch_add(1, std::memory_order_release);
+    stream.done.push({command.token, Errc::io_failed});
+    return true;
+  }
+  if (command.direction == Direction::swap_in && is_nth(number, faults_.late_every)) {
+    late_.fetch_add(1, std::memory_order_release);
+    stream.done.push({command.token, {}});
+    if (!timeline_.wait_until(std::chrono::steady_clock::now() + faults_.late_by)) return false;
+    memory_.copy(command.direction, command.runs);
+    late_landed_.fetch_add(1, std::memory_order_release);
+    return true;
+  }
+  memory_.copy(command.direction, command.runs);
+  if (command.direction == Direction::swap_out && faults_.flip_every > 0) flip_bits(stream, command);
+  stream.done.push({command.token, {}});
+  return true;
+}
+
+void EmulatedDevice::flip_bits(Stream& stream, const CopyCommand& command) {
+  for (const SlotRun& run : command.runs) {
+    for (std::uint32_t i = 0; i < run.count; ++i) {
+      const std::uint64_t number = ++stream.blocks;
+      if (!is_nth(number, faults_.flip_every)) continue;
+      // Somewhere else in each block: a verification that looks at one place only must not pass.
+      const std::span<std::byte> block = memory_.host().block(SlotId{run.destination.value() + i});
+      block[number * 7919 % block.size()] ^= std::byte{1} << (number % 8);
+      flipped_.fetch_add(1, std::memory_order_release);
+    }
+  }
+}
+
+void EmulatedDevice::Relay::wake() noexcept {
+  const std::lock_guard lock{mutex_};
+  if (target_ != nullptr) target_->wake();
+}
+
+void EmulatedDevice::Relay::set(Waker& target) noexcept {
+  const std::lock_guard lock{mutex_};
+  target_ = &target;
+}
+
+}  // namespace terrace

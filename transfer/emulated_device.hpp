@@ -1,0 +1,146 @@
+#pragma once
+
+#include "base/bytes.hpp"
+#include "base/clock.hpp"
+#include "base/completion_queue.hpp"
+#include "base/waker.hpp"
+#include "transfer/device.hpp"
+#include "transfer/slot_memory.hpp"
+#include "transfer/timeline.hpp"
+#include "transfer/work_queue.hpp"
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace terrace {
+
+/// How long a command holds its stream: `latency`, and its bytes at the direction's rate. The bytes move at the end of that
+/// time, so that a slot given away too early shows.
+struct LinkModel {
+  std::array<Bytes, direction_count> bytes_per_second{};  ///< by Direction; 0: as fast as memory goes
+  Duration latency{};
+};
+
+/// Faults that a verification must catch; 0 is off. Commands and blocks are counted per direction, so that a run repeats.
+struct EmulatedFaults {
+  /// Flips one bit of every n-th block swapped out, in the host slot.
+  std::uint64_t flip_every = 0;
+  /// Reports every n-th swap-in done first and moves its bytes `late_by` later: a late DMA.
+  std::uint64_t late_every = 0;
+  Duration late_by = std::chrono::milliseconds{5};
+  /// Copies do not wait for compute, and compute begins each work `compute_lag` late, so that a missing fence shows.
+  bool ignore_fences = false;
+  Duration compute_lag = std::chrono::milliseconds{2};
+  /// Fails every n-th command with io_failed, half of its first block written.
+  std::uint64_t fail_every = 0;
+};
+
+/// How many faults have been planted.
+struct PlantedFaults {
+  std::uint64_t flipped = 0;      ///< blocks
+  std::uint64_t late = 0;         ///< commands reported done before their bytes moved
+  std::uint64_t late_landed = 0;  ///< of those, whose bytes have moved by now
+  std::uint64_t unfenced = 0;     ///< commands that did not wait for a point compute had not reached
+  std::uint64_t failed = 0;       ///< commands
+
+  friend bool operator==(const PlantedFaults&, const PlantedFaults&) = default;
+};
+
+struct EmulatedOptions {
+  std::string name = "emulated";
+  LinkModel link;
+  EmulatedFaults faults;
+};
+
+/// A device in ordinary memory, for where there is no GPU: one thread computes, one swaps out, one swaps in.
+///
+/// Stops when destroyed: what is queued is dropped, a copy or a computation under way ends, late bytes still to come never do;
+/// afterwards nothing touches the arena. Whoever wants his CopyDones collects them before. Bounds: commands and computations in
+/// flight are their submitters' credits.
+///
+/// Threads: as Device; planted() from any.
+class EmulatedDevice final : public Device {
+ public:
+  /// The arena outlives the device. Throws std::invalid_argument where `slots` is 0, std::system_error where there is no
+  /// memory or no thread to be had.
+  EmulatedDevice(std::uint32_t slots, const HostArena& host, EmulatedOptions options = {});
+  ~EmulatedDevice() override;
+  EmulatedDevice(const EmulatedDevice&) = delete;
+  EmulatedDevice& operator=(const EmulatedDevice&) = delete;
+
+  [[nodiscard]] const DeviceInfo& info() const override { return info_; }
+  void set_waker(Waker& waker) override;
+  void submit(CopyCommand command) override;
+  std::size_t poll(std::vector<CopyDone>& done) override;
+  /// `work` must not throw.
+  Fence launch(ComputeWork work) override;
+  [[nodiscard]] Fence reached() const override { return timeline_.reached(); }
+
+  [[nodiscard]] PlantedFaults planted() const;
+
+ private:
+  struct Submitted {
+    CopyCommand command;
+    TimePoint at;
+  };
+  struct Launched {
+    ComputeWork work;
+    Fence point;
+  };
+  /// One direction's queue and thread; but for the queue, the thread's own.
+  struct Stream {
+    explicit Stream(CompletionQueue<CopyDone>& done_queue) : done{done_queue} {}
+    WorkQueue<Submitted> queue;
+    CompletionQueue<CopyDone>::Producer done;
+    std::uint64_t commands = 0;
+    std::uint64_t blocks = 0;
+    TimePoint link_free_at{};
+    std::thread thread;
+  };
+  /// Wakes whom set_waker named last. With a lock, so that the former waker may die once set_waker has returned.
+  class Relay final : public Waker {
+   public:
+    void wake() noexcept override;
+    void set(Waker& target) noexcept;
+
+   private:
+    std::mutex mutex_;
+    Waker* target_ = nullptr;
+  };
+
+  void compute();
+  void stream(Stream& stream);
+  /// False: stopped before the copy could begin.
+  [[nodiscard]] bool await_turn(Stream& stream, const Submitted& submitted);
+  /// False: stopped before all bytes had moved.
+  [[nodiscard]] bool execute(Stream& stream, const CopyCommand& command);
+  void flip_bits(Stream& stream, const CopyCommand& command);
+  void stop() noexcept;
+
+  const DeviceInfo info_;
+  const LinkModel link_;
+  const EmulatedFaults faults_;
+  const SlotMemory memory_;
+
+  Timeline timeline_;
+  std::atomic<std::uint64_t> launched_{0};
+  WorkQueue<Launched> compute_queue_;
+  Relay relay_;
+  CompletionQueue<CopyDone> done_;
+  std::array<Stream, direction_count> streams_;
+  std::thread compute_thread_;
+
+  std::atomic<std::uint64_t> flipped_{0};
+  std::atomic<std::uint64_t> late_{0};
+  std::atomic<std::uint64_t> late_landed_{0};
+  std::atomic<std::uint64_t> unfenced_{0};
+  std::atomic<std::uint64_t> failed_{0};
+};
+
+}  // namespace terrace

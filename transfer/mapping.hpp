@@ -1,0 +1,28 @@
+#pragma once
+
+#include "base/bytes.hpp"
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+namespace terrace {
+
+/// Anonymous memory straight from the kernel: zeroed, aligned to a huge page where it is at least one large, huge pages asked
+/// for, and every page touched, so that no copy later waits for one. Move-only; unmaps when destroyed. Threads: one.
+class Mapping {
+ public:
+  Mapping() = default;
+  /// Throws std::system_error, with `what` and the size in its text, where the memory is not to be had.
+  Mapping(Bytes size, std::string_view what);
+  ~Mapping();
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+
+  [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<std::byte> bytes_;
+};
+
+}  // namespace terrace

@@ -1,0 +1,75 @@
+#include "transfer/slot_memory.hpp"
+
+#include "base/check.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+
+namespace terrace {
+namespace {
+
+Bytes device_bytes(std::uint32_t slots, Bytes block_bytes) {
+  if (slots == 0) throw std::invalid_argument{"emulated device: it must have at least one slot"};
+  if (count(block_bytes) > std::numeric_limits<std::uint64_t>::max() / slots) {
+    throw std::invalid_argument{
+        fmt::format("emulated device: {} slots of {} are more than can be counted", slots, to_string(block_bytes))};
+  }
+  return block_bytes * slots;
+}
+
+}  // namespace
+
+SlotMemory::SlotMemory(std::uint32_t slots, const HostArena& host)
+    : slots_{slots},
+      host_{&host},
+      device_{device_bytes(slots, host.block_bytes()),
+              fmt::format("emulated device of {} slots of {}", slots, to_string(host.block_bytes()))} {}
+
+std::span<std::byte> SlotMemory::device_block(SlotId slot) const {
+  TERRACE_CHECK(slot.value() < slots_);
+  const std::size_t size = count(host_->block_bytes());
+  return device_.bytes().subspan(slot.value() * size, size);
+}
+
+void SlotMemory::check(const CopyCommand& command) const {
+  TERRACE_CHECK(!command.runs.empty());
+  const bool out = command.direction == Direction::swap_out;
+  const std::uint64_t sources = out ? slots_ : host_->slots();
+  const std::uint64_t destinations = out ? host_->slots() : slots_;
+  for (const SlotRun& run : command.runs) {
+    TERRACE_CHECK(run.count > 0);
+    TERRACE_CHECK(std::uint64_t{run.source.value()} + run.count <= sources);
+    TERRACE_CHECK(std::uint64_t{run.destination.value()} + run.count <= destinations);
+  }
+}
+
+void SlotMemory::copy(Direction direction, std::span<const SlotRun> runs) const {
+  for (SlotRun run : runs) {
+    while (run.count > 0) {
+      const SlotId in_arena = direction == Direction::swap_out ? run.destination : run.source;
+      const std::uint32_t stretch = std::min(run.count, host_->contiguous_from(in_arena));
+      std::memcpy(destination(direction, run.destination).data(), source(direction, run.source).data(),
+                  stretch * count(host_->block_bytes()));
+      run = {SlotId{run.source.value() + stretch}, SlotId{run.destination.value() + stretch}, run.count - stretch};
+    }
+  }
+}
+
+void SlotMemory::copy_part(Direction direction, SlotPair block, std::size_t begin, std::size_t size) const {
+  const std::span<std::byte> from = source(direction, block.source).subspan(begin, size);
+  std::memcpy(destination(direction, block.destination).subspan(begin, size).data(), from.data(), size);
+}
+
+std::span<std::byte> SlotMemory::source(Direction direction, SlotId slot) const {
+  return direction == Direction::swap_out ? device_block(slot) : host_->block(slot);
+}
+
+std::span<std::byte> SlotMemory::destination(Direction direction, SlotId slot) const {
+  return direction == Direction::swap_out ? host_->block(slot) : device_block(slot);
+}
+
+}  // namespace terrace
