@@ -9,7 +9,7 @@
 namespace terrace {
 namespace {
 
-constexpr int steps = 400;
+constexpr int steps = 1000;
 
 std::uint64_t seeds_from_env_or(std::uint64_t fallback) {
   const char* const text = std::getenv("TERRACE_SEEDS");

@@ -97,22 +97,21 @@ World::~World() {
 }
 
 void World::step() {
-  switch (random_.below(10)) {
-    case 0:
-    case 1:
-      if (!winding_down_) start_request();
-      break;
-    case 2:
-    case 3: poll(); break;
-    case 4:
-    case 5: device_step(); break;
-    case 6: disk_step(); break;
-    case 7: clock_.advance(std::chrono::milliseconds{random_.below(20)}); break;
-    default:
-      if (!clients_.empty()) act(random_.below(clients_.size()));
-      break;
+  const std::uint64_t dice = random_.below(20);
+  if (dice < 2) {
+    if (!winding_down_) start_request();
+  } else if (dice < 5) {
+    poll();
+  } else if (dice < 11) {
+    device_step();
+  } else if (dice < 14) {
+    disk_step();
+  } else if (dice < 15) {
+    clock_.advance(std::chrono::milliseconds{random_.below(20)});
+  } else if (!clients_.empty()) {
+    act(random_.below(clients_.size()));
   }
-  if (!winding_down_ && random_.chance(0.02)) plant_fault();
+  if (!winding_down_ && random_.chance(0.01)) plant_fault();
 }
 
 void World::start_request() {
@@ -120,7 +119,7 @@ void World::start_request() {
   auto client = std::make_unique<Client>();
   client->id = RequestId{next_id_++};
   client->names.resize(random_.between(1, 8));
-  for (auto& name : client->names) name = static_cast<std::uint32_t>(random_.chance(0.75) ? 0 : random_.below(3));
+  for (auto& name : client->names) name = static_cast<std::uint32_t>(random_.chance(0.5) ? 0 : random_.below(3));
   client->keys = keys_of(client->names);
   client->extensions_left = static_cast<std::uint32_t>(random_.below(3));
   AcquireRequest request;
@@ -128,7 +127,7 @@ void World::start_request() {
   request.keys = client->keys;
   request.blocks = static_cast<std::uint32_t>(client->keys.size() + random_.below(2));
   if (random_.chance(0.3)) request.hit_blocks_max = static_cast<std::uint32_t>(client->keys.size() - 1);
-  if (random_.chance(0.3)) request.deadline = clock_.now() + std::chrono::milliseconds{random_.below(100)};
+  if (random_.chance(0.3)) request.deadline = clock_.now() + std::chrono::milliseconds{random_.below(400)};
   const MatchResult before = cache_->match(client->keys);
   Result<Lease> lease = cache_->acquire(request);
   note(before.total());
