@@ -22,30 +22,33 @@ struct Plane {
 
 /// A block's presence in a plane.
 ///
-///     absent --> filling --> ready <--> busy
-///        ^          |          |
-///        +----------+----------+
+///     absent --> filling --> ready <--> busy <--> leaving
+///        ^          |          |                     |
+///        +----------+----------+---------------------+
 ///
 /// filling: its bytes are on their way. ready: matches, may be evicted. busy: matches, but a transfer reads it, so that it may
-/// not be evicted now.
-enum class CopyState : std::uint8_t { absent, filling, ready, busy };
+/// not be evicted now. leaving: the same, and it goes when that transfer ends; the one before it may follow already.
+enum class CopyState : std::uint8_t { absent, filling, ready, busy, leaving };
 
 /// State and slot in four bytes: a tree of millions of blocks is mostly keys and these.
 class Copy {
  public:
-  static constexpr std::uint32_t slots_max = 1U << 30;
+  static constexpr unsigned slot_bits = 29;
+  static constexpr std::uint32_t slots_max = 1U << slot_bits;
 
   constexpr Copy() = default;
   constexpr Copy(CopyState state, SlotId slot)
-      : word_{(static_cast<std::uint32_t>(state) << 30) | (state == CopyState::absent ? 0 : slot.value())} {}
+      : word_{(static_cast<std::uint32_t>(state) << slot_bits) | (state == CopyState::absent ? 0 : slot.value())} {}
 
-  [[nodiscard]] constexpr CopyState state() const { return static_cast<CopyState>(word_ >> 30); }
+  [[nodiscard]] constexpr CopyState state() const { return static_cast<CopyState>(word_ >> slot_bits); }
   /// Where the bytes are (device and host), or the number under which the owner knows the stored block (storage).
   [[nodiscard]] SlotId slot() const {
     TERRACE_CHECK(present());
     return SlotId{word_ & (slots_max - 1)};
   }
   [[nodiscard]] constexpr bool present() const { return state() != CopyState::absent; }
+  /// Stays, as far as is known: what follows it in the tier keeps it from being a leaf.
+  [[nodiscard]] constexpr bool stays() const { return present() && state() != CopyState::leaving; }
   /// Its bytes are there.
   [[nodiscard]] constexpr bool usable() const { return state() >= CopyState::ready; }
 

@@ -190,15 +190,19 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
     NodePlane& below = state(lower_id, p);
     const Copy* const taken = copies(lower, p);
     for (std::uint32_t i = 0; i < moved; ++i) {
-      if (!taken[i].present()) continue;
-      ++below.resident;
-      below.deepest = i + 1;
+      if (taken[i].present()) {
+        ++below.resident;
+        below.end = i + 1;
+      }
+      if (taken[i].stays()) below.deepest = i + 1;
     }
     below.below = above.below;
     above.resident -= below.resident;
     const Copy* const kept = copies(upper, p);
+    above.end = std::min(above.end, at);
+    while (above.end > 0 && !kept[above.end - 1].present()) --above.end;
     above.deepest = std::min(above.deepest, at);
-    while (above.deepest > 0 && !kept[above.deepest - 1].present()) --above.deepest;
+    while (above.deepest > 0 && !kept[above.deepest - 1].stays()) --above.deepest;
     above.below = below.any() ? 1 : 0;
   }
   link(lower_id);
@@ -233,7 +237,7 @@ void PrefixTree::prune(NodeId id) {
     Node& node = nodes_[id.value()];
     if (node.first_child != no_node) return;
     std::uint32_t keep = node.pinned;
-    for (std::size_t p = 0; p < plane_count_; ++p) keep = std::max(keep, state(id, p).deepest);
+    for (std::size_t p = 0; p < plane_count_; ++p) keep = std::max(keep, state(id, p).end);
     if (keep == node.size) return;
     blocks_ -= node.size - keep;
     if (keep > 0) {
@@ -300,7 +304,7 @@ void PrefixTree::collect_below(BlockRef block, std::vector<BlockRef>& out) const
   }
 }
 
-bool PrefixTree::any_below(BlockRef block, Plane plane) const {
+bool PrefixTree::any_staying_below(BlockRef block, Plane plane) const {
   const NodeId id = resolve(block.node, block.depth);
   const NodePlane& here = state(id, plane.index());
   return here.below > 0 || here.deepest > block.depth - nodes_[id.value()].start + 1;

@@ -75,8 +75,8 @@ class PrefixTree {
   [[nodiscard]] bool same(BlockRef a, BlockRef b) const;
   /// All blocks that follow this one, each after its parent.
   void collect_below(BlockRef block, std::vector<BlockRef>& out) const;
-  /// Whether any block that follows this one has a copy in the plane.
-  [[nodiscard]] bool any_below(BlockRef block, Plane plane) const;
+  /// Whether any block that follows this one has a copy in the plane that stays.
+  [[nodiscard]] bool any_staying_below(BlockRef block, Plane plane) const;
 
   /// Each pin wants its unpin with the same length.
   void pin(Path path);

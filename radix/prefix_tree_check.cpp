@@ -78,15 +78,19 @@ void PrefixTree::check_node(NodeId id) const {
     const NodePlane& here = state(id, p);
     const Copy* const row = copies(node, p);
     std::uint32_t resident = 0;
+    std::uint32_t end = 0;
     std::uint32_t deepest = 0;
     for (std::uint32_t i = 0; i < node.size; ++i) {
-      if (!row[i].present()) continue;
-      ++resident;
-      deepest = i + 1;
+      if (row[i].present()) {
+        ++resident;
+        end = i + 1;
+      }
+      if (row[i].stays()) deepest = i + 1;
     }
     TERRACE_CHECK(resident == here.resident);
     TERRACE_CHECK(deepest == here.deepest);
-    deepest_of_all = std::max(deepest_of_all, deepest);
+    TERRACE_CHECK(end == here.end);
+    deepest_of_all = std::max(deepest_of_all, end);
 
     std::uint32_t below = 0;
     for (NodeId child = node.first_child; child != no_node; child = nodes_[child.value()].next_sibling) {

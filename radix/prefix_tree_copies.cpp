@@ -23,31 +23,35 @@ void PrefixTree::set_copy(BlockRef block, Plane plane, Copy copy) {
   TERRACE_CHECK(offset < node.size);
 
   Copy* const row = copies(node, p);
-  const bool was_present = row[offset].present();
+  const Copy before = row[offset];
   row[offset] = copy;
-  if (was_present == copy.present()) {
-    refresh_leaf(id, p);
-    return;
-  }
-
   Totals& totals = planes_[p];
   NodePlane& here = state(id, p);
   const bool was_any = here.any();
-  const bool is_pinned = totals.policy != nullptr && offset < node.pinned;
-  if (copy.present()) {
-    ++here.resident;
-    here.deepest = std::max(here.deepest, offset + 1);
-    ++totals.resident;
-    if (is_pinned) ++totals.pinned;
-    if (totals.policy != nullptr) totals.policy->on_inserted({id, block.depth});
-  } else {
-    --here.resident;
-    if (here.deepest == offset + 1) {
-      while (here.deepest > 0 && !row[here.deepest - 1].present()) --here.deepest;
+
+  if (before.present() != copy.present()) {
+    const bool is_pinned = totals.policy != nullptr && offset < node.pinned;
+    if (copy.present()) {
+      ++here.resident;
+      ++totals.resident;
+      if (is_pinned) ++totals.pinned;
+      if (totals.policy != nullptr) totals.policy->on_inserted({id, block.depth});
+    } else {
+      --here.resident;
+      --totals.resident;
+      if (is_pinned) --totals.pinned;
+      if (totals.policy != nullptr) totals.policy->on_removed({id, block.depth});
     }
-    --totals.resident;
-    if (is_pinned) --totals.pinned;
-    if (totals.policy != nullptr) totals.policy->on_removed({id, block.depth});
+  }
+  if (copy.present()) {
+    here.end = std::max(here.end, offset + 1);
+  } else if (here.end == offset + 1) {
+    while (here.end > 0 && !row[here.end - 1].present()) --here.end;
+  }
+  if (copy.stays()) {
+    here.deepest = std::max(here.deepest, offset + 1);
+  } else if (here.deepest == offset + 1) {
+    while (here.deepest > 0 && !row[here.deepest - 1].stays()) --here.deepest;
   }
   refresh_leaf(id, p);
   set_subtree_resident(id, p, was_any);
@@ -68,7 +72,7 @@ void PrefixTree::read(Path path, Plane plane, std::uint32_t first, std::span<Cop
   }
 }
 
-/// Tells the ancestors when a subtree gains its first copy in a plane or loses its last.
+/// Tells the ancestors when a subtree gains its first copy that stays in a plane or loses its last.
 void PrefixTree::set_subtree_resident(NodeId id, std::size_t plane, bool was) {
   while (id != root_node && state(id, plane).any() != was) {
     const NodeId above = nodes_[id.value()].parent;
@@ -116,9 +120,9 @@ std::optional<BlockRef> PrefixTree::victim(Plane plane) const {
 
 std::uint32_t PrefixTree::resident_in(NodeId id, std::size_t plane, std::uint32_t from, std::uint32_t to) const {
   const NodePlane& here = state(id, plane);
-  const std::uint32_t end = std::min(to, here.deepest);
+  const std::uint32_t end = std::min(to, here.end);
   if (end <= from) return 0;
-  if (here.resident == here.deepest) return end - from;  // no gaps, as is the rule
+  if (here.resident == here.end) return end - from;  // no gaps, as is the rule
   const Copy* const row = copies(nodes_[id.value()], plane);
   return static_cast<std::uint32_t>(std::count_if(row + from, row + end, [](Copy c) { return c.present(); }));
 }

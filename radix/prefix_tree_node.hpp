@@ -27,8 +27,9 @@ struct PrefixTree::Marks {
 /// What a node knows of one plane.
 struct PrefixTree::NodePlane {
   std::uint32_t resident = 0;   ///< copies in this node, whatever their state
-  std::uint32_t deepest = 0;    ///< one past the last of them; 0 where there is none
-  std::uint32_t below : 31 = 0; ///< children with a copy anywhere in their subtree
+  std::uint32_t end = 0;        ///< one past the last of them; 0 where there is none
+  std::uint32_t deepest = 0;    ///< the same of those that stay
+  std::uint32_t below : 31 = 0; ///< children with a copy that stays anywhere in their subtree
   std::uint32_t listed : 1 = 0; ///< the policy knows this node as a candidate
 
   [[nodiscard]] bool any() const { return deepest > 0 || below > 0; }

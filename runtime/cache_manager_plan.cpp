@@ -93,10 +93,10 @@ void CacheManager::rescue_path(Index index) {
   std::optional<BlockRef> deepest_stored;
   for (std::uint32_t i = 0; i < r.hits; ++i) {
     const BlockRef block{r.path.node, i};
-    if (copies_[terrace::index(Tier::device)][i].state() == CopyState::busy && residency_.rescue(block, Tier::device)) {
+    if (copies_[terrace::index(Tier::device)][i].state() == CopyState::leaving && residency_.rescue(block, Tier::device)) {
       ++stats_.rescued;
     }
-    if (copies_[terrace::index(Tier::host)][i].state() == CopyState::busy && residency_.rescue(block, Tier::host)) {
+    if (copies_[terrace::index(Tier::host)][i].state() == CopyState::leaving && residency_.rescue(block, Tier::host)) {
       ++stats_.rescued;
     }
     if (copies_[terrace::index(Tier::storage)][i].usable()) deepest_stored = block;
@@ -196,7 +196,19 @@ void CacheManager::undo(Index index) {
   for (const Loads::LoadId load : r.loads) loads_.leave(load, index);
   r.loads.clear();
   device_room_.leave(index);
-  residency_.tree().unpin(r.path);
+  // A block that was rescued may have outlived the one before it on the device.
+  std::optional<BlockRef> gap;
+  for (std::uint32_t i = 1; i < r.hits && !gap; ++i) {
+    const BlockRef block{r.path.node, i};
+    if (residency_.copy(block, Tier::device).present() && !residency_.supported(block, Tier::device)) {
+      gap = residency_.tree().at(r.path, i - 1);
+    }
+  }
+  if (gap) {
+    residency_.unpin_at_gap(r.path, *gap);
+  } else {
+    residency_.tree().unpin(r.path);
+  }
   r.path = {};
   r.hits = 0;
   for (; !r.own.empty(); r.own.pop_back()) residency_.pool(Tier::device).put(r.own.back());

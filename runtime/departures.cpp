@@ -3,19 +3,22 @@
 namespace terrace {
 
 void Departures::hold_leaving(BlockRef block, Tier tier) {
-  residency_.pool(tier).set_leaving(residency_.copy(block, tier).slot(), true);
   residency_.hold(block, tier);
+  residency_.set_leaving(block, tier, true);
 }
 
 void Departures::reader_gone(BlockRef block, Tier tier) {
-  if (!residency_.unhold(block, tier)) return;
   const SlotId slot = residency_.copy(block, tier).slot();
-  const bool unwanted = residency_.pool(tier).leaving(slot) || !residency_.supported(block, tier);
-  if (unwanted && !residency_.tree().pinned(block)) {
-    drop_now(block, tier);
-  } else {
-    residency_.pool(tier).set_leaving(slot, false);
-  }
+  const bool leaving = residency_.pool(tier).leaving(slot);
+  const bool wanted = residency_.tree().pinned(block);
+  if (leaving && wanted) residency_.set_leaving(block, tier, false);
+  if (!residency_.unhold(block, tier)) return;
+  if (!wanted && (leaving || !residency_.supported(block, tier))) drop_now(block, tier);
+}
+
+void Departures::drop_unsupported(BlockRef block, Tier tier) {
+  if (residency_.copy(block, tier).state() != CopyState::ready || residency_.tree().pinned(block)) return;
+  if (!residency_.supported(block, tier)) drop_now(block, tier);
 }
 
 void Departures::drop_now(BlockRef block, Tier tier) {
@@ -25,7 +28,7 @@ void Departures::drop_now(BlockRef block, Tier tier) {
   ++(tier == Tier::device ? stats_.evicted_device : stats_.evicted_host);
   ++(host_has_it || device_has_it || storage_has_it ? stats_.dropped_clean : stats_.dropped_lost);
 
-  const bool orphans = !host_has_it && !device_has_it && residency_.tree().any_below(block, Residency::plane(Tier::host));
+  const bool orphans = !host_has_it && !device_has_it && residency_.tree().any_staying_below(block, Residency::plane(Tier::host));
   residency_.drop(block, tier);
   // Whoever follows in the host tier stood on this copy. (Then the block is still in the tree: others follow it.)
   if (orphans) residency_.drop_orphans_below(block);

@@ -16,6 +16,8 @@ class Departures {
   /// A transfer does not read the copy any more. With the last one, a copy that is leaving goes, unless a request has pinned
   /// it meanwhile; so does one that has lost its support.
   void reader_gone(BlockRef block, Tier tier);
+  /// Gives up a copy that came too late: what it stands on has gone meanwhile.
+  void drop_unsupported(BlockRef block, Tier tier);
   /// Gives up a copy that nothing reads or pins, with what loses its support.
   void drop_now(BlockRef block, Tier tier);
 

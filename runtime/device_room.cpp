@@ -66,14 +66,8 @@ void DeviceRoom::evict(BlockRef block) {
   const bool host_has_it = residency_.copy(block, Tier::host).present();
   // Inclusive has copied it down once already; if the host gave that copy up, it goes down again only where others stand on it.
   const bool wants_host = host_tier_ && !host_has_it &&
-                          (!inclusive_ || residency_.tree().any_below(block, Residency::plane(Tier::host)));
-  SlotPool& device = residency_.pool(Tier::device);
-  const SlotId slot = residency_.copy(block, Tier::device).slot();
-  if (wants_host) {
-    device.set_leaving(slot, true);
-    if (host_room_.swap_out(block, SwapOutPurpose::evict) != HostRoom::Answer::impossible) return;
-    device.set_leaving(slot, false);
-  }
+                          (!inclusive_ || residency_.tree().any_staying_below(block, Residency::plane(Tier::host)));
+  if (wants_host && host_room_.swap_out(block, SwapOutPurpose::evict) != HostRoom::Answer::impossible) return;
   if (write_back_ && !host_has_it && !residency_.copy(block, Tier::storage).present()) {
     departures_.hold_leaving(block, Tier::device);
     persists_.begin(block);

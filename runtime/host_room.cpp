@@ -17,7 +17,11 @@ HostRoom::Answer HostRoom::swap_out(BlockRef block, SwapOutPurpose purpose) {
     if (evicted == Evicted::none && !in_transition()) return Answer::impossible;
   }
   // The wish itself reads the copy, so that it is there when its turn comes.
-  residency_.hold(block, Tier::device);
+  if (purpose == SwapOutPurpose::evict) {
+    departures_.hold_leaving(block, Tier::device);
+  } else {
+    residency_.hold(block, Tier::device);
+  }
   wants_.push_back({block, purpose});
   return Answer::waiting;
 }

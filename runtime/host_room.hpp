@@ -24,8 +24,8 @@ class HostRoom {
         persists_{persists} {}
 
   enum class Answer : std::uint8_t { begun, waiting, impossible };
-  /// Copies the block's device copy to the host as soon as there is a slot. `impossible`: everything in the host tier is
-  /// pinned; nothing was done. For evict, the device copy must be leaving already.
+  /// Copies the block's device copy to the host as soon as there is a slot; for evict it is leaving from now on. `impossible`:
+  /// everything in the host tier is pinned; nothing was done.
   [[nodiscard]] Answer swap_out(BlockRef block, SwapOutPurpose purpose);
   /// A slot that can be had without waiting.
   [[nodiscard]] std::optional<SlotId> take_now();

@@ -271,16 +271,10 @@ void Loads::finish(LoadId id) {
   if (missing) failed_(*missing);
   for (const std::uint32_t waiter : load.waiters) ended_(waiter, id);
 
-  PrefixTree& tree = residency_.tree();
   if (missing) {
-    // Held up to the gap, so that what stood on it can go and the gap itself can be asked about.
-    const Path to_gap{missing->node, missing->depth + 1};
-    tree.pin(to_gap);
-    tree.unpin(load.pin);
-    residency_.drop_orphans_below(*missing);
-    tree.unpin(to_gap);
+    residency_.unpin_at_gap(load.pin, *missing);
   } else {
-    tree.unpin(load.pin);
+    residency_.tree().unpin(load.pin);
   }
 }
 

@@ -69,22 +69,38 @@ SlotId Residency::detach(BlockRef block, Tier tier) {
 void Residency::hold(BlockRef block, Tier tier) {
   const Copy now = copy(block, tier);
   TERRACE_CHECK(now.usable());
-  if (pool(tier).add_reader(now.slot()) == 1) tree_.set_copy(block, plane(tier), Copy{CopyState::busy, now.slot()});
+  if (pool(tier).add_reader(now.slot()) == 1) show_state(block, tier, now.slot());
 }
 
 bool Residency::unhold(BlockRef block, Tier tier) {
   const Copy now = copy(block, tier);
-  TERRACE_CHECK(now.state() == CopyState::busy);
+  TERRACE_CHECK(now.usable());
   if (pool(tier).remove_reader(now.slot()) > 0) return false;
-  tree_.set_copy(block, plane(tier), Copy{CopyState::ready, now.slot()});
+  show_state(block, tier, now.slot());
   return true;
+}
+
+void Residency::set_leaving(BlockRef block, Tier tier, bool leaving) {
+  const Copy now = copy(block, tier);
+  TERRACE_CHECK(now.usable());
+  pool(tier).set_leaving(now.slot(), leaving);
+  show_state(block, tier, now.slot());
 }
 
 bool Residency::rescue(BlockRef block, Tier tier) {
   const Copy now = copy(block, tier);
-  if (!now.present() || !pool(tier).leaving(now.slot())) return false;
-  pool(tier).set_leaving(now.slot(), false);
+  if (!now.usable() || !pool(tier).leaving(now.slot())) return false;
+  set_leaving(block, tier, false);
   return true;
+}
+
+/// Shows the tree what the pool knows of a usable copy.
+void Residency::show_state(BlockRef block, Tier tier, SlotId slot) {
+  const SlotPool& slots = pool(tier);
+  const CopyState state = slots.readers(slot) == 0 ? CopyState::ready
+                          : slots.leaving(slot)    ? CopyState::leaving
+                                                   : CopyState::busy;
+  tree_.set_copy(block, plane(tier), Copy{state, slot});
 }
 
 bool Residency::supported(BlockRef block, Tier tier) const {
@@ -114,6 +130,14 @@ void Residency::drop_orphans_below(BlockRef block) {
     }
   }
   for (auto at = orphans.rbegin(); at != orphans.rend(); ++at) drop(at->first, at->second);
+}
+
+void Residency::unpin_at_gap(Path path, BlockRef gap) {
+  const Path to_gap{gap.node, gap.depth + 1};
+  tree_.pin(to_gap);
+  tree_.unpin(path);
+  drop_orphans_below(gap);
+  tree_.unpin(to_gap);
 }
 
 std::uint64_t Residency::host_used() const {
@@ -180,7 +204,11 @@ void Residency::check_invariants() const {
       const SlotPool& slots = pool(tier);
       const bool filling = now.state() == CopyState::filling;
       TERRACE_CHECK(slots.state(now.slot()) == (filling ? SlotState::filling : SlotState::ready));
-      TERRACE_CHECK((slots.readers(now.slot()) > 0) == (now.state() == CopyState::busy));
+      if (!filling) {
+        const bool read = slots.readers(now.slot()) > 0;
+        TERRACE_CHECK(read == (now.state() != CopyState::ready));
+        TERRACE_CHECK(slots.leaving(now.slot()) == (now.state() == CopyState::leaving));
+      }
     }
     const Copy in_storage = copy(block, Tier::storage);
     if (in_storage.present()) {
@@ -198,10 +226,10 @@ void Residency::check_invariants() const {
   TERRACE_CHECK(copies[index(Tier::storage)] == stored_.size() - free_numbers_.size());
 }
 
-/// Copies under way and copies that something reads may have lost their support a moment ago; they go when that ends.
+/// Copies that are under way, read, or pinned may have lost their support a moment ago; they go, or regain it, when that ends.
 void Residency::check_closure(BlockRef block) const {
   for (const Tier tier : memory_tiers) {
-    if (copy(block, tier).state() == CopyState::ready) TERRACE_CHECK(supported(block, tier));
+    if (copy(block, tier).state() == CopyState::ready && !tree_.pinned(block)) TERRACE_CHECK(supported(block, tier));
   }
   if (block.depth > 0 && stored(block)) TERRACE_CHECK(stored(tree_.parent(block)));
 }

@@ -51,6 +51,8 @@ class Residency {
   void hold(BlockRef block, Tier tier);
   /// It does no more; with the last of them busy → ready. True where nothing reads it now.
   bool unhold(BlockRef block, Tier tier);
+  /// The copy goes, or does not, when its last reader is done; say so while it has one.
+  void set_leaving(BlockRef block, Tier tier, bool leaving);
   /// The copy is wanted after all. True where it was leaving.
   bool rescue(BlockRef block, Tier tier);
 
@@ -58,6 +60,9 @@ class Residency {
   [[nodiscard]] bool supported(BlockRef block, Tier tier) const;
   /// Gives up the device and host copies below this block that lost their support, where nothing reads or pins them.
   void drop_orphans_below(BlockRef block);
+
+  /// Unpins a path that has a gap: copies that stood on it go, where nobody else pins them.
+  void unpin_at_gap(Path path, BlockRef gap);
 
   // ---- the arena's two roles
 
@@ -81,6 +86,7 @@ class Residency {
   void check_invariants() const;
 
  private:
+  void show_state(BlockRef block, Tier tier, SlotId slot);
   void check_closure(BlockRef block) const;
 
   std::uint32_t host_blocks_;

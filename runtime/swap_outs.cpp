@@ -8,7 +8,11 @@ namespace terrace {
 
 void SwapOuts::begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t persist) {
   const Block entry{block, residency_.copy(block, Tier::device).slot(), host_slot, purpose, persist};
-  residency_.hold(block, Tier::device);
+  if (purpose == SwapOutPurpose::evict) {
+    departures_.hold_leaving(block, Tier::device);
+  } else {
+    residency_.hold(block, Tier::device);
+  }
   if (purpose != SwapOutPurpose::stage) residency_.begin_fill(block, Tier::host, host_slot);
   collected_.push_back(entry);
   if (instant_) finish(entry, BlockOutcome::done);
@@ -83,12 +87,16 @@ void SwapOuts::finish(const Block& entry, BlockOutcome outcome) {
   if (unconfirmed) return;
 
   departures_.reader_gone(entry.block, Tier::device);
-  // Rescued; exclusive wants no second copy. (With its host copy there, the block surely still is.)
-  if (arrived && entry.purpose == SwapOutPurpose::evict && relation_ == Relation::exclusive &&
+  // (With its host copy there, the block surely still is.)
+  if (!arrived || entry.purpose == SwapOutPurpose::stage) return;
+  // Rescued; exclusive wants no second copy.
+  if (entry.purpose == SwapOutPurpose::evict && relation_ == Relation::exclusive &&
       residency_.copy(entry.block, Tier::device).present() &&
       residency_.copy(entry.block, Tier::host).state() == CopyState::ready) {
     residency_.drop(entry.block, Tier::host);
+    return;
   }
+  departures_.drop_unsupported(entry.block, Tier::host);
 }
 
 }  // namespace terrace

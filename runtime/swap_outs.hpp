@@ -44,7 +44,7 @@ class SwapOuts {
   void set_staged_handler(StagedHandler handler) { staged_ = std::move(handler); }
 
   /// The device copy must be usable; `host_slot` is held by the caller and goes over to the copy. Reads the device copy from
-  /// now on. For evict, mark the device slot leaving first.
+  /// now on; for evict the copy is leaving.
   void begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t persist = 0);
   /// Makes plans of what was begun since the last call.
   void flush(JobId& next_job);

@@ -40,7 +40,7 @@ struct Model {
   }
   [[nodiscard]] bool copy_below(const Names& names, std::size_t tier) const {
     for (auto at = std::next(blocks.find(names)); at != blocks.end() && begins(names, at->first); ++at) {
-      if (at->second.copies[tier].present()) return true;
+      if (at->second.copies[tier].stays()) return true;
     }
     return false;
   }
@@ -135,7 +135,7 @@ class World {
     return at->first;
   }
   Copy random_copy() {
-    return Copy{static_cast<CopyState>(random_.between(1, 3)), SlotId{static_cast<std::uint32_t>(random_.below(1000))}};
+    return Copy{static_cast<CopyState>(random_.between(1, 4)), SlotId{static_cast<std::uint32_t>(random_.below(1000))}};
   }
   template <class F>
   void for_prefixes(const Names& names, F f) {

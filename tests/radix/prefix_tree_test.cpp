@@ -118,7 +118,7 @@ TEST_F(PrefixTreeTest, offers_a_parent_when_its_last_child_in_the_tier_has_left)
 
 TEST_F(PrefixTreeTest, offers_neither_filling_nor_busy_copies) {
   const Path path = insert(keys_of({1}), 1);
-  for (const CopyState state : {CopyState::busy, CopyState::filling}) {
+  for (const CopyState state : {CopyState::busy, CopyState::filling, CopyState::leaving}) {
     tree.set_copy(path.last(), device, Copy{state, SlotId{0}});
     EXPECT_FALSE(tree.victim(device).has_value());
   }

@@ -1,0 +1,182 @@
+// Acquire, extend, commit, release: what a scheduler relies on.
+
+#include "tests/runtime/fixture.hpp"
+
+namespace terrace {
+namespace {
+
+using test::keys_of;
+using test::sizes;
+
+class RequestLife : public test::CacheFixture {};
+
+TEST_F(RequestLife, finds_what_an_earlier_request_committed) {
+  make(sizes(8));
+  run(1, keys_of({1, 2, 3}));
+  const MatchResult found = cache->match(keys_of({1, 2, 3, 4}));
+  EXPECT_EQ(found.device, 3U);
+  EXPECT_EQ(found.total(), 3U);
+  ASSERT_TRUE(acquire(2, keys_of({1, 2, 9})).has_value());
+  ASSERT_TRUE(ready(2));
+  EXPECT_EQ(stats(2).device, 2U);
+  EXPECT_EQ(stats(2).miss, 1U);
+}
+
+TEST_F(RequestLife, match_has_no_side_effect) {
+  make(sizes(4));
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({7, 8}));
+  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);  // does not renew: it still goes first
+  run(3, keys_of({5}));
+  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 1U);
+  EXPECT_EQ(cache->match(keys_of({7, 8})).device, 2U);
+}
+
+TEST_F(RequestLife, hands_out_the_lowest_slots_in_order) {
+  make(sizes(8));
+  ASSERT_TRUE(acquire(1, keys_of({1, 2, 3})).has_value());
+  EXPECT_EQ(table(1), (std::vector{SlotId{0}, SlotId{1}, SlotId{2}}));
+}
+
+TEST_F(RequestLife, never_hands_out_the_null_block) {
+  ManagerConfig config = sizes(4);
+  config.null_block = true;
+  make(config);
+  EXPECT_EQ(acquire(1, keys_of({1, 2, 3, 4})).error(), Errc::never_fits);
+  ASSERT_TRUE(acquire(2, keys_of({1, 2, 3})).has_value());
+  EXPECT_EQ(table(2), (std::vector{SlotId{1}, SlotId{2}, SlotId{3}}));
+  EXPECT_EQ(cache->manager().device_ledger().null, 1U);
+}
+
+TEST_F(RequestLife, leaves_a_block_to_compute_where_the_caller_needs_logits) {
+  make(sizes(8));
+  run(1, keys_of({1, 2, 3}));
+  const auto keys = keys_of({1, 2, 3});
+  AcquireRequest wanted = request(2, keys);
+  wanted.hit_blocks_max = 2;
+  leases[2] = std::move(cache->acquire(wanted).value());
+  EXPECT_EQ(stats(2).device, 2U);
+  // What it computes again is a duplicate, and its own until it is released.
+  const auto duplicates = commit(2, keys).value();
+  ASSERT_EQ(duplicates.size(), 1U);
+  EXPECT_EQ(duplicates[0].block, 2U);
+  EXPECT_EQ(duplicates[0].own, table(2)[2]);
+  EXPECT_NE(duplicates[0].own, duplicates[0].shared);
+  EXPECT_EQ(free_on_device(), 4U);
+  release(2);
+  EXPECT_EQ(free_on_device(), 5U);
+}
+
+TEST_F(RequestLife, a_refused_acquire_changes_nothing) {
+  make(sizes(4));
+  run(1, keys_of({1, 2}));
+  ASSERT_TRUE(acquire(2, keys_of({7, 8, 9})).has_value());
+  const Ledger before = cache->manager().device_ledger();
+  EXPECT_EQ(acquire(3, keys_of({1, 3, 4})).error(), Errc::no_room);
+  EXPECT_EQ(acquire(2, keys_of({1})).error(), Errc::duplicate_request);
+  EXPECT_EQ(acquire(4, keys_of({1, 2, 3, 4, 5})).error(), Errc::never_fits);
+  AcquireRequest nonsense = request(5, {});
+  EXPECT_EQ(cache->acquire(nonsense).error(), Errc::invalid_argument);
+  const auto keys = keys_of({1, 2});
+  nonsense = request(5, keys);
+  nonsense.blocks = 1;
+  EXPECT_EQ(cache->acquire(nonsense).error(), Errc::invalid_argument);
+  const Ledger after = cache->manager().device_ledger();
+  EXPECT_EQ(before.free, after.free);
+  EXPECT_EQ(before.held, after.held);
+  EXPECT_EQ(cache->manager().live_requests(), 1U);
+  cache->manager().check_invariants();
+}
+
+TEST_F(RequestLife, frees_partial_and_lookahead_blocks_with_the_request) {
+  make(sizes(8));
+  ASSERT_TRUE(acquire(1, keys_of({1, 2}), 3).has_value());
+  EXPECT_EQ(table(1).size(), 5U);
+  EXPECT_EQ(free_on_device(), 3U);
+  ASSERT_TRUE(commit(1, keys_of({1, 2})).has_value());
+  release(1);
+  EXPECT_EQ(free_on_device(), 6U);
+}
+
+TEST_F(RequestLife, commits_in_chunks_and_twice_without_harm) {
+  make(sizes(8));
+  const auto keys = keys_of({1, 2, 3, 4});
+  ASSERT_TRUE(acquire(1, keys).has_value());
+  ASSERT_TRUE(commit(1, keys_of({1, 2})).has_value());
+  EXPECT_EQ(cache->match(keys).device, 2U);
+  ASSERT_TRUE(commit(1, keys_of({1, 2})).has_value());
+  ASSERT_TRUE(commit(1, keys).has_value());
+  EXPECT_EQ(cache->match(keys).device, 4U);
+  EXPECT_EQ(commit(1, keys_of({1, 2, 3, 4, 5})).error(), Errc::invalid_argument);
+}
+
+TEST_F(RequestLife, extends_from_free_slots_and_then_by_dropping) {
+  make(sizes(4));
+  run(1, keys_of({7, 8}));
+  ASSERT_TRUE(acquire(2, keys_of({1})).has_value());
+  ASSERT_TRUE(cache->extend(leases.at(2), 1).has_value());
+  EXPECT_EQ(cache->match(keys_of({7, 8})).device, 2U);
+  ASSERT_TRUE(cache->extend(leases.at(2), 2).has_value());
+  EXPECT_EQ(cache->match(keys_of({7, 8})).device, 0U);
+  EXPECT_EQ(table(2).size(), 4U);
+  EXPECT_EQ(cache->extend(leases.at(2), 1).error(), Errc::no_room);
+  EXPECT_EQ(table(2).size(), 4U);
+}
+
+TEST_F(RequestLife, keys_of_generated_blocks_are_cached_too) {
+  make(sizes(8));
+  ASSERT_TRUE(acquire(1, keys_of({1})).has_value());
+  ASSERT_TRUE(cache->extend(leases.at(1), 1).has_value());
+  ASSERT_TRUE(commit(1, keys_of({1, 2})).has_value());
+  release(1);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
+}
+
+TEST_F(RequestLife, merges_content_computed_twice_at_the_same_time) {
+  make(sizes(8));
+  const auto keys = keys_of({1, 2});
+  ASSERT_TRUE(acquire(1, keys).has_value());
+  ASSERT_TRUE(acquire(2, keys).has_value());
+  EXPECT_TRUE(commit(1, keys)->empty());
+  const auto duplicates = commit(2, keys).value();
+  ASSERT_EQ(duplicates.size(), 2U);
+  EXPECT_EQ(duplicates[1].shared, table(1)[1]);
+  EXPECT_EQ(duplicates[1].own, table(2)[1]);
+  release(1);
+  release(2);
+  EXPECT_EQ(free_on_device(), 6U);
+  EXPECT_EQ(cache->manager().stats().duplicates, 2U);
+}
+
+TEST_F(RequestLife, never_evicts_a_leased_block) {
+  make(sizes(4));
+  run(1, keys_of({1, 2}));
+  ASSERT_TRUE(acquire(2, keys_of({1, 2})).has_value());
+  run(3, keys_of({5, 6}));
+  run(4, keys_of({7, 8}));
+  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
+}
+
+TEST_F(RequestLife, evicts_the_tail_of_a_sequence_first) {
+  make(sizes(4));
+  run(1, keys_of({1, 2, 3, 4}));
+  run(2, keys_of({9}));
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3, 4})).device, 3U);
+}
+
+TEST_F(RequestLife, calls_for_an_unknown_or_unready_request_say_so) {
+  make(test::with_storage(sizes(4, 4), WritePolicy::none));
+  CacheManager manager{sizes(4)};
+  EXPECT_EQ(manager.extend(RequestId{1}, 1).error(), Errc::unknown_request);
+  EXPECT_EQ(manager.commit(RequestId{1}, {}, Fence{}).error(), Errc::unknown_request);
+  EXPECT_EQ(manager.release(RequestId{1}, Fence{}).error(), Errc::unknown_request);
+  EXPECT_EQ(manager.block_table(RequestId{1}).error(), Errc::unknown_request);
+  run(1, keys_of({1, 2, 3, 4}));
+  ASSERT_TRUE(acquire(2, keys_of({7, 8})).has_value());  // waits for swap-outs
+  ASSERT_FALSE(ready(2));
+  EXPECT_EQ(cache->extend(leases.at(2), 1).error(), Errc::not_ready);
+  EXPECT_EQ(commit(2, keys_of({7})).error(), Errc::not_ready);
+}
+
+}  // namespace
+}  // namespace terrace

@@ -1,0 +1,165 @@
+// What reaches storage, when, and how it comes back.
+
+#include "tests/runtime/fixture.hpp"
+
+namespace terrace {
+namespace {
+
+using test::keys_of;
+using test::sizes;
+using test::with_storage;
+
+class StorageTier : public test::CacheFixture {};
+
+TEST_F(StorageTier, write_policy_none_stores_nothing) {
+  make(with_storage(sizes(2, 2), WritePolicy::none));
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({5, 6}));
+  run(3, keys_of({7, 8}));
+  EXPECT_EQ(store->stat().blocks, 0U);
+}
+
+TEST_F(StorageTier, write_through_stores_on_insertion) {
+  make(with_storage(sizes(4), WritePolicy::write_through));
+  run(1, keys_of({1, 2, 3}));
+  EXPECT_EQ(store->stat().blocks, 3U);
+  EXPECT_EQ(store->stat().orphans, 0U);
+  EXPECT_EQ(cache->moved().persist.blocks, 3U);
+}
+
+TEST_F(StorageTier, selective_stores_what_is_hit) {
+  make(with_storage(sizes(8), WritePolicy::selective));
+  run(1, keys_of({1, 2, 3}));
+  EXPECT_EQ(store->stat().blocks, 0U);
+  run(2, keys_of({1, 2, 9}));
+  EXPECT_EQ(store->stat().blocks, 2U);
+}
+
+TEST_F(StorageTier, write_back_stores_when_the_last_copy_above_goes) {
+  make(with_storage(sizes(2, 2), WritePolicy::write_back));
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({5, 6}));
+  EXPECT_EQ(store->stat().blocks, 0U);  // still in the host
+  run(3, keys_of({7, 8}));
+  EXPECT_EQ(store->stat().blocks, 2U);
+  const MatchResult found = cache->match(keys_of({1, 2}));
+  EXPECT_EQ(found.storage, 2U);
+}
+
+TEST_F(StorageTier, write_back_works_without_a_host_tier) {
+  make(with_storage(sizes(2), WritePolicy::write_back));
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({5, 6}));
+  EXPECT_EQ(cache->match(keys_of({1, 2})).storage, 2U);
+  run(3, keys_of({1, 2}));
+  EXPECT_EQ(cache->moved().prefetch.blocks, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
+}
+
+TEST_F(StorageTier, missing_ancestors_are_stored_first_and_stay_where_they_are) {
+  make(with_storage(sizes(4), WritePolicy::write_back));
+  run(1, keys_of({1, 2, 3}));
+  ASSERT_TRUE(acquire(2, keys_of({1, 2})).has_value());
+  run(3, keys_of({9, 8}));  // only the third block can leave
+  EXPECT_EQ(store->stat().blocks, 3U);
+  EXPECT_EQ(store->stat().orphans, 0U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).device, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).storage, 1U);
+}
+
+TEST_F(StorageTier, a_storage_hit_comes_back_byte_for_byte) {
+  make(with_storage(sizes(2, 2), WritePolicy::write_through));
+  const auto keys = keys_of({1, 2});
+  ASSERT_TRUE(acquire(1, keys).has_value());
+  const auto slots = table(1);
+  const Fence fence = device->launch([slots](BlockAccess& access) {
+    std::vector<std::byte> scratch(block_bytes);
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      const auto block = access.write_target(slots[i], scratch);
+      std::memset(block.data(), static_cast<int>(i + 1), block.size());
+      access.written(slots[i], scratch);
+    }
+  });
+  ASSERT_TRUE(cache->commit(leases.at(1), keys, fence).has_value());
+  settle();
+  release(1);
+  run(2, keys_of({5, 6}));
+  run(3, keys_of({7, 8}));
+  ASSERT_EQ(cache->match(keys).storage, 2U);
+  ASSERT_TRUE(acquire(4, keys).has_value());
+  settle();
+  ASSERT_TRUE(ready(4));
+  EXPECT_EQ(stats(4).storage, 2U);
+  const auto loaded = table(4);
+  std::vector<std::byte> first(2);
+  device->launch([&](BlockAccess& access) {
+    std::vector<std::byte> scratch(block_bytes);
+    for (std::size_t i = 0; i < 2; ++i) first[i] = access.read(loaded[i], scratch)[block_bytes - 1];
+  });
+  device->run();
+  EXPECT_EQ(first[0], std::byte{1});
+  EXPECT_EQ(first[1], std::byte{2});
+}
+
+TEST_F(StorageTier, a_block_that_does_not_verify_is_a_miss_and_so_is_what_follows_it) {
+  make(with_storage(sizes(3, 0), WritePolicy::write_through));
+  const auto keys = keys_of({1, 2, 3});
+  run(1, keys);
+  run(2, keys_of({5, 6, 7}));
+  ASSERT_EQ(cache->match(keys).storage, 3U);
+  store->raw(keys[1])[7] ^= std::byte{1};
+  ASSERT_TRUE(acquire(3, keys).has_value());
+  settle();
+  ASSERT_TRUE(ready(3));
+  EXPECT_EQ(stats(3).storage, 1U);
+  EXPECT_EQ(stats(3).miss, 2U);
+  EXPECT_EQ(store->stat().corrupt, 1U);
+}
+
+TEST_F(StorageTier, what_storage_gives_up_is_no_hit_any_more) {
+  make(with_storage(sizes(2), WritePolicy::write_through), 3);
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({5, 6}));
+  settle();
+  EXPECT_EQ(cache->match(keys_of({1, 2})).storage, 1U);
+  EXPECT_EQ(cache->manager().stats().stored_evicted, 1U);
+}
+
+TEST_F(StorageTier, a_block_hit_while_it_is_written_back_stays_in_the_host) {
+  make(with_storage(sizes(4, 2), WritePolicy::write_back));
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({5, 6}));
+  run(3, keys_of({7, 8}));  // {1, 2} in the host
+  ASSERT_EQ(cache->match(keys_of({1, 2})).host, 2U);
+  ASSERT_TRUE(acquire(4, keys_of({10, 11})).has_value());  // {5, 6} wants the host, {1, 2} is to be written back
+  ASSERT_TRUE(acquire(5, keys_of({1, 2})).error() == Errc::no_room || !ready(5));
+  settle();
+  cache->manager().check_invariants();
+}
+
+TEST_F(StorageTier, a_refused_write_loses_the_block_and_nothing_else) {
+  make(with_storage(sizes(2), WritePolicy::write_back));
+  run(1, keys_of({1, 2}));
+  store->fail_next_write();
+  run(2, keys_of({5, 6}));
+  EXPECT_EQ(cache->match(keys_of({5, 6})).device, 2U);
+  EXPECT_GE(cache->manager().stats().persist_failed, 1U);
+  EXPECT_EQ(store->stat().orphans, 0U);
+}
+
+TEST_F(StorageTier, restores_what_an_earlier_process_stored) {
+  make(with_storage(sizes(4), WritePolicy::write_through));
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({1, 2, 4}));
+  leases.clear();
+  CacheParts parts{*transfers, *arena, store.get(), clock, nullptr, nullptr};
+  const ManagerConfig config = cache->manager().config();
+  cache = std::make_unique<Cache>(config, parts);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).storage, 3U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 4})).storage, 3U);
+  run(3, keys_of({1, 2, 4}));
+  EXPECT_EQ(cache->match(keys_of({1, 2, 4})).device, 3U);
+}
+
+}  // namespace
+}  // namespace terrace
