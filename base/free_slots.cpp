@@ -40,6 +40,18 @@ std::optional<SlotId> FreeSlots::take() {
   return SlotId{position};
 }
 
+std::optional<SlotId> FreeSlots::take_last() {
+  if (free_ == 0) return std::nullopt;
+  std::uint32_t position = 0;
+  for (auto level = levels_.rbegin(); level != levels_.rend(); ++level) {
+    const auto leading = static_cast<std::uint32_t>(std::countl_zero((*level)[position]));
+    position = position * word_bits + (word_bits - 1 - leading);
+  }
+  clear(position);
+  --free_;
+  return SlotId{position};
+}
+
 std::optional<SlotId> FreeSlots::take_after(SlotId neighbour) {
   const SlotId next{neighbour.value() + 1};
   if (!contains(next)) return take();

@@ -25,6 +25,8 @@ class FreeSlots {
   [[nodiscard]] std::optional<SlotId> take();
   /// The slot after `neighbour` if it is free, so that a path's blocks lie side by side; else as take().
   [[nodiscard]] std::optional<SlotId> take_after(SlotId neighbour);
+  /// The highest free slot: for a path that is taken from its end, so that it lies in ascending order all the same.
+  [[nodiscard]] std::optional<SlotId> take_last();
   /// Takes this very slot, which must be free.
   void take_exactly(SlotId slot);
   /// Gives a taken slot back.

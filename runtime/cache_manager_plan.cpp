@@ -196,12 +196,12 @@ void CacheManager::undo(Index index) {
   for (const Loads::LoadId load : r.loads) loads_.leave(load, index);
   r.loads.clear();
   device_room_.leave(index);
-  // A block that was rescued may have outlived the one before it on the device.
+  // A block that was rescued may have outlived the one before it in its tier.
   std::optional<BlockRef> gap;
   for (std::uint32_t i = 1; i < r.hits && !gap; ++i) {
     const BlockRef block{r.path.node, i};
-    if (residency_.copy(block, Tier::device).present() && !residency_.supported(block, Tier::device)) {
-      gap = residency_.tree().at(r.path, i - 1);
+    for (const Tier tier : {Tier::device, Tier::host}) {
+      if (residency_.copy(block, tier).present() && !residency_.supported(block, tier)) gap = residency_.tree().at(r.path, i - 1);
     }
   }
   if (gap) {

@@ -19,7 +19,18 @@ std::optional<SlotId> DeviceRoom::take_free(std::optional<SlotId> after) {
 }
 
 std::optional<SlotId> DeviceRoom::take_by_dropping() {
-  const std::optional<BlockRef> victim = residency_.tree().victim(Residency::plane(Tier::device));
+  const Plane device = Residency::plane(Tier::device);
+  // A copy that a lower tier has too costs nothing. Looked for among the next few victims only: those passed over are held for
+  // the moment, which takes them out of the policy's sight.
+  passed_over_.clear();
+  std::optional<BlockRef> victim = residency_.tree().victim(device);
+  while (victim && !residency_.usable(*victim, Tier::host) && !residency_.stored(*victim) && passed_over_.size() < passed_over_max) {
+    residency_.hold(*victim, Tier::device);
+    passed_over_.push_back(*victim);
+    victim = residency_.tree().victim(device);
+  }
+  for (const BlockRef block : passed_over_) residency_.unhold(block, Tier::device);
+  if (!victim || passed_over_.size() == passed_over_max) victim = residency_.tree().victim(device);
   if (!victim) return std::nullopt;
   departures_.drop_now(*victim, Tier::device);
   return residency_.pool(Tier::device).take(SlotState::held);

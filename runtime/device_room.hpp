@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <vector>
 
 namespace terrace {
 
@@ -36,7 +37,8 @@ class DeviceRoom {
   [[nodiscard]] bool can_promise(std::uint64_t slots) const;
   /// A slot that is free now and promised to nobody.
   [[nodiscard]] std::optional<SlotId> take_free(std::optional<SlotId> after);
-  /// A slot made free at once, by giving up a copy without saving it. Call only where can_promise(1).
+  /// A slot made free at once, by giving up a copy without saving it: one that a lower tier has too, where there is one among
+  /// the next victims. Call only where can_promise(1).
   [[nodiscard]] std::optional<SlotId> take_by_dropping();
   /// `slots` more for this waiter, as they become free. Call only where can_promise(slots).
   void wait(std::uint32_t waiter, std::uint32_t slots);
@@ -54,6 +56,8 @@ class DeviceRoom {
     std::uint32_t slots = 0;
   };
 
+  static constexpr std::size_t passed_over_max = 8;
+
   void evict(BlockRef block);
 
   bool host_tier_;
@@ -66,6 +70,7 @@ class DeviceRoom {
   ServeHandler serve_;
   std::deque<Waiter> waiters_;
   std::uint64_t promised_ = 0;
+  std::vector<BlockRef> passed_over_;  ///< scratch
 };
 
 }  // namespace terrace

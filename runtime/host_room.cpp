@@ -1,14 +1,21 @@
 #include "runtime/host_room.hpp"
 
 namespace terrace {
+namespace {
+
+Residency::PathOrder order_of(SwapOutPurpose purpose) {
+  return purpose == SwapOutPurpose::evict ? Residency::PathOrder::from_end : Residency::PathOrder::from_begin;
+}
+
+}  // namespace
 
 HostRoom::Answer HostRoom::swap_out(BlockRef block, SwapOutPurpose purpose) {
   if (wants_.empty()) {
-    std::optional<SlotId> slot = take_now();
+    std::optional<SlotId> slot = take_now(order_of(purpose));
     Evicted evicted = Evicted::none;
     if (!slot) {
       evicted = evict_one(WriteBack::yes);
-      if (evicted == Evicted::now) slot = residency_.take_host();
+      if (evicted == Evicted::now) slot = residency_.take_host(order_of(purpose));
     }
     if (slot) {
       swap_outs_.begin(block, *slot, purpose);
@@ -26,9 +33,9 @@ HostRoom::Answer HostRoom::swap_out(BlockRef block, SwapOutPurpose purpose) {
   return Answer::waiting;
 }
 
-std::optional<SlotId> HostRoom::take_now() {
+std::optional<SlotId> HostRoom::take_now(Residency::PathOrder order) {
   for (;;) {
-    if (std::optional<SlotId> slot = residency_.take_host()) return slot;
+    if (std::optional<SlotId> slot = residency_.take_host(order)) return slot;
     if (evict_one(WriteBack::no) != Evicted::now) return std::nullopt;
   }
 }
@@ -68,7 +75,7 @@ bool HostRoom::pump() {
       changed = true;
       continue;
     }
-    if (const std::optional<SlotId> slot = residency_.take_host()) {
+    if (const std::optional<SlotId> slot = residency_.take_host(order_of(want.purpose))) {
       wants_.pop_front();
       swap_outs_.begin(want.block, *slot, want.purpose);
       departures_.reader_gone(want.block, Tier::device);

@@ -28,7 +28,7 @@ class HostRoom {
   /// everything in the host tier is pinned; nothing was done.
   [[nodiscard]] Answer swap_out(BlockRef block, SwapOutPurpose purpose);
   /// A slot that can be had without waiting.
-  [[nodiscard]] std::optional<SlotId> take_now();
+  [[nodiscard]] std::optional<SlotId> take_now(Residency::PathOrder order);
   /// Serves who waits. True where anything changed.
   bool pump();
 

@@ -111,7 +111,7 @@ bool Loads::pump() {
     std::optional<SlotId> slot;
     part.arena_slot_is_ours = true;
     if (lands_in_host_ && !residency_.copy(part.block, Tier::host).present()) {
-      slot = host_room_.take_now();
+      slot = host_room_.take_now(Residency::PathOrder::from_begin);
       if (slot) {
         residency_.begin_fill(part.block, Tier::host, *slot);
         part.arena_slot_is_ours = false;
@@ -166,6 +166,7 @@ void Loads::flush(JobId& next_job) {
       if (ref.load != id) return false;
       Part& part = loads_[id].parts[ref.part];
       part.state = State::crossing;
+      part.job = JobId{next_job.value() + 1};
       refs.push_back(ref);
       pairs.push_back({part.arena_slot, part.device_slot});
       plan.after = std::max(plan.after, residency_.pool(Tier::device).fence(part.device_slot));
@@ -188,20 +189,7 @@ void Loads::flush(JobId& next_job) {
 }
 
 bool Loads::on_event(const TransferEvent& event) {
-  if (event.kind == TransferEvent::Kind::confirmed) {
-    const auto found = unconfirmed_.find(event.job.value());
-    if (found == unconfirmed_.end()) return false;
-    for (const Untouchable& slots : found->second) {
-      residency_.pool(Tier::device).put(slots.device_slot);
-      if (slots.arena_slot_is_ours) {
-        residency_.pool(Tier::host).put(slots.arena_slot);
-      } else {
-        departures_.reader_gone(slots.block, Tier::host);
-      }
-    }
-    unconfirmed_.erase(found);
-    return true;
-  }
+  if (event.kind == TransferEvent::Kind::confirmed) return on_confirmed(event.job.value());
 
   const auto found = plans_.find(event.job.value());
   if (found == plans_.end()) return false;
@@ -221,11 +209,34 @@ bool Loads::on_event(const TransferEvent& event) {
         break;
       }
       case BlockOutcome::unconfirmed:
-        unconfirmed_[event.job.value()].push_back({part.device_slot, part.arena_slot, part.block, part.arena_slot_is_ours});
+        unconfirmed_[event.job.value()].push_back(refs[i]);
         end_part(refs[i].load, refs[i].part, State::unconfirmed);
         break;
     }
   }
+  return true;
+}
+
+/// No byte of the job's unconfirmed parts moves any more.
+bool Loads::on_confirmed(std::uint64_t job) {
+  if (const auto open = unconfirmed_.find(job); open != unconfirmed_.end()) {
+    // Their load still waits for others; for these it is a failure like any other now.
+    for (const PartRef ref : open->second) {
+      Part& part = loads_[ref.load].parts[ref.part];
+      TERRACE_CHECK(part.state == State::unconfirmed);
+      part.state = State::failed;
+      release_source(part);
+    }
+    unconfirmed_.erase(open);
+    return true;
+  }
+  const auto closed = quarantined_.find(job);
+  if (closed == quarantined_.end()) return false;
+  for (const Part& part : closed->second) {
+    residency_.pool(Tier::device).put(part.device_slot);
+    release_source(part);
+  }
+  quarantined_.erase(closed);
   return true;
 }
 
@@ -266,6 +277,10 @@ void Loads::finish(LoadId id) {
     }
     if (!missing) missing = part.block;
     ++stats_.load_failures;
+    if (part.state == State::unconfirmed) {
+      unconfirmed_.erase(part.job.value());
+      quarantined_[part.job.value()].push_back(part);
+    }
     residency_.fail_fill(part.block, Tier::device, part.state == State::unconfirmed ? FailedSlot::quarantine : FailedSlot::free);
   }
   if (missing) failed_(*missing);

@@ -71,7 +71,7 @@ class Loads {
   /// Makes plans of what can cross the link now.
   void flush(JobId& next_job);
 
-  [[nodiscard]] bool idle() const { return open_ == 0 && unconfirmed_.empty(); }
+  [[nodiscard]] bool idle() const { return open_ == 0 && quarantined_.empty(); }
 
  private:
   enum class State : std::uint8_t { landing, reading, landed, crossing, arrived, failed, unconfirmed };
@@ -81,6 +81,7 @@ class Loads {
     SlotId arena_slot;
     Tier source = Tier::host;
     bool arena_slot_is_ours = false;  ///< staging or detached; else a host copy that is held
+    JobId job;                        ///< the plan it crosses with
     State state = State::landed;
   };
   struct Load {
@@ -96,14 +97,9 @@ class Loads {
     LoadId load = 0;
     std::uint32_t part = 0;
   };
-  struct Untouchable {
-    SlotId device_slot;
-    SlotId arena_slot;
-    BlockRef block;
-    bool arena_slot_is_ours = false;
-  };
 
   [[nodiscard]] LoadId new_load();
+  [[nodiscard]] bool on_confirmed(std::uint64_t job);
   void end_part(LoadId load, std::uint32_t part, State state);
   void release_source(const Part& part);
   void finish(LoadId load);
@@ -125,7 +121,10 @@ class Loads {
   std::vector<PartRef> landed_;                                     ///< to cross the link with the next plan
   boost::unordered_flat_map<std::uint64_t, PartRef> reads_;         ///< by token
   boost::unordered_flat_map<std::uint64_t, std::vector<PartRef>> plans_;
-  boost::unordered_flat_map<std::uint64_t, std::vector<Untouchable>> unconfirmed_;
+  /// By job: parts whose transfer may still be under way, while their load is open, and after it (their device slots are
+  /// quarantined then).
+  boost::unordered_flat_map<std::uint64_t, std::vector<PartRef>> unconfirmed_;
+  boost::unordered_flat_map<std::uint64_t, std::vector<Part>> quarantined_;
   std::uint64_t next_read_ = 0;
   std::uint32_t open_ = 0;
 };

@@ -2,6 +2,8 @@
 
 #include "base/check.hpp"
 
+#include <boost/unordered/unordered_flat_map.hpp>
+
 #include <array>
 
 namespace terrace {
@@ -113,23 +115,29 @@ bool Residency::supported(BlockRef block, Tier tier) const {
 void Residency::drop_orphans_below(BlockRef block) {
   below_.clear();
   tree_.collect_below(block, below_);
-  // From above: a block that goes takes its support with it. Dropping can prune a block that follows only once that one's own
-  // copies are gone, so what is left to look at is found by its copies, from the deepest up.
-  std::vector<std::pair<BlockRef, Tier>> orphans;
-  for (const Tier tier : memory_tiers) {
-    for (const BlockRef below : below_) {
-      const Copy now = copy(below, tier);
-      if (now.state() != CopyState::ready || tree_.pinned(below)) continue;
-      bool orphan = !supported(below, tier);
-      for (const auto& [gone, gone_tier] : orphans) {
-        // The parent's support may itself be going.
-        if (orphan) break;
-        orphan = gone_tier == tier && gone == tree_.parent(below) && !(tier == Tier::host && usable(gone, Tier::device));
-      }
-      if (orphan) orphans.emplace_back(below, tier);
+  // First who goes, parents before children, since one that goes takes its support along. Then, children first, the drops:
+  // each may prune the tree.
+  std::vector<std::array<bool, 2>> goes(below_.size());
+  boost::unordered_flat_map<std::uint64_t, std::size_t> places;
+  const auto name = [](BlockRef b) { return std::uint64_t{b.node.value()} << 32 | b.depth; };
+  for (std::size_t i = 0; i < below_.size(); ++i) {
+    const BlockRef below = below_[i];
+    places.emplace(name(below), i);
+    const BlockRef parent = tree_.parent(below);
+    const auto place = places.find(name(parent));
+    const auto stays = [&](Tier tier) {
+      return copy(parent, tier).present() && (place == places.end() || !goes[place->second][index(tier)]);
+    };
+    if (tree_.pinned(below)) continue;
+    const bool on_device = stays(Tier::device);
+    goes[i][index(Tier::device)] = copy(below, Tier::device).state() == CopyState::ready && !on_device;
+    goes[i][index(Tier::host)] = copy(below, Tier::host).state() == CopyState::ready && !on_device && !stays(Tier::host);
+  }
+  for (std::size_t i = below_.size(); i-- > 0;) {
+    for (const Tier tier : memory_tiers) {
+      if (goes[i][index(tier)]) drop(below_[i], tier);
     }
   }
-  for (auto at = orphans.rbegin(); at != orphans.rend(); ++at) drop(at->first, at->second);
 }
 
 void Residency::unpin_at_gap(Path path, BlockRef gap) {
@@ -144,9 +152,9 @@ std::uint64_t Residency::host_used() const {
   return arena_.count(SlotState::filling) + arena_.count(SlotState::ready) + arena_.count(SlotState::quarantined);
 }
 
-std::optional<SlotId> Residency::take_host() {
+std::optional<SlotId> Residency::take_host(PathOrder order) {
   if (host_free() == 0) return std::nullopt;
-  return arena_.take(SlotState::held);
+  return order == PathOrder::from_end ? arena_.take_last(SlotState::held) : arena_.take(SlotState::held);
 }
 
 std::optional<SlotId> Residency::take_staging() {

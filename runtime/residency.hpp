@@ -69,8 +69,10 @@ class Residency {
   [[nodiscard]] std::uint64_t host_used() const;
   [[nodiscard]] std::uint64_t host_free() const { return host_blocks_ - host_used(); }
   [[nodiscard]] std::uint64_t staging_free() const { return staging_blocks_ - arena_.count(SlotState::held); }
-  /// A held slot, to be filled as a host copy at once.
-  [[nodiscard]] std::optional<SlotId> take_host();
+  /// A held slot, to be filled as a host copy at once. Paths go down from their end and come up from their beginning: told
+  /// which, the pool lays both out in ascending order, so that neighbours are copied in one run.
+  enum class PathOrder : bool { from_begin, from_end };
+  [[nodiscard]] std::optional<SlotId> take_host(PathOrder order);
   /// A held slot for something on its way through.
   [[nodiscard]] std::optional<SlotId> take_staging();
 

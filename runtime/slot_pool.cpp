@@ -16,6 +16,12 @@ std::optional<SlotId> SlotPool::take(SlotState state) {
   return slot;
 }
 
+std::optional<SlotId> SlotPool::take_last(SlotState state) {
+  const std::optional<SlotId> slot = free_.take_last();
+  if (slot) occupy(*slot, state);
+  return slot;
+}
+
 std::optional<SlotId> SlotPool::take_after(SlotId neighbour, SlotState state) {
   const std::optional<SlotId> slot = free_.take_after(neighbour);
   if (slot) occupy(*slot, state);

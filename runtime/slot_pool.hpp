@@ -44,8 +44,9 @@ class SlotPool {
 
   explicit SlotPool(std::uint32_t slots);
 
-  /// The lowest free slot, or the one after `neighbour` if that is free.
+  /// The lowest free slot, the highest, or the one after `neighbour` if that is free.
   [[nodiscard]] std::optional<SlotId> take(SlotState state);
+  [[nodiscard]] std::optional<SlotId> take_last(SlotState state);
   [[nodiscard]] std::optional<SlotId> take_after(SlotId neighbour, SlotState state);
   /// Takes the slot out of use for ever.
   void make_null(SlotId slot);

@@ -19,6 +19,9 @@ void SwapOuts::begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, s
 }
 
 void SwapOuts::flush(JobId& next_job) {
+  // In the order of the slots, so that neighbours become runs. Instant copies keep the order in which they were decided: one
+  // may use what another gave up.
+  if (!instant_) std::ranges::sort(collected_, {}, [](const Block& block) { return block.device_slot; });
   // One plan per urgency: what a request's room waits for goes before what nobody does.
   for (const Urgency urgency : {Urgency::request, Urgency::make_room, Urgency::persist}) {
     TransferPlan plan;

@@ -141,6 +141,22 @@ TEST_F(Tiers, victims_are_dropped_where_the_host_has_no_room_for_them) {
   cache->manager().check_invariants();
 }
 
+TEST_F(Tiers, extend_drops_a_copy_that_a_lower_tier_has_before_one_that_it_has_not) {
+  make(sizes(4, 8));
+  run(1, keys_of({1}));
+  run(2, keys_of({5, 6, 7, 8}));  // {1} goes down
+  run(3, keys_of({1}));           // and comes back: clean, and the most recently used
+  ASSERT_TRUE(acquire(4, keys_of({3})).has_value());
+  settle();
+  ASSERT_TRUE(ready(4));
+  const std::uint64_t lost = cache->manager().stats().dropped_lost;
+  ASSERT_TRUE(cache->extend(leases.at(4), 1).has_value());
+  EXPECT_EQ(cache->match(keys_of({1})).host, 1U);
+  EXPECT_EQ(cache->manager().stats().dropped_lost, lost);
+  ASSERT_TRUE(cache->extend(leases.at(4), 1).has_value());
+  EXPECT_EQ(cache->manager().stats().dropped_lost, lost + 1);
+}
+
 TEST_F(Tiers, a_failed_swap_out_loses_the_block_and_serves_the_request) {
   make(sizes(2, 4));
   run(1, keys_of({1, 2}));
