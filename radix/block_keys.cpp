@@ -102,8 +102,9 @@ class KeyChain::Hasher {
     append_bytes(&little, sizeof little);
   }
   void append_bytes(const void* from, std::size_t size) {
-    const auto* const bytes = static_cast<const std::byte*>(from);
-    message_.insert(message_.end(), bytes, bytes + size);
+    const std::size_t at = message_.size();
+    message_.resize(at + size);
+    if (size > 0) std::memcpy(message_.data() + at, from, size);
   }
 
   EVP_MD_CTX* context_;
