@@ -1,0 +1,143 @@
+#include "tools/replay/command_line.hpp"
+#include "tools/replay/options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace terrace::tools {
+namespace {
+
+/// As the program does it: CLI11's parser, then our sense.
+ReplayOptions parse(std::vector<std::string> words) {
+  CLI::App app;
+  ReplayArguments arguments;
+  add_replay_options(app, arguments);
+  std::ranges::reverse(words);  // as CLI11 wants them
+  app.parse(words);
+  return resolve(arguments);
+}
+
+struct Bad {
+  std::vector<std::string> words;
+  std::string message;  ///< a part of it
+};
+
+class BadOptions : public testing::TestWithParam<Bad> {};
+
+TEST_P(BadOptions, are_refused_with_one_clear_line) {
+  try {
+    (void)parse(GetParam().words);
+  } catch (const UsageError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find(GetParam().message), std::string::npos) << text;
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+    return;
+  }
+  ADD_FAILURE() << "accepted";
+}
+
+using Words = std::vector<std::string>;
+INSTANTIATE_TEST_SUITE_P(
+    All, BadOptions,
+    testing::Values(
+        Bad{{"--device", "cuda"}, "this build has no CUDA device"}, Bad{{"--device", "cuda:1"}, "this build has no CUDA device"},
+        Bad{{"--device", "tpu"}, "there is no \"tpu\""}, Bad{{"--policy", "arc"}, "there is: lru"},
+        Bad{{"--workload", "agent"}, "there is: chat"}, Bad{{"t.jsonl", "--workload", "chat"}, "not both"},
+        Bad{{"--device-blocks", "0"}, "--device-blocks: 0 is not from 1"}, Bad{{"--device-blocks", "x"}, "not a whole number"},
+        Bad{{"--device-blocks", "1.5"}, "not a whole number"}, Bad{{"--device-blocks", "99999999999999999999"}, "is not from 1"},
+        Bad{{"--device-blocks", "4294967297"}, "is not from 1"},
+        Bad{{"--device-blocks", "10", "--device-capacity", "1GiB"}, "--device-blocks or --device-capacity, not both"},
+        Bad{{"--host-blocks", "10", "--host-capacity", "1GiB"}, "--host-blocks or --host-capacity, not both"},
+        Bad{{"--device-capacity", "1GB"}, "is not a size"}, Bad{{"--device-capacity", "0"}, "must be more than 0"},
+        Bad{{"--device-capacity", "17179869184GiB"}, "is not a size"}, Bad{{"--device-capacity", "63KiB"}, "less than one block of 64KiB"},
+        Bad{{"--device-capacity", "1024TiB", "--block-bytes", "64KiB"}, "more than"}, Bad{{"--host-capacity", "63KiB"}, "less than one block"},
+        Bad{{"--host-capacity", "half"}, "is not a size"}, Bad{{"--host-blocks", "-1"}, "not a whole number"},
+        Bad{{"--block-bytes", "0"}, "must be more than 0"}, Bad{{"--block-bytes", "64kb"}, "is not a size"},
+        Bad{{"--block-bytes", "1GiB"}, "more than 512MiB"}, Bad{{"--block-tokens", "0"}, "--block-tokens: 0"},
+        Bad{{"--storage", "disk"}, "none of none, memory:, file:DIR"}, Bad{{"--storage", "file:", "--storage-capacity", "1GiB"}, "needs a directory"},
+        Bad{{"--storage", "file:/x"}, "needs --storage-capacity"}, Bad{{"--storage", "memory:"}, "needs --storage-capacity"},
+        Bad{{"--storage", "memory:", "--storage-capacity", "0"}, "must be more than 0"},
+        Bad{{"--storage", "memory:", "--storage-capacity", "1KiB"}, "less than one block"},
+        Bad{{"--storage-capacity", "1GiB"}, "no --storage"},
+        Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--block-bytes", "6KiB"}, "a multiple of 4KiB"},
+        Bad{{"--write-policy", "write-back"}, "needs --storage"}, Bad{{"--write-policy", "sometimes"}, "there is: none, write-through"},
+        Bad{{"--relation", "none"}, "there is: keep, exclusive, inclusive"}, Bad{{"--mode", "threads"}, "there is: confined, loop"},
+        Bad{{"--verify", "most"}, "there is: all, sample, none"}, Bad{{"--release", "never"}, "there is: done, launch"},
+        Bad{{"--concurrency", "0"}, "--concurrency: 0"}, Bad{{"--speed", "0"}, "greater than 0"}, Bad{{"--speed", "-1"}, "greater than 0"},
+        Bad{{"--speed", "inf"}, "greater than 0"}, Bad{{"--speed", "nan"}, "greater than 0"}, Bad{{"--speed", "fast"}, "greater than 0"},
+        Bad{{"--speed", "2", "--concurrency", "4"}, "not both"}, Bad{{"--threads", "2"}, "--mode loop"},
+        Bad{{"--mode", "loop", "--threads", "0"}, "--threads: 0"}, Bad{{"--requests", "0"}, "--requests: 0"},
+        Bad{{"--seed", "-1"}, "not a whole number"}, Bad{{"--report", ""}, "--report"}, Bad{{""}, "name is empty"},
+        Bad{{"--reference", "--speed", "2"}, "one request at a time"}, Bad{{"--reference", "--concurrency", "2"}, "one request at a time"},
+        Bad{{"--reference", "--release", "launch"}, "one request at a time"}, Bad{{"--reference", "--mode", "loop"}, "--mode confined"},
+        Bad{{"--reference", "--inject", "no-fence"}, "makes no sense"}, Bad{{"--inject", "rust"}, "there is: flip, late, no-fence"},
+        Bad{{"--inject", "flip", "--host-blocks", "0"}, "needs a host tier or storage"},
+        Bad{{"--inject", "flip", "--verify", "none"}, "needs --verify all"},
+        Bad{{"--inject", "no-fence", "--release", "done"}, "needs --release launch"}));
+
+TEST(Options, are_complete_where_nothing_is_given) {
+  const ReplayOptions options = parse({});
+  EXPECT_TRUE(options.trace.empty());
+  EXPECT_EQ(options.workload, "chat");
+  EXPECT_EQ(options.device_blocks, 3000);
+  EXPECT_EQ(options.host_blocks, 8000);
+  EXPECT_EQ(options.block_bytes, KiB * 64);
+  EXPECT_EQ(options.concurrency, 16);
+  EXPECT_EQ(options.requests_max, 2000);
+  EXPECT_EQ(options.verify, Verify::all);
+  EXPECT_EQ(options.write_policy, WritePolicy::none);
+  EXPECT_FALSE(options.has_storage());
+}
+
+TEST(Options, of_a_trace_are_all_of_it_in_blocks_of_512_tokens) {
+  const ReplayOptions options = parse({"t.jsonl"});
+  EXPECT_EQ(options.trace, "t.jsonl");
+  EXPECT_EQ(options.requests_max, ReplayOptions::all_requests);
+  EXPECT_EQ(options.block_tokens, 512);
+}
+
+TEST(Options, take_capacities_as_whole_blocks) {
+  const ReplayOptions options = parse({"--block-bytes", "1MiB", "--device-capacity", "1.5GiB", "--host-capacity", "2047.5MiB"});
+  EXPECT_EQ(options.device_blocks, 1536);
+  EXPECT_EQ(options.host_blocks, 2047);
+  EXPECT_EQ(parse({"--host-capacity", "0"}).host_blocks, 0);
+  EXPECT_EQ(parse({"--host-blocks", "0"}).host_blocks, 0);
+}
+
+TEST(Options, write_through_where_there_is_storage_and_nothing_else_is_said) {
+  const ReplayOptions options = parse({"--storage", "file:/some/where", "--storage-capacity", "1GiB"});
+  EXPECT_EQ(options.write_policy, WritePolicy::write_through);
+  EXPECT_EQ(std::get<FileStorage>(options.storage).directory, "/some/where");
+  EXPECT_EQ(std::get<FileStorage>(options.storage).capacity, GiB);
+}
+
+TEST(Options, know_every_relation_policy_mode_and_fault) {
+  const Words storage{"--storage", "memory:", "--storage-capacity", "1GiB"};
+  const auto with = [&](const std::string& option, const std::string& value) {
+    Words words = storage;
+    words.insert(words.end(), {option, value});
+    return parse(words);
+  };
+  EXPECT_EQ(with("--relation", "exclusive").relation, Relation::exclusive);
+  EXPECT_EQ(with("--relation", "inclusive").relation, Relation::inclusive);
+  EXPECT_EQ(with("--write-policy", "none").write_policy, WritePolicy::none);
+  EXPECT_EQ(with("--write-policy", "selective").write_policy, WritePolicy::selective);
+  EXPECT_EQ(with("--write-policy", "write-back").write_policy, WritePolicy::write_back);
+  EXPECT_EQ(with("--mode", "loop").mode, Mode::loop);
+  EXPECT_EQ(with("--inject", "late").inject, Fault::late);
+  EXPECT_EQ(with("--speed", "2.5").speed, 2.5);
+}
+
+TEST(Options, no_fence_releases_at_launch_since_nothing_shows_otherwise) {
+  EXPECT_EQ(parse({"--inject", "no-fence"}).release, Release::launch);
+  EXPECT_EQ(parse({"--inject", "flip"}).release, Release::done);
+}
+
+TEST(Options, of_the_reference_are_one_at_a_time) { EXPECT_EQ(parse({"--reference"}).concurrency, 1); }
+
+}  // namespace
+}  // namespace terrace::tools

@@ -1,0 +1,152 @@
+// The hit rates of the reference mode, over real traces: what a correct cache with leaf LRU reaches, exactly. TERRACE_TRACES
+// names the folder that holds conversation_trace.jsonl.gz, synthetic_trace.jsonl.gz and agent_trace.jsonl.gz.
+#include "tools/replay/replay.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+namespace terrace::tools {
+namespace {
+
+/// Small blocks: what is compared here are counts, and content all the same.
+constexpr Bytes block_bytes{64};
+
+ReplayOptions reference_of(const std::filesystem::path& trace, std::uint32_t device_blocks, std::uint32_t host_blocks, Relation relation) {
+  ReplayOptions options;
+  options.trace = trace;
+  options.block_tokens = 512;
+  options.block_bytes = block_bytes;
+  options.device_blocks = device_blocks;
+  options.host_blocks = host_blocks;
+  options.relation = relation;
+  options.reference = true;
+  options.concurrency = 1;
+  return options;
+}
+
+std::optional<std::filesystem::path> trace_file(const std::string& name) {
+  const char* const folder = std::getenv("TERRACE_TRACES");
+  if (folder == nullptr || *folder == '\0') return std::nullopt;
+  return std::filesystem::path{folder} / (name + "_trace.jsonl.gz");
+}
+
+constexpr const char* no_traces = "TERRACE_TRACES is not set: no traces to replay";
+
+/// As tables print them.
+std::string per_cent(std::uint64_t part, std::uint64_t whole) {
+  return fmt::format("{:.2f}", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+void expect_sound(const ReplayOptions& options, const ReplayResult& result) {
+  const Verdict verdict = judge(options, result);
+  EXPECT_EQ(verdict.status, ExitStatus::done) << verdict.line;
+  EXPECT_EQ(result.counts.rejected, 0);
+  EXPECT_EQ(result.checked, result.counts.hits());
+}
+
+struct OneTier {
+  std::string trace;
+  std::uint64_t blocks;
+  std::uint32_t device_blocks;
+  std::uint64_t hits;
+};
+
+class OneTierReference : public testing::TestWithParam<OneTier> {};
+
+TEST_P(OneTierReference, hits_exactly_what_leaf_lru_hits) {
+  const auto trace = trace_file(GetParam().trace);
+  if (!trace) GTEST_SKIP() << no_traces;
+  const ReplayOptions options = reference_of(*trace, GetParam().device_blocks, 0, Relation::keep);
+  const ReplayResult result = run_replay(options);
+  EXPECT_EQ(result.counts.total, GetParam().blocks);
+  EXPECT_EQ(result.counts.device, GetParam().hits);
+  EXPECT_EQ(result.counts.hits(), GetParam().hits);
+  EXPECT_EQ(result.counts.miss, GetParam().blocks - GetParam().hits);
+  expect_sound(options, result);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Traces, OneTierReference,
+    testing::Values(OneTier{"conversation", 276'491, 1000, 12'990}, OneTier{"conversation", 276'491, 3000, 19'404},
+                    OneTier{"conversation", 276'491, 10'000, 62'005}, OneTier{"conversation", 276'491, 30'000, 95'337},
+                    OneTier{"synthetic", 117'888, 1000, 10'370}, OneTier{"synthetic", 117'888, 3000, 23'733},
+                    OneTier{"synthetic", 117'888, 10'000, 52'952}, OneTier{"synthetic", 117'888, 30'000, 76'350},
+                    OneTier{"agent", 1'022'426, 1000, 25'559}, OneTier{"agent", 1'022'426, 3000, 269'655},
+                    OneTier{"agent", 1'022'426, 10'000, 896'587}, OneTier{"agent", 1'022'426, 30'000, 972'283}),
+    [](const auto& row) { return fmt::format("{}_{}", row.param.trace, row.param.device_blocks); });
+
+struct TwoTiers {
+  std::string trace;
+  std::uint32_t device_blocks;
+  std::uint32_t host_blocks;
+  Relation relation;
+  std::string device;  ///< per cent
+  std::string host;
+  std::string miss;
+  std::uint64_t up;
+  std::uint64_t down;
+};
+
+class TwoTierReference : public testing::TestWithParam<TwoTiers> {};
+
+TEST_P(TwoTierReference, hits_and_moves_exactly_as_its_relation_does) {
+  const TwoTiers& row = GetParam();
+  const auto trace = trace_file(row.trace);
+  if (!trace) GTEST_SKIP() << no_traces;
+  const ReplayOptions options = reference_of(*trace, row.device_blocks, row.host_blocks, row.relation);
+  const ReplayResult result = run_replay(options);
+  EXPECT_EQ(per_cent(result.counts.device, result.counts.total), row.device);
+  EXPECT_EQ(per_cent(result.counts.host, result.counts.total), row.host);
+  EXPECT_EQ(per_cent(result.counts.miss, result.counts.total), row.miss);
+  EXPECT_EQ(result.moved.swap_in.blocks, row.up);
+  EXPECT_EQ(result.moved.swap_out.blocks, row.down);
+  expect_sound(options, result);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Traces, TwoTierReference,
+    testing::Values(TwoTiers{"conversation", 1000, 5000, Relation::exclusive, "4.70", "10.32", "84.98", 28'540, 262'501},
+                    TwoTiers{"conversation", 1000, 5000, Relation::inclusive, "4.70", "7.67", "87.63", 21'203, 242'298},
+                    TwoTiers{"conversation", 1000, 5000, Relation::keep, "4.70", "10.09", "85.21", 27'903, 234'801},
+                    TwoTiers{"conversation", 1000, 20'000, Relation::exclusive, "4.70", "26.40", "68.90", 72'989, 262'501},
+                    TwoTiers{"conversation", 1000, 20'000, Relation::inclusive, "4.70", "25.93", "69.37", 71'702, 191'799},
+                    TwoTiers{"conversation", 1000, 20'000, Relation::keep, "4.70", "26.22", "69.08", 72'498, 190'241},
+                    TwoTiers{"conversation", 3000, 20'000, Relation::exclusive, "7.02", "25.05", "67.93", 69'271, 254'087},
+                    TwoTiers{"synthetic", 1000, 20'000, Relation::exclusive, "8.80", "51.95", "39.25", 61'247, 106'518},
+                    TwoTiers{"synthetic", 1000, 20'000, Relation::inclusive, "8.80", "51.30", "39.90", 60'479, 47'039},
+                    TwoTiers{"synthetic", 1000, 20'000, Relation::keep, "8.80", "51.66", "39.55", 60'898, 46'614},
+                    TwoTiers{"agent", 1000, 20'000, Relation::exclusive, "2.50", "92.24", "5.26", 943'071, 995'867},
+                    TwoTiers{"agent", 1000, 20'000, Relation::inclusive, "2.50", "91.95", "5.55", 940'169, 56'698},
+                    TwoTiers{"agent", 1000, 20'000, Relation::keep, "2.50", "91.97", "5.53", 940'369, 56'492}),
+    [](const auto& row) {
+      return fmt::format("{}_{}_{}_{}", row.param.trace, row.param.device_blocks, row.param.host_blocks, to_string(row.param.relation));
+    });
+
+/// What follows from the relations alone, so that it holds for any workload: here the built-in one, without traces.
+std::uint64_t hits_of_chat(std::uint32_t device_blocks, std::uint32_t host_blocks, Relation relation) {
+  ReplayOptions options = reference_of({}, device_blocks, host_blocks, relation);
+  options.block_tokens = 64;
+  options.requests_max = 1500;
+  const ReplayResult result = run_replay(options);
+  expect_sound(options, result);
+  return result.counts.hits();
+}
+
+TEST(ReferenceIdentities, exclusive_tiers_hit_like_one_tier_of_their_sum) {
+  EXPECT_EQ(hits_of_chat(700, 1300, Relation::exclusive), hits_of_chat(2000, 0, Relation::keep));
+}
+
+TEST(ReferenceIdentities, inclusive_tiers_hit_like_one_tier_of_the_hosts_size) {
+  EXPECT_EQ(hits_of_chat(700, 2000, Relation::inclusive), hits_of_chat(2000, 0, Relation::keep));
+}
+
+TEST(ReferenceIdentities, a_larger_cache_hits_more) {
+  EXPECT_LT(hits_of_chat(700, 0, Relation::keep), hits_of_chat(700, 1300, Relation::keep));
+}
+
+}  // namespace
+}  // namespace terrace::tools

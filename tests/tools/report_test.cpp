@@ -1,0 +1,117 @@
+#include "tests/tools/temporary_directory.hpp"
+#include "tools/replay/report.hpp"
+
+#include <boost/json.hpp>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace terrace::tools {
+namespace {
+
+namespace json = boost::json;
+
+ReplayResult some_result() {
+  ReplayResult result;
+  result.counts = {.requests = 12, .rejected = 1, .total = 100, .device = 40, .host = 20, .storage = 10, .miss = 30, .joined = 5};
+  result.moved.swap_out = {7, Bytes{700}, 0.5};
+  result.moved.swap_in = {8, Bytes{800}, 0.25};
+  result.moved.prefetch = {9, Bytes{900}, 0.125};
+  result.moved.persist = {6, Bytes{600}, 1.5};
+  result.latency_us.match = {1, 2, 3};
+  result.latency_us.acquire = {4, 5, 6};
+  result.latency_us.commit = {7, 8, 9};
+  result.latency_us.release = {10, 11, 12};
+  result.checked = 70;
+  result.mismatches = 2;
+  result.seconds = 2.5;
+  result.checks.ledgers_balanced = true;
+  return result;
+}
+
+TEST(Report, has_every_field_that_was_promised) {
+  const json::value report = json::parse(to_json({}, some_result()));
+  const auto number = [&](const char* pointer) {
+    boost::system::error_code error;
+    const json::value* const found = report.find_pointer(pointer, error);
+    EXPECT_NE(found, nullptr) << pointer;
+    return found == nullptr ? -1.0 : found->to_number<double>();
+  };
+  EXPECT_EQ(number("/requests"), 12);
+  EXPECT_EQ(number("/rejected"), 1);
+  EXPECT_EQ(number("/blocks/total"), 100);
+  EXPECT_EQ(number("/blocks/device"), 40);
+  EXPECT_EQ(number("/blocks/host"), 20);
+  EXPECT_EQ(number("/blocks/storage"), 10);
+  EXPECT_EQ(number("/blocks/miss"), 30);
+  EXPECT_EQ(number("/blocks/joined"), 5);
+  EXPECT_EQ(number("/moved/swap_out/blocks"), 7);
+  EXPECT_EQ(number("/moved/swap_out/bytes"), 700);
+  EXPECT_EQ(number("/moved/swap_out/seconds"), 0.5);
+  EXPECT_EQ(number("/moved/swap_in/blocks"), 8);
+  EXPECT_EQ(number("/moved/prefetch/blocks"), 9);
+  EXPECT_EQ(number("/moved/persist/seconds"), 1.5);
+  EXPECT_EQ(number("/verify/checked"), 70);
+  EXPECT_EQ(number("/verify/mismatches"), 2);
+  EXPECT_EQ(number("/latency_us/match/p50"), 1);
+  EXPECT_EQ(number("/latency_us/acquire/p99"), 5);
+  EXPECT_EQ(number("/latency_us/commit/max"), 9);
+  EXPECT_EQ(number("/latency_us/release/p50"), 10);
+  EXPECT_EQ(number("/seconds"), 2.5);
+  EXPECT_TRUE(report.at("config").is_object());
+  EXPECT_TRUE(report.at("checks").at("ok").as_bool());
+}
+
+TEST(Report, says_in_its_config_what_was_replayed) {
+  ReplayOptions options;
+  options.trace = "a/b.jsonl.gz";
+  options.block_bytes = KiB * 4;
+  options.storage = FileStorage{.directory = "/some/where", .capacity = GiB};
+  options.relation = Relation::exclusive;
+  options.speed = 2;
+  const json::value config = json::parse(to_json(options, some_result())).at("config");
+  EXPECT_EQ(config.at("trace").as_string(), "a/b.jsonl.gz");
+  EXPECT_EQ(config.at("block_bytes").to_number<int>(), 4096);
+  EXPECT_EQ(config.at("storage").at("directory").as_string(), "/some/where");
+  EXPECT_EQ(config.at("relation").as_string(), "exclusive");
+  EXPECT_EQ(config.at("speed").to_number<double>(), 2);
+  EXPECT_TRUE(config.at("requests_max").is_null());
+}
+
+TEST(Report, tells_of_the_store_where_there_is_one) {
+  ReplayResult result = some_result();
+  EXPECT_TRUE(json::parse(to_json({}, result)).at("store").is_null());
+  result.store = StoreStat{};
+  result.store->blocks = 17;
+  EXPECT_EQ(json::parse(to_json({}, result)).at("store").at("blocks").to_number<int>(), 17);
+}
+
+TEST(Report, names_the_first_mismatch) {
+  ReplayResult result = some_result();
+  result.first_mismatch = Mismatch{3, 4, {}, Tier::storage, SlotId{5}, 6};
+  const json::value first = json::parse(to_json({}, result)).at("verify").at("first");
+  EXPECT_EQ(first.at("found_in").as_string(), "storage");
+  EXPECT_EQ(first.at("byte").to_number<int>(), 6);
+}
+
+TEST(Report, of_people_has_the_shares_and_the_counts) {
+  ReplayOptions options;
+  options.storage = MemoryStorage{GiB};
+  ReplayResult result = some_result();
+  result.counts.total = 1'234'567;
+  result.counts.device = 617'284;
+  const std::string table = to_table(options, result);
+  EXPECT_NE(table.find("617,284   50.00 %"), std::string::npos) << table;
+  EXPECT_NE(table.find("1 rejected as too large"), std::string::npos) << table;
+  EXPECT_NE(table.find("70 hit blocks compared, 2 mismatches"), std::string::npos) << table;
+}
+
+TEST(Report, that_cannot_be_written_is_a_failure) {
+  const test::TemporaryDirectory directory;
+  write_report(directory.path() / "r.json", "{}");
+  EXPECT_EQ(test::read_file(directory.path() / "r.json"), "{}\n");
+  EXPECT_THROW(write_report(directory.path() / "absent" / "r.json", "{}"), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace terrace::tools

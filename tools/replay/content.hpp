@@ -1,0 +1,20 @@
+#pragma once
+
+#include "base/block_key.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace terrace::tools {
+
+/// What a block holds in a replay: 64-bit words a + i·b, little-endian, where a and b are words of the block's key and b is
+/// odd. So any two blocks differ in nearly every word, a block's words differ from one another, and both making and comparing
+/// them run at memory speed. The last word is cut where the size is no multiple of eight.
+void fill_content(std::span<std::byte> block, const BlockKey& key);
+
+/// Where the first byte stands that the key's content has not; nothing where all agree.
+[[nodiscard]] std::optional<std::size_t> first_difference(std::span<const std::byte> block, const BlockKey& key);
+
+}  // namespace terrace::tools

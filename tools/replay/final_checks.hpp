@@ -1,0 +1,32 @@
+#pragma once
+
+#include "runtime/stack.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace terrace::tools {
+
+/// How things stand at idle: what must hold whatever was replayed.
+struct FinalChecks {
+  bool ledgers_balanced = false;
+  std::uint64_t leases = 0;
+  std::uint64_t readers = 0;
+  std::uint64_t quarantined = 0;
+  Ledger device;
+  Ledger host;
+  // With storage:
+  std::uint64_t stored = 0;
+  std::uint64_t orphans = 0;
+  std::uint64_t stored_with_ancestors = 0;  ///< blocks whose ancestors are all stored
+
+  /// The first thing that is not as it must be.
+  [[nodiscard]] std::optional<std::string> broken() const;
+};
+
+/// Checks the invariants of manager and store (a broken one ends the process, as ever), and counts the rest. Nothing is in
+/// flight.
+[[nodiscard]] FinalChecks check_idle(Stack& stack);
+
+}  // namespace terrace::tools

@@ -1,0 +1,232 @@
+#include "tools/replay/options.hpp"
+
+#include "radix/copy.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace terrace::tools {
+namespace {
+
+constexpr std::uint32_t default_device_blocks = 3000;
+constexpr std::uint32_t default_host_blocks = 8000;
+constexpr Bytes default_block_bytes = KiB * 64;
+constexpr std::uint32_t default_trace_block_tokens = 512;
+constexpr std::uint32_t default_chat_block_tokens = 64;
+constexpr std::uint64_t default_chat_requests = 2000;
+constexpr std::uint32_t default_concurrency = 16;
+constexpr std::uint32_t concurrency_max = 65'536;
+constexpr std::uint32_t speed_concurrency = 4096;  ///< the trace's clock decides; this is only a bound
+constexpr std::uint32_t threads_max = 64;
+constexpr Bytes block_bytes_max = MiB * 512;
+constexpr Bytes file_block_unit = KiB * 4;
+
+using Word = std::optional<std::string>;
+
+std::uint64_t whole_number(std::string_view option, const std::string& text, std::uint64_t min, std::uint64_t max) {
+  std::uint64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  if (error == std::errc::invalid_argument || rest != end) throw UsageError{fmt::format("{}: \"{}\" is not a whole number", option, text)};
+  if (error != std::errc{} || number < min || number > max) {
+    throw UsageError{fmt::format("{}: {} is not from {} to {}", option, text, min, max)};
+  }
+  return number;
+}
+
+std::uint32_t small_number(std::string_view option, const Word& word, std::uint32_t fallback, std::uint32_t min, std::uint32_t max) {
+  return word ? static_cast<std::uint32_t>(whole_number(option, *word, min, max)) : fallback;
+}
+
+Bytes size(std::string_view option, const std::string& text) {
+  const Result<Bytes> parsed = parse_bytes(text);
+  if (!parsed) throw UsageError{fmt::format("{}: \"{}\" is not a size (a number and B, KiB, MiB, GiB or TiB)", option, text)};
+  return *parsed;
+}
+
+Bytes positive_size(std::string_view option, const std::string& text) {
+  const Bytes parsed = size(option, text);
+  if (parsed == Bytes{}) throw UsageError{fmt::format("{}: must be more than 0", option)};
+  return parsed;
+}
+
+template <class T, std::size_t n>
+T choice(std::string_view option, const Word& word, T fallback, const std::array<T, n>& choices) {
+  if (!word) return fallback;
+  std::string names;
+  for (const T each : choices) {
+    if (to_string(each) == *word) return each;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", to_string(each));
+  }
+  throw UsageError{fmt::format("{}: there is no \"{}\"; there is: {}", option, *word, names)};
+}
+
+struct PoolWords {
+  std::string_view name;  ///< "device" or "host"
+  const Word& blocks;
+  const Word& capacity;
+  std::uint32_t fallback;
+  std::uint32_t min;
+};
+
+std::uint32_t pool_blocks(const PoolWords& pool, Bytes block_bytes) {
+  constexpr std::uint32_t max = Copy::slots_max - 1;
+  if (pool.blocks && pool.capacity) throw UsageError{fmt::format("give --{0}-blocks or --{0}-capacity, not both", pool.name)};
+  if (!pool.capacity) return small_number(fmt::format("--{}-blocks", pool.name), pool.blocks, pool.fallback, pool.min, max);
+  const std::string option = fmt::format("--{}-capacity", pool.name);
+  const Bytes capacity = pool.min > 0 ? positive_size(option, *pool.capacity) : size(option, *pool.capacity);
+  const std::uint64_t blocks = capacity / block_bytes;
+  if (blocks == 0 && capacity != Bytes{}) {
+    throw UsageError{fmt::format("{}: {} is less than one block of {}", option, to_string(capacity), to_string(block_bytes))};
+  }
+  if (blocks > max) throw UsageError{fmt::format("{}: {} are {} blocks, more than {}", option, to_string(capacity), blocks, max)};
+  return static_cast<std::uint32_t>(blocks);
+}
+
+StorageOptions storage(const ReplayArguments& arguments, Bytes block_bytes) {
+  const std::string word = arguments.storage.value_or("none");
+  const Word& capacity_word = arguments.storage_capacity;
+  if (word == "none") {
+    if (capacity_word) throw UsageError{"--storage-capacity is given, but no --storage"};
+    return NoStorage{};
+  }
+  const bool is_file = word.starts_with("file:");
+  if (!is_file && word != "memory:") throw UsageError{fmt::format("--storage: \"{}\" is none of none, memory:, file:DIR", word)};
+  const std::string directory = is_file ? word.substr(5) : "";
+  if (is_file && directory.empty()) throw UsageError{"--storage file: needs a directory, as in file:/var/cache/terrace"};
+  if (!capacity_word) throw UsageError{fmt::format("--storage {} needs --storage-capacity", word)};
+  const Bytes capacity = positive_size("--storage-capacity", *capacity_word);
+  if (capacity / block_bytes == 0) {
+    throw UsageError{fmt::format("--storage-capacity: {} is less than one block of {}", to_string(capacity), to_string(block_bytes))};
+  }
+  if (!is_file) return MemoryStorage{capacity};
+  if (count(block_bytes) % count(file_block_unit) != 0) {
+    throw UsageError{fmt::format("--block-bytes: with file storage a multiple of {}, not {}", to_string(file_block_unit), to_string(block_bytes))};
+  }
+  FileStorage file;
+  file.directory = directory;
+  file.capacity = capacity;
+  return file;
+}
+
+void check_device(const std::string& device) {
+  if (device == "emulated") return;
+  if (device == "cuda" || device.starts_with("cuda:")) {
+    throw UsageError{fmt::format("--device {}: this build has no CUDA device; there is: emulated", device)};
+  }
+  throw UsageError{fmt::format("--device: there is no \"{}\"; there is: emulated", device)};
+}
+
+std::optional<double> speed(const Word& word) {
+  if (!word) return std::nullopt;
+  double factor = 0;
+  const char* const end = word->data() + word->size();
+  const auto [rest, error] = std::from_chars(word->data(), end, factor);
+  if (error != std::errc{} || rest != end || !std::isfinite(factor) || factor <= 0) {
+    throw UsageError{fmt::format("--speed: \"{}\" is not a number greater than 0", *word)};
+  }
+  return factor;
+}
+
+void check_reference(const ReplayArguments& arguments) {
+  if (!arguments.reference) return;
+  const std::array<std::pair<std::string_view, bool>, 3> contrary{{{"--concurrency", arguments.concurrency && *arguments.concurrency != "1"},
+                                                                   {"--speed", arguments.speed.has_value()},
+                                                                   {"--release", arguments.release.has_value()}}};
+  for (const auto& [option, given] : contrary) {
+    if (given) throw UsageError{fmt::format("--reference serves one request at a time: {} makes no sense with it", option)};
+  }
+  if (arguments.mode == "loop") throw UsageError{"--reference runs in --mode confined"};
+  if (arguments.inject == "no-fence") throw UsageError{"--reference lets nothing run beside: --inject no-fence makes no sense with it"};
+}
+
+void check_inject(const ReplayOptions& options, const ReplayArguments& arguments) {
+  if (options.inject == Fault::none) return;
+  const std::string name = fmt::format("--inject {}", to_string(options.inject));
+  if (options.verify != Verify::all) throw UsageError{fmt::format("{} needs --verify all", name)};
+  if (options.host_blocks == 0 && !options.has_storage()) {
+    throw UsageError{fmt::format("{} needs a host tier or storage: without one nothing is copied that could be hit", name)};
+  }
+  if (options.inject == Fault::no_fence && arguments.release == "done") {
+    throw UsageError{fmt::format("{} needs --release launch", name)};
+  }
+}
+
+void choose_source(ReplayOptions& options, const ReplayArguments& arguments) {
+  if (arguments.trace && arguments.workload) throw UsageError{"give a trace or --workload, not both"};
+  if (arguments.trace) {
+    if (arguments.trace->empty()) throw UsageError{"the trace's name is empty"};
+    options.trace = *arguments.trace;
+  }
+  options.workload = arguments.workload.value_or("chat");
+  if (options.workload != "chat") throw UsageError{fmt::format("--workload: there is no \"{}\"; there is: chat", options.workload)};
+  if (arguments.seed) options.seed = whole_number("--seed", *arguments.seed, 0, std::numeric_limits<std::uint64_t>::max());
+  options.requests_max = arguments.trace ? ReplayOptions::all_requests : default_chat_requests;
+  if (arguments.requests) options.requests_max = whole_number("--requests", *arguments.requests, 1, ReplayOptions::all_requests);
+  const std::uint32_t block_tokens = arguments.trace ? default_trace_block_tokens : default_chat_block_tokens;
+  options.block_tokens = small_number("--block-tokens", arguments.block_tokens, block_tokens, 1, 1 << 20);
+}
+
+void choose_pace(ReplayOptions& options, const ReplayArguments& arguments) {
+  check_reference(arguments);
+  if (arguments.concurrency && arguments.speed) throw UsageError{"give --concurrency or --speed, not both"};
+  options.reference = arguments.reference;
+  options.speed = speed(arguments.speed);
+  const std::uint32_t fallback = options.reference ? 1 : options.speed ? speed_concurrency : default_concurrency;
+  options.concurrency = small_number("--concurrency", arguments.concurrency, fallback, 1, concurrency_max);
+  options.mode = choice("--mode", arguments.mode, Mode::confined, std::array{Mode::confined, Mode::loop});
+  if (arguments.threads && options.mode != Mode::loop) throw UsageError{"--threads is for --mode loop"};
+  options.threads = small_number("--threads", arguments.threads, 1, 1, threads_max);
+}
+
+}  // namespace
+
+std::string_view to_string(Mode mode) { return mode == Mode::confined ? "confined" : "loop"; }
+std::string_view to_string(Verify verify) { return verify == Verify::all ? "all" : verify == Verify::sample ? "sample" : "none"; }
+std::string_view to_string(Release release) { return release == Release::done ? "done" : "launch"; }
+
+ReplayOptions resolve(const ReplayArguments& arguments) {
+  ReplayOptions options;
+  choose_source(options, arguments);
+  check_device(arguments.device.value_or("emulated"));
+  if (const std::string policy = arguments.policy.value_or("lru"); policy != "lru") {
+    throw UsageError{fmt::format("--policy: there is no \"{}\"; there is: lru", policy)};
+  }
+
+  options.block_bytes = arguments.block_bytes ? positive_size("--block-bytes", *arguments.block_bytes) : default_block_bytes;
+  if (options.block_bytes > block_bytes_max) {
+    throw UsageError{fmt::format("--block-bytes: {} is more than {}", to_string(options.block_bytes), to_string(block_bytes_max))};
+  }
+  options.device_blocks =
+      pool_blocks({"device", arguments.device_blocks, arguments.device_capacity, default_device_blocks, 1}, options.block_bytes);
+  options.host_blocks = pool_blocks({"host", arguments.host_blocks, arguments.host_capacity, default_host_blocks, 0}, options.block_bytes);
+  options.storage = storage(arguments, options.block_bytes);
+  options.relation = choice("--relation", arguments.relation, Relation::keep,
+                            std::array{Relation::keep, Relation::exclusive, Relation::inclusive});
+  options.write_policy =
+      choice("--write-policy", arguments.write_policy, options.has_storage() ? WritePolicy::write_through : WritePolicy::none,
+             std::array{WritePolicy::none, WritePolicy::write_through, WritePolicy::selective, WritePolicy::write_back});
+  if (!options.has_storage() && options.write_policy != WritePolicy::none) {
+    throw UsageError{fmt::format("--write-policy {} needs --storage", to_string(options.write_policy))};
+  }
+
+  choose_pace(options, arguments);
+  options.verify = choice("--verify", arguments.verify, Verify::all, std::array{Verify::all, Verify::sample, Verify::none});
+  options.inject = choice("--inject", arguments.inject, Fault::none, std::array{Fault::flip, Fault::late, Fault::no_fence});
+  const Release usual = options.inject == Fault::no_fence ? Release::launch : Release::done;
+  options.release = choice("--release", arguments.release, usual, std::array{Release::done, Release::launch});
+  check_inject(options, arguments);
+  if (arguments.report) {
+    if (arguments.report->empty()) throw UsageError{"--report: the file's name is empty"};
+    options.report = *arguments.report;
+  }
+  return options;
+}
+
+}  // namespace terrace::tools

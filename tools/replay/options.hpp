@@ -1,0 +1,97 @@
+#pragma once
+
+#include "base/bytes.hpp"
+#include "runtime/config.hpp"
+#include "runtime/stack.hpp"
+#include "tools/replay/faults.hpp"
+#include "tools/replay/usage_error.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string>
+
+namespace terrace::tools {
+
+/// The words of the command line, as they were given; nothing where an option was not.
+struct ReplayArguments {
+  std::optional<std::string> trace;
+  std::optional<std::string> workload;
+  std::optional<std::string> device;
+  std::optional<std::string> device_blocks;
+  std::optional<std::string> device_capacity;
+  std::optional<std::string> host_blocks;
+  std::optional<std::string> host_capacity;
+  std::optional<std::string> storage;
+  std::optional<std::string> storage_capacity;
+  std::optional<std::string> relation;
+  std::optional<std::string> write_policy;
+  std::optional<std::string> policy;
+  std::optional<std::string> block_tokens;
+  std::optional<std::string> block_bytes;
+  bool reference = false;
+  std::optional<std::string> concurrency;
+  std::optional<std::string> speed;
+  std::optional<std::string> mode;
+  std::optional<std::string> threads;
+  std::optional<std::string> requests;
+  std::optional<std::string> verify;
+  std::optional<std::string> seed;
+  std::optional<std::string> report;
+  std::optional<std::string> inject;
+  std::optional<std::string> release;
+};
+
+enum class Mode : unsigned char {
+  confined,  ///< one thread owns the cache and polls it, as an engine's scheduler does
+  loop,      ///< an event loop, and a coroutine for each request
+};
+enum class Verify : unsigned char {
+  all,     ///< every hit block
+  sample,  ///< every sixteenth
+  none,
+};
+enum class Release : unsigned char {
+  done,    ///< when compute has reached the request's work
+  launch,  ///< when the work is launched, with its fence, as an asynchronous scheduler does
+};
+
+[[nodiscard]] std::string_view to_string(Mode mode);
+[[nodiscard]] std::string_view to_string(Verify verify);
+[[nodiscard]] std::string_view to_string(Release release);
+
+/// What a replay is to do: complete and consistent in itself.
+struct ReplayOptions {
+  static constexpr std::uint64_t all_requests = std::numeric_limits<std::uint64_t>::max();
+
+  std::filesystem::path trace;  ///< empty: the workload
+  std::string workload = "chat";
+  std::uint64_t seed = 1;
+  std::uint64_t requests_max = all_requests;
+  std::uint32_t block_tokens = 0;
+
+  Bytes block_bytes{};
+  std::uint32_t device_blocks = 0;
+  std::uint32_t host_blocks = 0;
+  StorageOptions storage;
+  Relation relation = Relation::keep;
+  WritePolicy write_policy = WritePolicy::none;
+
+  bool reference = false;
+  std::uint32_t concurrency = 0;  ///< requests in flight at most
+  std::optional<double> speed;    ///< the trace's clock runs so many times faster; else as fast as it goes
+  Mode mode = Mode::confined;
+  std::uint32_t threads = 1;      ///< of the event loop
+  Verify verify = Verify::all;
+  Release release = Release::done;
+  Fault inject = Fault::none;
+  std::filesystem::path report;  ///< empty: none
+
+  [[nodiscard]] bool has_storage() const { return !std::holds_alternative<NoStorage>(storage); }
+};
+
+/// Fills in what was not given, and refuses what cannot be. Touches nothing. Throws UsageError.
+[[nodiscard]] ReplayOptions resolve(const ReplayArguments& arguments);
+
+}  // namespace terrace::tools

@@ -1,0 +1,127 @@
+#include "tools/replay/replay.hpp"
+
+#include "runtime/stack.hpp"
+#include "tools/replay/confined_driver.hpp"
+#include "tools/replay/interrupt.hpp"
+#include "tools/replay/loop_driver.hpp"
+#include "tools/replay/preflight.hpp"
+#include "tools/replay/report.hpp"
+#include "tools/replay/trace_reader.hpp"
+#include "tools/replay/workload_chat.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <memory>
+
+namespace terrace::tools {
+namespace {
+
+struct Source {
+  std::unique_ptr<RequestSource> requests;
+  std::uint64_t requests_total = 0;
+  std::uint32_t full_blocks_max = 0;
+};
+
+Source open_source(const ReplayOptions& options) {
+  if (options.trace.empty()) {
+    const auto longest = static_cast<std::uint32_t>(ChatModel{}.context_max / options.block_tokens);
+    return {std::make_unique<ChatWorkload>(options.seed, options.block_tokens), options.requests_max, longest};
+  }
+  // Read to its end first, so that a bad line is found before anything is made.
+  const TraceSummary summary = scan_trace(options.trace, options.block_tokens, options.requests_max);
+  return {std::make_unique<TraceReader>(options.trace, options.block_tokens), summary.requests, summary.full_blocks_max};
+}
+
+StackOptions stack_options(const ReplayOptions& options, std::uint32_t full_blocks_max) {
+  StackOptions stack;
+  stack.block_bytes = options.block_bytes;
+  stack.device_blocks = options.device_blocks;
+  stack.host_blocks = options.host_blocks;
+  stack.storage = options.storage;
+  stack.relation = options.relation;
+  stack.write_policy = options.write_policy;
+  stack.instant_copies = options.reference;
+  // Instant exclusive copies free the host slots of all hits before room is made for them.
+  if (options.reference && options.relation == Relation::exclusive && options.host_blocks > 0) {
+    stack.staging_blocks = std::max(1U, std::min(full_blocks_max, options.device_blocks));
+  }
+  stack.fingerprint = replay_fingerprint(options).bytes;
+  stack.faults = emulated(options.inject);
+  return stack;
+}
+
+/// What cannot be made as asked for is bad input: nothing has been replayed yet.
+std::unique_ptr<Stack> make_stack(const StackOptions& options) {
+  try {
+    return std::make_unique<Stack>(options);
+  } catch (const std::exception& failure) {
+    throw UsageError{failure.what()};
+  }
+}
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void collect(ReplayResult& result, Session& session, Stack& stack) {
+  result.counts = session.counts();
+  const CallLatencies& latencies = session.latencies();
+  result.latency_us = {latencies.match.microseconds(), latencies.acquire.microseconds(), latencies.commit.microseconds(),
+                       latencies.release.microseconds()};
+  result.moved = stack.cache().moved();
+  const Verifier& verifier = session.verifier();
+  result.checked = verifier.checked();
+  result.mismatches = verifier.mismatches();
+  result.first_mismatch = verifier.first_mismatch();
+  result.verify_seconds = verifier.verify_seconds();
+  result.content_seconds = verifier.content_seconds();
+  result.key_seconds = session.key_seconds();
+  result.faults_planted = stack.faults_planted();
+  result.manager = stack.cache().manager().stats();
+  if (const BlockStore* const store = stack.store()) result.store = store->stat();
+  result.checks = check_idle(stack);
+}
+
+}  // namespace
+
+ReplayResult run_replay(const ReplayOptions& options) {
+  check_feasible(options, available_memory());
+  EventFdWaker waker;
+  const Interrupt interrupt{waker};
+  const Source source = open_source(options);
+  const std::unique_ptr<Stack> stack = make_stack(stack_options(options, source.full_blocks_max));
+  Progress progress{source.requests_total};
+  Session session{options, *source.requests, progress};
+
+  ReplayResult result;
+  const auto begin = std::chrono::steady_clock::now();
+  if (options.mode == Mode::loop) {
+    LoopDriver{session, *stack, waker, interrupt}.run();
+  } else {
+    ConfinedDriver{session, *stack, waker, interrupt}.run();
+  }
+  result.seconds = seconds_since(begin);
+  const auto drain_begin = std::chrono::steady_clock::now();
+  stack->cache().drain();
+  result.drain_seconds = seconds_since(drain_begin);
+  result.interrupted = interrupt.requested();
+  result.failure = session.failure();
+  collect(result, session, *stack);
+  return result;
+}
+
+ExitStatus replay(const ReplayOptions& options) {
+  const ReplayResult result = run_replay(options);
+  fmt::print("{}", to_table(options, result));
+  std::fflush(stdout);
+  if (!options.report.empty()) write_report(options.report, to_json(options, result));
+  const Verdict verdict = judge(options, result);
+  if (verdict.status != ExitStatus::done) fmt::print(stderr, "terrace replay: {}\n", verdict.line);
+  return verdict.status;
+}
+
+}  // namespace terrace::tools

@@ -1,0 +1,151 @@
+#include "tools/replay/report.hpp"
+
+#include <boost/json.hpp>
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <stdexcept>
+
+namespace terrace::tools {
+namespace {
+
+namespace json = boost::json;
+
+// Values are made with parentheses: braces make an array of one.
+
+json::object to_object(const Moved& moved) {
+  return {{"blocks", moved.blocks}, {"bytes", count(moved.bytes)}, {"seconds", moved.seconds}};
+}
+
+json::object to_object(const Percentiles& p) { return {{"p50", p.p50}, {"p99", p.p99}, {"max", p.max}}; }
+
+json::object to_object(const Ledger& ledger) {
+  return {{"free", ledger.free},   {"held", ledger.held},     {"filling", ledger.filling}, {"ready", ledger.ready},
+          {"null", ledger.null},   {"total", ledger.total},   {"quarantined", ledger.quarantined}};
+}
+
+json::string text(std::string_view view) { return json::string{json::string_view{view.data(), view.size()}}; }
+
+json::object to_object(const ManagerStats& stats) {
+  return {{"acquired", stats.acquired},
+          {"refused_no_room", stats.refused_no_room},
+          {"rescued", stats.rescued},
+          {"joined", stats.joined},
+          {"load_failures", stats.load_failures},
+          {"replans", stats.replans},
+          {"duplicates", stats.duplicates},
+          {"evicted_device", stats.evicted_device},
+          {"evicted_host", stats.evicted_host},
+          {"dropped_clean", stats.dropped_clean},
+          {"dropped_lost", stats.dropped_lost},
+          {"persist_failed", stats.persist_failed},
+          {"stored_evicted", stats.stored_evicted}};
+}
+
+json::object to_object(const StoreStat& stat) {
+  return {{"capacity_blocks", stat.capacity_blocks}, {"blocks", stat.blocks}, {"evicted", stat.evicted},
+          {"corrupt", stat.corrupt}, {"io_errors", stat.io_errors}};
+}
+
+json::object storage_config(const StorageOptions& storage) {
+  if (const auto* memory = std::get_if<MemoryStorage>(&storage)) return {{"kind", "memory"}, {"capacity", count(memory->capacity)}};
+  if (const auto* file = std::get_if<FileStorage>(&storage)) {
+    return {{"kind", "file"}, {"directory", file->directory.string()}, {"capacity", count(file->capacity)}};
+  }
+  return {{"kind", "none"}};
+}
+
+json::object to_object(const ReplayOptions& options) {
+  json::object config{{"block_tokens", options.block_tokens},
+                      {"block_bytes", count(options.block_bytes)},
+                      {"device", "emulated"},
+                      {"device_blocks", options.device_blocks},
+                      {"host_blocks", options.host_blocks},
+                      {"storage", storage_config(options.storage)},
+                      {"relation", text(to_string(options.relation))},
+                      {"write_policy", text(to_string(options.write_policy))},
+                      {"policy", "lru"},
+                      {"reference", options.reference},
+                      {"concurrency", options.concurrency},
+                      {"mode", text(to_string(options.mode))},
+                      {"threads", options.threads},
+                      {"verify", text(to_string(options.verify))},
+                      {"release", text(to_string(options.release))},
+                      {"inject", text(to_string(options.inject))}};
+  if (options.trace.empty()) {
+    config["workload"] = options.workload;
+    config["seed"] = options.seed;
+  } else {
+    config["trace"] = options.trace.string();
+  }
+  config["speed"] = options.speed ? json::value(*options.speed) : json::value(nullptr);
+  config["requests_max"] = options.requests_max == ReplayOptions::all_requests ? json::value(nullptr) : json::value(options.requests_max);
+  return config;
+}
+
+json::object to_object(const FinalChecks& checks) {
+  const double share = checks.stored == 0 ? 1.0 : static_cast<double>(checks.stored_with_ancestors) / static_cast<double>(checks.stored);
+  return {{"ok", !checks.broken().has_value()},
+          {"ledgers_balanced", checks.ledgers_balanced},
+          {"leases", checks.leases},
+          {"readers", checks.readers},
+          {"quarantined", checks.quarantined},
+          {"orphans", checks.orphans},
+          {"stored", checks.stored},
+          {"stored_with_all_ancestors", share},
+          {"device_ledger", to_object(checks.device)},
+          {"host_ledger", to_object(checks.host)}};
+}
+
+json::object to_object(const Mismatch& mismatch) {
+  return {{"request", mismatch.request},
+          {"block", mismatch.block},
+          {"key", to_hex(mismatch.key)},
+          {"found_in", text(to_string(mismatch.found_in))},
+          {"slot", mismatch.slot.value()},
+          {"byte", mismatch.byte}};
+}
+
+}  // namespace
+
+std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
+  const Counts& counts = result.counts;
+  json::object verify{{"checked", result.checked}, {"mismatches", result.mismatches}};
+  if (result.first_mismatch) verify["first"] = to_object(*result.first_mismatch);
+  json::object report{{"requests", counts.requests}, {"rejected", counts.rejected}};
+  report["blocks"] = json::object{{"total", counts.total},     {"device", counts.device}, {"host", counts.host},
+                                  {"storage", counts.storage}, {"miss", counts.miss},     {"joined", counts.joined}};
+  report["moved"] = json::object{{"swap_out", to_object(result.moved.swap_out)},
+                                 {"swap_in", to_object(result.moved.swap_in)},
+                                 {"prefetch", to_object(result.moved.prefetch)},
+                                 {"persist", to_object(result.moved.persist)}};
+  report["verify"] = verify;
+  report["latency_us"] = json::object{{"match", to_object(result.latency_us.match)},
+                                      {"acquire", to_object(result.latency_us.acquire)},
+                                      {"commit", to_object(result.latency_us.commit)},
+                                      {"release", to_object(result.latency_us.release)}};
+  report["seconds"] = result.seconds;
+  report["drain_seconds"] = result.drain_seconds;
+  report["key_seconds"] = result.key_seconds;
+  report["content_seconds"] = result.content_seconds;
+  report["verify_seconds"] = result.verify_seconds;
+  report["interrupted"] = result.interrupted;
+  report["faults_planted"] = result.faults_planted;
+  report["checks"] = to_object(result.checks);
+  report["manager"] = to_object(result.manager);
+  report["store"] = result.store ? json::value(to_object(*result.store)) : json::value(nullptr);
+  report["config"] = to_object(options);
+  return json::serialize(report);
+}
+
+void write_report(const std::filesystem::path& file, const std::string& json) {
+  errno = 0;
+  std::ofstream out{file, std::ios::binary};
+  out << json << '\n';
+  out.close();
+  if (!out) throw std::runtime_error{fmt::format("cannot write the report {}: {}", file.string(), std::strerror(errno))};
+}
+
+}  // namespace terrace::tools

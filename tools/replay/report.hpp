@@ -1,0 +1,49 @@
+#pragma once
+
+#include "runtime/cache.hpp"
+#include "tools/replay/final_checks.hpp"
+#include "tools/replay/session.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace terrace::tools {
+
+/// What a replay found out, complete or not.
+struct ReplayResult {
+  Counts counts;
+  struct {
+    Percentiles match;
+    Percentiles acquire;
+    Percentiles commit;
+    Percentiles release;
+  } latency_us;
+  MovedTotals moved;
+  std::uint64_t checked = 0;
+  std::uint64_t mismatches = 0;
+  std::optional<Mismatch> first_mismatch;
+  std::uint64_t faults_planted = 0;
+  double seconds = 0;          ///< from the first request to the end of the last
+  double drain_seconds = 0;    ///< until nothing was under way any more
+  double key_seconds = 0;      ///< of `seconds`: making keys
+  double content_seconds = 0;  ///< compute's: writing content (beside `seconds`, on the device's thread)
+  double verify_seconds = 0;   ///< compute's: comparing
+  FinalChecks checks;
+  ManagerStats manager;
+  std::optional<StoreStat> store;
+  bool interrupted = false;
+  std::optional<std::string> failure;  ///< why it ended early, where it did
+};
+
+/// The report as one JSON object, with the fields that docs and tests name.
+[[nodiscard]] std::string to_json(const ReplayOptions& options, const ReplayResult& result);
+
+/// The same for people.
+[[nodiscard]] std::string to_table(const ReplayOptions& options, const ReplayResult& result);
+
+/// Writes the file, or throws std::runtime_error.
+void write_report(const std::filesystem::path& file, const std::string& json);
+
+}  // namespace terrace::tools

@@ -1,0 +1,132 @@
+#include "tools/replay/report.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+namespace terrace::tools {
+namespace {
+
+/// 1234567 as "1,234,567".
+std::string grouped(std::uint64_t number) {
+  std::string digits = std::to_string(number);
+  for (std::size_t at = digits.size(); at > 3;) digits.insert(at -= 3, ",");
+  return digits;
+}
+
+double per_cent(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+std::string pool(std::uint32_t blocks, Bytes block_bytes) {
+  if (blocks == 0) return "none";
+  return fmt::format("{} blocks ({})", grouped(blocks), to_string(block_bytes * blocks));
+}
+
+std::string storage_name(const ReplayOptions& options) {
+  if (const auto* memory = std::get_if<MemoryStorage>(&options.storage)) return fmt::format("memory, {}", to_string(memory->capacity));
+  if (const auto* file = std::get_if<FileStorage>(&options.storage)) {
+    return fmt::format("{}, {}", file->directory.string(), to_string(file->capacity));
+  }
+  return "none";
+}
+
+std::string pace(const ReplayOptions& options) {
+  if (options.reference) return "reference (one at a time, instantaneous)";
+  const std::string how = options.speed ? fmt::format("the trace's clock, {:g} times faster", *options.speed)
+                                        : fmt::format("up to {} in flight", options.concurrency);
+  const std::string threads = options.threads > 1 ? fmt::format(", {} threads", options.threads) : "";
+  return fmt::format("{}, {} mode{}", how, to_string(options.mode), threads);
+}
+
+class Table {
+ public:
+  template <class... Args>
+  void line(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+    text_ += '\n';
+  }
+  [[nodiscard]] std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+void add_head(Table& table, const ReplayOptions& options, const ReplayResult& result) {
+  const std::string source = options.trace.empty() ? fmt::format("{} workload, seed {}", options.workload, options.seed)
+                                                   : options.trace.filename().string();
+  table.line("{}: {} requests{}{}", source, grouped(result.counts.requests),
+             result.counts.rejected == 0 ? "" : fmt::format(", {} rejected as too large", grouped(result.counts.rejected)),
+             result.interrupted ? " (interrupted)" : "");
+  table.line("  device   {}, {}, {} tokens each", pool(options.device_blocks, options.block_bytes), to_string(options.block_bytes), options.block_tokens);
+  table.line("  host     {}, {}", pool(options.host_blocks, options.block_bytes), to_string(options.relation));
+  table.line("  storage  {}{}", storage_name(options),
+             options.has_storage() ? fmt::format(", {}", to_string(options.write_policy)) : "");
+  table.line("  pace     {}", pace(options));
+}
+
+void add_blocks(Table& table, const ReplayOptions& options, const Counts& counts) {
+  table.line("");
+  table.line("{:<22}{:>14}{:>10}", "prompt blocks found in", "blocks", "share");
+  const auto row = [&](std::string_view name, std::uint64_t blocks) {
+    table.line("  {:<20}{:>14}{:>8.2f} %", name, grouped(blocks), per_cent(blocks, counts.total));
+  };
+  row("device", counts.device);
+  row("host", counts.host);
+  if (options.has_storage()) row("storage", counts.storage);
+  row("any tier", counts.hits());
+  row("none: computed", counts.miss);
+  if (counts.joined > 0) table.line("  ({} of them on their way up for another request already)", grouped(counts.joined));
+}
+
+void add_moved(Table& table, const ReplayOptions& options, const MovedTotals& moved) {
+  table.line("");
+  table.line("{:<22}{:>14}{:>10}{:>10}{:>8}", "moved", "blocks", "bytes", "busy s", "GB/s");
+  const auto row = [&](std::string_view name, const Moved& kind) {
+    const double rate = kind.seconds > 0 ? static_cast<double>(count(kind.bytes)) / kind.seconds * 1e-9 : 0;
+    table.line("  {:<20}{:>14}{:>10}{:>10.2f}{:>8.2f}", name, grouped(kind.blocks), to_string(kind.bytes), kind.seconds, rate);
+  };
+  row("device to host", moved.swap_out);
+  row("host to device", moved.swap_in);
+  if (!options.has_storage()) return;
+  row("from storage", moved.prefetch);
+  row("to storage", moved.persist);
+}
+
+void add_latencies(Table& table, const ReplayOptions& options, const ReplayResult& result) {
+  table.line("");
+  const std::string_view title = options.mode == Mode::loop ? "calls over the loop, us" : "calls, microseconds";
+  table.line("{:<24}{:>12}{:>10}{:>10}", title, "median", "p99", "max");
+  const auto row = [&](std::string_view name, const Percentiles& p) {
+    table.line("  {:<22}{:>12.1f}{:>10.1f}{:>10.1f}", name, p.p50, p.p99, p.max);
+  };
+  row("match", result.latency_us.match);
+  row("acquire", result.latency_us.acquire);
+  row("commit", result.latency_us.commit);
+  row("release", result.latency_us.release);
+}
+
+}  // namespace
+
+std::string to_table(const ReplayOptions& options, const ReplayResult& result) {
+  Table table;
+  add_head(table, options, result);
+  add_blocks(table, options, result.counts);
+  add_moved(table, options, result.moved);
+  add_latencies(table, options, result);
+  table.line("");
+  const auto rate = result.seconds > 0 ? static_cast<double>(result.counts.requests) / result.seconds : 0;
+  table.line("{:.2f} s, {:.0f} requests/s (keys {:.2f} s; on the device: content {:.2f} s, comparing {:.2f} s)", result.seconds, rate,
+             result.key_seconds, result.content_seconds, result.verify_seconds);
+  if (options.verify == Verify::none) {
+    table.line("hits were not compared");
+  } else {
+    table.line("{} hit blocks compared, {} mismatches", grouped(result.checked), grouped(result.mismatches));
+  }
+  return table.take();
+}
+
+}  // namespace terrace::tools

@@ -1,0 +1,64 @@
+#include "base/check.hpp"
+#include "tools/replay/command_line.hpp"
+#include "tools/replay/replay.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+
+namespace {
+
+using terrace::tools::ExitStatus;
+
+int end(ExitStatus status) { return static_cast<int>(status); }
+
+/// A broken invariant is a check that failed: one line, and nothing more of this process touches anything.
+void on_broken_check(const char* condition, const char* file, int line) {
+  std::fprintf(stderr, "terrace: broken invariant: %s (%s:%d)\n", condition, file, line);
+  ::_exit(end(ExitStatus::check_failed));
+}
+
+/// CLI11's messages may have several lines.
+std::string one_line(std::string text) {
+  for (char& c : text) {
+    if (c == '\n') c = ' ';
+  }
+  return text.substr(0, text.find_last_not_of(' ') + 1);
+}
+
+int complain(const std::string& who, const std::string& what, ExitStatus status) {
+  fmt::print(stderr, "{}: {}\n", who, one_line(what));
+  return end(status);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  terrace::set_check_handler(on_broken_check);
+
+  CLI::App app{"terrace: the memory tier of an LLM serving stack"};
+  app.set_version_flag("--version", "terrace " TERRACE_VERSION);
+  app.require_subcommand(1);
+  app.footer("\n`terrace COMMAND --help` has examples.");
+  CLI::App* const replay = app.add_subcommand("replay", "Drives the whole runtime with a trace, and compares every hit");
+  terrace::tools::ReplayArguments arguments;
+  terrace::tools::add_replay_options(*replay, arguments);
+
+  const auto who = [&] { return replay->parsed() || (argc > 1 && std::string{argv[1]} == "replay") ? "terrace replay" : "terrace"; };
+  try {
+    app.parse(argc, argv);
+    return end(terrace::tools::replay(terrace::tools::resolve(arguments)));
+  } catch (const CLI::Success& success) {  // --help, --version
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    return complain(who(), error.what(), ExitStatus::bad_input);
+  } catch (const terrace::tools::UsageError& error) {
+    return complain(who(), error.what(), ExitStatus::bad_input);
+  } catch (const std::exception& error) {
+    return complain(who(), error.what(), ExitStatus::run_failed);
+  }
+}
