@@ -81,9 +81,8 @@ void FileStore::restore() {
   for (const IoCompletion& completion : completed_) {
     const std::uint64_t asked = std::min(piece_bytes, bytes - completion.token);
     if (completion.error == 0 && completion.bytes == asked) continue;
-    // What cannot be read is a cache's loss and no reason to refuse to start: these slots are free.
+    // A cache's loss, and no reason to refuse to start: what did not arrive does not check itself, and is free slots.
     operations_.count_io_error();
-    std::memset(records.data() + completion.token, 0, asked);
   }
 
   struct Candidate {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 namespace terrace {
@@ -59,8 +58,9 @@ Result<void> SteppedFiles::remove_file(const std::filesystem::path& path) {
 }
 
 Result<void> SteppedFiles::lock(FileId id) {
-  if (const int error = number_next().error) return errno_code(error);
-  if (file(id).locked) return Errc::in_use;
+  const int error = number_next().error;
+  if (file(id).locked || error == EWOULDBLOCK) return Errc::in_use;
+  if (error != 0) return errno_code(error);
   file(id).locked = handles_[id.value()].has_lock = true;
   return {};
 }
@@ -116,7 +116,7 @@ IoCompletion SteppedFiles::perform(const IoOperation& operation, const IoFault& 
     case IoOperation::Kind::read: {
       const std::uint64_t there = f.bytes.size() - std::min<std::uint64_t>(operation.offset, f.bytes.size());
       completion.bytes = std::min({operation.into.size(), there, fault.bytes_max.value_or(there)});
-      std::memcpy(operation.into.data(), f.bytes.data() + (f.bytes.size() - there), completion.bytes);
+      std::copy_n(f.bytes.end() - static_cast<std::ptrdiff_t>(there), completion.bytes, operation.into.begin());
       if (fault.flip && completion.bytes > 0) operation.into[completion.bytes / 2] ^= std::byte{0x10};
       if (operation.seal != nullptr) completion.checksum = payload_checksum(operation.key, *operation.seal, operation.into);
       return completion;
@@ -133,7 +133,7 @@ IoCompletion SteppedFiles::perform(const IoOperation& operation, const IoFault& 
         f.bytes.resize(end);
         f.durable.resize(end);
       }
-      std::memcpy(f.bytes.data() + operation.offset, operation.from.data(), length);
+      std::copy_n(operation.from.begin(), length, f.bytes.begin() + static_cast<std::ptrdiff_t>(operation.offset));
       if (fault.flip && length > 0) f.bytes[operation.offset + length / 2] ^= std::byte{0x10};
       f.unsynced.push_back({operation.offset, length});
       completion.bytes = length;

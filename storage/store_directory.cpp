@@ -188,8 +188,8 @@ void StoreDirectory::check_compatible(const FileStoreConfig& config) const {
                                          to_string(Bytes{superblock_.block_bytes}), to_string(config.block_bytes)));
   }
   if (superblock_.fingerprint != config.fingerprint) {
-    fail(Errc::incompatible, fmt::format("the file store in {} was made for the geometry {}..., and this configuration has {}...: "
-                                         "give another directory, or remove it to start empty", where,
+    fail(Errc::incompatible, fmt::format("the file store in {} was made for the geometry {}..., and this configuration has "
+                                         "{}...: give another directory, or remove it to start empty", where,
                                          short_hex(superblock_.fingerprint), short_hex(config.fingerprint)));
   }
   if (superblock_.slots_per_file == 0 || superblock_.slots_per_file > 0xFFFF'FFFE || superblock_.slots > 0xFFFF'FFFE) {
@@ -199,8 +199,8 @@ void StoreDirectory::check_compatible(const FileStoreConfig& config) const {
 }
 
 void StoreDirectory::no_room(Bytes missing, const FileStoreConfig& config) const {
-  fail(errno_code(ENOSPC), fmt::format("the file store in {} cannot take its capacity of {}: the file system has {} too little; "
-                                       "free that much, or lower the capacity", directory_.string(),
+  fail(errno_code(ENOSPC), fmt::format("the file store in {} cannot take its capacity of {}: the file system has {} too "
+                                       "little; free that much, or lower the capacity", directory_.string(),
                                        to_string(config.capacity), to_string(missing)));
 }
 

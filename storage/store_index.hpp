@@ -43,8 +43,8 @@ class StoreIndex {
     StoredBlock block;
     std::uint64_t last_use = 0;
     std::uint64_t write_token = 0;  ///< of the write that stored it, or as adopted
-    std::uint32_t operations = 0;  ///< that may touch the slot; see hold()
-    std::uint32_t parent = none;   ///< slots, as are the next three
+    std::uint32_t operations = 0;   ///< that may touch the slot; see hold()
+    std::uint32_t parent = none;    ///< slots, as are the next three
     std::uint32_t first_child = none;
     std::uint32_t next_sibling = none;
     std::uint32_t previous_sibling = none;

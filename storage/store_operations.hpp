@@ -82,7 +82,8 @@ class StoreOperations {
 
   Id begin(Kind kind, SlotId slot, std::uint64_t token, const BlockKey& key);
   void finish(std::uint32_t id);
-  void emit(StoreEvent::Kind kind, std::uint64_t token, const BlockKey& key, ErrorCode error = {}, std::uint64_t write_token = 0);
+  void emit(StoreEvent::Kind kind, std::uint64_t token, const BlockKey& key, ErrorCode error = {},
+            std::uint64_t write_token = 0);
   /// The events of every write of this slot's block.
   void finish_writes(SlotId slot, ErrorCode error);
   void write_succeeded(SlotId slot);

@@ -1,4 +1,5 @@
 #include "base/check.hpp"
+#include "tools/bench/command_line.hpp"
 #include "tools/replay/command_line.hpp"
 #include "tools/replay/replay.hpp"
 
@@ -48,9 +49,18 @@ int main(int argc, char** argv) {
   terrace::tools::ReplayArguments arguments;
   terrace::tools::add_replay_options(*replay, arguments);
 
-  const auto who = [&] { return replay->parsed() || (argc > 1 && std::string{argv[1]} == "replay") ? "terrace replay" : "terrace"; };
+  CLI::App* const bench = app.add_subcommand("bench", "Measures a part by itself");
+  terrace::tools::BenchArguments bench_arguments;
+  terrace::tools::add_bench_options(*bench, bench_arguments);
+
+  const std::string command = argc > 1 ? argv[1] : "";
+  const auto who = [&] { return command == "replay" || command == "bench" ? "terrace " + command : std::string{"terrace"}; };
   try {
     app.parse(argc, argv);
+    if (bench->parsed()) {
+      terrace::tools::run_bench(bench_arguments);
+      return end(ExitStatus::done);
+    }
     return end(terrace::tools::replay(terrace::tools::resolve(arguments)));
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);

@@ -149,5 +149,13 @@ TEST(FileStoreRestart, an_error_at_any_operation_of_a_restart_loses_only_what_it
   }
 }
 
+TEST(FileStoreRestart, a_lock_that_another_process_was_quicker_to_take_is_left_alone) {
+  SteppedIo io;
+  io.files().inject(2, {.error = EWOULDBLOCK});  // after making the directory and the lock's file
+  EXPECT_THROW((FileStore{config_for("/store", 4), io}), std::system_error);
+  EXPECT_TRUE(io.files().exists("/store/lock"));
+  EXPECT_FALSE(io.files().exists("/store/catalog"));
+}
+
 }  // namespace
 }  // namespace terrace::test

@@ -129,6 +129,7 @@ TEST_F(FileStoreStart, a_disk_that_is_too_small_is_told_before_anything_is_taken
   const auto error = refusal(huge);
   EXPECT_EQ(error.code(), std::errc::no_space_on_device);
   EXPECT_SAYS(error, "cannot take its capacity of 1024TiB: the file system has");
+  EXPECT_EQ(calls_.fallocates, 0);
   EXPECT_TRUE(is_empty());
 }
 

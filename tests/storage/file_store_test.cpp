@@ -1,4 +1,4 @@
-// The file store once it runs: what it finds again, and what it does not serve.
+// What a file store finds again after a restart, and what it does not serve.
 
 #include "storage/file_store.hpp"
 
@@ -6,20 +6,13 @@
 
 #include <gtest/gtest.h>
 
-#include <cerrno>
-#include <set>
-#include <unordered_map>
+#include <algorithm>
+#include <memory>
 
 namespace terrace::test {
 namespace {
 
 using Kind = StoreEvent::Kind;
-
-std::vector<StoredBlock> blocks_in(const FileStore& store) {
-  std::vector<StoredBlock> blocks;
-  store.for_each([&](const StoredBlock& block) { blocks.push_back(block); });
-  return blocks;
-}
 
 class FileStoreTest : public testing::Test {
  protected:
@@ -111,6 +104,18 @@ TEST_F(FileStoreTest, what_was_evicted_or_removed_stays_away_after_a_restart) {
   EXPECT_TRUE(h->reads_back(key_of(4)));
 }
 
+TEST_F(FileStoreTest, what_was_evicted_for_a_block_that_never_came_stays_away_too) {
+  {
+    const auto h = open(1);
+    h->write({root_block(1)});
+    h->fail_write_of(key_of(2));
+    EXPECT_EQ(outcome(h->write({root_block(2)}), Kind::written, key_of(2)), Errc::io_failed);
+    EXPECT_FALSE(h->has(key_of(1)));
+  }
+  const auto h = open(1);
+  EXPECT_EQ(h->store().stat().blocks, 0U);
+}
+
 TEST_F(FileStoreTest, the_oldest_is_still_the_first_to_go_after_a_restart) {
   {
     const auto h = open(3);
@@ -119,6 +124,35 @@ TEST_F(FileStoreTest, the_oldest_is_still_the_first_to_go_after_a_restart) {
   const auto h = open(3);
   EXPECT_EQ(keys_of(h->write({root_block(4)}), Kind::evicted), std::vector{key_of(1)});
   EXPECT_EQ(keys_of(h->write({root_block(5)}), Kind::evicted), std::vector{key_of(2)});
+}
+
+TEST_F(FileStoreTest, a_child_is_found_again_also_in_a_slot_before_its_parents) {
+  {
+    const auto h = open(2);
+    h->write({root_block(1)});
+    h->write({root_block(2)});
+    const BlockKey key = key_of(1);
+    h->store().remove({&key, 1}, 0);
+    h->write({child_of(root_block(2), 3)});
+    EXPECT_LT(h->store().location(key_of(3))->offset, h->store().location(key_of(2))->offset);
+  }
+  const auto h = open(2);
+  EXPECT_TRUE(h->reads_back(key_of(2)));
+  EXPECT_TRUE(h->reads_back(key_of(3)));
+}
+
+TEST_F(FileStoreTest, records_of_a_store_without_a_superblock_do_not_come_back) {
+  {
+    const auto h = open(100);
+    for (std::uint64_t n = 0; n < 80; ++n) h->write({root_block(n)});
+  }
+  std::fill_n(catalog().begin(), catalog_page_bytes, std::byte{0});
+  {
+    const auto h = open(100);
+    EXPECT_EQ(h->store().stat().blocks, 0U);
+    h->write({root_block(200)});
+  }
+  EXPECT_EQ(open(100)->store().stat().blocks, 1U);
 }
 
 TEST_F(FileStoreTest, a_path_lies_in_one_piece) {
@@ -255,125 +289,6 @@ TEST_F(FileStoreTest, the_end_of_the_data_cut_off_is_a_smaller_store_not_a_broke
   EXPECT_EQ(blocks_in(h->store()), (std::vector{path[0], path[1], path[2]}));
   EXPECT_TRUE(h->reads_back(path[2].key));
   EXPECT_FALSE(outcome(h->write({path[3]}), Kind::written, path[3].key)) << "the room is there again";
-}
-
-TEST_F(FileStoreTest, a_read_that_fails_once_is_forgiven_and_twice_is_not) {
-  const auto h = open();
-  const auto path = path_of(1, 3);
-  h->write(path);
-  const auto fail_next = [&] { io_.files().inject(io_.files().next_number(), {.error = EIO}); };
-  fail_next();
-  EXPECT_EQ(h->read(path[1].key), Errc::io_failed);
-  EXPECT_TRUE(h->reads_back(path[1].key));
-  fail_next();
-  EXPECT_EQ(h->read(path[1].key), Errc::io_failed);
-  io_.files().inject(io_.files().next_number(), {.bytes_max = block_size - 512});
-  EXPECT_EQ(h->read(path[1].key), Errc::io_failed) << "a short read is a failed one";
-  EXPECT_EQ(blocks_in(h->store()), std::vector{path[0]});
-  EXPECT_EQ(h->store().stat().io_errors, 3U);
-  EXPECT_EQ(h->store().stat().corrupt, 0U);
-}
-
-TEST_F(FileStoreTest, a_short_write_is_a_failed_one) {
-  const auto h = open(4);
-  io_.files().inject(io_.files().next_number(), {.bytes_max = 4096});
-  EXPECT_EQ(outcome(h->write({root_block(1)}), Kind::written, key_of(1)), Errc::io_failed);
-  EXPECT_EQ(h->store().stat().quarantined, 1U);
-}
-
-TEST_F(FileStoreTest, no_space_is_full_and_costs_no_slot) {
-  const auto h = open(4);
-  for (const int error : {ENOSPC, EDQUOT}) {
-    io_.files().inject(io_.files().next_number(), {.error = error});
-    EXPECT_EQ(outcome(h->write({root_block(1)}), Kind::written, key_of(1)), Errc::full);
-  }
-  EXPECT_EQ(h->store().stat().free, 4U);
-  EXPECT_EQ(h->store().stat().io_errors, 0U);
-  EXPECT_FALSE(outcome(h->write({root_block(1)}), Kind::written, key_of(1)));
-}
-
-TEST_F(FileStoreTest, a_bit_that_flips_on_its_way_to_the_disk_is_found_on_the_way_back) {
-  const auto h = open(4);
-  io_.files().inject(io_.files().next_number(), {.flip = true});
-  EXPECT_FALSE(outcome(h->write({root_block(1)}), Kind::written, key_of(1)));
-  EXPECT_EQ(h->read(key_of(1)), Errc::corrupt);
-}
-
-TEST_F(FileStoreTest, one_stalled_write_holds_up_nobody_but_its_descendants) {
-  const auto h = open();
-  const auto path = path_of(1, 3);
-  io_.files().inject(io_.files().next_number(), {.stall = true});
-  h->start_write({path[0]});
-  h->start_write({path[1], root_block(50)});
-  std::vector<StoreEvent> events;
-  while (io_.queued() > 0) {
-    io_.step(0);
-    h->store().poll(events);
-  }
-  EXPECT_EQ(keys_of(events, Kind::written), std::vector{key_of(50)});
-  EXPECT_EQ(h->store().stat().writing, 2U);
-  EXPECT_EQ(h->store().in_flight(), 2U);
-  h->store().check_invariants();
-  io_.release_stalled();
-  EXPECT_EQ(keys_of(h->drain(), Kind::written), (std::vector{path[0].key, path[1].key}));
-}
-
-TEST_F(FileStoreTest, closing_waits_for_what_is_under_way) {
-  const auto path = path_of(1, 3);
-  {
-    const auto h = open();
-    io_.files().inject(io_.files().next_number() + 1, {.stall = true});
-    h->start_write(path);
-    EXPECT_FALSE(h->store().close().has_error());
-    EXPECT_EQ(io_.in_flight(), 0U);
-    std::vector<StoreEvent> events;
-    EXPECT_EQ(h->store().poll(events), 3U) << "the events can still be had";
-    EXPECT_FALSE(h->store().close().has_error()) << "and again does nothing";
-  }
-  EXPECT_EQ(blocks_in(open()->store()), path);
-}
-
-TEST_F(FileStoreTest, a_record_that_could_not_be_written_is_written_by_close) {
-  const auto path = path_of(1, 3);
-  {
-    const auto h = open();
-    h->write({path[0]});
-    // The next page write fails, wherever it comes; blocks are written before it.
-    h->start_write({path[1]});
-    io_.files().inject(io_.files().next_number(), {.error = EIO});
-    h->drain();
-    while (h->store().unwritten_pages() > 0) {
-      h->advance();
-      h->drain();
-    }
-    EXPECT_EQ(h->store().stat().io_errors, 1U);
-    EXPECT_TRUE(h->reads_back(path[1].key)) << "served all the same";
-    EXPECT_FALSE(h->store().close().has_error());
-  }
-  EXPECT_EQ(blocks_in(open()->store()).size(), 2U);
-}
-
-TEST_F(FileStoreTest, no_catalog_page_is_written_twice_at_once) {
-  // All records of this store share one page. With every page write held back, at most one may have been submitted.
-  const auto h = open(30);
-  for (std::uint64_t n = 0; n < 20; ++n) {
-    h->start_write({root_block(n)});
-    io_.step(io_.queued() - 1);  // the block's write: the page's, if any, was submitted before
-    std::vector<StoreEvent> events;
-    h->store().poll(events);
-    ASSERT_LE(io_.queued(), 1U);
-  }
-  EXPECT_EQ(h->store().stat().blocks, 20U);
-}
-
-TEST_F(FileStoreTest, more_writes_than_the_bound_are_refused) {
-  auto config = config_for("/store", 10);
-  config.writes_max = 2;
-  const auto h = open(config);
-  const auto events = h->write({root_block(1), root_block(2), root_block(3)});
-  EXPECT_EQ(outcome(events, Kind::written, key_of(3)), Errc::refused);
-  EXPECT_EQ(h->store().stat().blocks, 2U);
-  EXPECT_FALSE(outcome(h->write({root_block(3)}), Kind::written, key_of(3)));
 }
 
 }  // namespace

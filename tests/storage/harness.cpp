@@ -85,6 +85,7 @@ int FaultyCalls::open(const char* path, int flags, unsigned mode) {
 
 bool FaultyCalls::refuses(int fd) const {
   if (!no_direct_io || (::fcntl(fd, F_GETFL) & O_DIRECT) == 0) return false;
+  if (refused_together != nullptr) refused_together->arrive_and_wait();
   errno = EINVAL;
   return true;
 }
@@ -112,7 +113,10 @@ ssize_t FaultyCalls::pwrite(int fd, const void* from, std::size_t bytes, off_t o
 }
 
 int FaultyCalls::fallocate(int fd, off_t bytes) {
+  ++fallocates;
   if (fallocate_error == 0) return PosixCalls::fallocate(fd, bytes);
+  const off_t before = ::lseek(fd, 0, SEEK_END);
+  EXPECT_EQ(::ftruncate(fd, std::min(before + 4096, std::max(before, bytes))), 0);
   errno = fallocate_error;
   return -1;
 }
@@ -235,6 +239,12 @@ FileStoreConfig config_for(const std::filesystem::path& directory, std::uint32_t
   config.capacity = capacity_for(blocks, config.block_bytes);
   config.fingerprint = key_of(4711).bytes;
   return config;
+}
+
+std::vector<StoredBlock> blocks_in(const BlockStore& store) {
+  std::vector<StoredBlock> blocks;
+  store.for_each([&](const StoredBlock& block) { blocks.push_back(block); });
+  return blocks;
 }
 
 std::vector<BlockKey> keys_of(const std::vector<StoreEvent>& events, StoreEvent::Kind kind) {

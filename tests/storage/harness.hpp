@@ -8,6 +8,7 @@
 #include "tests/storage/blocks.hpp"
 
 #include <atomic>
+#include <barrier>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -40,9 +41,11 @@ class FaultyCalls : public PosixCalls {
   void fail_write_of(const BlockKey& key);
 
   int open_error = 0;             ///< of opens that may create
-  int fallocate_error = 0;
+  int fallocate_error = 0;  ///< having taken a page more than there was
+  int fallocates = 0;
   bool no_direct_open = false;    ///< O_DIRECT is refused by open()
   bool no_direct_io = false;      ///< O_DIRECT is refused by the first read or write
+  std::barrier<>* refused_together = nullptr;  ///< where several threads are refused at the same moment
   std::size_t piece = 0;          ///< at most so many bytes a call, and every other call is interrupted
   std::atomic<int> interrupts{0};
 
@@ -121,6 +124,9 @@ class ThreadsHarness final : public StoreHarness {
 };
 
 [[nodiscard]] FileStoreConfig config_for(const std::filesystem::path& directory, std::uint32_t blocks);
+
+/// Every readable block, as for_each() visits them.
+[[nodiscard]] std::vector<StoredBlock> blocks_in(const BlockStore& store);
 
 // What events say.
 [[nodiscard]] std::vector<BlockKey> keys_of(const std::vector<StoreEvent>& events, StoreEvent::Kind kind);

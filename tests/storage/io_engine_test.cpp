@@ -8,6 +8,7 @@
 #include <fcntl.h>
 
 #include <atomic>
+#include <barrier>
 #include <cerrno>
 #include <memory>
 #include <set>
@@ -143,22 +144,23 @@ TEST_F(ThreadPoolIoTest, direct_io_refused_at_the_first_write_goes_through_the_c
   EXPECT_EQ(engine_.files().direct(file), Direct::no);
 }
 
-TEST_F(ThreadPoolIoTest, many_threads_may_find_out_at_once_that_direct_io_is_refused) {
+TEST_F(ThreadPoolIoTest, all_threads_may_find_out_at_once_that_direct_io_is_refused) {
   calls_.no_direct_io = true;
-  const FileId file = open(Direct::yes);
-  std::vector<AlignedBuffer> blocks;
-  std::vector<IoOperation> batch;
-  for (std::uint64_t n = 0; n < 30; ++n) {
-    blocks.push_back(content_of(key_of(n)));
-    batch.push_back(write(file, blocks.back().span(), n * block_size));
+  std::barrier<> together{3};
+  calls_.refused_together = &together;
+  const AlignedBuffer block = content_of(key_of(1));
+  for (int round = 0; round < 50; ++round) {
+    const FileId file = open(Direct::yes);
+    const std::vector<IoOperation> batch(3, write(file, block.span()));  // one for each thread
+    engine_.submit(batch);
+    std::vector<IoCompletion> completed;
+    while (engine_.in_flight() > 0) {
+      engine_.wait();
+      engine_.poll(completed);
+    }
+    for (const IoCompletion& c : completed) EXPECT_EQ(c.error, 0);
+    engine_.files().close(file);
   }
-  engine_.submit(batch);
-  std::vector<IoCompletion> completed;
-  while (engine_.in_flight() > 0) {
-    engine_.wait();
-    engine_.poll(completed);
-  }
-  for (const IoCompletion& c : completed) EXPECT_EQ(c.error, 0);
 }
 
 TEST_F(ThreadPoolIoTest, says_what_the_system_says) {
@@ -185,6 +187,18 @@ TEST_F(ThreadPoolIoTest, ends_with_work_under_way) {
   }
   engine.reset();
   EXPECT_EQ(std::filesystem::file_size(directory_.path() / "other"), 50 * block_size) << "what was submitted was done";
+}
+
+TEST(PosixFiles, a_lock_on_a_file_that_has_lost_its_name_is_no_lock) {
+  const TemporaryDirectory directory;
+  PosixFiles files;
+  const auto path = directory.path() / "lock";
+  const FileId ours = files.open(path, Create::if_missing, Direct::no).value().id;
+  ASSERT_FALSE(files.remove_file(path).has_error());
+  EXPECT_EQ(files.lock(ours).error(), Errc::in_use);
+  const FileId theirs = files.open(path, Create::if_missing, Direct::no).value().id;
+  EXPECT_EQ(files.lock(ours).error(), Errc::in_use) << "the name belongs to another file now";
+  EXPECT_FALSE(files.lock(theirs).has_error());
 }
 
 TEST(FileStoreOnThreads, works_where_direct_io_is_refused) {

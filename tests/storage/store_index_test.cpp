@@ -228,6 +228,11 @@ TEST(StoreIndex, lays_a_path_side_by_side) {
   std::vector<StoreIndex::Dropped> gone;
   index.drop(*index.find(path[1].key), gone);
   EXPECT_EQ(write(child_of(path[0], 21)), 3U);
+
+  gone.clear();
+  index.drop(*index.find(key_of(1)), gone);  // slot 0: lower than all, and beside nobody's parent
+  EXPECT_EQ(write(child_of(child_of(path[0], 20), 30)), 7U);
+  EXPECT_EQ(write(root_block(40)), 0U);
 }
 
 TEST(StoreIndex, restores_parents_first_and_refuses_orphans_and_doubles) {

@@ -1,0 +1,75 @@
+#include "base/strong_id.hpp"
+
+#include <gtest/gtest.h>
+
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+#include <unordered_set>
+
+namespace terrace {
+namespace {
+
+template <class A, class B>
+concept comparable = requires(A a, B b) { a == b; };
+template <class A, class B>
+concept ordered = requires(A a, B b) { a < b; };
+template <class A, class B>
+concept addable = requires(A a, B b) { a + b; };
+template <class A>
+concept countable = requires(A a) { ++a; };
+template <class A>
+concept truthy = requires(A a) { a ? 1 : 0; };
+
+template <class Id, class Other>
+concept mixes = std::convertible_to<Other, Id> || std::constructible_from<Id, Other> || std::assignable_from<Id&, Other> ||
+                comparable<Id, Other> || ordered<Id, Other> || addable<Id, Other>;
+
+// Two kinds of the same representation, and of different ones.
+static_assert(!mixes<RequestId, JobId>);
+static_assert(!mixes<JobId, RequestId>);
+static_assert(!mixes<JobId, Fence>);
+static_assert(!mixes<SlotId, Epoch>);
+static_assert(!mixes<SlotId, JobId>);
+static_assert(!mixes<JobId, SlotId>);
+// (That the concept can be true at all.)
+static_assert(mixes<SlotId, SlotId>);
+
+// A number becomes an id by name only, and an id never a number by itself.
+static_assert(!std::convertible_to<std::uint32_t, SlotId>);
+static_assert(!std::assignable_from<SlotId&, std::uint32_t>);
+static_assert(std::constructible_from<SlotId, std::uint32_t>);
+static_assert(!std::convertible_to<SlotId, std::uint32_t>);
+static_assert(!comparable<SlotId, std::uint32_t>);
+static_assert(!addable<SlotId, std::uint32_t>);
+static_assert(!addable<SlotId, SlotId>);
+static_assert(!countable<SlotId>);
+static_assert(!truthy<SlotId>);
+
+// It costs what its number costs.
+static_assert(sizeof(SlotId) == sizeof(std::uint32_t));
+static_assert(sizeof(JobId) == sizeof(std::uint64_t));
+static_assert(std::is_trivially_copyable_v<SlotId>);
+
+TEST(StrongId, is_its_number_and_zero_unless_told_otherwise) {
+  EXPECT_EQ(SlotId{}.value(), 0U);
+  EXPECT_EQ(SlotId{7}.value(), 7U);
+  EXPECT_EQ(JobId{0xFFFF'FFFF'FFFF'FFFF}.value(), 0xFFFF'FFFF'FFFF'FFFFU);
+  static_assert(SlotId{3}.value() == 3);
+}
+
+TEST(StrongId, compares_as_its_number) {
+  EXPECT_EQ(SlotId{1}, SlotId{1});
+  EXPECT_NE(SlotId{1}, SlotId{2});
+  EXPECT_LT(SlotId{1}, SlotId{2});
+  EXPECT_GE(Fence{5}, Fence{5});
+}
+
+TEST(StrongId, serves_as_a_key_of_a_hash_table) {
+  const std::unordered_set<RequestId> ids{RequestId{1}, RequestId{2}, RequestId{1}};
+  EXPECT_EQ(ids.size(), 2U);
+  EXPECT_TRUE(ids.contains(RequestId{2}));
+}
+
+}  // namespace
+}  // namespace terrace

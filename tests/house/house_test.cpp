@@ -1,0 +1,154 @@
+// The house itself, held to its rules (rules.hpp).
+
+#include "tests/house/rules.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <sstream>
+#include <string>
+
+namespace terrace::house {
+namespace {
+
+const std::filesystem::path root{TERRACE_SOURCE_DIR};
+
+constexpr std::size_t product_lines_max = 600;
+constexpr std::size_t columns_max = 130;
+
+bool exists(const std::string& path) { return std::filesystem::exists(root / path); }
+
+bool is_cpp(const SourceFile& file) { return file.path.ends_with(".hpp") || file.path.ends_with(".cpp"); }
+bool is_document(const SourceFile& file) { return file.path.ends_with(".md"); }
+
+/// Every text file of the repository, by its folder.
+const std::map<std::string, std::vector<SourceFile>>& folders() {
+  static const auto all = [] {
+    std::map<std::string, std::vector<SourceFile>> read;
+    for (const std::string_view folder : product_folders()) read.emplace(folder, read_folder(root, std::string{folder}));
+    for (const std::string folder : {"tests", "examples", "cmake", "docs"}) read.emplace(folder, read_folder(root, folder));
+    read.emplace("", std::vector{read_file(root, "CMakeLists.txt"), read_file(root, "README.md")});
+    return read;
+  }();
+  return all;
+}
+
+bool is_product(const std::string& folder) { return std::ranges::find(product_folders(), folder) != product_folders().end(); }
+
+/// Applies the rule to every file that `wanted` picks, and expects it to find nothing.
+void expect_kept(const std::function<bool(const std::string& folder, const SourceFile&)>& wanted,
+                 const std::function<Findings(const SourceFile&)>& rule) {
+  std::size_t files = 0;
+  std::ostringstream objections;
+  for (const auto& [folder, contents] : folders()) {
+    for (const SourceFile& file : contents) {
+      if (!wanted(folder, file)) continue;
+      ++files;
+      for (const std::string& what : rule(file)) objections << what << '\n';
+    }
+  }
+  EXPECT_GT(files, 0U) << "a rule for nothing";
+  EXPECT_EQ(objections.str(), "");
+}
+
+bool any_cpp(const std::string&, const SourceFile& file) { return is_cpp(file); }
+bool any_code(const std::string&, const SourceFile& file) { return !is_document(file); }
+bool any_document(const std::string&, const SourceFile& file) { return is_document(file); }
+bool product_cpp(const std::string& folder, const SourceFile& file) { return is_product(folder) && is_cpp(file); }
+
+TEST(House, has_all_its_folders) {
+  for (const auto& [folder, contents] : folders()) EXPECT_FALSE(contents.empty()) << folder;
+}
+
+TEST(House, includes_follow_the_arrows) { expect_kept(any_cpp, includes_follow_the_arrows); }
+
+TEST(House, includes_keep_to_the_seams) { expect_kept(any_cpp, includes_keep_to_the_seams); }
+
+TEST(House, links_mirror_the_arrows) {
+  const auto of_a_product = [](const std::string& folder, const SourceFile& file) {
+    return is_product(folder) && file.path == folder + "/CMakeLists.txt";
+  };
+  expect_kept(of_a_product, links_mirror_the_arrows);
+}
+
+TEST(House, headers_start_with_pragma_once) { expect_kept(any_cpp, header_starts_with_pragma_once); }
+
+TEST(House, sources_include_their_own_header_first) {
+  expect_kept(any_cpp, [](const SourceFile& file) { return own_header_comes_first(file, exists); });
+}
+
+TEST(House, product_files_are_short) {
+  expect_kept(product_cpp, [](const SourceFile& file) { return is_no_longer_than(file, product_lines_max); });
+}
+
+TEST(House, lines_are_clean) {
+  expect_kept([](const std::string&, const SourceFile&) { return true; }, lines_are_clean);
+}
+
+TEST(House, lines_are_no_wider_than_a_screen) {
+  expect_kept(any_code, [](const SourceFile& file) { return lines_are_no_wider_than(file, columns_max); });
+}
+
+TEST(House, nothing_is_left_for_later) { expect_kept(any_code, nothing_is_left_for_later); }
+
+TEST(House, links_of_documents_lead_somewhere) {
+  expect_kept(any_document, [](const SourceFile& file) { return links_lead_somewhere(file, exists); });
+}
+
+TEST(House, documents_name_functions_that_exist) {
+  std::set<std::string> words;
+  for (const auto& [folder, contents] : folders()) {
+    for (const SourceFile& file : contents) {
+      if (is_cpp(file)) collect_words(file, words);
+    }
+  }
+  expect_kept(any_document, [&](const SourceFile& file) { return named_functions_exist(file, words); });
+}
+
+// ---- documents -----------------------------------------------------------------------------------------------------------
+
+const SourceFile& parity_page() {
+  static const SourceFile page = read_file(root, "docs/parity.md");
+  return page;
+}
+
+TEST(Parity, has_every_row_once_and_in_order) {
+  std::vector<std::string> expected;
+  for (const auto& [group, rows] : {std::pair{'A', 10}, {'B', 13}, {'C', 9}, {'D', 7}, {'E', 12}, {'F', 8}}) {
+    for (int i = 1; i <= rows; ++i) expected.push_back(group + std::to_string(i));
+  }
+  std::vector<std::string> found;
+  for (const ParityRow& row : parity_rows(parity_page())) found.push_back(row.id);
+  EXPECT_EQ(found, expected);
+}
+
+TEST(Parity, claims_nothing_without_a_test_that_exists) {
+  std::set<std::string> tests;
+  for (const SourceFile& file : folders().at("tests")) {
+    if (is_cpp(file)) collect_tests(file, tests);
+  }
+  ASSERT_FALSE(tests.empty());
+  const Findings findings = parity_rows_name_tests(parity_page(), tests);
+  for (const std::string& what : findings) ADD_FAILURE() << what;
+}
+
+TEST(BlockKeysPage, has_the_golden_vectors_of_the_test) {
+  std::set<std::string> tested;
+  std::set<std::string> written;
+  collect_keys(read_file(root, "tests/radix/block_keys_test.cpp"), tested);
+  collect_keys(read_file(root, "docs/block-keys.md"), written);
+  EXPECT_FALSE(tested.empty());
+  EXPECT_EQ(tested, written);
+}
+
+TEST(Readme, shows_the_example_that_is_compiled_and_run) {
+  const std::string code = between(read_file(root, "examples/embed.cpp"), "// README: from here", "// README: to here");
+  EXPECT_FALSE(code.empty());
+  EXPECT_LE(std::ranges::count(code, '\n'), 40) << "an example for the first screen";
+  EXPECT_TRUE(has_code_block(read_file(root, "README.md"), code)) << "README.md does not show this part of it:\n" << code;
+}
+
+}  // namespace
+}  // namespace terrace::house

@@ -1,0 +1,386 @@
+#include "tests/house/rules.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+#include <optional>
+
+namespace terrace::house {
+namespace {
+
+using Names = std::vector<std::string_view>;
+
+struct Folder {
+  std::string_view name;
+  Names may_include;
+};
+
+constexpr std::array<std::string_view, 6> products{"base", "radix", "transfer", "storage", "runtime", "tools"};
+
+/// The house: what each folder may include beside itself.
+const std::array<Folder, 8>& house() {
+  static const std::array<Folder, 8> folders{{
+      {"base", {}},
+      {"radix", {"base"}},
+      {"transfer", {"base"}},
+      {"storage", {"base"}},
+      {"runtime", {"base", "radix", "transfer", "storage"}},
+      {"tools", {"base", "radix", "transfer", "storage", "runtime"}},
+      {"examples", {"base", "radix", "transfer", "storage", "runtime"}},
+      {"tests", {"base", "radix", "transfer", "storage", "runtime", "tools"}},
+  }};
+  return folders;
+}
+
+/// Of radix/, which is data structures and nothing else.
+constexpr std::array<std::string_view, 20> no_business_of_radix{
+    "atomic",   "chrono",     "condition_variable", "ctime",   "filesystem", "fstream",  "future",
+    "iostream", "mutex",      "poll.h",             "random",  "semaphore",  "stdio.h",  "cstdio",
+    "thread",   "sys/mman.h", "fcntl.h",            "time.h",  "unistd.h",   "stop_token"};
+
+/// The files that include moodycamel's queues, so that what its fences need (cmake/tsan.supp) is needed nowhere else.
+constexpr std::array<std::string_view, 2> seams_of_moodycamel{"base/completion_queue.hpp", "storage/thread_pool_io.hpp"};
+
+const Folder* folder_of(std::string_view path) {
+  const std::string_view name = path.substr(0, path.find('/'));
+  const auto found = std::ranges::find(house(), name, &Folder::name);
+  return found == house().end() ? nullptr : &*found;
+}
+
+bool contains(const Names& names, std::string_view name) { return std::ranges::find(names, name) != names.end(); }
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())) != 0) text.remove_prefix(1);
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) text.remove_suffix(1);
+  return text;
+}
+
+std::vector<std::string_view> split(std::string_view text, char at) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const std::size_t end = text.find(at);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::vector<std::string_view> lines_of(const SourceFile& file) {
+  auto lines = split(file.text, '\n');
+  if (lines.back().empty()) lines.pop_back();
+  return lines;
+}
+
+std::string finding(const SourceFile& file, std::size_t index, const std::string& what) {
+  return file.path + ":" + std::to_string(index + 1) + ": " + what;
+}
+
+bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+bool ends_with_any(std::string_view text, std::initializer_list<std::string_view> ends) {
+  return std::ranges::any_of(ends, [&](std::string_view end) { return text.ends_with(end); });
+}
+
+/// What an `#include` line names.
+struct Include {
+  std::string_view path;
+  bool quoted = false;
+};
+
+std::optional<Include> include_of(std::string_view line) {
+  line = trimmed(line);
+  if (!line.starts_with('#')) return std::nullopt;
+  line = trimmed(line.substr(1));
+  if (!line.starts_with("include")) return std::nullopt;
+  line = trimmed(line.substr(std::string_view{"include"}.size()));
+  if (line.size() < 2 || (line.front() != '"' && line.front() != '<')) return std::nullopt;
+  const bool quoted = line.front() == '"';
+  return Include{line.substr(1, line.find(quoted ? '"' : '>', 1) - 1), quoted};
+}
+
+/// Calls `f` with each word of the text.
+void for_each_word(std::string_view text, const std::function<void(std::string_view)>& f) {
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t end = at;
+    while (end < text.size() && is_word(text[end])) ++end;
+    if (end > at) f(text.substr(at, end - at));
+    at = std::max(end, at + 1);
+  }
+}
+
+/// Calls `f` with what stands in each pair of backticks of a line.
+void for_each_quote(std::string_view line, const std::function<void(std::string_view)>& f) {
+  const auto parts = split(line, '`');
+  for (std::size_t i = 1; i + 1 < parts.size(); i += 2) f(parts[i]);
+}
+
+}  // namespace
+
+std::span<const std::string_view> product_folders() { return products; }
+
+// ---- the arrows ----------------------------------------------------------------------------------------------------------
+
+Findings includes_follow_the_arrows(const SourceFile& file) {
+  Findings findings;
+  const Folder* const from = folder_of(file.path);
+  if (from == nullptr) return {file.path + ": in no folder of the house"};
+  const auto lines = lines_of(file);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const auto include = include_of(lines[i]);
+    if (!include) continue;
+    const bool from_root = include->path.find('/') != std::string_view::npos && !include->path.starts_with("..");
+    const Folder* const to = from_root ? folder_of(include->path) : nullptr;
+    const std::string path{include->path};
+    if (include->quoted && to == nullptr) {
+      findings.push_back(finding(file, i, "\"" + path + "\" does not start at the root"));
+    } else if (!include->quoted && to != nullptr) {
+      findings.push_back(finding(file, i, "<" + path + "> is ours, and belongs in quotes"));
+    } else if (to != nullptr && to != from && !contains(from->may_include, to->name)) {
+      findings.push_back(finding(file, i, std::string{from->name} + "/ may not include " + path));
+    }
+  }
+  return findings;
+}
+
+Findings includes_keep_to_the_seams(const SourceFile& file) {
+  Findings findings;
+  const auto lines = lines_of(file);
+  const bool in_radix = file.path.starts_with("radix/");
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const auto include = include_of(lines[i]);
+    if (!include) continue;
+    const bool impure = std::ranges::find(no_business_of_radix, include->path) != no_business_of_radix.end() ||
+                        include->path.starts_with("boost/asio") || include->path == "base/clock.hpp" ||
+                        include->path == "base/random.hpp" || include->path == "base/waker.hpp";
+    if (in_radix && impure) {
+      findings.push_back(finding(file, i, "radix/ knows no clock, thread or I/O: " + std::string{include->path}));
+    }
+    const bool behind_the_queue = std::ranges::find(seams_of_moodycamel, file.path) != seams_of_moodycamel.end();
+    if (include->path.ends_with("concurrentqueue.h") && !behind_the_queue) {
+      findings.push_back(finding(file, i, "moodycamel stays behind its seams: " + std::string{include->path}));
+    }
+  }
+  return findings;
+}
+
+Findings links_mirror_the_arrows(const SourceFile& file) {
+  Findings findings;
+  const Folder* const from = folder_of(file.path);
+  if (from == nullptr) return {file.path + ": in no folder of the house"};
+  std::set<std::string_view> linked;
+  const auto lines = lines_of(file);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string_view code = lines[i].substr(0, lines[i].find('#'));
+    constexpr std::string_view ours = "terrace::";
+    for (std::size_t at = code.find(ours); at != std::string_view::npos; at = code.find(ours, at + 1)) {
+      std::size_t end = at + ours.size();
+      while (end < code.size() && is_word(code[end])) ++end;
+      const std::string_view to = code.substr(at + ours.size(), end - at - ours.size());
+      if (to == from->name) continue;
+      linked.insert(to);
+      if (!contains(from->may_include, to)) {
+        findings.push_back(finding(file, i, std::string{from->name} + " may not link terrace::" + std::string{to}));
+      }
+    }
+    if (code.find("GTest::") != std::string_view::npos) findings.push_back(finding(file, i, "a product links a test library"));
+  }
+  if (from->name == "tools") return findings;  // runtime brings the rest
+  for (const std::string_view to : from->may_include) {
+    if (!linked.contains(to)) findings.push_back(file.path + ": does not link terrace::" + std::string{to});
+  }
+  return findings;
+}
+
+// ---- files ---------------------------------------------------------------------------------------------------------------
+
+Findings header_starts_with_pragma_once(const SourceFile& file) {
+  if (!file.path.ends_with(".hpp") || file.text.starts_with("#pragma once\n")) return {};
+  return {finding(file, 0, "a header starts with #pragma once")};
+}
+
+Findings own_header_comes_first(const SourceFile& file, const std::function<bool(const std::string&)>& has_header) {
+  if (!file.path.ends_with(".cpp")) return {};
+  const std::string own = std::filesystem::path{file.path}.replace_extension(".hpp").generic_string();
+  if (!has_header(own)) return {};
+  const auto lines = lines_of(file);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const auto include = include_of(lines[i]);
+    if (!include) continue;
+    if (include->quoted && include->path == own) return {};
+    return {finding(file, i, "the first include is not its own header " + own)};
+  }
+  return {finding(file, 0, "does not include its own header " + own)};
+}
+
+Findings is_no_longer_than(const SourceFile& file, std::size_t lines_max) {
+  const std::size_t lines = lines_of(file).size();
+  if (lines <= lines_max) return {};
+  return {file.path + ": " + std::to_string(lines) + " lines; a file over " + std::to_string(lines_max) + " is two files"};
+}
+
+// ---- lines ---------------------------------------------------------------------------------------------------------------
+
+Findings lines_are_clean(const SourceFile& file) {
+  Findings findings;
+  const auto lines = lines_of(file);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].find('\t') != std::string_view::npos) findings.push_back(finding(file, i, "a tab"));
+    if (lines[i].ends_with('\r')) findings.push_back(finding(file, i, "a carriage return"));
+    if (lines[i].ends_with(' ')) findings.push_back(finding(file, i, "a blank at the end"));
+  }
+  if (!file.text.empty() && !file.text.ends_with('\n')) {
+    findings.push_back(finding(file, lines.size() - 1, "the last line does not end"));
+  }
+  return findings;
+}
+
+Findings lines_are_no_wider_than(const SourceFile& file, std::size_t columns_max) {
+  Findings findings;
+  const auto lines = lines_of(file);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    // Every byte of UTF-8 but a code point's first is 10xxxxxx.
+    const auto columns = static_cast<std::size_t>(
+        std::ranges::count_if(lines[i], [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+    if (columns > columns_max) findings.push_back(finding(file, i, std::to_string(columns) + " columns"));
+  }
+  return findings;
+}
+
+Findings nothing_is_left_for_later(const SourceFile& file) {
+  // In halves, so that this file passes its own rule.
+  static const std::array<std::string, 3> markers{std::string{"to"} + "do", std::string{"fix"} + "me", std::string{"x"} + "xx"};
+  Findings findings;
+  const auto lines = lines_of(file);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    for_each_word(lines[i], [&](std::string_view word) {
+      std::string lower{word};
+      for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      if (std::ranges::find(markers, lower) != markers.end()) {
+        findings.push_back(finding(file, i, "work left for later: " + std::string{word}));
+      }
+    });
+  }
+  return findings;
+}
+
+// ---- documents -----------------------------------------------------------------------------------------------------------
+
+void collect_tests(const SourceFile& file, std::set<std::string>& names) {
+  for (const std::string_view macro : {"TEST(", "TEST_F(", "TEST_P(", "TYPED_TEST("}) {
+    const std::string at_line_start = "\n" + std::string{macro};
+    for (std::size_t at = file.text.find(at_line_start); at != std::string::npos; at = file.text.find(at_line_start, at + 1)) {
+      const std::size_t begin = at + at_line_start.size();
+      const std::string_view arguments = std::string_view{file.text}.substr(begin, file.text.find(')', begin) - begin);
+      const auto parts = split(arguments, ',');
+      if (parts.size() == 2) names.insert(std::string{trimmed(parts[0])} + "." + std::string{trimmed(parts[1])});
+    }
+  }
+}
+
+std::vector<ParityRow> parity_rows(const SourceFile& file) {
+  std::vector<ParityRow> rows;
+  const auto lines = lines_of(file);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const auto cells = split(lines[i], '|');  // of "| a | b |": "", a, b, ""
+    if (cells.size() < 3) continue;
+    const std::string_view id = trimmed(cells[1]);
+    if (id.size() < 2 || std::isupper(static_cast<unsigned char>(id[0])) == 0) continue;
+    if (!std::ranges::all_of(id.substr(1), [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; })) continue;
+    ParityRow row;
+    row.id = id;
+    row.line = i;
+    // Columns: id, behaviour, call, test, state.
+    if (cells.size() == 7) {
+      row.test = trimmed(cells[4]);
+      row.state = trimmed(cells[5]);
+    }
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+Findings parity_rows_name_tests(const SourceFile& file, const std::set<std::string>& tests) {
+  Findings findings;
+  for (const ParityRow& row : parity_rows(file)) {
+    std::size_t named = 0;
+    for_each_quote(row.test, [&](std::string_view name) {
+      ++named;
+      if (!tests.contains(std::string{name})) {
+        findings.push_back(finding(file, row.line, row.id + " names a test that does not exist: " + std::string{name}));
+      }
+    });
+    const bool claims = row.state == "done" || row.state.starts_with("partly");
+    if (!claims && row.state != "not yet") findings.push_back(finding(file, row.line, row.id + " is in no known state"));
+    if (claims && named == 0) findings.push_back(finding(file, row.line, row.id + " claims something without a test"));
+    if (!claims && named > 0) findings.push_back(finding(file, row.line, row.id + " has a test and says not yet"));
+  }
+  return findings;
+}
+
+std::string between(const SourceFile& file, std::string_view begin, std::string_view end) {
+  std::string text;
+  bool inside = false;
+  for (const std::string_view line : lines_of(file)) {
+    if (inside && trimmed(line) == end) return text;
+    if (inside) text.append(line).push_back('\n');
+    inside |= trimmed(line) == begin;
+  }
+  return {};
+}
+
+bool has_code_block(const SourceFile& document, std::string_view code) {
+  return !code.empty() && document.text.find("```cpp\n" + std::string{code} + "```\n") != std::string::npos;
+}
+
+void collect_keys(const SourceFile& file, std::set<std::string>& keys) {
+  for_each_word(file.text, [&](std::string_view word) {
+    const auto is_digit = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; };
+    if (word.size() == 64 && std::ranges::all_of(word, is_digit)) keys.emplace(word);
+  });
+}
+
+Findings links_lead_somewhere(const SourceFile& document, const std::function<bool(const std::string&)>& exists) {
+  Findings findings;
+  const std::filesystem::path folder = std::filesystem::path{document.path}.parent_path();
+  const auto lines = lines_of(document);
+  bool fenced = false;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    fenced ^= lines[i].starts_with("```");
+    if (fenced) continue;  // code, in which a lambda looks like a link
+    for (std::size_t at = lines[i].find("]("); at != std::string_view::npos; at = lines[i].find("](", at + 1)) {
+      const std::string_view target = lines[i].substr(at + 2, lines[i].find_first_of(")#", at + 2) - at - 2);
+      if (target.empty() || target.find("://") != std::string_view::npos) continue;
+      const std::string path = (folder / target).lexically_normal().generic_string();
+      if (!exists(path)) findings.push_back(finding(document, i, "no such file: " + path));
+    }
+    for_each_quote(lines[i], [&](std::string_view quote) {
+      const bool is_path = quote.find('/') != std::string_view::npos && quote.find_first_of(" *{<,") == std::string_view::npos &&
+                           ends_with_any(quote, {".hpp", ".cpp", ".md", ".txt", ".cmake"});
+      if (is_path && !exists(std::string{quote})) findings.push_back(finding(document, i, "no such file: " + std::string{quote}));
+    });
+  }
+  return findings;
+}
+
+void collect_words(const SourceFile& file, std::set<std::string>& words) {
+  for_each_word(file.text, [&](std::string_view word) { words.emplace(word); });
+}
+
+Findings named_functions_exist(const SourceFile& document, const std::set<std::string>& words) {
+  Findings findings;
+  const auto lines = lines_of(document);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    for_each_quote(lines[i], [&](std::string_view quote) {
+      if (quote.find("::") == std::string_view::npos || quote.starts_with("terrace::")) return;
+      for_each_word(quote, [&](std::string_view word) {
+        if (!words.contains(std::string{word})) {
+          findings.push_back(finding(document, i, "not in the code: " + std::string{word} + " of " + std::string{quote}));
+        }
+      });
+    });
+  }
+  return findings;
+}
+
+}  // namespace terrace::house

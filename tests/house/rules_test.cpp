@@ -1,0 +1,242 @@
+// Every rule on samples that keep it and samples that break it: a rule that finds nothing anywhere is no rule.
+
+#include "tests/house/rules.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace terrace::house {
+namespace {
+
+SourceFile file(std::string path, std::string text) { return {std::move(path), std::move(text)}; }
+
+Findings included_from(const std::string& path, const std::string& header) {
+  return includes_follow_the_arrows(file(path, "#pragma once\n\n#include " + header + "\n"));
+}
+
+bool allowed(const std::string& path, const std::string& header) { return included_from(path, header).empty(); }
+
+TEST(Rules, includes_follow_the_arrows) {
+  EXPECT_TRUE(allowed("base/a.hpp", "\"base/b.hpp\""));
+  EXPECT_FALSE(allowed("base/a.hpp", "\"radix/b.hpp\""));
+  for (const std::string folder : {"radix", "transfer", "storage"}) {
+    EXPECT_TRUE(allowed(folder + "/a.hpp", "\"base/b.hpp\""));
+    EXPECT_TRUE(allowed(folder + "/a.hpp", '"' + folder + "/b.hpp\""));
+    EXPECT_FALSE(allowed(folder + "/a.hpp", "\"runtime/b.hpp\""));
+    for (const std::string other : {"radix", "transfer", "storage"}) {
+      EXPECT_EQ(allowed(folder + "/a.cpp", '"' + other + "/b.hpp\""), folder == other) << folder << " to " << other;
+    }
+  }
+  for (const std::string below : {"base", "radix", "transfer", "storage", "runtime"}) {
+    EXPECT_TRUE(allowed("runtime/a.cpp", '"' + below + "/b.hpp\""));
+    EXPECT_TRUE(allowed("tools/replay/a.cpp", '"' + below + "/b.hpp\""));
+    EXPECT_TRUE(allowed("examples/a.cpp", '"' + below + "/b.hpp\""));
+    EXPECT_TRUE(allowed("tests/any/a.cpp", '"' + below + "/b.hpp\""));
+  }
+  EXPECT_FALSE(allowed("runtime/a.cpp", "\"tools/b.hpp\""));
+  EXPECT_FALSE(allowed("examples/a.cpp", "\"tools/b.hpp\""));
+  EXPECT_TRUE(allowed("tests/tools/a.cpp", "\"tools/b.hpp\""));
+}
+
+TEST(Rules, product_code_never_includes_tests) {
+  for (const std::string_view folder : product_folders()) {
+    EXPECT_FALSE(allowed(std::string{folder} + "/a.cpp", "\"tests/seed.hpp\"")) << folder;
+  }
+  EXPECT_FALSE(allowed("examples/a.cpp", "\"tests/seed.hpp\""));
+  EXPECT_TRUE(allowed("tests/base/a.cpp", "\"tests/seed.hpp\""));
+}
+
+TEST(Rules, includes_start_at_the_root_and_in_quotes) {
+  EXPECT_FALSE(allowed("base/a.hpp", "\"b.hpp\""));
+  EXPECT_FALSE(allowed("radix/a.hpp", "\"../base/b.hpp\""));
+  EXPECT_FALSE(allowed("radix/a.hpp", "\"elsewhere/b.hpp\""));
+  EXPECT_FALSE(allowed("radix/a.hpp", "<base/b.hpp>"));
+  EXPECT_TRUE(allowed("radix/a.hpp", "<boost/system/result.hpp>"));
+  EXPECT_TRUE(allowed("radix/a.hpp", "<vector>"));
+}
+
+TEST(Rules, includes_are_found_however_they_are_written) {
+  const Findings findings = includes_follow_the_arrows(
+      file("base/a.hpp", "#  include   \"radix/a.hpp\"  // why\n   #include \"radix/b.hpp\"\n#include\"radix/c.hpp\"\n"
+                         "// #include \"radix/d.hpp\"\n"));
+  ASSERT_EQ(findings.size(), 3U);
+  EXPECT_EQ(findings[0], "base/a.hpp:1: base/ may not include radix/a.hpp");
+  EXPECT_EQ(findings[2], "base/a.hpp:3: base/ may not include radix/c.hpp");
+}
+
+TEST(Rules, know_no_folder_outside_the_house) {
+  EXPECT_FALSE(allowed("attic/a.hpp", "<vector>"));
+  EXPECT_FALSE(links_mirror_the_arrows(file("attic/CMakeLists.txt", "")).empty());
+}
+
+TEST(Rules, radix_knows_no_clock_thread_or_io) {
+  for (const std::string header : {"<thread>", "<chrono>", "<fstream>", "<unistd.h>", "<boost/asio/strand.hpp>",
+                                   "\"base/clock.hpp\""}) {
+    const std::string text = "#include " + header + "\n";
+    EXPECT_EQ(includes_keep_to_the_seams(file("radix/a.hpp", text)).size(), 1U) << header;
+    EXPECT_TRUE(includes_keep_to_the_seams(file("transfer/a.hpp", text)).empty()) << header;
+  }
+  EXPECT_TRUE(includes_keep_to_the_seams(file("radix/a.hpp", "#include <vector>\n#include \"base/check.hpp\"\n")).empty());
+}
+
+TEST(Rules, moodycamel_stays_behind_its_seams) {
+  const std::string text = "#include <concurrentqueue.h>\n";
+  EXPECT_TRUE(includes_keep_to_the_seams(file("base/completion_queue.hpp", text)).empty());
+  EXPECT_FALSE(includes_keep_to_the_seams(file("runtime/a.hpp", text)).empty());
+  EXPECT_FALSE(includes_keep_to_the_seams(file("runtime/a.hpp", "#include <moodycamel/concurrentqueue.h>\n")).empty());
+}
+
+TEST(Rules, links_mirror_the_arrows) {
+  const auto links = [](const std::string& folder, const std::string& text) {
+    return links_mirror_the_arrows(file(folder + "/CMakeLists.txt", text));
+  };
+  EXPECT_TRUE(links("base", "terrace_library(base\n  LINKS Boost::headers)\n").empty());
+  EXPECT_TRUE(links("radix", "terrace_library(radix\n  LINKS terrace::base\n  PRIVATE_LINKS OpenSSL::Crypto)\n").empty());
+  EXPECT_EQ(links("base", "LINKS terrace::radix\n").size(), 1U);
+  EXPECT_EQ(links("radix", "LINKS terrace::base terrace::storage\n").size(), 1U);
+  EXPECT_EQ(links("radix", "LINKS Boost::headers\n"), (Findings{"radix/CMakeLists.txt: does not link terrace::base"}));
+  EXPECT_EQ(links("runtime", "LINKS terrace::base terrace::radix terrace::storage\n").size(), 1U);
+  EXPECT_EQ(links("storage", "LINKS terrace::base  # and not terrace::radix\n").size(), 0U);
+  EXPECT_EQ(links("tools", "LINKS terrace::runtime\n").size(), 0U);
+  EXPECT_EQ(links("tools", "target_link_libraries(terrace PRIVATE terrace::tools)\n").size(), 0U);
+  EXPECT_EQ(links("tools", "LINKS terrace::runtime GTest::gtest\n").size(), 1U);
+}
+
+TEST(Rules, a_header_starts_with_pragma_once) {
+  EXPECT_TRUE(header_starts_with_pragma_once(file("base/a.hpp", "#pragma once\n\nint a;\n")).empty());
+  EXPECT_FALSE(header_starts_with_pragma_once(file("base/a.hpp", "\n#pragma once\n")).empty());
+  EXPECT_FALSE(header_starts_with_pragma_once(file("base/a.hpp", "#ifndef A\n#define A\n#endif\n")).empty());
+  EXPECT_FALSE(header_starts_with_pragma_once(file("base/a.hpp", "")).empty());
+  EXPECT_TRUE(header_starts_with_pragma_once(file("base/a.cpp", "int a;\n")).empty());
+}
+
+TEST(Rules, a_source_includes_its_own_header_first) {
+  const auto objections = [](const std::string& path, const std::string& text) {
+    return own_header_comes_first(file(path, text), [](const std::string& header) { return header == "base/a.hpp"; });
+  };
+  EXPECT_TRUE(objections("base/a.cpp", "// Why.\n\n#include \"base/a.hpp\"\n\n#include <vector>\n").empty());
+  EXPECT_EQ(objections("base/a.cpp", "#include <vector>\n#include \"base/a.hpp\"\n").size(), 1U);
+  EXPECT_EQ(objections("base/a.cpp", "int a;\n").size(), 1U);
+  EXPECT_TRUE(objections("base/b.cpp", "#include <vector>\n").empty()) << "it has none";
+}
+
+TEST(Rules, a_file_is_no_longer_than_told) {
+  std::string text;
+  for (int i = 0; i < 600; ++i) text += "\n";
+  EXPECT_TRUE(is_no_longer_than(file("base/a.hpp", text), 600).empty());
+  EXPECT_EQ(is_no_longer_than(file("base/a.hpp", text + "\n"), 600).size(), 1U);
+  EXPECT_EQ(is_no_longer_than(file("base/a.hpp", text + "int a;"), 600).size(), 1U);
+}
+
+TEST(Rules, lines_are_clean) {
+  EXPECT_TRUE(lines_are_clean(file("base/a.hpp", "int a;\n\n  int b;\n")).empty());
+  EXPECT_TRUE(lines_are_clean(file("base/a.hpp", "")).empty());
+  EXPECT_EQ(lines_are_clean(file("base/a.hpp", "int a;\n\tint b;\n")), (Findings{"base/a.hpp:2: a tab"}));
+  EXPECT_EQ(lines_are_clean(file("base/a.hpp", "int a; \n")).size(), 1U);
+  EXPECT_EQ(lines_are_clean(file("base/a.hpp", "int a;\r\n")).size(), 1U);
+  EXPECT_EQ(lines_are_clean(file("base/a.hpp", "int a;")).size(), 1U);
+}
+
+TEST(Rules, lines_are_no_wider_than_told_in_code_points) {
+  const std::string wide(130, 'a');
+  EXPECT_TRUE(lines_are_no_wider_than(file("base/a.hpp", wide + "\n"), 130).empty());
+  EXPECT_EQ(lines_are_no_wider_than(file("base/a.hpp", "\n" + wide + "b\n"), 130), (Findings{"base/a.hpp:2: 131 columns"}));
+  EXPECT_TRUE(lines_are_no_wider_than(file("base/a.hpp", wide.substr(1) + "×\n"), 130).empty());
+}
+
+TEST(Rules, nothing_is_left_for_later) {
+  // In halves, so that this file passes.
+  for (const std::string& marker : {std::string{"TO"} + "DO", std::string{"to"} + "do", std::string{"FIX"} + "ME",
+                                    std::string{"XX"} + "X"}) {
+    EXPECT_EQ(nothing_is_left_for_later(file("base/a.hpp", "int a;  // " + marker + ": later\n")).size(), 1U) << marker;
+    EXPECT_EQ(nothing_is_left_for_later(file("base/a.hpp", "// " + marker + "(me)\n")).size(), 1U) << marker;
+    EXPECT_TRUE(nothing_is_left_for_later(file("base/a.hpp", "int a" + marker + "1;\n")).empty()) << "a word of its own only";
+  }
+  EXPECT_TRUE(nothing_is_left_for_later(file("base/a.hpp", "mkdtemp(\"/tmp/XXXXXX\");\n")).empty());
+}
+
+TEST(Rules, tests_are_known_by_their_names) {
+  std::set<std::string> names;
+  collect_tests(file("tests/a.cpp", "\nTEST(Suite, one) {\n}\nTEST_F(Fixture,two) {}\nTEST_P(Contract, three) {}\n"
+                                    "TYPED_TEST(Typed,\n           four) {}\n// TEST(Suite, five)\n  TEST(Suite, six) {}\n"),
+                names);
+  EXPECT_EQ(names, (std::set<std::string>{"Suite.one", "Fixture.two", "Contract.three", "Typed.four"}));
+}
+
+constexpr const char* table_head = "| id | behaviour | call | test | state |\n|---|---|---|---|---|\n";
+
+Findings parity(const std::string& row) {
+  return parity_rows_name_tests(file("docs/parity.md", table_head + row + "\n"), {"Suite.one", "Suite.two"});
+}
+
+TEST(Rules, parity_rows_are_read) {
+  const auto rows = parity_rows(file("docs/parity.md", std::string{table_head} + "| A1 | b | c | `Suite.one` | done |\n"
+                                                                                 "| B12 | b | c |  | not yet |\n"
+                                                                                 "| Ab | no row | | | |\n"));
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].id, "A1");
+  EXPECT_EQ(rows[0].test, "`Suite.one`");
+  EXPECT_EQ(rows[0].state, "done");
+  EXPECT_EQ(rows[1].id, "B12");
+  EXPECT_EQ(rows[1].state, "not yet");
+}
+
+TEST(Rules, parity_rows_name_tests_that_exist) {
+  EXPECT_TRUE(parity("| A1 | b | c | `Suite.one` | done |").empty());
+  EXPECT_TRUE(parity("| A1 | b | c | `Suite.one`, `Suite.two` | partly: not the rest |").empty());
+  EXPECT_TRUE(parity("| A1 | b |  |  | not yet |").empty());
+  EXPECT_EQ(parity("| A1 | b | c | `Suite.three` | done |").size(), 1U);
+  EXPECT_EQ(parity("| A1 | b | c | `Suite.one`, `Suite.three` | done |").size(), 1U);
+  EXPECT_EQ(parity("| A1 | b | c |  | done |").size(), 1U);
+  EXPECT_EQ(parity("| A1 | b | c | it works | partly |").size(), 1U);
+  EXPECT_EQ(parity("| A1 | b | c | `Suite.one` | not yet |").size(), 1U);
+  EXPECT_EQ(parity("| A1 | b | c | | surely |").size(), 1U);
+  EXPECT_EQ(parity("| A1 | b | a column too few | `Suite.one` |").size(), 1U);
+}
+
+TEST(Rules, a_document_has_the_code_to_the_letter) {
+  const SourceFile example = file("examples/a.cpp", "int x;\n// begin\nint a;\n\nint b;\n// end\nint y;\n");
+  const std::string code = between(example, "// begin", "// end");
+  EXPECT_EQ(code, "int a;\n\nint b;\n");
+  EXPECT_EQ(between(example, "// begin", "// never"), "");
+  EXPECT_EQ(between(example, "// never", "// end"), "");
+  EXPECT_TRUE(has_code_block(file("README.md", "See:\n\n```cpp\nint a;\n\nint b;\n```\n"), code));
+  EXPECT_FALSE(has_code_block(file("README.md", "See:\n\n```cpp\nint a;\nint b;\n```\n"), code));
+  EXPECT_FALSE(has_code_block(file("README.md", "See:\n\n```cpp\nint a;\n\nint b;\nint c;\n```\n"), code));
+  EXPECT_FALSE(has_code_block(file("README.md", "```cpp\n```\n"), "")) << "an example that was not found";
+}
+
+TEST(Rules, keys_are_words_of_64_digits) {
+  std::set<std::string> keys;
+  const std::string key(64, 'a');
+  collect_keys(file("docs/a.md", key + "\n\"" + std::string(64, '7') + "\" " + key + "0 " + std::string(64, 'g') + "\n"), keys);
+  EXPECT_EQ(keys, (std::set<std::string>{key, std::string(64, '7')}));
+}
+
+TEST(Rules, links_of_documents_lead_somewhere) {
+  const auto objections = [](const std::string& text) {
+    return links_lead_somewhere(file("docs/a.md", text + "\n"),
+                                [](const std::string& path) { return path == "docs/b.md" || path == "base/c.hpp"; });
+  };
+  EXPECT_TRUE(objections("[b](b.md), [its part](b.md#part), [c](../base/c.hpp), `base/c.hpp`").empty());
+  EXPECT_TRUE(objections("[away](https://example.org/x.md), [here](#part)").empty());
+  EXPECT_TRUE(objections("```cpp\n[x](int y) {}\n```\n[b](b.md)").empty());
+  EXPECT_EQ(objections("```cpp\n[x](int y) {}\n```\n[b](c.md)").size(), 1U);
+  EXPECT_TRUE(objections("`a.hpp`, `storage/*.hpp`, `base/`, `DIR/blocks-0000`").empty());
+  EXPECT_EQ(objections("[b](c.md)").size(), 1U);
+  EXPECT_EQ(objections("[b](../b.md)").size(), 1U);
+  EXPECT_EQ(objections("see `base/d.hpp`").size(), 1U);
+}
+
+TEST(Rules, documents_name_functions_that_exist) {
+  std::set<std::string> words;
+  collect_words(file("runtime/a.hpp", "class Cache {\n  void poll(int x);\n};\n"), words);
+  const auto objections = [&](const std::string& text) { return named_functions_exist(file("docs/a.md", text + "\n"), words); };
+  EXPECT_TRUE(objections("`Cache::poll`, `Cache::poll()`, `terrace::base`, `anything else`, Cache::push").empty());
+  EXPECT_EQ(objections("`Cache::push`").size(), 1U);
+  EXPECT_EQ(objections("`Cash::poll`").size(), 1U);
+}
+
+}  // namespace
+}  // namespace terrace::house
