@@ -27,6 +27,11 @@ bool Persists::begin(BlockRef block) {
     chain_.push_back(at);
     if (at.depth == 0) break;
   }
+  // What the chain will hang on must not be what storage gives up next.
+  if (!chain_.empty() && chain_.back().depth > 0) {
+    const BlockRef above = residency_.tree().parent(chain_.back());
+    if (residency_.stored(above)) actions_.touches.push_back(residency_.tree().key(above));
+  }
   for (auto at = chain_.rbegin(); at != chain_.rend(); ++at) create(*at);
   return true;
 }
@@ -57,7 +62,7 @@ std::uint32_t Persists::create(BlockRef block) {
   } else {
     residency_.hold(block, Tier::host);
     persist.slot = residency_.copy(block, Tier::host).slot();
-    submit_or_wait(index);
+    queue_or_wait(index);
   }
   return index;
 }
@@ -68,6 +73,28 @@ void Persists::on_gone(BlockRef block) {
 }
 
 bool Persists::pump() {
+  const bool staged = give_staging();
+  const bool written = give_to_store();
+  return staged || written;
+}
+
+bool Persists::give_to_store() {
+  bool changed = false;
+  while (!queued_.empty() && writing_ < writes_max) {
+    const std::uint32_t index = queued_.front();
+    queued_.pop_front();
+    TERRACE_CHECK(persists_[index].state == State::queued);
+    if (persists_[index].doomed) {
+      finish(index, false);
+    } else {
+      submit(index);
+    }
+    changed = true;
+  }
+  return changed;
+}
+
+bool Persists::give_staging() {
   bool changed = false;
   while (!waiting_.empty()) {
     const std::uint32_t index = waiting_.front();
@@ -94,13 +121,13 @@ bool Persists::pump() {
 void Persists::on_staged(const SwapOuts::Staged& staged) {
   TERRACE_CHECK(persists_[staged.persist].state == State::staging);
   if (staged.arrived) {
-    submit_or_wait(staged.persist);
+    queue_or_wait(staged.persist);
   } else {
     finish(staged.persist, false);
   }
 }
 
-void Persists::submit_or_wait(std::uint32_t index) {
+void Persists::queue_or_wait(std::uint32_t index) {
   Persist& persist = persists_[index];
   persist.state = State::waiting_for_parent;
   if (persist.doomed) return finish(index, false);
@@ -115,12 +142,14 @@ void Persists::submit_or_wait(std::uint32_t index) {
       }
     }
   }
-  submit(index);
+  persist.state = State::queued;
+  queued_.push_back(index);
 }
 
 void Persists::submit(std::uint32_t index) {
   Persist& persist = persists_[index];
   persist.state = State::writing;
+  ++writing_;
   WriteOrder order;
   order.token = persist.number;
   order.block.key = residency_.tree().key(persist.block);
@@ -132,7 +161,7 @@ void Persists::submit(std::uint32_t index) {
 
   std::vector<std::uint32_t> children;
   children.swap(persist.children);
-  for (const std::uint32_t child : children) submit_or_wait(child);
+  for (const std::uint32_t child : children) queue_or_wait(child);
 }
 
 void Persists::on_written(std::uint32_t number, ErrorCode error) {
@@ -148,6 +177,7 @@ void Persists::finish(std::uint32_t index, bool stored) {
   free_.push_back(index);
   by_number_[ended.number] = none;
   --in_flight_;
+  if (ended.state == State::writing) --writing_;
 
   if (stored) {
     residency_.publish_stored(ended.block);

@@ -14,14 +14,17 @@ namespace terrace {
 
 /// Copies on their way to storage, ancestors first.
 ///
-///     waiting for staging --> staging --> waiting for its parent --> writing --> stored
-///              (a device copy)                (its bytes are in the arena)        or failed, with all that wait for it
+///     waiting for staging --> staging --> waiting for its parent --> queued --> writing --> stored
+///              (a device copy)                (its bytes are in the arena)                   or failed, with all that wait for it
 ///
 /// A host copy is written from where it is and starts at the third station. A child is handed to the store once its parent has
-/// been; the store itself makes it readable after its parent. Threads: the manager's.
+/// been; the store itself makes it readable after its parent. No more than writes_max are with the store at a time: the rest
+/// wait here, first come first served, and hold their copies. Threads: the manager's.
 class Persists {
  public:
   Persists(Residency& residency, Departures& departures, SwapOuts& swap_outs, Actions& actions, ManagerStats& stats);
+
+  static constexpr std::uint32_t writes_max = 1024;
 
   /// Brings the block and those of its ancestors that are missing to storage. False where one of them has no copy to take it
   /// from; nothing was begun then. Blocks already stored or on their way are not taken twice.
@@ -30,14 +33,14 @@ class Persists {
   void on_written(std::uint32_t token, ErrorCode error);
   /// Storage gave up a stored block.
   void on_gone(BlockRef block);
-  /// Gives free staging slots to who waits. True where anything changed.
+  /// Gives free staging slots to who waits, and the store what it may take. True where anything changed.
   bool pump();
 
   [[nodiscard]] bool idle() const { return in_flight_ == 0; }
   [[nodiscard]] std::uint32_t in_flight() const { return in_flight_; }
 
  private:
-  enum class State : std::uint8_t { unused, waiting_for_staging, staging, waiting_for_parent, writing };
+  enum class State : std::uint8_t { unused, waiting_for_staging, staging, waiting_for_parent, queued, writing };
   struct Persist {
     BlockRef block;
     std::uint32_t number = 0;  ///< of the stored block
@@ -50,7 +53,9 @@ class Persists {
 
   std::uint32_t create(BlockRef block);
   void on_staged(const SwapOuts::Staged& staged);
-  void submit_or_wait(std::uint32_t index);
+  bool give_staging();
+  bool give_to_store();
+  void queue_or_wait(std::uint32_t index);
   void submit(std::uint32_t index);
   void finish(std::uint32_t index, bool stored);
   void doom_below(BlockRef block);
@@ -65,7 +70,9 @@ class Persists {
   std::vector<std::uint32_t> free_;
   std::vector<std::uint32_t> by_number_;  ///< the persist of a stored block's number
   std::deque<std::uint32_t> waiting_;     ///< for staging
+  std::deque<std::uint32_t> queued_;      ///< for the store
   std::vector<BlockRef> chain_;           ///< scratch
+  std::uint32_t writing_ = 0;
   std::uint32_t in_flight_ = 0;
 };
 

@@ -60,7 +60,7 @@ class StoreIndex {
 
   struct Placed {
     SlotId slot;
-    std::optional<Evicted> evicted;  ///< who had to make room (and had this very slot or another)
+    std::optional<Evicted> evicted;  ///< who had to make room, and whose slot this was
   };
 
   struct Dropped {

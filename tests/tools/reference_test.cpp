@@ -127,8 +127,11 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 /// What follows from the relations alone, so that it holds for any workload: here the built-in one, without traces.
-std::uint64_t hits_of_chat(std::uint32_t device_blocks, std::uint32_t host_blocks, Relation relation) {
+std::uint64_t hits_of_chat(std::uint32_t device_blocks, std::uint32_t host_blocks, Relation relation,
+                           WritePolicy write_policy = WritePolicy::none) {
   ReplayOptions options = reference_of({}, device_blocks, host_blocks, relation);
+  options.write_policy = write_policy;
+  if (write_policy != WritePolicy::none) options.storage = MemoryStorage{MiB * 4};
   options.block_tokens = 64;
   options.requests_max = 1500;
   const ReplayResult result = run_replay(options);
@@ -142,6 +145,13 @@ TEST(ReferenceIdentities, exclusive_tiers_hit_like_one_tier_of_their_sum) {
 
 TEST(ReferenceIdentities, inclusive_tiers_hit_like_one_tier_of_the_hosts_size) {
   EXPECT_EQ(hits_of_chat(700, 2000, Relation::inclusive), hits_of_chat(2000, 0, Relation::keep));
+}
+
+TEST(ReferenceIdentities, with_storage_for_everything_every_tier_hits_like_one_without_a_limit) {
+  const std::uint64_t without_limit = hits_of_chat(30'000, 0, Relation::keep);
+  EXPECT_EQ(hits_of_chat(700, 500, Relation::keep, WritePolicy::write_through), without_limit);
+  EXPECT_EQ(hits_of_chat(700, 0, Relation::keep, WritePolicy::write_through), without_limit);
+  EXPECT_EQ(hits_of_chat(700, 500, Relation::keep, WritePolicy::write_back), without_limit);
 }
 
 TEST(ReferenceIdentities, a_larger_cache_hits_more) {
