@@ -38,7 +38,6 @@ Result<Bytes> parse_bytes(std::string_view text) {
   const std::string_view unit_name = rest == end ? "B" : std::string_view{rest, static_cast<std::size_t>(end - rest)};
   for (const Unit& unit : units) {
     if (unit.name != unit_name) continue;
-    if (whole > (std::numeric_limits<std::uint64_t>::max() >> unit.shift)) return Errc::invalid_argument;
     const unsigned __int128 part = static_cast<unsigned __int128>(fraction) << unit.shift;
     if (part % scale != 0) return Errc::invalid_argument;
     const unsigned __int128 total = (static_cast<unsigned __int128>(whole) << unit.shift) + part / scale;
@@ -54,7 +53,8 @@ std::string to_string(Bytes size) {
     const std::uint64_t one = std::uint64_t{1} << unit->shift;
     if (n < one && unit->shift != 0) continue;
     if (n % one == 0) return fmt::format("{}{}", n >> unit->shift, unit->name);
-    return fmt::format("{:.3g}{}", static_cast<double>(n) / static_cast<double>(one), unit->name);
+    const double value = static_cast<double>(n) / static_cast<double>(one);
+    return value < 999.5 ? fmt::format("{:.3g}{}", value, unit->name) : fmt::format("{:.0f}{}", value, unit->name);
   }
   return "0B";
 }

@@ -25,7 +25,8 @@ inline constexpr Bytes GiB{std::uint64_t{1} << 30};
 inline constexpr Bytes TiB{std::uint64_t{1} << 40};
 
 /// Reads `64GiB`, `1.5MiB`, `512B` or `4096` (plain bytes). Binary units only, so that `GB` is an error and not a guess.
-/// Fails: invalid_argument (not a number, unknown unit, not a whole number of bytes, over 2^64 - 1).
+/// Fails: invalid_argument (not a number, unknown unit, not a whole number of bytes, over 2^64 - 1, more than nine digits after
+/// the point).
 [[nodiscard]] Result<Bytes> parse_bytes(std::string_view text);
 
 /// The shortest exact or three-digit form: `64GiB`, `1.5MiB`, `517B`.

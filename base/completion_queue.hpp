@@ -12,7 +12,7 @@
 namespace terrace {
 
 /// Results on their way from worker threads to the one thread that collects them: moodycamel's lock-free queue and a waker.
-/// Order holds per producer; none is promised across producers.
+/// Order holds per producer; none is promised across producers. `T` can be default-constructed and moved.
 ///
 /// Each producing thread owns a Producer, because a pre-sized queue without tokens refuses every other producer once one
 /// has filled it. Bound: what is in flight, by the owner's credits; `push` grows the queue only if those are exceeded.

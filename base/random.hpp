@@ -1,5 +1,7 @@
 #pragma once
 
+#include "base/check.hpp"
+
 #include <boost/random/mersenne_twister.hpp>
 #include <boost/random/uniform_int_distribution.hpp>
 #include <boost/random/uniform_real_distribution.hpp>
@@ -16,6 +18,7 @@ class Random {
 
   /// Uniform in [0, bound). `bound` must not be 0.
   [[nodiscard]] std::uint64_t below(std::uint64_t bound) {
+    TERRACE_CHECK(bound > 0);
     return boost::random::uniform_int_distribution<std::uint64_t>{0, bound - 1}(engine_);
   }
   /// Uniform in [low, high].

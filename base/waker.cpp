@@ -19,7 +19,7 @@ EventFdWaker::~EventFdWaker() { ::close(fd_); }
 void EventFdWaker::wake() noexcept {
   if (pending_.exchange(true, std::memory_order_acq_rel)) return;
   const std::uint64_t one = 1;
-  // Cannot fail: the counter is at most 1, and the descriptor is ours.
+  // Cannot fail: the counter stays small (an acknowledge() just now may leave 2), and the descriptor is ours.
   [[maybe_unused]] const auto written = ::write(fd_, &one, sizeof one);
 }
 

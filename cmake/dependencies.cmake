@@ -18,7 +18,8 @@ find_package(ZLIB REQUIRED)
 # Command line of the tools.
 find_package(CLI11 REQUIRED)
 
-# moodycamel::ConcurrentQueue: lock-free queues between threads. Only base/completion_queue.hpp includes it.
+# moodycamel::ConcurrentQueue: lock-free queues between threads. Included by base/completion_queue.hpp and
+# storage/thread_pool_io.hpp alone.
 find_path(CONCURRENTQUEUE_INCLUDE_DIR concurrentqueue.h
           PATH_SUFFIXES concurrentqueue concurrentqueue/moodycamel moodycamel REQUIRED)
 add_library(terrace_concurrentqueue INTERFACE)

@@ -22,8 +22,8 @@ struct BlockRef {
 /// Decides which block of one tier is given up next. The tree tells it what happens and asks one question.
 ///
 /// A node has at most one candidate in a tier: its deepest block there, when no block below it stays there too (those that are
-/// leaving do not count). So candidates are known by their node. A policy may keep more than it is told of (ghosts, frequencies), within a budget of its own.
-/// Threads: the tree's.
+/// leaving do not count). So candidates are known by their node. A policy may keep more than it is told of (ghosts,
+/// frequencies), within a budget of its own. Threads: the tree's.
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;

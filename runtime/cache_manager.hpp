@@ -50,10 +50,11 @@ class CacheManager {
   /// The longest cached prefix. No side effect: it neither pins nor renews.
   [[nodiscard]] MatchResult match(std::span<const BlockKey> keys) const;
 
-  /// All of what the request needs now, or nothing. Where it is pending, an event will tell. Fails: never_fits, no_room, duplicate_request, invalid_argument.
+  /// All of what the request needs now, or nothing. Where it is pending, an event will tell. Fails: never_fits, no_room,
+  /// duplicate_request, invalid_argument.
   [[nodiscard]] Result<Acquired> acquire(const AcquireRequest& request);
   /// `blocks` more slots at the end of the request's table. Takes free slots, else drops what is cached; never waits. Fails:
-  /// unknown_request, not_ready, no_room.
+  /// unknown_request, not_ready, no_room (the request has what it had; other cached copies may have been dropped for it).
   [[nodiscard]] Result<void> extend(RequestId id, std::uint32_t blocks);
   /// The request's first keys.size() blocks are full and, once compute reaches `written`, hold what their keys say: they
   /// become shared. `keys` begins with those of acquire. Idempotent for what is committed. Returns the blocks whose content was
@@ -144,7 +145,8 @@ class CacheManager {
   [[nodiscard]] Index new_request();
   void forget(Index index);
 
-  [[nodiscard]] std::uint32_t available(std::span<const BlockKey> keys, bool device_only, Path& path, std::vector<Tier>& found) const;
+  [[nodiscard]] std::uint32_t available(std::span<const BlockKey> keys, bool device_only, Path& path,
+                                        std::vector<Tier>& found) const;
   [[nodiscard]] Result<void> plan(Index index, std::span<const BlockKey> keys);
   void rescue_path(Index index);
   void detach_hits(Request& request);

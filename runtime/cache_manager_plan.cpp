@@ -9,7 +9,8 @@ namespace terrace {
 
 /// The longest prefix whose every block has a copy somewhere, and where each would come from. `device_only`: take nothing that
 /// has to be loaded.
-std::uint32_t CacheManager::available(std::span<const BlockKey> keys, bool device_only, Path& path, std::vector<Tier>& found) const {
+std::uint32_t CacheManager::available(std::span<const BlockKey> keys, bool device_only, Path& path,
+                                      std::vector<Tier>& found) const {
   path = residency_.tree().find(keys);
   found.clear();
   for (const Tier tier : all_tiers) {

@@ -24,7 +24,8 @@ std::optional<SlotId> DeviceRoom::take_by_dropping() {
   // the moment, which takes them out of the policy's sight.
   passed_over_.clear();
   std::optional<BlockRef> victim = residency_.tree().victim(device);
-  while (victim && !residency_.usable(*victim, Tier::host) && !residency_.stored(*victim) && passed_over_.size() < passed_over_max) {
+  while (victim && !residency_.usable(*victim, Tier::host) && !residency_.stored(*victim) &&
+         passed_over_.size() < passed_over_max) {
     residency_.hold(*victim, Tier::device);
     passed_over_.push_back(*victim);
     victim = residency_.tree().victim(device);

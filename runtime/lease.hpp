@@ -27,7 +27,8 @@ class LeaseHome {
 class Lease {
  public:
   Lease() = default;
-  Lease(LeaseHome& home, RequestId id) : home_{&home}, lease_{std::make_unique<ReturnedLease>(ReturnedLease{id, Fence{}, nullptr})} {}
+  Lease(LeaseHome& home, RequestId id)
+      : home_{&home}, lease_{std::make_unique<ReturnedLease>(ReturnedLease{id, Fence{}, nullptr})} {}
   ~Lease() { reset(); }
   Lease(Lease&& other) noexcept : home_{other.home_}, lease_{std::move(other.lease_)} {}
   Lease& operator=(Lease&& other) noexcept {

@@ -15,7 +15,8 @@ namespace terrace {
 /// Copies on their way to storage, ancestors first.
 ///
 ///     waiting for staging --> staging --> waiting for its parent --> queued --> writing --> stored
-///              (a device copy)                (its bytes are in the arena)                   or failed, with all that wait for it
+///              (a device copy)                (its bytes are in the arena)                   or failed, with all that wait for
+///              it
 ///
 /// A host copy is written from where it is and starts at the third station. A child is handed to the store once its parent has
 /// been; the store itself makes it readable after its parent. No more than writes_max are with the store at a time: the rest

@@ -18,6 +18,8 @@ Residency::Residency(const ManagerConfig& config)
       staging_blocks_{config.staging_blocks},
       device_{config.device_blocks},
       arena_{config.host_blocks + config.staging_blocks} {
+  TERRACE_CHECK(config.device_blocks < Copy::slots_max);
+  TERRACE_CHECK(std::uint64_t{config.host_blocks} + config.staging_blocks < Copy::slots_max);
   tree_.set_policy(plane(Tier::device), device_policy_);
   tree_.set_policy(plane(Tier::host), host_policy_);
   if (config.null_block) device_.make_null(SlotId{0});

@@ -69,8 +69,9 @@ class Runtime : private LeaseHome {
     return asio::async_initiate<Token, void(ErrorCode, std::vector<Duplicate>)>(
         [this](auto handler, RequestId id, std::span<const BlockKey> blocks, Fence fence) {
           auto wait = make_wait<std::vector<Duplicate>>(std::move(handler));
-          asio::dispatch(strand_,
-                         [this, id, blocks, fence, w = std::move(wait)]() mutable { do_commit(id, blocks, fence, std::move(w)); });
+          asio::dispatch(strand_, [this, id, blocks, fence, w = std::move(wait)]() mutable {
+            do_commit(id, blocks, fence, std::move(w));
+          });
         },
         token, lease.id(), keys, written);
   }

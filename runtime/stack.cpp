@@ -29,7 +29,16 @@ ManagerConfig manager_config(const StackOptions& options) {
   config.host_blocks = options.host_blocks;
   config.storage = has_storage(options);
   config.staging_blocks = options.staging_blocks;
-  if (config.storage && config.staging_blocks == 0) config.staging_blocks = default_staging_blocks;
+  if (config.staging_blocks == 0) {
+    if (config.storage) config.staging_blocks = default_staging_blocks;
+    // Hits give their host slots back before they are loaded; as many as a request can have.
+    if (options.instant_copies && options.relation == Relation::exclusive) config.staging_blocks = options.device_blocks;
+  }
+  const std::uint64_t arena_blocks = std::uint64_t{config.host_blocks} + config.staging_blocks;
+  if (config.device_blocks >= Copy::slots_max || arena_blocks >= Copy::slots_max) {
+    throw std::invalid_argument{fmt::format("{} device blocks and {} host blocks: each must be under {}", config.device_blocks,
+                                            arena_blocks, Copy::slots_max)};
+  }
   config.relation = options.relation;
   config.write_policy = options.write_policy;
   config.instant_copies = options.instant_copies;
@@ -48,8 +57,9 @@ struct Stack::Parts {
     if (const auto* memory = std::get_if<MemoryStorage>(&options.storage)) {
       const std::uint64_t blocks = memory->capacity / options.block_bytes;
       if (blocks == 0 || blocks > std::numeric_limits<std::uint32_t>::max()) {
-        throw std::invalid_argument{fmt::format("a storage capacity of {} holds {} blocks of {}: at least 1 is needed, and fewer than 2^32",
-                                                to_string(memory->capacity), blocks, to_string(options.block_bytes))};
+        throw std::invalid_argument{
+            fmt::format("a storage capacity of {} holds {} blocks of {}: at least 1 is needed, and fewer than 2^32",
+                        to_string(memory->capacity), blocks, to_string(options.block_bytes))};
       }
       store = std::make_unique<MemoryStore>(static_cast<std::uint32_t>(blocks), options.block_bytes, &waker);
     } else if (const auto* file = std::get_if<FileStorage>(&options.storage)) {

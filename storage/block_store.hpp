@@ -16,7 +16,7 @@ namespace terrace {
 /// What a store remembers of a block beside its bytes.
 struct StoredBlock {
   BlockKey key;
-  BlockKey parent;          ///< the root key where depth is 0
+  BlockKey parent;          ///< all zero where depth is 0
   std::uint32_t depth = 0;  ///< blocks before it on its path
   /// The first eight bytes of the path's root key: model, geometry, adapter, tenant and epoch in one number, for statistics
   /// and jobs; never trusted for identity.

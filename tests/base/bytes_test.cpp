@@ -144,5 +144,10 @@ TEST(Bytes, count_how_often_one_goes_into_another) {
   EXPECT_LT(KiB, MiB);
 }
 
+TEST(Bytes, print_no_exponents) {
+  EXPECT_EQ(to_string(Bytes{1000 * 1024 + 256}), "1000KiB");
+  EXPECT_EQ(to_string(Bytes{~std::uint64_t{0}}), "16777216TiB");
+}
+
 }  // namespace
 }  // namespace terrace

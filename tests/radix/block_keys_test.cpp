@@ -38,7 +38,8 @@ TEST(BlockKeys, match_the_golden_vectors) {
   KeyChain chain{example_root(), 4};
   chain.append(count_from(1, 4));
   EXPECT_EQ(to_hex(chain.keys()[0]), "9df569f9b20ffa36c549000f18a9c357ed0c9e33adacc2d480880f8b7045c9b1");
-  const std::array<ExtraKey, 2> extra{{{ExtraKind::media, bytes("image"), 2}, {ExtraKind::prompt_embedding, bytes("embedding"), 0}}};
+  const std::array<ExtraKey, 2> extra{
+      {{ExtraKind::media, bytes("image"), 2}, {ExtraKind::prompt_embedding, bytes("embedding"), 0}}};
   ASSERT_TRUE(chain.append_block(count_from(5, 4), extra).has_value());
   EXPECT_EQ(to_hex(chain.keys()[1]), "c8ddb09503a133752d6280f3de70ecd1ac1a5230cbf08d0b05b039dbc5f5b466");
   ASSERT_TRUE(chain.append_opaque(bytes("engine's own")).has_value());

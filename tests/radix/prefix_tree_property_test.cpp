@@ -139,7 +139,8 @@ class World {
   }
   template <class F>
   void for_prefixes(const Names& names, F f) {
-    for (std::size_t n = 1; n <= names.size(); ++n) f(model_.blocks[Names(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(n))]);
+    for (std::size_t n = 1; n <= names.size(); ++n)
+      f(model_.blocks[Names(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(n))]);
   }
 
   void insert() {

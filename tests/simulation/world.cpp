@@ -279,9 +279,10 @@ void World::wind_down() {
     step();
   }
   if (!clients_.empty() || cache_->has_pending_work()) {
-    fmt::print(stderr, "left: {} clients; {}; under way: swap-outs {} swap-ins {}; store {}; staging free {}\n", clients_.size(),
-               cache_->manager().describe_pending(), device_->commands(Direction::swap_out), device_->commands(Direction::swap_in),
-               store_ ? store_->in_flight() : 0, cache_->manager().residency().staging_free());
+    fmt::print(stderr, "left: {} clients; {}; under way: swap-outs {} swap-ins {}; store {}; staging free {}\n",
+               clients_.size(), cache_->manager().describe_pending(), device_->commands(Direction::swap_out),
+               device_->commands(Direction::swap_in), store_ ? store_->in_flight() : 0,
+               cache_->manager().residency().staging_free());
   }
   TERRACE_CHECK(clients_.empty());
   TERRACE_CHECK(!cache_->has_pending_work());

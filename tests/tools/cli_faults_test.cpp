@@ -9,7 +9,8 @@ namespace terrace::test {
 namespace {
 
 class EveryFault : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
-INSTANTIATE_TEST_SUITE_P(Faults, EveryFault, testing::Combine(testing::Values("flip", "late", "no-fence"), testing::Values("confined", "loop")),
+INSTANTIATE_TEST_SUITE_P(Faults, EveryFault,
+                         testing::Combine(testing::Values("flip", "late", "no-fence"), testing::Values("confined", "loop")),
                          [](const auto& row) {
                            const std::string fault = std::get<0>(row.param) == "no-fence" ? "no_fence" : std::get<0>(row.param);
                            return fault + "_" + std::get<1>(row.param);
@@ -37,8 +38,8 @@ TEST_P(EveryFault, is_caught_and_without_it_the_run_is_good) {
 }
 
 TEST(Faults, flipped_on_their_way_to_storage_are_caught_when_they_come_back) {
-  const Ended ended = run(replay_words({"--block-bytes", "4KiB", "--device-blocks", "300", "--host-blocks", "0", "--requests", "300", "--storage",
-                                        "memory:", "--storage-capacity", "16MiB", "--inject", "flip"}));
+  const Ended ended = run(replay_words({"--block-bytes", "4KiB", "--device-blocks", "300", "--host-blocks", "0", "--requests",
+                                        "300", "--storage", "memory:", "--storage-capacity", "16MiB", "--inject", "flip"}));
   EXPECT_EQ(ended.status, 1);
   EXPECT_NE(ended.err.find("found in storage"), std::string::npos) << ended.err;
 }

@@ -10,7 +10,8 @@ namespace terrace::test {
 namespace {
 
 class Interrupted : public testing::TestWithParam<std::tuple<std::string, int>> {};
-INSTANTIATE_TEST_SUITE_P(Modes, Interrupted, testing::Combine(testing::Values("confined", "loop"), testing::Values(SIGINT, SIGTERM)),
+INSTANTIATE_TEST_SUITE_P(Modes, Interrupted,
+                         testing::Combine(testing::Values("confined", "loop"), testing::Values(SIGINT, SIGTERM)),
                          [](const auto& row) {
                            return std::get<0>(row.param) + (std::get<1>(row.param) == SIGINT ? "_by_SIGINT" : "_by_SIGTERM");
                          });

@@ -16,10 +16,12 @@ TEST(Cli, explains_itself) {
   const Ended replay_help = run(replay_words({"--help"}));
   EXPECT_EQ(replay_help.status, 0);
   EXPECT_NE(replay_help.out.find("Examples:"), std::string::npos);
-  for (const char* const option : {"--device", "--device-blocks", "--device-capacity", "--host-blocks", "--host-capacity", "--storage",
-                                   "--storage-capacity", "--relation", "--write-policy", "--policy", "--block-tokens", "--block-bytes",
-                                   "--reference", "--concurrency", "--speed", "--mode", "--requests", "--verify", "--seed", "--report",
-                                   "--inject", "--workload"}) {
+  for (const char* const option :
+       {"--device",       "--device-blocks",    "--device-capacity", "--host-blocks",  "--host-capacity",
+        "--storage",      "--storage-capacity", "--relation",        "--write-policy", "--policy",
+        "--block-tokens", "--block-bytes",      "--reference",       "--concurrency",  "--speed",
+        "--mode",         "--requests",         "--verify",          "--seed",         "--report",
+        "--inject",       "--workload"}) {
     EXPECT_NE(replay_help.out.find(option), std::string::npos) << option;
   }
   const Ended version = run({TERRACE_PROGRAM, "--version"});
@@ -47,10 +49,12 @@ TEST(Cli, wants_a_command_it_knows) {
 
 class BadInput : public testing::TestWithParam<Words> {};
 INSTANTIATE_TEST_SUITE_P(All, BadInput,
-                         testing::Values(Words{"--frobnicate"}, Words{"--concurrency"}, Words{"--concurrency", "0"}, Words{"--seed", "1", "--seed", "2"},
-                                         Words{"a.jsonl", "b.jsonl"}, Words{"absent.jsonl"}, Words{"--device", "cuda"},
-                                         Words{"--device-capacity", "1000TiB", "--block-bytes", "512MiB"}, Words{"--block-bytes", "6KiB"},
-                                         Words{"--storage-capacity", "8KiB"}, Words{"BAD_TRACE"}, Words{"--storage", "file:/proc/nowhere"}));
+                         testing::Values(Words{"--frobnicate"}, Words{"--concurrency"}, Words{"--concurrency", "0"},
+                                         Words{"--seed", "1", "--seed", "2"}, Words{"a.jsonl", "b.jsonl"},
+                                         Words{"absent.jsonl"}, Words{"--device", "cuda"},
+                                         Words{"--device-capacity", "1000TiB", "--block-bytes", "512MiB"},
+                                         Words{"--block-bytes", "6KiB"}, Words{"--storage-capacity", "8KiB"},
+                                         Words{"BAD_TRACE"}, Words{"--storage", "file:/proc/nowhere"}));
 
 TEST_P(BadInput, ends_with_2_and_one_line_and_leaves_nothing_behind) {
   const TemporaryDirectory directory;
@@ -95,10 +99,12 @@ TEST(Cli, says_how_much_memory_would_fit) {
 
 class EveryWay : public testing::TestWithParam<std::tuple<std::string, std::string, std::string>> {};
 INSTANTIATE_TEST_SUITE_P(Modes, EveryWay,
-                         testing::Combine(testing::Values("confined", "loop"), testing::Values("keep", "exclusive", "inclusive"),
+                         testing::Combine(testing::Values("confined", "loop"),
+                                          testing::Values("keep", "exclusive", "inclusive"),
                                           testing::Values("none", "write-through", "selective", "write-back")),
                          [](const auto& row) {
-                           std::string name = std::get<0>(row.param) + "_" + std::get<1>(row.param) + "_" + std::get<2>(row.param);
+                           std::string name =
+                               std::get<0>(row.param) + "_" + std::get<1>(row.param) + "_" + std::get<2>(row.param);
                            std::ranges::replace(name, '-', '_');
                            return name;
                          });
@@ -108,14 +114,16 @@ TEST_P(EveryWay, serves_right_blocks_and_counts_them) {
   const TemporaryDirectory directory;
   Words words{"--mode", mode, "--relation", relation, "--report", (directory.path() / "r.json").string()};
   // Smaller than what is written, so that storage has to give blocks up too.
-  if (policy != "none") words.insert(words.end(), {"--write-policy", policy, "--storage", "memory:", "--storage-capacity", "3MiB"});
+  if (policy != "none")
+    words.insert(words.end(), {"--write-policy", policy, "--storage", "memory:", "--storage-capacity", "3MiB"});
   const Ended ended = run(replay_words(small(words)));
   ASSERT_EQ(ended.status, 0) << ended.err;
 
   const boost::json::value report = report_in(directory);
   const auto number = [&](const char* pointer) { return report.at_pointer(pointer).to_number<std::uint64_t>(); };
   EXPECT_EQ(number("/requests"), 300);
-  EXPECT_EQ(number("/blocks/device") + number("/blocks/host") + number("/blocks/storage") + number("/blocks/miss"), number("/blocks/total"));
+  EXPECT_EQ(number("/blocks/device") + number("/blocks/host") + number("/blocks/storage") + number("/blocks/miss"),
+            number("/blocks/total"));
   EXPECT_EQ(number("/verify/checked"), number("/blocks/total") - number("/blocks/miss"));
   EXPECT_EQ(number("/verify/mismatches"), 0);
   EXPECT_GT(number("/blocks/host"), 0);
@@ -153,8 +161,9 @@ TEST(Cli, refuses_a_store_of_blocks_of_another_size) {
 
 TEST(Cli, works_without_a_host_tier_and_with_a_request_larger_than_the_device) {
   const TemporaryDirectory directory;
-  const Ended ended = run(replay_words({"--block-bytes", "4KiB", "--device-blocks", "40", "--host-blocks", "0", "--requests", "200", "--storage",
-                                        "memory:", "--storage-capacity", "8MiB", "--report", (directory.path() / "r.json").string()}));
+  const Ended ended = run(
+      replay_words({"--block-bytes", "4KiB", "--device-blocks", "40", "--host-blocks", "0", "--requests", "200", "--storage",
+                    "memory:", "--storage-capacity", "8MiB", "--report", (directory.path() / "r.json").string()}));
   ASSERT_EQ(ended.status, 0) << ended.err;
   const boost::json::value report = report_in(directory);
   EXPECT_GT(report.at("rejected").to_number<int>(), 0);
@@ -181,9 +190,12 @@ TEST(Cli, leaves_one_token_to_compute_but_not_in_the_reference_mode) {
   const std::string line = R"({"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})" "\n";
   const std::string trace = directory.write("t.jsonl", line + line).string();
   const std::string report = (directory.path() / "r.json").string();
-  ASSERT_EQ(run(replay_words({trace, "--concurrency", "1", "--device-blocks", "9", "--host-blocks", "0", "--report", report})).status, 0);
+  ASSERT_EQ(
+      run(replay_words({trace, "--concurrency", "1", "--device-blocks", "9", "--host-blocks", "0", "--report", report})).status,
+      0);
   EXPECT_EQ(report_in(directory).at_pointer("/blocks/device").to_number<int>(), 1);
-  ASSERT_EQ(run(replay_words({trace, "--reference", "--device-blocks", "9", "--host-blocks", "0", "--report", report})).status, 0);
+  ASSERT_EQ(run(replay_words({trace, "--reference", "--device-blocks", "9", "--host-blocks", "0", "--report", report})).status,
+            0);
   EXPECT_EQ(report_in(directory).at_pointer("/blocks/device").to_number<int>(), 2);
 }
 
@@ -191,7 +203,10 @@ TEST(Cli, cuts_a_prompt_longer_than_the_device_in_the_reference_mode) {
   const TemporaryDirectory directory;
   const std::string line = R"({"timestamp": 0, "input_length": 2048, "output_length": 1, "hash_ids": [1, 2, 3, 4]})" "\n";
   const std::string trace = directory.write("t.jsonl", line + line).string();
-  ASSERT_EQ(run(replay_words({trace, "--reference", "--device-blocks", "3", "--host-blocks", "0", "--report", (directory.path() / "r.json").string()})).status, 0);
+  ASSERT_EQ(run(replay_words({trace, "--reference", "--device-blocks", "3", "--host-blocks", "0", "--report",
+                              (directory.path() / "r.json").string()}))
+                .status,
+            0);
   const boost::json::value blocks = report_in(directory).at("blocks");
   EXPECT_EQ(blocks.at("device").to_number<int>(), 3);
   EXPECT_EQ(blocks.at("miss").to_number<int>(), 5);

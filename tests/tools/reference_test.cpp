@@ -15,7 +15,8 @@ namespace {
 /// Small blocks: what is compared here are counts, and content all the same.
 constexpr Bytes block_bytes{64};
 
-ReplayOptions reference_of(const std::filesystem::path& trace, std::uint32_t device_blocks, std::uint32_t host_blocks, Relation relation) {
+ReplayOptions reference_of(const std::filesystem::path& trace, std::uint32_t device_blocks, std::uint32_t host_blocks,
+                           Relation relation) {
   ReplayOptions options;
   options.trace = trace;
   options.block_tokens = 512;
@@ -123,7 +124,8 @@ INSTANTIATE_TEST_SUITE_P(
                     TwoTiers{"agent", 1000, 20'000, Relation::inclusive, "2.50", "91.95", "5.55", 940'169, 56'698},
                     TwoTiers{"agent", 1000, 20'000, Relation::keep, "2.50", "91.97", "5.53", 940'369, 56'492}),
     [](const auto& row) {
-      return fmt::format("{}_{}_{}_{}", row.param.trace, row.param.device_blocks, row.param.host_blocks, to_string(row.param.relation));
+      return fmt::format("{}_{}_{}_{}", row.param.trace, row.param.device_blocks, row.param.host_blocks,
+                         to_string(row.param.relation));
     });
 
 /// What follows from the relations alone, so that it holds for any workload: here the built-in one, without traces.

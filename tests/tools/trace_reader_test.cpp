@@ -81,13 +81,20 @@ TEST_F(TraceReaderTest, names_file_and_line_of_what_is_malformed) {
   EXPECT_EQ(failure(directory_.write("t.jsonl", std::string{two_lines} + "{\n")), "t.jsonl:3: not JSON: incomplete JSON");
   EXPECT_TRUE(failure_of_line("[]").starts_with("t.jsonl:1: not a JSON object"));
   EXPECT_EQ(failure_of_line(R"({"input_length": 1, "output_length": 1, "hash_ids": []})"), "t.jsonl:1: \"timestamp\" is missing");
-  EXPECT_TRUE(failure_of_line(R"({"timestamp": -1, "input_length": 1, "output_length": 1, "hash_ids": []})").starts_with("t.jsonl:1: \"timestamp\""));
-  EXPECT_TRUE(failure_of_line(R"({"timestamp": 1, "input_length": -1, "output_length": 1, "hash_ids": []})").starts_with("t.jsonl:1: \"input_length\""));
-  EXPECT_TRUE(failure_of_line(R"({"timestamp": 1, "input_length": 4294967296, "output_length": 1, "hash_ids": []})").starts_with("t.jsonl:1: \"input_length\""));
-  EXPECT_TRUE(failure_of_line(R"({"timestamp": 1, "input_length": 1, "output_length": "x", "hash_ids": []})").starts_with("t.jsonl:1: \"output_length\""));
-  EXPECT_TRUE(failure_of_line(R"({"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": 7})").starts_with("t.jsonl:1: \"hash_ids\""));
-  EXPECT_TRUE(failure_of_line(R"({"timestamp": 1, "input_length": 512, "output_length": 1, "hash_ids": [1.5]})").starts_with("t.jsonl:1: a hash id"));
-  EXPECT_TRUE(failure_of_line(R"({"timestamp": 1, "input_length": 512, "output_length": 1, "hash_ids": [-1]})").starts_with("t.jsonl:1: a hash id"));
+  EXPECT_TRUE(failure_of_line(R"({"timestamp": -1, "input_length": 1, "output_length": 1, "hash_ids": []})")
+                  .starts_with("t.jsonl:1: \"timestamp\""));
+  EXPECT_TRUE(failure_of_line(R"({"timestamp": 1, "input_length": -1, "output_length": 1, "hash_ids": []})")
+                  .starts_with("t.jsonl:1: \"input_length\""));
+  EXPECT_TRUE(failure_of_line(R"({"timestamp": 1, "input_length": 4294967296, "output_length": 1, "hash_ids": []})")
+                  .starts_with("t.jsonl:1: \"input_length\""));
+  EXPECT_TRUE(failure_of_line(R"({"timestamp": 1, "input_length": 1, "output_length": "x", "hash_ids": []})")
+                  .starts_with("t.jsonl:1: \"output_length\""));
+  EXPECT_TRUE(failure_of_line(R"({"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": 7})")
+                  .starts_with("t.jsonl:1: \"hash_ids\""));
+  EXPECT_TRUE(failure_of_line(R"({"timestamp": 1, "input_length": 512, "output_length": 1, "hash_ids": [1.5]})")
+                  .starts_with("t.jsonl:1: a hash id"));
+  EXPECT_TRUE(failure_of_line(R"({"timestamp": 1, "input_length": 512, "output_length": 1, "hash_ids": [-1]})")
+                  .starts_with("t.jsonl:1: a hash id"));
 }
 
 TEST_F(TraceReaderTest, wants_an_id_for_every_full_block_and_none_beyond_the_last) {

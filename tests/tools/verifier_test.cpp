@@ -27,7 +27,9 @@ class FarMemory final : public BlockAccess {
     return scratch;
   }
   std::span<std::byte> write_target(SlotId, std::span<std::byte> scratch) override { return scratch; }
-  void written(SlotId slot, std::span<std::byte> scratch) override { std::ranges::copy(scratch, slots_.at(slot.value()).begin()); }
+  void written(SlotId slot, std::span<std::byte> scratch) override {
+    std::ranges::copy(scratch, slots_.at(slot.value()).begin());
+  }
 
   std::vector<std::byte>& at(std::size_t slot) { return slots_.at(slot); }
 

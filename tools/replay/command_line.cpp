@@ -34,31 +34,42 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
   command.add_option("--workload", into.workload, "Built-in workload: chat (default)")->group("Requests");
   command.add_option("--seed", into.seed, "Of the built-in workload (default 1)")->group("Requests");
   command.add_option("--requests", into.requests, "At most so many (default: the whole trace; chat: 2000)")->group("Requests");
-  command.add_option("--block-tokens", into.block_tokens, "Tokens per hash id of the trace (default 512; chat: 64)")->group("Requests");
+  command.add_option("--block-tokens", into.block_tokens, "Tokens per hash id of the trace (default 512; chat: 64)")
+      ->group("Requests");
 
   command.add_option("--device", into.device, "emulated (default), cuda[:N]")->group("Tiers");
   command.add_option("--device-blocks", into.device_blocks, "Blocks of device memory (default 3000)")->group("Tiers");
   command.add_option("--device-capacity", into.device_capacity, "The same as a size")->group("Tiers");
   command.add_option("--host-blocks", into.host_blocks, "Blocks of host memory (default 8000); 0: no host tier")->group("Tiers");
   command.add_option("--host-capacity", into.host_capacity, "The same as a size")->group("Tiers");
-  command.add_option("--storage", into.storage, "none (default), memory:, file:DIR (what it holds from before is a hit)")->group("Tiers");
-  command.add_option("--storage-capacity", into.storage_capacity, "What storage may take, mandatory with --storage")->group("Tiers");
-  command.add_option("--relation", into.relation, "Of device and host copies: keep (default), exclusive, inclusive")->group("Tiers");
+  command.add_option("--storage", into.storage, "none (default), memory:, file:DIR (what it holds from before is a hit)")
+      ->group("Tiers");
+  command.add_option("--storage-capacity", into.storage_capacity, "What storage may take, mandatory with --storage")
+      ->group("Tiers");
+  command.add_option("--relation", into.relation, "Of device and host copies: keep (default), exclusive, inclusive")
+      ->group("Tiers");
   command.add_option("--write-policy", into.write_policy,
                      "What reaches storage: none, write-through (default with --storage), selective, write-back")->group("Tiers");
   command.add_option("--policy", into.policy, "What goes first: lru (default)")->group("Tiers");
   command.add_option("--block-bytes", into.block_bytes, "Size of a block (default 64KiB)")->group("Tiers");
 
-  command.add_flag("--reference", into.reference, "Instantaneous, in order, one at a time; only full blocks; the last token may hit")->group("Pace");
+  command
+      .add_flag("--reference", into.reference,
+                "Instantaneous, in order, one at a time; only full blocks; the last token may hit")
+      ->group("Pace");
   command.add_option("--concurrency", into.concurrency, "Requests in flight at most (default 16)")->group("Pace");
-  command.add_option("--speed", into.speed, "Instead: requests come at the trace's own times, sped up so many times")->group("Pace");
-  command.add_option("--mode", into.mode, "confined: one thread that polls (default); loop: event loop and coroutines")->group("Pace");
+  command.add_option("--speed", into.speed, "Instead: requests come at the trace's own times, sped up so many times")
+      ->group("Pace");
+  command.add_option("--mode", into.mode, "confined: one thread that polls (default); loop: event loop and coroutines")
+      ->group("Pace");
   command.add_option("--threads", into.threads, "Of the event loop (default 1)")->group("Pace");
   command.add_option("--release", into.release,
                      "When a request's lease ends: done, its work is computed (default); launch, it is launched")->group("Pace");
 
-  command.add_option("--verify", into.verify, "Compare the content of hits: all (default), sample (every 16th), none")->group("Checks");
-  command.add_option("--inject", into.inject, "Plant a fault that the verification must catch: flip, late, no-fence")->group("Checks");
+  command.add_option("--verify", into.verify, "Compare the content of hits: all (default), sample (every 16th), none")
+      ->group("Checks");
+  command.add_option("--inject", into.inject, "Plant a fault that the verification must catch: flip, late, no-fence")
+      ->group("Checks");
   command.add_option("--report", into.report, "Write a JSON report to this file")->group("Checks");
 }
 

@@ -166,7 +166,8 @@ void LoopDriver::watch_wakes() {
   wakes_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const ErrorCode& error) {
     if (error) return;
     waker_.acknowledge();
-    for (const Fence reached = device_.reached(); !computing_.empty() && computing_.front()->fence <= reached; computing_.pop_front()) {
+    for (const Fence reached = device_.reached(); !computing_.empty() && computing_.front()->fence <= reached;
+         computing_.pop_front()) {
       computing_.front()->reached = true;
       computing_.front()->timer.cancel();
     }

@@ -33,14 +33,16 @@ std::uint64_t whole_number(std::string_view option, const std::string& text, std
   std::uint64_t number = 0;
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, number);
-  if (error == std::errc::invalid_argument || rest != end) throw UsageError{fmt::format("{}: \"{}\" is not a whole number", option, text)};
+  if (error == std::errc::invalid_argument || rest != end)
+    throw UsageError{fmt::format("{}: \"{}\" is not a whole number", option, text)};
   if (error != std::errc{} || number < min || number > max) {
     throw UsageError{fmt::format("{}: {} is not from {} to {}", option, text, min, max)};
   }
   return number;
 }
 
-std::uint32_t small_number(std::string_view option, const Word& word, std::uint32_t fallback, std::uint32_t min, std::uint32_t max) {
+std::uint32_t small_number(std::string_view option, const Word& word, std::uint32_t fallback, std::uint32_t min,
+                           std::uint32_t max) {
   return word ? static_cast<std::uint32_t>(whole_number(option, *word, min, max)) : fallback;
 }
 
@@ -103,11 +105,13 @@ StorageOptions storage(const ReplayArguments& arguments, Bytes block_bytes) {
   if (!capacity_word) throw UsageError{fmt::format("--storage {} needs --storage-capacity", word)};
   const Bytes capacity = positive_size("--storage-capacity", *capacity_word);
   if (capacity / block_bytes == 0) {
-    throw UsageError{fmt::format("--storage-capacity: {} is less than one block of {}", to_string(capacity), to_string(block_bytes))};
+    throw UsageError{
+        fmt::format("--storage-capacity: {} is less than one block of {}", to_string(capacity), to_string(block_bytes))};
   }
   if (!is_file) return MemoryStorage{capacity};
   if (count(block_bytes) % count(file_block_unit) != 0) {
-    throw UsageError{fmt::format("--block-bytes: with file storage a multiple of {}, not {}", to_string(file_block_unit), to_string(block_bytes))};
+    throw UsageError{fmt::format("--block-bytes: with file storage a multiple of {}, not {}", to_string(file_block_unit),
+                                 to_string(block_bytes))};
   }
   FileStorage file;
   file.directory = directory;
@@ -136,14 +140,16 @@ std::optional<double> speed(const Word& word) {
 
 void check_reference(const ReplayArguments& arguments) {
   if (!arguments.reference) return;
-  const std::array<std::pair<std::string_view, bool>, 3> contrary{{{"--concurrency", arguments.concurrency && *arguments.concurrency != "1"},
-                                                                   {"--speed", arguments.speed.has_value()},
-                                                                   {"--release", arguments.release.has_value()}}};
+  const std::array<std::pair<std::string_view, bool>, 3> contrary{
+      {{"--concurrency", arguments.concurrency && *arguments.concurrency != "1"},
+       {"--speed", arguments.speed.has_value()},
+       {"--release", arguments.release.has_value()}}};
   for (const auto& [option, given] : contrary) {
     if (given) throw UsageError{fmt::format("--reference serves one request at a time: {} makes no sense with it", option)};
   }
   if (arguments.mode == "loop") throw UsageError{"--reference runs in --mode confined"};
-  if (arguments.inject == "no-fence") throw UsageError{"--reference lets nothing run beside: --inject no-fence makes no sense with it"};
+  if (arguments.inject == "no-fence")
+    throw UsageError{"--reference lets nothing run beside: --inject no-fence makes no sense with it"};
 }
 
 void check_inject(const ReplayOptions& options, const ReplayArguments& arguments) {
@@ -165,7 +171,8 @@ void choose_source(ReplayOptions& options, const ReplayArguments& arguments) {
     options.trace = *arguments.trace;
   }
   options.workload = arguments.workload.value_or("chat");
-  if (options.workload != "chat") throw UsageError{fmt::format("--workload: there is no \"{}\"; there is: chat", options.workload)};
+  if (options.workload != "chat")
+    throw UsageError{fmt::format("--workload: there is no \"{}\"; there is: chat", options.workload)};
   if (arguments.seed) options.seed = whole_number("--seed", *arguments.seed, 0, std::numeric_limits<std::uint64_t>::max());
   options.requests_max = arguments.trace ? ReplayOptions::all_requests : default_chat_requests;
   if (arguments.requests) options.requests_max = whole_number("--requests", *arguments.requests, 1, ReplayOptions::all_requests);
@@ -201,11 +208,13 @@ ReplayOptions resolve(const ReplayArguments& arguments) {
 
   options.block_bytes = arguments.block_bytes ? positive_size("--block-bytes", *arguments.block_bytes) : default_block_bytes;
   if (options.block_bytes > block_bytes_max) {
-    throw UsageError{fmt::format("--block-bytes: {} is more than {}", to_string(options.block_bytes), to_string(block_bytes_max))};
+    throw UsageError{
+        fmt::format("--block-bytes: {} is more than {}", to_string(options.block_bytes), to_string(block_bytes_max))};
   }
   options.device_blocks =
       pool_blocks({"device", arguments.device_blocks, arguments.device_capacity, default_device_blocks, 1}, options.block_bytes);
-  options.host_blocks = pool_blocks({"host", arguments.host_blocks, arguments.host_capacity, default_host_blocks, 0}, options.block_bytes);
+  options.host_blocks =
+      pool_blocks({"host", arguments.host_blocks, arguments.host_capacity, default_host_blocks, 0}, options.block_bytes);
   options.storage = storage(arguments, options.block_bytes);
   options.relation = choice("--relation", arguments.relation, Relation::keep,
                             std::array{Relation::keep, Relation::exclusive, Relation::inclusive});

@@ -37,7 +37,8 @@ std::uint64_t field_in(const fs::path& file, const std::string& name) {
 }
 
 /// Of the group and of those it is in; page cache that the kernel would give back counts as there.
-std::optional<std::uint64_t> left_in_groups(const fs::path& root, fs::path group, const char* limit_file, const char* usage_file) {
+std::optional<std::uint64_t> left_in_groups(const fs::path& root, fs::path group, const char* limit_file,
+                                            const char* usage_file) {
   std::optional<std::uint64_t> left;
   for (;; group = group.parent_path()) {
     const fs::path here = root / group.relative_path();
@@ -109,9 +110,9 @@ void check_feasible(const ReplayOptions& options, std::optional<Bytes> available
   const Bytes needed = needed_memory(options);
   if (!available || needed <= *available) return;
   const std::uint64_t for_blocks = count(*available) - std::min(count(*available), count(overhead));
-  throw UsageError{fmt::format("the tiers need {} of memory, and {} is available: at most {} blocks of {} in all tiers of memory fit",
-                               to_string(needed), to_string(*available), for_blocks / (count(options.block_bytes) + overhead_per_block),
-                               to_string(options.block_bytes))};
+  throw UsageError{fmt::format(
+      "the tiers need {} of memory, and {} is available: at most {} blocks of {} in all tiers of memory fit", to_string(needed),
+      to_string(*available), for_blocks / (count(options.block_bytes) + overhead_per_block), to_string(options.block_bytes))};
 }
 
 }  // namespace terrace::tools

@@ -50,7 +50,8 @@ json::object to_object(const StoreStat& stat) {
 }
 
 json::object storage_config(const StorageOptions& storage) {
-  if (const auto* memory = std::get_if<MemoryStorage>(&storage)) return {{"kind", "memory"}, {"capacity", count(memory->capacity)}};
+  if (const auto* memory = std::get_if<MemoryStorage>(&storage))
+    return {{"kind", "memory"}, {"capacity", count(memory->capacity)}};
   if (const auto* file = std::get_if<FileStorage>(&storage)) {
     return {{"kind", "file"}, {"directory", file->directory.string()}, {"capacity", count(file->capacity)}};
   }
@@ -81,12 +82,14 @@ json::object to_object(const ReplayOptions& options) {
     config["trace"] = options.trace.string();
   }
   config["speed"] = options.speed ? json::value(*options.speed) : json::value(nullptr);
-  config["requests_max"] = options.requests_max == ReplayOptions::all_requests ? json::value(nullptr) : json::value(options.requests_max);
+  config["requests_max"] =
+      options.requests_max == ReplayOptions::all_requests ? json::value(nullptr) : json::value(options.requests_max);
   return config;
 }
 
 json::object to_object(const FinalChecks& checks) {
-  const double share = checks.stored == 0 ? 1.0 : static_cast<double>(checks.stored_with_ancestors) / static_cast<double>(checks.stored);
+  const double share =
+      checks.stored == 0 ? 1.0 : static_cast<double>(checks.stored_with_ancestors) / static_cast<double>(checks.stored);
   return {{"ok", !checks.broken().has_value()},
           {"ledgers_balanced", checks.ledgers_balanced},
           {"leases", checks.leases},

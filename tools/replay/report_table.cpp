@@ -27,7 +27,8 @@ std::string pool(std::uint32_t blocks, Bytes block_bytes) {
 }
 
 std::string storage_name(const ReplayOptions& options) {
-  if (const auto* memory = std::get_if<MemoryStorage>(&options.storage)) return fmt::format("memory, {}", to_string(memory->capacity));
+  if (const auto* memory = std::get_if<MemoryStorage>(&options.storage))
+    return fmt::format("memory, {}", to_string(memory->capacity));
   if (const auto* file = std::get_if<FileStorage>(&options.storage)) {
     return fmt::format("{}, {}", file->directory.string(), to_string(file->capacity));
   }
@@ -61,7 +62,8 @@ void add_head(Table& table, const ReplayOptions& options, const ReplayResult& re
   table.line("{}: {} requests{}{}", source, grouped(result.counts.requests),
              result.counts.rejected == 0 ? "" : fmt::format(", {} rejected as too large", grouped(result.counts.rejected)),
              result.interrupted ? " (interrupted)" : "");
-  table.line("  device   {}, {}, {} tokens each", pool(options.device_blocks, options.block_bytes), to_string(options.block_bytes), options.block_tokens);
+  table.line("  device   {}, {}, {} tokens each", pool(options.device_blocks, options.block_bytes),
+             to_string(options.block_bytes), options.block_tokens);
   table.line("  host     {}, {}", pool(options.host_blocks, options.block_bytes), to_string(options.relation));
   table.line("  storage  {}{}", storage_name(options),
              options.has_storage() ? fmt::format(", {}", to_string(options.write_policy)) : "");
@@ -119,8 +121,8 @@ std::string to_table(const ReplayOptions& options, const ReplayResult& result) {
   add_latencies(table, options, result);
   table.line("");
   const auto rate = result.seconds > 0 ? static_cast<double>(result.counts.requests) / result.seconds : 0;
-  table.line("{:.2f} s, {:.0f} requests/s (keys {:.2f} s; on the device: content {:.2f} s, comparing {:.2f} s)", result.seconds, rate,
-             result.key_seconds, result.content_seconds, result.verify_seconds);
+  table.line("{:.2f} s, {:.0f} requests/s (keys {:.2f} s; on the device: content {:.2f} s, comparing {:.2f} s)", result.seconds,
+             rate, result.key_seconds, result.content_seconds, result.verify_seconds);
   if (options.verify == Verify::none) {
     table.line("hits were not compared");
   } else {

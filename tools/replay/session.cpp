@@ -75,7 +75,8 @@ AcquireRequest Session::acquire_request(const Prepared& request) const {
 
 Fence Session::launch(Device& device, std::shared_ptr<const ComputeJob> job) {
   const std::size_t block_bytes = count(options_.block_bytes);
-  return device.launch([this, block_bytes, work = std::move(job)](BlockAccess& access) { verifier_.run(*work, access, block_bytes); });
+  return device.launch(
+      [this, block_bytes, work = std::move(job)](BlockAccess& access) { verifier_.run(*work, access, block_bytes); });
 }
 
 void Session::finish(const Prepared& request, const RequestStats& stats) {

@@ -40,7 +40,8 @@ std::uint64_t whole_number(const json::value& value, std::string_view what, std:
 }
 
 std::uint32_t length(const json::object& line, const char* name) {
-  return static_cast<std::uint32_t>(whole_number(member(line, name), fmt::format("\"{}\"", name), std::numeric_limits<std::uint32_t>::max()));
+  return static_cast<std::uint32_t>(
+      whole_number(member(line, name), fmt::format("\"{}\"", name), std::numeric_limits<std::uint32_t>::max()));
 }
 
 double timestamp(const json::object& line) {
@@ -85,7 +86,8 @@ class TraceReader::Lines {
  public:
   explicit Lines(const std::filesystem::path& file) : name_{file.string()} {
     // gzopen takes a directory for an empty file.
-    if (std::error_code error; std::filesystem::is_directory(file, error)) throw UsageError{fmt::format("{}: is a directory", name_)};
+    if (std::error_code error; std::filesystem::is_directory(file, error))
+      throw UsageError{fmt::format("{}: is a directory", name_)};
     errno = 0;
     file_ = ::gzopen(name_.c_str(), "rb");
     if (file_ == nullptr) throw UsageError{fmt::format("{}: cannot open: {}", name_, std::strerror(errno != 0 ? errno : ENOMEM))};

@@ -9,8 +9,9 @@ Verdict judge_injected(const ReplayOptions& options, const ReplayResult& result)
   const std::string name = fmt::format("--inject {}", to_string(options.inject));
   const std::uint64_t planted = result.faults_planted;
   if (result.mismatches > 0) {
-    return {ExitStatus::check_failed, fmt::format("{}: {} {} planted, {} mismatches caught; first: {}", name, planted,
-                                                  planted_unit(options.inject), result.mismatches, describe(*result.first_mismatch))};
+    return {ExitStatus::check_failed,
+            fmt::format("{}: {} {} planted, {} mismatches caught; first: {}", name, planted, planted_unit(options.inject),
+                        result.mismatches, describe(*result.first_mismatch))};
   }
   if (planted > 0) {
     return {ExitStatus::check_failed,

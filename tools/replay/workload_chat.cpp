@@ -73,6 +73,8 @@ std::uint32_t ChatWorkload::draw_length(double median) {
   return static_cast<std::uint32_t>(std::clamp(drawn, 1.0, double{text_max}));
 }
 
-double ChatWorkload::draw_time(double mean) { return boost::random::exponential_distribution<double>{1.0 / mean}(random_.engine()); }
+double ChatWorkload::draw_time(double mean) {
+  return boost::random::exponential_distribution<double>{1.0 / mean}(random_.engine());
+}
 
 }  // namespace terrace::tools
