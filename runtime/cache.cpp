@@ -174,6 +174,8 @@ void Cache::carry_out_at_once(TransferPlan plan) {
     }
     if (!done && parts_.waker != nullptr) parts_.waker->wait(-1);
   }
+  // The wake-ups acknowledged above may have been the store's, which nobody has collected.
+  wake();
 }
 
 void Cache::began(UnderWay& kind, std::uint64_t count) {

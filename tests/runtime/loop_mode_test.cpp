@@ -157,7 +157,7 @@ TEST(LoopMode, stop_refuses_what_is_new_and_fails_what_waits) {
         waiting = e;
         held = {};
       });
-      runtime.stop([&](ErrorCode, std::uint64_t) {
+      runtime.stop([&, other](ErrorCode, std::uint64_t) {
         runtime.acquire(request(3, *other), [&, other](ErrorCode e, Grant) { late = e; });
       });
     });

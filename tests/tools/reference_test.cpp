@@ -153,7 +153,7 @@ TEST(ReferenceIdentities, with_storage_for_everything_every_tier_hits_like_one_w
   const std::uint64_t without_limit = hits_of_chat(30'000, 0, Relation::keep);
   EXPECT_EQ(hits_of_chat(700, 500, Relation::keep, WritePolicy::write_through), without_limit);
   EXPECT_EQ(hits_of_chat(700, 0, Relation::keep, WritePolicy::write_through), without_limit);
-  EXPECT_EQ(hits_of_chat(700, 500, Relation::keep, WritePolicy::write_back), without_limit);
+  EXPECT_EQ(hits_of_chat(700, 500, Relation::exclusive, WritePolicy::write_through), without_limit);
 }
 
 TEST(ReferenceIdentities, a_larger_cache_hits_more) {

@@ -45,8 +45,9 @@ StackOptions stack_options(const ReplayOptions& options, std::uint32_t full_bloc
   stack.relation = options.relation;
   stack.write_policy = options.write_policy;
   stack.instant_copies = options.reference;
-  // Instant exclusive copies free the host slots of all hits before room is made for them.
-  if (options.reference && options.relation == Relation::exclusive && options.host_blocks > 0) {
+  // In a reference run no request waits for a staging slot: exclusive copies free the host slots of all hits before room is
+  // made for them, and what comes from storage lands all at once.
+  if (options.reference && (options.relation == Relation::exclusive || options.has_storage())) {
     stack.staging_blocks = std::max(1U, std::min(full_blocks_max, options.device_blocks));
   }
   stack.fingerprint = replay_fingerprint(options).bytes;
