@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 namespace terrace::test {
@@ -23,7 +24,10 @@ pid_t start(const std::vector<std::string>& words, const std::map<std::string, s
   std::vector<std::string> variables;
   for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
   std::vector<char*> envp;
-  for (char** each = ::environ; *each != nullptr; ++each) envp.push_back(*each);
+  for (char** each = ::environ; *each != nullptr; ++each) {
+    const std::string_view variable{*each};
+    if (!environment.contains(std::string{variable.substr(0, variable.find('='))})) envp.push_back(*each);
+  }
   for (std::string& each : variables) envp.push_back(each.data());
   envp.push_back(nullptr);
 
