@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <optional>
+#include <ostream>
 #include <string>
 
 namespace terrace::tools {
@@ -54,6 +55,8 @@ struct OneTier {
   std::uint64_t blocks;
   std::uint32_t device_blocks;
   std::uint64_t hits;
+
+  friend void PrintTo(const OneTier& row, std::ostream* out) { *out << row.trace << " at " << row.device_blocks; }
 };
 
 class OneTierReference : public testing::TestWithParam<OneTier> {};
@@ -90,6 +93,10 @@ struct TwoTiers {
   std::string miss;
   std::uint64_t up;
   std::uint64_t down;
+
+  friend void PrintTo(const TwoTiers& row, std::ostream* out) {
+    *out << row.trace << " at " << row.device_blocks << " and " << row.host_blocks << ", " << to_string(row.relation);
+  }
 };
 
 class TwoTierReference : public testing::TestWithParam<TwoTiers> {};
