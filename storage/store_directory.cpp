@@ -110,8 +110,10 @@ bool StoreDirectory::had_data(SlotId slot) const {
 FileId StoreDirectory::open(const std::filesystem::path& path, Direct direct) {
   const Result<OpenedFile> opened = files_.open(path, Create::if_missing, direct);
   if (!opened) {
-    fail(opened.error(), fmt::format("cannot open {}: the file store's directory must be one that this user may write",
-                                     path.string()));
+    const bool too_many = opened.error() == errno_code(EMFILE) || opened.error() == errno_code(ENFILE);
+    fail(opened.error(), fmt::format("cannot open {}: {}", path.string(),
+                                     too_many ? "raise the limit on open files (ulimit -n), or lower the capacity"
+                                              : "the file store's directory must be one that this user may write"));
   }
   open_.push_back(opened->id);
   if (opened->made == Made::created) undo_.push_back([this, path] { (void)files_.remove_file(path); });
@@ -213,20 +215,23 @@ void StoreDirectory::take_room(const FileStoreConfig& config) {
   const Bytes catalog_before = size_of(catalog_, path("catalog"));
   // A catalog that has no superblock may hold anything: it becomes zeros.
   const bool is_new = recorded_slots_ == 0;
+  // Asked before anything is taken, because the answer is exact and nothing has to be given back.
+  const Result<Bytes> free = files_.free_space(directory_);
+  if (!free) fail(free.error(), fmt::format("cannot find out the free space around {}", directory_.string()));
   Bytes needed{};
   const auto need = [&](Bytes now, Bytes wanted) { needed += wanted > now ? wanted - now : Bytes{}; };
   need(catalog_before, layout_.catalog_bytes());
-  for (std::uint32_t n = 0; n < layout_.data_files(); ++n) {
+  for (std::uint32_t n = 0; n < layout_.data_files() && needed <= *free; ++n) {
     data_.push_back(open(data_path(n), config.direct));
     const Bytes before = size_of(data_.back(), data_path(n));
     data_bytes_before_.push_back(count(before));
     need(before, layout_.data_file_bytes(n));
   }
-
-  // Asked before anything is taken, because the answer is exact and nothing has to be given back.
-  const Result<Bytes> free = files_.free_space(directory_);
-  if (!free) fail(free.error(), fmt::format("cannot find out the free space around {}", directory_.string()));
-  if (needed > *free) no_room(needed - *free, config);
+  if (needed > *free) {
+    // Files that were not looked at any more are not there yet, as a rule: they are made in this order.
+    for (auto n = static_cast<std::uint32_t>(data_.size()); n < layout_.data_files(); ++n) needed += layout_.data_file_bytes(n);
+    no_room(needed - *free, config);
+  }
 
   const auto grow = [&](FileId file, const std::filesystem::path& name, Bytes before, Bytes wanted) {
     if (wanted < before) return;  // commit() cuts it

@@ -130,6 +130,15 @@ TEST_F(FileStoreStart, a_disk_that_is_too_small_is_told_before_anything_is_taken
   EXPECT_EQ(error.code(), std::errc::no_space_on_device);
   EXPECT_SAYS(error, "cannot take its capacity of 1024TiB: the file system has");
   EXPECT_EQ(calls_.fallocates, 0);
+  EXPECT_LT(calls_.opens, 512) << "of 1024 files: a process may not be able to open so many";
+  EXPECT_TRUE(is_empty());
+}
+
+TEST_F(FileStoreStart, a_limit_on_open_files_is_named) {
+  calls_.open_error = EMFILE;
+  const auto error = refusal(config());
+  EXPECT_EQ(error.code(), std::errc::too_many_files_open);
+  EXPECT_SAYS(error, "ulimit -n");
   EXPECT_TRUE(is_empty());
 }
 

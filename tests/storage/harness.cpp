@@ -72,6 +72,7 @@ TemporaryDirectory::~TemporaryDirectory() {
 }
 
 int FaultyCalls::open(const char* path, int flags, unsigned mode) {
+  ++opens;
   if (open_error != 0 && (flags & O_CREAT) != 0) {
     errno = open_error;
     return -1;

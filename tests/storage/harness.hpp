@@ -41,6 +41,7 @@ class FaultyCalls : public PosixCalls {
   void fail_write_of(const BlockKey& key);
 
   int open_error = 0;             ///< of opens that may create
+  int opens = 0;
   int fallocate_error = 0;  ///< having taken a page more than there was
   int fallocates = 0;
   bool no_direct_open = false;    ///< O_DIRECT is refused by open()
