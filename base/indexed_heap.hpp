@@ -25,6 +25,9 @@ class IndexedHeap {
   };
 
   [[nodiscard]] bool empty() const { return entries_.empty(); }
+  [[nodiscard]] std::size_t bytes_held() const {
+    return entries_.capacity() * sizeof(Entry) + where_.capacity() * sizeof(std::uint32_t);
+  }
   [[nodiscard]] std::size_t size() const { return entries_.size(); }
   [[nodiscard]] bool contains(Handle handle) const { return handle < where_.size() && where_[handle] != nowhere; }
   /// The smallest. Must not be empty.

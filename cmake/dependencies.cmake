@@ -18,6 +18,9 @@ find_package(ZLIB REQUIRED)
 # Command line of the tools.
 find_package(CLI11 REQUIRED)
 
+# Google Benchmark: `terrace bench index`.
+find_package(benchmark REQUIRED)
+
 # moodycamel::ConcurrentQueue: lock-free queues between threads. Included by base/completion_queue.hpp and
 # storage/thread_pool_io.hpp alone.
 find_path(CONCURRENTQUEUE_INCLUDE_DIR concurrentqueue.h

@@ -42,6 +42,8 @@ class EvictionPolicy {
   /// The candidate to give up first. Stays a candidate until the tree says otherwise.
   [[nodiscard]] virtual std::optional<NodeId> victim() const = 0;
   [[nodiscard]] virtual std::size_t candidates() const = 0;
+  /// Memory of the policy's own books.
+  [[nodiscard]] virtual std::size_t bytes_held() const = 0;
   virtual void check_invariants() const = 0;
 };
 

@@ -13,6 +13,7 @@ class LruPolicy final : public EvictionPolicy {
   void on_unevictable(NodeId node) override;
   [[nodiscard]] std::optional<NodeId> victim() const override;
   [[nodiscard]] std::size_t candidates() const override { return heap_.size(); }
+  [[nodiscard]] std::size_t bytes_held() const override { return heap_.bytes_held(); }
   void check_invariants() const override { heap_.check_invariants(); }
 
  private:

@@ -112,6 +112,8 @@ class CacheManager {
   /// Transfers that read a copy just now.
   [[nodiscard]] std::uint64_t readers() const;
   [[nodiscard]] const Residency& residency() const { return residency_; }
+  /// Memory of the books that grow with the cached blocks.
+  [[nodiscard]] std::size_t bytes_held() const { return residency_.bytes_held() + loads_.bytes_held(); }
   void check_invariants() const;
 
  private:

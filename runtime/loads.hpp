@@ -72,6 +72,8 @@ class Loads {
   void flush(JobId& next_job);
 
   [[nodiscard]] bool idle() const { return open_ == 0 && quarantined_.empty(); }
+  /// Memory of the books that grow with the device pool.
+  [[nodiscard]] std::size_t bytes_held() const { return source_by_slot_.capacity() * sizeof(Tier); }
 
  private:
   enum class State : std::uint8_t { landing, reading, landed, crossing, arrived, failed, unconfirmed };

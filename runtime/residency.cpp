@@ -198,6 +198,11 @@ std::optional<BlockRef> Residency::stored_block(std::uint32_t number) const {
   return stored_[number];
 }
 
+std::size_t Residency::bytes_held() const {
+  return tree_.bytes_held() + device_policy_.bytes_held() + host_policy_.bytes_held() + device_.bytes_held() +
+         arena_.bytes_held() + stored_.capacity() * sizeof(stored_[0]) + free_numbers_.capacity() * sizeof(free_numbers_[0]);
+}
+
 void Residency::check_invariants() const {
   tree_.check_invariants();
   device_.check_invariants();

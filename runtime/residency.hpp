@@ -85,6 +85,8 @@ class Residency {
   /// The block that has this number, if any has.
   [[nodiscard]] std::optional<BlockRef> stored_block(std::uint32_t number) const;
 
+  /// Memory of the books: tree, pools, policies.
+  [[nodiscard]] std::size_t bytes_held() const;
   void check_invariants() const;
 
  private:

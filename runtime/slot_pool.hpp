@@ -85,6 +85,8 @@ class SlotPool {
   }
 
   [[nodiscard]] Ledger ledger() const;
+  /// Memory of the pool's own books.
+  [[nodiscard]] std::size_t bytes_held() const { return slots_.capacity() * sizeof(Slot) + slots_.size() / 8; }
   void check_invariants() const;
 
  private:

@@ -2,6 +2,7 @@
 
 #include "base/bytes.hpp"
 #include "tools/bench/copy.hpp"
+#include "tools/bench/index.hpp"
 #include "tools/replay/usage_error.hpp"
 
 #include <CLI/CLI.hpp>
@@ -18,18 +19,27 @@ Bytes size_of(const char* flag, const std::string& text) {
   return *size;
 }
 
-}  // namespace
-
-void add_bench_options(CLI::App& bench, BenchArguments& arguments) {
-  bench.require_subcommand(1);
-  CLI::App* const copy = bench.add_subcommand("copy", "One core's copy speed, scattered blocks: the yardstick of replay's moves");
-  copy->add_option("--block-bytes", arguments.block_bytes, "Of one block")->capture_default_str();
-  copy->add_option("--area", arguments.area_bytes, "Of each of the two areas")->capture_default_str();
-  copy->add_option("--rounds", arguments.rounds, "To take the median of")->capture_default_str();
-  copy->footer("\nExample:\n  terrace bench copy --block-bytes 2MiB");
+void add_copy_options(CLI::App& copy, BenchArguments::Copy& arguments) {
+  copy.add_option("--block-bytes", arguments.block_bytes, "Of one block")->capture_default_str();
+  copy.add_option("--area", arguments.area_bytes, "Of each of the two areas")->capture_default_str();
+  copy.add_option("--rounds", arguments.rounds, "To take the median of")->capture_default_str();
+  copy.footer("\nExample:\n  terrace bench copy --block-bytes 2MiB");
 }
 
-void run_bench(const BenchArguments& arguments) {
+void add_index_options(CLI::App& index, BenchArguments::Index& arguments) {
+  index.add_option("--blocks", arguments.blocks, "Cached blocks to measure at; with --trace, the first")
+      ->delimiter(',')
+      ->capture_default_str();
+  index.add_option("--rounds", arguments.rounds, "To take the median of")->capture_default_str();
+  index.add_option("--trace", arguments.trace, "Replay this trace's control plane alone instead");
+  index.add_option("--trace-block-tokens", arguments.trace_block_tokens, "Tokens per hash id of the trace")->capture_default_str();
+  index.add_option("--block-tokens", arguments.block_tokens, "Tokens per block; divides the trace's")->capture_default_str();
+  index.add_option("--report", arguments.report, "Write the figures to this file, as JSON");
+  index.footer("\nExamples:\n  terrace bench index --blocks 10000,1000000\n"
+               "  terrace bench index --trace trace.jsonl.gz --blocks 40000 --report index.json");
+}
+
+void run_copy(const BenchArguments::Copy& arguments) {
   CopyBenchOptions options;
   options.block_bytes = size_of("--block-bytes", arguments.block_bytes);
   options.area_bytes = size_of("--area", arguments.area_bytes);
@@ -38,6 +48,49 @@ void run_bench(const BenchArguments& arguments) {
     bench_copy(options);
   } catch (const std::invalid_argument& error) {
     throw UsageError{error.what()};
+  }
+}
+
+void run_index(const BenchArguments::Index& arguments) {
+  constexpr std::uint32_t blocks_max = 1U << 28;
+  if (arguments.rounds == 0) throw UsageError{"--rounds 0: at least 1 is needed"};
+  for (const std::uint32_t blocks : arguments.blocks) {
+    if (blocks < 64 || blocks > blocks_max) {
+      throw UsageError{fmt::format("--blocks {}: must be from 64 to {}", blocks, blocks_max)};
+    }
+  }
+  if (arguments.trace.empty()) {
+    bench_index({.blocks = arguments.blocks, .repetitions = arguments.rounds, .report = arguments.report});
+    return;
+  }
+  if (arguments.block_tokens == 0 || arguments.trace_block_tokens % arguments.block_tokens != 0) {
+    throw UsageError{fmt::format("--block-tokens {}: must divide the trace's {}", arguments.block_tokens,
+                                 arguments.trace_block_tokens)};
+  }
+  bench_index_trace({.trace = arguments.trace,
+                     .trace_block_tokens = arguments.trace_block_tokens,
+                     .block_tokens = arguments.block_tokens,
+                     .capacity = arguments.blocks.front(),
+                     .rounds = arguments.rounds,
+                     .report = arguments.report});
+}
+
+}  // namespace
+
+void add_bench_options(CLI::App& bench, BenchArguments& arguments) {
+  bench.require_subcommand(1);
+  CLI::App* const copy = bench.add_subcommand("copy", "One core's copy speed, scattered blocks: the yardstick of replay's moves");
+  add_copy_options(*copy, arguments.copy);
+  CLI::App* const index = bench.add_subcommand("index", "The control plane alone, beside three baselines");
+  add_index_options(*index, arguments.index);
+  arguments.index_command = index;
+}
+
+void run_bench(const BenchArguments& arguments) {
+  if (arguments.index_command->parsed()) {
+    run_index(arguments.index);
+  } else {
+    run_copy(arguments.copy);
   }
 }
 

@@ -1,0 +1,232 @@
+#include "tools/bench/index.hpp"
+
+#include "base/random.hpp"
+#include "radix/block_keys.hpp"
+#include "tools/bench/index_subject.hpp"
+
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+
+namespace terrace::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Prompts of equal length, enough to fill a cache, without a common beginning. Random keys do: nobody looks at how they came
+/// about, only at whether they are equal.
+class Prompts {
+ public:
+  Prompts(std::uint32_t blocks, std::uint32_t length, std::uint64_t seed) : length_{length}, keys_(blocks / length * length) {
+    Random random{seed};
+    for (BlockKey& key : keys_) {
+      for (std::size_t word = 0; word < key.bytes.size(); word += sizeof(std::uint64_t)) {
+        const std::uint64_t value = random.engine()();
+        std::memcpy(key.bytes.data() + word, &value, sizeof value);
+      }
+    }
+  }
+
+  [[nodiscard]] std::size_t size() const { return keys_.size() / length_; }
+  [[nodiscard]] std::span<const BlockKey> operator[](std::size_t i) const { return std::span{keys_}.subspan(i * length_, length_); }
+
+ private:
+  std::uint32_t length_;
+  std::vector<BlockKey> keys_;
+};
+
+/// One cache of each kind, full of prompts of one length; kept for the benchmarks that follow at the same size.
+struct Fixture {
+  Fixture(std::uint32_t blocks, std::uint32_t length) : length_{length}, cached{blocks, length, 1} {
+    for (std::size_t kind = 0; kind < subject_count; ++kind) {
+      subjects.push_back(make_subject(static_cast<SubjectKind>(kind), blocks));
+      for (std::size_t i = 0; i < cached.size(); ++i) subjects.back()->serve(cached[i]);
+    }
+  }
+
+  std::uint32_t length_;
+  Prompts cached;
+  std::vector<std::unique_ptr<IndexSubject>> subjects;
+};
+
+/// Times each call, in nanoseconds.
+class Calls {
+ public:
+  template <class Call>
+  void time(benchmark::State& state, Call&& call) {
+    const auto begin = Clock::now();
+    call();
+    const std::chrono::duration<double> taken = Clock::now() - begin;
+    state.SetIterationTime(taken.count());
+    nanos_.push_back(taken.count() * 1e9);
+  }
+  void report(benchmark::State& state, double units) {
+    std::ranges::sort(nanos_);
+    state.counters["p50_ns"] = nanos_[nanos_.size() / 2] / units;
+    state.counters["p99_ns"] = nanos_[nanos_.size() * 99 / 100] / units;
+  }
+
+ private:
+  std::vector<double> nanos_;
+};
+
+/// The cached prompts in a scattered order, so that each finds the processor's caches cold, as far as they are too small.
+std::size_t scattered(std::uint64_t i, std::size_t count) { return static_cast<std::size_t>(i * 0x9E37'79B9'7F4A'7C15U % count); }
+
+void match(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
+  Calls calls;
+  std::uint64_t i = 0;
+  for ([[maybe_unused]] auto each : state) {
+    const auto prompt = fixture.cached[scattered(++i, fixture.cached.size())];
+    std::uint32_t hits = 0;
+    calls.time(state, [&] { hits = subject.match(prompt); });
+    if (hits != prompt.size()) state.SkipWithError("a cached prompt was not found");
+  }
+  calls.report(state, 1);
+}
+
+/// Half of each prompt is cached, half is new; as many blocks are given up. The clock of LRU turns with it: of every two rounds
+/// over the prompts each finds its first half again.
+void cycle(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
+  Calls calls;
+  Random random{7};
+  std::vector<BlockKey> keys(fixture.length_);
+  std::uint64_t i = 0;
+  for ([[maybe_unused]] auto each : state) {
+    const auto prompt = fixture.cached[scattered(++i, fixture.cached.size())];
+    std::ranges::copy(prompt, keys.begin());
+    for (std::size_t at = keys.size() / 2; at < keys.size(); ++at) {
+      const std::uint64_t fresh = random.engine()();
+      std::memcpy(keys[at].bytes.data(), &fresh, sizeof fresh);
+    }
+    calls.time(state, [&] { subject.serve(keys); });
+  }
+  calls.report(state, 1);
+}
+
+void evict(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
+  constexpr std::uint32_t batch = 256;
+  Calls calls;
+  std::uint64_t i = 0;
+  for ([[maybe_unused]] auto each : state) {
+    calls.time(state, [&] { subject.evict(batch); });
+    // As many come back: those that went, which are the oldest.
+    for (std::uint32_t n = 0; n < batch; n += fixture.length_) subject.serve(fixture.cached[i++ % fixture.cached.size()]);
+  }
+  calls.report(state, batch);
+}
+
+/// Keeps what Google Benchmark measured, for the table and the report.
+class Collector final : public benchmark::BenchmarkReporter {
+ public:
+  bool ReportContext(const Context&) override { return true; }
+  void ReportRuns(const std::vector<Run>& runs) override {
+    for (const Run& run : runs) {
+      if (run.error_occurred) throw std::runtime_error{run.benchmark_name() + ": " + run.error_message};
+      if (run.run_type == Run::RT_Aggregate && run.aggregate_name == "median") medians_[run.run_name.function_name] = run;
+      all_.push_back(run);
+    }
+  }
+  [[nodiscard]] double counter(const std::string& name, const char* which) const {
+    const auto run = medians_.find(name);
+    if (run == medians_.end()) return 0;
+    const auto found = run->second.counters.find(which);
+    return found == run->second.counters.end() ? 0 : static_cast<double>(found->second);
+  }
+  void write(const std::filesystem::path& file) const {
+    std::ofstream out{file};
+    benchmark::JSONReporter json;
+    json.SetOutputStream(&out);
+    json.SetErrorStream(&out);
+    json.ReportContext(Context{});
+    json.ReportRuns(all_);
+    json.Finalize();
+    if (!out.flush()) throw std::runtime_error{fmt::format("cannot write {}", file.string())};
+  }
+
+ private:
+  std::map<std::string, Run> medians_;
+  std::vector<Run> all_;
+};
+
+std::string name_of(const std::string& operation, std::uint32_t blocks, std::uint32_t length, SubjectKind kind) {
+  return fmt::format("{}/{}/{}/{}", operation, blocks, length, to_string(kind));
+}
+
+void print_row(const Collector& results, const std::string& operation, std::uint32_t blocks, std::uint32_t length) {
+  fmt::print("{:<8}{:>10}{:>8}", operation, blocks, length);
+  const double floor = results.counter(name_of(operation, blocks, length, SubjectKind::floor), "p50_ns");
+  for (std::size_t kind = 0; kind < subject_count; ++kind) {
+    const std::string name = name_of(operation, blocks, length, static_cast<SubjectKind>(kind));
+    fmt::print("{:>12.1f}{:>8.2f}", results.counter(name, "p50_ns"), results.counter(name, "p50_ns") / floor);
+  }
+  const std::string ours = name_of(operation, blocks, length, SubjectKind::terrace);
+  fmt::print("{:>12.1f}\n", results.counter(ours, "p99_ns"));
+}
+
+}  // namespace
+
+void bench_index(const IndexBenchOptions& options) {
+  std::string repetitions = fmt::format("--benchmark_repetitions={}", options.repetitions);
+  std::string program = "terrace";
+  std::string interleave = "--benchmark_enable_random_interleaving=true";
+  std::string least = "--benchmark_min_time=0.05";
+  std::vector<char*> words{program.data(), repetitions.data(), interleave.data(), least.data()};
+  int count = static_cast<int>(words.size());
+  benchmark::Initialize(&count, words.data());
+
+  struct Operation {
+    std::string name;
+    std::function<void(benchmark::State&, Fixture&, IndexSubject&)> run;
+    std::vector<std::uint32_t> lengths;
+  };
+  const std::vector<Operation> operations{
+      {"match", match, {16, 128, 2048}}, {"cycle", cycle, {16, 64, 2048}}, {"evict", evict, {16, 256}}};
+
+  Collector results;
+  fmt::print("medians in ns (evict: of one block), and as multiples of the floor's\n\n{:<8}{:>10}{:>8}", "", "cached", "prompt");
+  for (std::size_t kind = 0; kind < subject_count; ++kind) fmt::print("{:>12}{:>8}", to_string(static_cast<SubjectKind>(kind)), "");
+  fmt::print("{:>12}\n", "our p99");
+  for (const Operation& operation : operations) {
+    for (const std::uint32_t length : operation.lengths) {
+      for (const std::uint32_t blocks : options.blocks) {
+        if (blocks < 2 * length) continue;
+        Fixture fixture{blocks, length};
+        benchmark::ClearRegisteredBenchmarks();
+        for (std::size_t kind = 0; kind < subject_count; ++kind) {
+          IndexSubject& subject = *fixture.subjects[kind];
+          benchmark::RegisterBenchmark(
+              name_of(operation.name, blocks, length, static_cast<SubjectKind>(kind)).c_str(),
+              [&](benchmark::State& state) { operation.run(state, fixture, subject); })
+              ->UseManualTime();
+        }
+        benchmark::RunSpecifiedBenchmarks(&results);
+        print_row(results, operation.name, blocks, length);
+      }
+    }
+  }
+  fmt::print("\nmemory of the index, bytes a cached block\n");
+  for (const std::uint32_t length : {4U, 16U, 128U, 2048U}) {
+    for (const std::uint32_t blocks : options.blocks) {
+      if (blocks < 2 * length) continue;
+      const Fixture fixture{blocks, length};
+      fmt::print("{:<8}{:>10}{:>8}", "bytes", blocks, length);
+      for (const auto& subject : fixture.subjects) {
+        fmt::print("{:>12.1f}{:>8}", static_cast<double>(subject->bytes()) / static_cast<double>(blocks), "");
+      }
+      fmt::print("\n");
+    }
+  }
+  benchmark::Shutdown();
+  if (!options.report.empty()) results.write(options.report);
+}
+
+}  // namespace terrace::tools

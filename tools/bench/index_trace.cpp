@@ -1,0 +1,120 @@
+#include "tools/bench/index.hpp"
+
+#include "radix/block_keys.hpp"
+#include "tools/bench/index_subject.hpp"
+#include "tools/replay/key_maker.hpp"
+#include "tools/replay/trace_reader.hpp"
+
+#include <boost/json.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+
+namespace terrace::tools {
+namespace {
+
+using Prompts = std::vector<std::vector<BlockKey>>;
+
+/// A hash id stands for several blocks: the id with each of their numbers, in order.
+Prompts read_prompts(const IndexTraceOptions& options) {
+  const std::uint32_t parts = options.trace_block_tokens / options.block_tokens;
+  KeyMaker keys{root_key({})};
+  TraceReader trace{options.trace, options.trace_block_tokens};
+  Prompts prompts;
+  std::vector<std::uint64_t> ids;
+  while (const auto request = trace.next()) {
+    ids.clear();
+    for (std::uint32_t i = 0; i < request->input_tokens / options.block_tokens && i / parts < request->hash_ids.size(); ++i) {
+      ids.push_back(request->hash_ids[i / parts] * parts + i % parts);
+    }
+    ids.resize(std::min<std::size_t>(ids.size(), options.capacity));
+    if (!ids.empty()) prompts.push_back(keys.keys(ids));
+  }
+  return prompts;
+}
+
+struct Round {
+  std::uint64_t hits = 0;
+  double seconds = 0;
+  double p50_us = 0;
+  double p99_us = 0;
+  double max_us = 0;
+};
+
+Round replay_once(SubjectKind kind, const Prompts& prompts, std::uint32_t capacity, std::vector<double>& micros) {
+  const auto subject = make_subject(kind, capacity);
+  Round round;
+  micros.clear();
+  for (const auto& prompt : prompts) {
+    const auto begin = std::chrono::steady_clock::now();
+    round.hits += subject->serve(prompt);
+    micros.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
+  }
+  for (const double each : micros) round.seconds += each / 1e6;
+  std::ranges::sort(micros);
+  round.p50_us = micros[micros.size() / 2];
+  round.p99_us = micros[micros.size() * 99 / 100];
+  round.max_us = micros.back();
+  return round;
+}
+
+double median(std::vector<Round>& rounds, double Round::* member) {
+  std::ranges::sort(rounds, {}, member);
+  return rounds[rounds.size() / 2].*member;
+}
+
+}  // namespace
+
+void bench_index_trace(const IndexTraceOptions& options) {
+  const Prompts prompts = read_prompts(options);
+  std::uint64_t blocks = 0;
+  for (const auto& prompt : prompts) blocks += prompt.size();
+  if (blocks == 0) throw std::runtime_error{fmt::format("{}: no request has a full block", options.trace.string())};
+
+  std::array<std::vector<Round>, subject_count> rounds;
+  std::vector<double> micros;
+  micros.reserve(prompts.size());
+  for (unsigned round = 0; round < options.rounds; ++round) {
+    for (std::size_t kind = 0; kind < subject_count; ++kind) {
+      rounds[kind].push_back(replay_once(static_cast<SubjectKind>(kind), prompts, options.capacity, micros));
+    }
+  }
+  const std::uint64_t hits = rounds.front().front().hits;
+  for (const auto& each : rounds) {
+    if (each.front().hits != hits) throw std::runtime_error{"the indexes disagree on the hits: one of them is wrong"};
+  }
+
+  const double requests = static_cast<double>(prompts.size());
+  const double floor_seconds = median(rounds[static_cast<std::size_t>(SubjectKind::floor)], &Round::seconds);
+  boost::json::object report{{"trace", options.trace.string()}, {"requests", prompts.size()}, {"blocks", blocks},
+                             {"hits", hits},                    {"capacity", options.capacity},
+                             {"block_tokens", options.block_tokens}, {"rounds", options.rounds}};
+  fmt::print("{} requests, {} blocks of {} tokens, {} cached at most; {} hits; medians of {} rounds\n\n", prompts.size(), blocks,
+             options.block_tokens, options.capacity, hits, options.rounds);
+  fmt::print("{:<10}{:>14}{:>10}{:>10}{:>10}{:>10}{:>12}\n", "", "mean us", "floors", "p50 us", "p99 us", "max us", "Mblocks/s");
+  for (std::size_t kind = 0; kind < subject_count; ++kind) {
+    const double seconds = median(rounds[kind], &Round::seconds);
+    boost::json::object row{{"mean_us", seconds / requests * 1e6},
+                            {"p50_us", median(rounds[kind], &Round::p50_us)},
+                            {"p99_us", median(rounds[kind], &Round::p99_us)},
+                            {"max_us", median(rounds[kind], &Round::max_us)},
+                            {"blocks_per_second", static_cast<double>(blocks) / seconds},
+                            {"floors", seconds / floor_seconds}};
+    fmt::print("{:<10}{:>14.2f}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.1f}{:>12.2f}\n", to_string(static_cast<SubjectKind>(kind)),
+               row["mean_us"].as_double(), row["floors"].as_double(), row["p50_us"].as_double(), row["p99_us"].as_double(),
+               row["max_us"].as_double(), row["blocks_per_second"].as_double() / 1e6);
+    report[to_string(static_cast<SubjectKind>(kind))] = std::move(row);
+  }
+  if (!options.report.empty()) {
+    std::ofstream out{options.report};
+    out << boost::json::serialize(report) << '\n';
+    if (!out.flush()) throw std::runtime_error{fmt::format("cannot write {}", options.report.string())};
+  }
+}
+
+}  // namespace terrace::tools
