@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace terrace {
 namespace {
@@ -35,7 +36,7 @@ std::size_t PrefixTree::ChildHash::operator()(NodeId node) const {
 
 bool PrefixTree::ChildEqual::operator()(const ChildKey& child, NodeId node) const {
   const Node& n = tree->nodes_[node.value()];
-  return n.parent == child.parent && tree->keys(n)[0] == *child.first;
+  return n.parent_branch == child.branch && tree->keys(n)[0] == *child.first;
 }
 
 PrefixTree::PrefixTree(std::uint16_t groups)
@@ -45,7 +46,7 @@ PrefixTree::PrefixTree(std::uint16_t groups)
       children_{0, ChildHash{this}, ChildEqual{this}} {
   TERRACE_CHECK(groups > 0);
   nodes_.emplace_back();
-  nodes_[0].parent = root_node;
+  owners_.push_back(root_node);
   node_planes_.resize(plane_count_);
 }
 
@@ -56,15 +57,17 @@ void PrefixTree::set_policy(Plane plane, EvictionPolicy& policy) {
   planes_[plane.index()].policy = &policy;
 }
 
+NodeId PrefixTree::parent_of(const Node& node) const { return owners_[node.parent_branch]; }
+
 /// The node that holds the block at `depth` of the path through `node`: above it, or below it where it has been split since.
 NodeId PrefixTree::resolve(NodeId node, std::uint32_t depth) const {
-  while (depth < nodes_[node.value()].start) node = nodes_[node.value()].parent;
+  while (depth < nodes_[node.value()].start) node = parent_of(nodes_[node.value()]);
   while (depth >= nodes_[node.value()].end() && nodes_[node.value()].heir != no_node) node = nodes_[node.value()].heir;
   return node;
 }
 
 NodeId PrefixTree::child_of(NodeId parent, const BlockKey& first) const {
-  const auto found = children_.find(ChildKey{parent, &first});
+  const auto found = children_.find(ChildKey{nodes_[parent.value()].branch, &first});
   return found == children_.end() ? no_node : *found;
 }
 
@@ -84,6 +87,7 @@ Path PrefixTree::find(std::span<const BlockKey> wanted) const {
 }
 
 Path PrefixTree::extend(Path at, std::span<const BlockKey> wanted, std::uint64_t name_space) {
+  added_ = 0;
   NodeId id = at.length == 0 ? root_node : resolve(at.node, at.length - 1);
   std::uint32_t length = at.length;
   while (!wanted.empty()) {
@@ -108,7 +112,8 @@ Path PrefixTree::extend(Path at, std::span<const BlockKey> wanted, std::uint64_t
   // Everything left is new.
   const Node& node = nodes_[id.value()];
   const auto added = static_cast<std::uint32_t>(wanted.size());
-  if (id == root_node || node.first_child != no_node) {
+  added_ = added;
+  if (id == root_node || node.first_child != no_node || !has_room(node, added)) {
     if (id != root_node) name_space = node.name_space;
     id = new_node(id, length, ArrayPool::capacity_for(added));
     nodes_[id.value()].name_space = name_space;
@@ -125,20 +130,33 @@ NodeId PrefixTree::new_node(NodeId parent, std::uint32_t start, std::uint32_t ca
   if (free_nodes_.empty()) {
     index = static_cast<std::uint32_t>(nodes_.size());
     nodes_.emplace_back();
+    nodes_.back().branch = index;
+    owners_.emplace_back();
     node_planes_.resize(node_planes_.size() + plane_count_);
   } else {
     index = free_nodes_.back();
     free_nodes_.pop_back();
-    nodes_[index] = Node{};
+    Node fresh;
+    fresh.branch = nodes_[index].branch;
+    nodes_[index] = fresh;
     std::fill_n(node_planes_.begin() + static_cast<std::ptrdiff_t>(index * plane_count_), plane_count_, NodePlane{});
   }
   Node& node = nodes_[index];
-  node.parent = parent;
+  owners_[node.branch] = NodeId{index};
+  node.parent_branch = nodes_[parent.value()].branch;
   node.start = start;
   node.capacity = capacity;
   node.arrays = arrays_.take(capacity);
   ++node_count_;
   return NodeId{index};
+}
+
+/// Whether a leaf takes more blocks into its own arrays. Where these have to grow, what is there is copied: that pays for a node
+/// saved as long as it is no more than a few times what is added, so that a long context that grows by small turns is not copied
+/// at each.
+bool PrefixTree::has_room(const Node& node, std::size_t added) const {
+  constexpr std::size_t copied_per_added_max = 4;
+  return node.size + added <= node.capacity || node.size <= copied_per_added_max * added;
 }
 
 void PrefixTree::append(NodeId id, std::span<const BlockKey> added) {
@@ -159,7 +177,8 @@ void PrefixTree::append(NodeId id, std::span<const BlockKey> added) {
   blocks_ += added.size();
 }
 
-/// Blocks [at, size) and the children go to a new node below; the node keeps its id and the rest. So a node is never outlived by
+/// Blocks [at, size) and the children go to a new node below, the children by the branch they name; the node keeps its id and the
+/// rest. So a node is never outlived by
 /// a block that once was in it, and references to such blocks find their way down by `heir`.
 void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
   const std::uint32_t moved = nodes_[upper_id.value()].size - at;
@@ -176,9 +195,9 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
   lower.name_space = upper.name_space;
   lower.first_child = upper.first_child;
   upper.first_child = no_node;
-  for (NodeId child = lower.first_child; child != no_node; child = nodes_[child.value()].next_sibling) {
-    nodes_[child.value()].parent = lower_id;
-  }
+  std::swap(upper.branch, lower.branch);
+  std::swap(owners_[upper.branch], owners_[lower.branch]);
+  lower.parent_branch = upper.branch;
   lower.pinned = upper.pinned - std::min(upper.pinned, at);
   upper.pinned -= lower.pinned;
   lower.pinned_children = upper.pinned_children;
@@ -212,7 +231,7 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
 
 void PrefixTree::link(NodeId id) {
   Node& node = nodes_[id.value()];
-  Node& parent = nodes_[node.parent.value()];
+  Node& parent = nodes_[parent_of(node).value()];
   node.previous_sibling = no_node;
   node.next_sibling = parent.first_child;
   if (parent.first_child != no_node) nodes_[parent.first_child.value()].previous_sibling = id;
@@ -224,7 +243,7 @@ void PrefixTree::unlink(NodeId id) {
   TERRACE_CHECK(children_.erase(id) == 1);
   const Node& node = nodes_[id.value()];
   if (node.previous_sibling == no_node) {
-    nodes_[node.parent.value()].first_child = node.next_sibling;
+    nodes_[parent_of(node).value()].first_child = node.next_sibling;
   } else {
     nodes_[node.previous_sibling.value()].next_sibling = node.next_sibling;
   }
@@ -254,7 +273,7 @@ void PrefixTree::prune(NodeId id) {
       return;
     }
     unlink(id);
-    const NodeId parent = node.parent;
+    const NodeId parent = parent_of(node);
     if (nodes_[parent.value()].heir == id) nodes_[parent.value()].heir = no_node;
     arrays_.put(node.arrays, node.capacity);
     if (node.marks != Node::none) {
@@ -321,7 +340,7 @@ void PrefixTree::for_each(const std::function<void(BlockRef)>& visit) const {
 }
 
 std::size_t PrefixTree::bytes_held() const {
-  return arrays_.bytes_held() + nodes_.capacity() * sizeof(Node) + node_planes_.capacity() * sizeof(NodePlane) +
+  return arrays_.bytes_held() + nodes_.capacity() * sizeof(Node) + owners_.capacity() * sizeof(NodeId) + node_planes_.capacity() * sizeof(NodePlane) +
          marks_.capacity() * sizeof(Marks) + children_.bucket_count() * (sizeof(NodeId) + 1);
 }
 

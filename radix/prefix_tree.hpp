@@ -28,6 +28,15 @@ struct Path {
   [[nodiscard]] BlockRef last() const { return {node, length - 1}; }
 };
 
+/// Neighbours of one node, by depth. Valid until the tree changes.
+struct Run {
+  NodeId node;
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+
+  [[nodiscard]] std::uint32_t size() const { return end - begin; }
+};
+
 /// Which prefixes are cached, and where: a path-compressed tree over chained block keys. A node is a run of blocks without a
 /// branch, with arrays of keys and, per plane (group × tier), of copies. Because keys are chained, two runs agree exactly as far
 /// as their last equal key: a match costs one hash lookup and O(log n) comparisons a node, not a lookup a block.
@@ -54,9 +63,19 @@ class PrefixTree {
   /// Follows `keys` from the end of `at` and adds the blocks that are missing, without copies. Pin the result before anything
   /// else is changed: an unpinned block without copies may go at any time. `name_space` is remembered with new paths.
   [[nodiscard]] Path extend(Path at, std::span<const BlockKey> keys, std::uint64_t name_space = 0);
+  /// How many blocks at the end of the path the last extend() added, and no copy has been set of since: one run.
+  [[nodiscard]] std::uint32_t added() const { return added_; }
 
   [[nodiscard]] Copy copy(BlockRef block, Plane plane) const;
   void set_copy(BlockRef block, Plane plane, Copy copy);
+  /// Gives the last slots.size() blocks of the path, which lie in one node and have no copy in the plane, one each: ready.
+  void fill(Path path, Plane plane, std::span<const SlotId> slots);
+  /// Takes the copies of a victims' run away.
+  void drop(Run victims, Plane plane);
+  /// The copies of a run, in order; gone with the next change.
+  [[nodiscard]] std::span<const Copy> copies(Run run, Plane plane) const;
+  /// Whether any block of the run's node has a copy in the plane.
+  [[nodiscard]] bool any_in_node(Run run, Plane plane) const;
   /// The copies of the path's blocks [first, path.length), in order. `out` has that size.
   void read(Path path, Plane plane, std::uint32_t first, std::span<Copy> out) const;
 
@@ -89,6 +108,9 @@ class PrefixTree {
 
   /// The block that the plane's policy would give up first.
   [[nodiscard]] std::optional<BlockRef> victim(Plane plane) const;
+  /// The victim and those before it, at most `blocks_max` in all, that are ready and were last used with it: given up one by one
+  /// from the end they would follow each other, for a policy that goes by last use.
+  [[nodiscard]] std::optional<Run> victims(Plane plane, std::uint32_t blocks_max) const;
 
   [[nodiscard]] std::uint64_t blocks() const { return blocks_; }
   [[nodiscard]] std::uint64_t node_count() const { return node_count_; }
@@ -114,9 +136,10 @@ class PrefixTree {
     std::uint64_t resident = 0;
     std::uint64_t pinned = 0;
   };
-  /// A child is known by its parent and its first key.
+  /// A child is known by its first key and the branch it grows from. Children name their parent's branch, not the parent, so
+  /// that all of them get another parent at once when a hub with thousands is split.
   struct ChildKey {
-    NodeId parent;
+    std::uint32_t branch;
     const BlockKey* first;
   };
   struct ChildHash {
@@ -133,6 +156,7 @@ class PrefixTree {
     bool operator()(NodeId node, const ChildKey& child) const { return (*this)(child, node); }
   };
 
+  [[nodiscard]] NodeId parent_of(const Node& node) const;
   [[nodiscard]] NodeId resolve(NodeId node, std::uint32_t depth) const;
   [[nodiscard]] NodeId child_of(NodeId parent, const BlockKey& first) const;
 
@@ -142,6 +166,7 @@ class PrefixTree {
   [[nodiscard]] const NodePlane& state(NodeId node, std::size_t plane) const;
 
   [[nodiscard]] NodeId new_node(NodeId parent, std::uint32_t start, std::uint32_t capacity);
+  [[nodiscard]] bool has_room(const Node& node, std::size_t added) const;
   void append(NodeId node, std::span<const BlockKey> keys);
   void split(NodeId node, std::uint32_t at);
   void split_marks(Node& upper, Node& lower, std::uint32_t at);
@@ -156,6 +181,8 @@ class PrefixTree {
   [[nodiscard]] std::uint32_t pinned_from_marks(const Node& node) const;
   [[nodiscard]] std::uint32_t resident_in(NodeId node, std::size_t plane, std::uint32_t from, std::uint32_t to) const;
   [[nodiscard]] std::uint64_t last_use_in(const Node& node, std::uint32_t offset) const;
+  [[nodiscard]] std::uint32_t used_together_from(const Node& node, std::uint32_t offset) const;
+  void shrink_to_copies(NodePlane& here, const Copy* row) const;
   void touch_node(NodeId node, std::uint32_t blocks, std::uint64_t stamp);
   [[nodiscard]] Marks& marks(Node& node);
   void drop_empty_marks(Node& node);
@@ -165,6 +192,7 @@ class PrefixTree {
   ArrayPool arrays_;
   std::vector<Node> nodes_;
   std::vector<NodePlane> node_planes_;  ///< plane_count_ per node
+  std::vector<NodeId> owners_;          ///< by branch
   std::vector<std::uint32_t> free_nodes_;
   std::vector<Marks> marks_;
   std::vector<std::uint32_t> free_marks_;
@@ -172,6 +200,7 @@ class PrefixTree {
   boost::unordered_flat_set<NodeId, ChildHash, ChildEqual> children_;
   std::uint64_t blocks_ = 0;
   std::uint64_t node_count_ = 0;
+  std::uint32_t added_ = 0;
 };
 
 }  // namespace terrace

@@ -25,7 +25,7 @@ void PrefixTree::check_invariants() const {
       if (planes_[p].policy != nullptr) totals[p].pinned += resident_in(id, p, 0, node.pinned);
     }
     for (NodeId child = node.first_child; child != no_node; child = nodes_[child.value()].next_sibling) {
-      TERRACE_CHECK(nodes_[child.value()].parent == id);
+      TERRACE_CHECK(parent_of(nodes_[child.value()]) == id);
       open.push_back(child);
     }
   }
@@ -48,8 +48,9 @@ void PrefixTree::check_node(NodeId id) const {
   }
   TERRACE_CHECK(node.size > 0);
   TERRACE_CHECK(node.size <= node.capacity);
-  TERRACE_CHECK(node.start == nodes_[node.parent.value()].end());
-  TERRACE_CHECK(child_of(node.parent, keys(node)[0]) == id);
+  TERRACE_CHECK(owners_[node.branch] == id);
+  TERRACE_CHECK(node.start == nodes_[parent_of(node).value()].end());
+  TERRACE_CHECK(child_of(parent_of(node), keys(node)[0]) == id);
 
   std::uint32_t pinned_children = 0;
   for (NodeId child = node.first_child; child != no_node; child = nodes_[child.value()].next_sibling) {

@@ -43,20 +43,74 @@ void PrefixTree::set_copy(BlockRef block, Plane plane, Copy copy) {
       if (totals.policy != nullptr) totals.policy->on_removed({id, block.depth});
     }
   }
-  if (copy.present()) {
-    here.end = std::max(here.end, offset + 1);
-  } else if (here.end == offset + 1) {
-    while (here.end > 0 && !row[here.end - 1].present()) --here.end;
-  }
-  if (copy.stays()) {
-    here.deepest = std::max(here.deepest, offset + 1);
-  } else if (here.deepest == offset + 1) {
-    while (here.deepest > 0 && !row[here.deepest - 1].stays()) --here.deepest;
-  }
+  if (copy.present()) here.end = std::max(here.end, offset + 1);
+  if (copy.stays()) here.deepest = std::max(here.deepest, offset + 1);
+  shrink_to_copies(here, row);
   refresh_leaf(id, p);
   set_subtree_resident(id, p, was_any);
   if (!copy.present()) prune(id);
 }
+
+/// Takes back the marks behind the last copies, where these went.
+void PrefixTree::shrink_to_copies(NodePlane& here, const Copy* row) const {
+  while (here.end > 0 && !row[here.end - 1].present()) --here.end;
+  while (here.deepest > 0 && !row[here.deepest - 1].stays()) --here.deepest;
+}
+
+void PrefixTree::fill(Path path, Plane plane, std::span<const SlotId> slots) {
+  if (slots.empty()) return;
+  const NodeId id = resolve(path.node, path.length - 1);
+  const std::size_t p = plane.index();
+  const Node& node = nodes_[id.value()];
+  const std::uint32_t end = path.length - node.start;
+  const auto count = static_cast<std::uint32_t>(slots.size());
+  TERRACE_CHECK(end <= node.size && count <= end);
+  Copy* const row = copies(node, p) + (end - count);
+  Totals& totals = planes_[p];
+  for (std::uint32_t i = 0; i < count; ++i) {
+    TERRACE_CHECK(!row[i].present());
+    row[i] = Copy{CopyState::ready, slots[i]};
+  }
+  NodePlane& here = state(id, p);
+  const bool was_any = here.any();
+  here.resident += count;
+  here.end = std::max(here.end, end);
+  here.deepest = std::max(here.deepest, end);
+  totals.resident += count;
+  if (totals.policy != nullptr) {
+    totals.pinned += std::min(node.pinned, end) - std::min(node.pinned, end - count);
+    for (std::uint32_t depth = path.length - count; depth < path.length; ++depth) totals.policy->on_inserted({id, depth});
+  }
+  refresh_leaf(id, p);
+  set_subtree_resident(id, p, was_any);
+}
+
+void PrefixTree::drop(Run run, Plane plane) {
+  const std::size_t p = plane.index();
+  const Node& node = nodes_[run.node.value()];
+  NodePlane& here = state(run.node, p);
+  TERRACE_CHECK(run.begin >= node.start + node.pinned && run.begin < run.end && here.below == 0);
+  TERRACE_CHECK(run.end == node.start + here.deepest);
+  Copy* const row = copies(node, p);
+  Totals& totals = planes_[p];
+  std::fill(row + (run.begin - node.start), row + (run.end - node.start), Copy{});
+  here.resident -= run.size();
+  totals.resident -= run.size();
+  if (totals.policy != nullptr) {
+    for (std::uint32_t depth = run.end; depth-- > run.begin;) totals.policy->on_removed({run.node, depth});
+  }
+  shrink_to_copies(here, row);
+  refresh_leaf(run.node, p);
+  set_subtree_resident(run.node, p, true);
+  prune(run.node);
+}
+
+std::span<const Copy> PrefixTree::copies(Run run, Plane plane) const {
+  const Node& node = nodes_[run.node.value()];
+  return {copies(node, plane.index()) + (run.begin - node.start), run.size()};
+}
+
+bool PrefixTree::any_in_node(Run run, Plane plane) const { return state(run.node, plane.index()).resident > 0; }
 
 void PrefixTree::read(Path path, Plane plane, std::uint32_t first, std::span<Copy> out) const {
   TERRACE_CHECK(first <= path.length && out.size() == path.length - first);
@@ -68,14 +122,14 @@ void PrefixTree::read(Path path, Plane plane, std::uint32_t first, std::span<Cop
     const std::uint32_t from = std::max(first, node.start);
     std::copy_n(copies(node, plane.index()) + (from - node.start), length - from, out.begin() + (from - first));
     length = from;
-    id = node.parent;
+    id = parent_of(node);
   }
 }
 
 /// Tells the ancestors when a subtree gains its first copy that stays in a plane or loses its last.
 void PrefixTree::set_subtree_resident(NodeId id, std::size_t plane, bool was) {
   while (id != root_node && state(id, plane).any() != was) {
-    const NodeId above = nodes_[id.value()].parent;
+    const NodeId above = parent_of(nodes_[id.value()]);
     NodePlane& parent = state(above, plane);
     const bool parent_was = parent.any();
     if (was) {
@@ -116,6 +170,19 @@ std::optional<BlockRef> PrefixTree::victim(Plane plane) const {
   const std::optional<NodeId> id = planes_[p].policy->victim();
   if (!id) return std::nullopt;
   return BlockRef{*id, nodes_[id->value()].start + state(*id, p).deepest - 1};
+}
+
+std::optional<Run> PrefixTree::victims(Plane plane, std::uint32_t blocks_max) const {
+  const std::optional<BlockRef> last = victim(plane);
+  if (!last || blocks_max == 0) return std::nullopt;
+  const Node& node = nodes_[last->node.value()];
+  const Copy* const row = copies(node, plane.index());
+  const std::uint32_t end = last->depth - node.start + 1;
+  std::uint32_t least = std::max(node.pinned, used_together_from(node, end - 1));
+  least = std::max(least, end - std::min(end, blocks_max));
+  std::uint32_t begin = end - 1;
+  while (begin > least && row[begin - 1].state() == CopyState::ready) --begin;
+  return Run{last->node, node.start + begin, node.start + end};
 }
 
 std::uint32_t PrefixTree::resident_in(NodeId id, std::size_t plane, std::uint32_t from, std::uint32_t to) const {
@@ -193,8 +260,9 @@ void PrefixTree::set_pinned(NodeId id, std::uint32_t pinned) {
     refresh_leaves(id);
 
     // A node with a pin pins everything above it.
-    if ((before > 0) == (pinned > 0) || node.parent == root_node) return;
-    id = node.parent;
+    const NodeId parent = parent_of(node);
+    if ((before > 0) == (pinned > 0) || parent == root_node) return;
+    id = parent;
     Node& above = nodes_[id.value()];
     if (pinned > 0) {
       ++above.pinned_children;
@@ -223,7 +291,7 @@ void PrefixTree::touch(Path path, std::uint64_t stamp) {
       last = false;
     }
     length = node.start;
-    id = node.parent;
+    id = parent_of(node);
   }
 }
 
@@ -260,6 +328,15 @@ std::uint64_t PrefixTree::last_use_in(const Node& node, std::uint32_t offset) co
     if (offset < use->blocks) return use->stamp;
   }
   return node.last_use;
+}
+
+/// The first of the blocks up to `offset` that were last used with it.
+std::uint32_t PrefixTree::used_together_from(const Node& node, std::uint32_t offset) const {
+  if (node.marks == Node::none) return 0;
+  for (const Marks::Use& use : marks_[node.marks].uses) {
+    if (use.blocks <= offset) return use.blocks;
+  }
+  return 0;
 }
 
 PrefixTree::Marks& PrefixTree::marks(Node& node) {

@@ -38,7 +38,8 @@ struct PrefixTree::NodePlane {
 struct PrefixTree::Node {
   static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
 
-  NodeId parent;
+  std::uint32_t parent_branch = 0;  ///< its children branch: owners_ says whose
+  std::uint32_t branch = 0;         ///< the one that this node's children name
   NodeId first_child{none};
   NodeId next_sibling{none};
   NodeId previous_sibling{none};
