@@ -2,6 +2,7 @@
 
 #include "base/check.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 
@@ -31,13 +32,37 @@ bool FreeSlots::contains(SlotId slot) const {
 
 std::optional<SlotId> FreeSlots::take() {
   if (free_ == 0) return std::nullopt;
+  const std::uint32_t position = lowest();
+  clear(position);
+  --free_;
+  return SlotId{position};
+}
+
+std::uint32_t FreeSlots::lowest() const {
   std::uint32_t position = 0;
   for (auto level = levels_.rbegin(); level != levels_.rend(); ++level) {
     position = position * word_bits + static_cast<std::uint32_t>(std::countr_zero((*level)[position]));
   }
-  clear(position);
-  --free_;
-  return SlotId{position};
+  return position;
+}
+
+void FreeSlots::take_many(std::uint32_t count, std::optional<SlotId> neighbour, std::vector<SlotId>& out) {
+  count = std::min(count, free_);
+  free_ -= count;
+  // A word of the bitmap at a time: first behind the neighbour, while that goes without a gap.
+  std::uint32_t position = neighbour ? neighbour->value() + 1 : capacity_;
+  while (count > 0) {
+    const bool follows = position < capacity_ && contains(SlotId{position});
+    if (!follows) position = lowest();
+    const std::size_t word = position / word_bits;
+    const std::uint64_t free_from_here = levels_[0][word] >> (position % word_bits);
+    const auto run = std::min(count, static_cast<std::uint32_t>(std::countr_one(free_from_here)));
+    const std::uint64_t ones = run == word_bits ? ~std::uint64_t{0} : (std::uint64_t{1} << run) - 1;
+    clear_bits(word, ones << (position % word_bits));
+    for (std::uint32_t i = 0; i < run; ++i) out.push_back(SlotId{position + i});
+    count -= run;
+    position += run;
+  }
 }
 
 std::optional<SlotId> FreeSlots::take_last() {
@@ -87,6 +112,19 @@ void FreeSlots::clear(std::uint32_t position) {
     std::uint64_t& word = level[position / word_bits];
     word &= ~bit_of(position);
     if (word != 0) return;
+    position /= word_bits;
+  }
+}
+
+void FreeSlots::clear_bits(std::size_t word, std::uint64_t bits) {
+  std::uint64_t& now = levels_[0][word];
+  now &= ~bits;
+  if (now != 0) return;
+  auto position = static_cast<std::uint32_t>(word);
+  for (std::size_t level = 1; level < levels_.size(); ++level) {
+    std::uint64_t& summary = levels_[level][position / word_bits];
+    summary &= ~bit_of(position);
+    if (summary != 0) return;
     position /= word_bits;
   }
 }

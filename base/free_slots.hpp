@@ -25,6 +25,8 @@ class FreeSlots {
   [[nodiscard]] std::optional<SlotId> take();
   /// The slot after `neighbour` if it is free, so that a path's blocks lie side by side; else as take().
   [[nodiscard]] std::optional<SlotId> take_after(SlotId neighbour);
+  /// Appends up to `count` free slots to `out`: those right after `neighbour` as far as they are free, then the lowest.
+  void take_many(std::uint32_t count, std::optional<SlotId> neighbour, std::vector<SlotId>& out);
   /// The highest free slot: for a path that is taken from its end, so that it lies in ascending order all the same.
   [[nodiscard]] std::optional<SlotId> take_last();
   /// Takes this very slot, which must be free.
@@ -37,6 +39,8 @@ class FreeSlots {
  private:
   void set(std::uint32_t slot);
   void clear(std::uint32_t slot);
+  void clear_bits(std::size_t word, std::uint64_t bits);
+  [[nodiscard]] std::uint32_t lowest() const;
 
   std::uint32_t capacity_;
   std::uint32_t free_;

@@ -19,7 +19,7 @@ CacheManager::CacheManager(const ManagerConfig& config)
       loads_{config, residency_, departures_, host_room_, actions_, stats_} {
   TERRACE_CHECK(config.device_blocks > (config.null_block ? 1U : 0U));
   TERRACE_CHECK(!config.storage || config.staging_blocks > 0);
-  device_room_.set_handler([this](std::uint32_t index, SlotId slot, bool last) { on_served(index, slot, last); });
+  device_room_.set_handler([this](std::uint32_t index, std::span<const SlotId> slots, bool last) { on_served(index, slots, last); });
   loads_.set_handlers([this](std::uint32_t index, Loads::LoadId load) { on_load_ended(index, load); },
                       [this](BlockRef missing) { on_load_failed(missing); });
 }

@@ -147,12 +147,19 @@ class CacheManager {
   [[nodiscard]] Index new_request();
   void forget(Index index);
 
-  [[nodiscard]] std::uint32_t available(std::span<const BlockKey> keys, bool device_only, Path& path,
-                                        std::vector<Tier>& found) const;
+  /// What a prompt finds: the longest prefix whose every block has a copy somewhere.
+  struct Available {
+    Path path;
+    std::uint32_t on_device = 0;  ///< usable there
+    std::uint32_t filling = 0;    ///< on their way there
+    bool lower = false;           ///< blocks of the path have copies in other tiers, too
+    bool leaving = false;         ///< one of the device copies is
+  };
+  [[nodiscard]] Available available(std::span<const BlockKey> keys, bool device_only, std::vector<Tier>& found) const;
   [[nodiscard]] Result<void> plan(Index index, std::span<const BlockKey> keys);
-  void rescue_path(Index index);
+  void rescue_path(Index index, const Available& there);
   void detach_hits(Request& request);
-  void on_served(Index index, SlotId slot, bool last);
+  void on_served(Index index, std::span<const SlotId> slots, bool last);
   void start_loads(Index index);
   void become_ready(Index index);
   void undo(Index index);
@@ -161,6 +168,7 @@ class CacheManager {
   void on_load_ended(Index index, Loads::LoadId load);
   void replan_failed();
   void flush();
+  [[nodiscard]] bool commit_over(Request& r, BlockRef block, Fence written);
   void copy_down(std::uint32_t from, Path path);
   void clear_deadline(Index index);
 

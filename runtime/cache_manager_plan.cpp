@@ -7,35 +7,50 @@
 
 namespace terrace {
 
-/// The longest prefix whose every block has a copy somewhere, and where each would come from. `device_only`: take nothing that
-/// has to be loaded.
-std::uint32_t CacheManager::available(std::span<const BlockKey> keys, bool device_only, Path& path,
-                                      std::vector<Tier>& found) const {
-  path = residency_.tree().find(keys);
+/// Where each block of the longest prefix would come from. `device_only`: take nothing that has to be loaded.
+CacheManager::Available CacheManager::available(std::span<const BlockKey> keys, bool device_only, std::vector<Tier>& found) const {
+  const PrefixTree& tree = residency_.tree();
+  Available there;
+  const Path path = tree.find(keys);
   found.clear();
-  for (const Tier tier : all_tiers) {
+  const auto read = [&](Tier tier) -> std::vector<Copy>& {
     auto& row = copies_[index(tier)];
     row.resize(path.length);
-    residency_.tree().read(path, Residency::plane(tier), 0, row);
-  }
-  for (std::uint32_t i = 0; i < path.length; ++i) {
-    const Copy on_device = copies_[index(Tier::device)][i];
-    if (on_device.usable()) {
-      found.push_back(Tier::device);
-    } else if (device_only) {
-      break;
-    } else if (on_device.present()) {
-      found.push_back(loads_.source_of({path.node, i}));
-    } else if (copies_[index(Tier::host)][i].usable()) {
-      found.push_back(Tier::host);
-    } else if (copies_[index(Tier::storage)][i].usable()) {
-      found.push_back(Tier::storage);
-    } else {
-      break;
+    tree.read(path, Residency::plane(tier), 0, row);
+    return row;
+  };
+  // Most of what is looked up often is all on the device: as far as that goes, nothing else is read.
+  const std::vector<Copy>& on_device = read(Tier::device);
+  std::uint32_t i = 0;
+  while (i < path.length && on_device[i].usable()) there.leaving |= on_device[i++].state() == CopyState::leaving;
+  found.assign(i, Tier::device);
+  there.on_device = i;
+  there.lower = tree.resident(Residency::plane(Tier::host)) + tree.resident(Residency::plane(Tier::storage)) > 0;
+  if (there.lower) {
+    const std::vector<Copy>& in_host = read(Tier::host);
+    const std::vector<Copy>& in_storage = read(Tier::storage);
+    for (; i < path.length; ++i) {
+      const Copy copy = on_device[i];
+      if (copy.usable()) {
+        found.push_back(Tier::device);
+        ++there.on_device;
+        there.leaving |= copy.state() == CopyState::leaving;
+      } else if (device_only) {
+        break;
+      } else if (copy.present()) {
+        found.push_back(loads_.source_of({path.node, i}));
+        ++there.filling;
+      } else if (in_host[i].usable()) {
+        found.push_back(Tier::host);
+      } else if (in_storage[i].usable()) {
+        found.push_back(Tier::storage);
+      } else {
+        break;
+      }
     }
   }
-  path = residency_.tree().first(path, static_cast<std::uint32_t>(found.size()));
-  return path.length;
+  there.path = i == path.length ? path : tree.first(path, i);
+  return there;
 }
 
 /// Pins what is there and takes or waits for the rest; nothing changed where it fails.
@@ -43,42 +58,30 @@ Result<void> CacheManager::plan(Index index, std::span<const BlockKey> keys) {
   Request& r = requests_[index];
   // A prefix that failed to load twice is computed rather than tried a third time.
   const bool device_only = r.failures >= 2;
-  Path path;
   const std::span<const BlockKey> usable = keys.first(std::min<std::size_t>(keys.size(), r.hit_blocks_max));
-  const std::uint32_t hits = available(usable, device_only, path, found_);
-  const auto& on_device = copies_[terrace::index(Tier::device)];
-  std::uint32_t there = 0;
-  std::uint32_t filling = 0;
-  for (std::uint32_t i = 0; i < hits; ++i) {
-    if (!on_device[i].present()) continue;
-    ++there;
-    if (!on_device[i].usable()) ++filling;
-  }
-  const std::uint32_t needed = r.blocks - there;
+  const Available there = available(usable, device_only, found_);
+  const std::uint32_t needed = r.blocks - there.on_device - there.filling;
 
   PrefixTree& tree = residency_.tree();
-  tree.pin(path);
+  tree.pin(there.path);
   if (!device_room_.can_promise(needed)) {
-    tree.unpin(path);
+    tree.unpin(there.path);
     return Errc::no_room;
   }
-  r.path = path;
-  r.hits = hits;
-  r.joined = filling;
-  stats_.joined += filling;
+  r.path = there.path;
+  r.hits = there.path.length;
+  r.joined = there.filling;
+  stats_.joined += there.filling;
   // Planned again, blocks keep the tier they were first found in.
-  for (std::uint32_t i = static_cast<std::uint32_t>(r.found.size()); i < hits; ++i) r.found.push_back(found_[i]);
-  r.found.resize(hits);
+  const std::size_t known = std::min<std::size_t>(r.found.size(), r.hits);
+  r.found.resize(known);
+  r.found.insert(r.found.end(), found_.begin() + static_cast<std::ptrdiff_t>(known), found_.end());
   if (r.stamp == 0) r.stamp = ++last_stamp_;
-  tree.touch(path, r.stamp);
-  rescue_path(index);
+  tree.touch(r.path, r.stamp);
+  rescue_path(index, there);
   if (config_.instant_copies && config_.relation == Relation::exclusive) detach_hits(r);
 
-  while (r.own.size() < needed) {
-    const auto slot = device_room_.take_free(r.own.empty() ? std::nullopt : std::optional{r.own.back()});
-    if (!slot) break;
-    r.own.push_back(*slot);
-  }
+  if (needed > 0) device_room_.take_free(needed, std::nullopt, r.own);
   if (r.own.size() < needed) {
     r.state = State::waiting_for_room;
     device_room_.wait(index, needed - static_cast<std::uint32_t>(r.own.size()));
@@ -89,20 +92,24 @@ Result<void> CacheManager::plan(Index index, std::span<const BlockKey> keys) {
 }
 
 /// Copies of the path that were on their way out stay; storage hears what is in use above it.
-void CacheManager::rescue_path(Index index) {
+void CacheManager::rescue_path(Index index, const Available& there) {
   const Request& r = requests_[index];
-  std::optional<BlockRef> deepest_stored;
-  for (std::uint32_t i = 0; i < r.hits; ++i) {
-    const BlockRef block{r.path.node, i};
-    if (copies_[terrace::index(Tier::device)][i].state() == CopyState::leaving && residency_.rescue(block, Tier::device)) {
-      ++stats_.rescued;
+  if (there.leaving) {
+    for (std::uint32_t i = 0; i < r.hits; ++i) {
+      if (residency_.rescue({r.path.node, i}, Tier::device)) ++stats_.rescued;
     }
-    if (copies_[terrace::index(Tier::host)][i].state() == CopyState::leaving && residency_.rescue(block, Tier::host)) {
-      ++stats_.rescued;
-    }
-    if (copies_[terrace::index(Tier::storage)][i].usable()) deepest_stored = block;
   }
-  if (deepest_stored) actions_.touches.push_back(residency_.tree().key(*deepest_stored));
+  if (there.lower) {
+    const auto& in_host = copies_[terrace::index(Tier::host)];
+    const auto& in_storage = copies_[terrace::index(Tier::storage)];
+    std::optional<BlockRef> deepest_stored;
+    for (std::uint32_t i = 0; i < r.hits; ++i) {
+      const BlockRef block{r.path.node, i};
+      if (in_host[i].state() == CopyState::leaving && residency_.rescue(block, Tier::host)) ++stats_.rescued;
+      if (in_storage[i].usable()) deepest_stored = block;
+    }
+    if (deepest_stored) actions_.touches.push_back(residency_.tree().key(*deepest_stored));
+  }
   if (config_.storage && config_.write_policy == WritePolicy::selective && r.hits > 0) {
     if (!residency_.copy(r.path.last(), Tier::storage).present()) persists_.begin(r.path.last());
   }
@@ -119,10 +126,10 @@ void CacheManager::detach_hits(Request& r) {
   }
 }
 
-void CacheManager::on_served(Index index, SlotId slot, bool last) {
+void CacheManager::on_served(Index index, std::span<const SlotId> slots, bool last) {
   Request& r = requests_[index];
   TERRACE_CHECK(r.state == State::waiting_for_room);
-  r.own.push_back(slot);
+  r.own.insert(r.own.end(), slots.begin(), slots.end());
   if (last) start_loads(index);
 }
 
@@ -133,10 +140,13 @@ void CacheManager::start_loads(Index index) {
   parts_.clear();
   std::size_t used = 0;
   std::size_t detached = 0;
+  auto& row = copies_[terrace::index(Tier::device)];
+  row.resize(r.hits);
+  residency_.tree().read(r.path, Residency::plane(Tier::device), 0, row);
   for (std::uint32_t i = 0; i < r.hits; ++i) {
-    const BlockRef block{r.path.node, i};
-    const Copy on_device = residency_.copy(block, Tier::device);
+    const Copy on_device = row[i];
     if (on_device.usable()) continue;
+    const BlockRef block{r.path.node, i};
     if (on_device.present()) {
       const Loads::LoadId load = loads_.load_of(block);
       if (loads_.join(load, index)) r.loads.push_back(load);
@@ -169,7 +179,8 @@ void CacheManager::start_loads(Index index) {
   // Others may have loaded meanwhile what this request had planned to load itself.
   const std::size_t wanted = r.blocks - r.hits;
   TERRACE_CHECK(r.own.size() >= wanted);
-  for (; r.own.size() > wanted; r.own.pop_back()) residency_.pool(Tier::device).put(r.own.back());
+  residency_.pool(Tier::device).put_all(std::span{r.own}.subspan(wanted));
+  r.own.resize(wanted);
 
   if (!parts_.empty()) {
     if (const auto load = loads_.start(parts_, index, r.deadline)) r.loads.push_back(*load);
@@ -212,7 +223,8 @@ void CacheManager::undo(Index index) {
   }
   r.path = {};
   r.hits = 0;
-  for (; !r.own.empty(); r.own.pop_back()) residency_.pool(Tier::device).put(r.own.back());
+  residency_.pool(Tier::device).put_all(r.own);
+  r.own.clear();
   for (; !r.detached.empty(); r.detached.pop_back()) residency_.pool(Tier::host).put(r.detached.back().second);
 }
 

@@ -8,13 +8,14 @@
 namespace terrace {
 
 MatchResult CacheManager::match(std::span<const BlockKey> keys) const {
-  Path path;
-  const std::uint32_t hits = available(keys, false, path, found_);
+  const Available there = available(keys, false, found_);
   MatchResult result;
-  for (std::uint32_t i = 0; i < hits; ++i) {
-    // A block on its way up counts under where it comes from: that is what its bytes wait for.
-    ++(found_[i] == Tier::device ? result.device : found_[i] == Tier::host ? result.host : result.storage);
+  if (there.on_device == there.path.length) {
+    result.device = there.on_device;
+    return result;
   }
+  // A block on its way up counts under where it comes from: that is what its bytes wait for.
+  for (const Tier tier : found_) ++(tier == Tier::device ? result.device : tier == Tier::host ? result.host : result.storage);
   return result;
 }
 
@@ -64,12 +65,13 @@ Result<void> CacheManager::extend(RequestId id, std::uint32_t blocks) {
   Request& r = requests_[*index];
   if (!device_room_.can_promise(blocks)) return Errc::no_room;
   const std::size_t before = r.table.size();
+  device_room_.take_free(blocks, r.table.back(), r.table);
   while (r.table.size() < before + blocks) {
-    std::optional<SlotId> slot = device_room_.take_free(r.table.back());
-    if (!slot) slot = device_room_.take_by_dropping();
+    const std::optional<SlotId> slot = device_room_.take_by_dropping();
     if (!slot) {
       // What could be dropped is being copied just now.
-      for (; r.table.size() > before; r.table.pop_back()) residency_.pool(Tier::device).put(r.table.back());
+      residency_.pool(Tier::device).put_all(std::span{r.table}.subspan(before));
+      r.table.resize(before);
       settle();
       return Errc::no_room;
     }
@@ -91,34 +93,47 @@ Result<std::span<const Duplicate>> CacheManager::commit(RequestId id, std::span<
   PrefixTree& tree = residency_.tree();
   const Path whole = tree.extend(r.path, keys.subspan(from), r.name_space);
   tree.pin(whole);
+  // First what was in the tree before, block by block; then what is new to it, at once.
+  const std::uint32_t known = whole.length - tree.added();
   std::uint32_t end = from;
-  for (; end < whole.length; ++end) {
-    const BlockRef block{whole.node, end};
-    const Copy there = residency_.copy(block, Tier::device);
-    if (there.state() == CopyState::filling) break;
-    residency_.rescue(block, Tier::host);
-    if (there.present()) {
-      if (residency_.rescue(block, Tier::device)) ++stats_.rescued;
-      ++stats_.duplicates;
-      duplicates_.push_back({end, r.table[end], there.slot()});
-      r.redundant.push_back(r.table[end]);
-      continue;
-    }
-    residency_.pool(Tier::device).raise_fence(r.table[end], written);
-    residency_.adopt(block, Tier::device, r.table[end]);
-    if (config_.relation == Relation::exclusive && residency_.copy(block, Tier::host).state() == CopyState::ready) {
-      residency_.drop(block, Tier::host);
-    }
+  while (end < known && commit_over(r, {whole.node, end}, written)) ++end;
+  Path path = whole;
+  if (end == known) {
+    const std::span<const SlotId> slots = std::span{r.table}.first(whole.length).subspan(known);
+    residency_.pool(Tier::device).raise_fences(slots, written);
+    residency_.adopt_added(whole, slots);
+  } else {
+    path = tree.first(whole, end);
+    tree.pin(path);
+    tree.unpin(whole);
   }
-  const Path path = tree.first(whole, end);
-  tree.pin(path);
-  tree.unpin(whole);
   tree.unpin(r.path);
   r.path = path;
   tree.touch(path, r.stamp);
   copy_down(from, path);
   settle();
   return std::span<const Duplicate>{duplicates_};
+}
+
+/// Commits a block that was in the tree before: its device copy may be there already, or on its way (false: not now).
+bool CacheManager::commit_over(Request& r, BlockRef block, Fence written) {
+  const SlotId own = r.table[block.depth];
+  const Copy there = residency_.copy(block, Tier::device);
+  if (there.state() == CopyState::filling) return false;
+  residency_.rescue(block, Tier::host);
+  if (there.present()) {
+    if (residency_.rescue(block, Tier::device)) ++stats_.rescued;
+    ++stats_.duplicates;
+    duplicates_.push_back({block.depth, own, there.slot()});
+    r.redundant.push_back(own);
+    return true;
+  }
+  residency_.pool(Tier::device).raise_fence(own, written);
+  residency_.adopt(block, Tier::device, own);
+  if (config_.relation == Relation::exclusive && residency_.copy(block, Tier::host).state() == CopyState::ready) {
+    residency_.drop(block, Tier::host);
+  }
+  return true;
 }
 
 /// What the relation and the write policy want done with blocks as they become shared.
@@ -142,10 +157,11 @@ Result<void> CacheManager::release(RequestId id, Fence last_use) {
   Request& r = requests_[index];
   if (r.state == State::ready) {
     SlotPool& device = residency_.pool(Tier::device);
-    for (const SlotId slot : r.table) device.raise_fence(slot, last_use);
+    device.raise_fences(r.table, last_use);
     residency_.tree().unpin(r.path);
-    for (; r.table.size() > r.path.length; r.table.pop_back()) device.put(r.table.back());
-    for (; !r.redundant.empty(); r.redundant.pop_back()) device.put(r.redundant.back());
+    device.put_all(std::span{r.table}.subspan(r.path.length));
+    device.put_all(r.redundant);
+    r.redundant.clear();
   } else {
     undo(index);
   }

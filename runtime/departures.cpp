@@ -34,4 +34,10 @@ void Departures::drop_now(BlockRef block, Tier tier) {
   if (orphans) residency_.drop_orphans_below(block);
 }
 
+void Departures::drop_now(Run victims, bool clean) {
+  stats_.evicted_device += victims.size();
+  (clean ? stats_.dropped_clean : stats_.dropped_lost) += victims.size();
+  residency_.drop(victims, Tier::device);
+}
+
 }  // namespace terrace

@@ -20,6 +20,9 @@ class Departures {
   void drop_unsupported(BlockRef block, Tier tier);
   /// Gives up a copy that nothing reads or pins, with what loses its support.
   void drop_now(BlockRef block, Tier tier);
+  /// The same for a run of the device's victims, of which all or none (`clean`) have a copy in the tiers below, and none that
+  /// others stand on.
+  void drop_now(Run victims, bool clean);
 
  private:
   Residency& residency_;

@@ -12,10 +12,9 @@ bool DeviceRoom::can_promise(std::uint64_t slots) const {
   return there >= promised_ + slots;
 }
 
-std::optional<SlotId> DeviceRoom::take_free(std::optional<SlotId> after) {
-  SlotPool& device = residency_.pool(Tier::device);
-  if (!waiters_.empty()) return std::nullopt;  // what is free is theirs
-  return after ? device.take_after(*after, SlotState::held) : device.take(SlotState::held);
+void DeviceRoom::take_free(std::uint32_t count, std::optional<SlotId> after, std::vector<SlotId>& out) {
+  if (!waiters_.empty()) return;  // what is free is theirs
+  residency_.pool(Tier::device).take_many(count, after, SlotState::held, out);
 }
 
 std::optional<SlotId> DeviceRoom::take_by_dropping() {
@@ -54,33 +53,67 @@ bool DeviceRoom::pump() {
   SlotPool& device = residency_.pool(Tier::device);
   bool changed = false;
   for (;;) {
-    while (!waiters_.empty()) {
-      const std::optional<SlotId> slot = device.take(SlotState::held);
-      if (!slot) break;
-      --promised_;
-      changed = true;
+    while (!waiters_.empty() && device.count(SlotState::free) > 0) {
       Waiter& first = waiters_.front();
       const std::uint32_t who = first.who;
-      const bool last = --first.slots == 0;
+      served_.clear();
+      device.take_many(first.slots, std::nullopt, SlotState::held, served_);
+      const auto got = static_cast<std::uint32_t>(served_.size());
+      promised_ -= got;
+      first.slots -= got;
+      const bool last = first.slots == 0;
       if (last) waiters_.pop_front();
-      serve_(who, *slot, last);
+      serve_(who, served_, last);
+      changed = true;
     }
     if (device.leaving_total() >= promised_) break;
-    const std::optional<BlockRef> victim = residency_.tree().victim(Residency::plane(Tier::device));
-    if (!victim) break;  // those that will do are still read; their end calls again
-    evict(*victim);
+    const auto wanted = static_cast<std::uint32_t>(promised_ - device.leaving_total());
+    const std::optional<Run> victims = residency_.tree().victims(Residency::plane(Tier::device), wanted);
+    if (!victims) break;  // those that will do are still read; their end calls again
+    evict(*victims);
     changed = true;
   }
   return changed;
 }
 
+/// The highest tier below the device that has the block, too; the device itself where none has.
+Tier DeviceRoom::highest_below(BlockRef block) const {
+  if (residency_.copy(block, Tier::host).present()) return Tier::host;
+  return residency_.copy(block, Tier::storage).present() ? Tier::storage : Tier::device;
+}
+
+/// The end of the run, as far as it is in the same tier below as its last block.
+Run DeviceRoom::alike_at_end(Run victims, Tier below) const {
+  const PrefixTree& tree = residency_.tree();
+  const bool none_below = !tree.any_in_node(victims, Residency::plane(Tier::host)) &&
+                          !tree.any_in_node(victims, Residency::plane(Tier::storage));
+  Run alike = victims;
+  if (none_below) return alike;
+  for (alike.begin = alike.end - 1; alike.begin > victims.begin; --alike.begin) {
+    if (highest_below({victims.node, alike.begin - 1}) != below) break;
+  }
+  return alike;
+}
+
+void DeviceRoom::evict(Run victims) {
+  const BlockRef last{victims.node, victims.end - 1};
+  const Tier below = highest_below(last);
+  // What costs nothing to give up, or is given up whatever it costs, goes with its neighbours. The rest may have to be copied
+  // down, or may have others in the host tier stand on it: one by one.
+  const bool just_goes = below == Tier::host || (!host_tier_ && (below == Tier::storage || !write_back_));
+  if (just_goes) {
+    departures_.drop_now(alike_at_end(victims, below), below != Tier::device);
+  } else {
+    evict(last);
+  }
+}
+
 void DeviceRoom::evict(BlockRef block) {
-  const bool host_has_it = residency_.copy(block, Tier::host).present();
+  TERRACE_CHECK(!residency_.copy(block, Tier::host).present());
   // Inclusive has copied it down once already; if the host gave that copy up, it goes down again only where others stand on it.
-  const bool wants_host = host_tier_ && !host_has_it &&
-                          (!inclusive_ || residency_.tree().any_staying_below(block, Residency::plane(Tier::host)));
+  const bool wants_host = host_tier_ && (!inclusive_ || residency_.tree().any_staying_below(block, Residency::plane(Tier::host)));
   if (wants_host && host_room_.swap_out(block, SwapOutPurpose::evict) != HostRoom::Answer::impossible) return;
-  if (write_back_ && !host_has_it && !residency_.copy(block, Tier::storage).present()) {
+  if (write_back_ && !residency_.copy(block, Tier::storage).present()) {
     departures_.hold_leaving(block, Tier::device);
     persists_.begin(block);
     // Begun, the persist reads the copy until its bytes are on their way; refused, the copy goes now.

@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace terrace {
@@ -19,8 +20,8 @@ namespace terrace {
 /// Threads: the manager's.
 class DeviceRoom {
  public:
-  /// A waiter got one more slot, in state held; `last` with its last one.
-  using ServeHandler = std::function<void(std::uint32_t waiter, SlotId slot, bool last)>;
+  /// A waiter got more slots, in state held; `last` with its last ones.
+  using ServeHandler = std::function<void(std::uint32_t waiter, std::span<const SlotId> slots, bool last)>;
 
   DeviceRoom(const ManagerConfig& config, Residency& residency, Departures& departures, HostRoom& host_room, Persists& persists)
       : host_tier_{config.host_blocks > 0},
@@ -35,8 +36,8 @@ class DeviceRoom {
 
   /// Whether so many more slots can be promised: free or unpinned ones that are not promised already.
   [[nodiscard]] bool can_promise(std::uint64_t slots) const;
-  /// A slot that is free now and promised to nobody.
-  [[nodiscard]] std::optional<SlotId> take_free(std::optional<SlotId> after);
+  /// Appends slots that are free now and promised to nobody, up to `count`, side by side where they can be.
+  void take_free(std::uint32_t count, std::optional<SlotId> after, std::vector<SlotId>& out);
   /// A slot made free at once, by giving up a copy without saving it: one that a lower tier has too, where there is one among
   /// the next victims. Call only where can_promise(1).
   [[nodiscard]] std::optional<SlotId> take_by_dropping();
@@ -59,6 +60,9 @@ class DeviceRoom {
   static constexpr std::size_t passed_over_max = 8;
 
   void evict(BlockRef block);
+  void evict(Run victims);
+  [[nodiscard]] Tier highest_below(BlockRef block) const;
+  [[nodiscard]] Run alike_at_end(Run victims, Tier below) const;
 
   bool host_tier_;
   bool inclusive_;
@@ -71,6 +75,7 @@ class DeviceRoom {
   std::deque<Waiter> waiters_;
   std::uint64_t promised_ = 0;
   std::vector<BlockRef> passed_over_;  ///< scratch
+  std::vector<SlotId> served_;         ///< scratch
 };
 
 }  // namespace terrace

@@ -58,6 +58,22 @@ void Residency::adopt(BlockRef block, Tier tier, SlotId slot) {
   tree_.set_copy(block, plane(tier), Copy{CopyState::ready, slot});
 }
 
+void Residency::adopt_added(Path path, std::span<const SlotId> slots) {
+  TERRACE_CHECK(slots.size() <= tree_.added());
+  device_.change_all(slots, SlotState::held, SlotState::ready);
+  tree_.fill(path, plane(Tier::device), slots);
+}
+
+void Residency::drop(Run victims, Tier tier) {
+  slots_.clear();
+  for (const Copy now : tree_.copies(victims, plane(tier))) {
+    TERRACE_CHECK(now.state() == CopyState::ready);
+    slots_.push_back(now.slot());
+  }
+  tree_.drop(victims, plane(tier));
+  pool(tier).put_all(slots_);
+}
+
 void Residency::drop(BlockRef block, Tier tier) { pool(tier).put(detach(block, tier)); }
 
 SlotId Residency::detach(BlockRef block, Tier tier) {

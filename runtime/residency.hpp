@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace terrace {
@@ -43,8 +44,12 @@ class Residency {
   void fail_fill(BlockRef block, Tier tier, FailedSlot slot);
   /// absent → ready, in a slot that the caller holds and has filled.
   void adopt(BlockRef block, Tier tier, SlotId slot);
+  /// The same for the last blocks of a path, which the tree's last extend() added. Device.
+  void adopt_added(Path path, std::span<const SlotId> slots);
   /// ready → absent; nothing may be reading it.
   void drop(BlockRef block, Tier tier);
+  /// The same for a run of victims.
+  void drop(Run victims, Tier tier);
   /// ready → absent; the slot, with the bytes, is the caller's.
   [[nodiscard]] SlotId detach(BlockRef block, Tier tier);
   /// A transfer reads the copy: ready → busy.
@@ -103,6 +108,7 @@ class Residency {
   std::vector<std::optional<BlockRef>> stored_;
   std::vector<std::uint32_t> free_numbers_;
   std::vector<BlockRef> below_;  ///< scratch
+  std::vector<SlotId> slots_;    ///< scratch
 };
 
 }  // namespace terrace

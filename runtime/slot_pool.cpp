@@ -40,18 +40,7 @@ void SlotPool::occupy(SlotId slot, SlotState state) {
   ++counts_[static_cast<std::size_t>(state)];
 }
 
-void SlotPool::put(SlotId slot) {
-  Slot& s = slots_[slot.value()];
-  TERRACE_CHECK(s.state != SlotState::free && s.state != SlotState::null);
-  TERRACE_CHECK(s.readers == 0);
-  set_leaving(slot, false);
-  --counts_[static_cast<std::size_t>(s.state)];
-  ++counts_[static_cast<std::size_t>(SlotState::free)];
-  s.state = SlotState::free;
-  s.job = no_job;
-  free_.put(slot);
-  if (remember_freed_) freed_.push_back(slot);
-}
+void SlotPool::put(SlotId slot) { put_all({&slot, 1}); }
 
 void SlotPool::change(SlotId slot, SlotState to) {
   Slot& s = slots_[slot.value()];
@@ -60,6 +49,45 @@ void SlotPool::change(SlotId slot, SlotState to) {
   --counts_[static_cast<std::size_t>(s.state)];
   ++counts_[static_cast<std::size_t>(to)];
   s.state = to;
+}
+
+void SlotPool::take_many(std::uint32_t count, std::optional<SlotId> neighbour, SlotState state, std::vector<SlotId>& out) {
+  TERRACE_CHECK(state != SlotState::free);
+  const std::size_t before = out.size();
+  free_.take_many(count, neighbour, out);
+  for (std::size_t i = before; i < out.size(); ++i) slots_[out[i].value()].state = state;
+  counts_[static_cast<std::size_t>(SlotState::free)] -= out.size() - before;
+  counts_[static_cast<std::size_t>(state)] += out.size() - before;
+}
+
+void SlotPool::put_all(std::span<const SlotId> slots) {
+  for (const SlotId slot : slots) {
+    Slot& s = slots_[slot.value()];
+    TERRACE_CHECK(s.state != SlotState::free && s.state != SlotState::null && s.readers == 0);
+    if (s.leaving) set_leaving(slot, false);
+    --counts_[static_cast<std::size_t>(s.state)];
+    s.state = SlotState::free;
+    s.job = no_job;
+    free_.put(slot);
+  }
+  counts_[static_cast<std::size_t>(SlotState::free)] += slots.size();
+  if (remember_freed_) freed_.insert(freed_.end(), slots.begin(), slots.end());
+}
+
+void SlotPool::change_all(std::span<const SlotId> slots, SlotState from, SlotState to) {
+  TERRACE_CHECK(from != SlotState::free && from != SlotState::null && to != SlotState::free && to != SlotState::null);
+  for (const SlotId slot : slots) {
+    Slot& s = slots_[slot.value()];
+    TERRACE_CHECK(s.state == from);
+    s.state = to;
+  }
+  counts_[static_cast<std::size_t>(from)] -= slots.size();
+  counts_[static_cast<std::size_t>(to)] += slots.size();
+}
+
+void SlotPool::raise_fences(std::span<const SlotId> slots, Fence fence) {
+  if (fence == Fence{}) return;
+  for (const SlotId slot : slots) raise_fence(slot, fence);
 }
 
 std::uint32_t SlotPool::add_reader(SlotId slot) {

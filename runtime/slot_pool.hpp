@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace terrace {
@@ -48,6 +49,12 @@ class SlotPool {
   [[nodiscard]] std::optional<SlotId> take(SlotState state);
   [[nodiscard]] std::optional<SlotId> take_last(SlotState state);
   [[nodiscard]] std::optional<SlotId> take_after(SlotId neighbour, SlotState state);
+  /// Appends up to `count` slots to `out`, each after the one before it where that is free; the first after `neighbour`.
+  void take_many(std::uint32_t count, std::optional<SlotId> neighbour, SlotState state, std::vector<SlotId>& out);
+  /// As put, change and raise_fence, for many.
+  void put_all(std::span<const SlotId> slots);
+  void change_all(std::span<const SlotId> slots, SlotState from, SlotState to);
+  void raise_fences(std::span<const SlotId> slots, Fence fence);
   /// Takes the slot out of use for ever.
   void make_null(SlotId slot);
   void put(SlotId slot);
