@@ -21,7 +21,10 @@ FreeSlots::FreeSlots(std::uint32_t capacity) : capacity_{capacity}, free_{0} {
     words = (words + word_bits - 1) / word_bits;
     levels_.emplace_back(words, 0);
   } while (words > 1);
-  for (std::uint32_t slot = 0; slot < capacity; ++slot) set(slot);
+  for (std::uint32_t begin = 0; begin < capacity; begin += word_bits) {
+    const std::uint32_t here = std::min(word_bits, capacity - begin);
+    set_bits(begin / word_bits, here == word_bits ? ~std::uint64_t{0} : bit_of(here) - 1);
+  }
   free_ = capacity;
 }
 
@@ -90,20 +93,28 @@ void FreeSlots::take_exactly(SlotId slot) {
   --free_;
 }
 
-void FreeSlots::put(SlotId slot) {
-  TERRACE_CHECK(slot.value() < capacity_);
-  TERRACE_CHECK(!contains(slot));
-  set(slot.value());
-  ++free_;
+void FreeSlots::put_many(std::span<const SlotId> slots) {
+  for (std::size_t i = 0; i < slots.size();) {
+    const std::size_t word = slots[i].value() / word_bits;
+    std::uint64_t bits = 0;
+    for (; i < slots.size() && slots[i].value() / word_bits == word; ++i) {
+      TERRACE_CHECK(slots[i].value() < capacity_ && (bits & bit_of(slots[i].value())) == 0);
+      bits |= bit_of(slots[i].value());
+    }
+    TERRACE_CHECK((levels_[0][word] & bits) == 0);
+    set_bits(word, bits);
+  }
+  free_ += static_cast<std::uint32_t>(slots.size());
 }
 
-void FreeSlots::set(std::uint32_t position) {
+void FreeSlots::set_bits(std::size_t word, std::uint64_t bits) {
   for (auto& level : levels_) {
-    std::uint64_t& word = level[position / word_bits];
-    const bool was_empty = word == 0;
-    word |= bit_of(position);
+    std::uint64_t& now = level[word];
+    const bool was_empty = now == 0;
+    now |= bits;
     if (!was_empty) return;
-    position /= word_bits;
+    bits = bit_of(static_cast<std::uint32_t>(word));
+    word /= word_bits;
   }
 }
 

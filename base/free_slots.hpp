@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace terrace {
@@ -32,12 +33,14 @@ class FreeSlots {
   /// Takes this very slot, which must be free.
   void take_exactly(SlotId slot);
   /// Gives a taken slot back.
-  void put(SlotId slot);
+  void put(SlotId slot) { put_many({&slot, 1}); }
+  /// The same for many; neighbours that stand next to each other cost little more than one.
+  void put_many(std::span<const SlotId> slots);
 
   void check_invariants() const;
 
  private:
-  void set(std::uint32_t slot);
+  void set_bits(std::size_t word, std::uint64_t bits);
   void clear(std::uint32_t slot);
   void clear_bits(std::size_t word, std::uint64_t bits);
   [[nodiscard]] std::uint32_t lowest() const;

@@ -131,7 +131,8 @@ class CacheManager {
     std::vector<Tier> found;        ///< where each hit was found
     std::vector<Loads::LoadId> loads;
     std::vector<std::pair<std::uint32_t, SlotId>> detached;  ///< instant exclusive: host slots of hits, by block
-    std::vector<BlockKey> keys;     ///< kept while pending, to plan again
+    std::span<const BlockKey> keys; ///< to plan again: the caller's during acquire, then those that are kept
+    std::vector<BlockKey> kept_keys;
     std::uint32_t hit_blocks_max = 0;
     std::uint32_t joined = 0;
     std::uint32_t failures = 0;     ///< loads that failed it

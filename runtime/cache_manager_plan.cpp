@@ -262,8 +262,7 @@ void CacheManager::replan_failed() {
     const Index index = to_replan_.back();
     to_replan_.pop_back();
     ++stats_.replans;
-    const std::vector<BlockKey> keys = requests_[index].keys;
-    if (const Result<void> planned = plan(index, keys); !planned) fail(index, planned.error());
+    if (const Result<void> planned = plan(index, requests_[index].keys); !planned) fail(index, planned.error());
   }
 }
 

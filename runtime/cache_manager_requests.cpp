@@ -34,6 +34,7 @@ Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
     r.hit_blocks_max = wanted.hit_blocks_max;
     r.name_space = wanted.name_space;
     r.deadline = wanted.deadline;
+    r.keys = wanted.keys;
   }
   if (const Result<void> planned = plan(index, wanted.keys); !planned) {
     ++stats_.refused_no_room;
@@ -44,7 +45,6 @@ Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
   by_id_.emplace(wanted.id, index);
   if (requests_[index].state != State::ready) {
     Request& r = requests_[index];
-    r.keys.assign(wanted.keys.begin(), wanted.keys.end());
     r.announce = true;
     if (r.deadline != never) deadlines_.emplace(r.deadline, index);
   }
@@ -56,6 +56,8 @@ Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
     r.announce = false;
     return Acquired::ready;
   }
+  r.kept_keys.assign(wanted.keys.begin(), wanted.keys.end());
+  r.keys = r.kept_keys;
   return Acquired::pending;
 }
 
@@ -241,10 +243,10 @@ void CacheManager::forget(Index index) {
   std::swap(empty.found, r.found);
   std::swap(empty.loads, r.loads);
   std::swap(empty.detached, r.detached);
-  std::swap(empty.keys, r.keys);
+  std::swap(empty.kept_keys, r.kept_keys);
   empty.table.clear();
   empty.found.clear();
-  empty.keys.clear();
+  empty.kept_keys.clear();
   r = std::move(empty);
   free_requests_.push_back(index);
 }

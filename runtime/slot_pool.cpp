@@ -68,8 +68,8 @@ void SlotPool::put_all(std::span<const SlotId> slots) {
     --counts_[static_cast<std::size_t>(s.state)];
     s.state = SlotState::free;
     s.job = no_job;
-    free_.put(slot);
   }
+  free_.put_many(slots);
   counts_[static_cast<std::size_t>(SlotState::free)] += slots.size();
   if (remember_freed_) freed_.insert(freed_.end(), slots.begin(), slots.end());
 }
