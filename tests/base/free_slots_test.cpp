@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <iterator>
 #include <set>
 #include <string>
@@ -126,11 +127,47 @@ TEST(FreeSlots, agree_with_a_set_over_random_operations) {
   }
 }
 
+TEST(FreeSlots, are_taken_many_at_a_time_as_one_by_one) {
+  const std::uint64_t seed = test::seed_from_env_or(1);
+  SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
+  Random random{seed};
+  for (const std::uint32_t capacity : {1U, 63U, 64U, 65U, 200U, 5000U}) {
+    FreeSlots slots{capacity};
+    FreeSlots one_by_one{capacity};
+    std::vector<SlotId> taken;
+    for (int step = 0; step < 3000; ++step) {
+      if (random.chance(0.5)) {
+        const auto wanted = static_cast<std::uint32_t>(random.below(capacity + 2));
+        std::optional<SlotId> neighbour;
+        if (random.chance(0.7)) neighbour = SlotId{static_cast<std::uint32_t>(random.below(capacity))};
+        std::vector<SlotId> got;
+        slots.take_many(wanted, neighbour, got);
+        ASSERT_EQ(got.size(), std::min(wanted, one_by_one.size()));
+        for (const SlotId slot : got) {
+          ASSERT_EQ(neighbour ? one_by_one.take_after(*neighbour) : one_by_one.take(), slot);
+          neighbour = slot;
+        }
+        taken.insert(taken.end(), got.begin(), got.end());
+      } else if (!taken.empty()) {
+        const std::size_t from = random.below(taken.size());
+        slots.put_many(std::span{taken}.subspan(from));
+        for (std::size_t i = from; i < taken.size(); ++i) one_by_one.put(taken[i]);
+        taken.resize(from);
+      }
+      ASSERT_EQ(slots.size(), one_by_one.size());
+    }
+    slots.check_invariants();
+  }
+}
+
 TEST(FreeSlotsDeathTest, stop_at_a_slot_given_back_twice) {
   FreeSlots slots{100};
   const SlotId slot = slots.take().value();
   slots.put(slot);
   EXPECT_DEATH(slots.put(slot), "broken invariant");
+  const std::array<SlotId, 2> twice{SlotId{7}, SlotId{7}};
+  slots.take_exactly(SlotId{7});
+  EXPECT_DEATH(slots.put_many(twice), "broken invariant");
   EXPECT_DEATH(slots.put(SlotId{50}), "broken invariant");
 }
 

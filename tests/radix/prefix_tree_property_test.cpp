@@ -100,19 +100,27 @@ class World {
  private:
   static Plane plane(std::size_t t) { return {GroupId{0}, all_tiers[t]}; }
 
+  using Age = std::pair<std::uint64_t, std::size_t>;  // last use and depth
+  /// Of the block to give up first: the oldest, the deepest among equals.
+  std::optional<Age> oldest(std::size_t t) {
+    std::optional<Age> found;
+    for (const auto& [names, block] : model_.blocks) {
+      if (!model_.evictable(names, t)) continue;
+      if (!found || block.last_use < found->first || (block.last_use == found->first && names.size() > found->second)) {
+        found = {block.last_use, names.size()};
+      }
+    }
+    return found;
+  }
+
   void check_victim(std::size_t t) {
-    std::optional<std::pair<std::uint64_t, std::size_t>> oldest;  // (last use, -depth) by hand: deepest first
+    const std::optional<Age> oldest = this->oldest(t);
     std::uint64_t resident = 0;
     std::uint64_t unpinned = 0;
     for (const auto& [names, block] : model_.blocks) {
-      if (block.copies[t].present()) {
-        ++resident;
-        if (block.pins == 0) ++unpinned;
-      }
-      if (!model_.evictable(names, t)) continue;
-      if (!oldest || block.last_use < oldest->first || (block.last_use == oldest->first && names.size() > oldest->second)) {
-        oldest = {block.last_use, names.size()};
-      }
+      if (!block.copies[t].present()) continue;
+      ++resident;
+      if (block.pins == 0) ++unpinned;
     }
     ASSERT_EQ(tree_.resident(plane(t)), resident);
     ASSERT_EQ(tree_.unpinned(plane(t)), unpinned);
@@ -151,7 +159,10 @@ class World {
     at = tree_.extend(at, std::span{keys}.subspan(at.length));
     ASSERT_EQ(at.length, names.size());
     tree_.pin(at);
+    const std::size_t before = model_.blocks.size();
     for_prefixes(names, [](ModelBlock&) {});
+    ASSERT_EQ(tree_.added(), model_.blocks.size() - before);
+    fill_added(at, names);
     for (std::uint32_t depth = 0; depth < names.size(); ++depth) {
       const std::size_t tier = random_.below(tier_count);
       if (random_.chance(0.3)) continue;
@@ -163,6 +174,17 @@ class World {
     for_prefixes(names, [&](ModelBlock& b) { b.last_use = stamp_; });
     tree_.unpin(at);
     model_.prune();
+  }
+  /// Some of the blocks that are new get copies in one tier, in one call.
+  void fill_added(Path at, const Names& names) {
+    std::vector<SlotId> slots(random_.below(tree_.added() + 1));
+    for (SlotId& slot : slots) slot = SlotId{static_cast<std::uint32_t>(random_.below(1000))};
+    const std::size_t tier = random_.below(tier_count);
+    tree_.fill(at, plane(tier), slots);
+    Names prefix = names;
+    for (std::size_t i = slots.size(); i-- > 0; prefix.pop_back()) {
+      model_.blocks.at(prefix).copies[tier] = Copy{CopyState::ready, slots[i]};
+    }
   }
   void pin() {
     const auto names = random_block();
@@ -198,14 +220,41 @@ class World {
     model_.prune();
   }
   void evict() {
+    random_.chance(0.5) ? evict_one() : evict_run();
+  }
+  /// One by one from its end, the blocks of the run are what the policy would have given up.
+  void evict_run() {
+    const std::size_t tier = random_.below(2);
+    const auto most = static_cast<std::uint32_t>(random_.between(1, 6));
+    const auto run = tree_.victims(plane(tier), most);
+    ASSERT_EQ(run.has_value(), tree_.victim(plane(tier)).has_value());
+    if (!run) return;
+    ASSERT_GE(run->size(), 1U);
+    ASSERT_LE(run->size(), most);
+    const std::span<const Copy> copies = tree_.copies(*run, plane(tier));
+    for (std::uint32_t depth = run->end; depth-- > run->begin;) {
+      ASSERT_EQ(copies[depth - run->begin], tree_.copy({run->node, depth}, plane(tier)));
+      const BlockKey key = tree_.key({run->node, depth});
+      const auto oldest = this->oldest(tier);
+      ASSERT_TRUE(oldest.has_value());
+      ASSERT_EQ(*oldest, (Age{tree_.last_use({run->node, depth}), depth + 1}));
+      forget_copy(key, tier);
+    }
+    tree_.drop(*run, plane(tier));
+    model_.prune();
+  }
+  void forget_copy(const BlockKey& key, std::size_t tier) {
+    for (auto& [names, block] : model_.blocks) {
+      if (test::keys_of(names).back() == key) block.copies[tier] = {};
+    }
+  }
+  void evict_one() {
     const std::size_t tier = random_.below(2);
     const auto victim = tree_.victim(plane(tier));
     if (!victim) return;
     const BlockKey key = tree_.key(*victim);
     tree_.set_copy(*victim, plane(tier), {});
-    for (auto& [names, block] : model_.blocks) {
-      if (test::keys_of(names).back() == key) block.copies[tier] = {};
-    }
+    forget_copy(key, tier);
     model_.prune();
   }
 
