@@ -42,6 +42,7 @@ bool PrefixTree::ChildEqual::operator()(const ChildKey& child, NodeId node) cons
 PrefixTree::PrefixTree(std::uint16_t groups)
     : plane_count_{groups * tier_count},
       arrays_{sizeof(BlockKey) + groups * tier_count * sizeof(Copy)},
+      split_marks_{std::make_unique<Marks>()},
       planes_(plane_count_),
       children_{0, ChildHash{this}, ChildEqual{this}} {
   TERRACE_CHECK(groups > 0);

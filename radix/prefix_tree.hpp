@@ -195,6 +195,7 @@ class PrefixTree {
   std::vector<NodeId> owners_;          ///< by branch
   std::vector<std::uint32_t> free_nodes_;
   std::vector<Marks> marks_;
+  std::unique_ptr<Marks> split_marks_;  ///< scratch
   std::vector<std::uint32_t> free_marks_;
   std::vector<Totals> planes_;
   boost::unordered_flat_set<NodeId, ChildHash, ChildEqual> children_;

@@ -364,9 +364,11 @@ void PrefixTree::drop_empty_marks(Node& node) {
 void PrefixTree::split_marks(Node& upper, Node& lower, std::uint32_t at) {
   lower.last_use = upper.last_use;
   if (upper.marks == Node::none) return;
-  // Taken out first: both halves' marks live in one vector, which may move.
-  Marks old = std::move(marks_[upper.marks]);
-  marks_[upper.marks] = {};
+  // Taken out first: both halves' marks live in one vector, which may move. (By copying, so that each keeps its memory.)
+  Marks& old = *split_marks_;
+  old = marks_[upper.marks];
+  marks_[upper.marks].pins.clear();
+  marks_[upper.marks].uses.clear();
   drop_empty_marks(upper);
   for (const Marks::Pin& pin : old.pins) {
     if (pin.blocks > at) {

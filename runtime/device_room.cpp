@@ -62,7 +62,7 @@ bool DeviceRoom::pump() {
       promised_ -= got;
       first.slots -= got;
       const bool last = first.slots == 0;
-      if (last) waiters_.pop_front();
+      if (last) waiters_.erase(waiters_.begin());
       serve_(who, served_, last);
       changed = true;
     }

@@ -6,7 +6,6 @@
 #include "runtime/residency.hpp"
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <optional>
 #include <span>
@@ -72,7 +71,7 @@ class DeviceRoom {
   HostRoom& host_room_;
   Persists& persists_;
   ServeHandler serve_;
-  std::deque<Waiter> waiters_;
+  std::vector<Waiter> waiters_;  ///< in order; few enough to move up when one leaves
   std::uint64_t promised_ = 0;
   std::vector<BlockRef> passed_over_;  ///< scratch
   std::vector<SlotId> served_;         ///< scratch
