@@ -28,7 +28,9 @@ class Category final : public boost::system::error_category {
       case Errc::cancelled: return "cancelled";
       case Errc::deadline_exceeded: return "the deadline passed";
       case Errc::incompatible: return "the store has another geometry or format";
-      case Errc::in_use: return "another process owns it";
+      case Errc::in_use: return "in use by another process or request";
+      case Errc::paused: return "the cache is being cleared, or was and waits to be resumed";
+      case Errc::cleared: return "the cache was cleared meanwhile";
       case Errc::stopped: return "shutting down";
     }
     return "unknown error";

@@ -26,7 +26,9 @@ enum class Errc {
   cancelled,          ///< never started
   deadline_exceeded,  ///< the caller's deadline passed first
   incompatible,       ///< a store of another geometry, model or format version
-  in_use,             ///< another process owns it
+  in_use,             ///< another process, or a request, holds it
+  paused,             ///< being cleared: nothing is served until it is resumed
+  cleared,            ///< what it counted on was cleared meanwhile; ask again
   stopped,            ///< shutting down
 };
 

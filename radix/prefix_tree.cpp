@@ -230,6 +230,36 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
   refresh_leaves(lower_id);
 }
 
+/// A node without blocks takes over the root's children, by the branch they name. It stands below the root, but in no table.
+void PrefixTree::hide_all() {
+  NodeId visible = nodes_[0].first_child;
+  while (visible != no_node && nodes_[visible.value()].size == 0) visible = nodes_[visible.value()].next_sibling;
+  if (visible == no_node) return;
+  const NodeId over_id = new_node(root_node, 0, ArrayPool::capacity_for(1));
+  ++hidden_nodes_;
+  Node& root = nodes_[0];
+  Node& over = nodes_[over_id.value()];
+  std::swap(root.branch, over.branch);
+  std::swap(owners_[root.branch], owners_[over.branch]);
+  over.parent_branch = root.branch;
+  over.first_child = root.first_child;
+  over.pinned_children = root.pinned_children;
+  over.next_sibling = over.previous_sibling = no_node;
+  root.first_child = over_id;
+  root.pinned_children = 0;
+  for (std::size_t p = 0; p < plane_count_; ++p) {
+    state(over_id, p).below = state(root_node, p).below;
+    state(root_node, p).below = state(over_id, p).any() ? 1 : 0;
+  }
+}
+
+bool PrefixTree::hidden(BlockRef block) const {
+  for (NodeId id = block.node; id != root_node; id = parent_of(nodes_[id.value()])) {
+    if (nodes_[id.value()].size == 0) return true;
+  }
+  return false;
+}
+
 void PrefixTree::link(NodeId id) {
   Node& node = nodes_[id.value()];
   Node& parent = nodes_[parent_of(node).value()];
@@ -241,8 +271,12 @@ void PrefixTree::link(NodeId id) {
 }
 
 void PrefixTree::unlink(NodeId id) {
-  TERRACE_CHECK(children_.erase(id) == 1);
   const Node& node = nodes_[id.value()];
+  if (node.size > 0) {
+    TERRACE_CHECK(children_.erase(id) == 1);
+  } else {
+    --hidden_nodes_;
+  }
   if (node.previous_sibling == no_node) {
     nodes_[parent_of(node).value()].first_child = node.next_sibling;
   } else {
@@ -258,7 +292,7 @@ void PrefixTree::prune(NodeId id) {
     if (node.first_child != no_node) return;
     std::uint32_t keep = node.pinned;
     for (std::size_t p = 0; p < plane_count_; ++p) keep = std::max(keep, state(id, p).end);
-    if (keep == node.size) return;
+    if (keep == node.size && node.size > 0) return;
     blocks_ -= node.size - keep;
     if (keep > 0) {
       node.size = keep;
@@ -330,14 +364,59 @@ bool PrefixTree::any_staying_below(BlockRef block, Plane plane) const {
   return here.below > 0 || here.deepest > block.depth - nodes_[id.value()].start + 1;
 }
 
-void PrefixTree::for_each(const std::function<void(BlockRef)>& visit) const {
-  std::vector<BlockRef> all;
-  for (NodeId child = nodes_[0].first_child; child != no_node; child = nodes_[child.value()].next_sibling) {
-    const BlockRef first{child, 0};
-    all.push_back(first);
-    collect_below(first, all);
+void PrefixTree::visit_below(std::vector<NodeId>& open, const std::function<void(BlockRef)>& visit) const {
+  while (!open.empty()) {
+    const NodeId id = open.back();
+    open.pop_back();
+    const Node& node = nodes_[id.value()];
+    for (std::uint32_t depth = node.start; depth < node.end(); ++depth) visit({id, depth});
+    for (NodeId child = node.first_child; child != no_node; child = nodes_[child.value()].next_sibling) open.push_back(child);
   }
-  for (const BlockRef block : all) visit(block);
+}
+
+void PrefixTree::for_each(const std::function<void(BlockRef)>& visit) const {
+  std::vector<NodeId> open{root_node};
+  visit_below(open, visit);
+}
+
+void PrefixTree::for_each_hidden(const std::function<void(BlockRef)>& visit) const {
+  std::vector<NodeId> open;
+  for (NodeId child = nodes_[0].first_child; child != no_node; child = nodes_[child.value()].next_sibling) {
+    if (nodes_[child.value()].size == 0) open.push_back(child);
+  }
+  visit_below(open, visit);
+}
+
+std::uint32_t PrefixTree::common(Path a, Path b) const {
+  if (a.length == 0 || b.length == 0) return 0;
+  NodeId x = resolve(a.node, a.length - 1);
+  NodeId y = resolve(b.node, b.length - 1);
+  while (x != y) {
+    // Of two different nodes the one that begins deeper is no ancestor of the other.
+    NodeId& deeper = nodes_[x.value()].start >= nodes_[y.value()].start ? x : y;
+    Path& path = deeper == x ? a : b;
+    path.length = nodes_[deeper.value()].start;
+    if (path.length == 0) return 0;
+    deeper = parent_of(nodes_[deeper.value()]);
+  }
+  return std::min(a.length, b.length);
+}
+
+std::uint32_t PrefixTree::unshared_from(Path path) const {
+  if (path.length == 0) return 0;
+  NodeId id = resolve(path.node, path.length - 1);
+  std::uint32_t from = path.length;
+  if (path.length < nodes_[id.value()].end() || nodes_[id.value()].first_child != no_node) return from;
+  for (;;) {
+    const Node& node = nodes_[id.value()];
+    from = std::min(from, node.start + node.pinned);
+    if (node.pinned > 0) return std::max(from, node.start + node.pinned);
+    from = node.start;
+    const NodeId above = parent_of(node);
+    const bool only_child = nodes_[above.value()].first_child == id && node.next_sibling == no_node;
+    if (from == 0 || !only_child) return from;
+    id = above;
+  }
 }
 
 std::size_t PrefixTree::bytes_held() const {

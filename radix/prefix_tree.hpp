@@ -60,6 +60,10 @@ class PrefixTree {
 
   /// The longest path in the tree that begins `keys`, whatever copies it has.
   [[nodiscard]] Path find(std::span<const BlockKey> keys) const;
+  /// From now on nothing that is in the tree is found any more. It stays until its last copy and pin go; references and paths
+  /// to it stay valid, but extend() leads nowhere from them that find() would.
+  void hide_all();
+  [[nodiscard]] bool hidden(BlockRef block) const;
   /// Follows `keys` from the end of `at` and adds the blocks that are missing, without copies. Pin the result before anything
   /// else is changed: an unpinned block without copies may go at any time. `name_space` is remembered with new paths.
   [[nodiscard]] Path extend(Path at, std::span<const BlockKey> keys, std::uint64_t name_space = 0);
@@ -122,8 +126,15 @@ class PrefixTree {
   /// Of the tree's own memory, used or held for re-use.
   [[nodiscard]] std::size_t bytes_held() const;
 
-  /// Every block, each after its parent.
+  /// The blocks that two paths share from their beginning.
+  [[nodiscard]] std::uint32_t common(Path a, Path b) const;
+  /// The first depth from which on the path's blocks are nobody else's: not pinned, and without others that follow them. The
+  /// path's length where its last block is not.
+  [[nodiscard]] std::uint32_t unshared_from(Path path) const;
+  /// Every block, each after its parent; hidden ones too, or those alone.
   void for_each(const std::function<void(BlockRef)>& visit) const;
+  void for_each_hidden(const std::function<void(BlockRef)>& visit) const;
+  [[nodiscard]] bool any_hidden() const { return hidden_nodes_ > 0; }
   /// The whole tree against itself; costs time in proportion to it.
   void check_invariants() const;
 
@@ -166,6 +177,7 @@ class PrefixTree {
   [[nodiscard]] const NodePlane& state(NodeId node, std::size_t plane) const;
 
   [[nodiscard]] NodeId new_node(NodeId parent, std::uint32_t start, std::uint32_t capacity);
+  void visit_below(std::vector<NodeId>& open, const std::function<void(BlockRef)>& visit) const;
   [[nodiscard]] bool has_room(const Node& node, std::size_t added) const;
   void append(NodeId node, std::span<const BlockKey> keys);
   void split(NodeId node, std::uint32_t at);
@@ -201,6 +213,7 @@ class PrefixTree {
   boost::unordered_flat_set<NodeId, ChildHash, ChildEqual> children_;
   std::uint64_t blocks_ = 0;
   std::uint64_t node_count_ = 0;
+  std::uint32_t hidden_nodes_ = 0;  ///< nodes without blocks that stand over what is hidden
   std::uint32_t added_ = 0;
 };
 

@@ -31,7 +31,7 @@ void PrefixTree::check_invariants() const {
   }
   TERRACE_CHECK(blocks == blocks_);
   TERRACE_CHECK(reached == node_count_);
-  TERRACE_CHECK(children_.size() == node_count_);
+  TERRACE_CHECK(children_.size() + hidden_nodes_ == node_count_);
   TERRACE_CHECK(free_nodes_.size() + node_count_ + 1 == nodes_.size());
   for (std::size_t p = 0; p < plane_count_; ++p) {
     TERRACE_CHECK(totals[p].resident == planes_[p].resident);
@@ -46,9 +46,12 @@ void PrefixTree::check_node(NodeId id) const {
     TERRACE_CHECK(node.size == 0);
     return;
   }
-  TERRACE_CHECK(node.size > 0);
-  TERRACE_CHECK(node.size <= node.capacity);
   TERRACE_CHECK(owners_[node.branch] == id);
+  TERRACE_CHECK(node.size <= node.capacity);
+  if (node.size == 0) {  // over what is hidden
+    TERRACE_CHECK(nodes_[parent_of(node).value()].size == 0 && node.first_child != no_node && node.start == 0);
+    return;
+  }
   TERRACE_CHECK(node.start == nodes_[parent_of(node).value()].end());
   TERRACE_CHECK(child_of(parent_of(node), keys(node)[0]) == id);
 

@@ -32,9 +32,11 @@ struct Actions {
   std::vector<ReadOrder> reads;
   std::vector<WriteOrder> writes;
   std::vector<BlockKey> touches;
+  std::vector<BlockKey> removes;  ///< from storage, with all that follows them
 
   [[nodiscard]] bool empty() const {
-    return plans.empty() && cancels.empty() && reads.empty() && writes.empty() && touches.empty();
+    return plans.empty() && cancels.empty() && reads.empty() && writes.empty() && touches.empty() &&
+           removes.empty();
   }
   /// Keeps the memory.
   void clear() {
@@ -43,6 +45,7 @@ struct Actions {
     reads.clear();
     writes.clear();
     touches.clear();
+    removes.clear();
   }
 };
 

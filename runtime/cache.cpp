@@ -58,6 +58,45 @@ void Cache::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
   carry_out();
 }
 
+void Cache::clear(const ClearOptions& options) {
+  manager_.clear(options);
+  after_clear(options);
+}
+
+Result<void> Cache::reset(const ClearOptions& options) {
+  const Result<void> done = manager_.reset(options);
+  if (done) after_clear(options);
+  return done;
+}
+
+void Cache::after_clear(const ClearOptions& options) {
+  carry_out();
+  if (parts_.store != nullptr && !options.storage) restore_stored();
+}
+
+Result<void> Cache::resume() {
+  const Result<void> resumed = manager_.resume();
+  carry_out();
+  return resumed;
+}
+
+Result<std::uint32_t> Cache::drop(std::span<const BlockKey> keys) {
+  const Result<std::uint32_t> dropped = manager_.drop(keys);
+  carry_out();
+  return dropped;
+}
+
+Result<void> Cache::unpin(PinId pin) {
+  const Result<void> unpinned = manager_.unpin(pin);
+  carry_out();
+  return unpinned;
+}
+
+void Cache::resume_transfers() {
+  transfers_paused_ = false;
+  carry_out();
+}
+
 std::span<const RequestEvent> Cache::poll() {
   // Before collecting: what arrives after this wakes again.
   if (parts_.waker != nullptr) parts_.waker->acknowledge();
@@ -80,10 +119,11 @@ std::span<const RequestEvent> Cache::poll() {
 TimePoint Cache::next_deadline() const { return std::min(manager_.next_deadline(), parts_.transfers.next_deadline()); }
 
 bool Cache::has_pending_work() const {
-  return manager_.has_pending_work() || plans_[0].count + plans_[1].count + reads_.count + writes_.count > 0;
+  return manager_.has_pending_work() || transfers_in_flight() > 0;
 }
 
 void Cache::drain() {
+  TERRACE_CHECK(!transfers_paused_);
   // Requests that end their wait meanwhile are still to be told of.
   std::vector<RequestEvent> events;
   while (has_pending_work()) {
@@ -130,9 +170,10 @@ void Cache::on_store(const StoreEvent& event) {
 }
 
 void Cache::carry_out() {
+  status_.store(manager_.status(), std::memory_order_release);
   Actions& actions = manager_.actions();
   if (parts_.poison != nullptr) poison_freed();
-  if (actions.empty()) return;
+  if (actions.empty() || transfers_paused_) return;
   for (TransferPlan& plan : actions.plans) {
     began(plans_[static_cast<std::size_t>(plan.direction)], 1);
     directions_.emplace(plan.job.value(), plan.direction);
@@ -145,6 +186,7 @@ void Cache::carry_out() {
   for (const JobId job : actions.cancels) parts_.transfers.cancel(job);
   if (parts_.store != nullptr) {
     if (!actions.touches.empty()) parts_.store->touch(actions.touches);
+    if (!actions.removes.empty()) parts_.store->remove(actions.removes, 0);
     store_writes_.clear();
     for (const WriteOrder& order : actions.writes) {
       store_writes_.push_back({order.token, order.block, parts_.arena.block(order.from)});

@@ -9,6 +9,7 @@
 #include "transfer/host_arena.hpp"
 #include "transfer/transfer_port.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -73,6 +74,28 @@ class Cache : private LeaseHome {
   [[nodiscard]] Result<std::span<const Tier>> hit_tiers(const Lease& lease) const { return manager_.hit_tiers(lease.id()); }
   [[nodiscard]] Result<RequestStats> request_stats(const Lease& lease) const { return manager_.request_stats(lease.id()); }
 
+  /// The manager's calls of these names (runtime/cache_manager.hpp), carried out.
+  void clear(const ClearOptions& options);
+  [[nodiscard]] Result<void> reset(const ClearOptions& options);
+  [[nodiscard]] Result<void> resume();
+  [[nodiscard]] Result<std::uint32_t> drop(std::span<const BlockKey> keys);
+  [[nodiscard]] Result<PinId> pin(std::span<const BlockKey> keys, TimePoint until = never) { return manager_.pin(keys, until); }
+  [[nodiscard]] Result<void> unpin(PinId pin);
+  [[nodiscard]] std::uint32_t common_prefix() const { return manager_.common_prefix(); }
+  [[nodiscard]] ManagerStats take_stats() { return manager_.take_stats(); }
+  void record_events() { manager_.record_events(); }
+  void take_events(std::vector<KvEvent>& events) { manager_.take_events(events); }
+  /// From any thread, as of the last call.
+  [[nodiscard]] CacheStatus status() const noexcept { return status_.load(std::memory_order_acquire); }
+
+  /// Starts no transfer, read or write until resume_transfers(); what is under way goes on. Requests that need one stay pending.
+  void pause_transfers() { transfers_paused_ = true; }
+  void resume_transfers();
+  /// Plans, reads and writes that have been started and have not ended.
+  [[nodiscard]] std::uint64_t transfers_in_flight() const {
+    return plans_[0].count + plans_[1].count + reads_.count + writes_.count;
+  }
+
   /// Collects what has ended, decides what follows, and starts it. Returns the requests that ended their wait since the last
   /// call; valid until the next.
   std::span<const RequestEvent> poll();
@@ -85,7 +108,7 @@ class Cache : private LeaseHome {
   /// When poll() should be called though nothing woke.
   [[nodiscard]] TimePoint next_deadline() const;
   [[nodiscard]] bool has_pending_work() const;
-  /// Polls, sleeping between, until nothing is under way. Waits for no lease.
+  /// Polls, sleeping between, until nothing is under way. Waits for no lease. Not while transfers are paused.
   void drain();
 
   [[nodiscard]] const CacheManager& manager() const { return manager_; }
@@ -94,6 +117,7 @@ class Cache : private LeaseHome {
  private:
   void give_back(std::unique_ptr<ReturnedLease> lease) noexcept override;
   void restore_stored();
+  void after_clear(const ClearOptions& options);
   void carry_out();
   void carry_out_at_once(TransferPlan plan);
   void on_transfer(const TransferEvent& event);
@@ -109,6 +133,8 @@ class Cache : private LeaseHome {
 
   CacheParts parts_;
   CacheManager manager_;
+  std::atomic<CacheStatus> status_{CacheStatus::normal};
+  bool transfers_paused_ = false;
   MovedTotals moved_;
   UnderWay plans_[direction_count];
   UnderWay reads_;

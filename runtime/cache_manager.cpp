@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace terrace {
 
@@ -52,6 +53,11 @@ void CacheManager::on_time(TimePoint now) {
     const Index index = deadlines_.begin()->second;
     fail(index, Errc::deadline_exceeded);
   }
+  for (auto pin = pins_.begin(); pin != pins_.end();) {
+    const auto next = std::next(pin);
+    if (pin->second.until <= now) end_pin(pin);
+    pin = next;
+  }
 }
 
 void CacheManager::settle() {
@@ -62,6 +68,7 @@ void CacheManager::settle() {
     again |= device_room_.pump();
     again |= persists_.pump();
     again |= loads_.pump();
+    again |= sweep_hidden();
   }
   flush();
 }
@@ -120,7 +127,11 @@ std::vector<std::optional<std::uint32_t>> CacheManager::restore(std::span<const 
 
 // ---- what to know --------------------------------------------------------------------------------------------------------
 
-TimePoint CacheManager::next_deadline() const { return deadlines_.empty() ? never : deadlines_.begin()->first; }
+TimePoint CacheManager::next_deadline() const {
+  TimePoint next = deadlines_.empty() ? never : deadlines_.begin()->first;
+  for (const auto& [id, pin] : pins_) next = std::min(next, pin.until);
+  return next;
+}
 
 bool CacheManager::has_pending_work() const {
   return !swap_outs_.idle() || !persists_.idle() || !host_room_.idle() || !device_room_.idle() || !loads_.idle();
@@ -162,7 +173,7 @@ void CacheManager::check_invariants() const {
   TERRACE_CHECK(live == by_id_.size());
   if (live == 0) {
     TERRACE_CHECK(device_room_.promised() == 0);
-    if (!has_pending_work()) {
+    if (!has_pending_work() && pins_.empty()) {
       const PrefixTree& tree = residency_.tree();
       for (const Tier tier : {Tier::device, Tier::host}) {
         TERRACE_CHECK(tree.unpinned(Residency::plane(tier)) == tree.resident(Residency::plane(tier)));

@@ -22,6 +22,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace terrace {
@@ -51,7 +52,7 @@ class CacheManager {
   [[nodiscard]] MatchResult match(std::span<const BlockKey> keys) const;
 
   /// All of what the request needs now, or nothing. Where it is pending, an event will tell. Fails: never_fits, no_room,
-  /// duplicate_request, invalid_argument.
+  /// duplicate_request, invalid_argument, paused.
   [[nodiscard]] Result<Acquired> acquire(const AcquireRequest& request);
   /// `blocks` more slots at the end of the request's table. Takes free slots, else drops what is cached; never waits. Fails:
   /// unknown_request, not_ready, no_room (the request has what it had; other cached copies may have been dropped for it).
@@ -72,6 +73,35 @@ class CacheManager {
   [[nodiscard]] Result<std::span<const Tier>> hit_tiers(RequestId id) const;
   /// Blocks committed so far, hits included.
   [[nodiscard]] Result<std::uint32_t> committed_blocks(RequestId id) const;
+
+  // ---- life of the cache
+
+  [[nodiscard]] CacheStatus status() const { return status_; }
+  /// Raised by every clear(). Completions of an older epoch publish nothing.
+  [[nodiscard]] Epoch epoch() const { return epoch_; }
+  /// Forgets everything that is cached. Pending requests fail with `cleared`; those that are ready keep their slots until they
+  /// are released, but share nothing any more. Pins end.
+  void clear(const ClearOptions& options);
+  /// As clear(), but refuses while any request is alive. Fails: in_use.
+  [[nodiscard]] Result<void> reset(const ClearOptions& options);
+  /// After a clear() that waits. Fails: paused (something of what was cached is still there).
+  [[nodiscard]] Result<void> resume();
+  /// Gives up the path's device and host copies from its end, up to the first block that others follow or hold. Returns how
+  /// many device blocks that freed. Fails: not_found (the path is not all in the tree), in_use (its last block is held).
+  [[nodiscard]] Result<std::uint32_t> drop(std::span<const BlockKey> keys);
+  /// Keeps what is cached of the path from eviction above storage, until unpin() or `until`. Fails: not_found (nothing is),
+  /// no_room (ManagerConfig::pinned_blocks_max).
+  [[nodiscard]] Result<PinId> pin(std::span<const BlockKey> keys, TimePoint until = never);
+  /// Fails: not_found (or its time has passed).
+  [[nodiscard]] Result<void> unpin(PinId pin);
+  [[nodiscard]] std::uint64_t pinned_blocks() const { return pinned_blocks_; }
+  /// Leading blocks that all ready requests share; 0 where there are none.
+  [[nodiscard]] std::uint32_t common_prefix() const;
+  /// The counts so far, which begin anew at 0.
+  [[nodiscard]] ManagerStats take_stats() { return std::exchange(stats_, {}); }
+  /// Stored, removed, cleared: from the first call on. Swaps, so that the caller's vector is re-used.
+  void record_events() { residency_.events().record_from_now_on(); }
+  void take_events(std::vector<KvEvent>& events) { residency_.events().take(events); }
 
   // ---- what happened elsewhere
 
@@ -138,6 +168,7 @@ class CacheManager {
     std::uint32_t failures = 0;     ///< loads that failed it
     std::uint64_t name_space = 0;
     std::uint64_t stamp = 0;
+    Epoch epoch;
     TimePoint deadline = never;
     bool announce = false;          ///< acquire said "pending": the caller waits for an event
   };
@@ -163,6 +194,7 @@ class CacheManager {
   void on_served(Index index, std::span<const SlotId> slots, bool last);
   void start_loads(Index index);
   void become_ready(Index index);
+  void unpin_path(Path path);
   void undo(Index index);
   void fail(Index index, ErrorCode error);
   void on_load_failed(BlockRef missing);
@@ -172,6 +204,12 @@ class CacheManager {
   [[nodiscard]] bool commit_over(Request& r, BlockRef block, Fence written);
   void copy_down(std::uint32_t from, Path path);
   void clear_deadline(Index index);
+  struct Pin {
+    Path path;
+    TimePoint until = never;
+  };
+  bool sweep_hidden();
+  void end_pin(std::map<PinId, Pin>::iterator pin);
 
   ManagerConfig config_;
   ManagerStats stats_;
@@ -190,6 +228,12 @@ class CacheManager {
   boost::unordered_flat_map<RequestId, Index, std::hash<RequestId>> by_id_;
   std::multimap<TimePoint, Index> deadlines_;
   std::vector<Index> to_replan_;
+  std::map<PinId, Pin> pins_;
+  PinId last_pin_;
+  std::uint64_t pinned_blocks_ = 0;
+  CacheStatus status_ = CacheStatus::normal;
+  Epoch epoch_;
+  std::vector<std::pair<BlockRef, Tier>> gone_;  ///< scratch
   std::vector<Duplicate> duplicates_;
   mutable std::vector<Copy> copies_[tier_count];  ///< scratch
   mutable std::vector<Tier> found_;               ///< scratch

@@ -8,8 +8,9 @@
 namespace terrace {
 
 MatchResult CacheManager::match(std::span<const BlockKey> keys) const {
-  const Available there = available(keys, false, found_);
   MatchResult result;
+  if (status_ != CacheStatus::normal) return result;
+  const Available there = available(keys, false, found_);
   if (there.on_device == there.path.length) {
     result.device = there.on_device;
     return result;
@@ -24,6 +25,7 @@ Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
   const SlotPool& device = residency_.pool(Tier::device);
   if (wanted.blocks > device.capacity() - device.count(SlotState::null)) return Errc::never_fits;
   if (by_id_.contains(wanted.id)) return Errc::duplicate_request;
+  if (status_ != CacheStatus::normal) return Errc::paused;
 
   const Index index = new_request();
   {
@@ -35,6 +37,7 @@ Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
     r.name_space = wanted.name_space;
     r.deadline = wanted.deadline;
     r.keys = wanted.keys;
+    r.epoch = epoch_;
   }
   if (const Result<void> planned = plan(index, wanted.keys); !planned) {
     ++stats_.refused_no_room;
@@ -90,7 +93,8 @@ Result<std::span<const Duplicate>> CacheManager::commit(RequestId id, std::span<
   if (keys.size() > r.table.size()) return Errc::invalid_argument;
   duplicates_.clear();
   const std::uint32_t from = r.path.length;
-  if (keys.size() <= from) return std::span<const Duplicate>{};
+  // What an older epoch computed is nobody else's.
+  if (keys.size() <= from || r.epoch != epoch_) return std::span<const Duplicate>{};
 
   PrefixTree& tree = residency_.tree();
   const Path whole = tree.extend(r.path, keys.subspan(from), r.name_space);

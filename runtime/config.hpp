@@ -52,6 +52,8 @@ struct ManagerConfig {
   bool storage = false;
   Relation relation = Relation::keep;
   WritePolicy write_policy = WritePolicy::none;
+  /// What pin() may keep from eviction, all pins together; 0: half of device_blocks.
+  std::uint32_t pinned_blocks_max = 0;
   /// Copies between device and host count as done when they are decided; whoever executes the plans does so in order and
   /// before anything else. For reference runs.
   bool instant_copies = false;

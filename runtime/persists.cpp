@@ -203,6 +203,12 @@ void Persists::finish(std::uint32_t index, bool stored) {
   }
 }
 
+void Persists::doom_all() {
+  for (Persist& persist : persists_) {
+    if (persist.state != State::unused && persist.state != State::writing) persist.doomed = true;
+  }
+}
+
 /// What is on its way below a block that failed cannot be stored; what is with the store already hears so from there. At once,
 /// and for good: were it to wait for a second attempt at its ancestor, it might hold the staging slot that the attempt needs.
 void Persists::doom_below(BlockRef block) {

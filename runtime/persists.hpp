@@ -34,6 +34,8 @@ class Persists {
   void on_written(std::uint32_t token, ErrorCode error);
   /// Storage gave up a stored block.
   void on_gone(BlockRef block);
+  /// Nothing of what has not been handed to the store will be.
+  void doom_all();
   /// Gives free staging slots to who waits, and the store what it may take. True where anything changed.
   bool pump();
 

@@ -58,6 +58,26 @@ struct RequestEvent {
   ErrorCode error;
 };
 
+/// What the cache is doing as a whole.
+enum class CacheStatus : std::uint8_t {
+  normal,
+  clearing,  ///< nothing is served until the last of what was cached has gone
+  cleared,   ///< it has; resume() goes back to normal
+};
+
+/// How a cache is cleared.
+struct ClearOptions {
+  /// Serve nothing until transfers under way have ended, live requests are released and resume() is called. Else new requests
+  /// are served at once, in the room that is free.
+  bool wait = false;
+  /// Stored blocks go too. Else they are hits again, under the keys they have: for a weight update, give new weights new keys
+  /// (RootFields::weight_epoch), and the old ones will never be asked for.
+  bool storage = false;
+};
+
+/// Blocks kept from eviction on the caller's wish.
+using PinId = StrongId<struct PinIdTag, std::uint64_t>;
+
 /// A block whose content was in the tree already when it was committed. The request's own slot stays its own until it is
 /// released, since some engines' block tables only grow; a table that may change can use the shared slot from now on.
 struct Duplicate {
@@ -81,6 +101,8 @@ struct ManagerStats {
   std::uint64_t dropped_lost = 0;      ///< of them: no lower tier had it (none configured, no room, or the copy failed)
   std::uint64_t persist_failed = 0;    ///< blocks that storage did not take
   std::uint64_t stored_evicted = 0;    ///< blocks that storage gave up
+  std::uint64_t cleared = 0;           ///< device and host copies dropped by clear()
+  std::uint64_t dropped_by_call = 0;   ///< by drop()
 };
 
 }  // namespace terrace

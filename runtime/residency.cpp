@@ -38,6 +38,7 @@ void Residency::publish(BlockRef block, Tier tier) {
   pool(tier).change(now.slot(), SlotState::ready);
   pool(tier).set_job(now.slot(), SlotPool::no_job);
   tree_.set_copy(block, plane(tier), Copy{CopyState::ready, now.slot()});
+  record(KvEvent::Kind::stored, block, tier);
 }
 
 void Residency::fail_fill(BlockRef block, Tier tier, FailedSlot slot) {
@@ -56,15 +57,25 @@ void Residency::adopt(BlockRef block, Tier tier, SlotId slot) {
   TERRACE_CHECK(pool(tier).state(slot) == SlotState::held);
   pool(tier).change(slot, SlotState::ready);
   tree_.set_copy(block, plane(tier), Copy{CopyState::ready, slot});
+  record(KvEvent::Kind::stored, block, tier);
 }
 
 void Residency::adopt_added(Path path, std::span<const SlotId> slots) {
   TERRACE_CHECK(slots.size() <= tree_.added());
   device_.change_all(slots, SlotState::held, SlotState::ready);
   tree_.fill(path, plane(Tier::device), slots);
+  if (!events_.on()) return;
+  for (std::uint32_t depth = path.length - static_cast<std::uint32_t>(slots.size()); depth < path.length; ++depth) {
+    record(KvEvent::Kind::stored, {path.node, depth}, Tier::device);
+  }
 }
 
 void Residency::drop(Run victims, Tier tier) {
+  if (events_.on()) {
+    for (std::uint32_t depth = victims.end; depth-- > victims.begin;) {
+      record(KvEvent::Kind::removed, {victims.node, depth}, tier);
+    }
+  }
   slots_.clear();
   for (const Copy now : tree_.copies(victims, plane(tier))) {
     TERRACE_CHECK(now.state() == CopyState::ready);
@@ -82,6 +93,7 @@ SlotId Residency::detach(BlockRef block, Tier tier) {
   TERRACE_CHECK(pool(tier).readers(now.slot()) == 0);
   pool(tier).set_leaving(now.slot(), false);
   pool(tier).change(now.slot(), SlotState::held);
+  record(KvEvent::Kind::removed, block, tier);
   tree_.set_copy(block, plane(tier), {});
   return now.slot();
 }
@@ -112,6 +124,25 @@ bool Residency::rescue(BlockRef block, Tier tier) {
   if (!now.usable() || !pool(tier).leaving(now.slot())) return false;
   set_leaving(block, tier, false);
   return true;
+}
+
+void Residency::record(KvEvent::Kind kind, BlockRef block, Tier tier) {
+  if (!events_.on() || tree_.hidden(block)) return;  // of what is hidden, `cleared` has told
+  KvEvent event;
+  event.kind = kind;
+  event.tier = tier;
+  event.depth = block.depth;
+  event.name_space = tree_.name_space(block);
+  event.key = tree_.key(block);
+  event.parent = tree_.parent_key(block);
+  events_.add(event);
+}
+
+void Residency::record_cleared() {
+  if (!events_.on()) return;
+  KvEvent event;
+  event.kind = KvEvent::Kind::cleared;
+  events_.add(event);
 }
 
 /// Shows the tree what the pool knows of a usable copy.
@@ -200,12 +231,15 @@ void Residency::publish_stored(BlockRef block) {
   const Copy now = copy(block, Tier::storage);
   TERRACE_CHECK(now.state() == CopyState::filling);
   tree_.set_copy(block, plane(Tier::storage), Copy{CopyState::ready, now.slot()});
+  record(KvEvent::Kind::stored, block, Tier::storage);
 }
 
 void Residency::forget_stored(BlockRef block) {
-  const std::uint32_t number = copy(block, Tier::storage).slot().value();
+  const Copy now = copy(block, Tier::storage);
+  const std::uint32_t number = now.slot().value();
   stored_[number].reset();
   free_numbers_.push_back(number);
+  if (now.usable()) record(KvEvent::Kind::removed, block, Tier::storage);
   tree_.set_copy(block, plane(Tier::storage), {});
 }
 

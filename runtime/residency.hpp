@@ -3,6 +3,7 @@
 #include "radix/lru_policy.hpp"
 #include "radix/prefix_tree.hpp"
 #include "runtime/config.hpp"
+#include "runtime/kv_events.hpp"
 #include "runtime/slot_pool.hpp"
 
 #include <cstdint>
@@ -90,12 +91,17 @@ class Residency {
   /// The block that has this number, if any has.
   [[nodiscard]] std::optional<BlockRef> stored_block(std::uint32_t number) const;
 
+  /// A copy that matches is an event, and so is its end.
+  [[nodiscard]] KvEvents& events() { return events_; }
+  void record_cleared();
+
   /// Memory of the books: tree, pools, policies.
   [[nodiscard]] std::size_t bytes_held() const;
   void check_invariants() const;
 
  private:
   void show_state(BlockRef block, Tier tier, SlotId slot);
+  void record(KvEvent::Kind kind, BlockRef block, Tier tier);
   void check_closure(BlockRef block) const;
 
   std::uint32_t host_blocks_;
@@ -105,6 +111,7 @@ class Residency {
   PrefixTree tree_;
   SlotPool device_;
   SlotPool arena_;
+  KvEvents events_;
   std::vector<std::optional<BlockRef>> stored_;
   std::vector<std::uint32_t> free_numbers_;
   std::vector<BlockRef> below_;  ///< scratch

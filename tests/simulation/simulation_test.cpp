@@ -37,6 +37,9 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
     total.miss += world.seen().miss;
     total.failed += world.seen().failed;
     total.no_room += world.seen().no_room;
+    total.clears += world.seen().clears;
+    total.pins += world.seen().pins;
+    total.drops += world.seen().drops;
     stats.rescued += world.stats().rescued;
     stats.joined += world.stats().joined;
     stats.duplicates += world.stats().duplicates;
@@ -56,6 +59,9 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   EXPECT_GT(total.storage, 0U);
   EXPECT_GT(total.failed, 0U);
   EXPECT_GT(total.no_room, 0U);
+  EXPECT_GT(total.clears, 0U);
+  EXPECT_GT(total.pins, 0U);
+  EXPECT_GT(total.drops, 0U);
   EXPECT_GT(stats.rescued, 0U);
   EXPECT_GT(stats.joined, 0U);
   EXPECT_GT(stats.duplicates, 0U);

@@ -14,22 +14,24 @@ namespace {
 /// Of a file block, the least there is.
 constexpr std::uint32_t block_bytes = 4096;
 
-std::uint64_t word_of(const BlockKey& key, std::size_t i) { return key.prefix64() + i * (key.prefix64() | 1); }
+std::uint64_t word_of(const BlockKey& key, std::uint64_t weights, std::size_t i) {
+  return key.prefix64() + weights * 0x9E37'79B9U + i * (key.prefix64() | 1);
+}
 
 }  // namespace
 
-void fill_content(const BlockKey& key, std::span<std::byte> block) {
+void fill_content(const BlockKey& key, std::uint64_t weights, std::span<std::byte> block) {
   for (std::size_t i = 0; i + 8 <= block.size(); i += 8) {
-    const std::uint64_t word = word_of(key, i);
+    const std::uint64_t word = word_of(key, weights, i);
     std::memcpy(block.data() + i, &word, sizeof word);
   }
 }
 
-bool has_content(const BlockKey& key, std::span<const std::byte> block) {
+bool has_content(const BlockKey& key, std::uint64_t weights, std::span<const std::byte> block) {
   for (std::size_t i = 0; i + 8 <= block.size(); i += 8) {
     std::uint64_t word = 0;
     std::memcpy(&word, block.data() + i, sizeof word);
-    if (word != word_of(key, i)) return false;
+    if (word != word_of(key, weights, i)) return false;
   }
   return true;
 }
@@ -67,6 +69,7 @@ struct World::Client {
   std::uint32_t filled = 0;         ///< blocks that have their content, or will when compute gets there
   Fence fence;
   std::uint32_t extensions_left = 0;
+  std::uint64_t weights = 0;        ///< it began with
 };
 
 World::World(std::uint64_t seed, const WorldOptions& options) : options_{options}, random_{seed} {
@@ -112,15 +115,62 @@ void World::step() {
     act(random_.below(clients_.size()));
   }
   if (!winding_down_ && random_.chance(0.01)) plant_fault();
+  if (random_.chance(0.02)) operate();
+}
+
+std::vector<BlockKey> World::random_keys(std::vector<std::uint32_t>& names) {
+  names.resize(random_.between(1, 8));
+  for (auto& name : names) name = static_cast<std::uint32_t>(random_.chance(0.5) ? 0 : random_.below(3));
+  names.front() += 10 * generation_;
+  return keys_of(names);
+}
+
+/// What operators do to a cache while it serves.
+void World::operate() {
+  std::vector<std::uint32_t> names;
+  switch (random_.below(6)) {
+    case 0: {
+      if (winding_down_ || !random_.chance(0.2)) return;
+      // Cleared below: requests that are alive go on with the weights they began with.
+      ClearOptions how;
+      how.wait = random_.chance(0.3);
+      how.storage = random_.chance(0.5);
+      ++weights_;
+      if (!how.storage) ++generation_;
+      cache_->clear(how);
+      pins_.clear();
+      ++seen_->clears;
+      return;
+    }
+    case 1: (void)cache_->resume(); return;
+    case 2:
+      if (winding_down_) return;
+      if (const auto pin = cache_->pin(random_keys(names), clock_.now() + std::chrono::milliseconds{random_.below(200)})) {
+        pins_.push_back(*pin);
+        ++seen_->pins;
+      }
+      return;
+    case 3:
+      if (pins_.empty()) return;
+      (void)cache_->unpin(pins_.back());  // its time may have passed
+      pins_.pop_back();
+      return;
+    case 4:
+      if (cache_->drop(random_keys(names))) ++seen_->drops;
+      return;
+    default:
+      paused_ = !paused_ && !winding_down_ && random_.chance(0.3);
+      paused_ ? cache_->pause_transfers() : cache_->resume_transfers();
+      return;
+  }
 }
 
 void World::start_request() {
   if (clients_.size() >= 5) return;
   auto client = std::make_unique<Client>();
   client->id = RequestId{next_id_++};
-  client->names.resize(random_.between(1, 8));
-  for (auto& name : client->names) name = static_cast<std::uint32_t>(random_.chance(0.5) ? 0 : random_.below(3));
-  client->keys = keys_of(client->names);
+  client->keys = random_keys(client->names);
+  client->weights = weights_;
   client->extensions_left = static_cast<std::uint32_t>(random_.below(3));
   AcquireRequest request;
   request.id = client->id;
@@ -134,6 +184,7 @@ void World::start_request() {
   if (!lease) {
     if (lease.error() == Errc::no_room) ++seen_->no_room;
     else if (lease.error() == Errc::never_fits) ++seen_->never_fits;
+    else if (lease.error() == Errc::paused) TERRACE_CHECK(cache_->status() != CacheStatus::normal);
     else check_failed("acquire fails only for want of room", __FILE__, __LINE__);
     return;
   }
@@ -215,14 +266,14 @@ void World::compute(Client& client) {
   const std::uint32_t known = std::max(client.filled, hits);
   for (std::uint32_t i = 0; i < client.keys.size(); ++i) work.push_back({table[i], client.keys[i], i < known});
   client.filled = static_cast<std::uint32_t>(client.keys.size());
-  client.fence = device_->launch([work = std::move(work), seen = seen_](BlockAccess& access) {
+  client.fence = device_->launch([work = std::move(work), seen = seen_, weights = client.weights](BlockAccess& access) {
     std::vector<std::byte> scratch(block_bytes);
     for (const Work& w : work) {
       if (w.hit) {
         ++seen->verified;
-        if (!has_content(w.key, access.read(w.slot, scratch))) ++seen->mismatches;
+        if (!has_content(w.key, weights, access.read(w.slot, scratch))) ++seen->mismatches;
       } else {
-        fill_content(w.key, access.write_target(w.slot, scratch));
+        fill_content(w.key, weights, access.write_target(w.slot, scratch));
         access.written(w.slot, scratch);
       }
     }
@@ -270,6 +321,10 @@ void World::check() const {
 
 void World::wind_down() {
   winding_down_ = true;
+  cache_->resume_transfers();
+  paused_ = false;
+  for (const PinId pin : pins_) (void)cache_->unpin(pin);
+  pins_.clear();
   for (const Direction direction : {Direction::swap_in, Direction::swap_out}) {
     device_->stuck(direction, false);
     device_->delay_completion(direction, false);

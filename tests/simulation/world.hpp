@@ -63,6 +63,9 @@ class World {
     std::uint64_t no_room = 0;
     std::uint64_t never_fits = 0;
     std::uint64_t mismatches = 0;
+    std::uint64_t clears = 0;
+    std::uint64_t pins = 0;
+    std::uint64_t drops = 0;
   };
   [[nodiscard]] const Seen& seen() const { return *seen_; }
   [[nodiscard]] const ManagerStats& stats() const { return cache_->manager().stats(); }
@@ -78,6 +81,8 @@ class World {
   void device_step();
   void disk_step();
   void plant_fault();
+  void operate();
+  [[nodiscard]] std::vector<BlockKey> random_keys(std::vector<std::uint32_t>& names);
   void note(std::uint64_t value) { digest_ = (digest_ ^ value) * 0x9E37'79B9'7F4A'7C15ULL; }
 
   WorldOptions options_;
@@ -95,10 +100,15 @@ class World {
   std::uint64_t next_id_ = 1;
   std::uint64_t digest_ = 0;
   bool winding_down_ = false;
+  /// What the model's weights are: content depends on them. A clear that keeps storage changes the keys with them, as it must.
+  std::uint64_t weights_ = 0;
+  std::uint32_t generation_ = 0;
+  std::vector<PinId> pins_;
+  bool paused_ = false;
 };
 
 /// What a block with this key holds.
-void fill_content(const BlockKey& key, std::span<std::byte> block);
-[[nodiscard]] bool has_content(const BlockKey& key, std::span<const std::byte> block);
+void fill_content(const BlockKey& key, std::uint64_t weights, std::span<std::byte> block);
+[[nodiscard]] bool has_content(const BlockKey& key, std::uint64_t weights, std::span<const std::byte> block);
 
 }  // namespace terrace::test
