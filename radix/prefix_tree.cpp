@@ -379,6 +379,17 @@ void PrefixTree::for_each(const std::function<void(BlockRef)>& visit) const {
   visit_below(open, visit);
 }
 
+void PrefixTree::for_each_node(const std::function<void(Run)>& visit) const {
+  std::vector<NodeId> open{root_node};
+  while (!open.empty()) {
+    const NodeId id = open.back();
+    open.pop_back();
+    const Node& node = nodes_[id.value()];
+    if (node.size > 0) visit({id, node.start, node.end()});
+    for (NodeId child = node.first_child; child != no_node; child = nodes_[child.value()].next_sibling) open.push_back(child);
+  }
+}
+
 void PrefixTree::for_each_hidden(const std::function<void(BlockRef)>& visit) const {
   std::vector<NodeId> open;
   for (NodeId child = nodes_[0].first_child; child != no_node; child = nodes_[child.value()].next_sibling) {

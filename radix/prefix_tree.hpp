@@ -133,6 +133,7 @@ class PrefixTree {
   [[nodiscard]] std::uint32_t unshared_from(Path path) const;
   /// Every block, each after its parent; hidden ones too, or those alone.
   void for_each(const std::function<void(BlockRef)>& visit) const;
+  void for_each_node(const std::function<void(Run)>& visit) const;
   void for_each_hidden(const std::function<void(BlockRef)>& visit) const;
   [[nodiscard]] bool any_hidden() const { return hidden_nodes_ > 0; }
   /// The whole tree against itself; costs time in proportion to it.

@@ -186,13 +186,14 @@ void Cache::carry_out() {
   for (const JobId job : actions.cancels) parts_.transfers.cancel(job);
   if (parts_.store != nullptr) {
     if (!actions.touches.empty()) parts_.store->touch(actions.touches);
-    if (!actions.removes.empty()) parts_.store->remove(actions.removes, 0);
     store_writes_.clear();
     for (const WriteOrder& order : actions.writes) {
       store_writes_.push_back({order.token, order.block, parts_.arena.block(order.from)});
     }
     began(writes_, store_writes_.size());
     if (!store_writes_.empty()) parts_.store->write(store_writes_);
+    // After the writes: where transfers were paused, one of them may be of what was cleared since.
+    if (!actions.removes.empty()) parts_.store->remove(actions.removes, 0);
     store_reads_.clear();
     for (const ReadOrder& order : actions.reads) store_reads_.push_back({order.token, order.key, parts_.arena.block(order.into)});
     began(reads_, store_reads_.size());

@@ -143,6 +143,43 @@ std::string CacheManager::describe_pending() const {
                      persists_.in_flight(), host_room_.idle() ? "nobody" : "some", device_room_.promised());
 }
 
+Usage CacheManager::usage(Tier tier) const {
+  TERRACE_CHECK(tier != Tier::storage);
+  Usage usage;
+  usage.evictable = residency_.tree().unpinned(Residency::plane(tier));
+  if (tier == Tier::device) {
+    const SlotPool& device = residency_.pool(Tier::device);
+    usage.blocks = device.capacity() - device.count(SlotState::null);
+    usage.free = device.count(SlotState::free);
+    usage.promised = device_room_.promised();
+  } else {
+    usage.blocks = config_.host_blocks;
+    usage.free = residency_.host_free();
+  }
+  return usage;
+}
+
+std::string CacheManager::describe_tree(std::size_t lines_max) const {
+  const PrefixTree& tree = residency_.tree();
+  std::string text = fmt::format("{} blocks in {} nodes; device {}, host {}, storage {}\n", tree.blocks(), tree.node_count(),
+                                 tree.resident(Residency::plane(Tier::device)), tree.resident(Residency::plane(Tier::host)),
+                                 tree.resident(Residency::plane(Tier::storage)));
+  std::size_t lines = 0;
+  tree.for_each_node([&](Run run) {
+    if (lines++ >= lines_max) return;
+    const auto here = [&](Tier tier) {
+      return std::ranges::count_if(tree.copies(run, Residency::plane(tier)), [](Copy copy) { return copy.present(); });
+    };
+    const BlockRef last{run.node, run.end - 1};
+    text += fmt::format("  blocks {} to {}, from {:.12}: device {}, host {}, storage {}; last use {}{}{}\n", run.begin, run.end - 1,
+                        to_hex(tree.key({run.node, run.begin})), here(Tier::device), here(Tier::host), here(Tier::storage),
+                        tree.last_use(last), tree.pinned({run.node, run.begin}) ? ", in use" : "",
+                        tree.hidden(last) ? ", cleared" : "");
+  });
+  if (lines > lines_max) text += fmt::format("  and {} nodes more\n", lines - lines_max);
+  return text;
+}
+
 std::uint64_t CacheManager::readers() const {
   return residency_.pool(Tier::device).readers_total() + residency_.pool(Tier::host).readers_total();
 }

@@ -55,7 +55,7 @@ class CacheManager {
   /// duplicate_request, invalid_argument, paused.
   [[nodiscard]] Result<Acquired> acquire(const AcquireRequest& request);
   /// `blocks` more slots at the end of the request's table. Takes free slots, else drops what is cached; never waits. Fails:
-  /// unknown_request, not_ready, no_room (the request has what it had; other cached copies may have been dropped for it).
+  /// unknown_request, not_ready, invalid_argument (0), never_fits, no_room (the request has what it had; other cached copies may have been dropped for it).
   [[nodiscard]] Result<void> extend(RequestId id, std::uint32_t blocks);
   /// The request's first keys.size() blocks are full and, once compute reaches `written`, hold what their keys say: they
   /// become shared. `keys` begins with those of acquire. Idempotent for what is committed. Returns the blocks whose content was
@@ -133,6 +133,15 @@ class CacheManager {
   void take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena);
   void overwritten_by(std::span<const SlotId> device, Fence fence);
 
+  /// Of the device's pool or the host tier's; what an acquire of so many blocks finds.
+  [[nodiscard]] Usage usage(Tier tier) const;
+  /// Slots that a request of so many tokens needs.
+  [[nodiscard]] static constexpr std::uint32_t blocks_for(std::uint64_t tokens, std::uint32_t block_tokens) {
+    return static_cast<std::uint32_t>((tokens + block_tokens - 1) / block_tokens);
+  }
+  /// For people: what is cached where, one line a node, down to `lines_max` of them.
+  [[nodiscard]] std::string describe_tree(std::size_t lines_max) const;
+
   [[nodiscard]] const ManagerConfig& config() const { return config_; }
   [[nodiscard]] const ManagerStats& stats() const { return stats_; }
   [[nodiscard]] std::size_t live_requests() const { return by_id_.size(); }
@@ -164,6 +173,7 @@ class CacheManager {
     std::span<const BlockKey> keys; ///< to plan again: the caller's during acquire, then those that are kept
     std::vector<BlockKey> kept_keys;
     std::uint32_t hit_blocks_max = 0;
+    bool drop_last_hit = false;
     std::uint32_t joined = 0;
     std::uint32_t failures = 0;     ///< loads that failed it
     std::uint64_t name_space = 0;

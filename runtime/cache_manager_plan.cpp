@@ -59,7 +59,8 @@ Result<void> CacheManager::plan(Index index, std::span<const BlockKey> keys) {
   // A prefix that failed to load twice is computed rather than tried a third time.
   const bool device_only = r.failures >= 2;
   const std::span<const BlockKey> usable = keys.first(std::min<std::size_t>(keys.size(), r.hit_blocks_max));
-  const Available there = available(usable, device_only, found_);
+  Available there = available(usable, device_only, found_);
+  if (r.drop_last_hit && there.path.length > 0) there = available(usable.first(there.path.length - 1), device_only, found_);
   const std::uint32_t needed = r.blocks - there.on_device - there.filling;
 
   PrefixTree& tree = residency_.tree();

@@ -9,7 +9,7 @@ namespace terrace {
 
 MatchResult CacheManager::match(std::span<const BlockKey> keys) const {
   MatchResult result;
-  if (status_ != CacheStatus::normal) return result;
+  if (status_ != CacheStatus::normal || !config_.caching) return result;
   const Available there = available(keys, false, found_);
   if (there.on_device == there.path.length) {
     result.device = there.on_device;
@@ -23,7 +23,8 @@ MatchResult CacheManager::match(std::span<const BlockKey> keys) const {
 Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
   if (wanted.blocks == 0 || wanted.keys.size() > wanted.blocks) return Errc::invalid_argument;
   const SlotPool& device = residency_.pool(Tier::device);
-  if (wanted.blocks > device.capacity() - device.count(SlotState::null)) return Errc::never_fits;
+  const bool too_long = config_.request_blocks_max > 0 && wanted.blocks > config_.request_blocks_max;
+  if (too_long || wanted.blocks > device.capacity() - device.count(SlotState::null)) return Errc::never_fits;
   if (by_id_.contains(wanted.id)) return Errc::duplicate_request;
   if (status_ != CacheStatus::normal) return Errc::paused;
 
@@ -33,7 +34,8 @@ Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
     r.id = wanted.id;
     r.blocks = wanted.blocks;
     r.key_count = static_cast<std::uint32_t>(wanted.keys.size());
-    r.hit_blocks_max = wanted.hit_blocks_max;
+    r.hit_blocks_max = config_.caching ? wanted.hit_blocks_max : 0;
+    r.drop_last_hit = wanted.drop_last_hit;
     r.name_space = wanted.name_space;
     r.deadline = wanted.deadline;
     r.keys = wanted.keys;
@@ -68,6 +70,8 @@ Result<void> CacheManager::extend(RequestId id, std::uint32_t blocks) {
   const Result<Index> index = find_ready(id);
   if (!index) return index.error();
   Request& r = requests_[*index];
+  if (blocks == 0) return Errc::invalid_argument;
+  if (config_.request_blocks_max > 0 && r.table.size() + blocks > config_.request_blocks_max) return Errc::never_fits;
   if (!device_room_.can_promise(blocks)) return Errc::no_room;
   const std::size_t before = r.table.size();
   device_room_.take_free(blocks, r.table.back(), r.table);
@@ -94,7 +98,7 @@ Result<std::span<const Duplicate>> CacheManager::commit(RequestId id, std::span<
   duplicates_.clear();
   const std::uint32_t from = r.path.length;
   // What an older epoch computed is nobody else's.
-  if (keys.size() <= from || r.epoch != epoch_) return std::span<const Duplicate>{};
+  if (keys.size() <= from || r.epoch != epoch_ || !config_.caching) return std::span<const Duplicate>{};
 
   PrefixTree& tree = residency_.tree();
   const Path whole = tree.extend(r.path, keys.subspan(from), r.name_space);

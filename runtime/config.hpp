@@ -52,6 +52,10 @@ struct ManagerConfig {
   bool storage = false;
   Relation relation = Relation::keep;
   WritePolicy write_policy = WritePolicy::none;
+  /// Off: nothing is matched, and nothing is kept when a request is released.
+  bool caching = true;
+  /// Of one request, as the model's length gives it; 0: the device pool.
+  std::uint32_t request_blocks_max = 0;
   /// What pin() may keep from eviction, all pins together; 0: half of device_blocks.
   std::uint32_t pinned_blocks_max = 0;
   /// Copies between device and host count as done when they are decided; whoever executes the plans does so in order and

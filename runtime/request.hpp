@@ -32,10 +32,29 @@ struct AcquireRequest {
   std::uint32_t blocks = 0;
   /// At most so many blocks may come from the cache, so that something is left to compute where the caller needs logits.
   std::uint32_t hit_blocks_max = std::numeric_limits<std::uint32_t>::max();
+  /// Takes one cached block less than were found: speculative decoding computes the last one again for its draft's state.
+  bool drop_last_hit = false;
   /// The first eight bytes of the root key (BlockKey::prefix64): kept with stored blocks, for statistics and jobs.
   std::uint64_t name_space = 0;
   /// For everything the caller waits for, from room to loads.
   TimePoint deadline = never;
+};
+
+/// How much of a pool is where.
+struct Usage {
+  std::uint64_t blocks = 0;     ///< of the pool, null block excepted
+  std::uint64_t free = 0;
+  std::uint64_t evictable = 0;  ///< cached, and held by nobody
+  std::uint64_t promised = 0;   ///< of free and evictable: to requests that wait
+
+  /// What can still be asked for.
+  [[nodiscard]] std::uint64_t available() const { return free + evictable - promised; }
+  /// 0 to 1: held, or on its way.
+  [[nodiscard]] double share_used() const {
+    return blocks == 0 ? 0 : 1 - static_cast<double>(free + evictable) / static_cast<double>(blocks);
+  }
+  /// 0 to 1: without anything cached.
+  [[nodiscard]] double share_free() const { return blocks == 0 ? 0 : static_cast<double>(free) / static_cast<double>(blocks); }
 };
 
 /// How an accepted request stands: `pending` while it waits for room or loads.

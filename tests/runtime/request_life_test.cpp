@@ -178,5 +178,99 @@ TEST_F(RequestLife, calls_for_an_unknown_or_unready_request_say_so) {
   EXPECT_EQ(commit(2, keys_of({7})).error(), Errc::not_ready);
 }
 
+TEST_F(RequestLife, can_skip_the_lookup_and_be_cached_all_the_same) {
+  make(sizes(8));
+  run(1, keys_of({1, 2}));
+  const auto keys = keys_of({1, 2, 3});
+  AcquireRequest wanted = request(2, keys);
+  wanted.hit_blocks_max = 0;
+  leases[2] = std::move(cache->acquire(wanted).value());
+  EXPECT_EQ(stats(2).miss, 3U);
+  EXPECT_EQ(commit(2, keys)->size(), 2U);
+  release(2);
+  EXPECT_EQ(cache->match(keys).device, 3U);
+}
+
+TEST_F(RequestLife, drops_the_last_hit_once_for_speculative_decoding) {
+  make(sizes(8));
+  run(1, keys_of({1, 2, 3}));
+  const auto keys = keys_of({1, 2, 3, 4});
+  AcquireRequest wanted = request(2, keys);
+  wanted.drop_last_hit = true;
+  leases[2] = std::move(cache->acquire(wanted).value());
+  EXPECT_EQ(stats(2).device, 2U);
+  EXPECT_EQ(stats(2).miss, 2U);
+  const auto others = keys_of({9});
+  wanted = request(3, others);
+  wanted.drop_last_hit = true;
+  leases[3] = std::move(cache->acquire(wanted).value());
+  EXPECT_EQ(stats(3).miss, 1U);
+}
+
+TEST_F(RequestLife, with_caching_off_nothing_is_matched_or_kept) {
+  ManagerConfig config = sizes(4);
+  config.caching = false;
+  make(config);
+  run(1, keys_of({1, 2}));
+  EXPECT_EQ(cache->match(keys_of({1, 2})).total(), 0U);
+  EXPECT_EQ(free_on_device(), 4U);
+  EXPECT_EQ(resident(Tier::device), 0U);
+  run(2, keys_of({1, 2}));
+}
+
+TEST_F(RequestLife, is_cached_no_sooner_than_it_is_committed) {
+  make(sizes(8));
+  ASSERT_TRUE(acquire(1, keys_of({1, 2})).has_value());
+  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 0U);
+  ASSERT_TRUE(commit(1, keys_of({1})).has_value());
+  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 1U);
+  ASSERT_TRUE(commit(1, keys_of({1, 2})).has_value());
+  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
+}
+
+TEST_F(RequestLife, is_no_longer_than_the_model) {
+  ManagerConfig config = sizes(8);
+  config.request_blocks_max = 3;
+  make(config);
+  EXPECT_EQ(acquire(1, keys_of({1, 2, 3, 4})).error(), Errc::never_fits);
+  ASSERT_TRUE(acquire(2, keys_of({1, 2})).has_value());
+  EXPECT_EQ(cache->extend(leases[2], 0).error(), Errc::invalid_argument);
+  ASSERT_TRUE(cache->extend(leases[2], 1).has_value());
+  EXPECT_EQ(cache->extend(leases[2], 1).error(), Errc::never_fits);
+}
+
+TEST_F(RequestLife, knows_beforehand_what_it_may_ask_for) {
+  EXPECT_EQ(CacheManager::blocks_for(0, 16), 0U);
+  EXPECT_EQ(CacheManager::blocks_for(16, 16), 1U);
+  EXPECT_EQ(CacheManager::blocks_for(17, 16), 2U);
+  ManagerConfig config = sizes(9, 4);
+  config.null_block = true;
+  make(config);
+  run(1, keys_of({1, 2, 3}));
+  ASSERT_TRUE(acquire(2, keys_of({1, 8})).has_value());
+  const Usage usage = cache->manager().usage(Tier::device);
+  EXPECT_EQ(usage.blocks, 8U);
+  EXPECT_EQ(usage.free, 4U);
+  EXPECT_EQ(usage.evictable, 2U);  // 2 and 3; 1 is held
+  EXPECT_EQ(usage.available(), 6U);
+  EXPECT_DOUBLE_EQ(usage.share_used(), 0.25);
+  EXPECT_DOUBLE_EQ(usage.share_free(), 0.5);
+  EXPECT_EQ(acquire(3, keys_of({11, 12, 13, 14, 15, 16, 17})).error(), Errc::no_room);
+  ASSERT_TRUE(acquire(4, keys_of({11, 12, 13, 14, 15, 16})).has_value());
+  EXPECT_EQ(cache->manager().usage(Tier::device).available(), 0U);
+  settle();
+  EXPECT_EQ(cache->manager().usage(Tier::host).free, 2U);  // 2 and 3 went down
+}
+
+TEST_F(RequestLife, shows_what_is_cached) {
+  make(sizes(8));
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({1, 2, 9}));
+  const std::string all = cache->manager().describe_tree(10);
+  EXPECT_NE(all.find("4 blocks in 3 nodes; device 4, host 0, storage 0\n"), std::string::npos) << all;
+  EXPECT_NE(all.find("blocks 0 to 1, from " + to_hex(keys_of({1})[0]).substr(0, 12) + ": device 2"), std::string::npos) << all;
+  EXPECT_NE(cache->manager().describe_tree(1).find("and 2 nodes more"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace terrace

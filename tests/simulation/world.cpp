@@ -116,6 +116,14 @@ void World::step() {
   }
   if (!winding_down_ && random_.chance(0.01)) plant_fault();
   if (random_.chance(0.02)) operate();
+  // Most of the time the cache serves.
+  if (paused_ && random_.chance(0.05)) resume_transfers();
+  if (cache_->status() == CacheStatus::cleared && random_.chance(0.1)) TERRACE_CHECK(cache_->resume().has_value());
+}
+
+void World::resume_transfers() {
+  paused_ = false;
+  cache_->resume_transfers();
 }
 
 std::vector<BlockKey> World::random_keys(std::vector<std::uint32_t>& names) {
@@ -159,8 +167,9 @@ void World::operate() {
       if (cache_->drop(random_keys(names))) ++seen_->drops;
       return;
     default:
-      paused_ = !paused_ && !winding_down_ && random_.chance(0.3);
-      paused_ ? cache_->pause_transfers() : cache_->resume_transfers();
+      if (winding_down_) return;
+      paused_ = true;
+      cache_->pause_transfers();
       return;
   }
 }
@@ -321,8 +330,7 @@ void World::check() const {
 
 void World::wind_down() {
   winding_down_ = true;
-  cache_->resume_transfers();
-  paused_ = false;
+  resume_transfers();
   for (const PinId pin : pins_) (void)cache_->unpin(pin);
   pins_.clear();
   for (const Direction direction : {Direction::swap_in, Direction::swap_out}) {

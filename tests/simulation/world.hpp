@@ -82,6 +82,7 @@ class World {
   void disk_step();
   void plant_fault();
   void operate();
+  void resume_transfers();
   [[nodiscard]] std::vector<BlockKey> random_keys(std::vector<std::uint32_t>& names);
   void note(std::uint64_t value) { digest_ = (digest_ ^ value) * 0x9E37'79B9'7F4A'7C15ULL; }
 
