@@ -105,6 +105,12 @@ Result<PinId> CacheManager::pin(std::span<const BlockKey> keys, TimePoint until)
     residency_.tree().unpin(path);
     return Errc::no_room;
   }
+  // Else one of them might stay, being pinned when its copy ends, and outlive the one before it.
+  for (std::uint32_t i = 0; i < path.length; ++i) {
+    for (const Tier tier : {Tier::device, Tier::host}) {
+      if (residency_.rescue({path.node, i}, tier)) ++stats_.rescued;
+    }
+  }
   last_pin_ = PinId{last_pin_.value() + 1};
   pins_.emplace(last_pin_, Pin{path, until});
   pinned_blocks_ += path.length;

@@ -169,6 +169,18 @@ TEST_F(CacheLife, pinned_blocks_stay_until_they_are_unpinned) {
   EXPECT_EQ(hits(keys_of({1, 2, 3})), 0U);
 }
 
+TEST_F(CacheLife, a_pin_rescues_what_is_on_its_way_out) {
+  make(sizes(4, 8));
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({5, 6}));
+  ASSERT_TRUE(acquire(3, keys_of({8, 9})).has_value());  // 1 and 2 are being copied down
+  const PinId pin = cache->pin(keys_of({1, 2})).value();
+  settle();
+  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);  // 5 and 6 went instead
+  ASSERT_TRUE(cache->unpin(pin).has_value());
+  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
+}
+
 TEST_F(CacheLife, a_pin_ends_with_its_time) {
   make(sizes(4));
   run(1, keys_of({1, 2}));
