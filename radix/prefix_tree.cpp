@@ -254,6 +254,7 @@ void PrefixTree::hide_all() {
 }
 
 bool PrefixTree::hidden(BlockRef block) const {
+  if (hidden_nodes_ == 0) return false;
   for (NodeId id = block.node; id != root_node; id = parent_of(nodes_[id.value()])) {
     if (nodes_[id.value()].size == 0) return true;
   }

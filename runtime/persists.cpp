@@ -21,6 +21,7 @@ bool Persists::has_source(BlockRef block) const {
 }
 
 bool Persists::begin(BlockRef block) {
+  if (residency_.tree().hidden(block)) return false;  // its key may stand for something else by now
   chain_.clear();
   for (BlockRef at = block; !residency_.copy(at, Tier::storage).present(); at = residency_.tree().parent(at)) {
     if (!has_source(at)) return false;

@@ -28,7 +28,7 @@ class Persists {
   static constexpr std::uint32_t writes_max = 1024;
 
   /// Brings the block and those of its ancestors that are missing to storage. False where one of them has no copy to take it
-  /// from; nothing was begun then. Blocks already stored or on their way are not taken twice.
+  /// from, or the block was cleared; nothing was begun then. Blocks already stored or on their way are not taken twice.
   bool begin(BlockRef block);
   /// Of a WriteOrder. `token` is the block's number in storage.
   void on_written(std::uint32_t token, ErrorCode error);
