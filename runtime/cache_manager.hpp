@@ -86,8 +86,8 @@ class CacheManager {
   [[nodiscard]] Result<void> reset(const ClearOptions& options);
   /// After a clear() that waits. Fails: paused (something of what was cached is still there).
   [[nodiscard]] Result<void> resume();
-  /// Gives up the path's device and host copies from its end, up to the first block that others follow or hold. Returns how
-  /// many device blocks that freed. Fails: not_found (the path is not all in the tree), in_use (its last block is held).
+  /// Gives up the path's device and host copies from its end, up to the first block that others follow, hold or are just
+  /// reading. Returns how many device blocks that freed. Fails: not_found (the path is not all in the tree), in_use (its last block is held).
   [[nodiscard]] Result<std::uint32_t> drop(std::span<const BlockKey> keys);
   /// Keeps what is cached of the path from eviction above storage, until unpin() or `until`. Fails: not_found (nothing is),
   /// no_room (ManagerConfig::pinned_blocks_max).

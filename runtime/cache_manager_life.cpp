@@ -81,6 +81,12 @@ Result<std::uint32_t> CacheManager::drop(std::span<const BlockKey> keys) {
   tree.pin(path);  // so that it stays a path until all is done
   for (std::uint32_t depth = path.length; depth-- > from;) {
     const BlockRef block{path.node, depth};
+    // What stands before a copy that a transfer reads stays with it.
+    const auto settled = [&](Tier tier) {
+      const CopyState state = residency_.copy(block, tier).state();
+      return state == CopyState::absent || state == CopyState::ready;
+    };
+    if (!settled(Tier::device) || !settled(Tier::host)) break;
     for (const Tier tier : {Tier::device, Tier::host}) {
       if (residency_.copy(block, tier).state() != CopyState::ready) continue;
       residency_.drop(block, tier);
