@@ -76,10 +76,10 @@ class KeyChain::Hasher {
 
   void extras(std::span<const ExtraKey> keys) {
     for (const ExtraKey& key : keys) {
-      const bool media = key.kind == ExtraKind::media;
+      const bool has_offset = key.kind == ExtraKind::media || key.kind == ExtraKind::embedding_item;
       append_byte(static_cast<std::uint8_t>(key.kind));
-      append_u64(key.digest.size() + (media ? sizeof key.offset : 0));
-      if (media) append_u64(key.offset);
+      append_u64(key.digest.size() + (has_offset ? sizeof key.offset : 0));
+      if (has_offset) append_u64(static_cast<std::uint64_t>(key.offset));
       append_bytes(key.digest.data(), key.digest.size());
     }
   }
@@ -159,8 +159,7 @@ Result<void> KeyChain::append_opaque(std::span<const std::byte> name, std::span<
   hasher_->begin(Kind::opaque);
   hasher_->field(tag_parent, tip().bytes);
   hasher_->field(tag_name, name);
-  hasher_->extras(extra);
-  keys_.push_back(hasher_->digest());
+  finish_block(extra);
   return {};
 }
 
@@ -168,6 +167,11 @@ void KeyChain::add_block(std::span<const TokenId> tokens, std::span<const ExtraK
   hasher_->begin(Kind::block);
   hasher_->field(tag_parent, tip().bytes);
   hasher_->tokens(tokens);
+  finish_block(extra);
+}
+
+void KeyChain::finish_block(std::span<const ExtraKey> extra) {
+  hasher_->extras(items_.next_block(block_tokens_));
   hasher_->extras(extra);
   keys_.push_back(hasher_->digest());
 }

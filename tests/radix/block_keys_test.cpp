@@ -46,6 +46,37 @@ TEST(BlockKeys, match_the_golden_vectors) {
   EXPECT_EQ(to_hex(chain.keys()[2]), "546644b8817d21d2a74df522c79ec03a969feba6176729629f7cca6e86676984");
 }
 
+TEST(BlockKeys, of_a_prompt_with_items_match_the_golden_vectors) {
+  KeyChain chain{example_root(), 4};
+  const std::array<PromptItem, 3> items{{{ItemKind::media, 2, 7, bytes("image")},
+                                         {ItemKind::prompt_embedding, 5, 2, bytes("embeddings")},
+                                         {ItemKind::media, 2, 2, bytes("a sound")}}};
+  ASSERT_TRUE(chain.add_items(items).has_value());
+  chain.append(count_from(1, 12));
+  ASSERT_EQ(chain.keys().size(), 3U);
+  EXPECT_EQ(to_hex(chain.keys()[0]), "95f3af64dd86eb15c7c0dcf114ba58f7e9cfea1785d715e75ed7cbeab3675b54");
+  EXPECT_EQ(to_hex(chain.keys()[1]), "4652d0676b171254b67dae9e04f28c8ffb733ea2ef6c180d05eb4388b5bdbef2");
+  EXPECT_EQ(to_hex(chain.keys()[2]), "e3aa3252adac68f684df4c10b1618647d0093860eebb76020fb252cf3b57251d");
+}
+
+TEST(BlockKeys, of_every_optional_field_match_the_golden_vectors) {
+  RootFields fields;
+  fields.model_digest = bytes("model");
+  fields.fingerprint = bytes("geometry");
+  fields.weight_epoch = 7;
+  EXPECT_EQ(to_hex(root_key(fields)), "05173e65a6065e79d4bd279a6ac20c674c5b7e1e40626cccad9bce0a0e14b6b3");
+  fields.tenant_salt = "adapter";
+  EXPECT_EQ(to_hex(root_key(fields)), "b6313050da6d562d047725d7b1f113670bd721b0d4541b8d56566e7537a67e2a");
+  fields.tenant_salt.reset();
+  fields.adapter = "";
+  EXPECT_EQ(to_hex(root_key(fields)), "cf01d0a5eeaf82aa715142d2a33920f653ec50c34b812e46a3b53004ee7a8ca2");
+
+  KeyChain chain{example_root(), 4};
+  const std::array<ExtraKey, 1> extra{{{ExtraKind::other, bytes("engine's word"), 0}}};
+  ASSERT_TRUE(chain.append_block(count_from(1, 4), extra).has_value());
+  EXPECT_EQ(to_hex(chain.keys()[0]), "3cf70d901da31107c39a21c85c1890e43f26063da5f1bc817bc8e240f0cbb75a");
+}
+
 TEST(BlockKeys, do_not_depend_on_how_tokens_arrive) {
   const std::vector<TokenId> tokens = count_from(100, 67);
   KeyChain at_once{example_root(), 16};
