@@ -25,9 +25,9 @@ namespace terrace {
 /// kind 'R', a root:   1 model digest, 2 geometry fingerprint, 3 adapter, 4 tenant salt, 5 weight epoch (8 bytes, little-endian)
 /// kind 'B', a block:  16 parent key, 17 token ids (4 bytes each, little-endian), then any number of extra keys
 /// kind 'O', a block named by the engine:  16 parent key, 18 the engine's bytes, then any number of extra keys
-/// extra key:          32 media and 35 run of prompt embeddings (8 bytes: where the item begins, in tokens from the block's first,
-///                     two's complement, little-endian; then the digest), 33 prompt embedding digest, 34 anything else the
-///                     engine wants to tell apart
+/// extra key:          32 media and 35 run of prompt embeddings (8 bytes: where the item begins, in tokens from the block's
+///                     first, two's complement, little-endian; then the digest), 33 prompt embedding digest, 34 anything else
+///                     that the engine wants to tell apart
 ///
 /// Absent optional fields are left out, so that absent and empty differ; fields stand in the order given. The extra keys of a
 /// prompt's items come first, in the order of PromptItems::next_block.
@@ -64,11 +64,11 @@ class KeyChain {
 
   /// Adds tokens; each block they complete gets its key. What is left over waits for more.
   void append(std::span<const TokenId> tokens);
-  /// Adds one full block with extra keys, which follow those of the items that overlap it. Fails: invalid_argument (not exactly block_tokens tokens, or tokens of an unfinished
-  /// block are waiting); nothing changed.
+  /// Adds one full block with extra keys, which follow those of the items that overlap it. Fails: invalid_argument (not exactly
+  /// block_tokens tokens, or tokens of an unfinished block are waiting); nothing changed.
   [[nodiscard]] Result<void> append_block(std::span<const TokenId> tokens, std::span<const ExtraKey> extra);
-  /// Adds one full block that the engine names itself, by bytes of any length; items and extra keys as above. Fails: invalid_argument (tokens of an
-  /// unfinished block are waiting); nothing changed.
+  /// Adds one full block that the engine names itself, by bytes of any length; items and extra keys as above. Fails:
+  /// invalid_argument (tokens of an unfinished block are waiting); nothing changed.
   [[nodiscard]] Result<void> append_opaque(std::span<const std::byte> name, std::span<const ExtraKey> extra = {});
 
   [[nodiscard]] const BlockKey& root() const { return root_; }
@@ -85,12 +85,14 @@ class KeyChain {
   }
 
  private:
-  friend BlockKey root_key(const RootFields& fields);
-  class Hasher;
+  friend class KeyLanes;  // makes several chains' keys at a time
+  struct Workshop;
 
-  static BlockKey make_root(const RootFields& fields);
-  void add_block(std::span<const TokenId> tokens, std::span<const ExtraKey> extra);
-  void finish_block(std::span<const ExtraKey> extra);
+  /// Takes a block's tokens and writes its message. False where there are too few: then all of them wait.
+  [[nodiscard]] bool compose_next(std::span<const TokenId>& tokens);
+  void compose_extras(std::span<const ExtraKey> extra);
+  /// The key of the message.
+  void add_key();
   [[nodiscard]] const BlockKey& tip() const { return keys_.empty() ? root_ : keys_.back(); }
 
   BlockKey root_;
@@ -98,7 +100,7 @@ class KeyChain {
   std::vector<BlockKey> keys_;
   std::vector<TokenId> waiting_;
   PromptItems items_;
-  std::unique_ptr<Hasher> hasher_;
+  std::unique_ptr<Workshop> workshop_;
 };
 
 }  // namespace terrace
