@@ -32,7 +32,7 @@ std::string seen(std::span<const ExtraKey> overlaps) {
   for (const ExtraKey& each : overlaps) {
     text += each.kind == ExtraKind::media ? " media " : " embedding ";
     for (const std::byte b : each.digest) text += static_cast<char>(b);
-    text += "@" + std::to_string(each.offset);
+    text.append("@").append(std::to_string(each.offset));
   }
   return text;
 }
