@@ -23,6 +23,7 @@ KeyChain::KeyChain(KeyChain&&) noexcept = default;
 KeyChain& KeyChain::operator=(KeyChain&&) noexcept = default;
 
 void KeyChain::append(std::span<const TokenId> tokens) {
+  reserve_keys(tokens.size());
   while (compose_next(tokens)) add_key();
 }
 
@@ -40,6 +41,12 @@ Result<void> KeyChain::append_opaque(std::span<const std::byte> name, std::span<
   compose_extras(extra);
   add_key();
   return {};
+}
+
+void KeyChain::reserve_keys(std::size_t tokens) {
+  const std::size_t needed = keys_.size() + (waiting_.size() + tokens) / block_tokens_;
+  // Twice what there was, since a chain that grows a little at a time must not copy its keys each time.
+  if (needed > keys_.capacity()) keys_.reserve(std::max(needed, 2 * keys_.capacity()));
 }
 
 bool KeyChain::compose_next(std::span<const TokenId>& tokens) {

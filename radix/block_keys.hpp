@@ -88,6 +88,7 @@ class KeyChain {
   friend class KeyLanes;  // makes several chains' keys at a time
   struct Workshop;
 
+  void reserve_keys(std::size_t tokens);
   /// Takes a block's tokens and writes its message. False where there are too few: then all of them wait.
   [[nodiscard]] bool compose_next(std::span<const TokenId>& tokens);
   void compose_extras(std::span<const ExtraKey> extra);

@@ -47,6 +47,7 @@ void KeyLanes::append_all(std::span<const Append> appends) {
       TERRACE_CHECK(std::ranges::none_of(lanes, [&](const Lane& other) { return other.chain == next.chain; }));
       lane.chain = next.chain;
       lane.tokens = next.tokens;
+      lane.chain->reserve_keys(lane.tokens.size());
     }
   };
   const auto take = [&](void* owner) {

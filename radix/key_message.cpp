@@ -7,11 +7,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 namespace terrace {
 namespace {
 
 constexpr std::uint8_t format_version = 1;
+
+constexpr std::size_t start_size = 6;  ///< "TRRC", version, kind
+constexpr std::size_t head_size = 9;   ///< tag, length
 
 constexpr char kind_root = 'R';
 constexpr char kind_block = 'B';
@@ -37,80 +41,86 @@ const EVP_MD* sha256() {
 
 }  // namespace
 
+void KeyMessage::make_room(std::size_t size) {
+  if (size_ + size > buffer_.size()) buffer_.resize(std::max(size_ + size, 2 * buffer_.size()));
+}
+
+inline void KeyMessage::put(const void* from, std::size_t size) {
+  if (size > 0) std::memcpy(buffer_.data() + size_, from, size);
+  size_ += size;
+}
+
+inline void KeyMessage::put_u64(std::uint64_t value) {
+  const std::uint64_t little = boost::endian::native_to_little(value);
+  put(&little, sizeof little);
+}
+
+inline void KeyMessage::put_head(std::uint8_t tag, std::size_t value_size) {
+  put(&tag, sizeof tag);
+  put_u64(value_size);
+}
+
+inline void KeyMessage::put_field(std::uint8_t tag, std::span<const std::byte> value) {
+  put_head(tag, value.size());
+  put(value.data(), value.size());
+}
+
+inline void KeyMessage::put_parent(const BlockKey& parent) {
+  put_head(tag_parent, parent.bytes.size());
+  put(parent.bytes.data(), parent.bytes.size());
+}
+
+inline void KeyMessage::put_start(char kind) {
+  const char start[start_size] = {'T', 'R', 'R', 'C', static_cast<char>(format_version), kind};
+  put(start, sizeof start);
+}
+
 void KeyMessage::begin_root(const RootFields& fields) {
-  begin(kind_root);
-  field(tag_model_digest, fields.model_digest);
-  field(tag_fingerprint, fields.fingerprint);
-  if (fields.adapter) field(tag_adapter, *fields.adapter);
-  if (fields.tenant_salt) field(tag_tenant_salt, *fields.tenant_salt);
-  head(tag_weight_epoch, sizeof fields.weight_epoch);
-  append_u64(fields.weight_epoch);
+  const auto bytes = [](std::string_view text) { return std::as_bytes(std::span{text}); };
+  size_ = 0;
+  make_room(start_size + 5 * head_size + fields.model_digest.size() + fields.fingerprint.size() +
+            fields.adapter.value_or("").size() + fields.tenant_salt.value_or("").size() + sizeof fields.weight_epoch);
+  put_start(kind_root);
+  put_field(tag_model_digest, fields.model_digest);
+  put_field(tag_fingerprint, fields.fingerprint);
+  if (fields.adapter) put_field(tag_adapter, bytes(*fields.adapter));
+  if (fields.tenant_salt) put_field(tag_tenant_salt, bytes(*fields.tenant_salt));
+  put_head(tag_weight_epoch, sizeof fields.weight_epoch);
+  put_u64(fields.weight_epoch);
 }
 
 void KeyMessage::begin_block(const BlockKey& parent, std::span<const TokenId> tokens) {
-  begin_with_parent(kind_block, parent);
-  head(tag_tokens, tokens.size_bytes());
+  size_ = 0;
+  make_room(start_size + 2 * head_size + parent.bytes.size() + tokens.size_bytes());
+  put_start(kind_block);
+  put_parent(parent);
+  put_head(tag_tokens, tokens.size_bytes());
   if constexpr (boost::endian::order::native == boost::endian::order::little) {
-    append(tokens.data(), tokens.size_bytes());
+    put(tokens.data(), tokens.size_bytes());
   } else {
     for (const TokenId id : tokens) {
       const TokenId little = boost::endian::native_to_little(id);
-      append(&little, sizeof little);
+      put(&little, sizeof little);
     }
   }
 }
 
 void KeyMessage::begin_opaque(const BlockKey& parent, std::span<const std::byte> name) {
-  begin_with_parent(kind_opaque, parent);
-  field(tag_name, name);
+  size_ = 0;
+  make_room(start_size + 2 * head_size + parent.bytes.size() + name.size());
+  put_start(kind_opaque);
+  put_parent(parent);
+  put_field(tag_name, name);
 }
 
 void KeyMessage::add_extras(std::span<const ExtraKey> extras) {
   for (const ExtraKey& extra : extras) {
     const bool has_offset = extra.kind == ExtraKind::media || extra.kind == ExtraKind::embedding_item;
-    head(static_cast<std::uint8_t>(extra.kind), extra.digest.size() + (has_offset ? sizeof extra.offset : 0));
-    if (has_offset) append_u64(static_cast<std::uint64_t>(extra.offset));
-    append(extra.digest.data(), extra.digest.size());
+    make_room(head_size + sizeof extra.offset + extra.digest.size());
+    put_head(static_cast<std::uint8_t>(extra.kind), extra.digest.size() + (has_offset ? sizeof extra.offset : 0));
+    if (has_offset) put_u64(static_cast<std::uint64_t>(extra.offset));
+    put(extra.digest.data(), extra.digest.size());
   }
-}
-
-void KeyMessage::begin(char kind) {
-  const char start[6] = {'T', 'R', 'R', 'C', static_cast<char>(format_version), kind};
-  size_ = 0;
-  append(start, sizeof start);
-}
-
-void KeyMessage::begin_with_parent(char kind, const BlockKey& parent) {
-  begin(kind);
-  head(tag_parent, parent.bytes.size());
-  append(parent.bytes.data(), parent.bytes.size());
-}
-
-void KeyMessage::field(std::uint8_t tag, std::span<const std::byte> value) {
-  head(tag, value.size());
-  append(value.data(), value.size());
-}
-
-void KeyMessage::head(std::uint8_t tag, std::size_t value_size) {
-  *grow(1) = std::byte{tag};
-  append_u64(value_size);
-}
-
-void KeyMessage::append_u64(std::uint64_t value) {
-  const std::uint64_t little = boost::endian::native_to_little(value);
-  append(&little, sizeof little);
-}
-
-void KeyMessage::append(const void* from, std::size_t size) {
-  std::byte* const to = grow(size);
-  if (size > 0) std::memcpy(to, from, size);
-}
-
-std::byte* KeyMessage::grow(std::size_t size) {
-  const std::size_t at = size_;
-  size_ += size;
-  if (size_ > buffer_.size()) buffer_.resize(std::max(size_, 2 * buffer_.size()));
-  return buffer_.data() + at;
 }
 
 KeyDigest::KeyDigest() : context_{EVP_MD_CTX_new()} { TERRACE_CHECK(context_ != nullptr); }

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <vector>
 
 struct evp_md_ctx_st;  // OpenSSL's EVP_MD_CTX
@@ -26,15 +25,15 @@ class KeyMessage {
   [[nodiscard]] std::span<const std::byte> bytes() const { return {buffer_.data(), size_}; }
 
  private:
-  void begin(char kind);
-  void begin_with_parent(char kind, const BlockKey& parent);
-  void field(std::uint8_t tag, std::span<const std::byte> value);
-  void field(std::uint8_t tag, std::string_view value) { field(tag, std::as_bytes(std::span{value})); }
+  /// Makes room for so many more bytes; what is put then needs no look at the buffer's size.
+  void make_room(std::size_t size);
+  void put_start(char kind);
+  void put_parent(const BlockKey& parent);
+  void put_field(std::uint8_t tag, std::span<const std::byte> value);
   /// Tag and length; the value has to follow.
-  void head(std::uint8_t tag, std::size_t value_size);
-  void append_u64(std::uint64_t value);
-  void append(const void* from, std::size_t size);
-  [[nodiscard]] std::byte* grow(std::size_t size);
+  void put_head(std::uint8_t tag, std::size_t value_size);
+  void put_u64(std::uint64_t value);
+  void put(const void* from, std::size_t size);
 
   std::vector<std::byte> buffer_;  ///< never shrinks: filling it anew costs no clearing
   std::size_t size_ = 0;
