@@ -33,7 +33,8 @@ class ShaInstructions final : public DigestLanes {
     job->auth_tag_output = reinterpret_cast<std::uint8_t*>(into.bytes.data());
     job->auth_tag_output_len_in_bytes = into.bytes.size();
     job->user_data = owner;
-    return owner_of(IMB_SUBMIT_JOB(manager_.get()));
+    // What the library would check for each job holds by the lines above; checking costs a tenth of the digest.
+    return owner_of(IMB_SUBMIT_JOB_NOCHECK(manager_.get()));
   }
   void* next() override { return owner_of(IMB_GET_COMPLETED_JOB(manager_.get())); }
   void* finish() override { return owner_of(IMB_FLUSH_JOB(manager_.get())); }
