@@ -19,7 +19,7 @@ namespace terrace {
 ///
 /// A key is SHA-256 over a message of this form:
 ///
-///     "TRRC"  version (1 byte, 1)  kind (1 byte)  field*
+///     "TRC"  version (1 byte, 2)  kind (1 byte)  field*
 ///     field = tag (1 byte)  length (8 bytes, little-endian)  that many bytes
 ///
 /// kind 'R', a root:   1 model digest, 2 geometry fingerprint, 3 adapter, 4 tenant salt, 5 weight epoch (8 bytes, little-endian)

@@ -12,9 +12,9 @@
 namespace terrace {
 namespace {
 
-constexpr std::uint8_t format_version = 1;
+constexpr std::uint8_t format_version = 2;
 
-constexpr std::size_t start_size = 6;  ///< "TRRC", version, kind
+constexpr std::size_t start_size = 5;  ///< "TRC", version, kind
 constexpr std::size_t head_size = 9;   ///< tag, length
 
 constexpr char kind_root = 'R';
@@ -71,7 +71,7 @@ inline void KeyMessage::put_parent(const BlockKey& parent) {
 }
 
 inline void KeyMessage::put_start(char kind) {
-  const char start[start_size] = {'T', 'R', 'R', 'C', static_cast<char>(format_version), kind};
+  const char start[start_size] = {'T', 'R', 'C', static_cast<char>(format_version), kind};
   put(start, sizeof start);
 }
 
