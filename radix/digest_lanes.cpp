@@ -36,7 +36,6 @@ class ShaInstructions final : public DigestLanes {
     // What the library would check for each job holds by the lines above; checking costs a tenth of the digest.
     return owner_of(IMB_SUBMIT_JOB_NOCHECK(manager_.get()));
   }
-  void* next() override { return owner_of(IMB_GET_COMPLETED_JOB(manager_.get())); }
   void* finish() override { return owner_of(IMB_FLUSH_JOB(manager_.get())); }
 
  private:

@@ -20,10 +20,8 @@ class DigestLanes {
   virtual ~DigestLanes() = default;
 
   /// Takes a message; at most `lanes` may be under way. `message` and `into` stay where they are until `owner` comes back.
-  /// Returns the owner of a digest that is made, or null where another message has to come first.
+  /// Returns the owner of a digest that is made, this one's or another's; null where another message has to come first.
   [[nodiscard]] virtual void* submit(std::span<const std::byte> message, BlockKey& into, void* owner) = 0;
-  /// The owner of another digest that is made, or null.
-  [[nodiscard]] virtual void* next() = 0;
   /// The owner of another digest, made now with whatever is under way; null where nothing is.
   [[nodiscard]] virtual void* finish() = 0;
 };

@@ -63,9 +63,7 @@ void KeyLanes::append_all(std::span<const Append> appends) {
     while (idle_count > 0) {
       Lane& lane = *idle[--idle_count];
       if (!compose(lane)) continue;
-      if (take(digests_->submit(lane.chain->workshop_->message.bytes(), lane.key, &lane))) {
-        while (take(digests_->next())) {}
-      }
+      (void)take(digests_->submit(lane.chain->workshop_->message.bytes(), lane.key, &lane));
     }
   } while (take(digests_->finish()));
 }

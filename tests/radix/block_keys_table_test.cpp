@@ -182,6 +182,15 @@ std::vector<Row> table() {
   row("two words in one", [](Prompt& p) { p.extra = {other("abc")}; });
   row("a word that is an image's whole field", [](Prompt& p) { p.extra = {other(whole_media_field)}; });
 
+  // A field inside another, as it would stand there if lengths said nothing.
+  static const std::string no_length(8, '\0');
+  static const std::string two_words_in_one = "ab" + (static_cast<char>(34) + no_length) + "c";
+  row("a word that holds another without its length", [](Prompt& p) { p.extra = {other(two_words_in_one)}; });
+  static const std::string model_and_print = "model" + (static_cast<char>(2) + no_length) + "print";
+  row("model that holds the fingerprint without its length", [](Prompt& p) { p.model = model_and_print, p.fingerprint = ""; });
+  static const std::string print_and_adapter = "print" + (static_cast<char>(3) + no_length) + "a";
+  row("fingerprint that holds an adapter without its length", [](Prompt& p) { p.fingerprint = print_and_adapter; });
+
   // Names that the engine gives.
   row("name of the tokens' bytes", [](Prompt& p) { p.opaque = opaque_bytes; });
   row("name of a whole token field", [](Prompt& p) { p.opaque = field(17, opaque_bytes); });
