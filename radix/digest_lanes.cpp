@@ -1,9 +1,14 @@
 #include "radix/digest_lanes.hpp"
 
 #include "base/check.hpp"
+#include "radix/key_message.hpp"
 
 #ifdef TERRACE_HAS_IPSEC_MB
 #include <intel-ipsec-mb.h>
+
+#include <array>
+#include <string_view>
+#include <utility>
 #endif
 
 namespace terrace {
@@ -52,6 +57,21 @@ class ShaInstructions final : public DigestLanes {
   Manager manager_;
 };
 
+/// A library that digests in another way than OpenSSL would make keys that nobody else has: its versions are many, and asking
+/// costs a microsecond.
+bool agrees_with_openssl(DigestLanes& digests) {
+  constexpr std::string_view text = "of more than sixty-four bytes, so that there is a step behind the first one";
+  const std::array messages{std::as_bytes(std::span{text}), std::as_bytes(std::span{text.substr(0, 3)})};
+  std::array<BlockKey, 2> keys;
+  int made = 0;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    if (digests.submit(messages[i], keys[i], &keys[i]) != nullptr) ++made;
+  }
+  while (digests.finish() != nullptr) ++made;
+  KeyDigest digest;
+  return made == 2 && keys[0] == digest(messages[0]) && keys[1] == digest(messages[1]);
+}
+
 }  // namespace
 
 std::unique_ptr<DigestLanes> DigestLanes::create() {
@@ -62,7 +82,8 @@ std::unique_ptr<DigestLanes> DigestLanes::create() {
   // lanes in plain vector instructions: faster with 16 messages under way, and several times slower with 2.
   init_mb_mgr_sse(manager.get());
   if (imb_get_errno(manager.get()) != 0) return nullptr;
-  return std::make_unique<ShaInstructions>(std::move(manager));
+  auto made = std::make_unique<ShaInstructions>(std::move(manager));
+  return agrees_with_openssl(*made) ? std::move(made) : nullptr;
 }
 
 #else

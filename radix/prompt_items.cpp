@@ -1,5 +1,7 @@
 #include "radix/prompt_items.hpp"
 
+#include "base/check.hpp"
+
 #include <algorithm>
 #include <limits>
 #include <tuple>
@@ -63,6 +65,24 @@ std::optional<PromptItem> PromptItems::media_across(std::uint64_t token) const {
                                       [](std::uint64_t at, const Item& item) { return at < item.media_reach; });
   if (found == items_.end() || found->begin >= token) return std::nullopt;
   return PromptItem{found->kind, found->begin, found->end - found->begin, found->digest};
+}
+
+void PromptItems::check_invariants() const {
+  TERRACE_CHECK(std::ranges::is_sorted(items_, [](const Item& a, const Item& b) { return a < b; }));
+  std::uint64_t reach = 0;
+  for (const Item& item : items_) {
+    TERRACE_CHECK(item.begin < item.end);
+    if (item.kind == ItemKind::media) reach = std::max(reach, item.end);
+    TERRACE_CHECK(item.media_reach == reach);
+  }
+  TERRACE_CHECK(next_ <= items_.size());
+  TERRACE_CHECK(next_ == 0 || items_[next_ - 1].begin < position_);
+  TERRACE_CHECK(next_ == items_.size() || items_[next_].begin >= position_);
+  std::vector<std::size_t> open;
+  for (std::size_t i = 0; i < next_; ++i) {
+    if (items_[i].end > position_) open.push_back(i);
+  }
+  TERRACE_CHECK(open == open_);
 }
 
 }  // namespace terrace

@@ -61,6 +61,8 @@ class PromptItems {
   /// add().
   [[nodiscard]] std::optional<PromptItem> media_across(std::uint64_t token) const;
 
+  void check_invariants() const;
+
  private:
   struct Item {
     ItemKind kind;

@@ -122,6 +122,7 @@ TEST(PromptItems, agree_with_a_plain_search) {
         if (random.chance(0.3)) item.kind = ItemKind::prompt_embedding;
         known.push_back(item);
         ASSERT_TRUE(items.add({&item, 1}));
+        items.check_invariants();
       }
       std::vector<PromptItem> overlapping;
       std::ranges::copy_if(known, std::back_inserter(overlapping), [&](const PromptItem& item) {
@@ -129,6 +130,7 @@ TEST(PromptItems, agree_with_a_plain_search) {
       });
       std::ranges::sort(overlapping, {}, [](const PromptItem& i) { return std::tuple{i.offset, i.kind, i.digest[0]}; });
       const std::span<const ExtraKey> got = items.next_block(unit);
+      items.check_invariants();
       ASSERT_EQ(got.size(), overlapping.size());
       for (std::size_t i = 0; i < got.size(); ++i) {
         ASSERT_EQ(got[i].offset, static_cast<std::int64_t>(overlapping[i].offset) - static_cast<std::int64_t>(begin));
