@@ -1,133 +1,20 @@
 #include "radix/block_keys.hpp"
 
 #include "base/check.hpp"
-
-#include <boost/endian/conversion.hpp>
-#include <openssl/evp.h>
+#include "radix/key_message.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 namespace terrace {
-namespace {
-
-constexpr std::uint8_t format_version = 1;
-
-enum class Kind : std::uint8_t { root = 'R', block = 'B', opaque = 'O' };
-enum Tag : std::uint8_t {
-  tag_model_digest = 1,
-  tag_fingerprint = 2,
-  tag_adapter = 3,
-  tag_tenant_salt = 4,
-  tag_weight_epoch = 5,
-  tag_parent = 16,
-  tag_tokens = 17,
-  tag_name = 18,
-};
-
-/// SHA-256, fetched once: OpenSSL's lookup by name costs more than hashing a block.
-const EVP_MD* sha256() {
-  static EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
-  TERRACE_CHECK(algorithm != nullptr);
-  return algorithm;
-}
-
-}  // namespace
-
-/// Writes a message into a buffer that is kept, and digests it.
-class KeyChain::Hasher {
- public:
-  Hasher() : context_{EVP_MD_CTX_new()} { TERRACE_CHECK(context_ != nullptr); }
-  ~Hasher() { EVP_MD_CTX_free(context_); }
-  Hasher(const Hasher&) = delete;
-  Hasher& operator=(const Hasher&) = delete;
-
-  void begin(Kind kind) {
-    message_.clear();
-    append_bytes("TRRC", 4);
-    append_byte(format_version);
-    append_byte(static_cast<std::uint8_t>(kind));
-  }
-
-  void field(std::uint8_t tag, std::span<const std::byte> value) {
-    append_byte(tag);
-    append_u64(value.size());
-    append_bytes(value.data(), value.size());
-  }
-  void field(std::uint8_t tag, std::string_view value) { field(tag, std::as_bytes(std::span{value})); }
-  void field(std::uint8_t tag, std::uint64_t value) {
-    append_byte(tag);
-    append_u64(sizeof value);
-    append_u64(value);
-  }
-
-  void tokens(std::span<const TokenId> ids) {
-    append_byte(tag_tokens);
-    append_u64(ids.size() * sizeof(TokenId));
-    if constexpr (boost::endian::order::native == boost::endian::order::little) {
-      append_bytes(ids.data(), ids.size_bytes());
-    } else {
-      for (const TokenId id : ids) {
-        const TokenId little = boost::endian::native_to_little(id);
-        append_bytes(&little, sizeof little);
-      }
-    }
-  }
-
-  void extras(std::span<const ExtraKey> keys) {
-    for (const ExtraKey& key : keys) {
-      const bool media = key.kind == ExtraKind::media;
-      append_byte(static_cast<std::uint8_t>(key.kind));
-      append_u64(key.digest.size() + (media ? sizeof key.offset : 0));
-      if (media) append_u64(key.offset);
-      append_bytes(key.digest.data(), key.digest.size());
-    }
-  }
-
-  [[nodiscard]] BlockKey digest() {
-    BlockKey key;
-    unsigned size = 0;
-    auto* const out = reinterpret_cast<unsigned char*>(key.bytes.data());
-    TERRACE_CHECK(EVP_DigestInit_ex2(context_, sha256(), nullptr) == 1);
-    TERRACE_CHECK(EVP_DigestUpdate(context_, message_.data(), message_.size()) == 1);
-    TERRACE_CHECK(EVP_DigestFinal_ex(context_, out, &size) == 1);
-    TERRACE_CHECK(size == key.bytes.size());
-    return key;
-  }
-
- private:
-  void append_byte(std::uint8_t value) { message_.push_back(std::byte{value}); }
-  void append_u64(std::uint64_t value) {
-    const std::uint64_t little = boost::endian::native_to_little(value);
-    append_bytes(&little, sizeof little);
-  }
-  void append_bytes(const void* from, std::size_t size) {
-    const std::size_t at = message_.size();
-    message_.resize(at + size);
-    if (size > 0) std::memcpy(message_.data() + at, from, size);
-  }
-
-  EVP_MD_CTX* context_;
-  std::vector<std::byte> message_;
-};
 
 BlockKey root_key(const RootFields& fields) {
-  return KeyChain::make_root(fields);
-}
-
-BlockKey KeyChain::make_root(const RootFields& fields) {
-  Hasher hasher;
-  hasher.begin(Kind::root);
-  hasher.field(tag_model_digest, fields.model_digest);
-  hasher.field(tag_fingerprint, fields.fingerprint);
-  if (fields.adapter) hasher.field(tag_adapter, *fields.adapter);
-  if (fields.tenant_salt) hasher.field(tag_tenant_salt, *fields.tenant_salt);
-  hasher.field(tag_weight_epoch, fields.weight_epoch);
-  return hasher.digest();
+  KeyMessage message;
+  message.begin_root(fields);
+  return KeyDigest{}(message.bytes());
 }
 
 KeyChain::KeyChain(const BlockKey& root, std::uint32_t block_tokens)
-    : root_{root}, block_tokens_{block_tokens}, hasher_{std::make_unique<Hasher>()} {
+    : root_{root}, block_tokens_{block_tokens}, workshop_{std::make_unique<Workshop>()} {
   TERRACE_CHECK(block_tokens > 0);
 }
 
@@ -136,40 +23,56 @@ KeyChain::KeyChain(KeyChain&&) noexcept = default;
 KeyChain& KeyChain::operator=(KeyChain&&) noexcept = default;
 
 void KeyChain::append(std::span<const TokenId> tokens) {
-  if (!waiting_.empty()) {
-    const std::size_t missing = std::min<std::size_t>(block_tokens_ - waiting_.size(), tokens.size());
-    waiting_.insert(waiting_.end(), tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(missing));
-    tokens = tokens.subspan(missing);
-    if (waiting_.size() < block_tokens_) return;
-    add_block(waiting_, {});
-    waiting_.clear();
-  }
-  for (; tokens.size() >= block_tokens_; tokens = tokens.subspan(block_tokens_)) add_block(tokens.first(block_tokens_), {});
-  waiting_.assign(tokens.begin(), tokens.end());
+  reserve_keys(tokens.size());
+  while (compose_next(tokens)) add_key();
 }
 
 Result<void> KeyChain::append_block(std::span<const TokenId> tokens, std::span<const ExtraKey> extra) {
   if (!waiting_.empty() || tokens.size() != block_tokens_) return Errc::invalid_argument;
-  add_block(tokens, extra);
+  workshop_->message.begin_block(tip(), tokens);
+  compose_extras(extra);
+  add_key();
   return {};
 }
 
 Result<void> KeyChain::append_opaque(std::span<const std::byte> name, std::span<const ExtraKey> extra) {
   if (!waiting_.empty()) return Errc::invalid_argument;
-  hasher_->begin(Kind::opaque);
-  hasher_->field(tag_parent, tip().bytes);
-  hasher_->field(tag_name, name);
-  hasher_->extras(extra);
-  keys_.push_back(hasher_->digest());
+  workshop_->message.begin_opaque(tip(), name);
+  compose_extras(extra);
+  add_key();
   return {};
 }
 
-void KeyChain::add_block(std::span<const TokenId> tokens, std::span<const ExtraKey> extra) {
-  hasher_->begin(Kind::block);
-  hasher_->field(tag_parent, tip().bytes);
-  hasher_->tokens(tokens);
-  hasher_->extras(extra);
-  keys_.push_back(hasher_->digest());
+void KeyChain::reserve_keys(std::size_t tokens) {
+  const std::size_t needed = keys_.size() + (waiting_.size() + tokens) / block_tokens_;
+  // Twice what there was, since a chain that grows a little at a time must not copy its keys each time.
+  if (needed > keys_.capacity()) keys_.reserve(std::max(needed, 2 * keys_.capacity()));
 }
+
+bool KeyChain::compose_next(std::span<const TokenId>& tokens) {
+  if (waiting_.size() + tokens.size() < block_tokens_) {
+    waiting_.insert(waiting_.end(), tokens.begin(), tokens.end());
+    tokens = {};
+    return false;
+  }
+  const std::size_t taken = block_tokens_ - waiting_.size();
+  if (waiting_.empty()) {
+    workshop_->message.begin_block(tip(), tokens.first(taken));
+  } else {
+    waiting_.insert(waiting_.end(), tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(taken));
+    workshop_->message.begin_block(tip(), waiting_);
+    waiting_.clear();
+  }
+  tokens = tokens.subspan(taken);
+  compose_extras({});
+  return true;
+}
+
+void KeyChain::compose_extras(std::span<const ExtraKey> extra) {
+  workshop_->message.add_extras(items_.next_block(block_tokens_));
+  workshop_->message.add_extras(extra);
+}
+
+void KeyChain::add_key() { keys_.push_back(workshop_->digest(workshop_->message.bytes())); }
 
 }  // namespace terrace

@@ -31,19 +31,50 @@ std::vector<TokenId> count_from(TokenId first, std::size_t n) {
 
 // The vectors of docs/block-keys.md, computed there by another program. They never change within a format version.
 TEST(BlockKeys, match_the_golden_vectors) {
-  EXPECT_EQ(to_hex(example_root()), "0ec6346ff43574d49d6b26b580577fd9d0b9752781b62aad2fe194e555f0e4d7");
+  EXPECT_EQ(to_hex(example_root()), "cee3fc66810bbcff72932120829381b40ffd12bfd2bb04f767ef50ca7029d2cd");
   RootFields bare;
-  EXPECT_EQ(to_hex(root_key(bare)), "7c562c6cba8c892252ace36f63fe7dfcf2d4105fb4f4c3f44e821a3a31c2c820");
+  EXPECT_EQ(to_hex(root_key(bare)), "d25848f3dab04bd0e3f413d13c98e346edc1593a9fee59a14a1ad04ca8ba25f7");
 
   KeyChain chain{example_root(), 4};
   chain.append(count_from(1, 4));
-  EXPECT_EQ(to_hex(chain.keys()[0]), "9df569f9b20ffa36c549000f18a9c357ed0c9e33adacc2d480880f8b7045c9b1");
+  EXPECT_EQ(to_hex(chain.keys()[0]), "4929c89a466645e43e39779475b4e4ffa22a7e5971b4f03854169f64f289159b");
   const std::array<ExtraKey, 2> extra{
       {{ExtraKind::media, bytes("image"), 2}, {ExtraKind::prompt_embedding, bytes("embedding"), 0}}};
   ASSERT_TRUE(chain.append_block(count_from(5, 4), extra).has_value());
-  EXPECT_EQ(to_hex(chain.keys()[1]), "c8ddb09503a133752d6280f3de70ecd1ac1a5230cbf08d0b05b039dbc5f5b466");
+  EXPECT_EQ(to_hex(chain.keys()[1]), "84d16fd73edc479df5eb63a3126f6d5c1c4d499773baf8e91391aa850a083a62");
   ASSERT_TRUE(chain.append_opaque(bytes("engine's own")).has_value());
-  EXPECT_EQ(to_hex(chain.keys()[2]), "546644b8817d21d2a74df522c79ec03a969feba6176729629f7cca6e86676984");
+  EXPECT_EQ(to_hex(chain.keys()[2]), "6b38f462fc59d99b0625e91b7e0ea71a284c2e9cb8af759b0bf381ab0f56629f");
+}
+
+TEST(BlockKeys, of_a_prompt_with_items_match_the_golden_vectors) {
+  KeyChain chain{example_root(), 4};
+  const std::array<PromptItem, 3> items{{{ItemKind::media, 2, 7, bytes("image")},
+                                         {ItemKind::prompt_embedding, 5, 2, bytes("embeddings")},
+                                         {ItemKind::media, 2, 2, bytes("a sound")}}};
+  ASSERT_TRUE(chain.add_items(items).has_value());
+  chain.append(count_from(1, 12));
+  ASSERT_EQ(chain.keys().size(), 3U);
+  EXPECT_EQ(to_hex(chain.keys()[0]), "3eb2ad0c0669addacefd783839a6fbe2f1fe9ad825e7fb9b711d8a6924621785");
+  EXPECT_EQ(to_hex(chain.keys()[1]), "7b91d9cd1b33ab7944f7f59ecbe2d8738edab20951719e7d6b27e412bac3a887");
+  EXPECT_EQ(to_hex(chain.keys()[2]), "7f8388744f30fdd9f3322bd043ec8a795ba6cf571eb57e47143320470673c043");
+}
+
+TEST(BlockKeys, of_every_optional_field_match_the_golden_vectors) {
+  RootFields fields;
+  fields.model_digest = bytes("model");
+  fields.fingerprint = bytes("geometry");
+  fields.weight_epoch = 7;
+  EXPECT_EQ(to_hex(root_key(fields)), "e4878b787c330d9e41fa41e4f6611e95af87f696d66fe09586bbd1534e351abe");
+  fields.tenant_salt = "adapter";
+  EXPECT_EQ(to_hex(root_key(fields)), "16e0ea3a235f33ba0335d48d387f89f537ac3613a704314f981d5028e616f63d");
+  fields.tenant_salt.reset();
+  fields.adapter = "";
+  EXPECT_EQ(to_hex(root_key(fields)), "0ce94f9852627c801c4d5eaf1d9d7d51ebd5a7ab49ecc3341172756c6974f098");
+
+  KeyChain chain{example_root(), 4};
+  const std::array<ExtraKey, 1> extra{{{ExtraKind::other, bytes("engine's word"), 0}}};
+  ASSERT_TRUE(chain.append_block(count_from(1, 4), extra).has_value());
+  EXPECT_EQ(to_hex(chain.keys()[0]), "9c79f56cfbf946c54fc267316b5f31c906cc59f6378d7dff68a0869f562400f1");
 }
 
 TEST(BlockKeys, do_not_depend_on_how_tokens_arrive) {

@@ -51,7 +51,7 @@ class BadInput : public testing::TestWithParam<Words> {};
 INSTANTIATE_TEST_SUITE_P(All, BadInput,
                          testing::Values(Words{"--frobnicate"}, Words{"--concurrency"}, Words{"--concurrency", "0"},
                                          Words{"--seed", "1", "--seed", "2"}, Words{"a.jsonl", "b.jsonl"},
-                                         Words{"absent.jsonl"}, Words{"--device", "cuda"},
+                                         Words{"absent.jsonl"}, Words{"--device", "cuda"}, Words{"--workload", "talk"},
                                          Words{"--device-capacity", "1000TiB", "--block-bytes", "512MiB"},
                                          Words{"--block-bytes", "6KiB"}, Words{"--storage-capacity", "8KiB"},
                                          Words{"BAD_TRACE"}, Words{"--storage", "file:/proc/nowhere"}));

@@ -46,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Bad{{"--device", "cuda"}, "this build has no CUDA device"},
         Bad{{"--device", "cuda:1"}, "this build has no CUDA device"}, Bad{{"--device", "tpu"}, "there is no \"tpu\""},
-        Bad{{"--policy", "arc"}, "there is: lru"}, Bad{{"--workload", "agent"}, "there is: chat"},
+        Bad{{"--policy", "arc"}, "there is: lru"}, Bad{{"--workload", "talk"}, "there is: chat, agent, rag"},
         Bad{{"t.jsonl", "--workload", "chat"}, "not both"}, Bad{{"--device-blocks", "0"}, "--device-blocks: 0 is not from 1"},
         Bad{{"--device-blocks", "x"}, "not a whole number"}, Bad{{"--device-blocks", "1.5"}, "not a whole number"},
         Bad{{"--device-blocks", "99999999999999999999"}, "is not from 1"},
@@ -100,6 +100,10 @@ TEST(Options, are_complete_where_nothing_is_given) {
   EXPECT_EQ(options.verify, Verify::all);
   EXPECT_EQ(options.write_policy, WritePolicy::none);
   EXPECT_FALSE(options.has_storage());
+}
+
+TEST(Options, know_every_workload) {
+  for (const char* const name : {"chat", "agent", "rag"}) EXPECT_EQ(parse({"--workload", name}).workload, name);
 }
 
 TEST(Options, of_a_trace_are_all_of_it_in_blocks_of_512_tokens) {

@@ -3,6 +3,7 @@
 #include "base/bytes.hpp"
 #include "tools/bench/copy.hpp"
 #include "tools/bench/index.hpp"
+#include "tools/bench/keys.hpp"
 #include "tools/replay/usage_error.hpp"
 
 #include <CLI/CLI.hpp>
@@ -39,16 +40,29 @@ void add_index_options(CLI::App& index, BenchArguments::Index& arguments) {
                "  terrace bench index --trace trace.jsonl.gz --blocks 40000 --report index.json");
 }
 
+void add_keys_options(CLI::App& keys, BenchArguments::Keys& arguments) {
+  keys.add_option("--block-tokens", arguments.block_tokens, "Sizes of block")->delimiter(',')->capture_default_str();
+  keys.add_option("--prompt-tokens", arguments.prompt_tokens, "Of each prompt")->capture_default_str();
+  keys.add_option("--prompts", arguments.prompts, "One after another, and all at once")->capture_default_str();
+  keys.add_option("--rounds", arguments.rounds, "To take the medians of")->capture_default_str();
+  keys.add_option("--report", arguments.report, "Write the medians to this file, as JSON");
+  keys.footer("\nExample:\n  terrace bench keys --block-tokens 16,64 --report keys.json");
+}
+
 void run_copy(const BenchArguments::Copy& arguments) {
   CopyBenchOptions options;
   options.block_bytes = size_of("--block-bytes", arguments.block_bytes);
   options.area_bytes = size_of("--area", arguments.area_bytes);
   options.rounds = arguments.rounds;
-  try {
-    bench_copy(options);
-  } catch (const std::invalid_argument& error) {
-    throw UsageError{error.what()};
-  }
+  bench_copy(options);
+}
+
+void run_keys(const BenchArguments::Keys& arguments) {
+  bench_keys({.block_tokens = arguments.block_tokens,
+              .prompt_tokens = arguments.prompt_tokens,
+              .prompts = arguments.prompts,
+              .rounds = arguments.rounds,
+              .report = arguments.report});
 }
 
 void run_index(const BenchArguments::Index& arguments) {
@@ -81,16 +95,24 @@ void add_bench_options(CLI::App& bench, BenchArguments& arguments) {
   bench.require_subcommand(1);
   CLI::App* const copy = bench.add_subcommand("copy", "One core's copy speed, scattered blocks: the yardstick of replay's moves");
   add_copy_options(*copy, arguments.copy);
+  copy->callback([&] { arguments.part = BenchArguments::Part::copy; });
   CLI::App* const index = bench.add_subcommand("index", "The control plane alone, beside three baselines");
   add_index_options(*index, arguments.index);
-  arguments.index_command = index;
+  index->callback([&] { arguments.part = BenchArguments::Part::index; });
+  CLI::App* const keys = bench.add_subcommand("keys", "From tokens to keys, beside OpenSSL's digests of the same messages");
+  add_keys_options(*keys, arguments.keys);
+  keys->callback([&] { arguments.part = BenchArguments::Part::keys; });
 }
 
 void run_bench(const BenchArguments& arguments) {
-  if (arguments.index_command->parsed()) {
-    run_index(arguments.index);
-  } else {
-    run_copy(arguments.copy);
+  try {
+    switch (arguments.part) {
+      case BenchArguments::Part::copy: run_copy(arguments.copy); break;
+      case BenchArguments::Part::index: run_index(arguments.index); break;
+      case BenchArguments::Part::keys: run_keys(arguments.keys); break;
+    }
+  } catch (const std::invalid_argument& error) {
+    throw UsageError{error.what()};
   }
 }
 

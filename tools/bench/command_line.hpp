@@ -12,6 +12,9 @@ namespace terrace::tools {
 
 /// `terrace bench`, as typed.
 struct BenchArguments {
+  enum class Part : unsigned char { copy, index, keys };
+
+  Part part = Part::copy;
   struct Copy {
     std::string block_bytes = "64KiB";
     std::string area_bytes = "512MiB";
@@ -25,12 +28,19 @@ struct BenchArguments {
     unsigned rounds = 5;
     std::string report;
   } index;
-  const CLI::App* index_command = nullptr;  ///< set by add_bench_options
+  struct Keys {
+    std::vector<std::uint32_t> block_tokens = {16, 32, 64, 128, 256};
+    std::uint32_t prompt_tokens = 4096;
+    std::uint32_t prompts = 16;
+    unsigned rounds = 51;
+    std::string report;
+  } keys;
 };
 
-/// Adds `bench copy`, `bench index` and their flags. `arguments` outlives the parsing.
+/// Adds `bench copy`, `bench index`, `bench keys` and their flags. `arguments` outlives the parsing.
 void add_bench_options(CLI::App& bench, BenchArguments& arguments);
-/// Runs what was asked for. Throws UsageError for sizes that make no sense.
+/// Runs what was asked for. Throws UsageError for sizes that make no sense, std::runtime_error where the
+/// report cannot be written.
 void run_bench(const BenchArguments& arguments);
 
 }  // namespace terrace::tools

@@ -14,6 +14,8 @@ Exit status: 0 done; 1 a check failed (a mismatch, a broken invariant); 2 bad ar
 Examples:
   terrace replay
       a chat service, made up from a seed, over a small device and host
+  terrace replay --workload agent --requests 500
+      agents at work, whose long contexts are read again at each step
   terrace replay trace.jsonl.gz --device-blocks 3000 --host-blocks 20000 --report report.json
       a trace, up to 16 requests in flight, every hit compared
   terrace replay trace.jsonl.gz --reference --block-bytes 4KiB --device-blocks 1000 --host-blocks 20000 --relation exclusive
@@ -31,10 +33,14 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
   command.footer(examples);
   command.add_option("trace", into.trace, "Trace to replay: Mooncake JSON lines, may be gzipped; else a built-in workload");
 
-  command.add_option("--workload", into.workload, "Built-in workload: chat (default)")->group("Requests");
+  command
+      .add_option("--workload", into.workload,
+                  "Built-in workload: chat (default); agent, long contexts sent again at each step; rag, questions to documents")
+      ->group("Requests");
   command.add_option("--seed", into.seed, "Of the built-in workload (default 1)")->group("Requests");
-  command.add_option("--requests", into.requests, "At most so many (default: the whole trace; chat: 2000)")->group("Requests");
-  command.add_option("--block-tokens", into.block_tokens, "Tokens per hash id of the trace (default 512; chat: 64)")
+  command.add_option("--requests", into.requests, "At most so many (default: the whole trace; a workload: 2000)")
+      ->group("Requests");
+  command.add_option("--block-tokens", into.block_tokens, "Tokens per hash id of the trace (default 512; a workload: 64)")
       ->group("Requests");
 
   command.add_option("--device", into.device, "emulated (default), cuda[:N]")->group("Tiers");

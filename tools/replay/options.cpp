@@ -1,6 +1,7 @@
 #include "tools/replay/options.hpp"
 
 #include "radix/copy.hpp"
+#include "tools/replay/workloads.hpp"
 
 #include <fmt/format.h>
 
@@ -18,8 +19,8 @@ constexpr std::uint32_t default_device_blocks = 3000;
 constexpr std::uint32_t default_host_blocks = 8000;
 constexpr Bytes default_block_bytes = KiB * 64;
 constexpr std::uint32_t default_trace_block_tokens = 512;
-constexpr std::uint32_t default_chat_block_tokens = 64;
-constexpr std::uint64_t default_chat_requests = 2000;
+constexpr std::uint32_t default_workload_block_tokens = 64;
+constexpr std::uint64_t default_workload_requests = 2000;
 constexpr std::uint32_t default_concurrency = 16;
 constexpr std::uint32_t concurrency_max = 65'536;
 constexpr std::uint32_t speed_concurrency = 4096;  ///< the trace's clock decides; this is only a bound
@@ -57,6 +58,9 @@ Bytes positive_size(std::string_view option, const std::string& text) {
   if (parsed == Bytes{}) throw UsageError{fmt::format("{}: must be more than 0", option)};
   return parsed;
 }
+
+/// Words are their own names.
+std::string_view to_string(std::string_view word) { return word; }
 
 template <class T, std::size_t n>
 T choice(std::string_view option, const Word& word, T fallback, const std::array<T, n>& choices) {
@@ -170,13 +174,11 @@ void choose_source(ReplayOptions& options, const ReplayArguments& arguments) {
     if (arguments.trace->empty()) throw UsageError{"the trace's name is empty"};
     options.trace = *arguments.trace;
   }
-  options.workload = arguments.workload.value_or("chat");
-  if (options.workload != "chat")
-    throw UsageError{fmt::format("--workload: there is no \"{}\"; there is: chat", options.workload)};
+  options.workload = choice("--workload", arguments.workload, workload_names.front(), workload_names);
   if (arguments.seed) options.seed = whole_number("--seed", *arguments.seed, 0, std::numeric_limits<std::uint64_t>::max());
-  options.requests_max = arguments.trace ? ReplayOptions::all_requests : default_chat_requests;
+  options.requests_max = arguments.trace ? ReplayOptions::all_requests : default_workload_requests;
   if (arguments.requests) options.requests_max = whole_number("--requests", *arguments.requests, 1, ReplayOptions::all_requests);
-  const std::uint32_t block_tokens = arguments.trace ? default_trace_block_tokens : default_chat_block_tokens;
+  const std::uint32_t block_tokens = arguments.trace ? default_trace_block_tokens : default_workload_block_tokens;
   options.block_tokens = small_number("--block-tokens", arguments.block_tokens, block_tokens, 1, 1 << 20);
 }
 

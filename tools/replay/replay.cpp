@@ -7,7 +7,7 @@
 #include "tools/replay/preflight.hpp"
 #include "tools/replay/report.hpp"
 #include "tools/replay/trace_reader.hpp"
-#include "tools/replay/workload_chat.hpp"
+#include "tools/replay/workloads.hpp"
 
 #include <fmt/format.h>
 
@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <utility>
 
 namespace terrace::tools {
 namespace {
@@ -28,8 +29,8 @@ struct Source {
 
 Source open_source(const ReplayOptions& options) {
   if (options.trace.empty()) {
-    const auto longest = static_cast<std::uint32_t>(ChatModel{}.context_max / options.block_tokens);
-    return {std::make_unique<ChatWorkload>(options.seed, options.block_tokens), options.requests_max, longest};
+    Workload workload = make_workload(options.workload, options.seed, options.block_tokens);
+    return {std::move(workload.requests), options.requests_max, workload.context_max / options.block_tokens};
   }
   // Read to its end first, so that a bad line is found before anything is made.
   const TraceSummary summary = scan_trace(options.trace, options.block_tokens, options.requests_max);

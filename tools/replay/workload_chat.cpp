@@ -1,10 +1,8 @@
 #include "tools/replay/workload_chat.hpp"
 
-#include <boost/random/discrete_distribution.hpp>
-#include <boost/random/exponential_distribution.hpp>
-#include <boost/random/lognormal_distribution.hpp>
+#include "tools/replay/workload_draws.hpp"
 
-#include <algorithm>
+#include <boost/random/discrete_distribution.hpp>
 #include <cmath>
 
 namespace terrace::tools {
@@ -16,7 +14,7 @@ constexpr std::uint32_t text_max = 8192;
 }  // namespace
 
 ChatWorkload::ChatWorkload(std::uint64_t seed, std::uint32_t block_tokens, const ChatModel& model)
-    : model_{model}, block_tokens_{block_tokens}, random_{seed}, next_id_{seed * 0x9E37'79B9'7F4A'7C15} {
+    : model_{model}, block_tokens_{block_tokens}, random_{seed}, next_id_{first_id(seed)} {
   for (std::uint32_t i = 0; i < model_.system_prompts; ++i) {
     const auto tokens = static_cast<std::uint32_t>(random_.between(model_.system_prompt_min, model_.system_prompt_max));
     std::vector<std::uint64_t> ids(tokens / block_tokens_);
@@ -30,20 +28,20 @@ ChatWorkload::ChatWorkload(std::uint64_t seed, std::uint32_t block_tokens, const
 std::optional<TraceRequest> ChatWorkload::next() {
   while (sessions_.empty() || next_arrival_ <= sessions_.top().due) {
     sessions_.push(new_session());
-    next_arrival_ += draw_time(model_.session_gap_mean);
+    next_arrival_ += draw_time(random_, model_.session_gap_mean);
   }
   Session session = sessions_.top();
   sessions_.pop();
 
-  grow(session, draw_length(model_.user_text_median));
+  grow(session, draw_text(model_.user_text_median));
   TraceRequest request;
   request.timestamp_ms = std::floor(session.due);
   request.input_tokens = session.context;
-  request.output_tokens = draw_length(model_.reply_median);
+  request.output_tokens = draw_text(model_.reply_median);
   request.hash_ids = session.ids;
 
   const bool goes_on = random_.chance(1.0 - 1.0 / model_.turns_mean);
-  const double next_due = session.due + request.output_tokens * reply_ms_per_token + draw_time(model_.think_time_mean);
+  const double next_due = session.due + request.output_tokens * reply_ms_per_token + draw_time(random_, model_.think_time_mean);
   if (goes_on && session.context + request.output_tokens + text_max <= model_.context_max) {
     grow(session, request.output_tokens);
     session.due = next_due;
@@ -68,13 +66,8 @@ void ChatWorkload::grow(Session& session, std::uint32_t tokens) {
   while (session.ids.size() < session.context / block_tokens_) session.ids.push_back(next_id_++);
 }
 
-std::uint32_t ChatWorkload::draw_length(double median) {
-  const double drawn = boost::random::lognormal_distribution<double>{std::log(median), model_.length_sigma}(random_.engine());
-  return static_cast<std::uint32_t>(std::clamp(drawn, 1.0, double{text_max}));
-}
-
-double ChatWorkload::draw_time(double mean) {
-  return boost::random::exponential_distribution<double>{1.0 / mean}(random_.engine());
+std::uint32_t ChatWorkload::draw_text(double median) {
+  return draw_length(random_, median, model_.length_sigma, text_max);
 }
 
 }  // namespace terrace::tools

@@ -56,8 +56,7 @@ class ChatWorkload final : public RequestSource {
   };
 
   [[nodiscard]] Session new_session();
-  [[nodiscard]] std::uint32_t draw_length(double median);
-  [[nodiscard]] double draw_time(double mean);
+  [[nodiscard]] std::uint32_t draw_text(double median);
   void grow(Session& session, std::uint32_t tokens);
 
   ChatModel model_;

@@ -1,0 +1,185 @@
+#include "tools/bench/keys.hpp"
+
+#include "base/check.hpp"
+#include "base/random.hpp"
+#include "radix/key_lanes.hpp"
+#include "radix/key_message.hpp"
+#include "tools/replay/report.hpp"
+
+#include <boost/json.hpp>
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+namespace terrace::tools {
+namespace {
+
+using Prompt = std::vector<TokenId>;
+
+constexpr TokenId vocabulary = 150'000;
+
+std::vector<Prompt> draw_prompts(const KeysBenchOptions& options) {
+  Random random{1};
+  std::vector<Prompt> prompts(options.prompts, Prompt(options.prompt_tokens));
+  for (Prompt& prompt : prompts) {
+    for (TokenId& token : prompt) token = static_cast<TokenId>(random.below(vocabulary));
+  }
+  return prompts;
+}
+
+/// OpenSSL and nothing else, called as its manual says: the algorithm is fetched once, the context is kept.
+class Digests {
+ public:
+  Digests() : algorithm_{EVP_MD_fetch(nullptr, "SHA256", nullptr), EVP_MD_free}, context_{EVP_MD_CTX_new(), EVP_MD_CTX_free} {}
+
+  BlockKey operator()(std::span<const std::byte> message) {
+    BlockKey key;
+    unsigned size = 0;
+    const bool made = EVP_DigestInit_ex2(context_.get(), algorithm_.get(), nullptr) == 1 &&
+                      EVP_DigestUpdate(context_.get(), message.data(), message.size()) == 1 &&
+                      EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(key.bytes.data()), &size) == 1;
+    TERRACE_CHECK(made);
+    return key;
+  }
+
+ private:
+  std::unique_ptr<EVP_MD, decltype(&EVP_MD_free)> algorithm_;
+  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
+};
+
+/// The messages of all blocks of all prompts, as they are digested.
+class Messages {
+ public:
+  Messages(const std::vector<Prompt>& prompts, std::uint32_t block_tokens) {
+    KeyMessage message;
+    Digests digest;
+    for (const Prompt& prompt : prompts) {
+      BlockKey parent;
+      for (std::size_t at = 0; at + block_tokens <= prompt.size(); at += block_tokens) {
+        message.begin_block(parent, std::span{prompt}.subspan(at, block_tokens));
+        parent = digest(message.bytes());
+        message_bytes_ = message.bytes().size();
+        bytes_.insert(bytes_.end(), message.bytes().begin(), message.bytes().end());
+      }
+      last_keys_.push_back(parent);
+    }
+  }
+
+  [[nodiscard]] std::size_t count() const { return bytes_.size() / message_bytes_; }
+  [[nodiscard]] std::size_t message_bytes() const { return message_bytes_; }
+  [[nodiscard]] std::span<const std::byte> operator[](std::size_t i) const {
+    return std::span{bytes_}.subspan(i * message_bytes_, message_bytes_);
+  }
+  [[nodiscard]] const std::vector<BlockKey>& last_keys() const { return last_keys_; }
+
+ private:
+  std::size_t message_bytes_ = 0;
+  std::vector<std::byte> bytes_;
+  std::vector<BlockKey> last_keys_;  ///< one a prompt
+};
+
+template <class F>
+double nanoseconds(F&& f) {
+  const auto start = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+struct Row {
+  std::uint32_t block_tokens = 0;
+  std::size_t message_bytes = 0;
+  double digest_ns = 0;  // all of a block
+  double append_ns = 0;
+  double append_all_ns = 0;
+};
+
+Row measure(const std::vector<Prompt>& prompts, std::uint32_t block_tokens, unsigned rounds, KeyLanes& lanes) {
+  const Messages messages{prompts, block_tokens};
+  std::vector<BlockKey> keys(messages.count());
+  const auto new_chains = [&] {
+    std::vector<KeyChain> chains;
+    for (std::size_t i = 0; i < prompts.size(); ++i) chains.emplace_back(BlockKey{}, block_tokens);
+    return chains;
+  };
+  const auto check = [&](const std::vector<KeyChain>& chains) {
+    for (std::size_t i = 0; i < chains.size(); ++i) TERRACE_CHECK(chains[i].keys().back() == messages.last_keys()[i]);
+  };
+
+  Digests digest;
+  std::vector<double> digest_ns;
+  std::vector<double> append_ns;
+  std::vector<double> append_all_ns;
+  for (unsigned round = 0; round <= rounds; ++round) {
+    const double digest_time = nanoseconds([&] {
+      for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = digest(messages[i]);
+    });
+    std::vector<KeyChain> one_by_one = new_chains();
+    const double append_time = nanoseconds([&] {
+      for (std::size_t i = 0; i < prompts.size(); ++i) one_by_one[i].append(prompts[i]);
+    });
+    std::vector<KeyChain> at_once = new_chains();
+    std::vector<KeyLanes::Append> appends;
+    for (std::size_t i = 0; i < prompts.size(); ++i) appends.push_back({&at_once[i], prompts[i]});
+    const double append_all_time = nanoseconds([&] { lanes.append_all(appends); });
+    check(one_by_one);
+    check(at_once);
+    if (round == 0) continue;  // warms up
+    const auto blocks = static_cast<double>(keys.size());
+    digest_ns.push_back(digest_time / blocks);
+    append_ns.push_back(append_time / blocks);
+    append_all_ns.push_back(append_all_time / blocks);
+  }
+  return {block_tokens, messages.message_bytes(), median(digest_ns), median(append_ns), median(append_all_ns)};
+}
+
+}  // namespace
+
+void bench_keys(const KeysBenchOptions& options) {
+  if (options.block_tokens.empty() || options.prompts == 0 || options.rounds == 0)
+    throw std::invalid_argument{"at least 1 size of block, 1 prompt and 1 round are needed"};
+  for (const std::uint32_t tokens : options.block_tokens) {
+    if (tokens == 0 || tokens > options.prompt_tokens) {
+      throw std::invalid_argument{
+          fmt::format("a prompt of {} tokens has no full block of {}", options.prompt_tokens, tokens)};
+    }
+  }
+  const std::vector<Prompt> prompts = draw_prompts(options);
+  KeyLanes lanes;
+  boost::json::array rows;
+  fmt::print("{} prompts of {} tokens; nanoseconds a block, medians of {} rounds; {} lane{}\n", options.prompts,
+             options.prompt_tokens, options.rounds, lanes.lanes(), lanes.lanes() == 1 ? "" : "s");
+  fmt::print("{:>12}  {:>7}  {:>8}  {:>8} {:>7}  {:>10} {:>7}\n", "block tokens", "message", "digest", "append", "ratio",
+             "append_all", "ratio");
+  for (const std::uint32_t block_tokens : options.block_tokens) {
+    const Row row = measure(prompts, block_tokens, options.rounds, lanes);
+    const double append_ratio = row.append_ns / row.digest_ns;
+    const double append_all_ratio = row.append_all_ns / row.digest_ns;
+    fmt::print("{:>12}  {:>5} B  {:>8.1f}  {:>8.1f} {:>7.2f}  {:>10.1f} {:>7.2f}\n", row.block_tokens, row.message_bytes,
+               row.digest_ns, row.append_ns, append_ratio, row.append_all_ns, append_all_ratio);
+    rows.push_back(boost::json::object{{"block_tokens", row.block_tokens},
+                                       {"message_bytes", row.message_bytes},
+                                       {"digest_ns", row.digest_ns},
+                                       {"append_ns", row.append_ns},
+                                       {"append_ratio", append_ratio},
+                                       {"append_all_ns", row.append_all_ns},
+                                       {"append_all_ratio", append_all_ratio}});
+  }
+  if (options.report.empty()) return;
+  write_report(options.report, boost::json::serialize(boost::json::object{{"prompts", options.prompts},
+                                                                          {"prompt_tokens", options.prompt_tokens},
+                                                                          {"rounds", options.rounds},
+                                                                          {"lanes", lanes.lanes()},
+                                                                          {"keys", std::move(rows)}}));
+}
+
+}  // namespace terrace::tools

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+namespace terrace::tools {
+
+struct KeysBenchOptions {
+  std::vector<std::uint32_t> block_tokens{16, 32, 64, 128, 256};
+  std::uint32_t prompt_tokens = 4096;
+  std::uint32_t prompts = 16;
+  unsigned rounds = 51;
+  std::filesystem::path report;  ///< empty: none
+};
+
+/// What making keys from tokens costs beside the digests alone, for each size of block:
+///
+/// - digest: one SHA-256 digest by OpenSSL for each block's message, which was written before;
+/// - append: KeyChain::append, one prompt after another;
+/// - append_all: KeyLanes::append_all, all prompts at once.
+///
+/// The three take turns in each round, over the same prompts. Prints the medians, in nanoseconds a block, and writes them to the
+/// report. Throws std::invalid_argument where a prompt is less than a block, or there is nothing to do, std::runtime_error
+/// where the report cannot be written.
+void bench_keys(const KeysBenchOptions& options);
+
+}  // namespace terrace::tools
