@@ -54,6 +54,7 @@ PrefixTree::~PrefixTree() = default;
 void PrefixTree::set_policy(Plane plane, EvictionPolicy& policy) {
   TERRACE_CHECK(blocks_ == 0);
   planes_[plane.index()].policy = &policy;
+  planes_[plane.index()].follower = policy.follows_blocks() ? &policy : nullptr;
 }
 
 /// The node that holds the block at `depth` of the path through `node`: above it, or below it where it has been split since.

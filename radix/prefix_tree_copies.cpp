@@ -35,12 +35,12 @@ void PrefixTree::set_copy(BlockRef block, Plane plane, Copy copy) {
       ++here.resident;
       ++totals.resident;
       if (is_pinned) ++totals.pinned;
-      if (totals.policy != nullptr) totals.policy->on_inserted({id, block.depth});
+      if (totals.follower != nullptr) totals.follower->on_inserted(keys(node)[offset]);
     } else {
       --here.resident;
       --totals.resident;
       if (is_pinned) --totals.pinned;
-      if (totals.policy != nullptr) totals.policy->on_removed({id, block.depth});
+      if (totals.follower != nullptr) totals.follower->on_removed(keys(node)[offset]);
     }
   }
   if (copy.present()) {
@@ -99,7 +99,8 @@ void PrefixTree::refresh_leaf(NodeId id, std::size_t plane) {
                          copies(node, plane)[here.deepest - 1].state() == CopyState::ready;
   if (evictable) {
     here.listed = 1;
-    policy->on_evictable({id, node.start + here.deepest - 1}, last_use_in(node, here.deepest - 1));
+    const std::uint32_t last = here.deepest - 1;
+    policy->on_evictable({id, node.start + last}, keys(node)[last], last_use_in(node, last));
   } else if (here.listed != 0) {
     here.listed = 0;
     policy->on_unevictable(id);
@@ -211,17 +212,13 @@ void PrefixTree::set_pinned(NodeId id, std::uint32_t pinned) {
 void PrefixTree::touch(Path path, std::uint64_t stamp) {
   std::uint32_t length = path.length;
   NodeId id = path.node;
-  bool last = true;
   while (length > 0) {
     id = resolve(id, length - 1);
     const Node& node = nodes_[id.value()];
-    touch_node(id, length - node.start, stamp);
-    if (last) {
-      for (Totals& totals : planes_) {
-        if (totals.policy != nullptr) totals.policy->on_hit({id, length - 1});
-      }
-      last = false;
+    for (const Totals& totals : planes_) {
+      if (totals.follower != nullptr) totals.follower->on_used({keys(node), length - node.start}, stamp);
     }
+    touch_node(id, length - node.start, stamp);
     length = node.start;
     id = node.parent;
   }
