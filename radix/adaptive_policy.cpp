@@ -14,9 +14,15 @@ constexpr double always = 32;
 constexpr std::array<Favour, AdaptivePolicy::rule_count> favours{
     Favour{{0, always, always}}, Favour{{0, 0, always}}, Favour{{0, 1, 1}}, Favour{{0, 0, 0}}};
 
+/// What was hit so many uses of the sample ago counts half: four capacities, but no fewer than tell the rules apart by more
+/// than chance.
 constexpr double half_life_capacities = 4;
+constexpr double half_life_min = 16'384;
+/// Lately is shorter than that.
+constexpr double lately_per_half_life = 8;
+constexpr double dispute_that_is_none = 0.002;  ///< of the uses
 constexpr std::size_t choices_per_capacity = 8;
-constexpr double lead_to_switch = 0.0025;  ///< of hit rate: a quarter of a point
+constexpr double lead_to_switch = 0.001;  ///< of hit rate: a tenth of a point
 constexpr double lead_that_is_none = 0.0005;
 constexpr std::size_t measurements_per_turnover = 8;
 
@@ -97,10 +103,15 @@ void AdaptivePolicy::measure_turnover() {
 // ---- rules ---------------------------------------------------------------------------------------------------------------
 
 void AdaptivePolicy::use_in_shadows(const BlockKey& key, std::uint64_t stamp) {
+  std::size_t hit_by = 0;
   for (Rule& rule : rules_) {
-    if (rule.shadow.use(key, stamp, turnover_)) rule.hits += 1;
+    if (!rule.shadow.use(key, stamp, turnover_)) continue;
+    rule.hits += 1;
+    ++hit_by;
   }
   uses_ += 1;
+  lately_ += 1;
+  if (hit_by != 0 && hit_by != rule_count) disputed_ += 1;
   if (--uses_until_choice_ == 0) choose_rule();
 }
 
@@ -111,12 +122,18 @@ void AdaptivePolicy::choose_rule() {
   const auto keeps_up = [&](const Rule& rule, double lead) { return rule.hits + lead * uses_ >= most; };
   // Where it makes no difference, the most careful.
   const auto careful = std::ranges::find_if(rules_, [&](const Rule& rule) { return keeps_up(rule, lead_that_is_none); });
-  if (careful - rules_.begin() < static_cast<std::ptrdiff_t>(rule_) || !keeps_up(rules_[rule_], lead_to_switch)) {
+  if (disputed_ < dispute_that_is_none * lately_) {
+    rule_ = 0;
+  } else if (careful - rules_.begin() < static_cast<std::ptrdiff_t>(rule_) || !keeps_up(rules_[rule_], lead_to_switch)) {
     rule_ = static_cast<std::size_t>(careful - rules_.begin());
   }
-  const double kept = std::exp2(-1 / (half_life_capacities * choices_per_capacity));
+  const double half_life = std::max(half_life_capacities * static_cast<double>(sample_capacity_), half_life_min);
+  const double kept = std::exp2(-static_cast<double>(uses_until_choice_) / half_life);
   for (Rule& rule : rules_) rule.hits *= kept;
   uses_ *= kept;
+  const double kept_lately = std::pow(kept, lately_per_half_life);
+  disputed_ *= kept_lately;
+  lately_ *= kept_lately;
 }
 
 // ---- leaves --------------------------------------------------------------------------------------------------------------

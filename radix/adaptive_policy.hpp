@@ -20,11 +20,12 @@ namespace terrace {
 /// for again.
 ///
 /// *How it adapts.* Every rule runs a ShadowCache over a fixed sample of the blocks (by their keys: about two thousand of
-/// those that fit, all where no more fit), with its part of the capacity; what each hits is counted, half as much
-/// after every four capacities of uses. Another rule is taken up once it is ahead by a quarter of a point of hit rate; of rules
-/// that do equally well the one that protects proven blocks most, since that is what survives a scan. Taking one up costs
-/// nothing and moves nothing: leaves stand in a heap of their own per standing, in order of use, and a rule is only
-/// the favour by which the tops of the three are compared.
+/// those that fit, all where no more fit), with its part of the capacity. What each hits is counted, and counts half
+/// after four capacities of uses (16,384 of the sample at least, or small caches would follow chance). Another rule is taken up
+/// once it is ahead by a tenth of a point of hit rate. Of rules that do equally well, and where they have lately hit the very
+/// same (everything fits, or nothing comes twice), it is the one that protects proven blocks most: what that costs now
+/// is nothing, and a scan may come. Taking one up costs nothing and moves nothing: leaves stand in a heap of their
+/// own per standing, in order of use, and a rule is only the favour by which the tops of the three are compared.
 ///
 /// After sampled shadow caches (Waldspurger, Saemundsson, Ahmad, Park, "Cache modeling and optimization using miniature
 /// simulations", ATC 2017) and the choice among experts by what they lately hit (Gramacy, Warmuth, Brandt, Ari, "Adaptive caching
@@ -92,6 +93,8 @@ class AdaptivePolicy final : public EvictionPolicy {
   std::size_t inserted_since_ = 0;
   std::size_t uses_until_choice_ = 0;
   double uses_ = 0;                  ///< of the sample, decayed as the rules' hits
+  double lately_ = 0;                ///< the same, decayed sooner
+  double disputed_ = 0;              ///< of those, which some rules hit and others did not
   std::size_t rule_ = 0;
   Records records_;
   std::vector<Rule> rules_;
