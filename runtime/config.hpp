@@ -1,5 +1,7 @@
 #pragma once
 
+#include "radix/policies.hpp"
+
 #include <cstdint>
 #include <string_view>
 
@@ -52,6 +54,8 @@ struct ManagerConfig {
   bool storage = false;
   Relation relation = Relation::keep;
   WritePolicy write_policy = WritePolicy::none;
+  /// What device and host give up first.
+  PolicyKind policy = PolicyKind::adaptive;
   /// Copies between device and host count as done when they are decided; whoever executes the plans does so in order and
   /// before anything else. For reference runs.
   bool instant_copies = false;

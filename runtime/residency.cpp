@@ -16,12 +16,15 @@ constexpr std::array<Tier, 2> memory_tiers{Tier::device, Tier::host};
 Residency::Residency(const ManagerConfig& config)
     : host_blocks_{config.host_blocks},
       staging_blocks_{config.staging_blocks},
+      device_policy_{make_policy(config.policy, config.device_blocks)},
+      // (Without a host tier there is nothing to decide.)
+      host_policy_{make_policy(config.host_blocks > 0 ? config.policy : PolicyKind::lru, config.host_blocks)},
       device_{config.device_blocks},
       arena_{config.host_blocks + config.staging_blocks} {
   TERRACE_CHECK(config.device_blocks < Copy::slots_max);
   TERRACE_CHECK(std::uint64_t{config.host_blocks} + config.staging_blocks < Copy::slots_max);
-  tree_.set_policy(plane(Tier::device), device_policy_);
-  tree_.set_policy(plane(Tier::host), host_policy_);
+  tree_.set_policy(plane(Tier::device), *device_policy_);
+  tree_.set_policy(plane(Tier::host), *host_policy_);
   if (config.null_block) device_.make_null(SlotId{0});
 }
 

@@ -40,6 +40,7 @@ ManagerConfig manager_config(const StackOptions& options) {
                                             arena_blocks, Copy::slots_max)};
   }
   config.relation = options.relation;
+  config.policy = options.policy;
   config.write_policy = options.write_policy;
   config.instant_copies = options.instant_copies;
   return config;

@@ -77,6 +77,7 @@ struct ReplayOptions {
   StorageOptions storage;
   Relation relation = Relation::keep;
   WritePolicy write_policy = WritePolicy::none;
+  PolicyKind policy = PolicyKind::lru;
 
   bool reference = false;
   std::uint32_t concurrency = 0;  ///< requests in flight at most

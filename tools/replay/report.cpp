@@ -67,7 +67,7 @@ json::object to_object(const ReplayOptions& options) {
                       {"storage", storage_config(options.storage)},
                       {"relation", text(to_string(options.relation))},
                       {"write_policy", text(to_string(options.write_policy))},
-                      {"policy", "lru"},
+                      {"policy", text(to_string(options.policy))},
                       {"reference", options.reference},
                       {"concurrency", options.concurrency},
                       {"mode", text(to_string(options.mode))},
