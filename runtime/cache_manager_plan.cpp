@@ -69,7 +69,11 @@ Result<void> CacheManager::plan(Index index, std::span<const BlockKey> keys) {
   // Planned again, blocks keep the tier they were first found in.
   for (std::uint32_t i = static_cast<std::uint32_t>(r.found.size()); i < hits; ++i) r.found.push_back(found_[i]);
   r.found.resize(hits);
-  if (r.stamp == 0) r.stamp = ++last_stamp_;
+  if (r.stamp == 0) {
+    r.stamp = ++last_stamp_;
+    // (What the device has of a path is its beginning.)
+    device_room_.on_request(keys, there);
+  }
   tree.touch(path, r.stamp);
   rescue_path(index);
   if (config_.instant_copies && config_.relation == Relation::exclusive) detach_hits(r);

@@ -22,6 +22,12 @@ enum class WritePolicy : unsigned char {
   write_back,     ///< when the last copy above goes
 };
 
+/// Which of the blocks that the device gives up go to the host.
+enum class HostAdmission : unsigned char {
+  all,
+  adaptive,  ///< those used only once stay out while that makes the host hit more: AdmissionFilter
+};
+
 [[nodiscard]] constexpr std::string_view to_string(Relation r) {
   switch (r) {
     case Relation::keep: return "keep";
@@ -41,6 +47,14 @@ enum class WritePolicy : unsigned char {
   return "?";
 }
 
+[[nodiscard]] constexpr std::string_view to_string(HostAdmission a) {
+  switch (a) {
+    case HostAdmission::all: return "all";
+    case HostAdmission::adaptive: return "adaptive";
+  }
+  return "?";
+}
+
 /// Sizes are counts of blocks.
 struct ManagerConfig {
   /// Of the device pool. Slot 0 is the null block where `null_block` is set: never handed out, never counted as used.
@@ -56,6 +70,8 @@ struct ManagerConfig {
   WritePolicy write_policy = WritePolicy::none;
   /// What device and host give up first.
   PolicyKind policy = PolicyKind::adaptive;
+  /// Not with inclusive, which has copied every block down already.
+  HostAdmission host_admission = HostAdmission::all;
   /// Copies between device and host count as done when they are decided; whoever executes the plans does so in order and
   /// before anything else. For reference runs.
   bool instant_copies = false;

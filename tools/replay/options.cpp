@@ -221,6 +221,8 @@ ReplayOptions resolve(const ReplayArguments& arguments) {
   // The reference's figures are those of least recently used.
   const PolicyKind usual_policy = arguments.reference ? PolicyKind::lru : PolicyKind::adaptive;
   options.policy = choice("--policy", arguments.policy, usual_policy, all_policies);
+  options.host_admission = choice("--host-admission", arguments.host_admission, HostAdmission::all,
+                                  std::array{HostAdmission::all, HostAdmission::adaptive});
   if (!options.has_storage() && options.write_policy != WritePolicy::none) {
     throw UsageError{fmt::format("--write-policy {} needs --storage", to_string(options.write_policy))};
   }

@@ -68,6 +68,7 @@ json::object to_object(const ReplayOptions& options) {
                       {"relation", text(to_string(options.relation))},
                       {"write_policy", text(to_string(options.write_policy))},
                       {"policy", text(to_string(options.policy))},
+                      {"host_admission", text(to_string(options.host_admission))},
                       {"reference", options.reference},
                       {"concurrency", options.concurrency},
                       {"mode", text(to_string(options.mode))},
