@@ -84,7 +84,9 @@ bool DeviceRoom::wants_host(BlockRef block) {
 
 void DeviceRoom::evict(BlockRef block) {
   const bool host_has_it = residency_.copy(block, Tier::host).present();
-  if (host_tier_ && !host_has_it && wants_host(block) && host_room_.swap_out(block, SwapOutPurpose::evict) != HostRoom::Answer::impossible) return;
+  if (host_tier_ && !host_has_it && wants_host(block)) {
+    if (host_room_.swap_out(block, SwapOutPurpose::evict) != HostRoom::Answer::impossible) return;
+  }
   if (write_back_ && !host_has_it && !residency_.copy(block, Tier::storage).present()) {
     departures_.hold_leaving(block, Tier::device);
     persists_.begin(block);

@@ -11,14 +11,20 @@ namespace {
 
 constexpr std::array<Tier, 2> memory_tiers{Tier::device, Tier::host};
 
+std::unique_ptr<EvictionPolicy> make_host_policy(const ManagerConfig& config) {
+  if (config.host_blocks == 0) return make_policy(PolicyKind::lru, 0);  // there is nothing to decide
+  // What the host gives up under exclusive leaves both tiers: it decides for as many blocks as both hold.
+  const std::uint32_t above = config.relation == Relation::exclusive ? config.device_blocks : 0;
+  return make_policy(config.policy, config.host_blocks + above);
+}
+
 }  // namespace
 
 Residency::Residency(const ManagerConfig& config)
     : host_blocks_{config.host_blocks},
       staging_blocks_{config.staging_blocks},
       device_policy_{make_policy(config.policy, config.device_blocks)},
-      // (Without a host tier there is nothing to decide.)
-      host_policy_{make_policy(config.host_blocks > 0 ? config.policy : PolicyKind::lru, config.host_blocks)},
+      host_policy_{make_host_policy(config)},
       device_{config.device_blocks},
       arena_{config.host_blocks + config.staging_blocks} {
   TERRACE_CHECK(config.device_blocks < Copy::slots_max);

@@ -52,10 +52,11 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
       ->group("Tiers");
   command.add_option("--write-policy", into.write_policy,
                      "What reaches storage: none, write-through (default with --storage), selective, write-back")->group("Tiers");
-  command.add_option("--policy", into.policy, "What goes first: adaptive (default), lru (default with --reference), lru-2, arc, s3-fifo")
+  command.add_option("--policy", into.policy,
+                     "What goes first: adaptive (default), lru (default with --reference), lru-2, arc, s3-fifo")
       ->group("Tiers");
   command.add_option("--host-admission", into.host_admission,
-                     "What the device gives up goes to the host: all (default); adaptive: unless it was used only once and that pays")
+                     "What of the device's leaves goes to the host: all (default); adaptive: not what was used once, if that pays")
       ->group("Tiers");
   command.add_option("--block-bytes", into.block_bytes, "Size of a block (default 64KiB)")->group("Tiers");
 
