@@ -13,8 +13,8 @@ namespace terrace {
 
 /// Remembers the last n to 2n different blocks, in 24 to 48 bits for each of the n: two Bloom filters by turns (Bloom,
 /// "Space/time trade-offs in hash coding with allowable errors", CACM 1970). When the young one has taken n, the old one is
-/// emptied and is the young one. Says yes to about one stranger in a hundred; never forgets one of the last n. Memory is taken at construction.
-/// Threads: one.
+/// emptied and is the young one. Says yes to about one stranger in a hundred; never forgets one of the last n. Memory is
+/// taken at construction. Threads: one.
 class RecentSet {
  public:
   explicit RecentSet(std::size_t blocks) : blocks_{blocks} {

@@ -56,7 +56,7 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
                      "What goes first: adaptive (default), lru (default with --reference), lru-2, arc, s3-fifo")
       ->group("Tiers");
   command.add_option("--host-admission", into.host_admission,
-                     "What of the device's leaves goes to the host: all (default); adaptive: not what was used once, if that pays")
+                     "What the device gives up goes to the host: all (default); adaptive: not what was used once, if that pays")
       ->group("Tiers");
   command.add_option("--block-bytes", into.block_bytes, "Size of a block (default 64KiB)")->group("Tiers");
 
