@@ -46,7 +46,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Bad{{"--device", "cuda"}, "this build has no CUDA device"},
         Bad{{"--device", "cuda:1"}, "this build has no CUDA device"}, Bad{{"--device", "tpu"}, "there is no \"tpu\""},
-        Bad{{"--policy", "mru"}, "there is: lru, lru-2, arc, s3-fifo, adaptive"}, Bad{{"--workload", "agent"}, "there is: chat"},
+        Bad{{"--policy", "mru"}, "there is: lru, lru-2, arc, s3-fifo, adaptive"},
+        Bad{{"--host-admission", "some"}, "there is: all, adaptive"}, Bad{{"--workload", "agent"}, "there is: chat"},
         Bad{{"t.jsonl", "--workload", "chat"}, "not both"}, Bad{{"--device-blocks", "0"}, "--device-blocks: 0 is not from 1"},
         Bad{{"--device-blocks", "x"}, "not a whole number"}, Bad{{"--device-blocks", "1.5"}, "not a whole number"},
         Bad{{"--device-blocks", "99999999999999999999"}, "is not from 1"},
@@ -151,6 +152,11 @@ TEST(Options, know_every_policy) {
     EXPECT_EQ(parse({"--policy", std::string{to_string(kind)}}).policy, kind);
     EXPECT_EQ(parse({"--reference", "--policy", std::string{to_string(kind)}}).policy, kind);
   }
+}
+
+TEST(Options, let_everything_into_the_host_unless_told) {
+  EXPECT_EQ(parse({}).host_admission, HostAdmission::all);
+  EXPECT_EQ(parse({"--host-admission", "adaptive"}).host_admission, HostAdmission::adaptive);
 }
 
 TEST(Options, give_up_adaptively_but_in_the_reference_what_was_used_longest_ago) {
