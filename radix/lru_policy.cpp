@@ -2,7 +2,7 @@
 
 namespace terrace {
 
-void LruPolicy::on_evictable(BlockRef leaf, std::uint64_t last_use) {
+void LruPolicy::on_evictable(BlockRef leaf, const BlockKey&, std::uint64_t last_use) {
   heap_.set(leaf.node.value(), Age{last_use, leaf.depth, leaf.node.value()});
 }
 

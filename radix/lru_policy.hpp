@@ -9,7 +9,7 @@ namespace terrace {
 /// indexed heap of candidates, O(log n) per event and O(1) per question.
 class LruPolicy final : public EvictionPolicy {
  public:
-  void on_evictable(BlockRef leaf, std::uint64_t last_use) override;
+  void on_evictable(BlockRef leaf, const BlockKey& key, std::uint64_t last_use) override;
   void on_unevictable(NodeId node) override;
   [[nodiscard]] std::optional<NodeId> victim() const override;
   [[nodiscard]] std::size_t candidates() const override { return heap_.size(); }

@@ -56,6 +56,7 @@ PrefixTree::~PrefixTree() = default;
 void PrefixTree::set_policy(Plane plane, EvictionPolicy& policy) {
   TERRACE_CHECK(blocks_ == 0);
   planes_[plane.index()].policy = &policy;
+  planes_[plane.index()].follower = policy.follows_blocks() ? &policy : nullptr;
 }
 
 NodeId PrefixTree::parent_of(const Node& node) const { return owners_[node.parent_branch]; }

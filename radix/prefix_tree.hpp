@@ -145,6 +145,7 @@ class PrefixTree {
   struct Marks;
   struct Totals {
     EvictionPolicy* policy = nullptr;
+    EvictionPolicy* follower = nullptr;  ///< the same where it wants the events of single blocks
     std::uint64_t resident = 0;
     std::uint64_t pinned = 0;
   };

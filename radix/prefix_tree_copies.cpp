@@ -35,12 +35,12 @@ void PrefixTree::set_copy(BlockRef block, Plane plane, Copy copy) {
       ++here.resident;
       ++totals.resident;
       if (is_pinned) ++totals.pinned;
-      if (totals.policy != nullptr) totals.policy->on_inserted({id, block.depth});
+      if (totals.follower != nullptr) totals.follower->on_inserted(keys(node)[offset]);
     } else {
       --here.resident;
       --totals.resident;
       if (is_pinned) --totals.pinned;
-      if (totals.policy != nullptr) totals.policy->on_removed({id, block.depth});
+      if (totals.follower != nullptr) totals.follower->on_removed(keys(node)[offset]);
     }
   }
   if (copy.present()) here.end = std::max(here.end, offset + 1);
@@ -77,9 +77,11 @@ void PrefixTree::fill(Path path, Plane plane, std::span<const SlotId> slots) {
   here.end = std::max(here.end, end);
   here.deepest = std::max(here.deepest, end);
   totals.resident += count;
+  if (totals.follower != nullptr) {
+    for (std::uint32_t offset = end - count; offset < end; ++offset) totals.follower->on_inserted(keys(node)[offset]);
+  }
   if (totals.policy != nullptr) {
     totals.pinned += std::min(node.pinned, end) - std::min(node.pinned, end - count);
-    for (std::uint32_t depth = path.length - count; depth < path.length; ++depth) totals.policy->on_inserted({id, depth});
   }
   refresh_leaf(id, p);
   set_subtree_resident(id, p, was_any);
@@ -96,8 +98,8 @@ void PrefixTree::drop(Run run, Plane plane) {
   std::fill(row + (run.begin - node.start), row + (run.end - node.start), Copy{});
   here.resident -= run.size();
   totals.resident -= run.size();
-  if (totals.policy != nullptr) {
-    for (std::uint32_t depth = run.end; depth-- > run.begin;) totals.policy->on_removed({run.node, depth});
+  if (totals.follower != nullptr) {
+    for (std::uint32_t depth = run.end; depth-- > run.begin;) totals.follower->on_removed(keys(node)[depth - node.start]);
   }
   shrink_to_copies(here, row);
   refresh_leaf(run.node, p);
@@ -153,7 +155,8 @@ void PrefixTree::refresh_leaf(NodeId id, std::size_t plane) {
                          copies(node, plane)[here.deepest - 1].state() == CopyState::ready;
   if (evictable) {
     here.listed = 1;
-    policy->on_evictable({id, node.start + here.deepest - 1}, last_use_in(node, here.deepest - 1));
+    const std::uint32_t last = here.deepest - 1;
+    policy->on_evictable({id, node.start + last}, keys(node)[last], last_use_in(node, last));
   } else if (here.listed != 0) {
     here.listed = 0;
     policy->on_unevictable(id);
@@ -175,6 +178,8 @@ std::optional<BlockRef> PrefixTree::victim(Plane plane) const {
 std::optional<Run> PrefixTree::victims(Plane plane, std::uint32_t blocks_max) const {
   const std::optional<BlockRef> last = victim(plane);
   if (!last || blocks_max == 0) return std::nullopt;
+  // Who follows single blocks may think differently of the one before.
+  if (planes_[plane.index()].follower != nullptr) return Run{last->node, last->depth, last->depth + 1};
   const Node& node = nodes_[last->node.value()];
   const Copy* const row = copies(node, plane.index());
   const std::uint32_t end = last->depth - node.start + 1;
@@ -279,17 +284,13 @@ void PrefixTree::set_pinned(NodeId id, std::uint32_t pinned) {
 void PrefixTree::touch(Path path, std::uint64_t stamp) {
   std::uint32_t length = path.length;
   NodeId id = path.node;
-  bool last = true;
   while (length > 0) {
     id = resolve(id, length - 1);
     const Node& node = nodes_[id.value()];
-    touch_node(id, length - node.start, stamp);
-    if (last) {
-      for (Totals& totals : planes_) {
-        if (totals.policy != nullptr) totals.policy->on_hit({id, length - 1});
-      }
-      last = false;
+    for (const Totals& totals : planes_) {
+      if (totals.follower != nullptr) totals.follower->on_used({keys(node), length - node.start}, stamp);
     }
+    touch_node(id, length - node.start, stamp);
     length = node.start;
     id = parent_of(node);
   }

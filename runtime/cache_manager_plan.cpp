@@ -77,7 +77,11 @@ Result<void> CacheManager::plan(Index index, std::span<const BlockKey> keys) {
   const std::size_t known = std::min<std::size_t>(r.found.size(), r.hits);
   r.found.resize(known);
   r.found.insert(r.found.end(), found_.begin() + static_cast<std::ptrdiff_t>(known), found_.end());
-  if (r.stamp == 0) r.stamp = ++last_stamp_;
+  if (r.stamp == 0) {
+    r.stamp = ++last_stamp_;
+    // (What the device has of a path is its beginning.)
+    device_room_.on_request(keys, there.on_device + there.filling);
+  }
   tree.touch(r.path, r.stamp);
   rescue_path(index, there);
   if (config_.instant_copies && config_.relation == Relation::exclusive) detach_hits(r);

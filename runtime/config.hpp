@@ -1,5 +1,7 @@
 #pragma once
 
+#include "radix/policies.hpp"
+
 #include <cstdint>
 #include <string_view>
 
@@ -20,6 +22,12 @@ enum class WritePolicy : unsigned char {
   write_back,     ///< when the last copy above goes
 };
 
+/// Which of the blocks that the device gives up go to the host.
+enum class HostAdmission : unsigned char {
+  all,
+  adaptive,  ///< those used only once stay out while that makes the host hit more: AdmissionFilter
+};
+
 [[nodiscard]] constexpr std::string_view to_string(Relation r) {
   switch (r) {
     case Relation::keep: return "keep";
@@ -35,6 +43,14 @@ enum class WritePolicy : unsigned char {
     case WritePolicy::write_through: return "write-through";
     case WritePolicy::selective: return "selective";
     case WritePolicy::write_back: return "write-back";
+  }
+  return "?";
+}
+
+[[nodiscard]] constexpr std::string_view to_string(HostAdmission a) {
+  switch (a) {
+    case HostAdmission::all: return "all";
+    case HostAdmission::adaptive: return "adaptive";
   }
   return "?";
 }
@@ -58,6 +74,10 @@ struct ManagerConfig {
   std::uint32_t request_blocks_max = 0;
   /// What pin() may keep from eviction, all pins together; 0: half of device_blocks.
   std::uint32_t pinned_blocks_max = 0;
+  /// What device and host give up first.
+  PolicyKind policy = PolicyKind::adaptive;
+  /// Not with inclusive, which has copied every block down already.
+  HostAdmission host_admission = HostAdmission::all;
   /// Copies between device and host count as done when they are decided; whoever executes the plans does so in order and
   /// before anything else. For reference runs.
   bool instant_copies = false;

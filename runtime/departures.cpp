@@ -28,7 +28,11 @@ void Departures::drop_now(BlockRef block, Tier tier) {
   ++(tier == Tier::device ? stats_.evicted_device : stats_.evicted_host);
   ++(host_has_it || device_has_it || storage_has_it ? stats_.dropped_clean : stats_.dropped_lost);
 
-  const bool orphans = !host_has_it && !device_has_it && residency_.tree().any_staying_below(block, Residency::plane(Tier::host));
+  const PrefixTree& tree = residency_.tree();
+  // (A device copy that goes because it lost its support may have others below that still have theirs, in it.)
+  const bool orphans =
+      (tier == Tier::device && tree.any_staying_below(block, Residency::plane(Tier::device))) ||
+      (!host_has_it && !device_has_it && tree.any_staying_below(block, Residency::plane(Tier::host)));
   residency_.drop(block, tier);
   // Whoever follows in the host tier stood on this copy. (Then the block is still in the tree: others follow it.)
   if (orphans) residency_.drop_orphans_below(block);

@@ -108,11 +108,19 @@ void DeviceRoom::evict(Run victims) {
   }
 }
 
+/// Whether the host is to have a copy of what it has none of.
+bool DeviceRoom::wants_host(BlockRef block) {
+  const PrefixTree& tree = residency_.tree();
+  const bool is_admitted = !inclusive_ && (!admission_ || admission_->admits(tree.key(block)));
+  // Inclusive has copied it down once already; if the host gave that copy up, it goes down again only where others stand on it.
+  return is_admitted || tree.any_staying_below(block, Residency::plane(Tier::host));
+}
+
 void DeviceRoom::evict(BlockRef block) {
   TERRACE_CHECK(!residency_.copy(block, Tier::host).present());
-  // Inclusive has copied it down once already; if the host gave that copy up, it goes down again only where others stand on it.
-  const bool wants_host = host_tier_ && (!inclusive_ || residency_.tree().any_staying_below(block, Residency::plane(Tier::host)));
-  if (wants_host && host_room_.swap_out(block, SwapOutPurpose::evict) != HostRoom::Answer::impossible) return;
+  if (host_tier_ && wants_host(block)) {
+    if (host_room_.swap_out(block, SwapOutPurpose::evict) != HostRoom::Answer::impossible) return;
+  }
   if (write_back_ && !residency_.copy(block, Tier::storage).present()) {
     departures_.hold_leaving(block, Tier::device);
     persists_.begin(block);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "radix/admission_filter.hpp"
 #include "runtime/departures.hpp"
 #include "runtime/host_room.hpp"
 #include "runtime/persists.hpp"
@@ -29,9 +30,19 @@ class DeviceRoom {
         residency_{residency},
         departures_{departures},
         host_room_{host_room},
-        persists_{persists} {}
+        persists_{persists} {
+    if (config.host_admission == HostAdmission::all || !host_tier_ || inclusive_) return;
+    using OnHit = AdmissionFilter::OnHit;
+    admission_.emplace(AdmissionFilter::Sizes{config.device_blocks, config.host_blocks},
+                       config.relation == Relation::exclusive ? OnHit::leaves : OnHit::stays);
+  }
 
   void set_handler(ServeHandler serve) { serve_ = std::move(serve); }
+
+  /// A request asks for these blocks, of which the device has the first so many.
+  void on_request(std::span<const BlockKey> keys, std::size_t on_device) {
+    if (admission_) admission_->on_request(keys, on_device);
+  }
 
   /// Whether so many more slots can be promised: free or unpinned ones that are not promised already.
   [[nodiscard]] bool can_promise(std::uint64_t slots) const;
@@ -62,6 +73,7 @@ class DeviceRoom {
   void evict(Run victims);
   [[nodiscard]] Tier highest_below(BlockRef block) const;
   [[nodiscard]] Run alike_at_end(Run victims, Tier below) const;
+  [[nodiscard]] bool wants_host(BlockRef block);
 
   bool host_tier_;
   bool inclusive_;
@@ -70,6 +82,7 @@ class DeviceRoom {
   Departures& departures_;
   HostRoom& host_room_;
   Persists& persists_;
+  std::optional<AdmissionFilter> admission_;
   ServeHandler serve_;
   std::vector<Waiter> waiters_;  ///< in order; few enough to move up when one leaves
   std::uint64_t promised_ = 0;

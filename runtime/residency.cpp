@@ -11,17 +11,26 @@ namespace {
 
 constexpr std::array<Tier, 2> memory_tiers{Tier::device, Tier::host};
 
+std::unique_ptr<EvictionPolicy> make_host_policy(const ManagerConfig& config) {
+  if (config.host_blocks == 0) return make_policy(PolicyKind::lru, 0);  // there is nothing to decide
+  // What the host gives up under exclusive leaves both tiers: it decides for as many blocks as both hold.
+  const std::uint32_t above = config.relation == Relation::exclusive ? config.device_blocks : 0;
+  return make_policy(config.policy, config.host_blocks + above);
+}
+
 }  // namespace
 
 Residency::Residency(const ManagerConfig& config)
     : host_blocks_{config.host_blocks},
       staging_blocks_{config.staging_blocks},
+      device_policy_{make_policy(config.policy, config.device_blocks)},
+      host_policy_{make_host_policy(config)},
       device_{config.device_blocks},
       arena_{config.host_blocks + config.staging_blocks} {
   TERRACE_CHECK(config.device_blocks < Copy::slots_max);
   TERRACE_CHECK(std::uint64_t{config.host_blocks} + config.staging_blocks < Copy::slots_max);
-  tree_.set_policy(plane(Tier::device), device_policy_);
-  tree_.set_policy(plane(Tier::host), host_policy_);
+  tree_.set_policy(plane(Tier::device), *device_policy_);
+  tree_.set_policy(plane(Tier::host), *host_policy_);
   if (config.null_block) device_.make_null(SlotId{0});
 }
 
@@ -249,7 +258,7 @@ std::optional<BlockRef> Residency::stored_block(std::uint32_t number) const {
 }
 
 std::size_t Residency::bytes_held() const {
-  return tree_.bytes_held() + device_policy_.bytes_held() + host_policy_.bytes_held() + device_.bytes_held() +
+  return tree_.bytes_held() + device_policy_->bytes_held() + host_policy_->bytes_held() + device_.bytes_held() +
          arena_.bytes_held() + stored_.capacity() * sizeof(stored_[0]) + free_numbers_.capacity() * sizeof(free_numbers_[0]);
 }
 

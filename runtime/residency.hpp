@@ -1,12 +1,13 @@
 #pragma once
 
-#include "radix/lru_policy.hpp"
+#include "radix/policies.hpp"
 #include "radix/prefix_tree.hpp"
 #include "runtime/config.hpp"
 #include "runtime/kv_events.hpp"
 #include "runtime/slot_pool.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -106,8 +107,8 @@ class Residency {
 
   std::uint32_t host_blocks_;
   std::uint32_t staging_blocks_;
-  LruPolicy device_policy_;
-  LruPolicy host_policy_;
+  std::unique_ptr<EvictionPolicy> device_policy_;
+  std::unique_ptr<EvictionPolicy> host_policy_;
   PrefixTree tree_;
   SlotPool device_;
   SlotPool arena_;

@@ -40,6 +40,8 @@ ManagerConfig manager_config(const StackOptions& options) {
                                             arena_blocks, Copy::slots_max)};
   }
   config.relation = options.relation;
+  config.policy = options.policy;
+  config.host_admission = options.host_admission;
   config.write_policy = options.write_policy;
   config.instant_copies = options.instant_copies;
   return config;

@@ -64,8 +64,12 @@ void serve(CacheManager& manager, std::uint64_t id, const std::vector<BlockKey>&
   manager.actions().clear();
 }
 
-TEST(Allocations, are_none_on_the_step_path_once_warm) {
+class Allocations : public testing::TestWithParam<PolicyKind> {};
+INSTANTIATE_TEST_SUITE_P(Policies, Allocations, testing::Values(PolicyKind::lru, PolicyKind::adaptive));
+
+TEST_P(Allocations, are_none_on_the_step_path_once_warm) {
   ManagerConfig config;
+  config.policy = GetParam();
   config.device_blocks = device_blocks;
   CacheManager manager{config};
   const auto requests = prompts();
@@ -84,7 +88,7 @@ TEST(Allocations, are_none_on_the_step_path_once_warm) {
   EXPECT_GT(manager.stats().evicted_device, evicted_before + 4 * device_blocks);
 }
 
-TEST(Allocations, are_counted) {
+TEST(AllocationCount, counts) {
   const std::size_t before = allocations;
   const std::vector<int> some(10);
   EXPECT_EQ(allocations, before + 1);

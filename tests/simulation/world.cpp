@@ -55,6 +55,8 @@ WorldOptions random_options(std::uint64_t seed) {
   options.faults.streams_freeze = random.chance(0.2);
   options.faults.disk_fails = random.chance(0.4);
   options.hostile = random.chance(0.8);
+  manager.policy = all_policies[random.below(all_policies.size())];
+  manager.host_admission = random.chance(0.5) ? HostAdmission::all : HostAdmission::adaptive;
   return options;
 }
 
@@ -375,10 +377,10 @@ std::uint64_t World::digest() const {
 
 std::string World::describe() const {
   const ManagerConfig& m = options_.manager;
-  return fmt::format("device {} host {} staging {} {} {} store {} ({} blocks) faults {}{}{}", m.device_blocks, m.host_blocks,
-                     m.staging_blocks, to_string(m.relation), to_string(m.write_policy), static_cast<int>(options_.store),
-                     options_.stored_blocks, options_.faults.transfers_fail, options_.faults.streams_freeze,
-                     options_.faults.disk_fails);
+  return fmt::format("device {} host {} staging {} {} {} {} admission {} store {} ({} blocks) faults {}{}{}", m.device_blocks,
+                     m.host_blocks, m.staging_blocks, to_string(m.relation), to_string(m.write_policy), to_string(m.policy),
+                     to_string(m.host_admission), static_cast<int>(options_.store), options_.stored_blocks,
+                     options_.faults.transfers_fail, options_.faults.streams_freeze, options_.faults.disk_fails);
 }
 
 }  // namespace terrace::test

@@ -46,7 +46,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Bad{{"--device", "cuda"}, "this build has no CUDA device"},
         Bad{{"--device", "cuda:1"}, "this build has no CUDA device"}, Bad{{"--device", "tpu"}, "there is no \"tpu\""},
-        Bad{{"--policy", "arc"}, "there is: lru"}, Bad{{"--workload", "talk"}, "there is: chat, agent, rag"},
+        Bad{{"--policy", "mru"}, "there is: lru, lru-2, arc, s3-fifo, adaptive"},
+        Bad{{"--host-admission", "some"}, "there is: all, adaptive"},
+        Bad{{"--workload", "talk"}, "there is: chat, agent, rag"},
         Bad{{"t.jsonl", "--workload", "chat"}, "not both"}, Bad{{"--device-blocks", "0"}, "--device-blocks: 0 is not from 1"},
         Bad{{"--device-blocks", "x"}, "not a whole number"}, Bad{{"--device-blocks", "1.5"}, "not a whole number"},
         Bad{{"--device-blocks", "99999999999999999999"}, "is not from 1"},
@@ -148,6 +150,23 @@ TEST(Options, know_every_relation_policy_mode_and_fault) {
 TEST(Options, no_fence_releases_at_launch_since_nothing_shows_otherwise) {
   EXPECT_EQ(parse({"--inject", "no-fence"}).release, Release::launch);
   EXPECT_EQ(parse({"--inject", "flip"}).release, Release::done);
+}
+
+TEST(Options, know_every_policy) {
+  for (const PolicyKind kind : all_policies) {
+    EXPECT_EQ(parse({"--policy", std::string{to_string(kind)}}).policy, kind);
+    EXPECT_EQ(parse({"--reference", "--policy", std::string{to_string(kind)}}).policy, kind);
+  }
+}
+
+TEST(Options, let_everything_into_the_host_unless_told) {
+  EXPECT_EQ(parse({}).host_admission, HostAdmission::all);
+  EXPECT_EQ(parse({"--host-admission", "adaptive"}).host_admission, HostAdmission::adaptive);
+}
+
+TEST(Options, give_up_adaptively_but_in_the_reference_what_was_used_longest_ago) {
+  EXPECT_EQ(parse({}).policy, PolicyKind::adaptive);
+  EXPECT_EQ(parse({"--reference"}).policy, PolicyKind::lru);
 }
 
 TEST(Options, of_the_reference_are_one_at_a_time) { EXPECT_EQ(parse({"--reference"}).concurrency, 1); }

@@ -20,6 +20,8 @@ Examples:
       a trace, up to 16 requests in flight, every hit compared
   terrace replay trace.jsonl.gz --reference --block-bytes 4KiB --device-blocks 1000 --host-blocks 20000 --relation exclusive
       hit rates as they follow from the policy alone
+  terrace replay trace.jsonl.gz --reference --policy arc --device-blocks 3000 --host-blocks 0
+      the same of another policy than lru, in one tier
   terrace replay --storage file:/var/cache/terrace --storage-capacity 4GiB --write-policy write-back
       three tiers; run it twice to see a warm restart
   terrace replay trace.jsonl --speed 60 --mode loop
@@ -56,7 +58,12 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
       ->group("Tiers");
   command.add_option("--write-policy", into.write_policy,
                      "What reaches storage: none, write-through (default with --storage), selective, write-back")->group("Tiers");
-  command.add_option("--policy", into.policy, "What goes first: lru (default)")->group("Tiers");
+  command.add_option("--policy", into.policy,
+                     "What goes first: adaptive (default), lru (default with --reference), lru-2, arc, s3-fifo")
+      ->group("Tiers");
+  command.add_option("--host-admission", into.host_admission,
+                     "What the device gives up goes to the host: all (default); adaptive: not what was used once, if that pays")
+      ->group("Tiers");
   command.add_option("--block-bytes", into.block_bytes, "Size of a block (default 64KiB)")->group("Tiers");
 
   command

@@ -204,9 +204,6 @@ ReplayOptions resolve(const ReplayArguments& arguments) {
   ReplayOptions options;
   choose_source(options, arguments);
   check_device(arguments.device.value_or("emulated"));
-  if (const std::string policy = arguments.policy.value_or("lru"); policy != "lru") {
-    throw UsageError{fmt::format("--policy: there is no \"{}\"; there is: lru", policy)};
-  }
 
   options.block_bytes = arguments.block_bytes ? positive_size("--block-bytes", *arguments.block_bytes) : default_block_bytes;
   if (options.block_bytes > block_bytes_max) {
@@ -223,6 +220,11 @@ ReplayOptions resolve(const ReplayArguments& arguments) {
   options.write_policy =
       choice("--write-policy", arguments.write_policy, options.has_storage() ? WritePolicy::write_through : WritePolicy::none,
              std::array{WritePolicy::none, WritePolicy::write_through, WritePolicy::selective, WritePolicy::write_back});
+  // The reference's figures are those of least recently used.
+  const PolicyKind usual_policy = arguments.reference ? PolicyKind::lru : PolicyKind::adaptive;
+  options.policy = choice("--policy", arguments.policy, usual_policy, all_policies);
+  options.host_admission = choice("--host-admission", arguments.host_admission, HostAdmission::all,
+                                  std::array{HostAdmission::all, HostAdmission::adaptive});
   if (!options.has_storage() && options.write_policy != WritePolicy::none) {
     throw UsageError{fmt::format("--write-policy {} needs --storage", to_string(options.write_policy))};
   }

@@ -28,6 +28,7 @@ struct ReplayArguments {
   std::optional<std::string> relation;
   std::optional<std::string> write_policy;
   std::optional<std::string> policy;
+  std::optional<std::string> host_admission;
   std::optional<std::string> block_tokens;
   std::optional<std::string> block_bytes;
   bool reference = false;
@@ -77,6 +78,8 @@ struct ReplayOptions {
   StorageOptions storage;
   Relation relation = Relation::keep;
   WritePolicy write_policy = WritePolicy::none;
+  PolicyKind policy = PolicyKind::lru;
+  HostAdmission host_admission = HostAdmission::all;
 
   bool reference = false;
   std::uint32_t concurrency = 0;  ///< requests in flight at most

@@ -44,6 +44,8 @@ StackOptions stack_options(const ReplayOptions& options, std::uint32_t full_bloc
   stack.host_blocks = options.host_blocks;
   stack.storage = options.storage;
   stack.relation = options.relation;
+  stack.policy = options.policy;
+  stack.host_admission = options.host_admission;
   stack.write_policy = options.write_policy;
   stack.instant_copies = options.reference;
   // In a reference run no request waits for a staging slot: exclusive copies free the host slots of all hits before room is

@@ -68,6 +68,7 @@ void add_head(Table& table, const ReplayOptions& options, const ReplayResult& re
              result.interrupted ? " (interrupted)" : "");
   table.line("  device   {}, {}, {} tokens each", pool(options.device_blocks, options.block_bytes),
              to_string(options.block_bytes), options.block_tokens);
+  table.line("  policy   {}", to_string(options.policy));
   table.line("  host     {}, {}", pool(options.host_blocks, options.block_bytes), to_string(options.relation));
   table.line("  storage  {}{}", storage_name(options),
              options.has_storage() ? fmt::format(", {}", to_string(options.write_policy)) : "");

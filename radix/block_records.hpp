@@ -1,0 +1,161 @@
+#pragma once
+
+#include "base/block_key.hpp"
+#include "base/check.hpp"
+
+#include <boost/unordered/unordered_flat_map.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace terrace {
+
+/// What a policy remembers of blocks: of those that are in its tier for as long as they are, and of some that have left
+/// (ghosts) for as long as it likes. Ghosts stand in lines, newest first, so that the oldest can be forgotten.
+///
+/// A block is known by eight bytes of its key. Two blocks that agree in them share a record: that makes for a bad guess about
+/// what to give up, never for a wrong block. Records keep their index while they exist, and are re-used: with room reserved,
+/// nothing is allocated. Threads: one.
+template <class Data, std::size_t line_count = 1>
+class BlockRecords {
+ public:
+  using Index = std::uint32_t;
+  static constexpr Index none = 0xFFFF'FFFF;
+
+  /// Room for so many records is made at once; more are allocated when they come.
+  explicit BlockRecords(std::size_t expected) {
+    records_.reserve(expected);
+    by_id_.reserve(expected);
+  }
+
+  [[nodiscard]] Data& operator[](Index index) { return records_[index].data; }
+  [[nodiscard]] const Data& operator[](Index index) const { return records_[index].data; }
+  [[nodiscard]] bool resident(Index index) const { return records_[index].copies > 0; }
+
+  [[nodiscard]] Index find(const BlockKey& key) const {
+    const auto found = by_id_.find(key.prefix64());
+    return found == by_id_.end() ? none : found->second;
+  }
+  /// The block's record; a new one, in no line and not resident, where there is none.
+  [[nodiscard]] Index find_or_add(const BlockKey& key) {
+    const auto [place, is_new] = by_id_.try_emplace(key.prefix64(), none);
+    if (!is_new) return place->second;
+    Index index = 0;
+    if (free_.empty()) {
+      index = static_cast<Index>(records_.size());
+      records_.emplace_back();
+    } else {
+      index = free_.back();
+      free_.pop_back();
+      records_[index] = Record{};
+    }
+    records_[index].id = key.prefix64();
+    place->second = index;
+    return index;
+  }
+
+  /// The block came into the tier: its record leaves its line. True where it was not there before.
+  bool enter(Index index) {
+    if (records_[index].copies++ > 0) return false;
+    unlink(index);
+    ++residents_;
+    return true;
+  }
+  /// It left. True where it is not there any more: then its record is in no line, for the caller to keep or to forget.
+  bool leave(Index index) {
+    TERRACE_CHECK(records_[index].copies > 0);
+    if (--records_[index].copies > 0) return false;
+    --residents_;
+    return true;
+  }
+
+  /// Puts a ghost in front of a line, wherever it was.
+  void make_newest(Index index, std::size_t line) {
+    TERRACE_CHECK(!resident(index));
+    unlink(index);
+    Line& to = lines_[line];
+    Record& record = records_[index];
+    record.line = static_cast<std::uint8_t>(line);
+    record.older = to.newest;
+    record.newer = none;
+    (to.newest == none ? to.oldest : records_[to.newest].newer) = index;
+    to.newest = index;
+    ++to.size;
+  }
+  /// Forgets the line's oldest. It must have one.
+  void forget_oldest(std::size_t line) { forget(lines_[line].oldest); }
+  void forget(Index index) {
+    TERRACE_CHECK(index != none && !resident(index));
+    unlink(index);
+    TERRACE_CHECK(by_id_.erase(records_[index].id) == 1);
+    free_.push_back(index);
+  }
+
+  /// Of a line; none where it is empty.
+  [[nodiscard]] Index oldest(std::size_t line) const { return lines_[line].oldest; }
+  [[nodiscard]] std::size_t ghosts(std::size_t line = 0) const { return lines_[line].size; }
+  [[nodiscard]] std::size_t residents() const { return residents_; }
+  [[nodiscard]] std::size_t bytes_held() const {
+    constexpr std::size_t a_bucket = sizeof(std::pair<std::uint64_t, Index>) + 1;
+    return records_.capacity() * sizeof(Record) + free_.capacity() * sizeof(Index) + by_id_.bucket_count() * a_bucket;
+  }
+
+  void check_invariants() const {
+    std::size_t ghosts_in_all = 0;
+    for (std::size_t line = 0; line < line_count; ++line) {
+      std::size_t size = 0;
+      Index newer = none;
+      for (Index at = lines_[line].newest; at != none; at = records_[at].older) {
+        TERRACE_CHECK(records_[at].line == line);
+        TERRACE_CHECK(records_[at].newer == newer);
+        TERRACE_CHECK(!resident(at));
+        newer = at;
+        ++size;
+      }
+      TERRACE_CHECK(lines_[line].oldest == newer);
+      TERRACE_CHECK(lines_[line].size == size);
+      ghosts_in_all += size;
+    }
+    TERRACE_CHECK(by_id_.size() == residents_ + ghosts_in_all);
+    TERRACE_CHECK(by_id_.size() + free_.size() == records_.size());
+    for (const auto& [id, index] : by_id_) TERRACE_CHECK(records_[index].id == id);
+  }
+
+ private:
+  static constexpr std::uint8_t no_line = 0xFF;
+
+  struct Record {
+    std::uint64_t id = 0;
+    Data data{};
+    std::uint32_t copies = 0;  ///< blocks of this identity in the tier
+    Index older = none;
+    Index newer = none;
+    std::uint8_t line = no_line;
+  };
+  struct Line {
+    Index newest = none;
+    Index oldest = none;
+    std::size_t size = 0;
+  };
+
+  void unlink(Index index) {
+    Record& record = records_[index];
+    if (record.line == no_line) return;
+    Line& line = lines_[record.line];
+    (record.newer == none ? line.newest : records_[record.newer].older) = record.older;
+    (record.older == none ? line.oldest : records_[record.older].newer) = record.newer;
+    --line.size;
+    record.line = no_line;
+  }
+
+  std::vector<Record> records_;
+  std::vector<Index> free_;
+  boost::unordered_flat_map<std::uint64_t, Index> by_id_;
+  std::array<Line, line_count> lines_{};
+  std::size_t residents_ = 0;
+};
+
+}  // namespace terrace

@@ -1,0 +1,148 @@
+// What the adaptive policy promises, on workloads made up from a seed: never much worse than least recently used, better where
+// that is bad, and a hot set that outlives a scan. (No trace: what holds for three recordings need not hold for the fourth.)
+
+#include "radix/adaptive_policy.hpp"
+#include "radix/policies.hpp"
+#include "tests/radix/cache_simulator.hpp"
+#include "tests/radix/workloads.hpp"
+#include "tests/seed.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace terrace {
+namespace {
+
+using test::CacheSimulator;
+using test::CheapKeys;
+using test::Requests;
+using test::Workload;
+using test::WorkloadShape;
+
+/// Per cent of the blocks.
+double serve(CacheSimulator& cache, const Requests& requests) {
+  CheapKeys keys;
+  std::uint64_t hits = 0;
+  std::uint64_t blocks = 0;
+  for (const auto& request : requests) {
+    hits += cache.serve(keys.of(request));
+    blocks += request.size();
+  }
+  return 100.0 * static_cast<double>(hits) / static_cast<double>(blocks);
+}
+
+double hit_rate(PolicyKind kind, std::uint32_t capacity, const Requests& requests) {
+  const auto policy = make_policy(kind, capacity);
+  CacheSimulator cache{*policy, capacity};
+  return serve(cache, requests);
+}
+
+/// What a workload was meant for, and the caches it meets: too small, just right, and larger than the sample.
+struct Sizes {
+  std::uint32_t meant_for;
+  std::uint32_t capacity;
+};
+constexpr Sizes all_sizes[]{{400, 400}, {400, 150}, {400, 800}, {3000, 3000}, {3000, 1000}, {10'000, 10'000}};
+
+constexpr std::uint64_t seeds = 2;
+
+class Adaptive : public testing::TestWithParam<Workload> {};
+
+TEST_P(Adaptive, is_never_half_a_point_under_lru) {
+  const std::uint64_t base = test::seed_from_env_or(1);
+  for (const Sizes& sizes : all_sizes) {
+    for (std::uint64_t seed = base; seed < base + seeds; ++seed) {
+      SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed) + ", a cache of " + std::to_string(sizes.capacity));
+      const Requests requests = GetParam().make({sizes.meant_for, seed, sizes.meant_for * 30ULL + 100'000});
+      EXPECT_GE(hit_rate(PolicyKind::adaptive, sizes.capacity, requests),
+                hit_rate(PolicyKind::lru, sizes.capacity, requests) - 0.5);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Workloads, Adaptive, testing::ValuesIn(test::all_workloads()),
+                         [](const auto& workload) { return workload.param.name; });
+
+/// Where new blocks push proven ones out of a small cache.
+TEST(AdaptivePolicyTest, hits_well_above_lru_where_shared_prompts_compete_with_what_comes_once) {
+  const Requests prompts = test::zipf({1000, 1, 200'000});
+  EXPECT_GT(hit_rate(PolicyKind::adaptive, 1000, prompts), hit_rate(PolicyKind::lru, 1000, prompts) + 8);
+  const Requests beside_a_scan = test::hot_set_and_scan({1000, 1, 200'000});
+  EXPECT_GT(hit_rate(PolicyKind::adaptive, 1000, beside_a_scan), 3 * hit_rate(PolicyKind::lru, 1000, beside_a_scan));
+}
+
+TEST(AdaptivePolicyTest, follows_lru_where_what_was_used_last_is_used_next) {
+  constexpr std::uint32_t capacity = 1000;
+  AdaptivePolicy policy{capacity};
+  CacheSimulator cache{policy, capacity};
+  EXPECT_EQ(policy.rule(), 0U);
+  serve(cache, test::drift({capacity, 1, 100'000}));
+  EXPECT_EQ(policy.rule(), AdaptivePolicy::rule_count - 1);
+  // And no longer where it is not.
+  serve(cache, test::zipf({capacity, 2, 200'000}));
+  EXPECT_LT(policy.rule(), AdaptivePolicy::rule_count - 2);
+}
+
+constexpr std::uint32_t scan_sizes[]{150, 1000, 10'000};
+
+TEST(AdaptivePolicyTest, a_scan_of_ten_times_its_size_costs_the_hot_set_under_five_points) {
+  for (const std::uint32_t capacity : scan_sizes) {
+    SCOPED_TRACE(capacity);
+    AdaptivePolicy policy{capacity};
+    CacheSimulator cache{policy, capacity};
+    const WorkloadShape hot{capacity, 1, capacity * 5ULL};
+    serve(cache, test::hot_set(hot));
+    const double before = serve(cache, test::hot_set(hot));
+    serve(cache, test::scan({capacity, 2, capacity * 10ULL}));
+    EXPECT_GT(before, 99);
+    EXPECT_GT(serve(cache, test::hot_set({capacity, 1, capacity})), before - 5);
+  }
+}
+
+/// Whatever it has learnt before.
+TEST(AdaptivePolicyTest, a_hot_set_outlives_a_scan_though_another_workload_came_before) {
+  for (const std::uint32_t capacity : scan_sizes) {
+    SCOPED_TRACE(capacity);
+    AdaptivePolicy policy{capacity};
+    CacheSimulator cache{policy, capacity};
+    serve(cache, test::drift({capacity, 3, capacity * 20ULL + 50'000}));
+    const WorkloadShape hot{capacity, 1, capacity * 20ULL + 50'000};
+    serve(cache, test::hot_set(hot));
+    const double before = serve(cache, test::hot_set(hot));
+    serve(cache, test::scan({capacity, 2, capacity * 10ULL}));
+    EXPECT_GT(before, 99);
+    EXPECT_GT(serve(cache, test::hot_set({capacity, 1, capacity})), before - 5);
+  }
+}
+
+TEST(AdaptivePolicyTest, a_scan_that_comes_a_request_at_a_time_costs_the_hot_set_under_five_points) {
+  for (const std::uint32_t capacity : scan_sizes) {
+    SCOPED_TRACE(capacity);
+    AdaptivePolicy policy{capacity};
+    CacheSimulator cache{policy, capacity};
+    serve(cache, test::hot_set({capacity, 1, capacity * 5ULL}));
+    const Requests hot = test::hot_set({capacity, 1, capacity * 5ULL});
+    const double before = serve(cache, hot);
+    const Requests scanned = test::scan({capacity, 2, capacity * 10ULL});
+    CheapKeys keys;
+    std::uint64_t hits = 0;
+    std::uint64_t blocks = 0;
+    for (std::size_t i = 0; i < scanned.size(); ++i) {
+      cache.serve(keys.of(scanned[i]));
+      const auto& wanted = hot[i % hot.size()];
+      if (i % 2 == 0) continue;
+      hits += cache.serve(keys.of(wanted));
+      blocks += wanted.size();
+    }
+    EXPECT_GT(100.0 * static_cast<double>(hits) / static_cast<double>(blocks), before - 5);
+  }
+}
+
+TEST(AdaptivePolicyTest, ends_in_the_same_state_from_the_same_requests) {
+  const Requests requests = test::phases({500, 7, 100'000});
+  EXPECT_EQ(hit_rate(PolicyKind::adaptive, 500, requests), hit_rate(PolicyKind::adaptive, 500, requests));
+}
+
+}  // namespace
+}  // namespace terrace

@@ -1,0 +1,148 @@
+// What each policy gives up first, on the smallest cases that tell it from least recently used.
+
+#include "radix/policies.hpp"
+#include "tests/radix/cache_simulator.hpp"
+#include "tests/radix/workloads.hpp"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+namespace terrace {
+namespace {
+
+using test::CacheSimulator;
+using test::CheapKeys;
+
+constexpr std::uint32_t capacity = 20;
+
+/// A cache of twenty blocks; a request is a path of so many below a root of its own.
+class SmallCache {
+ public:
+  explicit SmallCache(PolicyKind kind) : policy_{make_policy(kind, capacity)}, cache_{*policy_, capacity} {}
+
+  std::uint32_t use(std::uint64_t root, std::uint64_t blocks = 2) {
+    std::vector<std::uint64_t> names(blocks);
+    for (std::uint64_t i = 0; i < blocks; ++i) names[i] = root * 100 + i;
+    return cache_.serve(keys_.of(names));
+  }
+  void scan(std::uint64_t paths) {
+    for (std::uint64_t i = 0; i < paths; ++i) use(next_++);
+  }
+
+ private:
+  std::unique_ptr<EvictionPolicy> policy_;
+  CacheSimulator cache_;
+  CheapKeys keys_;
+  std::uint64_t next_ = 1000;
+};
+
+TEST(Policies, lru_loses_what_was_used_twice_to_what_comes_once) {
+  SmallCache cache{PolicyKind::lru};
+  cache.use(1);
+  cache.use(1);
+  cache.scan(10);
+  EXPECT_EQ(cache.use(1), 0U);
+}
+
+class ScanResistant : public testing::TestWithParam<PolicyKind> {};
+
+TEST_P(ScanResistant, keep_what_was_used_again_from_what_comes_once) {
+  SmallCache cache{GetParam()};
+  for (int i = 0; i < 3; ++i) cache.use(1);
+  cache.scan(10);
+  EXPECT_EQ(cache.use(1), 2U);
+}
+
+/// What was given up is remembered: it comes back as proven.
+TEST_P(ScanResistant, know_what_comes_back_after_it_was_given_up) {
+  SmallCache cache{GetParam()};
+  for (int i = 0; i < 3; ++i) {
+    for (std::uint64_t root = 2; root <= 6; ++root) cache.use(root);
+  }
+  cache.use(1);
+  cache.scan(6);
+  EXPECT_EQ(cache.use(1), 0U);
+  cache.scan(6);
+  EXPECT_EQ(cache.use(1), 2U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, ScanResistant,
+                         testing::Values(PolicyKind::lru_2, PolicyKind::arc, PolicyKind::s3_fifo, PolicyKind::adaptive),
+                         [](const auto& kind) {
+                           std::string name{to_string(kind.param)};
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+TEST(Policies, lru_2_gives_up_first_what_was_used_twice_longest_ago) {
+  SmallCache cache{PolicyKind::lru_2};
+  cache.use(1, 10);
+  cache.use(2, 10);
+  cache.use(2, 10);
+  cache.use(1, 10);  // the latest use; but its use before that is the oldest of all
+  cache.use(3, 2);
+  EXPECT_EQ(cache.use(2, 10), 10U);
+}
+
+/// Ten paths used twice fill it. Then every path is used a second time six paths later, and never again: that is hit only if
+/// what was used once gets room, and only hits on what was given up can tell.
+TEST(Policies, arc_makes_room_for_what_was_used_once_when_that_comes_back) {
+  SmallCache cache{PolicyKind::arc};
+  for (int round = 0; round < 2; ++round) {
+    for (std::uint64_t root = 1; root <= 10; ++root) cache.use(root);
+  }
+  std::uint32_t late_hits = 0;
+  for (std::uint64_t i = 0; i < 60; ++i) {
+    cache.use(100 + i);
+    if (i < 6) continue;
+    const std::uint32_t hits = cache.use(100 + i - 6);
+    if (i >= 30) late_hits += hits;
+  }
+  EXPECT_GT(late_hits, 40U);
+}
+
+/// A leaf that nobody pins is used where it stands: its new place follows from that use, not from the one before.
+TEST(Policies, hear_of_a_use_before_the_leaf_takes_its_new_place) {
+  constexpr Plane device{GroupId{0}, Tier::device};
+  const auto policy = make_policy(PolicyKind::lru_2, capacity);
+  PrefixTree tree;
+  tree.set_policy(device, *policy);
+  CheapKeys keys;
+  std::vector<Path> paths;
+  for (const std::uint64_t name : {1, 2}) {
+    const Path path = tree.extend({}, keys.of(std::vector<std::uint64_t>{name}));
+    tree.pin(path);
+    tree.set_copy(path.last(), device, Copy{CopyState::ready, SlotId{0}});
+    tree.unpin(path);
+    paths.push_back(path);
+  }
+  tree.touch(paths[1], 1);
+  tree.touch(paths[0], 2);
+  tree.touch(paths[0], 3);
+  tree.touch(paths[1], 5);
+  tree.touch(paths[0], 9);
+  tree.touch(paths[1], 10);
+  EXPECT_EQ(tree.victim(device), paths[0].last());  // used at 3 before the last time, the other at 5
+}
+
+TEST(Policies, s3_fifo_passes_new_blocks_through_a_tenth) {
+  SmallCache cache{PolicyKind::s3_fifo};
+  for (int i = 0; i < 3; ++i) {
+    for (std::uint64_t root = 1; root <= 9; ++root) cache.use(root);
+  }
+  cache.scan(50);
+  std::uint32_t hits = 0;
+  for (std::uint64_t root = 1; root <= 9; ++root) hits += cache.use(root);
+  EXPECT_EQ(hits, 18U);
+}
+
+TEST(Policies, are_known_by_their_names) {
+  EXPECT_EQ(to_string(PolicyKind::lru_2), "lru-2");
+  EXPECT_EQ(to_string(PolicyKind::s3_fifo), "s3-fifo");
+  for (const PolicyKind kind : all_policies) EXPECT_NE(make_policy(kind, 1), nullptr);
+}
+
+}  // namespace
+}  // namespace terrace

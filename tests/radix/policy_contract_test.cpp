@@ -1,0 +1,239 @@
+// What every eviction policy owes the tree, whatever it gives up first: random operations on a tree whose policies are watched.
+
+#include "base/random.hpp"
+#include "radix/policies.hpp"
+#include "radix/prefix_tree.hpp"
+#include "tests/radix/cache_simulator.hpp"
+#include "tests/radix/workloads.hpp"
+#include "tests/seed.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace terrace {
+namespace {
+
+constexpr std::size_t ghosts_per_block_max = 4;
+
+/// Passes everything on, and keeps plain books of it beside.
+class Watched final : public EvictionPolicy {
+ public:
+  Watched(PolicyKind kind, std::uint32_t capacity) : policy_{make_policy(kind, capacity)}, capacity_{capacity} {}
+
+  [[nodiscard]] bool follows_blocks() const override { return policy_->follows_blocks(); }
+  void on_inserted(const BlockKey& key) override {
+    EXPECT_TRUE(policy_->follows_blocks());
+    ++blocks_[key];
+    policy_->on_inserted(key);
+    check();
+  }
+  void on_used(std::span<const BlockKey> keys, std::uint64_t stamp) override {
+    EXPECT_FALSE(keys.empty());
+    policy_->on_used(keys, stamp);
+    check();
+  }
+  void on_removed(const BlockKey& key) override {
+    EXPECT_EQ(blocks_[key]--, 1);
+    policy_->on_removed(key);
+    check();
+  }
+  void on_evictable(BlockRef leaf, const BlockKey& key, std::uint64_t last_use) override {
+    if (follows_blocks()) {
+      EXPECT_EQ(blocks_[key], 1);
+    }
+    leaves_[leaf.node] = leaf.depth;
+    policy_->on_evictable(leaf, key, last_use);
+    check();
+  }
+  void on_unevictable(NodeId node) override {
+    EXPECT_EQ(leaves_.erase(node), 1U);
+    policy_->on_unevictable(node);
+    check();
+  }
+  [[nodiscard]] std::optional<NodeId> victim() const override { return policy_->victim(); }
+  [[nodiscard]] std::size_t candidates() const override { return policy_->candidates(); }
+  [[nodiscard]] std::size_t bytes_held() const override { return policy_->bytes_held(); }
+  void check_invariants() const override { policy_->check_invariants(); }
+
+  [[nodiscard]] const std::map<NodeId, std::uint32_t>& leaves() const { return leaves_; }
+
+ private:
+  /// (The policy's own invariants hold between the tree's operations: the tree asks for them.)
+  void check() const {
+    EXPECT_EQ(policy_->candidates(), leaves_.size());
+    EXPECT_LE(policy_->ghosts(), ghosts_per_block_max * capacity_);
+    const std::optional<NodeId> victim = policy_->victim();
+    ASSERT_EQ(victim.has_value(), !leaves_.empty());
+    if (victim) {
+      EXPECT_TRUE(leaves_.contains(*victim));
+    }
+    EXPECT_EQ(policy_->victim(), victim);  // to ask changes nothing
+  }
+
+  std::unique_ptr<EvictionPolicy> policy_;
+  std::size_t capacity_;
+  std::map<NodeId, std::uint32_t> leaves_;
+  std::map<BlockKey, int> blocks_;
+};
+
+/// A device and a host of so few blocks that all is given up all the time. More may be there than fit: a policy must bear it.
+class TwoTiers {
+ public:
+  TwoTiers(PolicyKind kind, std::uint64_t seed) : random_{seed}, device_{kind, 16}, host_{kind, 24} {
+    tree_.set_policy(plane(Tier::device), device_);
+    tree_.set_policy(plane(Tier::host), host_);
+  }
+
+  void step() {
+    switch (random_.below(6)) {
+      case 0:
+      case 1: request(); break;
+      case 2: let_go(); break;
+      case 3: read_or_not(); break;
+      case 4: give_up(random_.chance(0.5) ? Tier::device : Tier::host); break;
+      default: swap_out(); break;
+    }
+    tree_.check_invariants();
+  }
+
+  /// Everything can be given up in the end, leaf by leaf.
+  void drain() {
+    while (!held_.empty()) let_go();
+    for (const BlockRef block : busy_) tree_.set_copy(block, plane(Tier::device), ready);
+    for (const Tier tier : {Tier::host, Tier::device}) {
+      std::uint64_t left = tree_.resident(plane(tier));
+      for (; left > 0; --left) {
+        ASSERT_TRUE(tree_.victim(plane(tier)).has_value());
+        give_up(tier);
+      }
+      EXPECT_EQ(tree_.resident(plane(tier)), 0U);
+      EXPECT_FALSE(tree_.victim(plane(tier)).has_value());
+    }
+    EXPECT_EQ(tree_.blocks(), 0U);
+  }
+
+ private:
+  static constexpr Plane plane(Tier tier) { return {GroupId{0}, tier}; }
+  static constexpr Copy ready{CopyState::ready, SlotId{0}};
+
+  void request() {
+    std::vector<std::uint64_t> names(random_.between(1, 7));
+    for (std::uint64_t& name : names) name = random_.chance(0.6) ? 0 : random_.below(3);
+    const std::span<const BlockKey> keys = keys_.of(names);
+    const Path found = tree_.find(keys);
+    if (random_.chance(0.8)) tree_.touch(found, ++stamp_);
+    const Path whole = tree_.extend(found, keys.subspan(found.length));
+    tree_.pin(whole);
+    for (std::uint32_t depth = 0; depth < whole.length; ++depth) {
+      const BlockRef block{whole.node, depth};
+      if (tree_.copy(block, plane(Tier::device)).present()) continue;
+      if (random_.chance(0.3)) tree_.set_copy(block, plane(Tier::device), Copy{CopyState::filling, SlotId{0}});
+      tree_.set_copy(block, plane(Tier::device), ready);
+    }
+    tree_.touch(whole, stamp_);
+    held_.push_back(whole);
+  }
+  void let_go() {
+    if (held_.empty()) return;
+    const std::size_t which = random_.below(held_.size());
+    const Path path = held_[which];
+    held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(which));
+    tree_.unpin(path);
+  }
+  void read_or_not() {
+    if (busy_.empty()) {
+      if (const auto victim = tree_.victim(plane(Tier::device))) {
+        tree_.set_copy(*victim, plane(Tier::device), Copy{CopyState::busy, SlotId{0}});
+        busy_.push_back(*victim);
+      }
+    } else {
+      tree_.set_copy(busy_.back(), plane(Tier::device), ready);
+      busy_.pop_back();
+    }
+  }
+  void give_up(Tier tier) {
+    const auto victim = tree_.victim(plane(tier));
+    if (!victim) return;
+    const Watched& watched = tier == Tier::device ? device_ : host_;
+    EXPECT_EQ(watched.leaves().at(victim->node), victim->depth);
+    tree_.set_copy(*victim, plane(tier), {});
+  }
+  void swap_out() {
+    const auto victim = tree_.victim(plane(Tier::device));
+    if (!victim) return;
+    if (!tree_.copy(*victim, plane(Tier::host)).present()) tree_.set_copy(*victim, plane(Tier::host), ready);
+    tree_.set_copy(*victim, plane(Tier::device), {});
+  }
+
+  Random random_;
+  test::CheapKeys keys_;
+  Watched device_;
+  Watched host_;
+  PrefixTree tree_;
+  std::vector<Path> held_;
+  std::vector<BlockRef> busy_;
+  std::uint64_t stamp_ = 0;
+};
+
+class PolicyContract : public testing::TestWithParam<PolicyKind> {};
+
+TEST_P(PolicyContract, victims_are_leaves_and_no_leaf_is_lost) {
+  const std::uint64_t base = test::seed_from_env_or(1);
+  for (std::uint64_t seed = base; seed < base + 20; ++seed) {
+    SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
+    TwoTiers tiers{GetParam(), seed};
+    for (int i = 0; i < 400; ++i) {
+      tiers.step();
+      if (HasFailure()) return;
+    }
+    tiers.drain();
+  }
+}
+
+TEST_P(PolicyContract, ghosts_have_a_bound) {
+  constexpr std::uint32_t capacity = 64;
+  const auto policy = make_policy(GetParam(), capacity);
+  test::CacheSimulator cache{*policy, capacity};
+  test::CheapKeys keys;
+  for (const auto& request : test::zipf({capacity, 1, 100'000})) cache.serve(keys.of(request));
+  EXPECT_LE(policy->ghosts(), ghosts_per_block_max * capacity);
+  policy->check_invariants();
+}
+
+TEST_P(PolicyContract, a_path_goes_from_its_end) {
+  constexpr std::uint32_t capacity = 8;
+  const auto policy = make_policy(GetParam(), capacity);
+  test::CacheSimulator cache{*policy, capacity};
+  test::CheapKeys keys;
+  const std::vector<std::uint64_t> first{1, 2, 3, 4, 5, 6};
+  cache.serve(keys.of(first));
+  cache.serve(keys.of(std::vector<std::uint64_t>{7, 8, 9, 10}));
+  EXPECT_EQ(cache.serve(keys.of(first)), 4U);
+}
+
+TEST_P(PolicyContract, the_same_requests_end_in_the_same_hits) {
+  const auto hits = [] {
+    const auto policy = make_policy(GetParam(), 200);
+    test::CacheSimulator cache{*policy, 200};
+    test::CheapKeys keys;
+    std::vector<std::uint32_t> all;
+    for (const auto& request : test::phases({200, 5, 20'000})) all.push_back(cache.serve(keys.of(request)));
+    return all;
+  };
+  EXPECT_EQ(hits(), hits());
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, PolicyContract, testing::ValuesIn(all_policies), [](const auto& kind) {
+  std::string name{to_string(kind.param)};
+  std::ranges::replace(name, '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace terrace

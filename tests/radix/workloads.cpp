@@ -1,0 +1,149 @@
+#include "tests/radix/workloads.hpp"
+
+#include "base/random.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <numeric>
+
+namespace terrace::test {
+namespace {
+
+/// Names that no other workload of another seed has.
+std::uint64_t name_base(const WorkloadShape& shape) { return shape.seed << 40U; }
+
+class Writer {
+ public:
+  explicit Writer(const WorkloadShape& shape) : left_{shape.blocks} {}
+
+  [[nodiscard]] bool full() const { return left_ == 0; }
+  void add(std::vector<std::uint64_t> request) {
+    left_ -= std::min<std::uint64_t>(left_, request.size());
+    requests_.push_back(std::move(request));
+  }
+  [[nodiscard]] Requests take() { return std::move(requests_); }
+
+ private:
+  std::uint64_t left_;
+  Requests requests_;
+};
+
+/// `length` blocks below a root of their own.
+std::vector<std::uint64_t> path(std::uint64_t root, std::uint64_t length) {
+  std::vector<std::uint64_t> names(length);
+  std::iota(names.begin(), names.end(), root << 16U);
+  return names;
+}
+
+constexpr std::uint64_t path_length = 8;
+
+std::vector<std::uint64_t> fresh_path(std::uint64_t& next) { return path(next++, path_length); }
+
+}  // namespace
+
+Requests zipf(const WorkloadShape& shape) {
+  Random random{shape.seed};
+  Writer writer{shape};
+  const std::uint64_t prompts = std::max<std::uint64_t>(shape.size, 8);
+  std::vector<double> sums(prompts);
+  for (std::uint64_t i = 0; i < prompts; ++i) sums[i] = (i == 0 ? 0 : sums[i - 1]) + 1.0 / static_cast<double>(i + 1);
+  std::uint64_t tail = name_base(shape) + prompts;
+  while (!writer.full()) {
+    const double at = static_cast<double>(random.below(1'000'000'000)) * 1e-9 * sums.back();
+    const auto rank = std::ranges::lower_bound(sums, at) - sums.begin();
+    std::vector<std::uint64_t> request = path(name_base(shape) + static_cast<std::uint64_t>(rank), 4);
+    const std::vector<std::uint64_t> rest = path(tail++, random.between(1, 6));
+    request.insert(request.end(), rest.begin(), rest.end());
+    writer.add(std::move(request));
+  }
+  return writer.take();
+}
+
+Requests loop(const WorkloadShape& shape) {
+  Writer writer{shape};
+  const std::uint64_t paths = shape.size * 3ULL / 2 / path_length;
+  for (std::uint64_t i = 0; !writer.full(); ++i) writer.add(path(name_base(shape) + i % paths, path_length));
+  return writer.take();
+}
+
+Requests conversations(const WorkloadShape& shape) {
+  Random random{shape.seed};
+  Writer writer{shape};
+  struct Conversation {
+    std::uint64_t root;
+    std::uint64_t length;
+  };
+  std::uint64_t next = name_base(shape);
+  std::vector<Conversation> open(std::max<std::size_t>(shape.size / 24, 2));
+  for (Conversation& each : open) each = {next++, random.between(2, 20)};
+  while (!writer.full()) {
+    Conversation& speaks = open[random.below(open.size())];
+    if (random.chance(0.15)) speaks = {next++, random.between(1, 6)};
+    speaks.length = std::min<std::uint64_t>(speaks.length + random.between(1, 4), shape.size);
+    writer.add(path(speaks.root, speaks.length));
+  }
+  return writer.take();
+}
+
+Requests hot_set(const WorkloadShape& shape) {
+  Random random{shape.seed};
+  Writer writer{shape};
+  const std::uint64_t paths = shape.size * 9ULL / 10 / path_length;
+  while (!writer.full()) writer.add(path(name_base(shape) + random.below(paths), path_length));
+  return writer.take();
+}
+
+Requests scan(const WorkloadShape& shape) {
+  Writer writer{shape};
+  std::uint64_t next = name_base(shape);
+  while (!writer.full()) writer.add(fresh_path(next));
+  return writer.take();
+}
+
+Requests drift(const WorkloadShape& shape) {
+  Random random{shape.seed};
+  Writer writer{shape};
+  const std::uint64_t window = std::max<std::uint64_t>(shape.size * 3ULL / 4 / path_length, 1);
+  double first = 0;
+  while (!writer.full()) {
+    writer.add(path(name_base(shape) + static_cast<std::uint64_t>(first) + random.below(window), path_length));
+    first += 0.2;  // a path is used five times, on average, while the window goes over it
+  }
+  return writer.take();
+}
+
+Requests hot_set_and_scan(const WorkloadShape& shape) {
+  Random random{shape.seed};
+  Writer writer{shape};
+  const std::uint64_t paths = std::max<std::uint64_t>(shape.size / 2 / path_length, 1);
+  std::uint64_t next = name_base(shape) + paths;
+  while (!writer.full()) {
+    writer.add(random.below(11) == 0 ? path(name_base(shape) + random.below(paths), path_length) : fresh_path(next));
+  }
+  return writer.take();
+}
+
+Requests phases(const WorkloadShape& shape) {
+  Random random{shape.seed};
+  Requests all;
+  std::uint64_t blocks = 0;
+  for (std::uint64_t phase = 1; blocks < shape.blocks; ++phase) {
+    const std::vector<Workload>& kinds = all_workloads();
+    const Workload& kind = kinds[random.below(kinds.size() - 1)];  // the last is this
+    const std::uint64_t length = shape.size * random.between(5, 25);
+    Requests part = kind.make({shape.size, shape.seed * 100 + phase, std::min<std::uint64_t>(length, shape.blocks - blocks)});
+    for (const auto& request : part) blocks += request.size();
+    all.insert(all.end(), std::make_move_iterator(part.begin()), std::make_move_iterator(part.end()));
+  }
+  return all;
+}
+
+const std::vector<Workload>& all_workloads() {
+  static const std::vector<Workload> all{{"zipf", zipf},   {"loop", loop},   {"conversations", conversations},
+                                         {"hot_set", hot_set}, {"scan", scan},   {"drift", drift},
+                                         {"hot_set_and_scan", hot_set_and_scan}, {"phases", phases}};
+  return all;
+}
+
+}  // namespace terrace::test
