@@ -30,21 +30,12 @@ std::uint32_t common_prefix(const BlockKey* a, std::size_t n, const BlockKey* b,
 
 }  // namespace
 
-std::size_t PrefixTree::ChildHash::operator()(NodeId node) const {
-  return tree->keys(tree->nodes_[node.value()])[0].prefix64();
-}
-
-bool PrefixTree::ChildEqual::operator()(const ChildKey& child, NodeId node) const {
-  const Node& n = tree->nodes_[node.value()];
-  return n.parent_branch == child.branch && tree->keys(n)[0] == *child.first;
-}
-
 PrefixTree::PrefixTree(std::uint16_t groups)
     : plane_count_{groups * tier_count},
       arrays_{sizeof(BlockKey) + groups * tier_count * sizeof(Copy)},
       split_marks_{std::make_unique<Marks>()},
       planes_(plane_count_),
-      children_{0, ChildHash{this}, ChildEqual{this}} {
+      buckets_(64, no_node) {
   TERRACE_CHECK(groups > 0);
   nodes_.emplace_back();
   owners_.push_back(root_node);
@@ -69,8 +60,37 @@ NodeId PrefixTree::resolve(NodeId node, std::uint32_t depth) const {
 }
 
 NodeId PrefixTree::child_of(NodeId parent, const BlockKey& first) const {
-  const auto found = children_.find(ChildKey{nodes_[parent.value()].branch, &first});
-  return found == children_.end() ? no_node : *found;
+  const std::uint32_t branch = nodes_[parent.value()].branch;
+  // Keys are digests: any of their bits are a hash.
+  NodeId id = buckets_[first.prefix64() & (buckets_.size() - 1)];
+  while (id != no_node) {
+    const Node& node = nodes_[id.value()];
+    if (node.parent_branch == branch && keys(node)[0] == first) break;
+    id = node.next_in_bucket;
+  }
+  return id;
+}
+
+NodeId& PrefixTree::bucket_of(const Node& node) { return buckets_[keys(node)[0].prefix64() & (buckets_.size() - 1)]; }
+
+void PrefixTree::add_to_bucket(NodeId id) {
+  Node& node = nodes_[id.value()];
+  NodeId& first = bucket_of(node);
+  node.next_in_bucket = first;
+  first = id;
+}
+
+void PrefixTree::double_buckets() {
+  buckets_.assign(buckets_.size() * 2, no_node);
+  std::vector<NodeId> open{root_node};
+  while (!open.empty()) {
+    const NodeId id = open.back();
+    open.pop_back();
+    if (nodes_[id.value()].size > 0) add_to_bucket(id);
+    for (NodeId child = nodes_[id.value()].first_child; child != no_node; child = nodes_[child.value()].next_sibling) {
+      open.push_back(child);
+    }
+  }
 }
 
 Path PrefixTree::find(std::span<const BlockKey> wanted) const {
@@ -269,13 +289,19 @@ void PrefixTree::link(NodeId id) {
   node.next_sibling = parent.first_child;
   if (parent.first_child != no_node) nodes_[parent.first_child.value()].previous_sibling = id;
   parent.first_child = id;
-  TERRACE_CHECK(children_.insert(id).second);
+  if (node_count_ > buckets_.size()) {
+    double_buckets();
+  } else {
+    add_to_bucket(id);
+  }
 }
 
 void PrefixTree::unlink(NodeId id) {
   const Node& node = nodes_[id.value()];
   if (node.size > 0) {
-    TERRACE_CHECK(children_.erase(id) == 1);
+    NodeId* at = &bucket_of(node);
+    while (*at != id) at = &nodes_[at->value()].next_in_bucket;
+    *at = node.next_in_bucket;
   } else {
     --hidden_nodes_;
   }
@@ -433,8 +459,8 @@ std::uint32_t PrefixTree::unshared_from(Path path) const {
 }
 
 std::size_t PrefixTree::bytes_held() const {
-  return arrays_.bytes_held() + nodes_.capacity() * sizeof(Node) + owners_.capacity() * sizeof(NodeId) + node_planes_.capacity() * sizeof(NodePlane) +
-         marks_.capacity() * sizeof(Marks) + children_.bucket_count() * (sizeof(NodeId) + 1);
+  return arrays_.bytes_held() + nodes_.capacity() * sizeof(Node) + node_planes_.capacity() * sizeof(NodePlane) +
+         (owners_.capacity() + buckets_.capacity()) * sizeof(NodeId) + marks_.capacity() * sizeof(Marks);
 }
 
 }  // namespace terrace

@@ -6,8 +6,6 @@
 #include "radix/copy.hpp"
 #include "radix/eviction_policy.hpp"
 
-#include <boost/unordered/unordered_flat_set.hpp>
-
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -149,29 +147,12 @@ class PrefixTree {
     std::uint64_t resident = 0;
     std::uint64_t pinned = 0;
   };
-  /// A child is known by its first key and the branch it grows from. Children name their parent's branch, not the parent, so
-  /// that all of them get another parent at once when a hub with thousands is split.
-  struct ChildKey {
-    std::uint32_t branch;
-    const BlockKey* first;
-  };
-  struct ChildHash {
-    using is_transparent = void;
-    const PrefixTree* tree;
-    std::size_t operator()(const ChildKey& child) const { return child.first->prefix64(); }
-    std::size_t operator()(NodeId node) const;
-  };
-  struct ChildEqual {
-    using is_transparent = void;
-    const PrefixTree* tree;
-    bool operator()(NodeId a, NodeId b) const { return a == b; }
-    bool operator()(const ChildKey& child, NodeId node) const;
-    bool operator()(NodeId node, const ChildKey& child) const { return (*this)(child, node); }
-  };
-
   [[nodiscard]] NodeId parent_of(const Node& node) const;
   [[nodiscard]] NodeId resolve(NodeId node, std::uint32_t depth) const;
   [[nodiscard]] NodeId child_of(NodeId parent, const BlockKey& first) const;
+  [[nodiscard]] NodeId& bucket_of(const Node& node);
+  void add_to_bucket(NodeId node);
+  void double_buckets();
 
   [[nodiscard]] BlockKey* keys(const Node& node) const;
   [[nodiscard]] Copy* copies(const Node& node, std::size_t plane) const;
@@ -212,7 +193,11 @@ class PrefixTree {
   std::unique_ptr<Marks> split_marks_;  ///< scratch
   std::vector<std::uint32_t> free_marks_;
   std::vector<Totals> planes_;
-  boost::unordered_flat_set<NodeId, ChildHash, ChildEqual> children_;
+  /// Children by the branch they grow from and their first key: a chained hash table through the nodes themselves, as large as
+  /// there ever were nodes, so that it is grown only while the tree is. (An open-addressing table cleans up after many erasures:
+  /// all at once, in the middle of a step.) Children name their parent's branch, not the parent, so that all of them get another
+  /// parent at once when a hub with thousands is split.
+  std::vector<NodeId> buckets_;
   std::uint64_t blocks_ = 0;
   std::uint64_t node_count_ = 0;
   std::uint32_t hidden_nodes_ = 0;  ///< nodes without blocks that stand over what is hidden

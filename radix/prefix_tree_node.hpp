@@ -40,6 +40,7 @@ struct PrefixTree::Node {
 
   std::uint32_t parent_branch = 0;  ///< its children branch: owners_ says whose
   std::uint32_t branch = 0;         ///< the one that this node's children name
+  NodeId next_in_bucket{none};
   NodeId first_child{none};
   NodeId next_sibling{none};
   NodeId previous_sibling{none};

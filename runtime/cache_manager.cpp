@@ -20,7 +20,8 @@ CacheManager::CacheManager(const ManagerConfig& config)
       loads_{config, residency_, departures_, host_room_, actions_, stats_} {
   TERRACE_CHECK(config.device_blocks > (config.null_block ? 1U : 0U));
   TERRACE_CHECK(!config.storage || config.staging_blocks > 0);
-  device_room_.set_handler([this](std::uint32_t index, std::span<const SlotId> slots, bool last) { on_served(index, slots, last); });
+  device_room_.set_handler(
+      [this](std::uint32_t index, std::span<const SlotId> slots, bool last) { on_served(index, slots, last); });
   loads_.set_handlers([this](std::uint32_t index, Loads::LoadId load) { on_load_ended(index, load); },
                       [this](BlockRef missing) { on_load_failed(missing); });
 }
@@ -171,8 +172,8 @@ std::string CacheManager::describe_tree(std::size_t lines_max) const {
       return std::ranges::count_if(tree.copies(run, Residency::plane(tier)), [](Copy copy) { return copy.present(); });
     };
     const BlockRef last{run.node, run.end - 1};
-    text += fmt::format("  blocks {} to {}, from {:.12}: device {}, host {}, storage {}; last use {}{}{}\n", run.begin, run.end - 1,
-                        to_hex(tree.key({run.node, run.begin})), here(Tier::device), here(Tier::host), here(Tier::storage),
+    text += fmt::format("  blocks {} to {}, from {:.12}: device {}, host {}, storage {}; last use {}{}{}\n", run.begin,
+                        run.end - 1, to_hex(tree.key({run.node, run.begin})), here(Tier::device), here(Tier::host), here(Tier::storage),
                         tree.last_use(last), tree.pinned({run.node, run.begin}) ? ", in use" : "",
                         tree.hidden(last) ? ", cleared" : "");
   });

@@ -55,7 +55,8 @@ class CacheManager {
   /// duplicate_request, invalid_argument, paused.
   [[nodiscard]] Result<Acquired> acquire(const AcquireRequest& request);
   /// `blocks` more slots at the end of the request's table. Takes free slots, else drops what is cached; never waits. Fails:
-  /// unknown_request, not_ready, invalid_argument (0), never_fits, no_room (the request has what it had; other cached copies may have been dropped for it).
+  /// unknown_request, not_ready, invalid_argument (0), never_fits, no_room (the request has what it had; other cached copies
+  /// may have been dropped for it).
   [[nodiscard]] Result<void> extend(RequestId id, std::uint32_t blocks);
   /// The request's first keys.size() blocks are full and, once compute reaches `written`, hold what their keys say: they
   /// become shared. `keys` begins with those of acquire. Idempotent for what is committed. Returns the blocks whose content was
@@ -87,7 +88,8 @@ class CacheManager {
   /// After a clear() that waits. Fails: paused (something of what was cached is still there).
   [[nodiscard]] Result<void> resume();
   /// Gives up the path's device and host copies from its end, up to the first block that others follow, hold or are just
-  /// reading. Returns how many device blocks that freed. Fails: not_found (the path is not all in the tree), in_use (its last block is held).
+  /// reading. Returns how many device blocks that freed. Fails: not_found (the path is not all in the tree), in_use (its last
+  /// block is held).
   [[nodiscard]] Result<std::uint32_t> drop(std::span<const BlockKey> keys);
   /// Keeps what is cached of the path from eviction above storage, until unpin() or `until`. Fails: not_found (nothing is),
   /// no_room (ManagerConfig::pinned_blocks_max).

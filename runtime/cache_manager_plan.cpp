@@ -8,7 +8,8 @@
 namespace terrace {
 
 /// Where each block of the longest prefix would come from. `device_only`: take nothing that has to be loaded.
-CacheManager::Available CacheManager::available(std::span<const BlockKey> keys, bool device_only, std::vector<Tier>& found) const {
+CacheManager::Available CacheManager::available(std::span<const BlockKey> keys, bool device_only,
+                                                std::vector<Tier>& found) const {
   const PrefixTree& tree = residency_.tree();
   Available there;
   const Path path = tree.find(keys);

@@ -33,7 +33,8 @@ void add_index_options(CLI::App& index, BenchArguments::Index& arguments) {
       ->capture_default_str();
   index.add_option("--rounds", arguments.rounds, "To take the median of")->capture_default_str();
   index.add_option("--trace", arguments.trace, "Replay this trace's control plane alone instead");
-  index.add_option("--trace-block-tokens", arguments.trace_block_tokens, "Tokens per hash id of the trace")->capture_default_str();
+  index.add_option("--trace-block-tokens", arguments.trace_block_tokens, "Tokens per hash id of the trace")
+      ->capture_default_str();
   index.add_option("--block-tokens", arguments.block_tokens, "Tokens per block; divides the trace's")->capture_default_str();
   index.add_option("--report", arguments.report, "Write the figures to this file, as JSON");
   index.footer("\nExamples:\n  terrace bench index --blocks 10000,1000000\n"

@@ -36,7 +36,9 @@ class Prompts {
   }
 
   [[nodiscard]] std::size_t size() const { return keys_.size() / length_; }
-  [[nodiscard]] std::span<const BlockKey> operator[](std::size_t i) const { return std::span{keys_}.subspan(i * length_, length_); }
+  [[nodiscard]] std::span<const BlockKey> operator[](std::size_t i) const {
+    return std::span{keys_}.subspan(i * length_, length_);
+  }
 
  private:
   std::uint32_t length_;
@@ -166,7 +168,7 @@ void print_row(const Collector& results, const std::string& operation, std::uint
   const double floor = results.counter(name_of(operation, blocks, length, SubjectKind::floor), "p50_ns");
   for (std::size_t kind = 0; kind < subject_count; ++kind) {
     const std::string name = name_of(operation, blocks, length, static_cast<SubjectKind>(kind));
-    fmt::print("{:>12.1f}{:>8.2f}", results.counter(name, "p50_ns"), results.counter(name, "p50_ns") / floor);
+    fmt::print("{:>10.1f}{:>7.2f}", results.counter(name, "p50_ns"), results.counter(name, "p50_ns") / floor);
   }
   const std::string ours = name_of(operation, blocks, length, SubjectKind::terrace);
   fmt::print("{:>12.1f}\n", results.counter(ours, "p99_ns"));
@@ -193,7 +195,9 @@ void bench_index(const IndexBenchOptions& options) {
 
   Collector results;
   fmt::print("medians in ns (evict: of one block), and as multiples of the floor's\n\n{:<8}{:>10}{:>8}", "", "cached", "prompt");
-  for (std::size_t kind = 0; kind < subject_count; ++kind) fmt::print("{:>12}{:>8}", to_string(static_cast<SubjectKind>(kind)), "");
+  for (std::size_t kind = 0; kind < subject_count; ++kind) {
+    fmt::print("{:>10}{:>7}", to_string(static_cast<SubjectKind>(kind)), "");
+  }
   fmt::print("{:>12}\n", "our p99");
   for (const Operation& operation : operations) {
     for (const std::uint32_t length : operation.lengths) {
@@ -220,7 +224,7 @@ void bench_index(const IndexBenchOptions& options) {
       const Fixture fixture{blocks, length};
       fmt::print("{:<8}{:>10}{:>8}", "bytes", blocks, length);
       for (const auto& subject : fixture.subjects) {
-        fmt::print("{:>12.1f}{:>8}", static_cast<double>(subject->bytes()) / static_cast<double>(blocks), "");
+        fmt::print("{:>10.1f}{:>7}", static_cast<double>(subject->bytes()) / static_cast<double>(blocks), "");
       }
       fmt::print("\n");
     }

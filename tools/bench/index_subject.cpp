@@ -11,7 +11,7 @@ namespace {
 /// What an engine's scheduler calls for a request, without the data plane.
 class TerraceSubject final : public IndexSubject {
  public:
-  explicit TerraceSubject(std::uint32_t capacity) : manager_{config(capacity)} {}
+  TerraceSubject(std::uint32_t capacity, PolicyKind policy) : manager_{config(capacity, policy)} {}
 
   std::uint32_t match(std::span<const BlockKey> keys) override { return manager_.match(keys).device; }
 
@@ -31,9 +31,10 @@ class TerraceSubject final : public IndexSubject {
   std::size_t bytes() const override { return manager_.bytes_held(); }
 
  private:
-  static ManagerConfig config(std::uint32_t capacity) {
+  static ManagerConfig config(std::uint32_t capacity, PolicyKind policy) {
     ManagerConfig made;
     made.device_blocks = capacity;
+    made.policy = policy;
     return made;
   }
 
@@ -56,6 +57,7 @@ class TerraceSubject final : public IndexSubject {
 std::string_view to_string(SubjectKind kind) {
   switch (kind) {
     case SubjectKind::terrace: return "terrace";
+    case SubjectKind::adaptive: return "adaptive";
     case SubjectKind::tree: return "tree";
     case SubjectKind::map: return "map";
     case SubjectKind::floor: return "floor";
@@ -65,7 +67,8 @@ std::string_view to_string(SubjectKind kind) {
 
 std::unique_ptr<IndexSubject> make_subject(SubjectKind kind, std::uint32_t capacity) {
   switch (kind) {
-    case SubjectKind::terrace: return std::make_unique<TerraceSubject>(capacity);
+    case SubjectKind::terrace: return std::make_unique<TerraceSubject>(capacity, PolicyKind::lru);
+    case SubjectKind::adaptive: return std::make_unique<TerraceSubject>(capacity, PolicyKind::adaptive);
     case SubjectKind::tree: return std::make_unique<TreeIndex>(capacity);
     case SubjectKind::map: return std::make_unique<MapIndex<Prefetch::no>>(capacity);
     case SubjectKind::floor: return std::make_unique<MapIndex<Prefetch::yes>>(capacity);
