@@ -173,8 +173,8 @@ std::string CacheManager::describe_tree(std::size_t lines_max) const {
     };
     const BlockRef last{run.node, run.end - 1};
     text += fmt::format("  blocks {} to {}, from {:.12}: device {}, host {}, storage {}; last use {}{}{}\n", run.begin,
-                        run.end - 1, to_hex(tree.key({run.node, run.begin})), here(Tier::device), here(Tier::host), here(Tier::storage),
-                        tree.last_use(last), tree.pinned({run.node, run.begin}) ? ", in use" : "",
+                        run.end - 1, to_hex(tree.key({run.node, run.begin})), here(Tier::device), here(Tier::host),
+                        here(Tier::storage), tree.last_use(last), tree.pinned({run.node, run.begin}) ? ", in use" : "",
                         tree.hidden(last) ? ", cleared" : "");
   });
   if (lines > lines_max) text += fmt::format("  and {} nodes more\n", lines - lines_max);

@@ -1,6 +1,16 @@
+#include "base/random.hpp"
+#include "tests/seed.hpp"
 #include "tests/tools/program.hpp"
+#include "tools/bench/index_subject.hpp"
+#include "tools/replay/key_maker.hpp"
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
 
 namespace terrace::test {
 namespace {
@@ -31,12 +41,88 @@ TEST(CliBench, of_keys_reports_every_size_of_block) {
   }
 }
 
+/// Whether `text` has a line that begins so.
+bool has_row(const std::string& text, const std::string& begin) { return text.find("\n" + begin) != std::string::npos; }
+
+TEST(CliBench, of_the_index_measures_every_size_beside_the_baselines) {
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "r.json").string();
+  const Ended ended = run(bench_words({"index", "--blocks", "600", "--rounds", "2", "--report", file}));
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(ended.err, "");
+  for (const char* const row : {"match          600      16", "cycle          600      64", "evict          600      16",
+                                "bytes          600     128"}) {
+    EXPECT_TRUE(has_row(ended.out, row)) << row << '\n' << ended.out;
+  }
+  std::set<std::string> names;
+  const boost::json::value report = report_in(directory);
+  for (const boost::json::value& each : report.at("benchmarks").as_array()) {
+    if (each.as_object().contains("aggregate_name") && each.at("aggregate_name") != "median") continue;
+    names.insert(std::string{each.at("run_name").as_string()});
+    EXPECT_GT(each.at("p50_ns").to_number<double>(), 0);
+  }
+  for (const char* const subject : {"terrace", "adaptive", "tree", "map", "floor"}) {
+    EXPECT_TRUE(std::ranges::any_of(names, [&](const std::string& name) {
+      return name.starts_with("cycle/600/64/" + std::string{subject});
+    })) << subject;
+  }
+}
+
+TEST(CliBench, of_the_index_over_a_trace_reports_every_subject) {
+  const TemporaryDirectory directory;
+  const std::string line = R"({"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})" "\n";
+  const std::string other = R"({"timestamp": 1, "input_length": 600, "output_length": 1, "hash_ids": [1]})" "\n";
+  const std::string trace = directory.write("t.jsonl", line + other + line).string();
+  const std::string file = (directory.path() / "r.json").string();
+  const Ended ended = run(bench_words({"index", "--trace", trace, "--blocks", "64", "--rounds", "2", "--report", file}));
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  const boost::json::value report = report_in(directory);
+  EXPECT_EQ(report.at("blocks").to_number<int>(), 16 + 8 + 16);  // 1,024, 600 and 1,024 tokens in blocks of 64
+  for (const char* const subject : {"terrace", "adaptive", "tree", "map", "floor"}) {
+    EXPECT_EQ(report.at(subject).at("hits").to_number<int>(), 8 + 16) << subject;
+    EXPECT_GT(report.at(subject).at("mean_us").to_number<double>(), 0) << subject;
+  }
+}
+
+TEST(IndexSubjects, agree_on_every_hit) {
+  // Real caches' work: prompts that share beginnings, in a cache that is too small for them.
+  Random random{test::seed_from_env_or(1)};
+  constexpr std::uint32_t capacity = 300;
+  std::vector<std::unique_ptr<tools::IndexSubject>> subjects;
+  for (const auto kind : {tools::SubjectKind::terrace, tools::SubjectKind::tree, tools::SubjectKind::map,
+                          tools::SubjectKind::floor}) {
+    subjects.push_back(tools::make_subject(kind, capacity));
+  }
+  tools::KeyMaker keys{BlockKey{}};
+  std::uint64_t hits = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::vector<std::uint64_t> ids(random.between(1, 40));
+    std::uint64_t id = random.below(4);
+    for (std::uint64_t& each : ids) each = id = id * 3 + (random.chance(0.9) ? 1 : random.below(3));
+    const std::vector<BlockKey> prompt = keys.keys(ids);
+    const std::uint32_t expected = subjects.front()->match(prompt);
+    hits += expected;
+    for (const auto& subject : subjects) {
+      ASSERT_EQ(subject->match(prompt), expected);
+      ASSERT_EQ(subject->serve(prompt), expected);
+      ASSERT_EQ(subject->match(prompt), prompt.size());
+    }
+    if (i % 100 == 99) {
+      for (const auto& subject : subjects) subject->evict(17);
+    }
+  }
+  EXPECT_GT(hits, 10'000U);
+}
+
 class BadBench : public testing::TestWithParam<Words> {};
 INSTANTIATE_TEST_SUITE_P(All, BadBench,
                          testing::Values(Words{}, Words{"speed"}, Words{"keys", "--block-tokens", "0"},
                                          Words{"keys", "--block-tokens", "64", "--prompt-tokens", "63"},
                                          Words{"keys", "--prompts", "0"}, Words{"keys", "--rounds", "0"},
-                                         Words{"keys", "--rounds", "-1"}, Words{"copy", "--area", "1KiB"}));
+                                         Words{"keys", "--rounds", "-1"}, Words{"copy", "--area", "1KiB"},
+                                         Words{"index", "--blocks", "3"}, Words{"index", "--rounds", "0"},
+                                         Words{"index", "--trace", "absent.jsonl"},
+                                         Words{"index", "--trace", "absent.jsonl", "--block-tokens", "100"}));
 
 TEST_P(BadBench, ends_with_2_and_one_line) {
   const Ended ended = run(bench_words(GetParam()));

@@ -11,9 +11,9 @@ namespace terrace::tools {
 enum class Prefetch : bool { no, yes };
 
 /// The least that a cache of blocks can do: an open-addressing hash table (linear probing, half full, backward-shift deletion)
-/// from keys to slots, and an intrusive list in order of use through the slots. With prefetching, the memory of the next keys is on
-/// its way while one is looked at. A request's blocks are used from the last to the first, so that the list gives a path up
-/// from its end, as a leaf heap does.
+/// from keys to slots, and an intrusive list in order of use through the slots. With prefetching, the memory of the next keys
+/// is on its way while one is looked at. A request's blocks are used from the last to the first, so that the list gives a path
+/// up from its end, as a leaf heap does.
 template <Prefetch prefetch>
 class MapIndex final : public IndexSubject {
  public:

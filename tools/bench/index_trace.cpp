@@ -111,7 +111,8 @@ void bench_index_trace(const IndexTraceOptions& options) {
                             {"floors", seconds / floor_seconds}};
     fmt::print("{:<10}{:>7.2f}%{:>10.2f}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.1f}{:>12.2f}\n",
                to_string(static_cast<SubjectKind>(kind)), 100 * hit_share, row["mean_us"].as_double(),
-               row["floors"].as_double(), row["p50_us"].as_double(), row["p99_us"].as_double(), row["max_us"].as_double(), row["blocks_per_second"].as_double() / 1e6);
+               row["floors"].as_double(), row["p50_us"].as_double(), row["p99_us"].as_double(), row["max_us"].as_double(),
+               row["blocks_per_second"].as_double() / 1e6);
     report[to_string(static_cast<SubjectKind>(kind))] = std::move(row);
   }
   if (!options.report.empty()) {
