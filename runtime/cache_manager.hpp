@@ -206,7 +206,6 @@ class CacheManager {
   void on_served(Index index, std::span<const SlotId> slots, bool last);
   void start_loads(Index index);
   void become_ready(Index index);
-  void unpin_path(Path path);
   void undo(Index index);
   void fail(Index index, ErrorCode error);
   void on_load_failed(BlockRef missing);

@@ -135,7 +135,7 @@ void CacheManager::end_pin(std::map<PinId, Pin>::iterator pin) {
   pinned_blocks_ -= pin->second.path.length;
   const Path path = pin->second.path;
   pins_.erase(pin);
-  unpin_path(path);
+  residency_.unpin(path);
 }
 
 std::uint32_t CacheManager::common_prefix() const {

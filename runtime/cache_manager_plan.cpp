@@ -208,26 +208,13 @@ void CacheManager::become_ready(Index index) {
   if (r.announce) events_.push_back({r.id, {}});
 }
 
-/// A block that was rescued may have outlived the one before it in its tier: unpinned, it goes.
-void CacheManager::unpin_path(Path path) {
-  for (std::uint32_t i = 1; i < path.length; ++i) {
-    const BlockRef block{path.node, i};
-    for (const Tier tier : {Tier::device, Tier::host}) {
-      if (!residency_.copy(block, tier).present() || residency_.supported(block, tier)) continue;
-      residency_.unpin_at_gap(path, residency_.tree().at(path, i - 1));
-      return;
-    }
-  }
-  residency_.tree().unpin(path);
-}
-
 /// A pending request lets go of everything.
 void CacheManager::undo(Index index) {
   Request& r = requests_[index];
   for (const Loads::LoadId load : r.loads) loads_.leave(load, index);
   r.loads.clear();
   device_room_.leave(index);
-  unpin_path(r.path);
+  residency_.unpin(r.path);
   r.path = {};
   r.hits = 0;
   residency_.pool(Tier::device).put_all(r.own);

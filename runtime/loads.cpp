@@ -286,11 +286,7 @@ void Loads::finish(LoadId id) {
   if (missing) failed_(*missing);
   for (const std::uint32_t waiter : load.waiters) ended_(waiter, id);
 
-  if (missing) {
-    residency_.unpin_at_gap(load.pin, *missing);
-  } else {
-    residency_.tree().unpin(load.pin);
-  }
+  residency_.unpin(load.pin, missing);
 }
 
 }  // namespace terrace

@@ -198,11 +198,20 @@ void Residency::drop_orphans_below(BlockRef block) {
   }
 }
 
-void Residency::unpin_at_gap(Path path, BlockRef gap) {
-  const Path to_gap{gap.node, gap.depth + 1};
+void Residency::unpin(Path path, std::optional<BlockRef> missing) {
+  // A block may have outlived the one before it while it was pinned: rescued, or on its way with another load that failed.
+  std::optional<BlockRef> gap = missing;
+  for (std::uint32_t depth = 1; depth < path.length && (!gap || depth <= gap->depth); ++depth) {
+    const BlockRef block{path.node, depth};
+    for (const Tier tier : memory_tiers) {
+      if (copy(block, tier).present() && !supported(block, tier)) gap = tree_.parent(block);
+    }
+  }
+  if (!gap) return tree_.unpin(path);
+  const Path to_gap{gap->node, gap->depth + 1};
   tree_.pin(to_gap);
   tree_.unpin(path);
-  drop_orphans_below(gap);
+  drop_orphans_below(*gap);
   tree_.unpin(to_gap);
 }
 

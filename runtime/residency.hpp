@@ -68,8 +68,9 @@ class Residency {
   /// Gives up the device and host copies below this block that lost their support, where nothing reads or pins them.
   void drop_orphans_below(BlockRef block);
 
-  /// Unpins a path that has a gap: copies that stood on it go, where nobody else pins them.
-  void unpin_at_gap(Path path, BlockRef gap);
+  /// Unpins a path that may have a gap, a block without what those after it stand on: these go, where nobody else pins them.
+  /// `missing`: a block of it whose copy has just failed.
+  void unpin(Path path, std::optional<BlockRef> missing = std::nullopt);
 
   // ---- the arena's two roles
 
