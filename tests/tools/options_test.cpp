@@ -164,9 +164,9 @@ TEST(Options, let_everything_into_the_host_unless_told) {
   EXPECT_EQ(parse({"--host-admission", "adaptive"}).host_admission, HostAdmission::adaptive);
 }
 
-TEST(Options, give_up_adaptively_but_in_the_reference_what_was_used_longest_ago) {
-  EXPECT_EQ(parse({}).policy, PolicyKind::adaptive);
-  EXPECT_EQ(parse({"--reference"}).policy, PolicyKind::lru);
+TEST(Options, give_up_what_was_used_longest_ago_unless_told) {
+  EXPECT_EQ(parse({}).policy, PolicyKind::lru);
+  EXPECT_EQ(parse({"--reference", "--policy", "adaptive"}).policy, PolicyKind::adaptive);
 }
 
 TEST(Options, of_the_reference_are_one_at_a_time) { EXPECT_EQ(parse({"--reference"}).concurrency, 1); }
