@@ -126,13 +126,24 @@ void evict(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
   calls.report(state, batch);
 }
 
+/// Why a run failed; empty where it did not. (The names changed with Google Benchmark 1.8.)
+template <class Run>
+std::string failure_of(const Run& run) {
+  if constexpr (requires { run.error_occurred; }) {
+    return run.error_occurred ? run.error_message : std::string{};
+  } else {
+    return run.skipped ? run.skip_message : std::string{};
+  }
+}
+
 /// Keeps what Google Benchmark measured, for the table and the report.
 class Collector final : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context&) override { return true; }
   void ReportRuns(const std::vector<Run>& runs) override {
     for (const Run& run : runs) {
-      if (run.error_occurred) throw std::runtime_error{run.benchmark_name() + ": " + run.error_message};
+      const std::string failure = failure_of(run);
+      if (!failure.empty()) throw std::runtime_error{run.benchmark_name() + ": " + failure};
       if (run.run_type == Run::RT_Aggregate && run.aggregate_name == "median") medians_[run.run_name.function_name] = run;
       all_.push_back(run);
     }
