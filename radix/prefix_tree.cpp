@@ -199,9 +199,9 @@ void PrefixTree::append(NodeId id, std::span<const BlockKey> added) {
   blocks_ += added.size();
 }
 
-/// Blocks [at, size) and the children go to a new node below, the children by the branch they name; the node keeps its id and the
-/// rest. So a node is never outlived by
-/// a block that once was in it, and references to such blocks find their way down by `heir`.
+/// Blocks [at, size) and the children go to a new node below, the children by the branch they name; the node keeps its id and
+/// the rest. So a node is never outlived by a block that once was in it, and references to such blocks find their way down by
+/// `heir`.
 void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
   const std::uint32_t moved = nodes_[upper_id.value()].size - at;
   const NodeId lower_id = new_node(upper_id, nodes_[upper_id.value()].start + at, ArrayPool::capacity_for(moved));

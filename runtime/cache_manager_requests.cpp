@@ -4,6 +4,7 @@
 #include "runtime/cache_manager.hpp"
 
 #include <algorithm>
+#include <type_traits>
 
 namespace terrace {
 
@@ -232,6 +233,8 @@ Result<CacheManager::Index> CacheManager::find_ready(RequestId id) const {
 
 CacheManager::Index CacheManager::new_request() {
   if (free_requests_.empty()) {
+    // Moved, not copied, when the vector grows: `keys` may look into `kept_keys`.
+    static_assert(std::is_nothrow_move_constructible_v<Request>);
     requests_.emplace_back();
     return static_cast<Index>(requests_.size() - 1);
   }
