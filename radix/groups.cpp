@@ -19,8 +19,9 @@ std::uint32_t hash_unit(std::span<const GroupConfig> groups) {
 
 BlockKey key_in_group(const BlockKey& key, GroupId group) {
   BlockKey named = key;
-  named.bytes[30] ^= static_cast<std::byte>(group.value() >> 8);
-  named.bytes[31] ^= static_cast<std::byte>(group.value() & 0xFF);
+  // In those bytes that hash tables go by.
+  named.bytes[0] ^= static_cast<std::byte>(group.value() & 0xFF);
+  named.bytes[1] ^= static_cast<std::byte>(group.value() >> 8);
   return named;
 }
 
