@@ -127,7 +127,7 @@ std::uint32_t CacheManager::new_blocks(std::size_t group, const Request& r, std:
   const GroupRule& rule = rules_[group];
   if (!rule.cached()) return rule.encoder_blocks(r.encoder_tokens);
   const std::uint32_t to = std::max(rule.blocks_for(r.blocks_now), from);
-  return to - rule.first_new(from, to);
+  return to - rule.first_new(from, to, std::min(r.key_count, r.blocks_now));
 }
 
 /// By pool: slots that the request needs beside those that hold its hits already.

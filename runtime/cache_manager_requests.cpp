@@ -116,7 +116,7 @@ Result<void> CacheManager::extend(RequestId id, std::uint32_t blocks) {
   const auto new_blocks = [&](std::size_t g) {
     const auto have = static_cast<std::uint32_t>(r.parts[g].table.size());
     const std::uint32_t want = rules_[g].cached() ? std::max(rules_[g].blocks_for(now), have) : have;
-    return std::pair{rules_[g].first_new(have, want), want};
+    return std::pair{rules_[g].first_new(have, want, std::min(r.key_count, now)), want};
   };
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     const auto [from, to] = new_blocks(g);

@@ -85,9 +85,14 @@ TEST(GroupRule, counts_blocks_in_hash_units) {
 }
 
 TEST(GroupRule, of_a_state_only_the_last_of_what_is_computed_gets_a_slot) {
-  EXPECT_EQ(GroupRule(group(GroupKind::recurrent, 16), 16).first_new(2, 9), 8U);
-  EXPECT_EQ(GroupRule(group(GroupKind::recurrent, 16), 16).first_new(2, 2), 2U);
-  EXPECT_EQ(GroupRule(group(GroupKind::sliding_window, 16, 32), 16).first_new(2, 9), 2U);
+  const GroupRule state{group(GroupKind::recurrent, 32), 16};
+  EXPECT_EQ(state.first_new(2, 9, 18), 8U);
+  EXPECT_EQ(state.first_new(2, 9, 17), 8U);
+  EXPECT_EQ(state.first_new(2, 9, 16), 7U);  // a block behind what is computed: room for the state before it, too
+  EXPECT_EQ(state.first_new(2, 2, 4), 2U);
+  EXPECT_EQ(state.first_new(2, 9, 3), 2U);
+  EXPECT_EQ(state.first_new(0, 1, 0), 0U);
+  EXPECT_EQ(GroupRule(group(GroupKind::sliding_window, 16, 32), 16).first_new(2, 9, 9), 2U);
 }
 
 TEST(GroupRule, refuses_what_does_not_fit_its_kind_and_says_why) {
