@@ -37,8 +37,9 @@ GroupRule::GroupRule(const GroupConfig& config, std::uint32_t unit_tokens) : con
   }
   if (config.kind == GroupKind::chunked_local && config.span_tokens % config.block_tokens != 0) {
     // A block across two chunks would be needed by neither whole.
-    throw std::invalid_argument{"a chunk of " + std::to_string(config.span_tokens) + " tokens is not a whole number of blocks of " +
-                                std::to_string(config.block_tokens)};
+    std::string text{"a chunk of "};
+    text.append(std::to_string(config.span_tokens)).append(" tokens is not a whole number of blocks of ");
+    throw std::invalid_argument{text.append(std::to_string(config.block_tokens))};
   }
   if (config.kind == GroupKind::cross) return;
   units_per_block_ = GroupKeys{unit_tokens, config.block_tokens}.units_per_block();

@@ -55,9 +55,10 @@ class CacheManager {
   /// All of what the request needs now, or nothing. Where it is pending, an event will tell. Fails: never_fits, no_room,
   /// duplicate_request, invalid_argument, paused.
   [[nodiscard]] Result<Acquired> acquire(const AcquireRequest& request);
-  /// So many tokens of the sequence are computed: what no later token attends to is given up, and null blocks take its place. What
-  /// compute launched up to `last_use` may still read it. Call before extend(), so that its room serves. Only for managers with
-  /// windows, chunks or states; others keep everything. Fails: unknown_request, not_ready.
+  /// So many tokens of the sequence are computed: what no later token attends to is given up, and null blocks take its place.
+  /// What compute launched up to `last_use` may still read it. Call after commit(), so that it stays cached, and before
+  /// extend(), so that its room serves. Groups with full attention keep everything. Fails: unknown_request, not_ready,
+  /// invalid_argument (more tokens than there are blocks for).
   [[nodiscard]] Result<void> advance(RequestId id, std::uint64_t tokens, Fence last_use);
   /// `blocks` more at the end of the request's tables. Takes free slots, else drops what is cached; never waits. Fails:
   /// unknown_request, not_ready, invalid_argument (0), never_fits, no_room (the request has what it had; other cached copies
@@ -231,7 +232,9 @@ class CacheManager {
   [[nodiscard]] Index new_request();
   void forget(Index index);
   [[nodiscard]] static GroupId id_of(std::size_t group) { return GroupId{static_cast<std::uint16_t>(group)}; }
-  [[nodiscard]] bool is_null(std::size_t group, SlotId slot) const { return slot == null_slot && pool_of(group).config.null_block; }
+  [[nodiscard]] bool is_null(std::size_t group, SlotId slot) const {
+    return slot == null_slot && pool_of(group).config.null_block;
+  }
 
   [[nodiscard]] std::span<const BlockKey> keys_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t from) const;
   [[nodiscard]] BlockKey key_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t block) const;

@@ -13,7 +13,8 @@ namespace {
 
 void validate(const PoolSizes& pool, std::size_t number, bool storage) {
   if (pool.device_blocks <= (pool.null_block ? 1U : 0U)) {
-    refuse(fmt::format("pool {}: the device needs at least one block{}", number, pool.null_block ? " beside the null block" : ""));
+    const char* const beside = pool.null_block ? " beside the null block" : "";
+    refuse(fmt::format("pool {}: the device needs at least one block{}", number, beside));
   }
   if (storage && pool.staging_blocks == 0) {
     refuse(fmt::format("pool {}: storage needs at least one staging block to pass through", number));

@@ -51,8 +51,8 @@ class Loads {
     failed_ = std::move(failed);
   }
 
-  /// `parts` in path order, path by path, each without a device copy and with a usable copy at its source. With instant copies the load may
-  /// have ended when this returns; then it returns nothing and calls no handler.
+  /// `parts` in path order, path by path, each without a device copy and with a usable copy at its source. With instant copies
+  /// the load may have ended when this returns; then it returns nothing and calls no handler.
   [[nodiscard]] std::optional<LoadId> start(std::span<const LoadPart> parts, std::uint32_t waiter, TimePoint deadline);
   /// The load that fills the block's device copy. The waiter is counted once however often it joins; true if it is new.
   bool join(LoadId load, std::uint32_t waiter);

@@ -70,8 +70,8 @@ PoolPlan plan_pools(std::span<const SizedGroup> groups, const TypicalSequence& t
     plan.groups.push_back(group);
     const std::uint64_t blocks = blocks_of_one(group, typical);
     if (blocks == 0) {
-      throw std::invalid_argument{fmt::format("a typical sequence has no block in group {} ({}): give its {}", plan.groups.size() - 1,
-                                              to_string(group.kind),
+      throw std::invalid_argument{fmt::format("a typical sequence has no block in group {} ({}): give its {}",
+                                              plan.groups.size() - 1, to_string(group.kind),
                                               group.kind == GroupKind::cross ? "encoder tokens" : "tokens")};
     }
     shares[pool] += blocks;
@@ -102,9 +102,9 @@ PoolPlan plan_pools(std::span<const SizedGroup> groups, const TypicalSequence& t
     PoolSizes& sizes = plan.pools[pool];
     const std::uint64_t with_null = on_device[pool] + (sizes.null_block ? 1 : 0);
     if (with_null >= Copy::slots_max || on_host[pool] + staging_blocks >= Copy::slots_max) {
-      throw std::invalid_argument{fmt::format("blocks of {} are too small for so much memory: {} on the device, {} on the host; each "
-                                              "must be under {}", to_string(plan.block_bytes[pool]), with_null, on_host[pool],
-                                              Copy::slots_max)};
+      throw std::invalid_argument{
+          fmt::format("blocks of {} are too small for so much memory: {} on the device, {} on the host; each must be under {}",
+                      to_string(plan.block_bytes[pool]), with_null, on_host[pool], Copy::slots_max)};
     }
     sizes.device_blocks = static_cast<std::uint32_t>(with_null);
     sizes.host_blocks = static_cast<std::uint32_t>(on_host[pool]);

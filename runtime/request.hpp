@@ -29,7 +29,8 @@ struct AcquireRequest {
   RequestId id;
   /// Of the full blocks that are known, from the first. Need to stay valid for the call only.
   std::span<const BlockKey> keys;
-  /// All blocks the request needs now: those of `keys`, a partly filled last one, lookahead. At least keys.size().
+  /// All blocks the request needs now: those of `keys`, a partly filled last one, lookahead. At least keys.size(). (Of a
+  /// recurrent state a slot is kept after the last of `keys`, and in each block behind them.)
   std::uint32_t blocks = 0;
   /// At most so many of them beyond those that come from the cache: the first chunk of a prompt that is computed in chunks.
   /// The rest is extend()ed.

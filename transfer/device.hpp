@@ -63,7 +63,8 @@ class BlockAccess {
 
 using ComputeWork = std::function<void(BlockAccess&)>;
 
-/// A device that holds blocks, and its link to the host arenas it was made with, one a pool. It moves what it is told and decides nothing.
+/// A device that holds blocks, and its link to the host arenas it was made with, one a pool. It moves what it is told and
+/// decides nothing.
 ///
 /// Threads: submit and poll from one (the transfer engine's); launch and reached from one (the caller's compute side), which
 /// may be another.

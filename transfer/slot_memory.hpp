@@ -13,8 +13,8 @@
 
 namespace terrace {
 
-/// A pool's device slots in ordinary memory beside a host arena, and the copies between them: what the devices without hardware have
-/// in common.
+/// A pool's device slots in ordinary memory beside a host arena, and the copies between them: what the devices without hardware
+/// have in common.
 ///
 /// Threads: any; who may touch which slot is said by the commands' order.
 class SlotMemory {

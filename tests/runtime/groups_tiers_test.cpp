@@ -123,6 +123,85 @@ TEST_F(GroupsTiers, a_failed_load_of_one_group_is_planned_again_for_all) {
   for (const SlotId slot : table(4, window)) EXPECT_NE(slot, SlotId{0});
 }
 
+TEST_F(GroupsTiers, whoever_counts_on_any_block_of_a_failed_load_plans_again) {
+  ManagerConfig config = model(20, false);
+  config.device_blocks = 40;
+  make(config);
+  const auto keys = test::keys_of({1, 1, 1, 1, 1, 1});
+  compute(1, keys);
+  compute(2, test::keys_of({2, 2, 2, 2, 2, 2, 2}));  // of the first, only the window's blocks leave
+  ASSERT_EQ(cache->match(keys).host, 2U);
+  // One load brings the fourth and the fifth block; the other request waits for the fifth and the sixth.
+  AcquireRequest shorter = request(3, keys);
+  shorter.hit_blocks_max = 5;
+  leases[3] = cache->acquire(shorter).value();
+  ASSERT_TRUE(acquire(4, keys).has_value());
+  ASSERT_FALSE(ready(4));
+  device->fail_next(Direction::swap_in);
+  settle();
+  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready(4));
+  EXPECT_EQ(cache->manager().stats().replans, 2U);
+  EXPECT_TRUE(reads(4, window, large, 4, 6));
+}
+
+/// A window's slot is filled from the host while compute may still read, or write, what was given up in it.
+class GivenUp : public GroupsTiers {
+ protected:
+  const std::vector<BlockKey> in_host = test::keys_of({2, 2});
+
+  void SetUp() override {
+    ManagerConfig config = model(20, false);
+    config.device_blocks = 40;
+    make(config);
+    compute(1, in_host);
+    compute(2, test::keys_of({1, 1, 1, 1, 1, 1, 1}));  // all seven slots of the window's pool
+    ASSERT_EQ(cache->match(in_host).host, 2U);
+  }
+  /// Whether the swap-in of what is in the host can begin before compute has gone on.
+  [[nodiscard]] bool swap_in_overtakes_compute() {
+    if (!acquire(9, in_host)) return true;
+    for (int i = 0; i < 20; ++i) {
+      for (const SteppedDevice::Part part : device->step_options()) {
+        if (part == SteppedDevice::Part::swap_in) return true;
+        if (part != SteppedDevice::Part::compute) device->step(part);
+      }
+      poll();
+    }
+    return false;
+  }
+};
+
+TEST_F(GivenUp, what_was_hit_is_not_overwritten_before_compute_has_read_it) {
+  const auto keys = test::keys_of({1, 1, 1, 1, 1, 1, 1, 5, 5, 5});
+  AcquireRequest wanted = request(3, keys);
+  wanted.new_blocks_max = 3;
+  leases[3] = cache->acquire(wanted).value();  // two hits, three new: the other two slots are cached still
+  settle();
+  ASSERT_TRUE(ready(3));
+  leases[4] = cache->acquire(request(4, test::keys_of({6, 6}))).value();  // takes these
+  settle();
+  ASSERT_TRUE(ready(4));
+  const Fence reading = device->launch([](BlockAccess&) {});
+  ASSERT_TRUE(cache->advance(leases.at(3), 9, reading).has_value());
+  EXPECT_FALSE(swap_in_overtakes_compute());
+  settle();
+  EXPECT_TRUE(ready(9));
+}
+
+TEST_F(GivenUp, what_was_computed_for_nobody_else_is_not_overwritten_before_it_has_been_written) {
+  const auto keys = test::keys_of({5, 5, 5, 5, 5, 5, 5});
+  ASSERT_TRUE(acquire(3, keys).has_value());
+  settle();
+  ASSERT_TRUE(ready(3));
+  const Fence writing = device->launch([](BlockAccess&) {});
+  // Not committed: its slots are free as soon as they are given up.
+  ASSERT_TRUE(cache->advance(leases.at(3), 7, writing).has_value());
+  EXPECT_FALSE(swap_in_overtakes_compute());
+  settle();
+  EXPECT_TRUE(ready(9));
+}
+
 TEST_F(GroupsTiers, each_pool_has_a_store_and_what_they_hold_is_found_after_a_restart) {
   make(model(0, true));
   const auto keys = test::keys_of({1, 1, 1, 1, 1});
@@ -141,11 +220,19 @@ TEST_F(GroupsTiers, each_pool_has_a_store_and_what_they_hold_is_found_after_a_re
   cache.reset();
   cache = std::make_unique<Cache>(config, parts);
   EXPECT_EQ(cache->match(keys).storage, 5U);
+  cache->record_events();
   ASSERT_TRUE(acquire(1, keys).has_value());
   settle();
   ASSERT_TRUE(ready(1));
   EXPECT_TRUE(reads(1, full, small, 0, 5));
   EXPECT_TRUE(reads(1, window, large, 3, 5));
+  std::vector<KvEvent> told;
+  cache->take_events(told);
+  ASSERT_EQ(told.size(), 7U);
+  for (const KvEvent& event : told) {
+    EXPECT_NE(std::ranges::find(keys, event.key), keys.end());
+    EXPECT_EQ(event.depth > 0 || event.key == keys.front(), event.group == full);
+  }
 }
 
 }  // namespace

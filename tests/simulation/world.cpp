@@ -125,7 +125,8 @@ World::World(std::uint64_t seed, const WorldOptions& options) : options_{options
   LanesConfig lanes;
   lanes.piece_bytes = Bytes{least_block_bytes * random_.between(1, 4)};
   transfers_ = std::make_unique<DirectTransfers>(lanes, *device_, clock_, waker_);
-  CacheParts parts{*transfers_, *arenas_.front(), stores_.front().get(), clock_, nullptr, options.hostile ? device_.get() : nullptr};
+  Device* const poison = options.hostile ? device_.get() : nullptr;
+  CacheParts parts{*transfers_, *arenas_.front(), stores_.front().get(), clock_, nullptr, poison};
   for (std::size_t pool = 1; pool < stores_.size(); ++pool) {
     parts.other_pools.push_back({arenas_[pool].get(), stores_[pool].get()});
   }
@@ -491,13 +492,14 @@ std::string World::describe() const {
   const ManagerConfig& m = options_.manager;
   std::string groups;
   for (const GroupConfig& group : m.groups) {
-    groups += fmt::format("{}{} {} span {} pool {}, ", group.optional ? "optional " : "", to_string(group.kind), group.block_tokens,
-                          group.span_tokens, group.pool.value());
+    groups += fmt::format("{}{} {} span {} pool {}, ", group.optional ? "optional " : "", to_string(group.kind),
+                          group.block_tokens, group.span_tokens, group.pool.value());
   }
-  return groups + fmt::format("device {} host {} staging {} {} {} {} admission {} store {} ({} blocks) faults {}{}{}", m.device_blocks,
-                     m.host_blocks, m.staging_blocks, to_string(m.relation), to_string(m.write_policy), to_string(m.policy),
-                     to_string(m.host_admission), static_cast<int>(options_.store), options_.stored_blocks,
-                     options_.faults.transfers_fail, options_.faults.streams_freeze, options_.faults.disk_fails);
+  return groups + fmt::format("device {} host {} staging {} {} {} {} admission {} store {} ({} blocks) faults {}{}{}",
+                              m.device_blocks, m.host_blocks, m.staging_blocks, to_string(m.relation),
+                              to_string(m.write_policy), to_string(m.policy), to_string(m.host_admission),
+                              static_cast<int>(options_.store), options_.stored_blocks, options_.faults.transfers_fail,
+                              options_.faults.streams_freeze, options_.faults.disk_fails);
 }
 
 }  // namespace terrace::test
