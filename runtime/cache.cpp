@@ -10,7 +10,7 @@
 namespace terrace {
 
 Cache::Cache(const ManagerConfig& config, const CacheParts& parts) : parts_{parts}, manager_{config} {
-  TERRACE_CHECK(parts.arena.slots() == config.host_blocks + config.staging_blocks);
+  TERRACE_CHECK(parts.arena.slots() >= std::uint64_t{config.host_blocks} + config.staging_blocks);
   TERRACE_CHECK(config.storage == (parts.store != nullptr));
   if (parts_.poison != nullptr) manager_.remember_freed();
   if (parts_.store != nullptr) restore_stored();
@@ -90,6 +90,14 @@ Result<void> Cache::unpin(PinId pin) {
   const Result<void> unpinned = manager_.unpin(pin);
   carry_out();
   return unpinned;
+}
+
+Result<void> Cache::resize(Tier tier, std::uint32_t blocks) {
+  const std::uint64_t arena_slots = std::uint64_t{blocks} + manager_.config().staging_blocks;
+  if (tier == Tier::host && arena_slots > parts_.arena.slots()) return Errc::never_fits;
+  const Result<void> resized = manager_.resize(tier, blocks);
+  carry_out();
+  return resized;
 }
 
 void Cache::resume_transfers() {

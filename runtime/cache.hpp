@@ -34,7 +34,7 @@ struct MovedTotals {
 /// What a cache works with; all of it outlives the cache.
 struct CacheParts {
   TransferPort& transfers;
-  HostArena& arena;      ///< of host_blocks + staging_blocks slots
+  HostArena& arena;      ///< of host_blocks + staging_blocks slots at least; what it has more, the host tier may grow by
   BlockStore* store;     ///< null: none
   const Clock& clock;
   /// Woken by `transfers` and `store`; what wake_fd() shows. A simulation that never sleeps passes none.
@@ -81,6 +81,9 @@ class Cache : private LeaseHome {
   [[nodiscard]] Result<std::uint32_t> drop(std::span<const BlockKey> keys);
   [[nodiscard]] Result<PinId> pin(std::span<const BlockKey> keys, TimePoint until = never) { return manager_.pin(keys, until); }
   [[nodiscard]] Result<void> unpin(PinId pin);
+  /// Fails with never_fits also where the arena has no room for so many.
+  [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks);
+  [[nodiscard]] std::uint64_t retiring(Tier tier) const { return manager_.retiring(tier); }
   [[nodiscard]] std::uint32_t common_prefix() const { return manager_.common_prefix(); }
   [[nodiscard]] ManagerStats take_stats() { return manager_.take_stats(); }
   void record_events() { manager_.record_events(); }

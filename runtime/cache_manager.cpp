@@ -17,6 +17,8 @@ CacheManager::CacheManager(const ManagerConfig& config)
       persists_{residency_, departures_, swap_outs_, actions_, stats_},
       host_room_{config, residency_, departures_, swap_outs_, persists_},
       device_room_{config, residency_, departures_, host_room_, persists_},
+      resizing_{residency_, device_room_},
+      room_ahead_{config, residency_, device_room_, host_room_, stats_},
       loads_{config, residency_, departures_, host_room_, actions_, stats_} {
   TERRACE_CHECK(config.device_blocks > (config.null_block ? 1U : 0U));
   TERRACE_CHECK(!config.storage || config.staging_blocks > 0);
@@ -70,6 +72,8 @@ void CacheManager::settle() {
     again |= persists_.pump();
     again |= loads_.pump();
     again |= sweep_hidden();
+    again |= resizing_.pump();
+    again |= room_ahead_.pump();
   }
   flush();
 }
@@ -154,7 +158,7 @@ Usage CacheManager::usage(Tier tier) const {
     usage.free = device.count(SlotState::free);
     usage.promised = device_room_.promised();
   } else {
-    usage.blocks = config_.host_blocks;
+    usage.blocks = residency_.host_blocks();
     usage.free = residency_.host_free();
   }
   return usage;

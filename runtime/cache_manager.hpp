@@ -11,6 +11,8 @@
 #include "runtime/persists.hpp"
 #include "runtime/request.hpp"
 #include "runtime/residency.hpp"
+#include "runtime/resizing.hpp"
+#include "runtime/room_ahead.hpp"
 #include "runtime/swap_outs.hpp"
 #include "storage/block_store.hpp"
 #include "transfer/plan.hpp"
@@ -99,6 +101,12 @@ class CacheManager {
   [[nodiscard]] std::uint64_t pinned_blocks() const { return pinned_blocks_; }
   /// Leading blocks that all ready requests share; 0 where there are none.
   [[nodiscard]] std::uint32_t common_prefix() const;
+  /// Makes a serving tier larger or smaller (runtime/resizing.hpp says how, and what is lost). Larger: the tier's memory has the
+  /// slots, by the caller's word. Requests that wait for room keep their promise; never_fits goes by the new size. Fails as
+  /// Resizing::resize does; invalid_argument with instant copies.
+  [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks);
+  /// Slots that a resize has still to retire, of device or host.
+  [[nodiscard]] std::uint64_t retiring(Tier tier) const { return resizing_.retiring(tier); }
   /// The counts so far, which begin anew at 0.
   [[nodiscard]] ManagerStats take_stats() { return std::exchange(stats_, {}); }
   /// Stored, removed, cleared: from the first call on. Swaps, so that the caller's vector is re-used.
@@ -232,6 +240,8 @@ class CacheManager {
   Persists persists_;
   HostRoom host_room_;
   DeviceRoom device_room_;
+  Resizing resizing_;
+  RoomAhead room_ahead_;
   Loads loads_;
 
   std::vector<Request> requests_;

@@ -152,4 +152,13 @@ std::uint32_t CacheManager::common_prefix() const {
   return common ? common->length : 0;
 }
 
+Result<void> CacheManager::resize(Tier tier, std::uint32_t blocks) {
+  if (config_.instant_copies) return Errc::invalid_argument;
+  const Result<void> resized = resizing_.resize(tier, blocks);
+  if (!resized) return resized;
+  (tier == Tier::device ? config_.device_blocks : config_.host_blocks) = blocks;
+  settle();
+  return {};
+}
+
 }  // namespace terrace

@@ -55,6 +55,12 @@ enum class HostAdmission : unsigned char {
   return "?";
 }
 
+/// Free slots of a pool, as shares of it: fewer than `low`, and room is made in the background up to `high`. Off where low is 0.
+struct Watermarks {
+  double low = 0;
+  double high = 0;
+};
+
 /// Sizes are counts of blocks.
 struct ManagerConfig {
   /// Of the device pool. Slot 0 is the null block where `null_block` is set: never handed out, never counted as used.
@@ -78,6 +84,9 @@ struct ManagerConfig {
   PolicyKind policy = PolicyKind::lru;
   /// Not with inclusive, which has copied every block down already.
   HostAdmission host_admission = HostAdmission::all;
+  /// 0 <= low <= high < 1; not with instant copies.
+  Watermarks device_watermarks;
+  Watermarks host_watermarks;
   /// Copies between device and host count as done when they are decided; whoever executes the plans does so in order and
   /// before anything else. For reference runs.
   bool instant_copies = false;

@@ -116,8 +116,10 @@ struct ManagerStats {
   std::uint64_t duplicates = 0;
   std::uint64_t evicted_device = 0;    ///< device copies given up, however
   std::uint64_t evicted_host = 0;
-  std::uint64_t dropped_clean = 0;     ///< of them: a lower tier had the block
-  std::uint64_t dropped_lost = 0;      ///< of them: no lower tier had it (none configured, no room, or the copy failed)
+  std::uint64_t ahead_device = 0;      ///< device copies given up, or begun to be, for a watermark
+  std::uint64_t ahead_host = 0;
+  std::uint64_t dropped_clean = 0;     ///< of those given up: a lower tier had the block
+  std::uint64_t dropped_lost = 0;      ///< of those given up: no lower tier had it (none configured, no room, or the copy failed)
   std::uint64_t persist_failed = 0;    ///< blocks that storage did not take
   std::uint64_t stored_evicted = 0;    ///< blocks that storage gave up
   std::uint64_t cleared = 0;           ///< device and host copies dropped by clear()

@@ -132,6 +132,19 @@ class Runtime : private LeaseHome {
   auto unpin(PinId pin, Token&& token) {
     return perform<>(Then::turn, std::forward<Token>(token), [this, pin] { return cache_.unpin(pin); });
   }
+  /// void(ErrorCode). Requests that wait for room and can never have it any more fail with never_fits.
+  template <class Token>
+  auto resize(Tier tier, std::uint32_t blocks, Token&& token) {
+    return perform<>(Then::turn, std::forward<Token>(token), [this, tier, blocks] { return cache_.resize(tier, blocks); });
+  }
+  /// void(ErrorCode, std::uint64_t): slots that a resize has still to retire. Fails: invalid_argument (storage).
+  template <class Token>
+  auto retiring(Tier tier, Token&& token) {
+    return perform<std::uint64_t>(Then::nothing, std::forward<Token>(token), [this, tier] {
+      if (tier == Tier::storage) return Result<std::uint64_t>{Errc::invalid_argument};
+      return Result<std::uint64_t>{cache_.retiring(tier)};
+    });
+  }
   /// void(ErrorCode, std::uint32_t).
   template <class Token>
   auto common_prefix(Token&& token) {

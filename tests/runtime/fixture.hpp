@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -23,8 +24,9 @@ class CacheFixture : public ::testing::Test {
 
   void make(ManagerConfig config, std::uint32_t stored_blocks = 64) {
     if (config.storage && config.staging_blocks == 0) config.staging_blocks = 4;
-    arena = std::make_unique<HostArena>(config.host_blocks + config.staging_blocks, Bytes{block_bytes}, MiB);
-    device = std::make_unique<SteppedDevice>(config.device_blocks, *arena);
+    arena = std::make_unique<HostArena>(std::max(config.host_blocks, host_blocks_max) + config.staging_blocks,
+                                        Bytes{block_bytes}, MiB);
+    device = std::make_unique<SteppedDevice>(std::max(config.device_blocks, device_blocks_max), *arena);
     LanesConfig lanes;
     lanes.block_bytes = Bytes{block_bytes};
     transfers = std::make_unique<DirectTransfers>(lanes, *device, clock, waker);
@@ -92,6 +94,9 @@ class CacheFixture : public ::testing::Test {
     return cache->manager().residency().tree().resident(Residency::plane(tier));
   }
 
+  /// Set before make(): room to grow.
+  std::uint32_t device_blocks_max = 0;
+  std::uint32_t host_blocks_max = 0;
   ManualClock clock;
   NullWaker waker;
   std::unique_ptr<HostArena> arena;

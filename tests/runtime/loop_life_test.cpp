@@ -27,6 +27,7 @@ class LoopLife : public testing::Test {
     options.block_bytes = KiB * 4;
     options.device_blocks = 8;
     options.host_blocks = 8;
+    options.device_blocks_max = 12;
     stack = std::make_unique<Stack>(options);
     runtime = std::make_unique<Runtime>(pool.get_executor(), stack->cache());
   }
@@ -154,6 +155,24 @@ TEST_F(LoopLife, tells_usage_counts_and_what_running_requests_share) {
   EXPECT_EQ(runtime->take_stats(asio::use_future).get().acquired, 0U);
 }
 
+TEST_F(LoopLife, pools_change_their_size) {
+  run(1, keys_of({1, 2, 3, 4, 5, 6, 7, 8}));
+  Grant held = acquire(2, keys_of({1, 2, 3, 4, 5}));
+  const auto six = keys_of({11, 12, 13, 14, 15, 16});
+  auto waiting = runtime->acquire(request(3, six), asio::use_future);
+  EXPECT_EQ(error_of(runtime->resize(Tier::device, 4, asio::use_future)), Errc::no_room);
+  runtime->resize(Tier::device, 5, asio::use_future).get();
+  EXPECT_EQ(error_of(std::move(waiting)), Errc::never_fits);  // had it waited on, it would have for ever
+  EXPECT_EQ(error_of(runtime->retiring(Tier::storage, asio::use_future)), Errc::invalid_argument);
+  held = {};
+  const auto five = keys_of({21, 22, 23, 24, 25});
+  EXPECT_EQ(acquire(4, five).table.size(), 5U);
+  runtime->resize(Tier::device, 12, asio::use_future).get();
+  EXPECT_EQ(runtime->retiring(Tier::device, asio::use_future).get(), 0U);
+  EXPECT_EQ(acquire(5, six).table.size(), 6U);
+  EXPECT_EQ(error_of(runtime->resize(Tier::host, 9, asio::use_future)), Errc::never_fits);
+}
+
 TEST_F(LoopLife, paused_transfers_start_when_they_are_resumed) {
   run(1, keys_of({1, 2, 3, 4, 5, 6, 7, 8}));
   runtime->pause_transfers(asio::use_future).get();
@@ -190,6 +209,8 @@ TEST_F(LoopLife, refuses_everything_after_a_stop) {
   EXPECT_EQ(error_of(runtime->drop(keys, asio::use_future)), Errc::stopped);
   EXPECT_EQ(error_of(runtime->pin(keys, far, asio::use_future)), Errc::stopped);
   EXPECT_EQ(error_of(runtime->unpin(PinId{1}, asio::use_future)), Errc::stopped);
+  EXPECT_EQ(error_of(runtime->resize(Tier::device, 4, asio::use_future)), Errc::stopped);
+  EXPECT_EQ(error_of(runtime->retiring(Tier::device, asio::use_future)), Errc::stopped);
   EXPECT_EQ(error_of(runtime->common_prefix(asio::use_future)), Errc::stopped);
   EXPECT_EQ(error_of(runtime->usage(Tier::device, asio::use_future)), Errc::stopped);
   EXPECT_EQ(error_of(runtime->take_stats(asio::use_future)), Errc::stopped);

@@ -40,11 +40,14 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
     total.clears += world.seen().clears;
     total.pins += world.seen().pins;
     total.drops += world.seen().drops;
+    total.resizes += world.seen().resizes;
     stats.rescued += world.stats().rescued;
     stats.joined += world.stats().joined;
     stats.duplicates += world.stats().duplicates;
     stats.load_failures += world.stats().load_failures;
     stats.replans += world.stats().replans;
+    stats.ahead_device += world.stats().ahead_device;
+    stats.ahead_host += world.stats().ahead_host;
     stats.persist_failed += world.stats().persist_failed;
     stats.stored_evicted += world.stats().stored_evicted;
   }
@@ -62,11 +65,14 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   EXPECT_GT(total.clears, 0U);
   EXPECT_GT(total.pins, 0U);
   EXPECT_GT(total.drops, 0U);
+  EXPECT_GT(total.resizes, 0U);
   EXPECT_GT(stats.rescued, 0U);
   EXPECT_GT(stats.joined, 0U);
   EXPECT_GT(stats.duplicates, 0U);
   EXPECT_GT(stats.load_failures, 0U);
   EXPECT_GT(stats.replans, 0U);
+  EXPECT_GT(stats.ahead_device, 0U);
+  EXPECT_GT(stats.ahead_host, 0U);
   EXPECT_GT(stats.persist_failed, 0U);
   EXPECT_GT(stats.stored_evicted, 0U);
 }

@@ -13,6 +13,8 @@ namespace {
 
 /// Of a file block, the least there is.
 constexpr std::uint32_t block_bytes = 4096;
+constexpr std::uint32_t device_blocks_max = 24;
+constexpr std::uint32_t host_blocks_max = 28;
 
 std::uint64_t word_of(const BlockKey& key, std::uint64_t weights, std::size_t i) {
   return key.prefix64() + weights * 0x9E37'79B9U + i * (key.prefix64() | 1);
@@ -57,6 +59,11 @@ WorldOptions random_options(std::uint64_t seed) {
   options.hostile = random.chance(0.8);
   manager.policy = all_policies[random.below(all_policies.size())];
   manager.host_admission = random.chance(0.5) ? HostAdmission::all : HostAdmission::adaptive;
+  for (Watermarks* const marks : {&manager.device_watermarks, &manager.host_watermarks}) {
+    if (!random.chance(0.25)) continue;
+    marks->low = 0.1 * static_cast<double>(random.between(1, 4));
+    marks->high = marks->low + 0.1 * static_cast<double>(random.below(5));
+  }
   return options;
 }
 
@@ -76,8 +83,8 @@ struct World::Client {
 
 World::World(std::uint64_t seed, const WorldOptions& options) : options_{options}, random_{seed} {
   const ManagerConfig& manager = options.manager;
-  arena_ = std::make_unique<HostArena>(manager.host_blocks + manager.staging_blocks, Bytes{block_bytes}, MiB);
-  device_ = std::make_unique<SteppedDevice>(manager.device_blocks, *arena_);
+  arena_ = std::make_unique<HostArena>(host_blocks_max + manager.staging_blocks, Bytes{block_bytes}, MiB);
+  device_ = std::make_unique<SteppedDevice>(device_blocks_max, *arena_);
   LanesConfig lanes;
   lanes.block_bytes = Bytes{block_bytes};
   lanes.piece_bytes = Bytes{block_bytes * random_.between(1, 4)};
@@ -138,7 +145,7 @@ std::vector<BlockKey> World::random_keys(std::vector<std::uint32_t>& names) {
 /// What operators do to a cache while it serves.
 void World::operate() {
   std::vector<std::uint32_t> names;
-  switch (random_.below(6)) {
+  switch (random_.below(7)) {
     case 0: {
       if (winding_down_ || !random_.chance(0.2)) return;
       // Cleared below: requests that are alive go on with the weights they began with.
@@ -168,6 +175,16 @@ void World::operate() {
     case 4:
       if (cache_->drop(random_keys(names))) ++seen_->drops;
       return;
+    case 5: {
+      if (winding_down_) return;
+      const bool device = random_.chance(0.5);
+      const std::uint64_t blocks = device ? random_.between(4, device_blocks_max) : random_.below(host_blocks_max + 2);
+      const Result<void> resized = cache_->resize(device ? Tier::device : Tier::host, static_cast<std::uint32_t>(blocks));
+      note(resized ? blocks : 0);
+      if (resized) ++seen_->resizes;
+      else TERRACE_CHECK(resized.error() == Errc::no_room || (!device && blocks > host_blocks_max));
+      return;
+    }
     default:
       if (winding_down_) return;
       paused_ = true;
@@ -351,6 +368,7 @@ void World::wind_down() {
   }
   TERRACE_CHECK(clients_.empty());
   TERRACE_CHECK(!cache_->has_pending_work());
+  TERRACE_CHECK(cache_->retiring(Tier::device) == 0 && cache_->retiring(Tier::host) == 0);
   device_->run();
   check();
 }
@@ -377,10 +395,11 @@ std::uint64_t World::digest() const {
 
 std::string World::describe() const {
   const ManagerConfig& m = options_.manager;
-  return fmt::format("device {} host {} staging {} {} {} {} admission {} store {} ({} blocks) faults {}{}{}", m.device_blocks,
-                     m.host_blocks, m.staging_blocks, to_string(m.relation), to_string(m.write_policy), to_string(m.policy),
-                     to_string(m.host_admission), static_cast<int>(options_.store), options_.stored_blocks,
-                     options_.faults.transfers_fail, options_.faults.streams_freeze, options_.faults.disk_fails);
+  return fmt::format("device {} ({}) host {} ({}) staging {} {} {} {} admission {} store {} ({} blocks) faults {}{}{}",
+                     m.device_blocks, m.device_watermarks.high, m.host_blocks, m.host_watermarks.high, m.staging_blocks,
+                     to_string(m.relation), to_string(m.write_policy), to_string(m.policy), to_string(m.host_admission),
+                     static_cast<int>(options_.store), options_.stored_blocks, options_.faults.transfers_fail,
+                     options_.faults.streams_freeze, options_.faults.disk_fails);
 }
 
 }  // namespace terrace::test

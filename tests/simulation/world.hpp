@@ -66,6 +66,7 @@ class World {
     std::uint64_t clears = 0;
     std::uint64_t pins = 0;
     std::uint64_t drops = 0;
+    std::uint64_t resizes = 0;
   };
   [[nodiscard]] const Seen& seen() const { return *seen_; }
   [[nodiscard]] const ManagerStats& stats() const { return cache_->manager().stats(); }
