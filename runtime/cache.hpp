@@ -61,7 +61,9 @@ class Cache : private LeaseHome {
   Cache(const Cache&) = delete;
   Cache& operator=(const Cache&) = delete;
 
-  [[nodiscard]] MatchResult match(std::span<const BlockKey> keys) const { return manager_.match(keys); }
+  [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Tier lowest_tier = Tier::storage) const {
+    return manager_.match(keys, lowest_tier);
+  }
   /// The lease of a request that is ready or pending; which, says `ready()`. Fails as CacheManager::acquire does.
   [[nodiscard]] Result<Lease> acquire(const AcquireRequest& request);
   [[nodiscard]] bool ready(const Lease& lease) const { return manager_.block_table(lease.id()).has_value(); }

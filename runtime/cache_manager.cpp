@@ -15,9 +15,10 @@ CacheManager::CacheManager(const ManagerConfig& config)
       departures_{residency_, stats_},
       swap_outs_{config, residency_, departures_, actions_},
       persists_{residency_, departures_, swap_outs_, actions_, stats_},
+      back_ups_{config, residency_, persists_, stats_},
       host_room_{config, residency_, departures_, swap_outs_, persists_},
       device_room_{config, residency_, departures_, host_room_, persists_},
-      resizing_{residency_, device_room_},
+      resizing_{config, residency_, device_room_},
       room_ahead_{config, residency_, device_room_, host_room_, stats_},
       loads_{config, residency_, departures_, host_room_, actions_, stats_} {
   TERRACE_CHECK(config.device_blocks > (config.null_block ? 1U : 0U));

@@ -3,6 +3,7 @@
 #include "base/clock.hpp"
 #include "base/result.hpp"
 #include "runtime/actions.hpp"
+#include "runtime/back_ups.hpp"
 #include "runtime/config.hpp"
 #include "runtime/departures.hpp"
 #include "runtime/device_room.hpp"
@@ -50,8 +51,8 @@ class CacheManager {
 
   // ---- requests
 
-  /// The longest cached prefix. No side effect: it neither pins nor renews.
-  [[nodiscard]] MatchResult match(std::span<const BlockKey> keys) const;
+  /// The longest cached prefix, as far as its blocks are in `lowest_tier` or above. No side effect: it neither pins nor renews.
+  [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Tier lowest_tier = Tier::storage) const;
 
   /// All of what the request needs now, or nothing. Where it is pending, an event will tell. Fails: never_fits, no_room,
   /// duplicate_request, invalid_argument, paused.
@@ -162,7 +163,9 @@ class CacheManager {
   [[nodiscard]] std::uint64_t readers() const;
   [[nodiscard]] const Residency& residency() const { return residency_; }
   /// Memory of the books that grow with the cached blocks.
-  [[nodiscard]] std::size_t bytes_held() const { return residency_.bytes_held() + loads_.bytes_held(); }
+  [[nodiscard]] std::size_t bytes_held() const {
+    return residency_.bytes_held() + loads_.bytes_held() + back_ups_.bytes_held();
+  }
   void check_invariants() const;
 
  private:
@@ -184,6 +187,7 @@ class CacheManager {
     std::vector<BlockKey> kept_keys;
     std::uint32_t hit_blocks_max = 0;
     bool drop_last_hit = false;
+    Tier lowest_tier = Tier::storage;
     std::uint32_t joined = 0;
     std::uint32_t failures = 0;     ///< loads that failed it
     std::uint64_t name_space = 0;
@@ -207,7 +211,7 @@ class CacheManager {
     bool lower = false;           ///< blocks of the path have copies in other tiers, too
     bool leaving = false;         ///< one of the device copies is
   };
-  [[nodiscard]] Available available(std::span<const BlockKey> keys, bool device_only, std::vector<Tier>& found) const;
+  [[nodiscard]] Available available(std::span<const BlockKey> keys, Tier lowest, std::vector<Tier>& found) const;
   [[nodiscard]] Result<void> plan(Index index, std::span<const BlockKey> keys);
   void rescue_path(Index index, const Available& there);
   void detach_hits(Request& request);
@@ -238,6 +242,7 @@ class CacheManager {
   Departures departures_;
   SwapOuts swap_outs_;
   Persists persists_;
+  BackUps back_ups_;
   HostRoom host_room_;
   DeviceRoom device_room_;
   Resizing resizing_;

@@ -101,7 +101,7 @@ Result<std::uint32_t> CacheManager::drop(std::span<const BlockKey> keys) {
 
 Result<PinId> CacheManager::pin(std::span<const BlockKey> keys, TimePoint until) {
   if (status_ != CacheStatus::normal) return Errc::paused;
-  const Path path = available(keys, false, found_).path;
+  const Path path = available(keys, Tier::storage, found_).path;
   if (path.length == 0) return Errc::not_found;
   const std::uint64_t most = config_.pinned_blocks_max > 0 ? config_.pinned_blocks_max : config_.device_blocks / 2;
   if (pinned_blocks_ + path.length > most) return Errc::no_room;

@@ -7,9 +7,8 @@
 
 namespace terrace {
 
-/// Where each block of the longest prefix would come from. `device_only`: take nothing that has to be loaded.
-CacheManager::Available CacheManager::available(std::span<const BlockKey> keys, bool device_only,
-                                                std::vector<Tier>& found) const {
+/// Where each block of the longest prefix would come from, as far as that is `lowest` or above.
+CacheManager::Available CacheManager::available(std::span<const BlockKey> keys, Tier lowest, std::vector<Tier>& found) const {
   const PrefixTree& tree = residency_.tree();
   Available there;
   const Path path = tree.find(keys);
@@ -36,14 +35,16 @@ CacheManager::Available CacheManager::available(std::span<const BlockKey> keys, 
         found.push_back(Tier::device);
         ++there.on_device;
         there.leaving |= copy.state() == CopyState::leaving;
-      } else if (device_only) {
+      } else if (lowest == Tier::device) {
         break;
       } else if (copy.present()) {
-        found.push_back(loads_.source_of({path.node, i}));
+        const Tier source = loads_.source_of({path.node, i});
+        if (source > lowest) break;
+        found.push_back(source);
         ++there.filling;
       } else if (in_host[i].usable()) {
         found.push_back(Tier::host);
-      } else if (in_storage[i].usable()) {
+      } else if (in_storage[i].usable() && lowest == Tier::storage) {
         found.push_back(Tier::storage);
       } else {
         break;
@@ -58,10 +59,10 @@ CacheManager::Available CacheManager::available(std::span<const BlockKey> keys, 
 Result<void> CacheManager::plan(Index index, std::span<const BlockKey> keys) {
   Request& r = requests_[index];
   // A prefix that failed to load twice is computed rather than tried a third time.
-  const bool device_only = r.failures >= 2;
+  const Tier lowest = r.failures >= 2 ? Tier::device : r.lowest_tier;
   const std::span<const BlockKey> usable = keys.first(std::min<std::size_t>(keys.size(), r.hit_blocks_max));
-  Available there = available(usable, device_only, found_);
-  if (r.drop_last_hit && there.path.length > 0) there = available(usable.first(there.path.length - 1), device_only, found_);
+  Available there = available(usable, lowest, found_);
+  if (r.drop_last_hit && there.path.length > 0) there = available(usable.first(there.path.length - 1), lowest, found_);
   const std::uint32_t needed = r.blocks - there.on_device - there.filling;
 
   PrefixTree& tree = residency_.tree();
@@ -116,9 +117,7 @@ void CacheManager::rescue_path(Index index, const Available& there) {
     }
     if (deepest_stored) actions_.touches.push_back(residency_.tree().key(*deepest_stored));
   }
-  if (config_.storage && config_.write_policy == WritePolicy::selective && r.hits > 0) {
-    if (!residency_.copy(r.path.last(), Tier::storage).present()) persists_.begin(r.path.last());
-  }
+  back_ups_.on_hits(r.path);
 }
 
 /// Reference order for exclusive: the host slots of the hits count as free before room is made. Their bytes are still to be
@@ -164,10 +163,10 @@ void CacheManager::start_loads(Index index) {
       part.detached = r.detached[detached++].second;
     } else if (residency_.usable(block, Tier::host)) {
       part.source = Tier::host;
-    } else if (residency_.stored(block)) {
+    } else if (residency_.stored(block) && r.lowest_tier == Tier::storage) {
       part.source = Tier::storage;
     } else {
-      // Storage gave it up while the request waited for room.
+      // The tier it was in gave it up while the request waited for room.
       ++stats_.load_failures;
       for (const Loads::LoadId load : r.loads) loads_.leave(load, index);
       r.loads.clear();

@@ -8,10 +8,10 @@
 
 namespace terrace {
 
-MatchResult CacheManager::match(std::span<const BlockKey> keys) const {
+MatchResult CacheManager::match(std::span<const BlockKey> keys, Tier lowest_tier) const {
   MatchResult result;
   if (status_ != CacheStatus::normal || !config_.caching) return result;
-  const Available there = available(keys, false, found_);
+  const Available there = available(keys, lowest_tier, found_);
   if (there.on_device == there.path.length) {
     result.device = there.on_device;
     return result;
@@ -37,6 +37,7 @@ Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
     r.key_count = static_cast<std::uint32_t>(wanted.keys.size());
     r.hit_blocks_max = config_.caching ? wanted.hit_blocks_max : 0;
     r.drop_last_hit = wanted.drop_last_hit;
+    r.lowest_tier = wanted.lowest_tier;
     r.name_space = wanted.name_space;
     r.deadline = wanted.deadline;
     r.keys = wanted.keys;

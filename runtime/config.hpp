@@ -18,7 +18,7 @@ enum class Relation : unsigned char {
 enum class WritePolicy : unsigned char {
   none,
   write_through,  ///< on insertion
-  selective,      ///< when it is hit for the first time
+  selective,      ///< when it is hit for the n-th time: ManagerConfig::selective_hits
   write_back,     ///< when the last copy above goes
 };
 
@@ -63,8 +63,12 @@ struct Watermarks {
 
 /// Sizes are counts of blocks.
 struct ManagerConfig {
-  /// Of the device pool. Slot 0 is the null block where `null_block` is set: never handed out, never counted as used.
+  /// Of the device pool. The first slot is the null block where `null_block` is set: never handed out, never counted as used.
   std::uint32_t device_blocks = 0;
+  /// The pool is slots [first_slot, first_slot + device_blocks) of the device: one shard of several, each with a manager of its
+  /// own, so that the hits and slots of a data-parallel rank are confined to its shard. Slots below are others': they count as
+  /// `null` in the ledger.
+  std::uint32_t first_slot = 0;
   bool null_block = false;
   /// Of the host tier; 0: none.
   std::uint32_t host_blocks = 0;
@@ -74,6 +78,8 @@ struct ManagerConfig {
   bool storage = false;
   Relation relation = Relation::keep;
   WritePolicy write_policy = WritePolicy::none;
+  /// With WritePolicy::selective, the hit that stores a block, 1 to 255: runtime/back_ups.hpp says how they are counted.
+  std::uint32_t selective_hits = 1;
   /// Off: nothing is matched, and nothing is kept when a request is released.
   bool caching = true;
   /// Of one request, as the model's length gives it; 0: the device pool.

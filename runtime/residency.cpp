@@ -25,13 +25,14 @@ Residency::Residency(const ManagerConfig& config)
       staging_blocks_{config.staging_blocks},
       device_policy_{make_policy(config.policy, config.device_blocks)},
       host_policy_{make_host_policy(config)},
-      device_{config.device_blocks},
+      device_{config.first_slot + config.device_blocks},
       arena_{config.host_blocks + config.staging_blocks} {
-  TERRACE_CHECK(config.device_blocks < Copy::slots_max);
+  TERRACE_CHECK(std::uint64_t{config.first_slot} + config.device_blocks < Copy::slots_max);
   TERRACE_CHECK(std::uint64_t{config.host_blocks} + config.staging_blocks < Copy::slots_max);
   tree_.set_policy(plane(Tier::device), *device_policy_);
   tree_.set_policy(plane(Tier::host), *host_policy_);
-  if (config.null_block) device_.make_null(SlotId{0});
+  const std::uint32_t unused = config.first_slot + (config.null_block ? 1 : 0);
+  for (std::uint32_t slot = 0; slot < unused; ++slot) device_.make_null(SlotId{slot});
 }
 
 void Residency::begin_fill(BlockRef block, Tier tier, SlotId slot) {

@@ -17,16 +17,17 @@ std::uint64_t Resizing::needed(Tier tier) const {
 Result<void> Resizing::resize(Tier tier, std::uint32_t blocks) {
   if (tier == Tier::storage) return Errc::invalid_argument;
   const SlotPool& pool = residency_.pool(tier);
-  if (tier == Tier::device && blocks <= pool.count(SlotState::null)) return Errc::invalid_argument;
-  const std::uint64_t staging = tier == Tier::host ? residency_.staging_blocks() : 0;
-  if (blocks + staging >= Copy::slots_max) return Errc::never_fits;
-  const std::uint32_t before = tier == Tier::host ? residency_.host_blocks() : pool.capacity();
-  if (blocks < before && needed(tier) > blocks) return Errc::no_room;
-  if (tier == Tier::host) {
-    residency_.resize_host(blocks);
-  } else {
-    residency_.resize_device(blocks);
+  const bool device = tier == Tier::device;
+  const std::uint64_t slots = std::uint64_t{blocks} + (device ? first_slot_ : residency_.staging_blocks());
+  if (device && slots <= pool.count(SlotState::null)) return Errc::invalid_argument;
+  if (slots >= Copy::slots_max) return Errc::never_fits;
+  const bool smaller = device ? slots < pool.capacity() : blocks < residency_.host_blocks();
+  if (smaller && needed(tier) > (device ? slots : blocks)) return Errc::no_room;
+  if (device) {
+    residency_.resize_device(static_cast<std::uint32_t>(slots));
     seen_ = {};
+  } else {
+    residency_.resize_host(blocks);
   }
   return {};
 }

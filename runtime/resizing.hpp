@@ -23,7 +23,8 @@ namespace terrace {
 /// construction. Threads: the manager's.
 class Resizing {
  public:
-  Resizing(Residency& residency, DeviceRoom& device_room) : residency_{residency}, device_room_{device_room} {}
+  Resizing(const ManagerConfig& config, Residency& residency, DeviceRoom& device_room)
+      : first_slot_{config.first_slot}, residency_{residency}, device_room_{device_room} {}
 
   /// The tier has so many blocks from now on, the null block included. Fails: invalid_argument (storage; nothing beside the
   /// null block), never_fits (more slots than can be counted), no_room (requests, pins and promises need more).
@@ -51,6 +52,7 @@ class Resizing {
   [[nodiscard]] std::uint64_t needed(Tier tier) const;
   [[nodiscard]] bool give_up(BlockRef block);
 
+  std::uint32_t first_slot_;
   Residency& residency_;
   DeviceRoom& device_room_;
   Seen seen_;                    ///< when the last pump found nothing to do

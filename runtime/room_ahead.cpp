@@ -55,8 +55,9 @@ bool RoomAhead::pump_device() {
     const std::uint64_t leaving = pool.leaving_total() - pool.retiring_and_leaving();
     return beyond(pool.count(SlotState::free) + leaving, device_room_.promised());
   };
-  if (ahead() >= share_of(device_.low, pool.capacity())) return false;
-  const std::uint64_t high = share_of(device_.high, pool.capacity());
+  const std::uint64_t usable = pool.capacity() - pool.count(SlotState::null);
+  if (ahead() >= share_of(device_.low, usable)) return false;
+  const std::uint64_t high = share_of(device_.high, usable);
   std::uint64_t given_up = 0;
   while (ahead() < high) {
     const std::uint32_t some = device_room_.evict_ahead(static_cast<std::uint32_t>(high - ahead()));

@@ -89,8 +89,12 @@ class Runtime : private LeaseHome {
   /// void(ErrorCode, MatchResult).
   template <class Token>
   auto match(std::span<const BlockKey> keys, Token&& token) {
+    return match(keys, Tier::storage, std::forward<Token>(token));
+  }
+  template <class Token>
+  auto match(std::span<const BlockKey> keys, Tier lowest_tier, Token&& token) {
     return perform<MatchResult>(Then::nothing, std::forward<Token>(token),
-                                [this, keys] { return Result<MatchResult>{cache_.match(keys)}; });
+                                [this, keys, lowest_tier] { return Result<MatchResult>{cache_.match(keys, lowest_tier)}; });
   }
 
   // ---- the cache as a whole: the calls of these names in runtime/cache.hpp, which say what they do and how they fail

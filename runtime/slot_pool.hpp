@@ -58,7 +58,7 @@ class SlotPool {
   void put_all(std::span<const SlotId> slots);
   void change_all(std::span<const SlotId> slots, SlotState from, SlotState to);
   void raise_fences(std::span<const SlotId> slots, Fence fence);
-  /// Takes the slot out of use for ever.
+  /// Takes the slot out of use for ever: the null block, or a slot that is not this pool's.
   void make_null(SlotId slot);
   void put(SlotId slot);
   void change(SlotId slot, SlotState to);

@@ -46,6 +46,7 @@ ManagerConfig manager_config(const StackOptions& options) {
   config.device_watermarks = options.device_watermarks;
   config.host_watermarks = options.host_watermarks;
   config.write_policy = options.write_policy;
+  config.selective_hits = options.selective_hits;
   config.instant_copies = options.instant_copies;
   return config;
 }

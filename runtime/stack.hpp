@@ -37,6 +37,7 @@ struct StackOptions {
   StorageOptions storage;
   Relation relation = Relation::keep;
   WritePolicy write_policy = WritePolicy::none;
+  std::uint32_t selective_hits = 1;
   PolicyKind policy = PolicyKind::lru;
   HostAdmission host_admission = HostAdmission::all;
   Watermarks device_watermarks;

@@ -26,7 +26,7 @@ class CacheFixture : public ::testing::Test {
     if (config.storage && config.staging_blocks == 0) config.staging_blocks = 4;
     arena = std::make_unique<HostArena>(std::max(config.host_blocks, host_blocks_max) + config.staging_blocks,
                                         Bytes{block_bytes}, MiB);
-    device = std::make_unique<SteppedDevice>(std::max(config.device_blocks, device_blocks_max), *arena);
+    device = std::make_unique<SteppedDevice>(config.first_slot + std::max(config.device_blocks, device_blocks_max), *arena);
     LanesConfig lanes;
     lanes.block_bytes = Bytes{block_bytes};
     transfers = std::make_unique<DirectTransfers>(lanes, *device, clock, waker);

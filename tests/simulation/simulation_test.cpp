@@ -47,6 +47,7 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
     stats.load_failures += world.stats().load_failures;
     stats.replans += world.stats().replans;
     stats.ahead_device += world.stats().ahead_device;
+    stats.backed_up += world.stats().backed_up;
     stats.ahead_host += world.stats().ahead_host;
     stats.persist_failed += world.stats().persist_failed;
     stats.stored_evicted += world.stats().stored_evicted;
@@ -73,6 +74,7 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   EXPECT_GT(stats.replans, 0U);
   EXPECT_GT(stats.ahead_device, 0U);
   EXPECT_GT(stats.ahead_host, 0U);
+  EXPECT_GT(stats.backed_up, 0U);
   EXPECT_GT(stats.persist_failed, 0U);
   EXPECT_GT(stats.stored_evicted, 0U);
 }

@@ -44,6 +44,7 @@ WorldOptions random_options(std::uint64_t seed) {
   ManagerConfig& manager = options.manager;
   manager.device_blocks = static_cast<std::uint32_t>(random.between(6, 20));
   manager.null_block = random.chance(0.2);
+  manager.first_slot = random.chance(0.2) ? static_cast<std::uint32_t>(random.between(1, 5)) : 0;
   manager.host_blocks = random.chance(0.2) ? 0 : static_cast<std::uint32_t>(random.between(1, 24));
   manager.relation = static_cast<Relation>(random.below(3));
   options.store = static_cast<WorldOptions::Store>(random.below(3));
@@ -52,6 +53,7 @@ WorldOptions random_options(std::uint64_t seed) {
   if (manager.storage) {
     manager.staging_blocks = static_cast<std::uint32_t>(random.between(1, 4));
     manager.write_policy = static_cast<WritePolicy>(random.below(4));
+    manager.selective_hits = static_cast<std::uint32_t>(random.between(1, 3));
   }
   options.faults.transfers_fail = random.chance(0.3);
   options.faults.streams_freeze = random.chance(0.2);
@@ -84,7 +86,7 @@ struct World::Client {
 World::World(std::uint64_t seed, const WorldOptions& options) : options_{options}, random_{seed} {
   const ManagerConfig& manager = options.manager;
   arena_ = std::make_unique<HostArena>(host_blocks_max + manager.staging_blocks, Bytes{block_bytes}, MiB);
-  device_ = std::make_unique<SteppedDevice>(device_blocks_max, *arena_);
+  device_ = std::make_unique<SteppedDevice>(manager.first_slot + device_blocks_max, *arena_);
   LanesConfig lanes;
   lanes.block_bytes = Bytes{block_bytes};
   lanes.piece_bytes = Bytes{block_bytes * random_.between(1, 4)};
@@ -205,6 +207,7 @@ void World::start_request() {
   request.keys = client->keys;
   request.blocks = static_cast<std::uint32_t>(client->keys.size() + random_.below(2));
   if (random_.chance(0.3)) request.hit_blocks_max = static_cast<std::uint32_t>(client->keys.size() - 1);
+  if (random_.chance(0.1)) request.lowest_tier = random_.chance(0.5) ? Tier::host : Tier::device;
   if (random_.chance(0.3)) request.deadline = clock_.now() + std::chrono::milliseconds{random_.below(400)};
   const MatchResult before = cache_->match(client->keys);
   Result<Lease> lease = cache_->acquire(request);
