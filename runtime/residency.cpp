@@ -233,7 +233,9 @@ void Residency::resize_device(std::uint32_t blocks) {
 }
 
 void Residency::note_retiring(BlockRef block, SlotId slot) {
-  if (device_.retires(slot)) retiring_.push_back({block, slot});
+  if (!device_.retires(slot)) return;
+  // To be kept, it must name the node that holds it.
+  retiring_.push_back({tree_.at({block.node, block.depth + 1}, block.depth), slot});
 }
 
 std::uint64_t Residency::retiring_unpinned() const {

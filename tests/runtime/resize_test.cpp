@@ -148,6 +148,32 @@ TEST_F(Resize, a_slot_that_will_retire_is_promised_to_nobody) {
   EXPECT_LT(table(4).back().value(), 4U);
 }
 
+TEST_F(Resize, what_is_committed_into_a_retiring_slot_is_known_after_the_path_it_came_with_has_gone) {
+  make(sizes(8, 16));
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({1, 2, 4}));
+  run(3, keys_of({11, 12, 13, 14, 15, 16, 17, 18}));  // the others are in the host now
+  ASSERT_EQ(cache->drop(keys_of({11, 12, 13, 14, 15, 16, 17, 18})).value(), 8U);
+  ASSERT_TRUE(acquire(9, keys_of({21, 22, 23, 24, 25})).has_value());  // slots 0 to 4
+  const auto keys = keys_of({1, 2, 3});
+  AcquireRequest wanted = request(4, keys);
+  wanted.hit_blocks_max = 0;
+  leases[4] = std::move(cache->acquire(wanted).value());
+  release(9);
+  ASSERT_TRUE(resize(Tier::device, 5).has_value());
+  ASSERT_EQ(cache->retiring(Tier::device), 3U);
+  ASSERT_TRUE(commit(4, keys).has_value());
+  ASSERT_TRUE(acquire(5, keys_of({1, 2})).has_value());
+  release(4);
+  EXPECT_EQ(cache->retiring(Tier::device), 2U);
+  ASSERT_TRUE(cache->drop(keys).has_value());  // the third block has left the tree, and others take its place there
+  run(6, keys_of({31}));
+  cache->manager().check_invariants();
+  release(5);
+  EXPECT_EQ(cache->retiring(Tier::device), 0U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 4})).host, 3U);
+}
+
 TEST_F(Resize, a_second_resize_takes_the_place_of_the_first) {
   make(sizes(8));
   ASSERT_TRUE(acquire(1, keys_of({1, 2, 3, 4})).has_value());
