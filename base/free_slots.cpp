@@ -15,17 +15,35 @@ std::uint64_t bit_of(std::uint32_t position) { return std::uint64_t{1} << (posit
 
 }  // namespace
 
-FreeSlots::FreeSlots(std::uint32_t capacity) : capacity_{capacity}, free_{0} {
-  std::size_t words = capacity;
+FreeSlots::FreeSlots(std::uint32_t capacity) : capacity_{0}, free_{0} { grow(capacity); }
+
+/// A bit a slot, none set, and the summaries above.
+void FreeSlots::make_levels(std::size_t slots) {
+  levels_.clear();
+  std::size_t words = slots;
   do {
     words = (words + word_bits - 1) / word_bits;
     levels_.emplace_back(words, 0);
   } while (words > 1);
-  for (std::uint32_t begin = 0; begin < capacity; begin += word_bits) {
-    const std::uint32_t here = std::min(word_bits, capacity - begin);
-    set_bits(begin / word_bits, here == word_bits ? ~std::uint64_t{0} : bit_of(here) - 1);
+}
+
+void FreeSlots::grow(std::uint32_t capacity) {
+  TERRACE_CHECK(capacity >= capacity_);
+  std::vector<std::uint64_t> before;
+  if (!levels_.empty()) before.swap(levels_[0]);
+  make_levels(capacity);
+  for (std::size_t word = 0; word < before.size(); ++word) {
+    if (before[word] != 0) set_bits(word, before[word]);
   }
-  free_ = capacity;
+  for (std::uint32_t begin = capacity_; begin < capacity;) {
+    const std::uint32_t end = std::min(capacity, (begin / word_bits + 1) * word_bits);
+    const std::uint32_t here = end - begin;
+    const std::uint64_t ones = here == word_bits ? ~std::uint64_t{0} : (std::uint64_t{1} << here) - 1;
+    set_bits(begin / word_bits, ones << (begin % word_bits));
+    begin = end;
+  }
+  free_ += capacity - capacity_;
+  capacity_ = capacity;
 }
 
 bool FreeSlots::contains(SlotId slot) const {

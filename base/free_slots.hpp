@@ -36,10 +36,13 @@ class FreeSlots {
   void put(SlotId slot) { put_many({&slot, 1}); }
   /// The same for many; neighbours that stand next to each other cost little more than one.
   void put_many(std::span<const SlotId> slots);
+  /// Slots [capacity(), capacity) join, free. Takes time in proportion to `capacity`.
+  void grow(std::uint32_t capacity);
 
   void check_invariants() const;
 
  private:
+  void make_levels(std::size_t slots);
   void set_bits(std::size_t word, std::uint64_t bits);
   void clear(std::uint32_t slot);
   void clear_bits(std::size_t word, std::uint64_t bits);

@@ -16,7 +16,7 @@ Cache::Cache(const ManagerConfig& config, const CacheParts& parts) : parts_{part
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) pool_ids_.push_back(PoolId{static_cast<std::uint16_t>(pool)});
   for (const PoolId pool : pool_ids_) {
     const PoolSizes& sizes = config.pool(pool);
-    TERRACE_CHECK(pools_[pool.value()].arena->slots() == sizes.host_blocks + sizes.staging_blocks);
+    TERRACE_CHECK(pools_[pool.value()].arena->slots() >= std::uint64_t{sizes.host_blocks} + sizes.staging_blocks);
     TERRACE_CHECK(config.storage == (pools_[pool.value()].store != nullptr));
   }
   if (parts_.poison != nullptr) manager_.remember_freed();
@@ -106,6 +106,14 @@ Result<void> Cache::unpin(PinId pin) {
   const Result<void> unpinned = manager_.unpin(pin);
   carry_out();
   return unpinned;
+}
+
+Result<void> Cache::resize(Tier tier, std::uint32_t blocks, PoolId pool) {
+  const std::uint64_t arena_slots = std::uint64_t{blocks} + manager_.config().pool(pool).staging_blocks;
+  if (tier == Tier::host && arena_slots > pools_.at(pool.value()).arena->slots()) return Errc::never_fits;
+  const Result<void> resized = manager_.resize(tier, blocks, pool);
+  carry_out();
+  return resized;
 }
 
 void Cache::resume_transfers() {

@@ -33,14 +33,14 @@ struct MovedTotals {
 
 /// Of one pool.
 struct PoolParts {
-  HostArena* arena;   ///< of host_blocks + staging_blocks slots
+  HostArena* arena;   ///< of host_blocks + staging_blocks slots at least; what it has more, the host tier may grow by
   BlockStore* store;  ///< null: none. A store keeps blocks of one size: each pool has its own
 };
 
 /// What a cache works with; all of it outlives the cache.
 struct CacheParts {
   TransferPort& transfers;  ///< of a device with all the pools
-  HostArena& arena;         ///< the first pool's, of host_blocks + staging_blocks slots
+  HostArena& arena;         ///< the first pool's, as in PoolParts
   BlockStore* store;        ///< the first pool's; null: none
   const Clock& clock;
   /// Woken by `transfers` and `store`; what wake_fd() shows. A simulation that never sleeps passes none.
@@ -68,7 +68,9 @@ class Cache : private LeaseHome {
   Cache(const Cache&) = delete;
   Cache& operator=(const Cache&) = delete;
 
-  [[nodiscard]] MatchResult match(std::span<const BlockKey> keys) const { return manager_.match(keys); }
+  [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Tier lowest_tier = Tier::storage) const {
+    return manager_.match(keys, lowest_tier);
+  }
   /// The lease of a request that is ready or pending; which, says `ready()`. Fails as CacheManager::acquire does.
   [[nodiscard]] Result<Lease> acquire(const AcquireRequest& request);
   [[nodiscard]] bool ready(const Lease& lease) const { return manager_.block_table(lease.id()).has_value(); }
@@ -92,6 +94,9 @@ class Cache : private LeaseHome {
   [[nodiscard]] Result<std::uint32_t> drop(std::span<const BlockKey> keys);
   [[nodiscard]] Result<PinId> pin(std::span<const BlockKey> keys, TimePoint until = never) { return manager_.pin(keys, until); }
   [[nodiscard]] Result<void> unpin(PinId pin);
+  /// Fails with never_fits also where the arena has no room for so many.
+  [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, PoolId pool = {});
+  [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const { return manager_.retiring(tier, pool); }
   [[nodiscard]] std::uint32_t common_prefix(GroupId group = {}) const { return manager_.common_prefix(group); }
   [[nodiscard]] ManagerStats take_stats() { return manager_.take_stats(); }
   void record_events() { manager_.record_events(); }

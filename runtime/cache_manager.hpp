@@ -37,7 +37,7 @@ namespace terrace {
 ///
 /// A request holds blocks in each of the model's groups (radix/groups.hpp), in tables of their own. What it finds in the cache is
 /// the longest beginning that every group but optional ones can serve. Where a group needs no more of the beginning than its
-/// last blocks, the table has the null block (slot 0) in the others' places.
+/// last blocks, the table has the null block (its pool's first slot) in the others' places.
 ///
 /// Everything that can fail says why and changes nothing when it does. Threads: one.
 class CacheManager {
@@ -49,8 +49,8 @@ class CacheManager {
 
   // ---- requests
 
-  /// The longest cached prefix. No side effect: it neither pins nor renews.
-  [[nodiscard]] MatchResult match(std::span<const BlockKey> keys) const;
+  /// The longest cached prefix, as far as its blocks are in `lowest_tier` or above. No side effect: it neither pins nor renews.
+  [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Tier lowest_tier = Tier::storage) const;
 
   /// All of what the request needs now, or nothing. Where it is pending, an event will tell. Fails: never_fits, no_room,
   /// duplicate_request, invalid_argument, paused.
@@ -111,6 +111,12 @@ class CacheManager {
   /// Leading blocks of the group that all ready requests share; 0 where there are none, and for groups that do not keep the
   /// beginning of a sequence.
   [[nodiscard]] std::uint32_t common_prefix(GroupId group = {}) const;
+  /// Makes a serving tier of a pool larger or smaller (runtime/resizing.hpp says how, and what is lost). Larger: the tier's memory
+  /// has the slots, by the caller's word. Requests that wait for room keep their promise; never_fits goes by the new size.
+  /// Fails as Resizing::resize does; invalid_argument with instant copies.
+  [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, PoolId pool = {});
+  /// Slots that a resize has still to retire, of device or host.
+  [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const { return at(pool).resizing.retiring(tier); }
   /// The counts so far, which begin anew at 0.
   [[nodiscard]] ManagerStats take_stats() { return std::exchange(stats_, {}); }
   /// Stored, removed, cleared: from the first call on. Swaps, so that the caller's vector is re-used.
@@ -175,7 +181,6 @@ class CacheManager {
   void check_invariants() const;
 
  private:
-  static constexpr SlotId null_slot{0};
   enum class State : std::uint8_t { unused, waiting_for_room, loading, ready, failed };
   using Index = std::uint32_t;
   struct LoadRef {
@@ -203,6 +208,7 @@ class CacheManager {
     std::uint32_t external_blocks = 0;
     std::uint32_t encoder_tokens = 0;
     bool drop_last_hit = false;
+    Tier lowest_tier = Tier::storage;
     std::uint32_t joined = 0;
     std::uint32_t failures = 0;     ///< loads that failed it
     std::uint64_t name_space = 0;
@@ -232,14 +238,15 @@ class CacheManager {
   [[nodiscard]] Index new_request();
   void forget(Index index);
   [[nodiscard]] static GroupId id_of(std::size_t group) { return GroupId{static_cast<std::uint16_t>(group)}; }
+  [[nodiscard]] SlotId null_of(std::size_t group) const { return SlotId{pool_of(group).config.first_slot}; }
   [[nodiscard]] bool is_null(std::size_t group, SlotId slot) const {
-    return slot == null_slot && pool_of(group).config.null_block;
+    return slot == null_of(group) && pool_of(group).config.null_block;
   }
 
   [[nodiscard]] std::span<const BlockKey> keys_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t from) const;
   [[nodiscard]] BlockKey key_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t block) const;
-  [[nodiscard]] std::uint32_t look_up(std::span<const BlockKey> keys, bool device_only) const;
-  void look_up_group(std::size_t group, std::span<const BlockKey> keys, bool device_only) const;
+  [[nodiscard]] std::uint32_t look_up(std::span<const BlockKey> keys, Tier lowest) const;
+  void look_up_group(std::size_t group, std::span<const BlockKey> keys, Tier lowest) const;
   void note_tiers(std::uint32_t hits) const;
   [[nodiscard]] std::uint32_t new_blocks(std::size_t group, const Request& request, std::uint32_t from) const;
   enum class Hold : bool { pin, unpin };

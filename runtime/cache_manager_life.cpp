@@ -68,7 +68,7 @@ Result<std::uint32_t> CacheManager::drop(std::span<const BlockKey> keys) {
 
 Result<PinId> CacheManager::pin(std::span<const BlockKey> keys, TimePoint until) {
   if (status_ != CacheStatus::normal) return Errc::paused;
-  const std::uint32_t hits = look_up(keys, false);
+  const std::uint32_t hits = look_up(keys, Tier::storage);
   if (hits == 0) return Errc::not_found;
   // A pin takes slots out of what can be promised: those that are promised already stay so.
   std::vector<std::uint64_t> wanted = pinned_;
@@ -117,6 +117,15 @@ void CacheManager::end_pin(std::map<PinId, Pin>::iterator pin) {
     pinned_[pinned.pool.value()] -= pinned.path.length;
     at(pinned.pool).residency.unpin(pinned.path);
   }
+}
+
+Result<void> CacheManager::resize(Tier tier, std::uint32_t blocks, PoolId pool) {
+  if (config_.instant_copies) return Errc::invalid_argument;
+  const Result<void> resized = at(pool).resize(tier, blocks);
+  if (!resized) return resized;
+  (tier == Tier::device ? config_.pool(pool).device_blocks : config_.pool(pool).host_blocks) = blocks;
+  settle();
+  return {};
 }
 
 std::uint32_t CacheManager::common_prefix(GroupId group) const {

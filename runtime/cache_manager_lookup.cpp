@@ -23,41 +23,42 @@ BlockKey CacheManager::key_in(std::size_t group, std::span<const BlockKey> keys,
 }
 
 /// How many leading blocks can be had, at most keys.size(). hits_ says from where in each group, found_ from where in all.
-/// `device_only`: take nothing that has to be loaded.
-std::uint32_t CacheManager::look_up(std::span<const BlockKey> keys, bool device_only) const {
+/// Takes nothing
+/// from tiers below `lowest`.
+std::uint32_t CacheManager::look_up(std::span<const BlockKey> keys, Tier lowest) const {
   if (single_) {
     GroupHit& hit = hits_.front();
-    hit.found = pools_.front()->find(keys, device_only, found_);
+    hit.found = pools_.front()->find(keys, lowest, found_);
     hit.end = hit.found.path.length;
     return hit.end;
   }
   struct There {
     const CacheManager& manager;
     std::span<const BlockKey> keys;
-    bool device_only;
+    Tier lowest;
 
     std::uint32_t chain(std::size_t group, std::uint32_t blocks) const {
       // Once is enough: what the whole prompt finds, its beginning finds too.
       GroupHit& hit = manager.hits_[group];
-      if (!hit.looked_up) hit.found = manager.pool_of(group).find(manager.keys_in(group, keys, 0), device_only, hit.tiers);
+      if (!hit.looked_up) hit.found = manager.pool_of(group).find(manager.keys_in(group, keys, 0), lowest, hit.tiers);
       hit.looked_up = true;
       return std::min(blocks, hit.found.path.length);
     }
     bool has(std::size_t group, std::uint32_t block) const {
       const BlockKey key = manager.key_in(group, keys, block);
-      return manager.pool_of(group).find(std::span{&key, 1}, device_only, manager.hits_[group].tiers).path.length > 0;
+      return manager.pool_of(group).find(std::span{&key, 1}, lowest, manager.hits_[group].tiers).path.length > 0;
     }
   };
   for (GroupHit& hit : hits_) hit.looked_up = false;
   const auto all = static_cast<std::uint32_t>(keys.size());
-  const std::uint32_t hits = longest_common_hit(rules_, unit_tokens_, alignment_, all, There{*this, keys, device_only});
-  for (std::size_t g = 0; g < rules_.size(); ++g) look_up_group(g, keys.first(hits), device_only);
+  const std::uint32_t hits = longest_common_hit(rules_, unit_tokens_, alignment_, all, There{*this, keys, lowest});
+  for (std::size_t g = 0; g < rules_.size(); ++g) look_up_group(g, keys.first(hits), lowest);
   note_tiers(hits);
   return hits;
 }
 
 /// What the group contributes to a hit of all of `keys`.
-void CacheManager::look_up_group(std::size_t group, std::span<const BlockKey> keys, bool device_only) const {
+void CacheManager::look_up_group(std::size_t group, std::span<const BlockKey> keys, Tier lowest) const {
   const GroupRule& rule = rules_[group];
   const SizeClass& pool = pool_of(group);
   const auto hits = static_cast<std::uint32_t>(keys.size());
@@ -70,14 +71,14 @@ void CacheManager::look_up_group(std::size_t group, std::span<const BlockKey> ke
   if (!rule.cached()) return;
   hit.end = rule.full_blocks(hits);
   if (rule.chained()) {
-    hit.found = pool.find(keys_in(group, keys, 0), device_only, hit.tiers);
+    hit.found = pool.find(keys_in(group, keys, 0), lowest, hit.tiers);
     hit.serves = hit.found.path.length == hit.end;
   } else {
     hit.first = rule.first_needed(std::uint64_t{hits} * unit_tokens_);
     std::vector<Tier> tier;
     for (std::uint32_t block = hit.first; block < hit.end; ++block) {
       const BlockKey key = key_in(group, keys, block);
-      const Found island = pool.find(std::span{&key, 1}, device_only, tier);
+      const Found island = pool.find(std::span{&key, 1}, lowest, tier);
       if (island.path.length == 0) {
         hit.serves = false;
         break;

@@ -11,10 +11,10 @@ namespace terrace {
 Result<void> CacheManager::plan(Index index, std::span<const BlockKey> keys) {
   Request& r = requests_[index];
   // A prefix that failed to load twice is computed rather than tried a third time.
-  const bool device_only = r.failures >= 2;
+  const Tier lowest = r.failures >= 2 ? Tier::device : r.lowest_tier;
   const std::span<const BlockKey> usable = keys.first(std::min<std::size_t>(keys.size(), r.hit_blocks_max));
-  std::uint32_t hits = look_up(usable, device_only);
-  if (r.drop_last_hit && hits > 0) hits = look_up(usable.first(hits - 1), device_only);
+  std::uint32_t hits = look_up(usable, lowest);
+  if (r.drop_last_hit && hits > 0) hits = look_up(usable.first(hits - 1), lowest);
   r.blocks_now = hits + std::min(r.blocks - hits, r.new_blocks_max);
   if (!could_ever_fit(r)) return Errc::never_fits;
 
@@ -140,10 +140,10 @@ bool CacheManager::collect_loads(Index index, std::size_t group) {
       wanted.detached = r.detached[detached++].second;
     } else if (pool.residency.usable(block, Tier::host)) {
       wanted.source = Tier::host;
-    } else if (pool.residency.stored(block)) {
+    } else if (pool.residency.stored(block) && r.lowest_tier == Tier::storage) {
       wanted.source = Tier::storage;
     } else {
-      return false;  // storage gave it up while the request waited for room
+      return false;  // the tier it was in gave it up while the request waited for room
     }
     std::size_t& used = used_[pool_id.value()];
     TERRACE_CHECK(used < r.own[pool_id.value()].size());
@@ -190,13 +190,13 @@ void CacheManager::become_ready(Index index) {
   std::ranges::fill(used_, 0);
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     GroupPart& part = r.parts[g];
-    part.table.assign(part.first, null_slot);
+    part.table.assign(part.first, null_of(g));
     read_hits(part, g);
     for (const Copy copy : row_) part.table.push_back(copy.slot());
     const std::uint32_t count = new_blocks(g, r, part.end);
     if (rules_[g].cached()) {
       const std::uint32_t to = std::max(rules_[g].blocks_for(r.blocks_now), part.end);
-      part.table.resize(to - count, null_slot);
+      part.table.resize(to - count, null_of(g));
     }
     const std::size_t pool = rules_[g].config().pool.value();
     const auto from = r.own[pool].begin() + static_cast<std::ptrdiff_t>(used_[pool]);

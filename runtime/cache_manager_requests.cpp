@@ -8,10 +8,10 @@
 
 namespace terrace {
 
-MatchResult CacheManager::match(std::span<const BlockKey> keys) const {
+MatchResult CacheManager::match(std::span<const BlockKey> keys, Tier lowest_tier) const {
   MatchResult result;
   if (status_ != CacheStatus::normal || !config_.caching) return result;
-  const std::uint32_t hits = look_up(keys, false);
+  const std::uint32_t hits = look_up(keys, lowest_tier);
   if (single_ && hits_.front().found.on_device == hits) {
     result.device = hits;
     return result;
@@ -38,6 +38,7 @@ Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
     r.external_blocks = wanted.external_blocks;
     r.encoder_tokens = wanted.encoder_tokens;
     r.drop_last_hit = wanted.drop_last_hit;
+    r.lowest_tier = wanted.lowest_tier;
     r.name_space = wanted.name_space;
     r.deadline = wanted.deadline;
     r.keys = wanted.keys;
@@ -98,7 +99,7 @@ void CacheManager::give_up_before(GroupPart& part, std::size_t group, std::uint3
     device.raise_fence(part.table[block], last_use);
     device.put(part.table[block]);
   }
-  std::fill_n(part.table.begin() + part.given_up, first - part.given_up, null_slot);
+  std::fill_n(part.table.begin() + part.given_up, first - part.given_up, null_of(group));
   part.given_up = first;
 }
 
@@ -129,7 +130,7 @@ Result<void> CacheManager::extend(RequestId id, std::uint32_t blocks) {
   for (; taken && group < rules_.size(); ++group) {
     std::vector<SlotId>& table = r.parts[group].table;
     const auto [from, to] = new_blocks(group);
-    table.resize(from, null_slot);
+    table.resize(from, null_of(group));
     if (to > from) taken = take_now(pool_of(group), to - from, table);
   }
   if (!taken) {

@@ -20,7 +20,7 @@ void validate(const PoolSizes& pool, std::size_t number, bool storage) {
     refuse(fmt::format("pool {}: storage needs at least one staging block to pass through", number));
   }
   const std::uint64_t arena = std::uint64_t{pool.host_blocks} + pool.staging_blocks;
-  if (pool.device_blocks >= Copy::slots_max || arena >= Copy::slots_max) {
+  if (std::uint64_t{pool.first_slot} + pool.device_blocks >= Copy::slots_max || arena >= Copy::slots_max) {
     refuse(fmt::format("pool {}: {} device blocks and {} host blocks: each must be under {}", number, pool.device_blocks, arena,
                        Copy::slots_max));
   }

@@ -21,7 +21,7 @@ enum class Relation : unsigned char {
 enum class WritePolicy : unsigned char {
   none,
   write_through,  ///< on insertion
-  selective,      ///< when it is hit for the first time
+  selective,      ///< when it is hit for the n-th time: ManagerConfig::selective_hits
   write_back,     ///< when the last copy above goes
 };
 
@@ -58,11 +58,21 @@ enum class HostAdmission : unsigned char {
   return "?";
 }
 
+/// Free slots of a pool, as shares of it: fewer than `low`, and room is made in the background up to `high`. Off where low is 0.
+struct Watermarks {
+  double low = 0;
+  double high = 0;
+};
+
 /// Of one size class, in blocks.
 struct PoolSizes {
-  /// Of the device pool. Slot 0 is the null block where `null_block` is set: never handed out, never counted as used. Groups
-  /// whose blocks may be given up while their request goes on need one: it keeps the other blocks' places in the table.
+  /// Of the device pool. The first slot is the null block where `null_block` is set: never handed out, never counted as used.
+  /// Groups whose blocks may be given up while their request goes on need one: it keeps the other blocks' places in the table.
   std::uint32_t device_blocks = 0;
+  /// The pool is slots [first_slot, first_slot + device_blocks) of the device: one shard of several, each with a manager of its
+  /// own, so that the hits and slots of a data-parallel rank are confined to its shard. Slots below are others': they count as
+  /// `null` in the ledger.
+  std::uint32_t first_slot = 0;
   bool null_block = false;
   /// Of the host tier; 0: none.
   std::uint32_t host_blocks = 0;
@@ -81,6 +91,8 @@ struct ManagerConfig : PoolSizes {
   bool storage = false;
   Relation relation = Relation::keep;
   WritePolicy write_policy = WritePolicy::none;
+  /// With WritePolicy::selective, the hit that stores a block, 1 to 255: runtime/back_ups.hpp says how they are counted.
+  std::uint32_t selective_hits = 1;
   /// Off: nothing is matched, and nothing is kept when a request is released.
   bool caching = true;
   /// Of one request, in hash units, as the model's length gives it; 0: what its pools hold.
@@ -91,12 +103,16 @@ struct ManagerConfig : PoolSizes {
   PolicyKind policy = PolicyKind::lru;
   /// Not with inclusive, which has copied every block down already.
   HostAdmission host_admission = HostAdmission::all;
+  /// Of each pool. 0 <= low <= high < 1; not with instant copies.
+  Watermarks device_watermarks;
+  Watermarks host_watermarks;
   /// Copies between device and host count as done when they are decided; whoever executes the plans does so in order and
   /// before anything else. For reference runs.
   bool instant_copies = false;
 
   [[nodiscard]] std::size_t pool_count() const { return 1 + other_pools.size(); }
   [[nodiscard]] const PoolSizes& pool(PoolId id) const { return id.value() == 0 ? *this : other_pools.at(id.value() - 1U); }
+  [[nodiscard]] PoolSizes& pool(PoolId id) { return id.value() == 0 ? *this : other_pools.at(id.value() - 1U); }
 };
 
 /// Throws std::invalid_argument, saying what is wrong and what would be right, where the sizes, groups and pools do not fit

@@ -7,9 +7,13 @@
 namespace terrace {
 
 bool DeviceRoom::can_promise(std::uint64_t slots) const {
-  const std::uint64_t there =
-      residency_.pool(Tier::device).count(SlotState::free) + residency_.tree().unpinned(Residency::plane(Tier::device));
-  return there >= promised_ + slots;
+  const SlotPool& device = residency_.pool(Tier::device);
+  const std::uint64_t unpinned = residency_.tree().unpinned(Residency::plane(Tier::device));
+  const std::uint64_t there = device.count(SlotState::free) + unpinned;
+  const std::uint64_t wanted = promised_ + slots;
+  if (device.retiring(SlotState::ready) == 0 || there < wanted) return there >= wanted;
+  // No slot that is to retire will be anybody's.
+  return there - residency_.retiring_unpinned() >= wanted;
 }
 
 void DeviceRoom::take_free(std::uint32_t count, std::optional<SlotId> after, std::vector<SlotId>& out) {
@@ -18,6 +22,14 @@ void DeviceRoom::take_free(std::uint32_t count, std::optional<SlotId> after, std
 }
 
 std::optional<SlotId> DeviceRoom::take_by_dropping() {
+  while (drop_one()) {
+    // (A slot that is to be retired is no gain.)
+    if (const auto slot = residency_.pool(Tier::device).take(SlotState::held)) return slot;
+  }
+  return std::nullopt;
+}
+
+bool DeviceRoom::drop_one() {
   const Plane device = Residency::plane(Tier::device);
   // A copy that a lower tier has too costs nothing. Looked for among the next few victims only: those passed over are held for
   // the moment, which takes them out of the policy's sight.
@@ -31,9 +43,9 @@ std::optional<SlotId> DeviceRoom::take_by_dropping() {
   }
   for (const BlockRef block : passed_over_) residency_.unhold(block, Tier::device);
   if (!victim || passed_over_.size() == passed_over_max) victim = residency_.tree().victim(device);
-  if (!victim) return std::nullopt;
+  if (!victim) return false;
   departures_.drop_now(*victim, Tier::device);
-  return residency_.pool(Tier::device).take(SlotState::held);
+  return true;
 }
 
 void DeviceRoom::wait(std::uint32_t waiter, std::uint32_t slots) {
@@ -66,11 +78,12 @@ bool DeviceRoom::pump() {
       serve_(who, served_, last);
       changed = true;
     }
-    if (device.leaving_total() >= promised_) break;
-    const auto wanted = static_cast<std::uint32_t>(promised_ - device.leaving_total());
+    const std::uint64_t leaving = device.leaving_total() - device.retiring_and_leaving();
+    if (leaving >= promised_) break;
+    const auto wanted = static_cast<std::uint32_t>(promised_ - leaving);
     const std::optional<Run> victims = residency_.tree().victims(Residency::plane(Tier::device), wanted);
     if (!victims) break;  // those that will do are still read; their end calls again
-    evict(*victims);
+    evict(*victims, SwapOutPurpose::evict);
     changed = true;
   }
   return changed;
@@ -95,17 +108,30 @@ Run DeviceRoom::alike_at_end(Run victims, Tier below) const {
   return alike;
 }
 
-void DeviceRoom::evict(Run victims) {
+/// The end of the run, or all of it: how many.
+std::uint32_t DeviceRoom::evict(Run victims, SwapOutPurpose purpose) {
   const BlockRef last{victims.node, victims.end - 1};
   const Tier below = highest_below(last);
   // What costs nothing to give up, or is given up whatever it costs, goes with its neighbours. The rest may have to be copied
   // down, or may have others in the host tier stand on it: one by one.
-  const bool just_goes = below == Tier::host || (!host_tier_ && (below == Tier::storage || !write_back_));
+  const bool just_goes = below == Tier::host || (!host_tier() && (below == Tier::storage || !write_back_));
   if (just_goes) {
-    departures_.drop_now(alike_at_end(victims, below), below != Tier::device);
-  } else {
-    evict(last);
+    const Run alike = alike_at_end(victims, below);
+    departures_.drop_now(alike, below != Tier::device);
+    return alike.size();
   }
+  evict(last, purpose);
+  return 1;
+}
+
+std::uint32_t DeviceRoom::evict_ahead(std::uint32_t slots) {
+  const std::optional<Run> victims = residency_.tree().victims(Residency::plane(Tier::device), slots);
+  return victims ? evict(*victims, SwapOutPurpose::evict_ahead) : 0;
+}
+
+void DeviceRoom::give_up(BlockRef block) {
+  if (highest_below(block) == Tier::host) return departures_.drop_now(block, Tier::device);
+  evict(block, SwapOutPurpose::evict_ahead);
 }
 
 /// Whether the host is to have a copy of what it has none of.
@@ -116,10 +142,10 @@ bool DeviceRoom::wants_host(BlockRef block) {
   return is_admitted || tree.any_staying_below(block, Residency::plane(Tier::host));
 }
 
-void DeviceRoom::evict(BlockRef block) {
+void DeviceRoom::evict(BlockRef block, SwapOutPurpose purpose) {
   TERRACE_CHECK(!residency_.copy(block, Tier::host).present());
-  if (host_tier_ && wants_host(block)) {
-    if (host_room_.swap_out(block, SwapOutPurpose::evict) != HostRoom::Answer::impossible) return;
+  if (host_tier() && wants_host(block)) {
+    if (host_room_.swap_out(block, purpose) != HostRoom::Answer::impossible) return;
   }
   if (write_back_ && !residency_.copy(block, Tier::storage).present()) {
     departures_.hold_leaving(block, Tier::device);

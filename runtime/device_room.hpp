@@ -24,14 +24,13 @@ class DeviceRoom {
   using ServeHandler = std::function<void(std::uint32_t waiter, std::span<const SlotId> slots, bool last)>;
 
   DeviceRoom(const ManagerConfig& config, Residency& residency, Departures& departures, HostRoom& host_room, Persists& persists)
-      : host_tier_{config.host_blocks > 0},
-        inclusive_{config.relation == Relation::inclusive},
+      : inclusive_{config.relation == Relation::inclusive},
         write_back_{config.storage && config.write_policy == WritePolicy::write_back},
         residency_{residency},
         departures_{departures},
         host_room_{host_room},
         persists_{persists} {
-    if (config.host_admission == HostAdmission::all || !host_tier_ || inclusive_) return;
+    if (config.host_admission == HostAdmission::all || config.host_blocks == 0 || inclusive_) return;
     using OnHit = AdmissionFilter::OnHit;
     admission_.emplace(AdmissionFilter::Sizes{config.device_blocks, config.host_blocks},
                        config.relation == Relation::exclusive ? OnHit::leaves : OnHit::stays);
@@ -55,6 +54,10 @@ class DeviceRoom {
   void wait(std::uint32_t waiter, std::uint32_t slots);
   /// The waiter wants no more.
   void leave(std::uint32_t waiter);
+  /// Gives up a ready copy that nobody pins, as for a request's room, though none waits for it.
+  void give_up(BlockRef block);
+  /// Gives up some of the oldest copies, at most so many, though nobody waits for their room: how many.
+  std::uint32_t evict_ahead(std::uint32_t slots);
   /// Makes room and serves. True where anything changed.
   bool pump();
 
@@ -69,13 +72,17 @@ class DeviceRoom {
 
   static constexpr std::size_t passed_over_max = 8;
 
-  void evict(BlockRef block);
-  void evict(Run victims);
+  bool drop_one();
+  void evict(BlockRef block, SwapOutPurpose purpose);
+  std::uint32_t evict(Run victims, SwapOutPurpose purpose);
+  /// There is one, or what is left of one whose size is 0 now: copies there may stand on those here.
+  [[nodiscard]] bool host_tier() const {
+    return residency_.host_blocks() > 0 || residency_.tree().resident(Residency::plane(Tier::host)) > 0;
+  }
   [[nodiscard]] Tier highest_below(BlockRef block) const;
   [[nodiscard]] Run alike_at_end(Run victims, Tier below) const;
   [[nodiscard]] bool wants_host(BlockRef block);
 
-  bool host_tier_;
   bool inclusive_;
   bool write_back_;
   Residency& residency_;

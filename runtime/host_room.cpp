@@ -4,7 +4,7 @@ namespace terrace {
 namespace {
 
 Residency::PathOrder order_of(SwapOutPurpose purpose) {
-  return purpose == SwapOutPurpose::evict ? Residency::PathOrder::from_end : Residency::PathOrder::from_begin;
+  return leaves(purpose) ? Residency::PathOrder::from_end : Residency::PathOrder::from_begin;
 }
 
 }  // namespace
@@ -24,7 +24,7 @@ HostRoom::Answer HostRoom::swap_out(BlockRef block, SwapOutPurpose purpose) {
     if (evicted == Evicted::none && !in_transition()) return Answer::impossible;
   }
   // The wish itself reads the copy, so that it is there when its turn comes.
-  if (purpose == SwapOutPurpose::evict) {
+  if (leaves(purpose)) {
     departures_.hold_leaving(block, Tier::device);
   } else {
     residency_.hold(block, Tier::device);
@@ -62,13 +62,24 @@ bool HostRoom::in_transition() const {
   return arena.count(SlotState::filling) > 0 || arena.readers_total() > 0 || arena.count(SlotState::quarantined) > 0;
 }
 
-bool HostRoom::pump() {
+/// What the tier holds beyond its size, after that became smaller.
+bool HostRoom::shrink() {
   bool changed = false;
+  const SlotPool& arena = residency_.pool(Tier::host);
+  while (residency_.host_used() > residency_.host_blocks() + arena.leaving_total()) {
+    if (evict_one(WriteBack::yes) == Evicted::none) break;  // pinned, or read: there will be another call
+    changed = true;
+  }
+  return residency_.retire_host_slots() || changed;
+}
+
+bool HostRoom::pump() {
+  bool changed = shrink();
   while (!wants_.empty()) {
     const Want want = wants_.front();
     const SlotPool& device = residency_.pool(Tier::device);
     const SlotId source = residency_.copy(want.block, Tier::device).slot();
-    const bool rescued = want.purpose == SwapOutPurpose::evict && !device.leaving(source);
+    const bool rescued = leaves(want.purpose) && !device.leaving(source);
     if (rescued || residency_.copy(want.block, Tier::host).present()) {
       wants_.pop_front();
       departures_.reader_gone(want.block, Tier::device);

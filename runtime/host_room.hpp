@@ -29,7 +29,9 @@ class HostRoom {
   [[nodiscard]] Answer swap_out(BlockRef block, SwapOutPurpose purpose);
   /// A slot that can be had without waiting.
   [[nodiscard]] std::optional<SlotId> take_now(Residency::PathOrder order);
-  /// Serves who waits. True where anything changed.
+  /// Gives up the least recently used leaf, or begins to, though nobody waits for its room. False where there is none.
+  [[nodiscard]] bool evict_ahead() { return evict_one(WriteBack::yes) != Evicted::none; }
+  /// Serves who waits, and gives up what exceeds the tier's size. True where anything changed.
   bool pump();
 
   [[nodiscard]] bool idle() const { return wants_.empty(); }
@@ -46,6 +48,7 @@ class HostRoom {
   [[nodiscard]] Evicted evict_one(WriteBack write_back);
   /// Something in the host tier will become free or evictable without anybody's doing.
   [[nodiscard]] bool in_transition() const;
+  bool shrink();
 
   bool write_back_;
   Residency& residency_;

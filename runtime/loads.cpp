@@ -9,7 +9,6 @@ namespace terrace {
 Loads::Loads(const ManagerConfig& config, Residency& residency, Departures& departures, HostRoom& host_room, Actions& actions,
              ManagerStats& stats)
     : instant_{config.instant_copies},
-      lands_in_host_{config.host_blocks > 0 && config.relation != Relation::exclusive},
       exclusive_{config.relation == Relation::exclusive},
       residency_{residency},
       departures_{departures},
@@ -58,6 +57,9 @@ std::optional<Loads::LoadId> Loads::start(std::span<const LoadPart> parts, std::
     part.source = wanted.source;
     residency_.begin_fill(wanted.block, Tier::device, wanted.device_slot);
     residency_.pool(Tier::device).set_job(wanted.device_slot, id);
+    if (wanted.device_slot.value() >= source_by_slot_.size()) {
+      source_by_slot_.resize(std::size_t{wanted.device_slot.value()} + 1);  // the pool has grown
+    }
     source_by_slot_[wanted.device_slot.value()] = wanted.source;
     if (wanted.source == Tier::storage) {
       part.state = State::landing;
@@ -115,7 +117,7 @@ bool Loads::pump() {
     // A host copy serves the next swap-in too; where there is no room for one, staging does.
     std::optional<SlotId> slot;
     part.arena_slot_is_ours = true;
-    if (lands_in_host_ && !residency_.copy(part.block, Tier::host).present()) {
+    if (lands_in_host() && !residency_.copy(part.block, Tier::host).present()) {
       slot = host_room_.take_now(Residency::PathOrder::from_begin);
       if (slot) {
         residency_.begin_fill(part.block, Tier::host, *slot);

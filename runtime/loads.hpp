@@ -108,13 +108,13 @@ class Loads {
   };
 
   [[nodiscard]] LoadId new_load();
+  [[nodiscard]] bool lands_in_host() const { return !exclusive_ && residency_.host_blocks() > 0; }
   [[nodiscard]] bool on_confirmed(std::uint64_t job);
   void end_part(LoadId load, std::uint32_t part, State state);
   void release_source(const Part& part);
   void finish(LoadId load);
 
   bool instant_;
-  bool lands_in_host_;
   bool exclusive_;
   Residency& residency_;
   Departures& departures_;

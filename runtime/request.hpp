@@ -44,6 +44,8 @@ struct AcquireRequest {
   std::uint32_t hit_blocks_max = std::numeric_limits<std::uint32_t>::max();
   /// Takes one cached block less than were found: speculative decoding computes the last one again for its draft's state.
   bool drop_last_hit = false;
+  /// Takes nothing from tiers below this one: what only they have is computed, and cached all the same.
+  Tier lowest_tier = Tier::storage;
   /// The first eight bytes of the root key (BlockKey::prefix64): kept with stored blocks, for statistics and jobs.
   std::uint64_t name_space = 0;
   /// For everything the caller waits for, from room to loads.
@@ -129,8 +131,12 @@ struct ManagerStats {
   std::uint64_t duplicates = 0;
   std::uint64_t evicted_device = 0;    ///< device copies given up, however
   std::uint64_t evicted_host = 0;
-  std::uint64_t dropped_clean = 0;     ///< of them: a lower tier had the block
-  std::uint64_t dropped_lost = 0;      ///< of them: no lower tier had it (none configured, no room, or the copy failed)
+  std::uint64_t ahead_device = 0;      ///< device copies given up, or begun to be, for a watermark
+  std::uint64_t ahead_host = 0;
+  std::uint64_t dropped_clean = 0;     ///< of those given up: a lower tier had the block
+  std::uint64_t dropped_lost = 0;      ///< of those given up: no lower tier had it (none configured, no room, or the copy failed)
+  std::uint64_t backup_candidates = 0; ///< WritePolicy::selective: blocks whose hits began to be counted
+  std::uint64_t backed_up = 0;         ///< blocks ordered to storage for their hits, ancestors included
   std::uint64_t persist_failed = 0;    ///< blocks that storage did not take
   std::uint64_t stored_evicted = 0;    ///< blocks that storage gave up
   std::uint64_t cleared = 0;           ///< device and host copies dropped by clear()

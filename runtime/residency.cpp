@@ -26,12 +26,13 @@ Residency::Residency(const ManagerConfig& config, KvEvents& events)
       staging_blocks_{config.staging_blocks},
       device_policy_{make_policy(config.policy, config.device_blocks)},
       host_policy_{make_host_policy(config)},
-      device_{config.device_blocks},
+      device_{config.first_slot + config.device_blocks},
       arena_{config.host_blocks + config.staging_blocks},
       events_{events} {
   tree_.set_policy(plane(Tier::device), *device_policy_);
   tree_.set_policy(plane(Tier::host), *host_policy_);
-  if (config.null_block) device_.make_null(SlotId{0});
+  const std::uint32_t unused = config.first_slot + (config.null_block ? 1 : 0);
+  for (std::uint32_t slot = 0; slot < unused; ++slot) device_.make_null(SlotId{slot});
 }
 
 void Residency::begin_fill(BlockRef block, Tier tier, SlotId slot) {
@@ -47,6 +48,7 @@ void Residency::publish(BlockRef block, Tier tier) {
   pool(tier).change(now.slot(), SlotState::ready);
   pool(tier).set_job(now.slot(), SlotPool::no_job);
   tree_.set_copy(block, plane(tier), Copy{CopyState::ready, now.slot()});
+  if (tier == Tier::device) note_retiring(block, now.slot());
   record(KvEvent::Kind::stored, block, tier);
 }
 
@@ -66,6 +68,7 @@ void Residency::adopt(BlockRef block, Tier tier, SlotId slot) {
   TERRACE_CHECK(pool(tier).state(slot) == SlotState::held);
   pool(tier).change(slot, SlotState::ready);
   tree_.set_copy(block, plane(tier), Copy{CopyState::ready, slot});
+  if (tier == Tier::device) note_retiring(block, slot);
   record(KvEvent::Kind::stored, block, tier);
 }
 
@@ -73,6 +76,10 @@ void Residency::adopt_added(Path path, std::span<const SlotId> slots) {
   TERRACE_CHECK(slots.size() <= tree_.added());
   device_.change_all(slots, SlotState::held, SlotState::ready);
   tree_.fill(path, plane(Tier::device), slots);
+  if (device_.retiring(SlotState::ready) > 0) {
+    const std::uint32_t first = path.length - static_cast<std::uint32_t>(slots.size());
+    for (std::uint32_t i = 0; i < slots.size(); ++i) note_retiring({path.node, first + i}, slots[i]);
+  }
   if (!events_.on()) return;
   for (std::uint32_t depth = path.length - static_cast<std::uint32_t>(slots.size()); depth < path.length; ++depth) {
     record(KvEvent::Kind::stored, {path.node, depth}, Tier::device);
@@ -210,6 +217,44 @@ void Residency::unpin(Path path, std::optional<BlockRef> missing) {
   tree_.unpin(to_gap);
 }
 
+void Residency::resize_device(std::uint32_t blocks) {
+  device_.resize(blocks);
+  retiring_.clear();
+  if (device_.retiring(SlotState::ready) == 0) return;
+  tree_.for_each([this](BlockRef block) {
+    const Copy now = copy(block, Tier::device);
+    if (now.usable()) note_retiring(block, now.slot());
+  });
+}
+
+void Residency::note_retiring(BlockRef block, SlotId slot) {
+  if (!device_.retires(slot)) return;
+  // To be kept, it must name the node that holds it.
+  retiring_.push_back({tree_.at({block.node, block.depth + 1}, block.depth), slot});
+}
+
+std::uint64_t Residency::retiring_unpinned() const {
+  return static_cast<std::uint64_t>(std::ranges::count_if(retiring_, [this](const Retiring& entry) {
+    return device_.state(entry.slot) == SlotState::ready && !tree_.pinned(entry.block);
+  }));
+}
+
+void Residency::resize_host(std::uint32_t blocks) {
+  host_blocks_ = blocks;
+  const std::uint64_t wanted = std::uint64_t{blocks} + staging_blocks_;
+  while (arena_.in_use() < wanted && arena_.unretire()) {
+  }
+  if (arena_.in_use() < wanted) arena_.resize(static_cast<std::uint32_t>(wanted));  // none is retired: wanted is the most ever
+}
+
+bool Residency::retire_host_slots() {
+  // What is left has room for all that the host tier holds or may hold, and for staging: so there is a free slot here.
+  const std::uint64_t needed = std::max<std::uint64_t>(host_used(), host_blocks_) + staging_blocks_;
+  const bool any = arena_.in_use() > needed;
+  while (arena_.in_use() > needed) arena_.retire_free();
+  return any;
+}
+
 std::uint64_t Residency::host_used() const {
   return arena_.count(SlotState::filling) + arena_.count(SlotState::ready) + arena_.count(SlotState::quarantined);
 }
@@ -270,7 +315,14 @@ void Residency::check_invariants() const {
   tree_.check_invariants();
   device_.check_invariants();
   arena_.check_invariants();
-  TERRACE_CHECK(host_used() <= host_blocks_);
+  TERRACE_CHECK(host_used() <= host_blocks_ + host_retiring());
+  std::uint64_t retiring = 0;
+  for (const Retiring& entry : retiring_) {
+    if (device_.state(entry.slot) != SlotState::ready) continue;
+    ++retiring;
+    TERRACE_CHECK(copy(entry.block, Tier::device).usable() && copy(entry.block, Tier::device).slot() == entry.slot);
+  }
+  TERRACE_CHECK(retiring == device_.retiring(SlotState::ready));
   TERRACE_CHECK(arena_.count(SlotState::held) <= staging_blocks_);
 
   std::array<std::uint64_t, tier_count> copies{};

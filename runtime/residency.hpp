@@ -6,6 +6,7 @@
 #include "runtime/kv_events.hpp"
 #include "runtime/slot_pool.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -73,10 +74,34 @@ class Residency {
   /// `missing`: a block of it whose copy has just failed.
   void unpin(Path path, std::optional<BlockRef> missing = std::nullopt);
 
+  // ---- sizes
+
+  /// The device pool is slots [0, blocks) from now on (SlotPool::resize). What of the cache is in slots from there on is in
+  /// `retiring()`, for others to give up.
+  void resize_device(std::uint32_t blocks);
+  /// A device copy that was matched in its slot when that was to be retired, or came to be since. Some have gone: those whose
+  /// slot is not ready any more. While it is, the block is the same.
+  struct Retiring {
+    BlockRef block;
+    SlotId slot;
+  };
+  [[nodiscard]] std::vector<Retiring>& retiring() { return retiring_; }
+  [[nodiscard]] const std::vector<Retiring>& retiring() const { return retiring_; }
+  /// Of them, those that nobody pins. Looks at each.
+  [[nodiscard]] std::uint64_t retiring_unpinned() const;
+  /// The host tier's share of the arena; the arena's pool follows, by retire_host_slots() as far as it becomes smaller. No copy
+  /// moves: any free slot is as good as another.
+  void resize_host(std::uint32_t blocks);
+  /// Retires the arena's slots that neither role will need. True where there were any.
+  bool retire_host_slots();
+  [[nodiscard]] std::uint32_t host_blocks() const { return host_blocks_; }
+  [[nodiscard]] std::uint32_t staging_blocks() const { return staging_blocks_; }
+  [[nodiscard]] std::uint64_t host_retiring() const { return arena_.in_use() - (std::uint64_t{host_blocks_} + staging_blocks_); }
+
   // ---- the arena's two roles
 
   [[nodiscard]] std::uint64_t host_used() const;
-  [[nodiscard]] std::uint64_t host_free() const { return host_blocks_ - host_used(); }
+  [[nodiscard]] std::uint64_t host_free() const { return host_blocks_ - std::min<std::uint64_t>(host_used(), host_blocks_); }
   [[nodiscard]] std::uint64_t staging_free() const { return staging_blocks_ - arena_.count(SlotState::held); }
   /// A held slot, to be filled as a host copy at once. Paths go down from their end and come up from their beginning: told
   /// which, the pool lays both out in ascending order, so that neighbours are copied in one run.
@@ -102,6 +127,7 @@ class Residency {
   void show_state(BlockRef block, Tier tier, SlotId slot);
   void record(KvEvent::Kind kind, BlockRef block, Tier tier);
   void check_closure(BlockRef block) const;
+  void note_retiring(BlockRef block, SlotId slot);
 
   std::uint32_t host_blocks_;
   std::uint32_t staging_blocks_;
@@ -113,6 +139,7 @@ class Residency {
   KvEvents& events_;  ///< a copy that matches is one, and so is its end
   std::vector<std::optional<BlockRef>> stored_;
   std::vector<std::uint32_t> free_numbers_;
+  std::vector<Retiring> retiring_;
   std::vector<BlockRef> below_;  ///< scratch
   std::vector<SlotId> slots_;    ///< scratch
 };

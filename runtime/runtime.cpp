@@ -73,8 +73,7 @@ void Runtime::admit() {
   }
 }
 
-/// Everything that may have changed, looked at once.
-void Runtime::turn() {
+void Runtime::take_returned() {
   returned_.take([this](const ReturnedLease& returned) {
     const auto found = leases_.find(returned.id);
     TERRACE_CHECK(found != leases_.end());
@@ -82,6 +81,11 @@ void Runtime::turn() {
     leases_.erase(found);
     cache_.release(std::move(lease), returned.last_use);
   });
+}
+
+/// Everything that may have changed, looked at once.
+void Runtime::turn() {
+  take_returned();
   for (const RequestEvent& event : cache_.poll()) {
     const auto found = pending_.find(event.id);
     TERRACE_CHECK(found != pending_.end());
@@ -128,6 +132,7 @@ void Runtime::do_extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait
 void Runtime::begin_stop(std::unique_ptr<Wait<std::uint64_t>> wait) {
   stop_begun_ = true;
   stopping_.push_back(std::move(wait));
+  cache_.resume_transfers();  // it waits for what is under way
   turn();
 }
 
@@ -149,6 +154,7 @@ void Runtime::wait_for_wake() {
 }
 
 void Runtime::wait_for_deadline() {
+  if (stop_begun_ && stopping_.empty()) return;  // stopped: a pin's end, say, is nobody's concern any more
   TimePoint deadline = cache_.next_deadline();
   if (!waiting_.empty()) deadline = std::min(deadline, waiting_.front().request.deadline);
   if (deadline == never || deadline == timer_.expiry()) return;

@@ -2,14 +2,12 @@
 
 #include "runtime/cache.hpp"
 #include "runtime/lease.hpp"
+#include "runtime/wait.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
-#include <boost/asio/associated_executor.hpp>
 #include <boost/asio/async_result.hpp>
 #include <boost/asio/dispatch.hpp>
-#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 
@@ -22,8 +20,6 @@
 #include <vector>
 
 namespace terrace {
-
-namespace asio = boost::asio;
 
 /// What a ready request got.
 struct Grant {
@@ -41,8 +37,11 @@ struct Grant {
 /// until it completes. A request that finds no room waits, in order, for others to release theirs.
 ///
 /// Threads: any, for every member but those that say otherwise. The executor is the caller's; the runtime never runs it. Leases
-/// may end on any thread, and before the runtime does. Stop in two steps: stop() refuses what is new, fails what waits with
-/// Errc::stopped and completes when the last lease has come back and nothing is under way; then destroy.
+/// may end on any thread, and before the runtime does; one that ended before an operation was begun has ended for it.
+///
+/// Stop in two steps: stop() fails what waits for room with Errc::stopped and completes when the last lease has come back and
+/// nothing is under way; then destroy. From stop() on every operation but commit and extend, which live requests still need,
+/// fails with Errc::stopped and does nothing.
 class Runtime : private LeaseHome {
  public:
   /// `cache` has a waker, outlives the runtime, and is used by nobody else while it lives.
@@ -90,15 +89,126 @@ class Runtime : private LeaseHome {
   /// void(ErrorCode, MatchResult).
   template <class Token>
   auto match(std::span<const BlockKey> keys, Token&& token) {
-    return asio::async_initiate<Token, void(ErrorCode, MatchResult)>(
-        [this](auto handler, std::span<const BlockKey> wanted) {
-          auto wait = make_wait<MatchResult>(std::move(handler));
-          asio::dispatch(strand_, [this, wanted, w = std::move(wait)]() mutable {
-            const MatchResult found = cache_.match(wanted);
-            Wait<MatchResult>::complete(std::move(w), {}, found);
-          });
-        },
-        token, keys);
+    return match(keys, Tier::storage, std::forward<Token>(token));
+  }
+  template <class Token>
+  auto match(std::span<const BlockKey> keys, Tier lowest_tier, Token&& token) {
+    return perform<MatchResult>(Then::nothing, std::forward<Token>(token),
+                                [this, keys, lowest_tier] { return Result<MatchResult>{cache_.match(keys, lowest_tier)}; });
+  }
+
+  // ---- the cache as a whole: the calls of these names in runtime/cache.hpp, which say what they do and how they fail
+
+  /// void(ErrorCode). Requests that wait fail with `cleared`; those that wait for room find it in what became free, or, where
+  /// the clear waits, fail with `paused`.
+  template <class Token>
+  auto clear(const ClearOptions& options, Token&& token) {
+    return perform<>(Then::turn, std::forward<Token>(token), [this, options] {
+      cache_.clear(options);
+      return Result<void>{};
+    });
+  }
+  /// void(ErrorCode).
+  template <class Token>
+  auto reset(const ClearOptions& options, Token&& token) {
+    return perform<>(Then::turn, std::forward<Token>(token), [this, options] { return cache_.reset(options); });
+  }
+  /// void(ErrorCode).
+  template <class Token>
+  auto resume(Token&& token) {
+    return perform<>(Then::turn, std::forward<Token>(token), [this] { return cache_.resume(); });
+  }
+  /// From any thread, at once.
+  [[nodiscard]] CacheStatus status() const noexcept { return cache_.status(); }
+
+  /// void(ErrorCode, std::uint32_t): device blocks that it freed.
+  template <class Token>
+  auto drop(std::span<const BlockKey> keys, Token&& token) {
+    return perform<std::uint32_t>(Then::turn, std::forward<Token>(token), [this, keys] { return cache_.drop(keys); });
+  }
+  /// void(ErrorCode, PinId).
+  template <class Token>
+  auto pin(std::span<const BlockKey> keys, TimePoint until, Token&& token) {
+    return perform<PinId>(Then::turn, std::forward<Token>(token), [this, keys, until] { return cache_.pin(keys, until); });
+  }
+  /// void(ErrorCode).
+  template <class Token>
+  auto unpin(PinId pin, Token&& token) {
+    return perform<>(Then::turn, std::forward<Token>(token), [this, pin] { return cache_.unpin(pin); });
+  }
+  /// void(ErrorCode). Requests that wait for room and can never have it any more fail with never_fits.
+  template <class Token>
+  auto resize(Tier tier, std::uint32_t blocks, Token&& token) {
+    return perform<>(Then::turn, std::forward<Token>(token), [this, tier, blocks] { return cache_.resize(tier, blocks); });
+  }
+  /// void(ErrorCode, std::uint64_t): slots that a resize has still to retire. Fails: invalid_argument (storage).
+  template <class Token>
+  auto retiring(Tier tier, Token&& token) {
+    return perform<std::uint64_t>(Then::nothing, std::forward<Token>(token), [this, tier] {
+      if (tier == Tier::storage) return Result<std::uint64_t>{Errc::invalid_argument};
+      return Result<std::uint64_t>{cache_.retiring(tier)};
+    });
+  }
+  /// void(ErrorCode, std::uint32_t).
+  template <class Token>
+  auto common_prefix(Token&& token) {
+    return perform<std::uint32_t>(Then::nothing, std::forward<Token>(token),
+                                  [this] { return Result<std::uint32_t>{cache_.common_prefix()}; });
+  }
+
+  /// void(ErrorCode, Usage). Fails: invalid_argument (storage).
+  template <class Token>
+  auto usage(Tier tier, Token&& token) {
+    return perform<Usage>(Then::nothing, std::forward<Token>(token), [this, tier] {
+      if (tier == Tier::storage) return Result<Usage>{Errc::invalid_argument};
+      return Result<Usage>{cache_.manager().usage(tier)};
+    });
+  }
+  /// void(ErrorCode, ManagerStats).
+  template <class Token>
+  auto take_stats(Token&& token) {
+    return perform<ManagerStats>(Then::nothing, std::forward<Token>(token),
+                                 [this] { return Result<ManagerStats>{cache_.take_stats()}; });
+  }
+  /// void(ErrorCode).
+  template <class Token>
+  auto record_events(Token&& token) {
+    return perform<>(Then::nothing, std::forward<Token>(token), [this] {
+      cache_.record_events();
+      return Result<void>{};
+    });
+  }
+  /// void(ErrorCode, std::vector<KvEvent>).
+  template <class Token>
+  auto take_events(Token&& token) {
+    return perform<std::vector<KvEvent>>(Then::nothing, std::forward<Token>(token), [this] {
+      std::vector<KvEvent> events;
+      cache_.take_events(events);
+      return Result<std::vector<KvEvent>>{std::move(events)};
+    });
+  }
+
+  /// void(ErrorCode). A stop() resumes what was paused.
+  template <class Token>
+  auto pause_transfers(Token&& token) {
+    return perform<>(Then::nothing, std::forward<Token>(token), [this] {
+      cache_.pause_transfers();
+      return Result<void>{};
+    });
+  }
+  /// void(ErrorCode).
+  template <class Token>
+  auto resume_transfers(Token&& token) {
+    return perform<>(Then::turn, std::forward<Token>(token), [this] {
+      cache_.resume_transfers();
+      return Result<void>{};
+    });
+  }
+  /// void(ErrorCode, std::uint64_t).
+  template <class Token>
+  auto transfers_in_flight(Token&& token) {
+    return perform<std::uint64_t>(Then::nothing, std::forward<Token>(token),
+                                  [this] { return Result<std::uint64_t>{cache_.transfers_in_flight()}; });
   }
 
   /// void(ErrorCode, std::uint64_t): completes when nothing is left, with the count 0. A second stop() joins the first.
@@ -113,41 +223,36 @@ class Runtime : private LeaseHome {
   }
 
  private:
-  /// A completion handler of any type, with its executor kept busy until it is called.
+  template <class... T, class Handler>
+  std::unique_ptr<Wait<T...>> make_wait(Handler handler) {
+    return std::make_unique<WaitFor<Handler, T...>>(std::move(handler), executor_);
+  }
+
+  /// What else may have changed with an operation: nothing; or requests that wait, deadlines, work under way.
+  enum class Then : bool { nothing, turn };
+
+  /// Runs `work` on the strand and completes with its Result.
+  template <class... T, class Token, class Work>
+  auto perform(Then then, Token&& token, Work work) {
+    return asio::async_initiate<Token, void(ErrorCode, T...)>(
+        [this, then](auto handler, Work of_the_cache) {
+          auto wait = make_wait<T...>(std::move(handler));
+          asio::dispatch(strand_, [this, then, w = std::move(wait), run = std::move(of_the_cache)]() mutable {
+            if (stop_begun_) return Wait<T...>::fail(std::move(w), Errc::stopped);
+            take_returned();
+            finish(std::move(w), run());
+            if (then == Then::turn) turn();
+          });
+        },
+        token, std::move(work));
+  }
   template <class T>
-  class Wait {
-   public:
-    virtual ~Wait() = default;
-    static void complete(std::unique_ptr<Wait> wait, ErrorCode error, T value) {
-      Wait* const w = wait.get();
-      w->post(std::move(wait), error, std::move(value));
-    }
-
-   private:
-    virtual void post(std::unique_ptr<Wait> self, ErrorCode error, T value) = 0;
-  };
-
-  template <class T, class Handler>
-  class WaitFor final : public Wait<T> {
-   public:
-    WaitFor(Handler handler, const asio::any_io_executor& fallback)
-        : handler_{std::move(handler)}, work_{asio::get_associated_executor(handler_, fallback)} {}
-
-   private:
-    void post(std::unique_ptr<Wait<T>>, ErrorCode error, T value) override {
-      const auto executor = work_.get_executor();
-      asio::post(executor, [handler = std::move(handler_), error, v = std::move(value)]() mutable {
-        std::move(handler)(error, std::move(v));
-      });
-    }
-
-    Handler handler_;
-    asio::executor_work_guard<asio::associated_executor_t<Handler, asio::any_io_executor>> work_;
-  };
-
-  template <class T, class Handler>
-  std::unique_ptr<Wait<T>> make_wait(Handler handler) {
-    return std::make_unique<WaitFor<T, Handler>>(std::move(handler), executor_);
+  static void finish(std::unique_ptr<Wait<T>> wait, Result<T> result) {
+    if (!result) return Wait<T>::fail(std::move(wait), result.error());
+    Wait<T>::complete(std::move(wait), {}, std::move(*result));
+  }
+  static void finish(std::unique_ptr<Wait<>> wait, const Result<void>& result) {
+    Wait<>::complete(std::move(wait), result ? ErrorCode{} : result.error());
   }
 
   struct Waiting {
@@ -163,6 +268,7 @@ class Runtime : private LeaseHome {
   void do_commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<std::vector<Duplicate>>> wait);
   void do_extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait<std::vector<SlotId>>> wait);
   void begin_stop(std::unique_ptr<Wait<std::uint64_t>> wait);
+  void take_returned();
   void turn();
   void grant(RequestId id, std::unique_ptr<Wait<Grant>> wait);
   void admit();

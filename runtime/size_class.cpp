@@ -26,14 +26,17 @@ SizeClass::SizeClass(PoolId number, const ManagerConfig& all, const PoolSizes& s
       departures{residency, stats},
       swap_outs{config, residency, departures, actions},
       persists{residency, departures, swap_outs, actions, stats},
+      back_ups{config, residency, persists, stats},
       host_room{config, residency, departures, swap_outs, persists},
       device_room{config, residency, departures, host_room, persists},
+      resizing{config, residency, device_room},
+      room_ahead{config, residency, device_room, host_room, stats},
       loads{config, residency, departures, host_room, actions, stats},
       stats_{stats} {}
 
 // ---- paths of requests ---------------------------------------------------------------------------------------------------
 
-Found SizeClass::find(std::span<const BlockKey> keys, bool device_only, std::vector<Tier>& tiers) const {
+Found SizeClass::find(std::span<const BlockKey> keys, Tier lowest, std::vector<Tier>& tiers) const {
   const PrefixTree& tree = residency.tree();
   Found found;
   const Path path = tree.find(keys);
@@ -60,14 +63,16 @@ Found SizeClass::find(std::span<const BlockKey> keys, bool device_only, std::vec
         tiers.push_back(Tier::device);
         ++found.on_device;
         found.leaving |= copy.state() == CopyState::leaving;
-      } else if (device_only) {
+      } else if (lowest == Tier::device) {
         break;
       } else if (copy.present()) {
-        tiers.push_back(loads.source_of({path.node, i}));
+        const Tier source = loads.source_of({path.node, i});
+        if (source > lowest) break;
+        tiers.push_back(source);
         ++found.filling;
       } else if (in_host[i].usable()) {
         tiers.push_back(Tier::host);
-      } else if (in_storage[i].usable()) {
+      } else if (in_storage[i].usable() && lowest == Tier::storage) {
         tiers.push_back(Tier::storage);
       } else {
         break;
@@ -100,9 +105,7 @@ void SizeClass::rescue(const Found& found) {
     }
     if (deepest_stored) actions.touches.push_back(residency.tree().key(*deepest_stored));
   }
-  if (config.storage && config.write_policy == WritePolicy::selective && path.length > 0) {
-    if (!residency.copy(path.last(), Tier::storage).present()) persists.begin(path.last());
-  }
+  back_ups.on_hits(path);
 }
 
 void SizeClass::copy_down(std::uint32_t from, Path path) {
@@ -144,6 +147,8 @@ bool SizeClass::pump() {
   changed |= persists.pump();
   changed |= loads.pump();
   changed |= sweep_hidden();
+  changed |= resizing.pump();
+  changed |= room_ahead.pump();
   return changed;
 }
 
@@ -219,6 +224,12 @@ std::uint32_t SizeClass::drop(Path path) {
   return freed;
 }
 
+Result<void> SizeClass::resize(Tier tier, std::uint32_t blocks) {
+  const Result<void> resized = resizing.resize(tier, blocks);
+  if (resized) (tier == Tier::device ? config.device_blocks : config.host_blocks) = blocks;
+  return resized;
+}
+
 std::vector<std::optional<std::uint32_t>> SizeClass::restore(std::span<const StoredBlock> blocks) {
   PrefixTree& tree = residency.tree();
   boost::unordered_flat_map<BlockKey, Path, std::hash<BlockKey>> paths;
@@ -260,7 +271,7 @@ Usage SizeClass::usage(Tier tier) const {
     usage.free = device.count(SlotState::free);
     usage.promised = device_room.promised();
   } else {
-    usage.blocks = config.host_blocks;
+    usage.blocks = residency.host_blocks();
     usage.free = residency.host_free();
   }
   return usage;

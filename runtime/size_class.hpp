@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/actions.hpp"
+#include "runtime/back_ups.hpp"
 #include "runtime/config.hpp"
 #include "runtime/departures.hpp"
 #include "runtime/device_room.hpp"
@@ -9,6 +10,8 @@
 #include "runtime/persists.hpp"
 #include "runtime/request.hpp"
 #include "runtime/residency.hpp"
+#include "runtime/resizing.hpp"
+#include "runtime/room_ahead.hpp"
 #include "runtime/swap_outs.hpp"
 
 #include <cstdint>
@@ -43,8 +46,8 @@ class SizeClass {
   SizeClass(const SizeClass&) = delete;
   SizeClass& operator=(const SizeClass&) = delete;
 
-  /// Where each block of the longest prefix would come from. `device_only`: take nothing that has to be loaded.
-  [[nodiscard]] Found find(std::span<const BlockKey> keys, bool device_only, std::vector<Tier>& tiers) const;
+  /// Where each block of the longest prefix would come from, as far as that is `lowest` or above.
+  [[nodiscard]] Found find(std::span<const BlockKey> keys, Tier lowest, std::vector<Tier>& tiers) const;
   /// The path, which find() has just found, is wanted: its copies that were on their way out stay; storage hears what is in use
   /// above it.
   void rescue(const Found& found);
@@ -65,6 +68,8 @@ class SizeClass {
   /// Gives up the path's device and host copies from its end, up to the first block that others follow, hold or are just
   /// reading. Returns how many device blocks that freed.
   std::uint32_t drop(Path path);
+  /// As CacheManager::resize.
+  [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks);
   /// As CacheManager::restore.
   [[nodiscard]] std::vector<std::optional<std::uint32_t>> restore(std::span<const StoredBlock> blocks);
 
@@ -75,19 +80,22 @@ class SizeClass {
   [[nodiscard]] bool idle() const;
   [[nodiscard]] std::string describe_pending() const;
   [[nodiscard]] std::string describe_tree(std::size_t lines_max) const;
-  [[nodiscard]] std::size_t bytes_held() const { return residency.bytes_held() + loads.bytes_held(); }
+  [[nodiscard]] std::size_t bytes_held() const { return residency.bytes_held() + loads.bytes_held() + back_ups.bytes_held(); }
   /// `held`: device slots that requests hold themselves. `at_rest`: there are no requests and no pins.
   void check_invariants(std::uint64_t held, bool at_rest) const;
 
   const PoolId id;
-  const ManagerConfig config;  ///< with the sizes of this class
+  ManagerConfig config;  ///< with the sizes of this class
   Actions actions;
   Residency residency;
   Departures departures;
   SwapOuts swap_outs;
   Persists persists;
+  BackUps back_ups;
   HostRoom host_room;
   DeviceRoom device_room;
+  Resizing resizing;
+  RoomAhead room_ahead;
   Loads loads;
 
  private:

@@ -3,10 +3,19 @@
 #include "base/check.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace terrace {
+namespace {
 
-SlotPool::SlotPool(std::uint32_t slots) : free_{slots}, slots_(slots) {
+/// Somebody, or a copy, has the slot.
+bool is_taken(SlotState state) {
+  return state != SlotState::free && state != SlotState::null && state != SlotState::retired;
+}
+
+}  // namespace
+
+SlotPool::SlotPool(std::uint32_t slots) : free_{slots}, capacity_{slots}, slots_(slots) {
   counts_[static_cast<std::size_t>(SlotState::free)] = slots;
 }
 
@@ -35,20 +44,69 @@ void SlotPool::make_null(SlotId slot) {
 
 void SlotPool::occupy(SlotId slot, SlotState state) {
   TERRACE_CHECK(state != SlotState::free);
-  slots_[slot.value()].state = state;
-  --counts_[static_cast<std::size_t>(SlotState::free)];
-  ++counts_[static_cast<std::size_t>(state)];
+  move(slot, state);
+}
+
+/// From one state to another, in the books alone.
+void SlotPool::move(SlotId slot, SlotState to) {
+  SlotState& now = slots_[slot.value()].state;
+  --counts_[static_cast<std::size_t>(now)];
+  ++counts_[static_cast<std::size_t>(to)];
+  if (retires(slot)) {
+    if (now != SlotState::retired) --retiring_[static_cast<std::size_t>(now)];
+    if (to != SlotState::retired) ++retiring_[static_cast<std::size_t>(to)];
+  }
+  now = to;
+}
+
+void SlotPool::resize(std::uint32_t capacity) {
+  const std::uint32_t before = std::exchange(capacity_, capacity);
+  if (capacity > slots_.size()) {
+    counts_[static_cast<std::size_t>(SlotState::free)] += capacity - slots_.size();
+    slots_.resize(capacity);
+    free_.grow(capacity);
+  }
+  for (std::uint32_t i = std::min(before, capacity); i < slots_.size(); ++i) {
+    const SlotId slot{i};
+    if (retires(slot) && state(slot) == SlotState::free) {
+      free_.take_exactly(slot);
+      move(slot, SlotState::retired);
+    } else if (!retires(slot) && state(slot) == SlotState::retired) {
+      move(slot, SlotState::free);
+      free_.put(slot);
+    }
+  }
+  retiring_ = {};  // counted anew: by another boundary
+  retiring_leaving_ = 0;
+  for (std::uint32_t i = capacity; i < slots_.size(); ++i) {
+    if (slots_[i].state == SlotState::retired) continue;
+    ++retiring_[static_cast<std::size_t>(slots_[i].state)];
+    retiring_leaving_ += slots_[i].leaving ? 1 : 0;
+  }
+}
+
+void SlotPool::retire_free() {
+  const std::optional<SlotId> slot = free_.take_last();
+  TERRACE_CHECK(slot.has_value());
+  occupy(*slot, SlotState::retired);
+  retired_free_.push_back(*slot);
+}
+
+bool SlotPool::unretire() {
+  if (retired_free_.empty()) return false;
+  move(retired_free_.back(), SlotState::free);
+  free_.put(retired_free_.back());
+  retired_free_.pop_back();
+  return true;
 }
 
 void SlotPool::put(SlotId slot) { put_all({&slot, 1}); }
 
 void SlotPool::change(SlotId slot, SlotState to) {
-  Slot& s = slots_[slot.value()];
-  TERRACE_CHECK(s.state != SlotState::free && s.state != SlotState::null);
-  TERRACE_CHECK(to != SlotState::free && to != SlotState::null);
-  --counts_[static_cast<std::size_t>(s.state)];
-  ++counts_[static_cast<std::size_t>(to)];
-  s.state = to;
+  const Slot& s = slots_[slot.value()];
+  TERRACE_CHECK(is_taken(s.state));
+  TERRACE_CHECK(is_taken(to));
+  move(slot, to);
 }
 
 void SlotPool::take_many(std::uint32_t count, std::optional<SlotId> neighbour, SlotState state, std::vector<SlotId>& out) {
@@ -63,26 +121,29 @@ void SlotPool::take_many(std::uint32_t count, std::optional<SlotId> neighbour, S
 void SlotPool::put_all(std::span<const SlotId> slots) {
   for (const SlotId slot : slots) {
     Slot& s = slots_[slot.value()];
-    TERRACE_CHECK(s.state != SlotState::free && s.state != SlotState::null && s.readers == 0);
+    TERRACE_CHECK(is_taken(s.state) && s.readers == 0);
     if (s.leaving) set_leaving(slot, false);
-    --counts_[static_cast<std::size_t>(s.state)];
-    s.state = SlotState::free;
+    move(slot, retires(slot) ? SlotState::retired : SlotState::free);
     s.job = no_job;
   }
-  free_.put_many(slots);
-  counts_[static_cast<std::size_t>(SlotState::free)] += slots.size();
-  if (remember_freed_) freed_.insert(freed_.end(), slots.begin(), slots.end());
+  if (capacity_ == slots_.size()) {
+    free_.put_many(slots);
+    if (remember_freed_) freed_.insert(freed_.end(), slots.begin(), slots.end());
+    return;
+  }
+  for (const SlotId slot : slots) {
+    if (retires(slot)) continue;
+    free_.put(slot);
+    if (remember_freed_) freed_.push_back(slot);
+  }
 }
 
 void SlotPool::change_all(std::span<const SlotId> slots, SlotState from, SlotState to) {
-  TERRACE_CHECK(from != SlotState::free && from != SlotState::null && to != SlotState::free && to != SlotState::null);
+  TERRACE_CHECK(is_taken(from) && is_taken(to));
   for (const SlotId slot : slots) {
-    Slot& s = slots_[slot.value()];
-    TERRACE_CHECK(s.state == from);
-    s.state = to;
+    TERRACE_CHECK(slots_[slot.value()].state == from);
+    move(slot, to);
   }
-  counts_[static_cast<std::size_t>(from)] -= slots.size();
-  counts_[static_cast<std::size_t>(to)] += slots.size();
 }
 
 void SlotPool::raise_fences(std::span<const SlotId> slots, Fence fence) {
@@ -110,6 +171,7 @@ void SlotPool::set_leaving(SlotId slot, bool leaving) {
   if (now == leaving) return;
   now = leaving;
   leaving ? ++leaving_total_ : --leaving_total_;
+  if (retires(slot)) leaving ? ++retiring_leaving_ : --retiring_leaving_;
 }
 
 void SlotPool::raise_fence(SlotId slot, Fence fence) {
@@ -119,7 +181,7 @@ void SlotPool::raise_fence(SlotId slot, Fence fence) {
 
 Ledger SlotPool::ledger() const {
   return {count(SlotState::free),        count(SlotState::held), count(SlotState::filling), count(SlotState::ready),
-          count(SlotState::quarantined), count(SlotState::null), capacity()};
+          count(SlotState::quarantined), count(SlotState::null), count(SlotState::retired), slots_.size()};
 }
 
 void SlotPool::check_invariants() const {
@@ -129,17 +191,26 @@ void SlotPool::check_invariants() const {
   std::array<std::uint64_t, slot_state_count> counts{};
   std::uint64_t readers = 0;
   std::uint64_t leaving = 0;
+  std::uint64_t retiring_leaving = 0;
+  std::array<std::uint64_t, slot_state_count> retiring{};
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
     const Slot& s = slots_[i];
     ++counts[static_cast<std::size_t>(s.state)];
     readers += s.readers;
     leaving += s.leaving ? 1 : 0;
+    if (retires(SlotId{i}) && s.state != SlotState::retired) {
+      TERRACE_CHECK(s.state != SlotState::free);
+      ++retiring[static_cast<std::size_t>(s.state)];
+      retiring_leaving += s.leaving ? 1 : 0;
+    }
     TERRACE_CHECK(free_.contains(SlotId{i}) == (s.state == SlotState::free));
     if (s.readers > 0 || s.leaving) TERRACE_CHECK(s.state == SlotState::ready);
   }
   TERRACE_CHECK(counts == counts_);
   TERRACE_CHECK(readers == readers_total_);
   TERRACE_CHECK(leaving == leaving_total_);
+  TERRACE_CHECK(retiring == retiring_);
+  TERRACE_CHECK(retiring_leaving == retiring_leaving_);
 }
 
 }  // namespace terrace

@@ -22,8 +22,10 @@ namespace terrace {
 ///       +----> filling -----------+
 ///                 |
 ///                 +--> quarantined --> free           quarantined: a transfer that was given up may still touch it
-enum class SlotState : std::uint8_t { free, held, filling, ready, quarantined, null };
-inline constexpr std::size_t slot_state_count = 6;
+///
+/// A pool that was made smaller: what would become free becomes `retired` there, until the pool is made larger again.
+enum class SlotState : std::uint8_t { free, held, filling, ready, quarantined, null, retired };
+inline constexpr std::size_t slot_state_count = 7;
 
 /// The states of a pool's slots add up to its size, always.
 struct Ledger {
@@ -33,9 +35,10 @@ struct Ledger {
   std::uint64_t ready = 0;
   std::uint64_t quarantined = 0;
   std::uint64_t null = 0;
-  std::uint64_t total = 0;
+  std::uint64_t retired = 0;
+  std::uint64_t total = 0;  ///< of the largest size that the pool has had
 
-  [[nodiscard]] bool balanced() const { return free + held + filling + ready + quarantined + null == total; }
+  [[nodiscard]] bool balanced() const { return free + held + filling + ready + quarantined + null + retired == total; }
 };
 
 /// One tier's slots: who holds each, and what still reads it. Threads: one.
@@ -55,14 +58,30 @@ class SlotPool {
   void put_all(std::span<const SlotId> slots);
   void change_all(std::span<const SlotId> slots, SlotState from, SlotState to);
   void raise_fences(std::span<const SlotId> slots, Fence fence);
-  /// Takes the slot out of use for ever.
+  /// Takes the slot out of use for ever: the null block, or a slot that is not this pool's.
   void make_null(SlotId slot);
   void put(SlotId slot);
   void change(SlotId slot, SlotState to);
 
   [[nodiscard]] SlotState state(SlotId slot) const { return slots_[slot.value()].state; }
   [[nodiscard]] std::uint64_t count(SlotState state) const { return counts_[static_cast<std::size_t>(state)]; }
-  [[nodiscard]] std::uint32_t capacity() const { return static_cast<std::uint32_t>(slots_.size()); }
+  /// Slots that are, or will be, used: those below stay, those from here on retire.
+  [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
+  /// Slots that are not retired, those that are to be included.
+  [[nodiscard]] std::uint64_t in_use() const { return slots_.size() - count(SlotState::retired); }
+
+  /// From now on the pool is slots [0, capacity). Those from there on retire, at once where they are free, else when they would
+  /// become free; retired ones below are free again, and so are those that are new. Takes time in proportion to the difference
+  /// (where the pool becomes larger than ever, to its size).
+  void resize(std::uint32_t capacity);
+  [[nodiscard]] bool retires(SlotId slot) const { return slot.value() >= capacity_; }
+  /// Slots in this state that are to be retired, and those of them whose copy is leaving.
+  [[nodiscard]] std::uint64_t retiring(SlotState state) const { return retiring_[static_cast<std::size_t>(state)]; }
+  [[nodiscard]] std::uint64_t retiring_and_leaving() const { return retiring_leaving_; }
+  /// Retires the highest free slot, wherever it is; there must be one. Until unretire(), which frees the last retired one: false
+  /// where there is none.
+  void retire_free();
+  [[nodiscard]] bool unretire();
 
   /// Transfers that read the slot. Returns the count after the call.
   std::uint32_t add_reader(SlotId slot);
@@ -106,10 +125,15 @@ class SlotPool {
   };
 
   void occupy(SlotId slot, SlotState state);
+  void move(SlotId slot, SlotState to);
 
   FreeSlots free_;
+  std::uint32_t capacity_;
   std::vector<Slot> slots_;
   std::array<std::uint64_t, slot_state_count> counts_{};
+  std::array<std::uint64_t, slot_state_count> retiring_{};  ///< of the slots from capacity_ on, without those that have retired
+  std::uint64_t retiring_leaving_ = 0;
+  std::vector<SlotId> retired_free_;  ///< by retire_free()
   std::uint64_t readers_total_ = 0;
   std::uint64_t leaving_total_ = 0;
   bool remember_freed_ = false;

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <stdexcept>
 
@@ -42,7 +43,10 @@ ManagerConfig manager_config(const StackOptions& options) {
   config.relation = options.relation;
   config.policy = options.policy;
   config.host_admission = options.host_admission;
+  config.device_watermarks = options.device_watermarks;
+  config.host_watermarks = options.host_watermarks;
   config.write_policy = options.write_policy;
+  config.selective_hits = options.selective_hits;
   config.instant_copies = options.instant_copies;
   return config;
 }
@@ -53,8 +57,9 @@ ManagerConfig manager_config(const StackOptions& options) {
 struct Stack::Parts {
   explicit Parts(const StackOptions& options)
       : config{manager_config(options)},
-        arena{config.host_blocks + config.staging_blocks, options.block_bytes},
-        device{config.device_blocks, arena, EmulatedOptions{.link = options.link, .faults = options.faults}},
+        arena{std::max(config.host_blocks, options.host_blocks_max) + config.staging_blocks, options.block_bytes},
+        device{std::max(config.device_blocks, options.device_blocks_max), arena,
+               EmulatedOptions{.link = options.link, .faults = options.faults}},
         transfers{LanesConfig{.block_bytes = options.block_bytes}, device, clock, waker} {
     if (const auto* memory = std::get_if<MemoryStorage>(&options.storage)) {
       const std::uint64_t blocks = memory->capacity / options.block_bytes;

@@ -29,13 +29,19 @@ struct StackOptions {
   Bytes block_bytes = KiB * 64;
   std::uint32_t device_blocks = 0;
   std::uint32_t host_blocks = 0;
+  /// Memory is made for so many, so that Cache::resize may go up to them; at least the above.
+  std::uint32_t device_blocks_max = 0;
+  std::uint32_t host_blocks_max = 0;
   /// Bounce slots where there is storage (or instant exclusive copies); 0: chosen.
   std::uint32_t staging_blocks = 0;
   StorageOptions storage;
   Relation relation = Relation::keep;
   WritePolicy write_policy = WritePolicy::none;
+  std::uint32_t selective_hits = 1;
   PolicyKind policy = PolicyKind::lru;
   HostAdmission host_admission = HostAdmission::all;
+  Watermarks device_watermarks;
+  Watermarks host_watermarks;
   /// Reference runs: copies between device and host count as done when decided, and are carried out at once.
   bool instant_copies = false;
   /// Identifies model and geometry: a store written under another one is refused.

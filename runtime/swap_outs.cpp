@@ -8,7 +8,7 @@ namespace terrace {
 
 void SwapOuts::begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t persist) {
   const Block entry{block, residency_.copy(block, Tier::device).slot(), host_slot, purpose, persist};
-  if (purpose == SwapOutPurpose::evict) {
+  if (leaves(purpose)) {
     departures_.hold_leaving(block, Tier::device);
   } else {
     residency_.hold(block, Tier::device);
@@ -47,6 +47,7 @@ void SwapOuts::flush(JobId& next_job, PoolId pool) {
 }
 
 Urgency SwapOuts::urgency_of(const Block& block) const {
+  if (block.purpose == SwapOutPurpose::evict_ahead) return Urgency::make_room;
   // A copy that leaves, by way of storage too, makes room that somebody waits for.
   if (residency_.pool(Tier::device).leaving(block.device_slot)) return Urgency::request;
   return block.purpose == SwapOutPurpose::stage ? Urgency::persist : Urgency::make_room;
@@ -94,7 +95,7 @@ void SwapOuts::finish(const Block& entry, BlockOutcome outcome) {
   // (With its host copy there, the block surely still is.)
   if (!arrived || entry.purpose == SwapOutPurpose::stage) return;
   // Rescued; exclusive wants no second copy.
-  if (entry.purpose == SwapOutPurpose::evict && relation_ == Relation::exclusive &&
+  if (leaves(entry.purpose) && relation_ == Relation::exclusive &&
       residency_.copy(entry.block, Tier::device).present() &&
       residency_.copy(entry.block, Tier::host).state() == CopyState::ready) {
     residency_.drop(entry.block, Tier::host);

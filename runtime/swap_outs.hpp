@@ -15,10 +15,15 @@ namespace terrace {
 
 /// What a copy from device to host is for.
 enum class SwapOutPurpose : std::uint8_t {
-  evict,      ///< the device copy leaves, the host copy takes its place
-  duplicate,  ///< inclusive: the host gets a copy too
-  stage,      ///< on its way to storage, through a staging slot
+  evict,        ///< the device copy leaves, the host copy takes its place, and somebody waits for the slot
+  evict_ahead,  ///< as evict, but nobody waits
+  duplicate,    ///< inclusive: the host gets a copy too
+  stage,        ///< on its way to storage, through a staging slot
 };
+
+[[nodiscard]] constexpr bool leaves(SwapOutPurpose purpose) {
+  return purpose == SwapOutPurpose::evict || purpose == SwapOutPurpose::evict_ahead;
+}
 
 /// Copies from device to host: collects them into plans, and takes each to its end. Every begun copy holds a reader on its
 /// device copy until it ends. Threads: the manager's.

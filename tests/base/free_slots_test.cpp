@@ -46,6 +46,21 @@ TEST_P(FreeSlotsOfSize, find_the_one_that_came_back_wherever_it_is) {
   }
 }
 
+TEST_P(FreeSlotsOfSize, grow_and_keep_what_is_taken) {
+  for (const std::uint32_t more : {1U, 63U, 64U, 5000U}) {
+    FreeSlots slots{GetParam()};
+    slots.take_exactly(SlotId{GetParam() - 1});
+    slots.grow(GetParam() + more);
+    slots.check_invariants();
+    EXPECT_EQ(slots.capacity(), GetParam() + more);
+    EXPECT_EQ(slots.size(), GetParam() - 1 + more);
+    EXPECT_FALSE(slots.contains(SlotId{GetParam() - 1}));
+    EXPECT_TRUE(slots.contains(SlotId{GetParam()}));
+    EXPECT_EQ(slots.take_last(), SlotId{GetParam() + more - 1});
+    EXPECT_FALSE(slots.contains(SlotId{GetParam() + more}));
+  }
+}
+
 TEST_P(FreeSlotsOfSize, do_not_contain_what_is_past_the_end) {
   FreeSlots slots{GetParam()};
   EXPECT_TRUE(slots.contains(SlotId{GetParam() - 1}));

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -29,9 +30,10 @@ class CacheFixture : public ::testing::Test {
     for (PoolSizes& pool : config.other_pools) {
       if (config.storage && pool.staging_blocks == 0) pool.staging_blocks = 4;
     }
-    arena = std::make_unique<HostArena>(config.host_blocks + config.staging_blocks, Bytes{block_bytes}, MiB);
+    arena = std::make_unique<HostArena>(std::max(config.host_blocks, host_blocks_max) + config.staging_blocks,
+                                        Bytes{block_bytes}, MiB);
     if (config.storage) store = std::make_unique<MemoryStore>(stored_blocks, Bytes{block_bytes});
-    std::vector<PoolMemory> memories{{config.device_blocks, arena.get()}};
+    std::vector<PoolMemory> memories{{config.first_slot + std::max(config.device_blocks, device_blocks_max), arena.get()}};
     std::vector<PoolParts> others;
     for (std::size_t i = 0; i < config.other_pools.size(); ++i) {
       const PoolSizes& sizes = config.other_pools[i];
@@ -107,6 +109,9 @@ class CacheFixture : public ::testing::Test {
     return cache->manager().residency().tree().resident(Residency::plane(tier));
   }
 
+  /// Set before make(): room to grow, in the first pool.
+  std::uint32_t device_blocks_max = 0;
+  std::uint32_t host_blocks_max = 0;
   ManualClock clock;
   NullWaker waker;
   std::unique_ptr<HostArena> arena;

@@ -272,5 +272,66 @@ TEST_F(RequestLife, shows_what_is_cached) {
   EXPECT_NE(cache->manager().describe_tree(1).find("and 2 nodes more"), std::string::npos);
 }
 
+// ---- shards of one device
+
+TEST(Shards, confine_hits_and_slots_to_their_ranks) {
+  ManagerConfig config = sizes(4);
+  config.null_block = true;
+  CacheManager first{config};
+  config.first_slot = 4;
+  CacheManager second{config};
+  const auto keys = keys_of({1, 2, 3});
+  AcquireRequest wanted;
+  wanted.id = RequestId{1};
+  wanted.keys = keys;
+  wanted.blocks = 3;
+  for (CacheManager* const rank : {&first, &second}) {
+    ASSERT_TRUE(rank->acquire(wanted).has_value());
+    EXPECT_EQ(rank->usage(Tier::device).blocks, 3U);
+    const std::uint32_t lowest = rank == &first ? 1 : 5;
+    const auto table = rank->block_table(wanted.id).value();
+    for (std::uint32_t i = 0; i < 3; ++i) EXPECT_EQ(table[i], SlotId{lowest + i});
+  }
+  ASSERT_TRUE(first.commit(wanted.id, keys, Fence{}).has_value());
+  EXPECT_EQ(first.match(keys).device, 3U);
+  EXPECT_EQ(second.match(keys).total(), 0U);
+  for (CacheManager* const rank : {&first, &second}) {
+    ASSERT_TRUE(rank->release(wanted.id, Fence{}).has_value());
+    rank->check_invariants();
+  }
+}
+
+TEST(Shards, that_are_full_refuse_and_change_nothing) {
+  ManagerConfig config = sizes(4);
+  config.first_slot = 8;
+  CacheManager rank{config};
+  const auto keys = keys_of({1, 2, 3});
+  AcquireRequest wanted;
+  wanted.id = RequestId{1};
+  wanted.keys = keys;
+  wanted.blocks = 3;
+  ASSERT_TRUE(rank.acquire(wanted).has_value());
+  const Ledger before = rank.device_ledger();
+  AcquireRequest more = wanted;
+  more.id = RequestId{2};
+  more.keys = std::span{keys}.first(2);
+  more.blocks = 2;
+  EXPECT_EQ(rank.acquire(more).error(), Errc::no_room);
+  more.blocks = 5;
+  EXPECT_EQ(rank.acquire(more).error(), Errc::never_fits);
+  EXPECT_EQ(rank.extend(wanted.id, 2).error(), Errc::no_room);
+  const Ledger after = rank.device_ledger();
+  EXPECT_EQ(before.free, after.free);
+  EXPECT_EQ(before.held, after.held);
+  EXPECT_EQ(rank.live_requests(), 1U);
+  ASSERT_TRUE(rank.extend(wanted.id, 1).has_value());
+  EXPECT_EQ(rank.block_table(wanted.id)->back(), SlotId{11});
+  ASSERT_TRUE(rank.release(wanted.id, Fence{}).has_value());
+  ASSERT_TRUE(rank.resize(Tier::device, 2).has_value());
+  EXPECT_EQ(rank.usage(Tier::device).free, 2U);
+  EXPECT_EQ(rank.resize(Tier::device, 0).error(), Errc::invalid_argument);
+  rank.check_invariants();
+}
+
 }  // namespace
 }  // namespace terrace

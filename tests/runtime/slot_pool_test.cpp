@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <vector>
+
 namespace terrace {
 namespace {
 
@@ -37,6 +40,59 @@ TEST(SlotPool, counts_readers_and_leavers) {
   pool.remove_reader(slot);
   pool.put(slot);
   EXPECT_EQ(pool.leaving_total(), 0U);
+  pool.check_invariants();
+}
+
+TEST(SlotPool, retires_the_highest_slots_and_takes_them_back) {
+  SlotPool pool{6};
+  const SlotId low = pool.take(SlotState::held).value();
+  const SlotId high = pool.take_last(SlotState::ready).value();
+  pool.set_leaving(high, true);
+  pool.resize(3);
+  EXPECT_EQ(pool.capacity(), 3U);
+  EXPECT_EQ(pool.ledger().retired, 2U);
+  EXPECT_EQ(pool.ledger().free, 2U);
+  EXPECT_EQ(pool.retiring(SlotState::ready), 1U);
+  EXPECT_EQ(pool.retiring_and_leaving(), 1U);
+  pool.check_invariants();
+  pool.put(high);
+  EXPECT_EQ(pool.ledger().retired, 3U);
+  pool.put(low);
+  EXPECT_EQ(pool.ledger().free, 3U);
+  pool.check_invariants();
+  pool.resize(8);
+  EXPECT_EQ(pool.ledger().free, 8U);
+  EXPECT_EQ(pool.ledger().total, 8U);
+  EXPECT_EQ(pool.take_last(SlotState::held), SlotId{7});
+  pool.check_invariants();
+}
+
+TEST(SlotPool, never_hands_out_what_is_retired) {
+  SlotPool pool{8};
+  pool.resize(5);
+  pool.retire_free();
+  for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(pool.take(SlotState::held), SlotId{i});
+  EXPECT_EQ(pool.take(SlotState::held), std::nullopt);
+  EXPECT_TRUE(pool.unretire());
+  EXPECT_FALSE(pool.unretire());
+  EXPECT_EQ(pool.take(SlotState::held), SlotId{4});
+  pool.check_invariants();
+}
+
+TEST(SlotPool, that_was_made_smaller_takes_many_back_each_to_its_place) {
+  SlotPool pool{8};
+  std::vector<SlotId> slots;
+  pool.take_many(8, std::nullopt, SlotState::held, slots);
+  pool.resize(5);
+  pool.change_all(slots, SlotState::held, SlotState::ready);
+  EXPECT_EQ(pool.retiring(SlotState::ready), 3U);
+  pool.remember_freed();
+  pool.put_all(slots);
+  EXPECT_EQ(pool.ledger().free, 5U);
+  EXPECT_EQ(pool.ledger().retired, 3U);
+  std::vector<SlotId> freed;
+  pool.take_freed(freed);
+  EXPECT_EQ(freed.size(), 5U);  // what is retired may be somebody else's memory by now
   pool.check_invariants();
 }
 

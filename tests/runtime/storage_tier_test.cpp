@@ -2,6 +2,9 @@
 
 #include "tests/runtime/fixture.hpp"
 
+#include <stdexcept>
+#include <string>
+
 namespace terrace {
 namespace {
 
@@ -33,6 +36,126 @@ TEST_F(StorageTier, selective_stores_what_is_hit) {
   EXPECT_EQ(store->stat().blocks, 0U);
   run(2, keys_of({1, 2, 9}));
   EXPECT_EQ(store->stat().blocks, 2U);
+}
+
+TEST_F(StorageTier, selective_stores_at_the_hit_that_was_asked_for) {
+  ManagerConfig config = with_storage(sizes(8), WritePolicy::selective);
+  config.selective_hits = 3;
+  make(config);
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({1, 2, 3}));
+  run(3, keys_of({1, 2}));
+  EXPECT_EQ(store->stat().blocks, 0U);
+  EXPECT_EQ(cache->manager().stats().backup_candidates, 3U);
+  EXPECT_EQ(cache->manager().stats().backed_up, 0U);
+  run(4, keys_of({1, 2, 3}));  // the third hit of the first two, the second of the last
+  EXPECT_EQ(store->stat().blocks, 2U);
+  EXPECT_EQ(cache->manager().stats().backed_up, 2U);
+  run(5, keys_of({1, 2, 3}));
+  EXPECT_EQ(store->stat().blocks, 3U);
+  EXPECT_EQ(store->stat().orphans, 0U);
+  EXPECT_EQ(cache->manager().stats().backed_up, 3U);
+  EXPECT_EQ(cache->manager().stats().backup_candidates, 3U);
+}
+
+TEST_F(StorageTier, back_ups_that_wait_for_staging_go_with_the_next_batch) {
+  ManagerConfig config = with_storage(sizes(16), WritePolicy::selective);
+  config.staging_blocks = 2;
+  make(config);
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({11, 12, 13}));
+  // Four of the six wait, of both prompts, until the first two have been written.
+  ASSERT_TRUE(acquire(3, keys_of({1, 2, 3})).has_value());
+  ASSERT_TRUE(acquire(4, keys_of({11, 12, 13})).has_value());
+  EXPECT_EQ(cache->manager().stats().backed_up, 6U);
+  const std::uint64_t plans = cache->transfers_in_flight();
+  settle();
+  EXPECT_EQ(plans, 1U);
+  EXPECT_EQ(store->stat().blocks, 6U);
+}
+
+TEST(SelectiveConfig, that_makes_no_sense_is_refused_and_it_says_why) {
+  for (const std::uint32_t hits : {0U, 256U}) {
+    ManagerConfig config = with_storage(sizes(4), WritePolicy::selective);
+    config.staging_blocks = 1;
+    config.selective_hits = hits;
+    try {
+      const CacheManager manager{config};
+      FAIL() << "accepted " << hits;
+    } catch (const std::invalid_argument& e) {
+      EXPECT_NE(std::string{e.what()}.find("selective_hits is"), std::string::npos);
+    }
+  }
+}
+
+TEST_F(StorageTier, a_request_can_do_without_the_tiers_below_one) {
+  make(with_storage(sizes(2, 2), WritePolicy::write_through));
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({5, 6}));
+  run(3, keys_of({7, 8}));  // {1, 2} is in storage alone, {5, 6} in the host, too
+  EXPECT_EQ(cache->match(keys_of({1, 2})).storage, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2}), Tier::host).total(), 0U);
+  EXPECT_EQ(cache->match(keys_of({5, 6}), Tier::host).host, 2U);
+  EXPECT_EQ(cache->match(keys_of({5, 6}), Tier::device).total(), 0U);
+  const auto keys = keys_of({1, 2});
+  AcquireRequest wanted = request(4, keys);
+  wanted.lowest_tier = Tier::host;
+  leases[4] = std::move(cache->acquire(wanted).value());
+  settle();
+  ASSERT_TRUE(ready(4));
+  EXPECT_EQ(stats(4).miss, 2U);
+  EXPECT_EQ(cache->moved().prefetch.blocks, 0U);
+  ASSERT_TRUE(commit(4, keys).has_value());
+  EXPECT_EQ(cache->match(keys).device, 2U);
+}
+
+TEST_F(StorageTier, a_request_that_does_without_storage_joins_no_load_from_there) {
+  make(with_storage(sizes(4), WritePolicy::write_through));
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({5, 6, 7, 8}));
+  ASSERT_TRUE(acquire(3, keys_of({1, 2})).has_value());
+  const auto keys = keys_of({1, 2});
+  AcquireRequest wanted = request(4, keys);
+  wanted.lowest_tier = Tier::host;
+  leases[4] = std::move(cache->acquire(wanted).value());
+  EXPECT_EQ(stats(4).miss, 2U);
+  settle();
+  EXPECT_TRUE(ready(3));
+  EXPECT_TRUE(ready(4));
+  EXPECT_EQ(commit(4, keys)->size(), 2U);  // what it computed is there by now
+}
+
+TEST_F(StorageTier, requests_for_a_block_on_its_way_up_share_one_read) {
+  make(with_storage(sizes(6), WritePolicy::write_through));
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({3, 4, 5, 6, 7, 8}));
+  ASSERT_TRUE(acquire(3, keys_of({1, 2})).has_value());
+  ASSERT_TRUE(acquire(4, keys_of({1, 2, 9})).has_value());
+  EXPECT_FALSE(ready(3));
+  EXPECT_FALSE(ready(4));
+  EXPECT_EQ(stats(4).joined, 2U);
+  EXPECT_EQ(stats(4).storage, 2U);
+  settle();
+  EXPECT_TRUE(ready(3));
+  EXPECT_TRUE(ready(4));
+  EXPECT_EQ(cache->moved().prefetch.blocks, 2U);
+  EXPECT_EQ(table(3)[0], table(4)[0]);
+}
+
+TEST_F(StorageTier, an_aborted_load_returns_its_slots_and_keeps_what_was_under_way) {
+  make(with_storage(sizes(6), WritePolicy::write_through));
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({3, 4, 5, 6, 7, 8}));
+  ASSERT_TRUE(acquire(3, keys_of({1, 2}), 1).has_value());
+  ASSERT_FALSE(ready(3));
+  release(3);
+  EXPECT_EQ(cache->manager().device_ledger().held, 0U);  // what it would have computed into
+  settle();
+  EXPECT_FALSE(cache->has_pending_work());
+  EXPECT_EQ(cache->manager().device_ledger().filling, 0U);
+  EXPECT_EQ(cache->manager().host_ledger().held, 0U);
+  run(4, keys_of({1, 2}));
+  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
 }
 
 TEST_F(StorageTier, write_back_stores_when_the_last_copy_above_goes) {
@@ -145,6 +268,28 @@ TEST_F(StorageTier, a_refused_write_loses_the_block_and_nothing_else) {
   EXPECT_EQ(cache->match(keys_of({5, 6})).device, 2U);
   EXPECT_GE(cache->manager().stats().persist_failed, 1U);
   EXPECT_EQ(store->stat().orphans, 0U);
+}
+
+TEST_F(StorageTier, a_decode_instance_keeps_no_tree_and_stores_nothing) {
+  // Of the same store as a prefill instance, whose blocks it leaves alone.
+  make(with_storage(sizes(8, 4), WritePolicy::write_through));
+  run(1, keys_of({1, 2, 3}));
+  ASSERT_EQ(store->stat().blocks, 3U);
+  ManagerConfig decode = cache->manager().config();
+  decode.caching = false;
+  CacheParts parts{*transfers, *arena, store.get(), clock, nullptr, nullptr};
+  cache = std::make_unique<Cache>(decode, parts);
+  ASSERT_TRUE(acquire(2, keys_of({1, 2, 3}), 1).has_value());
+  EXPECT_TRUE(ready(2));
+  EXPECT_EQ(stats(2).miss, 3U);
+  ASSERT_TRUE(cache->extend(leases.at(2), 2).has_value());
+  ASSERT_TRUE(commit(2, keys_of({1, 2, 3, 4, 5})).has_value());
+  release(2);
+  settle();
+  EXPECT_EQ(free_on_device(), 8U);
+  EXPECT_EQ(resident(Tier::device) + resident(Tier::host), 0U);
+  EXPECT_EQ(cache->moved().persist.blocks + cache->moved().swap_out.blocks, 0U);
+  EXPECT_EQ(store->stat().blocks, 3U);
 }
 
 TEST_F(StorageTier, restores_what_an_earlier_process_stored) {

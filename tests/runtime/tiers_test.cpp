@@ -63,6 +63,46 @@ TEST_F(Tiers, keep_leaves_the_host_copy_and_drops_the_device_copy_for_nothing) {
   EXPECT_GE(cache->manager().stats().dropped_clean, 2U);
 }
 
+TEST_F(Tiers, what_is_committed_over_a_host_copy_takes_the_callers_slot_and_keeps_the_copy) {
+  make(sizes(4, 6));
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({5, 6, 7, 8}));
+  ASSERT_EQ(cache->match(keys_of({1, 2})).host, 2U);
+  const auto keys = keys_of({1, 2});
+  AcquireRequest wanted = request(3, keys);
+  wanted.hit_blocks_max = 0;  // it computes them itself
+  leases[3] = std::move(cache->acquire(wanted).value());
+  settle();
+  const auto own = table(3);
+  EXPECT_EQ(commit(3, keys)->size(), 0U);
+  EXPECT_EQ(table(3), own);
+  EXPECT_EQ(cache->match(keys).device, 2U);
+  EXPECT_EQ(cache->moved().swap_in.blocks, 0U);
+  release(3);
+  // The host's copies are there still: giving the device's up costs nothing.
+  const std::uint64_t moved = cache->moved().swap_out.blocks;
+  EXPECT_EQ(cache->drop(keys_of({5, 6, 7, 8})).value(), 2U);
+  run(4, keys_of({11, 12, 13, 14}));
+  EXPECT_EQ(cache->match(keys).host, 2U);
+  EXPECT_EQ(cache->moved().swap_out.blocks, moved);
+}
+
+TEST_F(Tiers, what_is_committed_over_a_host_copy_gives_that_back_where_copies_are_exclusive) {
+  make(sizes(4, 6, Relation::exclusive));
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({5, 6, 7, 8}));
+  ASSERT_EQ(cache->match(keys_of({1, 2})).host, 2U);
+  const auto keys = keys_of({1, 2});
+  AcquireRequest wanted = request(3, keys);
+  wanted.hit_blocks_max = 0;
+  leases[3] = std::move(cache->acquire(wanted).value());
+  settle();
+  const std::uint64_t in_host = resident(Tier::host);
+  EXPECT_EQ(commit(3, keys)->size(), 0U);
+  EXPECT_EQ(cache->match(keys).device, 2U);
+  EXPECT_EQ(resident(Tier::host), in_host - 2);
+}
+
 TEST_F(Tiers, exclusive_frees_the_host_slot_of_a_hit) {
   make(sizes(2, 6, Relation::exclusive));
   push_down(1);

@@ -40,6 +40,7 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
     total.clears += world.seen().clears;
     total.pins += world.seen().pins;
     total.drops += world.seen().drops;
+    total.resizes += world.seen().resizes;
     total.grouped_hits += world.seen().grouped_hits;
     total.unserved += world.seen().unserved;
     total.given_up += world.seen().given_up;
@@ -48,6 +49,9 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
     stats.duplicates += world.stats().duplicates;
     stats.load_failures += world.stats().load_failures;
     stats.replans += world.stats().replans;
+    stats.ahead_device += world.stats().ahead_device;
+    stats.ahead_host += world.stats().ahead_host;
+    stats.backed_up += world.stats().backed_up;
     stats.persist_failed += world.stats().persist_failed;
     stats.stored_evicted += world.stats().stored_evicted;
   }
@@ -65,6 +69,7 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   EXPECT_GT(total.clears, 0U);
   EXPECT_GT(total.pins, 0U);
   EXPECT_GT(total.drops, 0U);
+  EXPECT_GT(total.resizes, 0U);
   EXPECT_GT(total.grouped_hits, 0U);
   EXPECT_GT(total.unserved, 0U);
   EXPECT_GT(total.given_up, 0U);
@@ -73,6 +78,9 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   EXPECT_GT(stats.duplicates, 0U);
   EXPECT_GT(stats.load_failures, 0U);
   EXPECT_GT(stats.replans, 0U);
+  EXPECT_GT(stats.ahead_device, 0U);
+  EXPECT_GT(stats.ahead_host, 0U);
+  EXPECT_GT(stats.backed_up, 0U);
   EXPECT_GT(stats.persist_failed, 0U);
   EXPECT_GT(stats.stored_evicted, 0U);
 }

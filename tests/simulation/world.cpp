@@ -14,6 +14,10 @@ namespace {
 /// Of a file block, the least there is. Each pool's blocks are of another size.
 constexpr std::uint32_t least_block_bytes = 4096;
 
+/// What pools may grow to.
+constexpr std::uint32_t device_blocks_max = 24;
+constexpr std::uint32_t host_blocks_max = 28;
+
 constexpr std::uint32_t block_bytes_of(std::size_t pool) { return least_block_bytes * static_cast<std::uint32_t>(pool + 1); }
 
 /// Groups of all kinds, one to four, in one to three pools. Full attention is among them mostly, as in models.
@@ -39,6 +43,7 @@ void choose_groups(Random& random, ManagerConfig& manager) {
     PoolSizes sizes;
     sizes.null_block = true;
     sizes.device_blocks = static_cast<std::uint32_t>(random.between(6, 20));
+    sizes.first_slot = static_cast<std::uint32_t>(random.below(3));
     sizes.host_blocks = random.chance(0.2) ? 0 : static_cast<std::uint32_t>(random.between(1, 24));
     if (manager.storage) sizes.staging_blocks = static_cast<std::uint32_t>(random.between(1, 4));
     manager.other_pools.push_back(sizes);
@@ -73,6 +78,7 @@ WorldOptions random_options(std::uint64_t seed) {
   ManagerConfig& manager = options.manager;
   manager.device_blocks = static_cast<std::uint32_t>(random.between(6, 20));
   manager.null_block = random.chance(0.2);
+  manager.first_slot = random.chance(0.2) ? static_cast<std::uint32_t>(random.between(1, 5)) : 0;
   manager.host_blocks = random.chance(0.2) ? 0 : static_cast<std::uint32_t>(random.between(1, 24));
   manager.relation = static_cast<Relation>(random.below(3));
   options.store = static_cast<WorldOptions::Store>(random.below(3));
@@ -81,6 +87,7 @@ WorldOptions random_options(std::uint64_t seed) {
   if (manager.storage) {
     manager.staging_blocks = static_cast<std::uint32_t>(random.between(1, 4));
     manager.write_policy = static_cast<WritePolicy>(random.below(4));
+    manager.selective_hits = static_cast<std::uint32_t>(random.between(1, 3));
   }
   options.faults.transfers_fail = random.chance(0.3);
   options.faults.streams_freeze = random.chance(0.2);
@@ -88,6 +95,11 @@ WorldOptions random_options(std::uint64_t seed) {
   options.hostile = random.chance(0.8);
   manager.policy = all_policies[random.below(all_policies.size())];
   manager.host_admission = random.chance(0.5) ? HostAdmission::all : HostAdmission::adaptive;
+  for (Watermarks* const marks : {&manager.device_watermarks, &manager.host_watermarks}) {
+    if (!random.chance(0.25)) continue;
+    marks->low = 0.1 * static_cast<double>(random.between(1, 4));
+    marks->high = marks->low + 0.1 * static_cast<double>(random.below(5));
+  }
   if (random.chance(0.5)) choose_groups(random, manager);
   return options;
 }
@@ -117,8 +129,8 @@ World::World(std::uint64_t seed, const WorldOptions& options) : options_{options
   std::vector<PoolMemory> memories;
   for (std::size_t pool = 0; pool < manager.pool_count(); ++pool) {
     const PoolSizes& sizes = manager.pool(PoolId{static_cast<std::uint16_t>(pool)});
-    arenas_.push_back(std::make_unique<HostArena>(sizes.host_blocks + sizes.staging_blocks, Bytes{block_bytes_of(pool)}, MiB));
-    memories.push_back({sizes.device_blocks, arenas_.back().get()});
+    arenas_.push_back(std::make_unique<HostArena>(host_blocks_max + sizes.staging_blocks, Bytes{block_bytes_of(pool)}, MiB));
+    memories.push_back({sizes.first_slot + device_blocks_max, arenas_.back().get()});
     stores_.push_back(make_store(pool));
   }
   device_ = std::make_unique<SteppedDevice>(memories);
@@ -186,7 +198,7 @@ std::vector<BlockKey> World::random_keys(std::vector<std::uint32_t>& names) {
 /// What operators do to a cache while it serves.
 void World::operate() {
   std::vector<std::uint32_t> names;
-  switch (random_.below(6)) {
+  switch (random_.below(7)) {
     case 0: {
       if (winding_down_ || !random_.chance(0.2)) return;
       // Cleared below: requests that are alive go on with the weights they began with.
@@ -216,6 +228,18 @@ void World::operate() {
     case 4:
       if (cache_->drop(random_keys(names))) ++seen_->drops;
       return;
+    case 5: {
+      if (winding_down_) return;
+      const bool device = random_.chance(0.5);
+      const PoolId pool{static_cast<std::uint16_t>(random_.below(arenas_.size()))};
+      const std::uint64_t blocks = device ? random_.between(4, device_blocks_max) : random_.below(host_blocks_max + 2);
+      const Tier tier = device ? Tier::device : Tier::host;
+      const Result<void> resized = cache_->resize(tier, static_cast<std::uint32_t>(blocks), pool);
+      note(resized ? blocks : 0);
+      if (resized) ++seen_->resizes;
+      else TERRACE_CHECK(resized.error() == Errc::no_room || (!device && blocks > host_blocks_max));
+      return;
+    }
     default:
       if (winding_down_) return;
       paused_ = true;
@@ -239,6 +263,7 @@ void World::start_request() {
   request.new_blocks_max = client->chunk;
   request.encoder_tokens = client->encoder_tokens = static_cast<std::uint32_t>(random_.below(5));
   if (random_.chance(0.1)) request.drop_last_hit = true;
+  if (random_.chance(0.1)) request.lowest_tier = random_.chance(0.5) ? Tier::host : Tier::device;
   if (random_.chance(0.3)) request.hit_blocks_max = static_cast<std::uint32_t>(client->keys.size() - 1);
   if (random_.chance(0.3)) request.deadline = clock_.now() + std::chrono::milliseconds{random_.below(400)};
   const MatchResult before = cache_->match(client->keys);
@@ -353,6 +378,7 @@ void World::compute(Client& client) {
     const GroupId group{static_cast<std::uint16_t>(g)};
     const PoolId pool = rule.config().pool;
     const bool has_null = options_.manager.pool(pool).null_block;
+    const SlotId null_slot{options_.manager.pool(pool).first_slot};
     const auto table = cache_->block_table(client.lease, group).value();
     if (!rule.cached()) {
       TERRACE_CHECK(table.size() == rule.encoder_blocks(client.encoder_tokens));
@@ -371,7 +397,7 @@ void World::compute(Client& client) {
       continue;
     }
     for (std::uint32_t block = 0; block < rule.full_blocks(now); ++block) {
-      if (has_null && table[block] == SlotId{0}) {
+      if (has_null && table[block] == null_slot) {
         ++seen_->given_up;
         // What the next token attends to is never given up: of a state that is the last, of windows the first and all after it.
         const std::uint32_t needed = rule.first_needed(std::uint64_t{known} * cache_->manager().unit_tokens());
@@ -462,6 +488,10 @@ void World::wind_down() {
   }
   TERRACE_CHECK(clients_.empty());
   TERRACE_CHECK(!cache_->has_pending_work());
+  for (std::size_t pool = 0; pool < arenas_.size(); ++pool) {
+    const PoolId id{static_cast<std::uint16_t>(pool)};
+    TERRACE_CHECK(cache_->retiring(Tier::device, id) == 0 && cache_->retiring(Tier::host, id) == 0);
+  }
   device_->run();
   check();
 }
@@ -495,9 +525,9 @@ std::string World::describe() const {
     groups += fmt::format("{}{} {} span {} pool {}, ", group.optional ? "optional " : "", to_string(group.kind),
                           group.block_tokens, group.span_tokens, group.pool.value());
   }
-  return groups + fmt::format("device {} host {} staging {} {} {} {} admission {} store {} ({} blocks) faults {}{}{}",
-                              m.device_blocks, m.host_blocks, m.staging_blocks, to_string(m.relation),
-                              to_string(m.write_policy), to_string(m.policy), to_string(m.host_admission),
+  return groups + fmt::format("device {} ({}) host {} ({}) staging {} {} {} {} admission {} store {} ({} blocks) faults {}{}{}",
+                              m.device_blocks, m.device_watermarks.high, m.host_blocks, m.host_watermarks.high,
+                              m.staging_blocks, to_string(m.relation), to_string(m.write_policy), to_string(m.policy), to_string(m.host_admission),
                               static_cast<int>(options_.store), options_.stored_blocks, options_.faults.transfers_fail,
                               options_.faults.streams_freeze, options_.faults.disk_fails);
 }

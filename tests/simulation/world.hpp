@@ -66,6 +66,7 @@ class World {
     std::uint64_t clears = 0;
     std::uint64_t pins = 0;
     std::uint64_t drops = 0;
+    std::uint64_t resizes = 0;
     std::uint64_t grouped_hits = 0;  ///< blocks hit by requests of several groups
     std::uint64_t unserved = 0;      ///< optional groups that could not serve a hit
     std::uint64_t given_up = 0;      ///< blocks that fell out of a window

@@ -1,0 +1,62 @@
+#pragma once
+
+#include "base/result.hpp"
+#include "base/tier.hpp"
+#include "runtime/device_room.hpp"
+#include "runtime/residency.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace terrace {
+
+/// Makes the pools of a serving cache larger and smaller.
+///
+/// Larger: the new slots are free at once. Smaller: of the device the highest slots retire, for the engine wants that memory
+/// back; of the host arena any, for it keeps its memory. A free slot retires at once. A cached one leaves by the tier's
+/// ordinary way, to the tier below or, where that has no room, for good; with a block go the blocks that follow it, and no copy
+/// moves within its pool. A slot that is held, pinned or read retires when its holder lets go: a block that requests hold without
+/// a break stays until they make one. Slots that are to be retired are handed out to nobody, and promised to nobody.
+///
+/// A second resize of a tier while one is under way takes its place: what has retired comes back where the new size has it,
+/// what has not need not leave. What eviction policies and the admission filter remember stays in proportion to the sizes at
+/// construction. Threads: the manager's.
+class Resizing {
+ public:
+  Resizing(const ManagerConfig& config, Residency& residency, DeviceRoom& device_room)
+      : first_slot_{config.first_slot}, residency_{residency}, device_room_{device_room} {}
+
+  /// The tier has so many blocks from now on, the null block included. Fails: invalid_argument (storage; nothing beside the
+  /// null block), never_fits (more slots than can be counted), no_room (requests, pins and promises need more).
+  [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks);
+  /// Slots that are still to retire. At 0 no transfer touches a retired slot any more.
+  [[nodiscard]] std::uint64_t retiring(Tier tier) const;
+  /// Gives up what can be by now. True where anything changed. Costs a look at each cached slot that is to retire, and only where
+  /// any copy was released, read or given up since the last call.
+  bool pump();
+
+ private:
+  /// So that the queues of the lanes, and the host tier, see no more of it at a time.
+  static constexpr std::uint64_t leaving_max = 256;
+
+  struct Seen {
+    std::uint64_t unpinned = 0;
+    std::uint64_t readers = 0;
+    std::uint64_t leaving = 0;
+    std::size_t entries = 0;
+
+    friend bool operator==(const Seen&, const Seen&) = default;
+  };
+
+  [[nodiscard]] Seen look() const;
+  [[nodiscard]] std::uint64_t needed(Tier tier) const;
+  [[nodiscard]] bool give_up(BlockRef block);
+
+  std::uint32_t first_slot_;
+  Residency& residency_;
+  DeviceRoom& device_room_;
+  Seen seen_;                    ///< when the last pump found nothing to do
+  std::vector<BlockRef> below_;  ///< scratch
+};
+
+}  // namespace terrace

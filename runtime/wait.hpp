@@ -1,0 +1,55 @@
+#pragma once
+
+#include "base/result.hpp"
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/associated_executor.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+
+#include <memory>
+#include <tuple>
+#include <utility>
+
+namespace terrace {
+
+namespace asio = boost::asio;
+
+/// A completion handler void(ErrorCode, T...) of any type, to be called once, on its own executor, which is kept busy until
+/// then. Complete it from any thread; never completed, it is destroyed uncalled.
+template <class... T>
+class Wait {
+ public:
+  virtual ~Wait() = default;
+
+  static void complete(std::unique_ptr<Wait> wait, ErrorCode error, T... values) {
+    Wait* const w = wait.get();
+    w->post(std::move(wait), error, std::move(values)...);
+  }
+  /// With whatever an empty T is.
+  static void fail(std::unique_ptr<Wait> wait, ErrorCode error) { complete(std::move(wait), error, T{}...); }
+
+ private:
+  virtual void post(std::unique_ptr<Wait> self, ErrorCode error, T... values) = 0;
+};
+
+template <class Handler, class... T>
+class WaitFor final : public Wait<T...> {
+ public:
+  /// `fallback`: the executor of a handler that names none.
+  WaitFor(Handler handler, const asio::any_io_executor& fallback)
+      : handler_{std::move(handler)}, work_{asio::get_associated_executor(handler_, fallback)} {}
+
+ private:
+  void post(std::unique_ptr<Wait<T...>>, ErrorCode error, T... values) override {
+    const auto executor = work_.get_executor();
+    asio::post(executor, [handler = std::move(handler_), error, all = std::tuple<T...>{std::move(values)...}]() mutable {
+      std::apply([&](T&... each) { std::move(handler)(error, std::move(each)...); }, all);
+    });
+  }
+
+  Handler handler_;
+  asio::executor_work_guard<asio::associated_executor_t<Handler, asio::any_io_executor>> work_;
+};
+
+}  // namespace terrace

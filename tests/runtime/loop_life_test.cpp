@@ -1,0 +1,226 @@
+// What operators and watchers do to a cache on an event loop, from threads of their own.
+
+#include "runtime/runtime.hpp"
+#include "runtime/stack.hpp"
+#include "tests/radix/key_helpers.hpp"
+
+#include <boost/asio/thread_pool.hpp>
+#include <boost/asio/use_future.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <vector>
+
+namespace terrace {
+namespace {
+
+using test::keys_of;
+
+/// A runtime on threads of its own; the test calls it from another.
+class LoopLife : public testing::Test {
+ protected:
+  LoopLife() {
+    StackOptions options;
+    options.block_bytes = KiB * 4;
+    options.device_blocks = 8;
+    options.host_blocks = 8;
+    options.device_blocks_max = 12;
+    stack = std::make_unique<Stack>(options);
+    runtime = std::make_unique<Runtime>(pool.get_executor(), stack->cache());
+  }
+
+  void TearDown() override {
+    runtime->stop(asio::use_future).get();
+    pool.join();
+    runtime.reset();
+    EXPECT_EQ(stack->cache().manager().live_requests(), 0U);
+    stack->cache().manager().check_invariants();
+  }
+
+  static AcquireRequest request(std::uint64_t id, const std::vector<BlockKey>& keys) {
+    AcquireRequest wanted;
+    wanted.id = RequestId{id};
+    wanted.keys = keys;
+    wanted.blocks = static_cast<std::uint32_t>(keys.size());
+    return wanted;
+  }
+  [[nodiscard]] Grant acquire(std::uint64_t id, const std::vector<BlockKey>& keys) {
+    return runtime->acquire(request(id, keys), asio::use_future).get();
+  }
+  void run(std::uint64_t id, const std::vector<BlockKey>& keys) {
+    const Grant grant = acquire(id, keys);
+    (void)runtime->commit(grant.lease, keys, Fence{}, asio::use_future).get();
+  }
+  [[nodiscard]] MatchResult match(const std::vector<BlockKey>& keys) { return runtime->match(keys, asio::use_future).get(); }
+  /// How the operation ended.
+  template <class T>
+  static ErrorCode error_of(std::future<T> ended) {
+    try {
+      (void)ended.get();
+      return {};
+    } catch (const boost::system::system_error& error) {
+      return error.code();
+    }
+  }
+
+  std::unique_ptr<Stack> stack;
+  asio::thread_pool pool{2};
+  std::unique_ptr<Runtime> runtime;
+};
+
+TEST_F(LoopLife, clears_and_tells_watchers) {
+  runtime->record_events(asio::use_future).get();
+  run(1, keys_of({1, 2, 3}));
+  EXPECT_EQ(runtime->take_events(asio::use_future).get().size(), 3U);
+  runtime->clear({}, asio::use_future).get();
+  EXPECT_EQ(match(keys_of({1, 2, 3})).total(), 0U);
+  const auto events = runtime->take_events(asio::use_future).get();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].kind, KvEvent::Kind::cleared);
+}
+
+TEST_F(LoopLife, a_clear_that_waits_serves_nothing_until_it_is_resumed) {
+  run(1, keys_of({1, 2}));
+  Grant held = acquire(2, keys_of({1}));
+  runtime->clear({.wait = true}, asio::use_future).get();
+  EXPECT_EQ(runtime->status(), CacheStatus::clearing);
+  const auto keys = keys_of({7});
+  EXPECT_EQ(error_of(runtime->acquire(request(3, keys), asio::use_future)), Errc::paused);
+  EXPECT_EQ(error_of(runtime->resume(asio::use_future)), Errc::paused);
+  held = {};
+  runtime->resume(asio::use_future).get();
+  EXPECT_EQ(runtime->status(), CacheStatus::normal);
+  run(4, keys);
+}
+
+TEST_F(LoopLife, a_request_that_waits_for_room_gets_what_a_clear_frees) {
+  run(1, keys_of({1, 2, 3, 4}));
+  const PinId pin = runtime->pin(keys_of({1, 2, 3, 4}), never, asio::use_future).get();
+  const auto keys = keys_of({11, 12, 13, 14, 15});
+  auto waiting = runtime->acquire(request(2, keys), asio::use_future);
+  EXPECT_EQ(match(keys).total(), 0U);  // comes after it: by now the request has been refused once
+  EXPECT_EQ(waiting.wait_for(std::chrono::seconds{0}), std::future_status::timeout);
+  runtime->clear({}, asio::use_future).get();
+  EXPECT_EQ(waiting.get().table.size(), 5U);
+  EXPECT_EQ(error_of(runtime->unpin(pin, asio::use_future)), Errc::not_found);  // pins end with a clear
+}
+
+TEST_F(LoopLife, a_request_that_waits_for_room_gets_what_an_unpin_frees) {
+  run(1, keys_of({1, 2, 3, 4}));
+  const auto pinned = keys_of({1, 2, 3, 4});
+  const PinId pin = runtime->pin(pinned, never, asio::use_future).get();
+  const auto keys = keys_of({11, 12, 13, 14, 15});
+  auto waiting = runtime->acquire(request(2, keys), asio::use_future);
+  runtime->unpin(pin, asio::use_future).get();
+  EXPECT_EQ(waiting.get().table.size(), 5U);
+}
+
+TEST_F(LoopLife, a_pin_ends_with_its_time) {
+  const auto pinned = keys_of({1, 2, 3, 4});
+  run(1, pinned);
+  (void)runtime->pin(pinned, std::chrono::steady_clock::now() + std::chrono::milliseconds{1}, asio::use_future).get();
+  const auto keys = keys_of({11, 12, 13, 14, 15});
+  EXPECT_EQ(acquire(2, keys).table.size(), 5U);  // woken by the timer, if it had to wait
+}
+
+TEST_F(LoopLife, a_reset_is_refused_while_requests_are_alive) {
+  run(1, keys_of({1, 2}));
+  Grant held = acquire(2, keys_of({1}));
+  EXPECT_EQ(error_of(runtime->reset({}, asio::use_future)), Errc::in_use);
+  EXPECT_EQ(match(keys_of({1, 2})).device, 2U);
+  held = {};
+  runtime->reset({}, asio::use_future).get();
+  EXPECT_EQ(match(keys_of({1, 2})).total(), 0U);
+}
+
+TEST_F(LoopLife, drops_a_path_and_says_how_much_that_freed) {
+  run(1, keys_of({1, 2, 3}));
+  const auto keys = keys_of({1, 2, 3});
+  EXPECT_EQ(runtime->drop(keys, asio::use_future).get(), 3U);
+  EXPECT_EQ(error_of(runtime->drop(keys, asio::use_future)), Errc::not_found);
+}
+
+TEST_F(LoopLife, tells_usage_counts_and_what_running_requests_share) {
+  run(1, keys_of({1, 2}));
+  const Grant held = acquire(2, keys_of({1, 2, 3}));
+  EXPECT_EQ(runtime->common_prefix(asio::use_future).get(), 2U);
+  const Usage usage = runtime->usage(Tier::device, asio::use_future).get();
+  EXPECT_EQ(usage.blocks, 8U);
+  EXPECT_EQ(usage.free, 5U);
+  EXPECT_EQ(error_of(runtime->usage(Tier::storage, asio::use_future)), Errc::invalid_argument);
+  EXPECT_EQ(runtime->take_stats(asio::use_future).get().acquired, 2U);
+  EXPECT_EQ(runtime->take_stats(asio::use_future).get().acquired, 0U);
+}
+
+TEST_F(LoopLife, pools_change_their_size) {
+  run(1, keys_of({1, 2, 3, 4, 5, 6, 7, 8}));
+  Grant held = acquire(2, keys_of({1, 2, 3, 4, 5}));
+  const auto six = keys_of({11, 12, 13, 14, 15, 16});
+  auto waiting = runtime->acquire(request(3, six), asio::use_future);
+  EXPECT_EQ(error_of(runtime->resize(Tier::device, 4, asio::use_future)), Errc::no_room);
+  runtime->resize(Tier::device, 5, asio::use_future).get();
+  EXPECT_EQ(error_of(std::move(waiting)), Errc::never_fits);  // had it waited on, it would have for ever
+  EXPECT_EQ(error_of(runtime->retiring(Tier::storage, asio::use_future)), Errc::invalid_argument);
+  held = {};
+  const auto five = keys_of({21, 22, 23, 24, 25});
+  EXPECT_EQ(acquire(4, five).table.size(), 5U);
+  runtime->resize(Tier::device, 12, asio::use_future).get();
+  EXPECT_EQ(runtime->retiring(Tier::device, asio::use_future).get(), 0U);
+  EXPECT_EQ(acquire(5, six).table.size(), 6U);
+  EXPECT_EQ(error_of(runtime->resize(Tier::host, 9, asio::use_future)), Errc::never_fits);
+}
+
+TEST_F(LoopLife, paused_transfers_start_when_they_are_resumed) {
+  run(1, keys_of({1, 2, 3, 4, 5, 6, 7, 8}));
+  runtime->pause_transfers(asio::use_future).get();
+  const auto keys = keys_of({11, 12});
+  auto waiting = runtime->acquire(request(2, keys), asio::use_future);
+  EXPECT_EQ(runtime->transfers_in_flight(asio::use_future).get(), 0U);
+  EXPECT_EQ(waiting.wait_for(std::chrono::seconds{0}), std::future_status::timeout);
+  runtime->resume_transfers(asio::use_future).get();
+  EXPECT_EQ(waiting.get().table.size(), 2U);
+}
+
+TEST_F(LoopLife, a_stop_resumes_what_was_paused_and_forgets_the_ends_of_pins) {
+  run(1, keys_of({1, 2, 3, 4, 5, 6, 7, 8}));
+  const auto pinned = keys_of({1, 2});
+  (void)runtime->pin(pinned, std::chrono::steady_clock::now() + std::chrono::hours{1}, asio::use_future).get();
+  runtime->pause_transfers(asio::use_future).get();
+  const auto keys = keys_of({11, 12});
+  auto waiting = runtime->acquire(request(2, keys), asio::use_future);
+  EXPECT_EQ(match(pinned).device, 2U);
+  auto stopped = runtime->stop(asio::use_future);  // (that nothing is left to wait for shows the pool's end)
+  // The copies that make its room are under way: what has been accepted is served.
+  EXPECT_EQ(waiting.get().table.size(), 2U);
+  stopped.get();
+}
+
+TEST_F(LoopLife, refuses_everything_after_a_stop) {
+  runtime->stop(asio::use_future).get();
+  const auto keys = keys_of({1});
+  const auto far = never;
+  EXPECT_EQ(error_of(runtime->match(keys, asio::use_future)), Errc::stopped);
+  EXPECT_EQ(error_of(runtime->clear({}, asio::use_future)), Errc::stopped);
+  EXPECT_EQ(error_of(runtime->reset({}, asio::use_future)), Errc::stopped);
+  EXPECT_EQ(error_of(runtime->resume(asio::use_future)), Errc::stopped);
+  EXPECT_EQ(error_of(runtime->drop(keys, asio::use_future)), Errc::stopped);
+  EXPECT_EQ(error_of(runtime->pin(keys, far, asio::use_future)), Errc::stopped);
+  EXPECT_EQ(error_of(runtime->unpin(PinId{1}, asio::use_future)), Errc::stopped);
+  EXPECT_EQ(error_of(runtime->resize(Tier::device, 4, asio::use_future)), Errc::stopped);
+  EXPECT_EQ(error_of(runtime->retiring(Tier::device, asio::use_future)), Errc::stopped);
+  EXPECT_EQ(error_of(runtime->common_prefix(asio::use_future)), Errc::stopped);
+  EXPECT_EQ(error_of(runtime->usage(Tier::device, asio::use_future)), Errc::stopped);
+  EXPECT_EQ(error_of(runtime->take_stats(asio::use_future)), Errc::stopped);
+  EXPECT_EQ(error_of(runtime->record_events(asio::use_future)), Errc::stopped);
+  EXPECT_EQ(error_of(runtime->take_events(asio::use_future)), Errc::stopped);
+  EXPECT_EQ(error_of(runtime->pause_transfers(asio::use_future)), Errc::stopped);
+  EXPECT_EQ(error_of(runtime->resume_transfers(asio::use_future)), Errc::stopped);
+  EXPECT_EQ(error_of(runtime->transfers_in_flight(asio::use_future)), Errc::stopped);
+  EXPECT_EQ(runtime->status(), CacheStatus::normal);
+}
+
+}  // namespace
+}  // namespace terrace

@@ -1,0 +1,126 @@
+// Room that is made before anybody asks for it.
+
+#include "tests/runtime/fixture.hpp"
+
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+namespace terrace {
+namespace {
+
+using test::keys_of;
+using test::sizes;
+using test::with_storage;
+
+class WatermarksTest : public test::CacheFixture {
+ protected:
+  static ManagerConfig with_marks(ManagerConfig config, Watermarks device, Watermarks host = {}) {
+    config.device_watermarks = device;
+    config.host_watermarks = host;
+    return config;
+  }
+  [[nodiscard]] const ManagerStats& totals() const { return cache->manager().stats(); }
+};
+
+TEST_F(WatermarksTest, are_off_unless_asked_for) {
+  make(sizes(4, 8));
+  run(1, keys_of({1, 2, 3, 4}));
+  EXPECT_EQ(free_on_device(), 0U);
+  EXPECT_EQ(totals().ahead_device + totals().ahead_host, 0U);
+}
+
+TEST_F(WatermarksTest, make_room_on_the_device_that_a_request_need_not_wait_for) {
+  make(with_marks(sizes(10, 20), {0.2, 0.4}));
+  run(1, keys_of({1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(free_on_device(), 2U);  // not below the low mark
+  run(2, keys_of({1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(free_on_device(), 4U);  // up to the high one
+  EXPECT_EQ(totals().ahead_device, 3U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3, 4, 5, 6, 7, 8, 9})).total(), 9U);  // what left is in the host
+  ASSERT_TRUE(acquire(3, keys_of({11, 12, 13, 14})).has_value());
+  EXPECT_TRUE(ready(3));
+}
+
+TEST(Watermarks, use_the_lane_of_what_nobody_waits_for) {
+  ManagerConfig config = sizes(4, 8);
+  config.device_watermarks = {0.5, 0.5};
+  CacheManager manager{config};
+  const auto keys = keys_of({1, 2, 3});
+  AcquireRequest wanted;
+  wanted.id = RequestId{1};
+  wanted.keys = keys;
+  wanted.blocks = 3;
+  ASSERT_TRUE(manager.acquire(wanted).has_value());
+  ASSERT_TRUE(manager.commit(wanted.id, keys, Fence{}).has_value());
+  ASSERT_TRUE(manager.release(wanted.id, Fence{}).has_value());
+  ASSERT_EQ(manager.actions().plans.size(), 1U);
+  EXPECT_EQ(manager.actions().plans[0].urgency, Urgency::make_room);
+}
+
+TEST_F(WatermarksTest, without_a_tier_below_drop) {
+  make(with_marks(sizes(4), {0.5, 0.5}));
+  run(1, keys_of({1, 2, 3}));
+  EXPECT_EQ(free_on_device(), 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).device, 2U);
+}
+
+TEST_F(WatermarksTest, leave_alone_what_is_held_or_pinned) {
+  make(with_marks(sizes(4), {0.5, 0.75}));
+  run(1, keys_of({1}));
+  const PinId pin = cache->pin(keys_of({1})).value();
+  ASSERT_TRUE(acquire(2, keys_of({5, 6})).has_value());
+  ASSERT_TRUE(commit(2, keys_of({5, 6})).has_value());
+  settle();
+  EXPECT_EQ(free_on_device(), 1U);
+  release(2);
+  EXPECT_EQ(free_on_device(), 3U);
+  EXPECT_EQ(cache->match(keys_of({1})).device, 1U);
+  ASSERT_TRUE(cache->unpin(pin).has_value());
+}
+
+TEST_F(WatermarksTest, make_room_in_the_host_and_write_back_what_lives_nowhere_else) {
+  make(with_marks(with_storage(sizes(2, 4), WritePolicy::write_back), {}, {0.25, 0.5}));
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({5, 6}));
+  run(3, keys_of({7, 8}));
+  settle();
+  EXPECT_GE(cache->manager().usage(Tier::host).free, 1U);
+  EXPECT_GE(totals().ahead_host, 1U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).total(), 2U);
+  EXPECT_EQ(cache->match(keys_of({5, 6})).total(), 2U);
+}
+
+TEST_F(WatermarksTest, follow_the_size_of_the_pool) {
+  make(with_marks(sizes(8), {0.5, 0.5}));
+  run(1, keys_of({1, 2, 3, 4}));
+  EXPECT_EQ(free_on_device(), 4U);
+  ASSERT_TRUE(cache->resize(Tier::device, 4).has_value());
+  EXPECT_EQ(free_on_device(), 2U);
+}
+
+std::string refusal_of(const ManagerConfig& config) {
+  try {
+    const CacheManager manager{config};
+    return "";
+  } catch (const std::invalid_argument& e) {
+    return e.what();
+  }
+}
+
+TEST(WatermarksConfig, that_make_no_sense_are_refused_and_it_says_why) {
+  ManagerConfig config = sizes(4, 4);
+  for (const Watermarks wrong : {Watermarks{0.5, 0.25}, Watermarks{-0.1, 0.5}, Watermarks{0.5, 1},
+                                 Watermarks{std::numeric_limits<double>::quiet_NaN(), 0.5}}) {
+    config.device_watermarks = wrong;
+    EXPECT_NE(refusal_of(config).find("watermarks of the device: low"), std::string::npos);
+  }
+  config.device_watermarks = {};
+  config.host_watermarks = {0.1, 0.2};
+  EXPECT_EQ(refusal_of(config), "");
+  config.instant_copies = true;
+  EXPECT_NE(refusal_of(config).find("watermarks of the host: none with instant copies"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace terrace
