@@ -50,7 +50,7 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
       ->group("Requests");
 
   command.add_option("--output-tokens-max", into.output_tokens_max,
-                     "Of a request, whatever the trace says (default 64); 0 and 1: prompts alone")->group("Requests");
+                     "Of a request, whatever the trace says (default 128); 0 and 1: prompts alone")->group("Requests");
   command.add_option("--cache-output", into.cache_output, "Full blocks of the output are cached as well: on (default), off")
       ->group("Requests");
   command.add_option("--abort-rate", into.abort_rate, "Share of the requests, 0 to 1, aborted at any point of their life "

@@ -88,7 +88,7 @@ asio::awaitable<void> LoopDriver::serve_all() {
 }
 
 std::uint64_t LoopDriver::Life::end() const {
-  return request.prompt_tokens + std::max<std::uint64_t>(request.output_tokens, 1) - 1;
+  return tokens_computed(request.prompt_tokens, request.output_tokens);
 }
 
 bool LoopDriver::Life::is_aborted() const {

@@ -88,7 +88,7 @@ struct ReplayOptions {
   bool reference = false;
   std::uint32_t concurrency = 0;  ///< requests in flight at most
   std::uint64_t step_tokens = 8192;        ///< computed in a step at most; loop mode has no steps: of a request at a time
-  std::uint64_t output_tokens_max = 64;    ///< of a request, whatever the trace says
+  std::uint64_t output_tokens_max = 128;   ///< of a request, whatever the trace says
   bool cache_output = true;
   double abort_rate = 0;                   ///< share of the requests
   std::optional<double> speed;    ///< the trace's clock runs so many times faster; else as fast as it goes

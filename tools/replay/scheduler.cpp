@@ -7,7 +7,7 @@
 namespace terrace::tools {
 
 std::uint64_t Scheduler::Request::end() const {
-  return wanted.prompt_tokens + std::max<std::uint64_t>(wanted.output_tokens, 1) - 1;
+  return tokens_computed(wanted.prompt_tokens, wanted.output_tokens);
 }
 
 void Scheduler::add(const ScheduledRequest& request) {
@@ -86,7 +86,7 @@ Action Scheduler::advance() {
   }
   if (phase_ == Phase::admitting) {
     if (Request* const request = next_waiting()) {
-      request->blocks = blocks_for(request->known);
+      request->blocks = blocks_to_acquire(request->known, request->end(), limits_.block_tokens);
       return ask(Action::Kind::acquire, request->wanted.number, request->blocks, {0, request->known});
     }
   }

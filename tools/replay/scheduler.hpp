@@ -14,8 +14,8 @@ namespace terrace::tools {
 using RequestNumber = std::uint64_t;
 
 struct SchedulerLimits {
-  std::uint64_t step_tokens = 1;     ///< computed in a step at most, all requests together
-  std::uint32_t in_flight_max = 1;   ///< requests that hold blocks
+  std::uint64_t step_tokens = 1;    ///< computed in a step at most, all requests together
+  std::uint32_t in_flight_max = 1;  ///< requests that hold blocks
   std::uint32_t block_tokens = 1;
 };
 
@@ -23,9 +23,7 @@ struct SchedulerLimits {
 struct ScheduledRequest {
   RequestNumber number = 0;
   std::uint64_t prompt_tokens = 0;
-  /// Written by the model. The first comes with the last of the prompt, so that n of them take n - 1 more steps, and the last
-  /// one's own KV is never computed.
-  std::uint64_t output_tokens = 0;
+  std::uint64_t output_tokens = 0;  ///< n of them take n - 1 steps more than the prompt
   std::optional<AbortPoint> abort;
 };
 
@@ -35,7 +33,7 @@ struct Action {
     abort,    ///< the request is over: give back what it holds, if anything
     extend,   ///< its block table, by `blocks`: done, or no_room
     preempt,  ///< give back what it holds; it will be acquired again
-    acquire,  ///< blocks for its first `tokens.to` tokens: done (and how many blocks hit), pending, no_room, never_fits
+    acquire,  ///< `blocks`, for its first `tokens.to` tokens: done (and how many blocks hit), pending, no_room, never_fits
     compute,  ///< `tokens` of it are part of this step; `last`: then it is through, and wants ended() once they are computed
     end,      ///< of the step: launch it
   };

@@ -1,7 +1,6 @@
 #include "tools/replay/session.hpp"
 
 #include "radix/block_keys.hpp"
-#include "runtime/cache_manager.hpp"
 
 #include <fmt/format.h>
 
@@ -77,11 +76,10 @@ std::uint64_t Session::output_room(std::uint64_t prompt_tokens) const {
 }
 
 void Session::make_keys(Prepared& request, const TraceRequest& traced) {
-  const std::uint64_t tokens = request.prompt_tokens + std::max<std::uint64_t>(request.output_tokens, 1) - 1;
-  const std::size_t blocks = request.prompt_tokens == 0 ? 0 : static_cast<std::size_t>(tokens / options_.block_tokens);
+  const std::uint64_t blocks = tokens_computed(request.prompt_tokens, request.output_tokens) / options_.block_tokens;
   std::vector<std::uint64_t> ids{traced.hash_ids.begin(), traced.hash_ids.begin() + request.prompt_blocks};
   // Later prompts ask for the answer's blocks by these ids; where none are given, nobody but the request itself ever will.
-  const std::size_t known = std::min(blocks - request.prompt_blocks, traced.output_ids.size());
+  const std::size_t known = std::min<std::size_t>(blocks - request.prompt_blocks, traced.output_ids.size());
   ids.insert(ids.end(), traced.output_ids.begin(), traced.output_ids.begin() + static_cast<std::ptrdiff_t>(known));
   request.keys = keys_.keys(ids);
   keys_.append_own(request.keys, request.number, blocks);
@@ -91,7 +89,8 @@ AcquireRequest Session::acquire_request(const Prepared& request, std::uint64_t t
   AcquireRequest wanted;
   wanted.id = RequestId{request.number};
   wanted.keys = to_share(request, tokens);
-  wanted.blocks = CacheManager::blocks_for(tokens, options_.block_tokens);
+  wanted.blocks =
+      blocks_to_acquire(tokens, tokens_computed(request.prompt_tokens, request.output_tokens), options_.block_tokens);
   // A token is left to compute: the next one comes of it.
   if (!options_.reference) wanted.hit_blocks_max = static_cast<std::uint32_t>((tokens - 1) / options_.block_tokens);
   wanted.name_space = keys_.root().prefix64();
