@@ -68,7 +68,8 @@ TEST(AgentWorkload, names_the_blocks_of_a_call_as_the_next_step_does) {
       ++followed;
     }
     if (request.output_ids.empty()) continue;
-    ASSERT_EQ(request.output_ids.size(), (request.input_tokens + request.output_tokens) / block_tokens - request.input_tokens / block_tokens);
+    const std::uint32_t end = request.input_tokens + request.output_tokens;
+    ASSERT_EQ(request.output_ids.size(), end / block_tokens - request.input_tokens / block_tokens);
     outputs[request.output_ids.front()] = {ids.back(), request.output_ids};
   }
   EXPECT_GT(followed, 1000U);

@@ -75,7 +75,8 @@ TEST(ChatWorkload, names_the_blocks_of_an_answer_as_the_next_turn_does) {
       ++followed;
     }
     if (request.output_ids.empty()) continue;
-    ASSERT_EQ(request.output_ids.size(), (request.input_tokens + request.output_tokens) / 64 - request.input_tokens / 64);
+    const std::uint32_t end = request.input_tokens + request.output_tokens;
+    ASSERT_EQ(request.output_ids.size(), end / 64 - request.input_tokens / 64);
     outputs[request.output_ids.front()] = {ids.back(), request.output_ids};
   }
   EXPECT_GT(followed, 1000U);

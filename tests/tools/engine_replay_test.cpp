@@ -88,10 +88,9 @@ TEST_P(EngineReplay, gets_everything_back_from_requests_that_are_aborted) {
 TEST_P(EngineReplay, computes_prompts_in_chunks_and_answers_behind_them) {
   const test::TemporaryDirectory directory;
   ReplayOptions options = small_tiers(GetParam());
-  options.trace = directory.write("t.jsonl", R"({"timestamp": 0, "input_length": 1000, "output_length": 30, "hash_ids": [1, 2]})"
-                                             "\n"
-                                             R"({"timestamp": 0, "input_length": 1100, "output_length": 5, "hash_ids": [1, 2, 3]})"
-                                             "\n");
+  const std::string first = R"({"timestamp": 0, "input_length": 1000, "output_length": 30, "hash_ids": [1, 2]})" "\n";
+  const std::string second = R"({"timestamp": 0, "input_length": 1100, "output_length": 5, "hash_ids": [1, 2, 3]})" "\n";
+  options.trace = directory.write("t.jsonl", first + second);
   options.block_tokens = 512;
   options.concurrency = 1;
   options.step_tokens = 400;
@@ -156,15 +155,15 @@ TEST(EngineReplay, computes_no_more_tokens_in_a_step_than_it_may) {
 /// Blocks are shared when they are launched, chunk by chunk: who comes while a prompt is computed finds what is done of it.
 TEST(EngineReplay, shares_a_prompt_chunk_by_chunk) {
   const test::TemporaryDirectory directory;
-  const std::string line = R"({"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})" "\n";
+  const std::string line = R"({"timestamp": 0, "input_length": 1536, "output_length": 1, "hash_ids": [1, 2, 3]})" "\n";
   ReplayOptions options = small_tiers(Mode::confined);
   options.trace = directory.write("t.jsonl", line + line + line);
   options.block_tokens = 512;
-  // In the second step the first request's last chunk leaves tokens for others.
-  options.step_tokens = 700;
+  // In the second step the first request's last chunk leaves tokens for the second, which finds that chunk, too.
+  options.step_tokens = 1000;
   const ReplayResult result = replay_well(options);
-  EXPECT_EQ(result.counts.hits(), 2U) << "one token is left to compute of each";
-  EXPECT_EQ(result.engine.prefilled, 1024U + 512U + 512U);
+  EXPECT_EQ(result.counts.hits(), 4U) << "of each the block with the last token is left to compute";
+  EXPECT_EQ(result.engine.prefilled, 1536U + 512U + 512U);
 }
 
 }  // namespace

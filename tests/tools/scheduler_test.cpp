@@ -26,8 +26,10 @@ std::string text(const Action& action) {
     case Kind::extend: return fmt::format("extend {} by {}", action.request, action.blocks);
     case Kind::preempt: return fmt::format("preempt {}", action.request);
     case Kind::acquire: return fmt::format("acquire {}: {} blocks for {}", action.request, action.blocks, action.tokens.to);
-    case Kind::compute:
-      return fmt::format("compute {}: {} to {}{}", action.request, action.tokens.from, action.tokens.to, action.last ? ", last" : "");
+    case Kind::compute: {
+      const auto& [from, to] = action.tokens;
+      return fmt::format("compute {}: {} to {}{}", action.request, from, to, action.last ? ", last" : "");
+    }
     case Kind::end: return "end";
   }
   return "?";
@@ -105,7 +107,8 @@ TEST(Scheduler, serves_running_requests_before_it_admits_others) {
   Engine engine{{.step_tokens = 5, .in_flight_max = 4, .block_tokens = 10}};
   engine.add(1, 3, 9);
   engine.add(2, 4, 9);
-  EXPECT_EQ(engine.step(), (Steps{"acquire 1: 2 blocks for 3", "compute 1: 0 to 3", "acquire 2: 2 blocks for 4", "compute 2: 0 to 2"}));
+  EXPECT_EQ(engine.step(),
+            (Steps{"acquire 1: 2 blocks for 3", "compute 1: 0 to 3", "acquire 2: 2 blocks for 4", "compute 2: 0 to 2"}));
   engine.add(3, 9, 9);
   EXPECT_EQ(engine.step(), (Steps{"compute 1: 3 to 4", "compute 2: 2 to 4", "acquire 3: 2 blocks for 9", "compute 3: 0 to 2"}));
   EXPECT_EQ(engine.step(), (Steps{"compute 1: 4 to 5", "compute 2: 4 to 5", "compute 3: 2 to 5"}));

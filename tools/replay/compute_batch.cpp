@@ -38,7 +38,8 @@ void ComputeBatch::add_tokens(std::uint64_t request, std::span<const BlockKey> k
     const std::uint64_t begin = block * block_tokens;
     const std::uint64_t end = std::min(tokens.to, begin + block_tokens);
     const BlockKey& key = block < keys.size() ? keys[block] : private_key(request);
-    parts.push_back({key, table[block], static_cast<std::uint32_t>(tokens.from - begin), static_cast<std::uint32_t>(end - begin)});
+    const auto within = [begin](std::uint64_t token) { return static_cast<std::uint32_t>(token - begin); };
+    parts.push_back({key, table[block], within(tokens.from), within(end)});
     tokens.from = end;
   }
 }

@@ -51,6 +51,7 @@ void ConfinedDriver::run() {
       if (scheduler_.empty() && !next_) break;
       if (launched_.size() <= launches_ahead_max) progress |= step();
       if (!progress) check_not_stuck();
+      if (session_.failed()) continue;  // nothing might wake us
     }
     if (!progress) sleep();
   }

@@ -151,7 +151,9 @@ std::optional<double> speed(const Word& word) {
 double share(std::string_view option, const Word& word, double fallback) {
   if (!word) return fallback;
   const std::optional<double> number = real_number(*word);
-  if (!number || *number < 0 || *number > 1) throw UsageError{fmt::format("{}: \"{}\" is not a number from 0 to 1", option, *word)};
+  if (!number || *number < 0 || *number > 1) {
+    throw UsageError{fmt::format("{}: \"{}\" is not a number from 0 to 1", option, *word)};
+  }
   return *number;
 }
 

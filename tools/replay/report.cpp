@@ -108,9 +108,11 @@ json::object to_object(const FinalChecks& checks) {
 }
 
 json::object to_object(const EngineCounts& engine) {
+  const json::object tokens{
+      {"prefilled", engine.prefilled}, {"decoded", engine.decoded}, {"recomputed", engine.recomputed}};
   return {{"steps", engine.steps},
           {"running_mean", engine.running_mean()},
-          {"tokens", json::object{{"prefilled", engine.prefilled}, {"decoded", engine.decoded}, {"recomputed", engine.recomputed}}},
+          {"tokens", tokens},
           {"preemptions", engine.preemptions},
           {"hits_again", engine.hits_again},
           {"aborted", engine.aborted},

@@ -94,8 +94,10 @@ void add_engine(Table& table, const ReplayOptions& options, const EngineCounts& 
   table.line("");
   table.line("{} prompt tokens computed, {} written, {} computed again; {} blocks of output cached", grouped(engine.prefilled),
              grouped(engine.decoded), grouped(engine.recomputed), grouped(engine.output_blocks));
-  const std::string steps =
-      engine.steps == 0 ? "" : fmt::format("{} steps of {:.1f} requests on average, ", grouped(engine.steps), engine.running_mean());
+  std::string steps;
+  if (engine.steps > 0) {
+    steps = fmt::format("{} steps of {:.1f} requests on average, ", grouped(engine.steps), engine.running_mean());
+  }
   table.line("{}{} preemptions (then {} blocks hit again), {} requests aborted", steps, grouped(engine.preemptions),
              grouped(engine.hits_again), grouped(engine.aborted));
 }

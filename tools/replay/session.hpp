@@ -32,7 +32,7 @@ struct Prepared {
   std::vector<BlockKey> keys;          ///< of all blocks that will be full, those of the output behind those of the prompt
   std::uint32_t prompt_blocks = 0;     ///< of them
   std::uint32_t shared_blocks = 0;     ///< of `keys`, those that are cached: all, or the prompt's
-  std::uint32_t full_blocks = 0;       ///< what is counted: the prompt's, and those cut off since they exceed the device (--reference)
+  std::uint32_t full_blocks = 0;       ///< what counts: the prompt's, also those beyond the device that --reference cuts off
   std::optional<AbortPoint> abort;
 };
 
