@@ -142,7 +142,7 @@ TEST_P(EngineReplay, writes_no_more_than_leaves_a_request_within_the_device) {
   EXPECT_EQ(result.engine.decoded, 4U * 64 - 130);
 }
 
-TEST(EngineReplay, computes_no_more_tokens_in_a_step_than_it_may) {
+TEST(EngineSteps, computes_no_more_tokens_in_a_step_than_it_may) {
   ReplayOptions options = roomy(Mode::confined, "chat");
   options.concurrency = 16;
   options.step_tokens = 100;
@@ -153,7 +153,7 @@ TEST(EngineReplay, computes_no_more_tokens_in_a_step_than_it_may) {
 }
 
 /// Blocks are shared when they are launched, chunk by chunk: who comes while a prompt is computed finds what is done of it.
-TEST(EngineReplay, shares_a_prompt_chunk_by_chunk) {
+TEST(EngineSteps, shares_a_prompt_chunk_by_chunk) {
   const test::TemporaryDirectory directory;
   const std::string line = R"({"timestamp": 0, "input_length": 1536, "output_length": 1, "hash_ids": [1, 2, 3]})" "\n";
   ReplayOptions options = small_tiers(Mode::confined);
