@@ -25,8 +25,8 @@ ReplayResult some_result() {
   result.latency_us.release = {10, 11, 12};
   result.checked = 70;
   result.compared = 75;
-  result.engine = {.steps = 20, .steps_of_all = 50, .prefilled = 1000, .decoded = 200, .recomputed = 30, .preemptions = 4,
-                   .hits_again = 11, .aborted = 3, .output_blocks = 13};
+  result.engine = {.steps = 20, .requests_in_steps = 50, .prefilled = 1000, .decoded = 200, .recomputed = 30,
+                   .preemptions = 4, .hits_again = 11, .aborted = 3, .output_blocks = 13};
   result.mismatches = 2;
   result.seconds = 2.5;
   result.checks.ledgers_balanced = true;

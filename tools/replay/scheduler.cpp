@@ -92,7 +92,7 @@ Action Scheduler::advance() {
   }
   phase_ = Phase::idle;
   counts_.steps += computing_ > 0 ? 1 : 0;
-  counts_.steps_of_all += computing_;
+  counts_.requests_in_steps += computing_;
   return ask(Action::Kind::end, 0);
 }
 
