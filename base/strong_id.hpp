@@ -25,6 +25,10 @@ class StrongId {
 
 /// A place of one block's size in one tier's pool (device, host arena). Which pool is said by the context.
 using SlotId = StrongId<struct SlotIdTag>;
+/// Layers that share a block table and an attention kind.
+using GroupId = StrongId<struct GroupIdTag, std::uint16_t>;
+/// Slots of one size, in all tiers together: a size class.
+using PoolId = StrongId<struct PoolIdTag, std::uint16_t>;
 /// A caller's request, unique among those alive.
 using RequestId = StrongId<struct RequestIdTag, std::uint64_t>;
 /// One transfer plan.

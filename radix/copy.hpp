@@ -9,9 +9,6 @@
 
 namespace terrace {
 
-/// Layers that share a block table and an attention kind.
-using GroupId = StrongId<struct GroupIdTag, std::uint16_t>;
-
 /// One group's copies in one tier.
 struct Plane {
   GroupId group;

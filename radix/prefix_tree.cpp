@@ -108,7 +108,7 @@ Path PrefixTree::find(std::span<const BlockKey> wanted) const {
   return path;
 }
 
-Path PrefixTree::extend(Path at, std::span<const BlockKey> wanted, std::uint64_t name_space) {
+Path PrefixTree::extend(Path at, std::span<const BlockKey> wanted, std::uint64_t name_space, GroupId group) {
   added_ = 0;
   NodeId id = at.length == 0 ? root_node : resolve(at.node, at.length - 1);
   std::uint32_t length = at.length;
@@ -136,9 +136,13 @@ Path PrefixTree::extend(Path at, std::span<const BlockKey> wanted, std::uint64_t
   const auto added = static_cast<std::uint32_t>(wanted.size());
   added_ = added;
   if (id == root_node || node.first_child != no_node || !has_room(node, added)) {
-    if (id != root_node) name_space = node.name_space;
+    if (id != root_node) {
+      name_space = node.name_space;
+      group = node.group;
+    }
     id = new_node(id, length, ArrayPool::capacity_for(added));
     nodes_[id.value()].name_space = name_space;
+    nodes_[id.value()].group = group;
     append(id, wanted);
     link(id);
   } else {
@@ -215,6 +219,7 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
   lower.heir = upper.heir;
   upper.heir = lower_id;
   lower.name_space = upper.name_space;
+  lower.group = upper.group;
   lower.first_child = upper.first_child;
   upper.first_child = no_node;
   std::swap(upper.branch, lower.branch);
@@ -364,6 +369,8 @@ std::optional<BlockKey> PrefixTree::parent_key(BlockRef block) const {
 Path PrefixTree::first(Path path, std::uint32_t length) const {
   return length == 0 ? Path{} : Path{resolve(path.node, length - 1), length};
 }
+
+GroupId PrefixTree::group(BlockRef block) const { return nodes_[resolve(block.node, block.depth).value()].group; }
 
 std::uint64_t PrefixTree::name_space(BlockRef block) const {
   return nodes_[resolve(block.node, block.depth).value()].name_space;

@@ -63,8 +63,9 @@ class PrefixTree {
   void hide_all();
   [[nodiscard]] bool hidden(BlockRef block) const;
   /// Follows `keys` from the end of `at` and adds the blocks that are missing, without copies. Pin the result before anything
-  /// else is changed: an unpinned block without copies may go at any time. `name_space` is remembered with new paths.
-  [[nodiscard]] Path extend(Path at, std::span<const BlockKey> keys, std::uint64_t name_space = 0);
+  /// else is changed: an unpinned block without copies may go at any time. `name_space` and `group` are remembered with new
+  /// paths.
+  [[nodiscard]] Path extend(Path at, std::span<const BlockKey> keys, std::uint64_t name_space = 0, GroupId group = {});
   /// How many blocks at the end of the path the last extend() added, and no copy has been set of since: one run.
   [[nodiscard]] std::uint32_t added() const { return added_; }
 
@@ -92,6 +93,7 @@ class PrefixTree {
   [[nodiscard]] std::optional<BlockKey> parent_key(BlockRef block) const;
   /// As given when its path was first extended.
   [[nodiscard]] std::uint64_t name_space(BlockRef block) const;
+  [[nodiscard]] GroupId group(BlockRef block) const;
   /// Whether the two name one block.
   [[nodiscard]] bool same(BlockRef a, BlockRef b) const;
   /// All blocks that follow this one, each after its parent.

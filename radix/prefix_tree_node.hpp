@@ -53,6 +53,7 @@ struct PrefixTree::Node {
   std::uint32_t marks = none;  ///< index of Marks
   std::uint64_t last_use = 0;  ///< of all blocks, but for those that marks.uses cover
   std::uint64_t name_space = 0;
+  GroupId group;
   std::byte* arrays = nullptr; ///< keys[capacity], then Copy[plane][capacity]
 
   [[nodiscard]] std::uint32_t end() const { return start + size; }

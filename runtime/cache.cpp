@@ -10,21 +10,31 @@
 namespace terrace {
 
 Cache::Cache(const ManagerConfig& config, const CacheParts& parts) : parts_{parts}, manager_{config} {
-  TERRACE_CHECK(parts.arena.slots() == config.host_blocks + config.staging_blocks);
-  TERRACE_CHECK(config.storage == (parts.store != nullptr));
+  pools_.push_back({&parts.arena, parts.store});
+  pools_.insert(pools_.end(), parts.other_pools.begin(), parts.other_pools.end());
+  TERRACE_CHECK(pools_.size() == config.pool_count());
+  for (std::size_t pool = 0; pool < pools_.size(); ++pool) pool_ids_.push_back(PoolId{static_cast<std::uint16_t>(pool)});
+  for (const PoolId pool : pool_ids_) {
+    const PoolSizes& sizes = config.pool(pool);
+    TERRACE_CHECK(pools_[pool.value()].arena->slots() == sizes.host_blocks + sizes.staging_blocks);
+    TERRACE_CHECK(config.storage == (pools_[pool.value()].store != nullptr));
+  }
   if (parts_.poison != nullptr) manager_.remember_freed();
-  if (parts_.store != nullptr) restore_stored();
+  if (config.storage) restore_stored();
 }
 
 Cache::~Cache() { TERRACE_CHECK(manager_.live_requests() == 0); }
 
 /// What an earlier process stored is a hit again.
 void Cache::restore_stored() {
-  std::vector<StoredBlock> blocks;
-  parts_.store->for_each([&](const StoredBlock& block) { blocks.push_back(block); });
-  const auto numbers = manager_.restore(blocks);
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    if (numbers[i]) parts_.store->adopt(blocks[i].key, *numbers[i]);
+  for (const PoolId pool : pool_ids_) {
+    BlockStore& store = *pools_[pool.value()].store;
+    std::vector<StoredBlock> blocks;
+    store.for_each([&](const StoredBlock& block) { blocks.push_back(block); });
+    const auto numbers = manager_.restore(blocks, pool);
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      if (numbers[i]) store.adopt(blocks[i].key, *numbers[i]);
+    }
   }
 }
 
@@ -39,6 +49,12 @@ Result<void> Cache::extend(const Lease& lease, std::uint32_t blocks) {
   const Result<void> extended = manager_.extend(lease.id(), blocks);
   carry_out();
   return extended;
+}
+
+Result<void> Cache::advance(const Lease& lease, std::uint64_t tokens, Fence last_use) {
+  const Result<void> advanced = manager_.advance(lease.id(), tokens, last_use);
+  carry_out();
+  return advanced;
 }
 
 Result<std::span<const Duplicate>> Cache::commit(const Lease& lease, std::span<const BlockKey> keys, Fence written) {
@@ -71,7 +87,7 @@ Result<void> Cache::reset(const ClearOptions& options) {
 
 void Cache::after_clear(const ClearOptions& options) {
   carry_out();
-  if (parts_.store != nullptr && !options.storage) restore_stored();
+  if (manager_.config().storage && !options.storage) restore_stored();
 }
 
 Result<void> Cache::resume() {
@@ -103,10 +119,11 @@ std::span<const RequestEvent> Cache::poll() {
   transfer_events_.clear();
   parts_.transfers.poll(transfer_events_);
   for (const TransferEvent& event : transfer_events_) on_transfer(event);
-  if (parts_.store != nullptr) {
+  for (const PoolId pool : pool_ids_) {
+    if (pools_[pool.value()].store == nullptr) continue;
     store_events_.clear();
-    parts_.store->poll(store_events_);
-    for (const StoreEvent& event : store_events_) on_store(event);
+    pools_[pool.value()].store->poll(store_events_);
+    for (const StoreEvent& event : store_events_) on_store(event, pool);
   }
   manager_.on_time(parts_.clock.now());
   manager_.settle();
@@ -156,24 +173,29 @@ void Cache::on_transfer(const TransferEvent& event) {
   manager_.on_transfer(event);
 }
 
-void Cache::on_store(const StoreEvent& event) {
+void Cache::on_store(const StoreEvent& event, PoolId pool) {
   const bool is_read = event.kind == StoreEvent::Kind::read;
   if (is_read || event.kind == StoreEvent::Kind::written) {
     Moved& moved = is_read ? moved_.prefetch : moved_.persist;
     if (!event.error) {
       ++moved.blocks;
-      moved.bytes += parts_.store->block_bytes();
+      moved.bytes += pools_[pool.value()].store->block_bytes();
     }
     ended(is_read ? reads_ : writes_, 1, moved);
   }
-  manager_.on_store(event);
+  manager_.on_store(event, pool);
 }
 
 void Cache::carry_out() {
   status_.store(manager_.status(), std::memory_order_release);
-  Actions& actions = manager_.actions();
-  if (parts_.poison != nullptr) poison_freed();
+  for (const PoolId pool : pool_ids_) carry_out(pool);
+}
+
+void Cache::carry_out(PoolId pool) {
+  Actions& actions = manager_.actions(pool);
+  if (parts_.poison != nullptr) poison_freed(pool);
   if (actions.empty() || transfers_paused_) return;
+  const PoolParts& parts = pools_[pool.value()];
   for (TransferPlan& plan : actions.plans) {
     began(plans_[static_cast<std::size_t>(plan.direction)], 1);
     directions_.emplace(plan.job.value(), plan.direction);
@@ -184,20 +206,20 @@ void Cache::carry_out() {
     }
   }
   for (const JobId job : actions.cancels) parts_.transfers.cancel(job);
-  if (parts_.store != nullptr) {
-    if (!actions.touches.empty()) parts_.store->touch(actions.touches);
+  if (parts.store != nullptr) {
+    if (!actions.touches.empty()) parts.store->touch(actions.touches);
     store_writes_.clear();
     for (const WriteOrder& order : actions.writes) {
-      store_writes_.push_back({order.token, order.block, parts_.arena.block(order.from)});
+      store_writes_.push_back({order.token, order.block, parts.arena->block(order.from)});
     }
     began(writes_, store_writes_.size());
-    if (!store_writes_.empty()) parts_.store->write(store_writes_);
+    if (!store_writes_.empty()) parts.store->write(store_writes_);
     // After the writes: where transfers were paused, one of them may be of what was cleared since.
-    if (!actions.removes.empty()) parts_.store->remove(actions.removes, 0);
+    if (!actions.removes.empty()) parts.store->remove(actions.removes, 0);
     store_reads_.clear();
-    for (const ReadOrder& order : actions.reads) store_reads_.push_back({order.token, order.key, parts_.arena.block(order.into)});
+    for (const ReadOrder& order : actions.reads) store_reads_.push_back({order.token, order.key, parts.arena->block(order.into)});
     began(reads_, store_reads_.size());
-    if (!store_reads_.empty()) parts_.store->read(store_reads_);
+    if (!store_reads_.empty()) parts.store->read(store_reads_);
   }
   actions.clear();
 }
@@ -233,27 +255,27 @@ void Cache::ended(UnderWay& kind, std::uint64_t count, Moved& moved) {
   if (kind.count == 0) moved.seconds += std::chrono::duration<double>(parts_.clock.now() - kind.since).count();
 }
 
-void Cache::poison_freed() {
+void Cache::poison_freed(PoolId pool) {
   constexpr int poison_byte = 0xDB;
   auto& freed_on_device = freed_[0];
   auto& freed_in_arena = freed_[1];
-  manager_.take_freed(freed_on_device, freed_in_arena);
+  manager_.take_freed(freed_on_device, freed_in_arena, pool);
   for (const SlotId slot : freed_in_arena) {
-    const auto block = parts_.arena.block(slot);
+    const auto block = pools_[pool.value()].arena->block(slot);
     std::memset(block.data(), poison_byte, block.size());
   }
   if (freed_on_device.empty()) return;
   // On the compute timeline, after whatever may still use the slots; transfers into them wait for it.
-  const std::size_t bytes = count(parts_.poison->info().block_bytes);
-  const Fence poisoned = parts_.poison->launch([slots = freed_on_device, bytes](BlockAccess& access) {
+  const std::size_t bytes = count(parts_.poison->info().pool(pool).block_bytes);
+  const Fence poisoned = parts_.poison->launch([pool, slots = freed_on_device, bytes](BlockAccess& access) {
     std::vector<std::byte> scratch(bytes);
     for (const SlotId slot : slots) {
-      const auto target = access.write_target(slot, scratch);
+      const auto target = access.write_target(pool, slot, scratch);
       std::memset(target.data(), poison_byte, target.size());
-      access.written(slot, scratch);
+      access.written(pool, slot, scratch);
     }
   });
-  manager_.overwritten_by(freed_on_device, poisoned);
+  manager_.overwritten_by(freed_on_device, poisoned, pool);
 }
 
 }  // namespace terrace

@@ -31,17 +31,24 @@ struct MovedTotals {
   Moved persist;   ///< the arena to storage
 };
 
+/// Of one pool.
+struct PoolParts {
+  HostArena* arena;   ///< of host_blocks + staging_blocks slots
+  BlockStore* store;  ///< null: none. A store keeps blocks of one size: each pool has its own
+};
+
 /// What a cache works with; all of it outlives the cache.
 struct CacheParts {
-  TransferPort& transfers;
-  HostArena& arena;      ///< of host_blocks + staging_blocks slots
-  BlockStore* store;     ///< null: none
+  TransferPort& transfers;  ///< of a device with all the pools
+  HostArena& arena;         ///< the first pool's, of host_blocks + staging_blocks slots
+  BlockStore* store;        ///< the first pool's; null: none
   const Clock& clock;
   /// Woken by `transfers` and `store`; what wake_fd() shows. A simulation that never sleeps passes none.
   EventFdWaker* waker = nullptr;
   /// Hostile mode: slots are overwritten as they become free, so that whoever reads one too late, or serves it unfilled, is
   /// seen. Null: off. For tests.
   Device* poison = nullptr;
+  std::vector<PoolParts> other_pools = {};
 };
 
 /// The cache in confined mode: a CacheManager whose decisions are carried out. The engine owns it, calls it from one thread,
@@ -70,7 +77,11 @@ class Cache : private LeaseHome {
   /// Ends the lease. What compute launched up to `last_use` may still touch its blocks.
   void release(Lease lease, Fence last_use);
 
-  [[nodiscard]] Result<std::span<const SlotId>> block_table(const Lease& lease) const { return manager_.block_table(lease.id()); }
+  [[nodiscard]] Result<void> advance(const Lease& lease, std::uint64_t tokens, Fence last_use);
+  [[nodiscard]] Result<std::span<const SlotId>> block_table(const Lease& lease, GroupId group = {}) const {
+    return manager_.block_table(lease.id(), group);
+  }
+  [[nodiscard]] bool serves(const Lease& lease, GroupId group) const { return manager_.serves(lease.id(), group); }
   [[nodiscard]] Result<std::span<const Tier>> hit_tiers(const Lease& lease) const { return manager_.hit_tiers(lease.id()); }
   [[nodiscard]] Result<RequestStats> request_stats(const Lease& lease) const { return manager_.request_stats(lease.id()); }
 
@@ -81,7 +92,7 @@ class Cache : private LeaseHome {
   [[nodiscard]] Result<std::uint32_t> drop(std::span<const BlockKey> keys);
   [[nodiscard]] Result<PinId> pin(std::span<const BlockKey> keys, TimePoint until = never) { return manager_.pin(keys, until); }
   [[nodiscard]] Result<void> unpin(PinId pin);
-  [[nodiscard]] std::uint32_t common_prefix() const { return manager_.common_prefix(); }
+  [[nodiscard]] std::uint32_t common_prefix(GroupId group = {}) const { return manager_.common_prefix(group); }
   [[nodiscard]] ManagerStats take_stats() { return manager_.take_stats(); }
   void record_events() { manager_.record_events(); }
   void take_events(std::vector<KvEvent>& events) { manager_.take_events(events); }
@@ -119,10 +130,11 @@ class Cache : private LeaseHome {
   void restore_stored();
   void after_clear(const ClearOptions& options);
   void carry_out();
+  void carry_out(PoolId pool);
   void carry_out_at_once(TransferPlan plan);
   void on_transfer(const TransferEvent& event);
-  void on_store(const StoreEvent& event);
-  void poison_freed();
+  void on_store(const StoreEvent& event, PoolId pool);
+  void poison_freed(PoolId pool);
   /// Of one kind, to know during which time any is under way.
   struct UnderWay {
     std::uint64_t count = 0;
@@ -132,6 +144,8 @@ class Cache : private LeaseHome {
   void ended(UnderWay& kind, std::uint64_t count, Moved& moved);
 
   CacheParts parts_;
+  std::vector<PoolParts> pools_;  ///< by PoolId
+  std::vector<PoolId> pool_ids_;
   CacheManager manager_;
   std::atomic<CacheStatus> status_{CacheStatus::normal};
   bool transfers_paused_ = false;

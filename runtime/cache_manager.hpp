@@ -4,14 +4,9 @@
 #include "base/result.hpp"
 #include "runtime/actions.hpp"
 #include "runtime/config.hpp"
-#include "runtime/departures.hpp"
-#include "runtime/device_room.hpp"
-#include "runtime/host_room.hpp"
-#include "runtime/loads.hpp"
-#include "runtime/persists.hpp"
+#include "runtime/group_part.hpp"
 #include "runtime/request.hpp"
-#include "runtime/residency.hpp"
-#include "runtime/swap_outs.hpp"
+#include "runtime/size_class.hpp"
 #include "storage/block_store.hpp"
 #include "transfer/plan.hpp"
 
@@ -19,6 +14,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -39,9 +35,14 @@ namespace terrace {
 ///        +-----------|----------+   everything it needs is there
 ///                    +--> failed --> release
 ///
+/// A request holds blocks in each of the model's groups (radix/groups.hpp), in tables of their own. What it finds in the cache is
+/// the longest beginning that every group but optional ones can serve. Where a group needs no more of the beginning than its
+/// last blocks, the table has the null block (slot 0) in the others' places.
+///
 /// Everything that can fail says why and changes nothing when it does. Threads: one.
 class CacheManager {
  public:
+  /// Throws as validate().
   explicit CacheManager(const ManagerConfig& config);
   CacheManager(const CacheManager&) = delete;
   CacheManager& operator=(const CacheManager&) = delete;
@@ -54,7 +55,11 @@ class CacheManager {
   /// All of what the request needs now, or nothing. Where it is pending, an event will tell. Fails: never_fits, no_room,
   /// duplicate_request, invalid_argument, paused.
   [[nodiscard]] Result<Acquired> acquire(const AcquireRequest& request);
-  /// `blocks` more slots at the end of the request's table. Takes free slots, else drops what is cached; never waits. Fails:
+  /// So many tokens of the sequence are computed: what no later token attends to is given up, and null blocks take its place. What
+  /// compute launched up to `last_use` may still read it. Call before extend(), so that its room serves. Only for managers with
+  /// windows, chunks or states; others keep everything. Fails: unknown_request, not_ready.
+  [[nodiscard]] Result<void> advance(RequestId id, std::uint64_t tokens, Fence last_use);
+  /// `blocks` more at the end of the request's tables. Takes free slots, else drops what is cached; never waits. Fails:
   /// unknown_request, not_ready, invalid_argument (0), never_fits, no_room (the request has what it had; other cached copies
   /// may have been dropped for it).
   [[nodiscard]] Result<void> extend(RequestId id, std::uint32_t blocks);
@@ -67,8 +72,12 @@ class CacheManager {
   /// Fails: unknown_request.
   Result<void> release(RequestId id, Fence last_use);
 
-  /// A slot per block of the sequence. Valid until the next call for this request. Fails: unknown_request, not_ready.
-  [[nodiscard]] Result<std::span<const SlotId>> block_table(RequestId id) const;
+  /// A slot per block of the sequence. Valid until the next call for this request. Fails: unknown_request, not_ready,
+  /// invalid_argument (no such group).
+  [[nodiscard]] Result<std::span<const SlotId>> block_table(RequestId id, GroupId group = {}) const;
+  /// Whether the group can serve what the request, which is ready, has hit: always, but for optional groups. One that cannot has
+  /// null blocks there, and shares nothing of this request.
+  [[nodiscard]] bool serves(RequestId id, GroupId group) const;
   [[nodiscard]] Result<RequestStats> request_stats(RequestId id) const;
   /// Where each of the request's leading blocks was found, one per hit. Fails: unknown_request.
   [[nodiscard]] Result<std::span<const Tier>> hit_tiers(RequestId id) const;
@@ -96,31 +105,34 @@ class CacheManager {
   [[nodiscard]] Result<PinId> pin(std::span<const BlockKey> keys, TimePoint until = never);
   /// Fails: not_found (or its time has passed).
   [[nodiscard]] Result<void> unpin(PinId pin);
-  [[nodiscard]] std::uint64_t pinned_blocks() const { return pinned_blocks_; }
-  /// Leading blocks that all ready requests share; 0 where there are none.
-  [[nodiscard]] std::uint32_t common_prefix() const;
+  /// In the pool, by pin().
+  [[nodiscard]] std::uint64_t pinned_blocks(PoolId pool = {}) const { return pinned_.at(pool.value()); }
+  /// Leading blocks of the group that all ready requests share; 0 where there are none, and for groups that do not keep the
+  /// beginning of a sequence.
+  [[nodiscard]] std::uint32_t common_prefix(GroupId group = {}) const;
   /// The counts so far, which begin anew at 0.
   [[nodiscard]] ManagerStats take_stats() { return std::exchange(stats_, {}); }
   /// Stored, removed, cleared: from the first call on. Swaps, so that the caller's vector is re-used.
-  void record_events() { residency_.events().record_from_now_on(); }
-  void take_events(std::vector<KvEvent>& events) { residency_.events().take(events); }
+  void record_events() { kv_events_.record_from_now_on(); }
+  void take_events(std::vector<KvEvent>& events) { kv_events_.take(events); }
 
   // ---- what happened elsewhere
 
   void on_transfer(const TransferEvent& event);
-  void on_store(const StoreEvent& event);
+  /// Of the pool's store.
+  void on_store(const StoreEvent& event, PoolId pool = {});
   /// Fails pending requests whose deadline has passed.
   void on_time(TimePoint now);
   /// Call after a batch of the above: serves who waits with what has become free.
   void settle();
   /// Blocks that storage holds from before, parents first. Gives each its number, to be used as the token of its events;
   /// nothing for one whose parent is not among them.
-  [[nodiscard]] std::vector<std::optional<std::uint32_t>> restore(std::span<const StoredBlock> blocks);
+  [[nodiscard]] std::vector<std::optional<std::uint32_t>> restore(std::span<const StoredBlock> blocks, PoolId pool = {});
 
   // ---- what is to be done, and what to know
 
-  /// Filled by every call; its owner takes and clears it.
-  [[nodiscard]] Actions& actions() { return actions_; }
+  /// Filled by every call; its owner takes and clears each pool's.
+  [[nodiscard]] Actions& actions(PoolId pool = {}) { return at(pool).actions; }
   /// Pending requests that ended their wait; the owner takes and clears them.
   [[nodiscard]] std::vector<RequestEvent>& events() { return events_; }
   [[nodiscard]] TimePoint next_deadline() const;
@@ -132,11 +144,11 @@ class CacheManager {
   /// Hostile mode: its owner overwrites slots as they become free (`device`, `arena`: those since the last call), and says by
   /// when that will be done.
   void remember_freed();
-  void take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena);
-  void overwritten_by(std::span<const SlotId> device, Fence fence);
+  void take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena, PoolId pool = {});
+  void overwritten_by(std::span<const SlotId> device, Fence fence, PoolId pool = {});
 
   /// Of the device's pool or the host tier's; what an acquire of so many blocks finds.
-  [[nodiscard]] Usage usage(Tier tier) const;
+  [[nodiscard]] Usage usage(Tier tier, PoolId pool = {}) const { return at(pool).usage(tier); }
   /// Slots that a request of so many tokens needs.
   [[nodiscard]] static constexpr std::uint32_t blocks_for(std::uint64_t tokens, std::uint32_t block_tokens) {
     return static_cast<std::uint32_t>((tokens + block_tokens - 1) / block_tokens);
@@ -147,34 +159,48 @@ class CacheManager {
   [[nodiscard]] const ManagerConfig& config() const { return config_; }
   [[nodiscard]] const ManagerStats& stats() const { return stats_; }
   [[nodiscard]] std::size_t live_requests() const { return by_id_.size(); }
-  [[nodiscard]] Ledger device_ledger() const { return residency_.pool(Tier::device).ledger(); }
+  [[nodiscard]] Ledger device_ledger(PoolId pool = {}) const { return residency(pool).pool(Tier::device).ledger(); }
   /// Of the host arena: the host tier's slots and the staging slots (held while in use) together.
-  [[nodiscard]] Ledger host_ledger() const { return residency_.pool(Tier::host).ledger(); }
+  [[nodiscard]] Ledger host_ledger(PoolId pool = {}) const { return residency(pool).pool(Tier::host).ledger(); }
   /// Transfers that read a copy just now.
   [[nodiscard]] std::uint64_t readers() const;
-  [[nodiscard]] const Residency& residency() const { return residency_; }
+  [[nodiscard]] const Residency& residency(PoolId pool = {}) const { return at(pool).residency; }
+  [[nodiscard]] std::size_t pool_count() const { return pools_.size(); }
+  [[nodiscard]] std::size_t group_count() const { return rules_.size(); }
+  /// Tokens of a hash unit; 1 for a manager that was given no groups, which does not know.
+  [[nodiscard]] std::uint32_t unit_tokens() const { return unit_tokens_; }
   /// Memory of the books that grow with the cached blocks.
-  [[nodiscard]] std::size_t bytes_held() const { return residency_.bytes_held() + loads_.bytes_held(); }
+  [[nodiscard]] std::size_t bytes_held() const;
   void check_invariants() const;
 
  private:
+  static constexpr SlotId null_slot{0};
   enum class State : std::uint8_t { unused, waiting_for_room, loading, ready, failed };
+  using Index = std::uint32_t;
+  struct LoadRef {
+    PoolId pool;
+    Loads::LoadId load = 0;
+    friend bool operator==(const LoadRef&, const LoadRef&) = default;
+  };
   struct Request {
     RequestId id;
     State state = State::unused;
-    Path path;                      ///< pinned: what the request shares
+    std::vector<GroupPart> parts;   ///< by GroupId
+    std::vector<std::vector<SlotId>> own;  ///< by PoolId: slots the request holds before it is ready, in the order of their use
+    std::uint32_t rooms_waited_for = 0;    ///< pools that still owe it slots
     std::uint32_t key_count = 0;    ///< of acquire
     std::uint32_t hits = 0;         ///< blocks that come from the cache
-    std::uint32_t blocks = 0;       ///< needed in all
-    std::vector<SlotId> table;      ///< a slot per block, once ready
-    std::vector<SlotId> own;        ///< slots the request holds itself, in the order of its blocks, before it is ready
-    std::vector<SlotId> redundant;  ///< its own slots behind blocks that are shared now
+    std::uint32_t blocks = 0;       ///< asked for in all
+    std::uint32_t blocks_now = 0;   ///< that it has, or waits for
     std::vector<Tier> found;        ///< where each hit was found
-    std::vector<Loads::LoadId> loads;
+    std::vector<LoadRef> loads;
     std::vector<std::pair<std::uint32_t, SlotId>> detached;  ///< instant exclusive: host slots of hits, by block
     std::span<const BlockKey> keys; ///< to plan again: the caller's during acquire, then those that are kept
     std::vector<BlockKey> kept_keys;
     std::uint32_t hit_blocks_max = 0;
+    std::uint32_t new_blocks_max = 0;
+    std::uint32_t external_blocks = 0;
+    std::uint32_t encoder_tokens = 0;
     bool drop_last_hit = false;
     std::uint32_t joined = 0;
     std::uint32_t failures = 0;     ///< loads that failed it
@@ -184,55 +210,83 @@ class CacheManager {
     TimePoint deadline = never;
     bool announce = false;          ///< acquire said "pending": the caller waits for an event
   };
-  using Index = std::uint32_t;
+  /// What a prompt finds in one group.
+  struct GroupHit {
+    Found found;                    ///< chained: the path; else sums over the islands
+    std::vector<Found> islands;     ///< of blocks [first, end)
+    std::uint32_t first = 0;
+    std::uint32_t end = 0;
+    bool serves = true;
+    bool looked_up = false;
+    std::vector<Tier> tiers;        ///< of blocks [first, end)
+  };
+
+  [[nodiscard]] SizeClass& at(PoolId pool) { return *pools_.at(pool.value()); }
+  [[nodiscard]] const SizeClass& at(PoolId pool) const { return *pools_.at(pool.value()); }
+  [[nodiscard]] SizeClass& pool_of(std::size_t group) { return *pools_[rules_[group].config().pool.value()]; }
+  [[nodiscard]] const SizeClass& pool_of(std::size_t group) const { return *pools_[rules_[group].config().pool.value()]; }
 
   [[nodiscard]] Result<Index> find(RequestId id) const;
   [[nodiscard]] Result<Index> find_ready(RequestId id) const;
   [[nodiscard]] Index new_request();
   void forget(Index index);
+  [[nodiscard]] static GroupId id_of(std::size_t group) { return GroupId{static_cast<std::uint16_t>(group)}; }
+  [[nodiscard]] bool is_null(std::size_t group, SlotId slot) const { return slot == null_slot && pool_of(group).config.null_block; }
 
-  /// What a prompt finds: the longest prefix whose every block has a copy somewhere.
-  struct Available {
-    Path path;
-    std::uint32_t on_device = 0;  ///< usable there
-    std::uint32_t filling = 0;    ///< on their way there
-    bool lower = false;           ///< blocks of the path have copies in other tiers, too
-    bool leaving = false;         ///< one of the device copies is
-  };
-  [[nodiscard]] Available available(std::span<const BlockKey> keys, bool device_only, std::vector<Tier>& found) const;
+  [[nodiscard]] std::span<const BlockKey> keys_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t from) const;
+  [[nodiscard]] BlockKey key_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t block) const;
+  [[nodiscard]] std::uint32_t look_up(std::span<const BlockKey> keys, bool device_only) const;
+  void look_up_group(std::size_t group, std::span<const BlockKey> keys, bool device_only) const;
+  void note_tiers(std::uint32_t hits) const;
+  [[nodiscard]] std::uint32_t new_blocks(std::size_t group, const Request& request, std::uint32_t from) const;
+  enum class Hold : bool { pin, unpin };
+  void hold_hits(Hold hold);
+  [[nodiscard]] bool could_ever_fit(const Request& request) const;
+  void sum_needs(const Request& request) const;
+  [[nodiscard]] bool can_promise_all() const;
+
   [[nodiscard]] Result<void> plan(Index index, std::span<const BlockKey> keys);
-  void rescue_path(Index index, const Available& there);
+  void take_hits(Request& request, std::span<const BlockKey> keys, std::uint32_t hits);
   void detach_hits(Request& request);
-  void on_served(Index index, std::span<const SlotId> slots, bool last);
+  void on_served(PoolId pool, Index index, std::span<const SlotId> slots, bool last);
+  [[nodiscard]] BlockRef hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const;
+  void read_hits(const GroupPart& part, std::size_t group);
+  [[nodiscard]] bool collect_loads(Index index, std::size_t group);
   void start_loads(Index index);
   void become_ready(Index index);
   void undo(Index index);
   void fail(Index index, ErrorCode error);
-  void on_load_failed(BlockRef missing);
-  void on_load_ended(Index index, Loads::LoadId load);
+  void on_load_failed(PoolId pool, BlockRef missing);
+  void on_load_ended(Index index, LoadRef load);
   void replan_failed();
   void flush();
-  [[nodiscard]] bool commit_over(Request& r, BlockRef block, Fence written);
-  void copy_down(std::uint32_t from, Path path);
+  [[nodiscard]] bool take_now(SizeClass& pool, std::uint32_t count, std::vector<SlotId>& table);
+  enum class Committed : std::uint8_t { adopted, duplicate, not_now };
+  void commit_chain(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
+  void commit_islands(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
+  [[nodiscard]] Committed commit_over(std::size_t group, BlockRef block, std::uint32_t place, SlotId own, Fence written);
+  void release_part(GroupPart& part, std::size_t group, Fence last_use);
+  void give_up_before(GroupPart& part, std::size_t group, std::uint32_t first, Fence last_use);
   void clear_deadline(Index index);
-  struct Pin {
+  struct PinnedPath {
+    PoolId pool;
     Path path;
+  };
+  struct Pin {
+    std::vector<PinnedPath> paths;
     TimePoint until = never;
   };
-  bool sweep_hidden();
   void end_pin(std::map<PinId, Pin>::iterator pin);
 
   ManagerConfig config_;
   ManagerStats stats_;
-  Actions actions_;
   std::vector<RequestEvent> events_;
-  Residency residency_;
-  Departures departures_;
-  SwapOuts swap_outs_;
-  Persists persists_;
-  HostRoom host_room_;
-  DeviceRoom device_room_;
-  Loads loads_;
+  KvEvents kv_events_;
+  std::uint32_t unit_tokens_ = 1;
+  std::vector<GroupRule> rules_;       ///< by GroupId
+  std::uint32_t alignment_ = 1;        ///< of hits, in units
+  bool single_ = true;                 ///< one group, whose blocks are the units
+  std::vector<std::unique_ptr<SizeClass>> pools_;
 
   std::vector<Request> requests_;
   std::vector<Index> free_requests_;
@@ -241,14 +295,17 @@ class CacheManager {
   std::vector<Index> to_replan_;
   std::map<PinId, Pin> pins_;
   PinId last_pin_;
-  std::uint64_t pinned_blocks_ = 0;
+  std::vector<std::uint64_t> pinned_;  ///< blocks, by PoolId
   CacheStatus status_ = CacheStatus::normal;
   Epoch epoch_;
-  std::vector<std::pair<BlockRef, Tier>> gone_;  ///< scratch
   std::vector<Duplicate> duplicates_;
-  mutable std::vector<Copy> copies_[tier_count];  ///< scratch
-  mutable std::vector<Tier> found_;               ///< scratch
-  std::vector<LoadPart> parts_;                   ///< scratch
+  mutable std::vector<GroupHit> hits_;             ///< scratch: by GroupId, of the last look_up()
+  mutable std::vector<Tier> found_;                ///< scratch: by block, of the last look_up()
+  mutable std::vector<BlockKey> group_keys_;       ///< scratch
+  mutable std::vector<std::uint32_t> needs_;       ///< scratch: slots by PoolId
+  std::vector<Copy> row_;                          ///< scratch
+  std::vector<std::vector<LoadPart>> load_parts_;  ///< scratch: by GroupId
+  std::vector<std::size_t> used_;                  ///< scratch: of Request::own, by PoolId
   JobId last_job_;
   std::uint64_t last_stamp_ = 0;
 };

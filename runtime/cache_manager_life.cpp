@@ -14,49 +14,14 @@ void CacheManager::clear(const ClearOptions& options) {
     if (state == State::waiting_for_room || state == State::loading) fail(index, Errc::cleared);
   }
   while (!pins_.empty()) end_pin(pins_.begin());
-  persists_.doom_all();
-  PrefixTree& tree = residency_.tree();
-  tree.hide_all();
-  residency_.record_cleared();
-
-  gone_.clear();
-  tree.for_each_hidden([&](BlockRef block) {
-    if (residency_.copy(block, Tier::storage).present()) gone_.emplace_back(block, Tier::storage);
-  });
-  for (auto at = gone_.rbegin(); at != gone_.rend(); ++at) {
-    // What is being written is removed when that ends; else its key would bring back what was cleared.
-    if (options.storage) actions_.removes.push_back(tree.key(at->first));
-    if (residency_.stored(at->first)) residency_.forget_stored(at->first);
+  for (const auto& pool : pools_) pool->clear(options.storage);
+  if (kv_events_.on()) {
+    KvEvent event;
+    event.kind = KvEvent::Kind::cleared;
+    kv_events_.add(event);
   }
   if (options.wait) status_ = CacheStatus::clearing;
   settle();
-}
-
-/// What was hidden goes as soon as nobody holds or reads it. What a transfer brings there later goes with the next call. True
-/// where anything went.
-bool CacheManager::sweep_hidden() {
-  PrefixTree& tree = residency_.tree();
-  gone_.clear();
-  if (tree.any_hidden()) {
-    tree.for_each_hidden([&](BlockRef block) {
-      if (residency_.stored(block)) gone_.emplace_back(block, Tier::storage);
-      if (tree.pinned(block)) return;
-      for (const Tier tier : {Tier::device, Tier::host}) {
-        if (residency_.copy(block, tier).state() == CopyState::ready) gone_.emplace_back(block, tier);
-      }
-    });
-    // Children first; each has a copy until its turn comes, and so is still in the tree.
-    for (auto at = gone_.rbegin(); at != gone_.rend(); ++at) {
-      if (at->second == Tier::storage) {
-        residency_.forget_stored(at->first);
-      } else {
-        residency_.drop(at->first, at->second);
-        ++stats_.cleared;
-      }
-    }
-  }
-  if (status_ == CacheStatus::clearing && !tree.any_hidden()) status_ = CacheStatus::cleared;
-  return !gone_.empty();
 }
 
 Result<void> CacheManager::reset(const ClearOptions& options) {
@@ -72,54 +37,68 @@ Result<void> CacheManager::resume() {
 }
 
 Result<std::uint32_t> CacheManager::drop(std::span<const BlockKey> keys) {
-  PrefixTree& tree = residency_.tree();
-  const Path path = tree.find(keys);
-  if (keys.empty() || path.length < keys.size()) return Errc::not_found;
-  if (tree.pinned(path.last())) return Errc::in_use;
-  const std::uint32_t from = tree.unshared_from(path);
-  std::uint32_t freed = 0;
-  tree.pin(path);  // so that it stays a path until all is done
-  for (std::uint32_t depth = path.length; depth-- > from;) {
-    const BlockRef block{path.node, depth};
-    // What stands before a copy that a transfer reads stays with it.
-    const auto settled = [&](Tier tier) {
-      const CopyState state = residency_.copy(block, tier).state();
-      return state == CopyState::absent || state == CopyState::ready;
-    };
-    if (!settled(Tier::device) || !settled(Tier::host)) break;
-    for (const Tier tier : {Tier::device, Tier::host}) {
-      if (residency_.copy(block, tier).state() != CopyState::ready) continue;
-      residency_.drop(block, tier);
-      ++stats_.dropped_by_call;
-      if (tier == Tier::device) ++freed;
+  if (keys.empty()) return Errc::not_found;
+  std::vector<PinnedPath> paths;
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    const GroupRule& rule = rules_[g];
+    if (!rule.cached()) continue;
+    const PoolId pool = rule.config().pool;
+    const PrefixTree& tree = at(pool).residency.tree();
+    const std::uint32_t blocks = rule.full_blocks(static_cast<std::uint32_t>(keys.size()));
+    if (rule.chained()) {
+      const Path path = tree.find(keys_in(g, keys, 0));
+      if (path.length < blocks && !rule.config().optional) return Errc::not_found;
+      if (path.length == 0) continue;
+      if (tree.pinned(path.last())) return Errc::in_use;
+      paths.push_back({pool, path});
+      continue;
+    }
+    for (std::uint32_t block = 0; block < blocks; ++block) {
+      const BlockKey key = key_in(g, keys, block);
+      const Path path = tree.find(std::span{&key, 1});
+      if (path.length > 0 && !tree.pinned(path.last())) paths.push_back({pool, path});
     }
   }
-  tree.unpin(path);
+  if (paths.empty()) return Errc::not_found;
+  std::uint32_t freed = 0;
+  for (const PinnedPath& path : paths) freed += at(path.pool).drop(path.path);
   settle();
   return freed;
 }
 
 Result<PinId> CacheManager::pin(std::span<const BlockKey> keys, TimePoint until) {
   if (status_ != CacheStatus::normal) return Errc::paused;
-  const Path path = available(keys, false, found_).path;
-  if (path.length == 0) return Errc::not_found;
-  const std::uint64_t most = config_.pinned_blocks_max > 0 ? config_.pinned_blocks_max : config_.device_blocks / 2;
-  if (pinned_blocks_ + path.length > most) return Errc::no_room;
+  const std::uint32_t hits = look_up(keys, false);
+  if (hits == 0) return Errc::not_found;
   // A pin takes slots out of what can be promised: those that are promised already stay so.
-  residency_.tree().pin(path);
-  if (!device_room_.can_promise(0)) {
-    residency_.tree().unpin(path);
+  std::vector<std::uint64_t> wanted = pinned_;
+  for (std::size_t g = 0; g < rules_.size(); ++g) wanted[rules_[g].config().pool.value()] += hits_[g].end - hits_[g].first;
+  hold_hits(Hold::pin);
+  for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
+    const std::uint64_t half = pools_[pool]->config.device_blocks / 2;
+    const std::uint64_t most = config_.pinned_blocks_max > 0 ? config_.pinned_blocks_max : half;
+    if (wanted[pool] <= most && pools_[pool]->device_room.can_promise(0)) continue;
+    hold_hits(Hold::unpin);
     return Errc::no_room;
   }
+  Pin pin;
+  pin.until = until;
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    const PoolId pool = rules_[g].config().pool;
+    if (hits_[g].found.path.length > 0) pin.paths.push_back({pool, hits_[g].found.path});
+    for (const Found& island : hits_[g].islands) pin.paths.push_back({pool, island.path});
+  }
   // Else one of them might stay, being pinned when its copy ends, and outlive the one before it.
-  for (std::uint32_t i = 0; i < path.length; ++i) {
-    for (const Tier tier : {Tier::device, Tier::host}) {
-      if (residency_.rescue({path.node, i}, tier)) ++stats_.rescued;
+  for (const PinnedPath& pinned : pin.paths) {
+    for (std::uint32_t i = 0; i < pinned.path.length; ++i) {
+      for (const Tier tier : {Tier::device, Tier::host}) {
+        if (at(pinned.pool).residency.rescue({pinned.path.node, i}, tier)) ++stats_.rescued;
+      }
     }
   }
+  pinned_ = wanted;
   last_pin_ = PinId{last_pin_.value() + 1};
-  pins_.emplace(last_pin_, Pin{path, until});
-  pinned_blocks_ += path.length;
+  pins_.emplace(last_pin_, std::move(pin));
   return last_pin_;
 }
 
@@ -132,20 +111,24 @@ Result<void> CacheManager::unpin(PinId pin) {
 }
 
 void CacheManager::end_pin(std::map<PinId, Pin>::iterator pin) {
-  pinned_blocks_ -= pin->second.path.length;
-  const Path path = pin->second.path;
+  const std::vector<PinnedPath> paths = std::move(pin->second.paths);
   pins_.erase(pin);
-  residency_.unpin(path);
+  for (const PinnedPath& pinned : paths) {
+    pinned_[pinned.pool.value()] -= pinned.path.length;
+    at(pinned.pool).residency.unpin(pinned.path);
+  }
 }
 
-std::uint32_t CacheManager::common_prefix() const {
+std::uint32_t CacheManager::common_prefix(GroupId group) const {
+  const std::size_t g = group.value();
+  if (g >= rules_.size() || !rules_[g].chained()) return 0;
   std::optional<Path> common;
   for (const Request& r : requests_) {
     if (r.state != State::ready) continue;
     if (!common) {
-      common = r.path;
+      common = r.parts[g].path;
     } else {
-      const std::uint32_t length = residency_.tree().common(*common, r.path);
+      const std::uint32_t length = pool_of(g).residency.tree().common(*common, r.parts[g].path);
       common = Path{common->node, length};
     }
   }

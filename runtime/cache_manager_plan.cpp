@@ -1,4 +1,4 @@
-// From "wanted" to "ready": what a request finds, the room it waits for, the loads it waits for, and planning again.
+// From "wanted" to "ready": the room a request waits for, the loads it waits for, and planning again.
 
 #include "base/check.hpp"
 #include "runtime/cache_manager.hpp"
@@ -7,202 +7,204 @@
 
 namespace terrace {
 
-/// Where each block of the longest prefix would come from. `device_only`: take nothing that has to be loaded.
-CacheManager::Available CacheManager::available(std::span<const BlockKey> keys, bool device_only,
-                                                std::vector<Tier>& found) const {
-  const PrefixTree& tree = residency_.tree();
-  Available there;
-  const Path path = tree.find(keys);
-  found.clear();
-  const auto read = [&](Tier tier) -> std::vector<Copy>& {
-    auto& row = copies_[index(tier)];
-    row.resize(path.length);
-    tree.read(path, Residency::plane(tier), 0, row);
-    return row;
-  };
-  // Most of what is looked up often is all on the device: as far as that goes, nothing else is read.
-  const std::vector<Copy>& on_device = read(Tier::device);
-  std::uint32_t i = 0;
-  while (i < path.length && on_device[i].usable()) there.leaving |= on_device[i++].state() == CopyState::leaving;
-  found.assign(i, Tier::device);
-  there.on_device = i;
-  there.lower = tree.resident(Residency::plane(Tier::host)) + tree.resident(Residency::plane(Tier::storage)) > 0;
-  if (there.lower) {
-    const std::vector<Copy>& in_host = read(Tier::host);
-    const std::vector<Copy>& in_storage = read(Tier::storage);
-    for (; i < path.length; ++i) {
-      const Copy copy = on_device[i];
-      if (copy.usable()) {
-        found.push_back(Tier::device);
-        ++there.on_device;
-        there.leaving |= copy.state() == CopyState::leaving;
-      } else if (device_only) {
-        break;
-      } else if (copy.present()) {
-        found.push_back(loads_.source_of({path.node, i}));
-        ++there.filling;
-      } else if (in_host[i].usable()) {
-        found.push_back(Tier::host);
-      } else if (in_storage[i].usable()) {
-        found.push_back(Tier::storage);
-      } else {
-        break;
-      }
-    }
-  }
-  there.path = i == path.length ? path : tree.first(path, i);
-  return there;
-}
-
 /// Pins what is there and takes or waits for the rest; nothing changed where it fails.
 Result<void> CacheManager::plan(Index index, std::span<const BlockKey> keys) {
   Request& r = requests_[index];
   // A prefix that failed to load twice is computed rather than tried a third time.
   const bool device_only = r.failures >= 2;
   const std::span<const BlockKey> usable = keys.first(std::min<std::size_t>(keys.size(), r.hit_blocks_max));
-  Available there = available(usable, device_only, found_);
-  if (r.drop_last_hit && there.path.length > 0) there = available(usable.first(there.path.length - 1), device_only, found_);
-  const std::uint32_t needed = r.blocks - there.on_device - there.filling;
+  std::uint32_t hits = look_up(usable, device_only);
+  if (r.drop_last_hit && hits > 0) hits = look_up(usable.first(hits - 1), device_only);
+  r.blocks_now = hits + std::min(r.blocks - hits, r.new_blocks_max);
+  if (!could_ever_fit(r)) return Errc::never_fits;
 
-  PrefixTree& tree = residency_.tree();
-  tree.pin(there.path);
-  if (!device_room_.can_promise(needed)) {
-    tree.unpin(there.path);
+  sum_needs(r);
+  hold_hits(Hold::pin);
+  if (!can_promise_all()) {
+    hold_hits(Hold::unpin);
     return Errc::no_room;
   }
-  r.path = there.path;
-  r.hits = there.path.length;
-  r.joined = there.filling;
-  stats_.joined += there.filling;
-  // Planned again, blocks keep the tier they were first found in.
-  const std::size_t known = std::min<std::size_t>(r.found.size(), r.hits);
-  r.found.resize(known);
-  r.found.insert(r.found.end(), found_.begin() + static_cast<std::ptrdiff_t>(known), found_.end());
-  if (r.stamp == 0) {
-    r.stamp = ++last_stamp_;
-    // (What the device has of a path is its beginning.)
-    device_room_.on_request(keys, there.on_device + there.filling);
-  }
-  tree.touch(r.path, r.stamp);
-  rescue_path(index, there);
-  if (config_.instant_copies && config_.relation == Relation::exclusive) detach_hits(r);
+  take_hits(r, keys, hits);
 
-  if (needed > 0) device_room_.take_free(needed, std::nullopt, r.own);
-  if (r.own.size() < needed) {
+  r.rooms_waited_for = 0;
+  for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
+    const std::uint32_t needed = needs_[pool];
+    std::vector<SlotId>& own = r.own[pool];
+    if (needed > 0) pools_[pool]->device_room.take_free(needed, std::nullopt, own);
+    if (own.size() == needed) continue;
+    ++r.rooms_waited_for;
+    pools_[pool]->device_room.wait(index, needed - static_cast<std::uint32_t>(own.size()));
+  }
+  if (r.rooms_waited_for > 0) {
     r.state = State::waiting_for_room;
-    device_room_.wait(index, needed - static_cast<std::uint32_t>(r.own.size()));
   } else {
     start_loads(index);
   }
   return {};
 }
 
-/// Copies of the path that were on their way out stay; storage hears what is in use above it.
-void CacheManager::rescue_path(Index index, const Available& there) {
-  const Request& r = requests_[index];
-  if (there.leaving) {
-    for (std::uint32_t i = 0; i < r.hits; ++i) {
-      if (residency_.rescue({r.path.node, i}, Tier::device)) ++stats_.rescued;
+/// What the last look_up() found, and holds, is the request's.
+void CacheManager::take_hits(Request& r, std::span<const BlockKey> keys, std::uint32_t hits) {
+  r.hits = hits;
+  r.joined = 0;
+  // Planned again, blocks keep the tier they were first found in.
+  const std::size_t known = std::min<std::size_t>(r.found.size(), hits);
+  r.found.resize(known);
+  r.found.insert(r.found.end(), found_.begin() + static_cast<std::ptrdiff_t>(known), found_.begin() + hits);
+  const bool is_first = r.stamp == 0;
+  if (is_first) r.stamp = ++last_stamp_;
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    const GroupHit& hit = hits_[g];
+    GroupPart& part = r.parts[g];
+    SizeClass& pool = pool_of(g);
+    part.serves = hit.serves;
+    part.first = hit.first;
+    part.end = part.committed = hit.end;
+    stats_.joined += hit.found.filling;
+    r.joined = std::max(r.joined, hit.found.filling * rules_[g].units_per_block());
+    if (rules_[g].chained()) {
+      part.path = hit.found.path;
+      // (What the device has of a path is its beginning.)
+      if (is_first) pool.device_room.on_request(keys_in(g, keys, 0), hit.found.on_device + hit.found.filling);
+      pool.residency.tree().touch(part.path, r.stamp);
+      pool.rescue(hit.found);
+    }
+    for (std::uint32_t i = 0; i < hit.islands.size(); ++i) {
+      part.islands.push_back({hit.first + i, hit.islands[i].path});
+      pool.residency.tree().touch(hit.islands[i].path, r.stamp);
+      pool.rescue(hit.islands[i]);
     }
   }
-  if (there.lower) {
-    const auto& in_host = copies_[terrace::index(Tier::host)];
-    const auto& in_storage = copies_[terrace::index(Tier::storage)];
-    std::optional<BlockRef> deepest_stored;
-    for (std::uint32_t i = 0; i < r.hits; ++i) {
-      const BlockRef block{r.path.node, i};
-      if (in_host[i].state() == CopyState::leaving && residency_.rescue(block, Tier::host)) ++stats_.rescued;
-      if (in_storage[i].usable()) deepest_stored = block;
-    }
-    if (deepest_stored) actions_.touches.push_back(residency_.tree().key(*deepest_stored));
-  }
-  if (config_.storage && config_.write_policy == WritePolicy::selective && r.hits > 0) {
-    if (!residency_.copy(r.path.last(), Tier::storage).present()) persists_.begin(r.path.last());
-  }
+  if (config_.instant_copies && config_.relation == Relation::exclusive) detach_hits(r);
 }
 
 /// Reference order for exclusive: the host slots of the hits count as free before room is made. Their bytes are still to be
-/// read, so a staging slot's place in the budget is taken for each, for the length of this call.
+/// read, so a staging slot's place in the budget is taken for each, for the length of this call. (One group, one pool.)
 void CacheManager::detach_hits(Request& r) {
-  for (std::uint32_t i = 0; i < r.hits && residency_.staging_free() > 0; ++i) {
-    const BlockRef block{r.path.node, i};
-    if (residency_.copy(block, Tier::device).present()) continue;
-    if (residency_.copy(block, Tier::host).state() != CopyState::ready) continue;
-    r.detached.emplace_back(i, residency_.detach(block, Tier::host));
+  Residency& residency = pools_.front()->residency;
+  for (std::uint32_t i = 0; i < r.hits && residency.staging_free() > 0; ++i) {
+    const BlockRef block{r.parts.front().path.node, i};
+    if (residency.copy(block, Tier::device).present()) continue;
+    if (residency.copy(block, Tier::host).state() != CopyState::ready) continue;
+    r.detached.emplace_back(i, residency.detach(block, Tier::host));
   }
 }
 
-void CacheManager::on_served(Index index, std::span<const SlotId> slots, bool last) {
+void CacheManager::on_served(PoolId pool, Index index, std::span<const SlotId> slots, bool last) {
   Request& r = requests_[index];
   TERRACE_CHECK(r.state == State::waiting_for_room);
-  r.own.insert(r.own.end(), slots.begin(), slots.end());
-  if (last) start_loads(index);
+  std::vector<SlotId>& own = r.own[pool.value()];
+  own.insert(own.end(), slots.begin(), slots.end());
+  if (last && --r.rooms_waited_for == 0) start_loads(index);
 }
 
-/// All slots are there: each hit that is not on the device gets one and is loaded, or joins the load that brings it already.
+/// A hit, while the request waits for it.
+BlockRef CacheManager::hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const {
+  return rules_[group].chained() ? BlockRef{part.path.node, block} : part.islands[block - part.first].path.last();
+}
+
+/// The device copies of the part's hits, to row_.
+void CacheManager::read_hits(const GroupPart& part, std::size_t group) {
+  const Residency& residency = pool_of(group).residency;
+  row_.resize(part.end - part.first);
+  if (rules_[group].chained()) {
+    residency.tree().read(part.path, Residency::plane(Tier::device), 0, row_);
+    return;
+  }
+  for (std::size_t i = 0; i < row_.size(); ++i) row_[i] = residency.copy(part.islands[i].path.last(), Tier::device);
+}
+
+/// Gives each of the group's hits that is not on the device a slot and notes where its bytes are; joins the load that brings it
+/// already. False where one is gone.
+bool CacheManager::collect_loads(Index index, std::size_t group) {
+  Request& r = requests_[index];
+  const GroupPart& part = r.parts[group];
+  const PoolId pool_id = rules_[group].config().pool;
+  SizeClass& pool = at(pool_id);
+  std::vector<LoadPart>& parts = load_parts_[group];
+  parts.clear();
+  read_hits(part, group);
+  std::size_t detached = 0;
+  for (std::uint32_t i = part.first; i < part.end; ++i) {
+    const Copy on_device = row_[i - part.first];
+    if (on_device.usable()) continue;
+    const BlockRef block = hit_block(part, group, i);
+    if (on_device.present()) {
+      const LoadRef load{pool_id, pool.loads.load_of(block)};
+      if (pool.loads.join(load.load, index)) r.loads.push_back(load);
+      continue;
+    }
+    LoadPart wanted;
+    wanted.block = rules_[group].chained() ? pool.residency.tree().at(part.path, i) : block;
+    if (detached < r.detached.size() && r.detached[detached].first == i) {
+      wanted.detached = r.detached[detached++].second;
+    } else if (pool.residency.usable(block, Tier::host)) {
+      wanted.source = Tier::host;
+    } else if (pool.residency.stored(block)) {
+      wanted.source = Tier::storage;
+    } else {
+      return false;  // storage gave it up while the request waited for room
+    }
+    std::size_t& used = used_[pool_id.value()];
+    TERRACE_CHECK(used < r.own[pool_id.value()].size());
+    wanted.device_slot = r.own[pool_id.value()][used++];
+    parts.push_back(wanted);
+  }
+  return true;
+}
+
+/// All slots are there: what is not on the device is loaded.
 void CacheManager::start_loads(Index index) {
   Request& r = requests_[index];
   r.state = State::loading;
-  parts_.clear();
-  std::size_t used = 0;
-  std::size_t detached = 0;
-  auto& row = copies_[terrace::index(Tier::device)];
-  row.resize(r.hits);
-  residency_.tree().read(r.path, Residency::plane(Tier::device), 0, row);
-  for (std::uint32_t i = 0; i < r.hits; ++i) {
-    const Copy on_device = row[i];
-    if (on_device.usable()) continue;
-    const BlockRef block{r.path.node, i};
-    if (on_device.present()) {
-      const Loads::LoadId load = loads_.load_of(block);
-      if (loads_.join(load, index)) r.loads.push_back(load);
-      continue;
-    }
-    LoadPart part;
-    part.block = residency_.tree().at(r.path, i);
-    if (detached < r.detached.size() && r.detached[detached].first == i) {
-      part.detached = r.detached[detached++].second;
-    } else if (residency_.usable(block, Tier::host)) {
-      part.source = Tier::host;
-    } else if (residency_.stored(block)) {
-      part.source = Tier::storage;
-    } else {
-      // Storage gave it up while the request waited for room.
-      ++stats_.load_failures;
-      for (const Loads::LoadId load : r.loads) loads_.leave(load, index);
-      r.loads.clear();
-      undo(index);
-      to_replan_.push_back(index);
-      return;
-    }
-    TERRACE_CHECK(used < r.own.size());
-    part.device_slot = r.own[used++];
-    parts_.push_back(part);
+  std::ranges::fill(used_, 0);
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    if (collect_loads(index, g)) continue;
+    ++stats_.load_failures;
+    undo(index);
+    to_replan_.push_back(index);
+    return;
   }
   r.detached.clear();
-  r.own.erase(r.own.begin(), r.own.begin() + static_cast<std::ptrdiff_t>(used));
 
   // Others may have loaded meanwhile what this request had planned to load itself.
-  const std::size_t wanted = r.blocks - r.hits;
-  TERRACE_CHECK(r.own.size() >= wanted);
-  residency_.pool(Tier::device).put_all(std::span{r.own}.subspan(wanted));
-  r.own.resize(wanted);
-
-  if (!parts_.empty()) {
-    if (const auto load = loads_.start(parts_, index, r.deadline)) r.loads.push_back(*load);
+  std::ranges::fill(needs_, 0);
+  for (std::size_t g = 0; g < rules_.size(); ++g) needs_[rules_[g].config().pool.value()] += new_blocks(g, r, r.parts[g].end);
+  for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
+    std::vector<SlotId>& own = r.own[pool];
+    own.erase(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(used_[pool]));
+    TERRACE_CHECK(own.size() >= needs_[pool]);
+    pools_[pool]->residency.pool(Tier::device).put_all(std::span{own}.subspan(needs_[pool]));
+    own.resize(needs_[pool]);
+  }
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    if (load_parts_[g].empty()) continue;
+    const PoolId pool = rules_[g].config().pool;
+    if (const auto load = at(pool).loads.start(load_parts_[g], index, r.deadline)) r.loads.push_back({pool, *load});
   }
   if (requests_[index].loads.empty()) become_ready(index);
 }
 
 void CacheManager::become_ready(Index index) {
   Request& r = requests_[index];
-  r.table.clear();
-  auto& row = copies_[terrace::index(Tier::device)];
-  row.resize(r.hits);
-  residency_.tree().read(r.path, Residency::plane(Tier::device), 0, row);
-  for (const Copy copy : row) r.table.push_back(copy.slot());
-  r.table.insert(r.table.end(), r.own.begin(), r.own.end());
-  r.own.clear();
+  std::ranges::fill(used_, 0);
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    GroupPart& part = r.parts[g];
+    part.table.assign(part.first, null_slot);
+    read_hits(part, g);
+    for (const Copy copy : row_) part.table.push_back(copy.slot());
+    const std::uint32_t count = new_blocks(g, r, part.end);
+    if (rules_[g].cached()) {
+      const std::uint32_t to = std::max(rules_[g].blocks_for(r.blocks_now), part.end);
+      part.table.resize(to - count, null_slot);
+    }
+    const std::size_t pool = rules_[g].config().pool.value();
+    const auto from = r.own[pool].begin() + static_cast<std::ptrdiff_t>(used_[pool]);
+    part.table.insert(part.table.end(), from, from + count);
+    used_[pool] += count;
+    part.given_up = part.first;
+  }
+  for (std::vector<SlotId>& own : r.own) own.clear();
   r.state = State::ready;
   clear_deadline(index);
   if (r.announce) events_.push_back({r.id, {}});
@@ -211,15 +213,24 @@ void CacheManager::become_ready(Index index) {
 /// A pending request lets go of everything.
 void CacheManager::undo(Index index) {
   Request& r = requests_[index];
-  for (const Loads::LoadId load : r.loads) loads_.leave(load, index);
+  for (const LoadRef load : r.loads) at(load.pool).loads.leave(load.load, index);
   r.loads.clear();
-  device_room_.leave(index);
-  residency_.unpin(r.path);
-  r.path = {};
   r.hits = 0;
-  residency_.pool(Tier::device).put_all(r.own);
-  r.own.clear();
-  for (; !r.detached.empty(); r.detached.pop_back()) residency_.pool(Tier::host).put(r.detached.back().second);
+  r.rooms_waited_for = 0;
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    Residency& residency = pool_of(g).residency;
+    if (rules_[g].chained()) residency.unpin(r.parts[g].path);
+    for (const Island& island : r.parts[g].islands) residency.unpin(island.path);
+    r.parts[g].clear();
+  }
+  for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
+    pools_[pool]->device_room.leave(index);
+    pools_[pool]->residency.pool(Tier::device).put_all(r.own[pool]);
+    r.own[pool].clear();
+  }
+  for (; !r.detached.empty(); r.detached.pop_back()) {
+    pools_.front()->residency.pool(Tier::host).put(r.detached.back().second);
+  }
 }
 
 void CacheManager::fail(Index index, ErrorCode error) {
@@ -232,19 +243,27 @@ void CacheManager::fail(Index index, ErrorCode error) {
 }
 
 /// Every pending request that counts on the block lets go of its path and plans again.
-void CacheManager::on_load_failed(BlockRef missing) {
+void CacheManager::on_load_failed(PoolId pool, BlockRef missing) {
+  const PrefixTree& tree = at(pool).residency.tree();
   for (Index index = 0; index < requests_.size(); ++index) {
     Request& r = requests_[index];
     if (r.state != State::waiting_for_room && r.state != State::loading) continue;
-    if (r.hits <= missing.depth) continue;
-    if (!residency_.tree().same({r.path.node, missing.depth}, missing)) continue;
+    const auto counts_on_it = [&](std::size_t g) {
+      const GroupPart& part = r.parts[g];
+      if (rules_[g].config().pool != pool) return false;
+      if (rules_[g].chained()) return part.end > missing.depth && tree.same({part.path.node, missing.depth}, missing);
+      return std::ranges::any_of(part.islands, [&](const Island& i) { return tree.same(i.path.last(), missing); });
+    };
+    bool counts = false;
+    for (std::size_t g = 0; g < rules_.size(); ++g) counts |= counts_on_it(g);
+    if (!counts) continue;
     ++r.failures;
     undo(index);
     to_replan_.push_back(index);
   }
 }
 
-void CacheManager::on_load_ended(Index index, Loads::LoadId load) {
+void CacheManager::on_load_ended(Index index, LoadRef load) {
   Request& r = requests_[index];
   // A request that planned again, or was released, does not wait for this load any more.
   if (r.state != State::loading || std::erase(r.loads, load) == 0) return;

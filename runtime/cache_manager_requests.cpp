@@ -11,9 +11,9 @@ namespace terrace {
 MatchResult CacheManager::match(std::span<const BlockKey> keys) const {
   MatchResult result;
   if (status_ != CacheStatus::normal || !config_.caching) return result;
-  const Available there = available(keys, false, found_);
-  if (there.on_device == there.path.length) {
-    result.device = there.on_device;
+  const std::uint32_t hits = look_up(keys, false);
+  if (single_ && hits_.front().found.on_device == hits) {
+    result.device = hits;
     return result;
   }
   // A block on its way up counts under where it comes from: that is what its bytes wait for.
@@ -23,9 +23,7 @@ MatchResult CacheManager::match(std::span<const BlockKey> keys) const {
 
 Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
   if (wanted.blocks == 0 || wanted.keys.size() > wanted.blocks) return Errc::invalid_argument;
-  const SlotPool& device = residency_.pool(Tier::device);
-  const bool too_long = config_.request_blocks_max > 0 && wanted.blocks > config_.request_blocks_max;
-  if (too_long || wanted.blocks > device.capacity() - device.count(SlotState::null)) return Errc::never_fits;
+  if (config_.request_blocks_max > 0 && wanted.blocks > config_.request_blocks_max) return Errc::never_fits;
   if (by_id_.contains(wanted.id)) return Errc::duplicate_request;
   if (status_ != CacheStatus::normal) return Errc::paused;
 
@@ -36,6 +34,9 @@ Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
     r.blocks = wanted.blocks;
     r.key_count = static_cast<std::uint32_t>(wanted.keys.size());
     r.hit_blocks_max = config_.caching ? wanted.hit_blocks_max : 0;
+    r.new_blocks_max = wanted.new_blocks_max;
+    r.external_blocks = wanted.external_blocks;
+    r.encoder_tokens = wanted.encoder_tokens;
     r.drop_last_hit = wanted.drop_last_hit;
     r.name_space = wanted.name_space;
     r.deadline = wanted.deadline;
@@ -43,7 +44,7 @@ Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
     r.epoch = epoch_;
   }
   if (const Result<void> planned = plan(index, wanted.keys); !planned) {
-    ++stats_.refused_no_room;
+    if (planned.error() == Errc::no_room) ++stats_.refused_no_room;
     forget(index);
     return planned.error();
   }
@@ -67,98 +68,209 @@ Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
   return Acquired::pending;
 }
 
+Result<void> CacheManager::advance(RequestId id, std::uint64_t tokens, Fence last_use) {
+  const Result<Index> index = find_ready(id);
+  if (!index) return index.error();
+  Request& r = requests_[*index];
+  if (tokens > std::uint64_t{r.blocks_now} * unit_tokens_) return Errc::invalid_argument;
+  if (single_) return {};
+  for (std::size_t g = 0; g < rules_.size(); ++g) give_up_before(r.parts[g], g, rules_[g].first_needed(tokens), last_use);
+  settle();
+  return {};
+}
+
+/// Blocks that no later token needs: what was shared stays cached as long as there is room; what was not is free.
+void CacheManager::give_up_before(GroupPart& part, std::size_t group, std::uint32_t first, Fence last_use) {
+  first = std::min(first, static_cast<std::uint32_t>(part.table.size()));
+  if (first <= part.given_up) return;
+  Residency& residency = pool_of(group).residency;
+  SlotPool& device = residency.pool(Tier::device);
+  const auto kept = std::ranges::find_if(part.islands, [&](const Island& island) { return island.block >= first; });
+  for (auto island = part.islands.begin(); island != kept; ++island) {
+    const SlotId slot = part.table[island->block];
+    device.raise_fence(slot, last_use);
+    if (island->duplicate) device.put(slot);
+    residency.tree().unpin(island->path);
+  }
+  part.islands.erase(part.islands.begin(), kept);
+  for (std::uint32_t block = std::max(part.committed, part.given_up); block < first; ++block) {
+    if (is_null(group, part.table[block])) continue;
+    device.raise_fence(part.table[block], last_use);
+    device.put(part.table[block]);
+  }
+  std::fill_n(part.table.begin() + part.given_up, first - part.given_up, null_slot);
+  part.given_up = first;
+}
+
 Result<void> CacheManager::extend(RequestId id, std::uint32_t blocks) {
   const Result<Index> index = find_ready(id);
   if (!index) return index.error();
   Request& r = requests_[*index];
   if (blocks == 0) return Errc::invalid_argument;
-  if (config_.request_blocks_max > 0 && r.table.size() + blocks > config_.request_blocks_max) return Errc::never_fits;
-  if (!device_room_.can_promise(blocks)) return Errc::no_room;
-  const std::size_t before = r.table.size();
-  device_room_.take_free(blocks, r.table.back(), r.table);
-  while (r.table.size() < before + blocks) {
-    const std::optional<SlotId> slot = device_room_.take_by_dropping();
-    if (!slot) {
-      // What could be dropped is being copied just now.
-      residency_.pool(Tier::device).put_all(std::span{r.table}.subspan(before));
-      r.table.resize(before);
-      settle();
-      return Errc::no_room;
-    }
-    r.table.push_back(*slot);
+  const std::uint64_t all = std::uint64_t{r.blocks_now} + blocks;
+  if (config_.request_blocks_max > 0 && all > config_.request_blocks_max) return Errc::never_fits;
+  if (all > std::numeric_limits<std::uint32_t>::max()) return Errc::never_fits;
+  const auto now = static_cast<std::uint32_t>(all);
+
+  std::ranges::fill(needs_, 0);
+  const auto new_blocks = [&](std::size_t g) {
+    const auto have = static_cast<std::uint32_t>(r.parts[g].table.size());
+    const std::uint32_t want = rules_[g].cached() ? std::max(rules_[g].blocks_for(now), have) : have;
+    return std::pair{rules_[g].first_new(have, want, std::min(r.key_count, now)), want};
+  };
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    const auto [from, to] = new_blocks(g);
+    needs_[rules_[g].config().pool.value()] += to - from;
   }
+  if (!can_promise_all()) return Errc::no_room;
+
+  bool taken = true;
+  std::size_t group = 0;
+  for (; taken && group < rules_.size(); ++group) {
+    std::vector<SlotId>& table = r.parts[group].table;
+    const auto [from, to] = new_blocks(group);
+    table.resize(from, null_slot);
+    if (to > from) taken = take_now(pool_of(group), to - from, table);
+  }
+  if (!taken) {
+    for (std::size_t g = 0; g < group; ++g) {
+      if (!rules_[g].cached()) continue;
+      std::vector<SlotId>& table = r.parts[g].table;
+      for (const std::uint32_t had = rules_[g].blocks_for(r.blocks_now); table.size() > had; table.pop_back()) {
+        if (!is_null(g, table.back())) pool_of(g).residency.pool(Tier::device).put(table.back());
+      }
+    }
+    settle();
+    return Errc::no_room;
+  }
+  r.blocks_now = now;
   settle();
   return {};
+}
+
+/// Appends `count` slots to a table, from what is free or can be dropped at once; none where there are too few.
+bool CacheManager::take_now(SizeClass& pool, std::uint32_t count, std::vector<SlotId>& table) {
+  const std::size_t before = table.size();
+  const std::optional<SlotId> after = table.empty() ? std::nullopt : std::optional{table.back()};
+  pool.device_room.take_free(count, after, table);
+  while (table.size() < before + count) {
+    const std::optional<SlotId> slot = pool.device_room.take_by_dropping();
+    if (!slot) {
+      // What could be dropped is being copied just now.
+      pool.residency.pool(Tier::device).put_all(std::span{table}.subspan(before));
+      table.resize(before);
+      return false;
+    }
+    table.push_back(*slot);
+  }
+  return true;
 }
 
 Result<std::span<const Duplicate>> CacheManager::commit(RequestId id, std::span<const BlockKey> keys, Fence written) {
   const Result<Index> index = find_ready(id);
   if (!index) return index.error();
   Request& r = requests_[*index];
-  if (keys.size() > r.table.size()) return Errc::invalid_argument;
+  if (keys.size() > r.blocks_now) return Errc::invalid_argument;
   duplicates_.clear();
-  const std::uint32_t from = r.path.length;
   // What an older epoch computed is nobody else's.
-  if (keys.size() <= from || r.epoch != epoch_ || !config_.caching) return std::span<const Duplicate>{};
+  if (r.epoch != epoch_ || !config_.caching) return std::span<const Duplicate>{};
+  bool any = false;
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    const GroupRule& rule = rules_[g];
+    const bool grows = rule.full_blocks(static_cast<std::uint32_t>(keys.size())) > r.parts[g].committed;
+    if (!grows || !rule.cached() || !r.parts[g].serves) continue;
+    any = true;
+    if (rule.chained()) {
+      commit_chain(r, g, keys, written);
+    } else {
+      commit_islands(r, g, keys, written);
+    }
+  }
+  if (any) settle();
+  return std::span<const Duplicate>{duplicates_};
+}
 
-  PrefixTree& tree = residency_.tree();
-  const Path whole = tree.extend(r.path, keys.subspan(from), r.name_space);
+void CacheManager::commit_chain(Request& r, std::size_t group, std::span<const BlockKey> keys, Fence written) {
+  GroupPart& part = r.parts[group];
+  SizeClass& pool = pool_of(group);
+  PrefixTree& tree = pool.residency.tree();
+  const std::uint32_t from = part.path.length;
+  const Path whole = tree.extend(part.path, keys_in(group, keys, from), r.name_space, id_of(group));
   tree.pin(whole);
   // First what was in the tree before, block by block; then what is new to it, at once.
   const std::uint32_t known = whole.length - tree.added();
   std::uint32_t end = from;
-  while (end < known && commit_over(r, {whole.node, end}, written)) ++end;
+  for (; end < known; ++end) {
+    const SlotId own = part.table[end];
+    const Committed done = commit_over(group, {whole.node, end}, end, own, written);
+    if (done == Committed::not_now) break;
+    if (done == Committed::duplicate) part.redundant.push_back(own);
+  }
   Path path = whole;
   if (end == known) {
-    const std::span<const SlotId> slots = std::span{r.table}.first(whole.length).subspan(known);
-    residency_.pool(Tier::device).raise_fences(slots, written);
-    residency_.adopt_added(whole, slots);
+    const std::span<const SlotId> slots = std::span{part.table}.first(whole.length).subspan(known);
+    pool.residency.pool(Tier::device).raise_fences(slots, written);
+    pool.residency.adopt_added(whole, slots);
   } else {
     path = tree.first(whole, end);
     tree.pin(path);
     tree.unpin(whole);
   }
-  tree.unpin(r.path);
-  r.path = path;
+  tree.unpin(part.path);
+  part.path = path;
+  part.committed = path.length;
   tree.touch(path, r.stamp);
-  copy_down(from, path);
-  settle();
-  return std::span<const Duplicate>{duplicates_};
+  pool.copy_down(from, path);
 }
 
-/// Commits a block that was in the tree before: its device copy may be there already, or on its way (false: not now).
-bool CacheManager::commit_over(Request& r, BlockRef block, Fence written) {
-  const SlotId own = r.table[block.depth];
-  const Copy there = residency_.copy(block, Tier::device);
-  if (there.state() == CopyState::filling) return false;
-  residency_.rescue(block, Tier::host);
-  if (there.present()) {
-    if (residency_.rescue(block, Tier::device)) ++stats_.rescued;
-    ++stats_.duplicates;
-    duplicates_.push_back({block.depth, own, there.slot()});
-    r.redundant.push_back(own);
-    return true;
-  }
-  residency_.pool(Tier::device).raise_fence(own, written);
-  residency_.adopt(block, Tier::device, own);
-  if (config_.relation == Relation::exclusive && residency_.copy(block, Tier::host).state() == CopyState::ready) {
-    residency_.drop(block, Tier::host);
-  }
-  return true;
-}
-
-/// What the relation and the write policy want done with blocks as they become shared.
-void CacheManager::copy_down(std::uint32_t from, Path path) {
-  if (path.length == from) return;
-  if (config_.relation == Relation::inclusive && config_.host_blocks > 0) {
-    for (std::uint32_t i = from; i < path.length; ++i) {
-      const BlockRef block = residency_.tree().at(path, i);
-      if (residency_.copy(block, Tier::host).present()) continue;
-      // No room in the host tier: then the block has no copy there, as if the host had given it up again.
-      (void)host_room_.swap_out(block, SwapOutPurpose::duplicate);
+void CacheManager::commit_islands(Request& r, std::size_t group, std::span<const BlockKey> keys, Fence written) {
+  GroupPart& part = r.parts[group];
+  SizeClass& pool = pool_of(group);
+  PrefixTree& tree = pool.residency.tree();
+  const std::uint32_t end = rules_[group].full_blocks(static_cast<std::uint32_t>(keys.size()));
+  for (; part.committed < end; ++part.committed) {
+    const std::uint32_t block = part.committed;
+    const SlotId own = part.table[block];
+    if (is_null(group, own)) continue;
+    const BlockKey key = key_in(group, keys, block);
+    const Path path = tree.extend({}, std::span{&key, 1}, r.name_space, id_of(group));
+    tree.pin(path);
+    Committed done = Committed::adopted;
+    if (tree.added() == 0) {
+      done = commit_over(group, path.last(), block, own, written);
+    } else {
+      pool.residency.pool(Tier::device).raise_fence(own, written);
+      pool.residency.adopt_added(path, std::span{&own, 1});
     }
+    if (done == Committed::not_now) {
+      tree.unpin(path);
+      return;
+    }
+    part.islands.push_back({block, path, done == Committed::duplicate});
+    tree.touch(path, r.stamp);
+    pool.copy_down(0, path);
   }
-  if (config_.storage && config_.write_policy == WritePolicy::write_through) persists_.begin(path.last());
+}
+
+/// Commits a block that was in the tree before: its device copy may be there already, or on its way.
+CacheManager::Committed CacheManager::commit_over(std::size_t group, BlockRef block, std::uint32_t place, SlotId own,
+                                                  Fence written) {
+  Residency& residency = pool_of(group).residency;
+  const Copy there = residency.copy(block, Tier::device);
+  if (there.state() == CopyState::filling) return Committed::not_now;
+  residency.rescue(block, Tier::host);
+  if (there.present()) {
+    if (residency.rescue(block, Tier::device)) ++stats_.rescued;
+    ++stats_.duplicates;
+    duplicates_.push_back({id_of(group), place, own, there.slot()});
+    return Committed::duplicate;
+  }
+  residency.pool(Tier::device).raise_fence(own, written);
+  residency.adopt(block, Tier::device, own);
+  if (config_.relation == Relation::exclusive && residency.copy(block, Tier::host).state() == CopyState::ready) {
+    residency.drop(block, Tier::host);
+  }
+  return Committed::adopted;
 }
 
 Result<void> CacheManager::release(RequestId id, Fence last_use) {
@@ -167,12 +279,7 @@ Result<void> CacheManager::release(RequestId id, Fence last_use) {
   const Index index = *found;
   Request& r = requests_[index];
   if (r.state == State::ready) {
-    SlotPool& device = residency_.pool(Tier::device);
-    device.raise_fences(r.table, last_use);
-    residency_.tree().unpin(r.path);
-    device.put_all(std::span{r.table}.subspan(r.path.length));
-    device.put_all(r.redundant);
-    r.redundant.clear();
+    for (std::size_t g = 0; g < rules_.size(); ++g) release_part(r.parts[g], g, last_use);
   } else {
     undo(index);
   }
@@ -186,10 +293,30 @@ Result<void> CacheManager::release(RequestId id, Fence last_use) {
   return {};
 }
 
-Result<std::span<const SlotId>> CacheManager::block_table(RequestId id) const {
+void CacheManager::release_part(GroupPart& part, std::size_t group, Fence last_use) {
+  Residency& residency = pool_of(group).residency;
+  SlotPool& device = residency.pool(Tier::device);
+  if (rules_[group].chained() && part.serves) {
+    device.raise_fences(part.table, last_use);
+    residency.tree().unpin(part.path);
+    device.put_all(std::span{part.table}.subspan(part.path.length));
+    device.put_all(part.redundant);
+    part.redundant.clear();
+  } else {
+    give_up_before(part, group, static_cast<std::uint32_t>(part.table.size()), last_use);
+  }
+}
+
+Result<std::span<const SlotId>> CacheManager::block_table(RequestId id, GroupId group) const {
   const Result<Index> index = find_ready(id);
   if (!index) return index.error();
-  return std::span<const SlotId>{requests_[*index].table};
+  if (group.value() >= rules_.size()) return Errc::invalid_argument;
+  return std::span<const SlotId>{requests_[*index].parts[group.value()].table};
+}
+
+bool CacheManager::serves(RequestId id, GroupId group) const {
+  const Result<Index> index = find_ready(id);
+  return index.has_value() && group.value() < rules_.size() && requests_[*index].parts[group.value()].serves;
 }
 
 Result<std::span<const Tier>> CacheManager::hit_tiers(RequestId id) const {
@@ -202,7 +329,13 @@ Result<std::span<const Tier>> CacheManager::hit_tiers(RequestId id) const {
 Result<std::uint32_t> CacheManager::committed_blocks(RequestId id) const {
   const Result<Index> index = find_ready(id);
   if (!index) return index.error();
-  return requests_[*index].path.length;
+  std::uint32_t committed = std::numeric_limits<std::uint32_t>::max();
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    const GroupPart& part = requests_[*index].parts[g];
+    if (!rules_[g].cached() || rules_[g].config().optional) continue;
+    committed = std::min(committed, part.committed * rules_[g].units_per_block());
+  }
+  return committed;
 }
 
 Result<RequestStats> CacheManager::request_stats(RequestId id) const {
@@ -214,7 +347,8 @@ Result<RequestStats> CacheManager::request_stats(RequestId id) const {
   for (std::uint32_t i = 0; i < r.hits; ++i) {
     ++(r.found[i] == Tier::device ? stats.device : r.found[i] == Tier::host ? stats.host : stats.storage);
   }
-  stats.miss = r.key_count - r.hits;
+  stats.external = std::min(r.external_blocks, r.key_count - r.hits);
+  stats.miss = r.key_count - r.hits - stats.external;
   stats.joined = r.joined;
   return stats;
 }
@@ -235,7 +369,9 @@ CacheManager::Index CacheManager::new_request() {
   if (free_requests_.empty()) {
     // Moved, not copied, when the vector grows: `keys` may look into `kept_keys`.
     static_assert(std::is_nothrow_move_constructible_v<Request>);
-    requests_.emplace_back();
+    Request& r = requests_.emplace_back();
+    r.parts.resize(rules_.size());
+    r.own.resize(pools_.size());
     return static_cast<Index>(requests_.size() - 1);
   }
   const Index index = free_requests_.back();
@@ -246,16 +382,17 @@ CacheManager::Index CacheManager::new_request() {
 /// Empties the record, but keeps its vectors' memory for the next request.
 void CacheManager::forget(Index index) {
   Request& r = requests_[index];
-  TERRACE_CHECK(r.own.empty() && r.redundant.empty() && r.loads.empty() && r.detached.empty());
+  for (const auto& own : r.own) TERRACE_CHECK(own.empty());
+  for (const GroupPart& part : r.parts) TERRACE_CHECK(part.redundant.empty());
+  TERRACE_CHECK(r.loads.empty() && r.detached.empty());
   Request empty;
-  std::swap(empty.table, r.table);
+  std::swap(empty.parts, r.parts);
   std::swap(empty.own, r.own);
-  std::swap(empty.redundant, r.redundant);
   std::swap(empty.found, r.found);
   std::swap(empty.loads, r.loads);
   std::swap(empty.detached, r.detached);
   std::swap(empty.kept_keys, r.kept_keys);
-  empty.table.clear();
+  for (GroupPart& part : empty.parts) part.clear();
   empty.found.clear();
   empty.kept_keys.clear();
   r = std::move(empty);

@@ -1,9 +1,12 @@
 #pragma once
 
+#include "radix/groups.hpp"
 #include "radix/policies.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 namespace terrace {
 
@@ -55,9 +58,10 @@ enum class HostAdmission : unsigned char {
   return "?";
 }
 
-/// Sizes are counts of blocks.
-struct ManagerConfig {
-  /// Of the device pool. Slot 0 is the null block where `null_block` is set: never handed out, never counted as used.
+/// Of one size class, in blocks.
+struct PoolSizes {
+  /// Of the device pool. Slot 0 is the null block where `null_block` is set: never handed out, never counted as used. Groups
+  /// whose blocks may be given up while their request goes on need one: it keeps the other blocks' places in the table.
   std::uint32_t device_blocks = 0;
   bool null_block = false;
   /// Of the host tier; 0: none.
@@ -65,14 +69,23 @@ struct ManagerConfig {
   /// Bounce slots of the host arena, beside host_blocks, through which device and storage meet. At least 1 where there is
   /// storage.
   std::uint32_t staging_blocks = 0;
+};
+
+/// The sizes are those of the first pool; where there are others, theirs stand in `other_pools`.
+struct ManagerConfig : PoolSizes {
+  /// The model's layers, by GroupId; each names its pool. Empty: one group with full attention in the first pool, whose blocks
+  /// are what requests count in. With several, requests and keys count in hash units (hash_unit()): one block of a group is
+  /// one or several of them.
+  std::vector<GroupConfig> groups;
+  std::vector<PoolSizes> other_pools;
   bool storage = false;
   Relation relation = Relation::keep;
   WritePolicy write_policy = WritePolicy::none;
   /// Off: nothing is matched, and nothing is kept when a request is released.
   bool caching = true;
-  /// Of one request, as the model's length gives it; 0: the device pool.
+  /// Of one request, in hash units, as the model's length gives it; 0: what its pools hold.
   std::uint32_t request_blocks_max = 0;
-  /// What pin() may keep from eviction, all pins together; 0: half of device_blocks.
+  /// What pin() may keep from eviction in each pool, all pins together; 0: half of its device_blocks.
   std::uint32_t pinned_blocks_max = 0;
   /// What device and host give up first.
   PolicyKind policy = PolicyKind::lru;
@@ -81,6 +94,13 @@ struct ManagerConfig {
   /// Copies between device and host count as done when they are decided; whoever executes the plans does so in order and
   /// before anything else. For reference runs.
   bool instant_copies = false;
+
+  [[nodiscard]] std::size_t pool_count() const { return 1 + other_pools.size(); }
+  [[nodiscard]] const PoolSizes& pool(PoolId id) const { return id.value() == 0 ? *this : other_pools.at(id.value() - 1U); }
 };
+
+/// Throws std::invalid_argument, saying what is wrong and what would be right, where the sizes, groups and pools do not fit
+/// each other.
+void validate(const ManagerConfig& config);
 
 }  // namespace terrace

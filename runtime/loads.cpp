@@ -37,12 +37,17 @@ std::optional<Loads::LoadId> Loads::start(std::span<const LoadPart> parts, std::
   TERRACE_CHECK(!parts.empty());
   const LoadId id = new_load();
   Load& load = loads_[id];
-  const BlockRef last = parts.back().block;
-  load.pin = {last.node, last.depth + 1};
+  for (std::uint32_t i = 0; i < parts.size(); ++i) {
+    // A block that is no deeper than the one before it begins another path.
+    if (i + 1 < parts.size() && parts[i + 1].block.depth > parts[i].block.depth) continue;
+    const BlockRef last = parts[i].block;
+    const Path path{last.node, last.depth + 1};
+    residency_.tree().pin(path);
+    load.stretches.push_back({path, i + 1, std::nullopt});
+  }
   load.deadline = deadline;
   load.waiters.push_back(waiter);
   load.unfinished = static_cast<std::uint32_t>(parts.size());
-  residency_.tree().pin(load.pin);
 
   bool all_here = true;
   for (std::uint32_t i = 0; i < parts.size(); ++i) {
@@ -154,7 +159,7 @@ void Loads::on_read(std::uint64_t token, ErrorCode error) {
   end_part(ref.load, ref.part, State::failed);
 }
 
-void Loads::flush(JobId& next_job) {
+void Loads::flush(JobId& next_job, PoolId pool) {
   // One plan per load: a load's parts stand together.
   std::vector<SlotPair> pairs;
   while (!landed_.empty()) {
@@ -174,6 +179,7 @@ void Loads::flush(JobId& next_job) {
     });
     next_job = JobId{next_job.value() + 1};
     plan.job = next_job;
+    plan.pool = pool;
     plan.direction = Direction::swap_in;
     plan.urgency = Urgency::request;
     plan.deadline = loads_[id].deadline;
@@ -266,16 +272,18 @@ void Loads::finish(LoadId id) {
   free_.push_back(id);
   --open_;
 
-  std::optional<BlockRef> missing;
-  for (const Part& part : load.parts) {
-    if (part.state == State::arrived && !missing && residency_.supported(part.block, Tier::device)) {
+  auto stretch = load.stretches.begin();
+  for (std::uint32_t i = 0; i < load.parts.size(); ++i) {
+    const Part& part = load.parts[i];
+    if (i == stretch->end) ++stretch;
+    if (part.state == State::arrived && !stretch->missing && residency_.supported(part.block, Tier::device)) {
       residency_.publish(part.block, Tier::device);
       if (exclusive_ && residency_.copy(part.block, Tier::host).state() == CopyState::ready) {
         residency_.drop(part.block, Tier::host);
       }
       continue;
     }
-    if (!missing) missing = part.block;
+    if (!stretch->missing) stretch->missing = part.block;
     ++stats_.load_failures;
     if (part.state == State::unconfirmed) {
       unconfirmed_.erase(part.job.value());
@@ -283,10 +291,11 @@ void Loads::finish(LoadId id) {
     }
     residency_.fail_fill(part.block, Tier::device, part.state == State::unconfirmed ? FailedSlot::quarantine : FailedSlot::free);
   }
-  if (missing) failed_(*missing);
+  for (const Stretch& each : load.stretches) {
+    if (each.missing) failed_(*each.missing);
+  }
   for (const std::uint32_t waiter : load.waiters) ended_(waiter, id);
-
-  residency_.unpin(load.pin, missing);
+  for (const Stretch& each : load.stretches) residency_.unpin(each.pin, each.missing);
 }
 
 }  // namespace terrace

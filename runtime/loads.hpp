@@ -30,15 +30,16 @@ struct LoadPart {
 ///                                                                +--link--> device copy, published with its load
 ///     host copy --------------------------------------------------+
 ///
-/// A load is what one request asked for: blocks of one path, in order. Its device copies become ready together, up to the
-/// first that did not arrive; that one and those after it give their slots back. Others that want the same blocks join it.
+/// A load is what one request asked for in one group: blocks of one path in order, or paths of one block each. Its device copies
+/// become ready together, of each path up to the first that did not arrive; that one and those after it give their slots back.
+/// Others that want the same blocks join it.
 /// What is under way for a load that nobody waits for any more goes on, and is cached. Threads: the manager's.
 class Loads {
  public:
   using LoadId = std::uint32_t;
   /// Called for each request that waited, when the load has ended.
   using WaiterHandler = std::function<void(std::uint32_t waiter, LoadId load)>;
-  /// Called before the waiters where blocks did not arrive: the first of them. Whoever counts on it must let go of its path
+  /// Called before the waiters where blocks did not arrive: the first of each path. Whoever counts on it must let go of its path
   /// here.
   using FailureHandler = std::function<void(BlockRef first_missing)>;
 
@@ -50,7 +51,7 @@ class Loads {
     failed_ = std::move(failed);
   }
 
-  /// `parts` in path order, each without a device copy and with a usable copy at its source. With instant copies the load may
+  /// `parts` in path order, path by path, each without a device copy and with a usable copy at its source. With instant copies the load may
   /// have ended when this returns; then it returns nothing and calls no handler.
   [[nodiscard]] std::optional<LoadId> start(std::span<const LoadPart> parts, std::uint32_t waiter, TimePoint deadline);
   /// The load that fills the block's device copy. The waiter is counted once however often it joins; true if it is new.
@@ -69,7 +70,7 @@ class Loads {
   /// Gives landing slots to blocks that wait for one. True where anything changed.
   bool pump();
   /// Makes plans of what can cross the link now.
-  void flush(JobId& next_job);
+  void flush(JobId& next_job, PoolId pool);
 
   [[nodiscard]] bool idle() const { return open_ == 0 && quarantined_.empty(); }
   /// Memory of the books that grow with the device pool.
@@ -86,8 +87,14 @@ class Loads {
     JobId job;                        ///< the plan it crosses with
     State state = State::landed;
   };
-  struct Load {
+  /// Parts of one path.
+  struct Stretch {
     Path pin;
+    std::uint32_t end = 0;  ///< one past its last part
+    std::optional<BlockRef> missing;
+  };
+  struct Load {
+    std::vector<Stretch> stretches;
     std::vector<Part> parts;
     std::vector<std::uint32_t> waiters;
     std::vector<JobId> plans;

@@ -156,6 +156,7 @@ void Persists::submit(std::uint32_t index) {
   order.block.key = residency_.tree().key(persist.block);
   order.block.depth = persist.block.depth;
   order.block.name_space = residency_.tree().name_space(persist.block);
+  order.block.group = residency_.tree().group(persist.block);
   if (const auto parent = residency_.tree().parent_key(persist.block)) order.block.parent = *parent;
   order.from = persist.slot;
   actions_.writes.push_back(order);

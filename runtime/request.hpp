@@ -23,13 +23,22 @@ struct MatchResult {
   [[nodiscard]] std::uint32_t total() const { return device + host + storage; }
 };
 
-/// What a request needs to run. Blocks are counted from the sequence's start.
+/// What a request needs to run. Blocks are counted from the sequence's start. Where a manager has several groups, "block" means
+/// a hash unit here and in the statistics (hash_unit() of its groups); with one, a hash unit is a block of it.
 struct AcquireRequest {
   RequestId id;
   /// Of the full blocks that are known, from the first. Need to stay valid for the call only.
   std::span<const BlockKey> keys;
   /// All blocks the request needs now: those of `keys`, a partly filled last one, lookahead. At least keys.size().
   std::uint32_t blocks = 0;
+  /// At most so many of them beyond those that come from the cache: the first chunk of a prompt that is computed in chunks.
+  /// The rest is extend()ed.
+  std::uint32_t new_blocks_max = std::numeric_limits<std::uint32_t>::max();
+  /// Of the blocks after the cached ones, so many are filled by somebody else (another instance's prefill, say): they are the
+  /// request's own like any it computes, and are committed when they are there.
+  std::uint32_t external_blocks = 0;
+  /// What groups with cross attention keep for as long as the request lives.
+  std::uint32_t encoder_tokens = 0;
   /// At most so many blocks may come from the cache, so that something is left to compute where the caller needs logits.
   std::uint32_t hit_blocks_max = std::numeric_limits<std::uint32_t>::max();
   /// Takes one cached block less than were found: speculative decoding computes the last one again for its draft's state.
@@ -60,12 +69,14 @@ struct Usage {
 /// How an accepted request stands: `pending` while it waits for room or loads.
 enum class Acquired : bool { pending, ready };
 
-/// Where a request's keyed blocks were found. A join counts under its source's tier; a block whose load failed is a miss.
+/// Where a request's keyed blocks were found; the tiers, external and miss sum to all. A join counts under its source's tier; a
+/// block whose load failed is a miss. With several groups a block counts under the lowest tier that any of them wanted it from.
 struct RequestStats {
   std::uint32_t blocks = 0;
   std::uint32_t device = 0;
   std::uint32_t host = 0;
   std::uint32_t storage = 0;
+  std::uint32_t external = 0;
   std::uint32_t miss = 0;
   std::uint32_t joined = 0;  ///< of host and storage: another request's load was under way already
 };
@@ -100,7 +111,8 @@ using PinId = StrongId<struct PinIdTag, std::uint64_t>;
 /// A block whose content was in the tree already when it was committed. The request's own slot stays its own until it is
 /// released, since some engines' block tables only grow; a table that may change can use the shared slot from now on.
 struct Duplicate {
-  std::uint32_t block = 0;  ///< index in the sequence
+  GroupId group;
+  std::uint32_t block = 0;  ///< index in the group's table
   SlotId own;
   SlotId shared;
 };

@@ -1,6 +1,7 @@
 #include "runtime/residency.hpp"
 
 #include "base/check.hpp"
+#include "radix/groups.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
@@ -20,15 +21,14 @@ std::unique_ptr<EvictionPolicy> make_host_policy(const ManagerConfig& config) {
 
 }  // namespace
 
-Residency::Residency(const ManagerConfig& config)
+Residency::Residency(const ManagerConfig& config, KvEvents& events)
     : host_blocks_{config.host_blocks},
       staging_blocks_{config.staging_blocks},
       device_policy_{make_policy(config.policy, config.device_blocks)},
       host_policy_{make_host_policy(config)},
       device_{config.device_blocks},
-      arena_{config.host_blocks + config.staging_blocks} {
-  TERRACE_CHECK(config.device_blocks < Copy::slots_max);
-  TERRACE_CHECK(std::uint64_t{config.host_blocks} + config.staging_blocks < Copy::slots_max);
+      arena_{config.host_blocks + config.staging_blocks},
+      events_{events} {
   tree_.set_policy(plane(Tier::device), *device_policy_);
   tree_.set_policy(plane(Tier::host), *host_policy_);
   if (config.null_block) device_.make_null(SlotId{0});
@@ -142,15 +142,10 @@ void Residency::record(KvEvent::Kind kind, BlockRef block, Tier tier) {
   event.tier = tier;
   event.depth = block.depth;
   event.name_space = tree_.name_space(block);
-  event.key = tree_.key(block);
+  event.group = tree_.group(block);
+  event.key = key_in_group(tree_.key(block), event.group);
   event.parent = tree_.parent_key(block);
-  events_.add(event);
-}
-
-void Residency::record_cleared() {
-  if (!events_.on()) return;
-  KvEvent event;
-  event.kind = KvEvent::Kind::cleared;
+  if (event.parent) event.parent = key_in_group(*event.parent, event.group);
   events_.add(event);
 }
 

@@ -24,7 +24,8 @@ enum class FailedSlot : bool { free, quarantine };
 /// at most host_blocks) and staging (held: at most staging_blocks). Threads: one.
 class Residency {
  public:
-  explicit Residency(const ManagerConfig& config);
+  /// `events` outlives it.
+  Residency(const ManagerConfig& config, KvEvents& events);
 
   [[nodiscard]] PrefixTree& tree() { return tree_; }
   [[nodiscard]] const PrefixTree& tree() const { return tree_; }
@@ -93,10 +94,6 @@ class Residency {
   /// The block that has this number, if any has.
   [[nodiscard]] std::optional<BlockRef> stored_block(std::uint32_t number) const;
 
-  /// A copy that matches is an event, and so is its end.
-  [[nodiscard]] KvEvents& events() { return events_; }
-  void record_cleared();
-
   /// Memory of the books: tree, pools, policies.
   [[nodiscard]] std::size_t bytes_held() const;
   void check_invariants() const;
@@ -113,7 +110,7 @@ class Residency {
   PrefixTree tree_;
   SlotPool device_;
   SlotPool arena_;
-  KvEvents events_;
+  KvEvents& events_;  ///< a copy that matches is one, and so is its end
   std::vector<std::optional<BlockRef>> stored_;
   std::vector<std::uint32_t> free_numbers_;
   std::vector<BlockRef> below_;  ///< scratch

@@ -18,7 +18,7 @@ void SwapOuts::begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, s
   if (instant_) finish(entry, BlockOutcome::done);
 }
 
-void SwapOuts::flush(JobId& next_job) {
+void SwapOuts::flush(JobId& next_job, PoolId pool) {
   // In the order of the slots, so that neighbours become runs. Instant copies keep the order in which they were decided: one
   // may use what another gave up.
   if (!instant_) std::ranges::sort(collected_, {}, [](const Block& block) { return block.device_slot; });
@@ -36,6 +36,7 @@ void SwapOuts::flush(JobId& next_job) {
     if (blocks.empty()) continue;
     next_job = JobId{next_job.value() + 1};
     plan.job = next_job;
+    plan.pool = pool;
     plan.direction = Direction::swap_out;
     plan.urgency = urgency;
     plan.runs = coalesce(pairs_);

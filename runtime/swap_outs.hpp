@@ -47,7 +47,7 @@ class SwapOuts {
   /// now on; for evict the copy is leaving.
   void begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t persist = 0);
   /// Makes plans of what was begun since the last call.
-  void flush(JobId& next_job);
+  void flush(JobId& next_job, PoolId pool);
   /// True where the event is of a plan of this object.
   bool on_event(const TransferEvent& event);
 

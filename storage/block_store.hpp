@@ -4,6 +4,7 @@
 #include "base/bytes.hpp"
 #include "base/clock.hpp"
 #include "base/result.hpp"
+#include "base/strong_id.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +22,8 @@ struct StoredBlock {
   /// The first eight bytes of the path's root key: model, geometry, adapter, tenant and epoch in one number, for statistics
   /// and jobs; never trusted for identity.
   std::uint64_t name_space = 0;
+  /// Of the block's layers. A store takes it as it is.
+  GroupId group = {};
 
   friend bool operator==(const StoredBlock&, const StoredBlock&) = default;
 };

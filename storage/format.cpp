@@ -14,6 +14,7 @@ constexpr std::array<char, 8> magic{'t', 'e', 'r', 'r', 'a', 'c', 'e', '\0'};
 constexpr std::size_t superblock_sum_at = sector_bytes - 8;
 constexpr std::size_t record_sum_at = record_bytes - 8;
 constexpr std::uint64_t flag_stored = 1;
+constexpr unsigned group_shift = 16;
 constexpr std::uint64_t slots_max = 0xFFFF'FFFE;  // the number above it means "no slot"
 
 static_assert(sector_bytes % record_bytes == 0, "a record must not straddle a sector");
@@ -74,7 +75,7 @@ void encode(const CatalogRecord& record, std::span<std::byte> bytes) {
   store_le64(at + 80, record.checksum);
   store_le64(at + 88, record.fingerprint_prefix);
   store_le64(at + 96, record.generation);
-  store_le64(at + 104, flag_stored);
+  store_le64(at + 104, flag_stored | std::uint64_t{record.block.group.value()} << group_shift);
   store_le64(at + 112, record.slot);
   store_le64(at + record_sum_at, plain_checksum(bytes.first(record_sum_at)));
 }
@@ -82,7 +83,9 @@ void encode(const CatalogRecord& record, std::span<std::byte> bytes) {
 std::optional<CatalogRecord> decode_record(std::span<const std::byte> bytes) {
   TERRACE_CHECK(bytes.size() == record_bytes);
   const std::byte* const at = bytes.data();
-  if (load_le64(at + 104) != flag_stored) return std::nullopt;
+  const std::uint64_t flags = load_le64(at + 104);
+  const GroupId group{static_cast<std::uint16_t>(flags >> group_shift)};
+  if (flags != (flag_stored | std::uint64_t{group.value()} << group_shift)) return std::nullopt;
   if (load_le64(at + record_sum_at) != plain_checksum(bytes.first(record_sum_at))) return std::nullopt;
   if (load_le64(at + 112) > slots_max) return std::nullopt;
   CatalogRecord record;
@@ -90,6 +93,7 @@ std::optional<CatalogRecord> decode_record(std::span<const std::byte> bytes) {
   get(bytes, 32, record.block.parent.bytes);
   record.block.name_space = load_le64(at + 64);
   record.block.depth = load_le32(at + 72);
+  record.block.group = group;
   record.length = load_le32(at + 76);
   record.checksum = load_le64(at + 80);
   record.fingerprint_prefix = load_le64(at + 88);

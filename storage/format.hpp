@@ -45,7 +45,7 @@
 ///         88      8  the fingerprint's first eight bytes
 ///         96      8  generation: the store's count of calls when the block was placed; of two records of a key the higher
 ///                    one is true
-///        104      8  flags: bit 0, the slot holds a block
+///        104      8  flags: bit 0, the slot holds a block; bits 16 to 31, its group
 ///        112      8  slot, so that a record in another's place is none
 ///        120      8  XXH3-64 of the 120 bytes before
 ///

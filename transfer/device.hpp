@@ -14,11 +14,17 @@
 
 namespace terrace {
 
-struct DeviceInfo {
-  std::string name;
+struct DevicePool {
   std::uint32_t slots = 0;
   /// Of one block, all its regions gathered: what one host slot holds.
   Bytes block_bytes{};
+};
+
+struct DeviceInfo {
+  std::string name;
+  std::vector<DevicePool> pools;  ///< by PoolId; at least one
+
+  [[nodiscard]] const DevicePool& pool(PoolId id = {}) const { return pools.at(id.value()); }
 };
 
 /// A part of a plan, small enough that an urgent one need not wait long for it. One direction's commands run in order of
@@ -28,6 +34,7 @@ struct CopyCommand {
   Direction direction = Direction::swap_out;
   Fence after;
   std::vector<SlotRun> runs;
+  PoolId pool = {};  ///< whose slots the runs name
 };
 
 struct CopyDone {
@@ -40,16 +47,23 @@ class BlockAccess {
  public:
   virtual ~BlockAccess() = default;
   /// The block's bytes: in place where the host can address them, else copied to `scratch` (one block large).
-  [[nodiscard]] virtual std::span<const std::byte> read(SlotId slot, std::span<std::byte> scratch) = 0;
+  [[nodiscard]] virtual std::span<const std::byte> read(PoolId pool, SlotId slot, std::span<std::byte> scratch) = 0;
   /// Where to put the block's bytes: in place, or `scratch`. They are the block's once `written` is called with the same
   /// arguments.
-  [[nodiscard]] virtual std::span<std::byte> write_target(SlotId slot, std::span<std::byte> scratch) = 0;
-  virtual void written(SlotId slot, std::span<std::byte> scratch) = 0;
+  [[nodiscard]] virtual std::span<std::byte> write_target(PoolId pool, SlotId slot, std::span<std::byte> scratch) = 0;
+  virtual void written(PoolId pool, SlotId slot, std::span<std::byte> scratch) = 0;
+
+  /// In the first pool.
+  [[nodiscard]] std::span<const std::byte> read(SlotId slot, std::span<std::byte> scratch) { return read({}, slot, scratch); }
+  [[nodiscard]] std::span<std::byte> write_target(SlotId slot, std::span<std::byte> scratch) {
+    return write_target({}, slot, scratch);
+  }
+  void written(SlotId slot, std::span<std::byte> scratch) { written({}, slot, scratch); }
 };
 
 using ComputeWork = std::function<void(BlockAccess&)>;
 
-/// A device that holds blocks, and its link to the host arena it was made with. It moves what it is told and decides nothing.
+/// A device that holds blocks, and its link to the host arenas it was made with, one a pool. It moves what it is told and decides nothing.
 ///
 /// Threads: submit and poll from one (the transfer engine's); launch and reached from one (the caller's compute side), which
 /// may be another.

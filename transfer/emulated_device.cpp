@@ -26,10 +26,13 @@ Duration link_time(const LinkModel& link, Direction direction, std::uint64_t byt
 }  // namespace
 
 EmulatedDevice::EmulatedDevice(std::uint32_t slots, const HostArena& host, EmulatedOptions options)
-    : info_{std::move(options.name), slots, host.block_bytes()},
+    : EmulatedDevice{std::array{PoolMemory{slots, &host}}, std::move(options)} {}
+
+EmulatedDevice::EmulatedDevice(std::span<const PoolMemory> pools, EmulatedOptions options)
+    : memories_{pools},
+      info_{std::move(options.name), memories_.pools()},
       link_{options.link},
       faults_{options.faults},
-      memory_{slots, host},
       done_{dones_in_flight, direction_count, relay_},
       streams_{Stream{done_}, Stream{done_}} {
   try {
@@ -56,7 +59,7 @@ void EmulatedDevice::stop() noexcept {
 void EmulatedDevice::set_waker(Waker& waker) { relay_.set(waker); }
 
 void EmulatedDevice::submit(CopyCommand command) {
-  memory_.check(command);
+  memories_.of(command).check(command);
   // A point that no launch has returned would hold the stream for ever.
   TERRACE_CHECK(command.after.value() <= launched_.load(std::memory_order_relaxed));
   Stream& stream = streams_[index(command.direction)];
@@ -80,7 +83,7 @@ PlantedFaults EmulatedDevice::planted() const {
 }
 
 void EmulatedDevice::compute() {
-  InPlaceAccess access{memory_};
+  InPlaceAccess access{memories_};
   while (std::optional<Launched> launched = compute_queue_.pop()) {
     if (faults_.ignore_fences && !timeline_.wait_until(std::chrono::steady_clock::now() + faults_.compute_lag)) return;
     launched->work(access);
@@ -105,7 +108,7 @@ bool EmulatedDevice::await_turn(Stream& stream, const Submitted& submitted) {
       ready_at = std::chrono::steady_clock::now();
     }
   }
-  const std::uint64_t bytes = block_count(command.runs) * count(info_.block_bytes);
+  const std::uint64_t bytes = block_count(command.runs) * count(info_.pool(command.pool).block_bytes);
   const Duration held = link_time(link_, command.direction, bytes);
   if (held == Duration{}) return true;
   // From when the link was free, not from now: a thread that wakes late does not make the link slower.
@@ -115,9 +118,11 @@ bool EmulatedDevice::await_turn(Stream& stream, const Submitted& submitted) {
 
 bool EmulatedDevice::execute(Stream& stream, const CopyCommand& command) {
   const std::uint64_t number = ++stream.commands;
+  const SlotMemory& memory = memories_.of(command);
   if (is_nth(number, faults_.fail_every)) {
     const SlotRun& first = command.runs.front();
-    memory_.copy_part(command.direction, {first.source, first.destination}, 0, count(info_.block_bytes) / 2);
+    const std::size_t half = count(memory.host().block_bytes()) / 2;
+    memory.copy_part(command.direction, {first.source, first.destination}, 0, half);
     failed_.fetch_add(1, std::memory_order_release);
     stream.done.push({command.token, Errc::io_failed});
     return true;
@@ -126,11 +131,11 @@ bool EmulatedDevice::execute(Stream& stream, const CopyCommand& command) {
     late_.fetch_add(1, std::memory_order_release);
     stream.done.push({command.token, {}});
     if (!timeline_.wait_until(std::chrono::steady_clock::now() + faults_.late_by)) return false;
-    memory_.copy(command.direction, command.runs);
+    memory.copy(command.direction, command.runs);
     late_landed_.fetch_add(1, std::memory_order_release);
     return true;
   }
-  memory_.copy(command.direction, command.runs);
+  memory.copy(command.direction, command.runs);
   if (command.direction == Direction::swap_out && faults_.flip_every > 0) flip_bits(stream, command);
   stream.done.push({command.token, {}});
   return true;
@@ -142,7 +147,7 @@ void EmulatedDevice::flip_bits(Stream& stream, const CopyCommand& command) {
       const std::uint64_t number = ++stream.blocks;
       if (!is_nth(number, faults_.flip_every)) continue;
       // Somewhere else in each block: a verification that looks at one place only must not pass.
-      const std::span<std::byte> block = memory_.host().block(SlotId{run.destination.value() + i});
+      const std::span<std::byte> block = memories_.of(command).host().block(SlotId{run.destination.value() + i});
       block[number * 7919 % block.size()] ^= std::byte{1} << (number % 8);
       flipped_.fetch_add(1, std::memory_order_release);
     }

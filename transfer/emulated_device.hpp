@@ -67,8 +67,9 @@ struct EmulatedOptions {
 /// Threads: as Device; planted() from any.
 class EmulatedDevice final : public Device {
  public:
-  /// The arena outlives the device. Throws std::invalid_argument where `slots` is 0, std::system_error where there is no
+  /// The arenas outlive the device. Throws std::invalid_argument where `slots` is 0, std::system_error where there is no
   /// memory or no thread to be had.
+  explicit EmulatedDevice(std::span<const PoolMemory> pools, EmulatedOptions options = {});
   EmulatedDevice(std::uint32_t slots, const HostArena& host, EmulatedOptions options = {});
   ~EmulatedDevice() override;
   EmulatedDevice(const EmulatedDevice&) = delete;
@@ -123,10 +124,10 @@ class EmulatedDevice final : public Device {
   void flip_bits(Stream& stream, const CopyCommand& command);
   void stop() noexcept;
 
+  const SlotMemories memories_;
   const DeviceInfo info_;
   const LinkModel link_;
   const EmulatedFaults faults_;
-  const SlotMemory memory_;
 
   Timeline timeline_;
   std::atomic<std::uint64_t> launched_{0};

@@ -17,26 +17,33 @@ std::size_t index(Direction direction) { return static_cast<std::size_t>(directi
 std::size_t index(Urgency urgency) { return static_cast<std::size_t>(urgency); }
 
 LanesConfig checked(LanesConfig config) {
-  if (count(config.block_bytes) == 0) throw std::invalid_argument{"transfer lanes: block_bytes must not be 0"};
+  bool has_size = count(config.block_bytes) > 0;
+  for (const Bytes bytes : config.other_block_bytes) has_size &= count(bytes) > 0;
+  if (!has_size) throw std::invalid_argument{"transfer lanes: block_bytes must not be 0"};
   if (config.pieces_in_flight == 0) throw std::invalid_argument{"transfer lanes: pieces_in_flight must not be 0"};
   return config;
 }
 
-std::uint32_t blocks_per_piece(const LanesConfig& config) {
-  const std::uint64_t blocks = config.piece_bytes / config.block_bytes;
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(blocks, 1, std::numeric_limits<std::uint32_t>::max()));
+/// At least one, however large a block is.
+std::uint64_t blocks_per_piece(const LanesConfig& config, Bytes block_bytes) {
+  return std::max<std::uint64_t>(config.piece_bytes / block_bytes, 1);
+}
+
+Bytes largest_piece(const LanesConfig& config) {
+  Bytes largest = config.block_bytes * blocks_per_piece(config, config.block_bytes);
+  for (const Bytes bytes : config.other_block_bytes) largest = std::max(largest, bytes * blocks_per_piece(config, bytes));
+  return largest;
 }
 
 }  // namespace
 
 Lanes::Lanes(LanesConfig config)
-    : config_{checked(config)},
-      piece_blocks_max_{blocks_per_piece(config_)},
-      persist_{config_.persist_rate, config_.block_bytes * piece_blocks_max_} {}
+    : config_{checked(std::move(config))}, persist_{config_.persist_rate, largest_piece(config_)} {}
 
 Result<void> Lanes::submit(TransferPlan plan) {
   const bool has_empty_run = std::ranges::any_of(plan.runs, [](const SlotRun& run) { return run.count == 0; });
-  if (plan.runs.empty() || has_empty_run) return Errc::invalid_argument;
+  const bool has_pool = plan.pool.value() <= config_.other_block_bytes.size();
+  if (plan.runs.empty() || has_empty_run || !has_pool) return Errc::invalid_argument;
   const std::uint32_t blocks = block_count(plan.runs);
   const Lane& lane = lanes_[index(plan.direction)][index(plan.urgency)];
   if (lane.queued_blocks + blocks > config_.queued_blocks_max) return Errc::refused;
@@ -115,7 +122,7 @@ std::optional<Piece> Lanes::next(Direction direction, TimePoint now) {
     const Handle handle = lanes_[index(direction)][urgency].first;
     if (handle == nobody) continue;
     if (urgency == index(Urgency::persist)) {
-      const Bytes cost = config_.block_bytes * next_piece_blocks(jobs_[handle]);
+      const Bytes cost = next_piece_bytes(jobs_[handle]);
       if (now < persist_.allowed_at(cost)) return std::nullopt;
       persist_.take(cost, now);
     }
@@ -154,16 +161,24 @@ TimePoint Lanes::next_deadline() const {
     const Handle head = lanes_[index(direction)][index(Urgency::persist)].first;
     // At the bound of pieces under way it is a finish() that lets the next one go, not time.
     if (head == nobody || in_flight_[index(direction)] == config_.pieces_in_flight) continue;
-    soonest = std::min(soonest, persist_.allowed_at(config_.block_bytes * next_piece_blocks(jobs_[head])));
+    soonest = std::min(soonest, persist_.allowed_at(next_piece_bytes(jobs_[head])));
   }
   return soonest;
 }
 
 Lanes::Lane& Lanes::lane_of(const Job& job) { return lanes_[index(job.plan.direction)][index(job.plan.urgency)]; }
 
-std::uint32_t Lanes::next_piece_blocks(const Job& job) const {
-  return std::min(piece_blocks_max_, job.blocks() - job.started);
+Bytes Lanes::block_bytes(const Job& job) const {
+  const std::size_t pool = job.plan.pool.value();
+  return pool == 0 ? config_.block_bytes : config_.other_block_bytes[pool - 1];
 }
+
+std::uint32_t Lanes::next_piece_blocks(const Job& job) const {
+  const std::uint64_t blocks = std::min<std::uint64_t>(blocks_per_piece(config_, block_bytes(job)), job.blocks() - job.started);
+  return static_cast<std::uint32_t>(blocks);
+}
+
+Bytes Lanes::next_piece_bytes(const Job& job) const { return block_bytes(job) * next_piece_blocks(job); }
 
 void Lanes::enqueue(Handle handle) {
   Job& job = jobs_[handle];
@@ -195,6 +210,7 @@ Piece Lanes::cut(Handle handle) {
   const std::uint32_t blocks = next_piece_blocks(job);
   Piece piece{.token = ++last_token_,
               .job = job.plan.job,
+              .pool = job.plan.pool,
               .direction = job.plan.direction,
               .after = job.plan.after,
               .runs = {}};
@@ -239,7 +255,7 @@ void Lanes::report(Job& job, TransferEvent::Kind kind) {
                       .error = job.error};
   if (kind == TransferEvent::Kind::finished) {
     event.outcomes = job.outcomes;
-    event.moved = config_.block_bytes * job.done;
+    event.moved = block_bytes(job) * job.done;
   }
   events_.push_back(std::move(event));
 }

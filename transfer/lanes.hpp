@@ -18,7 +18,9 @@
 namespace terrace {
 
 struct LanesConfig {
+  /// Of the first pool's blocks, and of the other pools', by PoolId.
   Bytes block_bytes{};
+  std::vector<Bytes> other_block_bytes = {};
   /// A job is cut into pieces of at most this (but at least one block), so that an urgent job waits at most for the pieces
   /// under way.
   Bytes piece_bytes = MiB;
@@ -35,6 +37,7 @@ struct LanesConfig {
 struct Piece {
   std::uint64_t token = 0;
   JobId job;
+  PoolId pool;
   Direction direction = Direction::swap_out;
   Fence after;
   std::vector<SlotRun> runs;
@@ -53,11 +56,11 @@ struct Piece {
 /// job's others still go. Threads: one.
 class Lanes {
  public:
-  /// Throws std::invalid_argument where block_bytes or pieces_in_flight is 0.
+  /// Throws std::invalid_argument where a pool's block_bytes or pieces_in_flight is 0.
   explicit Lanes(LanesConfig config);
 
   /// Takes a plan, whose job id is that of no job alive (one that awaits `confirmed` is). Fails, and then nothing changed:
-  /// refused (the lane is at its bound), invalid_argument (no blocks, or a run of none).
+  /// refused (the lane is at its bound), invalid_argument (no blocks, a run of none, or no such pool).
   [[nodiscard]] Result<void> submit(TransferPlan plan);
   /// The job inherits a more urgent waiter's urgency, and goes behind what waits in that lane already; a less urgent one
   /// changes nothing. Unknown jobs are ignored: they may have ended a moment ago.
@@ -117,7 +120,9 @@ class Lanes {
   };
 
   [[nodiscard]] Lane& lane_of(const Job& job);
+  [[nodiscard]] Bytes block_bytes(const Job& job) const;
   [[nodiscard]] std::uint32_t next_piece_blocks(const Job& job) const;
+  [[nodiscard]] Bytes next_piece_bytes(const Job& job) const;
   void enqueue(Handle handle);
   void unlink(Handle handle);
   void drop_queued(Handle handle, Errc why);
@@ -128,7 +133,6 @@ class Lanes {
   void release(Handle handle);
 
   LanesConfig config_;
-  std::uint32_t piece_blocks_max_;
 
   std::array<std::array<Lane, urgency_count>, direction_count> lanes_;
   std::vector<Job> jobs_;

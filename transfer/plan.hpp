@@ -49,6 +49,8 @@ struct SlotPair {
 /// What to move: data, and no more, so that it can be sent to another process. Blocks are numbered in the order of `runs`.
 struct TransferPlan {
   JobId job;
+  /// Whose slots the runs name, on both sides.
+  PoolId pool;
   Direction direction = Direction::swap_out;
   Urgency urgency = Urgency::request;
   Epoch epoch;

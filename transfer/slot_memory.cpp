@@ -64,6 +64,18 @@ void SlotMemory::copy_part(Direction direction, SlotPair block, std::size_t begi
   std::memcpy(destination(direction, block.destination).subspan(begin, size).data(), from.data(), size);
 }
 
+SlotMemories::SlotMemories(std::span<const PoolMemory> pools) {
+  if (pools.empty()) throw std::invalid_argument{"emulated device: it must have at least one pool of slots"};
+  memories_.reserve(pools.size());
+  for (const PoolMemory& pool : pools) memories_.emplace_back(pool.slots, *pool.host);
+}
+
+std::vector<DevicePool> SlotMemories::pools() const {
+  std::vector<DevicePool> pools;
+  for (const SlotMemory& memory : memories_) pools.push_back({memory.slots(), memory.host().block_bytes()});
+  return pools;
+}
+
 std::span<std::byte> SlotMemory::source(Direction direction, SlotId slot) const {
   return direction == Direction::swap_out ? device_block(slot) : host_->block(slot);
 }

@@ -9,10 +9,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace terrace {
 
-/// Device slots in ordinary memory beside a host arena, and the copies between them: what the devices without hardware have
+/// A pool's device slots in ordinary memory beside a host arena, and the copies between them: what the devices without hardware have
 /// in common.
 ///
 /// Threads: any; who may touch which slot is said by the commands' order.
@@ -42,21 +43,44 @@ class SlotMemory {
   Mapping device_;
 };
 
+/// What a pool of such a device is made of.
+struct PoolMemory {
+  std::uint32_t slots = 0;
+  const HostArena* host = nullptr;  ///< outlives the device
+};
+
+/// One SlotMemory a pool. Threads: as there.
+class SlotMemories {
+ public:
+  /// Throws as SlotMemory, and std::invalid_argument where there is no pool.
+  explicit SlotMemories(std::span<const PoolMemory> pools);
+
+  [[nodiscard]] const SlotMemory& of(PoolId pool) const { return memories_.at(pool.value()); }
+  [[nodiscard]] const SlotMemory& of(const CopyCommand& command) const { return of(command.pool); }
+  [[nodiscard]] std::vector<DevicePool> pools() const;
+
+ private:
+  std::vector<SlotMemory> memories_;
+};
+
 /// Compute sees the blocks in place.
 class InPlaceAccess final : public BlockAccess {
  public:
-  explicit InPlaceAccess(const SlotMemory& memory) : memory_{&memory} {}
+  explicit InPlaceAccess(const SlotMemories& memories) : memories_{&memories} {}
 
-  [[nodiscard]] std::span<const std::byte> read(SlotId slot, std::span<std::byte>) override {
-    return memory_->device_block(slot);
+  using BlockAccess::read;
+  using BlockAccess::write_target;
+  using BlockAccess::written;
+  [[nodiscard]] std::span<const std::byte> read(PoolId pool, SlotId slot, std::span<std::byte>) override {
+    return memories_->of(pool).device_block(slot);
   }
-  [[nodiscard]] std::span<std::byte> write_target(SlotId slot, std::span<std::byte>) override {
-    return memory_->device_block(slot);
+  [[nodiscard]] std::span<std::byte> write_target(PoolId pool, SlotId slot, std::span<std::byte>) override {
+    return memories_->of(pool).device_block(slot);
   }
-  void written(SlotId, std::span<std::byte>) override {}
+  void written(PoolId, SlotId, std::span<std::byte>) override {}
 
  private:
-  const SlotMemory* memory_;
+  const SlotMemories* memories_;
 };
 
 }  // namespace terrace

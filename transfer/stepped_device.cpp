@@ -10,12 +10,15 @@
 namespace terrace {
 
 SteppedDevice::SteppedDevice(std::uint32_t slots, const HostArena& host, std::uint32_t steps_per_block)
-    : info_{"stepped", slots, host.block_bytes()}, memory_{slots, host}, steps_per_block_{steps_per_block} {
+    : SteppedDevice{std::array{PoolMemory{slots, &host}}, steps_per_block} {}
+
+SteppedDevice::SteppedDevice(std::span<const PoolMemory> pools, std::uint32_t steps_per_block)
+    : memories_{pools}, info_{"stepped", memories_.pools()}, steps_per_block_{steps_per_block} {
   if (steps_per_block == 0) throw std::invalid_argument{"stepped device: a block takes at least one step"};
 }
 
 void SteppedDevice::submit(CopyCommand command) {
-  memory_.check(command);
+  memories_.of(command).check(command);
   // A point that no launch has returned would hold the stream for ever.
   TERRACE_CHECK(command.after.value() <= reached_ + launched_.size());
   Stream& target = stream(command.direction);
@@ -72,7 +75,7 @@ bool SteppedDevice::can_step(const Stream& stream) const {
 void SteppedDevice::compute() {
   TERRACE_CHECK(!launched_.empty());
   const ComputeWork work = std::move(launched_.front());
-  InPlaceAccess access{memory_};
+  InPlaceAccess access{memories_};
   work(access);
   // Only now, so that what the work itself launches comes after it.
   launched_.pop_front();
@@ -85,15 +88,16 @@ void SteppedDevice::copy(Stream& stream) {
   const SlotRun& run = command.runs[stream.run];
   const SlotPair block{SlotId{run.source.value() + stream.block}, SlotId{run.destination.value() + stream.block}};
   // Parts differ by a byte at most where the block does not divide evenly.
-  const std::size_t bytes = count(info_.block_bytes);
+  const SlotMemory& memory = memories_.of(command);
+  const std::size_t bytes = count(memory.host().block_bytes());
   const std::size_t begin = bytes * stream.part / steps_per_block_;
   const std::size_t size = bytes * (stream.part + 1) / steps_per_block_ - begin;
   if (stream.failures_due > 0) {
     --stream.failures_due;
-    memory_.copy_part(command.direction, block, begin, size / 2);
+    memory.copy_part(command.direction, block, begin, size / 2);
     return end_command(stream, Errc::io_failed);
   }
-  memory_.copy_part(command.direction, block, begin, size);
+  memory.copy_part(command.direction, block, begin, size);
   if (++stream.part < steps_per_block_) return;
   stream.part = 0;
   if (++stream.block < run.count) return;

@@ -22,8 +22,9 @@ class SteppedDevice final : public Device {
   /// What can make progress.
   enum class Part : unsigned char { compute, swap_out, swap_in };
 
-  /// `steps_per_block`: into how many steps the copy of a block falls, at least 1. The arena outlives the device. Throws as
+  /// `steps_per_block`: into how many steps the copy of a block falls, at least 1. The arenas outlive the device. Throws as
   /// SlotMemory, and std::invalid_argument where steps_per_block is 0.
+  explicit SteppedDevice(std::span<const PoolMemory> pools, std::uint32_t steps_per_block = 2);
   SteppedDevice(std::uint32_t slots, const HostArena& host, std::uint32_t steps_per_block = 2);
 
   [[nodiscard]] const DeviceInfo& info() const override { return info_; }
@@ -72,8 +73,8 @@ class SteppedDevice final : public Device {
   void copy(Stream& stream);
   void end_command(Stream& stream, ErrorCode error);
 
+  SlotMemories memories_;
   DeviceInfo info_;
-  SlotMemory memory_;
   std::uint32_t steps_per_block_;
   NullWaker nobody_;
   Waker* waker_ = &nobody_;

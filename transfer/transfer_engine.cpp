@@ -13,8 +13,11 @@ namespace terrace {
 namespace {
 
 LanesConfig with_block_bytes_of(const Device& device, LanesConfig config) {
-  const Bytes block_bytes = device.info().block_bytes;
+  const std::vector<DevicePool>& pools = device.info().pools;
+  const Bytes block_bytes = pools.front().block_bytes;
   if (count(config.block_bytes) == 0) config.block_bytes = block_bytes;
+  config.other_block_bytes.clear();
+  for (std::size_t pool = 1; pool < pools.size(); ++pool) config.other_block_bytes.push_back(pools[pool].block_bytes);
   if (config.block_bytes != block_bytes) {
     throw std::invalid_argument{"transfer engine: configured for blocks of " + to_string(config.block_bytes) + ", but " +
                                 device.info().name + "'s are of " + to_string(block_bytes)};
@@ -100,7 +103,7 @@ std::size_t TransferEngine::poll(std::vector<TransferEvent>& out) {
   // next() resolves the deadlines too.
   for (const Direction direction : {Direction::swap_out, Direction::swap_in}) {
     while (std::optional<Piece> piece = lanes_.next(direction, now)) {
-      device_.submit({piece->token, piece->direction, piece->after, std::move(piece->runs)});
+      device_.submit({piece->token, piece->direction, piece->after, std::move(piece->runs), piece->pool});
     }
   }
   const std::size_t before = out.size();

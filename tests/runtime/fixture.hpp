@@ -21,15 +21,30 @@ class CacheFixture : public ::testing::Test {
  protected:
   static constexpr std::uint64_t block_bytes = 64;
 
+  /// Blocks of another pool than the first are of other sizes: the next twice as large, and so on.
+  static std::uint64_t block_bytes_of(PoolId pool) { return block_bytes * (pool.value() + 1U); }
+
   void make(ManagerConfig config, std::uint32_t stored_blocks = 64) {
     if (config.storage && config.staging_blocks == 0) config.staging_blocks = 4;
+    for (PoolSizes& pool : config.other_pools) {
+      if (config.storage && pool.staging_blocks == 0) pool.staging_blocks = 4;
+    }
     arena = std::make_unique<HostArena>(config.host_blocks + config.staging_blocks, Bytes{block_bytes}, MiB);
-    device = std::make_unique<SteppedDevice>(config.device_blocks, *arena);
-    LanesConfig lanes;
-    lanes.block_bytes = Bytes{block_bytes};
-    transfers = std::make_unique<DirectTransfers>(lanes, *device, clock, waker);
     if (config.storage) store = std::make_unique<MemoryStore>(stored_blocks, Bytes{block_bytes});
+    std::vector<PoolMemory> memories{{config.device_blocks, arena.get()}};
+    std::vector<PoolParts> others;
+    for (std::size_t i = 0; i < config.other_pools.size(); ++i) {
+      const PoolSizes& sizes = config.other_pools[i];
+      const Bytes bytes{block_bytes_of(PoolId{static_cast<std::uint16_t>(i + 1)})};
+      other_arenas.push_back(std::make_unique<HostArena>(sizes.host_blocks + sizes.staging_blocks, bytes, MiB));
+      if (config.storage) other_stores.push_back(std::make_unique<MemoryStore>(stored_blocks, bytes));
+      memories.push_back({sizes.device_blocks, other_arenas.back().get()});
+      others.push_back({other_arenas.back().get(), config.storage ? other_stores.back().get() : nullptr});
+    }
+    device = std::make_unique<SteppedDevice>(memories);
+    transfers = std::make_unique<DirectTransfers>(LanesConfig{}, *device, clock, waker);
     CacheParts parts{*transfers, *arena, store.get(), clock, nullptr, nullptr};
+    parts.other_pools = std::move(others);
     cache = std::make_unique<Cache>(config, parts);
   }
 
@@ -71,8 +86,8 @@ class CacheFixture : public ::testing::Test {
   void release(std::uint64_t id) { leases.erase(id); }
   [[nodiscard]] bool ready(std::uint64_t id) const { return cache->ready(leases.at(id)); }
   [[nodiscard]] RequestStats stats(std::uint64_t id) const { return cache->request_stats(leases.at(id)).value(); }
-  [[nodiscard]] std::vector<SlotId> table(std::uint64_t id) const {
-    const auto slots = cache->block_table(leases.at(id)).value();
+  [[nodiscard]] std::vector<SlotId> table(std::uint64_t id, GroupId group = {}) const {
+    const auto slots = cache->block_table(leases.at(id), group).value();
     return {slots.begin(), slots.end()};
   }
   /// Events since the last call are appended to `events`.
@@ -95,6 +110,8 @@ class CacheFixture : public ::testing::Test {
   ManualClock clock;
   NullWaker waker;
   std::unique_ptr<HostArena> arena;
+  std::vector<std::unique_ptr<HostArena>> other_arenas;
+  std::vector<std::unique_ptr<MemoryStore>> other_stores;
   std::unique_ptr<SteppedDevice> device;
   std::unique_ptr<DirectTransfers> transfers;
   std::unique_ptr<MemoryStore> store;

@@ -40,6 +40,9 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
     total.clears += world.seen().clears;
     total.pins += world.seen().pins;
     total.drops += world.seen().drops;
+    total.grouped_hits += world.seen().grouped_hits;
+    total.unserved += world.seen().unserved;
+    total.given_up += world.seen().given_up;
     stats.rescued += world.stats().rescued;
     stats.joined += world.stats().joined;
     stats.duplicates += world.stats().duplicates;
@@ -62,6 +65,9 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   EXPECT_GT(total.clears, 0U);
   EXPECT_GT(total.pins, 0U);
   EXPECT_GT(total.drops, 0U);
+  EXPECT_GT(total.grouped_hits, 0U);
+  EXPECT_GT(total.unserved, 0U);
+  EXPECT_GT(total.given_up, 0U);
   EXPECT_GT(stats.rescued, 0U);
   EXPECT_GT(stats.joined, 0U);
   EXPECT_GT(stats.duplicates, 0U);

@@ -11,8 +11,39 @@
 namespace terrace::test {
 namespace {
 
-/// Of a file block, the least there is.
-constexpr std::uint32_t block_bytes = 4096;
+/// Of a file block, the least there is. Each pool's blocks are of another size.
+constexpr std::uint32_t least_block_bytes = 4096;
+
+constexpr std::uint32_t block_bytes_of(std::size_t pool) { return least_block_bytes * static_cast<std::uint32_t>(pool + 1); }
+
+/// Groups of all kinds, one to four, in one to three pools. Full attention is among them mostly, as in models.
+void choose_groups(Random& random, ManagerConfig& manager) {
+  const std::uint64_t groups = random.between(1, 4);
+  const std::uint64_t pools = random.between(1, std::min<std::uint64_t>(groups, 3));
+  for (std::uint64_t g = 0; g < groups; ++g) {
+    GroupConfig group;
+    group.kind = g == 0 && random.chance(0.8) ? GroupKind::full : static_cast<GroupKind>(random.below(5));
+    group.block_tokens = static_cast<std::uint32_t>(random.between(1, 2));
+    if (group.kind == GroupKind::sliding_window) group.span_tokens = static_cast<std::uint32_t>(random.between(1, 5));
+    if (group.kind == GroupKind::chunked_local) {
+      group.span_tokens = group.block_tokens * static_cast<std::uint32_t>(random.between(1, 3));
+    }
+    group.optional = g > 0 && group.kind != GroupKind::cross && random.chance(0.2);
+    group.pool = PoolId{static_cast<std::uint16_t>(g < pools ? g : random.below(pools))};
+    manager.groups.push_back(group);
+  }
+  // Somebody is cached, and decides.
+  if (manager.groups.front().kind == GroupKind::cross) manager.groups.front().kind = GroupKind::full;
+  manager.null_block = true;
+  for (std::uint64_t pool = 1; pool < pools; ++pool) {
+    PoolSizes sizes;
+    sizes.null_block = true;
+    sizes.device_blocks = static_cast<std::uint32_t>(random.between(6, 20));
+    sizes.host_blocks = random.chance(0.2) ? 0 : static_cast<std::uint32_t>(random.between(1, 24));
+    if (manager.storage) sizes.staging_blocks = static_cast<std::uint32_t>(random.between(1, 4));
+    manager.other_pools.push_back(sizes);
+  }
+}
 
 std::uint64_t word_of(const BlockKey& key, std::uint64_t weights, std::size_t i) {
   return key.prefix64() + weights * 0x9E37'79B9U + i * (key.prefix64() | 1);
@@ -57,6 +88,7 @@ WorldOptions random_options(std::uint64_t seed) {
   options.hostile = random.chance(0.8);
   manager.policy = all_policies[random.below(all_policies.size())];
   manager.host_admission = random.chance(0.5) ? HostAdmission::all : HostAdmission::adaptive;
+  if (random.chance(0.5)) choose_groups(random, manager);
   return options;
 }
 
@@ -68,7 +100,10 @@ struct World::Client {
   State state = State::pending;
   std::vector<std::uint32_t> names;
   std::vector<BlockKey> keys;       ///< of all full blocks, those made by extend included
+  std::uint32_t held = 0;           ///< blocks that it has slots for
   std::uint32_t filled = 0;         ///< blocks that have their content, or will when compute gets there
+  std::uint32_t chunk = 0;          ///< it computes so many at a time
+  std::uint32_t encoder_tokens = 0;
   Fence fence;
   std::uint32_t extensions_left = 0;
   std::uint64_t weights = 0;        ///< it began with
@@ -76,24 +111,36 @@ struct World::Client {
 
 World::World(std::uint64_t seed, const WorldOptions& options) : options_{options}, random_{seed} {
   const ManagerConfig& manager = options.manager;
-  arena_ = std::make_unique<HostArena>(manager.host_blocks + manager.staging_blocks, Bytes{block_bytes}, MiB);
-  device_ = std::make_unique<SteppedDevice>(manager.device_blocks, *arena_);
-  LanesConfig lanes;
-  lanes.block_bytes = Bytes{block_bytes};
-  lanes.piece_bytes = Bytes{block_bytes * random_.between(1, 4)};
-  transfers_ = std::make_unique<DirectTransfers>(lanes, *device_, clock_, waker_);
-  if (options.store == WorldOptions::Store::memory) {
-    store_ = std::make_unique<MemoryStore>(options.stored_blocks, Bytes{block_bytes});
-  } else if (options.store == WorldOptions::Store::file) {
-    io_ = std::make_unique<SteppedIo>();
-    FileStoreConfig config;
-    config.directory = "/store";
-    config.capacity = capacity_for(options.stored_blocks, Bytes{block_bytes});
-    config.block_bytes = Bytes{block_bytes};
-    store_ = std::make_unique<FileStore>(config, *io_);
+  std::vector<GroupConfig> groups = manager.groups;
+  if (groups.empty()) groups.emplace_back();
+  for (const GroupConfig& group : groups) rules_.emplace_back(group, hash_unit(groups));
+  std::vector<PoolMemory> memories;
+  for (std::size_t pool = 0; pool < manager.pool_count(); ++pool) {
+    const PoolSizes& sizes = manager.pool(PoolId{static_cast<std::uint16_t>(pool)});
+    arenas_.push_back(std::make_unique<HostArena>(sizes.host_blocks + sizes.staging_blocks, Bytes{block_bytes_of(pool)}, MiB));
+    memories.push_back({sizes.device_blocks, arenas_.back().get()});
+    stores_.push_back(make_store(pool));
   }
-  CacheParts parts{*transfers_, *arena_, store_.get(), clock_, nullptr, options.hostile ? device_.get() : nullptr};
+  device_ = std::make_unique<SteppedDevice>(memories);
+  LanesConfig lanes;
+  lanes.piece_bytes = Bytes{least_block_bytes * random_.between(1, 4)};
+  transfers_ = std::make_unique<DirectTransfers>(lanes, *device_, clock_, waker_);
+  CacheParts parts{*transfers_, *arenas_.front(), stores_.front().get(), clock_, nullptr, options.hostile ? device_.get() : nullptr};
+  for (std::size_t pool = 1; pool < stores_.size(); ++pool) {
+    parts.other_pools.push_back({arenas_[pool].get(), stores_[pool].get()});
+  }
   cache_ = std::make_unique<Cache>(manager, parts);
+}
+
+std::unique_ptr<BlockStore> World::make_store(std::size_t pool) {
+  const Bytes block_bytes{block_bytes_of(pool)};
+  if (options_.store == WorldOptions::Store::none) return nullptr;
+  if (options_.store == WorldOptions::Store::memory) return std::make_unique<MemoryStore>(options_.stored_blocks, block_bytes);
+  FileStoreConfig config;
+  config.directory = "/store";
+  config.capacity = capacity_for(options_.stored_blocks, block_bytes);
+  config.block_bytes = block_bytes;
+  return std::make_unique<FileStore>(config, *disks_.emplace_back(std::make_unique<SteppedIo>()));
 }
 
 World::~World() {
@@ -187,6 +234,10 @@ void World::start_request() {
   request.id = client->id;
   request.keys = client->keys;
   request.blocks = static_cast<std::uint32_t>(client->keys.size() + random_.below(2));
+  client->chunk = random_.chance(0.4) ? static_cast<std::uint32_t>(random_.between(1, 3)) : 100;
+  request.new_blocks_max = client->chunk;
+  request.encoder_tokens = client->encoder_tokens = static_cast<std::uint32_t>(random_.below(5));
+  if (random_.chance(0.1)) request.drop_last_hit = true;
   if (random_.chance(0.3)) request.hit_blocks_max = static_cast<std::uint32_t>(client->keys.size() - 1);
   if (random_.chance(0.3)) request.deadline = clock_.now() + std::chrono::milliseconds{random_.below(400)};
   const MatchResult before = cache_->match(client->keys);
@@ -200,6 +251,7 @@ void World::start_request() {
     return;
   }
   client->lease = std::move(*lease);
+  client->held = request.blocks;
   if (cache_->ready(client->lease)) client->state = Client::State::ready;
   clients_.push_back(std::move(client));
 }
@@ -233,19 +285,37 @@ void World::act(std::size_t which) {
       return;
     case Client::State::computed: {
       // Committed before compute is through, as an asynchronous scheduler does: the fence keeps transfers back.
-      const std::size_t committed = random_.chance(0.3) ? random_.between(1, client.keys.size()) : client.keys.size();
+      const std::size_t full = std::min<std::size_t>(client.keys.size(), client.filled);
+      const std::size_t committed = random_.chance(0.3) ? random_.between(1, full) : full;
       const auto duplicates = cache_->commit(client.lease, std::span{client.keys}.first(committed), client.fence);
       TERRACE_CHECK(duplicates.has_value());
       note(duplicates->size());
-      if (committed == client.keys.size() || random_.chance(0.2)) client.state = Client::State::committed;
+      if (committed == full || random_.chance(0.2)) client.state = Client::State::committed;
       return;
     }
     case Client::State::committed: {
-      if (client.extensions_left > 0 && !winding_down_) {
-        --client.extensions_left;
-        if (cache_->block_table(client.lease)->size() == client.keys.size() && !cache_->extend(client.lease, 1)) return;
-        client.names.push_back(static_cast<std::uint32_t>(random_.below(2)));
-        client.keys = keys_of(client.names);
+      if (random_.chance(0.5)) {
+        const std::uint64_t unit = cache_->manager().unit_tokens();
+        TERRACE_CHECK(cache_->advance(client.lease, client.filled * unit, client.fence).has_value());
+      }
+      // The next chunk of the prompt, then what is generated.
+      const bool all = client.filled == client.keys.size();
+      if (!winding_down_ && (!all || client.extensions_left > 0)) {
+        if (client.held == client.filled) {
+          const auto left = static_cast<std::uint32_t>(client.keys.size()) - client.filled;
+          const std::uint32_t more = all ? 1 : std::min(client.chunk, left);
+          if (!cache_->extend(client.lease, more)) {
+            // An engine would preempt somebody; here it may be this one.
+            if (random_.chance(0.2)) clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(which));
+            return;
+          }
+          client.held += more;
+        }
+        if (all) {
+          --client.extensions_left;
+          client.names.push_back(static_cast<std::uint32_t>(random_.below(2)));
+          client.keys = keys_of(client.names);
+        }
         client.state = Client::State::ready;
         return;
       }
@@ -266,26 +336,62 @@ void World::act(std::size_t which) {
 
 /// Launches what a model would do: read the blocks that are there, write those that are not.
 void World::compute(Client& client) {
-  const auto table = cache_->block_table(client.lease).value();
   struct Work {
+    PoolId pool;
     SlotId slot;
     BlockKey key;
     bool hit;
   };
   std::vector<Work> work;
-  const std::uint32_t hits = static_cast<std::uint32_t>(cache_->hit_tiers(client.lease)->size());
+  const auto hits = static_cast<std::uint32_t>(cache_->hit_tiers(client.lease)->size());
+  if (client.filled == 0) client.held = std::min(client.held, hits + client.chunk);
   const std::uint32_t known = std::max(client.filled, hits);
-  for (std::uint32_t i = 0; i < client.keys.size(); ++i) work.push_back({table[i], client.keys[i], i < known});
-  client.filled = static_cast<std::uint32_t>(client.keys.size());
+  const std::uint32_t now = std::min(static_cast<std::uint32_t>(client.keys.size()), client.held);
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    const GroupRule& rule = rules_[g];
+    const GroupId group{static_cast<std::uint16_t>(g)};
+    const PoolId pool = rule.config().pool;
+    const bool has_null = options_.manager.pool(pool).null_block;
+    const auto table = cache_->block_table(client.lease, group).value();
+    if (!rule.cached()) {
+      TERRACE_CHECK(table.size() == rule.encoder_blocks(client.encoder_tokens));
+      for (std::uint32_t block = 0; block < table.size(); ++block) {
+        BlockKey mine = client.keys.front();
+        mine.bytes[0] ^= static_cast<std::byte>(client.id.value());
+        mine.bytes[1] ^= static_cast<std::byte>(client.id.value() >> 8);
+        mine.bytes[2] ^= static_cast<std::byte>(block + 1);
+        work.push_back({pool, table[block], mine, client.filled > 0});
+      }
+      continue;
+    }
+    TERRACE_CHECK(table.size() == rule.blocks_for(client.held));
+    if (!cache_->serves(client.lease, group)) {
+      ++seen_->unserved;
+      continue;
+    }
+    for (std::uint32_t block = 0; block < rule.full_blocks(now); ++block) {
+      if (has_null && table[block] == SlotId{0}) {
+        ++seen_->given_up;
+        // What the next token attends to is never given up: of a state that is the last, of windows the first and all after it.
+        const std::uint32_t needed = rule.first_needed(std::uint64_t{known} * cache_->manager().unit_tokens());
+        TERRACE_CHECK(known == 0 || (rule.config().kind == GroupKind::recurrent ? block != needed : block < needed));
+        continue;
+      }
+      const BlockKey key = key_in_group(client.keys[std::size_t{block + 1} * rule.units_per_block() - 1], group);
+      work.push_back({pool, table[block], key, block < rule.full_blocks(known)});
+    }
+  }
+  if (client.filled == 0 && rules_.size() > 1) seen_->grouped_hits += hits;
+  client.filled = now;
   client.fence = device_->launch([work = std::move(work), seen = seen_, weights = client.weights](BlockAccess& access) {
-    std::vector<std::byte> scratch(block_bytes);
     for (const Work& w : work) {
+      std::vector<std::byte> scratch(block_bytes_of(w.pool.value()));
       if (w.hit) {
         ++seen->verified;
-        if (!has_content(w.key, weights, access.read(w.slot, scratch))) ++seen->mismatches;
+        if (!has_content(w.key, weights, access.read(w.pool, w.slot, scratch))) ++seen->mismatches;
       } else {
-        fill_content(w.key, weights, access.write_target(w.slot, scratch));
-        access.written(w.slot, scratch);
+        fill_content(w.key, weights, access.write_target(w.pool, w.slot, scratch));
+        access.written(w.pool, w.slot, scratch);
       }
     }
   });
@@ -297,9 +403,10 @@ void World::device_step() {
 }
 
 void World::disk_step() {
-  if (io_ == nullptr) return;
-  if (io_->stalled() > 0 && random_.chance(0.2)) io_->release_stalled();
-  if (io_->queued() > 0) io_->step(random_.below(io_->queued()));
+  if (disks_.empty()) return;
+  SteppedIo& io = *disks_[random_.below(disks_.size())];
+  if (io.stalled() > 0 && random_.chance(0.2)) io.release_stalled();
+  if (io.queued() > 0) io.step(random_.below(io.queued()));
 }
 
 void World::plant_fault() {
@@ -307,25 +414,27 @@ void World::plant_fault() {
   if (options_.faults.transfers_fail && random_.chance(0.3)) device_->fail_next(direction);
   if (options_.faults.streams_freeze && random_.chance(0.5)) device_->stuck(direction, random_.chance(0.5));
   if (options_.faults.streams_freeze && random_.chance(0.5)) device_->delay_completion(direction, random_.chance(0.5));
-  if (options_.faults.disk_fails && io_ != nullptr) {
+  if (options_.faults.disk_fails && !disks_.empty()) {
+    SteppedIo& io = *disks_[random_.below(disks_.size())];
     IoFault fault;
     switch (random_.below(5)) {
       case 0: fault.error = 5 /* EIO */; break;
       case 1: fault.error = 28 /* ENOSPC */; break;
-      case 2: fault.bytes_max = random_.below(block_bytes); break;
+      case 2: fault.bytes_max = random_.below(least_block_bytes); break;
       case 3: fault.flip = true; break;
       default: fault.stall = true; break;
     }
-    io_->files().inject(io_->files().next_number() + random_.below(6), fault);
+    io.files().inject(io.files().next_number() + random_.below(6), fault);
   }
 }
 
 void World::check() const {
   cache_->manager().check_invariants();
   transfers_->check_invariants();
-  if (store_ != nullptr) {
-    store_->check_invariants();
-    TERRACE_CHECK(store_->stat().orphans == 0);
+  for (const auto& store : stores_) {
+    if (store == nullptr) continue;
+    store->check_invariants();
+    TERRACE_CHECK(store->stat().orphans == 0);
   }
   TERRACE_CHECK(seen_->mismatches == 0);
 }
@@ -340,14 +449,15 @@ void World::wind_down() {
     device_->delay_completion(direction, false);
   }
   for (int i = 0; i < 200'000 && (!clients_.empty() || cache_->has_pending_work()); ++i) {
-    if (io_ != nullptr && io_->queued() == 0 && io_->stalled() > 0) io_->release_stalled();
+    for (const auto& io : disks_) {
+      if (io->queued() == 0 && io->stalled() > 0) io->release_stalled();
+    }
     step();
   }
   if (!clients_.empty() || cache_->has_pending_work()) {
-    fmt::print(stderr, "left: {} clients; {}; under way: swap-outs {} swap-ins {}; store {}; staging free {}\n",
-               clients_.size(), cache_->manager().describe_pending(), device_->commands(Direction::swap_out),
-               device_->commands(Direction::swap_in), store_ ? store_->in_flight() : 0,
-               cache_->manager().residency().staging_free());
+    fmt::print(stderr, "left: {} clients; {}; under way: swap-outs {} swap-ins {}\n", clients_.size(),
+               cache_->manager().describe_pending(), device_->commands(Direction::swap_out),
+               device_->commands(Direction::swap_in));
   }
   TERRACE_CHECK(clients_.empty());
   TERRACE_CHECK(!cache_->has_pending_work());
@@ -363,21 +473,28 @@ std::uint64_t World::digest() const {
                                 s.evicted_host, s.rescued, s.joined, s.load_failures, s.duplicates, s.persist_failed}) {
     add(v);
   }
-  const PrefixTree& tree = cache_->manager().residency().tree();
-  tree.for_each([&](BlockRef block) {
-    add(tree.key(block).prefix64());
-    for (const Tier tier : all_tiers) {
-      const Copy copy = tree.copy(block, Residency::plane(tier));
-      add(copy.present() ? copy.slot().value() + 1 : 0);
-    }
-    add(tree.last_use(block));
-  });
+  for (std::size_t pool = 0; pool < arenas_.size(); ++pool) {
+    const PrefixTree& tree = cache_->manager().residency(PoolId{static_cast<std::uint16_t>(pool)}).tree();
+    tree.for_each([&](BlockRef block) {
+      add(tree.key(block).prefix64());
+      for (const Tier tier : all_tiers) {
+        const Copy copy = tree.copy(block, Residency::plane(tier));
+        add(copy.present() ? copy.slot().value() + 1 : 0);
+      }
+      add(tree.last_use(block));
+    });
+  }
   return all;
 }
 
 std::string World::describe() const {
   const ManagerConfig& m = options_.manager;
-  return fmt::format("device {} host {} staging {} {} {} {} admission {} store {} ({} blocks) faults {}{}{}", m.device_blocks,
+  std::string groups;
+  for (const GroupConfig& group : m.groups) {
+    groups += fmt::format("{}{} {} span {} pool {}, ", group.optional ? "optional " : "", to_string(group.kind), group.block_tokens,
+                          group.span_tokens, group.pool.value());
+  }
+  return groups + fmt::format("device {} host {} staging {} {} {} {} admission {} store {} ({} blocks) faults {}{}{}", m.device_blocks,
                      m.host_blocks, m.staging_blocks, to_string(m.relation), to_string(m.write_policy), to_string(m.policy),
                      to_string(m.host_admission), static_cast<int>(options_.store), options_.stored_blocks,
                      options_.faults.transfers_fail, options_.faults.streams_freeze, options_.faults.disk_fails);

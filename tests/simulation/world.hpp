@@ -34,7 +34,7 @@ struct WorldOptions {
   bool hostile = true;
 };
 
-/// Chosen by the seed: sizes, relation, write policy, store, faults.
+/// Chosen by the seed: groups, sizes, relation, write policy, store, faults.
 [[nodiscard]] WorldOptions random_options(std::uint64_t seed);
 
 /// The cache with everything around it on one thread: clients that acquire, compute, commit, extend and release, a device and
@@ -66,6 +66,9 @@ class World {
     std::uint64_t clears = 0;
     std::uint64_t pins = 0;
     std::uint64_t drops = 0;
+    std::uint64_t grouped_hits = 0;  ///< blocks hit by requests of several groups
+    std::uint64_t unserved = 0;      ///< optional groups that could not serve a hit
+    std::uint64_t given_up = 0;      ///< blocks that fell out of a window
   };
   [[nodiscard]] const Seen& seen() const { return *seen_; }
   [[nodiscard]] const ManagerStats& stats() const { return cache_->manager().stats(); }
@@ -77,6 +80,7 @@ class World {
   void start_request();
   void poll();
   void act(std::size_t which);
+  [[nodiscard]] std::unique_ptr<BlockStore> make_store(std::size_t pool);
   void compute(Client& client);
   void device_step();
   void disk_step();
@@ -90,11 +94,12 @@ class World {
   Random random_;
   ManualClock clock_;
   NullWaker waker_;
-  std::unique_ptr<HostArena> arena_;
+  std::vector<GroupRule> rules_;  ///< of the groups
+  std::vector<std::unique_ptr<HostArena>> arenas_;  ///< by PoolId, as are the stores
   std::unique_ptr<SteppedDevice> device_;
   std::unique_ptr<DirectTransfers> transfers_;
-  std::unique_ptr<SteppedIo> io_;
-  std::unique_ptr<BlockStore> store_;
+  std::vector<std::unique_ptr<SteppedIo>> disks_;
+  std::vector<std::unique_ptr<BlockStore>> stores_;
   std::unique_ptr<Cache> cache_;
   std::vector<std::unique_ptr<Client>> clients_;
   std::shared_ptr<Seen> seen_ = std::make_shared<Seen>();
@@ -108,7 +113,7 @@ class World {
   bool paused_ = false;
 };
 
-/// What a block with this key holds.
+/// What a block with this key holds; keys differ between groups.
 void fill_content(const BlockKey& key, std::uint64_t weights, std::span<std::byte> block);
 [[nodiscard]] bool has_content(const BlockKey& key, std::uint64_t weights, std::span<const std::byte> block);
 

@@ -22,12 +22,12 @@ class FarMemory final : public BlockAccess {
  public:
   explicit FarMemory(std::size_t slots) : slots_(slots, std::vector<std::byte>(block_bytes)) {}
 
-  std::span<const std::byte> read(SlotId slot, std::span<std::byte> scratch) override {
+  std::span<const std::byte> read(PoolId, SlotId slot, std::span<std::byte> scratch) override {
     std::ranges::copy(slots_.at(slot.value()), scratch.begin());
     return scratch;
   }
-  std::span<std::byte> write_target(SlotId, std::span<std::byte> scratch) override { return scratch; }
-  void written(SlotId slot, std::span<std::byte> scratch) override {
+  std::span<std::byte> write_target(PoolId, SlotId, std::span<std::byte> scratch) override { return scratch; }
+  void written(PoolId, SlotId slot, std::span<std::byte> scratch) override {
     std::ranges::copy(scratch, slots_.at(slot.value()).begin());
   }
 

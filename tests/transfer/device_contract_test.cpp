@@ -157,8 +157,8 @@ TYPED_TEST_SUITE(DeviceContract, Drivers);
 
 TYPED_TEST(DeviceContract, says_what_it_is) {
   this->start();
-  EXPECT_EQ(this->driver_->device().info().slots, slots);
-  EXPECT_EQ(this->driver_->device().info().block_bytes, block_bytes);
+  EXPECT_EQ(this->driver_->device().info().pool().slots, slots);
+  EXPECT_EQ(this->driver_->device().info().pool().block_bytes, block_bytes);
   EXPECT_FALSE(this->driver_->device().info().name.empty());
 }
 

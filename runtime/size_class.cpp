@@ -1,0 +1,316 @@
+#include "runtime/size_class.hpp"
+
+#include "base/check.hpp"
+
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace terrace {
+namespace {
+
+ManagerConfig with_sizes(const ManagerConfig& config, const PoolSizes& sizes) {
+  ManagerConfig of_this = config;
+  static_cast<PoolSizes&>(of_this) = sizes;
+  of_this.other_pools.clear();
+  return of_this;
+}
+
+}  // namespace
+
+SizeClass::SizeClass(PoolId number, const ManagerConfig& all, const PoolSizes& sizes, ManagerStats& stats, KvEvents& events)
+    : id{number},
+      config{with_sizes(all, sizes)},
+      residency{config, events},
+      departures{residency, stats},
+      swap_outs{config, residency, departures, actions},
+      persists{residency, departures, swap_outs, actions, stats},
+      host_room{config, residency, departures, swap_outs, persists},
+      device_room{config, residency, departures, host_room, persists},
+      loads{config, residency, departures, host_room, actions, stats},
+      stats_{stats} {}
+
+// ---- paths of requests ---------------------------------------------------------------------------------------------------
+
+Found SizeClass::find(std::span<const BlockKey> keys, bool device_only, std::vector<Tier>& tiers) const {
+  const PrefixTree& tree = residency.tree();
+  Found found;
+  const Path path = tree.find(keys);
+  tiers.clear();
+  const auto read = [&](Tier tier) -> std::vector<Copy>& {
+    auto& row = copies_[index(tier)];
+    row.resize(path.length);
+    tree.read(path, Residency::plane(tier), 0, row);
+    return row;
+  };
+  // Most of what is looked up often is all on the device: as far as that goes, nothing else is read.
+  const std::vector<Copy>& on_device = read(Tier::device);
+  std::uint32_t i = 0;
+  while (i < path.length && on_device[i].usable()) found.leaving |= on_device[i++].state() == CopyState::leaving;
+  tiers.assign(i, Tier::device);
+  found.on_device = i;
+  found.lower = tree.resident(Residency::plane(Tier::host)) + tree.resident(Residency::plane(Tier::storage)) > 0;
+  if (found.lower) {
+    const std::vector<Copy>& in_host = read(Tier::host);
+    const std::vector<Copy>& in_storage = read(Tier::storage);
+    for (; i < path.length; ++i) {
+      const Copy copy = on_device[i];
+      if (copy.usable()) {
+        tiers.push_back(Tier::device);
+        ++found.on_device;
+        found.leaving |= copy.state() == CopyState::leaving;
+      } else if (device_only) {
+        break;
+      } else if (copy.present()) {
+        tiers.push_back(loads.source_of({path.node, i}));
+        ++found.filling;
+      } else if (in_host[i].usable()) {
+        tiers.push_back(Tier::host);
+      } else if (in_storage[i].usable()) {
+        tiers.push_back(Tier::storage);
+      } else {
+        break;
+      }
+    }
+  }
+  found.path = i == path.length ? path : tree.first(path, i);
+  return found;
+}
+
+void SizeClass::rescue(const Found& found) {
+  const Path path = found.path;
+  if (found.leaving) {
+    for (std::uint32_t i = 0; i < path.length; ++i) {
+      if (residency.rescue({path.node, i}, Tier::device)) ++stats_.rescued;
+    }
+  }
+  if (found.lower) {
+    std::optional<BlockRef> deepest_stored;
+    for (const Tier tier : {Tier::host, Tier::storage}) {
+      auto& row = copies_[index(tier)];
+      row.resize(path.length);
+      residency.tree().read(path, Residency::plane(tier), 0, row);
+    }
+    for (std::uint32_t i = 0; i < path.length; ++i) {
+      const BlockRef block{path.node, i};
+      const bool leaving = copies_[index(Tier::host)][i].state() == CopyState::leaving;
+      if (leaving && residency.rescue(block, Tier::host)) ++stats_.rescued;
+      if (copies_[index(Tier::storage)][i].usable()) deepest_stored = block;
+    }
+    if (deepest_stored) actions.touches.push_back(residency.tree().key(*deepest_stored));
+  }
+  if (config.storage && config.write_policy == WritePolicy::selective && path.length > 0) {
+    if (!residency.copy(path.last(), Tier::storage).present()) persists.begin(path.last());
+  }
+}
+
+void SizeClass::copy_down(std::uint32_t from, Path path) {
+  if (path.length == from) return;
+  if (config.relation == Relation::inclusive && config.host_blocks > 0) {
+    for (std::uint32_t i = from; i < path.length; ++i) {
+      const BlockRef block = residency.tree().at(path, i);
+      if (residency.copy(block, Tier::host).present()) continue;
+      // No room in the host tier: then the block has no copy there, as if the host had given it up again.
+      (void)host_room.swap_out(block, SwapOutPurpose::duplicate);
+    }
+  }
+  if (config.storage && config.write_policy == WritePolicy::write_through) persists.begin(path.last());
+}
+
+// ---- what happened elsewhere ---------------------------------------------------------------------------------------------
+
+bool SizeClass::on_transfer(const TransferEvent& event) { return swap_outs.on_event(event) || loads.on_event(event); }
+
+void SizeClass::on_store(const StoreEvent& event) {
+  switch (event.kind) {
+    case StoreEvent::Kind::read: loads.on_read(event.token, event.error); break;
+    case StoreEvent::Kind::written: persists.on_written(static_cast<std::uint32_t>(event.token), event.error); break;
+    case StoreEvent::Kind::removed:
+    case StoreEvent::Kind::evicted: {
+      const auto block = residency.stored_block(static_cast<std::uint32_t>(event.write_token));
+      if (!block || !residency.stored(*block) || residency.tree().key(*block) != event.key) break;
+      ++stats_.stored_evicted;
+      persists.on_gone(*block);
+      break;
+    }
+    case StoreEvent::Kind::contains: break;
+  }
+}
+
+bool SizeClass::pump() {
+  bool changed = host_room.pump();
+  changed |= device_room.pump();
+  changed |= persists.pump();
+  changed |= loads.pump();
+  changed |= sweep_hidden();
+  return changed;
+}
+
+void SizeClass::flush(JobId& last_job) {
+  swap_outs.flush(last_job, id);
+  loads.flush(last_job, id);
+}
+
+// ---- as a whole ----------------------------------------------------------------------------------------------------------
+
+void SizeClass::clear(bool storage) {
+  persists.doom_all();
+  PrefixTree& tree = residency.tree();
+  tree.hide_all();
+
+  gone_.clear();
+  tree.for_each_hidden([&](BlockRef block) {
+    if (residency.copy(block, Tier::storage).present()) gone_.emplace_back(block, Tier::storage);
+  });
+  for (auto at = gone_.rbegin(); at != gone_.rend(); ++at) {
+    // What is being written is removed when that ends; else its key would bring back what was cleared.
+    if (storage) actions.removes.push_back(tree.key(at->first));
+    if (residency.stored(at->first)) residency.forget_stored(at->first);
+  }
+}
+
+/// What was hidden goes as soon as nobody holds or reads it. What a transfer brings there later goes with the next call. True
+/// where anything went.
+bool SizeClass::sweep_hidden() {
+  PrefixTree& tree = residency.tree();
+  if (!tree.any_hidden()) return false;
+  gone_.clear();
+  tree.for_each_hidden([&](BlockRef block) {
+    if (residency.stored(block)) gone_.emplace_back(block, Tier::storage);
+    if (tree.pinned(block)) return;
+    for (const Tier tier : {Tier::device, Tier::host}) {
+      if (residency.copy(block, tier).state() == CopyState::ready) gone_.emplace_back(block, tier);
+    }
+  });
+  // Children first; each has a copy until its turn comes, and so is still in the tree.
+  for (auto at = gone_.rbegin(); at != gone_.rend(); ++at) {
+    if (at->second == Tier::storage) {
+      residency.forget_stored(at->first);
+    } else {
+      residency.drop(at->first, at->second);
+      ++stats_.cleared;
+    }
+  }
+  return !gone_.empty();
+}
+
+std::uint32_t SizeClass::drop(Path path) {
+  PrefixTree& tree = residency.tree();
+  const std::uint32_t from = tree.unshared_from(path);
+  std::uint32_t freed = 0;
+  tree.pin(path);  // so that it stays a path until all is done
+  for (std::uint32_t depth = path.length; depth-- > from;) {
+    const BlockRef block{path.node, depth};
+    // What stands before a copy that a transfer reads stays with it.
+    const auto settled = [&](Tier tier) {
+      const CopyState state = residency.copy(block, tier).state();
+      return state == CopyState::absent || state == CopyState::ready;
+    };
+    if (!settled(Tier::device) || !settled(Tier::host)) break;
+    for (const Tier tier : {Tier::device, Tier::host}) {
+      if (residency.copy(block, tier).state() != CopyState::ready) continue;
+      residency.drop(block, tier);
+      ++stats_.dropped_by_call;
+      if (tier == Tier::device) ++freed;
+    }
+  }
+  tree.unpin(path);
+  return freed;
+}
+
+std::vector<std::optional<std::uint32_t>> SizeClass::restore(std::span<const StoredBlock> blocks) {
+  PrefixTree& tree = residency.tree();
+  boost::unordered_flat_map<BlockKey, Path, std::hash<BlockKey>> paths;
+  std::vector<std::optional<std::uint32_t>> numbers;
+  numbers.reserve(blocks.size());
+  for (const StoredBlock& block : blocks) {
+    Path parent;
+    if (block.depth > 0) {
+      const auto found = paths.find(block.parent);
+      if (found == paths.end()) {
+        numbers.emplace_back();
+        continue;
+      }
+      parent = found->second;
+    }
+    const Path path = tree.extend(parent, std::span{&block.key, 1}, block.name_space, block.group);
+    if (residency.copy(path.last(), Tier::storage).present()) {
+      numbers.emplace_back();
+      continue;
+    }
+    tree.pin(path);
+    numbers.emplace_back(residency.begin_store(path.last()));
+    residency.publish_stored(path.last());
+    tree.unpin(path);
+    paths.emplace(block.key, path);
+  }
+  return numbers;
+}
+
+// ---- what to know --------------------------------------------------------------------------------------------------------
+
+Usage SizeClass::usage(Tier tier) const {
+  TERRACE_CHECK(tier != Tier::storage);
+  Usage usage;
+  usage.evictable = residency.tree().unpinned(Residency::plane(tier));
+  if (tier == Tier::device) {
+    const SlotPool& device = residency.pool(Tier::device);
+    usage.blocks = device.capacity() - device.count(SlotState::null);
+    usage.free = device.count(SlotState::free);
+    usage.promised = device_room.promised();
+  } else {
+    usage.blocks = config.host_blocks;
+    usage.free = residency.host_free();
+  }
+  return usage;
+}
+
+bool SizeClass::idle() const {
+  return swap_outs.idle() && persists.idle() && host_room.idle() && device_room.idle() && loads.idle();
+}
+
+std::string SizeClass::describe_pending() const {
+  return fmt::format("swap-outs {}, loads {}, persists {}, waiting for host room {}, for device room {}",
+                     swap_outs.idle() ? "idle" : "under way", loads.idle() ? "idle" : "under way", persists.in_flight(),
+                     host_room.idle() ? "nobody" : "some", device_room.promised());
+}
+
+std::string SizeClass::describe_tree(std::size_t lines_max) const {
+  const PrefixTree& tree = residency.tree();
+  std::string text = fmt::format("{} blocks in {} nodes; device {}, host {}, storage {}\n", tree.blocks(), tree.node_count(),
+                                 tree.resident(Residency::plane(Tier::device)), tree.resident(Residency::plane(Tier::host)),
+                                 tree.resident(Residency::plane(Tier::storage)));
+  std::size_t lines = 0;
+  tree.for_each_node([&](Run run) {
+    if (lines++ >= lines_max) return;
+    const auto here = [&](Tier tier) {
+      return std::ranges::count_if(tree.copies(run, Residency::plane(tier)), [](Copy copy) { return copy.present(); });
+    };
+    const BlockRef last{run.node, run.end - 1};
+    text += fmt::format("  blocks {} to {}, from {:.12}: device {}, host {}, storage {}; last use {}{}{}\n", run.begin,
+                        run.end - 1, to_hex(tree.key({run.node, run.begin})), here(Tier::device), here(Tier::host),
+                        here(Tier::storage), tree.last_use(last), tree.pinned({run.node, run.begin}) ? ", in use" : "",
+                        tree.hidden(last) ? ", cleared" : "");
+  });
+  if (lines > lines_max) text += fmt::format("  and {} nodes more\n", lines - lines_max);
+  return text;
+}
+
+void SizeClass::check_invariants(std::uint64_t held, bool at_rest) const {
+  residency.check_invariants();
+  const SlotPool& device = residency.pool(Tier::device);
+  const SlotPool& arena = residency.pool(Tier::host);
+  TERRACE_CHECK(device.ledger().balanced());
+  TERRACE_CHECK(arena.ledger().balanced());
+  TERRACE_CHECK(held == device.count(SlotState::held));
+  if (!at_rest || !idle()) return;
+  for (const Tier tier : {Tier::device, Tier::host}) {
+    TERRACE_CHECK(residency.tree().unpinned(Residency::plane(tier)) == residency.tree().resident(Residency::plane(tier)));
+    TERRACE_CHECK(residency.pool(tier).leaving_total() == 0);
+  }
+  TERRACE_CHECK(readers() == 0);
+  TERRACE_CHECK(arena.count(SlotState::held) == 0);
+}
+
+}  // namespace terrace

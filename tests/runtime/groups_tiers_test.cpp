@@ -1,0 +1,152 @@
+// Several groups and the tiers below the device: what a window or a state left there comes back byte for byte.
+
+#include "tests/runtime/fixture.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace terrace {
+namespace {
+
+class GroupsTiers : public test::CacheFixture {
+ protected:
+  static constexpr GroupId full{0};
+  static constexpr GroupId window{1};
+  static constexpr PoolId small{0};
+  static constexpr PoolId large{1};
+
+  static ManagerConfig model(std::uint32_t host_blocks, bool storage) {
+    ManagerConfig config;
+    GroupConfig attention;
+    GroupConfig sliding;
+    sliding.kind = GroupKind::sliding_window;
+    sliding.span_tokens = 3;
+    sliding.pool = large;
+    config.groups = {attention, sliding};
+    PoolSizes pool;
+    pool.null_block = true;
+    pool.device_blocks = 8;
+    pool.host_blocks = host_blocks;
+    config.device_blocks = 8;
+    config.host_blocks = host_blocks;
+    config.other_pools = {pool};
+    config.storage = storage;
+    if (storage) config.write_policy = WritePolicy::write_through;
+    return config;
+  }
+  [[nodiscard]] static std::byte mark(GroupId group, std::size_t block) {
+    return static_cast<std::byte>(16 * (group.value() + 1) + block);
+  }
+  /// Acquires, writes every block's mark, commits and releases.
+  void compute(std::uint64_t id, const std::vector<BlockKey>& keys) {
+    ASSERT_TRUE(acquire(id, keys).has_value());
+    settle();
+    ASSERT_TRUE(ready(id));
+    const auto work = [&](GroupId group, PoolId pool) {
+      return device->launch([group, pool, slots = table(id, group)](BlockAccess& access) {
+        std::vector<std::byte> scratch(block_bytes_of(pool));
+        for (std::size_t i = 0; i < slots.size(); ++i) {
+          std::ranges::fill(access.write_target(pool, slots[i], scratch), mark(group, i));
+          access.written(pool, slots[i], scratch);
+        }
+      });
+    };
+    work(full, small);
+    const Fence written = work(window, large);
+    ASSERT_TRUE(cache->commit(leases.at(id), keys, written).has_value());
+    release(id);
+    settle();
+  }
+  /// Whether the blocks of the table that are there have their marks.
+  [[nodiscard]] bool reads(std::uint64_t id, GroupId group, PoolId pool, std::size_t from, std::size_t to) {
+    bool right = true;
+    const auto slots = table(id, group);
+    device->launch([&](BlockAccess& access) {
+      std::vector<std::byte> scratch(block_bytes_of(pool));
+      for (std::size_t i = from; i < to; ++i) {
+        const auto block = access.read(pool, slots[i], scratch);
+        right &= block.size() == block_bytes_of(pool);
+        right &= std::ranges::all_of(block, [&](std::byte b) { return b == mark(group, i); });
+      }
+    });
+    settle();
+    return right;
+  }
+};
+
+TEST_F(GroupsTiers, what_left_for_the_host_comes_back_byte_for_byte_in_every_group) {
+  make(model(20, false));
+  const auto keys = test::keys_of({1, 1, 1, 1, 1});
+  compute(1, keys);
+  compute(2, test::keys_of({2, 2, 2, 2, 2, 2}));
+  compute(3, test::keys_of({3, 3, 3, 3, 3, 3}));
+  EXPECT_EQ(cache->match(keys).host, 5U);
+  ASSERT_TRUE(acquire(4, keys).has_value());
+  settle();
+  ASSERT_TRUE(ready(4));
+  EXPECT_EQ(stats(4).host, 5U);
+  EXPECT_TRUE(reads(4, full, small, 0, 5));
+  EXPECT_TRUE(reads(4, window, large, 3, 5));
+  EXPECT_EQ(table(4, window)[2], SlotId{0});
+}
+
+TEST_F(GroupsTiers, a_hit_counts_under_the_lowest_tier_that_any_group_wants_it_from) {
+  make(model(20, false));
+  const auto keys = test::keys_of({1, 1, 1, 1, 1});
+  compute(1, keys);
+  // Pushes the windows' blocks out, and nobody else's: five of these and two of that fit the small pool.
+  ASSERT_TRUE(acquire(2, test::keys_of({1, 1, 1, 1, 1, 2, 2})).has_value());
+  settle();
+  release(2);
+  const auto there = cache->match(keys);
+  EXPECT_EQ(there.total(), 5U);
+  std::vector<BlockKey> window_keys{key_in_group(keys[4], window)};
+  const PrefixTree& tree = cache->manager().residency(large).tree();
+  EXPECT_EQ(tree.find(window_keys).length, 1U);
+}
+
+TEST_F(GroupsTiers, a_failed_load_of_one_group_is_planned_again_for_all) {
+  make(model(20, false));
+  const auto keys = test::keys_of({1, 1, 1, 1, 1});
+  compute(1, keys);
+  compute(2, test::keys_of({2, 2, 2, 2, 2, 2}));
+  compute(3, test::keys_of({3, 3, 3, 3, 3, 3}));
+  // Each group's load is one plan: both fail, and both again, so that nothing of it is taken a third time.
+  for (int i = 0; i < 4; ++i) device->fail_next(Direction::swap_in);
+  ASSERT_TRUE(acquire(4, keys).has_value());
+  settle();
+  ASSERT_TRUE(ready(4));
+  EXPECT_EQ(stats(4).miss, 5U);
+  EXPECT_GT(cache->manager().stats().replans, 0U);
+  for (const SlotId slot : table(4, window)) EXPECT_NE(slot, SlotId{0});
+}
+
+TEST_F(GroupsTiers, each_pool_has_a_store_and_what_they_hold_is_found_after_a_restart) {
+  make(model(0, true));
+  const auto keys = test::keys_of({1, 1, 1, 1, 1});
+  compute(1, keys);
+  ASSERT_EQ(store->stat().blocks, 5U);
+  ASSERT_EQ(other_stores.front()->stat().blocks, 5U);
+  other_stores.front()->for_each([&](const StoredBlock& block) {
+    EXPECT_EQ(block.group, window);
+    EXPECT_EQ(block.depth, 0U);
+  });
+
+  // Another process: the stores are what it has.
+  CacheParts parts{*transfers, *arena, store.get(), clock, nullptr, nullptr};
+  parts.other_pools = {{other_arenas.front().get(), other_stores.front().get()}};
+  const ManagerConfig config = cache->manager().config();
+  cache.reset();
+  cache = std::make_unique<Cache>(config, parts);
+  EXPECT_EQ(cache->match(keys).storage, 5U);
+  ASSERT_TRUE(acquire(1, keys).has_value());
+  settle();
+  ASSERT_TRUE(ready(1));
+  EXPECT_TRUE(reads(1, full, small, 0, 5));
+  EXPECT_TRUE(reads(1, window, large, 3, 5));
+}
+
+}  // namespace
+}  // namespace terrace
