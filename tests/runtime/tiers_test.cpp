@@ -15,6 +15,17 @@ class Tiers : public test::CacheFixture {
     run(id, keys_of({1, 2}));
     run(id + 1, keys_of({8, 9}));
   }
+  /// A request writes a block behind its prompt; before it commits that, another one has cached the same content, and the host
+  /// alone has it left.
+  void write_what_the_host_has() {
+    ASSERT_TRUE(acquire(1, keys_of({1})).has_value());
+    ASSERT_TRUE(cache->extend(leases.at(1), 1).has_value());
+    run(2, keys_of({1, 2}));
+    run(3, keys_of({7, 8, 9}));
+    ASSERT_EQ(cache->match(keys_of({1, 2})).host, 2U);
+    EXPECT_TRUE(commit(1, keys_of({1, 2}))->empty());
+    EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
+  }
 };
 
 TEST_F(Tiers, without_a_host_tier_eviction_drops) {

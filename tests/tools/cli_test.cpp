@@ -21,7 +21,8 @@ TEST(Cli, explains_itself) {
         "--storage",      "--storage-capacity", "--relation",        "--write-policy", "--policy",
         "--block-tokens", "--block-bytes",      "--reference",       "--concurrency",  "--speed",
         "--mode",         "--requests",         "--verify",          "--seed",         "--report",
-        "--inject",       "--workload"}) {
+        "--inject",       "--workload",         "--step-tokens",     "--abort-rate",   "--cache-output",
+        "--output-tokens-max"}) {
     EXPECT_NE(replay_help.out.find(option), std::string::npos) << option;
   }
   const Ended version = run({TERRACE_PROGRAM, "--version"});
@@ -52,6 +53,10 @@ INSTANTIATE_TEST_SUITE_P(All, BadInput,
                          testing::Values(Words{"--frobnicate"}, Words{"--concurrency"}, Words{"--concurrency", "0"},
                                          Words{"--seed", "1", "--seed", "2"}, Words{"a.jsonl", "b.jsonl"},
                                          Words{"absent.jsonl"}, Words{"--device", "cuda"}, Words{"--workload", "talk"},
+                                         Words{"--step-tokens", "0"}, Words{"--step-tokens", "-5"},
+                                         Words{"--output-tokens-max", "many"}, Words{"--cache-output", "yes"},
+                                         Words{"--abort-rate", "1.01"}, Words{"--abort-rate", "half"},
+                                         Words{"--reference", "--abort-rate", "0.1"},
                                          Words{"--device-capacity", "1000TiB", "--block-bytes", "512MiB"},
                                          Words{"--block-bytes", "6KiB"}, Words{"--storage-capacity", "8KiB"},
                                          Words{"BAD_TRACE"}, Words{"--storage", "file:/proc/nowhere"}));

@@ -41,6 +41,14 @@ TEST_P(ContentOfSize, finds_the_first_byte_that_differs) {
   }
 }
 
+TEST_P(ContentOfSize, comes_to_the_same_in_parts) {
+  std::vector<std::byte> block(GetParam());
+  const std::size_t middle = GetParam() / 2 / 8 * 8;
+  fill_content(std::span{block}.subspan(middle), key_of(5), middle);
+  fill_content(std::span{block}.first(middle), key_of(5), 0);
+  EXPECT_EQ(block, content(key_of(5), GetParam()));
+}
+
 TEST(Content, differs_from_key_to_key_in_nearly_every_word) {
   const std::vector<std::byte> one = content(key_of(1), 4096);
   const std::vector<std::byte> other = content(key_of(2), 4096);

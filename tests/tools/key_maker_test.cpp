@@ -35,5 +35,22 @@ TEST(KeyMaker, does_not_mix_up_an_id_that_comes_behind_different_ones) {
   }
 }
 
+TEST(KeyMaker, makes_own_keys_that_repeat_for_the_request_and_are_nobody_elses) {
+  KeyMaker maker{root};
+  const auto longer = [&](std::vector<std::uint64_t> ids, std::uint64_t request, std::size_t blocks) {
+    std::vector<BlockKey> keys = maker.keys(ids);
+    maker.append_own(keys, request, blocks);
+    return keys;
+  };
+  const std::vector<BlockKey> keys = longer({1, 2}, 7, 4);
+  ASSERT_EQ(keys.size(), 4U);
+  EXPECT_EQ(std::vector(keys.begin(), keys.begin() + 2), chained({1, 2}));
+  EXPECT_EQ(longer({1, 2}, 7, 4), keys);
+  EXPECT_EQ(longer({1, 2}, 7, 3), std::vector(keys.begin(), keys.begin() + 3));
+  EXPECT_NE(longer({1, 2}, 8, 4)[2], keys[2]);
+  EXPECT_NE(longer({1, 2, 7}, 7, 3)[2], keys[2]);
+  EXPECT_EQ(longer({1, 2, 3}, 7, 2).size(), 3U) << "never shorter";
+}
+
 }  // namespace
 }  // namespace terrace::tools

@@ -77,6 +77,16 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"--speed", "0"}, "greater than 0"}, Bad{{"--speed", "-1"}, "greater than 0"},
         Bad{{"--speed", "inf"}, "greater than 0"}, Bad{{"--speed", "nan"}, "greater than 0"},
         Bad{{"--speed", "fast"}, "greater than 0"}, Bad{{"--speed", "2", "--concurrency", "4"}, "not both"},
+        Bad{{"--step-tokens", "0"}, "--step-tokens: 0 is not from 1"}, Bad{{"--step-tokens", "few"}, "not a whole number"},
+        Bad{{"--output-tokens-max", "-1"}, "not a whole number"},
+        Bad{{"--output-tokens-max", "99999999999"}, "--output-tokens-max: 99999999999 is not from 0"},
+        Bad{{"--cache-output", "maybe"}, "there is: on, off"}, Bad{{"--abort-rate", "1.5"}, "not a number from 0 to 1"},
+        Bad{{"--abort-rate", "-0.1"}, "not a number from 0 to 1"}, Bad{{"--abort-rate", "nan"}, "not a number from 0 to 1"},
+        Bad{{"--abort-rate", "often"}, "not a number from 0 to 1"},
+        Bad{{"--reference", "--step-tokens", "100"}, "--step-tokens makes no sense"},
+        Bad{{"--reference", "--output-tokens-max", "1"}, "--output-tokens-max makes no sense"},
+        Bad{{"--reference", "--cache-output", "off"}, "--cache-output makes no sense"},
+        Bad{{"--reference", "--abort-rate", "0.1"}, "--abort-rate makes no sense"},
         Bad{{"--threads", "2"}, "--mode loop"}, Bad{{"--mode", "loop", "--threads", "0"}, "--threads: 0"},
         Bad{{"--requests", "0"}, "--requests: 0"}, Bad{{"--seed", "-1"}, "not a whole number"},
         Bad{{"--report", ""}, "--report"}, Bad{{""}, "name is empty"},
@@ -98,6 +108,10 @@ TEST(Options, are_complete_where_nothing_is_given) {
   EXPECT_EQ(options.host_blocks, 8000);
   EXPECT_EQ(options.block_bytes, KiB * 64);
   EXPECT_EQ(options.concurrency, 16);
+  EXPECT_EQ(options.step_tokens, 8192);
+  EXPECT_EQ(options.output_tokens_max, 128);
+  EXPECT_TRUE(options.cache_output);
+  EXPECT_EQ(options.abort_rate, 0);
   EXPECT_EQ(options.requests_max, 2000);
   EXPECT_EQ(options.verify, Verify::all);
   EXPECT_EQ(options.write_policy, WritePolicy::none);
@@ -145,6 +159,15 @@ TEST(Options, know_every_relation_policy_mode_and_fault) {
   EXPECT_EQ(with("--mode", "loop").mode, Mode::loop);
   EXPECT_EQ(with("--inject", "late").inject, Fault::late);
   EXPECT_EQ(with("--speed", "2.5").speed, 2.5);
+}
+
+TEST(Options, take_an_engines_limits_as_they_are_given) {
+  const ReplayOptions options = parse(
+      {"--step-tokens", "512", "--output-tokens-max", "0", "--cache-output", "off", "--abort-rate", "0.25", "--mode", "loop"});
+  EXPECT_EQ(options.step_tokens, 512);
+  EXPECT_EQ(options.output_tokens_max, 0);
+  EXPECT_FALSE(options.cache_output);
+  EXPECT_EQ(options.abort_rate, 0.25);
 }
 
 TEST(Options, no_fence_releases_at_launch_since_nothing_shows_otherwise) {

@@ -20,9 +20,13 @@ ReplayResult some_result() {
   result.moved.persist = {6, Bytes{600}, 1.5};
   result.latency_us.match = {1, 2, 3};
   result.latency_us.acquire = {4, 5, 6};
+  result.latency_us.extend = {4.5, 5.5, 6.5};
   result.latency_us.commit = {7, 8, 9};
   result.latency_us.release = {10, 11, 12};
   result.checked = 70;
+  result.compared = 75;
+  result.engine = {.steps = 20, .requests_in_steps = 50, .prefilled = 1000, .decoded = 200, .recomputed = 30,
+                   .preemptions = 4, .hits_again = 11, .aborted = 3, .output_blocks = 13};
   result.mismatches = 2;
   result.seconds = 2.5;
   result.checks.ledgers_balanced = true;
@@ -57,6 +61,17 @@ TEST(Report, has_every_field_that_was_promised) {
   EXPECT_EQ(number("/latency_us/acquire/p99"), 5);
   EXPECT_EQ(number("/latency_us/commit/max"), 9);
   EXPECT_EQ(number("/latency_us/release/p50"), 10);
+  EXPECT_EQ(number("/latency_us/extend/max"), 6.5);
+  EXPECT_EQ(number("/verify/compared"), 75);
+  EXPECT_EQ(number("/engine/steps"), 20);
+  EXPECT_EQ(number("/engine/running_mean"), 2.5);
+  EXPECT_EQ(number("/engine/tokens/prefilled"), 1000);
+  EXPECT_EQ(number("/engine/tokens/decoded"), 200);
+  EXPECT_EQ(number("/engine/tokens/recomputed"), 30);
+  EXPECT_EQ(number("/engine/preemptions"), 4);
+  EXPECT_EQ(number("/engine/hits_again"), 11);
+  EXPECT_EQ(number("/engine/aborted"), 3);
+  EXPECT_EQ(number("/engine/output_blocks"), 13);
   EXPECT_EQ(number("/seconds"), 2.5);
   EXPECT_TRUE(report.at("config").is_object());
   EXPECT_TRUE(report.at("checks").at("ok").as_bool());
@@ -69,6 +84,8 @@ TEST(Report, says_in_its_config_what_was_replayed) {
   options.storage = FileStorage{.directory = "/some/where", .capacity = GiB};
   options.relation = Relation::exclusive;
   options.speed = 2;
+  options.step_tokens = 512;
+  options.abort_rate = 0.25;
   const json::value config = json::parse(to_json(options, some_result())).at("config");
   EXPECT_EQ(config.at("trace").as_string(), "a/b.jsonl.gz");
   EXPECT_EQ(config.at("block_bytes").to_number<int>(), 4096);
@@ -76,6 +93,9 @@ TEST(Report, says_in_its_config_what_was_replayed) {
   EXPECT_EQ(config.at("relation").as_string(), "exclusive");
   EXPECT_EQ(config.at("speed").to_number<double>(), 2);
   EXPECT_TRUE(config.at("requests_max").is_null());
+  EXPECT_EQ(config.at("step_tokens").to_number<int>(), 512);
+  EXPECT_EQ(config.at("abort_rate").to_number<double>(), 0.25);
+  EXPECT_TRUE(config.at("cache_output").as_bool());
 }
 
 TEST(Report, tells_of_the_store_where_there_is_one) {
@@ -103,7 +123,10 @@ TEST(Report, of_people_has_the_shares_and_the_counts) {
   const std::string table = to_table(options, result);
   EXPECT_NE(table.find("617,284   50.00 %"), std::string::npos) << table;
   EXPECT_NE(table.find("1 rejected as too large"), std::string::npos) << table;
-  EXPECT_NE(table.find("70 hit blocks compared, 2 mismatches"), std::string::npos) << table;
+  EXPECT_NE(table.find("70 hit blocks compared, 2 mismatches; 5 more"), std::string::npos) << table;
+  EXPECT_NE(table.find("20 steps of 2.5 requests on average, 4 preemptions (then 11 blocks hit again), 3 requests aborted"),
+            std::string::npos)
+      << table;
 }
 
 TEST(Report, that_cannot_be_written_is_a_failure) {

@@ -24,7 +24,8 @@ std::vector<TraceRequest> read_all(const std::filesystem::path& file) {
   return requests;
 }
 
-const std::vector<TraceRequest> two_requests{{27482, 1100, 52, {46, 47, 2353}}, {30535.5, 512, 0, {18446744073709551615U}}};
+const std::vector<TraceRequest> two_requests{{27482, 1100, 52, {46, 47, 2353}, {}},
+                                              {30535.5, 512, 0, {18446744073709551615U}, {}}};
 
 class TraceReaderTest : public testing::Test {
  protected:

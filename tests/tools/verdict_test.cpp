@@ -9,6 +9,7 @@ ReplayResult good() {
   ReplayResult result;
   result.counts = {.requests = 3, .total = 10, .device = 4, .host = 2, .miss = 4};
   result.checked = 6;
+  result.compared = 6;
   result.checks.ledgers_balanced = true;
   return result;
 }

@@ -24,6 +24,10 @@ Examples:
       the same of another policy than lru, in one tier
   terrace replay --storage file:/var/cache/terrace --storage-capacity 4GiB --write-policy write-back
       three tiers; run it twice to see a warm restart
+  terrace replay --workload agent --device-blocks 800 --concurrency 32 --step-tokens 2048 --output-tokens-max 1000
+      an engine short of memory: prompts in small chunks, long answers, requests preempted and taken up again
+  terrace replay --abort-rate 0.3 --output-tokens-max 200
+      clients that leave, while they wait, while their blocks come up, and in the middle of an answer
   terrace replay trace.jsonl --speed 60 --mode loop
       an hour of trace in a minute, on an event loop
   terrace replay --inject flip
@@ -39,11 +43,18 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
       .add_option("--workload", into.workload,
                   "Built-in workload: chat (default); agent, long contexts sent again at each step; rag, questions to documents")
       ->group("Requests");
-  command.add_option("--seed", into.seed, "Of the built-in workload (default 1)")->group("Requests");
+  command.add_option("--seed", into.seed, "Of the built-in workload and of aborts (default 1)")->group("Requests");
   command.add_option("--requests", into.requests, "At most so many (default: the whole trace; a workload: 2000)")
       ->group("Requests");
   command.add_option("--block-tokens", into.block_tokens, "Tokens per hash id of the trace (default 512; a workload: 64)")
       ->group("Requests");
+
+  command.add_option("--output-tokens-max", into.output_tokens_max,
+                     "Of a request, whatever the trace says (default 128); 0 and 1: prompts alone")->group("Requests");
+  command.add_option("--cache-output", into.cache_output, "Full blocks of the output are cached as well: on (default), off")
+      ->group("Requests");
+  command.add_option("--abort-rate", into.abort_rate, "Share of the requests, 0 to 1, aborted at any point of their life "
+                     "(default 0)")->group("Requests");
 
   command.add_option("--device", into.device, "emulated (default), cuda[:N]")->group("Tiers");
   command.add_option("--device-blocks", into.device_blocks, "Blocks of device memory (default 3000)")->group("Tiers");
@@ -71,6 +82,9 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
                 "Instantaneous, in order, one at a time; only full blocks; the last token may hit")
       ->group("Pace");
   command.add_option("--concurrency", into.concurrency, "Requests in flight at most (default 16)")->group("Pace");
+  command.add_option("--step-tokens", into.step_tokens,
+                     "Computed in a step at most, all requests together (default 8192); loop: of one request at a time")
+      ->group("Pace");
   command.add_option("--speed", into.speed, "Instead: requests come at the trace's own times, sped up so many times")
       ->group("Pace");
   command.add_option("--mode", into.mode, "confined: one thread that polls (default); loop: event loop and coroutines")

@@ -8,20 +8,32 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 namespace terrace::tools {
 namespace {
 
-/// How long requests that wait for their blocks are waited for after an interruption.
-constexpr auto interrupted_wait = std::chrono::seconds{10};
+/// Parts of steps that may still be computed when the next step is decided.
+constexpr std::size_t launches_ahead_max = 1;
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
+
+SchedulerLimits limits_of(const ReplayOptions& options) {
+  return {.step_tokens = options.reference ? std::numeric_limits<std::uint64_t>::max() : options.step_tokens,
+          .in_flight_max = options.concurrency,
+          .block_tokens = options.block_tokens};
+}
 
 }  // namespace
 
 ConfinedDriver::ConfinedDriver(Session& session, Stack& stack, EventFdWaker& waker, const Interrupt& interrupt)
-    : session_{session}, cache_{stack.cache()}, device_{stack.device()}, waker_{waker}, interrupt_{interrupt} {}
+    : session_{session},
+      cache_{stack.cache()},
+      device_{stack.device()},
+      waker_{waker},
+      interrupt_{interrupt},
+      scheduler_{limits_of(session.options()), session.engine()} {}
 
 void ConfinedDriver::run() {
   began_ = now();
@@ -30,14 +42,16 @@ void ConfinedDriver::run() {
     waker_.acknowledge();
     bool progress = collect();
     progress |= reap();
-    if (!stopping()) {
-      if (session_.options().reference && in_flight() == 0) cache_.drain();
-      progress |= admit();
-      if (in_flight() == 0 && !next_ && !progress) return;
+    if (stopping()) {
+      give_up();
+      if (launched_.empty()) break;
     } else {
-      if (in_flight() == 0) return;
-      if (!stop_waiting_at_) stop_waiting_at_ = now() + interrupted_wait;
-      if (now() >= *stop_waiting_at_) give_up_pending();
+      if (session_.options().reference && scheduler_.empty()) cache_.drain();
+      progress |= take_requests();
+      if (scheduler_.empty() && !next_) break;
+      if (launched_.size() <= launches_ahead_max) progress |= step();
+      if (!progress) check_not_stuck();
+      if (session_.failed()) continue;  // nothing might wake us
     }
     if (!progress) sleep();
   }
@@ -46,125 +60,205 @@ void ConfinedDriver::run() {
 bool ConfinedDriver::collect() {
   const std::span<const RequestEvent> events = cache_.poll();
   for (const RequestEvent& event : events) {
-    auto node = pending_.extract(event.id.value());
-    if (node.empty()) continue;  // given up meanwhile
-    std::unique_ptr<Flight> flight = std::move(node.mapped());
+    const auto at = flights_.find(event.id.value());
+    if (at == flights_.end() || !at->second->lease) continue;  // given up meanwhile
+    Flight& flight = *at->second;
     if (!event.error) {
-      start(std::move(flight));
+      scheduler_.became_ready(at->first, hits_of(flight));
       continue;
     }
-    end_lease(*flight);
-    if (event.error == Errc::no_room) {
-      again_.push_back(std::move(flight));
-    } else {
-      session_.fail(fmt::format("request {} failed: {}", flight->request.number, event.error.message()));
+    end_lease(flight);
+    scheduler_.lost(at->first);
+    if (event.error != Errc::no_room) {
+      session_.fail(fmt::format("request {} failed: {}", at->first, event.error.message()));
     }
   }
   return !events.empty();
 }
 
 bool ConfinedDriver::reap() {
-  const Fence reached = device_.reached();
+  const std::uint64_t done = session_.launches_done();
   bool any = false;
-  while (!computing_.empty() && computing_.front()->computed <= reached) {
-    const std::unique_ptr<Flight> flight = std::move(computing_.front());
-    computing_.pop_front();
-    if (flight->lease) {
-      // A commit stops before a block that is being loaded; by now it is there.
-      const auto committed = cache_.manager().committed_blocks(flight->lease.id());
-      if (committed && *committed < flight->request.keys.size()) commit(*flight);
-      end_lease(*flight);
+  for (; !launched_.empty() && launched_.front().number <= done; launched_.pop_front()) {
+    const Launch& launch = launched_.front();
+    for (const ComputeBatch::Hits& hits : launch.batch->hits) {
+      const bool first = std::ranges::find(launch.begun, hits.request) != launch.begun.end();
+      const auto at = flights_.find(hits.request);  // aborted meanwhile?
+      if (first && at != flights_.end()) at->second->compared += hits.compared;
     }
-    session_.finish(flight->request, flight->stats);
+    for (const RequestNumber number : launch.ended) {
+      Flight& ended = flight(number);
+      if (ended.lease) {
+        share(ended);
+        end_lease(ended);
+      }
+      session_.finish(ended.request, ended.stats, ended.compared);
+      scheduler_.ended(number);
+      flights_.erase(number);
+    }
     any = true;
   }
   return any;
 }
 
-bool ConfinedDriver::admit() {
+/// As many as might be admitted, and are due.
+bool ConfinedDriver::take_requests() {
   bool any = false;
-  while (in_flight() < session_.options().concurrency && !stopping()) {
-    if (!next_ && !again_.empty()) {
-      next_ = std::move(again_.front());
-      again_.pop_front();
+  while (scheduler_.wants_more()) {
+    if (!next_) next_ = session_.next();
+    if (!next_ || now() < due(*next_)) break;
+    any = true;
+    if (next_->prompt_tokens == 0) {
+      session_.finish(*next_, {}, 0);
+    } else {
+      scheduler_.add({next_->number, next_->prompt_tokens, next_->output_tokens, next_->abort});
+      auto flight = std::make_unique<Flight>();
+      flight->request = std::move(*next_);
+      flights_.emplace(flight->request.number, std::move(flight));
     }
-    if (!next_) {
-      std::optional<Prepared> request = session_.next();
-      if (!request) break;
-      next_ = std::make_unique<Flight>();
-      next_->request = std::move(*request);
-      any = true;
-    }
-    if (now() < due(next_->request)) break;
-    if (try_admit(next_) == Admission::later) break;
     next_.reset();
-    any = true;
-    // One at a time, and each to its end.
-    if (session_.options().reference) break;
   }
   return any;
 }
 
-/// Takes the flight, but where it has to wait for room.
-ConfinedDriver::Admission ConfinedDriver::try_admit(std::unique_ptr<Flight>& flight) {
-  const Prepared& request = flight->request;
-  if (request.blocks == 0) {
-    session_.finish(request, {});
-    return Admission::decided;
+bool ConfinedDriver::step() {
+  bool progress = false;
+  Answer answer;
+  for (Action action = scheduler_.begin_step(); action.kind != Action::Kind::end; action = scheduler_.resume(answer)) {
+    answer = carry_out(action);
+    progress |= answer.outcome != Answer::Outcome::no_room;
   }
-  CallLatencies& latencies = session_.latencies();
-  if (!flight->matched) {
-    (void)timed(latencies.match, [&] { return cache_.match(request.keys); });
-    flight->matched = true;
-  }
-  Result<Lease> lease = timed(latencies.acquire, [&] { return cache_.acquire(session_.acquire_request(request)); });
-  if (!lease) {
-    if (lease.error() == Errc::never_fits) {
-      session_.reject();
-      return Admission::decided;
+  launch();
+  return progress;
+}
+
+Answer ConfinedDriver::carry_out(const Action& action) {
+  switch (action.kind) {
+    case Action::Kind::acquire: return acquire(action);
+    case Action::Kind::compute: add_to_batch(action); break;
+    case Action::Kind::extend: {
+      const Flight& extended = flight(action.request);
+      const Result<void> done =
+          timed(session_.latencies().extend, [&] { return cache_.extend(extended.lease, action.blocks); });
+      if (!done && done.error() != Errc::no_room) {
+        session_.fail(fmt::format("request {}: extend failed: {}", action.request, done.error().message()));
+      }
+      if (!done) return {Answer::Outcome::no_room};
+      break;
     }
-    // With nothing in flight and nothing under way, room will never come.
-    const bool stuck = in_flight() == 0 && !cache_.has_pending_work();
-    if (lease.error() == Errc::no_room && !stuck) return Admission::later;
-    session_.fail(fmt::format("request {} ({} blocks) was refused: {}", request.number, request.blocks, lease.error().message()));
-    return Admission::decided;
+    case Action::Kind::preempt: {
+      Flight& preempted = flight(action.request);
+      share(preempted);
+      end_lease(preempted);
+      preempted.launched_tokens = 0;
+      break;
+    }
+    case Action::Kind::abort:
+      if (Flight& aborted = flight(action.request); aborted.lease) end_lease(aborted);
+      flights_.erase(action.request);
+      break;
+    case Action::Kind::end: break;
   }
-  flight->lease = std::move(*lease);
-  if (cache_.ready(flight->lease)) {
-    start(std::move(flight));
-  } else {
-    const std::uint64_t number = request.number;
-    pending_.emplace(number, std::move(flight));
-  }
-  return Admission::decided;
+  return {};
 }
 
-/// Everything the request needs is there: its work goes to the device, its blocks are shared, and compute wakes us.
-void ConfinedDriver::start(std::unique_ptr<Flight> flight) {
-  const auto slots = cache_.block_table(flight->lease);
-  const auto tiers = cache_.hit_tiers(flight->lease);
-  const auto stats = cache_.request_stats(flight->lease);
-  TERRACE_CHECK(slots && tiers && stats);
-  flight->stats = *stats;
-  auto job = std::make_shared<ComputeJob>();
-  job->request = flight->request.number;
-  job->keys = flight->request.keys;
-  job->hit_tiers.assign(tiers->begin(), tiers->end());
-  job->slots.assign(slots->begin(), slots->end());
-  flight->computed = session_.launch(device_, std::move(job));
-  // A launch of its own: when it runs, the one before it has been reached.
-  device_.launch([waker = &waker_](BlockAccess&) { waker->wake(); });
-  commit(*flight);
-  if (session_.options().release == Release::launch) end_lease(*flight);
-  computing_.push_back(std::move(flight));
+Answer ConfinedDriver::acquire(const Action& action) {
+  // What is launched is shared, and so to be found.
+  launch();
+  Flight& flight = this->flight(action.request);
+  const AcquireRequest wanted = session_.acquire_request(flight.request, action.tokens.to);
+  TERRACE_CHECK(wanted.blocks == action.blocks);
+  CallLatencies& latencies = session_.latencies();
+  if (!flight.matched) {
+    (void)timed(latencies.match, [&] { return cache_.match(wanted.keys); });
+    flight.matched = true;
+  }
+  Result<Lease> lease = timed(latencies.acquire, [&] { return cache_.acquire(wanted); });
+  if (lease) {
+    flight.lease = std::move(*lease);
+    if (!cache_.ready(flight.lease)) return {Answer::Outcome::pending};
+    return {Answer::Outcome::done, hits_of(flight)};
+  }
+  if (lease.error() == Errc::never_fits) {
+    session_.reject();
+    flights_.erase(action.request);
+    return {Answer::Outcome::never_fits};
+  }
+  if (lease.error() != Errc::no_room) {
+    session_.fail(fmt::format("request {} ({} blocks) was refused: {}", action.request, wanted.blocks, lease.error().message()));
+  }
+  return {Answer::Outcome::no_room};
 }
 
-void ConfinedDriver::commit(const Flight& flight) {
-  const auto duplicates = timed(session_.latencies().commit,
-                                [&] { return cache_.commit(flight.lease, flight.request.keys, flight.computed); });
+/// Of a request that has just become ready: how many blocks it was given.
+std::uint32_t ConfinedDriver::hits_of(Flight& flight) {
+  const auto tiers = cache_.hit_tiers(flight.lease);
+  TERRACE_CHECK(tiers);
+  flight.committed = static_cast<std::uint32_t>(tiers->size());
+  flight.has_new_hits = true;
+  return flight.committed;
+}
+
+void ConfinedDriver::add_to_batch(const Action& action) {
+  Flight& flight = this->flight(action.request);
+  const Prepared& request = flight.request;
+  const auto table = cache_.block_table(flight.lease);
+  TERRACE_CHECK(table);
+  if (flight.has_new_hits) {
+    const auto tiers = cache_.hit_tiers(flight.lease);
+    const auto stats = cache_.request_stats(flight.lease);
+    TERRACE_CHECK(tiers && stats);
+    batch_.add_hits(request.number, request.keys, *tiers, *table);
+    if (flight.begun) {
+      session_.engine().hits_again += tiers->size();
+    } else {
+      flight.stats = *stats;
+    }
+    flight.has_new_hits = false;
+  }
+  batch_.add_tokens(request.number, request.keys, *table, session_.options().block_tokens, action.tokens);
+  flight.ending = action.last;
+  members_.push_back({action.request, action.tokens.to, action.last});
+}
+
+/// Puts what has been decided on the device, and shares the blocks that it fills.
+void ConfinedDriver::launch() {
+  if (members_.empty()) return;
+  auto batch = std::make_shared<ComputeBatch>(std::exchange(batch_, {}));
+  const Launched launched = session_.launch(device_, waker_, batch);
+  Launch launch;
+  launch.number = launched.number;
+  launch.batch = std::move(batch);
+  for (const Member& member : members_) {
+    Flight& flight = this->flight(member.request);
+    flight.computed = launched.fence;
+    if (!flight.begun) launch.begun.push_back(member.request);
+    flight.begun = true;
+    flight.launched_tokens = member.tokens_end;
+    share(flight);
+    if (!member.last) continue;
+    launch.ended.push_back(member.request);
+    if (session_.options().release == Release::launch) end_lease(flight);
+  }
+  members_.clear();
+  launched_.push_back(std::move(launch));
+}
+
+/// What is computed of it, or will be at the fence: its full blocks are everybody's.
+void ConfinedDriver::share(Flight& flight) {
+  const std::span<const BlockKey> keys = session_.to_share(flight.request, flight.launched_tokens);
+  if (keys.size() <= flight.committed) return;
+  const auto duplicates =
+      timed(session_.latencies().commit, [&] { return cache_.commit(flight.lease, keys, flight.computed); });
   if (!duplicates) {
     session_.fail(fmt::format("request {}: commit failed: {}", flight.request.number, duplicates.error().message()));
+    return;
   }
+  // A commit stops before a block that is being loaded; then the next one goes on from there.
+  const std::uint32_t prompt_blocks = flight.request.prompt_blocks;
+  const std::uint32_t before = std::max(flight.committed, prompt_blocks);
+  flight.committed = cache_.manager().committed_blocks(flight.lease.id()).value();
+  session_.engine().output_blocks += std::max(flight.committed, before) - before;
 }
 
 void ConfinedDriver::end_lease(Flight& flight) {
@@ -173,18 +267,26 @@ void ConfinedDriver::end_lease(Flight& flight) {
   session_.latencies().release.add(now() - begin);
 }
 
-void ConfinedDriver::give_up_pending() {
-  for (auto& [number, flight] : pending_) end_lease(*flight);
-  pending_.clear();
+/// All but those whose work is all launched.
+void ConfinedDriver::give_up() {
+  std::erase_if(flights_, [this](auto& entry) {
+    Flight& flight = *entry.second;
+    if (flight.ending) return false;
+    if (flight.lease) end_lease(flight);
+    return true;
+  });
+}
+
+/// With nothing in flight and nothing under way, what is waited for will never come.
+void ConfinedDriver::check_not_stuck() {
+  if (!launched_.empty() || scheduler_.empty() || cache_.has_pending_work()) return;
+  session_.fail(fmt::format("{} requests wait for room that nobody will give back", flights_.size()));
 }
 
 /// Until something is to be collected, compute has got on, a signal came, or the next request is due.
 void ConfinedDriver::sleep() {
-  TimePoint until = std::min(cache_.next_deadline(), stop_waiting_at_.value_or(never));
-  if (next_ && !stopping() && in_flight() < session_.options().concurrency) {
-    const TimePoint next_due = due(next_->request);
-    if (now() < next_due) until = std::min(until, next_due);
-  }
+  TimePoint until = cache_.next_deadline();
+  if (next_ && !stopping() && scheduler_.wants_more()) until = std::min(until, due(*next_));
   timespec timeout{};
   if (until != never) {
     const auto left = std::max<std::int64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(until - now()).count(), 0);

@@ -3,6 +3,7 @@
 #include "base/clock.hpp"
 #include "runtime/stack.hpp"
 #include "tools/replay/interrupt.hpp"
+#include "tools/replay/scheduler.hpp"
 #include "tools/replay/session.hpp"
 
 #include <cstdint>
@@ -10,43 +11,71 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 namespace terrace::tools {
 
-/// Serves the requests as an engine's scheduler does: one thread that polls the cache, admits in order, launches what is ready,
-/// and sleeps while there is nothing to do. With --reference one request after the other, each to its end.
+/// Serves the requests as an engine does: one thread that polls the cache, has its scheduler decide step by step what runs,
+/// launches it, and sleeps while there is nothing to do. With --reference one request after the other, each to its end.
+///
+/// A step is launched in parts, since blocks are shared once the work that writes them is launched: what the running requests
+/// compute first, so that a request that is admitted in the same step finds it; then each of those. The next step is decided
+/// while the last part is still computed.
 class ConfinedDriver {
  public:
   /// `waker` is woken by `interrupt`, and by compute; it outlives the stack's device, and all outlive the driver.
   ConfinedDriver(Session& session, Stack& stack, EventFdWaker& waker, const Interrupt& interrupt);
 
-  /// Returns when every request has ended; after an interruption or a failure when those in flight have. Afterwards no lease
-  /// is left.
+  /// Returns when every request has ended; after an interruption or a failure when what is launched has been computed, and the
+  /// other requests have been given up. Afterwards no lease is left.
   void run();
 
  private:
+  /// A request that has been taken from the trace and has not ended.
   struct Flight {
     Prepared request;
     Lease lease;
-    RequestStats stats;
-    std::shared_ptr<const ComputeJob> job;
-    Fence computed;
+    RequestStats stats;          ///< of the blocks it was given first
+    Fence computed;              ///< of the last work launched for it
+    std::uint64_t launched_tokens = 0;  ///< since it was given its blocks, those of the cache included
+    std::uint32_t committed = 0;
+    std::uint64_t compared = 0;  ///< of the hits that `stats` tells of
     bool matched = false;
+    bool begun = false;          ///< something of it has been launched, ever
+    bool has_new_hits = false;   ///< given to it, and not yet read by compute
+    bool ending = false;         ///< all of it has been launched
   };
-  enum class Admission : bool { later, decided };
+  /// A part of a step, on the device.
+  struct Launch {
+    std::uint64_t number = 0;
+    std::shared_ptr<const ComputeBatch> batch;
+    std::vector<RequestNumber> begun;  ///< with the first hits they were given
+    std::vector<RequestNumber> ended;
+  };
+  /// A request's share of what is launched next.
+  struct Member {
+    RequestNumber request = 0;
+    std::uint64_t tokens_end = 0;
+    bool last = false;
+  };
 
   /// Each says whether anything happened, so that what depends on it is looked at again before sleeping.
   [[nodiscard]] bool collect();
   [[nodiscard]] bool reap();
-  [[nodiscard]] bool admit();
+  [[nodiscard]] bool take_requests();
+  [[nodiscard]] bool step();
 
-  [[nodiscard]] Admission try_admit(std::unique_ptr<Flight>& flight);
-  void start(std::unique_ptr<Flight> flight);
-  void commit(const Flight& flight);
+  [[nodiscard]] Answer carry_out(const Action& action);
+  [[nodiscard]] Answer acquire(const Action& action);
+  void add_to_batch(const Action& action);
+  void launch();
+  [[nodiscard]] std::uint32_t hits_of(Flight& flight);
+  void share(Flight& flight);
   void end_lease(Flight& flight);
-  void give_up_pending();
+  void give_up();
+  void check_not_stuck();
   void sleep();
-  [[nodiscard]] std::size_t in_flight() const { return pending_.size() + computing_.size(); }
+  [[nodiscard]] Flight& flight(RequestNumber number) { return *flights_.at(number); }
   [[nodiscard]] bool stopping() const { return interrupt_.requested() || session_.failed(); }
   [[nodiscard]] TimePoint due(const Prepared& request);
 
@@ -56,13 +85,14 @@ class ConfinedDriver {
   EventFdWaker& waker_;
   const Interrupt& interrupt_;
 
-  std::unique_ptr<Flight> next_;                                          ///< the first that is not admitted yet
-  std::deque<std::unique_ptr<Flight>> again_;                             ///< lost what they counted on: go before the next
-  std::unordered_map<std::uint64_t, std::unique_ptr<Flight>> pending_;    ///< by number
-  std::deque<std::unique_ptr<Flight>> computing_;                         ///< in order of their fences
+  Scheduler scheduler_;
+  std::unordered_map<RequestNumber, std::unique_ptr<Flight>> flights_;  ///< of the scheduler's requests
+  std::optional<Prepared> next_;                                        ///< not due yet
+  ComputeBatch batch_;
+  std::vector<Member> members_;                                         ///< of the batch
+  std::deque<Launch> launched_;
   std::optional<double> first_timestamp_ms_;
   TimePoint began_{};
-  std::optional<TimePoint> stop_waiting_at_;
 };
 
 }  // namespace terrace::tools

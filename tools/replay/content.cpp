@@ -1,5 +1,7 @@
 #include "tools/replay/content.hpp"
 
+#include "base/check.hpp"
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -23,8 +25,8 @@ class Words {
     step_ |= 1;
   }
 
-  [[nodiscard]] Chunk chunk(std::size_t number) const {
-    const std::uint64_t base = first_ + number * chunk_words * step_;
+  [[nodiscard]] Chunk chunk(std::size_t first_word) const {
+    const std::uint64_t base = first_ + first_word * step_;
     Chunk words;
     for (std::size_t i = 0; i < chunk_words; ++i) words[i] = base + i * step_;
     return words;
@@ -42,22 +44,22 @@ std::size_t differing_byte(const Chunk& expected, std::span<const std::byte> fou
 
 }  // namespace
 
-void fill_content(std::span<std::byte> block, const BlockKey& key) {
+void fill_content(std::span<std::byte> part, const BlockKey& key, std::size_t offset) {
+  TERRACE_CHECK(offset % sizeof(std::uint64_t) == 0);
   const Words words{key};
-  std::size_t number = 0;
-  for (; block.size() >= chunk_bytes; block = block.subspan(chunk_bytes)) {
-    const Chunk chunk = words.chunk(number++);
-    std::memcpy(block.data(), chunk.data(), chunk_bytes);
+  std::size_t word = offset / sizeof(std::uint64_t);
+  for (; part.size() >= chunk_bytes; part = part.subspan(chunk_bytes), word += chunk_words) {
+    const Chunk chunk = words.chunk(word);
+    std::memcpy(part.data(), chunk.data(), chunk_bytes);
   }
-  const Chunk last = words.chunk(number);
-  std::memcpy(block.data(), last.data(), block.size());
+  const Chunk last = words.chunk(word);
+  std::memcpy(part.data(), last.data(), part.size());
 }
 
 std::optional<std::size_t> first_difference(std::span<const std::byte> block, const BlockKey& key) {
   const Words words{key};
-  std::size_t number = 0;
   for (std::size_t at = 0; at < block.size(); at += chunk_bytes) {
-    const Chunk expected = words.chunk(number++);
+    const Chunk expected = words.chunk(at / sizeof(std::uint64_t));
     const auto found = block.subspan(at, std::min(chunk_bytes, block.size() - at));
     if (found.size() == chunk_bytes) {
       Chunk there;

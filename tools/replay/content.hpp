@@ -12,7 +12,9 @@ namespace terrace::tools {
 /// What a block holds in a replay: 64-bit words a + i·b, little-endian, where a and b are words of the block's key and b is
 /// odd. So any two blocks differ in nearly every word, a block's words differ from one another, and both making and comparing
 /// them run at memory speed. The last word is cut where the size is no multiple of eight.
-void fill_content(std::span<std::byte> block, const BlockKey& key);
+///
+/// Fills the part of a block that begins at `offset`, a multiple of eight: what is computed token by token comes to the same.
+void fill_content(std::span<std::byte> part, const BlockKey& key, std::size_t offset = 0);
 
 /// Where the first byte stands that the key's content has not; nothing where all agree.
 [[nodiscard]] std::optional<std::size_t> first_difference(std::span<const std::byte> block, const BlockKey& key);

@@ -19,6 +19,9 @@ class KeyMaker {
 
   [[nodiscard]] const BlockKey& root() const { return root_; }
   [[nodiscard]] std::vector<BlockKey> keys(std::span<const std::uint64_t> hash_ids);
+  /// Makes `keys` longer, up to `blocks`, by blocks whose content no other request has: what `request` writes itself. The same
+  /// ones whenever it is asked.
+  void append_own(std::vector<BlockKey>& keys, std::uint64_t request, std::size_t blocks) const;
 
  private:
   struct Known {

@@ -8,6 +8,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -86,57 +87,141 @@ asio::awaitable<void> LoopDriver::serve_all() {
   while (in_flight_ > 0) co_await wait_for_change(never);
 }
 
+std::uint64_t LoopDriver::Life::end() const {
+  return tokens_computed(request.prompt_tokens, request.output_tokens);
+}
+
+bool LoopDriver::Life::is_aborted() const {
+  return request.abort && !request.abort->waiting && request.abort->tokens <= computed;
+}
+
 asio::awaitable<void> LoopDriver::serve(Prepared request) {
-  if (request.blocks == 0) {
-    session_.finish(request, {});
+  if (request.prompt_tokens == 0) {
+    session_.finish(request, {}, 0);
     co_return;
   }
-  CallLatencies& latencies = session_.latencies();
-  TimePoint begin = now();
-  const std::span<const BlockKey> keys{request.keys};
+  if (request.abort && request.abort->waiting) {
+    ++session_.engine().aborted;
+    co_return;
+  }
+  Life life{std::move(request)};
+  const std::span<const BlockKey> keys = session_.to_share(life.request, life.request.prompt_tokens);
+  const TimePoint begin = now();
   co_await runtime_.match(keys, as_result);
-  latencies.match.add(now() - begin);
+  session_.latencies().match.add(now() - begin);
 
-  const AcquireRequest wanted = session_.acquire_request(request);
+  const std::uint32_t block_tokens = session_.options().block_tokens;
+  std::uint64_t known = life.request.prompt_tokens;
+  while (!life.begun || life.computed < life.end()) {
+    if (!life.grant.lease) {
+      // What it has written so far is asked for, too, and a place for the next token.
+      known = std::max(known, std::min(life.furthest + 1, life.end()));
+      const bool acquired = co_await acquire(life, known);
+      if (!acquired) co_return;
+    }
+    if (stopping()) co_return;
+    if (life.is_aborted()) {
+      ++session_.engine().aborted;
+      co_return;
+    }
+    if (life.computed == known && known < life.end()) {
+      // Up to the end of the block, which is the next one where this is full.
+      known = std::min(life.end(), (known / block_tokens + 1) * block_tokens);
+      const Extended extended = co_await extend(life, known);
+      if (extended == Extended::no) {
+        known = life.computed;
+        preempt(life);
+        continue;
+      }
+    }
+    const std::uint64_t to = std::min(known, life.computed + session_.options().step_tokens);
+    co_await compute(life, to);
+  }
+  if (life.grant.lease) end_lease(life);
+  session_.finish(life.request, life.stats, life.compared);
+}
+
+/// Blocks for its first `tokens` tokens.
+asio::awaitable<bool> LoopDriver::acquire(Life& life, std::uint64_t tokens) {
+  const AcquireRequest wanted = session_.acquire_request(life.request, tokens);
   ErrorCode error;
-  Grant grant;
   for (int attempt = 0; attempt < attempts_max; ++attempt) {
-    std::tie(error, grant) = co_await timed_acquire(runtime_, wanted, latencies.acquire, as_result);
+    std::tie(error, life.grant) = co_await timed_acquire(runtime_, wanted, session_.latencies().acquire, as_result);
     if (error != Errc::no_room) break;
+  }
+  if (!error) {
+    life.computed = std::uint64_t{life.grant.stats.blocks - life.grant.stats.miss} * session_.options().block_tokens;
+    life.has_new_hits = true;
+    co_return true;
   }
   if (error == Errc::never_fits) {
     session_.reject();
-    co_return;
+  } else if (error != Errc::stopped || !stopping()) {
+    session_.fail(fmt::format("request {} ({} blocks) was refused: {}", life.request.number, wanted.blocks, error.message()));
   }
-  if (error == Errc::stopped && stopping()) co_return;
-  if (error) {
-    session_.fail(fmt::format("request {} ({} blocks) was refused: {}", request.number, request.blocks, error.message()));
-    co_return;
-  }
+  co_return false;
+}
 
-  auto job = std::make_shared<ComputeJob>();
-  job->request = request.number;
-  job->keys = request.keys;
-  job->hit_tiers = std::move(grant.hit_tiers);
-  job->slots = std::move(grant.table);
-  const Fence fence = session_.launch(device_, std::move(job));
-  // A launch of its own: when it runs, the one before it has been reached.
-  device_.launch([waker = &waker_](BlockAccess&) { waker->wake(); });
-  Computing computing{fence, asio::steady_timer{strand_, never}};
+/// So that its table reaches to `tokens`.
+asio::awaitable<LoopDriver::Extended> LoopDriver::extend(Life& life, std::uint64_t tokens) {
+  const std::uint32_t blocks = CacheManager::blocks_for(tokens, session_.options().block_tokens);
+  const auto there = static_cast<std::uint32_t>(life.grant.table.size());
+  if (blocks <= there) co_return Extended::yes;
+  const TimePoint begin = now();
+  auto [error, table] = co_await runtime_.extend(life.grant.lease, blocks - there, as_result);
+  session_.latencies().extend.add(now() - begin);
+  if (error && error != Errc::no_room) {
+    session_.fail(fmt::format("request {}: extend failed: {}", life.request.number, error.message()));
+  }
+  if (error) co_return Extended::no;
+  life.grant.table = std::move(table);
+  co_return Extended::yes;
+}
+
+/// Its blocks are shared already; it holds none of them any more.
+void LoopDriver::preempt(Life& life) {
+  ++session_.engine().preemptions;
+  end_lease(life);
+}
+
+/// Launches the tokens up to `to`, shares the blocks that they fill, and waits until they are computed.
+asio::awaitable<void> LoopDriver::compute(Life& life, std::uint64_t to) {
+  const Prepared& request = life.request;
+  const TokenRange tokens{life.computed, to};
+  auto batch = std::make_shared<ComputeBatch>();
+  if (life.has_new_hits) batch->add_hits(request.number, request.keys, life.grant.hit_tiers, life.grant.table);
+  batch->add_tokens(request.number, request.keys, life.grant.table, session_.options().block_tokens, tokens);
+  const Launched launched = session_.launch(device_, waker_, batch);
+  Computing computing{launched.number, asio::steady_timer{strand_, never}};
   computing_.push_back(&computing);
-  grant.lease.used_until(fence);
+  life.grant.lease.used_until(launched.fence);
 
-  begin = now();
-  auto [commit_error, duplicates] = co_await runtime_.commit(grant.lease, keys, fence, as_result);
-  latencies.commit.add(now() - begin);
-  if (commit_error) session_.fail(fmt::format("request {}: commit failed: {}", request.number, commit_error.message()));
+  EngineCounts& counts = session_.engine();
+  const bool first_hits = !life.begun;
+  if (first_hits) life.stats = life.grant.stats;
+  if (!first_hits && life.has_new_hits) counts.hits_again += life.grant.hit_tiers.size();
+  counts.add(tokens, life.furthest, request.prompt_tokens);
+  life.begun = true;
+  life.has_new_hits = false;
+  life.computed = to;
+  const std::size_t shared_before = session_.to_share(request, std::max(life.furthest, request.prompt_tokens)).size();
+  life.furthest = std::max(life.furthest, to);
 
-  if (session_.options().release == Release::done) co_await wait_for_compute(computing);
-  begin = now();
-  grant.lease.reset();
-  latencies.release.add(now() - begin);
+  const std::span<const BlockKey> keys = session_.to_share(request, to);
+  const TimePoint begin = now();
+  auto [error, duplicates] = co_await runtime_.commit(life.grant.lease, keys, launched.fence, as_result);
+  session_.latencies().commit.add(now() - begin);
+  if (error) session_.fail(fmt::format("request {}: commit failed: {}", request.number, error.message()));
+  counts.output_blocks += std::max(keys.size(), shared_before) - shared_before;
+  if (to == life.end() && session_.options().release == Release::launch) end_lease(life);
   co_await wait_for_compute(computing);
-  session_.finish(request, grant.stats);
+  if (first_hits && !batch->hits.empty()) life.compared = batch->hits.front().compared;
+}
+
+void LoopDriver::end_lease(Life& life) {
+  const TimePoint begin = now();
+  life.grant.lease.reset();
+  session_.latencies().release.add(now() - begin);
 }
 
 /// False where the replay stops before.
@@ -157,8 +242,8 @@ asio::awaitable<void> LoopDriver::wait_for_change(TimePoint until) {
 }
 
 asio::awaitable<void> LoopDriver::wait_for_compute(Computing& computing) {
-  ErrorCode ignored;  // cancelled: reached
-  if (!computing.reached) co_await computing.timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  ErrorCode ignored;  // cancelled: done
+  if (!computing.done) co_await computing.timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
 }
 
 /// Compute only wakes; it touches nothing of the loop, whose objects end before the device's threads do.
@@ -166,9 +251,9 @@ void LoopDriver::watch_wakes() {
   wakes_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const ErrorCode& error) {
     if (error) return;
     waker_.acknowledge();
-    for (const Fence reached = device_.reached(); !computing_.empty() && computing_.front()->fence <= reached;
-         computing_.pop_front()) {
-      computing_.front()->reached = true;
+    const std::uint64_t done = session_.launches_done();
+    for (; !computing_.empty() && computing_.front()->launch <= done; computing_.pop_front()) {
+      computing_.front()->done = true;
       computing_.front()->timer.cancel();
     }
     if (interrupt_.requested()) changed_.cancel();

@@ -25,6 +25,7 @@ constexpr std::uint32_t default_concurrency = 16;
 constexpr std::uint32_t concurrency_max = 65'536;
 constexpr std::uint32_t speed_concurrency = 4096;  ///< the trace's clock decides; this is only a bound
 constexpr std::uint32_t threads_max = 64;
+constexpr std::uint64_t tokens_max = std::uint64_t{1} << 32;
 constexpr Bytes block_bytes_max = MiB * 512;
 constexpr Bytes file_block_unit = KiB * 4;
 
@@ -131,22 +132,40 @@ void check_device(const std::string& device) {
   throw UsageError{fmt::format("--device: there is no \"{}\"; there is: emulated", device)};
 }
 
+/// Nothing where it is none, or none that is finite.
+std::optional<double> real_number(const std::string& text) {
+  double number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc{} || rest != end || !std::isfinite(number)) return std::nullopt;
+  return number;
+}
+
 std::optional<double> speed(const Word& word) {
   if (!word) return std::nullopt;
-  double factor = 0;
-  const char* const end = word->data() + word->size();
-  const auto [rest, error] = std::from_chars(word->data(), end, factor);
-  if (error != std::errc{} || rest != end || !std::isfinite(factor) || factor <= 0) {
-    throw UsageError{fmt::format("--speed: \"{}\" is not a number greater than 0", *word)};
-  }
+  const std::optional<double> factor = real_number(*word);
+  if (!factor || *factor <= 0) throw UsageError{fmt::format("--speed: \"{}\" is not a number greater than 0", *word)};
   return factor;
+}
+
+double share(std::string_view option, const Word& word, double fallback) {
+  if (!word) return fallback;
+  const std::optional<double> number = real_number(*word);
+  if (!number || *number < 0 || *number > 1) {
+    throw UsageError{fmt::format("{}: \"{}\" is not a number from 0 to 1", option, *word)};
+  }
+  return *number;
 }
 
 void check_reference(const ReplayArguments& arguments) {
   if (!arguments.reference) return;
-  const std::array<std::pair<std::string_view, bool>, 3> contrary{
+  const std::array<std::pair<std::string_view, bool>, 7> contrary{
       {{"--concurrency", arguments.concurrency && *arguments.concurrency != "1"},
        {"--speed", arguments.speed.has_value()},
+       {"--step-tokens", arguments.step_tokens.has_value()},
+       {"--output-tokens-max", arguments.output_tokens_max.has_value()},
+       {"--cache-output", arguments.cache_output.has_value()},
+       {"--abort-rate", arguments.abort_rate.has_value()},
        {"--release", arguments.release.has_value()}}};
   for (const auto& [option, given] : contrary) {
     if (given) throw UsageError{fmt::format("--reference serves one request at a time: {} makes no sense with it", option)};
@@ -180,6 +199,16 @@ void choose_source(ReplayOptions& options, const ReplayArguments& arguments) {
   if (arguments.requests) options.requests_max = whole_number("--requests", *arguments.requests, 1, ReplayOptions::all_requests);
   const std::uint32_t block_tokens = arguments.trace ? default_trace_block_tokens : default_workload_block_tokens;
   options.block_tokens = small_number("--block-tokens", arguments.block_tokens, block_tokens, 1, 1 << 20);
+}
+
+void choose_life(ReplayOptions& options, const ReplayArguments& arguments) {
+  if (arguments.step_tokens) options.step_tokens = whole_number("--step-tokens", *arguments.step_tokens, 1, tokens_max);
+  if (arguments.output_tokens_max) {
+    options.output_tokens_max = whole_number("--output-tokens-max", *arguments.output_tokens_max, 0, tokens_max);
+  }
+  using namespace std::string_view_literals;
+  options.cache_output = choice("--cache-output", arguments.cache_output, "on"sv, std::array{"on"sv, "off"sv}) == "on";
+  options.abort_rate = share("--abort-rate", arguments.abort_rate, options.abort_rate);
 }
 
 void choose_pace(ReplayOptions& options, const ReplayArguments& arguments) {
@@ -228,6 +257,7 @@ ReplayOptions resolve(const ReplayArguments& arguments) {
   }
 
   choose_pace(options, arguments);
+  choose_life(options, arguments);
   options.verify = choice("--verify", arguments.verify, Verify::all, std::array{Verify::all, Verify::sample, Verify::none});
   options.inject = choice("--inject", arguments.inject, Fault::none, std::array{Fault::flip, Fault::late, Fault::no_fence});
   const Release usual = options.inject == Fault::no_fence ? Release::launch : Release::done;

@@ -33,6 +33,10 @@ struct ReplayArguments {
   std::optional<std::string> block_bytes;
   bool reference = false;
   std::optional<std::string> concurrency;
+  std::optional<std::string> step_tokens;
+  std::optional<std::string> output_tokens_max;
+  std::optional<std::string> cache_output;
+  std::optional<std::string> abort_rate;
   std::optional<std::string> speed;
   std::optional<std::string> mode;
   std::optional<std::string> threads;
@@ -83,6 +87,10 @@ struct ReplayOptions {
 
   bool reference = false;
   std::uint32_t concurrency = 0;  ///< requests in flight at most
+  std::uint64_t step_tokens = 8192;        ///< computed in a step at most; loop mode has no steps: of a request at a time
+  std::uint64_t output_tokens_max = 128;   ///< of a request, whatever the trace says
+  bool cache_output = true;
+  double abort_rate = 0;                   ///< share of the requests
   std::optional<double> speed;    ///< the trace's clock runs so many times faster; else as fast as it goes
   Mode mode = Mode::confined;
   std::uint32_t threads = 1;      ///< of the event loop

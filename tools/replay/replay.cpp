@@ -74,11 +74,13 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 void collect(ReplayResult& result, Session& session, Stack& stack) {
   result.counts = session.counts();
   const CallLatencies& latencies = session.latencies();
-  result.latency_us = {latencies.match.microseconds(), latencies.acquire.microseconds(), latencies.commit.microseconds(),
-                       latencies.release.microseconds()};
+  result.latency_us = {latencies.match.microseconds(), latencies.acquire.microseconds(), latencies.extend.microseconds(),
+                       latencies.commit.microseconds(), latencies.release.microseconds()};
+  result.engine = session.engine();
   result.moved = stack.cache().moved();
   const Verifier& verifier = session.verifier();
-  result.checked = verifier.checked();
+  result.checked = session.checked();
+  result.compared = verifier.compared();
   result.mismatches = verifier.mismatches();
   result.first_mismatch = verifier.first_mismatch();
   result.verify_seconds = verifier.verify_seconds();

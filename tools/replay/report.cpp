@@ -71,6 +71,10 @@ json::object to_object(const ReplayOptions& options) {
                       {"host_admission", text(to_string(options.host_admission))},
                       {"reference", options.reference},
                       {"concurrency", options.concurrency},
+                      {"step_tokens", options.step_tokens},
+                      {"output_tokens_max", options.output_tokens_max},
+                      {"cache_output", options.cache_output},
+                      {"abort_rate", options.abort_rate},
                       {"mode", text(to_string(options.mode))},
                       {"threads", options.threads},
                       {"verify", text(to_string(options.verify))},
@@ -103,6 +107,18 @@ json::object to_object(const FinalChecks& checks) {
           {"host_ledger", to_object(checks.host)}};
 }
 
+json::object to_object(const EngineCounts& engine) {
+  const json::object tokens{
+      {"prefilled", engine.prefilled}, {"decoded", engine.decoded}, {"recomputed", engine.recomputed}};
+  return {{"steps", engine.steps},
+          {"running_mean", engine.running_mean()},
+          {"tokens", tokens},
+          {"preemptions", engine.preemptions},
+          {"hits_again", engine.hits_again},
+          {"aborted", engine.aborted},
+          {"output_blocks", engine.output_blocks}};
+}
+
 json::object to_object(const Mismatch& mismatch) {
   return {{"request", mismatch.request},
           {"block", mismatch.block},
@@ -116,7 +132,7 @@ json::object to_object(const Mismatch& mismatch) {
 
 std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
   const Counts& counts = result.counts;
-  json::object verify{{"checked", result.checked}, {"mismatches", result.mismatches}};
+  json::object verify{{"checked", result.checked}, {"compared", result.compared}, {"mismatches", result.mismatches}};
   if (result.first_mismatch) verify["first"] = to_object(*result.first_mismatch);
   json::object report{{"requests", counts.requests}, {"rejected", counts.rejected}};
   report["blocks"] = json::object{{"total", counts.total},     {"device", counts.device}, {"host", counts.host},
@@ -128,8 +144,10 @@ std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
   report["verify"] = verify;
   report["latency_us"] = json::object{{"match", to_object(result.latency_us.match)},
                                       {"acquire", to_object(result.latency_us.acquire)},
+                                      {"extend", to_object(result.latency_us.extend)},
                                       {"commit", to_object(result.latency_us.commit)},
                                       {"release", to_object(result.latency_us.release)}};
+  report["engine"] = to_object(result.engine);
   report["seconds"] = result.seconds;
   report["drain_seconds"] = result.drain_seconds;
   report["key_seconds"] = result.key_seconds;

@@ -17,11 +17,14 @@ struct ReplayResult {
   struct {
     Percentiles match;
     Percentiles acquire;
+    Percentiles extend;
     Percentiles commit;
     Percentiles release;
   } latency_us;
+  EngineCounts engine;
   MovedTotals moved;
-  std::uint64_t checked = 0;
+  std::uint64_t checked = 0;   ///< hits that `counts` tells of, compared
+  std::uint64_t compared = 0;  ///< the same, and those of requests that were aborted or came back after a preemption
   std::uint64_t mismatches = 0;
   std::optional<Mismatch> first_mismatch;
   std::uint64_t faults_planted = 0;

@@ -89,6 +89,19 @@ void add_blocks(Table& table, const ReplayOptions& options, const Counts& counts
   if (counts.joined > 0) table.line("  ({} of them on their way up for another request already)", grouped(counts.joined));
 }
 
+void add_engine(Table& table, const ReplayOptions& options, const EngineCounts& engine) {
+  if (options.reference) return;
+  table.line("");
+  table.line("{} prompt tokens computed, {} written, {} computed again; {} blocks of output cached", grouped(engine.prefilled),
+             grouped(engine.decoded), grouped(engine.recomputed), grouped(engine.output_blocks));
+  std::string steps;
+  if (engine.steps > 0) {
+    steps = fmt::format("{} steps of {:.1f} requests on average, ", grouped(engine.steps), engine.running_mean());
+  }
+  table.line("{}{} preemptions (then {} blocks hit again), {} requests aborted", steps, grouped(engine.preemptions),
+             grouped(engine.hits_again), grouped(engine.aborted));
+}
+
 void add_moved(Table& table, const ReplayOptions& options, const MovedTotals& moved) {
   table.line("");
   table.line("{:<22}{:>14}{:>10}{:>10}{:>8}", "moved", "blocks", "bytes", "busy s", "GB/s");
@@ -112,6 +125,7 @@ void add_latencies(Table& table, const ReplayOptions& options, const ReplayResul
   };
   row("match", result.latency_us.match);
   row("acquire", result.latency_us.acquire);
+  row("extend", result.latency_us.extend);
   row("commit", result.latency_us.commit);
   row("release", result.latency_us.release);
 }
@@ -122,6 +136,7 @@ std::string to_table(const ReplayOptions& options, const ReplayResult& result) {
   Table table;
   add_head(table, options, result);
   add_blocks(table, options, result.counts);
+  add_engine(table, options, result.engine);
   add_moved(table, options, result.moved);
   add_latencies(table, options, result);
   table.line("");
@@ -131,7 +146,9 @@ std::string to_table(const ReplayOptions& options, const ReplayResult& result) {
   if (options.verify == Verify::none) {
     table.line("hits were not compared");
   } else {
-    table.line("{} hit blocks compared, {} mismatches", grouped(result.checked), grouped(result.mismatches));
+    const std::uint64_t more = result.compared - result.checked;
+    table.line("{} hit blocks compared, {} mismatches{}", grouped(result.checked), grouped(result.mismatches),
+               more == 0 ? "" : fmt::format("; {} more of requests aborted or taken up again", grouped(more)));
   }
   return table.take();
 }

@@ -13,6 +13,8 @@ struct TraceRequest {
   std::uint32_t output_tokens = 0;
   /// One per block of the prompt, the partly filled last one's optional. An id names the block and everything before it.
   std::vector<std::uint64_t> hash_ids;
+  /// Of the full blocks that follow when the answer is written, where it is known that later prompts begin with it.
+  std::vector<std::uint64_t> output_ids;
 
   friend bool operator==(const TraceRequest&, const TraceRequest&) = default;
 };

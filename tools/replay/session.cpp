@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -36,7 +35,12 @@ BlockKey replay_fingerprint(const ReplayOptions& options) {
 }
 
 Session::Session(const ReplayOptions& options, RequestSource& source, Progress& progress)
-    : options_{options}, source_{source}, progress_{progress}, keys_{replay_root(options)}, verifier_{options.verify} {}
+    : options_{options},
+      source_{source},
+      progress_{progress},
+      keys_{replay_root(options)},
+      verifier_{options.verify, {options.block_bytes, options.block_tokens}},
+      aborts_{options.seed, options.abort_rate} {}
 
 std::optional<Prepared> Session::next() {
   if (given_ == options_.requests_max) return std::nullopt;
@@ -47,39 +51,68 @@ std::optional<Prepared> Session::next() {
   request.number = ++given_;
   request.timestamp_ms = traced->timestamp_ms;
   request.full_blocks = traced->input_tokens / options_.block_tokens;
-  const bool has_partial = traced->input_tokens % options_.block_tokens != 0;
-  std::uint32_t keyed = request.full_blocks;
+  request.prompt_blocks = request.full_blocks;
   if (options_.reference) {
-    keyed = std::min(keyed, options_.device_blocks);
-    request.blocks = keyed;
-    request.hit_blocks_max = std::numeric_limits<std::uint32_t>::max();
+    request.prompt_blocks = std::min(request.full_blocks, options_.device_blocks);
+    request.prompt_tokens = std::uint64_t{request.prompt_blocks} * options_.block_tokens;
   } else {
-    request.blocks = keyed + (has_partial ? 1 : 0);
-    request.hit_blocks_max = traced->input_tokens == 0 ? 0 : (traced->input_tokens - 1) / options_.block_tokens;
+    request.prompt_tokens = traced->input_tokens;
+    request.output_tokens = std::min<std::uint64_t>(traced->output_tokens, output_room(request.prompt_tokens));
   }
   const auto begin = std::chrono::steady_clock::now();
-  request.keys = keys_.keys(std::span{traced->hash_ids}.first(keyed));
+  make_keys(request, *traced);
   key_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  request.shared_blocks = options_.cache_output ? static_cast<std::uint32_t>(request.keys.size()) : request.prompt_blocks;
+  request.abort = aborts_.draw(request.prompt_tokens, request.output_tokens);
   return request;
 }
 
-AcquireRequest Session::acquire_request(const Prepared& request) const {
+/// How much a request may write: what it was told to, and no more than leaves it within the device, as a model's length would.
+/// (The last token needs no room: its own KV is never computed.)
+std::uint64_t Session::output_room(std::uint64_t prompt_tokens) const {
+  const std::uint64_t device_tokens = std::uint64_t{options_.device_blocks} * options_.block_tokens;
+  if (prompt_tokens > device_tokens) return 0;
+  return std::min(options_.output_tokens_max, device_tokens - prompt_tokens + 1);
+}
+
+void Session::make_keys(Prepared& request, const TraceRequest& traced) {
+  const std::uint64_t blocks = tokens_computed(request.prompt_tokens, request.output_tokens) / options_.block_tokens;
+  std::vector<std::uint64_t> ids{traced.hash_ids.begin(), traced.hash_ids.begin() + request.prompt_blocks};
+  // Later prompts ask for the answer's blocks by these ids; where none are given, nobody but the request itself ever will.
+  const std::size_t known = std::min<std::size_t>(blocks - request.prompt_blocks, traced.output_ids.size());
+  ids.insert(ids.end(), traced.output_ids.begin(), traced.output_ids.begin() + static_cast<std::ptrdiff_t>(known));
+  request.keys = keys_.keys(ids);
+  keys_.append_own(request.keys, request.number, blocks);
+}
+
+AcquireRequest Session::acquire_request(const Prepared& request, std::uint64_t tokens) const {
   AcquireRequest wanted;
   wanted.id = RequestId{request.number};
-  wanted.keys = request.keys;
-  wanted.blocks = request.blocks;
-  wanted.hit_blocks_max = request.hit_blocks_max;
+  wanted.keys = to_share(request, tokens);
+  wanted.blocks =
+      blocks_to_acquire(tokens, tokens_computed(request.prompt_tokens, request.output_tokens), options_.block_tokens);
+  // A token is left to compute: the next one comes of it.
+  if (!options_.reference) wanted.hit_blocks_max = static_cast<std::uint32_t>((tokens - 1) / options_.block_tokens);
   wanted.name_space = keys_.root().prefix64();
   return wanted;
 }
 
-Fence Session::launch(Device& device, std::shared_ptr<const ComputeJob> job) {
-  const std::size_t block_bytes = count(options_.block_bytes);
-  return device.launch(
-      [this, block_bytes, work = std::move(job)](BlockAccess& access) { verifier_.run(*work, access, block_bytes); });
+std::span<const BlockKey> Session::to_share(const Prepared& request, std::uint64_t tokens) const {
+  const std::uint64_t full = tokens / options_.block_tokens;
+  return std::span{request.keys}.first(static_cast<std::size_t>(std::min<std::uint64_t>(full, request.shared_blocks)));
 }
 
-void Session::finish(const Prepared& request, const RequestStats& stats) {
+Launched Session::launch(Device& device, Waker& waker, std::shared_ptr<ComputeBatch> batch) {
+  const std::uint64_t number = ++launches_;
+  const Fence fence = device.launch([this, number, wake = &waker, work = std::move(batch)](BlockAccess& access) {
+    verifier_.run(*work, access);
+    launches_done_.store(number, std::memory_order_release);
+    wake->wake();
+  });
+  return {number, fence};
+}
+
+void Session::finish(const Prepared& request, const RequestStats& stats, std::uint64_t compared) {
   ++counts_.requests;
   counts_.total += request.full_blocks;
   counts_.device += stats.device;
@@ -87,6 +120,7 @@ void Session::finish(const Prepared& request, const RequestStats& stats) {
   counts_.storage += stats.storage;
   counts_.miss += request.full_blocks - stats.device - stats.host - stats.storage;
   counts_.joined += stats.joined;
+  checked_ += compared;
   progress_.show(counts_.requests, counts_.hits(), counts_.total);
 }
 

@@ -1,6 +1,10 @@
 #pragma once
 
+#include "base/waker.hpp"
 #include "runtime/request.hpp"
+#include "tools/replay/aborts.hpp"
+#include "tools/replay/compute_batch.hpp"
+#include "tools/replay/engine_counts.hpp"
 #include "tools/replay/key_maker.hpp"
 #include "tools/replay/latencies.hpp"
 #include "tools/replay/options.hpp"
@@ -9,9 +13,11 @@
 #include "tools/replay/verifier.hpp"
 #include "transfer/device.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,13 +27,17 @@ namespace terrace::tools {
 struct Prepared {
   std::uint64_t number = 0;  ///< in the trace, from 1; also its RequestId
   double timestamp_ms = 0;
-  std::vector<BlockKey> keys;
-  std::uint32_t full_blocks = 0;     ///< what is counted: keys, and those cut off since they exceed the device (--reference)
-  std::uint32_t blocks = 0;          ///< what it asks for: keys, and a partly filled last block
-  std::uint32_t hit_blocks_max = 0;  ///< leaves a token to compute
+  std::uint64_t prompt_tokens = 0;
+  std::uint64_t output_tokens = 0;     ///< to be written
+  std::vector<BlockKey> keys;          ///< of all blocks that will be full, those of the output behind those of the prompt
+  std::uint32_t prompt_blocks = 0;     ///< of them
+  std::uint32_t shared_blocks = 0;     ///< of `keys`, those that are cached: all, or the prompt's
+  std::uint32_t full_blocks = 0;       ///< what counts: the prompt's, also those beyond the device that --reference cuts off
+  std::optional<AbortPoint> abort;
 };
 
-/// What was served, in blocks by where they were found.
+/// What was served, in blocks by where they were found when their request was first given its blocks. Of requests that were
+/// finished.
 struct Counts {
   std::uint64_t requests = 0;  ///< finished
   std::uint64_t rejected = 0;  ///< larger than the device
@@ -46,8 +56,15 @@ struct Counts {
 struct CallLatencies {
   Latencies match;
   Latencies acquire;
+  Latencies extend;
   Latencies commit;
   Latencies release;
+};
+
+/// Work on the device's compute timeline.
+struct Launched {
+  std::uint64_t number = 0;  ///< of the launch, from 1
+  Fence fence;
 };
 
 /// What both drivers have in common: where requests come from, how they are counted, what computes them. Threads: the
@@ -61,18 +78,26 @@ class Session {
 
   /// The next request of the trace; nothing at its end, or when enough have been given.
   [[nodiscard]] std::optional<Prepared> next();
-  /// Valid while `request` is.
-  [[nodiscard]] AcquireRequest acquire_request(const Prepared& request) const;
-  /// Puts the request's work on the device's compute timeline.
-  Fence launch(Device& device, std::shared_ptr<const ComputeJob> job);
+  /// For the request's first `tokens` tokens. Valid while `request` is.
+  [[nodiscard]] AcquireRequest acquire_request(const Prepared& request, std::uint64_t tokens) const;
+  /// The keys of the blocks that may be shared once so many tokens are computed.
+  [[nodiscard]] std::span<const BlockKey> to_share(const Prepared& request, std::uint64_t tokens) const;
+  /// Puts work on the device's compute timeline; wakes `waker`, which outlives the device, when it is done.
+  Launched launch(Device& device, Waker& waker, std::shared_ptr<ComputeBatch> batch);
+  /// The last launch that is done: what it wrote into its batch can be read. Threads: any.
+  [[nodiscard]] std::uint64_t launches_done() const { return launches_done_.load(std::memory_order_acquire); }
 
-  void finish(const Prepared& request, const RequestStats& stats);
+  /// `compared`: of the hits that `stats` tells of.
+  void finish(const Prepared& request, const RequestStats& stats, std::uint64_t compared);
   void reject() { ++counts_.rejected; }
   /// The replay cannot go on; the first reason is kept.
   void fail(std::string reason);
   [[nodiscard]] bool failed() const { return failure_.has_value(); }
 
   [[nodiscard]] const Counts& counts() const { return counts_; }
+  /// Hits of finished requests that were compared.
+  [[nodiscard]] std::uint64_t checked() const { return checked_; }
+  [[nodiscard]] EngineCounts& engine() { return engine_; }
   [[nodiscard]] CallLatencies& latencies() { return latencies_; }
   [[nodiscard]] const Verifier& verifier() const { return verifier_; }
   [[nodiscard]] const std::optional<std::string>& failure() const { return failure_; }
@@ -80,14 +105,22 @@ class Session {
   [[nodiscard]] double key_seconds() const { return key_seconds_; }
 
  private:
+  [[nodiscard]] std::uint64_t output_room(std::uint64_t prompt_tokens) const;
+  void make_keys(Prepared& request, const TraceRequest& traced);
+
   const ReplayOptions& options_;
   RequestSource& source_;
   Progress& progress_;
   KeyMaker keys_;
   Verifier verifier_;
+  Aborts aborts_;
   Counts counts_;
+  std::uint64_t checked_ = 0;
+  EngineCounts engine_;
   CallLatencies latencies_;
   std::uint64_t given_ = 0;
+  std::uint64_t launches_ = 0;
+  std::atomic<std::uint64_t> launches_done_{0};  ///< compute's; what follows in its work touches nothing of the session
   double key_seconds_ = 0;
   std::optional<std::string> failure_;
 };

@@ -26,7 +26,7 @@ Verdict judge_injected(const ReplayOptions& options, const ReplayResult& result)
 Verdict judge(const ReplayOptions& options, const ReplayResult& result) {
   if (result.mismatches > 0 && options.inject == Fault::none) {
     return {ExitStatus::check_failed, fmt::format("{} of {} compared hit blocks do not hold what their keys say; first: {}",
-                                                  result.mismatches, result.checked, describe(*result.first_mismatch))};
+                                                  result.mismatches, result.compared, describe(*result.first_mismatch))};
   }
   if (const auto broken = result.checks.broken()) return {ExitStatus::check_failed, fmt::format("check failed: {}", *broken)};
   if (result.failure) return {ExitStatus::run_failed, *result.failure};

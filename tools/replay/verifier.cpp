@@ -1,12 +1,10 @@
 #include "tools/replay/verifier.hpp"
 
-#include "base/check.hpp"
 #include "tools/replay/content.hpp"
 
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstring>
 
 namespace terrace::tools {
 namespace {
@@ -30,13 +28,6 @@ class Stopwatch {
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-/// A partly filled block has no key yet, and nobody else ever reads it: any content of the request's own will do.
-BlockKey private_key(std::uint64_t request) {
-  BlockKey key;
-  std::memcpy(key.bytes.data(), &request, sizeof request);
-  return key;
-}
-
 }  // namespace
 
 std::string describe(const Mismatch& mismatch) {
@@ -44,36 +35,46 @@ std::string describe(const Mismatch& mismatch) {
                      to_hex(mismatch.key).substr(0, 16), to_string(mismatch.found_in), mismatch.slot.value(), mismatch.byte);
 }
 
-void Verifier::run(const ComputeJob& job, BlockAccess& access, std::size_t block_bytes) {
-  TERRACE_CHECK(job.hit_tiers.size() <= job.keys.size());
-  TERRACE_CHECK(job.keys.size() <= job.slots.size());
-  scratch_.resize(block_bytes);
-  compare_hits(job, access, scratch_);
-  compute_rest(job, access, scratch_);
+std::size_t BlockShape::offset_of(std::uint32_t token) const {
+  if (token >= tokens) return count(bytes);
+  constexpr std::uint64_t word = sizeof(std::uint64_t);
+  return count(bytes) * token / tokens / word * word;
 }
 
-void Verifier::compare_hits(const ComputeJob& job, BlockAccess& access, std::span<std::byte> scratch) {
-  const Stopwatch stopwatch{verify_ns_};
-  std::uint64_t checked = 0;
-  for (std::size_t i = 0; i < job.hit_tiers.size(); ++i) {
+Verifier::Verifier(Verify verify, const BlockShape& shape) : verify_{verify}, shape_{shape}, scratch_(count(shape.bytes)) {}
+
+void Verifier::run(ComputeBatch& batch, BlockAccess& access) {
+  if (!batch.hits.empty()) {
+    const Stopwatch stopwatch{verify_ns_};
+    for (ComputeBatch::Hits& hits : batch.hits) compare(hits, access);
+  }
+  const Stopwatch stopwatch{content_ns_};
+  for (const ComputeBatch::Part& part : batch.parts) write(part, access);
+}
+
+void Verifier::compare(ComputeBatch::Hits& hits, BlockAccess& access) {
+  for (std::size_t i = 0; i < hits.blocks.size(); ++i) {
     if (!chosen()) continue;
-    ++checked;
-    const auto byte = first_difference(access.read(job.slots[i], scratch), job.keys[i]);
+    ++hits.compared;
+    const ComputeBatch::HitBlock& block = hits.blocks[i];
+    const auto byte = first_difference(access.read(block.slot, scratch_), block.key);
     if (!byte) continue;
     mismatches_.fetch_add(1, std::memory_order_acq_rel);
     const std::lock_guard lock{mutex_};
-    if (!first_) first_ = Mismatch{job.request, i, job.keys[i], job.hit_tiers[i], job.slots[i], *byte};
+    if (!first_) first_ = Mismatch{hits.request, i, block.key, block.found_in, block.slot, *byte};
   }
-  checked_.fetch_add(checked, std::memory_order_acq_rel);
+  compared_.fetch_add(hits.compared, std::memory_order_acq_rel);
 }
 
-void Verifier::compute_rest(const ComputeJob& job, BlockAccess& access, std::span<std::byte> scratch) {
-  const Stopwatch stopwatch{content_ns_};
-  const BlockKey unshared = private_key(job.request);
-  for (std::size_t i = job.hit_tiers.size(); i < job.slots.size(); ++i) {
-    fill_content(access.write_target(job.slots[i], scratch), i < job.keys.size() ? job.keys[i] : unshared);
-    access.written(job.slots[i], scratch);
-  }
+void Verifier::write(const ComputeBatch::Part& part, BlockAccess& access) {
+  const std::size_t begin = shape_.offset_of(part.from);
+  const std::size_t end = shape_.offset_of(part.to);
+  if (begin == end) return;
+  // What the block's other tokens have written stays: where the device's memory is far, it is read first.
+  const bool whole = begin == 0 && end == scratch_.size();
+  if (!whole) (void)access.read(part.slot, scratch_);
+  fill_content(access.write_target(part.slot, scratch_).subspan(begin, end - begin), part.key, begin);
+  access.written(part.slot, scratch_);
 }
 
 bool Verifier::chosen() {

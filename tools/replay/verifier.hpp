@@ -1,8 +1,10 @@
 #pragma once
 
 #include "base/block_key.hpp"
+#include "base/bytes.hpp"
 #include "base/strong_id.hpp"
 #include "base/tier.hpp"
+#include "tools/replay/compute_batch.hpp"
 #include "tools/replay/options.hpp"
 #include "transfer/device.hpp"
 
@@ -16,12 +18,13 @@
 
 namespace terrace::tools {
 
-/// A request's work on the device, complete in itself: what it reads, what it writes.
-struct ComputeJob {
-  std::uint64_t request = 0;      ///< its number in the trace, from 1
-  std::vector<BlockKey> keys;     ///< of the full blocks
-  std::vector<Tier> hit_tiers;    ///< of the leading blocks, one per hit
-  std::vector<SlotId> slots;      ///< of all blocks, a partly filled last one included
+/// What a block consists of: as many equal shares of bytes as tokens.
+struct BlockShape {
+  Bytes bytes{};
+  std::uint32_t tokens = 1;
+
+  /// Where the share of a token begins, that of the one behind the last included. Of a block's words each belongs to one token.
+  [[nodiscard]] std::size_t offset_of(std::uint32_t token) const;
 };
 
 /// A hit block that did not hold what its key says.
@@ -36,15 +39,17 @@ struct Mismatch {
 
 [[nodiscard]] std::string describe(const Mismatch& mismatch);
 
-/// What stands in for a model: compares the blocks that a request was given with what they must hold, and fills those that it
-/// has to compute. Threads: run() from the device's compute, one at a time; the rest from any.
+/// What stands in for a model: compares the blocks that a request was given with what they must hold, and writes the tokens that
+/// are computed, each into its share of its block. Threads: run() from the device's compute, one at a time; the rest from any.
 class Verifier {
  public:
-  explicit Verifier(Verify verify) : verify_{verify} {}
+  Verifier(Verify verify, const BlockShape& shape);
 
-  void run(const ComputeJob& job, BlockAccess& access, std::size_t block_bytes);
+  /// Compares first and writes then: no part of a batch is read by the same batch. Notes in it how many hits were compared.
+  void run(ComputeBatch& batch, BlockAccess& access);
 
-  [[nodiscard]] std::uint64_t checked() const { return checked_.load(std::memory_order_acquire); }
+  /// Of all hits, whatever became of their request.
+  [[nodiscard]] std::uint64_t compared() const { return compared_.load(std::memory_order_acquire); }
   [[nodiscard]] std::uint64_t mismatches() const { return mismatches_.load(std::memory_order_acquire); }
   [[nodiscard]] std::optional<Mismatch> first_mismatch() const;
   /// Time spent comparing, and writing content.
@@ -52,20 +57,21 @@ class Verifier {
   [[nodiscard]] double content_seconds() const { return seconds(content_ns_); }
 
  private:
-  void compare_hits(const ComputeJob& job, BlockAccess& access, std::span<std::byte> scratch);
-  void compute_rest(const ComputeJob& job, BlockAccess& access, std::span<std::byte> scratch);
+  void compare(ComputeBatch::Hits& hits, BlockAccess& access);
+  void write(const ComputeBatch::Part& part, BlockAccess& access);
   [[nodiscard]] bool chosen();
   [[nodiscard]] static double seconds(const std::atomic<std::uint64_t>& ns) {
     return static_cast<double>(ns.load(std::memory_order_acquire)) * 1e-9;
   }
 
   const Verify verify_;
+  const BlockShape shape_;
 
   // run()'s own.
   std::uint64_t hits_ = 0;
   std::vector<std::byte> scratch_;
 
-  std::atomic<std::uint64_t> checked_{0};
+  std::atomic<std::uint64_t> compared_{0};
   std::atomic<std::uint64_t> mismatches_{0};
   std::atomic<std::uint64_t> verify_ns_{0};
   std::atomic<std::uint64_t> content_ns_{0};

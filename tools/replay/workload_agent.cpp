@@ -36,7 +36,11 @@ std::optional<TraceRequest> AgentWorkload::next() {
   request.input_tokens = agent.context.tokens;
   request.output_tokens = draw_length(random_, model_.call_median, model_.call_sigma, model_.text_max);
   request.hash_ids = agent.context.ids;
-  step_on(std::move(agent), request.output_tokens);
+  grow(agent, request.output_tokens);
+  request.output_ids.assign(agent.context.ids.begin() + static_cast<std::ptrdiff_t>(request.hash_ids.size()),
+                            agent.context.ids.end());
+  agent.due += request.output_tokens * call_ms_per_token;
+  step_on(std::move(agent));
   return request;
 }
 
@@ -49,10 +53,8 @@ AgentWorkload::Agent AgentWorkload::new_agent() {
   return agent;
 }
 
-/// What comes after a step at which the model wrote so many tokens.
-void AgentWorkload::step_on(Agent agent, std::uint32_t written) {
-  agent.due += written * call_ms_per_token;
-  grow(agent, written);
+/// What comes after a step, whose call is part of the context by now.
+void AgentWorkload::step_on(Agent agent) {
   const double steps_mean = agent.parent ? model_.sub_steps_mean : model_.steps_mean;
   const bool ends = random_.chance(1.0 / steps_mean) || !has_room(agent);
   if (ends) {

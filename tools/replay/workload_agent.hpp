@@ -74,7 +74,7 @@ class AgentWorkload final : public RequestSource {
   };
 
   [[nodiscard]] Agent new_agent();
-  void step_on(Agent agent, std::uint32_t written);
+  void step_on(Agent agent);
   void fork(Agent agent);
   void end(const Agent& agent);
   void grow(Agent& agent, std::uint32_t tokens) { agent.context.grow(tokens, block_tokens_, next_id_); }

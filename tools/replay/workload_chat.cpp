@@ -44,6 +44,7 @@ std::optional<TraceRequest> ChatWorkload::next() {
   const double next_due = session.due + request.output_tokens * reply_ms_per_token + draw_time(random_, model_.think_time_mean);
   if (goes_on && session.context + request.output_tokens + text_max <= model_.context_max) {
     grow(session, request.output_tokens);
+    request.output_ids.assign(session.ids.begin() + static_cast<std::ptrdiff_t>(request.hash_ids.size()), session.ids.end());
     session.due = next_due;
     sessions_.push(std::move(session));
   }
