@@ -42,6 +42,11 @@ Result<Lease> Cache::acquire(const AcquireRequest& request) {
   const Result<Acquired> acquired = manager_.acquire(request);
   carry_out();
   if (!acquired) return acquired.error();
+  if (*acquired == Acquired::ready) {
+    waits_.ready_at_once();
+  } else {
+    waits_.begin(request.id, parts_.clock.now());
+  }
   return Lease{*this, request.id};
 }
 
@@ -71,6 +76,7 @@ void Cache::release(Lease lease, Fence last_use) {
 void Cache::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
   const Result<void> released = manager_.release(lease->id, lease->last_use);
   TERRACE_CHECK(released.has_value());
+  waits_.forget(lease->id);
   carry_out();
 }
 
@@ -133,11 +139,19 @@ std::span<const RequestEvent> Cache::poll() {
     pools_[pool.value()].store->poll(store_events_);
     for (const StoreEvent& event : store_events_) on_store(event, pool);
   }
-  manager_.on_time(parts_.clock.now());
+  const TimePoint now = parts_.clock.now();
+  manager_.on_time(now);
   manager_.settle();
   carry_out();
   events_.clear();
   events_.swap(manager_.events());
+  for (const RequestEvent& event : events_) {
+    if (event.error) {
+      waits_.fail(event.id, now);
+    } else {
+      waits_.end(event.id, now, manager_.request_stats(event.id).value());
+    }
+  }
   return events_;
 }
 

@@ -4,6 +4,7 @@
 #include "base/waker.hpp"
 #include "runtime/cache_manager.hpp"
 #include "runtime/lease.hpp"
+#include "runtime/wait_times.hpp"
 #include "storage/block_store.hpp"
 #include "transfer/device.hpp"
 #include "transfer/host_arena.hpp"
@@ -87,6 +88,11 @@ class Cache : private LeaseHome {
   [[nodiscard]] Result<std::span<const Tier>> hit_tiers(const Lease& lease) const { return manager_.hit_tiers(lease.id()); }
   [[nodiscard]] Result<RequestStats> request_stats(const Lease& lease) const { return manager_.request_stats(lease.id()); }
 
+  /// How long the request waited until it was ready, or has waited so far; in loop mode not what it waited to be accepted.
+  [[nodiscard]] double seconds_waited(const Lease& lease) const { return waits_.seconds(lease.id(), parts_.clock.now()); }
+  /// Of all requests, since the last call.
+  [[nodiscard]] WaitTotals take_waits() { return waits_.take(); }
+
   /// The manager's calls of these names (runtime/cache_manager.hpp), carried out.
   void clear(const ClearOptions& options);
   [[nodiscard]] Result<void> reset(const ClearOptions& options);
@@ -155,6 +161,7 @@ class Cache : private LeaseHome {
   std::atomic<CacheStatus> status_{CacheStatus::normal};
   bool transfers_paused_ = false;
   MovedTotals moved_;
+  WaitTimes waits_;
   UnderWay plans_[direction_count];
   UnderWay reads_;
   UnderWay writes_;

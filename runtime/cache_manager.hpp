@@ -111,8 +111,8 @@ class CacheManager {
   /// Leading blocks of the group that all ready requests share; 0 where there are none, and for groups that do not keep the
   /// beginning of a sequence.
   [[nodiscard]] std::uint32_t common_prefix(GroupId group = {}) const;
-  /// Makes a serving tier of a pool larger or smaller (runtime/resizing.hpp says how, and what is lost). Larger: the tier's memory
-  /// has the slots, by the caller's word. Requests that wait for room keep their promise; never_fits goes by the new size.
+  /// Makes a serving tier of a pool larger or smaller (runtime/resizing.hpp says how, and what is lost). Larger: the tier's
+  /// memory has the slots, by the caller's word. Requests that wait for room keep their promise; never_fits goes by the new size.
   /// Fails as Resizing::resize does; invalid_argument with instant copies.
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, PoolId pool = {});
   /// Slots that a resize has still to retire, of device or host.

@@ -55,6 +55,7 @@ void Runtime::grant(RequestId id, std::unique_ptr<Wait<Grant>> wait) {
   granted.table.assign(table.begin(), table.end());
   granted.hit_tiers.assign(tiers.begin(), tiers.end());
   granted.stats = cache_.request_stats(lease).value();
+  granted.seconds_waited = cache_.seconds_waited(lease);
   Wait<Grant>::complete(std::move(wait), {}, std::move(granted));
 }
 

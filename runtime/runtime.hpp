@@ -27,6 +27,7 @@ struct Grant {
   std::vector<SlotId> table;     ///< a slot per block of the sequence
   std::vector<Tier> hit_tiers;   ///< of its leading blocks, one per hit
   RequestStats stats;
+  double seconds_waited = 0;     ///< since it was accepted
 };
 
 /// The cache in loop mode: a Cache on a strand of the caller's executor, for servers that live on an event loop.
@@ -169,6 +170,12 @@ class Runtime : private LeaseHome {
   auto take_stats(Token&& token) {
     return perform<ManagerStats>(Then::nothing, std::forward<Token>(token),
                                  [this] { return Result<ManagerStats>{cache_.take_stats()}; });
+  }
+  /// void(ErrorCode, WaitTotals).
+  template <class Token>
+  auto take_waits(Token&& token) {
+    return perform<WaitTotals>(Then::nothing, std::forward<Token>(token),
+                               [this] { return Result<WaitTotals>{cache_.take_waits()}; });
   }
   /// void(ErrorCode).
   template <class Token>

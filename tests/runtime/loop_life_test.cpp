@@ -153,6 +153,8 @@ TEST_F(LoopLife, tells_usage_counts_and_what_running_requests_share) {
   EXPECT_EQ(error_of(runtime->usage(Tier::storage, asio::use_future)), Errc::invalid_argument);
   EXPECT_EQ(runtime->take_stats(asio::use_future).get().acquired, 2U);
   EXPECT_EQ(runtime->take_stats(asio::use_future).get().acquired, 0U);
+  EXPECT_EQ(runtime->take_waits(asio::use_future).get().at_once, 2U);
+  EXPECT_EQ(runtime->take_waits(asio::use_future).get().at_once, 0U);
 }
 
 TEST_F(LoopLife, pools_change_their_size) {
@@ -214,6 +216,7 @@ TEST_F(LoopLife, refuses_everything_after_a_stop) {
   EXPECT_EQ(error_of(runtime->common_prefix(asio::use_future)), Errc::stopped);
   EXPECT_EQ(error_of(runtime->usage(Tier::device, asio::use_future)), Errc::stopped);
   EXPECT_EQ(error_of(runtime->take_stats(asio::use_future)), Errc::stopped);
+  EXPECT_EQ(error_of(runtime->take_waits(asio::use_future)), Errc::stopped);
   EXPECT_EQ(error_of(runtime->record_events(asio::use_future)), Errc::stopped);
   EXPECT_EQ(error_of(runtime->take_events(asio::use_future)), Errc::stopped);
   EXPECT_EQ(error_of(runtime->pause_transfers(asio::use_future)), Errc::stopped);

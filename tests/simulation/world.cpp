@@ -527,7 +527,8 @@ std::string World::describe() const {
   }
   return groups + fmt::format("device {} ({}) host {} ({}) staging {} {} {} {} admission {} store {} ({} blocks) faults {}{}{}",
                               m.device_blocks, m.device_watermarks.high, m.host_blocks, m.host_watermarks.high,
-                              m.staging_blocks, to_string(m.relation), to_string(m.write_policy), to_string(m.policy), to_string(m.host_admission),
+                              m.staging_blocks, to_string(m.relation), to_string(m.write_policy), to_string(m.policy),
+                              to_string(m.host_admission),
                               static_cast<int>(options_.store), options_.stored_blocks, options_.faults.transfers_fail,
                               options_.faults.streams_freeze, options_.faults.disk_fails);
 }

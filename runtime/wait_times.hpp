@@ -1,0 +1,60 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/strong_id.hpp"
+#include "runtime/request.hpp"
+
+#include <boost/unordered/unordered_flat_map.hpp>
+
+#include <cstdint>
+#include <functional>
+
+namespace terrace {
+
+/// Requests that waited for the same thing, and how long.
+struct WaitTotal {
+  std::uint64_t requests = 0;
+  double seconds = 0;
+  double seconds_max = 0;
+};
+
+/// How long accepted requests waited until they were ready, by the slowest thing that they waited for: each counts once. (What
+/// it waited for beside that, room say while blocks came from storage, is part of the same time.)
+struct WaitTotals {
+  std::uint64_t at_once = 0;  ///< waited for nothing
+  WaitTotal room;             ///< for slots alone
+  WaitTotal host;             ///< for blocks from the host, none from storage
+  WaitTotal storage;          ///< for blocks from storage
+  std::uint64_t failed = 0;   ///< ended their wait with an error
+};
+
+/// Measures these times, from acquire() to the poll() that tells of the end. Memory in proportion to the live requests.
+/// Threads: the cache's.
+class WaitTimes {
+ public:
+  void ready_at_once() { ++totals_.at_once; }
+  void begin(RequestId id, TimePoint now);
+  /// The wait is over. `found`: where the request's blocks were. Said twice, it counts once.
+  void end(RequestId id, TimePoint now, const RequestStats& found);
+  void fail(RequestId id, TimePoint now);
+  /// The request is over.
+  void forget(RequestId id) { waits_.erase(id); }
+
+  /// How long this request has waited until `now`, or did: 0 where it was ready at once.
+  [[nodiscard]] double seconds(RequestId id, TimePoint now) const;
+  /// The totals so far, which begin anew at 0.
+  [[nodiscard]] WaitTotals take();
+
+ private:
+  struct Span {
+    TimePoint begun;
+    TimePoint ended = never;  ///< `never`: it waits
+  };
+
+  [[nodiscard]] Span* waiting(RequestId id);
+
+  WaitTotals totals_;
+  boost::unordered_flat_map<RequestId, Span, std::hash<RequestId>> waits_;
+};
+
+}  // namespace terrace

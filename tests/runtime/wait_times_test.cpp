@@ -1,0 +1,123 @@
+// How long requests wait, and for what.
+
+#include "tests/runtime/fixture.hpp"
+
+namespace terrace {
+namespace {
+
+using test::keys_of;
+using test::sizes;
+using test::with_storage;
+
+class WaitTimesTest : public test::CacheFixture {
+ protected:
+  void pass(int milliseconds) { clock.advance(std::chrono::milliseconds{milliseconds}); }
+};
+
+TEST_F(WaitTimesTest, are_nothing_where_a_request_is_ready_at_once) {
+  make(sizes(4));
+  ASSERT_TRUE(acquire(1, keys_of({1, 2})).has_value());
+  pass(5);
+  EXPECT_EQ(cache->seconds_waited(leases.at(1)), 0);
+  const WaitTotals totals = cache->take_waits();
+  EXPECT_EQ(totals.at_once, 1U);
+  EXPECT_EQ(totals.room.requests + totals.host.requests + totals.storage.requests, 0U);
+}
+
+TEST_F(WaitTimesTest, go_by_what_was_waited_for_and_are_taken_once) {
+  make(with_storage(sizes(4, 4), WritePolicy::write_through));
+  run(1, keys_of({1, 2, 3, 4}));
+  ASSERT_TRUE(acquire(2, keys_of({5, 6, 7, 8})).has_value());
+  pass(2);
+  EXPECT_DOUBLE_EQ(cache->seconds_waited(leases.at(2)), 0.002);
+  settle();
+  ASSERT_TRUE(ready(2));
+  pass(50);
+  EXPECT_DOUBLE_EQ(cache->seconds_waited(leases.at(2)), 0.002);
+  ASSERT_TRUE(commit(2, keys_of({5, 6, 7, 8})).has_value());
+  release(2);
+  settle();
+
+  ASSERT_TRUE(acquire(3, keys_of({1, 2})).has_value());
+  pass(3);
+  settle();
+  ASSERT_TRUE(ready(3));
+  EXPECT_EQ(stats(3).host, 2U);
+  release(3);
+
+  run(4, keys_of({11, 12, 13, 14}));
+  run(5, keys_of({21, 22, 23, 24}));
+  (void)cache->take_waits();
+  ASSERT_EQ(cache->match(keys_of({5, 6})).storage, 2U);
+  for (const std::uint64_t id : {6U, 7U}) {
+    ASSERT_TRUE(acquire(id, keys_of({5, 6})).has_value());
+    pass(7);
+  }
+  settle();
+  ASSERT_TRUE(ready(6));
+  ASSERT_TRUE(ready(7));
+  const WaitTotals totals = cache->take_waits();
+  EXPECT_EQ(totals.storage.requests, 2U);
+  EXPECT_DOUBLE_EQ(totals.storage.seconds, 0.014 + 0.007);
+  EXPECT_DOUBLE_EQ(totals.storage.seconds_max, 0.014);
+  EXPECT_EQ(totals.room.requests + totals.host.requests + totals.at_once, 0U);
+  EXPECT_EQ(cache->take_waits().storage.requests, 0U);
+}
+
+TEST_F(WaitTimesTest, tell_room_and_host_apart) {
+  make(sizes(4, 8));
+  run(1, keys_of({1, 2, 3, 4}));
+  ASSERT_TRUE(acquire(2, keys_of({5, 6})).has_value());
+  pass(2);
+  settle();
+  release(2);
+  ASSERT_TRUE(acquire(3, keys_of({1, 2, 3, 4})).has_value());
+  pass(3);
+  settle();
+  ASSERT_TRUE(ready(3));
+  const WaitTotals totals = cache->take_waits();
+  EXPECT_EQ(totals.at_once, 1U);
+  EXPECT_EQ(totals.room.requests, 1U);
+  EXPECT_DOUBLE_EQ(totals.room.seconds, 0.002);
+  EXPECT_EQ(totals.host.requests, 1U);
+  EXPECT_DOUBLE_EQ(totals.host.seconds, 0.003);
+}
+
+TEST_F(WaitTimesTest, of_requests_that_fail_or_give_up_are_no_ones_time) {
+  make(sizes(4, 8));
+  run(1, keys_of({1, 2, 3, 4}));
+  (void)cache->take_waits();
+  const auto keys = keys_of({5, 6});
+  AcquireRequest wanted = request(2, keys);
+  wanted.deadline = clock.now() + std::chrono::milliseconds{1};
+  leases[2] = std::move(cache->acquire(wanted).value());
+  pass(2);
+  poll();
+  ASSERT_FALSE(ready(2));
+  release(2);
+  ASSERT_TRUE(acquire(3, keys_of({8})).has_value());
+  release(3);
+  settle();
+  const WaitTotals totals = cache->take_waits();
+  EXPECT_EQ(totals.failed, 1U);
+  EXPECT_EQ(totals.room.requests + totals.host.requests + totals.storage.requests, 0U);
+}
+
+TEST(WaitTimes, count_an_end_once_however_often_it_is_told) {
+  ManualClock clock;
+  WaitTimes times;
+  const TimePoint begun = clock.now();
+  clock.advance(std::chrono::milliseconds{4});
+  times.begin(RequestId{1}, begun);
+  times.end(RequestId{1}, clock.now(), {});
+  clock.advance(std::chrono::milliseconds{4});
+  times.end(RequestId{1}, clock.now(), {});
+  times.fail(RequestId{1}, clock.now());
+  EXPECT_DOUBLE_EQ(times.seconds(RequestId{1}, clock.now()), 0.004);
+  const WaitTotals totals = times.take();
+  EXPECT_EQ(totals.room.requests, 1U);
+  EXPECT_EQ(totals.failed, 0U);
+}
+
+}  // namespace
+}  // namespace terrace
