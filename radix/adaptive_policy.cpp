@@ -9,7 +9,7 @@
 namespace terrace {
 namespace {
 
-constexpr std::size_t sample_blocks = 512;
+constexpr std::size_t sample_blocks = 768;
 /// So many turnovers are as good as for ever: what is proven goes only when nothing else is left.
 constexpr double always = 32;
 
@@ -25,12 +25,12 @@ constexpr double half_life_min = 16'384;
 constexpr double lately_per_half_life = 8;
 constexpr double dispute_that_is_none = 0.002;  ///< of the uses
 constexpr std::size_t choices_per_capacity = 8;
-constexpr double lead_to_switch = 0.001;  ///< of hit rate: a tenth of a point
-constexpr double lead_that_is_none = 0.0005;
+constexpr double lead_to_switch = 0.0005;  ///< of hit rate: a twentieth of a point
+constexpr double lead_that_is_none = 0.00025;
 constexpr std::size_t measurements_per_turnover = 8;
 
 // Landmarks: each of a path's first blocks, then every fourth.
-constexpr std::uint32_t dense_until = 16;
+constexpr std::uint32_t dense_until = 8;
 constexpr std::uint32_t stride = 4;
 
 /// Depth of the i-th.
@@ -39,10 +39,10 @@ constexpr std::uint32_t landmark(std::uint32_t i) { return i < dense_until ? i :
 constexpr std::uint32_t landmarks_before(std::uint32_t depth) {
   return depth <= dense_until ? depth : dense_until + (depth - dense_until + stride - 1) / stride;
 }
-static_assert(landmark(landmarks_before(7)) == 7 && landmark(landmarks_before(17)) == 20 && landmarks_before(21) == 18);
+static_assert(landmark(landmarks_before(7)) == 7 && landmark(landmarks_before(9)) == 12 && landmarks_before(13) == 10);
 
-/// Ghosts age in steps so large that the youngest of the oldest kind is not taken for new.
-constexpr std::uint64_t ghost_grains_per_capacity = 256;
+/// Ghosts' ages are wanted to this part of a capacity; after 2^16 of such steps they would begin anew.
+constexpr std::uint32_t ghost_grains_per_capacity = 256;
 constexpr std::size_t ghosts_per_block = 2;  ///< landmarks: of long paths four times as many blocks
 
 }  // namespace
@@ -52,7 +52,8 @@ AdaptivePolicy::AdaptivePolicy(std::uint32_t capacity)
       sample_capacity_{std::clamp<std::size_t>(capacity, 1, sample_blocks)},
       sample_below_{(sample_capacity_ << 32U) / std::max<std::size_t>(capacity, 1)},
       shadows_{sample_capacity_, favours},
-      ghosts_{ghosts_per_block * std::size_t{capacity}, capacity / ghost_grains_per_capacity + 1} {
+      ghosts_{ghosts_per_block * std::size_t{capacity},
+              static_cast<unsigned>(std::bit_width(capacity / ghost_grains_per_capacity))} {
   uses_until_choice_ = sample_capacity_ / choices_per_capacity + 1;
 }
 

@@ -13,17 +13,17 @@ namespace terrace {
 
 /// When blocks left: the last so many, in a little more than four bytes each. They lie in sets of a cache line, each a ring where
 /// the newest takes the oldest one's place, so that to remember a block costs one line and no search. Time is counted by the
-/// caller, in departures, and kept in steps of `grain`. A block is known by its set and sixteen bits: one stranger in four
+/// caller, in departures, and kept in steps of 2^`grain_bits`. A block is known by its set and sixteen bits: one stranger in four
 /// thousand is taken for a ghost. Memory is taken at construction. O(1). Threads: one.
 class GhostTable {
  public:
-  GhostTable(std::size_t blocks, std::uint64_t grain) : grain_{grain}, sets_(blocks / ways + 1) {}
+  GhostTable(std::size_t blocks, unsigned grain_bits) : grain_bits_{grain_bits}, sets_(blocks / ways + 1) {}
 
   void insert(const BlockKey& key, std::uint64_t now) {
     Set& set = sets_[index_of(key)];
     size_ += set.tags[set.oldest] == 0;
     set.tags[set.oldest] = tag_of(key);
-    set.times[set.oldest] = static_cast<std::uint16_t>(now / grain_);
+    set.times[set.oldest] = static_cast<std::uint16_t>(now >> grain_bits_);
     set.oldest = static_cast<std::uint16_t>(set.oldest + 1 == ways ? 0 : set.oldest + 1);
   }
   /// How long ago the block left last; nothing where that is not known.
@@ -33,7 +33,7 @@ class GhostTable {
     for (std::size_t i = 0, way = set.oldest; i < ways; ++i) {  // from the newest
       way = way == 0 ? ways - 1 : way - 1;
       if (set.tags[way] != tag) continue;
-      return std::uint64_t{static_cast<std::uint16_t>(now / grain_ - set.times[way])} * grain_;
+      return std::uint64_t{static_cast<std::uint16_t>((now >> grain_bits_) - set.times[way])} << grain_bits_;
     }
     return std::nullopt;
   }
@@ -57,7 +57,7 @@ class GhostTable {
     return std::max<std::uint16_t>(static_cast<std::uint16_t>(key.prefix64()), 1);
   }
 
-  std::uint64_t grain_;
+  unsigned grain_bits_;
   std::size_t size_ = 0;
   std::vector<Set> sets_;
 };

@@ -118,8 +118,7 @@ class TwoTiers {
     while (!held_.empty()) let_go();
     for (const BlockRef block : busy_) tree_.set_copy(block, plane(Tier::device), ready);
     for (const Tier tier : {Tier::host, Tier::device}) {
-      std::uint64_t left = tree_.resident(plane(tier));
-      for (; left > 0; --left) {
+      while (tree_.resident(plane(tier)) > 0) {
         ASSERT_TRUE(tree_.victim(plane(tier)).has_value());
         give_up(tier);
       }
@@ -138,7 +137,8 @@ class TwoTiers {
     for (std::uint64_t& name : names) name = random_.chance(0.6) ? 0 : random_.below(3);
     const std::span<const BlockKey> keys = keys_.of(names);
     const Path found = tree_.find(keys);
-    if (random_.chance(0.8)) tree_.touch(found, ++stamp_);
+    ++stamp_;
+    if (random_.chance(0.8)) tree_.touch(found, stamp_);
     const Path whole = tree_.extend(found, keys.subspan(found.length));
     tree_.pin(whole);
     for (std::uint32_t depth = 0; depth < whole.length; ++depth) {
@@ -173,7 +173,16 @@ class TwoTiers {
     if (!victim) return;
     const Watched& watched = tier == Tier::device ? device_ : host_;
     EXPECT_EQ(watched.leaves().at(victim->node), victim->depth);
-    tree_.set_copy(*victim, plane(tier), {});
+    give_up_run(tier);
+  }
+  /// What is offered as a run is what would go one by one.
+  void give_up_run(Tier tier) {
+    const auto run = tree_.victims(plane(tier), static_cast<std::uint32_t>(random_.between(1, 5)));
+    ASSERT_TRUE(run.has_value());
+    for (std::uint32_t depth = run->end; depth-- > run->begin;) {
+      EXPECT_EQ(tree_.victim(plane(tier)), (BlockRef{run->node, depth}));
+      tree_.set_copy({run->node, depth}, plane(tier), {});
+    }
   }
   void swap_out() {
     const auto victim = tree_.victim(plane(Tier::device));
