@@ -29,9 +29,9 @@ constexpr double lead_to_switch = 0.0005;  ///< of hit rate: a twentieth of a po
 constexpr double lead_that_is_none = 0.00025;
 constexpr std::size_t measurements_per_turnover = 8;
 
-// Landmarks: each of a path's first blocks, then every fourth.
+// Landmarks: each of a path's first blocks, then every eighth.
 constexpr std::uint32_t dense_until = 8;
-constexpr std::uint32_t stride = 4;
+constexpr std::uint32_t stride = 8;
 
 /// Depth of the i-th.
 constexpr std::uint32_t landmark(std::uint32_t i) { return i < dense_until ? i : dense_until + (i - dense_until) * stride; }
@@ -39,11 +39,12 @@ constexpr std::uint32_t landmark(std::uint32_t i) { return i < dense_until ? i :
 constexpr std::uint32_t landmarks_before(std::uint32_t depth) {
   return depth <= dense_until ? depth : dense_until + (depth - dense_until + stride - 1) / stride;
 }
-static_assert(landmark(landmarks_before(7)) == 7 && landmark(landmarks_before(9)) == 12 && landmarks_before(13) == 10);
+static_assert(landmark(landmarks_before(7)) == 7 && landmark(landmarks_before(9)) == 16 && landmarks_before(17) == 10);
+
 
 /// Ghosts' ages are wanted to this part of a capacity; after 2^16 of such steps they would begin anew.
 constexpr std::uint32_t ghost_grains_per_capacity = 256;
-constexpr std::size_t ghosts_per_block = 2;  ///< landmarks: of long paths four times as many blocks
+constexpr std::size_t ghosts_per_block = 2;  ///< landmarks: of long paths eight times as many blocks
 
 }  // namespace
 
@@ -166,7 +167,7 @@ void AdaptivePolicy::sample(const Blocks& blocks, std::uint32_t from, std::uint6
   };
   const std::uint32_t end = blocks.end();
   std::uint32_t depth = from;
-  // Where one in four or more is sampled, a stride would miss some.
+  // Where so many are sampled, a stride would miss some.
   const bool strides = sample_below_ * stride <= std::uint64_t{1} << 32U;
   const std::uint32_t each_until = strides ? std::min(end, dense_until) : end;
   for (; depth < each_until; ++depth) look_at(depth, sample_below_);

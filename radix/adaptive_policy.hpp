@@ -20,11 +20,11 @@ namespace terrace {
 ///
 /// *What it knows of blocks.* Whoever uses a block uses those before it, so that a block's Standing is never better than its
 /// parent's: along a path it only falls, and three depths a node say it for all of its blocks. Of blocks that have left, only
-/// landmarks are remembered (GhostTable): each of the first eight of a path, and every fourth after. A path that comes back is
+/// landmarks are remembered (GhostTable): each of the first eight of a path, and every eighth after. A path that comes back is
 /// looked up at O(log n) of its landmarks.
 ///
 /// *How it adapts.* Every rule runs a shadow cache over a fixed sample of the blocks, chosen by their keys: 768 of
-/// those that fit, all where no more fit. Landmarks alone are looked at for it, later ones with four times the chance, so that
+/// those that fit, all where no more fit. Landmarks alone are looked at for it, later ones with eight times the chance, so that
 /// every run of blocks has its share. What each rule hits is counted, and counts half after a while. Another rule is
 /// taken up once it is ahead by a twentieth of a point of hit rate. Of rules that do equally well, and where they have lately hit the very
 /// same (everything fits, or nothing comes twice), it is the one that protects proven blocks most: what that costs now
@@ -33,7 +33,7 @@ namespace terrace {
 ///
 /// After sampled shadow caches (Waldspurger, Saemundsson, Ahmad, Park, "Cache modeling and optimization using miniature
 /// simulations", ATC 2017) and the choice among experts by what they lately hit (Gramacy, Warmuth, Brandt, Ari, "Adaptive caching
-/// by refetching", NIPS 2002). O(log n) an event of a run, and a look at one key in four.
+/// by refetching", NIPS 2002). O(log n) an event of a run, and a look at one key in eight.
 class AdaptivePolicy final : public EvictionPolicy {
  public:
   static constexpr std::size_t rule_count = ShadowCaches::rule_count;

@@ -89,6 +89,8 @@ void PrefixTree::drop(Run run, Plane plane) {
   std::fill(row + begin, row + end, Copy{});
   here.resident -= run.size();
   count(node, p, -std::int64_t{run.size()}, 0);
+  here.deepest = begin;
+  if (here.end == end) here.end = begin;
   if (planes_[p].follower != nullptr) planes_[p].follower->on_removed(blocks_of(run.node, begin, end));
   shrink_to_copies(here, row);
   refresh_leaf(run.node, p);

@@ -40,7 +40,7 @@ void ShadowCaches::use_by(std::size_t r, Index index, double turnover) {
   if (record.holders == 0) take_out(ghosts_, index, links_of_ghost());
   record.holders = static_cast<std::uint8_t>(record.holders | 1U << r);
   push_newest(line_of(rule, standing), index, links_in(r));
-  if (blocks(r) > capacity_) give_up_one(r, turnover);
+  if (++rule.blocks > capacity_) give_up_one(r, turnover);
 }
 
 void ShadowCaches::give_up_one(std::size_t r, double turnover) {
@@ -58,6 +58,7 @@ void ShadowCaches::give_up_one(std::size_t r, double turnover) {
   Record& record = records_[oldest];
   take_out(line_of(rule, record.standings[r]), oldest, links_in(r));
   record.departures[r] = ++rule.departures;
+  --rule.blocks;
   record.holders = static_cast<std::uint8_t>(record.holders & ~(1U << r));
   if (record.holders != 0) return;
   push_newest(ghosts_, oldest, links_of_ghost());
@@ -104,12 +105,6 @@ void ShadowCaches::take_out(Line& line, Index index, LinksOf links_of) {
   --line.size;
 }
 
-std::size_t ShadowCaches::blocks(std::size_t rule) const {
-  std::size_t all = 0;
-  for (const Line& line : rules_[rule].lines) all += line.size;
-  return all;
-}
-
 std::size_t ShadowCaches::bytes_held() const {
   return records_.capacity() * sizeof(Record) + (free_.capacity() + buckets_.capacity()) * sizeof(Index);
 }
@@ -117,7 +112,8 @@ std::size_t ShadowCaches::bytes_held() const {
 void ShadowCaches::check_invariants() const {
   std::vector<std::uint8_t> holders(records_.size());
   for (std::size_t rule = 0; rule < rule_count; ++rule) {
-    TERRACE_CHECK(blocks(rule) <= capacity_);
+    TERRACE_CHECK(rules_[rule].blocks <= capacity_);
+    std::size_t in_lines = 0;
     for (std::size_t line = 0; line < standing_count; ++line) {
       std::size_t size = 0;
       Index newer = none;
@@ -130,7 +126,9 @@ void ShadowCaches::check_invariants() const {
       }
       TERRACE_CHECK(rules_[rule].lines[line].oldest == newer);
       TERRACE_CHECK(rules_[rule].lines[line].size == size);
+      in_lines += size;
     }
+    TERRACE_CHECK(in_lines == rules_[rule].blocks);
   }
   TERRACE_CHECK(ghosts_.size <= ghosts_per_block * capacity_);
   std::size_t remembered = 0;

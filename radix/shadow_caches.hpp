@@ -28,7 +28,6 @@ class ShadowCaches {
   /// `turnover`: how long one takes now, in stamps.
   std::uint32_t use(std::uint64_t name, std::uint64_t stamp, double turnover);
 
-  [[nodiscard]] std::size_t blocks(std::size_t rule) const;
   [[nodiscard]] std::size_t bytes_held() const;
   void check_invariants() const;
 
@@ -61,6 +60,7 @@ class ShadowCaches {
   struct Rule {
     Favour favour;
     std::uint32_t departures = 0;
+    std::uint32_t blocks = 0;
     std::array<Line, standing_count> lines{};  ///< of what is there, by standing
   };
 
