@@ -75,7 +75,7 @@ struct ManagerConfig {
   /// What pin() may keep from eviction, all pins together; 0: half of device_blocks.
   std::uint32_t pinned_blocks_max = 0;
   /// What device and host give up first.
-  PolicyKind policy = PolicyKind::lru;
+  PolicyKind policy = PolicyKind::adaptive;
   /// Not with inclusive, which has copied every block down already.
   HostAdmission host_admission = HostAdmission::all;
   /// Copies between device and host count as done when they are decided; whoever executes the plans does so in order and

@@ -34,7 +34,7 @@ struct StackOptions {
   StorageOptions storage;
   Relation relation = Relation::keep;
   WritePolicy write_policy = WritePolicy::none;
-  PolicyKind policy = PolicyKind::lru;
+  PolicyKind policy = PolicyKind::adaptive;
   HostAdmission host_admission = HostAdmission::all;
   /// Reference runs: copies between device and host count as done when decided, and are carried out at once.
   bool instant_copies = false;
