@@ -17,9 +17,8 @@ constexpr double always = 32;
 constexpr std::array<Favour, AdaptivePolicy::rule_count> favours{
     Favour{{0, always, always}}, Favour{{0, 0, always}}, Favour{{0, 1, 1}}, Favour{{0, 0, 0}}};
 
-/// What was hit so many uses of the sample ago counts half: four capacities, but no fewer than tell the rules apart by more
-/// than chance.
-constexpr double half_life_capacities = 4;
+/// What was hit so many capacities ago, in uses, counts half; but no fewer uses than tell the rules apart by more than chance.
+constexpr double half_life_capacities = 8;
 constexpr double half_life_min = 16'384;
 /// Lately is shorter than that.
 constexpr double lately_per_half_life = 8;
@@ -196,7 +195,8 @@ void AdaptivePolicy::choose_rule() {
   } else if (careful < rule_ || !keeps_up(hits_[rule_], lead_to_switch)) {
     rule_ = careful;
   }
-  const double half_life = std::max(half_life_capacities * static_cast<double>(sample_capacity_), half_life_min);
+  const auto capacity = static_cast<double>(std::max<std::size_t>(capacity_, 1));
+  const double half_life = std::max(half_life_capacities, half_life_min / capacity) * static_cast<double>(sample_capacity_);
   const double kept = std::exp2(-static_cast<double>(uses_until_choice_) / half_life);
   for (double& hits : hits_) hits *= kept;
   uses_ *= kept;

@@ -23,10 +23,10 @@ namespace terrace {
 /// landmarks are remembered (GhostTable): each of the first eight of a path, and every eighth after. A path that comes back is
 /// looked up at O(log n) of its landmarks.
 ///
-/// *How it adapts.* Every rule runs a shadow cache over a fixed sample of the blocks, chosen by their keys: 768 of
-/// those that fit, all where no more fit. Landmarks alone are looked at for it, later ones with eight times the chance, so that
-/// every run of blocks has its share. What each rule hits is counted, and counts half after a while. Another rule is
-/// taken up once it is ahead by a twentieth of a point of hit rate. Of rules that do equally well, and where they have lately hit the very
+/// *How it adapts.* Every rule runs a shadow cache over a fixed sample of the blocks, chosen by their keys: 768 of those
+/// that fit, all where no more fit. Landmarks alone are looked at for it, later ones with eight times the chance, so that every
+/// run of blocks has its share. What each rule hits is counted, and counts half after a while. Another rule is taken up once it
+/// is ahead by a twentieth of a point of hit rate. Of rules that do equally well, and where they have lately hit the very
 /// same (everything fits, or nothing comes twice), it is the one that protects proven blocks most: what that costs now
 /// is nothing, and a scan may come. Taking one up costs nothing and moves nothing: leaves stand in a heap of their
 /// own per standing, in order of use, and a rule is only the favour by which the tops of the three are compared.

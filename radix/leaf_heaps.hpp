@@ -33,7 +33,7 @@ struct LeafAge {
   static constexpr unsigned use_bits = 60;  ///< uses are counted: that is enough for ever
 };
 
-/// The leaf heap, or several: a leaf stands in the heap of its line (a policy's kinds of leaves, which are looked at apart) and of
+/// The leaf heap, or several: a leaf stands in the heap of its line (a policy's kinds of leaves, looked at apart) and of
 /// its tenant. Whoever asks for a line's oldest gets it over all tenants, by a heap of the heaps' tops; with nobody followed that
 /// is one heap, and costs nothing. O(log n) a change, O(1) a question. One table says where each node's leaf stands, so that a
 /// heap more costs no memory beyond its leaves. Threads: one.

@@ -47,9 +47,9 @@ using RetentionId = StrongId<struct RetentionIdTag, std::uint64_t>;
 /// Pins and last uses are kept per node as marks ("the first n blocks"), so that a request touches the nodes of its path, not
 /// its blocks. A pinned block is no eviction candidate in any tier and stays in the tree.
 ///
-/// A block's *priority* (which orders candidates before their age) is the highest that any retention gives it, the usual one where
-/// there is none. A retention holds for the blocks that are there when it is made, for as long as they stay: what comes back
-/// comes back without. Ancestors need no care, since a path goes from its end.
+/// A block's *priority* (which orders candidates before their age) is the highest that any retention gives it, the usual
+/// one where there is none. A retention holds for the blocks that are there when it is made, for as long as they stay: what
+/// comes back comes back without. Ancestors need no care, since a path goes from its end.
 ///
 /// A block's *tenant* is the name space that its path was extended with. Some tenants can be followed: then the tree counts their
 /// copies, and answers for the next to go among theirs. The others cost nothing.
@@ -120,11 +120,11 @@ class PrefixTree {
   void touch(Path path, std::uint64_t stamp);
   [[nodiscard]] std::uint64_t last_use(BlockRef block) const;
 
-  /// The path's blocks have this priority, unless another retention gives a higher one. A second call with the id changes it where
-  /// it holds. Costs a step a node of the path and of retentions it has.
+  /// The path's blocks have this priority, unless another retention gives a higher one. A second call with the id changes it
+  /// where it holds. Costs a step a node of the path and of retentions it has.
   void retain(Path path, RetentionId id, Priority priority);
-  /// Ends it for the blocks of the path; what has left the tree meanwhile has none. `path` is what find() says now for the keys of
-  /// the path that was retained.
+  /// Ends it for the blocks of the path; what has left the tree meanwhile has none. `path` is what find() says now for the keys
+  /// of the path that was retained.
   void end_retention(Path path, RetentionId id);
   [[nodiscard]] Priority priority(BlockRef block) const;
 
@@ -142,8 +142,8 @@ class PrefixTree {
 
   /// The block that the plane's policy would give up first.
   [[nodiscard]] std::optional<BlockRef> victim(Plane plane) const;
-  /// The victim and those before it, at most `blocks_max` in all, that are ready and judged alike: given up one by one from the end
-  /// they would follow each other.
+  /// The victim and those before it, at most `blocks_max` in all, that are ready and judged alike: given up one by one from the
+  /// end they would follow each other.
   [[nodiscard]] std::optional<Run> victims(Plane plane, std::uint32_t blocks_max) const;
 
   [[nodiscard]] std::uint64_t blocks() const { return blocks_; }

@@ -10,9 +10,9 @@
 
 namespace terrace {
 
-/// What caches of so many blocks would hit, each by a rule of its own (Favour), of the same uses: names and ages, no blocks. They
-/// know no tree and need none: a parent's age is no less than its child's (it is used whenever the child is), so that by age alone
-/// a path would go from its end too.
+/// What caches of so many blocks would hit, each by a rule of its own (Favour), of the same uses: names and ages, no blocks.
+/// They know no tree and need none: a parent's age is no less than its child's (it is used whenever the child is), so that by age
+/// alone a path would go from its end too.
 ///
 /// One record a block serves all rules: it is looked up once, and lies in a cache line. A block that no rule holds is
 /// remembered for as long as there is room. O(1) a use; memory is taken at construction. Threads: one.

@@ -121,7 +121,9 @@ class World {
   std::optional<Age> oldest(std::size_t t, std::optional<Tenant> tenant) {
     std::optional<Age> found;
     const auto before = [](const Age& a, const Age& b) {
-      return std::tuple{std::get<0>(a), std::get<1>(a), std::get<2>(b)} < std::tuple{std::get<0>(b), std::get<1>(b), std::get<2>(a)};
+      const auto& [priority, use, depth] = a;
+      const auto& [other_priority, other_use, other_depth] = b;
+      return std::tie(priority, use, other_depth) < std::tie(other_priority, other_use, depth);
     };
     for (const auto& [names, block] : model_.blocks) {
       if (!counts(names, tenant) || !model_.evictable(names, t)) continue;
