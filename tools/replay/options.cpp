@@ -220,8 +220,8 @@ ReplayOptions resolve(const ReplayArguments& arguments) {
   options.write_policy =
       choice("--write-policy", arguments.write_policy, options.has_storage() ? WritePolicy::write_through : WritePolicy::none,
              std::array{WritePolicy::none, WritePolicy::write_through, WritePolicy::selective, WritePolicy::write_back});
-  const PolicyKind usual = arguments.reference ? PolicyKind::lru : PolicyKind::adaptive;
-  options.policy = choice("--policy", arguments.policy, usual, all_policies);
+  const PolicyKind usual_policy = arguments.reference ? PolicyKind::lru : PolicyKind::adaptive;
+  options.policy = choice("--policy", arguments.policy, usual_policy, all_policies);
   options.host_admission = choice("--host-admission", arguments.host_admission, HostAdmission::all,
                                   std::array{HostAdmission::all, HostAdmission::adaptive});
   if (!options.has_storage() && options.write_policy != WritePolicy::none) {
