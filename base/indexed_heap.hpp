@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/check.hpp"
+#include "base/heap_steps.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +11,7 @@
 namespace terrace {
 
 /// A heap over dense integer handles that knows where each one stands: insert, remove and re-key cost O(log n), finding the
-/// smallest costs O(1), and nothing is ever scanned or rebuilt. Four children a node (Williams' heap with arity 4): half the
-/// levels, and the children compared at each lie in one or two cache lines.
+/// smallest costs O(1), and nothing is ever scanned or rebuilt.
 ///
 /// `Priority` is ordered by <; the smallest is on top. Handles are small integers (they index a table). Here and not in radix/
 /// because the stores keep their own. Threads: one.
@@ -22,6 +22,8 @@ class IndexedHeap {
   struct Entry {
     Priority priority;
     Handle handle;
+
+    friend bool operator<(const Entry& a, const Entry& b) { return a.priority < b.priority; }
   };
 
   [[nodiscard]] bool empty() const { return entries_.empty(); }
@@ -47,13 +49,13 @@ class IndexedHeap {
       if (handle >= where_.size()) where_.resize(std::size_t{handle} + 1, nowhere);
       where_[handle] = static_cast<std::uint32_t>(entries_.size());
       entries_.push_back({std::move(priority), handle});
-      rise(entries_.size() - 1);
+      heap_rise(entries_, entries_.size() - 1, placed());
       return;
     }
     const std::size_t at = where_[handle];
     const bool smaller = priority < entries_[at].priority;
     entries_[at].priority = std::move(priority);
-    smaller ? rise(at) : sink(at);
+    smaller ? heap_rise(entries_, at, placed()) : heap_sink(entries_, at, placed());
   }
 
   /// Removes; false where it was not there.
@@ -61,12 +63,7 @@ class IndexedHeap {
     if (!contains(handle)) return false;
     const std::size_t at = where_[handle];
     where_[handle] = nowhere;
-    Entry last = std::move(entries_.back());
-    entries_.pop_back();
-    if (at == entries_.size()) return true;
-    const bool smaller = last.priority < entries_[at].priority;
-    place(at, std::move(last));
-    smaller ? rise(at) : sink(at);
+    heap_remove(entries_, at, placed());
     return true;
   }
 
@@ -74,47 +71,15 @@ class IndexedHeap {
     std::size_t present = 0;
     for (const std::uint32_t at : where_) present += at != nowhere;
     TERRACE_CHECK(present == entries_.size());
-    for (std::size_t at = 0; at < entries_.size(); ++at) {
-      TERRACE_CHECK(where_[entries_[at].handle] == at);
-      if (at > 0) TERRACE_CHECK(!(entries_[at].priority < entries_[(at - 1) / arity].priority));
-    }
+    for (std::size_t at = 0; at < entries_.size(); ++at) TERRACE_CHECK(where_[entries_[at].handle] == at);
+    TERRACE_CHECK(is_heap_in_order(entries_));
   }
 
  private:
-  static constexpr std::size_t arity = 4;
   static constexpr std::uint32_t nowhere = 0xFFFF'FFFF;
 
-  void place(std::size_t at, Entry entry) {
-    where_[entry.handle] = static_cast<std::uint32_t>(at);
-    entries_[at] = std::move(entry);
-  }
-
-  void rise(std::size_t at) {
-    Entry moving = std::move(entries_[at]);
-    while (at > 0) {
-      const std::size_t parent = (at - 1) / arity;
-      if (!(moving.priority < entries_[parent].priority)) break;
-      place(at, std::move(entries_[parent]));
-      at = parent;
-    }
-    place(at, std::move(moving));
-  }
-
-  void sink(std::size_t at) {
-    Entry moving = std::move(entries_[at]);
-    for (;;) {
-      const std::size_t first = at * arity + 1;
-      if (first >= entries_.size()) break;
-      const std::size_t end = first + arity < entries_.size() ? first + arity : entries_.size();
-      std::size_t smallest = first;
-      for (std::size_t child = first + 1; child < end; ++child) {
-        if (entries_[child].priority < entries_[smallest].priority) smallest = child;
-      }
-      if (!(entries_[smallest].priority < moving.priority)) break;
-      place(at, std::move(entries_[smallest]));
-      at = smallest;
-    }
-    place(at, std::move(moving));
+  [[nodiscard]] auto placed() {
+    return [this](std::size_t at) { where_[entries_[at].handle] = static_cast<std::uint32_t>(at); };
   }
 
   std::vector<Entry> entries_;

@@ -1,12 +1,15 @@
 #include "radix/adaptive_policy.hpp"
 
+#include "base/check.hpp"
+
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace terrace {
 namespace {
 
-constexpr std::size_t sample_blocks = 2048;
+constexpr std::size_t sample_blocks = 768;
 /// So many turnovers are as good as for ever: what is proven goes only when nothing else is left.
 constexpr double always = 32;
 
@@ -14,80 +17,134 @@ constexpr double always = 32;
 constexpr std::array<Favour, AdaptivePolicy::rule_count> favours{
     Favour{{0, always, always}}, Favour{{0, 0, always}}, Favour{{0, 1, 1}}, Favour{{0, 0, 0}}};
 
-/// What was hit so many uses of the sample ago counts half: four capacities, but no fewer than tell the rules apart by more
-/// than chance.
-constexpr double half_life_capacities = 4;
+/// What was hit so many capacities ago, in uses, counts half; but no fewer uses than tell the rules apart by more than chance.
+constexpr double half_life_capacities = 8;
 constexpr double half_life_min = 16'384;
 /// Lately is shorter than that.
 constexpr double lately_per_half_life = 8;
 constexpr double dispute_that_is_none = 0.002;  ///< of the uses
 constexpr std::size_t choices_per_capacity = 8;
-constexpr double lead_to_switch = 0.001;  ///< of hit rate: a tenth of a point
-constexpr double lead_that_is_none = 0.0005;
+constexpr double lead_to_switch = 0.0005;  ///< of hit rate: a twentieth of a point
+constexpr double lead_that_is_none = 0.00025;
 constexpr std::size_t measurements_per_turnover = 8;
+
+// Landmarks: each of a path's first blocks, then every eighth.
+constexpr std::uint32_t dense_until = 8;
+constexpr std::uint32_t stride = 8;
+
+/// Depth of the i-th.
+constexpr std::uint32_t landmark(std::uint32_t i) { return i < dense_until ? i : dense_until + (i - dense_until) * stride; }
+/// How many there are before this depth.
+constexpr std::uint32_t landmarks_before(std::uint32_t depth) {
+  return depth <= dense_until ? depth : dense_until + (depth - dense_until + stride - 1) / stride;
+}
+static_assert(landmark(landmarks_before(7)) == 7 && landmark(landmarks_before(9)) == 16 && landmarks_before(17) == 10);
+
+
+/// Ghosts' ages are wanted to this part of a capacity; after 2^16 of such steps they would begin anew.
+constexpr std::uint32_t ghost_grains_per_capacity = 256;
+constexpr std::size_t ghosts_per_block = 2;  ///< landmarks: of long paths eight times as many blocks
 
 }  // namespace
 
 AdaptivePolicy::AdaptivePolicy(std::uint32_t capacity)
     : capacity_{capacity},
-      ghosts_max_{ghosts_per_block * std::size_t{capacity}},
-      sample_every_{std::max<std::size_t>(capacity / sample_blocks, 1)},
-      sample_capacity_{std::max<std::size_t>(capacity / sample_every_, 1)},
-      records_{(ghosts_per_block + 1) * std::size_t{capacity} + 1} {
-  for (const Favour& favour : favours) rules_.push_back({ShadowCache{sample_capacity_, favour}});
+      sample_capacity_{std::clamp<std::size_t>(capacity, 1, sample_blocks)},
+      sample_below_{(sample_capacity_ << 32U) / std::max<std::size_t>(capacity, 1)},
+      shadows_{sample_capacity_, favours},
+      ghosts_{ghosts_per_block * std::size_t{capacity},
+              static_cast<unsigned>(std::bit_width(capacity / ghost_grains_per_capacity))} {
   uses_until_choice_ = sample_capacity_ / choices_per_capacity + 1;
 }
 
 // ---- blocks --------------------------------------------------------------------------------------------------------------
 
-void AdaptivePolicy::on_inserted(const BlockKey& key) {
-  const Records::Index index = records_.find_or_add(key);
-  if (!records_.enter(index)) return;
-  Block& block = records_[index];
-  // Computed, it comes before the use that brought it. From another tier, it comes after: then its return is known already.
-  block.awaits_use = block.departure != 0 || block.last == 0;
-  come_back(block);
-  ++inserted_since_;
+void AdaptivePolicy::Depths::cut(std::uint32_t depth) {
+  near = std::min(near, depth);
+  far = std::min(far, depth);
+  told = std::min(told, depth);
+}
+
+AdaptivePolicy::Depths& AdaptivePolicy::depths_of(NodeId node) {
+  if (node.value() >= depths_.size()) depths_.resize(std::size_t{node.value()} + 1);
+  return depths_[node.value()];
+}
+
+Standing AdaptivePolicy::standing(NodeId node, std::uint32_t depth) const {
+  if (node.value() >= depths_.size()) return Standing::fresh;
+  const Depths& depths = depths_[node.value()];
+  return depth < depths.near ? Standing::near : depth < depths.far ? Standing::far : Standing::fresh;
+}
+
+std::uint32_t AdaptivePolicy::alike_from(NodeId node, std::uint32_t depth) const {
+  switch (standing(node, depth)) {
+    case Standing::fresh: return depths_[node.value()].far;
+    case Standing::far: return depths_[node.value()].near;
+    case Standing::near: return 0;
+  }
+  TERRACE_CHECK(false);
+}
+
+void AdaptivePolicy::on_inserted(const Blocks& blocks) {
+  // Along the path landmarks left ever longer ago, and those that are forgotten come last.
+  const std::uint32_t first = landmarks_before(blocks.begin);
+  const std::uint32_t last = landmarks_before(blocks.end());
+  const auto depth_until = [&](std::uint64_t longest) {
+    std::uint32_t low = first;
+    std::uint32_t high = last;
+    while (low < high) {
+      const std::uint32_t middle = low + (high - low) / 2;
+      const auto age = ghosts_.age(blocks.keys[landmark(middle) - blocks.begin], departures_);
+      if (age && *age <= longest) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low == first ? blocks.begin : low == last ? blocks.end() : landmark(low);
+  };
+  if (first < last && ghosts_.age(blocks.keys[landmark(first) - blocks.begin], departures_)) {
+    const std::uint32_t far = depth_until(~std::uint64_t{0});
+    const std::uint32_t near = depth_until(capacity_);
+    Depths& depths = depths_of(blocks.node);
+    if (near > blocks.begin) depths.near = std::max(depths.near, near);
+    depths.far = std::max({depths.far, depths.near, far});
+  }
+  inserted_since_ += blocks.keys.size();
   measure_turnover();
 }
 
-void AdaptivePolicy::on_used(std::span<const BlockKey> keys, std::uint64_t stamp) {
+void AdaptivePolicy::on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t known) {
   now_ = std::max(now_, stamp);
-  for (const BlockKey& key : keys) {
-    const Records::Index index = records_.find_or_add(key);
-    Block& block = records_[index];
-    const bool is_there = records_.resident(index);
-    if (stamp > block.last) {
-      if (is_there) {
-        if (!block.awaits_use) block.standing = Standing::near;
-      } else if (block.departure != 0) {
-        come_back(block);
-      } else if (block.last != 0) {
-        block.standing = Standing::near;  // in the tier above
-      }
-      block.last = stamp;
-      if (sampled(key)) use_in_shadows(key, stamp);
-    }
-    block.awaits_use = false;
-    if (!is_there) remember_as_ghost(index);
+  Depths& depths = depths_of(blocks.node);
+  const std::uint32_t again = std::min(blocks.end(), depths.told);
+  if (known < again) {
+    depths.near = std::max(depths.near, again);
+    depths.far = std::max(depths.far, again);
   }
+  const std::uint32_t from = std::max(blocks.begin, std::min(known, depths.told));
+  depths.told = std::max(depths.told, blocks.end());
+  if (from < blocks.end()) sample(blocks, from, stamp);
 }
 
-void AdaptivePolicy::come_back(Block& block) const {
-  if (block.departure != 0) block.standing = standing_on_return(departures_ - block.departure, capacity_);
-  block.departure = 0;
+void AdaptivePolicy::on_removed(const Blocks& blocks) {
+  departures_ += blocks.keys.size();
+  const std::uint32_t first = landmarks_before(blocks.begin);
+  for (std::uint32_t i = landmarks_before(blocks.end()); i-- > first;) {
+    const std::uint32_t depth = landmark(i);
+    ghosts_.insert(blocks.keys[depth - blocks.begin], departures_ - (depth - blocks.begin));
+  }
+  depths_of(blocks.node).cut(blocks.begin);
 }
 
-void AdaptivePolicy::on_removed(const BlockKey& key) {
-  const Records::Index index = records_.find(key);
-  if (!records_.leave(index)) return;
-  records_[index].departure = ++departures_;
-  remember_as_ghost(index);
+void AdaptivePolicy::on_split(NodeId upper, NodeId lower, std::uint32_t depth) {
+  const Depths whole = depths_of(upper);
+  depths_of(lower) = whole;
+  depths_of(upper).cut(depth);
 }
 
-void AdaptivePolicy::remember_as_ghost(Records::Index index) {
-  records_.make_newest(index, 0);
-  if (records_.ghosts() > ghosts_max_) records_.forget_oldest(0);
+void AdaptivePolicy::on_gone(NodeId node, std::uint32_t depth) {
+  if (node.value() < depths_.size()) depths_[node.value()].cut(depth);
 }
 
 /// How many stamps go by while the tier takes in as many blocks as it holds.
@@ -102,34 +159,46 @@ void AdaptivePolicy::measure_turnover() {
 
 // ---- rules ---------------------------------------------------------------------------------------------------------------
 
+void AdaptivePolicy::sample(const Blocks& blocks, std::uint32_t from, std::uint64_t stamp) {
+  const auto look_at = [&](std::uint32_t depth, std::uint64_t below) {
+    const BlockKey& key = blocks.keys[depth - blocks.begin];
+    if ((key.prefix64() >> 32U) < below) use_in_shadows(key, stamp);
+  };
+  const std::uint32_t end = blocks.end();
+  std::uint32_t depth = from;
+  // Where so many are sampled, a stride would miss some.
+  const bool strides = sample_below_ * stride <= std::uint64_t{1} << 32U;
+  const std::uint32_t each_until = strides ? std::min(end, dense_until) : end;
+  for (; depth < each_until; ++depth) look_at(depth, sample_below_);
+  if (depth < end) depth = landmark(landmarks_before(depth));
+  for (; depth < end; depth += stride) look_at(depth, sample_below_ * stride);
+}
+
 void AdaptivePolicy::use_in_shadows(const BlockKey& key, std::uint64_t stamp) {
-  std::size_t hit_by = 0;
-  for (Rule& rule : rules_) {
-    if (!rule.shadow.use(key, stamp, turnover_)) continue;
-    rule.hits += 1;
-    ++hit_by;
-  }
+  const std::uint32_t hit_by = shadows_.use(key.prefix64(), stamp, turnover_);
+  for (std::size_t rule = 0; rule < rule_count; ++rule) hits_[rule] += hit_by >> rule & 1U;
   uses_ += 1;
   lately_ += 1;
-  if (hit_by != 0 && hit_by != rule_count) disputed_ += 1;
+  if (hit_by != 0 && hit_by != (1U << rule_count) - 1) disputed_ += 1;
   if (--uses_until_choice_ == 0) choose_rule();
 }
 
 void AdaptivePolicy::choose_rule() {
   uses_until_choice_ = sample_capacity_ / choices_per_capacity + 1;
-  double most = 0;
-  for (const Rule& rule : rules_) most = std::max(most, rule.hits);
-  const auto keeps_up = [&](const Rule& rule, double lead) { return rule.hits + lead * uses_ >= most; };
+  const double most = std::ranges::max(hits_);
+  const auto keeps_up = [&](double hits, double lead) { return hits + lead * uses_ >= most; };
   // Where it makes no difference, the most careful.
-  const auto careful = std::ranges::find_if(rules_, [&](const Rule& rule) { return keeps_up(rule, lead_that_is_none); });
+  const auto careful = static_cast<std::size_t>(
+      std::ranges::find_if(hits_, [&](double hits) { return keeps_up(hits, lead_that_is_none); }) - hits_.begin());
   if (disputed_ < dispute_that_is_none * lately_) {
     rule_ = 0;
-  } else if (careful - rules_.begin() < static_cast<std::ptrdiff_t>(rule_) || !keeps_up(rules_[rule_], lead_to_switch)) {
-    rule_ = static_cast<std::size_t>(careful - rules_.begin());
+  } else if (careful < rule_ || !keeps_up(hits_[rule_], lead_to_switch)) {
+    rule_ = careful;
   }
-  const double half_life = std::max(half_life_capacities * static_cast<double>(sample_capacity_), half_life_min);
+  const auto capacity = static_cast<double>(std::max<std::size_t>(capacity_, 1));
+  const double half_life = std::max(half_life_capacities, half_life_min / capacity) * static_cast<double>(sample_capacity_);
   const double kept = std::exp2(-static_cast<double>(uses_until_choice_) / half_life);
-  for (Rule& rule : rules_) rule.hits *= kept;
+  for (double& hits : hits_) hits *= kept;
   uses_ *= kept;
   const double kept_lately = std::pow(kept, lately_per_half_life);
   disputed_ *= kept_lately;
@@ -138,51 +207,44 @@ void AdaptivePolicy::choose_rule() {
 
 // ---- leaves --------------------------------------------------------------------------------------------------------------
 
-void AdaptivePolicy::on_evictable(BlockRef leaf, const BlockKey& key, std::uint64_t last_use) {
-  const auto standing = static_cast<std::size_t>(records_[records_.find(key)].standing);
-  for (std::size_t other = 0; other < standing_count; ++other) {
-    if (other != standing) leaves_[other].erase(leaf.node.value());
-  }
-  leaves_[standing].set(leaf.node.value(), Age{last_use, leaf.depth, leaf.node.value()});
+void AdaptivePolicy::on_evictable(const Leaf& leaf) {
+  leaves_.set(static_cast<std::size_t>(standing(leaf.block.node, leaf.block.depth)), leaf.tenant, LeafAge{leaf});
 }
 
-void AdaptivePolicy::on_unevictable(NodeId node) {
-  for (IndexedHeap<Age>& leaves : leaves_) leaves.erase(node.value());
+template <class OldestOf>
+std::optional<NodeId> AdaptivePolicy::first_to_go(OldestOf oldest_of) const {
+  const LeafAge* first = nullptr;
+  double first_age = 0;
+  for (std::size_t standing = 0; standing < standing_count; ++standing) {
+    const LeafAge* const leaf = oldest_of(standing);
+    if (leaf == nullptr) continue;
+    const double age = favours[rule_].age(static_cast<Standing>(standing), leaf->last_use(), turnover_);
+    const bool goes_first = first == nullptr || leaf->priority() < first->priority() ||
+                            (leaf->priority() == first->priority() && age < first_age);
+    if (!goes_first) continue;
+    first = leaf;
+    first_age = age;
+  }
+  if (first == nullptr) return std::nullopt;
+  return first->node;
 }
 
 std::optional<NodeId> AdaptivePolicy::victim() const {
-  std::optional<NodeId> oldest;
-  double oldest_age = 0;
-  for (std::size_t standing = 0; standing < standing_count; ++standing) {
-    if (leaves_[standing].empty()) continue;
-    const Age& top = leaves_[standing].top().priority;
-    const double age = favours[rule_].age(static_cast<Standing>(standing), top.last_use, turnover_);
-    if (oldest && age >= oldest_age) continue;
-    oldest = NodeId{top.node};
-    oldest_age = age;
-  }
-  return oldest;
+  return first_to_go([&](std::size_t standing) { return leaves_.oldest(standing); });
+}
+
+std::optional<NodeId> AdaptivePolicy::victim(TenantIndex tenant) const {
+  return first_to_go([&](std::size_t standing) { return leaves_.oldest(standing, tenant); });
 }
 
 std::size_t AdaptivePolicy::bytes_held() const {
-  std::size_t bytes = records_.bytes_held();
-  for (const Rule& rule : rules_) bytes += rule.shadow.bytes_held();
-  for (const IndexedHeap<Age>& leaves : leaves_) bytes += leaves.bytes_held();
-  return bytes;
-}
-
-std::size_t AdaptivePolicy::candidates() const {
-  std::size_t all = 0;
-  for (const IndexedHeap<Age>& leaves : leaves_) all += leaves.size();
-  return all;
+  return shadows_.bytes_held() + ghosts_.bytes_held() + leaves_.bytes_held() + depths_.capacity() * sizeof(Depths);
 }
 
 void AdaptivePolicy::check_invariants() const {
-  for (const IndexedHeap<Age>& leaves : leaves_) leaves.check_invariants();
-  for (const Rule& rule : rules_) rule.shadow.check_invariants();
-  records_.check_invariants();
-  TERRACE_CHECK(records_.ghosts() <= ghosts_max_);
-  TERRACE_CHECK(candidates() <= records_.residents());
+  leaves_.check_invariants();
+  shadows_.check_invariants();
+  for (const Depths& depths : depths_) TERRACE_CHECK(depths.near <= depths.far);
   TERRACE_CHECK(rule_ < rule_count);
 }
 

@@ -1,16 +1,15 @@
 #pragma once
 
-#include "base/indexed_heap.hpp"
-#include "radix/block_records.hpp"
-#include "radix/eviction_policy.hpp"
-#include "radix/shadow_cache.hpp"
+#include "radix/ghost_table.hpp"
+#include "radix/leaf_heaps.hpp"
+#include "radix/shadow_caches.hpp"
 
 #include <array>
 #include <vector>
 
 namespace terrace {
 
-/// Follows whichever of a few rules would have hit most lately; the default.
+/// Follows whichever of a few rules would have hit most lately.
 ///
 /// *The rules.* All order leaves by last use, but let a block that has come back count as used later than it was, by so many
 /// turnovers of the tier (Favour): none (LRU); one (what comes back stays a while longer); or so many that what has not come
@@ -19,74 +18,71 @@ namespace terrace {
 /// tree of prefixes "came back" tells a shared prompt, and a conversation that goes on, from a tail that nobody has asked
 /// for again.
 ///
-/// *How it adapts.* Every rule runs a ShadowCache over a fixed sample of the blocks (by their keys: about two thousand of
-/// those that fit, all where no more fit), with its part of the capacity. What each hits is counted, and counts half
-/// after four capacities of uses (16,384 of the sample at least, or small caches would follow chance). Another rule is taken up
-/// once it is ahead by a tenth of a point of hit rate. Of rules that do equally well, and where they have lately hit the very
+/// *What it knows of blocks.* Whoever uses a block uses those before it, so that a block's Standing is never better than its
+/// parent's: along a path it only falls, and three depths a node say it for all of its blocks. Of blocks that have left, only
+/// landmarks are remembered (GhostTable): each of the first eight of a path, and every eighth after. A path that comes back is
+/// looked up at O(log n) of its landmarks.
+///
+/// *How it adapts.* Every rule runs a shadow cache over a fixed sample of the blocks, chosen by their keys: 768 of those
+/// that fit, all where no more fit. Landmarks alone are looked at for it, later ones with eight times the chance, so that every
+/// run of blocks has its share. What each rule hits is counted, and counts half after a while. Another rule is taken up once it
+/// is ahead by a twentieth of a point of hit rate. Of rules that do equally well, and where they have lately hit the very
 /// same (everything fits, or nothing comes twice), it is the one that protects proven blocks most: what that costs now
 /// is nothing, and a scan may come. Taking one up costs nothing and moves nothing: leaves stand in a heap of their
 /// own per standing, in order of use, and a rule is only the favour by which the tops of the three are compared.
 ///
 /// After sampled shadow caches (Waldspurger, Saemundsson, Ahmad, Park, "Cache modeling and optimization using miniature
 /// simulations", ATC 2017) and the choice among experts by what they lately hit (Gramacy, Warmuth, Brandt, Ari, "Adaptive caching
-/// by refetching", NIPS 2002). Ghosts: four times what the tier holds. O(log n) an event, O(1) a used block.
+/// by refetching", NIPS 2002). O(log n) an event of a run, and a look at one key in eight.
 class AdaptivePolicy final : public EvictionPolicy {
  public:
-  static constexpr std::size_t ghosts_per_block = 4;
-  static constexpr std::size_t rule_count = 4;
+  static constexpr std::size_t rule_count = ShadowCaches::rule_count;
 
   explicit AdaptivePolicy(std::uint32_t capacity);
 
   [[nodiscard]] bool follows_blocks() const override { return true; }
-  void on_inserted(const BlockKey& key) override;
-  void on_used(std::span<const BlockKey> keys, std::uint64_t stamp) override;
-  void on_removed(const BlockKey& key) override;
-  void on_evictable(BlockRef leaf, const BlockKey& key, std::uint64_t last_use) override;
-  void on_unevictable(NodeId node) override;
+  void on_inserted(const Blocks& blocks) override;
+  void on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t known) override;
+  void on_removed(const Blocks& blocks) override;
+  void on_split(NodeId upper, NodeId lower, std::uint32_t depth) override;
+  void on_gone(NodeId node, std::uint32_t depth) override;
+  void on_evictable(const Leaf& leaf) override;
+  void on_unevictable(NodeId node) override { leaves_.erase(node); }
   [[nodiscard]] std::optional<NodeId> victim() const override;
-  [[nodiscard]] std::size_t candidates() const override;
+  [[nodiscard]] std::optional<NodeId> victim(TenantIndex tenant) const override;
+  [[nodiscard]] bool knows_tenants() const override { return true; }
+  [[nodiscard]] std::uint32_t alike_from(NodeId node, std::uint32_t depth) const override;
+  [[nodiscard]] std::size_t candidates() const override { return leaves_.size(); }
   [[nodiscard]] std::size_t bytes_held() const override;
-  [[nodiscard]] std::size_t ghosts() const override { return records_.ghosts(); }
+  [[nodiscard]] std::size_t ghosts() const override { return ghosts_.size(); }
   void check_invariants() const override;
 
   /// Which rule is followed now, from 0 (protects most) to rule_count - 1 (LRU).
   [[nodiscard]] std::size_t rule() const { return rule_; }
 
  private:
-  struct Block {
-    std::uint64_t last = 0;       ///< stamp; 0: never used
-    std::uint64_t departure = 0;  ///< the how manieth its last was; 0: none, or it has been used since
-    Standing standing = Standing::fresh;
-    bool awaits_use = false;      ///< it is there, but the use that brought it is still to be told
-  };
-  struct Age {
-    std::uint64_t last_use;
-    std::uint32_t depth;
-    std::uint32_t node;
+  /// Of a node's blocks, by depth: those before `near` stand near, those from there to before `far` far; those before `told` have
+  /// been used since they last left (or came into the tree).
+  struct Depths {
+    std::uint32_t near = 0;
+    std::uint32_t far = 0;
+    std::uint32_t told = 0;
 
-    friend bool operator<(const Age& a, const Age& b) {
-      if (a.last_use != b.last_use) return a.last_use < b.last_use;
-      if (a.depth != b.depth) return a.depth > b.depth;
-      return a.node < b.node;
-    }
-  };
-  using Records = BlockRecords<Block>;
-  struct Rule {
-    ShadowCache shadow;
-    double hits = 0;  ///< decayed
+    void cut(std::uint32_t depth);
   };
 
-  [[nodiscard]] bool sampled(const BlockKey& key) const { return (key.prefix64() >> 32U) % sample_every_ == 0; }
-  void come_back(Block& block) const;
-  void remember_as_ghost(Records::Index index);
+  [[nodiscard]] Depths& depths_of(NodeId node);
+  [[nodiscard]] Standing standing(NodeId node, std::uint32_t depth) const;
+  void sample(const Blocks& blocks, std::uint32_t from, std::uint64_t stamp);
   void use_in_shadows(const BlockKey& key, std::uint64_t stamp);
   void choose_rule();
   void measure_turnover();
+  template <class OldestOf>
+  [[nodiscard]] std::optional<NodeId> first_to_go(OldestOf oldest_of) const;
 
   std::size_t capacity_;
-  std::size_t ghosts_max_;
-  std::uint64_t sample_every_;
   std::size_t sample_capacity_;
+  std::uint64_t sample_below_;       ///< of 32 bits of a key: those less are sampled
   std::uint64_t departures_ = 0;
   std::uint64_t now_ = 0;            ///< the latest stamp
   double turnover_ = 0;              ///< in stamps
@@ -97,9 +93,11 @@ class AdaptivePolicy final : public EvictionPolicy {
   double lately_ = 0;                ///< the same, decayed sooner
   double disputed_ = 0;              ///< of those, which some rules hit and others did not
   std::size_t rule_ = 0;
-  Records records_;
-  std::vector<Rule> rules_;
-  std::array<IndexedHeap<Age>, standing_count> leaves_;  ///< by standing
+  std::array<double, rule_count> hits_{};  ///< decayed
+  ShadowCaches shadows_;
+  GhostTable ghosts_;
+  std::vector<Depths> depths_;       ///< by node
+  LeafHeaps leaves_{standing_count};
 };
 
 }  // namespace terrace

@@ -6,7 +6,11 @@ namespace terrace {
 
 ArcPolicy::ArcPolicy(std::uint32_t capacity) : capacity_{capacity}, records_{2 * std::size_t{capacity} + 1} {}
 
-void ArcPolicy::on_inserted(const BlockKey& key) {
+void ArcPolicy::on_inserted(const Blocks& blocks) {
+  for (const BlockKey& key : blocks.keys) insert(key);
+}
+
+void ArcPolicy::insert(const BlockKey& key) {
   const Records::Index index = records_.find_or_add(key);
   Block& block = records_[index];
   const bool is_ghost = !records_.resident(index) && block.last != 0;
@@ -24,8 +28,8 @@ void ArcPolicy::on_inserted(const BlockKey& key) {
   if (records_.enter(index)) ++resident_[block.kind];
 }
 
-void ArcPolicy::on_used(std::span<const BlockKey> keys, std::uint64_t stamp) {
-  for (const BlockKey& key : keys) {
+void ArcPolicy::on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t) {
+  for (const BlockKey& key : blocks.keys) {
     const Records::Index index = records_.find(key);
     if (index == Records::none || !records_.resident(index)) continue;
     Block& block = records_[index];
@@ -39,7 +43,11 @@ void ArcPolicy::on_used(std::span<const BlockKey> keys, std::uint64_t stamp) {
   }
 }
 
-void ArcPolicy::on_removed(const BlockKey& key) {
+void ArcPolicy::on_removed(const Blocks& blocks) {
+  for (std::size_t i = blocks.keys.size(); i-- > 0;) remove(blocks.keys[i]);
+}
+
+void ArcPolicy::remove(const BlockKey& key) {
   const Records::Index index = records_.find(key);
   if (!records_.leave(index)) return;
   Block& block = records_[index];
@@ -51,24 +59,22 @@ void ArcPolicy::on_removed(const BlockKey& key) {
   while (ghosts() > capacity_) records_.forget_oldest(records_.ghosts(again) > 0 ? again : once);
 }
 
-void ArcPolicy::on_evictable(BlockRef leaf, const BlockKey& key, std::uint64_t last_use) {
-  const std::size_t kind = records_[records_.find(key)].kind;
-  leaves_[1 - kind].erase(leaf.node.value());
-  leaves_[kind].set(leaf.node.value(), Age{last_use, leaf.depth, leaf.node.value()});
+void ArcPolicy::on_evictable(const Leaf& leaf) {
+  leaves_.set(records_[records_.find(leaf.key)].kind, nobody, LeafAge{leaf});
 }
 
-void ArcPolicy::on_unevictable(NodeId node) {
-  for (IndexedHeap<Age>& leaves : leaves_) leaves.erase(node.value());
-}
+void ArcPolicy::on_unevictable(NodeId node) { leaves_.erase(node); }
 
 std::optional<NodeId> ArcPolicy::victim() const {
-  if (candidates() == 0) return std::nullopt;
-  const bool takes_once = leaves_[again].empty() || (!leaves_[once].empty() && resident_[once] > target_);
-  return NodeId{leaves_[takes_once ? once : again].top().handle};
+  const LeafAge* const first = leaves_.oldest(once);
+  const LeafAge* const second = leaves_.oldest(again);
+  if (first == nullptr && second == nullptr) return std::nullopt;
+  const bool takes_once = second == nullptr || (first != nullptr && resident_[once] > target_);
+  return (takes_once ? first : second)->node;
 }
 
 void ArcPolicy::check_invariants() const {
-  for (const IndexedHeap<Age>& leaves : leaves_) leaves.check_invariants();
+  leaves_.check_invariants();
   records_.check_invariants();
   TERRACE_CHECK(resident_[once] + resident_[again] == records_.residents());
   TERRACE_CHECK(candidates() <= records_.residents());

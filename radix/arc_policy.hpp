@@ -1,8 +1,7 @@
 #pragma once
 
-#include "base/indexed_heap.hpp"
 #include "radix/block_records.hpp"
-#include "radix/eviction_policy.hpp"
+#include "radix/leaf_heaps.hpp"
 
 #include <array>
 
@@ -19,15 +18,15 @@ class ArcPolicy final : public EvictionPolicy {
   explicit ArcPolicy(std::uint32_t capacity);
 
   [[nodiscard]] bool follows_blocks() const override { return true; }
-  void on_inserted(const BlockKey& key) override;
-  void on_used(std::span<const BlockKey> keys, std::uint64_t stamp) override;
-  void on_removed(const BlockKey& key) override;
-  void on_evictable(BlockRef leaf, const BlockKey& key, std::uint64_t last_use) override;
+  void on_inserted(const Blocks& blocks) override;
+  void on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t known) override;
+  void on_removed(const Blocks& blocks) override;
+  void on_evictable(const Leaf& leaf) override;
   void on_unevictable(NodeId node) override;
   [[nodiscard]] std::optional<NodeId> victim() const override;
-  [[nodiscard]] std::size_t candidates() const override { return leaves_[once].size() + leaves_[again].size(); }
+  [[nodiscard]] std::size_t candidates() const override { return leaves_.size(); }
   [[nodiscard]] std::size_t bytes_held() const override {
-    return records_.bytes_held() + leaves_[once].bytes_held() + leaves_[again].bytes_held();
+    return records_.bytes_held() + leaves_.bytes_held();
   }
   [[nodiscard]] std::size_t ghosts() const override { return records_.ghosts(once) + records_.ghosts(again); }
   void check_invariants() const override;
@@ -40,24 +39,16 @@ class ArcPolicy final : public EvictionPolicy {
     std::uint64_t last = 0;
     std::uint8_t kind = once;
   };
-  struct Age {
-    std::uint64_t last_use;
-    std::uint32_t depth;
-    std::uint32_t node;
-
-    friend bool operator<(const Age& a, const Age& b) {
-      if (a.last_use != b.last_use) return a.last_use < b.last_use;
-      if (a.depth != b.depth) return a.depth > b.depth;
-      return a.node < b.node;
-    }
-  };
   using Records = BlockRecords<Block, 2>;
+
+  void insert(const BlockKey& key);
+  void remove(const BlockKey& key);
 
   std::size_t capacity_;
   std::size_t target_ = 0;                  ///< p: room for what was used once
   std::array<std::size_t, 2> resident_{};   ///< |T1|, |T2|
   Records records_;
-  std::array<IndexedHeap<Age>, 2> leaves_;
+  LeafHeaps leaves_{2};  ///< by kind
 };
 
 }  // namespace terrace

@@ -5,10 +5,12 @@ namespace terrace {
 Lru2Policy::Lru2Policy(std::uint32_t capacity)
     : ghosts_max_{ghosts_per_block * std::size_t{capacity}}, records_{(ghosts_per_block + 1) * std::size_t{capacity} + 1} {}
 
-void Lru2Policy::on_inserted(const BlockKey& key) { records_.enter(records_.find_or_add(key)); }
+void Lru2Policy::on_inserted(const Blocks& blocks) {
+  for (const BlockKey& key : blocks.keys) records_.enter(records_.find_or_add(key));
+}
 
-void Lru2Policy::on_used(std::span<const BlockKey> keys, std::uint64_t stamp) {
-  for (const BlockKey& key : keys) {
+void Lru2Policy::on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t) {
+  for (const BlockKey& key : blocks.keys) {
     const Records::Index index = records_.find_or_add(key);
     Uses& uses = records_[index];
     if (stamp > uses.last) {
@@ -20,9 +22,11 @@ void Lru2Policy::on_used(std::span<const BlockKey> keys, std::uint64_t stamp) {
   }
 }
 
-void Lru2Policy::on_removed(const BlockKey& key) {
-  const Records::Index index = records_.find(key);
-  if (records_.leave(index)) remember_as_ghost(index);
+void Lru2Policy::on_removed(const Blocks& blocks) {
+  for (std::size_t i = blocks.keys.size(); i-- > 0;) {
+    const Records::Index index = records_.find(blocks.keys[i]);
+    if (records_.leave(index)) remember_as_ghost(index);
+  }
 }
 
 void Lru2Policy::remember_as_ghost(Records::Index index) {
@@ -30,9 +34,8 @@ void Lru2Policy::remember_as_ghost(Records::Index index) {
   if (records_.ghosts() > ghosts_max_) records_.forget_oldest(0);
 }
 
-void Lru2Policy::on_evictable(BlockRef leaf, const BlockKey& key, std::uint64_t last_use) {
-  const Uses& uses = records_[records_.find(key)];
-  heap_.set(leaf.node.value(), Age{uses.previous, last_use, leaf.depth, leaf.node.value()});
+void Lru2Policy::on_evictable(const Leaf& leaf) {
+  heap_.set(leaf.block.node.value(), Age{records_[records_.find(leaf.key)].previous, LeafAge{leaf}});
 }
 
 void Lru2Policy::on_unevictable(NodeId node) { heap_.erase(node.value()); }

@@ -2,7 +2,7 @@
 
 #include "base/indexed_heap.hpp"
 #include "radix/block_records.hpp"
-#include "radix/eviction_policy.hpp"
+#include "radix/leaf_heaps.hpp"
 
 namespace terrace {
 
@@ -19,10 +19,10 @@ class Lru2Policy final : public EvictionPolicy {
   explicit Lru2Policy(std::uint32_t capacity);
 
   [[nodiscard]] bool follows_blocks() const override { return true; }
-  void on_inserted(const BlockKey& key) override;
-  void on_used(std::span<const BlockKey> keys, std::uint64_t stamp) override;
-  void on_removed(const BlockKey& key) override;
-  void on_evictable(BlockRef leaf, const BlockKey& key, std::uint64_t last_use) override;
+  void on_inserted(const Blocks& blocks) override;
+  void on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t known) override;
+  void on_removed(const Blocks& blocks) override;
+  void on_evictable(const Leaf& leaf) override;
   void on_unevictable(NodeId node) override;
   [[nodiscard]] std::optional<NodeId> victim() const override;
   [[nodiscard]] std::size_t candidates() const override { return heap_.size(); }
@@ -37,15 +37,10 @@ class Lru2Policy final : public EvictionPolicy {
   };
   struct Age {
     std::uint64_t previous_use;
-    std::uint64_t last_use;
-    std::uint32_t depth;
-    std::uint32_t node;
+    LeafAge age;
 
     friend bool operator<(const Age& a, const Age& b) {
-      if (a.previous_use != b.previous_use) return a.previous_use < b.previous_use;
-      if (a.last_use != b.last_use) return a.last_use < b.last_use;
-      if (a.depth != b.depth) return a.depth > b.depth;
-      return a.node < b.node;
+      return a.previous_use != b.previous_use ? a.previous_use < b.previous_use : a.age < b.age;
     }
   };
   using Records = BlockRecords<Uses>;

@@ -1,35 +1,29 @@
 #pragma once
 
-#include "base/indexed_heap.hpp"
-#include "radix/eviction_policy.hpp"
+#include "radix/leaf_heaps.hpp"
 
 namespace terrace {
 
-/// Least recently used leaf first; of equal age the deepest first, so that a path is given up from its end. The leaf heap: an
-/// indexed heap of candidates, O(log n) per event and O(1) per question.
+/// Least recently used leaf first (LeafAge). The leaf heap is all it needs: O(log n) per event and O(1) per question.
 class LruPolicy final : public EvictionPolicy {
  public:
-  void on_evictable(BlockRef leaf, const BlockKey& key, std::uint64_t last_use) override;
-  void on_unevictable(NodeId node) override;
-  [[nodiscard]] std::optional<NodeId> victim() const override;
+  void on_evictable(const Leaf& leaf) override { heap_.set(0, leaf.tenant, LeafAge{leaf}); }
+  void on_unevictable(NodeId node) override { heap_.erase(node); }
+  [[nodiscard]] std::optional<NodeId> victim() const override { return node_of(heap_.oldest(0)); }
+  [[nodiscard]] std::optional<NodeId> victim(TenantIndex tenant) const override { return node_of(heap_.oldest(0, tenant)); }
+  [[nodiscard]] bool knows_tenants() const override { return true; }
+  [[nodiscard]] std::uint32_t alike_from(NodeId, std::uint32_t) const override { return 0; }
   [[nodiscard]] std::size_t candidates() const override { return heap_.size(); }
   [[nodiscard]] std::size_t bytes_held() const override { return heap_.bytes_held(); }
   void check_invariants() const override { heap_.check_invariants(); }
 
  private:
-  struct Age {
-    std::uint64_t last_use;
-    std::uint32_t depth;
-    std::uint32_t node;  // two leaves of one age and depth: any fixed order, so that runs repeat
+  [[nodiscard]] static std::optional<NodeId> node_of(const LeafAge* leaf) {
+    if (leaf == nullptr) return std::nullopt;
+    return leaf->node;
+  }
 
-    friend bool operator<(const Age& a, const Age& b) {
-      if (a.last_use != b.last_use) return a.last_use < b.last_use;
-      if (a.depth != b.depth) return a.depth > b.depth;
-      return a.node < b.node;
-    }
-  };
-
-  IndexedHeap<Age> heap_;
+  LeafHeaps heap_;
 };
 
 }  // namespace terrace

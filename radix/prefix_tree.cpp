@@ -35,6 +35,7 @@ PrefixTree::PrefixTree(std::uint16_t groups)
       arrays_{sizeof(BlockKey) + groups * tier_count * sizeof(Copy)},
       split_marks_{std::make_unique<Marks>()},
       planes_(plane_count_),
+      tenants_(1),
       buckets_(64, no_node) {
   TERRACE_CHECK(groups > 0);
   nodes_.emplace_back();
@@ -47,7 +48,9 @@ PrefixTree::~PrefixTree() = default;
 void PrefixTree::set_policy(Plane plane, EvictionPolicy& policy) {
   TERRACE_CHECK(blocks_ == 0);
   planes_[plane.index()].policy = &policy;
-  planes_[plane.index()].follower = policy.follows_blocks() ? &policy : nullptr;
+  if (!policy.follows_blocks()) return;
+  planes_[plane.index()].follower = &policy;
+  followers_.push_back(&policy);
 }
 
 NodeId PrefixTree::parent_of(const Node& node) const { return owners_[node.parent_branch]; }
@@ -82,15 +85,9 @@ void PrefixTree::add_to_bucket(NodeId id) {
 
 void PrefixTree::double_buckets() {
   buckets_.assign(buckets_.size() * 2, no_node);
-  std::vector<NodeId> open{root_node};
-  while (!open.empty()) {
-    const NodeId id = open.back();
-    open.pop_back();
+  walk(root_node, [&](NodeId id) {
     if (nodes_[id.value()].size > 0) add_to_bucket(id);
-    for (NodeId child = nodes_[id.value()].first_child; child != no_node; child = nodes_[child.value()].next_sibling) {
-      open.push_back(child);
-    }
-  }
+  });
 }
 
 Path PrefixTree::find(std::span<const BlockKey> wanted) const {
@@ -143,6 +140,7 @@ Path PrefixTree::extend(Path at, std::span<const BlockKey> wanted, std::uint64_t
     id = new_node(id, length, ArrayPool::capacity_for(added));
     nodes_[id.value()].name_space = name_space;
     nodes_[id.value()].group = group;
+    nodes_[id.value()].tenant = tenant_of(name_space);
     append(id, wanted);
     link(id);
   } else {
@@ -220,6 +218,7 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
   upper.heir = lower_id;
   lower.name_space = upper.name_space;
   lower.group = upper.group;
+  lower.tenant = upper.tenant;
   lower.first_child = upper.first_child;
   upper.first_child = no_node;
   std::swap(upper.branch, lower.branch);
@@ -252,6 +251,7 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
     above.below = below.any() ? 1 : 0;
   }
   link(lower_id);
+  for (EvictionPolicy* const policy : followers_) policy->on_split(upper_id, lower_id, lower.start);
   refresh_leaves(upper_id);
   refresh_leaves(lower_id);
 }
@@ -329,28 +329,19 @@ void PrefixTree::prune(NodeId id) {
     blocks_ -= node.size - keep;
     if (keep > 0) {
       node.size = keep;
-      if (node.marks != Node::none) {
-        // Uses that now cover the whole node are its last use.
-        auto& uses = marks_[node.marks].uses;
-        while (!uses.empty() && uses.front().blocks >= keep) {
-          node.last_use = uses.front().stamp;
-          uses.erase(uses.begin());
-        }
-        drop_empty_marks(node);
-      }
+      cut_marks(node);
+      for (EvictionPolicy* const policy : followers_) policy->on_gone(id, node.end());
       return;
     }
     unlink(id);
     const NodeId parent = parent_of(node);
     if (nodes_[parent.value()].heir == id) nodes_[parent.value()].heir = no_node;
     arrays_.put(node.arrays, node.capacity);
-    if (node.marks != Node::none) {
-      marks_[node.marks].uses.clear();
-      drop_empty_marks(node);
-    }
-    TERRACE_CHECK(node.marks == Node::none);
-    free_nodes_.push_back(id.value());
     node.size = 0;
+    cut_marks(node);
+    TERRACE_CHECK(node.marks == Node::none);
+    for (EvictionPolicy* const policy : followers_) policy->on_gone(id, 0);
+    free_nodes_.push_back(id.value());
     --node_count_;
     id = parent;
   }
@@ -381,16 +372,10 @@ bool PrefixTree::same(BlockRef a, BlockRef b) const {
 }
 
 void PrefixTree::collect_below(BlockRef block, std::vector<BlockRef>& out) const {
-  const NodeId first = resolve(block.node, block.depth);
-  std::vector<NodeId> open{first};
-  std::uint32_t from = block.depth + 1;
-  while (!open.empty()) {
-    const NodeId id = open.back();
-    open.pop_back();
+  walk(resolve(block.node, block.depth), [&](NodeId id) {
     const Node& node = nodes_[id.value()];
-    for (std::uint32_t depth = std::max(from, node.start); depth < node.end(); ++depth) out.push_back({id, depth});
-    for (NodeId child = node.first_child; child != no_node; child = nodes_[child.value()].next_sibling) open.push_back(child);
-  }
+    for (std::uint32_t depth = std::max(block.depth + 1, node.start); depth < node.end(); ++depth) out.push_back({id, depth});
+  });
 }
 
 bool PrefixTree::any_staying_below(BlockRef block, Plane plane) const {
@@ -399,38 +384,27 @@ bool PrefixTree::any_staying_below(BlockRef block, Plane plane) const {
   return here.below > 0 || here.deepest > block.depth - nodes_[id.value()].start + 1;
 }
 
-void PrefixTree::visit_below(std::vector<NodeId>& open, const std::function<void(BlockRef)>& visit) const {
-  while (!open.empty()) {
-    const NodeId id = open.back();
-    open.pop_back();
+void PrefixTree::for_each_node(const std::function<void(Run)>& visit) const {
+  walk(root_node, [&](NodeId id) {
     const Node& node = nodes_[id.value()];
-    for (std::uint32_t depth = node.start; depth < node.end(); ++depth) visit({id, depth});
-    for (NodeId child = node.first_child; child != no_node; child = nodes_[child.value()].next_sibling) open.push_back(child);
-  }
+    if (node.size > 0) visit({id, node.start, node.end()});
+  });
 }
 
 void PrefixTree::for_each(const std::function<void(BlockRef)>& visit) const {
-  std::vector<NodeId> open{root_node};
-  visit_below(open, visit);
-}
-
-void PrefixTree::for_each_node(const std::function<void(Run)>& visit) const {
-  std::vector<NodeId> open{root_node};
-  while (!open.empty()) {
-    const NodeId id = open.back();
-    open.pop_back();
-    const Node& node = nodes_[id.value()];
-    if (node.size > 0) visit({id, node.start, node.end()});
-    for (NodeId child = node.first_child; child != no_node; child = nodes_[child.value()].next_sibling) open.push_back(child);
-  }
+  for_each_node([&](Run run) {
+    for (std::uint32_t depth = run.begin; depth < run.end; ++depth) visit({run.node, depth});
+  });
 }
 
 void PrefixTree::for_each_hidden(const std::function<void(BlockRef)>& visit) const {
-  std::vector<NodeId> open;
   for (NodeId child = nodes_[0].first_child; child != no_node; child = nodes_[child.value()].next_sibling) {
-    if (nodes_[child.value()].size == 0) open.push_back(child);
+    if (nodes_[child.value()].size > 0) continue;
+    walk(child, [&](NodeId id) {
+      const Node& node = nodes_[id.value()];
+      for (std::uint32_t depth = node.start; depth < node.end(); ++depth) visit({id, depth});
+    });
   }
-  visit_below(open, visit);
 }
 
 std::uint32_t PrefixTree::common(Path a, Path b) const {
@@ -467,7 +441,8 @@ std::uint32_t PrefixTree::unshared_from(Path path) const {
 
 std::size_t PrefixTree::bytes_held() const {
   return arrays_.bytes_held() + nodes_.capacity() * sizeof(Node) + node_planes_.capacity() * sizeof(NodePlane) +
-         (owners_.capacity() + buckets_.capacity()) * sizeof(NodeId) + marks_.capacity() * sizeof(Marks);
+         (owners_.capacity() + buckets_.capacity()) * sizeof(NodeId) + marks_.capacity() * sizeof(Marks) +
+         tenants_.capacity() * (sizeof(Tenant) + plane_count_ * sizeof(Count));
 }
 
 }  // namespace terrace

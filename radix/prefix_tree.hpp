@@ -6,6 +6,8 @@
 #include "radix/copy.hpp"
 #include "radix/eviction_policy.hpp"
 
+#include <boost/unordered/unordered_flat_map.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -35,12 +37,22 @@ struct Run {
   [[nodiscard]] std::uint32_t size() const { return end - begin; }
 };
 
+/// A wish that a path be kept with some priority, named by who wishes it.
+using RetentionId = StrongId<struct RetentionIdTag, std::uint64_t>;
+
 /// Which prefixes are cached, and where: a path-compressed tree over chained block keys. A node is a run of blocks without a
 /// branch, with arrays of keys and, per plane (group × tier), of copies. Because keys are chained, two runs agree exactly as far
 /// as their last equal key: a match costs one hash lookup and O(log n) comparisons a node, not a lookup a block.
 ///
 /// Pins and last uses are kept per node as marks ("the first n blocks"), so that a request touches the nodes of its path, not
 /// its blocks. A pinned block is no eviction candidate in any tier and stays in the tree.
+///
+/// A block's *priority* (which orders candidates before their age) is the highest that any retention gives it, the usual
+/// one where there is none. A retention holds for the blocks that are there when it is made, for as long as they stay: what
+/// comes back comes back without. Ancestors need no care, since a path goes from its end.
+///
+/// A block's *tenant* is the name space that its path was extended with. Some tenants can be followed: then the tree counts their
+/// copies, and answers for the next to go among theirs. The others cost nothing.
 ///
 /// A block leaves the tree when its last copy does, unless it is pinned or others follow it.
 ///
@@ -110,18 +122,38 @@ class PrefixTree {
   void touch(Path path, std::uint64_t stamp);
   [[nodiscard]] std::uint64_t last_use(BlockRef block) const;
 
+  /// The path's blocks have this priority, unless another retention gives a higher one. A second call with the id changes it
+  /// where it holds. Costs a step a node of the path and of retentions it has.
+  void retain(Path path, RetentionId id, Priority priority);
+  /// Ends it for the blocks of the path; what has left the tree meanwhile has none. `path` is what find() says now for the keys
+  /// of the path that was retained.
+  void end_retention(Path path, RetentionId id);
+  [[nodiscard]] Priority priority(BlockRef block) const;
+
+  /// Counts the tenant's copies from now on. An operator's step: where anything is cached it looks at every node. The policies
+  /// of all planes must know tenants.
+  void follow_tenant(std::uint64_t name_space);
+  void ignore_tenant(std::uint64_t name_space);
+  [[nodiscard]] bool follows_tenant(std::uint64_t name_space) const { return tenant_of(name_space) != nobody; }
+  /// As resident(plane) and unpinned(plane), of a tenant that is followed.
+  [[nodiscard]] std::uint64_t resident(Plane plane, std::uint64_t name_space) const;
+  [[nodiscard]] std::uint64_t unpinned(Plane plane, std::uint64_t name_space) const;
+  /// As victim(plane) and victims(plane), among the candidates of a tenant that is followed.
+  [[nodiscard]] std::optional<BlockRef> victim(Plane plane, std::uint64_t name_space) const;
+  [[nodiscard]] std::optional<Run> victims(Plane plane, std::uint32_t blocks_max, std::uint64_t name_space) const;
+
   /// The block that the plane's policy would give up first.
   [[nodiscard]] std::optional<BlockRef> victim(Plane plane) const;
-  /// The victim and those before it, at most `blocks_max` in all, that are ready and were last used with it: given up one by one
-  /// from the end they would follow each other, for a policy that goes by last use.
+  /// The victim and those before it, at most `blocks_max` in all, that are ready and judged alike: given up one by one from the
+  /// end they would follow each other.
   [[nodiscard]] std::optional<Run> victims(Plane plane, std::uint32_t blocks_max) const;
 
   [[nodiscard]] std::uint64_t blocks() const { return blocks_; }
   [[nodiscard]] std::uint64_t node_count() const { return node_count_; }
   /// Copies in the plane, whatever their state, and those of them that no pin covers (the latter for planes with a policy).
-  [[nodiscard]] std::uint64_t resident(Plane plane) const { return planes_[plane.index()].resident; }
+  [[nodiscard]] std::uint64_t resident(Plane plane) const { return planes_[plane.index()].count.resident; }
   [[nodiscard]] std::uint64_t unpinned(Plane plane) const {
-    return planes_[plane.index()].resident - planes_[plane.index()].pinned;
+    return planes_[plane.index()].count.resident - planes_[plane.index()].count.pinned;
   }
   /// Of the tree's own memory, used or held for re-use.
   [[nodiscard]] std::size_t bytes_held() const;
@@ -143,11 +175,18 @@ class PrefixTree {
   struct Node;
   struct NodePlane;
   struct Marks;
-  struct Totals {
-    EvictionPolicy* policy = nullptr;
-    EvictionPolicy* follower = nullptr;  ///< the same where it wants the events of single blocks
+  struct Count {
     std::uint64_t resident = 0;
     std::uint64_t pinned = 0;
+  };
+  struct Totals {
+    EvictionPolicy* policy = nullptr;
+    EvictionPolicy* follower = nullptr;  ///< the same where it wants the events of blocks
+    Count count;
+  };
+  struct Tenant {
+    std::uint64_t name_space = 0;
+    std::vector<Count> planes;
   };
   [[nodiscard]] NodeId parent_of(const Node& node) const;
   [[nodiscard]] NodeId resolve(NodeId node, std::uint32_t depth) const;
@@ -162,7 +201,8 @@ class PrefixTree {
   [[nodiscard]] const NodePlane& state(NodeId node, std::size_t plane) const;
 
   [[nodiscard]] NodeId new_node(NodeId parent, std::uint32_t start, std::uint32_t capacity);
-  void visit_below(std::vector<NodeId>& open, const std::function<void(BlockRef)>& visit) const;
+  template <class Visit>
+  void walk(NodeId top, Visit&& visit) const;
   [[nodiscard]] bool has_room(const Node& node, std::size_t added) const;
   void append(NodeId node, std::span<const BlockKey> keys);
   void split(NodeId node, std::uint32_t at);
@@ -172,17 +212,26 @@ class PrefixTree {
   void prune(NodeId node);
 
   void set_subtree_resident(NodeId node, std::size_t plane, bool was);
+  void count(const Node& node, std::size_t plane, std::int64_t resident, std::int64_t pinned);
+  [[nodiscard]] TenantIndex tenant_of(std::uint64_t name_space) const;
+  void set_tenant(std::uint64_t name_space, TenantIndex tenant);
+  [[nodiscard]] Blocks blocks_of(NodeId node, std::uint32_t from, std::uint32_t to) const;
+  [[nodiscard]] BlockRef candidate(NodeId node, std::size_t plane) const;
+  [[nodiscard]] Run run_to(BlockRef last, Plane plane, std::uint32_t blocks_max) const;
   void refresh_leaf(NodeId node, std::size_t plane);
   void refresh_leaves(NodeId node);
   void set_pinned(NodeId node, std::uint32_t pinned);
   [[nodiscard]] std::uint32_t pinned_from_marks(const Node& node) const;
   [[nodiscard]] std::uint32_t resident_in(NodeId node, std::size_t plane, std::uint32_t from, std::uint32_t to) const;
   [[nodiscard]] std::uint64_t last_use_in(const Node& node, std::uint32_t offset) const;
-  [[nodiscard]] std::uint32_t used_together_from(const Node& node, std::uint32_t offset) const;
+  [[nodiscard]] Priority priority_in(const Node& node, std::uint32_t offset) const;
+  [[nodiscard]] std::uint32_t marked_alike_from(const Node& node, std::uint32_t offset) const;
+  [[nodiscard]] std::uint32_t used_since(const Node& node, std::uint64_t stamp) const;
   void shrink_to_copies(NodePlane& here, const Copy* row) const;
   void touch_node(NodeId node, std::uint32_t blocks, std::uint64_t stamp);
   [[nodiscard]] Marks& marks(Node& node);
   void drop_empty_marks(Node& node);
+  void cut_marks(Node& node);
   void check_node(NodeId node) const;
 
   std::size_t plane_count_;
@@ -195,6 +244,10 @@ class PrefixTree {
   std::unique_ptr<Marks> split_marks_;  ///< scratch
   std::vector<std::uint32_t> free_marks_;
   std::vector<Totals> planes_;
+  std::vector<EvictionPolicy*> followers_;
+  std::vector<Tenant> tenants_;  ///< by TenantIndex; the first stands for all that are not followed, and counts nothing
+  std::vector<TenantIndex> free_tenants_;
+  boost::unordered_flat_map<std::uint64_t, TenantIndex> followed_;  ///< by name space
   /// Children by the branch they grow from and their first key: a chained hash table through the nodes themselves, as large as
   /// there ever were nodes, so that it is grown only while the tree is. (An open-addressing table cleans up after many erasures:
   /// all at once, in the middle of a step.) Children name their parent's branch, not the parent, so that all of them get another

@@ -11,24 +11,21 @@ namespace terrace {
 void PrefixTree::check_invariants() const {
   std::uint64_t blocks = 0;
   std::uint64_t reached = 0;
-  std::vector<Totals> totals(plane_count_);
-  std::vector<NodeId> open{root_node};
-  while (!open.empty()) {
-    const NodeId id = open.back();
-    open.pop_back();
+  std::vector<std::vector<Count>> counted(tenants_.size(), std::vector<Count>(plane_count_));
+  walk(root_node, [&](NodeId id) {
     const Node& node = nodes_[id.value()];
     check_node(id);
     if (id != root_node) ++reached;
     blocks += node.size;
     for (std::size_t p = 0; p < plane_count_; ++p) {
-      totals[p].resident += state(id, p).resident;
-      if (planes_[p].policy != nullptr) totals[p].pinned += resident_in(id, p, 0, node.pinned);
+      Count& count = counted[node.tenant][p];
+      count.resident += state(id, p).resident;
+      if (planes_[p].policy != nullptr) count.pinned += resident_in(id, p, 0, node.pinned);
     }
     for (NodeId child = node.first_child; child != no_node; child = nodes_[child.value()].next_sibling) {
       TERRACE_CHECK(parent_of(nodes_[child.value()]) == id);
-      open.push_back(child);
     }
-  }
+  });
   TERRACE_CHECK(blocks == blocks_);
   TERRACE_CHECK(reached == node_count_);
   std::uint64_t in_buckets = 0;
@@ -38,8 +35,16 @@ void PrefixTree::check_invariants() const {
   TERRACE_CHECK(in_buckets + hidden_nodes_ == node_count_);
   TERRACE_CHECK(free_nodes_.size() + node_count_ + 1 == nodes_.size());
   for (std::size_t p = 0; p < plane_count_; ++p) {
-    TERRACE_CHECK(totals[p].resident == planes_[p].resident);
-    TERRACE_CHECK(totals[p].pinned == planes_[p].pinned);
+    Count all = counted[nobody][p];
+    for (const auto& [name_space, tenant] : followed_) {
+      TERRACE_CHECK(tenants_[tenant].name_space == name_space);
+      TERRACE_CHECK(tenants_[tenant].planes[p].resident == counted[tenant][p].resident);
+      TERRACE_CHECK(tenants_[tenant].planes[p].pinned == counted[tenant][p].pinned);
+      all.resident += counted[tenant][p].resident;
+      all.pinned += counted[tenant][p].pinned;
+    }
+    TERRACE_CHECK(all.resident == planes_[p].count.resident);
+    TERRACE_CHECK(all.pinned == planes_[p].count.pinned);
     if (planes_[p].policy != nullptr) planes_[p].policy->check_invariants();
   }
 }
@@ -59,6 +64,8 @@ void PrefixTree::check_node(NodeId id) const {
   TERRACE_CHECK(node.start == nodes_[parent_of(node).value()].end());
   TERRACE_CHECK(child_of(parent_of(node), keys(node)[0]) == id);
 
+  TERRACE_CHECK(node.tenant == tenant_of(node.name_space));
+
   std::uint32_t pinned_children = 0;
   for (NodeId child = node.first_child; child != no_node; child = nodes_[child.value()].next_sibling) {
     if (nodes_[child.value()].pinned > 0) ++pinned_children;
@@ -70,7 +77,7 @@ void PrefixTree::check_node(NodeId id) const {
   std::uint64_t newer = node.last_use;
   if (node.marks != Node::none) {
     const Marks& m = marks_[node.marks];
-    TERRACE_CHECK(!m.pins.empty() || !m.uses.empty());
+    TERRACE_CHECK(!m.empty());
     std::uint32_t longer = node.size;
     for (const Marks::Use& use : m.uses) {
       TERRACE_CHECK(use.blocks < longer && use.blocks > 0);
@@ -78,6 +85,7 @@ void PrefixTree::check_node(NodeId id) const {
       longer = use.blocks;
       newer = use.stamp;
     }
+    for (const Marks::Retention& each : m.retentions) TERRACE_CHECK(each.blocks > 0 && each.blocks <= node.size);
     for (const Marks::Pin& pin : m.pins) TERRACE_CHECK(pin.count > 0 && pin.blocks > 0 && pin.blocks <= node.size);
   }
 

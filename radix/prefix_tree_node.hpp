@@ -18,10 +18,18 @@ struct PrefixTree::Marks {
     std::uint32_t blocks;
     std::uint64_t stamp;
   };
+  struct Retention {
+    RetentionId id;
+    std::uint32_t blocks;
+    Priority priority;
+  };
   /// Pins that end in this node.
   std::vector<Pin> pins;
   /// Longest first, and of growing stamp: blocks deeper in the node were never used later than those before them.
   std::vector<Use> uses;
+  std::vector<Retention> retentions;
+
+  [[nodiscard]] bool empty() const { return pins.empty() && uses.empty() && retentions.empty(); }
 };
 
 /// What a node knows of one plane.
@@ -51,6 +59,7 @@ struct PrefixTree::Node {
   std::uint32_t pinned = 0;    ///< the first so many blocks are pinned
   std::uint32_t pinned_children = 0;
   std::uint32_t marks = none;  ///< index of Marks
+  TenantIndex tenant = nobody;
   std::uint64_t last_use = 0;  ///< of all blocks, but for those that marks.uses cover
   std::uint64_t name_space = 0;
   GroupId group;
@@ -74,6 +83,25 @@ inline PrefixTree::NodePlane& PrefixTree::state(NodeId node, std::size_t plane) 
 
 inline const PrefixTree::NodePlane& PrefixTree::state(NodeId node, std::size_t plane) const {
   return node_planes_[node.value() * plane_count_ + plane];
+}
+
+/// The node and all below it, each after its parent.
+template <class Visit>
+void PrefixTree::walk(NodeId top, Visit&& visit) const {
+  std::vector<NodeId> open{top};
+  while (!open.empty()) {
+    const NodeId id = open.back();
+    open.pop_back();
+    visit(id);
+    for (NodeId child = nodes_[id.value()].first_child; child != no_node; child = nodes_[child.value()].next_sibling) {
+      open.push_back(child);
+    }
+  }
+}
+
+inline Blocks PrefixTree::blocks_of(NodeId id, std::uint32_t from, std::uint32_t to) const {
+  const Node& node = nodes_[id.value()];
+  return {id, node.start + from, {keys(node) + from, to - from}};
 }
 
 }  // namespace terrace

@@ -9,7 +9,11 @@ S3FifoPolicy::S3FifoPolicy(std::uint32_t capacity)
       ghosts_max_{std::max<std::size_t>(capacity - capacity / 10, 1)},
       records_{std::size_t{capacity} + ghosts_max_ + 1} {}
 
-void S3FifoPolicy::on_inserted(const BlockKey& key) {
+void S3FifoPolicy::on_inserted(const Blocks& blocks) {
+  for (const BlockKey& key : blocks.keys) insert(key);
+}
+
+void S3FifoPolicy::insert(const BlockKey& key) {
   const Records::Index index = records_.find_or_add(key);
   Block& block = records_[index];
   const bool is_ghost = !records_.resident(index) && block.order != 0;
@@ -21,8 +25,8 @@ void S3FifoPolicy::on_inserted(const BlockKey& key) {
   if (!block.is_main) ++small_blocks_;
 }
 
-void S3FifoPolicy::on_used(std::span<const BlockKey> keys, std::uint64_t stamp) {
-  for (const BlockKey& key : keys) {
+void S3FifoPolicy::on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t) {
+  for (const BlockKey& key : blocks.keys) {
     const Records::Index index = records_.find(key);
     if (index == Records::none || !records_.resident(index)) continue;
     Block& block = records_[index];
@@ -32,7 +36,12 @@ void S3FifoPolicy::on_used(std::span<const BlockKey> keys, std::uint64_t stamp) 
   }
 }
 
-void S3FifoPolicy::on_removed(const BlockKey& key) {
+void S3FifoPolicy::on_removed(const Blocks& blocks) {
+  for (std::size_t i = blocks.keys.size(); i-- > 0;) remove(blocks.keys[i]);
+  settle();
+}
+
+void S3FifoPolicy::remove(const BlockKey& key) {
   const Records::Index index = records_.find(key);
   if (!records_.leave(index)) return;
   if (records_[index].is_main) {
@@ -42,14 +51,14 @@ void S3FifoPolicy::on_removed(const BlockKey& key) {
     records_.make_newest(index, 0);
     if (records_.ghosts() > ghosts_max_) records_.forget_oldest(0);
   }
-  settle();
 }
 
-void S3FifoPolicy::on_evictable(BlockRef leaf, const BlockKey& key, std::uint64_t) {
-  const Records::Index index = records_.find(key);
+void S3FifoPolicy::on_evictable(const Leaf& leaf) {
+  const Records::Index index = records_.find(leaf.key);
   const Block& block = records_[index];
-  (block.is_main ? small_ : main_).erase(leaf.node.value());
-  (block.is_main ? main_ : small_).set(leaf.node.value(), Place{block.order, leaf.depth, leaf.node.value(), index});
+  const std::uint32_t node = leaf.block.node.value();
+  (block.is_main ? small_ : main_).erase(node);
+  (block.is_main ? main_ : small_).set(node, Place{block.order, leaf.block.depth, node, index});
   settle();
 }
 

@@ -17,10 +17,10 @@ class S3FifoPolicy final : public EvictionPolicy {
   explicit S3FifoPolicy(std::uint32_t capacity);
 
   [[nodiscard]] bool follows_blocks() const override { return true; }
-  void on_inserted(const BlockKey& key) override;
-  void on_used(std::span<const BlockKey> keys, std::uint64_t stamp) override;
-  void on_removed(const BlockKey& key) override;
-  void on_evictable(BlockRef leaf, const BlockKey& key, std::uint64_t last_use) override;
+  void on_inserted(const Blocks& blocks) override;
+  void on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t known) override;
+  void on_removed(const Blocks& blocks) override;
+  void on_evictable(const Leaf& leaf) override;
   void on_unevictable(NodeId node) override;
   [[nodiscard]] std::optional<NodeId> victim() const override;
   [[nodiscard]] std::size_t candidates() const override { return small_.size() + main_.size(); }
@@ -54,6 +54,8 @@ class S3FifoPolicy final : public EvictionPolicy {
     }
   };
 
+  void insert(const BlockKey& key);
+  void remove(const BlockKey& key);
   [[nodiscard]] bool takes_small() const;
   void settle();
 

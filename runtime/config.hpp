@@ -100,7 +100,7 @@ struct ManagerConfig : PoolSizes {
   /// What pin() may keep from eviction in each pool, all pins together; 0: half of its device_blocks.
   std::uint32_t pinned_blocks_max = 0;
   /// What device and host give up first.
-  PolicyKind policy = PolicyKind::lru;
+  PolicyKind policy = PolicyKind::adaptive;
   /// Not with inclusive, which has copied every block down already.
   HostAdmission host_admission = HostAdmission::all;
   /// Of each pool. 0 <= low <= high < 1; not with instant copies.

@@ -27,28 +27,36 @@ class Watched final : public EvictionPolicy {
   Watched(PolicyKind kind, std::uint32_t capacity) : policy_{make_policy(kind, capacity)}, capacity_{capacity} {}
 
   [[nodiscard]] bool follows_blocks() const override { return policy_->follows_blocks(); }
-  void on_inserted(const BlockKey& key) override {
+  void on_inserted(const Blocks& blocks) override {
     EXPECT_TRUE(policy_->follows_blocks());
-    ++blocks_[key];
-    policy_->on_inserted(key);
+    for (const BlockKey& key : blocks.keys) ++blocks_[key];
+    policy_->on_inserted(blocks);
     check();
   }
-  void on_used(std::span<const BlockKey> keys, std::uint64_t stamp) override {
-    EXPECT_FALSE(keys.empty());
-    policy_->on_used(keys, stamp);
+  void on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t known) override {
+    EXPECT_FALSE(blocks.keys.empty());
+    policy_->on_used(blocks, stamp, known);
     check();
   }
-  void on_removed(const BlockKey& key) override {
-    EXPECT_EQ(blocks_[key]--, 1);
-    policy_->on_removed(key);
+  void on_removed(const Blocks& blocks) override {
+    for (const BlockKey& key : blocks.keys) EXPECT_EQ(blocks_[key]--, 1);
+    policy_->on_removed(blocks);
     check();
   }
-  void on_evictable(BlockRef leaf, const BlockKey& key, std::uint64_t last_use) override {
+  void on_split(NodeId upper, NodeId lower, std::uint32_t depth) override {
+    EXPECT_NE(upper, lower);
+    policy_->on_split(upper, lower, depth);
+  }
+  void on_gone(NodeId node, std::uint32_t depth) override {
+    EXPECT_TRUE(!leaves_.contains(node) || leaves_.at(node) < depth);
+    policy_->on_gone(node, depth);
+  }
+  void on_evictable(const Leaf& leaf) override {
     if (follows_blocks()) {
-      EXPECT_EQ(blocks_[key], 1);
+      EXPECT_EQ(blocks_[leaf.key], 1);
     }
-    leaves_[leaf.node] = leaf.depth;
-    policy_->on_evictable(leaf, key, last_use);
+    leaves_[leaf.block.node] = leaf.block.depth;
+    policy_->on_evictable(leaf);
     check();
   }
   void on_unevictable(NodeId node) override {
@@ -57,6 +65,9 @@ class Watched final : public EvictionPolicy {
     check();
   }
   [[nodiscard]] std::optional<NodeId> victim() const override { return policy_->victim(); }
+  [[nodiscard]] std::uint32_t alike_from(NodeId node, std::uint32_t depth) const override {
+    return policy_->alike_from(node, depth);
+  }
   [[nodiscard]] std::size_t candidates() const override { return policy_->candidates(); }
   [[nodiscard]] std::size_t bytes_held() const override { return policy_->bytes_held(); }
   void check_invariants() const override { policy_->check_invariants(); }
@@ -107,8 +118,7 @@ class TwoTiers {
     while (!held_.empty()) let_go();
     for (const BlockRef block : busy_) tree_.set_copy(block, plane(Tier::device), ready);
     for (const Tier tier : {Tier::host, Tier::device}) {
-      std::uint64_t left = tree_.resident(plane(tier));
-      for (; left > 0; --left) {
+      while (tree_.resident(plane(tier)) > 0) {
         ASSERT_TRUE(tree_.victim(plane(tier)).has_value());
         give_up(tier);
       }
@@ -127,7 +137,8 @@ class TwoTiers {
     for (std::uint64_t& name : names) name = random_.chance(0.6) ? 0 : random_.below(3);
     const std::span<const BlockKey> keys = keys_.of(names);
     const Path found = tree_.find(keys);
-    if (random_.chance(0.8)) tree_.touch(found, ++stamp_);
+    ++stamp_;
+    if (random_.chance(0.8)) tree_.touch(found, stamp_);
     const Path whole = tree_.extend(found, keys.subspan(found.length));
     tree_.pin(whole);
     for (std::uint32_t depth = 0; depth < whole.length; ++depth) {
@@ -162,7 +173,16 @@ class TwoTiers {
     if (!victim) return;
     const Watched& watched = tier == Tier::device ? device_ : host_;
     EXPECT_EQ(watched.leaves().at(victim->node), victim->depth);
-    tree_.set_copy(*victim, plane(tier), {});
+    give_up_run(tier);
+  }
+  /// What is offered as a run is what would go one by one.
+  void give_up_run(Tier tier) {
+    const auto run = tree_.victims(plane(tier), static_cast<std::uint32_t>(random_.between(1, 5)));
+    ASSERT_TRUE(run.has_value());
+    for (std::uint32_t depth = run->end; depth-- > run->begin;) {
+      EXPECT_EQ(tree_.victim(plane(tier)), (BlockRef{run->node, depth}));
+      tree_.set_copy({run->node, depth}, plane(tier), {});
+    }
   }
   void swap_out() {
     const auto victim = tree_.victim(plane(Tier::device));

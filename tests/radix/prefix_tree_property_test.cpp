@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
+#include <tuple>
 #include <vector>
 
 namespace terrace {
@@ -22,7 +24,13 @@ struct ModelBlock {
   std::array<Copy, tier_count> copies{};
   std::uint64_t last_use = 0;
   int pins = 0;
+  std::map<std::uint64_t, Priority> retentions;
 
+  [[nodiscard]] Priority priority() const {
+    std::optional<Priority> highest;
+    for (const auto& [id, priority] : retentions) highest = std::max(highest.value_or(0), priority);
+    return highest.value_or(usual_priority);
+  }
   [[nodiscard]] bool any_copy() const {
     return std::ranges::any_of(copies, [](Copy c) { return c.present(); });
   }
@@ -70,13 +78,16 @@ class World {
   }
 
   void step() {
-    switch (random_.below(8)) {
+    switch (random_.below(11)) {
       case 0:
       case 1: insert(); break;
       case 2: pin(); break;
       case 3: unpin(); break;
       case 4: touch(); break;
       case 5: change_copy(); break;
+      case 6: retain(); break;
+      case 7: end_retention(); break;
+      case 8: follow_or_ignore(); break;
       default: evict(); break;
     }
   }
@@ -84,51 +95,66 @@ class World {
   void check() {
     tree_.check_invariants();
     ASSERT_EQ(tree_.blocks(), model_.blocks.size());
-    std::size_t seen = 0;
     for (const auto& [names, block] : model_.blocks) {
       const Path path = tree_.find(test::keys_of(names));
       ASSERT_EQ(path.length, names.size());
       for (std::size_t t = 0; t < tier_count; ++t) ASSERT_EQ(tree_.copy(path.last(), plane(t)), block.copies[t]);
       ASSERT_EQ(tree_.last_use(path.last()), block.last_use);
       ASSERT_EQ(tree_.pinned(path.last()), block.pins > 0);
-      ++seen;
+      ASSERT_EQ(tree_.priority(path.last()), block.priority());
     }
-    for (std::size_t t = 0; t < 2; ++t) check_victim(t);
-    (void)seen;
+    for (std::size_t t = 0; t < 2; ++t) {
+      check_victim(t, std::nullopt);
+      for (const Tenant tenant : followed_) check_victim(t, tenant);
+    }
   }
 
  private:
   static Plane plane(std::size_t t) { return {GroupId{0}, all_tiers[t]}; }
 
-  using Age = std::pair<std::uint64_t, std::size_t>;  // last use and depth
-  /// Of the block to give up first: the oldest, the deepest among equals.
-  std::optional<Age> oldest(std::size_t t) {
+  using Tenant = std::uint64_t;
+  static Tenant tenant_of(const Names& names) { return names.front(); }
+  static bool counts(const Names& names, std::optional<Tenant> tenant) { return !tenant || tenant_of(names) == *tenant; }
+
+  using Age = std::tuple<Priority, std::uint64_t, std::size_t>;  // and last use and depth
+  /// Of the block to give up first: of the lowest priority the oldest, the deepest among equals.
+  std::optional<Age> oldest(std::size_t t, std::optional<Tenant> tenant) {
     std::optional<Age> found;
+    const auto before = [](const Age& a, const Age& b) {
+      const auto& [priority, use, depth] = a;
+      const auto& [other_priority, other_use, other_depth] = b;
+      return std::tie(priority, use, other_depth) < std::tie(other_priority, other_use, depth);
+    };
     for (const auto& [names, block] : model_.blocks) {
-      if (!model_.evictable(names, t)) continue;
-      if (!found || block.last_use < found->first || (block.last_use == found->first && names.size() > found->second)) {
-        found = {block.last_use, names.size()};
-      }
+      if (!counts(names, tenant) || !model_.evictable(names, t)) continue;
+      const Age age{block.priority(), block.last_use, names.size()};
+      if (!found || before(age, *found)) found = age;
     }
     return found;
   }
+  Age age_of(BlockRef block) { return {tree_.priority(block), tree_.last_use(block), block.depth + 1}; }
 
-  void check_victim(std::size_t t) {
-    const std::optional<Age> oldest = this->oldest(t);
+  std::optional<BlockRef> victim(std::size_t t, std::optional<Tenant> tenant) {
+    return tenant ? tree_.victim(plane(t), *tenant) : tree_.victim(plane(t));
+  }
+  void check_victim(std::size_t t, std::optional<Tenant> tenant) {
     std::uint64_t resident = 0;
     std::uint64_t unpinned = 0;
     for (const auto& [names, block] : model_.blocks) {
-      if (!block.copies[t].present()) continue;
+      if (!counts(names, tenant) || !block.copies[t].present()) continue;
       ++resident;
       if (block.pins == 0) ++unpinned;
     }
-    ASSERT_EQ(tree_.resident(plane(t)), resident);
-    ASSERT_EQ(tree_.unpinned(plane(t)), unpinned);
-    const std::optional<BlockRef> victim = tree_.victim(plane(t));
+    ASSERT_EQ(tenant ? tree_.resident(plane(t), *tenant) : tree_.resident(plane(t)), resident);
+    ASSERT_EQ(tenant ? tree_.unpinned(plane(t), *tenant) : tree_.unpinned(plane(t)), unpinned);
+    const std::optional<Age> oldest = this->oldest(t, tenant);
+    const std::optional<BlockRef> victim = this->victim(t, tenant);
     ASSERT_EQ(victim.has_value(), oldest.has_value());
     if (!victim) return;
-    ASSERT_EQ(tree_.last_use(*victim), oldest->first);
-    ASSERT_EQ(victim->depth + 1, oldest->second);
+    ASSERT_EQ(age_of(*victim), *oldest);
+    if (tenant) {
+      ASSERT_EQ(tree_.name_space(*victim), *tenant);
+    }
   }
 
   Names random_names() {
@@ -156,7 +182,7 @@ class World {
     const std::size_t known = random_.below(names.size() + 1);
     const std::vector<BlockKey> keys = test::keys_of(names);
     Path at = tree_.find(std::span{keys}.first(known));
-    at = tree_.extend(at, std::span{keys}.subspan(at.length));
+    at = tree_.extend(at, std::span{keys}.subspan(at.length), tenant_of(names));
     ASSERT_EQ(at.length, names.size());
     tree_.pin(at);
     const std::size_t before = model_.blocks.size();
@@ -219,6 +245,41 @@ class World {
     model_.blocks[*names].copies[tier] = copy;
     model_.prune();
   }
+  void retain() {
+    const bool again = !retained_.empty() && random_.chance(0.3);
+    const std::uint64_t id = again ? random_.between(1, retained_.size()) : retained_.size() + 1;
+    if (!again) {
+      const auto names = random_block();
+      if (!names) return;
+      retained_.push_back(*names);
+    }
+    const auto priority = static_cast<Priority>(random_.between(0, highest_priority));
+    const Path path = tree_.find(test::keys_of(retained_[id - 1]));
+    tree_.retain(path, RetentionId{id}, priority);
+    Names there = retained_[id - 1];
+    there.resize(path.length);
+    for_prefixes(there, [&](ModelBlock& b) { b.retentions[id] = priority; });
+  }
+  void end_retention() {
+    if (retained_.empty()) return;
+    const std::uint64_t id = random_.between(1, retained_.size());
+    tree_.end_retention(tree_.find(test::keys_of(retained_[id - 1])), RetentionId{id});
+    for (auto& [names, block] : model_.blocks) block.retentions.erase(id);
+  }
+  std::optional<Tenant> some_tenant() {
+    if (followed_.empty() || random_.chance(0.4)) return std::nullopt;
+    return *std::next(followed_.begin(), static_cast<std::ptrdiff_t>(random_.below(followed_.size())));
+  }
+  void follow_or_ignore() {
+    const Tenant tenant = random_.below(3);
+    ASSERT_EQ(tree_.follows_tenant(tenant), followed_.contains(tenant));
+    if (followed_.erase(tenant) > 0) {
+      tree_.ignore_tenant(tenant);
+    } else {
+      tree_.follow_tenant(tenant);
+      followed_.insert(tenant);
+    }
+  }
   void evict() {
     random_.chance(0.5) ? evict_one() : evict_run();
   }
@@ -226,8 +287,9 @@ class World {
   void evict_run() {
     const std::size_t tier = random_.below(2);
     const auto most = static_cast<std::uint32_t>(random_.between(1, 6));
-    const auto run = tree_.victims(plane(tier), most);
-    ASSERT_EQ(run.has_value(), tree_.victim(plane(tier)).has_value());
+    const std::optional<Tenant> tenant = some_tenant();
+    const auto run = tenant ? tree_.victims(plane(tier), most, *tenant) : tree_.victims(plane(tier), most);
+    ASSERT_EQ(run.has_value(), victim(tier, tenant).has_value());
     if (!run) return;
     ASSERT_GE(run->size(), 1U);
     ASSERT_LE(run->size(), most);
@@ -235,9 +297,9 @@ class World {
     for (std::uint32_t depth = run->end; depth-- > run->begin;) {
       ASSERT_EQ(copies[depth - run->begin], tree_.copy({run->node, depth}, plane(tier)));
       const BlockKey key = tree_.key({run->node, depth});
-      const auto oldest = this->oldest(tier);
+      const auto oldest = this->oldest(tier, tenant);
       ASSERT_TRUE(oldest.has_value());
-      ASSERT_EQ(*oldest, (Age{tree_.last_use({run->node, depth}), depth + 1}));
+      ASSERT_EQ(*oldest, age_of({run->node, depth}));
       forget_copy(key, tier);
     }
     tree_.drop(*run, plane(tier));
@@ -250,7 +312,7 @@ class World {
   }
   void evict_one() {
     const std::size_t tier = random_.below(2);
-    const auto victim = tree_.victim(plane(tier));
+    const auto victim = this->victim(tier, some_tenant());
     if (!victim) return;
     const BlockKey key = tree_.key(*victim);
     tree_.set_copy(*victim, plane(tier), {});
@@ -263,6 +325,8 @@ class World {
   PrefixTree tree_;
   Model model_;
   std::vector<std::pair<Path, Names>> pins_;
+  std::vector<Names> retained_;  // by id - 1
+  std::set<Tenant> followed_;
   std::uint64_t stamp_ = 0;
 };
 

@@ -187,8 +187,9 @@ TEST(Options, let_everything_into_the_host_unless_told) {
   EXPECT_EQ(parse({"--host-admission", "adaptive"}).host_admission, HostAdmission::adaptive);
 }
 
-TEST(Options, give_up_what_was_used_longest_ago_unless_told) {
-  EXPECT_EQ(parse({}).policy, PolicyKind::lru);
+TEST(Options, follow_the_adaptive_policy_unless_told_otherwise_or_a_reference_run) {
+  EXPECT_EQ(parse({}).policy, PolicyKind::adaptive);
+  EXPECT_EQ(parse({"--reference"}).policy, PolicyKind::lru);
   EXPECT_EQ(parse({"--reference", "--policy", "adaptive"}).policy, PolicyKind::adaptive);
 }
 

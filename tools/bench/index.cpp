@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
-#include <functional>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -45,11 +44,18 @@ class Prompts {
   std::vector<BlockKey> keys_;
 };
 
-/// One cache of each kind, full of prompts of one length; kept for the benchmarks that follow at the same size.
+const std::vector<SubjectKind>& all_subjects() {
+  static const std::vector<SubjectKind> all{SubjectKind::terrace, SubjectKind::adaptive, SubjectKind::tree, SubjectKind::map,
+                                            SubjectKind::floor};
+  return all;
+}
+
+/// Caches full of prompts of one length; kept for the benchmarks that take turns at the same size.
 struct Fixture {
-  Fixture(std::uint32_t blocks, std::uint32_t length) : length_{length}, cached{blocks, length, 1} {
-    for (std::size_t kind = 0; kind < subject_count; ++kind) {
-      subjects.push_back(make_subject(static_cast<SubjectKind>(kind), blocks));
+  Fixture(std::uint32_t blocks, std::uint32_t length, const std::vector<SubjectKind>& kinds = all_subjects())
+      : length_{length}, cached{blocks, length, 1} {
+    for (const SubjectKind kind : kinds) {
+      subjects.push_back(make_subject(kind, blocks));
       for (std::size_t i = 0; i < cached.size(); ++i) subjects.back()->serve(cached[i]);
     }
   }
@@ -113,6 +119,54 @@ void cycle(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
       std::memcpy(keys[at].bytes.data(), &fresh, sizeof fresh);
     }
     calls.time(state, [&] { subject.serve(keys); });
+  }
+  calls.report(state, 1);
+}
+
+/// Prompts of tokens, cached beside the others.
+class TokenPrompts {
+ public:
+  TokenPrompts(Fixture& fixture, IndexSubject& subject) : tokens_(count, std::vector<TokenId>(fixture.length_ * block_tokens)) {
+    Random random{3};
+    for (std::vector<TokenId>& prompt : tokens_) {
+      for (TokenId& token : prompt) token = static_cast<TokenId>(random.below(150'000));
+      subject.serve(keys_of(prompt).keys());
+    }
+  }
+
+  [[nodiscard]] const std::vector<TokenId>& operator[](std::uint64_t i) const { return tokens_[i % count]; }
+  [[nodiscard]] static KeyChain keys_of(const std::vector<TokenId>& prompt) {
+    KeyChain chain{BlockKey{}, block_tokens};
+    chain.append(prompt);
+    return chain;
+  }
+
+ private:
+  static constexpr std::uint64_t count = 8;
+  static constexpr std::uint32_t block_tokens = 64;
+
+  std::vector<std::vector<TokenId>> tokens_;
+};
+
+/// What a match from tokens takes before anybody looks anything up.
+void make_keys(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
+  const TokenPrompts prompts{fixture, subject};
+  Calls calls;
+  std::uint64_t i = 0;
+  for ([[maybe_unused]] auto each : state) {
+    calls.time(state, [&] { benchmark::DoNotOptimize(TokenPrompts::keys_of(prompts[++i]).keys().back()); });
+  }
+  calls.report(state, 1);
+}
+
+void match_tokens(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
+  const TokenPrompts prompts{fixture, subject};
+  Calls calls;
+  std::uint64_t i = 0;
+  for ([[maybe_unused]] auto each : state) {
+    std::uint32_t hits = 0;
+    calls.time(state, [&] { hits = subject.match(TokenPrompts::keys_of(prompts[++i]).keys()); });
+    if (hits != fixture.length_) state.SkipWithError("a cached prompt was not found");
   }
   calls.report(state, 1);
 }
@@ -189,6 +243,27 @@ void print_row(const Collector& results, const std::string& operation, std::uint
   fmt::print("{:>12.1f}\n", results.counter(ours, "p99_ns"));
 }
 
+using Measurement = void (*)(benchmark::State&, Fixture&, IndexSubject&);
+
+struct Operation {
+  std::string name;
+  Measurement run;
+  std::vector<std::uint32_t> lengths;
+};
+
+/// Everything named must outlive the run.
+void enlist(const std::string& name, Measurement run, Fixture& fixture, IndexSubject& subject) {
+  benchmark::RegisterBenchmark(name.c_str(), [run, &fixture, &subject](benchmark::State& state) { run(state, fixture, subject); })
+      ->UseManualTime()
+      ->MinTime(seconds_a_benchmark);
+}
+
+void print_tokens_row(const Collector& results, std::uint32_t blocks, std::uint32_t length) {
+  const double keys = results.counter(name_of("keys", blocks, length, SubjectKind::terrace), "p50_ns");
+  const double match = results.counter(name_of("tokens", blocks, length, SubjectKind::terrace), "p50_ns");
+  fmt::print("{:<8}{:>10}{:>8}{:>14.0f}{:>14.0f}{:>8.2f}\n", "tokens", blocks, length, keys, match, match / keys);
+}
+
 }  // namespace
 
 void bench_index(const IndexBenchOptions& options) {
@@ -199,11 +274,6 @@ void bench_index(const IndexBenchOptions& options) {
   int count = static_cast<int>(words.size());
   benchmark::Initialize(&count, words.data());
 
-  struct Operation {
-    std::string name;
-    std::function<void(benchmark::State&, Fixture&, IndexSubject&)> run;
-    std::vector<std::uint32_t> lengths;
-  };
   const std::vector<Operation> operations{
       {"match", match, {16, 128, 2048}}, {"cycle", cycle, {16, 64, 2048}}, {"evict", evict, {16, 256}}};
 
@@ -223,15 +293,24 @@ void bench_index(const IndexBenchOptions& options) {
           // What that gives up is not what evict() brings back.
           if (operation.name == "evict" && static_cast<SubjectKind>(kind) == SubjectKind::adaptive) continue;
           IndexSubject& subject = *fixture.subjects[kind];
-          benchmark::RegisterBenchmark(
-              name_of(operation.name, blocks, length, static_cast<SubjectKind>(kind)).c_str(),
-              [&](benchmark::State& state) { operation.run(state, fixture, subject); })
-              ->UseManualTime()
-              ->MinTime(seconds_a_benchmark);
+          enlist(name_of(operation.name, blocks, length, static_cast<SubjectKind>(kind)), operation.run, fixture, subject);
         }
         benchmark::RunSpecifiedBenchmarks(&results);
         print_row(results, operation.name, blocks, length);
       }
+    }
+  }
+  fmt::print("\nmatch from tokens, 64 a block: ns to make the keys, with the match, and its ratio\n");
+  for (const std::uint32_t length : {16U, 128U, 2048U}) {
+    for (const std::uint32_t blocks : options.blocks) {
+      if (blocks < 16 * length) continue;
+      Fixture fixture{blocks, length, {SubjectKind::terrace}};
+      IndexSubject& subject = *fixture.subjects.front();
+      benchmark::ClearRegisteredBenchmarks();
+      enlist(name_of("keys", blocks, length, SubjectKind::terrace), make_keys, fixture, subject);
+      enlist(name_of("tokens", blocks, length, SubjectKind::terrace), match_tokens, fixture, subject);
+      benchmark::RunSpecifiedBenchmarks(&results);
+      print_tokens_row(results, blocks, length);
     }
   }
   fmt::print("\nmemory of the index, bytes a cached block\n");

@@ -70,7 +70,7 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
   command.add_option("--write-policy", into.write_policy,
                      "What reaches storage: none, write-through (default with --storage), selective, write-back")->group("Tiers");
   command.add_option("--policy", into.policy,
-                     "What goes first: lru (default), lru-2, arc, s3-fifo, adaptive")
+                     "What goes first: adaptive (default), lru (default with --reference), lru-2, arc, s3-fifo")
       ->group("Tiers");
   command.add_option("--host-admission", into.host_admission,
                      "What the device gives up goes to the host: all (default); adaptive: not what was used once, if that pays")

@@ -249,7 +249,8 @@ ReplayOptions resolve(const ReplayArguments& arguments) {
   options.write_policy =
       choice("--write-policy", arguments.write_policy, options.has_storage() ? WritePolicy::write_through : WritePolicy::none,
              std::array{WritePolicy::none, WritePolicy::write_through, WritePolicy::selective, WritePolicy::write_back});
-  options.policy = choice("--policy", arguments.policy, options.policy, all_policies);
+  const PolicyKind usual_policy = arguments.reference ? PolicyKind::lru : PolicyKind::adaptive;
+  options.policy = choice("--policy", arguments.policy, usual_policy, all_policies);
   options.host_admission = choice("--host-admission", arguments.host_admission, HostAdmission::all,
                                   std::array{HostAdmission::all, HostAdmission::adaptive});
   if (!options.has_storage() && options.write_policy != WritePolicy::none) {

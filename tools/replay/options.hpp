@@ -82,7 +82,7 @@ struct ReplayOptions {
   StorageOptions storage;
   Relation relation = Relation::keep;
   WritePolicy write_policy = WritePolicy::none;
-  PolicyKind policy = PolicyKind::lru;
+  PolicyKind policy = PolicyKind::lru;  ///< as a reference run has it; read from a command line, adaptive in the others
   HostAdmission host_admission = HostAdmission::all;
 
   bool reference = false;

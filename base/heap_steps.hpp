@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace terrace {
+
+// The two moves of a heap (Williams) with four children a node: half the levels of a binary one, and the children compared at
+// each lie in one or two cache lines. For heaps that know where each of their entries stands: `placed(at)` is called wherever
+// one has been put. Entries are ordered by <; the smallest is first.
+
+template <class Entry, class Placed>
+void heap_rise(std::vector<Entry>& entries, std::size_t at, Placed&& placed) {
+  Entry moving = std::move(entries[at]);
+  while (at > 0) {
+    const std::size_t parent = (at - 1) / 4;
+    if (!(moving < entries[parent])) break;
+    entries[at] = std::move(entries[parent]);
+    placed(at);
+    at = parent;
+  }
+  entries[at] = std::move(moving);
+  placed(at);
+}
+
+template <class Entry, class Placed>
+void heap_sink(std::vector<Entry>& entries, std::size_t at, Placed&& placed) {
+  Entry moving = std::move(entries[at]);
+  for (;;) {
+    const std::size_t first = at * 4 + 1;
+    if (first >= entries.size()) break;
+    const std::size_t end = first + 4 < entries.size() ? first + 4 : entries.size();
+    std::size_t smallest = first;
+    for (std::size_t child = first + 1; child < end; ++child) {
+      if (entries[child] < entries[smallest]) smallest = child;
+    }
+    if (!(entries[smallest] < moving)) break;
+    entries[at] = std::move(entries[smallest]);
+    placed(at);
+    at = smallest;
+  }
+  entries[at] = std::move(moving);
+  placed(at);
+}
+
+/// Takes the entry at `at` out; the one that fills its place goes where it belongs.
+template <class Entry, class Placed>
+void heap_remove(std::vector<Entry>& entries, std::size_t at, Placed&& placed) {
+  Entry last = std::move(entries.back());
+  entries.pop_back();
+  if (at == entries.size()) return;
+  const bool smaller = last < entries[at];
+  entries[at] = std::move(last);
+  smaller ? heap_rise(entries, at, placed) : heap_sink(entries, at, placed);
+}
+
+/// Whether no entry comes before the one above it.
+template <class Entry>
+[[nodiscard]] bool is_heap_in_order(const std::vector<Entry>& entries) {
+  for (std::size_t at = 1; at < entries.size(); ++at) {
+    if (entries[at] < entries[(at - 1) / 4]) return false;
+  }
+  return true;
+}
+
+}  // namespace terrace

@@ -1,0 +1,189 @@
+// Priorities and tenants: what goes first where age alone does not say it, under both policies that the tiers run by.
+
+#include "radix/policies.hpp"
+#include "radix/prefix_tree.hpp"
+#include "tests/radix/key_helpers.hpp"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+namespace terrace {
+namespace {
+
+using Names = std::vector<std::uint32_t>;
+constexpr Plane device{GroupId{0}, Tier::device};
+constexpr Priority high = usual_priority + 1;
+constexpr Priority low = usual_priority - 1;
+
+class Retention : public testing::TestWithParam<PolicyKind> {
+ protected:
+  Retention() { tree_.set_policy(device, *policy_); }
+
+  /// A path that one request brings.
+  Path add(const Names& names, std::uint64_t name_space = 0) {
+    const std::vector<BlockKey> keys = test::keys_of(names);
+    Path path = tree_.find(keys);
+    tree_.touch(path, ++stamp_);
+    path = tree_.extend(path, std::span{keys}.subspan(path.length), name_space);
+    tree_.pin(path);
+    std::vector<SlotId> slots(tree_.added());
+    tree_.fill(path, device, slots);
+    tree_.touch(path, stamp_);
+    tree_.unpin(path);
+    return path;
+  }
+  [[nodiscard]] Path find(const Names& names) const { return tree_.find(test::keys_of(names)); }
+  void give_up_all_of_first() {
+    const auto run = tree_.victims(device, 100);
+    ASSERT_TRUE(run.has_value());
+    tree_.drop(*run, device);
+  }
+
+  std::unique_ptr<EvictionPolicy> policy_ = make_policy(GetParam(), 1000);
+  PrefixTree tree_;
+  std::uint64_t stamp_ = 0;
+};
+INSTANTIATE_TEST_SUITE_P(Policies, Retention, testing::Values(PolicyKind::lru, PolicyKind::adaptive),
+                         [](const auto& kind) { return std::string{to_string(kind.param)}; });
+
+TEST_P(Retention, keeps_an_older_path_of_higher_priority_before_a_newer_one) {
+  const Path old = add({1, 2});
+  const Path young = add({3, 4});
+  tree_.retain(old, RetentionId{1}, high);
+  EXPECT_EQ(tree_.victim(device), young.last());
+  tree_.end_retention(old, RetentionId{1});
+  EXPECT_EQ(tree_.victim(device), old.last());
+}
+
+TEST_P(Retention, gives_up_what_came_back_when_its_priority_is_lower) {
+  const Path again = add({1, 2});
+  add({1, 2});
+  const Path once = add({3, 4});
+  tree_.retain(again, RetentionId{1}, low);
+  EXPECT_EQ(tree_.victim(device), again.last());
+  tree_.retain(again, RetentionId{1}, usual_priority);
+  tree_.retain(once, RetentionId{2}, low);
+  EXPECT_EQ(tree_.victim(device), once.last());
+}
+
+TEST_P(Retention, takes_the_highest_of_those_that_wish) {
+  const Path path = add({1, 2, 3});
+  tree_.retain(path, RetentionId{1}, high);
+  tree_.retain(path, RetentionId{2}, low);
+  EXPECT_EQ(tree_.priority(path.last()), high);
+  tree_.end_retention(path, RetentionId{1});
+  EXPECT_EQ(tree_.priority(path.last()), low);
+  tree_.end_retention(path, RetentionId{2});
+  EXPECT_EQ(tree_.priority(path.last()), usual_priority);
+}
+
+TEST_P(Retention, holds_for_the_blocks_asked_for_and_goes_with_them_through_a_split) {
+  add({1, 2, 3, 4});
+  tree_.retain(find({1, 2, 3}), RetentionId{1}, high);
+  add({1, 2, 9});  // splits the path after its second block
+  EXPECT_EQ(tree_.priority(find({1}).last()), high);
+  EXPECT_EQ(tree_.priority(find({1, 2, 3}).last()), high);
+  EXPECT_EQ(tree_.priority(find({1, 2, 3, 4}).last()), usual_priority);
+  EXPECT_EQ(tree_.priority(find({1, 2, 9}).last()), usual_priority);
+  tree_.end_retention(find({1, 2, 3}), RetentionId{1});
+  EXPECT_EQ(tree_.priority(find({1, 2, 3}).last()), usual_priority);
+  EXPECT_EQ(tree_.priority(find({1}).last()), usual_priority);
+}
+
+TEST_P(Retention, ends_a_run_of_victims_where_the_priority_changes) {
+  add({1, 2, 3, 4});
+  tree_.retain(find({1, 2}), RetentionId{1}, high);
+  const auto run = tree_.victims(device, 100);
+  ASSERT_TRUE(run.has_value());
+  EXPECT_EQ(run->begin, 2U);
+  EXPECT_EQ(run->end, 4U);
+}
+
+TEST_P(Retention, is_over_for_what_has_left_and_come_back) {
+  add({1, 2});
+  tree_.retain(find({1, 2}), RetentionId{1}, high);
+  give_up_all_of_first();
+  EXPECT_EQ(tree_.blocks(), 0U);
+  add({1, 2});
+  EXPECT_EQ(tree_.priority(find({1, 2}).last()), usual_priority);
+  tree_.retain(find({1, 2}), RetentionId{2}, high);
+  tree_.end_retention(find({1, 2}), RetentionId{1});  // takes nobody else's
+  EXPECT_EQ(tree_.priority(find({1, 2}).last()), high);
+}
+
+TEST_P(Retention, gives_up_a_tenants_own_blocks_when_asked_for_them) {
+  const Path others = add({1, 2}, 1);
+  const Path first = add({3, 4}, 2);
+  add({5, 6, 7}, 2);
+  tree_.follow_tenant(2);
+  EXPECT_EQ(tree_.resident(device, 2), 5U);
+  EXPECT_EQ(tree_.victim(device), others.last());
+  EXPECT_EQ(tree_.victim(device, 2), first.last());
+  const auto run = tree_.victims(device, 100, 2);
+  ASSERT_TRUE(run.has_value());
+  tree_.drop(*run, device);
+  EXPECT_EQ(tree_.resident(device, 2), 3U);
+  EXPECT_EQ(tree_.victim(device, 2), find({5, 6, 7}).last());
+  EXPECT_EQ(tree_.victim(device), others.last());
+  tree_.check_invariants();
+}
+
+TEST_P(Retention, counts_what_a_tenant_may_give_up) {
+  tree_.follow_tenant(2);
+  const Path path = add({3, 4, 5}, 2);
+  tree_.pin(tree_.first(path, 2));
+  EXPECT_EQ(tree_.unpinned(device, 2), 1U);
+  tree_.unpin(tree_.first(path, 2));
+  EXPECT_EQ(tree_.unpinned(device, 2), 3U);
+  tree_.check_invariants();
+}
+
+/// A quota as large as the tier changes nothing: whoever asks for no tenant's victims gets those of a tree without tenants.
+TEST_P(Retention, gives_up_the_same_over_all_whether_tenants_are_followed_or_not) {
+  const auto order = [](PolicyKind kind, bool follows) {
+    const auto policy = make_policy(kind, 1000);
+    PrefixTree tree;
+    tree.set_policy(device, *policy);
+    if (follows) {
+      for (std::uint64_t tenant = 0; tenant < 3; ++tenant) tree.follow_tenant(tenant);
+    }
+    for (std::uint64_t stamp = 1; stamp <= 60; ++stamp) {
+      const auto root = static_cast<std::uint32_t>(stamp * 7 % 24);
+      const std::vector<BlockKey> keys = test::keys_of(Names{root, static_cast<std::uint32_t>(stamp % 5), 1});
+      Path path = tree.find(keys);
+      path = tree.extend(path, std::span{keys}.subspan(path.length), root % 4);
+      tree.pin(path);
+      tree.fill(path, device, std::vector<SlotId>(tree.added()));
+      tree.touch(path, stamp);
+      tree.unpin(path);
+    }
+    std::vector<BlockKey> gone;
+    while (const auto victim = tree.victim(device)) {
+      gone.push_back(tree.key(*victim));
+      tree.set_copy(*victim, device, {});
+    }
+    return gone;
+  };
+  EXPECT_EQ(order(GetParam(), true), order(GetParam(), false));
+}
+
+TEST(Tenants, can_be_ignored_again_and_their_number_taken_by_another) {
+  const auto policy = make_policy(PolicyKind::lru, 10);
+  PrefixTree tree;
+  tree.set_policy(device, *policy);
+  for (std::uint64_t tenant = 1; tenant <= 3; ++tenant) {
+    tree.follow_tenant(tenant);
+    const Path path = tree.extend({}, test::keys_of({static_cast<std::uint32_t>(tenant)}), tenant);
+    tree.set_copy(path.last(), device, Copy{CopyState::ready, SlotId{0}});
+    EXPECT_EQ(tree.resident(device, tenant), 1U);
+    tree.ignore_tenant(tenant);
+    EXPECT_FALSE(tree.follows_tenant(tenant));
+    tree.check_invariants();
+  }
+  EXPECT_EQ(tree.resident(device), 3U);
+}
+
+}  // namespace
+}  // namespace terrace
