@@ -100,6 +100,17 @@ class Cache : private LeaseHome {
   [[nodiscard]] Result<std::uint32_t> drop(std::span<const BlockKey> keys);
   [[nodiscard]] Result<PinId> pin(std::span<const BlockKey> keys, TimePoint until = never) { return manager_.pin(keys, until); }
   [[nodiscard]] Result<void> unpin(PinId pin);
+  [[nodiscard]] Result<RetentionId> retain(std::span<const BlockKey> keys, Priority priority, TimePoint until = never) {
+    return manager_.retain(keys, priority, until);
+  }
+  [[nodiscard]] Result<void> end_retention(RetentionId retention) { return manager_.end_retention(retention); }
+  [[nodiscard]] Result<void> set_quota(std::uint64_t tenant, TenantQuota quota, PoolId pool = {}) {
+    return manager_.set_quota(tenant, quota, pool);
+  }
+  [[nodiscard]] Result<void> remove_quota(std::uint64_t tenant, PoolId pool = {}) { return manager_.remove_quota(tenant, pool); }
+  [[nodiscard]] std::optional<std::uint64_t> tenant_blocks(std::uint64_t tenant, Tier tier, PoolId pool = {}) const {
+    return manager_.tenant_blocks(tenant, tier, pool);
+  }
   /// Fails with never_fits also where the arena has no room for so many.
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, PoolId pool = {});
   [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const { return manager_.retiring(tier, pool); }

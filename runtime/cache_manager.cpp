@@ -51,6 +51,11 @@ void CacheManager::on_time(TimePoint now) {
     if (pin->second.until <= now) end_pin(pin);
     pin = next;
   }
+  for (auto retention = retentions_.begin(); retention != retentions_.end();) {
+    const auto next = std::next(retention);
+    if (retention->second.until <= now) end_retention(retention);
+    retention = next;
+  }
 }
 
 void CacheManager::settle() {
@@ -97,6 +102,7 @@ std::vector<std::optional<std::uint32_t>> CacheManager::restore(std::span<const 
 TimePoint CacheManager::next_deadline() const {
   TimePoint next = deadlines_.empty() ? never : deadlines_.begin()->first;
   for (const auto& [id, pin] : pins_) next = std::min(next, pin.until);
+  for (const auto& [id, retention] : retentions_) next = std::min(next, retention.until);
   return next;
 }
 

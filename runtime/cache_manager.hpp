@@ -108,6 +108,22 @@ class CacheManager {
   [[nodiscard]] Result<void> unpin(PinId pin);
   /// In the pool, by pin().
   [[nodiscard]] std::uint64_t pinned_blocks(PoolId pool = {}) const { return pinned_.at(pool.value()); }
+  /// What is cached of the path, in device and host, is given up after all of lower priority (0 to highest_priority; what nobody
+  /// retains has usual_priority) and before all of higher, until end_retention() or `until`; where several retain a block, the
+  /// highest counts. It holds nothing: a block that is given up all the same, and comes back, comes back without. Costs no room,
+  /// but its keys are kept. Fails: not_found (nothing is cached), no_room (ManagerConfig::retained_blocks_max),
+  /// invalid_argument (no such priority, or a policy that has none: lru and adaptive do).
+  [[nodiscard]] Result<RetentionId> retain(std::span<const BlockKey> keys, Priority priority, TimePoint until = never);
+  /// Fails: not_found (or its time has passed).
+  [[nodiscard]] Result<void> end_retention(RetentionId retention);
+  [[nodiscard]] std::uint64_t retained_blocks() const { return retained_blocks_; }
+  /// What a tenant may keep cached in a pool (runtime/quotas.hpp says what that means), from now on. An operator's step: it looks
+  /// at the whole tree. Fails: invalid_argument (a policy that knows no tenants: lru and adaptive do).
+  [[nodiscard]] Result<void> set_quota(std::uint64_t tenant, TenantQuota quota, PoolId pool = {});
+  /// Fails: not_found.
+  [[nodiscard]] Result<void> remove_quota(std::uint64_t tenant, PoolId pool = {});
+  /// Copies that a tenant with a quota has in the tier; nothing for one without.
+  [[nodiscard]] std::optional<std::uint64_t> tenant_blocks(std::uint64_t tenant, Tier tier, PoolId pool = {}) const;
   /// Leading blocks of the group that all ready requests share; 0 where there are none, and for groups that do not keep the
   /// beginning of a sequence.
   [[nodiscard]] std::uint32_t common_prefix(GroupId group = {}) const;
@@ -270,7 +286,7 @@ class CacheManager {
   void on_load_ended(Index index, LoadRef load);
   void replan_failed();
   void flush();
-  [[nodiscard]] bool take_now(SizeClass& pool, std::uint32_t count, std::vector<SlotId>& table);
+  [[nodiscard]] bool take_now(SizeClass& pool, std::uint32_t count, Quotas::Asker asker, std::vector<SlotId>& table);
   enum class Committed : std::uint8_t { adopted, duplicate, not_now };
   void commit_chain(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
   void commit_islands(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
@@ -287,6 +303,11 @@ class CacheManager {
     TimePoint until = never;
   };
   void end_pin(std::map<PinId, Pin>::iterator pin);
+  struct Retention {
+    std::vector<BlockKey> keys;
+    TimePoint until = never;
+  };
+  void end_retention(std::map<RetentionId, Retention>::iterator retention);
 
   ManagerConfig config_;
   ManagerStats stats_;
@@ -305,6 +326,9 @@ class CacheManager {
   std::vector<Index> to_replan_;
   std::map<PinId, Pin> pins_;
   PinId last_pin_;
+  std::map<RetentionId, Retention> retentions_;
+  RetentionId last_retention_;
+  std::uint64_t retained_blocks_ = 0;
   std::vector<std::uint64_t> pinned_;  ///< blocks, by PoolId
   CacheStatus status_ = CacheStatus::normal;
   Epoch epoch_;

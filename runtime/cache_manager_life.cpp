@@ -14,6 +14,8 @@ void CacheManager::clear(const ClearOptions& options) {
     if (state == State::waiting_for_room || state == State::loading) fail(index, Errc::cleared);
   }
   while (!pins_.empty()) end_pin(pins_.begin());
+  retentions_.clear();  // they end with their blocks
+  retained_blocks_ = 0;
   for (const auto& pool : pools_) pool->clear(options.storage);
   if (kv_events_.on()) {
     KvEvent event;

@@ -33,7 +33,7 @@ Result<void> CacheManager::plan(Index index, std::span<const BlockKey> keys) {
     if (needed > 0) pools_[pool]->device_room.take_free(needed, std::nullopt, own);
     if (own.size() == needed) continue;
     ++r.rooms_waited_for;
-    pools_[pool]->device_room.wait(index, needed - static_cast<std::uint32_t>(own.size()));
+    pools_[pool]->device_room.wait(index, needed - static_cast<std::uint32_t>(own.size()), r.name_space);
   }
   if (r.rooms_waited_for > 0) {
     r.state = State::waiting_for_room;

@@ -130,8 +130,10 @@ Result<void> CacheManager::extend(RequestId id, std::uint32_t blocks) {
   for (; taken && group < rules_.size(); ++group) {
     std::vector<SlotId>& table = r.parts[group].table;
     const auto [from, to] = new_blocks(group);
+    // Its blocks that are not shared yet are the tenant's as well.
+    const Quotas::Asker asker{r.name_space, to - from + table.size() - r.parts[group].committed};
     table.resize(from, null_of(group));
-    if (to > from) taken = take_now(pool_of(group), to - from, table);
+    if (to > from) taken = take_now(pool_of(group), to - from, asker, table);
   }
   if (!taken) {
     for (std::size_t g = 0; g < group; ++g) {
@@ -150,12 +152,12 @@ Result<void> CacheManager::extend(RequestId id, std::uint32_t blocks) {
 }
 
 /// Appends `count` slots to a table, from what is free or can be dropped at once; none where there are too few.
-bool CacheManager::take_now(SizeClass& pool, std::uint32_t count, std::vector<SlotId>& table) {
+bool CacheManager::take_now(SizeClass& pool, std::uint32_t count, Quotas::Asker asker, std::vector<SlotId>& table) {
   const std::size_t before = table.size();
   const std::optional<SlotId> after = table.empty() ? std::nullopt : std::optional{table.back()};
   pool.device_room.take_free(count, after, table);
   while (table.size() < before + count) {
-    const std::optional<SlotId> slot = pool.device_room.take_by_dropping();
+    const std::optional<SlotId> slot = pool.device_room.take_by_dropping(asker);
     if (!slot) {
       // What could be dropped is being copied just now.
       pool.residency.pool(Tier::device).put_all(std::span{table}.subspan(before));

@@ -99,6 +99,8 @@ struct ManagerConfig : PoolSizes {
   std::uint32_t request_blocks_max = 0;
   /// What pin() may keep from eviction in each pool, all pins together; 0: half of its device_blocks.
   std::uint32_t pinned_blocks_max = 0;
+  /// What retain() may speak of, all retentions together; 0: as many as the first pool's device_blocks.
+  std::uint32_t retained_blocks_max = 0;
   /// What device and host give up first.
   PolicyKind policy = PolicyKind::adaptive;
   /// Not with inclusive, which has copied every block down already.

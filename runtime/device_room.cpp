@@ -21,36 +21,36 @@ void DeviceRoom::take_free(std::uint32_t count, std::optional<SlotId> after, std
   residency_.pool(Tier::device).take_many(count, after, SlotState::held, out);
 }
 
-std::optional<SlotId> DeviceRoom::take_by_dropping() {
-  while (drop_one()) {
+std::optional<SlotId> DeviceRoom::take_by_dropping(Quotas::Asker asker) {
+  while (drop_one(asker)) {
     // (A slot that is to be retired is no gain.)
     if (const auto slot = residency_.pool(Tier::device).take(SlotState::held)) return slot;
   }
   return std::nullopt;
 }
 
-bool DeviceRoom::drop_one() {
-  const Plane device = Residency::plane(Tier::device);
+bool DeviceRoom::drop_one(Quotas::Asker asker) {
   // A copy that a lower tier has too costs nothing. Looked for among the next few victims only: those passed over are held for
   // the moment, which takes them out of the policy's sight.
   passed_over_.clear();
-  std::optional<BlockRef> victim = residency_.tree().victim(device);
+  const auto next = [&] { return residency_.quotas().victim(Tier::device, asker); };
+  std::optional<BlockRef> victim = next();
   while (victim && !residency_.usable(*victim, Tier::host) && !residency_.stored(*victim) &&
          passed_over_.size() < passed_over_max) {
     residency_.hold(*victim, Tier::device);
     passed_over_.push_back(*victim);
-    victim = residency_.tree().victim(device);
+    victim = next();
   }
   for (const BlockRef block : passed_over_) residency_.unhold(block, Tier::device);
-  if (!victim || passed_over_.size() == passed_over_max) victim = residency_.tree().victim(device);
+  if (!victim || passed_over_.size() == passed_over_max) victim = next();
   if (!victim) return false;
   departures_.drop_now(*victim, Tier::device);
   return true;
 }
 
-void DeviceRoom::wait(std::uint32_t waiter, std::uint32_t slots) {
+void DeviceRoom::wait(std::uint32_t waiter, std::uint32_t slots, std::uint64_t tenant) {
   TERRACE_CHECK(slots > 0);
-  waiters_.push_back({waiter, slots});
+  waiters_.push_back({waiter, slots, tenant});
   promised_ += slots;
 }
 
@@ -81,12 +81,20 @@ bool DeviceRoom::pump() {
     const std::uint64_t leaving = device.leaving_total() - device.retiring_and_leaving();
     if (leaving >= promised_) break;
     const auto wanted = static_cast<std::uint32_t>(promised_ - leaving);
-    const std::optional<Run> victims = residency_.tree().victims(Residency::plane(Tier::device), wanted);
+    const std::optional<Run> victims = residency_.quotas().victims(Tier::device, wanted, asker_behind(leaving));
     if (!victims) break;  // those that will do are still read; their end calls again
     evict(*victims, SwapOutPurpose::evict);
     changed = true;
   }
   return changed;
+}
+
+Quotas::Asker DeviceRoom::asker_behind(std::uint64_t on_their_way) const {
+  for (const Waiter& waiter : waiters_) {
+    if (on_their_way < waiter.slots) return {waiter.tenant, waiter.slots - on_their_way};
+    on_their_way -= waiter.slots;
+  }
+  return {};
 }
 
 /// The highest tier below the device that has the block, too; the device itself where none has.
@@ -125,7 +133,7 @@ std::uint32_t DeviceRoom::evict(Run victims, SwapOutPurpose purpose) {
 }
 
 std::uint32_t DeviceRoom::evict_ahead(std::uint32_t slots) {
-  const std::optional<Run> victims = residency_.tree().victims(Residency::plane(Tier::device), slots);
+  const std::optional<Run> victims = residency_.quotas().victims(Tier::device, slots, std::nullopt);
   return victims ? evict(*victims, SwapOutPurpose::evict_ahead) : 0;
 }
 

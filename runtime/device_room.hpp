@@ -49,9 +49,9 @@ class DeviceRoom {
   void take_free(std::uint32_t count, std::optional<SlotId> after, std::vector<SlotId>& out);
   /// A slot made free at once, by giving up a copy without saving it: one that a lower tier has too, where there is one among
   /// the next victims. Call only where can_promise(1).
-  [[nodiscard]] std::optional<SlotId> take_by_dropping();
+  [[nodiscard]] std::optional<SlotId> take_by_dropping(Quotas::Asker asker);
   /// `slots` more for this waiter, as they become free. Call only where can_promise(slots).
-  void wait(std::uint32_t waiter, std::uint32_t slots);
+  void wait(std::uint32_t waiter, std::uint32_t slots, std::uint64_t tenant);
   /// The waiter wants no more.
   void leave(std::uint32_t waiter);
   /// Gives up a ready copy that nobody pins, as for a request's room, though none waits for it.
@@ -68,11 +68,14 @@ class DeviceRoom {
   struct Waiter {
     std::uint32_t who = 0;
     std::uint32_t slots = 0;
+    std::uint64_t tenant = 0;
   };
+  /// Whom the next slot is for, and how many more it wants, where so many are on their way.
+  [[nodiscard]] Quotas::Asker asker_behind(std::uint64_t on_their_way) const;
 
   static constexpr std::size_t passed_over_max = 8;
 
-  bool drop_one();
+  bool drop_one(Quotas::Asker asker);
   void evict(BlockRef block, SwapOutPurpose purpose);
   std::uint32_t evict(Run victims, SwapOutPurpose purpose);
   /// There is one, or what is left of one whose size is 0 now: copies there may stand on those here.

@@ -11,10 +11,11 @@ Residency::PathOrder order_of(SwapOutPurpose purpose) {
 
 HostRoom::Answer HostRoom::swap_out(BlockRef block, SwapOutPurpose purpose) {
   if (wants_.empty()) {
-    std::optional<SlotId> slot = take_now(order_of(purpose));
+    const std::uint64_t tenant = residency_.tree().name_space(block);
+    std::optional<SlotId> slot = take_now(order_of(purpose), tenant);
     Evicted evicted = Evicted::none;
     if (!slot) {
-      evicted = evict_one(WriteBack::yes);
+      evicted = evict_one(WriteBack::yes, tenant);
       if (evicted == Evicted::now) slot = residency_.take_host(order_of(purpose));
     }
     if (slot) {
@@ -33,15 +34,16 @@ HostRoom::Answer HostRoom::swap_out(BlockRef block, SwapOutPurpose purpose) {
   return Answer::waiting;
 }
 
-std::optional<SlotId> HostRoom::take_now(Residency::PathOrder order) {
+std::optional<SlotId> HostRoom::take_now(Residency::PathOrder order, std::uint64_t tenant) {
   for (;;) {
     if (std::optional<SlotId> slot = residency_.take_host(order)) return slot;
-    if (evict_one(WriteBack::no) != Evicted::now) return std::nullopt;
+    if (evict_one(WriteBack::no, tenant) != Evicted::now) return std::nullopt;
   }
 }
 
-HostRoom::Evicted HostRoom::evict_one(WriteBack write_back) {
-  const std::optional<BlockRef> victim = residency_.tree().victim(Residency::plane(Tier::host));
+HostRoom::Evicted HostRoom::evict_one(WriteBack write_back, std::optional<std::uint64_t> tenant) {
+  const auto asker = tenant ? std::optional{Quotas::Asker{*tenant, 1}} : std::nullopt;
+  const std::optional<BlockRef> victim = residency_.quotas().victim(Tier::host, asker);
   if (!victim) return Evicted::none;
   const bool last_above = !residency_.copy(*victim, Tier::device).present();
   if (write_back_ && last_above && !residency_.stored(*victim)) {
@@ -67,7 +69,7 @@ bool HostRoom::shrink() {
   bool changed = false;
   const SlotPool& arena = residency_.pool(Tier::host);
   while (residency_.host_used() > residency_.host_blocks() + arena.leaving_total()) {
-    if (evict_one(WriteBack::yes) == Evicted::none) break;  // pinned, or read: there will be another call
+    if (evict_one(WriteBack::yes, std::nullopt) == Evicted::none) break;  // pinned, or read: there will be another call
     changed = true;
   }
   return residency_.retire_host_slots() || changed;
@@ -94,7 +96,7 @@ bool HostRoom::pump() {
       continue;
     }
     if (residency_.pool(Tier::host).leaving_total() >= wants_.size()) break;
-    const Evicted evicted = evict_one(WriteBack::yes);
+    const Evicted evicted = evict_one(WriteBack::yes, residency_.tree().name_space(want.block));
     if (evicted == Evicted::none) {
       if (in_transition()) break;
       wants_.pop_front();

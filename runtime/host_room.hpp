@@ -27,10 +27,10 @@ class HostRoom {
   /// Copies the block's device copy to the host as soon as there is a slot; for evict it is leaving from now on. `impossible`:
   /// everything in the host tier is pinned; nothing was done.
   [[nodiscard]] Answer swap_out(BlockRef block, SwapOutPurpose purpose);
-  /// A slot that can be had without waiting.
-  [[nodiscard]] std::optional<SlotId> take_now(Residency::PathOrder order);
+  /// A slot that can be had without waiting, for a block of this tenant.
+  [[nodiscard]] std::optional<SlotId> take_now(Residency::PathOrder order, std::uint64_t tenant);
   /// Gives up the least recently used leaf, or begins to, though nobody waits for its room. False where there is none.
-  [[nodiscard]] bool evict_ahead() { return evict_one(WriteBack::yes) != Evicted::none; }
+  [[nodiscard]] bool evict_ahead() { return evict_one(WriteBack::yes, std::nullopt) != Evicted::none; }
   /// Serves who waits, and gives up what exceeds the tier's size. True where anything changed.
   bool pump();
 
@@ -44,8 +44,8 @@ class HostRoom {
   enum class Evicted : std::uint8_t { now, later, none };
   enum class WriteBack : bool { no, yes };
 
-  /// Gives up the least recently used leaf, or begins to. With WriteBack::no only where that costs no write.
-  [[nodiscard]] Evicted evict_one(WriteBack write_back);
+  /// Gives up the least recently used leaf, or begins to. With WriteBack::no only where that costs no write. `tenant`: who asks.
+  [[nodiscard]] Evicted evict_one(WriteBack write_back, std::optional<std::uint64_t> tenant);
   /// Something in the host tier will become free or evictable without anybody's doing.
   [[nodiscard]] bool in_transition() const;
   bool shrink();

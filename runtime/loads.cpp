@@ -118,7 +118,7 @@ bool Loads::pump() {
     std::optional<SlotId> slot;
     part.arena_slot_is_ours = true;
     if (lands_in_host() && !residency_.copy(part.block, Tier::host).present()) {
-      slot = host_room_.take_now(Residency::PathOrder::from_begin);
+      slot = host_room_.take_now(Residency::PathOrder::from_begin, residency_.tree().name_space(part.block));
       if (slot) {
         residency_.begin_fill(part.block, Tier::host, *slot);
         part.arena_slot_is_ours = false;

@@ -108,6 +108,15 @@ struct ClearOptions {
   bool storage = false;
 };
 
+/// What a tenant may keep cached in each tier of a pool: more goes first where there is no room. A tenant is known by the name
+/// space of its requests (AcquireRequest::name_space).
+struct TenantQuota {
+  std::uint32_t device_blocks = std::numeric_limits<std::uint32_t>::max();
+  std::uint32_t host_blocks = std::numeric_limits<std::uint32_t>::max();
+
+  friend bool operator==(const TenantQuota&, const TenantQuota&) = default;
+};
+
 /// Blocks kept from eviction on the caller's wish.
 using PinId = StrongId<struct PinIdTag, std::uint64_t>;
 

@@ -4,6 +4,7 @@
 #include "radix/prefix_tree.hpp"
 #include "runtime/config.hpp"
 #include "runtime/kv_events.hpp"
+#include "runtime/quotas.hpp"
 #include "runtime/slot_pool.hpp"
 
 #include <algorithm>
@@ -37,6 +38,12 @@ class Residency {
   [[nodiscard]] Copy copy(BlockRef block, Tier tier) const { return tree_.copy(block, plane(tier)); }
   [[nodiscard]] bool usable(BlockRef block, Tier tier) const { return copy(block, tier).usable(); }
   [[nodiscard]] bool stored(BlockRef block) const { return usable(block, Tier::storage); }
+
+  /// Whose copies go first where tenants have quotas.
+  [[nodiscard]] Quotas& quotas() { return quotas_; }
+  [[nodiscard]] const Quotas& quotas() const { return quotas_; }
+  /// Whether what goes first goes by priority and tenant, too: not under every policy.
+  [[nodiscard]] bool ranks() const { return device_policy_->knows_tenants() && host_policy_->knows_tenants(); }
 
   // ---- device and host copies
 
@@ -134,6 +141,7 @@ class Residency {
   std::unique_ptr<EvictionPolicy> device_policy_;
   std::unique_ptr<EvictionPolicy> host_policy_;
   PrefixTree tree_;
+  Quotas quotas_{tree_};
   SlotPool device_;
   SlotPool arena_;
   KvEvents& events_;  ///< a copy that matches is one, and so is its end

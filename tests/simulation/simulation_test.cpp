@@ -41,6 +41,8 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
     total.pins += world.seen().pins;
     total.drops += world.seen().drops;
     total.resizes += world.seen().resizes;
+    total.retained += world.seen().retained;
+    total.quotas += world.seen().quotas;
     total.grouped_hits += world.seen().grouped_hits;
     total.unserved += world.seen().unserved;
     total.given_up += world.seen().given_up;
@@ -70,6 +72,8 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   EXPECT_GT(total.pins, 0U);
   EXPECT_GT(total.drops, 0U);
   EXPECT_GT(total.resizes, 0U);
+  EXPECT_GT(total.retained, 0U);
+  EXPECT_GT(total.quotas, 0U);
   EXPECT_GT(total.grouped_hits, 0U);
   EXPECT_GT(total.unserved, 0U);
   EXPECT_GT(total.given_up, 0U);

@@ -17,6 +17,10 @@ constexpr std::uint32_t least_block_bytes = 4096;
 /// What pools may grow to.
 constexpr std::uint32_t device_blocks_max = 24;
 constexpr std::uint32_t host_blocks_max = 28;
+/// Paths differ between them from the first block on.
+constexpr std::uint32_t tenants = 3;
+
+std::uint64_t tenant_of(std::span<const std::uint32_t> names) { return names.front() / 3 % tenants; }
 
 constexpr std::uint32_t block_bytes_of(std::size_t pool) { return least_block_bytes * static_cast<std::uint32_t>(pool + 1); }
 
@@ -191,14 +195,14 @@ void World::resume_transfers() {
 std::vector<BlockKey> World::random_keys(std::vector<std::uint32_t>& names) {
   names.resize(random_.between(1, 8));
   for (auto& name : names) name = static_cast<std::uint32_t>(random_.chance(0.5) ? 0 : random_.below(3));
-  names.front() += 10 * generation_;
+  names.front() += static_cast<std::uint32_t>(3 * random_.below(tenants)) + 3 * tenants * generation_;
   return keys_of(names);
 }
 
 /// What operators do to a cache while it serves.
 void World::operate() {
   std::vector<std::uint32_t> names;
-  switch (random_.below(7)) {
+  switch (random_.below(9)) {
     case 0: {
       if (winding_down_ || !random_.chance(0.2)) return;
       // Cleared below: requests that are alive go on with the weights they began with.
@@ -228,6 +232,30 @@ void World::operate() {
     case 4:
       if (cache_->drop(random_keys(names))) ++seen_->drops;
       return;
+    case 6:
+      // An end before its time, now and then; its time may have passed.
+      if (!retentions_.empty() && random_.chance(0.5)) {
+        (void)cache_->end_retention(retentions_.back());
+        retentions_.pop_back();
+        return;
+      }
+      if (const auto kept = cache_->retain(random_keys(names), static_cast<Priority>(random_.below(highest_priority + 1U)),
+                                           clock_.now() + std::chrono::milliseconds{random_.below(200)})) {
+        retentions_.push_back(*kept);
+        ++seen_->retained;
+      }
+      return;
+    case 7: {
+      const std::uint64_t tenant = random_.below(tenants);
+      const PoolId pool{static_cast<std::uint16_t>(random_.below(arenas_.size()))};
+      if (random_.chance(0.3)) {
+        (void)cache_->remove_quota(tenant, pool);
+        return;
+      }
+      const TenantQuota quota{static_cast<std::uint32_t>(random_.below(12)), static_cast<std::uint32_t>(random_.below(12))};
+      if (cache_->set_quota(tenant, quota, pool)) ++seen_->quotas;
+      return;
+    }
     case 5: {
       if (winding_down_) return;
       const bool device = random_.chance(0.5);
@@ -258,6 +286,7 @@ void World::start_request() {
   AcquireRequest request;
   request.id = client->id;
   request.keys = client->keys;
+  request.name_space = tenant_of(client->names);
   request.blocks = static_cast<std::uint32_t>(client->keys.size() + random_.below(2));
   client->chunk = random_.chance(0.4) ? static_cast<std::uint32_t>(random_.between(1, 3)) : 100;
   request.new_blocks_max = client->chunk;

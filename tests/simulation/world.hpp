@@ -67,6 +67,8 @@ class World {
     std::uint64_t pins = 0;
     std::uint64_t drops = 0;
     std::uint64_t resizes = 0;
+    std::uint64_t retained = 0;
+    std::uint64_t quotas = 0;
     std::uint64_t grouped_hits = 0;  ///< blocks hit by requests of several groups
     std::uint64_t unserved = 0;      ///< optional groups that could not serve a hit
     std::uint64_t given_up = 0;      ///< blocks that fell out of a window
@@ -111,6 +113,7 @@ class World {
   std::uint64_t weights_ = 0;
   std::uint32_t generation_ = 0;
   std::vector<PinId> pins_;
+  std::vector<RetentionId> retentions_;
   bool paused_ = false;
 };
 
