@@ -120,6 +120,10 @@ TEST_F(CacheRetention, speaks_for_every_group) {
   run(5, path(5, 4));
   run(6, path(6, 4));
   EXPECT_EQ(cached(path(1, 4)), 0U);
+  for (const BlockKey& key : path(1, 4)) {
+    const BlockKey in_window = key_in_group(key, GroupId{1});
+    EXPECT_EQ(cache->manager().residency(PoolId{1}).tree().find(std::span{&in_window, 1}).length, 0U);
+  }
 }
 
 /// Each tenant's prompts differ from the others', as the salt in their root keys makes them.
