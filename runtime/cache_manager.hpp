@@ -61,8 +61,7 @@ class CacheManager {
   /// invalid_argument (more tokens than there are blocks for).
   [[nodiscard]] Result<void> advance(RequestId id, std::uint64_t tokens, Fence last_use);
   /// `blocks` more at the end of the request's tables. Takes free slots, else drops what is cached; never waits. Fails:
-  /// unknown_request, not_ready, invalid_argument (0), never_fits, no_room (the request has what it had; other cached copies
-  /// may have been dropped for it).
+  /// unknown_request, not_ready, invalid_argument (0), never_fits, no_room.
   [[nodiscard]] Result<void> extend(RequestId id, std::uint32_t blocks);
   /// The request's first keys.size() blocks are full and, once compute reaches `written`, hold what their keys say: they
   /// become shared. `keys` begins with those of acquire. Idempotent for what is committed. Returns the blocks whose content was
@@ -286,7 +285,6 @@ class CacheManager {
   void on_load_ended(Index index, LoadRef load);
   void replan_failed();
   void flush();
-  [[nodiscard]] bool take_now(SizeClass& pool, std::uint32_t count, Quotas::Asker asker, std::vector<SlotId>& table);
   enum class Committed : std::uint8_t { adopted, duplicate, not_now };
   void commit_chain(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
   void commit_islands(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);

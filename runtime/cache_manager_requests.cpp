@@ -125,48 +125,37 @@ Result<void> CacheManager::extend(RequestId id, std::uint32_t blocks) {
   }
   if (!can_promise_all()) return Errc::no_room;
 
-  bool taken = true;
-  std::size_t group = 0;
-  for (; taken && group < rules_.size(); ++group) {
-    std::vector<SlotId>& table = r.parts[group].table;
-    const auto [from, to] = new_blocks(group);
+  // First what is free and what could be given up, everywhere; only if that is enough does anything go.
+  bool enough = true;
+  for (std::size_t g = 0; enough && g < rules_.size(); ++g) {
+    GroupPart& part = r.parts[g];
+    const auto [from, to] = new_blocks(g);
     // Its blocks that are not shared yet are the tenant's as well.
-    const Quotas::Asker asker{r.name_space, to - from + table.size() - r.parts[group].committed};
-    table.resize(from, null_of(group));
-    if (to > from) taken = take_now(pool_of(group), to - from, asker, table);
+    const Quotas::Asker asker{r.name_space, to - from + part.table.size() - part.committed};
+    const std::optional<SlotId> after = part.table.empty() ? std::nullopt : std::optional{part.table.back()};
+    part.table.resize(from, null_of(g));
+    DeviceRoom& room = pool_of(g).device_room;
+    if (to > from) room.take_free(to - from, after, part.table);
+    enough = room.choose(to - static_cast<std::uint32_t>(part.table.size()), asker);
   }
-  if (!taken) {
-    for (std::size_t g = 0; g < group; ++g) {
-      if (!rules_[g].cached()) continue;
-      std::vector<SlotId>& table = r.parts[g].table;
-      for (const std::uint32_t had = rules_[g].blocks_for(r.blocks_now); table.size() > had; table.pop_back()) {
-        if (!is_null(g, table.back())) pool_of(g).residency.pool(Tier::device).put(table.back());
-      }
+  for (const auto& pool : pools_) enough ? pool->device_room.give_up_chosen() : pool->device_room.keep_chosen();
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    if (!rules_[g].cached()) continue;
+    std::vector<SlotId>& table = r.parts[g].table;
+    SlotPool& device = pool_of(g).residency.pool(Tier::device);
+    const std::uint32_t blocks_then = rules_[g].blocks_for(enough ? now : r.blocks_now);
+    if (table.size() < blocks_then) {
+      device.take_many(blocks_then - static_cast<std::uint32_t>(table.size()), std::nullopt, SlotState::held, table);
+      TERRACE_CHECK(table.size() == blocks_then);
     }
-    settle();
-    return Errc::no_room;
+    for (; table.size() > blocks_then; table.pop_back()) {
+      if (!is_null(g, table.back())) device.put(table.back());
+    }
   }
-  r.blocks_now = now;
+  if (enough) r.blocks_now = now;
   settle();
+  if (!enough) return Errc::no_room;
   return {};
-}
-
-/// Appends `count` slots to a table, from what is free or can be dropped at once; none where there are too few.
-bool CacheManager::take_now(SizeClass& pool, std::uint32_t count, Quotas::Asker asker, std::vector<SlotId>& table) {
-  const std::size_t before = table.size();
-  const std::optional<SlotId> after = table.empty() ? std::nullopt : std::optional{table.back()};
-  pool.device_room.take_free(count, after, table);
-  while (table.size() < before + count) {
-    const std::optional<SlotId> slot = pool.device_room.take_by_dropping(asker);
-    if (!slot) {
-      // What could be dropped is being copied just now.
-      pool.residency.pool(Tier::device).put_all(std::span{table}.subspan(before));
-      table.resize(before);
-      return false;
-    }
-    table.push_back(*slot);
-  }
-  return true;
 }
 
 Result<std::span<const Duplicate>> CacheManager::commit(RequestId id, std::span<const BlockKey> keys, Fence written) {

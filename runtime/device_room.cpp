@@ -21,15 +21,35 @@ void DeviceRoom::take_free(std::uint32_t count, std::optional<SlotId> after, std
   residency_.pool(Tier::device).take_many(count, after, SlotState::held, out);
 }
 
-std::optional<SlotId> DeviceRoom::take_by_dropping(Quotas::Asker asker) {
-  while (drop_one(asker)) {
+bool DeviceRoom::choose(std::uint32_t slots, Quotas::Asker asker) {
+  const SlotPool& device = residency_.pool(Tier::device);
+  for (std::uint32_t gained = 0; gained < slots;) {
+    const std::optional<BlockRef> victim = choose_one(asker);
+    if (!victim) return false;
     // (A slot that is to be retired is no gain.)
-    if (const auto slot = residency_.pool(Tier::device).take(SlotState::held)) return slot;
+    if (!device.retires(residency_.copy(*victim, Tier::device).slot())) ++gained;
+    // Leaving, it does not shield the one before it any more.
+    departures_.hold_leaving(*victim, Tier::device);
+    chosen_.push_back(*victim);
+    if (asker.slots > 0) --asker.slots;
   }
-  return std::nullopt;
+  return true;
 }
 
-bool DeviceRoom::drop_one(Quotas::Asker asker) {
+void DeviceRoom::give_up_chosen() {
+  for (const BlockRef block : chosen_) departures_.reader_gone(block, Tier::device);
+  chosen_.clear();
+}
+
+void DeviceRoom::keep_chosen() {
+  for (const BlockRef block : chosen_) {
+    residency_.set_leaving(block, Tier::device, false);
+    residency_.unhold(block, Tier::device);
+  }
+  chosen_.clear();
+}
+
+std::optional<BlockRef> DeviceRoom::choose_one(Quotas::Asker asker) {
   // A copy that a lower tier has too costs nothing. Looked for among the next few victims only: those passed over are held for
   // the moment, which takes them out of the policy's sight.
   passed_over_.clear();
@@ -43,9 +63,7 @@ bool DeviceRoom::drop_one(Quotas::Asker asker) {
   }
   for (const BlockRef block : passed_over_) residency_.unhold(block, Tier::device);
   if (!victim || passed_over_.size() == passed_over_max) victim = next();
-  if (!victim) return false;
-  departures_.drop_now(*victim, Tier::device);
-  return true;
+  return victim;
 }
 
 void DeviceRoom::wait(std::uint32_t waiter, std::uint32_t slots, std::uint64_t tenant) {

@@ -47,9 +47,12 @@ class DeviceRoom {
   [[nodiscard]] bool can_promise(std::uint64_t slots) const;
   /// Appends slots that are free now and promised to nobody, up to `count`, side by side where they can be.
   void take_free(std::uint32_t count, std::optional<SlotId> after, std::vector<SlotId>& out);
-  /// A slot made free at once, by giving up a copy without saving it: one that a lower tier has too, where there is one among
-  /// the next victims. Call only where can_promise(1).
-  [[nodiscard]] std::optional<SlotId> take_by_dropping(Quotas::Asker asker);
+  /// For who cannot wait: chooses copies whose slots, given up without being saved, would make so many free; one that a lower
+  /// tier has too, where there is one among the next victims. False where what could go is being copied just now. What was chosen
+  /// goes with give_up_chosen(), or stays as it was with keep_chosen(): one of them is to follow.
+  [[nodiscard]] bool choose(std::uint32_t slots, Quotas::Asker asker);
+  void give_up_chosen();
+  void keep_chosen();
   /// `slots` more for this waiter, as they become free. Call only where can_promise(slots).
   void wait(std::uint32_t waiter, std::uint32_t slots, std::uint64_t tenant);
   /// The waiter wants no more.
@@ -75,7 +78,7 @@ class DeviceRoom {
 
   static constexpr std::size_t passed_over_max = 8;
 
-  bool drop_one(Quotas::Asker asker);
+  [[nodiscard]] std::optional<BlockRef> choose_one(Quotas::Asker asker);
   void evict(BlockRef block, SwapOutPurpose purpose);
   std::uint32_t evict(Run victims, SwapOutPurpose purpose);
   /// There is one, or what is left of one whose size is 0 now: copies there may stand on those here.
@@ -96,6 +99,7 @@ class DeviceRoom {
   ServeHandler serve_;
   std::vector<Waiter> waiters_;  ///< in order; few enough to move up when one leaves
   std::uint64_t promised_ = 0;
+  std::vector<BlockRef> chosen_;       ///< leaving, children before those they follow
   std::vector<BlockRef> passed_over_;  ///< scratch
   std::vector<SlotId> served_;         ///< scratch
 };

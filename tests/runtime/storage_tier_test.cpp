@@ -306,5 +306,28 @@ TEST_F(StorageTier, restores_what_an_earlier_process_stored) {
   EXPECT_EQ(cache->match(keys_of({1, 2, 4})).device, 3U);
 }
 
+TEST_F(StorageTier, a_refused_extend_drops_nothing) {
+  make(with_storage(sizes(6), WritePolicy::write_through));
+  const auto old = keys_of({1, 1});
+  const auto busy = keys_of({2, 2});
+  run(1, old);
+  ASSERT_TRUE(acquire(2, keys_of({3})).has_value());
+  // Committed and released, but still being copied to storage.
+  ASSERT_TRUE(acquire(3, busy).has_value());
+  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(commit(3, busy).has_value());
+  release(3);
+  ASSERT_EQ(cache->manager().readers(), 2U);
+  // One slot is free and two copies could go; two more are read.
+  EXPECT_EQ(cache->extend(leases.at(2), 4).error(), Errc::no_room);
+  EXPECT_EQ(cache->match(old, Tier::device).device, 2U);
+  EXPECT_EQ(cache->match(busy, Tier::device).device, 2U);
+  EXPECT_EQ(free_on_device(), 1U);
+  EXPECT_EQ(table(2).size(), 1U);
+  ASSERT_TRUE(cache->extend(leases.at(2), 3).has_value());
+  EXPECT_EQ(cache->match(old, Tier::device).device, 0U);
+  EXPECT_EQ(table(2).size(), 4U);
+}
+
 }  // namespace
 }  // namespace terrace
