@@ -4,6 +4,7 @@
 #include "base/waker.hpp"
 #include "runtime/cache_manager.hpp"
 #include "runtime/lease.hpp"
+#include "runtime/status_page.hpp"
 #include "runtime/wait_times.hpp"
 #include "storage/block_store.hpp"
 #include "transfer/device.hpp"
@@ -50,6 +51,8 @@ struct CacheParts {
   /// seen. Null: off. For tests.
   Device* poison = nullptr;
   std::vector<PoolParts> other_pools = {};
+  /// Where other processes see status(). Null: nowhere.
+  StatusPage* status_page = nullptr;
 };
 
 /// The cache in confined mode: a CacheManager whose decisions are carried out. The engine owns it, calls it from one thread,

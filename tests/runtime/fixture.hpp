@@ -47,6 +47,7 @@ class CacheFixture : public ::testing::Test {
     transfers = std::make_unique<DirectTransfers>(LanesConfig{}, *device, clock, waker);
     CacheParts parts{*transfers, *arena, store.get(), clock, nullptr, nullptr};
     parts.other_pools = std::move(others);
+    parts.status_page = status_page;
     cache = std::make_unique<Cache>(config, parts);
   }
 
@@ -112,6 +113,7 @@ class CacheFixture : public ::testing::Test {
   /// Set before make(): room to grow, in the first pool.
   std::uint32_t device_blocks_max = 0;
   std::uint32_t host_blocks_max = 0;
+  StatusPage* status_page = nullptr;
   ManualClock clock;
   NullWaker waker;
   std::unique_ptr<HostArena> arena;
