@@ -106,14 +106,16 @@ void Runtime::turn() {
   wait_for_deadline();
 }
 
-void Runtime::do_commit(RequestId id, std::span<const BlockKey> keys, Fence written,
-                        std::unique_ptr<Wait<std::vector<Duplicate>>> wait) {
+void Runtime::do_commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<Commit>> wait) {
   const auto lease = leases_.find(id);
-  if (lease == leases_.end()) return Wait<std::vector<Duplicate>>::complete(std::move(wait), Errc::unknown_request, {});
+  if (lease == leases_.end()) return Wait<Commit>::fail(std::move(wait), Errc::unknown_request);
   const auto duplicates = cache_.commit(lease->second, keys, written);
-  std::vector<Duplicate> list;
-  if (duplicates) list.assign(duplicates->begin(), duplicates->end());
-  Wait<std::vector<Duplicate>>::complete(std::move(wait), duplicates ? ErrorCode{} : duplicates.error(), std::move(list));
+  Commit commit;
+  if (duplicates) {
+    commit.blocks = cache_.committed_blocks(lease->second).value();
+    commit.duplicates.assign(duplicates->begin(), duplicates->end());
+  }
+  Wait<Commit>::complete(std::move(wait), duplicates ? ErrorCode{} : duplicates.error(), std::move(commit));
   wait_for_deadline();
 }
 

@@ -30,6 +30,12 @@ struct Grant {
   double seconds_waited = 0;     ///< since it was accepted
 };
 
+/// What became of a commit.
+struct Commit {
+  std::uint32_t blocks = 0;  ///< of the request, committed by now: fewer than the keys where it stopped early; call again then
+  std::vector<Duplicate> duplicates;
+};
+
 /// The cache in loop mode: a Cache on a strand of the caller's executor, for servers that live on an event loop.
 ///
 ///     auto [error, grant] = co_await runtime.acquire(request, asio::as_tuple(asio::use_awaitable));
@@ -63,12 +69,12 @@ class Runtime : private LeaseHome {
         token, request);
   }
 
-  /// void(ErrorCode, std::vector<Duplicate>). The lease must live until it completes.
+  /// void(ErrorCode, Commit). The lease must live until it completes.
   template <class Token>
   auto commit(const Lease& lease, std::span<const BlockKey> keys, Fence written, Token&& token) {
-    return asio::async_initiate<Token, void(ErrorCode, std::vector<Duplicate>)>(
+    return asio::async_initiate<Token, void(ErrorCode, Commit)>(
         [this](auto handler, RequestId id, std::span<const BlockKey> blocks, Fence fence) {
-          auto wait = make_wait<std::vector<Duplicate>>(std::move(handler));
+          auto wait = make_wait<Commit>(std::move(handler));
           asio::dispatch(strand_, [this, id, blocks, fence, w = std::move(wait)]() mutable {
             do_commit(id, blocks, fence, std::move(w));
           });
@@ -179,6 +185,20 @@ class Runtime : private LeaseHome {
   }
   /// void(ErrorCode).
   template <class Token>
+  auto sample_residency(std::uint32_t one_in, Token&& token) {
+    return perform<>(Then::nothing, std::forward<Token>(token), [this, one_in] {
+      cache_.sample_residency(one_in);
+      return Result<void>{};
+    });
+  }
+  /// void(ErrorCode, ResidencyTotals).
+  template <class Token>
+  auto take_residency(Token&& token) {
+    return perform<ResidencyTotals>(Then::nothing, std::forward<Token>(token),
+                                    [this] { return Result<ResidencyTotals>{cache_.take_residency()}; });
+  }
+  /// void(ErrorCode).
+  template <class Token>
   auto record_events(Token&& token) {
     return perform<>(Then::nothing, std::forward<Token>(token), [this] {
       cache_.record_events();
@@ -272,7 +292,7 @@ class Runtime : private LeaseHome {
   // All of these run on the strand.
   void begin_acquire(AcquireRequest request, std::unique_ptr<Wait<Grant>> wait);
   [[nodiscard]] bool try_acquire(Waiting& waiting);
-  void do_commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<std::vector<Duplicate>>> wait);
+  void do_commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<Commit>> wait);
   void do_extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait<std::vector<SlotId>>> wait);
   void begin_stop(std::unique_ptr<Wait<std::uint64_t>> wait);
   void take_returned();
