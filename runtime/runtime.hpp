@@ -5,12 +5,15 @@
 #include "runtime/wait.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/associated_cancellation_slot.hpp>
 #include <boost/asio/async_result.hpp>
+#include <boost/asio/cancellation_type.hpp>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -58,13 +61,25 @@ class Runtime : private LeaseHome {
   Runtime& operator=(const Runtime&) = delete;
 
   /// Completes when everything the request needs is there: void(ErrorCode, Grant). Fails as CacheManager::acquire does, but for
-  /// no_room, which is waited for; deadline_exceeded, load failures that leave no room (no_room), stopped.
+  /// no_room, which is waited for; deadline_exceeded, load failures that leave no room (no_room), stopped. Can be cancelled while
+  /// it waits, for room or for loads, by any type of cancellation: then fails with asio::error::operation_aborted and holds
+  /// nothing. Cancelled later it completes as if it had not been.
   template <class Token>
   auto acquire(AcquireRequest request, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, Grant)>(
         [this](auto handler, AcquireRequest wanted) {
+          const std::uint64_t number = ++last_acquire_;
+          auto slot = asio::get_associated_cancellation_slot(handler);
           auto wait = make_wait<Grant>(std::move(handler));
-          asio::dispatch(strand_, [this, wanted, w = std::move(wait)]() mutable { begin_acquire(wanted, std::move(w)); });
+          if (slot.is_connected()) {
+            slot.assign([this, number](asio::cancellation_type type) {
+              if (type == asio::cancellation_type::none) return;
+              asio::dispatch(strand_, [this, number] { cancel_acquire(number); });
+            });
+          }
+          asio::dispatch(strand_, [this, number, wanted, w = std::move(wait)]() mutable {
+            begin_acquire({number, wanted, std::move(w)});
+          });
         },
         token, request);
   }
@@ -283,6 +298,7 @@ class Runtime : private LeaseHome {
   }
 
   struct Waiting {
+    std::uint64_t number = 0;  ///< of the call; a request's name may be used again
     AcquireRequest request;
     std::unique_ptr<Wait<Grant>> wait;
   };
@@ -290,7 +306,9 @@ class Runtime : private LeaseHome {
   void give_back(std::unique_ptr<ReturnedLease> lease) noexcept override;
 
   // All of these run on the strand.
-  void begin_acquire(AcquireRequest request, std::unique_ptr<Wait<Grant>> wait);
+  void begin_acquire(Waiting waiting);
+  void cancel_acquire(std::uint64_t number);
+  void give_up(RequestId id);
   [[nodiscard]] bool try_acquire(Waiting& waiting);
   void do_commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<Commit>> wait);
   void do_extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait<std::vector<SlotId>>> wait);
@@ -311,14 +329,15 @@ class Runtime : private LeaseHome {
   Cache& cache_;
   asio::posix::stream_descriptor wake_;
   asio::steady_timer timer_;
-  std::unordered_map<RequestId, Lease> leases_;                          ///< the cache's own, behind those handed out
-  std::unordered_map<RequestId, std::unique_ptr<Wait<Grant>>> pending_;  ///< acquired, not ready
-  std::deque<Waiting> waiting_;                                          ///< for room, in order
+  std::unordered_map<RequestId, Lease> leases_;     ///< the cache's own, behind those handed out
+  std::unordered_map<RequestId, Waiting> pending_;  ///< acquired, not ready
+  std::deque<Waiting> waiting_;                     ///< for room, in order
   std::vector<std::unique_ptr<Wait<std::uint64_t>>> stopping_;
   bool stop_begun_ = false;
 
   // Any thread.
   ReturnedLeases returned_;
+  std::atomic<std::uint64_t> last_acquire_{0};
 };
 
 }  // namespace terrace

@@ -4,6 +4,8 @@
 #include "runtime/stack.hpp"
 #include "tests/radix/key_helpers.hpp"
 
+#include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_future.hpp>
 
@@ -116,6 +118,44 @@ TEST_F(LoopLife, a_request_that_waits_for_room_gets_what_an_unpin_frees) {
   auto waiting = runtime->acquire(request(2, keys), asio::use_future);
   runtime->unpin(pin, asio::use_future).get();
   EXPECT_EQ(waiting.get().table.size(), 5U);
+}
+
+TEST_F(LoopLife, a_request_that_waits_for_room_can_be_called_back) {
+  Grant held = acquire(1, keys_of({1, 2, 3, 4, 5, 6}));
+  const auto large = keys_of({11, 12, 13, 14, 15});
+  const auto small = keys_of({21, 22});
+  asio::cancellation_signal signal;
+  auto first = runtime->acquire(request(2, large), asio::bind_cancellation_slot(signal.slot(), asio::use_future));
+  auto behind_it = runtime->acquire(request(3, small), asio::use_future);
+  EXPECT_EQ(match(small).total(), 0U);  // comes after both
+  EXPECT_EQ(behind_it.wait_for(std::chrono::seconds{0}), std::future_status::timeout);
+  signal.emit(asio::cancellation_type::total);
+  EXPECT_EQ(error_of(std::move(first)), asio::error::operation_aborted);
+  EXPECT_EQ(behind_it.get().table.size(), 2U);
+}
+
+TEST_F(LoopLife, a_request_that_waits_for_copies_can_be_called_back) {
+  const auto keys = keys_of({1, 2});
+  run(1, keys);
+  run(2, keys_of({11, 12, 13, 14, 15, 16, 17, 18}));  // takes the whole device: 1 and 2 are in the host
+  runtime->pause_transfers(asio::use_future).get();
+  asio::cancellation_signal signal;
+  auto waits = runtime->acquire(request(3, keys), asio::bind_cancellation_slot(signal.slot(), asio::use_future));
+  EXPECT_EQ(runtime->usage(Tier::device, asio::use_future).get().promised, 2U);
+  signal.emit(asio::cancellation_type::terminal);
+  EXPECT_EQ(error_of(std::move(waits)), asio::error::operation_aborted);
+  EXPECT_EQ(runtime->usage(Tier::device, asio::use_future).get().promised, 0U);
+  runtime->resume_transfers(asio::use_future).get();
+  EXPECT_EQ(acquire(3, keys).hit_tiers.size(), 2U);  // its name is free again
+}
+
+TEST_F(LoopLife, calling_back_a_request_that_is_served_does_nothing) {
+  const auto keys = keys_of({1, 2});
+  asio::cancellation_signal signal;
+  const Grant grant = runtime->acquire(request(1, keys), asio::bind_cancellation_slot(signal.slot(), asio::use_future)).get();
+  EXPECT_FALSE(signal.slot().has_handler());
+  signal.emit(asio::cancellation_type::all);
+  EXPECT_EQ(runtime->commit(grant.lease, keys, Fence{}, asio::use_future).get().blocks, 2U);
 }
 
 TEST_F(LoopLife, a_pin_ends_with_its_time) {
