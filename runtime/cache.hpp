@@ -80,6 +80,9 @@ class Cache : private LeaseHome {
   [[nodiscard]] bool ready(const Lease& lease) const { return manager_.block_table(lease.id()).has_value(); }
   [[nodiscard]] Result<void> extend(const Lease& lease, std::uint32_t blocks);
   [[nodiscard]] Result<std::span<const Duplicate>> commit(const Lease& lease, std::span<const BlockKey> keys, Fence written);
+  /// How far the request's blocks are committed, hits included: after a commit(), less than its keys where that stopped early.
+  /// Fails: not_ready.
+  [[nodiscard]] Result<std::uint32_t> committed_blocks(const Lease& lease) const { return manager_.committed_blocks(lease.id()); }
   /// Ends the lease. What compute launched up to `last_use` may still touch its blocks.
   void release(Lease lease, Fence last_use);
 
@@ -119,6 +122,8 @@ class Cache : private LeaseHome {
   [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const { return manager_.retiring(tier, pool); }
   [[nodiscard]] std::uint32_t common_prefix(GroupId group = {}) const { return manager_.common_prefix(group); }
   [[nodiscard]] ManagerStats take_stats() { return manager_.take_stats(); }
+  void sample_residency(std::uint32_t one_in) { manager_.sample_residency(one_in); }
+  [[nodiscard]] ResidencyTotals take_residency(PoolId pool = {}) { return manager_.take_residency(pool); }
   void record_events() { manager_.record_events(); }
   void take_events(std::vector<KvEvent>& events) { manager_.take_events(events); }
   /// From any thread, as of the last call.

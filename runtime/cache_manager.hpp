@@ -134,6 +134,12 @@ class CacheManager {
   [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const { return at(pool).resizing.retiring(tier); }
   /// The counts so far, which begin anew at 0.
   [[nodiscard]] ManagerStats take_stats() { return std::exchange(stats_, {}); }
+  /// Follows one in `one_in` of each pool's blocks from now on (runtime/residency_sample.hpp); 0: none, as at first. Allocates.
+  void sample_residency(std::uint32_t one_in) {
+    for (const auto& pool : pools_) pool->residency.follow_sample(one_in);
+  }
+  /// What became of them since the last call. Begins anew at 0.
+  [[nodiscard]] ResidencyTotals take_residency(PoolId pool = {}) { return at(pool).residency.sample().take(); }
   /// Stored, removed, cleared: from the first call on. Swaps, so that the caller's vector is re-used.
   void record_events() { kv_events_.record_from_now_on(); }
   void take_events(std::vector<KvEvent>& events) { kv_events_.take(events); }

@@ -52,7 +52,10 @@ void CacheManager::take_hits(Request& r, std::span<const BlockKey> keys, std::ui
   r.found.resize(known);
   r.found.insert(r.found.end(), found_.begin() + static_cast<std::ptrdiff_t>(known), found_.begin() + hits);
   const bool is_first = r.stamp == 0;
-  if (is_first) r.stamp = ++last_stamp_;
+  if (is_first) {
+    r.stamp = ++last_stamp_;
+    for (const auto& pool : pools_) pool->residency.sample().set_now(r.stamp);
+  }
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     const GroupHit& hit = hits_[g];
     GroupPart& part = r.parts[g];
@@ -65,13 +68,18 @@ void CacheManager::take_hits(Request& r, std::span<const BlockKey> keys, std::ui
     if (rules_[g].chained()) {
       part.path = hit.found.path;
       // (What the device has of a path is its beginning.)
-      if (is_first) pool.device_room.on_request(keys_in(g, keys, 0), hit.found.on_device + hit.found.filling);
+      if (is_first) {
+        const std::span<const BlockKey> in_group = keys_in(g, keys, 0);
+        pool.device_room.on_request(in_group, hit.found.on_device + hit.found.filling);
+        pool.residency.used(in_group.first(part.path.length));
+      }
       pool.residency.tree().touch(part.path, r.stamp);
       pool.rescue(hit.found);
     }
     for (std::uint32_t i = 0; i < hit.islands.size(); ++i) {
       part.islands.push_back({hit.first + i, hit.islands[i].path});
       pool.residency.tree().touch(hit.islands[i].path, r.stamp);
+      if (is_first) pool.residency.used(std::span{&pool.residency.tree().key(hit.islands[i].path.last()), 1});
       pool.rescue(hit.islands[i]);
     }
   }

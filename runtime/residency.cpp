@@ -80,14 +80,14 @@ void Residency::adopt_added(Path path, std::span<const SlotId> slots) {
     const std::uint32_t first = path.length - static_cast<std::uint32_t>(slots.size());
     for (std::uint32_t i = 0; i < slots.size(); ++i) note_retiring({path.node, first + i}, slots[i]);
   }
-  if (!events_.on()) return;
+  if (!watched()) return;
   for (std::uint32_t depth = path.length - static_cast<std::uint32_t>(slots.size()); depth < path.length; ++depth) {
     record(KvEvent::Kind::stored, {path.node, depth}, Tier::device);
   }
 }
 
 void Residency::drop(Run victims, Tier tier) {
-  if (events_.on()) {
+  if (watched()) {
     for (std::uint32_t depth = victims.end; depth-- > victims.begin;) {
       record(KvEvent::Kind::removed, {victims.node, depth}, tier);
     }
@@ -143,7 +143,12 @@ bool Residency::rescue(BlockRef block, Tier tier) {
 }
 
 void Residency::record(KvEvent::Kind kind, BlockRef block, Tier tier) {
-  if (!events_.on() || tree_.hidden(block)) return;  // of what is hidden, `cleared` has told
+  if (!watched() || tree_.hidden(block)) return;  // of what is hidden, `cleared` has told
+  if (sample_.on() && tier != Tier::storage) {
+    const BlockKey& key = tree_.key(block);
+    if (sample_.follows(key)) kind == KvEvent::Kind::stored ? sample_.came(key, tier) : sample_.went(key, tier);
+  }
+  if (!events_.on()) return;
   KvEvent event;
   event.kind = kind;
   event.tier = tier;
@@ -154,6 +159,13 @@ void Residency::record(KvEvent::Kind kind, BlockRef block, Tier tier) {
   event.parent = tree_.parent_key(block);
   if (event.parent) event.parent = key_in_group(*event.parent, event.group);
   events_.add(event);
+}
+
+void Residency::used(std::span<const BlockKey> keys) {
+  if (!sample_.on()) return;
+  for (const BlockKey& key : keys) {
+    if (sample_.follows(key)) sample_.used(key);
+  }
 }
 
 /// Shows the tree what the pool knows of a usable copy.
@@ -307,8 +319,8 @@ std::optional<BlockRef> Residency::stored_block(std::uint32_t number) const {
 }
 
 std::size_t Residency::bytes_held() const {
-  return tree_.bytes_held() + device_policy_->bytes_held() + host_policy_->bytes_held() + device_.bytes_held() +
-         arena_.bytes_held() + stored_.capacity() * sizeof(stored_[0]) + free_numbers_.capacity() * sizeof(free_numbers_[0]);
+  return tree_.bytes_held() + sample_.bytes_held() + device_policy_->bytes_held() + host_policy_->bytes_held() +
+         device_.bytes_held() + arena_.bytes_held() + stored_.capacity() * sizeof(stored_[0]) + free_numbers_.capacity() * sizeof(free_numbers_[0]);
 }
 
 void Residency::check_invariants() const {

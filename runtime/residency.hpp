@@ -5,6 +5,7 @@
 #include "runtime/config.hpp"
 #include "runtime/kv_events.hpp"
 #include "runtime/quotas.hpp"
+#include "runtime/residency_sample.hpp"
 #include "runtime/slot_pool.hpp"
 
 #include <algorithm>
@@ -126,12 +127,22 @@ class Residency {
   /// The block that has this number, if any has.
   [[nodiscard]] std::optional<BlockRef> stored_block(std::uint32_t number) const;
 
+  // ---- what becomes of copies, sampled
+
+  [[nodiscard]] ResidencySample& sample() { return sample_; }
+  /// As ResidencySample::follow, of as many blocks as device and host have room for now.
+  void follow_sample(std::uint32_t one_in) { sample_.follow(one_in, std::uint64_t{device_.capacity()} + host_blocks_); }
+  /// A request hit these blocks of a path.
+  void used(std::span<const BlockKey> keys);
+
   /// Memory of the books: tree, pools, policies.
   [[nodiscard]] std::size_t bytes_held() const;
   void check_invariants() const;
 
  private:
   void show_state(BlockRef block, Tier tier, SlotId slot);
+  /// Somebody wants to know what becomes of each block.
+  [[nodiscard]] bool watched() const { return events_.on() || sample_.on(); }
   void record(KvEvent::Kind kind, BlockRef block, Tier tier);
   void check_closure(BlockRef block) const;
   void note_retiring(BlockRef block, SlotId slot);
@@ -145,6 +156,7 @@ class Residency {
   SlotPool device_;
   SlotPool arena_;
   KvEvents& events_;  ///< a copy that matches is one, and so is its end
+  ResidencySample sample_;
   std::vector<std::optional<BlockRef>> stored_;
   std::vector<std::uint32_t> free_numbers_;
   std::vector<Retiring> retiring_;

@@ -2,6 +2,8 @@
 
 #include "base/check.hpp"
 
+#include <boost/asio/error.hpp>
+
 #include <algorithm>
 
 namespace terrace {
@@ -21,10 +23,34 @@ void Runtime::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
   cache_.wake();
 }
 
-void Runtime::begin_acquire(AcquireRequest request, std::unique_ptr<Wait<Grant>> wait) {
-  if (stop_begun_) return Wait<Grant>::complete(std::move(wait), Errc::stopped, {});
-  waiting_.push_back({request, std::move(wait)});
+void Runtime::begin_acquire(Waiting waiting) {
+  if (stop_begun_) return Wait<Grant>::fail(std::move(waiting.wait), Errc::stopped);
+  waiting_.push_back(std::move(waiting));
   turn();
+}
+
+void Runtime::cancel_acquire(std::uint64_t number) {
+  std::unique_ptr<Wait<Grant>> wait;
+  const auto waiting = std::ranges::find(waiting_, number, &Waiting::number);
+  const auto pending = std::ranges::find_if(pending_, [&](const auto& entry) { return entry.second.number == number; });
+  if (waiting != waiting_.end()) {
+    wait = std::move(waiting->wait);
+    waiting_.erase(waiting);
+  } else if (pending != pending_.end()) {
+    wait = std::move(pending->second.wait);
+    give_up(pending->first);
+    pending_.erase(pending);
+  } else {
+    return;  // it is over
+  }
+  Wait<Grant>::fail(std::move(wait), asio::error::operation_aborted);
+  turn();  // others may have waited behind it
+}
+
+void Runtime::give_up(RequestId id) {
+  Lease lease = std::move(leases_.at(id));
+  leases_.erase(id);
+  lease.reset();
 }
 
 /// False: there is no room yet.
@@ -41,7 +67,7 @@ bool Runtime::try_acquire(Waiting& waiting) {
   if (ready) {
     grant(id, std::move(waiting.wait));
   } else {
-    pending_.emplace(id, std::move(waiting.wait));
+    pending_.emplace(id, std::move(waiting));
   }
   return true;
 }
@@ -90,12 +116,10 @@ void Runtime::turn() {
   for (const RequestEvent& event : cache_.poll()) {
     const auto found = pending_.find(event.id);
     TERRACE_CHECK(found != pending_.end());
-    auto wait = std::move(found->second);
+    auto wait = std::move(found->second.wait);
     pending_.erase(found);
     if (event.error) {
-      Lease lease = std::move(leases_.at(event.id));
-      leases_.erase(event.id);
-      lease.reset();
+      give_up(event.id);
       Wait<Grant>::complete(std::move(wait), event.error, {});
     } else {
       grant(event.id, std::move(wait));
@@ -106,14 +130,16 @@ void Runtime::turn() {
   wait_for_deadline();
 }
 
-void Runtime::do_commit(RequestId id, std::span<const BlockKey> keys, Fence written,
-                        std::unique_ptr<Wait<std::vector<Duplicate>>> wait) {
+void Runtime::do_commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<Commit>> wait) {
   const auto lease = leases_.find(id);
-  if (lease == leases_.end()) return Wait<std::vector<Duplicate>>::complete(std::move(wait), Errc::unknown_request, {});
+  if (lease == leases_.end()) return Wait<Commit>::fail(std::move(wait), Errc::unknown_request);
   const auto duplicates = cache_.commit(lease->second, keys, written);
-  std::vector<Duplicate> list;
-  if (duplicates) list.assign(duplicates->begin(), duplicates->end());
-  Wait<std::vector<Duplicate>>::complete(std::move(wait), duplicates ? ErrorCode{} : duplicates.error(), std::move(list));
+  Commit commit;
+  if (duplicates) {
+    commit.blocks = cache_.committed_blocks(lease->second).value();
+    commit.duplicates.assign(duplicates->begin(), duplicates->end());
+  }
+  Wait<Commit>::complete(std::move(wait), duplicates ? ErrorCode{} : duplicates.error(), std::move(commit));
   wait_for_deadline();
 }
 

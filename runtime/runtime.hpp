@@ -5,12 +5,15 @@
 #include "runtime/wait.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/associated_cancellation_slot.hpp>
 #include <boost/asio/async_result.hpp>
+#include <boost/asio/cancellation_type.hpp>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -28,6 +31,12 @@ struct Grant {
   std::vector<Tier> hit_tiers;   ///< of its leading blocks, one per hit
   RequestStats stats;
   double seconds_waited = 0;     ///< since it was accepted
+};
+
+/// What became of a commit.
+struct Commit {
+  std::uint32_t blocks = 0;  ///< of the request, committed by now: fewer than the keys where it stopped early; call again then
+  std::vector<Duplicate> duplicates;
 };
 
 /// The cache in loop mode: a Cache on a strand of the caller's executor, for servers that live on an event loop.
@@ -52,23 +61,35 @@ class Runtime : private LeaseHome {
   Runtime& operator=(const Runtime&) = delete;
 
   /// Completes when everything the request needs is there: void(ErrorCode, Grant). Fails as CacheManager::acquire does, but for
-  /// no_room, which is waited for; deadline_exceeded, load failures that leave no room (no_room), stopped.
+  /// no_room, which is waited for; deadline_exceeded, load failures that leave no room (no_room), stopped. Can be cancelled while
+  /// it waits, for room or for loads, by any type of cancellation: then fails with asio::error::operation_aborted and holds
+  /// nothing. Cancelled later it completes as if it had not been.
   template <class Token>
   auto acquire(AcquireRequest request, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, Grant)>(
         [this](auto handler, AcquireRequest wanted) {
+          const std::uint64_t number = ++last_acquire_;
+          auto slot = asio::get_associated_cancellation_slot(handler);
           auto wait = make_wait<Grant>(std::move(handler));
-          asio::dispatch(strand_, [this, wanted, w = std::move(wait)]() mutable { begin_acquire(wanted, std::move(w)); });
+          if (slot.is_connected()) {
+            slot.assign([this, number](asio::cancellation_type type) {
+              if (type == asio::cancellation_type::none) return;
+              asio::dispatch(strand_, [this, number] { cancel_acquire(number); });
+            });
+          }
+          asio::dispatch(strand_, [this, number, wanted, w = std::move(wait)]() mutable {
+            begin_acquire({number, wanted, std::move(w)});
+          });
         },
         token, request);
   }
 
-  /// void(ErrorCode, std::vector<Duplicate>). The lease must live until it completes.
+  /// void(ErrorCode, Commit). The lease must live until it completes.
   template <class Token>
   auto commit(const Lease& lease, std::span<const BlockKey> keys, Fence written, Token&& token) {
-    return asio::async_initiate<Token, void(ErrorCode, std::vector<Duplicate>)>(
+    return asio::async_initiate<Token, void(ErrorCode, Commit)>(
         [this](auto handler, RequestId id, std::span<const BlockKey> blocks, Fence fence) {
-          auto wait = make_wait<std::vector<Duplicate>>(std::move(handler));
+          auto wait = make_wait<Commit>(std::move(handler));
           asio::dispatch(strand_, [this, id, blocks, fence, w = std::move(wait)]() mutable {
             do_commit(id, blocks, fence, std::move(w));
           });
@@ -85,6 +106,24 @@ class Runtime : private LeaseHome {
           asio::dispatch(strand_, [this, id, more, w = std::move(wait)]() mutable { do_extend(id, more, std::move(w)); });
         },
         token, lease.id(), blocks);
+  }
+
+  /// void(ErrorCode): what no later token attends to is given up. The lease must live until it completes.
+  template <class Token>
+  auto advance(const Lease& lease, std::uint64_t tokens, Fence last_use, Token&& token) {
+    return perform<>(Then::turn, std::forward<Token>(token),
+                     [this, &lease, tokens, last_use] { return cache_.advance(lease, tokens, last_use); });
+  }
+  /// void(ErrorCode, std::vector<SlotId>): the table of one of several groups; that of the first is in the grant. The lease must
+  /// live until it completes.
+  template <class Token>
+  auto block_table(const Lease& lease, GroupId group, Token&& token) {
+    return perform<std::vector<SlotId>>(Then::nothing, std::forward<Token>(token),
+                                        [this, &lease, group]() -> Result<std::vector<SlotId>> {
+                                          const auto table = cache_.block_table(lease, group);
+                                          if (!table) return table.error();
+                                          return std::vector<SlotId>(table->begin(), table->end());
+                                        });
   }
 
   /// void(ErrorCode, MatchResult).
@@ -137,6 +176,27 @@ class Runtime : private LeaseHome {
   auto unpin(PinId pin, Token&& token) {
     return perform<>(Then::turn, std::forward<Token>(token), [this, pin] { return cache_.unpin(pin); });
   }
+  /// void(ErrorCode, RetentionId).
+  template <class Token>
+  auto retain(std::span<const BlockKey> keys, Priority priority, TimePoint until, Token&& token) {
+    return perform<RetentionId>(Then::nothing, std::forward<Token>(token),
+                                [this, keys, priority, until] { return cache_.retain(keys, priority, until); });
+  }
+  /// void(ErrorCode).
+  template <class Token>
+  auto end_retention(RetentionId retention, Token&& token) {
+    return perform<>(Then::nothing, std::forward<Token>(token), [this, retention] { return cache_.end_retention(retention); });
+  }
+  /// void(ErrorCode).
+  template <class Token>
+  auto set_quota(std::uint64_t tenant, TenantQuota quota, Token&& token) {
+    return perform<>(Then::nothing, std::forward<Token>(token), [this, tenant, quota] { return cache_.set_quota(tenant, quota); });
+  }
+  /// void(ErrorCode).
+  template <class Token>
+  auto remove_quota(std::uint64_t tenant, Token&& token) {
+    return perform<>(Then::nothing, std::forward<Token>(token), [this, tenant] { return cache_.remove_quota(tenant); });
+  }
   /// void(ErrorCode). Requests that wait for room and can never have it any more fail with never_fits.
   template <class Token>
   auto resize(Tier tier, std::uint32_t blocks, Token&& token) {
@@ -176,6 +236,20 @@ class Runtime : private LeaseHome {
   auto take_waits(Token&& token) {
     return perform<WaitTotals>(Then::nothing, std::forward<Token>(token),
                                [this] { return Result<WaitTotals>{cache_.take_waits()}; });
+  }
+  /// void(ErrorCode).
+  template <class Token>
+  auto sample_residency(std::uint32_t one_in, Token&& token) {
+    return perform<>(Then::nothing, std::forward<Token>(token), [this, one_in] {
+      cache_.sample_residency(one_in);
+      return Result<void>{};
+    });
+  }
+  /// void(ErrorCode, ResidencyTotals).
+  template <class Token>
+  auto take_residency(Token&& token) {
+    return perform<ResidencyTotals>(Then::nothing, std::forward<Token>(token),
+                                    [this] { return Result<ResidencyTotals>{cache_.take_residency()}; });
   }
   /// void(ErrorCode).
   template <class Token>
@@ -263,6 +337,7 @@ class Runtime : private LeaseHome {
   }
 
   struct Waiting {
+    std::uint64_t number = 0;  ///< of the call; a request's name may be used again
     AcquireRequest request;
     std::unique_ptr<Wait<Grant>> wait;
   };
@@ -270,9 +345,11 @@ class Runtime : private LeaseHome {
   void give_back(std::unique_ptr<ReturnedLease> lease) noexcept override;
 
   // All of these run on the strand.
-  void begin_acquire(AcquireRequest request, std::unique_ptr<Wait<Grant>> wait);
+  void begin_acquire(Waiting waiting);
+  void cancel_acquire(std::uint64_t number);
+  void give_up(RequestId id);
   [[nodiscard]] bool try_acquire(Waiting& waiting);
-  void do_commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<std::vector<Duplicate>>> wait);
+  void do_commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<Commit>> wait);
   void do_extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait<std::vector<SlotId>>> wait);
   void begin_stop(std::unique_ptr<Wait<std::uint64_t>> wait);
   void take_returned();
@@ -291,14 +368,15 @@ class Runtime : private LeaseHome {
   Cache& cache_;
   asio::posix::stream_descriptor wake_;
   asio::steady_timer timer_;
-  std::unordered_map<RequestId, Lease> leases_;                          ///< the cache's own, behind those handed out
-  std::unordered_map<RequestId, std::unique_ptr<Wait<Grant>>> pending_;  ///< acquired, not ready
-  std::deque<Waiting> waiting_;                                          ///< for room, in order
+  std::unordered_map<RequestId, Lease> leases_;     ///< the cache's own, behind those handed out
+  std::unordered_map<RequestId, Waiting> pending_;  ///< acquired, not ready
+  std::deque<Waiting> waiting_;                     ///< for room, in order
   std::vector<std::unique_ptr<Wait<std::uint64_t>>> stopping_;
   bool stop_begun_ = false;
 
   // Any thread.
   ReturnedLeases returned_;
+  std::atomic<std::uint64_t> last_acquire_{0};
 };
 
 }  // namespace terrace

@@ -163,6 +163,7 @@ void SizeClass::clear(bool storage) {
   persists.doom_all();
   PrefixTree& tree = residency.tree();
   tree.hide_all();
+  residency.sample().forget();
 
   gone_.clear();
   tree.for_each_hidden([&](BlockRef block) {

@@ -3,6 +3,7 @@
 #include "base/result.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/associated_cancellation_slot.hpp>
 #include <boost/asio/associated_executor.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
@@ -16,7 +17,8 @@ namespace terrace {
 namespace asio = boost::asio;
 
 /// A completion handler void(ErrorCode, T...) of any type, to be called once, on its own executor, which is kept busy until
-/// then. Complete it from any thread; never completed, it is destroyed uncalled.
+/// then. Complete it from any thread; never completed, it is destroyed uncalled. What was put into its cancellation slot is taken
+/// out before it is called.
 template <class... T>
 class Wait {
  public:
@@ -44,6 +46,7 @@ class WaitFor final : public Wait<T...> {
   void post(std::unique_ptr<Wait<T...>>, ErrorCode error, T... values) override {
     const auto executor = work_.get_executor();
     asio::post(executor, [handler = std::move(handler_), error, all = std::tuple<T...>{std::move(values)...}]() mutable {
+      if (auto slot = asio::get_associated_cancellation_slot(handler); slot.is_connected()) slot.clear();
       std::apply([&](T&... each) { std::move(handler)(error, std::move(each)...); }, all);
     });
   }

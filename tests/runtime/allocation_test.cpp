@@ -67,11 +67,7 @@ void serve(CacheManager& manager, std::uint64_t id, const std::vector<BlockKey>&
 class Allocations : public testing::TestWithParam<PolicyKind> {};
 INSTANTIATE_TEST_SUITE_P(Policies, Allocations, testing::Values(PolicyKind::lru, PolicyKind::adaptive));
 
-TEST_P(Allocations, are_none_on_the_step_path_once_warm) {
-  ManagerConfig config;
-  config.policy = GetParam();
-  config.device_blocks = device_blocks;
-  CacheManager manager{config};
+void expect_none_once_warm(CacheManager& manager) {
   const auto requests = prompts();
   std::uint64_t id = 0;
   // More blocks than the device has, so that each round gives up what the next one wants.
@@ -86,6 +82,25 @@ TEST_P(Allocations, are_none_on_the_step_path_once_warm) {
   }
   EXPECT_EQ(allocations - before, 0U);
   EXPECT_GT(manager.stats().evicted_device, evicted_before + 4 * device_blocks);
+}
+
+ManagerConfig with_policy(PolicyKind policy) {
+  ManagerConfig config;
+  config.policy = policy;
+  config.device_blocks = device_blocks;
+  return config;
+}
+
+TEST_P(Allocations, are_none_on_the_step_path_once_warm) {
+  CacheManager manager{with_policy(GetParam())};
+  expect_none_once_warm(manager);
+}
+
+TEST_P(Allocations, are_none_where_residency_is_sampled) {
+  CacheManager manager{with_policy(GetParam())};
+  manager.sample_residency(64);
+  expect_none_once_warm(manager);
+  EXPECT_GT(manager.take_residency().device.lifetime.total(), 0U);
 }
 
 TEST(AllocationCount, counts) {

@@ -4,6 +4,8 @@
 #include "runtime/stack.hpp"
 #include "tests/radix/key_helpers.hpp"
 
+#include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_future.hpp>
 
@@ -118,6 +120,44 @@ TEST_F(LoopLife, a_request_that_waits_for_room_gets_what_an_unpin_frees) {
   EXPECT_EQ(waiting.get().table.size(), 5U);
 }
 
+TEST_F(LoopLife, a_request_that_waits_for_room_can_be_called_back) {
+  Grant held = acquire(1, keys_of({1, 2, 3, 4, 5, 6}));
+  const auto large = keys_of({11, 12, 13, 14, 15});
+  const auto small = keys_of({21, 22});
+  asio::cancellation_signal signal;
+  auto first = runtime->acquire(request(2, large), asio::bind_cancellation_slot(signal.slot(), asio::use_future));
+  auto behind_it = runtime->acquire(request(3, small), asio::use_future);
+  EXPECT_EQ(match(small).total(), 0U);  // comes after both
+  EXPECT_EQ(behind_it.wait_for(std::chrono::seconds{0}), std::future_status::timeout);
+  signal.emit(asio::cancellation_type::total);
+  EXPECT_EQ(error_of(std::move(first)), asio::error::operation_aborted);
+  EXPECT_EQ(behind_it.get().table.size(), 2U);
+}
+
+TEST_F(LoopLife, a_request_that_waits_for_copies_can_be_called_back) {
+  const auto keys = keys_of({1, 2});
+  run(1, keys);
+  run(2, keys_of({11, 12, 13, 14, 15, 16, 17, 18}));  // takes the whole device: 1 and 2 are in the host
+  runtime->pause_transfers(asio::use_future).get();
+  asio::cancellation_signal signal;
+  auto waits = runtime->acquire(request(3, keys), asio::bind_cancellation_slot(signal.slot(), asio::use_future));
+  EXPECT_EQ(runtime->usage(Tier::device, asio::use_future).get().promised, 2U);
+  signal.emit(asio::cancellation_type::terminal);
+  EXPECT_EQ(error_of(std::move(waits)), asio::error::operation_aborted);
+  EXPECT_EQ(runtime->usage(Tier::device, asio::use_future).get().promised, 0U);
+  runtime->resume_transfers(asio::use_future).get();
+  EXPECT_EQ(acquire(3, keys).hit_tiers.size(), 2U);  // its name is free again
+}
+
+TEST_F(LoopLife, calling_back_a_request_that_is_served_does_nothing) {
+  const auto keys = keys_of({1, 2});
+  asio::cancellation_signal signal;
+  const Grant grant = runtime->acquire(request(1, keys), asio::bind_cancellation_slot(signal.slot(), asio::use_future)).get();
+  EXPECT_FALSE(signal.slot().has_handler());
+  signal.emit(asio::cancellation_type::all);
+  EXPECT_EQ(runtime->commit(grant.lease, keys, Fence{}, asio::use_future).get().blocks, 2U);
+}
+
 TEST_F(LoopLife, a_pin_ends_with_its_time) {
   const auto pinned = keys_of({1, 2, 3, 4});
   run(1, pinned);
@@ -155,6 +195,28 @@ TEST_F(LoopLife, tells_usage_counts_and_what_running_requests_share) {
   EXPECT_EQ(runtime->take_stats(asio::use_future).get().acquired, 0U);
   EXPECT_EQ(runtime->take_waits(asio::use_future).get().at_once, 2U);
   EXPECT_EQ(runtime->take_waits(asio::use_future).get().at_once, 0U);
+}
+
+TEST_F(LoopLife, keeps_what_is_retained_and_knows_tenants) {
+  const auto kept = keys_of({1, 1});
+  run(1, kept);
+  const RetentionId retention = runtime->retain(kept, usual_priority + 1, never, asio::use_future).get();
+  for (std::uint32_t name = 2; name < 8; ++name) run(name, keys_of({name, name, name, name}));
+  EXPECT_EQ(runtime->match(kept, Tier::device, asio::use_future).get().device, 2U);
+  runtime->end_retention(retention, asio::use_future).get();
+  EXPECT_THROW(runtime->end_retention(retention, asio::use_future).get(), boost::system::system_error);
+  runtime->set_quota(7, {2, 2}, asio::use_future).get();
+  runtime->remove_quota(7, asio::use_future).get();
+  EXPECT_THROW(runtime->remove_quota(7, asio::use_future).get(), boost::system::system_error);
+}
+
+TEST_F(LoopLife, shows_tables_by_group_and_advances) {
+  const Grant grant = acquire(1, keys_of({1, 2, 3}));
+  EXPECT_EQ(runtime->block_table(grant.lease, GroupId{0}, asio::use_future).get(), grant.table);
+  EXPECT_THROW((void)runtime->block_table(grant.lease, GroupId{1}, asio::use_future).get(), boost::system::system_error);
+  runtime->advance(grant.lease, 3, Fence{}, asio::use_future).get();  // full attention keeps everything
+  EXPECT_EQ(runtime->block_table(grant.lease, GroupId{0}, asio::use_future).get(), grant.table);
+  EXPECT_THROW(runtime->advance(grant.lease, 4, Fence{}, asio::use_future).get(), boost::system::system_error);
 }
 
 TEST_F(LoopLife, pools_change_their_size) {

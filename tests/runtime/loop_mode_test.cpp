@@ -49,7 +49,8 @@ asio::awaitable<ErrorCode> serve(Runtime& runtime, std::uint64_t id, std::vector
   auto [error, grant] = co_await runtime.acquire(wanted, as_tuple);
   if (error) co_return error;
   stats = grant.stats;
-  auto [commit_error, duplicates] = co_await runtime.commit(grant.lease, keys, Fence{}, as_tuple);
+  auto [commit_error, committed] = co_await runtime.commit(grant.lease, keys, Fence{}, as_tuple);
+  EXPECT_TRUE(commit_error || committed.blocks == keys.size());
   co_return commit_error;
 }
 

@@ -279,6 +279,27 @@ TEST_F(Tiers, an_aborted_request_gives_everything_back) {
   EXPECT_EQ(cache->manager().device_ledger().held, 0U);
 }
 
+TEST_F(Tiers, a_commit_stops_before_a_block_that_is_being_loaded_and_says_so) {
+  make(sizes(6, 8));
+  const auto keys = keys_of({1, 2});
+  const auto others = keys_of({11, 12, 13, 14, 15, 16});
+  run(1, keys);
+  run(2, others);
+  ASSERT_TRUE(cache->drop(others).has_value());
+  AcquireRequest computes = request(3, keys);
+  computes.lowest_tier = Tier::device;
+  leases[3] = std::move(*cache->acquire(computes));
+  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(acquire(4, keys).has_value());
+  ASSERT_FALSE(ready(4));
+  ASSERT_TRUE(commit(3, keys).has_value());
+  EXPECT_EQ(cache->committed_blocks(leases.at(3)).value(), 0U);
+  EXPECT_EQ(cache->committed_blocks(leases.at(4)).error(), Errc::not_ready);
+  settle();
+  ASSERT_TRUE(commit(3, keys).has_value());
+  EXPECT_EQ(cache->committed_blocks(leases.at(3)).value(), 2U);
+}
+
 TEST_F(Tiers, transfers_wait_for_the_compute_that_writes_their_source) {
   make(sizes(2, 4, Relation::inclusive));
   const auto keys = keys_of({1});

@@ -204,15 +204,17 @@ asio::awaitable<void> LoopDriver::compute(Life& life, std::uint64_t to) {
   life.begun = true;
   life.has_new_hits = false;
   life.computed = to;
-  const std::size_t shared_before = session_.to_share(request, std::max(life.furthest, request.prompt_tokens)).size();
   life.furthest = std::max(life.furthest, to);
 
   const std::span<const BlockKey> keys = session_.to_share(request, to);
   const TimePoint begin = now();
-  auto [error, duplicates] = co_await runtime_.commit(life.grant.lease, keys, launched.fence, as_result);
+  auto [error, committed] = co_await runtime_.commit(life.grant.lease, keys, launched.fence, as_result);
   session_.latencies().commit.add(now() - begin);
   if (error) session_.fail(fmt::format("request {}: commit failed: {}", request.number, error.message()));
-  counts.output_blocks += std::max(keys.size(), shared_before) - shared_before;
+  // A commit stops before a block that is being loaded; then the next one goes on from there.
+  const std::uint32_t before = std::max(life.committed, request.prompt_blocks);
+  life.committed = std::max(life.committed, committed.blocks);
+  counts.output_blocks += std::max(life.committed, before) - before;
   if (to == life.end() && session_.options().release == Release::launch) end_lease(life);
   co_await wait_for_compute(computing);
   if (first_hits && !batch->hits.empty()) life.compared = batch->hits.front().compared;

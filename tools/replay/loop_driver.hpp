@@ -50,6 +50,7 @@ class LoopDriver {
     RequestStats stats;           ///< of the blocks it was given first
     std::uint64_t computed = 0;   ///< tokens, cached ones included
     std::uint64_t furthest = 0;   ///< that `computed` ever was
+    std::uint32_t committed = 0;  ///< blocks that ever were
     std::uint64_t compared = 0;   ///< of the hits that `stats` tells of
     bool begun = false;           ///< something of it has been launched, ever
     bool has_new_hits = false;    ///< given to it, and not yet read by compute
