@@ -320,7 +320,8 @@ std::optional<BlockRef> Residency::stored_block(std::uint32_t number) const {
 
 std::size_t Residency::bytes_held() const {
   return tree_.bytes_held() + sample_.bytes_held() + device_policy_->bytes_held() + host_policy_->bytes_held() +
-         device_.bytes_held() + arena_.bytes_held() + stored_.capacity() * sizeof(stored_[0]) + free_numbers_.capacity() * sizeof(free_numbers_[0]);
+         device_.bytes_held() + arena_.bytes_held() + stored_.capacity() * sizeof(stored_[0]) +
+         free_numbers_.capacity() * sizeof(free_numbers_[0]);
 }
 
 void Residency::check_invariants() const {
