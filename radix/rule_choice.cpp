@@ -12,7 +12,8 @@ struct HalfLife {
   double uses_min;
 
   [[nodiscard]] double in_samples(std::size_t capacity, std::size_t sampled) const {
-    return std::max(capacities, uses_min / static_cast<double>(std::max<std::size_t>(capacity, 1))) * static_cast<double>(sampled);
+    const auto blocks = static_cast<double>(std::max<std::size_t>(capacity, 1));
+    return std::max(capacities, uses_min / blocks) * static_cast<double>(sampled);
   }
 };
 constexpr HalfLife long_half_life{8, 16'384};
