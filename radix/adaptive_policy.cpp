@@ -3,8 +3,8 @@
 #include "base/check.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
-#include <cmath>
 
 namespace terrace {
 namespace {
@@ -17,15 +17,6 @@ constexpr double always = 32;
 constexpr std::array<Favour, AdaptivePolicy::rule_count> favours{
     Favour{{0, always, always}}, Favour{{0, 0, always}}, Favour{{0, 1, 1}}, Favour{{0, 0, 0}}};
 
-/// What was hit so many capacities ago, in uses, counts half; but no fewer uses than tell the rules apart by more than chance.
-constexpr double half_life_capacities = 8;
-constexpr double half_life_min = 16'384;
-/// Lately is shorter than that.
-constexpr double lately_per_half_life = 8;
-constexpr double dispute_that_is_none = 0.002;  ///< of the uses
-constexpr std::size_t choices_per_capacity = 8;
-constexpr double lead_to_switch = 0.0005;  ///< of hit rate: a twentieth of a point
-constexpr double lead_that_is_none = 0.00025;
 constexpr std::size_t measurements_per_turnover = 8;
 
 // Landmarks: each of a path's first blocks, then every eighth.
@@ -40,7 +31,6 @@ constexpr std::uint32_t landmarks_before(std::uint32_t depth) {
 }
 static_assert(landmark(landmarks_before(7)) == 7 && landmark(landmarks_before(9)) == 16 && landmarks_before(17) == 10);
 
-
 /// Ghosts' ages are wanted to this part of a capacity; after 2^16 of such steps they would begin anew.
 constexpr std::uint32_t ghost_grains_per_capacity = 256;
 constexpr std::size_t ghosts_per_block = 2;  ///< landmarks: of long paths eight times as many blocks
@@ -52,10 +42,9 @@ AdaptivePolicy::AdaptivePolicy(std::uint32_t capacity)
       sample_capacity_{std::clamp<std::size_t>(capacity, 1, sample_blocks)},
       sample_below_{(sample_capacity_ << 32U) / std::max<std::size_t>(capacity, 1)},
       shadows_{sample_capacity_, favours},
+      choice_{capacity, sample_capacity_},
       ghosts_{ghosts_per_block * std::size_t{capacity},
-              static_cast<unsigned>(std::bit_width(capacity / ghost_grains_per_capacity))} {
-  uses_until_choice_ = sample_capacity_ / choices_per_capacity + 1;
-}
+              static_cast<unsigned>(std::bit_width(capacity / ghost_grains_per_capacity))} {}
 
 // ---- blocks --------------------------------------------------------------------------------------------------------------
 
@@ -162,7 +151,7 @@ void AdaptivePolicy::measure_turnover() {
 void AdaptivePolicy::sample(const Blocks& blocks, std::uint32_t from, std::uint64_t stamp) {
   const auto look_at = [&](std::uint32_t depth, std::uint64_t below) {
     const BlockKey& key = blocks.keys[depth - blocks.begin];
-    if ((key.prefix64() >> 32U) < below) use_in_shadows(key, stamp);
+    if ((key.prefix64() >> 32U) < below) choice_.add(shadows_.use(key.prefix64(), stamp, turnover_), stamp);
   };
   const std::uint32_t end = blocks.end();
   std::uint32_t depth = from;
@@ -172,37 +161,6 @@ void AdaptivePolicy::sample(const Blocks& blocks, std::uint32_t from, std::uint6
   for (; depth < each_until; ++depth) look_at(depth, sample_below_);
   if (depth < end) depth = landmark(landmarks_before(depth));
   for (; depth < end; depth += stride) look_at(depth, sample_below_ * stride);
-}
-
-void AdaptivePolicy::use_in_shadows(const BlockKey& key, std::uint64_t stamp) {
-  const std::uint32_t hit_by = shadows_.use(key.prefix64(), stamp, turnover_);
-  for (std::size_t rule = 0; rule < rule_count; ++rule) hits_[rule] += hit_by >> rule & 1U;
-  uses_ += 1;
-  lately_ += 1;
-  if (hit_by != 0 && hit_by != (1U << rule_count) - 1) disputed_ += 1;
-  if (--uses_until_choice_ == 0) choose_rule();
-}
-
-void AdaptivePolicy::choose_rule() {
-  uses_until_choice_ = sample_capacity_ / choices_per_capacity + 1;
-  const double most = std::ranges::max(hits_);
-  const auto keeps_up = [&](double hits, double lead) { return hits + lead * uses_ >= most; };
-  // Where it makes no difference, the most careful.
-  const auto careful = static_cast<std::size_t>(
-      std::ranges::find_if(hits_, [&](double hits) { return keeps_up(hits, lead_that_is_none); }) - hits_.begin());
-  if (disputed_ < dispute_that_is_none * lately_) {
-    rule_ = 0;
-  } else if (careful < rule_ || !keeps_up(hits_[rule_], lead_to_switch)) {
-    rule_ = careful;
-  }
-  const auto capacity = static_cast<double>(std::max<std::size_t>(capacity_, 1));
-  const double half_life = std::max(half_life_capacities, half_life_min / capacity) * static_cast<double>(sample_capacity_);
-  const double kept = std::exp2(-static_cast<double>(uses_until_choice_) / half_life);
-  for (double& hits : hits_) hits *= kept;
-  uses_ *= kept;
-  const double kept_lately = std::pow(kept, lately_per_half_life);
-  disputed_ *= kept_lately;
-  lately_ *= kept_lately;
 }
 
 // ---- leaves --------------------------------------------------------------------------------------------------------------
@@ -218,7 +176,7 @@ std::optional<NodeId> AdaptivePolicy::first_to_go(OldestOf oldest_of) const {
   for (std::size_t standing = 0; standing < standing_count; ++standing) {
     const LeafAge* const leaf = oldest_of(standing);
     if (leaf == nullptr) continue;
-    const double age = favours[rule_].age(static_cast<Standing>(standing), leaf->last_use(), turnover_);
+    const double age = favours[rule()].age(static_cast<Standing>(standing), leaf->last_use(), turnover_);
     const bool goes_first = first == nullptr || leaf->priority() < first->priority() ||
                             (leaf->priority() == first->priority() && age < first_age);
     if (!goes_first) continue;
@@ -245,7 +203,7 @@ void AdaptivePolicy::check_invariants() const {
   leaves_.check_invariants();
   shadows_.check_invariants();
   for (const Depths& depths : depths_) TERRACE_CHECK(depths.near <= depths.far);
-  TERRACE_CHECK(rule_ < rule_count);
+  TERRACE_CHECK(rule() < rule_count);
 }
 
 }  // namespace terrace

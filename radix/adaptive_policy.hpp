@@ -2,9 +2,9 @@
 
 #include "radix/ghost_table.hpp"
 #include "radix/leaf_heaps.hpp"
+#include "radix/rule_choice.hpp"
 #include "radix/shadow_caches.hpp"
 
-#include <array>
 #include <vector>
 
 namespace terrace {
@@ -25,18 +25,16 @@ namespace terrace {
 ///
 /// *How it adapts.* Every rule runs a shadow cache over a fixed sample of the blocks, chosen by their keys: 768 of those
 /// that fit, all where no more fit. Landmarks alone are looked at for it, later ones with eight times the chance, so that every
-/// run of blocks has its share. What each rule hits is counted, and counts half after a while. Another rule is taken up once it
-/// is ahead by a twentieth of a point of hit rate. Of rules that do equally well, and where they have lately hit the very
-/// same (everything fits, or nothing comes twice), it is the one that protects proven blocks most: what that costs now
-/// is nothing, and a scan may come. Taking one up costs nothing and moves nothing: leaves stand in a heap of their
-/// own per standing, in order of use, and a rule is only the favour by which the tops of the three are compared.
+/// run of blocks has its share. RuleChoice says which to follow: LRU until another is clearly ahead, and again once that
+/// is behind; where everything fits, the one that protects most. Taking one up moves nothing: leaves stand in a heap of
+/// their own per standing, in order of use, and a rule is only the favour by which the tops of the three are compared.
 ///
 /// After sampled shadow caches (Waldspurger, Saemundsson, Ahmad, Park, "Cache modeling and optimization using miniature
 /// simulations", ATC 2017) and the choice among experts by what they lately hit (Gramacy, Warmuth, Brandt, Ari, "Adaptive caching
 /// by refetching", NIPS 2002). O(log n) an event of a run, and a look at one key in eight.
 class AdaptivePolicy final : public EvictionPolicy {
  public:
-  static constexpr std::size_t rule_count = ShadowCaches::rule_count;
+  static constexpr std::size_t rule_count = RuleChoice::rule_count;
 
   explicit AdaptivePolicy(std::uint32_t capacity);
 
@@ -58,7 +56,7 @@ class AdaptivePolicy final : public EvictionPolicy {
   void check_invariants() const override;
 
   /// Which rule is followed now, from 0 (protects most) to rule_count - 1 (LRU).
-  [[nodiscard]] std::size_t rule() const { return rule_; }
+  [[nodiscard]] std::size_t rule() const { return choice_.rule(); }
 
  private:
   /// Of a node's blocks, by depth: those before `near` stand near, those from there to before `far` far; those before `told` have
@@ -74,8 +72,6 @@ class AdaptivePolicy final : public EvictionPolicy {
   [[nodiscard]] Depths& depths_of(NodeId node);
   [[nodiscard]] Standing standing(NodeId node, std::uint32_t depth) const;
   void sample(const Blocks& blocks, std::uint32_t from, std::uint64_t stamp);
-  void use_in_shadows(const BlockKey& key, std::uint64_t stamp);
-  void choose_rule();
   void measure_turnover();
   template <class OldestOf>
   [[nodiscard]] std::optional<NodeId> first_to_go(OldestOf oldest_of) const;
@@ -88,13 +84,8 @@ class AdaptivePolicy final : public EvictionPolicy {
   double turnover_ = 0;              ///< in stamps
   std::uint64_t measured_at_ = 0;    ///< stamp of the turnover's last measurement
   std::size_t inserted_since_ = 0;
-  std::size_t uses_until_choice_ = 0;
-  double uses_ = 0;                  ///< of the sample, decayed as the rules' hits
-  double lately_ = 0;                ///< the same, decayed sooner
-  double disputed_ = 0;              ///< of those, which some rules hit and others did not
-  std::size_t rule_ = 0;
-  std::array<double, rule_count> hits_{};  ///< decayed
   ShadowCaches shadows_;
+  RuleChoice choice_;
   GhostTable ghosts_;
   std::vector<Depths> depths_;       ///< by node
   LeafHeaps leaves_{standing_count};

@@ -76,7 +76,7 @@ TEST(AdaptivePolicyTest, follows_lru_where_what_was_used_last_is_used_next) {
   constexpr std::uint32_t capacity = 1000;
   AdaptivePolicy policy{capacity};
   CacheSimulator cache{policy, capacity};
-  EXPECT_EQ(policy.rule(), 0U);
+  EXPECT_EQ(policy.rule(), AdaptivePolicy::rule_count - 1);
   serve(cache, test::drift({capacity, 1, 100'000}));
   EXPECT_EQ(policy.rule(), AdaptivePolicy::rule_count - 1);
   // And no longer where it is not.

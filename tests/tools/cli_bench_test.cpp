@@ -68,6 +68,15 @@ TEST(CliBench, of_the_index_measures_every_size_beside_the_baselines) {
   }
 }
 
+/// Google Benchmark makes no aggregates of a single repetition.
+TEST(CliBench, of_the_index_has_every_figure_after_one_round_too) {
+  const Ended ended = run(bench_words({"index", "--blocks", "600", "--rounds", "1"}));
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(ended.out.find("nan"), std::string::npos) << ended.out;
+  EXPECT_EQ(ended.out.find(" 0.0\n"), std::string::npos) << ended.out;
+  for (const char* const row : {"match", "cycle", "tokens"}) EXPECT_TRUE(has_row(ended.out, row)) << ended.out;
+}
+
 TEST(CliBench, of_the_index_over_a_trace_reports_every_subject) {
   const TemporaryDirectory directory;
   const std::string line = R"({"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})" "\n";

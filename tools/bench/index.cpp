@@ -201,6 +201,8 @@ class Collector final : public benchmark::BenchmarkReporter {
     for (const Run& run : runs) {
       const std::string failure = failure_of(run);
       if (!failure.empty()) throw std::runtime_error{run.benchmark_name() + ": " + failure};
+      // Of a single repetition there are no aggregates: it is its own median.
+      if (run.run_type == Run::RT_Iteration) medians_.try_emplace(run.run_name.function_name, run);
       if (run.run_type == Run::RT_Aggregate && run.aggregate_name == "median") medians_[run.run_name.function_name] = run;
       all_.push_back(run);
     }

@@ -1,0 +1,71 @@
+#pragma once
+
+#include "radix/shadow_caches.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace terrace {
+
+/// Which rule to follow, by what each would have hit of a sample of the uses (ShadowCaches). The last rule is LRU: the others are
+/// measured by how far they are ahead of it.
+///
+/// A rule is taken up where its lead is large enough to be worth a change, and so much larger than it varies from request to
+/// request that chance does not explain it: twice the standard error. It is given up for LRU once it is behind, over the long
+/// window, or with a little less certainty over the short one, so that an error costs little, and what was right before a
+/// workload changed is not held against what comes. All blocks of a request count as one observation: they hit together.
+///
+/// At peace, where all rules have lately hit the very same blocks and many of them (everything fits), the first one is taken up,
+/// which protects most: what that costs now is nothing, and a scan may come. O(1) a use. Threads: one.
+class RuleChoice {
+ public:
+  static constexpr std::size_t rule_count = ShadowCaches::rule_count;
+  static constexpr std::size_t lru = rule_count - 1;
+
+  /// `capacity` of the tier, of which `sampled` blocks are looked at.
+  RuleChoice(std::size_t capacity, std::size_t sampled);
+
+  /// A block was used, in the request of this stamp; `hit_by`: the rules that had it, bit i for rule i.
+  void add(std::uint32_t hit_by, std::uint64_t stamp);
+
+  [[nodiscard]] std::size_t rule() const { return rule_; }
+
+ private:
+  /// Of a rule beside LRU.
+  struct Lead {
+    double hits = 0;     ///< more than LRU's
+    double squares = 0;  ///< of those of each request
+
+    [[nodiscard]] double in_standard_errors() const;
+  };
+  /// What came lately: all sums halve after so many uses.
+  struct Window {
+    double half_life = 0;
+    double uses = 0;
+    double lru_hits = 0;
+    double disputed = 0;  ///< uses that some rules hit and others did not
+    std::array<Lead, lru> leads{};
+
+    void forget(double uses);
+  };
+  struct Request {
+    std::uint64_t stamp = 0;
+    std::uint32_t uses = 0;
+    std::uint32_t disputed = 0;
+    std::array<std::uint32_t, rule_count> hits{};
+  };
+
+  void close_request();
+  void choose();
+  [[nodiscard]] bool at_peace() const;
+
+  std::size_t sampled_;
+  std::size_t uses_since_choice_ = 0;
+  std::size_t rule_ = lru;
+  Request request_;
+  Window long_;
+  Window short_;
+};
+
+}  // namespace terrace
