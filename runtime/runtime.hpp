@@ -190,7 +190,8 @@ class Runtime : private LeaseHome {
   /// void(ErrorCode).
   template <class Token>
   auto set_quota(std::uint64_t tenant, TenantQuota quota, Token&& token) {
-    return perform<>(Then::nothing, std::forward<Token>(token), [this, tenant, quota] { return cache_.set_quota(tenant, quota); });
+    return perform<>(Then::nothing, std::forward<Token>(token),
+                     [this, tenant, quota] { return cache_.set_quota(tenant, quota); });
   }
   /// void(ErrorCode).
   template <class Token>
