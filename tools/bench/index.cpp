@@ -154,7 +154,10 @@ void make_keys(benchmark::State& state, Fixture& fixture, IndexSubject& subject)
   Calls calls;
   std::uint64_t i = 0;
   for ([[maybe_unused]] auto each : state) {
-    calls.time(state, [&] { benchmark::DoNotOptimize(TokenPrompts::keys_of(prompts[++i]).keys().back()); });
+    calls.time(state, [&] {
+      BlockKey last = TokenPrompts::keys_of(prompts[++i]).keys().back();
+      benchmark::DoNotOptimize(last);
+    });
   }
   calls.report(state, 1);
 }
