@@ -54,7 +54,8 @@ TEST_F(StatusPageTest, shows_other_processes_what_the_cache_is_doing) {
 
 TEST_F(StatusPageTest, says_that_its_writer_has_ended) {
   std::optional<StatusPage> page{std::in_place, file};
-  const StatusView view = std::move(StatusView::open(file).value());
+  const Result<StatusView> opened = StatusView::open(file);
+  const StatusView& view = opened.value();
   EXPECT_FALSE(view.read().ended);
   page.reset();
   EXPECT_TRUE(view.read().ended);
@@ -67,7 +68,8 @@ TEST_F(StatusPageTest, of_a_writer_that_was_killed_is_taken_over) {
     (void)left;
     ::_exit(0);  // as kill -9 does: nothing is tidied up
   }));
-  const StatusView view = std::move(StatusView::open(file).value());
+  const Result<StatusView> opened = StatusView::open(file);
+  const StatusView& view = opened.value();
   EXPECT_TRUE(view.read().ended);
   StatusPage mine{file};
   EXPECT_FALSE(view.read().ended);
