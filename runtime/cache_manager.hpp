@@ -339,6 +339,7 @@ class CacheManager {
   std::vector<Duplicate> duplicates_;
   mutable std::vector<GroupHit> hits_;             ///< scratch: by GroupId, of the last look_up()
   mutable std::vector<Tier> found_;                ///< scratch: by block, of the last look_up()
+  mutable std::vector<Tier> island_tier_;          ///< scratch: of one block, of a group whose blocks stand by themselves
   mutable std::vector<BlockKey> group_keys_;       ///< scratch
   mutable std::vector<std::uint32_t> needs_;       ///< scratch: slots by PoolId
   std::vector<Copy> row_;                          ///< scratch

@@ -75,16 +75,15 @@ void CacheManager::look_up_group(std::size_t group, std::span<const BlockKey> ke
     hit.serves = hit.found.path.length == hit.end;
   } else {
     hit.first = rule.first_needed(std::uint64_t{hits} * unit_tokens_);
-    std::vector<Tier> tier;
     for (std::uint32_t block = hit.first; block < hit.end; ++block) {
       const BlockKey key = key_in(group, keys, block);
-      const Found island = pool.find(std::span{&key, 1}, lowest, tier);
+      const Found island = pool.find(std::span{&key, 1}, lowest, island_tier_);
       if (island.path.length == 0) {
         hit.serves = false;
         break;
       }
       hit.islands.push_back(island);
-      hit.tiers.push_back(tier.front());
+      hit.tiers.push_back(island_tier_.front());
       hit.found.on_device += island.on_device;
       hit.found.filling += island.filling;
     }

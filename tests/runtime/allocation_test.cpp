@@ -58,6 +58,7 @@ void serve(CacheManager& manager, std::uint64_t id, const std::vector<BlockKey>&
   TERRACE_CHECK(manager.extend(request, 1).has_value());
   TERRACE_CHECK(manager.commit(request, std::span{keys}.first(keys.size() / 2), Fence{id}).has_value());
   TERRACE_CHECK(manager.commit(request, keys, Fence{id}).has_value());
+  TERRACE_CHECK(manager.advance(request, keys.size(), Fence{id}).has_value());
   TERRACE_CHECK(manager.block_table(request)->size() == keys.size() + 1);
   TERRACE_CHECK(manager.request_stats(request).has_value());
   TERRACE_CHECK(manager.release(request, Fence{id}).has_value());
@@ -81,6 +82,7 @@ void expect_none_once_warm(CacheManager& manager) {
     for (const auto& keys : requests) serve(manager, ++id, keys);
   }
   EXPECT_EQ(allocations - before, 0U);
+  EXPECT_GT(manager.match(requests.back()).total(), 0U);  // it hit, too
   EXPECT_GT(manager.stats().evicted_device, evicted_before + 4 * device_blocks);
 }
 
@@ -101,6 +103,23 @@ TEST_P(Allocations, are_none_where_residency_is_sampled) {
   manager.sample_residency(64);
   expect_none_once_warm(manager);
   EXPECT_GT(manager.take_residency().device.lifetime.total(), 0U);
+}
+
+TEST_P(Allocations, are_none_where_groups_have_windows_and_states) {
+  ManagerConfig config = with_policy(GetParam());
+  GroupConfig window;
+  window.kind = GroupKind::sliding_window;
+  window.span_tokens = 16;
+  window.pool = PoolId{1};
+  GroupConfig state;
+  state.kind = GroupKind::recurrent;
+  state.optional = true;  // of a prompt that is computed at once only the last is kept: it would veto the beginnings others share
+  state.pool = PoolId{1};
+  config.groups = {GroupConfig{}, window, state};
+  config.null_block = true;
+  config.other_pools = {config};
+  CacheManager manager{config};
+  expect_none_once_warm(manager);
 }
 
 TEST(AllocationCount, counts) {

@@ -49,32 +49,6 @@ TEST(AgentWorkload, reads_long_contexts_again_at_each_step) {
   EXPECT_GT(again * 10, blocks * 9);       // nine blocks in ten were sent before
 }
 
-TEST(AgentWorkload, names_the_blocks_of_a_call_as_the_next_step_does) {
-  struct Output {
-    std::uint64_t before = 0;  ///< the prompt's last block
-    std::vector<std::uint64_t> ids;
-  };
-  std::map<std::uint64_t, Output> outputs;  // by their first block
-  std::uint64_t followed = 0;
-  for (const TraceRequest& request : make(6, 2000)) {
-    const std::vector<std::uint64_t>& ids = request.hash_ids;
-    for (std::size_t i = 1; i < ids.size(); ++i) {
-      const auto found = outputs.find(ids[i]);
-      if (found == outputs.end()) continue;
-      const auto& [before, written] = found->second;
-      ASSERT_EQ(ids[i - 1], before);
-      ASSERT_LE(i + written.size(), ids.size());
-      ASSERT_TRUE(std::equal(written.begin(), written.end(), ids.begin() + static_cast<std::ptrdiff_t>(i)));
-      ++followed;
-    }
-    if (request.output_ids.empty()) continue;
-    const std::uint32_t end = request.input_tokens + request.output_tokens;
-    ASSERT_EQ(request.output_ids.size(), end / block_tokens - request.input_tokens / block_tokens);
-    outputs[request.output_ids.front()] = {ids.back(), request.output_ids};
-  }
-  EXPECT_GT(followed, 1000U);
-}
-
 TEST(AgentWorkload, shares_the_preamble_among_all_and_tools_among_those_of_a_kind) {
   const AgentModel model;
   std::map<std::uint64_t, std::set<std::uint64_t>> behind;  // of a block: what comes next

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -54,32 +53,6 @@ TEST(ChatWorkload, names_every_full_block_and_comes_in_order) {
     ASSERT_GE(request.timestamp_ms, last);
     last = request.timestamp_ms;
   }
-}
-
-TEST(ChatWorkload, names_the_blocks_of_an_answer_as_the_next_turn_does) {
-  struct Output {
-    std::uint64_t before = 0;  ///< the prompt's last block
-    std::vector<std::uint64_t> ids;
-  };
-  std::map<std::uint64_t, Output> outputs;  // by their first block
-  std::uint64_t followed = 0;
-  for (const TraceRequest& request : make(6, 2000)) {
-    const std::vector<std::uint64_t>& ids = request.hash_ids;
-    for (std::size_t i = 1; i < ids.size(); ++i) {
-      const auto found = outputs.find(ids[i]);
-      if (found == outputs.end()) continue;
-      const auto& [before, written] = found->second;
-      ASSERT_EQ(ids[i - 1], before);
-      ASSERT_LE(i + written.size(), ids.size());
-      ASSERT_TRUE(std::equal(written.begin(), written.end(), ids.begin() + static_cast<std::ptrdiff_t>(i)));
-      ++followed;
-    }
-    if (request.output_ids.empty()) continue;
-    const std::uint32_t end = request.input_tokens + request.output_tokens;
-    ASSERT_EQ(request.output_ids.size(), end / 64 - request.input_tokens / 64);
-    outputs[request.output_ids.front()] = {ids.back(), request.output_ids};
-  }
-  EXPECT_GT(followed, 1000U);
 }
 
 TEST(ChatWorkload, shares_system_prompts_and_repeats_what_was_said) {

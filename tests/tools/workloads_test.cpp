@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -34,6 +35,37 @@ TEST_P(Workloads, of_two_seeds_share_no_id) {
   for (const TraceRequest& request : make(1, 300)) ids.insert(request.hash_ids.begin(), request.hash_ids.end());
   for (const TraceRequest& request : make(2, 300)) {
     for (const std::uint64_t id : request.hash_ids) ASSERT_FALSE(ids.contains(id));
+  }
+}
+
+TEST_P(Workloads, name_the_blocks_of_an_output_as_the_prompt_that_repeats_it_does) {
+  struct Output {
+    std::uint64_t before = 0;  ///< the prompt's last block
+    std::vector<std::uint64_t> ids;
+  };
+  std::map<std::uint64_t, Output> outputs;  // by their first block
+  std::uint64_t followed = 0;
+  for (const TraceRequest& request : make(6, 2000)) {
+    const std::vector<std::uint64_t>& ids = request.hash_ids;
+    for (std::size_t i = 1; i < ids.size(); ++i) {
+      const auto found = outputs.find(ids[i]);
+      if (found == outputs.end()) continue;
+      const auto& [before, written] = found->second;
+      ASSERT_EQ(ids[i - 1], before);
+      ASSERT_LE(i + written.size(), ids.size());
+      ASSERT_TRUE(std::equal(written.begin(), written.end(), ids.begin() + static_cast<std::ptrdiff_t>(i)));
+      ++followed;
+    }
+    if (request.output_ids.empty()) continue;
+    const std::uint32_t end = request.input_tokens + request.output_tokens;
+    ASSERT_EQ(request.output_ids.size(), end / 64 - request.input_tokens / 64);
+    outputs[request.output_ids.front()] = {ids.back(), request.output_ids};
+  }
+  // Nobody repeats what was answered about a document.
+  if (GetParam() == "rag") {
+    EXPECT_EQ(outputs.size(), 0U);
+  } else {
+    EXPECT_GT(followed, 1000U);
   }
 }
 
