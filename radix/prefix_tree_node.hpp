@@ -85,17 +85,15 @@ inline const PrefixTree::NodePlane& PrefixTree::state(NodeId node, std::size_t p
   return node_planes_[node.value() * plane_count_ + plane];
 }
 
-/// The node and all below it, each after its parent.
+/// The node and all below it, each after its parent. Finds its way back up by itself: a stack would have to be allocated.
 template <class Visit>
 void PrefixTree::walk(NodeId top, Visit&& visit) const {
-  std::vector<NodeId> open{top};
-  while (!open.empty()) {
-    const NodeId id = open.back();
-    open.pop_back();
+  for (NodeId id = top;;) {
     visit(id);
-    for (NodeId child = nodes_[id.value()].first_child; child != no_node; child = nodes_[child.value()].next_sibling) {
-      open.push_back(child);
-    }
+    NodeId next = nodes_[id.value()].first_child;
+    for (; next == no_node && id != top; id = parent_of(nodes_[id.value()])) next = nodes_[id.value()].next_sibling;
+    if (next == no_node) return;
+    id = next;
   }
 }
 

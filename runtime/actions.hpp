@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/block_key.hpp"
+#include "base/spares.hpp"
 #include "base/strong_id.hpp"
 #include "storage/block_store.hpp"
 #include "transfer/plan.hpp"
@@ -33,6 +34,7 @@ struct Actions {
   std::vector<WriteOrder> writes;
   std::vector<BlockKey> touches;
   std::vector<BlockKey> removes;  ///< from storage, with all that follows them
+  Spares<SlotRun> spare_runs;     ///< of plans that have ended, for the next ones
 
   [[nodiscard]] bool empty() const {
     return plans.empty() && cancels.empty() && reads.empty() && writes.empty() && touches.empty() &&

@@ -47,7 +47,10 @@ Result<Lease> Cache::acquire(const AcquireRequest& request) {
   } else {
     waits_.begin(request.id, parts_.clock.now());
   }
-  return Lease{*this, request.id};
+  if (spare_leases_.empty()) return Lease{*this, request.id};
+  Lease lease{*this, request.id, std::move(spare_leases_.back())};
+  spare_leases_.pop_back();
+  return lease;
 }
 
 Result<void> Cache::extend(const Lease& lease, std::uint32_t blocks) {
@@ -77,6 +80,7 @@ void Cache::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
   const Result<void> released = manager_.release(lease->id, lease->last_use);
   TERRACE_CHECK(released.has_value());
   waits_.forget(lease->id);
+  spare_leases_.push_back(std::move(lease));
   carry_out();
 }
 
@@ -132,7 +136,7 @@ std::span<const RequestEvent> Cache::poll() {
   if (parts_.waker != nullptr) parts_.waker->acknowledge();
   transfer_events_.clear();
   parts_.transfers.poll(transfer_events_);
-  for (const TransferEvent& event : transfer_events_) on_transfer(event);
+  for (TransferEvent& event : transfer_events_) on_transfer(std::move(event));
   for (const PoolId pool : pool_ids_) {
     if (pools_[pool.value()].store == nullptr) continue;
     store_events_.clear();
@@ -181,18 +185,14 @@ void Cache::drain() {
   manager_.events().insert(manager_.events().begin(), events.begin(), events.end());
 }
 
-void Cache::on_transfer(const TransferEvent& event) {
+void Cache::on_transfer(TransferEvent event) {
   if (event.kind == TransferEvent::Kind::finished) {
-    const auto found = directions_.find(event.job.value());
-    TERRACE_CHECK(found != directions_.end());
-    const Direction direction = found->second;
-    directions_.erase(found);
-    Moved& moved = direction == Direction::swap_out ? moved_.swap_out : moved_.swap_in;
+    Moved& moved = event.direction == Direction::swap_out ? moved_.swap_out : moved_.swap_in;
     moved.blocks += static_cast<std::uint64_t>(std::ranges::count(event.outcomes, BlockOutcome::done));
     moved.bytes += event.moved;
-    ended(plans_[static_cast<std::size_t>(direction)], 1, moved);
+    ended(plans_[static_cast<std::size_t>(event.direction)], 1, moved);
   }
-  manager_.on_transfer(event);
+  manager_.on_transfer(std::move(event));
 }
 
 void Cache::on_store(const StoreEvent& event, PoolId pool) {
@@ -221,7 +221,6 @@ void Cache::carry_out(PoolId pool) {
   const PoolParts& parts = pools_[pool.value()];
   for (TransferPlan& plan : actions.plans) {
     began(plans_[static_cast<std::size_t>(plan.direction)], 1);
-    directions_.emplace(plan.job.value(), plan.direction);
     if (manager_.config().instant_copies) {
       carry_out_at_once(std::move(plan));
     } else {
@@ -255,10 +254,10 @@ void Cache::carry_out_at_once(TransferPlan plan) {
     std::vector<TransferEvent> events;
     if (parts_.waker != nullptr) parts_.waker->acknowledge();
     parts_.transfers.poll(events);
-    for (const TransferEvent& event : events) {
+    for (TransferEvent& event : events) {
       done |= event.job == job;
       for (const BlockOutcome outcome : event.outcomes) TERRACE_CHECK(outcome == BlockOutcome::done);
-      on_transfer(event);
+      on_transfer(std::move(event));
     }
     if (!done && parts_.waker != nullptr) parts_.waker->wait(-1);
   }

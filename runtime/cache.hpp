@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -162,7 +163,7 @@ class Cache : private LeaseHome {
   void carry_out();
   void carry_out(PoolId pool);
   void carry_out_at_once(TransferPlan plan);
-  void on_transfer(const TransferEvent& event);
+  void on_transfer(TransferEvent event);
   void on_store(const StoreEvent& event, PoolId pool);
   void poison_freed(PoolId pool);
   /// Of one kind, to know during which time any is under way.
@@ -184,13 +185,13 @@ class Cache : private LeaseHome {
   UnderWay plans_[direction_count];
   UnderWay reads_;
   UnderWay writes_;
-  boost::unordered_flat_map<std::uint64_t, Direction> directions_;  ///< of the plans under way, by job
   std::vector<TransferEvent> transfer_events_;
   std::vector<StoreEvent> store_events_;
   std::vector<RequestEvent> events_;
   std::vector<StoreRead> store_reads_;
   std::vector<StoreWrite> store_writes_;
   std::vector<SlotId> freed_[2];
+  std::vector<std::unique_ptr<ReturnedLease>> spare_leases_;
 };
 
 }  // namespace terrace

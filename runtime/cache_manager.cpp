@@ -34,7 +34,7 @@ CacheManager::CacheManager(const ManagerConfig& config) : config_{config} {
 
 // ---- what happened elsewhere ---------------------------------------------------------------------------------------------
 
-void CacheManager::on_transfer(const TransferEvent& event) {
+void CacheManager::on_transfer(TransferEvent event) {
   const bool known = std::ranges::any_of(pools_, [&](const auto& pool) { return pool->on_transfer(event); });
   TERRACE_CHECK(known);
 }
@@ -42,10 +42,7 @@ void CacheManager::on_transfer(const TransferEvent& event) {
 void CacheManager::on_store(const StoreEvent& event, PoolId pool) { at(pool).on_store(event); }
 
 void CacheManager::on_time(TimePoint now) {
-  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
-    const Index index = deadlines_.begin()->second;
-    fail(index, Errc::deadline_exceeded);
-  }
+  while (!deadlines_.empty() && deadlines_.top().priority <= now) fail(deadlines_.top().handle, Errc::deadline_exceeded);
   for (auto pin = pins_.begin(); pin != pins_.end();) {
     const auto next = std::next(pin);
     if (pin->second.until <= now) end_pin(pin);
@@ -70,7 +67,7 @@ void CacheManager::settle() {
 }
 
 void CacheManager::flush() {
-  for (const auto& pool : pools_) pool->flush(last_job_);
+  for (const auto& pool : pools_) pool->flush(last_plan_);
 }
 
 void CacheManager::remember_freed() {
@@ -100,7 +97,7 @@ std::vector<std::optional<std::uint32_t>> CacheManager::restore(std::span<const 
 // ---- what to know --------------------------------------------------------------------------------------------------------
 
 TimePoint CacheManager::next_deadline() const {
-  TimePoint next = deadlines_.empty() ? never : deadlines_.begin()->first;
+  TimePoint next = deadlines_.empty() ? never : deadlines_.top().priority;
   for (const auto& [id, pin] : pins_) next = std::min(next, pin.until);
   for (const auto& [id, retention] : retentions_) next = std::min(next, retention.until);
   return next;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/clock.hpp"
+#include "base/indexed_heap.hpp"
 #include "base/result.hpp"
 #include "runtime/actions.hpp"
 #include "runtime/config.hpp"
@@ -146,7 +147,7 @@ class CacheManager {
 
   // ---- what happened elsewhere
 
-  void on_transfer(const TransferEvent& event);
+  void on_transfer(TransferEvent event);
   /// Of the pool's store.
   void on_store(const StoreEvent& event, PoolId pool = {});
   /// Fails pending requests whose deadline has passed.
@@ -297,7 +298,6 @@ class CacheManager {
   [[nodiscard]] Committed commit_over(std::size_t group, BlockRef block, std::uint32_t place, SlotId own, Fence written);
   void release_part(GroupPart& part, std::size_t group, Fence last_use);
   void give_up_before(GroupPart& part, std::size_t group, std::uint32_t first, Fence last_use);
-  void clear_deadline(Index index);
   struct PinnedPath {
     PoolId pool;
     Path path;
@@ -326,7 +326,7 @@ class CacheManager {
   std::vector<Request> requests_;
   std::vector<Index> free_requests_;
   boost::unordered_flat_map<RequestId, Index, std::hash<RequestId>> by_id_;
-  std::multimap<TimePoint, Index> deadlines_;
+  IndexedHeap<TimePoint> deadlines_;  ///< of pending requests, by Index
   std::vector<Index> to_replan_;
   std::map<PinId, Pin> pins_;
   PinId last_pin_;
@@ -345,7 +345,7 @@ class CacheManager {
   std::vector<Copy> row_;                          ///< scratch
   std::vector<std::vector<LoadPart>> load_parts_;  ///< scratch: by GroupId
   std::vector<std::size_t> used_;                  ///< scratch: of Request::own, by PoolId
-  JobId last_job_;
+  std::uint64_t last_plan_ = 0;
   std::uint64_t last_stamp_ = 0;
 };
 

@@ -214,7 +214,7 @@ void CacheManager::become_ready(Index index) {
   }
   for (std::vector<SlotId>& own : r.own) own.clear();
   r.state = State::ready;
-  clear_deadline(index);
+  deadlines_.erase(index);
   if (r.announce) events_.push_back({r.id, {}});
 }
 
@@ -243,7 +243,7 @@ void CacheManager::undo(Index index) {
 
 void CacheManager::fail(Index index, ErrorCode error) {
   Request& r = requests_[index];
-  clear_deadline(index);
+  deadlines_.erase(index);
   undo(index);
   std::erase(to_replan_, index);
   r.state = State::failed;
@@ -284,15 +284,6 @@ void CacheManager::replan_failed() {
     to_replan_.pop_back();
     ++stats_.replans;
     if (const Result<void> planned = plan(index, requests_[index].keys); !planned) fail(index, planned.error());
-  }
-}
-
-void CacheManager::clear_deadline(Index index) {
-  const auto [first, last] = deadlines_.equal_range(requests_[index].deadline);
-  for (auto at = first; at != last; ++at) {
-    if (at->second != index) continue;
-    deadlines_.erase(at);
-    return;
   }
 }
 

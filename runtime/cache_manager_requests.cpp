@@ -54,7 +54,7 @@ Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
   if (requests_[index].state != State::ready) {
     Request& r = requests_[index];
     r.announce = true;
-    if (r.deadline != never) deadlines_.emplace(r.deadline, index);
+    if (r.deadline != never) deadlines_.set(index, r.deadline);
   }
   // With nothing to wait for, as with instant copies, this call ends what it began.
   settle();
@@ -279,7 +279,7 @@ Result<void> CacheManager::release(RequestId id, Fence last_use) {
   // What was still to be told of it interests nobody now.
   if (r.announce) std::erase_if(events_, [&](const RequestEvent& event) { return event.id == id; });
   by_id_.erase(id);
-  clear_deadline(index);
+  deadlines_.erase(index);
   forget(index);
   settle();
   return {};

@@ -1,12 +1,12 @@
 #pragma once
 
+#include "base/fifo.hpp"
 #include "runtime/departures.hpp"
 #include "runtime/persists.hpp"
 #include "runtime/residency.hpp"
 #include "runtime/swap_outs.hpp"
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 
 namespace terrace {
@@ -55,7 +55,7 @@ class HostRoom {
   Departures& departures_;
   SwapOuts& swap_outs_;
   Persists& persists_;
-  std::deque<Want> wants_;
+  Fifo<Want> wants_;
 };
 
 }  // namespace terrace

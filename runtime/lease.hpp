@@ -27,8 +27,11 @@ class LeaseHome {
 class Lease {
  public:
   Lease() = default;
-  Lease(LeaseHome& home, RequestId id)
-      : home_{&home}, lease_{std::make_unique<ReturnedLease>(ReturnedLease{id, Fence{}, nullptr})} {}
+  Lease(LeaseHome& home, RequestId id) : Lease{home, id, std::make_unique<ReturnedLease>()} {}
+  /// In the memory of one that has come home.
+  Lease(LeaseHome& home, RequestId id, std::unique_ptr<ReturnedLease> returned) : home_{&home}, lease_{std::move(returned)} {
+    *lease_ = {id, Fence{}, nullptr};
+  }
   ~Lease() { reset(); }
   Lease(Lease&& other) noexcept : home_{other.home_}, lease_{std::move(other.lease_)} {}
   Lease& operator=(Lease&& other) noexcept {

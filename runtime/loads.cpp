@@ -129,19 +129,14 @@ bool Loads::pump() {
     landing_.pop_front();
     part.arena_slot = *slot;
     part.state = State::reading;
-    const std::uint64_t token = ++next_read_;
-    reads_.emplace(token, ref);
-    actions_.reads.push_back({token, residency_.tree().key(part.block), *slot});
+    actions_.reads.push_back({reads_.add(ref), residency_.tree().key(part.block), *slot});
     changed = true;
   }
   return changed;
 }
 
 void Loads::on_read(std::uint64_t token, ErrorCode error) {
-  const auto found = reads_.find(token);
-  TERRACE_CHECK(found != reads_.end());
-  const PartRef ref = found->second;
-  reads_.erase(found);
+  const PartRef ref = reads_.take(token);
   Part& part = loads_[ref.load].parts[ref.part];
   TERRACE_CHECK(part.state == State::reading);
   if (!error) {
@@ -161,52 +156,48 @@ void Loads::on_read(std::uint64_t token, ErrorCode error) {
   end_part(ref.load, ref.part, State::failed);
 }
 
-void Loads::flush(JobId& next_job, PoolId pool) {
+void Loads::flush(std::uint64_t& last_plan, PoolId pool) {
   // One plan per load: a load's parts stand together.
-  std::vector<SlotPair> pairs;
   while (!landed_.empty()) {
     const LoadId id = landed_.front().load;
     TransferPlan plan;
-    std::vector<PartRef> refs;
-    pairs.clear();
+    std::vector<PartRef> refs = spare_refs_.take();
+    pairs_.clear();
     std::erase_if(landed_, [&](const PartRef& ref) {
       if (ref.load != id) return false;
       Part& part = loads_[id].parts[ref.part];
       part.state = State::crossing;
-      part.job = JobId{next_job.value() + 1};
       refs.push_back(ref);
-      pairs.push_back({part.arena_slot, part.device_slot});
+      pairs_.push_back({part.arena_slot, part.device_slot});
       plan.after = std::max(plan.after, residency_.pool(Tier::device).fence(part.device_slot));
       return true;
     });
-    next_job = JobId{next_job.value() + 1};
-    plan.job = next_job;
     plan.pool = pool;
     plan.direction = Direction::swap_in;
     plan.urgency = Urgency::request;
     plan.deadline = loads_[id].deadline;
-    plan.runs = coalesce(pairs);
+    plan.runs = actions_.spare_runs.take();
+    coalesce(pairs_, plan.runs);
+    const bool ends_now = instant_ && loads_[id].waiters.empty();
+    plan.job = plans_.add(last_plan, ends_now ? std::vector<PartRef>{} : std::move(refs));
+    loads_[id].plans.push_back(plan.job);
     actions_.plans.push_back(std::move(plan));
-    loads_[id].plans.push_back(next_job);
-    if (instant_ && loads_[id].waiters.empty()) {
-      for (const PartRef& ref : refs) end_part(ref.load, ref.part, State::arrived);
-      refs.clear();
-    }
-    plans_.emplace(next_job.value(), std::move(refs));
+    if (!ends_now) continue;
+    for (const PartRef& ref : refs) end_part(ref.load, ref.part, State::arrived);
+    spare_refs_.give(std::move(refs));
   }
 }
 
 bool Loads::on_event(const TransferEvent& event) {
-  if (event.kind == TransferEvent::Kind::confirmed) return on_confirmed(event.job.value());
+  if (event.kind == TransferEvent::Kind::confirmed) return on_confirmed(event.job);
 
-  const auto found = plans_.find(event.job.value());
-  if (found == plans_.end()) return false;
-  const std::vector<PartRef> refs = std::move(found->second);
-  plans_.erase(found);
+  std::optional<std::vector<PartRef>> taken = plans_.take(event.job);
+  if (!taken) return false;
+  std::vector<PartRef>& refs = *taken;
   if (refs.empty()) return true;  // an instant load, long since ended
   TERRACE_CHECK(event.outcomes.size() == refs.size());
   for (std::size_t i = 0; i < refs.size(); ++i) {
-    const Part& part = loads_[refs[i].load].parts[refs[i].part];
+    Part& part = loads_[refs[i].load].parts[refs[i].part];
     TERRACE_CHECK(part.state == State::crossing);
     switch (event.outcomes[i]) {
       case BlockOutcome::done:
@@ -217,16 +208,18 @@ bool Loads::on_event(const TransferEvent& event) {
         break;
       }
       case BlockOutcome::unconfirmed:
-        unconfirmed_[event.job.value()].push_back(refs[i]);
+        part.job = event.job;
+        unconfirmed_[event.job].push_back(refs[i]);
         end_part(refs[i].load, refs[i].part, State::unconfirmed);
         break;
     }
   }
+  spare_refs_.give(std::move(refs));
   return true;
 }
 
 /// No byte of the job's unconfirmed parts moves any more.
-bool Loads::on_confirmed(std::uint64_t job) {
+bool Loads::on_confirmed(JobId job) {
   if (const auto open = unconfirmed_.find(job); open != unconfirmed_.end()) {
     // Their load still waits for others; for these it is a failure like any other now.
     for (const PartRef ref : open->second) {
@@ -269,9 +262,7 @@ void Loads::end_part(LoadId id, std::uint32_t index, State state) {
 
 void Loads::finish(LoadId id) {
   // Taken out first: the handlers may start other loads.
-  Load load = std::move(loads_[id]);
-  loads_[id] = {};
-  free_.push_back(id);
+  Load load = std::exchange(loads_[id], {});
   --open_;
 
   auto stretch = load.stretches.begin();
@@ -288,8 +279,8 @@ void Loads::finish(LoadId id) {
     if (!stretch->missing) stretch->missing = part.block;
     ++stats_.load_failures;
     if (part.state == State::unconfirmed) {
-      unconfirmed_.erase(part.job.value());
-      quarantined_[part.job.value()].push_back(part);
+      unconfirmed_.erase(part.job);
+      quarantined_[part.job].push_back(part);
     }
     residency_.fail_fill(part.block, Tier::device, part.state == State::unconfirmed ? FailedSlot::quarantine : FailedSlot::free);
   }
@@ -298,6 +289,10 @@ void Loads::finish(LoadId id) {
   }
   for (const std::uint32_t waiter : load.waiters) ended_(waiter, id);
   for (const Stretch& each : load.stretches) residency_.unpin(each.pin, each.missing);
+
+  load.clear();
+  loads_[id] = std::move(load);
+  free_.push_back(id);
 }
 
 }  // namespace terrace

@@ -1,14 +1,17 @@
 #pragma once
 
+#include "base/fifo.hpp"
+#include "base/slab.hpp"
+#include "base/spares.hpp"
 #include "runtime/actions.hpp"
 #include "runtime/departures.hpp"
 #include "runtime/host_room.hpp"
+#include "runtime/plan_table.hpp"
 #include "runtime/residency.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <span>
 #include <vector>
@@ -70,7 +73,7 @@ class Loads {
   /// Gives landing slots to blocks that wait for one. True where anything changed.
   bool pump();
   /// Makes plans of what can cross the link now.
-  void flush(JobId& next_job, PoolId pool);
+  void flush(std::uint64_t& last_plan, PoolId pool);
 
   [[nodiscard]] bool idle() const { return open_ == 0 && quarantined_.empty(); }
   /// Memory of the books that grow with the device pool.
@@ -84,7 +87,7 @@ class Loads {
     SlotId arena_slot;
     Tier source = Tier::host;
     bool arena_slot_is_ours = false;  ///< staging or detached; else a host copy that is held
-    JobId job;                        ///< the plan it crosses with
+    JobId job;                        ///< where unconfirmed: the plan it crosses with
     State state = State::landed;
   };
   /// Parts of one path.
@@ -101,6 +104,16 @@ class Loads {
     TimePoint deadline = never;
     std::uint32_t unfinished = 0;
     bool in_use = false;
+
+    /// Keeps the memory.
+    void clear() {
+      stretches.clear();
+      parts.clear();
+      waiters.clear();
+      plans.clear();
+      deadline = never;
+      in_use = false;
+    }
   };
   struct PartRef {
     LoadId load = 0;
@@ -109,7 +122,7 @@ class Loads {
 
   [[nodiscard]] LoadId new_load();
   [[nodiscard]] bool lands_in_host() const { return !exclusive_ && residency_.host_blocks() > 0; }
-  [[nodiscard]] bool on_confirmed(std::uint64_t job);
+  [[nodiscard]] bool on_confirmed(JobId job);
   void end_part(LoadId load, std::uint32_t part, State state);
   void release_source(const Part& part);
   void finish(LoadId load);
@@ -126,15 +139,16 @@ class Loads {
   std::vector<Load> loads_;
   std::vector<LoadId> free_;
   std::vector<Tier> source_by_slot_;                                ///< of the loads that fill device slots
-  std::deque<PartRef> landing_;                                     ///< wait for a landing slot
+  Fifo<PartRef> landing_;                                           ///< wait for a landing slot
   std::vector<PartRef> landed_;                                     ///< to cross the link with the next plan
-  boost::unordered_flat_map<std::uint64_t, PartRef> reads_;         ///< by token
-  boost::unordered_flat_map<std::uint64_t, std::vector<PartRef>> plans_;
+  Slab<PartRef> reads_;                                             ///< by token
+  PlanTable<std::vector<PartRef>> plans_;
   /// By job: parts whose transfer may still be under way, while their load is open, and after it (their device slots are
   /// quarantined then).
-  boost::unordered_flat_map<std::uint64_t, std::vector<PartRef>> unconfirmed_;
-  boost::unordered_flat_map<std::uint64_t, std::vector<Part>> quarantined_;
-  std::uint64_t next_read_ = 0;
+  boost::unordered_flat_map<JobId, std::vector<PartRef>, std::hash<JobId>> unconfirmed_;
+  boost::unordered_flat_map<JobId, std::vector<Part>, std::hash<JobId>> quarantined_;
+  std::vector<SlotPair> pairs_;                                     ///< scratch
+  Spares<PartRef> spare_refs_;
   std::uint32_t open_ = 0;
 };
 

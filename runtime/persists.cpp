@@ -2,14 +2,9 @@
 
 #include "base/check.hpp"
 
-#include <limits>
+#include <utility>
 
 namespace terrace {
-namespace {
-
-constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
-
-}  // namespace
 
 Persists::Persists(Residency& residency, Departures& departures, SwapOuts& swap_outs, Actions& actions, ManagerStats& stats)
     : residency_{residency}, departures_{departures}, swap_outs_{swap_outs}, actions_{actions}, stats_{stats} {
@@ -48,11 +43,11 @@ std::uint32_t Persists::create(BlockRef block) {
   }
   ++in_flight_;
   const std::uint32_t number = residency_.begin_store(block);
-  if (number >= by_number_.size()) by_number_.resize(std::size_t{number} + 1, none);
+  if (number >= by_number_.size()) by_number_.resize(std::size_t{number} + 1, nobody);
   by_number_[number] = index;
 
   Persist& persist = persists_[index];
-  TERRACE_CHECK(persist.state == State::unused && persist.children.empty());
+  TERRACE_CHECK(persist.state == State::unused && persist.first_child == nobody);
   persist.block = block;
   persist.number = number;
   persist.from_staging = !residency_.usable(block, Tier::host);
@@ -138,7 +133,7 @@ void Persists::queue_or_wait(std::uint32_t index) {
     if (above.state() == CopyState::filling) {
       Persist& parent = persists_[by_number_[above.slot().value()]];
       if (parent.state != State::writing) {
-        parent.children.push_back(index);
+        persist.next_sibling = std::exchange(parent.first_child, index);
         return;
       }
     }
@@ -161,23 +156,22 @@ void Persists::submit(std::uint32_t index) {
   order.from = persist.slot;
   actions_.writes.push_back(order);
 
-  std::vector<std::uint32_t> children;
-  children.swap(persist.children);
-  for (const std::uint32_t child : children) queue_or_wait(child);
+  std::uint32_t child = std::exchange(persist.first_child, nobody);
+  while (child != nobody) queue_or_wait(std::exchange(child, persists_[child].next_sibling));
 }
 
 void Persists::on_written(std::uint32_t number, ErrorCode error) {
   const std::uint32_t index = by_number_[number];
-  TERRACE_CHECK(index != none && persists_[index].state == State::writing);
+  TERRACE_CHECK(index != nobody && persists_[index].state == State::writing);
   finish(index, !error);
 }
 
 void Persists::finish(std::uint32_t index, bool stored) {
   Persist& persist = persists_[index];
-  const Persist ended = std::move(persist);
+  const Persist ended = persist;
   persist = {};
   free_.push_back(index);
-  by_number_[ended.number] = none;
+  by_number_[ended.number] = nobody;
   --in_flight_;
   if (ended.state == State::writing) --writing_;
 
@@ -188,9 +182,10 @@ void Persists::finish(std::uint32_t index, bool stored) {
   }
   if (!stored) {
     doom_below(ended.block);
-    for (const std::uint32_t child : ended.children) finish(child, false);
+    std::uint32_t child = ended.first_child;
+    while (child != nobody) finish(std::exchange(child, persists_[child].next_sibling), false);
   }
-  TERRACE_CHECK(!stored || ended.children.empty());
+  TERRACE_CHECK(!stored || ended.first_child == nobody);
 
   if (!stored) {
     // A copy that is still read keeps the block in the tree; without one it may leave it with this.

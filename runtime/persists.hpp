@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/fifo.hpp"
 #include "runtime/actions.hpp"
 #include "runtime/departures.hpp"
 #include "runtime/residency.hpp"
@@ -7,7 +8,6 @@
 #include "storage/block_store.hpp"
 
 #include <cstdint>
-#include <deque>
 #include <vector>
 
 namespace terrace {
@@ -44,6 +44,7 @@ class Persists {
 
  private:
   enum class State : std::uint8_t { unused, waiting_for_staging, staging, waiting_for_parent, queued, writing };
+  static constexpr std::uint32_t nobody = 0xFFFF'FFFF;
   struct Persist {
     BlockRef block;
     std::uint32_t number = 0;  ///< of the stored block
@@ -51,7 +52,9 @@ class Persists {
     bool from_staging = false;
     bool doomed = false;       ///< an ancestor failed: ends at the next station
     State state = State::unused;
-    std::vector<std::uint32_t> children;  ///< that wait until this one is handed to the store
+    /// Those below that wait until this one is handed to the store, and the next who waits for the same as this one.
+    std::uint32_t first_child = nobody;
+    std::uint32_t next_sibling = nobody;
   };
 
   std::uint32_t create(BlockRef block);
@@ -72,8 +75,8 @@ class Persists {
   std::vector<Persist> persists_;
   std::vector<std::uint32_t> free_;
   std::vector<std::uint32_t> by_number_;  ///< the persist of a stored block's number
-  std::deque<std::uint32_t> waiting_;     ///< for staging
-  std::deque<std::uint32_t> queued_;      ///< for the store
+  Fifo<std::uint32_t> waiting_;           ///< for staging
+  Fifo<std::uint32_t> queued_;            ///< for the store
   std::vector<BlockRef> chain_;           ///< scratch
   std::uint32_t writing_ = 0;
   std::uint32_t in_flight_ = 0;

@@ -189,8 +189,9 @@ void Residency::drop_orphans_below(BlockRef block) {
   tree_.collect_below(block, below_);
   // First who goes, parents before children, since one that goes takes its support along. Then, children first, the drops:
   // each may prune the tree.
-  std::vector<std::array<bool, 2>> goes(below_.size());
-  boost::unordered_flat_map<std::uint64_t, std::size_t> places;
+  auto& [goes, places] = orphans_;
+  goes.assign(below_.size(), {});
+  places.clear();
   const auto name = [](BlockRef b) { return std::uint64_t{b.node.value()} << 32 | b.depth; };
   for (std::size_t i = 0; i < below_.size(); ++i) {
     const BlockRef below = below_[i];

@@ -8,7 +8,10 @@
 #include "runtime/residency_sample.hpp"
 #include "runtime/slot_pool.hpp"
 
+#include <boost/unordered/unordered_flat_map.hpp>
+
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -161,6 +164,11 @@ class Residency {
   std::vector<std::uint32_t> free_numbers_;
   std::vector<Retiring> retiring_;
   std::vector<BlockRef> below_;  ///< scratch
+  struct Orphans {
+    std::vector<std::array<bool, 2>> goes;                            ///< by place in below_, and by tier
+    boost::unordered_flat_map<std::uint64_t, std::size_t> places;  ///< in below_, by block
+  };
+  Orphans orphans_;  ///< scratch
   std::vector<SlotId> slots_;    ///< scratch
 };
 

@@ -123,7 +123,11 @@ void SizeClass::copy_down(std::uint32_t from, Path path) {
 
 // ---- what happened elsewhere ---------------------------------------------------------------------------------------------
 
-bool SizeClass::on_transfer(const TransferEvent& event) { return swap_outs.on_event(event) || loads.on_event(event); }
+bool SizeClass::on_transfer(TransferEvent& event) {
+  if (!swap_outs.on_event(event) && !loads.on_event(event)) return false;
+  actions.spare_runs.give(std::move(event.runs));
+  return true;
+}
 
 void SizeClass::on_store(const StoreEvent& event) {
   switch (event.kind) {
@@ -152,9 +156,9 @@ bool SizeClass::pump() {
   return changed;
 }
 
-void SizeClass::flush(JobId& last_job) {
-  swap_outs.flush(last_job, id);
-  loads.flush(last_job, id);
+void SizeClass::flush(std::uint64_t& last_plan) {
+  swap_outs.flush(last_plan, id);
+  loads.flush(last_plan, id);
 }
 
 // ---- as a whole ----------------------------------------------------------------------------------------------------------

@@ -54,13 +54,13 @@ class SizeClass {
   /// What the relation and the write policy want done with a path's blocks from `from` on as they become shared.
   void copy_down(std::uint32_t from, Path path);
 
-  /// True where the event is of a plan of this class.
-  [[nodiscard]] bool on_transfer(const TransferEvent& event);
+  /// True where the event is of a plan of this class; takes its runs then.
+  [[nodiscard]] bool on_transfer(TransferEvent& event);
   void on_store(const StoreEvent& event);
   /// Serves who waits with what has become free. True where anything changed.
   bool pump();
   /// Makes plans of what was decided.
-  void flush(JobId& last_job);
+  void flush(std::uint64_t& last_plan);
 
   /// Forgets everything that is cached; `storage`: there too. What is held or read goes when that ends.
   void clear(bool storage);

@@ -3,6 +3,8 @@
 #include "base/check.hpp"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 namespace terrace {
 
@@ -18,14 +20,14 @@ void SwapOuts::begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, s
   if (instant_) finish(entry, BlockOutcome::done);
 }
 
-void SwapOuts::flush(JobId& next_job, PoolId pool) {
+void SwapOuts::flush(std::uint64_t& last_plan, PoolId pool) {
   // In the order of the slots, so that neighbours become runs. Instant copies keep the order in which they were decided: one
   // may use what another gave up.
   if (!instant_) std::ranges::sort(collected_, {}, [](const Block& block) { return block.device_slot; });
   // One plan per urgency: what a request's room waits for goes before what nobody does.
   for (const Urgency urgency : {Urgency::request, Urgency::make_room, Urgency::persist}) {
     TransferPlan plan;
-    std::vector<Block> blocks;
+    std::vector<Block> blocks = spare_.take();
     pairs_.clear();
     for (const Block& block : collected_) {
       if (urgency_of(block) != urgency) continue;
@@ -33,15 +35,17 @@ void SwapOuts::flush(JobId& next_job, PoolId pool) {
       pairs_.push_back({block.device_slot, block.host_slot});
       plan.after = std::max(plan.after, residency_.pool(Tier::device).fence(block.device_slot));
     }
-    if (blocks.empty()) continue;
-    next_job = JobId{next_job.value() + 1};
-    plan.job = next_job;
+    if (blocks.empty()) {
+      spare_.give(std::move(blocks));
+      continue;
+    }
     plan.pool = pool;
     plan.direction = Direction::swap_out;
     plan.urgency = urgency;
-    plan.runs = coalesce(pairs_);
+    plan.runs = actions_.spare_runs.take();
+    coalesce(pairs_, plan.runs);
+    plan.job = plans_.add(last_plan, std::move(blocks));
     actions_.plans.push_back(std::move(plan));
-    jobs_.emplace(next_job.value(), std::move(blocks));
   }
   collected_.clear();
 }
@@ -54,26 +58,30 @@ Urgency SwapOuts::urgency_of(const Block& block) const {
 }
 
 bool SwapOuts::on_event(const TransferEvent& event) {
-  const auto job = jobs_.find(event.job.value());
-  if (job == jobs_.end()) return false;
-  std::vector<Block> blocks = std::move(job->second);
-  jobs_.erase(job);
-  if (instant_) return true;
-
-  if (event.kind == TransferEvent::Kind::confirmed) {
-    for (const Block& block : blocks) {
-      residency_.pool(Tier::host).put(block.host_slot);
-      departures_.reader_gone(block.block, Tier::device);
+  if (event.kind == TransferEvent::Kind::confirmed) return on_confirmed(event.job);
+  std::optional<std::vector<Block>> blocks = plans_.take(event.job);
+  if (!blocks) return false;
+  if (!instant_) {  // (else they ended when they were begun)
+    TERRACE_CHECK(event.outcomes.size() == blocks->size());
+    for (std::size_t i = 0; i < blocks->size(); ++i) {
+      finish((*blocks)[i], event.outcomes[i]);
+      if (event.outcomes[i] == BlockOutcome::unconfirmed) unconfirmed_[event.job].push_back((*blocks)[i]);
     }
-    return true;
   }
-  TERRACE_CHECK(event.outcomes.size() == blocks.size());
-  std::vector<Block> unconfirmed;
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    finish(blocks[i], event.outcomes[i]);
-    if (event.outcomes[i] == BlockOutcome::unconfirmed) unconfirmed.push_back(blocks[i]);
+  spare_.give(std::move(*blocks));
+  return true;
+}
+
+/// No byte of the job's unconfirmed blocks moves any more.
+bool SwapOuts::on_confirmed(JobId job) {
+  const auto found = unconfirmed_.find(job);
+  if (found == unconfirmed_.end()) return false;
+  const std::vector<Block> blocks = std::move(found->second);
+  unconfirmed_.erase(found);
+  for (const Block& block : blocks) {
+    residency_.pool(Tier::host).put(block.host_slot);
+    departures_.reader_gone(block.block, Tier::device);
   }
-  if (!unconfirmed.empty()) jobs_.emplace(event.job.value(), std::move(unconfirmed));
   return true;
 }
 

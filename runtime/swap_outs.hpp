@@ -1,7 +1,9 @@
 #pragma once
 
+#include "base/spares.hpp"
 #include "runtime/actions.hpp"
 #include "runtime/departures.hpp"
+#include "runtime/plan_table.hpp"
 #include "runtime/residency.hpp"
 #include "transfer/plan.hpp"
 
@@ -52,11 +54,11 @@ class SwapOuts {
   /// now on; for evict the copy is leaving.
   void begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t persist = 0);
   /// Makes plans of what was begun since the last call.
-  void flush(JobId& next_job, PoolId pool);
+  void flush(std::uint64_t& last_plan, PoolId pool);
   /// True where the event is of a plan of this object.
   bool on_event(const TransferEvent& event);
 
-  [[nodiscard]] bool idle() const { return collected_.empty() && jobs_.empty(); }
+  [[nodiscard]] bool idle() const { return collected_.empty() && plans_.empty() && unconfirmed_.empty(); }
 
  private:
   struct Block {
@@ -67,6 +69,7 @@ class SwapOuts {
     std::uint32_t persist = 0;
   };
 
+  [[nodiscard]] bool on_confirmed(JobId job);
   [[nodiscard]] Urgency urgency_of(const Block& block) const;
   void finish(const Block& block, BlockOutcome outcome);
 
@@ -78,7 +81,9 @@ class SwapOuts {
   StagedHandler staged_;
   std::vector<Block> collected_;
   std::vector<SlotPair> pairs_;  ///< scratch
-  boost::unordered_flat_map<std::uint64_t, std::vector<Block>> jobs_;
+  Spares<Block> spare_;
+  PlanTable<std::vector<Block>> plans_;
+  boost::unordered_flat_map<JobId, std::vector<Block>, std::hash<JobId>> unconfirmed_;  ///< blocks whose transfer may still be under way
 };
 
 }  // namespace terrace

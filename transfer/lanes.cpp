@@ -40,7 +40,7 @@ Bytes largest_piece(const LanesConfig& config) {
 Lanes::Lanes(LanesConfig config)
     : config_{checked(std::move(config))}, persist_{config_.persist_rate, largest_piece(config_)} {}
 
-Result<void> Lanes::submit(TransferPlan plan) {
+Result<void> Lanes::submit(TransferPlan&& plan) {
   const bool has_empty_run = std::ranges::any_of(plan.runs, [](const SlotRun& run) { return run.count == 0; });
   const bool has_pool = plan.pool.value() <= config_.other_block_bytes.size();
   if (plan.runs.empty() || has_empty_run || !has_pool) return Errc::invalid_argument;
@@ -242,12 +242,14 @@ void Lanes::settle(Handle handle) {
   Job& job = jobs_[handle];
   if (job.queued || job.pieces_under_way > 0) return;
   report(job, job.reported ? TransferEvent::Kind::confirmed : TransferEvent::Kind::finished);
+  events_.back().runs = std::move(job.plan.runs);
   release(handle);
 }
 
 void Lanes::report(Job& job, TransferEvent::Kind kind) {
   TransferEvent event{.job = job.plan.job,
                       .kind = kind,
+                      .direction = job.plan.direction,
                       .epoch = job.plan.epoch,
                       .outcomes = {},
                       .moved = {},

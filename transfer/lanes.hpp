@@ -59,9 +59,10 @@ class Lanes {
   /// Throws std::invalid_argument where a pool's block_bytes or pieces_in_flight is 0.
   explicit Lanes(LanesConfig config);
 
-  /// Takes a plan, whose job id is that of no job alive (one that awaits `confirmed` is). Fails, and then nothing changed:
-  /// refused (the lane is at its bound), invalid_argument (no blocks, a run of none, or no such pool).
-  [[nodiscard]] Result<void> submit(TransferPlan plan);
+  /// Takes a plan, whose job id is that of no job alive (one that awaits `confirmed` is). Fails, and then nothing changed and
+  /// the plan is its caller's still: refused (the lane is at its bound), invalid_argument (no blocks, a run of none, or no such
+  /// pool).
+  [[nodiscard]] Result<void> submit(TransferPlan&& plan);
   /// The job inherits a more urgent waiter's urgency, and goes behind what waits in that lane already; a less urgent one
   /// changes nothing. Unknown jobs are ignored: they may have ended a moment ago.
   void raise(JobId job, Urgency urgency);

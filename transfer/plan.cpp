@@ -6,8 +6,8 @@
 
 namespace terrace {
 
-std::vector<SlotRun> coalesce(std::span<const SlotPair> pairs) {
-  std::vector<SlotRun> runs;
+void coalesce(std::span<const SlotPair> pairs, std::vector<SlotRun>& runs) {
+  runs.clear();
   for (const SlotPair& pair : pairs) {
     if (!runs.empty()) {
       SlotRun& last = runs.back();
@@ -21,7 +21,6 @@ std::vector<SlotRun> coalesce(std::span<const SlotPair> pairs) {
     }
     runs.push_back({pair.source, pair.destination, 1});
   }
-  return runs;
 }
 
 std::uint32_t block_count(std::span<const SlotRun> runs) {

@@ -42,8 +42,9 @@ struct SlotPair {
   SlotId destination;
 };
 
-/// Joins pairs that are adjacent on both sides, in the order given: block i of the plan is the i-th pair.
-[[nodiscard]] std::vector<SlotRun> coalesce(std::span<const SlotPair> pairs);
+/// Joins pairs that are adjacent on both sides, in the order given: block i of the plan is the i-th pair. The runs take the
+/// place of what was in `runs`, whose memory they use.
+void coalesce(std::span<const SlotPair> pairs, std::vector<SlotRun>& runs);
 [[nodiscard]] std::uint32_t block_count(std::span<const SlotRun> runs);
 
 /// What to move: data, and no more, so that it can be sent to another process. Blocks are numbered in the order of `runs`.
@@ -75,6 +76,7 @@ struct TransferEvent {
 
   JobId job;
   Kind kind = Kind::finished;
+  Direction direction = Direction::swap_out;  ///< the plan's
   Epoch epoch;
   /// By the plan's block numbers; empty for `confirmed`.
   std::vector<BlockOutcome> outcomes;
@@ -84,6 +86,8 @@ struct TransferEvent {
   Duration took{};
   /// The first failure, where any block is not done.
   ErrorCode error;
+  /// With the job's last event its plan's, for whoever makes the next plan in the same memory.
+  std::vector<SlotRun> runs = {};
 };
 
 }  // namespace terrace

@@ -26,14 +26,16 @@ LanesConfig with_block_bytes_of(const Device& device, LanesConfig config) {
 }
 
 /// The event of a plan that was not taken.
-TransferEvent not_taken(JobId job, Epoch epoch, std::uint32_t blocks, ErrorCode why) {
-  return {.job = job,
+TransferEvent not_taken(TransferPlan plan, ErrorCode why) {
+  return {.job = plan.job,
           .kind = TransferEvent::Kind::finished,
-          .epoch = epoch,
-          .outcomes = std::vector<BlockOutcome>(blocks, BlockOutcome::cancelled),
+          .direction = plan.direction,
+          .epoch = plan.epoch,
+          .outcomes = std::vector<BlockOutcome>(block_count(plan.runs), BlockOutcome::cancelled),
           .moved = {},
           .took = {},
-          .error = why};
+          .error = why,
+          .runs = std::move(plan.runs)};
 }
 
 std::size_t take(std::vector<TransferEvent>& from, std::vector<TransferEvent>& out) {
@@ -72,11 +74,8 @@ TransferEngine::~TransferEngine() {
 
 void TransferEngine::submit(TransferPlan plan) {
   changed_ = true;
-  const JobId job = plan.job;
-  const Epoch epoch = plan.epoch;
-  const std::uint32_t blocks = block_count(plan.runs);
   const Result<void> taken = lanes_.submit(std::move(plan));
-  if (!taken) refused_.push_back(not_taken(job, epoch, blocks, taken.error()));
+  if (!taken) refused_.push_back(not_taken(std::move(plan), taken.error()));
 }
 
 void TransferEngine::raise(JobId job, Urgency urgency) {
@@ -132,7 +131,7 @@ void ThreadedTransfers::submit(TransferPlan plan) {
   const bool full = plans_in_flight_.load(std::memory_order_relaxed) >= plans_in_flight_max;
   if (stopped_ || full) {
     const Errc why = stopped_ ? Errc::stopped : Errc::refused;
-    refused_.push_back(not_taken(plan.job, plan.epoch, block_count(plan.runs), why));
+    refused_.push_back(not_taken(std::move(plan), why));
     waker_.wake();
     return;
   }

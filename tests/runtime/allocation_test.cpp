@@ -1,19 +1,22 @@
 // The step path of a warm manager allocates nothing. In a program of its own, because it counts every allocation.
-#include "runtime/cache_manager.hpp"
+#include "runtime/cache.hpp"
 #include "tests/radix/key_helpers.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <new>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace {
 
 std::size_t allocations = 0;
+bool counting = true;
 
 void* allocate(std::size_t size) {
-  ++allocations;
+  allocations += counting;
   if (void* const memory = std::malloc(size == 0 ? 1 : size)) return memory;
   throw std::bad_alloc{};
 }
@@ -122,9 +125,175 @@ TEST_P(Allocations, are_none_where_groups_have_windows_and_states) {
   expect_none_once_warm(manager);
 }
 
+// ---- with tiers below ----------------------------------------------------------------------------------------------------
+
+/// What the other side of a seam allocates is its own affair: it has threads of its own.
+class Uncounted {
+ public:
+  Uncounted() : before_{std::exchange(counting, false)} {}
+  ~Uncounted() { counting = before_; }
+  Uncounted(const Uncounted&) = delete;
+  Uncounted& operator=(const Uncounted&) = delete;
+
+ private:
+  bool before_;
+};
+
+/// Every plan has succeeded by the next poll.
+class PromptTransfers final : public TransferPort {
+ public:
+  void submit(TransferPlan plan) override {
+    const Uncounted here;
+    const std::uint32_t blocks = block_count(plan.runs);
+    done_.push_back({.job = plan.job,
+                     .kind = TransferEvent::Kind::finished,
+                     .direction = plan.direction,
+                     .epoch = plan.epoch,
+                     .outcomes = std::vector<BlockOutcome>(blocks, BlockOutcome::done),
+                     .moved = {},
+                     .took = {},
+                     .error = {},
+                     .runs = std::move(plan.runs)});
+    blocks_ += blocks;
+  }
+  void raise(JobId, Urgency) override {}
+  void cancel(JobId) override {}
+  std::size_t poll(std::vector<TransferEvent>& out) override {
+    const std::size_t arrived = done_.size();
+    for (TransferEvent& event : done_) out.push_back(std::move(event));
+    done_.clear();
+    return arrived;
+  }
+  [[nodiscard]] TimePoint next_deadline() const override { return never; }
+  [[nodiscard]] std::uint64_t blocks() const { return blocks_; }
+
+ private:
+  std::vector<TransferEvent> done_;
+  std::uint64_t blocks_ = 0;
+};
+
+/// Keeps names, all of them for ever; every operation has succeeded by the next poll.
+class PromptStore final : public BlockStore {
+ public:
+  void read(std::span<const StoreRead> batch) override {
+    const Uncounted here;
+    for (const StoreRead& read : batch) end(StoreEvent::Kind::read, read.token, keys_.contains(read.key));
+    reads_ += batch.size();
+  }
+  void write(std::span<const StoreWrite> batch) override {
+    const Uncounted here;
+    for (const StoreWrite& write : batch) end(StoreEvent::Kind::written, write.token, keys_.insert(write.block.key).second);
+  }
+  void remove(std::span<const BlockKey>, std::uint64_t) override {}
+  void contains(std::span<const BlockKey>, std::uint64_t) override {}
+  void touch(std::span<const BlockKey>) override {}
+  void adopt(const BlockKey&, std::uint64_t) override {}
+  std::size_t poll(std::vector<StoreEvent>& out) override {
+    const std::size_t arrived = done_.size();
+    out.insert(out.end(), done_.begin(), done_.end());
+    done_.clear();
+    return arrived;
+  }
+  [[nodiscard]] std::size_t in_flight() const override { return done_.size(); }
+  [[nodiscard]] Bytes block_bytes() const override { return Bytes{64}; }
+  [[nodiscard]] StoreStat stat() const override { return {}; }
+  void for_each(const std::function<void(const StoredBlock&)>&) const override {}
+  void check_invariants() const override {}
+  [[nodiscard]] std::uint64_t reads() const { return reads_; }
+
+ private:
+  void end(StoreEvent::Kind kind, std::uint64_t token, bool well) {
+    StoreEvent event;
+    event.kind = kind;
+    event.token = event.write_token = token;
+    if (!well) event.error = Errc::not_found;
+    done_.push_back(event);
+  }
+
+  std::unordered_set<BlockKey, std::hash<BlockKey>> keys_;
+  std::vector<StoreEvent> done_;
+  std::uint64_t reads_ = 0;
+};
+
+struct Tiers {
+  const char* name;
+  Relation relation;
+  WritePolicy write_policy;
+  bool reads = false;  ///< comes to hits that storage alone has
+};
+void PrintTo(const Tiers& tiers, std::ostream* out) { *out << tiers.name; }
+
+class TierAllocations : public testing::TestWithParam<Tiers> {};
+INSTANTIATE_TEST_SUITE_P(Tiers, TierAllocations,
+                         testing::Values(Tiers{"keep", Relation::keep, WritePolicy::none},
+                                         Tiers{"exclusive", Relation::exclusive, WritePolicy::none},
+                                         Tiers{"inclusive", Relation::inclusive, WritePolicy::none},
+                                         Tiers{"keep_write_through", Relation::keep, WritePolicy::write_through, true},
+                                         Tiers{"keep_write_back", Relation::keep, WritePolicy::write_back, true},
+                                         Tiers{"exclusive_write_back", Relation::exclusive, WritePolicy::write_back, true},
+                                         Tiers{"keep_selective", Relation::keep, WritePolicy::selective}),
+                         [](const auto& param) { return param.param.name; });
+
+/// As above, with the waits that copies from below need, and with a deadline.
+void serve(Cache& cache, std::uint64_t id, const std::vector<BlockKey>& keys) {
+  AcquireRequest wanted;
+  wanted.id = RequestId{id};
+  wanted.keys = keys;
+  wanted.blocks = static_cast<std::uint32_t>(keys.size());
+  wanted.deadline = TimePoint{std::chrono::hours{2}};
+  (void)cache.match(keys);
+  Result<Lease> lease = cache.acquire(wanted);
+  TERRACE_CHECK(lease.has_value());
+  for (int polls = 0; !cache.ready(*lease); ++polls) {
+    TERRACE_CHECK(polls < 1000);
+    cache.poll();
+  }
+  TERRACE_CHECK(cache.commit(*lease, std::span{keys}.first(keys.size() / 2), Fence{id}).has_value());
+  TERRACE_CHECK(cache.commit(*lease, keys, Fence{id}).has_value());
+  // What would have to be copied down first is no room for who cannot wait.
+  if (!cache.extend(*lease, 1)) cache.poll();
+  cache.release(std::move(*lease), Fence{id});
+  cache.poll();
+}
+
+TEST_P(TierAllocations, are_none_on_the_step_path_once_warm) {
+  const Tiers& tiers = GetParam();
+  ManagerConfig config = with_policy(PolicyKind::adaptive);
+  config.relation = tiers.relation;
+  config.write_policy = tiers.write_policy;
+  config.storage = tiers.write_policy != WritePolicy::none;
+  config.host_blocks = device_blocks / 2;
+  config.staging_blocks = config.storage ? 16 : 0;
+  PromptTransfers transfers;
+  PromptStore store;
+  HostArena arena{config.host_blocks + config.staging_blocks, store.block_bytes()};
+  const ManualClock clock;
+  Cache cache{config, {transfers, arena, config.storage ? &store : nullptr, clock}};
+  const auto requests = prompts();
+  std::uint64_t id = 0;
+  const auto rounds = [&](int count) {
+    for (int round = 0; round < count; ++round) {
+      for (const auto& keys : requests) serve(cache, ++id, keys);
+    }
+  };
+  rounds(24);
+  const std::uint64_t moved_before = transfers.blocks();
+  const std::uint64_t read_before = store.reads();
+  const std::size_t before = allocations;
+  rounds(8);
+  EXPECT_EQ(allocations - before, 0U);
+  EXPECT_GT(transfers.blocks(), moved_before + 4 * device_blocks);
+  EXPECT_EQ(store.reads() > read_before + 1000, tiers.reads);
+  cache.drain();
+  cache.manager().check_invariants();
+}
+
 TEST(AllocationCount, counts) {
   const std::size_t before = allocations;
   const std::vector<int> some(10);
+  EXPECT_EQ(allocations, before + 1);
+  const Uncounted here;
+  const std::vector<int> others(10);
   EXPECT_EQ(allocations, before + 1);
 }
 

@@ -11,7 +11,11 @@ namespace {
 
 using test::run;
 
-std::vector<SlotRun> coalesced(std::vector<SlotPair> pairs) { return coalesce(pairs); }
+std::vector<SlotRun> coalesced(std::vector<SlotPair> pairs) {
+  std::vector<SlotRun> runs{{SlotId{90}, SlotId{91}, 5}};  // of an earlier plan
+  coalesce(pairs, runs);
+  return runs;
+}
 SlotPair pair(std::uint32_t source, std::uint32_t destination) { return {SlotId{source}, SlotId{destination}}; }
 
 TEST(Plan, of_no_pairs_has_no_runs) {

@@ -1,0 +1,51 @@
+#include "base/slab.hpp"
+
+#include "base/spares.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace terrace {
+namespace {
+
+TEST(Slab, keeps_things_under_numbers_that_are_used_again) {
+  Slab<std::string> slab;
+  const auto a = slab.add("a");
+  const auto b = slab.add("b");
+  EXPECT_NE(a, b);
+  EXPECT_EQ(slab.take(a), "a");
+  EXPECT_EQ(slab.find(a), nullptr);
+  EXPECT_EQ(*slab.find(b), "b");
+  EXPECT_EQ(slab.add("c"), a);
+  slab.at(a) = "d";
+  EXPECT_EQ(*slab.find(a), "d");
+  EXPECT_EQ(slab.size(), 2U);
+  EXPECT_EQ(slab.find(2), nullptr);
+  EXPECT_EQ(slab.find(~0ULL), nullptr);
+}
+
+TEST(SlabDeathTest, has_nothing_under_a_number_that_was_taken) {
+  Slab<int> slab;
+  const auto number = slab.add(1);
+  (void)slab.take(number);
+  EXPECT_DEATH((void)slab.take(number), "broken invariant");
+}
+
+TEST(Spares, gives_out_the_memory_it_was_given) {
+  Spares<int> spares;
+  EXPECT_EQ(spares.take().capacity(), 0U);
+  std::vector<int> vector(100, 7);
+  const int* const memory = vector.data();
+  spares.give(std::move(vector));
+  std::vector<int> again = spares.take();
+  EXPECT_TRUE(again.empty());
+  again.resize(100);
+  EXPECT_EQ(again.data(), memory);
+  spares.give({});
+  EXPECT_EQ(spares.take().capacity(), 0U);
+}
+
+}  // namespace
+}  // namespace terrace
