@@ -143,6 +143,7 @@ std::span<const RequestEvent> Cache::poll() {
     pools_[pool.value()].store->poll(store_events_);
     for (const StoreEvent& event : store_events_) on_store(event, pool);
   }
+  tell_path_costs();
   const TimePoint now = parts_.clock.now();
   manager_.on_time(now);
   manager_.settle();
@@ -187,10 +188,11 @@ void Cache::drain() {
 
 void Cache::on_transfer(TransferEvent event) {
   if (event.kind == TransferEvent::Kind::finished) {
-    Moved& moved = event.direction == Direction::swap_out ? moved_.swap_out : moved_.swap_in;
-    moved.blocks += static_cast<std::uint64_t>(std::ranges::count(event.outcomes, BlockOutcome::done));
-    moved.bytes += event.moved;
-    ended(plans_[static_cast<std::size_t>(event.direction)], 1, moved);
+    const bool out = event.direction == Direction::swap_out;
+    PathSpeed& path = plans_[static_cast<std::size_t>(event.direction)];
+    path.ended(1, event.moved, parts_.clock.now(), event.copying);
+    count_moved(out ? moved_.swap_out : moved_.swap_in, path,
+                static_cast<std::uint64_t>(std::ranges::count(event.outcomes, BlockOutcome::done)), event.moved);
   }
   manager_.on_transfer(std::move(event));
 }
@@ -198,12 +200,11 @@ void Cache::on_transfer(TransferEvent event) {
 void Cache::on_store(const StoreEvent& event, PoolId pool) {
   const bool is_read = event.kind == StoreEvent::Kind::read;
   if (is_read || event.kind == StoreEvent::Kind::written) {
-    Moved& moved = is_read ? moved_.prefetch : moved_.persist;
-    if (!event.error) {
-      ++moved.blocks;
-      moved.bytes += pools_[pool.value()].store->block_bytes();
-    }
-    ended(is_read ? reads_ : writes_, 1, moved);
+    const bool done = !event.error;
+    const Bytes bytes = done ? pools_[pool.value()].store->block_bytes() : Bytes{};
+    PathSpeed& path = is_read ? reads_ : writes_;
+    path.ended(1, bytes, parts_.clock.now());
+    count_moved(is_read ? moved_.prefetch : moved_.persist, path, done ? 1 : 0, bytes);
   }
   manager_.on_store(event, pool);
 }
@@ -220,7 +221,7 @@ void Cache::carry_out(PoolId pool) {
   if (actions.empty() || transfers_paused_) return;
   const PoolParts& parts = pools_[pool.value()];
   for (TransferPlan& plan : actions.plans) {
-    began(plans_[static_cast<std::size_t>(plan.direction)], 1);
+    plans_[static_cast<std::size_t>(plan.direction)].began(1, parts_.clock.now());
     if (manager_.config().instant_copies) {
       carry_out_at_once(std::move(plan));
     } else {
@@ -234,13 +235,13 @@ void Cache::carry_out(PoolId pool) {
     for (const WriteOrder& order : actions.writes) {
       store_writes_.push_back({order.token, order.block, parts.arena->block(order.from)});
     }
-    began(writes_, store_writes_.size());
+    writes_.began(store_writes_.size(), parts_.clock.now());
     if (!store_writes_.empty()) parts.store->write(store_writes_);
     // After the writes: where transfers were paused, one of them may be of what was cleared since.
     if (!actions.removes.empty()) parts.store->remove(actions.removes, 0);
     store_reads_.clear();
     for (const ReadOrder& order : actions.reads) store_reads_.push_back({order.token, order.key, parts.arena->block(order.into)});
-    began(reads_, store_reads_.size());
+    reads_.began(store_reads_.size(), parts_.clock.now());
     if (!store_reads_.empty()) parts.store->read(store_reads_);
   }
   actions.clear();
@@ -265,16 +266,30 @@ void Cache::carry_out_at_once(TransferPlan plan) {
   wake();
 }
 
-void Cache::began(UnderWay& kind, std::uint64_t count) {
-  if (count == 0) return;
-  if (kind.count == 0) kind.since = parts_.clock.now();
-  kind.count += count;
+void Cache::count_moved(Moved& moved, const PathSpeed& path, std::uint64_t blocks, Bytes bytes) {
+  moved.blocks += blocks;
+  moved.bytes += bytes;
+  moved.seconds = path.busy_seconds();
 }
 
-void Cache::ended(UnderWay& kind, std::uint64_t count, Moved& moved) {
-  TERRACE_CHECK(kind.count >= count);
-  kind.count -= count;
-  if (kind.count == 0) moved.seconds += std::chrono::duration<double>(parts_.clock.now() - kind.since).count();
+/// The link, and the disk, are one for all pools; what they take for a block depends on its size.
+void Cache::tell_path_costs() {
+  if (manager_.config().unit_prefill_seconds == 0) return;
+  const TimePoint now = parts_.clock.now();
+  const double link = plans_[static_cast<std::size_t>(Direction::swap_in)].seconds_per_byte(now);
+  const double read = reads_.seconds_per_byte(now);
+  const double write = writes_.seconds_per_byte(now);
+  const Bytes trusted = reads_.trusted(now);
+  for (const PoolId pool : pool_ids_) {
+    const Bytes block = pools_[pool.value()].arena->block_bytes();
+    const auto bytes = static_cast<double>(count(block));
+    const std::uint64_t reads_max = std::min<std::uint64_t>(trusted / block, std::numeric_limits<std::uint32_t>::max());
+    manager_.set_path_costs({.link_seconds = link * bytes,
+                             .read_seconds = read * bytes,
+                             .write_seconds = write * bytes,
+                             .reads_max = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(reads_max))},
+                            pool);
+  }
 }
 
 void Cache::poison_freed(PoolId pool) {

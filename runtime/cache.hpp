@@ -4,6 +4,7 @@
 #include "base/waker.hpp"
 #include "runtime/cache_manager.hpp"
 #include "runtime/lease.hpp"
+#include "runtime/path_speed.hpp"
 #include "runtime/status_page.hpp"
 #include "runtime/wait_times.hpp"
 #include "storage/block_store.hpp"
@@ -135,7 +136,7 @@ class Cache : private LeaseHome {
   void resume_transfers();
   /// Plans, reads and writes that have been started and have not ended.
   [[nodiscard]] std::uint64_t transfers_in_flight() const {
-    return plans_[0].count + plans_[1].count + reads_.count + writes_.count;
+    return plans_[0].under_way() + plans_[1].under_way() + reads_.under_way() + writes_.under_way();
   }
 
   /// Collects what has ended, decides what follows, and starts it. Returns the requests that ended their wait since the last
@@ -166,13 +167,8 @@ class Cache : private LeaseHome {
   void on_transfer(TransferEvent event);
   void on_store(const StoreEvent& event, PoolId pool);
   void poison_freed(PoolId pool);
-  /// Of one kind, to know during which time any is under way.
-  struct UnderWay {
-    std::uint64_t count = 0;
-    TimePoint since;
-  };
-  void began(UnderWay& kind, std::uint64_t count);
-  void ended(UnderWay& kind, std::uint64_t count, Moved& moved);
+  static void count_moved(Moved& moved, const PathSpeed& path, std::uint64_t blocks, Bytes bytes);
+  void tell_path_costs();
 
   CacheParts parts_;
   std::vector<PoolParts> pools_;  ///< by PoolId
@@ -182,9 +178,9 @@ class Cache : private LeaseHome {
   bool transfers_paused_ = false;
   MovedTotals moved_;
   WaitTimes waits_;
-  UnderWay plans_[direction_count];
-  UnderWay reads_;
-  UnderWay writes_;
+  PathSpeed plans_[direction_count] = {PathSpeed{PathSpeed::Times::told}, PathSpeed{PathSpeed::Times::told}};
+  PathSpeed reads_;
+  PathSpeed writes_;
   std::vector<TransferEvent> transfer_events_;
   std::vector<StoreEvent> store_events_;
   std::vector<RequestEvent> events_;

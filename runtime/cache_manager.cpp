@@ -55,6 +55,16 @@ void CacheManager::on_time(TimePoint now) {
   }
 }
 
+void CacheManager::set_path_costs(const PathCosts& costs, PoolId pool) {
+  double block_seconds = 0;  // of the smallest block
+  for (const GroupRule& rule : rules_) {
+    if (rule.config().pool != pool) continue;
+    const double seconds = rule.units_per_block() * config_.unit_prefill_seconds;
+    block_seconds = block_seconds == 0 ? seconds : std::min(block_seconds, seconds);
+  }
+  at(pool).set_path_costs(costs, block_seconds);
+}
+
 void CacheManager::settle() {
   for (bool again = true; again;) {
     again = !to_replan_.empty();

@@ -6,6 +6,7 @@
 #include "runtime/actions.hpp"
 #include "runtime/config.hpp"
 #include "runtime/group_part.hpp"
+#include "runtime/load_choice.hpp"
 #include "runtime/request.hpp"
 #include "runtime/size_class.hpp"
 #include "storage/block_store.hpp"
@@ -152,6 +153,8 @@ class CacheManager {
   void on_store(const StoreEvent& event, PoolId pool = {});
   /// Fails pending requests whose deadline has passed.
   void on_time(TimePoint now);
+  /// What bringing up a block of the pool costs by now. Counts where ManagerConfig::unit_prefill_seconds is given.
+  void set_path_costs(const PathCosts& costs, PoolId pool = {});
   /// Call after a batch of the above: serves who waits with what has become free.
   void settle();
   /// Blocks that storage holds from before, parents first. Gives each its number, to be used as the token of its events;
@@ -270,6 +273,8 @@ class CacheManager {
   [[nodiscard]] std::uint32_t look_up(std::span<const BlockKey> keys, Tier lowest) const;
   void look_up_group(std::size_t group, std::span<const BlockKey> keys, Tier lowest) const;
   void note_tiers(std::uint32_t hits) const;
+  [[nodiscard]] std::uint32_t worth_loading(std::uint32_t hits) const;
+  void add_costs(std::size_t group) const;
   [[nodiscard]] std::uint32_t new_blocks(std::size_t group, const Request& request, std::uint32_t from) const;
   enum class Hold : bool { pin, unpin };
   void hold_hits(Hold hold);
@@ -340,6 +345,7 @@ class CacheManager {
   mutable std::vector<GroupHit> hits_;             ///< scratch: by GroupId, of the last look_up()
   mutable std::vector<Tier> found_;                ///< scratch: by block, of the last look_up()
   mutable std::vector<Tier> island_tier_;          ///< scratch: of one block, of a group whose blocks stand by themselves
+  mutable std::vector<UnitCost> unit_costs_;       ///< scratch: by block, of the last worth_loading()
   mutable std::vector<BlockKey> group_keys_;       ///< scratch
   mutable std::vector<std::uint32_t> needs_;       ///< scratch: slots by PoolId
   std::vector<Copy> row_;                          ///< scratch

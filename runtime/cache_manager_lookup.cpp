@@ -112,6 +112,47 @@ void CacheManager::note_tiers(std::uint32_t hits) const {
   }
 }
 
+/// How many leading blocks of the last look_up()'s hits are had sooner by loading than by computing them: all, where the engine has
+/// not said how fast it computes.
+std::uint32_t CacheManager::worth_loading(std::uint32_t hits) const {
+  if (config_.unit_prefill_seconds == 0) return hits;
+  if (std::ranges::all_of(found_, [](Tier tier) { return tier == Tier::device; })) return hits;
+  unit_costs_.assign(hits, {});
+  for (std::size_t g = 0; g < rules_.size(); ++g) add_costs(g);
+  PathQueues queues;
+  for (const auto& pool : pools_) {
+    const PathCosts& costs = pool->path_costs();
+    queues.read_seconds += static_cast<double>(pool->loads.reads_waiting()) * costs.read_seconds;
+    queues.link_seconds += static_cast<double>(pool->loads.links_waiting()) * costs.link_seconds;
+    queues.reads_max = std::min(queues.reads_max, costs.reads_max);
+  }
+  return units_worth_loading(unit_costs_, queues, config_.unit_prefill_seconds);
+}
+
+/// What the group's part of the hits costs, each block with the last of its units.
+void CacheManager::add_costs(std::size_t group) const {
+  const GroupHit& hit = hits_[group];
+  const PathCosts& costs = pool_of(group).path_costs();
+  // (With one group, found_ says the tiers.)
+  const std::span<const Tier> tiers = single_ ? std::span<const Tier>{found_} : std::span<const Tier>{hit.tiers};
+  for (std::uint32_t i = 0; i < tiers.size(); ++i) {
+    if (tiers[i] == Tier::device) continue;
+    // What is on its way follows what the device has.
+    const Found& found = hit.islands.empty() ? hit.found : hit.islands[i];
+    const std::uint32_t place = hit.islands.empty() ? i : 0;
+    const bool joins = place >= found.on_device && place < found.on_device + found.filling;
+    UnitCost& unit = unit_costs_[std::size_t{hit.first + i + 1} * rules_[group].units_per_block() - 1];
+    if (joins) {
+      (tiers[i] == Tier::storage ? unit.joins_read : unit.joins_link) = true;
+      continue;
+    }
+    unit.link_seconds += costs.link_seconds;
+    if (tiers[i] != Tier::storage) continue;
+    unit.read_seconds += costs.read_seconds;
+    ++unit.reads;
+  }
+}
+
 /// Keeps what the last look_up() found, or lets it go again.
 void CacheManager::hold_hits(Hold hold) {
   const auto change = [&](PrefixTree& tree, Path path) { hold == Hold::pin ? tree.pin(path) : tree.unpin(path); };

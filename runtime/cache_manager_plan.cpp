@@ -15,6 +15,9 @@ Result<void> CacheManager::plan(Index index, std::span<const BlockKey> keys) {
   const std::span<const BlockKey> usable = keys.first(std::min<std::size_t>(keys.size(), r.hit_blocks_max));
   std::uint32_t hits = look_up(usable, lowest);
   if (r.drop_last_hit && hits > 0) hits = look_up(usable.first(hits - 1), lowest);
+  std::uint32_t turned_down = hits;
+  if (const std::uint32_t worth = worth_loading(hits); worth < hits) hits = look_up(usable.first(worth), lowest);
+  turned_down -= hits;
   r.blocks_now = hits + std::min(r.blocks - hits, r.new_blocks_max);
   if (!could_ever_fit(r)) return Errc::never_fits;
 
@@ -24,6 +27,7 @@ Result<void> CacheManager::plan(Index index, std::span<const BlockKey> keys) {
     hold_hits(Hold::unpin);
     return Errc::no_room;
   }
+  stats_.turned_down += turned_down;
   take_hits(r, keys, hits);
 
   r.rooms_waited_for = 0;

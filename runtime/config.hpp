@@ -108,6 +108,10 @@ struct ManagerConfig : PoolSizes {
   /// Of each pool. 0 <= low <= high < 1; not with instant copies.
   Watermarks device_watermarks;
   Watermarks host_watermarks;
+  /// How long the engine takes to compute a hash unit of a prompt (its tokens over the prefill speed); 0: not stated. Where it
+  /// is, a hit in a lower tier is taken only as far as that beats computing it (runtime/load_choice.hpp), and no request waits
+  /// for a write to storage that takes longer than computing what is written. Not with instant copies.
+  double unit_prefill_seconds = 0;
   /// Copies between device and host count as done when they are decided; whoever executes the plans does so in order and
   /// before anything else. For reference runs.
   bool instant_copies = false;

@@ -46,7 +46,9 @@ HostRoom::Evicted HostRoom::evict_one(WriteBack write_back, std::optional<std::u
   const std::optional<BlockRef> victim = residency_.quotas().victim(Tier::host, asker);
   if (!victim) return Evicted::none;
   const bool last_above = !residency_.copy(*victim, Tier::device).present();
-  if (write_back_ && last_above && !residency_.stored(*victim)) {
+  const bool somebody_waits = tenant.has_value();
+  const bool too_slow = somebody_waits && persists_.slow();
+  if (write_back_ && last_above && !residency_.stored(*victim) && !too_slow) {
     if (write_back == WriteBack::no) return Evicted::none;
     const SlotId slot = residency_.copy(*victim, Tier::host).slot();
     departures_.hold_leaving(*victim, Tier::host);

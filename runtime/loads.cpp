@@ -179,6 +179,7 @@ void Loads::flush(std::uint64_t& last_plan, PoolId pool) {
     plan.runs = actions_.spare_runs.take();
     coalesce(pairs_, plan.runs);
     const bool ends_now = instant_ && loads_[id].waiters.empty();
+    if (!ends_now) crossing_ += static_cast<std::uint32_t>(refs.size());
     plan.job = plans_.add(last_plan, ends_now ? std::vector<PartRef>{} : std::move(refs));
     loads_[id].plans.push_back(plan.job);
     actions_.plans.push_back(std::move(plan));
@@ -195,6 +196,7 @@ bool Loads::on_event(const TransferEvent& event) {
   if (!taken) return false;
   std::vector<PartRef>& refs = *taken;
   if (refs.empty()) return true;  // an instant load, long since ended
+  crossing_ -= static_cast<std::uint32_t>(refs.size());
   TERRACE_CHECK(event.outcomes.size() == refs.size());
   for (std::size_t i = 0; i < refs.size(); ++i) {
     Part& part = loads_[refs[i].load].parts[refs[i].part];

@@ -75,6 +75,10 @@ class Loads {
   /// Makes plans of what can cross the link now.
   void flush(std::uint64_t& last_plan, PoolId pool);
 
+  /// Blocks that storage has still to read, and that have still to cross the link.
+  [[nodiscard]] std::size_t reads_waiting() const { return landing_.size() + reads_.size(); }
+  [[nodiscard]] std::size_t links_waiting() const { return landed_.size() + crossing_; }
+
   [[nodiscard]] bool idle() const { return open_ == 0 && quarantined_.empty(); }
   /// Memory of the books that grow with the device pool.
   [[nodiscard]] std::size_t bytes_held() const { return source_by_slot_.capacity() * sizeof(Tier); }
@@ -150,6 +154,7 @@ class Loads {
   std::vector<SlotPair> pairs_;                                     ///< scratch
   Spares<PartRef> spare_refs_;
   std::uint32_t open_ = 0;
+  std::uint32_t crossing_ = 0;  ///< parts of plans under way
 };
 
 }  // namespace terrace

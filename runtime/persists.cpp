@@ -28,7 +28,13 @@ bool Persists::begin(BlockRef block) {
     const BlockRef above = residency_.tree().parent(chain_.back());
     if (residency_.stored(above)) actions_.touches.push_back(residency_.tree().key(above));
   }
-  for (auto at = chain_.rbegin(); at != chain_.rend(); ++at) create(*at);
+  for (auto at = chain_.rbegin(); at != chain_.rend(); ++at) {
+    if (slow_ && in_flight_ >= slow_backlog_max) {
+      stats_.persist_skipped += static_cast<std::uint64_t>(chain_.rend() - at);
+      return false;
+    }
+    create(*at);
+  }
   return true;
 }
 

@@ -26,10 +26,19 @@ class Persists {
   Persists(Residency& residency, Departures& departures, SwapOuts& swap_outs, Actions& actions, ManagerStats& stats);
 
   static constexpr std::uint32_t writes_max = 1024;
+  /// Under way in all, where storage is slow: enough to keep it busy.
+  static constexpr std::uint32_t slow_backlog_max = 64;
 
   /// Brings the block and those of its ancestors that are missing to storage. False where one of them has no copy to take it
-  /// from, or the block was cleared; nothing was begun then. Blocks already stored or on their way are not taken twice.
+  /// from, or the block was cleared: nothing was begun then. False, too, where the backlog is at its bound: of what is missing
+  /// the first blocks may have been begun. Blocks already stored or on their way are not taken twice.
   bool begin(BlockRef block);
+  /// Storage takes longer to write a block than the engine to compute it: nobody is to wait for it, and what waits for it is not
+  /// to pile up and hold copies.
+  void set_slow(bool slow) { slow_ = slow; }
+  [[nodiscard]] bool slow() const { return slow_; }
+  /// A block on the device can be on its way without waiting for a place to stage it.
+  [[nodiscard]] bool can_stage_now() const { return waiting_.empty() && residency_.staging_free() > 0; }
   /// Of a WriteOrder. `token` is the block's number in storage.
   void on_written(std::uint32_t token, ErrorCode error);
   /// Storage gave up a stored block.
@@ -78,6 +87,7 @@ class Persists {
   Fifo<std::uint32_t> waiting_;           ///< for staging
   Fifo<std::uint32_t> queued_;            ///< for the store
   std::vector<BlockRef> chain_;           ///< scratch
+  bool slow_ = false;
   std::uint32_t writing_ = 0;
   std::uint32_t in_flight_ = 0;
 };

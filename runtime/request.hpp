@@ -135,6 +135,7 @@ struct ManagerStats {
   std::uint64_t refused_no_room = 0;
   std::uint64_t rescued = 0;           ///< hit while being swapped out or written back, and stayed
   std::uint64_t joined = 0;            ///< blocks of requests that joined another's load
+  std::uint64_t turned_down = 0;       ///< blocks of hits that took longer to load than to compute
   std::uint64_t load_failures = 0;     ///< blocks that did not arrive
   std::uint64_t replans = 0;           ///< requests planned again after a failed load
   std::uint64_t duplicates = 0;
@@ -147,6 +148,7 @@ struct ManagerStats {
   std::uint64_t backup_candidates = 0; ///< WritePolicy::selective: blocks whose hits began to be counted
   std::uint64_t backed_up = 0;         ///< blocks ordered to storage for their hits, ancestors included
   std::uint64_t persist_failed = 0;    ///< blocks that storage did not take
+  std::uint64_t persist_skipped = 0;   ///< blocks not offered to a storage that is slower than computing them
   std::uint64_t stored_evicted = 0;    ///< blocks that storage gave up
   std::uint64_t cleared = 0;           ///< device and host copies dropped by clear()
   std::uint64_t dropped_by_call = 0;   ///< by drop()

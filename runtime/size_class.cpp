@@ -161,6 +161,11 @@ void SizeClass::flush(std::uint64_t& last_plan) {
   loads.flush(last_plan, id);
 }
 
+void SizeClass::set_path_costs(const PathCosts& now, double block_prefill_seconds) {
+  path_costs_ = now;
+  persists.set_slow(block_prefill_seconds > 0 && now.write_seconds > block_prefill_seconds);
+}
+
 // ---- as a whole ----------------------------------------------------------------------------------------------------------
 
 void SizeClass::clear(bool storage) {

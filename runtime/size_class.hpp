@@ -6,6 +6,7 @@
 #include "runtime/departures.hpp"
 #include "runtime/device_room.hpp"
 #include "runtime/host_room.hpp"
+#include "runtime/load_choice.hpp"
 #include "runtime/loads.hpp"
 #include "runtime/persists.hpp"
 #include "runtime/request.hpp"
@@ -77,6 +78,9 @@ class SizeClass {
   [[nodiscard]] std::uint64_t readers() const {
     return residency.pool(Tier::device).readers_total() + residency.pool(Tier::host).readers_total();
   }
+  /// As CacheManager::set_path_costs. `block_prefill_seconds`: what computing a block takes; 0: not known.
+  void set_path_costs(const PathCosts& now, double block_prefill_seconds);
+  [[nodiscard]] const PathCosts& path_costs() const { return path_costs_; }
   [[nodiscard]] bool idle() const;
   [[nodiscard]] std::string describe_pending() const;
   [[nodiscard]] std::string describe_tree(std::size_t lines_max) const;
@@ -102,6 +106,7 @@ class SizeClass {
   bool sweep_hidden();
 
   ManagerStats& stats_;
+  PathCosts path_costs_;
   std::vector<std::pair<BlockRef, Tier>> gone_;   ///< scratch
   mutable std::vector<Copy> copies_[tier_count];  ///< scratch of find(), read by rescue()
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/bytes.hpp"
+#include "base/clock.hpp"
 #include "base/strong_id.hpp"
 #include "base/waker.hpp"
 #include "transfer/plan.hpp"
@@ -40,6 +41,8 @@ struct CopyCommand {
 struct CopyDone {
   std::uint64_t token = 0;
   ErrorCode error;  ///< set: any part of the destinations may have been written; nothing touches the slots any more
+  /// For how long the command kept its stream, not counting what it waited for compute; 0: the device cannot tell.
+  Duration took{};
 };
 
 /// A device's blocks as compute sees them, while work launched on the compute timeline runs.

@@ -110,26 +110,33 @@ bool EmulatedDevice::await_turn(Stream& stream, const Submitted& submitted) {
   }
   const std::uint64_t bytes = block_count(command.runs) * count(info_.pool(command.pool).block_bytes);
   const Duration held = link_time(link_, command.direction, bytes);
-  if (held == Duration{}) return true;
+  if (held == Duration{}) {
+    stream.began = std::chrono::steady_clock::now();
+    return true;
+  }
   // From when the link was free, not from now: a thread that wakes late does not make the link slower.
-  stream.link_free_at = std::max(stream.link_free_at, ready_at) + held;
+  stream.began = std::max(stream.link_free_at, ready_at);
+  stream.link_free_at = stream.began + held;
   return timeline_.wait_until(stream.link_free_at);
 }
 
 bool EmulatedDevice::execute(Stream& stream, const CopyCommand& command) {
   const std::uint64_t number = ++stream.commands;
   const SlotMemory& memory = memories_.of(command);
+  const auto ended = [&](ErrorCode error) {
+    return CopyDone{command.token, error, std::chrono::steady_clock::now() - stream.began};
+  };
   if (is_nth(number, faults_.fail_every)) {
     const SlotRun& first = command.runs.front();
     const std::size_t half = count(memory.host().block_bytes()) / 2;
     memory.copy_part(command.direction, {first.source, first.destination}, 0, half);
     failed_.fetch_add(1, std::memory_order_release);
-    stream.done.push({command.token, Errc::io_failed});
+    stream.done.push(ended(Errc::io_failed));
     return true;
   }
   if (command.direction == Direction::swap_in && is_nth(number, faults_.late_every)) {
     late_.fetch_add(1, std::memory_order_release);
-    stream.done.push({command.token, {}});
+    stream.done.push(ended({}));
     if (!timeline_.wait_until(std::chrono::steady_clock::now() + faults_.late_by)) return false;
     memory.copy(command.direction, command.runs);
     late_landed_.fetch_add(1, std::memory_order_release);
@@ -137,7 +144,7 @@ bool EmulatedDevice::execute(Stream& stream, const CopyCommand& command) {
   }
   memory.copy(command.direction, command.runs);
   if (command.direction == Direction::swap_out && faults_.flip_every > 0) flip_bits(stream, command);
-  stream.done.push({command.token, {}});
+  stream.done.push(ended({}));
   return true;
 }
 

@@ -102,6 +102,7 @@ class EmulatedDevice final : public Device {
     std::uint64_t commands = 0;
     std::uint64_t blocks = 0;
     TimePoint link_free_at{};
+    TimePoint began{};  ///< the command under way, once it need not wait any more
     std::thread thread;
   };
   /// Wakes whom set_waker named last. With a lock, so that the former waker may die once set_waker has returned.

@@ -131,7 +131,7 @@ std::optional<Piece> Lanes::next(Direction direction, TimePoint now) {
   return std::nullopt;
 }
 
-void Lanes::finish(std::uint64_t token, ErrorCode error, TimePoint now) {
+void Lanes::finish(std::uint64_t token, ErrorCode error, TimePoint now, Duration took) {
   now_ = std::max(now_, now);
   const auto found = std::ranges::find(under_way_, token, &UnderWay::token);
   TERRACE_CHECK(found != under_way_.end());
@@ -142,6 +142,7 @@ void Lanes::finish(std::uint64_t token, ErrorCode error, TimePoint now) {
   Job& job = jobs_[piece.handle];
   --in_flight_[index(job.plan.direction)];
   --job.pieces_under_way;
+  job.copying += took;
   std::fill_n(job.outcomes.begin() + piece.first_block, piece.blocks,
               error ? BlockOutcome::failed : BlockOutcome::done);
   if (!error) job.done += piece.blocks;
@@ -254,6 +255,7 @@ void Lanes::report(Job& job, TransferEvent::Kind kind) {
                       .outcomes = {},
                       .moved = {},
                       .took = job.first_start ? now_ - *job.first_start : Duration{},
+                      .copying = job.copying,
                       .error = job.error};
   if (kind == TransferEvent::Kind::finished) {
     event.outcomes = job.outcomes;

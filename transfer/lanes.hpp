@@ -75,8 +75,8 @@ class Lanes {
 
   /// The piece to start next in this direction, if one may start now. Expires first: nothing starts past its deadline.
   [[nodiscard]] std::optional<Piece> next(Direction direction, TimePoint now);
-  /// A piece has ended: nothing touches its slots any more.
-  void finish(std::uint64_t token, ErrorCode error, TimePoint now);
+  /// A piece has ended: nothing touches its slots any more. `took`: as in CopyDone.
+  void finish(std::uint64_t token, ErrorCode error, TimePoint now, Duration took = {});
 
   /// Appends the events since the last call.
   void take_events(std::vector<TransferEvent>& out);
@@ -100,6 +100,7 @@ class Lanes {
     std::uint32_t done = 0;
     std::uint32_t pieces_under_way = 0;
     std::optional<TimePoint> first_start;
+    Duration copying{};
     ErrorCode error;
     bool queued = false;    ///< stands in its lane, because it has blocks to start
     bool reported = false;  ///< `finished` is out; only `confirmed` is owed

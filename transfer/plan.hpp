@@ -84,6 +84,8 @@ struct TransferEvent {
   Bytes moved{};
   /// From the first piece's start to the event.
   Duration took{};
+  /// Of all pieces together: for how long they kept their stream (CopyDone::took).
+  Duration copying{};
   /// The first failure, where any block is not done.
   ErrorCode error;
   /// With the job's last event its plan's, for whoever makes the next plan in the same memory.

@@ -86,6 +86,7 @@ void SteppedDevice::copy(Stream& stream) {
   TERRACE_CHECK(can_step(stream));
   const CopyCommand& command = stream.commands.front();
   const SlotRun& run = command.runs[stream.run];
+  stream.took += step_takes;
   const SlotPair block{SlotId{run.source.value() + stream.block}, SlotId{run.destination.value() + stream.block}};
   // Parts differ by a byte at most where the block does not divide evenly.
   const SlotMemory& memory = memories_.of(command);
@@ -107,7 +108,7 @@ void SteppedDevice::copy(Stream& stream) {
 }
 
 void SteppedDevice::end_command(Stream& stream, ErrorCode error) {
-  const CopyDone done{stream.commands.front().token, error};
+  const CopyDone done{stream.commands.front().token, error, std::exchange(stream.took, {})};
   stream.commands.pop_front();
   stream.run = 0;
   stream.block = 0;

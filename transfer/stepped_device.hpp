@@ -5,6 +5,7 @@
 #include "transfer/slot_memory.hpp"
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -19,6 +20,9 @@ namespace terrace {
 /// Stops when destroyed: what has not happened never does. Threads: one.
 class SteppedDevice final : public Device {
  public:
+  /// What a step of a copy claims to have taken.
+  static constexpr Duration step_takes = std::chrono::microseconds{1};
+
   /// What can make progress.
   enum class Part : unsigned char { compute, swap_out, swap_in };
 
@@ -55,6 +59,7 @@ class SteppedDevice final : public Device {
 
  private:
   struct Stream {
+    Duration took{};
     std::deque<CopyCommand> commands;
     /// Where the oldest command is: run, block of the run, part of the block.
     std::size_t run = 0;

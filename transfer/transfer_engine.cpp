@@ -34,6 +34,7 @@ TransferEvent not_taken(TransferPlan plan, ErrorCode why) {
           .outcomes = std::vector<BlockOutcome>(block_count(plan.runs), BlockOutcome::cancelled),
           .moved = {},
           .took = {},
+          .copying = {},
           .error = why,
           .runs = std::move(plan.runs)};
 }
@@ -97,7 +98,7 @@ std::size_t TransferEngine::poll(std::vector<TransferEvent>& out) {
   changed_ = false;
   const TimePoint now = clock_.now();
   device_.poll(done_);
-  for (const CopyDone& done : done_) lanes_.finish(done.token, done.error, now);
+  for (const CopyDone& done : done_) lanes_.finish(done.token, done.error, now, done.took);
   done_.clear();
   // next() resolves the deadlines too.
   for (const Direction direction : {Direction::swap_out, Direction::swap_in}) {

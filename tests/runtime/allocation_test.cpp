@@ -152,6 +152,7 @@ class PromptTransfers final : public TransferPort {
                      .outcomes = std::vector<BlockOutcome>(blocks, BlockOutcome::done),
                      .moved = {},
                      .took = {},
+                     .copying = {},
                      .error = {},
                      .runs = std::move(plan.runs)});
     blocks_ += blocks;
