@@ -173,7 +173,7 @@ void DeviceRoom::evict(BlockRef block, SwapOutPurpose purpose) {
   if (host_tier() && wants_host(block)) {
     if (host_room_.swap_out(block, purpose) != HostRoom::Answer::impossible) return;
   }
-  const bool too_slow = persists_.slow() && !persists_.can_stage_now();
+  const bool too_slow = persists_.slow() && !persists_.can_stage_now(block);
   if (write_back_ && !residency_.copy(block, Tier::storage).present() && !too_slow) {
     departures_.hold_leaving(block, Tier::device);
     persists_.begin(block);

@@ -69,6 +69,17 @@ std::uint32_t Persists::create(BlockRef block) {
   return index;
 }
 
+bool Persists::can_stage_now(BlockRef block) const {
+  if (!waiting_.empty()) return false;
+  const PrefixTree& tree = residency_.tree();
+  for (std::uint64_t free = residency_.staging_free(); !residency_.copy(block, Tier::storage).present(); --free) {
+    if (free == 0) return false;
+    if (block.depth == 0) return true;
+    block = tree.parent(block);
+  }
+  return true;
+}
+
 void Persists::on_gone(BlockRef block) {
   doom_below(block);
   residency_.forget_stored(block);

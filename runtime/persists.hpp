@@ -37,8 +37,8 @@ class Persists {
   /// to pile up and hold copies.
   void set_slow(bool slow) { slow_ = slow; }
   [[nodiscard]] bool slow() const { return slow_; }
-  /// A block on the device can be on its way without waiting for a place to stage it.
-  [[nodiscard]] bool can_stage_now() const { return waiting_.empty() && residency_.staging_free() > 0; }
+  /// A block on the device, and those of its ancestors that are missing, need not wait for a place to be staged.
+  [[nodiscard]] bool can_stage_now(BlockRef block) const;
   /// Of a WriteOrder. `token` is the block's number in storage.
   void on_written(std::uint32_t token, ErrorCode error);
   /// Storage gave up a stored block.

@@ -48,6 +48,7 @@ ManagerConfig manager_config(const StackOptions& options) {
   config.write_policy = options.write_policy;
   config.selective_hits = options.selective_hits;
   config.instant_copies = options.instant_copies;
+  config.unit_prefill_seconds = options.unit_prefill_seconds;
   return config;
 }
 
@@ -70,7 +71,7 @@ struct Stack::Parts {
       }
       store = std::make_unique<MemoryStore>(static_cast<std::uint32_t>(blocks), options.block_bytes, &waker);
     } else if (const auto* file = std::get_if<FileStorage>(&options.storage)) {
-      io = std::make_unique<ThreadPoolIo>(ThreadPoolIo::Config{.threads = file->io_threads}, waker);
+      io = std::make_unique<ThreadPoolIo>(ThreadPoolIo::Config{.threads = file->io_threads, .bandwidth = file->bandwidth}, waker);
       FileStoreConfig store_config;
       store_config.directory = file->directory;
       store_config.capacity = file->capacity;

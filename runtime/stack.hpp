@@ -21,6 +21,8 @@ struct FileStorage {
   std::filesystem::path directory;
   Bytes capacity{};
   unsigned io_threads = 4;
+  /// Per second, to try a slower disk than the one at hand; 0: as fast as it goes.
+  Bytes bandwidth{};
 };
 using StorageOptions = std::variant<NoStorage, MemoryStorage, FileStorage>;
 
@@ -42,6 +44,8 @@ struct StackOptions {
   HostAdmission host_admission = HostAdmission::all;
   Watermarks device_watermarks;
   Watermarks host_watermarks;
+  /// As ManagerConfig's.
+  double unit_prefill_seconds = 0;
   /// Reference runs: copies between device and host count as done when decided, and are carried out at once.
   bool instant_copies = false;
   /// Identifies model and geometry: a store written under another one is refused.

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -34,7 +35,8 @@ ThreadPoolIo::ThreadPoolIo(Config config, Waker& waker, PosixCalls& calls)
       waker_{waker},
       work_{config.in_flight_max, 1, 0},
       work_token_{work_},
-      completions_{config.in_flight_max, config.threads, waker_} {
+      completions_{config.in_flight_max, config.threads, waker_},
+      bandwidth_{config.bandwidth} {
   if (config.threads == 0) throw std::invalid_argument{"a thread pool for I/O needs at least one thread"};
   const SignalsBlocked blocked;
   try {
@@ -76,6 +78,17 @@ void ThreadPoolIo::wait() {
   }
 }
 
+/// Until a disk of this bandwidth would have moved the bytes, after all that came before.
+void ThreadPoolIo::pace(Bytes bytes) {
+  const std::chrono::duration<double> takes{static_cast<double>(count(bytes)) / static_cast<double>(count(bandwidth_))};
+  std::unique_lock lock{pacing_};
+  disk_free_at_ = std::max(disk_free_at_, std::chrono::steady_clock::now()) +
+                  std::chrono::duration_cast<std::chrono::steady_clock::duration>(takes);
+  const auto until = disk_free_at_;
+  lock.unlock();
+  std::this_thread::sleep_until(until);
+}
+
 void ThreadPoolIo::run() {
   ::pthread_setname_np(::pthread_self(), "terrace-io");
   CompletionQueue<IoCompletion>::Producer producer{completions_};
@@ -84,7 +97,9 @@ void ThreadPoolIo::run() {
   for (;;) {
     work_.wait_dequeue(work);
     if (work.file == nullptr) return;
-    producer.push(files_.perform(work.operation, *work.file, scratch));
+    const IoCompletion done = files_.perform(work.operation, *work.file, scratch);
+    if (bandwidth_ != Bytes{}) pace(Bytes{done.bytes});
+    producer.push(done);
   }
 }
 

@@ -8,8 +8,10 @@
 
 #include <blockingconcurrentqueue.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -26,6 +28,8 @@ class ThreadPoolIo final : public IoEngine {
     unsigned threads = 16;
     /// Sizes the queues; more than this many operations under way cost an allocation, nothing else.
     std::size_t in_flight_max = 4096;
+    /// Of reads and writes together, per second; 0: as fast as the disk goes. A slower disk than the one at hand, for trials.
+    Bytes bandwidth{};
   };
 
   /// `waker` and `calls` outlive the engine. Throws std::system_error where a thread or a descriptor is not to be had.
@@ -64,6 +68,7 @@ class ThreadPoolIo final : public IoEngine {
   };
 
   void run();
+  void pace(Bytes bytes);
   void stop() noexcept;
 
   PosixFiles files_;
@@ -74,6 +79,9 @@ class ThreadPoolIo final : public IoEngine {
   CompletionQueue<IoCompletion> completions_;
   std::vector<IoCompletion> collected_;  ///< by wait(), for the next poll()
   std::size_t in_flight_ = 0;
+  const Bytes bandwidth_;
+  std::mutex pacing_;
+  std::chrono::steady_clock::time_point disk_free_at_;  ///< pacing_'s
   std::vector<std::jthread> threads_;
 };
 

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <barrier>
 #include <cerrno>
+#include <chrono>
 #include <memory>
 #include <set>
 
@@ -48,6 +49,25 @@ class ThreadPoolIoTest : public testing::Test {
   EventFdWaker waker_;
   ThreadPoolIo engine_;
 };
+
+TEST_F(ThreadPoolIoTest, is_no_faster_than_its_bandwidth) {
+  constexpr std::uint64_t blocks = 20;
+  // All of them in a tenth of a second, whatever the disk could do. (A test can only say: not sooner.)
+  ThreadPoolIo slow{{.threads = 3, .bandwidth = Bytes{blocks * block_size * 10}}, waker_};
+  const FileId file = slow.files().open(directory_.path() / "paced", Create::if_missing, Direct::no).value().id;
+  const AlignedBuffer block = content_of(key_of(1));
+  std::vector<IoOperation> batch;
+  for (std::uint64_t n = 0; n < blocks; ++n) batch.push_back(write(file, block.span(), n * block_size));
+  const auto begin = std::chrono::steady_clock::now();
+  slow.submit(batch);
+  std::vector<IoCompletion> completed;
+  while (slow.in_flight() > 0) {
+    slow.wait();
+    slow.poll(completed);
+  }
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds{99});
+  for (const IoCompletion& done : completed) EXPECT_EQ(done.error, 0);
+}
 
 TEST_F(ThreadPoolIoTest, carries_out_what_is_submitted_and_wakes_its_owner) {
   const FileId file = open(Direct::yes);

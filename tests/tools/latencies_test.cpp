@@ -22,5 +22,13 @@ TEST(Latencies, are_exact_by_nearest_rank_in_any_order) {
   EXPECT_DOUBLE_EQ(p.max, 200);
 }
 
+TEST(Latencies, of_a_coarser_unit_reach_further) {
+  Latencies fine;
+  Latencies coarse{microseconds{1}};
+  for (Latencies* const latencies : {&fine, &coarse}) latencies->add(std::chrono::seconds{100});
+  EXPECT_LT(fine.microseconds().max, 4.3e6);
+  EXPECT_DOUBLE_EQ(coarse.microseconds().max, 100e6);
+}
+
 }  // namespace
 }  // namespace terrace::tools

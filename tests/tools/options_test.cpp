@@ -77,6 +77,13 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"--speed", "0"}, "greater than 0"}, Bad{{"--speed", "-1"}, "greater than 0"},
         Bad{{"--speed", "inf"}, "greater than 0"}, Bad{{"--speed", "nan"}, "greater than 0"},
         Bad{{"--speed", "fast"}, "greater than 0"}, Bad{{"--speed", "2", "--concurrency", "4"}, "not both"},
+        Bad{{"--prefill-speed", "0"}, "--prefill-speed: \"0\" is not a number greater than 0"},
+        Bad{{"--loads", "always"}, "--loads needs --prefill-speed"},
+        Bad{{"--prefill-speed", "1000", "--loads", "some"}, "there is: measured, always, none"},
+        Bad{{"--reference", "--prefill-speed", "1000"}, "--prefill-speed makes no sense"},
+        Bad{{"--storage-bandwidth", "1MiB"}, "no --storage"},
+        Bad{{"--storage", "memory:", "--storage-capacity", "1GiB", "--storage-bandwidth", "1MiB"}, "for --storage file:DIR"},
+        Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-bandwidth", "0"}, "must be more than 0"},
         Bad{{"--step-tokens", "0"}, "--step-tokens: 0 is not from 1"}, Bad{{"--step-tokens", "few"}, "not a whole number"},
         Bad{{"--output-tokens-max", "-1"}, "not a whole number"},
         Bad{{"--output-tokens-max", "99999999999"}, "--output-tokens-max: 99999999999 is not from 0"},
@@ -159,6 +166,15 @@ TEST(Options, know_every_relation_policy_mode_and_fault) {
   EXPECT_EQ(with("--mode", "loop").mode, Mode::loop);
   EXPECT_EQ(with("--inject", "late").inject, Fault::late);
   EXPECT_EQ(with("--speed", "2.5").speed, 2.5);
+}
+
+TEST(Options, take_the_speeds_of_compute_and_disk) {
+  EXPECT_EQ(parse({}).prefill_speed, 0);
+  const ReplayOptions options = parse({"--prefill-speed", "20000", "--loads", "none", "--storage", "file:/x",
+                                       "--storage-capacity", "1GiB", "--storage-bandwidth", "50MiB"});
+  EXPECT_EQ(options.prefill_speed, 20000);
+  EXPECT_EQ(options.loads, Loads::none);
+  EXPECT_EQ(std::get<FileStorage>(options.storage).bandwidth, MiB * 50);
 }
 
 TEST(Options, take_an_engines_limits_as_they_are_given) {

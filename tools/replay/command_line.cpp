@@ -30,6 +30,9 @@ Examples:
       clients that leave, while they wait, while their blocks come up, and in the middle of an answer
   terrace replay trace.jsonl --speed 60 --mode loop
       an hour of trace in a minute, on an event loop
+  terrace replay --speed 20 --prefill-speed 40000 --storage file:/var/cache/terrace --storage-capacity 4GiB
+      --storage-bandwidth 50MiB
+      a slow disk: what of it is worth waiting for, and the time to the first token; compare --loads always and none
   terrace replay --inject flip
       plants faults, and ends with 1 since the verification catches them)";
 
@@ -65,6 +68,8 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
       ->group("Tiers");
   command.add_option("--storage-capacity", into.storage_capacity, "What storage may take, mandatory with --storage")
       ->group("Tiers");
+  command.add_option("--storage-bandwidth", into.storage_bandwidth,
+                     "A second, read and written: a slower disk than the one at hand, with file:DIR")->group("Tiers");
   command.add_option("--relation", into.relation, "Of device and host copies: keep (default), exclusive, inclusive")
       ->group("Tiers");
   command.add_option("--write-policy", into.write_policy,
@@ -86,6 +91,12 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
                      "Computed in a step at most, all requests together (default 8192); loop: of one request at a time")
       ->group("Pace");
   command.add_option("--speed", into.speed, "Instead: requests come at the trace's own times, sped up so many times")
+      ->group("Pace");
+  command.add_option("--prefill-speed", into.prefill_speed,
+                     "Tokens a second: compute takes its time, and a hit below the device is taken only where that is sooner")
+      ->group("Pace");
+  command.add_option("--loads", into.loads,
+                     "With it, hits taken: measured, by what paths do (default); always; none, from the device alone")
       ->group("Pace");
   command.add_option("--mode", into.mode, "confined: one thread that polls (default); loop: event loop and coroutines")
       ->group("Pace");

@@ -81,6 +81,7 @@ bool ConfinedDriver::reap() {
   bool any = false;
   for (; !launched_.empty() && launched_.front().number <= done; launched_.pop_front()) {
     const Launch& launch = launched_.front();
+    for (const TimePoint came : launch.prompted) session_.first_tokens().add(now() - came);
     for (const ComputeBatch::Hits& hits : launch.batch->hits) {
       const bool first = std::ranges::find(launch.begun, hits.request) != launch.begun.end();
       const auto at = flights_.find(hits.request);  // aborted meanwhile?
@@ -113,6 +114,7 @@ bool ConfinedDriver::take_requests() {
     } else {
       scheduler_.add({next_->number, next_->prompt_tokens, next_->output_tokens, next_->abort});
       auto flight = std::make_unique<Flight>();
+      flight->came = session_.options().speed ? due(*next_) : now();
       flight->request = std::move(*next_);
       flights_.emplace(flight->request.number, std::move(flight));
     }
@@ -235,6 +237,10 @@ void ConfinedDriver::launch() {
     if (!flight.begun) launch.begun.push_back(member.request);
     flight.begun = true;
     flight.launched_tokens = member.tokens_end;
+    if (!flight.prompted && member.tokens_end >= flight.request.prompt_tokens) {
+      flight.prompted = true;
+      launch.prompted.push_back(flight.came);
+    }
     share(flight);
     if (!member.last) continue;
     launch.ended.push_back(member.request);

@@ -34,6 +34,7 @@ class ConfinedDriver {
   /// A request that has been taken from the trace and has not ended.
   struct Flight {
     Prepared request;
+    TimePoint came;
     Lease lease;
     RequestStats stats;          ///< of the blocks it was given first
     Fence computed;              ///< of the last work launched for it
@@ -42,6 +43,7 @@ class ConfinedDriver {
     std::uint64_t compared = 0;  ///< of the hits that `stats` tells of
     bool matched = false;
     bool begun = false;          ///< something of it has been launched, ever
+    bool prompted = false;       ///< all of its prompt has, once
     bool has_new_hits = false;   ///< given to it, and not yet read by compute
     bool ending = false;         ///< all of it has been launched
   };
@@ -50,6 +52,7 @@ class ConfinedDriver {
     std::uint64_t number = 0;
     std::shared_ptr<const ComputeBatch> batch;
     std::vector<RequestNumber> begun;  ///< with the first hits they were given
+    std::vector<TimePoint> prompted;   ///< whose first token it gives: when they came
     std::vector<RequestNumber> ended;
   };
   /// A request's share of what is launched next.

@@ -105,6 +105,7 @@ asio::awaitable<void> LoopDriver::serve(Prepared request) {
     co_return;
   }
   Life life{std::move(request)};
+  life.came = now();
   const std::span<const BlockKey> keys = session_.to_share(life.request, life.request.prompt_tokens);
   const TimePoint begin = now();
   co_await runtime_.match(keys, as_result);
@@ -217,6 +218,10 @@ asio::awaitable<void> LoopDriver::compute(Life& life, std::uint64_t to) {
   counts.output_blocks += std::max(life.committed, before) - before;
   if (to == life.end() && session_.options().release == Release::launch) end_lease(life);
   co_await wait_for_compute(computing);
+  if (!life.prompted && to >= request.prompt_tokens) {
+    life.prompted = true;
+    session_.first_tokens().add(now() - life.came);
+  }
   if (first_hits && !batch->hits.empty()) life.compared = batch->hits.front().compared;
 }
 

@@ -46,6 +46,7 @@ class LoopDriver {
     explicit Life(Prepared prepared) : request{std::move(prepared)} {}
 
     Prepared request;
+    TimePoint came;
     Grant grant;
     RequestStats stats;           ///< of the blocks it was given first
     std::uint64_t computed = 0;   ///< tokens, cached ones included
@@ -54,6 +55,7 @@ class LoopDriver {
     std::uint64_t compared = 0;   ///< of the hits that `stats` tells of
     bool begun = false;           ///< something of it has been launched, ever
     bool has_new_hits = false;    ///< given to it, and not yet read by compute
+    bool prompted = false;        ///< its prompt has been computed, once
 
     /// Tokens computed when it is through.
     [[nodiscard]] std::uint64_t end() const;

@@ -99,8 +99,10 @@ std::uint32_t pool_blocks(const PoolWords& pool, Bytes block_bytes) {
 StorageOptions storage(const ReplayArguments& arguments, Bytes block_bytes) {
   const std::string word = arguments.storage.value_or("none");
   const Word& capacity_word = arguments.storage_capacity;
+  const Word& bandwidth_word = arguments.storage_bandwidth;
   if (word == "none") {
     if (capacity_word) throw UsageError{"--storage-capacity is given, but no --storage"};
+    if (bandwidth_word) throw UsageError{"--storage-bandwidth is given, but no --storage"};
     return NoStorage{};
   }
   const bool is_file = word.starts_with("file:");
@@ -113,6 +115,7 @@ StorageOptions storage(const ReplayArguments& arguments, Bytes block_bytes) {
     throw UsageError{
         fmt::format("--storage-capacity: {} is less than one block of {}", to_string(capacity), to_string(block_bytes))};
   }
+  if (!is_file && bandwidth_word) throw UsageError{"--storage-bandwidth is for --storage file:DIR"};
   if (!is_file) return MemoryStorage{capacity};
   if (count(block_bytes) % count(file_block_unit) != 0) {
     throw UsageError{fmt::format("--block-bytes: with file storage a multiple of {}, not {}", to_string(file_block_unit),
@@ -121,6 +124,7 @@ StorageOptions storage(const ReplayArguments& arguments, Bytes block_bytes) {
   FileStorage file;
   file.directory = directory;
   file.capacity = capacity;
+  if (bandwidth_word) file.bandwidth = positive_size("--storage-bandwidth", *bandwidth_word);
   return file;
 }
 
@@ -141,11 +145,11 @@ std::optional<double> real_number(const std::string& text) {
   return number;
 }
 
-std::optional<double> speed(const Word& word) {
+std::optional<double> positive_number(std::string_view option, const Word& word) {
   if (!word) return std::nullopt;
-  const std::optional<double> factor = real_number(*word);
-  if (!factor || *factor <= 0) throw UsageError{fmt::format("--speed: \"{}\" is not a number greater than 0", *word)};
-  return factor;
+  const std::optional<double> number = real_number(*word);
+  if (!number || *number <= 0) throw UsageError{fmt::format("{}: \"{}\" is not a number greater than 0", option, *word)};
+  return number;
 }
 
 double share(std::string_view option, const Word& word, double fallback) {
@@ -159,9 +163,10 @@ double share(std::string_view option, const Word& word, double fallback) {
 
 void check_reference(const ReplayArguments& arguments) {
   if (!arguments.reference) return;
-  const std::array<std::pair<std::string_view, bool>, 7> contrary{
+  const std::array<std::pair<std::string_view, bool>, 8> contrary{
       {{"--concurrency", arguments.concurrency && *arguments.concurrency != "1"},
        {"--speed", arguments.speed.has_value()},
+       {"--prefill-speed", arguments.prefill_speed.has_value()},
        {"--step-tokens", arguments.step_tokens.has_value()},
        {"--output-tokens-max", arguments.output_tokens_max.has_value()},
        {"--cache-output", arguments.cache_output.has_value()},
@@ -215,9 +220,12 @@ void choose_pace(ReplayOptions& options, const ReplayArguments& arguments) {
   check_reference(arguments);
   if (arguments.concurrency && arguments.speed) throw UsageError{"give --concurrency or --speed, not both"};
   options.reference = arguments.reference;
-  options.speed = speed(arguments.speed);
+  options.speed = positive_number("--speed", arguments.speed);
   const std::uint32_t fallback = options.reference ? 1 : options.speed ? speed_concurrency : default_concurrency;
   options.concurrency = small_number("--concurrency", arguments.concurrency, fallback, 1, concurrency_max);
+  options.prefill_speed = positive_number("--prefill-speed", arguments.prefill_speed).value_or(0);
+  if (arguments.loads && options.prefill_speed == 0) throw UsageError{"--loads needs --prefill-speed"};
+  options.loads = choice("--loads", arguments.loads, Loads::measured, std::array{Loads::measured, Loads::always, Loads::none});
   options.mode = choice("--mode", arguments.mode, Mode::confined, std::array{Mode::confined, Mode::loop});
   if (arguments.threads && options.mode != Mode::loop) throw UsageError{"--threads is for --mode loop"};
   options.threads = small_number("--threads", arguments.threads, 1, 1, threads_max);
@@ -225,6 +233,9 @@ void choose_pace(ReplayOptions& options, const ReplayArguments& arguments) {
 
 }  // namespace
 
+std::string_view to_string(Loads loads) {
+  return loads == Loads::measured ? "measured" : loads == Loads::always ? "always" : "none";
+}
 std::string_view to_string(Mode mode) { return mode == Mode::confined ? "confined" : "loop"; }
 std::string_view to_string(Verify verify) { return verify == Verify::all ? "all" : verify == Verify::sample ? "sample" : "none"; }
 std::string_view to_string(Release release) { return release == Release::done ? "done" : "launch"; }

@@ -25,6 +25,7 @@ struct ReplayArguments {
   std::optional<std::string> host_capacity;
   std::optional<std::string> storage;
   std::optional<std::string> storage_capacity;
+  std::optional<std::string> storage_bandwidth;
   std::optional<std::string> relation;
   std::optional<std::string> write_policy;
   std::optional<std::string> policy;
@@ -38,6 +39,8 @@ struct ReplayArguments {
   std::optional<std::string> cache_output;
   std::optional<std::string> abort_rate;
   std::optional<std::string> speed;
+  std::optional<std::string> prefill_speed;
+  std::optional<std::string> loads;
   std::optional<std::string> mode;
   std::optional<std::string> threads;
   std::optional<std::string> requests;
@@ -47,6 +50,10 @@ struct ReplayArguments {
   std::optional<std::string> inject;
   std::optional<std::string> release;
 };
+
+/// Which hits below the device are taken, where a prefill speed is given.
+enum class Loads : unsigned char { measured, always, none };
+[[nodiscard]] std::string_view to_string(Loads loads);
 
 enum class Mode : unsigned char {
   confined,  ///< one thread owns the cache and polls it, as an engine's scheduler does
@@ -92,6 +99,8 @@ struct ReplayOptions {
   bool cache_output = true;
   double abort_rate = 0;                   ///< share of the requests
   std::optional<double> speed;    ///< the trace's clock runs so many times faster; else as fast as it goes
+  double prefill_speed = 0;       ///< tokens a second that compute takes at most; 0: as fast as it goes
+  Loads loads = Loads::measured;
   Mode mode = Mode::confined;
   std::uint32_t threads = 1;      ///< of the event loop
   Verify verify = Verify::all;

@@ -48,6 +48,9 @@ StackOptions stack_options(const ReplayOptions& options, std::uint32_t full_bloc
   stack.host_admission = options.host_admission;
   stack.write_policy = options.write_policy;
   stack.instant_copies = options.reference;
+  if (options.prefill_speed > 0 && options.loads == Loads::measured) {
+    stack.unit_prefill_seconds = options.block_tokens / options.prefill_speed;
+  }
   // In a reference run no request waits for a staging slot: exclusive copies free the host slots of all hits before room is
   // made for them, and what comes from storage lands all at once.
   if (options.reference && (options.relation == Relation::exclusive || options.has_storage())) {
@@ -76,6 +79,7 @@ void collect(ReplayResult& result, Session& session, Stack& stack) {
   const CallLatencies& latencies = session.latencies();
   result.latency_us = {latencies.match.microseconds(), latencies.acquire.microseconds(), latencies.extend.microseconds(),
                        latencies.commit.microseconds(), latencies.release.microseconds()};
+  result.first_token_us = session.first_tokens().microseconds();
   result.engine = session.engine();
   result.moved = stack.cache().moved();
   const Verifier& verifier = session.verifier();

@@ -33,6 +33,7 @@ json::object to_object(const ManagerStats& stats) {
           {"refused_no_room", stats.refused_no_room},
           {"rescued", stats.rescued},
           {"joined", stats.joined},
+          {"turned_down", stats.turned_down},
           {"load_failures", stats.load_failures},
           {"replans", stats.replans},
           {"duplicates", stats.duplicates},
@@ -41,6 +42,7 @@ json::object to_object(const ManagerStats& stats) {
           {"dropped_clean", stats.dropped_clean},
           {"dropped_lost", stats.dropped_lost},
           {"persist_failed", stats.persist_failed},
+          {"persist_skipped", stats.persist_skipped},
           {"stored_evicted", stats.stored_evicted}};
 }
 
@@ -53,7 +55,8 @@ json::object storage_config(const StorageOptions& storage) {
   if (const auto* memory = std::get_if<MemoryStorage>(&storage))
     return {{"kind", "memory"}, {"capacity", count(memory->capacity)}};
   if (const auto* file = std::get_if<FileStorage>(&storage)) {
-    return {{"kind", "file"}, {"directory", file->directory.string()}, {"capacity", count(file->capacity)}};
+    return {{"kind", "file"}, {"directory", file->directory.string()}, {"capacity", count(file->capacity)},
+            {"bandwidth", count(file->bandwidth)}};
   }
   return {{"kind", "none"}};
 }
@@ -75,6 +78,8 @@ json::object to_object(const ReplayOptions& options) {
                       {"output_tokens_max", options.output_tokens_max},
                       {"cache_output", options.cache_output},
                       {"abort_rate", options.abort_rate},
+                      {"prefill_speed", options.prefill_speed},
+                      {"loads", text(to_string(options.loads))},
                       {"mode", text(to_string(options.mode))},
                       {"threads", options.threads},
                       {"verify", text(to_string(options.verify))},
@@ -147,6 +152,7 @@ std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
                                       {"extend", to_object(result.latency_us.extend)},
                                       {"commit", to_object(result.latency_us.commit)},
                                       {"release", to_object(result.latency_us.release)}};
+  report["first_token_us"] = to_object(result.first_token_us);
   report["engine"] = to_object(result.engine);
   report["seconds"] = result.seconds;
   report["drain_seconds"] = result.drain_seconds;

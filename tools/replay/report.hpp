@@ -21,6 +21,7 @@ struct ReplayResult {
     Percentiles commit;
     Percentiles release;
   } latency_us;
+  Percentiles first_token_us;  ///< from when a request came until its prompt was computed
   EngineCounts engine;
   MovedTotals moved;
   std::uint64_t checked = 0;   ///< hits that `counts` tells of, compared

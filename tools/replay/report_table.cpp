@@ -130,6 +130,18 @@ void add_latencies(Table& table, const ReplayOptions& options, const ReplayResul
   row("release", result.latency_us.release);
 }
 
+void add_first_token(Table& table, const ReplayOptions& options, const ReplayResult& result) {
+  if (options.prefill_speed == 0) return;
+  const Percentiles& us = result.first_token_us;
+  table.line("");
+  table.line("{:<24}{:>12}{:>10}{:>10}", "first token, ms", "median", "p99", "max");
+  table.line("  {:<22}{:>12.1f}{:>10.1f}{:>10.1f}", fmt::format("loads {}", to_string(options.loads)), us.p50 * 1e-3, us.p99 * 1e-3,
+             us.max * 1e-3);
+  if (options.loads != Loads::measured) return;
+  table.line("{} blocks of hits computed, since that was sooner than loading them; {} not written to a slow storage",
+             grouped(result.manager.turned_down), grouped(result.manager.persist_skipped));
+}
+
 }  // namespace
 
 std::string to_table(const ReplayOptions& options, const ReplayResult& result) {
@@ -139,6 +151,7 @@ std::string to_table(const ReplayOptions& options, const ReplayResult& result) {
   add_engine(table, options, result.engine);
   add_moved(table, options, result.moved);
   add_latencies(table, options, result);
+  add_first_token(table, options, result);
   table.line("");
   const auto rate = result.seconds > 0 ? static_cast<double>(result.counts.requests) / result.seconds : 0;
   table.line("{:.2f} s, {:.0f} requests/s (keys {:.2f} s; on the device: content {:.2f} s, comparing {:.2f} s)", result.seconds,

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 namespace terrace::tools {
@@ -94,6 +95,7 @@ AcquireRequest Session::acquire_request(const Prepared& request, std::uint64_t t
   // A token is left to compute: the next one comes of it.
   if (!options_.reference) wanted.hit_blocks_max = static_cast<std::uint32_t>((tokens - 1) / options_.block_tokens);
   wanted.name_space = keys_.root().prefix64();
+  if (options_.loads == Loads::none) wanted.lowest_tier = Tier::device;
   return wanted;
 }
 
@@ -105,7 +107,12 @@ std::span<const BlockKey> Session::to_share(const Prepared& request, std::uint64
 Launched Session::launch(Device& device, Waker& waker, std::shared_ptr<ComputeBatch> batch) {
   const std::uint64_t number = ++launches_;
   const Fence fence = device.launch([this, number, wake = &waker, work = std::move(batch)](BlockAccess& access) {
+    const auto begin = std::chrono::steady_clock::now();
     verifier_.run(*work, access);
+    if (options_.prefill_speed > 0) {
+      const std::chrono::duration<double> takes{static_cast<double>(work->tokens) / options_.prefill_speed};
+      std::this_thread::sleep_until(begin + std::chrono::duration_cast<std::chrono::steady_clock::duration>(takes));
+    }
     launches_done_.store(number, std::memory_order_release);
     wake->wake();
   });

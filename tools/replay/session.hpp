@@ -14,6 +14,7 @@
 #include "transfer/device.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -99,6 +100,8 @@ class Session {
   [[nodiscard]] std::uint64_t checked() const { return checked_; }
   [[nodiscard]] EngineCounts& engine() { return engine_; }
   [[nodiscard]] CallLatencies& latencies() { return latencies_; }
+  /// From when a request came (with --speed: was due) until its prompt was computed.
+  [[nodiscard]] Latencies& first_tokens() { return first_tokens_; }
   [[nodiscard]] const Verifier& verifier() const { return verifier_; }
   [[nodiscard]] const std::optional<std::string>& failure() const { return failure_; }
   /// Time spent making keys.
@@ -118,6 +121,7 @@ class Session {
   std::uint64_t checked_ = 0;
   EngineCounts engine_;
   CallLatencies latencies_;
+  Latencies first_tokens_{std::chrono::microseconds{1}};
   std::uint64_t given_ = 0;
   std::uint64_t launches_ = 0;
   std::atomic<std::uint64_t> launches_done_{0};  ///< compute's; what follows in its work touches nothing of the session

@@ -1,0 +1,217 @@
+// Hits below the device, where the engine has said how fast it computes: taken as far as they beat that.
+
+#include "tests/runtime/fixture.hpp"
+
+#include <chrono>
+#include <numeric>
+#include <stdexcept>
+
+namespace terrace {
+namespace {
+
+using namespace std::chrono_literals;
+using test::keys_of;
+using test::sizes;
+using test::with_storage;
+
+class LoadOrRecompute : public test::CacheFixture {
+ protected:
+  static ManagerConfig with_prefill(ManagerConfig config) {
+    config.unit_prefill_seconds = 0.010;
+    return config;
+  }
+  /// The request's reads and writes take so long.
+  void run_slowly(std::uint64_t id, const std::vector<BlockKey>& keys, Duration each) {
+    ASSERT_TRUE(acquire(id, keys).has_value());
+    for (int i = 0; i < 50; ++i) {
+      if (cache->transfers_in_flight() > 0) clock.advance(each);
+      device->run();
+      poll();
+    }
+    ASSERT_TRUE(ready(id));
+    ASSERT_TRUE(commit(id, keys).has_value());
+    for (int i = 0; i < 50; ++i) {
+      if (cache->transfers_in_flight() > 0) clock.advance(each);
+      device->run();
+      poll();
+    }
+    release(id);
+    settle();
+  }
+  [[nodiscard]] const ManagerStats& totals() const { return cache->manager().stats(); }
+};
+
+TEST_F(LoadOrRecompute, passes_over_a_storage_that_is_slow_and_tries_it_again) {
+  make(with_prefill(with_storage(sizes(4), WritePolicy::write_through)));
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({5, 6, 7, 8}));
+  // Nothing is known yet: it is tried.
+  ASSERT_TRUE(acquire(3, keys_of({1, 2, 3})).has_value());
+  EXPECT_EQ(stats(3).storage, 3U);
+  clock.advance(3s);
+  settle();
+  ASSERT_TRUE(ready(3));
+  release(3);
+  run(4, keys_of({5, 6, 7, 8}));
+
+  // A second a block, where computing it takes ten milliseconds.
+  EXPECT_EQ(totals().turned_down, 3U);  // (of request 4's own end)
+  ASSERT_TRUE(acquire(5, keys_of({1, 2, 3})).has_value());
+  EXPECT_EQ(totals().turned_down, 6U);
+  EXPECT_EQ(stats(5).storage, 0U);
+  EXPECT_EQ(stats(5).miss, 3U);
+  settle();
+  ASSERT_TRUE(ready(5));
+  // Computed anew, they are shared as ever, and storage has them still.
+  ASSERT_TRUE(commit(5, keys_of({1, 2, 3})).has_value());
+  release(5);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).device, 3U);
+
+  run(6, keys_of({5, 6, 7, 8}));
+  clock.advance(120s);
+  poll();
+  ASSERT_TRUE(acquire(7, keys_of({1, 2, 3})).has_value());
+  EXPECT_EQ(stats(7).storage, 3U);
+}
+
+TEST_F(LoadOrRecompute, takes_any_hit_where_the_engine_has_not_said_how_fast_it_is) {
+  make(with_storage(sizes(4), WritePolicy::write_through));
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({5, 6, 7, 8}));
+  run_slowly(3, keys_of({1, 2, 3}), 1000s);
+  run(4, keys_of({5, 6, 7, 8}));
+  ASSERT_TRUE(acquire(5, keys_of({1, 2, 3})).has_value());
+  EXPECT_EQ(stats(5).storage, 3U);
+  EXPECT_EQ(totals().turned_down, 0U);
+}
+
+TEST_F(LoadOrRecompute, takes_the_hosts_part_of_a_hit_whose_end_is_in_a_slow_storage) {
+  make(with_prefill(with_storage(sizes(4, 4), WritePolicy::write_through)));
+  run(1, keys_of({1, 2, 3, 4}));
+  run(2, keys_of({5, 6, 7, 8}));
+  run(3, keys_of({11, 12, 13, 14}));
+  ASSERT_EQ(cache->match(keys_of({1, 2, 3, 4})).storage, 4U);
+  run_slowly(4, keys_of({1, 2, 3, 4}), 1s);
+  run(5, keys_of({31, 32, 33, 34}));
+  run(6, keys_of({41, 42, 43, 44}));
+  run(7, keys_of({51, 52}));
+  const MatchResult found = cache->match(keys_of({31, 32, 33, 34}));
+  ASSERT_EQ(found.host, 2U);
+  ASSERT_EQ(found.storage, 2U);
+  ASSERT_TRUE(acquire(8, keys_of({31, 32, 33, 34})).has_value());
+  EXPECT_EQ(stats(8).host, 2U);
+  EXPECT_EQ(stats(8).storage, 0U);
+}
+
+TEST_F(LoadOrRecompute, asks_little_of_a_storage_it_does_not_know) {
+  constexpr std::uint32_t trusted = (1U << 20) / block_bytes;  // a MiB
+  ManagerConfig config = with_prefill(with_storage(sizes(trusted + 100), WritePolicy::write_through));
+  config.staging_blocks = trusted + 100;
+  make(config, 3 * trusted);
+  std::vector<std::uint32_t> names(trusted + 50);
+  std::iota(names.begin(), names.end(), 1U);
+  const std::vector<BlockKey> keys = keys_of(names);
+  run(1, keys);
+  names.resize(trusted + 100);
+  std::iota(names.begin(), names.end(), 1'000'000U);
+  run(2, keys_of(names));
+  ASSERT_GT(cache->match(keys).storage, trusted);
+  ASSERT_TRUE(acquire(3, keys).has_value());
+  EXPECT_EQ(stats(3).storage, trusted);
+}
+
+TEST_F(LoadOrRecompute, counts_what_others_wait_for) {
+  make(with_prefill(with_storage(sizes(8), WritePolicy::write_through)));
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({5, 6}));
+  run(3, keys_of({11, 12, 13, 14, 15, 16, 17, 18}));
+  ASSERT_TRUE(acquire(4, keys_of({1, 2, 3})).has_value());
+  clock.advance(15ms);  // five a block: half of what computing it takes
+  settle();
+  release(4);
+  run(5, keys_of({21, 22, 23, 24, 25, 26, 27, 28}));
+  ASSERT_EQ(cache->match(keys_of({5, 6})).storage, 2U);
+  ASSERT_EQ(cache->match(keys_of({1, 2, 3})).storage, 3U);
+  ASSERT_TRUE(acquire(6, keys_of({1, 2, 3})).has_value());
+  EXPECT_EQ(stats(6).storage, 3U);
+  ASSERT_TRUE(acquire(7, keys_of({5, 6})).has_value());
+  EXPECT_EQ(stats(7).storage, 0U);
+}
+
+class SlowWrites : public LoadOrRecompute {
+ protected:
+  /// Four slots, and one block at a time gets on its way to a storage where nothing ends.
+  bool is_ready_without_it(ManagerConfig config) {
+    config.staging_blocks = 1;
+    make(config, 1024);
+    for (std::uint32_t i = 0; i < 4; ++i) run_slowly(10 + i, keys_of({10 * i + 1, 10 * i + 2, 10 * i + 3, 10 * i + 4}), 1s);
+    EXPECT_GT(store->stat().blocks, 0U);
+    lost_before = totals().dropped_lost;
+    EXPECT_TRUE(acquire(3, keys_of({111, 112, 113, 114})).has_value());
+    device->run();
+    return ready(3);
+  }
+
+  std::uint64_t lost_before = 0;
+};
+
+TEST_F(SlowWrites, keep_nobody_waiting_where_computing_is_faster) {
+  // A first block stands on nothing, and so finds its way at once; those behind it do not wait for it.
+  EXPECT_FALSE(is_ready_without_it(with_prefill(with_storage(sizes(4), WritePolicy::write_back))));
+  EXPECT_EQ(totals().dropped_lost, lost_before + 3);
+  poll();
+  device->run();
+  poll();
+  device->run();
+  poll();
+  EXPECT_TRUE(ready(3));
+  EXPECT_EQ(totals().dropped_lost, lost_before + 4);
+}
+
+TEST_F(SlowWrites, are_waited_for_where_nothing_is_known_of_computing) {
+  EXPECT_FALSE(is_ready_without_it(with_storage(sizes(4), WritePolicy::write_back)));
+  poll();
+  device->run();
+  poll();
+  EXPECT_FALSE(ready(3));
+  settle();
+  EXPECT_TRUE(ready(3));
+  EXPECT_EQ(totals().dropped_lost, lost_before);
+}
+
+TEST_F(SlowWrites, of_the_host_keep_nobody_waiting_either) {
+  EXPECT_FALSE(is_ready_without_it(with_prefill(with_storage(sizes(4, 4), WritePolicy::write_back))));  // swapped out
+  poll();
+  device->run();
+  poll();
+  EXPECT_TRUE(ready(3));
+  EXPECT_EQ(totals().dropped_lost, lost_before + 4);
+}
+
+TEST_F(LoadOrRecompute, lets_no_queue_pile_up_in_front_of_a_slow_storage) {
+  make(with_prefill(with_storage(sizes(400), WritePolicy::write_through)), 1024);
+  run_slowly(1, keys_of({1, 2, 3, 4}), 10s);
+  EXPECT_EQ(totals().persist_skipped, 0U);
+  std::vector<std::uint32_t> names(300);
+  std::iota(names.begin(), names.end(), 1000U);
+  const std::vector<BlockKey> keys = keys_of(names);
+  ASSERT_TRUE(acquire(2, keys).has_value());
+  ASSERT_TRUE(commit(2, keys).has_value());
+  EXPECT_EQ(totals().persist_skipped, 300U - Persists::slow_backlog_max);
+  settle();
+  // Its beginning is there, and has all its ancestors.
+  EXPECT_EQ(store->stat().blocks, 4U + Persists::slow_backlog_max);
+  EXPECT_EQ(store->stat().orphans, 0U);
+}
+
+TEST(LoadOrRecomputeConfig, that_makes_no_sense_is_refused_and_it_says_why) {
+  ManagerConfig config = sizes(4);
+  config.unit_prefill_seconds = -1;
+  EXPECT_THROW(validate(config), std::invalid_argument);
+  config.unit_prefill_seconds = 0.01;
+  config.instant_copies = true;
+  EXPECT_THROW(validate(config), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace terrace
