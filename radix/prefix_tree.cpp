@@ -30,26 +30,23 @@ std::uint32_t common_prefix(const BlockKey* a, std::size_t n, const BlockKey* b,
 
 }  // namespace
 
-PrefixTree::PrefixTree(std::uint16_t groups)
-    : plane_count_{groups * tier_count},
-      arrays_{sizeof(BlockKey) + groups * tier_count * sizeof(Copy)},
+PrefixTree::PrefixTree()
+    : arrays_{sizeof(BlockKey) + tier_count * sizeof(Copy)},
       split_marks_{std::make_unique<Marks>()},
-      planes_(plane_count_),
       tenants_(1),
       buckets_(64, no_node) {
-  TERRACE_CHECK(groups > 0);
   nodes_.emplace_back();
   owners_.push_back(root_node);
-  node_planes_.resize(plane_count_);
+  in_tiers_.resize(tier_count);
 }
 
 PrefixTree::~PrefixTree() = default;
 
-void PrefixTree::set_policy(Plane plane, EvictionPolicy& policy) {
+void PrefixTree::set_policy(Tier tier, EvictionPolicy& policy) {
   TERRACE_CHECK(blocks_ == 0);
-  planes_[plane.index()].policy = &policy;
+  totals_[index(tier)].policy = &policy;
   if (!policy.follows_blocks()) return;
-  planes_[plane.index()].follower = &policy;
+  totals_[index(tier)].follower = &policy;
   followers_.push_back(&policy);
 }
 
@@ -156,14 +153,14 @@ NodeId PrefixTree::new_node(NodeId parent, std::uint32_t start, std::uint32_t ca
     nodes_.emplace_back();
     nodes_.back().branch = index;
     owners_.emplace_back();
-    node_planes_.resize(node_planes_.size() + plane_count_);
+    in_tiers_.resize(in_tiers_.size() + tier_count);
   } else {
     index = free_nodes_.back();
     free_nodes_.pop_back();
     Node fresh;
     fresh.branch = nodes_[index].branch;
     nodes_[index] = fresh;
-    std::fill_n(node_planes_.begin() + static_cast<std::ptrdiff_t>(index * plane_count_), plane_count_, NodePlane{});
+    std::fill_n(in_tiers_.begin() + static_cast<std::ptrdiff_t>(index * tier_count), tier_count, InTier{});
   }
   Node& node = nodes_[index];
   owners_[node.branch] = NodeId{index};
@@ -191,12 +188,12 @@ void PrefixTree::append(NodeId id, std::span<const BlockKey> added) {
     larger.capacity = ArrayPool::capacity_for(size);
     larger.arrays = arrays_.take(larger.capacity);
     std::memcpy(larger.arrays, node.arrays, node.size * sizeof(BlockKey));
-    for (std::size_t p = 0; p < plane_count_; ++p) std::copy_n(copies(node, p), node.size, copies(larger, p));
+    for (const Tier tier : all_tiers) std::copy_n(copies(node, tier), node.size, copies(larger, tier));
     arrays_.put(node.arrays, node.capacity);
     node = larger;
   }
   std::copy(added.begin(), added.end(), keys(node) + node.size);
-  for (std::size_t p = 0; p < plane_count_; ++p) std::fill_n(copies(node, p) + node.size, added.size(), Copy{});
+  for (const Tier tier : all_tiers) std::fill_n(copies(node, tier) + node.size, added.size(), Copy{});
   node.size = size;
   blocks_ += added.size();
 }
@@ -211,7 +208,7 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
   Node& lower = nodes_[lower_id.value()];
 
   std::copy_n(keys(upper) + at, moved, keys(lower));
-  for (std::size_t p = 0; p < plane_count_; ++p) std::copy_n(copies(upper, p) + at, moved, copies(lower, p));
+  for (const Tier tier : all_tiers) std::copy_n(copies(upper, tier) + at, moved, copies(lower, tier));
   lower.size = moved;
   upper.size = at;
   lower.heir = upper.heir;
@@ -230,10 +227,10 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
   upper.pinned_children = lower.pinned > 0 ? 1 : 0;
   split_marks(upper, lower, at);
 
-  for (std::size_t p = 0; p < plane_count_; ++p) {
-    NodePlane& above = state(upper_id, p);
-    NodePlane& below = state(lower_id, p);
-    const Copy* const taken = copies(lower, p);
+  for (const Tier tier : all_tiers) {
+    InTier& above = state(upper_id, tier);
+    InTier& below = state(lower_id, tier);
+    const Copy* const taken = copies(lower, tier);
     for (std::uint32_t i = 0; i < moved; ++i) {
       if (taken[i].present()) {
         ++below.resident;
@@ -243,7 +240,7 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
     }
     below.below = above.below;
     above.resident -= below.resident;
-    const Copy* const kept = copies(upper, p);
+    const Copy* const kept = copies(upper, tier);
     above.end = std::min(above.end, at);
     while (above.end > 0 && !kept[above.end - 1].present()) --above.end;
     above.deepest = std::min(above.deepest, at);
@@ -273,9 +270,9 @@ void PrefixTree::hide_all() {
   over.next_sibling = over.previous_sibling = no_node;
   root.first_child = over_id;
   root.pinned_children = 0;
-  for (std::size_t p = 0; p < plane_count_; ++p) {
-    state(over_id, p).below = state(root_node, p).below;
-    state(root_node, p).below = state(over_id, p).any() ? 1 : 0;
+  for (const Tier tier : all_tiers) {
+    state(over_id, tier).below = state(root_node, tier).below;
+    state(root_node, tier).below = state(over_id, tier).any() ? 1 : 0;
   }
 }
 
@@ -324,7 +321,7 @@ void PrefixTree::prune(NodeId id) {
     Node& node = nodes_[id.value()];
     if (node.first_child != no_node) return;
     std::uint32_t keep = node.pinned;
-    for (std::size_t p = 0; p < plane_count_; ++p) keep = std::max(keep, state(id, p).end);
+    for (const Tier tier : all_tiers) keep = std::max(keep, state(id, tier).end);
     if (keep == node.size && node.size > 0) return;
     blocks_ -= node.size - keep;
     if (keep > 0) {
@@ -378,9 +375,9 @@ void PrefixTree::collect_below(BlockRef block, std::vector<BlockRef>& out) const
   });
 }
 
-bool PrefixTree::any_staying_below(BlockRef block, Plane plane) const {
+bool PrefixTree::any_staying_below(BlockRef block, Tier tier) const {
   const NodeId id = resolve(block.node, block.depth);
-  const NodePlane& here = state(id, plane.index());
+  const InTier& here = state(id, tier);
   return here.below > 0 || here.deepest > block.depth - nodes_[id.value()].start + 1;
 }
 
@@ -440,9 +437,9 @@ std::uint32_t PrefixTree::unshared_from(Path path) const {
 }
 
 std::size_t PrefixTree::bytes_held() const {
-  return arrays_.bytes_held() + nodes_.capacity() * sizeof(Node) + node_planes_.capacity() * sizeof(NodePlane) +
+  return arrays_.bytes_held() + nodes_.capacity() * sizeof(Node) + in_tiers_.capacity() * sizeof(InTier) +
          (owners_.capacity() + buckets_.capacity()) * sizeof(NodeId) + marks_.capacity() * sizeof(Marks) +
-         tenants_.capacity() * (sizeof(Tenant) + plane_count_ * sizeof(Count));
+         tenants_.capacity() * sizeof(Tenant);
 }
 
 }  // namespace terrace

@@ -32,8 +32,8 @@ struct PrefixTree::Marks {
   [[nodiscard]] bool empty() const { return pins.empty() && uses.empty() && retentions.empty(); }
 };
 
-/// What a node knows of one plane.
-struct PrefixTree::NodePlane {
+/// What a node knows of one tier.
+struct PrefixTree::InTier {
   std::uint32_t resident = 0;   ///< copies in this node, whatever their state
   std::uint32_t end = 0;        ///< one past the last of them; 0 where there is none
   std::uint32_t deepest = 0;    ///< the same of those that stay
@@ -63,7 +63,7 @@ struct PrefixTree::Node {
   std::uint64_t last_use = 0;  ///< of all blocks, but for those that marks.uses cover
   std::uint64_t name_space = 0;
   GroupId group;
-  std::byte* arrays = nullptr; ///< keys[capacity], then Copy[plane][capacity]
+  std::byte* arrays = nullptr; ///< keys[capacity], then Copy[tier_count][capacity]
 
   [[nodiscard]] std::uint32_t end() const { return start + size; }
 };
@@ -73,16 +73,16 @@ inline constexpr NodeId no_node{std::numeric_limits<std::uint32_t>::max()};
 
 inline BlockKey* PrefixTree::keys(const Node& node) const { return reinterpret_cast<BlockKey*>(node.arrays); }
 
-inline Copy* PrefixTree::copies(const Node& node, std::size_t plane) const {
-  return reinterpret_cast<Copy*>(node.arrays + sizeof(BlockKey) * node.capacity) + plane * node.capacity;
+inline Copy* PrefixTree::copies(const Node& node, Tier tier) const {
+  return reinterpret_cast<Copy*>(node.arrays + sizeof(BlockKey) * node.capacity) + index(tier) * node.capacity;
 }
 
-inline PrefixTree::NodePlane& PrefixTree::state(NodeId node, std::size_t plane) {
-  return node_planes_[node.value() * plane_count_ + plane];
+inline PrefixTree::InTier& PrefixTree::state(NodeId node, Tier tier) {
+  return in_tiers_[node.value() * tier_count + index(tier)];
 }
 
-inline const PrefixTree::NodePlane& PrefixTree::state(NodeId node, std::size_t plane) const {
-  return node_planes_[node.value() * plane_count_ + plane];
+inline const PrefixTree::InTier& PrefixTree::state(NodeId node, Tier tier) const {
+  return in_tiers_[node.value() * tier_count + index(tier)];
 }
 
 /// The node and all below it, each after its parent.

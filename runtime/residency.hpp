@@ -35,8 +35,7 @@ class Residency {
   [[nodiscard]] SlotPool& pool(Tier tier) { return tier == Tier::device ? device_ : arena_; }
   [[nodiscard]] const SlotPool& pool(Tier tier) const { return tier == Tier::device ? device_ : arena_; }
 
-  [[nodiscard]] static constexpr Plane plane(Tier tier) { return {GroupId{0}, tier}; }
-  [[nodiscard]] Copy copy(BlockRef block, Tier tier) const { return tree_.copy(block, plane(tier)); }
+  [[nodiscard]] Copy copy(BlockRef block, Tier tier) const { return tree_.copy(block, tier); }
   [[nodiscard]] bool usable(BlockRef block, Tier tier) const { return copy(block, tier).usable(); }
   [[nodiscard]] bool stored(BlockRef block) const { return usable(block, Tier::storage); }
 

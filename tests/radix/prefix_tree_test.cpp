@@ -12,8 +12,8 @@ namespace {
 
 using test::keys_of;
 
-constexpr Plane device{GroupId{0}, Tier::device};
-constexpr Plane host{GroupId{0}, Tier::host};
+constexpr Tier device = Tier::device;
+constexpr Tier host = Tier::host;
 
 class PrefixTreeTest : public ::testing::Test {
  protected:
@@ -23,13 +23,13 @@ class PrefixTreeTest : public ::testing::Test {
   }
   ~PrefixTreeTest() override { tree.check_invariants(); }
 
-  /// Adds a path with copies in the plane, slots counted from `first_slot`.
-  Path insert(const std::vector<BlockKey>& keys, std::uint64_t stamp, std::uint32_t first_slot = 0, Plane plane = device) {
+  /// Adds a path with copies in the tier, slots counted from `first_slot`.
+  Path insert(const std::vector<BlockKey>& keys, std::uint64_t stamp, std::uint32_t first_slot = 0, Tier tier = device) {
     const Path path = tree.extend({}, keys);
     tree.pin(path);
     for (std::uint32_t i = 0; i < path.length; ++i) {
       const BlockRef block{path.node, i};
-      if (!tree.copy(block, plane).present()) tree.set_copy(block, plane, Copy{CopyState::ready, SlotId{first_slot + i}});
+      if (!tree.copy(block, tier).present()) tree.set_copy(block, tier, Copy{CopyState::ready, SlotId{first_slot + i}});
     }
     tree.touch(path, stamp);
     tree.unpin(path);
