@@ -40,7 +40,11 @@ PrefixTree::PrefixTree()
   in_tiers_.resize(tier_count);
 }
 
-PrefixTree::~PrefixTree() = default;
+PrefixTree::~PrefixTree() {
+  for (const Node& node : nodes_) {
+    if (node.arrays != nullptr) arrays_.put(node.arrays, node.capacity);
+  }
+}
 
 void PrefixTree::set_policy(Tier tier, EvictionPolicy& policy) {
   TERRACE_CHECK(blocks_ == 0);
@@ -134,7 +138,7 @@ Path PrefixTree::extend(Path at, std::span<const BlockKey> wanted, std::uint64_t
       name_space = node.name_space;
       group = node.group;
     }
-    id = new_node(id, length, ArrayPool::capacity_for(added));
+    id = new_node(id, length, arrays_.capacity_for(added));
     nodes_[id.value()].name_space = name_space;
     nodes_[id.value()].group = group;
     nodes_[id.value()].tenant = tenant_of(name_space);
@@ -185,7 +189,7 @@ void PrefixTree::append(NodeId id, std::span<const BlockKey> added) {
   const std::uint32_t size = node.size + static_cast<std::uint32_t>(added.size());
   if (size > node.capacity) {
     Node larger = node;
-    larger.capacity = ArrayPool::capacity_for(size);
+    larger.capacity = arrays_.capacity_for(size);
     larger.arrays = arrays_.take(larger.capacity);
     std::memcpy(larger.arrays, node.arrays, node.size * sizeof(BlockKey));
     for (const Tier tier : all_tiers) std::copy_n(copies(node, tier), node.size, copies(larger, tier));
@@ -198,12 +202,34 @@ void PrefixTree::append(NodeId id, std::span<const BlockKey> added) {
   blocks_ += added.size();
 }
 
+/// Gives back what the arrays have beyond the node's blocks. A prompt that is split early, or of which only the beginning stays,
+/// must not keep the memory of its whole length.
+void PrefixTree::fit(Node& node) {
+  const std::uint32_t capacity = arrays_.capacity_for(node.size);
+  if (capacity >= node.capacity) return;
+  Node smaller = node;
+  smaller.capacity = capacity;
+  const bool in_place = arrays_.can_shrink(node.capacity, capacity);
+  if (!in_place) {
+    smaller.arrays = arrays_.take(capacity);
+    std::copy_n(keys(node), node.size, keys(smaller));
+  }
+  // Each row moves down, first ones first, into what is no longer wanted of the one before.
+  for (const Tier tier : all_tiers) std::memmove(copies(smaller, tier), copies(node, tier), node.size * sizeof(Copy));
+  if (in_place) {
+    arrays_.shrink(node.arrays, node.capacity, capacity);
+  } else {
+    arrays_.put(node.arrays, node.capacity);
+  }
+  node = smaller;
+}
+
 /// Blocks [at, size) and the children go to a new node below, the children by the branch they name; the node keeps its id and
 /// the rest. So a node is never outlived by a block that once was in it, and references to such blocks find their way down by
 /// `heir`.
 void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
   const std::uint32_t moved = nodes_[upper_id.value()].size - at;
-  const NodeId lower_id = new_node(upper_id, nodes_[upper_id.value()].start + at, ArrayPool::capacity_for(moved));
+  const NodeId lower_id = new_node(upper_id, nodes_[upper_id.value()].start + at, arrays_.capacity_for(moved));
   Node& upper = nodes_[upper_id.value()];
   Node& lower = nodes_[lower_id.value()];
 
@@ -248,6 +274,7 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
     above.below = below.any() ? 1 : 0;
   }
   link(lower_id);
+  fit(upper);
   for (EvictionPolicy* const policy : followers_) policy->on_split(upper_id, lower_id, lower.start);
   refresh_leaves(upper_id);
   refresh_leaves(lower_id);
@@ -258,7 +285,7 @@ void PrefixTree::hide_all() {
   NodeId visible = nodes_[0].first_child;
   while (visible != no_node && nodes_[visible.value()].size == 0) visible = nodes_[visible.value()].next_sibling;
   if (visible == no_node) return;
-  const NodeId over_id = new_node(root_node, 0, ArrayPool::capacity_for(1));
+  const NodeId over_id = new_node(root_node, 0, arrays_.capacity_for(1));
   ++hidden_nodes_;
   Node& root = nodes_[0];
   Node& over = nodes_[over_id.value()];
@@ -327,6 +354,7 @@ void PrefixTree::prune(NodeId id) {
     if (keep > 0) {
       node.size = keep;
       cut_marks(node);
+      if (node.capacity > arrays_.capacity_for(keep * 2)) fit(node);
       for (EvictionPolicy* const policy : followers_) policy->on_gone(id, node.end());
       return;
     }
@@ -334,6 +362,7 @@ void PrefixTree::prune(NodeId id) {
     const NodeId parent = parent_of(node);
     if (nodes_[parent.value()].heir == id) nodes_[parent.value()].heir = no_node;
     arrays_.put(node.arrays, node.capacity);
+    node.arrays = nullptr;
     node.size = 0;
     cut_marks(node);
     TERRACE_CHECK(node.marks == Node::none);

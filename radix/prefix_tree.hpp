@@ -205,6 +205,7 @@ class PrefixTree {
   template <class Visit>
   void walk(NodeId top, Visit&& visit) const;
   [[nodiscard]] bool has_room(const Node& node, std::size_t added) const;
+  void fit(Node& node);
   void append(NodeId node, std::span<const BlockKey> keys);
   void split(NodeId node, std::uint32_t at);
   void split_marks(Node& upper, Node& lower, std::uint32_t at);

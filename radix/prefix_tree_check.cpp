@@ -26,6 +26,7 @@ void PrefixTree::check_invariants() const {
       TERRACE_CHECK(parent_of(nodes_[child.value()]) == id);
     }
   });
+  arrays_.check_invariants();
   TERRACE_CHECK(blocks == blocks_);
   TERRACE_CHECK(reached == node_count_);
   std::uint64_t in_buckets = 0;
