@@ -1,8 +1,10 @@
 #pragma once
 
 #include "base/block_key.hpp"
+#include "base/chunked_table.hpp"
 #include "base/tier.hpp"
 #include "radix/array_pool.hpp"
+#include "radix/child_table.hpp"
 #include "radix/copy.hpp"
 #include "radix/eviction_policy.hpp"
 
@@ -192,9 +194,6 @@ class PrefixTree {
   [[nodiscard]] NodeId parent_of(const Node& node) const;
   [[nodiscard]] NodeId resolve(NodeId node, std::uint32_t depth) const;
   [[nodiscard]] NodeId child_of(NodeId parent, const BlockKey& first) const;
-  [[nodiscard]] NodeId& bucket_of(const Node& node);
-  void add_to_bucket(NodeId node);
-  void double_buckets();
 
   [[nodiscard]] BlockKey* keys(const Node& node) const;
   [[nodiscard]] Copy* copies(const Node& node, Tier tier) const;
@@ -237,9 +236,8 @@ class PrefixTree {
   void check_node(NodeId node) const;
 
   ArrayPool arrays_;
-  std::vector<Node> nodes_;
-  std::vector<InTier> in_tiers_;  ///< tier_count per node
-  std::vector<NodeId> owners_;          ///< by branch
+  ChunkedTable<Node> nodes_;
+  ChunkedTable<NodeId> owners_;  ///< by branch
   std::vector<std::uint32_t> free_nodes_;
   std::vector<Marks> marks_;
   std::unique_ptr<Marks> split_marks_;  ///< scratch
@@ -249,11 +247,9 @@ class PrefixTree {
   std::vector<Tenant> tenants_;  ///< by TenantIndex; the first stands for all that are not followed, and counts nothing
   std::vector<TenantIndex> free_tenants_;
   boost::unordered_flat_map<std::uint64_t, TenantIndex> followed_;  ///< by name space
-  /// Children by the branch they grow from and their first key: a chained hash table through the nodes themselves, as large as
-  /// there ever were nodes, so that it is grown only while the tree is. (An open-addressing table cleans up after many erasures:
-  /// all at once, in the middle of a step.) Children name their parent's branch, not the parent, so that all of them get another
-  /// parent at once when a hub with thousands is split.
-  std::vector<NodeId> buckets_;
+  /// By their first key. Children name their parent's branch, not the parent, so that all of them get another parent at once when
+  /// a hub with thousands is split.
+  ChildTable children_;
   std::uint64_t blocks_ = 0;
   std::uint64_t node_count_ = 0;
   std::uint32_t hidden_nodes_ = 0;  ///< nodes without blocks that stand over what is hidden

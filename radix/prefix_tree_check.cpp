@@ -29,11 +29,7 @@ void PrefixTree::check_invariants() const {
   arrays_.check_invariants();
   TERRACE_CHECK(blocks == blocks_);
   TERRACE_CHECK(reached == node_count_);
-  std::uint64_t in_buckets = 0;
-  for (NodeId id : buckets_) {
-    for (; id != no_node; id = nodes_[id.value()].next_in_bucket) ++in_buckets;
-  }
-  TERRACE_CHECK(in_buckets + hidden_nodes_ == node_count_);
+  TERRACE_CHECK(children_.size() + hidden_nodes_ == node_count_);
   TERRACE_CHECK(free_nodes_.size() + node_count_ + 1 == nodes_.size());
   for (const Tier tier : all_tiers) {
     Count all = counted[nobody][index(tier)];

@@ -46,7 +46,6 @@ void Residency::publish(BlockRef block, Tier tier) {
   const Copy now = copy(block, tier);
   TERRACE_CHECK(now.state() == CopyState::filling);
   pool(tier).change(now.slot(), SlotState::ready);
-  pool(tier).set_job(now.slot(), SlotPool::no_job);
   tree_.set_copy(block, tier, Copy{CopyState::ready, now.slot()});
   if (tier == Tier::device) note_retiring(block, now.slot());
   record(KvEvent::Kind::stored, block, tier);

@@ -49,7 +49,10 @@ Found SizeClass::find(std::span<const BlockKey> keys, Tier lowest, std::vector<T
   };
   // Most of what is looked up often is all on the device: as far as that goes, nothing else is read.
   const std::vector<Copy>& on_device = read(Tier::device);
-  std::uint32_t i = 0;
+  // The rule, without a branch a block.
+  bool settled = true;
+  for (const Copy copy : on_device) settled &= copy.state() == CopyState::ready || copy.state() == CopyState::busy;
+  std::uint32_t i = settled ? path.length : 0;
   while (i < path.length && on_device[i].usable()) found.leaving |= on_device[i++].state() == CopyState::leaving;
   tiers.assign(i, Tier::device);
   found.on_device = i;

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace terrace {
@@ -153,6 +154,29 @@ TEST_F(PrefixTreeTest, tells_paths_apart_by_their_namespace) {
   const std::vector<std::uint32_t> names{1, 2};
   insert(test::keys_of(names), 1);
   EXPECT_EQ(tree.find(test::keys_of(names, other_root)).length, 0U);
+}
+
+/// Of long prompts, each parts early from another, and its old end goes: what stays must not hold memory for what went.
+TEST_F(PrefixTreeTest, keeps_no_memory_for_blocks_that_have_gone) {
+  constexpr std::uint32_t prompts = 50;
+  constexpr std::uint32_t blocks = 400;
+  const auto prompt = [&](std::uint32_t number, std::uint32_t shared, std::uint32_t turn) {
+    std::vector<std::uint32_t> names;
+    for (std::uint32_t i = 0; i < blocks; ++i) names.push_back(number * 1000 + i + (i < shared ? 0 : turn * 1'000'000));
+    return test::keys_of(names);
+  };
+  std::uint64_t stamp = 0;
+  for (std::uint32_t number = 0; number < prompts; ++number) insert(prompt(number, blocks, 0), ++stamp);
+  const std::size_t before = tree.bytes_held();
+  for (std::uint32_t turn = 1; turn <= 8; ++turn) {
+    for (std::uint32_t number = 0; number < prompts; ++number) {
+      // The last turn's end is the oldest then, and goes first.
+      const std::uint64_t room = blocks * prompts - blocks / 2;
+      while (tree.resident(device) > room) tree.drop(*tree.victims(device, blocks), device);
+      insert(prompt(number, blocks / 2, turn), ++stamp);
+    }
+  }
+  EXPECT_LT(tree.bytes_held(), before + before / 4);
 }
 
 TEST_F(PrefixTreeTest, survives_keys_that_are_not_chained) {
