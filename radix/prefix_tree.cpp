@@ -350,6 +350,17 @@ const BlockKey& PrefixTree::key(BlockRef block) const {
   return keys(node)[block.depth - node.start];
 }
 
+std::span<const BlockKey> PrefixTree::keys(Run run) const {
+  const Node& node = nodes_[run.node.value()];
+  TERRACE_CHECK(run.begin >= node.start && run.begin <= run.end && run.end <= node.end());
+  return {keys(node) + (run.begin - node.start), run.size()};
+}
+
+Run PrefixTree::last(Path path, std::uint32_t blocks) const {
+  TERRACE_CHECK(blocks > 0 && blocks <= path.length);
+  return {resolve(path.node, path.length - 1), path.length - blocks, path.length};
+}
+
 std::optional<BlockKey> PrefixTree::parent_key(BlockRef block) const {
   if (block.depth == 0) return std::nullopt;
   return key({block.node, block.depth - 1});

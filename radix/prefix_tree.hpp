@@ -98,6 +98,10 @@ class PrefixTree {
   void read(Path path, Tier tier, std::uint32_t first, std::span<Copy> out) const;
 
   [[nodiscard]] const BlockKey& key(BlockRef block) const;
+  /// The keys of a run, in order; gone with the next change.
+  [[nodiscard]] std::span<const BlockKey> keys(Run run) const;
+  /// The last `blocks` blocks of a path, which lie in one node.
+  [[nodiscard]] Run last(Path path, std::uint32_t blocks) const;
   /// The block before it. Its depth must not be 0.
   [[nodiscard]] BlockRef parent(BlockRef block) const { return {resolve(block.node, block.depth - 1), block.depth - 1}; }
   /// A path's first blocks, as a path that is valid while they exist.

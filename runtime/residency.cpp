@@ -79,18 +79,12 @@ void Residency::adopt_added(Path path, std::span<const SlotId> slots) {
     const std::uint32_t first = path.length - static_cast<std::uint32_t>(slots.size());
     for (std::uint32_t i = 0; i < slots.size(); ++i) note_retiring({path.node, first + i}, slots[i]);
   }
-  if (!watched()) return;
-  for (std::uint32_t depth = path.length - static_cast<std::uint32_t>(slots.size()); depth < path.length; ++depth) {
-    record(KvEvent::Kind::stored, {path.node, depth}, Tier::device);
-  }
+  if (!watched() || slots.empty()) return;
+  record(KvEvent::Kind::stored, tree_.last(path, static_cast<std::uint32_t>(slots.size())), Tier::device);
 }
 
 void Residency::drop(Run victims, Tier tier) {
-  if (watched()) {
-    for (std::uint32_t depth = victims.end; depth-- > victims.begin;) {
-      record(KvEvent::Kind::removed, {victims.node, depth}, tier);
-    }
-  }
+  if (watched()) record(KvEvent::Kind::removed, victims, tier);
   slots_.clear();
   for (const Copy now : tree_.copies(victims, tier)) {
     TERRACE_CHECK(now.state() == CopyState::ready);
@@ -142,12 +136,24 @@ bool Residency::rescue(BlockRef block, Tier tier) {
 }
 
 void Residency::record(KvEvent::Kind kind, BlockRef block, Tier tier) {
-  if (!watched() || tree_.hidden(block)) return;  // of what is hidden, `cleared` has told
+  if (watched()) record(kind, tree_.last({block.node, block.depth + 1}, 1), tier);
+}
+
+/// Neighbours that came or went together. What comes is told from the first, what goes from the last.
+void Residency::record(KvEvent::Kind kind, Run run, Tier tier) {
+  if (tree_.hidden({run.node, run.begin})) return;  // of what is hidden, `cleared` has told
   if (sample_.on() && tier != Tier::storage) {
-    const BlockKey& key = tree_.key(block);
-    if (sample_.follows(key)) kind == KvEvent::Kind::stored ? sample_.came(key, tier) : sample_.went(key, tier);
+    for (const BlockKey& key : tree_.keys(run)) {
+      if (sample_.follows(key)) kind == KvEvent::Kind::stored ? sample_.came(key, tier) : sample_.went(key, tier);
+    }
   }
   if (!events_.on()) return;
+  for (std::uint32_t i = 0; i < run.size(); ++i) {
+    add_event(kind, {run.node, kind == KvEvent::Kind::stored ? run.begin + i : run.end - 1 - i}, tier);
+  }
+}
+
+void Residency::add_event(KvEvent::Kind kind, BlockRef block, Tier tier) {
   KvEvent event;
   event.kind = kind;
   event.tier = tier;

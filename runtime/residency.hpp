@@ -143,6 +143,8 @@ class Residency {
   /// Somebody wants to know what becomes of each block.
   [[nodiscard]] bool watched() const { return events_.on() || sample_.on(); }
   void record(KvEvent::Kind kind, BlockRef block, Tier tier);
+  void record(KvEvent::Kind kind, Run run, Tier tier);
+  void add_event(KvEvent::Kind kind, BlockRef block, Tier tier);
   void check_closure(BlockRef block) const;
   void note_retiring(BlockRef block, SlotId slot);
 

@@ -296,6 +296,7 @@ class World {
     for (std::uint32_t depth = run->end; depth-- > run->begin;) {
       ASSERT_EQ(copies[depth - run->begin], tree_.copy({run->node, depth}, all_tiers[tier]));
       const BlockKey key = tree_.key({run->node, depth});
+      ASSERT_EQ(tree_.keys(*run)[depth - run->begin], key);
       const auto oldest = this->oldest(tier, tenant);
       ASSERT_TRUE(oldest.has_value());
       ASSERT_EQ(*oldest, age_of({run->node, depth}));

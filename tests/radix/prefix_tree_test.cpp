@@ -156,6 +156,15 @@ TEST_F(PrefixTreeTest, tells_paths_apart_by_their_namespace) {
   EXPECT_EQ(tree.find(test::keys_of(names, other_root)).length, 0U);
 }
 
+TEST_F(PrefixTreeTest, names_the_end_of_a_path_as_one_run) {
+  const std::vector<BlockKey> keys = keys_of({1, 2, 3, 4, 5});
+  const Path path = insert(keys, 1);
+  insert(keys_of({1, 2, 9}), 2, 10);
+  const auto run = tree.last(path, 3);
+  EXPECT_EQ(run.begin, 2U);
+  EXPECT_TRUE(std::ranges::equal(tree.keys(run), std::span{keys}.last(3)));
+}
+
 /// Of long prompts, each parts early from another, and its old end goes: what stays must not hold memory for what went.
 TEST_F(PrefixTreeTest, keeps_no_memory_for_blocks_that_have_gone) {
   constexpr std::uint32_t prompts = 50;
