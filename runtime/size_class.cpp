@@ -49,10 +49,13 @@ Found SizeClass::find(std::span<const BlockKey> keys, Tier lowest, std::vector<T
   };
   // Most of what is looked up often is all on the device: as far as that goes, nothing else is read.
   const std::vector<Copy>& on_device = read(Tier::device);
-  // The rule, without a branch a block.
-  bool settled = true;
-  for (const Copy copy : on_device) settled &= copy.state() == CopyState::ready || copy.state() == CopyState::busy;
-  std::uint32_t i = settled ? path.length : 0;
+  // The rule, in a loop that the compiler makes vectors of: all ready or busy.
+  std::uint32_t others = 0;
+  for (const Copy& copy : on_device) {  // by reference, or it is no vector
+    others += static_cast<std::uint32_t>(copy.state()) - static_cast<std::uint32_t>(CopyState::ready) > 1U ? 1U : 0U;
+  }
+  static_assert(static_cast<int>(CopyState::busy) == static_cast<int>(CopyState::ready) + 1);
+  std::uint32_t i = others == 0 ? path.length : 0;
   while (i < path.length && on_device[i].usable()) found.leaving |= on_device[i++].state() == CopyState::leaving;
   tiers.assign(i, Tier::device);
   found.on_device = i;
