@@ -18,7 +18,10 @@ namespace terrace {
 struct BlockKey {
   std::array<std::byte, 32> bytes{};
 
-  friend bool operator==(const BlockKey&, const BlockKey&) = default;
+  /// By words: the default compares an array of bytes byte by byte.
+  friend bool operator==(const BlockKey& a, const BlockKey& b) noexcept {
+    return std::memcmp(a.bytes.data(), b.bytes.data(), sizeof a.bytes) == 0;
+  }
   friend auto operator<=>(const BlockKey&, const BlockKey&) = default;
 
   /// Eight of the key's bytes. Keys are digests, so any eight serve as a hash.

@@ -2,17 +2,16 @@
 
 #include <cstddef>
 #include <utility>
-#include <vector>
 
 namespace terrace {
 
 // The two moves of a heap (Williams) with four children a node: half the levels of a binary one, and the children compared at
 // each lie in one or two cache lines. For heaps that know where each of their entries stands: `placed(at)` is called wherever
-// one has been put. Entries are ordered by <; the smallest is first.
+// one has been put. Entries, in a vector or a table like one, are ordered by <; the smallest is first.
 
-template <class Entry, class Placed>
-void heap_rise(std::vector<Entry>& entries, std::size_t at, Placed&& placed) {
-  Entry moving = std::move(entries[at]);
+template <class Entries, class Placed>
+void heap_rise(Entries& entries, std::size_t at, Placed&& placed) {
+  auto moving = std::move(entries[at]);
   while (at > 0) {
     const std::size_t parent = (at - 1) / 4;
     if (!(moving < entries[parent])) break;
@@ -24,9 +23,9 @@ void heap_rise(std::vector<Entry>& entries, std::size_t at, Placed&& placed) {
   placed(at);
 }
 
-template <class Entry, class Placed>
-void heap_sink(std::vector<Entry>& entries, std::size_t at, Placed&& placed) {
-  Entry moving = std::move(entries[at]);
+template <class Entries, class Placed>
+void heap_sink(Entries& entries, std::size_t at, Placed&& placed) {
+  auto moving = std::move(entries[at]);
   for (;;) {
     const std::size_t first = at * 4 + 1;
     if (first >= entries.size()) break;
@@ -45,9 +44,9 @@ void heap_sink(std::vector<Entry>& entries, std::size_t at, Placed&& placed) {
 }
 
 /// Takes the entry at `at` out; the one that fills its place goes where it belongs.
-template <class Entry, class Placed>
-void heap_remove(std::vector<Entry>& entries, std::size_t at, Placed&& placed) {
-  Entry last = std::move(entries.back());
+template <class Entries, class Placed>
+void heap_remove(Entries& entries, std::size_t at, Placed&& placed) {
+  auto last = std::move(entries.back());
   entries.pop_back();
   if (at == entries.size()) return;
   const bool smaller = last < entries[at];
@@ -56,8 +55,8 @@ void heap_remove(std::vector<Entry>& entries, std::size_t at, Placed&& placed) {
 }
 
 /// Whether no entry comes before the one above it.
-template <class Entry>
-[[nodiscard]] bool is_heap_in_order(const std::vector<Entry>& entries) {
+template <class Entries>
+[[nodiscard]] bool is_heap_in_order(const Entries& entries) {
   for (std::size_t at = 1; at < entries.size(); ++at) {
     if (entries[at] < entries[(at - 1) / 4]) return false;
   }

@@ -55,7 +55,7 @@ void AdaptivePolicy::Depths::cut(std::uint32_t depth) {
 }
 
 AdaptivePolicy::Depths& AdaptivePolicy::depths_of(NodeId node) {
-  if (node.value() >= depths_.size()) depths_.resize(std::size_t{node.value()} + 1);
+  depths_.extend_to(std::size_t{node.value()} + 1);
   return depths_[node.value()];
 }
 
@@ -196,13 +196,13 @@ std::optional<NodeId> AdaptivePolicy::victim(TenantIndex tenant) const {
 }
 
 std::size_t AdaptivePolicy::bytes_held() const {
-  return shadows_.bytes_held() + ghosts_.bytes_held() + leaves_.bytes_held() + depths_.capacity() * sizeof(Depths);
+  return shadows_.bytes_held() + ghosts_.bytes_held() + leaves_.bytes_held() + depths_.bytes_held();
 }
 
 void AdaptivePolicy::check_invariants() const {
   leaves_.check_invariants();
   shadows_.check_invariants();
-  for (const Depths& depths : depths_) TERRACE_CHECK(depths.near <= depths.far);
+  for (std::size_t node = 0; node < depths_.size(); ++node) TERRACE_CHECK(depths_[node].near <= depths_[node].far);
   TERRACE_CHECK(rule() < rule_count);
 }
 

@@ -1,11 +1,10 @@
 #pragma once
 
+#include "base/chunked_table.hpp"
 #include "radix/ghost_table.hpp"
 #include "radix/leaf_heaps.hpp"
 #include "radix/rule_choice.hpp"
 #include "radix/shadow_caches.hpp"
-
-#include <vector>
 
 namespace terrace {
 
@@ -87,7 +86,7 @@ class AdaptivePolicy final : public EvictionPolicy {
   ShadowCaches shadows_;
   RuleChoice choice_;
   GhostTable ghosts_;
-  std::vector<Depths> depths_;       ///< by node
+  ChunkedTable<Depths> depths_;      ///< by node
   LeafHeaps leaves_{standing_count};
 };
 

@@ -2,22 +2,12 @@
 
 #include "base/check.hpp"
 #include "base/strong_id.hpp"
-#include "base/tier.hpp"
 
-#include <cstddef>
 #include <cstdint>
 
 namespace terrace {
 
-/// One group's copies in one tier.
-struct Plane {
-  GroupId group;
-  Tier tier = Tier::device;
-
-  [[nodiscard]] constexpr std::size_t index() const { return group.value() * tier_count + terrace::index(tier); }
-};
-
-/// A block's presence in a plane.
+/// A block's presence in a tier.
 ///
 ///     absent --> filling --> ready <--> busy <--> leaving
 ///        ^          |          |                     |

@@ -7,7 +7,7 @@ namespace terrace {
 void LeafHeaps::set(std::size_t line, TenantIndex tenant, const LeafAge& age) {
   const auto heap = static_cast<std::uint32_t>(tenant * lines_ + line);
   if (heap >= heaps_.size()) make_heap(heap);
-  if (age.node.value() >= where_.size()) where_.resize(std::size_t{age.node.value()} + 1);
+  where_.extend_to(std::size_t{age.node.value()} + 1);
   Place& place = where_[age.node.value()];
   if (place.heap != heap) {
     erase(age.node);
@@ -63,8 +63,8 @@ const LeafAge* LeafHeaps::oldest(std::size_t line, TenantIndex tenant) const {
 }
 
 std::size_t LeafHeaps::bytes_held() const {
-  std::size_t bytes = heaps_.capacity() * sizeof(heaps_[0]) + where_.capacity() * sizeof(Place);
-  for (const auto& heap : heaps_) bytes += heap.capacity() * sizeof(LeafAge);
+  std::size_t bytes = heaps_.capacity() * sizeof(heaps_[0]) + where_.bytes_held();
+  for (const auto& heap : heaps_) bytes += heap.bytes_held();
   for (const auto& tops : tops_) bytes += tops.bytes_held();
   return bytes;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/chunked_table.hpp"
 #include "base/indexed_heap.hpp"
 #include "radix/eviction_policy.hpp"
 
@@ -68,9 +69,9 @@ class LeafHeaps {
   void refresh_top(std::uint32_t heap);
 
   std::size_t lines_;
-  std::vector<std::vector<LeafAge>> heaps_;  ///< by tenant, then by line
-  std::vector<IndexedHeap<LeafAge>> tops_;   ///< by line, of its heaps by tenant; empty while there is one
-  std::vector<Place> where_;                 ///< by node
+  std::vector<ChunkedTable<LeafAge>> heaps_;  ///< by tenant, then by line
+  std::vector<IndexedHeap<LeafAge>> tops_;    ///< by line, of its heaps by tenant; empty while there is one
+  ChunkedTable<Place> where_;                 ///< by node
   std::size_t size_ = 0;
 };
 

@@ -30,26 +30,25 @@ std::uint32_t common_prefix(const BlockKey* a, std::size_t n, const BlockKey* b,
 
 }  // namespace
 
-PrefixTree::PrefixTree(std::uint16_t groups)
-    : plane_count_{groups * tier_count},
-      arrays_{sizeof(BlockKey) + groups * tier_count * sizeof(Copy)},
+PrefixTree::PrefixTree()
+    : arrays_{sizeof(BlockKey) + tier_count * sizeof(Copy)},
       split_marks_{std::make_unique<Marks>()},
-      planes_(plane_count_),
-      tenants_(1),
-      buckets_(64, no_node) {
-  TERRACE_CHECK(groups > 0);
-  nodes_.emplace_back();
+      tenants_(1) {
+  nodes_.push_back({});
   owners_.push_back(root_node);
-  node_planes_.resize(plane_count_);
 }
 
-PrefixTree::~PrefixTree() = default;
+PrefixTree::~PrefixTree() {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].arrays != nullptr) arrays_.put(nodes_[i].arrays, nodes_[i].capacity);
+  }
+}
 
-void PrefixTree::set_policy(Plane plane, EvictionPolicy& policy) {
+void PrefixTree::set_policy(Tier tier, EvictionPolicy& policy) {
   TERRACE_CHECK(blocks_ == 0);
-  planes_[plane.index()].policy = &policy;
+  totals_[index(tier)].policy = &policy;
   if (!policy.follows_blocks()) return;
-  planes_[plane.index()].follower = &policy;
+  totals_[index(tier)].follower = &policy;
   followers_.push_back(&policy);
 }
 
@@ -64,29 +63,12 @@ NodeId PrefixTree::resolve(NodeId node, std::uint32_t depth) const {
 
 NodeId PrefixTree::child_of(NodeId parent, const BlockKey& first) const {
   const std::uint32_t branch = nodes_[parent.value()].branch;
-  // Keys are digests: any of their bits are a hash.
-  NodeId id = buckets_[first.prefix64() & (buckets_.size() - 1)];
-  while (id != no_node) {
+  return children_.find(first, [&](NodeId id) {
     const Node& node = nodes_[id.value()];
-    if (node.parent_branch == branch && keys(node)[0] == first) break;
-    id = node.next_in_bucket;
-  }
-  return id;
-}
-
-NodeId& PrefixTree::bucket_of(const Node& node) { return buckets_[keys(node)[0].prefix64() & (buckets_.size() - 1)]; }
-
-void PrefixTree::add_to_bucket(NodeId id) {
-  Node& node = nodes_[id.value()];
-  NodeId& first = bucket_of(node);
-  node.next_in_bucket = first;
-  first = id;
-}
-
-void PrefixTree::double_buckets() {
-  buckets_.assign(buckets_.size() * 2, no_node);
-  walk(root_node, [&](NodeId id) {
-    if (nodes_[id.value()].size > 0) add_to_bucket(id);
+    // Whoever asks for the node asks for these next: three misses of memory at once, and not one after the other.
+    __builtin_prefetch(keys(node) + node.size - 1);
+    __builtin_prefetch(copies(node, Tier::device));
+    return node.parent_branch == branch && keys(node)[0] == first;
   });
 }
 
@@ -137,7 +119,7 @@ Path PrefixTree::extend(Path at, std::span<const BlockKey> wanted, std::uint64_t
       name_space = node.name_space;
       group = node.group;
     }
-    id = new_node(id, length, ArrayPool::capacity_for(added));
+    id = new_node(id, length, arrays_.capacity_for(added));
     nodes_[id.value()].name_space = name_space;
     nodes_[id.value()].group = group;
     nodes_[id.value()].tenant = tenant_of(name_space);
@@ -153,17 +135,14 @@ NodeId PrefixTree::new_node(NodeId parent, std::uint32_t start, std::uint32_t ca
   std::uint32_t index = 0;
   if (free_nodes_.empty()) {
     index = static_cast<std::uint32_t>(nodes_.size());
-    nodes_.emplace_back();
-    nodes_.back().branch = index;
-    owners_.emplace_back();
-    node_planes_.resize(node_planes_.size() + plane_count_);
+    nodes_.push_back({}).branch = index;
+    owners_.push_back({});
   } else {
     index = free_nodes_.back();
     free_nodes_.pop_back();
     Node fresh;
     fresh.branch = nodes_[index].branch;
     nodes_[index] = fresh;
-    std::fill_n(node_planes_.begin() + static_cast<std::ptrdiff_t>(index * plane_count_), plane_count_, NodePlane{});
   }
   Node& node = nodes_[index];
   owners_[node.branch] = NodeId{index};
@@ -188,17 +167,39 @@ void PrefixTree::append(NodeId id, std::span<const BlockKey> added) {
   const std::uint32_t size = node.size + static_cast<std::uint32_t>(added.size());
   if (size > node.capacity) {
     Node larger = node;
-    larger.capacity = ArrayPool::capacity_for(size);
+    larger.capacity = arrays_.capacity_for(size);
     larger.arrays = arrays_.take(larger.capacity);
     std::memcpy(larger.arrays, node.arrays, node.size * sizeof(BlockKey));
-    for (std::size_t p = 0; p < plane_count_; ++p) std::copy_n(copies(node, p), node.size, copies(larger, p));
+    for (const Tier tier : all_tiers) std::copy_n(copies(node, tier), node.size, copies(larger, tier));
     arrays_.put(node.arrays, node.capacity);
     node = larger;
   }
   std::copy(added.begin(), added.end(), keys(node) + node.size);
-  for (std::size_t p = 0; p < plane_count_; ++p) std::fill_n(copies(node, p) + node.size, added.size(), Copy{});
+  for (const Tier tier : all_tiers) std::fill_n(copies(node, tier) + node.size, added.size(), Copy{});
   node.size = size;
   blocks_ += added.size();
+}
+
+/// Gives back what the arrays have beyond the node's blocks. A prompt that is split early, or of which only the beginning stays,
+/// must not keep the memory of its whole length.
+void PrefixTree::fit(Node& node) {
+  const std::uint32_t capacity = arrays_.capacity_for(node.size);
+  if (capacity >= node.capacity) return;
+  Node smaller = node;
+  smaller.capacity = capacity;
+  const bool in_place = arrays_.can_shrink(node.capacity, capacity);
+  if (!in_place) {
+    smaller.arrays = arrays_.take(capacity);
+    std::copy_n(keys(node), node.size, keys(smaller));
+  }
+  // Each row moves down, first ones first, into what is no longer wanted of the one before.
+  for (const Tier tier : all_tiers) std::memmove(copies(smaller, tier), copies(node, tier), node.size * sizeof(Copy));
+  if (in_place) {
+    arrays_.shrink(node.arrays, node.capacity, capacity);
+  } else {
+    arrays_.put(node.arrays, node.capacity);
+  }
+  node = smaller;
 }
 
 /// Blocks [at, size) and the children go to a new node below, the children by the branch they name; the node keeps its id and
@@ -206,12 +207,12 @@ void PrefixTree::append(NodeId id, std::span<const BlockKey> added) {
 /// `heir`.
 void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
   const std::uint32_t moved = nodes_[upper_id.value()].size - at;
-  const NodeId lower_id = new_node(upper_id, nodes_[upper_id.value()].start + at, ArrayPool::capacity_for(moved));
+  const NodeId lower_id = new_node(upper_id, nodes_[upper_id.value()].start + at, arrays_.capacity_for(moved));
   Node& upper = nodes_[upper_id.value()];
   Node& lower = nodes_[lower_id.value()];
 
   std::copy_n(keys(upper) + at, moved, keys(lower));
-  for (std::size_t p = 0; p < plane_count_; ++p) std::copy_n(copies(upper, p) + at, moved, copies(lower, p));
+  for (const Tier tier : all_tiers) std::copy_n(copies(upper, tier) + at, moved, copies(lower, tier));
   lower.size = moved;
   upper.size = at;
   lower.heir = upper.heir;
@@ -230,10 +231,10 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
   upper.pinned_children = lower.pinned > 0 ? 1 : 0;
   split_marks(upper, lower, at);
 
-  for (std::size_t p = 0; p < plane_count_; ++p) {
-    NodePlane& above = state(upper_id, p);
-    NodePlane& below = state(lower_id, p);
-    const Copy* const taken = copies(lower, p);
+  for (const Tier tier : all_tiers) {
+    InTier& above = state(upper_id, tier);
+    InTier& below = state(lower_id, tier);
+    const Copy* const taken = copies(lower, tier);
     for (std::uint32_t i = 0; i < moved; ++i) {
       if (taken[i].present()) {
         ++below.resident;
@@ -243,7 +244,7 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
     }
     below.below = above.below;
     above.resident -= below.resident;
-    const Copy* const kept = copies(upper, p);
+    const Copy* const kept = copies(upper, tier);
     above.end = std::min(above.end, at);
     while (above.end > 0 && !kept[above.end - 1].present()) --above.end;
     above.deepest = std::min(above.deepest, at);
@@ -251,6 +252,7 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
     above.below = below.any() ? 1 : 0;
   }
   link(lower_id);
+  fit(upper);
   for (EvictionPolicy* const policy : followers_) policy->on_split(upper_id, lower_id, lower.start);
   refresh_leaves(upper_id);
   refresh_leaves(lower_id);
@@ -261,7 +263,7 @@ void PrefixTree::hide_all() {
   NodeId visible = nodes_[0].first_child;
   while (visible != no_node && nodes_[visible.value()].size == 0) visible = nodes_[visible.value()].next_sibling;
   if (visible == no_node) return;
-  const NodeId over_id = new_node(root_node, 0, ArrayPool::capacity_for(1));
+  const NodeId over_id = new_node(root_node, 0, arrays_.capacity_for(1));
   ++hidden_nodes_;
   Node& root = nodes_[0];
   Node& over = nodes_[over_id.value()];
@@ -273,9 +275,9 @@ void PrefixTree::hide_all() {
   over.next_sibling = over.previous_sibling = no_node;
   root.first_child = over_id;
   root.pinned_children = 0;
-  for (std::size_t p = 0; p < plane_count_; ++p) {
-    state(over_id, p).below = state(root_node, p).below;
-    state(root_node, p).below = state(over_id, p).any() ? 1 : 0;
+  for (const Tier tier : all_tiers) {
+    state(over_id, tier).below = state(root_node, tier).below;
+    state(root_node, tier).below = state(over_id, tier).any() ? 1 : 0;
   }
 }
 
@@ -294,19 +296,13 @@ void PrefixTree::link(NodeId id) {
   node.next_sibling = parent.first_child;
   if (parent.first_child != no_node) nodes_[parent.first_child.value()].previous_sibling = id;
   parent.first_child = id;
-  if (node_count_ > buckets_.size()) {
-    double_buckets();
-  } else {
-    add_to_bucket(id);
-  }
+  children_.insert(keys(node)[0], id);
 }
 
 void PrefixTree::unlink(NodeId id) {
   const Node& node = nodes_[id.value()];
   if (node.size > 0) {
-    NodeId* at = &bucket_of(node);
-    while (*at != id) at = &nodes_[at->value()].next_in_bucket;
-    *at = node.next_in_bucket;
+    children_.erase(keys(node)[0], id);
   } else {
     --hidden_nodes_;
   }
@@ -324,12 +320,13 @@ void PrefixTree::prune(NodeId id) {
     Node& node = nodes_[id.value()];
     if (node.first_child != no_node) return;
     std::uint32_t keep = node.pinned;
-    for (std::size_t p = 0; p < plane_count_; ++p) keep = std::max(keep, state(id, p).end);
+    for (const Tier tier : all_tiers) keep = std::max(keep, state(id, tier).end);
     if (keep == node.size && node.size > 0) return;
     blocks_ -= node.size - keep;
     if (keep > 0) {
       node.size = keep;
       cut_marks(node);
+      if (node.capacity > arrays_.capacity_for(keep * 2)) fit(node);
       for (EvictionPolicy* const policy : followers_) policy->on_gone(id, node.end());
       return;
     }
@@ -337,6 +334,7 @@ void PrefixTree::prune(NodeId id) {
     const NodeId parent = parent_of(node);
     if (nodes_[parent.value()].heir == id) nodes_[parent.value()].heir = no_node;
     arrays_.put(node.arrays, node.capacity);
+    node.arrays = nullptr;
     node.size = 0;
     cut_marks(node);
     TERRACE_CHECK(node.marks == Node::none);
@@ -350,6 +348,17 @@ void PrefixTree::prune(NodeId id) {
 const BlockKey& PrefixTree::key(BlockRef block) const {
   const Node& node = nodes_[resolve(block.node, block.depth).value()];
   return keys(node)[block.depth - node.start];
+}
+
+std::span<const BlockKey> PrefixTree::keys(Run run) const {
+  const Node& node = nodes_[run.node.value()];
+  TERRACE_CHECK(run.begin >= node.start && run.begin <= run.end && run.end <= node.end());
+  return {keys(node) + (run.begin - node.start), run.size()};
+}
+
+Run PrefixTree::last(Path path, std::uint32_t blocks) const {
+  TERRACE_CHECK(blocks > 0 && blocks <= path.length);
+  return {resolve(path.node, path.length - 1), path.length - blocks, path.length};
 }
 
 std::optional<BlockKey> PrefixTree::parent_key(BlockRef block) const {
@@ -378,9 +387,9 @@ void PrefixTree::collect_below(BlockRef block, std::vector<BlockRef>& out) const
   });
 }
 
-bool PrefixTree::any_staying_below(BlockRef block, Plane plane) const {
+bool PrefixTree::any_staying_below(BlockRef block, Tier tier) const {
   const NodeId id = resolve(block.node, block.depth);
-  const NodePlane& here = state(id, plane.index());
+  const InTier& here = state(id, tier);
   return here.below > 0 || here.deepest > block.depth - nodes_[id.value()].start + 1;
 }
 
@@ -440,9 +449,9 @@ std::uint32_t PrefixTree::unshared_from(Path path) const {
 }
 
 std::size_t PrefixTree::bytes_held() const {
-  return arrays_.bytes_held() + nodes_.capacity() * sizeof(Node) + node_planes_.capacity() * sizeof(NodePlane) +
-         (owners_.capacity() + buckets_.capacity()) * sizeof(NodeId) + marks_.capacity() * sizeof(Marks) +
-         tenants_.capacity() * (sizeof(Tenant) + plane_count_ * sizeof(Count));
+  const std::size_t vectors = marks_.capacity() * sizeof(Marks) + free_nodes_.capacity() * sizeof(std::uint32_t) +
+                              tenants_.capacity() * sizeof(Tenant);
+  return arrays_.bytes_held() + nodes_.bytes_held() + owners_.bytes_held() + children_.bytes_held() + vectors;
 }
 
 }  // namespace terrace

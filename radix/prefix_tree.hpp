@@ -1,13 +1,16 @@
 #pragma once
 
 #include "base/block_key.hpp"
-#include "base/result.hpp"
+#include "base/chunked_table.hpp"
+#include "base/tier.hpp"
 #include "radix/array_pool.hpp"
+#include "radix/child_table.hpp"
 #include "radix/copy.hpp"
 #include "radix/eviction_policy.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -41,7 +44,7 @@ struct Run {
 using RetentionId = StrongId<struct RetentionIdTag, std::uint64_t>;
 
 /// Which prefixes are cached, and where: a path-compressed tree over chained block keys. A node is a run of blocks without a
-/// branch, with arrays of keys and, per plane (group × tier), of copies. Because keys are chained, two runs agree exactly as far
+/// branch, with arrays of keys and, per tier, of copies. Because keys are chained, two runs agree exactly as far
 /// as their last equal key: a match costs one hash lookup and O(log n) comparisons a node, not a lookup a block.
 ///
 /// Pins and last uses are kept per node as marks ("the first n blocks"), so that a request touches the nodes of its path, not
@@ -60,13 +63,13 @@ using RetentionId = StrongId<struct RetentionIdTag, std::uint64_t>;
 /// miss. Threads: one.
 class PrefixTree {
  public:
-  explicit PrefixTree(std::uint16_t groups = 1);
+  PrefixTree();
   ~PrefixTree();
   PrefixTree(const PrefixTree&) = delete;
   PrefixTree& operator=(const PrefixTree&) = delete;
 
-  /// Told of this plane's candidates from now on. Set before the first block; outlives the tree.
-  void set_policy(Plane plane, EvictionPolicy& policy);
+  /// Told of this tier's candidates from now on. Set before the first block; outlives the tree.
+  void set_policy(Tier tier, EvictionPolicy& policy);
 
   /// The longest path in the tree that begins `keys`, whatever copies it has.
   [[nodiscard]] Path find(std::span<const BlockKey> keys) const;
@@ -81,20 +84,24 @@ class PrefixTree {
   /// How many blocks at the end of the path the last extend() added, and no copy has been set of since: one run.
   [[nodiscard]] std::uint32_t added() const { return added_; }
 
-  [[nodiscard]] Copy copy(BlockRef block, Plane plane) const;
-  void set_copy(BlockRef block, Plane plane, Copy copy);
-  /// Gives the last slots.size() blocks of the path, which lie in one node and have no copy in the plane, one each: ready.
-  void fill(Path path, Plane plane, std::span<const SlotId> slots);
+  [[nodiscard]] Copy copy(BlockRef block, Tier tier) const;
+  void set_copy(BlockRef block, Tier tier, Copy copy);
+  /// Gives the last slots.size() blocks of the path, which lie in one node and have no copy in the tier, one each: ready.
+  void fill(Path path, Tier tier, std::span<const SlotId> slots);
   /// Takes the copies of a victims' run away.
-  void drop(Run victims, Plane plane);
+  void drop(Run victims, Tier tier);
   /// The copies of a run, in order; gone with the next change.
-  [[nodiscard]] std::span<const Copy> copies(Run run, Plane plane) const;
-  /// Whether any block of the run's node has a copy in the plane.
-  [[nodiscard]] bool any_in_node(Run run, Plane plane) const;
+  [[nodiscard]] std::span<const Copy> copies(Run run, Tier tier) const;
+  /// Whether any block of the run's node has a copy in the tier.
+  [[nodiscard]] bool any_in_node(Run run, Tier tier) const;
   /// The copies of the path's blocks [first, path.length), in order. `out` has that size.
-  void read(Path path, Plane plane, std::uint32_t first, std::span<Copy> out) const;
+  void read(Path path, Tier tier, std::uint32_t first, std::span<Copy> out) const;
 
   [[nodiscard]] const BlockKey& key(BlockRef block) const;
+  /// The keys of a run, in order; gone with the next change.
+  [[nodiscard]] std::span<const BlockKey> keys(Run run) const;
+  /// The last `blocks` blocks of a path, which lie in one node.
+  [[nodiscard]] Run last(Path path, std::uint32_t blocks) const;
   /// The block before it. Its depth must not be 0.
   [[nodiscard]] BlockRef parent(BlockRef block) const { return {resolve(block.node, block.depth - 1), block.depth - 1}; }
   /// A path's first blocks, as a path that is valid while they exist.
@@ -110,8 +117,8 @@ class PrefixTree {
   [[nodiscard]] bool same(BlockRef a, BlockRef b) const;
   /// All blocks that follow this one, each after its parent.
   void collect_below(BlockRef block, std::vector<BlockRef>& out) const;
-  /// Whether any block that follows this one has a copy in the plane that stays.
-  [[nodiscard]] bool any_staying_below(BlockRef block, Plane plane) const;
+  /// Whether any block that follows this one has a copy in the tier that stays.
+  [[nodiscard]] bool any_staying_below(BlockRef block, Tier tier) const;
 
   /// Each pin wants its unpin with the same length.
   void pin(Path path);
@@ -131,29 +138,29 @@ class PrefixTree {
   [[nodiscard]] Priority priority(BlockRef block) const;
 
   /// Counts the tenant's copies from now on. An operator's step: where anything is cached it looks at every node. The policies
-  /// of all planes must know tenants.
+  /// of all tiers must know tenants.
   void follow_tenant(std::uint64_t name_space);
   void ignore_tenant(std::uint64_t name_space);
   [[nodiscard]] bool follows_tenant(std::uint64_t name_space) const { return tenant_of(name_space) != nobody; }
-  /// As resident(plane) and unpinned(plane), of a tenant that is followed.
-  [[nodiscard]] std::uint64_t resident(Plane plane, std::uint64_t name_space) const;
-  [[nodiscard]] std::uint64_t unpinned(Plane plane, std::uint64_t name_space) const;
-  /// As victim(plane) and victims(plane), among the candidates of a tenant that is followed.
-  [[nodiscard]] std::optional<BlockRef> victim(Plane plane, std::uint64_t name_space) const;
-  [[nodiscard]] std::optional<Run> victims(Plane plane, std::uint32_t blocks_max, std::uint64_t name_space) const;
+  /// As resident(tier) and unpinned(tier), of a tenant that is followed.
+  [[nodiscard]] std::uint64_t resident(Tier tier, std::uint64_t name_space) const;
+  [[nodiscard]] std::uint64_t unpinned(Tier tier, std::uint64_t name_space) const;
+  /// As victim(tier) and victims(tier), among the candidates of a tenant that is followed.
+  [[nodiscard]] std::optional<BlockRef> victim(Tier tier, std::uint64_t name_space) const;
+  [[nodiscard]] std::optional<Run> victims(Tier tier, std::uint32_t blocks_max, std::uint64_t name_space) const;
 
-  /// The block that the plane's policy would give up first.
-  [[nodiscard]] std::optional<BlockRef> victim(Plane plane) const;
+  /// The block that the tier's policy would give up first.
+  [[nodiscard]] std::optional<BlockRef> victim(Tier tier) const;
   /// The victim and those before it, at most `blocks_max` in all, that are ready and judged alike: given up one by one from the
   /// end they would follow each other.
-  [[nodiscard]] std::optional<Run> victims(Plane plane, std::uint32_t blocks_max) const;
+  [[nodiscard]] std::optional<Run> victims(Tier tier, std::uint32_t blocks_max) const;
 
   [[nodiscard]] std::uint64_t blocks() const { return blocks_; }
   [[nodiscard]] std::uint64_t node_count() const { return node_count_; }
-  /// Copies in the plane, whatever their state, and those of them that no pin covers (the latter for planes with a policy).
-  [[nodiscard]] std::uint64_t resident(Plane plane) const { return planes_[plane.index()].count.resident; }
-  [[nodiscard]] std::uint64_t unpinned(Plane plane) const {
-    return planes_[plane.index()].count.resident - planes_[plane.index()].count.pinned;
+  /// Copies in the tier, whatever their state, and those of them that no pin covers (the latter for tiers with a policy).
+  [[nodiscard]] std::uint64_t resident(Tier tier) const { return totals_[index(tier)].count.resident; }
+  [[nodiscard]] std::uint64_t unpinned(Tier tier) const {
+    return totals_[index(tier)].count.resident - totals_[index(tier)].count.pinned;
   }
   /// Of the tree's own memory, used or held for re-use.
   [[nodiscard]] std::size_t bytes_held() const;
@@ -173,7 +180,7 @@ class PrefixTree {
 
  private:
   struct Node;
-  struct NodePlane;
+  struct InTier;
   struct Marks;
   struct Count {
     std::uint64_t resident = 0;
@@ -186,24 +193,22 @@ class PrefixTree {
   };
   struct Tenant {
     std::uint64_t name_space = 0;
-    std::vector<Count> planes;
+    std::array<Count, tier_count> tiers{};
   };
   [[nodiscard]] NodeId parent_of(const Node& node) const;
   [[nodiscard]] NodeId resolve(NodeId node, std::uint32_t depth) const;
   [[nodiscard]] NodeId child_of(NodeId parent, const BlockKey& first) const;
-  [[nodiscard]] NodeId& bucket_of(const Node& node);
-  void add_to_bucket(NodeId node);
-  void double_buckets();
 
   [[nodiscard]] BlockKey* keys(const Node& node) const;
-  [[nodiscard]] Copy* copies(const Node& node, std::size_t plane) const;
-  [[nodiscard]] NodePlane& state(NodeId node, std::size_t plane);
-  [[nodiscard]] const NodePlane& state(NodeId node, std::size_t plane) const;
+  [[nodiscard]] Copy* copies(const Node& node, Tier tier) const;
+  [[nodiscard]] InTier& state(NodeId node, Tier tier);
+  [[nodiscard]] const InTier& state(NodeId node, Tier tier) const;
 
   [[nodiscard]] NodeId new_node(NodeId parent, std::uint32_t start, std::uint32_t capacity);
   template <class Visit>
   void walk(NodeId top, Visit&& visit) const;
   [[nodiscard]] bool has_room(const Node& node, std::size_t added) const;
+  void fit(Node& node);
   void append(NodeId node, std::span<const BlockKey> keys);
   void split(NodeId node, std::uint32_t at);
   void split_marks(Node& upper, Node& lower, std::uint32_t at);
@@ -211,48 +216,44 @@ class PrefixTree {
   void unlink(NodeId node);
   void prune(NodeId node);
 
-  void set_subtree_resident(NodeId node, std::size_t plane, bool was);
-  void count(const Node& node, std::size_t plane, std::int64_t resident, std::int64_t pinned);
+  void set_subtree_resident(NodeId node, Tier tier, bool was);
+  void count(const Node& node, Tier tier, std::int64_t resident, std::int64_t pinned);
   [[nodiscard]] TenantIndex tenant_of(std::uint64_t name_space) const;
   void set_tenant(std::uint64_t name_space, TenantIndex tenant);
   [[nodiscard]] Blocks blocks_of(NodeId node, std::uint32_t from, std::uint32_t to) const;
-  [[nodiscard]] BlockRef candidate(NodeId node, std::size_t plane) const;
-  [[nodiscard]] Run run_to(BlockRef last, Plane plane, std::uint32_t blocks_max) const;
-  void refresh_leaf(NodeId node, std::size_t plane);
+  [[nodiscard]] BlockRef candidate(NodeId node, Tier tier) const;
+  [[nodiscard]] Run run_to(BlockRef last, Tier tier, std::uint32_t blocks_max) const;
+  void refresh_leaf(NodeId node, Tier tier);
   void refresh_leaves(NodeId node);
   void set_pinned(NodeId node, std::uint32_t pinned);
   [[nodiscard]] std::uint32_t pinned_from_marks(const Node& node) const;
-  [[nodiscard]] std::uint32_t resident_in(NodeId node, std::size_t plane, std::uint32_t from, std::uint32_t to) const;
+  [[nodiscard]] std::uint32_t resident_in(NodeId node, Tier tier, std::uint32_t from, std::uint32_t to) const;
   [[nodiscard]] std::uint64_t last_use_in(const Node& node, std::uint32_t offset) const;
   [[nodiscard]] Priority priority_in(const Node& node, std::uint32_t offset) const;
   [[nodiscard]] std::uint32_t marked_alike_from(const Node& node, std::uint32_t offset) const;
   [[nodiscard]] std::uint32_t used_since(const Node& node, std::uint64_t stamp) const;
-  void shrink_to_copies(NodePlane& here, const Copy* row) const;
+  void shrink_to_copies(InTier& here, const Copy* row) const;
   void touch_node(NodeId node, std::uint32_t blocks, std::uint64_t stamp);
   [[nodiscard]] Marks& marks(Node& node);
   void drop_empty_marks(Node& node);
   void cut_marks(Node& node);
   void check_node(NodeId node) const;
 
-  std::size_t plane_count_;
   ArrayPool arrays_;
-  std::vector<Node> nodes_;
-  std::vector<NodePlane> node_planes_;  ///< plane_count_ per node
-  std::vector<NodeId> owners_;          ///< by branch
+  ChunkedTable<Node> nodes_;
+  ChunkedTable<NodeId> owners_;  ///< by branch
   std::vector<std::uint32_t> free_nodes_;
   std::vector<Marks> marks_;
   std::unique_ptr<Marks> split_marks_;  ///< scratch
   std::vector<std::uint32_t> free_marks_;
-  std::vector<Totals> planes_;
+  std::array<Totals, tier_count> totals_{};
   std::vector<EvictionPolicy*> followers_;
   std::vector<Tenant> tenants_;  ///< by TenantIndex; the first stands for all that are not followed, and counts nothing
   std::vector<TenantIndex> free_tenants_;
   boost::unordered_flat_map<std::uint64_t, TenantIndex> followed_;  ///< by name space
-  /// Children by the branch they grow from and their first key: a chained hash table through the nodes themselves, as large as
-  /// there ever were nodes, so that it is grown only while the tree is. (An open-addressing table cleans up after many erasures:
-  /// all at once, in the middle of a step.) Children name their parent's branch, not the parent, so that all of them get another
-  /// parent at once when a hub with thousands is split.
-  std::vector<NodeId> buckets_;
+  /// By their first key. Children name their parent's branch, not the parent, so that all of them get another parent at once when
+  /// a hub with thousands is split.
+  ChildTable children_;
   std::uint64_t blocks_ = 0;
   std::uint64_t node_count_ = 0;
   std::uint32_t hidden_nodes_ = 0;  ///< nodes without blocks that stand over what is hidden

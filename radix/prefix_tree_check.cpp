@@ -11,41 +11,38 @@ namespace terrace {
 void PrefixTree::check_invariants() const {
   std::uint64_t blocks = 0;
   std::uint64_t reached = 0;
-  std::vector<std::vector<Count>> counted(tenants_.size(), std::vector<Count>(plane_count_));
+  std::vector<std::array<Count, tier_count>> counted(tenants_.size());
   walk(root_node, [&](NodeId id) {
     const Node& node = nodes_[id.value()];
     check_node(id);
     if (id != root_node) ++reached;
     blocks += node.size;
-    for (std::size_t p = 0; p < plane_count_; ++p) {
-      Count& count = counted[node.tenant][p];
-      count.resident += state(id, p).resident;
-      if (planes_[p].policy != nullptr) count.pinned += resident_in(id, p, 0, node.pinned);
+    for (const Tier tier : all_tiers) {
+      Count& count = counted[node.tenant][index(tier)];
+      count.resident += state(id, tier).resident;
+      if (totals_[index(tier)].policy != nullptr) count.pinned += resident_in(id, tier, 0, node.pinned);
     }
     for (NodeId child = node.first_child; child != no_node; child = nodes_[child.value()].next_sibling) {
       TERRACE_CHECK(parent_of(nodes_[child.value()]) == id);
     }
   });
+  arrays_.check_invariants();
   TERRACE_CHECK(blocks == blocks_);
   TERRACE_CHECK(reached == node_count_);
-  std::uint64_t in_buckets = 0;
-  for (NodeId id : buckets_) {
-    for (; id != no_node; id = nodes_[id.value()].next_in_bucket) ++in_buckets;
-  }
-  TERRACE_CHECK(in_buckets + hidden_nodes_ == node_count_);
+  TERRACE_CHECK(children_.size() + hidden_nodes_ == node_count_);
   TERRACE_CHECK(free_nodes_.size() + node_count_ + 1 == nodes_.size());
-  for (std::size_t p = 0; p < plane_count_; ++p) {
-    Count all = counted[nobody][p];
+  for (const Tier tier : all_tiers) {
+    Count all = counted[nobody][index(tier)];
     for (const auto& [name_space, tenant] : followed_) {
       TERRACE_CHECK(tenants_[tenant].name_space == name_space);
-      TERRACE_CHECK(tenants_[tenant].planes[p].resident == counted[tenant][p].resident);
-      TERRACE_CHECK(tenants_[tenant].planes[p].pinned == counted[tenant][p].pinned);
-      all.resident += counted[tenant][p].resident;
-      all.pinned += counted[tenant][p].pinned;
+      TERRACE_CHECK(tenants_[tenant].tiers[index(tier)].resident == counted[tenant][index(tier)].resident);
+      TERRACE_CHECK(tenants_[tenant].tiers[index(tier)].pinned == counted[tenant][index(tier)].pinned);
+      all.resident += counted[tenant][index(tier)].resident;
+      all.pinned += counted[tenant][index(tier)].pinned;
     }
-    TERRACE_CHECK(all.resident == planes_[p].count.resident);
-    TERRACE_CHECK(all.pinned == planes_[p].count.pinned);
-    if (planes_[p].policy != nullptr) planes_[p].policy->check_invariants();
+    TERRACE_CHECK(all.resident == totals_[index(tier)].count.resident);
+    TERRACE_CHECK(all.pinned == totals_[index(tier)].count.pinned);
+    if (totals_[index(tier)].policy != nullptr) totals_[index(tier)].policy->check_invariants();
   }
 }
 
@@ -90,9 +87,9 @@ void PrefixTree::check_node(NodeId id) const {
   }
 
   std::uint32_t deepest_of_all = 0;
-  for (std::size_t p = 0; p < plane_count_; ++p) {
-    const NodePlane& here = state(id, p);
-    const Copy* const row = copies(node, p);
+  for (const Tier tier : all_tiers) {
+    const InTier& here = state(id, tier);
+    const Copy* const row = copies(node, tier);
     std::uint32_t resident = 0;
     std::uint32_t end = 0;
     std::uint32_t deepest = 0;
@@ -110,10 +107,10 @@ void PrefixTree::check_node(NodeId id) const {
 
     std::uint32_t below = 0;
     for (NodeId child = node.first_child; child != no_node; child = nodes_[child.value()].next_sibling) {
-      if (state(child, p).any()) ++below;
+      if (state(child, tier).any()) ++below;
     }
     TERRACE_CHECK(below == here.below);
-    const bool evictable = planes_[p].policy != nullptr && deepest > node.pinned && below == 0 &&
+    const bool evictable = totals_[index(tier)].policy != nullptr && deepest > node.pinned && below == 0 &&
                            row[deepest - 1].state() == CopyState::ready;
     TERRACE_CHECK(evictable == (here.listed != 0));
   }

@@ -62,10 +62,10 @@ void PrefixTree::set_pinned(NodeId id, std::uint32_t pinned) {
     Node& node = nodes_[id.value()];
     const std::uint32_t before = node.pinned;
     node.pinned = pinned;
-    for (std::size_t p = 0; p < plane_count_; ++p) {
-      if (planes_[p].policy == nullptr) continue;
-      const std::int64_t changed = resident_in(id, p, std::min(before, pinned), std::max(before, pinned));
-      count(node, p, 0, pinned > before ? changed : -changed);
+    for (const Tier tier : all_tiers) {
+      if (totals_[index(tier)].policy == nullptr) continue;
+      const std::int64_t changed = resident_in(id, tier, std::min(before, pinned), std::max(before, pinned));
+      count(node, tier, 0, pinned > before ? changed : -changed);
     }
     refresh_leaves(id);
 

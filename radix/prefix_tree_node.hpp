@@ -4,6 +4,7 @@
 
 #include "radix/prefix_tree.hpp"
 
+#include <array>
 #include <limits>
 
 namespace terrace {
@@ -32,8 +33,8 @@ struct PrefixTree::Marks {
   [[nodiscard]] bool empty() const { return pins.empty() && uses.empty() && retentions.empty(); }
 };
 
-/// What a node knows of one plane.
-struct PrefixTree::NodePlane {
+/// What a node knows of one tier.
+struct PrefixTree::InTier {
   std::uint32_t resident = 0;   ///< copies in this node, whatever their state
   std::uint32_t end = 0;        ///< one past the last of them; 0 where there is none
   std::uint32_t deepest = 0;    ///< the same of those that stay
@@ -43,27 +44,28 @@ struct PrefixTree::NodePlane {
   [[nodiscard]] bool any() const { return deepest > 0 || below > 0; }
 };
 
-struct PrefixTree::Node {
+/// Two cache lines: what a match looks at is in the first, what only a change does is in the second.
+struct alignas(128) PrefixTree::Node {
   static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
 
+  std::byte* arrays = nullptr;      ///< keys[capacity], then Copy[tier_count][capacity]
   std::uint32_t parent_branch = 0;  ///< its children branch: owners_ says whose
   std::uint32_t branch = 0;         ///< the one that this node's children name
-  NodeId next_in_bucket{none};
+  std::uint32_t start = 0;          ///< depth of the first block
+  std::uint32_t size = 0;           ///< blocks; 0 in the root alone
+  std::uint32_t capacity = 0;       ///< of the arrays
   NodeId first_child{none};
+  NodeId heir{none};                ///< the child that took over this node's later blocks when it was split
+  std::uint32_t pinned = 0;         ///< the first so many blocks are pinned
+  std::uint32_t pinned_children = 0;
+  std::uint32_t marks = none;       ///< index of Marks
+  std::array<InTier, tier_count> in_tiers;
   NodeId next_sibling{none};
   NodeId previous_sibling{none};
-  NodeId heir{none};           ///< the child that took over this node's later blocks when it was split
-  std::uint32_t start = 0;     ///< depth of the first block
-  std::uint32_t size = 0;      ///< blocks; 0 in the root alone
-  std::uint32_t capacity = 0;  ///< of the arrays
-  std::uint32_t pinned = 0;    ///< the first so many blocks are pinned
-  std::uint32_t pinned_children = 0;
-  std::uint32_t marks = none;  ///< index of Marks
-  TenantIndex tenant = nobody;
-  std::uint64_t last_use = 0;  ///< of all blocks, but for those that marks.uses cover
+  std::uint64_t last_use = 0;       ///< of all blocks, but for those that marks.uses cover
   std::uint64_t name_space = 0;
+  TenantIndex tenant = nobody;
   GroupId group;
-  std::byte* arrays = nullptr; ///< keys[capacity], then Copy[plane][capacity]
 
   [[nodiscard]] std::uint32_t end() const { return start + size; }
 };
@@ -73,16 +75,16 @@ inline constexpr NodeId no_node{std::numeric_limits<std::uint32_t>::max()};
 
 inline BlockKey* PrefixTree::keys(const Node& node) const { return reinterpret_cast<BlockKey*>(node.arrays); }
 
-inline Copy* PrefixTree::copies(const Node& node, std::size_t plane) const {
-  return reinterpret_cast<Copy*>(node.arrays + sizeof(BlockKey) * node.capacity) + plane * node.capacity;
+inline Copy* PrefixTree::copies(const Node& node, Tier tier) const {
+  return reinterpret_cast<Copy*>(node.arrays + sizeof(BlockKey) * node.capacity) + index(tier) * node.capacity;
 }
 
-inline PrefixTree::NodePlane& PrefixTree::state(NodeId node, std::size_t plane) {
-  return node_planes_[node.value() * plane_count_ + plane];
+inline PrefixTree::InTier& PrefixTree::state(NodeId node, Tier tier) {
+  return nodes_[node.value()].in_tiers[index(tier)];
 }
 
-inline const PrefixTree::NodePlane& PrefixTree::state(NodeId node, std::size_t plane) const {
-  return node_planes_[node.value() * plane_count_ + plane];
+inline const PrefixTree::InTier& PrefixTree::state(NodeId node, Tier tier) const {
+  return nodes_[node.value()].in_tiers[index(tier)];
 }
 
 /// The node and all below it, each after its parent. Finds its way back up by itself: a stack would have to be allocated.

@@ -6,14 +6,14 @@
 
 namespace terrace {
 
-void PrefixTree::count(const Node& node, std::size_t plane, std::int64_t resident, std::int64_t pinned) {
-  if (planes_[plane].policy == nullptr) pinned = 0;
+void PrefixTree::count(const Node& node, Tier tier, std::int64_t resident, std::int64_t pinned) {
+  if (totals_[index(tier)].policy == nullptr) pinned = 0;
   const auto add = [&](Count& to) {
     to.resident += static_cast<std::uint64_t>(resident);
     to.pinned += static_cast<std::uint64_t>(pinned);
   };
-  add(planes_[plane].count);
-  if (node.tenant != nobody) add(tenants_[node.tenant].planes[plane]);
+  add(totals_[index(tier)].count);
+  if (node.tenant != nobody) add(tenants_[node.tenant].tiers[index(tier)]);
 }
 
 TenantIndex PrefixTree::tenant_of(std::uint64_t name_space) const {
@@ -24,7 +24,7 @@ TenantIndex PrefixTree::tenant_of(std::uint64_t name_space) const {
 
 void PrefixTree::follow_tenant(std::uint64_t name_space) {
   if (follows_tenant(name_space)) return;
-  for (const Totals& totals : planes_) TERRACE_CHECK(totals.policy == nullptr || totals.policy->knows_tenants());
+  for (const Totals& totals : totals_) TERRACE_CHECK(totals.policy == nullptr || totals.policy->knows_tenants());
   auto tenant = static_cast<TenantIndex>(tenants_.size());
   if (free_tenants_.empty()) {
     tenants_.emplace_back();
@@ -32,7 +32,7 @@ void PrefixTree::follow_tenant(std::uint64_t name_space) {
     tenant = free_tenants_.back();
     free_tenants_.pop_back();
   }
-  tenants_[tenant] = {name_space, std::vector<Count>(plane_count_)};
+  tenants_[tenant] = {name_space, {}};
   followed_.emplace(name_space, tenant);
   set_tenant(name_space, tenant);
 }
@@ -51,40 +51,40 @@ void PrefixTree::set_tenant(std::uint64_t name_space, TenantIndex tenant) {
     Node& node = nodes_[id.value()];
     if (node.size == 0 || node.name_space != name_space) return;
     node.tenant = tenant;
-    for (std::size_t p = 0; p < plane_count_; ++p) {
+    for (const Tier tier : all_tiers) {
       if (tenant != nobody) {
-        Count& counted = tenants_[tenant].planes[p];
-        counted.resident += state(id, p).resident;
-        if (planes_[p].policy != nullptr) counted.pinned += resident_in(id, p, 0, node.pinned);
+        Count& counted = tenants_[tenant].tiers[index(tier)];
+        counted.resident += state(id, tier).resident;
+        if (totals_[index(tier)].policy != nullptr) counted.pinned += resident_in(id, tier, 0, node.pinned);
       }
-      refresh_leaf(id, p);
+      refresh_leaf(id, tier);
     }
   });
 }
 
-std::uint64_t PrefixTree::resident(Plane plane, std::uint64_t name_space) const {
+std::uint64_t PrefixTree::resident(Tier tier, std::uint64_t name_space) const {
   TERRACE_CHECK(follows_tenant(name_space));
-  return tenants_[tenant_of(name_space)].planes[plane.index()].resident;
+  return tenants_[tenant_of(name_space)].tiers[index(tier)].resident;
 }
 
-std::uint64_t PrefixTree::unpinned(Plane plane, std::uint64_t name_space) const {
+std::uint64_t PrefixTree::unpinned(Tier tier, std::uint64_t name_space) const {
   TERRACE_CHECK(follows_tenant(name_space));
-  const Count& counted = tenants_[tenant_of(name_space)].planes[plane.index()];
+  const Count& counted = tenants_[tenant_of(name_space)].tiers[index(tier)];
   return counted.resident - counted.pinned;
 }
 
-std::optional<BlockRef> PrefixTree::victim(Plane plane, std::uint64_t name_space) const {
+std::optional<BlockRef> PrefixTree::victim(Tier tier, std::uint64_t name_space) const {
   TERRACE_CHECK(follows_tenant(name_space));
-  const EvictionPolicy* const policy = planes_[plane.index()].policy;
+  const EvictionPolicy* const policy = totals_[index(tier)].policy;
   const std::optional<NodeId> id = policy == nullptr ? std::nullopt : policy->victim(tenant_of(name_space));
   if (!id) return std::nullopt;
-  return candidate(*id, plane.index());
+  return candidate(*id, tier);
 }
 
-std::optional<Run> PrefixTree::victims(Plane plane, std::uint32_t blocks_max, std::uint64_t name_space) const {
-  const std::optional<BlockRef> last = victim(plane, name_space);
+std::optional<Run> PrefixTree::victims(Tier tier, std::uint32_t blocks_max, std::uint64_t name_space) const {
+  const std::optional<BlockRef> last = victim(tier, name_space);
   if (!last || blocks_max == 0) return std::nullopt;
-  return run_to(*last, plane, blocks_max);
+  return run_to(*last, tier, blocks_max);
 }
 
 }  // namespace terrace

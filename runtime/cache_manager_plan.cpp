@@ -120,7 +120,7 @@ void CacheManager::read_hits(const GroupPart& part, std::size_t group) {
   const Residency& residency = pool_of(group).residency;
   row_.resize(part.end - part.first);
   if (rules_[group].chained()) {
-    residency.tree().read(part.path, Residency::plane(Tier::device), 0, row_);
+    residency.tree().read(part.path, Tier::device, 0, row_);
     return;
   }
   for (std::size_t i = 0; i < row_.size(); ++i) row_[i] = residency.copy(part.islands[i].path.last(), Tier::device);

@@ -68,7 +68,7 @@ Result<void> CacheManager::remove_quota(std::uint64_t tenant, PoolId pool) {
 std::optional<std::uint64_t> CacheManager::tenant_blocks(std::uint64_t tenant, Tier tier, PoolId pool) const {
   const Residency& residency = at(pool).residency;
   if (!residency.quotas().quota(tenant)) return std::nullopt;
-  return residency.tree().resident(Residency::plane(tier), tenant);
+  return residency.tree().resident(tier, tenant);
 }
 
 }  // namespace terrace

@@ -8,7 +8,7 @@ namespace terrace {
 
 bool DeviceRoom::can_promise(std::uint64_t slots) const {
   const SlotPool& device = residency_.pool(Tier::device);
-  const std::uint64_t unpinned = residency_.tree().unpinned(Residency::plane(Tier::device));
+  const std::uint64_t unpinned = residency_.tree().unpinned(Tier::device);
   const std::uint64_t there = device.count(SlotState::free) + unpinned;
   const std::uint64_t wanted = promised_ + slots;
   if (device.retiring(SlotState::ready) == 0 || there < wanted) return there >= wanted;
@@ -124,8 +124,7 @@ Tier DeviceRoom::highest_below(BlockRef block) const {
 /// The end of the run, as far as it is in the same tier below as its last block.
 Run DeviceRoom::alike_at_end(Run victims, Tier below) const {
   const PrefixTree& tree = residency_.tree();
-  const bool none_below = !tree.any_in_node(victims, Residency::plane(Tier::host)) &&
-                          !tree.any_in_node(victims, Residency::plane(Tier::storage));
+  const bool none_below = !tree.any_in_node(victims, Tier::host) && !tree.any_in_node(victims, Tier::storage);
   Run alike = victims;
   if (none_below) return alike;
   for (alike.begin = alike.end - 1; alike.begin > victims.begin; --alike.begin) {
@@ -165,7 +164,7 @@ bool DeviceRoom::wants_host(BlockRef block) {
   const PrefixTree& tree = residency_.tree();
   const bool is_admitted = !inclusive_ && (!admission_ || admission_->admits(tree.key(block)));
   // Inclusive has copied it down once already; if the host gave that copy up, it goes down again only where others stand on it.
-  return is_admitted || tree.any_staying_below(block, Residency::plane(Tier::host));
+  return is_admitted || tree.any_staying_below(block, Tier::host);
 }
 
 void DeviceRoom::evict(BlockRef block, SwapOutPurpose purpose) {

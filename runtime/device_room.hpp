@@ -83,7 +83,7 @@ class DeviceRoom {
   std::uint32_t evict(Run victims, SwapOutPurpose purpose);
   /// There is one, or what is left of one whose size is 0 now: copies there may stand on those here.
   [[nodiscard]] bool host_tier() const {
-    return residency_.host_blocks() > 0 || residency_.tree().resident(Residency::plane(Tier::host)) > 0;
+    return residency_.host_blocks() > 0 || residency_.tree().resident(Tier::host) > 0;
   }
   [[nodiscard]] Tier highest_below(BlockRef block) const;
   [[nodiscard]] Run alike_at_end(Run victims, Tier below) const;

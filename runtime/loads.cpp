@@ -14,8 +14,7 @@ Loads::Loads(const ManagerConfig& config, Residency& residency, Departures& depa
       departures_{departures},
       host_room_{host_room},
       actions_{actions},
-      stats_{stats},
-      source_by_slot_(config.device_blocks, Tier::host) {}
+      stats_{stats} {}
 
 Loads::LoadId Loads::new_load() {
   LoadId id = 0;
@@ -56,11 +55,7 @@ std::optional<Loads::LoadId> Loads::start(std::span<const LoadPart> parts, std::
     part.device_slot = wanted.device_slot;
     part.source = wanted.source;
     residency_.begin_fill(wanted.block, Tier::device, wanted.device_slot);
-    residency_.pool(Tier::device).set_job(wanted.device_slot, id);
-    if (wanted.device_slot.value() >= source_by_slot_.size()) {
-      source_by_slot_.resize(std::size_t{wanted.device_slot.value()} + 1);  // the pool has grown
-    }
-    source_by_slot_[wanted.device_slot.value()] = wanted.source;
+    residency_.pool(Tier::device).set_job(wanted.device_slot, id, wanted.source);
     if (wanted.source == Tier::storage) {
       part.state = State::landing;
       landing_.push_back({id, i});

@@ -64,7 +64,7 @@ class Loads {
   void leave(LoadId load, std::uint32_t waiter);
   /// Where the block's bytes come from.
   [[nodiscard]] Tier source_of(BlockRef block) const {
-    return source_by_slot_[residency_.copy(block, Tier::device).slot().value()];
+    return residency_.pool(Tier::device).source(residency_.copy(block, Tier::device).slot());
   }
 
   void on_read(std::uint64_t token, ErrorCode error);
@@ -80,8 +80,6 @@ class Loads {
   [[nodiscard]] std::size_t links_waiting() const { return landed_.size() + crossing_; }
 
   [[nodiscard]] bool idle() const { return open_ == 0 && quarantined_.empty(); }
-  /// Memory of the books that grow with the device pool.
-  [[nodiscard]] std::size_t bytes_held() const { return source_by_slot_.capacity() * sizeof(Tier); }
 
  private:
   enum class State : std::uint8_t { landing, reading, landed, crossing, arrived, failed, unconfirmed };
@@ -142,7 +140,6 @@ class Loads {
   FailureHandler failed_;
   std::vector<Load> loads_;
   std::vector<LoadId> free_;
-  std::vector<Tier> source_by_slot_;                                ///< of the loads that fill device slots
   Fifo<PartRef> landing_;                                           ///< wait for a landing slot
   std::vector<PartRef> landed_;                                     ///< to cross the link with the next plan
   Slab<PartRef> reads_;                                             ///< by token

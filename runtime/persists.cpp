@@ -227,7 +227,7 @@ void Persists::doom_all() {
 /// and for good: were it to wait for a second attempt at its ancestor, it might hold the staging slot that the attempt needs.
 void Persists::doom_below(BlockRef block) {
   const PrefixTree& tree = residency_.tree();
-  if (!tree.any_staying_below(block, Residency::plane(Tier::storage))) return;
+  if (!tree.any_staying_below(block, Tier::storage)) return;
   for (Persist& persist : persists_) {
     if (persist.state == State::unused || persist.state == State::writing || persist.block.depth <= block.depth) continue;
     if (tree.same({persist.block.node, block.depth}, block)) persist.doomed = true;

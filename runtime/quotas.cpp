@@ -3,11 +3,6 @@
 #include <algorithm>
 
 namespace terrace {
-namespace {
-
-Plane plane(Tier tier) { return {GroupId{0}, tier}; }
-
-}  // namespace
 
 void Quotas::set(std::uint64_t tenant, TenantQuota quota) {
   const auto found = std::ranges::find(entries_, tenant, &Entry::tenant);
@@ -33,7 +28,7 @@ std::optional<TenantQuota> Quotas::quota(std::uint64_t tenant) const {
 
 std::uint64_t Quotas::excess(const Entry& entry, Tier tier, std::optional<Asker> asker) const {
   const std::uint64_t most = tier == Tier::device ? entry.quota.device_blocks : entry.quota.host_blocks;
-  std::uint64_t has = tree_.resident(plane(tier), entry.tenant);
+  std::uint64_t has = tree_.resident(tier, entry.tenant);
   if (asker && asker->tenant == entry.tenant) has += asker->slots;
   return has > most ? has - most : 0;
 }
@@ -42,7 +37,7 @@ std::optional<Run> Quotas::victims(Tier tier, std::uint32_t most, std::optional<
   const auto among = [&](const Entry& entry) -> std::optional<Run> {
     const std::uint64_t over = excess(entry, tier, asker);
     if (over == 0) return std::nullopt;
-    return tree_.victims(plane(tier), static_cast<std::uint32_t>(std::min<std::uint64_t>(over, most)), entry.tenant);
+    return tree_.victims(tier, static_cast<std::uint32_t>(std::min<std::uint64_t>(over, most)), entry.tenant);
   };
   for (const bool askers_turn : {true, false}) {
     for (const Entry& entry : entries_) {
@@ -50,11 +45,11 @@ std::optional<Run> Quotas::victims(Tier tier, std::uint32_t most, std::optional<
       if (const auto run = among(entry)) return run;
     }
   }
-  return tree_.victims(plane(tier), most);
+  return tree_.victims(tier, most);
 }
 
 std::optional<BlockRef> Quotas::victim(Tier tier, std::optional<Asker> asker) const {
-  if (entries_.empty()) return tree_.victim(plane(tier));
+  if (entries_.empty()) return tree_.victim(tier);
   const std::optional<Run> run = victims(tier, 1, asker);
   if (!run) return std::nullopt;
   return BlockRef{run->node, run->begin};

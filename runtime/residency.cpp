@@ -29,8 +29,8 @@ Residency::Residency(const ManagerConfig& config, KvEvents& events)
       device_{config.first_slot + config.device_blocks},
       arena_{config.host_blocks + config.staging_blocks},
       events_{events} {
-  tree_.set_policy(plane(Tier::device), *device_policy_);
-  tree_.set_policy(plane(Tier::host), *host_policy_);
+  tree_.set_policy(Tier::device, *device_policy_);
+  tree_.set_policy(Tier::host, *host_policy_);
   const std::uint32_t unused = config.first_slot + (config.null_block ? 1 : 0);
   for (std::uint32_t slot = 0; slot < unused; ++slot) device_.make_null(SlotId{slot});
 }
@@ -39,15 +39,14 @@ void Residency::begin_fill(BlockRef block, Tier tier, SlotId slot) {
   TERRACE_CHECK(!copy(block, tier).present());
   TERRACE_CHECK(pool(tier).state(slot) == SlotState::held);
   pool(tier).change(slot, SlotState::filling);
-  tree_.set_copy(block, plane(tier), Copy{CopyState::filling, slot});
+  tree_.set_copy(block, tier, Copy{CopyState::filling, slot});
 }
 
 void Residency::publish(BlockRef block, Tier tier) {
   const Copy now = copy(block, tier);
   TERRACE_CHECK(now.state() == CopyState::filling);
   pool(tier).change(now.slot(), SlotState::ready);
-  pool(tier).set_job(now.slot(), SlotPool::no_job);
-  tree_.set_copy(block, plane(tier), Copy{CopyState::ready, now.slot()});
+  tree_.set_copy(block, tier, Copy{CopyState::ready, now.slot()});
   if (tier == Tier::device) note_retiring(block, now.slot());
   record(KvEvent::Kind::stored, block, tier);
 }
@@ -60,14 +59,14 @@ void Residency::fail_fill(BlockRef block, Tier tier, FailedSlot slot) {
   } else {
     pool(tier).change(now.slot(), SlotState::quarantined);
   }
-  tree_.set_copy(block, plane(tier), {});
+  tree_.set_copy(block, tier, {});
 }
 
 void Residency::adopt(BlockRef block, Tier tier, SlotId slot) {
   TERRACE_CHECK(!copy(block, tier).present());
   TERRACE_CHECK(pool(tier).state(slot) == SlotState::held);
   pool(tier).change(slot, SlotState::ready);
-  tree_.set_copy(block, plane(tier), Copy{CopyState::ready, slot});
+  tree_.set_copy(block, tier, Copy{CopyState::ready, slot});
   if (tier == Tier::device) note_retiring(block, slot);
   record(KvEvent::Kind::stored, block, tier);
 }
@@ -75,29 +74,23 @@ void Residency::adopt(BlockRef block, Tier tier, SlotId slot) {
 void Residency::adopt_added(Path path, std::span<const SlotId> slots) {
   TERRACE_CHECK(slots.size() <= tree_.added());
   device_.change_all(slots, SlotState::held, SlotState::ready);
-  tree_.fill(path, plane(Tier::device), slots);
+  tree_.fill(path, Tier::device, slots);
   if (device_.retiring(SlotState::ready) > 0) {
     const std::uint32_t first = path.length - static_cast<std::uint32_t>(slots.size());
     for (std::uint32_t i = 0; i < slots.size(); ++i) note_retiring({path.node, first + i}, slots[i]);
   }
-  if (!watched()) return;
-  for (std::uint32_t depth = path.length - static_cast<std::uint32_t>(slots.size()); depth < path.length; ++depth) {
-    record(KvEvent::Kind::stored, {path.node, depth}, Tier::device);
-  }
+  if (!watched() || slots.empty()) return;
+  record(KvEvent::Kind::stored, tree_.last(path, static_cast<std::uint32_t>(slots.size())), Tier::device);
 }
 
 void Residency::drop(Run victims, Tier tier) {
-  if (watched()) {
-    for (std::uint32_t depth = victims.end; depth-- > victims.begin;) {
-      record(KvEvent::Kind::removed, {victims.node, depth}, tier);
-    }
-  }
+  if (watched()) record(KvEvent::Kind::removed, victims, tier);
   slots_.clear();
-  for (const Copy now : tree_.copies(victims, plane(tier))) {
+  for (const Copy now : tree_.copies(victims, tier)) {
     TERRACE_CHECK(now.state() == CopyState::ready);
     slots_.push_back(now.slot());
   }
-  tree_.drop(victims, plane(tier));
+  tree_.drop(victims, tier);
   pool(tier).put_all(slots_);
 }
 
@@ -110,7 +103,7 @@ SlotId Residency::detach(BlockRef block, Tier tier) {
   pool(tier).set_leaving(now.slot(), false);
   pool(tier).change(now.slot(), SlotState::held);
   record(KvEvent::Kind::removed, block, tier);
-  tree_.set_copy(block, plane(tier), {});
+  tree_.set_copy(block, tier, {});
   return now.slot();
 }
 
@@ -143,12 +136,24 @@ bool Residency::rescue(BlockRef block, Tier tier) {
 }
 
 void Residency::record(KvEvent::Kind kind, BlockRef block, Tier tier) {
-  if (!watched() || tree_.hidden(block)) return;  // of what is hidden, `cleared` has told
+  if (watched()) record(kind, tree_.last({block.node, block.depth + 1}, 1), tier);
+}
+
+/// Neighbours that came or went together. What comes is told from the first, what goes from the last.
+void Residency::record(KvEvent::Kind kind, Run run, Tier tier) {
+  if (tree_.hidden({run.node, run.begin})) return;  // of what is hidden, `cleared` has told
   if (sample_.on() && tier != Tier::storage) {
-    const BlockKey& key = tree_.key(block);
-    if (sample_.follows(key)) kind == KvEvent::Kind::stored ? sample_.came(key, tier) : sample_.went(key, tier);
+    for (const BlockKey& key : tree_.keys(run)) {
+      if (sample_.follows(key)) kind == KvEvent::Kind::stored ? sample_.came(key, tier) : sample_.went(key, tier);
+    }
   }
   if (!events_.on()) return;
+  for (std::uint32_t i = 0; i < run.size(); ++i) {
+    add_event(kind, {run.node, kind == KvEvent::Kind::stored ? run.begin + i : run.end - 1 - i}, tier);
+  }
+}
+
+void Residency::add_event(KvEvent::Kind kind, BlockRef block, Tier tier) {
   KvEvent event;
   event.kind = kind;
   event.tier = tier;
@@ -174,7 +179,7 @@ void Residency::show_state(BlockRef block, Tier tier, SlotId slot) {
   const CopyState state = slots.readers(slot) == 0 ? CopyState::ready
                           : slots.leaving(slot)    ? CopyState::leaving
                                                    : CopyState::busy;
-  tree_.set_copy(block, plane(tier), Copy{state, slot});
+  tree_.set_copy(block, tier, Copy{state, slot});
 }
 
 bool Residency::supported(BlockRef block, Tier tier) const {
@@ -294,14 +299,14 @@ std::uint32_t Residency::begin_store(BlockRef block) {
     free_numbers_.pop_back();
     stored_[number] = block;
   }
-  tree_.set_copy(block, plane(Tier::storage), Copy{CopyState::filling, SlotId{number}});
+  tree_.set_copy(block, Tier::storage, Copy{CopyState::filling, SlotId{number}});
   return number;
 }
 
 void Residency::publish_stored(BlockRef block) {
   const Copy now = copy(block, Tier::storage);
   TERRACE_CHECK(now.state() == CopyState::filling);
-  tree_.set_copy(block, plane(Tier::storage), Copy{CopyState::ready, now.slot()});
+  tree_.set_copy(block, Tier::storage, Copy{CopyState::ready, now.slot()});
   record(KvEvent::Kind::stored, block, Tier::storage);
 }
 
@@ -311,7 +316,7 @@ void Residency::forget_stored(BlockRef block) {
   stored_[number].reset();
   free_numbers_.push_back(number);
   if (now.usable()) record(KvEvent::Kind::removed, block, Tier::storage);
-  tree_.set_copy(block, plane(Tier::storage), {});
+  tree_.set_copy(block, Tier::storage, {});
 }
 
 std::optional<BlockRef> Residency::stored_block(std::uint32_t number) const {

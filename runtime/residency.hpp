@@ -38,8 +38,7 @@ class Residency {
   [[nodiscard]] SlotPool& pool(Tier tier) { return tier == Tier::device ? device_ : arena_; }
   [[nodiscard]] const SlotPool& pool(Tier tier) const { return tier == Tier::device ? device_ : arena_; }
 
-  [[nodiscard]] static constexpr Plane plane(Tier tier) { return {GroupId{0}, tier}; }
-  [[nodiscard]] Copy copy(BlockRef block, Tier tier) const { return tree_.copy(block, plane(tier)); }
+  [[nodiscard]] Copy copy(BlockRef block, Tier tier) const { return tree_.copy(block, tier); }
   [[nodiscard]] bool usable(BlockRef block, Tier tier) const { return copy(block, tier).usable(); }
   [[nodiscard]] bool stored(BlockRef block) const { return usable(block, Tier::storage); }
 
@@ -147,6 +146,8 @@ class Residency {
   /// Somebody wants to know what becomes of each block.
   [[nodiscard]] bool watched() const { return events_.on() || sample_.on(); }
   void record(KvEvent::Kind kind, BlockRef block, Tier tier);
+  void record(KvEvent::Kind kind, Run run, Tier tier);
+  void add_event(KvEvent::Kind kind, BlockRef block, Tier tier);
   void check_closure(BlockRef block) const;
   void note_retiring(BlockRef block, SlotId slot);
 

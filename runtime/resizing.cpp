@@ -8,7 +8,7 @@ namespace terrace {
 
 /// Slots that nobody can be asked to give up, and those that are promised.
 std::uint64_t Resizing::needed(Tier tier) const {
-  const std::uint64_t unpinned = residency_.tree().unpinned(Residency::plane(tier));
+  const std::uint64_t unpinned = residency_.tree().unpinned(tier);
   if (tier == Tier::host) return residency_.host_used() - unpinned;
   const SlotPool& device = residency_.pool(Tier::device);
   return device.in_use() - device.count(SlotState::free) - unpinned + device_room_.promised();
@@ -40,7 +40,7 @@ std::uint64_t Resizing::retiring(Tier tier) const {
 
 Resizing::Seen Resizing::look() const {
   const SlotPool& device = residency_.pool(Tier::device);
-  return {residency_.tree().unpinned(Residency::plane(Tier::device)), device.readers_total(), device.leaving_total(),
+  return {residency_.tree().unpinned(Tier::device), device.readers_total(), device.leaving_total(),
           residency_.retiring().size()};
 }
 

@@ -44,16 +44,22 @@ Found SizeClass::find(std::span<const BlockKey> keys, Tier lowest, std::vector<T
   const auto read = [&](Tier tier) -> std::vector<Copy>& {
     auto& row = copies_[index(tier)];
     row.resize(path.length);
-    tree.read(path, Residency::plane(tier), 0, row);
+    tree.read(path, tier, 0, row);
     return row;
   };
   // Most of what is looked up often is all on the device: as far as that goes, nothing else is read.
   const std::vector<Copy>& on_device = read(Tier::device);
-  std::uint32_t i = 0;
+  // The rule, in a loop that the compiler makes vectors of: all ready or busy.
+  std::uint32_t others = 0;
+  for (const Copy& copy : on_device) {  // by reference, or it is no vector
+    others += static_cast<std::uint32_t>(copy.state()) - static_cast<std::uint32_t>(CopyState::ready) > 1U ? 1U : 0U;
+  }
+  static_assert(static_cast<int>(CopyState::busy) == static_cast<int>(CopyState::ready) + 1);
+  std::uint32_t i = others == 0 ? path.length : 0;
   while (i < path.length && on_device[i].usable()) found.leaving |= on_device[i++].state() == CopyState::leaving;
   tiers.assign(i, Tier::device);
   found.on_device = i;
-  found.lower = tree.resident(Residency::plane(Tier::host)) + tree.resident(Residency::plane(Tier::storage)) > 0;
+  found.lower = tree.resident(Tier::host) + tree.resident(Tier::storage) > 0;
   if (found.lower) {
     const std::vector<Copy>& in_host = read(Tier::host);
     const std::vector<Copy>& in_storage = read(Tier::storage);
@@ -95,7 +101,7 @@ void SizeClass::rescue(const Found& found) {
     for (const Tier tier : {Tier::host, Tier::storage}) {
       auto& row = copies_[index(tier)];
       row.resize(path.length);
-      residency.tree().read(path, Residency::plane(tier), 0, row);
+      residency.tree().read(path, tier, 0, row);
     }
     for (std::uint32_t i = 0; i < path.length; ++i) {
       const BlockRef block{path.node, i};
@@ -274,7 +280,7 @@ std::vector<std::optional<std::uint32_t>> SizeClass::restore(std::span<const Sto
 Usage SizeClass::usage(Tier tier) const {
   TERRACE_CHECK(tier != Tier::storage);
   Usage usage;
-  usage.evictable = residency.tree().unpinned(Residency::plane(tier));
+  usage.evictable = residency.tree().unpinned(tier);
   if (tier == Tier::device) {
     const SlotPool& device = residency.pool(Tier::device);
     usage.blocks = device.capacity() - device.count(SlotState::null);
@@ -300,13 +306,12 @@ std::string SizeClass::describe_pending() const {
 std::string SizeClass::describe_tree(std::size_t lines_max) const {
   const PrefixTree& tree = residency.tree();
   std::string text = fmt::format("{} blocks in {} nodes; device {}, host {}, storage {}\n", tree.blocks(), tree.node_count(),
-                                 tree.resident(Residency::plane(Tier::device)), tree.resident(Residency::plane(Tier::host)),
-                                 tree.resident(Residency::plane(Tier::storage)));
+                                 tree.resident(Tier::device), tree.resident(Tier::host), tree.resident(Tier::storage));
   std::size_t lines = 0;
   tree.for_each_node([&](Run run) {
     if (lines++ >= lines_max) return;
     const auto here = [&](Tier tier) {
-      return std::ranges::count_if(tree.copies(run, Residency::plane(tier)), [](Copy copy) { return copy.present(); });
+      return std::ranges::count_if(tree.copies(run, tier), [](Copy copy) { return copy.present(); });
     };
     const BlockRef last{run.node, run.end - 1};
     text += fmt::format("  blocks {} to {}, from {:.12}: device {}, host {}, storage {}; last use {}{}{}\n", run.begin,
@@ -327,7 +332,7 @@ void SizeClass::check_invariants(std::uint64_t held, bool at_rest) const {
   TERRACE_CHECK(held == device.count(SlotState::held));
   if (!at_rest || !idle()) return;
   for (const Tier tier : {Tier::device, Tier::host}) {
-    TERRACE_CHECK(residency.tree().unpinned(Residency::plane(tier)) == residency.tree().resident(Residency::plane(tier)));
+    TERRACE_CHECK(residency.tree().unpinned(tier) == residency.tree().resident(tier));
     TERRACE_CHECK(residency.pool(tier).leaving_total() == 0);
   }
   TERRACE_CHECK(readers() == 0);

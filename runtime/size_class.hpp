@@ -84,7 +84,7 @@ class SizeClass {
   [[nodiscard]] bool idle() const;
   [[nodiscard]] std::string describe_pending() const;
   [[nodiscard]] std::string describe_tree(std::size_t lines_max) const;
-  [[nodiscard]] std::size_t bytes_held() const { return residency.bytes_held() + loads.bytes_held() + back_ups.bytes_held(); }
+  [[nodiscard]] std::size_t bytes_held() const { return residency.bytes_held() + back_ups.bytes_held(); }
   /// `held`: device slots that requests hold themselves. `at_rest`: there are no requests and no pins.
   void check_invariants(std::uint64_t held, bool at_rest) const;
 

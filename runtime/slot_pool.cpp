@@ -49,14 +49,16 @@ void SlotPool::occupy(SlotId slot, SlotState state) {
 
 /// From one state to another, in the books alone.
 void SlotPool::move(SlotId slot, SlotState to) {
-  SlotState& now = slots_[slot.value()].state;
+  Slot& s = slots_[slot.value()];
+  const SlotState now = s.state();
   --counts_[static_cast<std::size_t>(now)];
   ++counts_[static_cast<std::size_t>(to)];
   if (retires(slot)) {
     if (now != SlotState::retired) --retiring_[static_cast<std::size_t>(now)];
     if (to != SlotState::retired) ++retiring_[static_cast<std::size_t>(to)];
   }
-  now = to;
+  s.set_state(to);
+  s.note = 0;
 }
 
 void SlotPool::resize(std::uint32_t capacity) {
@@ -79,9 +81,9 @@ void SlotPool::resize(std::uint32_t capacity) {
   retiring_ = {};  // counted anew: by another boundary
   retiring_leaving_ = 0;
   for (std::uint32_t i = capacity; i < slots_.size(); ++i) {
-    if (slots_[i].state == SlotState::retired) continue;
-    ++retiring_[static_cast<std::size_t>(slots_[i].state)];
-    retiring_leaving_ += slots_[i].leaving ? 1 : 0;
+    if (slots_[i].state() == SlotState::retired) continue;
+    ++retiring_[static_cast<std::size_t>(slots_[i].state())];
+    retiring_leaving_ += slots_[i].leaving;
   }
 }
 
@@ -104,7 +106,7 @@ void SlotPool::put(SlotId slot) { put_all({&slot, 1}); }
 
 void SlotPool::change(SlotId slot, SlotState to) {
   const Slot& s = slots_[slot.value()];
-  TERRACE_CHECK(is_taken(s.state));
+  TERRACE_CHECK(is_taken(s.state()) && s.readers() == 0);
   TERRACE_CHECK(is_taken(to));
   move(slot, to);
 }
@@ -113,7 +115,7 @@ void SlotPool::take_many(std::uint32_t count, std::optional<SlotId> neighbour, S
   TERRACE_CHECK(state != SlotState::free);
   const std::size_t before = out.size();
   free_.take_many(count, neighbour, out);
-  for (std::size_t i = before; i < out.size(); ++i) slots_[out[i].value()].state = state;
+  for (std::size_t i = before; i < out.size(); ++i) slots_[out[i].value()].set_state(state);
   counts_[static_cast<std::size_t>(SlotState::free)] -= out.size() - before;
   counts_[static_cast<std::size_t>(state)] += out.size() - before;
 }
@@ -121,10 +123,9 @@ void SlotPool::take_many(std::uint32_t count, std::optional<SlotId> neighbour, S
 void SlotPool::put_all(std::span<const SlotId> slots) {
   for (const SlotId slot : slots) {
     Slot& s = slots_[slot.value()];
-    TERRACE_CHECK(is_taken(s.state) && s.readers == 0);
-    if (s.leaving) set_leaving(slot, false);
+    TERRACE_CHECK(is_taken(s.state()) && s.readers() == 0);
+    if (s.leaving != 0) set_leaving(slot, false);
     move(slot, retires(slot) ? SlotState::retired : SlotState::free);
-    s.job = no_job;
   }
   if (capacity_ == slots_.size()) {
     free_.put_many(slots);
@@ -141,7 +142,7 @@ void SlotPool::put_all(std::span<const SlotId> slots) {
 void SlotPool::change_all(std::span<const SlotId> slots, SlotState from, SlotState to) {
   TERRACE_CHECK(is_taken(from) && is_taken(to));
   for (const SlotId slot : slots) {
-    TERRACE_CHECK(slots_[slot.value()].state == from);
+    TERRACE_CHECK(slots_[slot.value()].state() == from);
     move(slot, to);
   }
 }
@@ -153,30 +154,47 @@ void SlotPool::raise_fences(std::span<const SlotId> slots, Fence fence) {
 
 std::uint32_t SlotPool::add_reader(SlotId slot) {
   Slot& s = slots_[slot.value()];
-  TERRACE_CHECK(s.state == SlotState::ready);
-  TERRACE_CHECK(s.readers < std::numeric_limits<std::uint16_t>::max());
+  TERRACE_CHECK(s.state() == SlotState::ready);
+  TERRACE_CHECK(s.note < Slot::note_max);
   ++readers_total_;
-  return ++s.readers;
+  return ++s.note;
 }
 
 std::uint32_t SlotPool::remove_reader(SlotId slot) {
   Slot& s = slots_[slot.value()];
-  TERRACE_CHECK(s.readers > 0);
+  TERRACE_CHECK(s.readers() > 0);
   --readers_total_;
-  return --s.readers;
+  return --s.note;
+}
+
+std::uint32_t SlotPool::job(SlotId slot) const {
+  const Slot& s = slots_[slot.value()];
+  return s.state() == SlotState::filling && s.note > 0 ? (s.note >> Slot::source_bits) - 1 : no_job;
+}
+
+Tier SlotPool::source(SlotId slot) const {
+  TERRACE_CHECK(job(slot) != no_job);
+  return static_cast<Tier>(slots_[slot.value()].note & ((1U << Slot::source_bits) - 1));
+}
+
+void SlotPool::set_job(SlotId slot, std::uint32_t job, Tier source) {
+  Slot& s = slots_[slot.value()];
+  TERRACE_CHECK(s.state() == SlotState::filling);
+  TERRACE_CHECK(job < Slot::note_max >> Slot::source_bits);
+  s.note = ((job + 1) << Slot::source_bits | static_cast<std::uint32_t>(source)) & Slot::note_max;
 }
 
 void SlotPool::set_leaving(SlotId slot, bool leaving) {
-  bool& now = slots_[slot.value()].leaving;
-  if (now == leaving) return;
-  now = leaving;
+  Slot& s = slots_[slot.value()];
+  if ((s.leaving != 0) == leaving) return;
+  s.leaving = leaving ? 1 : 0;
   leaving ? ++leaving_total_ : --leaving_total_;
   if (retires(slot)) leaving ? ++retiring_leaving_ : --retiring_leaving_;
 }
 
 void SlotPool::raise_fence(SlotId slot, Fence fence) {
-  Fence& now = slots_[slot.value()].fence;
-  now = std::max(now, fence);
+  if (fence <= this->fence(slot)) return;
+  slots_[slot.value()].fence = std::bit_cast<std::array<std::uint32_t, 2>>(fence);
 }
 
 Ledger SlotPool::ledger() const {
@@ -195,16 +213,17 @@ void SlotPool::check_invariants() const {
   std::array<std::uint64_t, slot_state_count> retiring{};
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
     const Slot& s = slots_[i];
-    ++counts[static_cast<std::size_t>(s.state)];
-    readers += s.readers;
-    leaving += s.leaving ? 1 : 0;
-    if (retires(SlotId{i}) && s.state != SlotState::retired) {
-      TERRACE_CHECK(s.state != SlotState::free);
-      ++retiring[static_cast<std::size_t>(s.state)];
-      retiring_leaving += s.leaving ? 1 : 0;
+    ++counts[static_cast<std::size_t>(s.state())];
+    readers += s.readers();
+    leaving += s.leaving;
+    if (retires(SlotId{i}) && s.state() != SlotState::retired) {
+      TERRACE_CHECK(s.state() != SlotState::free);
+      ++retiring[static_cast<std::size_t>(s.state())];
+      retiring_leaving += s.leaving;
     }
-    TERRACE_CHECK(free_.contains(SlotId{i}) == (s.state == SlotState::free));
-    if (s.readers > 0 || s.leaving) TERRACE_CHECK(s.state == SlotState::ready);
+    TERRACE_CHECK(free_.contains(SlotId{i}) == (s.state() == SlotState::free));
+    if (s.leaving != 0) TERRACE_CHECK(s.state() == SlotState::ready);
+    if (s.note > 0) TERRACE_CHECK(s.state() == SlotState::ready || s.state() == SlotState::filling);
   }
   TERRACE_CHECK(counts == counts_);
   TERRACE_CHECK(readers == readers_total_);

@@ -1,9 +1,12 @@
 #pragma once
 
 #include "base/free_slots.hpp"
+#include "base/large_memory.hpp"
 #include "base/strong_id.hpp"
+#include "base/tier.hpp"
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -63,7 +66,7 @@ class SlotPool {
   void put(SlotId slot);
   void change(SlotId slot, SlotState to);
 
-  [[nodiscard]] SlotState state(SlotId slot) const { return slots_[slot.value()].state; }
+  [[nodiscard]] SlotState state(SlotId slot) const { return slots_[slot.value()].state(); }
   [[nodiscard]] std::uint64_t count(SlotState state) const { return counts_[static_cast<std::size_t>(state)]; }
   /// Slots that are, or will be, used: those below stay, those from here on retire.
   [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
@@ -86,20 +89,21 @@ class SlotPool {
   /// Transfers that read the slot. Returns the count after the call.
   std::uint32_t add_reader(SlotId slot);
   std::uint32_t remove_reader(SlotId slot);
-  [[nodiscard]] std::uint32_t readers(SlotId slot) const { return slots_[slot.value()].readers; }
+  [[nodiscard]] std::uint32_t readers(SlotId slot) const { return slots_[slot.value()].readers(); }
   [[nodiscard]] std::uint64_t readers_total() const { return readers_total_; }
 
   /// The slot's copy goes as soon as its readers are done, unless somebody changes their mind.
-  [[nodiscard]] bool leaving(SlotId slot) const { return slots_[slot.value()].leaving; }
+  [[nodiscard]] bool leaving(SlotId slot) const { return slots_[slot.value()].leaving != 0; }
   void set_leaving(SlotId slot, bool leaving);
   [[nodiscard]] std::uint64_t leaving_total() const { return leaving_total_; }
 
-  /// The load that fills the slot.
-  [[nodiscard]] std::uint32_t job(SlotId slot) const { return slots_[slot.value()].job; }
-  void set_job(SlotId slot, std::uint32_t job) { slots_[slot.value()].job = job; }
+  /// The load that fills the slot, for as long as it does, and where from; no_job where none was set.
+  [[nodiscard]] std::uint32_t job(SlotId slot) const;
+  [[nodiscard]] Tier source(SlotId slot) const;
+  void set_job(SlotId slot, std::uint32_t job, Tier source);
 
   /// The last compute that touched the slot.
-  [[nodiscard]] Fence fence(SlotId slot) const { return slots_[slot.value()].fence; }
+  [[nodiscard]] Fence fence(SlotId slot) const { return std::bit_cast<Fence>(slots_[slot.value()].fence); }
   void raise_fence(SlotId slot, Fence fence);
 
   /// From now on remembers which slots became free, for the hostile mode.
@@ -116,20 +120,30 @@ class SlotPool {
   void check_invariants() const;
 
  private:
+  /// Twelve bytes, since there are as many as blocks: that is why a fence is in two words, and why one field counts readers while
+  /// the slot is ready and names the job, by one more, and its source while it is filling. In other states it is neither.
   struct Slot {
-    Fence fence;
-    std::uint32_t job = no_job;
-    std::uint16_t readers = 0;
-    SlotState state = SlotState::free;
-    bool leaving = false;
+    static constexpr unsigned note_bits = 28;
+    static constexpr std::uint32_t note_max = (1U << note_bits) - 1;
+    static constexpr unsigned source_bits = 2;
+
+    std::array<std::uint32_t, 2> fence{};
+    std::uint32_t state_now : 3 = static_cast<std::uint32_t>(SlotState::free);
+    std::uint32_t leaving : 1 = 0;
+    std::uint32_t note : note_bits = 0;
+
+    void set_state(SlotState to) { state_now = static_cast<std::uint32_t>(to) & 7U; }
+    [[nodiscard]] SlotState state() const { return static_cast<SlotState>(state_now); }
+    [[nodiscard]] std::uint32_t readers() const { return state() == SlotState::ready ? note : 0; }
   };
+  static_assert(sizeof(Slot) == 12);
 
   void occupy(SlotId slot, SlotState state);
   void move(SlotId slot, SlotState to);
 
   FreeSlots free_;
   std::uint32_t capacity_;
-  std::vector<Slot> slots_;
+  std::vector<Slot, LargeAllocator<Slot>> slots_;
   std::array<std::uint64_t, slot_state_count> counts_{};
   std::array<std::uint64_t, slot_state_count> retiring_{};  ///< of the slots from capacity_ on, without those that have retired
   std::uint64_t retiring_leaving_ = 0;

@@ -1,19 +1,23 @@
 #include "radix/array_pool.hpp"
 
+#include "base/random.hpp"
+
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
-#include <set>
+#include <vector>
 
 namespace terrace {
 namespace {
 
-TEST(ArrayPool, rounds_up_to_a_class_with_little_slack) {
+TEST(ArrayPool, rounds_up_to_a_capacity_with_little_slack) {
+  const ArrayPool pool{44};
   for (std::uint32_t n = 1; n < 100'000; n += 1 + n / 50) {
-    const std::uint32_t capacity = ArrayPool::capacity_for(n);
+    const std::uint32_t capacity = pool.capacity_for(n);
     ASSERT_GE(capacity, n);
-    ASSERT_LE(capacity, n + n / 4);
-    ASSERT_EQ(ArrayPool::capacity_for(capacity), capacity);
+    ASSERT_LE(capacity, n + std::max<std::uint32_t>(n / 8, 5));
+    ASSERT_EQ(pool.capacity_for(capacity), capacity);
   }
 }
 
@@ -21,23 +25,54 @@ TEST(ArrayPool, hands_out_places_that_do_not_overlap_and_uses_them_again) {
   ArrayPool pool{44};
   std::vector<std::pair<std::byte*, std::uint32_t>> taken;
   for (std::uint32_t n = 1; n < 3000; n += 7) {
-    const std::uint32_t capacity = ArrayPool::capacity_for(n);
+    const std::uint32_t capacity = pool.capacity_for(n);
     std::byte* const arrays = pool.take(capacity);
     ASSERT_EQ(reinterpret_cast<std::uintptr_t>(arrays) % 8, 0U);
     std::memset(arrays, static_cast<int>(n & 0x7F), capacity * 44);
     taken.emplace_back(arrays, n);
   }
   for (const auto& [arrays, n] : taken) {
-    for (std::uint32_t i = 0; i < ArrayPool::capacity_for(n) * 44; ++i) ASSERT_EQ(arrays[i], std::byte(n & 0x7F));
+    for (std::uint32_t i = 0; i < pool.capacity_for(n) * 44; ++i) ASSERT_EQ(arrays[i], std::byte(n & 0x7F));
   }
   const std::size_t held = pool.bytes_held();
-  std::set<std::byte*> first;
-  for (const auto& [arrays, n] : taken) {
-    first.insert(arrays);
-    pool.put(arrays, ArrayPool::capacity_for(n));
-  }
-  for (const auto& [arrays, n] : taken) EXPECT_TRUE(first.contains(pool.take(ArrayPool::capacity_for(n))));
+  for (const auto& [arrays, n] : taken) pool.put(arrays, pool.capacity_for(n));
+  for (auto& [arrays, n] : taken) arrays = pool.take(pool.capacity_for(n));
   EXPECT_EQ(pool.bytes_held(), held);
+  pool.check_invariants();
+}
+
+TEST(ArrayPool, makes_short_arrays_of_what_long_ones_have_left_and_long_ones_again) {
+  ArrayPool pool{44};
+  constexpr std::uint32_t many = 500;
+  std::vector<std::byte*> whole;
+  for (std::uint32_t i = 0; i < many; ++i) whole.push_back(pool.take(pool.capacity_for(2048)));
+  const std::size_t held = pool.bytes_held();
+  for (int round = 0; round < 3; ++round) {
+    // Each gives up half, which is enough for as many others of that length.
+    std::vector<std::byte*> halves;
+    for (std::byte* const arrays : whole) {
+      ASSERT_TRUE(pool.can_shrink(pool.capacity_for(2048), pool.capacity_for(1024)));
+      pool.shrink(arrays, pool.capacity_for(2048), pool.capacity_for(1024));
+      halves.push_back(pool.take(pool.capacity_for(1024)));
+    }
+    EXPECT_EQ(pool.bytes_held(), held);
+    for (std::byte* const arrays : halves) pool.put(arrays, pool.capacity_for(1024));
+    for (std::byte* const arrays : whole) pool.put(arrays, pool.capacity_for(1024));
+    pool.check_invariants();
+    for (std::byte*& arrays : whole) arrays = pool.take(pool.capacity_for(2048));
+    EXPECT_EQ(pool.bytes_held(), held);
+  }
+}
+
+TEST(ArrayPool, gives_arrays_of_more_than_a_megabyte_back_to_the_system) {
+  ArrayPool pool{44};
+  const std::uint32_t capacity = pool.capacity_for(50'000);
+  std::byte* const arrays = pool.take(capacity);
+  std::memset(arrays, 1, std::size_t{capacity} * 44);
+  EXPECT_GE(pool.bytes_held(), std::size_t{capacity} * 44);
+  EXPECT_FALSE(pool.can_shrink(capacity, pool.capacity_for(1000)));
+  pool.put(arrays, capacity);
+  EXPECT_EQ(pool.bytes_held(), 0U);
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ class CacheSimulator {
   [[nodiscard]] const PrefixTree& tree() const { return tree_; }
 
  private:
-  static constexpr Plane device{GroupId{0}, Tier::device};
+  static constexpr Tier device = Tier::device;
 
   std::uint32_t capacity_;
   PrefixTree tree_;

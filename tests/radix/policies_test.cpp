@@ -105,7 +105,7 @@ TEST(Policies, arc_makes_room_for_what_was_used_once_when_that_comes_back) {
 
 /// A leaf that nobody pins is used where it stands: its new place follows from that use, not from the one before.
 TEST(Policies, hear_of_a_use_before_the_leaf_takes_its_new_place) {
-  constexpr Plane device{GroupId{0}, Tier::device};
+  constexpr Tier device = Tier::device;
   const auto policy = make_policy(PolicyKind::lru_2, capacity);
   PrefixTree tree;
   tree.set_policy(device, *policy);

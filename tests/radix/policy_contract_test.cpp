@@ -97,8 +97,8 @@ class Watched final : public EvictionPolicy {
 class TwoTiers {
  public:
   TwoTiers(PolicyKind kind, std::uint64_t seed) : random_{seed}, device_{kind, 16}, host_{kind, 24} {
-    tree_.set_policy(plane(Tier::device), device_);
-    tree_.set_policy(plane(Tier::host), host_);
+    tree_.set_policy(Tier::device, device_);
+    tree_.set_policy(Tier::host, host_);
   }
 
   void step() {
@@ -116,20 +116,19 @@ class TwoTiers {
   /// Everything can be given up in the end, leaf by leaf.
   void drain() {
     while (!held_.empty()) let_go();
-    for (const BlockRef block : busy_) tree_.set_copy(block, plane(Tier::device), ready);
+    for (const BlockRef block : busy_) tree_.set_copy(block, Tier::device, ready);
     for (const Tier tier : {Tier::host, Tier::device}) {
-      while (tree_.resident(plane(tier)) > 0) {
-        ASSERT_TRUE(tree_.victim(plane(tier)).has_value());
+      while (tree_.resident(tier) > 0) {
+        ASSERT_TRUE(tree_.victim(tier).has_value());
         give_up(tier);
       }
-      EXPECT_EQ(tree_.resident(plane(tier)), 0U);
-      EXPECT_FALSE(tree_.victim(plane(tier)).has_value());
+      EXPECT_EQ(tree_.resident(tier), 0U);
+      EXPECT_FALSE(tree_.victim(tier).has_value());
     }
     EXPECT_EQ(tree_.blocks(), 0U);
   }
 
  private:
-  static constexpr Plane plane(Tier tier) { return {GroupId{0}, tier}; }
   static constexpr Copy ready{CopyState::ready, SlotId{0}};
 
   void request() {
@@ -143,9 +142,9 @@ class TwoTiers {
     tree_.pin(whole);
     for (std::uint32_t depth = 0; depth < whole.length; ++depth) {
       const BlockRef block{whole.node, depth};
-      if (tree_.copy(block, plane(Tier::device)).present()) continue;
-      if (random_.chance(0.3)) tree_.set_copy(block, plane(Tier::device), Copy{CopyState::filling, SlotId{0}});
-      tree_.set_copy(block, plane(Tier::device), ready);
+      if (tree_.copy(block, Tier::device).present()) continue;
+      if (random_.chance(0.3)) tree_.set_copy(block, Tier::device, Copy{CopyState::filling, SlotId{0}});
+      tree_.set_copy(block, Tier::device, ready);
     }
     tree_.touch(whole, stamp_);
     held_.push_back(whole);
@@ -159,17 +158,17 @@ class TwoTiers {
   }
   void read_or_not() {
     if (busy_.empty()) {
-      if (const auto victim = tree_.victim(plane(Tier::device))) {
-        tree_.set_copy(*victim, plane(Tier::device), Copy{CopyState::busy, SlotId{0}});
+      if (const auto victim = tree_.victim(Tier::device)) {
+        tree_.set_copy(*victim, Tier::device, Copy{CopyState::busy, SlotId{0}});
         busy_.push_back(*victim);
       }
     } else {
-      tree_.set_copy(busy_.back(), plane(Tier::device), ready);
+      tree_.set_copy(busy_.back(), Tier::device, ready);
       busy_.pop_back();
     }
   }
   void give_up(Tier tier) {
-    const auto victim = tree_.victim(plane(tier));
+    const auto victim = tree_.victim(tier);
     if (!victim) return;
     const Watched& watched = tier == Tier::device ? device_ : host_;
     EXPECT_EQ(watched.leaves().at(victim->node), victim->depth);
@@ -177,18 +176,18 @@ class TwoTiers {
   }
   /// What is offered as a run is what would go one by one.
   void give_up_run(Tier tier) {
-    const auto run = tree_.victims(plane(tier), static_cast<std::uint32_t>(random_.between(1, 5)));
+    const auto run = tree_.victims(tier, static_cast<std::uint32_t>(random_.between(1, 5)));
     ASSERT_TRUE(run.has_value());
     for (std::uint32_t depth = run->end; depth-- > run->begin;) {
-      EXPECT_EQ(tree_.victim(plane(tier)), (BlockRef{run->node, depth}));
-      tree_.set_copy({run->node, depth}, plane(tier), {});
+      EXPECT_EQ(tree_.victim(tier), (BlockRef{run->node, depth}));
+      tree_.set_copy({run->node, depth}, tier, {});
     }
   }
   void swap_out() {
-    const auto victim = tree_.victim(plane(Tier::device));
+    const auto victim = tree_.victim(Tier::device);
     if (!victim) return;
-    if (!tree_.copy(*victim, plane(Tier::host)).present()) tree_.set_copy(*victim, plane(Tier::host), ready);
-    tree_.set_copy(*victim, plane(Tier::device), {});
+    if (!tree_.copy(*victim, Tier::host).present()) tree_.set_copy(*victim, Tier::host, ready);
+    tree_.set_copy(*victim, Tier::device, {});
   }
 
   Random random_;

@@ -74,7 +74,7 @@ struct Model {
 class World {
  public:
   explicit World(std::uint64_t seed) : random_{seed} {
-    for (std::size_t t = 0; t < 2; ++t) tree_.set_policy(plane(t), policies_[t]);
+    for (std::size_t t = 0; t < 2; ++t) tree_.set_policy(all_tiers[t], policies_[t]);
   }
 
   void step() {
@@ -98,7 +98,7 @@ class World {
     for (const auto& [names, block] : model_.blocks) {
       const Path path = tree_.find(test::keys_of(names));
       ASSERT_EQ(path.length, names.size());
-      for (std::size_t t = 0; t < tier_count; ++t) ASSERT_EQ(tree_.copy(path.last(), plane(t)), block.copies[t]);
+      for (std::size_t t = 0; t < tier_count; ++t) ASSERT_EQ(tree_.copy(path.last(), all_tiers[t]), block.copies[t]);
       ASSERT_EQ(tree_.last_use(path.last()), block.last_use);
       ASSERT_EQ(tree_.pinned(path.last()), block.pins > 0);
       ASSERT_EQ(tree_.priority(path.last()), block.priority());
@@ -110,7 +110,6 @@ class World {
   }
 
  private:
-  static Plane plane(std::size_t t) { return {GroupId{0}, all_tiers[t]}; }
 
   using Tenant = std::uint64_t;
   static Tenant tenant_of(const Names& names) { return names.front(); }
@@ -135,7 +134,7 @@ class World {
   Age age_of(BlockRef block) { return {tree_.priority(block), tree_.last_use(block), block.depth + 1}; }
 
   std::optional<BlockRef> victim(std::size_t t, std::optional<Tenant> tenant) {
-    return tenant ? tree_.victim(plane(t), *tenant) : tree_.victim(plane(t));
+    return tenant ? tree_.victim(all_tiers[t], *tenant) : tree_.victim(all_tiers[t]);
   }
   void check_victim(std::size_t t, std::optional<Tenant> tenant) {
     std::uint64_t resident = 0;
@@ -145,8 +144,8 @@ class World {
       ++resident;
       if (block.pins == 0) ++unpinned;
     }
-    ASSERT_EQ(tenant ? tree_.resident(plane(t), *tenant) : tree_.resident(plane(t)), resident);
-    ASSERT_EQ(tenant ? tree_.unpinned(plane(t), *tenant) : tree_.unpinned(plane(t)), unpinned);
+    ASSERT_EQ(tenant ? tree_.resident(all_tiers[t], *tenant) : tree_.resident(all_tiers[t]), resident);
+    ASSERT_EQ(tenant ? tree_.unpinned(all_tiers[t], *tenant) : tree_.unpinned(all_tiers[t]), unpinned);
     const std::optional<Age> oldest = this->oldest(t, tenant);
     const std::optional<BlockRef> victim = this->victim(t, tenant);
     ASSERT_EQ(victim.has_value(), oldest.has_value());
@@ -193,7 +192,7 @@ class World {
       const std::size_t tier = random_.below(tier_count);
       if (random_.chance(0.3)) continue;
       const Copy copy = random_copy();
-      tree_.set_copy({at.node, depth}, plane(tier), copy);
+      tree_.set_copy({at.node, depth}, all_tiers[tier], copy);
       model_.blocks[Names(names.begin(), names.begin() + depth + 1)].copies[tier] = copy;
     }
     tree_.touch(at, ++stamp_);
@@ -206,7 +205,7 @@ class World {
     std::vector<SlotId> slots(random_.below(tree_.added() + 1));
     for (SlotId& slot : slots) slot = SlotId{static_cast<std::uint32_t>(random_.below(1000))};
     const std::size_t tier = random_.below(tier_count);
-    tree_.fill(at, plane(tier), slots);
+    tree_.fill(at, all_tiers[tier], slots);
     Names prefix = names;
     for (std::size_t i = slots.size(); i-- > 0; prefix.pop_back()) {
       model_.blocks.at(prefix).copies[tier] = Copy{CopyState::ready, slots[i]};
@@ -241,7 +240,7 @@ class World {
     if (!names) return;
     const std::size_t tier = random_.below(tier_count);
     const Copy copy = random_.chance(0.4) ? Copy{} : random_copy();
-    tree_.set_copy(tree_.find(test::keys_of(*names)).last(), plane(tier), copy);
+    tree_.set_copy(tree_.find(test::keys_of(*names)).last(), all_tiers[tier], copy);
     model_.blocks[*names].copies[tier] = copy;
     model_.prune();
   }
@@ -288,21 +287,22 @@ class World {
     const std::size_t tier = random_.below(2);
     const auto most = static_cast<std::uint32_t>(random_.between(1, 6));
     const std::optional<Tenant> tenant = some_tenant();
-    const auto run = tenant ? tree_.victims(plane(tier), most, *tenant) : tree_.victims(plane(tier), most);
+    const auto run = tenant ? tree_.victims(all_tiers[tier], most, *tenant) : tree_.victims(all_tiers[tier], most);
     ASSERT_EQ(run.has_value(), victim(tier, tenant).has_value());
     if (!run) return;
     ASSERT_GE(run->size(), 1U);
     ASSERT_LE(run->size(), most);
-    const std::span<const Copy> copies = tree_.copies(*run, plane(tier));
+    const std::span<const Copy> copies = tree_.copies(*run, all_tiers[tier]);
     for (std::uint32_t depth = run->end; depth-- > run->begin;) {
-      ASSERT_EQ(copies[depth - run->begin], tree_.copy({run->node, depth}, plane(tier)));
+      ASSERT_EQ(copies[depth - run->begin], tree_.copy({run->node, depth}, all_tiers[tier]));
       const BlockKey key = tree_.key({run->node, depth});
+      ASSERT_EQ(tree_.keys(*run)[depth - run->begin], key);
       const auto oldest = this->oldest(tier, tenant);
       ASSERT_TRUE(oldest.has_value());
       ASSERT_EQ(*oldest, age_of({run->node, depth}));
       forget_copy(key, tier);
     }
-    tree_.drop(*run, plane(tier));
+    tree_.drop(*run, all_tiers[tier]);
     model_.prune();
   }
   void forget_copy(const BlockKey& key, std::size_t tier) {
@@ -315,7 +315,7 @@ class World {
     const auto victim = this->victim(tier, some_tenant());
     if (!victim) return;
     const BlockKey key = tree_.key(*victim);
-    tree_.set_copy(*victim, plane(tier), {});
+    tree_.set_copy(*victim, all_tiers[tier], {});
     forget_copy(key, tier);
     model_.prune();
   }

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace terrace {
@@ -12,8 +13,8 @@ namespace {
 
 using test::keys_of;
 
-constexpr Plane device{GroupId{0}, Tier::device};
-constexpr Plane host{GroupId{0}, Tier::host};
+constexpr Tier device = Tier::device;
+constexpr Tier host = Tier::host;
 
 class PrefixTreeTest : public ::testing::Test {
  protected:
@@ -23,13 +24,13 @@ class PrefixTreeTest : public ::testing::Test {
   }
   ~PrefixTreeTest() override { tree.check_invariants(); }
 
-  /// Adds a path with copies in the plane, slots counted from `first_slot`.
-  Path insert(const std::vector<BlockKey>& keys, std::uint64_t stamp, std::uint32_t first_slot = 0, Plane plane = device) {
+  /// Adds a path with copies in the tier, slots counted from `first_slot`.
+  Path insert(const std::vector<BlockKey>& keys, std::uint64_t stamp, std::uint32_t first_slot = 0, Tier tier = device) {
     const Path path = tree.extend({}, keys);
     tree.pin(path);
     for (std::uint32_t i = 0; i < path.length; ++i) {
       const BlockRef block{path.node, i};
-      if (!tree.copy(block, plane).present()) tree.set_copy(block, plane, Copy{CopyState::ready, SlotId{first_slot + i}});
+      if (!tree.copy(block, tier).present()) tree.set_copy(block, tier, Copy{CopyState::ready, SlotId{first_slot + i}});
     }
     tree.touch(path, stamp);
     tree.unpin(path);
@@ -153,6 +154,38 @@ TEST_F(PrefixTreeTest, tells_paths_apart_by_their_namespace) {
   const std::vector<std::uint32_t> names{1, 2};
   insert(test::keys_of(names), 1);
   EXPECT_EQ(tree.find(test::keys_of(names, other_root)).length, 0U);
+}
+
+TEST_F(PrefixTreeTest, names_the_end_of_a_path_as_one_run) {
+  const std::vector<BlockKey> keys = keys_of({1, 2, 3, 4, 5});
+  const Path path = insert(keys, 1);
+  insert(keys_of({1, 2, 9}), 2, 10);
+  const auto run = tree.last(path, 3);
+  EXPECT_EQ(run.begin, 2U);
+  EXPECT_TRUE(std::ranges::equal(tree.keys(run), std::span{keys}.last(3)));
+}
+
+/// Of long prompts, each parts early from another, and its old end goes: what stays must not hold memory for what went.
+TEST_F(PrefixTreeTest, keeps_no_memory_for_blocks_that_have_gone) {
+  constexpr std::uint32_t prompts = 50;
+  constexpr std::uint32_t blocks = 400;
+  const auto prompt = [&](std::uint32_t number, std::uint32_t shared, std::uint32_t turn) {
+    std::vector<std::uint32_t> names;
+    for (std::uint32_t i = 0; i < blocks; ++i) names.push_back(number * 1000 + i + (i < shared ? 0 : turn * 1'000'000));
+    return test::keys_of(names);
+  };
+  std::uint64_t stamp = 0;
+  for (std::uint32_t number = 0; number < prompts; ++number) insert(prompt(number, blocks, 0), ++stamp);
+  const std::size_t before = tree.bytes_held();
+  for (std::uint32_t turn = 1; turn <= 8; ++turn) {
+    for (std::uint32_t number = 0; number < prompts; ++number) {
+      // The last turn's end is the oldest then, and goes first.
+      const std::uint64_t room = blocks * prompts - blocks / 2;
+      while (tree.resident(device) > room) tree.drop(*tree.victims(device, blocks), device);
+      insert(prompt(number, blocks / 2, turn), ++stamp);
+    }
+  }
+  EXPECT_LT(tree.bytes_held(), before + before / 4);
 }
 
 TEST_F(PrefixTreeTest, survives_keys_that_are_not_chained) {

@@ -13,7 +13,7 @@ namespace terrace {
 namespace {
 
 using Names = std::vector<std::uint32_t>;
-constexpr Plane device{GroupId{0}, Tier::device};
+constexpr Tier device = Tier::device;
 constexpr Priority high = usual_priority + 1;
 constexpr Priority low = usual_priority - 1;
 

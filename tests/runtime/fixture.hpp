@@ -107,7 +107,7 @@ class CacheFixture : public ::testing::Test {
   }
   [[nodiscard]] std::uint64_t free_on_device() const { return cache->manager().device_ledger().free; }
   [[nodiscard]] std::uint64_t resident(Tier tier) const {
-    return cache->manager().residency().tree().resident(Residency::plane(tier));
+    return cache->manager().residency().tree().resident(tier);
   }
 
   /// Set before make(): room to grow, in the first pool.

@@ -43,6 +43,25 @@ TEST(SlotPool, counts_readers_and_leavers) {
   pool.check_invariants();
 }
 
+TEST(SlotPool, knows_what_fills_a_slot_for_as_long_as_it_does) {
+  SlotPool pool{2};
+  const SlotId slot = pool.take(SlotState::filling).value();
+  EXPECT_EQ(pool.job(slot), SlotPool::no_job);
+  pool.set_job(slot, 0, Tier::storage);
+  EXPECT_EQ(pool.job(slot), 0U);
+  EXPECT_EQ(pool.source(slot), Tier::storage);
+  pool.raise_fence(slot, Fence{0x1'0000'0002});
+  pool.raise_fence(slot, Fence{7});
+  pool.change(slot, SlotState::ready);
+  EXPECT_EQ(pool.job(slot), SlotPool::no_job);
+  EXPECT_EQ(pool.readers(slot), 0U);
+  EXPECT_EQ(pool.add_reader(slot), 1U);
+  EXPECT_EQ(pool.job(slot), SlotPool::no_job);
+  EXPECT_EQ(pool.remove_reader(slot), 0U);
+  EXPECT_EQ(pool.fence(slot), Fence{0x1'0000'0002});
+  pool.check_invariants();
+}
+
 TEST(SlotPool, retires_the_highest_slots_and_takes_them_back) {
   SlotPool pool{6};
   const SlotId low = pool.take(SlotState::held).value();

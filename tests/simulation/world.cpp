@@ -542,7 +542,7 @@ std::uint64_t World::digest() const {
     tree.for_each([&](BlockRef block) {
       add(tree.key(block).prefix64());
       for (const Tier tier : all_tiers) {
-        const Copy copy = tree.copy(block, Residency::plane(tier));
+        const Copy copy = tree.copy(block, tier);
         add(copy.present() ? copy.slot().value() + 1 : 0);
       }
       add(tree.last_use(block));

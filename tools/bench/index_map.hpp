@@ -1,10 +1,12 @@
 #pragma once
 
 #include "base/check.hpp"
+#include "base/large_memory.hpp"
 #include "tools/bench/index_subject.hpp"
 
 #include <algorithm>
 #include <bit>
+#include <type_traits>
 
 namespace terrace::tools {
 
@@ -12,8 +14,8 @@ enum class Prefetch : bool { no, yes };
 
 /// The least that a cache of blocks can do: an open-addressing hash table (linear probing, half full, backward-shift deletion)
 /// from keys to slots, and an intrusive list in order of use through the slots. With prefetching, the memory of the next keys
-/// is on its way while one is looked at. A request's blocks are used from the last to the first, so that the list gives a path
-/// up from its end, as a leaf heap does.
+/// is on its way while one is looked at, and table and slots lie in huge pages where there are any. A request's blocks are used
+/// from the last to the first, so that the list gives a path up from its end, as a leaf heap does.
 template <Prefetch prefetch>
 class MapIndex final : public IndexSubject {
  public:
@@ -68,6 +70,8 @@ class MapIndex final : public IndexSubject {
   }
 
  private:
+  template <class Row>
+  using Table = std::conditional_t<prefetch == Prefetch::yes, std::vector<Row, LargeAllocator<Row>>, std::vector<Row>>;
   struct Entry {
     BlockKey key;
     std::uint32_t newer;
@@ -140,9 +144,9 @@ class MapIndex final : public IndexSubject {
     entries_[end_].older = slot;
   }
 
-  std::vector<Bucket> table_;
+  Table<Bucket> table_;
   std::size_t mask_;
-  std::vector<Entry> entries_;  ///< entries_[end_].newer is the oldest, .older the newest
+  Table<Entry> entries_;  ///< entries_[end_].newer is the oldest, .older the newest
   std::vector<std::uint32_t> free_;
   std::vector<std::uint32_t> found_;
   std::vector<std::uint32_t> victims_;

@@ -34,7 +34,7 @@ enum class SubjectKind : std::uint8_t {
   adaptive,  ///< the same with the adaptive policy
   tree,      ///< a tree with a node per block, a hash lookup per block, and an indexed heap of leaves
   map,       ///< an open-addressing table of keys and an intrusive LRU list, an entry a block: no tree, no leases
-  floor,     ///< the same table and list with prefetching
+  floor,     ///< the same table and list with prefetching and huge pages
 };
 inline constexpr std::size_t subject_count = 5;
 

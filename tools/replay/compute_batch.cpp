@@ -32,7 +32,7 @@ void ComputeBatch::add_hits(std::uint64_t request, std::span<const BlockKey> key
 
 void ComputeBatch::add_tokens(std::uint64_t request, std::span<const BlockKey> keys, std::span<const SlotId> table,
                               std::uint32_t block_tokens, TokenRange tokens) {
-  this->tokens += tokens.to - tokens.from;
+  token_count += tokens.to - tokens.from;
   while (tokens.from < tokens.to) {
     const std::uint64_t block = tokens.from / block_tokens;
     TERRACE_CHECK(block < table.size());

@@ -34,7 +34,7 @@ struct ComputeBatch {
 
   std::vector<Hits> hits;
   std::vector<Part> parts;
-  std::uint64_t tokens = 0;  ///< of all parts
+  std::uint64_t token_count = 0;  ///< of all parts
 
   /// A request's hits: of its table as much as there are tiers.
   void add_hits(std::uint64_t request, std::span<const BlockKey> keys, std::span<const Tier> tiers,

@@ -110,7 +110,7 @@ Launched Session::launch(Device& device, Waker& waker, std::shared_ptr<ComputeBa
     const auto begin = std::chrono::steady_clock::now();
     verifier_.run(*work, access);
     if (options_.prefill_speed > 0) {
-      const std::chrono::duration<double> takes{static_cast<double>(work->tokens) / options_.prefill_speed};
+      const std::chrono::duration<double> takes{static_cast<double>(work->token_count) / options_.prefill_speed};
       std::this_thread::sleep_until(begin + std::chrono::duration_cast<std::chrono::steady_clock::duration>(takes));
     }
     launches_done_.store(number, std::memory_order_release);
