@@ -1,0 +1,1 @@
+extern "C" __global__ void terrace_test_late_write() {}
