@@ -268,12 +268,12 @@ TEST_F(CudaOnFake, what_is_not_on_a_stream_is_dropped_when_it_is_destroyed_and_w
   cuda_->run_on(engine_.get(), [&gate] { gate.wait(); });
   const Result<Fence> marked = device_->signal(engine_.get());
   ASSERT_TRUE(marked);
-  submit(1, swap_out, {run(1, 1, 1)}, *marked);  // goes to its stream, and waits there
   const int recorded = cuda_->calls("cuEventRecord");
-  while (cuda_->calls("cuStreamWaitEvent") == 0) std::this_thread::yield();
+  submit(1, swap_out, {run(1, 1, 1)}, *marked);
   bool worked = false;
   const Fence work = device_->launch([&](BlockAccess&) { worked = true; });
   submit(2, swap_out, {run(2, 2, 1)}, work);  // not on its stream before the work is done
+  // The first is on its stream when the event behind it is, and waits there.
   while (cuda_->calls("cuEventRecord") == recorded) std::this_thread::yield();
   std::thread opener{[&gate] {
     std::this_thread::sleep_for(std::chrono::milliseconds{20});

@@ -76,7 +76,9 @@ class CudaOnFake : public testing::Test {
     memory_.reset();
     engine_ = {};
     context_.reset();
-    if (cuda_) EXPECT_EQ(cuda_->complaints(), "");
+    if (cuda_) {
+      EXPECT_EQ(cuda_->complaints(), "");
+    }
     cuda_.reset();
   }
   /// Device slots hold 100 + slot.

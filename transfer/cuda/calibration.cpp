@@ -27,6 +27,11 @@ class Calibration {
     copier_.emplace(driver, kernels_ ? &*kernels_ : nullptr, map_, options.kernel_blocks);
   }
 
+  /// Not before what is on the stream has ended: a call may have failed behind it.
+  ~Calibration() { static_cast<void>(await_stream(driver_, stream_.get())); }
+  Calibration(const Calibration&) = delete;
+  Calibration& operator=(const Calibration&) = delete;
+
   PathTable::Rates measure(Direction direction, std::uint64_t piece_bytes, std::uint64_t pieces) {
     const std::vector<CopyPiece> scattered = scatter(piece_bytes, pieces);
     PathTable::Rates rates{};
@@ -90,7 +95,7 @@ PathTable calibrate_paths(const CudaDriver& driver, int ordinal, const Clock& cl
   for (const Direction direction : {Direction::swap_out, Direction::swap_in}) {
     for (std::size_t bytes = 0; bytes < PathTable::piece_bytes.size(); ++bytes) {
       for (std::size_t number = 0; number < PathTable::piece_counts.size(); ++number) {
-        const std::uint64_t piece = std::max(PathTable::piece_bytes[bytes], least_piece);
+        const std::uint64_t piece = std::min(std::max(PathTable::piece_bytes[bytes], least_piece), count(options.bytes));
         table.measured(direction, bytes, number, calibration.measure(direction, piece, PathTable::piece_counts[number]));
       }
     }

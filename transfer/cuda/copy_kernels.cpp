@@ -13,13 +13,14 @@ CopyKernels::CopyKernels(const CudaDriver& driver, CUdevice device, CUstream str
   module_ = {module, driver.cuModuleUnload};
   driver.check(driver.cuModuleGetFunction(&tiles_, module, "terrace_copy_tiles"), "cuModuleGetFunction");
   driver.check(copy_tiles(stream, 0, 0, 1), "cuLaunchKernel");
+  driver.check(await_stream(driver, stream), "cuStreamSynchronize");
   if (cuda_attribute(driver, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) >= 9) {
     driver.check(driver.cuModuleGetFunction(&bulk_, module, "terrace_copy_bulk"), "cuModuleGetFunction");
     driver.check(driver.cuFuncSetAttribute(bulk_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bulk_shared_bytes),
                  "cuFuncSetAttribute");
     driver.check(copy_bulk(stream, 0, 0, 1), "cuLaunchKernel");
+    driver.check(await_stream(driver, stream), "cuStreamSynchronize");
   }
-  driver.check(driver.cuStreamSynchronize(stream), "cuStreamSynchronize");
 }
 
 CUresult CopyKernels::copy_tiles(CUstream stream, CUdeviceptr tiles, std::uint32_t count, unsigned blocks_max) const {

@@ -44,6 +44,14 @@ DriverDevice::DriverDevice(const CudaDriver& driver, std::span<const CudaPool> p
       events_{driver},
       done_{dones_in_flight, direction_count, relay_},
       streams_{Stream{*this, done_}, Stream{*this, done_}} {
+  facts_ = {.device = info_.name,
+            .driver = cuda_driver_name(driver),
+            .compute_capability_major = cuda_attribute(driver, device_, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+            .compute_capability_minor = cuda_attribute(driver, device_, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+            .paths = streams_.front().copier.available(),
+            .no_kernels = no_kernels_,
+            .failed = 0,
+            .first_failure = {}};
   check_only_path();
   try {
     compute_thread_ = std::thread{[this] { compute(); }};
@@ -64,9 +72,9 @@ DriverDevice::~DriverDevice() {
 }
 
 void DriverDevice::check_only_path() const {
-  if (!options_.only_path || streams_.front().copier.available().test(static_cast<std::size_t>(*options_.only_path))) return;
+  if (!options_.only_path || facts_.paths.test(static_cast<std::size_t>(*options_.only_path))) return;
   throw std::invalid_argument{fmt::format("CUDA device: the path {} is not to be had on {} with CUDA {}{}{}",
-                                          to_string(*options_.only_path), info_.name, cuda_driver_name(driver_),
+                                          to_string(*options_.only_path), facts_.device, facts_.driver,
                                           no_kernels_.empty() ? "" : ": ", no_kernels_)};
 }
 
@@ -96,6 +104,7 @@ void DriverDevice::submit(CopyCommand command) {
 
 Result<Fence> DriverDevice::signal(CUstream_st* stream) {
   const CurrentContext current{driver_, context_.get()};
+  if (note(current.result(), "cuCtxPushCurrent")) return Errc::io_failed;
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
   if (note(driver_.cuStreamIsCapturing(stream, &capture), "cuStreamIsCapturing")) return Errc::io_failed;
   // The record would become a part of the graph, and happen when the graph runs.
@@ -108,14 +117,7 @@ Result<Fence> DriverDevice::signal(CUstream_st* stream) {
 }
 
 CudaFacts DriverDevice::facts() const {
-  const CurrentContext current{driver_, context_.get()};
-  CudaFacts facts;
-  facts.device = info_.name;
-  facts.driver = cuda_driver_name(driver_);
-  facts.compute_capability_major = cuda_attribute(driver_, device_, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
-  facts.compute_capability_minor = cuda_attribute(driver_, device_, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
-  facts.paths = streams_.front().copier.available();
-  facts.no_kernels = no_kernels_;
+  CudaFacts facts = facts_;
   failures_.read(facts);
   return facts;
 }

@@ -101,6 +101,7 @@ class DriverDevice final : public CudaDevice {
   WakerRelay relay_;
   CompletionQueue<CopyDone> done_;
   std::array<Stream, direction_count> streams_;
+  CudaFacts facts_;  ///< constant once open, failures apart
   std::thread compute_thread_;
 };
 

@@ -31,11 +31,11 @@ void PrimaryContext::enter() noexcept {
 }
 
 CurrentContext::CurrentContext(const CudaDriver& driver, CUcontext context)
-    : driver_{driver}, pushed_{driver.cuCtxPushCurrent(context) == CUDA_SUCCESS} {}
+    : driver_{driver}, pushed_{driver.cuCtxPushCurrent(context)} {}
 
 CurrentContext::~CurrentContext() {
   CUcontext popped = nullptr;
-  if (pushed_) static_cast<void>(driver_.cuCtxPopCurrent(&popped));
+  if (pushed_ == CUDA_SUCCESS) static_cast<void>(driver_.cuCtxPopCurrent(&popped));
 }
 
 DeviceMemory allocate_device(const CudaDriver& driver, Bytes size, std::string_view what) {

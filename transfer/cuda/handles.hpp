@@ -61,8 +61,7 @@ class PrimaryContext {
   bool current_ = false;
 };
 
-/// Makes a context current on this thread for as long as it lives, and then what was current before. Where that fails, the calls
-/// made meanwhile do, and say so.
+/// Makes a context current on this thread for as long as it lives, and then what was current before.
 class CurrentContext {
  public:
   CurrentContext(const CudaDriver& driver, CUcontext context);
@@ -70,9 +69,12 @@ class CurrentContext {
   CurrentContext(const CurrentContext&) = delete;
   CurrentContext& operator=(const CurrentContext&) = delete;
 
+  /// How that went.
+  [[nodiscard]] CUresult result() const { return pushed_; }
+
  private:
   const CudaDriver& driver_;
-  bool pushed_;
+  CUresult pushed_;
 };
 
 using DeviceMemory = Owned<CUdeviceptr>;

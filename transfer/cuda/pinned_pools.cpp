@@ -54,6 +54,7 @@ PinnedPools::PinnedPools(const CudaDriver& driver, CUdevice device, std::span<co
       const std::string what = fmt::format("{} slots of {}", pool.slots, to_string(pool.host->block_bytes()));
       owned_.push_back(allocate_device(driver, size, what));
       driver.check(driver.cuMemsetD8Async(owned_.back().get(), 0, count(size), stream), "cuMemsetD8Async");
+      driver.check(await_stream(driver, stream), "cuStreamSynchronize", "zeroing " + what);
       geometries.push_back(packed_geometry(owned_.back().get(), pool.slots, pool.host->block_bytes()));
     } else {
       geometries.emplace_back(pool.slots, pool.regions, pool.host->block_bytes());
@@ -63,7 +64,6 @@ PinnedPools::PinnedPools(const CudaDriver& driver, CUdevice device, std::span<co
   }
   check_disjoint(geometries);
   for (std::size_t i = 0; i < pools.size(); ++i) pools_.push_back({std::move(geometries[i]), pools[i].host});
-  driver.check(driver.cuStreamSynchronize(stream), "cuStreamSynchronize", "zeroing device slots");
 }
 
 void PinnedPools::pin(const CudaDriver& driver, const HostArena& arena) {
