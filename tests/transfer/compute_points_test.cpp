@@ -77,7 +77,7 @@ TEST_F(ComputePointsTest, that_are_reached_name_nothing) {
 }
 
 TEST_F(ComputePointsTest, are_waited_for_as_far_as_they_are_work) {
-  Gate work_gate;
+  const Gate work_gate;
   std::atomic<bool> waited{false};
   const Fence work = points_.add_work([&](BlockAccess&) { work_gate.wait(); });
   const auto marked = event();

@@ -44,8 +44,8 @@ TEST_P(CudaFailures, of_any_call_at_work_end_its_command_and_no_other_and_nothin
   for (int after = 0; failed; ++after) {
     start(Layout::regions, GetParam());
     write_device();
-    Gate gate;
-    cuda_->run_on(engine_.get(), [&gate] { gate.wait(); });
+    const Gate gate;
+    cuda_->run_on(engine_.get(), [gate] { gate.wait(); });
     cuda_->fail_any(CUDA_ERROR_UNKNOWN, after);
     const Result<Fence> marked = device_->signal(engine_.get());
     const Fence point = marked ? *marked : Fence{0};
@@ -60,6 +60,7 @@ TEST_P(CudaFailures, of_any_call_at_work_end_its_command_and_no_other_and_nothin
       if (each.error) failed_tokens.insert(each.token);
     }
     EXPECT_LE(failed_tokens.size(), 1U) << after;
+    await_compute(*device_, point);
     failed = cuda_->failed_any();
     cuda_->fail_any(CUDA_SUCCESS, -1);
     EXPECT_EQ(device_->facts().failed, failed ? 1U : 0U) << after;
@@ -99,10 +100,26 @@ TEST_F(CudaOnFake, a_context_that_has_failed_ends_every_command_and_the_device_s
   cuda_->break_context(CUDA_SUCCESS);
 }
 
+TEST_F(CudaOnFake, a_command_that_failed_half_way_ends_when_its_first_half_has) {
+  start(Layout::regions, CopyPath::plain);
+  write_device();
+  const Gate gate;
+  engine_writes_late(gate, 4, 999);
+  const Result<Fence> marked = device_->signal(engine_.get());
+  ASSERT_TRUE(marked);
+  cuda_->fail("cuMemcpyDtoHAsync", CUDA_ERROR_UNKNOWN, 1);
+  submit(1, swap_out, {run(4, 4, 1)}, *marked);
+  EXPECT_EQ(ended_soon(), 0U) << "its first piece is on the stream, and will be written";
+  gate.open();
+  EXPECT_EQ(await_done(1).at(0).error, Errc::io_failed);
+  EXPECT_EQ(arena_.block(SlotId{4})[0], pattern(999, 0));
+  EXPECT_FALSE(host_holds(4, 999));
+}
+
 TEST_F(CudaOnFake, a_wait_that_fails_without_having_waited_is_no_end) {
   start(Layout::regions);
   write_device();
-  Gate gate;
+  const Gate gate;
   engine_writes_late(gate, 4, 999);
   cuda_->fail("cuEventSynchronize", CUDA_ERROR_UNKNOWN);
   const Result<Fence> marked = device_->signal(engine_.get());

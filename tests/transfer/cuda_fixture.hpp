@@ -18,25 +18,28 @@
 
 namespace terrace::test {
 
-/// Something that stands still until it is let go.
+/// Something that stands still until it is let go. Copies are the same gate, so that who waits may outlive the test's body.
 class Gate {
  public:
-  void open() {
+  void open() const {
     {
-      const std::lock_guard lock{mutex_};
-      open_ = true;
+      const std::lock_guard lock{state_->mutex};
+      state_->open = true;
     }
-    changed_.notify_all();
+    state_->changed.notify_all();
   }
-  void wait() {
-    std::unique_lock lock{mutex_};
-    changed_.wait(lock, [this] { return open_; });
+  void wait() const {
+    std::unique_lock lock{state_->mutex};
+    state_->changed.wait(lock, [this] { return state_->open; });
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false;
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool open = false;
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 /// A CUDA device over the fake driver, of blocks in three parts that are aligned to 16 bytes, and an engine's stream beside it.
@@ -109,8 +112,8 @@ class CudaOnFake : public testing::Test {
     return same;
   }
   /// Work of the engine's that stands still until the gate opens, and then writes the block of a device of regions.
-  void engine_writes_late(Gate& gate, std::uint32_t slot, std::uint64_t seed) {
-    cuda_->run_on(engine_.get(), [this, &gate, slot, seed] {
+  void engine_writes_late(const Gate& gate, std::uint32_t slot, std::uint64_t seed) {
+    cuda_->run_on(engine_.get(), [this, gate, slot, seed] {
       gate.wait();
       std::size_t at = 0;
       for (const DeviceRegion& region : memory_->regions()) {

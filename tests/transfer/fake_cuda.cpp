@@ -18,6 +18,9 @@ namespace {
 constexpr CUdeviceptr device_side = CUdeviceptr{1} << 61;
 constexpr CUdeviceptr mapped_side = CUdeviceptr{1} << 60;
 
+/// What the machine has of either memory.
+constexpr std::size_t memory_max = std::size_t{1} << 30;
+
 std::byte* pointer(CUdeviceptr address) { return reinterpret_cast<std::byte*>(address); }
 CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
@@ -168,7 +171,7 @@ void FakeCuda::complain(const std::string& what) {
 
 CUresult FakeCuda::allocate(Memory kind, std::size_t size, std::byte*& memory) {
   void* made = nullptr;
-  if (size == 0 || ::posix_memalign(&made, 256, size) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (size == 0 || size > memory_max || ::posix_memalign(&made, 256, size) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
   memory = static_cast<std::byte*>(made);
   std::memset(made, 0xA5, size);  // memory that nobody has cleared
   const std::lock_guard lock{mutex_};

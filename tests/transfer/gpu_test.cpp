@@ -159,10 +159,14 @@ class GpuLateKernel : public Gpu {
     copy(swap_in, {run(0, 0, slots)});
   }
   void TearDown() override {
-    if (gate_) open_gate();
+    if (gate_) {
+      open_gate();
+      static_cast<void>(driver_->cuStreamSynchronize(engine_.get()));
+      device_.reset();
+      gate_.reset();
+      module_ = {};
+    }
     Gpu::TearDown();
-    gate_.reset();
-    module_ = {};
   }
   std::atomic_ref<unsigned> gate() { return std::atomic_ref{*reinterpret_cast<unsigned*>(gate_->bytes().data())}; }
   void open_gate() { gate().store(1); }
