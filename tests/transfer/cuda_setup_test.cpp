@@ -4,7 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
+#include <cstdlib>
+#include <filesystem>
 #include <stdexcept>
 #include <string>
 
@@ -180,6 +181,25 @@ TEST_F(CudaSetup, calibration_measures_every_path_in_every_cell_and_orders_them)
       }
     }
   }
+}
+
+TEST_F(CudaSetup, calibration_is_kept_until_the_driver_changes) {
+  std::string pattern = (std::filesystem::temp_directory_path() / "terrace-paths-XXXXXX").string();
+  const std::filesystem::path folder = ::mkdtemp(pattern.data());
+  CalibrationOptions options;
+  options.bytes = MiB;
+  options.rounds = 1;
+  for (const int driver_version : {13000, 13000, 13010}) {
+    FakeCuda::Machine machine;
+    machine.driver_version = driver_version;
+    make_machine(machine);
+    const bool kept = std::filesystem::exists(folder / "paths.json") && driver_version == 13000;
+    const PathTable table = kept_or_measured(cuda_->driver(), 0, folder / "paths.json", SlowerAndSlower{}, options);
+    EXPECT_GT(table.cell(swap_in, 0, 3).rates[0], 0);
+    EXPECT_EQ(cuda_->calls("cuLaunchKernel") == 0, kept);
+    close();
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(CudaSetup, calibration_leaves_out_what_is_not_to_be_had) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace terrace {
@@ -101,6 +102,17 @@ PathTable calibrate_paths(const CudaDriver& driver, int ordinal, const Clock& cl
     }
   }
   return table;
+}
+
+PathTable kept_or_measured(const CudaDriver& driver, int ordinal, const std::filesystem::path& file, const Clock& clock,
+                           CalibrationOptions options) {
+  const std::string device = cuda_device_name(driver, cuda_device_at(driver, ordinal));
+  const std::string version = cuda_driver_name(driver);
+  if (const Result<PathTable> kept = PathTable::load(file, device, version)) return *kept;
+  const PathTable measured = calibrate_paths(driver, ordinal, clock, options);
+  // Where it cannot be kept it is measured again next time.
+  static_cast<void>(measured.save(file, device, version));
+  return measured;
 }
 
 }  // namespace terrace

@@ -5,6 +5,8 @@
 #include "transfer/cuda/driver.hpp"
 #include "transfer/cuda/path_table.hpp"
 
+#include <filesystem>
+
 namespace terrace {
 
 struct CalibrationOptions {
@@ -17,5 +19,9 @@ struct CalibrationOptions {
 /// stream of its own, from the call to the end, with nothing else going on. Throws CudaError.
 [[nodiscard]] PathTable calibrate_paths(const CudaDriver& driver, int ordinal, const Clock& clock,
                                         CalibrationOptions options = {});
+
+/// The table that `file` keeps for this device and driver; where it keeps none, one measured now, and kept there if it can be.
+[[nodiscard]] PathTable kept_or_measured(const CudaDriver& driver, int ordinal, const std::filesystem::path& file,
+                                         const Clock& clock, CalibrationOptions options = {});
 
 }  // namespace terrace

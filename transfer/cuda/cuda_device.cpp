@@ -23,14 +23,7 @@ std::optional<std::string> CudaDevice::unavailable(int ordinal) {
 }
 
 PathTable CudaDevice::calibrated(int ordinal, const std::filesystem::path& file) {
-  const CudaDriver& driver = cuda_driver();
-  const std::string device = cuda_device_name(driver, cuda_device_at(driver, ordinal));
-  const std::string version = cuda_driver_name(driver);
-  if (Result<PathTable> known = PathTable::load(file, device, version)) return *known;
-  const PathTable measured = calibrate_paths(driver, ordinal, SteadyClock{});
-  // Where it cannot be kept it is measured again next time.
-  static_cast<void>(measured.save(file, device, version));
-  return measured;
+  return kept_or_measured(cuda_driver(), ordinal, file, SteadyClock{});
 }
 
 }  // namespace terrace
