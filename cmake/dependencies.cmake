@@ -1,4 +1,5 @@
-# Every dependency is named here, with what it is for. tools/install-packages installs them from the distribution.
+# Every dependency is named here, with what it is for. tools/install-packages installs them from the distribution. The CUDA
+# toolkit, which is optional and of no distribution, is in cuda.cmake.
 
 find_package(Threads REQUIRED)
 

@@ -38,6 +38,9 @@ struct CopyCommand {
   PoolId pool = {};  ///< whose slots the runs name
 };
 
+/// Checks that every slot of the command exists: nobody but our own runtime names slots.
+void check_slots(const CopyCommand& command, std::uint32_t device_slots, std::uint32_t host_slots);
+
 struct CopyDone {
   std::uint64_t token = 0;
   ErrorCode error;  ///< set: any part of the destinations may have been written; nothing touches the slots any more

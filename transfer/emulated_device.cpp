@@ -161,14 +161,4 @@ void EmulatedDevice::flip_bits(Stream& stream, const CopyCommand& command) {
   }
 }
 
-void EmulatedDevice::Relay::wake() noexcept {
-  const std::lock_guard lock{mutex_};
-  if (target_ != nullptr) target_->wake();
-}
-
-void EmulatedDevice::Relay::set(Waker& target) noexcept {
-  const std::lock_guard lock{mutex_};
-  target_ = &target;
-}
-
 }  // namespace terrace

@@ -7,13 +7,13 @@
 #include "transfer/device.hpp"
 #include "transfer/slot_memory.hpp"
 #include "transfer/timeline.hpp"
+#include "transfer/waker_relay.hpp"
 #include "transfer/work_queue.hpp"
 
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -105,17 +105,6 @@ class EmulatedDevice final : public Device {
     TimePoint began{};  ///< the command under way, once it need not wait any more
     std::thread thread;
   };
-  /// Wakes whom set_waker named last. With a lock, so that the former waker may die once set_waker has returned.
-  class Relay final : public Waker {
-   public:
-    void wake() noexcept override;
-    void set(Waker& target) noexcept;
-
-   private:
-    std::mutex mutex_;
-    Waker* target_ = nullptr;
-  };
-
   void compute();
   void stream(Stream& stream);
   /// False: stopped before the copy could begin.
@@ -133,7 +122,7 @@ class EmulatedDevice final : public Device {
   Timeline timeline_;
   std::atomic<std::uint64_t> launched_{0};
   WorkQueue<Launched> compute_queue_;
-  Relay relay_;
+  WakerRelay relay_;
   CompletionQueue<CopyDone> done_;
   std::array<Stream, direction_count> streams_;
   std::thread compute_thread_;

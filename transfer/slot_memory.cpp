@@ -35,17 +35,7 @@ std::span<std::byte> SlotMemory::device_block(SlotId slot) const {
   return device_.bytes().subspan(slot.value() * size, size);
 }
 
-void SlotMemory::check(const CopyCommand& command) const {
-  TERRACE_CHECK(!command.runs.empty());
-  const bool out = command.direction == Direction::swap_out;
-  const std::uint64_t sources = out ? slots_ : host_->slots();
-  const std::uint64_t destinations = out ? host_->slots() : slots_;
-  for (const SlotRun& run : command.runs) {
-    TERRACE_CHECK(run.count > 0);
-    TERRACE_CHECK(std::uint64_t{run.source.value()} + run.count <= sources);
-    TERRACE_CHECK(std::uint64_t{run.destination.value()} + run.count <= destinations);
-  }
-}
+void SlotMemory::check(const CopyCommand& command) const { check_slots(command, slots_, host_->slots()); }
 
 void SlotMemory::copy(Direction direction, std::span<const SlotRun> runs) const {
   for (SlotRun run : runs) {

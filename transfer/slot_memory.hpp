@@ -27,7 +27,7 @@ class SlotMemory {
   [[nodiscard]] const HostArena& host() const { return *host_; }
   [[nodiscard]] std::span<std::byte> device_block(SlotId slot) const;
 
-  /// Checks that every slot of the command exists: nobody but our own runtime names slots.
+  /// As check_slots.
   void check(const CopyCommand& command) const;
   /// Copies whole runs, each stretch of blocks that is adjacent on both sides with one memcpy.
   void copy(Direction direction, std::span<const SlotRun> runs) const;

@@ -53,12 +53,15 @@ inline bool holds(std::span<const std::byte> block, std::uint64_t seed) {
   return true;
 }
 
+/// No block of these tests is larger.
+inline constexpr std::size_t scratch_bytes = 64 << 10;
+
 /// Compute work that writes the seed's pattern into a device slot.
 inline ComputeWork writes(std::uint32_t slot, std::uint64_t seed) {
   return [=](BlockAccess& access) {
-    const std::span<std::byte> block = access.write_target(SlotId{slot}, {});
-    fill(block, seed);
-    access.written(SlotId{slot}, block);
+    std::vector<std::byte> scratch(scratch_bytes);
+    fill(access.write_target(SlotId{slot}, scratch), seed);
+    access.written(SlotId{slot}, scratch);
   };
 }
 

@@ -1,0 +1,143 @@
+#pragma once
+
+#include "tests/transfer/device_contract.hpp"
+#include "transfer/cuda/copy_tile.hpp"
+#include "transfer/cuda/cuda_device.hpp"
+#include "transfer/cuda/driver.hpp"
+#include "transfer/cuda/driver_device.hpp"
+#include "transfer/cuda/handles.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// What tests of the CUDA device share, whether the driver is real or not.
+namespace terrace::test {
+
+/// A driver whose swap-outs fail once: the n-th call that puts one on a stream copies a quarter of its first piece and fails.
+/// One at a time; what it stands before outlives it.
+class PartlyFailing {
+ public:
+  explicit PartlyFailing(const CudaDriver& before) : driver_{before} {
+    real() = &before;
+    countdown() = 0;
+    driver_.cuMemcpyDtoHAsync = [](void* to, CUdeviceptr from, std::size_t size, CUstream stream) {
+      if (!due()) return real()->cuMemcpyDtoHAsync(to, from, size, stream);
+      return failed(real()->cuMemcpyDtoHAsync(to, from, size / 4, stream));
+    };
+    if (before.memcpy_batch_13000 != nullptr) {
+      driver_.memcpy_batch_13000 = [](CUdeviceptr* to, CUdeviceptr* from, std::size_t* sizes, std::size_t count,
+                                      CUmemcpyAttributes* attributes, std::size_t* first, std::size_t attribute_count,
+                                      CUstream stream) {
+        if (!due()) return real()->memcpy_batch_13000(to, from, sizes, count, attributes, first, attribute_count, stream);
+        std::size_t quarter = *sizes / 4;
+        return failed(real()->memcpy_batch_13000(to, from, &quarter, 1, attributes, first, 1, stream));
+      };
+    }
+    driver_.cuLaunchKernel = [](CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y,
+                                unsigned threads_z, unsigned shared, CUstream stream, void** parameters, void** extra) {
+      if (!due()) {
+        return real()->cuLaunchKernel(function, x, y, z, threads_x, threads_y, threads_z, shared, stream, parameters, extra);
+      }
+      // The ring is memory of the driver's own, which has one address on both sides.
+      auto* const tile = reinterpret_cast<CopyTile*>(*static_cast<CUdeviceptr*>(parameters[0]));
+      tile->bytes /= 4;
+      unsigned one = 1;
+      void* first_only[] = {parameters[0], &one};
+      return failed(
+          real()->cuLaunchKernel(function, x, y, z, threads_x, threads_y, threads_z, shared, stream, first_only, nullptr));
+    };
+  }
+
+  [[nodiscard]] const CudaDriver& driver() const { return driver_; }
+  /// From now on.
+  void fail_nth(int n) { countdown() = n; }
+
+ private:
+  static const CudaDriver*& real() {
+    static const CudaDriver* driver = nullptr;
+    return driver;
+  }
+  static std::atomic<int>& countdown() {
+    static std::atomic<int> left = 0;
+    return left;
+  }
+  static bool due() { return countdown().fetch_sub(1) == 1; }
+  static CUresult failed(CUresult result) { return result == CUDA_SUCCESS ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES : result; }
+
+  CudaDriver driver_;
+};
+
+/// Where an engine may keep its blocks.
+enum class Layout {
+  packed,   ///< the device's own
+  regions,  ///< three parts, two of them side by side in one array, the third in another, with gaps between blocks
+};
+
+/// An engine's arrays for blocks of three parts.
+class EngineMemory {
+ public:
+  /// With gaps of 16 bytes after the first two, and of 32 after the third.
+  EngineMemory(const CudaDriver& driver, std::uint32_t slots, std::uint64_t first, std::uint64_t second, std::uint64_t third)
+      : stride_low_{first + second + 16},
+        stride_high_{third + 32},
+        low_{allocate_device(driver, Bytes{slots * stride_low_}, "a test's regions")},
+        high_{allocate_device(driver, Bytes{slots * stride_high_}, "a test's regions")},
+        regions_{{low_.get(), stride_low_, first},
+                 {low_.get() + first, stride_low_, second},
+                 {high_.get(), stride_high_, third}} {}
+
+  [[nodiscard]] const std::vector<DeviceRegion>& regions() const { return regions_; }
+
+ private:
+  std::uint64_t stride_low_;
+  std::uint64_t stride_high_;
+  DeviceMemory low_;
+  DeviceMemory high_;
+  std::vector<DeviceRegion> regions_;
+};
+
+/// How the contract drives a CUDA device. `Machine` has the driver: driver(), unavailable().
+template <class Machine, CopyPath path, Layout layout>
+class CudaContract : public contract::Threaded {
+ public:
+  static std::optional<std::string> unavailable() { return Machine::unavailable(); }
+
+  CudaContract(const HostArena& arena, contract::Failing failing)
+      : partly_failing_{machine_.driver()}, context_{machine_.driver(), cuda_device_at(machine_.driver(), 0)} {
+    CudaPool pool{.slots = contract::slots, .host = &arena, .regions = {}};
+    if (layout == Layout::regions) {
+      memory_.emplace(machine_.driver(), contract::slots, 400, 3, 600);
+      pool.regions = memory_->regions();
+    }
+    CudaOptions options;
+    options.only_path = path;
+    open(std::make_unique<DriverDevice>(partly_failing_.driver(), std::array{pool}, options));
+    // Of the contract's second command, which is of two blocks: its first call, or of a call a piece, the second of its first
+    // block.
+    if (failing == contract::Failing::second_command) {
+      const bool many_calls = path == CopyPath::plain && layout == Layout::regions;
+      partly_failing_.fail_nth(many_calls ? 6 : 2);
+    }
+  }
+  ~CudaContract() { close(); }
+
+ private:
+  Machine machine_;
+  PartlyFailing partly_failing_;
+  PrimaryContext context_;
+  std::optional<EngineMemory> memory_;
+};
+
+template <class Machine>
+using CudaContracts = testing::Types<
+    CudaContract<Machine, CopyPath::batch, Layout::packed>, CudaContract<Machine, CopyPath::batch, Layout::regions>,
+    CudaContract<Machine, CopyPath::plain, Layout::packed>, CudaContract<Machine, CopyPath::plain, Layout::regions>,
+    CudaContract<Machine, CopyPath::kernel, Layout::packed>, CudaContract<Machine, CopyPath::kernel, Layout::regions>>;
+
+}  // namespace terrace::test

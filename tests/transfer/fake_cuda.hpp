@@ -1,0 +1,124 @@
+#pragma once
+
+#include "transfer/cuda/driver.hpp"
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// The CUDA driver of a machine that does not exist: "device" memory is the host's, a stream is a thread that does what it is
+/// given in order, a kernel is a function. Stricter than a real one: a copy must stay within one allocation of the device and
+/// one registration of the host, addresses of the two sides are not interchangeable, every call wants a current context, and
+/// whatever was not given back is said at the end.
+namespace terrace::test {
+
+class FakeCuda {
+ public:
+  /// What the machine has. Set before it is used.
+  struct Machine {
+    int driver_version = 13000;
+    int devices = 1;
+    int capability_major = 9;
+    bool loads_kernels = true;
+    bool batch_12080 = true;
+    bool batch_13000 = true;
+  };
+
+  /// One at a time in a process: the driver's functions have no state of their own.
+  explicit FakeCuda(Machine machine);
+  FakeCuda() : FakeCuda(Machine{}) {}
+  ~FakeCuda();
+  FakeCuda(const FakeCuda&) = delete;
+  FakeCuda& operator=(const FakeCuda&) = delete;
+
+  [[nodiscard]] const CudaDriver& driver() const { return driver_; }
+
+  /// The call fails once, after `after` more of it that do not.
+  void fail(std::string_view call, CUresult result, int after = 0);
+  /// Of all calls together that can fail, those that only take things back excepted, the one after `after` more.
+  void fail_any(CUresult result, int after);
+  [[nodiscard]] bool failed_any() const;
+  /// The context has failed, as after an illegal address: nothing moves any more, and every call says so.
+  void break_context(CUresult result);
+
+  /// Runs on the stream, in order with what else is put there.
+  void run_on(CUstream stream, std::function<void()> work);
+  void set_capturing(CUstream stream, bool capturing);
+  /// Where the host finds what the device has at this address.
+  [[nodiscard]] std::byte* at(CUdeviceptr device) const;
+
+  [[nodiscard]] int calls(std::string_view call) const;
+  /// What was taken and not given back, and what was done that must not be; empty: nothing.
+  [[nodiscard]] std::string complaints() const;
+
+  // ---- for the driver's functions
+
+  struct Mark;
+  struct Event {
+    std::shared_ptr<Mark> mark;
+  };
+  struct Stream;
+  enum class Memory { device, pinned, registered };
+
+  /// What the call is to fail with; success: it goes on.
+  [[nodiscard]] CUresult begin(const char* call, bool takes_back = false, bool wants_context = true);
+  void complain(const std::string& what);
+  [[nodiscard]] CUresult allocate(Memory kind, std::size_t size, std::byte*& memory);
+  [[nodiscard]] CUresult free(Memory kind, std::byte* memory);
+  [[nodiscard]] CUresult pin(std::byte* memory, std::size_t size);
+  /// The registration or pinned allocation that begins there.
+  [[nodiscard]] bool is_pinned(std::byte* begin, CUdeviceptr& device) const;
+  [[nodiscard]] bool is_device(CUdeviceptr address) const;
+  [[nodiscard]] CUresult copy(CUdeviceptr destination, CUdeviceptr source, std::size_t size, CUstream stream, const char* call);
+  [[nodiscard]] CUresult copy_tiles(CUdeviceptr tiles, unsigned count, bool bulk, CUstream stream);
+  [[nodiscard]] CUstream make_stream();
+  [[nodiscard]] CUresult destroy_stream(CUstream stream);
+  void synchronize(CUstream stream);
+  [[nodiscard]] bool capturing(CUstream stream) const;
+  [[nodiscard]] CUevent make_event();
+  void destroy_event(CUevent event);
+  void record(CUevent event, CUstream stream);
+  void wait(CUstream stream, CUevent event);
+  void synchronize(CUevent event);
+  [[nodiscard]] CUresult broken() const;
+  void count_context(int by);
+  void count_module(int by);
+  const Machine machine;
+
+ private:
+  struct Range {
+    Memory kind;
+    std::size_t size;
+  };
+  /// Where the bytes are, if they lie within one range that may stand on this side.
+  [[nodiscard]] std::byte* device_bytes(CUdeviceptr address, std::size_t size) const;
+  [[nodiscard]] std::byte* mapped_bytes(CUdeviceptr address, std::size_t size) const;
+  [[nodiscard]] std::byte* host_bytes(CUdeviceptr address, std::size_t size) const;
+  [[nodiscard]] const Range* range_around(const std::byte* begin, std::size_t size) const;
+  void run_tiles(CUdeviceptr tiles, unsigned count, bool bulk);
+
+  CudaDriver driver_;
+  mutable std::mutex mutex_;
+  std::map<const std::byte*, Range> ranges_;
+  std::map<std::string, std::vector<std::pair<int, CUresult>>, std::less<>> failures_;
+  std::map<std::string, int, std::less<>> calls_;
+  int any_after_ = -1;
+  CUresult any_result_ = CUDA_SUCCESS;
+  bool any_failed_ = false;
+  CUresult broken_ = CUDA_SUCCESS;
+  std::set<std::shared_ptr<Stream>> streams_;
+  std::set<CUevent> events_;
+  int contexts_ = 0;
+  int modules_ = 0;
+  std::vector<std::string> complaints_;
+};
+
+}  // namespace terrace::test

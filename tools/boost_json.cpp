@@ -1,2 +1,0 @@
-// Boost.JSON without its library: one translation unit holds it all.
-#include <boost/json/src.hpp>

@@ -1,0 +1,78 @@
+#include "transfer/cuda/compute_points.hpp"
+
+#include <utility>
+
+namespace terrace {
+
+Fence ComputePoints::add_work(ComputeWork work) { return add(std::move(work), nullptr); }
+
+Fence ComputePoints::add_event(Event event) { return add(nullptr, std::move(event)); }
+
+Fence ComputePoints::add(ComputeWork work, Event event) {
+  Fence number;
+  {
+    const std::lock_guard lock{mutex_};
+    number = Fence{added_.load(std::memory_order_relaxed) + 1};
+    open_.push_back({number, std::move(work), std::move(event)});
+    added_.store(number.value(), std::memory_order_relaxed);
+  }
+  changed_.notify_one();
+  return number;
+}
+
+bool ComputePoints::wait_for(Fence point, std::vector<Event>& open) {
+  if (timeline_.reached() >= point) return true;
+  Fence last_work;
+  {
+    const std::lock_guard lock{mutex_};
+    for (const Point& each : open_) {
+      if (each.number > point) break;
+      if (each.work) last_work = each.number;
+    }
+  }
+  if (!timeline_.wait_for(last_work)) return false;
+  const std::lock_guard lock{mutex_};
+  for (const Point& each : open_) {
+    if (each.number > point) break;
+    if (each.event) open.push_back(each.event);
+  }
+  return true;
+}
+
+void ComputePoints::run(const std::function<void(ComputeWork&)>& work, const std::function<void(const Event&)>& wait) {
+  for (;;) {
+    Point* first = nullptr;
+    {
+      std::unique_lock lock{mutex_};
+      changed_.wait(lock, [this] { return stopped_ || !open_.empty(); });
+      if (stopped_) return;
+      // Stays where it is, for wait_for to see; a deque's items do not move when others are added behind them.
+      first = &open_.front();
+    }
+    if (first->work) {
+      work(first->work);
+    } else {
+      wait(first->event);
+    }
+    const Fence number = first->number;
+    // Reached before it is no longer open: in between, wait_for may see it as both, never as neither.
+    timeline_.reach(number);
+    Point done;
+    {
+      const std::lock_guard lock{mutex_};
+      done = std::move(open_.front());
+      open_.pop_front();
+    }
+  }
+}
+
+void ComputePoints::stop() {
+  timeline_.stop();
+  {
+    const std::lock_guard lock{mutex_};
+    stopped_ = true;
+  }
+  changed_.notify_all();
+}
+
+}  // namespace terrace

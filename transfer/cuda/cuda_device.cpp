@@ -1,0 +1,29 @@
+#include "transfer/cuda/cuda_device.hpp"
+
+#include "base/clock.hpp"
+#include "transfer/cuda/calibration.hpp"
+#include "transfer/cuda/driver.hpp"
+#include "transfer/cuda/driver_device.hpp"
+
+#include <utility>
+
+namespace terrace {
+
+std::unique_ptr<CudaDevice> CudaDevice::open(std::span<const CudaPool> pools, CudaOptions options) {
+  return std::make_unique<DriverDevice>(cuda_driver(), pools, std::move(options));
+}
+
+std::optional<std::string> CudaDevice::unavailable(int ordinal) {
+  try {
+    static_cast<void>(cuda_device_at(cuda_driver(), ordinal));
+    return std::nullopt;
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+}
+
+PathTable CudaDevice::calibrated(int ordinal, const std::filesystem::path& file) {
+  return kept_or_measured(cuda_driver(), ordinal, file, SteadyClock{});
+}
+
+}  // namespace terrace

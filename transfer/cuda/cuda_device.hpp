@@ -1,0 +1,86 @@
+#pragma once
+
+#include "base/result.hpp"
+#include "transfer/cuda/device_geometry.hpp"
+#include "transfer/cuda/path_table.hpp"
+#include "transfer/device.hpp"
+#include "transfer/host_arena.hpp"
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+struct CUstream_st;  // *CUstream, without cuda.h
+
+namespace terrace {
+
+/// A pool's memory on both sides.
+struct CudaPool {
+  std::uint32_t slots = 0;
+  const HostArena* host = nullptr;  ///< outlives the device; may be several pools'
+  /// The engine's own, which outlive the device. None: the device allocates packed, zeroed blocks.
+  std::vector<DeviceRegion> regions;
+};
+
+struct CudaOptions {
+  int ordinal = 0;  ///< which device of the machine
+  PathTable paths;
+  /// One path for everything, whatever the table says.
+  std::optional<CopyPath> only_path;
+  /// Thread blocks of a copy kernel: multiprocessors that it takes from compute while it runs.
+  unsigned kernel_blocks = 8;
+};
+
+/// What `terrace doctor` would say of an open device.
+struct CudaFacts {
+  std::string device;
+  std::string driver;
+  int compute_capability_major = 0;
+  int compute_capability_minor = 0;
+  CopyPaths paths;           ///< that are to be had
+  std::string no_kernels;    ///< why there are none, where there are none
+  std::uint64_t failed = 0;  ///< calls of the driver that failed since it was opened
+  std::string first_failure;
+};
+
+/// Blocks in the memory of an NVIDIA GPU. A stream a direction; the host arenas pinned chunk by chunk while the device is open.
+///
+/// Order against compute. A fence is a point of one timeline, on which there are computations of the caller's, marked by
+/// signal(), and work launched here, done by a thread. Copies that name a point wait for it: on the device for the caller's
+/// computations (cuStreamWaitEvent), before they are put on their stream for launched work. A copy stream never waits for what
+/// is not yet on another stream. (cuStreamWaitValue64 could wait for either; but streams share hardware queues, and a stream
+/// that waits for a word would hold up the very work behind it in the queue that is to write the word.)
+///
+/// What has a CopyDone without an error is in its place for the host and for whatever the caller puts on a stream from then on.
+///
+/// Failures: a call that fails ends its command with io_failed, once nothing of the command moves any more; facts() has the
+/// call and the driver's reason. After a failure that the context does not survive every later command ends so.
+///
+/// Stops when destroyed: what is not yet on a stream is dropped, what is on one ends, which takes as long as the computations
+/// that it waits for; afterwards nothing touches arenas and regions.
+///
+/// Threads: as Device, signal() as launch(); facts() from any.
+class CudaDevice : public Device {
+ public:
+  /// Marks what the stream has been given up to now, and returns the point at which it is done. Costs the record of an event; the
+  /// stream waits for nothing. Fails: invalid_argument (the stream is being captured into a graph), io_failed.
+  [[nodiscard]] virtual Result<Fence> signal(CUstream_st* stream) = 0;
+  [[nodiscard]] virtual CudaFacts facts() const = 0;
+
+  /// Throws CudaUnavailable (driver.hpp) or, in a build without CUDA, std::runtime_error with why there is no device;
+  /// std::invalid_argument where pools make no sense, are not the device's memory, or the only path is not to be had; CudaError
+  /// where memory is not to be had, on the device or to be pinned.
+  [[nodiscard]] static std::unique_ptr<CudaDevice> open(std::span<const CudaPool> pools, CudaOptions options = {});
+
+  /// Why there is no device of this ordinal here, in a sentence; nothing: there is one.
+  [[nodiscard]] static std::optional<std::string> unavailable(int ordinal = 0);
+
+  /// The paths measured on this device: from the file, where it holds for this device and driver, else measured now, which
+  /// takes a few seconds and 128 MiB on each side, and saved there. Throws as open().
+  [[nodiscard]] static PathTable calibrated(int ordinal, const std::filesystem::path& file);
+};
+
+}  // namespace terrace

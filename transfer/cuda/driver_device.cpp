@@ -1,0 +1,196 @@
+#include "transfer/cuda/driver_device.hpp"
+
+#include "base/check.hpp"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <utility>
+
+namespace terrace {
+namespace {
+
+/// More than anyone keeps under way; beyond it the queue grows.
+constexpr std::size_t dones_in_flight = 64;
+
+/// Nothing, and why, where the kernels do not load: the copy engine serves as well.
+std::optional<CopyKernels> load_kernels(const CudaDriver& driver, CUdevice device, CUstream stream, std::string& why) {
+  try {
+    return CopyKernels{driver, device, stream};
+  } catch (const CudaError& error) {
+    why = error.what();
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+DriverDevice::Stream::Stream(DriverDevice& device, CompletionQueue<CopyDone>& done_queue)
+    : handle{make_stream(device.driver_)},
+      copier{device.driver_, device.kernels_ ? &*device.kernels_ : nullptr, device.pools_.host(), device.options_.kernel_blocks},
+      done{done_queue} {}
+
+DriverDevice::DriverDevice(const CudaDriver& driver, std::span<const CudaPool> pools, CudaOptions options)
+    : driver_{driver},
+      options_{std::move(options)},
+      device_{cuda_device_at(driver, options_.ordinal)},
+      context_{driver, device_},
+      failures_{driver},
+      compute_stream_{make_stream(driver)},
+      pools_{driver, device_, pools, compute_stream_.get()},
+      info_{cuda_device_name(driver, device_), pools_.info()},
+      kernels_{load_kernels(driver, device_, compute_stream_.get(), no_kernels_)},
+      access_{driver, pools_, compute_stream_.get(), failures_},
+      events_{driver},
+      done_{dones_in_flight, direction_count, relay_},
+      streams_{Stream{*this, done_}, Stream{*this, done_}} {
+  facts_ = {.device = info_.name,
+            .driver = cuda_driver_name(driver),
+            .compute_capability_major = cuda_attribute(driver, device_, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+            .compute_capability_minor = cuda_attribute(driver, device_, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+            .paths = streams_.front().copier.available(),
+            .no_kernels = no_kernels_,
+            .failed = 0,
+            .first_failure = {}};
+  check_only_path();
+  try {
+    compute_thread_ = std::thread{[this] { compute(); }};
+    for (Stream& each : streams_) {
+      each.issuing = std::thread{[this, &each] { issue(each); }};
+      each.ending = std::thread{[this, &each] { end(each); }};
+    }
+  } catch (...) {
+    stop();
+    throw;
+  }
+  context_.leave();
+}
+
+DriverDevice::~DriverDevice() {
+  context_.enter();
+  stop();
+}
+
+void DriverDevice::check_only_path() const {
+  if (!options_.only_path || facts_.paths.test(static_cast<std::size_t>(*options_.only_path))) return;
+  throw std::invalid_argument{fmt::format("CUDA device: the path {} is not to be had on {} with CUDA {}{}{}",
+                                          to_string(*options_.only_path), facts_.device, facts_.driver,
+                                          no_kernels_.empty() ? "" : ": ", no_kernels_)};
+}
+
+void DriverDevice::stop() noexcept {
+  points_.stop();
+  for (Stream& each : streams_) each.commands.stop();
+  if (compute_thread_.joinable()) compute_thread_.join();
+  for (Stream& each : streams_) {
+    if (each.issuing.joinable()) each.issuing.join();
+  }
+  // Nothing is put on the streams any more; what is on them ends.
+  for (Stream& each : streams_) {
+    static_cast<void>(await_stream(driver_, each.handle.get()));
+    each.ends.stop();
+    if (each.ending.joinable()) each.ending.join();
+  }
+}
+
+void DriverDevice::submit(CopyCommand command) {
+  const PinnedPools::Pool& pool = pools_.of(command.pool);
+  check_slots(command, pool.geometry.slots(), pool.host->slots());
+  // A point that nobody has given out would hold the stream for ever.
+  TERRACE_CHECK(points_.exists(command.after));
+  Stream& stream = streams_[static_cast<std::size_t>(command.direction)];
+  stream.commands.push(std::move(command));
+}
+
+Result<Fence> DriverDevice::signal(CUstream_st* stream) {
+  const CurrentContext current{driver_, context_.get()};
+  if (note(current.result(), "cuCtxPushCurrent")) return Errc::io_failed;
+  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (note(driver_.cuStreamIsCapturing(stream, &capture), "cuStreamIsCapturing")) return Errc::io_failed;
+  // The record would become a part of the graph, and happen when the graph runs.
+  if (capture != CU_STREAM_CAPTURE_STATUS_NONE) return Errc::invalid_argument;
+  CUresult made = CUDA_SUCCESS;
+  EventPool::Event event = events_.take(made);
+  if (note(made, "cuEventCreate")) return Errc::io_failed;
+  if (note(driver_.cuEventRecord(*event, stream), "cuEventRecord")) return Errc::io_failed;
+  return points_.add_event(std::move(event));
+}
+
+CudaFacts DriverDevice::facts() const {
+  CudaFacts facts = facts_;
+  failures_.read(facts);
+  return facts;
+}
+
+bool DriverDevice::note(CUresult result, std::string_view call) {
+  if (result == CUDA_SUCCESS) return false;
+  failures_.note({result, call});
+  return true;
+}
+
+void DriverDevice::join_context() {
+  note(driver_.cuCtxSetCurrent(context_.get()), "cuCtxSetCurrent");
+  // An engine that captures a graph forbids other threads what could disturb it; what ours do does not touch its streams.
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  note(driver_.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+}
+
+void DriverDevice::compute() {
+  join_context();
+  points_.run([this](ComputeWork& work) { work(access_); },
+              [this](const EventPool::Event& event) { note(await_event(driver_, *event), "cuEventSynchronize"); });
+}
+
+void DriverDevice::issue(Stream& stream) {
+  join_context();
+  while (const std::optional<CopyCommand> command = stream.commands.pop()) {
+    if (!points_.wait_for(command->after, stream.open)) return;
+    stream.ends.push(issue(stream, *command));
+  }
+}
+
+DriverDevice::Issued DriverDevice::issue(Stream& stream, const CopyCommand& command) {
+  Issued issued{.token = command.token, .event = nullptr, .error = {}};
+  const CudaOutcome enqueued = enqueue(stream, command);
+  if (note(enqueued.result, enqueued.call)) issued.error = Errc::io_failed;
+  // Of a command that failed half way a part may be under way: it ends behind that as well.
+  CUresult result = CUDA_SUCCESS;
+  issued.event = events_.take(result);
+  bool lost = note(result, "cuEventCreate");
+  if (!lost) lost = note(driver_.cuEventRecord(*issued.event, stream.handle.get()), "cuEventRecord");
+  if (lost) {
+    note(await_stream(driver_, stream.handle.get()), "cuStreamSynchronize");
+    issued.event = nullptr;
+    issued.error = Errc::io_failed;
+  }
+  return issued;
+}
+
+CudaOutcome DriverDevice::enqueue(Stream& stream, const CopyCommand& command) {
+  CudaOutcome outcome;
+  for (const EventPool::Event& event : stream.open) {
+    outcome = {driver_.cuStreamWaitEvent(stream.handle.get(), *event, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent"};
+    if (outcome.failed()) break;
+  }
+  // The stream waits for what the events stand for now, whatever they are used for next.
+  stream.open.clear();
+  if (outcome.failed()) return outcome;
+  stream.pieces.clear();
+  const PinnedPools::Pool& pool = pools_.of(command.pool);
+  plan_pieces(command, pool.geometry, *pool.host, stream.pieces);
+  const CopyPath path = options_.only_path ? *options_.only_path
+                                           : options_.paths.choose(command.direction, shape_of(stream.pieces),
+                                                                   stream.copier.available());
+  return stream.copier.enqueue(path, command.direction, stream.pieces, stream.handle.get());
+}
+
+void DriverDevice::end(Stream& stream) {
+  join_context();
+  while (std::optional<Issued> issued = stream.ends.pop()) {
+    if (issued->event && note(await_event(driver_, *issued->event), "cuEventSynchronize")) issued->error = Errc::io_failed;
+    issued->event = nullptr;
+    stream.done.push({issued->token, issued->error});
+  }
+}
+
+}  // namespace terrace

@@ -1,0 +1,108 @@
+#pragma once
+
+#include "base/completion_queue.hpp"
+#include "transfer/cuda/compute_points.hpp"
+#include "transfer/cuda/copy_kernels.hpp"
+#include "transfer/cuda/cuda_device.hpp"
+#include "transfer/cuda/device_access.hpp"
+#include "transfer/cuda/driver.hpp"
+#include "transfer/cuda/failure_log.hpp"
+#include "transfer/cuda/handles.hpp"
+#include "transfer/cuda/piece_copier.hpp"
+#include "transfer/cuda/pinned_pools.hpp"
+#include "transfer/waker_relay.hpp"
+#include "transfer/work_queue.hpp"
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace terrace {
+
+/// CudaDevice over a table of the driver's functions.
+///
+///     submit ──queue──► issuing thread ──────► stream ──event──► ending thread ──► CompletionQueue
+///                       waits for work,        waits for         sleeps until
+///                       plans the pieces       computations      the event
+///
+/// Two threads a direction, because the next command must be put on the stream while the one before still moves. Calls that may
+/// wait inside the driver are made on them and never on submit's.
+class DriverDevice final : public CudaDevice {
+ public:
+  /// The driver outlives the device. Throws as CudaDevice::open.
+  DriverDevice(const CudaDriver& driver, std::span<const CudaPool> pools, CudaOptions options);
+  ~DriverDevice() override;
+  DriverDevice(const DriverDevice&) = delete;
+  DriverDevice& operator=(const DriverDevice&) = delete;
+
+  [[nodiscard]] const DeviceInfo& info() const override { return info_; }
+  void set_waker(Waker& waker) override { relay_.set(waker); }
+  void submit(CopyCommand command) override;
+  std::size_t poll(std::vector<CopyDone>& done) override { return done_.drain(done); }
+  /// `work` must not throw.
+  Fence launch(ComputeWork work) override { return points_.add_work(std::move(work)); }
+  [[nodiscard]] Fence reached() const override { return points_.reached(); }
+
+  [[nodiscard]] Result<Fence> signal(CUstream_st* stream) override;
+  [[nodiscard]] CudaFacts facts() const override;
+
+ private:
+  /// On a stream, and done when its event has happened.
+  struct Issued {
+    std::uint64_t token = 0;
+    EventPool::Event event;  ///< null: nothing of it is on the stream any more
+    ErrorCode error;
+  };
+  struct Stream {
+    Stream(DriverDevice& device, CompletionQueue<CopyDone>& done_queue);
+    StreamHandle handle;
+    WorkQueue<CopyCommand> commands;
+    WorkQueue<Issued> ends;
+    std::thread issuing;
+    std::thread ending;
+    // The issuing thread's.
+    PieceCopier copier;
+    std::vector<CopyPiece> pieces;
+    std::vector<EventPool::Event> open;
+    // The ending thread's.
+    CompletionQueue<CopyDone>::Producer done;
+  };
+
+  void check_only_path() const;
+  /// Makes the context current on a thread of ours.
+  void join_context();
+  void compute();
+  void issue(Stream& stream);
+  void end(Stream& stream);
+  /// Puts on the stream what the command waits for, its copies, and an event behind them. Its work has been waited for.
+  [[nodiscard]] Issued issue(Stream& stream, const CopyCommand& command);
+  [[nodiscard]] CudaOutcome enqueue(Stream& stream, const CopyCommand& command);
+  /// Reports a failed call; true if it is one.
+  bool note(CUresult result, std::string_view call);
+  void stop() noexcept;
+
+  const CudaDriver& driver_;
+  const CudaOptions options_;
+  const CUdevice device_;
+  PrimaryContext context_;  ///< current while the members below are made and destroyed
+  FailureLog failures_;
+  const StreamHandle compute_stream_;
+  const PinnedPools pools_;
+  const DeviceInfo info_;
+  std::string no_kernels_;
+  const std::optional<CopyKernels> kernels_;
+  DeviceAccess access_;  ///< the compute thread's
+  EventPool events_;
+  ComputePoints points_;
+  WakerRelay relay_;
+  CompletionQueue<CopyDone> done_;
+  std::array<Stream, direction_count> streams_;
+  CudaFacts facts_;  ///< constant once open, failures apart
+  std::thread compute_thread_;
+};
+
+}  // namespace terrace

@@ -1,0 +1,93 @@
+#include "transfer/cuda/pinned_pools.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <limits>
+#include <set>
+#include <stdexcept>
+
+namespace terrace {
+namespace {
+
+Bytes pool_bytes(const CudaPool& pool) {
+  const std::uint64_t block_bytes = count(pool.host->block_bytes());
+  if (pool.slots == 0) throw std::invalid_argument{"CUDA device: a pool must have at least one slot"};
+  if (block_bytes > std::numeric_limits<std::uint64_t>::max() / pool.slots) {
+    throw std::invalid_argument{fmt::format("CUDA device: {} slots of {} are more than can be counted", pool.slots,
+                                            to_string(pool.host->block_bytes()))};
+  }
+  return pool.host->block_bytes() * pool.slots;
+}
+
+/// Whether the driver knows the byte as memory of this device.
+bool is_on_device(const CudaDriver& driver, CUdevice device, CUdeviceptr address) {
+  unsigned type = 0;
+  int ordinal = -1;
+  CUdevice owner = -1;
+  if (driver.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS) return false;
+  if (driver.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) != CUDA_SUCCESS) return false;
+  if (driver.cuDeviceGet(&owner, ordinal) != CUDA_SUCCESS) return false;
+  return type == CU_MEMORYTYPE_DEVICE && owner == device;
+}
+
+/// Looks at both ends of each region: an engine may have put it together from several allocations.
+void check_on_device(const CudaDriver& driver, CUdevice device, const DeviceGeometry& geometry) {
+  for (std::size_t i = 0; i < geometry.regions().size(); ++i) {
+    const DeviceRegion& region = geometry.regions()[i];
+    const CUdeviceptr last = region.base + geometry.extent(region) - 1;
+    if (is_on_device(driver, device, region.base) && is_on_device(driver, device, last)) continue;
+    throw std::invalid_argument{fmt::format("CUDA device: region {}, {} at {:#x}, is not memory of this device", i,
+                                            to_string(Bytes{geometry.extent(region)}), region.base)};
+  }
+}
+
+}  // namespace
+
+PinnedPools::PinnedPools(const CudaDriver& driver, CUdevice device, std::span<const CudaPool> pools, CUstream stream) {
+  if (pools.empty()) throw std::invalid_argument{"CUDA device: it must have at least one pool of slots"};
+  std::set<const HostArena*> pinned;
+  std::vector<DeviceGeometry> geometries;
+  for (const CudaPool& pool : pools) {
+    const Bytes size = pool_bytes(pool);
+    if (pool.regions.empty()) {
+      const std::string what = fmt::format("{} slots of {}", pool.slots, to_string(pool.host->block_bytes()));
+      owned_.push_back(allocate_device(driver, size, what));
+      driver.check(driver.cuMemsetD8Async(owned_.back().get(), 0, count(size), stream), "cuMemsetD8Async");
+      driver.check(await_stream(driver, stream), "cuStreamSynchronize", "zeroing " + what);
+      geometries.push_back(packed_geometry(owned_.back().get(), pool.slots, pool.host->block_bytes()));
+    } else {
+      geometries.emplace_back(pool.slots, pool.regions, pool.host->block_bytes());
+      check_on_device(driver, device, geometries.back());
+    }
+    if (pinned.insert(pool.host).second) pin(driver, *pool.host);
+  }
+  check_disjoint(geometries);
+  for (std::size_t i = 0; i < pools.size(); ++i) pools_.push_back({std::move(geometries[i]), pools[i].host});
+}
+
+void PinnedPools::pin(const CudaDriver& driver, const HostArena& arena) {
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  for (std::uint32_t slot = 0; slot < arena.slots();) {
+    const std::uint32_t slots = arena.contiguous_from(SlotId{slot});
+    std::byte* const begin = arena.block(SlotId{slot}).data();
+    // Whole pages, which a chunk is mapped in: the driver pins no less, and some insist on it.
+    const std::uint64_t size = (slots * count(arena.block_bytes()) + page - 1) / page * page;
+    const CUresult result = driver.cuMemHostRegister(begin, size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    driver.check(result, "cuMemHostRegister",
+                 fmt::format("pinning {} of the host arena at slot {} of {}", to_string(Bytes{size}), slot, arena.slots()));
+    registrations_.emplace_back(begin, driver.cuMemHostUnregister);
+    CUdeviceptr address = 0;
+    driver.check(driver.cuMemHostGetDevicePointer(&address, begin, 0), "cuMemHostGetDevicePointer");
+    host_.add({begin, size}, address);
+    slot += slots;
+  }
+}
+
+std::vector<DevicePool> PinnedPools::info() const {
+  std::vector<DevicePool> pools;
+  for (const Pool& pool : pools_) pools.push_back({pool.geometry.slots(), pool.geometry.block_bytes()});
+  return pools;
+}
+
+}  // namespace terrace

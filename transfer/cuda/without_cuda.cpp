@@ -1,0 +1,19 @@
+// CudaDevice in a build without the CUDA toolkit: it says so.
+#include "transfer/cuda/cuda_device.hpp"
+
+#include <stdexcept>
+
+namespace terrace {
+namespace {
+
+constexpr const char* not_built = "this build has no CUDA device: it was configured without the CUDA toolkit (TERRACE_CUDA)";
+
+}  // namespace
+
+std::unique_ptr<CudaDevice> CudaDevice::open(std::span<const CudaPool>, CudaOptions) { throw std::runtime_error{not_built}; }
+
+std::optional<std::string> CudaDevice::unavailable(int) { return not_built; }
+
+PathTable CudaDevice::calibrated(int, const std::filesystem::path&) { throw std::runtime_error{not_built}; }
+
+}  // namespace terrace
