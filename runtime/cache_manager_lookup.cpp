@@ -112,8 +112,8 @@ void CacheManager::note_tiers(std::uint32_t hits) const {
   }
 }
 
-/// How many leading blocks of the last look_up()'s hits are had sooner by loading than by computing them: all, where the engine has
-/// not said how fast it computes.
+/// How many leading blocks of the last look_up()'s hits are had sooner by loading than by computing them: all, where the engine
+/// has not said how fast it computes.
 std::uint32_t CacheManager::worth_loading(std::uint32_t hits) const {
   if (config_.unit_prefill_seconds == 0) return hits;
   if (std::ranges::all_of(found_, [](Tier tier) { return tier == Tier::device; })) return hits;
