@@ -67,7 +67,9 @@ class Emulated {
  private:
   static EmulatedOptions options(Failing failing) {
     EmulatedOptions made;
-    if (failing == Failing::second_command) made.faults.fail_every = 2;
+    if (failing == Failing::second_command) {
+      for (LinkDirection& each : made.link.directions) each.fail_every = 2;
+    }
     return made;
   }
 
