@@ -108,7 +108,7 @@ HostArena& Stack::arena() { return parts_->arena; }
 
 std::uint64_t Stack::faults_planted() const {
   const PlantedFaults planted = parts_->device.planted();
-  return planted.flipped + planted.late + planted.unfenced + planted.failed;
+  return planted.flipped + planted.late + planted.unfenced;
 }
 
 }  // namespace terrace

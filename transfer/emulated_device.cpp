@@ -3,7 +3,6 @@
 #include "base/check.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 namespace terrace {
@@ -16,13 +15,6 @@ std::size_t index(Direction direction) { return static_cast<std::size_t>(directi
 
 bool is_nth(std::uint64_t number, std::uint64_t every) { return every > 0 && number % every == 0; }
 
-Duration link_time(const LinkModel& link, Direction direction, std::uint64_t bytes) {
-  const std::uint64_t rate = count(link.bytes_per_second[index(direction)]);
-  if (rate == 0) return link.latency;
-  const double nanoseconds = std::ceil(1e9 * static_cast<double>(bytes) / static_cast<double>(rate));
-  return link.latency + std::chrono::nanoseconds{static_cast<std::chrono::nanoseconds::rep>(nanoseconds)};
-}
-
 }  // namespace
 
 EmulatedDevice::EmulatedDevice(std::uint32_t slots, const HostArena& host, EmulatedOptions options)
@@ -31,10 +23,9 @@ EmulatedDevice::EmulatedDevice(std::uint32_t slots, const HostArena& host, Emula
 EmulatedDevice::EmulatedDevice(std::span<const PoolMemory> pools, EmulatedOptions options)
     : memories_{pools},
       info_{std::move(options.name), memories_.pools()},
-      link_{options.link},
       faults_{options.faults},
       done_{dones_in_flight, direction_count, relay_},
-      streams_{Stream{done_}, Stream{done_}} {
+      streams_{Stream{done_, options.link, Direction::swap_out}, Stream{done_, options.link, Direction::swap_in}} {
   try {
     compute_thread_ = std::thread{[this] { compute(); }};
     for (Stream& each : streams_) each.thread = std::thread{[this, &each] { stream(each); }};
@@ -78,8 +69,12 @@ PlantedFaults EmulatedDevice::planted() const {
   return {.flipped = flipped_.load(std::memory_order_acquire),
           .late = late_.load(std::memory_order_acquire),
           .late_landed = late_landed_.load(std::memory_order_acquire),
-          .unfenced = unfenced_.load(std::memory_order_acquire),
-          .failed = failed_.load(std::memory_order_acquire)};
+          .unfenced = unfenced_.load(std::memory_order_acquire)};
+}
+
+LinkCounts EmulatedDevice::link_counts(Direction direction) const {
+  const Stream& stream = streams_[index(direction)];
+  return {.stalled = stream.stalled.load(std::memory_order_acquire), .failed = stream.failed.load(std::memory_order_acquire)};
 }
 
 void EmulatedDevice::compute() {
@@ -93,48 +88,49 @@ void EmulatedDevice::compute() {
 
 void EmulatedDevice::stream(Stream& stream) {
   while (const std::optional<Submitted> submitted = stream.queue.pop()) {
-    if (!await_turn(stream, *submitted) || !execute(stream, submitted->command)) return;
+    const std::optional<LinkTurn> turn = await_turn(stream, *submitted);
+    if (!turn || !execute(stream, submitted->command, *turn)) return;
   }
 }
 
-bool EmulatedDevice::await_turn(Stream& stream, const Submitted& submitted) {
+std::optional<LinkTurn> EmulatedDevice::await_turn(Stream& stream, const Submitted& submitted) {
   const CopyCommand& command = submitted.command;
   TimePoint ready_at = submitted.at;
   if (timeline_.reached() < command.after) {
     if (faults_.ignore_fences) {
       unfenced_.fetch_add(1, std::memory_order_release);
     } else {
-      if (!timeline_.wait_for(command.after)) return false;
+      if (!timeline_.wait_for(command.after)) return std::nullopt;
       ready_at = std::chrono::steady_clock::now();
     }
   }
-  const std::uint64_t bytes = block_count(command.runs) * count(info_.pool(command.pool).block_bytes);
-  const Duration held = link_time(link_, command.direction, bytes);
-  if (held == Duration{}) {
+  const LinkTurn turn = stream.link.next(info_.pool(command.pool).block_bytes * block_count(command.runs));
+  if (turn.stalled) stream.stalled.fetch_add(1, std::memory_order_release);
+  if (turn.held == Duration{}) {
     stream.began = std::chrono::steady_clock::now();
-    return true;
+    return turn;
   }
   // From when the link was free, not from now: a thread that wakes late does not make the link slower.
   stream.began = std::max(stream.link_free_at, ready_at);
-  stream.link_free_at = stream.began + held;
-  return timeline_.wait_until(stream.link_free_at);
+  stream.link_free_at = stream.began + turn.held;
+  if (!timeline_.wait_until(stream.link_free_at)) return std::nullopt;
+  return turn;
 }
 
-bool EmulatedDevice::execute(Stream& stream, const CopyCommand& command) {
-  const std::uint64_t number = ++stream.commands;
+bool EmulatedDevice::execute(Stream& stream, const CopyCommand& command, const LinkTurn& turn) {
   const SlotMemory& memory = memories_.of(command);
   const auto ended = [&](ErrorCode error) {
     return CopyDone{command.token, error, std::chrono::steady_clock::now() - stream.began};
   };
-  if (is_nth(number, faults_.fail_every)) {
+  if (turn.fails) {
     const SlotRun& first = command.runs.front();
     const std::size_t half = count(memory.host().block_bytes()) / 2;
     memory.copy_part(command.direction, {first.source, first.destination}, 0, half);
-    failed_.fetch_add(1, std::memory_order_release);
+    stream.failed.fetch_add(1, std::memory_order_release);
     stream.done.push(ended(Errc::io_failed));
     return true;
   }
-  if (command.direction == Direction::swap_in && is_nth(number, faults_.late_every)) {
+  if (command.direction == Direction::swap_in && is_nth(turn.number, faults_.late_every)) {
     late_.fetch_add(1, std::memory_order_release);
     stream.done.push(ended({}));
     if (!timeline_.wait_until(std::chrono::steady_clock::now() + faults_.late_by)) return false;

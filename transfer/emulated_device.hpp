@@ -5,6 +5,7 @@
 #include "base/completion_queue.hpp"
 #include "base/waker.hpp"
 #include "transfer/device.hpp"
+#include "transfer/link_model.hpp"
 #include "transfer/slot_memory.hpp"
 #include "transfer/timeline.hpp"
 #include "transfer/waker_relay.hpp"
@@ -14,18 +15,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 namespace terrace {
-
-/// How long a command holds its stream: `latency`, and its bytes at the direction's rate. The bytes move at the end of that
-/// time, so that a slot given away too early shows.
-struct LinkModel {
-  std::array<Bytes, direction_count> bytes_per_second{};  ///< by Direction; 0: as fast as memory goes
-  Duration latency{};
-};
 
 /// Faults that a verification must catch; 0 is off. Commands and blocks are counted per direction, so that a run repeats.
 struct EmulatedFaults {
@@ -37,8 +32,6 @@ struct EmulatedFaults {
   /// Copies do not wait for compute, and compute begins each work `compute_lag` late, so that a missing fence shows.
   bool ignore_fences = false;
   Duration compute_lag = std::chrono::milliseconds{2};
-  /// Fails every n-th command with io_failed, half of its first block written.
-  std::uint64_t fail_every = 0;
 };
 
 /// How many faults have been planted.
@@ -47,13 +40,22 @@ struct PlantedFaults {
   std::uint64_t late = 0;         ///< commands reported done before their bytes moved
   std::uint64_t late_landed = 0;  ///< of those, whose bytes have moved by now
   std::uint64_t unfenced = 0;     ///< commands that did not wait for a point compute had not reached
-  std::uint64_t failed = 0;       ///< commands
 
   friend bool operator==(const PlantedFaults&, const PlantedFaults&) = default;
 };
 
+/// What one direction of the link has done to commands so far.
+struct LinkCounts {
+  std::uint64_t stalled = 0;  ///< have begun to stand still
+  std::uint64_t failed = 0;
+
+  friend bool operator==(const LinkCounts&, const LinkCounts&) = default;
+};
+
 struct EmulatedOptions {
   std::string name = "emulated";
+  /// A command keeps its stream for as long as the link says; its bytes move at the end of that time, so that a slot given away
+  /// too early shows.
   LinkModel link;
   EmulatedFaults faults;
 };
@@ -64,11 +66,11 @@ struct EmulatedOptions {
 /// afterwards nothing touches the arena. Whoever wants his CopyDones collects them before. Bounds: commands and computations in
 /// flight are their submitters' credits.
 ///
-/// Threads: as Device; planted() from any.
+/// Threads: as Device; planted() and link_counts() from any.
 class EmulatedDevice final : public Device {
  public:
-  /// The arenas outlive the device. Throws std::invalid_argument where `slots` is 0, std::system_error where there is no
-  /// memory or no thread to be had.
+  /// The arenas outlive the device. Throws std::invalid_argument where `slots` is 0, or as LinkStream; std::system_error where
+  /// there is no memory or no thread to be had.
   explicit EmulatedDevice(std::span<const PoolMemory> pools, EmulatedOptions options = {});
   EmulatedDevice(std::uint32_t slots, const HostArena& host, EmulatedOptions options = {});
   ~EmulatedDevice() override;
@@ -84,6 +86,7 @@ class EmulatedDevice final : public Device {
   [[nodiscard]] Fence reached() const override { return timeline_.reached(); }
 
   [[nodiscard]] PlantedFaults planted() const;
+  [[nodiscard]] LinkCounts link_counts(Direction direction) const;
 
  private:
   struct Submitted {
@@ -94,29 +97,31 @@ class EmulatedDevice final : public Device {
     ComputeWork work;
     Fence point;
   };
-  /// One direction's queue and thread; but for the queue, the thread's own.
+  /// One direction's queue and thread; but for the queue and the counts, the thread's own.
   struct Stream {
-    explicit Stream(CompletionQueue<CopyDone>& done_queue) : done{done_queue} {}
+    Stream(CompletionQueue<CopyDone>& done_queue, const LinkModel& model, Direction direction)
+        : done{done_queue}, link{model, direction} {}
     WorkQueue<Submitted> queue;
     CompletionQueue<CopyDone>::Producer done;
-    std::uint64_t commands = 0;
+    LinkStream link;
     std::uint64_t blocks = 0;
     TimePoint link_free_at{};
     TimePoint began{};  ///< the command under way, once it need not wait any more
+    std::atomic<std::uint64_t> stalled{0};
+    std::atomic<std::uint64_t> failed{0};
     std::thread thread;
   };
   void compute();
   void stream(Stream& stream);
-  /// False: stopped before the copy could begin.
-  [[nodiscard]] bool await_turn(Stream& stream, const Submitted& submitted);
+  /// Nothing: stopped before the copy could begin.
+  [[nodiscard]] std::optional<LinkTurn> await_turn(Stream& stream, const Submitted& submitted);
   /// False: stopped before all bytes had moved.
-  [[nodiscard]] bool execute(Stream& stream, const CopyCommand& command);
+  [[nodiscard]] bool execute(Stream& stream, const CopyCommand& command, const LinkTurn& turn);
   void flip_bits(Stream& stream, const CopyCommand& command);
   void stop() noexcept;
 
   const SlotMemories memories_;
   const DeviceInfo info_;
-  const LinkModel link_;
   const EmulatedFaults faults_;
 
   Timeline timeline_;
@@ -131,7 +136,6 @@ class EmulatedDevice final : public Device {
   std::atomic<std::uint64_t> late_{0};
   std::atomic<std::uint64_t> late_landed_{0};
   std::atomic<std::uint64_t> unfenced_{0};
-  std::atomic<std::uint64_t> failed_{0};
 };
 
 }  // namespace terrace

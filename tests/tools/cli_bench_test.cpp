@@ -93,6 +93,84 @@ TEST(CliBench, of_the_index_over_a_trace_reports_every_subject) {
   }
 }
 
+TEST(CliBench, of_transfers_reports_every_way_and_layout_beside_plain_copies) {
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "r.json").string();
+  const Ended ended = run(bench_words({"transfer", "--block-bytes", "4KiB,64KiB", "--blocks", "33", "--rounds", "2",
+                                       "--piece-bytes", "128KiB", "--pieces-in-flight", "3", "--report", file}));
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(ended.err, "");
+  const boost::json::value report = report_in(directory);
+  EXPECT_EQ(report.at("device"), "emulated");
+  EXPECT_EQ(report.at("rounds"), 2);
+  EXPECT_EQ(report.at("piece_bytes"), 128 << 10);
+  EXPECT_EQ(report.at("pieces_in_flight"), 3);
+
+  std::set<std::string> rows;
+  for (const boost::json::value& row : report.at("copies").as_array()) {
+    rows.insert(std::to_string(row.at("block_bytes").to_number<int>()) + " " + std::string{row.at("layout").as_string()} + " " +
+                std::string{row.at("way").as_string()});
+    EXPECT_EQ(row.at("blocks"), 33);
+    EXPECT_EQ(row.at("plan_blocks"), 33);
+    for (const char* const field : {"gb_per_s", "plain_gb_per_s", "ratio", "bare_gb_per_s", "bare_ratio", "submit_ns",
+                                    "collect_ns"}) {
+      EXPECT_GT(row.at(field).to_number<double>(), 0) << field;
+      EXPECT_LT(row.at(field).to_number<double>(), 1e9) << field;
+    }
+  }
+  std::set<std::string> expected;
+  for (const char* const size : {"4096 ", "65536 "}) {
+    for (const char* const layout : {"contiguous ", "scattered "}) {
+      for (const char* const way : {"swap out", "swap in", "both"}) expected.insert(std::string{size} + layout + way);
+    }
+  }
+  EXPECT_EQ(rows, expected);
+
+  const boost::json::array& urgent = report.at("urgent").as_array();
+  ASSERT_EQ(urgent.size(), 2U);
+  EXPECT_EQ(urgent[0].at("piece_blocks"), 16) << "half of the blocks, where they are less than a piece";
+  EXPECT_EQ(urgent[1].at("piece_blocks"), 2);
+  for (const boost::json::value& row : urgent) {
+    EXPECT_EQ(row.at("samples"), 100);
+    for (const char* const lane : {"idle_us", "busy_us"}) {
+      const boost::json::value& us = row.at(lane);
+      EXPECT_GT(us.at("p50").to_number<double>(), 0) << lane;
+      EXPECT_LE(us.at("p50").to_number<double>(), us.at("p99").to_number<double>()) << lane;
+      EXPECT_LE(us.at("p99").to_number<double>(), us.at("max").to_number<double>()) << lane;
+    }
+    const double pieces = 3 * row.at("piece_us").to_number<double>();
+    EXPECT_GT(pieces, 0);
+    EXPECT_NEAR(row.at("bound_us").to_number<double>(), row.at("idle_us").at("p50").to_number<double>() + pieces, 1e-6);
+  }
+}
+
+TEST(CliBench, of_transfers_prints_what_it_reports) {
+  const Ended ended = run(bench_words({"transfer", "--block-bytes", "16KiB", "--area", "1MiB", "--rounds", "1"}));
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  for (const char* const row : {"  16KiB       64  contiguous  swap out", "  16KiB       64  scattered   both"}) {
+    EXPECT_TRUE(has_row(ended.out, row)) << row << '\n' << ended.out;
+  }
+  EXPECT_NE(ended.out.find("busy p50"), std::string::npos) << ended.out;
+  EXPECT_EQ(ended.out.find("nan"), std::string::npos) << ended.out;
+  EXPECT_EQ(ended.out.find("inf"), std::string::npos) << ended.out;
+}
+
+TEST(CliBench, of_transfers_explains_itself) {
+  const Ended ended = run(bench_words({"transfer", "--help"}));
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_NE(ended.out.find("terrace bench transfer --block-bytes"), std::string::npos) << ended.out;
+  EXPECT_NE(ended.out.find("emulated, cuda[:N]"), std::string::npos) << ended.out;
+}
+
+TEST(CliBench, of_transfers_says_what_this_build_has_not) {
+  for (const char* const device : {"cuda", "cuda:1"}) {
+    const Ended ended = run(bench_words({"transfer", "--device", device}));
+    EXPECT_EQ(ended.status, 2);
+    EXPECT_EQ(ended.err, "terrace bench: --device " + std::string{device} +
+                             ": this build has no CUDA device; there is: emulated\n");
+  }
+}
+
 TEST(IndexSubjects, agree_on_every_hit) {
   // Real caches' work: prompts that share beginnings, in a cache that is too small for them.
   Random random{test::seed_from_env_or(1)};
@@ -131,7 +209,17 @@ INSTANTIATE_TEST_SUITE_P(All, BadBench,
                                          Words{"keys", "--rounds", "-1"}, Words{"copy", "--area", "1KiB"},
                                          Words{"index", "--blocks", "3"}, Words{"index", "--rounds", "0"},
                                          Words{"index", "--trace", "absent.jsonl"},
-                                         Words{"index", "--trace", "absent.jsonl", "--block-tokens", "100"}));
+                                         Words{"index", "--trace", "absent.jsonl", "--block-tokens", "100"},
+                                         Words{"transfer", "--device", "tpu"}, Words{"transfer", "--device", "cuda:x"},
+                                         Words{"transfer", "--block-bytes", "64KB"}, Words{"transfer", "--block-bytes", "63"},
+                                         Words{"transfer", "--block-bytes", "2GiB"}, Words{"transfer", "--blocks", "0"},
+                                         Words{"transfer", "--blocks", "1"}, Words{"transfer", "--blocks", "2000000"},
+                                         Words{"transfer", "--blocks", "-4"}, Words{"transfer", "--area", "4KiB"},
+                                         Words{"transfer", "--blocks", "8", "--area", "1MiB"},
+                                         Words{"transfer", "--blocks", "1000000", "--block-bytes", "1GiB"},
+                                         Words{"transfer", "--rounds", "0"}, Words{"transfer", "--rounds", "many"},
+                                         Words{"transfer", "--pieces-in-flight", "0"},
+                                         Words{"transfer", "--piece-bytes", "large"}));
 
 TEST_P(BadBench, ends_with_2_and_one_line) {
   const Ended ended = run(bench_words(GetParam()));

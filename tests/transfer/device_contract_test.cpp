@@ -10,7 +10,9 @@ class Emulated : public Threaded {
  public:
   Emulated(const HostArena& arena, Failing failing) {
     EmulatedOptions options;
-    if (failing == Failing::second_command) options.faults.fail_every = 2;
+    if (failing == Failing::second_command) {
+      for (LinkDirection& each : options.link.directions) each.fail_every = 2;
+    }
     open(std::make_unique<EmulatedDevice>(slots, arena, options));
   }
 };

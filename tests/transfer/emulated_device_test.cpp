@@ -24,6 +24,13 @@ using test::writes;
 constexpr Bytes block_bytes{4096};
 constexpr std::uint32_t slots = 16;
 
+/// A link whose other direction is as fast as memory goes, and never fails.
+LinkModel link_out(const LinkDirection& out) {
+  LinkModel link;
+  link[swap_out] = out;
+  return link;
+}
+
 class EmulatedDeviceTest : public testing::Test {
  protected:
   ~EmulatedDeviceTest() override { device_.reset(); }
@@ -137,7 +144,7 @@ TEST_F(EmulatedDeviceTest, swaps_out_stale_bytes_where_fences_are_ignored) {
 }
 
 TEST_F(EmulatedDeviceTest, fails_every_nth_command_after_half_of_its_first_block) {
-  start({.fail_every = 3});
+  start({}, link_out({.fail_every = 3}));
   write_device();
   for (std::uint32_t i = 0; i < 6; ++i) device_->submit({i, swap_out, {}, {run(2 * i, 2 * i, 2)}});
   const std::vector<CopyDone> done = await_done(6);
@@ -150,20 +157,49 @@ TEST_F(EmulatedDeviceTest, fails_every_nth_command_after_half_of_its_first_block
     ASSERT_EQ(half[at], pattern(at < half.size() / 2 ? 104 : 204, at)) << at;
   }
   EXPECT_TRUE(holds(arena_.block(SlotId{5}), 205));
-  EXPECT_EQ(device_->planted(), PlantedFaults{.failed = 2});
+  EXPECT_EQ(device_->link_counts(swap_out), LinkCounts{.failed = 2});
+  EXPECT_EQ(device_->planted(), PlantedFaults{});
 }
 
 TEST_F(EmulatedDeviceTest, moves_every_byte_over_a_link_with_a_rate) {
-  start({}, {.bytes_per_second = {MiB * 64, MiB * 64}, .latency = std::chrono::microseconds{50}});
+  start({}, link_out({.bytes_per_second = MiB * 64, .latency = std::chrono::microseconds{50}}));
   write_device();
   for (std::uint32_t slot = 0; slot < slots; ++slot) device_->submit({slot, swap_out, {}, {run(slot, slot, 1)}});
   ASSERT_EQ(await_done(slots).size(), slots);
   for (std::uint32_t slot = 0; slot < slots; ++slot) EXPECT_TRUE(holds(arena_.block(SlotId{slot}), 100 + slot));
 }
 
+TEST_F(EmulatedDeviceTest, keeps_order_and_every_byte_over_a_link_with_jitter_and_stalls) {
+  start({}, link_out({.jitter_max = std::chrono::microseconds{300}, .stall_every = 4, .stall = std::chrono::milliseconds{1}}));
+  write_device();
+  for (std::uint32_t slot = 0; slot < slots; ++slot) device_->submit({slot, swap_out, {}, {run(slot, slot, 1)}});
+  const std::vector<CopyDone> done = await_done(slots);
+  ASSERT_EQ(done.size(), slots);
+  for (std::uint32_t slot = 0; slot < slots; ++slot) {
+    EXPECT_EQ(done[slot].token, slot);
+    if (slot % 4 == 3) {
+      EXPECT_GE(done[slot].took, std::chrono::milliseconds{1}) << slot;
+    }
+    EXPECT_TRUE(holds(arena_.block(SlotId{slot}), 100 + slot)) << slot;
+  }
+  EXPECT_EQ(device_->link_counts(swap_out), LinkCounts{.stalled = slots / 4});
+  EXPECT_EQ(device_->link_counts(swap_in), LinkCounts{});
+}
+
+TEST_F(EmulatedDeviceTest, stands_still_in_one_direction_only) {
+  start({}, link_out({.stall_every = 2, .stall = std::chrono::hours{1}}));
+  write_device();
+  for (std::uint32_t slot = 0; slot < 4; ++slot) device_->submit({slot, swap_out, {}, {run(slot, slot, 1)}});
+  for (std::uint32_t slot = 8; slot < 12; ++slot) device_->submit({slot, swap_in, {}, {run(slot, slot, 1)}});
+  EXPECT_EQ(await_done(5).size(), 5U) << "one before the stall, and all of the other direction";
+  device_.reset();
+  EXPECT_TRUE(holds(arena_.block(SlotId{0}), 100));
+  for (std::uint32_t slot = 1; slot < 4; ++slot) EXPECT_TRUE(holds(arena_.block(SlotId{slot}), 200 + slot)) << slot;
+}
+
 TEST_F(EmulatedDeviceTest, drops_what_is_queued_when_it_is_destroyed) {
   // A byte a second: the first command would hold the link for an hour. The other direction has a rate of its own.
-  start({}, {.bytes_per_second = {Bytes{1}, Bytes{0}}, .latency = {}});
+  start({}, link_out({.bytes_per_second = Bytes{1}}));
   write_device();
   device_->submit({1, swap_out, {}, {run(0, 0, 1)}});
   device_->submit({2, swap_out, {}, {run(1, 1, 1)}});

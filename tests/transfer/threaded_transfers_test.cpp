@@ -199,7 +199,7 @@ TEST_F(ThreadedTransfersTest, end_with_jobs_still_queued) {
 TEST_F(ThreadedTransfersTest, move_no_byte_once_they_have_ended) {
   // Slow enough that the piece is still under way when we end.
   EmulatedOptions slow;
-  slow.link.bytes_per_second[0] = block_bytes * 5;
+  slow.link[swap_out].bytes_per_second = block_bytes * 5;
   EmulatedDevice device{slots, arena_, slow};
   test::await_compute(device, device.launch(writes(5, 999)));
   {

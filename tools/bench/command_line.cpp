@@ -4,6 +4,8 @@
 #include "tools/bench/copy.hpp"
 #include "tools/bench/index.hpp"
 #include "tools/bench/keys.hpp"
+#include "tools/bench/transfer.hpp"
+#include "tools/device_choice.hpp"
 #include "tools/replay/usage_error.hpp"
 
 #include <CLI/CLI.hpp>
@@ -50,6 +52,21 @@ void add_keys_options(CLI::App& keys, BenchArguments::Keys& arguments) {
   keys.footer("\nExample:\n  terrace bench keys --block-tokens 16,64 --report keys.json");
 }
 
+void add_transfer_options(CLI::App& transfer, BenchArguments::Transfer& arguments) {
+  transfer.add_option("--device", arguments.device, "emulated, cuda[:N]")->capture_default_str();
+  transfer.add_option("--block-bytes", arguments.block_bytes, "Sizes of block")->delimiter(',')->capture_default_str();
+  CLI::Option* const area =
+      transfer.add_option("--area", arguments.area_bytes, "Moved in each direction, in blocks of each size")->capture_default_str();
+  transfer.add_option("--blocks", arguments.blocks, "Blocks moved in each direction, instead of an area")->excludes(area);
+  transfer.add_option("--rounds", arguments.rounds, "To take the medians of")->capture_default_str();
+  transfer.add_option("--piece-bytes", arguments.piece_bytes, "What the lanes cut transfers into")->capture_default_str();
+  transfer.add_option("--pieces-in-flight", arguments.pieces_in_flight, "Pieces under way in each direction")
+      ->capture_default_str();
+  transfer.add_option("--report", arguments.report, "Write the medians to this file, as JSON");
+  transfer.footer("\nExamples:\n  terrace bench transfer --block-bytes 64KiB,2MiB --report transfer.json\n"
+                  "  terrace bench transfer --block-bytes 64KiB --blocks 1000 --piece-bytes 256KiB --pieces-in-flight 1");
+}
+
 void run_copy(const BenchArguments::Copy& arguments) {
   CopyBenchOptions options;
   options.block_bytes = size_of("--block-bytes", arguments.block_bytes);
@@ -90,6 +107,21 @@ void run_index(const BenchArguments::Index& arguments) {
                      .report = arguments.report});
 }
 
+void run_transfer(const BenchArguments::Transfer& arguments) {
+  TransferBenchOptions options;
+  options.device = parse_device(arguments.device);
+  options.block_bytes.clear();
+  for (const std::string& size : arguments.block_bytes) options.block_bytes.push_back(size_of("--block-bytes", size));
+  options.area_bytes = size_of("--area", arguments.area_bytes);
+  if (arguments.blocks == 0U) throw UsageError{"--blocks 0: at least 2 are needed"};
+  options.blocks = arguments.blocks.value_or(0);
+  options.rounds = arguments.rounds;
+  options.piece_bytes = size_of("--piece-bytes", arguments.piece_bytes);
+  options.pieces_in_flight = arguments.pieces_in_flight;
+  options.report = arguments.report;
+  bench_transfer(options);
+}
+
 }  // namespace
 
 void add_bench_options(CLI::App& bench, BenchArguments& arguments) {
@@ -103,6 +135,9 @@ void add_bench_options(CLI::App& bench, BenchArguments& arguments) {
   CLI::App* const keys = bench.add_subcommand("keys", "From tokens to keys, beside OpenSSL's digests of the same messages");
   add_keys_options(*keys, arguments.keys);
   keys->callback([&] { arguments.part = BenchArguments::Part::keys; });
+  CLI::App* const transfer = bench.add_subcommand("transfer", "Device and host through the lanes, beside plain copies");
+  add_transfer_options(*transfer, arguments.transfer);
+  transfer->callback([&] { arguments.part = BenchArguments::Part::transfer; });
 }
 
 void run_bench(const BenchArguments& arguments) {
@@ -111,6 +146,7 @@ void run_bench(const BenchArguments& arguments) {
       case BenchArguments::Part::copy: run_copy(arguments.copy); break;
       case BenchArguments::Part::index: run_index(arguments.index); break;
       case BenchArguments::Part::keys: run_keys(arguments.keys); break;
+      case BenchArguments::Part::transfer: run_transfer(arguments.transfer); break;
     }
   } catch (const std::invalid_argument& error) {
     throw UsageError{error.what()};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,7 @@ namespace terrace::tools {
 
 /// `terrace bench`, as typed.
 struct BenchArguments {
-  enum class Part : unsigned char { copy, index, keys };
+  enum class Part : unsigned char { copy, index, keys, transfer };
 
   Part part = Part::copy;
   struct Copy {
@@ -35,9 +36,19 @@ struct BenchArguments {
     unsigned rounds = 51;
     std::string report;
   } keys;
+  struct Transfer {
+    std::string device = "emulated";
+    std::vector<std::string> block_bytes = {"4KiB", "16KiB", "64KiB", "256KiB", "1MiB", "4MiB"};
+    std::string area_bytes = "256MiB";
+    std::optional<std::uint32_t> blocks;
+    unsigned rounds = 9;
+    std::string piece_bytes = "1MiB";
+    std::uint32_t pieces_in_flight = 2;
+    std::string report;
+  } transfer;
 };
 
-/// Adds `bench copy`, `bench index`, `bench keys` and their flags. `arguments` outlives the parsing.
+/// Adds `bench copy`, `bench index`, `bench keys`, `bench transfer` and their flags. `arguments` outlives the parsing.
 void add_bench_options(CLI::App& bench, BenchArguments& arguments);
 /// Runs what was asked for. Throws UsageError for sizes that make no sense, std::runtime_error where the
 /// report cannot be written.

@@ -1,14 +1,13 @@
 #include "tools/bench/copy.hpp"
 
+#include "tools/bench/rounds.hpp"
 #include "transfer/host_arena.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <limits>
-#include <numeric>
 #include <stdexcept>
 #include <vector>
 
@@ -24,20 +23,15 @@ void bench_copy(const CopyBenchOptions& options) {
   const HostArena from{slots, options.block_bytes};
   const HostArena to{slots, options.block_bytes};
 
-  // A step that shares no factor with the count visits every block once, and no two neighbours in a row.
-  std::uint64_t step = blocks / 2 + 1;
-  while (std::gcd(blocks, step) != 1) ++step;
-
+  const std::vector<std::uint32_t> order = scattered_order(slots);
   std::vector<double> speeds;
   for (unsigned round = 0; round <= options.rounds; ++round) {
-    const auto start = std::chrono::steady_clock::now();
-    std::uint64_t at = 0;
-    for (std::uint32_t i = 0; i < slots; ++i) {
-      at = (at + step) % blocks;
-      const auto target = to.block(SlotId{i});
-      std::memcpy(target.data(), from.block(SlotId{static_cast<std::uint32_t>(at)}).data(), target.size());
-    }
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds = seconds_of([&] {
+      for (std::uint32_t i = 0; i < slots; ++i) {
+        const auto target = to.block(SlotId{i});
+        std::memcpy(target.data(), from.block(SlotId{order[i]}).data(), target.size());
+      }
+    });
     const double bytes = static_cast<double>(blocks) * static_cast<double>(count(options.block_bytes));
     if (round > 0) speeds.push_back(bytes / seconds / 1e9);  // the first round warms up
   }

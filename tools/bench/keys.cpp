@@ -4,6 +4,7 @@
 #include "base/random.hpp"
 #include "radix/key_lanes.hpp"
 #include "radix/key_message.hpp"
+#include "tools/bench/rounds.hpp"
 #include "tools/replay/report.hpp"
 
 #include <boost/json.hpp>
@@ -85,14 +86,7 @@ class Messages {
 
 template <class F>
 double nanoseconds(F&& f) {
-  const auto start = std::chrono::steady_clock::now();
-  f();
-  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
+  return seconds_of(f) * 1e9;
 }
 
 struct Row {

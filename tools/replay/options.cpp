@@ -1,6 +1,7 @@
 #include "tools/replay/options.hpp"
 
 #include "radix/copy.hpp"
+#include "tools/device_choice.hpp"
 #include "tools/replay/workloads.hpp"
 
 #include <fmt/format.h>
@@ -128,14 +129,6 @@ StorageOptions storage(const ReplayArguments& arguments, Bytes block_bytes) {
   return file;
 }
 
-void check_device(const std::string& device) {
-  if (device == "emulated") return;
-  if (device == "cuda" || device.starts_with("cuda:")) {
-    throw UsageError{fmt::format("--device {}: this build has no CUDA device; there is: emulated", device)};
-  }
-  throw UsageError{fmt::format("--device: there is no \"{}\"; there is: emulated", device)};
-}
-
 /// Nothing where it is none, or none that is finite.
 std::optional<double> real_number(const std::string& text) {
   double number = 0;
@@ -243,7 +236,7 @@ std::string_view to_string(Release release) { return release == Release::done ? 
 ReplayOptions resolve(const ReplayArguments& arguments) {
   ReplayOptions options;
   choose_source(options, arguments);
-  check_device(arguments.device.value_or("emulated"));
+  static_cast<void>(parse_device(arguments.device.value_or("emulated")));  // there is one kind to choose
 
   options.block_bytes = arguments.block_bytes ? positive_size("--block-bytes", *arguments.block_bytes) : default_block_bytes;
   if (options.block_bytes > block_bytes_max) {

@@ -1,0 +1,166 @@
+#include "tests/transfer/support.hpp"
+#include "transfer/emulated_device.hpp"
+#include "transfer/host_arena.hpp"
+#include "transfer/transfer_engine.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+/// The engine over a link that stands still and fails. The engine's clock moves when told to; the device's is the real one, and
+/// its stalls are so long that they do not end by themselves, but where a test waits for their end.
+namespace terrace {
+namespace {
+
+using enum Direction;
+using enum Urgency;
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using test::fill;
+using test::holds;
+using test::plan;
+using test::run;
+using test::writes;
+
+constexpr std::uint32_t slots = 16;
+constexpr Bytes block_bytes{512};
+
+using Outcomes = std::vector<BlockOutcome>;
+
+class LinkTroubleTest : public testing::Test {
+ protected:
+  ~LinkTroubleTest() override { stop(); }
+
+  /// Device slots hold 100 + slot, host slots 200 + slot. A piece is a block.
+  void start(const LinkModel& link) {
+    stop();
+    device_.emplace(slots, arena_, EmulatedOptions{.name = "troubled", .link = link, .faults = {}});
+    LanesConfig config;
+    config.piece_bytes = block_bytes;
+    transfers_.emplace(config, *device_, clock_, waker_);
+    Fence last;
+    for (std::uint32_t slot = 0; slot < slots; ++slot) {
+      last = device_->launch(writes(slot, 100 + slot));
+      fill(arena_.block(SlotId{slot}), 200 + slot);
+    }
+    test::await_compute(*device_, last);
+  }
+  void stop() {
+    transfers_.reset();
+    device_.reset();
+  }
+  void submit(TransferPlan made, Duration within) {
+    made.deadline = clock_.now() + within;
+    transfers_->submit(std::move(made));
+  }
+  std::vector<TransferEvent> poll() {
+    std::vector<TransferEvent> events;
+    transfers_->poll(events);
+    transfers_->check_invariants();
+    return events;
+  }
+  std::map<std::uint64_t, TransferEvent> await_events(std::size_t wanted) {
+    std::map<std::uint64_t, TransferEvent> by_job;
+    const auto collect = [this](std::vector<TransferEvent>& events) { return transfers_->poll(events); };
+    for (TransferEvent& event : test::await<TransferEvent>(waker_, wanted, collect)) {
+      by_job[event.job.value()] = std::move(event);
+    }
+    return by_job;
+  }
+
+  ManualClock clock_;
+  EventFdWaker waker_;
+  HostArena arena_{slots, block_bytes, block_bytes * 6};
+  std::optional<EmulatedDevice> device_;
+  std::optional<DirectTransfers> transfers_;
+};
+
+TEST_F(LinkTroubleTest, a_stall_that_outlives_the_deadline_leaves_what_is_under_way_unconfirmed) {
+  LinkModel link;
+  link[swap_out] = {.stall_every = 2, .stall = hours{1}};
+  start(link);
+  submit(plan(1, swap_out, request, {run(0, 0, 1)}), seconds{5});
+  EXPECT_EQ(await_events(1)[1].outcomes, Outcomes{BlockOutcome::done});
+
+  submit(plan(2, swap_out, request, {run(4, 4, 4)}), seconds{5});
+  submit(plan(3, swap_out, request, {run(8, 8, 2)}), hours{2});
+  EXPECT_TRUE(poll().empty());
+  clock_.advance(seconds{5});
+  const std::vector<TransferEvent> events = poll();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].job, JobId{2});
+  EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
+  EXPECT_EQ(events[0].outcomes, (Outcomes{BlockOutcome::unconfirmed, BlockOutcome::unconfirmed, BlockOutcome::cancelled,
+                                          BlockOutcome::cancelled}));
+  EXPECT_FALSE(transfers_->idle()) << "two slots are in quarantine";
+
+  // The other direction takes no notice.
+  submit(plan(4, swap_in, request, {run(0, 12, 4)}), seconds{5});
+  EXPECT_EQ(await_events(1)[4].outcomes, Outcomes(4, BlockOutcome::done));
+
+  // Job 3 stands behind the stalled stream, and never starts.
+  clock_.advance(hours{2});
+  const std::vector<TransferEvent> late = poll();
+  ASSERT_EQ(late.size(), 1U);
+  EXPECT_EQ(late[0].job, JobId{3});
+  EXPECT_EQ(late[0].outcomes, Outcomes(2, BlockOutcome::cancelled));
+
+  while (device_->link_counts(swap_out).stalled == 0) std::this_thread::yield();  // its thread may not have come to it yet
+  EXPECT_EQ(device_->link_counts(swap_out), LinkCounts{.stalled = 1});
+  EXPECT_EQ(device_->link_counts(swap_in), LinkCounts{});
+  stop();
+  for (std::uint32_t slot = 4; slot < 10; ++slot) EXPECT_TRUE(holds(arena_.block(SlotId{slot}), 200 + slot)) << slot;
+}
+
+TEST_F(LinkTroubleTest, a_stall_that_ends_after_the_deadline_confirms_once_the_bytes_have_moved) {
+  // On a busy machine the stall may end before we have looked: then once more, with a longer one.
+  for (auto stall = milliseconds{50};; stall *= 2) {
+    LinkModel link;
+    link[swap_out] = {.stall_every = 1, .stall = stall};
+    start(link);
+    submit(plan(1, swap_out, request, {run(4, 4, 1)}), seconds{5});
+    EXPECT_TRUE(poll().empty());
+    clock_.advance(seconds{5});
+    const std::vector<TransferEvent> events = poll();
+    ASSERT_EQ(events.size(), 1U);
+    if (events[0].outcomes == Outcomes{BlockOutcome::done}) continue;
+    EXPECT_EQ(events[0].kind, TransferEvent::Kind::finished);
+    EXPECT_EQ(events[0].outcomes, Outcomes{BlockOutcome::unconfirmed});
+    break;
+  }
+  const TransferEvent confirmed = await_events(1)[1];
+  EXPECT_EQ(confirmed.kind, TransferEvent::Kind::confirmed);
+  EXPECT_TRUE(holds(arena_.block(SlotId{4}), 104));
+  EXPECT_TRUE(transfers_->idle());
+  EXPECT_EQ(device_->link_counts(swap_out), LinkCounts{.stalled = 1});
+}
+
+TEST_F(LinkTroubleTest, a_link_that_fails_one_way_fails_the_blocks_of_that_direction_only) {
+  LinkModel link;
+  link[swap_in] = {.jitter_max = std::chrono::microseconds{50}, .fail_every = 3};
+  start(link);
+  submit(plan(1, swap_in, request, {run(0, 0, 7)}), hours{1});
+  submit(plan(2, swap_out, request, {run(8, 8, 7)}), hours{1});
+  std::map<std::uint64_t, TransferEvent> events = await_events(2);
+  Outcomes expected(7, BlockOutcome::done);
+  expected[2] = expected[5] = BlockOutcome::failed;
+  EXPECT_EQ(events[1].outcomes, expected);
+  EXPECT_EQ(events[1].error, Errc::io_failed);
+  EXPECT_EQ(events[1].moved, block_bytes * 5);
+  EXPECT_EQ(events[2].outcomes, Outcomes(7, BlockOutcome::done));
+  EXPECT_FALSE(events[2].error);
+  EXPECT_EQ(device_->link_counts(swap_in), LinkCounts{.failed = 2});
+  EXPECT_EQ(device_->link_counts(swap_out), LinkCounts{});
+  EXPECT_TRUE(transfers_->idle()) << "what has failed is not in quarantine";
+  for (std::uint32_t slot = 8; slot < 15; ++slot) EXPECT_TRUE(holds(arena_.block(SlotId{slot}), 100 + slot)) << slot;
+}
+
+}  // namespace
+}  // namespace terrace

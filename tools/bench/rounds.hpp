@@ -1,0 +1,48 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <ctime>
+#include <numeric>
+#include <vector>
+
+/// What the benches share that measure in rounds.
+namespace terrace::tools {
+
+/// Of at least one value; the upper one of two in the middle.
+[[nodiscard]] inline double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+/// How long `f` takes.
+template <class F>
+[[nodiscard]] double seconds_of(F&& f) {
+  const auto begin = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// What this thread has computed for: on a busy machine a call takes longer than it costs.
+[[nodiscard]] inline double thread_cpu_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+/// All numbers below `count`, no one followed by its neighbour above: a step that shares no factor with the count visits each once.
+[[nodiscard]] inline std::vector<std::uint32_t> scattered_order(std::uint32_t count) {
+  std::uint64_t step = std::uint64_t{count} / 2 + 1;
+  while (std::gcd(std::uint64_t{count}, step) != 1) ++step;
+  std::vector<std::uint32_t> order;
+  order.reserve(count);
+  std::uint64_t at = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    at = (at + step) % count;
+    order.push_back(static_cast<std::uint32_t>(at));
+  }
+  return order;
+}
+
+}  // namespace terrace::tools
