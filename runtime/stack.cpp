@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <stdexcept>
 
 namespace terrace {
@@ -52,6 +53,18 @@ ManagerConfig manager_config(const StackOptions& options) {
   return config;
 }
 
+std::unique_ptr<Device> open_device(const DeviceOptions& options, std::uint32_t slots, const HostArena& arena) {
+  if (const auto* cuda = std::get_if<CudaGpu>(&options)) {
+    CudaOptions cuda_options;
+    cuda_options.ordinal = cuda->ordinal;
+    if (!cuda->calibration.empty()) cuda_options.paths = CudaDevice::calibrated(cuda->ordinal, cuda->calibration);
+    const CudaPool pool{.slots = slots, .host = &arena, .regions = {}};
+    return CudaDevice::open(std::span{&pool, 1}, cuda_options);
+  }
+  const auto& emulated = std::get<EmulatedGpu>(options);
+  return std::make_unique<EmulatedDevice>(slots, arena, EmulatedOptions{.link = emulated.link, .faults = emulated.faults});
+}
+
 }  // namespace
 
 /// In order of construction; taken down backwards.
@@ -59,9 +72,8 @@ struct Stack::Parts {
   explicit Parts(const StackOptions& options)
       : config{manager_config(options)},
         arena{std::max(config.host_blocks, options.host_blocks_max) + config.staging_blocks, options.block_bytes},
-        device{std::max(config.device_blocks, options.device_blocks_max), arena,
-               EmulatedOptions{.link = options.link, .faults = options.faults}},
-        transfers{LanesConfig{.block_bytes = options.block_bytes}, device, clock, waker} {
+        device{open_device(options.device, std::max(config.device_blocks, options.device_blocks_max), arena)},
+        transfers{LanesConfig{.block_bytes = options.block_bytes}, *device, clock, waker} {
     if (const auto* memory = std::get_if<MemoryStorage>(&options.storage)) {
       const std::uint64_t blocks = memory->capacity / options.block_bytes;
       if (blocks == 0 || blocks > std::numeric_limits<std::uint32_t>::max()) {
@@ -79,7 +91,7 @@ struct Stack::Parts {
       store_config.fingerprint = options.fingerprint;
       store = std::make_unique<FileStore>(store_config, *io);
     }
-    CacheParts parts{transfers, arena, store.get(), clock, &waker, options.hostile ? &device : nullptr};
+    CacheParts parts{transfers, arena, store.get(), clock, &waker, options.hostile ? device.get() : nullptr};
     cache = std::make_unique<Cache>(config, parts);
   }
 
@@ -91,7 +103,7 @@ struct Stack::Parts {
   SteadyClock clock;
   EventFdWaker waker;
   HostArena arena;
-  EmulatedDevice device;
+  std::unique_ptr<Device> device;
   ThreadedTransfers transfers;
   std::unique_ptr<ThreadPoolIo> io;
   std::unique_ptr<BlockStore> store;
@@ -102,12 +114,14 @@ Stack::Stack(const StackOptions& options) : parts_{std::make_unique<Parts>(optio
 Stack::~Stack() = default;
 
 Cache& Stack::cache() { return *parts_->cache; }
-Device& Stack::device() { return parts_->device; }
+Device& Stack::device() { return *parts_->device; }
 BlockStore* Stack::store() { return parts_->store.get(); }
 HostArena& Stack::arena() { return parts_->arena; }
 
 std::uint64_t Stack::faults_planted() const {
-  const PlantedFaults planted = parts_->device.planted();
+  const auto* const emulated = dynamic_cast<const EmulatedDevice*>(parts_->device.get());
+  if (emulated == nullptr) return 0;
+  const PlantedFaults planted = emulated->planted();
   return planted.flipped + planted.late + planted.unfenced;
 }
 

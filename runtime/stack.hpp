@@ -2,6 +2,7 @@
 
 #include "base/bytes.hpp"
 #include "runtime/cache.hpp"
+#include "transfer/cuda/cuda_device.hpp"
 #include "transfer/emulated_device.hpp"
 
 #include <array>
@@ -26,7 +27,21 @@ struct FileStorage {
 };
 using StorageOptions = std::variant<NoStorage, MemoryStorage, FileStorage>;
 
+/// Ordinary memory in place of a GPU's, on any machine.
+struct EmulatedGpu {
+  LinkModel link;
+  EmulatedFaults faults;
+};
+/// An NVIDIA GPU. CudaDevice::unavailable() says beforehand whether there is one.
+struct CudaGpu {
+  int ordinal = 0;
+  /// Where the copy paths measured on this device are kept (CudaDevice::calibrated); empty: not measured, the usual ones.
+  std::filesystem::path calibration;
+};
+using DeviceOptions = std::variant<EmulatedGpu, CudaGpu>;
+
 struct StackOptions {
+  DeviceOptions device;
   /// Of one block, all layers together. With file storage a multiple of 4 KiB.
   Bytes block_bytes = KiB * 64;
   std::uint32_t device_blocks = 0;
@@ -50,13 +65,11 @@ struct StackOptions {
   bool instant_copies = false;
   /// Identifies model and geometry: a store written under another one is refused.
   std::array<std::byte, 32> fingerprint{};
-  LinkModel link;
-  EmulatedFaults faults;
   /// Slots are overwritten as they become free. For tests.
   bool hostile = false;
 };
 
-/// Everything a cache needs, made, owned and taken down in order: an emulated device, the host arena, the transfer engine on
+/// Everything a cache needs, made, owned and taken down in order: the device, the host arena, the transfer engine on
 /// its own thread, the store, and the cache itself. Throws std::system_error, std::invalid_argument or std::runtime_error,
 /// with one clear sentence, where a part cannot be made; nothing is left behind then.
 class Stack {
@@ -67,7 +80,7 @@ class Stack {
 
   [[nodiscard]] Cache& cache();
   [[nodiscard]] Device& device();
-  /// What the faults of StackOptions have planted so far.
+  /// What the faults of EmulatedGpu have planted so far.
   [[nodiscard]] std::uint64_t faults_planted() const;
   /// Null: none.
   [[nodiscard]] BlockStore* store();

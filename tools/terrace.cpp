@@ -1,5 +1,6 @@
 #include "base/check.hpp"
 #include "tools/bench/command_line.hpp"
+#include "tools/doctor/doctor.hpp"
 #include "tools/replay/command_line.hpp"
 #include "tools/replay/replay.hpp"
 
@@ -53,12 +54,21 @@ int main(int argc, char** argv) {
   terrace::tools::BenchArguments bench_arguments;
   terrace::tools::add_bench_options(*bench, bench_arguments);
 
+  CLI::App* const doctor = app.add_subcommand("doctor", "What this machine has, and what the paths of its GPU are worth");
+  terrace::tools::DoctorArguments doctor_arguments;
+  terrace::tools::add_doctor_options(*doctor, doctor_arguments);
+
   const std::string command = argc > 1 ? argv[1] : "";
-  const auto who = [&] { return command == "replay" || command == "bench" ? "terrace " + command : std::string{"terrace"}; };
+  const bool known = command == "replay" || command == "bench" || command == "doctor";
+  const auto who = [&] { return known ? "terrace " + command : std::string{"terrace"}; };
   try {
     app.parse(argc, argv);
     if (bench->parsed()) {
       terrace::tools::run_bench(bench_arguments);
+      return end(ExitStatus::done);
+    }
+    if (doctor->parsed()) {
+      terrace::tools::run_doctor(doctor_arguments);
       return end(ExitStatus::done);
     }
     return end(terrace::tools::replay(terrace::tools::resolve(arguments)));

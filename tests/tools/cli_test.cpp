@@ -52,7 +52,7 @@ class BadInput : public testing::TestWithParam<Words> {};
 INSTANTIATE_TEST_SUITE_P(All, BadInput,
                          testing::Values(Words{"--frobnicate"}, Words{"--concurrency"}, Words{"--concurrency", "0"},
                                          Words{"--seed", "1", "--seed", "2"}, Words{"a.jsonl", "b.jsonl"},
-                                         Words{"absent.jsonl"}, Words{"--device", "cuda"}, Words{"--workload", "talk"},
+                                         Words{"absent.jsonl"}, Words{"--device", "cuda:999"}, Words{"--workload", "talk"},
                                          Words{"--step-tokens", "0"}, Words{"--step-tokens", "-5"},
                                          Words{"--output-tokens-max", "many"}, Words{"--cache-output", "yes"},
                                          Words{"--abort-rate", "1.01"}, Words{"--abort-rate", "half"},

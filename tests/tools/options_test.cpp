@@ -44,8 +44,8 @@ using Words = std::vector<std::string>;
 INSTANTIATE_TEST_SUITE_P(
     All, BadOptions,
     testing::Values(
-        Bad{{"--device", "cuda"}, "this build has no CUDA device"},
-        Bad{{"--device", "cuda:1"}, "this build has no CUDA device"}, Bad{{"--device", "tpu"}, "there is no \"tpu\""},
+        Bad{{"--device", "cuda:999"}, "emulated works everywhere"}, Bad{{"--device", "cuda:x"}, "there is no \"cuda:x\""},
+        Bad{{"--device", "cuda:-1"}, "there is no \"cuda:-1\""}, Bad{{"--device", "tpu"}, "there is: emulated, cuda, cuda:N"},
         Bad{{"--policy", "mru"}, "there is: lru, lru-2, arc, s3-fifo, adaptive"},
         Bad{{"--host-admission", "some"}, "there is: all, adaptive"},
         Bad{{"--workload", "talk"}, "there is: chat, agent, rag"},

@@ -5,7 +5,7 @@
 #include "tools/bench/index.hpp"
 #include "tools/bench/keys.hpp"
 #include "tools/bench/transfer.hpp"
-#include "tools/device_choice.hpp"
+#include "tools/device_name.hpp"
 #include "tools/replay/usage_error.hpp"
 
 #include <CLI/CLI.hpp>
@@ -109,7 +109,7 @@ void run_index(const BenchArguments::Index& arguments) {
 
 void run_transfer(const BenchArguments::Transfer& arguments) {
   TransferBenchOptions options;
-  options.device = parse_device(arguments.device);
+  options.cuda = parse_cuda("--device", arguments.device);
   options.block_bytes.clear();
   for (const std::string& size : arguments.block_bytes) options.block_bytes.push_back(size_of("--block-bytes", size));
   options.area_bytes = size_of("--area", arguments.area_bytes);

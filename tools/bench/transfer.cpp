@@ -111,7 +111,7 @@ void bench_transfer(const TransferBenchOptions& options) {
   boost::json::array copies;
   std::vector<UrgentRow> urgent;
   for (const Bytes block_bytes : options.block_bytes) {
-    TransferRig rig{options.device, block_bytes, blocks_of(options, block_bytes), lanes};
+    TransferRig rig{options.cuda, block_bytes, blocks_of(options, block_bytes), lanes};
     const std::vector<CopyRow> rows = measure_copies(rig, options.piece_bytes, options.rounds);
     print_copies(rows);
     for (const CopyRow& row : rows) copies.push_back(to_json(row));

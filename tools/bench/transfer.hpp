@@ -1,7 +1,6 @@
 #pragma once
 
 #include "base/bytes.hpp"
-#include "tools/device_choice.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -10,7 +9,7 @@
 namespace terrace::tools {
 
 struct TransferBenchOptions {
-  DeviceChoice device;
+  std::optional<int> cuda;  ///< which CUDA device; none: the emulated one
   std::vector<Bytes> block_bytes{KiB * 4, KiB * 16, KiB * 64, KiB * 256, MiB, MiB * 4};
   /// Of one direction; as many blocks of each size as it holds. Well above the last-level cache.
   Bytes area_bytes = MiB * 256;

@@ -1,8 +1,16 @@
 #include "tools/bench/transfer_device.hpp"
 
 #include "base/check.hpp"
+#include "base/waker.hpp"
+#include "tools/calibration_file.hpp"
+#include "transfer/cuda/cuda_device.hpp"
 #include "transfer/emulated_device.hpp"
 #include "transfer/slot_memory.hpp"
+
+#include <filesystem>
+#include <mutex>
+#include <thread>
+#include <vector>
 
 namespace terrace::tools {
 namespace {
@@ -18,10 +26,60 @@ class MemoryCopies final : public PlainCopies {
   SlotMemory memory_;
 };
 
+std::unique_ptr<CudaDevice> open_cuda(int ordinal, std::uint32_t slots, const HostArena& host, std::optional<CopyPath> only_path) {
+  CudaOptions options;
+  options.ordinal = ordinal;
+  options.only_path = only_path;
+  const std::filesystem::path file = calibration_file();
+  if (!only_path && !file.empty()) options.paths = CudaDevice::calibrated(ordinal, file);
+  const CudaPool pool{.slots = slots, .host = &host, .regions = {}};
+  return CudaDevice::open(std::span{&pool, 1}, options);
+}
+
+/// A call of the driver a run, on memory of its own on both sides: what is pinned once cannot be pinned again.
+class CudaCopies final : public PlainCopies {
+ public:
+  CudaCopies(int ordinal, std::uint32_t slots, const HostArena& host)
+      : host_{host.slots(), host.block_bytes()}, device_{open_cuda(ordinal, slots, host_, CopyPath::plain)} {
+    device_->set_waker(waker_);
+  }
+
+  void copy(Direction direction, std::span<const SlotRun> runs) override {
+    // A device is for one thread at a time; the two directions move beside each other all the same.
+    std::unique_lock lock{mutex_};
+    const std::uint64_t mine = ++token_;
+    device_->submit({mine, direction, Fence{}, {runs.begin(), runs.end()}, PoolId{}});
+    while (!is_done(mine)) {
+      lock.unlock();
+      std::this_thread::yield();
+      lock.lock();
+    }
+  }
+
+ private:
+  [[nodiscard]] bool is_done(std::uint64_t token) {
+    ended_.clear();
+    device_->poll(ended_);
+    for (const CopyDone& done : ended_) {
+      TERRACE_CHECK(!done.error);
+      done_.push_back(done.token);
+    }
+    return std::erase(done_, token) > 0;
+  }
+
+  HostArena host_;
+  EventFdWaker waker_;
+  std::unique_ptr<CudaDevice> device_;
+  std::mutex mutex_;
+  std::uint64_t token_ = 0;
+  std::vector<std::uint64_t> done_;
+  std::vector<CopyDone> ended_;
+};
+
 }  // namespace
 
-TransferDevice make_transfer_device(DeviceChoice choice, std::uint32_t slots, const HostArena& host) {
-  TERRACE_CHECK(choice.kind == DeviceChoice::Kind::emulated);
+TransferDevice make_transfer_device(std::optional<int> cuda, std::uint32_t slots, const HostArena& host) {
+  if (cuda) return {open_cuda(*cuda, slots, host, std::nullopt), std::make_unique<CudaCopies>(*cuda, slots, host)};
   return {std::make_unique<EmulatedDevice>(slots, host), std::make_unique<MemoryCopies>(slots, host)};
 }
 

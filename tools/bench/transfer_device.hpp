@@ -1,12 +1,12 @@
 #pragma once
 
-#include "tools/device_choice.hpp"
 #include "transfer/device.hpp"
 #include "transfer/host_arena.hpp"
 #include "transfer/plan.hpp"
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 namespace terrace::tools {
@@ -26,7 +26,7 @@ struct TransferDevice {
   std::unique_ptr<PlainCopies> plain;
 };
 
-/// The arena outlives both. Throws as the device's constructor.
-[[nodiscard]] TransferDevice make_transfer_device(DeviceChoice choice, std::uint32_t slots, const HostArena& host);
+/// `cuda`: which CUDA device; none: the emulated one. The arena outlives both. Throws as the device's constructor.
+[[nodiscard]] TransferDevice make_transfer_device(std::optional<int> cuda, std::uint32_t slots, const HostArena& host);
 
 }  // namespace terrace::tools

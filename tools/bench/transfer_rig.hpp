@@ -22,7 +22,7 @@ namespace terrace::tools {
 class TransferRig {
  public:
   /// Throws as the device, the arena and the lanes.
-  TransferRig(DeviceChoice device, Bytes block_bytes, std::uint32_t blocks, const LanesConfig& lanes);
+  TransferRig(std::optional<int> cuda, Bytes block_bytes, std::uint32_t blocks, const LanesConfig& lanes);
 
   [[nodiscard]] std::uint32_t blocks() const { return blocks_; }
   [[nodiscard]] Bytes block_bytes() const { return host_.block_bytes(); }

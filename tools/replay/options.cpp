@@ -1,7 +1,7 @@
 #include "tools/replay/options.hpp"
 
 #include "radix/copy.hpp"
-#include "tools/device_choice.hpp"
+#include "tools/device_name.hpp"
 #include "tools/replay/workloads.hpp"
 
 #include <fmt/format.h>
@@ -176,6 +176,7 @@ void check_reference(const ReplayArguments& arguments) {
 void check_inject(const ReplayOptions& options, const ReplayArguments& arguments) {
   if (options.inject == Fault::none) return;
   const std::string name = fmt::format("--inject {}", to_string(options.inject));
+  if (options.cuda) throw UsageError{fmt::format("{} is for --device emulated: a real one has its faults itself", name)};
   if (options.verify != Verify::all) throw UsageError{fmt::format("{} needs --verify all", name)};
   if (options.host_blocks == 0 && !options.has_storage()) {
     throw UsageError{fmt::format("{} needs a host tier or storage: without one nothing is copied that could be hit", name)};
@@ -236,7 +237,7 @@ std::string_view to_string(Release release) { return release == Release::done ? 
 ReplayOptions resolve(const ReplayArguments& arguments) {
   ReplayOptions options;
   choose_source(options, arguments);
-  static_cast<void>(parse_device(arguments.device.value_or("emulated")));  // there is one kind to choose
+  options.cuda = parse_cuda("--device", arguments.device.value_or("emulated"));
 
   options.block_bytes = arguments.block_bytes ? positive_size("--block-bytes", *arguments.block_bytes) : default_block_bytes;
   if (options.block_bytes > block_bytes_max) {

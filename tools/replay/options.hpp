@@ -83,6 +83,7 @@ struct ReplayOptions {
   std::uint64_t requests_max = all_requests;
   std::uint32_t block_tokens = 0;
 
+  std::optional<int> cuda;  ///< which CUDA device; none: the emulated one
   Bytes block_bytes{};
   std::uint32_t device_blocks = 0;
   std::uint32_t host_blocks = 0;

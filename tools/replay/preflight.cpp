@@ -96,7 +96,8 @@ std::optional<Bytes> available_memory() {
 }
 
 Bytes needed_memory(const ReplayOptions& options) {
-  const std::uint64_t blocks = std::uint64_t{options.device_blocks} + options.host_blocks;
+  // A GPU's blocks are in its own memory.
+  const std::uint64_t blocks = std::uint64_t{options.cuda ? 0 : options.device_blocks} + options.host_blocks;
   const double per_block = static_cast<double>(count(options.block_bytes) + overhead_per_block);
   double bytes = static_cast<double>(count(overhead)) + static_cast<double>(blocks) * per_block;
   if (const auto* memory = std::get_if<MemoryStorage>(&options.storage)) bytes += static_cast<double>(count(memory->capacity));

@@ -1,6 +1,7 @@
 #include "tools/replay/replay.hpp"
 
 #include "runtime/stack.hpp"
+#include "tools/calibration_file.hpp"
 #include "tools/replay/confined_driver.hpp"
 #include "tools/replay/interrupt.hpp"
 #include "tools/replay/loop_driver.hpp"
@@ -57,7 +58,11 @@ StackOptions stack_options(const ReplayOptions& options, std::uint32_t full_bloc
     stack.staging_blocks = std::max(1U, std::min(full_blocks_max, options.device_blocks));
   }
   stack.fingerprint = replay_fingerprint(options).bytes;
-  stack.faults = emulated(options.inject);
+  if (options.cuda) {
+    stack.device = CudaGpu{.ordinal = *options.cuda, .calibration = calibration_file()};
+  } else {
+    stack.device = EmulatedGpu{.link = {}, .faults = emulated(options.inject)};
+  }
   return stack;
 }
 

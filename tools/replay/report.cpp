@@ -1,5 +1,7 @@
 #include "tools/replay/report.hpp"
 
+#include "tools/device_name.hpp"
+
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
@@ -64,7 +66,7 @@ json::object storage_config(const StorageOptions& storage) {
 json::object to_object(const ReplayOptions& options) {
   json::object config{{"block_tokens", options.block_tokens},
                       {"block_bytes", count(options.block_bytes)},
-                      {"device", "emulated"},
+                      {"device", device_name(options.cuda)},
                       {"device_blocks", options.device_blocks},
                       {"host_blocks", options.host_blocks},
                       {"storage", storage_config(options.storage)},

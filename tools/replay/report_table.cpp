@@ -1,5 +1,7 @@
 #include "tools/replay/report.hpp"
 
+#include "tools/device_name.hpp"
+
 #include <fmt/format.h>
 
 #include <array>
@@ -66,7 +68,7 @@ void add_head(Table& table, const ReplayOptions& options, const ReplayResult& re
   table.line("{}: {} requests{}{}", source, grouped(result.counts.requests),
              result.counts.rejected == 0 ? "" : fmt::format(", {} rejected as too large", grouped(result.counts.rejected)),
              result.interrupted ? " (interrupted)" : "");
-  table.line("  device   {}, {}, {} tokens each", pool(options.device_blocks, options.block_bytes),
+  table.line("  device   {}, {}, {}, {} tokens each", device_name(options.cuda), pool(options.device_blocks, options.block_bytes),
              to_string(options.block_bytes), options.block_tokens);
   table.line("  policy   {}", to_string(options.policy));
   table.line("  host     {}, {}", pool(options.host_blocks, options.block_bytes), to_string(options.relation));

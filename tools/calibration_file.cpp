@@ -1,0 +1,27 @@
+#include "tools/calibration_file.hpp"
+
+#include <cstdlib>
+#include <string_view>
+#include <system_error>
+
+namespace terrace::tools {
+namespace {
+
+std::filesystem::path cache_folder() {
+  // An empty variable counts as none.
+  if (const char* const set = std::getenv("XDG_CACHE_HOME"); set != nullptr && *set == '/') return set;
+  if (const char* const home = std::getenv("HOME"); home != nullptr && *home == '/') return std::filesystem::path{home} / ".cache";
+  return {};
+}
+
+}  // namespace
+
+std::filesystem::path calibration_file() {
+  const std::filesystem::path root = cache_folder();
+  if (root.empty()) return {};
+  std::error_code error;
+  std::filesystem::create_directories(root / "terrace", error);
+  return error ? std::filesystem::path{} : root / "terrace" / "copy-paths.json";
+}
+
+}  // namespace terrace::tools

@@ -1,0 +1,180 @@
+#include "tools/doctor/doctor.hpp"
+
+#include "tools/calibration_file.hpp"
+#include "tools/device_name.hpp"
+#include "tools/replay/preflight.hpp"
+#include "tools/replay/report.hpp"
+#include "transfer/host_arena.hpp"
+
+#include <CLI/CLI.hpp>
+#include <boost/json.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <span>
+
+namespace terrace::tools {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::array<std::pair<Direction, std::string_view>, direction_count> directions{
+    {{Direction::swap_out, "device to host"}, {Direction::swap_in, "host to device"}}};
+constexpr double giga = 1e-9;
+
+constexpr const char* examples = R"(
+Examples:
+  terrace doctor
+      what is here; the copy paths of the first CUDA device are measured once (a few seconds) and kept
+  terrace doctor --device cuda:1 --measure
+      those of another device, anew
+  terrace doctor --report paths.json
+      all figures of all paths, for programs)";
+
+CopyPath chosen(const PathTable::Cell& cell, CopyPaths available) {
+  const auto taken = std::ranges::find_if(cell.order, [&](CopyPath path) { return available[static_cast<std::size_t>(path)]; });
+  return taken == cell.order.end() ? CopyPath::plain : *taken;
+}
+
+std::string pieces_of(std::size_t bytes_class) {
+  const auto& classes = PathTable::piece_bytes;
+  if (bytes_class + 1 == classes.size()) return fmt::format("from {}", to_string(Bytes{classes[bytes_class]}));
+  return fmt::format("under {}", to_string(Bytes{classes[bytes_class + 1]}));
+}
+
+std::string huge_pages() {
+  std::ifstream in{"/sys/kernel/mm/transparent_hugepage/enabled"};
+  std::string words;
+  std::getline(in, words);
+  const auto begin = words.find('[');
+  const auto end = words.find(']');
+  if (begin == std::string::npos || end == std::string::npos) return "not known";
+  const std::string mode = words.substr(begin + 1, end - begin - 1);
+  return mode == "never" ? "never: tables and arenas are in small pages (madvise would do)" : mode;
+}
+
+CudaFacts facts_of(int ordinal) {
+  const HostArena arena{1, KiB * 64};
+  const CudaPool pool{.slots = 1, .host = &arena, .regions = {}};
+  CudaOptions options;
+  options.ordinal = ordinal;
+  return CudaDevice::open(std::span{&pool, 1}, options)->facts();
+}
+
+void print_machine() {
+  const std::optional<Bytes> memory = available_memory();
+  fmt::print("memory   {} for host tiers, as of now\n", memory ? to_string(*memory) : "not known how much");
+  fmt::print("pages    transparent huge pages: {}\n", huge_pages());
+  fmt::print("storage  files, by a pool of threads with direct reads and writes\n");
+  fmt::print("device   emulated: always\n");
+}
+
+void print_cuda(const CudaFacts& facts, const PathTable& paths) {
+  fmt::print("         {}, compute capability {}.{}, driver {}\n", facts.device, facts.compute_capability_major,
+             facts.compute_capability_minor, facts.driver);
+  if (!facts.no_kernels.empty()) fmt::print("         no copy kernels: {}\n", facts.no_kernels);
+  if (facts.failed > 0) fmt::print("         {} calls of the driver failed; the first: {}\n", facts.failed, facts.first_failure);
+  fmt::print("\n{}", to_table(paths, facts.paths));
+}
+
+}  // namespace
+
+double link_peak(const PathTable& paths, Direction direction) {
+  double peak = 0;
+  for (std::size_t bytes = 0; bytes < PathTable::piece_bytes.size(); ++bytes) {
+    for (std::size_t count = 0; count < PathTable::piece_counts.size(); ++count) {
+      peak = std::max(peak, std::ranges::max(paths.cell(direction, bytes, count).rates));
+    }
+  }
+  return peak;
+}
+
+std::string to_table(const PathTable& paths, CopyPaths available) {
+  std::string text;
+  const auto out = std::back_inserter(text);
+  for (const auto& [direction, name] : directions) {
+    const double peak = link_peak(paths, direction);
+    fmt::format_to(out, "{}: {}\n", name, peak > 0 ? fmt::format("at most {:.1f} GB/s", peak * giga) : "not measured");
+    fmt::format_to(out, "  {:<16}", "pieces");
+    for (const std::uint64_t count : PathTable::piece_counts) fmt::format_to(out, "{:>20}", fmt::format("from {}", count));
+    text += '\n';
+    for (std::size_t bytes = 0; bytes < PathTable::piece_bytes.size(); ++bytes) {
+      fmt::format_to(out, "  {:<16}", pieces_of(bytes));
+      for (std::size_t count = 0; count < PathTable::piece_counts.size(); ++count) {
+        const PathTable::Cell& cell = paths.cell(direction, bytes, count);
+        const CopyPath path = chosen(cell, available);
+        const double rate = cell.rates[static_cast<std::size_t>(path)];
+        fmt::format_to(out, "{:>20}",
+                       rate > 0 ? fmt::format("{} {:.1f}", to_string(path), rate * giga) : std::string{to_string(path)});
+      }
+      text += '\n';
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::string to_json(const CudaFacts& facts, const PathTable& paths) {
+  json::object report{{"device", facts.device}, {"driver", facts.driver}};
+  report["compute_capability"] = fmt::format("{}.{}", facts.compute_capability_major, facts.compute_capability_minor);
+  for (const auto& [direction, name] : directions) {
+    json::array cells;
+    for (std::size_t bytes = 0; bytes < PathTable::piece_bytes.size(); ++bytes) {
+      for (std::size_t count = 0; count < PathTable::piece_counts.size(); ++count) {
+        const PathTable::Cell& cell = paths.cell(direction, bytes, count);
+        json::object rates;
+        for (std::size_t path = 0; path < copy_path_count; ++path) {
+          if (facts.paths[path]) rates[std::string{to_string(static_cast<CopyPath>(path))}] = cell.rates[path];
+        }
+        cells.push_back(json::object{{"piece_bytes_from", PathTable::piece_bytes[bytes]},
+                                     {"pieces_from", PathTable::piece_counts[count]},
+                                     {"path", std::string{to_string(chosen(cell, facts.paths))}},
+                                     {"bytes_per_second", rates}});
+      }
+    }
+    const char* const key = direction == Direction::swap_out ? "swap_out" : "swap_in";
+    report[key] = json::object{{"peak_bytes_per_second", link_peak(paths, direction)}, {"cells", cells}};
+  }
+  return json::serialize(report);
+}
+
+void add_doctor_options(CLI::App& command, DoctorArguments& into) {
+  command.footer(examples);
+  command.add_option("--device", into.device, "cuda[:N]: fails where it is not to be had (default: the first, if there is one)");
+  command.add_flag("--measure", into.measure, "The copy paths anew, though figures of this device and driver are kept");
+  command.add_option("--report", into.report, "Write all figures as JSON to this file");
+}
+
+void run_doctor(const DoctorArguments& arguments) {
+  std::optional<int> cuda;
+  if (arguments.device) {
+    cuda = parse_cuda("--device", *arguments.device);
+  } else if (!CudaDevice::unavailable()) {
+    cuda = 0;
+  }
+  if (!cuda && (arguments.measure || !arguments.report.empty())) {
+    throw UsageError{fmt::format("there are no paths to measure: {}", CudaDevice::unavailable().value_or("the emulated device has none"))};
+  }
+  print_machine();
+  if (!cuda) {
+    fmt::print("         CUDA: {}\n", CudaDevice::unavailable().value_or("not asked for"));
+    return;
+  }
+  fmt::print("         {}:\n", device_name(cuda));
+  std::fflush(stdout);
+  const std::filesystem::path file = calibration_file();
+  std::error_code ignored;
+  if (arguments.measure) std::filesystem::remove(file, ignored);
+  const CudaFacts facts = facts_of(*cuda);
+  const PathTable paths = file.empty() ? PathTable{} : CudaDevice::calibrated(*cuda, file);
+  print_cuda(facts, paths);
+  fmt::print("{}\n", file.empty() ? std::string{"not measured: there is no home to keep the figures in ($HOME, $XDG_CACHE_HOME)"}
+                                   : fmt::format("kept in {}", file.string()));
+  if (!arguments.report.empty()) write_report(arguments.report, to_json(facts, paths));
+}
+
+}  // namespace terrace::tools
