@@ -32,7 +32,7 @@ bool has_stamp(std::span<const std::byte> block, SlotId slot) {
 TransferRig::TransferRig(std::optional<int> cuda, Bytes block_bytes, std::uint32_t blocks, const LanesConfig& lanes)
     : blocks_{blocks},
       host_{2 * blocks + 1, block_bytes},
-      device_{make_transfer_device(device, 2 * blocks + 1, host_)},
+      device_{make_transfer_device(cuda, 2 * blocks + 1, host_)},
       transfers_{lanes, *device_.device, clock_, waker_} {}
 
 SlotId TransferRig::first_slot(Direction direction) const { return SlotId{direction == Direction::swap_out ? 0 : blocks_}; }
