@@ -10,8 +10,8 @@ namespace {
 std::filesystem::path cache_folder() {
   // An empty variable counts as none.
   if (const char* const set = std::getenv("XDG_CACHE_HOME"); set != nullptr && *set == '/') return set;
-  if (const char* const home = std::getenv("HOME"); home != nullptr && *home == '/') return std::filesystem::path{home} / ".cache";
-  return {};
+  const char* const home = std::getenv("HOME");
+  return home != nullptr && *home == '/' ? std::filesystem::path{home} / ".cache" : std::filesystem::path{};
 }
 
 }  // namespace

@@ -55,8 +55,8 @@ void add_keys_options(CLI::App& keys, BenchArguments::Keys& arguments) {
 void add_transfer_options(CLI::App& transfer, BenchArguments::Transfer& arguments) {
   transfer.add_option("--device", arguments.device, "emulated, cuda[:N]")->capture_default_str();
   transfer.add_option("--block-bytes", arguments.block_bytes, "Sizes of block")->delimiter(',')->capture_default_str();
-  CLI::Option* const area =
-      transfer.add_option("--area", arguments.area_bytes, "Moved in each direction, in blocks of each size")->capture_default_str();
+  CLI::Option* const area = transfer.add_option("--area", arguments.area_bytes, "Moved in each direction, in blocks of a size");
+  area->capture_default_str();
   transfer.add_option("--blocks", arguments.blocks, "Blocks moved in each direction, instead of an area")->excludes(area);
   transfer.add_option("--rounds", arguments.rounds, "To take the medians of")->capture_default_str();
   transfer.add_option("--piece-bytes", arguments.piece_bytes, "What the lanes cut transfers into")->capture_default_str();

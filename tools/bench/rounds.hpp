@@ -31,7 +31,8 @@ template <class F>
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-/// All numbers below `count`, no one followed by its neighbour above: a step that shares no factor with the count visits each once.
+/// All numbers below `count`, no one followed by its neighbour above: a step that shares no factor with the count visits each
+/// once.
 [[nodiscard]] inline std::vector<std::uint32_t> scattered_order(std::uint32_t count) {
   std::uint64_t step = std::uint64_t{count} / 2 + 1;
   while (std::gcd(std::uint64_t{count}, step) != 1) ++step;

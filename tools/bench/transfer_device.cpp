@@ -26,7 +26,8 @@ class MemoryCopies final : public PlainCopies {
   SlotMemory memory_;
 };
 
-std::unique_ptr<CudaDevice> open_cuda(int ordinal, std::uint32_t slots, const HostArena& host, std::optional<CopyPath> only_path) {
+std::unique_ptr<CudaDevice> open_cuda(int ordinal, std::uint32_t slots, const HostArena& host,
+                                      std::optional<CopyPath> only_path) {
   CudaOptions options;
   options.ordinal = ordinal;
   options.only_path = only_path;

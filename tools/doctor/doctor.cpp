@@ -157,7 +157,8 @@ void run_doctor(const DoctorArguments& arguments) {
     cuda = 0;
   }
   if (!cuda && (arguments.measure || !arguments.report.empty())) {
-    throw UsageError{fmt::format("there are no paths to measure: {}", CudaDevice::unavailable().value_or("the emulated device has none"))};
+    const std::string why = CudaDevice::unavailable().value_or("the emulated device has none");
+    throw UsageError{fmt::format("there are no paths to measure: {}", why)};
   }
   print_machine();
   if (!cuda) {
