@@ -51,13 +51,36 @@ ManagerConfig manager_config(const StackOptions& options) {
   return config;
 }
 
+/// Small enough that what shrinking leaves over (less than one chunk) is little, and that the first chunks are soon warm; as few
+/// as may be otherwise.
+Bytes chunk_bytes(Bytes total, Bytes block_bytes) {
+  constexpr std::uint64_t chunks = 64;
+  constexpr Bytes least = MiB * 16;
+  const Bytes share = MiB * 2 * (count(total) / chunks / count(MiB * 2) + 1);
+  return std::max(std::clamp(share, least, GiB), block_bytes);
+}
+
+HostArenaOptions arena_options(const StackOptions& options, const ManagerConfig& config, Waker& waker) {
+  const bool wait = options.host_warm_up == HostWarmUp::before_serving;
+  if (!wait && config.instant_copies) throw std::invalid_argument{"instant copies need a host tier that is warm before serving"};
+  HostArenaOptions arena;
+  arena.slots = config.host_blocks + config.staging_blocks;
+  arena.ready_slots = wait ? arena.slots : config.staging_blocks;
+  arena.block_bytes = options.block_bytes;
+  arena.chunk_bytes = chunk_bytes(options.block_bytes * arena.slots, options.block_bytes);
+  arena.touch = options.host_touch;
+  arena.limits = options.memory_limits;
+  arena.waker = &waker;
+  return arena;
+}
+
 }  // namespace
 
 /// In order of construction; taken down backwards.
 struct Stack::Parts {
   explicit Parts(const StackOptions& options)
       : config{manager_config(options)},
-        arena{std::max(config.host_blocks, options.host_blocks_max) + config.staging_blocks, options.block_bytes},
+        arena{arena_options(options, config, waker)},
         device{std::max(config.device_blocks, options.device_blocks_max), arena,
                EmulatedOptions{.link = options.link, .faults = options.faults}},
         transfers{LanesConfig{.block_bytes = options.block_bytes}, device, clock, waker} {

@@ -38,12 +38,14 @@ std::span<std::byte> SlotMemory::device_block(SlotId slot) const {
 void SlotMemory::check(const CopyCommand& command) const {
   TERRACE_CHECK(!command.runs.empty());
   const bool out = command.direction == Direction::swap_out;
-  const std::uint64_t sources = out ? slots_ : host_->slots();
-  const std::uint64_t destinations = out ? host_->slots() : slots_;
   for (const SlotRun& run : command.runs) {
     TERRACE_CHECK(run.count > 0);
-    TERRACE_CHECK(std::uint64_t{run.source.value()} + run.count <= sources);
-    TERRACE_CHECK(std::uint64_t{run.destination.value()} + run.count <= destinations);
+    const auto on_device = [&](SlotId first) { return std::uint64_t{first.value()} + run.count <= slots_; };
+    const auto in_arena = [&](SlotId first) { return host_->holds({first, run.count}); };
+    const bool sources_exist = out ? on_device(run.source) : in_arena(run.source);
+    const bool destinations_exist = out ? in_arena(run.destination) : on_device(run.destination);
+    TERRACE_CHECK(sources_exist);
+    TERRACE_CHECK(destinations_exist);
   }
 }
 
