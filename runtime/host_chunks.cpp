@@ -42,18 +42,27 @@ bool HostChunks::is_cancelled(std::uint32_t chunk) const { return std::ranges::f
 
 HostChunks::Plan HostChunks::plan(std::uint64_t slots) const {
   Plan plan;
-  std::uint64_t have = 0;
-  const auto counts = [&](std::uint32_t chunk) {
-    const ChunkState state = arena_.state(chunk);
-    return (state == ChunkState::warm && !goes(chunk)) || (is_coming(state) && !is_cancelled(chunk));
-  };
+  const auto open = [&](std::uint32_t chunk) { return arena_.state(chunk) == ChunkState::warm && !goes(chunk); };
+  const auto awaited = [&](std::uint32_t chunk) { return is_coming(arena_.state(chunk)) && !is_cancelled(chunk); };
+  std::uint64_t have_open = 0;
+  std::uint64_t have = 0;  // or will
   for (std::uint32_t chunk = 0; chunk < arena_.chunks_end(); ++chunk) {
-    if (counts(chunk)) have += arena_.slots_of(chunk).count;
+    const std::uint32_t here = arena_.slots_of(chunk).count;
+    if (open(chunk)) have_open += here;
+    if (open(chunk) || awaited(chunk)) have += here;
   }
   for (std::uint32_t chunk = arena_.chunks_end(); chunk-- > 0 && have > slots;) {
     const std::uint32_t here = arena_.slots_of(chunk).count;
-    if (!counts(chunk) || have - here < slots) continue;
-    (arena_.state(chunk) == ChunkState::warm ? plan.close : plan.cancel).push_back(chunk);
+    if (!awaited(chunk) || have - here < slots) continue;
+    plan.cancel.push_back(chunk);
+    have -= here;
+  }
+  // Nothing goes for what is not there yet.
+  for (std::uint32_t chunk = arena_.chunks_end(); chunk-- > 0 && have_open > slots;) {
+    const std::uint32_t here = arena_.slots_of(chunk).count;
+    if (!open(chunk) || have_open - here < slots) continue;
+    plan.close.push_back(chunk);
+    have_open -= here;
     have -= here;
   }
   const std::uint64_t grain = slots / grain_share;
@@ -71,21 +80,25 @@ Result<void> HostChunks::resize(std::uint32_t blocks) {
   if (slots >= Copy::slots_max) return Errc::never_fits;
   const Plan plan = this->plan(slots);
   if (arena_.numbers_after(plan.grow) > Copy::slots_max) return Errc::never_fits;
-  std::vector<SlotSpan> closing;
-  for (const std::uint32_t chunk : plan.close) closing.push_back(arena_.slots_of(chunk));
-  if (const Result<void> resized = manager_.resize(Tier::host, blocks, pool_, closing); !resized) return resized;
-
+  if (const Result<void> resized = close(plan, blocks); !resized) return resized;
   failure_.clear();
-  for (const std::uint32_t chunk : plan.close) {
-    const SlotSpan here = arena_.slots_of(chunk);
-    going_.push_back({chunk, here, here.first.value()});
-  }
   for (const std::uint32_t chunk : plan.cancel) cancel(chunk);
   for (const std::uint32_t chunk : plan.reopen) {
     std::erase_if(going_, [&](const Going& going) { return going.chunk == chunk; });
     manager_.open_host(arena_.slots_of(chunk), pool_);
   }
   if (plan.grow > 0) TERRACE_CHECK(arena_.grow(plan.grow).has_value());
+  return {};
+}
+
+Result<void> HostChunks::close(const Plan& plan, std::uint32_t blocks) {
+  std::vector<SlotSpan> closing;
+  for (const std::uint32_t chunk : plan.close) closing.push_back(arena_.slots_of(chunk));
+  if (const Result<void> resized = manager_.resize(Tier::host, blocks, pool_, closing); !resized) return resized;
+  for (const std::uint32_t chunk : plan.close) {
+    const SlotSpan here = arena_.slots_of(chunk);
+    going_.push_back({chunk, here, here.first.value()});
+  }
   return {};
 }
 
@@ -97,22 +110,33 @@ void HostChunks::cancel(std::uint32_t chunk) {
 void HostChunks::poll() {
   events_.clear();
   arena_.poll(events_);
+  bool failed = false;
   for (const ArenaEvent& event : events_) {
     if (event.kind == ArenaEvent::Kind::gone) continue;
     const bool unwanted = std::erase(cancelled_, event.chunk) > 0;
     if (event.kind == ArenaEvent::Kind::failed) {
-      if (!event.why.empty() && !unwanted) on_failed(event.why);
+      if (event.why.empty() || unwanted) continue;
+      failure_ = event.why;
+      failed = true;
     } else if (unwanted) {
       arena_.give_back(event.chunk);
     } else {
       manager_.open_host(event.slots, pool_);
     }
   }
+  if (failed) stop_growing();
+  if (!events_.empty() && arena_.is_warm()) trim();
+}
+
+/// What a tier that was made smaller kept until the memory that it has now was there.
+void HostChunks::trim() {
+  const std::uint32_t blocks = manager_.residency(pool_).host_blocks_wanted();
+  const Plan plan = this->plan(std::uint64_t{blocks} + manager_.config().pool(pool_).staging_blocks);
+  if (!plan.close.empty()) TERRACE_CHECK(close(plan, blocks).has_value());
 }
 
 /// The rest of a growth is of no use to who asked for all of it, and memory is short.
-void HostChunks::on_failed(const std::string& why) {
-  failure_ = why;
+void HostChunks::stop_growing() {
   for (std::uint32_t chunk = 0; chunk < arena_.chunks_end(); ++chunk) {
     if (is_coming(arena_.state(chunk)) && !is_cancelled(chunk)) cancel(chunk);
   }

@@ -65,8 +65,10 @@ class HostChunks {
   [[nodiscard]] bool goes(std::uint32_t chunk) const;
   [[nodiscard]] bool is_cancelled(std::uint32_t chunk) const;
   [[nodiscard]] Plan plan(std::uint64_t slots) const;
+  [[nodiscard]] Result<void> close(const Plan& plan, std::uint32_t blocks);
   void cancel(std::uint32_t chunk);
-  void on_failed(const std::string& why);
+  void trim();
+  void stop_growing();
 
   HostArena& arena_;
   CacheManager& manager_;

@@ -47,8 +47,9 @@ void Resizing::open_host(SlotSpan slots) {
 std::uint32_t Resizing::first_in_use(SlotSpan slots) const {
   const SlotPool& arena = residency_.pool(Tier::host);
   std::uint32_t slot = slots.first.value();
-  while (slot < slots.end() && arena.state(SlotId{slot}) == SlotState::retired) ++slot;
-  return slot;
+  const std::uint32_t known = std::min(slots.end(), arena.capacity());
+  while (slot < known && arena.state(SlotId{slot}) == SlotState::retired) ++slot;
+  return slot < known ? slot : slots.end();
 }
 
 std::vector<Residency::Retiring>& Resizing::entries(Tier tier) {

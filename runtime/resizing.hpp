@@ -36,6 +36,7 @@ class Resizing {
   /// There is memory for these slots of the host arena.
   void open_host(SlotSpan slots);
   /// Of the arena's slots, from one of them on, the first that has not retired: what stands in the way of a chunk's going.
+  /// Their end where there is none; slots that were never open are in nobody's way.
   [[nodiscard]] std::uint32_t first_in_use(SlotSpan slots) const;
   /// Slots that are still to retire. At 0 no transfer touches a retired slot any more.
   [[nodiscard]] std::uint64_t retiring(Tier tier) const;

@@ -551,9 +551,10 @@ void World::check() const {
     TERRACE_CHECK(store->stat().orphans == 0);
   }
   for (std::size_t pool = 0; pool < arenas_.size(); ++pool) {
-    const HostMemory memory = cache_->host_memory(PoolId{static_cast<std::uint16_t>(pool)});
+    const PoolId id{static_cast<std::uint16_t>(pool)};
+    const HostMemory memory = cache_->host_memory(id);
     TERRACE_CHECK(memory.usable <= memory.wanted);
-    TERRACE_CHECK(arenas_[pool]->slots() >= memory.usable + options_.manager.pool(PoolId{static_cast<std::uint16_t>(pool)}).staging_blocks);
+    TERRACE_CHECK(arenas_[pool]->slots() >= memory.usable + options_.manager.pool(id).staging_blocks);
     if (!memory.failure.empty()) ++seen_->growths_failed;
   }
   TERRACE_CHECK(seen_->mismatches == 0);
@@ -569,8 +570,8 @@ void World::wind_down() {
     device_->delay_completion(direction, false);
   }
   const auto chunks_move = [this] {
-    return std::ranges::any_of(arenas_, [](const auto& arena) { return arena->slots_coming() > 0; }) ||
-           std::ranges::any_of(arena_workers_, [](const auto* worker) { return worker->queued() > 0; });
+    // What is mapped and not warm is coming or going.
+    return std::ranges::any_of(arenas_, [](const auto& arena) { return arena->mapped() != arena->block_bytes() * arena->slots(); });
   };
   for (int i = 0; i < 200'000 && (!clients_.empty() || cache_->has_pending_work() || chunks_move()); ++i) {
     for (const auto& io : disks_) {
