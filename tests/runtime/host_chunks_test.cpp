@@ -188,6 +188,42 @@ TEST_F(HostChunksTest, growth_that_is_not_wanted_any_more_is_called_off) {
   EXPECT_EQ(mapped_blocks(), 9U);
 }
 
+TEST_F(HostChunksTest, what_is_warm_stays_until_what_takes_its_place_is_warm_and_goes_then) {
+  host_chunk_blocks = 8;
+  make(sizes(2, 4));
+  ASSERT_TRUE(resize(12).has_value());
+  ASSERT_TRUE(resize(8).has_value());  // the chunk that is coming has all of it
+  EXPECT_EQ(cache->host_memory().usable, 4U);
+  EXPECT_EQ(cache->host_memory().going, 0U);
+  settle();
+  EXPECT_EQ(cache->host_memory().usable, 8U);
+  EXPECT_EQ(mapped_blocks(), 8U);
+}
+
+TEST_F(HostChunksTest, growth_that_an_observer_refuses_calls_off_the_rest) {
+  host_chunk_blocks = 4;
+  make(sizes(2, 4));
+  class : public ArenaChunks {
+   public:
+    [[nodiscard]] Result<void> chunk_added(const ArenaChunk&) override {
+      if (++added_ == 2) return Errc::io_failed;
+      return {};
+    }
+    void chunk_removing(const ArenaChunk&) override {}
+
+   private:
+    int added_ = 0;
+  } second_refused;
+  ASSERT_TRUE(arena->observe(&second_refused).has_value());
+  ASSERT_TRUE(resize(16).has_value());
+  settle();
+  EXPECT_EQ(cache->host_memory().usable, 4U);
+  EXPECT_TRUE(cache->host_memory().warm());
+  EXPECT_EQ(mapped_blocks(), 4U);
+  EXPECT_FALSE(cache->host_memory().failure.empty());
+  ASSERT_TRUE(arena->observe(nullptr).has_value());
+}
+
 TEST_F(HostChunksTest, growth_that_does_not_fit_leaves_the_tier_as_it_is_and_says_why) {
   host_chunk_blocks = 4;
   MemoryLimits now;

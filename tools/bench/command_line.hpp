@@ -12,7 +12,7 @@ namespace terrace::tools {
 
 /// `terrace bench`, as typed.
 struct BenchArguments {
-  enum class Part : unsigned char { copy, index, keys };
+  enum class Part : unsigned char { copy, index, keys, touch };
 
   Part part = Part::copy;
   struct Copy {
@@ -35,9 +35,14 @@ struct BenchArguments {
     unsigned rounds = 51;
     std::string report;
   } keys;
+  struct Touch {
+    std::string size = "1GiB";
+    std::vector<unsigned> threads = {1, 2};
+    unsigned rounds = 5;
+  } touch;
 };
 
-/// Adds `bench copy`, `bench index`, `bench keys` and their flags. `arguments` outlives the parsing.
+/// Adds `bench copy`, `bench index`, `bench keys`, `bench touch` and their flags. `arguments` outlives the parsing.
 void add_bench_options(CLI::App& bench, BenchArguments& arguments);
 /// Runs what was asked for. Throws UsageError for sizes that make no sense, std::runtime_error where the
 /// report cannot be written.
