@@ -83,7 +83,8 @@ class SwapOuts {
   std::vector<SlotPair> pairs_;  ///< scratch
   Spares<Block> spare_;
   PlanTable<std::vector<Block>> plans_;
-  boost::unordered_flat_map<JobId, std::vector<Block>, std::hash<JobId>> unconfirmed_;  ///< blocks whose transfer may still be under way
+  /// Blocks whose transfer may still be under way.
+  boost::unordered_flat_map<JobId, std::vector<Block>, std::hash<JobId>> unconfirmed_;
 };
 
 }  // namespace terrace

@@ -297,7 +297,8 @@ TEST(StackMemory, is_refused_with_the_largest_size_that_fits) {
     FAIL();
   } catch (const std::runtime_error& error) {
     const std::string text = error.what();
-    EXPECT_NE(text.find("37.5MiB do not fit: the control group allows 96MiB, of which 16MiB are used"), std::string::npos) << text;
+    EXPECT_NE(text.find("37.5MiB do not fit: the control group allows 96MiB, of which 16MiB are used"), std::string::npos)
+        << text;
     EXPECT_NE(text.find("the largest size that fits is 16MiB"), std::string::npos) << text;
   }
   options.host_blocks = 256;

@@ -571,7 +571,8 @@ void World::wind_down() {
   }
   const auto chunks_move = [this] {
     // What is mapped and not warm is coming or going.
-    return std::ranges::any_of(arenas_, [](const auto& arena) { return arena->mapped() != arena->block_bytes() * arena->slots(); });
+    return std::ranges::any_of(
+        arenas_, [](const auto& arena) { return arena->mapped() != arena->block_bytes() * arena->slots(); });
   };
   for (int i = 0; i < 200'000 && (!clients_.empty() || cache_->has_pending_work() || chunks_move()); ++i) {
     for (const auto& io : disks_) {
