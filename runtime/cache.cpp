@@ -15,8 +15,7 @@ Cache::Cache(const ManagerConfig& config, const CacheParts& parts) : parts_{part
   TERRACE_CHECK(pools_.size() == config.pool_count());
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) pool_ids_.push_back(PoolId{static_cast<std::uint16_t>(pool)});
   for (const PoolId pool : pool_ids_) {
-    const PoolSizes& sizes = config.pool(pool);
-    TERRACE_CHECK(pools_[pool.value()].arena->slots() >= std::uint64_t{sizes.host_blocks} + sizes.staging_blocks);
+    host_chunks_.emplace_back(*pools_[pool.value()].arena, manager_, pool);
     TERRACE_CHECK(config.storage == (pools_[pool.value()].store != nullptr));
   }
   if (parts_.poison != nullptr) manager_.remember_freed();
@@ -119,9 +118,9 @@ Result<void> Cache::unpin(PinId pin) {
 }
 
 Result<void> Cache::resize(Tier tier, std::uint32_t blocks, PoolId pool) {
-  const std::uint64_t arena_slots = std::uint64_t{blocks} + manager_.config().pool(pool).staging_blocks;
-  if (tier == Tier::host && arena_slots > pools_.at(pool.value()).arena->slots()) return Errc::never_fits;
-  const Result<void> resized = manager_.resize(tier, blocks, pool);
+  if (tier == Tier::host && parts_.host_memory_is_fixed) return Errc::refused;
+  const Result<void> resized =
+      tier == Tier::host ? host_chunks_.at(pool.value()).resize(blocks) : manager_.resize(tier, blocks, pool);
   carry_out();
   return resized;
 }
@@ -144,6 +143,7 @@ std::span<const RequestEvent> Cache::poll() {
     for (const StoreEvent& event : store_events_) on_store(event, pool);
   }
   tell_path_costs();
+  for (HostChunks& chunks : host_chunks_) chunks.poll();
   const TimePoint now = parts_.clock.now();
   manager_.on_time(now);
   manager_.settle();
@@ -213,6 +213,7 @@ void Cache::carry_out() {
   status_.store(manager_.status(), std::memory_order_release);
   if (parts_.status_page != nullptr) parts_.status_page->publish(manager_.status(), manager_.epoch());
   for (const PoolId pool : pool_ids_) carry_out(pool);
+  for (HostChunks& chunks : host_chunks_) chunks.give_back_emptied();
 }
 
 void Cache::carry_out(PoolId pool) {

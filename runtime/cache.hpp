@@ -3,6 +3,7 @@
 #include "base/clock.hpp"
 #include "base/waker.hpp"
 #include "runtime/cache_manager.hpp"
+#include "runtime/host_chunks.hpp"
 #include "runtime/lease.hpp"
 #include "runtime/path_speed.hpp"
 #include "runtime/status_page.hpp"
@@ -37,7 +38,9 @@ struct MovedTotals {
 
 /// Of one pool.
 struct PoolParts {
-  HostArena* arena;   ///< of host_blocks + staging_blocks slots at least; what it has more, the host tier may grow by
+  /// Has, or will have, host_blocks + staging_blocks slots; of these staging_blocks at least are warm. It comes and goes with
+  /// the host tier's size.
+  HostArena* arena;
   BlockStore* store;  ///< null: none. A store keeps blocks of one size: each pool has its own
 };
 
@@ -53,6 +56,8 @@ struct CacheParts {
   /// seen. Null: off. For tests.
   Device* poison = nullptr;
   std::vector<PoolParts> other_pools = {};
+  /// The device has pinned the arenas as they are: the host tier keeps its size.
+  bool host_memory_is_fixed = false;
   /// Where other processes see status(). Null: nowhere.
   StatusPage* status_page = nullptr;
 };
@@ -119,9 +124,11 @@ class Cache : private LeaseHome {
   [[nodiscard]] std::optional<std::uint64_t> tenant_blocks(std::uint64_t tenant, Tier tier, PoolId pool = {}) const {
     return manager_.tenant_blocks(tenant, tier, pool);
   }
-  /// Fails with never_fits also where the arena has no room for so many.
+  /// Of the host tier it does not wait for memory: a tier that becomes larger serves with what it has, and grows chunk by chunk
+  /// in the polls that follow; host_memory() says how far it has come, and why it stopped short.
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, PoolId pool = {});
   [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const { return manager_.retiring(tier, pool); }
+  [[nodiscard]] HostMemory host_memory(PoolId pool = {}) const { return host_chunks_.at(pool.value()).memory(); }
   [[nodiscard]] std::uint32_t common_prefix(GroupId group = {}) const { return manager_.common_prefix(group); }
   [[nodiscard]] ManagerStats take_stats() { return manager_.take_stats(); }
   void sample_residency(std::uint32_t one_in) { manager_.sample_residency(one_in); }
@@ -174,6 +181,7 @@ class Cache : private LeaseHome {
   std::vector<PoolParts> pools_;  ///< by PoolId
   std::vector<PoolId> pool_ids_;
   CacheManager manager_;
+  std::vector<HostChunks> host_chunks_;  ///< by PoolId
   std::atomic<CacheStatus> status_{CacheStatus::normal};
   bool transfers_paused_ = false;
   MovedTotals moved_;

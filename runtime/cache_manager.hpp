@@ -128,10 +128,18 @@ class CacheManager {
   /// Leading blocks of the group that all ready requests share; 0 where there are none, and for groups that do not keep the
   /// beginning of a sequence.
   [[nodiscard]] std::uint32_t common_prefix(GroupId group = {}) const;
-  /// Makes a serving tier of a pool larger or smaller (runtime/resizing.hpp says how, and what is lost). Larger: the tier's
-  /// memory has the slots, by the caller's word. Requests that wait for room keep their promise; never_fits goes by the new size.
-  /// Fails as Resizing::resize does; invalid_argument with instant copies.
-  [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, PoolId pool = {});
+  /// Makes a serving tier of a pool larger or smaller (runtime/resizing.hpp says how, and what is lost). Larger: the device's
+  /// memory has the slots, by the caller's word; the host tier has those for which open_host() says that there is memory, and
+  /// others as that comes. Smaller: `closing` slots of the host arena are to go. Requests that wait for room keep their promise;
+  /// never_fits goes by the new size. Fails as Resizing::resize does; invalid_argument with instant copies.
+  [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, PoolId pool = {}, std::span<const SlotSpan> closing = {});
+  /// There is memory for these slots of the host arena, from now on, or again. At first there is for host_blocks +
+  /// staging_blocks.
+  void open_host(SlotSpan slots, PoolId pool = {});
+  /// As Resizing::first_in_use.
+  [[nodiscard]] std::uint32_t first_in_use(SlotSpan slots, PoolId pool = {}) const {
+    return at(pool).resizing.first_in_use(slots);
+  }
   /// Slots that a resize has still to retire, of device or host.
   [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const { return at(pool).resizing.retiring(tier); }
   /// The counts so far, which begin anew at 0.

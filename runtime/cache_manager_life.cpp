@@ -121,13 +121,18 @@ void CacheManager::end_pin(std::map<PinId, Pin>::iterator pin) {
   }
 }
 
-Result<void> CacheManager::resize(Tier tier, std::uint32_t blocks, PoolId pool) {
+Result<void> CacheManager::resize(Tier tier, std::uint32_t blocks, PoolId pool, std::span<const SlotSpan> closing) {
   if (config_.instant_copies) return Errc::invalid_argument;
-  const Result<void> resized = at(pool).resize(tier, blocks);
+  const Result<void> resized = at(pool).resize(tier, blocks, closing);
   if (!resized) return resized;
   (tier == Tier::device ? config_.pool(pool).device_blocks : config_.pool(pool).host_blocks) = blocks;
   settle();
   return {};
+}
+
+void CacheManager::open_host(SlotSpan slots, PoolId pool) {
+  at(pool).resizing.open_host(slots);
+  settle();
 }
 
 std::uint32_t CacheManager::common_prefix(GroupId group) const {

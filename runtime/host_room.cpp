@@ -45,19 +45,26 @@ HostRoom::Evicted HostRoom::evict_one(WriteBack write_back, std::optional<std::u
   const auto asker = tenant ? std::optional{Quotas::Asker{*tenant, 1}} : std::nullopt;
   const std::optional<BlockRef> victim = residency_.quotas().victim(Tier::host, asker);
   if (!victim) return Evicted::none;
-  const bool last_above = !residency_.copy(*victim, Tier::device).present();
-  const bool somebody_waits = tenant.has_value();
-  const bool too_slow = somebody_waits && persists_.slow();
-  if (write_back_ && last_above && !residency_.stored(*victim) && !too_slow) {
-    if (write_back == WriteBack::no) return Evicted::none;
-    const SlotId slot = residency_.copy(*victim, Tier::host).slot();
-    departures_.hold_leaving(*victim, Tier::host);
-    persists_.begin(*victim);
+  // Somebody waits: not for a write that takes longer than computing what it writes.
+  const SaveFirst save = tenant && persists_.slow() ? SaveFirst::no : SaveFirst::yes;
+  if (write_back == WriteBack::no && save == SaveFirst::yes && costs_a_write(*victim)) return Evicted::none;
+  return evict(*victim, save);
+}
+
+bool HostRoom::costs_a_write(BlockRef victim) const {
+  return write_back_ && !residency_.copy(victim, Tier::device).present() && !residency_.stored(victim);
+}
+
+HostRoom::Evicted HostRoom::evict(BlockRef victim, SaveFirst save) {
+  if (save == SaveFirst::yes && costs_a_write(victim)) {
+    const SlotId slot = residency_.copy(victim, Tier::host).slot();
+    departures_.hold_leaving(victim, Tier::host);
+    persists_.begin(victim);
     // Begun, the persist reads the copy and keeps it alive until it is stored; refused, the copy goes now.
-    departures_.reader_gone(*victim, Tier::host);
+    departures_.reader_gone(victim, Tier::host);
     return residency_.pool(Tier::host).readers(slot) > 0 ? Evicted::later : Evicted::now;
   }
-  departures_.drop_now(*victim, Tier::host);
+  departures_.drop_now(victim, Tier::host);
   return Evicted::now;
 }
 
@@ -70,7 +77,9 @@ bool HostRoom::in_transition() const {
 bool HostRoom::shrink() {
   bool changed = false;
   const SlotPool& arena = residency_.pool(Tier::host);
-  while (residency_.host_used() > residency_.host_blocks() + arena.leaving_total()) {
+  // Those in chunks that are to go leave in any case (Resizing); it takes the oldest only for what is missing then.
+  const std::uint64_t leave = arena.closed_ready() > 0 ? residency_.leaving_host_unpinned() : 0;
+  while (residency_.host_used() > residency_.host_blocks() + arena.leaving_total() + leave) {
     if (evict_one(WriteBack::yes, std::nullopt) == Evicted::none) break;  // pinned, or read: there will be another call
     changed = true;
   }

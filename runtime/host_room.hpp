@@ -31,6 +31,8 @@ class HostRoom {
   [[nodiscard]] std::optional<SlotId> take_now(Residency::PathOrder order, std::uint64_t tenant);
   /// Gives up the least recently used leaf, or begins to, though nobody waits for its room. False where there is none.
   [[nodiscard]] bool evict_ahead() { return evict_one(WriteBack::yes, std::nullopt) != Evicted::none; }
+  /// Gives up this copy, which is ready and which nobody pins, as if it were the oldest.
+  void give_up(BlockRef block) { (void)evict(block, SaveFirst::yes); }
   /// Serves who waits, and gives up what exceeds the tier's size. True where anything changed.
   bool pump();
 
@@ -43,9 +45,13 @@ class HostRoom {
   };
   enum class Evicted : std::uint8_t { now, later, none };
   enum class WriteBack : bool { no, yes };
+  /// Whether what lives nowhere else is written to storage before it goes, where that is the policy.
+  enum class SaveFirst : bool { no, yes };
 
   /// Gives up the least recently used leaf, or begins to. With WriteBack::no only where that costs no write. `tenant`: who asks.
   [[nodiscard]] Evicted evict_one(WriteBack write_back, std::optional<std::uint64_t> tenant);
+  Evicted evict(BlockRef victim, SaveFirst save);
+  [[nodiscard]] bool costs_a_write(BlockRef victim) const;
   /// Something in the host tier will become free or evictable without anybody's doing.
   [[nodiscard]] bool in_transition() const;
   bool shrink();

@@ -23,6 +23,7 @@ std::unique_ptr<EvictionPolicy> make_host_policy(const ManagerConfig& config) {
 
 Residency::Residency(const ManagerConfig& config, KvEvents& events)
     : host_blocks_{config.host_blocks},
+      host_blocks_wanted_{config.host_blocks},
       staging_blocks_{config.staging_blocks},
       device_policy_{make_policy(config.policy, config.device_blocks)},
       host_policy_{make_host_policy(config)},
@@ -47,7 +48,7 @@ void Residency::publish(BlockRef block, Tier tier) {
   TERRACE_CHECK(now.state() == CopyState::filling);
   pool(tier).change(now.slot(), SlotState::ready);
   tree_.set_copy(block, tier, Copy{CopyState::ready, now.slot()});
-  if (tier == Tier::device) note_retiring(block, now.slot());
+  note_retiring(block, tier, now.slot());
   record(KvEvent::Kind::stored, block, tier);
 }
 
@@ -67,7 +68,7 @@ void Residency::adopt(BlockRef block, Tier tier, SlotId slot) {
   TERRACE_CHECK(pool(tier).state(slot) == SlotState::held);
   pool(tier).change(slot, SlotState::ready);
   tree_.set_copy(block, tier, Copy{CopyState::ready, slot});
-  if (tier == Tier::device) note_retiring(block, slot);
+  note_retiring(block, tier, slot);
   record(KvEvent::Kind::stored, block, tier);
 }
 
@@ -77,7 +78,7 @@ void Residency::adopt_added(Path path, std::span<const SlotId> slots) {
   tree_.fill(path, Tier::device, slots);
   if (device_.retiring(SlotState::ready) > 0) {
     const std::uint32_t first = path.length - static_cast<std::uint32_t>(slots.size());
-    for (std::uint32_t i = 0; i < slots.size(); ++i) note_retiring({path.node, first + i}, slots[i]);
+    for (std::uint32_t i = 0; i < slots.size(); ++i) note_retiring({path.node, first + i}, Tier::device, slots[i]);
   }
   if (!watched() || slots.empty()) return;
   record(KvEvent::Kind::stored, tree_.last(path, static_cast<std::uint32_t>(slots.size())), Tier::device);
@@ -241,35 +242,62 @@ void Residency::resize_device(std::uint32_t blocks) {
   if (device_.retiring(SlotState::ready) == 0) return;
   tree_.for_each([this](BlockRef block) {
     const Copy now = copy(block, Tier::device);
-    if (now.usable()) note_retiring(block, now.slot());
+    if (now.usable()) note_retiring(block, Tier::device, now.slot());
   });
 }
 
-void Residency::note_retiring(BlockRef block, SlotId slot) {
-  if (!device_.retires(slot)) return;
+void Residency::note_retiring(BlockRef block, Tier tier, SlotId slot) {
+  const bool goes = tier == Tier::device ? device_.retires(slot) : arena_.closed(slot);
+  if (!goes) return;
   // To be kept, it must name the node that holds it.
-  retiring_.push_back({tree_.at({block.node, block.depth + 1}, block.depth), slot});
+  auto& entries = tier == Tier::device ? retiring_ : leaving_host_;
+  entries.push_back({tree_.at({block.node, block.depth + 1}, block.depth), slot});
 }
 
-std::uint64_t Residency::retiring_unpinned() const {
-  return static_cast<std::uint64_t>(std::ranges::count_if(retiring_, [this](const Retiring& entry) {
-    return device_.state(entry.slot) == SlotState::ready && !tree_.pinned(entry.block);
+std::uint64_t Residency::unpinned_of(std::span<const Retiring> entries, const SlotPool& slots) const {
+  return static_cast<std::uint64_t>(std::ranges::count_if(entries, [&](const Retiring& entry) {
+    return slots.state(entry.slot) == SlotState::ready && !tree_.pinned(entry.block);
   }));
 }
 
 void Residency::resize_host(std::uint32_t blocks) {
-  host_blocks_ = blocks;
-  const std::uint64_t wanted = std::uint64_t{blocks} + staging_blocks_;
-  while (arena_.in_use() < wanted && arena_.unretire()) {
-  }
-  if (arena_.in_use() < wanted) arena_.resize(static_cast<std::uint32_t>(wanted));  // none is retired: wanted is the most ever
+  host_blocks_wanted_ = blocks;
+  follow_host_slots();
+}
+
+/// As many blocks as are wanted and there is memory for; and so many slots in use.
+void Residency::follow_host_slots() {
+  const std::uint64_t open = arena_.capacity() - arena_.closed_total();
+  TERRACE_CHECK(open >= staging_blocks_);
+  host_blocks_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(host_blocks_wanted_, open - staging_blocks_));
+  while (arena_.in_use() < std::uint64_t{host_blocks_} + staging_blocks_) TERRACE_CHECK(arena_.unretire());
+}
+
+void Residency::open_host(SlotSpan slots) {
+  arena_.extend(slots.end());
+  arena_.open(slots);
+  std::erase_if(leaving_host_, [this](const Retiring& entry) { return !arena_.closed(entry.slot); });
+  follow_host_slots();
+}
+
+void Residency::close_host(SlotSpan slots) {
+  arena_.close(slots);
+  follow_host_slots();
+  leaving_host_.clear();
+  if (arena_.closed_ready() == 0) return;
+  tree_.for_each([this](BlockRef block) {
+    const Copy now = copy(block, Tier::host);
+    if (now.usable()) note_retiring(block, Tier::host, now.slot());
+  });
 }
 
 bool Residency::retire_host_slots() {
   // What is left has room for all that the host tier holds or may hold, and for staging: so there is a free slot here.
   const std::uint64_t needed = std::max<std::uint64_t>(host_used(), host_blocks_) + staging_blocks_;
-  const bool any = arena_.in_use() > needed;
+  bool any = arena_.in_use() > needed;
   while (arena_.in_use() > needed) arena_.retire_free();
+  // A closed slot that was in use when others retired in its stead.
+  while (arena_.retire_closed_instead()) any = true;
   return any;
 }
 
@@ -279,12 +307,17 @@ std::uint64_t Residency::host_used() const {
 
 std::optional<SlotId> Residency::take_host(PathOrder order) {
   if (host_free() == 0) return std::nullopt;
-  return order == PathOrder::from_end ? arena_.take_last(SlotState::held) : arena_.take(SlotState::held);
+  for (;;) {
+    const auto slot = order == PathOrder::from_end ? arena_.take_last(SlotState::held) : arena_.take(SlotState::held);
+    if (slot || !arena_.retire_closed_instead()) return slot;
+  }
 }
 
 std::optional<SlotId> Residency::take_staging() {
   if (staging_free() == 0) return std::nullopt;
-  return arena_.take(SlotState::held);
+  // While the host tier holds more than it is to, what is free may all be in slots that are to go.
+  if (const auto slot = arena_.take(SlotState::held)) return slot;
+  return arena_.take_closed(SlotState::held);
 }
 
 std::uint32_t Residency::begin_store(BlockRef block) {
@@ -342,6 +375,16 @@ void Residency::check_invariants() const {
     TERRACE_CHECK(copy(entry.block, Tier::device).usable() && copy(entry.block, Tier::device).slot() == entry.slot);
   }
   TERRACE_CHECK(retiring == device_.retiring(SlotState::ready));
+  std::uint64_t leaving_host = 0;
+  for (const Retiring& entry : leaving_host_) {
+    if (arena_.state(entry.slot) != SlotState::ready) continue;
+    ++leaving_host;
+    TERRACE_CHECK(copy(entry.block, Tier::host).usable() && copy(entry.block, Tier::host).slot() == entry.slot);
+  }
+  TERRACE_CHECK(leaving_host == arena_.closed_ready());
+  TERRACE_CHECK(arena_.in_use() >= std::uint64_t{host_blocks_} + staging_blocks_);
+  // Whoever may have a staging slot finds one.
+  TERRACE_CHECK(arena_.count(SlotState::free) >= staging_free());
   TERRACE_CHECK(arena_.count(SlotState::held) <= staging_blocks_);
 
   std::array<std::uint64_t, tier_count> copies{};

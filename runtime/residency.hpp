@@ -98,13 +98,20 @@ class Residency {
   [[nodiscard]] std::vector<Retiring>& retiring() { return retiring_; }
   [[nodiscard]] const std::vector<Retiring>& retiring() const { return retiring_; }
   /// Of them, those that nobody pins. Looks at each.
-  [[nodiscard]] std::uint64_t retiring_unpinned() const;
-  /// The host tier's share of the arena; the arena's pool follows, by retire_host_slots() as far as it becomes smaller. No copy
-  /// moves: any free slot is as good as another.
+  [[nodiscard]] std::uint64_t retiring_unpinned() const { return unpinned_of(retiring_, device_); }
+  /// The host tier is to have so many of the arena's slots: it has them as far as they are open. The arena's pool follows, by
+  /// retire_host_slots() as far as it becomes smaller. No copy moves.
   void resize_host(std::uint32_t blocks);
-  /// Retires the arena's slots that neither role will need. True where there were any.
+  /// The arena's memory comes and goes by chunks. Open: there is memory for these slots. Close: it is to go; what of the cache is
+  /// there is in `leaving_host()`, for others to give up. At least staging_blocks stay open. Time: an operator's step.
+  void open_host(SlotSpan slots);
+  void close_host(SlotSpan slots);
+  [[nodiscard]] std::vector<Retiring>& leaving_host() { return leaving_host_; }
+  [[nodiscard]] std::uint64_t leaving_host_unpinned() const { return unpinned_of(leaving_host_, arena_); }
+  /// Retires the arena's slots that neither role will need, closed ones first. True where anything changed.
   bool retire_host_slots();
   [[nodiscard]] std::uint32_t host_blocks() const { return host_blocks_; }
+  [[nodiscard]] std::uint32_t host_blocks_wanted() const { return host_blocks_wanted_; }
   [[nodiscard]] std::uint32_t staging_blocks() const { return staging_blocks_; }
   [[nodiscard]] std::uint64_t host_retiring() const { return arena_.in_use() - (std::uint64_t{host_blocks_} + staging_blocks_); }
 
@@ -149,9 +156,12 @@ class Residency {
   void record(KvEvent::Kind kind, Run run, Tier tier);
   void add_event(KvEvent::Kind kind, BlockRef block, Tier tier);
   void check_closure(BlockRef block) const;
-  void note_retiring(BlockRef block, SlotId slot);
+  void note_retiring(BlockRef block, Tier tier, SlotId slot);
+  [[nodiscard]] std::uint64_t unpinned_of(std::span<const Retiring> entries, const SlotPool& slots) const;
+  void follow_host_slots();
 
-  std::uint32_t host_blocks_;
+  std::uint32_t host_blocks_;         ///< of those that are wanted, the ones there is memory for
+  std::uint32_t host_blocks_wanted_;
   std::uint32_t staging_blocks_;
   std::unique_ptr<EvictionPolicy> device_policy_;
   std::unique_ptr<EvictionPolicy> host_policy_;
@@ -164,6 +174,7 @@ class Residency {
   std::vector<std::optional<BlockRef>> stored_;
   std::vector<std::uint32_t> free_numbers_;
   std::vector<Retiring> retiring_;
+  std::vector<Retiring> leaving_host_;  ///< the same of the arena's closed slots
   std::vector<BlockRef> below_;  ///< scratch
   struct Orphans {
     std::vector<std::array<bool, 2>> goes;                            ///< by place in below_, and by tier

@@ -211,6 +211,12 @@ class Runtime : private LeaseHome {
       return Result<std::uint64_t>{cache_.retiring(tier)};
     });
   }
+  /// void(ErrorCode, HostMemory).
+  template <class Token>
+  auto host_memory(Token&& token) {
+    return perform<HostMemory>(Then::nothing, std::forward<Token>(token),
+                               [this] { return Result<HostMemory>{cache_.host_memory()}; });
+  }
   /// void(ErrorCode, std::uint32_t).
   template <class Token>
   auto common_prefix(Token&& token) {

@@ -29,7 +29,7 @@ SizeClass::SizeClass(PoolId number, const ManagerConfig& all, const PoolSizes& s
       back_ups{config, residency, persists, stats},
       host_room{config, residency, departures, swap_outs, persists},
       device_room{config, residency, departures, host_room, persists},
-      resizing{config, residency, device_room},
+      resizing{config, residency, host_room, device_room},
       room_ahead{config, residency, device_room, host_room, stats},
       loads{config, residency, departures, host_room, actions, stats},
       stats_{stats} {}
@@ -152,12 +152,12 @@ void SizeClass::on_store(const StoreEvent& event) {
 }
 
 bool SizeClass::pump() {
-  bool changed = host_room.pump();
+  bool changed = resizing.pump();  // first, so that nobody else need go for those that have to
+  changed |= host_room.pump();
   changed |= device_room.pump();
   changed |= persists.pump();
   changed |= loads.pump();
   changed |= sweep_hidden();
-  changed |= resizing.pump();
   changed |= room_ahead.pump();
   return changed;
 }
@@ -240,8 +240,8 @@ std::uint32_t SizeClass::drop(Path path) {
   return freed;
 }
 
-Result<void> SizeClass::resize(Tier tier, std::uint32_t blocks) {
-  const Result<void> resized = resizing.resize(tier, blocks);
+Result<void> SizeClass::resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing) {
+  const Result<void> resized = resizing.resize(tier, blocks, closing);
   if (resized) (tier == Tier::device ? config.device_blocks : config.host_blocks) = blocks;
   return resized;
 }

@@ -70,7 +70,7 @@ class SizeClass {
   /// reading. Returns how many device blocks that freed.
   std::uint32_t drop(Path path);
   /// As CacheManager::resize.
-  [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks);
+  [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing = {});
   /// As CacheManager::restore.
   [[nodiscard]] std::vector<std::optional<std::uint32_t>> restore(std::span<const StoredBlock> blocks);
 

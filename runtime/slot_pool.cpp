@@ -57,6 +57,10 @@ void SlotPool::move(SlotId slot, SlotState to) {
     if (now != SlotState::retired) --retiring_[static_cast<std::size_t>(now)];
     if (to != SlotState::retired) ++retiring_[static_cast<std::size_t>(to)];
   }
+  if (s.closed != 0) {
+    if (now == SlotState::ready) --closed_ready_;
+    if (to == SlotState::ready) ++closed_ready_;
+  }
   s.set_state(to);
   s.note = 0;
 }
@@ -88,6 +92,7 @@ void SlotPool::resize(std::uint32_t capacity) {
 }
 
 void SlotPool::retire_free() {
+  if (take_closed(SlotState::retired)) return;
   const std::optional<SlotId> slot = free_.take_last();
   TERRACE_CHECK(slot.has_value());
   occupy(*slot, SlotState::retired);
@@ -100,6 +105,61 @@ bool SlotPool::unretire() {
   free_.put(retired_free_.back());
   retired_free_.pop_back();
   return true;
+}
+
+std::optional<SlotId> SlotPool::take_closed(SlotState state) {
+  if (closed_free_.empty()) return std::nullopt;
+  const SlotId slot = closed_free_.back();
+  closed_free_.pop_back();
+  occupy(slot, state);
+  return slot;
+}
+
+bool SlotPool::retire_closed_instead() {
+  return !retired_free_.empty() && take_closed(SlotState::retired) && unretire();
+}
+
+void SlotPool::extend(std::uint32_t slots) {
+  const auto before = static_cast<std::uint32_t>(slots_.size());
+  if (slots <= before) return;
+  TERRACE_CHECK(capacity_ == before);  // a pool that retires from its end does not grow by chunks
+  capacity_ = slots;
+  slots_.resize(slots);
+  free_.grow(slots);
+  counts_[static_cast<std::size_t>(SlotState::free)] += slots - before;
+  for (std::uint32_t i = before; i < slots; ++i) {
+    free_.take_exactly(SlotId{i});
+    move(SlotId{i}, SlotState::retired);
+    slots_[i].closed = 1;
+  }
+  closed_total_ += slots - before;
+}
+
+void SlotPool::close(SlotSpan slots) {
+  for (std::uint32_t i = slots.first.value(); i < slots.end(); ++i) {
+    Slot& s = slots_[i];
+    if (s.closed != 0) continue;
+    s.closed = 1;
+    ++closed_total_;
+    if (s.state() == SlotState::ready) ++closed_ready_;
+    if (s.state() != SlotState::free) continue;
+    free_.take_exactly(SlotId{i});
+    closed_free_.push_back(SlotId{i});
+  }
+  std::erase_if(retired_free_, [this](SlotId slot) { return closed(slot); });
+}
+
+void SlotPool::open(SlotSpan slots) {
+  for (std::uint32_t i = slots.first.value(); i < slots.end(); ++i) {
+    Slot& s = slots_[i];
+    if (s.closed == 0) continue;
+    s.closed = 0;
+    --closed_total_;
+    if (s.state() == SlotState::ready) --closed_ready_;
+    if (s.state() == SlotState::retired) move(SlotId{i}, SlotState::free);
+    if (s.state() == SlotState::free) free_.put(SlotId{i});
+  }
+  std::erase_if(closed_free_, [this](SlotId slot) { return !closed(slot); });
 }
 
 void SlotPool::put(SlotId slot) { put_all({&slot, 1}); }
@@ -127,14 +187,18 @@ void SlotPool::put_all(std::span<const SlotId> slots) {
     if (s.leaving != 0) set_leaving(slot, false);
     move(slot, retires(slot) ? SlotState::retired : SlotState::free);
   }
-  if (capacity_ == slots_.size()) {
+  if (capacity_ == slots_.size() && closed_total_ == 0) {
     free_.put_many(slots);
     if (remember_freed_) freed_.insert(freed_.end(), slots.begin(), slots.end());
     return;
   }
   for (const SlotId slot : slots) {
     if (retires(slot)) continue;
-    free_.put(slot);
+    if (closed(slot)) {
+      closed_free_.push_back(slot);
+    } else {
+      free_.put(slot);
+    }
     if (remember_freed_) freed_.push_back(slot);
   }
 }
@@ -204,24 +268,28 @@ Ledger SlotPool::ledger() const {
 
 void SlotPool::check_invariants() const {
   free_.check_invariants();
-  TERRACE_CHECK(free_.size() == count(SlotState::free));
+  TERRACE_CHECK(free_.size() + closed_free_.size() == count(SlotState::free));
   TERRACE_CHECK(ledger().balanced());
   std::array<std::uint64_t, slot_state_count> counts{};
   std::uint64_t readers = 0;
   std::uint64_t leaving = 0;
   std::uint64_t retiring_leaving = 0;
+  std::uint64_t closed_slots = 0;
+  std::uint64_t closed_and_ready = 0;
   std::array<std::uint64_t, slot_state_count> retiring{};
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
     const Slot& s = slots_[i];
     ++counts[static_cast<std::size_t>(s.state())];
     readers += s.readers();
     leaving += s.leaving;
+    closed_slots += s.closed;
+    closed_and_ready += s.closed != 0 && s.state() == SlotState::ready ? 1 : 0;
     if (retires(SlotId{i}) && s.state() != SlotState::retired) {
       TERRACE_CHECK(s.state() != SlotState::free);
       ++retiring[static_cast<std::size_t>(s.state())];
       retiring_leaving += s.leaving;
     }
-    TERRACE_CHECK(free_.contains(SlotId{i}) == (s.state() == SlotState::free));
+    TERRACE_CHECK(free_.contains(SlotId{i}) == (s.state() == SlotState::free && s.closed == 0));
     if (s.leaving != 0) TERRACE_CHECK(s.state() == SlotState::ready);
     if (s.note > 0) TERRACE_CHECK(s.state() == SlotState::ready || s.state() == SlotState::filling);
   }
@@ -229,6 +297,10 @@ void SlotPool::check_invariants() const {
   TERRACE_CHECK(readers == readers_total_);
   TERRACE_CHECK(leaving == leaving_total_);
   TERRACE_CHECK(retiring == retiring_);
+  TERRACE_CHECK(closed_slots == closed_total_);
+  TERRACE_CHECK(closed_and_ready == closed_ready_);
+  for (const SlotId slot : retired_free_) TERRACE_CHECK(state(slot) == SlotState::retired && !closed(slot));
+  for (const SlotId slot : closed_free_) TERRACE_CHECK(state(slot) == SlotState::free && closed(slot));
   TERRACE_CHECK(retiring_leaving == retiring_leaving_);
 }
 

@@ -4,6 +4,7 @@
 #include "base/large_memory.hpp"
 #include "base/strong_id.hpp"
 #include "base/tier.hpp"
+#include "transfer/arena_chunks.hpp"
 
 #include <array>
 #include <bit>
@@ -81,10 +82,25 @@ class SlotPool {
   /// Slots in this state that are to be retired, and those of them whose copy is leaving.
   [[nodiscard]] std::uint64_t retiring(SlotState state) const { return retiring_[static_cast<std::size_t>(state)]; }
   [[nodiscard]] std::uint64_t retiring_and_leaving() const { return retiring_leaving_; }
-  /// Retires the highest free slot, wherever it is; there must be one. Until unretire(), which frees the last retired one: false
-  /// where there is none.
+  /// Retires the highest free slot, a closed one first; there must be a free one. Until unretire(), which frees the last
+  /// retired one that is not closed: false where there is none.
   void retire_free();
   [[nodiscard]] bool unretire();
+
+  /// The pool has slots up to `slots` from now on; the new ones are closed, and retired. Takes time in proportion to its size.
+  void extend(std::uint32_t slots);
+  /// Closed slots are not handed out by take() and its like: those that are free retire before any others, and who is in one
+  /// should go. Opening takes that back; those that have retired are free again. Both take time in proportion to `slots`.
+  void close(SlotSpan slots);
+  void open(SlotSpan slots);
+  [[nodiscard]] bool closed(SlotId slot) const { return slots_[slot.value()].closed != 0; }
+  [[nodiscard]] std::uint64_t closed_total() const { return closed_total_; }
+  /// Closed slots whose state is `ready`: cached, with nobody to ask but who caches.
+  [[nodiscard]] std::uint64_t closed_ready() const { return closed_ready_; }
+  /// Retires a closed slot that is free, in the place of one that is not closed, which is free again. False: no such pair.
+  [[nodiscard]] bool retire_closed_instead();
+  /// A closed slot that is free, for what will not be in it for long.
+  [[nodiscard]] std::optional<SlotId> take_closed(SlotState state);
 
   /// Transfers that read the slot. Returns the count after the call.
   std::uint32_t add_reader(SlotId slot);
@@ -123,13 +139,14 @@ class SlotPool {
   /// Twelve bytes, since there are as many as blocks: that is why a fence is in two words, and why one field counts readers while
   /// the slot is ready and names the job, by one more, and its source while it is filling. In other states it is neither.
   struct Slot {
-    static constexpr unsigned note_bits = 28;
+    static constexpr unsigned note_bits = 27;
     static constexpr std::uint32_t note_max = (1U << note_bits) - 1;
     static constexpr unsigned source_bits = 2;
 
     std::array<std::uint32_t, 2> fence{};
     std::uint32_t state_now : 3 = static_cast<std::uint32_t>(SlotState::free);
     std::uint32_t leaving : 1 = 0;
+    std::uint32_t closed : 1 = 0;
     std::uint32_t note : note_bits = 0;
 
     void set_state(SlotState to) { state_now = static_cast<std::uint32_t>(to) & 7U; }
@@ -147,7 +164,10 @@ class SlotPool {
   std::array<std::uint64_t, slot_state_count> counts_{};
   std::array<std::uint64_t, slot_state_count> retiring_{};  ///< of the slots from capacity_ on, without those that have retired
   std::uint64_t retiring_leaving_ = 0;
-  std::vector<SlotId> retired_free_;  ///< by retire_free()
+  std::vector<SlotId> retired_free_;  ///< by retire_free(), without closed ones
+  std::uint64_t closed_total_ = 0;
+  std::uint64_t closed_ready_ = 0;
+  std::vector<SlotId> closed_free_;  ///< the closed slots that are free; free_ has the others
   std::uint64_t readers_total_ = 0;
   std::uint64_t leaving_total_ = 0;
   bool remember_freed_ = false;

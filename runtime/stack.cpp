@@ -65,13 +65,39 @@ std::unique_ptr<Device> open_device(const DeviceOptions& options, std::uint32_t 
   return std::make_unique<EmulatedDevice>(slots, arena, EmulatedOptions{.link = emulated.link, .faults = emulated.faults});
 }
 
+/// Small enough that what shrinking leaves over (less than one chunk) is little, and that the first chunks are soon warm; as few
+/// as may be otherwise.
+Bytes chunk_bytes(Bytes total, Bytes block_bytes) {
+  constexpr std::uint64_t chunks = 64;
+  constexpr Bytes least = MiB * 16;
+  const Bytes share = MiB * 2 * (count(total) / chunks / count(MiB * 2) + 1);
+  return std::max(std::clamp(share, least, GiB), block_bytes);
+}
+
+HostArenaOptions arena_options(const StackOptions& options, const ManagerConfig& config, Waker& waker) {
+  const bool wait = options.host_warm_up == HostWarmUp::before_serving;
+  if (!wait && std::holds_alternative<CudaGpu>(options.device)) {
+    throw std::invalid_argument{"a CUDA device pins the host tier when it is opened: it has to be warm before serving"};
+  }
+  if (!wait && config.instant_copies) throw std::invalid_argument{"instant copies need a host tier that is warm before serving"};
+  HostArenaOptions arena;
+  arena.slots = config.host_blocks + config.staging_blocks;
+  arena.ready_slots = wait ? arena.slots : config.staging_blocks;
+  arena.block_bytes = options.block_bytes;
+  arena.chunk_bytes = chunk_bytes(options.block_bytes * arena.slots, options.block_bytes);
+  arena.touch = options.host_touch;
+  arena.limits = options.memory_limits;
+  arena.waker = &waker;
+  return arena;
+}
+
 }  // namespace
 
 /// In order of construction; taken down backwards.
 struct Stack::Parts {
   explicit Parts(const StackOptions& options)
       : config{manager_config(options)},
-        arena{std::max(config.host_blocks, options.host_blocks_max) + config.staging_blocks, options.block_bytes},
+        arena{arena_options(options, config, waker)},
         device{open_device(options.device, std::max(config.device_blocks, options.device_blocks_max), arena)},
         transfers{LanesConfig{.block_bytes = options.block_bytes}, *device, clock, waker} {
     if (const auto* memory = std::get_if<MemoryStorage>(&options.storage)) {
@@ -92,6 +118,7 @@ struct Stack::Parts {
       store = std::make_unique<FileStore>(store_config, *io);
     }
     CacheParts parts{transfers, arena, store.get(), clock, &waker, options.hostile ? device.get() : nullptr};
+    parts.host_memory_is_fixed = std::holds_alternative<CudaGpu>(options.device);
     cache = std::make_unique<Cache>(config, parts);
   }
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <variant>
 
@@ -39,6 +40,11 @@ struct CudaGpu {
   std::filesystem::path calibration;
 };
 using DeviceOptions = std::variant<EmulatedGpu, CudaGpu>;
+/// A host tier of hundreds of gigabytes takes its time to be touched. Until then the cache can serve with what is warm.
+enum class HostWarmUp : bool {
+  before_serving,  ///< the stack's constructor returns when all of it is warm
+  while_serving,   ///< it returns as soon as staging is; the tier grows in the polls that follow. Not with instant copies
+};
 
 struct StackOptions {
   DeviceOptions device;
@@ -46,11 +52,16 @@ struct StackOptions {
   Bytes block_bytes = KiB * 64;
   std::uint32_t device_blocks = 0;
   std::uint32_t host_blocks = 0;
-  /// Memory is made for so many, so that Cache::resize may go up to them; at least the above.
+  /// Memory is made for so many, so that Cache::resize may go up to them; at least the above. The host tier needs no such bound:
+  /// its memory comes and goes with its size.
   std::uint32_t device_blocks_max = 0;
-  std::uint32_t host_blocks_max = 0;
   /// Bounce slots where there is storage (or instant exclusive copies); 0: chosen.
   std::uint32_t staging_blocks = 0;
+  HostWarmUp host_warm_up = HostWarmUp::before_serving;
+  /// How the host tier's pages are first touched: on how many threads, on which NUMA node, whether in huge pages.
+  TouchOptions host_touch;
+  /// What the host tier's memory is checked against, now and whenever the tier grows. Null: nothing.
+  std::function<MemoryLimits()> memory_limits = [] { return read_memory_limits(); };
   StorageOptions storage;
   Relation relation = Relation::keep;
   WritePolicy write_policy = WritePolicy::none;
@@ -71,7 +82,8 @@ struct StackOptions {
 
 /// Everything a cache needs, made, owned and taken down in order: the device, the host arena, the transfer engine on
 /// its own thread, the store, and the cache itself. Throws std::system_error, std::invalid_argument or std::runtime_error,
-/// with one clear sentence, where a part cannot be made; nothing is left behind then.
+/// with one clear sentence, where a part cannot be made (a host tier that does not fit: with the largest size that does);
+/// nothing is left behind then.
 class Stack {
  public:
   explicit Stack(const StackOptions& options);

@@ -15,6 +15,8 @@
 
 namespace terrace {
 
+class HostArena;
+
 struct DevicePool {
   std::uint32_t slots = 0;
   /// Of one block, all its regions gathered: what one host slot holds.
@@ -39,7 +41,7 @@ struct CopyCommand {
 };
 
 /// Checks that every slot of the command exists: nobody but our own runtime names slots.
-void check_slots(const CopyCommand& command, std::uint32_t device_slots, std::uint32_t host_slots);
+void check_slots(const CopyCommand& command, std::uint32_t device_slots, const HostArena& host);
 
 struct CopyDone {
   std::uint64_t token = 0;

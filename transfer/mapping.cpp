@@ -1,5 +1,7 @@
 #include "transfer/mapping.hpp"
 
+#include "transfer/first_touch.hpp"
+
 #include <fmt/format.h>
 
 #include <sys/mman.h>
@@ -38,30 +40,23 @@ std::byte* map_aligned(std::size_t size) {
   return begin + before;
 }
 
-/// The kernel does it in one call, and says where memory is short; an older one does not know the call.
-bool touch(std::span<std::byte> bytes) {
-#ifdef MADV_POPULATE_WRITE
-  if (::madvise(bytes.data(), bytes.size(), MADV_POPULATE_WRITE) == 0) return true;
-  if (errno != EINVAL && errno != ENOSYS) return false;
-#endif
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  for (std::size_t at = 0; at < bytes.size(); at += page) *const_cast<volatile std::byte*>(&bytes[at]) = std::byte{0};
-  return true;
-}
-
 }  // namespace
 
-Mapping::Mapping(Bytes size, std::string_view what) {
-  if (count(size) == 0) return;
+Mapping Mapping::reserve(Bytes size, std::string_view what) {
+  Mapping mapping;
+  if (count(size) == 0) return mapping;
   std::byte* const begin = map_aligned(count(size));
   if (begin == nullptr) fail(what, size, "cannot map");
-  bytes_ = {begin, count(size)};
-  // A hint: without it the same memory comes in small pages.
-  ::madvise(begin, bytes_.size(), MADV_HUGEPAGE);
-  if (!touch(bytes_)) {
-    const int error = errno;
-    ::munmap(begin, bytes_.size());
-    errno = error;
+  mapping.bytes_ = {begin, count(size)};
+  return mapping;
+}
+
+Mapping::Mapping(Bytes size, std::string_view what) : Mapping{reserve(size, what)} {
+  if (bytes_.empty()) return;
+  TouchOptions one_thread;
+  one_thread.threads = 1;
+  if (const FirstTouch touched = first_touch(bytes_, one_thread); touched.error != 0) {
+    errno = touched.error;
     fail(what, size, "cannot touch");
   }
 }

@@ -8,13 +8,16 @@
 
 namespace terrace {
 
-/// Anonymous memory straight from the kernel: zeroed, aligned to a huge page where it is at least one large, huge pages asked
-/// for, and every page touched, so that no copy later waits for one. Move-only; unmaps when destroyed. Threads: one.
+/// Anonymous memory straight from the kernel: zeroed, and aligned to a huge page where it is at least one large. Move-only;
+/// unmaps when destroyed. Threads: one.
 class Mapping {
  public:
   Mapping() = default;
-  /// Throws std::system_error, with `what` and the size in its text, where the memory is not to be had.
+  /// Huge pages asked for, and every page touched, so that no copy later waits for one. Throws std::system_error, with `what` and
+  /// the size in its text, where the memory is not to be had.
   Mapping(Bytes size, std::string_view what);
+  /// Addresses alone: no page is there before somebody touches it (transfer/first_touch.hpp). Throws as above.
+  [[nodiscard]] static Mapping reserve(Bytes size, std::string_view what);
   ~Mapping();
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&& other) noexcept;

@@ -35,7 +35,7 @@ std::span<std::byte> SlotMemory::device_block(SlotId slot) const {
   return device_.bytes().subspan(slot.value() * size, size);
 }
 
-void SlotMemory::check(const CopyCommand& command) const { check_slots(command, slots_, host_->slots()); }
+void SlotMemory::check(const CopyCommand& command) const { check_slots(command, slots_, *host_); }
 
 void SlotMemory::copy(Direction direction, std::span<const SlotRun> runs) const {
   for (SlotRun run : runs) {

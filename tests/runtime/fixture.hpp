@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -30,8 +31,17 @@ class CacheFixture : public ::testing::Test {
     for (PoolSizes& pool : config.other_pools) {
       if (config.storage && pool.staging_blocks == 0) pool.staging_blocks = 4;
     }
-    arena = std::make_unique<HostArena>(std::max(config.host_blocks, host_blocks_max) + config.staging_blocks,
-                                        Bytes{block_bytes}, MiB);
+    HostArenaOptions host;
+    host.slots = config.host_blocks + config.staging_blocks;
+    host.ready_slots = host_warm ? host.slots : config.staging_blocks;
+    host.block_bytes = Bytes{block_bytes};
+    host.chunk_bytes = Bytes{block_bytes} * host_chunk_blocks;
+    host.limits = host_limits;
+    host.spare = {};
+    auto worker = std::make_unique<SteppedArenaWorker>();
+    arena_worker = worker.get();
+    host.worker = std::move(worker);
+    arena = std::make_unique<HostArena>(std::move(host));
     if (config.storage) store = std::make_unique<MemoryStore>(stored_blocks, Bytes{block_bytes});
     std::vector<PoolMemory> memories{{config.first_slot + std::max(config.device_blocks, device_blocks_max), arena.get()}};
     std::vector<PoolParts> others;
@@ -102,6 +112,7 @@ class CacheFixture : public ::testing::Test {
   void settle() {
     for (int i = 0; i < 50; ++i) {
       device->run();
+      arena_worker->step();
       poll();
     }
   }
@@ -112,10 +123,14 @@ class CacheFixture : public ::testing::Test {
 
   /// Set before make(): room to grow, in the first pool.
   std::uint32_t device_blocks_max = 0;
-  std::uint32_t host_blocks_max = 0;
+  /// Set before make(): of the first pool's arena.
+  std::uint32_t host_chunk_blocks = 1024;
+  bool host_warm = true;  ///< from the beginning; else staging alone is
+  std::function<MemoryLimits()> host_limits;
   StatusPage* status_page = nullptr;
   ManualClock clock;
   NullWaker waker;
+  SteppedArenaWorker* arena_worker = nullptr;  ///< the arena's
   std::unique_ptr<HostArena> arena;
   std::vector<std::unique_ptr<HostArena>> other_arenas;
   std::vector<std::unique_ptr<MemoryStore>> other_stores;

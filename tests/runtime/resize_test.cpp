@@ -193,19 +193,19 @@ TEST_F(Resize, a_second_resize_takes_the_place_of_the_first) {
 }
 
 TEST_F(Resize, a_larger_host_tier_takes_in_more) {
-  host_blocks_max = 8;
   make(sizes(2, 2));
-  EXPECT_EQ(resize(Tier::host, 9).error(), Errc::never_fits);
+  EXPECT_EQ(resize(Tier::host, Copy::slots_max).error(), Errc::never_fits);
   ASSERT_TRUE(resize(Tier::host, 8).has_value());
+  settle();
   for (std::uint32_t id = 1; id <= 5; ++id) run(id, keys_of({id * 10, id * 10 + 1}));
   EXPECT_EQ(resident(Tier::host), 8U);
   EXPECT_EQ(found(keys_of({10, 11})).host, 2U);
 }
 
 TEST_F(Resize, a_host_tier_can_begin_and_end) {
-  host_blocks_max = 4;
   make(sizes(2));
   ASSERT_TRUE(resize(Tier::host, 4).has_value());
+  settle();
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6}));
   EXPECT_EQ(found(keys_of({1, 2})).host, 2U);

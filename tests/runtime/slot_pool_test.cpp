@@ -123,5 +123,47 @@ TEST(SlotPoolDeathTest, refuses_to_free_what_is_free_or_read) {
   EXPECT_DEATH(pool.put(slot), "broken invariant");
 }
 
+TEST(SlotPool, hands_out_no_closed_slot_and_retires_those_first) {
+  SlotPool pool{6};
+  const SlotId busy = pool.take_last(SlotState::ready).value();  // slot 5
+  pool.close({SlotId{3}, 3});
+  pool.check_invariants();
+  EXPECT_EQ(pool.closed_total(), 3U);
+  EXPECT_EQ(pool.closed_ready(), 1U);
+  EXPECT_EQ(pool.take_last(SlotState::held), SlotId{2});
+  EXPECT_EQ(pool.take(SlotState::held), SlotId{0});
+  for (int i = 0; i < 3; ++i) pool.retire_free();  // 3 and 4, then 1
+  EXPECT_EQ(pool.state(SlotId{3}), SlotState::retired);
+  EXPECT_EQ(pool.state(SlotId{4}), SlotState::retired);
+  EXPECT_EQ(pool.state(SlotId{1}), SlotState::retired);
+  EXPECT_FALSE(pool.retire_closed_instead());
+  pool.put(busy);
+  EXPECT_FALSE(pool.take(SlotState::held).has_value());
+  pool.check_invariants();
+  // It retires in the stead of slot 1.
+  EXPECT_TRUE(pool.retire_closed_instead());
+  EXPECT_EQ(pool.take(SlotState::held), SlotId{1});
+  EXPECT_EQ(pool.count(SlotState::retired), 3U);
+  pool.check_invariants();
+}
+
+TEST(SlotPool, opens_what_was_closed_and_what_is_new) {
+  SlotPool pool{2};
+  pool.extend(5);
+  pool.check_invariants();
+  EXPECT_EQ(pool.ledger().retired, 3U);
+  EXPECT_FALSE(pool.unretire());
+  pool.open({SlotId{3}, 2});
+  EXPECT_EQ(pool.take_last(SlotState::held), SlotId{4});
+  pool.close({SlotId{0}, 2});
+  EXPECT_EQ(pool.take(SlotState::held), SlotId{3});
+  EXPECT_EQ(pool.take_closed(SlotState::held), SlotId{1});
+  pool.put(SlotId{1});
+  pool.open({SlotId{0}, 2});
+  EXPECT_EQ(pool.take_last(SlotState::held), SlotId{1});
+  EXPECT_EQ(pool.ledger().total, 5U);
+  pool.check_invariants();
+}
+
 }  // namespace
 }  // namespace terrace

@@ -41,6 +41,9 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
     total.pins += world.seen().pins;
     total.drops += world.seen().drops;
     total.resizes += world.seen().resizes;
+    total.chunks_added += world.seen().chunks_added;
+    total.chunks_removed += world.seen().chunks_removed;
+    total.growths_failed += world.seen().growths_failed;
     total.retained += world.seen().retained;
     total.quotas += world.seen().quotas;
     total.grouped_hits += world.seen().grouped_hits;
@@ -72,6 +75,9 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   EXPECT_GT(total.pins, 0U);
   EXPECT_GT(total.drops, 0U);
   EXPECT_GT(total.resizes, 0U);
+  EXPECT_GT(total.chunks_added, 0U);
+  EXPECT_GT(total.chunks_removed, 0U);
+  EXPECT_GT(total.growths_failed, 0U);
   EXPECT_GT(total.retained, 0U);
   EXPECT_GT(total.quotas, 0U);
   EXPECT_GT(total.grouped_hits, 0U);

@@ -17,7 +17,7 @@ constexpr std::uint32_t least_block_bytes = 4096;
 
 /// What pools may grow to.
 constexpr std::uint32_t device_blocks_max = 24;
-constexpr std::uint32_t host_blocks_max = 28;
+constexpr std::uint32_t host_blocks_max = 60;
 /// Paths differ between them from the first block on.
 constexpr std::uint32_t tenants = 3;
 
@@ -129,6 +129,39 @@ struct World::Client {
   std::uint64_t weights = 0;        ///< it began with
 };
 
+/// Refuses a chunk now and then, and knows that none comes twice, goes without having come, or goes with somebody in it.
+class World::ChunkWatch final : public ArenaChunks {
+ public:
+  ChunkWatch(World& world, PoolId pool) : world_{world}, pool_{pool} {}
+
+  [[nodiscard]] Result<void> chunk_added(const ArenaChunk& chunk) override {
+    TERRACE_CHECK(!chunk.bytes.empty());
+    TERRACE_CHECK(std::ranges::all_of(chunks_, [&](const SlotSpan& other) {
+      return other.end() <= chunk.slots.first.value() || chunk.slots.end() <= other.first.value();
+    }));
+    if (refuse_next_) {
+      refuse_next_ = false;
+      return Errc::io_failed;
+    }
+    chunks_.push_back(chunk.slots);
+    if (world_.cache_) ++world_.seen_->chunks_added;
+    return {};
+  }
+  void chunk_removing(const ArenaChunk& chunk) override {
+    TERRACE_CHECK(std::erase(chunks_, chunk.slots) == 1);
+    if (!world_.cache_) return;
+    TERRACE_CHECK(world_.cache_->manager().first_in_use(chunk.slots, pool_) == chunk.slots.end());
+    ++world_.seen_->chunks_removed;
+  }
+  void refuse_next() { refuse_next_ = true; }
+
+ private:
+  World& world_;
+  PoolId pool_;
+  std::vector<SlotSpan> chunks_;
+  bool refuse_next_ = false;
+};
+
 World::World(std::uint64_t seed, const WorldOptions& options) : options_{options}, random_{seed} {
   const ManagerConfig& manager = options.manager;
   std::vector<GroupConfig> groups = manager.groups;
@@ -137,7 +170,7 @@ World::World(std::uint64_t seed, const WorldOptions& options) : options_{options
   std::vector<PoolMemory> memories;
   for (std::size_t pool = 0; pool < manager.pool_count(); ++pool) {
     const PoolSizes& sizes = manager.pool(PoolId{static_cast<std::uint16_t>(pool)});
-    arenas_.push_back(std::make_unique<HostArena>(host_blocks_max + sizes.staging_blocks, Bytes{block_bytes_of(pool)}, MiB));
+    make_arena(pool);
     memories.push_back({sizes.first_slot + device_blocks_max, arenas_.back().get()});
     stores_.push_back(make_store(pool));
   }
@@ -151,6 +184,24 @@ World::World(std::uint64_t seed, const WorldOptions& options) : options_{options
     parts.other_pools.push_back({arenas_[pool].get(), stores_[pool].get()});
   }
   cache_ = std::make_unique<Cache>(manager, parts);
+}
+
+/// Of a few small chunks; not all of them are warm at first.
+void World::make_arena(std::size_t pool) {
+  const PoolId id{static_cast<std::uint16_t>(pool)};
+  const PoolSizes& sizes = options_.manager.pool(id);
+  HostArenaOptions arena;
+  arena.slots = sizes.host_blocks + sizes.staging_blocks;
+  arena.ready_slots = random_.chance(0.5) ? sizes.staging_blocks : arena.slots;
+  arena.block_bytes = Bytes{block_bytes_of(pool)};
+  arena.chunk_bytes = arena.block_bytes * random_.between(1, 9);
+  arena.touch.threads = 1;
+  auto worker = std::make_unique<SteppedArenaWorker>();
+  arena_workers_.push_back(worker.get());
+  arena.worker = std::move(worker);
+  watches_.push_back(std::make_unique<ChunkWatch>(*this, id));
+  arenas_.push_back(std::make_unique<HostArena>(std::move(arena)));
+  TERRACE_CHECK(arenas_.back()->observe(watches_.back().get()).has_value());
 }
 
 std::unique_ptr<BlockStore> World::make_store(std::size_t pool) {
@@ -179,6 +230,7 @@ void World::step() {
     device_step();
   } else if (dice < 14) {
     disk_step();
+    if (random_.chance(0.2)) arena_step();
   } else if (dice < 15) {
     clock_.advance(std::chrono::milliseconds{random_.below(20)});
   } else if (!clients_.empty()) {
@@ -264,12 +316,12 @@ void World::operate() {
       if (winding_down_) return;
       const bool device = random_.chance(0.5);
       const PoolId pool{static_cast<std::uint16_t>(random_.below(arenas_.size()))};
-      const std::uint64_t blocks = device ? random_.between(4, device_blocks_max) : random_.below(host_blocks_max + 2);
+      const std::uint64_t blocks = device ? random_.between(4, device_blocks_max) : random_.below(host_blocks_max);
       const Tier tier = device ? Tier::device : Tier::host;
       const Result<void> resized = cache_->resize(tier, static_cast<std::uint32_t>(blocks), pool);
       note(resized ? blocks : 0);
       if (resized) ++seen_->resizes;
-      else TERRACE_CHECK(resized.error() == Errc::no_room || (!device && blocks > host_blocks_max));
+      else TERRACE_CHECK(resized.error() == Errc::no_room);
       return;
     }
     default:
@@ -469,6 +521,12 @@ void World::disk_step() {
   if (io.queued() > 0) io.step(random_.below(io.queued()));
 }
 
+void World::arena_step() {
+  const std::size_t pool = random_.below(arenas_.size());
+  if (!winding_down_ && random_.chance(0.03)) watches_[pool]->refuse_next();
+  arena_workers_[pool]->step();
+}
+
 void World::plant_fault() {
   const Direction direction = random_.chance(0.5) ? Direction::swap_in : Direction::swap_out;
   if (options_.faults.transfers_fail && random_.chance(0.3)) device_->fail_next(direction);
@@ -496,6 +554,13 @@ void World::check() const {
     store->check_invariants();
     TERRACE_CHECK(store->stat().orphans == 0);
   }
+  for (std::size_t pool = 0; pool < arenas_.size(); ++pool) {
+    const PoolId id{static_cast<std::uint16_t>(pool)};
+    const HostMemory memory = cache_->host_memory(id);
+    TERRACE_CHECK(memory.usable <= memory.wanted);
+    TERRACE_CHECK(arenas_[pool]->slots() >= memory.usable + options_.manager.pool(id).staging_blocks);
+    if (!memory.failure.empty()) ++seen_->growths_failed;
+  }
   TERRACE_CHECK(seen_->mismatches == 0);
 }
 
@@ -508,7 +573,12 @@ void World::wind_down() {
     device_->stuck(direction, false);
     device_->delay_completion(direction, false);
   }
-  for (int i = 0; i < 200'000 && (!clients_.empty() || cache_->has_pending_work()); ++i) {
+  const auto chunks_move = [this] {
+    // What is mapped and not warm is coming or going.
+    return std::ranges::any_of(
+        arenas_, [](const auto& arena) { return arena->mapped() != arena->block_bytes() * arena->slots(); });
+  };
+  for (int i = 0; i < 200'000 && (!clients_.empty() || cache_->has_pending_work() || chunks_move()); ++i) {
     for (const auto& io : disks_) {
       if (io->queued() == 0 && io->stalled() > 0) io->release_stalled();
     }
@@ -524,6 +594,13 @@ void World::wind_down() {
   for (std::size_t pool = 0; pool < arenas_.size(); ++pool) {
     const PoolId id{static_cast<std::uint16_t>(pool)};
     TERRACE_CHECK(cache_->retiring(Tier::device, id) == 0 && cache_->retiring(Tier::host, id) == 0);
+    // Nobody holds anything: every chunk that was to go has gone, and what is wanted is there.
+    const HostMemory memory = cache_->host_memory(id);
+    const std::uint64_t slots = std::uint64_t{memory.wanted} + options_.manager.pool(id).staging_blocks;
+    const std::uint64_t chunk = arenas_[pool]->slots_per_chunk();
+    TERRACE_CHECK(memory.warm() && memory.going == 0 && memory.coming == 0);
+    TERRACE_CHECK(memory.mapped / arenas_[pool]->block_bytes() >= slots);
+    TERRACE_CHECK(memory.mapped / arenas_[pool]->block_bytes() < slots + chunk);
   }
   device_->run();
   check();

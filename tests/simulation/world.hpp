@@ -67,6 +67,9 @@ class World {
     std::uint64_t pins = 0;
     std::uint64_t drops = 0;
     std::uint64_t resizes = 0;
+    std::uint64_t chunks_added = 0;    ///< while serving
+    std::uint64_t chunks_removed = 0;
+    std::uint64_t growths_failed = 0;
     std::uint64_t retained = 0;
     std::uint64_t quotas = 0;
     std::uint64_t grouped_hits = 0;  ///< blocks hit by requests of several groups
@@ -79,6 +82,7 @@ class World {
 
  private:
   struct Client;
+  class ChunkWatch;
 
   void start_request();
   void poll();
@@ -87,6 +91,8 @@ class World {
   void compute(Client& client);
   void device_step();
   void disk_step();
+  void arena_step();
+  void make_arena(std::size_t pool);
   void plant_fault();
   void operate();
   void resume_transfers();
@@ -98,7 +104,9 @@ class World {
   ManualClock clock_;
   NullWaker waker_;
   std::vector<GroupRule> rules_;  ///< of the groups
-  std::vector<std::unique_ptr<HostArena>> arenas_;  ///< by PoolId, as are the stores
+  std::vector<std::unique_ptr<ChunkWatch>> watches_;  ///< by PoolId, as are the arenas and the stores
+  std::vector<std::unique_ptr<HostArena>> arenas_;
+  std::vector<SteppedArenaWorker*> arena_workers_;  ///< the arenas'
   std::unique_ptr<SteppedDevice> device_;
   std::unique_ptr<DirectTransfers> transfers_;
   std::vector<std::unique_ptr<SteppedIo>> disks_;

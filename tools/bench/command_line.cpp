@@ -4,6 +4,7 @@
 #include "tools/bench/copy.hpp"
 #include "tools/bench/index.hpp"
 #include "tools/bench/keys.hpp"
+#include "tools/bench/touch.hpp"
 #include "tools/bench/transfer.hpp"
 #include "tools/device_name.hpp"
 #include "tools/replay/usage_error.hpp"
@@ -67,6 +68,13 @@ void add_transfer_options(CLI::App& transfer, BenchArguments::Transfer& argument
                   "  terrace bench transfer --block-bytes 64KiB --blocks 1000 --piece-bytes 256KiB --pieces-in-flight 1");
 }
 
+void add_touch_options(CLI::App& touch, BenchArguments::Touch& arguments) {
+  touch.add_option("--size", arguments.size, "Of the memory")->capture_default_str();
+  touch.add_option("--threads", arguments.threads, "To touch it with")->delimiter(',')->capture_default_str();
+  touch.add_option("--rounds", arguments.rounds, "To take the medians of")->capture_default_str();
+  touch.footer("\nExample:\n  terrace bench touch --size 4GiB --threads 1,2,4,8");
+}
+
 void run_copy(const BenchArguments::Copy& arguments) {
   CopyBenchOptions options;
   options.block_bytes = size_of("--block-bytes", arguments.block_bytes);
@@ -81,6 +89,10 @@ void run_keys(const BenchArguments::Keys& arguments) {
               .prompts = arguments.prompts,
               .rounds = arguments.rounds,
               .report = arguments.report});
+}
+
+void run_touch(const BenchArguments::Touch& arguments) {
+  bench_touch({.size = size_of("--size", arguments.size), .threads = arguments.threads, .rounds = arguments.rounds});
 }
 
 void run_index(const BenchArguments::Index& arguments) {
@@ -138,6 +150,9 @@ void add_bench_options(CLI::App& bench, BenchArguments& arguments) {
   CLI::App* const transfer = bench.add_subcommand("transfer", "Device and host through the lanes, beside plain copies");
   add_transfer_options(*transfer, arguments.transfer);
   transfer->callback([&] { arguments.part = BenchArguments::Part::transfer; });
+  CLI::App* const touch = bench.add_subcommand("touch", "How long the host tier's memory takes until it is warm");
+  add_touch_options(*touch, arguments.touch);
+  touch->callback([&] { arguments.part = BenchArguments::Part::touch; });
 }
 
 void run_bench(const BenchArguments& arguments) {
@@ -146,6 +161,7 @@ void run_bench(const BenchArguments& arguments) {
       case BenchArguments::Part::copy: run_copy(arguments.copy); break;
       case BenchArguments::Part::index: run_index(arguments.index); break;
       case BenchArguments::Part::keys: run_keys(arguments.keys); break;
+      case BenchArguments::Part::touch: run_touch(arguments.touch); break;
       case BenchArguments::Part::transfer: run_transfer(arguments.transfer); break;
     }
   } catch (const std::invalid_argument& error) {

@@ -13,7 +13,7 @@ namespace terrace::tools {
 
 /// `terrace bench`, as typed.
 struct BenchArguments {
-  enum class Part : unsigned char { copy, index, keys, transfer };
+  enum class Part : unsigned char { copy, index, keys, touch, transfer };
 
   Part part = Part::copy;
   struct Copy {
@@ -36,6 +36,11 @@ struct BenchArguments {
     unsigned rounds = 51;
     std::string report;
   } keys;
+  struct Touch {
+    std::string size = "1GiB";
+    std::vector<unsigned> threads = {1, 2};
+    unsigned rounds = 5;
+  } touch;
   struct Transfer {
     std::string device = "emulated";
     std::vector<std::string> block_bytes = {"4KiB", "16KiB", "64KiB", "256KiB", "1MiB", "4MiB"};
@@ -48,7 +53,8 @@ struct BenchArguments {
   } transfer;
 };
 
-/// Adds `bench copy`, `bench index`, `bench keys`, `bench transfer` and their flags. `arguments` outlives the parsing.
+/// Adds `bench copy`, `bench index`, `bench keys`, `bench touch`, `bench transfer` and their flags. `arguments` outlives the
+/// parsing.
 void add_bench_options(CLI::App& bench, BenchArguments& arguments);
 /// Runs what was asked for. Throws UsageError for sizes that make no sense, std::runtime_error where the
 /// report cannot be written.

@@ -1,5 +1,7 @@
 #include "tools/replay/preflight.hpp"
 
+#include "transfer/memory_limits.hpp"
+
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -7,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <string>
 
 namespace terrace::tools {
@@ -18,62 +19,6 @@ namespace fs = std::filesystem;
 /// Beside the blocks: the tree, queues, staging, what the allocator keeps.
 constexpr Bytes overhead = MiB * 64;
 constexpr std::uint64_t overhead_per_block = 512;
-
-std::optional<std::uint64_t> number_in(const fs::path& file) {
-  std::ifstream in{file};
-  std::uint64_t number = 0;
-  if (in >> number) return number;
-  return std::nullopt;  // also "max"
-}
-
-/// The number behind `name` in a file of lines "name number".
-std::uint64_t field_in(const fs::path& file, const std::string& name) {
-  std::ifstream in{file};
-  for (std::string word; in >> word;) {
-    std::uint64_t number = 0;
-    if (word == name && in >> number) return number;
-  }
-  return 0;
-}
-
-/// Of the group and of those it is in; page cache that the kernel would give back counts as there.
-std::optional<std::uint64_t> left_in_groups(const fs::path& root, fs::path group, const char* limit_file,
-                                            const char* usage_file) {
-  std::optional<std::uint64_t> left;
-  for (;; group = group.parent_path()) {
-    const fs::path here = root / group.relative_path();
-    const auto limit = number_in(here / limit_file);
-    const auto used = number_in(here / usage_file);
-    if (limit && used) {
-      const std::uint64_t cache = field_in(here / "memory.stat", "inactive_file");
-      const std::uint64_t taken = *used - std::min(*used, cache);
-      const std::uint64_t rest = *limit - std::min(*limit, taken);
-      left = std::min(left.value_or(rest), rest);
-    }
-    if (!group.has_relative_path()) return left;
-  }
-}
-
-std::optional<std::uint64_t> left_in_own_groups() {
-  std::optional<std::uint64_t> left;
-  const auto take = [&left](std::optional<std::uint64_t> found) {
-    if (found) left = std::min(left.value_or(*found), *found);
-  };
-  std::ifstream in{"/proc/self/cgroup"};
-  // Lines of the form "4:memory:/path" (version 1) and "0::/path" (version 2).
-  for (std::string line; std::getline(in, line);) {
-    const auto first = line.find(':');
-    const auto second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const fs::path group = line.substr(second + 1);
-    if (controllers.empty()) take(left_in_groups("/sys/fs/cgroup", group, "memory.max", "memory.current"));
-    if (controllers == "memory") {
-      take(left_in_groups("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes", "memory.usage_in_bytes"));
-    }
-  }
-  return left;
-}
 
 void check_report(const fs::path& report) {
   if (report.empty()) return;
@@ -87,13 +32,7 @@ void check_report(const fs::path& report) {
 
 }  // namespace
 
-std::optional<Bytes> available_memory() {
-  const std::uint64_t kilobytes = field_in("/proc/meminfo", "MemAvailable:");
-  const auto groups = left_in_own_groups();
-  if (kilobytes == 0 && !groups) return std::nullopt;
-  const std::uint64_t machine = kilobytes == 0 ? std::numeric_limits<std::uint64_t>::max() : kilobytes * count(KiB);
-  return Bytes{std::min(machine, groups.value_or(machine))};
-}
+std::optional<Bytes> available_memory() { return memory_left(read_memory_limits()); }
 
 Bytes needed_memory(const ReplayOptions& options) {
   // A GPU's blocks are in its own memory.

@@ -1,0 +1,358 @@
+// A host tier whose memory comes and goes while it serves.
+
+#include "runtime/stack.hpp"
+#include "tests/runtime/fixture.hpp"
+
+#include <stdexcept>
+#include <string>
+
+namespace terrace {
+namespace {
+
+using test::keys_of;
+using test::sizes;
+using test::with_storage;
+
+class HostChunksTest : public test::CacheFixture {
+ protected:
+  [[nodiscard]] Result<void> resize(std::uint32_t blocks) {
+    const Result<void> done = cache->resize(Tier::host, blocks);
+    cache->manager().check_invariants();
+    return done;
+  }
+  /// Leaves paths of two blocks, the first of which are in the host.
+  void run_paths(std::uint32_t first, std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) run(next_id_++, path(first + i));
+    cache->manager().check_invariants();
+  }
+  static std::vector<BlockKey> path(std::uint32_t number) { return keys_of({number * 10, number * 10 + 1}); }
+  [[nodiscard]] std::uint32_t in_host(std::uint32_t number) const { return cache->match(path(number)).host; }
+  [[nodiscard]] std::uint64_t mapped_blocks() const { return cache->host_memory().mapped / Bytes{block_bytes}; }
+  /// One of the first six that lies in the host's slots from here on.
+  [[nodiscard]] std::uint32_t path_above(std::uint32_t slot) const {
+    const Residency& residency = cache->manager().residency();
+    for (std::uint32_t number = 1; number <= 6; ++number) {
+      if (in_host(number) < 2) continue;
+      if (residency.copy(residency.tree().find(path(number)).last(), Tier::host).slot().value() >= slot) return number;
+    }
+    return 0;
+  }
+
+ private:
+  std::uint64_t next_id_ = 100;
+};
+
+TEST_F(HostChunksTest, serves_without_the_host_tier_until_there_is_memory_and_with_what_is_warm_then) {
+  host_chunk_blocks = 4;
+  host_warm = false;
+  ManagerConfig config = with_storage(sizes(2, 8), WritePolicy::none);
+  config.staging_blocks = 2;
+  make(config);
+  EXPECT_EQ(cache->host_memory().usable, 2U);  // what staging left of its chunk
+  EXPECT_EQ(cache->host_memory().coming, 2U);
+  EXPECT_FALSE(cache->host_memory().warm());
+  ASSERT_TRUE(acquire(1, path(1)).has_value());
+  ASSERT_TRUE(ready(1));
+  ASSERT_TRUE(commit(1, path(1)).has_value());
+  release(1);
+  EXPECT_EQ(cache->manager().usage(Tier::host).blocks, 2U);
+  ASSERT_TRUE(arena_worker->step());
+  EXPECT_EQ(cache->host_memory().usable, 2U);
+  poll();
+  EXPECT_EQ(cache->host_memory().usable, 6U);
+  EXPECT_EQ(cache->manager().usage(Tier::host).free, 6U);
+  settle();
+  EXPECT_TRUE(cache->host_memory().warm());
+  run_paths(2, 5);
+  EXPECT_EQ(resident(Tier::host), 8U);
+  EXPECT_EQ(mapped_blocks(), 10U);
+}
+
+TEST_F(HostChunksTest, grows_beyond_what_it_began_with_as_chunks_become_warm) {
+  host_chunk_blocks = 4;
+  make(sizes(2, 4));
+  run_paths(1, 3);
+  ASSERT_EQ(resident(Tier::host), 4U);
+  ASSERT_TRUE(resize(13).has_value());
+  EXPECT_EQ(cache->host_memory().wanted, 13U);
+  EXPECT_EQ(cache->host_memory().usable, 4U);  // nobody has touched a page yet
+  EXPECT_EQ(cache->host_memory().coming, 3U);
+  ASSERT_TRUE(arena_worker->step());
+  poll();
+  EXPECT_EQ(cache->host_memory().usable, 8U);
+  settle();
+  EXPECT_EQ(cache->host_memory().usable, 13U);
+  EXPECT_EQ(mapped_blocks(), 13U);
+  run_paths(4, 6);
+  EXPECT_EQ(resident(Tier::host), 13U);
+  EXPECT_EQ(in_host(3), 2U);
+  ASSERT_TRUE(acquire(50, path(3)).has_value());
+  settle();
+  EXPECT_EQ(stats(50).host, 2U);
+}
+
+TEST_F(HostChunksTest, gives_back_whole_chunks_from_the_highest_when_it_shrinks) {
+  host_chunk_blocks = 4;
+  make(sizes(2, 12));
+  run_paths(1, 7);
+  ASSERT_EQ(resident(Tier::host), 12U);
+  ASSERT_TRUE(resize(5).has_value());  // two chunks are needed for that
+  EXPECT_EQ(cache->retiring(Tier::host), 0U);
+  EXPECT_EQ(resident(Tier::host), 5U);
+  EXPECT_EQ(arena->state(2), ChunkState::leaving);
+  settle();
+  EXPECT_EQ(arena->state(2), ChunkState::absent);
+  EXPECT_EQ(mapped_blocks(), 8U);
+  EXPECT_EQ(arena->state(0), ChunkState::warm);
+  run_paths(11, 6);
+  EXPECT_EQ(resident(Tier::host), 5U);
+  ASSERT_TRUE(resize(0).has_value());
+  settle();
+  EXPECT_EQ(mapped_blocks(), 0U);
+  ASSERT_TRUE(resize(6).has_value());
+  settle();
+  run_paths(21, 6);
+  EXPECT_EQ(resident(Tier::host), 6U);
+  EXPECT_EQ(mapped_blocks(), 6U);
+}
+
+TEST_F(HostChunksTest, what_is_in_a_chunk_that_goes_leaves_rather_than_others) {
+  host_chunk_blocks = 4;
+  make(sizes(2, 8));
+  run_paths(1, 5);
+  ASSERT_EQ(resident(Tier::host), 8U);
+  // The paths lie in the order in which they came: two a chunk.
+  ASSERT_TRUE(resize(4).has_value());
+  EXPECT_EQ(resident(Tier::host), 4U);
+  settle();
+  EXPECT_EQ(mapped_blocks(), 4U);
+  std::uint32_t left = 0;
+  for (std::uint32_t number = 1; number <= 5; ++number) left += in_host(number);
+  EXPECT_EQ(left, 4U);
+}
+
+TEST_F(HostChunksTest, a_chunk_with_a_pinned_block_stays_until_that_goes) {
+  host_chunk_blocks = 4;
+  make(sizes(4, 8));
+  run_paths(1, 6);
+  ASSERT_EQ(resident(Tier::host), 8U);
+  const std::uint32_t high = path_above(4);
+  ASSERT_NE(high, 0U);
+  const PinId pin = cache->pin(path(high)).value();
+  ASSERT_TRUE(resize(4).has_value());
+  settle();
+  EXPECT_EQ(in_host(high), 2U);
+  EXPECT_EQ(resident(Tier::host), 4U);  // the others have made room in the chunk that stays
+  EXPECT_EQ(cache->host_memory().going, 1U);
+  EXPECT_EQ(mapped_blocks(), 8U);
+  run_paths(11, 3);
+  EXPECT_EQ(resident(Tier::host), 4U);
+  ASSERT_TRUE(cache->unpin(pin).has_value());
+  settle();
+  EXPECT_EQ(in_host(high), 0U);
+  EXPECT_EQ(mapped_blocks(), 4U);
+  run_paths(21, 5);
+  EXPECT_EQ(resident(Tier::host), 4U);
+}
+
+TEST_F(HostChunksTest, a_chunk_that_was_to_go_comes_back_where_the_tier_grows_again) {
+  host_chunk_blocks = 4;
+  make(sizes(4, 8));
+  run_paths(1, 6);
+  const PinId pin = cache->pin(path(path_above(4))).value();
+  ASSERT_TRUE(resize(4).has_value());
+  EXPECT_EQ(cache->host_memory().going, 1U);
+  ASSERT_TRUE(resize(8).has_value());
+  settle();
+  EXPECT_EQ(cache->host_memory().usable, 8U);
+  EXPECT_EQ(cache->host_memory().going, 0U);
+  EXPECT_EQ(mapped_blocks(), 8U);
+  run_paths(11, 6);
+  EXPECT_EQ(resident(Tier::host), 8U);
+  ASSERT_TRUE(cache->unpin(pin).has_value());
+}
+
+TEST_F(HostChunksTest, growth_that_is_not_wanted_any_more_is_called_off) {
+  host_chunk_blocks = 4;
+  make(sizes(2, 4));
+  ASSERT_TRUE(resize(20).has_value());
+  ASSERT_TRUE(arena_worker->step());
+  ASSERT_TRUE(resize(4).has_value());  // the first of four chunks is there, and nobody has heard
+  settle();
+  EXPECT_EQ(cache->host_memory().usable, 4U);
+  EXPECT_EQ(mapped_blocks(), 4U);
+  EXPECT_TRUE(cache->host_memory().failure.empty());
+  ASSERT_TRUE(resize(9).has_value());
+  settle();
+  EXPECT_EQ(cache->host_memory().usable, 9U);
+  EXPECT_EQ(mapped_blocks(), 9U);
+}
+
+TEST_F(HostChunksTest, what_is_warm_stays_until_what_takes_its_place_is_warm_and_goes_then) {
+  host_chunk_blocks = 8;
+  make(sizes(2, 4));
+  ASSERT_TRUE(resize(12).has_value());
+  ASSERT_TRUE(resize(8).has_value());  // the chunk that is coming has all of it
+  EXPECT_EQ(cache->host_memory().usable, 4U);
+  EXPECT_EQ(cache->host_memory().going, 0U);
+  settle();
+  EXPECT_EQ(cache->host_memory().usable, 8U);
+  EXPECT_EQ(mapped_blocks(), 8U);
+}
+
+TEST_F(HostChunksTest, growth_that_an_observer_refuses_calls_off_the_rest) {
+  host_chunk_blocks = 4;
+  make(sizes(2, 4));
+  class : public ArenaChunks {
+   public:
+    [[nodiscard]] Result<void> chunk_added(const ArenaChunk&) override {
+      if (++added_ == 2) return Errc::io_failed;
+      return {};
+    }
+    void chunk_removing(const ArenaChunk&) override {}
+
+   private:
+    int added_ = 0;
+  } second_refused;
+  ASSERT_TRUE(arena->observe(&second_refused).has_value());
+  ASSERT_TRUE(resize(16).has_value());
+  settle();
+  EXPECT_EQ(cache->host_memory().usable, 4U);
+  EXPECT_TRUE(cache->host_memory().warm());
+  EXPECT_EQ(mapped_blocks(), 4U);
+  EXPECT_FALSE(cache->host_memory().failure.empty());
+  ASSERT_TRUE(arena->observe(nullptr).has_value());
+}
+
+TEST_F(HostChunksTest, growth_that_does_not_fit_leaves_the_tier_as_it_is_and_says_why) {
+  host_chunk_blocks = 4;
+  MemoryLimits now;
+  now.available = GiB;
+  host_limits = [&now] { return now; };
+  make(sizes(2, 4));
+  run_paths(1, 3);
+  now.available = Bytes{block_bytes} * 6;
+  ASSERT_TRUE(resize(20).has_value());
+  settle();
+  EXPECT_EQ(cache->host_memory().wanted, 4U);
+  EXPECT_TRUE(cache->host_memory().warm());
+  EXPECT_NE(cache->host_memory().failure.find("the largest size that fits is 384B"), std::string::npos)
+      << cache->host_memory().failure;
+  EXPECT_EQ(resident(Tier::host), 4U);
+  ASSERT_TRUE(resize(10).has_value());
+  settle();
+  EXPECT_EQ(cache->host_memory().usable, 10U);
+  EXPECT_TRUE(cache->host_memory().failure.empty());
+}
+
+TEST_F(HostChunksTest, under_write_back_what_leaves_with_its_chunk_is_stored) {
+  host_chunk_blocks = 4;
+  ManagerConfig config = with_storage(sizes(2, 8), WritePolicy::write_back);
+  make(config);
+  run_paths(1, 5);
+  ASSERT_EQ(resident(Tier::host), 8U);
+  ASSERT_TRUE(resize(0).has_value());
+  EXPECT_EQ(mapped_blocks(), 12U);  // until they are
+  settle();
+  EXPECT_EQ(resident(Tier::host), 0U);
+  EXPECT_EQ(mapped_blocks(), 4U);  // staging
+  for (std::uint32_t number = 1; number <= 5; ++number) EXPECT_EQ(cache->match(path(number)).total(), 2U);
+}
+
+TEST_F(HostChunksTest, what_is_mapped_stays_within_a_128th_of_what_is_wanted_as_it_grows_in_small_steps) {
+  host_chunk_blocks = 64;
+  make(sizes(2, 512));
+  for (std::uint32_t blocks = 513; blocks <= 1024; ++blocks) {
+    ASSERT_TRUE(cache->resize(Tier::host, blocks).has_value());
+    while (arena_worker->step()) {
+    }
+    poll();
+    ASSERT_EQ(cache->host_memory().usable, blocks);
+    ASSERT_LE(mapped_blocks(), blocks + blocks / 128 + 1);
+  }
+  EXPECT_LE(arena->chunks_end(), 8U + 128U);
+  cache->manager().check_invariants();
+}
+
+// ---- a stack of its own threads
+
+StackOptions small() {
+  StackOptions options;
+  options.block_bytes = KiB * 64;
+  options.device_blocks = 8;
+  options.host_blocks = 600;
+  return options;
+}
+
+TEST(StackMemory, is_refused_with_the_largest_size_that_fits) {
+  StackOptions options = small();
+  options.memory_limits = [] {
+    MemoryLimits limits;
+    limits.cgroup_max = MiB * 96;
+    limits.cgroup_current = MiB * 16;
+    return limits;
+  };
+  try {
+    const Stack stack{options};
+    FAIL();
+  } catch (const std::runtime_error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("37.5MiB do not fit: the control group allows 96MiB, of which 16MiB are used"), std::string::npos)
+        << text;
+    EXPECT_NE(text.find("the largest size that fits is 16MiB"), std::string::npos) << text;
+  }
+  options.host_blocks = 256;
+  const Stack stack{options};
+}
+
+TEST(StackMemory, can_serve_before_it_is_warm_and_is_warm_soon) {
+  StackOptions options = small();
+  options.storage = MemoryStorage{MiB};
+  options.host_warm_up = HostWarmUp::while_serving;
+  Stack stack{options};
+  Cache& cache = stack.cache();
+  AcquireRequest wanted;
+  wanted.id = RequestId{1};
+  const auto keys = keys_of({1, 2});
+  wanted.keys = keys;
+  wanted.blocks = 2;
+  Lease lease = cache.acquire(wanted).value();
+  EXPECT_TRUE(cache.ready(lease));
+  lease.reset();
+  EventFdWaker never;
+  while (!cache.host_memory().warm()) {
+    (void)cache.poll();
+    never.wait(1);
+  }
+  EXPECT_EQ(cache.host_memory().usable, 600U);
+  EXPECT_EQ(cache.host_memory().mapped, options.block_bytes * 664);
+  ASSERT_TRUE(cache.resize(Tier::host, 1200).has_value());
+  while (!cache.host_memory().warm()) {
+    (void)cache.poll();
+    never.wait(1);
+  }
+  ASSERT_TRUE(cache.resize(Tier::host, 100).has_value());
+  while (cache.host_memory().mapped > options.block_bytes * 300) {
+    (void)cache.poll();
+    never.wait(1);
+  }
+  cache.manager().check_invariants();
+}
+
+TEST(StackMemory, ends_while_it_is_being_warmed) {
+  StackOptions options = small();
+  options.host_blocks = 6000;
+  options.host_warm_up = HostWarmUp::while_serving;
+  const Stack stack{options};
+}
+
+TEST(StackMemory, is_warm_before_instant_copies) {
+  StackOptions options = small();
+  options.instant_copies = true;
+  const Stack stack{options};
+  options.host_warm_up = HostWarmUp::while_serving;
+  EXPECT_THROW(Stack{options}, std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace terrace
