@@ -17,6 +17,10 @@ bool Persists::has_source(BlockRef block) const {
 
 bool Persists::begin(BlockRef block) {
   if (residency_.tree().hidden(block)) return false;  // its key may stand for something else by now
+  if (slow_ && in_flight_ >= slow_backlog_max) {  // before looking how far back storage is behind: that may be far
+    ++stats_.persist_skipped;
+    return false;
+  }
   chain_.clear();
   for (BlockRef at = block; !residency_.copy(at, Tier::storage).present(); at = residency_.tree().parent(at)) {
     if (!has_source(at)) return false;
