@@ -45,10 +45,10 @@ HostRoom::Evicted HostRoom::evict_one(WriteBack write_back, std::optional<std::u
   const auto asker = tenant ? std::optional{Quotas::Asker{*tenant, 1}} : std::nullopt;
   const std::optional<BlockRef> victim = residency_.quotas().victim(Tier::host, asker);
   if (!victim) return Evicted::none;
-  // Somebody waits: not for a write that takes longer than computing what it writes.
-  const SaveFirst save = tenant && persists_.slow() ? SaveFirst::no : SaveFirst::yes;
-  if (write_back == WriteBack::no && save == SaveFirst::yes && costs_a_write(*victim)) return Evicted::none;
-  return evict(*victim, save);
+  if (write_back == WriteBack::no && costs_a_write(*victim)) return Evicted::none;
+  // Where somebody waits: not for a write that takes longer than computing what it writes.
+  const bool too_slow = tenant && persists_.slow();
+  return evict(*victim, too_slow ? SaveFirst::no : SaveFirst::yes);
 }
 
 bool HostRoom::costs_a_write(BlockRef victim) const {
