@@ -117,10 +117,12 @@ void Lanes::expire(TimePoint now) {
 
 std::optional<Piece> Lanes::next(Direction direction, TimePoint now) {
   expire(now);
-  if (in_flight_[index(direction)] == config_.pieces_in_flight) return std::nullopt;
+  const std::uint32_t under_way = in_flight_[index(direction)];
+  if (under_way == config_.pieces_in_flight) return std::nullopt;
   for (std::size_t urgency = 0; urgency < urgency_count; ++urgency) {
     const Handle handle = lanes_[index(direction)][urgency].first;
     if (handle == nobody) continue;
+    if (urgency != index(Urgency::request) && under_way > 0) return std::nullopt;
     if (urgency == index(Urgency::persist)) {
       const Bytes cost = next_piece_bytes(jobs_[handle]);
       if (now < persist_.allowed_at(cost)) return std::nullopt;
@@ -160,8 +162,8 @@ TimePoint Lanes::next_deadline() const {
   if (!persist_.limited()) return soonest;
   for (const Direction direction : directions) {
     const Handle head = lanes_[index(direction)][index(Urgency::persist)].first;
-    // At the bound of pieces under way it is a finish() that lets the next one go, not time.
-    if (head == nobody || in_flight_[index(direction)] == config_.pieces_in_flight) continue;
+    // Beside a piece under way it is its finish() that lets the next one go, not time.
+    if (head == nobody || in_flight_[index(direction)] > 0) continue;
     soonest = std::min(soonest, persist_.allowed_at(next_piece_bytes(jobs_[head])));
   }
   return soonest;

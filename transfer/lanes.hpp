@@ -24,7 +24,8 @@ struct LanesConfig {
   /// A job is cut into pieces of at most this (but at least one block), so that an urgent job waits at most for the pieces
   /// under way.
   Bytes piece_bytes = MiB;
-  /// Pieces under way at once per direction: enough to keep the stream busy, and no more than an urgent job should wait for.
+  /// Pieces of the request lane under way at once per direction: enough to keep the stream busy. Of the lanes for which nobody
+  /// waits one starts only where nothing else is under way: a request has at most one piece of theirs before it.
   std::uint32_t pieces_in_flight = 2;
   /// Blocks queued per lane, not counting those under way. A plan that would pass the bound is refused whole, so that one
   /// larger than the bound never fits. Jobs that raise() moves are admitted already: they count, and are not refused.

@@ -109,6 +109,9 @@ TEST_F(DirectTransfersTest, start_the_most_urgent_of_the_plans_submitted_togethe
 TEST_F(DirectTransfersTest, keep_no_more_under_way_than_an_urgent_plan_may_wait_for) {
   transfers_->submit(plan(1, swap_out, persist, {run(0, 0, 20)}));
   poll();
+  EXPECT_EQ(device_.commands(swap_out), 1U);
+  transfers_->submit(plan(2, swap_out, request, {run(0, 0, 20)}));
+  poll();
   EXPECT_EQ(device_.commands(swap_out), 2U);
 }
 

@@ -126,7 +126,7 @@ UrgentRow measure_urgent(TransferRig& rig, const LanesConfig& lanes, unsigned ro
                 .busy_us = busy.microseconds(),
                 .piece_blocks = piece_blocks,
                 .piece_us = background.piece_us()};
-  row.bound_us = row.idle_us.p50 + row.piece_us * lanes.pieces_in_flight;
+  row.bound_us = row.idle_us.p50 + row.piece_us;
   return row;
 }
 
