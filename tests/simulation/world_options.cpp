@@ -1,0 +1,79 @@
+// The worlds that there are.
+#include "tests/simulation/world.hpp"
+
+#include "base/random.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace terrace::test {
+namespace {
+
+/// Groups of all kinds, one to four, in one to three pools. Full attention is among them mostly, as in models.
+void choose_groups(Random& random, ManagerConfig& manager) {
+  const std::uint64_t groups = random.between(1, 4);
+  const std::uint64_t pools = random.between(1, std::min<std::uint64_t>(groups, 3));
+  for (std::uint64_t g = 0; g < groups; ++g) {
+    GroupConfig group;
+    group.kind = g == 0 && random.chance(0.8) ? GroupKind::full : static_cast<GroupKind>(random.below(5));
+    group.block_tokens = static_cast<std::uint32_t>(random.between(1, 2));
+    if (group.kind == GroupKind::sliding_window) group.span_tokens = static_cast<std::uint32_t>(random.between(1, 5));
+    if (group.kind == GroupKind::chunked_local) {
+      group.span_tokens = group.block_tokens * static_cast<std::uint32_t>(random.between(1, 3));
+    }
+    group.optional = g > 0 && group.kind != GroupKind::cross && random.chance(0.2);
+    group.pool = PoolId{static_cast<std::uint16_t>(g < pools ? g : random.below(pools))};
+    manager.groups.push_back(group);
+  }
+  // Somebody is cached, and decides.
+  if (manager.groups.front().kind == GroupKind::cross) manager.groups.front().kind = GroupKind::full;
+  manager.null_block = true;
+  for (std::uint64_t pool = 1; pool < pools; ++pool) {
+    PoolSizes sizes;
+    sizes.null_block = true;
+    sizes.device_blocks = static_cast<std::uint32_t>(random.between(6, 20));
+    sizes.first_slot = static_cast<std::uint32_t>(random.below(3));
+    sizes.host_blocks = random.chance(0.2) ? 0 : static_cast<std::uint32_t>(random.between(1, 24));
+    if (manager.storage) sizes.staging_blocks = static_cast<std::uint32_t>(random.between(1, 4));
+    manager.other_pools.push_back(sizes);
+  }
+}
+
+}  // namespace
+
+WorldOptions random_options(std::uint64_t seed) {
+  Random random{seed * 7919 + 1};
+  WorldOptions options;
+  ManagerConfig& manager = options.manager;
+  manager.device_blocks = static_cast<std::uint32_t>(random.between(6, 20));
+  manager.null_block = random.chance(0.2);
+  manager.first_slot = random.chance(0.2) ? static_cast<std::uint32_t>(random.between(1, 5)) : 0;
+  manager.host_blocks = random.chance(0.2) ? 0 : static_cast<std::uint32_t>(random.between(1, 24));
+  manager.relation = static_cast<Relation>(random.below(3));
+  options.store = static_cast<WorldOptions::Store>(random.below(3));
+  options.stored_blocks = static_cast<std::uint32_t>(random.between(4, 40));
+  manager.storage = options.store != WorldOptions::Store::none;
+  if (manager.storage) {
+    manager.staging_blocks = static_cast<std::uint32_t>(random.between(1, 4));
+    manager.write_policy = static_cast<WritePolicy>(random.below(4));
+    manager.selective_hits = static_cast<std::uint32_t>(random.between(1, 3));
+  }
+  options.faults.transfers_fail = random.chance(0.3);
+  options.faults.streams_freeze = random.chance(0.2);
+  options.faults.disk_fails = random.chance(0.4);
+  options.hostile = random.chance(0.8);
+  manager.policy = all_policies[random.below(all_policies.size())];
+  manager.host_admission = random.chance(0.5) ? HostAdmission::all : HostAdmission::adaptive;
+  for (Watermarks* const marks : {&manager.device_watermarks, &manager.host_watermarks}) {
+    if (!random.chance(0.25)) continue;
+    marks->low = 0.1 * static_cast<double>(random.between(1, 4));
+    marks->high = marks->low + 0.1 * static_cast<double>(random.below(5));
+  }
+  if (random.chance(0.5)) choose_groups(random, manager);
+  // What paths take is measured by the clock, which goes on by a few milliseconds now and then.
+  constexpr std::array<double, 4> prefill_seconds{0, 1e-6, 1e-3, 0.1};
+  manager.unit_prefill_seconds = prefill_seconds[random.below(prefill_seconds.size())];
+  return options;
+}
+
+}  // namespace terrace::test
