@@ -185,6 +185,26 @@ TEST_F(SlowWrites, of_the_host_keep_nobody_waiting_either) {
   EXPECT_EQ(totals().dropped_lost, lost_before + 4);
 }
 
+TEST_F(SlowWrites, do_not_cost_a_block_that_only_the_host_has_for_a_place_to_land_on) {
+  make(with_prefill(with_storage(sizes(4, 4), WritePolicy::write_back)), 1024);
+  const auto prompt = [](std::uint32_t i) { return keys_of({10 * i + 1, 10 * i + 2, 10 * i + 3, 10 * i + 4}); };
+  for (std::uint32_t i = 0; i < 6; ++i) run_slowly(10 + i, prompt(i), 1s);
+  std::vector<BlockKey> stored;
+  for (std::uint32_t i = 0; i < 6 && stored.empty(); ++i) {
+    const MatchResult found = cache->match(prompt(i));
+    if (found.storage > 0 && found.total() == found.storage) stored = prompt(i);
+  }
+  ASSERT_FALSE(stored.empty());
+  stored.resize(1);
+  lost_before = totals().dropped_lost;
+  ASSERT_TRUE(acquire(3, stored).has_value());
+  settle();
+  EXPECT_EQ(stats(3).storage, 1U);
+  ASSERT_TRUE(ready(3));
+  // One for the room on the device, which somebody waited for; none for the landing, which staging serves.
+  EXPECT_EQ(totals().dropped_lost, lost_before + 1);
+}
+
 TEST_F(LoadOrRecompute, lets_no_queue_pile_up_in_front_of_a_slow_storage) {
   make(with_prefill(with_storage(sizes(400), WritePolicy::write_through)), 1024);
   run_slowly(1, keys_of({1, 2, 3, 4}), 10s);

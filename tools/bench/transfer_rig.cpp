@@ -42,10 +42,7 @@ JobId TransferRig::submit(Direction direction, Urgency urgency, std::span<const 
   plan.job = JobId{++last_job_};
   plan.direction = direction;
   plan.urgency = urgency;
-  if (!spare_runs_.empty()) {
-    plan.runs = std::move(spare_runs_.back());
-    spare_runs_.pop_back();
-  }
+  plan.runs = spare_runs_.take();
   coalesce(pairs, plan.runs);
   const JobId job = plan.job;
   transfers_.submit(std::move(plan));
@@ -62,7 +59,7 @@ std::span<const TransferEvent> TransferRig::await_events() {
     transfers_.poll(events_);
     for (TransferEvent& event : events_) {
       TERRACE_CHECK(!event.error || event.error == Errc::cancelled);
-      spare_runs_.push_back(std::move(event.runs));
+      spare_runs_.give(std::move(event.runs));
     }
     collecting_seconds_ += thread_cpu_seconds() - begin;
     if (!events_.empty()) return events_;

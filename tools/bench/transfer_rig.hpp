@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/bytes.hpp"
+#include "base/spares.hpp"
 #include "base/clock.hpp"
 #include "base/waker.hpp"
 #include "tools/bench/transfer_device.hpp"
@@ -54,7 +55,7 @@ class TransferRig {
   EventFdWaker waker_;
   ThreadedTransfers transfers_;
   std::uint64_t last_job_ = 0;
-  std::vector<std::vector<SlotRun>> spare_runs_;  ///< memory of plans that have ended
+  Spares<SlotRun> spare_runs_;  ///< of plans that have ended
   std::vector<TransferEvent> events_;
   double collecting_seconds_ = 0;
 };
