@@ -304,15 +304,19 @@ void Cache::poison_freed(PoolId pool) {
   }
   if (freed_on_device.empty()) return;
   // On the compute timeline, after whatever may still use the slots; transfers into them wait for it.
-  const std::size_t bytes = count(parts_.poison->info().pool(pool).block_bytes);
-  const Fence poisoned = parts_.poison->launch([pool, slots = freed_on_device, bytes](BlockAccess& access) {
-    std::vector<std::byte> scratch(bytes);
-    for (const SlotId slot : slots) {
-      const auto target = access.write_target(pool, slot, scratch);
-      std::memset(target.data(), poison_byte, target.size());
-      access.written(pool, slot, scratch);
-    }
-  });
+  std::vector<std::size_t> bytes;
+  for (std::uint32_t rank = 0; rank < parts_.poison->size(); ++rank) {
+    bytes.push_back(count(parts_.poison->at(rank).info().pool(pool).block_bytes));
+  }
+  const Fence poisoned =
+      parts_.poison->launch([pool, slots = freed_on_device, bytes = std::move(bytes)](std::uint32_t rank, BlockAccess& access) {
+        std::vector<std::byte> scratch(bytes[rank]);
+        for (const SlotId slot : slots) {
+          const auto target = access.write_target(pool, slot, scratch);
+          std::memset(target.data(), poison_byte, target.size());
+          access.written(pool, slot, scratch);
+        }
+      });
   manager_.overwritten_by(freed_on_device, poisoned, pool);
 }
 

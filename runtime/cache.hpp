@@ -11,6 +11,7 @@
 #include "storage/block_store.hpp"
 #include "transfer/device.hpp"
 #include "transfer/host_arena.hpp"
+#include "transfer/rank_devices.hpp"
 #include "transfer/transfer_port.hpp"
 
 #include <atomic>
@@ -54,7 +55,7 @@ struct CacheParts {
   EventFdWaker* waker = nullptr;
   /// Hostile mode: slots are overwritten as they become free, so that whoever reads one too late, or serves it unfilled, is
   /// seen. Null: off. For tests.
-  Device* poison = nullptr;
+  RankDevices* poison = nullptr;
   std::vector<PoolParts> other_pools = {};
   /// The device has pinned the arenas as they are: the host tier keeps its size.
   bool host_memory_is_fixed = false;

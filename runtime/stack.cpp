@@ -9,8 +9,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <span>
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 namespace terrace {
 namespace {
@@ -53,16 +56,30 @@ ManagerConfig manager_config(const StackOptions& options) {
   return config;
 }
 
-std::unique_ptr<Device> open_device(const DeviceOptions& options, std::uint32_t slots, const HostArena& arena) {
+std::uint32_t rank_count(const StackOptions& options) { return static_cast<std::uint32_t>(options.other_ranks.size()) + 1; }
+
+HostShare share_of(std::uint32_t rank, const StackOptions& options) {
+  const std::uint32_t ranks = rank_count(options);
+  if (ranks == 1 || options.rank_payload == RankPayload::replicated) return {};
+  if (count(options.block_bytes) % ranks != 0) {
+    throw std::invalid_argument{
+        fmt::format("blocks of {} cannot be dealt out to {} ranks evenly", to_string(options.block_bytes), ranks)};
+  }
+  const Bytes each{count(options.block_bytes) / ranks};
+  return {each * rank, each};
+}
+
+std::unique_ptr<Device> open_device(const DeviceOptions& options, const PoolMemory& pool) {
   if (const auto* cuda = std::get_if<CudaGpu>(&options)) {
     CudaOptions cuda_options;
     cuda_options.ordinal = cuda->ordinal;
     if (!cuda->calibration.empty()) cuda_options.paths = CudaDevice::calibrated(cuda->ordinal, cuda->calibration);
-    const CudaPool pool{.slots = slots, .host = &arena, .regions = {}};
-    return CudaDevice::open(std::span{&pool, 1}, cuda_options);
+    const CudaPool cuda_pool{.slots = pool.slots, .host = pool.host, .regions = {}};
+    return CudaDevice::open(std::span{&cuda_pool, 1}, cuda_options);
   }
   const auto& emulated = std::get<EmulatedGpu>(options);
-  return std::make_unique<EmulatedDevice>(slots, arena, EmulatedOptions{.link = emulated.link, .faults = emulated.faults});
+  return std::make_unique<EmulatedDevice>(std::span{&pool, 1},
+                                          EmulatedOptions{.link = emulated.link, .faults = emulated.faults});
 }
 
 /// Small enough that what shrinking leaves over (less than one chunk) is little, and that the first chunks are soon warm; as few
@@ -97,9 +114,8 @@ HostArenaOptions arena_options(const StackOptions& options, const ManagerConfig&
 struct Stack::Parts {
   explicit Parts(const StackOptions& options)
       : config{manager_config(options)},
-        arena{arena_options(options, config, waker)},
-        device{open_device(options.device, std::max(config.device_blocks, options.device_blocks_max), arena)},
-        transfers{LanesConfig{.block_bytes = options.block_bytes}, *device, clock, waker} {
+        arena{arena_options(options, config, waker)} {
+    open_ranks(options);
     if (const auto* memory = std::get_if<MemoryStorage>(&options.storage)) {
       const std::uint64_t blocks = memory->capacity / options.block_bytes;
       if (blocks == 0 || blocks > std::numeric_limits<std::uint32_t>::max()) {
@@ -117,7 +133,8 @@ struct Stack::Parts {
       store_config.fingerprint = options.fingerprint;
       store = std::make_unique<FileStore>(store_config, *io);
     }
-    CacheParts parts{transfers, arena, store.get(), clock, &waker, options.hostile ? device.get() : nullptr};
+    TransferPort& transfers = ranked ? static_cast<TransferPort&>(*ranked) : *engines.front();
+    CacheParts parts{transfers, arena, store.get(), clock, &waker, options.hostile ? &*devices : nullptr};
     parts.host_memory_is_fixed = std::holds_alternative<CudaGpu>(options.device);
     cache = std::make_unique<Cache>(config, parts);
   }
@@ -126,12 +143,29 @@ struct Stack::Parts {
     if (cache) cache->drain();
   }
 
+  void open_ranks(const StackOptions& options) {
+    std::vector<Device*> pointers;
+    std::vector<RankedTransfers::Rank> ranks;
+    const std::uint32_t slots = std::max(config.device_blocks, options.device_blocks_max);
+    for (std::uint32_t rank = 0; rank < rank_count(options); ++rank) {
+      const DeviceOptions& device = rank == 0 ? options.device : options.other_ranks[rank - 1];
+      owned_devices.push_back(open_device(device, {.slots = slots, .host = &arena, .share = share_of(rank, options)}));
+      pointers.push_back(owned_devices.back().get());
+      engines.push_back(std::make_unique<ThreadedTransfers>(LanesConfig{}, *pointers.back(), clock, waker));
+      ranks.push_back({fmt::format("rank {} ({})", rank, pointers.back()->info().name), engines.back().get()});
+    }
+    devices.emplace(std::move(pointers));
+    if (ranks.size() > 1) ranked.emplace(std::move(ranks), clock, waker, RankedTransfersOptions{.payload = options.rank_payload});
+  }
+
   ManagerConfig config;
   SteadyClock clock;
   EventFdWaker waker;
   HostArena arena;
-  std::unique_ptr<Device> device;
-  ThreadedTransfers transfers;
+  std::vector<std::unique_ptr<Device>> owned_devices;
+  std::optional<RankDevices> devices;
+  std::vector<std::unique_ptr<ThreadedTransfers>> engines;  ///< by rank
+  std::optional<RankedTransfers> ranked;                    ///< over them, where there are several
   std::unique_ptr<ThreadPoolIo> io;
   std::unique_ptr<BlockStore> store;
   std::unique_ptr<Cache> cache;
@@ -141,15 +175,27 @@ Stack::Stack(const StackOptions& options) : parts_{std::make_unique<Parts>(optio
 Stack::~Stack() = default;
 
 Cache& Stack::cache() { return *parts_->cache; }
-Device& Stack::device() { return *parts_->device; }
+RankDevices& Stack::devices() { return *parts_->devices; }
+
+std::vector<RankHealth> Stack::rank_health() const {
+  std::vector<RankHealth> all;
+  const std::uint32_t ranks = parts_->ranked ? parts_->ranked->ranks() : 0;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) all.push_back(parts_->ranked->health(rank));
+  return all;
+}
+
 BlockStore* Stack::store() { return parts_->store.get(); }
 HostArena& Stack::arena() { return parts_->arena; }
 
 std::uint64_t Stack::faults_planted() const {
-  const auto* const emulated = dynamic_cast<const EmulatedDevice*>(parts_->device.get());
-  if (emulated == nullptr) return 0;
-  const PlantedFaults planted = emulated->planted();
-  return planted.flipped + planted.late + planted.unfenced;
+  std::uint64_t all = 0;
+  for (const auto& device : parts_->owned_devices) {
+    const auto* const emulated = dynamic_cast<const EmulatedDevice*>(device.get());
+    if (emulated == nullptr) continue;
+    const PlantedFaults planted = emulated->planted();
+    all += planted.flipped + planted.late + planted.unfenced;
+  }
+  return all;
 }
 
 }  // namespace terrace

@@ -4,6 +4,8 @@
 #include "runtime/cache.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/emulated_device.hpp"
+#include "transfer/rank_devices.hpp"
+#include "transfer/ranked_transfers.hpp"
 
 #include <array>
 #include <cstdint>
@@ -11,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <variant>
+#include <vector>
 
 namespace terrace {
 
@@ -48,7 +51,12 @@ enum class HostWarmUp : bool {
 
 struct StackOptions {
   DeviceOptions device;
-  /// Of one block, all layers together. With file storage a multiple of 4 KiB.
+  /// Of the ranks beyond the first, where a model is spread over several devices: the cache decides for all of them, and each
+  /// moves its part. At most RankedTransfers::ranks_max together.
+  std::vector<DeviceOptions> other_ranks;
+  /// sharded: each rank has an equal share of every block.
+  RankPayload rank_payload = RankPayload::sharded;
+  /// Of one block, all layers and all shares together. With file storage a multiple of 4 KiB.
   Bytes block_bytes = KiB * 64;
   std::uint32_t device_blocks = 0;
   std::uint32_t host_blocks = 0;
@@ -80,8 +88,8 @@ struct StackOptions {
   bool hostile = false;
 };
 
-/// Everything a cache needs, made, owned and taken down in order: the device, the host arena, the transfer engine on
-/// its own thread, the store, and the cache itself. Throws std::system_error, std::invalid_argument or std::runtime_error,
+/// Everything a cache needs, made, owned and taken down in order: the devices, the host arena, a transfer engine on
+/// a thread of its own for each, the store, and the cache itself. Throws std::system_error, std::invalid_argument or std::runtime_error,
 /// with one clear sentence, where a part cannot be made (a host tier that does not fit: with the largest size that does);
 /// nothing is left behind then.
 class Stack {
@@ -91,8 +99,11 @@ class Stack {
   ~Stack();
 
   [[nodiscard]] Cache& cache();
-  [[nodiscard]] Device& device();
-  /// What the faults of EmulatedGpu have planted so far.
+  /// By rank.
+  [[nodiscard]] RankDevices& devices();
+  /// By rank; empty where there is one, which cannot fall behind the others.
+  [[nodiscard]] std::vector<RankHealth> rank_health() const;
+  /// What the faults of EmulatedGpu have planted so far, on all ranks.
   [[nodiscard]] std::uint64_t faults_planted() const;
   /// Null: none.
   [[nodiscard]] BlockStore* store();

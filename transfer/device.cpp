@@ -3,7 +3,22 @@
 #include "base/check.hpp"
 #include "transfer/host_arena.hpp"
 
+#include <fmt/format.h>
+
+#include <stdexcept>
+
 namespace terrace {
+
+Bytes checked_size(const HostShare& share, const HostArena& host) {
+  const std::uint64_t slot = count(host.block_bytes());
+  const std::uint64_t offset = count(share.offset);
+  const std::uint64_t bytes = count(share.bytes) == 0 && offset < slot ? slot - offset : count(share.bytes);
+  if (bytes == 0 || offset >= slot || bytes > slot - offset) {
+    throw std::invalid_argument{fmt::format("a device's share of {} from byte {} on is not within host slots of {}",
+                                            to_string(share.bytes), offset, to_string(host.block_bytes()))};
+  }
+  return Bytes{bytes};
+}
 
 void check_slots(const CopyCommand& command, std::uint32_t device_slots, const HostArena& host) {
   TERRACE_CHECK(!command.runs.empty());

@@ -17,9 +17,18 @@ namespace terrace {
 
 class HostArena;
 
+/// Which bytes of every host slot are a device's: of ranks that share an arena each has its own, or all have the same.
+struct HostShare {
+  Bytes offset{};
+  Bytes bytes{};  ///< 0: from the offset on all
+};
+
+/// The share's size. Throws std::invalid_argument where it is not within a slot of the arena, or empty.
+[[nodiscard]] Bytes checked_size(const HostShare& share, const HostArena& host);
+
 struct DevicePool {
   std::uint32_t slots = 0;
-  /// Of one block, all its regions gathered: what one host slot holds.
+  /// Of one block, all its regions gathered: what the device's share of one host slot holds.
   Bytes block_bytes{};
 };
 

@@ -124,7 +124,7 @@ bool EmulatedDevice::execute(Stream& stream, const CopyCommand& command, const L
   };
   if (turn.fails) {
     const SlotRun& first = command.runs.front();
-    const std::size_t half = count(memory.host().block_bytes()) / 2;
+    const std::size_t half = count(memory.block_bytes()) / 2;
     memory.copy_part(command.direction, {first.source, first.destination}, 0, half);
     stream.failed.fetch_add(1, std::memory_order_release);
     stream.done.push(ended(Errc::io_failed));
@@ -150,7 +150,7 @@ void EmulatedDevice::flip_bits(Stream& stream, const CopyCommand& command) {
       const std::uint64_t number = ++stream.blocks;
       if (!is_nth(number, faults_.flip_every)) continue;
       // Somewhere else in each block: a verification that looks at one place only must not pass.
-      const std::span<std::byte> block = memories_.of(command).host().block(SlotId{run.destination.value() + i});
+      const std::span<std::byte> block = memories_.of(command).host_block(SlotId{run.destination.value() + i});
       block[number * 7919 % block.size()] ^= std::byte{1} << (number % 8);
       flipped_.fetch_add(1, std::memory_order_release);
     }

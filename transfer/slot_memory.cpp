@@ -23,27 +23,34 @@ Bytes device_bytes(std::uint32_t slots, Bytes block_bytes) {
 
 }  // namespace
 
-SlotMemory::SlotMemory(std::uint32_t slots, const HostArena& host)
-    : slots_{slots},
-      host_{&host},
-      device_{device_bytes(slots, host.block_bytes()),
-              fmt::format("emulated device of {} slots of {}", slots, to_string(host.block_bytes()))} {}
+SlotMemory::SlotMemory(const PoolMemory& pool)
+    : slots_{pool.slots},
+      host_{pool.host},
+      host_begin_{count(pool.share.offset)},
+      block_bytes_{checked_size(pool.share, *pool.host)},
+      device_{device_bytes(slots_, block_bytes_),
+              fmt::format("emulated device of {} slots of {}", slots_, to_string(block_bytes_))} {}
 
 std::span<std::byte> SlotMemory::device_block(SlotId slot) const {
   TERRACE_CHECK(slot.value() < slots_);
-  const std::size_t size = count(host_->block_bytes());
+  const std::size_t size = count(block_bytes_);
   return device_.bytes().subspan(slot.value() * size, size);
+}
+
+std::span<std::byte> SlotMemory::host_block(SlotId slot) const {
+  return host_->block(slot).subspan(host_begin_, count(block_bytes_));
 }
 
 void SlotMemory::check(const CopyCommand& command) const { check_slots(command, slots_, *host_); }
 
 void SlotMemory::copy(Direction direction, std::span<const SlotRun> runs) const {
+  const bool shares_adjoin = block_bytes_ == host_->block_bytes();
   for (SlotRun run : runs) {
     while (run.count > 0) {
       const SlotId in_arena = direction == Direction::swap_out ? run.destination : run.source;
-      const std::uint32_t stretch = std::min(run.count, host_->contiguous_from(in_arena));
+      const std::uint32_t stretch = shares_adjoin ? std::min(run.count, host_->contiguous_from(in_arena)) : 1;
       std::memcpy(destination(direction, run.destination).data(), source(direction, run.source).data(),
-                  stretch * count(host_->block_bytes()));
+                  stretch * count(block_bytes_));
       run = {SlotId{run.source.value() + stretch}, SlotId{run.destination.value() + stretch}, run.count - stretch};
     }
   }
@@ -57,21 +64,21 @@ void SlotMemory::copy_part(Direction direction, SlotPair block, std::size_t begi
 SlotMemories::SlotMemories(std::span<const PoolMemory> pools) {
   if (pools.empty()) throw std::invalid_argument{"emulated device: it must have at least one pool of slots"};
   memories_.reserve(pools.size());
-  for (const PoolMemory& pool : pools) memories_.emplace_back(pool.slots, *pool.host);
+  for (const PoolMemory& pool : pools) memories_.emplace_back(pool);
 }
 
 std::vector<DevicePool> SlotMemories::pools() const {
   std::vector<DevicePool> pools;
-  for (const SlotMemory& memory : memories_) pools.push_back({memory.slots(), memory.host().block_bytes()});
+  for (const SlotMemory& memory : memories_) pools.push_back({memory.slots(), memory.block_bytes()});
   return pools;
 }
 
 std::span<std::byte> SlotMemory::source(Direction direction, SlotId slot) const {
-  return direction == Direction::swap_out ? device_block(slot) : host_->block(slot);
+  return direction == Direction::swap_out ? device_block(slot) : host_block(slot);
 }
 
 std::span<std::byte> SlotMemory::destination(Direction direction, SlotId slot) const {
-  return direction == Direction::swap_out ? host_->block(slot) : device_block(slot);
+  return direction == Direction::swap_out ? host_block(slot) : device_block(slot);
 }
 
 }  // namespace terrace

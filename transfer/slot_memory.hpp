@@ -13,19 +13,28 @@
 
 namespace terrace {
 
+/// What a pool of such a device is made of.
+struct PoolMemory {
+  std::uint32_t slots = 0;
+  const HostArena* host = nullptr;  ///< outlives the device
+  HostShare share = {};
+};
+
 /// A pool's device slots in ordinary memory beside a host arena, and the copies between them: what the devices without hardware
 /// have in common.
 ///
 /// Threads: any; who may touch which slot is said by the commands' order.
 class SlotMemory {
  public:
-  /// Blocks are the arena's; the arena outlives this. Throws std::invalid_argument where `slots` is 0, std::system_error
-  /// where the memory is not to be had.
-  SlotMemory(std::uint32_t slots, const HostArena& host);
+  /// The arena outlives this. Throws std::invalid_argument where there are no slots, or the share is not within a host slot;
+  /// std::system_error where the memory is not to be had.
+  explicit SlotMemory(const PoolMemory& pool);
 
   [[nodiscard]] std::uint32_t slots() const { return slots_; }
-  [[nodiscard]] const HostArena& host() const { return *host_; }
+  [[nodiscard]] Bytes block_bytes() const { return block_bytes_; }
   [[nodiscard]] std::span<std::byte> device_block(SlotId slot) const;
+  /// The device's share of the slot.
+  [[nodiscard]] std::span<std::byte> host_block(SlotId slot) const;
 
   /// As check_slots.
   void check(const CopyCommand& command) const;
@@ -40,13 +49,9 @@ class SlotMemory {
 
   std::uint32_t slots_;
   const HostArena* host_;
+  std::size_t host_begin_;
+  Bytes block_bytes_;
   Mapping device_;
-};
-
-/// What a pool of such a device is made of.
-struct PoolMemory {
-  std::uint32_t slots = 0;
-  const HostArena* host = nullptr;  ///< outlives the device
 };
 
 /// One SlotMemory a pool. Threads: as there.

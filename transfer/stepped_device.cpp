@@ -90,7 +90,7 @@ void SteppedDevice::copy(Stream& stream) {
   const SlotPair block{SlotId{run.source.value() + stream.block}, SlotId{run.destination.value() + stream.block}};
   // Parts differ by a byte at most where the block does not divide evenly.
   const SlotMemory& memory = memories_.of(command);
-  const std::size_t bytes = count(memory.host().block_bytes());
+  const std::size_t bytes = count(memory.block_bytes());
   const std::size_t begin = bytes * stream.part / steps_per_block_;
   const std::size_t size = bytes * (stream.part + 1) / steps_per_block_ - begin;
   if (stream.failures_due > 0) {

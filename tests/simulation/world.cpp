@@ -30,18 +30,18 @@ std::uint64_t word_of(const BlockKey& key, std::uint64_t weights, std::size_t i)
 
 }  // namespace
 
-void fill_content(const BlockKey& key, std::uint64_t weights, std::span<std::byte> block) {
-  for (std::size_t i = 0; i + 8 <= block.size(); i += 8) {
-    const std::uint64_t word = word_of(key, weights, i);
-    std::memcpy(block.data() + i, &word, sizeof word);
+void fill_content(const BlockKey& key, std::uint64_t weights, std::size_t begin, std::span<std::byte> part) {
+  for (std::size_t i = 0; i + 8 <= part.size(); i += 8) {
+    const std::uint64_t word = word_of(key, weights, begin + i);
+    std::memcpy(part.data() + i, &word, sizeof word);
   }
 }
 
-bool has_content(const BlockKey& key, std::uint64_t weights, std::span<const std::byte> block) {
-  for (std::size_t i = 0; i + 8 <= block.size(); i += 8) {
+bool has_content(const BlockKey& key, std::uint64_t weights, std::size_t begin, std::span<const std::byte> part) {
+  for (std::size_t i = 0; i + 8 <= part.size(); i += 8) {
     std::uint64_t word = 0;
-    std::memcpy(&word, block.data() + i, sizeof word);
-    if (word != word_of(key, weights, i)) return false;
+    std::memcpy(&word, part.data() + i, sizeof word);
+    if (word != word_of(key, weights, begin + i)) return false;
   }
   return true;
 }
@@ -108,12 +108,11 @@ World::World(std::uint64_t seed, const WorldOptions& options) : options_{options
     memories.push_back({sizes.first_slot + device_blocks_max, arenas_.back().get()});
     stores_.push_back(make_store(pool));
   }
-  device_ = std::make_unique<SteppedDevice>(memories);
   LanesConfig lanes;
   lanes.piece_bytes = Bytes{least_block_bytes * random_.between(1, 4)};
-  transfers_ = std::make_unique<DirectTransfers>(lanes, *device_, clock_, waker_);
-  Device* const poison = options.hostile ? device_.get() : nullptr;
-  CacheParts parts{*transfers_, *arenas_.front(), stores_.front().get(), clock_, nullptr, poison};
+  ranks_.emplace(options.ranks, memories, lanes, clock_, waker_);
+  RankDevices* const poison = options.hostile ? &ranks_->devices() : nullptr;
+  CacheParts parts{ranks_->transfers(), *arenas_.front(), stores_.front().get(), clock_, nullptr, poison};
   for (std::size_t pool = 1; pool < stores_.size(); ++pool) {
     parts.other_pools.push_back({arenas_[pool].get(), stores_[pool].get()});
   }
@@ -161,7 +160,7 @@ void World::step() {
   } else if (dice < 5) {
     poll();
   } else if (dice < 11) {
-    device_step();
+    ranks_->step(random_);
   } else if (dice < 14) {
     disk_step();
     if (random_.chance(0.2)) arena_step();
@@ -429,23 +428,20 @@ void World::compute(Client& client) {
   }
   if (client.filled == 0 && rules_.size() > 1) seen_->grouped_hits += hits;
   client.filled = now;
-  client.fence = device_->launch([work = std::move(work), seen = seen_, weights = client.weights](BlockAccess& access) {
-    for (const Work& w : work) {
-      std::vector<std::byte> scratch(block_bytes_of(w.pool.value()));
-      if (w.hit) {
-        ++seen->verified;
-        if (!has_content(w.key, weights, access.read(w.pool, w.slot, scratch))) ++seen->mismatches;
-      } else {
-        fill_content(w.key, weights, access.write_target(w.pool, w.slot, scratch));
-        access.written(w.pool, w.slot, scratch);
-      }
-    }
-  });
-}
-
-void World::device_step() {
-  const auto parts = device_->step_options();
-  if (!parts.empty()) device_->step(parts[random_.below(parts.size())]);
+  client.fence = ranks_->devices().launch(
+      [work = std::move(work), seen = seen_, weights = client.weights, ranks = &*ranks_](std::uint32_t rank, BlockAccess& access) {
+        for (const Work& w : work) {
+          std::vector<std::byte> scratch(block_bytes_of(w.pool.value()));
+          const std::size_t begin = ranks->share_begin(rank, w.pool);
+          if (w.hit) {
+            ++seen->verified;
+            if (!has_content(w.key, weights, begin, access.read(w.pool, w.slot, scratch))) ++seen->mismatches;
+          } else {
+            fill_content(w.key, weights, begin, access.write_target(w.pool, w.slot, scratch));
+            access.written(w.pool, w.slot, scratch);
+          }
+        }
+      });
 }
 
 void World::disk_step() {
@@ -463,9 +459,10 @@ void World::arena_step() {
 
 void World::plant_fault() {
   const Direction direction = random_.chance(0.5) ? Direction::swap_in : Direction::swap_out;
-  if (options_.faults.transfers_fail && random_.chance(0.3)) device_->fail_next(direction);
-  if (options_.faults.streams_freeze && random_.chance(0.5)) device_->stuck(direction, random_.chance(0.5));
-  if (options_.faults.streams_freeze && random_.chance(0.5)) device_->delay_completion(direction, random_.chance(0.5));
+  SteppedDevice& device = ranks_->any(random_);
+  if (options_.faults.transfers_fail && random_.chance(0.3)) device.fail_next(direction);
+  if (options_.faults.streams_freeze && random_.chance(0.5)) device.stuck(direction, random_.chance(0.5));
+  if (options_.faults.streams_freeze && random_.chance(0.5)) device.delay_completion(direction, random_.chance(0.5));
   if (options_.faults.disk_fails && !disks_.empty()) {
     SteppedIo& io = *disks_[random_.below(disks_.size())];
     IoFault fault;
@@ -482,7 +479,7 @@ void World::plant_fault() {
 
 void World::check() const {
   cache_->manager().check_invariants();
-  transfers_->check_invariants();
+  ranks_->check_invariants();
   for (const auto& store : stores_) {
     if (store == nullptr) continue;
     store->check_invariants();
@@ -503,10 +500,7 @@ void World::wind_down() {
   resume_transfers();
   for (const PinId pin : pins_) (void)cache_->unpin(pin);
   pins_.clear();
-  for (const Direction direction : {Direction::swap_in, Direction::swap_out}) {
-    device_->stuck(direction, false);
-    device_->delay_completion(direction, false);
-  }
+  ranks_->mend();
   const auto chunks_move = [this] {
     // What is mapped and not warm is coming or going.
     return std::ranges::any_of(
@@ -520,8 +514,8 @@ void World::wind_down() {
   }
   if (!clients_.empty() || cache_->has_pending_work()) {
     fmt::print(stderr, "left: {} clients; {}; under way: swap-outs {} swap-ins {}\n", clients_.size(),
-               cache_->manager().describe_pending(), device_->commands(Direction::swap_out),
-               device_->commands(Direction::swap_in));
+               cache_->manager().describe_pending(), ranks_->commands(Direction::swap_out),
+               ranks_->commands(Direction::swap_in));
   }
   TERRACE_CHECK(clients_.empty());
   TERRACE_CHECK(!cache_->has_pending_work());
@@ -536,7 +530,7 @@ void World::wind_down() {
     TERRACE_CHECK(memory.mapped / arenas_[pool]->block_bytes() >= slots);
     TERRACE_CHECK(memory.mapped / arenas_[pool]->block_bytes() < slots + chunk);
   }
-  device_->run();
+  ranks_->run();
   check();
 }
 
@@ -569,12 +563,13 @@ std::string World::describe() const {
     groups += fmt::format("{}{} {} span {} pool {}, ", group.optional ? "optional " : "", to_string(group.kind),
                           group.block_tokens, group.span_tokens, group.pool.value());
   }
-  return groups + fmt::format("device {} ({}) host {} ({}) staging {} {} {} {} admission {} store {} ({} blocks) faults {}{}{}",
+  return groups + fmt::format("device {} ({}) host {} ({}) staging {} {} {} {} admission {} store {} ({} blocks) faults {}{}{} ranks {}{}",
                               m.device_blocks, m.device_watermarks.high, m.host_blocks, m.host_watermarks.high,
                               m.staging_blocks, to_string(m.relation), to_string(m.write_policy), to_string(m.policy),
                               to_string(m.host_admission),
                               static_cast<int>(options_.store), options_.stored_blocks, options_.faults.transfers_fail,
-                              options_.faults.streams_freeze, options_.faults.disk_fails);
+                              options_.faults.streams_freeze, options_.faults.disk_fails, options_.ranks.count,
+                              options_.ranks.payload == RankPayload::replicated ? " alike" : "");
 }
 
 }  // namespace terrace::test

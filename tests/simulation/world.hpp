@@ -6,9 +6,8 @@
 #include "storage/file_store.hpp"
 #include "storage/memory_store.hpp"
 #include "storage/stepped_io.hpp"
+#include "tests/simulation/ranks.hpp"
 #include "transfer/host_arena.hpp"
-#include "transfer/stepped_device.hpp"
-#include "transfer/transfer_engine.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -32,13 +31,14 @@ struct WorldOptions {
   std::uint32_t stored_blocks = 16;
   Faults faults;
   bool hostile = true;
+  Ranks::Options ranks;
 };
 
 /// Chosen by the seed: groups, sizes, relation, write policy, store, faults.
 [[nodiscard]] WorldOptions random_options(std::uint64_t seed);
 
-/// The cache with everything around it on one thread: clients that acquire, compute, commit, extend and release, a device and
-/// a disk that move when the seed says so, time that passes when the seed says so. Every hit is compared with the content
+/// The cache with everything around it on one thread: clients that acquire, compute, commit, extend and release, the devices
+/// of one rank or several and a disk that move when the seed says so, time that passes when the seed says so. Every hit is compared with the content
 /// its key stands for when compute reads it; every copy's invariants are checked after every step.
 class World {
  public:
@@ -89,7 +89,6 @@ class World {
   void act(std::size_t which);
   [[nodiscard]] std::unique_ptr<BlockStore> make_store(std::size_t pool);
   void compute(Client& client);
-  void device_step();
   void disk_step();
   void arena_step();
   void make_arena(std::size_t pool);
@@ -107,8 +106,7 @@ class World {
   std::vector<std::unique_ptr<ChunkWatch>> watches_;  ///< by PoolId, as are the arenas and the stores
   std::vector<std::unique_ptr<HostArena>> arenas_;
   std::vector<SteppedArenaWorker*> arena_workers_;  ///< the arenas'
-  std::unique_ptr<SteppedDevice> device_;
-  std::unique_ptr<DirectTransfers> transfers_;
+  std::optional<Ranks> ranks_;
   std::vector<std::unique_ptr<SteppedIo>> disks_;
   std::vector<std::unique_ptr<BlockStore>> stores_;
   std::unique_ptr<Cache> cache_;
@@ -125,8 +123,8 @@ class World {
   bool paused_ = false;
 };
 
-/// What a block with this key holds; keys differ between groups.
-void fill_content(const BlockKey& key, std::uint64_t weights, std::span<std::byte> block);
-[[nodiscard]] bool has_content(const BlockKey& key, std::uint64_t weights, std::span<const std::byte> block);
+/// What a block with this key holds, from byte `begin` on; keys differ between groups.
+void fill_content(const BlockKey& key, std::uint64_t weights, std::size_t begin, std::span<std::byte> part);
+[[nodiscard]] bool has_content(const BlockKey& key, std::uint64_t weights, std::size_t begin, std::span<const std::byte> part);
 
 }  // namespace terrace::test

@@ -18,7 +18,7 @@ namespace {
 /// memcpy, on the calling thread.
 class MemoryCopies final : public PlainCopies {
  public:
-  MemoryCopies(std::uint32_t slots, const HostArena& host) : memory_{slots, host} {}
+  MemoryCopies(std::uint32_t slots, const HostArena& host) : memory_{PoolMemory{slots, &host}} {}
 
   void copy(Direction direction, std::span<const SlotRun> runs) override { memory_.copy(direction, runs); }
 
