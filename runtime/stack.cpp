@@ -175,6 +175,7 @@ Stack::Stack(const StackOptions& options) : parts_{std::make_unique<Parts>(optio
 Stack::~Stack() = default;
 
 Cache& Stack::cache() { return *parts_->cache; }
+Device& Stack::device() { return parts_->devices->at(0); }
 RankDevices& Stack::devices() { return *parts_->devices; }
 
 std::vector<RankHealth> Stack::rank_health() const {

@@ -88,10 +88,10 @@ struct StackOptions {
   bool hostile = false;
 };
 
-/// Everything a cache needs, made, owned and taken down in order: the devices, the host arena, a transfer engine on
-/// a thread of its own for each, the store, and the cache itself. Throws std::system_error, std::invalid_argument or std::runtime_error,
-/// with one clear sentence, where a part cannot be made (a host tier that does not fit: with the largest size that does);
-/// nothing is left behind then.
+/// Everything a cache needs, made, owned and taken down in order: the devices, the host arena, a transfer engine with
+/// a thread for each device, the store, and the cache itself. Throws std::system_error, std::invalid_argument or
+/// std::runtime_error, with one clear sentence, where a part cannot be made (a host tier that does not fit: with the largest size
+/// that does); nothing is left behind then.
 class Stack {
  public:
   explicit Stack(const StackOptions& options);
@@ -99,6 +99,8 @@ class Stack {
   ~Stack();
 
   [[nodiscard]] Cache& cache();
+  /// The first rank's: the device, where there is one.
+  [[nodiscard]] Device& device();
   /// By rank.
   [[nodiscard]] RankDevices& devices();
   /// By rank; empty where there is one, which cannot fall behind the others.

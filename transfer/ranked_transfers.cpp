@@ -32,6 +32,10 @@ TransferEvent event_of(const TransferPlan& plan, TransferEvent::Kind kind) {
 
 }  // namespace
 
+std::string_view to_string(RankPayload payload) {
+  return payload == RankPayload::sharded ? "sharded" : "replicated";
+}
+
 std::string_view to_string(RankHealth::State state) {
   switch (state) {
     case RankHealth::State::well: return "well";
@@ -253,7 +257,7 @@ RankHealth RankedTransfers::health(std::uint32_t rank) const {
   const TimePoint now = clock_.now();
   for (const auto& [id, handle] : open_) {
     const Job& job = *jobs_.find(handle);
-    if ((job.working & bit(rank)) == 0) continue;
+    if (((job.working | job.confirming) & bit(rank)) == 0) continue;
     ++health.plans;
     health.oldest = std::max(health.oldest, now - job.submitted);
     if (job.first_finish) health.behind = std::max(health.behind, now - *job.first_finish);

@@ -36,16 +36,17 @@ struct RankedTransfersOptions {
 struct RankHealth {
   enum class State : unsigned char {
     well,
-    slow,  ///< owes what another rank has finished RankedTransfersOptions::slow_after ago, or longer
+    slow,  ///< owes what another rank has finished, or was itself given up on, RankedTransfersOptions::slow_after ago or longer
     lost,  ///< lose() was called: its process is gone
   };
   std::string_view name;
   State state = State::well;
-  std::uint32_t plans = 0;  ///< that it owes a report of
+  std::uint32_t plans = 0;  ///< that it owes a report of, or the end of what was under way at the deadline
   Duration oldest{};        ///< how long it has owed the oldest of them
-  Duration behind{};        ///< how long ago another rank finished the first of them
+  Duration behind{};        ///< how long ago the first of them was finished elsewhere, or given up on
 };
 
+[[nodiscard]] std::string_view to_string(RankPayload payload);
 [[nodiscard]] std::string_view to_string(RankHealth::State state);
 
 /// One control plane over several transfer engines, one per rank: a plan goes to every rank, and is done when all have
@@ -70,8 +71,8 @@ class RankedTransfers final : public TransferPort {
     TransferPort* port = nullptr;
   };
 
-  /// The ports outlive this, and wake the control plane as `waker` does. Throws std::invalid_argument where there is no rank or more
-  /// than ranks_max.
+  /// The ports outlive this, and wake the control plane as `waker` does. Throws std::invalid_argument where there is no rank or
+  /// more than ranks_max.
   RankedTransfers(std::vector<Rank> ranks, const Clock& clock, Waker& waker, RankedTransfersOptions options = {});
 
   void submit(TransferPlan plan) override;

@@ -429,7 +429,8 @@ void World::compute(Client& client) {
   if (client.filled == 0 && rules_.size() > 1) seen_->grouped_hits += hits;
   client.filled = now;
   client.fence = ranks_->devices().launch(
-      [work = std::move(work), seen = seen_, weights = client.weights, ranks = &*ranks_](std::uint32_t rank, BlockAccess& access) {
+      [work = std::move(work), seen = seen_, weights = client.weights, ranks = &*ranks_](std::uint32_t rank,
+                                                                                         BlockAccess& access) {
         for (const Work& w : work) {
           std::vector<std::byte> scratch(block_bytes_of(w.pool.value()));
           const std::size_t begin = ranks->share_begin(rank, w.pool);
@@ -563,7 +564,8 @@ std::string World::describe() const {
     groups += fmt::format("{}{} {} span {} pool {}, ", group.optional ? "optional " : "", to_string(group.kind),
                           group.block_tokens, group.span_tokens, group.pool.value());
   }
-  return groups + fmt::format("device {} ({}) host {} ({}) staging {} {} {} {} admission {} store {} ({} blocks) faults {}{}{} ranks {}{}",
+  return groups + fmt::format("device {} ({}) host {} ({}) staging {} {} {} {} admission {} store {} ({} blocks) faults {}{}{} "
+                              "ranks {}{}",
                               m.device_blocks, m.device_watermarks.high, m.host_blocks, m.host_watermarks.high,
                               m.staging_blocks, to_string(m.relation), to_string(m.write_policy), to_string(m.policy),
                               to_string(m.host_admission),

@@ -6,7 +6,7 @@
 #include "storage/file_store.hpp"
 #include "storage/memory_store.hpp"
 #include "storage/stepped_io.hpp"
-#include "tests/simulation/ranks.hpp"
+#include "tests/transfer/stepped_ranks.hpp"
 #include "transfer/host_arena.hpp"
 
 #include <cstdint>
@@ -38,8 +38,8 @@ struct WorldOptions {
 [[nodiscard]] WorldOptions random_options(std::uint64_t seed);
 
 /// The cache with everything around it on one thread: clients that acquire, compute, commit, extend and release, the devices
-/// of one rank or several and a disk that move when the seed says so, time that passes when the seed says so. Every hit is compared with the content
-/// its key stands for when compute reads it; every copy's invariants are checked after every step.
+/// of one rank or several and a disk that move when the seed says so, time that passes when the seed says so. Every hit is
+/// compared with the content its key stands for when compute reads it; every copy's invariants are checked after every step.
 class World {
  public:
   World(std::uint64_t seed, const WorldOptions& options);

@@ -60,6 +60,9 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
                      "(default 0)")->group("Requests");
 
   command.add_option("--device", into.device, "emulated (default), cuda[:N]")->group("Tiers");
+  command.add_option("--ranks", into.ranks, "Devices that share each block, under one manager (default 1)")->group("Tiers");
+  command.add_option("--rank-payload", into.rank_payload,
+                     "Of ranks: sharded, each has its part of a block (default); replicated, all have the same")->group("Tiers");
   command.add_option("--device-blocks", into.device_blocks, "Blocks of device memory (default 3000)")->group("Tiers");
   command.add_option("--device-capacity", into.device_capacity, "The same as a size")->group("Tiers");
   command.add_option("--host-blocks", into.host_blocks, "Blocks of host memory (default 8000); 0: no host tier")->group("Tiers");

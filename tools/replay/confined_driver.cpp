@@ -30,7 +30,7 @@ SchedulerLimits limits_of(const ReplayOptions& options) {
 ConfinedDriver::ConfinedDriver(Session& session, Stack& stack, EventFdWaker& waker, const Interrupt& interrupt)
     : session_{session},
       cache_{stack.cache()},
-      device_{stack.device()},
+      devices_{stack.devices()},
       waker_{waker},
       interrupt_{interrupt},
       scheduler_{limits_of(session.options()), session.engine()} {}
@@ -227,7 +227,7 @@ void ConfinedDriver::add_to_batch(const Action& action) {
 void ConfinedDriver::launch() {
   if (members_.empty()) return;
   auto batch = std::make_shared<ComputeBatch>(std::exchange(batch_, {}));
-  const Launched launched = session_.launch(device_, waker_, batch);
+  const Launched launched = session_.launch(devices_, waker_, batch);
   Launch launch;
   launch.number = launched.number;
   launch.batch = std::move(batch);

@@ -84,7 +84,7 @@ class ConfinedDriver {
 
   Session& session_;
   Cache& cache_;
-  Device& device_;
+  RankDevices& devices_;
   EventFdWaker& waker_;
   const Interrupt& interrupt_;
 

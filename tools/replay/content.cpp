@@ -56,11 +56,12 @@ void fill_content(std::span<std::byte> part, const BlockKey& key, std::size_t of
   std::memcpy(part.data(), last.data(), part.size());
 }
 
-std::optional<std::size_t> first_difference(std::span<const std::byte> block, const BlockKey& key) {
+std::optional<std::size_t> first_difference(std::span<const std::byte> part, const BlockKey& key, std::size_t offset) {
+  TERRACE_CHECK(offset % sizeof(std::uint64_t) == 0);
   const Words words{key};
-  for (std::size_t at = 0; at < block.size(); at += chunk_bytes) {
-    const Chunk expected = words.chunk(at / sizeof(std::uint64_t));
-    const auto found = block.subspan(at, std::min(chunk_bytes, block.size() - at));
+  for (std::size_t at = 0; at < part.size(); at += chunk_bytes) {
+    const Chunk expected = words.chunk((offset + at) / sizeof(std::uint64_t));
+    const auto found = part.subspan(at, std::min(chunk_bytes, part.size() - at));
     if (found.size() == chunk_bytes) {
       Chunk there;
       std::memcpy(there.data(), found.data(), chunk_bytes);
@@ -69,7 +70,7 @@ std::optional<std::size_t> first_difference(std::span<const std::byte> block, co
       if (difference == 0) continue;
     }
     const std::size_t byte = differing_byte(expected, found);
-    if (byte < found.size()) return at + byte;
+    if (byte < found.size()) return offset + at + byte;
   }
   return std::nullopt;
 }

@@ -16,7 +16,9 @@ namespace terrace::tools {
 /// Fills the part of a block that begins at `offset`, a multiple of eight: what is computed token by token comes to the same.
 void fill_content(std::span<std::byte> part, const BlockKey& key, std::size_t offset = 0);
 
-/// Where the first byte stands that the key's content has not; nothing where all agree.
-[[nodiscard]] std::optional<std::size_t> first_difference(std::span<const std::byte> block, const BlockKey& key);
+/// Where in the block the first byte stands that the key's content has not, of the part that begins at `offset`; nothing where
+/// all agree.
+[[nodiscard]] std::optional<std::size_t> first_difference(std::span<const std::byte> part, const BlockKey& key,
+                                                          std::size_t offset = 0);
 
 }  // namespace terrace::tools

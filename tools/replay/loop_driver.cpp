@@ -41,7 +41,7 @@ auto timed_acquire(Runtime& runtime, const AcquireRequest& request, Latencies& l
 
 LoopDriver::LoopDriver(Session& session, Stack& stack, EventFdWaker& waker, const Interrupt& interrupt)
     : session_{session},
-      device_{stack.device()},
+      devices_{stack.devices()},
       waker_{waker},
       interrupt_{interrupt},
       context_{static_cast<int>(session.options().threads)},
@@ -192,7 +192,7 @@ asio::awaitable<void> LoopDriver::compute(Life& life, std::uint64_t to) {
   auto batch = std::make_shared<ComputeBatch>();
   if (life.has_new_hits) batch->add_hits(request.number, request.keys, life.grant.hit_tiers, life.grant.table);
   batch->add_tokens(request.number, request.keys, life.grant.table, session_.options().block_tokens, tokens);
-  const Launched launched = session_.launch(device_, waker_, batch);
+  const Launched launched = session_.launch(devices_, waker_, batch);
   Computing computing{launched.number, asio::steady_timer{strand_, never}};
   computing_.push_back(&computing);
   life.grant.lease.used_until(launched.fence);

@@ -81,7 +81,7 @@ class LoopDriver {
   [[nodiscard]] bool stopping() const { return interrupt_.requested() || session_.failed(); }
 
   Session& session_;
-  Device& device_;
+  RankDevices& devices_;
   EventFdWaker& waker_;
   const Interrupt& interrupt_;
 

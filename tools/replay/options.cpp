@@ -200,6 +200,18 @@ void choose_source(ReplayOptions& options, const ReplayArguments& arguments) {
   options.block_tokens = small_number("--block-tokens", arguments.block_tokens, block_tokens, 1, 1 << 20);
 }
 
+void choose_ranks(ReplayOptions& options, const ReplayArguments& arguments) {
+  if (arguments.rank_payload && !arguments.ranks) throw UsageError{"--rank-payload needs --ranks"};
+  options.ranks = small_number("--ranks", arguments.ranks, 1, 1, RankedTransfers::ranks_max);
+  options.rank_payload = choice("--rank-payload", arguments.rank_payload, RankPayload::sharded,
+                                std::array{RankPayload::sharded, RankPayload::replicated});
+  constexpr std::uint64_t word = 8;
+  if (options.ranks == 1 || options.rank_payload == RankPayload::replicated) return;
+  if (count(options.block_bytes) % (word * options.ranks) == 0) return;
+  throw UsageError{fmt::format("--block-bytes: {} cannot be dealt out to {} ranks: a multiple of {} bytes can",
+                               to_string(options.block_bytes), options.ranks, word * options.ranks)};
+}
+
 void choose_life(ReplayOptions& options, const ReplayArguments& arguments) {
   if (arguments.step_tokens) options.step_tokens = whole_number("--step-tokens", *arguments.step_tokens, 1, tokens_max);
   if (arguments.output_tokens_max) {
@@ -244,6 +256,7 @@ ReplayOptions resolve(const ReplayArguments& arguments) {
     throw UsageError{
         fmt::format("--block-bytes: {} is more than {}", to_string(options.block_bytes), to_string(block_bytes_max))};
   }
+  choose_ranks(options, arguments);
   options.device_blocks =
       pool_blocks({"device", arguments.device_blocks, arguments.device_capacity, default_device_blocks, 1}, options.block_bytes);
   options.host_blocks =

@@ -19,6 +19,8 @@ struct ReplayArguments {
   std::optional<std::string> trace;
   std::optional<std::string> workload;
   std::optional<std::string> device;
+  std::optional<std::string> ranks;
+  std::optional<std::string> rank_payload;
   std::optional<std::string> device_blocks;
   std::optional<std::string> device_capacity;
   std::optional<std::string> host_blocks;
@@ -83,7 +85,9 @@ struct ReplayOptions {
   std::uint64_t requests_max = all_requests;
   std::uint32_t block_tokens = 0;
 
-  std::optional<int> cuda;  ///< which CUDA device; none: the emulated one
+  std::optional<int> cuda;  ///< which CUDA device, of several ranks the first one's; none: the emulated one
+  std::uint32_t ranks = 1;
+  RankPayload rank_payload = RankPayload::sharded;
   Bytes block_bytes{};
   std::uint32_t device_blocks = 0;
   std::uint32_t host_blocks = 0;

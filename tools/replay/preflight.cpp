@@ -35,8 +35,9 @@ void check_report(const fs::path& report) {
 std::optional<Bytes> available_memory() { return memory_left(read_memory_limits()); }
 
 Bytes needed_memory(const ReplayOptions& options) {
-  // A GPU's blocks are in its own memory.
-  const std::uint64_t blocks = std::uint64_t{options.cuda ? 0 : options.device_blocks} + options.host_blocks;
+  // A GPU's blocks are in its own memory. Of emulated ranks that all hold the same each has a copy.
+  const std::uint64_t copies = options.cuda ? 0 : options.rank_payload == RankPayload::replicated ? options.ranks : 1;
+  const std::uint64_t blocks = copies * options.device_blocks + options.host_blocks;
   const double per_block = static_cast<double>(count(options.block_bytes) + overhead_per_block);
   double bytes = static_cast<double>(count(overhead)) + static_cast<double>(blocks) * per_block;
   if (const auto* memory = std::get_if<MemoryStorage>(&options.storage)) bytes += static_cast<double>(count(memory->capacity));

@@ -38,6 +38,12 @@ Source open_source(const ReplayOptions& options) {
   return {std::make_unique<TraceReader>(options.trace, options.block_tokens), summary.requests, summary.full_blocks_max};
 }
 
+/// CUDA devices have consecutive numbers.
+DeviceOptions device_of(const ReplayOptions& options, std::uint32_t rank) {
+  if (!options.cuda) return EmulatedGpu{.link = {}, .faults = emulated(options.inject)};
+  return CudaGpu{.ordinal = *options.cuda + static_cast<int>(rank), .calibration = calibration_file()};
+}
+
 StackOptions stack_options(const ReplayOptions& options, std::uint32_t full_blocks_max) {
   StackOptions stack;
   stack.block_bytes = options.block_bytes;
@@ -58,11 +64,9 @@ StackOptions stack_options(const ReplayOptions& options, std::uint32_t full_bloc
     stack.staging_blocks = std::max(1U, std::min(full_blocks_max, options.device_blocks));
   }
   stack.fingerprint = replay_fingerprint(options).bytes;
-  if (options.cuda) {
-    stack.device = CudaGpu{.ordinal = *options.cuda, .calibration = calibration_file()};
-  } else {
-    stack.device = EmulatedGpu{.link = {}, .faults = emulated(options.inject)};
-  }
+  stack.rank_payload = options.rank_payload;
+  stack.device = device_of(options, 0);
+  for (std::uint32_t rank = 1; rank < options.ranks; ++rank) stack.other_ranks.push_back(device_of(options, rank));
   return stack;
 }
 
@@ -87,13 +91,14 @@ void collect(ReplayResult& result, Session& session, Stack& stack) {
   result.first_token_us = session.first_tokens().microseconds();
   result.engine = session.engine();
   result.moved = stack.cache().moved();
-  const Verifier& verifier = session.verifier();
   result.checked = session.checked();
-  result.compared = verifier.compared();
-  result.mismatches = verifier.mismatches();
-  result.first_mismatch = verifier.first_mismatch();
-  result.verify_seconds = verifier.verify_seconds();
-  result.content_seconds = verifier.content_seconds();
+  result.compared = session.verifiers().front().compared();
+  for (const Verifier& verifier : session.verifiers()) {  // one per rank; each looks at all hits
+    result.mismatches += verifier.mismatches();
+    if (!result.first_mismatch) result.first_mismatch = verifier.first_mismatch();
+    result.verify_seconds += verifier.verify_seconds();
+    result.content_seconds += verifier.content_seconds();
+  }
   result.key_seconds = session.key_seconds();
   result.faults_planted = stack.faults_planted();
   result.manager = stack.cache().manager().stats();

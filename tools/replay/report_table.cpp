@@ -70,6 +70,7 @@ void add_head(Table& table, const ReplayOptions& options, const ReplayResult& re
              result.interrupted ? " (interrupted)" : "");
   table.line("  device   {}, {}, {}, {} tokens each", device_name(options.cuda), pool(options.device_blocks, options.block_bytes),
              to_string(options.block_bytes), options.block_tokens);
+  if (options.ranks > 1) table.line("  ranks    {}, {}", options.ranks, to_string(options.rank_payload));
   table.line("  policy   {}", to_string(options.policy));
   table.line("  host     {}, {}", pool(options.host_blocks, options.block_bytes), to_string(options.relation));
   table.line("  storage  {}{}", storage_name(options),

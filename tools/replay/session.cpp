@@ -40,8 +40,15 @@ Session::Session(const ReplayOptions& options, RequestSource& source, Progress& 
       source_{source},
       progress_{progress},
       keys_{replay_root(options)},
-      verifier_{options.verify, {options.block_bytes, options.block_tokens}},
-      aborts_{options.seed, options.abort_rate} {}
+      aborts_{options.seed, options.abort_rate} {
+  for (std::uint32_t rank = 0; rank < options.ranks; ++rank) {
+    const bool sharded = options.rank_payload == RankPayload::sharded;
+    const Bytes share = sharded ? Bytes{count(options.block_bytes) / options.ranks} : options.block_bytes;
+    const Bytes begin = sharded ? share * rank : Bytes{};
+    verifiers_.emplace_back(options.verify, BlockShape{share, options.block_tokens, begin});
+    launches_done_.emplace_back(0);
+  }
+}
 
 std::optional<Prepared> Session::next() {
   if (given_ == options_.requests_max) return std::nullopt;
@@ -104,19 +111,29 @@ std::span<const BlockKey> Session::to_share(const Prepared& request, std::uint64
   return std::span{request.keys}.first(static_cast<std::size_t>(std::min<std::uint64_t>(full, request.shared_blocks)));
 }
 
-Launched Session::launch(Device& device, Waker& waker, std::shared_ptr<ComputeBatch> batch) {
+Launched Session::launch(RankDevices& devices, Waker& waker, std::shared_ptr<ComputeBatch> batch) {
   const std::uint64_t number = ++launches_;
-  const Fence fence = device.launch([this, number, wake = &waker, work = std::move(batch)](BlockAccess& access) {
-    const auto begin = std::chrono::steady_clock::now();
-    verifier_.run(*work, access);
-    if (options_.prefill_speed > 0) {
-      const std::chrono::duration<double> takes{static_cast<double>(work->token_count) / options_.prefill_speed};
-      std::this_thread::sleep_until(begin + std::chrono::duration_cast<std::chrono::steady_clock::duration>(takes));
-    }
-    launches_done_.store(number, std::memory_order_release);
-    wake->wake();
-  });
+  // What a rank notes in its batch is the first one's to tell: the others do the same with copies.
+  std::vector<std::shared_ptr<ComputeBatch>> batches{std::move(batch)};
+  while (batches.size() < devices.size()) batches.push_back(std::make_shared<ComputeBatch>(*batches.front()));
+  const Fence fence =
+      devices.launch([this, number, wake = &waker, work = std::move(batches)](std::uint32_t rank, BlockAccess& access) {
+        const auto begin = std::chrono::steady_clock::now();
+        verifiers_[rank].run(*work[rank], access);
+        if (options_.prefill_speed > 0) {
+          const std::chrono::duration<double> takes{static_cast<double>(work[rank]->token_count) / options_.prefill_speed};
+          std::this_thread::sleep_until(begin + std::chrono::duration_cast<std::chrono::steady_clock::duration>(takes));
+        }
+        launches_done_[rank].store(number, std::memory_order_release);
+        wake->wake();
+      });
   return {number, fence};
+}
+
+std::uint64_t Session::launches_done() const {
+  std::uint64_t done = launches_;
+  for (const auto& by_rank : launches_done_) done = std::min(done, by_rank.load(std::memory_order_acquire));
+  return done;
 }
 
 void Session::finish(const Prepared& request, const RequestStats& stats, std::uint64_t compared) {

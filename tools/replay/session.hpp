@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <deque>
 #include <optional>
 #include <span>
 #include <string>
@@ -69,7 +70,7 @@ struct Launched {
 };
 
 /// What both drivers have in common: where requests come from, how they are counted, what computes them. Threads: the
-/// driver's, one at a time; the verifier is the device's.
+/// driver's, one at a time; a verifier is its rank's device's.
 class Session {
  public:
   /// All outlive the session.
@@ -83,10 +84,10 @@ class Session {
   [[nodiscard]] AcquireRequest acquire_request(const Prepared& request, std::uint64_t tokens) const;
   /// The keys of the blocks that may be shared once so many tokens are computed.
   [[nodiscard]] std::span<const BlockKey> to_share(const Prepared& request, std::uint64_t tokens) const;
-  /// Puts work on the device's compute timeline; wakes `waker`, which outlives the device, when it is done.
-  Launched launch(Device& device, Waker& waker, std::shared_ptr<ComputeBatch> batch);
-  /// The last launch that is done: what it wrote into its batch can be read. Threads: any.
-  [[nodiscard]] std::uint64_t launches_done() const { return launches_done_.load(std::memory_order_acquire); }
+  /// Puts work on the compute timeline of every rank; wakes `waker`, which outlives the devices, when it is done.
+  Launched launch(RankDevices& devices, Waker& waker, std::shared_ptr<ComputeBatch> batch);
+  /// The last launch that is done on all ranks: what it wrote into its batch can be read. Threads: any.
+  [[nodiscard]] std::uint64_t launches_done() const;
 
   /// `compared`: of the hits that `stats` tells of.
   void finish(const Prepared& request, const RequestStats& stats, std::uint64_t compared);
@@ -102,7 +103,8 @@ class Session {
   [[nodiscard]] CallLatencies& latencies() { return latencies_; }
   /// From when a request came (with --speed: was due) until its prompt was computed.
   [[nodiscard]] Latencies& first_tokens() { return first_tokens_; }
-  [[nodiscard]] const Verifier& verifier() const { return verifier_; }
+  /// By rank.
+  [[nodiscard]] const std::deque<Verifier>& verifiers() const { return verifiers_; }
   [[nodiscard]] const std::optional<std::string>& failure() const { return failure_; }
   /// Time spent making keys.
   [[nodiscard]] double key_seconds() const { return key_seconds_; }
@@ -115,7 +117,7 @@ class Session {
   RequestSource& source_;
   Progress& progress_;
   KeyMaker keys_;
-  Verifier verifier_;
+  std::deque<Verifier> verifiers_;  ///< by rank
   Aborts aborts_;
   Counts counts_;
   std::uint64_t checked_ = 0;
@@ -124,7 +126,8 @@ class Session {
   Latencies first_tokens_{std::chrono::microseconds{1}};
   std::uint64_t given_ = 0;
   std::uint64_t launches_ = 0;
-  std::atomic<std::uint64_t> launches_done_{0};  ///< compute's; what follows in its work touches nothing of the session
+  /// By rank, compute's; what follows in its work touches nothing of the session.
+  std::deque<std::atomic<std::uint64_t>> launches_done_;
   double key_seconds_ = 0;
   std::optional<std::string> failure_;
 };

@@ -57,7 +57,7 @@ void Verifier::compare(ComputeBatch::Hits& hits, BlockAccess& access) {
     if (!chosen()) continue;
     ++hits.compared;
     const ComputeBatch::HitBlock& block = hits.blocks[i];
-    const auto byte = first_difference(access.read(block.slot, scratch_), block.key);
+    const auto byte = first_difference(access.read(block.slot, scratch_), block.key, count(shape_.begin));
     if (!byte) continue;
     mismatches_.fetch_add(1, std::memory_order_acq_rel);
     const std::lock_guard lock{mutex_};
@@ -73,7 +73,7 @@ void Verifier::write(const ComputeBatch::Part& part, BlockAccess& access) {
   // What the block's other tokens have written stays: where the device's memory is far, it is read first.
   const bool whole = begin == 0 && end == scratch_.size();
   if (!whole) (void)access.read(part.slot, scratch_);
-  fill_content(access.write_target(part.slot, scratch_).subspan(begin, end - begin), part.key, begin);
+  fill_content(access.write_target(part.slot, scratch_).subspan(begin, end - begin), part.key, count(shape_.begin) + begin);
   access.written(part.slot, scratch_);
 }
 

@@ -22,6 +22,8 @@ namespace terrace::tools {
 struct BlockShape {
   Bytes bytes{};
   std::uint32_t tokens = 1;
+  /// What of the block is here, where each rank has a share: so many bytes of it, from there on. A multiple of eight.
+  Bytes begin = {};
 
   /// Where the share of a token begins, that of the one behind the last included. Of a block's words each belongs to one token.
   [[nodiscard]] std::size_t offset_of(std::uint32_t token) const;
@@ -40,7 +42,8 @@ struct Mismatch {
 [[nodiscard]] std::string describe(const Mismatch& mismatch);
 
 /// What stands in for a model: compares the blocks that a request was given with what they must hold, and writes the tokens that
-/// are computed, each into its share of its block. Threads: run() from the device's compute, one at a time; the rest from any.
+/// are computed, each into its share of its block. Each rank has its own. Threads: run() from the device's compute, one at a
+/// time; the rest from any.
 class Verifier {
  public:
   Verifier(Verify verify, const BlockShape& shape);

@@ -1,0 +1,206 @@
+// One cache over several ranks: each moves its own, and one that does not move holds up what needs it, and nothing else.
+
+#include "runtime/cache.hpp"
+#include "runtime/stack.hpp"
+#include "storage/memory_store.hpp"
+#include "tests/radix/key_helpers.hpp"
+#include "tests/transfer/stepped_ranks.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+namespace terrace {
+namespace {
+
+using std::chrono::seconds;
+using test::keys_of;
+
+constexpr std::uint64_t share_bytes = 64;
+
+class CacheOfRanks : public testing::Test {
+ protected:
+  void make(std::uint32_t count, std::uint32_t device_blocks, std::uint32_t host_blocks) {
+    ManagerConfig config;
+    config.device_blocks = device_blocks;
+    config.host_blocks = host_blocks;
+    arena_ = std::make_unique<HostArena>(host_blocks, Bytes{share_bytes * count});
+    const PoolMemory pool{.slots = device_blocks, .host = arena_.get()};
+    ranks_.emplace(test::Ranks::Options{count, RankPayload::sharded}, std::span{&pool, 1}, LanesConfig{}, clock_, waker_);
+    const CacheParts parts{ranks_->transfers(), *arena_, nullptr, clock_, nullptr, &ranks_->devices()};
+    cache_ = std::make_unique<Cache>(config, parts);
+  }
+  void TearDown() override {
+    leases_.clear();
+    ranks_->mend();
+    settle();
+    cache_->manager().check_invariants();
+    EXPECT_TRUE(cache_->manager().device_ledger().balanced());
+  }
+
+  Result<void> acquire(std::uint64_t id, const std::vector<BlockKey>& keys, TimePoint deadline = never) {
+    AcquireRequest wanted;
+    wanted.id = RequestId{id};
+    wanted.keys = keys;
+    wanted.blocks = static_cast<std::uint32_t>(keys.size());
+    wanted.deadline = deadline;
+    Result<Lease> lease = cache_->acquire(wanted);
+    if (!lease) return lease.error();
+    leases_[id] = std::move(*lease);
+    return {};
+  }
+  void run(std::uint64_t id, const std::vector<BlockKey>& keys) {
+    ASSERT_TRUE(acquire(id, keys).has_value());
+    settle();
+    ASSERT_TRUE(cache_->ready(leases_.at(id)));
+    ASSERT_TRUE(cache_->commit(leases_.at(id), keys, write(id)).has_value());
+    cache_->release(std::move(leases_.at(id)), {});
+    leases_.erase(id);
+    settle();
+  }
+  /// What a rank computes for a key differs from what others do.
+  static std::byte content(std::uint32_t rank, const BlockKey& key) {
+    return static_cast<std::byte>(key.prefix64() % 89 + 89 * rank);
+  }
+  Fence write(std::uint64_t id) {
+    const auto table = cache_->block_table(leases_.at(id)).value();
+    const std::vector<SlotId> slots{table.begin(), table.end()};
+    return ranks_->devices().launch([slots, keys = keys_.at(id)](std::uint32_t rank, BlockAccess& access) {
+      std::vector<std::byte> scratch(share_bytes);
+      for (std::size_t i = 0; i < slots.size(); ++i) {
+        const auto block = access.write_target(slots[i], scratch);
+        std::memset(block.data(), static_cast<int>(content(rank, keys[i])), block.size());
+        access.written(slots[i], scratch);
+      }
+    });
+  }
+  void expect_content(std::uint64_t id) {
+    const auto table = cache_->block_table(leases_.at(id)).value();
+    const std::vector<SlotId> slots{table.begin(), table.end()};
+    auto compared = std::make_shared<std::uint32_t>(0);
+    ranks_->devices().launch([=, keys = keys_.at(id)](std::uint32_t rank, BlockAccess& access) {
+      std::vector<std::byte> scratch(share_bytes);
+      for (std::size_t i = 0; i < slots.size(); ++i) {
+        for (const std::byte byte : access.read(slots[i], scratch)) EXPECT_EQ(byte, content(rank, keys[i]));
+        ++*compared;
+      }
+    });
+    ranks_->run();
+    EXPECT_EQ(*compared, slots.size() * ranks_->devices().size());
+  }
+  void run_named(std::uint64_t id, std::initializer_list<std::uint32_t> names) {
+    keys_[id] = keys_of(names);
+    run(id, keys_[id]);
+  }
+  std::vector<RequestEvent> poll() {
+    const auto some = cache_->poll();
+    return {some.begin(), some.end()};
+  }
+  std::vector<RequestEvent> settle() {
+    std::vector<RequestEvent> all;
+    for (int i = 0; i < 50; ++i) {
+      ranks_->run();
+      const auto some = poll();
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    return all;
+  }
+
+  ManualClock clock_;
+  NullWaker waker_;
+  std::unique_ptr<HostArena> arena_;
+  std::optional<test::Ranks> ranks_;
+  std::unique_ptr<Cache> cache_;
+  std::map<std::uint64_t, Lease> leases_;
+  std::map<std::uint64_t, std::vector<BlockKey>> keys_;
+};
+
+TEST_F(CacheOfRanks, a_block_comes_back_on_every_rank_with_what_that_rank_wrote) {
+  make(3, 2, 8);
+  run_named(1, {1, 2});
+  run_named(2, {8, 9});
+  ASSERT_EQ(cache_->match(keys_[1]).host, 2U);
+  keys_[3] = keys_[1];
+  ASSERT_TRUE(acquire(3, keys_[3]).has_value());
+  settle();
+  ASSERT_TRUE(cache_->ready(leases_.at(3)));
+  expect_content(3);
+}
+
+TEST_F(CacheOfRanks, a_frozen_rank_costs_a_request_its_deadline_and_nobody_else_anything) {
+  make(2, 4, 8);
+  run_named(1, {1, 2});
+  run_named(2, {5, 6, 7, 8});  // 1 and 2 are in the host now
+  run_named(3, {5});
+  ASSERT_EQ(cache_->match(keys_of({1, 2})).host, 2U);
+  ranks_->device(1).stuck(Direction::swap_in, true);
+  ASSERT_TRUE(acquire(4, keys_of({1, 2}), clock_.now() + seconds{1}).has_value());
+  EXPECT_TRUE(settle().empty());
+  EXPECT_FALSE(cache_->ready(leases_.at(4)));
+  // A hit on the device is served meanwhile, since no call waits for anything.
+  keys_[5] = keys_of({5, 6});
+  ASSERT_TRUE(acquire(5, keys_[5]).has_value());
+  EXPECT_TRUE(cache_->ready(leases_.at(5)));
+  leases_.erase(5);
+  clock_.advance(seconds{2});
+  const std::vector<RequestEvent> events = settle();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].id, RequestId{4});
+  EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
+  clock_.advance(seconds{2});
+  EXPECT_EQ(ranks_->transfers().health(0).state, RankHealth::State::well);
+  EXPECT_EQ(ranks_->transfers().health(1).state, RankHealth::State::slow);
+  // Its slots belong to nobody until the rank has let go of them.
+  EXPECT_EQ(cache_->manager().device_ledger().quarantined, 2U);
+  leases_.erase(4);
+  ranks_->mend();
+  settle();
+  EXPECT_EQ(cache_->manager().device_ledger().quarantined, 0U);
+}
+
+TEST_F(CacheOfRanks, a_lost_rank_fails_loads_and_the_request_computes) {
+  make(2, 4, 8);
+  run_named(1, {1, 2});
+  run_named(2, {5, 6, 7, 8});
+  ASSERT_TRUE(acquire(3, keys_of({1, 2})).has_value());
+  EXPECT_FALSE(cache_->ready(leases_.at(3)));
+  ranks_->transfers().lose(1);
+  settle();
+  ASSERT_TRUE(cache_->ready(leases_.at(3)));
+  EXPECT_TRUE(cache_->hit_tiers(leases_.at(3))->empty());
+  EXPECT_GT(cache_->manager().stats().load_failures, 0U);
+}
+
+StackOptions two_ranks() {
+  StackOptions options;
+  options.block_bytes = KiB * 8;
+  options.device_blocks = 4;
+  options.host_blocks = 16;
+  options.other_ranks = {EmulatedGpu{}};
+  return options;
+}
+
+TEST(StackOfRanks, deals_blocks_out_evenly) {
+  Stack stack{two_ranks()};
+  ASSERT_EQ(stack.devices().size(), 2U);
+  EXPECT_EQ(stack.devices().at(1).info().pool().block_bytes, KiB * 4);
+  ASSERT_EQ(stack.rank_health().size(), 2U);
+  EXPECT_EQ(stack.rank_health()[1].name, "rank 1 (emulated)");
+  StackOptions odd = two_ranks();
+  odd.block_bytes = Bytes{8191};
+  EXPECT_THROW(Stack{odd}, std::invalid_argument);
+  StackOptions alike = two_ranks();
+  alike.rank_payload = RankPayload::replicated;
+  EXPECT_EQ(Stack{alike}.devices().at(1).info().pool().block_bytes, KiB * 8);
+  StackOptions one = two_ranks();
+  one.other_ranks.clear();
+  EXPECT_TRUE(Stack{one}.rank_health().empty());
+}
+
+}  // namespace
+}  // namespace terrace
