@@ -30,6 +30,7 @@ struct WriteOrder {
 struct Actions {
   std::vector<TransferPlan> plans;
   std::vector<JobId> cancels;
+  std::vector<JobId> raises;  ///< somebody waits for these now
   std::vector<ReadOrder> reads;
   std::vector<WriteOrder> writes;
   std::vector<BlockKey> touches;
@@ -37,13 +38,14 @@ struct Actions {
   Spares<SlotRun> spare_runs;     ///< of plans that have ended, for the next ones
 
   [[nodiscard]] bool empty() const {
-    return plans.empty() && cancels.empty() && reads.empty() && writes.empty() && touches.empty() &&
+    return plans.empty() && cancels.empty() && raises.empty() && reads.empty() && writes.empty() && touches.empty() &&
            removes.empty();
   }
   /// Keeps the memory.
   void clear() {
     plans.clear();
     cancels.clear();
+    raises.clear();
     reads.clear();
     writes.clear();
     touches.clear();

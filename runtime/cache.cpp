@@ -166,6 +166,12 @@ bool Cache::has_pending_work() const {
   return manager_.has_pending_work() || transfers_in_flight() > 0;
 }
 
+Result<void> Cache::limit_transfers(Urgency urgency, Bytes per_second) {
+  if (urgency == Urgency::request) return Errc::invalid_argument;
+  parts_.transfers.limit(urgency, per_second);
+  return {};
+}
+
 void Cache::drain() {
   TERRACE_CHECK(!transfers_paused_);
   // Requests that end their wait meanwhile are still to be told of.
@@ -230,6 +236,7 @@ void Cache::carry_out(PoolId pool) {
     }
   }
   for (const JobId job : actions.cancels) parts_.transfers.cancel(job);
+  for (const JobId job : actions.raises) parts_.transfers.raise(job, Urgency::request);
   if (parts.store != nullptr) {
     if (!actions.touches.empty()) parts.store->touch(actions.touches);
     store_writes_.clear();

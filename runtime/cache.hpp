@@ -142,6 +142,9 @@ class Cache : private LeaseHome {
   /// Starts no transfer, read or write until resume_transfers(); what is under way goes on. Requests that need one stay pending.
   void pause_transfers() { transfers_paused_ = true; }
   void resume_transfers();
+  /// What transfers that nobody waits for may take of the link, in both directions together (of several ranks each); 0: what is
+  /// left of it. Fails: invalid_argument, for requests.
+  [[nodiscard]] Result<void> limit_transfers(Urgency urgency, Bytes per_second);
   /// Plans, reads and writes that have been started and have not ended.
   [[nodiscard]] std::uint64_t transfers_in_flight() const {
     return plans_[0].under_way() + plans_[1].under_way() + reads_.under_way() + writes_.under_way();

@@ -107,6 +107,13 @@ bool DeviceRoom::pump() {
   return changed;
 }
 
+std::uint64_t DeviceRoom::missing(std::uint64_t leaving_ahead) const {
+  const SlotPool& device = residency_.pool(Tier::device);
+  const std::uint64_t leaving = device.leaving_total() - device.retiring_and_leaving();
+  const std::uint64_t on_their_account = leaving - std::min(leaving, leaving_ahead);
+  return promised_ - std::min(promised_, on_their_account);
+}
+
 Quotas::Asker DeviceRoom::asker_behind(std::uint64_t on_their_way) const {
   for (const Waiter& waiter : waiters_) {
     if (on_their_way < waiter.slots) return {waiter.tenant, waiter.slots - on_their_way};

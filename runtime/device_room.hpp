@@ -66,6 +66,8 @@ class DeviceRoom {
 
   [[nodiscard]] bool idle() const { return waiters_.empty(); }
   [[nodiscard]] std::uint64_t promised() const { return promised_; }
+  /// Promised slots for which nothing is on its way out, but for so many copies that leave ahead of need.
+  [[nodiscard]] std::uint64_t missing(std::uint64_t leaving_ahead) const;
 
  private:
   struct Waiter {

@@ -164,6 +164,7 @@ bool SizeClass::pump() {
 
 void SizeClass::flush(std::uint64_t& last_plan) {
   swap_outs.flush(last_plan, id);
+  swap_outs.raise_ahead(device_room.missing(swap_outs.ahead_blocks()));
   loads.flush(last_plan, id);
 }
 

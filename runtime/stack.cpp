@@ -146,12 +146,14 @@ struct Stack::Parts {
   void open_ranks(const StackOptions& options) {
     std::vector<Device*> pointers;
     std::vector<RankedTransfers::Rank> ranks;
+    LanesConfig lanes;
+    lanes.rates = options.lane_rates;
     const std::uint32_t slots = std::max(config.device_blocks, options.device_blocks_max);
     for (std::uint32_t rank = 0; rank < rank_count(options); ++rank) {
       const DeviceOptions& device = rank == 0 ? options.device : options.other_ranks[rank - 1];
       owned_devices.push_back(open_device(device, {.slots = slots, .host = &arena, .share = share_of(rank, options)}));
       pointers.push_back(owned_devices.back().get());
-      engines.push_back(std::make_unique<ThreadedTransfers>(LanesConfig{}, *pointers.back(), clock, waker));
+      engines.push_back(std::make_unique<ThreadedTransfers>(lanes, *pointers.back(), clock, waker));
       ranks.push_back({fmt::format("rank {} ({})", rank, pointers.back()->info().name), engines.back().get()});
     }
     devices.emplace(std::move(pointers));

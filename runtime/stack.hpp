@@ -80,6 +80,8 @@ struct StackOptions {
   Watermarks host_watermarks;
   /// As ManagerConfig's.
   double unit_prefill_seconds = 0;
+  /// Of the link, for what nobody waits for; Cache::limit_transfers changes them.
+  LaneRates lane_rates{};
   /// Reference runs: copies between device and host count as done when decided, and are carried out at once.
   bool instant_copies = false;
   /// Identifies model and geometry: a store written under another one is refused.

@@ -44,10 +44,29 @@ void SwapOuts::flush(std::uint64_t& last_plan, PoolId pool) {
     plan.urgency = urgency;
     plan.runs = actions_.spare_runs.take();
     coalesce(pairs_, plan.runs);
+    const auto ahead = static_cast<std::uint64_t>(std::ranges::count(blocks, SwapOutPurpose::evict_ahead, &Block::purpose));
     plan.job = plans_.add(last_plan, std::move(blocks));
+    if (ahead > 0) ahead_.push_back({plan.job, ahead});
+    ahead_blocks_ += ahead;
     actions_.plans.push_back(std::move(plan));
   }
   collected_.clear();
+}
+
+void SwapOuts::raise_ahead(std::uint64_t slots) {
+  while (slots > 0 && !ahead_.empty()) {
+    const Ahead oldest = ahead_.front();
+    slots -= std::min(slots, oldest.blocks);
+    actions_.raises.push_back(oldest.job);
+    forget_ahead(oldest.job);
+  }
+}
+
+void SwapOuts::forget_ahead(JobId job) {
+  const auto found = std::ranges::find(ahead_, job, &Ahead::job);
+  if (found == ahead_.end()) return;
+  ahead_blocks_ -= found->blocks;
+  ahead_.erase(found);
 }
 
 Urgency SwapOuts::urgency_of(const Block& block) const {
@@ -61,6 +80,7 @@ bool SwapOuts::on_event(const TransferEvent& event) {
   if (event.kind == TransferEvent::Kind::confirmed) return on_confirmed(event.job);
   std::optional<std::vector<Block>> blocks = plans_.take(event.job);
   if (!blocks) return false;
+  forget_ahead(event.job);
   if (!instant_) {  // (else they ended when they were begun)
     TERRACE_CHECK(event.outcomes.size() == blocks->size());
     for (std::size_t i = 0; i < blocks->size(); ++i) {

@@ -55,6 +55,11 @@ class SwapOuts {
   void begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t persist = 0);
   /// Makes plans of what was begun since the last call.
   void flush(std::uint64_t& last_plan, PoolId pool);
+  /// Requests wait for so many slots, beyond those that leave on their account: of what is being copied ahead of need as many
+  /// are urgent now, oldest first.
+  void raise_ahead(std::uint64_t slots);
+  /// Blocks under way that make room, for which nobody waits.
+  [[nodiscard]] std::uint64_t ahead_blocks() const { return ahead_blocks_; }
   /// True where the event is of a plan of this object.
   bool on_event(const TransferEvent& event);
 
@@ -83,6 +88,14 @@ class SwapOuts {
   std::vector<SlotPair> pairs_;  ///< scratch
   Spares<Block> spare_;
   PlanTable<std::vector<Block>> plans_;
+  struct Ahead {
+    JobId job;
+    std::uint64_t blocks = 0;  ///< that make room
+  };
+  void forget_ahead(JobId job);
+
+  std::vector<Ahead> ahead_;  ///< of plans_, in order, those that make room for which nobody waits
+  std::uint64_t ahead_blocks_ = 0;
   /// Blocks whose transfer may still be under way.
   boost::unordered_flat_map<JobId, std::vector<Block>, std::hash<JobId>> unconfirmed_;
 };

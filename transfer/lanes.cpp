@@ -20,6 +20,9 @@ LanesConfig checked(LanesConfig config) {
   bool has_size = count(config.block_bytes) > 0;
   for (const Bytes bytes : config.other_block_bytes) has_size &= count(bytes) > 0;
   if (!has_size) throw std::invalid_argument{"transfer lanes: block_bytes must not be 0"};
+  if (count(config.rates[index(Urgency::request)]) > 0) {
+    throw std::invalid_argument{"transfer lanes: requests wait for their transfers, which have no rate"};
+  }
   if (config.pieces_in_flight == 0) throw std::invalid_argument{"transfer lanes: pieces_in_flight must not be 0"};
   return config;
 }
@@ -35,10 +38,20 @@ Bytes largest_piece(const LanesConfig& config) {
   return largest;
 }
 
+template <std::size_t... urgency>
+std::array<TokenBucket, urgency_count> buckets(const LanesConfig& config, std::index_sequence<urgency...>) {
+  return {TokenBucket{config.rates[urgency], largest_piece(config)}...};
+}
+
 }  // namespace
 
 Lanes::Lanes(LanesConfig config)
-    : config_{checked(std::move(config))}, persist_{config_.persist_rate, largest_piece(config_)} {}
+    : config_{checked(std::move(config))}, buckets_{buckets(config_, std::make_index_sequence<urgency_count>{})} {}
+
+void Lanes::limit(Urgency urgency, Bytes per_second) {
+  TERRACE_CHECK(urgency != Urgency::request);
+  buckets_[index(urgency)].set_rate(per_second);
+}
 
 Result<void> Lanes::submit(TransferPlan&& plan) {
   const bool has_empty_run = std::ranges::any_of(plan.runs, [](const SlotRun& run) { return run.count == 0; });
@@ -123,11 +136,10 @@ std::optional<Piece> Lanes::next(Direction direction, TimePoint now) {
     const Handle handle = lanes_[index(direction)][urgency].first;
     if (handle == nobody) continue;
     if (urgency != index(Urgency::request) && under_way > 0) return std::nullopt;
-    if (urgency == index(Urgency::persist)) {
-      const Bytes cost = next_piece_bytes(jobs_[handle]);
-      if (now < persist_.allowed_at(cost)) return std::nullopt;
-      persist_.take(cost, now);
-    }
+    TokenBucket& bucket = buckets_[urgency];
+    const Bytes cost = next_piece_bytes(jobs_[handle]);
+    if (now < bucket.allowed_at(cost)) continue;  // those below it have rates of their own
+    bucket.take(cost, now);
     return cut(handle);
   }
   return std::nullopt;
@@ -159,12 +171,14 @@ void Lanes::take_events(std::vector<TransferEvent>& out) {
 
 TimePoint Lanes::next_deadline() const {
   TimePoint soonest = deadlines_.empty() ? never : deadlines_.top().priority;
-  if (!persist_.limited()) return soonest;
-  for (const Direction direction : directions) {
-    const Handle head = lanes_[index(direction)][index(Urgency::persist)].first;
-    // Beside a piece under way it is its finish() that lets the next one go, not time.
-    if (head == nobody || in_flight_[index(direction)] > 0) continue;
-    soonest = std::min(soonest, persist_.allowed_at(next_piece_bytes(jobs_[head])));
+  for (std::size_t urgency = 0; urgency < urgency_count; ++urgency) {
+    if (!buckets_[urgency].limited()) continue;
+    for (const Direction direction : directions) {
+      const Handle head = lanes_[index(direction)][urgency].first;
+      // Beside a piece under way it is its finish() that lets the next one go, not time.
+      if (head == nobody || in_flight_[index(direction)] > 0) continue;
+      soonest = std::min(soonest, buckets_[urgency].allowed_at(next_piece_bytes(jobs_[head])));
+    }
   }
   return soonest;
 }

@@ -30,8 +30,8 @@ struct LanesConfig {
   /// Blocks queued per lane, not counting those under way. A plan that would pass the bound is refused whole, so that one
   /// larger than the bound never fits. Jobs that raise() moves are admitted already: they count, and are not refused.
   std::uint32_t queued_blocks_max = 1U << 20;
-  /// Of the persist lanes of both directions together, per second; 0: no limit. A token bucket one piece deep.
-  Bytes persist_rate{};
+  /// Of the lanes of both directions together, each a token bucket one piece deep. None for requests, which wait.
+  LaneRates rates{};
 };
 
 /// A part of a plan that is to be started now.
@@ -57,7 +57,7 @@ struct Piece {
 /// job's others still go. Threads: one.
 class Lanes {
  public:
-  /// Throws std::invalid_argument where a pool's block_bytes or pieces_in_flight is 0.
+  /// Throws std::invalid_argument where a pool's block_bytes or pieces_in_flight is 0, or requests have a rate.
   explicit Lanes(LanesConfig config);
 
   /// Takes a plan, whose job id is that of no job alive (one that awaits `confirmed` is). Fails, and then nothing changed and
@@ -71,6 +71,8 @@ class Lanes {
   void cancel(JobId job);
   /// The same for every job.
   void cancel_all();
+  /// Changes the rate of an urgency's lanes. Not of requests'.
+  void limit(Urgency urgency, Bytes per_second);
   /// Resolves every job whose deadline has come.
   void expire(TimePoint now);
 
@@ -144,7 +146,7 @@ class Lanes {
   IndexedHeap<TimePoint> deadlines_;           ///< of jobs alive, unreported, and with a deadline
   std::vector<UnderWay> under_way_;            ///< a handful: pieces_in_flight of each direction at most
   std::array<std::uint32_t, direction_count> in_flight_{};
-  TokenBucket persist_;
+  std::array<TokenBucket, urgency_count> buckets_;
   std::uint64_t last_token_ = 0;
   TimePoint now_{};  ///< the latest we were told; dates the events of calls that bring no time
   std::vector<TransferEvent> events_;

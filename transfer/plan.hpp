@@ -5,6 +5,7 @@
 #include "base/result.hpp"
 #include "base/strong_id.hpp"
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +26,8 @@ enum class Urgency : unsigned char {
   persist,    ///< on its way to storage; nobody waits
 };
 inline constexpr std::size_t urgency_count = 4;
+/// Bytes a second by urgency; 0: no limit.
+using LaneRates = std::array<Bytes, urgency_count>;
 
 /// `count` blocks at adjacent slots on both sides. swap_out: the source is on the device, the destination in the host arena;
 /// swap_in: the other way round.

@@ -120,6 +120,10 @@ void RankedTransfers::cancel(JobId job) {
   }
 }
 
+void RankedTransfers::limit(Urgency urgency, Bytes per_second) {
+  for (const Member& rank : ranks_) rank.port->limit(urgency, per_second);
+}
+
 std::size_t RankedTransfers::poll(std::vector<TransferEvent>& out) {
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     collected_.clear();
@@ -165,7 +169,6 @@ void RankedTransfers::on_event(std::uint32_t rank, TransferEvent event) {
 void RankedTransfers::on_finished(Job& job, TransferEvent& event, Mask rank) {
   job.working &= ~rank;
   if (std::ranges::count(event.outcomes, BlockOutcome::unconfirmed) > 0) job.confirming |= rank;
-  if (job.reported) return;  // it was given up on: what matters is only when it ends
   if (job.outcomes.empty()) {
     job.outcomes = std::move(event.outcomes);
   } else {

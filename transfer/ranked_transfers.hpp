@@ -78,6 +78,8 @@ class RankedTransfers final : public TransferPort {
   void submit(TransferPlan plan) override;
   void raise(JobId job, Urgency urgency) override;
   void cancel(JobId job) override;
+  /// Each rank's, of its own share.
+  void limit(Urgency urgency, Bytes per_second) override;
   std::size_t poll(std::vector<TransferEvent>& out) override;
   [[nodiscard]] TimePoint next_deadline() const override;
 

@@ -18,6 +18,12 @@ class TokenBucket {
   /// `per_second` 0: no limit.
   TokenBucket(Bytes per_second, Bytes depth) : per_second_{per_second}, depth_{depth} {}
 
+  /// What was taken at the former rate counts as it did then.
+  void set_rate(Bytes per_second) {
+    if (!limited()) full_at_ = {};
+    per_second_ = per_second;
+  }
+
   [[nodiscard]] bool limited() const { return count(per_second_) > 0; }
   /// From when on `cost` bytes, at most the depth, may go. Long past where there is no limit.
   [[nodiscard]] TimePoint allowed_at(Bytes cost) const {

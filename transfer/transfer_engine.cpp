@@ -94,6 +94,11 @@ void TransferEngine::cancel_all() {
   lanes_.cancel_all();
 }
 
+void TransferEngine::limit(Urgency urgency, Bytes per_second) {
+  changed_ = true;
+  lanes_.limit(urgency, per_second);
+}
+
 std::size_t TransferEngine::poll(std::vector<TransferEvent>& out) {
   changed_ = false;
   const TimePoint now = clock_.now();
@@ -149,6 +154,8 @@ std::size_t ThreadedTransfers::poll(std::vector<TransferEvent>& out) {
   return refused + events_.drain(out);
 }
 
+void ThreadedTransfers::limit(Urgency urgency, Bytes per_second) { command_in_.push(Limit{urgency, per_second}); }
+
 void ThreadedTransfers::stop() {
   if (std::exchange(stopped_, true)) return;
   command_in_.push(CancelAll{});
@@ -179,6 +186,8 @@ void ThreadedTransfers::apply(Command command) {
     engine_.cancel(cancel->job);
   } else if (std::holds_alternative<CancelAll>(command)) {
     engine_.cancel_all();
+  } else if (const auto* const limit = std::get_if<Limit>(&command)) {
+    engine_.limit(limit->urgency, limit->per_second);
   } else {
     ending_ = true;
   }

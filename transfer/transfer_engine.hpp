@@ -35,6 +35,7 @@ class TransferEngine {
   void raise(JobId job, Urgency urgency);
   void cancel(JobId job);
   void cancel_all();
+  void limit(Urgency urgency, Bytes per_second);
   /// Collects what the device has done, resolves deadlines, starts what may start; appends the events, returns how many.
   std::size_t poll(std::vector<TransferEvent>& out);
   /// When poll() has something to do though the waker is not told: long past where it has now.
@@ -62,6 +63,7 @@ class DirectTransfers final : public TransferPort {
   void submit(TransferPlan plan) override { engine_.submit(std::move(plan)); }
   void raise(JobId job, Urgency urgency) override { engine_.raise(job, urgency); }
   void cancel(JobId job) override { engine_.cancel(job); }
+  void limit(Urgency urgency, Bytes per_second) override { engine_.limit(urgency, per_second); }
   std::size_t poll(std::vector<TransferEvent>& out) override { return engine_.poll(out); }
   [[nodiscard]] TimePoint next_deadline() const override { return engine_.next_deadline(); }
   [[nodiscard]] bool idle() const { return engine_.idle(); }
@@ -95,6 +97,7 @@ class ThreadedTransfers final : public TransferPort {
   void submit(TransferPlan plan) override;
   void raise(JobId job, Urgency urgency) override;
   void cancel(JobId job) override;
+  void limit(Urgency urgency, Bytes per_second) override;
   std::size_t poll(std::vector<TransferEvent>& out) override;
   [[nodiscard]] TimePoint next_deadline() const override { return never; }
   void stop();
@@ -108,8 +111,12 @@ class ThreadedTransfers final : public TransferPort {
     JobId job;
   };
   struct CancelAll {};
+  struct Limit {
+    Urgency urgency;
+    Bytes per_second;
+  };
   struct EndWhenIdle {};
-  using Command = std::variant<TransferPlan, Raise, Cancel, CancelAll, EndWhenIdle>;
+  using Command = std::variant<TransferPlan, Raise, Cancel, CancelAll, Limit, EndWhenIdle>;
   using Commands = CompletionQueue<Command>;
   using Events = CompletionQueue<TransferEvent>;
 

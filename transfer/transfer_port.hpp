@@ -18,6 +18,9 @@ class TransferPort {
   virtual void submit(TransferPlan plan) = 0;
   virtual void raise(JobId job, Urgency urgency) = 0;
   virtual void cancel(JobId job) = 0;
+  /// From now on plans of this urgency, in both directions together, move at most so many bytes a second; 0: as many as they can.
+  /// Not for requests, which wait.
+  virtual void limit(Urgency urgency, Bytes per_second) = 0;
   /// Appends the events that have arrived; returns how many.
   virtual std::size_t poll(std::vector<TransferEvent>& out) = 0;
   /// When poll() will have to be called though nothing wakes the caller; `never` where a thread sees to that itself.

@@ -1,6 +1,7 @@
 // The step path of a warm manager allocates nothing. In a program of its own, because it counts every allocation.
 #include "runtime/cache.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "transfer/ranked_transfers.hpp"
 
 #include <gtest/gtest.h>
 
@@ -159,6 +160,7 @@ class PromptTransfers final : public TransferPort {
   }
   void raise(JobId, Urgency) override {}
   void cancel(JobId) override {}
+  void limit(Urgency, Bytes) override {}
   std::size_t poll(std::vector<TransferEvent>& out) override {
     const std::size_t arrived = done_.size();
     for (TransferEvent& event : done_) out.push_back(std::move(event));
@@ -221,6 +223,7 @@ struct Tiers {
   Relation relation;
   WritePolicy write_policy;
   bool reads = false;  ///< comes to hits that storage alone has
+  int ranks = 1;
 };
 void PrintTo(const Tiers& tiers, std::ostream* out) { *out << tiers.name; }
 
@@ -232,6 +235,7 @@ INSTANTIATE_TEST_SUITE_P(Tiers, TierAllocations,
                                          Tiers{"keep_write_through", Relation::keep, WritePolicy::write_through, true},
                                          Tiers{"keep_write_back", Relation::keep, WritePolicy::write_back, true},
                                          Tiers{"exclusive_write_back", Relation::exclusive, WritePolicy::write_back, true},
+                                         Tiers{"keep_of_two_ranks", Relation::keep, WritePolicy::none, false, 2},
                                          Tiers{"keep_selective", Relation::keep, WritePolicy::selective}),
                          [](const auto& param) { return param.param.name; });
 
@@ -269,7 +273,11 @@ TEST_P(TierAllocations, are_none_on_the_step_path_once_warm) {
   PromptStore store;
   HostArena arena{config.host_blocks + config.staging_blocks, store.block_bytes()};
   const ManualClock clock;
-  Cache cache{config, {transfers, arena, config.storage ? &store : nullptr, clock}};
+  PromptTransfers other_rank;
+  NullWaker waker;
+  RankedTransfers ranked{{{"a", &transfers}, {"b", &other_rank}}, clock, waker};
+  TransferPort& port = tiers.ranks > 1 ? static_cast<TransferPort&>(ranked) : transfers;
+  Cache cache{config, {port, arena, config.storage ? &store : nullptr, clock}};
   const auto requests = prompts();
   std::uint64_t id = 0;
   const auto rounds = [&](int count) {

@@ -56,6 +56,63 @@ TEST(Watermarks, use_the_lane_of_what_nobody_waits_for) {
   ASSERT_TRUE(manager.release(wanted.id, Fence{}).has_value());
   ASSERT_EQ(manager.actions().plans.size(), 1U);
   EXPECT_EQ(manager.actions().plans[0].urgency, Urgency::make_room);
+  EXPECT_TRUE(manager.actions().raises.empty());
+  const JobId ahead = manager.actions().plans[0].job;
+  manager.actions().clear();
+
+  // A request for which the free slots are too few waits for what is being copied: its urgency is the copy's from now on.
+  wanted.id = RequestId{2};
+  const auto others = keys_of({7, 8, 9});
+  wanted.keys = others;
+  ASSERT_EQ(*manager.acquire(wanted), Acquired::pending);
+  EXPECT_EQ(manager.actions().raises, std::vector{ahead});
+  manager.actions().clear();
+  ASSERT_TRUE(manager.release(wanted.id, Fence{}).has_value());
+  EXPECT_TRUE(manager.actions().raises.empty());  // once is enough
+}
+
+/// Passes on, and notes, what it is asked for.
+class RaiseWatch final : public TransferPort {
+ public:
+  explicit RaiseWatch(TransferPort& port) : port_{port} {}
+  void submit(TransferPlan plan) override { port_.submit(std::move(plan)); }
+  void raise(JobId job, Urgency urgency) override {
+    raised.emplace_back(job, urgency);
+    port_.raise(job, urgency);
+  }
+  void cancel(JobId job) override { port_.cancel(job); }
+  void limit(Urgency urgency, Bytes per_second) override { limits.emplace_back(urgency, per_second); }
+  std::size_t poll(std::vector<TransferEvent>& out) override { return port_.poll(out); }
+  [[nodiscard]] TimePoint next_deadline() const override { return port_.next_deadline(); }
+
+  std::vector<std::pair<JobId, Urgency>> raised;
+  std::vector<std::pair<Urgency, Bytes>> limits;
+
+ private:
+  TransferPort& port_;
+};
+
+TEST_F(WatermarksTest, what_was_begun_ahead_is_urgent_once_somebody_waits_for_it) {
+  make(with_marks(sizes(4, 8), {0.5, 0.5}));
+  RaiseWatch watch{*transfers};
+  cache = std::make_unique<Cache>(cache->manager().config(), CacheParts{watch, *arena, nullptr, clock});
+  ASSERT_TRUE(acquire(1, keys_of({1, 2, 3})).has_value());
+  ASSERT_TRUE(commit(1, keys_of({1, 2, 3})).has_value());
+  release(1);
+  poll();
+  EXPECT_TRUE(watch.raised.empty());
+  ASSERT_TRUE(acquire(2, keys_of({7, 8, 9})).has_value());
+  ASSERT_EQ(watch.raised.size(), 1U);  // not what is made room ahead beside it
+  EXPECT_EQ(watch.raised[0].second, Urgency::request);
+  settle();
+  EXPECT_TRUE(ready(2));
+  // What they may take of the link is for those that do not wait.
+  ASSERT_TRUE(cache->limit_transfers(Urgency::persist, MiB).has_value());
+  EXPECT_EQ(watch.limits, (std::vector{std::pair{Urgency::persist, MiB}}));
+  EXPECT_EQ(cache->limit_transfers(Urgency::request, MiB).error(), Errc::invalid_argument);
+  release(2);
+  settle();
+  cache.reset();
 }
 
 TEST_F(WatermarksTest, without_a_tier_below_drop) {

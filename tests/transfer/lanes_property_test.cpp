@@ -80,7 +80,8 @@ class World {
     made.piece_bytes = Bytes{100 * random.between(1, 5)};
     made.pieces_in_flight = static_cast<std::uint32_t>(random.between(1, 4));
     made.queued_blocks_max = 60;
-    if (random.chance(0.5)) made.persist_rate = Bytes{100'000};
+    if (random.chance(0.5)) made.rates[static_cast<std::size_t>(Urgency::persist)] = Bytes{100'000};
+    if (random.chance(0.3)) made.rates[static_cast<std::size_t>(Urgency::prefetch)] = Bytes{150'000};
     return made;
   }
 

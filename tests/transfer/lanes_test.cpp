@@ -190,7 +190,7 @@ class LimitedLanesTest : public LanesTest {
  protected:
   LimitedLanesTest() {
     LanesConfig limited = config();
-    limited.persist_rate = Bytes{40};
+    limited.rates[static_cast<std::size_t>(persist)] = Bytes{40};
     lanes_ = Lanes{limited};
   }
 };
@@ -206,6 +206,31 @@ TEST_F(LimitedLanesTest, let_one_piece_go_at_once_and_then_keep_the_rate) {
   EXPECT_EQ(lanes_.next_deadline(), start + std::chrono::milliseconds{1500});
   finish(*next(swap_out, start + std::chrono::milliseconds{1500}));
   EXPECT_TRUE(lanes_.idle());
+}
+
+TEST_F(LimitedLanesTest, let_what_is_less_urgent_go_where_the_more_urgent_has_used_its_rate_up) {
+  lanes_.limit(prefetch, Bytes{40});
+  lanes_.limit(persist, Bytes{0});
+  submit(1, prefetch, 8);
+  submit(2, persist, 8);
+  EXPECT_EQ(order(), (std::vector<std::uint64_t>{1, 2, 2}));
+  EXPECT_EQ(lanes_.next_deadline(), start + seconds{1});
+  EXPECT_EQ(next(swap_out, start + seconds{1})->job, JobId{1});
+}
+
+TEST_F(LimitedLanesTest, take_another_rate_at_once) {
+  submit(1, persist, 16);
+  finish(*next());
+  EXPECT_FALSE(next());
+  lanes_.limit(persist, Bytes{0});
+  finish(*next());
+  lanes_.limit(persist, Bytes{40});
+  finish(*next());
+  EXPECT_FALSE(next());
+  EXPECT_TRUE(next(swap_out, start + seconds{1}));
+  LanesConfig of_requests = config();
+  of_requests.rates[static_cast<std::size_t>(request)] = Bytes{1};
+  EXPECT_THROW(Lanes{of_requests}, std::invalid_argument);
 }
 
 TEST_F(LimitedLanesTest, share_the_rate_between_the_directions) {

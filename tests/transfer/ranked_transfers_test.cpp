@@ -233,6 +233,7 @@ class FrozenPort final : public TransferPort {
   void submit(TransferPlan plan) override { plans.push_back(std::move(plan)); }
   void raise(JobId job, Urgency urgency) override { raised.emplace_back(job, urgency); }
   void cancel(JobId job) override { cancelled.push_back(job); }
+  void limit(Urgency urgency, Bytes per_second) override { limits.emplace_back(urgency, per_second); }
   std::size_t poll(std::vector<TransferEvent>& out) override {
     out.insert(out.end(), events.begin(), events.end());
     const std::size_t count = events.size();
@@ -251,6 +252,7 @@ class FrozenPort final : public TransferPort {
   std::deque<TransferPlan> plans;
   std::vector<std::pair<JobId, Urgency>> raised;
   std::vector<JobId> cancelled;
+  std::vector<std::pair<Urgency, Bytes>> limits;
   std::vector<TransferEvent> events;
 };
 
@@ -341,6 +343,9 @@ TEST_F(FrozenRanksTest, hear_what_concerns_the_plans_that_they_still_owe) {
   EXPECT_EQ(b_.raised.size(), 1U);
   EXPECT_EQ(a_.cancelled, std::vector{JobId{2}});
   EXPECT_EQ(b_.cancelled, (std::vector{JobId{1}, JobId{2}}));
+  transfers_.limit(persist, KiB);
+  EXPECT_EQ(a_.limits, (std::vector{std::pair{persist, KiB}}));
+  EXPECT_EQ(b_.limits, a_.limits);
 }
 
 TEST_F(FrozenRanksTest, that_are_lost_owe_nothing_any_more) {
