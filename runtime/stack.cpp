@@ -82,11 +82,11 @@ std::unique_ptr<Device> open_device(const DeviceOptions& options, const PoolMemo
                                           EmulatedOptions{.link = emulated.link, .faults = emulated.faults});
 }
 
-/// Small enough that what shrinking leaves over (less than one chunk) is little, and that the first chunks are soon warm; as few
-/// as may be otherwise.
+/// Small enough that what shrinking leaves over (less than one chunk) is under 2 % of what a fifth of the tier would be, and
+/// that the first chunks are soon warm; as few as may be otherwise.
 Bytes chunk_bytes(Bytes total, Bytes block_bytes) {
-  constexpr std::uint64_t chunks = 64;
-  constexpr Bytes least = MiB * 16;
+  constexpr std::uint64_t chunks = 256;
+  constexpr Bytes least = MiB * 2;
   const Bytes share = MiB * 2 * (count(total) / chunks / count(MiB * 2) + 1);
   return std::max(std::clamp(share, least, GiB), block_bytes);
 }

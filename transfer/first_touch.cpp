@@ -19,7 +19,7 @@ namespace terrace {
 namespace {
 
 /// What one thread takes at a time: whole huge pages, and soon done.
-constexpr std::size_t slice_bytes = std::size_t{32} << 20;
+constexpr std::size_t slice_bytes = std::size_t{8} << 20;
 constexpr unsigned threads_most = 8;
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 
@@ -97,7 +97,7 @@ FirstTouch first_touch(std::span<std::byte> bytes, const TouchOptions& options) 
   others.clear();
   got.error = error;
   if (got.error != 0) return got;
-  if (options.huge_pages == HugePages::yes && bytes.size() >= huge_page) got.huge = in_huge_pages(bytes);
+  if (options.count_huge && bytes.size() >= huge_page) got.huge = in_huge_pages(bytes);
   if (options.numa_node) got.share_on_node = share_on_node(bytes, *options.numa_node);
   return got;
 }

@@ -17,14 +17,16 @@ struct TouchOptions {
   /// Where the pages are to lie; nothing: wherever the touching thread runs.
   std::optional<unsigned> numa_node;
   HugePages huge_pages = HugePages::yes;
-  /// Set by somebody else, it ends the touching early: within one slice of 32 MiB.
+  /// Set by somebody else, it ends the touching early: within one slice of 8 MiB.
   const std::atomic<bool>* cancel = nullptr;
+  /// To count the huge pages afterwards: the kernel's books are read, which takes long where much is mapped.
+  bool count_huge = false;
 };
 
 /// What was got; what was asked for is a wish but for the memory itself.
 struct FirstTouch {
   int error = 0;                        ///< errno: the memory is not all there. ECANCELED: `cancel` was set
-  Bytes huge{};                         ///< of it in huge pages, by the kernel's books: about, where neighbours share them
+  Bytes huge{};                         ///< counted, of it in huge pages: about, where neighbours share the kernel's books
   std::optional<double> share_on_node;  ///< of the pages, sampled; nothing where none was asked for, or nobody knows
   bool node_asked = false;              ///< the kernel took the wish for a node
 };

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cerrno>
 #include <limits>
 #include <stdexcept>
@@ -42,6 +43,7 @@ HostArena::HostArena(HostArenaOptions options)
     : block_bytes_{options.block_bytes},
       slots_per_chunk_{slots_in_a_chunk(options.block_bytes, options.chunk_bytes)},
       options_{std::move(options)},
+      pages_{options_.touch.huge_pages},
       done_{64, 1, options_.waker == nullptr ? nobody_ : *options_.waker},
       ended_{done_} {
   worker_ = std::move(options_.worker);
@@ -60,7 +62,7 @@ HostArena::HostArena(HostArenaOptions options)
     p.mapping = Mapping::reserve(block_bytes_ * here,
                                  fmt::format("host arena of {} slots of {}, at slot {}", options_.slots,
                                              to_string(block_bytes_), made));
-    p.got = first_touch(p.mapping.bytes(), options_.touch);
+    p.got = touch(p);
     if (p.got.error != 0) {
       throw std::system_error{p.got.error, std::generic_category(),
                               fmt::format("host arena of {} slots of {}: cannot touch the slots from {} on", options_.slots,
@@ -202,6 +204,16 @@ void HostArena::do_later(ArenaWorker::Job job) {
 }
 
 /// On the worker. Why not, where it did not come about: empty where it was cancelled.
+FirstTouch HostArena::touch(Place& p) {
+  TouchOptions options = options_.touch;
+  options.cancel = &p.cancelled;
+  options.huge_pages = pages_.next();
+  const auto begin = std::chrono::steady_clock::now();
+  const FirstTouch got = first_touch(p.mapping.bytes(), options);
+  if (got.error == 0) pages_.touched(Bytes{p.mapping.bytes().size()}, std::chrono::steady_clock::now() - begin);
+  return got;
+}
+
 std::optional<std::string> HostArena::make(std::uint32_t chunk, Bytes with_those_after) {
   Place& p = place(chunk);
   if (p.cancelled) return "";
@@ -216,9 +228,7 @@ std::optional<std::string> HostArena::make(std::uint32_t chunk, Bytes with_those
   } catch (const std::system_error& error) {
     return error.what();
   }
-  TouchOptions touch = options_.touch;
-  touch.cancel = &p.cancelled;
-  p.got = first_touch(p.mapping.bytes(), touch);
+  p.got = touch(p);
   std::optional<std::string> failed;
   if (p.got.error == ECANCELED) {
     failed = "";

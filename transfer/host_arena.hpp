@@ -8,6 +8,7 @@
 #include "transfer/arena_worker.hpp"
 #include "transfer/first_touch.hpp"
 #include "transfer/mapping.hpp"
+#include "transfer/page_choice.hpp"
 #include "transfer/memory_limits.hpp"
 
 #include <array>
@@ -149,6 +150,7 @@ class HostArena {
   [[nodiscard]] Place* place_of(SlotId slot) const;
   [[nodiscard]] ArenaChunk chunk_at(std::uint32_t chunk) const;
   [[nodiscard]] std::uint32_t new_chunk(std::uint32_t slots);
+  [[nodiscard]] FirstTouch touch(Place& p);
   [[nodiscard]] std::optional<std::string> make(std::uint32_t chunk, Bytes with_those_after);
   void unmake(std::uint32_t chunk);
   void show(std::uint32_t chunk);
@@ -157,6 +159,7 @@ class HostArena {
   const Bytes block_bytes_;
   const std::uint32_t slots_per_chunk_;
   HostArenaOptions options_;  ///< constant, but that its worker was taken
+  PageChoice pages_;          ///< the constructor's, then the worker's
 
   // The control plane's.
   std::uint32_t chunks_end_ = 0;

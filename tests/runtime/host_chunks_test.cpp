@@ -3,8 +3,10 @@
 #include "runtime/stack.hpp"
 #include "tests/runtime/fixture.hpp"
 
+#include <chrono>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 namespace terrace {
 namespace {
@@ -337,6 +339,27 @@ TEST(StackMemory, can_serve_before_it_is_warm_and_is_warm_soon) {
     never.wait(1);
   }
   cache.manager().check_invariants();
+}
+
+/// What is configured is the total: what is mapped stays within 2 % of it, for as long as the tier is at least a fifth of what it
+/// began as.
+TEST(StackMemory, stays_within_two_percent_of_what_is_configured_when_it_shrinks) {
+  StackOptions options;
+  options.block_bytes = KiB * 64;
+  options.device_blocks = 4;
+  options.host_blocks = 4096;
+  Stack stack{options};
+  for (const std::uint32_t blocks : {4095U, 4000U, 3001U, 2047U, 1001U, 820U}) {
+    ASSERT_TRUE(stack.cache().resize(Tier::host, blocks).has_value());
+    const auto most = Bytes{count(options.block_bytes) * blocks / 100 * 102};
+    // Chunks are unmapped beside the control plane, which hears of it.
+    for (int patience = 0; patience < 60'000 && stack.arena().mapped() > most; ++patience) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+      stack.cache().poll();
+    }
+    EXPECT_LE(stack.arena().mapped(), most) << blocks;
+    EXPECT_GE(stack.arena().mapped(), options.block_bytes * blocks);
+  }
 }
 
 TEST(StackMemory, ends_while_it_is_being_warmed) {

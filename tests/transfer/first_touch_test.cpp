@@ -22,7 +22,7 @@ std::size_t pages_there(std::span<std::byte> bytes) {
 
 TEST(FirstTouch, brings_every_page_on_however_many_threads_and_in_pages_of_either_size) {
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  const Bytes size{count(MiB * 100) + page};  // four slices, the last of them short
+  const Bytes size{count(MiB * 100) + page};  // thirteen slices, the last of them short
   for (const unsigned threads : {0U, 1U, 2U, 3U}) {
     for (const HugePages huge : {HugePages::yes, HugePages::no}) {
       const Mapping mapping = Mapping::reserve(size, "a test");
@@ -30,6 +30,7 @@ TEST(FirstTouch, brings_every_page_on_however_many_threads_and_in_pages_of_eithe
       TouchOptions options;
       options.threads = threads;
       options.huge_pages = huge;
+      options.count_huge = true;
       const FirstTouch got = first_touch(mapping.bytes(), options);
       EXPECT_EQ(got.error, 0);
       EXPECT_EQ(pages_there(mapping.bytes()), count(size) / page);

@@ -35,6 +35,7 @@ void bench_touch(const TouchBenchOptions& options) {
       Subject& subject = subjects.emplace_back();
       subject.touch.threads = threads;
       subject.touch.huge_pages = huge;
+      subject.touch.count_huge = true;
     }
   }
   for (unsigned round = 0; round < options.rounds; ++round) {
