@@ -87,7 +87,7 @@ std::unique_ptr<Device> open_device(const DeviceOptions& options, const PoolMemo
 Bytes chunk_bytes(Bytes total, Bytes block_bytes) {
   constexpr std::uint64_t chunks = 256;
   constexpr Bytes least = MiB * 2;
-  const Bytes share = MiB * 2 * (count(total) / chunks / count(MiB * 2) + 1);
+  const Bytes share = MiB * 2 * (count(total) / chunks / count(MiB * 2));
   return std::max(std::clamp(share, least, GiB), block_bytes);
 }
 

@@ -345,7 +345,7 @@ TEST(StackMemory, can_serve_before_it_is_warm_and_is_warm_soon) {
 /// began as.
 TEST(StackMemory, stays_within_two_percent_of_what_is_configured_when_it_shrinks) {
   StackOptions options;
-  options.block_bytes = KiB * 64;
+  options.block_bytes = KiB * 128;
   options.device_blocks = 4;
   options.host_blocks = 4096;
   Stack stack{options};
