@@ -206,6 +206,7 @@ void PrefixTree::fit(Node& node) {
 /// the rest. So a node is never outlived by a block that once was in it, and references to such blocks find their way down by
 /// `heir`.
 void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
+  ++splits_;
   const std::uint32_t moved = nodes_[upper_id.value()].size - at;
   const NodeId lower_id = new_node(upper_id, nodes_[upper_id.value()].start + at, arrays_.capacity_for(moved));
   Node& upper = nodes_[upper_id.value()];
@@ -404,6 +405,12 @@ void PrefixTree::for_each(const std::function<void(BlockRef)>& visit) const {
   for_each_node([&](Run run) {
     for (std::uint32_t depth = run.begin; depth < run.end; ++depth) visit({run.node, depth});
   });
+}
+
+std::optional<Run> PrefixTree::blocks_in(NodeId id) const {
+  const Node& node = nodes_[id.value()];
+  if (node.size == 0) return std::nullopt;
+  return Run{id, node.start, node.end()};
 }
 
 void PrefixTree::for_each_hidden(const std::function<void(BlockRef)>& visit) const {

@@ -174,6 +174,12 @@ class PrefixTree {
   void for_each(const std::function<void(BlockRef)>& visit) const;
   void for_each_node(const std::function<void(Run)>& visit) const;
   void for_each_hidden(const std::function<void(BlockRef)>& visit) const;
+  /// For who looks at the tree bit by bit, while it changes: nodes have numbers below nodes_end(), and keep them while they exist;
+  /// splits() tells whether blocks have moved to another node since, without saying where.
+  [[nodiscard]] std::uint32_t nodes_end() const { return static_cast<std::uint32_t>(nodes_.size()); }
+  /// The blocks of the node; nothing where there is none of this number now.
+  [[nodiscard]] std::optional<Run> blocks_in(NodeId node) const;
+  [[nodiscard]] std::uint64_t splits() const { return splits_; }
   [[nodiscard]] bool any_hidden() const { return hidden_nodes_ > 0; }
   /// The whole tree against itself; costs time in proportion to it.
   void check_invariants() const;
@@ -258,6 +264,7 @@ class PrefixTree {
   std::uint64_t node_count_ = 0;
   std::uint32_t hidden_nodes_ = 0;  ///< nodes without blocks that stand over what is hidden
   std::uint32_t added_ = 0;
+  std::uint64_t splits_ = 0;
 };
 
 }  // namespace terrace

@@ -17,6 +17,7 @@ Cache::Cache(const ManagerConfig& config, const CacheParts& parts) : parts_{part
   for (const PoolId pool : pool_ids_) {
     host_chunks_.emplace_back(*pools_[pool.value()].arena, manager_, pool);
     TERRACE_CHECK(config.storage == (pools_[pool.value()].store != nullptr));
+    manager_.set_block_bytes(pools_[pool.value()].arena->block_bytes(), pool);
   }
   if (parts_.poison != nullptr) manager_.remember_freed();
   if (config.storage) restore_stored();
@@ -125,6 +126,27 @@ Result<void> Cache::resize(Tier tier, std::uint32_t blocks, PoolId pool) {
   return resized;
 }
 
+Result<WriteBackId> Cache::start_write_back(const WriteBackOrder& order) {
+  manager_.on_time(parts_.clock.now());
+  const Result<WriteBackId> started = manager_.start_write_back(order);
+  carry_out();
+  if (manager_.write_backs().wants_pump()) wake();
+  return started;
+}
+
+Result<void> Cache::resume_write_back(WriteBackId id) {
+  const Result<void> resumed = manager_.write_backs().resume(id);
+  wake();
+  return resumed;
+}
+
+Result<void> Cache::cancel_write_back(WriteBackId id) {
+  const Result<void> cancelled = manager_.write_backs().cancel(id);
+  manager_.settle();
+  carry_out();
+  return cancelled;
+}
+
 void Cache::resume_transfers() {
   transfers_paused_ = false;
   carry_out();
@@ -148,6 +170,7 @@ std::span<const RequestEvent> Cache::poll() {
   manager_.on_time(now);
   manager_.settle();
   carry_out();
+  if (manager_.write_backs().wants_pump()) wake();  // it looked at a part of the tree, and there is more
   events_.clear();
   events_.swap(manager_.events());
   for (const RequestEvent& event : events_) {

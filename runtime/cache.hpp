@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -138,6 +139,20 @@ class Cache : private LeaseHome {
   void take_events(std::vector<KvEvent>& events) { manager_.take_events(events); }
   /// From any thread, as of the last call.
   [[nodiscard]] CacheStatus status() const noexcept { return status_.load(std::memory_order_acquire); }
+
+  /// Operators' jobs (runtime/write_back.hpp). They go on in poll(), and end in it; a job that is cancelled ends at once.
+  [[nodiscard]] Result<WriteBackId> start_write_back(const WriteBackOrder& order);
+  [[nodiscard]] Result<void> pause_write_back(WriteBackId id) { return manager_.write_backs().pause(id); }
+  [[nodiscard]] Result<void> resume_write_back(WriteBackId id);
+  [[nodiscard]] Result<void> cancel_write_back(WriteBackId id);
+  [[nodiscard]] std::optional<WriteBackProgress> write_back(WriteBackId id) const { return manager_.write_backs().progress(id); }
+  [[nodiscard]] std::vector<WriteBackProgress> write_backs() const { return manager_.write_backs().all(); }
+  [[nodiscard]] Result<std::vector<WriteBackResult>> take_write_back_results(WriteBackId id) {
+    return manager_.write_backs().take_results(id);
+  }
+  /// What storage may be written to in a day, by policy and by jobs; 0: no limit. What was written today counts.
+  void limit_daily_writes(Bytes per_day) { manager_.write_budget().limit(per_day); }
+  [[nodiscard]] const WriteBudget& write_budget() const { return manager_.write_budget(); }
 
   /// Starts no transfer, read or write until resume_transfers(); what is under way goes on. Requests that need one stay pending.
   void pause_transfers() { transfers_paused_ = true; }

@@ -19,12 +19,14 @@ CacheManager::CacheManager(const ManagerConfig& config) : config_{config} {
   single_ = rules_.size() == 1 && rules_.front().chained();
   for (std::size_t number = 0; number < config.pool_count(); ++number) {
     const PoolId id{static_cast<std::uint16_t>(number)};
-    SizeClass& pool = *pools_.emplace_back(std::make_unique<SizeClass>(id, config, config.pool(id), stats_, kv_events_));
+    SizeClass& pool = *pools_.emplace_back(std::make_unique<SizeClass>(id, config, config.pool(id), stats_, kv_events_, write_budget_));
     pool.device_room.set_handler(
         [this, id](std::uint32_t index, std::span<const SlotId> slots, bool last) { on_served(id, index, slots, last); });
     pool.loads.set_handlers([this, id](std::uint32_t index, Loads::LoadId load) { on_load_ended(index, {id, load}); },
                             [this, id](BlockRef missing) { on_load_failed(id, missing); });
   }
+  write_backs_ = std::make_unique<WriteBackJobs>(pools_);
+  write_budget_.limit(config.daily_write_bytes);
   pinned_.resize(pools_.size());
   needs_.resize(pools_.size());
   used_.resize(pools_.size());
@@ -42,6 +44,10 @@ void CacheManager::on_transfer(TransferEvent event) {
 void CacheManager::on_store(const StoreEvent& event, PoolId pool) { at(pool).on_store(event); }
 
 void CacheManager::on_time(TimePoint now) {
+  now_ = std::max(now_, now);
+  use_clock_.note(now_, last_stamp_);
+  write_budget_.on_time(now_);
+  write_backs_->on_time(now_);
   while (!deadlines_.empty() && deadlines_.top().priority <= now) fail(deadlines_.top().handle, Errc::deadline_exceeded);
   for (auto pin = pins_.begin(); pin != pins_.end();) {
     const auto next = std::next(pin);
@@ -70,6 +76,7 @@ void CacheManager::settle() {
     again = !to_replan_.empty();
     replan_failed();
     for (const auto& pool : pools_) again |= pool->pump();
+    again |= write_backs_->pump();
   }
   const bool all_gone = std::ranges::none_of(pools_, [](const auto& pool) { return pool->any_hidden(); });
   if (status_ == CacheStatus::clearing && all_gone) status_ = CacheStatus::cleared;
@@ -108,13 +115,14 @@ std::vector<std::optional<std::uint32_t>> CacheManager::restore(std::span<const 
 
 TimePoint CacheManager::next_deadline() const {
   TimePoint next = deadlines_.empty() ? never : deadlines_.top().priority;
+  next = std::min(next, write_backs_->next_deadline());
   for (const auto& [id, pin] : pins_) next = std::min(next, pin.until);
   for (const auto& [id, retention] : retentions_) next = std::min(next, retention.until);
   return next;
 }
 
 bool CacheManager::has_pending_work() const {
-  return !std::ranges::all_of(pools_, [](const auto& pool) { return pool->idle(); });
+  return write_backs_->wants_pump() || !std::ranges::all_of(pools_, [](const auto& pool) { return pool->idle(); });
 }
 
 std::string CacheManager::describe_pending() const {
@@ -142,6 +150,7 @@ std::size_t CacheManager::bytes_held() const {
 }
 
 void CacheManager::check_invariants() const {
+  write_backs_->check_invariants();
   std::vector<std::uint64_t> held(pools_.size());
   std::uint64_t live = 0;
   for (const Request& r : requests_) {

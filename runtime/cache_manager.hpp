@@ -9,6 +9,9 @@
 #include "runtime/load_choice.hpp"
 #include "runtime/request.hpp"
 #include "runtime/size_class.hpp"
+#include "runtime/use_clock.hpp"
+#include "runtime/write_back.hpp"
+#include "runtime/write_back_jobs.hpp"
 #include "storage/block_store.hpp"
 #include "transfer/plan.hpp"
 
@@ -153,6 +156,19 @@ class CacheManager {
   /// Stored, removed, cleared: from the first call on. Swaps, so that the caller's vector is re-used.
   void record_events() { kv_events_.record_from_now_on(); }
   void take_events(std::vector<KvEvent>& events) { kv_events_.take(events); }
+
+  // ---- writing back
+
+  /// Brings cached blocks to storage now (runtime/write_back.hpp). Looks at the tree bit by bit, in the calls of settle() that
+  /// follow. Fails: invalid_argument (there is no storage), unknown_request, not_ready, not_found (nothing of the prefix is cached),
+  /// refused (WriteBackJobs::running_max jobs run), paused.
+  [[nodiscard]] Result<WriteBackId> start_write_back(const WriteBackOrder& order);
+  [[nodiscard]] WriteBackJobs& write_backs() { return *write_backs_; }
+  [[nodiscard]] const WriteBackJobs& write_backs() const { return *write_backs_; }
+  /// Of the pool's blocks, for what is counted in bytes. 1 until it is said.
+  void set_block_bytes(Bytes bytes, PoolId pool = {}) { at(pool).persists.set_block_bytes(bytes); }
+  [[nodiscard]] WriteBudget& write_budget() { return write_budget_; }
+  [[nodiscard]] const WriteBudget& write_budget() const { return write_budget_; }
 
   // ---- what happened elsewhere
 
@@ -311,6 +327,8 @@ class CacheManager {
   [[nodiscard]] Committed commit_over(std::size_t group, BlockRef block, std::uint32_t place, SlotId own, Fence written);
   void release_part(GroupPart& part, std::size_t group, Fence last_use);
   void give_up_before(GroupPart& part, std::size_t group, std::uint32_t first, Fence last_use);
+  [[nodiscard]] Result<WriteBackId> write_back_request(const WriteBackOrder& order);
+  [[nodiscard]] Result<WriteBackId> write_back_prefix(const WriteBackOrder& order);
   struct PinnedPath {
     PoolId pool;
     Path path;
@@ -334,7 +352,11 @@ class CacheManager {
   std::vector<GroupRule> rules_;       ///< by GroupId
   std::uint32_t alignment_ = 1;        ///< of hits, in units
   bool single_ = true;                 ///< one group, whose blocks are the units
+  WriteBudget write_budget_;
   std::vector<std::unique_ptr<SizeClass>> pools_;
+  std::unique_ptr<WriteBackJobs> write_backs_;
+  UseClock use_clock_;
+  TimePoint now_{};  ///< the latest we were told
 
   std::vector<Request> requests_;
   std::vector<Index> free_requests_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/bytes.hpp"
 #include "radix/groups.hpp"
 #include "radix/policies.hpp"
 
@@ -112,6 +113,8 @@ struct ManagerConfig : PoolSizes {
   /// is, a hit in a lower tier is taken only as far as that beats computing it (runtime/load_choice.hpp), and no request waits
   /// for a write to storage that takes longer than computing what is written. Not with instant copies.
   double unit_prefill_seconds = 0;
+  /// What storage may be written to in a day, by policy and by jobs: flash wears out (runtime/write_budget.hpp); 0: no limit.
+  Bytes daily_write_bytes{};
   /// Copies between device and host count as done when they are decided; whoever executes the plans does so in order and
   /// before anything else. For reference runs.
   bool instant_copies = false;

@@ -2,12 +2,19 @@
 
 #include "base/check.hpp"
 
+#include <bit>
 #include <utility>
 
 namespace terrace {
 
-Persists::Persists(Residency& residency, Departures& departures, SwapOuts& swap_outs, Actions& actions, ManagerStats& stats)
-    : residency_{residency}, departures_{departures}, swap_outs_{swap_outs}, actions_{actions}, stats_{stats} {
+Persists::Persists(Residency& residency, Departures& departures, SwapOuts& swap_outs, Actions& actions, ManagerStats& stats,
+                   WriteBudget& budget)
+    : residency_{residency},
+      departures_{departures},
+      swap_outs_{swap_outs},
+      actions_{actions},
+      stats_{stats},
+      budget_{budget} {
   swap_outs_.set_staged_handler([this](const SwapOuts::Staged& staged) { on_staged(staged); });
 }
 
@@ -15,34 +22,72 @@ bool Persists::has_source(BlockRef block) const {
   return residency_.usable(block, Tier::host) || residency_.usable(block, Tier::device);
 }
 
-bool Persists::begin(BlockRef block) {
-  if (residency_.tree().hidden(block)) return false;  // its key may stand for something else by now
-  if (slow_ && in_flight_ >= slow_backlog_max) {  // before looking how far back storage is behind: that may be far
+Persists::Begun Persists::begin(BlockRef block, Wants wants, std::uint32_t blocks_max) {
+  if (residency_.tree().hidden(block)) return {0, Errc::cleared};  // its key may stand for something else by now
+  const bool bounded = slow_ && wants == by_policy;
+  if (bounded && in_flight_ >= slow_backlog_max) {  // before looking how far back storage is behind: that may be far
     ++stats_.persist_skipped;
-    return false;
+    return {0, Errc::refused};
   }
   chain_.clear();
-  for (BlockRef at = block; !residency_.copy(at, Tier::storage).present(); at = residency_.tree().parent(at)) {
-    if (!has_source(at)) return false;
+  BlockRef at = block;
+  for (; !residency_.copy(at, Tier::storage).present(); at = residency_.tree().parent(at)) {
+    if (!has_source(at)) return {0, Errc::not_found};
     chain_.push_back(at);
     if (at.depth == 0) break;
   }
-  // What the chain will hang on must not be what storage gives up next.
-  if (!chain_.empty() && chain_.back().depth > 0) {
-    const BlockRef above = residency_.tree().parent(chain_.back());
-    if (residency_.stored(above)) actions_.touches.push_back(residency_.tree().key(above));
+  if (chain_.empty() || chain_.back().depth > 0) {
+    const BlockRef above = chain_.empty() ? block : residency_.tree().parent(chain_.back());
+    // What the chain will hang on must not be what storage gives up next, nor be called off.
+    if (residency_.stored(above) && !chain_.empty()) actions_.touches.push_back(residency_.tree().key(above));
+    want(above, wants);
   }
-  for (auto at = chain_.rbegin(); at != chain_.rend(); ++at) {
-    if (slow_ && in_flight_ >= slow_backlog_max) {
-      stats_.persist_skipped += static_cast<std::uint64_t>(chain_.rend() - at);
-      return false;
+  Begun begun;
+  for (auto next = chain_.rbegin(); next != chain_.rend(); ++next) {
+    const auto left = static_cast<std::uint64_t>(chain_.rend() - next);
+    if (bounded && in_flight_ >= slow_backlog_max) {
+      stats_.persist_skipped += left;
+      return {begun.blocks, Errc::refused};
     }
-    create(*at);
+    if (begun.blocks == blocks_max) return {begun.blocks, Errc::refused};
+    if (!budget_.take(block_bytes_)) {
+      if (wants == by_policy) stats_.persist_over_budget += left;
+      return {begun.blocks, Errc::full};
+    }
+    create(*next, wants);
+    ++begun.blocks;
   }
-  return true;
+  return begun;
 }
 
-std::uint32_t Persists::create(BlockRef block) {
+void Persists::want(BlockRef block, Wants wants) {
+  for (;; block = residency_.tree().parent(block)) {
+    const Copy copy = residency_.copy(block, Tier::storage);
+    if (copy.state() != CopyState::filling) return;
+    Persist& persist = persists_[by_number_[copy.slot().value()]];
+    // Whoever wants a block wants what it builds on: from here on up they do already.
+    if ((persist.wants & wants) == wants) return;
+    add_wants(persist, wants);
+    if (block.depth == 0) return;
+  }
+}
+
+void Persists::add_wants(Persist& persist, Wants wants) {
+  for (Wants left = wants & ~persist.wants; left != 0; left &= left - 1) ++wanted_[std::countr_zero(left)];
+  persist.wants |= wants;
+}
+
+void Persists::unwant_all(Wants wants, std::vector<BlockKey>& keys) {
+  for (Persist& persist : persists_) {
+    if (persist.state == State::unused || (persist.wants & wants) == 0) continue;
+    for (Wants left = wants & persist.wants; left != 0; left &= left - 1) --wanted_[std::countr_zero(left)];
+    persist.wants &= ~wants;
+    keys.push_back(residency_.tree().key(persist.block));
+    if (persist.wants == 0 && persist.state != State::writing && !persist.doomed) persist.doomed = Errc::cancelled;
+  }
+}
+
+std::uint32_t Persists::create(BlockRef block, Wants wants) {
   std::uint32_t index = 0;
   if (free_.empty()) {
     index = static_cast<std::uint32_t>(persists_.size());
@@ -60,6 +105,7 @@ std::uint32_t Persists::create(BlockRef block) {
   TERRACE_CHECK(persist.state == State::unused && persist.first_child == nobody);
   persist.block = block;
   persist.number = number;
+  add_wants(persist, wants);
   persist.from_staging = !residency_.usable(block, Tier::host);
   if (persist.from_staging) {
     residency_.hold(block, Tier::device);
@@ -85,7 +131,7 @@ bool Persists::can_stage_now(BlockRef block) const {
 }
 
 void Persists::on_gone(BlockRef block) {
-  doom_below(block);
+  doom_below(block, Errc::parent_missing);
   residency_.forget_stored(block);
 }
 
@@ -102,7 +148,7 @@ bool Persists::give_to_store() {
     queued_.pop_front();
     TERRACE_CHECK(persists_[index].state == State::queued);
     if (persists_[index].doomed) {
-      finish(index, false);
+      finish(index, persists_[index].doomed);
     } else {
       submit(index);
     }
@@ -119,7 +165,7 @@ bool Persists::give_staging() {
     TERRACE_CHECK(persists_[index].state == State::waiting_for_staging);
     if (persists_[index].doomed) {
       waiting_.pop_front();
-      finish(index, false);
+      finish(index, persists_[index].doomed);
       changed = true;
       continue;
     }
@@ -140,17 +186,17 @@ void Persists::on_staged(const SwapOuts::Staged& staged) {
   if (staged.arrived) {
     queue_or_wait(staged.persist);
   } else {
-    finish(staged.persist, false);
+    finish(staged.persist, Errc::io_failed);
   }
 }
 
 void Persists::queue_or_wait(std::uint32_t index) {
   Persist& persist = persists_[index];
   persist.state = State::waiting_for_parent;
-  if (persist.doomed) return finish(index, false);
+  if (persist.doomed) return finish(index, persist.doomed);
   if (persist.block.depth > 0) {
     const Copy above = residency_.copy(residency_.tree().parent(persist.block), Tier::storage);
-    if (!above.present()) return finish(index, false);  // storage gave it up meanwhile
+    if (!above.present()) return finish(index, Errc::parent_missing);  // storage gave it up meanwhile
     if (above.state() == CopyState::filling) {
       Persist& parent = persists_[by_number_[above.slot().value()]];
       if (parent.state != State::writing) {
@@ -184,31 +230,33 @@ void Persists::submit(std::uint32_t index) {
 void Persists::on_written(std::uint32_t number, ErrorCode error) {
   const std::uint32_t index = by_number_[number];
   TERRACE_CHECK(index != nobody && persists_[index].state == State::writing);
-  finish(index, !error);
+  finish(index, error);
 }
 
-void Persists::finish(std::uint32_t index, bool stored) {
+void Persists::finish(std::uint32_t index, ErrorCode error) {
   Persist& persist = persists_[index];
   const Persist ended = persist;
   persist = {};
   free_.push_back(index);
   by_number_[ended.number] = nobody;
   --in_flight_;
-  if (ended.state == State::writing) --writing_;
+  for (Wants left = ended.wants; left != 0; left &= left - 1) --wanted_[std::countr_zero(left)];
+  if (ended.state == State::writing) {
+    --writing_;
+  } else {
+    budget_.give_back(block_bytes_);
+  }
+  if ((ended.wants & ~by_policy) != 0) ended_(ended.wants, residency_.tree().key(ended.block), error);
 
-  if (stored) {
+  if (!error) {
+    TERRACE_CHECK(ended.first_child == nobody);
     residency_.publish_stored(ended.block);
   } else {
     ++stats_.persist_failed;
-  }
-  if (!stored) {
-    doom_below(ended.block);
+    const ErrorCode why_below = error == Errc::cancelled || error == Errc::cleared ? error : Errc::parent_missing;
+    doom_below(ended.block, why_below);
     std::uint32_t child = ended.first_child;
-    while (child != nobody) finish(std::exchange(child, persists_[child].next_sibling), false);
-  }
-  TERRACE_CHECK(!stored || ended.first_child == nobody);
-
-  if (!stored) {
+    while (child != nobody) finish(std::exchange(child, persists_[child].next_sibling), why_below);
     // A copy that is still read keeps the block in the tree; without one it may leave it with this.
     residency_.forget_stored(ended.block);
   }
@@ -223,18 +271,18 @@ void Persists::finish(std::uint32_t index, bool stored) {
 
 void Persists::doom_all() {
   for (Persist& persist : persists_) {
-    if (persist.state != State::unused && persist.state != State::writing) persist.doomed = true;
+    if (persist.state != State::unused && persist.state != State::writing) persist.doomed = Errc::cleared;
   }
 }
 
 /// What is on its way below a block that failed cannot be stored; what is with the store already hears so from there. At once,
 /// and for good: were it to wait for a second attempt at its ancestor, it might hold the staging slot that the attempt needs.
-void Persists::doom_below(BlockRef block) {
+void Persists::doom_below(BlockRef block, ErrorCode why) {
   const PrefixTree& tree = residency_.tree();
   if (!tree.any_staying_below(block, Tier::storage)) return;
   for (Persist& persist : persists_) {
     if (persist.state == State::unused || persist.state == State::writing || persist.block.depth <= block.depth) continue;
-    if (tree.same({persist.block.node, block.depth}, block)) persist.doomed = true;
+    if (tree.same({persist.block.node, block.depth}, block)) persist.doomed = why;
   }
 }
 

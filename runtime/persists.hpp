@@ -5,9 +5,13 @@
 #include "runtime/departures.hpp"
 #include "runtime/residency.hpp"
 #include "runtime/swap_outs.hpp"
+#include "runtime/write_budget.hpp"
 #include "storage/block_store.hpp"
 
+#include <array>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <vector>
 
 namespace terrace {
@@ -23,7 +27,20 @@ namespace terrace {
 /// wait here, first come first served, and hold their copies. Threads: the manager's.
 class Persists {
  public:
-  Persists(Residency& residency, Departures& departures, SwapOuts& swap_outs, Actions& actions, ManagerStats& stats);
+  /// Who wants a block stored: a bit each. What nobody wants any more, and is not with the store yet, is not stored.
+  using Wants = std::uint32_t;
+  static constexpr std::uint32_t wants_count = 32;
+  static constexpr Wants by_policy = 1;
+  /// Told of each block that others than the policy wanted: what became of it.
+  using EndHandler = std::function<void(Wants wants, const BlockKey& key, ErrorCode error)>;
+
+  Persists(Residency& residency, Departures& departures, SwapOuts& swap_outs, Actions& actions, ManagerStats& stats,
+           WriteBudget& budget);
+
+  void set_end_handler(EndHandler handler) { ended_ = std::move(handler); }
+  /// Of each block, for the budget.
+  void set_block_bytes(Bytes bytes) { block_bytes_ = bytes; }
+  [[nodiscard]] Bytes block_bytes() const { return block_bytes_; }
 
   static constexpr std::uint32_t writes_max = 1024;
   /// Under way in all, where storage is slow: enough to keep it busy.
@@ -32,7 +49,19 @@ class Persists {
   /// Brings the block and those of its ancestors that are missing to storage. False where one of them has no copy to take it
   /// from, or the block was cleared: nothing was begun then. False, too, where the backlog is at its bound: of what is missing
   /// the first blocks may have been begun. Blocks already stored or on their way are not taken twice.
-  bool begin(BlockRef block);
+  bool begin(BlockRef block) { return !begin(block, by_policy, std::numeric_limits<std::uint32_t>::max()).why; }
+  struct Begun {
+    std::uint32_t blocks = 0;  ///< ancestors included
+    ErrorCode why;             ///< why not all: cleared, not_found (no copy to take it from), refused (a bound), full (the budget)
+  };
+  /// The same for others than the policy, and of what is missing at most the first `blocks_max` blocks.
+  Begun begin(BlockRef block, Wants wants, std::uint32_t blocks_max);
+  /// The block is on its way already: `wants` want it too, and what it builds on.
+  void want(BlockRef block, Wants wants);
+  /// They want nothing any more; `keys`: what they wanted, and are not told of.
+  void unwant_all(Wants wants, std::vector<BlockKey>& keys);
+  /// Blocks under way that a bit of `wants` wants.
+  [[nodiscard]] std::uint64_t wanted(std::uint32_t bit) const { return wanted_[bit]; }
   /// Storage takes longer to write a block than the engine to compute it: nobody is to wait for it, and what waits for it is not
   /// to pile up and hold copies.
   void set_slow(bool slow) { slow_ = slow; }
@@ -59,21 +88,23 @@ class Persists {
     std::uint32_t number = 0;  ///< of the stored block
     SlotId slot;               ///< where its bytes are in the arena
     bool from_staging = false;
-    bool doomed = false;       ///< an ancestor failed: ends at the next station
+    Wants wants = 0;
+    ErrorCode doomed;          ///< set: ends at the next station
     State state = State::unused;
     /// Those below that wait until this one is handed to the store, and the next who waits for the same as this one.
     std::uint32_t first_child = nobody;
     std::uint32_t next_sibling = nobody;
   };
 
-  std::uint32_t create(BlockRef block);
+  std::uint32_t create(BlockRef block, Wants wants);
+  void add_wants(Persist& persist, Wants wants);
   void on_staged(const SwapOuts::Staged& staged);
   bool give_staging();
   bool give_to_store();
   void queue_or_wait(std::uint32_t index);
   void submit(std::uint32_t index);
-  void finish(std::uint32_t index, bool stored);
-  void doom_below(BlockRef block);
+  void finish(std::uint32_t index, ErrorCode error);
+  void doom_below(BlockRef block, ErrorCode why);
   [[nodiscard]] bool has_source(BlockRef block) const;
 
   Residency& residency_;
@@ -81,6 +112,10 @@ class Persists {
   SwapOuts& swap_outs_;
   Actions& actions_;
   ManagerStats& stats_;
+  WriteBudget& budget_;
+  EndHandler ended_;
+  Bytes block_bytes_{1};
+  std::array<std::uint64_t, wants_count> wanted_{};
   std::vector<Persist> persists_;
   std::vector<std::uint32_t> free_;
   std::vector<std::uint32_t> by_number_;  ///< the persist of a stored block's number

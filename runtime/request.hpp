@@ -149,6 +149,7 @@ struct ManagerStats {
   std::uint64_t backed_up = 0;         ///< blocks ordered to storage for their hits, ancestors included
   std::uint64_t persist_failed = 0;    ///< blocks that storage did not take
   std::uint64_t persist_skipped = 0;   ///< blocks not offered to a storage that is slower than computing them
+  std::uint64_t persist_over_budget = 0;  ///< blocks not offered because of the day's budget
   std::uint64_t stored_evicted = 0;    ///< blocks that storage gave up
   std::uint64_t cleared = 0;           ///< device and host copies dropped by clear()
   std::uint64_t dropped_by_call = 0;   ///< by drop()

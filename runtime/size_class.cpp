@@ -19,13 +19,14 @@ ManagerConfig with_sizes(const ManagerConfig& config, const PoolSizes& sizes) {
 
 }  // namespace
 
-SizeClass::SizeClass(PoolId number, const ManagerConfig& all, const PoolSizes& sizes, ManagerStats& stats, KvEvents& events)
+SizeClass::SizeClass(PoolId number, const ManagerConfig& all, const PoolSizes& sizes, ManagerStats& stats, KvEvents& events,
+                     WriteBudget& budget)
     : id{number},
       config{with_sizes(all, sizes)},
       residency{config, events},
       departures{residency, stats},
       swap_outs{config, residency, departures, actions},
-      persists{residency, departures, swap_outs, actions, stats},
+      persists{residency, departures, swap_outs, actions, stats, budget},
       back_ups{config, residency, persists, stats},
       host_room{config, residency, departures, swap_outs, persists},
       device_room{config, residency, departures, host_room, persists},

@@ -42,8 +42,9 @@ struct Found {
 /// The parts are public: this class says what belongs together, and holds what concerns all of them. Threads: the manager's.
 class SizeClass {
  public:
-  /// `sizes`: of this class, where `config` has the first pool's. `stats` and `events` are the manager's.
-  SizeClass(PoolId id, const ManagerConfig& config, const PoolSizes& sizes, ManagerStats& stats, KvEvents& events);
+  /// `sizes`: of this class, where `config` has the first pool's. `stats`, `events` and `budget` are the manager's.
+  SizeClass(PoolId id, const ManagerConfig& config, const PoolSizes& sizes, ManagerStats& stats, KvEvents& events,
+            WriteBudget& budget);
   SizeClass(const SizeClass&) = delete;
   SizeClass& operator=(const SizeClass&) = delete;
 
