@@ -390,7 +390,7 @@ TEST(UseClock, is_exact_to_a_small_part_of_its_time_and_never_says_too_much) {
     EXPECT_GE(stamp + 640, i * 10);
   }
   EXPECT_EQ(clock.stamp_at(start - seconds{1}), 0U);
-  EXPECT_GE(clock.stamp_at(start + seconds{200'000}), 999'980U);
+  EXPECT_GE(clock.stamp_at(start + seconds{200'000}), 999'360U);
 }
 
 }  // namespace
