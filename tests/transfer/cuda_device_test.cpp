@@ -114,7 +114,7 @@ TEST_F(CudaOnFake, a_kernel_moves_more_tiles_than_a_page_of_the_ring_has) {
   // One block of 5000 tiles and a bit.
   const Bytes large{5000 * std::uint64_t{kernel_tile_bytes} + 48};
   make_machine();
-  const HostArena arena{2, large, large};
+  HostArena arena{2, large, large};
   CudaOptions options;
   options.only_path = CopyPath::kernel;
   DriverDevice device{cuda_->driver(), std::array{CudaPool{.slots = 1, .host = &arena, .regions = {}}}, options};
@@ -132,7 +132,7 @@ TEST_F(CudaOnFake, a_kernel_moves_more_tiles_than_a_page_of_the_ring_has) {
 
 TEST_F(CudaOnFake, pools_have_their_own_blocks_and_may_share_an_arena) {
   make_machine();
-  const HostArena other{4, Bytes{640}, Bytes{1280}};
+  HostArena other{4, Bytes{640}, Bytes{1280}};
   const std::array pools{CudaPool{.slots = 4, .host = &arena_, .regions = {}},
                          CudaPool{.slots = 6, .host = &other, .regions = {}},
                          CudaPool{.slots = 2, .host = &arena_, .regions = {}}};

@@ -4,6 +4,7 @@
 #include "transfer/cuda/copy_tile.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -80,7 +81,7 @@ struct FakeCuda::Stream {
   std::condition_variable changed;
   std::deque<std::function<void()>> items;
   bool ending = false;
-  bool capturing = false;
+  std::atomic<bool> capturing{false};
   std::thread thread;
 };
 
@@ -124,6 +125,17 @@ void FakeCuda::run_on(CUstream stream, std::function<void()> work) { reinterpret
 void FakeCuda::set_capturing(CUstream stream, bool capturing) { reinterpret_cast<Stream*>(stream)->capturing = capturing; }
 
 bool FakeCuda::capturing(CUstream stream) const { return reinterpret_cast<Stream*>(stream)->capturing; }
+
+bool FakeCuda::any_capturing() const {
+  const std::lock_guard lock{mutex_};
+  return std::ranges::any_of(streams_, [](const auto& each) { return each->capturing.load(); });
+}
+
+std::size_t FakeCuda::registered() const {
+  const std::lock_guard lock{mutex_};
+  return static_cast<std::size_t>(
+      std::ranges::count_if(ranges_, [](const auto& each) { return each.second.kind == Memory::registered; }));
+}
 
 std::byte* FakeCuda::at(CUdeviceptr device) const { return pointer(device - device_side); }
 
@@ -247,14 +259,18 @@ std::byte* FakeCuda::host_bytes(CUdeviceptr where, std::size_t size) const {
 
 CUresult FakeCuda::copy(CUdeviceptr destination, CUdeviceptr source, std::size_t size, CUstream stream, const char* call) {
   const bool out = (source & device_side) != 0;
-  std::byte* const to = out ? host_bytes(destination, size) : device_bytes(destination, size);
-  std::byte* const from = out ? device_bytes(source, size) : host_bytes(source, size);
-  if (to == nullptr || from == nullptr) {
+  const auto to = [=, this] { return out ? host_bytes(destination, size) : device_bytes(destination, size); };
+  const auto from = [=, this] { return out ? device_bytes(source, size) : host_bytes(source, size); };
+  if (to() == nullptr || from() == nullptr) {
     complain(std::string{call} + ": not from one pinned stretch of the host to one allocation of the device, or back");
     return CUDA_ERROR_INVALID_VALUE;
   }
-  run_on(stream, [this, to, from, size] {
-    if (broken() == CUDA_SUCCESS) std::memcpy(to, from, size);
+  run_on(stream, [=, this] {
+    if (broken() != CUDA_SUCCESS) return;
+    std::byte* const there = to();
+    const std::byte* const here = from();
+    if (there == nullptr || here == nullptr) return complain("a copy under way: its memory has gone");
+    std::memcpy(there, here, size);
   });
   return CUDA_SUCCESS;
 }

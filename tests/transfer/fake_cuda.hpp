@@ -16,8 +16,8 @@
 
 /// The CUDA driver of a machine that does not exist: "device" memory is the host's, a stream is a thread that does what it is
 /// given in order, a kernel is a function. Stricter than a real one: a copy must stay within one allocation of the device and
-/// one registration of the host, addresses of the two sides are not interchangeable, every call wants a current context, and
-/// whatever was not given back is said at the end.
+/// one registration of the host, when it is asked for and when it happens; addresses of the two sides are not interchangeable;
+/// every call wants a current context; and whatever was not given back is said at the end.
 namespace terrace::test {
 
 class FakeCuda {
@@ -56,6 +56,8 @@ class FakeCuda {
   [[nodiscard]] std::byte* at(CUdeviceptr device) const;
 
   [[nodiscard]] int calls(std::string_view call) const;
+  /// Stretches of the host's memory that are registered.
+  [[nodiscard]] std::size_t registered() const;
   /// What was taken and not given back, and what was done that must not be; empty: nothing.
   [[nodiscard]] std::string complaints() const;
 
@@ -83,6 +85,7 @@ class FakeCuda {
   [[nodiscard]] CUresult destroy_stream(CUstream stream);
   void synchronize(CUstream stream);
   [[nodiscard]] bool capturing(CUstream stream) const;
+  [[nodiscard]] bool any_capturing() const;
   [[nodiscard]] CUevent make_event();
   void destroy_event(CUevent event);
   void record(CUevent event, CUstream stream);

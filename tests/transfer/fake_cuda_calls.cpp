@@ -8,6 +8,8 @@ namespace {
 
 FakeCuda* fake = nullptr;
 thread_local std::vector<CUcontext> contexts;
+thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+constexpr std::uintptr_t page = 4096;
 
 using Memory = FakeCuda::Memory;
 
@@ -25,6 +27,18 @@ CUresult begin(const char* call) {
 CUresult begin_outside(const char* call) { return fake->begin(call, false, false); }
 
 void take_back(const char* call) { static_cast<void>(fake->begin(call, true)); }
+
+/// Of what belongs to a context.
+void take_back_inside(const char* call) {
+  take_back(call);
+  if (contexts.empty() || contexts.back() != the_context()) fake->complain(std::string{call} + ": without a context");
+}
+
+/// Success: the call is none that disturbs a graph being captured, or this thread may make it all the same.
+CUresult beside_captures() {
+  const bool disturbs = capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED && fake->any_capturing();
+  return disturbs ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
+}
 
 CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
@@ -96,8 +110,10 @@ void add_machine_calls(CudaDriver& driver) {
     contexts = {context};
     return CUDA_SUCCESS;
   };
-  driver.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode*) {
-    return begin_outside("cuThreadExchangeStreamCaptureMode");
+  driver.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode* mode) -> CUresult {
+    FAKE_BEGIN_OUTSIDE("cuThreadExchangeStreamCaptureMode");
+    std::swap(*mode, capture_mode);
+    return CUDA_SUCCESS;
   };
 }
 
@@ -110,7 +126,7 @@ void add_memory_calls(CudaDriver& driver) {
     return result;
   };
   driver.cuMemFree = [](CUdeviceptr memory) {
-    take_back("cuMemFree");
+    take_back_inside("cuMemFree");
     return fake->free(Memory::device, fake->at(memory));
   };
   driver.cuMemHostAlloc = [](void** memory, std::size_t size, unsigned) -> CUresult {
@@ -121,15 +137,20 @@ void add_memory_calls(CudaDriver& driver) {
     return result;
   };
   driver.cuMemFreeHost = [](void* memory) {
-    take_back("cuMemFreeHost");
+    take_back_inside("cuMemFreeHost");
     return fake->free(Memory::pinned, static_cast<std::byte*>(memory));
   };
-  driver.cuMemHostRegister = [](void* memory, std::size_t size, unsigned) -> CUresult {
+  driver.cuMemHostRegister = [](void* memory, std::size_t size, unsigned flags) -> CUresult {
     FAKE_BEGIN("cuMemHostRegister");
+    if (flags != (CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP) || (address(memory) | size) % page != 0) {
+      fake->complain("cuMemHostRegister: not of whole pages, for every context and mapped");
+    }
+    if (const CUresult result = beside_captures(); result != CUDA_SUCCESS) return result;
     return fake->pin(static_cast<std::byte*>(memory), size);
   };
   driver.cuMemHostUnregister = [](void* memory) {
-    take_back("cuMemHostUnregister");
+    take_back_inside("cuMemHostUnregister");
+    if (const CUresult result = beside_captures(); result != CUDA_SUCCESS) return result;
     return fake->free(Memory::registered, static_cast<std::byte*>(memory));
   };
   driver.cuMemHostGetDevicePointer = [](CUdeviceptr* device, void* memory, unsigned) -> CUresult {
@@ -199,7 +220,7 @@ void add_stream_calls(CudaDriver& driver) {
     return CUDA_SUCCESS;
   };
   driver.cuStreamDestroy = [](CUstream stream) {
-    take_back("cuStreamDestroy");
+    take_back_inside("cuStreamDestroy");
     return fake->destroy_stream(stream);
   };
   driver.cuStreamSynchronize = [](CUstream stream) -> CUresult {
@@ -224,7 +245,7 @@ void add_stream_calls(CudaDriver& driver) {
     return CUDA_SUCCESS;
   };
   driver.cuEventDestroy = [](CUevent event) {
-    take_back("cuEventDestroy");
+    take_back_inside("cuEventDestroy");
     fake->destroy_event(event);
     return CUDA_SUCCESS;
   };
@@ -249,7 +270,7 @@ void add_kernel_calls(CudaDriver& driver) {
     return CUDA_SUCCESS;
   };
   driver.cuModuleUnload = [](CUmodule) {
-    take_back("cuModuleUnload");
+    take_back_inside("cuModuleUnload");
     fake->count_module(-1);
     return CUDA_SUCCESS;
   };
@@ -275,6 +296,7 @@ void add_kernel_calls(CudaDriver& driver) {
 FakeCuda::FakeCuda(Machine made) : machine{made} {
   fake = this;
   contexts.clear();
+  capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   add_machine_calls(driver_);
   add_memory_calls(driver_);
   add_batch_calls(driver_, machine);

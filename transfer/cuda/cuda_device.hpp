@@ -20,7 +20,7 @@ namespace terrace {
 /// A pool's memory on both sides.
 struct CudaPool {
   std::uint32_t slots = 0;
-  const HostArena* host = nullptr;  ///< outlives the device; may be several pools'
+  HostArena* host = nullptr;  ///< outlives the device, which is its observer; may be several pools'
   /// The engine's own, which outlive the device. None: the device allocates packed, zeroed blocks.
   std::vector<DeviceRegion> regions;
 };
@@ -46,7 +46,9 @@ struct CudaFacts {
   std::string first_failure;
 };
 
-/// Blocks in the memory of an NVIDIA GPU. A stream a direction; the host arenas pinned chunk by chunk while the device is open.
+/// Blocks in the memory of an NVIDIA GPU. A stream a direction; the host arenas pinned chunk by chunk while the device is open:
+/// what they have then, and what comes and goes later. A chunk that cannot be pinned is refused, and the arena does without it;
+/// its event says which call failed, and why.
 ///
 /// Order against compute. A fence is a point of one timeline, on which there are computations of the caller's, marked by
 /// signal(), and work launched here, done by a thread. Copies that name a point wait for it: on the device for the caller's

@@ -37,7 +37,7 @@ DriverDevice::DriverDevice(const CudaDriver& driver, std::span<const CudaPool> p
       context_{driver, device_},
       failures_{driver},
       compute_stream_{make_stream(driver)},
-      pools_{driver, device_, pools, compute_stream_.get()},
+      pools_{driver, device_, context_.get(), pools, compute_stream_.get(), failures_},
       info_{cuda_device_name(driver, device_), pools_.info()},
       kernels_{load_kernels(driver, device_, compute_stream_.get(), no_kernels_)},
       access_{driver, pools_, compute_stream_.get(), failures_},

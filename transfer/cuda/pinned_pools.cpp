@@ -1,7 +1,6 @@
 #include "transfer/cuda/pinned_pools.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <limits>
 #include <set>
@@ -44,9 +43,10 @@ void check_on_device(const CudaDriver& driver, CUdevice device, const DeviceGeom
 
 }  // namespace
 
-PinnedPools::PinnedPools(const CudaDriver& driver, CUdevice device, std::span<const CudaPool> pools, CUstream stream) {
+PinnedPools::PinnedPools(const CudaDriver& driver, CUdevice device, CUcontext context, std::span<const CudaPool> pools,
+                         CUstream stream, FailureLog& failures) {
   if (pools.empty()) throw std::invalid_argument{"CUDA device: it must have at least one pool of slots"};
-  std::set<const HostArena*> pinned;
+  std::set<HostArena*> arenas;
   std::vector<DeviceGeometry> geometries;
   for (const CudaPool& pool : pools) {
     const Bytes size = pool_bytes(pool);
@@ -60,27 +60,12 @@ PinnedPools::PinnedPools(const CudaDriver& driver, CUdevice device, std::span<co
       geometries.emplace_back(pool.slots, pool.regions, pool.host->block_bytes());
       check_on_device(driver, device, geometries.back());
     }
-    if (pinned.insert(pool.host).second) pin(driver, *pool.host);
+    arenas.insert(pool.host);
   }
   check_disjoint(geometries);
   for (std::size_t i = 0; i < pools.size(); ++i) pools_.push_back({std::move(geometries[i]), pools[i].host});
-}
-
-void PinnedPools::pin(const CudaDriver& driver, const HostArena& arena) {
-  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  for (std::uint32_t slot = 0; slot < arena.slots();) {
-    const std::uint32_t slots = arena.contiguous_from(SlotId{slot});
-    std::byte* const begin = arena.block(SlotId{slot}).data();
-    // Whole pages, which a chunk is mapped in: the driver pins no less, and some insist on it.
-    const std::uint64_t size = (slots * count(arena.block_bytes()) + page - 1) / page * page;
-    const CUresult result = driver.cuMemHostRegister(begin, size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
-    driver.check(result, "cuMemHostRegister",
-                 fmt::format("pinning {} of the host arena at slot {} of {}", to_string(Bytes{size}), slot, arena.slots()));
-    registrations_.emplace_back(begin, driver.cuMemHostUnregister);
-    CUdeviceptr address = 0;
-    driver.check(driver.cuMemHostGetDevicePointer(&address, begin, 0), "cuMemHostGetDevicePointer");
-    host_.add({begin, size}, address);
-    slot += slots;
+  for (HostArena* const arena : arenas) {
+    pinned_.push_back(std::make_unique<PinnedChunks>(driver, context, *arena, host_, failures));
   }
 }
 
