@@ -73,6 +73,28 @@ TEST_P(CudaPaths, move_more_than_they_have_descriptors_for_behind_compute_that_w
   for (std::uint32_t slot = 0; slot < slots; ++slot) EXPECT_TRUE(host_holds(slot, expected[slot])) << slot;
 }
 
+TEST_P(CudaPaths, tell_how_long_a_command_kept_its_stream_and_not_what_it_waited_for) {
+  using std::chrono::nanoseconds;
+  start_path();
+  write_device();
+  const Gate gate;
+  cuda_->run_on(engine_.get(), [this, gate] {
+    gate.wait();
+    cuda_->pass_time(5'000'000);  // of a computation
+  });
+  const Result<Fence> point = device_->signal(engine_.get());
+  ASSERT_TRUE(point);
+  submit(1, swap_out, {run(3, 1, 4)}, *point);
+  submit(2, swap_out, {run(9, 9, 1)});
+  EXPECT_EQ(ended_soon(), 0U);
+  gate.open();
+  const std::vector<CopyDone> done = await_done(2);
+  // A byte takes a nanosecond. The driver tells milliseconds in a float.
+  const auto bytes = static_cast<double>(count(block_bytes));
+  EXPECT_NEAR(static_cast<double>(nanoseconds{done.at(0).took}.count()), 4 * bytes, 8);
+  EXPECT_NEAR(static_cast<double>(nanoseconds{done.at(1).took}.count()), bytes, 8) << "nor what was before it on the stream";
+}
+
 INSTANTIATE_TEST_SUITE_P(FakeCuda, CudaPaths,
                          testing::Combine(testing::Values(CopyPath::batch, CopyPath::plain, CopyPath::kernel,
                                                           CopyPath::bulk_kernel),

@@ -31,11 +31,13 @@ struct FakeCuda::Mark {
   std::mutex mutex;
   std::condition_variable changed;
   bool happened = false;
+  std::uint64_t at = 0;
 
-  void happen() {
+  void happen(std::uint64_t now) {
     {
       const std::lock_guard lock{mutex};
       happened = true;
+      at = now;
     }
     changed.notify_all();
   }
@@ -271,6 +273,7 @@ CUresult FakeCuda::copy(CUdeviceptr destination, CUdeviceptr source, std::size_t
     const std::byte* const here = from();
     if (there == nullptr || here == nullptr) return complain("a copy under way: its memory has gone");
     std::memcpy(there, here, size);
+    pass_time(size);
   });
   return CUDA_SUCCESS;
 }
@@ -299,6 +302,7 @@ void FakeCuda::run_tiles(CUdeviceptr tiles, unsigned count, bool bulk) {
     if (each.bytes > (bulk ? bulk_tile_bytes : kernel_tile_bytes)) return fault("a tile that is too large");
     if (bulk && (each.source | each.destination | each.bytes) % 16 != 0) return fault("bulk copies are aligned to 16");
     std::memcpy(to, from, each.bytes);
+    pass_time(each.bytes);
   }
 }
 
@@ -324,12 +328,12 @@ CUresult FakeCuda::destroy_stream(CUstream stream) {
 
 void FakeCuda::synchronize(CUstream stream) {
   const auto mark = std::make_shared<Mark>();
-  run_on(stream, [mark] { mark->happen(); });
+  run_on(stream, [mark] { mark->happen(0); });
   mark->wait();
 }
 
-CUevent FakeCuda::make_event() {
-  const auto made = reinterpret_cast<CUevent>(new Event);
+CUevent FakeCuda::make_event(bool timed) {
+  const auto made = reinterpret_cast<CUevent>(new Event{.mark = nullptr, .timed = timed});
   const std::lock_guard lock{mutex_};
   events_.insert(made);
   return made;
@@ -347,7 +351,25 @@ void FakeCuda::record(CUevent event, CUstream stream) {
     const std::lock_guard lock{mutex_};
     reinterpret_cast<Event*>(event)->mark = mark;
   }
-  run_on(stream, [mark] { mark->happen(); });
+  run_on(stream, [this, mark] { mark->happen(now_); });
+}
+
+CUresult FakeCuda::elapsed(CUevent from, CUevent to, float& milliseconds) {
+  std::uint64_t at[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    std::shared_ptr<Mark> mark;
+    {
+      const std::lock_guard lock{mutex_};
+      const Event& event = *reinterpret_cast<Event*>(i == 0 ? from : to);
+      if (!event.timed || !event.mark) return CUDA_ERROR_INVALID_HANDLE;
+      mark = event.mark;
+    }
+    const std::lock_guard lock{mark->mutex};
+    if (!mark->happened) return CUDA_ERROR_NOT_READY;
+    at[i] = mark->at;
+  }
+  milliseconds = static_cast<float>(static_cast<double>(at[1] - at[0]) / 1e6);
+  return CUDA_SUCCESS;
 }
 
 void FakeCuda::wait(CUstream stream, CUevent event) {

@@ -2,6 +2,7 @@
 
 #include "transfer/cuda/driver.hpp"
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -49,6 +50,9 @@ class FakeCuda {
   /// The context has failed, as after an illegal address: nothing moves any more, and every call says so.
   void break_context(CUresult result);
 
+  /// The machine's own time, which events with timing tell: a byte that is copied takes a nanosecond of it, nothing else any.
+  void pass_time(std::uint64_t nanoseconds) { now_ += nanoseconds; }
+
   /// Runs on the stream, in order with what else is put there.
   void run_on(CUstream stream, std::function<void()> work);
   void set_capturing(CUstream stream, bool capturing);
@@ -66,6 +70,7 @@ class FakeCuda {
   struct Mark;
   struct Event {
     std::shared_ptr<Mark> mark;
+    bool timed = false;
   };
   struct Stream;
   enum class Memory { device, pinned, registered };
@@ -86,11 +91,12 @@ class FakeCuda {
   void synchronize(CUstream stream);
   [[nodiscard]] bool capturing(CUstream stream) const;
   [[nodiscard]] bool any_capturing() const;
-  [[nodiscard]] CUevent make_event();
+  [[nodiscard]] CUevent make_event(bool timed);
   void destroy_event(CUevent event);
   void record(CUevent event, CUstream stream);
   void wait(CUstream stream, CUevent event);
   void synchronize(CUevent event);
+  [[nodiscard]] CUresult elapsed(CUevent from, CUevent to, float& milliseconds);
   [[nodiscard]] CUresult broken() const;
   void count_context(int by);
   void count_module(int by);
@@ -117,6 +123,7 @@ class FakeCuda {
   CUresult any_result_ = CUDA_SUCCESS;
   bool any_failed_ = false;
   CUresult broken_ = CUDA_SUCCESS;
+  std::atomic<std::uint64_t> now_{0};
   std::set<std::shared_ptr<Stream>> streams_;
   std::set<CUevent> events_;
   int contexts_ = 0;

@@ -240,8 +240,8 @@ void add_stream_calls(CudaDriver& driver) {
   };
   driver.cuEventCreate = [](CUevent* event, unsigned flags) -> CUresult {
     FAKE_BEGIN("cuEventCreate");
-    if (flags != (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING)) fake->complain("an event whose waiters spin");
-    *event = fake->make_event();
+    if ((flags & CU_EVENT_BLOCKING_SYNC) == 0) fake->complain("an event whose waiters spin");
+    *event = fake->make_event((flags & CU_EVENT_DISABLE_TIMING) == 0);
     return CUDA_SUCCESS;
   };
   driver.cuEventDestroy = [](CUevent event) {
@@ -258,6 +258,10 @@ void add_stream_calls(CudaDriver& driver) {
     FAKE_BEGIN("cuEventSynchronize");
     fake->synchronize(event);
     return fake->broken();
+  };
+  driver.cuEventElapsedTime = [](float* milliseconds, CUevent from, CUevent to) -> CUresult {
+    FAKE_BEGIN("cuEventElapsedTime");
+    return fake->elapsed(from, to, *milliseconds);
   };
 }
 

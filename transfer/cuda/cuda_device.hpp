@@ -56,6 +56,10 @@ struct CudaFacts {
 /// is not yet on another stream. (cuStreamWaitValue64 could wait for either; but streams share hardware queues, and a stream
 /// that waits for a word would hold up the very work behind it in the queue that is to write the word.)
 ///
+/// CopyDone::took is measured on the device, between two events around the command's copies, behind what it waited for: one event
+/// more a command than its end needs, a microsecond or so of the issuing thread and of the stream. Events with timing are used for
+/// this alone. 0 where the driver fails to say.
+///
 /// What has a CopyDone without an error is in its place for the host and for whatever the caller puts on a stream from then on.
 ///
 /// Failures: a call that fails ends its command with io_failed, once nothing of the command moves any more; facts() has the

@@ -4,6 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+#include <ratio>
 #include <stdexcept>
 #include <utility>
 
@@ -42,6 +45,7 @@ DriverDevice::DriverDevice(const CudaDriver& driver, std::span<const CudaPool> p
       kernels_{load_kernels(driver, device_, compute_stream_.get(), no_kernels_)},
       access_{driver, pools_, compute_stream_.get(), failures_},
       events_{driver},
+      timed_events_{driver, EventTiming::yes},
       done_{dones_in_flight, direction_count, relay_},
       streams_{Stream{*this, done_}, Stream{*this, done_}} {
   facts_ = {.device = info_.name,
@@ -150,23 +154,35 @@ void DriverDevice::issue(Stream& stream) {
 }
 
 DriverDevice::Issued DriverDevice::issue(Stream& stream, const CopyCommand& command) {
-  Issued issued{.token = command.token, .event = nullptr, .error = {}};
-  const CudaOutcome enqueued = enqueue(stream, command);
+  Issued issued{.token = command.token, .begin = nullptr, .event = nullptr, .error = {}};
+  const CudaOutcome enqueued = enqueue(stream, command, issued);
   if (note(enqueued.result, enqueued.call)) issued.error = Errc::io_failed;
   // Of a command that failed half way a part may be under way: it ends behind that as well.
-  CUresult result = CUDA_SUCCESS;
-  issued.event = events_.take(result);
-  bool lost = note(result, "cuEventCreate");
-  if (!lost) lost = note(driver_.cuEventRecord(*issued.event, stream.handle.get()), "cuEventRecord");
-  if (lost) {
+  issued.event = record_time(stream);
+  if (!issued.event) {
     note(await_stream(driver_, stream.handle.get()), "cuStreamSynchronize");
-    issued.event = nullptr;
     issued.error = Errc::io_failed;
   }
   return issued;
 }
 
-CudaOutcome DriverDevice::enqueue(Stream& stream, const CopyCommand& command) {
+EventPool::Event DriverDevice::record_time(Stream& stream) {
+  CUresult result = CUDA_SUCCESS;
+  EventPool::Event event = timed_events_.take(result);
+  if (note(result, "cuEventCreate")) return nullptr;
+  if (note(driver_.cuEventRecord(*event, stream.handle.get()), "cuEventRecord")) return nullptr;
+  return event;
+}
+
+Duration DriverDevice::time_of(const Issued& issued) {
+  if (!issued.begin || issued.error) return {};
+  float milliseconds = 0;
+  if (note(driver_.cuEventElapsedTime(&milliseconds, *issued.begin, *issued.event), "cuEventElapsedTime")) return {};
+  // Less than the events tell apart is not nothing.
+  return std::max(std::chrono::round<Duration>(std::chrono::duration<float, std::milli>{milliseconds}), Duration{1});
+}
+
+CudaOutcome DriverDevice::enqueue(Stream& stream, const CopyCommand& command, Issued& issued) {
   CudaOutcome outcome;
   for (const EventPool::Event& event : stream.open) {
     outcome = {driver_.cuStreamWaitEvent(stream.handle.get(), *event, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent"};
@@ -181,6 +197,8 @@ CudaOutcome DriverDevice::enqueue(Stream& stream, const CopyCommand& command) {
   const CopyPath path = options_.only_path ? *options_.only_path
                                            : options_.paths.choose(command.direction, shape_of(stream.pieces),
                                                                    stream.copier.available());
+  // Behind the waits and, since the stream may be idle, with nothing left to do here but to put the copies behind it.
+  issued.begin = record_time(stream);
   return stream.copier.enqueue(path, command.direction, stream.pieces, stream.handle.get());
 }
 
@@ -188,8 +206,10 @@ void DriverDevice::end(Stream& stream) {
   join_context();
   while (std::optional<Issued> issued = stream.ends.pop()) {
     if (issued->event && note(await_event(driver_, *issued->event), "cuEventSynchronize")) issued->error = Errc::io_failed;
+    const Duration took = time_of(*issued);
+    issued->begin = nullptr;
     issued->event = nullptr;
-    stream.done.push({issued->token, issued->error});
+    stream.done.push({issued->token, issued->error, took});
   }
 }
 

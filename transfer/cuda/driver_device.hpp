@@ -54,6 +54,7 @@ class DriverDevice final : public CudaDevice {
   /// On a stream, and done when its event has happened.
   struct Issued {
     std::uint64_t token = 0;
+    EventPool::Event begin;  ///< before its first copy; null: its time is not measured
     EventPool::Event event;  ///< null: nothing of it is on the stream any more
     ErrorCode error;
   };
@@ -80,7 +81,11 @@ class DriverDevice final : public CudaDevice {
   void end(Stream& stream);
   /// Puts on the stream what the command waits for, its copies, and an event behind them. Its work has been waited for.
   [[nodiscard]] Issued issue(Stream& stream, const CopyCommand& command);
-  [[nodiscard]] CudaOutcome enqueue(Stream& stream, const CopyCommand& command);
+  [[nodiscard]] CudaOutcome enqueue(Stream& stream, const CopyCommand& command, Issued& issued);
+  /// Behind what is on the stream; null where there is none to be had, which is noted.
+  [[nodiscard]] EventPool::Event record_time(Stream& stream);
+  /// From the command's first copy to its last; 0 where the driver does not say.
+  [[nodiscard]] Duration time_of(const Issued& issued);
   /// Reports a failed call; true if it is one.
   bool note(CUresult result, std::string_view call);
   void stop() noexcept;
@@ -97,6 +102,7 @@ class DriverDevice final : public CudaDevice {
   const std::optional<CopyKernels> kernels_;
   DeviceAccess access_;  ///< the compute thread's
   EventPool events_;
+  EventPool timed_events_;
   ComputePoints points_;
   WakerRelay relay_;
   CompletionQueue<CopyDone> done_;

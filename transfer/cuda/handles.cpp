@@ -123,7 +123,8 @@ EventPool::Event EventPool::take(CUresult& result) {
   result = CUDA_SUCCESS;
   if (free_.empty()) {
     CUevent made = nullptr;
-    result = driver_.cuEventCreate(&made, CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING);
+    const unsigned timing = timing_ == EventTiming::yes ? 0 : CU_EVENT_DISABLE_TIMING;
+    result = driver_.cuEventCreate(&made, CU_EVENT_BLOCKING_SYNC | timing);
     if (result != CUDA_SUCCESS) return nullptr;
     all_.emplace_back(made, driver_.cuEventDestroy);
     free_.push_back(made);

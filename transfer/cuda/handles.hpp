@@ -151,13 +151,16 @@ class HostMap {
   std::shared_ptr<const HostStretches> now_ = std::make_shared<const HostStretches>();
 };
 
-/// Events without timing whose waiters sleep, to be used again: an event goes back when the last that holds it lets go, so that
-/// no wait finds it recorded for something else. Outlives its events. Threads: any.
+/// Events with timing write the device's time when they happen, and cost the stream a little more than those without.
+enum class EventTiming : bool { no, yes };
+
+/// Events whose waiters sleep, to be used again: an event goes back when the last that holds it lets go, so that no wait finds it
+/// recorded for something else. Outlives its events. Threads: any.
 class EventPool {
  public:
   using Event = std::shared_ptr<const CUevent>;
 
-  explicit EventPool(const CudaDriver& driver) : driver_{driver} {}
+  explicit EventPool(const CudaDriver& driver, EventTiming timing = EventTiming::no) : driver_{driver}, timing_{timing} {}
   ~EventPool();
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
@@ -167,6 +170,7 @@ class EventPool {
 
  private:
   const CudaDriver& driver_;
+  const EventTiming timing_;
   std::mutex mutex_;
   std::size_t out_ = 0;
   std::vector<EventHandle> all_;
