@@ -162,6 +162,36 @@ TEST_P(CudaHostTierPaths, grows_and_shrinks_while_blocks_move_and_every_hit_is_r
 INSTANTIATE_TEST_SUITE_P(FakeCuda, CudaHostTierPaths, testing::Values(CopyPath::batch, CopyPath::plain, CopyPath::kernel),
                          [](const auto& name) { return std::string{to_string(name.param)}; });
 
+TEST_F(CudaHostTier, serves_from_other_device_memory_each_time_the_engine_has_slept) {
+  make(24, true, std::nullopt);
+  std::mt19937_64 random{test::seed_from_env_or(1)};
+  for (int cycle = 0; cycle < 50; ++cycle) {
+    for (int round = 0; round < 12; ++round) {
+      const auto first = static_cast<std::uint32_t>(random() % 10);
+      Lease one = begin(first);
+      run(static_cast<std::uint32_t>(random() % 10));
+      end(first, std::move(one));
+    }
+    ASSERT_TRUE(cache_->reset({.wait = true}));
+    while (cache_->status() != CacheStatus::cleared) wait_for_work();
+    cache_->drain();
+    test::await_compute(*device_, device_->launch([](BlockAccess&) {}));
+    // Asleep: the old memory is gone, and what the new one holds is nobody's block.
+    std::optional<test::EngineMemory> awake;
+    {
+      const PrimaryContext context{cuda_.driver(), 0};
+      awake.emplace(cuda_.driver(), device_blocks, 4096, 32, 512);
+      memory_.reset();
+    }
+    memory_ = std::move(awake);
+    ASSERT_TRUE(device_->relocate(std::array{RelocatedPool{PoolId{0}, memory_->regions()}}));
+    ASSERT_TRUE(cache_->resume());
+  }
+  EXPECT_EQ(wrong_, 0U);
+  EXPECT_GT(from_host_, 50U);
+  EXPECT_EQ(device_->facts().failed, 0U) << device_->facts().first_failure;
+}
+
 TEST_F(CudaHostTier, serves_before_it_is_warm) {
   make(64, false, std::nullopt);
   for (std::uint32_t path = 0; path < 6; ++path) run(path);

@@ -273,6 +273,19 @@ TEST_F(CudaOnFake, a_stream_that_is_being_captured_cannot_be_marked) {
   await_compute(*device_, *point);
 }
 
+TEST_F(CudaOnFake, a_stream_of_another_context_cannot_be_marked) {
+  start(Layout::regions);
+  const StreamHandle foreign = make_stream(cuda_->driver());
+  cuda_->set_foreign(foreign.get());
+  EXPECT_EQ(device_->signal(foreign.get()).error(), Errc::io_failed);
+  EXPECT_EQ(device_->facts().first_failure, "cuEventRecord: CUDA_ERROR_INVALID_HANDLE (as the test has it)");
+  const Result<Fence> point = device_->signal(engine_.get());
+  ASSERT_TRUE(point) << "and leaves nothing behind";
+  EXPECT_EQ(*point, Fence{1});
+  submit(1, swap_out, {run(1, 1, 1)}, *point);
+  EXPECT_FALSE(await_done(1).at(0).error);
+}
+
 TEST_F(CudaOnFake, events_are_used_again) {
   start();
   for (std::uint32_t i = 0; i < 500; ++i) {

@@ -84,6 +84,7 @@ struct FakeCuda::Stream {
   std::deque<std::function<void()>> items;
   bool ending = false;
   std::atomic<bool> capturing{false};
+  std::atomic<bool> foreign{false};
   std::thread thread;
 };
 
@@ -125,6 +126,10 @@ CUresult FakeCuda::broken() const {
 void FakeCuda::run_on(CUstream stream, std::function<void()> work) { reinterpret_cast<Stream*>(stream)->push(std::move(work)); }
 
 void FakeCuda::set_capturing(CUstream stream, bool capturing) { reinterpret_cast<Stream*>(stream)->capturing = capturing; }
+
+void FakeCuda::set_foreign(CUstream stream) { reinterpret_cast<Stream*>(stream)->foreign = true; }
+
+bool FakeCuda::foreign(CUstream stream) const { return reinterpret_cast<Stream*>(stream)->foreign; }
 
 bool FakeCuda::capturing(CUstream stream) const { return reinterpret_cast<Stream*>(stream)->capturing; }
 

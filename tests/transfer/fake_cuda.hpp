@@ -56,6 +56,8 @@ class FakeCuda {
   /// Runs on the stream, in order with what else is put there.
   void run_on(CUstream stream, std::function<void()> work);
   void set_capturing(CUstream stream, bool capturing);
+  /// The stream is of another context than all else from now on.
+  void set_foreign(CUstream stream);
   /// Where the host finds what the device has at this address.
   [[nodiscard]] std::byte* at(CUdeviceptr device) const;
 
@@ -91,6 +93,7 @@ class FakeCuda {
   void synchronize(CUstream stream);
   [[nodiscard]] bool capturing(CUstream stream) const;
   [[nodiscard]] bool any_capturing() const;
+  [[nodiscard]] bool foreign(CUstream stream) const;
   [[nodiscard]] CUevent make_event(bool timed);
   void destroy_event(CUevent event);
   void record(CUevent event, CUstream stream);

@@ -53,6 +53,7 @@ void add_machine_calls(CudaDriver& driver) {
   driver.cuGetErrorName = [](CUresult result, const char** name) {
     *name = result == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS"
             : result == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : result == CUDA_ERROR_INVALID_HANDLE ? "CUDA_ERROR_INVALID_HANDLE"
                                                  : "CUDA_ERROR_UNKNOWN";
     return CUDA_SUCCESS;
   };
@@ -251,6 +252,7 @@ void add_stream_calls(CudaDriver& driver) {
   };
   driver.cuEventRecord = [](CUevent event, CUstream stream) -> CUresult {
     FAKE_BEGIN("cuEventRecord");
+    if (fake->foreign(stream)) return CUDA_ERROR_INVALID_HANDLE;
     fake->record(event, stream);
     return CUDA_SUCCESS;
   };

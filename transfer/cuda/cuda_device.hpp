@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/result.hpp"
+#include "base/strong_id.hpp"
 #include "transfer/cuda/device_geometry.hpp"
 #include "transfer/cuda/path_table.hpp"
 #include "transfer/device.hpp"
@@ -22,6 +23,12 @@ struct CudaPool {
   std::uint32_t slots = 0;
   HostArena* host = nullptr;  ///< outlives the device, which is its observer; may be several pools'
   /// The engine's own, which outlive the device. None: the device allocates packed, zeroed blocks.
+  std::vector<DeviceRegion> regions;
+};
+
+/// Where the blocks of a pool lie from now on.
+struct RelocatedPool {
+  PoolId pool;
   std::vector<DeviceRegion> regions;
 };
 
@@ -72,8 +79,20 @@ struct CudaFacts {
 class CudaDevice : public Device {
  public:
   /// Marks what the stream has been given up to now, and returns the point at which it is done. Costs the record of an event; the
-  /// stream waits for nothing. Fails: invalid_argument (the stream is being captured into a graph), io_failed.
+  /// stream waits for nothing. Fails: invalid_argument (the stream is being captured into a graph), io_failed (also where the stream
+  /// is of another context than the device's, the primary one; facts() names the call that said so).
   [[nodiscard]] virtual Result<Fence> signal(CUstream_st* stream) = 0;
+
+  /// The blocks of these pools lie at other addresses from now on, as when an engine has put its GPU memory to sleep and got
+  /// another when it woke. All of them at once, in the layout they had: as many regions, each with its size and stride, in memory
+  /// of this device, apart from each other's and from those of the pools that stay. Nothing is copied: what was cached on the
+  /// device has gone with the old memory, and is forgotten by the caller (Cache::reset) before it is asked for again.
+  ///
+  /// Between transfers. Fails: in_use (a command has not come back from poll(), or launched work is not done; nothing of either
+  /// may be under way, for it has the old addresses), io_failed. Throws std::invalid_argument, with a sentence, where the regions
+  /// are not as above, or the pool's memory is the device's own. Nothing has changed then. Threads: submit's, while nobody calls
+  /// launch().
+  [[nodiscard]] virtual Result<void> relocate(std::span<const RelocatedPool> pools) = 0;
   [[nodiscard]] virtual CudaFacts facts() const = 0;
 
   /// Throws CudaUnavailable (driver.hpp) or, in a build without CUDA, std::runtime_error with why there is no device;

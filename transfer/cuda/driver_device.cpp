@@ -103,7 +103,23 @@ void DriverDevice::submit(CopyCommand command) {
   // A point that nobody has given out would hold the stream for ever.
   TERRACE_CHECK(points_.exists(command.after));
   Stream& stream = streams_[static_cast<std::size_t>(command.direction)];
+  ++under_way_;
   stream.commands.push(std::move(command));
+}
+
+std::size_t DriverDevice::poll(std::vector<CopyDone>& done) {
+  const std::size_t ended = done_.drain(done);
+  under_way_ -= ended;
+  return ended;
+}
+
+Result<void> DriverDevice::relocate(std::span<const RelocatedPool> pools) {
+  // Afterwards no thread of ours looks at a pool before it is given a command or work, and then it sees the new regions.
+  if (under_way_ > 0 || !points_.work_done()) return Errc::in_use;
+  const CurrentContext current{driver_, context_.get()};
+  if (note(current.result(), "cuCtxPushCurrent")) return Errc::io_failed;
+  pools_.relocate(driver_, device_, pools);
+  return {};
 }
 
 Result<Fence> DriverDevice::signal(CUstream_st* stream) {

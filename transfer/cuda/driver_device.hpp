@@ -42,12 +42,13 @@ class DriverDevice final : public CudaDevice {
   [[nodiscard]] const DeviceInfo& info() const override { return info_; }
   void set_waker(Waker& waker) override { relay_.set(waker); }
   void submit(CopyCommand command) override;
-  std::size_t poll(std::vector<CopyDone>& done) override { return done_.drain(done); }
+  std::size_t poll(std::vector<CopyDone>& done) override;
   /// `work` must not throw.
   Fence launch(ComputeWork work) override { return points_.add_work(std::move(work)); }
   [[nodiscard]] Fence reached() const override { return points_.reached(); }
 
   [[nodiscard]] Result<Fence> signal(CUstream_st* stream) override;
+  [[nodiscard]] Result<void> relocate(std::span<const RelocatedPool> pools) override;
   [[nodiscard]] CudaFacts facts() const override;
 
  private:
@@ -96,7 +97,7 @@ class DriverDevice final : public CudaDevice {
   PrimaryContext context_;  ///< current while the members below are made and destroyed
   FailureLog failures_;
   const StreamHandle compute_stream_;
-  const PinnedPools pools_;
+  PinnedPools pools_;  ///< constant while a command or launched work is under way
   const DeviceInfo info_;
   std::string no_kernels_;
   const std::optional<CopyKernels> kernels_;
@@ -108,6 +109,7 @@ class DriverDevice final : public CudaDevice {
   CompletionQueue<CopyDone> done_;
   std::array<Stream, direction_count> streams_;
   CudaFacts facts_;  ///< constant once open, failures apart
+  std::uint64_t under_way_ = 0;  ///< submit's thread's: commands that poll() has not reported
   std::thread compute_thread_;
 };
 

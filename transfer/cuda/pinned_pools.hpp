@@ -14,18 +14,22 @@
 namespace terrace {
 
 /// The memory of a device's pools: where their blocks lie on the device, owned or the engine's, and the host arenas, whose chunks
-/// are pinned as they come and unpinned as they go. Constant after construction, but for these chunks.
+/// are pinned as they come and unpinned as they go. Constant after construction, but for these chunks and relocate().
 class PinnedPools {
  public:
   struct Pool {
     DeviceGeometry geometry;
     const HostArena* host;
+    bool owned;  ///< the device's own memory
   };
 
   /// The context is the device's, and current. Owned memory is zeroed on `stream`, and waited for: it may hold what another process has
   /// left there. Throws as CudaDevice::open.
   PinnedPools(const CudaDriver& driver, CUdevice device, CUcontext context, std::span<const CudaPool> pools, CUstream stream,
               FailureLog& failures);
+
+  /// As CudaDevice::relocate. The device's context is current, and nobody reads meanwhile.
+  void relocate(const CudaDriver& driver, CUdevice device, std::span<const RelocatedPool> pools);
 
   [[nodiscard]] const Pool& of(PoolId pool) const { return pools_.at(pool.value()); }
   [[nodiscard]] std::span<const Pool> all() const { return pools_; }
