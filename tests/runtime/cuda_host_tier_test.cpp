@@ -1,5 +1,5 @@
-// A cache over the CUDA device, over the fake driver: its host tier grows and shrinks while blocks move, and every hit is compared
-// byte for byte.
+// A cache over the CUDA device, over the fake driver: its host tier grows and shrinks while blocks move, its device's memory
+// goes elsewhere, and every hit is compared byte for byte.
 
 #include "runtime/cache.hpp"
 #include "tests/radix/key_helpers.hpp"

@@ -63,9 +63,9 @@ struct CudaFacts {
 /// is not yet on another stream. (cuStreamWaitValue64 could wait for either; but streams share hardware queues, and a stream
 /// that waits for a word would hold up the very work behind it in the queue that is to write the word.)
 ///
-/// CopyDone::took is measured on the device, between two events around the command's copies, behind what it waited for: one event
-/// more a command than its end needs, a microsecond or so of the issuing thread and of the stream. Events with timing are used for
-/// this alone. 0 where the driver fails to say.
+/// CopyDone::took is measured on the device, between two events around the command's copies, behind what it waited for. That is
+/// one event more a command than its end needs, some microseconds of the issuing thread and of the stream. Events with timing are
+/// used for this alone. 0 where the driver fails to say.
 ///
 /// What has a CopyDone without an error is in its place for the host and for whatever the caller puts on a stream from then on.
 ///
@@ -78,9 +78,9 @@ struct CudaFacts {
 /// Threads: as Device, signal() as launch(); facts() from any.
 class CudaDevice : public Device {
  public:
-  /// Marks what the stream has been given up to now, and returns the point at which it is done. Costs the record of an event; the
-  /// stream waits for nothing. Fails: invalid_argument (the stream is being captured into a graph), io_failed (also where the stream
-  /// is of another context than the device's, the primary one; facts() names the call that said so).
+  /// Marks what the stream has been given up to now, and returns the point at which it is done. Costs the record of an event;
+  /// the stream waits for nothing. Fails: invalid_argument (the stream is being captured into a graph), io_failed (also where
+  /// the stream is of another context than the device's, the primary one; facts() names the call that said so).
   [[nodiscard]] virtual Result<Fence> signal(CUstream_st* stream) = 0;
 
   /// The blocks of these pools lie at other addresses from now on, as when an engine has put its GPU memory to sleep and got

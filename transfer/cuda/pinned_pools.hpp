@@ -23,8 +23,8 @@ class PinnedPools {
     bool owned;  ///< the device's own memory
   };
 
-  /// The context is the device's, and current. Owned memory is zeroed on `stream`, and waited for: it may hold what another process has
-  /// left there. Throws as CudaDevice::open.
+  /// The context is the device's, and current. Owned memory is zeroed on `stream`, and waited for: it may hold what another
+  /// process has left there. Throws as CudaDevice::open.
   PinnedPools(const CudaDriver& driver, CUdevice device, CUcontext context, std::span<const CudaPool> pools, CUstream stream,
               FailureLog& failures);
 
