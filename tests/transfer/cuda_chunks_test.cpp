@@ -157,6 +157,20 @@ TEST_F(CudaChunks, that_cannot_be_registered_as_it_is_opened_leave_none_register
   EXPECT_EQ(cuda_->registered(), 3U);
 }
 
+TEST_F(CudaChunks, whose_registration_cannot_be_taken_back_go_all_the_same_and_it_is_said) {
+  make_arena(8, 8);
+  open_over_arena();
+  cuda_->fail("cuMemHostUnregister", CUDA_ERROR_UNKNOWN);
+  std::byte* const memory = coming_->block(SlotId{4}).data();
+  coming_->give_back(1);
+  EXPECT_EQ(settle().at(0).kind, ArenaEvent::Kind::gone);
+  EXPECT_EQ(device_->facts().failed, 1U);
+  EXPECT_TRUE(says(device_->facts().first_failure, "cuMemHostUnregister: CUDA_ERROR_UNKNOWN"));
+  EXPECT_TRUE(moves_there_and_back(1, 1));
+  EXPECT_EQ(cuda_->registered(), 2U);
+  EXPECT_EQ(cuda_->driver().cuMemHostUnregister(memory), CUDA_SUCCESS) << "for the end of the test";
+}
+
 TEST_F(CudaChunks, are_pinned_by_one_device_alone) {
   make_arena(4, 4);
   open_over_arena();

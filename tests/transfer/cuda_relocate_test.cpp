@@ -113,7 +113,7 @@ TEST_F(CudaRelocation, is_refused_in_a_sentence_where_the_regions_do_not_fit_and
   regions[2].stride += 16;
   EXPECT_TRUE(says(refusal(moved(regions)), "at a stride of")) << refusal(moved(regions));
   regions = awake_->regions();
-  regions[2].base += 1U << 20;
+  regions[2].base = reinterpret_cast<std::uintptr_t>(arena_.block(SlotId{0}).data());  // the host's
   EXPECT_TRUE(says(refusal(moved(regions)), "is not memory of this device")) << refusal(moved(regions));
   regions = awake_->regions();
   regions[1].base = regions[0].base;

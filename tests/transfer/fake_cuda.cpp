@@ -170,10 +170,10 @@ std::string FakeCuda::complaints() const {
 CUresult FakeCuda::begin(const char* call, bool takes_back, bool wants_context) {
   const std::lock_guard lock{mutex_};
   ++calls_[call];
-  if (takes_back) return CUDA_SUCCESS;
   for (auto& [after, result] : failures_[call]) {
     if (after-- == 0) return result;
   }
+  if (takes_back) return CUDA_SUCCESS;
   if (any_after_ >= 0 && any_after_-- == 0) {
     any_failed_ = true;
     return any_result_;

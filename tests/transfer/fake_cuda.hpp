@@ -42,7 +42,7 @@ class FakeCuda {
 
   [[nodiscard]] const CudaDriver& driver() const { return driver_; }
 
-  /// The call fails once, after `after` more of it that do not.
+  /// The call fails once, after `after` more of it that do not. (Of those that only take things back, cuMemHostUnregister can.)
   void fail(std::string_view call, CUresult result, int after = 0);
   /// Of all calls together that can fail, those that only take things back excepted, the one after `after` more.
   void fail_any(CUresult result, int after);

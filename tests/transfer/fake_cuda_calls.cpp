@@ -29,9 +29,10 @@ CUresult begin_outside(const char* call) { return fake->begin(call, false, false
 void take_back(const char* call) { static_cast<void>(fake->begin(call, true)); }
 
 /// Of what belongs to a context.
-void take_back_inside(const char* call) {
-  take_back(call);
+CUresult take_back_inside(const char* call) {
+  const CUresult result = fake->begin(call, true);
   if (contexts.empty() || contexts.back() != the_context()) fake->complain(std::string{call} + ": without a context");
+  return result;
 }
 
 /// Success: the call is none that disturbs a graph being captured, or this thread may make it all the same.
@@ -127,7 +128,7 @@ void add_memory_calls(CudaDriver& driver) {
     return result;
   };
   driver.cuMemFree = [](CUdeviceptr memory) {
-    take_back_inside("cuMemFree");
+    static_cast<void>(take_back_inside("cuMemFree"));
     return fake->free(Memory::device, fake->at(memory));
   };
   driver.cuMemHostAlloc = [](void** memory, std::size_t size, unsigned) -> CUresult {
@@ -138,7 +139,7 @@ void add_memory_calls(CudaDriver& driver) {
     return result;
   };
   driver.cuMemFreeHost = [](void* memory) {
-    take_back_inside("cuMemFreeHost");
+    static_cast<void>(take_back_inside("cuMemFreeHost"));
     return fake->free(Memory::pinned, static_cast<std::byte*>(memory));
   };
   driver.cuMemHostRegister = [](void* memory, std::size_t size, unsigned flags) -> CUresult {
@@ -150,7 +151,7 @@ void add_memory_calls(CudaDriver& driver) {
     return fake->pin(static_cast<std::byte*>(memory), size);
   };
   driver.cuMemHostUnregister = [](void* memory) {
-    take_back_inside("cuMemHostUnregister");
+    if (const CUresult failed = take_back_inside("cuMemHostUnregister"); failed != CUDA_SUCCESS) return failed;
     if (const CUresult result = beside_captures(); result != CUDA_SUCCESS) return result;
     return fake->free(Memory::registered, static_cast<std::byte*>(memory));
   };
@@ -221,7 +222,7 @@ void add_stream_calls(CudaDriver& driver) {
     return CUDA_SUCCESS;
   };
   driver.cuStreamDestroy = [](CUstream stream) {
-    take_back_inside("cuStreamDestroy");
+    static_cast<void>(take_back_inside("cuStreamDestroy"));
     return fake->destroy_stream(stream);
   };
   driver.cuStreamSynchronize = [](CUstream stream) -> CUresult {
@@ -246,7 +247,7 @@ void add_stream_calls(CudaDriver& driver) {
     return CUDA_SUCCESS;
   };
   driver.cuEventDestroy = [](CUevent event) {
-    take_back_inside("cuEventDestroy");
+    static_cast<void>(take_back_inside("cuEventDestroy"));
     fake->destroy_event(event);
     return CUDA_SUCCESS;
   };
@@ -276,7 +277,7 @@ void add_kernel_calls(CudaDriver& driver) {
     return CUDA_SUCCESS;
   };
   driver.cuModuleUnload = [](CUmodule) {
-    take_back_inside("cuModuleUnload");
+    static_cast<void>(take_back_inside("cuModuleUnload"));
     fake->count_module(-1);
     return CUDA_SUCCESS;
   };

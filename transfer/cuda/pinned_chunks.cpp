@@ -1,10 +1,11 @@
 #include "transfer/cuda/pinned_chunks.hpp"
 
+#include "base/check.hpp"
+
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <stdexcept>
-#include <utility>
 
 namespace terrace {
 namespace {
@@ -44,11 +45,13 @@ CudaOutcome PinnedChunks::pin(std::span<std::byte> memory) {
   constexpr unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
   const CUresult registered = driver_.cuMemHostRegister(memory.data(), memory.size(), flags);
   if (registered != CUDA_SUCCESS) return {registered, "cuMemHostRegister"};
-  Owned<void*> registration{memory.data(), driver_.cuMemHostUnregister};
   CUdeviceptr address = 0;
   const CUresult mapped = driver_.cuMemHostGetDevicePointer(&address, memory.data(), 0);
-  if (mapped != CUDA_SUCCESS) return {mapped, "cuMemHostGetDevicePointer"};
-  registrations_.emplace(memory.data(), std::move(registration));
+  if (mapped != CUDA_SUCCESS) {
+    static_cast<void>(driver_.cuMemHostUnregister(memory.data()));
+    return {mapped, "cuMemHostGetDevicePointer"};
+  }
+  registered_.insert(memory.data());
   map_.add(memory, address);
   return {};
 }
@@ -58,7 +61,9 @@ void PinnedChunks::chunk_removing(const ArenaChunk& chunk) {
   const CurrentContext current{driver_, context_};
   if (current.result() != CUDA_SUCCESS) failures_.note({current.result(), "cuCtxPushCurrent"});
   const RelaxedCapture relaxed{driver_};
-  registrations_.erase(chunk.bytes.data());
+  TERRACE_CHECK(registered_.erase(chunk.bytes.data()) == 1);
+  const CUresult taken_back = driver_.cuMemHostUnregister(chunk.bytes.data());
+  if (taken_back != CUDA_SUCCESS) failures_.note({taken_back, "cuMemHostUnregister"});
 }
 
 }  // namespace terrace

@@ -7,7 +7,8 @@
 #include "transfer/host_arena.hpp"
 
 #include <cstddef>
-#include <map>
+#include <set>
+#include <span>
 #include <string>
 
 namespace terrace {
@@ -16,8 +17,8 @@ namespace terrace {
 /// registered is in the HostMap; a copy names nothing else.
 ///
 /// A chunk that cannot be registered is refused, with the driver's reason: the arena does without it, and a copy never meets
-/// memory that is not pinned. The context need not be current on the arena's worker: it is made so, and what was current before
-/// is afterwards.
+/// memory that is not pinned. One whose registration cannot be taken back goes all the same, and the failure is noted. The
+/// context need not be current on the arena's worker: it is made so, and what was current before is afterwards.
 ///
 /// Threads: the arena's worker for the members of ArenaChunks; made and destroyed on the control plane's.
 class PinnedChunks final : public ArenaChunks {
@@ -46,7 +47,7 @@ class PinnedChunks final : public ArenaChunks {
   HostMap& map_;
   FailureLog& failures_;
   // One at a time, as the arena calls.
-  std::map<std::byte*, Owned<void*>> registrations_;
+  std::set<const std::byte*> registered_;  ///< where chunks begin
   CUresult failed_ = CUDA_SUCCESS;
   std::string refusal_;
 };
