@@ -8,7 +8,16 @@ find_package(Threads REQUIRED)
 find_package(Boost 1.81 REQUIRED)
 
 # Formatting of messages and tables.
-find_package(fmt REQUIRED)
+if(TERRACE_PORTABLE)
+  # Distributions have no archive of it, but all of it in headers.
+  find_path(FMT_INCLUDE_DIR fmt/format.h REQUIRED)
+  add_library(terrace_fmt INTERFACE)
+  add_library(fmt::fmt ALIAS terrace_fmt)
+  target_include_directories(terrace_fmt SYSTEM INTERFACE ${FMT_INCLUDE_DIR})
+  target_compile_definitions(terrace_fmt INTERFACE FMT_HEADER_ONLY=1)
+else()
+  find_package(fmt REQUIRED)
+endif()
 
 # SHA-256 with the processor's own instructions, for block keys.
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
@@ -31,8 +40,11 @@ find_package(ZLIB REQUIRED)
 # Command line of the tools.
 find_package(CLI11 REQUIRED)
 
-# Google Benchmark: `terrace bench index`.
-find_package(benchmark REQUIRED)
+# Google Benchmark: `terrace bench index`. Not in portable programs: there is no archive of it, and the shared library would want
+# the compiler's shared library, and with it a newer C library than the program.
+if(NOT TERRACE_PORTABLE)
+  find_package(benchmark REQUIRED)
+endif()
 
 # moodycamel::ConcurrentQueue: lock-free queues between threads. Included by base/completion_queue.hpp and
 # storage/thread_pool_io.hpp alone.
@@ -43,7 +55,13 @@ target_include_directories(terrace_concurrentqueue SYSTEM INTERFACE ${CONCURRENT
 
 # XXH3: checksums of stored blocks at memory speed.
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
+set(preferred_suffixes ${CMAKE_FIND_LIBRARY_SUFFIXES})
+if(TERRACE_PORTABLE)
+  # The archive lacks what chooses the widest instructions as it runs.
+  set(CMAKE_FIND_LIBRARY_SUFFIXES .so)
+endif()
 find_library(XXHASH_LIBRARY xxhash REQUIRED)
+set(CMAKE_FIND_LIBRARY_SUFFIXES ${preferred_suffixes})
 add_library(terrace_xxhash INTERFACE)
 target_include_directories(terrace_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE_DIR})
 target_link_libraries(terrace_xxhash INTERFACE ${XXHASH_LIBRARY})

@@ -119,7 +119,6 @@ Result<void> Cache::unpin(PinId pin) {
 }
 
 Result<void> Cache::resize(Tier tier, std::uint32_t blocks, PoolId pool) {
-  if (tier == Tier::host && parts_.host_memory_is_fixed) return Errc::refused;
   const Result<void> resized =
       tier == Tier::host ? host_chunks_.at(pool.value()).resize(blocks) : manager_.resize(tier, blocks, pool);
   carry_out();

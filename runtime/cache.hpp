@@ -58,8 +58,6 @@ struct CacheParts {
   /// seen. Null: off. For tests.
   RankDevices* poison = nullptr;
   std::vector<PoolParts> other_pools = {};
-  /// The device has pinned the arenas as they are: the host tier keeps its size.
-  bool host_memory_is_fixed = false;
   /// Where other processes see status(). Null: nowhere.
   StatusPage* status_page = nullptr;
 };

@@ -69,12 +69,12 @@ HostShare share_of(std::uint32_t rank, const StackOptions& options) {
   return {each * rank, each};
 }
 
-std::unique_ptr<Device> open_device(const DeviceOptions& options, const PoolMemory& pool) {
+std::unique_ptr<Device> open_device(const DeviceOptions& options, const PoolMemory& pool, HostArena& arena) {
   if (const auto* cuda = std::get_if<CudaGpu>(&options)) {
     CudaOptions cuda_options;
     cuda_options.ordinal = cuda->ordinal;
     if (!cuda->calibration.empty()) cuda_options.paths = CudaDevice::calibrated(cuda->ordinal, cuda->calibration);
-    const CudaPool cuda_pool{.slots = pool.slots, .host = pool.host, .regions = {}};
+    const CudaPool cuda_pool{.slots = pool.slots, .host = &arena, .regions = {}};
     return CudaDevice::open(std::span{&cuda_pool, 1}, cuda_options);
   }
   const auto& emulated = std::get<EmulatedGpu>(options);
@@ -93,9 +93,6 @@ Bytes chunk_bytes(Bytes total, Bytes block_bytes) {
 
 HostArenaOptions arena_options(const StackOptions& options, const ManagerConfig& config, Waker& waker) {
   const bool wait = options.host_warm_up == HostWarmUp::before_serving;
-  if (!wait && std::holds_alternative<CudaGpu>(options.device)) {
-    throw std::invalid_argument{"a CUDA device pins the host tier when it is opened: it has to be warm before serving"};
-  }
   if (!wait && config.instant_copies) throw std::invalid_argument{"instant copies need a host tier that is warm before serving"};
   HostArenaOptions arena;
   arena.slots = config.host_blocks + config.staging_blocks;
@@ -134,8 +131,7 @@ struct Stack::Parts {
       store = std::make_unique<FileStore>(store_config, *io);
     }
     TransferPort& transfers = ranked ? static_cast<TransferPort&>(*ranked) : *engines.front();
-    CacheParts parts{transfers, arena, store.get(), clock, &waker, options.hostile ? &*devices : nullptr};
-    parts.host_memory_is_fixed = std::holds_alternative<CudaGpu>(options.device);
+    const CacheParts parts{transfers, arena, store.get(), clock, &waker, options.hostile ? &*devices : nullptr};
     cache = std::make_unique<Cache>(config, parts);
   }
 
@@ -151,7 +147,7 @@ struct Stack::Parts {
     const std::uint32_t slots = std::max(config.device_blocks, options.device_blocks_max);
     for (std::uint32_t rank = 0; rank < rank_count(options); ++rank) {
       const DeviceOptions& device = rank == 0 ? options.device : options.other_ranks[rank - 1];
-      owned_devices.push_back(open_device(device, {.slots = slots, .host = &arena, .share = share_of(rank, options)}));
+      owned_devices.push_back(open_device(device, {.slots = slots, .host = &arena, .share = share_of(rank, options)}, arena));
       pointers.push_back(owned_devices.back().get());
       engines.push_back(std::make_unique<ThreadedTransfers>(lanes, *pointers.back(), clock, waker));
       ranks.push_back({fmt::format("rank {} ({})", rank, pointers.back()->info().name), engines.back().get()});

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace terrace {
 
@@ -35,6 +36,8 @@ class ArenaChunks {
   /// Every page of the chunk is there; none of its slots has been handed out. Fails: then the arena does without the chunk,
   /// and says so.
   [[nodiscard]] virtual Result<void> chunk_added(const ArenaChunk& chunk) = 0;
+  /// What chunk_added failed with last, in words; asked right after it, on its thread. Empty: the error says it all.
+  [[nodiscard]] virtual std::string refusal() const { return {}; }
   /// The chunk, which was added before, is about to be unmapped: no transfer names its slots any more.
   virtual void chunk_removing(const ArenaChunk& chunk) = 0;
 };

@@ -240,7 +240,9 @@ std::optional<std::string> HostArena::make(std::uint32_t chunk, Bytes with_those
     const Result<void> added = observer_ == nullptr ? Result<void>{} : observer_->chunk_added(chunk_at(chunk));
     p.shown = added.has_value();
     if (!added) {
-      failed = fmt::format("host arena: a chunk of {} could not be registered: {}", to_string(size), added.error().message());
+      const std::string why = observer_->refusal();
+      failed = fmt::format("host arena: a chunk of {} could not be registered: {}", to_string(size),
+                           why.empty() ? added.error().message() : why);
     }
   }
   if (failed) p.mapping = {};
@@ -313,6 +315,11 @@ Result<void> HostArena::observe(ArenaChunks* observer) {
   }
   observer_ = observer;
   return {};
+}
+
+bool HostArena::is_observed() const {
+  const std::lock_guard lock{observing_};
+  return observer_ != nullptr;
 }
 
 }  // namespace terrace

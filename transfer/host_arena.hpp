@@ -111,6 +111,7 @@ class HostArena {
   /// From now on `observer` is told of chunks; first of all that are warm now. The one before is told that they go. Null: nobody.
   /// Fails as the observer does: then nobody observes. Waits for the chunk that is just being made.
   [[nodiscard]] Result<void> observe(ArenaChunks* observer);
+  [[nodiscard]] bool is_observed() const;
 
   // ---- what there is
 
@@ -169,7 +170,7 @@ class HostArena {
   Bytes mapped_{};
   std::vector<std::uint32_t> absent_;  ///< chunks below chunks_end_ that are to be had, highest first
 
-  std::mutex observing_;
+  mutable std::mutex observing_;
   ArenaChunks* observer_ = nullptr;  ///< under observing_, as are calls to it
 
   /// Places keep where they are: others read them meanwhile.

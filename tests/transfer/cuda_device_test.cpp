@@ -73,6 +73,28 @@ TEST_P(CudaPaths, move_more_than_they_have_descriptors_for_behind_compute_that_w
   for (std::uint32_t slot = 0; slot < slots; ++slot) EXPECT_TRUE(host_holds(slot, expected[slot])) << slot;
 }
 
+TEST_P(CudaPaths, tell_how_long_a_command_kept_its_stream_and_not_what_it_waited_for) {
+  using std::chrono::nanoseconds;
+  start_path();
+  write_device();
+  const Gate gate;
+  cuda_->run_on(engine_.get(), [this, gate] {
+    gate.wait();
+    cuda_->pass_time(5'000'000);  // of a computation
+  });
+  const Result<Fence> point = device_->signal(engine_.get());
+  ASSERT_TRUE(point);
+  submit(1, swap_out, {run(3, 1, 4)}, *point);
+  submit(2, swap_out, {run(9, 9, 1)});
+  EXPECT_EQ(ended_soon(), 0U);
+  gate.open();
+  const std::vector<CopyDone> done = await_done(2);
+  // A byte takes a nanosecond. The driver tells milliseconds in a float.
+  const auto bytes = static_cast<double>(count(block_bytes));
+  EXPECT_NEAR(static_cast<double>(nanoseconds{done.at(0).took}.count()), 4 * bytes, 8);
+  EXPECT_NEAR(static_cast<double>(nanoseconds{done.at(1).took}.count()), bytes, 8) << "nor what was before it on the stream";
+}
+
 INSTANTIATE_TEST_SUITE_P(FakeCuda, CudaPaths,
                          testing::Combine(testing::Values(CopyPath::batch, CopyPath::plain, CopyPath::kernel,
                                                           CopyPath::bulk_kernel),
@@ -114,7 +136,7 @@ TEST_F(CudaOnFake, a_kernel_moves_more_tiles_than_a_page_of_the_ring_has) {
   // One block of 5000 tiles and a bit.
   const Bytes large{5000 * std::uint64_t{kernel_tile_bytes} + 48};
   make_machine();
-  const HostArena arena{2, large, large};
+  HostArena arena{2, large, large};
   CudaOptions options;
   options.only_path = CopyPath::kernel;
   DriverDevice device{cuda_->driver(), std::array{CudaPool{.slots = 1, .host = &arena, .regions = {}}}, options};
@@ -132,7 +154,7 @@ TEST_F(CudaOnFake, a_kernel_moves_more_tiles_than_a_page_of_the_ring_has) {
 
 TEST_F(CudaOnFake, pools_have_their_own_blocks_and_may_share_an_arena) {
   make_machine();
-  const HostArena other{4, Bytes{640}, Bytes{1280}};
+  HostArena other{4, Bytes{640}, Bytes{1280}};
   const std::array pools{CudaPool{.slots = 4, .host = &arena_, .regions = {}},
                          CudaPool{.slots = 6, .host = &other, .regions = {}},
                          CudaPool{.slots = 2, .host = &arena_, .regions = {}}};
@@ -249,6 +271,19 @@ TEST_F(CudaOnFake, a_stream_that_is_being_captured_cannot_be_marked) {
   ASSERT_TRUE(point);
   EXPECT_EQ(*point, Fence{1}) << "no point was given out before";
   await_compute(*device_, *point);
+}
+
+TEST_F(CudaOnFake, a_stream_of_another_context_cannot_be_marked) {
+  start(Layout::regions);
+  const StreamHandle foreign = make_stream(cuda_->driver());
+  cuda_->set_foreign(foreign.get());
+  EXPECT_EQ(device_->signal(foreign.get()).error(), Errc::io_failed);
+  EXPECT_EQ(device_->facts().first_failure, "cuEventRecord: CUDA_ERROR_INVALID_HANDLE (as the test has it)");
+  const Result<Fence> point = device_->signal(engine_.get());
+  ASSERT_TRUE(point) << "and leaves nothing behind";
+  EXPECT_EQ(*point, Fence{1});
+  submit(1, swap_out, {run(1, 1, 1)}, *point);
+  EXPECT_FALSE(await_done(1).at(0).error);
 }
 
 TEST_F(CudaOnFake, events_are_used_again) {

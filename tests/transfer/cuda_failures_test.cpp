@@ -116,6 +116,20 @@ TEST_F(CudaOnFake, a_command_that_failed_half_way_ends_when_its_first_half_has) 
   EXPECT_FALSE(host_holds(4, 999));
 }
 
+TEST_F(CudaOnFake, a_command_whose_time_cannot_be_told_is_done_all_the_same) {
+  start();
+  write_device();
+  cuda_->fail("cuEventElapsedTime", CUDA_ERROR_UNKNOWN);
+  submit(1, swap_out, {run(4, 4, 1)});
+  const CopyDone done = await_done(1).at(0);
+  EXPECT_FALSE(done.error);
+  EXPECT_EQ(done.took, Duration{});
+  EXPECT_TRUE(host_holds(4, 104));
+  EXPECT_NE(device_->facts().first_failure.find("cuEventElapsedTime"), std::string::npos);
+  submit(2, swap_out, {run(5, 5, 1)});
+  EXPECT_GT(await_done(1).at(0).took, Duration{});
+}
+
 TEST_F(CudaOnFake, a_wait_that_fails_without_having_waited_is_no_end) {
   start(Layout::regions);
   write_device();

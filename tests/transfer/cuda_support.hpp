@@ -1,11 +1,11 @@
 #pragma once
 
 #include "tests/transfer/device_contract.hpp"
+#include "tests/transfer/engine_memory.hpp"
 #include "transfer/cuda/copy_tile.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/cuda/driver.hpp"
 #include "transfer/cuda/driver_device.hpp"
-#include "transfer/cuda/handles.hpp"
 
 #include <gtest/gtest.h>
 
@@ -73,42 +73,13 @@ class PartlyFailing {
   CudaDriver driver_;
 };
 
-/// Where an engine may keep its blocks.
-enum class Layout {
-  packed,   ///< the device's own
-  regions,  ///< three parts, two of them side by side in one array, the third in another, with gaps between blocks
-};
-
-/// An engine's arrays for blocks of three parts.
-class EngineMemory {
- public:
-  /// With gaps of 16 bytes after the first two, and of 32 after the third.
-  EngineMemory(const CudaDriver& driver, std::uint32_t slots, std::uint64_t first, std::uint64_t second, std::uint64_t third)
-      : stride_low_{first + second + 16},
-        stride_high_{third + 32},
-        low_{allocate_device(driver, Bytes{slots * stride_low_}, "a test's regions")},
-        high_{allocate_device(driver, Bytes{slots * stride_high_}, "a test's regions")},
-        regions_{{low_.get(), stride_low_, first},
-                 {low_.get() + first, stride_low_, second},
-                 {high_.get(), stride_high_, third}} {}
-
-  [[nodiscard]] const std::vector<DeviceRegion>& regions() const { return regions_; }
-
- private:
-  std::uint64_t stride_low_;
-  std::uint64_t stride_high_;
-  DeviceMemory low_;
-  DeviceMemory high_;
-  std::vector<DeviceRegion> regions_;
-};
-
 /// How the contract drives a CUDA device. `Machine` has the driver: driver(), unavailable().
 template <class Machine, CopyPath path, Layout layout>
 class CudaContract : public contract::Threaded {
  public:
   static std::optional<std::string> unavailable() { return Machine::unavailable(); }
 
-  CudaContract(const HostArena& arena, contract::Failing failing)
+  CudaContract(HostArena& arena, contract::Failing failing)
       : partly_failing_{machine_.driver()}, context_{machine_.driver(), cuda_device_at(machine_.driver(), 0)} {
     CudaPool pool{.slots = contract::slots, .host = &arena, .regions = {}};
     if (layout == Layout::regions) {

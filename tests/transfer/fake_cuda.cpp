@@ -4,6 +4,7 @@
 #include "transfer/cuda/copy_tile.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -30,11 +31,13 @@ struct FakeCuda::Mark {
   std::mutex mutex;
   std::condition_variable changed;
   bool happened = false;
+  std::uint64_t at = 0;
 
-  void happen() {
+  void happen(std::uint64_t now) {
     {
       const std::lock_guard lock{mutex};
       happened = true;
+      at = now;
     }
     changed.notify_all();
   }
@@ -80,7 +83,8 @@ struct FakeCuda::Stream {
   std::condition_variable changed;
   std::deque<std::function<void()>> items;
   bool ending = false;
-  bool capturing = false;
+  std::atomic<bool> capturing{false};
+  std::atomic<bool> foreign{false};
   std::thread thread;
 };
 
@@ -123,7 +127,22 @@ void FakeCuda::run_on(CUstream stream, std::function<void()> work) { reinterpret
 
 void FakeCuda::set_capturing(CUstream stream, bool capturing) { reinterpret_cast<Stream*>(stream)->capturing = capturing; }
 
+void FakeCuda::set_foreign(CUstream stream) { reinterpret_cast<Stream*>(stream)->foreign = true; }
+
+bool FakeCuda::foreign(CUstream stream) const { return reinterpret_cast<Stream*>(stream)->foreign; }
+
 bool FakeCuda::capturing(CUstream stream) const { return reinterpret_cast<Stream*>(stream)->capturing; }
+
+bool FakeCuda::any_capturing() const {
+  const std::lock_guard lock{mutex_};
+  return std::ranges::any_of(streams_, [](const auto& each) { return each->capturing.load(); });
+}
+
+std::size_t FakeCuda::registered() const {
+  const std::lock_guard lock{mutex_};
+  return static_cast<std::size_t>(
+      std::ranges::count_if(ranges_, [](const auto& each) { return each.second.kind == Memory::registered; }));
+}
 
 std::byte* FakeCuda::at(CUdeviceptr device) const { return pointer(device - device_side); }
 
@@ -151,10 +170,10 @@ std::string FakeCuda::complaints() const {
 CUresult FakeCuda::begin(const char* call, bool takes_back, bool wants_context) {
   const std::lock_guard lock{mutex_};
   ++calls_[call];
-  if (takes_back) return CUDA_SUCCESS;
   for (auto& [after, result] : failures_[call]) {
     if (after-- == 0) return result;
   }
+  if (takes_back) return CUDA_SUCCESS;
   if (any_after_ >= 0 && any_after_-- == 0) {
     any_failed_ = true;
     return any_result_;
@@ -247,14 +266,19 @@ std::byte* FakeCuda::host_bytes(CUdeviceptr where, std::size_t size) const {
 
 CUresult FakeCuda::copy(CUdeviceptr destination, CUdeviceptr source, std::size_t size, CUstream stream, const char* call) {
   const bool out = (source & device_side) != 0;
-  std::byte* const to = out ? host_bytes(destination, size) : device_bytes(destination, size);
-  std::byte* const from = out ? device_bytes(source, size) : host_bytes(source, size);
-  if (to == nullptr || from == nullptr) {
+  const auto to = [=, this] { return out ? host_bytes(destination, size) : device_bytes(destination, size); };
+  const auto from = [=, this] { return out ? device_bytes(source, size) : host_bytes(source, size); };
+  if (to() == nullptr || from() == nullptr) {
     complain(std::string{call} + ": not from one pinned stretch of the host to one allocation of the device, or back");
     return CUDA_ERROR_INVALID_VALUE;
   }
-  run_on(stream, [this, to, from, size] {
-    if (broken() == CUDA_SUCCESS) std::memcpy(to, from, size);
+  run_on(stream, [=, this] {
+    if (broken() != CUDA_SUCCESS) return;
+    std::byte* const there = to();
+    const std::byte* const here = from();
+    if (there == nullptr || here == nullptr) return complain("a copy under way: its memory has gone");
+    std::memcpy(there, here, size);
+    pass_time(size);
   });
   return CUDA_SUCCESS;
 }
@@ -283,6 +307,7 @@ void FakeCuda::run_tiles(CUdeviceptr tiles, unsigned count, bool bulk) {
     if (each.bytes > (bulk ? bulk_tile_bytes : kernel_tile_bytes)) return fault("a tile that is too large");
     if (bulk && (each.source | each.destination | each.bytes) % 16 != 0) return fault("bulk copies are aligned to 16");
     std::memcpy(to, from, each.bytes);
+    pass_time(each.bytes);
   }
 }
 
@@ -308,12 +333,12 @@ CUresult FakeCuda::destroy_stream(CUstream stream) {
 
 void FakeCuda::synchronize(CUstream stream) {
   const auto mark = std::make_shared<Mark>();
-  run_on(stream, [mark] { mark->happen(); });
+  run_on(stream, [mark] { mark->happen(0); });
   mark->wait();
 }
 
-CUevent FakeCuda::make_event() {
-  const auto made = reinterpret_cast<CUevent>(new Event);
+CUevent FakeCuda::make_event(bool timed) {
+  const auto made = reinterpret_cast<CUevent>(new Event{.mark = nullptr, .timed = timed});
   const std::lock_guard lock{mutex_};
   events_.insert(made);
   return made;
@@ -331,7 +356,25 @@ void FakeCuda::record(CUevent event, CUstream stream) {
     const std::lock_guard lock{mutex_};
     reinterpret_cast<Event*>(event)->mark = mark;
   }
-  run_on(stream, [mark] { mark->happen(); });
+  run_on(stream, [this, mark] { mark->happen(now_); });
+}
+
+CUresult FakeCuda::elapsed(CUevent from, CUevent to, float& milliseconds) {
+  std::uint64_t at[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    std::shared_ptr<Mark> mark;
+    {
+      const std::lock_guard lock{mutex_};
+      const Event& event = *reinterpret_cast<Event*>(i == 0 ? from : to);
+      if (!event.timed || !event.mark) return CUDA_ERROR_INVALID_HANDLE;
+      mark = event.mark;
+    }
+    const std::lock_guard lock{mark->mutex};
+    if (!mark->happened) return CUDA_ERROR_NOT_READY;
+    at[i] = mark->at;
+  }
+  milliseconds = static_cast<float>(static_cast<double>(at[1] - at[0]) / 1e6);
+  return CUDA_SUCCESS;
 }
 
 void FakeCuda::wait(CUstream stream, CUevent event) {

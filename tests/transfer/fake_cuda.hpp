@@ -2,6 +2,7 @@
 
 #include "transfer/cuda/driver.hpp"
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -16,8 +17,8 @@
 
 /// The CUDA driver of a machine that does not exist: "device" memory is the host's, a stream is a thread that does what it is
 /// given in order, a kernel is a function. Stricter than a real one: a copy must stay within one allocation of the device and
-/// one registration of the host, addresses of the two sides are not interchangeable, every call wants a current context, and
-/// whatever was not given back is said at the end.
+/// one registration of the host, when it is asked for and when it happens; addresses of the two sides are not interchangeable;
+/// every call wants a current context; and whatever was not given back is said at the end.
 namespace terrace::test {
 
 class FakeCuda {
@@ -41,7 +42,7 @@ class FakeCuda {
 
   [[nodiscard]] const CudaDriver& driver() const { return driver_; }
 
-  /// The call fails once, after `after` more of it that do not.
+  /// The call fails once, after `after` more of it that do not. (Of those that only take things back, cuMemHostUnregister can.)
   void fail(std::string_view call, CUresult result, int after = 0);
   /// Of all calls together that can fail, those that only take things back excepted, the one after `after` more.
   void fail_any(CUresult result, int after);
@@ -49,13 +50,20 @@ class FakeCuda {
   /// The context has failed, as after an illegal address: nothing moves any more, and every call says so.
   void break_context(CUresult result);
 
+  /// The machine's own time, which events with timing tell: a byte that is copied takes a nanosecond of it, nothing else any.
+  void pass_time(std::uint64_t nanoseconds) { now_ += nanoseconds; }
+
   /// Runs on the stream, in order with what else is put there.
   void run_on(CUstream stream, std::function<void()> work);
   void set_capturing(CUstream stream, bool capturing);
+  /// The stream is of another context than all else from now on.
+  void set_foreign(CUstream stream);
   /// Where the host finds what the device has at this address.
   [[nodiscard]] std::byte* at(CUdeviceptr device) const;
 
   [[nodiscard]] int calls(std::string_view call) const;
+  /// Stretches of the host's memory that are registered.
+  [[nodiscard]] std::size_t registered() const;
   /// What was taken and not given back, and what was done that must not be; empty: nothing.
   [[nodiscard]] std::string complaints() const;
 
@@ -64,6 +72,7 @@ class FakeCuda {
   struct Mark;
   struct Event {
     std::shared_ptr<Mark> mark;
+    bool timed = false;
   };
   struct Stream;
   enum class Memory { device, pinned, registered };
@@ -83,11 +92,14 @@ class FakeCuda {
   [[nodiscard]] CUresult destroy_stream(CUstream stream);
   void synchronize(CUstream stream);
   [[nodiscard]] bool capturing(CUstream stream) const;
-  [[nodiscard]] CUevent make_event();
+  [[nodiscard]] bool any_capturing() const;
+  [[nodiscard]] bool foreign(CUstream stream) const;
+  [[nodiscard]] CUevent make_event(bool timed);
   void destroy_event(CUevent event);
   void record(CUevent event, CUstream stream);
   void wait(CUstream stream, CUevent event);
   void synchronize(CUevent event);
+  [[nodiscard]] CUresult elapsed(CUevent from, CUevent to, float& milliseconds);
   [[nodiscard]] CUresult broken() const;
   void count_context(int by);
   void count_module(int by);
@@ -114,6 +126,7 @@ class FakeCuda {
   CUresult any_result_ = CUDA_SUCCESS;
   bool any_failed_ = false;
   CUresult broken_ = CUDA_SUCCESS;
+  std::atomic<std::uint64_t> now_{0};
   std::set<std::shared_ptr<Stream>> streams_;
   std::set<CUevent> events_;
   int contexts_ = 0;

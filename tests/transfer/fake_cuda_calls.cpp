@@ -8,6 +8,8 @@ namespace {
 
 FakeCuda* fake = nullptr;
 thread_local std::vector<CUcontext> contexts;
+thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+constexpr std::uintptr_t page = 4096;
 
 using Memory = FakeCuda::Memory;
 
@@ -26,6 +28,19 @@ CUresult begin_outside(const char* call) { return fake->begin(call, false, false
 
 void take_back(const char* call) { static_cast<void>(fake->begin(call, true)); }
 
+/// Of what belongs to a context.
+CUresult take_back_inside(const char* call) {
+  const CUresult result = fake->begin(call, true);
+  if (contexts.empty() || contexts.back() != the_context()) fake->complain(std::string{call} + ": without a context");
+  return result;
+}
+
+/// Success: the call is none that disturbs a graph being captured, or this thread may make it all the same.
+CUresult beside_captures() {
+  const bool disturbs = capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED && fake->any_capturing();
+  return disturbs ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
+}
+
 CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
 constexpr CUdeviceptr device_side = CUdeviceptr{1} << 61;
@@ -39,6 +54,7 @@ void add_machine_calls(CudaDriver& driver) {
   driver.cuGetErrorName = [](CUresult result, const char** name) {
     *name = result == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS"
             : result == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : result == CUDA_ERROR_INVALID_HANDLE ? "CUDA_ERROR_INVALID_HANDLE"
                                                  : "CUDA_ERROR_UNKNOWN";
     return CUDA_SUCCESS;
   };
@@ -96,8 +112,10 @@ void add_machine_calls(CudaDriver& driver) {
     contexts = {context};
     return CUDA_SUCCESS;
   };
-  driver.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode*) {
-    return begin_outside("cuThreadExchangeStreamCaptureMode");
+  driver.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode* mode) -> CUresult {
+    FAKE_BEGIN_OUTSIDE("cuThreadExchangeStreamCaptureMode");
+    std::swap(*mode, capture_mode);
+    return CUDA_SUCCESS;
   };
 }
 
@@ -110,7 +128,7 @@ void add_memory_calls(CudaDriver& driver) {
     return result;
   };
   driver.cuMemFree = [](CUdeviceptr memory) {
-    take_back("cuMemFree");
+    static_cast<void>(take_back_inside("cuMemFree"));
     return fake->free(Memory::device, fake->at(memory));
   };
   driver.cuMemHostAlloc = [](void** memory, std::size_t size, unsigned) -> CUresult {
@@ -121,15 +139,20 @@ void add_memory_calls(CudaDriver& driver) {
     return result;
   };
   driver.cuMemFreeHost = [](void* memory) {
-    take_back("cuMemFreeHost");
+    static_cast<void>(take_back_inside("cuMemFreeHost"));
     return fake->free(Memory::pinned, static_cast<std::byte*>(memory));
   };
-  driver.cuMemHostRegister = [](void* memory, std::size_t size, unsigned) -> CUresult {
+  driver.cuMemHostRegister = [](void* memory, std::size_t size, unsigned flags) -> CUresult {
     FAKE_BEGIN("cuMemHostRegister");
+    if (flags != (CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP) || (address(memory) | size) % page != 0) {
+      fake->complain("cuMemHostRegister: not of whole pages, for every context and mapped");
+    }
+    if (const CUresult result = beside_captures(); result != CUDA_SUCCESS) return result;
     return fake->pin(static_cast<std::byte*>(memory), size);
   };
   driver.cuMemHostUnregister = [](void* memory) {
-    take_back("cuMemHostUnregister");
+    if (const CUresult failed = take_back_inside("cuMemHostUnregister"); failed != CUDA_SUCCESS) return failed;
+    if (const CUresult result = beside_captures(); result != CUDA_SUCCESS) return result;
     return fake->free(Memory::registered, static_cast<std::byte*>(memory));
   };
   driver.cuMemHostGetDevicePointer = [](CUdeviceptr* device, void* memory, unsigned) -> CUresult {
@@ -199,7 +222,7 @@ void add_stream_calls(CudaDriver& driver) {
     return CUDA_SUCCESS;
   };
   driver.cuStreamDestroy = [](CUstream stream) {
-    take_back("cuStreamDestroy");
+    static_cast<void>(take_back_inside("cuStreamDestroy"));
     return fake->destroy_stream(stream);
   };
   driver.cuStreamSynchronize = [](CUstream stream) -> CUresult {
@@ -219,17 +242,18 @@ void add_stream_calls(CudaDriver& driver) {
   };
   driver.cuEventCreate = [](CUevent* event, unsigned flags) -> CUresult {
     FAKE_BEGIN("cuEventCreate");
-    if (flags != (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING)) fake->complain("an event whose waiters spin");
-    *event = fake->make_event();
+    if ((flags & CU_EVENT_BLOCKING_SYNC) == 0) fake->complain("an event whose waiters spin");
+    *event = fake->make_event((flags & CU_EVENT_DISABLE_TIMING) == 0);
     return CUDA_SUCCESS;
   };
   driver.cuEventDestroy = [](CUevent event) {
-    take_back("cuEventDestroy");
+    static_cast<void>(take_back_inside("cuEventDestroy"));
     fake->destroy_event(event);
     return CUDA_SUCCESS;
   };
   driver.cuEventRecord = [](CUevent event, CUstream stream) -> CUresult {
     FAKE_BEGIN("cuEventRecord");
+    if (fake->foreign(stream)) return CUDA_ERROR_INVALID_HANDLE;
     fake->record(event, stream);
     return CUDA_SUCCESS;
   };
@@ -237,6 +261,10 @@ void add_stream_calls(CudaDriver& driver) {
     FAKE_BEGIN("cuEventSynchronize");
     fake->synchronize(event);
     return fake->broken();
+  };
+  driver.cuEventElapsedTime = [](float* milliseconds, CUevent from, CUevent to) -> CUresult {
+    FAKE_BEGIN("cuEventElapsedTime");
+    return fake->elapsed(from, to, *milliseconds);
   };
 }
 
@@ -249,7 +277,7 @@ void add_kernel_calls(CudaDriver& driver) {
     return CUDA_SUCCESS;
   };
   driver.cuModuleUnload = [](CUmodule) {
-    take_back("cuModuleUnload");
+    static_cast<void>(take_back_inside("cuModuleUnload"));
     fake->count_module(-1);
     return CUDA_SUCCESS;
   };
@@ -275,6 +303,7 @@ void add_kernel_calls(CudaDriver& driver) {
 FakeCuda::FakeCuda(Machine made) : machine{made} {
   fake = this;
   contexts.clear();
+  capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   add_machine_calls(driver_);
   add_memory_calls(driver_);
   add_batch_calls(driver_, machine);

@@ -3,6 +3,7 @@
 #include "tests/transfer/device_contract.hpp"
 #include "transfer/cuda/calibration.hpp"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -212,6 +213,74 @@ TEST_F(GpuLateKernel, shows_where_the_fence_is_missing) {
   ASSERT_EQ(await_done(1).size(), 1U);
   EXPECT_TRUE(holds(arena_.block(SlotId{5}), 204)) << "what was there before";
   open_gate();
+}
+
+TEST_F(Gpu, follows_the_arenas_chunks_as_they_come_and_go) {
+  for (const CopyPath path : {CopyPath::plain, CopyPath::batch, CopyPath::kernel, CopyPath::bulk_kernel}) {
+    if (!has(path)) continue;
+    open(Layout::regions, path);
+    for (std::uint64_t round = 0; round < 20; ++round) {
+      ASSERT_TRUE(arena_.grow(7));
+      std::vector<ArenaEvent> events;
+      const auto settle = [&] {
+        for (events.clear(); events.empty(); arena_.poll(events)) std::this_thread::yield();
+      };
+      settle();
+      ASSERT_EQ(events.at(0).kind, ArenaEvent::Kind::warm) << events[0].why;
+      const std::uint32_t first = events[0].slots.first.value();
+      for (std::uint32_t i = 0; i < 7; ++i) fill(arena_.block(SlotId{first + i}), 100 * round + i);
+      copy(swap_in, {run(first, 20, 7)});
+      for (std::uint32_t i = 0; i < 7; ++i) fill(arena_.block(SlotId{first + i}), 0);
+      copy(swap_out, {run(20, first, 7)});
+      for (std::uint32_t i = 0; i < 7; ++i) EXPECT_TRUE(holds(arena_.block(SlotId{first + i}), 100 * round + i)) << i;
+      arena_.give_back(first / arena_.slots_per_chunk());
+      settle();
+      ASSERT_EQ(events.at(0).kind, ArenaEvent::Kind::gone);
+    }
+    EXPECT_EQ(device_->facts().failed, 0U) << device_->facts().first_failure;
+    device_.reset();
+  }
+}
+
+TEST_F(Gpu, tells_how_long_a_command_kept_its_stream) {
+  open(Layout::regions, std::nullopt);
+  const auto begin = std::chrono::steady_clock::now();
+  device_->submit({1, swap_in, Fence{0}, {run(0, 0, slots)}});
+  const std::vector<CopyDone> done = await_done(1);
+  const auto passed = std::chrono::steady_clock::now() - begin;
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_GT(done[0].took, Duration{});
+  EXPECT_LT(done[0].took, passed);
+}
+
+TEST_F(Gpu, takes_new_addresses_between_transfers) {
+  open(Layout::regions, std::nullopt);
+  EngineMemory awake{*driver_, slots, part_bytes[0], part_bytes[1], part_bytes[2]};
+  ASSERT_TRUE(device_->relocate(std::array{RelocatedPool{PoolId{0}, awake.regions()}}));
+  memory_.reset();  // asleep: who still writes there fails
+  for (std::uint32_t slot = 0; slot < slots; ++slot) fill(arena_.block(SlotId{slot}), 300 + slot);
+  copy(swap_in, {run(0, 0, slots)});
+  for (std::uint32_t slot = 0; slot < slots; ++slot) EXPECT_TRUE(device_holds(slot, 300 + slot)) << slot;
+  device_.reset();
+}
+
+TEST_F(Gpu, does_not_mark_a_stream_of_another_context) {
+  open(Layout::regions, std::nullopt);
+  // Not among the calls that the device makes.
+  void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr);
+  const auto create = reinterpret_cast<CUresult (*)(CUcontext*, unsigned, CUdevice)>(::dlsym(library, "cuCtxCreate_v2"));
+  const auto destroy = reinterpret_cast<CUresult (*)(CUcontext)>(::dlsym(library, "cuCtxDestroy_v2"));
+  if (create == nullptr || destroy == nullptr) GTEST_SKIP() << "this driver makes no contexts in the way the test knows";
+  CUcontext other = nullptr;
+  driver_->check(create(&other, 0, cuda_device_at(*driver_, 0)), "cuCtxCreate");  // and current
+  StreamHandle foreign = make_stream(*driver_);
+  EXPECT_EQ(device_->signal(foreign.get()).error(), Errc::io_failed);
+  EXPECT_FALSE(device_->facts().first_failure.empty());
+  foreign = {};
+  driver_->check(destroy(other), "cuCtxDestroy");
+  EXPECT_TRUE(device_->signal(engine_.get())) << "and the device is as before";
+  copy(swap_in, {run(0, 0, slots)});
 }
 
 TEST_F(Gpu, is_calibrated_in_less_than_ten_seconds) {

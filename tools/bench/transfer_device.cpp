@@ -26,7 +26,7 @@ class MemoryCopies final : public PlainCopies {
   SlotMemory memory_;
 };
 
-std::unique_ptr<CudaDevice> open_cuda(int ordinal, std::uint32_t slots, const HostArena& host,
+std::unique_ptr<CudaDevice> open_cuda(int ordinal, std::uint32_t slots, HostArena& host,
                                       std::optional<CopyPath> only_path) {
   CudaOptions options;
   options.ordinal = ordinal;
@@ -79,7 +79,7 @@ class CudaCopies final : public PlainCopies {
 
 }  // namespace
 
-TransferDevice make_transfer_device(std::optional<int> cuda, std::uint32_t slots, const HostArena& host) {
+TransferDevice make_transfer_device(std::optional<int> cuda, std::uint32_t slots, HostArena& host) {
   if (cuda) return {open_cuda(*cuda, slots, host, std::nullopt), std::make_unique<CudaCopies>(*cuda, slots, host)};
   return {std::make_unique<EmulatedDevice>(slots, host), std::make_unique<MemoryCopies>(slots, host)};
 }

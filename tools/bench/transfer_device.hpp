@@ -27,6 +27,6 @@ struct TransferDevice {
 };
 
 /// `cuda`: which CUDA device; none: the emulated one. The arena outlives both. Throws as the device's constructor.
-[[nodiscard]] TransferDevice make_transfer_device(std::optional<int> cuda, std::uint32_t slots, const HostArena& host);
+[[nodiscard]] TransferDevice make_transfer_device(std::optional<int> cuda, std::uint32_t slots, HostArena& host);
 
 }  // namespace terrace::tools

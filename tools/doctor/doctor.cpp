@@ -58,7 +58,7 @@ std::string huge_pages() {
 }
 
 CudaFacts facts_of(int ordinal) {
-  const HostArena arena{1, KiB * 64};
+  HostArena arena{1, KiB * 64};
   const CudaPool pool{.slots = 1, .host = &arena, .regions = {}};
   CudaOptions options;
   options.ordinal = ordinal;

@@ -1,5 +1,6 @@
 #include "transfer/cuda/compute_points.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace terrace {
@@ -18,6 +19,13 @@ Fence ComputePoints::add(ComputeWork work, Event event) {
   }
   changed_.notify_one();
   return number;
+}
+
+bool ComputePoints::work_done() {
+  const std::lock_guard lock{mutex_};
+  // What has been done may still be in the list.
+  const Fence done = timeline_.reached();
+  return std::ranges::none_of(open_, [done](const Point& each) { return each.work && each.number > done; });
 }
 
 bool ComputePoints::wait_for(Fence point, std::vector<Event>& open) {

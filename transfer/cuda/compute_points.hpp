@@ -31,6 +31,9 @@ class ComputePoints {
   [[nodiscard]] bool exists(Fence point) const { return point.value() <= added_.load(std::memory_order_relaxed); }
   [[nodiscard]] Fence reached() const { return timeline_.reached(); }
 
+  /// Whether all work that was added is done; events may still be open.
+  [[nodiscard]] bool work_done();
+
   /// Waits until no work up to the point is left; then only events stand between the caller and the point, and those that may not
   /// have happened yet are in `open`. A stream that waits for them all comes after the point. False: stopped before.
   [[nodiscard]] bool wait_for(Fence point, std::vector<Event>& open);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/result.hpp"
+#include "base/strong_id.hpp"
 #include "transfer/cuda/device_geometry.hpp"
 #include "transfer/cuda/path_table.hpp"
 #include "transfer/device.hpp"
@@ -20,8 +21,14 @@ namespace terrace {
 /// A pool's memory on both sides.
 struct CudaPool {
   std::uint32_t slots = 0;
-  const HostArena* host = nullptr;  ///< outlives the device; may be several pools'
+  HostArena* host = nullptr;  ///< outlives the device, which is its observer; may be several pools'
   /// The engine's own, which outlive the device. None: the device allocates packed, zeroed blocks.
+  std::vector<DeviceRegion> regions;
+};
+
+/// Where the blocks of a pool lie from now on.
+struct RelocatedPool {
+  PoolId pool;
   std::vector<DeviceRegion> regions;
 };
 
@@ -46,13 +53,19 @@ struct CudaFacts {
   std::string first_failure;
 };
 
-/// Blocks in the memory of an NVIDIA GPU. A stream a direction; the host arenas pinned chunk by chunk while the device is open.
+/// Blocks in the memory of an NVIDIA GPU. A stream a direction; the host arenas pinned chunk by chunk while the device is open:
+/// what they have then, and what comes and goes later. A chunk that cannot be pinned is refused, and the arena does without it;
+/// its event says which call failed, and why.
 ///
 /// Order against compute. A fence is a point of one timeline, on which there are computations of the caller's, marked by
 /// signal(), and work launched here, done by a thread. Copies that name a point wait for it: on the device for the caller's
 /// computations (cuStreamWaitEvent), before they are put on their stream for launched work. A copy stream never waits for what
 /// is not yet on another stream. (cuStreamWaitValue64 could wait for either; but streams share hardware queues, and a stream
 /// that waits for a word would hold up the very work behind it in the queue that is to write the word.)
+///
+/// CopyDone::took is measured on the device, between two events around the command's copies, behind what it waited for. That is
+/// one event more a command than its end needs, some microseconds of the issuing thread and of the stream. Events with timing are
+/// used for this alone. 0 where the driver fails to say.
 ///
 /// What has a CopyDone without an error is in its place for the host and for whatever the caller puts on a stream from then on.
 ///
@@ -65,9 +78,21 @@ struct CudaFacts {
 /// Threads: as Device, signal() as launch(); facts() from any.
 class CudaDevice : public Device {
  public:
-  /// Marks what the stream has been given up to now, and returns the point at which it is done. Costs the record of an event; the
-  /// stream waits for nothing. Fails: invalid_argument (the stream is being captured into a graph), io_failed.
+  /// Marks what the stream has been given up to now, and returns the point at which it is done. Costs the record of an event;
+  /// the stream waits for nothing. Fails: invalid_argument (the stream is being captured into a graph), io_failed (also where
+  /// the stream is of another context than the device's, the primary one; facts() names the call that said so).
   [[nodiscard]] virtual Result<Fence> signal(CUstream_st* stream) = 0;
+
+  /// The blocks of these pools lie at other addresses from now on, as when an engine has put its GPU memory to sleep and got
+  /// another when it woke. All of them at once, in the layout they had: as many regions, each with its size and stride, in memory
+  /// of this device, apart from each other's and from those of the pools that stay. Nothing is copied: what was cached on the
+  /// device has gone with the old memory, and is forgotten by the caller (Cache::reset) before it is asked for again.
+  ///
+  /// Between transfers. Fails: in_use (a command has not come back from poll(), or launched work is not done; nothing of either
+  /// may be under way, for it has the old addresses), io_failed. Throws std::invalid_argument, with a sentence, where the regions
+  /// are not as above, or the pool's memory is the device's own. Nothing has changed then. Threads: submit's, while nobody calls
+  /// launch().
+  [[nodiscard]] virtual Result<void> relocate(std::span<const RelocatedPool> pools) = 0;
   [[nodiscard]] virtual CudaFacts facts() const = 0;
 
   /// Throws CudaUnavailable (driver.hpp) or, in a build without CUDA, std::runtime_error with why there is no device;

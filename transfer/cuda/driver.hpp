@@ -43,6 +43,7 @@
   CALL(cuEventDestroy)                      \
   CALL(cuEventRecord)                       \
   CALL(cuEventSynchronize)                  \
+  CALL(cuEventElapsedTime)                  \
   CALL(cuModuleLoadData)                    \
   CALL(cuModuleUnload)                      \
   CALL(cuModuleGetFunction)                 \

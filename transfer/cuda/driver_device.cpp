@@ -4,6 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+#include <ratio>
 #include <stdexcept>
 #include <utility>
 
@@ -37,11 +40,12 @@ DriverDevice::DriverDevice(const CudaDriver& driver, std::span<const CudaPool> p
       context_{driver, device_},
       failures_{driver},
       compute_stream_{make_stream(driver)},
-      pools_{driver, device_, pools, compute_stream_.get()},
+      pools_{driver, device_, context_.get(), pools, compute_stream_.get(), failures_},
       info_{cuda_device_name(driver, device_), pools_.info()},
       kernels_{load_kernels(driver, device_, compute_stream_.get(), no_kernels_)},
       access_{driver, pools_, compute_stream_.get(), failures_},
       events_{driver},
+      timed_events_{driver, EventTiming::yes},
       done_{dones_in_flight, direction_count, relay_},
       streams_{Stream{*this, done_}, Stream{*this, done_}} {
   facts_ = {.device = info_.name,
@@ -99,7 +103,23 @@ void DriverDevice::submit(CopyCommand command) {
   // A point that nobody has given out would hold the stream for ever.
   TERRACE_CHECK(points_.exists(command.after));
   Stream& stream = streams_[static_cast<std::size_t>(command.direction)];
+  ++under_way_;
   stream.commands.push(std::move(command));
+}
+
+std::size_t DriverDevice::poll(std::vector<CopyDone>& done) {
+  const std::size_t ended = done_.drain(done);
+  under_way_ -= ended;
+  return ended;
+}
+
+Result<void> DriverDevice::relocate(std::span<const RelocatedPool> pools) {
+  // Afterwards no thread of ours looks at a pool before it is given a command or work, and then it sees the new regions.
+  if (under_way_ > 0 || !points_.work_done()) return Errc::in_use;
+  const CurrentContext current{driver_, context_.get()};
+  if (note(current.result(), "cuCtxPushCurrent")) return Errc::io_failed;
+  pools_.relocate(driver_, device_, pools);
+  return {};
 }
 
 Result<Fence> DriverDevice::signal(CUstream_st* stream) {
@@ -150,23 +170,35 @@ void DriverDevice::issue(Stream& stream) {
 }
 
 DriverDevice::Issued DriverDevice::issue(Stream& stream, const CopyCommand& command) {
-  Issued issued{.token = command.token, .event = nullptr, .error = {}};
-  const CudaOutcome enqueued = enqueue(stream, command);
+  Issued issued{.token = command.token, .begin = nullptr, .event = nullptr, .error = {}};
+  const CudaOutcome enqueued = enqueue(stream, command, issued);
   if (note(enqueued.result, enqueued.call)) issued.error = Errc::io_failed;
   // Of a command that failed half way a part may be under way: it ends behind that as well.
-  CUresult result = CUDA_SUCCESS;
-  issued.event = events_.take(result);
-  bool lost = note(result, "cuEventCreate");
-  if (!lost) lost = note(driver_.cuEventRecord(*issued.event, stream.handle.get()), "cuEventRecord");
-  if (lost) {
+  issued.event = record_time(stream);
+  if (!issued.event) {
     note(await_stream(driver_, stream.handle.get()), "cuStreamSynchronize");
-    issued.event = nullptr;
     issued.error = Errc::io_failed;
   }
   return issued;
 }
 
-CudaOutcome DriverDevice::enqueue(Stream& stream, const CopyCommand& command) {
+EventPool::Event DriverDevice::record_time(Stream& stream) {
+  CUresult result = CUDA_SUCCESS;
+  EventPool::Event event = timed_events_.take(result);
+  if (note(result, "cuEventCreate")) return nullptr;
+  if (note(driver_.cuEventRecord(*event, stream.handle.get()), "cuEventRecord")) return nullptr;
+  return event;
+}
+
+Duration DriverDevice::time_of(const Issued& issued) {
+  if (!issued.begin || issued.error) return {};
+  float milliseconds = 0;
+  if (note(driver_.cuEventElapsedTime(&milliseconds, *issued.begin, *issued.event), "cuEventElapsedTime")) return {};
+  // Less than the events tell apart is not nothing.
+  return std::max(std::chrono::round<Duration>(std::chrono::duration<float, std::milli>{milliseconds}), Duration{1});
+}
+
+CudaOutcome DriverDevice::enqueue(Stream& stream, const CopyCommand& command, Issued& issued) {
   CudaOutcome outcome;
   for (const EventPool::Event& event : stream.open) {
     outcome = {driver_.cuStreamWaitEvent(stream.handle.get(), *event, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent"};
@@ -181,6 +213,8 @@ CudaOutcome DriverDevice::enqueue(Stream& stream, const CopyCommand& command) {
   const CopyPath path = options_.only_path ? *options_.only_path
                                            : options_.paths.choose(command.direction, shape_of(stream.pieces),
                                                                    stream.copier.available());
+  // Behind the waits and, since the stream may be idle, with nothing left to do here but to put the copies behind it.
+  issued.begin = record_time(stream);
   return stream.copier.enqueue(path, command.direction, stream.pieces, stream.handle.get());
 }
 
@@ -188,8 +222,10 @@ void DriverDevice::end(Stream& stream) {
   join_context();
   while (std::optional<Issued> issued = stream.ends.pop()) {
     if (issued->event && note(await_event(driver_, *issued->event), "cuEventSynchronize")) issued->error = Errc::io_failed;
+    const Duration took = time_of(*issued);
+    issued->begin = nullptr;
     issued->event = nullptr;
-    stream.done.push({issued->token, issued->error});
+    stream.done.push({issued->token, issued->error, took});
   }
 }
 

@@ -42,18 +42,20 @@ class DriverDevice final : public CudaDevice {
   [[nodiscard]] const DeviceInfo& info() const override { return info_; }
   void set_waker(Waker& waker) override { relay_.set(waker); }
   void submit(CopyCommand command) override;
-  std::size_t poll(std::vector<CopyDone>& done) override { return done_.drain(done); }
+  std::size_t poll(std::vector<CopyDone>& done) override;
   /// `work` must not throw.
   Fence launch(ComputeWork work) override { return points_.add_work(std::move(work)); }
   [[nodiscard]] Fence reached() const override { return points_.reached(); }
 
   [[nodiscard]] Result<Fence> signal(CUstream_st* stream) override;
+  [[nodiscard]] Result<void> relocate(std::span<const RelocatedPool> pools) override;
   [[nodiscard]] CudaFacts facts() const override;
 
  private:
   /// On a stream, and done when its event has happened.
   struct Issued {
     std::uint64_t token = 0;
+    EventPool::Event begin;  ///< before its first copy; null: its time is not measured
     EventPool::Event event;  ///< null: nothing of it is on the stream any more
     ErrorCode error;
   };
@@ -80,7 +82,11 @@ class DriverDevice final : public CudaDevice {
   void end(Stream& stream);
   /// Puts on the stream what the command waits for, its copies, and an event behind them. Its work has been waited for.
   [[nodiscard]] Issued issue(Stream& stream, const CopyCommand& command);
-  [[nodiscard]] CudaOutcome enqueue(Stream& stream, const CopyCommand& command);
+  [[nodiscard]] CudaOutcome enqueue(Stream& stream, const CopyCommand& command, Issued& issued);
+  /// Behind what is on the stream; null where there is none to be had, which is noted.
+  [[nodiscard]] EventPool::Event record_time(Stream& stream);
+  /// From the command's first copy to its last; 0 where the driver does not say.
+  [[nodiscard]] Duration time_of(const Issued& issued);
   /// Reports a failed call; true if it is one.
   bool note(CUresult result, std::string_view call);
   void stop() noexcept;
@@ -91,17 +97,19 @@ class DriverDevice final : public CudaDevice {
   PrimaryContext context_;  ///< current while the members below are made and destroyed
   FailureLog failures_;
   const StreamHandle compute_stream_;
-  const PinnedPools pools_;
+  PinnedPools pools_;  ///< constant while a command or launched work is under way
   const DeviceInfo info_;
   std::string no_kernels_;
   const std::optional<CopyKernels> kernels_;
   DeviceAccess access_;  ///< the compute thread's
   EventPool events_;
+  EventPool timed_events_;
   ComputePoints points_;
   WakerRelay relay_;
   CompletionQueue<CopyDone> done_;
   std::array<Stream, direction_count> streams_;
   CudaFacts facts_;  ///< constant once open, failures apart
+  std::uint64_t under_way_ = 0;  ///< submit's thread's: commands that poll() has not reported
   std::thread compute_thread_;
 };
 

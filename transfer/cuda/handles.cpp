@@ -38,6 +38,12 @@ CurrentContext::~CurrentContext() {
   if (pushed_ == CUDA_SUCCESS) static_cast<void>(driver_.cuCtxPopCurrent(&popped));
 }
 
+RelaxedCapture::RelaxedCapture(const CudaDriver& driver) : driver_{driver} {
+  static_cast<void>(driver_.cuThreadExchangeStreamCaptureMode(&before_));
+}
+
+RelaxedCapture::~RelaxedCapture() { static_cast<void>(driver_.cuThreadExchangeStreamCaptureMode(&before_)); }
+
 DeviceMemory allocate_device(const CudaDriver& driver, Bytes size, std::string_view what) {
   CUdeviceptr memory = 0;
   driver.check(driver.cuMemAlloc(&memory, count(size)), "cuMemAlloc", fmt::format("{} for {}", to_string(size), what));
@@ -71,11 +77,16 @@ PinnedBuffer::PinnedBuffer(const CudaDriver& driver, Bytes size, std::string_vie
   driver.check(driver.cuMemHostGetDevicePointer(&device_, memory, 0), "cuMemHostGetDevicePointer", what);
 }
 
-void HostMap::add(std::span<std::byte> host, CUdeviceptr device) {
-  stretches_.emplace(reinterpret_cast<std::uintptr_t>(host.data()), Stretch{host.size(), device});
+void HostStretches::add(std::span<std::byte> host, CUdeviceptr device) {
+  const bool added = stretches_.emplace(reinterpret_cast<std::uintptr_t>(host.data()), Stretch{host.size(), device}).second;
+  TERRACE_CHECK(added);
 }
 
-CUdeviceptr HostMap::device_address(const std::byte* host, std::uint64_t bytes) const {
+void HostStretches::remove(std::span<std::byte> host) {
+  TERRACE_CHECK(stretches_.erase(reinterpret_cast<std::uintptr_t>(host.data())) == 1);
+}
+
+CUdeviceptr HostStretches::device_address(const std::byte* host, std::uint64_t bytes) const {
   const auto address = reinterpret_cast<std::uintptr_t>(host);
   auto stretch = stretches_.upper_bound(address);
   TERRACE_CHECK(stretch != stretches_.begin());
@@ -86,6 +97,25 @@ CUdeviceptr HostMap::device_address(const std::byte* host, std::uint64_t bytes) 
   return stretch->second.device + within;
 }
 
+void HostMap::add(std::span<std::byte> host, CUdeviceptr device) {
+  const std::lock_guard lock{mutex_};
+  const auto next = std::make_shared<HostStretches>(*now_);
+  next->add(host, device);
+  now_ = next;
+}
+
+void HostMap::remove(std::span<std::byte> host) {
+  const std::lock_guard lock{mutex_};
+  const auto next = std::make_shared<HostStretches>(*now_);
+  next->remove(host);
+  now_ = next;
+}
+
+std::shared_ptr<const HostStretches> HostMap::now() const {
+  const std::lock_guard lock{mutex_};
+  return now_;
+}
+
 EventPool::~EventPool() { TERRACE_CHECK(out_ == 0); }
 
 EventPool::Event EventPool::take(CUresult& result) {
@@ -93,7 +123,8 @@ EventPool::Event EventPool::take(CUresult& result) {
   result = CUDA_SUCCESS;
   if (free_.empty()) {
     CUevent made = nullptr;
-    result = driver_.cuEventCreate(&made, CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING);
+    const unsigned timing = timing_ == EventTiming::yes ? 0 : CU_EVENT_DISABLE_TIMING;
+    result = driver_.cuEventCreate(&made, CU_EVENT_BLOCKING_SYNC | timing);
     if (result != CUDA_SUCCESS) return nullptr;
     all_.emplace_back(made, driver_.cuEventDestroy);
     free_.push_back(made);

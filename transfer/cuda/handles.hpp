@@ -77,6 +77,20 @@ class CurrentContext {
   CUresult pushed_;
 };
 
+/// An engine that captures a graph forbids other threads what could disturb the capture, registering memory among it. What we do
+/// does not touch its streams: on this thread all is allowed for as long as this lives.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const CudaDriver& driver);
+  ~RelaxedCapture();
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  const CudaDriver& driver_;
+  CUstreamCaptureMode before_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
 using DeviceMemory = Owned<CUdeviceptr>;
 using StreamHandle = Owned<CUstream>;
 using EventHandle = Owned<CUevent>;
@@ -106,10 +120,11 @@ class PinnedBuffer {
   CUdeviceptr device_ = 0;
 };
 
-/// Where the device sees pinned host memory: stretches of it, each with an address of the device's.
-class HostMap {
+/// Stretches of pinned host memory, each with an address of the device's.
+class HostStretches {
  public:
   void add(std::span<std::byte> host, CUdeviceptr device);
+  void remove(std::span<std::byte> host);
   /// The bytes lie in one stretch.
   [[nodiscard]] CUdeviceptr device_address(const std::byte* host, std::uint64_t bytes) const;
 
@@ -121,13 +136,31 @@ class HostMap {
   std::map<std::uintptr_t, Stretch> stretches_;
 };
 
-/// Events without timing whose waiters sleep, to be used again: an event goes back when the last that holds it lets go, so that
-/// no wait finds it recorded for something else. Outlives its events. Threads: any.
+/// Where the device sees pinned host memory, while stretches of it come and go. Whoever looks something up takes the stretches
+/// of the moment once, and looks in them without a lock: what a command names was there before it and stays until its end.
+/// Threads: any.
+class HostMap {
+ public:
+  void add(std::span<std::byte> host, CUdeviceptr device);
+  /// A stretch that was added, whole or from its first byte on.
+  void remove(std::span<std::byte> host);
+  [[nodiscard]] std::shared_ptr<const HostStretches> now() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<const HostStretches> now_ = std::make_shared<const HostStretches>();
+};
+
+/// Events with timing write the device's time when they happen, and cost the stream a little more than those without.
+enum class EventTiming : bool { no, yes };
+
+/// Events whose waiters sleep, to be used again: an event goes back when the last that holds it lets go, so that no wait finds it
+/// recorded for something else. Outlives its events. Threads: any.
 class EventPool {
  public:
   using Event = std::shared_ptr<const CUevent>;
 
-  explicit EventPool(const CudaDriver& driver) : driver_{driver} {}
+  explicit EventPool(const CudaDriver& driver, EventTiming timing = EventTiming::no) : driver_{driver}, timing_{timing} {}
   ~EventPool();
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
@@ -137,6 +170,7 @@ class EventPool {
 
  private:
   const CudaDriver& driver_;
+  const EventTiming timing_;
   std::mutex mutex_;
   std::size_t out_ = 0;
   std::vector<EventHandle> all_;

@@ -15,7 +15,7 @@ CUdeviceptr address_of(const std::byte* host) { return reinterpret_cast<std::uin
 /// Pieces as tiles of at most so many bytes, as many at a time as there is room for.
 class Tiling {
  public:
-  Tiling(std::span<const CopyPiece> pieces, Direction direction, const HostMap& host, std::uint64_t tile_bytes)
+  Tiling(std::span<const CopyPiece> pieces, Direction direction, const HostStretches& host, std::uint64_t tile_bytes)
       : pieces_{pieces}, direction_{direction}, host_{host}, tile_bytes_{tile_bytes} {}
 
   [[nodiscard]] bool done() const { return pieces_.empty(); }
@@ -41,7 +41,7 @@ class Tiling {
  private:
   std::span<const CopyPiece> pieces_;
   Direction direction_;
-  const HostMap& host_;
+  const HostStretches& host_;
   std::uint64_t tile_bytes_;
   std::uint64_t within_ = 0;
   CUdeviceptr piece_host_ = 0;
@@ -107,7 +107,8 @@ CudaOutcome PieceCopier::enqueue_batch(Direction direction, std::span<const Copy
 }
 
 CudaOutcome PieceCopier::enqueue_kernel(bool bulk, Direction direction, std::span<const CopyPiece> pieces, CUstream stream) {
-  Tiling tiling{pieces, direction, host_, bulk ? bulk_tile_bytes : kernel_tile_bytes};
+  const std::shared_ptr<const HostStretches> host = host_.now();
+  Tiling tiling{pieces, direction, *host, bulk ? bulk_tile_bytes : kernel_tile_bytes};
   while (!tiling.done()) {
     std::span<CopyTile> page;
     CUdeviceptr address = 0;

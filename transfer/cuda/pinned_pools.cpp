@@ -1,7 +1,6 @@
 #include "transfer/cuda/pinned_pools.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <limits>
 #include <set>
@@ -42,11 +41,28 @@ void check_on_device(const CudaDriver& driver, CUdevice device, const DeviceGeom
   }
 }
 
+/// Blocks that are on the host, or on their way, have the layout of before.
+void check_same_layout(std::size_t pool, const DeviceGeometry& before, std::span<const DeviceRegion> regions) {
+  if (regions.size() != before.regions().size()) {
+    throw std::invalid_argument{
+        fmt::format("CUDA device: pool {} has {} regions, and not {}", pool, before.regions().size(), regions.size())};
+  }
+  for (std::size_t i = 0; i < regions.size(); ++i) {
+    const DeviceRegion& had = before.regions()[i];
+    if (regions[i].bytes == had.bytes && regions[i].stride == had.stride) continue;
+    throw std::invalid_argument{fmt::format(
+        "CUDA device: region {} of pool {} holds {} of each block at a stride of {}, and not {} at a stride of {}", i, pool,
+        to_string(Bytes{had.bytes}), to_string(Bytes{had.stride}), to_string(Bytes{regions[i].bytes}),
+        to_string(Bytes{regions[i].stride}))};
+  }
+}
+
 }  // namespace
 
-PinnedPools::PinnedPools(const CudaDriver& driver, CUdevice device, std::span<const CudaPool> pools, CUstream stream) {
+PinnedPools::PinnedPools(const CudaDriver& driver, CUdevice device, CUcontext context, std::span<const CudaPool> pools,
+                         CUstream stream, FailureLog& failures) {
   if (pools.empty()) throw std::invalid_argument{"CUDA device: it must have at least one pool of slots"};
-  std::set<const HostArena*> pinned;
+  std::set<HostArena*> arenas;
   std::vector<DeviceGeometry> geometries;
   for (const CudaPool& pool : pools) {
     const Bytes size = pool_bytes(pool);
@@ -60,28 +76,33 @@ PinnedPools::PinnedPools(const CudaDriver& driver, CUdevice device, std::span<co
       geometries.emplace_back(pool.slots, pool.regions, pool.host->block_bytes());
       check_on_device(driver, device, geometries.back());
     }
-    if (pinned.insert(pool.host).second) pin(driver, *pool.host);
+    arenas.insert(pool.host);
   }
   check_disjoint(geometries);
-  for (std::size_t i = 0; i < pools.size(); ++i) pools_.push_back({std::move(geometries[i]), pools[i].host});
+  for (std::size_t i = 0; i < pools.size(); ++i) {
+    pools_.push_back({std::move(geometries[i]), pools[i].host, pools[i].regions.empty()});
+  }
+  for (HostArena* const arena : arenas) {
+    pinned_.push_back(std::make_unique<PinnedChunks>(driver, context, *arena, host_, failures));
+  }
 }
 
-void PinnedPools::pin(const CudaDriver& driver, const HostArena& arena) {
-  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  for (std::uint32_t slot = 0; slot < arena.slots();) {
-    const std::uint32_t slots = arena.contiguous_from(SlotId{slot});
-    std::byte* const begin = arena.block(SlotId{slot}).data();
-    // Whole pages, which a chunk is mapped in: the driver pins no less, and some insist on it.
-    const std::uint64_t size = (slots * count(arena.block_bytes()) + page - 1) / page * page;
-    const CUresult result = driver.cuMemHostRegister(begin, size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
-    driver.check(result, "cuMemHostRegister",
-                 fmt::format("pinning {} of the host arena at slot {} of {}", to_string(Bytes{size}), slot, arena.slots()));
-    registrations_.emplace_back(begin, driver.cuMemHostUnregister);
-    CUdeviceptr address = 0;
-    driver.check(driver.cuMemHostGetDevicePointer(&address, begin, 0), "cuMemHostGetDevicePointer");
-    host_.add({begin, size}, address);
-    slot += slots;
+void PinnedPools::relocate(const CudaDriver& driver, CUdevice device, std::span<const RelocatedPool> pools) {
+  std::vector<DeviceGeometry> geometries;
+  for (const Pool& pool : pools_) geometries.push_back(pool.geometry);
+  for (const RelocatedPool& moved : pools) {
+    const std::size_t number = moved.pool.value();
+    if (number >= pools_.size()) throw std::invalid_argument{fmt::format("CUDA device: there is no pool {}", number)};
+    if (pools_[number].owned) {
+      throw std::invalid_argument{fmt::format("CUDA device: the memory of pool {} is the device's own", number)};
+    }
+    const DeviceGeometry& before = pools_[number].geometry;
+    check_same_layout(number, before, moved.regions);
+    geometries[number] = DeviceGeometry{before.slots(), moved.regions, before.block_bytes()};
+    check_on_device(driver, device, geometries[number]);
   }
+  check_disjoint(geometries);
+  for (std::size_t i = 0; i < pools_.size(); ++i) pools_[i].geometry = std::move(geometries[i]);
 }
 
 std::vector<DevicePool> PinnedPools::info() const {

@@ -3,25 +3,33 @@
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/cuda/device_geometry.hpp"
 #include "transfer/cuda/driver.hpp"
+#include "transfer/cuda/failure_log.hpp"
 #include "transfer/cuda/handles.hpp"
+#include "transfer/cuda/pinned_chunks.hpp"
 
+#include <memory>
 #include <span>
 #include <vector>
 
 namespace terrace {
 
-/// The memory of a device's pools: where their blocks lie on the device, owned or the engine's, and the host arenas, each chunk
-/// of them pinned by a registration of its own. Constant after construction.
+/// The memory of a device's pools: where their blocks lie on the device, owned or the engine's, and the host arenas, whose chunks
+/// are pinned as they come and unpinned as they go. Constant after construction, but for these chunks and relocate().
 class PinnedPools {
  public:
   struct Pool {
     DeviceGeometry geometry;
     const HostArena* host;
+    bool owned;  ///< the device's own memory
   };
 
-  /// The device's context is current. Owned memory is zeroed on `stream`, and waited for: it may hold what another process has
-  /// left there. Throws as CudaDevice::open.
-  PinnedPools(const CudaDriver& driver, CUdevice device, std::span<const CudaPool> pools, CUstream stream);
+  /// The context is the device's, and current. Owned memory is zeroed on `stream`, and waited for: it may hold what another
+  /// process has left there. Throws as CudaDevice::open.
+  PinnedPools(const CudaDriver& driver, CUdevice device, CUcontext context, std::span<const CudaPool> pools, CUstream stream,
+              FailureLog& failures);
+
+  /// As CudaDevice::relocate. The device's context is current, and nobody reads meanwhile.
+  void relocate(const CudaDriver& driver, CUdevice device, std::span<const RelocatedPool> pools);
 
   [[nodiscard]] const Pool& of(PoolId pool) const { return pools_.at(pool.value()); }
   [[nodiscard]] std::span<const Pool> all() const { return pools_; }
@@ -29,12 +37,10 @@ class PinnedPools {
   [[nodiscard]] std::vector<DevicePool> info() const;
 
  private:
-  void pin(const CudaDriver& driver, const HostArena& arena);
-
   std::vector<DeviceMemory> owned_;
-  std::vector<Owned<void*>> registrations_;
   HostMap host_;
   std::vector<Pool> pools_;
+  std::vector<std::unique_ptr<PinnedChunks>> pinned_;  ///< one an arena; ends first
 };
 
 }  // namespace terrace

@@ -1,0 +1,42 @@
+#pragma once
+
+#include "base/bytes.hpp"
+#include "transfer/cuda/device_geometry.hpp"
+#include "transfer/cuda/driver.hpp"
+#include "transfer/cuda/handles.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace terrace::test {
+
+/// Where an engine may keep its blocks.
+enum class Layout {
+  packed,   ///< the device's own
+  regions,  ///< three parts, two of them side by side in one array, the third in another, with gaps between blocks
+};
+
+/// An engine's arrays for blocks of three parts.
+class EngineMemory {
+ public:
+  /// With gaps of 16 bytes after the first two, and of 32 after the third.
+  EngineMemory(const CudaDriver& driver, std::uint32_t slots, std::uint64_t first, std::uint64_t second, std::uint64_t third)
+      : stride_low_{first + second + 16},
+        stride_high_{third + 32},
+        low_{allocate_device(driver, Bytes{slots * stride_low_}, "a test's regions")},
+        high_{allocate_device(driver, Bytes{slots * stride_high_}, "a test's regions")},
+        regions_{{low_.get(), stride_low_, first},
+                 {low_.get() + first, stride_low_, second},
+                 {high_.get(), stride_high_, third}} {}
+
+  [[nodiscard]] const std::vector<DeviceRegion>& regions() const { return regions_; }
+
+ private:
+  std::uint64_t stride_low_;
+  std::uint64_t stride_high_;
+  DeviceMemory low_;
+  DeviceMemory high_;
+  std::vector<DeviceRegion> regions_;
+};
+
+}  // namespace terrace::test
