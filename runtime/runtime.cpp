@@ -126,6 +126,7 @@ void Runtime::turn() {
     }
   }
   admit();
+  tell_ended_jobs();
   finish_stop();
   wait_for_deadline();
 }
@@ -156,10 +157,42 @@ void Runtime::do_extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait
   Wait<Table>::complete(std::move(wait), extended ? ErrorCode{} : extended.error(), std::move(table));
 }
 
+Result<WriteBackProgress> Runtime::progress(WriteBackId id) const {
+  const auto progress = cache_.write_back(id);
+  if (!progress) return Errc::not_found;
+  return *progress;
+}
+
+void Runtime::await_job(WriteBackId id, std::unique_ptr<Wait<WriteBackProgress>> wait) {
+  if (!cache_.write_back(id)) return Wait<WriteBackProgress>::fail(std::move(wait), Errc::not_found);
+  job_waits_.emplace_back(id, std::move(wait));
+  tell_ended_jobs();
+}
+
+void Runtime::tell_ended_jobs() {
+  for (std::size_t i = 0; i < job_waits_.size();) {
+    const auto progress = cache_.write_back(job_waits_[i].first);
+    if (progress && !progress->ended()) {
+      ++i;
+      continue;
+    }
+    auto wait = std::move(job_waits_[i].second);
+    job_waits_.erase(job_waits_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (progress) {
+      Wait<WriteBackProgress>::complete(std::move(wait), {}, *progress);
+    } else {  // so many have ended since that it is forgotten
+      Wait<WriteBackProgress>::fail(std::move(wait), Errc::not_found);
+    }
+  }
+}
+
 void Runtime::begin_stop(std::unique_ptr<Wait<std::uint64_t>> wait) {
   stop_begun_ = true;
   stopping_.push_back(std::move(wait));
   cache_.resume_transfers();  // it waits for what is under way
+  for (const WriteBackProgress& job : cache_.write_backs()) {
+    if (!job.ended()) (void)cache_.cancel_write_back(job.id);
+  }
   turn();
 }
 

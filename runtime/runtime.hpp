@@ -276,6 +276,69 @@ class Runtime : private LeaseHome {
     });
   }
 
+  /// void(ErrorCode, WriteBackId). The order's keys must stay valid until it completes. A stop() cancels the jobs that run.
+  template <class Token>
+  auto start_write_back(const WriteBackOrder& order, Token&& token) {
+    return perform<WriteBackId>(Then::turn, std::forward<Token>(token),
+                                [this, order] { return cache_.start_write_back(order); });
+  }
+  /// void(ErrorCode).
+  template <class Token>
+  auto pause_write_back(WriteBackId id, Token&& token) {
+    return perform<>(Then::turn, std::forward<Token>(token), [this, id] { return cache_.pause_write_back(id); });
+  }
+  /// void(ErrorCode).
+  template <class Token>
+  auto resume_write_back(WriteBackId id, Token&& token) {
+    return perform<>(Then::turn, std::forward<Token>(token), [this, id] { return cache_.resume_write_back(id); });
+  }
+  /// void(ErrorCode).
+  template <class Token>
+  auto cancel_write_back(WriteBackId id, Token&& token) {
+    return perform<>(Then::turn, std::forward<Token>(token), [this, id] { return cache_.cancel_write_back(id); });
+  }
+  /// void(ErrorCode, WriteBackProgress), as it is now. Fails: not_found.
+  template <class Token>
+  auto write_back(WriteBackId id, Token&& token) {
+    return perform<WriteBackProgress>(Then::nothing, std::forward<Token>(token), [this, id] { return progress(id); });
+  }
+  /// void(ErrorCode, WriteBackProgress), once the job has ended. Fails: not_found, stopped (and the job ends with the runtime).
+  template <class Token>
+  auto wait_write_back(WriteBackId id, Token&& token) {
+    return asio::async_initiate<Token, void(ErrorCode, WriteBackProgress)>(
+        [this](auto handler, WriteBackId job) {
+          auto wait = make_wait<WriteBackProgress>(std::move(handler));
+          asio::dispatch(strand_, [this, job, w = std::move(wait)]() mutable { await_job(job, std::move(w)); });
+        },
+        token, id);
+  }
+  /// void(ErrorCode, std::vector<WriteBackProgress>).
+  template <class Token>
+  auto write_backs(Token&& token) {
+    using All = std::vector<WriteBackProgress>;
+    return perform<All>(Then::nothing, std::forward<Token>(token), [this] { return Result<All>{cache_.write_backs()}; });
+  }
+  /// void(ErrorCode, std::vector<WriteBackResult>).
+  template <class Token>
+  auto take_write_back_results(WriteBackId id, Token&& token) {
+    return perform<std::vector<WriteBackResult>>(Then::nothing, std::forward<Token>(token),
+                                                 [this, id] { return cache_.take_write_back_results(id); });
+  }
+  /// void(ErrorCode).
+  template <class Token>
+  auto limit_daily_writes(Bytes per_day, Token&& token) {
+    return perform<>(Then::nothing, std::forward<Token>(token), [this, per_day] {
+      cache_.limit_daily_writes(per_day);
+      return Result<void>{};
+    });
+  }
+  /// void(ErrorCode).
+  template <class Token>
+  auto limit_transfers(Urgency urgency, Bytes per_second, Token&& token) {
+    return perform<>(Then::nothing, std::forward<Token>(token),
+                     [this, urgency, per_second] { return cache_.limit_transfers(urgency, per_second); });
+  }
+
   /// void(ErrorCode). A stop() resumes what was paused.
   template <class Token>
   auto pause_transfers(Token&& token) {
@@ -358,6 +421,9 @@ class Runtime : private LeaseHome {
   [[nodiscard]] bool try_acquire(Waiting& waiting);
   void do_commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<Commit>> wait);
   void do_extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait<std::vector<SlotId>>> wait);
+  [[nodiscard]] Result<WriteBackProgress> progress(WriteBackId id) const;
+  void await_job(WriteBackId id, std::unique_ptr<Wait<WriteBackProgress>> wait);
+  void tell_ended_jobs();
   void begin_stop(std::unique_ptr<Wait<std::uint64_t>> wait);
   void take_returned();
   void turn();
@@ -378,6 +444,7 @@ class Runtime : private LeaseHome {
   std::unordered_map<RequestId, Lease> leases_;     ///< the cache's own, behind those handed out
   std::unordered_map<RequestId, Waiting> pending_;  ///< acquired, not ready
   std::deque<Waiting> waiting_;                     ///< for room, in order
+  std::vector<std::pair<WriteBackId, std::unique_ptr<Wait<WriteBackProgress>>>> job_waits_;
   std::vector<std::unique_ptr<Wait<std::uint64_t>>> stopping_;
   bool stop_begun_ = false;
 

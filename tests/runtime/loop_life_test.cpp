@@ -293,5 +293,71 @@ TEST_F(LoopLife, refuses_everything_after_a_stop) {
   EXPECT_EQ(runtime->status(), CacheStatus::normal);
 }
 
+/// The same over storage that takes nothing unless it is told to.
+class LoopJobs : public LoopLife {
+ protected:
+  LoopJobs() {
+    StackOptions options;
+    options.block_bytes = KiB * 4;
+    options.device_blocks = 64;
+    options.storage = MemoryStorage{MiB * 4};
+    runtime->stop(asio::use_future).get();
+    runtime.reset();
+    stack = std::make_unique<Stack>(options);
+    runtime = std::make_unique<Runtime>(pool.get_executor(), stack->cache());
+  }
+};
+
+TEST_F(LoopJobs, are_waited_for_and_asked_about) {
+  const auto keys = keys_of({1, 2, 3});
+  run(1, keys);
+  WriteBackOrder order;
+  order.scope = WriteBackOrder::Scope::prefix;
+  order.keys = keys;
+  const WriteBackId id = runtime->start_write_back(order, asio::use_future).get();
+  const WriteBackProgress ended = runtime->wait_write_back(id, asio::use_future).get();
+  EXPECT_EQ(ended.state, WriteBackState::done);
+  EXPECT_EQ(ended.of(WriteBackOutcome::stored), 3U);
+  EXPECT_EQ(runtime->write_back(id, asio::use_future).get().written, KiB * 12);
+  EXPECT_EQ(runtime->take_write_back_results(id, asio::use_future).get().size(), 3U);
+  EXPECT_EQ(runtime->write_backs(asio::use_future).get().size(), 1U);
+  // One that has ended already is no wait.
+  EXPECT_EQ(runtime->wait_write_back(id, asio::use_future).get().state, WriteBackState::done);
+  EXPECT_EQ(error_of(runtime->wait_write_back(WriteBackId{99}, asio::use_future)), Errc::not_found);
+  EXPECT_EQ(error_of(runtime->cancel_write_back(id, asio::use_future)), Errc::not_found);
+}
+
+TEST_F(LoopJobs, are_paused_resumed_and_cancelled) {
+  for (std::uint64_t i = 1; i <= 16; ++i) run(i, keys_of({static_cast<std::uint32_t>(i), 100, 101}));
+  runtime->pause_transfers(asio::use_future).get();
+  const WriteBackId id = runtime->start_write_back({}, asio::use_future).get();
+  runtime->pause_write_back(id, asio::use_future).get();
+  EXPECT_EQ(runtime->write_back(id, asio::use_future).get().state, WriteBackState::paused);
+  runtime->resume_write_back(id, asio::use_future).get();
+  auto waiting = runtime->wait_write_back(id, asio::use_future);
+  runtime->cancel_write_back(id, asio::use_future).get();
+  EXPECT_EQ(waiting.get().state, WriteBackState::cancelled);
+  runtime->resume_transfers(asio::use_future).get();
+}
+
+TEST_F(LoopJobs, keep_to_the_limits_that_are_set) {
+  for (std::uint64_t i = 1; i <= 16; ++i) run(i, keys_of({static_cast<std::uint32_t>(i), 100, 101}));
+  runtime->limit_daily_writes(KiB * 8, asio::use_future).get();
+  const WriteBackId next = runtime->start_write_back({}, asio::use_future).get();
+  const WriteBackProgress ended = runtime->wait_write_back(next, asio::use_future).get();
+  EXPECT_EQ(ended.of(WriteBackOutcome::over_budget), 46U);
+  EXPECT_EQ(ended.of(WriteBackOutcome::stored), 2U);
+  EXPECT_EQ(error_of(runtime->limit_transfers(Urgency::request, MiB, asio::use_future)), Errc::invalid_argument);
+}
+
+TEST_F(LoopJobs, end_with_the_runtime) {
+  for (std::uint64_t i = 1; i <= 16; ++i) run(i, keys_of({static_cast<std::uint32_t>(i), 100, 101}));
+  runtime->pause_transfers(asio::use_future).get();
+  const WriteBackId id = runtime->start_write_back({}, asio::use_future).get();
+  auto waiting = runtime->wait_write_back(id, asio::use_future);
+  runtime->stop(asio::use_future).get();
+  EXPECT_EQ(waiting.get().state, WriteBackState::cancelled);
+}
+
 }  // namespace
 }  // namespace terrace

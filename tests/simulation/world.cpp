@@ -191,7 +191,7 @@ std::vector<BlockKey> World::random_keys(std::vector<std::uint32_t>& names) {
 /// What operators do to a cache while it serves.
 void World::operate() {
   std::vector<std::uint32_t> names;
-  switch (random_.below(9)) {
+  switch (random_.below(11)) {
     case 0: {
       if (winding_down_ || !random_.chance(0.2)) return;
       // Cleared below: requests that are alive go on with the weights they began with.
@@ -257,6 +257,11 @@ void World::operate() {
       else TERRACE_CHECK(resized.error() == Errc::no_room);
       return;
     }
+    case 8:
+    case 9:
+      order_write_back();
+      check_jobs();
+      return;
     default:
       if (winding_down_) return;
       paused_ = true;
@@ -502,6 +507,7 @@ void World::wind_down() {
   for (const PinId pin : pins_) (void)cache_->unpin(pin);
   pins_.clear();
   ranks_->mend();
+  end_jobs();
   const auto chunks_move = [this] {
     // What is mapped and not warm is coming or going.
     return std::ranges::any_of(
@@ -533,6 +539,8 @@ void World::wind_down() {
   }
   ranks_->run();
   check();
+  check_jobs();
+  for (const WriteBackProgress& job : cache_->write_backs()) TERRACE_CHECK(job.ended());
 }
 
 std::uint64_t World::digest() const {

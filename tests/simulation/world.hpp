@@ -9,7 +9,9 @@
 #include "tests/transfer/stepped_ranks.hpp"
 #include "transfer/host_arena.hpp"
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -71,6 +73,8 @@ class World {
     std::uint64_t chunks_removed = 0;
     std::uint64_t growths_failed = 0;
     std::uint64_t retained = 0;
+    std::uint64_t jobs = 0;
+    std::array<std::uint64_t, write_back_outcome_count> job_blocks{};
     std::uint64_t quotas = 0;
     std::uint64_t grouped_hits = 0;  ///< blocks hit by requests of several groups
     std::uint64_t unserved = 0;      ///< optional groups that could not serve a hit
@@ -94,6 +98,9 @@ class World {
   void make_arena(std::size_t pool);
   void plant_fault();
   void operate();
+  void order_write_back();
+  void check_jobs();
+  void end_jobs();
   void resume_transfers();
   [[nodiscard]] std::vector<BlockKey> random_keys(std::vector<std::uint32_t>& names);
   void note(std::uint64_t value) { digest_ = (digest_ ^ value) * 0x9E37'79B9'7F4A'7C15ULL; }
@@ -120,6 +127,8 @@ class World {
   std::uint32_t generation_ = 0;
   std::vector<PinId> pins_;
   std::vector<RetentionId> retentions_;
+  std::vector<WriteBackId> jobs_;
+  std::map<WriteBackId, std::array<std::uint64_t, write_back_outcome_count>> told_;  ///< of their blocks, so far
   bool paused_ = false;
 };
 

@@ -1,0 +1,60 @@
+#include "tests/simulation/world.hpp"
+
+#include "base/check.hpp"
+
+#include <chrono>
+
+namespace terrace::test {
+
+/// An operator orders write-backs, changes his mind, and asks.
+void World::order_write_back() {
+  if (winding_down_) return;
+  if (!jobs_.empty() && random_.chance(0.4)) {
+    const WriteBackId id = jobs_[random_.below(jobs_.size())];
+    switch (random_.below(3)) {
+      case 0: (void)cache_->pause_write_back(id); return;
+      case 1: (void)cache_->resume_write_back(id); return;
+      default: (void)cache_->cancel_write_back(id); return;
+    }
+  }
+  std::vector<std::uint32_t> names;
+  std::vector<BlockKey> keys;
+  WriteBackOrder order;
+  order.scope = static_cast<WriteBackOrder::Scope>(random_.below(5));
+  order.request = RequestId{random_.between(1, next_id_)};
+  if (order.scope == WriteBackOrder::Scope::prefix) keys = random_keys(names);
+  order.keys = keys;
+  order.tenant = random_.below(3);
+  order.unused_for = std::chrono::milliseconds{random_.below(3000)};
+  if (random_.chance(0.2)) order.deadline = clock_.now() + std::chrono::milliseconds{random_.below(100)};
+  if (random_.chance(0.3)) order.budget = Bytes{random_.below(10 * 4096)};
+  const Result<WriteBackId> started = cache_->start_write_back(order);
+  if (!started) return;
+  jobs_.push_back(*started);
+  ++seen_->jobs;
+}
+
+/// What the books say of each job, and what they say of its blocks one by one, is the same.
+void World::check_jobs() {
+  for (const WriteBackId id : jobs_) {
+    const auto progress = cache_->write_back(id);
+    if (!progress) continue;  // long ago
+    const auto results = cache_->take_write_back_results(id);
+    TERRACE_CHECK(results.has_value());
+    auto& told = told_[id];
+    for (const WriteBackResult& result : *results) {
+      ++told[static_cast<std::size_t>(result.outcome)];
+      ++seen_->job_blocks[static_cast<std::size_t>(result.outcome)];
+      const bool failed = result.outcome != WriteBackOutcome::stored && result.outcome != WriteBackOutcome::already_there;
+      TERRACE_CHECK(result.error.failed() == failed);
+    }
+    TERRACE_CHECK(told == progress->blocks);
+    TERRACE_CHECK(!progress->ended() || progress->under_way == 0);
+  }
+}
+
+void World::end_jobs() {
+  for (const WriteBackId id : jobs_) (void)cache_->resume_write_back(id);
+}
+
+}  // namespace terrace::test
