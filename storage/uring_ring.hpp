@@ -94,7 +94,7 @@ class UringRing {
     bool to_seal = false;     ///< in to_seal_
   };
   /// Where the ring has nothing to do, it looks out for more for so long before it sleeps.
-  static constexpr std::chrono::nanoseconds look_out{std::chrono::microseconds{20}};
+  static constexpr std::chrono::nanoseconds look_out{std::chrono::microseconds{50}};
   static constexpr std::uint64_t seal_piece_bytes = 256 * 1024;
   static constexpr std::uint64_t request_bytes_max = std::uint64_t{1} << 30;
   static constexpr std::uint64_t bell_data = ~std::uint64_t{0};

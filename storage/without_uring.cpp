@@ -1,8 +1,10 @@
 // In place of uring_*.cpp where liburing is not installed, or not wanted.
 
 #include "base/check.hpp"
+#include "storage/uring_calls.hpp"
 #include "storage/uring_io.hpp"
 
+#include <cerrno>
 #include <stdexcept>
 
 namespace terrace {
@@ -14,6 +16,14 @@ constexpr const char* absent = "io_uring: this build is without it (liburing was
 [[noreturn]] void not_here() { check_failed(absent, __FILE__, __LINE__); }
 
 }  // namespace
+
+int UringCalls::setup(unsigned, io_uring&, io_uring_params&) { return -ENOSYS; }
+int UringCalls::register_buffer(io_uring&, unsigned, const iovec&) { return -ENOSYS; }
+int UringCalls::ended(const IoOperation&, int, std::uint64_t, int result) { return result; }
+UringCalls& UringCalls::system() {
+  static UringCalls calls;
+  return calls;
+}
 
 struct UringIo::Parts {};
 
