@@ -119,7 +119,9 @@ IoOptions io_options(const FileStorage& file) {
 /// While it lives, the engine has the arena's chunks registered, as they come and go.
 class IoMemory final : public ArenaChunks {
  public:
-  IoMemory(HostArena& arena, IoEngine& engine) : arena_{arena}, engine_{engine} { TERRACE_CHECK(arena_.observe(this).has_value()); }
+  IoMemory(HostArena& arena, IoEngine& engine) : arena_{arena}, engine_{engine} {
+    TERRACE_CHECK(arena_.observe(this).has_value());
+  }
   ~IoMemory() override { (void)arena_.observe(nullptr); }
   IoMemory(const IoMemory&) = delete;
   IoMemory& operator=(const IoMemory&) = delete;

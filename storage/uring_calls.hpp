@@ -10,8 +10,8 @@ struct io_uring_params;
 
 namespace terrace {
 
-/// What the kernel may refuse or do by halves, so that a test can make it. Each returns what the kernel would: a negative errno is
-/// a failure. Threads: a ring's own, and the one that makes it.
+/// What the kernel may refuse or do by halves, so that a test can make it. Each returns what the kernel would: a negative errno
+/// is a failure. Threads: a ring's own, and the one that makes it.
 class UringCalls {
  public:
   virtual ~UringCalls() = default;

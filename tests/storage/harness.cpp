@@ -147,8 +147,10 @@ int FaultyUring::register_buffer(io_uring& ring, unsigned place, const iovec& me
   return UringCalls::register_buffer(ring, place, memory);
 }
 
-int FaultyUring::ended(const IoOperation& operation, int fd, std::uint64_t, int result) {
-  if (const int other = next_result.exchange(0)) return other;
+int FaultyUring::ended(const IoOperation& operation, int fd, std::uint64_t asked, int result) {
+  if (asked == block_size) {  // a block, and no page of a catalog
+    if (const int other = next_result.exchange(0)) return other;
+  }
   return calls_.uring_ended(operation, fd, result);
 }
 
@@ -272,7 +274,8 @@ ThreadsHarness::ThreadsHarness(const FileStoreConfig& config, FaultyCalls& calls
 
 UringHarness::UringHarness(const FileStoreConfig& config, FaultyCalls& calls, FaultyUring& uring)
     : DiskHarness{config, calls,
-                  std::make_unique<UringIo>(UringIo::Config{.rings = 2, .depth = 8, .in_flight_max = 64}, nobody, uring, calls)} {}
+                  std::make_unique<UringIo>(UringIo::Config{.rings = 2, .depth = 8, .in_flight_max = 64}, nobody, uring,
+                                            calls)} {}
 
 void DiskHarness::damage(const BlockKey& key) {
   const auto at = store_.location(key);

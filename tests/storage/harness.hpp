@@ -75,7 +75,7 @@ class FaultyUring final : public UringCalls {
   int flags_refused = 0;             ///< so many times EINVAL before each ring, as of older kernels that know fewer flags
   int register_error = 0;            ///< of the second piece of memory and those after it
   std::atomic<int> registered{0};
-  std::atomic<int> next_result{0};   ///< of the next request, once; 0: what it was
+  std::atomic<int> next_result{0};   ///< of the next request of a block, once; 0: what it was
 
  private:
   FaultyCalls& calls_;

@@ -224,7 +224,9 @@ TEST(ThreadPoolIo, is_no_faster_than_its_bandwidth) {
   const FileId file = slow.files().open(directory.path() / "paced", Create::if_missing, Direct::no).value().id;
   const AlignedBuffer block = content_of(key_of(1));
   std::vector<IoOperation> batch;
-  for (std::uint64_t n = 0; n < blocks; ++n) batch.push_back({.kind = IoOperation::Kind::write, .file = file, .offset = n * block_size, .from = block.span()});
+  for (std::uint64_t n = 0; n < blocks; ++n) {
+    batch.push_back({.kind = IoOperation::Kind::write, .file = file, .offset = n * block_size, .from = block.span()});
+  }
   const auto begin = std::chrono::steady_clock::now();
   slow.submit(batch);
   std::vector<IoCompletion> completed;

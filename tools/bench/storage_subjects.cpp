@@ -93,7 +93,8 @@ void StoreSubject::move(StorageWay way, unsigned depth, std::span<const std::uin
   if (failed) throw std::system_error{failed, "the store"};
 }
 
-EngineSubject::EngineSubject(StorageGround& ground, const std::filesystem::path& file) : ground_{ground}, io_{make_engine(ground)} {
+EngineSubject::EngineSubject(StorageGround& ground, const std::filesystem::path& file)
+    : ground_{ground}, io_{make_engine(ground)} {
   const Result<OpenedFile> opened = io_->files().open(file, Create::no, Direct::yes);
   if (!opened) throw std::system_error{opened.error(), file.string()};
   file_ = opened->id;
