@@ -16,8 +16,8 @@ namespace terrace {
 class UringCalls;
 
 /// Does I/O with io_uring: the kernel takes operations in batches and keeps as many at the device as it will take, for a thread
-/// or a few of ours. Files are registered, and memory where the kernel lets us (register_memory); a stalled operation costs a slot
-/// of its ring and nobody's time.
+/// or a few of ours. Files are registered, and memory where the kernel lets us (register_memory). A stalled operation costs a
+/// slot of its ring and nobody's time.
 ///
 /// One thread a ring submits, takes in completions and makes checksums, at memory speed: about 10 GB/s a ring. The owner's
 /// calls never wait for it: operations go there and back through lock-free queues. In a build without liburing there is none,
