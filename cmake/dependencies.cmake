@@ -66,6 +66,21 @@ add_library(terrace_xxhash INTERFACE)
 target_include_directories(terrace_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE_DIR})
 target_link_libraries(terrace_xxhash INTERFACE ${XXHASH_LIBRARY})
 
+# liburing: I/O of file stores with deep queues and few threads. Optional: without it, or where the kernel at hand forbids
+# io_uring, a pool of threads does the I/O. 2.2 is the least that serves (sparse tables of buffers).
+set(TERRACE_HAS_URING OFF)
+if(TERRACE_WITH_URING)
+  find_path(URING_INCLUDE_DIR liburing.h)
+  find_library(URING_LIBRARY uring)
+  if(URING_INCLUDE_DIR AND URING_LIBRARY)
+    set(TERRACE_HAS_URING ON)
+    add_library(terrace_uring INTERFACE)
+    target_include_directories(terrace_uring SYSTEM INTERFACE ${URING_INCLUDE_DIR})
+    target_link_libraries(terrace_uring INTERFACE ${URING_LIBRARY})
+    target_compile_definitions(terrace_uring INTERFACE TERRACE_HAS_URING)
+  endif()
+endif()
+
 if(TERRACE_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()

@@ -1,8 +1,8 @@
 #include "runtime/stack.hpp"
 
+#include "base/check.hpp"
 #include "storage/file_store.hpp"
 #include "storage/memory_store.hpp"
-#include "storage/thread_pool_io.hpp"
 #include "transfer/transfer_engine.hpp"
 
 #include <fmt/format.h>
@@ -105,6 +105,35 @@ HostArenaOptions arena_options(const StackOptions& options, const ManagerConfig&
   return arena;
 }
 
+IoOptions io_options(const FileStorage& file) {
+  IoOptions options;
+  options.choice = file.io;
+  options.threads.threads = file.io_threads;
+  options.threads.bandwidth = file.bandwidth;
+  return options;
+}
+
+/// While it lives, the engine has the arena's chunks registered, as they come and go.
+class IoMemory final : public ArenaChunks {
+ public:
+  IoMemory(HostArena& arena, IoEngine& engine) : arena_{arena}, engine_{engine} {
+    TERRACE_CHECK(arena_.observe(*this).has_value());
+  }
+  ~IoMemory() override { arena_.unobserve(*this); }
+  IoMemory(const IoMemory&) = delete;
+  IoMemory& operator=(const IoMemory&) = delete;
+
+  Result<void> chunk_added(const ArenaChunk& chunk) override {
+    engine_.register_memory(chunk.bytes);
+    return {};
+  }
+  void chunk_removing(const ArenaChunk& chunk) override { engine_.forget_memory(chunk.bytes); }
+
+ private:
+  HostArena& arena_;
+  IoEngine& engine_;
+};
+
 }  // namespace
 
 /// In order of construction; taken down backwards.
@@ -122,7 +151,8 @@ struct Stack::Parts {
       }
       store = std::make_unique<MemoryStore>(static_cast<std::uint32_t>(blocks), options.block_bytes, &waker);
     } else if (const auto* file = std::get_if<FileStorage>(&options.storage)) {
-      io = std::make_unique<ThreadPoolIo>(ThreadPoolIo::Config{.threads = file->io_threads, .bandwidth = file->bandwidth}, waker);
+      io = make_io_engine(io_options(*file), waker);
+      io_memory = std::make_unique<IoMemory>(arena, *io);
       FileStoreConfig store_config;
       store_config.directory = file->directory;
       store_config.capacity = file->capacity;
@@ -164,7 +194,8 @@ struct Stack::Parts {
   std::optional<RankDevices> devices;
   std::vector<std::unique_ptr<ThreadedTransfers>> engines;  ///< by rank
   std::optional<RankedTransfers> ranked;                    ///< over them, where there are several
-  std::unique_ptr<ThreadPoolIo> io;
+  std::unique_ptr<IoEngine> io;
+  std::unique_ptr<IoMemory> io_memory;  ///< the engine knows the arena
   std::unique_ptr<BlockStore> store;
   std::unique_ptr<Cache> cache;
 };
@@ -184,6 +215,7 @@ std::vector<RankHealth> Stack::rank_health() const {
 }
 
 BlockStore* Stack::store() { return parts_->store.get(); }
+std::string Stack::io() const { return parts_->io ? parts_->io->describe() : std::string{}; }
 HostArena& Stack::arena() { return parts_->arena; }
 
 std::uint64_t Stack::faults_planted() const {

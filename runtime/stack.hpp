@@ -2,6 +2,7 @@
 
 #include "base/bytes.hpp"
 #include "runtime/cache.hpp"
+#include "storage/io_choice.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/emulated_device.hpp"
 #include "transfer/rank_devices.hpp"
@@ -12,6 +13,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -25,8 +27,10 @@ struct MemoryStorage {
 struct FileStorage {
   std::filesystem::path directory;
   Bytes capacity{};
-  unsigned io_threads = 4;
-  /// Per second, to try a slower disk than the one at hand; 0: as fast as it goes.
+  /// io_uring where the kernel allows it, else a pool of threads; or the one that is named.
+  IoChoice io = IoChoice::automatic;
+  unsigned io_threads = 4;  ///< of the pool
+  /// Per second, to try a slower disk than the one at hand; 0: as fast as it goes. Of the pool.
   Bytes bandwidth{};
 };
 using StorageOptions = std::variant<NoStorage, MemoryStorage, FileStorage>;
@@ -111,6 +115,8 @@ class Stack {
   [[nodiscard]] std::uint64_t faults_planted() const;
   /// Null: none.
   [[nodiscard]] BlockStore* store();
+  /// What does storage's I/O, for people; empty: there is none.
+  [[nodiscard]] std::string io() const;
   /// Of host tier and staging together.
   [[nodiscard]] HostArena& arena();
 

@@ -3,6 +3,7 @@
 #include "storage/io_engine.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -10,6 +11,10 @@
 #include <span>
 
 namespace terrace {
+
+[[nodiscard]] inline bool io_aligned(const std::byte* buffer) {
+  return reinterpret_cast<std::uintptr_t>(buffer) % io_alignment == 0;
+}
 
 /// Zeroed memory that direct I/O accepts. `bytes` is rounded up to whole pages. Throws std::bad_alloc.
 class AlignedBuffer {

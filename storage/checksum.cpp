@@ -10,20 +10,41 @@
 #include <xxhash.h>
 #endif
 
-namespace terrace {
+#include <new>
 
-std::uint64_t payload_checksum(const BlockKey& key, const Fingerprint& fingerprint,
-                               std::span<const std::byte> payload) noexcept {
+namespace terrace {
+namespace {
+
+XXH3_state_t& state_in(std::array<std::byte, 576>& memory) {
+  static_assert(sizeof(XXH3_state_t) <= sizeof memory && alignof(XXH3_state_t) <= 64);
+  return *reinterpret_cast<XXH3_state_t*>(memory.data());
+}
+
+}  // namespace
+
+void PayloadChecksum::begin(const BlockKey& key, const Fingerprint& fingerprint, std::uint64_t payload_bytes) noexcept {
   std::array<std::byte, sizeof key.bytes + sizeof fingerprint + 8> head;
   std::memcpy(head.data(), key.bytes.data(), key.bytes.size());
   std::memcpy(head.data() + key.bytes.size(), fingerprint.data(), fingerprint.size());
-  store_le64(head.data() + key.bytes.size() + fingerprint.size(), payload.size());
+  store_le64(head.data() + key.bytes.size() + fingerprint.size(), payload_bytes);
+  XXH3_64bits_reset(::new (state_.data()) XXH3_state_t);
+  XXH3_64bits_update(&state_in(state_), head.data(), head.size());
+}
 
-  XXH3_state_t state;
-  XXH3_64bits_reset(&state);
-  XXH3_64bits_update(&state, head.data(), head.size());
-  XXH3_64bits_update(&state, payload.data(), payload.size());
-  return XXH3_64bits_digest(&state);
+void PayloadChecksum::add(std::span<const std::byte> piece) noexcept {
+  XXH3_64bits_update(&state_in(state_), piece.data(), piece.size());
+}
+
+std::uint64_t PayloadChecksum::value() const noexcept {
+  return XXH3_64bits_digest(reinterpret_cast<const XXH3_state_t*>(state_.data()));
+}
+
+std::uint64_t payload_checksum(const BlockKey& key, const Fingerprint& fingerprint,
+                               std::span<const std::byte> payload) noexcept {
+  PayloadChecksum sum;
+  sum.begin(key, fingerprint, payload.size());
+  sum.add(payload);
+  return sum.value();
 }
 
 std::uint64_t plain_checksum(std::span<const std::byte> bytes) noexcept { return XXH3_64bits(bytes.data(), bytes.size()); }

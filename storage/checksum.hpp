@@ -18,6 +18,19 @@ using Fingerprint = std::array<std::byte, 32>;
 [[nodiscard]] std::uint64_t payload_checksum(const BlockKey& key, const Fingerprint& fingerprint,
                                              std::span<const std::byte> payload) noexcept;
 
+/// The same, made piece by piece: begin(), add() of the payload's pieces in their order, value(). Between two pieces a thread can
+/// look after other things. Threads: one.
+class PayloadChecksum {
+ public:
+  void begin(const BlockKey& key, const Fingerprint& fingerprint, std::uint64_t payload_bytes) noexcept;
+  void add(std::span<const std::byte> piece) noexcept;
+  [[nodiscard]] std::uint64_t value() const noexcept;
+
+ private:
+  /// The library's, whose header must not be seen from here.
+  alignas(64) std::array<std::byte, 576> state_;
+};
+
 /// XXH3-64 of plain bytes: what superblocks and catalog records check themselves with. Threads: any.
 [[nodiscard]] std::uint64_t plain_checksum(std::span<const std::byte> bytes) noexcept;
 

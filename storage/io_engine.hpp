@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace terrace {
@@ -103,6 +104,15 @@ class IoEngine {
   [[nodiscard]] virtual std::size_t in_flight() const = 0;
   /// Woken when there is something to poll.
   [[nodiscard]] virtual Waker& waker() = 0;
+
+  /// Memory that many operations will name, from now until forget_memory() of the same span: an engine may have the kernel map
+  /// it once, instead of for every operation. What cannot be had so is served all the same; describe() says it. No operation
+  /// names the memory when it is forgotten, which comes before it is unmapped and before the engine ends.
+  /// Threads: any, beside the owner's calls; one call at a time. May take as long as it must.
+  virtual void register_memory(std::span<std::byte>) {}
+  virtual void forget_memory(std::span<std::byte>) {}
+  /// What does the I/O, for people: "4 threads". Threads: the owner's.
+  [[nodiscard]] virtual std::string describe() const = 0;
 };
 
 [[nodiscard]] inline ErrorCode errno_code(int error) noexcept { return {error, boost::system::generic_category()}; }

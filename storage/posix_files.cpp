@@ -18,8 +18,6 @@ namespace {
 constexpr unsigned file_mode = 0600;
 constexpr unsigned directory_mode = 0700;
 
-bool aligned(const std::byte* buffer) { return reinterpret_cast<std::uintptr_t>(buffer) % io_alignment == 0; }
-
 Result<void> done_or_errno(int returned) {
   if (returned != 0) return errno_code(errno);
   return {};
@@ -29,7 +27,7 @@ Result<void> done_or_errno(int returned) {
 
 PosixFiles::~PosixFiles() {
   for (std::size_t id = 0; id < files_.size(); ++id) {
-    if (files_[id]) close(FileId{static_cast<std::uint32_t>(id)});
+    if (files_[id]) PosixFiles::close(FileId{static_cast<std::uint32_t>(id)});
   }
 }
 
@@ -137,6 +135,14 @@ PosixFiles::File& PosixFiles::file(FileId id) const {
   return *files_[id.value()];
 }
 
+/// Some file systems take O_DIRECT at open and refuse it here. Clearing the flag twice does no harm.
+bool PosixFiles::leave_direct(File& file) noexcept {
+  const int flags = ::fcntl(file.fd, F_GETFL);
+  if (flags < 0 || ::fcntl(file.fd, F_SETFL, flags & ~O_DIRECT) != 0) return false;
+  file.direct = false;
+  return true;
+}
+
 IoCompletion PosixFiles::perform(const IoOperation& operation, File& file, AlignedBuffer& scratch) noexcept {
   IoCompletion completion{operation.token, 0, 0, 0};
   if (operation.kind == IoOperation::Kind::sync) {
@@ -156,7 +162,7 @@ IoCompletion PosixFiles::perform(const IoOperation& operation, File& file, Align
   if (!reading && operation.seal != nullptr) {
     completion.checksum = payload_checksum(operation.key, *operation.seal, operation.from);
   }
-  if (file.direct && !aligned(callers)) {
+  if (file.direct && !io_aligned(callers)) {
     try {
       if (scratch.size() < length) scratch = AlignedBuffer{length};
     } catch (const std::bad_alloc&) {
@@ -190,11 +196,7 @@ int PosixFiles::move_bytes(const IoOperation& operation, File& file, std::byte* 
     if (n == 0) return 0;  // the file's end, or a device that takes no more: asking again would not help
     if (errno == EINTR) continue;
     if (errno == EINVAL && was_direct && moved == 0) {
-      // Some file systems take O_DIRECT at open and refuse it here. Other threads may find out at the same time; clearing
-      // the flag twice does no harm.
-      const int flags = ::fcntl(file.fd, F_GETFL);
-      if (flags < 0 || ::fcntl(file.fd, F_SETFL, flags & ~O_DIRECT) != 0) return EINVAL;
-      file.direct = false;
+      if (!leave_direct(file)) return EINVAL;
       continue;
     }
     return errno;

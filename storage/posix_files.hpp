@@ -13,7 +13,7 @@ namespace terrace {
 
 /// Files of the operating system, and one piece of I/O on them at a time: what engines for real disks share.
 /// Threads: the FileSystem's calls and file() from one; perform() from any, on files that stay open meanwhile.
-class PosixFiles final : public FileSystem {
+class PosixFiles : public FileSystem {
  public:
   struct File {
     int fd = -1;
@@ -40,6 +40,10 @@ class PosixFiles final : public FileSystem {
 
   /// Stays where it is until close().
   [[nodiscard]] File& file(FileId id) const;
+
+  /// After a read or write of the file was refused, which direct I/O may be the reason for: goes on through the page cache.
+  /// Several threads may find out at the same time. False where that cannot be done.
+  [[nodiscard]] static bool leave_direct(File& file) noexcept;
 
   /// Carries the operation out, blocking. `scratch` is the calling thread's own; it grows where a buffer is not aligned.
   [[nodiscard]] IoCompletion perform(const IoOperation& operation, File& file, AlignedBuffer& scratch) noexcept;

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace terrace {
@@ -22,6 +23,7 @@ class SteppedIo final : public IoEngine {
   void wait() override;
   [[nodiscard]] std::size_t in_flight() const override { return queue_.size() + stalled_.size() + completed_.size(); }
   [[nodiscard]] Waker& waker() override { return waker_; }
+  [[nodiscard]] std::string describe() const override { return "step by step"; }
 
   /// Operations that step() can choose from: those that wait, in the order of their submission.
   [[nodiscard]] std::size_t queued() const { return queue_.size(); }

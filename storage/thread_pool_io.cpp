@@ -1,35 +1,16 @@
 #include "storage/thread_pool_io.hpp"
 
 #include "base/check.hpp"
+#include "storage/signals_blocked.hpp"
 
+#include <fmt/format.h>
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
 
 namespace terrace {
-namespace {
-
-/// While it lives, threads started here take no signals: those belong to the program's own threads.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_{};
-};
-
-}  // namespace
-
 ThreadPoolIo::ThreadPoolIo(Config config, Waker& waker, PosixCalls& calls)
     : files_{calls},
       waker_{waker},
@@ -76,6 +57,11 @@ void ThreadPoolIo::wait() {
     waker_.own.acknowledge();
     if (completions_.drain(collected_) == 0) waker_.own.wait(-1);
   }
+}
+
+std::string ThreadPoolIo::describe() const {
+  const std::string pace = bandwidth_ == Bytes{} ? "" : fmt::format(", at {} a second", to_string(bandwidth_));
+  return fmt::format("{} threads{}", threads_.size(), pace);
 }
 
 /// Until a disk of this bandwidth would have moved the bytes, after all that came before.

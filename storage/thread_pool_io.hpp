@@ -2,6 +2,7 @@
 
 #include "base/completion_queue.hpp"
 #include "base/waker.hpp"
+#include "storage/engine_waker.hpp"
 #include "storage/io_engine.hpp"
 #include "storage/posix_calls.hpp"
 #include "storage/posix_files.hpp"
@@ -12,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -45,6 +47,7 @@ class ThreadPoolIo final : public IoEngine {
   void wait() override;
   [[nodiscard]] std::size_t in_flight() const override { return in_flight_; }
   [[nodiscard]] Waker& waker() override { return waker_.owner; }
+  [[nodiscard]] std::string describe() const override;
 
  private:
   struct Work {
@@ -56,23 +59,13 @@ class ThreadPoolIo final : public IoEngine {
     static const int MAX_SEMA_SPINS = 100;
   };
   using WorkQueue = moodycamel::BlockingConcurrentQueue<Work, QueueTraits>;
-  /// Wakes the owner, and wait().
-  struct BothWaker final : Waker {
-    explicit BothWaker(Waker& owners) : owner{owners} {}
-    void wake() noexcept override {
-      own.wake();
-      owner.wake();
-    }
-    Waker& owner;
-    EventFdWaker own;
-  };
 
   void run();
   void pace(Bytes bytes);
   void stop() noexcept;
 
   PosixFiles files_;
-  BothWaker waker_;
+  EngineWaker waker_;
   WorkQueue work_;
   moodycamel::ProducerToken work_token_;
   std::vector<Work> submitting_;  ///< scratch

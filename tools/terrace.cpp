@@ -1,5 +1,6 @@
 #include "base/check.hpp"
 #include "tools/bench/command_line.hpp"
+#include "tools/bench/interrupted.hpp"
 #include "tools/doctor/doctor.hpp"
 #include "tools/replay/command_line.hpp"
 #include "tools/replay/replay.hpp"
@@ -78,6 +79,8 @@ int main(int argc, char** argv) {
     return complain(who(), error.what(), ExitStatus::bad_input);
   } catch (const terrace::tools::UsageError& error) {
     return complain(who(), error.what(), ExitStatus::bad_input);
+  } catch (const terrace::tools::Interrupted& error) {
+    return complain(who(), error.what(), ExitStatus::interrupted);
   } catch (const std::exception& error) {
     return complain(who(), error.what(), ExitStatus::run_failed);
   }

@@ -26,7 +26,7 @@ struct ArenaChunk {
 };
 
 /// Who wants to know what memory the arena has: a device that registers each chunk for its copies, an I/O engine that keeps a
-/// table of buffers. Set with HostArena::observe.
+/// table of buffers. Made known with HostArena::observe.
 ///
 /// Threads: the arena's worker's, or the one that calls observe(); one call at a time. May take as long as it must: nobody's
 /// step waits. No member calls the arena.

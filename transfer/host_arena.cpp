@@ -80,7 +80,7 @@ HostArena::HostArena(HostArenaOptions options)
 HostArena::~HostArena() {
   for (std::uint32_t chunk = 0; chunk < chunks_end_; ++chunk) place(chunk).cancelled = true;
   worker_.reset();
-  (void)observe(nullptr);  // never fails
+  while (!observers_.empty()) unobserve(*observers_.back());
 }
 
 // ---- places --------------------------------------------------------------------------------------------------------------
@@ -237,16 +237,24 @@ std::optional<std::string> HostArena::make(std::uint32_t chunk, Bytes with_those
                          std::generic_category().message(p.got.error));
   } else {
     const std::lock_guard lock{observing_};
-    const Result<void> added = observer_ == nullptr ? Result<void>{} : observer_->chunk_added(chunk_at(chunk));
-    p.shown = added.has_value();
-    if (!added) {
-      const std::string why = observer_->refusal();
-      failed = fmt::format("host arena: a chunk of {} could not be registered: {}", to_string(size),
-                           why.empty() ? added.error().message() : why);
-    }
+    failed = tell_added(chunk);
+    p.shown = !failed;
   }
   if (failed) p.mapping = {};
   return failed;
+}
+
+/// Of all observers or, where one refuses, of none; then why.
+std::optional<std::string> HostArena::tell_added(std::uint32_t chunk) {
+  for (auto each = observers_.begin(); each != observers_.end(); ++each) {
+    const Result<void> added = (*each)->chunk_added(chunk_at(chunk));
+    if (added) continue;
+    const std::string why = (*each)->refusal();
+    while (each != observers_.begin()) (*--each)->chunk_removing(chunk_at(chunk));
+    return fmt::format("host arena: a chunk of {} could not be registered: {}", to_string(block_bytes_ * place(chunk).size),
+                       why.empty() ? added.error().message() : why);
+  }
+  return std::nullopt;
 }
 
 void HostArena::cancel(std::uint32_t chunk) {
@@ -272,7 +280,7 @@ void HostArena::unmake(std::uint32_t chunk) {
   Place& p = place(chunk);
   {
     const std::lock_guard lock{observing_};
-    if (observer_ != nullptr) observer_->chunk_removing(chunk_at(chunk));
+    for (ArenaChunks* const observer : observers_) observer->chunk_removing(chunk_at(chunk));
     p.shown = false;
   }
   p.mapping = {};
@@ -297,29 +305,31 @@ void HostArena::poll(std::vector<ArenaEvent>& events) {
   }
 }
 
-Result<void> HostArena::observe(ArenaChunks* observer) {
-  const std::lock_guard lock{observing_};
+std::vector<std::uint32_t> HostArena::shown_chunks() const {
   std::vector<std::uint32_t> shown;
   for (std::uint32_t chunk = 0; chunk < chunks_end_; ++chunk) {
     if (place(chunk).shown) shown.push_back(chunk);
   }
-  if (ArenaChunks* const before = std::exchange(observer_, nullptr); before != nullptr) {
-    for (const std::uint32_t chunk : shown) before->chunk_removing(chunk_at(chunk));
-  }
-  if (observer == nullptr) return {};
+  return shown;
+}
+
+Result<void> HostArena::observe(ArenaChunks& observer) {
+  const std::lock_guard lock{observing_};
+  const std::vector<std::uint32_t> shown = shown_chunks();
   for (std::size_t i = 0; i < shown.size(); ++i) {
-    const Result<void> added = observer->chunk_added(chunk_at(shown[i]));
+    const Result<void> added = observer.chunk_added(chunk_at(shown[i]));
     if (added) continue;
-    while (i-- > 0) observer->chunk_removing(chunk_at(shown[i]));
+    while (i-- > 0) observer.chunk_removing(chunk_at(shown[i]));
     return added;
   }
-  observer_ = observer;
+  observers_.push_back(&observer);
   return {};
 }
 
-bool HostArena::is_observed() const {
+void HostArena::unobserve(ArenaChunks& observer) {
   const std::lock_guard lock{observing_};
-  return observer_ != nullptr;
+  if (std::erase(observers_, &observer) == 0) return;
+  for (const std::uint32_t chunk : shown_chunks()) observer.chunk_removing(chunk_at(chunk));
 }
 
 }  // namespace terrace

@@ -46,7 +46,7 @@ struct HostArenaOptions {
 
 /// Where a chunk is in its life.
 ///
-///     absent --grow--> reserved --the worker takes it up--> touching --all pages there, observer told--> warm
+///     absent --grow--> reserved --the worker takes it up--> touching --all pages there, observers told--> warm
 ///        ▲                 |                                    |                                          |
 ///        |                 +-- cancelled, refused --+-- failed -+                              give_back   |
 ///        +------------------------------------------+---------------- leaving <----------------------------+
@@ -70,8 +70,9 @@ struct ArenaEvent {
 /// share the arena.
 ///
 /// Ready and warm: the arena can be used for the chunks that are warm, from the constructor on; it is_warm() when there are no
-/// others. Memory is mapped, touched, shown to the observer and unmapped by the worker, one chunk after the other, each
-/// touched by several threads (transfer/first_touch.hpp); no other call but the constructor and observe() waits for that.
+/// others. Memory is mapped, touched, shown to observers and unmapped by the worker, one chunk after the other, each
+/// touched by several threads (transfer/first_touch.hpp); no other call but the constructor, observe() and unobserve() waits
+/// for that.
 ///
 /// Threads: grow, cancel, give_back, poll, observe and what they change (state, counts) are for one thread, the control plane's.
 /// block() and the like are for any, for slots of chunks that were warm when whoever names the slot was told of it.
@@ -82,7 +83,7 @@ class HostArena {
   HostArena(std::uint32_t slots, Bytes block_bytes, Bytes chunk_bytes = GiB);
   /// The same for ready_slots. Throws also std::runtime_error, with the largest size that fits, where `limits` refuse.
   explicit HostArena(HostArenaOptions options);
-  /// Ends the touching under way. The observer is told of every chunk's end before.
+  /// Ends the touching under way. Observers are told of every chunk's end before.
   ~HostArena();
   HostArena(const HostArena&) = delete;
   HostArena& operator=(const HostArena&) = delete;
@@ -108,10 +109,11 @@ class HostArena {
   void give_back(std::uint32_t chunk);
   /// Appends what has ended since the last call. Costs a comparison where nothing is under way.
   void poll(std::vector<ArenaEvent>& events);
-  /// From now on `observer` is told of chunks; first of all that are warm now. The one before is told that they go. Null: nobody.
-  /// Fails as the observer does: then nobody observes. Waits for the chunk that is just being made.
-  [[nodiscard]] Result<void> observe(ArenaChunks* observer);
-  [[nodiscard]] bool is_observed() const;
+  /// From now on `observer` is told of chunks, beside those who are already; first of all that are warm now. Fails as it does:
+  /// then it observes nothing. Both wait for the chunk that is just being made.
+  [[nodiscard]] Result<void> observe(ArenaChunks& observer);
+  /// It is told that all go, and of no more. Does nothing where it does not observe.
+  void unobserve(ArenaChunks& observer);
 
   // ---- what there is
 
@@ -140,7 +142,7 @@ class HostArena {
     // The worker's between an order and its event, else the control plane's.
     Mapping mapping;
     FirstTouch got;
-    bool shown = false;  ///< mapped, and the observer, if any, knows; under observing_
+    bool shown = false;  ///< mapped, and the observers know; under observing_
   };
   static constexpr std::uint32_t places_per_segment = 256;
   static constexpr std::uint32_t segments_max = 1024;
@@ -154,6 +156,8 @@ class HostArena {
   [[nodiscard]] FirstTouch touch(Place& p);
   [[nodiscard]] std::optional<std::string> make(std::uint32_t chunk, Bytes with_those_after);
   void unmake(std::uint32_t chunk);
+  [[nodiscard]] std::optional<std::string> tell_added(std::uint32_t chunk);
+  [[nodiscard]] std::vector<std::uint32_t> shown_chunks() const;
   void show(std::uint32_t chunk);
   void do_later(ArenaWorker::Job job);
 
@@ -170,8 +174,8 @@ class HostArena {
   Bytes mapped_{};
   std::vector<std::uint32_t> absent_;  ///< chunks below chunks_end_ that are to be had, highest first
 
-  mutable std::mutex observing_;
-  ArenaChunks* observer_ = nullptr;  ///< under observing_, as are calls to it
+  std::mutex observing_;
+  std::vector<ArenaChunks*> observers_;  ///< under observing_, as are calls to them
 
   /// Places keep where they are: others read them meanwhile.
   std::array<std::atomic<Segment*>, segments_max> segments_{};

@@ -216,14 +216,14 @@ TEST_F(HostChunksTest, growth_that_an_observer_refuses_calls_off_the_rest) {
    private:
     int added_ = 0;
   } second_refused;
-  ASSERT_TRUE(arena->observe(&second_refused).has_value());
+  ASSERT_TRUE(arena->observe(second_refused).has_value());
   ASSERT_TRUE(resize(16).has_value());
   settle();
   EXPECT_EQ(cache->host_memory().usable, 4U);
   EXPECT_TRUE(cache->host_memory().warm());
   EXPECT_EQ(mapped_blocks(), 4U);
   EXPECT_FALSE(cache->host_memory().failure.empty());
-  ASSERT_TRUE(arena->observe(nullptr).has_value());
+  arena->unobserve(second_refused);
 }
 
 TEST_F(HostChunksTest, growth_that_does_not_fit_leaves_the_tier_as_it_is_and_says_why) {

@@ -134,7 +134,7 @@ void World::make_arena(std::size_t pool) {
   arena.worker = std::move(worker);
   watches_.push_back(std::make_unique<ChunkWatch>(*this, id));
   arenas_.push_back(std::make_unique<HostArena>(std::move(arena)));
-  TERRACE_CHECK(arenas_.back()->observe(watches_.back().get()).has_value());
+  TERRACE_CHECK(arenas_.back()->observe(*watches_.back()).has_value());
 }
 
 std::unique_ptr<BlockStore> World::make_store(std::size_t pool) {

@@ -22,7 +22,7 @@ class BlockStoreContract : public testing::TestWithParam<StoreKind> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Stores, BlockStoreContract,
-                         testing::Values(StoreKind::memory, StoreKind::file_threads, StoreKind::file_stepped),
+                         testing::ValuesIn(store_kinds()),
                          [](const auto& param) { return to_string(param.param); });
 
 TEST_P(BlockStoreContract, a_block_comes_back_byte_for_byte) {

@@ -23,7 +23,7 @@ class BlockStoreDepartures : public testing::TestWithParam<StoreKind> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Stores, BlockStoreDepartures,
-                         testing::Values(StoreKind::memory, StoreKind::file_threads, StoreKind::file_stepped),
+                         testing::ValuesIn(store_kinds()),
                          [](const auto& param) { return to_string(param.param); });
 
 TEST_P(BlockStoreDepartures, a_slot_is_bad_also_where_nobody_waits_for_its_write_any_more) {

@@ -58,7 +58,17 @@ struct ThreadsGround {
   ThreadsHarness harness;
 };
 
+struct UringGround {
+  explicit UringGround(std::uint32_t capacity) : harness{config_for(directory.path() / "store", capacity), calls, uring} {}
+  TemporaryDirectory directory;
+  FaultyCalls calls;
+  FaultyUring uring{calls};
+  UringHarness harness;
+};
+
 }  // namespace
+
+NullWaker DiskHarness::nobody;
 
 TemporaryDirectory::TemporaryDirectory() {
   std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
@@ -104,13 +114,44 @@ ssize_t FaultyCalls::pread(int fd, void* into, std::size_t bytes, off_t offset) 
 
 ssize_t FaultyCalls::pwrite(int fd, const void* from, std::size_t bytes, off_t offset) {
   if (refuses(fd) || interrupted()) return -1;
-  std::uint64_t prefix = 0;
-  std::memcpy(&prefix, from, bytes == block_size ? sizeof prefix : 0);
-  if (prefix != 0 && failing_.compare_exchange_strong(prefix, 0)) {
+  if (fails({static_cast<const std::byte*>(from), bytes})) {
     errno = EIO;
     return -1;
   }
   return PosixCalls::pwrite(fd, from, piece == 0 ? bytes : std::min(piece, bytes), offset);
+}
+
+bool FaultyCalls::fails(std::span<const std::byte> from) {
+  std::uint64_t prefix = 0;
+  std::memcpy(&prefix, from.data(), from.size() == block_size ? sizeof prefix : 0);
+  return prefix != 0 && failing_.compare_exchange_strong(prefix, 0);
+}
+
+int FaultyCalls::uring_ended(const IoOperation& operation, int fd, int result) {
+  if (operation.kind == IoOperation::Kind::sync) return result;
+  if (refuses(fd)) return -EINVAL;
+  if (interrupted()) return -EINTR;
+  if (operation.kind == IoOperation::Kind::write && fails(operation.from)) return -EIO;
+  return piece == 0 ? result : std::min(static_cast<int>(piece), result);
+}
+
+int FaultyUring::setup(unsigned entries, io_uring& ring, io_uring_params& params) {
+  if (setup_error != 0) return -setup_error;
+  if (refusals_++ < flags_refused) return -EINVAL;
+  refusals_ = 0;
+  return UringCalls::setup(entries, ring, params);
+}
+
+int FaultyUring::register_buffer(io_uring& ring, unsigned place, const iovec& memory) {
+  if (registered++ > 0 && register_error != 0) return -register_error;
+  return UringCalls::register_buffer(ring, place, memory);
+}
+
+int FaultyUring::ended(const IoOperation& operation, int fd, std::uint64_t asked, int result) {
+  if (asked == block_size) {  // a block, and no page of a catalog
+    if (const int other = next_result.exchange(0)) return other;
+  }
+  return calls_.uring_ended(operation, fd, result);
 }
 
 int FaultyCalls::fallocate(int fd, off_t bytes) {
@@ -181,10 +222,17 @@ bool StoreHarness::has(const BlockKey& key) {
   return !outcome(drain(), StoreEvent::Kind::contains, key);
 }
 
+std::vector<StoreKind> store_kinds() {
+  std::vector<StoreKind> kinds{StoreKind::memory, StoreKind::file_threads, StoreKind::file_stepped};
+  if (!UringIo::unavailable()) kinds.push_back(StoreKind::file_uring);
+  return kinds;
+}
+
 std::string to_string(StoreKind kind) {
   switch (kind) {
     case StoreKind::memory: return "memory";
     case StoreKind::file_threads: return "file_threads";
+    case StoreKind::file_uring: return "file_uring";
     case StoreKind::file_stepped: return "file_stepped";
   }
   return "?";
@@ -194,6 +242,7 @@ std::unique_ptr<StoreHarness> make_harness(StoreKind kind, std::uint32_t capacit
   switch (kind) {
     case StoreKind::memory: return std::make_unique<MemoryHarness>(capacity_blocks);
     case StoreKind::file_threads: return std::make_unique<Grounded<ThreadsGround>>(capacity_blocks);
+    case StoreKind::file_uring: return std::make_unique<Grounded<UringGround>>(capacity_blocks);
     case StoreKind::file_stepped: return std::make_unique<Grounded<SteppedGround>>(capacity_blocks);
   }
   return nullptr;
@@ -220,9 +269,15 @@ void SteppedHarness::damage(const BlockKey& key) {
 }
 
 ThreadsHarness::ThreadsHarness(const FileStoreConfig& config, FaultyCalls& calls, unsigned threads)
-    : calls_{calls}, io_{{.threads = threads, .in_flight_max = 64}, waker_, calls}, store_{config, io_} {}
+    : DiskHarness{config, calls,
+                  std::make_unique<ThreadPoolIo>(ThreadPoolIo::Config{.threads = threads, .in_flight_max = 64}, nobody, calls)} {}
 
-void ThreadsHarness::damage(const BlockKey& key) {
+UringHarness::UringHarness(const FileStoreConfig& config, FaultyCalls& calls, FaultyUring& uring)
+    : DiskHarness{config, calls,
+                  std::make_unique<UringIo>(UringIo::Config{.rings = 2, .depth = 8, .in_flight_max = 64}, nobody, uring,
+                                            calls)} {}
+
+void DiskHarness::damage(const BlockKey& key) {
   const auto at = store_.location(key);
   ASSERT_TRUE(at.has_value());
   std::fstream file{at->file, std::ios::in | std::ios::out | std::ios::binary};

@@ -4,6 +4,8 @@
 #include "storage/file_store.hpp"
 #include "storage/stepped_io.hpp"
 #include "storage/thread_pool_io.hpp"
+#include "storage/uring_calls.hpp"
+#include "storage/uring_io.hpp"
 
 #include "tests/storage/blocks.hpp"
 
@@ -37,6 +39,9 @@ class FaultyCalls : public PosixCalls {
   ssize_t pwrite(int fd, const void* from, std::size_t bytes, off_t offset) override;
   int fallocate(int fd, off_t bytes) override;
 
+  /// What the members below make of an io_uring request's result.
+  int uring_ended(const IoOperation& operation, int fd, int result);
+
   /// Writes that start with this key's block fail with EIO, once.
   void fail_write_of(const BlockKey& key);
 
@@ -53,8 +58,28 @@ class FaultyCalls : public PosixCalls {
  private:
   [[nodiscard]] bool refuses(int fd) const;
   [[nodiscard]] bool interrupted();
+  [[nodiscard]] bool fails(std::span<const std::byte> from);
 
   std::atomic<std::uint64_t> failing_{0};  ///< what the content starts with, which is its key
+};
+
+/// io_uring with the faults of FaultyCalls, and some of its own. The members are for before the first call.
+class FaultyUring final : public UringCalls {
+ public:
+  explicit FaultyUring(FaultyCalls& calls) : calls_{calls} {}
+  int setup(unsigned entries, io_uring& ring, io_uring_params& params) override;
+  int register_buffer(io_uring& ring, unsigned place, const iovec& memory) override;
+  int ended(const IoOperation& operation, int fd, std::uint64_t asked, int result) override;
+
+  int setup_error = 0;
+  int flags_refused = 0;             ///< so many times EINVAL before each ring, as of older kernels that know fewer flags
+  int register_error = 0;            ///< of the second piece of memory and those after it
+  std::atomic<int> registered{0};
+  std::atomic<int> next_result{0};   ///< of the next request of a block, once; 0: what it was
+
+ private:
+  FaultyCalls& calls_;
+  int refusals_ = 0;
 };
 
 /// A store under test, with the handles that a test needs to make things happen.
@@ -89,7 +114,9 @@ class StoreHarness {
   std::vector<std::pair<std::uint64_t, AlignedBuffer>> buffers_;
 };
 
-enum class StoreKind { memory, file_threads, file_stepped };
+enum class StoreKind { memory, file_threads, file_uring, file_stepped };
+/// All of them that there can be here: without io_uring, all but that.
+[[nodiscard]] std::vector<StoreKind> store_kinds();
 [[nodiscard]] std::string to_string(StoreKind kind);
 [[nodiscard]] std::unique_ptr<StoreHarness> make_harness(StoreKind kind, std::uint32_t capacity_blocks);
 
@@ -108,20 +135,33 @@ class SteppedHarness final : public StoreHarness {
   std::uint64_t random_;
 };
 
-/// A file store in a real directory, on threads.
-class ThreadsHarness final : public StoreHarness {
+/// A file store in a real directory.
+class DiskHarness : public StoreHarness {
  public:
-  ThreadsHarness(const FileStoreConfig& config, FaultyCalls& calls, unsigned threads = 4);
   [[nodiscard]] FileStore& store() override { return store_; }
-  void advance() override { io_.wait(); }
+  void advance() override { io_->wait(); }
   void fail_write_of(const BlockKey& key) override { calls_.fail_write_of(key); }
   void damage(const BlockKey& key) override;
 
+ protected:
+  DiskHarness(const FileStoreConfig& config, FaultyCalls& calls, std::unique_ptr<IoEngine> io)
+      : calls_{calls}, io_{std::move(io)}, store_{config, *io_} {}
+  static NullWaker nobody;
+
  private:
   FaultyCalls& calls_;
-  NullWaker waker_;
-  ThreadPoolIo io_;
+  std::unique_ptr<IoEngine> io_;
   FileStore store_;
+};
+
+class ThreadsHarness final : public DiskHarness {
+ public:
+  ThreadsHarness(const FileStoreConfig& config, FaultyCalls& calls, unsigned threads = 4);
+};
+
+class UringHarness final : public DiskHarness {
+ public:
+  UringHarness(const FileStoreConfig& config, FaultyCalls& calls, FaultyUring& uring);
 };
 
 [[nodiscard]] FileStoreConfig config_for(const std::filesystem::path& directory, std::uint32_t blocks);

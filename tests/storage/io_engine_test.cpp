@@ -1,5 +1,6 @@
 #include "storage/stepped_io.hpp"
 #include "storage/thread_pool_io.hpp"
+#include "storage/uring_io.hpp"
 
 #include "tests/storage/harness.hpp"
 
@@ -12,14 +13,34 @@
 #include <cerrno>
 #include <chrono>
 #include <memory>
+#include <ostream>
 #include <set>
 
 namespace terrace::test {
 namespace {
 
-class ThreadPoolIoTest : public testing::Test {
+enum class EngineKind { threads, uring };
+std::string to_string(EngineKind kind) { return kind == EngineKind::threads ? "threads" : "uring"; }
+void PrintTo(EngineKind kind, std::ostream* out) { *out << to_string(kind); }
+
+std::vector<EngineKind> engine_kinds() {
+  std::vector<EngineKind> kinds{EngineKind::threads};
+  if (!UringIo::unavailable()) kinds.push_back(EngineKind::uring);
+  return kinds;
+}
+
+/// What storage/io_engine.hpp promises, of every engine for real disks.
+class IoEngineContract : public testing::TestWithParam<EngineKind> {
  protected:
-  ThreadPoolIoTest() : engine_{{.threads = 3, .in_flight_max = 16}, waker_, calls_} {}
+  IoEngineContract() : engine_ptr_{make(waker_)}, engine_{*engine_ptr_} {}
+
+  std::unique_ptr<IoEngine> make(Waker& waker) {
+    if (GetParam() == EngineKind::threads) {
+      return std::make_unique<ThreadPoolIo>(ThreadPoolIo::Config{.threads = 3, .in_flight_max = 16}, waker, calls_);
+    }
+    // Fewer slots than some tests have operations: some of these wait.
+    return std::make_unique<UringIo>(UringIo::Config{.rings = 2, .depth = 8, .in_flight_max = 16}, waker, uring_, calls_);
+  }
 
   FileId open(Direct direct) {
     return engine_.files().open(directory_.path() / "file", Create::if_missing, direct).value().id;
@@ -46,30 +67,15 @@ class ThreadPoolIoTest : public testing::Test {
 
   TemporaryDirectory directory_;
   FaultyCalls calls_;
+  FaultyUring uring_{calls_};
   EventFdWaker waker_;
-  ThreadPoolIo engine_;
+  std::unique_ptr<IoEngine> engine_ptr_;
+  IoEngine& engine_;
 };
+INSTANTIATE_TEST_SUITE_P(Engines, IoEngineContract, testing::ValuesIn(engine_kinds()),
+                         [](const auto& param) { return to_string(param.param); });
 
-TEST_F(ThreadPoolIoTest, is_no_faster_than_its_bandwidth) {
-  constexpr std::uint64_t blocks = 20;
-  // All of them in a tenth of a second, whatever the disk could do. (A test can only say: not sooner.)
-  ThreadPoolIo slow{{.threads = 3, .bandwidth = Bytes{blocks * block_size * 10}}, waker_};
-  const FileId file = slow.files().open(directory_.path() / "paced", Create::if_missing, Direct::no).value().id;
-  const AlignedBuffer block = content_of(key_of(1));
-  std::vector<IoOperation> batch;
-  for (std::uint64_t n = 0; n < blocks; ++n) batch.push_back(write(file, block.span(), n * block_size));
-  const auto begin = std::chrono::steady_clock::now();
-  slow.submit(batch);
-  std::vector<IoCompletion> completed;
-  while (slow.in_flight() > 0) {
-    slow.wait();
-    slow.poll(completed);
-  }
-  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds{99});
-  for (const IoCompletion& done : completed) EXPECT_EQ(done.error, 0);
-}
-
-TEST_F(ThreadPoolIoTest, carries_out_what_is_submitted_and_wakes_its_owner) {
+TEST_P(IoEngineContract, carries_out_what_is_submitted_and_wakes_its_owner) {
   const FileId file = open(Direct::yes);
   std::vector<AlignedBuffer> blocks;
   std::vector<IoOperation> batch;
@@ -101,7 +107,7 @@ TEST_F(ThreadPoolIoTest, carries_out_what_is_submitted_and_wakes_its_owner) {
   }
 }
 
-TEST_F(ThreadPoolIoTest, seals_what_it_writes_and_what_it_has_read) {
+TEST_P(IoEngineContract, seals_what_it_writes_and_what_it_has_read) {
   const FileId file = open(Direct::yes);
   const Fingerprint fingerprint = key_of(5).bytes;
   const AlignedBuffer block = content_of(key_of(1));
@@ -119,13 +125,13 @@ TEST_F(ThreadPoolIoTest, seals_what_it_writes_and_what_it_has_read) {
   EXPECT_NE(run(sealed).checksum, sum);
 }
 
-TEST_F(ThreadPoolIoTest, goes_on_after_partial_progress_and_interruptions) {
+TEST_P(IoEngineContract, goes_on_after_partial_progress_and_interruptions) {
   calls_.piece = 3000;
   expect_round_trip(open(Direct::no));
   EXPECT_GT(calls_.interrupts, 6);
 }
 
-TEST_F(ThreadPoolIoTest, reading_past_the_end_moves_what_there_is) {
+TEST_P(IoEngineContract, reading_past_the_end_moves_what_there_is) {
   const FileId file = open(Direct::no);
   const AlignedBuffer block = content_of(key_of(1));
   (void)run(write(file, block.span().first(5000)));
@@ -135,7 +141,7 @@ TEST_F(ThreadPoolIoTest, reading_past_the_end_moves_what_there_is) {
   EXPECT_EQ(completion.bytes, 5000U);
 }
 
-TEST_F(ThreadPoolIoTest, takes_buffers_that_are_not_aligned) {
+TEST_P(IoEngineContract, takes_buffers_that_are_not_aligned) {
   const FileId file = open(Direct::yes);
   const Direct before = engine_.files().direct(file);
   AlignedBuffer odd{2 * block_size};
@@ -149,14 +155,14 @@ TEST_F(ThreadPoolIoTest, takes_buffers_that_are_not_aligned) {
   EXPECT_EQ(engine_.files().direct(file), before) << "and does not take them for a file system's refusal";
 }
 
-TEST_F(ThreadPoolIoTest, direct_io_refused_at_open_goes_through_the_cache) {
+TEST_P(IoEngineContract, direct_io_refused_at_open_goes_through_the_cache) {
   calls_.no_direct_open = true;
   const FileId file = open(Direct::yes);
   EXPECT_EQ(engine_.files().direct(file), Direct::no);
   expect_round_trip(file);
 }
 
-TEST_F(ThreadPoolIoTest, direct_io_refused_at_the_first_write_goes_through_the_cache) {
+TEST_P(IoEngineContract, direct_io_refused_at_the_first_write_goes_through_the_cache) {
   calls_.no_direct_io = true;
   const FileId file = open(Direct::yes);
   EXPECT_EQ(engine_.files().direct(file), Direct::yes);
@@ -164,10 +170,10 @@ TEST_F(ThreadPoolIoTest, direct_io_refused_at_the_first_write_goes_through_the_c
   EXPECT_EQ(engine_.files().direct(file), Direct::no);
 }
 
-TEST_F(ThreadPoolIoTest, all_threads_may_find_out_at_once_that_direct_io_is_refused) {
+TEST_P(IoEngineContract, several_operations_may_find_out_at_once_that_direct_io_is_refused) {
   calls_.no_direct_io = true;
   std::barrier<> together{3};
-  calls_.refused_together = &together;
+  if (GetParam() == EngineKind::threads) calls_.refused_together = &together;
   const AlignedBuffer block = content_of(key_of(1));
   for (int round = 0; round < 50; ++round) {
     const FileId file = open(Direct::yes);
@@ -183,7 +189,7 @@ TEST_F(ThreadPoolIoTest, all_threads_may_find_out_at_once_that_direct_io_is_refu
   }
 }
 
-TEST_F(ThreadPoolIoTest, says_what_the_system_says) {
+TEST_P(IoEngineContract, says_what_the_system_says) {
   calls_.fail_write_of(key_of(1));
   const FileId file = open(Direct::yes);
   const AlignedBuffer block = content_of(key_of(1));
@@ -191,15 +197,15 @@ TEST_F(ThreadPoolIoTest, says_what_the_system_says) {
   EXPECT_EQ(run(write(file, block.span())).error, 0);
 }
 
-TEST_F(ThreadPoolIoTest, waiting_for_nothing_returns) {
+TEST_P(IoEngineContract, waiting_for_nothing_returns) {
   engine_.wait();
   EXPECT_EQ(engine_.in_flight(), 0U);
 }
 
-TEST_F(ThreadPoolIoTest, ends_with_work_under_way) {
+TEST_P(IoEngineContract, ends_with_work_under_way) {
   NullWaker waker;
   const AlignedBuffer block = content_of(key_of(1));
-  auto engine = std::make_unique<ThreadPoolIo>(ThreadPoolIo::Config{.threads = 2, .in_flight_max = 4}, waker);
+  auto engine = make(waker);
   const FileId file = engine->files().open(directory_.path() / "other", Create::if_missing, Direct::no).value().id;
   for (std::uint64_t n = 0; n < 50; ++n) {
     const IoOperation one = write(file, block.span(), n * block_size);
@@ -207,6 +213,29 @@ TEST_F(ThreadPoolIoTest, ends_with_work_under_way) {
   }
   engine.reset();
   EXPECT_EQ(std::filesystem::file_size(directory_.path() / "other"), 50 * block_size) << "what was submitted was done";
+}
+
+TEST(ThreadPoolIo, is_no_faster_than_its_bandwidth) {
+  constexpr std::uint64_t blocks = 20;
+  const TemporaryDirectory directory;
+  EventFdWaker waker;
+  // All of them in a tenth of a second, whatever the disk could do. (A test can only say: not sooner.)
+  ThreadPoolIo slow{{.threads = 3, .bandwidth = Bytes{blocks * block_size * 10}}, waker};
+  const FileId file = slow.files().open(directory.path() / "paced", Create::if_missing, Direct::no).value().id;
+  const AlignedBuffer block = content_of(key_of(1));
+  std::vector<IoOperation> batch;
+  for (std::uint64_t n = 0; n < blocks; ++n) {
+    batch.push_back({.kind = IoOperation::Kind::write, .file = file, .offset = n * block_size, .from = block.span()});
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  slow.submit(batch);
+  std::vector<IoCompletion> completed;
+  while (slow.in_flight() > 0) {
+    slow.wait();
+    slow.poll(completed);
+  }
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds{99});
+  for (const IoCompletion& done : completed) EXPECT_EQ(done.error, 0);
 }
 
 TEST(PosixFiles, a_lock_on_a_file_that_has_lost_its_name_is_no_lock) {
@@ -228,6 +257,23 @@ TEST(FileStoreOnThreads, works_where_direct_io_is_refused) {
     calls.no_direct_open = at_open;
     calls.no_direct_io = !at_open;
     ThreadsHarness h{config_for(directory.path() / "store", 20), calls};
+    const auto path = path_of(1, 20);
+    h.write(path);
+    for (const StoredBlock& block : path) EXPECT_TRUE(h.reads_back(block.key));
+    EXPECT_FALSE(h.store().is_direct());
+    EXPECT_EQ(h.store().stat().quarantined, 0U);
+  }
+}
+
+TEST(FileStoreOnUring, works_where_direct_io_is_refused) {
+  if (const auto why = UringIo::unavailable()) GTEST_SKIP() << *why;
+  for (const bool at_open : {true, false}) {
+    const TemporaryDirectory directory;
+    FaultyCalls calls;
+    FaultyUring uring{calls};
+    calls.no_direct_open = at_open;
+    calls.no_direct_io = !at_open;
+    UringHarness h{config_for(directory.path() / "store", 20), calls, uring};
     const auto path = path_of(1, 20);
     h.write(path);
     for (const StoredBlock& block : path) EXPECT_TRUE(h.reads_back(block.key));

@@ -1,4 +1,5 @@
 #include "base/random.hpp"
+#include "storage/uring_io.hpp"
 #include "tests/seed.hpp"
 #include "tests/tools/program.hpp"
 #include "tools/bench/index_subject.hpp"
@@ -7,9 +8,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace terrace::test {
@@ -226,6 +232,75 @@ TEST_P(BadBench, ends_with_2_and_one_line) {
   EXPECT_EQ(ended.status, 2);
   EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
   EXPECT_EQ(ended.out, "");
+}
+
+Words storage_words(const TemporaryDirectory& directory, const Words& more) {
+  Words words = bench_words({"storage", "--directory", directory.path().string()});
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST(CliBench, of_storage_reports_every_size_depth_and_way_beside_plain_io) {
+  for (const char* const io : {"auto", "threads"}) {
+    const TemporaryDirectory directory;
+    const TemporaryDirectory disk;
+    const std::string file = (directory.path() / "r.json").string();
+    const Ended ended = run(storage_words(disk, {"--size", "2MiB", "--sizes", "4KiB,64KiB", "--depths", "1,3", "--moved",
+                                                 "256KiB", "--rounds", "2", "--io", io, "--report", file}));
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    EXPECT_EQ(ended.err, "");
+    EXPECT_NE(ended.out.find("fio --name=plain"), std::string::npos);
+    const boost::json::value report = report_in(directory);
+    EXPECT_EQ(report.at("rounds"), 2);
+    const std::string engine{report.at("io").as_string()};
+    EXPECT_EQ(engine == "16 threads", io == std::string{"threads"} || UringIo::unavailable()) << engine;
+    std::set<std::string> rows;
+    for (const boost::json::value& row : report.at("storage").as_array()) {
+      rows.insert(std::to_string(row.at("block_bytes").to_number<int>()) + " " +
+                  std::to_string(row.at("depth").to_number<int>()) + " " + std::string{row.at("way").as_string()});
+      for (const char* const field : {"store_gb_per_s", "store_ratio", "engine_gb_per_s", "engine_ratio", "plain_gb_per_s"}) {
+        EXPECT_GT(row.at(field).to_number<double>(), 0) << field;
+      }
+    }
+    EXPECT_EQ(rows, (std::set<std::string>{"4096 1 read", "4096 1 write", "4096 3 read", "4096 3 write", "65536 1 read",
+                                           "65536 1 write", "65536 3 read", "65536 3 write"}));
+    EXPECT_TRUE(std::filesystem::is_empty(disk.path())) << "left as it was";
+  }
+}
+
+TEST(CliBench, of_storage_refuses_what_cannot_be) {
+  const TemporaryDirectory disk;
+  const std::vector<std::pair<Words, std::string>> bad{
+      {{"--rounds", "0"}, "--rounds 0"},
+      {{"--sizes", "6KiB"}, "a multiple of 4KiB"},
+      {{"--sizes", "2GiB"}, "1GiB at most"},
+      {{"--depths", "0"}, "--depths 0"},
+      {{"--size", "64KiB"}, "at least twice the depth"},
+      {{"--size", "4096TiB", "--sizes", "4MiB"}, "are free"},
+      {{"--io", "aio"}, "there is auto, uring, threads"}};
+  for (const auto& [words, part] : bad) {
+    const Ended ended = run(storage_words(disk, words));
+    EXPECT_EQ(ended.status, 2) << part;
+    EXPECT_NE(ended.err.find(part), std::string::npos) << ended.err;
+    EXPECT_EQ(std::ranges::count(ended.err, '\n'), 1) << ended.err;
+  }
+  EXPECT_EQ(run(bench_words({"storage"})).status, 2) << "without a directory";
+  const Ended missing = run(bench_words({"storage", "--directory", (disk.path() / "none").string()}));
+  EXPECT_EQ(missing.status, 3);
+  EXPECT_NE(missing.err.find("No such file or directory"), std::string::npos) << missing.err;
+  EXPECT_TRUE(std::filesystem::is_empty(disk.path()));
+}
+
+TEST(CliBench, of_storage_leaves_nothing_behind_when_interrupted) {
+  const TemporaryDirectory disk;
+  OnTerminal program{storage_words(disk, {"--size", "8MiB", "--sizes", "64KiB", "--depths", "4", "--rounds", "1000000"})};
+  const auto give_up_at = std::chrono::steady_clock::now() + std::chrono::minutes{1};
+  while (std::filesystem::is_empty(disk.path()) && std::chrono::steady_clock::now() < give_up_at) std::this_thread::yield();
+  program.signal(SIGINT);
+  const Ended ended = program.wait();
+  EXPECT_EQ(ended.status, 130) << ended.err;
+  EXPECT_NE(ended.err.find("terrace bench: interrupted"), std::string::npos) << ended.err;
+  EXPECT_TRUE(std::filesystem::is_empty(disk.path()));
 }
 
 }  // namespace

@@ -84,6 +84,11 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"--storage-bandwidth", "1MiB"}, "no --storage"},
         Bad{{"--storage", "memory:", "--storage-capacity", "1GiB", "--storage-bandwidth", "1MiB"}, "for --storage file:DIR"},
         Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-bandwidth", "0"}, "must be more than 0"},
+        Bad{{"--storage-io", "uring"}, "no --storage"},
+        Bad{{"--storage", "memory:", "--storage-capacity", "1GiB", "--storage-io", "uring"}, "for --storage file:DIR"},
+        Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-io", "aio"}, "there is auto, uring, threads"},
+        Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-io", "uring", "--storage-bandwidth", "1MiB"},
+            "--storage-io threads"},
         Bad{{"--step-tokens", "0"}, "--step-tokens: 0 is not from 1"}, Bad{{"--step-tokens", "few"}, "not a whole number"},
         Bad{{"--output-tokens-max", "-1"}, "not a whole number"},
         Bad{{"--output-tokens-max", "99999999999"}, "--output-tokens-max: 99999999999 is not from 0"},
@@ -149,6 +154,16 @@ TEST(Options, write_through_where_there_is_storage_and_nothing_else_is_said) {
   EXPECT_EQ(options.write_policy, WritePolicy::write_through);
   EXPECT_EQ(std::get<FileStorage>(options.storage).directory, "/some/where");
   EXPECT_EQ(std::get<FileStorage>(options.storage).capacity, GiB);
+}
+
+TEST(Options, let_the_kernel_decide_about_io_uring_where_nothing_is_said) {
+  const Words file{"--storage", "file:/some/where", "--storage-capacity", "1GiB"};
+  EXPECT_EQ(std::get<FileStorage>(parse(file).storage).io, IoChoice::automatic);
+  for (const IoChoice io : {IoChoice::automatic, IoChoice::uring, IoChoice::threads}) {
+    Words words = file;
+    words.insert(words.end(), {"--storage-io", std::string{to_string(io)}});
+    EXPECT_EQ(std::get<FileStorage>(parse(words).storage).io, io);
+  }
 }
 
 TEST(Options, know_every_relation_policy_mode_and_fault) {

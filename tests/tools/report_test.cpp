@@ -90,6 +90,7 @@ TEST(Report, says_in_its_config_what_was_replayed) {
   EXPECT_EQ(config.at("trace").as_string(), "a/b.jsonl.gz");
   EXPECT_EQ(config.at("block_bytes").to_number<int>(), 4096);
   EXPECT_EQ(config.at("storage").at("directory").as_string(), "/some/where");
+  EXPECT_EQ(config.at("storage").at("io").as_string(), "auto");
   EXPECT_EQ(config.at("relation").as_string(), "exclusive");
   EXPECT_EQ(config.at("speed").to_number<double>(), 2);
   EXPECT_TRUE(config.at("requests_max").is_null());
@@ -104,6 +105,10 @@ TEST(Report, tells_of_the_store_where_there_is_one) {
   result.store = StoreStat{};
   result.store->blocks = 17;
   EXPECT_EQ(json::parse(to_json({}, result)).at("store").at("blocks").to_number<int>(), 17);
+  EXPECT_FALSE(json::parse(to_json({}, result)).at("store").as_object().contains("io"));
+  result.storage_io = "4 threads";
+  EXPECT_EQ(json::parse(to_json({}, result)).at("store").at("io").as_string(), "4 threads");
+  EXPECT_NE(to_table({}, result).find("by 4 threads\n"), std::string::npos);
 }
 
 TEST(Report, names_the_first_mismatch) {

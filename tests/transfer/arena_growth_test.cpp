@@ -123,7 +123,7 @@ TEST_F(ArenaGrowth, keeps_what_is_there_as_it_grows_and_shrinks) {
 
 TEST_F(ArenaGrowth, tells_an_observer_of_every_chunk_that_comes_and_goes) {
   make(6, 6);
-  ASSERT_TRUE(arena->observe(&recorder).has_value());
+  ASSERT_TRUE(arena->observe(recorder).has_value());
   ASSERT_TRUE(arena->grow(4).has_value());
   EXPECT_EQ(recorder.told, (std::vector<std::string>{"+0,4", "+4,2"}));
   (void)settle();
@@ -132,8 +132,9 @@ TEST_F(ArenaGrowth, tells_an_observer_of_every_chunk_that_comes_and_goes) {
   (void)settle();
   EXPECT_EQ(recorder.told, (std::vector<std::string>{"+0,4", "+4,2", "+8,4", "-0,4"}));
   Recorder second;
-  ASSERT_TRUE(arena->observe(nullptr).has_value());
-  ASSERT_TRUE(arena->observe(&second).has_value());
+  ASSERT_TRUE(arena->observe(second).has_value());
+  arena->unobserve(recorder);
+  arena->unobserve(recorder);
   EXPECT_EQ(recorder.told.size(), 6U);
   arena.reset();
   EXPECT_EQ(second.told, (std::vector<std::string>{"+4,2", "+8,4", "-4,2", "-8,4"}));
@@ -141,7 +142,7 @@ TEST_F(ArenaGrowth, tells_an_observer_of_every_chunk_that_comes_and_goes) {
 
 TEST_F(ArenaGrowth, does_without_a_chunk_that_an_observer_refuses_and_says_so) {
   make(4, 4);
-  ASSERT_TRUE(arena->observe(&recorder).has_value());
+  ASSERT_TRUE(arena->observe(recorder).has_value());
   ASSERT_TRUE(arena->grow(4).has_value());
   recorder.refuse = true;
   const auto events = settle();
@@ -156,10 +157,28 @@ TEST_F(ArenaGrowth, does_without_a_chunk_that_an_observer_refuses_and_says_so) {
   EXPECT_EQ(settle().at(0).kind, ArenaEvent::Kind::warm);
 }
 
+TEST_F(ArenaGrowth, a_chunk_that_one_observer_refuses_is_nobodys) {
+  make(4, 4);
+  Recorder other;
+  ASSERT_TRUE(arena->observe(other).has_value());
+  ASSERT_TRUE(arena->observe(recorder).has_value());
+  ASSERT_TRUE(arena->grow(4).has_value());
+  recorder.refuse = true;
+  EXPECT_EQ(settle().at(0).kind, ArenaEvent::Kind::failed);
+  EXPECT_EQ(other.told, (std::vector<std::string>{"+0,4", "+4,4", "-4,4"}));
+  recorder.refuse = false;
+  ASSERT_TRUE(arena->grow(4).has_value());
+  EXPECT_EQ(settle().at(0).kind, ArenaEvent::Kind::warm);
+  arena->give_back(0);
+  (void)settle();
+  EXPECT_EQ(other.told.back(), "-0,4");
+  EXPECT_EQ(recorder.told.back(), "-0,4");
+}
+
 TEST_F(ArenaGrowth, an_observer_that_refuses_what_is_there_observes_nothing) {
   make(8, 8);
   recorder.refuse = true;
-  EXPECT_EQ(arena->observe(&recorder).error(), Errc::io_failed);
+  EXPECT_EQ(arena->observe(recorder).error(), Errc::io_failed);
   recorder.refuse = false;
   arena->give_back(1);
   (void)settle();
@@ -168,7 +187,7 @@ TEST_F(ArenaGrowth, an_observer_that_refuses_what_is_there_observes_nothing) {
 
 TEST_F(ArenaGrowth, a_chunk_that_is_cancelled_is_never_made) {
   make(4, 4);
-  ASSERT_TRUE(arena->observe(&recorder).has_value());
+  ASSERT_TRUE(arena->observe(recorder).has_value());
   ASSERT_TRUE(arena->grow(8).has_value());
   arena->cancel(2);
   const auto events = settle();
@@ -222,7 +241,7 @@ TEST(ArenaThread, makes_and_unmakes_chunks_while_others_use_theirs) {
   options.touch.threads = 2;
   options.waker = &waker;
   HostArena arena{std::move(options)};
-  ASSERT_TRUE(arena.observe(&recorder).has_value());
+  ASSERT_TRUE(arena.observe(recorder).has_value());
   std::vector<ArenaEvent> events;
   const auto wait_for = [&](std::size_t wanted) {
     while (events.size() < wanted) {

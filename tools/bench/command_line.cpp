@@ -4,6 +4,7 @@
 #include "tools/bench/copy.hpp"
 #include "tools/bench/index.hpp"
 #include "tools/bench/keys.hpp"
+#include "tools/bench/storage.hpp"
 #include "tools/bench/touch.hpp"
 #include "tools/bench/transfer.hpp"
 #include "tools/device_name.hpp"
@@ -68,6 +69,20 @@ void add_transfer_options(CLI::App& transfer, BenchArguments::Transfer& argument
                   "  terrace bench transfer --block-bytes 64KiB --blocks 1000 --piece-bytes 256KiB --pieces-in-flight 1");
 }
 
+void add_storage_options(CLI::App& storage, BenchArguments::Storage& arguments) {
+  storage.add_option("--directory", arguments.directory, "On the disk to measure; left as it was")->required();
+  storage.add_option("--size", arguments.size, "Of the store; a plain file of the same size is made beside it")
+      ->capture_default_str();
+  storage.add_option("--sizes", arguments.sizes, "Sizes of block")->delimiter(',')->capture_default_str();
+  storage.add_option("--depths", arguments.depths, "Blocks under way at once")->delimiter(',')->capture_default_str();
+  storage.add_option("--moved", arguments.moved, "In each measurement; eight times the depth at least")->capture_default_str();
+  storage.add_option("--rounds", arguments.rounds, "To take the medians of")->capture_default_str();
+  storage.add_option("--io", arguments.io, "auto, uring, threads")->capture_default_str();
+  storage.add_option("--report", arguments.report, "Write the medians to this file, as JSON");
+  storage.footer("\nExamples:\n  terrace bench storage --directory /mnt/nvme --report storage.json\n"
+                 "  terrace bench storage --directory /mnt/nvme --sizes 64KiB --depths 16,64 --io threads");
+}
+
 void add_touch_options(CLI::App& touch, BenchArguments::Touch& arguments) {
   touch.add_option("--size", arguments.size, "Of the memory")->capture_default_str();
   touch.add_option("--threads", arguments.threads, "To touch it with")->delimiter(',')->capture_default_str();
@@ -89,6 +104,22 @@ void run_keys(const BenchArguments::Keys& arguments) {
               .prompts = arguments.prompts,
               .rounds = arguments.rounds,
               .report = arguments.report});
+}
+
+void run_storage(const BenchArguments::Storage& arguments) {
+  StorageBenchOptions options;
+  options.directory = arguments.directory;
+  options.size = size_of("--size", arguments.size);
+  options.block_bytes.clear();
+  for (const std::string& size : arguments.sizes) options.block_bytes.push_back(size_of("--sizes", size));
+  options.depths = arguments.depths;
+  options.moved = size_of("--moved", arguments.moved);
+  options.rounds = arguments.rounds;
+  const std::optional<IoChoice> io = parse_io_choice(arguments.io);
+  if (!io) throw UsageError{fmt::format("--io {}: there is auto, uring, threads", arguments.io)};
+  options.io = *io;
+  options.report = arguments.report;
+  bench_storage(options);
 }
 
 void run_touch(const BenchArguments::Touch& arguments) {
@@ -150,6 +181,9 @@ void add_bench_options(CLI::App& bench, BenchArguments& arguments) {
   CLI::App* const transfer = bench.add_subcommand("transfer", "Device and host through the lanes, beside plain copies");
   add_transfer_options(*transfer, arguments.transfer);
   transfer->callback([&] { arguments.part = BenchArguments::Part::transfer; });
+  CLI::App* const storage = bench.add_subcommand("storage", "A file store with its checks, beside plain direct I/O");
+  add_storage_options(*storage, arguments.storage);
+  storage->callback([&] { arguments.part = BenchArguments::Part::storage; });
   CLI::App* const touch = bench.add_subcommand("touch", "How long the host tier's memory takes until it is warm");
   add_touch_options(*touch, arguments.touch);
   touch->callback([&] { arguments.part = BenchArguments::Part::touch; });
@@ -161,6 +195,7 @@ void run_bench(const BenchArguments& arguments) {
       case BenchArguments::Part::copy: run_copy(arguments.copy); break;
       case BenchArguments::Part::index: run_index(arguments.index); break;
       case BenchArguments::Part::keys: run_keys(arguments.keys); break;
+      case BenchArguments::Part::storage: run_storage(arguments.storage); break;
       case BenchArguments::Part::touch: run_touch(arguments.touch); break;
       case BenchArguments::Part::transfer: run_transfer(arguments.transfer); break;
     }

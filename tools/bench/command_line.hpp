@@ -13,7 +13,7 @@ namespace terrace::tools {
 
 /// `terrace bench`, as typed.
 struct BenchArguments {
-  enum class Part : unsigned char { copy, index, keys, touch, transfer };
+  enum class Part : unsigned char { copy, index, keys, storage, touch, transfer };
 
   Part part = Part::copy;
   struct Copy {
@@ -36,6 +36,16 @@ struct BenchArguments {
     unsigned rounds = 51;
     std::string report;
   } keys;
+  struct Storage {
+    std::string directory;
+    std::string size = "1GiB";
+    std::vector<std::string> sizes = {"64KiB", "256KiB", "1MiB", "4MiB"};
+    std::vector<unsigned> depths = {1, 4, 16, 64};
+    std::string moved = "256MiB";
+    unsigned rounds = 5;
+    std::string io = "auto";
+    std::string report;
+  } storage;
   struct Touch {
     std::string size = "1GiB";
     std::vector<unsigned> threads = {1, 2};
@@ -53,11 +63,11 @@ struct BenchArguments {
   } transfer;
 };
 
-/// Adds `bench copy`, `bench index`, `bench keys`, `bench touch`, `bench transfer` and their flags. `arguments` outlives the
-/// parsing.
+/// Adds `bench copy`, `bench index`, `bench keys`, `bench storage`, `bench touch`, `bench transfer` and their flags.
+/// `arguments` outlives the parsing.
 void add_bench_options(CLI::App& bench, BenchArguments& arguments);
-/// Runs what was asked for. Throws UsageError for sizes that make no sense, std::runtime_error where the
-/// report cannot be written.
+/// Runs what was asked for. Throws UsageError for sizes that make no sense, Interrupted after a signal,
+/// std::runtime_error where the report cannot be written.
 void run_bench(const BenchArguments& arguments);
 
 }  // namespace terrace::tools

@@ -1,5 +1,6 @@
 #include "tools/doctor/doctor.hpp"
 
+#include "storage/uring_io.hpp"
 #include "tools/calibration_file.hpp"
 #include "tools/device_name.hpp"
 #include "tools/replay/preflight.hpp"
@@ -69,7 +70,9 @@ void print_machine() {
   const std::optional<Bytes> memory = available_memory();
   fmt::print("memory   {} for host tiers, as of now\n", memory ? to_string(*memory) : "not known how much");
   fmt::print("pages    transparent huge pages: {}\n", huge_pages());
-  fmt::print("storage  files, by a pool of threads with direct reads and writes\n");
+  const std::optional<std::string> no_uring = UringIo::unavailable();
+  fmt::print("storage  files, with direct reads and writes: by {}\n", no_uring ? "a pool of threads" : "io_uring");
+  if (no_uring) fmt::print("         {}\n", *no_uring);
   fmt::print("device   emulated: always\n");
 }
 

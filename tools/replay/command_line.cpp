@@ -73,6 +73,8 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
       ->group("Tiers");
   command.add_option("--storage-bandwidth", into.storage_bandwidth,
                      "A second, read and written: a slower disk than the one at hand, with file:DIR")->group("Tiers");
+  command.add_option("--storage-io", into.storage_io,
+                     "What reads and writes files: auto (default: io_uring where there is any), uring, threads")->group("Tiers");
   command.add_option("--relation", into.relation, "Of device and host copies: keep (default), exclusive, inclusive")
       ->group("Tiers");
   command.add_option("--write-policy", into.write_policy,

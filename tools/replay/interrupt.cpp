@@ -16,7 +16,7 @@ static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<Waker*>::is_
 constexpr unsigned patience_seconds = 30;
 
 void on_alarm(int) {
-  constexpr std::string_view line = "terrace replay: interrupted, and did not come to an end\n";
+  constexpr std::string_view line = "terrace: interrupted, and did not come to an end\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
   ::_exit(130);
 }

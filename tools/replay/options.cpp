@@ -104,6 +104,7 @@ StorageOptions storage(const ReplayArguments& arguments, Bytes block_bytes) {
   if (word == "none") {
     if (capacity_word) throw UsageError{"--storage-capacity is given, but no --storage"};
     if (bandwidth_word) throw UsageError{"--storage-bandwidth is given, but no --storage"};
+    if (arguments.storage_io) throw UsageError{"--storage-io is given, but no --storage"};
     return NoStorage{};
   }
   const bool is_file = word.starts_with("file:");
@@ -117,6 +118,7 @@ StorageOptions storage(const ReplayArguments& arguments, Bytes block_bytes) {
         fmt::format("--storage-capacity: {} is less than one block of {}", to_string(capacity), to_string(block_bytes))};
   }
   if (!is_file && bandwidth_word) throw UsageError{"--storage-bandwidth is for --storage file:DIR"};
+  if (!is_file && arguments.storage_io) throw UsageError{"--storage-io is for --storage file:DIR"};
   if (!is_file) return MemoryStorage{capacity};
   if (count(block_bytes) % count(file_block_unit) != 0) {
     throw UsageError{fmt::format("--block-bytes: with file storage a multiple of {}, not {}", to_string(file_block_unit),
@@ -126,6 +128,12 @@ StorageOptions storage(const ReplayArguments& arguments, Bytes block_bytes) {
   file.directory = directory;
   file.capacity = capacity;
   if (bandwidth_word) file.bandwidth = positive_size("--storage-bandwidth", *bandwidth_word);
+  if (arguments.storage_io) {
+    const std::optional<IoChoice> io = parse_io_choice(*arguments.storage_io);
+    if (!io) throw UsageError{fmt::format("--storage-io: there is auto, uring, threads, and no \"{}\"", *arguments.storage_io)};
+    file.io = *io;
+  }
+  if (file.io == IoChoice::uring && bandwidth_word) throw UsageError{"--storage-bandwidth needs --storage-io threads, or auto"};
   return file;
 }
 

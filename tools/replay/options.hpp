@@ -28,6 +28,7 @@ struct ReplayArguments {
   std::optional<std::string> storage;
   std::optional<std::string> storage_capacity;
   std::optional<std::string> storage_bandwidth;
+  std::optional<std::string> storage_io;
   std::optional<std::string> relation;
   std::optional<std::string> write_policy;
   std::optional<std::string> policy;

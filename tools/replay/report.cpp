@@ -58,7 +58,7 @@ json::object storage_config(const StorageOptions& storage) {
     return {{"kind", "memory"}, {"capacity", count(memory->capacity)}};
   if (const auto* file = std::get_if<FileStorage>(&storage)) {
     return {{"kind", "file"}, {"directory", file->directory.string()}, {"capacity", count(file->capacity)},
-            {"bandwidth", count(file->bandwidth)}};
+            {"bandwidth", count(file->bandwidth)}, {"io", text(to_string(file->io))}};
   }
   return {{"kind", "none"}};
 }
@@ -168,6 +168,7 @@ std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
   report["checks"] = to_object(result.checks);
   report["manager"] = to_object(result.manager);
   report["store"] = result.store ? json::value(to_object(*result.store)) : json::value(nullptr);
+  if (!result.storage_io.empty()) report["store"].as_object()["io"] = result.storage_io;
   report["config"] = to_object(options);
   return json::serialize(report);
 }

@@ -37,6 +37,7 @@ struct ReplayResult {
   FinalChecks checks;
   ManagerStats manager;
   std::optional<StoreStat> store;
+  std::string storage_io;      ///< Stack::io(); empty where no files are
   bool interrupted = false;
   std::optional<std::string> failure;  ///< why it ended early, where it did
 };

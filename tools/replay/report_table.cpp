@@ -75,6 +75,7 @@ void add_head(Table& table, const ReplayOptions& options, const ReplayResult& re
   table.line("  host     {}, {}", pool(options.host_blocks, options.block_bytes), to_string(options.relation));
   table.line("  storage  {}{}", storage_name(options),
              options.has_storage() ? fmt::format(", {}", to_string(options.write_policy)) : "");
+  if (!result.storage_io.empty()) table.line("           by {}", result.storage_io);
   table.line("  pace     {}", pace(options));
 }
 

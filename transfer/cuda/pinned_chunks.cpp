@@ -20,11 +20,10 @@ std::span<std::byte> whole_pages(std::span<std::byte> bytes) {
 
 PinnedChunks::PinnedChunks(const CudaDriver& driver, CUcontext context, HostArena& arena, HostMap& map, FailureLog& failures)
     : driver_{driver}, context_{context}, arena_{arena}, map_{map}, failures_{failures} {
-  if (arena.is_observed()) throw std::invalid_argument{"CUDA device: another pins the host arena already"};
-  if (!arena.observe(this)) throw CudaError{failed_, refusal_};
+  if (!arena.observe(*this)) throw CudaError{failed_, refusal_};
 }
 
-PinnedChunks::~PinnedChunks() { static_cast<void>(arena_.observe(nullptr)); }
+PinnedChunks::~PinnedChunks() { arena_.unobserve(*this); }
 
 Result<void> PinnedChunks::chunk_added(const ArenaChunk& chunk) {
   const std::span<std::byte> memory = whole_pages(chunk.bytes);

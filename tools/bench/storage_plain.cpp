@@ -1,0 +1,137 @@
+#include "tools/bench/storage_plain.hpp"
+
+#include "storage/uring_io.hpp"
+
+#ifdef TERRACE_HAS_URING
+#include <liburing.h>
+#endif
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace terrace::tools {
+namespace {
+
+[[noreturn]] void fail(int error, const std::string& what) { throw std::system_error{error, std::generic_category(), what}; }
+
+/// A file of the blocks, all of them written: a file system reads and writes otherwise what it has only promised.
+class BlockFile {
+ public:
+  BlockFile(const StorageGround& ground, const std::filesystem::path& path) {
+    constexpr int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
+    fd_ = ::open(path.c_str(), flags | O_DIRECT, 0600);
+    if (fd_ < 0 && errno == EINVAL) fd_ = ::open(path.c_str(), flags, 0600);
+    if (fd_ < 0) fail(errno, path.string());
+    const std::uint64_t bytes = count(ground.block_bytes);
+    for (std::uint64_t n = 0; n < ground.blocks && !ground.interrupt.requested(); ++n) {
+      const auto wrote = ::pwrite(fd_, ground.buffer(0).data(), bytes, static_cast<off_t>(n * bytes));
+      if (wrote == static_cast<ssize_t>(bytes)) continue;
+      const int error = wrote < 0 ? errno : ENOSPC;
+      ::close(fd_);
+      fail(error, path.string());
+    }
+  }
+  ~BlockFile() { ::close(fd_); }
+  BlockFile(const BlockFile&) = delete;
+  BlockFile& operator=(const BlockFile&) = delete;
+  [[nodiscard]] int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+class PlainThreads final : public StorageSubject {
+ public:
+  PlainThreads(StorageGround& ground, const std::filesystem::path& file) : ground_{ground}, file_{ground, file} {}
+
+  void move(StorageWay way, unsigned depth, std::span<const std::uint32_t> order) override {
+    std::atomic<std::size_t> next{0};
+    std::atomic<int> error{0};
+    const auto some = [&](unsigned n) {
+      const std::span<std::byte> buffer = ground_.buffer(n);
+      for (std::size_t i = next++; i < order.size() && !ground_.interrupt.requested(); i = next++) {
+        const auto at = static_cast<off_t>(order[i] * count(ground_.block_bytes));
+        const auto moved = way == StorageWay::read ? ::pread(file_.fd(), buffer.data(), buffer.size(), at)
+                                                   : ::pwrite(file_.fd(), buffer.data(), buffer.size(), at);
+        if (moved != static_cast<ssize_t>(buffer.size())) error = moved < 0 ? errno : EIO;
+      }
+    };
+    std::vector<std::jthread> threads;
+    for (unsigned n = 0; n < depth; ++n) threads.emplace_back(some, n);
+    threads.clear();
+    if (error != 0) fail(error, "plain I/O");
+  }
+
+ private:
+  StorageGround& ground_;
+  BlockFile file_;
+};
+
+#ifdef TERRACE_HAS_URING
+class PlainUring final : public StorageSubject {
+ public:
+  PlainUring(StorageGround& ground, const std::filesystem::path& file) : ground_{ground}, file_{ground, file} {
+    if (const int error = -::io_uring_queue_init(std::bit_ceil(ground.depth_max), &ring_, 0)) fail(error, "io_uring");
+  }
+  ~PlainUring() override { ::io_uring_queue_exit(&ring_); }
+
+  void move(StorageWay way, unsigned depth, std::span<const std::uint32_t> order) override {
+    std::size_t begun = 0;
+    std::size_t under_way = 0;
+    int error = 0;
+    for (; begun < std::min<std::size_t>(depth, order.size()); ++begun, ++under_way) request(way, begun, order[begun]);
+    while (under_way > 0) {
+      const int submitted = ::io_uring_submit_and_wait(&ring_, 1);
+      if (submitted < 0 && submitted != -EINTR) fail(-submitted, "plain io_uring");
+      io_uring_cqe* cqe = nullptr;
+      while (::io_uring_peek_cqe(&ring_, &cqe) == 0) {
+        const std::uint64_t buffer = cqe->user_data;
+        if (cqe->res != static_cast<int>(count(ground_.block_bytes))) error = cqe->res < 0 ? -cqe->res : EIO;
+        ::io_uring_cqe_seen(&ring_, cqe);
+        --under_way;
+        if (begun == order.size() || error != 0 || ground_.interrupt.requested()) continue;
+        request(way, buffer, order[begun++]);
+        ++under_way;
+      }
+    }
+    if (error != 0) fail(error, "plain io_uring");
+  }
+
+ private:
+  void request(StorageWay way, std::uint64_t n, std::uint32_t block) {
+    io_uring_sqe* const sqe = ::io_uring_get_sqe(&ring_);
+    const std::span<std::byte> buffer = ground_.buffer(n);
+    const auto bytes = static_cast<unsigned>(buffer.size());
+    const std::uint64_t at = block * count(ground_.block_bytes);
+    if (way == StorageWay::read) {
+      ::io_uring_prep_read(sqe, file_.fd(), buffer.data(), bytes, at);
+    } else {
+      ::io_uring_prep_write(sqe, file_.fd(), buffer.data(), bytes, at);
+    }
+    ::io_uring_sqe_set_data64(sqe, n);
+  }
+
+  StorageGround& ground_;
+  BlockFile file_;
+  io_uring ring_{};
+};
+#endif
+
+}  // namespace
+
+std::unique_ptr<StorageSubject> make_plain_subject(StorageGround& ground, const std::filesystem::path& file) {
+#ifdef TERRACE_HAS_URING
+  if (!UringIo::unavailable()) return std::make_unique<PlainUring>(ground, file);
+#endif
+  return std::make_unique<PlainThreads>(ground, file);
+}
+
+}  // namespace terrace::tools

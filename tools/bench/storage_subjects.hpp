@@ -1,0 +1,91 @@
+#pragma once
+
+#include "base/bytes.hpp"
+#include "base/waker.hpp"
+#include "storage/aligned_buffer.hpp"
+#include "storage/file_store.hpp"
+#include "storage/io_choice.hpp"
+#include "tools/replay/interrupt.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace terrace::tools {
+
+enum class StorageWay : unsigned char { read, write };
+[[nodiscard]] std::string_view to_string(StorageWay way);
+
+/// What the subjects of `bench storage` share: where they are, and the memory that they move.
+struct StorageGround {
+  std::filesystem::path directory;  ///< theirs alone
+  Bytes block_bytes{};
+  std::uint32_t blocks = 0;  ///< of the file
+  unsigned depth_max = 1;
+  IoChoice io = IoChoice::automatic;
+  const Interrupt& interrupt;
+  EventFdWaker& waker;  ///< the interrupt wakes it, too
+  AlignedBuffer buffers;  ///< depth_max blocks of noise
+
+  [[nodiscard]] std::span<std::byte> buffer(std::uint64_t n) const {
+    return buffers.span(n * count(block_bytes), count(block_bytes));
+  }
+};
+
+/// Reads or writes blocks. Threads: one.
+class StorageSubject {
+ public:
+  virtual ~StorageSubject() = default;
+  /// Before move(), which is timed.
+  virtual void prepare(StorageWay) {}
+  /// Moves the blocks of this order, `depth` of them under way at once. After an interrupt, what is under way ends, and
+  /// nothing else begins. Throws std::runtime_error where I/O fails.
+  virtual void move(StorageWay way, unsigned depth, std::span<const std::uint32_t> order) = 0;
+};
+
+/// A whole FileStore. Its own, and made full at construction.
+class StoreSubject final : public StorageSubject {
+ public:
+  explicit StoreSubject(StorageGround& ground);
+  ~StoreSubject() override;
+  /// Which blocks there are to be read.
+  void prepare(StorageWay way) override;
+  /// Of what is written the store chooses the places: the order is that in which blocks were used last.
+  void move(StorageWay way, unsigned depth, std::span<const std::uint32_t> order) override;
+  [[nodiscard]] std::string engine() const { return io_->describe(); }
+  [[nodiscard]] bool is_direct() const { return store_->is_direct(); }
+
+ private:
+  void start(StorageWay way, std::uint64_t buffer, std::uint32_t block);
+
+  StorageGround& ground_;
+  std::unique_ptr<IoEngine> io_;
+  std::unique_ptr<FileStore> store_;
+  std::vector<BlockKey> keys_;  ///< stored, as of prepare()
+  std::uint64_t next_key_ = 0;
+  std::vector<StoreEvent> events_;
+  std::vector<StoreRead> reads_;
+  std::vector<StoreWrite> writes_;
+};
+
+/// The engine alone, on a file of the blocks.
+class EngineSubject final : public StorageSubject {
+ public:
+  /// `file` is there, and has its size.
+  EngineSubject(StorageGround& ground, const std::filesystem::path& file);
+  ~EngineSubject() override;
+  void move(StorageWay way, unsigned depth, std::span<const std::uint32_t> order) override;
+
+ private:
+  StorageGround& ground_;
+  std::unique_ptr<IoEngine> io_;
+  FileId file_;
+  std::vector<IoOperation> batch_;
+  std::vector<IoCompletion> completed_;
+};
+
+}  // namespace terrace::tools
