@@ -93,7 +93,6 @@ TEST_F(CudaChunks, are_registered_as_they_come_and_no_longer_when_they_go_on_eve
     EXPECT_EQ(device_->facts().failed, 0U) << device_->facts().first_failure;
     device_.reset();
     EXPECT_EQ(cuda_->registered(), 0U);
-    EXPECT_FALSE(coming_->is_observed());
     EXPECT_EQ(settle().size(), 0U);
     close();
   }
