@@ -174,8 +174,8 @@ class PrefixTree {
   void for_each(const std::function<void(BlockRef)>& visit) const;
   void for_each_node(const std::function<void(Run)>& visit) const;
   void for_each_hidden(const std::function<void(BlockRef)>& visit) const;
-  /// For who looks at the tree bit by bit, while it changes: nodes have numbers below nodes_end(), and keep them while they exist;
-  /// splits() tells whether blocks have moved to another node since, without saying where.
+  /// For who looks at the tree bit by bit, while it changes: nodes have numbers below nodes_end(), and keep them while they
+  /// exist; splits() tells whether blocks have moved to another node since, without saying where.
   [[nodiscard]] std::uint32_t nodes_end() const { return static_cast<std::uint32_t>(nodes_.size()); }
   /// The blocks of the node; nothing where there is none of this number now.
   [[nodiscard]] std::optional<Run> blocks_in(NodeId node) const;

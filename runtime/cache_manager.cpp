@@ -19,7 +19,8 @@ CacheManager::CacheManager(const ManagerConfig& config) : config_{config} {
   single_ = rules_.size() == 1 && rules_.front().chained();
   for (std::size_t number = 0; number < config.pool_count(); ++number) {
     const PoolId id{static_cast<std::uint16_t>(number)};
-    SizeClass& pool = *pools_.emplace_back(std::make_unique<SizeClass>(id, config, config.pool(id), stats_, kv_events_, write_budget_));
+    SizeClass& pool = *pools_.emplace_back(
+        std::make_unique<SizeClass>(id, config, config.pool(id), stats_, kv_events_, write_budget_));
     pool.device_room.set_handler(
         [this, id](std::uint32_t index, std::span<const SlotId> slots, bool last) { on_served(id, index, slots, last); });
     pool.loads.set_handlers([this, id](std::uint32_t index, Loads::LoadId load) { on_load_ended(index, {id, load}); },

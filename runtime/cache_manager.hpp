@@ -160,8 +160,8 @@ class CacheManager {
   // ---- writing back
 
   /// Brings cached blocks to storage now (runtime/write_back.hpp). Looks at the tree bit by bit, in the calls of settle() that
-  /// follow. Fails: invalid_argument (there is no storage), unknown_request, not_ready, not_found (nothing of the prefix is cached),
-  /// refused (WriteBackJobs::running_max jobs run), paused.
+  /// follow. Fails: invalid_argument (there is no storage), unknown_request, not_ready, not_found (nothing of the prefix is
+  /// cached), refused (WriteBackJobs::running_max jobs run), paused.
   [[nodiscard]] Result<WriteBackId> start_write_back(const WriteBackOrder& order);
   [[nodiscard]] WriteBackJobs& write_backs() { return *write_backs_; }
   [[nodiscard]] const WriteBackJobs& write_backs() const { return *write_backs_; }

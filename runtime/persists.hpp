@@ -52,7 +52,8 @@ class Persists {
   bool begin(BlockRef block) { return !begin(block, by_policy, std::numeric_limits<std::uint32_t>::max()).why; }
   struct Begun {
     std::uint32_t blocks = 0;  ///< ancestors included
-    ErrorCode why;             ///< why not all: cleared, not_found (no copy to take it from), refused (a bound), full (the budget)
+    /// Why not all: cleared, not_found (no copy to take it from), refused (a bound), full (the budget).
+    ErrorCode why;
   };
   /// The same for others than the policy, and of what is missing at most the first `blocks_max` blocks.
   Begun begin(BlockRef block, Wants wants, std::uint32_t blocks_max);

@@ -11,7 +11,7 @@ namespace terrace {
 namespace {
 
 constexpr std::uint32_t nodes_a_pump = 128;
-/// Blocks move to nodes that were looked at only where prompts part: the second pass over a tree finds few, the third next to none.
+/// Blocks move to nodes that were looked at only where prompts part: a second pass over a tree finds few, a third next to none.
 constexpr std::uint32_t passes_max = 8;
 
 WriteBackOutcome outcome_of(ErrorCode error) {

@@ -18,8 +18,8 @@ namespace terrace {
 
 /// Operators' orders to write cached blocks back, and what became of each block.
 ///
-/// A job over a path begins all of it at once; one over the tree goes through its nodes bit by bit, a few a call, and keeps at most
-/// blocks_ahead_max of its blocks under way, so that requests still find copies that may be given up. Blocks that come while it
+/// A job over a path begins all of it at once; one over the tree goes through its nodes bit by bit, a few a call, and keeps at
+/// most blocks_ahead_max of its blocks under way, so that requests still find copies that may be given up. Blocks that come while it
 /// runs may be taken along. What several jobs and the write policy want of one block is copied once (Persists::Wants).
 ///
 /// Threads: the manager's.
@@ -43,8 +43,8 @@ class WriteBackJobs {
   /// A job over the tree: of `order`'s tenant where its scope is one, and of what was last used at `last_use_max` or before.
   [[nodiscard]] Result<WriteBackId> start(const WriteBackOrder& order, std::uint64_t last_use_max);
 
-  /// Begins nothing more until it is resumed; what is under way goes on, and so does its deadline. Fails: not_found (no such job, or
-  /// it has ended).
+  /// Begins nothing more until it is resumed; what is under way goes on, and so does its deadline. Fails: not_found (no such job,
+  /// or it has ended).
   [[nodiscard]] Result<void> pause(WriteBackId id);
   [[nodiscard]] Result<void> resume(WriteBackId id);
   /// Ends at once. What is with the store already may be stored all the same. Fails: not_found, as pause().

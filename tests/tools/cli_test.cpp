@@ -141,6 +141,18 @@ TEST_P(EveryWay, serves_right_blocks_and_counts_them) {
   EXPECT_EQ(report.at("checks").at("stored_with_all_ancestors").to_number<double>(), 1);
 }
 
+TEST(Cli, serves_right_blocks_over_several_ranks_and_sees_a_fault_on_any) {
+  for (const char* const payload : {"sharded", "replicated"}) {
+    const Ended ended = run(replay_words(small({"--ranks", "4", "--rank-payload", payload})));
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    EXPECT_NE(ended.out.find(std::string{"ranks    4, "} + payload), std::string::npos);
+    EXPECT_NE(ended.out.find(" 0 mismatches"), std::string::npos);
+  }
+  const Ended flipped = run(replay_words(small({"--ranks", "4", "--inject", "flip"})));
+  EXPECT_EQ(flipped.status, 1);
+  EXPECT_TRUE(is_one_line(flipped.err)) << flipped.err;
+}
+
 TEST(Cli, finds_again_after_a_restart_what_a_file_store_holds) {
   const TemporaryDirectory directory;
   const Words words{"--storage", "file:" + (directory.path() / "store").string(), "--storage-capacity", "64MiB",

@@ -46,6 +46,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Bad{{"--device", "cuda:999"}, "emulated works everywhere"}, Bad{{"--device", "cuda:x"}, "there is no \"cuda:x\""},
         Bad{{"--device", "cuda:-1"}, "there is no \"cuda:-1\""}, Bad{{"--device", "tpu"}, "there is: emulated, cuda, cuda:N"},
+        Bad{{"--ranks", "0"}, "--ranks: 0 is not from 1 to 64"}, Bad{{"--ranks", "65"}, "is not from 1 to 64"},
+        Bad{{"--ranks", "3"}, "cannot be dealt out to 3 ranks: a multiple of 24 bytes can"},
+        Bad{{"--rank-payload", "sharded"}, "--rank-payload needs --ranks"},
+        Bad{{"--ranks", "2", "--rank-payload", "all"}, "there is: sharded, replicated"},
         Bad{{"--policy", "mru"}, "there is: lru, lru-2, arc, s3-fifo, adaptive"},
         Bad{{"--host-admission", "some"}, "there is: all, adaptive"},
         Bad{{"--workload", "talk"}, "there is: chat, agent, rag"},
@@ -204,6 +208,14 @@ TEST(Options, take_an_engines_limits_as_they_are_given) {
 TEST(Options, no_fence_releases_at_launch_since_nothing_shows_otherwise) {
   EXPECT_EQ(parse({"--inject", "no-fence"}).release, Release::launch);
   EXPECT_EQ(parse({"--inject", "flip"}).release, Release::done);
+}
+
+TEST(Options, have_as_many_ranks_as_are_asked_for) {
+  EXPECT_EQ(parse({}).ranks, 1U);
+  EXPECT_EQ(parse({"--ranks", "4"}).ranks, 4U);
+  EXPECT_EQ(parse({"--ranks", "4"}).rank_payload, RankPayload::sharded);
+  // What is not dealt out need not come out even.
+  EXPECT_EQ(parse({"--ranks", "3", "--rank-payload", "replicated"}).rank_payload, RankPayload::replicated);
 }
 
 TEST(Options, know_every_policy) {

@@ -173,6 +173,7 @@ TEST_F(ArenaGrowth, a_chunk_that_one_observer_refuses_is_nobodys) {
   (void)settle();
   EXPECT_EQ(other.told.back(), "-0,4");
   EXPECT_EQ(recorder.told.back(), "-0,4");
+  arena->unobserve(other);
 }
 
 TEST_F(ArenaGrowth, an_observer_that_refuses_what_is_there_observes_nothing) {

@@ -174,7 +174,7 @@ TEST_F(CudaChunks, are_pinned_by_one_device_alone) {
   make_arena(4, 4);
   open_over_arena();
   const CudaPool pool{.slots = 1, .host = coming_.get(), .regions = {}};
-  EXPECT_THROW((DriverDevice{cuda_->driver(), std::array{pool}, {}}), std::invalid_argument);
+  EXPECT_THROW((DriverDevice{cuda_->driver(), std::array{pool}, {}}), CudaError);
   EXPECT_EQ(cuda_->registered(), 1U);
   EXPECT_TRUE(moves_there_and_back(1, 1));
 }
