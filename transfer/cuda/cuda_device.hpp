@@ -24,6 +24,8 @@ struct CudaPool {
   HostArena* host = nullptr;  ///< outlives the device, which is its observer; may be several pools'
   /// The engine's own, which outlive the device. None: the device allocates packed, zeroed blocks.
   std::vector<DeviceRegion> regions;
+  /// Of blocks that the device allocates, side by side in each; regions say it themselves.
+  std::uint32_t layers = 1;
 };
 
 /// Where the blocks of a pool lie from now on.
