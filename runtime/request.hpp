@@ -93,10 +93,10 @@ struct RequestStats {
 ///
 /// Of a request by layer, events with ever more `layers` may come before: its block table is final and can be asked for, and
 /// compute that reads these layers of its hits, or writes any of its new blocks, may be launched. Nothing else may be asked of
-/// the request before it is ready. A group whose blocks have fewer layers has them all by then. Where it fails after such an event
-/// (load_failed too, then: it is not planned again) what was computed is void: nothing of it can be committed, and what it read
-/// may not be there any more. The new blocks stay the request's until it is released; the release names what compute may still
-/// write them.
+/// the request before it is ready. A group whose blocks have fewer layers has them all by then. Where it fails after such an
+/// event (load_failed too, then: it is not planned again) what was computed is void: nothing of it can be committed, and what it
+/// read may not be there any more. The new blocks stay the request's until it is released; the release names what compute may
+/// still write them.
 struct RequestEvent {
   RequestId id;
   ErrorCode error;

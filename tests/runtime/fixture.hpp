@@ -44,14 +44,14 @@ class CacheFixture : public ::testing::Test {
     arena = std::make_unique<HostArena>(std::move(host));
     if (config.storage) store = std::make_unique<MemoryStore>(stored_blocks, Bytes{block_bytes});
     const std::uint32_t device_slots = config.first_slot + std::max(config.device_blocks, device_blocks_max);
-    std::vector<PoolMemory> memories{{device_slots, arena.get(), layers}};
+    std::vector<PoolMemory> memories{{device_slots, arena.get(), {}, layers}};
     std::vector<PoolParts> others;
     for (std::size_t i = 0; i < config.other_pools.size(); ++i) {
       const PoolSizes& sizes = config.other_pools[i];
       const Bytes bytes{block_bytes_of(PoolId{static_cast<std::uint16_t>(i + 1)})};
       other_arenas.push_back(std::make_unique<HostArena>(sizes.host_blocks + sizes.staging_blocks, bytes, MiB));
       if (config.storage) other_stores.push_back(std::make_unique<MemoryStore>(stored_blocks, bytes));
-      memories.push_back({sizes.device_blocks, other_arenas.back().get(), layers});
+      memories.push_back({sizes.device_blocks, other_arenas.back().get(), {}, layers});
       others.push_back({other_arenas.back().get(), config.storage ? other_stores.back().get() : nullptr});
     }
     device = std::make_unique<SteppedDevice>(memories);

@@ -60,7 +60,7 @@ class LayersOverlap : public testing::Test {
     options.link[Direction::swap_in].latency = std::chrono::milliseconds{3};
     options.link[Direction::swap_in].bytes_per_second = GiB;
     options.faults = faults;
-    device.emplace(std::array{PoolMemory{8, &arena, layers}}, options);
+    device.emplace(std::array{PoolMemory{.slots = 8, .host = &arena, .layers = layers}}, options);
     LanesConfig lanes;
     lanes.piece_bytes = Bytes{layer_bytes * prompt.size()};
     lanes.pieces_in_flight = 1;

@@ -108,7 +108,7 @@ World::World(std::uint64_t seed, const WorldOptions& options) : options_{options
   for (std::size_t pool = 0; pool < manager.pool_count(); ++pool) {
     const PoolSizes& sizes = manager.pool(PoolId{static_cast<std::uint16_t>(pool)});
     make_arena(pool);
-    memories.push_back({sizes.first_slot + device_blocks_max, arenas_.back().get(), options.layers});
+    memories.push_back({sizes.first_slot + device_blocks_max, arenas_.back().get(), {}, options.layers});
     stores_.push_back(make_store(pool));
   }
   LanesConfig lanes;

@@ -15,7 +15,7 @@ class Emulated : public Threaded {
     if (failing == Failing::second_command) {
       for (LinkDirection& each : options.link.directions) each.fail_every = 2;
     }
-    open(std::make_unique<EmulatedDevice>(std::array{PoolMemory{slots, &arena, layers}}, options));
+    open(std::make_unique<EmulatedDevice>(std::array{PoolMemory{.slots = slots, .host = &arena, .layers = layers}}, options));
   }
 };
 
@@ -25,7 +25,7 @@ class Stepped {
   static std::optional<std::string> unavailable() { return std::nullopt; }
 
   Stepped(const HostArena& arena, Failing failing)
-      : device_{std::array{PoolMemory{slots, &arena, layers}}}, failing_{failing} {
+      : device_{std::array{PoolMemory{.slots = slots, .host = &arena, .layers = layers}}}, failing_{failing} {
     device_.set_waker(waker_);
   }
 
