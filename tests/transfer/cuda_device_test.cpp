@@ -185,7 +185,7 @@ TEST_F(CudaOnFake, layers_move_by_their_regions_wherever_those_lie) {
   // Two layers: all K, then all V, each in an array of its own.
   constexpr std::uint64_t part = 640;
   constexpr std::uint32_t blocks = 4;
-  const HostArena arena{blocks, Bytes{4 * part}, Bytes{8 * part}};
+  HostArena arena{blocks, Bytes{4 * part}, Bytes{8 * part}};
   const DeviceMemory memory = allocate_device(cuda_->driver(), Bytes{4 * part * blocks}, "four arrays");
   CudaPool pool{.slots = blocks, .host = &arena, .regions = {}};
   for (std::uint32_t i = 0; i < 4; ++i) pool.regions.push_back({memory.get() + i * part * blocks, part, part, i % 2});
