@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 namespace terrace {
@@ -173,6 +174,7 @@ std::span<const RequestEvent> Cache::poll() {
   events_.clear();
   events_.swap(manager_.events());
   for (const RequestEvent& event : events_) {
+    if (!event.ends_wait()) continue;
     if (event.error) {
       waits_.fail(event.id, now);
     } else {
@@ -200,7 +202,7 @@ void Cache::drain() {
   std::vector<RequestEvent> events;
   while (has_pending_work()) {
     const auto ended = poll();
-    events.insert(events.end(), ended.begin(), ended.end());
+    std::ranges::copy_if(ended, std::back_inserter(events), &RequestEvent::ends_wait);
     if (!has_pending_work()) break;
     if (parts_.waker == nullptr) continue;
     const TimePoint deadline = next_deadline();

@@ -66,7 +66,7 @@ struct CacheParts {
 /// and calls poll() once a step; nothing blocks.
 ///
 ///     while (serving) {
-///       for (const RequestEvent& event : cache.poll()) …   // requests that became ready, or failed
+///       for (const RequestEvent& event : cache.poll()) …   // requests that became ready, or failed; by layer, how far they are
 ///       …acquire, extend, commit, drop leases, launch the step…
 ///     }
 ///
@@ -84,7 +84,7 @@ class Cache : private LeaseHome {
   }
   /// The lease of a request that is ready or pending; which, says `ready()`. Fails as CacheManager::acquire does.
   [[nodiscard]] Result<Lease> acquire(const AcquireRequest& request);
-  [[nodiscard]] bool ready(const Lease& lease) const { return manager_.block_table(lease.id()).has_value(); }
+  [[nodiscard]] bool ready(const Lease& lease) const { return manager_.ready(lease.id()); }
   [[nodiscard]] Result<void> extend(const Lease& lease, std::uint32_t blocks);
   [[nodiscard]] Result<std::span<const Duplicate>> commit(const Lease& lease, std::span<const BlockKey> keys, Fence written);
   /// How far the request's blocks are committed, hits included: after a commit(), less than its keys where that stopped early.
@@ -164,7 +164,7 @@ class Cache : private LeaseHome {
   }
 
   /// Collects what has ended, decides what follows, and starts it. Returns the requests that ended their wait since the last
-  /// call; valid until the next.
+  /// call, and those by layer of which more is there; valid until the next.
   std::span<const RequestEvent> poll();
   /// Readable when poll() has something. -1 without a waker.
   [[nodiscard]] int wake_fd() const { return parts_.waker == nullptr ? -1 : parts_.waker->fd(); }

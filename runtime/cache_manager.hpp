@@ -40,6 +40,8 @@ namespace terrace {
 ///        +-----------|----------+   everything it needs is there
 ///                    +--> failed --> release
 ///
+/// One by layer that is pending may be told of leading layers (RequestEvent); then it is still pending, but has its block table.
+///
 /// A request holds blocks in each of the model's groups (radix/groups.hpp), in tables of their own. What it finds in the cache is
 /// the longest beginning that every group but optional ones can serve. Where a group needs no more of the beginning than its
 /// last blocks, the table has the null block (its pool's first slot) in the others' places.
@@ -77,11 +79,12 @@ class CacheManager {
   /// Fails: unknown_request.
   Result<void> release(RequestId id, Fence last_use);
 
-  /// A slot per block of the sequence. Valid until the next call for this request. Fails: unknown_request, not_ready,
-  /// invalid_argument (no such group).
+  [[nodiscard]] bool ready(RequestId id) const { return find_ready(id).has_value(); }
+  /// A slot per block of the sequence, of a request that is ready or was told of layers. Valid until the next call for this
+  /// request. Fails: unknown_request, not_ready, invalid_argument (no such group).
   [[nodiscard]] Result<std::span<const SlotId>> block_table(RequestId id, GroupId group = {}) const;
-  /// Whether the group can serve what the request, which is ready, has hit: always, but for optional groups. One that cannot has
-  /// null blocks there, and shares nothing of this request.
+  /// Whether the group can serve what the request, which has a block table, has hit: always, but for optional groups. One that
+  /// cannot has null blocks there, and shares nothing of this request.
   [[nodiscard]] bool serves(RequestId id, GroupId group) const;
   [[nodiscard]] Result<RequestStats> request_stats(RequestId id) const;
   /// Where each of the request's leading blocks was found, one per hit. Fails: unknown_request.
@@ -265,6 +268,8 @@ class CacheManager {
     Epoch epoch;
     TimePoint deadline = never;
     bool announce = false;          ///< acquire said "pending": the caller waits for an event
+    bool by_layer = false;
+    std::uint32_t layers = 0;       ///< that it was told of; while it is loading, its tables are made then
   };
   /// What a prompt finds in one group.
   struct GroupHit {
@@ -284,6 +289,7 @@ class CacheManager {
 
   [[nodiscard]] Result<Index> find(RequestId id) const;
   [[nodiscard]] Result<Index> find_ready(RequestId id) const;
+  [[nodiscard]] Result<Index> find_with_table(RequestId id) const;
   [[nodiscard]] Index new_request();
   void forget(Index index);
   [[nodiscard]] static GroupId id_of(std::size_t group) { return GroupId{static_cast<std::uint16_t>(group)}; }
@@ -314,8 +320,14 @@ class CacheManager {
   void read_hits(const GroupPart& part, std::size_t group);
   [[nodiscard]] bool collect_loads(Index index, std::size_t group);
   void start_loads(Index index);
+  void make_tables(Request& request);
   void become_ready(Index index);
+  void tell_layers(Index index);
+  void withdraw_layers(const Request& request);
+  void let_go_of_hits(Index index);
+  void let_go_of_room(Index index);
   void undo(Index index);
+  void fence_slots(const Request& request, Fence last_use);
   void fail(Index index, ErrorCode error);
   void on_load_failed(PoolId pool, BlockRef missing);
   void on_load_ended(Index index, LoadRef load);

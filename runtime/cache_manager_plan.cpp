@@ -143,7 +143,7 @@ bool CacheManager::collect_loads(Index index, std::size_t group) {
     const BlockRef block = hit_block(part, group, i);
     if (on_device.present()) {
       const LoadRef load{pool_id, pool.loads.load_of(block)};
-      if (pool.loads.join(load.load, index)) r.loads.push_back(load);
+      if (pool.loads.join(load.load, index, r.by_layer)) r.loads.push_back(load);
       continue;
     }
     LoadPart wanted;
@@ -192,13 +192,14 @@ void CacheManager::start_loads(Index index) {
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     if (load_parts_[g].empty()) continue;
     const PoolId pool = rules_[g].config().pool;
-    if (const auto load = at(pool).loads.start(load_parts_[g], index, r.deadline)) r.loads.push_back({pool, *load});
+    const auto load = at(pool).loads.start(load_parts_[g], index, r.deadline, r.by_layer);
+    if (load) r.loads.push_back({pool, *load});
   }
-  if (requests_[index].loads.empty()) become_ready(index);
+  if (requests_[index].loads.empty()) return become_ready(index);
+  tell_layers(index);  // it may have joined a load that is well on its way
 }
 
-void CacheManager::become_ready(Index index) {
-  Request& r = requests_[index];
+void CacheManager::make_tables(Request& r) {
   std::ranges::fill(used_, 0);
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     GroupPart& part = r.parts[g];
@@ -216,25 +217,61 @@ void CacheManager::become_ready(Index index) {
     used_[pool] += count;
     part.given_up = part.first;
   }
+}
+
+/// Once told of layers, the request has its tables, of the same slots.
+void CacheManager::become_ready(Index index) {
+  Request& r = requests_[index];
+  if (r.layers == 0) make_tables(r);
   for (std::vector<SlotId>& own : r.own) own.clear();
   r.state = State::ready;
   deadlines_.erase(index);
+  withdraw_layers(r);
   if (r.announce) events_.push_back({r.id, {}});
+}
+
+/// What all of the request's loads have by now, where that is more than it was told of.
+void CacheManager::tell_layers(Index index) {
+  Request& r = requests_[index];
+  if (!r.by_layer || r.state != State::loading) return;
+  std::uint32_t layers = Loads::all_layers;
+  for (const LoadRef load : r.loads) layers = std::min(layers, at(load.pool).loads.layers(load.load));
+  if (layers <= r.layers || layers == Loads::all_layers) return;
+  if (r.layers == 0) make_tables(r);
+  r.layers = layers;
+  const bool has_event = !events_.empty() && events_.back().id == r.id && !events_.back().ends_wait();
+  if (!has_event) events_.push_back({r.id, {}});
+  events_.back().layers = layers;
+}
+
+/// The wait has ended: layers of which nobody has heard yet are no news any more.
+void CacheManager::withdraw_layers(const Request& r) {
+  if (r.layers == 0) return;
+  std::erase_if(events_, [&](const RequestEvent& event) { return event.id == r.id && !event.ends_wait(); });
 }
 
 /// A pending request lets go of everything.
 void CacheManager::undo(Index index) {
+  let_go_of_hits(index);
+  let_go_of_room(index);
+}
+
+void CacheManager::let_go_of_hits(Index index) {
   Request& r = requests_[index];
   for (const LoadRef load : r.loads) at(load.pool).loads.leave(load.load, index);
   r.loads.clear();
   r.hits = 0;
-  r.rooms_waited_for = 0;
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     Residency& residency = pool_of(g).residency;
     if (rules_[g].chained()) residency.unpin(r.parts[g].path);
     for (const Island& island : r.parts[g].islands) residency.unpin(island.path);
     r.parts[g].clear();
   }
+}
+
+void CacheManager::let_go_of_room(Index index) {
+  Request& r = requests_[index];
+  r.rooms_waited_for = 0;
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
     pools_[pool]->device_room.leave(index);
     pools_[pool]->residency.pool(Tier::device).put_all(r.own[pool]);
@@ -248,13 +285,17 @@ void CacheManager::undo(Index index) {
 void CacheManager::fail(Index index, ErrorCode error) {
   Request& r = requests_[index];
   deadlines_.erase(index);
-  undo(index);
+  let_go_of_hits(index);
+  // Told of layers, its caller may have launched what writes the new blocks: they are nobody else's before it is released.
+  if (r.layers == 0) let_go_of_room(index);
   std::erase(to_replan_, index);
+  withdraw_layers(r);
   r.state = State::failed;
   events_.push_back({r.id, error});
 }
 
-/// Every pending request that counts on the block lets go of its path and plans again.
+/// Every pending request that counts on the block lets go of its path and plans again; one that was told of layers fails, since
+/// its caller has begun to compute with what is not coming.
 void CacheManager::on_load_failed(PoolId pool, BlockRef missing) {
   const PrefixTree& tree = at(pool).residency.tree();
   for (Index index = 0; index < requests_.size(); ++index) {
@@ -270,7 +311,11 @@ void CacheManager::on_load_failed(PoolId pool, BlockRef missing) {
     for (std::size_t g = 0; g < rules_.size(); ++g) counts |= counts_on_it(g);
     if (!counts) continue;
     ++r.failures;
-    undo(index);
+    if (r.layers > 0) {
+      let_go_of_hits(index);
+    } else {
+      undo(index);
+    }
     to_replan_.push_back(index);
   }
 }
@@ -280,12 +325,17 @@ void CacheManager::on_load_ended(Index index, LoadRef load) {
   // A request that planned again, or was released, does not wait for this load any more.
   if (r.state != State::loading || std::erase(r.loads, load) == 0) return;
   if (r.loads.empty()) become_ready(index);
+  else tell_layers(index);
 }
 
 void CacheManager::replan_failed() {
   while (!to_replan_.empty()) {
     const Index index = to_replan_.back();
     to_replan_.pop_back();
+    if (requests_[index].layers > 0) {
+      fail(index, Errc::load_failed);
+      continue;
+    }
     ++stats_.replans;
     if (const Result<void> planned = plan(index, requests_[index].keys); !planned) fail(index, planned.error());
   }

@@ -41,6 +41,7 @@ Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
     r.lowest_tier = wanted.lowest_tier;
     r.name_space = wanted.name_space;
     r.deadline = wanted.deadline;
+    r.by_layer = wanted.by_layer;
     r.keys = wanted.keys;
     r.epoch = epoch_;
   }
@@ -273,6 +274,7 @@ Result<void> CacheManager::release(RequestId id, Fence last_use) {
   if (r.state == State::ready) {
     for (std::size_t g = 0; g < rules_.size(); ++g) release_part(r.parts[g], g, last_use);
   } else {
+    if (r.layers > 0) fence_slots(r, last_use);
     undo(index);
   }
   std::erase(to_replan_, index);
@@ -299,15 +301,29 @@ void CacheManager::release_part(GroupPart& part, std::size_t group, Fence last_u
   }
 }
 
+/// Of a request that is not ready, but was told of layers: what compute may still read or write.
+void CacheManager::fence_slots(const Request& r, Fence last_use) {
+  for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
+    pools_[pool]->residency.pool(Tier::device).raise_fences(r.own[pool], last_use);
+  }
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    const GroupPart& part = r.parts[g];
+    const std::size_t hits_end = std::min<std::size_t>(part.end, part.table.size());
+    for (std::size_t block = part.first; block < hits_end; ++block) {
+      pool_of(g).residency.pool(Tier::device).raise_fence(part.table[block], last_use);
+    }
+  }
+}
+
 Result<std::span<const SlotId>> CacheManager::block_table(RequestId id, GroupId group) const {
-  const Result<Index> index = find_ready(id);
+  const Result<Index> index = find_with_table(id);
   if (!index) return index.error();
   if (group.value() >= rules_.size()) return Errc::invalid_argument;
   return std::span<const SlotId>{requests_[*index].parts[group.value()].table};
 }
 
 bool CacheManager::serves(RequestId id, GroupId group) const {
-  const Result<Index> index = find_ready(id);
+  const Result<Index> index = find_with_table(id);
   return index.has_value() && group.value() < rules_.size() && requests_[*index].parts[group.value()].serves;
 }
 
@@ -354,6 +370,15 @@ Result<CacheManager::Index> CacheManager::find(RequestId id) const {
 Result<CacheManager::Index> CacheManager::find_ready(RequestId id) const {
   const Result<Index> index = find(id);
   if (index && requests_[*index].state != State::ready) return Errc::not_ready;
+  return index;
+}
+
+Result<CacheManager::Index> CacheManager::find_with_table(RequestId id) const {
+  const Result<Index> index = find(id);
+  if (!index) return index.error();
+  const Request& r = requests_[*index];
+  const bool has_table = r.state == State::ready || (r.state == State::loading && r.layers > 0);
+  if (!has_table) return Errc::not_ready;
   return index;
 }
 

@@ -31,7 +31,8 @@ Loads::LoadId Loads::new_load() {
   return id;
 }
 
-std::optional<Loads::LoadId> Loads::start(std::span<const LoadPart> parts, std::uint32_t waiter, TimePoint deadline) {
+std::optional<Loads::LoadId> Loads::start(std::span<const LoadPart> parts, std::uint32_t waiter, TimePoint deadline,
+                                          bool by_layer) {
   TERRACE_CHECK(!parts.empty());
   const LoadId id = new_load();
   Load& load = loads_[id];
@@ -45,7 +46,8 @@ std::optional<Loads::LoadId> Loads::start(std::span<const LoadPart> parts, std::
   }
   load.deadline = deadline;
   load.waiters.push_back(waiter);
-  load.unfinished = static_cast<std::uint32_t>(parts.size());
+  load.unfinished = load.unplanned = static_cast<std::uint32_t>(parts.size());
+  load.by_layer = by_layer && !instant_;
 
   bool all_here = true;
   for (std::uint32_t i = 0; i < parts.size(); ++i) {
@@ -78,7 +80,8 @@ std::optional<Loads::LoadId> Loads::start(std::span<const LoadPart> parts, std::
   return std::nullopt;
 }
 
-bool Loads::join(LoadId id, std::uint32_t waiter) {
+bool Loads::join(LoadId id, std::uint32_t waiter, bool by_layer) {
+  loads_[id].by_layer |= by_layer && !instant_;
   auto& waiters = loads_[id].waiters;
   if (std::find(waiters.begin(), waiters.end(), waiter) != waiters.end()) return false;
   waiters.push_back(waiter);
@@ -88,7 +91,32 @@ bool Loads::join(LoadId id, std::uint32_t waiter) {
 void Loads::leave(LoadId id, std::uint32_t waiter) {
   Load& load = loads_[id];
   if (std::erase(load.waiters, waiter) == 0 || !load.waiters.empty()) return;
-  actions_.cancels.insert(actions_.cancels.end(), load.plans.begin(), load.plans.end());
+  for (const Plan& plan : load.plans) actions_.cancels.push_back(plan.job);
+}
+
+std::uint32_t Loads::layers(LoadId id) const {
+  const Load& load = loads_[id];
+  if (load.unplanned > 0 || load.lost) return 0;
+  std::uint32_t layers = all_layers;
+  for (const Plan& plan : load.plans) layers = std::min(layers, plan.layers);
+  return layers;
+}
+
+void Loads::set_layers(LoadId id, JobId job, std::uint32_t layers) {
+  Load& load = loads_[id];
+  const std::uint32_t before = this->layers(id);
+  const auto plan = std::ranges::find(load.plans, job, &Plan::job);
+  TERRACE_CHECK(plan != load.plans.end() && plan->layers <= layers);
+  plan->layers = layers;
+  if (!load.by_layer || this->layers(id) <= before) return;
+  for (const std::uint32_t waiter : load.waiters) layers_(waiter, id);
+}
+
+bool Loads::on_layers(const TransferEvent& event) {
+  const std::vector<PartRef>* const refs = plans_.find(event.job);
+  if (refs == nullptr) return false;
+  set_layers(refs->front().load, event.job, event.layers);
+  return true;
 }
 
 Loads::LoadId Loads::load_of(BlockRef block) const {
@@ -171,12 +199,14 @@ void Loads::flush(std::uint64_t& last_plan, PoolId pool) {
     plan.direction = Direction::swap_in;
     plan.urgency = Urgency::request;
     plan.deadline = loads_[id].deadline;
+    plan.by_layer = loads_[id].by_layer;
+    loads_[id].unplanned -= static_cast<std::uint32_t>(refs.size());
     plan.runs = actions_.spare_runs.take();
     coalesce(pairs_, plan.runs);
     const bool ends_now = instant_ && loads_[id].waiters.empty();
     if (!ends_now) crossing_ += static_cast<std::uint32_t>(refs.size());
     plan.job = plans_.add(last_plan, ends_now ? std::vector<PartRef>{} : std::move(refs));
-    loads_[id].plans.push_back(plan.job);
+    loads_[id].plans.push_back({plan.job});
     actions_.plans.push_back(std::move(plan));
     if (!ends_now) continue;
     for (const PartRef& ref : refs) end_part(ref.load, ref.part, State::arrived);
@@ -186,6 +216,7 @@ void Loads::flush(std::uint64_t& last_plan, PoolId pool) {
 
 bool Loads::on_event(const TransferEvent& event) {
   if (event.kind == TransferEvent::Kind::confirmed) return on_confirmed(event.job);
+  if (event.kind == TransferEvent::Kind::layers) return on_layers(event);
 
   std::optional<std::vector<PartRef>> taken = plans_.take(event.job);
   if (!taken) return false;
@@ -193,6 +224,9 @@ bool Loads::on_event(const TransferEvent& event) {
   if (refs.empty()) return true;  // an instant load, long since ended
   crossing_ -= static_cast<std::uint32_t>(refs.size());
   TERRACE_CHECK(event.outcomes.size() == refs.size());
+  const bool all_done = std::ranges::all_of(event.outcomes, [](BlockOutcome o) { return o == BlockOutcome::done; });
+  const bool others_follow = loads_[refs.front().load].unfinished > refs.size();
+  if (all_done && others_follow) set_layers(refs.front().load, event.job, all_layers);
   for (std::size_t i = 0; i < refs.size(); ++i) {
     Part& part = loads_[refs[i].load].parts[refs[i].part];
     TERRACE_CHECK(part.state == State::crossing);
@@ -253,6 +287,7 @@ void Loads::end_part(LoadId id, std::uint32_t index, State state) {
   const bool crossed = part.state == State::crossing;
   part.state = state;
   if (crossed && state != State::unconfirmed) release_source(part);
+  if (state != State::arrived) load.lost = true;
   TERRACE_CHECK(load.unfinished > 0);
   if (--load.unfinished == 0) finish(id);
 }

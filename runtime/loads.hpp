@@ -36,7 +36,10 @@ struct LoadPart {
 /// A load is what one request asked for in one group: blocks of one path in order, or paths of one block each. Its device copies
 /// become ready together, of each path up to the first that did not arrive; that one and those after it give their slots back.
 /// Others that want the same blocks join it.
-/// What is under way for a load that nobody waits for any more goes on, and is cached. Threads: the manager's.
+/// What is under way for a load that nobody waits for any more goes on, and is cached.
+///
+/// By layer, where somebody asks for it: the plans made from then on are, and the load tells its waiters of the leading layers
+/// that all of its blocks have. Of plans made before nothing is told until they have ended. Threads: the manager's.
 class Loads {
  public:
   using LoadId = std::uint32_t;
@@ -45,20 +48,28 @@ class Loads {
   /// Called before the waiters where blocks did not arrive: the first of each path. Whoever counts on it must let go of its path
   /// here.
   using FailureHandler = std::function<void(BlockRef first_missing)>;
+  /// Called for each request that waits, when layers() of the load has grown.
+  using LayersHandler = std::function<void(std::uint32_t waiter, LoadId load)>;
+  /// What layers() says of blocks that are there.
+  static constexpr std::uint32_t all_layers = 0xFFFF'FFFF;
 
   Loads(const ManagerConfig& config, Residency& residency, Departures& departures, HostRoom& host_room, Actions& actions,
         ManagerStats& stats);
 
-  void set_handlers(WaiterHandler ended, FailureHandler failed) {
+  void set_handlers(WaiterHandler ended, FailureHandler failed, LayersHandler layers) {
     ended_ = std::move(ended);
     failed_ = std::move(failed);
+    layers_ = std::move(layers);
   }
 
   /// `parts` in path order, path by path, each without a device copy and with a usable copy at its source. With instant copies
   /// the load may have ended when this returns; then it returns nothing and calls no handler.
-  [[nodiscard]] std::optional<LoadId> start(std::span<const LoadPart> parts, std::uint32_t waiter, TimePoint deadline);
+  [[nodiscard]] std::optional<LoadId> start(std::span<const LoadPart> parts, std::uint32_t waiter, TimePoint deadline,
+                                            bool by_layer);
   /// The load that fills the block's device copy. The waiter is counted once however often it joins; true if it is new.
-  bool join(LoadId load, std::uint32_t waiter);
+  bool join(LoadId load, std::uint32_t waiter, bool by_layer);
+  /// Of a load that has not ended: so many leading layers of all its blocks are there. 0 once one of them did not arrive.
+  [[nodiscard]] std::uint32_t layers(LoadId load) const;
   [[nodiscard]] LoadId load_of(BlockRef block) const;
   /// Of a load that nobody waits for any more, what has not begun never will.
   void leave(LoadId load, std::uint32_t waiter);
@@ -98,13 +109,20 @@ class Loads {
     std::uint32_t end = 0;  ///< one past its last part
     std::optional<BlockRef> missing;
   };
+  struct Plan {
+    JobId job;
+    std::uint32_t layers = 0;  ///< that have arrived
+  };
   struct Load {
     std::vector<Stretch> stretches;
     std::vector<Part> parts;
     std::vector<std::uint32_t> waiters;
-    std::vector<JobId> plans;
+    std::vector<Plan> plans;
     TimePoint deadline = never;
     std::uint32_t unfinished = 0;
+    std::uint32_t unplanned = 0;  ///< parts that are not in a plan yet
+    bool by_layer = false;
+    bool lost = false;            ///< a part did not arrive
     bool in_use = false;
 
     /// Keeps the memory.
@@ -114,7 +132,8 @@ class Loads {
       waiters.clear();
       plans.clear();
       deadline = never;
-      in_use = false;
+      unplanned = 0;
+      by_layer = lost = in_use = false;
     }
   };
   struct PartRef {
@@ -125,6 +144,8 @@ class Loads {
   [[nodiscard]] LoadId new_load();
   [[nodiscard]] bool lands_in_host() const { return !exclusive_ && residency_.host_blocks() > 0; }
   [[nodiscard]] bool on_confirmed(JobId job);
+  [[nodiscard]] bool on_layers(const TransferEvent& event);
+  void set_layers(LoadId load, JobId plan, std::uint32_t layers);
   void end_part(LoadId load, std::uint32_t part, State state);
   void release_source(const Part& part);
   void finish(LoadId load);
@@ -138,6 +159,7 @@ class Loads {
   ManagerStats& stats_;
   WaiterHandler ended_;
   FailureHandler failed_;
+  LayersHandler layers_;
   std::vector<Load> loads_;
   std::vector<LoadId> free_;
   Fifo<PartRef> landing_;                                           ///< wait for a landing slot

@@ -22,15 +22,19 @@ class PlanTable {
   }
   /// None where the plan is not of this table.
   [[nodiscard]] std::optional<T> take(JobId job) {
-    const std::uint64_t place = job.value() & ((1ULL << place_bits) - 1);
-    const Plan* const plan = plans_.find(place);
-    if (plan == nullptr || plan->job != job) return std::nullopt;
-    return plans_.take(place).thing;
+    if (find(job) == nullptr) return std::nullopt;
+    return plans_.take(place_of(job)).thing;
+  }
+  /// Null where the plan is not of this table.
+  [[nodiscard]] const T* find(JobId job) const {
+    const Plan* const plan = plans_.find(place_of(job));
+    return plan == nullptr || plan->job != job ? nullptr : &plan->thing;
   }
   [[nodiscard]] bool empty() const { return plans_.empty(); }
 
  private:
   static constexpr unsigned place_bits = 32;
+  [[nodiscard]] static std::uint64_t place_of(JobId job) { return job.value() & ((1ULL << place_bits) - 1); }
   struct Plan {
     JobId job;
     T thing;

@@ -50,6 +50,10 @@ struct AcquireRequest {
   std::uint64_t name_space = 0;
   /// For everything the caller waits for, from room to loads.
   TimePoint deadline = never;
+  /// While it waits for loads, events tell of the leading layers of all its blocks that are there (RequestEvent::layers), so that
+  /// their compute goes on beside the load of those behind them. What it loads itself is moved so; of blocks that another request
+  /// is loading already, and not by layer, nothing is told until all of their layers are there.
+  bool by_layer = false;
 };
 
 /// How much of a pool is where.
@@ -85,10 +89,21 @@ struct RequestStats {
 };
 
 /// Tells how a pending request ended its wait: no error, and it is ready; else it failed, holds nothing, and wants to be
-/// released. Errors: no_room (something it counted on is gone), deadline_exceeded.
+/// released. Errors: no_room (something it counted on is gone), deadline_exceeded, cleared.
+///
+/// Of a request by layer, events with ever more `layers` may come before: its block table is final and can be asked for, and
+/// compute that reads these layers of its hits, or writes any of its new blocks, may be launched. Nothing else may be asked of
+/// the request before it is ready. A group whose blocks have fewer layers has them all by then. Where it fails after such an
+/// event (load_failed too, then: it is not planned again) what was computed is void: nothing of it can be committed, and what it
+/// read may not be there any more. The new blocks stay the request's until it is released; the release names what compute may
+/// still write them.
 struct RequestEvent {
   RequestId id;
   ErrorCode error;
+  /// Not 0: the wait goes on, and so many leading layers of all the request's blocks are there.
+  std::uint32_t layers = 0;
+
+  [[nodiscard]] bool ends_wait() const { return layers == 0; }
 };
 
 /// What the cache is doing as a whole.

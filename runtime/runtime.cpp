@@ -72,7 +72,7 @@ bool Runtime::try_acquire(Waiting& waiting) {
   return true;
 }
 
-void Runtime::grant(RequestId id, std::unique_ptr<Wait<Grant>> wait) {
+void Runtime::grant(RequestId id, std::unique_ptr<Wait<Grant>> wait, std::uint32_t layers) {
   const Lease& lease = leases_.at(id);
   Grant granted;
   granted.lease = Lease{*this, id};
@@ -82,6 +82,7 @@ void Runtime::grant(RequestId id, std::unique_ptr<Wait<Grant>> wait) {
   granted.hit_tiers.assign(tiers.begin(), tiers.end());
   granted.stats = cache_.request_stats(lease).value();
   granted.seconds_waited = cache_.seconds_waited(lease);
+  granted.layers = layers;
   Wait<Grant>::complete(std::move(wait), {}, std::move(granted));
 }
 
@@ -106,6 +107,11 @@ void Runtime::take_returned() {
     TERRACE_CHECK(found != leases_.end());
     Lease lease = std::move(found->second);
     leases_.erase(found);
+    if (const auto loading = loading_.find(returned.id); loading != loading_.end()) {
+      loading->second.error = Errc::unknown_request;
+      end_layers_waits(loading->second);
+      loading_.erase(loading);
+    }
     cache_.release(std::move(lease), returned.last_use);
   });
 }
@@ -113,22 +119,53 @@ void Runtime::take_returned() {
 /// Everything that may have changed, looked at once.
 void Runtime::turn() {
   take_returned();
-  for (const RequestEvent& event : cache_.poll()) {
-    const auto found = pending_.find(event.id);
-    TERRACE_CHECK(found != pending_.end());
-    auto wait = std::move(found->second.wait);
-    pending_.erase(found);
-    if (event.error) {
-      give_up(event.id);
-      Wait<Grant>::complete(std::move(wait), event.error, {});
-    } else {
-      grant(event.id, std::move(wait));
-    }
-  }
+  for (const RequestEvent& event : cache_.poll()) on_event(event);
   admit();
   tell_ended_jobs();
   finish_stop();
   wait_for_deadline();
+}
+
+void Runtime::on_event(const RequestEvent& event) {
+  const std::uint32_t layers = event.ends_wait() ? Grant::all_layers : event.layers;
+  if (const auto found = loading_.find(event.id); found != loading_.end()) {
+    Loading& loading = found->second;
+    loading.error = event.error;
+    if (!event.error) loading.layers = layers;
+    end_layers_waits(loading);
+    if (event.ends_wait() && !event.error) loading_.erase(found);
+    return;
+  }
+  const auto found = pending_.find(event.id);
+  TERRACE_CHECK(found != pending_.end());
+  auto wait = std::move(found->second.wait);
+  pending_.erase(found);
+  if (event.error) {
+    give_up(event.id);
+    Wait<Grant>::complete(std::move(wait), event.error, {});
+    return;
+  }
+  if (!event.ends_wait()) loading_[event.id].layers = layers;
+  grant(event.id, std::move(wait), layers);
+}
+
+/// Those that have what they wait for, or never will.
+void Runtime::end_layers_waits(Loading& loading) {
+  std::erase_if(loading.waits, [&](LayersWait& each) {
+    if (!loading.error && loading.layers < each.wanted) return false;
+    Wait<std::uint32_t>::complete(std::move(each.wait), loading.error, loading.layers);
+    return true;
+  });
+}
+
+void Runtime::begin_layers(RequestId id, LayersWait wait) {
+  take_returned();
+  if (const auto loading = loading_.find(id); loading != loading_.end()) {
+    loading->second.waits.push_back(std::move(wait));
+    return end_layers_waits(loading->second);
+  }
+  const bool known = leases_.contains(id);  // granted, and not by layer or ready since
+  Wait<std::uint32_t>::complete(std::move(wait.wait), known ? ErrorCode{} : Errc::unknown_request, known ? Grant::all_layers : 0);
 }
 
 void Runtime::do_commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<Commit>> wait) {

@@ -24,13 +24,17 @@
 
 namespace terrace {
 
-/// What a ready request got.
+/// What a ready request got, or one by layer that was told of its first layers.
 struct Grant {
+  /// `layers` of what is ready.
+  static constexpr std::uint32_t all_layers = Loads::all_layers;
+
   Lease lease;
   std::vector<SlotId> table;     ///< a slot per block of the sequence
   std::vector<Tier> hit_tiers;   ///< of its leading blocks, one per hit
   RequestStats stats;
   double seconds_waited = 0;     ///< since it was accepted
+  std::uint32_t layers = all_layers;  ///< so many leading layers of all its blocks are there
 };
 
 /// What became of a commit.
@@ -50,8 +54,8 @@ struct Commit {
 /// may end on any thread, and before the runtime does; one that ended before an operation was begun has ended for it.
 ///
 /// Stop in two steps: stop() fails what waits for room with Errc::stopped and completes when the last lease has come back and
-/// nothing is under way; then destroy. From stop() on every operation but commit and extend, which live requests still need,
-/// fails with Errc::stopped and does nothing.
+/// nothing is under way; then destroy. From stop() on every operation but layers, commit and extend, which live requests still
+/// need, fails with Errc::stopped and does nothing.
 class Runtime : private LeaseHome {
  public:
   /// `cache` has a waker, outlives the runtime, and is used by nobody else while it lives.
@@ -63,7 +67,8 @@ class Runtime : private LeaseHome {
   /// Completes when everything the request needs is there: void(ErrorCode, Grant). Fails as CacheManager::acquire does, but for
   /// no_room, which is waited for; deadline_exceeded, load failures that leave no room (no_room), stopped. Can be cancelled while
   /// it waits, for room or for loads, by any type of cancellation: then fails with asio::error::operation_aborted and holds
-  /// nothing. Cancelled later it completes as if it had not been.
+  /// nothing. Cancelled later it completes as if it had not been. A request by layer completes as soon as it has leading layers:
+  /// layers() awaits the others.
   template <class Token>
   auto acquire(AcquireRequest request, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, Grant)>(
@@ -82,6 +87,21 @@ class Runtime : private LeaseHome {
           });
         },
         token, request);
+  }
+
+  /// Completes when the request has so many leading layers: void(ErrorCode, std::uint32_t), with how many it has by then; with
+  /// Grant::all_layers, when it is ready. Fails as the request does (RequestEvent says what that means), and the lease is to be
+  /// ended; unknown_request where it has ended.
+  template <class Token>
+  auto layers(const Lease& lease, std::uint32_t count, Token&& token) {
+    return asio::async_initiate<Token, void(ErrorCode, std::uint32_t)>(
+        [this](auto handler, RequestId id, std::uint32_t wanted) {
+          auto wait = make_wait<std::uint32_t>(std::move(handler));
+          asio::dispatch(strand_, [this, id, wanted, w = std::move(wait)]() mutable {
+            begin_layers(id, {wanted, std::move(w)});
+          });
+        },
+        token, lease.id(), count);
   }
 
   /// void(ErrorCode, Commit). The lease must live until it completes.
@@ -412,6 +432,17 @@ class Runtime : private LeaseHome {
     std::unique_ptr<Wait<Grant>> wait;
   };
 
+  struct LayersWait {
+    std::uint32_t wanted = 0;
+    std::unique_ptr<Wait<std::uint32_t>> wait;
+  };
+  /// Granted, and not ready yet; or failed since.
+  struct Loading {
+    std::uint32_t layers = 0;
+    ErrorCode error;
+    std::vector<LayersWait> waits;
+  };
+
   void give_back(std::unique_ptr<ReturnedLease> lease) noexcept override;
 
   // All of these run on the strand.
@@ -425,9 +456,12 @@ class Runtime : private LeaseHome {
   void await_job(WriteBackId id, std::unique_ptr<Wait<WriteBackProgress>> wait);
   void tell_ended_jobs();
   void begin_stop(std::unique_ptr<Wait<std::uint64_t>> wait);
+  void begin_layers(RequestId id, LayersWait wait);
   void take_returned();
   void turn();
-  void grant(RequestId id, std::unique_ptr<Wait<Grant>> wait);
+  void on_event(const RequestEvent& event);
+  void end_layers_waits(Loading& loading);
+  void grant(RequestId id, std::unique_ptr<Wait<Grant>> wait, std::uint32_t layers = Grant::all_layers);
   void admit();
   void wait_for_wake();
   void wait_for_deadline();
@@ -442,7 +476,8 @@ class Runtime : private LeaseHome {
   asio::posix::stream_descriptor wake_;
   asio::steady_timer timer_;
   std::unordered_map<RequestId, Lease> leases_;     ///< the cache's own, behind those handed out
-  std::unordered_map<RequestId, Waiting> pending_;  ///< acquired, not ready
+  std::unordered_map<RequestId, Waiting> pending_;  ///< acquired, not granted
+  std::unordered_map<RequestId, Loading> loading_;  ///< granted by layer; those that failed, until their lease ends
   std::deque<Waiting> waiting_;                     ///< for room, in order
   std::vector<std::pair<WriteBackId, std::unique_ptr<Wait<WriteBackProgress>>>> job_waits_;
   std::vector<std::unique_ptr<Wait<std::uint64_t>>> stopping_;

@@ -74,7 +74,7 @@ std::unique_ptr<Device> open_device(const DeviceOptions& options, const PoolMemo
     CudaOptions cuda_options;
     cuda_options.ordinal = cuda->ordinal;
     if (!cuda->calibration.empty()) cuda_options.paths = CudaDevice::calibrated(cuda->ordinal, cuda->calibration);
-    const CudaPool cuda_pool{.slots = pool.slots, .host = &arena, .regions = {}};
+    const CudaPool cuda_pool{.slots = pool.slots, .host = &arena, .regions = {}, .layers = pool.layers};
     return CudaDevice::open(std::span{&cuda_pool, 1}, cuda_options);
   }
   const auto& emulated = std::get<EmulatedGpu>(options);
@@ -177,7 +177,8 @@ struct Stack::Parts {
     const std::uint32_t slots = std::max(config.device_blocks, options.device_blocks_max);
     for (std::uint32_t rank = 0; rank < rank_count(options); ++rank) {
       const DeviceOptions& device = rank == 0 ? options.device : options.other_ranks[rank - 1];
-      owned_devices.push_back(open_device(device, {.slots = slots, .host = &arena, .share = share_of(rank, options)}, arena));
+      const PoolMemory pool{.slots = slots, .host = &arena, .share = share_of(rank, options), .layers = options.layers};
+      owned_devices.push_back(open_device(device, pool, arena));
       pointers.push_back(owned_devices.back().get());
       engines.push_back(std::make_unique<ThreadedTransfers>(lanes, *pointers.back(), clock, waker));
       ranks.push_back({fmt::format("rank {} ({})", rank, pointers.back()->info().name), engines.back().get()});

@@ -62,6 +62,8 @@ struct StackOptions {
   RankPayload rank_payload = RankPayload::sharded;
   /// Of one block, all layers and all shares together. With file storage a multiple of 4 KiB.
   Bytes block_bytes = KiB * 64;
+  /// Of a block, side by side and of one size: what requests by layer are told of. 1: such a request waits for all of its load.
+  std::uint32_t layers = 1;
   std::uint32_t device_blocks = 0;
   std::uint32_t host_blocks = 0;
   /// Memory is made for so many, so that Cache::resize may go up to them; at least the above. The host tier needs no such bound:

@@ -20,12 +20,16 @@ Bytes checked_size(const HostShare& share, const HostArena& host) {
   return Bytes{bytes};
 }
 
-void check_slots(const CopyCommand& command, std::uint32_t device_slots, const HostArena& host) {
+void check_slots(const CopyCommand& command, const DevicePool& pool, const HostArena& host) {
   TERRACE_CHECK(!command.runs.empty());
+  if (command.layers) {
+    TERRACE_CHECK(command.layers->count > 0);
+    TERRACE_CHECK(std::uint64_t{command.layers->first} + command.layers->count <= pool.layers);
+  }
   const bool out = command.direction == Direction::swap_out;
   for (const SlotRun& run : command.runs) {
     TERRACE_CHECK(run.count > 0);
-    const auto on_device = [&](SlotId first) { return std::uint64_t{first.value()} + run.count <= device_slots; };
+    const auto on_device = [&](SlotId first) { return std::uint64_t{first.value()} + run.count <= pool.slots; };
     const auto in_arena = [&](SlotId first) { return host.holds({first, run.count}); };
     const bool sources_exist = out ? on_device(run.source) : in_arena(run.source);
     const bool destinations_exist = out ? in_arena(run.destination) : on_device(run.destination);

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +31,8 @@ struct DevicePool {
   std::uint32_t slots = 0;
   /// Of one block, all its regions gathered: what the device's share of one host slot holds.
   Bytes block_bytes{};
+  /// Of one block, all of one size: what a plan by layer moves one after the other. 1: blocks move whole.
+  std::uint32_t layers = 1;
 };
 
 struct DeviceInfo {
@@ -47,10 +50,12 @@ struct CopyCommand {
   Fence after;
   std::vector<SlotRun> runs;
   PoolId pool = {};  ///< whose slots the runs name
+  /// Of each block these layers only; nothing: whole blocks.
+  std::optional<LayerRange> layers = {};
 };
 
-/// Checks that every slot of the command exists: nobody but our own runtime names slots.
-void check_slots(const CopyCommand& command, std::uint32_t device_slots, const HostArena& host);
+/// Checks that every slot of the command exists, and its layers: nobody but our own runtime names them.
+void check_slots(const CopyCommand& command, const DevicePool& pool, const HostArena& host);
 
 struct CopyDone {
   std::uint64_t token = 0;

@@ -104,7 +104,8 @@ std::optional<LinkTurn> EmulatedDevice::await_turn(Stream& stream, const Submitt
       ready_at = std::chrono::steady_clock::now();
     }
   }
-  const LinkTurn turn = stream.link.next(info_.pool(command.pool).block_bytes * block_count(command.runs));
+  const Bytes each{memories_.of(command).range_of(command.layers).size};
+  const LinkTurn turn = stream.link.next(each * block_count(command.runs));
   if (turn.stalled) stream.stalled.fetch_add(1, std::memory_order_release);
   if (turn.held == Duration{}) {
     stream.began = std::chrono::steady_clock::now();
@@ -124,8 +125,8 @@ bool EmulatedDevice::execute(Stream& stream, const CopyCommand& command, const L
   };
   if (turn.fails) {
     const SlotRun& first = command.runs.front();
-    const std::size_t half = count(memory.block_bytes()) / 2;
-    memory.copy_part(command.direction, {first.source, first.destination}, 0, half);
+    const ByteRange range = memory.range_of(command.layers);
+    memory.copy_part(command.direction, {first.source, first.destination}, range.begin, range.size / 2);
     stream.failed.fetch_add(1, std::memory_order_release);
     stream.done.push(ended(Errc::io_failed));
     return true;
@@ -134,24 +135,25 @@ bool EmulatedDevice::execute(Stream& stream, const CopyCommand& command, const L
     late_.fetch_add(1, std::memory_order_release);
     stream.done.push(ended({}));
     if (!timeline_.wait_until(std::chrono::steady_clock::now() + faults_.late_by)) return false;
-    memory.copy(command.direction, command.runs);
+    memory.copy(command);
     late_landed_.fetch_add(1, std::memory_order_release);
     return true;
   }
-  memory.copy(command.direction, command.runs);
+  memory.copy(command);
   if (command.direction == Direction::swap_out && faults_.flip_every > 0) flip_bits(stream, command);
   stream.done.push(ended({}));
   return true;
 }
 
 void EmulatedDevice::flip_bits(Stream& stream, const CopyCommand& command) {
+  const ByteRange range = memories_.of(command).range_of(command.layers);
   for (const SlotRun& run : command.runs) {
     for (std::uint32_t i = 0; i < run.count; ++i) {
       const std::uint64_t number = ++stream.blocks;
       if (!is_nth(number, faults_.flip_every)) continue;
       // Somewhere else in each block: a verification that looks at one place only must not pass.
       const std::span<std::byte> block = memories_.of(command).host_block(SlotId{run.destination.value() + i});
-      block[number * 7919 % block.size()] ^= std::byte{1} << (number % 8);
+      block[range.begin + number * 7919 % range.size] ^= std::byte{1} << (number % 8);
       flipped_.fetch_add(1, std::memory_order_release);
     }
   }

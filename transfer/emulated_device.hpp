@@ -24,7 +24,7 @@ namespace terrace {
 
 /// Faults that a verification must catch; 0 is off. Commands and blocks are counted per direction, so that a run repeats.
 struct EmulatedFaults {
-  /// Flips one bit of every n-th block swapped out, in the host slot.
+  /// Flips one bit of every n-th block swapped out, in the host slot. (Of a command of layers, in those.)
   std::uint64_t flip_every = 0;
   /// Reports every n-th swap-in done first and moves its bytes `late_by` later: a late DMA.
   std::uint64_t late_every = 0;

@@ -23,18 +23,29 @@ LanesConfig checked(LanesConfig config) {
   if (count(config.rates[index(Urgency::request)]) > 0) {
     throw std::invalid_argument{"transfer lanes: requests wait for their transfers, which have no rate"};
   }
+  config.other_layers.resize(config.other_block_bytes.size(), 1);
+  bool has_layers = config.layers > 0 && count(config.block_bytes) % config.layers == 0;
+  for (std::size_t i = 0; i < config.other_layers.size(); ++i) {
+    has_layers &= config.other_layers[i] > 0 && count(config.other_block_bytes[i]) % config.other_layers[i] == 0;
+  }
+  if (!has_layers) throw std::invalid_argument{"transfer lanes: a pool's layers must divide its blocks"};
   if (config.pieces_in_flight == 0) throw std::invalid_argument{"transfer lanes: pieces_in_flight must not be 0"};
   return config;
 }
 
-/// At least one, however large a block is.
-std::uint64_t blocks_per_piece(const LanesConfig& config, Bytes block_bytes) {
-  return std::max<std::uint64_t>(config.piece_bytes / block_bytes, 1);
+/// Whole blocks, or layers of blocks: at least one, however large that is.
+std::uint64_t parts_per_piece(const LanesConfig& config, Bytes part) {
+  return std::max<std::uint64_t>(config.piece_bytes / part, 1);
 }
 
 Bytes largest_piece(const LanesConfig& config) {
-  Bytes largest = config.block_bytes * blocks_per_piece(config, config.block_bytes);
-  for (const Bytes bytes : config.other_block_bytes) largest = std::max(largest, bytes * blocks_per_piece(config, bytes));
+  Bytes largest{};
+  const auto consider = [&](Bytes block, std::uint32_t layers) {
+    const Bytes layer{count(block) / layers};
+    for (const Bytes part : {block, layer}) largest = std::max(largest, part * parts_per_piece(config, part));
+  };
+  consider(config.block_bytes, config.layers);
+  for (std::size_t i = 0; i < config.other_block_bytes.size(); ++i) consider(config.other_block_bytes[i], config.other_layers[i]);
   return largest;
 }
 
@@ -73,6 +84,7 @@ Result<void> Lanes::submit(TransferPlan&& plan) {
   if (plan.deadline != never) deadlines_.set(handle, plan.deadline);
   Job& job = jobs_[handle];
   job.plan = std::move(plan);
+  if (job.plan.by_layer) job.layers = layers_of(job.plan.pool);
   job.outcomes.assign(blocks, BlockOutcome::cancelled);
   enqueue(handle);
   return {};
@@ -157,10 +169,9 @@ void Lanes::finish(std::uint64_t token, ErrorCode error, TimePoint now, Duration
   --in_flight_[index(job.plan.direction)];
   --job.pieces_under_way;
   job.copying += took;
-  std::fill_n(job.outcomes.begin() + piece.first_block, piece.blocks,
-              error ? BlockOutcome::failed : BlockOutcome::done);
-  if (!error) job.done += piece.blocks;
+  if (error) std::fill_n(job.outcomes.begin() + piece.first_block, piece.blocks, BlockOutcome::failed);
   if (error && !job.error) job.error = error;
+  tell_layers(piece.handle);
   settle(piece.handle);
 }
 
@@ -190,12 +201,22 @@ Bytes Lanes::block_bytes(const Job& job) const {
   return pool == 0 ? config_.block_bytes : config_.other_block_bytes[pool - 1];
 }
 
-std::uint32_t Lanes::next_piece_blocks(const Job& job) const {
-  const std::uint64_t blocks = std::min<std::uint64_t>(blocks_per_piece(config_, block_bytes(job)), job.blocks() - job.started);
-  return static_cast<std::uint32_t>(blocks);
+std::uint32_t Lanes::layers_of(PoolId pool) const {
+  return pool.value() == 0 ? config_.layers : config_.other_layers[pool.value() - 1U];
 }
 
-Bytes Lanes::next_piece_bytes(const Job& job) const { return block_bytes(job) * next_piece_blocks(job); }
+Lanes::Cut Lanes::next_cut(const Job& job) const {
+  const std::uint64_t parts = parts_per_piece(config_, Bytes{count(block_bytes(job)) / job.layers});
+  const auto blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(parts, job.blocks() - job.block));
+  // Several layers only where each is whole.
+  const std::uint64_t layers = std::clamp<std::uint64_t>(parts / job.blocks(), 1, job.layers - job.layer);
+  return {blocks, static_cast<std::uint32_t>(layers)};
+}
+
+Bytes Lanes::next_piece_bytes(const Job& job) const {
+  const Cut next = next_cut(job);
+  return Bytes{count(block_bytes(job)) / job.layers} * next.layers * next.blocks;
+}
 
 void Lanes::enqueue(Handle handle) {
   Job& job = jobs_[handle];
@@ -224,14 +245,16 @@ void Lanes::drop_queued(Handle handle, Errc why) {
 
 Piece Lanes::cut(Handle handle) {
   Job& job = jobs_[handle];
-  const std::uint32_t blocks = next_piece_blocks(job);
+  const Cut taken_now = next_cut(job);
+  const std::uint32_t blocks = taken_now.blocks;
   Piece piece{.token = ++last_token_,
               .job = job.plan.job,
               .pool = job.plan.pool,
               .direction = job.plan.direction,
               .after = job.plan.after,
               .runs = {}};
-  under_way_.push_back({piece.token, handle, job.started, blocks});
+  if (job.layers > 1) piece.layers = LayerRange{job.layer, taken_now.layers};
+  under_way_.push_back({piece.token, handle, job.block, blocks, job.layer});
   for (std::uint32_t left = blocks; left > 0;) {
     const SlotRun& run = job.plan.runs[job.run];
     const std::uint32_t taken = std::min(left, run.count - job.within_run);
@@ -245,13 +268,34 @@ Piece Lanes::cut(Handle handle) {
       job.within_run = 0;
     }
   }
-  job.started += blocks;
-  lane_of(job).queued_blocks -= blocks;
+  job.block += blocks;
+  if (job.layer + taken_now.layers == job.layers) {
+    job.started += blocks;
+    lane_of(job).queued_blocks -= blocks;
+  }
+  if (job.block == job.blocks()) {
+    job.layer += taken_now.layers;
+    job.block = 0;
+    job.run = 0;
+  }
   if (job.started == job.blocks()) unlink(handle);
   if (!job.first_start) job.first_start = now_;
   ++job.pieces_under_way;
   ++in_flight_[index(job.plan.direction)];
   return piece;
+}
+
+/// Pieces are cut in the order of the layers: what is before all that is under way or still to be cut has arrived.
+void Lanes::tell_layers(Handle handle) {
+  Job& job = jobs_[handle];
+  if (job.layers == 1 || job.error) return;
+  std::uint32_t arrived = job.layer;
+  for (const UnderWay& piece : under_way_) {
+    if (piece.handle == handle) arrived = std::min(arrived, piece.first_layer);
+  }
+  if (arrived <= job.told_layers || arrived == job.layers) return;
+  job.told_layers = arrived;
+  report(job, TransferEvent::Kind::layers);
 }
 
 /// Ends the job if nothing of it can start or move any more.
@@ -268,14 +312,18 @@ void Lanes::report(Job& job, TransferEvent::Kind kind) {
                       .kind = kind,
                       .direction = job.plan.direction,
                       .epoch = job.plan.epoch,
+                      .layers = 0,
                       .outcomes = {},
                       .moved = {},
                       .took = job.first_start ? now_ - *job.first_start : Duration{},
                       .copying = job.copying,
                       .error = job.error};
+  if (kind == TransferEvent::Kind::layers) event.layers = job.told_layers;
   if (kind == TransferEvent::Kind::finished) {
+    // What has started whole, did not fail and is not under way any more has arrived.
+    std::replace(job.outcomes.begin(), job.outcomes.begin() + job.started, BlockOutcome::cancelled, BlockOutcome::done);
     event.outcomes = job.outcomes;
-    event.moved = block_bytes(job) * job.done;
+    event.moved = block_bytes(job) * static_cast<std::uint64_t>(std::ranges::count(job.outcomes, BlockOutcome::done));
   }
   events_.push_back(std::move(event));
 }
@@ -303,6 +351,8 @@ void Lanes::check_invariants() const {
         TERRACE_CHECK(job.plan.direction == direction);
         TERRACE_CHECK(index(job.plan.urgency) == urgency);
         TERRACE_CHECK(job.started < job.blocks());
+        TERRACE_CHECK(job.layer < job.layers && job.block < job.blocks());
+        TERRACE_CHECK(job.layers == 1 ? job.block == job.started : job.told_layers <= job.layer);
         blocks += job.blocks() - job.started;
         ++queued;
         ahead = at;
@@ -323,7 +373,7 @@ void Lanes::check_invariants() const {
     const Job& job = jobs_[handle];
     TERRACE_CHECK(job.plan.job == id);
     TERRACE_CHECK(job.queued || job.pieces_under_way > 0);
-    TERRACE_CHECK(job.done <= job.started);
+    TERRACE_CHECK(job.layers == 1 || job.layers == layers_of(job.plan.pool));
     TERRACE_CHECK(deadlines_.contains(handle) == (job.plan.deadline != never && !job.reported));
     queued -= job.queued;
     pieces_of_jobs += job.pieces_under_way;

@@ -21,8 +21,11 @@ struct LanesConfig {
   /// Of the first pool's blocks, and of the other pools', by PoolId.
   Bytes block_bytes{};
   std::vector<Bytes> other_block_bytes = {};
-  /// A job is cut into pieces of at most this (but at least one block), so that an urgent job waits at most for the pieces
-  /// under way.
+  /// Of a block, as DevicePool::layers: the first pool's, and the other pools', by PoolId; pools that are not named have one.
+  std::uint32_t layers = 1;
+  std::vector<std::uint32_t> other_layers = {};
+  /// A job is cut into pieces of at most this (but at least one block; of a job by layer, one layer of one block), so that an
+  /// urgent job waits at most for the pieces under way.
   Bytes piece_bytes = MiB;
   /// Pieces of the request lane under way at once per direction: enough to keep the stream busy. Of the lanes for which nobody
   /// waits one starts only where nothing else is under way: a request has at most one piece of theirs before it.
@@ -42,6 +45,7 @@ struct Piece {
   Direction direction = Direction::swap_out;
   Fence after;
   std::vector<SlotRun> runs;
+  std::optional<LayerRange> layers = {};  ///< as CopyCommand's
 };
 
 /// The order of transfers: lanes of direction × urgency, deadlines, cancellation and quarantine, as a state machine without
@@ -54,10 +58,16 @@ struct Piece {
 ///     cancelled         unconfirmed
 ///
 /// A more urgent lane goes first; within a lane, first come first served. Blocks fail one by one: after a failed piece the
-/// job's others still go. Threads: one.
+/// job's others still go.
+///
+/// A job by layer is cut across: layer 0 of all blocks, then layer 1. Where a layer's bytes of the whole job are more than a
+/// piece they make several; where they are less, as many layers as fit make one. Example, pieces of 1 MiB, layers of 64 KiB: of
+/// 64 blocks a layer is 4 pieces of 16 blocks; of 3 blocks a piece is 5 layers. A block is done when all its layers are, and has
+/// started, for the bounds, when its last has. Threads: one.
 class Lanes {
  public:
-  /// Throws std::invalid_argument where a pool's block_bytes or pieces_in_flight is 0, or requests have a rate.
+  /// Throws std::invalid_argument where a pool's block_bytes or pieces_in_flight is 0, requests have a rate, or a pool's layers
+  /// do not divide its blocks.
   explicit Lanes(LanesConfig config);
 
   /// Takes a plan, whose job id is that of no job alive (one that awaits `confirmed` is). Fails, and then nothing changed and
@@ -95,12 +105,15 @@ class Lanes {
 
   struct Job {
     TransferPlan plan;
-    /// By block; `cancelled` until the block's piece has ended: what never starts stays so.
+    /// By block, as far as it is known before the job is reported: `failed`, else `cancelled`.
     std::vector<BlockOutcome> outcomes;
-    std::uint32_t started = 0;     ///< blocks; the next piece begins at this one
-    std::size_t run = 0;           ///< in which run that is,
-    std::uint32_t within_run = 0;  ///< and where in it
-    std::uint32_t done = 0;
+    std::uint32_t layers = 1;      ///< that it is cut into; 1: it is not by layer
+    std::uint32_t layer = 0;       ///< the next piece begins in this one,
+    std::uint32_t block = 0;       ///< at this block,
+    std::size_t run = 0;           ///< which is in this run,
+    std::uint32_t within_run = 0;  ///< here
+    std::uint32_t started = 0;     ///< blocks, with all their layers
+    std::uint32_t told_layers = 0;
     std::uint32_t pieces_under_way = 0;
     std::optional<TimePoint> first_start;
     Duration copying{};
@@ -122,17 +135,25 @@ class Lanes {
     Handle handle;
     std::uint32_t first_block;
     std::uint32_t blocks;
+    std::uint32_t first_layer;
+  };
+  /// How much of a job a piece takes.
+  struct Cut {
+    std::uint32_t blocks;
+    std::uint32_t layers;
   };
 
   [[nodiscard]] Lane& lane_of(const Job& job);
   [[nodiscard]] Bytes block_bytes(const Job& job) const;
-  [[nodiscard]] std::uint32_t next_piece_blocks(const Job& job) const;
+  [[nodiscard]] std::uint32_t layers_of(PoolId pool) const;
+  [[nodiscard]] Cut next_cut(const Job& job) const;
   [[nodiscard]] Bytes next_piece_bytes(const Job& job) const;
   void enqueue(Handle handle);
   void unlink(Handle handle);
   void drop_queued(Handle handle, Errc why);
   void cancel(Handle handle);
   [[nodiscard]] Piece cut(Handle handle);
+  void tell_layers(Handle handle);
   void settle(Handle handle);
   void report(Job& job, TransferEvent::Kind kind);
   void release(Handle handle);

@@ -50,6 +50,15 @@ struct SlotPair {
 void coalesce(std::span<const SlotPair> pairs, std::vector<SlotRun>& runs);
 [[nodiscard]] std::uint32_t block_count(std::span<const SlotRun> runs);
 
+/// Neighbouring layers of a block. Every block of a pool has as many (DevicePool::layers), all of one size; where their bytes are
+/// in the gathered block is the device's to know.
+struct LayerRange {
+  std::uint32_t first = 0;
+  std::uint32_t count = 1;
+
+  friend bool operator==(const LayerRange&, const LayerRange&) = default;
+};
+
 /// What to move: data, and no more, so that it can be sent to another process. Blocks are numbered in the order of `runs`.
 struct TransferPlan {
   JobId job;
@@ -61,6 +70,9 @@ struct TransferPlan {
   TimePoint deadline = never;
   /// No device slot of the plan is read or written before the device's compute has reached this point.
   Fence after;
+  /// First layer 0 of all blocks, then layer 1, and so on, and a `layers` event each time that more of them are there. Of a pool
+  /// whose blocks have one layer it asks for nothing.
+  bool by_layer = false;
   std::vector<SlotRun> runs;
 };
 
@@ -68,20 +80,23 @@ struct TransferPlan {
 enum class BlockOutcome : unsigned char {
   done,         ///< every byte is at its destination
   failed,       ///< the device reported an error; nothing will touch the slots any more
-  cancelled,    ///< never started
+  cancelled,    ///< never started; of a job by layer, maybe only some of its layers did
   unconfirmed,  ///< the deadline passed while it was under way: both slots stay untouchable until `confirmed` is reported
 };
 
 /// The completion record of a plan: exactly one `finished` per plan, and after one with unconfirmed blocks exactly one
-/// `confirmed`, when no byte of the plan can move any more.
+/// `confirmed`, when no byte of the plan can move any more. Of a plan by layer `layers` events come before `finished`, with ever
+/// more layers and never all of them; none once anything of it has failed, was cancelled or is past its deadline.
 struct TransferEvent {
-  enum class Kind : unsigned char { finished, confirmed };
+  enum class Kind : unsigned char { finished, confirmed, layers };
 
   JobId job;
   Kind kind = Kind::finished;
   Direction direction = Direction::swap_out;  ///< the plan's
   Epoch epoch;
-  /// By the plan's block numbers; empty for `confirmed`.
+  /// Of `layers`: so many leading layers of every block are at their destination.
+  std::uint32_t layers = 0;
+  /// By the plan's block numbers; of `finished` only.
   std::vector<BlockOutcome> outcomes;
   /// Of the blocks that are done.
   Bytes moved{};

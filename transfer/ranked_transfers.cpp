@@ -14,6 +14,9 @@
 namespace terrace {
 namespace {
 
+/// Of a rank that has all of them, or nothing to do with the plan.
+constexpr std::uint32_t all_layers = std::numeric_limits<std::uint32_t>::max();
+
 /// What a block has come to on two ranks together.
 BlockOutcome both(BlockOutcome a, BlockOutcome b) {
   if (a == b) return a;
@@ -77,13 +80,18 @@ void RankedTransfers::submit(TransferPlan plan) {
     std::vector<SlotRun> runs = spare_runs_.take();
     runs.assign(plan.runs.begin(), plan.runs.end());
     TransferPlan mine{.job = plan.job, .pool = plan.pool, .direction = plan.direction, .urgency = plan.urgency,
-                      .epoch = plan.epoch, .deadline = plan.deadline, .after = plan.after, .runs = std::move(runs)};
+                      .epoch = plan.epoch, .deadline = plan.deadline, .after = plan.after, .by_layer = plan.by_layer,
+                      .runs = std::move(runs)};
     ranks_[rank].port->submit(std::move(mine));
     ++ranks_[rank].owed;
   }
   Job job;
   job.working = to;
   job.submitted = clock_.now();
+  if (plan.by_layer) {
+    job.layers = spare_layers_.take();
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) job.layers.push_back((to & bit(rank)) == 0 ? all_layers : 0);
+  }
   const JobId id = plan.job;
   const TimePoint deadline = plan.deadline;
   job.plan = std::move(plan);
@@ -157,13 +165,26 @@ void RankedTransfers::on_event(std::uint32_t rank, TransferEvent event) {
   if (event.kind == TransferEvent::Kind::confirmed) {
     TERRACE_CHECK((job.confirming & bit(rank)) != 0);
     job.confirming &= ~bit(rank);
+  } else if (event.kind == TransferEvent::Kind::layers) {
+    on_layers(job, rank, event.layers);
   } else {
     TERRACE_CHECK((job.working & bit(rank)) != 0);
     --ranks_[rank].owed;
     if (!job.first_finish) job.first_finish = clock_.now();
     on_finished(job, event, bit(rank));
+    if (!job.error && job.working != 0) on_layers(job, rank, all_layers);
   }
   settle(handle);
+}
+
+/// What every rank has of the job's layers is told, as long as nothing of it has failed anywhere.
+void RankedTransfers::on_layers(Job& job, std::uint32_t rank, std::uint32_t layers) {
+  if (job.layers.empty()) return;
+  job.layers[rank] = layers;
+  const std::uint32_t arrived = std::ranges::min(job.layers);
+  if (job.reported || job.error || arrived <= job.told_layers) return;
+  job.told_layers = arrived;
+  report(job, TransferEvent::Kind::layers);
 }
 
 void RankedTransfers::on_finished(Job& job, TransferEvent& event, Mask rank) {
@@ -219,6 +240,8 @@ void RankedTransfers::report(Job& job, TransferEvent::Kind kind) {
     event.error = job.error;
     if (!unconfirmed) event.runs = std::move(job.plan.runs);
     job.reported = true;
+  } else if (kind == TransferEvent::Kind::layers) {
+    event.layers = job.told_layers;
   } else {
     event.runs = std::move(job.plan.runs);
   }
@@ -226,7 +249,8 @@ void RankedTransfers::report(Job& job, TransferEvent::Kind kind) {
 }
 
 void RankedTransfers::end(Handle handle) {
-  const Job job = jobs_.take(handle);
+  Job job = jobs_.take(handle);
+  if (!job.layers.empty()) spare_layers_.give(std::move(job.layers));
   spare_nodes_.push_back(open_.extract(job.plan.job));
 }
 

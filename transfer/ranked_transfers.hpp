@@ -57,6 +57,8 @@ struct RankHealth {
 ///                  cancelled    where no rank began it
 ///                  failed       otherwise
 ///
+/// Of a plan by layer, a layer is there when it is on every rank.
+///
 /// A rank that says nothing holds up the plans it owes, up to their deadline, and nothing else: the other ranks work on, plans
 /// without it end, and health() names it. A rank whose process is gone is lost (lose()): what it owes has failed, and no
 /// plan is taken any more, since none can be done by all.
@@ -105,6 +107,8 @@ class RankedTransfers final : public TransferPort {
     Duration took{};
     Duration copying{};
     ErrorCode error;
+    std::vector<std::uint32_t> layers;  ///< by layer: by rank, what has arrived
+    std::uint32_t told_layers = 0;
     TimePoint submitted;
     std::optional<TimePoint> first_finish;
   };
@@ -112,6 +116,7 @@ class RankedTransfers final : public TransferPort {
   [[nodiscard]] Mask bit(std::uint32_t rank) const { return Mask{1} << rank; }
   [[nodiscard]] Mask recipients(const TransferPlan& plan);
   void on_event(std::uint32_t rank, TransferEvent event);
+  void on_layers(Job& job, std::uint32_t rank, std::uint32_t layers);
   void on_finished(Job& job, TransferEvent& event, Mask rank);
   void settle(Handle handle);
   void expire(TimePoint now);
@@ -136,6 +141,7 @@ class RankedTransfers final : public TransferPort {
   std::vector<std::unordered_map<JobId, Handle>::node_type> spare_nodes_;  ///< of open_: a map allocates one a plan
   IndexedHeap<TimePoint> deadlines_;                                       ///< of unreported jobs, the grace included
   Spares<SlotRun> spare_runs_;
+  Spares<std::uint32_t> spare_layers_;
   std::vector<TransferEvent> events_;
   std::vector<TransferEvent> refused_;
   std::vector<TransferEvent> collected_;  ///< scratch

@@ -21,6 +21,14 @@ Bytes device_bytes(std::uint32_t slots, Bytes block_bytes) {
   return block_bytes * slots;
 }
 
+std::uint32_t checked_layers(std::uint32_t layers, Bytes block_bytes) {
+  if (layers == 0 || count(block_bytes) % layers != 0) {
+    throw std::invalid_argument{
+        fmt::format("emulated device: a block of {} does not fall into {} layers", to_string(block_bytes), layers)};
+  }
+  return layers;
+}
+
 }  // namespace
 
 SlotMemory::SlotMemory(const PoolMemory& pool)
@@ -28,6 +36,7 @@ SlotMemory::SlotMemory(const PoolMemory& pool)
       host_{pool.host},
       host_begin_{count(pool.share.offset)},
       block_bytes_{checked_size(pool.share, *pool.host)},
+      layers_{checked_layers(pool.layers, block_bytes_)},
       device_{device_bytes(slots_, block_bytes_),
               fmt::format("emulated device of {} slots of {}", slots_, to_string(block_bytes_))} {}
 
@@ -41,7 +50,24 @@ std::span<std::byte> SlotMemory::host_block(SlotId slot) const {
   return host_->block(slot).subspan(host_begin_, count(block_bytes_));
 }
 
-void SlotMemory::check(const CopyCommand& command) const { check_slots(command, slots_, *host_); }
+void SlotMemory::check(const CopyCommand& command) const { check_slots(command, pool(), *host_); }
+
+ByteRange SlotMemory::range_of(std::optional<LayerRange> layers) const {
+  const std::size_t layer_bytes = count(block_bytes_) / layers_;
+  const LayerRange of = layers.value_or(LayerRange{0, layers_});
+  return {of.first * layer_bytes, of.count * layer_bytes};
+}
+
+void SlotMemory::copy(const CopyCommand& command) const {
+  if (!command.layers) return copy(command.direction, command.runs);
+  const ByteRange range = range_of(command.layers);
+  for (const SlotRun& run : command.runs) {
+    for (std::uint32_t i = 0; i < run.count; ++i) {
+      const SlotPair block{SlotId{run.source.value() + i}, SlotId{run.destination.value() + i}};
+      copy_part(command.direction, block, range.begin, range.size);
+    }
+  }
+}
 
 void SlotMemory::copy(Direction direction, std::span<const SlotRun> runs) const {
   const bool shares_adjoin = block_bytes_ == host_->block_bytes();
@@ -69,7 +95,7 @@ SlotMemories::SlotMemories(std::span<const PoolMemory> pools) {
 
 std::vector<DevicePool> SlotMemories::pools() const {
   std::vector<DevicePool> pools;
-  for (const SlotMemory& memory : memories_) pools.push_back({memory.slots(), memory.block_bytes()});
+  for (const SlotMemory& memory : memories_) pools.push_back(memory.pool());
   return pools;
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,6 +19,13 @@ struct PoolMemory {
   std::uint32_t slots = 0;
   const HostArena* host = nullptr;  ///< outlives the device
   HostShare share = {};
+  std::uint32_t layers = 1;  ///< of a block's share, side by side
+};
+
+/// Bytes [begin, begin + size) of a block.
+struct ByteRange {
+  std::size_t begin = 0;
+  std::size_t size = 0;
 };
 
 /// A pool's device slots in ordinary memory beside a host arena, and the copies between them: what the devices without hardware
@@ -26,18 +34,20 @@ struct PoolMemory {
 /// Threads: any; who may touch which slot is said by the commands' order.
 class SlotMemory {
  public:
-  /// The arena outlives this. Throws std::invalid_argument where there are no slots, or the share is not within a host slot;
-  /// std::system_error where the memory is not to be had.
+  /// The arena outlives this. Throws std::invalid_argument where there are no slots, the share is not within a host slot, or does
+  /// not fall into the layers; std::system_error where the memory is not to be had.
   explicit SlotMemory(const PoolMemory& pool);
 
-  [[nodiscard]] std::uint32_t slots() const { return slots_; }
-  [[nodiscard]] Bytes block_bytes() const { return block_bytes_; }
+  [[nodiscard]] DevicePool pool() const { return {slots_, block_bytes_, layers_}; }
   [[nodiscard]] std::span<std::byte> device_block(SlotId slot) const;
   /// The device's share of the slot.
   [[nodiscard]] std::span<std::byte> host_block(SlotId slot) const;
 
   /// As check_slots.
   void check(const CopyCommand& command) const;
+  /// Where in a block the layers are; nothing: all of it.
+  [[nodiscard]] ByteRange range_of(std::optional<LayerRange> layers) const;
+  void copy(const CopyCommand& command) const;
   /// Copies whole runs, each stretch of blocks that is adjacent on both sides with one memcpy.
   void copy(Direction direction, std::span<const SlotRun> runs) const;
   /// Copies bytes [begin, begin + size) of one block.
@@ -51,6 +61,7 @@ class SlotMemory {
   const HostArena* host_;
   std::size_t host_begin_;
   Bytes block_bytes_;
+  std::uint32_t layers_;
   Mapping device_;
 };
 

@@ -88,11 +88,11 @@ void SteppedDevice::copy(Stream& stream) {
   const SlotRun& run = command.runs[stream.run];
   stream.took += step_takes;
   const SlotPair block{SlotId{run.source.value() + stream.block}, SlotId{run.destination.value() + stream.block}};
-  // Parts differ by a byte at most where the block does not divide evenly.
+  // Parts differ by a byte at most where the bytes do not divide evenly.
   const SlotMemory& memory = memories_.of(command);
-  const std::size_t bytes = count(memory.block_bytes());
-  const std::size_t begin = bytes * stream.part / steps_per_block_;
-  const std::size_t size = bytes * (stream.part + 1) / steps_per_block_ - begin;
+  const ByteRange range = memory.range_of(command.layers);
+  const std::size_t begin = range.begin + range.size * stream.part / steps_per_block_;
+  const std::size_t size = range.begin + range.size * (stream.part + 1) / steps_per_block_ - begin;
   if (stream.failures_due > 0) {
     --stream.failures_due;
     memory.copy_part(command.direction, block, begin, size / 2);

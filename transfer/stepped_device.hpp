@@ -26,7 +26,8 @@ class SteppedDevice final : public Device {
   /// What can make progress.
   enum class Part : unsigned char { compute, swap_out, swap_in };
 
-  /// `steps_per_block`: into how many steps the copy of a block falls, at least 1. The arenas outlive the device. Throws as
+  /// `steps_per_block`: into how many steps the copy of what a command names of a block falls, at least 1. The arenas outlive the
+  /// device. Throws as
   /// SlotMemory, and std::invalid_argument where steps_per_block is 0.
   explicit SteppedDevice(std::span<const PoolMemory> pools, std::uint32_t steps_per_block = 2);
   SteppedDevice(std::uint32_t slots, const HostArena& host, std::uint32_t steps_per_block = 2);
@@ -54,6 +55,8 @@ class SteppedDevice final : public Device {
   /// While set, what this direction has done is not reported, though its bytes have moved; unset, all of it is.
   void delay_completion(Direction direction, bool delayed);
 
+  /// What the slot holds this moment, half a copy or not. For tests: compute sees it in launched work.
+  [[nodiscard]] std::span<const std::byte> peek(PoolId pool, SlotId slot) const { return memories_.of(pool).device_block(slot); }
   /// Commands submitted and not yet done, by direction.
   [[nodiscard]] std::size_t commands(Direction direction) const { return stream(direction).commands.size(); }
 

@@ -16,8 +16,13 @@ LanesConfig with_block_bytes_of(const Device& device, LanesConfig config) {
   const std::vector<DevicePool>& pools = device.info().pools;
   const Bytes block_bytes = pools.front().block_bytes;
   if (count(config.block_bytes) == 0) config.block_bytes = block_bytes;
+  config.layers = pools.front().layers;
   config.other_block_bytes.clear();
-  for (std::size_t pool = 1; pool < pools.size(); ++pool) config.other_block_bytes.push_back(pools[pool].block_bytes);
+  config.other_layers.clear();
+  for (std::size_t pool = 1; pool < pools.size(); ++pool) {
+    config.other_block_bytes.push_back(pools[pool].block_bytes);
+    config.other_layers.push_back(pools[pool].layers);
+  }
   if (config.block_bytes != block_bytes) {
     throw std::invalid_argument{"transfer engine: configured for blocks of " + to_string(config.block_bytes) + ", but " +
                                 device.info().name + "'s are of " + to_string(block_bytes)};
@@ -31,6 +36,7 @@ TransferEvent not_taken(TransferPlan plan, ErrorCode why) {
           .kind = TransferEvent::Kind::finished,
           .direction = plan.direction,
           .epoch = plan.epoch,
+          .layers = 0,
           .outcomes = std::vector<BlockOutcome>(block_count(plan.runs), BlockOutcome::cancelled),
           .moved = {},
           .took = {},
@@ -108,7 +114,8 @@ std::size_t TransferEngine::poll(std::vector<TransferEvent>& out) {
   // next() resolves the deadlines too.
   for (const Direction direction : {Direction::swap_out, Direction::swap_in}) {
     while (std::optional<Piece> piece = lanes_.next(direction, now)) {
-      device_.submit({piece->token, piece->direction, piece->after, std::move(piece->runs), piece->pool});
+      device_.submit({piece->token, piece->direction, piece->after, std::move(piece->runs), piece->pool,
+                      piece->layers});
     }
   }
   const std::size_t before = out.size();

@@ -24,7 +24,8 @@ namespace terrace {
 class TransferEngine {
  public:
   /// Device and clock outlive the engine, and `waker`, told when poll() has something to do, does too. A config without
-  /// block_bytes takes the device's. Throws as Lanes, and std::invalid_argument where the config's are not the device's.
+  /// block_bytes takes the device's; layers are always the device's. Throws as Lanes, and
+  /// std::invalid_argument where the config's are not the device's.
   TransferEngine(LanesConfig config, Device& device, const Clock& clock, Waker& waker);
   ~TransferEngine();
   TransferEngine(const TransferEngine&) = delete;
@@ -81,7 +82,7 @@ class DirectTransfers final : public TransferPort {
 /// device needs for pieces_in_flight of them in each direction, so for ever if a stream of the device never moves again.
 ///
 /// Bounds: plans_in_flight_max between submit() and the engine, beyond which a plan is refused; raise and cancel come a few
-/// times a job; events are at most two a plan. Threads: one, the control plane's.
+/// times a job; events are at most two a plan, and of a plan by layer one more a layer. Threads: one, the control plane's.
 class ThreadedTransfers final : public TransferPort {
  public:
   static constexpr std::size_t plans_in_flight_max = 4096;

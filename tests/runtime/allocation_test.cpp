@@ -146,10 +146,19 @@ class PromptTransfers final : public TransferPort {
   void submit(TransferPlan plan) override {
     const Uncounted here;
     const std::uint32_t blocks = block_count(plan.runs);
+    for (std::uint32_t layers = 1; plan.by_layer && layers < 4; ++layers) {
+      TransferEvent event;
+      event.job = plan.job;
+      event.kind = TransferEvent::Kind::layers;
+      event.layers = layers;
+      done_.push_back(std::move(event));
+      ++layers_told_;
+    }
     done_.push_back({.job = plan.job,
                      .kind = TransferEvent::Kind::finished,
                      .direction = plan.direction,
                      .epoch = plan.epoch,
+                     .layers = 0,
                      .outcomes = std::vector<BlockOutcome>(blocks, BlockOutcome::done),
                      .moved = {},
                      .took = {},
@@ -169,10 +178,12 @@ class PromptTransfers final : public TransferPort {
   }
   [[nodiscard]] TimePoint next_deadline() const override { return never; }
   [[nodiscard]] std::uint64_t blocks() const { return blocks_; }
+  [[nodiscard]] std::uint64_t layers_told() const { return layers_told_; }
 
  private:
   std::vector<TransferEvent> done_;
   std::uint64_t blocks_ = 0;
+  std::uint64_t layers_told_ = 0;
 };
 
 /// Keeps names, all of them for ever; every operation has succeeded by the next poll.
@@ -239,19 +250,22 @@ INSTANTIATE_TEST_SUITE_P(Tiers, TierAllocations,
                                          Tiers{"keep_selective", Relation::keep, WritePolicy::selective}),
                          [](const auto& param) { return param.param.name; });
 
-/// As above, with the waits that copies from below need, and with a deadline.
+/// As above, with the waits that copies from below need, and with a deadline; every other request is by layer.
 void serve(Cache& cache, std::uint64_t id, const std::vector<BlockKey>& keys) {
   AcquireRequest wanted;
   wanted.id = RequestId{id};
   wanted.keys = keys;
   wanted.blocks = static_cast<std::uint32_t>(keys.size());
   wanted.deadline = TimePoint{std::chrono::hours{2}};
+  wanted.by_layer = id % 2 == 0;
   (void)cache.match(keys);
   Result<Lease> lease = cache.acquire(wanted);
   TERRACE_CHECK(lease.has_value());
   for (int polls = 0; !cache.ready(*lease); ++polls) {
     TERRACE_CHECK(polls < 1000);
-    cache.poll();
+    for (const RequestEvent& event : cache.poll()) {
+      if (!event.ends_wait()) TERRACE_CHECK(cache.block_table(*lease)->size() == keys.size());
+    }
   }
   TERRACE_CHECK(cache.commit(*lease, std::span{keys}.first(keys.size() / 2), Fence{id}).has_value());
   TERRACE_CHECK(cache.commit(*lease, keys, Fence{id}).has_value());
@@ -288,11 +302,13 @@ TEST_P(TierAllocations, are_none_on_the_step_path_once_warm) {
   rounds(24);
   const std::uint64_t moved_before = transfers.blocks();
   const std::uint64_t read_before = store.reads();
+  const std::uint64_t told_before = transfers.layers_told();
   const std::size_t before = allocations;
   rounds(8);
   EXPECT_EQ(allocations - before, 0U);
   EXPECT_GT(transfers.blocks(), moved_before + 4 * device_blocks);
   EXPECT_EQ(store.reads() > read_before + 1000, tiers.reads);
+  EXPECT_EQ(transfers.layers_told() > told_before + 300, tiers.reads);
   cache.drain();
   cache.manager().check_invariants();
 }

@@ -43,18 +43,19 @@ class CacheFixture : public ::testing::Test {
     host.worker = std::move(worker);
     arena = std::make_unique<HostArena>(std::move(host));
     if (config.storage) store = std::make_unique<MemoryStore>(stored_blocks, Bytes{block_bytes});
-    std::vector<PoolMemory> memories{{config.first_slot + std::max(config.device_blocks, device_blocks_max), arena.get()}};
+    const std::uint32_t device_slots = config.first_slot + std::max(config.device_blocks, device_blocks_max);
+    std::vector<PoolMemory> memories{{device_slots, arena.get(), {}, layers}};
     std::vector<PoolParts> others;
     for (std::size_t i = 0; i < config.other_pools.size(); ++i) {
       const PoolSizes& sizes = config.other_pools[i];
       const Bytes bytes{block_bytes_of(PoolId{static_cast<std::uint16_t>(i + 1)})};
       other_arenas.push_back(std::make_unique<HostArena>(sizes.host_blocks + sizes.staging_blocks, bytes, MiB));
       if (config.storage) other_stores.push_back(std::make_unique<MemoryStore>(stored_blocks, bytes));
-      memories.push_back({sizes.device_blocks, other_arenas.back().get()});
+      memories.push_back({sizes.device_blocks, other_arenas.back().get(), {}, layers});
       others.push_back({other_arenas.back().get(), config.storage ? other_stores.back().get() : nullptr});
     }
     device = std::make_unique<SteppedDevice>(memories);
-    transfers = std::make_unique<DirectTransfers>(LanesConfig{}, *device, clock, waker);
+    transfers = std::make_unique<DirectTransfers>(lanes, *device, clock, waker);
     CacheParts parts{*transfers, *arena, store.get(), clock, nullptr, nullptr};
     parts.other_pools = std::move(others);
     parts.status_page = status_page;
@@ -125,6 +126,9 @@ class CacheFixture : public ::testing::Test {
   std::uint32_t device_blocks_max = 0;
   /// Set before make(): of the first pool's arena.
   std::uint32_t host_chunk_blocks = 1024;
+  /// Set before make(): of the blocks of all pools, and how jobs are cut.
+  std::uint32_t layers = 1;
+  LanesConfig lanes;
   bool host_warm = true;  ///< from the beginning; else staging alone is
   std::function<MemoryLimits()> host_limits;
   StatusPage* status_page = nullptr;

@@ -51,6 +51,8 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
     total.grouped_hits += world.seen().grouped_hits;
     total.unserved += world.seen().unserved;
     total.given_up += world.seen().given_up;
+    total.layers_told += world.seen().layers_told;
+    total.layers_seen += world.seen().layers_seen;
     stats.rescued += world.stats().rescued;
     stats.joined += world.stats().joined;
     stats.duplicates += world.stats().duplicates;
@@ -87,6 +89,8 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   EXPECT_GT(total.grouped_hits, 0U);
   EXPECT_GT(total.unserved, 0U);
   EXPECT_GT(total.given_up, 0U);
+  EXPECT_GT(total.layers_told, 0U);
+  EXPECT_GT(total.layers_seen, 0U);
   EXPECT_GT(stats.rescued, 0U);
   EXPECT_GT(stats.joined, 0U);
   EXPECT_GT(stats.duplicates, 0U);
@@ -97,6 +101,32 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   EXPECT_GT(stats.backed_up, 0U);
   EXPECT_GT(stats.persist_failed, 0U);
   EXPECT_GT(stats.stored_evicted, 0U);
+}
+
+/// Worlds in which most hits are loads by layer, and transfers fail.
+TEST(Simulation, tells_of_no_layer_that_is_not_there) {
+  const std::uint64_t first = test::seed_from_env_or(1);
+  const std::uint64_t count = seeds_from_env_or(std::getenv("TERRACE_SEED") != nullptr ? 1 : 1000);
+  test::World::Seen total;
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    test::World world{seed, test::layered_options(seed)};
+    SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed) + " " + world.describe());
+    for (int i = 0; i < steps; ++i) {
+      world.step();
+      world.check();
+    }
+    world.wind_down();
+    ASSERT_EQ(world.seen().mismatches, 0U);
+    total.layers_told += world.seen().layers_told;
+    total.layers_seen += world.seen().layers_seen;
+    total.failed_late += world.seen().failed_late;
+  }
+  std::printf("told of layers %lu times, %lu blocks looked at then; %lu requests failed after that\n", total.layers_told,
+              total.layers_seen, total.failed_late);
+  if (count < 1000) return;
+  EXPECT_GT(total.layers_told, 500U);
+  EXPECT_GT(total.layers_seen, 500U);
+  EXPECT_GT(total.failed_late, 10U);
 }
 
 TEST(Simulation, ends_in_the_same_state_for_the_same_seed) {

@@ -48,7 +48,7 @@ bool has_content(const BlockKey& key, std::uint64_t weights, std::size_t begin, 
 
 /// A request and what its engine knows of it.
 struct World::Client {
-  enum class State : unsigned char { pending, ready, computed, committed };
+  enum class State : unsigned char { pending, ready, computed, committed, failed };
   RequestId id;
   Lease lease;
   State state = State::pending;
@@ -61,6 +61,9 @@ struct World::Client {
   Fence fence;
   std::uint32_t extensions_left = 0;
   std::uint64_t weights = 0;        ///< it began with
+  std::uint32_t layers = 0;         ///< that it was told of
+  /// False once it failed: what its compute reads after that means nothing.
+  std::shared_ptr<bool> valid = std::make_shared<bool>(true);
 };
 
 /// Refuses a chunk now and then, and knows that none comes twice, goes without having come, or goes with somebody in it.
@@ -105,11 +108,13 @@ World::World(std::uint64_t seed, const WorldOptions& options) : options_{options
   for (std::size_t pool = 0; pool < manager.pool_count(); ++pool) {
     const PoolSizes& sizes = manager.pool(PoolId{static_cast<std::uint16_t>(pool)});
     make_arena(pool);
-    memories.push_back({sizes.first_slot + device_blocks_max, arenas_.back().get()});
+    memories.push_back({sizes.first_slot + device_blocks_max, arenas_.back().get(), {}, options.layers});
     stores_.push_back(make_store(pool));
   }
   LanesConfig lanes;
   lanes.piece_bytes = Bytes{least_block_bytes * random_.between(1, 4)};
+  if (options.layers > 1) lanes.piece_bytes = Bytes{least_block_bytes * random_.between(1, 4) / 4};
+  lanes.pieces_in_flight = static_cast<std::uint32_t>(random_.between(1, 3));
   ranks_.emplace(options.ranks, memories, lanes, clock_, waker_);
   RankDevices* const poison = options.hostile ? &ranks_->devices() : nullptr;
   CacheParts parts{ranks_->transfers(), *arenas_.front(), stores_.front().get(), clock_, nullptr, poison};
@@ -201,6 +206,10 @@ void World::operate() {
       ++weights_;
       if (!how.storage) ++generation_;
       cache_->clear(how);
+      // Those that wait have failed; the next poll says so.
+      for (const auto& client : clients_) {
+        if (client->state == Client::State::pending) *client->valid = false;
+      }
       pins_.clear();
       ++seen_->clears;
       return;
@@ -288,6 +297,7 @@ void World::start_request() {
   if (random_.chance(0.1)) request.drop_last_hit = true;
   if (random_.chance(0.1)) request.lowest_tier = random_.chance(0.5) ? Tier::host : Tier::device;
   if (random_.chance(0.3)) request.hit_blocks_max = static_cast<std::uint32_t>(client->keys.size() - 1);
+  request.by_layer = random_.chance(0.5);
   if (random_.chance(0.3)) request.deadline = clock_.now() + std::chrono::milliseconds{random_.below(400)};
   const MatchResult before = cache_->match(client->keys);
   Result<Lease> lease = cache_->acquire(request);
@@ -311,9 +321,18 @@ void World::poll() {
     const auto client = std::ranges::find(clients_, event.id, [](const auto& c) { return c->id; });
     TERRACE_CHECK(client != clients_.end());
     TERRACE_CHECK((*client)->state == Client::State::pending);
-    if (event.error) {
+    if (!event.ends_wait()) {
+      told_of_layers(**client, event.layers);
+    } else if (event.error) {
       ++seen_->failed;
-      clients_.erase(client);
+      *(*client)->valid = false;
+      if ((*client)->layers == 0) {
+        clients_.erase(client);
+        continue;
+      }
+      // Its compute goes on for a while.
+      ++seen_->failed_late;
+      (*client)->state = Client::State::failed;
     } else {
       TERRACE_CHECK(cache_->ready((*client)->lease));
       (*client)->state = Client::State::ready;
@@ -326,7 +345,10 @@ void World::act(std::size_t which) {
   const bool abort = options_.faults.clients_abort && random_.chance(0.05);
   switch (client.state) {
     case Client::State::pending:
-      if (abort) clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(which));
+      if (abort) forget(which);
+      return;
+    case Client::State::failed:
+      if (random_.chance(0.3)) forget(which);
       return;
     case Client::State::ready:
       compute(client);
@@ -374,13 +396,81 @@ void World::act(std::size_t which) {
       seen_->host += stats.host;
       seen_->storage += stats.storage;
       seen_->miss += stats.miss;
-      Lease lease = std::move(client.lease);
-      const Fence fence = client.fence;
-      clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(which));
-      cache_->release(std::move(lease), fence);
-      return;
+      return forget(which);
     }
   }
+}
+
+/// Looks at the layers, and launches what a model would do by then: read them, and write into the new blocks.
+void World::told_of_layers(Client& client, std::uint32_t layers) {
+  TERRACE_CHECK(layers > client.layers && layers < options_.layers);
+  TERRACE_CHECK(!cache_->ready(client.lease));
+  client.layers = layers;
+  ++seen_->layers_told;
+  struct Work {
+    PoolId pool;
+    SlotId slot;
+    BlockKey key;
+    bool hit;
+  };
+  std::vector<Work> work;
+  const auto tiers = cache_->hit_tiers(client.lease).value();
+  const auto hits = static_cast<std::uint32_t>(tiers.size());
+  const bool compute_is_through = ranks_->computed();
+  // Of a rank's share of a block.
+  const auto arrived = [all = options_.layers, layers](std::span<const std::byte> share) {
+    return share.first(share.size() / all * layers);
+  };
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    const GroupRule& rule = rules_[g];
+    const GroupId group{static_cast<std::uint16_t>(g)};
+    const PoolId pool = rule.config().pool;
+    const bool has_null = options_.manager.pool(pool).null_block;
+    const SlotId null_slot{options_.manager.pool(pool).first_slot};
+    const auto table = cache_->block_table(client.lease, group).value();
+    const bool serves = cache_->serves(client.lease, group);
+    for (std::uint32_t block = 0; block < table.size(); ++block) {
+      if (has_null && table[block] == null_slot) continue;
+      const bool is_hit = rule.cached() && serves && block < rule.full_blocks(hits);
+      if (!is_hit) {
+        work.push_back({pool, table[block], {}, false});
+        continue;
+      }
+      const BlockKey key = key_in_group(client.keys[std::size_t{block + 1} * rule.units_per_block() - 1], group);
+      work.push_back({pool, table[block], key, true});
+      // What was on the device before may have been committed, and not computed yet.
+      const bool was_loaded = rules_.size() == 1 && tiers[block] != Tier::device;
+      if (!was_loaded && !compute_is_through) continue;
+      ++seen_->layers_seen;
+      for (std::uint32_t rank = 0; rank < options_.ranks.count; ++rank) {
+        const auto share = arrived(ranks_->device(rank).peek(pool, table[block]));
+        if (!has_content(key, client.weights, ranks_->share_begin(rank, pool), share)) ++seen_->mismatches;
+      }
+    }
+  }
+  client.fence = ranks_->devices().launch([work = std::move(work), seen = seen_, weights = client.weights, ranks = &*ranks_,
+                                           valid = client.valid, arrived](std::uint32_t rank, BlockAccess& access) {
+    for (const Work& w : work) {
+      if (!w.hit) {
+        // Some of it, and not what its key says: nobody may take it for that.
+        const auto target = access.write_target(w.pool, w.slot, {});
+        std::memset(target.data(), 0xEE, target.size() / 2);
+        access.written(w.pool, w.slot, {});
+      } else if (*valid) {
+        ++seen->verified;
+        const auto share = arrived(access.read(w.pool, w.slot, {}));
+        if (!has_content(w.key, weights, ranks->share_begin(rank, w.pool), share)) ++seen->mismatches;
+      }
+    }
+  });
+}
+
+/// A request that is not to be served any further; its compute may still be under way.
+void World::forget(std::size_t which) {
+  Lease lease = std::move(clients_[which]->lease);
+  const Fence fence = clients_[which]->fence;
+  clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(which));
+  cache_->release(std::move(lease), fence);
 }
 
 /// Launches what a model would do: read the blocks that are there, write those that are not.
@@ -572,9 +662,9 @@ std::string World::describe() const {
     groups += fmt::format("{}{} {} span {} pool {}, ", group.optional ? "optional " : "", to_string(group.kind),
                           group.block_tokens, group.span_tokens, group.pool.value());
   }
-  return groups + fmt::format("device {} ({}) host {} ({}) staging {} {} {} {} admission {} store {} ({} blocks) faults {}{}{} "
-                              "ranks {}{}",
-                              m.device_blocks, m.device_watermarks.high, m.host_blocks, m.host_watermarks.high,
+  return groups + fmt::format("layers {} device {} ({}) host {} ({}) staging {} {} {} {} admission {} store {} ({} blocks) "
+                              "faults {}{}{} ranks {}{}",
+                              options_.layers, m.device_blocks, m.device_watermarks.high, m.host_blocks, m.host_watermarks.high,
                               m.staging_blocks, to_string(m.relation), to_string(m.write_policy), to_string(m.policy),
                               to_string(m.host_admission),
                               static_cast<int>(options_.store), options_.stored_blocks, options_.faults.transfers_fail,

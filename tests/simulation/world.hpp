@@ -31,6 +31,7 @@ struct WorldOptions {
   ManagerConfig manager;
   enum class Store : unsigned char { none, memory, file } store = Store::none;
   std::uint32_t stored_blocks = 16;
+  std::uint32_t layers = 1;  ///< of a block, in every pool
   Faults faults;
   bool hostile = true;
   Ranks::Options ranks;
@@ -38,6 +39,8 @@ struct WorldOptions {
 
 /// Chosen by the seed: groups, sizes, relation, write policy, store, faults.
 [[nodiscard]] WorldOptions random_options(std::uint64_t seed);
+/// As there, but with a host tier that keeps most, blocks of several layers, and transfers that fail.
+[[nodiscard]] WorldOptions layered_options(std::uint64_t seed);
 
 /// The cache with everything around it on one thread: clients that acquire, compute, commit, extend and release, the devices
 /// of one rank or several and a disk that move when the seed says so, time that passes when the seed says so. Every hit is
@@ -79,6 +82,9 @@ class World {
     std::uint64_t grouped_hits = 0;  ///< blocks hit by requests of several groups
     std::uint64_t unserved = 0;      ///< optional groups that could not serve a hit
     std::uint64_t given_up = 0;      ///< blocks that fell out of a window
+    std::uint64_t layers_told = 0;   ///< times that a request was told of more layers
+    std::uint64_t layers_seen = 0;   ///< layers of blocks that were looked at when told of
+    std::uint64_t failed_late = 0;   ///< requests that failed after that
   };
   [[nodiscard]] const Seen& seen() const { return *seen_; }
   [[nodiscard]] const ManagerStats& stats() const { return cache_->manager().stats(); }
@@ -91,6 +97,8 @@ class World {
   void start_request();
   void poll();
   void act(std::size_t which);
+  void told_of_layers(Client& client, std::uint32_t layers);
+  void forget(std::size_t which);
   [[nodiscard]] std::unique_ptr<BlockStore> make_store(std::size_t pool);
   void compute(Client& client);
   void disk_step();

@@ -77,6 +77,25 @@ WorldOptions random_options(std::uint64_t seed) {
     options.ranks.count = static_cast<std::uint32_t>(random.between(2, 3));
     options.ranks.payload = random.chance(0.3) ? RankPayload::replicated : RankPayload::sharded;
   }
+  constexpr std::array<std::uint32_t, 4> layers{1, 2, 4, 16};
+  options.layers = layers[random.below(layers.size())];
+  return options;
+}
+
+WorldOptions layered_options(std::uint64_t seed) {
+  WorldOptions options = random_options(seed);
+  Random random{seed * 6151 + 3};
+  ManagerConfig& manager = options.manager;
+  options.layers = random.chance(0.5) ? 4 : 16;
+  options.faults.transfers_fail = true;
+  options.faults.streams_freeze = false;
+  manager.unit_prefill_seconds = 0;
+  manager.policy = PolicyKind::lru;
+  manager.host_admission = HostAdmission::all;
+  manager.host_watermarks = {};
+  manager.device_blocks = 16;
+  manager.host_blocks = 40;
+  for (PoolSizes& pool : manager.other_pools) pool.host_blocks = 40;
   return options;
 }
 

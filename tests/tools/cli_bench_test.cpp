@@ -103,7 +103,8 @@ TEST(CliBench, of_transfers_reports_every_way_and_layout_beside_plain_copies) {
   const TemporaryDirectory directory;
   const std::string file = (directory.path() / "r.json").string();
   const Ended ended = run(bench_words({"transfer", "--block-bytes", "4KiB,64KiB", "--blocks", "33", "--rounds", "2",
-                                       "--piece-bytes", "128KiB", "--pieces-in-flight", "3", "--report", file}));
+                                       "--piece-bytes", "128KiB", "--pieces-in-flight", "3", "--layers", "16",
+                                       "--link", "8GiB", "--report", file}));
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(ended.err, "");
   const boost::json::value report = report_in(directory);
@@ -148,6 +149,27 @@ TEST(CliBench, of_transfers_reports_every_way_and_layout_beside_plain_copies) {
     EXPECT_GT(piece, 0);
     EXPECT_NEAR(row.at("bound_us").to_number<double>(), row.at("idle_us").at("p50").to_number<double>() + piece, 1e-6);
   }
+}
+
+TEST(CliBench, of_transfers_reports_when_the_first_layers_of_a_load_are_there) {
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "r.json").string();
+  const Ended ended = run(bench_words({"transfer", "--block-bytes", "64KiB,96B", "--blocks", "8", "--rounds", "2",
+                                       "--piece-bytes", "64KiB", "--layers", "64", "--report", file}));
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  const boost::json::value report = report_in(directory);
+  const boost::json::array& rows = report.at("layers").as_array();
+  ASSERT_EQ(rows.size(), 1U) << "96 bytes do not fall into 64 layers";
+  EXPECT_EQ(rows[0].at("block_bytes"), 64 << 10);
+  EXPECT_EQ(rows[0].at("layers"), 64);
+  // Eight layers of eight blocks make a piece; the last of eight pieces is the end, and two may end together.
+  EXPECT_GE(rows[0].at("told").to_number<int>(), 1);
+  EXPECT_LE(rows[0].at("told").to_number<int>(), 7);
+  for (const char* const field : {"whole_us", "first_us", "all_us", "first_of_whole", "all_of_whole"}) {
+    EXPECT_GT(rows[0].at(field).to_number<double>(), 0) << field;
+  }
+  EXPECT_LT(rows[0].at("first_us").to_number<double>(), rows[0].at("all_us").to_number<double>());
+  EXPECT_NE(ended.out.find("first layers"), std::string::npos) << ended.out;
 }
 
 TEST(CliBench, of_transfers_prints_what_it_reports) {
@@ -225,7 +247,8 @@ INSTANTIATE_TEST_SUITE_P(All, BadBench,
                                          Words{"transfer", "--blocks", "1000000", "--block-bytes", "1GiB"},
                                          Words{"transfer", "--rounds", "0"}, Words{"transfer", "--rounds", "many"},
                                          Words{"transfer", "--pieces-in-flight", "0"},
-                                         Words{"transfer", "--piece-bytes", "large"}));
+                                         Words{"transfer", "--piece-bytes", "large"}, Words{"transfer", "--layers", "0"},
+                                         Words{"transfer", "--link", "fast"}));
 
 TEST_P(BadBench, ends_with_2_and_one_line) {
   const Ended ended = run(bench_words(GetParam()));

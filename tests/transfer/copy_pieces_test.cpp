@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -19,8 +20,10 @@ constexpr std::uint64_t base = 0x10'0000;
 
 class CopyPieces : public testing::Test {
  protected:
-  std::vector<CopyPiece> plan(Direction direction, std::vector<SlotRun> runs, const DeviceGeometry& geometry) {
+  std::vector<CopyPiece> plan(Direction direction, std::vector<SlotRun> runs, const DeviceGeometry& geometry,
+                              std::optional<LayerRange> layers = {}) {
     CopyCommand command;
+    command.layers = layers;
     command.direction = direction;
     command.runs = std::move(runs);
     std::vector<CopyPiece> pieces;
@@ -70,6 +73,32 @@ TEST_F(CopyPieces, join_whole_blocks_whose_regions_lie_side_by_side_but_not_over
   const DeviceGeometry split{30, {{base, 96, 40}, {base + 40, 96, 56}}, block_bytes};
   EXPECT_EQ(plan(swap_out, {run(0, 3, 4)}, split),
             (std::vector<CopyPiece>{{base, host(3), 192}, {base + 192, host(5), 192}}));
+}
+
+TEST_F(CopyPieces, of_layers_are_their_regions_wherever_those_lie_in_the_gathered_block) {
+  // All K, then all V, of two layers; K of both layers lies side by side.
+  const DeviceGeometry geometry{30,
+                                {{base, 48, 24, 0},
+                                 {base + 24, 48, 24, 1},
+                                 {base + 0x1'0000, 24, 24, 0},
+                                 {base + 0x2'0000, 24, 24, 1}},
+                                block_bytes};
+  EXPECT_EQ(geometry.layers(), 2U);
+  EXPECT_EQ(plan(swap_in, {run(1, 4, 2)}, geometry, LayerRange{1, 1}),
+            (std::vector<CopyPiece>{{base + 4 * 48 + 24, host(1, 24), 24},
+                                    {base + 0x2'0000 + 4 * 24, host(1, 72), 24},
+                                    {base + 5 * 48 + 24, host(2, 24), 24},
+                                    {base + 0x2'0000 + 5 * 24, host(2, 72), 24}}));
+  EXPECT_EQ(plan(swap_in, {run(1, 4, 2)}, geometry, LayerRange{0, 2}), plan(swap_in, {run(1, 4, 2)}, geometry));
+}
+
+TEST_F(CopyPieces, of_layers_of_packed_blocks_are_one_a_block) {
+  const DeviceGeometry packed = packed_geometry(base, 30, block_bytes, 4);
+  EXPECT_EQ(plan(swap_in, {run(3, 7, 3)}, packed, LayerRange{1, 2}),
+            (std::vector<CopyPiece>{{base + 7 * 96 + 24, host(3, 24), 48},
+                                    {base + 8 * 96 + 24, host(4, 24), 48},
+                                    {base + 9 * 96 + 24, host(5, 24), 48}}));
+  EXPECT_EQ(plan(swap_in, {run(3, 7, 3)}, packed), plan(swap_in, {run(3, 7, 3)}, packed_)) << "whole ones lose nothing by it";
 }
 
 TEST_F(CopyPieces, say_their_shape) {

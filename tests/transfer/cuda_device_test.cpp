@@ -180,6 +180,38 @@ TEST_F(CudaOnFake, pools_have_their_own_blocks_and_may_share_an_arena) {
   EXPECT_TRUE(second);
 }
 
+TEST_F(CudaOnFake, layers_move_by_their_regions_wherever_those_lie) {
+  make_machine();
+  // Two layers: all K, then all V, each in an array of its own.
+  constexpr std::uint64_t part = 640;
+  constexpr std::uint32_t blocks = 4;
+  HostArena arena{blocks, Bytes{4 * part}, Bytes{8 * part}};
+  const DeviceMemory memory = allocate_device(cuda_->driver(), Bytes{4 * part * blocks}, "four arrays");
+  CudaPool pool{.slots = blocks, .host = &arena, .regions = {}};
+  for (std::uint32_t i = 0; i < 4; ++i) pool.regions.push_back({memory.get() + i * part * blocks, part, part, i % 2});
+  DriverDevice device{cuda_->driver(), std::array{pool}, {}};
+  device.set_waker(waker_);
+  EXPECT_EQ(device.info().pool().layers, 2U);
+  Fence written;
+  for (std::uint32_t slot = 0; slot < blocks; ++slot) written = device.launch(test::writes(slot, 100 + slot));
+  test::await_compute(device, written);
+  for (std::uint32_t slot = 0; slot < blocks; ++slot) fill(arena.block(SlotId{slot}), 200 + slot);
+  device.submit({1, swap_in, {}, {run(1, 1, 2)}, {}, LayerRange{1, 1}});
+  ASSERT_FALSE(test::await<CopyDone>(waker_, 1, [&](auto& done) { return device.poll(done); }).at(0).error);
+  int wrong = 0;
+  test::await_compute(device, device.launch([&](BlockAccess& access) {
+    std::vector<std::byte> scratch(4 * part);
+    for (std::uint32_t slot = 0; slot < blocks; ++slot) {
+      const auto block = access.read(SlotId{slot}, scratch);
+      for (std::size_t at = 0; at < block.size(); ++at) {
+        const bool loaded = (slot == 1 || slot == 2) && at / part % 2 == 1;
+        wrong += block[at] != test::pattern((loaded ? 200 : 100) + slot, at);
+      }
+    }
+  }));
+  EXPECT_EQ(wrong, 0);
+}
+
 // ---- order against compute
 
 TEST_F(CudaOnFake, a_copy_waits_for_what_the_engine_has_marked) {

@@ -113,6 +113,9 @@ TEST_F(CudaRelocation, is_refused_in_a_sentence_where_the_regions_do_not_fit_and
   regions[2].stride += 16;
   EXPECT_TRUE(says(refusal(moved(regions)), "at a stride of")) << refusal(moved(regions));
   regions = awake_->regions();
+  regions.back().layer = 1;
+  EXPECT_TRUE(says(refusal(moved(regions)), "is of layer 0, and not of 1")) << refusal(moved(regions));
+  regions = awake_->regions();
   regions[2].base = reinterpret_cast<std::uintptr_t>(arena_.block(SlotId{0}).data());  // the host's
   EXPECT_TRUE(says(refusal(moved(regions)), "is not memory of this device")) << refusal(moved(regions));
   regions = awake_->regions();

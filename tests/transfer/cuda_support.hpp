@@ -81,7 +81,7 @@ class CudaContract : public contract::Threaded {
 
   CudaContract(HostArena& arena, contract::Failing failing)
       : partly_failing_{machine_.driver()}, context_{machine_.driver(), cuda_device_at(machine_.driver(), 0)} {
-    CudaPool pool{.slots = contract::slots, .host = &arena, .regions = {}};
+    CudaPool pool{.slots = contract::slots, .host = &arena, .regions = {}, .layers = contract::layers};
     if (layout == Layout::regions) {
       memory_.emplace(machine_.driver(), contract::slots, 400, 3, 600);
       pool.regions = memory_->regions();

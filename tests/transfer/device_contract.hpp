@@ -6,11 +6,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <latch>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -29,6 +31,9 @@ using test::writes;
 inline constexpr Bytes block_bytes{1003};
 inline constexpr std::uint32_t slots = 24;
 inline constexpr std::uint32_t slots_per_chunk = 5;
+/// Of packed blocks; where they lie in regions, the device says.
+inline constexpr std::uint32_t layers = 17;
+static_assert(count(block_bytes) % layers == 0);
 
 enum class Failing { none, second_command };
 
@@ -124,6 +129,26 @@ class DeviceContract : public testing::Test {
     return same;
   }
 
+  std::vector<std::byte> device_block(std::uint32_t slot) {
+    std::vector<std::byte> bytes;
+    driver_->await_compute(driver_->device().launch([&](BlockAccess& access) {
+      std::vector<std::byte> scratch(count(block_bytes));
+      const auto block = access.read(SlotId{slot}, scratch);
+      bytes.assign(block.begin(), block.end());
+    }));
+    return bytes;
+  }
+  /// Layers of `inside`'s pattern among those of `outside`'s.
+  static bool is_mixed(std::span<const std::byte> block, LayerRange range, std::uint32_t of, std::uint64_t inside,
+                       std::uint64_t outside) {
+    const std::size_t layer_bytes = block.size() / of;
+    for (std::size_t at = 0; at < block.size(); ++at) {
+      const bool is_inside = at / layer_bytes - range.first < range.count;
+      if (block[at] != test::pattern(is_inside ? inside : outside, at)) return false;
+    }
+    return true;
+  }
+
   HostArena arena_{slots, block_bytes, block_bytes * slots_per_chunk};
   std::optional<Driver> driver_;
 };
@@ -163,6 +188,24 @@ TYPED_TEST_P(DeviceContract, copies_runs_that_cross_chunks_of_the_arena) {
   for (std::uint32_t i = 0; i < 18; ++i) EXPECT_TRUE(this->host_holds(3 + i, 100 + i)) << i;
   this->copy(swap_in, {run(3, 6, 18)});
   for (std::uint32_t i = 0; i < 18; ++i) EXPECT_TRUE(this->device_holds(6 + i, 100 + i)) << i;
+}
+
+TYPED_TEST_P(DeviceContract, copies_the_layers_of_a_command_and_touches_no_others) {
+  this->start();
+  const std::uint32_t all = this->driver_->device().info().pool().layers;
+  const LayerRange range{all / 3, std::max(all / 4, 1U)};
+  CopyCommand in{1, swap_in, {}, {run(3, 12, 2), run(9, 4, 1)}};
+  CopyCommand out{2, swap_out, {}, {run(20, 2, 1), run(7, 13, 4)}};
+  in.layers = out.layers = range;
+  this->driver_->submit(std::move(in));
+  this->driver_->submit(std::move(out));
+  ASSERT_EQ(this->await_done(2).size(), 2U);
+  for (std::uint32_t slot = 0; slot < slots; ++slot) {
+    const std::uint64_t in_from = slot == 12 ? 203 : slot == 13 ? 204 : slot == 4 ? 209 : 100 + slot;
+    EXPECT_TRUE(this->is_mixed(this->device_block(slot), range, all, in_from, 100 + slot)) << slot;
+    const std::uint64_t out_from = slot == 2 ? 120 : slot >= 13 && slot < 17 ? 100 + slot - 6 : 200 + slot;
+    EXPECT_TRUE(this->is_mixed(this->arena_.block(SlotId{slot}), range, all, out_from, 200 + slot)) << slot;
+  }
 }
 
 TYPED_TEST_P(DeviceContract, ends_the_commands_of_a_direction_in_order_each_exactly_once) {
@@ -275,6 +318,7 @@ REGISTER_TYPED_TEST_SUITE_P(DeviceContract,
                             swaps_out_every_byte_and_touches_no_other,
                             swaps_in_every_byte_and_touches_no_other,
                             copies_runs_that_cross_chunks_of_the_arena,
+                            copies_the_layers_of_a_command_and_touches_no_others,
                             ends_the_commands_of_a_direction_in_order_each_exactly_once,
                             moves_both_directions,
                             does_not_swap_out_what_compute_has_not_written_yet,
@@ -296,6 +340,9 @@ TYPED_TEST_P(DeviceContractDeathTest, stops_at_slots_and_points_that_do_not_exis
   EXPECT_DEATH(device.submit({1, swap_in, {}, {run(0, slots, 1)}}), "destinations");
   EXPECT_DEATH(device.submit({1, swap_in, {}, {}}), "empty");
   EXPECT_DEATH(device.submit({1, swap_in, Fence{1'000}, {run(0, 0, 1)}}), "after");
+  const std::uint32_t all = device.info().pool().layers;
+  EXPECT_DEATH(device.submit({1, swap_in, {}, {run(0, 0, 1)}, {}, LayerRange{all - 1, 2}}), "layers");
+  EXPECT_DEATH(device.submit({1, swap_in, {}, {run(0, 0, 1)}, {}, LayerRange{0, 0}}), "layers");
 }
 
 REGISTER_TYPED_TEST_SUITE_P(DeviceContractDeathTest, stops_at_slots_and_points_that_do_not_exist);

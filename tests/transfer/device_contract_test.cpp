@@ -3,6 +3,8 @@
 #include "transfer/emulated_device.hpp"
 #include "transfer/stepped_device.hpp"
 
+#include <array>
+
 namespace terrace::contract {
 namespace {
 
@@ -13,7 +15,7 @@ class Emulated : public Threaded {
     if (failing == Failing::second_command) {
       for (LinkDirection& each : options.link.directions) each.fail_every = 2;
     }
-    open(std::make_unique<EmulatedDevice>(slots, arena, options));
+    open(std::make_unique<EmulatedDevice>(std::array{PoolMemory{.slots = slots, .host = &arena, .layers = layers}}, options));
   }
 };
 
@@ -22,7 +24,10 @@ class Stepped {
  public:
   static std::optional<std::string> unavailable() { return std::nullopt; }
 
-  Stepped(const HostArena& arena, Failing failing) : device_{slots, arena}, failing_{failing} { device_.set_waker(waker_); }
+  Stepped(const HostArena& arena, Failing failing)
+      : device_{std::array{PoolMemory{.slots = slots, .host = &arena, .layers = layers}}}, failing_{failing} {
+    device_.set_waker(waker_);
+  }
 
   Device& device() { return device_; }
   void submit(CopyCommand command) {

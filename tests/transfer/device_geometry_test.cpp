@@ -87,6 +87,29 @@ TEST(DeviceGeometry, refuses_what_makes_no_sense_and_names_it) {
   EXPECT_TRUE(says(refusal(1, {{~std::uint64_t{0} - 10, 64, 64}}, 64), "leaves the address space"));
 }
 
+TEST(DeviceGeometry, knows_the_layers_of_its_regions) {
+  // K of both, then V of both.
+  EXPECT_EQ((DeviceGeometry{8, {{0x1000, 64, 64, 0}, {0x2000, 64, 64, 1}, {0x3000, 32, 32, 0}, {0x4000, 32, 32, 1}}, Bytes{192}}
+                 .layers()),
+            2U);
+  EXPECT_EQ((DeviceGeometry{8, {{0x1000, 64, 64}, {0x2000, 64, 64}}, Bytes{128}}.layers()), 1U);
+  EXPECT_TRUE(says(refusal(8, {{0x1000, 64, 64, 0}, {0x2000, 32, 32, 1}}, 96),
+                   "layer 1 has 32B of each block, and layer 0 has 64B"));
+  EXPECT_TRUE(says(refusal(8, {{0x1000, 64, 64, 0}, {0x2000, 64, 64, 2}, {0x3000, 64, 64, 2}}, 192), "layer 1 has 0B"));
+  EXPECT_TRUE(says(refusal(8, {{0x1000, 64, 64, 7}}, 64), "of layer 7"));
+}
+
+TEST(DeviceGeometry, takes_packed_blocks_apart_into_layers) {
+  const DeviceGeometry packed = packed_geometry(0x1000, 10, Bytes{96}, 3);
+  EXPECT_EQ(packed.layers(), 3U);
+  EXPECT_TRUE(packed.packed());
+  ASSERT_EQ(packed.regions().size(), 3U);
+  EXPECT_EQ(packed.regions()[2].base, 0x1040U);
+  EXPECT_EQ(packed.regions()[2].bytes, 32U);
+  EXPECT_FALSE((DeviceGeometry{8, {{0x1000, 64, 64}, {0x2000, 64, 64}}, Bytes{128}}.packed()));
+  EXPECT_THROW((void)packed_geometry(0x1000, 10, Bytes{96}, 5), std::invalid_argument);
+}
+
 TEST(DeviceGeometry, refuses_pools_that_overlap) {
   const std::vector<DeviceGeometry> apart{packed_geometry(0x1000, 4, Bytes{64}), packed_geometry(0x1100, 2, Bytes{128})};
   EXPECT_NO_THROW(check_disjoint(apart));

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <chrono>
 #include <optional>
@@ -222,6 +223,12 @@ TEST_F(EmulatedDeviceTest, drops_late_bytes_and_computations_to_come_when_it_is_
   EXPECT_EQ(device_->planted(), (PlantedFaults{.late = 1, .unfenced = 1}));
   device_.reset();
   EXPECT_FALSE(computed);
+}
+
+TEST_F(EmulatedDeviceTest, must_have_layers_that_divide_a_block) {
+  EXPECT_THROW((EmulatedDevice{std::array{PoolMemory{.slots = slots, .host = &arena_, .layers = 3}}}), std::invalid_argument);
+  EXPECT_THROW((EmulatedDevice{std::array{PoolMemory{.slots = slots, .host = &arena_, .layers = 0}}}), std::invalid_argument);
+  EXPECT_EQ((EmulatedDevice{std::array{PoolMemory{.slots = slots, .host = &arena_, .layers = 8}}}.info().pool().layers), 8U);
 }
 
 TEST_F(EmulatedDeviceTest, must_have_a_slot) { EXPECT_THROW((EmulatedDevice{0, arena_}), std::invalid_argument); }

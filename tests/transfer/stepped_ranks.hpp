@@ -8,6 +8,7 @@
 #include "transfer/stepped_device.hpp"
 #include "transfer/transfer_engine.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -35,6 +36,8 @@ class Ranks {
   /// Which byte of a block a rank's share begins with.
   [[nodiscard]] std::size_t share_begin(std::uint32_t rank, PoolId pool) const { return begins_.at(rank).at(pool.value()); }
 
+  /// Everything launched has been computed, on every rank.
+  [[nodiscard]] bool computed() const;
   /// One rank's device does one thing, if it can.
   void step(Random& random);
   void run();
@@ -60,8 +63,9 @@ inline Ranks::Ranks(const Options& options, std::span<const PoolMemory> pools, c
     begins_.emplace_back();
     for (PoolMemory& pool : mine) {
       if (options.payload == RankPayload::sharded) {
-        // Of whole words; the last rank's is the largest where they do not come out even.
-        const std::uint64_t each = count(pool.host->block_bytes()) / options.count / 8 * 8;
+        // Of whole words in each layer; the last rank's is the largest where they do not come out even.
+        const std::uint64_t unit = std::uint64_t{8} * pool.layers;
+        const std::uint64_t each = count(pool.host->block_bytes()) / options.count / unit * unit;
         const bool last = rank + 1 == options.count;
         pool.share = {Bytes{each * rank}, last ? Bytes{} : Bytes{each}};
       }
@@ -80,6 +84,13 @@ inline void Ranks::step(Random& random) {
   SteppedDevice& device = any(random);
   const auto parts = device.step_options();
   if (!parts.empty()) device.step(parts[random.below(parts.size())]);
+}
+
+inline bool Ranks::computed() const {
+  return std::ranges::none_of(stepped_, [](const auto& device) {
+    const auto parts = device->step_options();
+    return std::ranges::find(parts, SteppedDevice::Part::compute) != parts.end();
+  });
 }
 
 inline void Ranks::run() {

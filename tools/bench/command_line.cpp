@@ -64,6 +64,10 @@ void add_transfer_options(CLI::App& transfer, BenchArguments::Transfer& argument
   transfer.add_option("--piece-bytes", arguments.piece_bytes, "What the lanes cut transfers into")->capture_default_str();
   transfer.add_option("--pieces-in-flight", arguments.pieces_in_flight, "Pieces under way in each direction")
       ->capture_default_str();
+  transfer.add_option("--layers", arguments.layers, "Of a block, for loads by layer; 1: none are measured")
+      ->capture_default_str();
+  transfer.add_option("--link", arguments.link, "Of the emulated device, a second and direction; 0B: as fast as memory goes")
+      ->capture_default_str();
   transfer.add_option("--report", arguments.report, "Write the medians to this file, as JSON");
   transfer.footer("\nExamples:\n  terrace bench transfer --block-bytes 64KiB,2MiB --report transfer.json\n"
                   "  terrace bench transfer --block-bytes 64KiB --blocks 1000 --piece-bytes 256KiB --pieces-in-flight 1");
@@ -161,6 +165,8 @@ void run_transfer(const BenchArguments::Transfer& arguments) {
   options.rounds = arguments.rounds;
   options.piece_bytes = size_of("--piece-bytes", arguments.piece_bytes);
   options.pieces_in_flight = arguments.pieces_in_flight;
+  options.layers = arguments.layers;
+  options.link_bytes_per_second = size_of("--link", arguments.link);
   options.report = arguments.report;
   bench_transfer(options);
 }

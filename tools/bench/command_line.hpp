@@ -59,6 +59,8 @@ struct BenchArguments {
     unsigned rounds = 9;
     std::string piece_bytes = "1MiB";
     std::uint32_t pieces_in_flight = 2;
+    std::uint32_t layers = 32;
+    std::string link = "0B";
     std::string report;
   } transfer;
 };

@@ -1,6 +1,7 @@
 #include "tools/bench/transfer.hpp"
 
 #include "tools/bench/transfer_copies.hpp"
+#include "tools/bench/transfer_layers.hpp"
 #include "tools/bench/transfer_rig.hpp"
 #include "tools/bench/transfer_urgent.hpp"
 #include "tools/replay/preflight.hpp"
@@ -37,6 +38,7 @@ std::uint32_t blocks_of(const TransferBenchOptions& options, Bytes block_bytes) 
 void check(const TransferBenchOptions& options) {
   if (options.rounds == 0) throw std::invalid_argument{"--rounds 0: at least 1 is needed"};
   if (options.pieces_in_flight == 0) throw std::invalid_argument{"--pieces-in-flight 0: at least 1 is needed"};
+  if (options.layers == 0) throw std::invalid_argument{"--layers 0: at least 1 is needed"};
   if (options.block_bytes.empty()) throw std::invalid_argument{"--block-bytes: at least one size is needed"};
   const std::optional<Bytes> available = available_memory();
   for (const Bytes block_bytes : options.block_bytes) {
@@ -71,6 +73,24 @@ void print_urgent(const std::vector<UrgentRow>& rows) {
     fmt::print("{:>7}  {:>9.1f} {:>9.1f}  {:>9.1f} {:>9.1f} {:>9.1f}  {:>9.1f} {:>9.1f}\n", to_string(row.block_bytes),
                row.idle_us.p50, row.idle_us.p99, row.busy_us.p50, row.busy_us.p99, row.busy_us.max, row.piece_us, row.bound_us);
   }
+}
+
+void print_layers(const std::vector<LayersRow>& rows) {
+  if (rows.empty()) return;
+  fmt::print("\nswap-in of all blocks in one plan, us: whole, and by layer\n");
+  fmt::print("{:>7} {:>8} {:>7} {:>6}  {:>10}  {:>12} {:>6}  {:>10} {:>6}\n", "block", "blocks", "layers", "told", "whole",
+             "first layers", "ratio", "all layers", "ratio");
+  for (const LayersRow& row : rows) {
+    fmt::print("{:>7} {:>8} {:>7} {:>6}  {:>10.1f}  {:>12.1f} {:>6.3f}  {:>10.1f} {:>6.2f}\n", to_string(row.block_bytes),
+               row.blocks, row.layers, row.told, row.whole_us, row.first_us, row.first_of_whole, row.all_us, row.all_of_whole);
+  }
+}
+
+boost::json::object to_json(const LayersRow& row) {
+  return {{"block_bytes", count(row.block_bytes)}, {"blocks", row.blocks},     {"layers", row.layers},
+          {"told", row.told},                      {"whole_us", row.whole_us}, {"first_us", row.first_us},
+          {"all_us", row.all_us},                  {"first_of_whole", row.first_of_whole},
+          {"all_of_whole", row.all_of_whole}};
 }
 
 boost::json::object to_json(const CopyRow& row) {
@@ -110,24 +130,32 @@ void bench_transfer(const TransferBenchOptions& options) {
              "moved", "plain", "ratio", "bare", "ratio", "submit ns", "collect ns");
   boost::json::array copies;
   std::vector<UrgentRow> urgent;
+  std::vector<LayersRow> layers;
   for (const Bytes block_bytes : options.block_bytes) {
-    TransferRig rig{options.cuda, block_bytes, blocks_of(options, block_bytes), lanes};
+    TransferDeviceOptions device{.cuda = options.cuda, .layers = 1, .link_bytes_per_second = options.link_bytes_per_second};
+    if (count(block_bytes) % options.layers == 0) device.layers = options.layers;
+    TransferRig rig{device, block_bytes, blocks_of(options, block_bytes), lanes};
     const std::vector<CopyRow> rows = measure_copies(rig, options.piece_bytes, options.rounds);
     print_copies(rows);
     for (const CopyRow& row : rows) copies.push_back(to_json(row));
     urgent.push_back(measure_urgent(rig, lanes, options.rounds));
+    if (rig.layers() > 1) layers.push_back(measure_layers(rig, options.rounds));
   }
   print_urgent(urgent);
+  print_layers(layers);
 
   if (options.report.empty()) return;
   boost::json::array urgent_rows;
   for (const UrgentRow& row : urgent) urgent_rows.push_back(to_json(row));
+  boost::json::array layers_rows;
+  for (const LayersRow& row : layers) layers_rows.push_back(to_json(row));
   write_report(options.report, boost::json::serialize(boost::json::object{{"device", "emulated"},
                                                                           {"rounds", options.rounds},
                                                                           {"piece_bytes", count(options.piece_bytes)},
                                                                           {"pieces_in_flight", options.pieces_in_flight},
                                                                           {"copies", std::move(copies)},
-                                                                          {"urgent", std::move(urgent_rows)}}));
+                                                                          {"urgent", std::move(urgent_rows)},
+                                                                          {"layers", std::move(layers_rows)}}));
 }
 
 }  // namespace terrace::tools

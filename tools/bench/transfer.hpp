@@ -18,6 +18,10 @@ struct TransferBenchOptions {
   unsigned rounds = 9;
   Bytes piece_bytes = MiB;             ///< LanesConfig's
   std::uint32_t pieces_in_flight = 2;  ///< LanesConfig's
+  /// Of a block, of sizes that they divide: what loads by layer are measured with. 1: none.
+  std::uint32_t layers = 32;
+  /// Of the emulated device, per second and direction; 0: as fast as memory goes.
+  Bytes link_bytes_per_second{};
   std::filesystem::path report;        ///< empty: none
 };
 
@@ -27,7 +31,8 @@ struct TransferBenchOptions {
 ///   as much, and beside the same copies without queues, lanes and threads' hand-overs (CopyRow);
 /// - the cost of a block on the control plane's thread: to submit it, and to take in its event;
 /// - urgent: how long a swap-in of one block takes while nothing else moves, and while the persist lane of the same direction is
-///   full, with what a piece takes (UrgentRow).
+///   full, with what a piece takes (UrgentRow);
+/// - layers: when the first layers of a load are there, beside the whole load (LayersRow).
 ///
 /// What is compared takes turns in each round. Prints the medians, and writes them to the report. Throws std::invalid_argument
 /// where sizes make no sense or are more than there is memory for, std::system_error where memory is not to be had after all,

@@ -27,13 +27,13 @@ class MemoryCopies final : public PlainCopies {
 };
 
 std::unique_ptr<CudaDevice> open_cuda(int ordinal, std::uint32_t slots, HostArena& host,
-                                      std::optional<CopyPath> only_path) {
+                                      std::uint32_t layers, std::optional<CopyPath> only_path) {
   CudaOptions options;
   options.ordinal = ordinal;
   options.only_path = only_path;
   const std::filesystem::path file = calibration_file();
   if (!only_path && !file.empty()) options.paths = CudaDevice::calibrated(ordinal, file);
-  const CudaPool pool{.slots = slots, .host = &host, .regions = {}};
+  const CudaPool pool{.slots = slots, .host = &host, .regions = {}, .layers = layers};
   return CudaDevice::open(std::span{&pool, 1}, options);
 }
 
@@ -41,7 +41,7 @@ std::unique_ptr<CudaDevice> open_cuda(int ordinal, std::uint32_t slots, HostAren
 class CudaCopies final : public PlainCopies {
  public:
   CudaCopies(int ordinal, std::uint32_t slots, const HostArena& host)
-      : host_{host.slots(), host.block_bytes()}, device_{open_cuda(ordinal, slots, host_, CopyPath::plain)} {
+      : host_{host.slots(), host.block_bytes()}, device_{open_cuda(ordinal, slots, host_, 1, CopyPath::plain)} {
     device_->set_waker(waker_);
   }
 
@@ -79,9 +79,15 @@ class CudaCopies final : public PlainCopies {
 
 }  // namespace
 
-TransferDevice make_transfer_device(std::optional<int> cuda, std::uint32_t slots, HostArena& host) {
-  if (cuda) return {open_cuda(*cuda, slots, host, std::nullopt), std::make_unique<CudaCopies>(*cuda, slots, host)};
-  return {std::make_unique<EmulatedDevice>(slots, host), std::make_unique<MemoryCopies>(slots, host)};
+TransferDevice make_transfer_device(const TransferDeviceOptions& options, std::uint32_t slots, HostArena& host) {
+  if (options.cuda) {
+    return {open_cuda(*options.cuda, slots, host, options.layers, std::nullopt),
+            std::make_unique<CudaCopies>(*options.cuda, slots, host)};
+  }
+  EmulatedOptions emulated;
+  for (LinkDirection& each : emulated.link.directions) each.bytes_per_second = options.link_bytes_per_second;
+  const PoolMemory pool{.slots = slots, .host = &host, .layers = options.layers};
+  return {std::make_unique<EmulatedDevice>(std::span{&pool, 1}, emulated), std::make_unique<MemoryCopies>(slots, host)};
 }
 
 }  // namespace terrace::tools

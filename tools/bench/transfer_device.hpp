@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/bytes.hpp"
 #include "transfer/device.hpp"
 #include "transfer/host_arena.hpp"
 #include "transfer/plan.hpp"
@@ -26,7 +27,14 @@ struct TransferDevice {
   std::unique_ptr<PlainCopies> plain;
 };
 
-/// `cuda`: which CUDA device; none: the emulated one. The arena outlives both. Throws as the device's constructor.
-[[nodiscard]] TransferDevice make_transfer_device(std::optional<int> cuda, std::uint32_t slots, HostArena& host);
+struct TransferDeviceOptions {
+  std::optional<int> cuda;     ///< which CUDA device; none: the emulated one
+  std::uint32_t layers = 1;    ///< of a block
+  Bytes link_bytes_per_second{};  ///< of the emulated device, each way; 0: as fast as memory goes
+};
+
+/// The arena outlives both. Throws as the device's constructor.
+[[nodiscard]] TransferDevice make_transfer_device(const TransferDeviceOptions& options, std::uint32_t slots,
+                                                  HostArena& host);
 
 }  // namespace terrace::tools

@@ -29,16 +29,17 @@ bool has_stamp(std::span<const std::byte> block, SlotId slot) {
 
 }  // namespace
 
-TransferRig::TransferRig(std::optional<int> cuda, Bytes block_bytes, std::uint32_t blocks, const LanesConfig& lanes)
+TransferRig::TransferRig(const TransferDeviceOptions& device, Bytes block_bytes, std::uint32_t blocks, const LanesConfig& lanes)
     : blocks_{blocks},
       host_{2 * blocks + 1, block_bytes},
-      device_{make_transfer_device(cuda, 2 * blocks + 1, host_)},
+      device_{make_transfer_device(device, 2 * blocks + 1, host_)},
       transfers_{lanes, *device_.device, clock_, waker_} {}
 
 SlotId TransferRig::first_slot(Direction direction) const { return SlotId{direction == Direction::swap_out ? 0 : blocks_}; }
 
-JobId TransferRig::submit(Direction direction, Urgency urgency, std::span<const SlotPair> pairs) {
+JobId TransferRig::submit(Direction direction, Urgency urgency, std::span<const SlotPair> pairs, ByLayer by_layer) {
   TransferPlan plan;
+  plan.by_layer = by_layer == ByLayer::yes;
   plan.job = JobId{++last_job_};
   plan.direction = direction;
   plan.urgency = urgency;

@@ -23,17 +23,20 @@ namespace terrace::tools {
 /// slot is the urgent plan's. Threads: one.
 class TransferRig {
  public:
+  enum class ByLayer : bool { no, yes };
+
   /// Throws as the device, the arena and the lanes.
-  TransferRig(std::optional<int> cuda, Bytes block_bytes, std::uint32_t blocks, const LanesConfig& lanes);
+  TransferRig(const TransferDeviceOptions& device, Bytes block_bytes, std::uint32_t blocks, const LanesConfig& lanes);
 
   [[nodiscard]] std::uint32_t blocks() const { return blocks_; }
   [[nodiscard]] Bytes block_bytes() const { return host_.block_bytes(); }
+  [[nodiscard]] std::uint32_t layers() const { return device_.device->info().pool().layers; }
   [[nodiscard]] SlotId first_slot(Direction direction) const;
   [[nodiscard]] SlotId urgent_slot() const { return SlotId{2 * blocks_}; }
   [[nodiscard]] PlainCopies& plain() { return *device_.plain; }
 
   /// Makes a plan of the pairs, as the control plane would, in the memory of plans that have ended, and submits it.
-  JobId submit(Direction direction, Urgency urgency, std::span<const SlotPair> pairs);
+  JobId submit(Direction direction, Urgency urgency, std::span<const SlotPair> pairs, ByLayer by_layer = ByLayer::no);
   void cancel(JobId job) { transfers_.cancel(job); }
   /// Sleeps until there are events, and collects them; they stay until the next call. Throws std::runtime_error where
   /// none comes for a minute. Any that tells of a failure is a broken promise: the device was not told to fail.

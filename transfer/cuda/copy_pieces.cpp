@@ -18,16 +18,20 @@ void append(std::vector<CopyPiece>& out, std::size_t first, const CopyPiece& nex
 }
 
 void plan_stretch(std::uint64_t device_slot, std::byte* host, std::uint32_t slots, const DeviceGeometry& geometry,
-                  std::vector<CopyPiece>& out) {
+                  std::optional<LayerRange> layers, std::vector<CopyPiece>& out) {
   const std::size_t first = out.size();
   const std::span<const DeviceRegion> regions = geometry.regions();
-  if (regions.size() == 1 && regions[0].stride == regions[0].bytes) {
-    out.push_back({regions[0].base + device_slot * regions[0].stride, host, slots * regions[0].bytes});
+  if (geometry.packed() && !layers) {
+    const std::uint64_t block_bytes = count(geometry.block_bytes());
+    out.push_back({regions[0].base + device_slot * block_bytes, host, slots * block_bytes});
     return;
   }
+  const LayerRange wanted = layers.value_or(LayerRange{0, geometry.layers()});
   for (std::uint32_t i = 0; i < slots; ++i) {
     for (const DeviceRegion& region : regions) {
-      append(out, first, {region.base + (device_slot + i) * region.stride, host, region.bytes});
+      // (Unsigned: one before the first is far beyond the last.)
+      const bool is_wanted = region.layer - wanted.first < wanted.count;
+      if (is_wanted) append(out, first, {region.base + (device_slot + i) * region.stride, host, region.bytes});
       host += region.bytes;
     }
   }
@@ -43,7 +47,7 @@ void plan_pieces(const CopyCommand& command, const DeviceGeometry& geometry, con
     std::uint32_t host_slot = (swap_out ? run.destination : run.source).value();
     for (std::uint32_t left = run.count; left > 0;) {
       const std::uint32_t stretch = std::min(left, arena.contiguous_from(SlotId{host_slot}));
-      plan_stretch(device_slot, arena.block(SlotId{host_slot}).data(), stretch, geometry, out);
+      plan_stretch(device_slot, arena.block(SlotId{host_slot}).data(), stretch, geometry, command.layers, out);
       device_slot += stretch;
       host_slot += stretch;
       left -= stretch;
@@ -52,7 +56,7 @@ void plan_pieces(const CopyCommand& command, const DeviceGeometry& geometry, con
 }
 
 void plan_block(SlotId device_slot, std::byte* host, const DeviceGeometry& geometry, std::vector<CopyPiece>& out) {
-  plan_stretch(device_slot.value(), host, 1, geometry, out);
+  plan_stretch(device_slot.value(), host, 1, geometry, {}, out);
 }
 
 PieceShape shape_of(std::span<const CopyPiece> pieces) {

@@ -22,7 +22,8 @@ struct CopyPiece {
 };
 
 /// Appends the pieces of a command, in the order of the host's bytes, as few as the two layouts allow: of packed blocks one a run
-/// and chunk; of blocks in regions one a block and region, but for regions that lie side by side. The command's slots exist.
+/// and chunk; of blocks in regions one a block and region, but for regions that lie side by side. Of a command of layers
+/// those regions only. The command's slots and layers exist.
 void plan_pieces(const CopyCommand& command, const DeviceGeometry& geometry, const HostArena& arena,
                  std::vector<CopyPiece>& out);
 

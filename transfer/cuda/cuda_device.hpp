@@ -24,6 +24,8 @@ struct CudaPool {
   HostArena* host = nullptr;  ///< outlives the device, which is its observer; may be several pools'
   /// The engine's own, which outlive the device. None: the device allocates packed, zeroed blocks.
   std::vector<DeviceRegion> regions;
+  /// Of blocks that the device allocates, side by side in each; regions say it themselves.
+  std::uint32_t layers = 1;
 };
 
 /// Where the blocks of a pool lie from now on.
@@ -84,9 +86,9 @@ class CudaDevice : public Device {
   [[nodiscard]] virtual Result<Fence> signal(CUstream_st* stream) = 0;
 
   /// The blocks of these pools lie at other addresses from now on, as when an engine has put its GPU memory to sleep and got
-  /// another when it woke. All of them at once, in the layout they had: as many regions, each with its size and stride, in memory
-  /// of this device, apart from each other's and from those of the pools that stay. Nothing is copied: what was cached on the
-  /// device has gone with the old memory, and is forgotten by the caller (Cache::reset) before it is asked for again.
+  /// another when it woke. All of them at once, in the layout they had: as many regions, each with its size, stride and layer,
+  /// in memory of this device, apart from each other's and from those of the pools that stay. Nothing is copied: what was cached
+  /// on the device has gone with the old memory, and is forgotten by the caller (Cache::reset) before it is asked for again.
   ///
   /// Between transfers. Fails: in_use (a command has not come back from poll(), or launched work is not done; nothing of either
   /// may be under way, for it has the old addresses), io_failed. Throws std::invalid_argument, with a sentence, where the regions

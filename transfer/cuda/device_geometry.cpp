@@ -72,6 +72,33 @@ void check_region(const DeviceRegion& region, std::size_t number, std::uint32_t 
   }
 }
 
+/// How many layers the regions are of.
+std::uint32_t checked_layers(std::span<const DeviceRegion> regions) {
+  std::uint32_t last = 0;
+  for (const DeviceRegion& region : regions) last = std::max(last, region.layer);
+  if (last >= regions.size()) {
+    throw std::invalid_argument{
+        fmt::format("device geometry: a region is of layer {}, and {} regions cannot be of so many", last, regions.size())};
+  }
+  std::vector<std::uint64_t> bytes(last + 1);
+  for (const DeviceRegion& region : regions) bytes[region.layer] += region.bytes;
+  for (std::uint32_t layer = 1; layer <= last; ++layer) {
+    if (bytes[layer] == bytes[0]) continue;
+    throw std::invalid_argument{fmt::format("device geometry: layer {} has {} of each block, and layer 0 has {}", layer,
+                                            to_string(Bytes{bytes[layer]}), to_string(Bytes{bytes[0]}))};
+  }
+  return last + 1;
+}
+
+bool are_packed(std::span<const DeviceRegion> regions, Bytes block_bytes) {
+  std::uint64_t next = regions.front().base;
+  for (const DeviceRegion& region : regions) {
+    if (region.base != next || region.stride != count(block_bytes)) return false;
+    next += region.bytes;
+  }
+  return true;
+}
+
 }  // namespace
 
 DeviceGeometry::DeviceGeometry(std::uint32_t slots, std::vector<DeviceRegion> regions, Bytes block_bytes)
@@ -94,10 +121,21 @@ DeviceGeometry::DeviceGeometry(std::uint32_t slots, std::vector<DeviceRegion> re
       throw std::invalid_argument{fmt::format("device geometry: blocks of region {} overlap those of region {}", i, j)};
     }
   }
+  layers_ = checked_layers(regions_);
+  packed_ = are_packed(regions_, block_bytes_);
 }
 
-DeviceGeometry packed_geometry(std::uint64_t base, std::uint32_t slots, Bytes block_bytes) {
-  return {slots, {{base, count(block_bytes), count(block_bytes)}}, block_bytes};
+DeviceGeometry packed_geometry(std::uint64_t base, std::uint32_t slots, Bytes block_bytes, std::uint32_t layers) {
+  if (layers == 0 || count(block_bytes) % layers != 0) {
+    throw std::invalid_argument{
+        fmt::format("device geometry: a block of {} does not fall into {} layers", to_string(block_bytes), layers)};
+  }
+  const std::uint64_t bytes = count(block_bytes) / layers;
+  std::vector<DeviceRegion> regions;
+  for (std::uint32_t layer = 0; layer < layers; ++layer) {
+    regions.push_back({base + layer * bytes, count(block_bytes), bytes, layer});
+  }
+  return {slots, std::move(regions), block_bytes};
 }
 
 void check_disjoint(std::span<const DeviceGeometry> pools) {

@@ -99,7 +99,7 @@ void DriverDevice::stop() noexcept {
 
 void DriverDevice::submit(CopyCommand command) {
   const PinnedPools::Pool& pool = pools_.of(command.pool);
-  check_slots(command, pool.geometry.slots(), *pool.host);
+  check_slots(command, info_.pool(command.pool), *pool.host);
   // A point that nobody has given out would hold the stream for ever.
   TERRACE_CHECK(points_.exists(command.after));
   Stream& stream = streams_[static_cast<std::size_t>(command.direction)];

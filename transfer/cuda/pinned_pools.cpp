@@ -49,6 +49,10 @@ void check_same_layout(std::size_t pool, const DeviceGeometry& before, std::span
   }
   for (std::size_t i = 0; i < regions.size(); ++i) {
     const DeviceRegion& had = before.regions()[i];
+    if (regions[i].layer != had.layer) {
+      throw std::invalid_argument{fmt::format("CUDA device: region {} of pool {} is of layer {}, and not of {}", i, pool,
+                                              had.layer, regions[i].layer)};
+    }
     if (regions[i].bytes == had.bytes && regions[i].stride == had.stride) continue;
     throw std::invalid_argument{fmt::format(
         "CUDA device: region {} of pool {} holds {} of each block at a stride of {}, and not {} at a stride of {}", i, pool,
@@ -71,7 +75,7 @@ PinnedPools::PinnedPools(const CudaDriver& driver, CUdevice device, CUcontext co
       owned_.push_back(allocate_device(driver, size, what));
       driver.check(driver.cuMemsetD8Async(owned_.back().get(), 0, count(size), stream), "cuMemsetD8Async");
       driver.check(await_stream(driver, stream), "cuStreamSynchronize", "zeroing " + what);
-      geometries.push_back(packed_geometry(owned_.back().get(), pool.slots, pool.host->block_bytes()));
+      geometries.push_back(packed_geometry(owned_.back().get(), pool.slots, pool.host->block_bytes(), pool.layers));
     } else {
       geometries.emplace_back(pool.slots, pool.regions, pool.host->block_bytes());
       check_on_device(driver, device, geometries.back());
@@ -107,7 +111,9 @@ void PinnedPools::relocate(const CudaDriver& driver, CUdevice device, std::span<
 
 std::vector<DevicePool> PinnedPools::info() const {
   std::vector<DevicePool> pools;
-  for (const Pool& pool : pools_) pools.push_back({pool.geometry.slots(), pool.geometry.block_bytes()});
+  for (const Pool& pool : pools_) {
+    pools.push_back({pool.geometry.slots(), pool.geometry.block_bytes(), pool.geometry.layers()});
+  }
   return pools;
 }
 
