@@ -149,6 +149,17 @@ TEST(CliBench, of_transfers_reports_every_way_and_layout_beside_plain_copies) {
     EXPECT_GT(piece, 0);
     EXPECT_NEAR(row.at("bound_us").to_number<double>(), row.at("idle_us").at("p50").to_number<double>() + piece, 1e-6);
   }
+
+  const boost::json::array& compute = report.at("compute").as_array();
+  ASSERT_EQ(compute.size(), 2U);
+  for (const boost::json::value& row : compute) {
+    EXPECT_EQ(row.at("samples"), 80);
+    EXPECT_EQ(row.at("step_bytes").to_number<std::uint64_t>() % row.at("block_bytes").to_number<std::uint64_t>(), 0U);
+    const double alone = row.at("alone_us").at("p50").to_number<double>();
+    const double beside = row.at("beside_us").at("p50").to_number<double>();
+    EXPECT_GT(alone, 0);
+    EXPECT_NEAR(row.at("slowdown_p50").to_number<double>(), beside / alone, 1e-9);
+  }
 }
 
 TEST(CliBench, of_transfers_reports_when_the_first_layers_of_a_load_are_there) {

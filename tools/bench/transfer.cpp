@@ -1,9 +1,11 @@
 #include "tools/bench/transfer.hpp"
 
+#include "tools/bench/transfer_compute.hpp"
 #include "tools/bench/transfer_copies.hpp"
 #include "tools/bench/transfer_layers.hpp"
 #include "tools/bench/transfer_rig.hpp"
 #include "tools/bench/transfer_urgent.hpp"
+#include "tools/device_name.hpp"
 #include "tools/replay/preflight.hpp"
 #include "tools/replay/report.hpp"
 
@@ -75,6 +77,18 @@ void print_urgent(const std::vector<UrgentRow>& rows) {
   }
 }
 
+void print_compute(const std::vector<ComputeRow>& rows) {
+  if (rows.empty()) return;
+  fmt::print("\na step of compute that reads device memory, us: alone, and while the persist lane of one direction is full\n");
+  fmt::print("{:>7} {:>8}  {:>9} {:>9}  {:>10} {:>9}  {:>8} {:>6}\n", "block", "reads", "alone p50", "p99", "beside p50", "p99",
+             "slowdown", "of p99");
+  for (const ComputeRow& row : rows) {
+    fmt::print("{:>7} {:>8}  {:>9.1f} {:>9.1f}  {:>10.1f} {:>9.1f}  {:>8.2f} {:>6.2f}\n", to_string(row.block_bytes),
+               to_string(row.step_bytes), row.alone_us.p50, row.alone_us.p99, row.beside_us.p50, row.beside_us.p99,
+               row.slowdown_p50, row.slowdown_p99);
+  }
+}
+
 void print_layers(const std::vector<LayersRow>& rows) {
   if (rows.empty()) return;
   fmt::print("\nswap-in of all blocks in one plan, us: whole, and by layer\n");
@@ -116,6 +130,12 @@ boost::json::object to_json(const UrgentRow& row) {
           {"bound_us", row.bound_us}};
 }
 
+boost::json::object to_json(const ComputeRow& row) {
+  return {{"block_bytes", count(row.block_bytes)}, {"step_bytes", count(row.step_bytes)}, {"samples", row.samples},
+          {"alone_us", to_json(row.alone_us)},     {"beside_us", to_json(row.beside_us)},
+          {"slowdown_p50", row.slowdown_p50},      {"slowdown_p99", row.slowdown_p99}};
+}
+
 }  // namespace
 
 void bench_transfer(const TransferBenchOptions& options) {
@@ -130,6 +150,7 @@ void bench_transfer(const TransferBenchOptions& options) {
              "moved", "plain", "ratio", "bare", "ratio", "submit ns", "collect ns");
   boost::json::array copies;
   std::vector<UrgentRow> urgent;
+  std::vector<ComputeRow> compute;
   std::vector<LayersRow> layers;
   for (const Bytes block_bytes : options.block_bytes) {
     TransferDeviceOptions device{.cuda = options.cuda, .layers = 1, .link_bytes_per_second = options.link_bytes_per_second};
@@ -139,22 +160,27 @@ void bench_transfer(const TransferBenchOptions& options) {
     print_copies(rows);
     for (const CopyRow& row : rows) copies.push_back(to_json(row));
     urgent.push_back(measure_urgent(rig, lanes, options.rounds));
+    if (!options.cuda) compute.push_back(measure_compute(rig, lanes, options.rounds));
     if (rig.layers() > 1) layers.push_back(measure_layers(rig, options.rounds));
   }
   print_urgent(urgent);
+  print_compute(compute);
   print_layers(layers);
 
   if (options.report.empty()) return;
   boost::json::array urgent_rows;
   for (const UrgentRow& row : urgent) urgent_rows.push_back(to_json(row));
+  boost::json::array compute_rows;
+  for (const ComputeRow& row : compute) compute_rows.push_back(to_json(row));
   boost::json::array layers_rows;
   for (const LayersRow& row : layers) layers_rows.push_back(to_json(row));
-  write_report(options.report, boost::json::serialize(boost::json::object{{"device", "emulated"},
+  write_report(options.report, boost::json::serialize(boost::json::object{{"device", device_name(options.cuda)},
                                                                           {"rounds", options.rounds},
                                                                           {"piece_bytes", count(options.piece_bytes)},
                                                                           {"pieces_in_flight", options.pieces_in_flight},
                                                                           {"copies", std::move(copies)},
                                                                           {"urgent", std::move(urgent_rows)},
+                                                                          {"compute", std::move(compute_rows)},
                                                                           {"layers", std::move(layers_rows)}}));
 }
 

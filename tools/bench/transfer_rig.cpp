@@ -52,20 +52,24 @@ JobId TransferRig::submit(Direction direction, Urgency urgency, std::span<const 
 
 std::span<const TransferEvent> TransferRig::await_events() {
   const auto give_up_at = clock_.now() + std::chrono::milliseconds{patience_ms};
-  events_.clear();
   for (;;) {
     if (clock_.now() >= give_up_at) throw std::runtime_error{"bench transfer: the device has not answered for a minute"};
     waker_.acknowledge();
-    const double begin = thread_cpu_seconds();
-    transfers_.poll(events_);
-    for (TransferEvent& event : events_) {
-      TERRACE_CHECK(!event.error || event.error == Errc::cancelled);
-      spare_runs_.give(std::move(event.runs));
-    }
-    collecting_seconds_ += thread_cpu_seconds() - begin;
-    if (!events_.empty()) return events_;
+    if (!events().empty()) return events_;
     waker_.wait(patience_ms);
   }
+}
+
+std::span<const TransferEvent> TransferRig::events() {
+  events_.clear();
+  const double begin = thread_cpu_seconds();
+  transfers_.poll(events_);
+  for (TransferEvent& event : events_) {
+    TERRACE_CHECK(!event.error || event.error == Errc::cancelled);
+    spare_runs_.give(std::move(event.runs));
+  }
+  collecting_seconds_ += thread_cpu_seconds() - begin;
+  return events_;
 }
 
 void TransferRig::stamp(Direction direction) {

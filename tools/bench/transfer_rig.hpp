@@ -41,6 +41,9 @@ class TransferRig {
   /// Sleeps until there are events, and collects them; they stay until the next call. Throws std::runtime_error where
   /// none comes for a minute. Any that tells of a failure is a broken promise: the device was not told to fail.
   [[nodiscard]] std::span<const TransferEvent> await_events();
+  /// The same without waiting.
+  [[nodiscard]] std::span<const TransferEvent> events();
+  [[nodiscard]] Device& device() { return *device_.device; }
   /// Of this thread's processor time, what await_events() has taken so far, sleeping and waking not included.
   [[nodiscard]] double collecting_seconds() const { return collecting_seconds_; }
 
