@@ -19,8 +19,8 @@ namespace terrace {
 /// Operators' orders to write cached blocks back, and what became of each block.
 ///
 /// A job over a path begins all of it at once; one over the tree goes through its nodes bit by bit, a few a call, and keeps at
-/// most blocks_ahead_max of its blocks under way, so that requests still find copies that may be given up. Blocks that come while it
-/// runs may be taken along. What several jobs and the write policy want of one block is copied once (Persists::Wants).
+/// most blocks_ahead_max of its blocks under way, so that requests still find copies that may be given up. Blocks that come while
+/// it runs may be taken along. What several jobs and the write policy want of one block is copied once (Persists::Wants).
 ///
 /// Threads: the manager's.
 class WriteBackJobs {

@@ -2,6 +2,7 @@
 
 #include "base/check.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/simulation/world_client.hpp"
 
 #include <fmt/format.h>
 
@@ -11,9 +12,6 @@
 namespace terrace::test {
 namespace {
 
-/// Of a file block, the least there is. Each pool's blocks are of another size.
-constexpr std::uint32_t least_block_bytes = 4096;
-
 /// What pools may grow to.
 constexpr std::uint32_t device_blocks_max = 24;
 constexpr std::uint32_t host_blocks_max = 60;
@@ -22,49 +20,7 @@ constexpr std::uint32_t tenants = 3;
 
 std::uint64_t tenant_of(std::span<const std::uint32_t> names) { return names.front() / 3 % tenants; }
 
-constexpr std::uint32_t block_bytes_of(std::size_t pool) { return least_block_bytes * static_cast<std::uint32_t>(pool + 1); }
-
-std::uint64_t word_of(const BlockKey& key, std::uint64_t weights, std::size_t i) {
-  return key.prefix64() + weights * 0x9E37'79B9U + i * (key.prefix64() | 1);
-}
-
 }  // namespace
-
-void fill_content(const BlockKey& key, std::uint64_t weights, std::size_t begin, std::span<std::byte> part) {
-  for (std::size_t i = 0; i + 8 <= part.size(); i += 8) {
-    const std::uint64_t word = word_of(key, weights, begin + i);
-    std::memcpy(part.data() + i, &word, sizeof word);
-  }
-}
-
-bool has_content(const BlockKey& key, std::uint64_t weights, std::size_t begin, std::span<const std::byte> part) {
-  for (std::size_t i = 0; i + 8 <= part.size(); i += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, part.data() + i, sizeof word);
-    if (word != word_of(key, weights, begin + i)) return false;
-  }
-  return true;
-}
-
-/// A request and what its engine knows of it.
-struct World::Client {
-  enum class State : unsigned char { pending, ready, computed, committed, failed };
-  RequestId id;
-  Lease lease;
-  State state = State::pending;
-  std::vector<std::uint32_t> names;
-  std::vector<BlockKey> keys;       ///< of all full blocks, those made by extend included
-  std::uint32_t held = 0;           ///< blocks that it has slots for
-  std::uint32_t filled = 0;         ///< blocks that have their content, or will when compute gets there
-  std::uint32_t chunk = 0;          ///< it computes so many at a time
-  std::uint32_t encoder_tokens = 0;
-  Fence fence;
-  std::uint32_t extensions_left = 0;
-  std::uint64_t weights = 0;        ///< it began with
-  std::uint32_t layers = 0;         ///< that it was told of
-  /// False once it failed: what its compute reads after that means nothing.
-  std::shared_ptr<bool> valid = std::make_shared<bool>(true);
-};
 
 /// Refuses a chunk now and then, and knows that none comes twice, goes without having come, or goes with somebody in it.
 class World::ChunkWatch final : public ArenaChunks {
@@ -401,142 +357,12 @@ void World::act(std::size_t which) {
   }
 }
 
-/// Looks at the layers, and launches what a model would do by then: read them, and write into the new blocks.
-void World::told_of_layers(Client& client, std::uint32_t layers) {
-  TERRACE_CHECK(layers > client.layers && layers < options_.layers);
-  TERRACE_CHECK(!cache_->ready(client.lease));
-  client.layers = layers;
-  ++seen_->layers_told;
-  struct Work {
-    PoolId pool;
-    SlotId slot;
-    BlockKey key;
-    bool hit;
-  };
-  std::vector<Work> work;
-  const auto hits = static_cast<std::uint32_t>(cache_->hit_tiers(client.lease)->size());
-  const Fence reached = ranks_->devices().reached();
-  // Of a rank's share of a block.
-  const auto arrived = [all = options_.layers, layers](std::span<const std::byte> share) {
-    return share.first(share.size() / all * layers);
-  };
-  for (std::size_t g = 0; g < rules_.size(); ++g) {
-    const GroupRule& rule = rules_[g];
-    const GroupId group{static_cast<std::uint16_t>(g)};
-    const PoolId pool = rule.config().pool;
-    const bool has_null = options_.manager.pool(pool).null_block;
-    const SlotId null_slot{options_.manager.pool(pool).first_slot};
-    const auto table = cache_->block_table(client.lease, group).value();
-    const bool serves = cache_->serves(client.lease, group);
-    for (std::uint32_t block = 0; block < table.size(); ++block) {
-      if (has_null && table[block] == null_slot) continue;
-      const bool is_hit = rule.cached() && serves && block < rule.full_blocks(hits);
-      if (!is_hit) {
-        work.push_back({pool, table[block], {}, false});
-        continue;
-      }
-      const BlockKey key = key_in_group(client.keys[std::size_t{block + 1} * rule.units_per_block() - 1], group);
-      work.push_back({pool, table[block], key, true});
-      // What another has committed meanwhile may not be computed yet; a load has waited for whatever was to be waited for.
-      const Fence filled = cache_->manager().residency(pool).pool(Tier::device).fence(table[block]);
-      if (filled > reached) continue;
-      ++seen_->layers_seen;
-      for (std::uint32_t rank = 0; rank < options_.ranks.count; ++rank) {
-        const auto share = arrived(ranks_->device(rank).peek(pool, table[block]));
-        if (!has_content(key, client.weights, ranks_->share_begin(rank, pool), share)) ++seen_->mismatches;
-      }
-    }
-  }
-  client.fence = ranks_->devices().launch([work = std::move(work), seen = seen_, weights = client.weights, ranks = &*ranks_,
-                                           valid = client.valid, arrived](std::uint32_t rank, BlockAccess& access) {
-    for (const Work& w : work) {
-      if (!w.hit) {
-        // Some of it, and not what its key says: nobody may take it for that.
-        const auto target = access.write_target(w.pool, w.slot, {});
-        std::memset(target.data(), 0xEE, target.size() / 2);
-        access.written(w.pool, w.slot, {});
-      } else if (*valid) {
-        ++seen->verified;
-        const auto share = arrived(access.read(w.pool, w.slot, {}));
-        if (!has_content(w.key, weights, ranks->share_begin(rank, w.pool), share)) ++seen->mismatches;
-      }
-    }
-  });
-}
-
 /// A request that is not to be served any further; its compute may still be under way.
 void World::forget(std::size_t which) {
   Lease lease = std::move(clients_[which]->lease);
   const Fence fence = clients_[which]->fence;
   clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(which));
   cache_->release(std::move(lease), fence);
-}
-
-/// Launches what a model would do: read the blocks that are there, write those that are not.
-void World::compute(Client& client) {
-  struct Work {
-    PoolId pool;
-    SlotId slot;
-    BlockKey key;
-    bool hit;
-  };
-  std::vector<Work> work;
-  const auto hits = static_cast<std::uint32_t>(cache_->hit_tiers(client.lease)->size());
-  if (client.filled == 0) client.held = std::min(client.held, hits + client.chunk);
-  const std::uint32_t known = std::max(client.filled, hits);
-  const std::uint32_t now = std::min(static_cast<std::uint32_t>(client.keys.size()), client.held);
-  for (std::size_t g = 0; g < rules_.size(); ++g) {
-    const GroupRule& rule = rules_[g];
-    const GroupId group{static_cast<std::uint16_t>(g)};
-    const PoolId pool = rule.config().pool;
-    const bool has_null = options_.manager.pool(pool).null_block;
-    const SlotId null_slot{options_.manager.pool(pool).first_slot};
-    const auto table = cache_->block_table(client.lease, group).value();
-    if (!rule.cached()) {
-      TERRACE_CHECK(table.size() == rule.encoder_blocks(client.encoder_tokens));
-      for (std::uint32_t block = 0; block < table.size(); ++block) {
-        BlockKey mine = client.keys.front();
-        mine.bytes[0] ^= static_cast<std::byte>(client.id.value());
-        mine.bytes[1] ^= static_cast<std::byte>(client.id.value() >> 8);
-        mine.bytes[2] ^= static_cast<std::byte>(block + 1);
-        work.push_back({pool, table[block], mine, client.filled > 0});
-      }
-      continue;
-    }
-    TERRACE_CHECK(table.size() == rule.blocks_for(client.held));
-    if (!cache_->serves(client.lease, group)) {
-      ++seen_->unserved;
-      continue;
-    }
-    for (std::uint32_t block = 0; block < rule.full_blocks(now); ++block) {
-      if (has_null && table[block] == null_slot) {
-        ++seen_->given_up;
-        // What the next token attends to is never given up: of a state that is the last, of windows the first and all after it.
-        const std::uint32_t needed = rule.first_needed(std::uint64_t{known} * cache_->manager().unit_tokens());
-        TERRACE_CHECK(known == 0 || (rule.config().kind == GroupKind::recurrent ? block != needed : block < needed));
-        continue;
-      }
-      const BlockKey key = key_in_group(client.keys[std::size_t{block + 1} * rule.units_per_block() - 1], group);
-      work.push_back({pool, table[block], key, block < rule.full_blocks(known)});
-    }
-  }
-  if (client.filled == 0 && rules_.size() > 1) seen_->grouped_hits += hits;
-  client.filled = now;
-  client.fence = ranks_->devices().launch(
-      [work = std::move(work), seen = seen_, weights = client.weights, ranks = &*ranks_](std::uint32_t rank,
-                                                                                         BlockAccess& access) {
-        for (const Work& w : work) {
-          std::vector<std::byte> scratch(block_bytes_of(w.pool.value()));
-          const std::size_t begin = ranks->share_begin(rank, w.pool);
-          if (w.hit) {
-            ++seen->verified;
-            if (!has_content(w.key, weights, begin, access.read(w.pool, w.slot, scratch))) ++seen->mismatches;
-          } else {
-            fill_content(w.key, weights, begin, access.write_target(w.pool, w.slot, scratch));
-            access.written(w.pool, w.slot, scratch);
-          }
-        }
-      });
 }
 
 void World::disk_step() {
