@@ -13,7 +13,8 @@
 
 /// The file store's format, version 1. All numbers are little-endian.
 ///
-///     DIR/lock          who has it: "pid N\n", padded with blanks to 32 bytes; locked with flock() while in use
+///     DIR/lock          512 bytes of text: who has it, for people (storage/store_owner.hpp); locked while in use, as a whole and
+///                       by open file (F_OFD_SETLK), so that the lock ends with its owner, however that ends
 ///     DIR/catalog       page 0: superblock; then records by slot number, 32 a page of 4096 bytes
 ///     DIR/blocks-0000   slots of block_bytes, nothing else; slot s lies in file s / slots_per_file
 ///     DIR/blocks-0001   ...
