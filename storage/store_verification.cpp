@@ -104,7 +104,9 @@ class Work {
       begin = std::max(free_at_, Steady::now());
       free_at_ = begin + std::chrono::duration_cast<Steady::duration>(cost);
     }
-    while (!stop_ && Steady::now() < begin) std::this_thread::sleep_for(std::min<Steady::duration>(begin - Steady::now(), tick / 4));
+    while (!stop_ && Steady::now() < begin) {
+      std::this_thread::sleep_for(std::min<Steady::duration>(begin - Steady::now(), tick / 4));
+    }
     return !stop_;
   }
 

@@ -33,9 +33,9 @@ struct Verification {
   bool stopped = false;
 };
 
-/// Reads and verifies all data, in the order in which they lie. `go_on(verified so far, read so far)` is called some ten times a
-/// second, on the calling thread, which this blocks; where it returns false the rest is left out. Throws std::system_error where a
-/// thread is not to be had.
+/// Reads and verifies all data, in the order in which they lie. `go_on(blocks done, bytes read)` is called some ten times a
+/// second, on the calling thread, which this blocks; where it returns false the rest is left out. Throws std::system_error
+/// where a thread is not to be had.
 [[nodiscard]] Verification verify_all(const StoreReader& reader, const VerificationOptions& options,
                                       const std::function<bool(std::uint64_t done, Bytes read)>& go_on);
 
