@@ -34,7 +34,9 @@ std::string first_store_in(const std::filesystem::path& directory) {
   std::string first;
   for (const auto& entry : std::filesystem::directory_iterator{directory, error}) {
     const std::string name = entry.path().filename().string();
-    if (std::filesystem::exists(entry.path() / "catalog", error) && (first.empty() || name < first)) first = name;
+    const bool is_store = std::filesystem::is_regular_file(entry.path() / "catalog", error) &&
+                          std::filesystem::is_regular_file(entry.path() / "lock", error);
+    if (is_store && (first.empty() || name < first)) first = name;
   }
   return first;
 }

@@ -317,7 +317,7 @@ TEST_F(CliStore, works_beside_a_running_replay_and_keeps_its_hands_off) {
   EXPECT_EQ(store("show", {key}).status, 0);
 
   expect_refused(store("compact"), "is in use by process " + pid + " (terrace replay on ");
-  expect_refused(store("remove", {key}), "is in use by process " + pid);
+  expect_refused(store("remove", {key}), ": stop it, or give another directory\n");
   expect_refused(store("remove", {"--all", "--yes"}), "is in use by process " + pid);
   const Ended second = run(replay_words(replay_of(trace("0"))));
   EXPECT_EQ(second.status, 2);
@@ -355,8 +355,8 @@ TEST_F(CliStore, refuses_what_is_no_store) {
     };
     expect_refused(with(absent), "cannot look into the store " + absent);
     expect_refused(with(file), file + " is no file store: it is no directory");
-    expect_refused(with(foreign), foreign + " is no file store: it has no catalog");
-    expect_refused(with(directory_.path().string()), "it has no catalog; but store in it is one");
+    expect_refused(with(foreign), foreign + " is no file store: it has no catalog\n");
+    expect_refused(with(directory_.path().string()), "it has no catalog; but store in it is one\n");
   }
   EXPECT_FALSE(fs::exists(absent));
   EXPECT_TRUE(fs::is_empty(foreign));

@@ -26,7 +26,7 @@ auto opened(Open open) {
     return open();
   } catch (const std::system_error& error) {
     const auto is = [&](Errc code) { return error.code() == static_cast<std::error_code>(make_error_code(code)); };
-    if (is(Errc::in_use) || is(Errc::incompatible)) throw UsageError{error.what()};
+    if (is(Errc::in_use) || is(Errc::incompatible)) throw UsageError{sentence_of(error)};
     throw;
   }
 }

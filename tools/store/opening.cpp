@@ -5,15 +5,21 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
-#include <system_error>
 
 namespace terrace::tools {
+
+std::string sentence_of(const std::system_error& error) {
+  const std::string text = error.what();
+  const std::string code = ": " + error.code().message();
+  const bool ours = error.code().category() == static_cast<const std::error_category&>(terrace_category());
+  return ours && text.ends_with(code) ? text.substr(0, text.size() - code.size()) : text;
+}
 
 std::unique_ptr<StoreReader> open_store(const std::filesystem::path& directory) {
   try {
     return std::make_unique<StoreReader>(directory);
   } catch (const std::system_error& error) {
-    throw UsageError{error.what()};
+    throw UsageError{sentence_of(error)};
   }
 }
 

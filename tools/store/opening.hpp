@@ -7,8 +7,12 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 
 namespace terrace::tools {
+
+/// What the error says, without the name of a code of our own that follows the sentence; an errno's stays.
+[[nodiscard]] std::string sentence_of(const std::system_error& error);
 
 /// Looks into the store. Throws UsageError where there is none that can be read: a directory is an argument.
 [[nodiscard]] std::unique_ptr<StoreReader> open_store(const std::filesystem::path& directory);
