@@ -13,7 +13,8 @@
 
 /// The file store's format, version 1. All numbers are little-endian.
 ///
-///     DIR/lock          who has it: "pid N\n", padded with blanks to 32 bytes; locked with flock() while in use
+///     DIR/lock          512 bytes of text: who has it, for people (storage/store_owner.hpp); locked while in use, as a whole and
+///                       by open file (F_OFD_SETLK), so that the lock ends with its owner, however that ends
 ///     DIR/catalog       page 0: superblock; then records by slot number, 32 a page of 4096 bytes
 ///     DIR/blocks-0000   slots of block_bytes, nothing else; slot s lies in file s / slots_per_file
 ///     DIR/blocks-0001   ...
@@ -103,17 +104,21 @@ struct StoreLayout {
   std::uint32_t slots = 0;
   std::uint32_t slots_per_file = 0;
 
-  [[nodiscard]] std::uint32_t catalog_pages() const { return (slots + records_per_page - 1) / records_per_page; }
+  [[nodiscard]] std::uint32_t catalog_pages() const { return parts(slots, records_per_page); }
   [[nodiscard]] Bytes catalog_bytes() const { return Bytes{(std::uint64_t{1} + catalog_pages()) * catalog_page_bytes}; }
   [[nodiscard]] std::uint64_t page_offset(std::uint32_t page) const {
     return (std::uint64_t{1} + page) * catalog_page_bytes;
   }
-  [[nodiscard]] std::uint32_t data_files() const { return (slots + slots_per_file - 1) / slots_per_file; }
+  [[nodiscard]] std::uint32_t data_files() const { return parts(slots, slots_per_file); }
   [[nodiscard]] Bytes data_file_bytes(std::uint32_t file) const;
   [[nodiscard]] std::uint32_t file_of(SlotId slot) const { return slot.value() / slots_per_file; }
   [[nodiscard]] std::uint64_t offset_of(SlotId slot) const { return slot.value() % slots_per_file * block_bytes; }
   /// Everything: data, catalog, and a page for the lock.
   [[nodiscard]] Bytes total_bytes() const;
+
+ private:
+  /// `n` divided by `size`, rounded up; the sum that one would write first may be more than 32 bits hold.
+  [[nodiscard]] static std::uint32_t parts(std::uint32_t n, std::uint32_t size) { return n / size + (n % size != 0 ? 1 : 0); }
 };
 
 /// The most slots whose store stays within `capacity`; 0 where not even one does. Capped at 2^32 - 2.

@@ -47,12 +47,16 @@ class FileSystem {
   /// No operation may be under way on the file. Lets go of its lock.
   virtual void close(FileId file) = 0;
   [[nodiscard]] virtual Result<void> remove_file(const std::filesystem::path& path) = 0;
-  /// Until close() or the end of the process. Fails: in_use, where another open file has the lock.
+  /// Until close() or the end of the process. Fails: in_use, where another open file has the lock. Who opens the file
+  /// otherwise may ask for the lock's state without taking it (StoreReader).
   [[nodiscard]] virtual Result<void> lock(FileId file) = 0;
   [[nodiscard]] virtual Result<Bytes> size(FileId file) = 0;
   /// Cuts off, or grows with zeros whose room on the device is taken at once where the file system can do that. Fails with
   /// ENOSPC where there is no such room; the size is then anything between the two.
   [[nodiscard]] virtual Result<void> resize(FileId file, Bytes size) = 0;
+  /// Gives the room of a piece of the file back to the device: it reads as zeros, the size stays, and the next resize() takes
+  /// the room again. Whole pages. Returns how much that was. Fails with EOPNOTSUPP where the file system cannot do that.
+  [[nodiscard]] virtual Result<Bytes> deallocate(FileId file, std::uint64_t offset, Bytes length) = 0;
   /// What this user may still write to the file system that holds `path`.
   [[nodiscard]] virtual Result<Bytes> free_space(const std::filesystem::path& path) = 0;
   /// Whether the file still bypasses the page cache.

@@ -17,6 +17,10 @@ int PosixCalls::fdatasync(int fd) { return ::fdatasync(fd); }
 
 int PosixCalls::fallocate(int fd, off_t bytes) { return ::fallocate(fd, 0, 0, bytes); }
 
+int PosixCalls::punch_hole(int fd, off_t offset, off_t bytes) {
+  return ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
+}
+
 PosixCalls& PosixCalls::system() {
   static PosixCalls calls;
   return calls;

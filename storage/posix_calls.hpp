@@ -15,6 +15,7 @@ class PosixCalls {
   virtual ssize_t pwrite(int fd, const void* from, std::size_t bytes, off_t offset);
   virtual int fdatasync(int fd);
   virtual int fallocate(int fd, off_t bytes);  ///< from 0, growing the file
+  virtual int punch_hole(int fd, off_t offset, off_t bytes);
 
   /// The real ones.
   [[nodiscard]] static PosixCalls& system();

@@ -3,11 +3,11 @@
 #include "base/check.hpp"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -88,8 +88,11 @@ Result<void> PosixFiles::remove_file(const std::filesystem::path& path) { return
 
 Result<void> PosixFiles::lock(FileId id) {
   const File& locked = file(id);
-  if (::flock(locked.fd, LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) return Errc::in_use;
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (::fcntl(locked.fd, F_OFD_SETLK, &whole) != 0) {
+    if (errno == EAGAIN || errno == EACCES) return Errc::in_use;
     return errno_code(errno);
   }
   // The name may have been removed, or given to another file, between our opening it and our locking it: then it is
@@ -119,6 +122,18 @@ Result<void> PosixFiles::resize(FileId id, Bytes wanted) {
     if (errno != EOPNOTSUPP) return errno_code(errno);
   }
   return done_or_errno(::ftruncate(fd, bytes));
+}
+
+Result<Bytes> PosixFiles::deallocate(FileId id, std::uint64_t offset, Bytes length) {
+  constexpr std::uint64_t unit = 512;  // of st_blocks, whatever the file system's own is
+  const int fd = file(id).fd;
+  struct stat before {};
+  struct stat after {};
+  if (::fstat(fd, &before) != 0 || calls_.punch_hole(fd, static_cast<off_t>(offset), static_cast<off_t>(count(length))) != 0 ||
+      ::fstat(fd, &after) != 0) {
+    return errno_code(errno);
+  }
+  return Bytes{static_cast<std::uint64_t>(std::max<blkcnt_t>(before.st_blocks - after.st_blocks, 0)) * unit};
 }
 
 Result<Bytes> PosixFiles::free_space(const std::filesystem::path& path) {

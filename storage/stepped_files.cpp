@@ -79,6 +79,18 @@ Result<void> SteppedFiles::resize(FileId id, Bytes size) {
   return {};
 }
 
+Result<Bytes> SteppedFiles::deallocate(FileId id, std::uint64_t offset, Bytes length) {
+  if (const int error = number_next().error) return errno_code(error);
+  File& emptied = file(id);
+  const std::uint64_t begin = std::min<std::uint64_t>(offset, emptied.bytes.size());
+  const std::uint64_t end = std::min<std::uint64_t>(begin + count(length), emptied.bytes.size());
+  for (std::vector<std::byte>* bytes : {&emptied.bytes, &emptied.durable}) {
+    std::fill(bytes->begin() + static_cast<std::ptrdiff_t>(begin), bytes->begin() + static_cast<std::ptrdiff_t>(end),
+              std::byte{0});
+  }
+  return Bytes{end - begin};
+}
+
 Result<Bytes> SteppedFiles::free_space(const std::filesystem::path&) {
   if (const int error = number_next().error) return errno_code(error);
   return Bytes{disk_bytes_ - used()};

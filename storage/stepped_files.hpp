@@ -47,6 +47,7 @@ class SteppedFiles final : public FileSystem {
   [[nodiscard]] Result<void> lock(FileId file) override;
   [[nodiscard]] Result<Bytes> size(FileId file) override;
   [[nodiscard]] Result<void> resize(FileId file, Bytes size) override;
+  [[nodiscard]] Result<Bytes> deallocate(FileId file, std::uint64_t offset, Bytes length) override;
   [[nodiscard]] Result<Bytes> free_space(const std::filesystem::path& path) override;
   [[nodiscard]] Direct direct(FileId) const override { return Direct::yes; }
 

@@ -2,10 +2,9 @@
 
 #include "base/check.hpp"
 #include "storage/aligned_buffer.hpp"
+#include "storage/store_owner.hpp"
 
 #include <fmt/format.h>
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,8 +17,6 @@
 namespace terrace {
 namespace {
 
-constexpr std::size_t lock_text_bytes = 32;
-
 [[noreturn]] void fail(ErrorCode error, const std::string& sentence) {
   throw std::system_error{static_cast<std::error_code>(error), sentence};
 }
@@ -31,6 +28,15 @@ ErrorCode error_of(const IoCompletion& completion, std::uint64_t bytes) {
 }
 
 std::string short_hex(const Fingerprint& fingerprint) { return to_hex(BlockKey{fingerprint}).substr(0, 16); }
+
+std::filesystem::path place_of(const FileStoreConfig& config) {
+  const auto safe = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-'; };
+  if (!std::all_of(config.name.begin(), config.name.end(), safe) || config.name.size() > 64) {
+    fail(Errc::invalid_argument, fmt::format("a file store in {} cannot have the name that it was given: up to 64 digits, "
+                                             "lower-case letters and '-' are possible", config.directory.string()));
+  }
+  return config.name.empty() ? config.directory : config.directory / config.name;
+}
 
 StoreLayout layout_of(const FileStoreConfig& config) {
   const std::uint64_t block_bytes = count(config.block_bytes);
@@ -71,8 +77,10 @@ IoCompletion run_alone(IoEngine& engine, const IoOperation& operation) {
 }
 
 StoreDirectory::StoreDirectory(const FileStoreConfig& config, IoEngine& engine)
-    : directory_{config.directory}, engine_{engine}, files_{engine.files()}, layout_{layout_of(config)} {
+    : directory_{place_of(config)}, engine_{engine}, files_{engine.files()}, layout_{layout_of(config)} {
   try {
+    make(config.directory);
+    if (!config.name.empty()) make(directory_);
     lock();
     read_superblock(config);
     take_room(config);
@@ -120,34 +128,24 @@ FileId StoreDirectory::open(const std::filesystem::path& path, Direct direct) {
   return opened->id;
 }
 
-void StoreDirectory::lock() {
-  const Result<Made> made = files_.make_directory(directory_);
+void StoreDirectory::make(const std::filesystem::path& directory) {
+  const Result<Made> made = files_.make_directory(directory);
   if (!made) {
     fail(made.error(), fmt::format("cannot make the file store's directory {}: its parent must be a directory that this user "
-                                   "may write", directory_.string()));
+                                   "may write", directory.string()));
   }
-  if (*made == Made::created) undo_.push_back([this] { (void)files_.remove_directory(directory_); });
+  if (*made == Made::created) undo_.push_back([this, directory] { (void)files_.remove_directory(directory); });
+}
 
+void StoreDirectory::lock() {
   lock_ = open(path("lock"), Direct::no);
-  AlignedBuffer text{lock_text_bytes};
-  const Result<void> locked = files_.lock(lock_);
-  if (!locked) {
-    if (locked.error() != Errc::in_use) {
-      fail(locked.error(), fmt::format("cannot lock the file store in {}", directory_.string()));
-    }
-    undo_.clear();  // even if this file is one that we made a moment ago: it is its owner's now
-    IoOperation read{.kind = IoOperation::Kind::read, .file = lock_, .into = text.span(0, lock_text_bytes)};
-    const IoCompletion who = run_alone(engine_, read);
-    std::string_view owner{reinterpret_cast<const char*>(text.data()), who.error == 0 ? who.bytes : 0};
-    owner = owner.substr(0, owner.find('\n'));
-    fail(Errc::in_use, fmt::format("the file store in {} belongs to the running process with {}: stop it, or give another "
-                                   "directory", directory_.string(), owner.starts_with("pid ") ? owner : "an unknown pid"));
+  try {
+    take_lock(engine_, lock_, directory_);
+  } catch (const std::system_error& refused) {
+    // Even if this file is one that we made a moment ago: it is its owner's now.
+    if (refused.code() == static_cast<std::error_code>(make_error_code(Errc::in_use))) undo_.clear();
+    throw;
   }
-  const std::string pid = fmt::format("{:<{}}", fmt::format("pid {}\n", ::getpid()), lock_text_bytes);
-  std::memcpy(text.data(), pid.data(), lock_text_bytes);
-  IoOperation write{.kind = IoOperation::Kind::write, .file = lock_, .from = text.span(0, lock_text_bytes)};
-  const ErrorCode error = error_of(run_alone(engine_, write), lock_text_bytes);
-  if (error) fail(error, fmt::format("cannot write {}", path("lock").string()));
 }
 
 void StoreDirectory::read_superblock(const FileStoreConfig& config) {
@@ -190,8 +188,8 @@ void StoreDirectory::check_compatible(const FileStoreConfig& config) const {
                                          to_string(Bytes{superblock_.block_bytes}), to_string(config.block_bytes)));
   }
   if (superblock_.fingerprint != config.fingerprint) {
-    fail(Errc::incompatible, fmt::format("the file store in {} was made for the geometry {}..., and this configuration has "
-                                         "{}...: give another directory, or remove it to start empty", where,
+    fail(Errc::incompatible, fmt::format("the file store in {} was made for the model and geometry {}..., and this "
+                                         "configuration has {}...: give another directory, or remove it to start empty", where,
                                          short_hex(superblock_.fingerprint), short_hex(config.fingerprint)));
   }
   if (superblock_.slots_per_file == 0 || superblock_.slots_per_file > 0xFFFF'FFFE || superblock_.slots > 0xFFFF'FFFE) {

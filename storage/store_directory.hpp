@@ -15,11 +15,15 @@ namespace terrace {
 struct FileStoreConfig {
   /// Made (mode 0700) where it is missing; its parent must exist, so that a disk that is not mounted is noticed.
   std::filesystem::path directory;
+  /// Where several stores share `directory`, of ranks, groups or models: this one's name (store_directory_name()), of its own
+  /// directory in there, with a lock, files and a capacity of its own. Digits, lower-case letters and '-'. Empty: `directory`
+  /// itself is the store.
+  std::string name;
   /// What the store may take of the disk, everything included; mandatory. capacity_for() says what so many blocks need.
   Bytes capacity{};
   /// A multiple of 4096.
   Bytes block_bytes{};
-  /// Of the geometry whose blocks these are; a store of another one is refused.
+  /// Of the model and geometry whose blocks these are; a store of another one is refused.
   Fingerprint fingerprint{};
   /// A data file is cut at this size; of a new store only, an old one keeps its own.
   Bytes data_file_bytes_max = Bytes{std::uint64_t{256} << 30};
@@ -63,6 +67,7 @@ class StoreDirectory {
   [[nodiscard]] bool had_data(SlotId slot) const;
 
  private:
+  void make(const std::filesystem::path& directory);
   void lock();
   void read_superblock(const FileStoreConfig& config);
   void check_compatible(const FileStoreConfig& config) const;

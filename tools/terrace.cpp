@@ -4,6 +4,7 @@
 #include "tools/doctor/doctor.hpp"
 #include "tools/replay/command_line.hpp"
 #include "tools/replay/replay.hpp"
+#include "tools/store/command_line.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -59,8 +60,12 @@ int main(int argc, char** argv) {
   terrace::tools::DoctorArguments doctor_arguments;
   terrace::tools::add_doctor_options(*doctor, doctor_arguments);
 
+  CLI::App* const store = app.add_subcommand("store", "Looks into a file store, verifies it, and takes blocks out of it");
+  terrace::tools::StoreArguments store_arguments;
+  terrace::tools::add_store_options(*store, store_arguments);
+
   const std::string command = argc > 1 ? argv[1] : "";
-  const bool known = command == "replay" || command == "bench" || command == "doctor";
+  const bool known = command == "replay" || command == "bench" || command == "doctor" || command == "store";
   const auto who = [&] { return known ? "terrace " + command : std::string{"terrace"}; };
   try {
     app.parse(argc, argv);
@@ -72,6 +77,7 @@ int main(int argc, char** argv) {
       terrace::tools::run_doctor(doctor_arguments);
       return end(ExitStatus::done);
     }
+    if (store->parsed()) return end(terrace::tools::run_store(store_arguments));
     return end(terrace::tools::replay(terrace::tools::resolve(arguments)));
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);

@@ -173,7 +173,7 @@ TEST_F(FileStoreStart, another_owner_is_named) {
   const auto error = refusal(config());
   EXPECT_TRUE(is_code(error, Errc::in_use));
   EXPECT_SAYS(error, where_.string());
-  EXPECT_SAYS(error, "pid " + std::to_string(::getpid()));
+  EXPECT_SAYS(error, "in use by process " + std::to_string(::getpid()) + " (storage_tests");
   EXPECT_TRUE(h->reads_back(key_of(1))) << "the owner has not noticed";
 }
 
@@ -196,6 +196,7 @@ TEST_F(FileStoreStart, another_geometry_is_refused_with_both_values) {
   other.fingerprint = key_of(4712).bytes;
   const auto fingerprint = refusal(other);
   EXPECT_TRUE(is_code(fingerprint, Errc::incompatible));
+  EXPECT_SAYS(fingerprint, "was made for the model and geometry ");
   EXPECT_SAYS(fingerprint, to_hex(key_of(4711)).substr(0, 16));
   EXPECT_SAYS(fingerprint, to_hex(key_of(4712)).substr(0, 16));
   EXPECT_TRUE(open(config())->reads_back(key_of(1))) << "a refusal changes nothing";

@@ -109,6 +109,13 @@ TEST(Format, slots_lie_in_files_of_a_given_size) {
   EXPECT_EQ(layout.offset_of(SlotId{9}), 4096U);
 }
 
+TEST(Format, as_many_slots_as_there_can_be_have_their_pages_and_files) {
+  const StoreLayout many{4096, 0xFFFF'FFFE, 0xFFFF'FFFE};
+  EXPECT_EQ(many.catalog_pages(), 1U << 27);
+  EXPECT_EQ(many.data_files(), 1U);
+  EXPECT_EQ((StoreLayout{4096, 8, 0xFFFF'FFFE}.data_files()), 1U);
+}
+
 TEST(DirtyPages, go_out_in_order_and_never_twice_at_once) {
   DirtyPages pages{8, 2};
   pages.mark(3);

@@ -1,33 +1,25 @@
 #pragma once
 
-#include <chrono>
+#include "tools/progress_line.hpp"
+
 #include <cstdint>
-#include <optional>
 
 namespace terrace::tools {
 
-/// A line on standard error that says how far the replay is, where that is a terminal; else nothing. Erased when destroyed.
+/// Says how far the replay is (ProgressLine).
 class Progress {
  public:
   /// `requests_total`: 0 where it is not known.
-  explicit Progress(std::uint64_t requests_total);
-  ~Progress();
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
+  explicit Progress(std::uint64_t requests_total) : requests_total_{requests_total} {}
 
   /// Draws at most ten times a second.
   void show(std::uint64_t requests, std::uint64_t hits, std::uint64_t blocks);
   /// Erases the line, until the next show().
-  void erase();
+  void erase() { line_.erase(); }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
-  const bool enabled_;
   const std::uint64_t requests_total_;
-  const Clock::time_point begin_ = Clock::now();
-  Clock::time_point next_ = begin_;
-  bool drawn_ = false;
+  ProgressLine line_;
 };
 
 }  // namespace terrace::tools

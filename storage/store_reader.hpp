@@ -1,0 +1,110 @@
+#pragma once
+
+#include "base/block_key.hpp"
+#include "base/bytes.hpp"
+#include "storage/catalog_survey.hpp"
+#include "storage/format.hpp"
+#include "storage/posix_calls.hpp"
+#include "storage/store_owner.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// A file store looked at from outside: reads, and never writes, locks, makes or resizes anything, so that it works beside the
+/// store's owner as well as without one. The catalog is read once, when this is made; data are read when they are asked for.
+///
+/// Beside an owner. Pages of the catalog go out one by one, so that what was read is not one moment's truth: a block may lack
+/// a parent that was stored a moment later, and count as an orphan. A record that was caught while it was being written does
+/// not check itself, and is read again. A block's data may be another block's by the time they are read: verify() therefore
+/// looks at the record again where data do not verify. If it is another one, the block has `changed`. If it is the same, that
+/// is still no proof, since an owner gives a slot to the next block before it clears the record of the last (storage/format.hpp,
+/// "Order"): while there is an owner, the answer is `doubtful`, and becomes `corrupt` only if it stays so for longer than
+/// owners take to write a page. Whether there is an owner is found out before the record is read again, so that an owner who
+/// ends in between has written the record that is then read.
+///
+/// Without an owner all of it is exact, with one exception that an owner's end by force leaves: a block that it had given up
+/// may still have its record, and then does not verify.
+///
+/// Threads: verify(), record() and in_use() from any; the rest is constant.
+class StoreReader {
+ public:
+  /// Throws std::system_error, one sentence: an errno (no such directory, not readable), or incompatible (no store, another
+  /// version, a catalog that is cut short or whose superblock is damaged). `calls` outlives it.
+  explicit StoreReader(std::filesystem::path directory, PosixCalls& calls = PosixCalls::system());
+  ~StoreReader();
+  StoreReader(const StoreReader&) = delete;
+  StoreReader& operator=(const StoreReader&) = delete;
+
+  [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
+  [[nodiscard]] const Superblock& superblock() const { return superblock_; }
+  [[nodiscard]] const StoreLayout& layout() const { return layout_; }
+  [[nodiscard]] const CatalogSurvey& catalog() const { return *survey_; }
+  /// The block, or orphan, of this key.
+  [[nodiscard]] const CatalogRecord* find(const BlockKey& key) const;
+
+  /// Whether somebody has the store now.
+  [[nodiscard]] bool in_use() const;
+  /// What the lock file says, which means something only while the store is in use.
+  [[nodiscard]] std::optional<StoreOwner> owner() const;
+
+  struct Location {
+    std::filesystem::path file;
+    std::uint64_t offset = 0;
+  };
+  [[nodiscard]] Location location(std::uint32_t slot) const;
+  /// What the store's files take of the disk now.
+  [[nodiscard]] Bytes allocated() const;
+
+  enum class Verdict : unsigned char { verified, changed, doubtful, corrupt, unreadable };
+  struct Verified {
+    Verdict verdict = Verdict::verified;
+    int error = 0;  ///< of `unreadable`: an errno, or 0 where the file ended
+  };
+  /// Reads the block's data, and compares them with its checksum. `scratch` holds block_bytes, aligned to io_alignment.
+  [[nodiscard]] Verified verify(const CatalogRecord& block, std::span<std::byte> scratch) const;
+  /// The same; what is doubtful is read again until it is not, or is corrupt when `patience` has passed. Blocks so long.
+  [[nodiscard]] Verified verify(const CatalogRecord& block, std::chrono::milliseconds patience) const;
+
+  /// The slot's record as it is now; nothing where there is none that checks itself. Fails: an errno.
+  [[nodiscard]] Result<std::optional<CatalogRecord>> record(std::uint32_t slot) const;
+
+ private:
+  struct File {
+    int fd = -1;
+    bool direct = false;
+    int error = 0;  ///< why it is not open
+    std::uint64_t bytes = 0;
+  };
+
+  [[nodiscard]] File open(const std::filesystem::path& path, bool direct) const;
+  /// Opened when it is asked for first; stays open.
+  [[nodiscard]] File data_file(std::uint32_t number) const;
+  /// The bytes that were there, or an errno.
+  [[nodiscard]] Result<std::uint64_t> read(int fd, std::span<std::byte> into, std::uint64_t offset) const;
+  void open_catalog();
+  void read_superblock();
+  void read_records();
+  void close() noexcept;
+  [[nodiscard]] std::filesystem::path data_path(std::uint32_t number) const;
+
+  std::filesystem::path directory_;
+  PosixCalls& calls_;
+  Superblock superblock_;
+  StoreLayout layout_;
+  std::optional<CatalogSurvey> survey_;
+  std::vector<std::pair<BlockKey, const CatalogRecord*>> by_key_;  ///< sorted
+  File catalog_;
+  File lock_;
+  mutable std::mutex opening_;
+  mutable std::map<std::uint32_t, File> data_;  ///< opening_'s
+};
+
+}  // namespace terrace

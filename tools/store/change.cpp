@@ -1,0 +1,92 @@
+#include "tools/store/change.hpp"
+
+#include "storage/file_store.hpp"
+#include "storage/store_compaction.hpp"
+#include "storage/thread_pool_io.hpp"
+#include "tools/store/opening.hpp"
+
+#include <boost/json.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+namespace terrace::tools {
+namespace {
+
+namespace json = boost::json;
+
+/// An owner, or a store that is none, is the user's to do something about; all else is ours.
+template <class Open>
+auto opened(Open open) {
+  try {
+    return open();
+  } catch (const std::system_error& error) {
+    const auto is = [&](Errc code) { return error.code() == static_cast<std::error_code>(make_error_code(code)); };
+    if (is(Errc::in_use) || is(Errc::incompatible)) throw UsageError{sentence_of(error)};
+    throw;
+  }
+}
+
+FileStoreConfig config_of(const StoreReader& reader) {
+  FileStoreConfig config;
+  config.directory = reader.directory();
+  config.block_bytes = Bytes{reader.layout().block_bytes};
+  config.capacity = capacity_for(reader.layout().slots, config.block_bytes);
+  config.fingerprint = reader.superblock().fingerprint;
+  return config;
+}
+
+}  // namespace
+
+void compact(const std::filesystem::path& directory, bool as_json) {
+  (void)open_store(directory);  // says best what is wrong with it
+  NullWaker nobody;
+  ThreadPoolIo io{{.threads = 1}, nobody};
+  const Compaction done = opened([&] { return compact_store(directory, io); });
+  if (as_json) {
+    const json::object object{{"blocks", done.blocks},
+                              {"free_slots", done.free_slots},
+                              {"records_cleared", done.cleared},
+                              {"bytes_given_back", count(done.given_back)}};
+    fmt::print("{}\n", json::serialize(object));
+    return;
+  }
+  fmt::print("{} given back; {} blocks kept, {} free slots, {} useless records cleared\n", to_string(done.given_back),
+             done.blocks, done.free_slots, done.cleared);
+}
+
+void remove_blocks(const std::filesystem::path& directory, const RemoveOptions& options) {
+  const std::unique_ptr<StoreReader> reader = open_store(directory);
+  std::vector<BlockKey> keys;
+  for (const std::string& digits : options.keys) keys.push_back(find_block(*reader, digits).block.key);
+  for (const CatalogRecord& record : reader->catalog().blocks()) {
+    if (options.all) keys.push_back(record.block.key);
+  }
+
+  NullWaker nobody;
+  ThreadPoolIo io{{.threads = 2}, nobody};
+  const auto store = opened([&] { return std::make_unique<FileStore>(config_of(*reader), io); });
+  const std::uint64_t before = store->stat().blocks;
+  store->remove(keys, 0);
+  std::vector<StoreEvent> events;
+  store->poll(events);
+  const std::uint64_t left = store->stat().blocks;
+  const Result<void> closed = store->close();
+  if (!closed) throw std::runtime_error{fmt::format("cannot write {}: {}", directory.string(), closed.error().message())};
+
+  if (!options.json) {
+    fmt::print("{} blocks removed, {} left\n", before - left, left);
+    return;
+  }
+  json::array removed;
+  for (const StoreEvent& event : events) {
+    if (event.kind == StoreEvent::Kind::removed) removed.push_back(json::string{to_hex(event.key)});
+  }
+  fmt::print("{}\n", json::serialize(json::object{{"removed", std::move(removed)}, {"blocks", left}}));
+}
+
+}  // namespace terrace::tools

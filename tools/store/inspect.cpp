@@ -1,0 +1,205 @@
+#include "tools/store/inspect.hpp"
+
+#include "tools/store/opening.hpp"
+
+#include <boost/json.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace terrace::tools {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::chrono::seconds patience{5};  ///< as verify has beside an owner
+constexpr std::size_t namespaces_shown = 20;
+
+void print(const json::object& object) { fmt::print("{}\n", json::serialize(object)); }
+
+json::value to_value(const StoreReader& reader) {
+  if (!reader.in_use()) return nullptr;
+  const std::optional<StoreOwner> owner = reader.owner();
+  if (!owner) return json::object{{"pid", nullptr}};
+  return json::object{{"pid", owner->pid}, {"program", owner->program}, {"host", owner->host}, {"since", owner->since}};
+}
+
+std::vector<std::pair<std::uint64_t, std::uint64_t>> namespaces_of(const CatalogSurvey& catalog) {
+  std::map<std::uint64_t, std::uint64_t> counts;
+  for (const CatalogRecord& record : catalog.blocks()) ++counts[record.block.name_space];
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> sorted{counts.begin(), counts.end()};
+  std::ranges::stable_sort(sorted, [](const auto& a, const auto& b) { return a.second > b.second; });
+  return sorted;
+}
+
+json::object to_object(const CatalogRecord& record, bool orphan) {
+  return {{"key", to_hex(record.block.key)},
+          {"depth", record.block.depth},
+          {"namespace", namespace_hex(record.block.name_space)},
+          {"group", record.block.group.value()},
+          {"generation", record.generation},
+          {"slot", record.slot},
+          {"orphan", orphan}};
+}
+
+/// From the root, or from the last ancestor that is there, down to the block itself.
+std::vector<const CatalogRecord*> path_to(const StoreReader& reader, const CatalogRecord& block) {
+  std::vector<const CatalogRecord*> path{&block};
+  while (path.back()->block.depth > 0) {
+    const CatalogRecord* const parent = reader.find(path.back()->block.parent);
+    // Depths fall by one, so that this ends whatever the files say.
+    if (parent == nullptr || parent->block.depth + 1 != path.back()->block.depth) break;
+    path.push_back(parent);
+  }
+  std::ranges::reverse(path);
+  return path;
+}
+
+std::uint64_t children_of(const StoreReader& reader, const BlockKey& key) {
+  const auto is_child = [&](const CatalogRecord& record) { return record.block.depth > 0 && record.block.parent == key; };
+  return static_cast<std::uint64_t>(std::ranges::count_if(reader.catalog().blocks(), is_child));
+}
+
+bool is_orphan(const StoreReader& reader, const CatalogRecord& record) {
+  const auto& orphans = reader.catalog().orphans();
+  return !orphans.empty() && &record >= orphans.data() && &record < orphans.data() + orphans.size();
+}
+
+const char* to_text(StoreReader::Verdict verdict) {
+  switch (verdict) {
+    case StoreReader::Verdict::verified: return "verified";
+    case StoreReader::Verdict::changed: return "changed";
+    case StoreReader::Verdict::doubtful: return "doubtful";
+    case StoreReader::Verdict::corrupt: return "corrupt";
+    case StoreReader::Verdict::unreadable: return "unreadable";
+  }
+  return "?";
+}
+
+void print_stat_text(const StoreReader& reader) {
+  const CatalogSurvey& catalog = reader.catalog();
+  const StoreLayout& layout = reader.layout();
+  fmt::print("store        {}\n", reader.directory().string());
+  fmt::print("format       version {}; opened {} times\n", reader.superblock().version, reader.superblock().generation);
+  fmt::print("blocks of    {}, for the model and geometry {}...\n", to_string(Bytes{layout.block_bytes}),
+             to_hex(BlockKey{reader.superblock().fingerprint}).substr(0, 16));
+  fmt::print("capacity     {} blocks, {} in {} data file{}; of the disk now {}\n", layout.slots, to_string(layout.total_bytes()),
+             layout.data_files(), layout.data_files() == 1 ? "" : "s", to_string(reader.allocated()));
+  fmt::print("slots        {} with blocks, {} free\n", catalog.blocks().size(), catalog.free_slots());
+  fmt::print("of no use    {} orphans, {} superseded, {} damaged records\n", catalog.orphans().size(),
+             catalog.superseded().size(), catalog.damaged().size());
+  fmt::print("in use       {}\n", reader.in_use() ? "by " + describe(reader.owner()) : "no");
+  const auto namespaces = namespaces_of(catalog);
+  fmt::print("namespaces   {}\n", namespaces.size());
+  for (std::size_t n = 0; n < std::min(namespaces.size(), namespaces_shown); ++n) {
+    fmt::print("  {}  {} blocks\n", namespace_hex(namespaces[n].first), namespaces[n].second);
+  }
+  if (namespaces.size() > namespaces_shown) fmt::print("  ... and {} more\n", namespaces.size() - namespaces_shown);
+}
+
+}  // namespace
+
+void print_stat(const std::filesystem::path& directory, bool as_json) {
+  const std::unique_ptr<StoreReader> reader = open_store(directory);
+  if (!as_json) {
+    print_stat_text(*reader);
+    return;
+  }
+  const CatalogSurvey& catalog = reader->catalog();
+  json::array namespaces;
+  for (const auto& [name_space, blocks] : namespaces_of(catalog)) {
+    namespaces.push_back(json::object{{"namespace", namespace_hex(name_space)}, {"blocks", blocks}});
+  }
+  json::object slots{{"total", reader->layout().slots},         {"blocks", catalog.blocks().size()},
+                     {"free", catalog.free_slots()},            {"orphans", catalog.orphans().size()},
+                     {"superseded", catalog.superseded().size()}, {"damaged", catalog.damaged().size()}};
+  print({{"directory", reader->directory().string()},
+         {"version", reader->superblock().version},
+         {"generation", reader->superblock().generation},
+         {"fingerprint", to_hex(BlockKey{reader->superblock().fingerprint})},
+         {"block_bytes", reader->layout().block_bytes},
+         {"capacity_bytes", count(reader->layout().total_bytes())},
+         {"allocated_bytes", count(reader->allocated())},
+         {"data_files", reader->layout().data_files()},
+         {"slots", std::move(slots)},
+         {"namespaces", std::move(namespaces)},
+         {"owner", to_value(*reader)}});
+}
+
+void print_list(const std::filesystem::path& directory, const ListOptions& options) {
+  std::string wanted = options.name_space;
+  for (char& c : wanted) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (wanted.size() > 16 || wanted.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    throw UsageError{fmt::format("--namespace {}: not a namespace; give up to 16 hexadecimal digits", options.name_space)};
+  }
+  const std::unique_ptr<StoreReader> reader = open_store(directory);
+  std::uint64_t matching = 0;
+  const std::uint64_t limit = options.limit.value_or(~std::uint64_t{0});
+  json::array blocks;
+  if (!options.json) fmt::print("{:<64}  {:>8}  {:<16}  {:>12}\n", "key", "depth", "namespace", "generation");
+  const std::array lists{std::pair{&reader->catalog().blocks(), false}, std::pair{&reader->catalog().orphans(), true}};
+  for (const auto& [records, orphan] : lists) {
+    for (const CatalogRecord& record : *records) {
+      if (!namespace_hex(record.block.name_space).starts_with(wanted) || ++matching > limit) continue;
+      if (options.json) {
+        blocks.push_back(to_object(record, orphan));
+      } else {
+        fmt::print("{}  {:>8}  {}  {:>12}{}\n", to_hex(record.block.key), record.block.depth,
+                   namespace_hex(record.block.name_space), record.generation, orphan ? "  orphan" : "");
+      }
+    }
+  }
+  if (options.json) {
+    print({{"matching", matching}, {"blocks", std::move(blocks)}});
+  } else if (matching > limit) {
+    fmt::print("... and {} more\n", matching - limit);
+  }
+}
+
+ExitStatus show_block(const std::filesystem::path& directory, const std::string& digits, bool as_json) {
+  const std::unique_ptr<StoreReader> reader = open_store(directory);
+  const CatalogRecord& block = find_block(*reader, digits);
+  const StoreReader::Verified verified = reader->verify(block, patience);
+  const StoreReader::Location at = reader->location(block.slot);
+  const std::vector<const CatalogRecord*> path = path_to(*reader, block);
+  const bool orphan = is_orphan(*reader, block);
+  if (as_json) {
+    json::array chain;
+    for (const CatalogRecord* const each : path) chain.push_back(json::string{to_hex(each->block.key)});
+    json::object object = to_object(block, orphan);
+    object["parent"] = block.block.depth == 0 ? json::value(nullptr) : json::value(to_hex(block.block.parent));
+    object["checksum"] = fmt::format("{:016x}", block.checksum);
+    object["length"] = block.length;
+    object["file"] = at.file.string();
+    object["offset"] = at.offset;
+    object["data"] = to_text(verified.verdict);
+    object["children"] = children_of(*reader, block.block.key);
+    object["path"] = std::move(chain);
+    print(object);
+  } else {
+    fmt::print("key          {}\n", to_hex(block.block.key));
+    fmt::print("depth        {}, group {}, namespace {}{}\n", block.block.depth, block.block.group.value(),
+               namespace_hex(block.block.name_space), orphan ? "; an orphan: its parent is not there" : "");
+    fmt::print("generation   {}\n", block.generation);
+    fmt::print("bytes        {} at offset {} of {} (slot {})\n", block.length, at.offset, at.file.string(), block.slot);
+    fmt::print("checksum     {:016x}: {}\n", block.checksum, to_text(verified.verdict));
+    fmt::print("children     {}\n", children_of(*reader, block.block.key));
+    fmt::print("path         root first{}\n", path.front()->block.depth > 0 ? ", as far as it is there" : "");
+    for (const CatalogRecord* const each : path) fmt::print("  {:>6}  {}\n", each->block.depth, to_hex(each->block.key));
+  }
+  std::fflush(stdout);
+  if (verified.verdict == StoreReader::Verdict::verified || verified.verdict == StoreReader::Verdict::changed) {
+    return ExitStatus::done;
+  }
+  fmt::print(stderr, "terrace store: block {} {}\n", to_hex(block.block.key), what_is_wrong(verified));
+  return ExitStatus::check_failed;
+}
+
+}  // namespace terrace::tools

@@ -1,0 +1,73 @@
+#include "tools/store/opening.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+
+namespace terrace::tools {
+
+std::string sentence_of(const std::system_error& error) {
+  const std::string text = error.what();
+  const std::string code = ": " + error.code().message();
+  const bool ours = error.code().category() == static_cast<const std::error_category&>(terrace_category());
+  return ours && text.ends_with(code) ? text.substr(0, text.size() - code.size()) : text;
+}
+
+std::unique_ptr<StoreReader> open_store(const std::filesystem::path& directory) {
+  try {
+    return std::make_unique<StoreReader>(directory);
+  } catch (const std::system_error& error) {
+    throw UsageError{sentence_of(error)};
+  }
+}
+
+const CatalogRecord& find_block(const StoreReader& reader, const std::string& digits) {
+  std::string wanted = digits;
+  for (char& c : wanted) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (wanted.empty() || wanted.size() > 64 || wanted.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    throw UsageError{fmt::format("{}: not a key; give its 64 hexadecimal digits, or the first few", digits)};
+  }
+  const std::string where = reader.directory().string();
+  if (wanted.size() == 64) {
+    const CatalogRecord* const exactly = reader.find(*parse_block_key(wanted));
+    if (exactly != nullptr) return *exactly;
+  }
+  const CatalogRecord* found = nullptr;
+  std::uint64_t matches = 0;
+  for (const auto* records : {&reader.catalog().blocks(), &reader.catalog().orphans()}) {
+    for (const CatalogRecord& record : *records) {
+      if (!to_hex(record.block.key).starts_with(wanted)) continue;
+      ++matches;
+      found = &record;
+    }
+  }
+  if (matches == 0) throw UsageError{fmt::format("no block in {} has a key that begins with {}", where, digits)};
+  if (matches > 1) {
+    throw UsageError{fmt::format("{} blocks in {} have keys that begin with {}: give more digits", matches, where, digits)};
+  }
+  return *found;
+}
+
+std::string namespace_hex(std::uint64_t name_space) {
+  BlockKey key;
+  std::memcpy(key.bytes.data(), &name_space, sizeof name_space);
+  return to_hex(key).substr(0, 16);
+}
+
+std::string what_is_wrong(const StoreReader::Verified& verified) {
+  if (verified.verdict == StoreReader::Verdict::corrupt) return "does not verify";
+  return fmt::format("cannot be read: {}", verified.error == 0 ? "the file ends before" : std::strerror(verified.error));
+}
+
+const char* what_is_wrong(CatalogSurvey::Flaw flaw) {
+  switch (flaw) {
+    case CatalogSurvey::Flaw::unreadable: return "record does not check itself";
+    case CatalogSurvey::Flaw::misplaced: return "record of another slot, block size or store";
+    case CatalogSurvey::Flaw::no_data: return "data file ends before the block";
+  }
+  return "?";
+}
+
+}  // namespace terrace::tools

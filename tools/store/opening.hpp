@@ -1,0 +1,30 @@
+#pragma once
+
+#include "storage/store_reader.hpp"
+#include "tools/replay/usage_error.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+
+namespace terrace::tools {
+
+/// What the error says, without the name of a code of our own that follows the sentence; an errno's stays.
+[[nodiscard]] std::string sentence_of(const std::system_error& error);
+
+/// Looks into the store. Throws UsageError where there is none that can be read: a directory is an argument.
+[[nodiscard]] std::unique_ptr<StoreReader> open_store(const std::filesystem::path& directory);
+
+/// The one block, or orphan, whose key begins with these hexadecimal digits. Throws UsageError where there is none, or several.
+[[nodiscard]] const CatalogRecord& find_block(const StoreReader& reader, const std::string& digits);
+
+/// What a person can find the block by: as the first 16 digits of the root's key.
+[[nodiscard]] std::string namespace_hex(std::uint64_t name_space);
+
+/// "does not verify", "cannot be read: Input/output error": of what verify() called wrong.
+[[nodiscard]] std::string what_is_wrong(const StoreReader::Verified& verified);
+[[nodiscard]] const char* what_is_wrong(CatalogSurvey::Flaw flaw);
+
+}  // namespace terrace::tools

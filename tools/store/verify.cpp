@@ -1,0 +1,119 @@
+#include "tools/store/verify.hpp"
+
+#include "storage/store_verification.hpp"
+#include "tools/progress_line.hpp"
+#include "tools/replay/interrupt.hpp"
+#include "tools/store/opening.hpp"
+
+#include <boost/json.hpp>
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string>
+
+namespace terrace::tools {
+namespace {
+
+namespace json = boost::json;
+
+constexpr double giga = 1e-9;
+
+double rate(const Verification& found) { return found.seconds > 0 ? static_cast<double>(count(found.read)) / found.seconds : 0; }
+
+std::string place_of(const StoreReader& reader, std::uint32_t slot) {
+  const StoreReader::Location at = reader.location(slot);
+  return fmt::format("{} at offset {}", at.file.string(), at.offset);
+}
+
+json::object to_object(const StoreReader& reader, const Verification& found) {
+  const CatalogSurvey& catalog = reader.catalog();
+  json::array wrong;
+  for (const Verification::Wrong& each : found.wrong) {
+    const StoreReader::Location at = reader.location(each.block.slot);
+    wrong.push_back(json::object{{"key", to_hex(each.block.block.key)},
+                                 {"slot", each.block.slot},
+                                 {"file", at.file.string()},
+                                 {"offset", at.offset},
+                                 {"what", what_is_wrong(each.why)}});
+  }
+  json::array damaged;
+  for (const CatalogSurvey::Damaged& each : catalog.damaged()) {
+    damaged.push_back(json::object{{"slot", each.slot},
+                                   {"key", each.key ? json::value(to_hex(*each.key)) : json::value(nullptr)},
+                                   {"what", what_is_wrong(each.flaw)}});
+  }
+  return {{"blocks", found.blocks},
+          {"verified", found.verified},
+          {"changed", found.changed},
+          {"wrong", std::move(wrong)},
+          {"damaged_records", std::move(damaged)},
+          {"orphans", catalog.orphans().size()},
+          {"bytes", count(found.read)},
+          {"seconds", found.seconds},
+          {"bytes_per_second", rate(found)},
+          {"in_use", reader.in_use()},
+          {"interrupted", found.stopped}};
+}
+
+void print_text(const StoreReader& reader, const Verification& found) {
+  const CatalogSurvey& catalog = reader.catalog();
+  fmt::print("store      {}{}\n", reader.directory().string(), reader.in_use() ? ", in use by " + describe(reader.owner()) : "");
+  fmt::print("read       {} in {:.1f} s: {:.2f} GB/s\n", to_string(found.read), found.seconds, rate(found) * giga);
+  fmt::print("verified   {} of {} blocks\n", found.verified, found.blocks);
+  if (found.changed > 0) fmt::print("changed    {} blocks, while this was reading\n", found.changed);
+  if (!catalog.orphans().empty()) fmt::print("orphans    {}, among these blocks\n", catalog.orphans().size());
+  fmt::print("wrong      {} blocks, {} records\n", found.wrong.size(), catalog.damaged().size());
+  for (const Verification::Wrong& each : found.wrong) {
+    fmt::print("  {}  {}: {}\n", to_hex(each.block.block.key), place_of(reader, each.block.slot), what_is_wrong(each.why));
+  }
+  for (const CatalogSurvey::Damaged& each : catalog.damaged()) {
+    fmt::print("  {:<64}  slot {}: {}\n", each.key ? to_hex(*each.key) : "?", each.slot, what_is_wrong(each.flaw));
+  }
+}
+
+/// Of all that is wrong, for one line: how much, and the first.
+std::string summary(const StoreReader& reader, const Verification& found) {
+  const auto& damaged = reader.catalog().damaged();
+  if (found.wrong.empty()) {
+    return fmt::format("{} records are damaged; first: slot {}: {}", damaged.size(), damaged.front().slot,
+                       what_is_wrong(damaged.front().flaw));
+  }
+  const Verification::Wrong& first = found.wrong.front();
+  return fmt::format("{} blocks and {} records are wrong; first: {}, {}: {}", found.wrong.size(), damaged.size(),
+                     to_hex(first.block.block.key), place_of(reader, first.block.slot), what_is_wrong(first.why));
+}
+
+}  // namespace
+
+ExitStatus verify_store(const std::filesystem::path& directory, const VerifyOptions& options) {
+  NullWaker nobody;
+  const Interrupt interrupt{nobody};
+  const std::unique_ptr<StoreReader> reader = open_store(directory);
+  Verification found;
+  {
+    ProgressLine progress;
+    const std::uint64_t total = reader->catalog().blocks().size() + reader->catalog().orphans().size();
+    const auto go_on = [&](std::uint64_t done, Bytes read) {
+      if (progress.due()) progress.show(done, total, fmt::format("{} of {} blocks  {}", done, total, to_string(read)));
+      return !interrupt.requested();
+    };
+    found = verify_all(*reader, {.threads = options.threads, .bandwidth = options.bandwidth}, go_on);
+  }
+  if (options.json) {
+    fmt::print("{}\n", json::serialize(to_object(*reader, found)));
+  } else {
+    print_text(*reader, found);
+  }
+  std::fflush(stdout);
+  if (!found.wrong.empty() || !reader->catalog().damaged().empty()) {
+    fmt::print(stderr, "terrace store: {}\n", summary(*reader, found));
+    return ExitStatus::check_failed;
+  }
+  if (found.stopped) {
+    fmt::print(stderr, "terrace store: interrupted after {} of {} blocks\n", found.verified + found.changed, found.blocks);
+    return ExitStatus::interrupted;
+  }
+  return ExitStatus::done;
+}
+
+}  // namespace terrace::tools
