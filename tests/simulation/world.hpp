@@ -31,6 +31,7 @@ struct WorldOptions {
   ManagerConfig manager;
   enum class Store : unsigned char { none, memory, file } store = Store::none;
   std::uint32_t stored_blocks = 16;
+  bool guarded = false;  ///< the stores are behind a GuardedStore each
   Faults faults;
   bool hostile = true;
   Ranks::Options ranks;
@@ -79,6 +80,9 @@ class World {
     std::uint64_t grouped_hits = 0;  ///< blocks hit by requests of several groups
     std::uint64_t unserved = 0;      ///< optional groups that could not serve a hit
     std::uint64_t given_up = 0;      ///< blocks that fell out of a window
+    std::uint64_t retried = 0;       ///< by the guards of the stores, as are the next two
+    std::uint64_t breakers_opened = 0;
+    std::uint64_t declined = 0;
   };
   [[nodiscard]] const Seen& seen() const { return *seen_; }
   [[nodiscard]] const ManagerStats& stats() const { return cache_->manager().stats(); }
@@ -92,6 +96,8 @@ class World {
   void poll();
   void act(std::size_t which);
   [[nodiscard]] std::unique_ptr<BlockStore> make_store(std::size_t pool);
+  [[nodiscard]] std::unique_ptr<BlockStore> guard(std::unique_ptr<BlockStore> store);
+  void see_guards();
   void compute(Client& client);
   void disk_step();
   void arena_step();
@@ -115,6 +121,7 @@ class World {
   std::vector<SteppedArenaWorker*> arena_workers_;  ///< the arenas'
   std::optional<Ranks> ranks_;
   std::vector<std::unique_ptr<SteppedIo>> disks_;
+  std::vector<std::unique_ptr<BlockStore>> bare_stores_;  ///< behind a guard
   std::vector<std::unique_ptr<BlockStore>> stores_;
   std::unique_ptr<Cache> cache_;
   std::vector<std::unique_ptr<Client>> clients_;

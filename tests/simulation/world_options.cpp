@@ -77,6 +77,7 @@ WorldOptions random_options(std::uint64_t seed) {
     options.ranks.count = static_cast<std::uint32_t>(random.between(2, 3));
     options.ranks.payload = random.chance(0.3) ? RankPayload::replicated : RankPayload::sharded;
   }
+  options.guarded = manager.storage && random.chance(0.5);
   return options;
 }
 
