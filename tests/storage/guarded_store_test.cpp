@@ -272,6 +272,42 @@ TEST_F(Guard, learns_nothing_from_a_probe_without_io) {
   EXPECT_EQ(guard.health().state, StoreState::well);
 }
 
+class Listener final : public StoreBackground {
+ public:
+  void poll(TimePoint now) override { polled = now; }
+  [[nodiscard]] TimePoint next_deadline() const override { return deadline; }
+  void on_read(const StoreEvent& event) override { events.push_back(event); }
+
+  TimePoint polled{};
+  TimePoint deadline = never;
+  std::vector<StoreEvent> events;
+};
+
+TEST_F(Guard, reads_in_the_background_for_nobody_else_and_not_while_the_breaker_is_open) {
+  store({root_block(1), root_block(2)});
+  Listener background;
+  guard.set_background(&background);
+  background.deadline = clock.now() + milliseconds{3};
+  EXPECT_EQ(guard.next_deadline(), background.deadline);
+  AlignedBuffer into{block_size};
+  ASSERT_TRUE(guard.read_in_background({99, key_of(1), into.span()}));
+  EXPECT_EQ(guard.in_flight(), 0U) << "nothing that its owner waits for";
+  EXPECT_TRUE(settle().empty());
+  EXPECT_EQ(background.polled, clock.now());
+  ASSERT_EQ(background.events.size(), 1U);
+  EXPECT_EQ(background.events[0].token, 99U);
+  EXPECT_FALSE(background.events[0].error);
+  EXPECT_TRUE(holds(into.span(), key_of(1)));
+  // Block 1 is as old as before: it makes room first.
+  for (std::uint64_t n = 10; n < 40; ++n) write(root_block(n), n);
+  settle();
+  write(root_block(40), 40);
+  EXPECT_EQ(keys_of(settle(), Kind::evicted), std::vector{key_of(1)});
+
+  open_breaker();
+  EXPECT_FALSE(guard.read_in_background({100, key_of(2), into.span()}));
+}
+
 TEST_F(Guard, refuses_options_that_make_no_sense) {
   GuardOptions wrong = options();
   wrong.back_off_first = {};
