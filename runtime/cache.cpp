@@ -184,7 +184,13 @@ std::span<const RequestEvent> Cache::poll() {
   return events_;
 }
 
-TimePoint Cache::next_deadline() const { return std::min(manager_.next_deadline(), parts_.transfers.next_deadline()); }
+TimePoint Cache::next_deadline() const {
+  TimePoint next = std::min(manager_.next_deadline(), parts_.transfers.next_deadline());
+  for (const PoolParts& pool : pools_) {
+    if (pool.store != nullptr) next = std::min(next, pool.store->next_deadline());
+  }
+  return next;
+}
 
 bool Cache::has_pending_work() const {
   return manager_.has_pending_work() || transfers_in_flight() > 0;

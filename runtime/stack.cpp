@@ -159,15 +159,18 @@ struct Stack::Parts {
       store_config.block_bytes = options.block_bytes;
       store_config.fingerprint = options.fingerprint;
       store = std::make_unique<FileStore>(store_config, *io);
+      if (options.storage_guard) guard.emplace(*store, clock, *options.storage_guard, &waker);
     }
     TransferPort& transfers = ranked ? static_cast<TransferPort&>(*ranked) : *engines.front();
-    const CacheParts parts{transfers, arena, store.get(), clock, &waker, options.hostile ? &*devices : nullptr};
+    const CacheParts parts{transfers, arena, cache_store(), clock, &waker, options.hostile ? &*devices : nullptr};
     cache = std::make_unique<Cache>(config, parts);
   }
 
   ~Parts() {
     if (cache) cache->drain();
   }
+
+  [[nodiscard]] BlockStore* cache_store() { return guard ? &*guard : store.get(); }
 
   void open_ranks(const StackOptions& options) {
     std::vector<Device*> pointers;
@@ -198,6 +201,7 @@ struct Stack::Parts {
   std::unique_ptr<IoEngine> io;
   std::unique_ptr<IoMemory> io_memory;  ///< the engine knows the arena
   std::unique_ptr<BlockStore> store;
+  std::optional<GuardedStore> guard;  ///< over it
   std::unique_ptr<Cache> cache;
 };
 
@@ -215,7 +219,13 @@ std::vector<RankHealth> Stack::rank_health() const {
   return all;
 }
 
-BlockStore* Stack::store() { return parts_->store.get(); }
+BlockStore* Stack::store() { return parts_->cache_store(); }
+
+std::optional<StoreHealth> Stack::storage_health() const {
+  if (!parts_->guard) return std::nullopt;
+  return parts_->guard->health();
+}
+
 std::string Stack::io() const { return parts_->io ? parts_->io->describe() : std::string{}; }
 HostArena& Stack::arena() { return parts_->arena; }
 

@@ -2,6 +2,7 @@
 
 #include "base/bytes.hpp"
 #include "runtime/cache.hpp"
+#include "storage/guarded_store.hpp"
 #include "storage/io_choice.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/emulated_device.hpp"
@@ -13,6 +14,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -77,6 +79,9 @@ struct StackOptions {
   /// What the host tier's memory is checked against, now and whenever the tier grows. Null: nothing.
   std::function<MemoryLimits()> memory_limits = [] { return read_memory_limits(); };
   StorageOptions storage;
+  /// Of file storage: what fails for a while is tried again, and not used while it goes on failing. None: failures go straight
+  /// to the cache.
+  std::optional<GuardOptions> storage_guard = GuardOptions{};
   Relation relation = Relation::keep;
   WritePolicy write_policy = WritePolicy::none;
   std::uint32_t selective_hits = 1;
@@ -115,8 +120,10 @@ class Stack {
   [[nodiscard]] std::vector<RankHealth> rank_health() const;
   /// What the faults of EmulatedGpu have planted so far, on all ranks.
   [[nodiscard]] std::uint64_t faults_planted() const;
-  /// Null: none.
+  /// What the cache uses: the guard, where there is one. Null: none.
   [[nodiscard]] BlockStore* store();
+  /// How file storage does, as its guard sees it; none where there is no guard. The owner's thread.
+  [[nodiscard]] std::optional<StoreHealth> storage_health() const;
   /// What does storage's I/O, for people; empty: there is none.
   [[nodiscard]] std::string io() const;
   /// Of host tier and staging together.

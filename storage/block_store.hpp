@@ -33,6 +33,8 @@ struct StoreRead {
   BlockKey key;
   /// Exactly one block; stays valid and is nobody else's until the event.
   std::span<std::byte> into;
+  /// False: the block is as old as before, for reads that are nobody's use of it (a scrub's).
+  bool counts_as_use = true;
 };
 
 struct StoreWrite {
@@ -108,6 +110,9 @@ class BlockStore {
   virtual std::size_t poll(std::vector<StoreEvent>& out) = 0;
   /// Operations whose event has not been polled yet.
   [[nodiscard]] virtual std::size_t in_flight() const = 0;
+
+  /// When poll() has something to do by itself, where that depends on time; `never`: it does not.
+  [[nodiscard]] virtual TimePoint next_deadline() const { return never; }
 
   [[nodiscard]] virtual Bytes block_bytes() const = 0;
   [[nodiscard]] virtual StoreStat stat() const = 0;

@@ -37,6 +37,20 @@ TEST_F(StackIo, is_done_by_what_was_named) {
   EXPECT_EQ(Stack{none}.io(), "");
 }
 
+TEST_F(StackIo, is_guarded_unless_told_otherwise) {
+  StackOptions guarded = options(IoChoice::threads);
+  {
+    Stack stack{guarded};
+    ASSERT_TRUE(stack.storage_health().has_value());
+    EXPECT_EQ(stack.storage_health()->state, StoreState::well);
+    EXPECT_NE(dynamic_cast<GuardedStore*>(stack.store()), nullptr);
+  }
+  guarded.storage_guard.reset();
+  Stack stack{guarded};
+  EXPECT_FALSE(stack.storage_health().has_value());
+  EXPECT_NE(stack.store(), nullptr);
+}
+
 TEST_F(StackIo, has_the_host_tiers_memory_registered) {
   if (const auto why = UringIo::unavailable()) GTEST_SKIP() << *why;
   Stack stack{options(IoChoice::automatic)};

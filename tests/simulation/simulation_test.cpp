@@ -53,6 +53,9 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
     total.given_up += world.seen().given_up;
     total.layers_told += world.seen().layers_told;
     total.layers_seen += world.seen().layers_seen;
+    total.retried += world.seen().retried;
+    total.breakers_opened += world.seen().breakers_opened;
+    total.declined += world.seen().declined;
     stats.rescued += world.stats().rescued;
     stats.joined += world.stats().joined;
     stats.duplicates += world.stats().duplicates;
@@ -91,6 +94,9 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   EXPECT_GT(total.given_up, 0U);
   EXPECT_GT(total.layers_told, 0U);
   EXPECT_GT(total.layers_seen, 0U);
+  EXPECT_GT(total.retried, 0U);
+  EXPECT_GT(total.breakers_opened, 0U);
+  EXPECT_GT(total.declined, 0U);
   EXPECT_GT(stats.rescued, 0U);
   EXPECT_GT(stats.joined, 0U);
   EXPECT_GT(stats.duplicates, 0U);

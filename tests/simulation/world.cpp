@@ -65,7 +65,7 @@ World::World(std::uint64_t seed, const WorldOptions& options) : options_{options
     const PoolSizes& sizes = manager.pool(PoolId{static_cast<std::uint16_t>(pool)});
     make_arena(pool);
     memories.push_back({sizes.first_slot + device_blocks_max, arenas_.back().get(), {}, options.layers});
-    stores_.push_back(make_store(pool));
+    stores_.push_back(guard(make_store(pool)));
   }
   LanesConfig lanes;
   lanes.piece_bytes = Bytes{least_block_bytes * random_.between(1, 4)};
@@ -454,6 +454,7 @@ void World::wind_down() {
   }
   ranks_->run();
   check();
+  see_guards();
   check_jobs();
   for (const WriteBackProgress& job : cache_->write_backs()) TERRACE_CHECK(job.ended());
 }

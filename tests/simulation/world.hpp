@@ -32,6 +32,7 @@ struct WorldOptions {
   enum class Store : unsigned char { none, memory, file } store = Store::none;
   std::uint32_t stored_blocks = 16;
   std::uint32_t layers = 1;  ///< of a block, in every pool
+  bool guarded = false;  ///< the stores are behind a GuardedStore each
   Faults faults;
   bool hostile = true;
   Ranks::Options ranks;
@@ -85,6 +86,9 @@ class World {
     std::uint64_t layers_told = 0;   ///< times that a request was told of more layers
     std::uint64_t layers_seen = 0;   ///< layers of blocks that were looked at when told of
     std::uint64_t failed_late = 0;   ///< requests that failed after that
+    std::uint64_t retried = 0;       ///< by the guards of the stores, as are the next two
+    std::uint64_t breakers_opened = 0;
+    std::uint64_t declined = 0;
   };
   [[nodiscard]] const Seen& seen() const { return *seen_; }
   [[nodiscard]] const ManagerStats& stats() const { return cache_->manager().stats(); }
@@ -100,6 +104,8 @@ class World {
   void told_of_layers(Client& client, std::uint32_t layers);
   void forget(std::size_t which);
   [[nodiscard]] std::unique_ptr<BlockStore> make_store(std::size_t pool);
+  [[nodiscard]] std::unique_ptr<BlockStore> guard(std::unique_ptr<BlockStore> store);
+  void see_guards();
   void compute(Client& client);
   void disk_step();
   void arena_step();
@@ -123,6 +129,7 @@ class World {
   std::vector<SteppedArenaWorker*> arena_workers_;  ///< the arenas'
   std::optional<Ranks> ranks_;
   std::vector<std::unique_ptr<SteppedIo>> disks_;
+  std::vector<std::unique_ptr<BlockStore>> bare_stores_;  ///< behind a guard
   std::vector<std::unique_ptr<BlockStore>> stores_;
   std::unique_ptr<Cache> cache_;
   std::vector<std::unique_ptr<Client>> clients_;

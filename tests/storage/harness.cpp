@@ -1,6 +1,7 @@
 #include "tests/storage/harness.hpp"
 
 #include "base/check.hpp"
+#include "storage/guarded_store.hpp"
 #include "storage/memory_store.hpp"
 
 #include <gtest/gtest.h>
@@ -49,6 +50,42 @@ struct SteppedGround {
   explicit SteppedGround(std::uint32_t capacity) : harness{io, config_for("/store", capacity)} {}
   SteppedIo io;
   SteppedHarness harness;
+};
+
+struct MemoryGround {
+  explicit MemoryGround(std::uint32_t capacity) : harness{capacity} {}
+  MemoryHarness harness;
+};
+
+/// Behind a guard that tries no write again: the contract's tests count each write and its slot.
+template <class Ground>
+class Guarded final : public StoreHarness {
+ public:
+  explicit Guarded(std::uint32_t capacity) : ground_{capacity}, guard_{ground_.harness.store(), clock_, options()} {}
+  /// Time passes between calls: what a test does again is outside its back-off.
+  BlockStore& store() override {
+    clock_.advance(std::chrono::seconds{1});
+    return guard_;
+  }
+  /// The store's I/O, or else time up to the next try.
+  void advance() override {
+    if (ground_.harness.store().in_flight() > 0) return ground_.harness.advance();
+    if (guard_.next_deadline() != never) clock_.advance(guard_.next_deadline() - clock_.now());
+  }
+  void fail_write_of(const BlockKey& key) override { ground_.harness.fail_write_of(key); }
+  void damage(const BlockKey& key) override { ground_.harness.damage(key); }
+
+ private:
+  static GuardOptions options() {
+    GuardOptions options;
+    options.write_retries = 0;
+    options.breaker.failures_max = 1000;
+    return options;
+  }
+
+  Ground ground_;
+  ManualClock clock_;
+  GuardedStore guard_;
 };
 
 struct ThreadsGround {
@@ -223,7 +260,8 @@ bool StoreHarness::has(const BlockKey& key) {
 }
 
 std::vector<StoreKind> store_kinds() {
-  std::vector<StoreKind> kinds{StoreKind::memory, StoreKind::file_threads, StoreKind::file_stepped};
+  std::vector<StoreKind> kinds{StoreKind::memory, StoreKind::file_threads, StoreKind::file_stepped,
+                               StoreKind::guarded_memory, StoreKind::guarded_file};
   if (!UringIo::unavailable()) kinds.push_back(StoreKind::file_uring);
   return kinds;
 }
@@ -234,6 +272,8 @@ std::string to_string(StoreKind kind) {
     case StoreKind::file_threads: return "file_threads";
     case StoreKind::file_uring: return "file_uring";
     case StoreKind::file_stepped: return "file_stepped";
+    case StoreKind::guarded_memory: return "guarded_memory";
+    case StoreKind::guarded_file: return "guarded_file";
   }
   return "?";
 }
@@ -244,6 +284,8 @@ std::unique_ptr<StoreHarness> make_harness(StoreKind kind, std::uint32_t capacit
     case StoreKind::file_threads: return std::make_unique<Grounded<ThreadsGround>>(capacity_blocks);
     case StoreKind::file_uring: return std::make_unique<Grounded<UringGround>>(capacity_blocks);
     case StoreKind::file_stepped: return std::make_unique<Grounded<SteppedGround>>(capacity_blocks);
+    case StoreKind::guarded_memory: return std::make_unique<Guarded<MemoryGround>>(capacity_blocks);
+    case StoreKind::guarded_file: return std::make_unique<Guarded<SteppedGround>>(capacity_blocks);
   }
   return nullptr;
 }

@@ -114,7 +114,7 @@ class StoreHarness {
   std::vector<std::pair<std::uint64_t, AlignedBuffer>> buffers_;
 };
 
-enum class StoreKind { memory, file_threads, file_uring, file_stepped };
+enum class StoreKind { memory, file_threads, file_uring, file_stepped, guarded_memory, guarded_file };
 /// All of them that there can be here: without io_uring, all but that.
 [[nodiscard]] std::vector<StoreKind> store_kinds();
 [[nodiscard]] std::string to_string(StoreKind kind);

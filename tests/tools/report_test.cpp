@@ -111,6 +111,25 @@ TEST(Report, tells_of_the_store_where_there_is_one) {
   EXPECT_NE(to_table({}, result).find("by 4 threads\n"), std::string::npos);
 }
 
+TEST(Report, tells_how_storage_does_and_people_only_where_it_is_not_well) {
+  ReplayResult result = some_result();
+  EXPECT_TRUE(json::parse(to_json({}, result)).at("storage_health").is_null());
+  StoreHealth health;
+  health.reason = "the tier is in use";
+  health.retried = 3;
+  health.failed[static_cast<std::size_t>(ErrorClass::transient)] = 4;
+  result.storage_health = health;
+  const json::value well = json::parse(to_json({}, result)).at("storage_health");
+  EXPECT_EQ(well.at("state").as_string(), "well");
+  EXPECT_EQ(well.at("retried").to_number<int>(), 3);
+  EXPECT_EQ(well.at("failed").at("transient").to_number<int>(), 4);
+  EXPECT_EQ(to_table({}, result).find("the tier is in use"), std::string::npos);
+  result.storage_health->state = StoreState::degraded;
+  result.storage_health->reason = "the tier is not used";
+  EXPECT_EQ(json::parse(to_json({}, result)).at("storage_health").at("state").as_string(), "degraded");
+  EXPECT_NE(to_table({}, result).find("degraded: the tier is not used"), std::string::npos);
+}
+
 TEST(Report, names_the_first_mismatch) {
   ReplayResult result = some_result();
   result.first_mismatch = Mismatch{3, 4, {}, Tier::storage, SlotId{5}, 6};

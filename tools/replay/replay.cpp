@@ -103,6 +103,7 @@ void collect(ReplayResult& result, Session& session, Stack& stack) {
   result.faults_planted = stack.faults_planted();
   result.manager = stack.cache().manager().stats();
   if (const BlockStore* const store = stack.store()) result.store = store->stat();
+  result.storage_health = stack.storage_health();
   result.storage_io = stack.io();
   result.checks = check_idle(stack);
 }

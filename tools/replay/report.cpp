@@ -53,6 +53,14 @@ json::object to_object(const StoreStat& stat) {
           {"corrupt", stat.corrupt}, {"io_errors", stat.io_errors}};
 }
 
+json::object to_object(const StoreHealth& health) {
+  json::object failed;
+  for (std::size_t i = 1; i < error_class_count; ++i) failed[to_string(static_cast<ErrorClass>(i))] = health.failed[i];
+  return {{"state", to_string(health.state)}, {"reason", health.reason},       {"breaker", to_string(health.breaker)},
+          {"opened", health.opened},          {"retried", health.retried},     {"recovered", health.recovered},
+          {"declined", health.declined},      {"held_back", health.held_back}, {"failed", failed}};
+}
+
 json::object storage_config(const StorageOptions& storage) {
   if (const auto* memory = std::get_if<MemoryStorage>(&storage))
     return {{"kind", "memory"}, {"capacity", count(memory->capacity)}};
@@ -168,6 +176,7 @@ std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
   report["checks"] = to_object(result.checks);
   report["manager"] = to_object(result.manager);
   report["store"] = result.store ? json::value(to_object(*result.store)) : json::value(nullptr);
+  report["storage_health"] = result.storage_health ? json::value(to_object(*result.storage_health)) : json::value(nullptr);
   if (!result.storage_io.empty()) report["store"].as_object()["io"] = result.storage_io;
   report["config"] = to_object(options);
   return json::serialize(report);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/cache.hpp"
+#include "storage/guarded_store.hpp"
 #include "tools/replay/final_checks.hpp"
 #include "tools/replay/session.hpp"
 
@@ -37,6 +38,7 @@ struct ReplayResult {
   FinalChecks checks;
   ManagerStats manager;
   std::optional<StoreStat> store;
+  std::optional<StoreHealth> storage_health;  ///< none: no guard, as without file storage
   std::string storage_io;      ///< Stack::io(); empty where no files are
   bool interrupted = false;
   std::optional<std::string> failure;  ///< why it ended early, where it did

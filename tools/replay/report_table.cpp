@@ -76,6 +76,9 @@ void add_head(Table& table, const ReplayOptions& options, const ReplayResult& re
   table.line("  storage  {}{}", storage_name(options),
              options.has_storage() ? fmt::format(", {}", to_string(options.write_policy)) : "");
   if (!result.storage_io.empty()) table.line("           by {}", result.storage_io);
+  if (result.storage_health && result.storage_health->state != StoreState::well) {
+    table.line("           {}: {}", to_string(result.storage_health->state), result.storage_health->reason);
+  }
   table.line("  pace     {}", pace(options));
 }
 
