@@ -377,7 +377,7 @@ void World::act(std::size_t which) {
           const std::uint32_t more = all ? 1 : std::min(client.chunk, left);
           if (!cache_->extend(client.lease, more)) {
             // An engine would preempt somebody; here it may be this one.
-            if (random_.chance(0.2)) clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(which));
+            if (random_.chance(0.2)) forget(which);
             return;
           }
           client.held += more;
@@ -414,9 +414,8 @@ void World::told_of_layers(Client& client, std::uint32_t layers) {
     bool hit;
   };
   std::vector<Work> work;
-  const auto tiers = cache_->hit_tiers(client.lease).value();
-  const auto hits = static_cast<std::uint32_t>(tiers.size());
-  const bool compute_is_through = ranks_->computed();
+  const auto hits = static_cast<std::uint32_t>(cache_->hit_tiers(client.lease)->size());
+  const Fence reached = ranks_->devices().reached();
   // Of a rank's share of a block.
   const auto arrived = [all = options_.layers, layers](std::span<const std::byte> share) {
     return share.first(share.size() / all * layers);
@@ -438,9 +437,9 @@ void World::told_of_layers(Client& client, std::uint32_t layers) {
       }
       const BlockKey key = key_in_group(client.keys[std::size_t{block + 1} * rule.units_per_block() - 1], group);
       work.push_back({pool, table[block], key, true});
-      // What was on the device before may have been committed, and not computed yet.
-      const bool was_loaded = rules_.size() == 1 && tiers[block] != Tier::device;
-      if (!was_loaded && !compute_is_through) continue;
+      // What another has committed meanwhile may not be computed yet; a load has waited for whatever was to be waited for.
+      const Fence filled = cache_->manager().residency(pool).pool(Tier::device).fence(table[block]);
+      if (filled > reached) continue;
       ++seen_->layers_seen;
       for (std::uint32_t rank = 0; rank < options_.ranks.count; ++rank) {
         const auto share = arrived(ranks_->device(rank).peek(pool, table[block]));
