@@ -8,7 +8,6 @@
 #include "transfer/stepped_device.hpp"
 #include "transfer/transfer_engine.hpp"
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -36,8 +35,6 @@ class Ranks {
   /// Which byte of a block a rank's share begins with.
   [[nodiscard]] std::size_t share_begin(std::uint32_t rank, PoolId pool) const { return begins_.at(rank).at(pool.value()); }
 
-  /// Everything launched has been computed, on every rank.
-  [[nodiscard]] bool computed() const;
   /// One rank's device does one thing, if it can.
   void step(Random& random);
   void run();
@@ -84,13 +81,6 @@ inline void Ranks::step(Random& random) {
   SteppedDevice& device = any(random);
   const auto parts = device.step_options();
   if (!parts.empty()) device.step(parts[random.below(parts.size())]);
-}
-
-inline bool Ranks::computed() const {
-  return std::ranges::none_of(stepped_, [](const auto& device) {
-    const auto parts = device->step_options();
-    return std::ranges::find(parts, SteppedDevice::Part::compute) != parts.end();
-  });
 }
 
 inline void Ranks::run() {
