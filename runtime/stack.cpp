@@ -173,6 +173,13 @@ struct Stack::Parts {
   [[nodiscard]] BlockStore* cache_store() { return guard ? &*guard : store.get(); }
 
   void open_ranks(const StackOptions& options) {
+    const bool any_cuda = std::holds_alternative<CudaGpu>(options.device) ||
+                          std::ranges::any_of(options.other_ranks, [](const DeviceOptions& device) {
+                            return std::holds_alternative<CudaGpu>(device);
+                          });
+    if (any_cuda && rank_count(options) > 1) {
+      throw std::invalid_argument{"several CUDA devices cannot share a host tier in one process: one pins all of it"};
+    }
     std::vector<Device*> pointers;
     std::vector<RankedTransfers::Rank> ranks;
     LanesConfig lanes;

@@ -197,6 +197,9 @@ TEST(StackOfRanks, deals_blocks_out_evenly) {
   StackOptions alike = two_ranks();
   alike.rank_payload = RankPayload::replicated;
   EXPECT_EQ(Stack{alike}.devices().at(1).info().pool().block_bytes, KiB * 8);
+  StackOptions gpus = two_ranks();
+  gpus.other_ranks = {CudaGpu{}};
+  EXPECT_THROW(Stack{gpus}, std::invalid_argument);
   StackOptions one = two_ranks();
   one.other_ranks.clear();
   EXPECT_TRUE(Stack{one}.rank_health().empty());
