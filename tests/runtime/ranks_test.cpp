@@ -29,6 +29,7 @@ class CacheOfRanks : public testing::Test {
     ManagerConfig config;
     config.device_blocks = device_blocks;
     config.host_blocks = host_blocks;
+    ranks_.reset();
     arena_ = std::make_unique<HostArena>(host_blocks, Bytes{share_bytes * count});
     const PoolMemory pool{.slots = device_blocks, .host = arena_.get()};
     ranks_.emplace(test::Ranks::Options{count, RankPayload::sharded}, std::span{&pool, 1}, LanesConfig{}, clock_, waker_);
@@ -174,6 +175,65 @@ TEST_F(CacheOfRanks, a_lost_rank_fails_loads_and_the_request_computes) {
   ASSERT_TRUE(cache_->ready(leases_.at(3)));
   EXPECT_TRUE(cache_->hit_tiers(leases_.at(3))->empty());
   EXPECT_GT(cache_->manager().stats().load_failures, 0U);
+}
+
+/// An engine whose thread does not come round until it is thawed.
+class FrozenTransfers final : public TransferPort {
+ public:
+  explicit FrozenTransfers(TransferPort& port) : port_{port} {}
+  void submit(TransferPlan plan) override {
+    if (frozen) {
+      plans_.push_back(std::move(plan));
+    } else {
+      port_.submit(std::move(plan));
+    }
+  }
+  void raise(JobId job, Urgency urgency) override { port_.raise(job, urgency); }
+  void cancel(JobId job) override { port_.cancel(job); }
+  void limit(Urgency urgency, Bytes per_second) override { port_.limit(urgency, per_second); }
+  std::size_t poll(std::vector<TransferEvent>& out) override { return frozen ? 0 : port_.poll(out); }
+  [[nodiscard]] TimePoint next_deadline() const override { return never; }
+  void thaw() {
+    frozen = false;
+    for (TransferPlan& plan : std::exchange(plans_, {})) port_.submit(std::move(plan));
+  }
+
+  bool frozen = false;
+
+ private:
+  TransferPort& port_;
+  std::vector<TransferPlan> plans_;
+};
+
+/// No call of the cache waits for its engine: requests that need it have their deadlines, and those that do not are served.
+TEST_F(CacheOfRanks, a_frozen_engine_costs_a_request_its_deadline_and_nobody_else_anything) {
+  make(1, 4, 8);
+  FrozenTransfers engine{ranks_->transfers()};
+  const ManagerConfig config = cache_->manager().config();
+  cache_ = std::make_unique<Cache>(config, CacheParts{engine, *arena_, nullptr, clock_, nullptr, &ranks_->devices()});
+  run_named(1, {1, 2});
+  run_named(2, {5, 6, 7, 8});
+  ASSERT_EQ(cache_->match(keys_[1]).host, 2U);
+  engine.frozen = true;
+  ASSERT_TRUE(acquire(3, keys_of({1, 2}), clock_.now() + seconds{1}).has_value());
+  ASSERT_TRUE(acquire(4, keys_of({8, 9}), clock_.now() + seconds{1}).has_value());  // waits for room that a copy would make
+  EXPECT_TRUE(settle().empty());
+  clock_.advance(seconds{1});
+  const std::vector<RequestEvent> events = settle();
+  ASSERT_EQ(events.size(), 2U);
+  for (const RequestEvent& event : events) EXPECT_EQ(event.error, Errc::deadline_exceeded);
+  leases_.clear();
+  keys_[5] = keys_of({5});
+  ASSERT_TRUE(acquire(5, keys_[5]).has_value());
+  EXPECT_TRUE(cache_->ready(leases_.at(5)));
+  leases_.clear();
+  engine.thaw();
+  settle();
+  EXPECT_EQ(cache_->manager().device_ledger().quarantined, 0U);
+  EXPECT_FALSE(cache_->has_pending_work());
+  cache_->manager().check_invariants();
+  cache_.reset();
+  make(1, 4, 8);  // what TearDown looks at
 }
 
 StackOptions two_ranks() {
