@@ -20,6 +20,10 @@ using Rings = std::vector<std::unique_ptr<UringRing>>;
 class UringFiles final : public PosixFiles {
  public:
   UringFiles(PosixCalls& calls, const Rings& rings) : PosixFiles{calls}, rings_{rings} {}
+  Result<void> lock(FileId file) override {
+    for (const auto& ring : rings_) ring->keep_out(file);
+    return PosixFiles::lock(file);
+  }
   void close(FileId file) override {
     for (const auto& ring : rings_) ring->forget_file(file);
     PosixFiles::close(file);

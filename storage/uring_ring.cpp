@@ -184,13 +184,17 @@ int UringRing::perform(const Order& order) {
       }
       return 0;
     case Order::Kind::forget_file:
-      if (order.file.value() < file_places_.size() && file_places_[order.file.value()] != not_registered) {
-        int& place = file_places_[order.file.value()];
+    case Order::Kind::keep_out: {
+      if (order.file.value() >= file_places_.size()) file_places_.resize(order.file.value() + std::size_t{1}, not_registered);
+      int& place = file_places_[order.file.value()];
+      if (place >= 0) {
         const int nothing = -1;
         TERRACE_CHECK(::io_uring_register_files_update(&ring_, static_cast<unsigned>(place), &nothing, 1) >= 0);
-        free_file_places_.push_back(std::exchange(place, not_registered));
+        free_file_places_.push_back(place);
       }
+      place = order.kind == Order::Kind::keep_out ? kept_out : not_registered;
       return 0;
+    }
     case Order::Kind::end: ending_ = true; return 0;
   }
   return 0;
@@ -199,8 +203,8 @@ int UringRing::perform(const Order& order) {
 std::optional<int> UringRing::place_of(FileId id, int fd) {
   if (id.value() >= file_places_.size()) file_places_.resize(id.value() + std::size_t{1}, not_registered);
   int& place = file_places_[id.value()];
-  if (place != not_registered) return place;
-  if (free_file_places_.empty()) return std::nullopt;
+  if (place >= 0) return place;
+  if (place == kept_out || free_file_places_.empty()) return std::nullopt;
   const int wanted = free_file_places_.back();
   if (::io_uring_register_files_update(&ring_, static_cast<unsigned>(wanted), &fd, 1) < 0) return std::nullopt;
   free_file_places_.pop_back();

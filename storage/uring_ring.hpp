@@ -63,6 +63,9 @@ class UringRing {
   int register_memory(std::span<std::byte> memory) { return carry_out({Order::Kind::register_memory, memory, {}}); }
   void forget_memory(std::span<std::byte> memory) { (void)carry_out({Order::Kind::forget_memory, memory, {}}); }
   void forget_file(FileId file) { (void)carry_out({Order::Kind::forget_file, {}, file}); }
+  /// The file is named by its descriptor from now on. The kernel takes a killed process's table down in its own time, and what is
+  /// in it stays open until then: a lock would outlive its owner.
+  void keep_out(FileId file) { (void)carry_out({Order::Kind::keep_out, {}, file}); }
 
   /// Whether the kernel keeps a table of memory at all: an errno, or 0.
   [[nodiscard]] int memory_error() const { return memory_error_; }
@@ -72,7 +75,7 @@ class UringRing {
 
  private:
   struct Order {
-    enum class Kind : unsigned char { register_memory, forget_memory, forget_file, end };
+    enum class Kind : unsigned char { register_memory, forget_memory, forget_file, keep_out, end };
     Kind kind;
     std::span<std::byte> memory;
     FileId file;
@@ -153,7 +156,8 @@ class UringRing {
   std::uint64_t summed_ = 0;
   UringMemory memory_;
   static constexpr int not_registered = -1;
-  std::vector<int> file_places_;  ///< by FileId; not_registered
+  static constexpr int kept_out = -2;
+  std::vector<int> file_places_;  ///< by FileId; not_registered, kept_out
   std::vector<int> free_file_places_;
 
   std::jthread thread_;
