@@ -3,8 +3,10 @@
 #include "base/check.hpp"
 
 #include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace terrace {
 
@@ -235,11 +237,13 @@ void Runtime::begin_stop(std::unique_ptr<Wait<std::uint64_t>> wait) {
 
 void Runtime::finish_stop() {
   if (stopping_.empty() || !leases_.empty() || cache_.has_pending_work()) return;
-  for (auto& wait : stopping_) Wait<std::uint64_t>::complete(std::move(wait), {}, 0);
-  stopping_.clear();
   // Nothing will wake this runtime any more; the executor may run dry.
   wake_.cancel();
   timer_.cancel();
+  // Whoever is told may destroy the runtime at once, on another thread: not before this turn has ended, then.
+  asio::post(strand_, [waits = std::exchange(stopping_, {})]() mutable {
+    for (auto& wait : waits) Wait<std::uint64_t>::complete(std::move(wait), {}, 0);
+  });
 }
 
 void Runtime::wait_for_wake() {
