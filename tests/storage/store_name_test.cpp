@@ -6,6 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include <sys/stat.h>
 
 #include <set>
@@ -118,7 +121,7 @@ TEST_F(SharedDirectory, is_private_to_its_last_file) {
 }
 
 TEST_F(SharedDirectory, takes_no_names_that_lead_elsewhere) {
-  for (const std::string name : {"..", ".", "a/b", "/etc", "A", "a b", std::string(65, 'a').c_str()}) {
+  for (const std::string& name : std::vector<std::string>{"..", ".", "a/b", "/etc", "A", "a b", std::string(65, 'a')}) {
     FileStoreConfig wrong = config(1, 0);
     wrong.name = name;
     const std::system_error error = refusal(wrong);
