@@ -5,14 +5,12 @@
 #include "tests/storage/harness.hpp"
 
 #include <gtest/gtest.h>
-
-#include <string>
-#include <vector>
-
 #include <sys/stat.h>
 
 #include <set>
+#include <string>
 #include <system_error>
+#include <vector>
 
 namespace terrace::test {
 namespace {
