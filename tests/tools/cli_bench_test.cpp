@@ -179,7 +179,8 @@ TEST(CliBench, of_transfers_reports_when_the_first_layers_of_a_load_are_there) {
   for (const char* const field : {"whole_us", "first_us", "all_us", "first_of_whole", "all_of_whole"}) {
     EXPECT_GT(rows[0].at(field).to_number<double>(), 0) << field;
   }
-  EXPECT_LT(rows[0].at("first_us").to_number<double>(), rows[0].at("all_us").to_number<double>());
+  // On a busy machine both may be collected together.
+  EXPECT_LE(rows[0].at("first_us").to_number<double>(), rows[0].at("all_us").to_number<double>());
   EXPECT_NE(ended.out.find("first layers"), std::string::npos) << ended.out;
 }
 
