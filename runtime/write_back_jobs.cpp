@@ -165,6 +165,7 @@ bool WriteBackJobs::pump() {
 }
 
 bool WriteBackJobs::wants_pump() const {
+  if (running_ == 0) return false;  // as nearly always: this is asked at every poll
   return std::ranges::any_of(by_bit_, [&](const Job* job) {
     return job != nullptr && job->progress.state == WriteBackState::running && job->scan && !job->scan->done &&
            under_way(*job) < blocks_ahead_max;

@@ -12,6 +12,14 @@ std::uint64_t word_of(const BlockKey& key, std::uint64_t weights, std::size_t i)
   return key.prefix64() + weights * 0x9E37'79B9U + i * (key.prefix64() | 1);
 }
 
+/// What compute does to a block: compares it, or writes it.
+struct Work {
+  PoolId pool;
+  SlotId slot;
+  BlockKey key;
+  bool hit = false;
+};
+
 }  // namespace
 
 void fill_content(const BlockKey& key, std::uint64_t weights, std::size_t begin, std::span<std::byte> part) {
@@ -36,12 +44,6 @@ void World::told_of_layers(Client& client, std::uint32_t layers) {
   TERRACE_CHECK(!cache_->ready(client.lease));
   client.layers = layers;
   ++seen_->layers_told;
-  struct Work {
-    PoolId pool;
-    SlotId slot;
-    BlockKey key;
-    bool hit;
-  };
   std::vector<Work> work;
   const auto hits = static_cast<std::uint32_t>(cache_->hit_tiers(client.lease)->size());
   const Fence reached = ranks_->devices().reached();
@@ -95,12 +97,6 @@ void World::told_of_layers(Client& client, std::uint32_t layers) {
 
 /// Launches what a model would do: read the blocks that are there, write those that are not.
 void World::compute(Client& client) {
-  struct Work {
-    PoolId pool;
-    SlotId slot;
-    BlockKey key;
-    bool hit;
-  };
   std::vector<Work> work;
   const auto hits = static_cast<std::uint32_t>(cache_->hit_tiers(client.lease)->size());
   if (client.filled == 0) client.held = std::min(client.held, hits + client.chunk);
