@@ -148,7 +148,8 @@ void SizeClass::on_store(const StoreEvent& event) {
       persists.on_gone(*block);
       break;
     }
-    case StoreEvent::Kind::contains: break;
+    case StoreEvent::Kind::contains:
+    case StoreEvent::Kind::flushed: break;
   }
 }
 

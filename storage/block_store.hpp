@@ -51,6 +51,7 @@ struct StoreEvent {
     removed,   ///< of a remove(), one per key that was there, and one per descendant that had to go with it (token 0)
     evicted,   ///< the store gave the block up by itself, to make room or because it did not verify (token 0)
     contains,  ///< of a contains(), one per key; error not_found where it is not there
+    flushed,   ///< of a flush(); without a key. Fails: io_failed, or the device's errno
   };
 
   Kind kind = Kind::read;
@@ -87,7 +88,7 @@ struct StoreStat {
 ///   together with its descendants (`evicted` events).
 /// - Several operations may name one key; a read of a block being written is not_found.
 ///
-/// Threads: all calls from one thread, the control plane's; none blocks. Every read and write ends in exactly one event.
+/// Threads: all calls from one thread, the control plane's; none blocks. Every read, write and flush ends in exactly one event.
 class BlockStore {
  public:
   virtual ~BlockStore() = default;
@@ -101,6 +102,12 @@ class BlockStore {
   virtual void contains(std::span<const BlockKey> keys, std::uint64_t token) = 0;
   /// These were used in a tier above: they count as recently used here. Keys that are not there are ignored.
   virtual void touch(std::span<const BlockKey> keys) = 0;
+
+  /// One `flushed` event. When it comes without an error, what polled events had told before this call survives a power failure,
+  /// as far as the store can survive anything: blocks that were `written` are there, unless they were given up since, and blocks
+  /// that were `removed` or `evicted` do not come back. Flushes asked for while one is under way share the next one. After an error
+  /// nothing is known of what was written since the last flush that succeeded.
+  virtual void flush(std::uint64_t token) = 0;
 
   /// From now on `token` is the write_token of this block's events: for blocks that an earlier process wrote. A key that is not
   /// there is ignored.

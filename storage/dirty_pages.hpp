@@ -15,7 +15,7 @@ class DirtyPages {
  public:
   /// `writes_max`: how many pages may be under way. Few: pages that wait collect more changes, and the blocks' own writes
   /// are what the device is for.
-  DirtyPages(std::uint32_t pages, std::uint32_t writes_max) : states_(pages, State::clean), writes_max_{writes_max} {}
+  DirtyPages(std::uint32_t pages, std::uint32_t writes_max) : pages_(pages), writes_max_{writes_max} {}
 
   /// The page's content has changed.
   void mark(std::uint32_t page);
@@ -28,7 +28,14 @@ class DirtyPages {
   void ended(std::uint32_t page, Outcome outcome);
   void retry_failed();
 
-  [[nodiscard]] std::uint32_t under_way() const { return under_way_; }
+  /// From now on owed() counts the pages that are not clean now and whose content, as of now or newer, has not been written: what
+  /// a flush waits for. Costs a look at each of them. One flush at a time: none is owed.
+  void begin_owing();
+  [[nodiscard]] std::uint32_t owed() const { return owed_; }
+  /// Whether the write of an owed page has failed; it is owed no more.
+  [[nodiscard]] bool owed_failed() const { return owed_failed_; }
+
+  [[nodiscard]] std::uint32_t under_way() const { return static_cast<std::uint32_t>(writing_.size()); }
   [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
   [[nodiscard]] std::uint32_t failed() const { return failed_; }
 
@@ -40,13 +47,21 @@ class DirtyPages {
   ///                      \--ended-- writing_old
   enum class State : unsigned char { clean, waiting, writing, writing_old, failed };
 
-  void queue(std::uint32_t page);
+  struct Page {
+    State state = State::clean;
+    unsigned char writes_owed = 0;  ///< that must end before the page is owed no more: of an older image too where one is under way
+  };
 
-  std::vector<State> states_;
+  void queue(std::uint32_t page);
+  void owe(std::uint32_t page, unsigned char writes);
+
+  std::vector<Page> pages_;
   std::deque<std::uint32_t> waiting_;
   std::uint32_t writes_max_;
-  std::uint32_t under_way_ = 0;
   std::uint32_t failed_ = 0;
+  std::vector<std::uint32_t> writing_;
+  std::uint32_t owed_ = 0;
+  bool owed_failed_ = false;
 };
 
 }  // namespace terrace

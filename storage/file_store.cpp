@@ -13,7 +13,8 @@ FileStore::FileStore(const FileStoreConfig& config, IoEngine& engine)
       operations_{directory_.layout().slots, config.block_bytes, config.writes_max},
       seals_(directory_.layout().slots),
       pages_{directory_.layout().catalog_pages(), pages_under_way_max},
-      page_writes_(pages_under_way_max) {
+      page_writes_(pages_under_way_max),
+      unsynced_(directory_.data_files().size(), true) {
   for (PageWrite& write : page_writes_) write.image = AlignedBuffer{catalog_page_bytes};
   restore();
   directory_.commit();
@@ -104,11 +105,15 @@ void FileStore::collect() {
   for (const IoCompletion& completion : completed_) {
     if ((completion.token & page_token) != 0) {
       page_ended(completion);
+    } else if ((completion.token & sync_token) != 0) {
+      sync_ended(completion);
     } else {
       block_ended(completion);
     }
   }
+  mark_changed();
   write_pages();
+  go_on_with_flush();
 }
 
 void FileStore::block_ended(const IoCompletion& completion) {
@@ -121,44 +126,11 @@ void FileStore::block_ended(const IoCompletion& completion) {
     operations_.end_read(id, whole ? of_whole : Outcome::io_failed);
     return;
   }
+  unsynced_[directory_.layout().file_of(moved.slot)] = true;
   using Outcome = StoreOperations::WriteOutcome;
   if (whole) seals_[moved.slot.value()].checksum = completion.checksum;
   const bool no_space = completion.error == ENOSPC || completion.error == EDQUOT;
   operations_.end_write(id, whole ? Outcome::done : no_space ? Outcome::no_space : Outcome::io_failed);
-}
-
-Result<void> FileStore::close() {
-  if (closed_) return {};
-  ErrorCode error;
-  const auto finish = [this] {
-    while (engine_.in_flight() > 0) {
-      engine_.wait();
-      collect();
-    }
-  };
-  finish();
-  // Data before the records that speak of them.
-  for (const FileId file : directory_.data_files()) {
-    const ErrorCode failed = sync(file);
-    if (!error) error = failed;
-  }
-  pages_.retry_failed();
-  collect();
-  finish();
-  if (pages_.failed() > 0 && !error) error = Errc::io_failed;
-  const ErrorCode failed = sync(directory_.catalog());
-  if (!error) error = failed;
-  directory_.close();
-  closed_ = true;
-  if (error) return error;
-  return {};
-}
-
-ErrorCode FileStore::sync(FileId file) {
-  const IoCompletion synced = run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = file});
-  if (synced.error == 0) return {};
-  operations_.count_io_error();
-  return errno_code(synced.error);
 }
 
 void FileStore::for_each(const std::function<void(const StoredBlock&)>& visit) const {

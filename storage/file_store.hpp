@@ -4,6 +4,7 @@
 #include "storage/block_store.hpp"
 #include "storage/dirty_pages.hpp"
 #include "storage/format.hpp"
+#include "storage/group_flush.hpp"
 #include "storage/io_engine.hpp"
 #include "storage/store_directory.hpp"
 #include "storage/store_operations.hpp"
@@ -20,13 +21,15 @@ namespace terrace {
 ///
 /// A `written` event says that the block is readable and its bytes are with the operating system (with the device, under
 /// direct I/O). Its record follows within the next polls: a process that is killed loses at most the blocks whose records
-/// had not gone out, and a store that was closed loses none, a power failure after that included. Before that a power
-/// failure may cost more, but what is left of a block that did not fully arrive does not verify, and is not served.
+/// had not gone out, and a store that was flushed or closed loses none of what it had then, a power failure after that included.
+/// Before that a power failure may cost more, but what is left of a block that did not fully arrive does not verify, and is
+/// not served.
 ///
 /// Failures of the device. A write that fails with anything but ENOSPC or EDQUOT quarantines its slot until the next
 /// start; those two are `full` and the slot is free. A read that fails with an error is io_failed; the second time in a row the
 /// block is given up with its descendants. A record that cannot be written is tried again when its page changes next, and
-/// by close(): the block is served meanwhile, and missing after a restart.
+/// by flush() and close(): the block is served meanwhile, and missing after a restart. A sync that fails leaves in doubt what the
+/// system held of the file, and a later one that succeeds says nothing about it: from then on each flush fails, and close().
 ///
 /// Buffers are best aligned to io_alignment; others cost a copy. Threads: one; the engine's own do the moving.
 class FileStore final : public BlockStore {
@@ -45,9 +48,10 @@ class FileStore final : public BlockStore {
   void remove(std::span<const BlockKey> keys, std::uint64_t token) override;
   void contains(std::span<const BlockKey> keys, std::uint64_t token) override;
   void touch(std::span<const BlockKey> keys) override;
+  void flush(std::uint64_t token) override;
   void adopt(const BlockKey& key, std::uint64_t token) override { operations_.adopt(key, token); }
   std::size_t poll(std::vector<StoreEvent>& out) override;
-  [[nodiscard]] std::size_t in_flight() const override { return operations_.in_flight(); }
+  [[nodiscard]] std::size_t in_flight() const override { return operations_.in_flight() + flush_.in_flight(); }
   [[nodiscard]] Bytes block_bytes() const override { return Bytes{directory_.layout().block_bytes}; }
   [[nodiscard]] StoreStat stat() const override { return operations_.stat(); }
   void for_each(const std::function<void(const StoredBlock&)>& visit) const override;
@@ -80,14 +84,22 @@ class FileStore final : public BlockStore {
   void submit();   ///< what the call at hand has gathered
   void collect();  ///< what has completed, and which pages have to be written for it
   void block_ended(const IoCompletion& completion);
+  void mark_changed();
   void write_pages();
   void page_ended(const IoCompletion& completion);
   void encode_page(std::uint32_t page, std::span<std::byte> into) const;
-  [[nodiscard]] ErrorCode sync(FileId file);
+  void go_on_with_flush();
+  void begin_flush();
+  void sync_ended(const IoCompletion& completion);
+  void end_flush();
+  /// Blocks; nothing else is under way.
+  void sync(FileId file);
   void wake_for_events();
 
   static constexpr std::uint32_t pages_under_way_max = 2;
   static constexpr std::uint64_t page_token = std::uint64_t{1} << 63;  ///< | which of page_writes_
+  static constexpr std::uint64_t sync_token = std::uint64_t{1} << 62;  ///< of a data file
+  static constexpr std::uint64_t catalog_sync_token = sync_token | 1;
 
   // Constant after construction.
   IoEngine& engine_;
@@ -108,6 +120,10 @@ class FileStore final : public BlockStore {
     std::optional<std::uint32_t> page;  ///< under way
   };
   std::vector<PageWrite> page_writes_;
+  GroupFlush flush_;
+  std::vector<bool> unsynced_;    ///< by data file: may have blocks that are not on the device
+  bool catalog_unsynced_ = true;  ///< after a kill the system may hold what the former process wrote, as in the data files
+  ErrorCode doubt_;               ///< of the first sync that failed
   std::vector<IoOperation> batch_;  ///< scratch, as are the next two
   std::vector<IoCompletion> completed_;
   std::vector<SlotId> changed_;

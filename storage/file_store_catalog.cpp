@@ -9,10 +9,12 @@
 
 namespace terrace {
 
-void FileStore::write_pages() {
+void FileStore::mark_changed() {
   operations_.take_changed(changed_);
   for (const SlotId slot : changed_) pages_.mark(slot.value() / records_per_page);
+}
 
+void FileStore::write_pages() {
   for (std::uint64_t n = 0; n < page_writes_.size(); ++n) {
     PageWrite& write = page_writes_[n];
     if (write.page) continue;
@@ -35,6 +37,7 @@ void FileStore::page_ended(const IoCompletion& completion) {
   TERRACE_CHECK(write.page.has_value());
   const bool whole = completion.error == 0 && completion.bytes == catalog_page_bytes;
   if (!whole) operations_.count_io_error();
+  catalog_unsynced_ = true;
   pages_.ended(*write.page, whole ? DirtyPages::Outcome::written : DirtyPages::Outcome::failed);
   write.page.reset();
 }

@@ -87,6 +87,8 @@ class GuardedStore final : public BlockStore {
   void remove(std::span<const BlockKey> keys, std::uint64_t token) override;
   void contains(std::span<const BlockKey> keys, std::uint64_t token) override { store_.contains(keys, token); }
   void touch(std::span<const BlockKey> keys) override { store_.touch(keys); }
+  /// Handed on whatever the breaker says, and not tried again: what had been written is to be made durable all the same.
+  void flush(std::uint64_t token) override { store_.flush(token); }
   void adopt(const BlockKey& key, std::uint64_t token) override { store_.adopt(key, token); }
   std::size_t poll(std::vector<StoreEvent>& out) override;
   /// Without those of the background.

@@ -67,6 +67,11 @@ void MemoryStore::touch(std::span<const BlockKey> keys) {
   operations_.touch(keys);
 }
 
+void MemoryStore::flush(std::uint64_t token) {
+  operations_.end_flush(token, {});
+  wake();
+}
+
 std::size_t MemoryStore::poll(std::vector<StoreEvent>& out) {
   for (const Work& work : queue_) carry_out(work);
   queue_.clear();

@@ -28,6 +28,8 @@ class MemoryStore final : public BlockStore {
   void remove(std::span<const BlockKey> keys, std::uint64_t token) override;
   void contains(std::span<const BlockKey> keys, std::uint64_t token) override;
   void touch(std::span<const BlockKey> keys) override;
+  /// Nothing survives the process; what this says is that there is nothing to wait for.
+  void flush(std::uint64_t token) override;
   void adopt(const BlockKey& key, std::uint64_t token) override { operations_.adopt(key, token); }
   std::size_t poll(std::vector<StoreEvent>& out) override;
   [[nodiscard]] std::size_t in_flight() const override { return operations_.in_flight(); }

@@ -113,6 +113,18 @@ void SteppedFiles::lose_unsynced() {
   }
 }
 
+SteppedFiles SteppedFiles::left_by(End end) const {
+  SteppedFiles left;
+  left.directories_ = directories_;
+  left.disk_bytes_ = disk_bytes_;
+  for (const auto& [path, of] : files_) {
+    left.files_[path] = std::make_shared<File>(*of);
+    left.files_[path]->locked = false;
+  }
+  if (end == End::power_failure) left.lose_unsynced();
+  return left;
+}
+
 IoCompletion SteppedFiles::perform(const IoOperation& operation, const IoFault& fault) {
   IoCompletion completion{operation.token, fault.error, 0, 0};
   if (fault.error != 0) return completion;

@@ -65,6 +65,9 @@ class SteppedFiles final : public FileSystem {
   [[nodiscard]] bool exists(const std::filesystem::path& path) const;
   /// Everything written and not synced is gone.
   void lose_unsynced();
+  enum class End : unsigned char { killed, power_failure };
+  /// What the owner would leave if it ended so now: the same files, nobody's, without planned faults.
+  [[nodiscard]] SteppedFiles left_by(End end) const;
 
   /// What becomes of an operation, given its fault. The read or write itself, at once.
   [[nodiscard]] IoCompletion perform(const IoOperation& operation, const IoFault& fault);

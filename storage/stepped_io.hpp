@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace terrace {
@@ -16,6 +17,9 @@ namespace terrace {
 /// a store can be closed and opened again. Threads: one.
 class SteppedIo final : public IoEngine {
  public:
+  SteppedIo() = default;
+  explicit SteppedIo(SteppedFiles files) : files_{std::move(files)} {}
+
   [[nodiscard]] SteppedFiles& files() override { return files_; }
   void submit(std::span<const IoOperation> batch) override;
   std::size_t poll(std::vector<IoCompletion>& out) override;

@@ -49,6 +49,8 @@ class StoreOperations {
   void contains(std::span<const BlockKey> keys, std::uint64_t token);
   void touch(std::span<const BlockKey> keys);
   void adopt(const BlockKey& key, std::uint64_t token);
+  /// A flush() has ended.
+  void end_flush(std::uint64_t token, ErrorCode error) { emit(StoreEvent::Kind::flushed, token, {}, error); }
 
   std::size_t poll(std::vector<StoreEvent>& out);
   /// Operations under way and events not yet polled.

@@ -201,6 +201,7 @@ class PromptStore final : public BlockStore {
   void remove(std::span<const BlockKey>, std::uint64_t) override {}
   void contains(std::span<const BlockKey>, std::uint64_t) override {}
   void touch(std::span<const BlockKey>) override {}
+  void flush(std::uint64_t token) override { end(StoreEvent::Kind::flushed, token, true); }
   void adopt(const BlockKey&, std::uint64_t) override {}
   std::size_t poll(std::vector<StoreEvent>& out) override {
     const std::size_t arrived = done_.size();

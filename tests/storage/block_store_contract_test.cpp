@@ -42,6 +42,23 @@ TEST_P(BlockStoreContract, a_block_comes_back_byte_for_byte) {
   EXPECT_EQ(count(stat.read), 5 * block_size);
 }
 
+TEST_P(BlockStoreContract, each_flush_ends_in_one_event_whatever_else_is_under_way) {
+  StoreHarness& h = make(8);
+  h.store().flush(100);
+  h.start_write(path_of(1, 5));
+  h.store().flush(101);
+  h.store().flush(102);
+  EXPECT_GE(h.store().in_flight(), 8U);
+  std::vector<std::uint64_t> flushed;
+  for (const StoreEvent& event : h.drain()) {
+    if (event.kind != Kind::flushed) continue;
+    EXPECT_FALSE(event.error);
+    flushed.push_back(event.token);
+  }
+  std::ranges::sort(flushed);
+  EXPECT_EQ(flushed, (std::vector<std::uint64_t>{100, 101, 102}));
+}
+
 TEST_P(BlockStoreContract, what_was_never_written_is_not_found) {
   StoreHarness& h = make(2);
   EXPECT_EQ(h.read(key_of(1)), Errc::not_found);

@@ -71,16 +71,7 @@ TEST_F(FileStoreTest, a_killed_store_has_the_blocks_whose_records_had_gone_out) 
   }
   h->start_write({root_block(9)});  // on its way when the process dies
 
-  SteppedIo after;  // the files as the kill left them
-  EXPECT_FALSE(after.files().make_directory("/store").has_error());
-  for (const char* name : {"lock", "catalog", "blocks-0000"}) {
-    const auto left = io_.files().content(std::filesystem::path{"/store"} / name);
-    const FileId file = after.files().open(std::filesystem::path{"/store"} / name, Create::if_missing, Direct::no)->id;
-    ASSERT_FALSE(after.files().resize(file, Bytes{left.size()}).has_error());
-    const IoOperation copy{.kind = IoOperation::Kind::write, .file = file, .from = left};
-    ASSERT_EQ(run_alone(after, copy).bytes, left.size());
-    after.files().close(file);
-  }
+  SteppedIo after{io_.files().left_by(SteppedFiles::End::killed)};
   SteppedHarness again{after, config_for("/store", 40)};
   EXPECT_EQ(blocks_in(again.store()), path);
   for (const StoredBlock& block : path) EXPECT_TRUE(again.reads_back(block.key));

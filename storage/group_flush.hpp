@@ -1,0 +1,42 @@
+#pragma once
+
+#include "base/result.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// How far the flushes of a store are. A round makes the data files durable and writes the catalog's pages, side by side, then makes
+/// the catalog durable; then who asked for it is told. Who asks meanwhile shares the next round, however many they are (group
+/// commit). Does no I/O. Threads: one.
+///
+/// The catalog comes last because the promise does: records may reach the device before the data they speak of all the same,
+/// whenever the system writes pages back, and such a record does not verify.
+class GroupFlush {
+ public:
+  void ask(std::uint64_t token) { asked_.push_back(token); }
+  /// Asked for, and not at its end.
+  [[nodiscard]] std::size_t in_flight() const { return asked_.size() + (phase_ == Phase::idle ? 0 : served_.size()); }
+
+  [[nodiscard]] bool wants_to_begin() const { return phase_ == Phase::idle && !asked_.empty(); }
+  /// A round for all who have asked; so many syncs of data files go with it.
+  void begin(std::uint32_t data_syncs);
+  void data_synced() { --syncs_; }
+  [[nodiscard]] bool data_are_synced() const { return phase_ == Phase::data && syncs_ == 0; }
+  void begin_catalog() { phase_ = Phase::catalog; }
+  /// Whom the round was for; valid until begin().
+  [[nodiscard]] std::span<const std::uint64_t> end();
+
+ private:
+  enum class Phase : unsigned char { idle, data, catalog };
+
+  Phase phase_ = Phase::idle;
+  std::uint32_t syncs_ = 0;
+  std::vector<std::uint64_t> asked_;
+  std::vector<std::uint64_t> served_;
+};
+
+}  // namespace terrace
