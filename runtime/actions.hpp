@@ -35,11 +35,12 @@ struct Actions {
   std::vector<WriteOrder> writes;
   std::vector<BlockKey> touches;
   std::vector<BlockKey> removes;  ///< from storage, with all that follows them
+  std::vector<std::uint64_t> flushes;  ///< of storage, by round
   Spares<SlotRun> spare_runs;     ///< of plans that have ended, for the next ones
 
   [[nodiscard]] bool empty() const {
     return plans.empty() && cancels.empty() && raises.empty() && reads.empty() && writes.empty() && touches.empty() &&
-           removes.empty();
+           removes.empty() && flushes.empty();
   }
   /// Keeps the memory.
   void clear() {
@@ -50,6 +51,7 @@ struct Actions {
     writes.clear();
     touches.clear();
     removes.clear();
+    flushes.clear();
   }
 };
 

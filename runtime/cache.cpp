@@ -203,13 +203,32 @@ Result<void> Cache::limit_transfers(Urgency urgency, Bytes per_second) {
 }
 
 void Cache::drain() {
+  poll_while([this] { return has_pending_work(); });
+}
+
+Result<WriteBackId> Cache::start_checkpoint(Duration budget) {
+  WriteBackOrder order;
+  order.scope = WriteBackOrder::Scope::all;
+  order.deadline = parts_.clock.now() + budget;
+  return start_write_back(order);
+}
+
+Result<CheckpointReport> Cache::checkpoint(Duration budget) {
+  const Result<WriteBackId> job = start_checkpoint(budget);
+  if (!job) return job.error();
+  poll_while([&] { return !write_back(*job)->ended(); });
+  return CheckpointReport{*write_back(*job), durability()};
+}
+
+template <class Condition>
+void Cache::poll_while(Condition condition) {
   TERRACE_CHECK(!transfers_paused_);
   // Requests that end their wait meanwhile are still to be told of.
   std::vector<RequestEvent> events;
-  while (has_pending_work()) {
+  while (condition()) {
     const auto ended = poll();
     std::ranges::copy_if(ended, std::back_inserter(events), &RequestEvent::ends_wait);
-    if (!has_pending_work()) break;
+    if (!condition()) break;
     if (parts_.waker == nullptr) continue;
     const TimePoint deadline = next_deadline();
     int timeout_ms = -1;
@@ -281,6 +300,7 @@ void Cache::carry_out(PoolId pool) {
     for (const ReadOrder& order : actions.reads) store_reads_.push_back({order.token, order.key, parts.arena->block(order.into)});
     reads_.began(store_reads_.size(), parts_.clock.now());
     if (!store_reads_.empty()) parts.store->read(store_reads_);
+    for (const std::uint64_t round : actions.flushes) parts.store->flush(round);
   }
   actions.clear();
 }

@@ -148,6 +148,15 @@ class Cache : private LeaseHome {
   [[nodiscard]] Result<std::vector<WriteBackResult>> take_write_back_results(WriteBackId id) {
     return manager_.write_backs().take_results(id);
   }
+  /// What a power failure now would leave, of all pools together.
+  [[nodiscard]] Durability durability() const { return manager_.durability(); }
+  /// A job that brings all that is cached to storage and has it flushed, within the time there is. Fails as start_write_back().
+  [[nodiscard]] Result<WriteBackId> start_checkpoint(Duration budget);
+  /// The same, to its end: polls, sleeping between, and says what is durable and what is not. For the end of a process, when
+  /// requests have been released; the disk, however slow, is not waited for beyond the budget. Where it stands still, taking the
+  /// store down waits for it all the same: a process in a hurry ends without (std::quick_exit), which costs nothing that is
+  /// durable. Not while transfers are paused.
+  [[nodiscard]] Result<CheckpointReport> checkpoint(Duration budget);
   /// What storage may be written to in a day, by policy and by jobs; 0: no limit. What was written today counts.
   void limit_daily_writes(Bytes per_day) { manager_.write_budget().limit(per_day); }
   [[nodiscard]] const WriteBudget& write_budget() const { return manager_.write_budget(); }
@@ -184,6 +193,8 @@ class Cache : private LeaseHome {
  private:
   void give_back(std::unique_ptr<ReturnedLease> lease) noexcept override;
   void restore_stored();
+  template <class Condition>
+  void poll_while(Condition condition);
   void after_clear(const ClearOptions& options);
   void carry_out();
   void carry_out(PoolId pool);

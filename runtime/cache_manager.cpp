@@ -49,6 +49,7 @@ void CacheManager::on_time(TimePoint now) {
   now_ = std::max(now_, now);
   use_clock_.note(now_, last_stamp_);
   write_budget_.on_time(now_);
+  for (const auto& pool : pools_) pool->flushes.on_time(now_);
   write_backs_->on_time(now_);
   while (!deadlines_.empty() && deadlines_.top().priority <= now) fail(deadlines_.top().handle, Errc::deadline_exceeded);
   for (auto pin = pins_.begin(); pin != pins_.end();) {
@@ -118,6 +119,7 @@ std::vector<std::optional<std::uint32_t>> CacheManager::restore(std::span<const 
 TimePoint CacheManager::next_deadline() const {
   TimePoint next = deadlines_.empty() ? never : deadlines_.top().priority;
   next = std::min(next, write_backs_->next_deadline());
+  for (const auto& pool : pools_) next = std::min(next, pool->flushes.next_deadline());
   for (const auto& [id, pin] : pins_) next = std::min(next, pin.until);
   for (const auto& [id, retention] : retentions_) next = std::min(next, retention.until);
   return next;

@@ -168,6 +168,8 @@ class CacheManager {
   [[nodiscard]] Result<WriteBackId> start_write_back(const WriteBackOrder& order);
   [[nodiscard]] WriteBackJobs& write_backs() { return *write_backs_; }
   [[nodiscard]] const WriteBackJobs& write_backs() const { return *write_backs_; }
+  /// Of all pools together.
+  [[nodiscard]] Durability durability() const;
   /// Of the pool's blocks, for what is counted in bytes. 1 until it is said.
   void set_block_bytes(Bytes bytes, PoolId pool = {}) { at(pool).persists.set_block_bytes(bytes); }
   [[nodiscard]] WriteBudget& write_budget() { return write_budget_; }

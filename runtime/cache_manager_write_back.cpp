@@ -23,6 +23,18 @@ Result<WriteBackId> CacheManager::start_write_back(const WriteBackOrder& order) 
   return started;
 }
 
+Durability CacheManager::durability() const {
+  Durability all;
+  for (const auto& pool : pools_) {
+    const Durability of_pool = pool->durability();
+    all.durable_blocks += of_pool.durable_blocks;
+    all.lost_blocks += of_pool.lost_blocks;
+    all.durable += of_pool.durable;
+    all.lost += of_pool.lost;
+  }
+  return all;
+}
+
 Result<WriteBackId> CacheManager::write_back_request(const WriteBackOrder& order) {
   const Result<Index> index = find_ready(order.request);
   if (!index) return index.error();

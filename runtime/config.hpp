@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/bytes.hpp"
+#include "base/clock.hpp"
 #include "radix/groups.hpp"
 #include "radix/policies.hpp"
 
@@ -115,6 +116,9 @@ struct ManagerConfig : PoolSizes {
   double unit_prefill_seconds = 0;
   /// What storage may be written to in a day, by policy and by jobs: flash wears out (runtime/write_budget.hpp); 0: no limit.
   Bytes daily_write_bytes{};
+  /// What storage holds survives a power failure at most so long after it was written, plus the time a flush takes; 0: when a job
+  /// has it flushed, and when the store is closed.
+  Duration flush_interval{};
   /// Copies between device and host count as done when they are decided; whoever executes the plans does so in order and
   /// before anything else. For reference runs.
   bool instant_copies = false;

@@ -8,13 +8,14 @@
 namespace terrace {
 
 Persists::Persists(Residency& residency, Departures& departures, SwapOuts& swap_outs, Actions& actions, ManagerStats& stats,
-                   WriteBudget& budget)
+                   WriteBudget& budget, Flushes& flushes)
     : residency_{residency},
       departures_{departures},
       swap_outs_{swap_outs},
       actions_{actions},
       stats_{stats},
-      budget_{budget} {
+      budget_{budget},
+      flushes_{flushes} {
   swap_outs_.set_staged_handler([this](const SwapOuts::Staged& staged) { on_staged(staged); });
 }
 
@@ -251,6 +252,7 @@ void Persists::finish(std::uint32_t index, ErrorCode error) {
   if (!error) {
     TERRACE_CHECK(ended.first_child == nobody);
     residency_.publish_stored(ended.block);
+    flushes_.on_stored();
   } else {
     ++stats_.persist_failed;
     const ErrorCode why_below = error == Errc::cancelled || error == Errc::cleared ? error : Errc::parent_missing;

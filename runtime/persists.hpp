@@ -3,6 +3,7 @@
 #include "base/fifo.hpp"
 #include "runtime/actions.hpp"
 #include "runtime/departures.hpp"
+#include "runtime/flushes.hpp"
 #include "runtime/residency.hpp"
 #include "runtime/swap_outs.hpp"
 #include "runtime/write_budget.hpp"
@@ -35,7 +36,7 @@ class Persists {
   using EndHandler = std::function<void(Wants wants, const BlockKey& key, ErrorCode error)>;
 
   Persists(Residency& residency, Departures& departures, SwapOuts& swap_outs, Actions& actions, ManagerStats& stats,
-           WriteBudget& budget);
+           WriteBudget& budget, Flushes& flushes);
 
   void set_end_handler(EndHandler handler) { ended_ = std::move(handler); }
   /// Of each block, for the budget.
@@ -114,6 +115,7 @@ class Persists {
   Actions& actions_;
   ManagerStats& stats_;
   WriteBudget& budget_;
+  Flushes& flushes_;
   EndHandler ended_;
   Bytes block_bytes_{1};
   std::array<std::uint64_t, wants_count> wanted_{};

@@ -204,27 +204,40 @@ Result<WriteBackProgress> Runtime::progress(WriteBackId id) const {
 
 void Runtime::await_job(WriteBackId id, std::unique_ptr<Wait<WriteBackProgress>> wait) {
   if (!cache_.write_back(id)) return Wait<WriteBackProgress>::fail(std::move(wait), Errc::not_found);
-  job_waits_.emplace_back(id, std::move(wait));
+  job_waits_.push_back({id, std::move(wait), nullptr});
   tell_ended_jobs();
+}
+
+void Runtime::begin_checkpoint(Duration budget, std::unique_ptr<Wait<CheckpointReport>> wait) {
+  using Checkpoint = Wait<CheckpointReport>;
+  if (stop_begun_) return Checkpoint::fail(std::move(wait), Errc::stopped);
+  const Result<WriteBackId> job = cache_.start_checkpoint(budget);
+  if (!job) return Checkpoint::fail(std::move(wait), job.error());
+  job_waits_.push_back({*job, nullptr, std::move(wait)});
+  turn();
+}
+
+void Runtime::tell_ended(JobWait wait, const std::optional<WriteBackProgress>& progress) {
+  if (wait.checkpoint) {
+    if (!progress) return Wait<CheckpointReport>::fail(std::move(wait.checkpoint), Errc::not_found);
+    return Wait<CheckpointReport>::complete(std::move(wait.checkpoint), {}, {*progress, cache_.durability()});
+  }
+  if (!progress) return Wait<WriteBackProgress>::fail(std::move(wait.progress), Errc::not_found);  // so many have ended since
+  Wait<WriteBackProgress>::complete(std::move(wait.progress), {}, *progress);
 }
 
 void Runtime::tell_ended_jobs() {
   for (std::size_t i = 0; i < job_waits_.size();) {
-    const auto progress = cache_.write_back(job_waits_[i].first);
+    const auto progress = cache_.write_back(job_waits_[i].id);
     if (progress && !progress->ended()) {
       ++i;
       continue;
     }
-    auto wait = std::move(job_waits_[i].second);
+    JobWait ended = std::move(job_waits_[i]);
     job_waits_.erase(job_waits_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (progress) {
-      Wait<WriteBackProgress>::complete(std::move(wait), {}, *progress);
-    } else {  // so many have ended since that it is forgotten
-      Wait<WriteBackProgress>::fail(std::move(wait), Errc::not_found);
-    }
+    tell_ended(std::move(ended), progress);
   }
 }
-
 void Runtime::begin_stop(std::unique_ptr<Wait<std::uint64_t>> wait) {
   stop_begun_ = true;
   stopping_.push_back(std::move(wait));

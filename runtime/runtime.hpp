@@ -332,6 +332,22 @@ class Runtime : private LeaseHome {
         },
         token, id);
   }
+  /// void(ErrorCode, Durability).
+  template <class Token>
+  auto durability(Token&& token) {
+    return perform<Durability>(Then::nothing, std::forward<Token>(token), [this] { return Result<Durability>{cache_.durability()}; });
+  }
+  /// void(ErrorCode, CheckpointReport): all that is cached is brought to storage and flushed, within the time there is, beside
+  /// whatever is served. Fails: as Cache::start_write_back; stopped.
+  template <class Token>
+  auto checkpoint(Duration budget, Token&& token) {
+    return asio::async_initiate<Token, void(ErrorCode, CheckpointReport)>(
+        [this](auto handler, Duration within) {
+          auto wait = make_wait<CheckpointReport>(std::move(handler));
+          asio::dispatch(strand_, [this, within, w = std::move(wait)]() mutable { begin_checkpoint(within, std::move(w)); });
+        },
+        token, budget);
+  }
   /// void(ErrorCode, std::vector<WriteBackProgress>).
   template <class Token>
   auto write_backs(Token&& token) {
@@ -453,8 +469,15 @@ class Runtime : private LeaseHome {
   void do_commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<Commit>> wait);
   void do_extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait<std::vector<SlotId>>> wait);
   [[nodiscard]] Result<WriteBackProgress> progress(WriteBackId id) const;
+  struct JobWait {  ///< for one of the two
+    WriteBackId id;
+    std::unique_ptr<Wait<WriteBackProgress>> progress;
+    std::unique_ptr<Wait<CheckpointReport>> checkpoint;
+  };
   void await_job(WriteBackId id, std::unique_ptr<Wait<WriteBackProgress>> wait);
+  void begin_checkpoint(Duration budget, std::unique_ptr<Wait<CheckpointReport>> wait);
   void tell_ended_jobs();
+  void tell_ended(JobWait wait, const std::optional<WriteBackProgress>& progress);
   void begin_stop(std::unique_ptr<Wait<std::uint64_t>> wait);
   void begin_layers(RequestId id, LayersWait wait);
   void take_returned();
@@ -479,7 +502,7 @@ class Runtime : private LeaseHome {
   std::unordered_map<RequestId, Waiting> pending_;  ///< acquired, not granted
   std::unordered_map<RequestId, Loading> loading_;  ///< granted by layer; those that failed, until their lease ends
   std::deque<Waiting> waiting_;                     ///< for room, in order
-  std::vector<std::pair<WriteBackId, std::unique_ptr<Wait<WriteBackProgress>>>> job_waits_;
+  std::vector<JobWait> job_waits_;
   std::vector<std::unique_ptr<Wait<std::uint64_t>>> stopping_;
   bool stop_begun_ = false;
 

@@ -26,7 +26,8 @@ SizeClass::SizeClass(PoolId number, const ManagerConfig& all, const PoolSizes& s
       residency{config, events},
       departures{residency, stats},
       swap_outs{config, residency, departures, actions},
-      persists{residency, departures, swap_outs, actions, stats, budget},
+      flushes{actions, config.storage ? config.flush_interval : Duration{}},
+      persists{residency, departures, swap_outs, actions, stats, budget, flushes},
       back_ups{config, residency, persists, stats},
       host_room{config, residency, departures, swap_outs, persists},
       device_room{config, residency, departures, host_room, persists},
@@ -142,14 +143,15 @@ void SizeClass::on_store(const StoreEvent& event) {
     case StoreEvent::Kind::written: persists.on_written(static_cast<std::uint32_t>(event.token), event.error); break;
     case StoreEvent::Kind::removed:
     case StoreEvent::Kind::evicted: {
+      flushes.on_gone();
       const auto block = residency.stored_block(static_cast<std::uint32_t>(event.write_token));
       if (!block || !residency.stored(*block) || residency.tree().key(*block) != event.key) break;
       ++stats_.stored_evicted;
       persists.on_gone(*block);
       break;
     }
-    case StoreEvent::Kind::contains:
-    case StoreEvent::Kind::flushed: break;
+    case StoreEvent::Kind::flushed: flushes.on_flushed(event.error); break;
+    case StoreEvent::Kind::contains: break;
   }
 }
 
@@ -272,6 +274,7 @@ std::vector<std::optional<std::uint32_t>> SizeClass::restore(std::span<const Sto
     tree.pin(path);
     numbers.emplace_back(residency.begin_store(path.last()));
     residency.publish_stored(path.last());
+    flushes.on_stored();
     tree.unpin(path);
     paths.emplace(block.key, path);
   }
@@ -297,13 +300,25 @@ Usage SizeClass::usage(Tier tier) const {
 }
 
 bool SizeClass::idle() const {
-  return swap_outs.idle() && persists.idle() && host_room.idle() && device_room.idle() && loads.idle();
+  return swap_outs.idle() && persists.idle() && host_room.idle() && device_room.idle() && loads.idle() &&
+         !flushes.under_way();
+}
+
+Durability SizeClass::durability() const {
+  const PrefixTree& tree = residency.tree();
+  const std::uint64_t stored = tree.resident(Tier::storage) - persists.in_flight();
+  Durability now;
+  now.durable_blocks = stored - std::min(stored, flushes.not_covered());
+  now.lost_blocks = tree.blocks() - now.durable_blocks;
+  now.durable = persists.block_bytes() * now.durable_blocks;
+  now.lost = persists.block_bytes() * now.lost_blocks;
+  return now;
 }
 
 std::string SizeClass::describe_pending() const {
-  return fmt::format("swap-outs {}, loads {}, persists {}, waiting for host room {}, for device room {}",
+  return fmt::format("swap-outs {}, loads {}, persists {}, flush {}, waiting for host room {}, for device room {}",
                      swap_outs.idle() ? "idle" : "under way", loads.idle() ? "idle" : "under way", persists.in_flight(),
-                     host_room.idle() ? "nobody" : "some", device_room.promised());
+                     flushes.under_way() ? "under way" : "none", host_room.idle() ? "nobody" : "some", device_room.promised());
 }
 
 std::string SizeClass::describe_tree(std::size_t lines_max) const {

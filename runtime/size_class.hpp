@@ -5,6 +5,7 @@
 #include "runtime/config.hpp"
 #include "runtime/departures.hpp"
 #include "runtime/device_room.hpp"
+#include "runtime/flushes.hpp"
 #include "runtime/host_room.hpp"
 #include "runtime/load_choice.hpp"
 #include "runtime/loads.hpp"
@@ -14,6 +15,7 @@
 #include "runtime/resizing.hpp"
 #include "runtime/room_ahead.hpp"
 #include "runtime/swap_outs.hpp"
+#include "runtime/write_back.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -83,6 +85,7 @@ class SizeClass {
   void set_path_costs(const PathCosts& now, double block_prefill_seconds);
   [[nodiscard]] const PathCosts& path_costs() const { return path_costs_; }
   [[nodiscard]] bool idle() const;
+  [[nodiscard]] Durability durability() const;
   [[nodiscard]] std::string describe_pending() const;
   [[nodiscard]] std::string describe_tree(std::size_t lines_max) const;
   [[nodiscard]] std::size_t bytes_held() const { return residency.bytes_held() + back_ups.bytes_held(); }
@@ -95,6 +98,7 @@ class SizeClass {
   Residency residency;
   Departures departures;
   SwapOuts swap_outs;
+  Flushes flushes;
   Persists persists;
   BackUps back_ups;
   HostRoom host_room;

@@ -51,6 +51,7 @@ ManagerConfig manager_config(const StackOptions& options) {
   config.host_watermarks = options.host_watermarks;
   config.write_policy = options.write_policy;
   config.selective_hits = options.selective_hits;
+  config.flush_interval = options.flush_interval;
   config.instant_copies = options.instant_copies;
   config.unit_prefill_seconds = options.unit_prefill_seconds;
   return config;

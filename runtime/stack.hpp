@@ -10,6 +10,7 @@
 #include "transfer/ranked_transfers.hpp"
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -82,6 +83,9 @@ struct StackOptions {
   /// Of file storage: what fails for a while is tried again, and not used while it goes on failing. None: failures go straight
   /// to the cache.
   std::optional<GuardOptions> storage_guard = GuardOptions{};
+  /// What storage holds survives a power failure at most so long after it was written, and what a flush takes; 0: only what a
+  /// durable job wrote, or a stack that was taken down.
+  Duration flush_interval = std::chrono::seconds{5};
   Relation relation = Relation::keep;
   WritePolicy write_policy = WritePolicy::none;
   std::uint32_t selective_hits = 1;

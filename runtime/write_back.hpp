@@ -33,8 +33,11 @@ struct WriteBackOrder {
   std::span<const BlockKey> keys;
   std::uint64_t tenant = 0;
   Duration unused_for{};
-  /// What has not reached storage by then is not waited for.
+  /// What has not reached storage by then is not waited for. Of a durable order the last eighth of the time, a second at most, is
+  /// kept for the flush.
   TimePoint deadline = never;
+  /// The job ends when storage has been flushed, too: what it stored survives a power failure then.
+  bool durable = true;
   /// To be written, at most; 0: as much as there is.
   Bytes budget{};
 };
@@ -77,9 +80,27 @@ struct WriteBackProgress {
   std::array<std::uint64_t, write_back_outcome_count> blocks{};  ///< by outcome
   std::uint64_t under_way = 0;                                   ///< blocks
   Bytes written{};                                               ///< of those that are stored
+  /// Of those that are stored or were there already: what a flush has covered since, unless storage gave it up again.
+  Bytes durable{};
+  ErrorCode flush_error;  ///< why that is not all: of the last flush
 
   [[nodiscard]] std::uint64_t of(WriteBackOutcome outcome) const { return blocks[static_cast<std::size_t>(outcome)]; }
   [[nodiscard]] bool ended() const { return state != WriteBackState::running && state != WriteBackState::paused; }
+};
+
+/// What a power failure would leave of what is cached, and what not; lost blocks are those that device or host alone have, and
+/// those that storage has and no flush has covered.
+struct Durability {
+  std::uint64_t durable_blocks = 0;  ///< at least
+  std::uint64_t lost_blocks = 0;
+  Bytes durable{};
+  Bytes lost{};
+};
+
+/// What became of a checkpoint: a job over all that is cached.
+struct CheckpointReport {
+  WriteBackProgress job;
+  Durability left;  ///< when it ended
 };
 
 }  // namespace terrace

@@ -80,6 +80,10 @@ Result<WriteBackJobs::Job*> WriteBackJobs::add(const WriteBackOrder& order) {
   job.progress.id = last_;
   job.progress.scope = order.scope;
   job.bit = static_cast<std::uint32_t>(free - by_bit_.begin());
+  if (order.durable && order.deadline != never) {
+    const Duration left = std::max(order.deadline - now_, Duration{});
+    job.closing = order.deadline - std::min<Duration>(left / 8, std::chrono::seconds{1});
+  }
   *free = &job;
   ++running_;
   return &job;
@@ -133,13 +137,16 @@ bool WriteBackJobs::take(Job& job, SizeClass& pool, BlockRef block) {
     return false;
   }
   if (stored.present()) {
-    if (!again) record(job, key, WriteBackOutcome::already_there);
+    if (!again) {
+      record(job, key, WriteBackOutcome::already_there);
+      job.in_storage += pool.persists.block_bytes();
+    }
     return false;
   }
   const std::uint32_t left = blocks_left(job, pool);
   const Persists::Begun begun =
       left == 0 ? Persists::Begun{0, Errc::full} : pool.persists.begin(block, mine, left);
-  job.begun = Bytes{count(job.begun) + count(pool.persists.block_bytes()) * begun.blocks};
+  job.begun += pool.persists.block_bytes() * begun.blocks;
   if (!begun.why) return begun.blocks > 0;
   const bool bound = begun.why == Errc::full || begun.why == Errc::refused;
   record(job, key, bound ? WriteBackOutcome::over_budget : WriteBackOutcome::dropped_gone, begun.why);
@@ -158,7 +165,7 @@ bool WriteBackJobs::pump() {
   bool begun = false;
   for (Job* const job : by_bit_) {
     if (job == nullptr) continue;
-    if (job->progress.state == WriteBackState::running && job->scan && !job->scan->done) begun |= scan_some(*job);
+    if (job->progress.state == WriteBackState::running && job->scan && !job->scan->done && !job->cut) begun |= scan_some(*job);
     end_if_done(*job);
   }
   return begun;
@@ -167,7 +174,7 @@ bool WriteBackJobs::pump() {
 bool WriteBackJobs::wants_pump() const {
   if (running_ == 0) return false;  // as nearly always: this is asked at every poll
   return std::ranges::any_of(by_bit_, [&](const Job* job) {
-    return job != nullptr && job->progress.state == WriteBackState::running && job->scan && !job->scan->done &&
+    return job != nullptr && job->progress.state == WriteBackState::running && job->scan && !job->scan->done && !job->cut &&
            under_way(*job) < blocks_ahead_max;
   });
 }
@@ -221,16 +228,50 @@ void WriteBackJobs::on_ended(const SizeClass& pool, Persists::Wants wants, const
     Job& job = *by_bit_[static_cast<std::size_t>(std::countr_zero(left))];
     record(job, key, outcome_of(error), error);
     if (!error) {
-      job.progress.written = Bytes{count(job.progress.written) + count(pool.persists.block_bytes())};
+      job.progress.written += pool.persists.block_bytes();
+      job.in_storage += pool.persists.block_bytes();
     } else if (job.scan) {
       job.failed.insert(key);
     }
   }
 }
 
+void WriteBackJobs::ask_for_flush(Job& job) {
+  job.asked_for = job.in_storage;
+  job.rounds.clear();
+  for (const auto& pool : pools_) job.rounds.push_back(pool->flushes.ask());
+}
+
+bool WriteBackJobs::flushed(Job& job) {
+  if (!job.order.durable || job.in_storage == Bytes{}) return true;
+  if (job.rounds.empty()) ask_for_flush(job);
+  ErrorCode error;
+  for (std::size_t i = 0; i < pools_.size(); ++i) {
+    const Flushes& flushes = pools_[i]->flushes;
+    if (!flushes.ended(job.rounds[i])) return false;
+    if (flushes.error()) error = flushes.error();
+  }
+  job.progress.flush_error = error;
+  if (error) return true;
+  job.progress.durable = job.asked_for;
+  if (job.asked_for == job.in_storage) return true;
+  ask_for_flush(job);
+  return false;
+}
+
+/// What is in storage by now is made durable while what is under way may still arrive, and be flushed in turn.
+void WriteBackJobs::close_job(Job& job) {
+  job.closing = never;
+  job.cut = job.scan && !job.scan->done;
+  if (job.in_storage > Bytes{}) ask_for_flush(job);
+}
+
 void WriteBackJobs::end_if_done(Job& job) {
-  if (job.progress.ended() || (job.scan && !job.scan->done) || under_way(job) > 0) return;
-  end(job, WriteBackState::done);
+  if (job.progress.ended() || (job.scan && !job.scan->done && !job.cut)) return;
+  const bool arrived = under_way(job) == 0;
+  if (!arrived && job.rounds.empty()) return;
+  if (!flushed(job) || !arrived) return;
+  end(job, job.cut ? WriteBackState::deadline_exceeded : WriteBackState::done);
 }
 
 void WriteBackJobs::end(Job& job, WriteBackState state) {
@@ -274,9 +315,12 @@ Result<void> WriteBackJobs::cancel(WriteBackId id) {
 }
 
 void WriteBackJobs::on_time(TimePoint now) {
+  now_ = now;
   if (running_ == 0) return;
   for (Job* const job : by_bit_) {
-    if (job != nullptr && job->order.deadline <= now) end(*job, WriteBackState::deadline_exceeded);
+    if (job == nullptr) continue;
+    if (job->closing <= now) close_job(*job);
+    if (job->order.deadline <= now) end(*job, WriteBackState::deadline_exceeded);
   }
 }
 
@@ -284,7 +328,7 @@ TimePoint WriteBackJobs::next_deadline() const {
   TimePoint next = never;
   if (running_ == 0) return next;
   for (const Job* const job : by_bit_) {
-    if (job != nullptr) next = std::min(next, job->order.deadline);
+    if (job != nullptr) next = std::min({next, job->order.deadline, job->closing});
   }
   return next;
 }

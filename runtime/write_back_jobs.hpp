@@ -84,6 +84,13 @@ class WriteBackJobs {
     std::uint32_t bit = 0;
     std::optional<Scan> scan;
     Bytes begun{};
+    /// From then on nothing more is begun: what is left of the time is the flush's.
+    TimePoint closing = never;
+    bool cut = false;  ///< it was closing before it had begun everything
+    /// The flush it waits for: a round of each pool, and what it had in storage when that was asked for.
+    std::vector<std::uint64_t> rounds;
+    Bytes asked_for{};
+    Bytes in_storage{};  ///< stored or there already
     std::vector<WriteBackResult> results;
     /// Of a scan: what is not to be tried again in a later pass.
     std::unordered_set<BlockKey, KeyHash> failed;
@@ -98,6 +105,10 @@ class WriteBackJobs {
   void next_pass(Job& job);
   void record(Job& job, const BlockKey& key, WriteBackOutcome outcome, ErrorCode error = {});
   void on_ended(const SizeClass& pool, Persists::Wants wants, const BlockKey& key, ErrorCode error);
+  void close_job(Job& job);
+  void ask_for_flush(Job& job);
+  /// True where what the job has in storage has been flushed, or a flush has failed; asks for it where that is due.
+  [[nodiscard]] bool flushed(Job& job);
   void end_if_done(Job& job);
   void end(Job& job, WriteBackState state);
 
@@ -106,6 +117,7 @@ class WriteBackJobs {
   std::array<Job*, Persists::wants_count> by_bit_{};  ///< those that run
   std::size_t running_ = 0;
   WriteBackId last_;
+  TimePoint now_{};
   std::vector<BlockKey> unwanted_;  ///< scratch
 };
 

@@ -68,7 +68,7 @@ void MemoryStore::touch(std::span<const BlockKey> keys) {
 }
 
 void MemoryStore::flush(std::uint64_t token) {
-  operations_.end_flush(token, {});
+  flushes_.push_back(token);
   wake();
 }
 
@@ -76,6 +76,10 @@ std::size_t MemoryStore::poll(std::vector<StoreEvent>& out) {
   for (const Work& work : queue_) carry_out(work);
   queue_.clear();
   operations_.take_changed(changed_);
+  if (!flushes_held_) {
+    for (const std::uint64_t token : flushes_) operations_.end_flush(token, flush_error_);
+    flushes_.clear();
+  }
   return operations_.poll(out);
 }
 

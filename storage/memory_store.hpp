@@ -32,7 +32,7 @@ class MemoryStore final : public BlockStore {
   void flush(std::uint64_t token) override;
   void adopt(const BlockKey& key, std::uint64_t token) override { operations_.adopt(key, token); }
   std::size_t poll(std::vector<StoreEvent>& out) override;
-  [[nodiscard]] std::size_t in_flight() const override { return operations_.in_flight(); }
+  [[nodiscard]] std::size_t in_flight() const override { return operations_.in_flight() + flushes_.size(); }
   [[nodiscard]] Bytes block_bytes() const override { return block_bytes_; }
   [[nodiscard]] StoreStat stat() const override { return operations_.stat(); }
   void for_each(const std::function<void(const StoredBlock&)>& visit) const override;
@@ -42,6 +42,10 @@ class MemoryStore final : public BlockStore {
   [[nodiscard]] std::span<std::byte> raw(const BlockKey& key);
   /// The next write that is carried out fails with io_failed, as on a bad sector.
   void fail_next_write() { fail_next_write_ = true; }
+  /// What flushes end with from now on.
+  void fail_flushes(ErrorCode error) { flush_error_ = error; }
+  /// While they are held, flushes are under way, as on a slow disk.
+  void hold_flushes(bool held) { flushes_held_ = held; }
 
  private:
   struct Work {
@@ -63,6 +67,9 @@ class MemoryStore final : public BlockStore {
   std::vector<Work> queue_;
   std::vector<SlotId> changed_;  ///< scratch: there is no catalog to tell
   bool fail_next_write_ = false;
+  std::vector<std::uint64_t> flushes_;  ///< by token
+  ErrorCode flush_error_;
+  bool flushes_held_ = false;
 };
 
 }  // namespace terrace

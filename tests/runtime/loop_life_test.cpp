@@ -340,6 +340,18 @@ TEST_F(LoopJobs, are_paused_resumed_and_cancelled) {
   runtime->resume_transfers(asio::use_future).get();
 }
 
+TEST_F(LoopJobs, of_a_checkpoint_end_with_what_is_durable) {
+  for (std::uint64_t i = 1; i <= 8; ++i) run(i, keys_of({static_cast<std::uint32_t>(i), 100, 101}));
+  EXPECT_EQ(runtime->durability(asio::use_future).get().lost_blocks, 24U);
+  const CheckpointReport report = runtime->checkpoint(std::chrono::seconds{60}, asio::use_future).get();
+  EXPECT_EQ(report.job.state, WriteBackState::done);
+  EXPECT_EQ(report.job.of(WriteBackOutcome::stored), 24U);
+  EXPECT_EQ(report.left.durable_blocks, 24U);
+  EXPECT_EQ(report.left.lost_blocks, 0U);
+  runtime->stop(asio::use_future).get();
+  EXPECT_EQ(error_of(runtime->checkpoint(std::chrono::seconds{60}, asio::use_future)), Errc::stopped);
+}
+
 TEST_F(LoopJobs, keep_to_the_limits_that_are_set) {
   for (std::uint64_t i = 1; i <= 16; ++i) run(i, keys_of({static_cast<std::uint32_t>(i), 100, 101}));
   runtime->limit_daily_writes(KiB * 8, asio::use_future).get();

@@ -201,6 +201,7 @@ TEST_F(WriteBackJobsTest, end_at_their_deadline_and_say_what_was_left) {
   const auto keys = keys_of({1, 2, 3});
   wanted.keys = keys;
   wanted.deadline = clock.now() + seconds{1};
+  wanted.durable = false;
   const WriteBackId id = start(wanted);
   EXPECT_EQ(cache->manager().next_deadline(), wanted.deadline);
   clock.advance(seconds{1});

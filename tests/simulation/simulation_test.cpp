@@ -47,6 +47,8 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
     total.retained += world.seen().retained;
     total.quotas += world.seen().quotas;
     total.jobs += world.seen().jobs;
+    total.durable += world.seen().durable;
+    total.lost += world.seen().lost;
     for (std::size_t i = 0; i < total.job_blocks.size(); ++i) total.job_blocks[i] += world.seen().job_blocks[i];
     total.grouped_hits += world.seen().grouped_hits;
     total.unserved += world.seen().unserved;
@@ -88,6 +90,8 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   EXPECT_GT(total.retained, 0U);
   EXPECT_GT(total.quotas, 0U);
   EXPECT_GT(total.jobs, 0U);
+  EXPECT_GT(total.durable, 0U);
+  EXPECT_GT(total.lost, 0U);
   for (const std::uint64_t blocks : total.job_blocks) EXPECT_GT(blocks, 0U);
   EXPECT_GT(total.grouped_hits, 0U);
   EXPECT_GT(total.unserved, 0U);

@@ -102,11 +102,7 @@ std::unique_ptr<BlockStore> World::make_store(std::size_t pool) {
   const Bytes block_bytes{block_bytes_of(pool)};
   if (options_.store == WorldOptions::Store::none) return nullptr;
   if (options_.store == WorldOptions::Store::memory) return std::make_unique<MemoryStore>(options_.stored_blocks, block_bytes);
-  FileStoreConfig config;
-  config.directory = "/store";
-  config.capacity = capacity_for(options_.stored_blocks, block_bytes);
-  config.block_bytes = block_bytes;
-  return std::make_unique<FileStore>(config, *disks_.emplace_back(std::make_unique<SteppedIo>()));
+  return std::make_unique<FileStore>(file_config(pool), *disks_.emplace_back(std::make_unique<SteppedIo>()));
 }
 
 World::~World() {
@@ -457,6 +453,7 @@ void World::wind_down() {
   see_guards();
   check_jobs();
   for (const WriteBackProgress& job : cache_->write_backs()) TERRACE_CHECK(job.ended());
+  check_durable();
 }
 
 std::uint64_t World::digest() const {

@@ -89,6 +89,8 @@ class World {
     std::uint64_t retried = 0;       ///< by the guards of the stores, as are the next two
     std::uint64_t breakers_opened = 0;
     std::uint64_t declined = 0;
+    std::uint64_t durable = 0;  ///< blocks that a power failure at the end would leave, by the books
+    std::uint64_t lost = 0;     ///< and those that it would not
   };
   [[nodiscard]] const Seen& seen() const { return *seen_; }
   [[nodiscard]] const ManagerStats& stats() const { return cache_->manager().stats(); }
@@ -103,7 +105,9 @@ class World {
   void act(std::size_t which);
   void told_of_layers(Client& client, std::uint32_t layers);
   void forget(std::size_t which);
+  [[nodiscard]] FileStoreConfig file_config(std::size_t pool) const;
   [[nodiscard]] std::unique_ptr<BlockStore> make_store(std::size_t pool);
+  void check_durable();
   [[nodiscard]] std::unique_ptr<BlockStore> guard(std::unique_ptr<BlockStore> store);
   void see_guards();
   void compute(Client& client);

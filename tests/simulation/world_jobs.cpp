@@ -27,6 +27,7 @@ void World::order_write_back() {
   order.tenant = random_.below(3);
   order.unused_for = std::chrono::milliseconds{random_.below(3000)};
   if (random_.chance(0.2)) order.deadline = clock_.now() + std::chrono::milliseconds{random_.below(100)};
+  order.durable = random_.chance(0.7);
   if (random_.chance(0.3)) order.budget = Bytes{random_.below(10 * 4096)};
   const Result<WriteBackId> started = cache_->start_write_back(order);
   if (!started) return;

@@ -57,6 +57,7 @@ WorldOptions random_options(std::uint64_t seed) {
     manager.staging_blocks = static_cast<std::uint32_t>(random.between(1, 4));
     manager.write_policy = static_cast<WritePolicy>(random.below(4));
     manager.selective_hits = static_cast<std::uint32_t>(random.between(1, 3));
+    manager.flush_interval = std::chrono::milliseconds{random.chance(0.4) ? 0 : random.between(1, 60)};
   }
   options.faults.transfers_fail = random.chance(0.3);
   options.faults.streams_freeze = random.chance(0.2);

@@ -1,0 +1,107 @@
+// What a process that checkpointed, or was killed after a flush, has again when it comes back.
+
+#include "runtime/stack.hpp"
+
+#include "tests/radix/key_helpers.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace terrace::test {
+namespace {
+
+using std::chrono::seconds;
+
+class WarmRestart : public testing::Test {
+ protected:
+  static constexpr std::uint32_t prompts = 40;
+
+  WarmRestart() {
+    std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
+    if (::mkdtemp(name.data()) != nullptr) directory_ = name;
+  }
+  ~WarmRestart() override { std::filesystem::remove_all(directory_); }
+
+  [[nodiscard]] StackOptions options() const {
+    StackOptions options;
+    options.block_bytes = KiB * 8;
+    options.device_blocks = 256;
+    options.host_blocks = 64;
+    options.staging_blocks = 8;
+    options.storage = FileStorage{.directory = directory_ / "store", .capacity = MiB * 8, .io = IoChoice::threads};
+    return options;
+  }
+  /// Three blocks of a root that several share, and two of its own.
+  static std::vector<BlockKey> prompt(std::uint32_t n) { return keys_of({n % 4, n % 4 + 10, n % 4 + 20, 100 + n, 200 + n}); }
+
+  static void serve(Cache& cache) {
+    for (std::uint32_t n = 0; n < prompts; ++n) {
+      const auto keys = prompt(n);
+      AcquireRequest request;
+      request.id = RequestId{n + 1};
+      request.keys = keys;
+      request.blocks = static_cast<std::uint32_t>(keys.size());
+      Result<Lease> lease = cache.acquire(request);
+      ASSERT_TRUE(lease.has_value());
+      while (!cache.ready(*lease)) cache.poll();
+      ASSERT_TRUE(cache.commit(*lease, keys, Fence{}).has_value());
+      cache.release(std::move(*lease), Fence{});
+    }
+  }
+  static std::uint32_t hits(Cache& cache) {
+    std::uint32_t hits = 0;
+    for (std::uint32_t n = 0; n < prompts; ++n) hits += cache.match(prompt(n)).total();
+    return hits;
+  }
+
+  std::filesystem::path directory_;
+};
+
+TEST_F(WarmRestart, hits_all_that_a_checkpoint_called_durable) {
+  std::uint64_t durable = 0;
+  {
+    Stack stack{options()};
+    serve(stack.cache());
+    const Result<CheckpointReport> report = stack.cache().checkpoint(seconds{60});
+    ASSERT_TRUE(report.has_value());
+    EXPECT_EQ(report->job.state, WriteBackState::done);
+    EXPECT_FALSE(report->job.flush_error);
+    EXPECT_EQ(report->job.of(WriteBackOutcome::stored), 4U * 3 + 2 * prompts);
+    EXPECT_EQ(report->left.lost_blocks, 0U);
+    EXPECT_EQ(report->job.durable, report->left.durable);
+    durable = report->left.durable_blocks;
+  }
+  Stack stack{options()};
+  EXPECT_EQ(stack.store()->stat().blocks, durable);
+  EXPECT_EQ(hits(stack.cache()), 5 * prompts);
+  EXPECT_EQ(stack.cache().durability().durable_blocks, 0U) << "who wrote them may have been killed, for all this process knows";
+  EXPECT_EQ(stack.cache().checkpoint(seconds{60})->left.durable_blocks, durable);
+}
+
+TEST_F(WarmRestart, without_one_has_only_what_the_policy_stored) {
+  {
+    Stack stack{options()};
+    serve(stack.cache());
+    EXPECT_GT(stack.cache().durability().lost_blocks, 0U);
+  }
+  Stack stack{options()};
+  EXPECT_EQ(hits(stack.cache()), 0U);
+}
+
+TEST_F(WarmRestart, makes_what_it_writes_durable_by_itself) {
+  StackOptions with_policy = options();
+  with_policy.write_policy = WritePolicy::write_through;
+  with_policy.flush_interval = std::chrono::milliseconds{50};
+  Stack stack{with_policy};
+  serve(stack.cache());
+  while (stack.cache().durability().lost_blocks > 0) stack.cache().poll();
+  EXPECT_EQ(stack.cache().durability().durable_blocks, 4U * 3 + 2 * prompts);
+}
+
+}  // namespace
+}  // namespace terrace::test

@@ -1,0 +1,61 @@
+// What the cache says of a power failure, held against one.
+#include "base/check.hpp"
+#include "storage/aligned_buffer.hpp"
+#include "tests/simulation/world.hpp"
+#include "tests/simulation/world_client.hpp"
+
+#include <vector>
+
+namespace terrace::test {
+namespace {
+
+/// Blocks of the store that can be read, each verified as it is.
+std::uint64_t readable_blocks(SteppedIo& disk, const FileStoreConfig& config) {
+  FileStore store{config, disk};
+  std::vector<BlockKey> keys;
+  store.for_each([&](const StoredBlock& block) { keys.push_back(block.key); });
+  AlignedBuffer buffer{count(config.block_bytes)};
+  std::uint64_t readable = 0;
+  for (const BlockKey& key : keys) {
+    const StoreRead read{.token = 0, .key = key, .into = buffer.span()};
+    store.read({&read, 1});
+    for (bool ended = false; !ended;) {
+      if (disk.queued() > 0) disk.step(0);
+      std::vector<StoreEvent> events;
+      store.poll(events);
+      for (const StoreEvent& event : events) {
+        if (event.kind != StoreEvent::Kind::read) continue;
+        ended = true;
+        readable += event.error ? 0 : 1;
+      }
+    }
+  }
+  return readable;
+}
+
+}  // namespace
+
+FileStoreConfig World::file_config(std::size_t pool) const {
+  const Bytes block_bytes{block_bytes_of(pool)};
+  FileStoreConfig config;
+  config.directory = "/store";
+  config.capacity = capacity_for(options_.stored_blocks, block_bytes);
+  config.block_bytes = block_bytes;
+  return config;
+}
+
+/// On a disk that does what it is told.
+void World::check_durable() {
+  const Durability said = cache_->durability();
+  seen_->durable += said.durable_blocks;
+  seen_->lost += said.lost_blocks;
+  if (disks_.empty() || options_.faults.disk_fails) return;
+  std::uint64_t left = 0;
+  for (std::size_t pool = 0; pool < disks_.size(); ++pool) {
+    SteppedIo after{disks_[pool]->files().left_by(SteppedFiles::End::power_failure)};
+    left += readable_blocks(after, file_config(pool));
+  }
+  TERRACE_CHECK(left >= said.durable_blocks);
+}
+
+}  // namespace terrace::test
