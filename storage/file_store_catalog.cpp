@@ -26,7 +26,8 @@ void FileStore::write_pages() {
                       .token = page_token | n,
                       .file = directory_.catalog(),
                       .offset = directory_.layout().page_offset(*write.page),
-                      .from = write.image.span()});
+                      .from = write.image.span(),
+                      .ahead = true});
   }
   engine_.submit(batch_);
   batch_.clear();

@@ -18,7 +18,10 @@ void FileStore::go_on_with_flush() {
   flush_.begin_catalog();
   if (!catalog_unsynced_) return end_flush();
   catalog_unsynced_ = false;
-  batch_.push_back({.kind = IoOperation::Kind::sync, .token = catalog_sync_token, .file = directory_.catalog()});
+  batch_.push_back({.kind = IoOperation::Kind::sync,
+                    .token = catalog_sync_token,
+                    .file = directory_.catalog(),
+                    .ahead = true});
   engine_.submit(batch_);
   batch_.clear();
 }
@@ -31,7 +34,10 @@ void FileStore::begin_flush() {
     if (!unsynced_[file]) continue;
     // A write that ends from now on may be missed by this sync, and says so again.
     unsynced_[file] = false;
-    batch_.push_back({.kind = IoOperation::Kind::sync, .token = sync_token, .file = directory_.data_files()[file]});
+    batch_.push_back({.kind = IoOperation::Kind::sync,
+                      .token = sync_token,
+                      .file = directory_.data_files()[file],
+                      .ahead = true});
   }
   flush_.begin(static_cast<std::uint32_t>(batch_.size()));
   engine_.submit(batch_);

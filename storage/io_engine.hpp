@@ -82,6 +82,8 @@ struct IoOperation {
   /// of what has been read. Outlives the operation.
   const Fingerprint* seal = nullptr;
   BlockKey key{};
+  /// Begun before all that waits for its turn: for what is small and rare, and holds others up.
+  bool ahead = false;
 };
 
 struct IoCompletion {

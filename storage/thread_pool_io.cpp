@@ -16,6 +16,8 @@ ThreadPoolIo::ThreadPoolIo(Config config, Waker& waker, PosixCalls& calls)
       waker_{waker},
       work_{config.in_flight_max, 1, 0},
       work_token_{work_},
+      ahead_{64, 1, 0},
+      ahead_token_{ahead_},
       completions_{config.in_flight_max, config.threads, waker_},
       bandwidth_{config.bandwidth} {
   if (config.threads == 0) throw std::invalid_argument{"a thread pool for I/O needs at least one thread"};
@@ -38,7 +40,11 @@ void ThreadPoolIo::stop() noexcept {
 void ThreadPoolIo::submit(std::span<const IoOperation> batch) {
   if (batch.empty()) return;
   submitting_.clear();
-  for (const IoOperation& operation : batch) submitting_.push_back({operation, &files_.file(operation.file)});
+  for (const IoOperation& operation : batch) {
+    Work work{Work::Kind::operation, operation, &files_.file(operation.file)};
+    if (operation.ahead) TERRACE_CHECK(ahead_.enqueue(ahead_token_, std::exchange(work, {Work::Kind::look_ahead, {}, nullptr})));
+    submitting_.push_back(work);
+  }
   TERRACE_CHECK(work_.enqueue_bulk(work_token_, submitting_.begin(), submitting_.size()));
   in_flight_ += batch.size();
 }
@@ -77,16 +83,22 @@ void ThreadPoolIo::pace(Bytes bytes) {
 
 void ThreadPoolIo::run() {
   ::pthread_setname_np(::pthread_self(), "terrace-io");
-  CompletionQueue<IoCompletion>::Producer producer{completions_};
+  Producer producer{completions_};
   AlignedBuffer scratch;
   Work work;
+  Work first;
   for (;;) {
     work_.wait_dequeue(work);
-    if (work.file == nullptr) return;
-    const IoCompletion done = files_.perform(work.operation, *work.file, scratch);
-    if (bandwidth_ != Bytes{}) pace(Bytes{done.bytes});
-    producer.push(done);
+    while (ahead_.try_dequeue(first)) perform(first, scratch, producer);
+    if (work.kind == Work::Kind::end) return;
+    if (work.kind == Work::Kind::operation) perform(work, scratch, producer);
   }
+}
+
+void ThreadPoolIo::perform(const Work& work, AlignedBuffer& scratch, Producer& producer) {
+  const IoCompletion done = files_.perform(work.operation, *work.file, scratch);
+  if (bandwidth_ != Bytes{}) pace(Bytes{done.bytes});
+  producer.push(done);
 }
 
 }  // namespace terrace

@@ -51,16 +51,20 @@ class ThreadPoolIo final : public IoEngine {
 
  private:
   struct Work {
+    enum class Kind : unsigned char { operation, look_ahead, end };
+    Kind kind = Kind::end;
     IoOperation operation;
-    PosixFiles::File* file = nullptr;  ///< null: end the thread
+    PosixFiles::File* file = nullptr;
   };
   /// A thread without work sleeps rather soon: there are more threads than processors, and other work for them.
   struct QueueTraits : moodycamel::ConcurrentQueueDefaultTraits {
     static const int MAX_SEMA_SPINS = 100;
   };
   using WorkQueue = moodycamel::BlockingConcurrentQueue<Work, QueueTraits>;
+  using Producer = CompletionQueue<IoCompletion>::Producer;
 
   void run();
+  void perform(const Work& work, AlignedBuffer& scratch, Producer& producer);
   void pace(Bytes bytes);
   void stop() noexcept;
 
@@ -68,6 +72,10 @@ class ThreadPoolIo final : public IoEngine {
   EngineWaker waker_;
   WorkQueue work_;
   moodycamel::ProducerToken work_token_;
+  /// What goes ahead: whoever takes anything from the other queue empties this one first. Each has a look_ahead in the other, so
+  /// that somebody comes.
+  moodycamel::ConcurrentQueue<Work> ahead_;
+  moodycamel::ProducerToken ahead_token_;
   std::vector<Work> submitting_;  ///< scratch
   CompletionQueue<IoCompletion> completions_;
   std::vector<IoCompletion> collected_;  ///< by wait(), for the next poll()

@@ -161,7 +161,7 @@ bool UringRing::take_arrivals() {
   }
   for (const Order& order : taken_orders_) order.done->set_value(perform(order));
   taken_orders_.clear();
-  for (Work& work : arrived_) waiting_.push_back(std::move(work));
+  for (Work& work : arrived_) (work.operation.ahead ? ahead_ : waiting_).push_back(std::move(work));
   arrived_.clear();
   return true;
 }
@@ -212,11 +212,13 @@ std::optional<int> UringRing::place_of(FileId id, int fd) {
 }
 
 void UringRing::begin_waiting() {
-  while (!waiting_.empty() && !free_.empty()) {
+  while (!free_.empty()) {
+    Fifo<Work>& from = ahead_.empty() ? waiting_ : ahead_;
+    if (from.empty()) return;
     const std::uint32_t slot = free_.back();
     free_.pop_back();
-    const Work work = waiting_.front();
-    waiting_.pop_front();
+    const Work work = from.front();
+    from.pop_front();
     begin(slot, work);
   }
 }

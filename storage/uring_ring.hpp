@@ -120,7 +120,7 @@ class UringRing {
   void complete(std::uint32_t slot);
   [[nodiscard]] bool look_out_in_vain();
   void sleep();
-  [[nodiscard]] bool idle() const { return waiting_.empty() && free_.size() == moving_.size(); }
+  [[nodiscard]] bool idle() const { return waiting_.empty() && ahead_.empty() && free_.size() == moving_.size(); }
   /// The file's place in the table, or nothing.
   [[nodiscard]] std::optional<int> place_of(FileId id, int fd);
 
@@ -149,6 +149,7 @@ class UringRing {
   std::vector<Order> taken_orders_;  ///< scratch, as is the next
   std::vector<Work> arrived_;
   Fifo<Work> waiting_;
+  Fifo<Work> ahead_;  ///< of what waits, what is begun first
   std::vector<Moving> moving_;
   std::vector<std::uint32_t> free_;
   Fifo<std::uint32_t> to_seal_;

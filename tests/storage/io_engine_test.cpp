@@ -202,6 +202,30 @@ TEST_P(IoEngineContract, waiting_for_nothing_returns) {
   EXPECT_EQ(engine_.in_flight(), 0U);
 }
 
+TEST_P(IoEngineContract, begins_what_goes_ahead_before_what_waits) {
+  NullWaker waker;
+  std::unique_ptr<IoEngine> one;  // at a time
+  if (GetParam() == EngineKind::threads) {
+    one = std::make_unique<ThreadPoolIo>(ThreadPoolIo::Config{.threads = 1, .in_flight_max = 64}, waker, calls_);
+  } else {
+    one = std::make_unique<UringIo>(UringIo::Config{.rings = 1, .depth = 1, .in_flight_max = 64}, waker, uring_, calls_);
+  }
+  const FileId file = one->files().open(directory_.path() / "other", Create::if_missing, Direct::no).value().id;
+  const AlignedBuffer block = content_of(key_of(1));
+  for (int round = 0; round < 20; ++round) {
+    std::vector<IoOperation> batch(40, write(file, block.span()));
+    batch.push_back({.kind = IoOperation::Kind::sync, .token = 7, .file = file, .ahead = true});
+    one->submit(batch);
+    std::vector<IoCompletion> done;
+    while (one->in_flight() > 0) {
+      one->wait();
+      one->poll(done);
+    }
+    ASSERT_EQ(done.size(), 41U);
+    EXPECT_EQ(done.front().token, 7U);
+  }
+}
+
 TEST_P(IoEngineContract, ends_with_work_under_way) {
   NullWaker waker;
   const AlignedBuffer block = content_of(key_of(1));

@@ -22,7 +22,7 @@ TEST(Cli, explains_itself) {
         "--block-tokens", "--block-bytes",      "--reference",       "--concurrency",  "--speed",
         "--mode",         "--requests",         "--verify",          "--seed",         "--report",
         "--inject",       "--workload",         "--step-tokens",     "--abort-rate",   "--cache-output",
-        "--output-tokens-max"}) {
+        "--output-tokens-max", "--skip",      "--checkpoint"}) {
     EXPECT_NE(replay_help.out.find(option), std::string::npos) << option;
   }
   const Ended version = run({TERRACE_PROGRAM, "--version"});

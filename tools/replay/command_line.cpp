@@ -24,6 +24,9 @@ Examples:
       the same of another policy than lru, in one tier
   terrace replay --storage file:/var/cache/terrace --storage-capacity 4GiB --write-policy write-back
       three tiers; run it twice to see a warm restart
+  terrace replay trace.jsonl.gz --requests 6000 --storage file:/var/cache/terrace --storage-capacity 16GiB --checkpoint 60
+  terrace replay trace.jsonl.gz --skip 6000 --storage file:/var/cache/terrace --storage-capacity 16GiB
+      stopped in the middle and started again: what was cached is durable, and a hit
   terrace replay --workload agent --device-blocks 800 --concurrency 32 --step-tokens 2048 --output-tokens-max 1000
       an engine short of memory: prompts in small chunks, long answers, requests preempted and taken up again
   terrace replay --abort-rate 0.3 --output-tokens-max 200
@@ -47,6 +50,8 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
                   "Built-in workload: chat (default); agent, long contexts sent again at each step; rag, questions to documents")
       ->group("Requests");
   command.add_option("--seed", into.seed, "Of the built-in workload and of aborts (default 1)")->group("Requests");
+  command.add_option("--skip", into.skip, "Leave out so many first requests: go on where a replay of --requests N ended (default 0)")
+      ->group("Requests");
   command.add_option("--requests", into.requests, "At most so many (default: the whole trace; a workload: 2000)")
       ->group("Requests");
   command.add_option("--block-tokens", into.block_tokens, "Tokens per hash id of the trace (default 512; a workload: 64)")
@@ -79,6 +84,9 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
       ->group("Tiers");
   command.add_option("--write-policy", into.write_policy,
                      "What reaches storage: none, write-through (default with --storage), selective, write-back")->group("Tiers");
+  command.add_option("--checkpoint", into.checkpoint,
+                     "At the end, Ctrl-C included: bring all that is cached to storage within so many seconds, and say what is durable")
+      ->group("Tiers");
   command.add_option("--policy", into.policy,
                      "What goes first: adaptive (default), lru (default with --reference), lru-2, arc, s3-fifo")
       ->group("Tiers");

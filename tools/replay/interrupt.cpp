@@ -13,7 +13,8 @@ std::atomic<bool> requested_{false};
 std::atomic<Waker*> waker_{nullptr};
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<Waker*>::is_always_lock_free, "used in a signal handler");
 
-constexpr unsigned patience_seconds = 30;
+constexpr std::chrono::seconds patience{30};
+std::atomic<unsigned> alarm_seconds_{0};
 
 void on_alarm(int) {
   constexpr std::string_view line = "terrace: interrupted, and did not come to an end\n";
@@ -23,7 +24,7 @@ void on_alarm(int) {
 
 /// An EventFdWaker does nothing but an atomic exchange and a write(2): both are allowed here.
 void on_signal(int) {
-  ::alarm(patience_seconds);
+  ::alarm(alarm_seconds_.load(std::memory_order_acquire));
   requested_.store(true, std::memory_order_release);
   if (Waker* const waker = waker_.load(std::memory_order_acquire)) waker->wake();
 }
@@ -38,8 +39,9 @@ void handle(int signal, void (*handler)(int), int flags) {
 
 }  // namespace
 
-Interrupt::Interrupt(Waker& waker) {
+Interrupt::Interrupt(Waker& waker, std::chrono::seconds work_left) {
   requested_ = false;
+  alarm_seconds_ = static_cast<unsigned>((patience + work_left).count());
   waker_ = &waker;
   handle(SIGALRM, on_alarm, 0);
   handle(SIGINT, on_signal, SA_RESETHAND | SA_RESTART);

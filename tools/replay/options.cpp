@@ -27,6 +27,8 @@ constexpr std::uint32_t concurrency_max = 65'536;
 constexpr std::uint32_t speed_concurrency = 4096;  ///< the trace's clock decides; this is only a bound
 constexpr std::uint32_t threads_max = 64;
 constexpr std::uint64_t tokens_max = std::uint64_t{1} << 32;
+constexpr std::uint64_t skip_max = std::uint64_t{1} << 48;
+constexpr double checkpoint_seconds_max = 86'400;
 constexpr Bytes block_bytes_max = MiB * 512;
 constexpr Bytes file_block_unit = KiB * 4;
 
@@ -203,6 +205,7 @@ void choose_source(ReplayOptions& options, const ReplayArguments& arguments) {
   options.workload = choice("--workload", arguments.workload, workload_names.front(), workload_names);
   if (arguments.seed) options.seed = whole_number("--seed", *arguments.seed, 0, std::numeric_limits<std::uint64_t>::max());
   options.requests_max = arguments.trace ? ReplayOptions::all_requests : default_workload_requests;
+  if (arguments.skip) options.skip = whole_number("--skip", *arguments.skip, 0, skip_max);
   if (arguments.requests) options.requests_max = whole_number("--requests", *arguments.requests, 1, ReplayOptions::all_requests);
   const std::uint32_t block_tokens = arguments.trace ? default_trace_block_tokens : default_workload_block_tokens;
   options.block_tokens = small_number("--block-tokens", arguments.block_tokens, block_tokens, 1, 1 << 20);
@@ -218,6 +221,16 @@ void choose_ranks(ReplayOptions& options, const ReplayArguments& arguments) {
   if (count(options.block_bytes) % (word * options.ranks) == 0) return;
   throw UsageError{fmt::format("--block-bytes: {} cannot be dealt out to {} ranks: a multiple of {} bytes can",
                                to_string(options.block_bytes), options.ranks, word * options.ranks)};
+}
+
+void choose_checkpoint(ReplayOptions& options, const ReplayArguments& arguments) {
+  const std::optional<double> seconds = positive_number("--checkpoint", arguments.checkpoint);
+  if (!seconds) return;
+  if (!options.has_storage()) throw UsageError{"--checkpoint needs --storage"};
+  if (*seconds > checkpoint_seconds_max) {
+    throw UsageError{fmt::format("--checkpoint: {} s are more than a day ({:.0f} s)", *arguments.checkpoint, checkpoint_seconds_max)};
+  }
+  options.checkpoint.emplace(*seconds);
 }
 
 void choose_life(ReplayOptions& options, const ReplayArguments& arguments) {
@@ -283,6 +296,7 @@ ReplayOptions resolve(const ReplayArguments& arguments) {
     throw UsageError{fmt::format("--write-policy {} needs --storage", to_string(options.write_policy))};
   }
 
+  choose_checkpoint(options, arguments);
   choose_pace(options, arguments);
   choose_life(options, arguments);
   options.verify = choice("--verify", arguments.verify, Verify::all, std::array{Verify::all, Verify::sample, Verify::none});

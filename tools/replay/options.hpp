@@ -6,6 +6,7 @@
 #include "tools/replay/faults.hpp"
 #include "tools/replay/usage_error.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
@@ -31,6 +32,7 @@ struct ReplayArguments {
   std::optional<std::string> storage_io;
   std::optional<std::string> relation;
   std::optional<std::string> write_policy;
+  std::optional<std::string> checkpoint;
   std::optional<std::string> policy;
   std::optional<std::string> host_admission;
   std::optional<std::string> block_tokens;
@@ -46,6 +48,7 @@ struct ReplayArguments {
   std::optional<std::string> loads;
   std::optional<std::string> mode;
   std::optional<std::string> threads;
+  std::optional<std::string> skip;
   std::optional<std::string> requests;
   std::optional<std::string> verify;
   std::optional<std::string> seed;
@@ -83,7 +86,8 @@ struct ReplayOptions {
   std::filesystem::path trace;  ///< empty: the workload
   std::string workload = "chat";
   std::uint64_t seed = 1;
-  std::uint64_t requests_max = all_requests;
+  std::uint64_t skip = 0;  ///< of the first requests
+  std::uint64_t requests_max = all_requests;  ///< of those that follow
   std::uint32_t block_tokens = 0;
 
   std::optional<int> cuda;  ///< which CUDA device, of several ranks the first one's; none: the emulated one
@@ -95,6 +99,8 @@ struct ReplayOptions {
   StorageOptions storage;
   Relation relation = Relation::keep;
   WritePolicy write_policy = WritePolicy::none;
+  /// At the end, also an early one: what is cached goes to storage within so much time. None: only what the policy stored is.
+  std::optional<std::chrono::duration<double>> checkpoint;
   PolicyKind policy = PolicyKind::lru;  ///< as a reference run has it; read from a command line, adaptive in the others
   HostAdmission host_admission = HostAdmission::all;
 

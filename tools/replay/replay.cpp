@@ -1,5 +1,6 @@
 #include "tools/replay/replay.hpp"
 
+#include "base/check.hpp"
 #include "runtime/stack.hpp"
 #include "tools/calibration_file.hpp"
 #include "tools/replay/confined_driver.hpp"
@@ -15,6 +16,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <utility>
@@ -34,8 +36,13 @@ Source open_source(const ReplayOptions& options) {
     return {std::move(workload.requests), options.requests_max, workload.context_max / options.block_tokens};
   }
   // Read to its end first, so that a bad line is found before anything is made.
-  const TraceSummary summary = scan_trace(options.trace, options.block_tokens, options.requests_max);
-  return {std::make_unique<TraceReader>(options.trace, options.block_tokens), summary.requests, summary.full_blocks_max};
+  const std::uint64_t last = std::min(options.requests_max, ReplayOptions::all_requests - options.skip) + options.skip;
+  const TraceSummary summary = scan_trace(options.trace, options.block_tokens, last);
+  if (options.skip > 0 && summary.requests <= options.skip) {
+    throw UsageError{fmt::format("--skip: {} has {} requests, which leaves none", options.trace.string(), summary.requests)};
+  }
+  return {std::make_unique<TraceReader>(options.trace, options.block_tokens), summary.requests - options.skip,
+          summary.full_blocks_max};
 }
 
 /// CUDA devices have consecutive numbers.
@@ -105,7 +112,22 @@ void collect(ReplayResult& result, Session& session, Stack& stack) {
   if (const BlockStore* const store = stack.store()) result.store = store->stat();
   result.storage_health = stack.storage_health();
   result.storage_io = stack.io();
-  result.checks = check_idle(stack);
+  if (!result.left_behind) result.checks = check_idle(stack);
+}
+
+void take_checkpoint(const ReplayOptions& options, Cache& cache, ReplayResult& result) {
+  if (!options.checkpoint) return;
+  const auto begin = std::chrono::steady_clock::now();
+  const Result<CheckpointReport> report = cache.checkpoint(std::chrono::duration_cast<Duration>(*options.checkpoint));
+  TERRACE_CHECK(report.has_value());  // there is storage, and no other job
+  result.checkpoint = *report;
+  result.checkpoint_seconds = seconds_since(begin);
+  result.left_behind = cache.has_pending_work();
+}
+
+std::chrono::seconds time_for_checkpoint(const ReplayOptions& options) {
+  if (!options.checkpoint) return {};
+  return std::chrono::ceil<std::chrono::seconds>(*options.checkpoint);
 }
 
 }  // namespace
@@ -113,9 +135,9 @@ void collect(ReplayResult& result, Session& session, Stack& stack) {
 ReplayResult run_replay(const ReplayOptions& options) {
   check_feasible(options, available_memory());
   EventFdWaker waker;
-  const Interrupt interrupt{waker};
+  const Interrupt interrupt{waker, time_for_checkpoint(options)};
   const Source source = open_source(options);
-  const std::unique_ptr<Stack> stack = make_stack(stack_options(options, source.full_blocks_max));
+  std::unique_ptr<Stack> stack = make_stack(stack_options(options, source.full_blocks_max));
   Progress progress{source.requests_total};
   Session session{options, *source.requests, progress};
 
@@ -127,12 +149,15 @@ ReplayResult run_replay(const ReplayOptions& options) {
     ConfinedDriver{session, *stack, waker, interrupt}.run();
   }
   result.seconds = seconds_since(begin);
+  take_checkpoint(options, stack->cache(), result);
   const auto drain_begin = std::chrono::steady_clock::now();
-  stack->cache().drain();
+  if (!result.left_behind) stack->cache().drain();
   result.drain_seconds = seconds_since(drain_begin);
   result.interrupted = interrupt.requested();
   result.failure = session.failure();
   collect(result, session, *stack);
+  // Taking it down would wait for the disk, however long; the process ends without.
+  if (result.left_behind) (void)stack.release();
   return result;
 }
 
@@ -143,6 +168,7 @@ ExitStatus replay(const ReplayOptions& options) {
   if (!options.report.empty()) write_report(options.report, to_json(options, result));
   const Verdict verdict = judge(options, result);
   if (verdict.status != ExitStatus::done) fmt::print(stderr, "terrace replay: {}\n", verdict.line);
+  if (result.left_behind) std::quick_exit(static_cast<int>(verdict.status));
   return verdict.status;
 }
 

@@ -103,6 +103,8 @@ json::object to_object(const ReplayOptions& options) {
   } else {
     config["trace"] = options.trace.string();
   }
+  config["skip"] = options.skip;
+  config["checkpoint"] = options.checkpoint ? json::value(options.checkpoint->count()) : json::value(nullptr);
   config["speed"] = options.speed ? json::value(*options.speed) : json::value(nullptr);
   config["requests_max"] =
       options.requests_max == ReplayOptions::all_requests ? json::value(nullptr) : json::value(options.requests_max);
@@ -122,6 +124,22 @@ json::object to_object(const FinalChecks& checks) {
           {"stored_with_all_ancestors", share},
           {"device_ledger", to_object(checks.device)},
           {"host_ledger", to_object(checks.host)}};
+}
+
+json::object checkpoint(const ReplayResult& result) {
+  const CheckpointReport& report = *result.checkpoint;
+  json::object blocks;
+  for (std::size_t i = 0; i < write_back_outcome_count; ++i) {
+    blocks[text(to_string(static_cast<WriteBackOutcome>(i)))] = report.job.blocks[i];
+  }
+  return {{"state", text(to_string(report.job.state))},
+          {"seconds", result.checkpoint_seconds},
+          {"durable_blocks", report.left.durable_blocks},
+          {"durable_bytes", count(report.left.durable)},
+          {"lost_blocks", report.left.lost_blocks},
+          {"lost_bytes", count(report.left.lost)},
+          {"flush_error", report.job.flush_error ? json::value(report.job.flush_error.message()) : json::value(nullptr)},
+          {"blocks", blocks}};
 }
 
 json::object to_object(const EngineCounts& engine) {
@@ -176,6 +194,7 @@ std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
   report["checks"] = to_object(result.checks);
   report["manager"] = to_object(result.manager);
   report["store"] = result.store ? json::value(to_object(*result.store)) : json::value(nullptr);
+  report["checkpoint"] = result.checkpoint ? json::value(checkpoint(result)) : json::value(nullptr);
   report["storage_health"] = result.storage_health ? json::value(to_object(*result.storage_health)) : json::value(nullptr);
   if (!result.storage_io.empty()) report["store"].as_object()["io"] = result.storage_io;
   report["config"] = to_object(options);

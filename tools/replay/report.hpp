@@ -35,7 +35,11 @@ struct ReplayResult {
   double key_seconds = 0;      ///< of `seconds`: making keys
   double content_seconds = 0;  ///< compute's: writing content (beside `seconds`, on the device's thread)
   double verify_seconds = 0;   ///< compute's: comparing
-  FinalChecks checks;
+  std::optional<CheckpointReport> checkpoint;
+  double checkpoint_seconds = 0;
+  /// Storage had not come to an end when the time for the checkpoint had: nothing was waited for any more.
+  bool left_behind = false;
+  FinalChecks checks;  ///< where nothing was left behind
   ManagerStats manager;
   std::optional<StoreStat> store;
   std::optional<StoreHealth> storage_health;  ///< none: no guard, as without file storage

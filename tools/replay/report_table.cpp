@@ -151,6 +151,15 @@ void add_first_token(Table& table, const ReplayOptions& options, const ReplayRes
 
 }  // namespace
 
+void add_checkpoint(Table& table, const ReplayResult& result) {
+  if (!result.checkpoint) return;
+  const auto& [job, left] = *result.checkpoint;
+  table.line("");
+  table.line("checkpoint: {} in {:.2f} s; durable {} blocks ({}), lost {} ({})", to_string(job.state), result.checkpoint_seconds,
+             grouped(left.durable_blocks), to_string(left.durable), grouped(left.lost_blocks), to_string(left.lost));
+  if (result.left_behind) table.line("  storage had not come to an end by then, and was not waited for");
+}
+
 std::string to_table(const ReplayOptions& options, const ReplayResult& result) {
   Table table;
   add_head(table, options, result);
@@ -159,6 +168,7 @@ std::string to_table(const ReplayOptions& options, const ReplayResult& result) {
   add_moved(table, options, result.moved);
   add_latencies(table, options, result);
   add_first_token(table, options, result);
+  add_checkpoint(table, result);
   table.line("");
   const auto rate = result.seconds > 0 ? static_cast<double>(result.counts.requests) / result.seconds : 0;
   table.line("{:.2f} s, {:.0f} requests/s (keys {:.2f} s; on the device: content {:.2f} s, comparing {:.2f} s)", result.seconds,

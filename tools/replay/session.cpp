@@ -52,11 +52,14 @@ Session::Session(const ReplayOptions& options, RequestSource& source, Progress& 
 
 std::optional<Prepared> Session::next() {
   if (given_ == options_.requests_max) return std::nullopt;
+  for (; skipped_ < options_.skip; ++skipped_) {
+    if (!source_.next()) return std::nullopt;
+  }
   std::optional<TraceRequest> traced = source_.next();
   if (!traced) return std::nullopt;
 
   Prepared request;
-  request.number = ++given_;
+  request.number = skipped_ + ++given_;
   request.timestamp_ms = traced->timestamp_ms;
   request.full_blocks = traced->input_tokens / options_.block_tokens;
   request.prompt_blocks = request.full_blocks;

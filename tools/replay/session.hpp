@@ -125,6 +125,7 @@ class Session {
   CallLatencies latencies_;
   Latencies first_tokens_{std::chrono::microseconds{1}};
   std::uint64_t given_ = 0;
+  std::uint64_t skipped_ = 0;
   std::uint64_t launches_ = 0;
   /// By rank, compute's; what follows in its work touches nothing of the session.
   std::deque<std::atomic<std::uint64_t>> launches_done_;

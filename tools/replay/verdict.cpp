@@ -28,8 +28,14 @@ Verdict judge(const ReplayOptions& options, const ReplayResult& result) {
     return {ExitStatus::check_failed, fmt::format("{} of {} compared hit blocks do not hold what their keys say; first: {}",
                                                   result.mismatches, result.compared, describe(*result.first_mismatch))};
   }
-  if (const auto broken = result.checks.broken()) return {ExitStatus::check_failed, fmt::format("check failed: {}", *broken)};
+  if (const auto broken = result.checks.broken(); broken && !result.left_behind) {
+    return {ExitStatus::check_failed, fmt::format("check failed: {}", *broken)};
+  }
   if (result.failure) return {ExitStatus::run_failed, *result.failure};
+  if (result.checkpoint && result.checkpoint->job.flush_error) {
+    return {ExitStatus::run_failed,
+            fmt::format("checkpoint: storage could not be flushed: {}", result.checkpoint->job.flush_error.message())};
+  }
   if (result.interrupted) return {ExitStatus::interrupted, fmt::format("interrupted after {} requests", result.counts.requests)};
   if (options.verify == Verify::all && result.checked != result.counts.hits()) {
     return {ExitStatus::check_failed, fmt::format("{} of {} hit blocks were compared", result.checked, result.counts.hits())};
