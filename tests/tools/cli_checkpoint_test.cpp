@@ -62,7 +62,7 @@ TEST_F(CliCheckpoint, a_replay_goes_on_where_another_was_stopped) {
 
 TEST_F(CliCheckpoint, on_a_slow_disk_ends_with_its_time_and_says_what_is_lost) {
   const auto report =
-      replay({"--write-policy", "none", "--requests", "100", "--storage-bandwidth", "256KiB", "--checkpoint", "1"});
+      replay({"--write-policy", "none", "--requests", "100", "--storage-bandwidth", "1MiB", "--checkpoint", "1"});
   EXPECT_EQ(report.at_pointer("/checkpoint/state").as_string(), "deadline exceeded");
   const std::uint64_t durable = number(report, "/checkpoint/durable_blocks");
   EXPECT_GT(number(report, "/checkpoint/lost_blocks"), 0U);
@@ -71,7 +71,7 @@ TEST_F(CliCheckpoint, on_a_slow_disk_ends_with_its_time_and_says_what_is_lost) {
   // Nothing waited for the disk; what was called durable is there.
   const Ended stat = run({TERRACE_PROGRAM, "store", "stat", (directory.path() / "store").string(), "--json"});
   ASSERT_EQ(stat.status, 0) << stat.err;
-  EXPECT_GE(boost::json::parse(stat.out).at("blocks").to_number<std::uint64_t>(), durable);
+  EXPECT_GE(boost::json::parse(stat.out).at_pointer("/slots/blocks").to_number<std::uint64_t>(), durable);
 }
 
 TEST_F(CliCheckpoint, is_taken_when_the_replay_is_interrupted) {
