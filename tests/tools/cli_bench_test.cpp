@@ -11,6 +11,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <string>
@@ -321,9 +322,30 @@ TEST(CliBench, of_storage_refuses_what_cannot_be) {
   }
   EXPECT_EQ(run(bench_words({"storage"})).status, 2) << "without a directory";
   const Ended missing = run(bench_words({"storage", "--directory", (disk.path() / "none").string()}));
-  EXPECT_EQ(missing.status, 3);
+  EXPECT_EQ(missing.status, 2);
   EXPECT_NE(missing.err.find("No such file or directory"), std::string::npos) << missing.err;
   EXPECT_TRUE(std::filesystem::is_empty(disk.path()));
+}
+
+TEST(CliBench, of_a_restart_tells_it_beside_reading_the_catalog) {
+  const TemporaryDirectory disk;
+  const std::string file = (disk.path() / "r.json").string();
+  const Ended ended = run(bench_words({"restart", "--directory", disk.path().string(), "--blocks", "500", "--rounds", "3",
+                                       "--report", file}));
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  EXPECT_NE(ended.out.find("stack, with tree"), std::string::npos) << ended.out;
+  const boost::json::value report = report_in(disk);
+  EXPECT_EQ(report.at("catalog_bytes").to_number<int>(), 500 * 128);
+  EXPECT_GT(report.at("ratio").to_number<double>(), 0);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator{disk.path()}, {}), 1) << "the report alone is left";
+  for (const Words& words : {Words{"--blocks", "0"}, Words{"--rounds", "0"}, Words{"--path-blocks", "0"}, Words{"--io", "aio"}}) {
+    Words all = bench_words({"restart", "--directory", disk.path().string()});
+    all.insert(all.end(), words.begin(), words.end());
+    const Ended refused = run(all);
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_TRUE(is_one_line(refused.err)) << refused.err;
+  }
+  EXPECT_EQ(run(bench_words({"restart", "--directory", (disk.path() / "none").string()})).status, 2);
 }
 
 TEST(CliBench, of_storage_leaves_nothing_behind_when_interrupted) {

@@ -4,6 +4,7 @@
 #include "tools/bench/copy.hpp"
 #include "tools/bench/index.hpp"
 #include "tools/bench/keys.hpp"
+#include "tools/bench/restart.hpp"
 #include "tools/bench/storage.hpp"
 #include "tools/bench/touch.hpp"
 #include "tools/bench/transfer.hpp"
@@ -73,6 +74,16 @@ void add_transfer_options(CLI::App& transfer, BenchArguments::Transfer& argument
                   "  terrace bench transfer --block-bytes 64KiB --blocks 1000 --piece-bytes 256KiB --pieces-in-flight 1");
 }
 
+void add_restart_options(CLI::App& restart, BenchArguments::Restart& arguments) {
+  restart.add_option("--directory", arguments.directory, "On the disk to measure; left as it was")->required();
+  restart.add_option("--blocks", arguments.blocks, "In the store, of 4 KiB each")->capture_default_str();
+  restart.add_option("--path-blocks", arguments.path_blocks, "That each prompt adds to an earlier one")->capture_default_str();
+  restart.add_option("--rounds", arguments.rounds, "To take the medians of")->capture_default_str();
+  restart.add_option("--io", arguments.io, "auto, uring, threads")->capture_default_str();
+  restart.add_option("--report", arguments.report, "Write the medians to this file, as JSON");
+  restart.footer("\nExample:\n  terrace bench restart --directory /mnt/nvme --blocks 1000000");
+}
+
 void add_storage_options(CLI::App& storage, BenchArguments::Storage& arguments) {
   storage.add_option("--directory", arguments.directory, "On the disk to measure; left as it was")->required();
   storage.add_option("--size", arguments.size, "Of the store; a plain file of the same size is made beside it")
@@ -110,6 +121,21 @@ void run_keys(const BenchArguments::Keys& arguments) {
               .report = arguments.report});
 }
 
+IoChoice io_of(const std::string& word) {
+  const std::optional<IoChoice> io = parse_io_choice(word);
+  if (!io) throw UsageError{fmt::format("--io {}: there is auto, uring, threads", word)};
+  return *io;
+}
+
+void run_restart(const BenchArguments::Restart& arguments) {
+  bench_restart({.directory = arguments.directory,
+                 .blocks = arguments.blocks,
+                 .path_blocks = arguments.path_blocks,
+                 .rounds = arguments.rounds,
+                 .io = io_of(arguments.io),
+                 .report = arguments.report});
+}
+
 void run_storage(const BenchArguments::Storage& arguments) {
   StorageBenchOptions options;
   options.directory = arguments.directory;
@@ -119,9 +145,7 @@ void run_storage(const BenchArguments::Storage& arguments) {
   options.depths = arguments.depths;
   options.moved = size_of("--moved", arguments.moved);
   options.rounds = arguments.rounds;
-  const std::optional<IoChoice> io = parse_io_choice(arguments.io);
-  if (!io) throw UsageError{fmt::format("--io {}: there is auto, uring, threads", arguments.io)};
-  options.io = *io;
+  options.io = io_of(arguments.io);
   options.report = arguments.report;
   bench_storage(options);
 }
@@ -187,6 +211,9 @@ void add_bench_options(CLI::App& bench, BenchArguments& arguments) {
   CLI::App* const transfer = bench.add_subcommand("transfer", "Device and host through the lanes, beside plain copies");
   add_transfer_options(*transfer, arguments.transfer);
   transfer->callback([&] { arguments.part = BenchArguments::Part::transfer; });
+  CLI::App* const restart = bench.add_subcommand("restart", "From a catalog on disk to a prefix tree, beside reading it");
+  add_restart_options(*restart, arguments.restart);
+  restart->callback([&] { arguments.part = BenchArguments::Part::restart; });
   CLI::App* const storage = bench.add_subcommand("storage", "A file store with its checks, beside plain direct I/O");
   add_storage_options(*storage, arguments.storage);
   storage->callback([&] { arguments.part = BenchArguments::Part::storage; });
@@ -201,6 +228,7 @@ void run_bench(const BenchArguments& arguments) {
       case BenchArguments::Part::copy: run_copy(arguments.copy); break;
       case BenchArguments::Part::index: run_index(arguments.index); break;
       case BenchArguments::Part::keys: run_keys(arguments.keys); break;
+      case BenchArguments::Part::restart: run_restart(arguments.restart); break;
       case BenchArguments::Part::storage: run_storage(arguments.storage); break;
       case BenchArguments::Part::touch: run_touch(arguments.touch); break;
       case BenchArguments::Part::transfer: run_transfer(arguments.transfer); break;

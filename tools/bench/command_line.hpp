@@ -13,7 +13,7 @@ namespace terrace::tools {
 
 /// `terrace bench`, as typed.
 struct BenchArguments {
-  enum class Part : unsigned char { copy, index, keys, storage, touch, transfer };
+  enum class Part : unsigned char { copy, index, keys, restart, storage, touch, transfer };
 
   Part part = Part::copy;
   struct Copy {
@@ -36,6 +36,14 @@ struct BenchArguments {
     unsigned rounds = 51;
     std::string report;
   } keys;
+  struct Restart {
+    std::string directory;
+    std::uint32_t blocks = 1'000'000;
+    std::uint32_t path_blocks = 16;
+    unsigned rounds = 5;
+    std::string io = "auto";
+    std::string report;
+  } restart;
   struct Storage {
     std::string directory;
     std::string size = "1GiB";
@@ -65,8 +73,8 @@ struct BenchArguments {
   } transfer;
 };
 
-/// Adds `bench copy`, `bench index`, `bench keys`, `bench storage`, `bench touch`, `bench transfer` and their flags.
-/// `arguments` outlives the parsing.
+/// Adds `bench copy`, `bench index`, `bench keys`, `bench restart`, `bench storage`, `bench touch`, `bench transfer` and their
+/// flags. `arguments` outlives the parsing.
 void add_bench_options(CLI::App& bench, BenchArguments& arguments);
 /// Runs what was asked for. Throws UsageError for sizes that make no sense, Interrupted after a signal,
 /// std::runtime_error where the report cannot be written.

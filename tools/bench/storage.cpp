@@ -1,5 +1,6 @@
 #include "tools/bench/storage.hpp"
 
+#include "tools/bench/bench_directory.hpp"
 #include "tools/bench/interrupted.hpp"
 #include "tools/bench/rounds.hpp"
 #include "tools/bench/storage_plain.hpp"
@@ -13,7 +14,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <limits>
 #include <optional>
 #include <stdexcept>
@@ -28,28 +28,6 @@ constexpr Bytes block_unit = KiB * 4;
 constexpr Bytes largest_block = GiB;
 constexpr unsigned depth_limit = 4096;
 constexpr double giga = 1e-9;
-
-/// Below the directory that was named; gone with the object.
-class BenchDirectory {
- public:
-  explicit BenchDirectory(const std::filesystem::path& parent) {
-    std::string name = (parent / "terrace-bench-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      throw std::system_error{errno, std::generic_category(), fmt::format("--directory {}", parent.string())};
-    }
-    path_ = name;
-  }
-  ~BenchDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  BenchDirectory(const BenchDirectory&) = delete;
-  BenchDirectory& operator=(const BenchDirectory&) = delete;
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 std::uint32_t blocks_of(const StorageBenchOptions& options, Bytes block_bytes) {
   return static_cast<std::uint32_t>(options.size / block_bytes);
@@ -82,7 +60,7 @@ void check(const StorageBenchOptions& options) {
   }
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(options.directory, error);
-  if (error) throw std::system_error{error, fmt::format("--directory {}", options.directory.string())};
+  if (error) throw UsageError{fmt::format("--directory {}: {}", options.directory.string(), error.message())};
   // The store's files and the plain one, catalog and directories.
   const Bytes needed = options.size * 2 + Bytes{count(options.size) / 64} + MiB * 16;
   if (space.available < count(needed)) {

@@ -24,8 +24,8 @@ struct StorageBenchOptions {
 /// issued plainly, by one thread with an io_uring of its own (no io_uring: by as many threads as are to be under way, with pread
 /// and pwrite). All three take turns in each round. Prints the medians, and writes them to the report.
 ///
-/// Throws std::invalid_argument where sizes make no sense or are more than the disk or the memory has room for; std::system_error
-/// where the directory cannot be used, std::runtime_error where I/O fails or the report cannot be written, Interrupted.
+/// Throws std::invalid_argument where sizes make no sense or are more than the disk or the memory has room for; UsageError where
+/// the directory cannot be used, std::runtime_error where I/O fails or the report cannot be written, Interrupted.
 void bench_storage(const StorageBenchOptions& options);
 
 }  // namespace terrace::tools
