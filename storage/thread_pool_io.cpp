@@ -84,7 +84,7 @@ void ThreadPoolIo::run() {
     work_.wait_dequeue(work);
     if (work.file == nullptr) return;
     const IoCompletion done = files_.perform(work.operation, *work.file, scratch);
-    if (bandwidth_ != Bytes{}) pace(Bytes{done.bytes});
+    if (bandwidth_ != Bytes{} && is_transfer(work.operation.kind)) pace(Bytes{done.bytes});
     producer.push(done);
   }
 }

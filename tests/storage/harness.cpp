@@ -191,11 +191,11 @@ int FaultyUring::ended(const IoOperation& operation, int fd, std::uint64_t asked
   return calls_.uring_ended(operation, fd, result);
 }
 
-int FaultyCalls::fallocate(int fd, off_t bytes) {
+int FaultyCalls::fallocate(int fd, off_t offset, off_t bytes) {
   ++fallocates;
-  if (fallocate_error == 0) return PosixCalls::fallocate(fd, bytes);
+  if (fallocate_error == 0) return PosixCalls::fallocate(fd, offset, bytes);
   const off_t before = ::lseek(fd, 0, SEEK_END);
-  EXPECT_EQ(::ftruncate(fd, std::min(before + 4096, std::max(before, bytes))), 0);
+  EXPECT_EQ(::ftruncate(fd, std::min(before + 4096, std::max(before, offset + bytes))), 0);
   errno = fallocate_error;
   return -1;
 }
