@@ -231,13 +231,18 @@ void StoreIndex::take_closing(std::vector<SlotId>& closing) {
   closing.swap(closing_);
 }
 
+/// Slots that join are free to the set, and have to be taken.
+void StoreIndex::number_closed() {
+  const std::uint32_t known = closed_.capacity();
+  if (known == slots()) return;
+  closed_.grow(slots());
+  for (std::uint32_t joined = known; joined < slots(); ++joined) closed_.take_exactly(SlotId{joined});
+}
+
 void StoreIndex::close(SlotId slot) {
   TERRACE_CHECK(entry(slot.value()).state == State::closing);
   set_state(slot.value(), State::closed);
-  if (const std::uint32_t known = closed_.capacity(); known < slots()) {
-    closed_.grow(slots());
-    for (std::uint32_t joined = known; joined < slots(); ++joined) closed_.take_exactly(SlotId{joined});
-  }
+  number_closed();
   closed_.put(slot);
 }
 
@@ -263,6 +268,7 @@ void StoreIndex::extend(std::uint32_t slots) {
   entries_.resize(slots);
   counts_[static_cast<std::size_t>(State::absent)] += slots - before;
   for (std::uint32_t slot = before; slot < slots; ++slot) set_state(slot, State::closed);
+  number_closed();
 }
 
 std::uint64_t StoreIndex::count_orphans() const {

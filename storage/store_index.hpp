@@ -188,6 +188,7 @@ class StoreIndex {
   /// A childless block: out of everything but the slot's own life.
   void forget(std::uint32_t slot, Reuse reuse = Reuse::no);
   void begin_closing(std::uint32_t slot);
+  void number_closed();
   /// `yes`: the slot is wanted at once, whatever the limit.
   void vacate(std::uint32_t slot, Reuse reuse = Reuse::no);
 

@@ -11,6 +11,12 @@ namespace terrace {
 using State = StoreIndex::State;
 using Kind = IoOperation::Kind;
 
+namespace {
+
+bool is_no_space(int error) { return error == ENOSPC || error == EDQUOT; }
+
+}  // namespace
+
 StoreSpace::StoreSpace(const FileStoreConfig& config, StoreOperations& operations, StoreDirectory& directory, IoEngine& engine)
     : operations_{operations},
       directory_{directory},
@@ -215,11 +221,7 @@ void StoreSpace::step_ended(const IoCompletion& completion) {
 
 void StoreSpace::looked(const IoCompletion& completion) {
   looked_at_ = first_writes_;
-  if (completion.error != 0) {
-    operations_.count_io_error();
-    fail(errno_code(completion.error));
-    return;
-  }
+  if (completion.error != 0) return fail(errno_code(completion.error));
   const std::uint64_t promised = config_floor_ + (on_demand() ? without_room_ * block_bytes() : 0);
   if (on_demand() && completion.bytes < promised) close_unwritten();
   if (run_.count == 0 && numbering_ == 0) return;  // it was only a look
@@ -264,9 +266,8 @@ void StoreSpace::write_superblock(std::uint32_t slots) {
 
 void StoreSpace::superblock_written(bool whole) {
   if (!whole) {
-    operations_.count_io_error();
     note_failed_ = noting_;
-    if (numbering_ > 0) fail(Errc::io_failed);
+    numbering_ > 0 ? fail(Errc::io_failed) : operations_.count_io_error();
     return;
   }
   note_failed_ = ~std::uint64_t{0};
@@ -299,9 +300,7 @@ void StoreSpace::allocated(int error) {
                               .file = directory_.data(SlotId{run_.first}),
                               .offset = layout.offset_of(SlotId{run_.first}),
                               .length = run_.count * layout.block_bytes};
-  const bool no_space = error == ENOSPC || error == EDQUOT;
-  if (!no_space) operations_.count_io_error();
-  if (no_space && run_.count > 1) {
+  if (is_no_space(error) && run_.count > 1) {
     tried_ = run_.count / 2;
     put_back(0);
   } else {
@@ -343,6 +342,7 @@ void StoreSpace::close_unwritten() {
 }
 
 void StoreSpace::fail(ErrorCode error) {
+  if (error.category() != boost::system::generic_category() || !is_no_space(error.value())) operations_.count_io_error();
   put_back(0);
   run_ = {};
   numbering_ = 0;

@@ -69,7 +69,8 @@ class Guarded final : public StoreHarness {
   }
   /// The store's I/O, or else time up to the next try.
   void advance() override {
-    if (ground_.harness.store().in_flight() > 0) return ground_.harness.advance();
+    const StoreStat stat = ground_.harness.store().stat();
+    if (ground_.harness.store().in_flight() > 0 || stat.capacity_blocks != stat.wanted_blocks) return ground_.harness.advance();
     if (guard_.next_deadline() != never) clock_.advance(guard_.next_deadline() - clock_.now());
   }
   void fail_write_of(const BlockKey& key) override { ground_.harness.fail_write_of(key); }
