@@ -68,7 +68,7 @@ struct StoreStat {
                                       ///< far as it came
   std::uint64_t blocks = 0;        ///< stored and readable
   std::uint64_t writing = 0;       ///< being written, or waiting for their parent
-  std::uint64_t quarantined = 0;   ///< slots that must not be used: an operation may still touch them, bad sectors, or to be closed
+  std::uint64_t quarantined = 0;   ///< slots that must not be used: an operation may touch them, bad sectors, or closing
   std::uint64_t free = 0;          ///< free + blocks + writing + quarantined = capacity_blocks
   std::uint64_t orphans = 0;       ///< readable blocks whose parent is not readable; always 0, counted afresh by each call
   std::uint64_t evicted = 0;       ///< since construction, as are the rest

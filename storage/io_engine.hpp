@@ -82,7 +82,7 @@ struct IoOperation {
     sync,
     // Work on the file as a whole, which may take long; engines do it beside the others, one at a time.
     open,        ///< of a file that prepare() named; what it makes survives a power failure
-    allocate,    ///< takes the room of a piece as resize() does; the file is at least as long afterwards. ENOSPC: perhaps part of it
+    allocate,    ///< takes the room of a piece as resize() does, lengthening the file. ENOSPC: perhaps part of it
     deallocate,  ///< as FileSystem's
     free_space,  ///< `bytes` of the completion: what this user may still write to the file system that holds the file
   };
