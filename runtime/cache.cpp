@@ -120,9 +120,18 @@ Result<void> Cache::unpin(PinId pin) {
 }
 
 Result<void> Cache::resize(Tier tier, std::uint32_t blocks, PoolId pool) {
+  if (tier == Tier::storage) return resize_storage(blocks, pool);
   const Result<void> resized =
       tier == Tier::host ? host_chunks_.at(pool.value()).resize(blocks) : manager_.resize(tier, blocks, pool);
   carry_out();
+  return resized;
+}
+
+Result<void> Cache::resize_storage(std::uint32_t blocks, PoolId pool) {
+  BlockStore* const store = pools_.at(pool.value()).store;
+  if (store == nullptr) return Errc::invalid_argument;
+  const Result<void> resized = store->resize(blocks);
+  wake();
   return resized;
 }
 

@@ -125,7 +125,8 @@ class Cache : private LeaseHome {
     return manager_.tenant_blocks(tenant, tier, pool);
   }
   /// Of the host tier it does not wait for memory: a tier that becomes larger serves with what it has, and grows chunk by chunk
-  /// in the polls that follow; host_memory() says how far it has come, and why it stopped short.
+  /// in the polls that follow; host_memory() says how far it has come, and why it stopped short. Of storage it is
+  /// BlockStore::resize, whose errors it has, and the store's stat() says how far it has come; invalid_argument without storage.
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, PoolId pool = {});
   [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const { return manager_.retiring(tier, pool); }
   [[nodiscard]] HostMemory host_memory(PoolId pool = {}) const { return host_chunks_.at(pool.value()).memory(); }
@@ -192,6 +193,7 @@ class Cache : private LeaseHome {
 
  private:
   void give_back(std::unique_ptr<ReturnedLease> lease) noexcept override;
+  [[nodiscard]] Result<void> resize_storage(std::uint32_t blocks, PoolId pool);
   void restore_stored();
   template <class Condition>
   void poll_while(Condition condition);

@@ -218,7 +218,8 @@ class Runtime : private LeaseHome {
   auto remove_quota(std::uint64_t tenant, Token&& token) {
     return perform<>(Then::nothing, std::forward<Token>(token), [this, tenant] { return cache_.remove_quota(tenant); });
   }
-  /// void(ErrorCode). Requests that wait for room and can never have it any more fail with never_fits.
+  /// void(ErrorCode). Requests that wait for room and can never have it any more fail with never_fits. Of storage it is done in
+  /// the turns that follow, as BlockStore::resize says.
   template <class Token>
   auto resize(Tier tier, std::uint32_t blocks, Token&& token) {
     return perform<>(Then::turn, std::forward<Token>(token), [this, tier, blocks] { return cache_.resize(tier, blocks); });

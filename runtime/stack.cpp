@@ -157,6 +157,7 @@ struct Stack::Parts {
       FileStoreConfig store_config;
       store_config.directory = file->directory;
       store_config.capacity = file->capacity;
+      store_config.floor = file->floor;
       store_config.block_bytes = options.block_bytes;
       store_config.fingerprint = options.fingerprint;
       store = std::make_unique<FileStore>(store_config, *io);

@@ -30,6 +30,8 @@ struct MemoryStorage {
 struct FileStorage {
   std::filesystem::path directory;
   Bytes capacity{};
+  /// So much of its file system stays free: FileStoreConfig::floor.
+  Bytes floor{};
   /// io_uring where the kernel allows it, else a pool of threads; or the one that is named.
   IoChoice io = IoChoice::automatic;
   unsigned io_threads = 4;  ///< of the pool

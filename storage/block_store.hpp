@@ -63,10 +63,12 @@ struct StoreEvent {
 };
 
 struct StoreStat {
-  std::uint64_t capacity_blocks = 0;
+  std::uint64_t capacity_blocks = 0;  ///< slots that may be used, or whose room has not been given back yet
+  std::uint64_t wanted_blocks = 0;    ///< what capacity_blocks comes to when resizing is done: as the last resize() said, or as
+                                      ///< far as it came
   std::uint64_t blocks = 0;        ///< stored and readable
   std::uint64_t writing = 0;       ///< being written, or waiting for their parent
-  std::uint64_t quarantined = 0;   ///< slots that must not be used: an operation that may still touch them, or bad sectors
+  std::uint64_t quarantined = 0;   ///< slots that must not be used: an operation may touch them, bad sectors, or closing
   std::uint64_t free = 0;          ///< free + blocks + writing + quarantined = capacity_blocks
   std::uint64_t orphans = 0;       ///< readable blocks whose parent is not readable; always 0, counted afresh by each call
   std::uint64_t evicted = 0;       ///< since construction, as are the rest
@@ -76,6 +78,10 @@ struct StoreStat {
   std::uint64_t writes = 0;
   Bytes read{};
   Bytes written{};
+  std::uint64_t growth_stopped = 0;   ///< times that the store could not grow to what was wanted, for want of room, or an error
+  ErrorCode growth_error;             ///< why it was, the last time
+  std::uint64_t room_kept = 0;        ///< slots closed whose room the file system did not take back
+  std::uint64_t floor_stopped = 0;    ///< of those times, the ones at which the free space would have gone below the floor
 };
 
 /// Keeps blocks by key, bounded by a capacity, closed under parent: every readable block's ancestors are readable.
@@ -112,6 +118,13 @@ class BlockStore {
   /// From now on `token` is the write_token of this block's events: for blocks that an earlier process wrote. A key that is not
   /// there is ignored.
   virtual void adopt(const BlockKey& key, std::uint64_t token) = 0;
+
+  /// So many blocks from now on. Larger: the room is taken in the background, piece by piece, and each piece is used as soon as
+  /// it is there. Smaller: blocks are given up as by a full store, with their `evicted` events, until the rest fits; the polls
+  /// that follow do it, and what operations hold goes when they end. stat() says how far it has come. Another resize() takes this
+  /// one's place. Fails, and changes nothing: invalid_argument (0, or a store of a fixed size), never_fits (more than can be
+  /// counted).
+  [[nodiscard]] virtual Result<void> resize(std::uint32_t /*blocks*/) { return Errc::invalid_argument; }
 
   /// Appends the events that have arrived; returns how many.
   virtual std::size_t poll(std::vector<StoreEvent>& out) = 0;

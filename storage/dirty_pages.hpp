@@ -17,6 +17,8 @@ class DirtyPages {
   /// are what the device is for.
   DirtyPages(std::uint32_t pages, std::uint32_t writes_max) : pages_(pages), writes_max_{writes_max} {}
 
+  /// Pages are numbered below `pages` from now on; those that join are clean.
+  void grow(std::uint32_t pages) { pages_.resize(pages); }
   /// The page's content has changed.
   void mark(std::uint32_t page);
   /// A page to write, now under way; its content as of now is what must be written. Nothing where none waits, or where as

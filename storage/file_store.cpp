@@ -11,13 +11,18 @@ FileStore::FileStore(const FileStoreConfig& config, IoEngine& engine)
       fingerprint_{config.fingerprint},
       directory_{config, engine},
       operations_{directory_.layout().slots, config.block_bytes, config.writes_max},
+      space_{config, operations_, directory_, engine},
       seals_(directory_.layout().slots),
       pages_{directory_.layout().catalog_pages(), pages_under_way_max},
       page_writes_(pages_under_way_max),
       unsynced_(directory_.data_files().size(), true) {
   for (PageWrite& write : page_writes_) write.image = AlignedBuffer{catalog_page_bytes};
   restore();
+  std::vector<SlotId> gone;
+  space_.start(gone);
+  for (const SlotId slot : gone) pages_.mark(slot.value() / records_per_page);
   directory_.commit();
+  pump_space();
   write_pages();
 }
 
@@ -90,6 +95,30 @@ void FileStore::touch(std::span<const BlockKey> keys) {
   operations_.touch(keys);
 }
 
+Result<void> FileStore::resize(std::uint32_t blocks) {
+  TERRACE_CHECK(!closed_);
+  operations_.begin_call();
+  const Result<void> resized = space_.resize(blocks);
+  pump_space();
+  wake_for_events();
+  return resized;
+}
+
+void FileStore::pump_space() {
+  space_.pump();
+  const StoreLayout& layout = directory_.layout();
+  if (seals_.size() == layout.slots) return;
+  seals_.resize(layout.slots);
+  pages_.grow(layout.catalog_pages());
+  unsynced_.resize(directory_.data_files().size(), true);
+}
+
+StoreStat FileStore::stat() const {
+  StoreStat stat = operations_.stat();
+  space_.add_to(stat);
+  return stat;
+}
+
 void FileStore::wake_for_events() {
   if (operations_.has_events()) engine_.waker().wake();
 }
@@ -107,10 +136,13 @@ void FileStore::collect() {
       page_ended(completion);
     } else if ((completion.token & sync_token) != 0) {
       sync_ended(completion);
+    } else if ((completion.token & StoreSpace::token) != 0) {
+      space_.ended(completion);
     } else {
       block_ended(completion);
     }
   }
+  pump_space();
   mark_changed();
   write_pages();
   go_on_with_flush();
@@ -128,7 +160,10 @@ void FileStore::block_ended(const IoCompletion& completion) {
   }
   unsynced_[directory_.layout().file_of(moved.slot)] = true;
   using Outcome = StoreOperations::WriteOutcome;
-  if (whole) seals_[moved.slot.value()].checksum = completion.checksum;
+  if (whole) {
+    seals_[moved.slot.value()].checksum = completion.checksum;
+    space_.wrote(moved.slot);
+  }
   const bool no_space = completion.error == ENOSPC || completion.error == EDQUOT;
   operations_.end_write(id, whole ? Outcome::done : no_space ? Outcome::no_space : Outcome::io_failed);
 }
@@ -154,6 +189,8 @@ bool FileStore::is_direct() const {
 
 void FileStore::check_invariants() const {
   operations_.check_invariants();
+  space_.check_invariants();
+  TERRACE_CHECK(seals_.size() == directory_.layout().slots);
   std::uint32_t under_way = 0;
   for (const PageWrite& write : page_writes_) under_way += write.page.has_value();
   TERRACE_CHECK(under_way == pages_.under_way());

@@ -8,6 +8,7 @@
 #include "storage/io_engine.hpp"
 #include "storage/store_directory.hpp"
 #include "storage/store_operations.hpp"
+#include "storage/store_space.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -31,6 +32,10 @@ namespace terrace {
 /// by flush() and close(): the block is served meanwhile, and missing after a restart. A sync that fails leaves in doubt what the
 /// system held of the file, and a later one that succeeds says nothing about it: from then on each flush fails, and close().
 ///
+/// Size. resize() changes how much of the disk a serving store has, and the floor stops it where the disk is nearly full: see
+/// storage/store_space.hpp. The capacity of the next start is that start's configuration: where that has no more slots than the
+/// store was left with, what is here stays, and otherwise as after any other end.
+///
 /// Buffers are best aligned to io_alignment; others cost a copy. Threads: one; the engine's own do the moving.
 class FileStore final : public BlockStore {
  public:
@@ -50,10 +55,11 @@ class FileStore final : public BlockStore {
   void touch(std::span<const BlockKey> keys) override;
   void flush(std::uint64_t token) override;
   void adopt(const BlockKey& key, std::uint64_t token) override { operations_.adopt(key, token); }
+  [[nodiscard]] Result<void> resize(std::uint32_t blocks) override;
   std::size_t poll(std::vector<StoreEvent>& out) override;
   [[nodiscard]] std::size_t in_flight() const override { return operations_.in_flight() + flush_.in_flight(); }
   [[nodiscard]] Bytes block_bytes() const override { return Bytes{directory_.layout().block_bytes}; }
-  [[nodiscard]] StoreStat stat() const override { return operations_.stat(); }
+  [[nodiscard]] StoreStat stat() const override;
   void for_each(const std::function<void(const StoredBlock&)>& visit) const override;
   void check_invariants() const override;
 
@@ -83,6 +89,7 @@ class FileStore final : public BlockStore {
   void restore();
   void submit();   ///< what the call at hand has gathered
   void collect();  ///< what has completed, and which pages have to be written for it
+  void pump_space();
   void block_ended(const IoCompletion& completion);
   void mark_changed();
   void write_pages();
@@ -107,6 +114,7 @@ class FileStore final : public BlockStore {
   StoreDirectory directory_;
 
   StoreOperations operations_;
+  StoreSpace space_;
   std::vector<Seal> seals_;  ///< by slot
   struct Moving {
     IoOperation::Kind kind = IoOperation::Kind::read;

@@ -48,7 +48,7 @@ void FileStore::encode_page(std::uint32_t page, std::span<std::byte> into) const
   std::memset(into.data(), 0, into.size());
   for (std::uint32_t n = 0; n < records_per_page; ++n) {
     const std::uint32_t slot = page * records_per_page + n;
-    if (slot >= index.capacity()) break;
+    if (slot >= index.slots()) break;
     const StoreIndex::Entry& entry = index.at(SlotId{slot});
     if (entry.state != StoreIndex::State::ready) continue;
     const CatalogRecord record{.block = entry.block,

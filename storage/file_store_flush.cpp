@@ -66,6 +66,7 @@ void FileStore::end_flush() {
 
 Result<void> FileStore::close() {
   if (closed_) return {};
+  space_.stop();
   const auto finish = [this] {
     while (engine_.in_flight() > 0) {
       engine_.wait();

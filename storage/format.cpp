@@ -42,6 +42,7 @@ void encode(const Superblock& superblock, std::span<std::byte> page) {
   store_le64(at + 32, superblock.slots_per_file);
   store_le64(at + 40, superblock.generation);
   put(page, 48, superblock.fingerprint);
+  store_le64(at + 80, superblock.open_slots);
   store_le64(at + superblock_sum_at, plain_checksum(page.first(superblock_sum_at)));
 }
 
@@ -57,6 +58,7 @@ Result<Superblock> decode_superblock(std::span<const std::byte> page) {
   superblock.slots_per_file = load_le64(at + 32);
   superblock.generation = load_le64(at + 40);
   get(page, 48, superblock.fingerprint);
+  superblock.open_slots = load_le64(at + 80);
   return superblock;
 }
 

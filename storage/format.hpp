@@ -30,6 +30,7 @@
 ///         32      8  slots_per_file
 ///         40      8  generation: how often the store has been opened
 ///         48     32  fingerprint of the geometry
+///         80      8  of the slots, how many may hold blocks, where the store was made smaller while it served; 0: all
 ///        504      8  XXH3-64 of the 504 bytes before
 ///
 /// A page of zeros is a store whose making was interrupted: everything else is written before its superblock.
@@ -70,6 +71,7 @@ struct Superblock {
   std::uint64_t slots_per_file = 0;
   std::uint64_t generation = 0;
   Fingerprint fingerprint{};
+  std::uint64_t open_slots = 0;
 
   friend bool operator==(const Superblock&, const Superblock&) = default;
 };

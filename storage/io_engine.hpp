@@ -30,8 +30,9 @@ struct OpenedFile {
   Made made = Made::existed;
 };
 
-/// What a store does with files when it starts and stops. Every call may block; none is made while serving. Errors carry an
-/// errno. Paths are not followed if their last component is a symbolic link. Threads: the engine owner's.
+/// What a store does with files when it starts and stops. Every call but prepare(), direct() and sparse() may block, and none
+/// of those that may is made while serving: what has to be done to files then is an IoOperation. Errors carry an errno. Paths
+/// are not followed if their last component is a symbolic link. Threads: the engine owner's.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -44,6 +45,9 @@ class FileSystem {
   /// For reading and writing; what it creates has mode 0600. `Direct::yes` bypasses the page cache where the file system
   /// lets it; where it refuses, now or at the first read or write, the file is used through the cache.
   [[nodiscard]] virtual Result<OpenedFile> open(const std::filesystem::path& path, Create create, Direct direct) = 0;
+  /// A file that is not open yet: an operation of kind `open` opens it, or makes it, as the above. Until that has succeeded, no
+  /// other operation may name it, and only close() may be called of it.
+  [[nodiscard]] virtual FileId prepare(const std::filesystem::path& path, Direct direct) = 0;
   /// No operation may be under way on the file. Lets go of its lock.
   virtual void close(FileId file) = 0;
   [[nodiscard]] virtual Result<void> remove_file(const std::filesystem::path& path) = 0;
@@ -61,6 +65,9 @@ class FileSystem {
   [[nodiscard]] virtual Result<Bytes> free_space(const std::filesystem::path& path) = 0;
   /// Whether the file still bypasses the page cache.
   [[nodiscard]] virtual Direct direct(FileId file) const = 0;
+  /// Whether a resize(), or an operation of kind `allocate`, could not take the room of this file, because the file system has
+  /// no such thing: room is then taken by writing.
+  [[nodiscard]] virtual bool sparse(FileId file) const = 0;
 };
 
 /// Direct I/O wants buffers, lengths and offsets aligned to the device's sectors, which a page always is. An engine takes
@@ -69,7 +76,16 @@ inline constexpr std::size_t io_alignment = 4096;
 
 /// One piece of I/O that may be under way beside others, in any order: who needs an order waits in between.
 struct IoOperation {
-  enum class Kind : unsigned char { read, write, sync };
+  enum class Kind : unsigned char {
+    read,
+    write,
+    sync,
+    // Work on the file as a whole, which may take long; engines do it beside the others, one at a time.
+    open,        ///< of a file that prepare() named; what it makes survives a power failure
+    allocate,    ///< takes the room of a piece as resize() does, lengthening the file. ENOSPC: perhaps part of it
+    deallocate,  ///< as FileSystem's
+    free_space,  ///< `bytes` of the completion: what this user may still write to the file system that holds the file
+  };
 
   Kind kind = Kind::read;
   std::uint64_t token = 0;  ///< comes back with the completion
@@ -78,6 +94,8 @@ struct IoOperation {
   /// Of a read, of a write. Valid and nobody else's (of a write: unchanged) until the completion has been polled.
   std::span<std::byte> into{};
   std::span<const std::byte> from{};
+  /// Of a piece that is allocated or deallocated.
+  std::uint64_t length = 0;
   /// Where given, payload_checksum(key, *seal, buffer) is made by whoever moves the bytes: of what is about to be written,
   /// of what has been read. Outlives the operation.
   const Fingerprint* seal = nullptr;
@@ -85,6 +103,9 @@ struct IoOperation {
   /// Begun before all that waits for its turn: for what is small and rare, and holds others up.
   bool ahead = false;
 };
+
+/// Whether it moves a buffer's bytes, or says to the device that they should stay.
+[[nodiscard]] constexpr bool is_transfer(IoOperation::Kind kind) noexcept { return kind <= IoOperation::Kind::sync; }
 
 struct IoCompletion {
   std::uint64_t token = 0;

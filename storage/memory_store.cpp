@@ -5,7 +5,9 @@
 
 #include <cstring>
 #include <limits>
+#include <new>
 #include <stdexcept>
+#include <utility>
 
 namespace terrace {
 namespace {
@@ -24,12 +26,15 @@ std::uint32_t checked_capacity(std::uint32_t capacity_blocks, Bytes block_bytes)
 MemoryStore::MemoryStore(std::uint32_t capacity_blocks, Bytes block_bytes, Waker* waker)
     : block_bytes_{block_bytes},
       waker_{waker},
-      bytes_{new std::byte[checked_capacity(capacity_blocks, block_bytes) * count(block_bytes)]},
-      checksums_(capacity_blocks, 0),
-      operations_{capacity_blocks, block_bytes, std::numeric_limits<std::uint32_t>::max()} {}
+      checksums_(checked_capacity(capacity_blocks, block_bytes), 0),
+      operations_{capacity_blocks, block_bytes, std::numeric_limits<std::uint32_t>::max()} {
+  chunks_.push_back({0, std::unique_ptr<std::byte[]>{new std::byte[capacity_blocks * count(block_bytes)]}});
+}
 
 std::span<std::byte> MemoryStore::slot_bytes(SlotId slot) {
-  return {bytes_.get() + slot.value() * count(block_bytes_), count(block_bytes_)};
+  auto chunk = chunks_.end() - 1;
+  while (chunk->first > slot.value()) --chunk;
+  return {chunk->bytes.get() + (slot.value() - chunk->first) * count(block_bytes_), count(block_bytes_)};
 }
 
 void MemoryStore::read(std::span<const StoreRead> batch) {
@@ -72,9 +77,46 @@ void MemoryStore::flush(std::uint64_t token) {
   wake();
 }
 
+Result<void> MemoryStore::resize(std::uint32_t blocks) {
+  if (blocks == 0) return Errc::invalid_argument;
+  if (blocks == std::numeric_limits<std::uint32_t>::max()) return Errc::never_fits;
+  StoreIndex& index = operations_.index();
+  const std::uint32_t before = index.slots();
+  if (blocks > before) {
+    std::unique_ptr<std::byte[]> bytes{new (std::nothrow) std::byte[(blocks - before) * count(block_bytes_)]};
+    if (!bytes) return Errc::no_room;
+    chunks_.push_back({before, std::move(bytes)});
+    checksums_.resize(blocks, 0);
+    operations_.extend(blocks);
+    for (std::uint32_t slot = before; slot < blocks; ++slot) index.put_closed(SlotId{slot});
+  }
+  operations_.begin_call();
+  index.limit(blocks);
+  open_closed();
+  shrink();
+  wake();
+  return {};
+}
+
+void MemoryStore::open_closed() {
+  StoreIndex& index = operations_.index();
+  if (index.capacity() >= index.limit()) return;
+  closed_.clear();
+  index.take_closed(index.limit() - index.capacity(), closed_);
+  for (const SlotId slot : closed_) index.open(slot);
+}
+
+void MemoryStore::shrink() {
+  StoreIndex& index = operations_.index();
+  if (index.excess() > 0) (void)operations_.shrink(index.excess());
+  index.take_closing(closed_);
+  for (const SlotId slot : closed_) index.close(slot);
+}
+
 std::size_t MemoryStore::poll(std::vector<StoreEvent>& out) {
   for (const Work& work : queue_) carry_out(work);
   queue_.clear();
+  shrink();
   operations_.take_changed(changed_);
   if (!flushes_held_) {
     for (const std::uint64_t token : flushes_) operations_.end_flush(token, flush_error_);

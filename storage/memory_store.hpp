@@ -16,7 +16,8 @@ namespace terrace {
 /// with the process. What a call asked for is done by the next poll(), in order, so that everything the contract says about
 /// operations under way can be seen here too. Reads are verified as a file's are.
 ///
-/// Memory is taken at construction, and touched as slots are first written. Threads: one.
+/// Memory is taken at construction and by a resize() that needs more, touched as slots are first written, and kept until the end.
+/// resize() fails with no_room, too, where there is no memory; what it opens is there at once. Threads: one.
 class MemoryStore final : public BlockStore {
  public:
   /// `waker`, where given, is woken by every call that leaves something to poll; it outlives the store. Throws
@@ -31,6 +32,7 @@ class MemoryStore final : public BlockStore {
   /// Nothing survives the process; what this says is that there is nothing to wait for.
   void flush(std::uint64_t token) override;
   void adopt(const BlockKey& key, std::uint64_t token) override { operations_.adopt(key, token); }
+  [[nodiscard]] Result<void> resize(std::uint32_t blocks) override;
   std::size_t poll(std::vector<StoreEvent>& out) override;
   [[nodiscard]] std::size_t in_flight() const override { return operations_.in_flight() + flushes_.size(); }
   [[nodiscard]] Bytes block_bytes() const override { return block_bytes_; }
@@ -58,14 +60,22 @@ class MemoryStore final : public BlockStore {
   [[nodiscard]] std::span<std::byte> slot_bytes(SlotId slot);
   void carry_out(const Work& work);
   void wake();
+  void shrink();
+  void open_closed();
+
+  struct Chunk {
+    std::uint32_t first;  ///< slot
+    std::unique_ptr<std::byte[]> bytes;
+  };
 
   Bytes block_bytes_;
   Waker* waker_;
-  std::unique_ptr<std::byte[]> bytes_;
+  std::vector<Chunk> chunks_;            ///< in the order of their slots
   std::vector<std::uint64_t> checksums_;  ///< by slot
   StoreOperations operations_;
   std::vector<Work> queue_;
   std::vector<SlotId> changed_;  ///< scratch: there is no catalog to tell
+  std::vector<SlotId> closed_;   ///< scratch
   bool fail_next_write_ = false;
   std::vector<std::uint64_t> flushes_;  ///< by token
   ErrorCode flush_error_;

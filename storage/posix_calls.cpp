@@ -15,7 +15,7 @@ ssize_t PosixCalls::pwrite(int fd, const void* from, std::size_t bytes, off_t of
 
 int PosixCalls::fdatasync(int fd) { return ::fdatasync(fd); }
 
-int PosixCalls::fallocate(int fd, off_t bytes) { return ::fallocate(fd, 0, 0, bytes); }
+int PosixCalls::fallocate(int fd, off_t offset, off_t bytes) { return ::fallocate(fd, 0, offset, bytes); }
 
 int PosixCalls::punch_hole(int fd, off_t offset, off_t bytes) {
   return ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);

@@ -14,7 +14,7 @@ class PosixCalls {
   virtual ssize_t pread(int fd, void* into, std::size_t bytes, off_t offset);
   virtual ssize_t pwrite(int fd, const void* from, std::size_t bytes, off_t offset);
   virtual int fdatasync(int fd);
-  virtual int fallocate(int fd, off_t bytes);  ///< from 0, growing the file
+  virtual int fallocate(int fd, off_t offset, off_t bytes);  ///< growing the file where it ends before that
   virtual int punch_hole(int fd, off_t offset, off_t bytes);
 
   /// The real ones.

@@ -42,45 +42,59 @@ Result<Made> PosixFiles::make_directory(const std::filesystem::path& path) {
 
 Result<void> PosixFiles::remove_directory(const std::filesystem::path& path) { return done_or_errno(::rmdir(path.c_str())); }
 
-Result<void> PosixFiles::sync_directory(const std::filesystem::path& path) {
+int PosixFiles::sync_path(const std::filesystem::path& path) noexcept {
   const int fd = calls_.open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-  if (fd < 0) return errno_code(errno);
+  if (fd < 0) return errno;
   const int returned = ::fsync(fd);
   const int error = errno;
   ::close(fd);
   // Some file systems have no such thing as syncing a directory, and say so.
-  if (returned != 0 && error != EINVAL) return errno_code(error);
+  return returned != 0 && error != EINVAL ? error : 0;
+}
+
+Result<void> PosixFiles::sync_directory(const std::filesystem::path& path) {
+  if (const int error = sync_path(path)) return errno_code(error);
   return {};
 }
 
-Result<OpenedFile> PosixFiles::open(const std::filesystem::path& path, Create create, Direct direct) {
+int PosixFiles::open_path(File& file, Create create, Made& made) noexcept {
   constexpr int always = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
-  bool is_direct = direct == Direct::yes;
   const auto try_open = [&](int flags) {
-    const int fd = calls_.open(path.c_str(), always | flags | (is_direct ? O_DIRECT : 0), file_mode);
-    if (fd >= 0 || errno != EINVAL || !is_direct) return fd;
-    is_direct = false;
-    return calls_.open(path.c_str(), always | flags, file_mode);
+    const int fd = calls_.open(file.path.c_str(), always | flags | (file.direct ? O_DIRECT : 0), file_mode);
+    if (fd >= 0 || errno != EINVAL || !file.direct) return fd;
+    file.direct = false;
+    return calls_.open(file.path.c_str(), always | flags, file_mode);
   };
-
-  Made made = Made::existed;
+  made = Made::existed;
   int fd = try_open(0);
   if (fd < 0 && errno == ENOENT && create == Create::if_missing) {
     fd = try_open(O_CREAT | O_EXCL);
     made = Made::created;
   }
-  if (fd < 0) return errno_code(errno);
+  return fd;
+}
 
+Result<OpenedFile> PosixFiles::open(const std::filesystem::path& path, Create create, Direct direct) {
   auto file = std::make_unique<File>();
-  file->fd = fd;
   file->path = path;
-  file->direct = is_direct;
+  file->direct = direct == Direct::yes;
+  Made made = Made::existed;
+  file->fd = open_path(*file, create, made);
+  if (file->fd < 0) return errno_code(errno);
   files_.push_back(std::move(file));
   return OpenedFile{FileId{static_cast<std::uint32_t>(files_.size() - 1)}, made};
 }
 
+FileId PosixFiles::prepare(const std::filesystem::path& path, Direct direct) {
+  auto file = std::make_unique<File>();
+  file->path = path;
+  file->direct = direct == Direct::yes;
+  files_.push_back(std::move(file));
+  return FileId{static_cast<std::uint32_t>(files_.size() - 1)};
+}
+
 void PosixFiles::close(FileId id) {
-  ::close(file(id).fd);
+  if (file(id).fd >= 0) ::close(file(id).fd);
   files_[id.value()].reset();
 }
 
@@ -114,26 +128,41 @@ Result<Bytes> PosixFiles::size(FileId id) {
 Result<void> PosixFiles::resize(FileId id, Bytes wanted) {
   const Result<Bytes> now = size(id);
   if (!now) return now.error();
-  const int fd = file(id).fd;
   const auto bytes = static_cast<off_t>(count(wanted));
   // Also where the size is right already: a copied file may have holes.
   if (wanted >= *now && bytes > 0) {
-    if (calls_.fallocate(fd, bytes) == 0) return {};
-    if (errno != EOPNOTSUPP) return errno_code(errno);
+    if (const int error = allocate(file(id), 0, bytes)) return errno_code(error);
+    return {};
   }
-  return done_or_errno(::ftruncate(fd, bytes));
+  return done_or_errno(::ftruncate(file(id).fd, bytes));
+}
+
+int PosixFiles::allocate(File& file, off_t offset, off_t bytes) noexcept {
+  if (calls_.fallocate(file.fd, offset, bytes) == 0) return 0;
+  if (errno != EOPNOTSUPP) return errno;
+  file.sparse = true;
+  struct stat found {};
+  if (::fstat(file.fd, &found) != 0) return errno;
+  if (found.st_size >= offset + bytes) return 0;
+  return ::ftruncate(file.fd, offset + bytes) == 0 ? 0 : errno;
 }
 
 Result<Bytes> PosixFiles::deallocate(FileId id, std::uint64_t offset, Bytes length) {
+  std::uint64_t given = 0;
+  const int error = deallocate(file(id), static_cast<off_t>(offset), static_cast<off_t>(count(length)), given);
+  if (error != 0) return errno_code(error);
+  return Bytes{given};
+}
+
+int PosixFiles::deallocate(const File& file, off_t offset, off_t bytes, std::uint64_t& given) noexcept {
   constexpr std::uint64_t unit = 512;  // of st_blocks, whatever the file system's own is
-  const int fd = file(id).fd;
   struct stat before {};
   struct stat after {};
-  if (::fstat(fd, &before) != 0 || calls_.punch_hole(fd, static_cast<off_t>(offset), static_cast<off_t>(count(length))) != 0 ||
-      ::fstat(fd, &after) != 0) {
-    return errno_code(errno);
+  if (::fstat(file.fd, &before) != 0 || calls_.punch_hole(file.fd, offset, bytes) != 0 || ::fstat(file.fd, &after) != 0) {
+    return errno;
   }
-  return Bytes{static_cast<std::uint64_t>(std::max<blkcnt_t>(before.st_blocks - after.st_blocks, 0)) * unit};
+  given = static_cast<std::uint64_t>(std::max<blkcnt_t>(before.st_blocks - after.st_blocks, 0)) * unit;
+  return 0;
 }
 
 Result<Bytes> PosixFiles::free_space(const std::filesystem::path& path) {
@@ -141,6 +170,8 @@ Result<Bytes> PosixFiles::free_space(const std::filesystem::path& path) {
   if (::statvfs(path.c_str(), &found) != 0) return errno_code(errno);
   return Bytes{static_cast<std::uint64_t>(found.f_bavail) * found.f_frsize};
 }
+
+bool PosixFiles::sparse(FileId id) const { return file(id).sparse; }
 
 Direct PosixFiles::direct(FileId id) const { return file(id).direct ? Direct::yes : Direct::no; }
 
@@ -166,6 +197,10 @@ IoCompletion PosixFiles::perform(const IoOperation& operation, File& file, Align
       completion.error = errno;
       break;
     }
+    return completion;
+  }
+  if (!is_transfer(operation.kind)) {
+    work_on(operation, file, completion);
     return completion;
   }
 
@@ -194,6 +229,35 @@ IoCompletion PosixFiles::perform(const IoOperation& operation, File& file, Align
     if (operation.seal != nullptr) completion.checksum = payload_checksum(operation.key, *operation.seal, operation.into);
   }
   return completion;
+}
+
+void PosixFiles::work_on(const IoOperation& operation, File& file, IoCompletion& completion) noexcept {
+  const auto offset = static_cast<off_t>(operation.offset);
+  const auto length = static_cast<off_t>(operation.length);
+  switch (operation.kind) {
+    case IoOperation::Kind::open: {
+      Made made = Made::existed;
+      file.fd = open_path(file, Create::if_missing, made);
+      if (file.fd < 0) {
+        completion.error = errno;
+      } else if (made == Made::created) {
+        completion.error = sync_path(file.path.parent_path());
+      }
+      return;
+    }
+    case IoOperation::Kind::allocate: completion.error = allocate(file, offset, length); return;
+    case IoOperation::Kind::deallocate: completion.error = deallocate(file, offset, length, completion.bytes); return;
+    case IoOperation::Kind::free_space: {
+      struct statvfs found {};
+      if (::fstatvfs(file.fd, &found) != 0) {
+        completion.error = errno;
+      } else {
+        completion.bytes = static_cast<std::uint64_t>(found.f_bavail) * found.f_frsize;
+      }
+      return;
+    }
+    default: TERRACE_CHECK(false);
+  }
 }
 
 int PosixFiles::move_bytes(const IoOperation& operation, File& file, std::byte* buffer, std::uint64_t length,

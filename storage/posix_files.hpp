@@ -19,6 +19,7 @@ class PosixFiles : public FileSystem {
     int fd = -1;
     std::filesystem::path path;
     std::atomic<bool> direct{false};  ///< cleared by the first operation that is refused for it
+    std::atomic<bool> sparse{false};  ///< set where room could not be taken ahead
   };
 
   explicit PosixFiles(PosixCalls& calls = PosixCalls::system()) : calls_{calls} {}
@@ -30,6 +31,7 @@ class PosixFiles : public FileSystem {
   [[nodiscard]] Result<void> remove_directory(const std::filesystem::path& path) override;
   [[nodiscard]] Result<void> sync_directory(const std::filesystem::path& path) override;
   [[nodiscard]] Result<OpenedFile> open(const std::filesystem::path& path, Create create, Direct direct) override;
+  [[nodiscard]] FileId prepare(const std::filesystem::path& path, Direct direct) override;
   void close(FileId file) override;
   [[nodiscard]] Result<void> remove_file(const std::filesystem::path& path) override;
   [[nodiscard]] Result<void> lock(FileId file) override;
@@ -38,6 +40,7 @@ class PosixFiles : public FileSystem {
   [[nodiscard]] Result<Bytes> deallocate(FileId file, std::uint64_t offset, Bytes length) override;
   [[nodiscard]] Result<Bytes> free_space(const std::filesystem::path& path) override;
   [[nodiscard]] Direct direct(FileId file) const override;
+  [[nodiscard]] bool sparse(FileId file) const override;
 
   /// Stays where it is until close().
   [[nodiscard]] File& file(FileId id) const;
@@ -50,6 +53,14 @@ class PosixFiles : public FileSystem {
   [[nodiscard]] IoCompletion perform(const IoOperation& operation, File& file, AlignedBuffer& scratch) noexcept;
 
  private:
+  /// Opens file.path, or makes it where it may: its descriptor, or -1 and errno.
+  [[nodiscard]] int open_path(File& file, Create create, Made& made) noexcept;
+  /// An errno, or 0.
+  [[nodiscard]] int allocate(File& file, off_t offset, off_t bytes) noexcept;
+  [[nodiscard]] int deallocate(const File& file, off_t offset, off_t bytes, std::uint64_t& given) noexcept;
+  [[nodiscard]] int sync_path(const std::filesystem::path& directory) noexcept;
+  /// Of a kind that is no transfer.
+  void work_on(const IoOperation& operation, File& file, IoCompletion& completion) noexcept;
   [[nodiscard]] int move_bytes(const IoOperation& operation, File& file, std::byte* buffer, std::uint64_t length,
                                std::uint64_t& moved) noexcept;
 

@@ -42,8 +42,13 @@ Result<OpenedFile> SteppedFiles::open(const std::filesystem::path& path, Create 
     found = files_.emplace(path, std::make_shared<File>()).first;
     made = Made::created;
   }
-  handles_.push_back({found->second, false});
+  handles_.push_back({found->second, false, {}});
   return OpenedFile{FileId{static_cast<std::uint32_t>(handles_.size() - 1)}, made};
+}
+
+FileId SteppedFiles::prepare(const std::filesystem::path& path, Direct) {
+  handles_.push_back({nullptr, false, path});
+  return FileId{static_cast<std::uint32_t>(handles_.size() - 1)};
 }
 
 void SteppedFiles::close(FileId id) {
@@ -73,27 +78,70 @@ Result<Bytes> SteppedFiles::size(FileId id) {
 Result<void> SteppedFiles::resize(FileId id, Bytes size) {
   if (const int error = number_next().error) return errno_code(error);
   File& resized = file(id);
-  if (used() - resized.bytes.size() + count(size) > disk_bytes_) return errno_code(ENOSPC);
+  if (count(size) >= resized.bytes.size()) {
+    if (const int error = allocate(resized, 0, count(size))) return errno_code(error);
+    return {};
+  }
   resized.bytes.resize(count(size));
   resized.durable.resize(count(size));
+  // (The last page is whole no more.)
+  resized.holes.erase(resized.holes.lower_bound(count(size) / page_bytes), resized.holes.end());
   return {};
+}
+
+void SteppedFiles::make_longer(File& f, std::uint64_t size) {
+  const std::uint64_t before = f.bytes.size();
+  if (size <= before) return;
+  f.bytes.resize(size);
+  f.durable.resize(size);
+  (void)punch(f, before, size - before);
+}
+
+/// Whole pages of it; returns what that gave back.
+std::uint64_t SteppedFiles::punch(File& f, std::uint64_t offset, std::uint64_t length) {
+  const std::uint64_t before = room_of(f);
+  const std::uint64_t end = std::min<std::uint64_t>(offset + length, f.bytes.size());
+  for (std::uint64_t page = (offset + page_bytes - 1) / page_bytes; (page + 1) * page_bytes <= end; ++page) f.holes.insert(page);
+  return before - room_of(f);
+}
+
+bool SteppedFiles::take_room(File& f, std::uint64_t offset, std::uint64_t length) {
+  if (length == 0) return true;
+  const auto first = f.holes.lower_bound(offset / page_bytes);
+  const auto last = f.holes.upper_bound((offset + length - 1) / page_bytes);
+  const std::uint64_t longer = std::max<std::uint64_t>(offset + length, f.bytes.size()) - f.bytes.size();
+  const std::uint64_t needed = static_cast<std::uint64_t>(std::distance(first, last)) * page_bytes + longer;
+  if (needed > disk_bytes_ - std::min(used(), disk_bytes_)) return false;
+  f.holes.erase(first, last);
+  f.bytes.resize(f.bytes.size() + longer);
+  f.durable.resize(f.bytes.size());
+  return true;
+}
+
+int SteppedFiles::allocate(File& f, std::uint64_t offset, std::uint64_t length) {
+  if (preallocates_) return take_room(f, offset, length) ? 0 : ENOSPC;
+  make_longer(f, offset + length);
+  return 0;
 }
 
 Result<Bytes> SteppedFiles::deallocate(FileId id, std::uint64_t offset, Bytes length) {
   if (const int error = number_next().error) return errno_code(error);
-  File& emptied = file(id);
+  return Bytes{deallocate(file(id), offset, count(length))};
+}
+
+std::uint64_t SteppedFiles::deallocate(File& emptied, std::uint64_t offset, std::uint64_t length) {
   const std::uint64_t begin = std::min<std::uint64_t>(offset, emptied.bytes.size());
-  const std::uint64_t end = std::min<std::uint64_t>(begin + count(length), emptied.bytes.size());
+  const std::uint64_t end = std::min<std::uint64_t>(begin + length, emptied.bytes.size());
   for (std::vector<std::byte>* bytes : {&emptied.bytes, &emptied.durable}) {
     std::fill(bytes->begin() + static_cast<std::ptrdiff_t>(begin), bytes->begin() + static_cast<std::ptrdiff_t>(end),
               std::byte{0});
   }
-  return Bytes{end - begin};
+  return punch(emptied, begin, end - begin);
 }
 
 Result<Bytes> SteppedFiles::free_space(const std::filesystem::path&) {
   if (const int error = number_next().error) return errno_code(error);
-  return Bytes{disk_bytes_ - used()};
+  return Bytes{disk_bytes_ - std::min(used(), disk_bytes_)};
 }
 
 std::span<std::byte> SteppedFiles::content(const std::filesystem::path& path) {
@@ -117,6 +165,7 @@ SteppedFiles SteppedFiles::left_by(End end) const {
   SteppedFiles left;
   left.directories_ = directories_;
   left.disk_bytes_ = disk_bytes_;
+  left.preallocates_ = preallocates_;
   for (const auto& [path, of] : files_) {
     left.files_[path] = std::make_shared<File>(*of);
     left.files_[path]->locked = false;
@@ -128,8 +177,22 @@ SteppedFiles SteppedFiles::left_by(End end) const {
 IoCompletion SteppedFiles::perform(const IoOperation& operation, const IoFault& fault) {
   IoCompletion completion{operation.token, fault.error, 0, 0};
   if (fault.error != 0) return completion;
+  if (operation.kind == IoOperation::Kind::open) {
+    Handle& handle = handles_[operation.file.value()];
+    TERRACE_CHECK(handle.file == nullptr && !handle.path.empty());
+    auto& opened = files_[handle.path];
+    if (!opened) opened = std::make_shared<File>();
+    handle.file = opened;
+    return completion;
+  }
   File& f = file(operation.file);
   switch (operation.kind) {
+    case IoOperation::Kind::open: break;
+    case IoOperation::Kind::allocate: completion.error = allocate(f, operation.offset, operation.length); return completion;
+    case IoOperation::Kind::deallocate: completion.bytes = deallocate(f, operation.offset, operation.length); return completion;
+    case IoOperation::Kind::free_space:
+      completion.bytes = disk_bytes_ - std::min(used(), disk_bytes_);
+      return completion;
     case IoOperation::Kind::sync:
       for (const File::Unsynced& write : f.unsynced) {
         const std::uint64_t end = std::min<std::uint64_t>(write.offset + write.length, f.bytes.size());
@@ -148,14 +211,9 @@ IoCompletion SteppedFiles::perform(const IoOperation& operation, const IoFault& 
     case IoOperation::Kind::write: {
       if (operation.seal != nullptr) completion.checksum = payload_checksum(operation.key, *operation.seal, operation.from);
       const std::uint64_t length = std::min<std::uint64_t>(operation.from.size(), fault.bytes_max.value_or(~0ULL));
-      const std::uint64_t end = operation.offset + length;
-      if (end > f.bytes.size()) {
-        if (used() + (end - f.bytes.size()) > disk_bytes_) {
-          completion.error = ENOSPC;
-          return completion;
-        }
-        f.bytes.resize(end);
-        f.durable.resize(end);
+      if (!take_room(f, operation.offset, length)) {
+        completion.error = ENOSPC;
+        return completion;
       }
       std::copy_n(operation.from.begin(), length, f.bytes.begin() + static_cast<std::ptrdiff_t>(operation.offset));
       if (fault.flip && length > 0) f.bytes[operation.offset + length / 2] ^= std::byte{0x10};
@@ -175,7 +233,7 @@ SteppedFiles::File& SteppedFiles::file(FileId id) {
 
 std::uint64_t SteppedFiles::used() const {
   std::uint64_t total = 0;
-  for (const auto& [path, f] : files_) total += f->bytes.size();
+  for (const auto& [path, f] : files_) total += room_of(*f);
   return total;
 }
 

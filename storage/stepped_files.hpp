@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -35,6 +36,7 @@ class SteppedFiles final : public FileSystem {
       std::uint64_t length;
     };
     std::vector<Unsynced> unsynced;  ///< in the order of their completion
+    std::set<std::uint64_t> holes;   ///< whole pages that take no room of the disk
     bool locked = false;
   };
 
@@ -42,6 +44,7 @@ class SteppedFiles final : public FileSystem {
   [[nodiscard]] Result<void> remove_directory(const std::filesystem::path& path) override;
   [[nodiscard]] Result<void> sync_directory(const std::filesystem::path& path) override;
   [[nodiscard]] Result<OpenedFile> open(const std::filesystem::path& path, Create create, Direct direct) override;
+  [[nodiscard]] FileId prepare(const std::filesystem::path& path, Direct direct) override;
   void close(FileId file) override;
   [[nodiscard]] Result<void> remove_file(const std::filesystem::path& path) override;
   [[nodiscard]] Result<void> lock(FileId file) override;
@@ -50,6 +53,7 @@ class SteppedFiles final : public FileSystem {
   [[nodiscard]] Result<Bytes> deallocate(FileId file, std::uint64_t offset, Bytes length) override;
   [[nodiscard]] Result<Bytes> free_space(const std::filesystem::path& path) override;
   [[nodiscard]] Direct direct(FileId) const override { return Direct::yes; }
+  [[nodiscard]] bool sparse(FileId) const override { return !preallocates_; }
 
   /// Every call above but close() and direct(), and every operation submitted to the engine, has a number, counted from 0 in
   /// the order of the calls. The fault happens to the operation of this number.
@@ -60,6 +64,10 @@ class SteppedFiles final : public FileSystem {
 
   /// Room for all files together.
   void set_disk_bytes(Bytes bytes) { disk_bytes_ = count(bytes); }
+  /// Of that, what the files take: their sizes but for the holes.
+  [[nodiscard]] Bytes used_bytes() const { return Bytes{used()}; }
+  /// False: as a file system that cannot take room ahead. What files grow by is holes, until it is written.
+  void set_preallocates(bool preallocates) { preallocates_ = preallocates; }
   /// The file's content, to look at or to damage; empty where there is no such file.
   [[nodiscard]] std::span<std::byte> content(const std::filesystem::path& path);
   [[nodiscard]] bool exists(const std::filesystem::path& path) const;
@@ -76,9 +84,19 @@ class SteppedFiles final : public FileSystem {
   struct Handle {
     std::shared_ptr<File> file;  ///< null once closed
     bool has_lock = false;
+    std::filesystem::path path{};  ///< of one that is prepared, and not open yet
   };
 
+  static constexpr std::uint64_t page_bytes = 4096;
+
   [[nodiscard]] File& file(FileId id);
+  [[nodiscard]] static std::uint64_t room_of(const File& f) { return f.bytes.size() - f.holes.size() * page_bytes; }
+  /// Fills the holes among these bytes, making the file longer where it ends before them. False: the disk is full.
+  [[nodiscard]] bool take_room(File& f, std::uint64_t offset, std::uint64_t length);
+  void make_longer(File& f, std::uint64_t size);  ///< with holes
+  std::uint64_t punch(File& f, std::uint64_t offset, std::uint64_t length);
+  std::uint64_t deallocate(File& f, std::uint64_t offset, std::uint64_t length);
+  [[nodiscard]] int allocate(File& f, std::uint64_t offset, std::uint64_t length);
   [[nodiscard]] std::uint64_t used() const;
 
   std::map<std::filesystem::path, std::shared_ptr<File>> files_;
@@ -86,6 +104,7 @@ class SteppedFiles final : public FileSystem {
   std::vector<Handle> handles_;
   std::map<std::uint64_t, IoFault> faults_;
   std::uint64_t next_number_ = 0;
+  bool preallocates_ = true;
   std::uint64_t disk_bytes_ = std::numeric_limits<std::uint64_t>::max();
 };
 

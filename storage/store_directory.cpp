@@ -77,11 +77,12 @@ IoCompletion run_alone(IoEngine& engine, const IoOperation& operation) {
 }
 
 StoreDirectory::StoreDirectory(const FileStoreConfig& config, IoEngine& engine)
-    : directory_{place_of(config)}, engine_{engine}, files_{engine.files()}, layout_{layout_of(config)} {
+    : directory_{place_of(config)}, engine_{engine}, files_{engine.files()}, layout_{layout_of(config)}, direct_{config.direct} {
   try {
     make(config.directory);
     if (!config.name.empty()) make(directory_);
     lock();
+    open_slots_ = layout_.slots;
     read_superblock(config);
     take_room(config);
   } catch (...) {
@@ -109,6 +110,26 @@ void StoreDirectory::close() {
 
 std::filesystem::path StoreDirectory::data_path(std::uint32_t file) const {
   return directory_ / fmt::format("blocks-{:04}", file);
+}
+
+bool StoreDirectory::sparse() const {
+  return std::any_of(data_.begin(), data_.end(), [this](FileId file) { return files_.sparse(file); });
+}
+
+FileId StoreDirectory::prepare_data_file() {
+  open_.push_back(files_.prepare(data_path(static_cast<std::uint32_t>(data_.size())), direct_));
+  return open_.back();
+}
+
+void StoreDirectory::forget_prepared(FileId file) {
+  std::erase(open_, file);
+  files_.close(file);
+}
+
+void StoreDirectory::noted(std::uint32_t slots, std::uint64_t open_slots) {
+  layout_.slots = slots;
+  superblock_.slots = slots;
+  superblock_.open_slots = open_slots;
 }
 
 bool StoreDirectory::had_data(SlotId slot) const {
@@ -173,6 +194,10 @@ void StoreDirectory::read_superblock(const FileStoreConfig& config) {
   superblock_ = *found;
   check_compatible(config);
   layout_.slots_per_file = static_cast<std::uint32_t>(superblock_.slots_per_file);
+  if (superblock_.open_slots > 0 && superblock_.slots > layout_.slots) {
+    // Blocks lie anywhere in its files: to cut those would lose most of what fits.
+    layout_.slots = static_cast<std::uint32_t>(superblock_.slots);
+  }
   recorded_slots_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(superblock_.slots, layout_.slots));
 }
 
@@ -198,10 +223,19 @@ void StoreDirectory::check_compatible(const FileStoreConfig& config) const {
   }
 }
 
-void StoreDirectory::no_room(Bytes missing, const FileStoreConfig& config) const {
-  fail(errno_code(ENOSPC), fmt::format("the file store in {} cannot take its capacity of {}: the file system has {} too "
-                                       "little; free that much, or lower the capacity", directory_.string(),
-                                       to_string(config.capacity), to_string(missing)));
+void StoreDirectory::no_room(Bytes needed, Bytes free, Bytes had, const FileStoreConfig& config) const {
+  const Bytes all = needed + config.floor;
+  const Bytes fits = had + (free > config.floor ? free - config.floor : Bytes{});
+  const std::uint32_t slots = slots_within(fits, layout_.block_bytes);
+  const bool has_floor = config.floor > Bytes{};
+  fail(errno_code(ENOSPC),
+       fmt::format("the file store in {} cannot take its capacity of {}: the file system has {} free where {} more are needed{}, "
+                   "{} too little; {}", directory_.string(), to_string(config.capacity), to_string(free), to_string(needed),
+                   has_floor ? fmt::format(" and {} must stay free", to_string(config.floor)) : "",
+                   to_string(all > free ? all - free : needed),
+                   slots == 0 ? "not one block fits"
+                              : fmt::format("the largest capacity that fits is {}",
+                                            to_string(capacity_for(slots, config.block_bytes)))));
 }
 
 void StoreDirectory::take_room(const FileStoreConfig& config) {
@@ -216,19 +250,23 @@ void StoreDirectory::take_room(const FileStoreConfig& config) {
   // Asked before anything is taken, because the answer is exact and nothing has to be given back.
   const Result<Bytes> free = files_.free_space(directory_);
   if (!free) fail(free.error(), fmt::format("cannot find out the free space around {}", directory_.string()));
+  const Bytes usable = *free > config.floor ? *free - config.floor : Bytes{};
   Bytes needed{};
+  Bytes had = catalog_before + Bytes{catalog_page_bytes};  // the lock, too
+  const bool has_holes = open_slots_ < layout_.slots;
   const auto need = [&](Bytes now, Bytes wanted) { needed += wanted > now ? wanted - now : Bytes{}; };
   need(catalog_before, layout_.catalog_bytes());
-  for (std::uint32_t n = 0; n < layout_.data_files() && needed <= *free; ++n) {
+  for (std::uint32_t n = 0; n < layout_.data_files() && needed <= usable; ++n) {
     data_.push_back(open(data_path(n), config.direct));
     const Bytes before = size_of(data_.back(), data_path(n));
     data_bytes_before_.push_back(count(before));
-    need(before, layout_.data_file_bytes(n));
+    had += before;
+    if (!has_holes) need(before, layout_.data_file_bytes(n));
   }
-  if (needed > *free) {
+  if (needed > Bytes{} && needed > usable) {
     // Files that were not looked at any more are not there yet, as a rule: they are made in this order.
     for (auto n = static_cast<std::uint32_t>(data_.size()); n < layout_.data_files(); ++n) needed += layout_.data_file_bytes(n);
-    no_room(needed - *free, config);
+    no_room(needed, *free, had, config);
   }
 
   const auto grow = [&](FileId file, const std::filesystem::path& name, Bytes before, Bytes wanted) {
@@ -238,11 +276,11 @@ void StoreDirectory::take_room(const FileStoreConfig& config) {
     if (resized) return;
     if (resized.error() == errno_code(ENOSPC)) {
       const Result<Bytes> left = files_.free_space(directory_);
-      no_room(left && wanted > *left ? wanted - *left : wanted, config);
+      no_room(wanted > before ? wanted - before : Bytes{}, left ? *left : Bytes{}, had, config);
     }
     fail(resized.error(), fmt::format("cannot make {} {} large", name.string(), to_string(wanted)));
   };
-  for (std::uint32_t n = 0; n < layout_.data_files(); ++n) {
+  for (std::uint32_t n = 0; !has_holes && n < layout_.data_files(); ++n) {
     grow(data_[n], data_path(n), Bytes{data_bytes_before_[n]}, layout_.data_file_bytes(n));
   }
   if (is_new && count(catalog_before) > 0) {
@@ -256,6 +294,7 @@ void StoreDirectory::commit() {
   const std::uint64_t slots_before = superblock_.slots;
   superblock_.slots = layout_.slots;
   superblock_.slots_per_file = layout_.slots_per_file;
+  superblock_.open_slots = open_slots_ < layout_.slots ? open_slots_ : 0;
   ++superblock_.generation;
   AlignedBuffer page{catalog_page_bytes};
   encode(superblock_, page.span());

@@ -27,6 +27,10 @@ struct FileStoreConfig {
   Fingerprint fingerprint{};
   /// A data file is cut at this size; of a new store only, an old one keeps its own.
   Bytes data_file_bytes_max = Bytes{std::uint64_t{256} << 30};
+  /// Of the file system, so much is to stay free: nothing is taken that would leave less. Not of what others take.
+  Bytes floor{};
+  /// Room is taken in pieces of this size by a store that grows while it serves.
+  Bytes growth_piece_bytes = Bytes{std::uint64_t{1} << 30};
   /// Whether to bypass the page cache, where the file system can.
   Direct direct = Direct::yes;
   /// Writes under way beyond which further ones are `refused`.
@@ -42,7 +46,7 @@ class StoreDirectory {
  public:
   /// Throws std::system_error; what() is one sentence with what, where and what would be right. Codes of our own:
   /// invalid_argument (configuration), incompatible (a store of another geometry or version, or no store), in_use; else an
-  /// errno, ENOSPC where the capacity does not fit on the disk.
+  /// errno, ENOSPC where the capacity does not fit on the disk, or the disk's free space would go below the floor.
   StoreDirectory(const FileStoreConfig& config, IoEngine& engine);
   /// Closes the files and lets go of the lock. Nothing may be under way on them.
   ~StoreDirectory();
@@ -61,6 +65,22 @@ class StoreDirectory {
   [[nodiscard]] const std::vector<FileId>& data_files() const { return data_; }
   [[nodiscard]] std::filesystem::path data_path(std::uint32_t file) const;
 
+  /// Of the layout's slots, how many may be used: fewer than there are where the store was made smaller while it served, and
+  /// still has no more capacity than then; its files are left as they are, with their holes.
+  [[nodiscard]] std::uint32_t open_slots() const { return open_slots_; }
+  /// Whether room could not be taken ahead.
+  [[nodiscard]] bool sparse() const;
+
+  // What a store that grows while it serves does to its files, by operations of its own.
+  /// As it is on the disk.
+  [[nodiscard]] const Superblock& superblock() const { return superblock_; }
+  /// The next data file, for an operation of kind `open`; then one of the next two.
+  [[nodiscard]] FileId prepare_data_file();
+  void add_data_file(FileId file) { data_.push_back(file); }
+  void forget_prepared(FileId file);
+  /// A superblock with these numbers has been written.
+  void noted(std::uint32_t slots, std::uint64_t open_slots);
+
   /// Slots below this have a record in the catalog from an earlier run; 0 for a new store.
   [[nodiscard]] std::uint32_t recorded_slots() const { return recorded_slots_; }
   /// Whether the slot's data lie within what an earlier run left.
@@ -74,7 +94,8 @@ class StoreDirectory {
   void take_room(const FileStoreConfig& config);
   [[nodiscard]] FileId open(const std::filesystem::path& path, Direct direct);
   [[nodiscard]] std::filesystem::path path(const char* name) const { return directory_ / name; }
-  [[noreturn]] void no_room(Bytes missing, const FileStoreConfig& config) const;
+  /// `needed` where `free` is; the store has `had` already.
+  [[noreturn]] void no_room(Bytes needed, Bytes free, Bytes had, const FileStoreConfig& config) const;
   void undo() noexcept;
 
   std::filesystem::path directory_;
@@ -82,7 +103,9 @@ class StoreDirectory {
   FileSystem& files_;
   StoreLayout layout_;
   Superblock superblock_;
+  Direct direct_ = Direct::yes;
   std::uint32_t recorded_slots_ = 0;
+  std::uint32_t open_slots_ = 0;
   std::vector<FileId> open_;
   FileId lock_;
   FileId catalog_;

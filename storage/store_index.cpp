@@ -6,7 +6,7 @@
 
 namespace terrace {
 
-StoreIndex::StoreIndex(std::uint32_t capacity) : entries_(capacity), free_{capacity} {
+StoreIndex::StoreIndex(std::uint32_t capacity) : entries_(capacity), free_{capacity}, closed_{0}, limit_{capacity} {
   TERRACE_CHECK(capacity > 0);
   counts_[static_cast<std::size_t>(State::absent)] = capacity;
   slots_.reserve(capacity);
@@ -43,7 +43,7 @@ Result<StoreIndex::Placed> StoreIndex::place(const StoredBlock& block) {
     const std::uint32_t victim = leaves_.top().handle;
     const std::uint32_t widowed = entry(victim).parent;
     placed.evicted = Evicted{entry(victim).block.key, entry(victim).write_token};
-    forget(victim);
+    forget(victim, Reuse::yes);
     if (widowed != none && widowed != *parent) consider(widowed);
   }
 
@@ -180,7 +180,7 @@ void StoreIndex::unlink(std::uint32_t slot) {
   e.parent = e.next_sibling = e.previous_sibling = none;
 }
 
-void StoreIndex::forget(std::uint32_t slot) {
+void StoreIndex::forget(std::uint32_t slot, Reuse reuse) {
   const State state = entry(slot).state;
   TERRACE_CHECK(state == State::writing || state == State::awaiting_parent || state == State::ready);
   TERRACE_CHECK(entry(slot).first_child == none);
@@ -189,16 +189,86 @@ void StoreIndex::forget(std::uint32_t slot) {
   unlink(slot);
   entry(slot).doomed = false;
   set_state(slot, State::leaving);
-  if (entry(slot).operations == 0) vacate(slot);
+  if (entry(slot).operations == 0) vacate(slot, reuse);
 }
 
-void StoreIndex::vacate(std::uint32_t slot) {
+void StoreIndex::vacate(std::uint32_t slot, Reuse reuse) {
   const bool spoiled = entry(slot).spoiled;
   set_state(slot, spoiled ? State::bad : State::absent);
   const State state = entry(slot).state;
   entry(slot) = Entry{};
   entry(slot).state = state;
-  if (!spoiled) free_.put(SlotId{slot});
+  if (spoiled) return;
+  if (reuse == Reuse::no && excess() > 0) {
+    begin_closing(slot);
+  } else {
+    free_.put(SlotId{slot});
+  }
+}
+
+void StoreIndex::begin_closing(std::uint32_t slot) {
+  set_state(slot, State::closing);
+  closing_.push_back(SlotId{slot});
+}
+
+std::optional<StoreIndex::Shrunk> StoreIndex::shrink() {
+  if (excess() == 0) return std::nullopt;
+  if (const std::optional<SlotId> free = free_.take_last()) {
+    begin_closing(free->value());
+    return Shrunk{*free, std::nullopt};
+  }
+  if (leaves_.empty()) return std::nullopt;
+  const std::uint32_t victim = leaves_.top().handle;
+  const std::uint32_t widowed = entry(victim).parent;
+  const Evicted evicted{entry(victim).block.key, entry(victim).write_token};
+  forget(victim);
+  if (widowed != none) consider(widowed);
+  return Shrunk{SlotId{victim}, evicted};
+}
+
+void StoreIndex::take_closing(std::vector<SlotId>& closing) {
+  closing.clear();
+  closing.swap(closing_);
+}
+
+/// Slots that join are free to the set, and have to be taken.
+void StoreIndex::number_closed() {
+  const std::uint32_t known = closed_.capacity();
+  if (known == slots()) return;
+  closed_.grow(slots());
+  for (std::uint32_t joined = known; joined < slots(); ++joined) closed_.take_exactly(SlotId{joined});
+}
+
+void StoreIndex::close(SlotId slot) {
+  TERRACE_CHECK(entry(slot.value()).state == State::closing);
+  set_state(slot.value(), State::closed);
+  number_closed();
+  closed_.put(slot);
+}
+
+void StoreIndex::close_free(SlotId slot) {
+  free_.take_exactly(slot);
+  set_state(slot.value(), State::closing);
+  close(slot);
+}
+
+void StoreIndex::open(SlotId slot) {
+  const State state = entry(slot.value()).state;
+  TERRACE_CHECK(state == State::closing || state == State::closed);
+  TERRACE_CHECK(!closed_.contains(slot));
+  set_state(slot.value(), State::absent);
+  free_.put(slot);
+}
+
+void StoreIndex::extend(std::uint32_t slots) {
+  const std::uint32_t before = this->slots();
+  TERRACE_CHECK(slots > before);
+  free_.grow(slots);
+  for (std::uint32_t slot = before; slot < slots; ++slot) free_.take_exactly(SlotId{slot});
+  entries_.resize(slots);
+  counts_[static_cast<std::size_t>(State::absent)] += slots - before;
+  for (std::uint32_t slot = before; slot < slots; ++slot) set_state(slot, State::closed);
+  number_closed();
 }
 
 std::uint64_t StoreIndex::count_orphans() const {
@@ -219,8 +289,11 @@ void StoreIndex::check_invariants() const {
   std::size_t evictables = 0;
   std::size_t children = 0;
   std::size_t linked = 0;
-  for (std::uint32_t slot = 0; slot < capacity(); ++slot) {
+  std::size_t closed = 0;
+  for (std::uint32_t slot = 0; slot < slots(); ++slot) {
     const Entry& e = entries_[slot];
+    closed += closed_.contains(SlotId{slot});
+    if (closed_.contains(SlotId{slot})) TERRACE_CHECK(e.state == State::closed);
     ++counts[static_cast<std::size_t>(e.state)];
     TERRACE_CHECK(free_.contains(SlotId{slot}) == (e.state == State::absent));
     TERRACE_CHECK(leaves_.contains(slot) == evictable(e));
@@ -229,7 +302,8 @@ void StoreIndex::check_invariants() const {
       TERRACE_CHECK(leaves_.priority(slot).last_use == e.last_use);
       TERRACE_CHECK(leaves_.priority(slot).depth == e.block.depth);
     }
-    if (e.state == State::absent || e.state == State::bad || e.state == State::leaving) {
+    if (e.state == State::absent || e.state == State::bad || e.state == State::leaving || e.state == State::closing ||
+        e.state == State::closed) {
       TERRACE_CHECK((e.operations > 0) == (e.state == State::leaving));
       TERRACE_CHECK(e.parent == none && e.first_child == none && e.next_sibling == none && e.previous_sibling == none);
       continue;
@@ -261,6 +335,8 @@ void StoreIndex::check_invariants() const {
     }
   }
   TERRACE_CHECK(counts == counts_);
+  closed_.check_invariants();
+  TERRACE_CHECK(closed == closed_.size());
   TERRACE_CHECK(named == slots_.size());
   TERRACE_CHECK(evictables == leaves_.size());
   TERRACE_CHECK(children == linked);

@@ -34,8 +34,14 @@ class StoreIndex {
   ///   writing, awaiting_parent, ready --drop(), held by nobody--> absent
   ///                                   \-drop(), held-----------> leaving --last release()--> absent
   ///                                                                   \----the same, spoiled--> bad, for ever
-  enum class State : unsigned char { absent, writing, awaiting_parent, ready, leaving, bad };
-  static constexpr std::size_t state_count = 6;
+  ///
+  /// What of the slots may be used is bounded by limit(); while there are more, a slot that would become absent is `closing`:
+  ///
+  ///   absent <--open()-- closed <--close()-- closing <--(limit)-- absent, and where the above leads to absent
+  ///      ^                                      |
+  ///      \--------------open()-----------------/
+  enum class State : unsigned char { absent, writing, awaiting_parent, ready, leaving, bad, closing, closed };
+  static constexpr std::size_t state_count = 8;
 
   static constexpr std::uint32_t none = 0xFFFF'FFFF;
 
@@ -72,7 +78,10 @@ class StoreIndex {
 
   explicit StoreIndex(std::uint32_t capacity);
 
-  [[nodiscard]] std::uint32_t capacity() const { return static_cast<std::uint32_t>(entries_.size()); }
+  /// All, closed ones included: what slots are numbered below.
+  [[nodiscard]] std::uint32_t slots() const { return static_cast<std::uint32_t>(entries_.size()); }
+  /// All but the closed ones.
+  [[nodiscard]] std::uint32_t capacity() const { return slots() - count(State::closed); }
   [[nodiscard]] const Entry& at(SlotId slot) const { return entries_[slot.value()]; }
   [[nodiscard]] std::uint32_t count(State state) const { return counts_[static_cast<std::size_t>(state)]; }
   /// Slots that nobody has. Those that place() could still empty are not among them.
@@ -123,6 +132,37 @@ class StoreIndex {
   /// Ready blocks whose parent is not: always 0. Found out by key and not by link, each time anew.
   [[nodiscard]] std::uint64_t count_orphans() const;
 
+  // The number of slots in use. Which of them they are does not matter: the blocks that stay are those used last.
+
+  /// So many slots may be neither closed nor closing. Those beyond it leave by shrink(), and by themselves as they become free.
+  void limit(std::uint32_t slots) { limit_ = slots; }
+  [[nodiscard]] std::uint32_t limit() const { return limit_; }
+  /// Slots that are still to be closed beyond those that are closing.
+  [[nodiscard]] std::uint32_t excess() const {
+    const std::uint32_t open = capacity() - count(State::closing);
+    return open > limit_ ? open - limit_ : 0;
+  }
+  /// Closes one slot of the excess: the highest free one, else that of the leaf that is used longest ago.
+  struct Shrunk {
+    SlotId slot;
+    std::optional<Evicted> evicted;
+  };
+  /// Nothing where there is no excess, or nothing may go just now.
+  [[nodiscard]] std::optional<Shrunk> shrink();
+  /// Slots that are closing since the last call; each is their owner's to close() or open() once. Swaps.
+  void take_closing(std::vector<SlotId>& closing);
+  void close(SlotId slot);
+  /// The slot, closing or taken by take_closed(), is free from now on.
+  void open(SlotId slot);
+  /// Takes up to `count` closed slots, the lowest first, to open() or put_closed() them.
+  void take_closed(std::uint32_t count, std::vector<SlotId>& out) { closed_.take_many(count, std::nullopt, out); }
+  void put_closed(SlotId slot) { closed_.put(slot); }
+  [[nodiscard]] std::uint32_t closed_to_take() const { return closed_.size(); }
+  /// This free slot is closed at once.
+  void close_free(SlotId slot);
+  /// Slots [slots(), `slots`) join, closed and taken.
+  void extend(std::uint32_t slots);
+
   void check_invariants() const;
 
  private:
@@ -144,12 +184,20 @@ class StoreIndex {
   void consider(std::uint32_t slot);  ///< in or out of the heap, as it should be
   void link(std::uint32_t slot, std::uint32_t parent);
   void unlink(std::uint32_t slot);
-  void forget(std::uint32_t slot);  ///< a childless block: out of everything but the slot's own life
-  void vacate(std::uint32_t slot);
+  enum class Reuse : bool { no, yes };
+  /// A childless block: out of everything but the slot's own life.
+  void forget(std::uint32_t slot, Reuse reuse = Reuse::no);
+  void begin_closing(std::uint32_t slot);
+  void number_closed();
+  /// `yes`: the slot is wanted at once, whatever the limit.
+  void vacate(std::uint32_t slot, Reuse reuse = Reuse::no);
 
   std::vector<Entry> entries_;  ///< by slot
   boost::unordered_flat_map<BlockKey, std::uint32_t, std::hash<BlockKey>> slots_;
   FreeSlots free_;
+  FreeSlots closed_;                ///< but for those that are taken
+  std::vector<SlotId> closing_;     ///< not yet handed to the owner
+  std::uint32_t limit_;
   IndexedHeap<Priority> leaves_;
   std::array<std::uint32_t, state_count> counts_{};
   std::uint64_t now_ = 1;
@@ -158,7 +206,7 @@ class StoreIndex {
 template <class Visit>
 void StoreIndex::for_each_ready(Visit visit) const {
   std::vector<std::uint32_t> path;
-  for (std::uint32_t root = 0; root < capacity(); ++root) {
+  for (std::uint32_t root = 0; root < slots(); ++root) {
     if (entries_[root].state != State::ready || entries_[root].parent != none) continue;
     path.push_back(root);
     while (!path.empty()) {

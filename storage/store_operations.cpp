@@ -235,6 +235,25 @@ void StoreOperations::touch(std::span<const BlockKey> keys) {
   }
 }
 
+std::size_t StoreOperations::shrink(std::uint32_t slots_max) {
+  std::uint32_t closed = 0;
+  for (; closed < slots_max; ++closed) {
+    const std::optional<StoreIndex::Shrunk> shrunk = index_.shrink();
+    if (!shrunk) break;
+    if (!shrunk->evicted) continue;
+    ++counted_.evicted;
+    suspected_.erase(shrunk->slot.value());
+    changed_.push_back(shrunk->slot);
+    emit(StoreEvent::Kind::evicted, 0, shrunk->evicted->key, {}, shrunk->evicted->write_token);
+  }
+  return closed;
+}
+
+void StoreOperations::extend(std::uint32_t slots) {
+  index_.extend(slots);
+  write_of_.resize(slots, none);
+}
+
 std::size_t StoreOperations::poll(std::vector<StoreEvent>& out) {
   const std::size_t count = events_.size();
   out.insert(out.end(), events_.begin(), events_.end());
@@ -252,7 +271,8 @@ StoreStat StoreOperations::stat() const {
   stat.capacity_blocks = index_.capacity();
   stat.blocks = index_.count(State::ready);
   stat.writing = std::uint64_t{index_.count(State::writing)} + index_.count(State::awaiting_parent);
-  stat.quarantined = std::uint64_t{index_.count(State::leaving)} + index_.count(State::bad);
+  stat.wanted_blocks = index_.limit();
+  stat.quarantined = std::uint64_t{index_.count(State::leaving)} + index_.count(State::bad) + index_.count(State::closing);
   stat.free = index_.free();
   stat.orphans = index_.count_orphans();
   return stat;
@@ -260,7 +280,7 @@ StoreStat StoreOperations::stat() const {
 
 void StoreOperations::check_invariants() const {
   index_.check_invariants();
-  std::vector<std::uint32_t> touching(index_.capacity(), 0);
+  std::vector<std::uint32_t> touching(index_.slots(), 0);
   std::uint32_t writes = 0;
   std::size_t idle = 0;
   for (const Operation& operation : operations_) {
@@ -271,11 +291,11 @@ void StoreOperations::check_invariants() const {
   TERRACE_CHECK(idle == free_ids_.size());
   TERRACE_CHECK(writes == writes_);
   std::uint32_t chained = 0;
-  for (std::uint32_t slot = 0; slot < index_.capacity(); ++slot) {
+  for (std::uint32_t slot = 0; slot < index_.slots(); ++slot) {
     const StoreIndex::Entry& e = index_.at(SlotId{slot});
     const bool has_write = write_of_[slot] != none;
     if (e.state == State::writing || e.state == State::awaiting_parent) TERRACE_CHECK(has_write);
-    if (e.state == State::ready || e.state == State::absent || e.state == State::bad) TERRACE_CHECK(!has_write);
+    if (e.state != State::writing && e.state != State::awaiting_parent && e.state != State::leaving) TERRACE_CHECK(!has_write);
     if (has_write && e.state != State::awaiting_parent) ++touching[slot];
     TERRACE_CHECK(touching[slot] == e.operations);
     TERRACE_CHECK(doomed_.contains(slot) == e.doomed);

@@ -52,6 +52,12 @@ class StoreOperations {
   /// A flush() has ended.
   void end_flush(std::uint64_t token, ErrorCode error) { emit(StoreEvent::Kind::flushed, token, {}, error); }
 
+  /// Closes slots beyond the index's limit, with the events of who had to go, at most so many; returns how many. Blocks that
+  /// operations hold go with a later call.
+  std::size_t shrink(std::uint32_t slots_max);
+  /// As StoreIndex's.
+  void extend(std::uint32_t slots);
+
   std::size_t poll(std::vector<StoreEvent>& out);
   /// Operations under way and events not yet polled.
   [[nodiscard]] std::size_t in_flight() const { return operations_.size() - free_ids_.size() + events_.size(); }

@@ -97,7 +97,7 @@ void ThreadPoolIo::run() {
 
 void ThreadPoolIo::perform(const Work& work, AlignedBuffer& scratch, Producer& producer) {
   const IoCompletion done = files_.perform(work.operation, *work.file, scratch);
-  if (bandwidth_ != Bytes{}) pace(Bytes{done.bytes});
+  if (bandwidth_ != Bytes{} && is_transfer(work.operation.kind)) pace(Bytes{done.bytes});
   producer.push(done);
 }
 

@@ -1,12 +1,18 @@
 #include "storage/uring_io.hpp"
 
 #include "base/check.hpp"
+#include "storage/signals_blocked.hpp"
 #include "storage/uring_ring.hpp"
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
@@ -33,6 +39,52 @@ class UringFiles final : public PosixFiles {
   const Rings& rings_;
 };
 
+/// Work on whole files, which would keep a ring waiting, on a thread of its own.
+class Chores {
+ public:
+  Chores(PosixFiles& files, CompletionQueue<IoCompletion>& completions) : files_{files}, completions_{completions} {
+    const SignalsBlocked blocked;
+    thread_ = std::jthread{[this] { run(); }};
+  }
+  ~Chores() {
+    push({});
+    thread_.join();
+  }
+  Chores(const Chores&) = delete;
+  Chores& operator=(const Chores&) = delete;
+
+  /// Without a file: the end.
+  void push(const UringRing::Work& work) {
+    {
+      const std::lock_guard lock{mutex_};
+      waiting_.push_back(work);
+    }
+    arrived_.notify_one();
+  }
+
+ private:
+  void run() {
+    ::pthread_setname_np(::pthread_self(), "terrace-files");
+    AlignedBuffer none;
+    for (;;) {
+      std::unique_lock lock{mutex_};
+      arrived_.wait(lock, [this] { return !waiting_.empty(); });
+      const UringRing::Work work = waiting_.front();
+      waiting_.pop_front();
+      lock.unlock();
+      if (work.file == nullptr) return;
+      completions_.push(files_.perform(work.operation, *work.file, none));
+    }
+  }
+
+  PosixFiles& files_;
+  CompletionQueue<IoCompletion>::Producer completions_;
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::deque<UringRing::Work> waiting_;
+  std::jthread thread_;
+};
+
 std::string reason(int error) {
   switch (error) {
     case ENOSYS: return "io_uring: this kernel has none, or one that is too old (Linux 5.6 is needed)";
@@ -52,11 +104,12 @@ unsigned rings_of(unsigned configured) {
 
 struct UringIo::Parts {
   Parts(const Config& config, Waker& owners, UringCalls& calls, PosixCalls& posix_calls)
-      : files{posix_calls, rings}, waker{owners}, completions{config.in_flight_max, rings_of(config.rings), waker} {
+      : files{posix_calls, rings}, waker{owners}, completions{config.in_flight_max, rings_of(config.rings) + 1, waker} {
     const UringRing::Config of_ring{.depth = config.depth, .in_flight_max = config.in_flight_max};
     for (unsigned n = 0; n < rings_of(config.rings); ++n) {
       rings.push_back(std::make_unique<UringRing>(of_ring, calls, completions));
     }
+    chores.emplace(files, completions);
   }
 
   UringFiles files;
@@ -71,7 +124,8 @@ struct UringIo::Parts {
   int registering_error = 0;  ///< the last
   std::vector<std::byte*> not_registered;
 
-  Rings rings;  ///< end first
+  Rings rings;                   ///< end first, but for the chores
+  std::optional<Chores> chores;
 };
 
 std::optional<std::string> UringIo::unavailable() { return unavailable(UringCalls::system()); }
@@ -100,6 +154,10 @@ void UringIo::submit(std::span<const IoOperation> batch) {
   Rings& rings = parts_->rings;
   const std::size_t first = parts_->next_ring;
   for (const IoOperation& operation : batch) {
+    if (!is_transfer(operation.kind)) {
+      parts_->chores->push({operation, &parts_->files.file(operation.file)});
+      continue;
+    }
     rings[parts_->next_ring]->push({operation, &parts_->files.file(operation.file)});
     parts_->next_ring = (parts_->next_ring + 1) % rings.size();
   }

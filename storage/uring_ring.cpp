@@ -288,6 +288,7 @@ void UringRing::request(std::uint32_t slot) {
         ::io_uring_prep_write(sqe, target, at, bytes, offset);
       }
       break;
+    default: TERRACE_CHECK(false);  // is not a ring's
   }
   if (place) sqe->flags |= IOSQE_FIXED_FILE;
   if (moving.may_block) sqe->flags |= IOSQE_ASYNC;

@@ -240,6 +240,25 @@ TEST_F(Resize, a_smaller_host_tier_writes_back_what_lives_nowhere_else) {
   for (const std::uint32_t path : {10U, 20U, 30U}) EXPECT_EQ(found(keys_of({path, path + 1})).total(), 2U);
 }
 
+TEST_F(Resize, storage_becomes_larger_and_smaller) {
+  make(with_storage(sizes(2, 0), WritePolicy::write_through));
+  const std::uint64_t before = store->stat().capacity_blocks;
+  for (std::uint32_t id = 1; id <= 6; ++id) run(id, keys_of({id * 10, id * 10 + 1}));
+  settle();
+  ASSERT_EQ(store->stat().blocks, 12U);
+  ASSERT_TRUE(resize(Tier::storage, 4).has_value());
+  settle();
+  EXPECT_EQ(store->stat().capacity_blocks, 4U);
+  for (const std::uint32_t path : {50U, 60U}) EXPECT_EQ(found(keys_of({path, path + 1})).total(), 2U);
+  for (const std::uint32_t path : {10U, 20U, 30U, 40U}) EXPECT_EQ(found(keys_of({path, path + 1})).total(), 0U);
+  ASSERT_TRUE(resize(Tier::storage, static_cast<std::uint32_t>(before) + 7).has_value());
+  for (std::uint32_t id = 7; id <= 9; ++id) run(id, keys_of({id * 10, id * 10 + 1}));
+  settle();
+  EXPECT_EQ(store->stat().capacity_blocks, before + 7);
+  for (std::uint32_t path = 50; path <= 90; path += 10) EXPECT_EQ(found(keys_of({path, path + 1})).total(), 2U) << path;
+  EXPECT_EQ(resize(Tier::storage, 0).error(), Errc::invalid_argument);
+}
+
 TEST_F(Resize, what_makes_no_sense_is_refused) {
   ManagerConfig config = sizes(4);
   config.null_block = true;

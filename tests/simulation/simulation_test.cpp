@@ -41,6 +41,9 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
     total.pins += world.seen().pins;
     total.drops += world.seen().drops;
     total.resizes += world.seen().resizes;
+    total.storage_grown += world.seen().storage_grown;
+    total.storage_shrunk += world.seen().storage_shrunk;
+    total.growth_stopped += world.seen().growth_stopped;
     total.chunks_added += world.seen().chunks_added;
     total.chunks_removed += world.seen().chunks_removed;
     total.growths_failed += world.seen().growths_failed;
@@ -84,6 +87,9 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   EXPECT_GT(total.pins, 0U);
   EXPECT_GT(total.drops, 0U);
   EXPECT_GT(total.resizes, 0U);
+  EXPECT_GT(total.storage_grown, 0U);
+  EXPECT_GT(total.storage_shrunk, 0U);
+  EXPECT_GT(total.growth_stopped, 0U);
   EXPECT_GT(total.chunks_added, 0U);
   EXPECT_GT(total.chunks_removed, 0U);
   EXPECT_GT(total.growths_failed, 0U);

@@ -102,7 +102,13 @@ std::unique_ptr<BlockStore> World::make_store(std::size_t pool) {
   const Bytes block_bytes{block_bytes_of(pool)};
   if (options_.store == WorldOptions::Store::none) return nullptr;
   if (options_.store == WorldOptions::Store::memory) return std::make_unique<MemoryStore>(options_.stored_blocks, block_bytes);
-  return std::make_unique<FileStore>(file_config(pool), *disks_.emplace_back(std::make_unique<SteppedIo>()));
+  FileStoreConfig config = file_config(pool);
+  config.growth_piece_bytes = block_bytes * random_.between(1, 30);
+  if (random_.chance(0.3)) config.floor = block_bytes * random_.between(1, 10);
+  config.writes_max = random_.chance(0.5) ? 8 : config.writes_max;
+  SteppedIo& disk = *disks_.emplace_back(std::make_unique<SteppedIo>());
+  disk.files().set_preallocates(random_.chance(0.7));
+  return std::make_unique<FileStore>(config, disk);
 }
 
 World::~World() {
@@ -208,8 +214,9 @@ void World::operate() {
     }
     case 5: {
       if (winding_down_) return;
-      const bool device = random_.chance(0.5);
       const PoolId pool{static_cast<std::uint16_t>(random_.below(arenas_.size()))};
+      if (options_.store != WorldOptions::Store::none && random_.chance(0.4)) return resize_storage(pool);
+      const bool device = random_.chance(0.5);
       const std::uint64_t blocks = device ? random_.between(4, device_blocks_max) : random_.below(host_blocks_max);
       const Tier tier = device ? Tier::device : Tier::host;
       const Result<void> resized = cache_->resize(tier, static_cast<std::uint32_t>(blocks), pool);
@@ -229,6 +236,13 @@ void World::operate() {
       cache_->pause_transfers();
       return;
   }
+}
+
+void World::resize_storage(PoolId pool) {
+  const auto blocks = static_cast<std::uint32_t>(random_.between(1, stored_blocks_max));
+  const std::uint64_t now = stores_[pool.value()]->stat().capacity_blocks;
+  TERRACE_CHECK(cache_->resize(Tier::storage, blocks, pool).has_value());
+  ++(blocks < now ? seen_->storage_shrunk : seen_->storage_grown);
 }
 
 void World::start_request() {
@@ -391,6 +405,9 @@ void World::plant_fault() {
       default: fault.stall = true; break;
     }
     io.files().inject(io.files().next_number() + random_.below(6), fault);
+    if (!random_.chance(0.2)) return;
+    const Bytes room{random_.below(20) * least_block_bytes};
+    io.files().set_disk_bytes(random_.chance(0.5) ? Bytes{~0ULL} : io.files().used_bytes() + room);
   }
 }
 
@@ -400,7 +417,10 @@ void World::check() const {
   for (const auto& store : stores_) {
     if (store == nullptr) continue;
     store->check_invariants();
-    TERRACE_CHECK(store->stat().orphans == 0);
+    const StoreStat stat = store->stat();
+    TERRACE_CHECK(stat.orphans == 0);
+    TERRACE_CHECK(stat.free + stat.blocks + stat.writing + stat.quarantined == stat.capacity_blocks);
+    seen_->growth_stopped = std::max(seen_->growth_stopped, stat.growth_stopped);
   }
   for (std::size_t pool = 0; pool < arenas_.size(); ++pool) {
     const PoolId id{static_cast<std::uint16_t>(pool)};

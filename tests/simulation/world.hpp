@@ -73,6 +73,9 @@ class World {
     std::uint64_t pins = 0;
     std::uint64_t drops = 0;
     std::uint64_t resizes = 0;
+    std::uint64_t storage_grown = 0;
+    std::uint64_t storage_shrunk = 0;
+    std::uint64_t growth_stopped = 0;  ///< of a store
     std::uint64_t chunks_added = 0;    ///< while serving
     std::uint64_t chunks_removed = 0;
     std::uint64_t growths_failed = 0;
@@ -106,6 +109,7 @@ class World {
   void told_of_layers(Client& client, std::uint32_t layers);
   void forget(std::size_t which);
   [[nodiscard]] FileStoreConfig file_config(std::size_t pool) const;
+  static constexpr std::uint32_t stored_blocks_max = 60;  ///< what a store may grow to
   [[nodiscard]] std::unique_ptr<BlockStore> make_store(std::size_t pool);
   void check_durable();
   [[nodiscard]] std::unique_ptr<BlockStore> guard(std::unique_ptr<BlockStore> store);
@@ -116,6 +120,7 @@ class World {
   void make_arena(std::size_t pool);
   void plant_fault();
   void operate();
+  void resize_storage(PoolId pool);
   void order_write_back();
   void check_jobs();
   void end_jobs();

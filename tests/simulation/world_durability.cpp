@@ -53,7 +53,10 @@ void World::check_durable() {
   std::uint64_t left = 0;
   for (std::size_t pool = 0; pool < disks_.size(); ++pool) {
     SteppedIo after{disks_[pool]->files().left_by(SteppedFiles::End::power_failure)};
-    left += readable_blocks(after, file_config(pool));
+    FileStoreConfig config = file_config(pool);
+    config.capacity = capacity_for(stored_blocks_max, config.block_bytes);  // (less would cut a store that has grown)
+    after.files().set_disk_bytes(Bytes{~0ULL});
+    left += readable_blocks(after, config);
   }
   TERRACE_CHECK(left >= said.durable_blocks);
 }

@@ -69,7 +69,8 @@ class Guarded final : public StoreHarness {
   }
   /// The store's I/O, or else time up to the next try.
   void advance() override {
-    if (ground_.harness.store().in_flight() > 0) return ground_.harness.advance();
+    const StoreStat stat = ground_.harness.store().stat();
+    if (ground_.harness.store().in_flight() > 0 || stat.capacity_blocks != stat.wanted_blocks) return ground_.harness.advance();
     if (guard_.next_deadline() != never) clock_.advance(guard_.next_deadline() - clock_.now());
   }
   void fail_write_of(const BlockKey& key) override { ground_.harness.fail_write_of(key); }
@@ -191,11 +192,11 @@ int FaultyUring::ended(const IoOperation& operation, int fd, std::uint64_t asked
   return calls_.uring_ended(operation, fd, result);
 }
 
-int FaultyCalls::fallocate(int fd, off_t bytes) {
+int FaultyCalls::fallocate(int fd, off_t offset, off_t bytes) {
   ++fallocates;
-  if (fallocate_error == 0) return PosixCalls::fallocate(fd, bytes);
+  if (fallocate_error == 0) return PosixCalls::fallocate(fd, offset, bytes);
   const off_t before = ::lseek(fd, 0, SEEK_END);
-  EXPECT_EQ(::ftruncate(fd, std::min(before + 4096, std::max(before, bytes))), 0);
+  EXPECT_EQ(::ftruncate(fd, std::min(before + 4096, std::max(before, offset + bytes))), 0);
   errno = fallocate_error;
   return -1;
 }

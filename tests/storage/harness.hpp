@@ -37,7 +37,7 @@ class FaultyCalls : public PosixCalls {
   int open(const char* path, int flags, unsigned mode) override;
   ssize_t pread(int fd, void* into, std::size_t bytes, off_t offset) override;
   ssize_t pwrite(int fd, const void* from, std::size_t bytes, off_t offset) override;
-  int fallocate(int fd, off_t bytes) override;
+  int fallocate(int fd, off_t offset, off_t bytes) override;
 
   /// What the members below make of an io_uring request's result.
   int uring_ended(const IoOperation& operation, int fd, int result);
@@ -47,8 +47,8 @@ class FaultyCalls : public PosixCalls {
 
   int open_error = 0;             ///< of opens that may create
   int opens = 0;
-  int fallocate_error = 0;  ///< having taken a page more than there was
-  int fallocates = 0;
+  std::atomic<int> fallocate_error{0};  ///< having taken a page more than there was
+  std::atomic<int> fallocates{0};
   bool no_direct_open = false;    ///< O_DIRECT is refused by open()
   bool no_direct_io = false;      ///< O_DIRECT is refused by the first read or write
   std::barrier<>* refused_together = nullptr;  ///< where several threads are refused at the same moment

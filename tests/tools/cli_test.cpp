@@ -18,7 +18,7 @@ TEST(Cli, explains_itself) {
   EXPECT_NE(replay_help.out.find("Examples:"), std::string::npos);
   for (const char* const option :
        {"--device",       "--device-blocks",    "--device-capacity", "--host-blocks",  "--host-capacity",
-        "--storage",      "--storage-capacity", "--relation",        "--write-policy", "--policy",
+        "--storage",      "--storage-capacity", "--storage-floor", "--relation",        "--write-policy", "--policy",
         "--block-tokens", "--block-bytes",      "--reference",       "--concurrency",  "--speed",
         "--mode",         "--requests",         "--verify",          "--seed",         "--report",
         "--inject",       "--workload",         "--step-tokens",     "--abort-rate",   "--cache-output",
@@ -174,6 +174,21 @@ TEST(Cli, refuses_a_store_of_blocks_of_another_size) {
   const Ended ended = run(replay_words(words));
   EXPECT_EQ(ended.status, 2);
   EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+}
+
+TEST(Cli, keeps_a_floor_of_free_space) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path store = directory.path() / "store";
+  const Ended refused = run(replay_words(small({"--storage", "file:" + store.string(), "--storage-capacity", "64MiB",
+                                                "--storage-floor", "1024TiB"})));
+  EXPECT_NE(refused.status, 0);
+  EXPECT_TRUE(is_one_line(refused.err)) << refused.err;
+  EXPECT_NE(refused.err.find("1024TiB must stay free"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("not one block fits"), std::string::npos) << refused.err;
+  EXPECT_FALSE(std::filesystem::exists(store));
+  const Ended kept = run(replay_words(small({"--storage", "file:" + store.string(), "--storage-capacity", "64MiB",
+                                             "--storage-floor", "1KiB"})));
+  EXPECT_EQ(kept.status, 0) << kept.err;
 }
 
 TEST(Cli, works_without_a_host_tier_and_with_a_request_larger_than_the_device) {

@@ -88,6 +88,9 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"--storage-bandwidth", "1MiB"}, "no --storage"},
         Bad{{"--storage", "memory:", "--storage-capacity", "1GiB", "--storage-bandwidth", "1MiB"}, "for --storage file:DIR"},
         Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-bandwidth", "0"}, "must be more than 0"},
+        Bad{{"--storage-floor", "1MiB"}, "no --storage"},
+        Bad{{"--storage", "memory:", "--storage-capacity", "1GiB", "--storage-floor", "1MiB"}, "for --storage file:DIR"},
+        Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-floor", "some"}, "--storage-floor"},
         Bad{{"--storage-io", "uring"}, "no --storage"},
         Bad{{"--checkpoint", "5"}, "--checkpoint needs --storage"},
         Bad{{"--storage", "memory:", "--storage-capacity", "1GiB", "--checkpoint", "0"}, "not a number greater than 0"},
@@ -162,6 +165,12 @@ TEST(Options, write_through_where_there_is_storage_and_nothing_else_is_said) {
   EXPECT_EQ(options.write_policy, WritePolicy::write_through);
   EXPECT_EQ(std::get<FileStorage>(options.storage).directory, "/some/where");
   EXPECT_EQ(std::get<FileStorage>(options.storage).capacity, GiB);
+  EXPECT_EQ(std::get<FileStorage>(options.storage).floor, Bytes{});
+}
+
+TEST(Options, take_a_floor_of_free_space) {
+  const ReplayOptions options = parse({"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-floor", "2GiB"});
+  EXPECT_EQ(std::get<FileStorage>(options.storage).floor, GiB * 2);
 }
 
 TEST(Options, let_the_kernel_decide_about_io_uring_where_nothing_is_said) {

@@ -109,6 +109,13 @@ TEST(Report, tells_of_the_store_where_there_is_one) {
   result.storage_io = "4 threads";
   EXPECT_EQ(json::parse(to_json({}, result)).at("store").at("io").as_string(), "4 threads");
   EXPECT_NE(to_table({}, result).find("by 4 threads\n"), std::string::npos);
+  EXPECT_EQ(to_table({}, result).find("no room for more"), std::string::npos);
+  result.store->capacity_blocks = 1234;
+  result.store->growth_stopped = 2;
+  EXPECT_NE(to_table({}, result).find("no room for more than 1,234 blocks\n"), std::string::npos);
+  result.store->floor_stopped = 1;
+  EXPECT_NE(to_table({}, result).find("1,234 blocks: the rest of the disk is to stay free\n"), std::string::npos);
+  EXPECT_EQ(json::parse(to_json({}, result)).at("store").at("floor_stopped").to_number<int>(), 1);
 }
 
 TEST(Report, tells_how_storage_does_and_people_only_where_it_is_not_well) {

@@ -76,6 +76,8 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
       ->group("Tiers");
   command.add_option("--storage-capacity", into.storage_capacity, "What storage may take, mandatory with --storage")
       ->group("Tiers");
+  command.add_option("--storage-floor", into.storage_floor,
+                     "Of its file system, what is to stay free, with file:DIR (default 0)")->group("Tiers");
   command.add_option("--storage-bandwidth", into.storage_bandwidth,
                      "A second, read and written: a slower disk than the one at hand, with file:DIR")->group("Tiers");
   command.add_option("--storage-io", into.storage_io,

@@ -106,6 +106,7 @@ StorageOptions storage(const ReplayArguments& arguments, Bytes block_bytes) {
   if (word == "none") {
     if (capacity_word) throw UsageError{"--storage-capacity is given, but no --storage"};
     if (bandwidth_word) throw UsageError{"--storage-bandwidth is given, but no --storage"};
+    if (arguments.storage_floor) throw UsageError{"--storage-floor is given, but no --storage"};
     if (arguments.storage_io) throw UsageError{"--storage-io is given, but no --storage"};
     return NoStorage{};
   }
@@ -120,6 +121,7 @@ StorageOptions storage(const ReplayArguments& arguments, Bytes block_bytes) {
         fmt::format("--storage-capacity: {} is less than one block of {}", to_string(capacity), to_string(block_bytes))};
   }
   if (!is_file && bandwidth_word) throw UsageError{"--storage-bandwidth is for --storage file:DIR"};
+  if (!is_file && arguments.storage_floor) throw UsageError{"--storage-floor is for --storage file:DIR"};
   if (!is_file && arguments.storage_io) throw UsageError{"--storage-io is for --storage file:DIR"};
   if (!is_file) return MemoryStorage{capacity};
   if (count(block_bytes) % count(file_block_unit) != 0) {
@@ -129,6 +131,7 @@ StorageOptions storage(const ReplayArguments& arguments, Bytes block_bytes) {
   FileStorage file;
   file.directory = directory;
   file.capacity = capacity;
+  if (arguments.storage_floor) file.floor = size("--storage-floor", *arguments.storage_floor);
   if (bandwidth_word) file.bandwidth = positive_size("--storage-bandwidth", *bandwidth_word);
   if (arguments.storage_io) {
     const std::optional<IoChoice> io = parse_io_choice(*arguments.storage_io);

@@ -28,6 +28,7 @@ struct ReplayArguments {
   std::optional<std::string> host_capacity;
   std::optional<std::string> storage;
   std::optional<std::string> storage_capacity;
+  std::optional<std::string> storage_floor;
   std::optional<std::string> storage_bandwidth;
   std::optional<std::string> storage_io;
   std::optional<std::string> relation;

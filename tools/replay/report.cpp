@@ -49,8 +49,9 @@ json::object to_object(const ManagerStats& stats) {
 }
 
 json::object to_object(const StoreStat& stat) {
-  return {{"capacity_blocks", stat.capacity_blocks}, {"blocks", stat.blocks}, {"evicted", stat.evicted},
-          {"corrupt", stat.corrupt}, {"io_errors", stat.io_errors}};
+  return {{"capacity_blocks", stat.capacity_blocks}, {"wanted_blocks", stat.wanted_blocks}, {"blocks", stat.blocks},
+          {"evicted", stat.evicted}, {"corrupt", stat.corrupt}, {"io_errors", stat.io_errors},
+          {"growth_stopped", stat.growth_stopped}, {"floor_stopped", stat.floor_stopped}};
 }
 
 json::object to_object(const StoreHealth& health) {
@@ -66,7 +67,7 @@ json::object storage_config(const StorageOptions& storage) {
     return {{"kind", "memory"}, {"capacity", count(memory->capacity)}};
   if (const auto* file = std::get_if<FileStorage>(&storage)) {
     return {{"kind", "file"}, {"directory", file->directory.string()}, {"capacity", count(file->capacity)},
-            {"bandwidth", count(file->bandwidth)}, {"io", text(to_string(file->io))}};
+            {"floor", count(file->floor)}, {"bandwidth", count(file->bandwidth)}, {"io", text(to_string(file->io))}};
   }
   return {{"kind", "none"}};
 }

@@ -79,6 +79,10 @@ void add_head(Table& table, const ReplayOptions& options, const ReplayResult& re
   if (result.storage_health && result.storage_health->state != StoreState::well) {
     table.line("           {}: {}", to_string(result.storage_health->state), result.storage_health->reason);
   }
+  if (result.store && result.store->growth_stopped > 0) {
+    table.line("           no room for more than {} blocks{}", grouped(result.store->capacity_blocks),
+               result.store->floor_stopped > 0 ? ": the rest of the disk is to stay free" : "");
+  }
   table.line("  pace     {}", pace(options));
 }
 

@@ -35,7 +35,8 @@ FileStoreConfig config_of(const StoreReader& reader) {
   FileStoreConfig config;
   config.directory = reader.directory();
   config.block_bytes = Bytes{reader.layout().block_bytes};
-  config.capacity = capacity_for(reader.layout().slots, config.block_bytes);
+  const std::uint64_t open = reader.superblock().open_slots;  // of a store that was made smaller: it stays that
+  config.capacity = capacity_for(open > 0 ? static_cast<std::uint32_t>(open) : reader.layout().slots, config.block_bytes);
   config.fingerprint = reader.superblock().fingerprint;
   return config;
 }

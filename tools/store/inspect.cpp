@@ -83,6 +83,14 @@ const char* to_text(StoreReader::Verdict verdict) {
   return "?";
 }
 
+/// Slots that hold no block and may not: the store was made smaller while it served.
+std::uint64_t closed_slots(const StoreReader& reader) {
+  const std::uint64_t open = reader.superblock().open_slots;
+  if (open == 0) return 0;
+  const std::uint64_t slots = reader.layout().slots;
+  return std::min<std::uint64_t>(slots - std::min(open, slots), reader.catalog().free_slots());
+}
+
 void print_stat_text(const StoreReader& reader) {
   const CatalogSurvey& catalog = reader.catalog();
   const StoreLayout& layout = reader.layout();
@@ -92,7 +100,9 @@ void print_stat_text(const StoreReader& reader) {
              to_hex(BlockKey{reader.superblock().fingerprint}).substr(0, 16));
   fmt::print("capacity     {} blocks, {} in {} data file{}; of the disk now {}\n", layout.slots, to_string(layout.total_bytes()),
              layout.data_files(), layout.data_files() == 1 ? "" : "s", to_string(reader.allocated()));
-  fmt::print("slots        {} with blocks, {} free\n", catalog.blocks().size(), catalog.free_slots());
+  const std::uint64_t closed = closed_slots(reader);
+  fmt::print("slots        {} with blocks, {} free{}\n", catalog.blocks().size(), catalog.free_slots() - closed,
+             closed > 0 ? fmt::format(", {} closed (made smaller while it served)", closed) : "");
   fmt::print("of no use    {} orphans, {} superseded, {} damaged records\n", catalog.orphans().size(),
              catalog.superseded().size(), catalog.damaged().size());
   fmt::print("in use       {}\n", reader.in_use() ? "by " + describe(reader.owner()) : "no");
@@ -118,7 +128,8 @@ void print_stat(const std::filesystem::path& directory, bool as_json) {
     namespaces.push_back(json::object{{"namespace", namespace_hex(name_space)}, {"blocks", blocks}});
   }
   json::object slots{{"total", reader->layout().slots},         {"blocks", catalog.blocks().size()},
-                     {"free", catalog.free_slots()},            {"orphans", catalog.orphans().size()},
+                     {"free", catalog.free_slots() - closed_slots(*reader)}, {"closed", closed_slots(*reader)},
+                     {"orphans", catalog.orphans().size()},
                      {"superseded", catalog.superseded().size()}, {"damaged", catalog.damaged().size()}};
   print({{"directory", reader->directory().string()},
          {"version", reader->superblock().version},
