@@ -134,6 +134,8 @@ void StoreDirectory::make(const std::filesystem::path& directory) {
     fail(made.error(), fmt::format("cannot make the file store's directory {}: its parent must be a directory that this user "
                                    "may write", directory.string()));
   }
+  const std::filesystem::path named = directory.has_filename() ? directory : directory.parent_path();
+  parents_.push_back(named.has_parent_path() ? named.parent_path() : ".");
   if (*made == Made::created) undo_.push_back([this, directory] { (void)files_.remove_directory(directory); });
 }
 
@@ -252,7 +254,21 @@ void StoreDirectory::take_room(const FileStoreConfig& config) {
   grow(catalog_, path("catalog"), is_new ? Bytes{} : catalog_before, layout_.catalog_bytes());
 }
 
+void StoreDirectory::sync_names() {
+  const Result<void> synced = files_.sync_directory(directory_);
+  if (!synced) fail(synced.error(), fmt::format("cannot sync the directory {}", directory_.string()));
+  if (recorded_slots_ > 0) return;
+  for (const std::filesystem::path& parent : parents_) {
+    const Result<void> named = files_.sync_directory(parent);
+    // Who may enter the parent but not read it cannot sync it either: the store's name then lasts when it lasts.
+    if (named || named.error() == errno_code(EACCES)) continue;
+    fail(named.error(), fmt::format("cannot sync the directory {}", parent.string()));
+  }
+}
+
 void StoreDirectory::commit() {
+  // Before the superblock, which says that the store is made: whoever finds one need not do this again.
+  sync_names();
   const std::uint64_t slots_before = superblock_.slots;
   superblock_.slots = layout_.slots;
   superblock_.slots_per_file = layout_.slots_per_file;
@@ -263,8 +279,6 @@ void StoreDirectory::commit() {
   ErrorCode error = error_of(run_alone(engine_, write), catalog_page_bytes);
   if (!error) error = error_of(run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = catalog_}), 0);
   if (error) fail(error, fmt::format("cannot write the superblock of {}", path("catalog").string()));
-  const Result<void> synced = files_.sync_directory(directory_);
-  if (!synced) fail(synced.error(), fmt::format("cannot sync the directory {}", directory_.string()));
   undo_.clear();
 
   // Only now: had the superblock still named the slots that go, they would be missing.

@@ -75,6 +75,8 @@ class StoreDirectory {
   [[nodiscard]] FileId open(const std::filesystem::path& path, Direct direct);
   [[nodiscard]] std::filesystem::path path(const char* name) const { return directory_ / name; }
   [[noreturn]] void no_room(Bytes missing, const FileStoreConfig& config) const;
+  /// Makes the names of the files durable, and of a new store its own.
+  void sync_names();
   void undo() noexcept;
 
   std::filesystem::path directory_;
@@ -83,6 +85,7 @@ class StoreDirectory {
   StoreLayout layout_;
   Superblock superblock_;
   std::uint32_t recorded_slots_ = 0;
+  std::vector<std::filesystem::path> parents_;  ///< of the directories that are ours
   std::vector<FileId> open_;
   FileId lock_;
   FileId catalog_;
