@@ -251,7 +251,38 @@ void StoreDirectory::take_room(const FileStoreConfig& config) {
     const Result<void> emptied = files_.resize(catalog_, Bytes{});
     if (!emptied) fail(emptied.error(), fmt::format("cannot empty {}", path("catalog").string()));
   }
-  grow(catalog_, path("catalog"), is_new ? Bytes{} : catalog_before, layout_.catalog_bytes());
+  catalog_bytes_before_ = is_new ? Bytes{} : catalog_before;
+  if (!is_new && recorded_slots_ < layout_.slots) forget_beyond_recorded();
+  grow(catalog_, path("catalog"), catalog_bytes_before_, layout_.catalog_bytes());
+}
+
+void StoreDirectory::forget_beyond_recorded() {
+  const StoreLayout recorded{layout_.block_bytes, recorded_slots_, layout_.slots_per_file};
+  const auto done = [this](ErrorCode error) {
+    if (error) fail(error, fmt::format("cannot clear the end of {}", path("catalog").string()));
+  };
+  bool changed = false;
+  if (catalog_bytes_before_ > recorded.catalog_bytes()) {
+    const Result<void> cut = files_.resize(catalog_, recorded.catalog_bytes());
+    done(cut ? ErrorCode{} : cut.error());
+    catalog_bytes_before_ = recorded.catalog_bytes();
+    changed = true;
+  }
+  if (const std::uint32_t used = recorded_slots_ % records_per_page; used != 0) {
+    AlignedBuffer page{catalog_page_bytes};
+    const std::uint64_t at = layout_.page_offset(recorded.catalog_pages() - 1);
+    // What cannot be read is left as it is: then its blocks are not found either, and whoever next writes the page clears it.
+    const IoOperation read{.kind = IoOperation::Kind::read, .file = catalog_, .offset = at, .into = page.span()};
+    const bool is_read = !error_of(run_alone(engine_, read), catalog_page_bytes);
+    const auto rest = page.span(std::size_t{used} * record_bytes, (records_per_page - used) * record_bytes);
+    if (is_read && !all_zero(rest)) {
+      std::fill(rest.begin(), rest.end(), std::byte{0});
+      const IoOperation write{.kind = IoOperation::Kind::write, .file = catalog_, .offset = at, .from = page.span()};
+      done(error_of(run_alone(engine_, write), catalog_page_bytes));
+      changed = true;
+    }
+  }
+  if (changed) done(error_of(run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = catalog_}), 0));
 }
 
 void StoreDirectory::sync_names() {
@@ -269,7 +300,6 @@ void StoreDirectory::sync_names() {
 void StoreDirectory::commit() {
   // Before the superblock, which says that the store is made: whoever finds one need not do this again.
   sync_names();
-  const std::uint64_t slots_before = superblock_.slots;
   superblock_.slots = layout_.slots;
   superblock_.slots_per_file = layout_.slots_per_file;
   ++superblock_.generation;
@@ -282,12 +312,29 @@ void StoreDirectory::commit() {
   undo_.clear();
 
   // Only now: had the superblock still named the slots that go, they would be missing.
-  if (slots_before <= layout_.slots) return;
-  Result<void> cut = files_.resize(catalog_, layout_.catalog_bytes());
-  for (std::uint32_t n = 0; cut && n < layout_.data_files(); ++n) cut = files_.resize(data_[n], layout_.data_file_bytes(n));
-  const StoreLayout before{layout_.block_bytes, static_cast<std::uint32_t>(slots_before), layout_.slots_per_file};
-  for (std::uint32_t n = layout_.data_files(); cut && n < before.data_files(); ++n) cut = files_.remove_file(data_path(n));
-  if (!cut) fail(cut.error(), fmt::format("cannot make the file store in {} smaller", directory_.string()));
+  give_back_room();
+}
+
+void StoreDirectory::give_back_room() {
+  const auto done = [this](const Result<void>& result) {
+    if (!result) fail(result.error(), fmt::format("cannot make the file store in {} smaller", directory_.string()));
+  };
+  // Whatever is too large, as a start that was to make the store smaller may have ended anywhere in here.
+  if (catalog_bytes_before_ > layout_.catalog_bytes()) done(files_.resize(catalog_, layout_.catalog_bytes()));
+  for (std::uint32_t n = 0; n < layout_.data_files(); ++n) {
+    const Bytes wanted = layout_.data_file_bytes(n);
+    if (data_bytes_before_[n] > count(wanted)) done(files_.resize(data_[n], wanted));
+  }
+  std::uint32_t end = layout_.data_files();
+  while (const Result<OpenedFile> left = files_.open(data_path(end), Create::no, Direct::no)) {
+    files_.close(left->id);
+    ++end;
+  }
+  for (; end > layout_.data_files(); --end) {
+    done(files_.remove_file(data_path(end - 1)));
+    // One after the other: what a crash leaves has no gaps, in which the next start would stop looking.
+    done(files_.sync_directory(directory_));
+  }
 }
 
 }  // namespace terrace

@@ -75,6 +75,10 @@ class StoreDirectory {
   [[nodiscard]] FileId open(const std::filesystem::path& path, Direct direct);
   [[nodiscard]] std::filesystem::path path(const char* name) const { return directory_ / name; }
   [[noreturn]] void no_room(Bytes missing, const FileStoreConfig& config) const;
+  /// Of a store that is to grow: there may be records beyond the slots that the superblock knows, of an earlier and larger
+  /// store. They must not come back with the slots.
+  void forget_beyond_recorded();
+  void give_back_room();
   /// Makes the names of the files durable, and of a new store its own.
   void sync_names();
   void undo() noexcept;
@@ -90,6 +94,7 @@ class StoreDirectory {
   FileId lock_;
   FileId catalog_;
   std::vector<FileId> data_;
+  Bytes catalog_bytes_before_{};
   std::vector<std::uint64_t> data_bytes_before_;  ///< by data file: its size when we came
   std::vector<std::function<void()>> undo_;       ///< run backwards
 };

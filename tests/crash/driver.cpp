@@ -47,7 +47,11 @@ void Driver::poll() {
         if (!event.error && !holds(buffers_.at(event.token).span(), event.key)) ground_.say({Said::wrong, event.key});
         if (event.error && event.error != Errc::not_found) ground_.say({Said::unreadable, event.key});
         break;
-      default: break;
+      case Kind::flushed:
+        flushing_ = false;
+        if (!event.error) ground_.say({Said::flushed});
+        break;
+      case Kind::contains: break;
     }
     if (event.kind == Kind::written || event.kind == Kind::read) buffers_.erase(event.token);
   }
@@ -98,12 +102,16 @@ void Driver::close() {
 }
 
 void Driver::flush() {
-  if (ground_.flush == FlushBy::close) {
-    close();
-    open();
-    return;
+  while (flushing_) {
+    ground_.advance();
+    poll();
   }
   ground_.say({Said::flushing});
+  if (!ground_.system_lasts || random_.chance(0.5)) {
+    flushing_ = true;
+    store_->flush(next_token_++);
+    return;
+  }
   drain();
   while (store_->unwritten_pages() > 0) {
     ground_.advance();

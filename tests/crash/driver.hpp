@@ -15,12 +15,6 @@
 
 namespace terrace::test {
 
-/// What the driver says when it has flushed.
-enum class FlushBy : unsigned char {
-  records,  ///< everything is with the operating system: holds against the end of the process
-  close,    ///< the store was closed: holds against the end of the power
-};
-
 /// Uses a file store as its owner would, at random, and says what it does: writes paths into a store that is too small for all,
 /// reads, removes, flushes, closes, compacts, starts again at the same or another size.
 class Driver {
@@ -30,7 +24,8 @@ class Driver {
     std::function<void()> advance;  ///< lets at least one piece of I/O end, where any is under way
     FileStoreConfig config;
     std::function<void(const Saying&)> say;
-    FlushBy flush = FlushBy::records;
+    /// Whether records that are with the operating system are as good as flushed: where its end is no danger.
+    bool system_lasts = false;
   };
 
   /// Starts the store. Throws std::system_error.
@@ -56,6 +51,7 @@ class Driver {
   std::map<std::uint64_t, AlignedBuffer> buffers_;  ///< of what is under way, by token; the store's while it lives
   std::unique_ptr<FileStore> store_;
   std::uint64_t next_token_ = 1;
+  bool flushing_ = false;
   std::vector<StoreEvent> events_;
 };
 

@@ -39,7 +39,6 @@ Driver::Ground ground_on(SteppedIo& io, Random& random, std::function<void(const
   };
   ground.config = crash_config("/store", 48);
   ground.say = std::move(say);
-  ground.flush = FlushBy::close;
   return ground;
 }
 
