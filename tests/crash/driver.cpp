@@ -4,6 +4,7 @@
 
 #include "tests/storage/blocks.hpp"
 
+#include <cstring>
 #include <utility>
 
 namespace terrace::test {
@@ -125,8 +126,11 @@ void Driver::restart() {
   store_.reset();
   if (random_.chance(0.4)) (void)compact_store(ground_.config.directory, *ground_.engine);
   if (random_.chance(0.5)) {
-    ground_.say({Said::resizing});
-    ground_.config.capacity = capacity_for(static_cast<std::uint32_t>(random_.between(18, 75)), ground_.config.block_bytes);
+    const std::uint64_t blocks = random_.between(18, 75);
+    BlockKey number;
+    std::memcpy(number.bytes.data(), &blocks, sizeof blocks);
+    ground_.say({Said::resizing, number});
+    ground_.config.capacity = capacity_for(static_cast<std::uint32_t>(blocks), ground_.config.block_bytes);
   }
   open();
 }
@@ -158,6 +162,7 @@ Restarted restart_and_check(const Driver::Ground& ground, Promises promises) {
     if (!fine) found.objections.push_back(otherwise);
   };
   FileStore store{ground.config, *ground.engine};
+  ground.opened();
 
   const StoreStat before = store.stat();
   expect(before.blocks + before.free == before.capacity_blocks, "blocks and free slots do not make up the capacity");

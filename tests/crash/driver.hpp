@@ -26,6 +26,8 @@ class Driver {
     std::function<void(const Saying&)> say;
     /// Whether records that are with the operating system are as good as flushed: where its end is no danger.
     bool system_lasts = false;
+    /// Called by restart_and_check() when the store has started and before it is asked for anything.
+    std::function<void()> opened = [] {};
   };
 
   /// Starts the store. Throws std::system_error.

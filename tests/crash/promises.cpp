@@ -90,6 +90,7 @@ void Promises::hear(const Saying& saying) {
       complain("another block's bytes were served for", key);
       wrong_ = true;
       break;
+    case Said::halfway:
     case Said::done: break;
   }
 }

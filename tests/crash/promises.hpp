@@ -42,9 +42,10 @@ enum class Said : char {
   unreadable = 'u',  ///< a read failed for another reason than that the block is not there
   flushing = 'f',    ///< a flush has begun
   flushed = 'F',     ///< and ended
-  resizing = 'x',    ///< the next start gives up what it has no room for
+  resizing = 'x',    ///< the next start gives up what it has no room for; the key begins with the number of blocks
   there = 't',       ///< after a start, which lists the universe
   absent = 'a',
+  halfway = 'h',     ///< of the operation whose number the key begins with
   wrong = '!',       ///< a read has brought another block's bytes
   done = 'd',        ///< the end, as planned
 };
