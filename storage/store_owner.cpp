@@ -6,17 +6,20 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <system_error>
+#include <thread>
 
 namespace terrace {
 namespace {
@@ -103,14 +106,31 @@ std::string describe(const std::optional<StoreOwner>& owner) {
   return text;
 }
 
+namespace {
+
+/// Killed a moment ago, as it seems: the system takes a process's io_uring apart in its own time, and until its last operation has
+/// ended that may keep the lock's file open.
+bool has_ended(const std::optional<StoreOwner>& owner) {
+  return owner && owner->host == this_process().host && ::kill(static_cast<pid_t>(owner->pid), 0) != 0 && errno == ESRCH;
+}
+
+}  // namespace
+
 void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& directory) {
+  constexpr std::chrono::milliseconds pause{5};
+  constexpr int pauses_max = 400;
   AlignedBuffer buffer{owner_text_bytes};
   const std::span<std::byte> bytes = buffer.span(0, owner_text_bytes);
-  const Result<void> locked = engine.files().lock(lock_file);
-  if (!locked) {
+  for (int pauses = 0;; ++pauses) {
+    const Result<void> locked = engine.files().lock(lock_file);
+    if (locked) break;
     if (locked.error() != Errc::in_use) fail(locked.error(), fmt::format("cannot lock the file store in {}", directory.string()));
     const IoCompletion read = run_alone(engine, {.kind = IoOperation::Kind::read, .file = lock_file, .into = bytes});
     const std::string_view text{reinterpret_cast<const char*>(bytes.data()), read.error == 0 ? read.bytes : 0};
+    if (pauses < pauses_max && has_ended(parse_owner(text))) {
+      std::this_thread::sleep_for(pause);
+      continue;
+    }
     fail(Errc::in_use, fmt::format("the file store in {} is in use by {}: stop it, or give another directory",
                                    directory.string(), describe(parse_owner(text))));
   }

@@ -71,6 +71,7 @@ Result<void> PointedIo::Files::remove_file(const std::filesystem::path& path) {
   return pass([&](FileSystem& files) { return files.remove_file(path); });
 }
 Result<void> PointedIo::Files::lock(FileId file) {
+  ++io_.locks_;
   return pass([&](FileSystem& files) { return files.lock(file); });
 }
 Result<Bytes> PointedIo::Files::size(FileId file) {

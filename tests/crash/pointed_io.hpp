@@ -28,6 +28,8 @@ class PointedIo final : public IoEngine {
 
   /// Operations and calls to the file system so far.
   [[nodiscard]] std::uint64_t operations() const { return number_; }
+  /// Of them, tries to lock a file.
+  [[nodiscard]] std::uint64_t locks() const { return locks_; }
 
  private:
   class Files final : public FileSystem {
@@ -58,6 +60,7 @@ class PointedIo final : public IoEngine {
   At at_;
   Files files_;
   std::uint64_t number_ = 0;
+  std::uint64_t locks_ = 0;
   std::vector<IoCompletion> completed_;
 };
 
