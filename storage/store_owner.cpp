@@ -119,6 +119,8 @@ bool has_ended(const std::optional<StoreOwner>& owner) {
 void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& directory) {
   constexpr std::chrono::milliseconds pause{5};
   constexpr int pauses_max = 400;
+  // Our own name, where who was killed had not come to write down its own. Or we have the store open twice: not worth a long wait.
+  constexpr int own_pauses_max = 40;
   AlignedBuffer buffer{owner_text_bytes};
   const std::span<std::byte> bytes = buffer.span(0, owner_text_bytes);
   for (int pauses = 0;; ++pauses) {
@@ -127,12 +129,14 @@ void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& 
     if (locked.error() != Errc::in_use) fail(locked.error(), fmt::format("cannot lock the file store in {}", directory.string()));
     const IoCompletion read = run_alone(engine, {.kind = IoOperation::Kind::read, .file = lock_file, .into = bytes});
     const std::string_view text{reinterpret_cast<const char*>(bytes.data()), read.error == 0 ? read.bytes : 0};
-    if (pauses < pauses_max && has_ended(parse_owner(text))) {
+    const std::optional<StoreOwner> owner = parse_owner(text);
+    const bool was_us = owner && owner->pid == this_process().pid;
+    if (pauses < (has_ended(owner) ? pauses_max : was_us ? own_pauses_max : 0)) {
       std::this_thread::sleep_for(pause);
       continue;
     }
     fail(Errc::in_use, fmt::format("the file store in {} is in use by {}: stop it, or give another directory",
-                                   directory.string(), describe(parse_owner(text))));
+                                   directory.string(), describe(owner)));
   }
   std::memcpy(bytes.data(), to_text(this_process()).data(), owner_text_bytes);
   const IoCompletion written = run_alone(engine, {.kind = IoOperation::Kind::write, .file = lock_file, .from = bytes});
