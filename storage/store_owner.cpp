@@ -108,8 +108,8 @@ std::string describe(const std::optional<StoreOwner>& owner) {
 
 namespace {
 
-/// Killed a moment ago, as it seems: the system takes a process's io_uring apart in its own time, and until its last operation has
-/// ended that may keep the lock's file open.
+/// Killed a moment ago, as it seems: the system takes a process's io_uring apart in its own time, and until its last operation
+/// has ended that may keep the lock's file open.
 bool has_ended(const std::optional<StoreOwner>& owner) {
   return owner && owner->host == this_process().host && ::kill(static_cast<pid_t>(owner->pid), 0) != 0 && errno == ESRCH;
 }
@@ -119,7 +119,7 @@ bool has_ended(const std::optional<StoreOwner>& owner) {
 void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& directory) {
   constexpr std::chrono::milliseconds pause{5};
   constexpr int pauses_max = 400;
-  // Our own name, where who was killed had not come to write down its own. Or we have the store open twice: not worth a long wait.
+  // Our own name, where who was killed had not come to write down its own. Or we have the store open twice: a short wait.
   constexpr int own_pauses_max = 40;
   AlignedBuffer buffer{owner_text_bytes};
   const std::span<std::byte> bytes = buffer.span(0, owner_text_bytes);
