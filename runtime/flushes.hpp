@@ -8,9 +8,9 @@
 
 namespace terrace {
 
-/// When a pool's storage is flushed, and how much of what it holds a power failure would leave. Rounds have numbers, from 1; one is
-/// under way at a time. They begin when somebody asks, and by themselves at most `interval` after something has changed. Reads no
-/// clock: it is told. Threads: the manager's.
+/// When a pool's storage is flushed, and how much of what it holds a power failure would leave. Rounds have numbers, from 1; one
+/// is under way at a time. They begin when somebody asks, and by themselves at most `interval` after something has changed.
+/// Reads no clock: it is told. Threads: the manager's.
 class Flushes {
  public:
   /// An interval of 0: only when asked.

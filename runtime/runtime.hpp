@@ -336,7 +336,8 @@ class Runtime : private LeaseHome {
   /// void(ErrorCode, Durability).
   template <class Token>
   auto durability(Token&& token) {
-    return perform<Durability>(Then::nothing, std::forward<Token>(token), [this] { return Result<Durability>{cache_.durability()}; });
+    return perform<Durability>(Then::nothing, std::forward<Token>(token),
+                               [this] { return Result<Durability>{cache_.durability()}; });
   }
   /// void(ErrorCode, CheckpointReport): all that is cached is brought to storage and flushed, within the time there is, beside
   /// whatever is served. Fails: as Cache::start_write_back; stopped.

@@ -51,7 +51,7 @@ class DirtyPages {
 
   struct Page {
     State state = State::clean;
-    unsigned char writes_owed = 0;  ///< that must end before the page is owed no more: of an older image too where one is under way
+    unsigned char writes_owed = 0;  ///< that must end before the page is owed no more, of an older image included
   };
 
   void queue(std::uint32_t page);

@@ -9,9 +9,9 @@
 
 namespace terrace {
 
-/// How far the flushes of a store are. A round makes the data files durable and writes the catalog's pages, side by side, then makes
-/// the catalog durable; then who asked for it is told. Who asks meanwhile shares the next round, however many they are (group
-/// commit). Does no I/O. Threads: one.
+/// How far the flushes of a store are. A round makes the data files durable and writes the catalog's pages, side by side, then
+/// makes the catalog durable; then who asked for it is told. Who asks meanwhile shares the next round, however many they are
+/// (group commit). Does no I/O. Threads: one.
 ///
 /// The catalog comes last because the promise does: records may reach the device before the data they speak of all the same,
 /// whenever the system writes pages back, and such a record does not verify.

@@ -4,96 +4,70 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
+#include <span>
 #include <utility>
 
 namespace terrace {
+namespace {
+
+constexpr std::uint64_t sector = 512;
+
+std::vector<std::byte> survivor(const SteppedFiles::File& file, const std::function<bool(bool whole)>& survives) {
+  std::vector<std::byte> bytes = file.durable;
+  // Where a change of the size is lost, so are those after it, and what was written to where it reached or cut.
+  std::optional<std::uint64_t> lost_from;
+  for (const SteppedFiles::File::Change& change : file.unsynced) {
+    if (change.resizes) {
+      if (!lost_from && survives(true)) {
+        bytes.resize(change.offset);
+      } else {
+        lost_from = std::min({lost_from.value_or(bytes.size()), std::uint64_t{bytes.size()}, change.offset});
+      }
+      continue;
+    }
+    const std::uint64_t end = std::min(change.offset + change.bytes.size(), lost_from.value_or(bytes.size()));
+    bool whole = true;
+    for (std::uint64_t at = change.offset; at < end; whole = false) {
+      const std::uint64_t next = std::min(end, (at / sector + 1) * sector);
+      if (survives(whole)) {
+        std::copy_n(change.bytes.begin() + static_cast<std::ptrdiff_t>(at - change.offset), next - at,
+                    bytes.begin() + static_cast<std::ptrdiff_t>(at));
+      }
+      at = next;
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
 
 IoFault SteppedFiles::number_next() {
   const auto fault = faults_.find(next_number_++);
   return fault == faults_.end() ? IoFault{} : fault->second;
 }
 
-Result<Made> SteppedFiles::make_directory(const std::filesystem::path& path) {
-  if (const int error = number_next().error) return errno_code(error);
-  if (files_.contains(path)) return errno_code(ENOTDIR);
-  return directories_.emplace(path, true).second ? Made::created : Made::existed;
+void SteppedFiles::changed() {
+  if (tell_) tell_();
 }
 
-Result<void> SteppedFiles::remove_directory(const std::filesystem::path& path) {
-  if (const int error = number_next().error) return errno_code(error);
-  const bool used = std::any_of(files_.begin(), files_.end(), [&](const auto& f) { return f.first.parent_path() == path; });
-  if (used) return errno_code(ENOTEMPTY);
-  if (directories_.erase(path) == 0) return errno_code(ENOENT);
-  return {};
+void SteppedFiles::write(File& file, std::uint64_t offset, std::vector<std::byte> bytes) {
+  std::copy(bytes.begin(), bytes.end(), file.bytes.begin() + static_cast<std::ptrdiff_t>(offset));
+  file.unsynced.push_back({file.changes++, offset, std::move(bytes), false});
 }
 
-Result<void> SteppedFiles::sync_directory(const std::filesystem::path&) {
-  if (const int error = number_next().error) return errno_code(error);
-  return {};
-}
-
-Result<OpenedFile> SteppedFiles::open(const std::filesystem::path& path, Create create, Direct) {
-  if (const int error = number_next().error) return errno_code(error);
-  if (!directories_.contains(path.parent_path())) return errno_code(ENOENT);
-  auto found = files_.find(path);
-  Made made = Made::existed;
-  if (found == files_.end()) {
-    if (create == Create::no) return errno_code(ENOENT);
-    found = files_.emplace(path, std::make_shared<File>()).first;
-    made = Made::created;
-  }
-  handles_.push_back({found->second, false, {}});
-  return OpenedFile{FileId{static_cast<std::uint32_t>(handles_.size() - 1)}, made};
-}
-
-FileId SteppedFiles::prepare(const std::filesystem::path& path, Direct) {
-  handles_.push_back({nullptr, false, path});
-  return FileId{static_cast<std::uint32_t>(handles_.size() - 1)};
-}
-
-void SteppedFiles::close(FileId id) {
-  if (handles_[id.value()].has_lock) file(id).locked = false;
-  handles_[id.value()] = {};
-}
-
-Result<void> SteppedFiles::remove_file(const std::filesystem::path& path) {
-  if (const int error = number_next().error) return errno_code(error);
-  if (files_.erase(path) == 0) return errno_code(ENOENT);
-  return {};
-}
-
-Result<void> SteppedFiles::lock(FileId id) {
-  const int error = number_next().error;
-  if (file(id).locked || error == EWOULDBLOCK) return Errc::in_use;
-  if (error != 0) return errno_code(error);
-  file(id).locked = handles_[id.value()].has_lock = true;
-  return {};
-}
-
-Result<Bytes> SteppedFiles::size(FileId id) {
-  if (const int error = number_next().error) return errno_code(error);
-  return Bytes{file(id).bytes.size()};
-}
-
-Result<void> SteppedFiles::resize(FileId id, Bytes size) {
-  if (const int error = number_next().error) return errno_code(error);
-  File& resized = file(id);
-  if (count(size) >= resized.bytes.size()) {
-    if (const int error = allocate(resized, 0, count(size))) return errno_code(error);
-    return {};
-  }
-  resized.bytes.resize(count(size));
-  resized.durable.resize(count(size));
+void SteppedFiles::resize(File& file, std::uint64_t size) {
+  if (size == file.bytes.size()) return;
+  file.bytes.resize(size);
   // (The last page is whole no more.)
-  resized.holes.erase(resized.holes.lower_bound(count(size) / page_bytes), resized.holes.end());
-  return {};
+  file.holes.erase(file.holes.lower_bound(size / page_bytes), file.holes.end());
+  file.unsynced.push_back({file.changes++, size, {}, true});
 }
 
 void SteppedFiles::make_longer(File& f, std::uint64_t size) {
   const std::uint64_t before = f.bytes.size();
   if (size <= before) return;
-  f.bytes.resize(size);
-  f.durable.resize(size);
+  resize(f, size);
   (void)punch(f, before, size - before);
 }
 
@@ -113,8 +87,7 @@ bool SteppedFiles::take_room(File& f, std::uint64_t offset, std::uint64_t length
   const std::uint64_t needed = static_cast<std::uint64_t>(std::distance(first, last)) * page_bytes + longer;
   if (needed > disk_bytes_ - std::min(used(), disk_bytes_)) return false;
   f.holes.erase(first, last);
-  f.bytes.resize(f.bytes.size() + longer);
-  f.durable.resize(f.bytes.size());
+  resize(f, f.bytes.size() + longer);
   return true;
 }
 
@@ -124,19 +97,107 @@ int SteppedFiles::allocate(File& f, std::uint64_t offset, std::uint64_t length) 
   return 0;
 }
 
-Result<Bytes> SteppedFiles::deallocate(FileId id, std::uint64_t offset, Bytes length) {
-  if (const int error = number_next().error) return errno_code(error);
-  return Bytes{deallocate(file(id), offset, count(length))};
+std::uint64_t SteppedFiles::deallocate(File& f, std::uint64_t offset, std::uint64_t length) {
+  const std::uint64_t begin = std::min<std::uint64_t>(offset, f.bytes.size());
+  const std::uint64_t end = std::min<std::uint64_t>(begin + length, f.bytes.size());
+  write(f, begin, std::vector<std::byte>(end - begin));
+  return punch(f, begin, end - begin);
 }
 
-std::uint64_t SteppedFiles::deallocate(File& emptied, std::uint64_t offset, std::uint64_t length) {
-  const std::uint64_t begin = std::min<std::uint64_t>(offset, emptied.bytes.size());
-  const std::uint64_t end = std::min<std::uint64_t>(begin + length, emptied.bytes.size());
-  for (std::vector<std::byte>* bytes : {&emptied.bytes, &emptied.durable}) {
-    std::fill(bytes->begin() + static_cast<std::ptrdiff_t>(begin), bytes->begin() + static_cast<std::ptrdiff_t>(end),
-              std::byte{0});
+Result<Made> SteppedFiles::make_directory(const std::filesystem::path& path) {
+  if (const int error = number_next().error) return errno_code(error);
+  if (names_.files.contains(path)) return errno_code(ENOTDIR);
+  const Made made = names_.directories.insert(path).second ? Made::created : Made::existed;
+  changed();
+  return made;
+}
+
+Result<void> SteppedFiles::remove_directory(const std::filesystem::path& path) {
+  if (const int error = number_next().error) return errno_code(error);
+  const bool used = std::any_of(names_.files.begin(), names_.files.end(),
+                                [&](const auto& f) { return f.first.parent_path() == path; });
+  if (used) return errno_code(ENOTEMPTY);
+  if (names_.directories.erase(path) == 0) return errno_code(ENOENT);
+  changed();
+  return {};
+}
+
+Result<void> SteppedFiles::sync_directory(const std::filesystem::path& path) {
+  if (const int error = number_next().error) return errno_code(error);
+  const auto in_it = [&](const std::filesystem::path& name) { return name.parent_path() == path && name != path; };
+  std::erase_if(durable_.files, [&](const auto& f) { return in_it(f.first); });
+  std::erase_if(durable_.directories, in_it);
+  for (const auto& [name, f] : names_.files) {
+    if (in_it(name)) durable_.files.emplace(name, f);
   }
-  return punch(emptied, begin, end - begin);
+  std::copy_if(names_.directories.begin(), names_.directories.end(),
+               std::inserter(durable_.directories, durable_.directories.end()), in_it);
+  changed();
+  return {};
+}
+
+Result<OpenedFile> SteppedFiles::open(const std::filesystem::path& path, Create create, Direct) {
+  if (const int error = number_next().error) return errno_code(error);
+  if (!names_.directories.contains(path.parent_path())) return errno_code(ENOENT);
+  auto found = names_.files.find(path);
+  Made made = Made::existed;
+  if (found == names_.files.end()) {
+    if (create == Create::no) return errno_code(ENOENT);
+    found = names_.files.emplace(path, std::make_shared<File>()).first;
+    made = Made::created;
+    changed();
+  }
+  handles_.push_back({found->second, false, {}});
+  return OpenedFile{FileId{static_cast<std::uint32_t>(handles_.size() - 1)}, made};
+}
+
+FileId SteppedFiles::prepare(const std::filesystem::path& path, Direct) {
+  handles_.push_back({nullptr, false, path});
+  return FileId{static_cast<std::uint32_t>(handles_.size() - 1)};
+}
+
+void SteppedFiles::close(FileId id) {
+  if (handles_[id.value()].has_lock) file(id).locked = false;
+  handles_[id.value()] = {};
+}
+
+Result<void> SteppedFiles::remove_file(const std::filesystem::path& path) {
+  if (const int error = number_next().error) return errno_code(error);
+  if (names_.files.erase(path) == 0) return errno_code(ENOENT);
+  changed();
+  return {};
+}
+
+Result<void> SteppedFiles::lock(FileId id) {
+  const int error = number_next().error;
+  if (file(id).locked || error == EWOULDBLOCK) return Errc::in_use;
+  if (error != 0) return errno_code(error);
+  file(id).locked = handles_[id.value()].has_lock = true;
+  return {};
+}
+
+Result<Bytes> SteppedFiles::size(FileId id) {
+  if (const int error = number_next().error) return errno_code(error);
+  return Bytes{file(id).bytes.size()};
+}
+
+Result<void> SteppedFiles::resize(FileId id, Bytes size) {
+  if (const int error = number_next().error) return errno_code(error);
+  File& resized = file(id);
+  if (count(size) < resized.bytes.size()) {
+    resize(resized, count(size));
+  } else if (const int error = allocate(resized, 0, count(size))) {
+    return errno_code(error);
+  }
+  changed();
+  return {};
+}
+
+Result<Bytes> SteppedFiles::deallocate(FileId id, std::uint64_t offset, Bytes length) {
+  if (const int error = number_next().error) return errno_code(error);
+  const Bytes given_back{deallocate(file(id), offset, count(length))};
+  changed();
+  return given_back;
 }
 
 Result<Bytes> SteppedFiles::free_space(const std::filesystem::path&) {
@@ -145,61 +206,132 @@ Result<Bytes> SteppedFiles::free_space(const std::filesystem::path&) {
 }
 
 std::span<std::byte> SteppedFiles::content(const std::filesystem::path& path) {
-  const auto found = files_.find(path);
-  if (found == files_.end()) return {};
+  const auto found = names_.files.find(path);
+  if (found == names_.files.end()) return {};
   return found->second->bytes;
 }
 
 bool SteppedFiles::exists(const std::filesystem::path& path) const {
-  return files_.contains(path) || directories_.contains(path);
+  return names_.files.contains(path) || names_.directories.contains(path);
 }
 
-void SteppedFiles::lose_unsynced() {
-  for (auto& [path, lost] : files_) {
-    lost->bytes = lost->durable;
-    lost->unsynced.clear();
+std::vector<std::filesystem::path> SteppedFiles::files_in(const std::filesystem::path& directory) const {
+  std::vector<std::filesystem::path> found;
+  for (const auto& [name, f] : names_.files) {
+    if (name.parent_path() == directory) found.push_back(name);
   }
+  return found;
 }
 
-SteppedFiles SteppedFiles::left_by(End end) const {
+SteppedFiles SteppedFiles::after_power_failure(const std::function<bool(bool whole)>& survives) const {
   SteppedFiles left;
-  left.directories_ = directories_;
   left.disk_bytes_ = disk_bytes_;
   left.preallocates_ = preallocates_;
-  for (const auto& [path, of] : files_) {
-    left.files_[path] = std::make_shared<File>(*of);
-    left.files_[path]->locked = false;
+  Names& there = left.names_;
+
+  std::set<std::filesystem::path> directories = names_.directories;
+  directories.insert(durable_.directories.begin(), durable_.directories.end());
+  for (const std::filesystem::path& name : directories) {  // parents first
+    const bool parent_gone = directories.contains(name.parent_path()) && !there.directories.contains(name.parent_path());
+    const bool is = names_.directories.contains(name);
+    const bool was = durable_.directories.contains(name);
+    if (!parent_gone && (is == was || survives(true) ? is : was)) there.directories.insert(name);
   }
-  if (end == End::power_failure) left.lose_unsynced();
+
+  std::set<std::filesystem::path> files;
+  for (const Names* names : {&names_, &durable_}) {
+    for (const auto& [name, f] : names->files) files.insert(name);
+  }
+  const auto file_of = [](const Names& names, const std::filesystem::path& name) {
+    const auto found = names.files.find(name);
+    return found == names.files.end() ? nullptr : found->second;
+  };
+  for (const std::filesystem::path& name : files) {
+    const auto is = file_of(names_, name);
+    const auto was = file_of(durable_, name);
+    const auto chosen = is == was || survives(true) ? is : was;
+    if (chosen == nullptr || !there.directories.contains(name.parent_path())) continue;
+    auto copy = std::make_shared<File>();
+    copy->bytes = copy->durable = survivor(*chosen, survives);
+    // A hole that something was left of is none.
+    for (const std::uint64_t page : chosen->holes) {
+      if ((page + 1) * page_bytes > copy->bytes.size()) break;
+      const auto in_it = std::span{copy->bytes}.subspan(page * page_bytes, page_bytes);
+      if (std::ranges::all_of(in_it, [](std::byte byte) { return byte == std::byte{0}; })) copy->holes.insert(page);
+    }
+    there.files.emplace(name, std::move(copy));
+  }
+  left.durable_ = there;
   return left;
 }
 
-IoCompletion SteppedFiles::perform(const IoOperation& operation, const IoFault& fault) {
+void SteppedFiles::lose_unsynced() {
+  SteppedFiles left = after_power_failure([](bool) { return false; });
+  names_ = std::move(left.names_);
+  durable_ = std::move(left.durable_);
+}
+
+SteppedFiles SteppedFiles::left_by(End end) const {
+  if (end == End::power_failure) return after_power_failure([](bool) { return false; });
+  SteppedFiles left;
+  left.disk_bytes_ = disk_bytes_;
+  left.preallocates_ = preallocates_;
+  left.names_.directories = names_.directories;
+  left.durable_.directories = durable_.directories;
+  std::map<const File*, std::shared_ptr<File>> copies;
+  const auto copy = [&](const Names& from, Names& to) {
+    for (const auto& [path, of] : from.files) {
+      std::shared_ptr<File>& file = copies[of.get()];
+      if (file == nullptr) file = std::make_shared<File>(*of);
+      file->locked = false;
+      to.files.emplace(path, file);
+    }
+  };
+  copy(names_, left.names_);
+  copy(durable_, left.durable_);
+  return left;
+}
+
+IoCompletion SteppedFiles::perform(const IoOperation& operation, const IoFault& fault, std::uint64_t changes) {
   IoCompletion completion{operation.token, fault.error, 0, 0};
   if (fault.error != 0) return completion;
   if (operation.kind == IoOperation::Kind::open) {
     Handle& handle = handles_[operation.file.value()];
     TERRACE_CHECK(handle.file == nullptr && !handle.path.empty());
-    auto& opened = files_[handle.path];
+    auto& opened = names_.files[handle.path];
     if (!opened) opened = std::make_shared<File>();
-    handle.file = opened;
+    handle.file = durable_.files[handle.path] = opened;
+    changed();
     return completion;
   }
   File& f = file(operation.file);
   switch (operation.kind) {
     case IoOperation::Kind::open: break;
-    case IoOperation::Kind::allocate: completion.error = allocate(f, operation.offset, operation.length); return completion;
-    case IoOperation::Kind::deallocate: completion.bytes = deallocate(f, operation.offset, operation.length); return completion;
+    case IoOperation::Kind::allocate:
+      completion.error = allocate(f, operation.offset, operation.length);
+      changed();
+      return completion;
+    case IoOperation::Kind::deallocate:
+      completion.bytes = deallocate(f, operation.offset, operation.length);
+      changed();
+      return completion;
     case IoOperation::Kind::free_space:
       completion.bytes = disk_bytes_ - std::min(used(), disk_bytes_);
       return completion;
-    case IoOperation::Kind::sync:
-      for (const File::Unsynced& write : f.unsynced) {
-        const std::uint64_t end = std::min<std::uint64_t>(write.offset + write.length, f.bytes.size());
-        for (std::uint64_t at = write.offset; at < end; ++at) f.durable[at] = f.bytes[at];
+    case IoOperation::Kind::sync: {
+      const auto end = std::find_if(f.unsynced.begin(), f.unsynced.end(), [&](const auto& c) { return c.number >= changes; });
+      for (auto change = f.unsynced.begin(); change != end; ++change) {
+        if (change->resizes) {
+          f.durable.resize(change->offset);
+        } else {
+          std::copy(change->bytes.begin(), change->bytes.end(),
+                    f.durable.begin() + static_cast<std::ptrdiff_t>(change->offset));
+        }
       }
-      f.unsynced.clear();
+      f.unsynced.erase(f.unsynced.begin(), end);
+      changed();
       return completion;
+    }
     case IoOperation::Kind::read: {
       const std::uint64_t there = f.bytes.size() - std::min<std::uint64_t>(operation.offset, f.bytes.size());
       completion.bytes = std::min({operation.into.size(), there, fault.bytes_max.value_or(there)});
@@ -215,9 +347,10 @@ IoCompletion SteppedFiles::perform(const IoOperation& operation, const IoFault& 
         completion.error = ENOSPC;
         return completion;
       }
-      std::copy_n(operation.from.begin(), length, f.bytes.begin() + static_cast<std::ptrdiff_t>(operation.offset));
-      if (fault.flip && length > 0) f.bytes[operation.offset + length / 2] ^= std::byte{0x10};
-      f.unsynced.push_back({operation.offset, length});
+      std::vector<std::byte> bytes(operation.from.begin(), operation.from.begin() + static_cast<std::ptrdiff_t>(length));
+      if (fault.flip && length > 0) bytes[length / 2] ^= std::byte{0x10};
+      write(f, operation.offset, std::move(bytes));
+      changed();
       completion.bytes = length;
       return completion;
     }
@@ -233,7 +366,7 @@ SteppedFiles::File& SteppedFiles::file(FileId id) {
 
 std::uint64_t SteppedFiles::used() const {
   std::uint64_t total = 0;
-  for (const auto& [path, f] : files_) total += room_of(*f);
+  for (const auto& [path, f] : names_.files) total += room_of(*f);
   return total;
 }
 

@@ -5,12 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace terrace {
@@ -24,18 +26,24 @@ struct IoFault {
 };
 
 /// A disk in memory, for SteppedIo: a tree of names and byte strings. What was written is visible at once, and remembered
-/// beside it until a sync, so that a test can take it away. Names, sizes and directories are durable at once (losing those
-/// too is left to a later test bed). Threads: one.
+/// beside it until a sync, so that a power failure can take it away: a file's bytes and size until a sync of the file that
+/// was submitted after they were there, the names in a directory until a sync of the directory, its own among its parent's.
+/// Copies share their files. Threads: one.
 class SteppedFiles final : public FileSystem {
  public:
   struct File {
-    std::vector<std::byte> bytes;    ///< as reads see it
-    std::vector<std::byte> durable;  ///< as a power failure would leave it
-    struct Unsynced {
-      std::uint64_t offset;
-      std::uint64_t length;
+    /// A write, or else a change of the size.
+    struct Change {
+      std::uint64_t number = 0;
+      std::uint64_t offset = 0;      ///< of a write; else the size
+      std::vector<std::byte> bytes;  ///< of a write
+      bool resizes = false;
     };
-    std::vector<Unsynced> unsynced;  ///< in the order of their completion
+
+    std::vector<std::byte> bytes;    ///< as reads see it
+    std::vector<std::byte> durable;  ///< what a power failure leaves at least
+    std::vector<Change> unsynced;    ///< in the order of their completion
+    std::uint64_t changes = 0;
     std::set<std::uint64_t> holes;   ///< whole pages that take no room of the disk
     bool locked = false;
   };
@@ -71,14 +79,24 @@ class SteppedFiles final : public FileSystem {
   /// The file's content, to look at or to damage; empty where there is no such file.
   [[nodiscard]] std::span<std::byte> content(const std::filesystem::path& path);
   [[nodiscard]] bool exists(const std::filesystem::path& path) const;
-  /// Everything written and not synced is gone.
+  [[nodiscard]] std::vector<std::filesystem::path> files_in(const std::filesystem::path& directory) const;
+  /// The disk that a power failure at this moment would leave. Of what was not synced, `survives` is asked for each piece by
+  /// itself, so that any of it may be there in any order: sectors of 512 bytes, names, sizes. `whole` says that a piece is the
+  /// first of its write, or is a size or a name: who wants writes that are there as a whole or not at all says the same again
+  /// until then. Sizes of a file come in their order, and what was written beyond a size that is lost is lost.
+  [[nodiscard]] SteppedFiles after_power_failure(const std::function<bool(bool whole)>& survives) const;
+  /// That failure, here, with nothing of it surviving. Who has a file open must not use it any more.
   void lose_unsynced();
   enum class End : unsigned char { killed, power_failure };
   /// What the owner would leave if it ended so now: the same files, nobody's, without planned faults.
   [[nodiscard]] SteppedFiles left_by(End end) const;
+  /// Called after each operation and call that may have changed something; must not change anything itself.
+  void on_change(std::function<void()> tell) { tell_ = std::move(tell); }
 
-  /// What becomes of an operation, given its fault. The read or write itself, at once.
-  [[nodiscard]] IoCompletion perform(const IoOperation& operation, const IoFault& fault);
+  /// Up to which change of a file a sync that is submitted now makes things durable.
+  [[nodiscard]] std::uint64_t changes(FileId id) { return file(id).changes; }
+  /// What becomes of an operation, given its fault. The read or write itself, at once. `changes`: of a sync.
+  [[nodiscard]] IoCompletion perform(const IoOperation& operation, const IoFault& fault, std::uint64_t changes);
 
  private:
   struct Handle {
@@ -88,6 +106,10 @@ class SteppedFiles final : public FileSystem {
   };
 
   static constexpr std::uint64_t page_bytes = 4096;
+  struct Names {
+    std::map<std::filesystem::path, std::shared_ptr<File>> files;
+    std::set<std::filesystem::path> directories;
+  };
 
   [[nodiscard]] File& file(FileId id);
   [[nodiscard]] static std::uint64_t room_of(const File& f) { return f.bytes.size() - f.holes.size() * page_bytes; }
@@ -98,13 +120,17 @@ class SteppedFiles final : public FileSystem {
   std::uint64_t deallocate(File& f, std::uint64_t offset, std::uint64_t length);
   [[nodiscard]] int allocate(File& f, std::uint64_t offset, std::uint64_t length);
   [[nodiscard]] std::uint64_t used() const;
+  void write(File& file, std::uint64_t offset, std::vector<std::byte> bytes);
+  void resize(File& file, std::uint64_t size);
+  void changed();
 
-  std::map<std::filesystem::path, std::shared_ptr<File>> files_;
-  std::map<std::filesystem::path, bool> directories_;  ///< as a set
+  Names names_;    ///< as everybody sees them
+  Names durable_;  ///< what a power failure leaves at least
   std::vector<Handle> handles_;
   std::map<std::uint64_t, IoFault> faults_;
   std::uint64_t next_number_ = 0;
   bool preallocates_ = true;
+  std::function<void()> tell_;
   std::uint64_t disk_bytes_ = std::numeric_limits<std::uint64_t>::max();
 };
 

@@ -7,7 +7,10 @@
 namespace terrace {
 
 void SteppedIo::submit(std::span<const IoOperation> batch) {
-  for (const IoOperation& operation : batch) queue_.push_back({operation, files_.number_next()});
+  for (const IoOperation& operation : batch) {
+    const IoFault fault = files_.number_next();
+    queue_.push_back({operation, fault, operation.kind == IoOperation::Kind::sync ? files_.changes(operation.file) : 0});
+  }
 }
 
 std::size_t SteppedIo::poll(std::vector<IoCompletion>& out) {
@@ -33,7 +36,7 @@ void SteppedIo::step(std::size_t i) {
     stalled_.push_back(std::move(next));
     return;
   }
-  completed_.push_back(files_.perform(next.operation, next.fault));
+  completed_.push_back(files_.perform(next.operation, next.fault, next.changes));
 }
 
 void SteppedIo::release_stalled() {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@ namespace terrace {
 class SteppedIo final : public IoEngine {
  public:
   SteppedIo() = default;
+  /// On a disk that another one has left.
   explicit SteppedIo(SteppedFiles files) : files_{std::move(files)} {}
 
   [[nodiscard]] SteppedFiles& files() override { return files_; }
@@ -42,6 +44,7 @@ class SteppedIo final : public IoEngine {
   struct Queued {
     IoOperation operation;
     IoFault fault;
+    std::uint64_t changes = 0;  ///< of the file, before a sync
   };
 
   SteppedFiles files_;

@@ -155,6 +155,8 @@ void StoreDirectory::make(const std::filesystem::path& directory) {
     fail(made.error(), fmt::format("cannot make the file store's directory {}: its parent must be a directory that this user "
                                    "may write", directory.string()));
   }
+  const std::filesystem::path named = directory.has_filename() ? directory : directory.parent_path();
+  parents_.push_back(named.has_parent_path() ? named.parent_path() : ".");
   if (*made == Made::created) undo_.push_back([this, directory] { (void)files_.remove_directory(directory); });
 }
 
@@ -287,11 +289,60 @@ void StoreDirectory::take_room(const FileStoreConfig& config) {
     const Result<void> emptied = files_.resize(catalog_, Bytes{});
     if (!emptied) fail(emptied.error(), fmt::format("cannot empty {}", path("catalog").string()));
   }
-  grow(catalog_, path("catalog"), is_new ? Bytes{} : catalog_before, layout_.catalog_bytes());
+  catalog_bytes_before_ = is_new ? Bytes{} : catalog_before;
+  if (!is_new && recorded_slots_ < layout_.slots) forget_beyond_recorded();
+  grow(catalog_, path("catalog"), catalog_bytes_before_, layout_.catalog_bytes());
+}
+
+void StoreDirectory::forget_beyond_recorded() {
+  const StoreLayout recorded{layout_.block_bytes, recorded_slots_, layout_.slots_per_file};
+  const auto done = [this](ErrorCode error) {
+    if (error) fail(error, fmt::format("cannot clear the end of {}", path("catalog").string()));
+  };
+  bool changed = false;
+  if (catalog_bytes_before_ > recorded.catalog_bytes()) {
+    const Result<void> cut = files_.resize(catalog_, recorded.catalog_bytes());
+    done(cut ? ErrorCode{} : cut.error());
+    catalog_bytes_before_ = recorded.catalog_bytes();
+    changed = true;
+  }
+  changed |= clear_page_from(recorded_slots_);
+  if (changed) done(error_of(run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = catalog_}), 0));
+}
+
+bool StoreDirectory::clear_page_from(std::uint32_t slots) {
+  const std::uint32_t used = slots % records_per_page;
+  if (used == 0) return false;
+  AlignedBuffer page{catalog_page_bytes};
+  const std::uint64_t at = layout_.page_offset(slots / records_per_page);
+  // What cannot be read is left as it is: then its blocks are not found either, and whoever next writes the page clears it.
+  const IoOperation read{.kind = IoOperation::Kind::read, .file = catalog_, .offset = at, .into = page.span()};
+  if (error_of(run_alone(engine_, read), catalog_page_bytes)) return false;
+  const auto rest = page.span(std::size_t{used} * record_bytes, (records_per_page - used) * record_bytes);
+  if (all_zero(rest)) return false;
+  std::fill(rest.begin(), rest.end(), std::byte{0});
+  const IoOperation write{.kind = IoOperation::Kind::write, .file = catalog_, .offset = at, .from = page.span()};
+  if (const ErrorCode error = error_of(run_alone(engine_, write), catalog_page_bytes)) {
+    fail(error, fmt::format("cannot clear the end of {}", path("catalog").string()));
+  }
+  return true;
+}
+
+void StoreDirectory::sync_names() {
+  const Result<void> synced = files_.sync_directory(directory_);
+  if (!synced) fail(synced.error(), fmt::format("cannot sync the directory {}", directory_.string()));
+  if (recorded_slots_ > 0) return;
+  for (const std::filesystem::path& parent : parents_) {
+    const Result<void> named = files_.sync_directory(parent);
+    // Who may enter the parent but not read it cannot sync it either: the store's name then lasts when it lasts.
+    if (named || named.error() == errno_code(EACCES)) continue;
+    fail(named.error(), fmt::format("cannot sync the directory {}", parent.string()));
+  }
 }
 
 void StoreDirectory::commit() {
-  const std::uint64_t slots_before = superblock_.slots;
+  // Before the superblock, which says that the store is made: whoever finds one need not do this again.
+  sync_names();
   superblock_.slots = layout_.slots;
   superblock_.slots_per_file = layout_.slots_per_file;
   superblock_.open_slots = open_slots_ < layout_.slots ? open_slots_ : 0;
@@ -302,17 +353,34 @@ void StoreDirectory::commit() {
   ErrorCode error = error_of(run_alone(engine_, write), catalog_page_bytes);
   if (!error) error = error_of(run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = catalog_}), 0);
   if (error) fail(error, fmt::format("cannot write the superblock of {}", path("catalog").string()));
-  const Result<void> synced = files_.sync_directory(directory_);
-  if (!synced) fail(synced.error(), fmt::format("cannot sync the directory {}", directory_.string()));
   undo_.clear();
 
   // Only now: had the superblock still named the slots that go, they would be missing.
-  if (slots_before <= layout_.slots) return;
-  Result<void> cut = files_.resize(catalog_, layout_.catalog_bytes());
-  for (std::uint32_t n = 0; cut && n < layout_.data_files(); ++n) cut = files_.resize(data_[n], layout_.data_file_bytes(n));
-  const StoreLayout before{layout_.block_bytes, static_cast<std::uint32_t>(slots_before), layout_.slots_per_file};
-  for (std::uint32_t n = layout_.data_files(); cut && n < before.data_files(); ++n) cut = files_.remove_file(data_path(n));
-  if (!cut) fail(cut.error(), fmt::format("cannot make the file store in {} smaller", directory_.string()));
+  give_back_room();
+  // Of slots that may join while it serves: their records must not come back with them. (No sync: until then nobody reads them.)
+  if (recorded_slots_ > 0) (void)clear_page_from(layout_.slots);
+}
+
+void StoreDirectory::give_back_room() {
+  const auto done = [this](const Result<void>& result) {
+    if (!result) fail(result.error(), fmt::format("cannot make the file store in {} smaller", directory_.string()));
+  };
+  // Whatever is too large, as a start that was to make the store smaller may have ended anywhere in here.
+  if (catalog_bytes_before_ > layout_.catalog_bytes()) done(files_.resize(catalog_, layout_.catalog_bytes()));
+  for (std::uint32_t n = 0; n < layout_.data_files(); ++n) {
+    const Bytes wanted = layout_.data_file_bytes(n);
+    if (data_bytes_before_[n] > count(wanted)) done(files_.resize(data_[n], wanted));
+  }
+  std::uint32_t end = layout_.data_files();
+  while (const Result<OpenedFile> left = files_.open(data_path(end), Create::no, Direct::no)) {
+    files_.close(left->id);
+    ++end;
+  }
+  for (; end > layout_.data_files(); --end) {
+    done(files_.remove_file(data_path(end - 1)));
+    // One after the other: what a crash leaves has no gaps, in which the next start would stop looking.
+    done(files_.sync_directory(directory_));
+  }
 }
 
 }  // namespace terrace

@@ -96,6 +96,14 @@ class StoreDirectory {
   [[nodiscard]] std::filesystem::path path(const char* name) const { return directory_ / name; }
   /// `needed` where `free` is; the store has `had` already.
   [[noreturn]] void no_room(Bytes needed, Bytes free, Bytes had, const FileStoreConfig& config) const;
+  /// Of a store that is to grow: there may be records beyond the slots that the superblock knows, of an earlier and larger
+  /// store. They must not come back with the slots.
+  void forget_beyond_recorded();
+  /// Clears the records behind so many slots on the page that has the last of them. False: there were none.
+  bool clear_page_from(std::uint32_t slots);
+  void give_back_room();
+  /// Makes the names of the files durable, and of a new store its own.
+  void sync_names();
   void undo() noexcept;
 
   std::filesystem::path directory_;
@@ -106,10 +114,12 @@ class StoreDirectory {
   Direct direct_ = Direct::yes;
   std::uint32_t recorded_slots_ = 0;
   std::uint32_t open_slots_ = 0;
+  std::vector<std::filesystem::path> parents_;  ///< of the directories that are ours
   std::vector<FileId> open_;
   FileId lock_;
   FileId catalog_;
   std::vector<FileId> data_;
+  Bytes catalog_bytes_before_{};
   std::vector<std::uint64_t> data_bytes_before_;  ///< by data file: its size when we came
   std::vector<std::function<void()>> undo_;       ///< run backwards
 };

@@ -6,17 +6,20 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <system_error>
+#include <thread>
 
 namespace terrace {
 namespace {
@@ -103,16 +106,37 @@ std::string describe(const std::optional<StoreOwner>& owner) {
   return text;
 }
 
+namespace {
+
+/// Killed a moment ago, as it seems: the system takes a process's io_uring apart in its own time, and until its last operation
+/// has ended that may keep the lock's file open.
+bool has_ended(const std::optional<StoreOwner>& owner) {
+  return owner && owner->host == this_process().host && ::kill(static_cast<pid_t>(owner->pid), 0) != 0 && errno == ESRCH;
+}
+
+}  // namespace
+
 void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& directory) {
+  constexpr std::chrono::milliseconds pause{5};
+  constexpr int pauses_max = 400;
+  // Our own name, where who was killed had not come to write down its own. Or we have the store open twice: a short wait.
+  constexpr int own_pauses_max = 40;
   AlignedBuffer buffer{owner_text_bytes};
   const std::span<std::byte> bytes = buffer.span(0, owner_text_bytes);
-  const Result<void> locked = engine.files().lock(lock_file);
-  if (!locked) {
+  for (int pauses = 0;; ++pauses) {
+    const Result<void> locked = engine.files().lock(lock_file);
+    if (locked) break;
     if (locked.error() != Errc::in_use) fail(locked.error(), fmt::format("cannot lock the file store in {}", directory.string()));
     const IoCompletion read = run_alone(engine, {.kind = IoOperation::Kind::read, .file = lock_file, .into = bytes});
     const std::string_view text{reinterpret_cast<const char*>(bytes.data()), read.error == 0 ? read.bytes : 0};
+    const std::optional<StoreOwner> owner = parse_owner(text);
+    const bool was_us = owner && owner->pid == this_process().pid;
+    if (pauses < (has_ended(owner) ? pauses_max : was_us ? own_pauses_max : 0)) {
+      std::this_thread::sleep_for(pause);
+      continue;
+    }
     fail(Errc::in_use, fmt::format("the file store in {} is in use by {}: stop it, or give another directory",
-                                   directory.string(), describe(parse_owner(text))));
+                                   directory.string(), describe(owner)));
   }
   std::memcpy(bytes.data(), to_text(this_process()).data(), owner_text_bytes);
   const IoCompletion written = run_alone(engine, {.kind = IoOperation::Kind::write, .file = lock_file, .from = bytes});

@@ -21,7 +21,8 @@ namespace terrace {
 /// Smaller: the index closes slots, wherever they lie, as their blocks are given up (least recently used first), so that no
 /// block moves and the most useful ones stay; the room of each slot is given back to the disk as it closes, by a hole in its
 /// data file. Once that is done the data take no more than the limit's slots; until then those that are closing come on top.
-/// Files keep their length, and the catalog its size. Where the file system has no holes the room stays taken: stat() counts the slots.
+/// Files keep their length, and the catalog its size. Where the file system has no holes the room stays taken: stat() counts the
+/// slots.
 ///
 /// Floor: before room is taken the engine looks at the free space, and what would go below the floor is not taken. Room that was
 /// taken ahead is the store's, and needs no look. Where a file system cannot take room ahead, blocks take it as they are

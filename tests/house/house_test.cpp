@@ -134,6 +134,27 @@ TEST(Parity, claims_nothing_without_a_test_that_exists) {
   for (const std::string& what : findings) ADD_FAILURE() << what;
 }
 
+TEST(ReliabilityPage, has_every_fault_once_and_names_tests_that_exist) {
+  std::set<std::string> tests;
+  for (const SourceFile& file : folders().at("tests")) {
+    if (is_cpp(file)) collect_tests(file, tests);
+  }
+  const SourceFile page = read_file(root, "docs/reliability.md");
+  for (const std::string& what : fault_rows_name_tests(page, tests)) ADD_FAILURE() << what;
+  std::set<std::string> found;
+  std::size_t rows = 0;
+  for (const FaultRow& row : fault_rows(page)) {
+    found.insert(row.id);
+    ++rows;
+  }
+  EXPECT_EQ(found.size(), rows) << "a fault twice";
+  for (int n = 1; n <= 57; ++n) {
+    const std::string id = (n < 10 ? "F0" : "F") + std::to_string(n);
+    EXPECT_TRUE(found.contains(id)) << id << " is missing";
+  }
+  EXPECT_EQ(rows, 57U);
+}
+
 TEST(BlockKeysPage, has_the_golden_vectors_of_the_test) {
   std::set<std::string> tested;
   std::set<std::string> written;

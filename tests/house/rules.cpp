@@ -267,7 +267,7 @@ Findings nothing_is_left_for_later(const SourceFile& file) {
 // ---- documents -----------------------------------------------------------------------------------------------------------
 
 void collect_tests(const SourceFile& file, std::set<std::string>& names) {
-  for (const std::string_view macro : {"TEST(", "TEST_F(", "TEST_P(", "TYPED_TEST("}) {
+  for (const std::string_view macro : {"TEST(", "TEST_F(", "TEST_P(", "TYPED_TEST(", "TYPED_TEST_P("}) {
     const std::string at_line_start = "\n" + std::string{macro};
     for (std::size_t at = file.text.find(at_line_start); at != std::string::npos; at = file.text.find(at_line_start, at + 1)) {
       const std::size_t begin = at + at_line_start.size();
@@ -314,6 +314,42 @@ Findings parity_rows_name_tests(const SourceFile& file, const std::set<std::stri
     if (!claims && row.state != "not yet") findings.push_back(finding(file, row.line, row.id + " is in no known state"));
     if (claims && named == 0) findings.push_back(finding(file, row.line, row.id + " claims something without a test"));
     if (!claims && named > 0) findings.push_back(finding(file, row.line, row.id + " has a test and says not yet"));
+  }
+  return findings;
+}
+
+std::vector<FaultRow> fault_rows(const SourceFile& file) {
+  std::vector<FaultRow> rows;
+  const auto lines = lines_of(file);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const auto cells = split(lines[i], '|');
+    if (cells.size() < 3) continue;
+    const std::string_view id = trimmed(cells[1]);
+    if (id.size() < 2 || id[0] != 'F' || std::isdigit(static_cast<unsigned char>(id[1])) == 0) continue;
+    FaultRow row{std::string{id}, {}, {}, i};
+    // Columns: id, what happens, test, what is asserted.
+    if (cells.size() == 6) {
+      row.test = trimmed(cells[3]);
+      row.asserted = trimmed(cells[4]);
+    }
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+Findings fault_rows_name_tests(const SourceFile& file, const std::set<std::string>& tests) {
+  Findings findings;
+  for (const FaultRow& row : fault_rows(file)) {
+    std::size_t named = 0;
+    for_each_quote(row.test, [&](std::string_view name) {
+      ++named;
+      if (!tests.contains(std::string{name})) {
+        findings.push_back(finding(file, row.line, row.id + " names a test that does not exist: " + std::string{name}));
+      }
+    });
+    const bool none = row.test == "none";
+    if (named == 0 && !none) findings.push_back(finding(file, row.line, row.id + " names no test and does not say so"));
+    if (named > 0 && row.asserted.empty()) findings.push_back(finding(file, row.line, row.id + " does not say what is asserted"));
   }
   return findings;
 }

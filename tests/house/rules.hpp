@@ -60,6 +60,17 @@ struct ParityRow {
 /// A row is done or partly done with a test that exists, or not yet with none.
 [[nodiscard]] Findings parity_rows_name_tests(const SourceFile& file, const std::set<std::string>& tests);
 
+struct FaultRow {
+  std::string id;
+  std::string test;      ///< the column: tests in backticks, or "none"
+  std::string asserted;  ///< the column
+  std::size_t line = 0;
+};
+/// The table rows whose first column is F and a number.
+[[nodiscard]] std::vector<FaultRow> fault_rows(const SourceFile& file);
+/// A row names tests that exist and what they assert, or says that there is none.
+[[nodiscard]] Findings fault_rows_name_tests(const SourceFile& file, const std::set<std::string>& tests);
+
 /// What stands between a line that is `begin` and the next that is `end`; empty where they are not there.
 [[nodiscard]] std::string between(const SourceFile& file, std::string_view begin, std::string_view end);
 /// Whether a fenced block of the document is `code`, to the letter.

@@ -195,6 +195,19 @@ TEST(Rules, parity_rows_name_tests_that_exist) {
   EXPECT_EQ(parity("| A1 | b | a column too few | `Suite.one` |").size(), 1U);
 }
 
+TEST(Rules, fault_rows_name_tests_that_exist_or_say_that_there_is_none) {
+  const auto faults = [](const std::string& row) {
+    return fault_rows_name_tests(file("docs/reliability.md", "| fault | a | b | c |\n|---|---|---|---|\n" + row + "\n"),
+                                 {"Suite.one", "Suite.two"});
+  };
+  EXPECT_TRUE(faults("| F01 | a | `Suite.one`, `Suite.two` | all of it |").empty());
+  EXPECT_TRUE(faults("| F01 | a | none | |").empty());
+  EXPECT_EQ(faults("| F01 | a | `Suite.three` | all of it |").size(), 1U);
+  EXPECT_EQ(faults("| F01 | a | `Suite.one` | |").size(), 1U);
+  EXPECT_EQ(faults("| F01 | a | it works | all of it |").size(), 1U);
+  EXPECT_EQ(faults("| F01 | a column too few | `Suite.one` |").size(), 1U);
+}
+
 TEST(Rules, a_document_has_the_code_to_the_letter) {
   const SourceFile example = file("examples/a.cpp", "int x;\n// begin\nint a;\n\nint b;\n// end\nint y;\n");
   const std::string code = between(example, "// begin", "// end");

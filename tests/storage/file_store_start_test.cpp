@@ -259,6 +259,31 @@ TEST_F(FileStoreStart, grows_and_shrinks_between_runs) {
   }
 }
 
+TEST_F(FileStoreStart, slots_that_come_back_come_back_empty) {
+  open(config(70))->write(path_of(1, 70));
+  for (const std::uint32_t capacity : {40U, 70U, 70U}) {
+    EXPECT_EQ(open(config(capacity))->store().stat().blocks, 40U) << capacity;
+  }
+}
+
+TEST_F(FileStoreStart, what_a_start_that_was_killed_while_it_made_the_store_smaller_left_is_given_back) {
+  auto split = config(12);
+  split.data_file_bytes_max = Bytes{4 * block_size};
+  open(split)->write(path_of(1, 5));
+  // All but the superblock, which says five already.
+  fs::copy(where_, directory_.path() / "before");
+  split.capacity = capacity_for(5, split.block_bytes);
+  open(split);
+  for (const char* name : {"blocks-0001", "blocks-0002"}) {
+    fs::copy_file(directory_.path() / "before" / name, where_ / name, fs::copy_options::overwrite_existing);
+  }
+  const auto h = open(split);
+  EXPECT_EQ(h->store().stat().blocks, 5U);
+  EXPECT_FALSE(fs::exists(where_ / "blocks-0002"));
+  EXPECT_EQ(fs::file_size(where_ / "blocks-0001"), block_size);
+  for (const StoredBlock& block : path_of(1, 5)) EXPECT_TRUE(h->reads_back(block.key));
+}
+
 TEST_F(FileStoreStart, a_growth_that_fails_leaves_the_store_as_it_was) {
   const auto path = path_of(1, 8);
   open(config(8))->write(path);

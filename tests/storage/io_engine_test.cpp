@@ -306,20 +306,82 @@ TEST(FileStoreOnUring, works_where_direct_io_is_refused) {
   }
 }
 
-TEST(SteppedIo, remembers_what_was_not_synced) {
+/// A disk with one file of two blocks, all of it durable, the first block with content.
+struct SyncedFile {
+  SyncedFile() {
+    EXPECT_FALSE(io.files().make_directory("/d").has_error());
+    file = io.files().open("/d/f", Create::if_missing, Direct::no).value().id;
+    EXPECT_FALSE(io.files().resize(file, Bytes{2 * block_size}).has_error());
+    (void)run_alone(io, write(0, one));
+    (void)run_alone(io, {.kind = IoOperation::Kind::sync, .file = file});
+    EXPECT_FALSE(io.files().sync_directory("/d").has_error());
+    EXPECT_FALSE(io.files().sync_directory("/").has_error());
+  }
+  [[nodiscard]] IoOperation write(std::uint64_t offset, const AlignedBuffer& from) const {
+    return {.kind = IoOperation::Kind::write, .file = file, .offset = offset, .from = from.span()};
+  }
+
   SteppedIo io;
-  ASSERT_FALSE(io.files().make_directory("/d").has_error());
-  const FileId file = io.files().open("/d/f", Create::if_missing, Direct::no).value().id;
-  ASSERT_FALSE(io.files().resize(file, Bytes{2 * block_size}).has_error());
-  const AlignedBuffer one = content_of(key_of(1));
-  const AlignedBuffer two = content_of(key_of(2));
-  (void)run_alone(io, {.kind = IoOperation::Kind::write, .file = file, .offset = 0, .from = one.span()});
-  (void)run_alone(io, {.kind = IoOperation::Kind::sync, .file = file});
-  (void)run_alone(io, {.kind = IoOperation::Kind::write, .file = file, .offset = block_size, .from = two.span()});
-  EXPECT_TRUE(holds(io.files().content("/d/f").subspan(block_size), key_of(2)));
-  io.files().lose_unsynced();
-  EXPECT_TRUE(holds(io.files().content("/d/f").first(block_size), key_of(1)));
-  EXPECT_EQ(io.files().content("/d/f")[block_size], std::byte{0});
+  FileId file;
+  AlignedBuffer one = content_of(key_of(1));
+  AlignedBuffer two = content_of(key_of(2));
+};
+
+TEST(SteppedIo, remembers_what_was_not_synced) {
+  SyncedFile s;
+  (void)run_alone(s.io, s.write(block_size, s.two));
+  EXPECT_TRUE(holds(s.io.files().content("/d/f").subspan(block_size), key_of(2)));
+  s.io.files().lose_unsynced();
+  EXPECT_TRUE(holds(s.io.files().content("/d/f").first(block_size), key_of(1)));
+  EXPECT_EQ(s.io.files().content("/d/f")[block_size], std::byte{0});
+}
+
+TEST(SteppedIo, a_sync_covers_only_what_was_there_when_it_was_submitted) {
+  SyncedFile s;
+  const IoOperation sync{.kind = IoOperation::Kind::sync, .file = s.file};
+  s.io.submit({&sync, 1});
+  const IoOperation late = s.write(block_size, s.two);
+  s.io.submit({&late, 1});
+  s.io.step(1);
+  s.io.step(0);
+  s.io.files().lose_unsynced();
+  EXPECT_EQ(s.io.files().content("/d/f")[block_size], std::byte{0});
+}
+
+TEST(SteppedIo, loses_names_and_sizes_that_were_not_synced) {
+  SyncedFile s;
+  SteppedFiles& files = s.io.files();
+  ASSERT_FALSE(files.resize(s.file, Bytes{block_size}).has_error());
+  (void)files.open("/d/g", Create::if_missing, Direct::no);
+  ASSERT_FALSE(files.make_directory("/d/e").has_error());
+  ASSERT_FALSE(files.make_directory("/h").has_error());
+  EXPECT_EQ(files.after_power_failure([](bool) { return true; }).files_in("/d").size(), 2U);
+  files.lose_unsynced();
+  EXPECT_EQ(files.content("/d/f").size(), 2 * block_size);
+  for (const char* name : {"/d/g", "/d/e", "/h"}) EXPECT_FALSE(files.exists(name)) << name;
+
+  ASSERT_FALSE(files.remove_file("/d/f").has_error());
+  files.lose_unsynced();
+  EXPECT_TRUE(files.exists("/d/f")) << "nor had the name's end been synced";
+  ASSERT_FALSE(files.remove_file("/d/f").has_error());
+  ASSERT_FALSE(files.sync_directory("/d").has_error());
+  files.lose_unsynced();
+  EXPECT_FALSE(files.exists("/d/f"));
+}
+
+TEST(SteppedIo, a_power_failure_tears_a_write_at_its_sectors) {
+  SyncedFile s;
+  (void)run_alone(s.io, s.write(0, s.two));
+  std::size_t asked = 0;
+  SteppedFiles left = s.io.files().after_power_failure([&](bool whole) {
+    EXPECT_EQ(whole, asked == 0);
+    return asked++ % 2 == 0;
+  });
+  EXPECT_EQ(asked, block_size / 512);
+  const auto bytes = left.content("/d/f");
+  for (std::size_t at = 0; at < block_size; ++at) {
+    ASSERT_EQ(bytes[at], at / 512 % 2 == 0 ? s.two.span()[at] : s.one.span()[at]) << at;
+  }
 }
 
 }  // namespace

@@ -16,9 +16,9 @@ struct RestartBenchOptions {
   std::filesystem::path report;     ///< empty: none
 };
 
-/// How long a stack takes until it serves what an earlier process stored: a store of so many blocks of 4 KiB is made once; then, in
-/// each round, its catalog is read from end to end and nothing else, the store alone is opened, and a whole stack, whose prefix
-/// tree has the blocks again. Prints the medians, and writes them to the report.
+/// How long a stack takes until it serves what an earlier process stored: a store of so many blocks of 4 KiB is made once; then,
+/// in each round, its catalog is read from end to end and nothing else, the store alone is opened, and a whole stack, whose
+/// prefix tree has the blocks again. Prints the medians, and writes them to the report.
 ///
 /// Throws std::invalid_argument, UsageError and std::runtime_error as bench_storage(), and Interrupted.
 void bench_restart(const RestartBenchOptions& options);

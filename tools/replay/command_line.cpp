@@ -50,7 +50,7 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
                   "Built-in workload: chat (default); agent, long contexts sent again at each step; rag, questions to documents")
       ->group("Requests");
   command.add_option("--seed", into.seed, "Of the built-in workload and of aborts (default 1)")->group("Requests");
-  command.add_option("--skip", into.skip, "Leave out so many first requests: go on where a replay of --requests N ended (default 0)")
+  command.add_option("--skip", into.skip, "Leave out so many first requests: go on where one of --requests N ended (default 0)")
       ->group("Requests");
   command.add_option("--requests", into.requests, "At most so many (default: the whole trace; a workload: 2000)")
       ->group("Requests");
@@ -87,7 +87,7 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
   command.add_option("--write-policy", into.write_policy,
                      "What reaches storage: none, write-through (default with --storage), selective, write-back")->group("Tiers");
   command.add_option("--checkpoint", into.checkpoint,
-                     "At the end, Ctrl-C included: bring all that is cached to storage within so many seconds, and say what is durable")
+                     "At the end, Ctrl-C included: bring what is cached to storage in so many seconds, and say what is durable")
       ->group("Tiers");
   command.add_option("--policy", into.policy,
                      "What goes first: adaptive (default), lru (default with --reference), lru-2, arc, s3-fifo")

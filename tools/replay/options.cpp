@@ -231,7 +231,8 @@ void choose_checkpoint(ReplayOptions& options, const ReplayArguments& arguments)
   if (!seconds) return;
   if (!options.has_storage()) throw UsageError{"--checkpoint needs --storage"};
   if (*seconds > checkpoint_seconds_max) {
-    throw UsageError{fmt::format("--checkpoint: {} s are more than a day ({:.0f} s)", *arguments.checkpoint, checkpoint_seconds_max)};
+    throw UsageError{
+        fmt::format("--checkpoint: {} s are more than a day ({:.0f} s)", *arguments.checkpoint, checkpoint_seconds_max)};
   }
   options.checkpoint.emplace(*seconds);
 }

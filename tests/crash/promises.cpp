@@ -1,0 +1,114 @@
+#include "tests/crash/promises.hpp"
+
+#include "tests/storage/blocks.hpp"
+
+#include <algorithm>
+
+namespace terrace::test {
+
+Universe::Universe() {
+  for (std::size_t tree = 0; tree < trees; ++tree) {
+    const std::size_t first = tree * tree_blocks;
+    blocks_.push_back(root_block(first + 1));
+    for (std::size_t n = 1; n < tree_blocks; ++n) blocks_.push_back(child_of(blocks_[first + (n - 1) / 2], first + n + 1));
+  }
+  for (std::size_t n = 0; n < blocks_.size(); ++n) numbers_.emplace(blocks_[n].key, n);
+}
+
+const Universe& Universe::get() {
+  static const Universe universe;
+  return universe;
+}
+
+std::vector<StoredBlock> Universe::path_to(std::size_t number) const {
+  std::vector<StoredBlock> path{blocks_[number]};
+  while (path.back().depth > 0) path.push_back(*find(path.back().parent));
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+const StoredBlock* Universe::find(const BlockKey& key) const {
+  const auto found = numbers_.find(key);
+  return found == numbers_.end() ? nullptr : &blocks_[found->second];
+}
+
+bool Universe::is_under(const BlockKey& key, const BlockKey& ancestor) const {
+  for (const StoredBlock* block = find(key); block != nullptr; block = find(block->parent)) {
+    if (block->key == ancestor) return true;
+    if (block->depth == 0) break;
+  }
+  return false;
+}
+
+void Promises::complain(const std::string& what, const BlockKey& key) {
+  broken_.push_back(what + " " + to_hex(key).substr(0, 12));
+}
+
+void Promises::forget(const BlockKey& key) {
+  for (auto* keys : {&readable_, &keeping_, &kept_}) keys->erase(key);
+  gone_.insert(key);
+}
+
+void Promises::hear(const Saying& saying) {
+  const BlockKey& key = saying.key;
+  switch (saying.what) {
+    case Said::write:
+      ++evictions_possible_;
+      for (auto* keys : {&gone_, &leaving_, &away_}) keys->erase(key);
+      break;
+    case Said::remove: removing_.push_back(key); break;
+    case Said::called:
+      evictions_possible_ = 0;
+      removing_.clear();
+      break;
+    case Said::written: readable_.insert(key); break;
+    case Said::gone: forget(key); break;
+    case Said::unreadable:
+      if (kept_.contains(key)) complain("promised and not readable:", key);
+      break;
+    case Said::flushing:
+      keeping_ = readable_;
+      leaving_ = gone_;
+      break;
+    case Said::flushed:
+      kept_ = keeping_;
+      away_.insert(leaving_.begin(), leaving_.end());
+      break;
+    case Said::resizing:
+      for (auto* keys : {&readable_, &keeping_, &kept_}) keys->clear();
+      break;
+    case Said::there:
+      if (away_.contains(key)) complain("came back from the dead at a start:", key);
+      readable_.insert(key);
+      gone_.erase(key);
+      break;
+    case Said::absent:
+      if (kept_.contains(key)) complain("promised and lost at a start:", key);
+      forget(key);
+      break;
+    case Said::wrong:
+      complain("another block's bytes were served for", key);
+      wrong_ = true;
+      break;
+    case Said::halfway:
+    case Said::done: break;
+  }
+}
+
+void Promises::check(const std::set<BlockKey>& served) {
+  std::vector<BlockKey> lost;
+  for (const BlockKey& key : kept_) {
+    const bool was_leaving = std::any_of(removing_.begin(), removing_.end(),
+                                         [&](const BlockKey& root) { return Universe::get().is_under(key, root); });
+    if (!served.contains(key) && !was_leaving) lost.push_back(key);
+  }
+  // Calls that had not returned may have made room without anybody having heard of it.
+  if (lost.size() > evictions_possible_) {
+    for (const BlockKey& key : lost) complain("promised and lost:", key);
+  }
+  for (const BlockKey& key : away_) {
+    if (served.contains(key)) complain("came back from the dead:", key);
+  }
+}
+
+}  // namespace terrace::test

@@ -1,0 +1,70 @@
+#pragma once
+
+#include "storage/io_engine.hpp"
+
+#include "tests/crash/driver.hpp"
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace terrace::test {
+
+enum class EngineKind : unsigned char { threads, uring };
+/// Those that there can be here.
+[[nodiscard]] std::vector<EngineKind> engine_kinds();
+[[nodiscard]] std::string to_string(EngineKind kind);
+[[nodiscard]] std::unique_ptr<IoEngine> make_engine(EngineKind kind);
+
+/// The number that a `resizing` or `halfway` says.
+[[nodiscard]] BlockKey number_as_key(std::uint64_t number);
+[[nodiscard]] std::uint64_t key_as_number(const BlockKey& key);
+
+/// A process that drives a file store (crash_child.cpp), to be killed. Killed, if it still runs, when this ends.
+class Victim {
+ public:
+  struct Task {
+    std::filesystem::path directory;
+    EngineKind engine = EngineKind::threads;
+    std::uint64_t seed = 1;
+    std::uint32_t blocks = 48;
+    /// Steps of the driver; 0: until it is killed.
+    std::uint64_t steps = 0;
+    /// Where it kills itself: at the operation of this number, at the moment (PointedIo) of this one.
+    std::optional<std::uint64_t> operation{};
+    unsigned moment = 0;
+  };
+
+  explicit Victim(const Task& task);
+  ~Victim();
+  Victim(const Victim&) = delete;
+  Victim& operator=(const Victim&) = delete;
+
+  /// Hears what it says until it has said so much, or has ended, or the time is over. Appends to said().
+  void listen(std::size_t sayings, std::optional<std::chrono::microseconds> time);
+  /// Kills it, hears the rest, waits for its end.
+  void kill();
+  [[nodiscard]] const std::vector<Saying>& said() const { return said_; }
+  /// Of waitpid(), once it has ended.
+  [[nodiscard]] int status() const { return status_; }
+  void wait();
+
+ private:
+  pid_t pid_ = -1;
+  int pipe_ = -1;
+  bool ended_ = false;
+  int status_ = 0;
+  std::string received_;
+  std::vector<Saying> said_;
+};
+
+/// How a saying goes through a pipe: its letter and the key.
+inline constexpr std::size_t saying_bytes = 33;
+
+}  // namespace terrace::test
