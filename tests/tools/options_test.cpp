@@ -211,8 +211,8 @@ TEST(Options, no_fence_releases_at_launch_since_nothing_shows_otherwise) {
 }
 
 TEST(Options, have_as_many_ranks_as_are_asked_for) {
-  EXPECT_EQ(parse({}).ranks, 1U);
-  EXPECT_EQ(parse({"--ranks", "4"}).ranks, 4U);
+  EXPECT_EQ(parse({}).ranks(), 1U);
+  EXPECT_EQ(parse({"--ranks", "4"}).ranks(), 4U);
   EXPECT_EQ(parse({"--ranks", "4"}).rank_payload, RankPayload::sharded);
   // What is not dealt out need not come out even.
   EXPECT_EQ(parse({"--ranks", "3", "--rank-payload", "replicated"}).rank_payload, RankPayload::replicated);

@@ -27,7 +27,7 @@ class CopyPieces : public testing::Test {
     command.direction = direction;
     command.runs = std::move(runs);
     std::vector<CopyPiece> pieces;
-    plan_pieces(command, geometry, arena_, pieces);
+    plan_pieces(command, geometry, {&arena_, 0}, pieces);
     return pieces;
   }
   std::byte* host(std::uint32_t slot, std::size_t within = 0) { return arena_.block(SlotId{slot}).data() + within; }
