@@ -59,7 +59,8 @@ std::string device_names(std::span<const std::optional<int>> devices) {
   const bool all_emulated = std::ranges::none_of(devices, [](const auto& cuda) { return cuda.has_value(); });
   std::string names;
   for (const std::optional<int> device : all_emulated ? devices.first(1) : devices) {
-    names += (names.empty() ? "" : ",") + device_name(device);
+    if (!names.empty()) names += ',';
+    names += device_name(device);
   }
   return names;
 }

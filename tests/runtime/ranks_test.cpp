@@ -259,7 +259,7 @@ TEST(StackOfRanks, deals_blocks_out_evenly) {
   alike.rank_payload = RankPayload::replicated;
   EXPECT_EQ(Stack{alike}.devices().at(1).info().pool().block_bytes, KiB * 8);
   StackOptions gpus = two_ranks();
-  gpus.other_ranks = {EmulatedGpu{}, CudaGpu{.ordinal = 4096}};
+  gpus.other_ranks = {EmulatedGpu{}, CudaGpu{.ordinal = 4096, .calibration = {}}};
   try {
     Stack{gpus};
     FAIL() << "nobody has so many devices";
