@@ -1,5 +1,5 @@
-// A cache over several CUDA devices, over the fake driver: each rank moves its part, the host tier grows and shrinks meanwhile, calls
-// of the driver fail on one of them, and every hit is compared byte for byte on every rank.
+// A cache over several CUDA devices, over the fake driver: each rank moves its part, the host tier grows and shrinks meanwhile,
+// calls of the driver fail on one of them, and every hit is compared byte for byte on every rank.
 
 #include "runtime/cache.hpp"
 #include "tests/radix/key_helpers.hpp"
@@ -78,7 +78,8 @@ class CudaRanksCache : public ::testing::Test {
         devices_.push_back(std::make_unique<EmulatedDevice>(std::array{pool}));
       }
       pointers.push_back(devices_.back().get());
-      engines_.push_back(std::make_unique<ThreadedTransfers>(LanesConfig{.block_bytes = share}, *pointers.back(), clock_, waker_));
+      const LanesConfig lanes{.block_bytes = share};
+      engines_.push_back(std::make_unique<ThreadedTransfers>(lanes, *pointers.back(), clock_, waker_));
       members.push_back({"rank " + std::to_string(rank), engines_.back().get()});
     }
     all_.emplace(std::move(pointers));

@@ -1,5 +1,5 @@
-// Several CUDA devices over one arena: each moves its share of every host slot, and what is pinned is pinned once for all of them,
-// in whichever order they come, go and fail.
+// Several CUDA devices over one arena: each moves its share of every host slot, and what is pinned is pinned once for all of
+// them, in whichever order they come, go and fail.
 #include "tests/transfer/cuda_support.hpp"
 #include "tests/transfer/fake_cuda.hpp"
 #include "tests/transfer/support.hpp"

@@ -49,8 +49,8 @@ inline constexpr HostLayout shares_of_slots{.before = 77, .behind = 130};
 
 enum class Failing { none, second_command };
 
-/// How the contract drives a device with threads. Who derives from it says what `host` slots it wants, gives it the device, and calls
-/// close() before what the device needs is destroyed.
+/// How the contract drives a device with threads. Who derives from it says what `host` slots it wants, gives it the device, and
+/// calls close() before what the device needs is destroyed.
 class Threaded {
  public:
   /// Why there is no such device here.

@@ -16,10 +16,11 @@
 #include <vector>
 
 /// The CUDA driver of a machine that does not exist: "device" memory is the host's, a stream is a thread that does what it is
-/// given in order, a kernel is a function. Stricter than a real one: a copy must stay within one allocation of its stream's device
-/// and one registration of the host, when it is asked for and when it happens; addresses of the two sides are not interchangeable,
-/// nor are the addresses that two devices have of the same host memory; memory that is registered is not registered again; every
-/// call wants a current context, and the one of what it is about; and whatever was not given back is said at the end.
+/// given in order, a kernel is a function. Stricter than a real one: a copy must stay within one allocation of its stream's
+/// device and one registration of the host, when it is asked for and when it happens; addresses of the two sides are not
+/// interchangeable, nor are the addresses that two devices have of the same host memory; memory that is registered is not
+/// registered again; every call wants a current context, and the one of what it is about; and whatever was not given back is
+/// said at the end.
 namespace terrace::test {
 
 class FakeCuda {
@@ -45,14 +46,14 @@ class FakeCuda {
 
   static constexpr int any_device = -1;
 
-  /// The call fails once, after `after` more of it that do not, in this device's context or in any. (Of those that only take things
-  /// back, cuMemHostUnregister can.)
+  /// The call fails once, after `after` more of it that do not, in this device's context or in any. (Of those that only take
+  /// things back, cuMemHostUnregister can.)
   void fail(std::string_view call, CUresult result, int after = 0, int device = any_device);
   /// Of all calls together that can fail, those that only take things back excepted, the one after `after` more.
   void fail_any(CUresult result, int after);
   [[nodiscard]] bool failed_any() const;
-  /// The device's context has failed, as after an illegal address: nothing moves in it any more, and every call in it says so. When
-  /// it ends, what was registered in it is no longer.
+  /// The device's context has failed, as after an illegal address: nothing moves in it any more, and every call in it says so.
+  /// When it ends, what was registered in it is no longer.
   void break_context(CUresult result, int device = 0);
 
   /// The machine's own time, which events with timing tell: a byte that is copied takes a nanosecond of it, nothing else any.

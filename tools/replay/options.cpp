@@ -186,7 +186,9 @@ void check_reference(const ReplayArguments& arguments) {
 void check_inject(const ReplayOptions& options, const ReplayArguments& arguments) {
   if (options.inject == Fault::none) return;
   const std::string name = fmt::format("--inject {}", to_string(options.inject));
-  if (options.emulated_ranks() < options.ranks()) throw UsageError{fmt::format("{} is for --device emulated: a real one has its faults itself", name)};
+  if (options.emulated_ranks() < options.ranks()) {
+    throw UsageError{fmt::format("{} is for --device emulated: a real one has its faults itself", name)};
+  }
   if (options.verify != Verify::all) throw UsageError{fmt::format("{} needs --verify all", name)};
   if (options.host_blocks == 0 && !options.has_storage()) {
     throw UsageError{fmt::format("{} needs a host tier or storage: without one nothing is copied that could be hit", name)};

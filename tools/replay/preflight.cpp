@@ -35,7 +35,8 @@ void check_report(const fs::path& report) {
 std::optional<Bytes> available_memory() { return memory_left(read_memory_limits()); }
 
 Bytes needed_memory(const ReplayOptions& options) {
-  // A GPU's blocks are in its own memory. Of emulated ranks each has its share of a block or, where they all hold the same, a copy.
+  // A GPU's blocks are in its own memory. Of emulated ranks each has its share of a block or, where they all hold the same, a
+  // copy.
   const double copies = options.emulated_ranks() / (options.rank_payload == RankPayload::replicated ? 1.0 : options.ranks());
   const double blocks = copies * options.device_blocks + options.host_blocks;
   const double per_block = static_cast<double>(count(options.block_bytes) + overhead_per_block);

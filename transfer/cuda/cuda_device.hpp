@@ -46,8 +46,8 @@ struct CudaOptions {
   std::optional<CopyPath> only_path;
   /// Thread blocks of a copy kernel: multiprocessors that it takes from compute while it runs.
   unsigned kernel_blocks = 8;
-  /// Of ranks that share an arena, the same for all (CudaDevice::shared_pins): memory is pinned once for all devices, and a second
-  /// device that would pin it again is refused. Null: the device's own.
+  /// Of ranks that share an arena, the same for all (CudaDevice::shared_pins): memory is pinned once for all devices, and a
+  /// second device that would pin it again is refused. Null: the device's own.
   std::shared_ptr<HostPins> pins;
 };
 
@@ -65,9 +65,9 @@ struct CudaFacts {
 
 /// Blocks in the memory of an NVIDIA GPU. A stream a direction; the host arenas pinned chunk by chunk while the device is open:
 /// what they have then, and what comes and goes later. A chunk that cannot be pinned is refused, and the arena does without it;
-/// its event says which call failed, and why. Ranks that share an arena share its pins: a chunk is refused where any of them cannot
-/// have it, so that what the arena shows is pinned for all; it is pinned until the last of them lets go, in whichever order they
-/// are opened and closed.
+/// its event says which call failed, and why. Ranks that share an arena share its pins: a chunk is refused where any of them
+/// cannot have it, so that what the arena shows is pinned for all; it is pinned until the last of them lets go, in whichever
+/// order they are opened and closed.
 ///
 /// Order against compute. A fence is a point of one timeline, on which there are computations of the caller's, marked by
 /// signal(), and work launched here, done by a thread. Copies that name a point wait for it: on the device for the caller's
@@ -94,8 +94,9 @@ class CudaDevice : public Device {
   /// the stream waits for nothing. Fails: invalid_argument (the stream is being captured into a graph), io_failed (also where
   /// the stream is of another context than the device's, the primary one; facts() names the call that said so).
   ///
-  /// Of several ranks each has its stream marked, in the same order, so that a point is the same on all (RankDevices). Where one
-  /// fails, no point has been given out: who goes on puts one there with a launch of nothing, once the stream has been waited for.
+  /// Of several ranks each has its stream marked, in the same order, so that a point is the same on all (RankDevices). Where
+  /// one fails, no point has been given out: who goes on puts one there with a launch of nothing, once the stream has been
+  /// waited for.
   [[nodiscard]] virtual Result<Fence> signal(CUstream_st* stream) = 0;
 
   /// The blocks of these pools lie at other addresses from now on, as when an engine has put its GPU memory to sleep and got

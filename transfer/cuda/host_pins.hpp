@@ -34,10 +34,11 @@ class HostPins {
     CUcontext context;  ///< the device's; need not be current, and is not afterwards
   };
 
-  /// The stretch, whole pages that nobody pins but devices that share this, is the user's from now on, at `address`. Stretches are
-  /// equal or apart. Failed: nothing has changed.
+  /// The stretch, whole pages that nobody pins but devices that share this, is the user's from now on, at `address`. Stretches
+  /// are equal or apart. Failed: nothing has changed.
   [[nodiscard]] CudaOutcome pin(const User& user, std::span<std::byte> memory, CUdeviceptr& address);
-  /// The user lets go of a stretch that it has, by its first byte. Failed: all the same, and the driver has the registration still.
+  /// The user lets go of a stretch that it has, by its first byte. Failed: all the same, and the driver has the registration
+  /// still.
   [[nodiscard]] CudaOutcome unpin(const User& user, const std::byte* begin);
 
  private:

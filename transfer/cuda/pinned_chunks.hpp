@@ -11,12 +11,12 @@
 
 namespace terrace {
 
-/// The chunks of one host arena for one device, each pinned by itself from when the arena shows it until it goes. What is pinned is
-/// in the HostMap; a copy names nothing else.
+/// The chunks of one host arena for one device, each pinned by itself from when the arena shows it until it goes. What is
+/// pinned is in the HostMap; a copy names nothing else.
 ///
-/// A chunk that cannot be pinned, or that this device has no address of, is refused, with the driver's reason: the arena does without it, and a copy never meets
-/// memory that is not pinned; nor does another device of the arena, which is told that the chunk goes. One whose registration cannot be taken back goes all the same, and the failure is noted. The
-/// context need not be current on the arena's worker: it is made so, and what was current before is afterwards.
+/// A chunk that cannot be pinned, or that the device has no address of, is refused, with the driver's reason: the arena does
+/// without it, as do the other devices that follow it, and a copy never meets memory that is not pinned. One whose registration
+/// cannot be taken back goes all the same, and the failure is noted. The context need not be current on the arena's worker.
 ///
 /// Threads: the arena's worker for the members of ArenaChunks; made and destroyed on the control plane's.
 class PinnedChunks final : public ArenaChunks {

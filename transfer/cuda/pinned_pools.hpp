@@ -25,8 +25,8 @@ class PinnedPools {
     bool owned;  ///< the device's own memory
   };
 
-  /// The context is the device's, and current. `pins` outlives this. Owned memory is zeroed on `stream`, and waited for: it may hold what another
-  /// process has left there. Throws as CudaDevice::open.
+  /// The context is the device's, and current. `pins` outlives this. Owned memory is zeroed on `stream`, and waited for: it may
+  /// hold what another process has left there. Throws as CudaDevice::open.
   PinnedPools(const HostPins::User& device, HostPins& pins, std::span<const CudaPool> pools, CUstream stream,
               FailureLog& failures);
 
