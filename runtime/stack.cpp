@@ -11,6 +11,7 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <string>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -59,6 +60,10 @@ ManagerConfig manager_config(const StackOptions& options) {
 
 std::uint32_t rank_count(const StackOptions& options) { return static_cast<std::uint32_t>(options.other_ranks.size()) + 1; }
 
+const DeviceOptions& device_of(std::uint32_t rank, const StackOptions& options) {
+  return rank == 0 ? options.device : options.other_ranks[rank - 1];
+}
+
 HostShare share_of(std::uint32_t rank, const StackOptions& options) {
   const std::uint32_t ranks = rank_count(options);
   if (ranks == 1 || options.rank_payload == RankPayload::replicated) return {};
@@ -70,12 +75,25 @@ HostShare share_of(std::uint32_t rank, const StackOptions& options) {
   return {each * rank, each};
 }
 
-std::unique_ptr<Device> open_device(const DeviceOptions& options, const PoolMemory& pool, HostArena& arena) {
+/// Before any memory is made ready: hundreds of gigabytes take their time.
+void check_devices(const StackOptions& options) {
+  for (std::uint32_t rank = 0; rank < rank_count(options); ++rank) {
+    const auto* const cuda = std::get_if<CudaGpu>(&device_of(rank, options));
+    if (cuda == nullptr) continue;
+    const std::optional<std::string> why = CudaDevice::unavailable(cuda->ordinal);
+    if (why) throw std::runtime_error{rank_count(options) == 1 ? *why : fmt::format("rank {}: {}", rank, *why)};
+  }
+}
+
+std::unique_ptr<Device> open_device(const DeviceOptions& options, const PoolMemory& pool, HostArena& arena,
+                                    const std::shared_ptr<HostPins>& pins) {
   if (const auto* cuda = std::get_if<CudaGpu>(&options)) {
     CudaOptions cuda_options;
     cuda_options.ordinal = cuda->ordinal;
+    cuda_options.pins = pins;
     if (!cuda->calibration.empty()) cuda_options.paths = CudaDevice::calibrated(cuda->ordinal, cuda->calibration);
-    const CudaPool cuda_pool{.slots = pool.slots, .host = &arena, .regions = {}, .layers = pool.layers};
+    const CudaPool cuda_pool{
+        .slots = pool.slots, .host = &arena, .share = pool.share, .regions = {}, .layers = pool.layers};
     return CudaDevice::open(std::span{&cuda_pool, 1}, cuda_options);
   }
   const auto& emulated = std::get<EmulatedGpu>(options);
@@ -175,22 +193,15 @@ struct Stack::Parts {
   [[nodiscard]] BlockStore* cache_store() { return guard ? &*guard : store.get(); }
 
   void open_ranks(const StackOptions& options) {
-    const bool any_cuda = std::holds_alternative<CudaGpu>(options.device) ||
-                          std::ranges::any_of(options.other_ranks, [](const DeviceOptions& device) {
-                            return std::holds_alternative<CudaGpu>(device);
-                          });
-    if (any_cuda && rank_count(options) > 1) {
-      throw std::invalid_argument{"several CUDA devices cannot share a host tier in one process: one pins all of it"};
-    }
     std::vector<Device*> pointers;
     std::vector<RankedTransfers::Rank> ranks;
+    const std::shared_ptr<HostPins> pins = CudaDevice::shared_pins();
     LanesConfig lanes;
     lanes.rates = options.lane_rates;
     const std::uint32_t slots = std::max(config.device_blocks, options.device_blocks_max);
     for (std::uint32_t rank = 0; rank < rank_count(options); ++rank) {
-      const DeviceOptions& device = rank == 0 ? options.device : options.other_ranks[rank - 1];
       const PoolMemory pool{.slots = slots, .host = &arena, .share = share_of(rank, options), .layers = options.layers};
-      owned_devices.push_back(open_device(device, pool, arena));
+      owned_devices.push_back(open_device(device_of(rank, options), pool, arena, pins));
       pointers.push_back(owned_devices.back().get());
       engines.push_back(std::make_unique<ThreadedTransfers>(lanes, *pointers.back(), clock, waker));
       ranks.push_back({fmt::format("rank {} ({})", rank, pointers.back()->info().name), engines.back().get()});
@@ -214,7 +225,11 @@ struct Stack::Parts {
   std::unique_ptr<Cache> cache;
 };
 
-Stack::Stack(const StackOptions& options) : parts_{std::make_unique<Parts>(options)} {}
+Stack::Stack(const StackOptions& options) {
+  check_devices(options);
+  parts_ = std::make_unique<Parts>(options);
+}
+
 Stack::~Stack() = default;
 
 Cache& Stack::cache() { return *parts_->cache; }

@@ -61,7 +61,8 @@ enum class HostWarmUp : bool {
 struct StackOptions {
   DeviceOptions device;
   /// Of the ranks beyond the first, where a model is spread over several devices: the cache decides for all of them, and each
-  /// moves its part. At most RankedTransfers::ranks_max together; not with CUDA devices.
+  /// moves its part. At most RankedTransfers::ranks_max together, of any kind; several may be on one GPU (each with its own
+  /// device_blocks there), which shows that it works and not how fast.
   std::vector<DeviceOptions> other_ranks;
   /// sharded: each rank has an equal share of every block.
   RankPayload rank_payload = RankPayload::sharded;

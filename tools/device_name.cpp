@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <string_view>
 
@@ -28,5 +29,40 @@ std::optional<int> parse_cuda(const std::string& option, const std::string& word
 }
 
 std::string device_name(std::optional<int> cuda) { return cuda ? fmt::format("cuda:{}", *cuda) : "emulated"; }
+
+
+std::vector<std::optional<int>> parse_devices(const std::string& option, const std::string& words,
+                                              std::optional<std::uint32_t> ranks) {
+  std::vector<std::optional<int>> devices;
+  for (std::size_t begin = 0; begin <= words.size();) {
+    const std::size_t end = std::min(words.find(',', begin), words.size());
+    devices.push_back(parse_cuda(option, words.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  if (!ranks || *ranks == devices.size()) return devices;
+  if (devices.size() > 1) {
+    throw UsageError{fmt::format("{} names {} devices, for {} rank{}", option, devices.size(), *ranks, *ranks == 1 ? "" : "s")};
+  }
+  const std::optional<int> first = devices.front();
+  for (std::uint32_t rank = 1; rank < *ranks; ++rank) {
+    devices.push_back(first ? std::optional{*first + static_cast<int>(rank)} : std::nullopt);
+    if (!first) continue;
+    if (const auto why = CudaDevice::unavailable(*devices.back())) {
+      throw UsageError{fmt::format("{} {} for {} ranks: {}; several may be on one GPU: {} {},{}", option, words, *ranks, *why,
+                                   option, device_name(first), device_name(first))};
+    }
+  }
+  return devices;
+}
+
+std::string device_names(std::span<const std::optional<int>> devices) {
+  const bool all_emulated = std::ranges::none_of(devices, [](const auto& cuda) { return cuda.has_value(); });
+  std::string names;
+  for (const std::optional<int> device : all_emulated ? devices.first(1) : devices) {
+    if (!names.empty()) names += ',';
+    names += device_name(device);
+  }
+  return names;
+}
 
 }  // namespace terrace::tools

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace terrace {
@@ -258,8 +259,13 @@ TEST(StackOfRanks, deals_blocks_out_evenly) {
   alike.rank_payload = RankPayload::replicated;
   EXPECT_EQ(Stack{alike}.devices().at(1).info().pool().block_bytes, KiB * 8);
   StackOptions gpus = two_ranks();
-  gpus.other_ranks = {CudaGpu{}};
-  EXPECT_THROW(Stack{gpus}, std::invalid_argument);
+  gpus.other_ranks = {EmulatedGpu{}, CudaGpu{.ordinal = 4096, .calibration = {}}};
+  try {
+    Stack{gpus};
+    FAIL() << "nobody has so many devices";
+  } catch (const std::runtime_error& error) {
+    EXPECT_EQ(std::string{error.what()}.find("rank 2: "), 0U) << error.what();
+  }
   StackOptions one = two_ranks();
   one.other_ranks.clear();
   EXPECT_TRUE(Stack{one}.rank_health().empty());

@@ -148,6 +148,9 @@ TEST(Cli, serves_right_blocks_over_several_ranks_and_sees_a_fault_on_any) {
     EXPECT_NE(ended.out.find(std::string{"ranks    4, "} + payload), std::string::npos);
     EXPECT_NE(ended.out.find(" 0 mismatches"), std::string::npos);
   }
+  const Ended named = run(replay_words(small({"--device", "emulated,emulated"})));
+  EXPECT_EQ(named.status, 0) << named.err;
+  EXPECT_NE(named.out.find("ranks    2, sharded"), std::string::npos);
   const Ended flipped = run(replay_words(small({"--ranks", "4", "--inject", "flip"})));
   EXPECT_EQ(flipped.status, 1);
   EXPECT_TRUE(is_one_line(flipped.err)) << flipped.err;

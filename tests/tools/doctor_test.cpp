@@ -10,7 +10,9 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace terrace::tools {
 namespace {
@@ -84,6 +86,24 @@ TEST(DeviceName, of_a_device_that_is_not_there_is_refused_with_the_reason) {
   }
   EXPECT_THROW((void)parse_cuda("--device", "cuda:1x"), UsageError);
   EXPECT_THROW((void)parse_cuda("--device", "cuda0"), UsageError);
+}
+
+TEST(DeviceName, of_several_are_by_rank) {
+  const std::vector<std::optional<int>> none{std::nullopt, std::nullopt, std::nullopt};
+  EXPECT_EQ(parse_devices("--device", "emulated", 3), none);
+  EXPECT_EQ(parse_devices("--device", "emulated,emulated,emulated", std::nullopt), none);
+  EXPECT_EQ(parse_devices("--device", "emulated", std::nullopt).size(), 1U);
+  EXPECT_EQ(device_names(none), "emulated");
+  EXPECT_EQ(device_names(std::vector<std::optional<int>>{0, 2}), "cuda:0,cuda:2");
+  EXPECT_EQ(device_names(std::vector<std::optional<int>>{std::nullopt, 1}), "emulated,cuda:1");
+  EXPECT_THROW((void)parse_devices("--device", "emulated,emulated", 3), UsageError);
+  // A machine with one GPU has no second; one with none has not even the first.
+  try {
+    (void)parse_devices("--device", "cuda", 64);
+    FAIL() << "nobody has so many devices";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string{error.what()}.find("CUDA"), std::string::npos) << error.what();
+  }
 }
 
 TEST(CalibrationFile, is_in_the_users_cache) {

@@ -46,6 +46,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Bad{{"--device", "cuda:999"}, "emulated works everywhere"}, Bad{{"--device", "cuda:x"}, "there is no \"cuda:x\""},
         Bad{{"--device", "cuda:-1"}, "there is no \"cuda:-1\""}, Bad{{"--device", "tpu"}, "there is: emulated, cuda, cuda:N"},
+        Bad{{"--device", "emulated,emulated,emulated", "--ranks", "2"}, "--device names 3 devices, for 2 ranks"},
+        Bad{{"--device", "emulated,emulated", "--ranks", "1"}, "--device names 2 devices, for 1 rank"},
+        Bad{{"--device", "emulated,"}, "there is no \"\""}, Bad{{"--device", "emulated,cuda:999"}, "--device cuda:999: "},
+        Bad{{"--device", "emulated,emulated,emulated"}, "cannot be dealt out to 3 ranks"},
         Bad{{"--ranks", "0"}, "--ranks: 0 is not from 1 to 64"}, Bad{{"--ranks", "65"}, "is not from 1 to 64"},
         Bad{{"--ranks", "3"}, "cannot be dealt out to 3 ranks: a multiple of 24 bytes can"},
         Bad{{"--rank-payload", "sharded"}, "--rank-payload needs --ranks"},
@@ -224,9 +228,12 @@ TEST(Options, no_fence_releases_at_launch_since_nothing_shows_otherwise) {
 }
 
 TEST(Options, have_as_many_ranks_as_are_asked_for) {
-  EXPECT_EQ(parse({}).ranks, 1U);
-  EXPECT_EQ(parse({"--ranks", "4"}).ranks, 4U);
+  EXPECT_EQ(parse({}).ranks(), 1U);
+  EXPECT_EQ(parse({"--ranks", "4"}).ranks(), 4U);
   EXPECT_EQ(parse({"--ranks", "4"}).rank_payload, RankPayload::sharded);
+  EXPECT_EQ(parse({"--device", "emulated,emulated"}).ranks(), 2U);
+  EXPECT_EQ(parse({"--device", "emulated,emulated", "--ranks", "2", "--rank-payload", "replicated"}).ranks(), 2U);
+  EXPECT_EQ(parse({"--device", "emulated,emulated", "--rank-payload", "replicated"}).rank_payload, RankPayload::replicated);
   // What is not dealt out need not come out even.
   EXPECT_EQ(parse({"--ranks", "3", "--rank-payload", "replicated"}).rank_payload, RankPayload::replicated);
 }

@@ -21,13 +21,13 @@ constexpr std::uint64_t base = 0x10'0000;
 class CopyPieces : public testing::Test {
  protected:
   std::vector<CopyPiece> plan(Direction direction, std::vector<SlotRun> runs, const DeviceGeometry& geometry,
-                              std::optional<LayerRange> layers = {}) {
+                              std::optional<LayerRange> layers = {}, std::uint64_t offset = 0) {
     CopyCommand command;
     command.layers = layers;
     command.direction = direction;
     command.runs = std::move(runs);
     std::vector<CopyPiece> pieces;
-    plan_pieces(command, geometry, arena_, pieces);
+    plan_pieces(command, geometry, {&arena_, offset}, pieces);
     return pieces;
   }
   std::byte* host(std::uint32_t slot, std::size_t within = 0) { return arena_.block(SlotId{slot}).data() + within; }
@@ -99,6 +99,52 @@ TEST_F(CopyPieces, of_layers_of_packed_blocks_are_one_a_block) {
                                     {base + 8 * 96 + 24, host(4, 24), 48},
                                     {base + 9 * 96 + 24, host(5, 24), 48}}));
   EXPECT_EQ(plan(swap_in, {run(3, 7, 3)}, packed), plan(swap_in, {run(3, 7, 3)}, packed_)) << "whole ones lose nothing by it";
+}
+
+/// Of slots of 96 bytes, those from byte 24 to 72.
+class SharePieces : public CopyPieces {
+ protected:
+  static constexpr std::uint64_t offset = 24;
+  static constexpr Bytes share{48};
+  DeviceGeometry packed_share_ = packed_geometry(base, 30, share, 2);
+};
+
+TEST_F(SharePieces, of_packed_blocks_are_one_a_block_for_the_next_ones_are_apart_on_the_host) {
+  EXPECT_EQ(plan(swap_out, {run(7, 3, 3)}, packed_share_, {}, offset),
+            (std::vector<CopyPiece>{
+                {base + 7 * 48, host(3, 24), 48}, {base + 8 * 48, host(4, 24), 48}, {base + 9 * 48, host(5, 24), 48}}));
+}
+
+TEST_F(SharePieces, of_the_last_share_of_a_slot_do_not_join_the_first_of_the_next) {
+  EXPECT_EQ(plan(swap_in, {run(3, 7, 2)}, packed_share_, {}, 48),
+            (std::vector<CopyPiece>{{base + 7 * 48, host(3, 48), 48}, {base + 8 * 48, host(4, 48), 48}}));
+}
+
+TEST_F(SharePieces, of_layers_and_regions_are_gathered_within_the_share) {
+  EXPECT_EQ(plan(swap_in, {run(3, 7, 2)}, packed_share_, LayerRange{1, 1}, offset),
+            (std::vector<CopyPiece>{{base + 7 * 48 + 24, host(3, 48), 24}, {base + 8 * 48 + 24, host(4, 48), 24}}));
+  // K and V of layer 0 side by side, those of layer 1 elsewhere.
+  const DeviceGeometry regions{
+      30, {{base, 24, 12, 0}, {base + 12, 24, 12, 0}, {base + 0x1'0000, 12, 12, 1}, {base + 0x2'0000, 12, 12, 1}}, share};
+  EXPECT_EQ(plan(swap_out, {run(4, 1, 1)}, regions, {}, offset),
+            (std::vector<CopyPiece>{{base + 4 * 24, host(1, 24), 24},
+                                    {base + 0x1'0000 + 4 * 12, host(1, 48), 12},
+                                    {base + 0x2'0000 + 4 * 12, host(1, 60), 12}}));
+  EXPECT_EQ(plan(swap_out, {run(4, 1, 1)}, regions, LayerRange{1, 1}, offset),
+            (std::vector<CopyPiece>{{base + 0x1'0000 + 4 * 12, host(1, 48), 12}, {base + 0x2'0000 + 4 * 12, host(1, 60), 12}}));
+}
+
+TEST_F(SharePieces, of_all_ranks_cover_every_byte_of_every_slot_once) {
+  constexpr std::uint32_t ranks = 4;
+  const DeviceGeometry quarter = packed_geometry(base, 30, Bytes{24}, 3);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    for (const CopyPiece& piece : plan(swap_out, {run(2, 0, 7), run(11, 9, 11)}, quarter, {}, rank * 24)) {
+      for (std::byte& byte : std::span{piece.host, piece.bytes}) byte = std::byte(std::to_integer<int>(byte) + 1);
+    }
+  }
+  for (std::uint32_t slot = 0; slot < 20; ++slot) {
+    for (std::byte& byte : arena_.block(SlotId{slot})) EXPECT_EQ(byte, std::byte{slot < 7 || slot >= 9}) << slot;
+  }
 }
 
 TEST_F(CopyPieces, say_their_shape) {

@@ -170,11 +170,16 @@ TEST_F(CudaChunks, whose_registration_cannot_be_taken_back_go_all_the_same_and_i
   EXPECT_EQ(cuda_->driver().cuMemHostUnregister(memory), CUDA_SUCCESS) << "for the end of the test";
 }
 
-TEST_F(CudaChunks, are_pinned_by_one_device_alone) {
+TEST_F(CudaChunks, that_another_device_has_pinned_are_refused_unless_they_share_their_pins) {
   make_arena(4, 4);
   open_over_arena();
   const CudaPool pool{.slots = 1, .host = coming_.get(), .regions = {}};
-  EXPECT_THROW((DriverDevice{cuda_->driver(), std::array{pool}, {}}), CudaError);
+  try {
+    DriverDevice{cuda_->driver(), std::array{pool}, {}};
+    FAIL();
+  } catch (const CudaError& error) {
+    EXPECT_TRUE(says(error.what(), "another device has pinned it, and does not share its pins")) << error.what();
+  }
   EXPECT_EQ(cuda_->registered(), 1U);
   EXPECT_TRUE(moves_there_and_back(1, 1));
 }

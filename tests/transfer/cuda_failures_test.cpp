@@ -97,7 +97,6 @@ TEST_F(CudaOnFake, a_context_that_has_failed_ends_every_command_and_the_device_s
   await_compute(*device_, device_->launch([&](BlockAccess& access) { read = access.read(SlotId{4}, scratch)[0]; }));
   EXPECT_EQ(read, std::byte{0xDB}) << "nothing that anybody takes for a block";
   device_.reset();
-  cuda_->break_context(CUDA_SUCCESS);
 }
 
 TEST_F(CudaOnFake, a_command_that_failed_half_way_ends_when_its_first_half_has) {

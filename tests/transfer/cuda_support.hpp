@@ -74,14 +74,16 @@ class PartlyFailing {
 };
 
 /// How the contract drives a CUDA device. `Machine` has the driver: driver(), unavailable().
-template <class Machine, CopyPath path, Layout layout>
+template <class Machine, CopyPath path, Layout layout, contract::HostLayout host_layout = contract::whole_slots>
 class CudaContract : public contract::Threaded {
  public:
+  static constexpr contract::HostLayout host = host_layout;
   static std::optional<std::string> unavailable() { return Machine::unavailable(); }
 
   CudaContract(HostArena& arena, contract::Failing failing)
       : partly_failing_{machine_.driver()}, context_{machine_.driver(), cuda_device_at(machine_.driver(), 0)} {
-    CudaPool pool{.slots = contract::slots, .host = &arena, .regions = {}, .layers = contract::layers};
+    CudaPool pool{
+        .slots = contract::slots, .host = &arena, .share = host.share(), .regions = {}, .layers = contract::layers};
     if (layout == Layout::regions) {
       memory_.emplace(machine_.driver(), contract::slots, 400, 3, 600);
       pool.regions = memory_->regions();
@@ -89,11 +91,12 @@ class CudaContract : public contract::Threaded {
     CudaOptions options;
     options.only_path = path;
     open(std::make_unique<DriverDevice>(partly_failing_.driver(), std::array{pool}, options));
-    // Of the contract's second command, which is of two blocks: its first call, or of a call a piece, the second of its first
-    // block.
+    // Of the contract's second command, which is of two blocks as the first is: its first call, or where a block has several, the
+    // second of its first block.
     if (failing == contract::Failing::second_command) {
-      const bool many_calls = path == CopyPath::plain && layout == Layout::regions;
-      partly_failing_.fail_nth(many_calls ? 6 : 2);
+      const bool is_whole = host.slot_bytes() == contract::block_bytes;
+      const int where_calls_are_many = layout == Layout::regions ? 6 : is_whole ? 2 : 3;
+      partly_failing_.fail_nth(path == CopyPath::plain ? where_calls_are_many : 2);
     }
   }
   ~CudaContract() { close(); }
@@ -109,6 +112,12 @@ template <class Machine>
 using CudaContracts = testing::Types<
     CudaContract<Machine, CopyPath::batch, Layout::packed>, CudaContract<Machine, CopyPath::batch, Layout::regions>,
     CudaContract<Machine, CopyPath::plain, Layout::packed>, CudaContract<Machine, CopyPath::plain, Layout::regions>,
-    CudaContract<Machine, CopyPath::kernel, Layout::packed>, CudaContract<Machine, CopyPath::kernel, Layout::regions>>;
+    CudaContract<Machine, CopyPath::kernel, Layout::packed>, CudaContract<Machine, CopyPath::kernel, Layout::regions>,
+    CudaContract<Machine, CopyPath::batch, Layout::packed, contract::shares_of_slots>,
+    CudaContract<Machine, CopyPath::batch, Layout::regions, contract::shares_of_slots>,
+    CudaContract<Machine, CopyPath::plain, Layout::packed, contract::shares_of_slots>,
+    CudaContract<Machine, CopyPath::plain, Layout::regions, contract::shares_of_slots>,
+    CudaContract<Machine, CopyPath::kernel, Layout::packed, contract::shares_of_slots>,
+    CudaContract<Machine, CopyPath::kernel, Layout::regions, contract::shares_of_slots>>;
 
 }  // namespace terrace::test

@@ -35,14 +35,27 @@ inline constexpr std::uint32_t slots_per_chunk = 5;
 inline constexpr std::uint32_t layers = 17;
 static_assert(count(block_bytes) % layers == 0);
 
+/// The host's slots, of which the device's blocks may be a part: what lies before and behind is another's.
+struct HostLayout {
+  std::uint64_t before = 0;
+  std::uint64_t behind = 0;
+
+  [[nodiscard]] constexpr Bytes slot_bytes() const { return Bytes{before + count(block_bytes) + behind}; }
+  [[nodiscard]] constexpr HostShare share() const { return {Bytes{before}, block_bytes}; }
+};
+inline constexpr HostLayout whole_slots{};
+/// Unaligned, as are the blocks.
+inline constexpr HostLayout shares_of_slots{.before = 77, .behind = 130};
+
 enum class Failing { none, second_command };
 
-/// How the contract drives a device with threads. Who derives from it gives it the device, and calls close() before what the
-/// device needs is destroyed.
+/// How the contract drives a device with threads. Who derives from it says what `host` slots it wants, gives it the device, and
+/// calls close() before what the device needs is destroyed.
 class Threaded {
  public:
   /// Why there is no such device here.
   static std::optional<std::string> unavailable() { return std::nullopt; }
+  static constexpr HostLayout host = whole_slots;
 
   Device& device() { return *device_; }
   void submit(CopyCommand command) { device_->submit(std::move(command)); }
@@ -97,13 +110,23 @@ class DeviceContract : public testing::Test {
   void SetUp() override {
     if (const std::optional<std::string> why = Driver::unavailable()) GTEST_SKIP() << *why;
   }
-  /// Every device slot holds pattern 100 + slot, every host slot 200 + slot.
+  void TearDown() override {
+    for (std::uint32_t slot = 0; driver_ && slot < slots; ++slot) {
+      EXPECT_TRUE(holds(others_before(slot), 300 + slot)) << slot;
+      EXPECT_TRUE(holds(others_behind(slot), 400 + slot)) << slot;
+    }
+  }
+  /// Every device slot holds pattern 100 + slot, every host slot 200 + slot, and what of it is another's 300 and 400 + slot.
   void start(Failing failing = Failing::none) {
+    for (std::uint32_t slot = 0; slot < slots; ++slot) {
+      fill(others_before(slot), 300 + slot);
+      fill(others_behind(slot), 400 + slot);
+    }
     driver_.emplace(arena_, failing);
     Fence last;
     for (std::uint32_t slot = 0; slot < slots; ++slot) {
       last = driver_->device().launch(writes(slot, 100 + slot));
-      fill(arena_.block(SlotId{slot}), 200 + slot);
+      fill(host_block(slot), 200 + slot);
     }
     driver_->await_compute(last);
   }
@@ -119,7 +142,13 @@ class DeviceContract : public testing::Test {
     EXPECT_FALSE(done[0].error);
   }
 
-  bool host_holds(std::uint32_t slot, std::uint64_t seed) { return holds(arena_.block(SlotId{slot}), seed); }
+  /// The device's part of the slot.
+  std::span<std::byte> host_block(std::uint32_t slot) {
+    return arena_.block(SlotId{slot}).subspan(Driver::host.before, count(block_bytes));
+  }
+  std::span<std::byte> others_before(std::uint32_t slot) { return arena_.block(SlotId{slot}).first(Driver::host.before); }
+  std::span<std::byte> others_behind(std::uint32_t slot) { return arena_.block(SlotId{slot}).last(Driver::host.behind); }
+  bool host_holds(std::uint32_t slot, std::uint64_t seed) { return holds(host_block(slot), seed); }
   bool device_holds(std::uint32_t slot, std::uint64_t seed) {
     bool same = false;
     driver_->await_compute(driver_->device().launch([&](BlockAccess& access) {
@@ -149,7 +178,7 @@ class DeviceContract : public testing::Test {
     return true;
   }
 
-  HostArena arena_{slots, block_bytes, block_bytes * slots_per_chunk};
+  HostArena arena_{slots, Driver::host.slot_bytes(), Driver::host.slot_bytes() * slots_per_chunk};
   std::optional<Driver> driver_;
 };
 
@@ -204,7 +233,7 @@ TYPED_TEST_P(DeviceContract, copies_the_layers_of_a_command_and_touches_no_other
     const std::uint64_t in_from = slot == 12 ? 203 : slot == 13 ? 204 : slot == 4 ? 209 : 100 + slot;
     EXPECT_TRUE(this->is_mixed(this->device_block(slot), range, all, in_from, 100 + slot)) << slot;
     const std::uint64_t out_from = slot == 2 ? 120 : slot >= 13 && slot < 17 ? 100 + slot - 6 : 200 + slot;
-    EXPECT_TRUE(this->is_mixed(this->arena_.block(SlotId{slot}), range, all, out_from, 200 + slot)) << slot;
+    EXPECT_TRUE(this->is_mixed(this->host_block(slot), range, all, out_from, 200 + slot)) << slot;
   }
 }
 

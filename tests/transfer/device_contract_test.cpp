@@ -8,14 +8,18 @@
 namespace terrace::contract {
 namespace {
 
+template <HostLayout layout>
 class Emulated : public Threaded {
  public:
+  static constexpr HostLayout host = layout;
+
   Emulated(const HostArena& arena, Failing failing) {
     EmulatedOptions options;
     if (failing == Failing::second_command) {
       for (LinkDirection& each : options.link.directions) each.fail_every = 2;
     }
-    open(std::make_unique<EmulatedDevice>(std::array{PoolMemory{.slots = slots, .host = &arena, .layers = layers}}, options));
+    const PoolMemory pool{.slots = slots, .host = &arena, .share = layout.share(), .layers = layers};
+    open(std::make_unique<EmulatedDevice>(std::array{pool}, options));
   }
 };
 
@@ -23,6 +27,7 @@ class Emulated : public Threaded {
 class Stepped {
  public:
   static std::optional<std::string> unavailable() { return std::nullopt; }
+  static constexpr HostLayout host = whole_slots;
 
   Stepped(const HostArena& arena, Failing failing)
       : device_{std::array{PoolMemory{.slots = slots, .host = &arena, .layers = layers}}}, failing_{failing} {
@@ -61,7 +66,7 @@ class Stepped {
   int submitted_ = 0;
 };
 
-using Drivers = testing::Types<Emulated, Stepped>;
+using Drivers = testing::Types<Emulated<whole_slots>, Emulated<shares_of_slots>, Stepped>;
 INSTANTIATE_TYPED_TEST_SUITE_P(WithoutHardware, DeviceContract, Drivers);
 INSTANTIATE_TYPED_TEST_SUITE_P(WithoutHardware, DeviceContractDeathTest, Drivers);
 

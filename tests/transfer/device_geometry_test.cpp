@@ -82,7 +82,7 @@ TEST(DeviceGeometry, refuses_what_makes_no_sense_and_names_it) {
   EXPECT_TRUE(says(refusal(2, {{0x1000, 64, 64}, {0, 64, 64}}, 128), "region 1 has no address"));
   EXPECT_TRUE(says(refusal(2, {{0x1000, 64, 0}}, 0), "region 0 is empty"));
   EXPECT_TRUE(says(refusal(2, {{0x1000, 63, 64}}, 64), "its blocks overlap"));
-  EXPECT_TRUE(says(refusal(2, {{0x1000, 64, 64}}, 65), "add up to 64B a block, and the host arena's blocks hold 65B"));
+  EXPECT_TRUE(says(refusal(2, {{0x1000, 64, 64}}, 65), "add up to 64B a block, and the host has 65B of each"));
   EXPECT_TRUE(says(refusal(3, {{0x1000, std::uint64_t{1} << 63, 64}}, 64), "leaves the address space"));
   EXPECT_TRUE(says(refusal(1, {{~std::uint64_t{0} - 10, 64, 64}}, 64), "leaves the address space"));
 }

@@ -13,25 +13,35 @@ constexpr std::uintptr_t page = 4096;
 
 using Memory = FakeCuda::Memory;
 
-CUcontext the_context() { return reinterpret_cast<CUcontext>(fake); }
+/// Whose context is current on this thread.
+int current() { return contexts.empty() ? FakeCuda::nobody : fake->device_of(contexts.back()); }
 
 /// Success: the call may go on.
 CUresult begin(const char* call) {
-  if (const CUresult result = fake->begin(call); result != CUDA_SUCCESS) return result;
-  if (!contexts.empty() && contexts.back() == the_context()) return CUDA_SUCCESS;
+  const int device = current();
+  if (const CUresult result = fake->begin(call, device); result != CUDA_SUCCESS) return result;
+  if (device != FakeCuda::nobody) return fake->broken(device);
   fake->complain(std::string{call} + ": without a context");
   return CUDA_ERROR_INVALID_CONTEXT;
 }
 
-/// A call that is about no context.
-CUresult begin_outside(const char* call) { return fake->begin(call, false, false); }
+/// The same for a call that puts something on a stream, or waits for it.
+CUresult begin_on(const char* call, CUstream stream) {
+  if (const CUresult result = begin(call); result != CUDA_SUCCESS) return result;
+  if (fake->device_of(stream) == current()) return CUDA_SUCCESS;
+  fake->complain(std::string{call} + ": a stream of another context");
+  return CUDA_ERROR_INVALID_HANDLE;
+}
 
-void take_back(const char* call) { static_cast<void>(fake->begin(call, true)); }
+/// A call that wants no context.
+CUresult begin_outside(const char* call, int device = FakeCuda::nobody) { return fake->begin(call, device); }
+
+void take_back(const char* call) { static_cast<void>(fake->begin(call, FakeCuda::nobody, true)); }
 
 /// Of what belongs to a context.
 CUresult take_back_inside(const char* call) {
-  const CUresult result = fake->begin(call, true);
-  if (contexts.empty() || contexts.back() != the_context()) fake->complain(std::string{call} + ": without a context");
+  const CUresult result = fake->begin(call, current(), true);
+  if (current() == FakeCuda::nobody) fake->complain(std::string{call} + ": without a context");
   return result;
 }
 
@@ -47,6 +57,8 @@ constexpr CUdeviceptr device_side = CUdeviceptr{1} << 61;
 
 #define FAKE_BEGIN(call) \
   if (const CUresult begun = begin(call); begun != CUDA_SUCCESS) return begun
+#define FAKE_BEGIN_ON(call, stream) \
+  if (const CUresult begun = begin_on(call, stream); begun != CUDA_SUCCESS) return begun
 #define FAKE_BEGIN_OUTSIDE(call) \
   if (const CUresult begun = begin_outside(call); begun != CUDA_SUCCESS) return begun
 
@@ -83,19 +95,17 @@ void add_machine_calls(CudaDriver& driver) {
     *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? fake->machine.capability_major : 0;
     return begin_outside("cuDeviceGetAttribute");
   };
-  driver.cuDevicePrimaryCtxRetain = [](CUcontext* context, CUdevice) -> CUresult {
-    FAKE_BEGIN_OUTSIDE("cuDevicePrimaryCtxRetain");
-    *context = the_context();
-    fake->count_context(1);
-    return CUDA_SUCCESS;
+  driver.cuDevicePrimaryCtxRetain = [](CUcontext* context, CUdevice device) -> CUresult {
+    if (const CUresult begun = begin_outside("cuDevicePrimaryCtxRetain", device); begun != CUDA_SUCCESS) return begun;
+    return fake->retain(device, *context);
   };
-  driver.cuDevicePrimaryCtxRelease = [](CUdevice) {
+  driver.cuDevicePrimaryCtxRelease = [](CUdevice device) {
     take_back("cuDevicePrimaryCtxRelease");
-    fake->count_context(-1);
+    fake->release(device);
     return CUDA_SUCCESS;
   };
   driver.cuCtxPushCurrent = [](CUcontext context) -> CUresult {
-    FAKE_BEGIN_OUTSIDE("cuCtxPushCurrent");
+    if (const CUresult begun = begin_outside("cuCtxPushCurrent", fake->device_of(context)); begun != CUDA_SUCCESS) return begun;
     contexts.push_back(context);
     return CUDA_SUCCESS;
   };
@@ -123,24 +133,24 @@ void add_memory_calls(CudaDriver& driver) {
   driver.cuMemAlloc = [](CUdeviceptr* memory, std::size_t size) -> CUresult {
     FAKE_BEGIN("cuMemAlloc");
     std::byte* made = nullptr;
-    const CUresult result = fake->allocate(Memory::device, size, made);
+    const CUresult result = fake->allocate(Memory::device, size, current(), made);
     *memory = address(made) + device_side;
     return result;
   };
   driver.cuMemFree = [](CUdeviceptr memory) {
     static_cast<void>(take_back_inside("cuMemFree"));
-    return fake->free(Memory::device, fake->at(memory));
+    return fake->free(Memory::device, fake->at(memory), current());
   };
   driver.cuMemHostAlloc = [](void** memory, std::size_t size, unsigned) -> CUresult {
     FAKE_BEGIN("cuMemHostAlloc");
     std::byte* made = nullptr;
-    const CUresult result = fake->allocate(Memory::pinned, size, made);
+    const CUresult result = fake->allocate(Memory::pinned, size, current(), made);
     *memory = made;
     return result;
   };
   driver.cuMemFreeHost = [](void* memory) {
     static_cast<void>(take_back_inside("cuMemFreeHost"));
-    return fake->free(Memory::pinned, static_cast<std::byte*>(memory));
+    return fake->free(Memory::pinned, static_cast<std::byte*>(memory), current());
   };
   driver.cuMemHostRegister = [](void* memory, std::size_t size, unsigned flags) -> CUresult {
     FAKE_BEGIN("cuMemHostRegister");
@@ -148,35 +158,38 @@ void add_memory_calls(CudaDriver& driver) {
       fake->complain("cuMemHostRegister: not of whole pages, for every context and mapped");
     }
     if (const CUresult result = beside_captures(); result != CUDA_SUCCESS) return result;
-    return fake->pin(static_cast<std::byte*>(memory), size);
+    return fake->pin(static_cast<std::byte*>(memory), size, current());
   };
   driver.cuMemHostUnregister = [](void* memory) {
     if (const CUresult failed = take_back_inside("cuMemHostUnregister"); failed != CUDA_SUCCESS) return failed;
+    if (current() == FakeCuda::nobody) return CUDA_ERROR_INVALID_CONTEXT;
+    if (const CUresult broken = fake->broken(current()); broken != CUDA_SUCCESS) return broken;
     if (const CUresult result = beside_captures(); result != CUDA_SUCCESS) return result;
-    return fake->free(Memory::registered, static_cast<std::byte*>(memory));
+    return fake->free(Memory::registered, static_cast<std::byte*>(memory), current());
   };
   driver.cuMemHostGetDevicePointer = [](CUdeviceptr* device, void* memory, unsigned) -> CUresult {
     FAKE_BEGIN("cuMemHostGetDevicePointer");
-    return fake->is_pinned(static_cast<std::byte*>(memory), *device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return fake->is_pinned(static_cast<std::byte*>(memory), current(), *device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   };
   driver.cuPointerGetAttribute = [](void* value, CUpointer_attribute attribute, CUdeviceptr where) -> CUresult {
     FAKE_BEGIN("cuPointerGetAttribute");
-    if (!fake->is_device(where)) return CUDA_ERROR_INVALID_VALUE;
+    const int owner = fake->owner(where);
+    if (owner == FakeCuda::nobody) return CUDA_ERROR_INVALID_VALUE;
     if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE) *static_cast<unsigned*>(value) = CU_MEMORYTYPE_DEVICE;
-    if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) *static_cast<int*>(value) = 0;
+    if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) *static_cast<int*>(value) = owner;
     return CUDA_SUCCESS;
   };
   driver.cuMemsetD8Async = [](CUdeviceptr where, unsigned char value, std::size_t size, CUstream stream) -> CUresult {
-    FAKE_BEGIN("cuMemsetD8Async");
+    FAKE_BEGIN_ON("cuMemsetD8Async", stream);
     fake->run_on(stream, [=] { std::memset(fake->at(where), value, size); });
     return CUDA_SUCCESS;
   };
   driver.cuMemcpyHtoDAsync = [](CUdeviceptr to, const void* from, std::size_t size, CUstream stream) -> CUresult {
-    FAKE_BEGIN("cuMemcpyHtoDAsync");
+    FAKE_BEGIN_ON("cuMemcpyHtoDAsync", stream);
     return fake->copy(to, address(from), size, stream, "cuMemcpyHtoDAsync");
   };
   driver.cuMemcpyDtoHAsync = [](void* to, CUdeviceptr from, std::size_t size, CUstream stream) -> CUresult {
-    FAKE_BEGIN("cuMemcpyDtoHAsync");
+    FAKE_BEGIN_ON("cuMemcpyDtoHAsync", stream);
     return fake->copy(address(to), from, size, stream, "cuMemcpyDtoHAsync");
   };
 }
@@ -199,7 +212,7 @@ void add_batch_calls(CudaDriver& driver, const FakeCuda::Machine& machine) {
     driver.memcpy_batch_12080 = [](CUdeviceptr* to, CUdeviceptr* from, std::size_t* sizes, std::size_t count,
                                    CUmemcpyAttributes* attributes, std::size_t* first, std::size_t attribute_count,
                                    std::size_t* fail_index, CUstream stream) -> CUresult {
-      FAKE_BEGIN("memcpy_batch_12080");
+      FAKE_BEGIN_ON("memcpy_batch_12080", stream);
       *fail_index = SIZE_MAX;
       return copy_batch(to, from, sizes, count, attributes, first, attribute_count, stream);
     };
@@ -208,7 +221,7 @@ void add_batch_calls(CudaDriver& driver, const FakeCuda::Machine& machine) {
     driver.memcpy_batch_13000 = [](CUdeviceptr* to, CUdeviceptr* from, std::size_t* sizes, std::size_t count,
                                    CUmemcpyAttributes* attributes, std::size_t* first, std::size_t attribute_count,
                                    CUstream stream) -> CUresult {
-      FAKE_BEGIN("memcpy_batch_13000");
+      FAKE_BEGIN_ON("memcpy_batch_13000", stream);
       return copy_batch(to, from, sizes, count, attributes, first, attribute_count, stream);
     };
   }
@@ -218,20 +231,20 @@ void add_stream_calls(CudaDriver& driver) {
   driver.cuStreamCreate = [](CUstream* stream, unsigned flags) -> CUresult {
     FAKE_BEGIN("cuStreamCreate");
     if (flags != CU_STREAM_NON_BLOCKING) fake->complain("a stream that waits for the default one");
-    *stream = fake->make_stream();
+    *stream = fake->make_stream(current());
     return CUDA_SUCCESS;
   };
   driver.cuStreamDestroy = [](CUstream stream) {
     static_cast<void>(take_back_inside("cuStreamDestroy"));
-    return fake->destroy_stream(stream);
+    return fake->destroy_stream(stream, current());
   };
   driver.cuStreamSynchronize = [](CUstream stream) -> CUresult {
-    FAKE_BEGIN("cuStreamSynchronize");
+    FAKE_BEGIN_ON("cuStreamSynchronize", stream);
     fake->synchronize(stream);
-    return fake->broken();
+    return fake->broken(current());
   };
   driver.cuStreamWaitEvent = [](CUstream stream, CUevent event, unsigned) -> CUresult {
-    FAKE_BEGIN("cuStreamWaitEvent");
+    FAKE_BEGIN_ON("cuStreamWaitEvent", stream);
     fake->wait(stream, event);
     return CUDA_SUCCESS;
   };
@@ -243,24 +256,23 @@ void add_stream_calls(CudaDriver& driver) {
   driver.cuEventCreate = [](CUevent* event, unsigned flags) -> CUresult {
     FAKE_BEGIN("cuEventCreate");
     if ((flags & CU_EVENT_BLOCKING_SYNC) == 0) fake->complain("an event whose waiters spin");
-    *event = fake->make_event((flags & CU_EVENT_DISABLE_TIMING) == 0);
+    *event = fake->make_event((flags & CU_EVENT_DISABLE_TIMING) == 0, current());
     return CUDA_SUCCESS;
   };
   driver.cuEventDestroy = [](CUevent event) {
     static_cast<void>(take_back_inside("cuEventDestroy"));
-    fake->destroy_event(event);
+    fake->destroy_event(event, current());
     return CUDA_SUCCESS;
   };
   driver.cuEventRecord = [](CUevent event, CUstream stream) -> CUresult {
     FAKE_BEGIN("cuEventRecord");
     if (fake->foreign(stream)) return CUDA_ERROR_INVALID_HANDLE;
-    fake->record(event, stream);
-    return CUDA_SUCCESS;
+    return fake->record(event, stream);
   };
   driver.cuEventSynchronize = [](CUevent event) -> CUresult {
     FAKE_BEGIN("cuEventSynchronize");
     fake->synchronize(event);
-    return fake->broken();
+    return fake->broken(current());
   };
   driver.cuEventElapsedTime = [](float* milliseconds, CUevent from, CUevent to) -> CUresult {
     FAKE_BEGIN("cuEventElapsedTime");
@@ -272,35 +284,42 @@ void add_kernel_calls(CudaDriver& driver) {
   driver.cuModuleLoadData = [](CUmodule* module, const void*) -> CUresult {
     FAKE_BEGIN("cuModuleLoadData");
     if (!fake->machine.loads_kernels) return CUDA_ERROR_NO_BINARY_FOR_GPU;
-    *module = reinterpret_cast<CUmodule>(fake);
+    *module = reinterpret_cast<CUmodule>(static_cast<std::uintptr_t>(current() + 1));
     fake->count_module(1);
     return CUDA_SUCCESS;
   };
-  driver.cuModuleUnload = [](CUmodule) {
+  driver.cuModuleUnload = [](CUmodule module) {
     static_cast<void>(take_back_inside("cuModuleUnload"));
+    const bool is_its = reinterpret_cast<std::uintptr_t>(module) == static_cast<std::uintptr_t>(current() + 1);
+    if (!is_its) fake->complain("cuModuleUnload: in another context");
     fake->count_module(-1);
     return CUDA_SUCCESS;
   };
-  driver.cuModuleGetFunction = [](CUfunction* function, CUmodule, const char* name) -> CUresult {
+  driver.cuModuleGetFunction = [](CUfunction* function, CUmodule module, const char* name) -> CUresult {
     FAKE_BEGIN("cuModuleGetFunction");
     const bool bulk = std::strcmp(name, "terrace_copy_bulk") == 0;
     if (!bulk && std::strcmp(name, "terrace_copy_tiles") != 0) return CUDA_ERROR_NOT_FOUND;
-    *function = reinterpret_cast<CUfunction>(std::uintptr_t{bulk ? 2U : 1U});
+    *function = reinterpret_cast<CUfunction>(reinterpret_cast<std::uintptr_t>(module) * 2 + (bulk ? 1 : 0));
     return CUDA_SUCCESS;
   };
   driver.cuFuncSetAttribute = [](CUfunction, CUfunction_attribute, int) { return begin("cuFuncSetAttribute"); };
   driver.cuLaunchKernel = [](CUfunction function, unsigned grid, unsigned, unsigned, unsigned threads, unsigned, unsigned,
                              unsigned, CUstream stream, void** parameters, void**) -> CUresult {
-    FAKE_BEGIN("cuLaunchKernel");
+    FAKE_BEGIN_ON("cuLaunchKernel", stream);
     if (grid == 0 || threads == 0 || threads > 1024) return CUDA_ERROR_INVALID_VALUE;
-    const bool bulk = reinterpret_cast<std::uintptr_t>(function) == 2;
+    const auto number = reinterpret_cast<std::uintptr_t>(function);
+    if (number / 2 != static_cast<std::uintptr_t>(current() + 1)) {
+      fake->complain("cuLaunchKernel: a kernel of another context");
+      return CUDA_ERROR_INVALID_HANDLE;
+    }
+    const bool bulk = number % 2 == 1;
     return fake->copy_tiles(*static_cast<CUdeviceptr*>(parameters[0]), *static_cast<unsigned*>(parameters[1]), bulk, stream);
   };
 }
 
 }  // namespace
 
-FakeCuda::FakeCuda(Machine made) : machine{made} {
+FakeCuda::FakeCuda(Machine made) : machine{made}, contexts_(static_cast<std::size_t>(made.devices)) {
   fake = this;
   contexts.clear();
   capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;

@@ -242,6 +242,74 @@ TEST_F(Gpu, follows_the_arenas_chunks_as_they_come_and_go) {
   }
 }
 
+/// On one GPU, or on two where there are two.
+TEST_F(Gpu, ranks_move_their_shares_of_one_arena_and_follow_its_chunks) {
+  constexpr std::uint32_t ranks = 2;
+  const bool two = !CudaDevice::unavailable(1);
+  for (const bool same : {true, false}) {
+    if (!same && !two) continue;
+    for (const CopyPath path : {CopyPath::plain, CopyPath::batch, CopyPath::kernel, CopyPath::bulk_kernel}) {
+      if (!has(path)) continue;
+      HostArena arena{slots, block_bytes * ranks, block_bytes * ranks * 7};
+      std::array<std::unique_ptr<DriverDevice>, ranks> devices;
+      CudaOptions options;
+      options.only_path = path;
+      options.pins = CudaDevice::shared_pins();
+      for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+        options.ordinal = same ? 0 : static_cast<int>(rank);
+        const CudaPool pool{.slots = slots, .host = &arena, .share = {block_bytes * rank, block_bytes}, .regions = {}};
+        devices[rank] = std::make_unique<DriverDevice>(*driver_, std::array{pool}, options);
+        devices[rank]->set_waker(waker_);
+      }
+      const auto part = [&](std::uint32_t slot, std::uint32_t rank) {
+        return arena.block(SlotId{slot}).subspan(count(block_bytes) * rank, count(block_bytes));
+      };
+      const auto copy_on = [&](std::uint32_t rank, Direction direction, SlotRun moved) {
+        devices[rank]->submit({1, direction, {}, {moved}});
+        const auto done = await<CopyDone>(waker_, 1, [&](auto& out) { return devices[rank]->poll(out); });
+        EXPECT_FALSE(done.at(0).error) << devices[rank]->facts().first_failure;
+      };
+      const auto there_and_back = [&](std::uint32_t slot, std::uint32_t number, std::uint64_t seed) {
+        for (std::uint32_t i = 0; i < number; ++i) {
+          for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+            if (devices[rank]) fill(part(slot + i, rank), seed + 2 * i + rank);
+          }
+        }
+        for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+          if (devices[rank]) copy_on(rank, swap_in, run(slot, 0, number));
+        }
+        for (std::uint32_t i = 0; i < number; ++i) fill(arena.block(SlotId{slot + i}), 0);
+        for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+          if (devices[rank]) copy_on(rank, swap_out, run(0, slot, number));
+        }
+        for (std::uint32_t i = 0; i < number; ++i) {
+          for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+            EXPECT_TRUE(!devices[rank] || holds(part(slot + i, rank), seed + 2 * i + rank)) << i << ", " << rank;
+          }
+        }
+      };
+      there_and_back(0, slots, 1);
+      std::vector<ArenaEvent> events;
+      const auto settle = [&] {
+        for (events.clear(); events.empty(); arena.poll(events)) std::this_thread::yield();
+      };
+      ASSERT_TRUE(arena.grow(7));
+      settle();
+      ASSERT_EQ(events.at(0).kind, ArenaEvent::Kind::warm) << events[0].why;
+      const std::uint32_t first = events[0].slots.first.value();
+      there_and_back(first, 7, 1000);
+      // What the first has registered stays for the second, and goes when it is asked to.
+      devices[0].reset();
+      there_and_back(first, 7, 2000);
+      arena.give_back(first / arena.slots_per_chunk());
+      settle();
+      ASSERT_EQ(events.at(0).kind, ArenaEvent::Kind::gone);
+      there_and_back(3, 9, 3000);
+      EXPECT_EQ(devices[1]->facts().failed, 0U) << devices[1]->facts().first_failure;
+    }
+  }
+}
+
 TEST_F(Gpu, tells_how_long_a_command_kept_its_stream) {
   open(Layout::regions, std::nullopt);
   const auto begin = std::chrono::steady_clock::now();

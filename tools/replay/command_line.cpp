@@ -64,8 +64,10 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
   command.add_option("--abort-rate", into.abort_rate, "Share of the requests, 0 to 1, aborted at any point of their life "
                      "(default 0)")->group("Requests");
 
-  command.add_option("--device", into.device, "emulated (default), cuda[:N]")->group("Tiers");
-  command.add_option("--ranks", into.ranks, "Devices that share each block, under one manager (default 1)")->group("Tiers");
+  command.add_option("--device", into.device, "emulated (default), cuda[:N]; of ranks the first, or all of them: cuda:0,cuda:2")
+      ->group("Tiers");
+  command.add_option("--ranks", into.ranks, "Devices that share each block, under one manager (default: those named)")
+      ->group("Tiers");
   command.add_option("--rank-payload", into.rank_payload,
                      "Of ranks: sharded, each has its part of a block (default); replicated, all have the same")->group("Tiers");
   command.add_option("--device-blocks", into.device_blocks, "Blocks of device memory (default 3000)")->group("Tiers");

@@ -6,9 +6,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -189,7 +191,9 @@ void check_reference(const ReplayArguments& arguments) {
 void check_inject(const ReplayOptions& options, const ReplayArguments& arguments) {
   if (options.inject == Fault::none) return;
   const std::string name = fmt::format("--inject {}", to_string(options.inject));
-  if (options.cuda) throw UsageError{fmt::format("{} is for --device emulated: a real one has its faults itself", name)};
+  if (options.emulated_ranks() < options.ranks()) {
+    throw UsageError{fmt::format("{} is for --device emulated: a real one has its faults itself", name)};
+  }
   if (options.verify != Verify::all) throw UsageError{fmt::format("{} needs --verify all", name)};
   if (options.host_blocks == 0 && !options.has_storage()) {
     throw UsageError{fmt::format("{} needs a host tier or storage: without one nothing is copied that could be hit", name)};
@@ -214,16 +218,27 @@ void choose_source(ReplayOptions& options, const ReplayArguments& arguments) {
   options.block_tokens = small_number("--block-tokens", arguments.block_tokens, block_tokens, 1, 1 << 20);
 }
 
-void choose_ranks(ReplayOptions& options, const ReplayArguments& arguments) {
-  if (arguments.rank_payload && !arguments.ranks) throw UsageError{"--rank-payload needs --ranks"};
-  options.ranks = small_number("--ranks", arguments.ranks, 1, 1, RankedTransfers::ranks_max);
+void choose_devices(ReplayOptions& options, const ReplayArguments& arguments) {
+  std::optional<std::uint32_t> ranks;
+  if (arguments.ranks) ranks = small_number("--ranks", arguments.ranks, 1, 1, RankedTransfers::ranks_max);
+  options.devices = parse_devices("--device", arguments.device.value_or("emulated"), ranks);
+  if (options.ranks() > RankedTransfers::ranks_max) {
+    throw UsageError{fmt::format("--device: {} devices are more than {}", options.ranks(), RankedTransfers::ranks_max)};
+  }
+}
+
+/// The block size is known.
+void choose_payload(ReplayOptions& options, const ReplayArguments& arguments) {
+  if (arguments.rank_payload && !arguments.ranks && options.ranks() == 1) {
+    throw UsageError{"--rank-payload needs --ranks, or a --device for each"};
+  }
   options.rank_payload = choice("--rank-payload", arguments.rank_payload, RankPayload::sharded,
                                 std::array{RankPayload::sharded, RankPayload::replicated});
   constexpr std::uint64_t word = 8;
-  if (options.ranks == 1 || options.rank_payload == RankPayload::replicated) return;
-  if (count(options.block_bytes) % (word * options.ranks) == 0) return;
+  if (options.ranks() == 1 || options.rank_payload == RankPayload::replicated) return;
+  if (count(options.block_bytes) % (word * options.ranks()) == 0) return;
   throw UsageError{fmt::format("--block-bytes: {} cannot be dealt out to {} ranks: a multiple of {} bytes can",
-                               to_string(options.block_bytes), options.ranks, word * options.ranks)};
+                               to_string(options.block_bytes), options.ranks(), word * options.ranks())};
 }
 
 void choose_checkpoint(ReplayOptions& options, const ReplayArguments& arguments) {
@@ -271,17 +286,21 @@ std::string_view to_string(Mode mode) { return mode == Mode::confined ? "confine
 std::string_view to_string(Verify verify) { return verify == Verify::all ? "all" : verify == Verify::sample ? "sample" : "none"; }
 std::string_view to_string(Release release) { return release == Release::done ? "done" : "launch"; }
 
+std::uint32_t ReplayOptions::emulated_ranks() const {
+  return static_cast<std::uint32_t>(std::ranges::count(devices, std::optional<int>{}));
+}
+
 ReplayOptions resolve(const ReplayArguments& arguments) {
   ReplayOptions options;
   choose_source(options, arguments);
-  options.cuda = parse_cuda("--device", arguments.device.value_or("emulated"));
+  choose_devices(options, arguments);
 
   options.block_bytes = arguments.block_bytes ? positive_size("--block-bytes", *arguments.block_bytes) : default_block_bytes;
   if (options.block_bytes > block_bytes_max) {
     throw UsageError{
         fmt::format("--block-bytes: {} is more than {}", to_string(options.block_bytes), to_string(block_bytes_max))};
   }
-  choose_ranks(options, arguments);
+  choose_payload(options, arguments);
   options.device_blocks =
       pool_blocks({"device", arguments.device_blocks, arguments.device_capacity, default_device_blocks, 1}, options.block_bytes);
   options.host_blocks =

@@ -12,6 +12,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace terrace::tools {
 
@@ -91,8 +92,8 @@ struct ReplayOptions {
   std::uint64_t requests_max = all_requests;  ///< of those that follow
   std::uint32_t block_tokens = 0;
 
-  std::optional<int> cuda;  ///< which CUDA device, of several ranks the first one's; none: the emulated one
-  std::uint32_t ranks = 1;
+  /// By rank, at least one: which CUDA device; none: the emulated one.
+  std::vector<std::optional<int>> devices{std::nullopt};
   RankPayload rank_payload = RankPayload::sharded;
   Bytes block_bytes{};
   std::uint32_t device_blocks = 0;
@@ -121,6 +122,8 @@ struct ReplayOptions {
   Fault inject = Fault::none;
   std::filesystem::path report;  ///< empty: none
 
+  [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(devices.size()); }
+  [[nodiscard]] std::uint32_t emulated_ranks() const;
   [[nodiscard]] bool has_storage() const { return !std::holds_alternative<NoStorage>(storage); }
 };
 

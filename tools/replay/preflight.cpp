@@ -35,11 +35,12 @@ void check_report(const fs::path& report) {
 std::optional<Bytes> available_memory() { return memory_left(read_memory_limits()); }
 
 Bytes needed_memory(const ReplayOptions& options) {
-  // A GPU's blocks are in its own memory. Of emulated ranks that all hold the same each has a copy.
-  const std::uint64_t copies = options.cuda ? 0 : options.rank_payload == RankPayload::replicated ? options.ranks : 1;
-  const std::uint64_t blocks = copies * options.device_blocks + options.host_blocks;
+  // A GPU's blocks are in its own memory. Of emulated ranks each has its share of a block or, where they all hold the same, a
+  // copy.
+  const double copies = options.emulated_ranks() / (options.rank_payload == RankPayload::replicated ? 1.0 : options.ranks());
+  const double blocks = copies * options.device_blocks + options.host_blocks;
   const double per_block = static_cast<double>(count(options.block_bytes) + overhead_per_block);
-  double bytes = static_cast<double>(count(overhead)) + static_cast<double>(blocks) * per_block;
+  double bytes = static_cast<double>(count(overhead)) + blocks * per_block;
   if (const auto* memory = std::get_if<MemoryStorage>(&options.storage)) bytes += static_cast<double>(count(memory->capacity));
   // In floating point, since the product may pass 64 bits.
   constexpr double most = 9e18;

@@ -19,6 +19,7 @@
 #include <cstdlib>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace terrace::tools {
@@ -45,10 +46,10 @@ Source open_source(const ReplayOptions& options) {
           summary.full_blocks_max};
 }
 
-/// CUDA devices have consecutive numbers.
 DeviceOptions device_of(const ReplayOptions& options, std::uint32_t rank) {
-  if (!options.cuda) return EmulatedGpu{.link = {}, .faults = emulated(options.inject)};
-  return CudaGpu{.ordinal = *options.cuda + static_cast<int>(rank), .calibration = calibration_file()};
+  const std::optional<int> cuda = options.devices.at(rank);
+  if (!cuda) return EmulatedGpu{.link = {}, .faults = emulated(options.inject)};
+  return CudaGpu{.ordinal = *cuda, .calibration = calibration_file()};
 }
 
 StackOptions stack_options(const ReplayOptions& options, std::uint32_t full_blocks_max) {
@@ -73,7 +74,7 @@ StackOptions stack_options(const ReplayOptions& options, std::uint32_t full_bloc
   stack.fingerprint = replay_fingerprint(options).bytes;
   stack.rank_payload = options.rank_payload;
   stack.device = device_of(options, 0);
-  for (std::uint32_t rank = 1; rank < options.ranks; ++rank) stack.other_ranks.push_back(device_of(options, rank));
+  for (std::uint32_t rank = 1; rank < options.ranks(); ++rank) stack.other_ranks.push_back(device_of(options, rank));
   return stack;
 }
 

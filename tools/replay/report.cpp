@@ -75,8 +75,8 @@ json::object storage_config(const StorageOptions& storage) {
 json::object to_object(const ReplayOptions& options) {
   json::object config{{"block_tokens", options.block_tokens},
                       {"block_bytes", count(options.block_bytes)},
-                      {"device", device_name(options.cuda)},
-                      {"ranks", options.ranks},
+                      {"device", device_names(options.devices)},
+                      {"ranks", options.ranks()},
                       {"rank_payload", text(to_string(options.rank_payload))},
                       {"device_blocks", options.device_blocks},
                       {"host_blocks", options.host_blocks},

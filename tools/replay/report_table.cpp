@@ -68,9 +68,9 @@ void add_head(Table& table, const ReplayOptions& options, const ReplayResult& re
   table.line("{}: {} requests{}{}", source, grouped(result.counts.requests),
              result.counts.rejected == 0 ? "" : fmt::format(", {} rejected as too large", grouped(result.counts.rejected)),
              result.interrupted ? " (interrupted)" : "");
-  table.line("  device   {}, {}, {}, {} tokens each", device_name(options.cuda), pool(options.device_blocks, options.block_bytes),
-             to_string(options.block_bytes), options.block_tokens);
-  if (options.ranks > 1) table.line("  ranks    {}, {}", options.ranks, to_string(options.rank_payload));
+  table.line("  device   {}, {}, {}, {} tokens each", device_names(options.devices),
+             pool(options.device_blocks, options.block_bytes), to_string(options.block_bytes), options.block_tokens);
+  if (options.ranks() > 1) table.line("  ranks    {}, {}", options.ranks(), to_string(options.rank_payload));
   table.line("  policy   {}", to_string(options.policy));
   table.line("  host     {}, {}", pool(options.host_blocks, options.block_bytes), to_string(options.relation));
   table.line("  storage  {}{}", storage_name(options),

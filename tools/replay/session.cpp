@@ -41,9 +41,9 @@ Session::Session(const ReplayOptions& options, RequestSource& source, Progress& 
       progress_{progress},
       keys_{replay_root(options)},
       aborts_{options.seed, options.abort_rate} {
-  for (std::uint32_t rank = 0; rank < options.ranks; ++rank) {
+  for (std::uint32_t rank = 0; rank < options.ranks(); ++rank) {
     const bool sharded = options.rank_payload == RankPayload::sharded;
-    const Bytes share = sharded ? Bytes{count(options.block_bytes) / options.ranks} : options.block_bytes;
+    const Bytes share = sharded ? Bytes{count(options.block_bytes) / options.ranks()} : options.block_bytes;
     const Bytes begin = sharded ? share * rank : Bytes{};
     verifiers_.emplace_back(options.verify, BlockShape{share, options.block_tokens, begin});
     launches_done_.emplace_back(0);

@@ -21,10 +21,17 @@ struct CopyPiece {
   friend bool operator==(const CopyPiece&, const CopyPiece&) = default;
 };
 
-/// Appends the pieces of a command, in the order of the host's bytes, as few as the two layouts allow: of packed blocks one a run
-/// and chunk; of blocks in regions one a block and region, but for regions that lie side by side. Of a command of layers
-/// those regions only. The command's slots and layers exist.
-void plan_pieces(const CopyCommand& command, const DeviceGeometry& geometry, const HostArena& arena,
+/// A device's share of every slot of an arena, as large as its blocks.
+struct HostShares {
+  const HostArena* arena = nullptr;
+  std::uint64_t offset = 0;  ///< bytes, of a slot
+};
+
+/// Appends the pieces of a command, in the order of the host's bytes, as few as the two layouts allow: of packed blocks one a
+/// run and chunk, or where the device has only a share of each host slot, one a block; of blocks in regions one a block and
+/// region, but for regions that lie side by side. Of a command of layers those regions only. The command's slots and layers
+/// exist.
+void plan_pieces(const CopyCommand& command, const DeviceGeometry& geometry, const HostShares& host,
                  std::vector<CopyPiece>& out);
 
 /// Appends the pieces of one block of the pool whose other side is `host`, contiguous.

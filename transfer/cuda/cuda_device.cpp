@@ -4,7 +4,9 @@
 #include "transfer/cuda/calibration.hpp"
 #include "transfer/cuda/driver.hpp"
 #include "transfer/cuda/driver_device.hpp"
+#include "transfer/cuda/host_pins.hpp"
 
+#include <memory>
 #include <utility>
 
 namespace terrace {
@@ -12,6 +14,8 @@ namespace terrace {
 std::unique_ptr<CudaDevice> CudaDevice::open(std::span<const CudaPool> pools, CudaOptions options) {
   return std::make_unique<DriverDevice>(cuda_driver(), pools, std::move(options));
 }
+
+std::shared_ptr<HostPins> CudaDevice::shared_pins() { return std::make_shared<HostPins>(); }
 
 std::optional<std::string> CudaDevice::unavailable(int ordinal) {
   try {

@@ -18,10 +18,15 @@ struct CUstream_st;  // *CUstream, without cuda.h
 
 namespace terrace {
 
+/// What devices that share an arena have pinned of it (transfer/cuda/host_pins.hpp).
+class HostPins;
+
 /// A pool's memory on both sides.
 struct CudaPool {
   std::uint32_t slots = 0;
   HostArena* host = nullptr;  ///< outlives the device, which is its observer; may be several pools'
+  /// The device's part of every host slot, which its blocks fill: all, unless ranks share the arena.
+  HostShare share = {};
   /// The engine's own, which outlive the device. None: the device allocates packed, zeroed blocks.
   std::vector<DeviceRegion> regions;
   /// Of blocks that the device allocates, side by side in each; regions say it themselves.
@@ -41,6 +46,9 @@ struct CudaOptions {
   std::optional<CopyPath> only_path;
   /// Thread blocks of a copy kernel: multiprocessors that it takes from compute while it runs.
   unsigned kernel_blocks = 8;
+  /// Of ranks that share an arena, the same for all (CudaDevice::shared_pins): memory is pinned once for all devices, and a
+  /// second device that would pin it again is refused. Null: the device's own.
+  std::shared_ptr<HostPins> pins;
 };
 
 /// What `terrace doctor` would say of an open device.
@@ -57,7 +65,9 @@ struct CudaFacts {
 
 /// Blocks in the memory of an NVIDIA GPU. A stream a direction; the host arenas pinned chunk by chunk while the device is open:
 /// what they have then, and what comes and goes later. A chunk that cannot be pinned is refused, and the arena does without it;
-/// its event says which call failed, and why.
+/// its event says which call failed, and why. Ranks that share an arena share its pins: a chunk is refused where any of them
+/// cannot have it, so that what the arena shows is pinned for all; it is pinned until the last of them lets go, in whichever
+/// order they are opened and closed.
 ///
 /// Order against compute. A fence is a point of one timeline, on which there are computations of the caller's, marked by
 /// signal(), and work launched here, done by a thread. Copies that name a point wait for it: on the device for the caller's
@@ -83,6 +93,10 @@ class CudaDevice : public Device {
   /// Marks what the stream has been given up to now, and returns the point at which it is done. Costs the record of an event;
   /// the stream waits for nothing. Fails: invalid_argument (the stream is being captured into a graph), io_failed (also where
   /// the stream is of another context than the device's, the primary one; facts() names the call that said so).
+  ///
+  /// Of several ranks each has its stream marked, in the same order, so that a point is the same on all (RankDevices). Where
+  /// one fails, no point has been given out: who goes on puts one there with a launch of nothing, once the stream has been
+  /// waited for.
   [[nodiscard]] virtual Result<Fence> signal(CUstream_st* stream) = 0;
 
   /// The blocks of these pools lie at other addresses from now on, as when an engine has put its GPU memory to sleep and got
@@ -101,6 +115,9 @@ class CudaDevice : public Device {
   /// std::invalid_argument where pools make no sense, are not the device's memory, or the only path is not to be had; CudaError
   /// where memory is not to be had, on the device or to be pinned.
   [[nodiscard]] static std::unique_ptr<CudaDevice> open(std::span<const CudaPool> pools, CudaOptions options = {});
+
+  /// For the devices of several ranks over one arena. Null in a build without CUDA.
+  [[nodiscard]] static std::shared_ptr<HostPins> shared_pins();
 
   /// Why there is no device of this ordinal here, in a sentence; nothing: there is one.
   [[nodiscard]] static std::optional<std::string> unavailable(int ordinal = 0);

@@ -40,7 +40,8 @@ DriverDevice::DriverDevice(const CudaDriver& driver, std::span<const CudaPool> p
       context_{driver, device_},
       failures_{driver},
       compute_stream_{make_stream(driver)},
-      pools_{driver, device_, context_.get(), pools, compute_stream_.get(), failures_},
+      pins_{options_.pins ? options_.pins : std::make_shared<HostPins>()},
+      pools_{{driver, device_, context_.get()}, *pins_, pools, compute_stream_.get(), failures_},
       info_{cuda_device_name(driver, device_), pools_.info()},
       kernels_{load_kernels(driver, device_, compute_stream_.get(), no_kernels_)},
       access_{driver, pools_, compute_stream_.get(), failures_},
@@ -99,7 +100,7 @@ void DriverDevice::stop() noexcept {
 
 void DriverDevice::submit(CopyCommand command) {
   const PinnedPools::Pool& pool = pools_.of(command.pool);
-  check_slots(command, info_.pool(command.pool), *pool.host);
+  check_slots(command, info_.pool(command.pool), *pool.host.arena);
   // A point that nobody has given out would hold the stream for ever.
   TERRACE_CHECK(points_.exists(command.after));
   Stream& stream = streams_[static_cast<std::size_t>(command.direction)];
@@ -209,7 +210,7 @@ CudaOutcome DriverDevice::enqueue(Stream& stream, const CopyCommand& command, Is
   if (outcome.failed()) return outcome;
   stream.pieces.clear();
   const PinnedPools::Pool& pool = pools_.of(command.pool);
-  plan_pieces(command, pool.geometry, *pool.host, stream.pieces);
+  plan_pieces(command, pool.geometry, pool.host, stream.pieces);
   const CopyPath path = options_.only_path ? *options_.only_path
                                            : options_.paths.choose(command.direction, shape_of(stream.pieces),
                                                                    stream.copier.available());

@@ -8,6 +8,7 @@
 #include "transfer/cuda/driver.hpp"
 #include "transfer/cuda/failure_log.hpp"
 #include "transfer/cuda/handles.hpp"
+#include "transfer/cuda/host_pins.hpp"
 #include "transfer/cuda/piece_copier.hpp"
 #include "transfer/cuda/pinned_pools.hpp"
 #include "transfer/waker_relay.hpp"
@@ -15,6 +16,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -97,6 +99,7 @@ class DriverDevice final : public CudaDevice {
   PrimaryContext context_;  ///< current while the members below are made and destroyed
   FailureLog failures_;
   const StreamHandle compute_stream_;
+  const std::shared_ptr<HostPins> pins_;
   PinnedPools pools_;  ///< constant while a command or launched work is under way
   const DeviceInfo info_;
   std::string no_kernels_;

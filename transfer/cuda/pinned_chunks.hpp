@@ -4,29 +4,26 @@
 #include "transfer/cuda/driver.hpp"
 #include "transfer/cuda/failure_log.hpp"
 #include "transfer/cuda/handles.hpp"
+#include "transfer/cuda/host_pins.hpp"
 #include "transfer/host_arena.hpp"
 
-#include <cstddef>
-#include <set>
-#include <span>
 #include <string>
 
 namespace terrace {
 
-/// The chunks of one host arena, each pinned by a registration of its own from when the arena shows it until it goes. What is
-/// registered is in the HostMap; a copy names nothing else.
+/// The chunks of one host arena for one device, each pinned by itself from when the arena shows it until it goes. What is
+/// pinned is in the HostMap; a copy names nothing else.
 ///
-/// A chunk that cannot be registered is refused, with the driver's reason: the arena does without it, and a copy never meets
-/// memory that is not pinned. One whose registration cannot be taken back goes all the same, and the failure is noted. The
-/// context need not be current on the arena's worker: it is made so, and what was current before is afterwards.
+/// A chunk that cannot be pinned, or that the device has no address of, is refused, with the driver's reason: the arena does
+/// without it, as do the other devices that follow it, and a copy never meets memory that is not pinned. One whose registration
+/// cannot be taken back goes all the same, and the failure is noted. The context need not be current on the arena's worker.
 ///
 /// Threads: the arena's worker for the members of ArenaChunks; made and destroyed on the control plane's.
 class PinnedChunks final : public ArenaChunks {
  public:
-  /// Registers what the arena has, and follows it. What is given outlives this. Throws CudaError, and std::invalid_argument where
-  /// another follows the arena: what is pinned once cannot be pinned again.
-  PinnedChunks(const CudaDriver& driver, CUcontext context, HostArena& arena, HostMap& map, FailureLog& failures);
-  /// Nothing of the arena is registered afterwards. No transfer is under way.
+  /// Pins what the arena has, and follows it. What is given outlives this. Throws CudaError.
+  PinnedChunks(const HostPins::User& user, HostPins& pins, HostArena& arena, HostMap& map, FailureLog& failures);
+  /// Nothing of the arena is pinned for the device afterwards. No transfer of its is under way.
   ~PinnedChunks() override;
   PinnedChunks(const PinnedChunks&) = delete;
   PinnedChunks& operator=(const PinnedChunks&) = delete;
@@ -39,15 +36,12 @@ class PinnedChunks final : public ArenaChunks {
   [[nodiscard]] std::string refusal() const override { return refusal_; }
 
  private:
-  [[nodiscard]] CudaOutcome pin(std::span<std::byte> memory);
-
-  const CudaDriver& driver_;
-  const CUcontext context_;
+  const HostPins::User user_;
+  HostPins& pins_;
   HostArena& arena_;
   HostMap& map_;
   FailureLog& failures_;
   // One at a time, as the arena calls.
-  std::set<const std::byte*> registered_;  ///< where chunks begin
   CUresult failed_ = CUDA_SUCCESS;
   std::string refusal_;
 };

@@ -10,13 +10,13 @@ namespace terrace {
 namespace {
 
 Bytes pool_bytes(const CudaPool& pool) {
-  const std::uint64_t block_bytes = count(pool.host->block_bytes());
+  const Bytes block_bytes = checked_size(pool.share, *pool.host);
   if (pool.slots == 0) throw std::invalid_argument{"CUDA device: a pool must have at least one slot"};
-  if (block_bytes > std::numeric_limits<std::uint64_t>::max() / pool.slots) {
-    throw std::invalid_argument{fmt::format("CUDA device: {} slots of {} are more than can be counted", pool.slots,
-                                            to_string(pool.host->block_bytes()))};
+  if (count(block_bytes) > std::numeric_limits<std::uint64_t>::max() / pool.slots) {
+    throw std::invalid_argument{
+        fmt::format("CUDA device: {} slots of {} are more than can be counted", pool.slots, to_string(block_bytes))};
   }
-  return pool.host->block_bytes() * pool.slots;
+  return block_bytes * pool.slots;
 }
 
 /// Whether the driver knows the byte as memory of this device.
@@ -63,31 +63,34 @@ void check_same_layout(std::size_t pool, const DeviceGeometry& before, std::span
 
 }  // namespace
 
-PinnedPools::PinnedPools(const CudaDriver& driver, CUdevice device, CUcontext context, std::span<const CudaPool> pools,
-                         CUstream stream, FailureLog& failures) {
+PinnedPools::PinnedPools(const HostPins::User& device, HostPins& pins, std::span<const CudaPool> pools, CUstream stream,
+                         FailureLog& failures) {
+  const CudaDriver& driver = device.driver;
   if (pools.empty()) throw std::invalid_argument{"CUDA device: it must have at least one pool of slots"};
   std::set<HostArena*> arenas;
   std::vector<DeviceGeometry> geometries;
   for (const CudaPool& pool : pools) {
     const Bytes size = pool_bytes(pool);
+    const Bytes block_bytes = checked_size(pool.share, *pool.host);
     if (pool.regions.empty()) {
-      const std::string what = fmt::format("{} slots of {}", pool.slots, to_string(pool.host->block_bytes()));
+      const std::string what = fmt::format("{} slots of {}", pool.slots, to_string(block_bytes));
       owned_.push_back(allocate_device(driver, size, what));
       driver.check(driver.cuMemsetD8Async(owned_.back().get(), 0, count(size), stream), "cuMemsetD8Async");
       driver.check(await_stream(driver, stream), "cuStreamSynchronize", "zeroing " + what);
-      geometries.push_back(packed_geometry(owned_.back().get(), pool.slots, pool.host->block_bytes(), pool.layers));
+      geometries.push_back(packed_geometry(owned_.back().get(), pool.slots, block_bytes, pool.layers));
     } else {
-      geometries.emplace_back(pool.slots, pool.regions, pool.host->block_bytes());
-      check_on_device(driver, device, geometries.back());
+      geometries.emplace_back(pool.slots, pool.regions, block_bytes);
+      check_on_device(driver, device.device, geometries.back());
     }
     arenas.insert(pool.host);
   }
   check_disjoint(geometries);
   for (std::size_t i = 0; i < pools.size(); ++i) {
-    pools_.push_back({std::move(geometries[i]), pools[i].host, pools[i].regions.empty()});
+    const HostShares host{pools[i].host, count(pools[i].share.offset)};
+    pools_.push_back({std::move(geometries[i]), host, pools[i].regions.empty()});
   }
   for (HostArena* const arena : arenas) {
-    pinned_.push_back(std::make_unique<PinnedChunks>(driver, context, *arena, host_, failures));
+    pinned_.push_back(std::make_unique<PinnedChunks>(device, pins, *arena, host_, failures));
   }
 }
 

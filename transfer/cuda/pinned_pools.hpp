@@ -1,10 +1,12 @@
 #pragma once
 
+#include "transfer/cuda/copy_pieces.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/cuda/device_geometry.hpp"
 #include "transfer/cuda/driver.hpp"
 #include "transfer/cuda/failure_log.hpp"
 #include "transfer/cuda/handles.hpp"
+#include "transfer/cuda/host_pins.hpp"
 #include "transfer/cuda/pinned_chunks.hpp"
 
 #include <memory>
@@ -19,13 +21,13 @@ class PinnedPools {
  public:
   struct Pool {
     DeviceGeometry geometry;
-    const HostArena* host;
+    HostShares host;
     bool owned;  ///< the device's own memory
   };
 
-  /// The context is the device's, and current. Owned memory is zeroed on `stream`, and waited for: it may hold what another
-  /// process has left there. Throws as CudaDevice::open.
-  PinnedPools(const CudaDriver& driver, CUdevice device, CUcontext context, std::span<const CudaPool> pools, CUstream stream,
+  /// The context is the device's, and current. `pins` outlives this. Owned memory is zeroed on `stream`, and waited for: it may
+  /// hold what another process has left there. Throws as CudaDevice::open.
+  PinnedPools(const HostPins::User& device, HostPins& pins, std::span<const CudaPool> pools, CUstream stream,
               FailureLog& failures);
 
   /// As CudaDevice::relocate. The device's context is current, and nobody reads meanwhile.

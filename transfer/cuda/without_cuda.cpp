@@ -12,6 +12,8 @@ constexpr const char* not_built = "this build has no CUDA device: it was configu
 
 std::unique_ptr<CudaDevice> CudaDevice::open(std::span<const CudaPool>, CudaOptions) { throw std::runtime_error{not_built}; }
 
+std::shared_ptr<HostPins> CudaDevice::shared_pins() { return nullptr; }
+
 std::optional<std::string> CudaDevice::unavailable(int) { return not_built; }
 
 PathTable CudaDevice::calibrated(int, const std::filesystem::path&) { throw std::runtime_error{not_built}; }
