@@ -29,13 +29,12 @@ Cache::~Cache() { TERRACE_CHECK(manager_.live_requests() == 0); }
 /// What an earlier process stored is a hit again.
 void Cache::restore_stored() {
   for (const PoolId pool : pool_ids_) {
-    BlockStore& store = *pools_[pool.value()].store;
-    std::vector<StoredBlock> blocks;
-    store.for_each([&](const StoredBlock& block) { blocks.push_back(block); });
-    const auto numbers = manager_.restore(blocks, pool);
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
-      if (numbers[i]) store.adopt(blocks[i].key, *numbers[i]);
-    }
+    Restoring& restoring = manager_.restoring(pool);
+    restoring.begin();
+    pools_[pool.value()].store->adopt_all(
+        [&](std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers) {
+          restoring.add(blocks, numbers);
+        });
   }
 }
 

@@ -110,10 +110,6 @@ void CacheManager::overwritten_by(std::span<const SlotId> device, Fence fence, P
   for (TransferPlan& plan : at(pool).actions.plans) plan.after = std::max(plan.after, fence);
 }
 
-std::vector<std::optional<std::uint32_t>> CacheManager::restore(std::span<const StoredBlock> blocks, PoolId pool) {
-  return at(pool).restore(blocks);
-}
-
 // ---- what to know --------------------------------------------------------------------------------------------------------
 
 TimePoint CacheManager::next_deadline() const {

@@ -186,9 +186,8 @@ class CacheManager {
   void set_path_costs(const PathCosts& costs, PoolId pool = {});
   /// Call after a batch of the above: serves who waits with what has become free.
   void settle();
-  /// Blocks that storage holds from before, parents first. Gives each its number, to be used as the token of its events;
-  /// nothing for one whose parent is not among them.
-  [[nodiscard]] std::vector<std::optional<std::uint32_t>> restore(std::span<const StoredBlock> blocks, PoolId pool = {});
+  /// For blocks that storage holds from before: see there.
+  [[nodiscard]] Restoring& restoring(PoolId pool = {}) { return at(pool).restoring; }
 
   // ---- what is to be done, and what to know
 

@@ -17,8 +17,8 @@ class Flushes {
   Flushes(Actions& actions, Duration interval) : actions_{actions}, interval_{interval} {}
 
   /// A block has become readable in storage: a write has ended, or it was found there at the start.
-  void on_stored() {
-    ++stored_;
+  void on_stored(std::uint64_t blocks = 1) {
+    stored_ += blocks;
     on_change();
   }
   /// Storage gave a block up.

@@ -320,18 +320,36 @@ std::optional<SlotId> Residency::take_staging() {
   return arena_.take_closed(SlotState::held);
 }
 
-std::uint32_t Residency::begin_store(BlockRef block) {
-  TERRACE_CHECK(!copy(block, Tier::storage).present());
-  std::uint32_t number = 0;
-  if (free_numbers_.empty()) {
-    number = static_cast<std::uint32_t>(stored_.size());
-    TERRACE_CHECK(number < Copy::slots_max);
-    stored_.emplace_back(block);
-  } else {
-    number = free_numbers_.back();
+std::uint32_t Residency::number_stored(BlockRef block) {
+  if (!free_numbers_.empty()) {
+    const std::uint32_t number = free_numbers_.back();
     free_numbers_.pop_back();
     stored_[number] = block;
+    return number;
   }
+  const auto number = static_cast<std::uint32_t>(stored_.size());
+  TERRACE_CHECK(number < Copy::slots_max);
+  stored_.emplace_back(block);
+  return number;
+}
+
+std::uint64_t Residency::restore_added(Path path, std::span<std::optional<std::uint64_t>> numbers) {
+  TERRACE_CHECK(numbers.size() <= tree_.added());
+  const std::uint32_t first = path.length - static_cast<std::uint32_t>(numbers.size());
+  slots_.clear();
+  for (std::uint32_t i = 0; i < numbers.size(); ++i) {
+    const std::uint32_t number = number_stored({path.node, first + i});
+    numbers[i] = number;
+    slots_.emplace_back(number);
+  }
+  tree_.fill(path, Tier::storage, slots_);
+  if (watched()) record(KvEvent::Kind::stored, tree_.last(path, static_cast<std::uint32_t>(numbers.size())), Tier::storage);
+  return numbers.size();
+}
+
+std::uint32_t Residency::begin_store(BlockRef block) {
+  TERRACE_CHECK(!copy(block, Tier::storage).present());
+  const std::uint32_t number = number_stored(block);
   tree_.set_copy(block, Tier::storage, Copy{CopyState::filling, SlotId{number}});
   return number;
 }

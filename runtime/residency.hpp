@@ -133,6 +133,9 @@ class Residency {
   std::uint32_t begin_store(BlockRef block);
   void publish_stored(BlockRef block);
   void forget_stored(BlockRef block);
+  /// The blocks at the end of the path, which the tree's last extend() added, are in storage from before: sets their numbers.
+  /// Returns how many they are.
+  std::uint64_t restore_added(Path path, std::span<std::optional<std::uint64_t>> numbers);
   /// The block that has this number, if any has.
   [[nodiscard]] std::optional<BlockRef> stored_block(std::uint32_t number) const;
 
@@ -149,6 +152,7 @@ class Residency {
   void check_invariants() const;
 
  private:
+  [[nodiscard]] std::uint32_t number_stored(BlockRef block);
   void show_state(BlockRef block, Tier tier, SlotId slot);
   /// Somebody wants to know what becomes of each block.
   [[nodiscard]] bool watched() const { return events_.on() || sample_.on(); }

@@ -2,7 +2,6 @@
 
 #include "base/check.hpp"
 
-#include <boost/unordered/unordered_flat_map.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,6 +33,7 @@ SizeClass::SizeClass(PoolId number, const ManagerConfig& all, const PoolSizes& s
       resizing{config, residency, host_room, device_room},
       room_ahead{config, residency, device_room, host_room, stats},
       loads{config, residency, departures, host_room, actions, stats},
+      restoring{residency, flushes},
       stats_{stats} {}
 
 // ---- paths of requests ---------------------------------------------------------------------------------------------------
@@ -249,36 +249,6 @@ Result<void> SizeClass::resize(Tier tier, std::uint32_t blocks, std::span<const 
   const Result<void> resized = resizing.resize(tier, blocks, closing);
   if (resized) (tier == Tier::device ? config.device_blocks : config.host_blocks) = blocks;
   return resized;
-}
-
-std::vector<std::optional<std::uint32_t>> SizeClass::restore(std::span<const StoredBlock> blocks) {
-  PrefixTree& tree = residency.tree();
-  boost::unordered_flat_map<BlockKey, Path, std::hash<BlockKey>> paths;
-  std::vector<std::optional<std::uint32_t>> numbers;
-  numbers.reserve(blocks.size());
-  for (const StoredBlock& block : blocks) {
-    Path parent;
-    if (block.depth > 0) {
-      const auto found = paths.find(block.parent);
-      if (found == paths.end()) {
-        numbers.emplace_back();
-        continue;
-      }
-      parent = found->second;
-    }
-    const Path path = tree.extend(parent, std::span{&block.key, 1}, block.name_space, block.group);
-    if (residency.copy(path.last(), Tier::storage).present()) {
-      numbers.emplace_back();
-      continue;
-    }
-    tree.pin(path);
-    numbers.emplace_back(residency.begin_store(path.last()));
-    residency.publish_stored(path.last());
-    flushes.on_stored();
-    tree.unpin(path);
-    paths.emplace(block.key, path);
-  }
-  return numbers;
 }
 
 // ---- what to know --------------------------------------------------------------------------------------------------------

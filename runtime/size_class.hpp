@@ -13,6 +13,7 @@
 #include "runtime/request.hpp"
 #include "runtime/residency.hpp"
 #include "runtime/resizing.hpp"
+#include "runtime/restoring.hpp"
 #include "runtime/room_ahead.hpp"
 #include "runtime/swap_outs.hpp"
 #include "runtime/write_back.hpp"
@@ -74,8 +75,6 @@ class SizeClass {
   std::uint32_t drop(Path path);
   /// As CacheManager::resize.
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing = {});
-  /// As CacheManager::restore.
-  [[nodiscard]] std::vector<std::optional<std::uint32_t>> restore(std::span<const StoredBlock> blocks);
 
   [[nodiscard]] Usage usage(Tier tier) const;
   [[nodiscard]] std::uint64_t readers() const {
@@ -106,6 +105,7 @@ class SizeClass {
   Resizing resizing;
   RoomAhead room_ahead;
   Loads loads;
+  Restoring restoring;
 
  private:
   bool sweep_hidden();

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -115,9 +116,11 @@ class BlockStore {
   /// error nothing is known of what was written since the last flush that succeeded.
   virtual void flush(std::uint64_t token) = 0;
 
-  /// From now on `token` is the write_token of this block's events: for blocks that an earlier process wrote. A key that is not
-  /// there is ignored.
-  virtual void adopt(const BlockKey& key, std::uint64_t token) = 0;
+  /// Shown some of the blocks; whose token it sets has that as the write_token of its events from now on.
+  using Adopt = std::function<void(std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> tokens)>;
+  /// Shows every readable block, some at a time, in for_each()'s order: how the prefix tree comes back after a restart, and who
+  /// brings it back knows what an earlier process wrote.
+  virtual void adopt_all(const Adopt& adopt) = 0;
 
   /// So many blocks from now on. Larger: the room is taken in the background, piece by piece, and each piece is used as soon as
   /// it is there. Smaller: blocks are given up as by a full store, with their `evicted` events, until the rest fits; the polls
@@ -136,7 +139,7 @@ class BlockStore {
 
   [[nodiscard]] virtual Bytes block_bytes() const = 0;
   [[nodiscard]] virtual StoreStat stat() const = 0;
-  /// Every readable block, parents before children: how the prefix tree comes back after a restart.
+  /// Every readable block, depth first: what hangs on a block follows it, before anything else does.
   virtual void for_each(const std::function<void(const StoredBlock&)>& visit) const = 0;
   virtual void check_invariants() const = 0;
 };

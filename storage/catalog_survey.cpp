@@ -61,20 +61,22 @@ std::vector<std::uint32_t> CatalogSurvey::take_unreadable() {
 }
 
 void CatalogSurvey::finish() {
-  // As FileStore::restore() and StoreIndex::restore() do: parents first, and of two records of a key the newer one.
+  // As StoreIndex::restore() does: parents first, and of two records of a key the newer one.
   const auto order = [](const CatalogRecord& r) { return std::tuple{r.block.depth, ~r.generation, r.slot}; };
   std::sort(blocks_.begin(), blocks_.end(),
             [&](const CatalogRecord& a, const CatalogRecord& b) { return order(a) < order(b); });
   std::sort(damaged_.begin(), damaged_.end(), [](const Damaged& a, const Damaged& b) { return a.slot < b.slot; });
 
+  boost::unordered_flat_set<BlockKey, std::hash<BlockKey>> seen;
   boost::unordered_flat_map<BlockKey, std::uint32_t, std::hash<BlockKey>> depths;
+  seen.reserve(blocks_.size());
   depths.reserve(blocks_.size());
   std::vector<CatalogRecord> kept;
   kept.reserve(blocks_.size());
   for (const CatalogRecord& record : blocks_) {
     const auto parent = record.block.depth == 0 ? depths.end() : depths.find(record.block.parent);
     const bool hangs = record.block.depth == 0 || (parent != depths.end() && parent->second + 1 == record.block.depth);
-    if (depths.contains(record.block.key)) {
+    if (!seen.insert(record.block.key).second) {
       superseded_.push_back(record);
     } else if (!hangs) {
       orphans_.push_back(record);
@@ -84,14 +86,6 @@ void CatalogSurvey::finish() {
     }
   }
   blocks_ = std::move(kept);
-
-  boost::unordered_flat_set<BlockKey, std::hash<BlockKey>> orphaned;
-  std::vector<CatalogRecord> last;
-  for (const CatalogRecord& orphan : orphans_) {
-    const bool newest = !depths.contains(orphan.block.key) && orphaned.insert(orphan.block.key).second;
-    (newest ? last : superseded_).push_back(orphan);
-  }
-  orphans_ = std::move(last);
 }
 
 std::uint64_t CatalogSurvey::free_slots() const {

@@ -169,7 +169,7 @@ void FileStore::block_ended(const IoCompletion& completion) {
 }
 
 void FileStore::for_each(const std::function<void(const StoredBlock&)>& visit) const {
-  operations_.index().for_each_ready(visit);
+  operations_.for_each(visit);
 }
 
 std::optional<FileStore::Location> FileStore::location(const BlockKey& key) const {

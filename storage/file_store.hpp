@@ -54,7 +54,7 @@ class FileStore final : public BlockStore {
   void contains(std::span<const BlockKey> keys, std::uint64_t token) override;
   void touch(std::span<const BlockKey> keys) override;
   void flush(std::uint64_t token) override;
-  void adopt(const BlockKey& key, std::uint64_t token) override { operations_.adopt(key, token); }
+  void adopt_all(const Adopt& adopt) override { operations_.adopt_all(adopt); }
   [[nodiscard]] Result<void> resize(std::uint32_t blocks) override;
   std::size_t poll(std::vector<StoreEvent>& out) override;
   [[nodiscard]] std::size_t in_flight() const override { return operations_.in_flight() + flush_.in_flight(); }
@@ -87,6 +87,7 @@ class FileStore final : public BlockStore {
   };
 
   void restore();
+  void restore_records(std::uint32_t first, std::span<const std::byte> records);
   void submit();   ///< what the call at hand has gathered
   void collect();  ///< what has completed, and which pages have to be written for it
   void pump_space();

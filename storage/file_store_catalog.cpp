@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <tuple>
 
 namespace terrace {
 
@@ -61,63 +60,65 @@ void FileStore::encode_page(std::uint32_t page, std::span<std::byte> into) const
   }
 }
 
+/// Records are taken as their pieces arrive, in any order, so that the device and the processor work side by side.
 void FileStore::restore() {
   const StoreLayout& layout = directory_.layout();
   const std::uint32_t slots = directory_.recorded_slots();
   if (slots == 0) return;
 
   constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 20;
+  constexpr std::uint64_t pieces_under_way = 8;
   const std::uint64_t bytes = (slots + records_per_page - 1) / records_per_page * catalog_page_bytes;
-  AlignedBuffer records{bytes};
-  for (std::uint64_t at = 0; at < bytes; at += piece_bytes) {
+  AlignedBuffer buffers{std::min(bytes, piece_bytes * pieces_under_way)};
+  std::uint64_t next = 0;
+  const auto begin_piece = [&](std::uint64_t buffer) {
+    if (next >= bytes) return;
+    const std::uint64_t length = std::min(piece_bytes, bytes - next);
     batch_.push_back({.kind = IoOperation::Kind::read,
-                      .token = at,
+                      .token = next | buffer,  // pieces begin at multiples of a page
                       .file = directory_.catalog(),
-                      .offset = layout.page_offset(0) + at,
-                      .into = records.span(at, std::min(piece_bytes, bytes - at))});
-  }
-  engine_.submit(batch_);
-  batch_.clear();
-  while (engine_.in_flight() > 0) {
+                      .offset = layout.page_offset(0) + next,
+                      .into = buffers.span(buffer * piece_bytes, length)});
+    next += length;
+  };
+  for (std::uint64_t buffer = 0; buffer < pieces_under_way; ++buffer) begin_piece(buffer);
+  operations_.index().expect(slots);
+  for (;;) {
+    engine_.submit(batch_);
+    batch_.clear();
+    if (engine_.in_flight() == 0) break;
     engine_.wait();
+    completed_.clear();
     engine_.poll(completed_);
+    for (const IoCompletion& completion : completed_) {
+      const std::uint64_t buffer = completion.token % catalog_page_bytes;
+      const std::uint64_t at = completion.token - buffer;
+      const std::uint64_t asked = std::min(piece_bytes, bytes - at);
+      // What did not arrive is a cache's loss, and no reason to refuse to start: free slots.
+      if (completion.error != 0 || completion.bytes != asked) operations_.count_io_error();
+      const std::uint64_t arrived = completion.error != 0 ? 0 : completion.bytes;
+      restore_records(static_cast<std::uint32_t>(at / record_bytes), buffers.span(buffer * piece_bytes, arrived));
+      begin_piece(buffer);
+    }
   }
-  for (const IoCompletion& completion : completed_) {
-    const std::uint64_t asked = std::min(piece_bytes, bytes - completion.token);
-    if (completion.error == 0 && completion.bytes == asked) continue;
-    // A cache's loss, and no reason to refuse to start: what did not arrive does not check itself, and is free slots.
-    operations_.count_io_error();
-  }
+  std::vector<SlotId> orphans;
+  operations_.index().finish_restore(orphans);
+  for (const SlotId slot : orphans) pages_.mark(slot.value() / records_per_page);
+}
 
-  struct Candidate {
-    std::uint32_t depth;
-    std::uint32_t slot;
-    std::uint64_t generation;
-  };
-  const auto record_at = [&](std::uint32_t slot) {
-    return decode_record(records.span(std::size_t{slot} * record_bytes, record_bytes));
-  };
-  std::vector<Candidate> candidates;
-  for (std::uint32_t slot = 0; slot < slots; ++slot) {
-    const std::optional<CatalogRecord> record = record_at(slot);
-    if (!record || record->slot != slot || record->length != layout.block_bytes || !directory_.had_data(SlotId{slot}) ||
-        record->fingerprint_prefix != fingerprint_prefix(fingerprint_)) {
+void FileStore::restore_records(std::uint32_t first, std::span<const std::byte> records) {
+  const std::uint64_t of_this_store = fingerprint_prefix(fingerprint_);
+  const auto count = static_cast<std::uint32_t>(records.size() / record_bytes);
+  for (std::uint32_t slot = first; slot < first + count && slot < directory_.recorded_slots(); ++slot) {
+    const auto record = decode_record(records.subspan(std::size_t{slot - first} * record_bytes, record_bytes));
+    if (!record || record->slot != slot || record->length != directory_.layout().block_bytes ||
+        !directory_.had_data(SlotId{slot}) || record->fingerprint_prefix != of_this_store) {
       continue;
     }
-    candidates.push_back({record->block.depth, slot, record->generation});
-  }
-  // Parents first; and of two records of a key, which a crash between the two pages can leave, the newer one first.
-  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-    return std::tuple{a.depth, b.generation, a.slot} < std::tuple{b.depth, a.generation, b.slot};
-  });
-  for (const Candidate& candidate : candidates) {
-    const std::optional<CatalogRecord> record = record_at(candidate.slot);
-    operations_.index().advance_past(candidate.generation);
-    if (operations_.index().restore(SlotId{candidate.slot}, record->block, candidate.generation)) {
-      seals_[candidate.slot] = {record->checksum, record->generation};
-    } else {
-      pages_.mark(candidate.slot / records_per_page);
-    }
+    seals_[slot] = {record->checksum, record->generation};
+    // A crash between the writes of two pages can leave two records of a key.
+    const auto superseded = operations_.index().restore(SlotId{slot}, record->block, record->generation);
+    if (superseded) pages_.mark(superseded->value() / records_per_page);
   }
 }
 

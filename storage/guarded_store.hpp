@@ -89,7 +89,7 @@ class GuardedStore final : public BlockStore {
   void touch(std::span<const BlockKey> keys) override { store_.touch(keys); }
   /// Handed on whatever the breaker says, and not tried again: what had been written is to be made durable all the same.
   void flush(std::uint64_t token) override { store_.flush(token); }
-  void adopt(const BlockKey& key, std::uint64_t token) override { store_.adopt(key, token); }
+  void adopt_all(const Adopt& adopt) override { store_.adopt_all(adopt); }
   [[nodiscard]] Result<void> resize(std::uint32_t blocks) override { return store_.resize(blocks); }
   std::size_t poll(std::vector<StoreEvent>& out) override;
   /// Without those of the background.

@@ -147,7 +147,7 @@ void MemoryStore::carry_out(const Work& work) {
 }
 
 void MemoryStore::for_each(const std::function<void(const StoredBlock&)>& visit) const {
-  operations_.index().for_each_ready(visit);
+  operations_.for_each(visit);
 }
 
 std::span<std::byte> MemoryStore::raw(const BlockKey& key) {

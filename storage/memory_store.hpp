@@ -31,7 +31,7 @@ class MemoryStore final : public BlockStore {
   void touch(std::span<const BlockKey> keys) override;
   /// Nothing survives the process; what this says is that there is nothing to wait for.
   void flush(std::uint64_t token) override;
-  void adopt(const BlockKey& key, std::uint64_t token) override { operations_.adopt(key, token); }
+  void adopt_all(const Adopt& adopt) override { operations_.adopt_all(adopt); }
   [[nodiscard]] Result<void> resize(std::uint32_t blocks) override;
   std::size_t poll(std::vector<StoreEvent>& out) override;
   [[nodiscard]] std::size_t in_flight() const override { return operations_.in_flight() + flushes_.size(); }

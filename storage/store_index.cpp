@@ -2,6 +2,8 @@
 
 #include "base/check.hpp"
 
+#include <tuple>
+
 #include <utility>
 
 namespace terrace {
@@ -130,19 +132,67 @@ void StoreIndex::use(SlotId slot) {
   consider(slot.value());
 }
 
-bool StoreIndex::restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use) {
-  const std::optional<std::uint32_t> parent = parent_of(block);
-  if (!parent || slots_.contains(block.key)) return false;
+std::optional<SlotId> StoreIndex::restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use) {
+  advance_past(last_use);
+  const auto [found, is_new] = slots_.try_emplace(block.key, slot.value());
+  std::optional<SlotId> other;
+  if (!is_new) {
+    const std::uint32_t there = found->second;
+    const auto rank = [](const StoredBlock& b, std::uint64_t used, std::uint32_t at) { return std::tuple{b.depth, ~used, at}; };
+    if (rank(entry(there).block, entry(there).last_use, there) < rank(block, last_use, slot.value())) return slot;
+    found->second = slot.value();
+    forget_restored(there);
+    other = SlotId{there};
+  }
   free_.take_exactly(slot);
   Entry& e = entry(slot.value());
   e.block = block;
   e.last_use = last_use;
-  slots_.emplace(block.key, slot.value());
-  set_state(slot.value(), State::ready);
-  if (*parent != none) link(slot.value(), *parent);
-  consider(slot.value());
-  advance_past(last_use);
-  return true;
+  set_state(slot.value(), State::awaiting_parent);
+  return other;
+}
+
+void StoreIndex::forget_restored(std::uint32_t slot) {
+  set_state(slot, State::absent);
+  entry(slot) = Entry{};
+  free_.put(SlotId{slot});
+}
+
+void StoreIndex::finish_restore(std::vector<SlotId>& orphans) {
+  // A path lies side by side, as a rule: then its parents need not be looked up.
+  const auto is_parent = [this](std::uint32_t slot, const StoredBlock& block) {
+    const Entry& e = entries_[slot];
+    return e.state == State::awaiting_parent && e.block.depth + 1 == block.depth && e.block.key == block.parent;
+  };
+  std::vector<std::uint32_t> path;  // roots, at first
+  for (std::uint32_t slot = 0; slot < slots(); ++slot) {
+    const StoredBlock& block = entries_[slot].block;
+    if (entries_[slot].state != State::awaiting_parent) continue;
+    if (block.depth == 0) {
+      path.push_back(slot);
+    } else if (slot > 0 && is_parent(slot - 1, block)) {
+      hang(slot, slot - 1);
+    } else if (const auto found = slots_.find(block.parent); found != slots_.end() && is_parent(found->second, block)) {
+      hang(slot, found->second);
+    }
+  }
+  while (!path.empty()) {
+    const std::uint32_t slot = path.back();
+    path.pop_back();
+    set_state(slot, State::ready);
+    consider(slot);
+    for (std::uint32_t child = entries_[slot].first_child; child != none; child = entries_[child].next_sibling) {
+      path.push_back(child);
+    }
+  }
+  if (count(State::awaiting_parent) == 0) return;
+  // They hang on each other at most: what hangs on a ready block is ready.
+  for (std::uint32_t slot = 0; slot < slots(); ++slot) {
+    if (entries_[slot].state != State::awaiting_parent) continue;
+    slots_.erase(entries_[slot].block.key);
+    forget_restored(slot);
+    orphans.push_back(SlotId{slot});
+  }
 }
 
 void StoreIndex::set_state(std::uint32_t slot, State state) {
@@ -161,12 +211,16 @@ void StoreIndex::consider(std::uint32_t slot) {
 }
 
 void StoreIndex::link(std::uint32_t slot, std::uint32_t parent) {
+  hang(slot, parent);
+  consider(parent);
+}
+
+void StoreIndex::hang(std::uint32_t slot, std::uint32_t parent) {
   Entry& e = entry(slot);
   e.parent = parent;
   e.next_sibling = entry(parent).first_child;
   if (e.next_sibling != none) entry(e.next_sibling).previous_sibling = slot;
   entry(parent).first_child = slot;
-  consider(parent);
 }
 
 void StoreIndex::unlink(std::uint32_t slot) {

@@ -2,6 +2,7 @@
 
 #include "base/free_slots.hpp"
 #include "base/indexed_heap.hpp"
+#include "base/large_memory.hpp"
 #include "base/result.hpp"
 #include "base/strong_id.hpp"
 #include "storage/block_store.hpp"
@@ -10,7 +11,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace terrace {
@@ -121,11 +124,16 @@ class StoreIndex {
   /// What its owner calls the block; told when it goes.
   void set_write_token(SlotId slot, std::uint64_t token) { entries_[slot.value()].write_token = token; }
 
-  /// Puts a `ready` block back where a catalog says it was; parents first. False, and nothing changed, where its parent is
-  /// not here or the key is already.
-  [[nodiscard]] bool restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use);
+  /// Puts a block back where a catalog says it was, in any order, before anything else is done with the index; to be ended by
+  /// finish_restore(). Of two that have a key the less deep one stays, then the one used last, then the lower slot: returns the
+  /// slot of the other, which is free again.
+  [[nodiscard]] std::optional<SlotId> restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use);
+  /// What was put back is `ready`, but for blocks that lack an ancestor: appends their slots, which are free again.
+  void finish_restore(std::vector<SlotId>& orphans);
+  /// Of so many blocks, for the memory: call it before the first.
+  void expect(std::uint32_t blocks) { slots_.reserve(blocks); }
 
-  /// Every ready block, parents before children.
+  /// The slot of every ready block, depth first: what hangs on a block follows it before anything else does.
   template <class Visit>
   void for_each_ready(Visit visit) const;
 
@@ -183,6 +191,8 @@ class StoreIndex {
   void set_state(std::uint32_t slot, State state);
   void consider(std::uint32_t slot);  ///< in or out of the heap, as it should be
   void link(std::uint32_t slot, std::uint32_t parent);
+  void hang(std::uint32_t slot, std::uint32_t parent);  ///< the same, but for the heap
+  void forget_restored(std::uint32_t slot);
   void unlink(std::uint32_t slot);
   enum class Reuse : bool { no, yes };
   /// A childless block: out of everything but the slot's own life.
@@ -192,8 +202,10 @@ class StoreIndex {
   /// `yes`: the slot is wanted at once, whatever the limit.
   void vacate(std::uint32_t slot, Reuse reuse = Reuse::no);
 
-  std::vector<Entry> entries_;  ///< by slot
-  boost::unordered_flat_map<BlockKey, std::uint32_t, std::hash<BlockKey>> slots_;
+  std::vector<Entry, LargeAllocator<Entry>> entries_;  ///< by slot
+  boost::unordered_flat_map<BlockKey, std::uint32_t, std::hash<BlockKey>, std::equal_to<>,
+                            LargeAllocator<std::pair<const BlockKey, std::uint32_t>>>
+      slots_;
   FreeSlots free_;
   FreeSlots closed_;                ///< but for those that are taken
   std::vector<SlotId> closing_;     ///< not yet handed to the owner
@@ -210,9 +222,10 @@ void StoreIndex::for_each_ready(Visit visit) const {
     if (entries_[root].state != State::ready || entries_[root].parent != none) continue;
     path.push_back(root);
     while (!path.empty()) {
-      const Entry& e = entries_[path.back()];
+      const std::uint32_t at = path.back();
+      const Entry& e = entries_[at];
       path.pop_back();
-      visit(e.block);
+      visit(SlotId{at});
       for (std::uint32_t child = e.first_child; child != none; child = entries_[child].next_sibling) {
         if (entries_[child].state == State::ready) path.push_back(child);
       }

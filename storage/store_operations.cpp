@@ -225,8 +225,30 @@ void StoreOperations::contains(std::span<const BlockKey> keys, std::uint64_t tok
   }
 }
 
-void StoreOperations::adopt(const BlockKey& key, std::uint64_t token) {
-  if (const std::optional<SlotId> slot = index_.find(key)) index_.set_write_token(*slot, token);
+void StoreOperations::for_each(const std::function<void(const StoredBlock&)>& visit) const {
+  index_.for_each_ready([&](SlotId slot) { visit(index_.at(slot).block); });
+}
+
+void StoreOperations::adopt_all(const BlockStore::Adopt& adopt) {
+  constexpr std::size_t batch = 1024;
+  std::vector<SlotId> slots;
+  std::vector<StoredBlock> blocks;
+  std::vector<std::optional<std::uint64_t>> tokens;
+  const auto flush = [&] {
+    tokens.assign(blocks.size(), std::nullopt);
+    adopt(blocks, tokens);
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      if (tokens[i]) index_.set_write_token(slots[i], *tokens[i]);
+    }
+    slots.clear();
+    blocks.clear();
+  };
+  index_.for_each_ready([&](SlotId slot) {
+    slots.push_back(slot);
+    blocks.push_back(index_.at(slot).block);
+    if (blocks.size() == batch) flush();
+  });
+  if (!blocks.empty()) flush();
 }
 
 void StoreOperations::touch(std::span<const BlockKey> keys) {

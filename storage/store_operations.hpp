@@ -8,6 +8,7 @@
 #include <boost/unordered/unordered_flat_set.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -48,7 +49,7 @@ class StoreOperations {
   void remove(std::span<const BlockKey> keys, std::uint64_t token);
   void contains(std::span<const BlockKey> keys, std::uint64_t token);
   void touch(std::span<const BlockKey> keys);
-  void adopt(const BlockKey& key, std::uint64_t token);
+  void adopt_all(const BlockStore::Adopt& adopt);
   /// A flush() has ended.
   void end_flush(std::uint64_t token, ErrorCode error) { emit(StoreEvent::Kind::flushed, token, {}, error); }
 
@@ -64,6 +65,8 @@ class StoreOperations {
   /// True where poll() has something to give.
   [[nodiscard]] bool has_events() const { return !events_.empty(); }
 
+  /// Every readable block, depth first.
+  void for_each(const std::function<void(const StoredBlock&)>& visit) const;
   [[nodiscard]] StoreStat stat() const;
   [[nodiscard]] const StoreIndex& index() const { return index_; }
   /// For restoring from a catalog.

@@ -202,7 +202,7 @@ class PromptStore final : public BlockStore {
   void contains(std::span<const BlockKey>, std::uint64_t) override {}
   void touch(std::span<const BlockKey>) override {}
   void flush(std::uint64_t token) override { end(StoreEvent::Kind::flushed, token, true); }
-  void adopt(const BlockKey&, std::uint64_t) override {}
+  void adopt_all(const Adopt&) override {}
   std::size_t poll(std::vector<StoreEvent>& out) override {
     const std::size_t arrived = done_.size();
     out.insert(out.end(), done_.begin(), done_.end());

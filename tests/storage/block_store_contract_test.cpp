@@ -250,7 +250,7 @@ TEST_P(BlockStoreContract, contains_answers_key_by_key_in_order) {
   }
 }
 
-TEST_P(BlockStoreContract, for_each_visits_parents_before_children) {
+TEST_P(BlockStoreContract, for_each_goes_depth_first) {
   StoreHarness& h = make(32);
   const auto path = path_of(1, 6);
   h.write(path);
@@ -258,9 +258,14 @@ TEST_P(BlockStoreContract, for_each_visits_parents_before_children) {
   for (std::uint64_t n = 0; n < 8; ++n) stored.push_back(child_of(stored[n * 3 % stored.size()], 100 + n));
   h.write({stored.begin() + 6, stored.end()});
   std::vector<StoredBlock> visited;
+  std::vector<BlockKey> trail;  // of the block at hand, by depth
   h.store().for_each([&](const StoredBlock& block) {
-    const auto is_parent = [&](const StoredBlock& b) { return b.key == block.parent; };
-    EXPECT_TRUE(block.depth == 0 || std::any_of(visited.begin(), visited.end(), is_parent));
+    ASSERT_LE(block.depth, trail.size());
+    if (block.depth > 0) {
+      EXPECT_EQ(trail[block.depth - 1], block.parent);
+    }
+    trail.resize(block.depth);
+    trail.push_back(block.key);
     visited.push_back(block);
   });
   EXPECT_TRUE(std::is_permutation(visited.begin(), visited.end(), stored.begin(), stored.end()));

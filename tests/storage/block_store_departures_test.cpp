@@ -136,8 +136,11 @@ TEST_P(BlockStoreDepartures, what_leaves_is_named_by_the_token_of_the_write_that
   ASSERT_EQ(keys_of(first, Kind::evicted), std::vector{path[1].key});
   EXPECT_EQ(first.front().write_token, 2U);
 
-  h.store().adopt(path[0].key, 77);
-  h.store().adopt(key_of(999), 88);  // not there
+  h.store().adopt_all([&](std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> tokens) {
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      if (blocks[i].key == path[0].key) tokens[i] = 77;
+    }
+  });
   const std::vector keys{path[0].key, key_of(50)};
   h.store().remove(keys, 9);
   for (const StoreEvent& event : h.drain()) EXPECT_EQ(event.write_token, event.key == path[0].key ? 77U : 4U);

@@ -235,17 +235,32 @@ TEST(StoreIndex, lays_a_path_side_by_side) {
   EXPECT_EQ(write(root_block(40)), 0U);
 }
 
-TEST(StoreIndex, restores_parents_first_and_refuses_orphans_and_doubles) {
-  StoreIndex index{8};
+TEST(StoreIndex, restores_in_any_order_but_for_orphans_and_doubles) {
+  StoreIndex index{12};
   const auto path = path_of(1, 3);
+  const auto lone = path_of(50, 4);
   EXPECT_FALSE(index.restore(SlotId{4}, path[1], 5));
-  EXPECT_TRUE(index.restore(SlotId{7}, path[0], 9));
-  EXPECT_TRUE(index.restore(SlotId{4}, path[1], 5));
-  EXPECT_FALSE(index.restore(SlotId{5}, path[1], 6));
+  EXPECT_FALSE(index.restore(SlotId{7}, path[0], 9));
+  EXPECT_EQ(index.restore(SlotId{5}, path[1], 6), SlotId{4}) << "it is newer";
+  EXPECT_EQ(index.restore(SlotId{3}, path[1], 2), SlotId{3}) << "this one is older";
+  EXPECT_FALSE(index.restore(SlotId{8}, lone[1], 3));
+  EXPECT_FALSE(index.restore(SlotId{9}, lone[2], 3));
+  EXPECT_FALSE(index.restore(SlotId{0}, child_of(path[0], 70), 3));
+  StoredBlock too_deep = child_of(path[0], 71);
+  too_deep.depth = 5;
+  EXPECT_FALSE(index.restore(SlotId{1}, too_deep, 3));
+  std::vector<SlotId> orphans;
+  index.finish_restore(orphans);
+  EXPECT_EQ(orphans, (std::vector{SlotId{1}, SlotId{8}, SlotId{9}}));
   EXPECT_GT(index.now(), 9U) << "what comes is younger than all that is restored";
   index.check_invariants();
-  EXPECT_EQ(index.count(State::ready), 2U);
-  EXPECT_EQ(index.free(), 6U);
+  EXPECT_EQ(index.count(State::ready), 3U);
+  EXPECT_EQ(index.free(), 9U);
+  EXPECT_EQ(index.find(path[1].key), SlotId{5});
+  EXPECT_FALSE(index.find(lone[1].key).has_value());
+  std::vector<StoreIndex::Dropped> gone;
+  index.drop(SlotId{7}, gone);
+  EXPECT_EQ(gone.size(), 3U);
 }
 
 }  // namespace

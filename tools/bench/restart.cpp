@@ -89,23 +89,32 @@ class Ground {
     const FileId file = io->files().open(config_.directory / "catalog", Create::no, Direct::yes).value().id;
     const std::uint64_t bytes = count(io->files().size(file).value());
     constexpr std::uint64_t piece = std::uint64_t{1} << 20;
-    const AlignedBuffer buffer{bytes};
+    constexpr std::uint64_t pieces_under_way = 8;
+    const AlignedBuffer buffers{piece * pieces_under_way};
     std::vector<IoOperation> batch;
-    for (std::uint64_t at = 0; at < bytes; at += piece) {
-      batch.push_back({.kind = IoOperation::Kind::read,
-                       .token = at,
-                       .file = file,
-                       .offset = at,
-                       .into = buffer.span(at, std::min(piece, bytes - at))});
-    }
-    io->submit(batch);
     std::vector<IoCompletion> done;
-    while (io->in_flight() > 0) {
+    std::uint64_t next = 0;
+    const auto begin = [&](std::uint64_t buffer) {
+      if (next >= bytes) return;
+      batch.push_back({.kind = IoOperation::Kind::read,
+                       .token = buffer,
+                       .file = file,
+                       .offset = next,
+                       .into = buffers.span(buffer * piece, std::min(piece, bytes - next))});
+      next += piece;
+    };
+    for (std::uint64_t buffer = 0; buffer < pieces_under_way; ++buffer) begin(buffer);
+    for (;;) {
+      io->submit(batch);
+      batch.clear();
+      if (io->in_flight() == 0) break;
       io->wait();
+      done.clear();
       io->poll(done);
-    }
-    for (const IoCompletion& completion : done) {
-      if (completion.error != 0) throw std::runtime_error{fmt::format("the catalog could not be read: {}", completion.error)};
+      for (const IoCompletion& completion : done) {
+        if (completion.error != 0) throw std::runtime_error{fmt::format("the catalog could not be read: {}", completion.error)};
+        begin(completion.token);
+      }
     }
     io->files().close(file);
   }
