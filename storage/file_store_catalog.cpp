@@ -82,7 +82,6 @@ void FileStore::restore() {
     next += length;
   };
   for (std::uint64_t buffer = 0; buffer < pieces_under_way; ++buffer) begin_piece(buffer);
-  operations_.index().expect(slots);
   for (;;) {
     engine_.submit(batch_);
     batch_.clear();
@@ -101,9 +100,10 @@ void FileStore::restore() {
       begin_piece(buffer);
     }
   }
-  std::vector<SlotId> orphans;
-  operations_.index().finish_restore(orphans);
-  for (const SlotId slot : orphans) pages_.mark(slot.value() / records_per_page);
+  // A crash between the writes of two pages can leave two records of a key, or a block without its parent.
+  std::vector<SlotId> dropped;
+  operations_.index().finish_restore(dropped);
+  for (const SlotId slot : dropped) pages_.mark(slot.value() / records_per_page);
 }
 
 void FileStore::restore_records(std::uint32_t first, std::span<const std::byte> records) {
@@ -116,9 +116,7 @@ void FileStore::restore_records(std::uint32_t first, std::span<const std::byte> 
       continue;
     }
     seals_[slot] = {record->checksum, record->generation};
-    // A crash between the writes of two pages can leave two records of a key.
-    const auto superseded = operations_.index().restore(SlotId{slot}, record->block, record->generation);
-    if (superseded) pages_.mark(superseded->value() / records_per_page);
+    operations_.index().restore(SlotId{slot}, record->block, record->generation);
   }
 }
 

@@ -2,8 +2,9 @@
 
 #include "base/check.hpp"
 
+#include <array>
+#include <numeric>
 #include <tuple>
-
 #include <utility>
 
 namespace terrace {
@@ -132,24 +133,42 @@ void StoreIndex::use(SlotId slot) {
   consider(slot.value());
 }
 
-std::optional<SlotId> StoreIndex::restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use) {
+void StoreIndex::restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use) {
   advance_past(last_use);
-  const auto [found, is_new] = slots_.try_emplace(block.key, slot.value());
-  std::optional<SlotId> other;
-  if (!is_new) {
-    const std::uint32_t there = found->second;
-    const auto rank = [](const StoredBlock& b, std::uint64_t used, std::uint32_t at) { return std::tuple{b.depth, ~used, at}; };
-    if (rank(entry(there).block, entry(there).last_use, there) < rank(block, last_use, slot.value())) return slot;
-    found->second = slot.value();
-    forget_restored(there);
-    other = SlotId{there};
-  }
   free_.take_exactly(slot);
   Entry& e = entry(slot.value());
   e.block = block;
   e.last_use = last_use;
   set_state(slot.value(), State::awaiting_parent);
-  return other;
+}
+
+/// In the order of their places in the table, roughly: a piece of it at a time, which stays in the processor's cache.
+void StoreIndex::key_restored(std::vector<SlotId>& dropped) {
+  constexpr int piece_bits = 9;
+  constexpr std::size_t ahead = 8;
+  const auto piece_of = [this](std::uint32_t slot) { return entries_[slot].block.key.prefix64() >> (64 - piece_bits); };
+  std::array<std::uint32_t, (1U << piece_bits) + 1> ends{};
+  for (std::uint32_t slot = 0; slot < slots(); ++slot) {
+    if (entries_[slot].state == State::awaiting_parent) ++ends[piece_of(slot) + 1];
+  }
+  std::partial_sum(ends.begin(), ends.end(), ends.begin());
+  std::vector<std::uint32_t> order(ends.back());
+  for (std::uint32_t slot = 0; slot < slots(); ++slot) {
+    if (entries_[slot].state == State::awaiting_parent) order[ends[piece_of(slot)]++] = slot;
+  }
+  const auto rank = [this](std::uint32_t slot) {
+    const Entry& e = entries_[slot];
+    return std::tuple{e.block.depth, ~e.last_use, slot};
+  };
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (i + ahead < order.size()) __builtin_prefetch(&entries_[order[i + ahead]].block.key);
+    const auto [found, is_new] = slots_.try_emplace(entries_[order[i]].block.key, order[i]);
+    if (is_new) continue;
+    std::uint32_t loser = order[i];
+    if (rank(loser) < rank(found->second)) std::swap(loser, found->second);
+    forget_restored(loser);
+    dropped.emplace_back(loser);
+  }
 }
 
 void StoreIndex::forget_restored(std::uint32_t slot) {
@@ -158,7 +177,8 @@ void StoreIndex::forget_restored(std::uint32_t slot) {
   free_.put(SlotId{slot});
 }
 
-void StoreIndex::finish_restore(std::vector<SlotId>& orphans) {
+void StoreIndex::finish_restore(std::vector<SlotId>& dropped) {
+  key_restored(dropped);
   // A path lies side by side, as a rule: then its parents need not be looked up.
   const auto is_parent = [this](std::uint32_t slot, const StoredBlock& block) {
     const Entry& e = entries_[slot];
@@ -191,7 +211,7 @@ void StoreIndex::finish_restore(std::vector<SlotId>& orphans) {
     if (entries_[slot].state != State::awaiting_parent) continue;
     slots_.erase(entries_[slot].block.key);
     forget_restored(slot);
-    orphans.push_back(SlotId{slot});
+    dropped.emplace_back(slot);
   }
 }
 

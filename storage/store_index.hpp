@@ -125,13 +125,11 @@ class StoreIndex {
   void set_write_token(SlotId slot, std::uint64_t token) { entries_[slot.value()].write_token = token; }
 
   /// Puts a block back where a catalog says it was, in any order, before anything else is done with the index; to be ended by
-  /// finish_restore(). Of two that have a key the less deep one stays, then the one used last, then the lower slot: returns the
-  /// slot of the other, which is free again.
-  [[nodiscard]] std::optional<SlotId> restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use);
-  /// What was put back is `ready`, but for blocks that lack an ancestor: appends their slots, which are free again.
-  void finish_restore(std::vector<SlotId>& orphans);
-  /// Of so many blocks, for the memory: call it before the first.
-  void expect(std::uint32_t blocks) { slots_.reserve(blocks); }
+  /// finish_restore().
+  void restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use);
+  /// What was put back is `ready`, but for blocks that lack an ancestor, and but for one of two that have a key: the less deep one
+  /// stays, then the one used last, then the lower slot. Appends the slots of the others, which are free again.
+  void finish_restore(std::vector<SlotId>& dropped);
 
   /// The slot of every ready block, depth first: what hangs on a block follows it before anything else does.
   template <class Visit>
@@ -192,6 +190,7 @@ class StoreIndex {
   void consider(std::uint32_t slot);  ///< in or out of the heap, as it should be
   void link(std::uint32_t slot, std::uint32_t parent);
   void hang(std::uint32_t slot, std::uint32_t parent);  ///< the same, but for the heap
+  void key_restored(std::vector<SlotId>& dropped);
   void forget_restored(std::uint32_t slot);
   void unlink(std::uint32_t slot);
   enum class Reuse : bool { no, yes };
@@ -203,7 +202,12 @@ class StoreIndex {
   void vacate(std::uint32_t slot, Reuse reuse = Reuse::no);
 
   std::vector<Entry, LargeAllocator<Entry>> entries_;  ///< by slot
-  boost::unordered_flat_map<BlockKey, std::uint32_t, std::hash<BlockKey>, std::equal_to<>,
+  /// A key's first bytes are as good as random, so that its place in the table follows from the highest: finish_restore().
+  struct KeyHash {
+    using is_avalanching = void;
+    std::size_t operator()(const BlockKey& key) const { return key.prefix64(); }
+  };
+  boost::unordered_flat_map<BlockKey, std::uint32_t, KeyHash, std::equal_to<>,
                             LargeAllocator<std::pair<const BlockKey, std::uint32_t>>>
       slots_;
   FreeSlots free_;
