@@ -25,7 +25,7 @@ namespace terrace {
 /// Closed under parent at all times: an entry that is `ready` has a `ready` parent or depth 0, and one that is `writing` or
 /// `awaiting_parent` has a parent in one of the three. check_invariants() walks all of it.
 ///
-/// Threads: one. Costs: O(1) but for O(log n) in the heap; nothing here scans.
+/// Threads: one. Costs: O(1) but for O(log n) in the heap; nothing here scans but walk(), as far as it is told.
 class StoreIndex {
  public:
   ///   absent --place()--> writing --data_arrived(), parent ready---------------------------------> ready
@@ -124,6 +124,9 @@ class StoreIndex {
   /// Puts a `ready` block back where a catalog says it was; parents first. False, and nothing changed, where its parent is
   /// not here or the key is already.
   [[nodiscard]] bool restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use);
+
+  /// As BlockStore::walk(): places are slots.
+  [[nodiscard]] StoreStep walk(std::uint64_t from, std::uint32_t looks_max) const;
 
   /// Every ready block, parents before children.
   template <class Visit>
