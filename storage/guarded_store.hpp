@@ -74,9 +74,9 @@ class StoreBackground {
 /// A write that finds its block stored already succeeds without I/O. As a probe it tells nothing, and the next operation is
 /// the probe; in a row of failures it counts as a success all the same.
 ///
-/// It remembers the back-offs of failing_max keys. Where more fail within theirs, the one whose back-off ends first is forgotten:
-/// that key is handed to the store again sooner, and its next back-off is the first again. So many keys failing at once is the
-/// device, which the breaker is for.
+/// It remembers the back-offs of 256 keys (failing_max). Where more fail within theirs, the one whose back-off ends first is
+/// forgotten: that key is handed to the store sooner, and its next back-off is the first again. So many keys failing at a time
+/// are the device's failure, and the breaker's affair.
 ///
 /// The owner polls at next_deadline() too. Threads: one. Allocates nothing while nothing fails, once as many operations
 /// were under way before.
