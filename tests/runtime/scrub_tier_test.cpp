@@ -148,7 +148,7 @@ TEST_F(ScrubbedStack, finds_a_flipped_bit_on_disk_while_it_is_idle) {
   EXPECT_EQ(stack.scrub_health()->corrupt, 0U);
   std::filesystem::path data;
   for (const auto& entry : std::filesystem::directory_iterator{directory_ / "store"}) {
-    if (entry.path().filename().string().starts_with("data")) data = entry.path();
+    if (entry.path().filename().string().starts_with("blocks")) data = entry.path();
   }
   {
     // The second block's slot is the one after its parent's, which is the first.
