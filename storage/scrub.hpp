@@ -14,8 +14,8 @@ namespace terrace {
 struct ScrubOptions {
   /// Read a second, at most; 0: off. 16 MiB are about a hundredth of what an NVMe drive reads, and a TiB in 18 hours.
   Bytes bandwidth = MiB * 16;
-  /// From the start of a pass to that of the next, where it is over by then. At least a second. A day, so that a small store is
-  /// not read over and over for nothing.
+  /// From the start of a pass to that of the next, where it is over by then; at least a tenth of a second. A day, so that a
+  /// small store is not read over and over for nothing.
   Duration period = std::chrono::hours{24};
 };
 
@@ -51,10 +51,11 @@ struct ScrubHealth {
 /// are read once. Where a pass has come to is not kept over a restart.
 ///
 /// Pace: one read at a time, so that at most one block's read is ahead of somebody else's. In any time t no more than
-/// bandwidth * t is read, and two blocks; less where the owner polls seldom, since a poll begins one read at most. Where the
-/// owner's operations are under way a read waits for them to end, up to nine times the time that its block has at this
-/// bandwidth: however busy the store is, a tenth of the bandwidth remains. A stretch without readable blocks is walked
-/// over in steps of looks_max places, look_pause apart. It pauses while the guard's breaker is not closed, and never probes.
+/// bandwidth * t is read, and two blocks; less where the owner polls seldom, since a poll begins one read at most: an engine
+/// that is busy and polls once a step has a block or less scrubbed in each. Where the owner's operations are under way a read
+/// waits for them to end, up to nine times the time that its block has at this bandwidth: however busy the store is, a tenth of
+/// the bandwidth remains. A stretch without readable blocks is walked over in steps of looks_max places, look_pause apart. It
+/// pauses while the guard's breaker is not closed, and never probes.
 ///
 /// A state machine without a clock: time enters with poll(), and does not go back. Threads: one, the guard's. Allocates
 /// nothing after construction.
@@ -62,7 +63,7 @@ class Scrub final : public StoreBackground {
  public:
   static constexpr std::uint32_t looks_max = 512;
   static constexpr Duration look_pause = std::chrono::milliseconds{10};
-  static constexpr Duration period_min = std::chrono::seconds{1};
+  static constexpr Duration period_min = std::chrono::milliseconds{100};
 
   /// `engine`, where given, has the buffer registered while the scrub lives, and outlives it. Throws std::invalid_argument
   /// where the period is negative, std::bad_alloc.

@@ -217,7 +217,7 @@ TEST_F(ScrubTest, walks_over_free_places_in_steps) {
   EXPECT_EQ(scrub.health().place, capacity);
 }
 
-TEST_F(ScrubTest, begins_no_more_than_a_pass_a_second) {
+TEST_F(ScrubTest, begins_passes_a_while_apart_also_where_none_is_asked_for) {
   start({pace, {}});
   end_pass();
   EXPECT_EQ(scrub.health().next_pass, scrub.health().last_pass_ended - scrub.health().last_pass_took + Scrub::period_min);
