@@ -110,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-retries", "101"}, "101 is not from 0 to 100"},
         Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-breaker-failures", "0"}, "0 is not from 1"},
         Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-breaker-window", "0"}, "greater than 0"},
-        Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-breaker-probe", "90000"}, "more than 86400 seconds"},
+        Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-breaker-probe", "90000"}, "more than 86400 s"},
         Bad{{"--step-tokens", "0"}, "--step-tokens: 0 is not from 1"}, Bad{{"--step-tokens", "few"}, "not a whole number"},
         Bad{{"--output-tokens-max", "-1"}, "not a whole number"},
         Bad{{"--output-tokens-max", "99999999999"}, "--output-tokens-max: 99999999999 is not from 0"},

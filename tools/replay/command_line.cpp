@@ -85,7 +85,7 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
   command.add_option("--storage-io", into.storage_io,
                      "What reads and writes files: auto (default: io_uring where there is any), uring, threads")->group("Tiers");
   command.add_option("--storage-scrub", into.storage_scrub,
-                     "A second, at most: all that file:DIR holds is read over and over, to find what has rotted (default 0B: off)")
+                     "A second, at most: what file:DIR holds is read over and over, to find what has rotted (default 0B: off)")
       ->group("Tiers");
   command.add_option("--storage-retries", into.storage_retries,
                      "So often a read or write of file:DIR is tried again where that may help (default 1)")->group("Tiers");
