@@ -178,12 +178,14 @@ struct Stack::Parts {
       store_config.floor = file->floor;
       store_config.block_bytes = options.block_bytes;
       store_config.fingerprint = options.fingerprint;
+      if (options.storage_guard) scrub.emplace(options.block_bytes, options.storage_scrub, io.get());
       store = std::make_unique<FileStore>(store_config, *io);
       if (options.storage_guard) guard.emplace(*store, clock, *options.storage_guard, &waker);
     }
     TransferPort& transfers = ranked ? static_cast<TransferPort&>(*ranked) : *engines.front();
     const CacheParts parts{transfers, arena, cache_store(), clock, &waker, options.hostile ? &*devices : nullptr};
     cache = std::make_unique<Cache>(config, parts);
+    if (scrub) scrub->start(*guard, clock.now());
   }
 
   ~Parts() {
@@ -220,6 +222,7 @@ struct Stack::Parts {
   std::optional<RankedTransfers> ranked;                    ///< over them, where there are several
   std::unique_ptr<IoEngine> io;
   std::unique_ptr<IoMemory> io_memory;  ///< the engine knows the arena
+  std::optional<Scrub> scrub;           ///< its buffer is there until the store has closed
   std::unique_ptr<BlockStore> store;
   std::optional<GuardedStore> guard;  ///< over it
   std::unique_ptr<Cache> cache;
@@ -248,6 +251,17 @@ BlockStore* Stack::store() { return parts_->cache_store(); }
 std::optional<StoreHealth> Stack::storage_health() const {
   if (!parts_->guard) return std::nullopt;
   return parts_->guard->health();
+}
+
+std::optional<ScrubHealth> Stack::scrub_health() const {
+  if (!parts_->scrub) return std::nullopt;
+  return parts_->scrub->health();
+}
+
+void Stack::set_scrub(const ScrubOptions& options) {
+  if (!parts_->scrub) throw std::invalid_argument{"there is no guarded file storage to scrub"};
+  parts_->scrub->set(options, parts_->clock.now());
+  parts_->waker.wake();
 }
 
 std::string Stack::io() const { return parts_->io ? parts_->io->describe() : std::string{}; }

@@ -4,6 +4,7 @@
 #include "runtime/cache.hpp"
 #include "storage/guarded_store.hpp"
 #include "storage/io_choice.hpp"
+#include "storage/scrub.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/emulated_device.hpp"
 #include "transfer/rank_devices.hpp"
@@ -89,6 +90,8 @@ struct StackOptions {
   /// What storage holds survives a power failure at most so long after it was written, and what a flush takes; 0: only what a
   /// durable job wrote, or a stack that was taken down.
   Duration flush_interval = std::chrono::seconds{5};
+  /// How what is stored is read over in the background, and what has rotted found. With a guard only.
+  ScrubOptions storage_scrub;
   Relation relation = Relation::keep;
   WritePolicy write_policy = WritePolicy::none;
   std::uint32_t selective_hits = 1;
@@ -131,6 +134,11 @@ class Stack {
   [[nodiscard]] BlockStore* store();
   /// How file storage does, as its guard sees it; none where there is no guard. The owner's thread.
   [[nodiscard]] std::optional<StoreHealth> storage_health() const;
+  /// How far the scrub is, and what it found; none where there is no guard. The owner's thread.
+  [[nodiscard]] std::optional<ScrubHealth> scrub_health() const;
+  /// Another pace from now on; a bandwidth of 0: off. The owner's thread, which is woken. Throws std::invalid_argument as Scrub
+  /// does, and where there is no guard.
+  void set_scrub(const ScrubOptions& options);
   /// What does storage's I/O, for people; empty: there is none.
   [[nodiscard]] std::string io() const;
   /// Of host tier and staging together.

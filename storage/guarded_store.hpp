@@ -74,6 +74,10 @@ class StoreBackground {
 /// A write that finds its block stored already succeeds without I/O. As a probe it tells nothing, and the next operation is
 /// the probe; in a row of failures it counts as a success all the same.
 ///
+/// It remembers the back-offs of 256 keys (failing_max). Where more fail within theirs, the one whose back-off ends first is
+/// forgotten: that key is handed to the store sooner, and its next back-off is the first again. So many keys failing at a time
+/// are the device's failure, and the breaker's affair.
+///
 /// The owner polls at next_deadline() too. Threads: one. Allocates nothing while nothing fails, once as many operations
 /// were under way before.
 class GuardedStore final : public BlockStore {
@@ -99,6 +103,9 @@ class GuardedStore final : public BlockStore {
   /// The store's. A write that waits for its next try has no slot, and is not in `writing`.
   [[nodiscard]] StoreStat stat() const override { return store_.stat(); }
   void for_each(const std::function<void(const StoredBlock&)>& visit) const override { store_.for_each(visit); }
+  [[nodiscard]] StoreStep walk(std::uint64_t place, std::uint32_t looks_max) const override {
+    return store_.walk(place, looks_max);
+  }
   void check_invariants() const override;
 
   [[nodiscard]] StoreHealth health() const;

@@ -2,6 +2,7 @@
 
 #include "base/check.hpp"
 
+#include <algorithm>
 #include <array>
 #include <numeric>
 #include <tuple>
@@ -343,6 +344,15 @@ void StoreIndex::extend(std::uint32_t slots) {
   counts_[static_cast<std::size_t>(State::absent)] += slots - before;
   for (std::uint32_t slot = before; slot < slots; ++slot) set_state(slot, State::closed);
   number_closed();
+}
+
+StoreStep StoreIndex::walk(std::uint64_t from, std::uint32_t looks_max) const {
+  const std::uint64_t places = entries_.size();
+  const std::uint64_t end = from < places ? std::min(places, from + looks_max) : places;
+  for (std::uint64_t slot = from; slot < end; ++slot) {
+    if (entries_[slot].state == State::ready) return {entries_[slot].block.key, slot + 1, places};
+  }
+  return {std::nullopt, end, places};
 }
 
 std::uint64_t StoreIndex::count_orphans() const {

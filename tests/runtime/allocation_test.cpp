@@ -1,35 +1,14 @@
 // The step path of a warm manager allocates nothing. In a program of its own, because it counts every allocation.
 #include "runtime/cache.hpp"
+#include "tests/allocation_count.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "transfer/ranked_transfers.hpp"
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <new>
 #include <unordered_set>
 #include <utility>
 #include <vector>
-
-namespace {
-
-std::size_t allocations = 0;
-bool counting = true;
-
-void* allocate(std::size_t size) {
-  allocations += counting;
-  if (void* const memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc{};
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) { return allocate(size); }
-void* operator new[](std::size_t size) { return allocate(size); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace terrace {
 namespace {
@@ -128,18 +107,6 @@ TEST_P(Allocations, are_none_where_groups_have_windows_and_states) {
 
 // ---- with tiers below ----------------------------------------------------------------------------------------------------
 
-/// What the other side of a seam allocates is its own affair: it has threads of its own.
-class Uncounted {
- public:
-  Uncounted() : before_{std::exchange(counting, false)} {}
-  ~Uncounted() { counting = before_; }
-  Uncounted(const Uncounted&) = delete;
-  Uncounted& operator=(const Uncounted&) = delete;
-
- private:
-  bool before_;
-};
-
 /// Every plan has succeeded by the next poll.
 class PromptTransfers final : public TransferPort {
  public:
@@ -213,6 +180,7 @@ class PromptStore final : public BlockStore {
   [[nodiscard]] Bytes block_bytes() const override { return Bytes{64}; }
   [[nodiscard]] StoreStat stat() const override { return {}; }
   void for_each(const std::function<void(const StoredBlock&)>&) const override {}
+  [[nodiscard]] StoreStep walk(std::uint64_t, std::uint32_t) const override { return {}; }
   void check_invariants() const override {}
   [[nodiscard]] std::uint64_t reads() const { return reads_; }
 

@@ -409,6 +409,7 @@ void World::plant_fault() {
     const Bytes room{random_.below(20) * least_block_bytes};
     io.files().set_disk_bytes(random_.chance(0.5) ? Bytes{~0ULL} : io.files().used_bytes() + room);
   }
+  if (options_.faults.disk_fails && options_.scrubbed) rot();
 }
 
 void World::check() const {

@@ -4,7 +4,9 @@
 #include "base/random.hpp"
 #include "runtime/cache.hpp"
 #include "storage/file_store.hpp"
+#include "storage/guarded_store.hpp"
 #include "storage/memory_store.hpp"
+#include "storage/scrub.hpp"
 #include "storage/stepped_io.hpp"
 #include "tests/transfer/stepped_ranks.hpp"
 #include "transfer/host_arena.hpp"
@@ -33,6 +35,7 @@ struct WorldOptions {
   std::uint32_t stored_blocks = 16;
   std::uint32_t layers = 1;  ///< of a block, in every pool
   bool guarded = false;  ///< the stores are behind a GuardedStore each
+  bool scrubbed = false;  ///< and scrubbed
   Faults faults;
   bool hostile = true;
   Ranks::Options ranks;
@@ -94,6 +97,9 @@ class World {
     std::uint64_t declined = 0;
     std::uint64_t durable = 0;  ///< blocks that a power failure at the end would leave, by the books
     std::uint64_t lost = 0;     ///< and those that it would not
+    std::uint64_t scrubbed = 0;        ///< blocks read and verified, by the scrubs, as are the next two
+    std::uint64_t scrub_passes = 0;
+    std::uint64_t scrub_corrupt = 0;   ///< blocks found that did not verify
   };
   [[nodiscard]] const Seen& seen() const { return *seen_; }
   [[nodiscard]] const ManagerStats& stats() const { return cache_->manager().stats(); }
@@ -113,6 +119,8 @@ class World {
   [[nodiscard]] std::unique_ptr<BlockStore> make_store(std::size_t pool);
   void check_durable();
   [[nodiscard]] std::unique_ptr<BlockStore> guard(std::unique_ptr<BlockStore> store);
+  void scrub(GuardedStore& guard);
+  void rot();
   void see_guards();
   void compute(Client& client);
   void disk_step();
@@ -138,6 +146,7 @@ class World {
   std::vector<SteppedArenaWorker*> arena_workers_;  ///< the arenas'
   std::optional<Ranks> ranks_;
   std::vector<std::unique_ptr<SteppedIo>> disks_;
+  std::vector<std::unique_ptr<Scrub>> scrubs_;  ///< of those that are scrubbed; their buffers outlive the stores
   std::vector<std::unique_ptr<BlockStore>> bare_stores_;  ///< behind a guard
   std::vector<std::unique_ptr<BlockStore>> stores_;
   std::unique_ptr<Cache> cache_;

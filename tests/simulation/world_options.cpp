@@ -81,6 +81,7 @@ WorldOptions random_options(std::uint64_t seed) {
   constexpr std::array<std::uint32_t, 4> layers{1, 2, 4, 16};
   options.layers = layers[random.below(layers.size())];
   options.guarded = manager.storage && random.chance(0.5);
+  options.scrubbed = options.guarded && random.chance(0.5);
   return options;
 }
 

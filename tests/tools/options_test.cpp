@@ -104,6 +104,13 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-io", "aio"}, "there is auto, uring, threads"},
         Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-io", "uring", "--storage-bandwidth", "1MiB"},
             "--storage-io threads"},
+        Bad{{"--storage-scrub", "1MiB"}, "--storage-scrub is given, but no --storage"},
+        Bad{{"--storage", "memory:", "--storage-capacity", "1GiB", "--storage-retries", "2"}, "for --storage file:DIR"},
+        Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-scrub", "fast"}, "is not a size"},
+        Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-retries", "101"}, "101 is not from 0 to 100"},
+        Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-breaker-failures", "0"}, "0 is not from 1"},
+        Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-breaker-window", "0"}, "greater than 0"},
+        Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-breaker-probe", "90000"}, "more than 86400 s"},
         Bad{{"--step-tokens", "0"}, "--step-tokens: 0 is not from 1"}, Bad{{"--step-tokens", "few"}, "not a whole number"},
         Bad{{"--output-tokens-max", "-1"}, "not a whole number"},
         Bad{{"--output-tokens-max", "99999999999"}, "--output-tokens-max: 99999999999 is not from 0"},
@@ -185,6 +192,23 @@ TEST(Options, let_the_kernel_decide_about_io_uring_where_nothing_is_said) {
     words.insert(words.end(), {"--storage-io", std::string{to_string(io)}});
     EXPECT_EQ(std::get<FileStorage>(parse(words).storage).io, io);
   }
+}
+
+TEST(Options, guard_file_storage_as_they_are_told_and_scrub_it_only_then) {
+  const Words file{"--storage", "file:/some/where", "--storage-capacity", "1GiB"};
+  EXPECT_EQ(parse(file).storage_scrub.bandwidth, Bytes{});
+  EXPECT_EQ(parse(file).storage_guard.read_retries, 1U);
+  Words words = file;
+  words.insert(words.end(), {"--storage-scrub", "8MiB", "--storage-retries", "3", "--storage-breaker-failures", "9",
+                             "--storage-breaker-window", "0.25", "--storage-breaker-probe", "60"});
+  const ReplayOptions options = parse(words);
+  EXPECT_EQ(options.storage_scrub.bandwidth, MiB * 8);
+  EXPECT_EQ(options.storage_guard.read_retries, 3U);
+  EXPECT_EQ(options.storage_guard.write_retries, 3U);
+  EXPECT_EQ(options.storage_guard.breaker.failures_max, 9U);
+  EXPECT_EQ(options.storage_guard.breaker.window, std::chrono::milliseconds{250});
+  EXPECT_EQ(options.storage_guard.breaker.probe_first, std::chrono::seconds{60});
+  EXPECT_EQ(options.storage_guard.breaker.probe_max, std::chrono::seconds{60}) << "no less than the first";
 }
 
 TEST(Options, know_every_relation_policy_mode_and_fault) {

@@ -84,6 +84,17 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
                      "A second, read and written: a slower disk than the one at hand, with file:DIR")->group("Tiers");
   command.add_option("--storage-io", into.storage_io,
                      "What reads and writes files: auto (default: io_uring where there is any), uring, threads")->group("Tiers");
+  command.add_option("--storage-scrub", into.storage_scrub,
+                     "A second, at most: what file:DIR holds is read over and over, to find what has rotted (default 0B: off)")
+      ->group("Tiers");
+  command.add_option("--storage-retries", into.storage_retries,
+                     "So often a read or write of file:DIR is tried again where that may help (default 1)")->group("Tiers");
+  command.add_option("--storage-breaker-failures", into.storage_breaker_failures,
+                     "After so many in a row file:DIR is not used (default 5),")->group("Tiers");
+  command.add_option("--storage-breaker-window", into.storage_breaker_window,
+                     "where they come within so many seconds (default 10),")->group("Tiers");
+  command.add_option("--storage-breaker-probe", into.storage_breaker_probe,
+                     "and so many seconds later one is let through, to try it (default 0.5)")->group("Tiers");
   command.add_option("--relation", into.relation, "Of device and host copies: keep (default), exclusive, inclusive")
       ->group("Tiers");
   command.add_option("--write-policy", into.write_policy,

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <optional>
 #include <span>
@@ -33,6 +34,9 @@ constexpr std::uint64_t skip_max = std::uint64_t{1} << 48;
 constexpr double checkpoint_seconds_max = 86'400;
 constexpr Bytes block_bytes_max = MiB * 512;
 constexpr Bytes file_block_unit = KiB * 4;
+constexpr std::uint32_t storage_retries_max = 100;
+constexpr std::uint32_t breaker_failures_max = 100'000;
+constexpr double breaker_seconds_max = 86'400;
 
 using Word = std::optional<std::string>;
 
@@ -101,15 +105,31 @@ std::uint32_t pool_blocks(const PoolWords& pool, Bytes block_bytes) {
   return static_cast<std::uint32_t>(blocks);
 }
 
+/// What only files have, where it was given.
+std::optional<std::string_view> file_option(const ReplayArguments& arguments) {
+  const std::array<std::pair<std::string_view, const Word*>, 8> options{
+      {{"--storage-bandwidth", &arguments.storage_bandwidth},
+       {"--storage-floor", &arguments.storage_floor},
+       {"--storage-io", &arguments.storage_io},
+       {"--storage-scrub", &arguments.storage_scrub},
+       {"--storage-retries", &arguments.storage_retries},
+       {"--storage-breaker-failures", &arguments.storage_breaker_failures},
+       {"--storage-breaker-window", &arguments.storage_breaker_window},
+       {"--storage-breaker-probe", &arguments.storage_breaker_probe}}};
+  for (const auto& [option, word] : options) {
+    if (*word) return option;
+  }
+  return std::nullopt;
+}
+
 StorageOptions storage(const ReplayArguments& arguments, Bytes block_bytes) {
   const std::string word = arguments.storage.value_or("none");
   const Word& capacity_word = arguments.storage_capacity;
   const Word& bandwidth_word = arguments.storage_bandwidth;
+  const auto of_files = file_option(arguments);
   if (word == "none") {
     if (capacity_word) throw UsageError{"--storage-capacity is given, but no --storage"};
-    if (bandwidth_word) throw UsageError{"--storage-bandwidth is given, but no --storage"};
-    if (arguments.storage_floor) throw UsageError{"--storage-floor is given, but no --storage"};
-    if (arguments.storage_io) throw UsageError{"--storage-io is given, but no --storage"};
+    if (of_files) throw UsageError{fmt::format("{} is given, but no --storage", *of_files)};
     return NoStorage{};
   }
   const bool is_file = word.starts_with("file:");
@@ -122,9 +142,7 @@ StorageOptions storage(const ReplayArguments& arguments, Bytes block_bytes) {
     throw UsageError{
         fmt::format("--storage-capacity: {} is less than one block of {}", to_string(capacity), to_string(block_bytes))};
   }
-  if (!is_file && bandwidth_word) throw UsageError{"--storage-bandwidth is for --storage file:DIR"};
-  if (!is_file && arguments.storage_floor) throw UsageError{"--storage-floor is for --storage file:DIR"};
-  if (!is_file && arguments.storage_io) throw UsageError{"--storage-io is for --storage file:DIR"};
+  if (!is_file && of_files) throw UsageError{fmt::format("{} is for --storage file:DIR", *of_files)};
   if (!is_file) return MemoryStorage{capacity};
   if (count(block_bytes) % count(file_block_unit) != 0) {
     throw UsageError{fmt::format("--block-bytes: with file storage a multiple of {}, not {}", to_string(file_block_unit),
@@ -158,6 +176,28 @@ std::optional<double> positive_number(std::string_view option, const Word& word)
   const std::optional<double> number = real_number(*word);
   if (!number || *number <= 0) throw UsageError{fmt::format("{}: \"{}\" is not a number greater than 0", option, *word)};
   return number;
+}
+
+Duration seconds(std::string_view option, const Word& word, Duration fallback, double max) {
+  const std::optional<double> number = positive_number(option, word);
+  if (!number) return fallback;
+  if (*number > max) throw UsageError{fmt::format("{}: {} is more than {} seconds", option, *word, max)};
+  return std::max(Duration{1}, std::chrono::duration_cast<Duration>(std::chrono::duration<double>{*number}));
+}
+
+/// What is done about a device that fails, and to find out what it has lost.
+void choose_storage_care(ReplayOptions& options, const ReplayArguments& arguments) {
+  GuardOptions& guard = options.storage_guard;
+  guard.read_retries = small_number("--storage-retries", arguments.storage_retries, guard.read_retries, 0, storage_retries_max);
+  guard.write_retries = guard.read_retries;
+  BreakerOptions& breaker = guard.breaker;
+  breaker.failures_max = small_number("--storage-breaker-failures", arguments.storage_breaker_failures, breaker.failures_max, 1,
+                                      breaker_failures_max);
+  breaker.window = seconds("--storage-breaker-window", arguments.storage_breaker_window, breaker.window, breaker_seconds_max);
+  breaker.probe_first =
+      seconds("--storage-breaker-probe", arguments.storage_breaker_probe, breaker.probe_first, breaker_seconds_max);
+  breaker.probe_max = std::max(breaker.probe_max, breaker.probe_first);
+  if (arguments.storage_scrub) options.storage_scrub.bandwidth = size("--storage-scrub", *arguments.storage_scrub);
 }
 
 double share(std::string_view option, const Word& word, double fallback) {
@@ -306,6 +346,7 @@ ReplayOptions resolve(const ReplayArguments& arguments) {
   options.host_blocks =
       pool_blocks({"host", arguments.host_blocks, arguments.host_capacity, default_host_blocks, 0}, options.block_bytes);
   options.storage = storage(arguments, options.block_bytes);
+  choose_storage_care(options, arguments);
   options.relation = choice("--relation", arguments.relation, Relation::keep,
                             std::array{Relation::keep, Relation::exclusive, Relation::inclusive});
   options.write_policy =

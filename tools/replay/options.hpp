@@ -32,6 +32,11 @@ struct ReplayArguments {
   std::optional<std::string> storage_floor;
   std::optional<std::string> storage_bandwidth;
   std::optional<std::string> storage_io;
+  std::optional<std::string> storage_scrub;
+  std::optional<std::string> storage_retries;
+  std::optional<std::string> storage_breaker_failures;
+  std::optional<std::string> storage_breaker_window;
+  std::optional<std::string> storage_breaker_probe;
   std::optional<std::string> relation;
   std::optional<std::string> write_policy;
   std::optional<std::string> checkpoint;
@@ -99,6 +104,9 @@ struct ReplayOptions {
   std::uint32_t device_blocks = 0;
   std::uint32_t host_blocks = 0;
   StorageOptions storage;
+  GuardOptions storage_guard;  ///< of file storage, as is the scrub
+  /// Off, and where it is on one pass after the other: a replay is short.
+  ScrubOptions storage_scrub{.bandwidth = Bytes{}, .period = Duration{}};
   Relation relation = Relation::keep;
   WritePolicy write_policy = WritePolicy::none;
   /// At the end, also an early one: what is cached goes to storage within so much time. None: only what the policy stored is.

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <stdexcept>
@@ -62,12 +63,34 @@ json::object to_object(const StoreHealth& health) {
           {"declined", health.declined},      {"held_back", health.held_back}, {"failed", failed}};
 }
 
-json::object storage_config(const StorageOptions& storage) {
+json::object to_object(const ScrubHealth& health) {
+  const double took = std::chrono::duration<double>(health.last_pass_took).count();
+  return {{"state", to_string(health.state)},     {"bandwidth", count(health.bandwidth)},
+          {"place", health.place},                {"places", health.places},
+          {"passes", health.passes},              {"last_pass_seconds", took},
+          {"blocks", health.blocks},              {"bytes", count(health.read)},
+          {"corrupt", health.corrupt},            {"io_failed", health.io_failed},
+          {"passed_over", health.passed_over}};
+}
+
+json::object storage_config(const ReplayOptions& options) {
+  const StorageOptions& storage = options.storage;
   if (const auto* memory = std::get_if<MemoryStorage>(&storage))
     return {{"kind", "memory"}, {"capacity", count(memory->capacity)}};
   if (const auto* file = std::get_if<FileStorage>(&storage)) {
-    return {{"kind", "file"}, {"directory", file->directory.string()}, {"capacity", count(file->capacity)},
-            {"floor", count(file->floor)}, {"bandwidth", count(file->bandwidth)}, {"io", text(to_string(file->io))}};
+    const auto seconds = [](Duration time) { return std::chrono::duration<double>(time).count(); };
+    const GuardOptions& guard = options.storage_guard;
+    return {{"kind", "file"},
+            {"directory", file->directory.string()},
+            {"capacity", count(file->capacity)},
+            {"floor", count(file->floor)},
+            {"bandwidth", count(file->bandwidth)},
+            {"io", text(to_string(file->io))},
+            {"scrub", count(options.storage_scrub.bandwidth)},
+            {"retries", guard.read_retries},
+            {"breaker_failures", guard.breaker.failures_max},
+            {"breaker_window", seconds(guard.breaker.window)},
+            {"breaker_probe", seconds(guard.breaker.probe_first)}};
   }
   return {{"kind", "none"}};
 }
@@ -80,7 +103,7 @@ json::object to_object(const ReplayOptions& options) {
                       {"rank_payload", text(to_string(options.rank_payload))},
                       {"device_blocks", options.device_blocks},
                       {"host_blocks", options.host_blocks},
-                      {"storage", storage_config(options.storage)},
+                      {"storage", storage_config(options)},
                       {"relation", text(to_string(options.relation))},
                       {"write_policy", text(to_string(options.write_policy))},
                       {"policy", text(to_string(options.policy))},
@@ -197,6 +220,7 @@ std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
   report["store"] = result.store ? json::value(to_object(*result.store)) : json::value(nullptr);
   report["checkpoint"] = result.checkpoint ? json::value(checkpoint(result)) : json::value(nullptr);
   report["storage_health"] = result.storage_health ? json::value(to_object(*result.storage_health)) : json::value(nullptr);
+  report["storage_scrub"] = result.storage_scrub ? json::value(to_object(*result.storage_scrub)) : json::value(nullptr);
   if (!result.storage_io.empty()) report["store"].as_object()["io"] = result.storage_io;
   report["config"] = to_object(options);
   return json::serialize(report);
