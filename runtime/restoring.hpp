@@ -13,7 +13,8 @@
 namespace terrace {
 
 /// Brings back into the tree what storage holds from before. Blocks come depth first, as BlockStore::adopt_all() shows them: what
-/// a block builds on is then on the path that was followed last, and whole runs of a path are added at once. Threads: the manager's.
+/// a block builds on is then on the path that was followed last, and whole runs of a path are added at once. Threads: the
+/// manager's.
 class Restoring {
  public:
   Restoring(Residency& residency, Flushes& flushes) : residency_{residency}, flushes_{flushes} {}

@@ -127,8 +127,8 @@ class StoreIndex {
   /// Puts a block back where a catalog says it was, in any order, before anything else is done with the index; to be ended by
   /// finish_restore().
   void restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use);
-  /// What was put back is `ready`, but for blocks that lack an ancestor, and but for one of two that have a key: the less deep one
-  /// stays, then the one used last, then the lower slot. Appends the slots of the others, which are free again.
+  /// What was put back is `ready`, but for blocks that lack an ancestor, and but for one of two that have a key: the less deep
+  /// one stays, then the one used last, then the lower slot. Appends the slots of the others, which are free again.
   void finish_restore(std::vector<SlotId>& dropped);
 
   /// As BlockStore::walk(): places are slots.
