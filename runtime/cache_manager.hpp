@@ -108,8 +108,8 @@ class CacheManager {
   /// reading. Returns how many device blocks that freed. Fails: not_found (the path is not all in the tree), in_use (its last
   /// block is held).
   [[nodiscard]] Result<std::uint32_t> drop(std::span<const BlockKey> keys);
-  /// Keeps what is cached of the path from eviction above storage, until unpin() or `until`. Fails: not_found (nothing is),
-  /// no_room (ManagerConfig::pinned_blocks_max).
+  /// Keeps what is cached of the path from eviction above storage, until unpin() or `until`. Fails: not_found (nothing is, or
+  /// caching is off), no_room (ManagerConfig::pinned_blocks_max).
   [[nodiscard]] Result<PinId> pin(std::span<const BlockKey> keys, TimePoint until = never);
   /// Fails: not_found (or its time has passed).
   [[nodiscard]] Result<void> unpin(PinId pin);
@@ -338,6 +338,7 @@ class CacheManager {
   void commit_chain(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
   void commit_islands(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
   [[nodiscard]] Committed commit_over(std::size_t group, BlockRef block, std::uint32_t place, SlotId own, Fence written);
+  void let_go(SizeClass& pool, Path path);
   void release_part(GroupPart& part, std::size_t group, Fence last_use);
   void give_up_before(GroupPart& part, std::size_t group, std::uint32_t first, Fence last_use);
   [[nodiscard]] Result<WriteBackId> write_back_request(const WriteBackOrder& order);

@@ -70,6 +70,7 @@ Result<std::uint32_t> CacheManager::drop(std::span<const BlockKey> keys) {
 
 Result<PinId> CacheManager::pin(std::span<const BlockKey> keys, TimePoint until) {
   if (status_ != CacheStatus::normal) return Errc::paused;
+  if (!config_.caching) return Errc::not_found;
   const std::uint32_t hits = look_up(keys, Tier::storage);
   if (hits == 0) return Errc::not_found;
   // A pin takes slots out of what can be promised: those that are promised already stay so.

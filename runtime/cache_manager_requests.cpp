@@ -92,7 +92,7 @@ void CacheManager::give_up_before(GroupPart& part, std::size_t group, std::uint3
     const SlotId slot = part.table[island->block];
     device.raise_fence(slot, last_use);
     if (island->duplicate) device.put(slot);
-    residency.tree().unpin(island->path);
+    let_go(pool_of(group), island->path);
   }
   part.islands.erase(part.islands.begin(), kept);
   for (std::uint32_t block = std::max(part.committed, part.given_up); block < first; ++block) {
@@ -166,7 +166,7 @@ Result<std::span<const Duplicate>> CacheManager::commit(RequestId id, std::span<
   if (keys.size() > r.blocks_now) return Errc::invalid_argument;
   duplicates_.clear();
   // What an older epoch computed is nobody else's.
-  if (r.epoch != epoch_ || !config_.caching) return std::span<const Duplicate>{};
+  if (r.epoch != epoch_ || !(config_.caching || config_.store_uncached)) return std::span<const Duplicate>{};
   bool any = false;
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     const GroupRule& rule = rules_[g];
@@ -287,12 +287,21 @@ Result<void> CacheManager::release(RequestId id, Fence last_use) {
   return {};
 }
 
+/// Of what a request had in the tree.
+void CacheManager::let_go(SizeClass& pool, Path path) {
+  if (config_.store_uncached && path.length > 0) {
+    pool.uncached.add(path);
+  } else {
+    pool.residency.tree().unpin(path);
+  }
+}
+
 void CacheManager::release_part(GroupPart& part, std::size_t group, Fence last_use) {
   Residency& residency = pool_of(group).residency;
   SlotPool& device = residency.pool(Tier::device);
   if (rules_[group].chained() && part.serves) {
     device.raise_fences(part.table, last_use);
-    residency.tree().unpin(part.path);
+    let_go(pool_of(group), part.path);
     device.put_all(std::span{part.table}.subspan(part.path.length));
     device.put_all(part.redundant);
     part.redundant.clear();

@@ -32,6 +32,10 @@ void validate(const ManagerConfig& config) {
   for (std::size_t pool = 0; pool < config.pool_count(); ++pool) {
     validate(config.pool(PoolId{static_cast<std::uint16_t>(pool)}), pool, config.storage);
   }
+  if (config.store_uncached && (config.caching || !config.storage)) refuse("storing what is not cached needs storage, and caching off");
+  if (config.store_uncached && config.relation == Relation::inclusive) {
+    refuse("storing what is not cached leaves no copies in the host, and relation inclusive wants them there");
+  }
   if (!(config.unit_prefill_seconds >= 0)) refuse("a prefill time must be 0 or more seconds");
   if (config.instant_copies && config.unit_prefill_seconds > 0) refuse("instant copies take no time to weigh against a prefill");
   if (config.instant_copies && config.groups.size() > 1) refuse("instant copies are for reference runs, with one group");

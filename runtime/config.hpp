@@ -97,6 +97,10 @@ struct ManagerConfig : PoolSizes {
   std::uint32_t selective_hits = 1;
   /// Off: nothing is matched, and nothing is kept when a request is released.
   bool caching = true;
+  /// With caching off: what requests commit goes to storage all the same, by the write policy and by jobs, and is given up above
+  /// as soon as its bytes have left the device. For an instance that decodes: its conversations are hits of who reads the store
+  /// next. Needs storage; not with inclusive.
+  bool store_uncached = false;
   /// Of one request, in hash units, as the model's length gives it; 0: what its pools hold.
   std::uint32_t request_blocks_max = 0;
   /// What pin() may keep from eviction in each pool, all pins together; 0: half of its device_blocks.

@@ -168,6 +168,7 @@ struct ManagerStats {
   std::uint64_t stored_evicted = 0;    ///< blocks that storage gave up
   std::uint64_t cleared = 0;           ///< device and host copies dropped by clear()
   std::uint64_t dropped_by_call = 0;   ///< by drop()
+  std::uint64_t dropped_uncached = 0;  ///< device copies of what is stored without being cached, when they had left for there
 };
 
 }  // namespace terrace

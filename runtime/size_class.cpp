@@ -34,6 +34,7 @@ SizeClass::SizeClass(PoolId number, const ManagerConfig& all, const PoolSizes& s
       room_ahead{config, residency, device_room, host_room, stats},
       loads{config, residency, departures, host_room, actions, stats},
       restoring{residency, flushes},
+      uncached{residency, stats},
       stats_{stats} {}
 
 // ---- paths of requests ---------------------------------------------------------------------------------------------------
@@ -157,6 +158,7 @@ void SizeClass::on_store(const StoreEvent& event) {
 
 bool SizeClass::pump() {
   bool changed = resizing.pump();  // first, so that nobody else need go for those that have to
+  changed |= uncached.pump();
   changed |= host_room.pump();
   changed |= device_room.pump();
   changed |= persists.pump();
@@ -271,7 +273,7 @@ Usage SizeClass::usage(Tier tier) const {
 
 bool SizeClass::idle() const {
   return swap_outs.idle() && persists.idle() && host_room.idle() && device_room.idle() && loads.idle() &&
-         !flushes.under_way();
+         !flushes.under_way() && uncached.idle();
 }
 
 Durability SizeClass::durability() const {

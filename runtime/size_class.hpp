@@ -16,6 +16,7 @@
 #include "runtime/restoring.hpp"
 #include "runtime/room_ahead.hpp"
 #include "runtime/swap_outs.hpp"
+#include "runtime/uncached_paths.hpp"
 #include "runtime/write_back.hpp"
 
 #include <cstdint>
@@ -106,6 +107,7 @@ class SizeClass {
   RoomAhead room_ahead;
   Loads loads;
   Restoring restoring;
+  UncachedPaths uncached;
 
  private:
   bool sweep_hidden();

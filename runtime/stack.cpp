@@ -45,6 +45,8 @@ ManagerConfig manager_config(const StackOptions& options) {
     throw std::invalid_argument{fmt::format("{} device blocks and {} host blocks: each must be under {}", config.device_blocks,
                                             arena_blocks, Copy::slots_max)};
   }
+  config.caching = options.caching;
+  config.store_uncached = options.store_uncached;
   config.relation = options.relation;
   config.policy = options.policy;
   config.host_admission = options.host_admission;

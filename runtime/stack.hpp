@@ -92,6 +92,9 @@ struct StackOptions {
   Duration flush_interval = std::chrono::seconds{5};
   /// How what is stored is read over in the background, and what has rotted found. With a guard only.
   ScrubOptions storage_scrub;
+  /// As ManagerConfig's: an instance that decodes has the first off, and the second on where others are to hit what it writes.
+  bool caching = true;
+  bool store_uncached = false;
   Relation relation = Relation::keep;
   WritePolicy write_policy = WritePolicy::none;
   std::uint32_t selective_hits = 1;

@@ -59,6 +59,10 @@ WorldOptions random_options(std::uint64_t seed) {
     manager.selective_hits = static_cast<std::uint32_t>(random.between(1, 3));
     manager.flush_interval = std::chrono::milliseconds{random.chance(0.4) ? 0 : random.between(1, 60)};
   }
+  if (manager.storage && manager.relation != Relation::inclusive && random.chance(0.1)) {
+    manager.caching = false;
+    manager.store_uncached = true;
+  }
   options.faults.transfers_fail = random.chance(0.3);
   options.faults.streams_freeze = random.chance(0.2);
   options.faults.disk_fails = random.chance(0.4);
