@@ -32,7 +32,9 @@ void validate(const ManagerConfig& config) {
   for (std::size_t pool = 0; pool < config.pool_count(); ++pool) {
     validate(config.pool(PoolId{static_cast<std::uint16_t>(pool)}), pool, config.storage);
   }
-  if (config.store_uncached && (config.caching || !config.storage)) refuse("storing what is not cached needs storage, and caching off");
+  if (config.store_uncached && (config.caching || !config.storage)) {
+    refuse("storing what is not cached needs storage, and caching off");
+  }
   if (config.store_uncached && config.relation == Relation::inclusive) {
     refuse("storing what is not cached leaves no copies in the host, and relation inclusive wants them there");
   }
