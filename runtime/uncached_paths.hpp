@@ -7,8 +7,8 @@
 
 namespace terrace {
 
-/// Of a manager that stores without caching (ManagerConfig::store_uncached): what requests have left behind on the device, until it
-/// has left there for storage, or is found to go nowhere. Threads: the manager's.
+/// Of a manager that stores without caching (ManagerConfig::store_uncached): what requests have left behind on the device, until
+/// it has left there for storage, or is found to go nowhere. Threads: the manager's.
 class UncachedPaths {
  public:
   UncachedPaths(Residency& residency, ManagerStats& stats) : residency_{residency}, stats_{stats} {}
