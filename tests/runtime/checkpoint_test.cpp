@@ -105,6 +105,29 @@ TEST_F(Checkpoints, keep_the_last_of_their_time_for_the_flush) {
   EXPECT_EQ(cache->durability().durable_blocks, stored);
 }
 
+TEST_F(Checkpoints, flush_what_arrives_while_the_last_flush_is_under_way_too) {
+  run_paths(4);
+  const WriteBackId id = start(seconds{8});
+  for (int i = 0; i < 10 && progress(id).of(WriteBackOutcome::stored) == 0; ++i) {
+    device->run();
+    poll();
+  }
+  for (int i = 0; i < 10; ++i) poll();
+  const std::uint64_t before = progress(id).of(WriteBackOutcome::stored);
+  ASSERT_LT(before, 12U);
+  store->hold_flushes(true);
+  clock.advance(seconds{7});
+  settle();
+  EXPECT_EQ(progress(id).of(WriteBackOutcome::stored), 12U);
+  EXPECT_EQ(count(progress(id).durable), 0U);
+  store->hold_flushes(false);
+  poll();
+  EXPECT_EQ(count(progress(id).durable), before * block_bytes) << "the flush had begun before the others came";
+  settle();
+  EXPECT_EQ(count(progress(id).durable), 12 * block_bytes);
+  EXPECT_TRUE(progress(id).ended());
+}
+
 TEST_F(Checkpoints, say_when_a_flush_has_failed) {
   run_paths(1);
   store->fail_flushes(Errc::io_failed);

@@ -112,6 +112,20 @@ TEST_F(Uncached, blocks_that_several_requests_share_go_with_the_last) {
   EXPECT_EQ(store->stat().blocks, 5U);
 }
 
+TEST_F(Uncached, blocks_that_a_shorter_request_holds_stay_with_it) {
+  make_decoder();
+  decode(1, keys_of({1, 2, 3}));
+  decode(2, keys_of({1, 2}));
+  settle();
+  release(1);
+  settle();
+  EXPECT_EQ(resident(Tier::device), 2U);
+  release(2);
+  settle();
+  EXPECT_EQ(resident(Tier::device), 0U);
+  EXPECT_EQ(free_on_device(), 8U);
+}
+
 TEST_F(Uncached, blocks_are_hits_of_who_reads_the_store_next_by_keys_made_of_tokens_alone) {
   const BlockKey root = root_key({.model_digest = {}, .fingerprint = {}, .adapter = {}, .tenant_salt = {}, .weight_epoch = 1});
   std::vector<TokenId> tokens;
