@@ -116,7 +116,8 @@ class ScrubbedStack : public testing::Test {
     wanted.id = RequestId{1};
     wanted.keys = all;
     wanted.blocks = 3;
-    Lease lease = std::move(*stack.cache().acquire(wanted));
+    Result<Lease> acquired = stack.cache().acquire(wanted);
+    Lease lease = std::move(*acquired);
     while (!stack.cache().ready(lease)) stack.cache().poll();
     ASSERT_TRUE(stack.cache().commit(lease, all, Fence{}).has_value());
     stack.cache().release(std::move(lease), Fence{});
