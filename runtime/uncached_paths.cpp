@@ -12,6 +12,9 @@ bool UncachedPaths::pump() {
 
 Path UncachedPaths::give_up(Path path) {
   PrefixTree& tree = residency_.tree();
+  // As nearly always while it waits: its end is still read. Nothing before that may go, and this is asked at every step.
+  const Copy last = residency_.copy(tree.at(path, path.length - 1), Tier::device);
+  if (last.present() && last.state() != CopyState::ready) return path;
   // What others hold, or have copies behind of, is theirs to give up.
   tree.unpin(path);
   std::uint32_t held = path.length;
