@@ -328,12 +328,8 @@ TEST_F(ScrubTest, does_not_make_its_owner_wait) {
   EXPECT_EQ(guard.in_flight(), 0U);
 }
 
-TEST(Scrub, is_taken_down_with_a_read_under_way) {
-  SteppedIo io;
-  const ManualClock clock;
-  Scrub scrub{Bytes{block_size}, {pace, seconds{1}}};
-  FileStore file{config_for("/store", 8), io};
-  GuardedStore guard{file, clock};
+/// Stores a block, and begins the pass that reads it.
+void begin_reading(GuardedStore& guard, SteppedIo& io, Scrub& scrub, TimePoint now) {
   const AlignedBuffer content = content_of(key_of(1));
   const StoreWrite write{1, root_block(1), content.span()};
   guard.write({&write, 1});
@@ -342,8 +338,17 @@ TEST(Scrub, is_taken_down_with_a_read_under_way) {
     io.step(0);
     guard.poll(events);
   }
-  scrub.start(guard, clock.now());
+  scrub.start(guard, now);
   guard.poll(events);
+}
+
+TEST(Scrub, is_taken_down_with_a_read_under_way) {
+  SteppedIo io;
+  const ManualClock clock;
+  Scrub scrub{Bytes{block_size}, {pace, seconds{1}}};
+  FileStore file{config_for("/store", 8), io};
+  GuardedStore guard{file, clock};
+  begin_reading(guard, io, scrub, clock.now());
   io.files().inject(io.files().next_number(), {.stall = true});
   ASSERT_GE(io.queued(), 1U);
 }
@@ -388,16 +393,7 @@ TEST(Scrub, has_its_buffer_registered_with_the_engine_while_it_lives) {
     EXPECT_TRUE(io_aligned(io.registered.data()));
     FileStore file{config_for("/store", 8), io};
     GuardedStore guard{file, clock};
-    const AlignedBuffer content = content_of(key_of(1));
-    const StoreWrite write{1, root_block(1), content.span()};
-    guard.write({&write, 1});
-    std::vector<StoreEvent> events;
-    while (guard.in_flight() > 0) {
-      stepped.step(0);
-      guard.poll(events);
-    }
-    scrub.start(guard, clock.now());
-    guard.poll(events);
+    begin_reading(guard, stepped, scrub, clock.now());
     EXPECT_EQ(io.reads, 1);
   }
   EXPECT_TRUE(io.registered.empty());
