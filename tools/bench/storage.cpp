@@ -82,19 +82,33 @@ struct Row {
   Subject store, engine, plain;
 };
 
-/// As many as make `moved`, each block once before any comes again.
-std::vector<std::uint32_t> order_of(const StorageBenchOptions& options, Bytes block_bytes, unsigned depth) {
-  const std::vector<std::uint32_t> once = scattered_order(blocks_of(options, block_bytes));
-  const std::uint64_t operations = std::max<std::uint64_t>(options.moved / block_bytes, std::uint64_t{8} * depth);
-  std::vector<std::uint32_t> order;
-  for (std::uint64_t n = 0; n < operations; ++n) order.push_back(once[n % once.size()]);
-  return order;
-}
+/// As many as make `moved`, for one turn of one subject after the other: each block once before any comes again, so that
+/// nobody finds in a cache below what another has read just before.
+class ScatteredTurns {
+ public:
+  ScatteredTurns(const StorageBenchOptions& options, Bytes block_bytes, unsigned depth)
+      : once_{scattered_order(blocks_of(options, block_bytes))},
+        operations_{std::max<std::uint64_t>(options.moved / block_bytes, std::uint64_t{8} * depth)} {}
+
+  [[nodiscard]] std::uint64_t operations() const { return operations_; }
+  [[nodiscard]] const std::vector<std::uint32_t>& next() {
+    order_.clear();
+    for (std::uint64_t n = 0; n < operations_; ++n) order_.push_back(once_[place_++ % once_.size()]);
+    return order_;
+  }
+
+ private:
+  std::vector<std::uint32_t> once_;
+  std::uint64_t operations_;
+  std::uint64_t place_ = 0;
+  std::vector<std::uint32_t> order_;
+};
 
 Row measure(const StorageBenchOptions& options, const StorageGround& ground, unsigned depth, StorageWay way,
             const std::array<StorageSubject*, 3>& subjects) {
-  const std::vector<std::uint32_t> order = order_of(options, ground.block_bytes, depth);
-  const double bytes = static_cast<double>(count(ground.block_bytes)) * static_cast<double>(order.size());
+  ScatteredTurns turns{options, ground.block_bytes, depth};
+  const auto operations = static_cast<double>(turns.operations());
+  const double bytes = static_cast<double>(count(ground.block_bytes)) * operations;
   std::array<std::vector<double>, 3> speeds;
   std::array<std::vector<double>, 3> ratios;
   std::array<std::vector<double>, 3> cpu_us;
@@ -103,10 +117,11 @@ Row measure(const StorageBenchOptions& options, const StorageGround& ground, uns
     for (std::size_t turn = 0; turn < subjects.size(); ++turn) {
       const std::size_t n = (turn + round) % subjects.size();
       subjects[n]->prepare(way);
+      const std::vector<std::uint32_t>& order = turns.next();
       const double cpu = thread_cpu_seconds();
       speed[n] = bytes * giga / seconds_of([&] { subjects[n]->move(way, depth, order); });
       if (ground.interrupt.requested()) throw Interrupted{};
-      cpu_us[n].push_back((thread_cpu_seconds() - cpu) * 1e6 / static_cast<double>(order.size()));
+      cpu_us[n].push_back((thread_cpu_seconds() - cpu) * 1e6 / operations);
       speeds[n].push_back(speed[n]);
     }
     for (std::size_t n = 0; n < subjects.size(); ++n) ratios[n].push_back(speed[n] / speed.back());
@@ -175,10 +190,10 @@ void bench_storage(const StorageBenchOptions& options) {
                          .interrupt = interrupt,
                          .waker = waker,
                          .buffers = noise(count(block_bytes) * depth_max)};
-    const auto file = directory.path() / "plain";
-    const std::unique_ptr<StorageSubject> plain = make_plain_subject(ground, file);
-    EngineSubject bare{ground, file};
     StoreSubject store{ground};
+    const StorageFiles files{store.data_file(), directory.path() / "plain"};
+    const std::unique_ptr<StorageSubject> plain = make_plain_subject(ground, files);
+    EngineSubject bare{ground, files};
     if (interrupt.requested()) throw Interrupted{};
     if (!std::exchange(printed_head, true)) {
       engine = store.engine();

@@ -48,9 +48,27 @@ class BlockFile {
   int fd_;
 };
 
+/// The store's, for reading beside it.
+class StoreFile {
+ public:
+  explicit StoreFile(const std::filesystem::path& path) {
+    fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
+    if (fd_ < 0 && errno == EINVAL) fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd_ < 0) fail(errno, path.string());
+  }
+  ~StoreFile() { ::close(fd_); }
+  StoreFile(const StoreFile&) = delete;
+  StoreFile& operator=(const StoreFile&) = delete;
+  [[nodiscard]] int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
 class PlainThreads final : public StorageSubject {
  public:
-  PlainThreads(StorageGround& ground, const std::filesystem::path& file) : ground_{ground}, file_{ground, file} {}
+  PlainThreads(StorageGround& ground, const StorageFiles& files)
+      : ground_{ground}, to_read_{files.to_read}, to_write_{ground, files.to_write} {}
 
   void move(StorageWay way, unsigned depth, std::span<const std::uint32_t> order) override {
     std::atomic<std::size_t> next{0};
@@ -59,8 +77,8 @@ class PlainThreads final : public StorageSubject {
       const std::span<std::byte> buffer = ground_.buffer(n);
       for (std::size_t i = next++; i < order.size() && !ground_.interrupt.requested(); i = next++) {
         const auto at = static_cast<off_t>(order[i] * count(ground_.block_bytes));
-        const auto moved = way == StorageWay::read ? ::pread(file_.fd(), buffer.data(), buffer.size(), at)
-                                                   : ::pwrite(file_.fd(), buffer.data(), buffer.size(), at);
+        const auto moved = way == StorageWay::read ? ::pread(to_read_.fd(), buffer.data(), buffer.size(), at)
+                                                   : ::pwrite(to_write_.fd(), buffer.data(), buffer.size(), at);
         if (moved != static_cast<ssize_t>(buffer.size())) error = moved < 0 ? errno : EIO;
       }
     };
@@ -72,13 +90,15 @@ class PlainThreads final : public StorageSubject {
 
  private:
   StorageGround& ground_;
-  BlockFile file_;
+  StoreFile to_read_;
+  BlockFile to_write_;
 };
 
 #ifdef TERRACE_HAS_URING
 class PlainUring final : public StorageSubject {
  public:
-  PlainUring(StorageGround& ground, const std::filesystem::path& file) : ground_{ground}, file_{ground, file} {
+  PlainUring(StorageGround& ground, const StorageFiles& files)
+      : ground_{ground}, to_read_{files.to_read}, to_write_{ground, files.to_write} {
     if (const int error = -::io_uring_queue_init(std::bit_ceil(ground.depth_max), &ring_, 0)) fail(error, "io_uring");
   }
   ~PlainUring() override { ::io_uring_queue_exit(&ring_); }
@@ -112,26 +132,27 @@ class PlainUring final : public StorageSubject {
     const auto bytes = static_cast<unsigned>(buffer.size());
     const std::uint64_t at = block * count(ground_.block_bytes);
     if (way == StorageWay::read) {
-      ::io_uring_prep_read(sqe, file_.fd(), buffer.data(), bytes, at);
+      ::io_uring_prep_read(sqe, to_read_.fd(), buffer.data(), bytes, at);
     } else {
-      ::io_uring_prep_write(sqe, file_.fd(), buffer.data(), bytes, at);
+      ::io_uring_prep_write(sqe, to_write_.fd(), buffer.data(), bytes, at);
     }
     ::io_uring_sqe_set_data64(sqe, n);
   }
 
   StorageGround& ground_;
-  BlockFile file_;
+  StoreFile to_read_;
+  BlockFile to_write_;
   io_uring ring_{};
 };
 #endif
 
 }  // namespace
 
-std::unique_ptr<StorageSubject> make_plain_subject(StorageGround& ground, const std::filesystem::path& file) {
+std::unique_ptr<StorageSubject> make_plain_subject(StorageGround& ground, const StorageFiles& files) {
 #ifdef TERRACE_HAS_URING
-  if (!UringIo::unavailable()) return std::make_unique<PlainUring>(ground, file);
+  if (!UringIo::unavailable()) return std::make_unique<PlainUring>(ground, files);
 #endif
-  return std::make_unique<PlainThreads>(ground, file);
+  return std::make_unique<PlainThreads>(ground, files);
 }
 
 }  // namespace terrace::tools

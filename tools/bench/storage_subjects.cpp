@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 namespace terrace::tools {
 namespace {
@@ -43,14 +44,25 @@ StoreSubject::~StoreSubject() {
 
 void StoreSubject::prepare(StorageWay way) {
   if (way == StorageWay::write) return;
+  std::vector<std::pair<std::uint64_t, BlockKey>> by_place;
+  store_->for_each([&](const StoredBlock& block) { by_place.emplace_back(store_->location(block.key)->offset, block.key); });
+  if (by_place.size() != ground_.blocks) throw std::runtime_error{"the store has lost blocks"};
+  std::ranges::sort(by_place);
   keys_.clear();
-  store_->for_each([&](const StoredBlock& block) { keys_.push_back(block.key); });
-  if (keys_.empty()) throw std::runtime_error{"the store has no blocks"};
+  for (const auto& [offset, key] : by_place) keys_.push_back(key);
+}
+
+std::filesystem::path StoreSubject::data_file() const {
+  std::filesystem::path file;
+  store_->for_each([&](const StoredBlock& block) {
+    if (file.empty()) file = store_->location(block.key)->file;
+  });
+  return file;
 }
 
 void StoreSubject::start(StorageWay way, std::uint64_t buffer, std::uint32_t block) {
   if (way == StorageWay::read) {
-    reads_.push_back({buffer, keys_[block % keys_.size()], ground_.buffer(buffer)});
+    reads_.push_back({buffer, keys_[block], ground_.buffer(buffer)});
     return;
   }
   StoreWrite write;
@@ -93,11 +105,15 @@ void StoreSubject::move(StorageWay way, unsigned depth, std::span<const std::uin
   if (failed) throw std::system_error{failed, "the store"};
 }
 
-EngineSubject::EngineSubject(StorageGround& ground, const std::filesystem::path& file)
+EngineSubject::EngineSubject(StorageGround& ground, const StorageFiles& files)
     : ground_{ground}, io_{make_engine(ground)} {
-  const Result<OpenedFile> opened = io_->files().open(file, Create::no, Direct::yes);
-  if (!opened) throw std::system_error{opened.error(), file.string()};
-  file_ = opened->id;
+  const auto open = [this](const std::filesystem::path& file) {
+    const Result<OpenedFile> opened = io_->files().open(file, Create::no, Direct::yes);
+    if (!opened) throw std::system_error{opened.error(), file.string()};
+    return opened->id;
+  };
+  to_read_ = open(files.to_read);
+  to_write_ = open(files.to_write);
 }
 
 EngineSubject::~EngineSubject() { io_->forget_memory(ground_.buffers.span()); }
@@ -106,7 +122,7 @@ void EngineSubject::move(StorageWay way, unsigned depth, std::span<const std::ui
   const auto start = [&](std::uint64_t buffer, std::uint32_t block) {
     IoOperation operation;
     operation.token = buffer;
-    operation.file = file_;
+    operation.file = way == StorageWay::read ? to_read_ : to_write_;
     operation.offset = block * count(ground_.block_bytes);
     operation.kind = way == StorageWay::read ? IoOperation::Kind::read : IoOperation::Kind::write;
     if (way == StorageWay::read) {

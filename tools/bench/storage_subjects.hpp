@@ -36,6 +36,13 @@ struct StorageGround {
   }
 };
 
+/// What those read and write that are compared with a store. They read the same bytes of the same file as the store does, for
+/// where a file lies on its disk, and what of it a cache below has kept, may matter more than who reads it.
+struct StorageFiles {
+  std::filesystem::path to_read;
+  std::filesystem::path to_write;
+};
+
 /// Reads or writes blocks. Threads: one.
 class StorageSubject {
  public:
@@ -58,6 +65,8 @@ class StoreSubject final : public StorageSubject {
   void move(StorageWay way, unsigned depth, std::span<const std::uint32_t> order) override;
   [[nodiscard]] std::string engine() const { return io_->describe(); }
   [[nodiscard]] bool is_direct() const { return store_->is_direct(); }
+  /// The one file that has all its blocks.
+  [[nodiscard]] std::filesystem::path data_file() const;
 
  private:
   void start(StorageWay way, std::uint64_t buffer, std::uint32_t block);
@@ -65,25 +74,26 @@ class StoreSubject final : public StorageSubject {
   StorageGround& ground_;
   std::unique_ptr<IoEngine> io_;
   std::unique_ptr<FileStore> store_;
-  std::vector<BlockKey> keys_;  ///< stored, as of prepare()
+  std::vector<BlockKey> keys_;  ///< of what is stored, as of prepare(), by place: a block's number is the same for all subjects
   std::uint64_t next_key_ = 0;
   std::vector<StoreEvent> events_;
   std::vector<StoreRead> reads_;
   std::vector<StoreWrite> writes_;
 };
 
-/// The engine alone, on a file of the blocks.
+/// The engine alone, on files of the blocks.
 class EngineSubject final : public StorageSubject {
  public:
-  /// `file` is there, and has its size.
-  EngineSubject(StorageGround& ground, const std::filesystem::path& file);
+  /// The files are there, and have their sizes.
+  EngineSubject(StorageGround& ground, const StorageFiles& files);
   ~EngineSubject() override;
   void move(StorageWay way, unsigned depth, std::span<const std::uint32_t> order) override;
 
  private:
   StorageGround& ground_;
   std::unique_ptr<IoEngine> io_;
-  FileId file_;
+  FileId to_read_;
+  FileId to_write_;
   std::vector<IoOperation> batch_;
   std::vector<IoCompletion> completed_;
 };
