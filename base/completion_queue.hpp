@@ -25,9 +25,12 @@ class CompletionQueue {
     explicit Producer(CompletionQueue& queue) : queue_{&queue}, token_{queue.queue_} {}
 
     void push(T item) {
-      TERRACE_CHECK(queue_->queue_.enqueue(token_, std::move(item)));
-      queue_->waker_->wake();
+      push_quietly(std::move(item));
+      wake();
     }
+    /// To be followed by a wake(), once for several.
+    void push_quietly(T item) { TERRACE_CHECK(queue_->queue_.enqueue(token_, std::move(item))); }
+    void wake() { queue_->waker_->wake(); }
 
    private:
     CompletionQueue* queue_;
