@@ -92,6 +92,8 @@ struct StoreStat {
   ErrorCode growth_error;             ///< why it was, the last time
   std::uint64_t room_kept = 0;        ///< slots closed whose room the file system did not take back
   std::uint64_t floor_stopped = 0;    ///< of those times, the ones at which the free space would have gone below the floor
+  std::uint32_t directories = 1;        ///< that it is striped over
+  std::uint32_t directories_lost = 0;   ///< of those, out of use until the next start; their slots are not in capacity_blocks
 };
 
 /// Keeps blocks by key, bounded by a capacity, closed under parent: every readable block's ancestors are readable.

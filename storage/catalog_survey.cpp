@@ -12,18 +12,27 @@
 #include <utility>
 
 namespace terrace {
+namespace {
+
+bool plausible_stripes(const Superblock& superblock) {
+  return superblock.directories > 1 && superblock.directories <= directories_max && superblock.stripe_slots > 0 &&
+         superblock.slots_per_file % superblock.stripe_slots == 0;
+}
+
+}  // namespace
 
 bool plausible(const Superblock& superblock) {
   constexpr std::uint64_t slots_max = 0xFFFF'FFFE;
   return superblock.block_bytes > 0 && superblock.block_bytes % io_alignment == 0 &&
          superblock.block_bytes <= std::numeric_limits<std::uint32_t>::max() && superblock.slots > 0 &&
-         superblock.slots <= slots_max && superblock.slots_per_file > 0 && superblock.slots_per_file <= slots_max;
+         superblock.slots <= slots_max && superblock.slots_per_file > 0 && superblock.slots_per_file <= slots_max &&
+         (superblock.directories == 1 || plausible_stripes(superblock));
 }
 
 StoreLayout layout_of(const Superblock& superblock) {
   TERRACE_CHECK(plausible(superblock));
   return {superblock.block_bytes, static_cast<std::uint32_t>(superblock.slots),
-          static_cast<std::uint32_t>(superblock.slots_per_file)};
+          static_cast<std::uint32_t>(superblock.slots_per_file), superblock.directories, superblock.stripe_slots};
 }
 
 CatalogSurvey::CatalogSurvey(const Superblock& superblock, std::function<std::uint64_t(std::uint32_t)> data_bytes)

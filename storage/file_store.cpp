@@ -11,13 +11,18 @@ FileStore::FileStore(const FileStoreConfig& config, IoEngine& engine)
       fingerprint_{config.fingerprint},
       directory_{config, engine},
       operations_{directory_.layout().slots, config.block_bytes, config.writes_max},
-      space_{config, operations_, directory_, engine},
+      health_{directory_.layout().directories},
+      space_{config, operations_, directory_, health_, engine},
       seals_(directory_.layout().slots),
       pages_{directory_.layout().catalog_pages(), pages_under_way_max},
       page_writes_(pages_under_way_max),
       unsynced_(directory_.data_files().size(), true) {
   for (PageWrite& write : page_writes_) write.image = AlignedBuffer{catalog_page_bytes};
+  for (std::uint32_t n = 0; n < directory_.layout().directories; ++n) {
+    if (directory_.missing(n)) (void)health_.lose(n);
+  }
   restore();
+  sweep_lost(Sweep::all);
   std::vector<SlotId> gone;
   space_.start(gone);
   for (const SlotId slot : gone) pages_.mark(slot.value() / records_per_page);
@@ -28,6 +33,16 @@ FileStore::FileStore(const FileStoreConfig& config, IoEngine& engine)
 
 FileStore::~FileStore() { (void)close(); }
 
+IoOperation FileStore::operation_on(const StoreOperations::Started& started, IoOperation::Kind kind) {
+  if (started.id.value() >= moving_.size()) moving_.resize(started.id.value() + std::size_t{1});
+  moving_[started.id.value()] = {kind, started.slot, seals_[started.slot.value()].checksum};
+  return {.kind = kind,
+          .token = started.id.value(),
+          .file = directory_.data(started.slot),
+          .offset = directory_.layout().offset_of(started.slot),
+          .seal = &fingerprint_};
+}
+
 void FileStore::read(std::span<const StoreRead> batch) {
   TERRACE_CHECK(!closed_);
   operations_.begin_call();
@@ -35,15 +50,13 @@ void FileStore::read(std::span<const StoreRead> batch) {
     TERRACE_CHECK(read.into.size() == directory_.layout().block_bytes);
     const auto started = operations_.start_read(read);
     if (!started) continue;
-    if (started->id.value() >= moving_.size()) moving_.resize(started->id.value() + std::size_t{1});
-    moving_[started->id.value()] = {IoOperation::Kind::read, started->slot, seals_[started->slot.value()].checksum};
-    batch_.push_back({.kind = IoOperation::Kind::read,
-                      .token = started->id.value(),
-                      .file = directory_.data(started->slot),
-                      .offset = directory_.layout().offset_of(started->slot),
-                      .into = read.into,
-                      .seal = &fingerprint_,
-                      .key = read.key});
+    if (is_lost(started->slot)) {
+      operations_.end_read(started->id, StoreOperations::ReadOutcome::lost);
+      continue;
+    }
+    batch_.push_back(operation_on(*started, IoOperation::Kind::read));
+    batch_.back().into = read.into;
+    batch_.back().key = read.key;
   }
   submit();
 }
@@ -55,16 +68,14 @@ void FileStore::write(std::span<const StoreWrite> batch) {
     TERRACE_CHECK(write.from.size() == directory_.layout().block_bytes);
     const auto started = operations_.start_write(write);
     if (!started) continue;
-    if (started->id.value() >= moving_.size()) moving_.resize(started->id.value() + std::size_t{1});
-    moving_[started->id.value()] = {IoOperation::Kind::write, started->slot, 0};
+    if (is_lost(started->slot)) {
+      operations_.end_write(started->id, StoreOperations::WriteOutcome::lost);
+      continue;
+    }
     seals_[started->slot.value()] = {0, operations_.index().now()};
-    batch_.push_back({.kind = IoOperation::Kind::write,
-                      .token = started->id.value(),
-                      .file = directory_.data(started->slot),
-                      .offset = directory_.layout().offset_of(started->slot),
-                      .from = write.from,
-                      .seal = &fingerprint_,
-                      .key = write.block.key});
+    batch_.push_back(operation_on(*started, IoOperation::Kind::write));
+    batch_.back().from = write.from;
+    batch_.back().key = write.block.key;
   }
   submit();
 }
@@ -116,6 +127,8 @@ void FileStore::pump_space() {
 StoreStat FileStore::stat() const {
   StoreStat stat = operations_.stat();
   space_.add_to(stat);
+  stat.directories = directory_.layout().directories;
+  stat.directories_lost = health_.lost();
   return stat;
 }
 
@@ -142,6 +155,7 @@ void FileStore::collect() {
       block_ended(completion);
     }
   }
+  sweep_lost(Sweep::some);
   pump_space();
   mark_changed();
   write_pages();
@@ -152,6 +166,8 @@ void FileStore::block_ended(const IoCompletion& completion) {
   const StoreOperations::Id id{static_cast<std::uint32_t>(completion.token)};
   const Moving& moved = moving_[id.value()];
   const bool whole = completion.error == 0 && completion.bytes == directory_.layout().block_bytes;
+  const bool no_space = completion.error == ENOSPC || completion.error == EDQUOT;
+  note_outcome(moved.slot, !whole && !no_space);
   if (moved.kind == IoOperation::Kind::read) {
     using Outcome = StoreOperations::ReadOutcome;
     const Outcome of_whole = completion.checksum == moved.checksum ? Outcome::verified : Outcome::corrupt;
@@ -164,7 +180,7 @@ void FileStore::block_ended(const IoCompletion& completion) {
     seals_[moved.slot.value()].checksum = completion.checksum;
     space_.wrote(moved.slot);
   }
-  const bool no_space = completion.error == ENOSPC || completion.error == EDQUOT;
+  if (is_lost(moved.slot)) return operations_.end_write(id, whole ? Outcome::lost : Outcome::io_failed);
   operations_.end_write(id, whole ? Outcome::done : no_space ? Outcome::no_space : Outcome::io_failed);
 }
 
@@ -181,8 +197,10 @@ std::optional<FileStore::Location> FileStore::location(const BlockKey& key) cons
 }
 
 bool FileStore::is_direct() const {
-  for (const FileId file : directory_.data_files()) {
-    if (engine_.files().direct(file) == Direct::no) return false;
+  const std::vector<FileId>& files = directory_.data_files();
+  for (std::size_t file = 0; file < files.size(); ++file) {
+    if (directory_.missing(static_cast<std::uint32_t>(file % directory_.layout().directories))) continue;
+    if (engine_.files().direct(files[file]) == Direct::no) return false;
   }
   return true;
 }

@@ -2,6 +2,7 @@
 
 #include "storage/aligned_buffer.hpp"
 #include "storage/block_store.hpp"
+#include "storage/directory_health.hpp"
 #include "storage/dirty_pages.hpp"
 #include "storage/format.hpp"
 #include "storage/group_flush.hpp"
@@ -35,6 +36,12 @@ namespace terrace {
 /// Size. resize() changes how much of the disk a serving store has, and the floor stops it where the disk is nearly full: see
 /// storage/store_space.hpp. The capacity of the next start is that start's configuration: where that has no more slots than the
 /// store was left with, what is here stays, and otherwise as after any other end.
+///
+/// Directories. Striped over several, each on a device of its own, a store loses with a device only what was there, and what built
+/// on it: after failures in a row (storage/directory_health.hpp), or one failed sync, the directory is out of use until the next
+/// start. Its blocks are `evicted`, with their descendants, within the next polls, and meanwhile not_found; its slots are no
+/// longer in the capacity, and the store does not grow until then. A flush during which that happens fails, the next need
+/// not. Without the first directory the catalog cannot be written, and what is stored from then on is not there after a restart.
 ///
 /// Buffers are best aligned to io_alignment; others cost a copy. Threads: one; the engine's own do the moving.
 class FileStore final : public BlockStore {
@@ -77,6 +84,8 @@ class FileStore final : public BlockStore {
   };
   /// Where a readable block's bytes lie.
   [[nodiscard]] std::optional<Location> location(const BlockKey& key) const;
+  /// Directories that are out of use, whether they could not be used at the start or failed since.
+  [[nodiscard]] std::vector<std::filesystem::path> lost_directories() const;
   /// Whether the data files bypass the page cache, after all.
   [[nodiscard]] bool is_direct() const;
   /// Catalog pages not yet written as they are now.
@@ -94,6 +103,14 @@ class FileStore final : public BlockStore {
   void submit();   ///< what the call at hand has gathered
   void collect();  ///< what has completed, and which pages have to be written for it
   void pump_space();
+  /// Of what a started read or write has to move.
+  [[nodiscard]] IoOperation operation_on(const StoreOperations::Started& started, IoOperation::Kind kind);
+  [[nodiscard]] bool is_lost(SlotId slot) const { return health_.lost(directory_.layout().directory_of(slot)); }
+  void note_outcome(SlotId slot, bool failed);
+  /// Gives up some of what lies in directories that are lost.
+  enum class Sweep : bool { some, all };
+  void sweep_lost(Sweep extent);
+  [[nodiscard]] bool is_swept() const;
   void block_ended(const IoCompletion& completion);
   void mark_changed();
   void write_pages();
@@ -104,13 +121,15 @@ class FileStore final : public BlockStore {
   void sync_ended(const IoCompletion& completion);
   void end_flush();
   /// Blocks; nothing else is under way.
-  void sync(FileId file);
+  void sync(FileId file, std::optional<std::uint32_t> directory);
+  void doubt(int error, std::optional<std::uint32_t> directory);
   void wake_for_events();
 
   static constexpr std::uint32_t pages_under_way_max = 2;
   static constexpr std::uint64_t page_token = std::uint64_t{1} << 63;  ///< | which of page_writes_
-  static constexpr std::uint64_t sync_token = std::uint64_t{1} << 62;  ///< of a data file
-  static constexpr std::uint64_t catalog_sync_token = sync_token | 1;
+  static constexpr std::uint64_t sync_token = std::uint64_t{1} << 62;  ///< | which of the data files, or:
+  static constexpr std::uint64_t catalog_sync_token = sync_token | 0xFFFF'FFFF;
+  static constexpr std::uint32_t sweep_looks_max = 4096;  ///< a poll
 
   // Constant after construction.
   IoEngine& engine_;
@@ -118,6 +137,8 @@ class FileStore final : public BlockStore {
   StoreDirectory directory_;
 
   StoreOperations operations_;
+  DirectoryHealth health_;
+  std::uint32_t sweep_at_ = 0;  ///< the slot that is looked at next for what is lost
   StoreSpace space_;
   std::vector<Seal> seals_;  ///< by slot
   struct Moving {
@@ -135,7 +156,8 @@ class FileStore final : public BlockStore {
   GroupFlush flush_;
   std::vector<bool> unsynced_;    ///< by data file: may have blocks that are not on the device
   bool catalog_unsynced_ = true;  ///< after a kill the system may hold what the former process wrote, as in the data files
-  ErrorCode doubt_;               ///< of the first sync that failed
+  ErrorCode doubt_;               ///< of the first sync that failed, and cost more than a directory
+  ErrorCode flush_error_;         ///< of the flush under way: a directory was lost
   std::vector<IoOperation> batch_;  ///< scratch, as are the next two
   std::vector<IoCompletion> completed_;
   std::vector<SlotId> changed_;

@@ -43,6 +43,11 @@ void encode(const Superblock& superblock, std::span<std::byte> page) {
   store_le64(at + 40, superblock.generation);
   put(page, 48, superblock.fingerprint);
   store_le64(at + 80, superblock.open_slots);
+  if (superblock.version == striped_format_version) {
+    store_le32(at + 88, superblock.directories);
+    store_le32(at + 92, superblock.stripe_slots);
+    store_le64(at + 96, superblock.id);
+  }
   store_le64(at + superblock_sum_at, plain_checksum(page.first(superblock_sum_at)));
 }
 
@@ -59,6 +64,11 @@ Result<Superblock> decode_superblock(std::span<const std::byte> page) {
   superblock.generation = load_le64(at + 40);
   get(page, 48, superblock.fingerprint);
   superblock.open_slots = load_le64(at + 80);
+  if (superblock.version == striped_format_version) {
+    superblock.directories = load_le32(at + 88);
+    superblock.stripe_slots = load_le32(at + 92);
+    superblock.id = load_le64(at + 96);
+  }
   return superblock;
 }
 
@@ -106,25 +116,50 @@ std::optional<CatalogRecord> decode_record(std::span<const std::byte> bytes) {
 
 std::uint64_t fingerprint_prefix(const Fingerprint& fingerprint) { return load_le64(fingerprint.data()); }
 
-Bytes StoreLayout::data_file_bytes(std::uint32_t file) const {
-  const std::uint32_t before = file * slots_per_file;
-  return Bytes{std::min(slots - before, slots_per_file) * block_bytes};
+std::uint32_t StoreLayout::slots_in(std::uint32_t directory) const {
+  if (directories == 1) return slots;
+  const std::uint32_t stripes = slots / stripe_slots;
+  const std::uint32_t whole = stripes / directories + (directory < stripes % directories ? 1 : 0);
+  return whole * stripe_slots + (directory == stripes % directories ? slots % stripe_slots : 0);
 }
 
-Bytes StoreLayout::total_bytes() const { return Bytes{slots * block_bytes} + catalog_bytes() + Bytes{catalog_page_bytes}; }
+std::uint32_t StoreLayout::data_files() const {
+  // No directory has more slots than one before it: those that have a file in the last row come first.
+  const std::uint32_t rows = parts(slots_in(0), slots_per_file);
+  if (rows == 0) return 0;
+  std::uint32_t last = 1;
+  while (last < directories && parts(slots_in(last), slots_per_file) == rows) ++last;
+  return (rows - 1) * directories + last;
+}
 
-std::uint32_t slots_within(Bytes capacity, std::uint64_t block_bytes) {
-  constexpr std::uint64_t fixed = 2 * catalog_page_bytes;  // superblock and lock
+Bytes StoreLayout::data_file_bytes(std::uint32_t file) const {
+  const std::uint32_t before = file / directories * slots_per_file;
+  return Bytes{std::min(slots_in(file % directories) - before, slots_per_file) * block_bytes};
+}
+
+std::uint64_t StoreLayout::end_of_run(SlotId slot) const {
+  const std::uint32_t run = directories == 1 ? slots_per_file : stripe_slots;
+  return (slot.value() / run + std::uint64_t{1}) * run;
+}
+
+Bytes StoreLayout::total_bytes() const {
+  const std::uint32_t pages = directories == 1 ? 1 : 2 * directories;
+  return Bytes{slots * block_bytes} + catalog_bytes() + Bytes{pages * std::uint64_t{catalog_page_bytes}};
+}
+
+std::uint32_t slots_within(Bytes capacity, std::uint64_t block_bytes, std::uint32_t directories) {
+  // A superblock and at least a lock.
+  constexpr std::uint64_t fixed = 2 * catalog_page_bytes;
   if (count(capacity) <= fixed) return 0;
   const std::uint64_t estimate = (count(capacity) - fixed) / (block_bytes + record_bytes);
   auto slots = static_cast<std::uint32_t>(std::min(estimate, slots_max));
   // The last page of records may be a part one, which the estimate does not know.
-  while (slots > 0 && capacity_for(slots, Bytes{block_bytes}) > capacity) --slots;
+  while (slots > 0 && capacity_for(slots, Bytes{block_bytes}, directories) > capacity) --slots;
   return slots;
 }
 
-Bytes capacity_for(std::uint32_t slots, Bytes block_bytes) {
-  return StoreLayout{count(block_bytes), slots, slots}.total_bytes();
+Bytes capacity_for(std::uint32_t slots, Bytes block_bytes, std::uint32_t directories) {
+  return StoreLayout{count(block_bytes), slots, slots, directories, 1}.total_bytes();
 }
 
 }  // namespace terrace

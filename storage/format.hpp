@@ -11,13 +11,21 @@
 #include <optional>
 #include <span>
 
-/// The file store's format, version 1. All numbers are little-endian.
+/// The file store's format, version 1; version 2 is the same striped over several directories. All numbers are little-endian.
 ///
 ///     DIR/lock          512 bytes of text: who has it, for people (storage/store_owner.hpp); locked while in use, as a whole and
 ///                       by open file (F_OFD_SETLK), so that the lock ends with its owner, however that ends
 ///     DIR/catalog       page 0: superblock; then records by slot number, 32 a page of 4096 bytes
 ///     DIR/blocks-0000   slots of block_bytes, nothing else; slot s lies in file s / slots_per_file
 ///     DIR/blocks-0001   ...
+///
+/// Striped over directories DIR, DIR1, DIR2, ...: each has a lock and data files of its own; stripes of stripe_slots slots go to
+/// them in turn, the first to DIR. Within its directory a stripe lies behind those that came there before, and slots_per_file is
+/// a multiple of stripe_slots.
+///
+///     DIR/stripe        512 bytes of text: "store ID part 1 of N" (storage/store_part.hpp); in DIR1 "part 2", and so on
+///     DIR/stripe-1      a symbolic link to DIR1: where readers look for it; and for people
+///     DIR/stripe-2      ...
 ///
 /// Superblock, in the first 512-byte sector of its page so that no torn write leaves half of it:
 ///
@@ -31,6 +39,9 @@
 ///         40      8  generation: how often the store has been opened
 ///         48     32  fingerprint of the geometry
 ///         80      8  of the slots, how many may hold blocks, where the store was made smaller while it served; 0: all
+///         88      4  directories, of version 2
+///         92      4  stripe_slots, of version 2
+///         96      8  id of the store, of version 2: the same in all its directories
 ///        504      8  XXH3-64 of the 504 bytes before
 ///
 /// A page of zeros is a store whose making was interrupted: everything else is written before its superblock.
@@ -59,6 +70,8 @@
 namespace terrace {
 
 inline constexpr std::uint32_t format_version = 1;
+inline constexpr std::uint32_t striped_format_version = 2;
+inline constexpr std::uint32_t directories_max = 64;
 inline constexpr std::size_t catalog_page_bytes = 4096;
 inline constexpr std::size_t sector_bytes = 512;
 inline constexpr std::size_t record_bytes = 128;
@@ -72,6 +85,9 @@ struct Superblock {
   std::uint64_t generation = 0;
   Fingerprint fingerprint{};
   std::uint64_t open_slots = 0;
+  std::uint32_t directories = 1;
+  std::uint32_t stripe_slots = 0;  ///< where there is more than one
+  std::uint64_t id = 0;            ///< the same
 
   friend bool operator==(const Superblock&, const Superblock&) = default;
 };
@@ -100,32 +116,59 @@ void encode(const CatalogRecord& record, std::span<std::byte> at);
 
 [[nodiscard]] std::uint64_t fingerprint_prefix(const Fingerprint& fingerprint);
 
-/// Where things lie, given the three numbers that decide it.
+/// Whether this program can read it.
+[[nodiscard]] constexpr bool known_version(std::uint32_t version) {
+  return version == format_version || version == striped_format_version;
+}
+
+/// Where things lie, given the numbers that decide it. Data files are numbered through: file f is the (f / directories)th of
+/// directory f % directories, so that those of a store that grows come at the end.
 struct StoreLayout {
   std::uint64_t block_bytes = 0;
   std::uint32_t slots = 0;
   std::uint32_t slots_per_file = 0;
+  std::uint32_t directories = 1;
+  std::uint32_t stripe_slots = 0;  ///< where there is more than one directory
 
   [[nodiscard]] std::uint32_t catalog_pages() const { return parts(slots, records_per_page); }
   [[nodiscard]] Bytes catalog_bytes() const { return Bytes{(std::uint64_t{1} + catalog_pages()) * catalog_page_bytes}; }
   [[nodiscard]] std::uint64_t page_offset(std::uint32_t page) const {
     return (std::uint64_t{1} + page) * catalog_page_bytes;
   }
-  [[nodiscard]] std::uint32_t data_files() const { return parts(slots, slots_per_file); }
+  [[nodiscard]] std::uint32_t data_files() const;
   [[nodiscard]] Bytes data_file_bytes(std::uint32_t file) const;
-  [[nodiscard]] std::uint32_t file_of(SlotId slot) const { return slot.value() / slots_per_file; }
-  [[nodiscard]] std::uint64_t offset_of(SlotId slot) const { return slot.value() % slots_per_file * block_bytes; }
-  /// Everything: data, catalog, and a page for the lock.
+  [[nodiscard]] std::uint32_t directory_of(SlotId slot) const {
+    return directories == 1 ? 0 : slot.value() / stripe_slots % directories;
+  }
+  [[nodiscard]] std::uint32_t file_of(SlotId slot) const {
+    return place_of(slot) / slots_per_file * directories + directory_of(slot);
+  }
+  [[nodiscard]] std::uint64_t offset_of(SlotId slot) const { return place_of(slot) % slots_per_file * block_bytes; }
+  /// Slots whose blocks lie in this directory.
+  [[nodiscard]] std::uint32_t slots_in(std::uint32_t directory) const;
+  /// The slot behind those from `slot` on that lie behind each other in a file.
+  [[nodiscard]] std::uint64_t end_of_run(SlotId slot) const;
+  /// Where the next data file, of each directory, would begin.
+  [[nodiscard]] std::uint64_t next_row() const {
+    const std::uint64_t row = std::uint64_t{slots_per_file} * directories;
+    return (slots / row + 1) * row;
+  }
+  /// Everything: data, catalog, and a page for each directory's lock, two where there are several.
   [[nodiscard]] Bytes total_bytes() const;
 
  private:
   /// `n` divided by `size`, rounded up; the sum that one would write first may be more than 32 bits hold.
   [[nodiscard]] static std::uint32_t parts(std::uint32_t n, std::uint32_t size) { return n / size + (n % size != 0 ? 1 : 0); }
+  /// Within its directory.
+  [[nodiscard]] std::uint32_t place_of(SlotId slot) const {
+    if (directories == 1) return slot.value();
+    return slot.value() / stripe_slots / directories * stripe_slots + slot.value() % stripe_slots;
+  }
 };
 
 /// The most slots whose store stays within `capacity`; 0 where not even one does. Capped at 2^32 - 2.
-[[nodiscard]] std::uint32_t slots_within(Bytes capacity, std::uint64_t block_bytes);
+[[nodiscard]] std::uint32_t slots_within(Bytes capacity, std::uint64_t block_bytes, std::uint32_t directories = 1);
 /// The capacity of which a store of this many slots makes use: the inverse of slots_within().
-[[nodiscard]] Bytes capacity_for(std::uint32_t slots, Bytes block_bytes);
+[[nodiscard]] Bytes capacity_for(std::uint32_t slots, Bytes block_bytes, std::uint32_t directories = 1);
 
 }  // namespace terrace

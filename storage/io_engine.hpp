@@ -40,6 +40,8 @@ class FileSystem {
   /// Makes one directory, mode 0700; its parent must exist.
   [[nodiscard]] virtual Result<Made> make_directory(const std::filesystem::path& path) = 0;
   [[nodiscard]] virtual Result<void> remove_directory(const std::filesystem::path& path) = 0;
+  /// A symbolic link to a directory; one that is there and leads elsewhere is replaced. No call here follows it.
+  [[nodiscard]] virtual Result<Made> link_directory(const std::filesystem::path& link, const std::filesystem::path& to) = 0;
   /// Makes names in the directory survive a power failure.
   [[nodiscard]] virtual Result<void> sync_directory(const std::filesystem::path& path) = 0;
   /// For reading and writing; what it creates has mode 0600. `Direct::yes` bypasses the page cache where the file system

@@ -42,6 +42,16 @@ Result<Made> PosixFiles::make_directory(const std::filesystem::path& path) {
 
 Result<void> PosixFiles::remove_directory(const std::filesystem::path& path) { return done_or_errno(::rmdir(path.c_str())); }
 
+Result<Made> PosixFiles::link_directory(const std::filesystem::path& link, const std::filesystem::path& to) {
+  if (::symlink(to.c_str(), link.c_str()) == 0) return Made::created;
+  if (errno != EEXIST) return errno_code(errno);
+  std::error_code error;
+  if (std::filesystem::read_symlink(link, error) == to) return Made::existed;
+  if (error) return errno_code(error.value());  // it is no link
+  if (::unlink(link.c_str()) != 0 || ::symlink(to.c_str(), link.c_str()) != 0) return errno_code(errno);
+  return Made::existed;
+}
+
 int PosixFiles::sync_path(const std::filesystem::path& path) noexcept {
   const int fd = calls_.open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
   if (fd < 0) return errno;

@@ -29,6 +29,7 @@ class PosixFiles : public FileSystem {
 
   [[nodiscard]] Result<Made> make_directory(const std::filesystem::path& path) override;
   [[nodiscard]] Result<void> remove_directory(const std::filesystem::path& path) override;
+  [[nodiscard]] Result<Made> link_directory(const std::filesystem::path& link, const std::filesystem::path& to) override;
   [[nodiscard]] Result<void> sync_directory(const std::filesystem::path& path) override;
   [[nodiscard]] Result<OpenedFile> open(const std::filesystem::path& path, Create create, Direct direct) override;
   [[nodiscard]] FileId prepare(const std::filesystem::path& path, Direct direct) override;

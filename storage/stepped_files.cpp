@@ -47,6 +47,11 @@ IoFault SteppedFiles::number_next() {
   return fault == faults_.end() ? IoFault{} : fault->second;
 }
 
+int SteppedFiles::error_at(const std::filesystem::path& path) {
+  const int planned = number_next().error;
+  return planned == 0 && broken(path) ? EIO : planned;
+}
+
 void SteppedFiles::changed() {
   if (tell_) tell_();
 }
@@ -105,7 +110,7 @@ std::uint64_t SteppedFiles::deallocate(File& f, std::uint64_t offset, std::uint6
 }
 
 Result<Made> SteppedFiles::make_directory(const std::filesystem::path& path) {
-  if (const int error = number_next().error) return errno_code(error);
+  if (const int error = error_at(path)) return errno_code(error);
   if (names_.files.contains(path)) return errno_code(ENOTDIR);
   const Made made = names_.directories.insert(path).second ? Made::created : Made::existed;
   changed();
@@ -113,7 +118,7 @@ Result<Made> SteppedFiles::make_directory(const std::filesystem::path& path) {
 }
 
 Result<void> SteppedFiles::remove_directory(const std::filesystem::path& path) {
-  if (const int error = number_next().error) return errno_code(error);
+  if (const int error = error_at(path)) return errno_code(error);
   const bool used = std::any_of(names_.files.begin(), names_.files.end(),
                                 [&](const auto& f) { return f.first.parent_path() == path; });
   if (used) return errno_code(ENOTEMPTY);
@@ -122,8 +127,19 @@ Result<void> SteppedFiles::remove_directory(const std::filesystem::path& path) {
   return {};
 }
 
+Result<Made> SteppedFiles::link_directory(const std::filesystem::path& link, const std::filesystem::path& to) {
+  if (const int error = error_at(link)) return errno_code(error);
+  auto& file = names_.files[link];
+  const Made made = file ? Made::existed : Made::created;
+  file = std::make_shared<File>();
+  const auto bytes = std::as_bytes(std::span{to.native()});
+  file->bytes = file->durable = {bytes.begin(), bytes.end()};
+  changed();
+  return made;
+}
+
 Result<void> SteppedFiles::sync_directory(const std::filesystem::path& path) {
-  if (const int error = number_next().error) return errno_code(error);
+  if (const int error = error_at(path)) return errno_code(error);
   const auto in_it = [&](const std::filesystem::path& name) { return name.parent_path() == path && name != path; };
   std::erase_if(durable_.files, [&](const auto& f) { return in_it(f.first); });
   std::erase_if(durable_.directories, in_it);
@@ -137,7 +153,7 @@ Result<void> SteppedFiles::sync_directory(const std::filesystem::path& path) {
 }
 
 Result<OpenedFile> SteppedFiles::open(const std::filesystem::path& path, Create create, Direct) {
-  if (const int error = number_next().error) return errno_code(error);
+  if (const int error = error_at(path)) return errno_code(error);
   if (!names_.directories.contains(path.parent_path())) return errno_code(ENOENT);
   auto found = names_.files.find(path);
   Made made = Made::existed;
@@ -147,7 +163,7 @@ Result<OpenedFile> SteppedFiles::open(const std::filesystem::path& path, Create 
     made = Made::created;
     changed();
   }
-  handles_.push_back({found->second, false, {}});
+  handles_.push_back({found->second, false, path});
   return OpenedFile{FileId{static_cast<std::uint32_t>(handles_.size() - 1)}, made};
 }
 
@@ -162,14 +178,14 @@ void SteppedFiles::close(FileId id) {
 }
 
 Result<void> SteppedFiles::remove_file(const std::filesystem::path& path) {
-  if (const int error = number_next().error) return errno_code(error);
+  if (const int error = error_at(path)) return errno_code(error);
   if (names_.files.erase(path) == 0) return errno_code(ENOENT);
   changed();
   return {};
 }
 
 Result<void> SteppedFiles::lock(FileId id) {
-  const int error = number_next().error;
+  const int error = error_at(handles_[id.value()].path);
   if (file(id).locked || error == EWOULDBLOCK) return Errc::in_use;
   if (error != 0) return errno_code(error);
   file(id).locked = handles_[id.value()].has_lock = true;
@@ -177,12 +193,12 @@ Result<void> SteppedFiles::lock(FileId id) {
 }
 
 Result<Bytes> SteppedFiles::size(FileId id) {
-  if (const int error = number_next().error) return errno_code(error);
+  if (const int error = error_at(handles_[id.value()].path)) return errno_code(error);
   return Bytes{file(id).bytes.size()};
 }
 
 Result<void> SteppedFiles::resize(FileId id, Bytes size) {
-  if (const int error = number_next().error) return errno_code(error);
+  if (const int error = error_at(handles_[id.value()].path)) return errno_code(error);
   File& resized = file(id);
   if (count(size) < resized.bytes.size()) {
     resize(resized, count(size));
@@ -194,14 +210,14 @@ Result<void> SteppedFiles::resize(FileId id, Bytes size) {
 }
 
 Result<Bytes> SteppedFiles::deallocate(FileId id, std::uint64_t offset, Bytes length) {
-  if (const int error = number_next().error) return errno_code(error);
+  if (const int error = error_at(handles_[id.value()].path)) return errno_code(error);
   const Bytes given_back{deallocate(file(id), offset, count(length))};
   changed();
   return given_back;
 }
 
-Result<Bytes> SteppedFiles::free_space(const std::filesystem::path&) {
-  if (const int error = number_next().error) return errno_code(error);
+Result<Bytes> SteppedFiles::free_space(const std::filesystem::path& path) {
+  if (const int error = error_at(path)) return errno_code(error);
   return Bytes{disk_bytes_ - std::min(used(), disk_bytes_)};
 }
 
@@ -294,7 +310,8 @@ SteppedFiles SteppedFiles::left_by(End end) const {
 
 IoCompletion SteppedFiles::perform(const IoOperation& operation, const IoFault& fault, std::uint64_t changes) {
   IoCompletion completion{operation.token, fault.error, 0, 0};
-  if (fault.error != 0) return completion;
+  if (broken(handles_[operation.file.value()].path)) completion.error = EIO;
+  if (completion.error != 0) return completion;
   if (operation.kind == IoOperation::Kind::open) {
     Handle& handle = handles_[operation.file.value()];
     TERRACE_CHECK(handle.file == nullptr && !handle.path.empty());

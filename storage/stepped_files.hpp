@@ -50,6 +50,8 @@ class SteppedFiles final : public FileSystem {
 
   [[nodiscard]] Result<Made> make_directory(const std::filesystem::path& path) override;
   [[nodiscard]] Result<void> remove_directory(const std::filesystem::path& path) override;
+  /// The link is a file that holds where it leads.
+  [[nodiscard]] Result<Made> link_directory(const std::filesystem::path& link, const std::filesystem::path& to) override;
   [[nodiscard]] Result<void> sync_directory(const std::filesystem::path& path) override;
   [[nodiscard]] Result<OpenedFile> open(const std::filesystem::path& path, Create create, Direct direct) override;
   [[nodiscard]] FileId prepare(const std::filesystem::path& path, Direct direct) override;
@@ -69,6 +71,10 @@ class SteppedFiles final : public FileSystem {
   [[nodiscard]] std::uint64_t next_number() const { return next_number_; }
   /// Takes the next number, and the fault that belongs to it.
   [[nodiscard]] IoFault number_next();
+
+  /// From now on every call and operation on what lies in this directory, or on itself, fails with EIO: its device is gone.
+  void break_directory(const std::filesystem::path& directory) { broken_.insert(directory); }
+  void mend_directory(const std::filesystem::path& directory) { broken_.erase(directory); }
 
   /// Room for all files together.
   void set_disk_bytes(Bytes bytes) { disk_bytes_ = count(bytes); }
@@ -102,7 +108,7 @@ class SteppedFiles final : public FileSystem {
   struct Handle {
     std::shared_ptr<File> file;  ///< null once closed
     bool has_lock = false;
-    std::filesystem::path path{};  ///< of one that is prepared, and not open yet
+    std::filesystem::path path{};
   };
 
   static constexpr std::uint64_t page_bytes = 4096;
@@ -112,6 +118,11 @@ class SteppedFiles final : public FileSystem {
   };
 
   [[nodiscard]] File& file(FileId id);
+  /// The error of a call about this path: its planned one, or that of a broken directory.
+  [[nodiscard]] int error_at(const std::filesystem::path& path);
+  [[nodiscard]] bool broken(const std::filesystem::path& path) const {
+    return broken_.contains(path) || broken_.contains(path.parent_path());
+  }
   [[nodiscard]] static std::uint64_t room_of(const File& f) { return f.bytes.size() - f.holes.size() * page_bytes; }
   /// Fills the holes among these bytes, making the file longer where it ends before them. False: the disk is full.
   [[nodiscard]] bool take_room(File& f, std::uint64_t offset, std::uint64_t length);
@@ -128,6 +139,7 @@ class SteppedFiles final : public FileSystem {
   Names durable_;  ///< what a power failure leaves at least
   std::vector<Handle> handles_;
   std::map<std::uint64_t, IoFault> faults_;
+  std::set<std::filesystem::path> broken_;
   std::uint64_t next_number_ = 0;
   bool preallocates_ = true;
   std::function<void()> tell_;

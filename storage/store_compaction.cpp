@@ -38,6 +38,7 @@ class Compactor {
     take_lock(engine_, open("lock", Direct::no), directory_);
     catalog_ = open("catalog", Direct::no);
     read_superblock();
+    check_directories();
     survey();
     Compaction done;
     done.blocks = survey_->blocks().size();
@@ -71,7 +72,7 @@ class Compactor {
     const IoCompletion read = run_alone(engine_, {.kind = IoOperation::Kind::read, .file = catalog_, .into = page.span()});
     if (read.error != 0) fail(errno_code(read.error), fmt::format("cannot read {}", name));
     const Result<Superblock> found = decode_superblock(page.span());
-    if (read.bytes != page.size() || !found || found->version != format_version || !plausible(*found) ||
+    if (read.bytes != page.size() || !found || !known_version(found->version) || !plausible(*found) ||
         *size < layout_of(*found).catalog_bytes()) {
       fail(Errc::incompatible, fmt::format("{} is no catalog that this program can work on", name));
     }
@@ -79,19 +80,36 @@ class Compactor {
     layout_ = layout_of(superblock_);
   }
 
+  [[nodiscard]] std::filesystem::path directory_of(std::uint32_t number) const {
+    return number == 0 ? directory_ : directory_ / fmt::format("stripe-{}", number);
+  }
+
+  /// What is not there just now would look as if it had lost its data, and its records would be cleared.
+  void check_directories() {
+    for (std::uint32_t n = 1; n < layout_.directories; ++n) {
+      const Result<OpenedFile> part = files_.open(directory_of(n) / "stripe", Create::no, Direct::no);
+      if (!part) {
+        fail(part.error(), fmt::format("cannot open {}, of a file store that is striped over {} directories",
+                                       (directory_of(n) / "stripe").string(), layout_.directories));
+      }
+      open_.push_back(part->id);
+    }
+  }
+
   std::uint64_t data_bytes(std::uint32_t number) {
     const auto known = data_.find(number);
     if (known != data_.end()) return known->second.bytes;
     Data data;
-    const std::string name = fmt::format("blocks-{:04}", number);
-    const Result<OpenedFile> opened = files_.open(directory_ / name, Create::no, Direct::no);
+    const std::filesystem::path where = directory_of(number % layout_.directories);
+    const std::string name = fmt::format("blocks-{:04}", number / layout_.directories);
+    const Result<OpenedFile> opened = files_.open(where / name, Create::no, Direct::no);
     if (opened) {
       open_.push_back(opened->id);
       const Result<Bytes> size = files_.size(opened->id);
-      if (!size) fail(size.error(), fmt::format("cannot read the size of {}", (directory_ / name).string()));
+      if (!size) fail(size.error(), fmt::format("cannot read the size of {}", (where / name).string()));
       data = {opened->id, count(*size)};
     } else if (opened.error() != errno_code(ENOENT)) {
-      fail(opened.error(), fmt::format("cannot open {}", (directory_ / name).string()));
+      fail(opened.error(), fmt::format("cannot open {}", (where / name).string()));
     }
     return data_.emplace(number, data).first->second.bytes;
   }
@@ -141,12 +159,10 @@ class Compactor {
     std::uint32_t next = 0;
     used.push_back(layout_.slots);
     for (const std::uint32_t slot : used) {
-      // The free slots before this one, cut where a data file ends.
+      // The free slots before this one, cut where they do not lie behind each other any more.
       while (next < slot) {
-        const std::uint32_t file = layout_.file_of(SlotId{next});
-        const std::uint64_t file_end = (std::uint64_t{file} + 1) * layout_.slots_per_file;
-        const auto end = static_cast<std::uint32_t>(std::min<std::uint64_t>(slot, file_end));
-        given += punch(file, layout_.offset_of(SlotId{next}), Bytes{(end - next) * layout_.block_bytes});
+        const auto end = static_cast<std::uint32_t>(std::min<std::uint64_t>(slot, layout_.end_of_run(SlotId{next})));
+        given += punch(layout_.file_of(SlotId{next}), layout_.offset_of(SlotId{next}), Bytes{(end - next) * layout_.block_bytes});
         next = end;
       }
       next = slot + 1;

@@ -2,6 +2,7 @@
 
 #include "base/check.hpp"
 #include "storage/aligned_buffer.hpp"
+#include "storage/catalog_survey.hpp"
 #include "storage/store_owner.hpp"
 
 #include <fmt/format.h>
@@ -21,15 +22,26 @@ namespace {
   throw std::system_error{static_cast<std::error_code>(error), sentence};
 }
 
-/// What went wrong with a completed operation that should have moved `bytes`.
-ErrorCode error_of(const IoCompletion& completion, std::uint64_t bytes) {
-  if (completion.error != 0) return errno_code(completion.error);
-  return completion.bytes == bytes ? ErrorCode{} : ErrorCode{Errc::io_failed};
-}
-
 std::string short_hex(const Fingerprint& fingerprint) { return to_hex(BlockKey{fingerprint}).substr(0, 16); }
 
+void check_directories(const FileStoreConfig& config) {
+  const std::size_t directories = config.more_directories.size() + 1;
+  if (directories > directories_max) {
+    fail(Errc::invalid_argument, fmt::format("the file store in {} cannot be striped over {} directories: up to {} are possible",
+                                             config.directory.string(), directories, directories_max));
+  }
+  std::vector<std::filesystem::path> all{config.directory.lexically_normal()};
+  for (const std::filesystem::path& more : config.more_directories) {
+    if (std::find(all.begin(), all.end(), more.lexically_normal()) != all.end()) {
+      fail(Errc::invalid_argument, fmt::format("the file store in {} cannot be striped over {} twice: each directory is to be on "
+                                               "a disk of its own", config.directory.string(), more.string()));
+    }
+    all.push_back(more.lexically_normal());
+  }
+}
+
 std::filesystem::path place_of(const FileStoreConfig& config) {
+  check_directories(config);
   const auto safe = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-'; };
   if (!std::all_of(config.name.begin(), config.name.end(), safe) || config.name.size() > 64) {
     fail(Errc::invalid_argument, fmt::format("a file store in {} cannot have the name that it was given: up to 64 digits, "
@@ -48,11 +60,12 @@ StoreLayout layout_of(const FileStoreConfig& config) {
   if (count(config.capacity) == 0) {
     bad(fmt::format("the file store in {} has no capacity: say how much of the disk it may take", config.directory.string()));
   }
-  StoreLayout layout{block_bytes, slots_within(config.capacity, block_bytes), 0};
+  const auto directories = static_cast<std::uint32_t>(config.more_directories.size() + 1);
+  StoreLayout layout{block_bytes, slots_within(config.capacity, block_bytes, directories), 0, directories, 0};
   if (layout.slots == 0) {
     bad(fmt::format("the capacity of the file store in {} is {}, too small for one block of {}: give {} or more",
                     config.directory.string(), to_string(config.capacity), to_string(config.block_bytes),
-                    to_string(capacity_for(1, config.block_bytes))));
+                    to_string(capacity_for(1, config.block_bytes, directories))));
   }
   const std::uint64_t per_file = count(config.data_file_bytes_max) / block_bytes;
   if (per_file == 0) {
@@ -60,10 +73,20 @@ StoreLayout layout_of(const FileStoreConfig& config) {
                     config.directory.string(), to_string(config.data_file_bytes_max), to_string(config.block_bytes)));
   }
   layout.slots_per_file = static_cast<std::uint32_t>(std::min<std::uint64_t>(per_file, 0xFFFF'FFFE));
+  if (directories > 1) {
+    const std::uint64_t stripe = std::max<std::uint64_t>(count(config.stripe_bytes) / block_bytes, 1);
+    layout.stripe_slots = static_cast<std::uint32_t>(std::min<std::uint64_t>(stripe, layout.slots_per_file));
+    layout.slots_per_file -= layout.slots_per_file % layout.stripe_slots;
+  }
   return layout;
 }
 
 }  // namespace
+
+ErrorCode error_of(const IoCompletion& completion, std::uint64_t bytes) {
+  if (completion.error != 0) return errno_code(completion.error);
+  return completion.bytes == bytes ? ErrorCode{} : ErrorCode{Errc::io_failed};
+}
 
 IoCompletion run_alone(IoEngine& engine, const IoOperation& operation) {
   TERRACE_CHECK(engine.in_flight() == 0);
@@ -79,41 +102,50 @@ IoCompletion run_alone(IoEngine& engine, const IoOperation& operation) {
 StoreDirectory::StoreDirectory(const FileStoreConfig& config, IoEngine& engine)
     : directory_{place_of(config)}, engine_{engine}, files_{engine.files()}, layout_{layout_of(config)}, direct_{config.direct} {
   try {
+    parts_.push_back({directory_});
     make(config.directory);
     if (!config.name.empty()) make(directory_);
-    lock();
+    lock(directory_);
     open_slots_ = layout_.slots;
     read_superblock(config);
+    if (layout_.directories > 1) {
+      open_parts(config);
+    } else if (recorded_slots_ == 0) {
+      refuse_part_as_store();
+    }
     take_room(config);
   } catch (...) {
-    undo();
+    undo_to(0);
     close();
     throw;
   }
 }
 
 StoreDirectory::~StoreDirectory() {
-  undo();
+  undo_to(0);
   close();
 }
 
-void StoreDirectory::undo() noexcept {
+void StoreDirectory::undo_to(std::size_t steps) noexcept {
   // What cannot be undone stays; the error that led here is the one to report.
-  for (auto step = undo_.rbegin(); step != undo_.rend(); ++step) (*step)();
-  undo_.clear();
+  for (; undo_.size() > steps; undo_.pop_back()) undo_.back()();
 }
 
-void StoreDirectory::close() {
-  for (const FileId file : open_) files_.close(file);
-  open_.clear();
+void StoreDirectory::close_to(std::size_t files) {
+  for (; open_.size() > files; open_.pop_back()) files_.close(open_.back());
 }
+
+void StoreDirectory::close() { close_to(0); }
 
 std::filesystem::path StoreDirectory::data_path(std::uint32_t file) const {
-  return directory_ / fmt::format("blocks-{:04}", file);
+  return parts_[file % layout_.directories].directory / fmt::format("blocks-{:04}", file / layout_.directories);
 }
 
 bool StoreDirectory::sparse() const {
-  return std::any_of(data_.begin(), data_.end(), [this](FileId file) { return files_.sparse(file); });
+  for (std::size_t file = 0; file < data_.size(); ++file) {
+    if (!parts_[file % layout_.directories].missing && files_.sparse(data_[file])) return true;
+  }
+  return false;
 }
 
 FileId StoreDirectory::prepare_data_file() {
@@ -160,13 +192,14 @@ void StoreDirectory::make(const std::filesystem::path& directory) {
   if (*made == Made::created) undo_.push_back([this, directory] { (void)files_.remove_directory(directory); });
 }
 
-void StoreDirectory::lock() {
-  lock_ = open(path("lock"), Direct::no);
+void StoreDirectory::lock(const std::filesystem::path& directory) {
+  const std::size_t steps = undo_.size();
+  const FileId lock = open(directory / "lock", Direct::no);
   try {
-    take_lock(engine_, lock_, directory_);
+    take_lock(engine_, lock, directory);
   } catch (const std::system_error& refused) {
-    // Even if this file is one that we made a moment ago: it is its owner's now.
-    if (refused.code() == static_cast<std::error_code>(make_error_code(Errc::in_use))) undo_.clear();
+    // Even if this file is one that we made a moment ago: it is its owner's now. So is what the directory lies in.
+    if (refused.code() == static_cast<std::error_code>(make_error_code(Errc::in_use))) undo_.resize(steps);
     throw;
   }
 }
@@ -176,7 +209,8 @@ void StoreDirectory::read_superblock(const FileStoreConfig& config) {
   const Result<Bytes> size = files_.size(catalog_);
   if (!size) fail(size.error(), fmt::format("cannot read the size of {}", path("catalog").string()));
 
-  superblock_ = {format_version, layout_.block_bytes, 0, layout_.slots_per_file, 0, config.fingerprint};
+  superblock_ = {layout_.directories > 1 ? striped_format_version : format_version, layout_.block_bytes, 0,
+                 layout_.slots_per_file, 0, config.fingerprint, 0, layout_.directories, layout_.stripe_slots, config.id};
   if (count(*size) == 0) return;
 
   AlignedBuffer page{catalog_page_bytes};
@@ -196,6 +230,7 @@ void StoreDirectory::read_superblock(const FileStoreConfig& config) {
   superblock_ = *found;
   check_compatible(config);
   layout_.slots_per_file = static_cast<std::uint32_t>(superblock_.slots_per_file);
+  layout_.stripe_slots = superblock_.stripe_slots;
   if (superblock_.open_slots > 0 && superblock_.slots > layout_.slots) {
     // Blocks lie anywhere in its files: to cut those would lose most of what fits.
     layout_.slots = static_cast<std::uint32_t>(superblock_.slots);
@@ -205,9 +240,10 @@ void StoreDirectory::read_superblock(const FileStoreConfig& config) {
 
 void StoreDirectory::check_compatible(const FileStoreConfig& config) const {
   const std::string where = directory_.string();
-  if (superblock_.version != format_version) {
+  if (!known_version(superblock_.version)) {
     fail(Errc::incompatible, fmt::format("the file store in {} has format version {}, and this program has {}: give another "
-                                         "directory, or remove it to start empty", where, superblock_.version, format_version));
+                                         "directory, or remove it to start empty", where, superblock_.version,
+                                         striped_format_version));
   }
   if (superblock_.block_bytes != layout_.block_bytes) {
     fail(Errc::incompatible, fmt::format("the file store in {} has blocks of {}, and this configuration has {}: give another "
@@ -219,79 +255,119 @@ void StoreDirectory::check_compatible(const FileStoreConfig& config) const {
                                          "configuration has {}...: give another directory, or remove it to start empty", where,
                                          short_hex(superblock_.fingerprint), short_hex(config.fingerprint)));
   }
-  if (superblock_.slots_per_file == 0 || superblock_.slots_per_file > 0xFFFF'FFFE || superblock_.slots > 0xFFFF'FFFE) {
+  if (superblock_.directories != layout_.directories) {
+    fail(Errc::incompatible, fmt::format("the file store in {} is striped over {} directories, this one included, and this "
+                                         "configuration has {}: give them all, in their order, or remove it to start empty",
+                                         where, superblock_.directories, layout_.directories));
+  }
+  if (!plausible(superblock_)) {
     fail(Errc::incompatible, fmt::format("the file store in {} has a superblock that makes no sense: remove it to start empty",
                                          where));
   }
 }
 
-void StoreDirectory::no_room(Bytes needed, Bytes free, Bytes had, const FileStoreConfig& config) const {
+void StoreDirectory::no_room(Bytes needed, Bytes free, std::uint32_t directory, const FileStoreConfig& config) const {
   const Bytes all = needed + config.floor;
-  const Bytes fits = had + (free > config.floor ? free - config.floor : Bytes{});
-  const std::uint32_t slots = slots_within(fits, layout_.block_bytes);
-  const bool has_floor = config.floor > Bytes{};
+  const Bytes fits = parts_[directory].had + (free > config.floor ? free - config.floor : Bytes{});
+  const std::uint32_t directories = layout_.directories;
+  std::uint32_t slots = slots_within(fits, layout_.block_bytes);
+  if (directories > 1) {
+    // Whole stripes, as many in each; in the first the records of all come on top.
+    const std::uint64_t block = layout_.block_bytes + (directory == 0 ? directories * record_bytes : 0);
+    const std::uint64_t stripes = count(fits) / (block * layout_.stripe_slots);
+    slots = static_cast<std::uint32_t>(std::min<std::uint64_t>(stripes * layout_.stripe_slots * directories, layout_.slots));
+  }
+  const std::string where = directory == 0 ? "" : fmt::format(" of {}", parts_[directory].directory.string());
+  const std::string stays = config.floor == Bytes{} ? "" : fmt::format(" and {} must stay free", to_string(config.floor));
   fail(errno_code(ENOSPC),
-       fmt::format("the file store in {} cannot take its capacity of {}: the file system has {} free where {} more are needed{}, "
-                   "{} too little; {}", directory_.string(), to_string(config.capacity), to_string(free), to_string(needed),
-                   has_floor ? fmt::format(" and {} must stay free", to_string(config.floor)) : "",
-                   to_string(all > free ? all - free : needed),
+       fmt::format("the file store in {} cannot take its capacity of {}: the file system{} has {} free where {} more are "
+                   "needed{}, {} too little; {}", directory_.string(), to_string(config.capacity), where, to_string(free),
+                   to_string(needed), stays, to_string(all > free ? all - free : needed),
                    slots == 0 ? "not one block fits"
                               : fmt::format("the largest capacity that fits is {}",
-                                            to_string(capacity_for(slots, config.block_bytes)))));
+                                            to_string(capacity_for(slots, config.block_bytes, directories)))));
+}
+
+Bytes StoreDirectory::size_of(FileId file, const std::filesystem::path& name) {
+  const Result<Bytes> size = files_.size(file);
+  if (!size) fail(size.error(), fmt::format("cannot read the size of {}", name.string()));
+  return *size;
 }
 
 void StoreDirectory::take_room(const FileStoreConfig& config) {
-  const auto size_of = [&](FileId file, const std::filesystem::path& name) {
-    const Result<Bytes> size = files_.size(file);
-    if (!size) fail(size.error(), fmt::format("cannot read the size of {}", name.string()));
-    return *size;
-  };
-  const Bytes catalog_before = size_of(catalog_, path("catalog"));
-  // A catalog that has no superblock may hold anything: it becomes zeros.
-  const bool is_new = recorded_slots_ == 0;
-  // Asked before anything is taken, because the answer is exact and nothing has to be given back.
-  const Result<Bytes> free = files_.free_space(directory_);
-  if (!free) fail(free.error(), fmt::format("cannot find out the free space around {}", directory_.string()));
-  const Bytes usable = *free > config.floor ? *free - config.floor : Bytes{};
-  Bytes needed{};
-  Bytes had = catalog_before + Bytes{catalog_page_bytes};  // the lock, too
-  const bool has_holes = open_slots_ < layout_.slots;
-  const auto need = [&](Bytes now, Bytes wanted) { needed += wanted > now ? wanted - now : Bytes{}; };
-  need(catalog_before, layout_.catalog_bytes());
-  for (std::uint32_t n = 0; n < layout_.data_files() && needed <= usable; ++n) {
-    data_.push_back(open(data_path(n), config.direct));
-    const Bytes before = size_of(data_.back(), data_path(n));
-    data_bytes_before_.push_back(count(before));
-    had += before;
-    if (!has_holes) need(before, layout_.data_file_bytes(n));
-  }
-  if (needed > Bytes{} && needed > usable) {
-    // Files that were not looked at any more are not there yet, as a rule: they are made in this order.
-    for (auto n = static_cast<std::uint32_t>(data_.size()); n < layout_.data_files(); ++n) needed += layout_.data_file_bytes(n);
-    no_room(needed, *free, had, config);
-  }
+  data_.resize(layout_.data_files());
+  data_bytes_before_.resize(layout_.data_files(), 0);
+  catalog_bytes_before_ = size_of(catalog_, path("catalog"));
+  for (std::uint32_t n = 0; n < layout_.directories; ++n) take_room_in(n, config);
+  take_catalog_room(config);
+}
 
-  const auto grow = [&](FileId file, const std::filesystem::path& name, Bytes before, Bytes wanted) {
-    if (wanted < before) return;  // commit() cuts it
-    if (wanted > before) undo_.push_back([this, file, before] { (void)files_.resize(file, before); });
-    const Result<void> resized = files_.resize(file, wanted);
-    if (resized) return;
-    if (resized.error() == errno_code(ENOSPC)) {
-      const Result<Bytes> left = files_.free_space(directory_);
-      no_room(wanted > before ? wanted - before : Bytes{}, left ? *left : Bytes{}, had, config);
-    }
-    fail(resized.error(), fmt::format("cannot make {} {} large", name.string(), to_string(wanted)));
+Bytes StoreDirectory::open_data(std::uint32_t directory, Bytes usable) {
+  const bool has_holes = open_slots_ < layout_.slots;
+  Bytes& had = parts_[directory].had;
+  had = Bytes{catalog_page_bytes};  // the lock
+  Bytes needed{};
+  const auto need = [&](Bytes now, Bytes wanted) {
+    had += now;
+    needed += wanted > now ? wanted - now : Bytes{};
   };
-  for (std::uint32_t n = 0; !has_holes && n < layout_.data_files(); ++n) {
-    grow(data_[n], data_path(n), Bytes{data_bytes_before_[n]}, layout_.data_file_bytes(n));
+  if (directory == 0) need(catalog_bytes_before_, layout_.catalog_bytes());
+  for (std::uint32_t n = directory; n < layout_.data_files(); n += layout_.directories) {
+    // Where it is too much already, those that were not looked at are not there yet, as a rule: they are made in this order.
+    if (needed <= usable) {
+      data_[n] = open(data_path(n), direct_);
+      data_bytes_before_[n] = count(size_of(data_[n], data_path(n)));
+    }
+    const Bytes before{data_bytes_before_[n]};
+    need(before, has_holes ? before : layout_.data_file_bytes(n));
   }
-  if (is_new && count(catalog_before) > 0) {
+  return needed;
+}
+
+void StoreDirectory::take_room_in(std::uint32_t directory, const FileStoreConfig& config) {
+  const Part& part = parts_[directory];
+  if (part.missing) {
+    for (std::uint32_t n = directory; n < layout_.data_files(); n += layout_.directories) {
+      data_[n] = files_.prepare(data_path(n), direct_);
+      open_.push_back(data_[n]);
+    }
+    return;
+  }
+  // Asked before anything is taken, because the answer is exact and nothing has to be given back.
+  const Result<Bytes> free = files_.free_space(part.directory);
+  if (!free) fail(free.error(), fmt::format("cannot find out the free space around {}", part.directory.string()));
+  const Bytes usable = *free > config.floor ? *free - config.floor : Bytes{};
+  const Bytes needed = open_data(directory, usable);
+  if (needed > usable) no_room(needed, *free, directory, config);
+  if (open_slots_ < layout_.slots) return;  // it has holes
+  for (std::uint32_t n = directory; n < layout_.data_files(); n += layout_.directories) {
+    grow(data_[n], data_path(n), Bytes{data_bytes_before_[n]}, layout_.data_file_bytes(n), directory, config);
+  }
+}
+
+void StoreDirectory::take_catalog_room(const FileStoreConfig& config) {
+  const bool is_new = recorded_slots_ == 0;
+  if (is_new && catalog_bytes_before_ > Bytes{}) {
+    // A catalog that has no superblock may hold anything: it becomes zeros.
     const Result<void> emptied = files_.resize(catalog_, Bytes{});
     if (!emptied) fail(emptied.error(), fmt::format("cannot empty {}", path("catalog").string()));
+    catalog_bytes_before_ = {};
   }
-  catalog_bytes_before_ = is_new ? Bytes{} : catalog_before;
   if (!is_new && recorded_slots_ < layout_.slots) forget_beyond_recorded();
-  grow(catalog_, path("catalog"), catalog_bytes_before_, layout_.catalog_bytes());
+  grow(catalog_, path("catalog"), catalog_bytes_before_, layout_.catalog_bytes(), 0, config);
+}
+
+void StoreDirectory::grow(FileId file, const std::filesystem::path& name, Bytes before, Bytes wanted, std::uint32_t directory,
+                          const FileStoreConfig& config) {
+  if (wanted < before) return;  // commit() cuts it
+  if (wanted > before) undo_.push_back([this, file, before] { (void)files_.resize(file, before); });
+  const Result<void> resized = files_.resize(file, wanted);
+  if (resized) return;
+  if (resized.error() == errno_code(ENOSPC)) {
+    const Result<Bytes> left = files_.free_space(parts_[directory].directory);
+    no_room(wanted > before ? wanted - before : Bytes{}, left ? *left : Bytes{}, directory, config);
+  }
+  fail(resized.error(), fmt::format("cannot make {} {} large", name.string(), to_string(wanted)));
 }
 
 void StoreDirectory::forget_beyond_recorded() {
@@ -329,8 +405,11 @@ bool StoreDirectory::clear_page_from(std::uint32_t slots) {
 }
 
 void StoreDirectory::sync_names() {
-  const Result<void> synced = files_.sync_directory(directory_);
-  if (!synced) fail(synced.error(), fmt::format("cannot sync the directory {}", directory_.string()));
+  for (const Part& part : parts_) {
+    if (part.missing) continue;
+    const Result<void> synced = files_.sync_directory(part.directory);
+    if (!synced) fail(synced.error(), fmt::format("cannot sync the directory {}", part.directory.string()));
+  }
   if (recorded_slots_ > 0) return;
   for (const std::filesystem::path& parent : parents_) {
     const Result<void> named = files_.sync_directory(parent);
@@ -371,15 +450,27 @@ void StoreDirectory::give_back_room() {
     const Bytes wanted = layout_.data_file_bytes(n);
     if (data_bytes_before_[n] > count(wanted)) done(files_.resize(data_[n], wanted));
   }
-  std::uint32_t end = layout_.data_files();
+  for (std::uint32_t n = 0; n < layout_.directories; ++n) {
+    if (!parts_[n].missing) remove_files_behind(n);
+  }
+}
+
+/// Of this directory, the data files behind those that the layout has.
+void StoreDirectory::remove_files_behind(std::uint32_t directory) {
+  const auto done = [this](const Result<void>& result) {
+    if (!result) fail(result.error(), fmt::format("cannot make the file store in {} smaller", directory_.string()));
+  };
+  std::uint32_t first = directory;
+  while (first < layout_.data_files()) first += layout_.directories;
+  std::uint32_t end = first;
   while (const Result<OpenedFile> left = files_.open(data_path(end), Create::no, Direct::no)) {
     files_.close(left->id);
-    ++end;
+    end += layout_.directories;
   }
-  for (; end > layout_.data_files(); --end) {
-    done(files_.remove_file(data_path(end - 1)));
+  for (; end > first; end -= layout_.directories) {
+    done(files_.remove_file(data_path(end - layout_.directories)));
     // One after the other: what a crash leaves has no gaps, in which the next start would stop looking.
-    done(files_.sync_directory(directory_));
+    done(files_.sync_directory(parts_[directory].directory));
   }
 }
 

@@ -3,10 +3,12 @@
 #include "base/bytes.hpp"
 #include "storage/format.hpp"
 #include "storage/io_engine.hpp"
+#include "storage/store_part.hpp"
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +21,20 @@ struct FileStoreConfig {
   /// directory in there, with a lock, files and a capacity of its own. Digits, lower-case letters and '-'. Empty: `directory`
   /// itself is the store.
   std::string name;
-  /// What the store may take of the disk, everything included; mandatory. capacity_for() says what so many blocks need.
+  /// Further directories, each on a disk of its own, over which the store's blocks are striped together with `directory`, in
+  /// equal shares: made, named and locked as that one is. What is in one is of use with the others alone: a store has all its
+  /// directories, in their order, or is refused.
+  std::vector<std::filesystem::path> more_directories;
+  /// So much lies side by side in a directory before the next one's turn comes; a block at least. Of a new store only, an old one
+  /// keeps its own.
+  Bytes stripe_bytes = Bytes{std::uint64_t{4} << 20};
+  /// A store whose disk is lost may go on without what was there: of more_directories, one that is missing, or cannot be used, is
+  /// left out until the next start, and one that is there and empty is taken in its place. (So give a directory within a disk and
+  /// not the disk's own: one that is not mounted is empty.) Otherwise both are refused.
+  bool accept_lost_directories = false;
+  /// What a new store that is striped calls itself; 0: drawn at random.
+  std::uint64_t id = 0;
+  /// What the store may take of its disks, everything included; mandatory. capacity_for() says what so many blocks need.
   Bytes capacity{};
   /// A multiple of 4096.
   Bytes block_bytes{};
@@ -27,7 +42,7 @@ struct FileStoreConfig {
   Fingerprint fingerprint{};
   /// A data file is cut at this size; of a new store only, an old one keeps its own.
   Bytes data_file_bytes_max = Bytes{std::uint64_t{256} << 30};
-  /// Of the file system, so much is to stay free: nothing is taken that would leave less. Not of what others take.
+  /// Of each file system, so much is to stay free: nothing is taken that would leave less. Not of what others take.
   Bytes floor{};
   /// Room is taken in pieces of this size by a store that grows while it serves.
   Bytes growth_piece_bytes = Bytes{std::uint64_t{1} << 30};
@@ -62,8 +77,14 @@ class StoreDirectory {
   [[nodiscard]] const StoreLayout& layout() const { return layout_; }
   [[nodiscard]] FileId catalog() const { return catalog_; }
   [[nodiscard]] FileId data(SlotId slot) const { return data_[layout_.file_of(slot)]; }
+  /// By their number. Those in a directory that is missing are not open, and no operation may name them.
   [[nodiscard]] const std::vector<FileId>& data_files() const { return data_; }
   [[nodiscard]] std::filesystem::path data_path(std::uint32_t file) const;
+  /// A file in this directory, for operations that ask about its file system.
+  [[nodiscard]] FileId any_file_in(std::uint32_t directory) const { return directory == 0 ? catalog_ : data_[directory]; }
+  [[nodiscard]] const std::filesystem::path& directory(std::uint32_t number) const { return parts_[number].directory; }
+  /// Of the directories: left out at the start, because it cannot be used.
+  [[nodiscard]] bool missing(std::uint32_t directory) const { return parts_[directory].missing; }
 
   /// Of the layout's slots, how many may be used: fewer than there are where the store was made smaller while it served, and
   /// still has no more capacity than then; its files are left as they are, with their holes.
@@ -87,24 +108,53 @@ class StoreDirectory {
   [[nodiscard]] bool had_data(SlotId slot) const;
 
  private:
+  struct Part {
+    std::filesystem::path directory;
+    bool missing = false;
+    Bytes had{};  ///< what was in it when we came
+  };
+
   void make(const std::filesystem::path& directory);
-  void lock();
+  void lock(const std::filesystem::path& directory);
   void read_superblock(const FileStoreConfig& config);
   void check_compatible(const FileStoreConfig& config) const;
   void take_room(const FileStoreConfig& config);
+  void take_room_in(std::uint32_t directory, const FileStoreConfig& config);
+  void take_catalog_room(const FileStoreConfig& config);
+  /// Opens the directory's data files, and returns how much they, and the catalog, would grow.
+  [[nodiscard]] Bytes open_data(std::uint32_t directory, Bytes usable);
+  /// Undone by undo().
+  void grow(FileId file, const std::filesystem::path& name, Bytes before, Bytes wanted, std::uint32_t directory,
+            const FileStoreConfig& config);
+  [[nodiscard]] Bytes size_of(FileId file, const std::filesystem::path& name);
   [[nodiscard]] FileId open(const std::filesystem::path& path, Direct direct);
   [[nodiscard]] std::filesystem::path path(const char* name) const { return directory_ / name; }
-  /// `needed` where `free` is; the store has `had` already.
-  [[noreturn]] void no_room(Bytes needed, Bytes free, Bytes had, const FileStoreConfig& config) const;
+  /// `needed` where `free` is.
+  [[noreturn]] void no_room(Bytes needed, Bytes free, std::uint32_t directory, const FileStoreConfig& config) const;
   /// Of a store that is to grow: there may be records beyond the slots that the superblock knows, of an earlier and larger
   /// store. They must not come back with the slots.
   void forget_beyond_recorded();
   /// Clears the records behind so many slots on the page that has the last of them. False: there were none.
   bool clear_page_from(std::uint32_t slots);
   void give_back_room();
+  void remove_files_behind(std::uint32_t directory);
   /// Makes the names of the files durable, and of a new store its own.
   void sync_names();
-  void undo() noexcept;
+  /// Takes back what was done since there were so many steps to undo; closes the files opened since there were so many.
+  void undo_to(std::size_t steps) noexcept;
+  void close_to(std::size_t files);
+
+  // Of a store that is striped (store_directory_parts.cpp).
+  void open_parts(const FileStoreConfig& config);
+  /// Part 1, before there is a superblock: says which store this will be, so that one whose making is interrupted knows its own
+  /// parts again.
+  void begin_parts(const FileStoreConfig& config);
+  void open_part(std::uint32_t number, const FileStoreConfig& config);
+  /// Whether the directory says that it is this part; one that says nothing is made to where it may be.
+  void claim(std::uint32_t number, bool may_be_empty);
+  void write_part(const StorePart& part, FileId file, const std::filesystem::path& directory);
+  [[nodiscard]] std::optional<StorePart> part_in(const std::filesystem::path& directory);
+  void refuse_part_as_store();
 
   std::filesystem::path directory_;
   IoEngine& engine_;
@@ -115,8 +165,8 @@ class StoreDirectory {
   std::uint32_t recorded_slots_ = 0;
   std::uint32_t open_slots_ = 0;
   std::vector<std::filesystem::path> parents_;  ///< of the directories that are ours
+  std::vector<Part> parts_;                     ///< the first is directory_
   std::vector<FileId> open_;
-  FileId lock_;
   FileId catalog_;
   std::vector<FileId> data_;
   Bytes catalog_bytes_before_{};
@@ -126,5 +176,7 @@ class StoreDirectory {
 
 /// Submits one operation to an engine that has nothing else under way, and waits for it.
 [[nodiscard]] IoCompletion run_alone(IoEngine& engine, const IoOperation& operation);
+/// What went wrong with a completed operation that should have moved `bytes`.
+[[nodiscard]] ErrorCode error_of(const IoCompletion& completion, std::uint64_t bytes);
 
 }  // namespace terrace

@@ -268,12 +268,11 @@ void StoreIndex::forget(std::uint32_t slot, Reuse reuse) {
 }
 
 void StoreIndex::vacate(std::uint32_t slot, Reuse reuse) {
-  const bool spoiled = entry(slot).spoiled;
-  set_state(slot, spoiled ? State::bad : State::absent);
-  const State state = entry(slot).state;
+  const State state = entry(slot).losing ? State::lost : entry(slot).spoiled ? State::bad : State::absent;
+  set_state(slot, state);
   entry(slot) = Entry{};
   entry(slot).state = state;
-  if (spoiled) return;
+  if (state != State::absent) return;
   if (reuse == Reuse::no && excess() > 0) {
     begin_closing(slot);
   } else {
@@ -335,6 +334,23 @@ void StoreIndex::open(SlotId slot) {
   free_.put(slot);
 }
 
+bool StoreIndex::lose(SlotId slot) {
+  Entry& e = entry(slot.value());
+  switch (e.state) {
+    case State::lost: return true;
+    case State::ready: e.losing = true; return true;
+    case State::absent: free_.take_exactly(slot); break;
+    case State::closed:
+      if (!closed_.contains(slot)) return false;  // somebody has taken it, and puts it back
+      closed_.take_exactly(slot);
+      break;
+    case State::bad: break;
+    default: return false;
+  }
+  set_state(slot.value(), State::lost);
+  return true;
+}
+
 void StoreIndex::extend(std::uint32_t slots) {
   const std::uint32_t before = this->slots();
   TERRACE_CHECK(slots > before);
@@ -387,7 +403,7 @@ void StoreIndex::check_invariants() const {
       TERRACE_CHECK(leaves_.priority(slot).depth == e.block.depth);
     }
     if (e.state == State::absent || e.state == State::bad || e.state == State::leaving || e.state == State::closing ||
-        e.state == State::closed) {
+        e.state == State::closed || e.state == State::lost) {
       TERRACE_CHECK((e.operations > 0) == (e.state == State::leaving));
       TERRACE_CHECK(e.parent == none && e.first_child == none && e.next_sibling == none && e.previous_sibling == none);
       continue;
@@ -396,7 +412,7 @@ void StoreIndex::check_invariants() const {
     const auto found = slots_.find(e.block.key);
     TERRACE_CHECK(found != slots_.end());
     TERRACE_CHECK(found->second == slot);
-    TERRACE_CHECK(!e.spoiled);
+    TERRACE_CHECK(!e.spoiled && !e.losing);
     TERRACE_CHECK(e.last_use <= now_);
     if (e.state == State::writing) TERRACE_CHECK(e.operations == 1);
     if (e.state == State::awaiting_parent) TERRACE_CHECK(e.operations == 0);

@@ -38,13 +38,15 @@ class StoreIndex {
   ///                                   \-drop(), held-----------> leaving --last release()--> absent
   ///                                                                   \----the same, spoiled--> bad, for ever
   ///
+  ///   absent, closed, bad, and what is dropped by lose() --> lost, for ever: nobody asks for the slot any more
+  ///
   /// What of the slots may be used is bounded by limit(); while there are more, a slot that would become absent is `closing`:
   ///
   ///   absent <--open()-- closed <--close()-- closing <--(limit)-- absent, and where the above leads to absent
   ///      ^                                      |
   ///      \--------------open()-----------------/
-  enum class State : unsigned char { absent, writing, awaiting_parent, ready, leaving, bad, closing, closed };
-  static constexpr std::size_t state_count = 8;
+  enum class State : unsigned char { absent, writing, awaiting_parent, ready, leaving, bad, closing, closed, lost };
+  static constexpr std::size_t state_count = 9;
 
   static constexpr std::uint32_t none = 0xFFFF'FFFF;
 
@@ -60,6 +62,7 @@ class StoreIndex {
     State state = State::absent;
     bool doomed = false;   ///< to be given up when its write has ended; takes no more children
     bool spoiled = false;  ///< its slot must not be used again
+    bool losing = false;   ///< the same, because its device is gone
   };
 
   struct Evicted {
@@ -83,8 +86,8 @@ class StoreIndex {
 
   /// All, closed ones included: what slots are numbered below.
   [[nodiscard]] std::uint32_t slots() const { return static_cast<std::uint32_t>(entries_.size()); }
-  /// All but the closed ones.
-  [[nodiscard]] std::uint32_t capacity() const { return slots() - count(State::closed); }
+  /// All but the closed and the lost ones.
+  [[nodiscard]] std::uint32_t capacity() const { return slots() - count(State::closed) - count(State::lost); }
   [[nodiscard]] const Entry& at(SlotId slot) const { return entries_[slot.value()]; }
   [[nodiscard]] std::uint32_t count(State state) const { return counts_[static_cast<std::size_t>(state)]; }
   /// Slots that nobody has. Those that place() could still empty are not among them.
@@ -169,6 +172,9 @@ class StoreIndex {
   [[nodiscard]] std::uint32_t closed_to_take() const { return closed_.size(); }
   /// This free slot is closed at once.
   void close_free(SlotId slot);
+  /// The slot's device is gone: it is `lost` at once, or, where a block that is ready has it, when the block is gone, which is to
+  /// be dropped now. False, and nothing has changed, where an operation or the closing of the slot has to end first.
+  [[nodiscard]] bool lose(SlotId slot);
   /// Slots [slots(), `slots`) join, closed and taken.
   void extend(std::uint32_t slots);
 

@@ -8,6 +8,15 @@ namespace terrace {
 
 using State = StoreIndex::State;
 
+namespace {
+
+/// Whether the slot is not to be used again after such a write.
+bool spoils(StoreOperations::WriteOutcome outcome) {
+  return outcome == StoreOperations::WriteOutcome::io_failed || outcome == StoreOperations::WriteOutcome::lost;
+}
+
+}  // namespace
+
 StoreOperations::StoreOperations(std::uint32_t capacity_blocks, Bytes block_bytes, std::uint32_t writes_max)
     : index_{capacity_blocks}, block_bytes_{block_bytes}, writes_max_{writes_max}, write_of_(capacity_blocks, none) {}
 
@@ -112,6 +121,10 @@ void StoreOperations::end_read(Id id, ReadOutcome outcome) {
         give_up(read.slot, StoreEvent::Kind::evicted, 0);
       }
       break;
+    case ReadOutcome::lost:
+      emit(StoreEvent::Kind::read, read.token, read.key, Errc::not_found);
+      if (still_here) (void)lose(read.slot);
+      break;
   }
   index_.release(read.slot);
 }
@@ -124,7 +137,7 @@ void StoreOperations::end_write(Id id, WriteOutcome outcome) {
 
   if (index_.at(write.slot).state == State::leaving) {
     // Its parent went while the bytes were on their way.
-    if (outcome == WriteOutcome::io_failed) index_.spoil(write.slot);
+    if (spoils(outcome)) index_.spoil(write.slot);
     finish_writes(write.slot, Errc::parent_missing);
     index_.release(write.slot);
   } else if (outcome == WriteOutcome::done) {
@@ -154,7 +167,9 @@ void StoreOperations::write_succeeded(SlotId slot) {
 }
 
 void StoreOperations::write_failed(SlotId slot, WriteOutcome outcome) {
-  const ErrorCode error = outcome == WriteOutcome::no_space ? Errc::full : Errc::io_failed;
+  const ErrorCode error = outcome == WriteOutcome::no_space ? Errc::full
+                          : outcome == WriteOutcome::lost   ? Errc::refused
+                                                            : Errc::io_failed;
   std::vector<StoreIndex::Dropped> gone = std::exchange(gone_, {});
   gone.clear();
   index_.drop(slot, gone);
@@ -165,7 +180,7 @@ void StoreOperations::write_failed(SlotId slot, WriteOutcome outcome) {
     if (block->was == State::awaiting_parent) finish_writes(block->slot, Errc::parent_missing);
   }
   gone_ = std::move(gone);
-  if (outcome == WriteOutcome::io_failed) index_.spoil(slot);
+  if (spoils(outcome)) index_.spoil(slot);
   index_.release(slot);
 }
 
@@ -269,6 +284,13 @@ std::size_t StoreOperations::shrink(std::uint32_t slots_max) {
     emit(StoreEvent::Kind::evicted, 0, shrunk->evicted->key, {}, shrunk->evicted->write_token);
   }
   return closed;
+}
+
+bool StoreOperations::lose(SlotId slot) {
+  const bool has_block = index_.at(slot).state == State::ready;
+  if (!index_.lose(slot)) return false;
+  if (has_block) give_up(slot, StoreEvent::Kind::evicted, 0);
+  return true;
 }
 
 void StoreOperations::extend(std::uint32_t slots) {

@@ -28,8 +28,9 @@ class StoreOperations {
     SlotId slot;
   };
 
-  enum class ReadOutcome : unsigned char { verified, corrupt, io_failed };
-  enum class WriteOutcome : unsigned char { done, no_space, io_failed };
+  /// `lost`: its slot's device is gone, as is known, and nothing was tried.
+  enum class ReadOutcome : unsigned char { verified, corrupt, io_failed, lost };
+  enum class WriteOutcome : unsigned char { done, no_space, io_failed, lost };
 
   /// `writes_max`: writes under way beyond which further ones are `refused`. Reads need no bound of ours: each brings a
   /// block's buffer of its caller's.
@@ -56,6 +57,9 @@ class StoreOperations {
   /// Closes slots beyond the index's limit, with the events of who had to go, at most so many; returns how many. Blocks that
   /// operations hold go with a later call.
   std::size_t shrink(std::uint32_t slots_max);
+  /// The slot's device is gone: its block, if it has one, is given up with its descendants. False where an operation has to end
+  /// first.
+  bool lose(SlotId slot);
   /// As StoreIndex's.
   void extend(std::uint32_t slots);
 

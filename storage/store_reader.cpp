@@ -114,6 +114,10 @@ void StoreReader::open_catalog() {
   if (catalog_.error != ENOENT) {
     fail(errno_code(catalog_.error), fmt::format("cannot read {}", (directory_ / "catalog").string()));
   }
+  if (std::filesystem::exists(directory_ / "stripe")) {
+    fail(Errc::incompatible, fmt::format("{} is part of a file store that is striped over several directories: give its first "
+                                         "one", directory_.string()));
+  }
   const std::string inner = first_store_in(directory_);
   fail(Errc::incompatible, fmt::format("{} is no file store: it has no catalog{}", directory_.string(),
                                        inner.empty() ? "" : fmt::format("; but {} in it is one", inner)));
@@ -131,9 +135,9 @@ void StoreReader::read_superblock() {
     }
     const Result<Superblock> found = decode_superblock(page.span());
     const bool whole = *got == catalog_page_bytes && found;
-    if (whole && found->version != format_version) {
-      fail(Errc::incompatible, fmt::format("the file store in {} has format version {}, and this program reads version {}",
-                                           directory_.string(), found->version, format_version));
+    if (whole && !known_version(found->version)) {
+      fail(Errc::incompatible, fmt::format("the file store in {} has format version {}, and this program reads versions up to {}",
+                                           directory_.string(), found->version, striped_format_version));
     }
     if (whole && !plausible(*found)) {
       fail(Errc::incompatible, fmt::format("the file store in {} has a superblock that makes no sense", directory_.string()));
@@ -220,8 +224,22 @@ std::optional<StoreOwner> StoreReader::owner() const {
   return parse_owner({reinterpret_cast<const char*>(text.data()), *got});
 }
 
+std::filesystem::path StoreReader::directory_of(std::uint32_t number) const {
+  return number == 0 ? directory_ : directory_ / fmt::format("stripe-{}", number);
+}
+
+std::vector<std::filesystem::path> StoreReader::more_directories() const {
+  std::vector<std::filesystem::path> more;
+  for (std::uint32_t n = 1; n < layout_.directories; ++n) {
+    std::error_code error;
+    more.push_back(std::filesystem::read_symlink(directory_of(n), error));
+    if (error) more.back() = directory_of(n);
+  }
+  return more;
+}
+
 std::filesystem::path StoreReader::data_path(std::uint32_t number) const {
-  return directory_ / fmt::format("blocks-{:04}", number);
+  return directory_of(number % layout_.directories) / fmt::format("blocks-{:04}", number / layout_.directories);
 }
 
 StoreReader::Location StoreReader::location(std::uint32_t slot) const {
@@ -232,9 +250,11 @@ Bytes StoreReader::allocated() const {
   constexpr std::uint64_t unit = 512;  // of st_blocks, whatever the file system's own is
   Bytes total{};
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator{directory_, error}) {
-    struct stat found {};
-    if (::lstat(entry.path().c_str(), &found) == 0) total += Bytes{static_cast<std::uint64_t>(found.st_blocks) * unit};
+  for (std::uint32_t n = 0; n < layout_.directories; ++n) {
+    for (const auto& entry : std::filesystem::directory_iterator{directory_of(n), error}) {
+      struct stat found {};
+      if (::lstat(entry.path().c_str(), &found) == 0) total += Bytes{static_cast<std::uint64_t>(found.st_blocks) * unit};
+    }
   }
   return total;
 }

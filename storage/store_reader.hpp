@@ -44,6 +44,8 @@ class StoreReader {
   StoreReader& operator=(const StoreReader&) = delete;
 
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
+  /// Of a store that is striped, the further ones, in their order; where a link is missing, the link.
+  [[nodiscard]] std::vector<std::filesystem::path> more_directories() const;
   [[nodiscard]] const Superblock& superblock() const { return superblock_; }
   [[nodiscard]] const StoreLayout& layout() const { return layout_; }
   [[nodiscard]] const CatalogSurvey& catalog() const { return *survey_; }
@@ -94,6 +96,8 @@ class StoreReader {
   void read_records();
   void close() noexcept;
   [[nodiscard]] std::filesystem::path data_path(std::uint32_t number) const;
+  /// By its link.
+  [[nodiscard]] std::filesystem::path directory_of(std::uint32_t number) const;
 
   std::filesystem::path directory_;
   PosixCalls& calls_;

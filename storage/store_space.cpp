@@ -17,15 +17,18 @@ bool is_no_space(int error) { return error == ENOSPC || error == EDQUOT; }
 
 }  // namespace
 
-StoreSpace::StoreSpace(const FileStoreConfig& config, StoreOperations& operations, StoreDirectory& directory, IoEngine& engine)
+StoreSpace::StoreSpace(const FileStoreConfig& config, StoreOperations& operations, StoreDirectory& directory,
+                       const DirectoryHealth& health, IoEngine& engine)
     : operations_{operations},
       directory_{directory},
+      health_{health},
       engine_{engine},
       config_floor_{count(config.floor)},
       piece_slots_{static_cast<std::uint32_t>(
           std::clamp<std::uint64_t>(count(config.growth_piece_bytes) / count(config.block_bytes), 1, slots_max))},
       ahead_{config.writes_max},
-      superblock_{catalog_page_bytes} {}
+      superblock_{catalog_page_bytes},
+      without_room_(directory.layout().directories) {}
 
 std::uint32_t StoreSpace::open_slots() const { return index().capacity() - index().count(State::closing); }
 
@@ -36,8 +39,9 @@ void StoreSpace::start(std::vector<SlotId>& gone) {
   if (config_floor_ > 0) {
     has_room_.assign(slots, !sparse_);
     for (std::uint32_t slot = 0; slot < slots; ++slot) {
-      if (index().at(SlotId{slot}).state == State::ready) has_room_[slot] = true;
-      without_room_ += !has_room_[slot];
+      const State state = index().at(SlotId{slot}).state;
+      if (state == State::ready) has_room_[slot] = true;
+      if (state != State::lost) without_room(SlotId{slot}) += !has_room_[slot];
     }
   }
   if (wanted < slots) {
@@ -114,7 +118,7 @@ void StoreSpace::hole_ended(const IoCompletion& completion) {
 /// Of the slots, so many are open: what the superblock has to say. 0: all of them, with their room.
 std::uint64_t StoreSpace::noted_slots() const {
   const std::uint32_t slots = index().slots();
-  return open_slots() == slots && index().limit() >= slots ? 0 : std::min(index().limit(), slots);
+  return open_slots() + lost_slots() == slots && index().limit() >= slots ? 0 : std::min(index().limit(), slots);
 }
 
 void StoreSpace::next_step() {
@@ -125,12 +129,21 @@ void StoreSpace::next_step() {
   }
   const bool look_due = on_demand() && first_writes_ - looked_at_ >= look_every;
   if (halted_ && on_demand() && writes_ >= retry_at_) halted_ = false;
-  const bool larger = open_slots() < index().limit() && !halted_ && (!on_demand() || index().free() < ahead_);
+  const bool larger = open_slots() + lost_slots() < index().limit() && !halted_ && (!on_demand() || index().free() < ahead_);
   if (larger) {
     grow();
   } else if (look_due) {
-    submit(Step::looking, {.kind = Kind::free_space, .file = directory_.catalog()});
+    std::uint32_t next = looked_in_;
+    do {
+      next = (next + 1) % directory_.layout().directories;
+    } while (health_.lost(next));
+    look_at(next);
   }
+}
+
+void StoreSpace::look_at(std::uint32_t directory) {
+  looked_in_ = directory;
+  submit(Step::looking, {.kind = Kind::free_space, .file = directory_.any_file_in(directory)});
 }
 
 void StoreSpace::grow() {
@@ -139,14 +152,15 @@ void StoreSpace::grow() {
     take_run(std::min({wanted, piece_slots_, tried_ > 0 ? tried_ : slots_max}));
   } else if (index().count(State::closing) > 0) {
     return;  // those come first
+  } else if (health_.lost() > 0) {
+    return fail(errno_code(EIO));
   } else {
     const StoreLayout& layout = directory_.layout();
-    const std::uint64_t file_end = (std::uint64_t{layout.slots} / layout.slots_per_file + 1) * layout.slots_per_file;
-    numbering_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(file_end, index().limit()));
+    numbering_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(layout.next_row(), index().limit()));
     TERRACE_CHECK(numbering_ > layout.slots);
   }
   if (config_floor_ > 0) {
-    submit(Step::looking, {.kind = Kind::free_space, .file = directory_.catalog()});
+    look_at(numbering_ > 0 ? 0 : directory_.layout().directory_of(SlotId{run_.first}));
   } else if (numbering_ > 0) {
     number_slots();
   } else {
@@ -158,6 +172,7 @@ void StoreSpace::grow() {
 void StoreSpace::take_run(std::uint32_t count) {
   const StoreLayout& layout = directory_.layout();
   scratch_.clear();
+  if (layout.directories > 1) count = std::min(count, layout.stripe_slots);
   index().take_closed(count, scratch_);
   run_ = {scratch_.front().value(), 0};
   for (const SlotId slot : scratch_) {
@@ -203,7 +218,7 @@ void StoreSpace::step_ended(const IoCompletion& completion) {
         fail(errno_code(completion.error));
       } else {
         directory_.add_data_file(new_file_);
-        lengthen();
+        number_slots();
       }
       break;
     case Step::lengthening:
@@ -222,8 +237,8 @@ void StoreSpace::step_ended(const IoCompletion& completion) {
 void StoreSpace::looked(const IoCompletion& completion) {
   looked_at_ = first_writes_;
   if (completion.error != 0) return fail(errno_code(completion.error));
-  const std::uint64_t promised = config_floor_ + (on_demand() ? without_room_ * block_bytes() : 0);
-  if (on_demand() && completion.bytes < promised) close_unwritten();
+  const std::uint64_t promised = config_floor_ + (on_demand() ? without_room_[looked_in_] * block_bytes() : 0);
+  if (on_demand() && completion.bytes < promised) close_unwritten(looked_in_);
   if (run_.count == 0 && numbering_ == 0) return;  // it was only a look
   const std::uint64_t room = completion.bytes > promised ? completion.bytes - promised : 0;
   if (numbering_ > 0) {
@@ -240,8 +255,9 @@ void StoreSpace::looked(const IoCompletion& completion) {
 }
 
 void StoreSpace::number_slots() {
-  const StoreLayout& layout = directory_.layout();
-  if (layout.file_of(SlotId{layout.slots}) < directory_.data_files().size()) return lengthen();
+  StoreLayout longer = directory_.layout();
+  longer.slots = numbering_;
+  if (directory_.data_files().size() >= longer.data_files()) return lengthen();
   new_file_ = directory_.prepare_data_file();
   submit(Step::opening_file, {.kind = Kind::open, .file = new_file_});
 }
@@ -314,12 +330,12 @@ void StoreSpace::opened(SlotId slot) {
   index().open(slot);
   if (config_floor_ == 0) return;
   has_room_[slot.value()] = !sparse_;
-  without_room_ += sparse_;
+  without_room(slot) += sparse_;
 }
 
 void StoreSpace::closed(SlotId slot) {
   if (config_floor_ == 0) return;
-  without_room_ -= !has_room_[slot.value()];
+  without_room(slot) -= !has_room_[slot.value()];
   has_room_[slot.value()] = false;
 }
 
@@ -328,14 +344,15 @@ void StoreSpace::wrote(SlotId slot) {
   ++writes_;
   if (has_room_[slot.value()]) return;
   has_room_[slot.value()] = true;
-  --without_room_;
+  --without_room(slot);
   ++first_writes_;
 }
 
-void StoreSpace::close_unwritten() {
-  if (without_room_ == 0) return;
+void StoreSpace::close_unwritten(std::uint32_t directory) {
+  if (without_room_[directory] == 0) return;
   for (std::uint32_t slot = 0; slot < index().slots(); ++slot) {
     if (has_room_[slot] || index().at(SlotId{slot}).state != State::absent) continue;
+    if (directory_.layout().directory_of(SlotId{slot}) != directory) continue;
     index().close_free(SlotId{slot});
     closed(SlotId{slot});
   }
@@ -354,6 +371,7 @@ void StoreSpace::fail(ErrorCode error) {
 }
 
 void StoreSpace::add_to(StoreStat& stat) const {
+  if (lost_slots() > 0) stat.wanted_blocks = std::min<std::uint64_t>(stat.wanted_blocks, index().slots() - lost_slots());
   if (halted_) stat.wanted_blocks = std::min<std::uint64_t>(stat.wanted_blocks, open_slots());
   stat.growth_stopped = counted_.growth_stopped;
   stat.growth_error = counted_.growth_error;
@@ -365,11 +383,12 @@ void StoreSpace::check_invariants() const {
   const StoreIndex& i = index();
   TERRACE_CHECK(i.slots() == directory_.layout().slots);
   std::uint64_t closed = 0;
-  std::uint64_t without_room = 0;
+  std::vector<std::uint64_t> without_room(without_room_.size());
   for (std::uint32_t slot = 0; slot < i.slots(); ++slot) {
-    const bool is_closed = i.at(SlotId{slot}).state == State::closed;
-    closed += is_closed;
-    if (config_floor_ > 0) without_room += !is_closed && !has_room_[slot];
+    const State state = i.at(SlotId{slot}).state;
+    closed += state == State::closed;
+    if (config_floor_ == 0 || state == State::closed || state == State::lost) continue;
+    without_room[directory_.layout().directory_of(SlotId{slot})] += !has_room_[slot];
   }
   TERRACE_CHECK(closed == i.closed_to_take() + run_.count);
   TERRACE_CHECK(without_room == without_room_);

@@ -3,6 +3,7 @@
 #include "base/bytes.hpp"
 #include "base/result.hpp"
 #include "storage/aligned_buffer.hpp"
+#include "storage/directory_health.hpp"
 #include "storage/io_engine.hpp"
 #include "storage/store_directory.hpp"
 #include "storage/store_operations.hpp"
@@ -29,13 +30,18 @@ namespace terrace {
 /// written: then slots are opened only as they are needed, every look_every first writes the engine looks again, and below the
 /// floor free slots without room are closed: writes re-use slots that have room. It tries again after retry_writes writes.
 ///
+/// Striped over several directories, all of this holds of each disk by itself: a piece of growth, and a hole, lie within a
+/// stripe, and the floor is each file system's. Where a directory is lost the store grows no further than to the slots that it has: what
+/// others would have to take beyond their shares is not theirs to have.
+///
 /// At most one piece of growth and one hole are under way. No call blocks. Threads: the store's.
 class StoreSpace {
  public:
   static constexpr std::uint64_t token = std::uint64_t{1} << 61;  ///< in all of its operations
 
   /// All outlive it.
-  StoreSpace(const FileStoreConfig& config, StoreOperations& operations, StoreDirectory& directory, IoEngine& engine);
+  StoreSpace(const FileStoreConfig& config, StoreOperations& operations, StoreDirectory& directory,
+             const DirectoryHealth& health, IoEngine& engine);
 
   /// When the index is as the catalog says: closes what must not be used. Slots whose blocks go by that, of whom nobody has heard
   /// yet, are appended.
@@ -46,6 +52,8 @@ class StoreSpace {
   void ended(const IoCompletion& completion);
   /// A block's write of this slot has ended well.
   void wrote(SlotId slot);
+  /// The slot is lost, and was not closed.
+  void lost(SlotId slot) { closed(slot); }
   /// What is under way ends, nothing more begins.
   void stop() { stopped_ = true; }
   void add_to(StoreStat& stat) const;
@@ -74,6 +82,7 @@ class StoreSpace {
   [[nodiscard]] const StoreIndex& index() const { return static_cast<const StoreOperations&>(operations_).index(); }
   /// Neither closed nor closing.
   [[nodiscard]] std::uint32_t open_slots() const;
+  [[nodiscard]] std::uint32_t lost_slots() const { return index().count(StoreIndex::State::lost); }
   [[nodiscard]] bool on_demand() const { return config_floor_ > 0 && sparse_; }
   [[nodiscard]] std::uint64_t block_bytes() const { return directory_.layout().block_bytes; }
   [[nodiscard]] std::uint64_t noted_slots() const;
@@ -93,7 +102,11 @@ class StoreSpace {
   void put_back(std::uint32_t from);
   void allocate();
   void allocated(int error);
-  void close_unwritten();
+  void close_unwritten(std::uint32_t directory);
+  void look_at(std::uint32_t directory);
+  [[nodiscard]] std::uint64_t& without_room(SlotId slot) {
+    return without_room_[directory_.layout().directory_of(slot)];
+  }
   void opened(SlotId slot);
   void closed(SlotId slot);
   void fail(ErrorCode error);
@@ -101,6 +114,7 @@ class StoreSpace {
 
   StoreOperations& operations_;
   StoreDirectory& directory_;
+  const DirectoryHealth& health_;
   IoEngine& engine_;
   const std::uint64_t config_floor_;
   const std::uint32_t piece_slots_;
@@ -125,7 +139,8 @@ class StoreSpace {
 
   // Of slots that take their room when they are written; only where there is a floor.
   std::vector<bool> has_room_;
-  std::uint64_t without_room_ = 0;  ///< slots that are not closed and have none
+  std::vector<std::uint64_t> without_room_;  ///< by directory: slots that are not closed and have none
+  std::uint32_t looked_in_ = 0;              ///< the directory that the last look was for
   std::uint64_t writes_ = 0;
   std::uint64_t first_writes_ = 0;
   std::uint64_t looked_at_ = 0;     ///< first_writes_ at the last look

@@ -222,7 +222,7 @@ TEST_F(FileStoreStart, another_format_version_is_refused) {
   std::fstream file{where_ / "catalog", std::ios::in | std::ios::out | std::ios::binary};
   file.write(reinterpret_cast<const char*>(page.data()), catalog_page_bytes);
   file.close();
-  EXPECT_SAYS(refusal(config()), "has format version 99, and this program has 1");
+  EXPECT_SAYS(refusal(config()), "has format version 99, and this program has 2");
 }
 
 TEST_F(FileStoreStart, a_store_whose_making_was_interrupted_is_made_anew) {

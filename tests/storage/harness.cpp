@@ -96,6 +96,20 @@ struct ThreadsGround {
   ThreadsHarness harness;
 };
 
+struct StripedThreadsGround {
+  explicit StripedThreadsGround(std::uint32_t capacity)
+      : harness{striped_config_for(directory.path() / "store", capacity, 3, 2), calls} {}
+  TemporaryDirectory directory;
+  FaultyCalls calls;
+  ThreadsHarness harness;
+};
+
+struct StripedSteppedGround {
+  explicit StripedSteppedGround(std::uint32_t capacity) : harness{io, striped_config_for("/store", capacity, 3, 2)} {}
+  SteppedIo io;
+  SteppedHarness harness;
+};
+
 struct UringGround {
   explicit UringGround(std::uint32_t capacity) : harness{config_for(directory.path() / "store", capacity), calls, uring} {}
   TemporaryDirectory directory;
@@ -262,7 +276,8 @@ bool StoreHarness::has(const BlockKey& key) {
 
 std::vector<StoreKind> store_kinds() {
   std::vector<StoreKind> kinds{StoreKind::memory, StoreKind::file_threads, StoreKind::file_stepped,
-                               StoreKind::guarded_memory, StoreKind::guarded_file};
+                               StoreKind::guarded_memory, StoreKind::guarded_file, StoreKind::striped_threads,
+                               StoreKind::striped_stepped};
   if (!UringIo::unavailable()) kinds.push_back(StoreKind::file_uring);
   return kinds;
 }
@@ -275,6 +290,8 @@ std::string to_string(StoreKind kind) {
     case StoreKind::file_stepped: return "file_stepped";
     case StoreKind::guarded_memory: return "guarded_memory";
     case StoreKind::guarded_file: return "guarded_file";
+    case StoreKind::striped_threads: return "striped_threads";
+    case StoreKind::striped_stepped: return "striped_stepped";
   }
   return "?";
 }
@@ -287,6 +304,8 @@ std::unique_ptr<StoreHarness> make_harness(StoreKind kind, std::uint32_t capacit
     case StoreKind::file_stepped: return std::make_unique<Grounded<SteppedGround>>(capacity_blocks);
     case StoreKind::guarded_memory: return std::make_unique<Guarded<MemoryGround>>(capacity_blocks);
     case StoreKind::guarded_file: return std::make_unique<Guarded<SteppedGround>>(capacity_blocks);
+    case StoreKind::striped_threads: return std::make_unique<Grounded<StripedThreadsGround>>(capacity_blocks);
+    case StoreKind::striped_stepped: return std::make_unique<Grounded<StripedSteppedGround>>(capacity_blocks);
   }
   return nullptr;
 }
@@ -337,6 +356,18 @@ FileStoreConfig config_for(const std::filesystem::path& directory, std::uint32_t
   config.block_bytes = Bytes{block_size};
   config.capacity = capacity_for(blocks, config.block_bytes);
   config.fingerprint = key_of(4711).bytes;
+  return config;
+}
+
+FileStoreConfig striped_config_for(const std::filesystem::path& directory, std::uint32_t blocks, std::uint32_t directories,
+                                   std::uint32_t stripe_blocks) {
+  FileStoreConfig config = config_for(directory, blocks);
+  for (std::uint32_t n = 1; n < directories; ++n) {
+    config.more_directories.push_back(directory.parent_path() / (directory.filename().string() + "-" + std::to_string(n)));
+  }
+  config.capacity = capacity_for(blocks, config.block_bytes, directories);
+  config.stripe_bytes = config.block_bytes * stripe_blocks;
+  config.id = 4712;
   return config;
 }
 

@@ -114,7 +114,16 @@ class StoreHarness {
   std::vector<std::pair<std::uint64_t, AlignedBuffer>> buffers_;
 };
 
-enum class StoreKind { memory, file_threads, file_uring, file_stepped, guarded_memory, guarded_file };
+enum class StoreKind {
+  memory,
+  file_threads,
+  file_uring,
+  file_stepped,
+  guarded_memory,
+  guarded_file,
+  striped_threads,
+  striped_stepped
+};
 /// All of them that there can be here: without io_uring, all but that.
 [[nodiscard]] std::vector<StoreKind> store_kinds();
 [[nodiscard]] std::string to_string(StoreKind kind);
@@ -165,6 +174,10 @@ class UringHarness final : public DiskHarness {
 };
 
 [[nodiscard]] FileStoreConfig config_for(const std::filesystem::path& directory, std::uint32_t blocks);
+
+/// Striped over /store, /store-1, ..., or the same beside `directory`, with stripes of so many blocks.
+[[nodiscard]] FileStoreConfig striped_config_for(const std::filesystem::path& directory, std::uint32_t blocks,
+                                                 std::uint32_t directories, std::uint32_t stripe_blocks);
 
 /// Every readable block, as for_each() visits them.
 [[nodiscard]] std::vector<StoredBlock> blocks_in(const BlockStore& store);

@@ -179,7 +179,7 @@ TEST_F(ReaderTest, refuses_another_version_and_numbers_that_make_no_sense) {
   Superblock other = good;
   other.version = 99;
   with(other);
-  expect_refused("has format version 99, and this program reads version 1");
+  expect_refused("has format version 99, and this program reads versions up to 2");
   for (const auto& [block_bytes, slots, per_file] :
        {std::tuple{0ULL, 8ULL, 8ULL}, {4097ULL, 8ULL, 8ULL}, {1ULL << 32, 8ULL, 8ULL}, {block_size, 0ULL, 8ULL},
         {block_size, 1ULL << 32, 8ULL}, {block_size, 8ULL, 0ULL}, {block_size, 8ULL, 1ULL << 40}}) {

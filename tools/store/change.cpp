@@ -36,7 +36,9 @@ FileStoreConfig config_of(const StoreReader& reader) {
   config.directory = reader.directory();
   config.block_bytes = Bytes{reader.layout().block_bytes};
   const std::uint64_t open = reader.superblock().open_slots;  // of a store that was made smaller: it stays that
-  config.capacity = capacity_for(open > 0 ? static_cast<std::uint32_t>(open) : reader.layout().slots, config.block_bytes);
+  config.more_directories = reader.more_directories();
+  config.capacity = capacity_for(open > 0 ? static_cast<std::uint32_t>(open) : reader.layout().slots, config.block_bytes,
+                                 reader.layout().directories);
   config.fingerprint = reader.superblock().fingerprint;
   return config;
 }

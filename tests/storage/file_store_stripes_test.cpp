@@ -1,0 +1,519 @@
+// A file store that is striped over several directories: where its blocks lie, and what the loss of one costs.
+
+#include "storage/file_store.hpp"
+
+#include "base/random.hpp"
+#include "tests/storage/harness.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <set>
+
+namespace terrace::test {
+namespace {
+
+using Kind = StoreEvent::Kind;
+namespace fs = std::filesystem;
+
+constexpr std::uint32_t stripe_blocks = 2;
+
+class Stripes : public testing::Test {
+ protected:
+  void open(std::uint64_t seed = 1) { h_ = std::make_unique<SteppedHarness>(io_, config_, seed); }
+  void reopen() {
+    h_.reset();
+    open();
+  }
+  [[nodiscard]] FileStore& store() { return h_->store(); }
+  [[nodiscard]] SteppedFiles& disk() { return io_.files(); }
+  [[nodiscard]] fs::path directory_of(const BlockKey& key) { return store().location(key)->file.parent_path(); }
+  [[nodiscard]] std::set<BlockKey> keys_in(const fs::path& directory) {
+    std::set<BlockKey> keys;
+    for (const StoredBlock& block : blocks_in(store())) {
+      if (directory_of(block.key) == directory) keys.insert(block.key);
+    }
+    return keys;
+  }
+  /// Reads roots, each of a stripe of its own or not, until the directory is given up; returns all events.
+  std::vector<StoreEvent> read_until_lost(const std::vector<StoredBlock>& blocks) {
+    std::vector<StoreEvent> all;
+    for (int round = 0; round < 3; ++round) {
+      for (const StoredBlock& block : blocks) {
+        h_->start_read(block.key);
+        const auto events = h_->drain();
+        all.insert(all.end(), events.begin(), events.end());
+        if (store().stat().directories_lost > 0) return all;
+      }
+    }
+    ADD_FAILURE() << "the directory is still in use";
+    return all;
+  }
+  /// Until nothing is under way, of the store's own work either.
+  std::vector<StoreEvent> settle() {
+    std::vector<StoreEvent> all;
+    do {
+      if (io_.in_flight() > 0) h_->advance();
+      const auto events = h_->drain();
+      all.insert(all.end(), events.begin(), events.end());
+    } while (io_.in_flight() > 0);
+    return all;
+  }
+  static std::vector<StoredBlock> roots(std::uint64_t first, std::size_t count) {
+    std::vector<StoredBlock> blocks;
+    for (std::uint64_t n = first; n < first + count; ++n) blocks.push_back(root_block(n));
+    return blocks;
+  }
+
+  FileStoreConfig config_ = striped_config_for("/store", 60, 3, stripe_blocks);
+  SteppedIo io_;
+  std::unique_ptr<SteppedHarness> h_;
+};
+
+TEST_F(Stripes, a_path_goes_to_the_directories_in_turn_and_lies_side_by_side_in_each) {
+  open();
+  const auto path = path_of(1, 12);
+  h_->write(path);
+  const std::vector<fs::path> directories{"/store", "/store-1", "/store-2"};
+  for (std::size_t n = 0; n < path.size(); ++n) {
+    const auto at = store().location(path[n].key);
+    ASSERT_TRUE(at.has_value());
+    EXPECT_EQ(at->file, directories[n / stripe_blocks % 3] / "blocks-0000");
+    EXPECT_EQ(at->offset, (n / stripe_blocks / 3 * stripe_blocks + n % stripe_blocks) * block_size);
+    EXPECT_TRUE(h_->reads_back(path[n].key));
+  }
+  EXPECT_EQ(store().stat().directories, 3U);
+  EXPECT_EQ(store().stat().directories_lost, 0U);
+}
+
+TEST_F(Stripes, takes_equal_shares_and_no_more_than_the_capacity_together) {
+  open();
+  std::uint64_t total = 0;
+  for (const char* directory : {"/store", "/store-1", "/store-2"}) {
+    EXPECT_EQ(disk().content(fs::path{directory} / "blocks-0000").size(), 20 * block_size);
+    for (const fs::path& file : disk().files_in(directory)) total += disk().content(file).size();
+  }
+  EXPECT_LE(total, count(config_.capacity));
+}
+
+TEST_F(Stripes, everything_is_there_after_a_restart_and_after_a_power_failure_since_a_flush) {
+  open();
+  auto blocks = path_of(1, 30);
+  blocks.push_back(root_block(77));
+  h_->write(blocks);
+  store().flush(1);
+  EXPECT_FALSE(outcome(h_->drain(), Kind::flushed, {}));
+  SteppedIo after{disk().left_by(SteppedFiles::End::power_failure)};
+  SteppedHarness again{after, config_};
+  for (const StoredBlock& block : blocks) EXPECT_TRUE(again.reads_back(block.key));
+  reopen();
+  for (const StoredBlock& block : blocks) EXPECT_TRUE(h_->reads_back(block.key));
+}
+
+TEST_F(Stripes, a_start_that_ends_anywhere_leaves_what_the_next_one_can_start_from) {
+  std::vector<SteppedFiles> moments;
+  disk().on_change([&] {
+    moments.push_back(disk().left_by(SteppedFiles::End::killed));
+    moments.push_back(disk().left_by(SteppedFiles::End::power_failure));
+  });
+  open();
+  disk().on_change({});
+  EXPECT_GT(moments.size(), 20U);
+  for (SteppedFiles& moment : moments) {
+    SteppedIo io{std::move(moment)};
+    FileStoreConfig config = config_;
+    config.id = 99;  // as one that is drawn anew
+    SteppedHarness h{io, config};
+    const auto path = path_of(1, 12);
+    h.write(path);
+    for (const StoredBlock& block : path) ASSERT_TRUE(h.reads_back(block.key));
+  }
+}
+
+TEST_F(Stripes, a_start_that_fails_anywhere_leaves_nothing_behind) {
+  open();
+  h_.reset();
+  const std::uint64_t operations = disk().next_number();
+  std::size_t failed = 0;
+  for (std::uint64_t n = 0; n < operations; ++n) {
+    SteppedIo io;
+    io.files().inject(n, {.error = EIO});
+    try {
+      const FileStore store{config_, io};
+    } catch (const std::system_error&) {
+      ++failed;
+      for (const char* directory : {"/store", "/store-1", "/store-2"}) EXPECT_FALSE(io.files().exists(directory)) << n;
+    }
+  }
+  EXPECT_GT(failed, 20U);
+}
+
+TEST_F(Stripes, a_directory_whose_device_fails_costs_its_blocks_and_what_builds_on_them) {
+  open();
+  const auto alone = roots(100, 24);
+  const auto path = path_of(1, 8);
+  h_->write(path);
+  h_->write(alone);
+  const auto lost_blocks = keys_in("/store-1");
+  EXPECT_GT(lost_blocks.size(), 8U);
+  disk().break_directory("/store-1");
+
+  std::vector<StoreEvent> events = read_until_lost(alone);
+  const auto later = settle();
+  events.insert(events.end(), later.begin(), later.end());
+  const auto gone = keys_of(events, Kind::evicted);
+  // The path's third and fourth block were there, and the last four build on them.
+  std::set<BlockKey> expected = lost_blocks;
+  for (std::size_t n = 2; n < path.size(); ++n) expected.insert(path[n].key);
+  EXPECT_EQ(std::set<BlockKey>(gone.begin(), gone.end()), expected);
+  EXPECT_EQ(gone.size(), expected.size()) << "each is told once";
+
+  for (const StoredBlock& block : alone) EXPECT_EQ(h_->reads_back(block.key), !expected.contains(block.key));
+  EXPECT_TRUE(h_->reads_back(path[0].key));
+  EXPECT_TRUE(h_->reads_back(path[1].key));
+  const StoreStat stat = store().stat();
+  EXPECT_EQ(stat.directories_lost, 1U);
+  EXPECT_EQ(stat.capacity_blocks, 40U);
+  EXPECT_EQ(stat.wanted_blocks, 40U);
+  EXPECT_EQ(store().lost_directories(), std::vector<fs::path>{"/store-1"});
+}
+
+TEST_F(Stripes, goes_on_storing_in_the_directories_that_are_left) {
+  open();
+  const auto first = roots(1, 60);
+  h_->write(first);
+  disk().break_directory("/store-2");
+  read_until_lost(first);
+  settle();
+  const auto more = roots(1000, 80);
+  for (const StoredBlock& block : more) {
+    EXPECT_FALSE(outcome(h_->write({block}), Kind::written, block.key));
+    EXPECT_NE(directory_of(block.key), "/store-2");
+  }
+  EXPECT_EQ(store().stat().blocks, 40U);
+  store().flush(5);
+  EXPECT_FALSE(outcome(h_->drain(), Kind::flushed, {}));
+}
+
+TEST_F(Stripes, a_bad_piece_of_a_medium_is_no_loss_of_the_directory) {
+  open();
+  const auto blocks = roots(1, 60);
+  h_->write(blocks);
+  // Both blocks of two stripes in /store-1 cannot be read, again and again.
+  std::vector<StoredBlock> bad;
+  for (const StoredBlock& block : blocks) {
+    if (directory_of(block.key) == "/store-1" && bad.size() < 4) bad.push_back(block);
+  }
+  for (int round = 0; round < 2; ++round) {
+    for (const StoredBlock& block : bad) {
+      disk().inject(disk().next_number(), {.error = EIO});
+      h_->start_read(block.key);
+      h_->drain();
+      EXPECT_TRUE(h_->reads_back(blocks[0].key));
+    }
+  }
+  EXPECT_EQ(store().stat().directories_lost, 0U);
+  EXPECT_EQ(store().stat().blocks, 56U) << "those four are given up as ever";
+}
+
+TEST_F(Stripes, what_fails_everywhere_loses_no_directory) {
+  open();
+  const auto blocks = roots(1, 60);
+  h_->write(blocks);
+  for (const char* directory : {"/store", "/store-1", "/store-2"}) disk().break_directory(directory);
+  for (const StoredBlock& block : blocks) EXPECT_EQ(h_->read(block.key), Errc::io_failed);
+  EXPECT_EQ(store().stat().directories_lost, 0U);
+  for (const char* directory : {"/store", "/store-1", "/store-2"}) disk().mend_directory(directory);
+  for (const StoredBlock& block : blocks) EXPECT_TRUE(h_->reads_back(block.key)) << "one failed read gives nothing up";
+}
+
+TEST_F(Stripes, a_sync_that_fails_in_one_costs_that_directory_and_this_flush) {
+  open();
+  const auto blocks = roots(1, 30);
+  h_->write(blocks);
+  disk().break_directory("/store-1");
+  store().flush(1);
+  EXPECT_EQ(outcome(h_->drain(), Kind::flushed, {}), errno_code(EIO));
+  settle();
+  EXPECT_EQ(store().stat().directories_lost, 1U);
+  store().flush(2);
+  EXPECT_FALSE(outcome(h_->drain(), Kind::flushed, {})) << "what is left is durable";
+  const auto left = blocks_in(store());
+  EXPECT_EQ(left.size(), 20U);
+
+  SteppedIo after{disk().left_by(SteppedFiles::End::power_failure)};
+  SteppedHarness again{after, config_};
+  for (const StoredBlock& block : left) EXPECT_TRUE(again.reads_back(block.key));
+  EXPECT_EQ(again.store().stat().blocks, 20U) << "the disk is back, and what was given up stays given up";
+  EXPECT_EQ(again.store().stat().directories_lost, 0U);
+}
+
+TEST_F(Stripes, a_sync_that_fails_in_all_leaves_the_store_in_doubt) {
+  open();
+  h_->write(roots(1, 30));
+  for (const char* directory : {"/store", "/store-1", "/store-2"}) disk().break_directory(directory);
+  store().flush(1);
+  EXPECT_TRUE(outcome(h_->drain(), Kind::flushed, {}));
+  for (const char* directory : {"/store", "/store-1", "/store-2"}) disk().mend_directory(directory);
+  store().flush(2);
+  EXPECT_TRUE(outcome(h_->drain(), Kind::flushed, {}));
+  EXPECT_EQ(store().stat().directories_lost, 2U) << "the last is in doubt, and not lost";
+}
+
+TEST_F(Stripes, a_directory_that_fails_while_the_store_closes_is_given_up_then) {
+  open();
+  h_->write(roots(1, 30));
+  disk().break_directory("/store-2");
+  EXPECT_FALSE(store().close().has_error());
+  EXPECT_EQ(blocks_in(store()).size(), 20U);
+  disk().mend_directory("/store-2");
+  reopen();
+  EXPECT_EQ(store().stat().blocks, 20U);
+}
+
+/// The sentence, or nothing where the store started.
+std::string refusal(const FileStoreConfig& config, IoEngine& io) {
+  try {
+    const FileStore store{config, io};
+  } catch (const std::system_error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+#define EXPECT_SAYS(sentence, part) EXPECT_NE((sentence).find(part), std::string::npos) << (sentence)
+
+TEST_F(Stripes, does_not_start_without_a_directory_unless_its_loss_is_accepted) {
+  open();
+  const auto blocks = roots(1, 60);
+  h_->write(blocks);
+  h_.reset();
+  disk().break_directory("/store-1");
+  EXPECT_SAYS(refusal(config_, io_), "/store-1, which has part 2 of it, cannot be used: mount its disk, or accept");
+  disk().mend_directory("/store-1");
+  EXPECT_EQ(refusal(config_, io_), "") << "a refused start changes nothing";
+
+  disk().break_directory("/store-1");
+  config_.accept_lost_directories = true;
+  open();
+  EXPECT_EQ(store().stat().blocks, 40U);
+  EXPECT_EQ(store().stat().directories_lost, 1U);
+  EXPECT_EQ(store().stat().capacity_blocks, 40U);
+  EXPECT_EQ(store().lost_directories(), std::vector<fs::path>{"/store-1"});
+  EXPECT_TRUE(store().is_direct());
+  for (const StoredBlock& block : blocks_in(store())) EXPECT_TRUE(h_->reads_back(block.key));
+  for (const StoredBlock& block : roots(1000, 70)) EXPECT_FALSE(outcome(h_->write({block}), Kind::written, block.key));
+  store().flush(3);
+  EXPECT_FALSE(outcome(h_->drain(), Kind::flushed, {}));
+
+  // It comes back: what was stored there before has been given up, and its slots are of use again.
+  disk().mend_directory("/store-1");
+  reopen();
+  EXPECT_EQ(store().stat().capacity_blocks, 60U);
+  EXPECT_EQ(store().stat().blocks, 40U);
+  h_->write(roots(2000, 20));
+  EXPECT_EQ(keys_in("/store-1").size(), 20U);
+}
+
+TEST_F(Stripes, an_empty_directory_takes_the_place_of_a_lost_one_only_where_that_is_accepted) {
+  open();
+  const auto blocks = roots(1, 60);
+  h_->write(blocks);
+  h_.reset();
+  for (const fs::path& file : disk().files_in("/store-2")) ASSERT_FALSE(disk().remove_file(file).has_error());
+  EXPECT_SAYS(refusal(config_, io_), "/store-2, which should have part 3 of it, has nothing");
+  EXPECT_TRUE(disk().files_in("/store-2").empty()) << "a refused start leaves nothing";
+
+  config_.accept_lost_directories = true;
+  open();
+  EXPECT_EQ(store().stat().directories_lost, 0U);
+  EXPECT_EQ(store().stat().blocks, 40U);
+  EXPECT_EQ(store().stat().capacity_blocks, 60U);
+  const auto more = roots(1000, 20);
+  h_->write(more);
+  EXPECT_EQ(keys_in("/store-2").size(), 20U);
+  config_.accept_lost_directories = false;
+  reopen();
+  for (const StoredBlock& block : more) EXPECT_TRUE(h_->reads_back(block.key));
+}
+
+TEST_F(Stripes, a_missing_directory_is_not_made_again) {
+  open();
+  h_->write(roots(1, 60));
+  h_.reset();
+  for (const fs::path& file : disk().files_in("/store-2")) ASSERT_FALSE(disk().remove_file(file).has_error());
+  ASSERT_FALSE(disk().remove_directory("/store-2").has_error());
+  EXPECT_SAYS(refusal(config_, io_), "cannot be used: mount its disk");
+  config_.accept_lost_directories = true;
+  open();
+  EXPECT_FALSE(disk().exists("/store-2")) << "its disk may be mounted later";
+  EXPECT_EQ(store().stat().directories_lost, 1U);
+  EXPECT_EQ(store().stat().blocks, 40U);
+}
+
+TEST_F(Stripes, directories_in_another_order_or_number_or_of_another_store_are_refused) {
+  open();
+  h_.reset();
+  FileStoreConfig other = striped_config_for("/other", 60, 3, stripe_blocks);
+  other.id = 1;
+  { const FileStore theirs{other, io_}; }
+
+  FileStoreConfig wrong = config_;
+  wrong.accept_lost_directories = true;  // these are mistakes and no losses
+  std::swap(wrong.more_directories[0], wrong.more_directories[1]);
+  EXPECT_SAYS(refusal(wrong, io_), "/store-2 is given as part 2 of the file store in /store, and is its part 3");
+  wrong.more_directories = {"/store-1"};
+  EXPECT_SAYS(refusal(wrong, io_), "is striped over 3 directories, this one included, and this configuration has 2");
+  wrong.more_directories = {};
+  EXPECT_SAYS(refusal(wrong, io_), "is striped over 3 directories, this one included, and this configuration has 1");
+  wrong.more_directories = {"/store-1", "/other-2"};
+  EXPECT_SAYS(refusal(wrong, io_), "/other-2 is to be part 3 of the file store in /store, and is part 3 of another one");
+  wrong.more_directories = {"/store-1", "/other"};
+  EXPECT_SAYS(refusal(wrong, io_), "/other is to be part 3 of the file store in /store, and is the first directory of another");
+  wrong.more_directories = {"/store-1", "/store-1"};
+  EXPECT_SAYS(refusal(wrong, io_), "cannot be striped over /store-1 twice");
+  wrong.more_directories = {"/store", "/store-1"};
+  EXPECT_SAYS(refusal(wrong, io_), "cannot be striped over /store twice");
+  wrong.more_directories.assign(64, "/x");
+  EXPECT_SAYS(refusal(wrong, io_), "cannot be striped over 65 directories: up to 64 are possible");
+
+  FileStoreConfig part = config_for("/store-1", 60);
+  EXPECT_SAYS(refusal(part, io_), "/store-1 is part 2 of a file store that is striped over 3 directories: give its first");
+  FileStoreConfig new_one = striped_config_for("/new", 60, 2, stripe_blocks);
+  new_one.id = 2;
+  new_one.more_directories = {"/store-1"};
+  EXPECT_SAYS(refusal(new_one, io_), "/store-1 is to be part 2 of the file store in /new, and is part 2 of another one");
+  EXPECT_FALSE(disk().exists("/new"));
+  open();
+}
+
+TEST_F(Stripes, a_part_that_somebody_has_is_in_use) {
+  open();
+  SteppedIo& shared = io_;
+  FileStoreConfig other = striped_config_for("/other", 60, 2, stripe_blocks);
+  other.id = 1;
+  other.more_directories = {"/store-2"};
+  EXPECT_SAYS(refusal(other, shared), "in use");
+  EXPECT_TRUE(disk().exists("/store-2/lock"));
+  EXPECT_TRUE(disk().exists("/store-2/blocks-0000"));
+  EXPECT_FALSE(disk().exists("/other"));
+}
+
+TEST_F(Stripes, grows_and_shrinks_over_all_of_them_through_several_files) {
+  config_ = striped_config_for("/store", 12, 3, stripe_blocks);
+  config_.data_file_bytes_max = config_.block_bytes * 4;
+  open();
+  h_->write(path_of(1, 12));
+  ASSERT_FALSE(store().resize(64).has_error());
+  settle();
+  EXPECT_EQ(store().stat().capacity_blocks, 64U);
+  h_->write(roots(100, 52));
+  EXPECT_EQ(store().stat().blocks, 64U);
+  EXPECT_EQ(keys_in("/store").size(), 22U);
+  EXPECT_EQ(keys_in("/store-1").size(), 22U);
+  EXPECT_EQ(keys_in("/store-2").size(), 20U);
+  EXPECT_TRUE(disk().exists("/store-2/blocks-0004"));
+  config_.capacity = capacity_for(64, config_.block_bytes, 3);
+  reopen();
+  EXPECT_EQ(store().stat().blocks, 64U);
+  for (const StoredBlock& block : blocks_in(store())) EXPECT_TRUE(h_->reads_back(block.key));
+
+  ASSERT_FALSE(store().resize(20).has_error());
+  settle();
+  EXPECT_EQ(store().stat().blocks, 20U);
+  for (const StoredBlock& block : blocks_in(store())) EXPECT_TRUE(h_->reads_back(block.key));
+  config_.capacity = capacity_for(12, config_.block_bytes, 3);
+  reopen();
+  EXPECT_LE(store().stat().blocks, 20U);
+  for (const StoredBlock& block : blocks_in(store())) EXPECT_TRUE(h_->reads_back(block.key));
+}
+
+TEST_F(Stripes, a_smaller_start_removes_the_files_of_every_directory) {
+  config_ = striped_config_for("/store", 60, 3, stripe_blocks);
+  config_.data_file_bytes_max = config_.block_bytes * 4;
+  open();
+  h_->write(path_of(1, 60));
+  config_.capacity = capacity_for(9, config_.block_bytes, 3);
+  reopen();
+  EXPECT_EQ(blocks_in(store()).size(), 9U) << "a path's beginning";
+  for (const char* directory : {"/store", "/store-1", "/store-2"}) {
+    EXPECT_TRUE(disk().exists(fs::path{directory} / "blocks-0000"));
+    EXPECT_FALSE(disk().exists(fs::path{directory} / "blocks-0001")) << directory;
+  }
+  for (const StoredBlock& block : path_of(1, 9)) EXPECT_TRUE(h_->reads_back(block.key));
+}
+
+TEST_F(Stripes, does_not_grow_past_its_slots_while_a_directory_is_lost) {
+  open();
+  const auto blocks = roots(1, 60);
+  h_->write(blocks);
+  disk().break_directory("/store-1");
+  read_until_lost(blocks);
+  settle();
+  ASSERT_FALSE(store().resize(30).has_error());
+  settle();
+  EXPECT_EQ(store().stat().capacity_blocks, 30U);
+  ASSERT_FALSE(store().resize(100).has_error());
+  settle();
+  EXPECT_EQ(store().stat().capacity_blocks, 40U) << "what was closed is opened again";
+  EXPECT_EQ(store().stat().wanted_blocks, 40U);
+  EXPECT_EQ(store().stat().growth_error, errno_code(EIO));
+}
+
+/// Whatever is done, in whatever order it ends, and whenever a directory fails: what is served is right, and events and content
+/// agree.
+TEST_F(Stripes, property_whatever_happens_books_and_blocks_agree) {
+  const std::uint64_t first = seed_from_env_or(1);
+  for (std::uint64_t seed = first; seed < first + 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "TERRACE_SEED=" << seed);
+    Random random{seed};
+    SteppedIo io;
+    const auto directories = static_cast<std::uint32_t>(2 + random.below(3));
+    FileStoreConfig config = striped_config_for("/store", 24, directories, static_cast<std::uint32_t>(1 + random.below(4)));
+    if (random.below(2) == 0) config.data_file_bytes_max = config.block_bytes * 8;
+    if (random.below(3) == 0) config.floor = Bytes{1};
+    io.files().set_preallocates(random.below(3) != 0);
+    auto h = std::make_unique<SteppedHarness>(io, config, seed);
+    std::set<BlockKey> there;
+    const auto note = [&](const std::vector<StoreEvent>& events) {
+      for (const StoreEvent& event : events) {
+        if (event.kind == Kind::written && !event.error) there.insert(event.key);
+        if (event.kind == Kind::evicted || event.kind == Kind::removed) there.erase(event.key);
+      }
+    };
+    std::vector<StoredBlock> known{root_block(1)};
+    for (std::uint64_t step = 0; step < 120; ++step) {
+      switch (random.below(8)) {
+        case 0: known.push_back(root_block(1000 + step)); [[fallthrough]];
+        case 1: known.push_back(child_of(known[random.below(known.size())], 2000 + step)); [[fallthrough]];
+        case 2:
+        case 3: h->start_write({known[known.size() - 1 - random.below(std::min<std::uint64_t>(known.size(), 6))]}); break;
+        case 4:
+        case 5: h->start_read(known[random.below(known.size())].key); break;
+        case 6: h->store().flush(step); break;
+        case 7:
+          if (random.below(6) == 0) {
+            io.files().break_directory("/store-1");
+          } else if (random.below(3) == 0) {
+            (void)h->store().resize(static_cast<std::uint32_t>(4 + random.below(40)));
+          }
+          break;
+      }
+      for (std::uint64_t n = random.below(4); n > 0 && h->store().in_flight() > 0; --n) h->advance();
+      std::vector<StoreEvent> events;
+      h->store().poll(events);
+      note(events);
+      h->store().check_invariants();
+    }
+    for (int n = 0; n < 20; ++n) note(h->drain());
+    std::set<BlockKey> stored;
+    for (const StoredBlock& block : blocks_in(h->store())) stored.insert(block.key);
+    EXPECT_EQ(stored, there);
+    for (const BlockKey& key : stored) (void)h->read(key);  // what is read is right, or is not
+  }
+}
+
+}  // namespace
+}  // namespace terrace::test
