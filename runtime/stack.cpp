@@ -176,12 +176,17 @@ struct Stack::Parts {
       io_memory = std::make_unique<IoMemory>(arena, *io);
       FileStoreConfig store_config;
       store_config.directory = file->directory;
+      store_config.more_directories = file->more_directories;
+      store_config.stripe_bytes = file->stripe_bytes;
+      store_config.accept_lost_directories = file->accept_lost_directories;
       store_config.capacity = file->capacity;
       store_config.floor = file->floor;
       store_config.block_bytes = options.block_bytes;
       store_config.fingerprint = options.fingerprint;
       if (options.storage_guard) scrub.emplace(options.block_bytes, options.storage_scrub, io.get());
-      store = std::make_unique<FileStore>(store_config, *io);
+      auto files = std::make_unique<FileStore>(store_config, *io);
+      file_store = files.get();
+      store = std::move(files);
       if (options.storage_guard) guard.emplace(*store, clock, *options.storage_guard, &waker);
     }
     TransferPort& transfers = ranked ? static_cast<TransferPort&>(*ranked) : *engines.front();
@@ -226,6 +231,7 @@ struct Stack::Parts {
   std::unique_ptr<IoMemory> io_memory;  ///< the engine knows the arena
   std::optional<Scrub> scrub;           ///< its buffer is there until the store has closed
   std::unique_ptr<BlockStore> store;
+  const FileStore* file_store = nullptr;  ///< the same, where it is one
   std::optional<GuardedStore> guard;  ///< over it
   std::unique_ptr<Cache> cache;
 };
@@ -252,7 +258,13 @@ BlockStore* Stack::store() { return parts_->cache_store(); }
 
 std::optional<StoreHealth> Stack::storage_health() const {
   if (!parts_->guard) return std::nullopt;
-  return parts_->guard->health();
+  StoreHealth health = parts_->guard->health();
+  health.lost_directories = parts_->file_store->lost_directories();
+  if (health.lost_directories.empty() || health.state != StoreState::well) return health;
+  health.state = StoreState::degraded;
+  health.reason = fmt::format("{} of the directories that it is striped over are lost until the next start, {} among them",
+                              health.lost_directories.size(), health.lost_directories.front().string());
+  return health;
 }
 
 std::optional<ScrubHealth> Stack::scrub_health() const {

@@ -2,6 +2,7 @@
 
 #include "base/bytes.hpp"
 #include "runtime/cache.hpp"
+#include "storage/file_store.hpp"
 #include "storage/guarded_store.hpp"
 #include "storage/io_choice.hpp"
 #include "storage/scrub.hpp"
@@ -30,14 +31,18 @@ struct MemoryStorage {
 };
 struct FileStorage {
   std::filesystem::path directory;
-  Bytes capacity{};
-  /// So much of its file system stays free: FileStoreConfig::floor.
+  Bytes capacity{};  ///< of all directories together
+  /// So much of each file system stays free: FileStoreConfig::floor.
   Bytes floor{};
   /// io_uring where the kernel allows it, else a pool of threads; or the one that is named.
   IoChoice io = IoChoice::automatic;
   unsigned io_threads = 4;  ///< of the pool
   /// Per second, to try a slower disk than the one at hand; 0: as fast as it goes. Of the pool.
   Bytes bandwidth{};
+  /// Further directories, each on a disk of its own, over which blocks are striped; as the next two, FileStoreConfig's.
+  std::vector<std::filesystem::path> more_directories{};
+  Bytes stripe_bytes = FileStoreConfig{}.stripe_bytes;
+  bool accept_lost_directories = false;
 };
 using StorageOptions = std::variant<NoStorage, MemoryStorage, FileStorage>;
 
@@ -135,7 +140,8 @@ class Stack {
   [[nodiscard]] std::uint64_t faults_planted() const;
   /// What the cache uses: the guard, where there is one. Null: none.
   [[nodiscard]] BlockStore* store();
-  /// How file storage does, as its guard sees it; none where there is no guard. The owner's thread.
+  /// How file storage does, as its guard sees it; none where there is no guard. Also `degraded` where directories of several are
+  /// lost. The owner's thread.
   [[nodiscard]] std::optional<StoreHealth> storage_health() const;
   /// How far the scrub is, and what it found; none where there is no guard. The owner's thread.
   [[nodiscard]] std::optional<ScrubHealth> scrub_health() const;

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,7 @@ struct GuardOptions {
 
 enum class StoreState : unsigned char {
   well,      ///< in use
-  degraded,  ///< not used after failures; it is being probed
+  degraded,  ///< not used after failures, and being probed; or a part of it is lost (Stack::storage_health)
   down,      ///< the same, and two probes in a row or more have failed
 };
 [[nodiscard]] const char* to_string(StoreState state) noexcept;
@@ -47,6 +48,7 @@ struct StoreHealth {
   std::uint64_t held_back = 0;    ///< the same because their key was inside its back-off
   std::array<std::uint64_t, error_class_count> failed{};  ///< by ErrorClass: tries of reads and writes that the store failed
   std::uint32_t waiting = 0;      ///< for their next try, now
+  std::vector<std::filesystem::path> lost_directories{};  ///< of a striped store; who has the guard knows of none
 };
 
 /// What runs beside a store's owner, at its leisure, on its thread. See Scrub.

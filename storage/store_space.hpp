@@ -31,8 +31,8 @@ namespace terrace {
 /// floor free slots without room are closed: writes re-use slots that have room. It tries again after retry_writes writes.
 ///
 /// Striped over several directories, all of this holds of each disk by itself: a piece of growth, and a hole, lie within a
-/// stripe, and the floor is each file system's. Where a directory is lost the store grows no further than to the slots that it has: what
-/// others would have to take beyond their shares is not theirs to have.
+/// stripe, and the floor is each file system's. Where a directory is lost the store grows no further than to the slots that it
+/// has: the others are not to take more than their shares.
 ///
 /// At most one piece of growth and one hole are under way. No call blocks. Threads: the store's.
 class StoreSpace {

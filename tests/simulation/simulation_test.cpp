@@ -44,6 +44,7 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
     total.storage_grown += world.seen().storage_grown;
     total.storage_shrunk += world.seen().storage_shrunk;
     total.growth_stopped += world.seen().growth_stopped;
+    total.directories_lost += world.seen().directories_lost;
     total.chunks_added += world.seen().chunks_added;
     total.chunks_removed += world.seen().chunks_removed;
     total.growths_failed += world.seen().growths_failed;
@@ -93,6 +94,7 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   EXPECT_GT(total.storage_grown, 0U);
   EXPECT_GT(total.storage_shrunk, 0U);
   EXPECT_GT(total.growth_stopped, 0U);
+  EXPECT_GT(total.directories_lost, 0U);
   EXPECT_GT(total.chunks_added, 0U);
   EXPECT_GT(total.chunks_removed, 0U);
   EXPECT_GT(total.growths_failed, 0U);

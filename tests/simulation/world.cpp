@@ -409,6 +409,10 @@ void World::plant_fault() {
     const Bytes room{random_.below(20) * least_block_bytes};
     io.files().set_disk_bytes(random_.chance(0.5) ? Bytes{~0ULL} : io.files().used_bytes() + room);
   }
+  if (options_.faults.directory_fails && random_.chance(0.1)) {
+    const std::uint64_t which = random_.below(options_.directories);
+    disks_[random_.below(disks_.size())]->files().break_directory(which == 0 ? "/store" : fmt::format("/store-{}", which));
+  }
   if (options_.faults.disk_fails && options_.scrubbed) rot();
 }
 
@@ -422,6 +426,7 @@ void World::check() const {
     TERRACE_CHECK(stat.orphans == 0);
     TERRACE_CHECK(stat.free + stat.blocks + stat.writing + stat.quarantined == stat.capacity_blocks);
     seen_->growth_stopped = std::max(seen_->growth_stopped, stat.growth_stopped);
+    seen_->directories_lost = std::max<std::uint64_t>(seen_->directories_lost, stat.directories_lost);
   }
   for (std::size_t pool = 0; pool < arenas_.size(); ++pool) {
     const PoolId id{static_cast<std::uint16_t>(pool)};

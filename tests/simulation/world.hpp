@@ -26,6 +26,7 @@ struct Faults {
   bool transfers_fail = false;
   bool streams_freeze = false;
   bool disk_fails = false;   ///< errors, short transfers, flipped bits, stalls
+  bool directory_fails = false;  ///< of a striped store: all that is in it, for good
   bool clients_abort = true;
 };
 
@@ -33,6 +34,7 @@ struct WorldOptions {
   ManagerConfig manager;
   enum class Store : unsigned char { none, memory, file } store = Store::none;
   std::uint32_t stored_blocks = 16;
+  std::uint32_t directories = 1;  ///< that a file store is striped over
   std::uint32_t layers = 1;  ///< of a block, in every pool
   bool guarded = false;  ///< the stores are behind a GuardedStore each
   bool scrubbed = false;  ///< and scrubbed
@@ -79,6 +81,7 @@ class World {
     std::uint64_t storage_grown = 0;
     std::uint64_t storage_shrunk = 0;
     std::uint64_t growth_stopped = 0;  ///< of a store
+    std::uint64_t directories_lost = 0;  ///< the same
     std::uint64_t chunks_added = 0;    ///< while serving
     std::uint64_t chunks_removed = 0;
     std::uint64_t growths_failed = 0;

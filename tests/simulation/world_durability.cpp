@@ -4,6 +4,8 @@
 #include "tests/simulation/world.hpp"
 #include "tests/simulation/world_client.hpp"
 
+#include <fmt/format.h>
+
 #include <vector>
 
 namespace terrace::test {
@@ -39,8 +41,12 @@ FileStoreConfig World::file_config(std::size_t pool) const {
   const Bytes block_bytes{block_bytes_of(pool)};
   FileStoreConfig config;
   config.directory = "/store";
-  config.capacity = capacity_for(options_.stored_blocks, block_bytes);
+  config.capacity = capacity_for(options_.stored_blocks, block_bytes, options_.directories);
   config.block_bytes = block_bytes;
+  for (std::uint32_t n = 1; n < options_.directories; ++n) config.more_directories.push_back(fmt::format("/store-{}", n));
+  config.stripe_bytes = block_bytes * 2;
+  config.accept_lost_directories = true;
+  config.id = 1;
   return config;
 }
 
@@ -54,7 +60,7 @@ void World::check_durable() {
   for (std::size_t pool = 0; pool < disks_.size(); ++pool) {
     SteppedIo after{disks_[pool]->files().left_by(SteppedFiles::End::power_failure)};
     FileStoreConfig config = file_config(pool);
-    config.capacity = capacity_for(stored_blocks_max, config.block_bytes);  // (less would cut a store that has grown)
+    config.capacity = capacity_for(stored_blocks_max, config.block_bytes, options_.directories);  // (less would cut a store that has grown)
     after.files().set_disk_bytes(Bytes{~0ULL});
     left += readable_blocks(after, config);
   }

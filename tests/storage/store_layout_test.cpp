@@ -66,7 +66,8 @@ TEST(StoreLayout, a_run_ends_where_the_next_slot_lies_elsewhere) {
     for (std::uint32_t slot = 0; slot + 1 < layout.slots; ++slot) {
       const SlotId here{slot};
       const SlotId next{slot + 1};
-      const bool adjoins = layout.file_of(here) == layout.file_of(next) && layout.offset_of(next) == layout.offset_of(here) + 4096;
+      const bool adjoins =
+          layout.file_of(here) == layout.file_of(next) && layout.offset_of(next) == layout.offset_of(here) + 4096;
       EXPECT_EQ(layout.end_of_run(here) > next.value(), adjoins) << slot;
     }
   }

@@ -80,6 +80,13 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
       ->group("Tiers");
   command.add_option("--storage-floor", into.storage_floor,
                      "Of its file system, what is to stay free, with file:DIR (default 0)")->group("Tiers");
+  command.add_option("--storage-stripe", into.storage_stripes,
+                     "A further directory, on another disk, that file:DIR is striped over; may be given several times")
+      ->group("Tiers");
+  command.add_option("--storage-stripe-size", into.storage_stripe_size,
+                     "What lies side by side on one of them before it is the next one's turn (default 4MiB)")->group("Tiers");
+  command.add_flag("--storage-accept-lost", into.storage_accept_lost,
+                   "Of these directories, start without those that cannot be used: what they held is lost")->group("Tiers");
   command.add_option("--storage-bandwidth", into.storage_bandwidth,
                      "A second, read and written: a slower disk than the one at hand, with file:DIR")->group("Tiers");
   command.add_option("--storage-io", into.storage_io,

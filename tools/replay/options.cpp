@@ -107,8 +107,11 @@ std::uint32_t pool_blocks(const PoolWords& pool, Bytes block_bytes) {
 
 /// What only files have, where it was given.
 std::optional<std::string_view> file_option(const ReplayArguments& arguments) {
-  const std::array<std::pair<std::string_view, const Word*>, 8> options{
+  if (!arguments.storage_stripes.empty()) return "--storage-stripe";
+  if (arguments.storage_accept_lost) return "--storage-accept-lost";
+  const std::array<std::pair<std::string_view, const Word*>, 9> options{
       {{"--storage-bandwidth", &arguments.storage_bandwidth},
+       {"--storage-stripe-size", &arguments.storage_stripe_size},
        {"--storage-floor", &arguments.storage_floor},
        {"--storage-io", &arguments.storage_io},
        {"--storage-scrub", &arguments.storage_scrub},
@@ -151,6 +154,16 @@ StorageOptions storage(const ReplayArguments& arguments, Bytes block_bytes) {
   FileStorage file;
   file.directory = directory;
   file.capacity = capacity;
+  for (const std::string& stripe : arguments.storage_stripes) {
+    if (stripe.empty()) throw UsageError{"--storage-stripe needs a directory, as in --storage-stripe /mnt/b/terrace"};
+    file.more_directories.emplace_back(stripe);
+  }
+  if (arguments.storage_stripe_size) file.stripe_bytes = positive_size("--storage-stripe-size", *arguments.storage_stripe_size);
+  file.accept_lost_directories = arguments.storage_accept_lost;
+  if (file.more_directories.empty() && (arguments.storage_stripe_size || file.accept_lost_directories)) {
+    throw UsageError{fmt::format("{} is for storage with --storage-stripe",
+                                 arguments.storage_stripe_size ? "--storage-stripe-size" : "--storage-accept-lost")};
+  }
   if (arguments.storage_floor) file.floor = size("--storage-floor", *arguments.storage_floor);
   if (bandwidth_word) file.bandwidth = positive_size("--storage-bandwidth", *bandwidth_word);
   if (arguments.storage_io) {

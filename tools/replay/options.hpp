@@ -30,6 +30,9 @@ struct ReplayArguments {
   std::optional<std::string> storage;
   std::optional<std::string> storage_capacity;
   std::optional<std::string> storage_floor;
+  std::vector<std::string> storage_stripes;
+  std::optional<std::string> storage_stripe_size;
+  bool storage_accept_lost = false;
   std::optional<std::string> storage_bandwidth;
   std::optional<std::string> storage_io;
   std::optional<std::string> storage_scrub;

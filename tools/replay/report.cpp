@@ -52,13 +52,17 @@ json::object to_object(const ManagerStats& stats) {
 json::object to_object(const StoreStat& stat) {
   return {{"capacity_blocks", stat.capacity_blocks}, {"wanted_blocks", stat.wanted_blocks}, {"blocks", stat.blocks},
           {"evicted", stat.evicted}, {"corrupt", stat.corrupt}, {"io_errors", stat.io_errors},
-          {"growth_stopped", stat.growth_stopped}, {"floor_stopped", stat.floor_stopped}};
+          {"growth_stopped", stat.growth_stopped}, {"floor_stopped", stat.floor_stopped},
+          {"directories", stat.directories}, {"directories_lost", stat.directories_lost}};
 }
 
 json::object to_object(const StoreHealth& health) {
   json::object failed;
   for (std::size_t i = 1; i < error_class_count; ++i) failed[to_string(static_cast<ErrorClass>(i))] = health.failed[i];
-  return {{"state", to_string(health.state)}, {"reason", health.reason},       {"breaker", to_string(health.breaker)},
+  json::array lost;
+  for (const std::filesystem::path& directory : health.lost_directories) lost.push_back(text(directory.string()));
+  return {{"lost_directories", std::move(lost)},
+          {"state", to_string(health.state)}, {"reason", health.reason},       {"breaker", to_string(health.breaker)},
           {"opened", health.opened},          {"retried", health.retried},     {"recovered", health.recovered},
           {"declined", health.declined},      {"held_back", health.held_back}, {"failed", failed}};
 }
@@ -80,8 +84,12 @@ json::object storage_config(const ReplayOptions& options) {
   if (const auto* file = std::get_if<FileStorage>(&storage)) {
     const auto seconds = [](Duration time) { return std::chrono::duration<double>(time).count(); };
     const GuardOptions& guard = options.storage_guard;
+    json::array stripes;
+    for (const std::filesystem::path& directory : file->more_directories) stripes.push_back(text(directory.string()));
     return {{"kind", "file"},
             {"directory", file->directory.string()},
+            {"stripes", std::move(stripes)},
+            {"stripe_bytes", count(file->stripe_bytes)},
             {"capacity", count(file->capacity)},
             {"floor", count(file->floor)},
             {"bandwidth", count(file->bandwidth)},

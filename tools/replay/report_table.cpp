@@ -36,7 +36,9 @@ std::string storage_name(const ReplayOptions& options) {
   if (const auto* memory = std::get_if<MemoryStorage>(&options.storage))
     return fmt::format("memory, {}", to_string(memory->capacity));
   if (const auto* file = std::get_if<FileStorage>(&options.storage)) {
-    return fmt::format("{}, {}", file->directory.string(), to_string(file->capacity));
+    const std::size_t more = file->more_directories.size();
+    return fmt::format("{}{}, {}", file->directory.string(), more == 0 ? "" : fmt::format(" and {} more", more),
+                       to_string(file->capacity));
   }
   return "none";
 }

@@ -95,11 +95,17 @@ void print_stat_text(const StoreReader& reader) {
   const CatalogSurvey& catalog = reader.catalog();
   const StoreLayout& layout = reader.layout();
   fmt::print("store        {}\n", reader.directory().string());
-  fmt::print("format       version {}; opened {} times\n", reader.superblock().version, reader.superblock().generation);
+  fmt::print("format       version {}; opened {} time{}\n", reader.superblock().version, reader.superblock().generation,
+             reader.superblock().generation == 1 ? "" : "s");
   fmt::print("blocks of    {}, for the model and geometry {}...\n", to_string(Bytes{layout.block_bytes}),
              to_hex(BlockKey{reader.superblock().fingerprint}).substr(0, 16));
   fmt::print("capacity     {} blocks, {} in {} data file{}; of the disk now {}\n", layout.slots, to_string(layout.total_bytes()),
              layout.data_files(), layout.data_files() == 1 ? "" : "s", to_string(reader.allocated()));
+  if (layout.directories > 1) {
+    fmt::print("striped      over {} directories, {} side by side in each\n", layout.directories,
+               to_string(Bytes{layout.stripe_slots * layout.block_bytes}));
+    for (const std::filesystem::path& more : reader.more_directories()) fmt::print("  {}\n", more.string());
+  }
   const std::uint64_t closed = closed_slots(reader);
   fmt::print("slots        {} with blocks, {} free{}\n", catalog.blocks().size(), catalog.free_slots() - closed,
              closed > 0 ? fmt::format(", {} closed (made smaller while it served)", closed) : "");
@@ -131,7 +137,11 @@ void print_stat(const std::filesystem::path& directory, bool as_json) {
                      {"free", catalog.free_slots() - closed_slots(*reader)}, {"closed", closed_slots(*reader)},
                      {"orphans", catalog.orphans().size()},
                      {"superseded", catalog.superseded().size()}, {"damaged", catalog.damaged().size()}};
+  json::array more;
+  for (const std::filesystem::path& directory : reader->more_directories()) more.push_back(json::string{directory.string()});
   print({{"directory", reader->directory().string()},
+         {"more_directories", std::move(more)},
+         {"stripe_bytes", reader->layout().stripe_slots * reader->layout().block_bytes},
          {"version", reader->superblock().version},
          {"generation", reader->superblock().generation},
          {"fingerprint", to_hex(BlockKey{reader->superblock().fingerprint})},
