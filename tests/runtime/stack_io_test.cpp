@@ -68,5 +68,28 @@ TEST_F(StackIo, has_no_pace_with_io_uring) {
   EXPECT_THROW(Stack{paced}, std::invalid_argument);
 }
 
+TEST_F(StackIo, says_that_it_has_lost_a_directory) {
+  StackOptions striped = options(IoChoice::threads);
+  auto& file = std::get<FileStorage>(striped.storage);
+  file.more_directories = {directory_ / "second"};
+  file.capacity = capacity_for(64, striped.block_bytes, 2);
+  file.stripe_bytes = striped.block_bytes;
+  {
+    Stack stack{striped};
+    EXPECT_EQ(stack.storage_health()->state, StoreState::well);
+    EXPECT_EQ(stack.store()->stat().directories, 2U);
+  }
+  std::filesystem::remove_all(directory_ / "second");
+  EXPECT_THROW(Stack{striped}, std::system_error);
+  file.accept_lost_directories = true;
+  Stack stack{striped};
+  const std::optional<StoreHealth> health = stack.storage_health();
+  ASSERT_TRUE(health.has_value());
+  EXPECT_EQ(health->state, StoreState::degraded);
+  EXPECT_EQ(health->lost_directories, std::vector<std::filesystem::path>{directory_ / "second"});
+  EXPECT_NE(health->reason.find((directory_ / "second").string()), std::string::npos) << health->reason;
+  EXPECT_EQ(stack.store()->stat().capacity_blocks, 32U);
+}
+
 }  // namespace
 }  // namespace terrace::test

@@ -96,6 +96,16 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"--storage", "memory:", "--storage-capacity", "1GiB", "--storage-floor", "1MiB"}, "for --storage file:DIR"},
         Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-floor", "some"}, "--storage-floor"},
         Bad{{"--storage-io", "uring"}, "no --storage"},
+        Bad{{"--storage-stripe", "/y"}, "--storage-stripe is given, but no --storage"},
+        Bad{{"--storage-accept-lost"}, "--storage-accept-lost is given, but no --storage"},
+        Bad{{"--storage", "memory:", "--storage-capacity", "1GiB", "--storage-stripe", "/y"}, "for --storage file:DIR"},
+        Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-stripe", ""}, "--storage-stripe needs a directory"},
+        Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-accept-lost"},
+            "--storage-accept-lost is for storage with --storage-stripe"},
+        Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-stripe-size", "1MiB"},
+            "--storage-stripe-size is for storage with --storage-stripe"},
+        Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-stripe", "/y", "--storage-stripe-size", "0"},
+            "must be more than 0"},
         Bad{{"--checkpoint", "5"}, "--checkpoint needs --storage"},
         Bad{{"--storage", "memory:", "--storage-capacity", "1GiB", "--checkpoint", "0"}, "not a number greater than 0"},
         Bad{{"--storage", "memory:", "--storage-capacity", "1GiB", "--checkpoint", "1e9"}, "more than a day"},
@@ -182,6 +192,20 @@ TEST(Options, write_through_where_there_is_storage_and_nothing_else_is_said) {
 TEST(Options, take_a_floor_of_free_space) {
   const ReplayOptions options = parse({"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-floor", "2GiB"});
   EXPECT_EQ(std::get<FileStorage>(options.storage).floor, GiB * 2);
+}
+
+TEST(Options, stripe_storage_over_the_directories_in_their_order) {
+  const Words file{"--storage", "file:/a", "--storage-capacity", "1GiB"};
+  EXPECT_TRUE(std::get<FileStorage>(parse(file).storage).more_directories.empty());
+  Words words = file;
+  words.insert(words.end(), {"--storage-stripe", "/b", "--storage-stripe", "/c", "--storage-stripe-size", "1MiB"});
+  const ReplayOptions options = parse(words);
+  const auto& storage = std::get<FileStorage>(options.storage);
+  EXPECT_EQ(storage.more_directories, (std::vector<std::filesystem::path>{"/b", "/c"}));
+  EXPECT_EQ(storage.stripe_bytes, MiB);
+  EXPECT_FALSE(storage.accept_lost_directories);
+  words.emplace_back("--storage-accept-lost");
+  EXPECT_TRUE(std::get<FileStorage>(parse(words).storage).accept_lost_directories);
 }
 
 TEST(Options, let_the_kernel_decide_about_io_uring_where_nothing_is_said) {

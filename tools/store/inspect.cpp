@@ -138,7 +138,7 @@ void print_stat(const std::filesystem::path& directory, bool as_json) {
                      {"orphans", catalog.orphans().size()},
                      {"superseded", catalog.superseded().size()}, {"damaged", catalog.damaged().size()}};
   json::array more;
-  for (const std::filesystem::path& directory : reader->more_directories()) more.push_back(json::string{directory.string()});
+  for (const std::filesystem::path& each : reader->more_directories()) more.push_back(json::string{each.string()});
   print({{"directory", reader->directory().string()},
          {"more_directories", std::move(more)},
          {"stripe_bytes", reader->layout().stripe_slots * reader->layout().block_bytes},

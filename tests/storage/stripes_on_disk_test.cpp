@@ -1,0 +1,133 @@
+// A striped store on real directories: what its files are, and what those see of it who look from outside.
+
+#include "storage/store_compaction.hpp"
+#include "storage/store_reader.hpp"
+#include "storage/store_verification.hpp"
+
+#include "tests/storage/damage.hpp"
+#include "tests/storage/harness.hpp"
+
+#include <gtest/gtest.h>
+
+#include <sys/stat.h>
+
+#include <system_error>
+
+namespace terrace::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class StripesOnDisk : public testing::Test {
+ protected:
+  void store(const std::vector<StoredBlock>& blocks) { ThreadsHarness{config_, calls_}.write(blocks); }
+  std::string message(const std::function<void()>& attempt) {
+    try {
+      attempt();
+    } catch (const std::system_error& error) {
+      return error.what();
+    }
+    return {};
+  }
+  Compaction compact() {
+    ThreadPoolIo io{{.threads = 1}, waker_};
+    return compact_store(where_, io);
+  }
+
+  TemporaryDirectory directory_;
+  fs::path where_ = directory_.path() / "store";
+  FileStoreConfig config_ = striped_config_for(where_, 48, 3, 4);
+  FaultyCalls calls_;
+  NullWaker waker_;
+};
+
+TEST_F(StripesOnDisk, files_are_private_and_links_lead_to_the_others) {
+  store(path_of(1, 48));
+  const auto mode = [](const fs::path& path) {
+    struct stat found {};
+    EXPECT_EQ(::stat(path.c_str(), &found), 0) << path;
+    return found.st_mode & 07777U;
+  };
+  for (const fs::path& directory : {where_, config_.more_directories[0], config_.more_directories[1]}) {
+    EXPECT_EQ(mode(directory), 0700U);
+    for (const char* name : {"lock", "stripe", "blocks-0000"}) EXPECT_EQ(mode(directory / name), 0600U) << directory / name;
+    EXPECT_EQ(fs::file_size(directory / "blocks-0000"), 16 * block_size);
+  }
+  EXPECT_EQ(fs::read_symlink(where_ / "stripe-1"), config_.more_directories[0]);
+  EXPECT_EQ(fs::read_symlink(where_ / "stripe-2"), config_.more_directories[1]);
+}
+
+TEST_F(StripesOnDisk, a_reader_finds_and_verifies_all_of_it_through_the_links) {
+  const auto path = path_of(1, 48);
+  store(path);
+  const StoreReader reader{where_};
+  EXPECT_EQ(reader.catalog().blocks().size(), 48U);
+  EXPECT_EQ(reader.more_directories(), config_.more_directories);
+  EXPECT_GE(count(reader.allocated()), 48 * block_size);
+  const Verification found = verify_all(reader, {}, [](std::uint64_t, Bytes) { return true; });
+  EXPECT_EQ(found.verified, 48U);
+  EXPECT_TRUE(found.wrong.empty());
+}
+
+TEST_F(StripesOnDisk, a_disk_that_was_mounted_elsewhere_is_followed) {
+  store(path_of(1, 48));
+  fs::rename(config_.more_directories[1], directory_.path() / "moved");
+  config_.more_directories[1] = directory_.path() / "moved";
+  store({});
+  EXPECT_EQ(fs::read_symlink(where_ / "stripe-2"), directory_.path() / "moved");
+  EXPECT_EQ(verify_all(StoreReader{where_}, {}, [](std::uint64_t, Bytes) { return true; }).verified, 48U);
+}
+
+TEST_F(StripesOnDisk, a_reader_without_one_of_them_says_which_blocks_it_cannot_read) {
+  store(path_of(1, 48));
+  const fs::path hidden = directory_.path() / "hidden";
+  fs::rename(config_.more_directories[0], hidden);
+  const StoreReader reader{where_};
+  EXPECT_EQ(reader.catalog().damaged().size(), 16U) << "no data";
+  EXPECT_EQ(reader.catalog().blocks().size(), 4U) << "what comes before them on the path";
+}
+
+TEST_F(StripesOnDisk, a_part_by_itself_is_no_store_to_a_reader) {
+  store(path_of(1, 4));
+  EXPECT_NE(message([&] { StoreReader{config_.more_directories[0]}; }).find("is part of a file store that is striped"),
+            std::string::npos);
+}
+
+TEST_F(StripesOnDisk, compaction_gives_back_the_free_slots_of_every_directory) {
+  store(path_of(1, 10));
+  const Bytes before = StoreReader{where_}.allocated();
+  const Compaction done = compact();
+  EXPECT_EQ(done.blocks, 10U);
+  EXPECT_EQ(done.free_slots, 38U);
+  EXPECT_EQ(count(done.given_back), 38 * block_size);
+  EXPECT_LE(count(StoreReader{where_}.allocated()), count(before) - 38 * block_size);
+  ThreadsHarness h{config_, calls_};
+  for (const StoredBlock& block : path_of(1, 10)) EXPECT_TRUE(h.reads_back(block.key));
+}
+
+TEST_F(StripesOnDisk, compaction_without_one_of_them_changes_nothing) {
+  store(path_of(1, 48));
+  const fs::path hidden = directory_.path() / "hidden";
+  fs::rename(config_.more_directories[0], hidden);
+  EXPECT_NE(message([&] { (void)compact(); }).find("of a file store that is striped over 3 directories"), std::string::npos);
+  fs::rename(hidden, config_.more_directories[0]);
+  EXPECT_EQ(StoreReader{where_}.catalog().blocks().size(), 48U);
+}
+
+TEST_F(StripesOnDisk, a_data_file_that_is_cut_off_while_serving_costs_the_directory) {
+  ThreadsHarness h{config_, calls_};
+  std::vector<StoredBlock> roots;
+  for (std::uint64_t n = 1; n <= 48; ++n) roots.push_back(root_block(n));
+  h.write(roots);
+  fs::resize_file(config_.more_directories[1] / "blocks-0000", 0);
+  for (int round = 0; round < 3 && h.store().stat().directories_lost == 0; ++round) {
+    for (const StoredBlock& block : roots) (void)h.read(block.key);
+  }
+  h.drain();
+  EXPECT_EQ(h.store().stat().directories_lost, 1U);
+  EXPECT_EQ(h.store().stat().blocks, 32U);
+  EXPECT_EQ(h.store().stat().capacity_blocks, 32U);
+}
+
+}  // namespace
+}  // namespace terrace::test
