@@ -178,6 +178,7 @@ struct Stack::Parts {
       store_config.directory = file->directory;
       store_config.more_directories = file->more_directories;
       store_config.stripe_bytes = file->stripe_bytes;
+      store_config.name = file->name;
       store_config.accept_lost_directories = file->accept_lost_directories;
       store_config.capacity = file->capacity;
       store_config.floor = file->floor;

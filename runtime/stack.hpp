@@ -43,6 +43,8 @@ struct FileStorage {
   std::vector<std::filesystem::path> more_directories{};
   Bytes stripe_bytes = FileStoreConfig{}.stripe_bytes;
   bool accept_lost_directories = false;
+  /// Of this store, where several lie in the directories, of processes or models: FileStoreConfig::name, store_directory_name().
+  std::string name{};
 };
 using StorageOptions = std::variant<NoStorage, MemoryStorage, FileStorage>;
 

@@ -129,7 +129,7 @@ class FileStore final : public BlockStore {
   static constexpr std::uint64_t page_token = std::uint64_t{1} << 63;  ///< | which of page_writes_
   static constexpr std::uint64_t sync_token = std::uint64_t{1} << 62;  ///< | which of the data files, or:
   static constexpr std::uint64_t catalog_sync_token = sync_token | 0xFFFF'FFFF;
-  static constexpr std::uint32_t sweep_looks_max = 4096;  ///< a poll
+  static constexpr std::uint32_t sweep_looks_max = 1024;  ///< a poll
 
   // Constant after construction.
   IoEngine& engine_;

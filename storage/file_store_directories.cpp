@@ -42,7 +42,7 @@ void FileStore::sweep_lost(Sweep extent) {
       continue;
     }
     const bool was_closed = index.at(slot).state == State::closed || index.at(slot).state == State::lost;
-    if (operations_.lose(slot) && !was_closed && index.at(slot).state == State::lost) space_.lost(slot);
+    if (operations_.lose(slot) && !was_closed) space_.lost(slot);
     sweep_at_ = slot.value() + 1;
     --looks;
   }

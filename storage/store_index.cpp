@@ -268,7 +268,7 @@ void StoreIndex::forget(std::uint32_t slot, Reuse reuse) {
 }
 
 void StoreIndex::vacate(std::uint32_t slot, Reuse reuse) {
-  const State state = entry(slot).losing ? State::lost : entry(slot).spoiled ? State::bad : State::absent;
+  const State state = entry(slot).spoiled ? State::bad : State::absent;
   set_state(slot, state);
   entry(slot) = Entry{};
   entry(slot).state = state;
@@ -335,13 +335,11 @@ void StoreIndex::open(SlotId slot) {
 }
 
 bool StoreIndex::lose(SlotId slot) {
-  Entry& e = entry(slot.value());
-  switch (e.state) {
+  switch (entry(slot.value()).state) {
     case State::lost: return true;
-    case State::ready: e.losing = true; return true;
     case State::absent: free_.take_exactly(slot); break;
     case State::closed:
-      if (!closed_.contains(slot)) return false;  // somebody has taken it, and puts it back
+      if (!closed_.contains(slot)) return false;
       closed_.take_exactly(slot);
       break;
     case State::bad: break;
@@ -412,7 +410,7 @@ void StoreIndex::check_invariants() const {
     const auto found = slots_.find(e.block.key);
     TERRACE_CHECK(found != slots_.end());
     TERRACE_CHECK(found->second == slot);
-    TERRACE_CHECK(!e.spoiled && !e.losing);
+    TERRACE_CHECK(!e.spoiled);
     TERRACE_CHECK(e.last_use <= now_);
     if (e.state == State::writing) TERRACE_CHECK(e.operations == 1);
     if (e.state == State::awaiting_parent) TERRACE_CHECK(e.operations == 0);

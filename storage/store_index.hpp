@@ -38,7 +38,7 @@ class StoreIndex {
   ///                                   \-drop(), held-----------> leaving --last release()--> absent
   ///                                                                   \----the same, spoiled--> bad, for ever
   ///
-  ///   absent, closed, bad, and what is dropped by lose() --> lost, for ever: nobody asks for the slot any more
+  ///   absent, closed, bad --lose()--> lost, for ever: its device is gone
   ///
   /// What of the slots may be used is bounded by limit(); while there are more, a slot that would become absent is `closing`:
   ///
@@ -62,7 +62,6 @@ class StoreIndex {
     State state = State::absent;
     bool doomed = false;   ///< to be given up when its write has ended; takes no more children
     bool spoiled = false;  ///< its slot must not be used again
-    bool losing = false;   ///< the same, because its device is gone
   };
 
   struct Evicted {
@@ -172,9 +171,9 @@ class StoreIndex {
   [[nodiscard]] std::uint32_t closed_to_take() const { return closed_.size(); }
   /// This free slot is closed at once.
   void close_free(SlotId slot);
-  /// The slot's device is gone: it is `lost` at once, or, where a block that is ready has it, when the block is gone, which is to
-  /// be dropped now. False, and nothing has changed, where an operation or the closing of the slot has to end first.
-  [[nodiscard]] bool lose(SlotId slot);
+  /// The slot's device is gone. False, and nothing has changed, where a block, an operation, or who has taken the closed slot,
+  /// has to let go of it first.
+  bool lose(SlotId slot);
   /// Slots [slots(), `slots`) join, closed and taken.
   void extend(std::uint32_t slots);
 

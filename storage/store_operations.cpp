@@ -287,10 +287,8 @@ std::size_t StoreOperations::shrink(std::uint32_t slots_max) {
 }
 
 bool StoreOperations::lose(SlotId slot) {
-  const bool has_block = index_.at(slot).state == State::ready;
-  if (!index_.lose(slot)) return false;
-  if (has_block) give_up(slot, StoreEvent::Kind::evicted, 0);
-  return true;
+  if (index_.at(slot).state == State::ready) give_up(slot, StoreEvent::Kind::evicted, 0);
+  return index_.lose(slot);
 }
 
 void StoreOperations::extend(std::uint32_t slots) {

@@ -57,8 +57,8 @@ class StoreOperations {
   /// Closes slots beyond the index's limit, with the events of who had to go, at most so many; returns how many. Blocks that
   /// operations hold go with a later call.
   std::size_t shrink(std::uint32_t slots_max);
-  /// The slot's device is gone: its block, if it has one, is given up with its descendants. False where an operation has to end
-  /// first.
+  /// The slot's device is gone: a readable block in it is given up with its descendants. False where the slot is not lost by
+  /// that yet: an operation, or who has taken it, lets go of it later.
   bool lose(SlotId slot);
   /// As StoreIndex's.
   void extend(std::uint32_t slots);

@@ -68,6 +68,19 @@ TEST_F(StackIo, has_no_pace_with_io_uring) {
   EXPECT_THROW(Stack{paced}, std::invalid_argument);
 }
 
+TEST_F(StackIo, has_a_store_of_its_own_by_its_name) {
+  StackOptions one = options(IoChoice::threads);
+  StackOptions two = one;
+  std::get<FileStorage>(one.storage).name = "rank-0";
+  std::get<FileStorage>(two.storage).name = "rank-1";
+  const Stack first{one};
+  const Stack second{two};
+  EXPECT_THROW(Stack{two}, std::system_error) << "that one is in use";
+  for (const char* name : {"rank-0", "rank-1"}) EXPECT_TRUE(std::filesystem::exists(directory_ / "store" / name / "catalog"));
+  std::get<FileStorage>(two.storage).name = "Rank";
+  EXPECT_THROW(Stack{two}, std::system_error);
+}
+
 TEST_F(StackIo, says_that_it_has_lost_a_directory) {
   StackOptions striped = options(IoChoice::threads);
   auto& file = std::get<FileStorage>(striped.storage);

@@ -70,6 +70,7 @@ class Stripes : public testing::Test {
   FileStoreConfig config_ = striped_config_for("/store", 60, 3, stripe_blocks);
   SteppedIo io_;
   std::unique_ptr<SteppedHarness> h_;
+  std::vector<StoreEvent> ignored_;
 };
 
 TEST_F(Stripes, a_path_goes_to_the_directories_in_turn_and_lies_side_by_side_in_each) {
@@ -229,6 +230,44 @@ TEST_F(Stripes, what_fails_everywhere_loses_no_directory) {
   for (const StoredBlock& block : blocks) EXPECT_TRUE(h_->reads_back(block.key)) << "one failed read gives nothing up";
 }
 
+TEST_F(Stripes, what_is_lost_and_not_given_up_yet_is_a_miss_and_takes_nothing) {
+  config_ = striped_config_for("/store", 6000, 3, stripe_blocks);
+  open();
+  const auto blocks = roots(1, 4000);
+  h_->write(blocks);
+  std::vector<StoredBlock> there;
+  for (const StoredBlock& block : blocks) {
+    if (directory_of(block.key) == "/store-1") there.push_back(block);
+  }
+  disk().break_directory("/store-1");
+  for (std::size_t n = 0; store().stat().directories_lost == 0; ++n) {
+    ASSERT_LT(n, 20U);
+    h_->start_read(there[n].key);
+    h_->start_read(blocks[0].key);
+    while (io_.in_flight() > 0) h_->advance(), store().poll(ignored_);
+  }
+  ASSERT_GT(store().stat().blocks, 2800U) << "most is still to be given up";
+  const std::uint64_t operations = disk().next_number();
+  EXPECT_EQ(h_->read(there.back().key), Errc::not_found);
+  EXPECT_EQ(disk().next_number(), operations) << "without asking the device";
+  EXPECT_EQ(store().stat().io_errors, DirectoryHealth::stripes_max);
+  // Free slots begin at 4000, and the first that lies there, a stripe later, has not been looked at yet.
+  std::size_t refused = 0;
+  for (const StoredBlock& block : roots(10'000, 8)) {
+    h_->start_write({block});
+    std::vector<StoreEvent> events;
+    store().poll(events);
+    while (io_.in_flight() > 0) h_->advance(), store().poll(events);
+    refused += outcome(events, Kind::written, block.key) == Errc::refused ? 1 : 0;
+  }
+  EXPECT_GT(refused, 0U);
+  EXPECT_FALSE(store().close().has_error());
+  EXPECT_EQ(keys_in("/store-1").size(), 0U) << "closing gives up the rest";
+  disk().mend_directory("/store-1");
+  reopen();
+  EXPECT_EQ(keys_in("/store-1").size(), 0U);
+}
+
 TEST_F(Stripes, a_sync_that_fails_in_one_costs_that_directory_and_this_flush) {
   open();
   const auto blocks = roots(1, 30);
@@ -337,6 +376,29 @@ TEST_F(Stripes, an_empty_directory_takes_the_place_of_a_lost_one_only_where_that
   config_.accept_lost_directories = false;
   reopen();
   for (const StoredBlock& block : more) EXPECT_TRUE(h_->reads_back(block.key));
+}
+
+TEST_F(Stripes, one_that_cannot_be_taken_in_a_lost_ones_place_is_left_as_it_is) {
+  open();
+  h_->write(roots(1, 60));
+  h_.reset();
+  for (const fs::path& file : disk().files_in("/store-2")) ASSERT_FALSE(disk().remove_file(file).has_error());
+  config_.accept_lost_directories = true;
+  SteppedIo fresh{disk().left_by(SteppedFiles::End::killed)};
+  { const FileStore counting{config_, fresh}; }
+  std::size_t left_out = 0;
+  for (std::uint64_t n = 0; n < fresh.files().next_number(); ++n) {
+    SteppedIo io{disk().left_by(SteppedFiles::End::killed)};
+    io.files().inject(n, {.error = EIO});
+    try {
+      const FileStore store{config_, io};
+      if (store.stat().directories_lost == 0) continue;
+      ++left_out;
+    } catch (const std::system_error&) {
+    }
+    EXPECT_TRUE(io.files().files_in("/store-2").empty()) << n;
+  }
+  EXPECT_GT(left_out, 3U);
 }
 
 TEST_F(Stripes, a_missing_directory_is_not_made_again) {

@@ -1,4 +1,5 @@
 #include "storage/format.hpp"
+#include "storage/store_part.hpp"
 
 #include "storage/dirty_pages.hpp"
 #include "tests/storage/blocks.hpp"
@@ -68,6 +69,30 @@ TEST(Format, superblocks_come_back_and_no_bit_may_flip) {
     EXPECT_EQ(decode_superblock(page).error(), Errc::corrupt) << "bit " << bit;
     page[bit / 8] ^= std::byte{static_cast<unsigned char>(1U << (bit % 8))};
   }
+}
+
+TEST(Format, superblocks_of_striped_stores_say_how_and_others_say_nothing_of_it) {
+  Superblock superblock{striped_format_version, 65536, 1000, 500, 3, key_of(9).bytes, 0, 4, 50, 0x1234'5678'9ABC'DEF0};
+  std::array<std::byte, catalog_page_bytes> page;
+  encode(superblock, page);
+  EXPECT_EQ(decode_superblock(page).value(), superblock);
+  superblock.version = format_version;
+  encode(superblock, page);
+  EXPECT_EQ(decode_superblock(page).value().directories, 1U) << "version 1 is as it always was";
+  EXPECT_TRUE(all_zero(std::span{page}.subspan(88, 400)));
+}
+
+TEST(Format, a_part_says_whose_it_is_and_nothing_else_is_one) {
+  const StorePart part{0x0123'4567'89AB'CDEF, 2, 4};
+  const std::string text = to_text(part);
+  EXPECT_EQ(text.size(), part_text_bytes);
+  EXPECT_TRUE(text.starts_with("store 0123456789abcdef part 2 of 4\n")) << text;
+  EXPECT_EQ(parse_part(text), part);
+  for (const char* other : {"", "store", "store xyz part 1 of 2", "store 1 part 0 of 2", "store 1 part 3 of 2",
+                            "store 1 part 1 of 65", "store 1 part 1 of 2 and more", "store 1 part 99999999999 of 2", " store 1 part 1 of 2"}) {
+    EXPECT_FALSE(parse_part(other).has_value()) << other;
+  }
+  EXPECT_FALSE(parse_part(std::string(part_text_bytes, '\0')).has_value());
 }
 
 TEST(Format, the_checksum_covers_key_fingerprint_and_payload) {

@@ -115,6 +115,11 @@ TEST_F(Fuzz, of_superblocks_that_check_themselves_ends_in_an_answer_and_none_is_
     if (random(2) == 0) superblock.slots = number();
     if (random(2) == 0) superblock.slots_per_file = number();
     if (random(4) == 0) superblock.fingerprint[random(32)] ^= std::byte{1};
+    if (random(4) == 0) {
+      superblock.version = striped_format_version;
+      superblock.directories = static_cast<std::uint32_t>(random(2) == 0 ? number() : random(5));
+      superblock.stripe_slots = static_cast<std::uint32_t>(random(2) == 0 ? number() : random(3));
+    }
     write_superblock(bad_, superblock);
     look();
   }

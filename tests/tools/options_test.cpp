@@ -198,11 +198,13 @@ TEST(Options, stripe_storage_over_the_directories_in_their_order) {
   const Words file{"--storage", "file:/a", "--storage-capacity", "1GiB"};
   EXPECT_TRUE(std::get<FileStorage>(parse(file).storage).more_directories.empty());
   Words words = file;
-  words.insert(words.end(), {"--storage-stripe", "/b", "--storage-stripe", "/c", "--storage-stripe-size", "1MiB"});
+  words.insert(words.end(), {"--storage-stripe", "/b", "--storage-stripe", "/c", "--storage-stripe-size", "1MiB",
+                             "--storage-name", "mine"});
   const ReplayOptions options = parse(words);
   const auto& storage = std::get<FileStorage>(options.storage);
   EXPECT_EQ(storage.more_directories, (std::vector<std::filesystem::path>{"/b", "/c"}));
   EXPECT_EQ(storage.stripe_bytes, MiB);
+  EXPECT_EQ(storage.name, "mine");
   EXPECT_FALSE(storage.accept_lost_directories);
   words.emplace_back("--storage-accept-lost");
   EXPECT_TRUE(std::get<FileStorage>(parse(words).storage).accept_lost_directories);

@@ -80,6 +80,8 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
       ->group("Tiers");
   command.add_option("--storage-floor", into.storage_floor,
                      "Of its file system, what is to stay free, with file:DIR (default 0)")->group("Tiers");
+  command.add_option("--storage-name", into.storage_name,
+                     "Of this store, where several lie in one file:DIR: digits, lower-case letters and '-'")->group("Tiers");
   command.add_option("--storage-stripe", into.storage_stripes,
                      "A further directory, on another disk, that file:DIR is striped over; may be given several times")
       ->group("Tiers");

@@ -109,8 +109,9 @@ std::uint32_t pool_blocks(const PoolWords& pool, Bytes block_bytes) {
 std::optional<std::string_view> file_option(const ReplayArguments& arguments) {
   if (!arguments.storage_stripes.empty()) return "--storage-stripe";
   if (arguments.storage_accept_lost) return "--storage-accept-lost";
-  const std::array<std::pair<std::string_view, const Word*>, 9> options{
+  const std::array<std::pair<std::string_view, const Word*>, 10> options{
       {{"--storage-bandwidth", &arguments.storage_bandwidth},
+       {"--storage-name", &arguments.storage_name},
        {"--storage-stripe-size", &arguments.storage_stripe_size},
        {"--storage-floor", &arguments.storage_floor},
        {"--storage-io", &arguments.storage_io},
@@ -154,6 +155,7 @@ StorageOptions storage(const ReplayArguments& arguments, Bytes block_bytes) {
   FileStorage file;
   file.directory = directory;
   file.capacity = capacity;
+  if (arguments.storage_name) file.name = *arguments.storage_name;
   for (const std::string& stripe : arguments.storage_stripes) {
     if (stripe.empty()) throw UsageError{"--storage-stripe needs a directory, as in --storage-stripe /mnt/b/terrace"};
     file.more_directories.emplace_back(stripe);

@@ -30,6 +30,7 @@ struct ReplayArguments {
   std::optional<std::string> storage;
   std::optional<std::string> storage_capacity;
   std::optional<std::string> storage_floor;
+  std::optional<std::string> storage_name;
   std::vector<std::string> storage_stripes;
   std::optional<std::string> storage_stripe_size;
   bool storage_accept_lost = false;

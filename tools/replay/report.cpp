@@ -88,6 +88,7 @@ json::object storage_config(const ReplayOptions& options) {
     for (const std::filesystem::path& directory : file->more_directories) stripes.push_back(text(directory.string()));
     return {{"kind", "file"},
             {"directory", file->directory.string()},
+            {"name", file->name},
             {"stripes", std::move(stripes)},
             {"stripe_bytes", count(file->stripe_bytes)},
             {"capacity", count(file->capacity)},
