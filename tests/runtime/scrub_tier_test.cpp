@@ -196,11 +196,11 @@ TEST_F(ScrubbedStack, begins_anywhere_in_its_store_and_elsewhere_after_another_s
     Stack stack{options_};
     stack.cache().poll();
     const ScrubHealth health = *stack.scrub_health();
-    EXPECT_EQ(health.places, 128U);
+    EXPECT_GT(health.places, 100U);
     EXPECT_LT(health.began_at, health.places);
     began_at.insert(health.began_at);
   }
-  EXPECT_EQ(began_at.size(), 2U) << "of 128 places, in 60 starts";
+  EXPECT_EQ(began_at.size(), 2U) << "of more than 100 places, in 60 starts";
 }
 
 TEST_F(ScrubbedStack, is_taken_down_with_a_read_under_way) {

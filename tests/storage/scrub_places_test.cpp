@@ -24,11 +24,13 @@ using std::chrono::milliseconds;
 /// A block takes a millisecond.
 constexpr ScrubOptions quick{Bytes{block_size} * 1000, milliseconds{100}};
 
-/// Places with keys or without, as a test sets them. Reads succeed.
+/// Places with keys or without, as a test sets them. Reads succeed, and those under way have each a buffer of their own.
 class Places final : public BlockStore {
  public:
   void read(std::span<const StoreRead> batch) override {
     for (const StoreRead& read : batch) {
+      EXPECT_EQ(read.into.size(), block_size);
+      EXPECT_TRUE(buffers_.insert(read.into.data()).second) << "another read's";
       ended_.push_back({StoreEvent::Kind::read, read.token, read.key, {}});
       read_.push_back(read.key);
     }
@@ -43,6 +45,7 @@ class Places final : public BlockStore {
     const std::size_t count = ended_.size();
     out.insert(out.end(), ended_.begin(), ended_.end());
     ended_.clear();
+    buffers_.clear();
     return count;
   }
   [[nodiscard]] std::size_t in_flight() const override { return ended_.size(); }
@@ -70,6 +73,7 @@ class Places final : public BlockStore {
 
  private:
   std::vector<StoreEvent> ended_;
+  std::set<const std::byte*> buffers_;  ///< of the reads under way
   std::vector<BlockKey> read_;
   std::uint64_t last_key_ = 0;
 };

@@ -403,6 +403,25 @@ TEST_F(ScrubTest, keeps_a_tenth_of_its_rate_beside_an_owner_that_is_always_busy_
   EXPECT_LE(scrub.health().blocks, 203U);
 }
 
+TEST_F(ScrubTest, makes_up_for_no_more_than_it_may_have_under_way_beside_an_owner_that_is_always_busy) {
+  store(path_of(1, 1000));
+  start();
+  pass_time(block_time);
+  start_read(key_of(1));
+  poll();
+  clock.advance(seconds{100});
+  poll();
+  EXPECT_EQ(io.queued(), 1 + reads_max);
+  while (io.queued() > 1) io.step(1);
+  const std::uint64_t before = scrub.health().blocks;
+  for (int i = 0; i < 400; ++i) {
+    clock.advance(milliseconds{1});
+    while (io.queued() > 1) io.step(1);  // never the owner's
+    poll();
+  }
+  EXPECT_LE(scrub.health().blocks - before, reads_max + 5) << "a block in ten times its time";
+}
+
 TEST_F(ScrubTest, pauses_while_the_breaker_is_not_closed) {
   store(path_of(1, 40));
   start();
