@@ -65,10 +65,12 @@ struct ScrubHealth {
 /// of somebody else's read. In any time t no more than bandwidth * t is read, and reads_max() + 1 blocks: what could not be
 /// begun in time is made up for so far, but not what came due while it was off, paused or at rest.
 ///
-/// Where the owner's operations are under way a read waits for them to end, up to nine times the time that a block has at this
-/// bandwidth, each after the one before it: however busy the store is, a tenth of the bandwidth remains. A poll looks at
-/// looks_max places at most; where it has come to the last of them, the next look is look_pause later. It pauses while the
-/// guard's breaker is not closed, and never probes.
+/// Where a poll finds operations of the owner's under way, a read waits for one that finds none, up to nine times the time that
+/// a block has at this bandwidth, each after the one before it: however busy the store is, a tenth of the bandwidth remains. An
+/// owner with one operation at a time, who begins the next when a poll has told of the last, leaves such a gap at each.
+///
+/// A poll looks at looks_max places at most; where it has come to the last of them, the next look is look_pause later. It
+/// pauses while the guard's breaker is not closed, and never probes.
 ///
 /// A state machine without a clock: time enters with poll(), and does not go back. Threads: one, the guard's. Allocates
 /// nothing after construction.
