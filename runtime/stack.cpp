@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <random>
 #include <span>
 #include <string>
 #include <stdexcept>
@@ -21,6 +22,13 @@ namespace {
 
 /// Enough staging to keep disk and link busy beside each other.
 constexpr std::uint32_t default_staging_blocks = 64;
+
+/// Of the machine, as the stack's clock and threads are: what is to differ from start to start. Runs that are to repeat put
+/// their parts together by themselves.
+std::uint64_t drawn_number() {
+  std::random_device draw;
+  return std::uint64_t{draw()} << 32 | draw();
+}
 
 bool has_storage(const StackOptions& options) { return !std::holds_alternative<NoStorage>(options.storage); }
 
@@ -193,7 +201,7 @@ struct Stack::Parts {
     TransferPort& transfers = ranked ? static_cast<TransferPort&>(*ranked) : *engines.front();
     const CacheParts parts{transfers, arena, cache_store(), clock, &waker, options.hostile ? &*devices : nullptr};
     cache = std::make_unique<Cache>(config, parts);
-    if (scrub) scrub->start(*guard, clock.now());
+    if (scrub) scrub->start(*guard, clock.now(), drawn_number());
   }
 
   ~Parts() {

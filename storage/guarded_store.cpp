@@ -295,17 +295,22 @@ void GuardedStore::set_background(StoreBackground* background) {
   background_ = background;
 }
 
-bool GuardedStore::read_in_background(const StoreRead& read) {
-  if (breaker_.state() != TierBreaker::State::closed || inside_back_off(read.key, clock_.now())) return false;
-  Operation operation;
-  operation.kind = Kind::background;
-  operation.token = read.token;
-  operation.block.key = read.key;
-  operation.into = read.into;
-  ++background_under_way_;
-  const StoreRead handed{add(operation), read.key, read.into, false};
-  store_.read({&handed, 1});
-  return true;
+bool GuardedStore::takes_in_background(const BlockKey& key) const {
+  return breaker_.state() == TierBreaker::State::closed && !inside_back_off(key, clock_.now());
+}
+
+void GuardedStore::read_in_background(std::span<const StoreRead> batch) {
+  for (const StoreRead& read : batch) {
+    TERRACE_CHECK(takes_in_background(read.key));
+    Operation operation;
+    operation.kind = Kind::background;
+    operation.token = read.token;
+    operation.block.key = read.key;
+    operation.into = read.into;
+    reads_.push_back({add(operation), read.key, read.into, false});
+  }
+  background_under_way_ += batch.size();
+  submit();
 }
 
 StoreHealth GuardedStore::health() const {

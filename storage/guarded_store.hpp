@@ -115,9 +115,12 @@ class GuardedStore final : public BlockStore {
 
   /// Polled and told from now on; null: nobody. Nothing of the former one may be under way. It outlives the guard's polls.
   void set_background(StoreBackground* background);
-  /// Not tried again, and no use of the block; its event goes to the background. False, and nothing happens, where the
-  /// breaker is not closed or the key is inside its back-off.
-  [[nodiscard]] bool read_in_background(const StoreRead& read);
+  /// Whether a read of this key may be made for the background now: not where the breaker is not closed, or the key is inside
+  /// its back-off.
+  [[nodiscard]] bool takes_in_background(const BlockKey& key) const;
+  /// Of keys that it takes, handed to the store together. Not tried again, and no use of the blocks; each has its event, which
+  /// goes to the background.
+  void read_in_background(std::span<const StoreRead> batch);
 
  private:
   static constexpr std::uint32_t none = ~std::uint32_t{0};

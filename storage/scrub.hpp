@@ -1,13 +1,18 @@
 #pragma once
 
+#include "base/block_key.hpp"
 #include "base/bytes.hpp"
 #include "base/clock.hpp"
 #include "storage/aligned_buffer.hpp"
 #include "storage/guarded_store.hpp"
 #include "storage/io_engine.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 namespace terrace {
 
@@ -30,6 +35,7 @@ enum class ScrubState : unsigned char {
 struct ScrubHealth {
   ScrubState state = ScrubState::off;
   Bytes bandwidth{};
+  std::uint64_t began_at = 0;      ///< the place of the store at which the pass at hand began, and before which it ends
   std::uint64_t place = 0;         ///< of the pass at hand: places of the store that it has behind it
   std::uint64_t places = 0;        ///< of the store, as last seen
   TimePoint next_pass = never;     ///< where it rests
@@ -47,14 +53,23 @@ struct ScrubHealth {
 /// It compares nothing itself: the store verifies every read, and gives up what does not verify, with its descendants and
 /// the events for its owner. (Schwarz et al., "Disk Scrubbing in Large Archival Storage Systems", MASCOTS 2004.)
 ///
-/// A pass visits every place of the store once, in their order: blocks that stay where they are from its start to its end
-/// are read once. Where a pass has come to is not kept over a restart.
+/// A pass visits every place of the store once, in their order: from the place where it began to the store's end, and from 0 to
+/// where it began. Blocks that stay where they are from its start to its end are read once. Where the store grows meanwhile, the
+/// new places are visited too if the pass has not turned at the end yet; where it shrinks, those that stay are.
 ///
-/// Pace: one read at a time, so that at most one block's read is ahead of somebody else's. In any time t no more than
-/// bandwidth * t is read, and two blocks; less where the owner polls seldom, since a poll begins one read at most: an engine
-/// that is busy and polls once a step has a block or less scrubbed in each. Where the owner's operations are under way a read
-/// waits for them to end, up to nine times the time that its block has at this bandwidth: however busy the store is, a tenth of
-/// the bandwidth remains. A stretch without readable blocks is walked over in steps of looks_max places, look_pause apart. It
+/// Where a pass has come to is not kept over a restart. Instead the first one may begin anywhere (start()), and those after it
+/// begin there as well: whoever is stopped before a pass is over has another part of the store read after each start.
+///
+/// Pace: a poll begins all the reads that are due, reads_max() at most, once those of an earlier poll have ended; so an owner
+/// that polls once a step of some tens of milliseconds has its rate kept. No more than these, a MiB or else one block, are ahead
+/// of somebody else's read. In any time t no more than bandwidth * t is read, and reads_max() + 1 blocks: what could not be
+/// begun in time is made up for so far, but not what came due while it was off, paused or at rest.
+///
+/// Where a poll finds operations of the owner's under way, a read waits for one that finds none, up to nine times the time that
+/// a block has at this bandwidth, each after the one before it: however busy the store is, a tenth of the bandwidth remains. An
+/// owner with one operation at a time, who begins the next when a poll has told of the last, leaves such a gap at each.
+///
+/// A poll looks at looks_max places at most; where it has come to the last of them, the next look is look_pause later. It
 /// pauses while the guard's breaker is not closed, and never probes.
 ///
 /// A state machine without a clock: time enters with poll(), and does not go back. Threads: one, the guard's. Allocates
@@ -64,9 +79,13 @@ class Scrub final : public StoreBackground {
   static constexpr std::uint32_t looks_max = 512;
   static constexpr Duration look_pause = std::chrono::milliseconds{10};
   static constexpr Duration period_min = std::chrono::milliseconds{100};
+  /// Blocks of this size that may be under way: what a MiB holds, at least 1 and at most 32.
+  [[nodiscard]] static constexpr std::uint32_t reads_max(Bytes block_bytes) {
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(MiB / block_bytes, 1, 32));
+  }
 
-  /// `engine`, where given, has the buffer registered while the scrub lives, and outlives it. Throws std::invalid_argument
-  /// where the period is negative, std::bad_alloc.
+  /// `engine`, where given, has the buffers registered while the scrub lives, and outlives it. Throws std::invalid_argument
+  /// where a block has no bytes or the period is negative, std::bad_alloc.
   Scrub(Bytes block_bytes, const ScrubOptions& options, IoEngine* engine = nullptr);
   /// No read is under way: the store at the guard's end has been destroyed or closed before. So that nothing has to wait for a
   /// read here, it is constructed before the store.
@@ -74,8 +93,9 @@ class Scrub final : public StoreBackground {
   Scrub(const Scrub&) = delete;
   Scrub& operator=(const Scrub&) = delete;
 
-  /// Becomes the guard's background. Its blocks have the size given at construction. Once. The first pass begins now.
-  void start(GuardedStore& store, TimePoint now);
+  /// Becomes the guard's background. Its blocks have the size given at construction. Once. The first pass begins now, at place
+  /// `first` modulo the store's places: a number drawn at random, unless the same store is always scrubbed to the end.
+  void start(GuardedStore& store, TimePoint now, std::uint64_t first = 0);
   /// From now on. A pass goes on where it was; what rests begins its next pass at the new period. Throws as the constructor.
   void set(const ScrubOptions& options, TimePoint now);
   [[nodiscard]] const ScrubOptions& options() const { return options_; }
@@ -87,21 +107,37 @@ class Scrub final : public StoreBackground {
   [[nodiscard]] ScrubHealth health() const;
 
  private:
+  enum class Owner : bool { idle, busy };
+  enum class Leg : unsigned char {
+    to_the_end,  ///< of the store, from where the pass began
+    to_where_it_began,
+    over,
+  };
+
   [[nodiscard]] bool is_on() const { return count(options_.bandwidth) > 0; }
-  void go_on(TimePoint now);  ///< a step of the pass, whose time has come
+  void begin_pass(TimePoint now);
+  void go_on(TimePoint now, Owner owner);  ///< with the pass, whose time has come
+  /// Walks to the next readable block, over `looks` places at most, and takes those that it took off them.
+  [[nodiscard]] std::optional<BlockKey> find(std::uint32_t& looks);
   void end_pass(TimePoint now);
   void take(const ScrubOptions& options);
 
   Bytes block_bytes_;
   AlignedBuffer buffer_;
+  std::vector<StoreRead> reads_;  ///< each with its part of the buffer; free where none is under way
   IoEngine* engine_;
   ScrubOptions options_;
   Duration block_time_{};  ///< of one block at this bandwidth
   GuardedStore* store_ = nullptr;
   bool in_pass_ = false;
-  bool reading_ = false;
-  bool held_up_ = true;    ///< when the next step was due it could not be taken, for another reason than the owner's operations
-  TimePoint due_{};        ///< of the pass's next step
+  bool held_up_ = true;    ///< reads that were due could not begin, for another reason than the pace or the owner's operations
+  std::size_t under_way_ = 0;
+  Leg leg_ = Leg::over;
+  std::uint64_t first_ = 0;  ///< the place where passes begin; beyond the store: a number that one is to be made of
+  std::uint64_t at_ = 0;   ///< the place where the pass goes on
+  TimePoint due_{};        ///< of the next read
+  TimePoint waits_until_{};  ///< the next read, for the owner's operations
+  TimePoint look_at_{};    ///< not before
   TimePoint wake_at_ = never;
   TimePoint pass_began_{};
   TimePoint next_pass_{};

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 
@@ -187,6 +188,19 @@ TEST_F(ScrubbedStack, is_scrubbed_unless_told_otherwise_and_at_any_rate_later) {
   Stack stack{options_};
   EXPECT_FALSE(stack.scrub_health().has_value());
   EXPECT_THROW(stack.set_scrub({}), std::invalid_argument);
+}
+
+TEST_F(ScrubbedStack, begins_anywhere_in_its_store_and_elsewhere_after_another_start) {
+  std::set<std::uint64_t> began_at;
+  for (int start = 0; start < 60 && began_at.size() < 2; ++start) {
+    Stack stack{options_};
+    stack.cache().poll();
+    const ScrubHealth health = *stack.scrub_health();
+    EXPECT_GT(health.places, 100U);
+    EXPECT_LT(health.began_at, health.places);
+    began_at.insert(health.began_at);
+  }
+  EXPECT_EQ(began_at.size(), 2U) << "of more than 100 places, in 60 starts";
 }
 
 TEST_F(ScrubbedStack, is_taken_down_with_a_read_under_way) {

@@ -93,9 +93,12 @@ void add_storage_options(CLI::App& storage, BenchArguments::Storage& arguments) 
   storage.add_option("--moved", arguments.moved, "In each measurement; eight times the depth at least")->capture_default_str();
   storage.add_option("--rounds", arguments.rounds, "To take the medians of")->capture_default_str();
   storage.add_option("--io", arguments.io, "auto, uring, threads")->capture_default_str();
+  storage.add_option("--scrub", arguments.scrub, "Measure reads without and with a scrub beside them, at these rates a second")
+      ->delimiter(',');
   storage.add_option("--report", arguments.report, "Write the medians to this file, as JSON");
   storage.footer("\nExamples:\n  terrace bench storage --directory /mnt/nvme --report storage.json\n"
-                 "  terrace bench storage --directory /mnt/nvme --sizes 64KiB --depths 16,64 --io threads");
+                 "  terrace bench storage --directory /mnt/nvme --sizes 64KiB --depths 16,64 --io threads\n"
+                 "  terrace bench storage --directory /mnt/nvme --sizes 64KiB --depths 1,16 --scrub 16MiB,256MiB");
 }
 
 void add_touch_options(CLI::App& touch, BenchArguments::Touch& arguments) {
@@ -146,6 +149,7 @@ void run_storage(const BenchArguments::Storage& arguments) {
   options.moved = size_of("--moved", arguments.moved);
   options.rounds = arguments.rounds;
   options.io = io_of(arguments.io);
+  for (const std::string& rate : arguments.scrub) options.scrub.push_back(size_of("--scrub", rate));
   options.report = arguments.report;
   bench_storage(options);
 }

@@ -52,6 +52,7 @@ struct BenchArguments {
     std::string moved = "256MiB";
     unsigned rounds = 5;
     std::string io = "auto";
+    std::vector<std::string> scrub;
     std::string report;
   } storage;
   struct Touch {

@@ -46,4 +46,24 @@ template <class F>
   return order;
 }
 
+/// So many of a number of blocks, for one turn of one subject after the other: each block once before any comes again, so that
+/// nobody finds in a cache below what another has read just before.
+class ScatteredTurns {
+ public:
+  ScatteredTurns(std::uint32_t blocks, std::uint64_t operations) : once_{scattered_order(blocks)}, operations_{operations} {}
+
+  [[nodiscard]] std::uint64_t operations() const { return operations_; }
+  [[nodiscard]] const std::vector<std::uint32_t>& next() {
+    order_.clear();
+    for (std::uint64_t n = 0; n < operations_; ++n) order_.push_back(once_[place_++ % once_.size()]);
+    return order_;
+  }
+
+ private:
+  std::vector<std::uint32_t> once_;
+  std::uint64_t operations_;
+  std::uint64_t place_ = 0;
+  std::vector<std::uint32_t> order_;
+};
+
 }  // namespace terrace::tools

@@ -4,6 +4,7 @@
 #include "tools/bench/interrupted.hpp"
 #include "tools/bench/rounds.hpp"
 #include "tools/bench/storage_plain.hpp"
+#include "tools/bench/storage_scrub.hpp"
 #include "tools/bench/storage_subjects.hpp"
 #include "tools/replay/preflight.hpp"
 #include "tools/replay/report.hpp"
@@ -29,10 +30,6 @@ constexpr Bytes largest_block = GiB;
 constexpr unsigned depth_limit = 4096;
 constexpr double giga = 1e-9;
 
-std::uint32_t blocks_of(const StorageBenchOptions& options, Bytes block_bytes) {
-  return static_cast<std::uint32_t>(options.size / block_bytes);
-}
-
 void check(const StorageBenchOptions& options) {
   if (options.rounds == 0) throw std::invalid_argument{"--rounds 0: at least 1 is needed"};
   if (options.block_bytes.empty() || options.depths.empty()) throw std::invalid_argument{"--sizes, --depths: one at least"};
@@ -40,6 +37,9 @@ void check(const StorageBenchOptions& options) {
     if (depth == 0 || depth > depth_limit) {
       throw std::invalid_argument{fmt::format("--depths {}: must be from 1 to {}", depth, depth_limit)};
     }
+  }
+  if (std::ranges::find(options.scrub, Bytes{}) != options.scrub.end()) {
+    throw std::invalid_argument{"--scrub 0B: reads without a scrub are measured anyway"};
   }
   const unsigned depth_max = std::ranges::max(options.depths);
   const std::optional<Bytes> memory = available_memory();
@@ -61,12 +61,12 @@ void check(const StorageBenchOptions& options) {
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(options.directory, error);
   if (error) throw UsageError{fmt::format("--directory {}: {}", options.directory.string(), error.message())};
-  // The store's files and the plain one, catalog and directories.
-  const Bytes needed = options.size * 2 + Bytes{count(options.size) / 64} + MiB * 16;
+  // The store's files and, beside it, the plain one; catalog and directories.
+  const Bytes needed = options.size * (options.scrub.empty() ? 2 : 1) + Bytes{count(options.size) / 64} + MiB * 16;
   if (space.available < count(needed)) {
-    throw std::invalid_argument{fmt::format("--directory {}: {} are free; a store and a file of {} take {}",
-                                            options.directory.string(), to_string(Bytes{space.available}),
-                                            to_string(options.size), to_string(needed))};
+    throw std::invalid_argument{fmt::format("--directory {}: {} are free; a store{} of {} take{} {}", options.directory.string(),
+                                            to_string(Bytes{space.available}), options.scrub.empty() ? " and a file" : "",
+                                            to_string(options.size), options.scrub.empty() ? "" : "s", to_string(needed))};
   }
 }
 
@@ -82,31 +82,9 @@ struct Row {
   Subject store, engine, plain;
 };
 
-/// As many as make `moved`, for one turn of one subject after the other: each block once before any comes again, so that
-/// nobody finds in a cache below what another has read just before.
-class ScatteredTurns {
- public:
-  ScatteredTurns(const StorageBenchOptions& options, Bytes block_bytes, unsigned depth)
-      : once_{scattered_order(blocks_of(options, block_bytes))},
-        operations_{std::max<std::uint64_t>(options.moved / block_bytes, std::uint64_t{8} * depth)} {}
-
-  [[nodiscard]] std::uint64_t operations() const { return operations_; }
-  [[nodiscard]] const std::vector<std::uint32_t>& next() {
-    order_.clear();
-    for (std::uint64_t n = 0; n < operations_; ++n) order_.push_back(once_[place_++ % once_.size()]);
-    return order_;
-  }
-
- private:
-  std::vector<std::uint32_t> once_;
-  std::uint64_t operations_;
-  std::uint64_t place_ = 0;
-  std::vector<std::uint32_t> order_;
-};
-
 Row measure(const StorageBenchOptions& options, const StorageGround& ground, unsigned depth, StorageWay way,
             const std::array<StorageSubject*, 3>& subjects) {
-  ScatteredTurns turns{options, ground.block_bytes, depth};
+  ScatteredTurns turns{ground.blocks, std::max<std::uint64_t>(options.moved / ground.block_bytes, std::uint64_t{8} * depth)};
   const auto operations = static_cast<double>(turns.operations());
   const double bytes = static_cast<double>(count(ground.block_bytes)) * operations;
   std::array<std::vector<double>, 3> speeds;
@@ -158,16 +136,6 @@ std::string fio_line(const StorageBenchOptions& options) {
                      options.depths.back());
 }
 
-AlignedBuffer noise(std::uint64_t bytes) {
-  AlignedBuffer buffer{bytes};
-  std::uint64_t word = 1;
-  for (std::uint64_t at = 0; at < buffer.size(); at += sizeof word) {
-    word = word * 6364136223846793005ULL + 1442695040888963407ULL;
-    std::memcpy(buffer.data() + at, &word, sizeof word);
-  }
-  return buffer;
-}
-
 }  // namespace
 
 void bench_storage(const StorageBenchOptions& options) {
@@ -175,6 +143,7 @@ void bench_storage(const StorageBenchOptions& options) {
   EventFdWaker waker;
   const Interrupt interrupt{waker};
   const unsigned depth_max = std::ranges::max(options.depths);
+  if (!options.scrub.empty()) return bench_beside_scrub(options, interrupt, waker);
 
   bool printed_head = false;
   std::string engine;
@@ -184,7 +153,7 @@ void bench_storage(const StorageBenchOptions& options) {
     const BenchDirectory directory{options.directory};
     StorageGround ground{.directory = directory.path(),
                          .block_bytes = block_bytes,
-                         .blocks = blocks_of(options, block_bytes),
+                         .blocks = static_cast<std::uint32_t>(options.size / block_bytes),
                          .depth_max = depth_max,
                          .io = options.io,
                          .interrupt = interrupt,

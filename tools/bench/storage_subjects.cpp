@@ -28,6 +28,16 @@ BlockKey numbered_key(std::uint64_t n) {
 
 }  // namespace
 
+AlignedBuffer noise(std::uint64_t bytes) {
+  AlignedBuffer buffer{bytes};
+  std::uint64_t word = 1;
+  for (std::uint64_t at = 0; at < buffer.size(); at += sizeof word) {
+    word = word * 6364136223846793005ULL + 1442695040888963407ULL;
+    std::memcpy(buffer.data() + at, &word, sizeof word);
+  }
+  return buffer;
+}
+
 std::string_view to_string(StorageWay way) { return way == StorageWay::read ? "read" : "write"; }
 
 StoreSubject::StoreSubject(StorageGround& ground) : ground_{ground}, io_{make_engine(ground)} {

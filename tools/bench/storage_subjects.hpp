@@ -36,6 +36,9 @@ struct StorageGround {
   }
 };
 
+/// Bytes that no disk below takes for a row of zeros.
+[[nodiscard]] AlignedBuffer noise(std::uint64_t bytes);
+
 /// What those read and write that are compared with a store. They read the same bytes of the same file as the store does, for
 /// where a file lies on its disk, and what of it a cache below has kept, may matter more than who reads it.
 struct StorageFiles {
@@ -65,6 +68,10 @@ class StoreSubject final : public StorageSubject {
   void move(StorageWay way, unsigned depth, std::span<const std::uint32_t> order) override;
   [[nodiscard]] std::string engine() const { return io_->describe(); }
   [[nodiscard]] bool is_direct() const { return store_->is_direct(); }
+  [[nodiscard]] FileStore& store() { return *store_; }
+  [[nodiscard]] IoEngine& io() { return *io_; }
+  /// As of prepare() for reads, by place.
+  [[nodiscard]] std::span<const BlockKey> keys() const { return keys_; }
   /// The one file that has all its blocks.
   [[nodiscard]] std::filesystem::path data_file() const;
 

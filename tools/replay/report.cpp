@@ -70,7 +70,8 @@ json::object to_object(const StoreHealth& health) {
 json::object to_object(const ScrubHealth& health) {
   const double took = std::chrono::duration<double>(health.last_pass_took).count();
   return {{"state", to_string(health.state)},     {"bandwidth", count(health.bandwidth)},
-          {"place", health.place},                {"places", health.places},
+          {"began_at", health.began_at},          {"place", health.place},
+          {"places", health.places},
           {"passes", health.passes},              {"last_pass_seconds", took},
           {"blocks", health.blocks},              {"bytes", count(health.read)},
           {"corrupt", health.corrupt},            {"io_failed", health.io_failed},
