@@ -38,8 +38,8 @@ namespace terrace {
 /// store was left with, what is here stays, and otherwise as after any other end.
 ///
 /// Directories. Striped over several, each on a device of its own, a store loses with a device only what was there, and what
-/// built on it: after failures in a row (storage/directory_health.hpp), or one failed sync, the directory is out of use until the next
-/// start. Its blocks are `evicted`, with their descendants, within the next polls, and meanwhile not_found; its slots are no
+/// built on it: after failures in a row (storage/directory_health.hpp), or one failed sync, the directory is out of use until
+/// the next start. Its blocks are `evicted`, with their descendants, within the next polls, and meanwhile not_found; its slots are no
 /// longer in the capacity, and the store does not grow until then. A flush during which that happens fails, the next need
 /// not. Without the first directory the catalog cannot be written, and what is stored from then on is not there after a restart.
 ///

@@ -60,7 +60,8 @@ void World::check_durable() {
   for (std::size_t pool = 0; pool < disks_.size(); ++pool) {
     SteppedIo after{disks_[pool]->files().left_by(SteppedFiles::End::power_failure)};
     FileStoreConfig config = file_config(pool);
-    config.capacity = capacity_for(stored_blocks_max, config.block_bytes, options_.directories);  // (less would cut a store that has grown)
+    // (Less would cut a store that has grown.)
+    config.capacity = capacity_for(stored_blocks_max, config.block_bytes, options_.directories);
     after.files().set_disk_bytes(Bytes{~0ULL});
     left += readable_blocks(after, config);
   }

@@ -89,7 +89,8 @@ TEST(Format, a_part_says_whose_it_is_and_nothing_else_is_one) {
   EXPECT_TRUE(text.starts_with("store 0123456789abcdef part 2 of 4\n")) << text;
   EXPECT_EQ(parse_part(text), part);
   for (const char* other : {"", "store", "store xyz part 1 of 2", "store 1 part 0 of 2", "store 1 part 3 of 2",
-                            "store 1 part 1 of 65", "store 1 part 1 of 2 and more", "store 1 part 99999999999 of 2", " store 1 part 1 of 2"}) {
+                            "store 1 part 1 of 65", "store 1 part 1 of 2 and more",
+                            "store 1 part 99999999999 of 2", " store 1 part 1 of 2"}) {
     EXPECT_FALSE(parse_part(other).has_value()) << other;
   }
   EXPECT_FALSE(parse_part(std::string(part_text_bytes, '\0')).has_value());
