@@ -180,7 +180,6 @@ void FileStore::block_ended(const IoCompletion& completion) {
     seals_[moved.slot.value()].checksum = completion.checksum;
     space_.wrote(moved.slot);
   }
-  if (is_lost(moved.slot)) return operations_.end_write(id, whole ? Outcome::lost : Outcome::io_failed);
   operations_.end_write(id, whole ? Outcome::done : no_space ? Outcome::no_space : Outcome::io_failed);
 }
 
