@@ -338,6 +338,24 @@ TEST(CliBench, of_storage_reports_reads_without_and_with_a_scrub_beside_them) {
   EXPECT_TRUE(std::filesystem::is_empty(disk.path())) << "left as it was";
 }
 
+TEST(CliBench, of_storage_reads_and_writes_all_disks_of_a_striped_store) {
+  for (const char* const io : {"auto", "threads"}) {
+    const TemporaryDirectory directory;
+    const TemporaryDirectory disk;
+    const TemporaryDirectory second;
+    const std::string file = (directory.path() / "r.json").string();
+    const Ended ended = run(storage_words(disk, {"--stripe", second.path().string(), "--size", "16MiB", "--sizes", "64KiB",
+                                                 "--depths", "2", "--moved", "1MiB", "--rounds", "2", "--io", io, "--report",
+                                                 file}));
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    const boost::json::value report = report_in(directory);
+    EXPECT_EQ(report.at("directories"), 2);
+    EXPECT_EQ(report.at("storage").as_array().size(), 2U);
+    EXPECT_TRUE(std::filesystem::is_empty(disk.path()));
+    EXPECT_TRUE(std::filesystem::is_empty(second.path())) << "left as it was";
+  }
+}
+
 TEST(CliBench, of_storage_refuses_what_cannot_be) {
   const TemporaryDirectory disk;
   const std::vector<std::pair<Words, std::string>> bad{
@@ -349,6 +367,7 @@ TEST(CliBench, of_storage_refuses_what_cannot_be) {
       {{"--size", "4096TiB", "--sizes", "4MiB"}, "are free"},
       {{"--scrub", "0B"}, "--scrub 0B"},
       {{"--scrub", "fast"}, "not a size"},
+      {{"--stripe", "/no/such/place"}, "--stripe /no/such/place: No such file"},
       {{"--io", "aio"}, "there is auto, uring, threads"}};
   for (const auto& [words, part] : bad) {
     const Ended ended = run(storage_words(disk, words));

@@ -15,10 +15,10 @@ namespace terrace::tools {
 /// Below the directory that was named; gone with the object. Throws UsageError where it cannot be made.
 class BenchDirectory {
  public:
-  explicit BenchDirectory(const std::filesystem::path& parent) {
+  explicit BenchDirectory(const std::filesystem::path& parent, const char* option = "--directory") {
     std::string name = (parent / "terrace-bench-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) {
-      throw UsageError{fmt::format("--directory {}: {}", parent.string(), std::strerror(errno))};
+      throw UsageError{fmt::format("{} {}: {}", option, parent.string(), std::strerror(errno))};
     }
     path_ = name;
   }

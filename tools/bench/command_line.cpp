@@ -86,6 +86,8 @@ void add_restart_options(CLI::App& restart, BenchArguments::Restart& arguments) 
 
 void add_storage_options(CLI::App& storage, BenchArguments::Storage& arguments) {
   storage.add_option("--directory", arguments.directory, "On the disk to measure; left as it was")->required();
+  storage.add_option("--stripe", arguments.stripes,
+                     "On a further disk: the store is striped over all. May be given several times");
   storage.add_option("--size", arguments.size, "Of the store; a plain file of the same size is made beside it")
       ->capture_default_str();
   storage.add_option("--sizes", arguments.sizes, "Sizes of block")->delimiter(',')->capture_default_str();
@@ -98,7 +100,8 @@ void add_storage_options(CLI::App& storage, BenchArguments::Storage& arguments) 
   storage.add_option("--report", arguments.report, "Write the medians to this file, as JSON");
   storage.footer("\nExamples:\n  terrace bench storage --directory /mnt/nvme --report storage.json\n"
                  "  terrace bench storage --directory /mnt/nvme --sizes 64KiB --depths 16,64 --io threads\n"
-                 "  terrace bench storage --directory /mnt/nvme --sizes 64KiB --depths 1,16 --scrub 16MiB,256MiB");
+                 "  terrace bench storage --directory /mnt/nvme --sizes 64KiB --depths 1,16 --scrub 16MiB,256MiB\n"
+                 "  terrace bench storage --directory /mnt/a --stripe /mnt/b --stripe /mnt/c");
 }
 
 void add_touch_options(CLI::App& touch, BenchArguments::Touch& arguments) {
@@ -142,6 +145,7 @@ void run_restart(const BenchArguments::Restart& arguments) {
 void run_storage(const BenchArguments::Storage& arguments) {
   StorageBenchOptions options;
   options.directory = arguments.directory;
+  options.stripes.assign(arguments.stripes.begin(), arguments.stripes.end());
   options.size = size_of("--size", arguments.size);
   options.block_bytes.clear();
   for (const std::string& size : arguments.sizes) options.block_bytes.push_back(size_of("--sizes", size));

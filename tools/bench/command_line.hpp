@@ -46,6 +46,7 @@ struct BenchArguments {
   } restart;
   struct Storage {
     std::string directory;
+    std::vector<std::string> stripes;
     std::string size = "1GiB";
     std::vector<std::string> sizes = {"64KiB", "256KiB", "1MiB", "4MiB"};
     std::vector<unsigned> depths = {1, 4, 16, 64};

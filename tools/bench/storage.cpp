@@ -30,6 +30,20 @@ constexpr Bytes largest_block = GiB;
 constexpr unsigned depth_limit = 4096;
 constexpr double giga = 1e-9;
 
+/// Each directory has its share; where two are on one disk, that is told when the disk is full.
+void check_room(const std::filesystem::path& directory, const char* option, const StorageBenchOptions& options) {
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(directory, error);
+  if (error) throw UsageError{fmt::format("{} {}: {}", option, directory.string(), error.message())};
+  // The store's files and, beside it, the plain one; catalog and directories.
+  const Bytes all = options.size * (options.scrub.empty() ? 2 : 1) + Bytes{count(options.size) / 64};
+  const Bytes needed = Bytes{count(all) / (options.stripes.size() + 1)} + MiB * 16;
+  if (space.available >= count(needed)) return;
+  throw std::invalid_argument{fmt::format("{} {}: {} are free; its part of a store{} of {} takes {}", option, directory.string(),
+                                          to_string(Bytes{space.available}), options.scrub.empty() ? " and a file" : "",
+                                          to_string(options.size), to_string(needed))};
+}
+
 void check(const StorageBenchOptions& options) {
   if (options.rounds == 0) throw std::invalid_argument{"--rounds 0: at least 1 is needed"};
   if (options.block_bytes.empty() || options.depths.empty()) throw std::invalid_argument{"--sizes, --depths: one at least"};
@@ -58,16 +72,8 @@ void check(const StorageBenchOptions& options) {
                                               to_string(bytes), to_string(bytes * depth_max), to_string(*memory))};
     }
   }
-  std::error_code error;
-  const std::filesystem::space_info space = std::filesystem::space(options.directory, error);
-  if (error) throw UsageError{fmt::format("--directory {}: {}", options.directory.string(), error.message())};
-  // The store's files and, beside it, the plain one; catalog and directories.
-  const Bytes needed = options.size * (options.scrub.empty() ? 2 : 1) + Bytes{count(options.size) / 64} + MiB * 16;
-  if (space.available < count(needed)) {
-    throw std::invalid_argument{fmt::format("--directory {}: {} are free; a store{} of {} take{} {}", options.directory.string(),
-                                            to_string(Bytes{space.available}), options.scrub.empty() ? " and a file" : "",
-                                            to_string(options.size), options.scrub.empty() ? "" : "s", to_string(needed))};
-  }
+  check_room(options.directory, "--directory", options);
+  for (const std::filesystem::path& stripe : options.stripes) check_room(stripe, "--stripe", options);
 }
 
 struct Row {
@@ -142,7 +148,6 @@ void bench_storage(const StorageBenchOptions& options) {
   check(options);
   EventFdWaker waker;
   const Interrupt interrupt{waker};
-  const unsigned depth_max = std::ranges::max(options.depths);
   if (!options.scrub.empty()) return bench_beside_scrub(options, interrupt, waker);
 
   bool printed_head = false;
@@ -150,17 +155,11 @@ void bench_storage(const StorageBenchOptions& options) {
   bool direct = true;
   boost::json::array rows;
   for (const Bytes block_bytes : options.block_bytes) {
-    const BenchDirectory directory{options.directory};
-    StorageGround ground{.directory = directory.path(),
-                         .block_bytes = block_bytes,
-                         .blocks = static_cast<std::uint32_t>(options.size / block_bytes),
-                         .depth_max = depth_max,
-                         .io = options.io,
-                         .interrupt = interrupt,
-                         .waker = waker,
-                         .buffers = noise(count(block_bytes) * depth_max)};
+    const StorageDirectories directories{options};
+    StorageGround ground = make_ground(options, directories, block_bytes, interrupt, waker);
     StoreSubject store{ground};
-    const StorageFiles files{store.data_file(), directory.path() / "plain"};
+    if (interrupt.requested()) throw Interrupted{};  // it is not full
+    const StorageFiles files = store.files();
     const std::unique_ptr<StorageSubject> plain = make_plain_subject(ground, files);
     EngineSubject bare{ground, files};
     if (interrupt.requested()) throw Interrupted{};
@@ -187,6 +186,7 @@ void bench_storage(const StorageBenchOptions& options) {
                                                                           {"direct", direct},
                                                                           {"rounds", options.rounds},
                                                                           {"size", count(options.size)},
+                                                                          {"directories", options.stripes.size() + 1},
                                                                           {"storage", std::move(rows)}}));
 }
 

@@ -10,6 +10,7 @@ namespace terrace::tools {
 
 struct StorageBenchOptions {
   std::filesystem::path directory;  ///< on the disk to measure; what is made in it goes again
+  std::vector<std::filesystem::path> stripes{};  ///< the same, on further disks: the store is striped over all of them
   Bytes size = GiB;                 ///< of the store's blocks, and of the file of the plain reads and writes
   std::vector<Bytes> block_bytes{KiB * 64, KiB * 256, MiB, MiB * 4};
   std::vector<unsigned> depths{1, 4, 16, 64};

@@ -22,53 +22,61 @@ namespace {
 
 [[noreturn]] void fail(int error, const std::string& what) { throw std::system_error{error, std::generic_category(), what}; }
 
-/// A file of the blocks, all of them written: a file system reads and writes otherwise what it has only promised.
-class BlockFile {
+/// The store's files, and files of as many blocks beside them, all of them written: a file system reads and writes otherwise what
+/// it has only promised.
+class PlainFiles {
  public:
-  BlockFile(const StorageGround& ground, const std::filesystem::path& path) {
-    constexpr int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
-    fd_ = ::open(path.c_str(), flags | O_DIRECT, 0600);
-    if (fd_ < 0 && errno == EINVAL) fd_ = ::open(path.c_str(), flags, 0600);
-    if (fd_ < 0) fail(errno, path.string());
-    const std::uint64_t bytes = count(ground.block_bytes);
-    for (std::uint64_t n = 0; n < ground.blocks && !ground.interrupt.requested(); ++n) {
-      const auto wrote = ::pwrite(fd_, ground.buffer(0).data(), bytes, static_cast<off_t>(n * bytes));
-      if (wrote == static_cast<ssize_t>(bytes)) continue;
-      const int error = wrote < 0 ? errno : ENOSPC;
-      ::close(fd_);
-      fail(error, path.string());
+  PlainFiles(const StorageGround& ground, const StorageFiles& files) : ground_{ground}, files_{files} {
+    try {
+      for (const std::filesystem::path& path : files_.to_read) to_read_.push_back(open(path, O_RDONLY));
+      for (const std::filesystem::path& path : files_.to_write) to_write_.push_back(open(path, O_RDWR | O_CREAT | O_EXCL));
+      for (std::uint32_t n = 0; n < ground.blocks && !ground.interrupt.requested(); ++n) fill(n);
+    } catch (...) {
+      close();
+      throw;
     }
   }
-  ~BlockFile() { ::close(fd_); }
-  BlockFile(const BlockFile&) = delete;
-  BlockFile& operator=(const BlockFile&) = delete;
-  [[nodiscard]] int fd() const { return fd_; }
+  ~PlainFiles() { close(); }
+  PlainFiles(const PlainFiles&) = delete;
+  PlainFiles& operator=(const PlainFiles&) = delete;
 
- private:
-  int fd_;
-};
-
-/// The store's, for reading beside it.
-class StoreFile {
- public:
-  explicit StoreFile(const std::filesystem::path& path) {
-    fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
-    if (fd_ < 0 && errno == EINVAL) fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd_ < 0) fail(errno, path.string());
+  struct At {
+    int fd;
+    std::uint64_t offset;
+  };
+  [[nodiscard]] At at(StorageWay way, std::uint32_t block) const {
+    const StorageFiles::Place place = files_.place(way, block, ground_.block_bytes);
+    return {(way == StorageWay::read ? to_read_ : to_write_)[place.file], place.offset};
   }
-  ~StoreFile() { ::close(fd_); }
-  StoreFile(const StoreFile&) = delete;
-  StoreFile& operator=(const StoreFile&) = delete;
-  [[nodiscard]] int fd() const { return fd_; }
 
  private:
-  int fd_;
+  static int open(const std::filesystem::path& path, int flags) {
+    int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_DIRECT, 0600);
+    if (fd < 0 && errno == EINVAL) fd = ::open(path.c_str(), flags | O_CLOEXEC, 0600);
+    if (fd < 0) fail(errno, path.string());
+    return fd;
+  }
+  void fill(std::uint32_t block) {
+    const At where = at(StorageWay::write, block);
+    const std::uint64_t bytes = count(ground_.block_bytes);
+    const auto wrote = ::pwrite(where.fd, ground_.buffer(0).data(), bytes, static_cast<off_t>(where.offset));
+    if (wrote != static_cast<ssize_t>(bytes)) fail(wrote < 0 ? errno : ENOSPC, "the plain file");
+  }
+  void close() noexcept {
+    for (const auto* fds : {&to_read_, &to_write_}) {
+      for (const int fd : *fds) ::close(fd);
+    }
+  }
+
+  const StorageGround& ground_;
+  const StorageFiles files_;
+  std::vector<int> to_read_;
+  std::vector<int> to_write_;
 };
 
 class PlainThreads final : public StorageSubject {
  public:
-  PlainThreads(StorageGround& ground, const StorageFiles& files)
-      : ground_{ground}, to_read_{files.to_read}, to_write_{ground, files.to_write} {}
+  PlainThreads(StorageGround& ground, const StorageFiles& files) : ground_{ground}, files_{ground, files} {}
 
   void move(StorageWay way, unsigned depth, std::span<const std::uint32_t> order) override {
     std::atomic<std::size_t> next{0};
@@ -76,9 +84,10 @@ class PlainThreads final : public StorageSubject {
     const auto some = [&](unsigned n) {
       const std::span<std::byte> buffer = ground_.buffer(n);
       for (std::size_t i = next++; i < order.size() && !ground_.interrupt.requested(); i = next++) {
-        const auto at = static_cast<off_t>(order[i] * count(ground_.block_bytes));
-        const auto moved = way == StorageWay::read ? ::pread(to_read_.fd(), buffer.data(), buffer.size(), at)
-                                                   : ::pwrite(to_write_.fd(), buffer.data(), buffer.size(), at);
+        const auto [fd, offset] = files_.at(way, order[i]);
+        const auto at = static_cast<off_t>(offset);
+        const auto moved = way == StorageWay::read ? ::pread(fd, buffer.data(), buffer.size(), at)
+                                                   : ::pwrite(fd, buffer.data(), buffer.size(), at);
         if (moved != static_cast<ssize_t>(buffer.size())) error = moved < 0 ? errno : EIO;
       }
     };
@@ -90,15 +99,13 @@ class PlainThreads final : public StorageSubject {
 
  private:
   StorageGround& ground_;
-  StoreFile to_read_;
-  BlockFile to_write_;
+  PlainFiles files_;
 };
 
 #ifdef TERRACE_HAS_URING
 class PlainUring final : public StorageSubject {
  public:
-  PlainUring(StorageGround& ground, const StorageFiles& files)
-      : ground_{ground}, to_read_{files.to_read}, to_write_{ground, files.to_write} {
+  PlainUring(StorageGround& ground, const StorageFiles& files) : ground_{ground}, files_{ground, files} {
     if (const int error = -::io_uring_queue_init(std::bit_ceil(ground.depth_max), &ring_, 0)) fail(error, "io_uring");
   }
   ~PlainUring() override { ::io_uring_queue_exit(&ring_); }
@@ -130,18 +137,17 @@ class PlainUring final : public StorageSubject {
     io_uring_sqe* const sqe = ::io_uring_get_sqe(&ring_);
     const std::span<std::byte> buffer = ground_.buffer(n);
     const auto bytes = static_cast<unsigned>(buffer.size());
-    const std::uint64_t at = block * count(ground_.block_bytes);
+    const auto [fd, offset] = files_.at(way, block);
     if (way == StorageWay::read) {
-      ::io_uring_prep_read(sqe, to_read_.fd(), buffer.data(), bytes, at);
+      ::io_uring_prep_read(sqe, fd, buffer.data(), bytes, offset);
     } else {
-      ::io_uring_prep_write(sqe, to_write_.fd(), buffer.data(), bytes, at);
+      ::io_uring_prep_write(sqe, fd, buffer.data(), bytes, offset);
     }
     ::io_uring_sqe_set_data64(sqe, n);
   }
 
   StorageGround& ground_;
-  StoreFile to_read_;
-  BlockFile to_write_;
+  PlainFiles files_;
   io_uring ring_{};
 };
 #endif

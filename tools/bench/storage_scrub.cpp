@@ -209,20 +209,12 @@ boost::json::object to_json(const Row& row) {
 }  // namespace
 
 void bench_beside_scrub(const StorageBenchOptions& options, const Interrupt& interrupt, EventFdWaker& waker) {
-  const unsigned depth_max = std::ranges::max(options.depths);
   std::string engine;
   bool direct = true;
   boost::json::array rows;
   for (const Bytes block_bytes : options.block_bytes) {
-    const BenchDirectory directory{options.directory};
-    StorageGround ground{.directory = directory.path(),
-                         .block_bytes = block_bytes,
-                         .blocks = static_cast<std::uint32_t>(options.size / block_bytes),
-                         .depth_max = depth_max,
-                         .io = options.io,
-                         .interrupt = interrupt,
-                         .waker = waker,
-                         .buffers = noise(count(block_bytes) * depth_max)};
+    const StorageDirectories directories{options};
+    StorageGround ground = make_ground(options, directories, block_bytes, interrupt, waker);
     StoreSubject store{ground};
     if (interrupt.requested()) throw Interrupted{};
     ScrubbedSubject subject{ground, store};

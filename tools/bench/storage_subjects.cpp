@@ -1,6 +1,7 @@
 #include "tools/bench/storage_subjects.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -40,11 +41,37 @@ AlignedBuffer noise(std::uint64_t bytes) {
 
 std::string_view to_string(StorageWay way) { return way == StorageWay::read ? "read" : "write"; }
 
+StorageDirectories::StorageDirectories(const StorageBenchOptions& options) {
+  directories_.push_back(std::make_unique<BenchDirectory>(options.directory));
+  for (const auto& stripe : options.stripes) directories_.push_back(std::make_unique<BenchDirectory>(stripe, "--stripe"));
+}
+
+std::vector<std::filesystem::path> StorageDirectories::paths() const {
+  std::vector<std::filesystem::path> paths;
+  for (const auto& directory : directories_) paths.push_back(directory->path());
+  return paths;
+}
+
+StorageGround make_ground(const StorageBenchOptions& options, const StorageDirectories& directories, Bytes block_bytes,
+                          const Interrupt& interrupt, EventFdWaker& waker) {
+  const unsigned depth_max = std::ranges::max(options.depths);
+  return {.directories = directories.paths(),
+          .block_bytes = block_bytes,
+          .blocks = static_cast<std::uint32_t>(options.size / block_bytes),
+          .depth_max = depth_max,
+          .io = options.io,
+          .interrupt = interrupt,
+          .waker = waker,
+          .buffers = noise(count(block_bytes) * depth_max)};
+}
+
 StoreSubject::StoreSubject(StorageGround& ground) : ground_{ground}, io_{make_engine(ground)} {
   FileStoreConfig config;
-  config.directory = ground.directory / "store";
+  const auto directories = static_cast<std::uint32_t>(ground.directories.size());
+  config.directory = ground.directories.front() / "store";
+  for (std::uint32_t n = 1; n < directories; ++n) config.more_directories.push_back(ground.directories[n] / "store");
   config.block_bytes = ground.block_bytes;
-  config.capacity = capacity_for(ground.blocks, ground.block_bytes);
+  config.capacity = capacity_for(ground.blocks, ground.block_bytes, directories);
   store_ = std::make_unique<FileStore>(config, *io_);
   std::vector<std::uint32_t> all(ground.blocks);
   for (std::uint32_t n = 0; n < ground.blocks; ++n) all[n] = n;
@@ -56,22 +83,31 @@ StoreSubject::~StoreSubject() {
   io_->forget_memory(ground_.buffers.span());
 }
 
-void StoreSubject::prepare(StorageWay way) {
-  if (way == StorageWay::write) return;
-  std::vector<std::pair<std::uint64_t, BlockKey>> by_place;
-  store_->for_each([&](const StoredBlock& block) { by_place.emplace_back(store_->location(block.key)->offset, block.key); });
-  if (by_place.size() != ground_.blocks) throw std::runtime_error{"the store has lost blocks"};
-  std::ranges::sort(by_place);
-  keys_.clear();
-  for (const auto& [offset, key] : by_place) keys_.push_back(key);
+std::vector<std::pair<StorageFiles::Place, BlockKey>> StoreSubject::stored() {
+  std::vector<std::pair<StorageFiles::Place, BlockKey>> blocks;
+  store_->for_each([&](const StoredBlock& block) {
+    const FileStore::Location at = *store_->location(block.key);
+    auto file = std::ranges::find(files_, at.file);
+    if (file == files_.end()) file = files_.insert(files_.end(), at.file);
+    blocks.push_back({{static_cast<std::uint32_t>(file - files_.begin()), at.offset}, block.key});
+  });
+  if (blocks.size() != ground_.blocks) throw std::runtime_error{"the store has lost blocks"};
+  std::ranges::sort(blocks);
+  return blocks;
 }
 
-std::filesystem::path StoreSubject::data_file() const {
-  std::filesystem::path file;
-  store_->for_each([&](const StoredBlock& block) {
-    if (file.empty()) file = store_->location(block.key)->file;
-  });
-  return file;
+void StoreSubject::prepare(StorageWay way) {
+  if (way == StorageWay::write) return;
+  keys_.clear();
+  for (const auto& [place, key] : stored()) keys_.push_back(key);
+}
+
+StorageFiles StoreSubject::files() {
+  StorageFiles files;
+  for (const auto& [place, key] : stored()) files.places.push_back(place);
+  files.to_read = files_;
+  for (const std::filesystem::path& directory : ground_.directories) files.to_write.push_back(directory / "plain");
+  return files;
 }
 
 void StoreSubject::start(StorageWay way, std::uint64_t buffer, std::uint32_t block) {
@@ -119,15 +155,15 @@ void StoreSubject::move(StorageWay way, unsigned depth, std::span<const std::uin
   if (failed) throw std::system_error{failed, "the store"};
 }
 
-EngineSubject::EngineSubject(StorageGround& ground, const StorageFiles& files)
-    : ground_{ground}, io_{make_engine(ground)} {
+EngineSubject::EngineSubject(StorageGround& ground, StorageFiles files)
+    : ground_{ground}, io_{make_engine(ground)}, files_{std::move(files)} {
   const auto open = [this](const std::filesystem::path& file) {
     const Result<OpenedFile> opened = io_->files().open(file, Create::no, Direct::yes);
     if (!opened) throw std::system_error{opened.error(), file.string()};
     return opened->id;
   };
-  to_read_ = open(files.to_read);
-  to_write_ = open(files.to_write);
+  std::ranges::transform(files_.to_read, std::back_inserter(to_read_), open);
+  std::ranges::transform(files_.to_write, std::back_inserter(to_write_), open);
 }
 
 EngineSubject::~EngineSubject() { io_->forget_memory(ground_.buffers.span()); }
@@ -136,8 +172,9 @@ void EngineSubject::move(StorageWay way, unsigned depth, std::span<const std::ui
   const auto start = [&](std::uint64_t buffer, std::uint32_t block) {
     IoOperation operation;
     operation.token = buffer;
-    operation.file = way == StorageWay::read ? to_read_ : to_write_;
-    operation.offset = block * count(ground_.block_bytes);
+    const StorageFiles::Place place = files_.place(way, block, ground_.block_bytes);
+    operation.file = (way == StorageWay::read ? to_read_ : to_write_)[place.file];
+    operation.offset = place.offset;
     operation.kind = way == StorageWay::read ? IoOperation::Kind::read : IoOperation::Kind::write;
     if (way == StorageWay::read) {
       operation.into = ground_.buffer(buffer);

@@ -5,6 +5,8 @@
 #include "storage/aligned_buffer.hpp"
 #include "storage/file_store.hpp"
 #include "storage/io_choice.hpp"
+#include "tools/bench/bench_directory.hpp"
+#include "tools/bench/storage.hpp"
 #include "tools/replay/interrupt.hpp"
 
 #include <cstdint>
@@ -13,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace terrace::tools {
@@ -22,7 +25,7 @@ enum class StorageWay : unsigned char { read, write };
 
 /// What the subjects of `bench storage` share: where they are, and the memory that they move.
 struct StorageGround {
-  std::filesystem::path directory;  ///< theirs alone
+  std::vector<std::filesystem::path> directories;  ///< theirs alone; a store is striped over several
   Bytes block_bytes{};
   std::uint32_t blocks = 0;  ///< of the file
   unsigned depth_max = 1;
@@ -36,14 +39,38 @@ struct StorageGround {
   }
 };
 
+/// Directories of a bench's own in those of the options; gone with the object. Throws as BenchDirectory.
+class StorageDirectories {
+ public:
+  explicit StorageDirectories(const StorageBenchOptions& options);
+  [[nodiscard]] std::vector<std::filesystem::path> paths() const;
+
+ private:
+  std::vector<std::unique_ptr<BenchDirectory>> directories_;
+};
+[[nodiscard]] StorageGround make_ground(const StorageBenchOptions& options, const StorageDirectories& directories,
+                                        Bytes block_bytes, const Interrupt& interrupt, EventFdWaker& waker);
+
 /// Bytes that no disk below takes for a row of zeros.
 [[nodiscard]] AlignedBuffer noise(std::uint64_t bytes);
 
-/// What those read and write that are compared with a store. They read the same bytes of the same file as the store does, for
+/// What those read and write that are compared with a store. They read the same bytes of the same files as the store does, for
 /// where a file lies on its disk, and what of it a cache below has kept, may matter more than who reads it.
 struct StorageFiles {
-  std::filesystem::path to_read;
-  std::filesystem::path to_write;
+  struct Place {
+    std::uint32_t file = 0;
+    std::uint64_t offset = 0;
+    friend auto operator<=>(const Place&, const Place&) = default;
+  };
+  std::vector<std::filesystem::path> to_read;
+  std::vector<Place> places;                    ///< in these, by block
+  std::vector<std::filesystem::path> to_write;  ///< one a directory, to which blocks go in turn
+
+  [[nodiscard]] Place place(StorageWay way, std::uint32_t block, Bytes block_bytes) const {
+    if (way == StorageWay::read) return places[block];
+    const auto files = static_cast<std::uint32_t>(to_write.size());
+    return {block % files, block / files * count(block_bytes)};
+  }
 };
 
 /// Reads or writes blocks. Threads: one.
@@ -72,15 +99,18 @@ class StoreSubject final : public StorageSubject {
   [[nodiscard]] IoEngine& io() { return *io_; }
   /// As of prepare() for reads, by place.
   [[nodiscard]] std::span<const BlockKey> keys() const { return keys_; }
-  /// The one file that has all its blocks.
-  [[nodiscard]] std::filesystem::path data_file() const;
+  /// Its own, to be read; and names for what is to be written beside it.
+  [[nodiscard]] StorageFiles files();
 
  private:
   void start(StorageWay way, std::uint64_t buffer, std::uint32_t block);
+  /// All that is stored, by place. Notes the files in which it lies.
+  [[nodiscard]] std::vector<std::pair<StorageFiles::Place, BlockKey>> stored();
 
   StorageGround& ground_;
   std::unique_ptr<IoEngine> io_;
   std::unique_ptr<FileStore> store_;
+  std::vector<std::filesystem::path> files_;
   std::vector<BlockKey> keys_;  ///< of what is stored, as of prepare(), by place: a block's number is the same for all subjects
   std::uint64_t next_key_ = 0;
   std::vector<StoreEvent> events_;
@@ -92,15 +122,16 @@ class StoreSubject final : public StorageSubject {
 class EngineSubject final : public StorageSubject {
  public:
   /// The files are there, and have their sizes.
-  EngineSubject(StorageGround& ground, const StorageFiles& files);
+  EngineSubject(StorageGround& ground, StorageFiles files);
   ~EngineSubject() override;
   void move(StorageWay way, unsigned depth, std::span<const std::uint32_t> order) override;
 
  private:
   StorageGround& ground_;
   std::unique_ptr<IoEngine> io_;
-  FileId to_read_;
-  FileId to_write_;
+  StorageFiles files_;
+  std::vector<FileId> to_read_;
+  std::vector<FileId> to_write_;
   std::vector<IoOperation> batch_;
   std::vector<IoCompletion> completed_;
 };
