@@ -193,7 +193,8 @@ Restarted restart_and_check(const Driver::Ground& ground, Promises promises) {
   ground.opened();
 
   const StoreStat before = store.stat();
-  expect(before.blocks + before.free + before.quarantined == before.capacity_blocks, "blocks, free slots and those that close do not make up the capacity");
+  expect(before.blocks + before.free + before.quarantined == before.capacity_blocks,
+         "blocks, free slots and those that close do not make up the capacity");
   const std::uint32_t wanted = slots_within(ground.config.capacity, block_size);
   expect(before.wanted_blocks == wanted, "not of the capacity that was asked for");
   expect(before.blocks <= wanted && before.free <= wanted - before.blocks, "more slots may be used than were asked for");
