@@ -86,13 +86,18 @@ std::uint64_t SteppedFiles::punch(File& f, std::uint64_t offset, std::uint64_t l
 
 bool SteppedFiles::take_room(File& f, std::uint64_t offset, std::uint64_t length) {
   if (length == 0) return true;
-  const auto first = f.holes.lower_bound(offset / page_bytes);
-  const auto last = f.holes.upper_bound((offset + length - 1) / page_bytes);
-  const std::uint64_t longer = std::max<std::uint64_t>(offset + length, f.bytes.size()) - f.bytes.size();
-  const std::uint64_t needed = static_cast<std::uint64_t>(std::distance(first, last)) * page_bytes + longer;
+  const auto holes = [&] {
+    return std::pair{f.holes.lower_bound(offset / page_bytes), f.holes.upper_bound((offset + length - 1) / page_bytes)};
+  };
+  const auto [first, last] = holes();
+  const std::uint64_t begin = std::max<std::uint64_t>(offset, f.bytes.size());
+  const std::uint64_t end = std::max(offset + length, begin);
+  const std::uint64_t needed = static_cast<std::uint64_t>(std::distance(first, last)) * page_bytes + (end - begin);
   if (needed > disk_bytes_ - std::min(used(), disk_bytes_)) return false;
-  f.holes.erase(first, last);
-  resize(f, f.bytes.size() + longer);
+  make_longer(f, begin);  // what it skips takes no room
+  const auto [from, to] = holes();
+  f.holes.erase(from, to);
+  resize(f, end);
   return true;
 }
 

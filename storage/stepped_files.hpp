@@ -124,7 +124,8 @@ class SteppedFiles final : public FileSystem {
     return broken_.contains(path) || broken_.contains(path.parent_path());
   }
   [[nodiscard]] static std::uint64_t room_of(const File& f) { return f.bytes.size() - f.holes.size() * page_bytes; }
-  /// Fills the holes among these bytes, making the file longer where it ends before them. False: the disk is full.
+  /// Fills the holes among these bytes, making the file longer where it ends before them, and leaving a hole where they begin
+  /// behind its end. False: the disk is full.
   [[nodiscard]] bool take_room(File& f, std::uint64_t offset, std::uint64_t length);
   void make_longer(File& f, std::uint64_t size);  ///< with holes
   std::uint64_t punch(File& f, std::uint64_t offset, std::uint64_t length);

@@ -448,7 +448,11 @@ void StoreDirectory::give_back_room() {
   if (catalog_bytes_before_ > layout_.catalog_bytes()) done(files_.resize(catalog_, layout_.catalog_bytes()));
   for (std::uint32_t n = 0; n < layout_.data_files(); ++n) {
     const Bytes wanted = layout_.data_file_bytes(n);
-    if (data_bytes_before_[n] > count(wanted)) done(files_.resize(data_[n], wanted));
+    if (data_bytes_before_[n] <= count(wanted)) continue;
+    done(files_.resize(data_[n], wanted));
+    // Of a store that became smaller while it served, and crashed before its superblock said so, the rest may have holes. Where
+    // there is no room for them its writes meet that, as on a file system that takes no room ahead.
+    if (open_slots_ == layout_.slots) (void)files_.resize(data_[n], wanted);
   }
   for (std::uint32_t n = 0; n < layout_.directories; ++n) {
     if (!parts_[n].missing) remove_files_behind(n);

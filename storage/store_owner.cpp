@@ -119,8 +119,9 @@ bool has_ended(const std::optional<StoreOwner>& owner) {
 void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& directory) {
   constexpr std::chrono::milliseconds pause{5};
   constexpr int pauses_max = 400;
-  // Our own name, where who was killed had not come to write down its own. Or we have the store open twice: a short wait.
-  constexpr int own_pauses_max = 40;
+  // No name or our own, where who was killed had not come to write down its own. Or it is about to, or we have the store open
+  // twice: a short wait.
+  constexpr int unnamed_pauses_max = 40;
   AlignedBuffer buffer{owner_text_bytes};
   const std::span<std::byte> bytes = buffer.span(0, owner_text_bytes);
   for (int pauses = 0;; ++pauses) {
@@ -130,8 +131,8 @@ void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& 
     const IoCompletion read = run_alone(engine, {.kind = IoOperation::Kind::read, .file = lock_file, .into = bytes});
     const std::string_view text{reinterpret_cast<const char*>(bytes.data()), read.error == 0 ? read.bytes : 0};
     const std::optional<StoreOwner> owner = parse_owner(text);
-    const bool was_us = owner && owner->pid == this_process().pid;
-    if (pauses < (has_ended(owner) ? pauses_max : was_us ? own_pauses_max : 0)) {
+    const bool is_unnamed = !owner || owner->pid == this_process().pid;
+    if (pauses < (has_ended(owner) ? pauses_max : is_unnamed ? unnamed_pauses_max : 0)) {
       std::this_thread::sleep_for(pause);
       continue;
     }

@@ -36,7 +36,8 @@ inline constexpr std::size_t owner_text_bytes = 512;
 
 /// Locks the file, DIR/lock, and writes down that it is this process's; it is let go of with the file. The engine has nothing
 /// else under way. Waits up to two seconds for the lock of an owner on this machine that is no more, and a fifth of a second
-/// where the file names this process. Throws std::system_error: in_use, with a sentence that names the owner; else an errno.
+/// where the file names this process, or nobody. Throws std::system_error: in_use, with a sentence that names the owner; else an
+/// errno.
 void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& directory);
 
 }  // namespace terrace

@@ -1,6 +1,9 @@
 #pragma once
 
-// Counts allocations: replaces operator new of the program. For one source file of a program.
+// Counts allocations, and what of them is alive: replaces operator new of the program. For one source file of a program, and one
+// thread.
+
+#include <malloc.h>
 
 #include <cstddef>
 #include <cstdlib>
@@ -11,11 +14,19 @@ namespace {
 
 std::size_t allocations = 0;
 bool counting = true;
+std::size_t living_bytes = 0;  ///< as the allocator rounds them
 
 void* allocate(std::size_t size) {
   allocations += counting;
-  if (void* const memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc{};
+  void* const memory = std::malloc(size == 0 ? 1 : size);
+  if (memory == nullptr) throw std::bad_alloc{};
+  living_bytes += ::malloc_usable_size(memory);
+  return memory;
+}
+
+void deallocate(void* memory) noexcept {
+  living_bytes -= ::malloc_usable_size(memory);
+  std::free(memory);
 }
 
 /// What the other side of a seam allocates is its own affair: it has threads of its own.
@@ -34,7 +45,7 @@ class Uncounted {
 
 void* operator new(std::size_t size) { return allocate(size); }
 void* operator new[](std::size_t size) { return allocate(size); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept { deallocate(memory); }
+void operator delete[](void* memory) noexcept { deallocate(memory); }
+void operator delete(void* memory, std::size_t) noexcept { deallocate(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { deallocate(memory); }

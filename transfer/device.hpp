@@ -98,7 +98,8 @@ class Device {
   /// Told when poll() has something. Set before the first submit; the device may outlive its waker, who is replaced before:
   /// once this returns, the former is not touched any more. Threads: submit's.
   virtual void set_waker(Waker& waker) = 0;
-  /// Starts the command; exactly one CopyDone follows. Never blocks.
+  /// Starts the command; exactly one CopyDone follows. Never blocks. Throws std::bad_alloc where there is no memory to remember
+  /// it in: then it has not been taken.
   virtual void submit(CopyCommand command) = 0;
   /// Appends what has ended to `done`; returns how many.
   virtual std::size_t poll(std::vector<CopyDone>& done) = 0;

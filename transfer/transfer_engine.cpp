@@ -6,6 +6,7 @@
 #include <chrono>
 #include <ctime>
 #include <iterator>
+#include <new>
 #include <stdexcept>
 #include <utility>
 
@@ -114,8 +115,12 @@ std::size_t TransferEngine::poll(std::vector<TransferEvent>& out) {
   // next() resolves the deadlines too.
   for (const Direction direction : {Direction::swap_out, Direction::swap_in}) {
     while (std::optional<Piece> piece = lanes_.next(direction, now)) {
-      device_.submit({piece->token, piece->direction, piece->after, std::move(piece->runs), piece->pool,
-                      piece->layers});
+      try {
+        device_.submit({piece->token, piece->direction, piece->after, std::move(piece->runs), piece->pool,
+                        piece->layers});
+      } catch (const std::bad_alloc&) {
+        lanes_.finish(piece->token, Errc::io_failed, now);
+      }
     }
   }
   const std::size_t before = out.size();

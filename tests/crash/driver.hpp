@@ -16,7 +16,7 @@
 namespace terrace::test {
 
 /// Uses a file store as its owner would, at random, and says what it does: writes paths into a store that is too small for all,
-/// reads, removes, flushes, closes, compacts, starts again at the same or another size.
+/// reads, removes, flushes, resizes, closes, compacts, starts again at the same or another size.
 class Driver {
  public:
   struct Ground {
@@ -26,16 +26,16 @@ class Driver {
     std::function<void(const Saying&)> say;
     /// Whether records that are with the operating system are as good as flushed: where its end is no danger.
     bool system_lasts = false;
-    /// Called by restart_and_check() when the store has started and before it is asked for anything.
+    /// Called by restart_and_check() when the store has started and before it is asked for anything, and when it has come to its
+    /// size, before anything is written.
     std::function<void()> opened = [] {};
+    std::function<void()> settled = [] {};
   };
 
   /// Starts the store. Throws std::system_error.
   Driver(Ground ground, std::uint64_t seed);
   void step();
   void close();
-  /// As of the start at hand, or the next.
-  [[nodiscard]] const FileStoreConfig& config() const { return ground_.config; }
 
  private:
   void open();
@@ -45,7 +45,9 @@ class Driver {
   void read();
   void remove();
   void flush();
+  void resize();
   void restart();
+  void set_capacity(std::uint32_t blocks);
   [[nodiscard]] const StoredBlock& any_block();
 
   Ground ground_;
@@ -54,18 +56,25 @@ class Driver {
   std::unique_ptr<FileStore> store_;
   std::uint64_t next_token_ = 1;
   bool flushing_ = false;
+  std::uint32_t resizing_to_ = 0;  ///< 0: it has the size that it was told last
   std::vector<StoreEvent> events_;
 };
 
-/// A store of the driver's, of so many blocks: its catalog of several pages, its data in several files.
+/// A store of the driver's, of so many blocks: its catalog of several pages, its data in several files, and so many small pieces
+/// that a resize is seen half done.
 [[nodiscard]] FileStoreConfig crash_config(const std::filesystem::path& directory, std::uint32_t blocks);
 
+/// The names of all files in the directory of a store with this superblock.
+[[nodiscard]] std::set<std::string> names_of_store(const Superblock& superblock);
+
 /// Starts the store after a crash as the next process would, and holds it against what was promised: its ledger before the
-/// first write, that it is closed under parent, that what it serves is right, and that it works. What it found is in
+/// first write, that it comes to the size that is asked for, that it is closed under parent, that what it serves is right, and
+/// that it works. What it found is in
 /// `objections`; closes the store again.
 struct Restarted {
   std::set<BlockKey> served;
   std::uint64_t corrupt = 0;  ///< records that their data contradicted
+  std::uint64_t unserved = 0;  ///< blocks that were listed, and went by that
   std::vector<std::string> objections;
 };
 [[nodiscard]] Restarted restart_and_check(const Driver::Ground& ground, Promises promises);

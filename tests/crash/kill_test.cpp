@@ -4,6 +4,7 @@
 #include "tests/crash/pointed_io.hpp"
 #include "tests/crash/victim.hpp"
 #include "tests/seed.hpp"
+#include "tests/storage/blocks.hpp"
 #include "tests/tools/temporary_directory.hpp"
 
 #include <gtest/gtest.h>
@@ -12,9 +13,13 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <set>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace terrace::test {
 namespace {
@@ -43,6 +48,15 @@ std::set<std::string> names_in(const fs::path& directory) {
   return names;
 }
 
+Superblock superblock_in(const fs::path& directory) {
+  std::ifstream file{directory / "catalog", std::ios::binary};
+  std::vector<char> page(catalog_page_bytes);
+  file.read(page.data(), static_cast<std::streamsize>(page.size()));
+  const Result<Superblock> found = decode_superblock(std::as_bytes(std::span{page}));
+  EXPECT_TRUE(found.has_value());
+  return found ? *found : Superblock{};
+}
+
 /// What a victim's life came to, and what the next owner found.
 class Aftermath {
  public:
@@ -51,7 +65,7 @@ class Aftermath {
   /// Beyond what was known of the store before.
   void hear(const std::vector<Saying>& said) {
     for (const Saying& saying : said) {
-      if (saying.what == Said::resizing) blocks_ = static_cast<std::uint32_t>(key_as_number(saying.key));
+      if (saying.what == Said::capacity) blocks_ = static_cast<std::uint32_t>(key_as_number(saying.key));
       promises_.hear(saying);
     }
     for (const std::string& what : promises_.broken()) ADD_FAILURE() << what;
@@ -66,18 +80,32 @@ class Aftermath {
     ground.engine = &io;
     ground.advance = [&] { io.wait(); };
     ground.config = config;
-    const std::uint64_t files = (blocks_ + 19) / 20;
+    Superblock store;
+    std::uint64_t files = 0;
+    std::uint64_t at_opening = 0;
     ground.opened = [&] {
-      // Before the first write: the disk holds what the store's books say, which grew with nothing but the number of files.
-      const Room room = room_of(directory_);
-      EXPECT_LE(room.sizes, config.capacity);
-      // A file of many pieces, as holes that are filled again leave it, costs the file system a page of its own.
-      EXPECT_LE(room.allocated, config.capacity + Bytes{(files + 2) * 4096});
+      store = superblock_in(directory_);
+      files = (store.slots + 19) / 20;
+      // A store that became smaller while it served keeps its files.
+      EXPECT_TRUE(store.slots == blocks_ || (store.slots > blocks_ && store.open_slots == blocks_))
+          << store.slots << " slots of " << store.open_slots << " open where " << blocks_ << " were asked for";
+      left_smaller_ += store.slots > blocks_;
       // Each try to lock that was too early has read who the owner was.
-      EXPECT_LE(io.operations(), 40 + 8 * files + 2 * io.locks());
-      std::set<std::string> expected{"lock", "catalog"};
-      for (std::uint64_t n = 0; n < files; ++n) expected.insert("blocks-000" + std::to_string(n));
-      EXPECT_EQ(names_in(directory_), expected);
+      at_opening = io.operations();
+      EXPECT_LE(at_opening, 40 + 8 * files + 2 * io.locks());
+      EXPECT_EQ(names_in(directory_), names_of_store(store));
+    };
+    ground.settled = [&] {
+      // A hole and a piece for each slot at most, and what the superblock says of it.
+      EXPECT_LE(io.operations() - at_opening, 2 * store.slots + 8);
+      // Before the first write: the disk holds what the store's books say.
+      const Bytes whole = capacity_for(static_cast<std::uint32_t>(store.slots), config.block_bytes);
+      const Room room = room_of(directory_);
+      EXPECT_LE(room.sizes, whole);
+      // A file of many pieces, as holes leave it, costs the file system a page of its own.
+      const Bytes holes{(store.slots - blocks_) * block_size};
+      EXPECT_LE(room.allocated, whole - holes + Bytes{(files + 2) * 4096});
+      EXPECT_EQ(names_in(directory_), names_of_store(superblock_in(directory_)));
     };
     const Restarted found = restart_and_check(ground, promises_);  // throws where the old lock is in the way
     for (const std::string& what : found.objections) ADD_FAILURE() << what;
@@ -86,6 +114,8 @@ class Aftermath {
     corrupt_ += found.corrupt;
 
     promises_ = {};
+    promises_.hear({Said::capacity, number_as_key(blocks_)});
+    promises_.hear({Said::started, {}});
     for (const StoredBlock& block : Universe::get().blocks()) {
       promises_.hear({found.served.contains(block.key) ? Said::written : Said::gone, block.key});
     }
@@ -97,6 +127,8 @@ class Aftermath {
   [[nodiscard]] std::uint64_t kept() const { return kept_; }
   [[nodiscard]] std::uint64_t away() const { return away_; }
   [[nodiscard]] std::uint64_t corrupt() const { return corrupt_; }
+  /// Starts that found a store that had become smaller while it served.
+  [[nodiscard]] std::uint64_t left_smaller() const { return left_smaller_; }
 
  private:
   fs::path directory_;
@@ -105,11 +137,16 @@ class Aftermath {
   std::uint64_t kept_ = 0;
   std::uint64_t away_ = 0;
   std::uint64_t corrupt_ = 0;
+  std::uint64_t left_smaller_ = 0;
 };
 
 class Kill : public testing::TestWithParam<EngineKind> {};
 INSTANTIATE_TEST_SUITE_P(Engines, Kill, testing::ValuesIn(engine_kinds()),
                          [](const auto& param) { return to_string(param.param); });
+
+std::uint64_t resizes_in(const std::vector<Saying>& said) {
+  return static_cast<std::uint64_t>(std::ranges::count(said, Said::resized, &Saying::what));
+}
 
 std::uint64_t kills() {
   const char* text = std::getenv("TERRACE_KILLS");
@@ -124,6 +161,7 @@ TEST_P(Kill, at_any_moment_leaves_a_store_that_keeps_its_promises) {
   Random random{seed};
   Aftermath aftermath{where};
   std::uint64_t heard = 0;
+  std::uint64_t resized = 0;
   for (std::uint64_t n = 0; n < kills() && !HasFailure(); ++n) {
     SCOPED_TRACE("kill " + std::to_string(n));
     Victim victim{{.directory = where, .engine = GetParam(), .seed = seed + n, .blocks = aftermath.blocks()}};
@@ -137,12 +175,15 @@ TEST_P(Kill, at_any_moment_leaves_a_store_that_keeps_its_promises) {
     victim.kill();
     ASSERT_TRUE(WIFSIGNALED(victim.status()) && WTERMSIG(victim.status()) == SIGKILL) << victim.status();
     heard += victim.said().size();
+    resized += resizes_in(victim.said());
     aftermath.hear(victim.said());
     if (fs::exists(where)) aftermath.check(n % 2 == 0 ? GetParam() : EngineKind::threads);
   }
   EXPECT_GT(heard, 100 * kills());
   EXPECT_GT(aftermath.kept(), 2 * kills()) << "nothing was promised";
   EXPECT_GT(aftermath.away(), 2 * kills());
+  EXPECT_GT(resized, kills() / 4);
+  EXPECT_GT(aftermath.left_smaller(), kills() / 20);
   RecordProperty("heard", std::to_string(heard));
   RecordProperty("kept", std::to_string(aftermath.kept()));
   RecordProperty("corrupt", std::to_string(aftermath.corrupt()));
@@ -152,6 +193,8 @@ TEST_P(Kill, at_every_operation_leaves_a_store_that_keeps_its_promises) {
   const std::uint64_t seed = seed_from_env_or(3);
   std::uint64_t runs = 0;
   std::uint64_t kept = 0;
+  std::uint64_t resized = 0;
+  std::uint64_t left_smaller = 0;
   std::set<std::uint64_t> with_halves;
   for (const unsigned moment : {0U, 1U, 2U}) {
     for (std::uint64_t operation = 0; !HasFailure(); ++operation) {
@@ -169,6 +212,8 @@ TEST_P(Kill, at_every_operation_leaves_a_store_that_keeps_its_promises) {
       aftermath.hear(victim.said());
       if (fs::exists(where)) aftermath.check(GetParam());
       kept += aftermath.kept();
+      left_smaller += aftermath.left_smaller();
+      if (done) resized = resizes_in(victim.said());
       for (const Saying& saying : victim.said()) {
         if (done && saying.what == Said::halfway) with_halves.insert(key_as_number(saying.key));
       }
@@ -179,6 +224,8 @@ TEST_P(Kill, at_every_operation_leaves_a_store_that_keeps_its_promises) {
   EXPECT_GT(runs, 100U);
   EXPECT_GT(with_halves.size(), 30U);
   EXPECT_GT(kept, runs);
+  EXPECT_GT(resized, 1U);
+  EXPECT_GT(left_smaller, 10U);
   RecordProperty("operations", std::to_string(runs));
 }
 

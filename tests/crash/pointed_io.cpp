@@ -55,6 +55,9 @@ Result<Made> PointedIo::Files::make_directory(const std::filesystem::path& path)
 Result<void> PointedIo::Files::remove_directory(const std::filesystem::path& path) {
   return pass([&](FileSystem& files) { return files.remove_directory(path); });
 }
+Result<Made> PointedIo::Files::link_directory(const std::filesystem::path& link, const std::filesystem::path& to) {
+  return pass([&](FileSystem& files) { return files.link_directory(link, to); });
+}
 Result<void> PointedIo::Files::sync_directory(const std::filesystem::path& path) {
   return pass([&](FileSystem& files) { return files.sync_directory(path); });
 }

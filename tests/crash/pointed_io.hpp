@@ -37,6 +37,7 @@ class PointedIo final : public IoEngine {
     explicit Files(PointedIo& io) : io_{io} {}
     Result<Made> make_directory(const std::filesystem::path& path) override;
     Result<void> remove_directory(const std::filesystem::path& path) override;
+    Result<Made> link_directory(const std::filesystem::path& link, const std::filesystem::path& to) override;
     Result<void> sync_directory(const std::filesystem::path& path) override;
     Result<OpenedFile> open(const std::filesystem::path& path, Create create, Direct direct) override;
     void close(FileId file) override;

@@ -4,6 +4,7 @@
 #include "storage/block_store.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -42,7 +43,10 @@ enum class Said : char {
   unreadable = 'u',  ///< a read failed for another reason than that the block is not there
   flushing = 'f',    ///< a flush has begun
   flushed = 'F',     ///< and ended
-  resizing = 'x',    ///< the next start gives up what it has no room for; the key begins with the number of blocks
+  capacity = 'x',    ///< of the starts that follow; the key begins with the number of blocks
+  started = 's',     ///< with that capacity; `there` and `absent` follow
+  resize = 'z',      ///< about to ask for so many blocks; what goes by it is told before `called`, or when what holds it ends
+  resized = 'Z',     ///< has come to that size, and nothing is under way
   there = 't',       ///< after a start, which lists the universe
   absent = 'a',
   halfway = 'h',     ///< of the operation whose number the key begins with
@@ -55,8 +59,16 @@ struct Saying {
   BlockKey key{};
 };
 
+/// The number that a `capacity`, `resize`, `resized` or `halfway` says.
+[[nodiscard]] BlockKey number_as_key(std::uint64_t number);
+[[nodiscard]] std::uint64_t key_as_number(const BlockKey& key);
+
 /// What a store has promised of its blocks by what was said so far: what must be there after a crash at this moment, and what
 /// must not. By the word of BlockStore and FileStore alone, without a look at the store.
+///
+/// Size. A start whose capacity has fewer slots than the store may have been left with gives up any of the blocks; with as many
+/// or more it keeps them all. A resize that has ended leaves the store with its size once a flush that began later has ended;
+/// until then the store may have been left with that size or those before.
 class Promises {
  public:
   void hear(const Saying& saying);
@@ -71,6 +83,10 @@ class Promises {
 
  private:
   void forget(const BlockKey& key);
+  void forget_keeping();
+  void hear_size(const Saying& saying);
+  /// Whether a start with the capacity that was told last may give up blocks.
+  [[nodiscard]] bool may_be_cut() const { return capacity_ < left_with_; }
   void complain(const std::string& what, const BlockKey& key);
 
   std::set<BlockKey> readable_;
@@ -80,6 +96,13 @@ class Promises {
   std::set<BlockKey> kept_;  ///< as of the beginning of the last flush that ended, less what went since
   std::set<BlockKey> away_;
   std::size_t evictions_possible_ = 0;  ///< by the calls at hand
+  std::uint64_t capacity_ = 0;          ///< of the next start
+  std::uint64_t left_with_ = 0;         ///< the most slots that it may find
+  std::uint64_t open_ = 0;              ///< the most slots that may be open now
+  std::uint64_t shrinking_ = 0;         ///< blocks that may go by a resize that has not ended
+  std::uint64_t size_ = 0;              ///< that the store has come to; 0: it is on its way
+  std::uint64_t noting_ = 0;            ///< size_ as of the beginning of the flush
+  std::uint64_t asked_since_ = 0;       ///< the largest size that was asked for since then
   std::vector<BlockKey> removing_;
   bool wrong_ = false;
   std::vector<std::string> broken_;

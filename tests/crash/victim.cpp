@@ -33,18 +33,6 @@ std::unique_ptr<IoEngine> make_engine(EngineKind kind) {
   return std::make_unique<UringIo>(UringIo::Config{.rings = 1, .depth = 8, .in_flight_max = 64}, nobody);
 }
 
-BlockKey number_as_key(std::uint64_t number) {
-  BlockKey key;
-  std::memcpy(key.bytes.data(), &number, sizeof number);
-  return key;
-}
-
-std::uint64_t key_as_number(const BlockKey& key) {
-  std::uint64_t number = 0;
-  std::memcpy(&number, key.bytes.data(), sizeof number);
-  return number;
-}
-
 Victim::Victim(const Task& task) {
   std::vector<std::string> words{TERRACE_CRASH_CHILD, task.directory.string(), to_string(task.engine),
                                  std::to_string(task.seed), std::to_string(task.blocks), std::to_string(task.steps)};

@@ -22,10 +22,6 @@ enum class EngineKind : unsigned char { threads, uring };
 [[nodiscard]] std::string to_string(EngineKind kind);
 [[nodiscard]] std::unique_ptr<IoEngine> make_engine(EngineKind kind);
 
-/// The number that a `resizing` or `halfway` says.
-[[nodiscard]] BlockKey number_as_key(std::uint64_t number);
-[[nodiscard]] std::uint64_t key_as_number(const BlockKey& key);
-
 /// A process that drives a file store (crash_child.cpp), to be killed. Killed, if it still runs, when this ends.
 class Victim {
  public:

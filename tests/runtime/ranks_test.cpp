@@ -5,15 +5,21 @@
 #include "storage/memory_store.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/transfer/stepped_ranks.hpp"
+#include "tests/transfer/support.hpp"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 namespace terrace {
@@ -269,6 +275,60 @@ TEST(StackOfRanks, deals_blocks_out_evenly) {
   StackOptions one = two_ranks();
   one.other_ranks.clear();
   EXPECT_TRUE(Stack{one}.rank_health().empty());
+}
+
+std::ptrdiff_t entries_in(const char* directory) {
+  return std::distance(std::filesystem::directory_iterator{directory}, std::filesystem::directory_iterator{});
+}
+
+/// Threads that have been joined leave the list a moment later.
+void await_threads(std::ptrdiff_t wanted) {
+  const auto give_up_at = std::chrono::steady_clock::now() + std::chrono::milliseconds{test::patience_ms};
+  while (entries_in("/proc/self/task") != wanted && std::chrono::steady_clock::now() < give_up_at) std::this_thread::yield();
+  EXPECT_EQ(entries_in("/proc/self/task"), wanted);
+}
+
+TEST(StackOfRanks, of_which_any_cannot_start_does_not_start_and_leaves_nothing) {
+  std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(name.data()), nullptr);
+  const std::filesystem::path directory{name};
+  StackOptions options = two_ranks();
+  options.block_bytes = KiB * 24;
+  options.other_ranks = {EmulatedGpu{}, EmulatedGpu{}};
+  options.storage = FileStorage{.directory = directory / "store", .capacity = MiB};
+  { const Stack once{two_ranks()}; }  // whatever a first stack makes for good
+  const std::ptrdiff_t threads = entries_in("/proc/self/task");
+  const std::ptrdiff_t descriptors = entries_in("/proc/self/fd");
+
+  // Each is found out when those before it have started, with their threads.
+  EmulatedGpu broken;
+  broken.link[Direction::swap_in].latency = -seconds{1};
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    StackOptions one_broken = options;
+    (rank == 0 ? one_broken.device : one_broken.other_ranks[rank - 1]) = broken;
+    try {
+      const Stack stack{one_broken};
+      ADD_FAILURE() << "it started without rank " << rank;
+    } catch (const std::invalid_argument& error) {
+      EXPECT_NE(std::string{error.what()}.find("latency"), std::string::npos) << error.what();
+    }
+    await_threads(threads);
+    EXPECT_EQ(entries_in("/proc/self/fd"), descriptors);
+    EXPECT_TRUE(std::filesystem::is_empty(directory)) << "storage was made for nobody";
+  }
+  // All ranks start, and then storage does not.
+  StackOptions homeless = options;
+  std::get<FileStorage>(homeless.storage).directory = directory / "nowhere" / "store";
+  EXPECT_THROW(Stack{homeless}, std::system_error);
+  await_threads(threads);
+  EXPECT_EQ(entries_in("/proc/self/fd"), descriptors);
+
+  {
+    Stack stack{options};
+    EXPECT_EQ(stack.devices().size(), 3U);
+    EXPECT_TRUE(std::filesystem::exists(directory / "store" / "catalog"));
+  }
+  std::filesystem::remove_all(directory);
 }
 
 }  // namespace

@@ -3,13 +3,12 @@
 #include "base/block_key.hpp"
 #include "storage/aligned_buffer.hpp"
 #include "storage/block_store.hpp"
+#include "tests/seed.hpp"
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace terrace::test {
@@ -59,11 +58,6 @@ inline AlignedBuffer content_of(const BlockKey& key) {
   AlignedBuffer buffer{block_size};
   fill(buffer.span(), key);
   return buffer;
-}
-
-inline std::uint64_t seed_from_env_or(std::uint64_t otherwise) {
-  const char* text = std::getenv("TERRACE_SEED");
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
 }  // namespace terrace::test

@@ -16,6 +16,9 @@
 #include <ostream>
 #include <set>
 
+/// What cannot be had is std::bad_alloc with sanitizers, too.
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+
 namespace terrace::test {
 namespace {
 
@@ -105,6 +108,27 @@ TEST_P(IoEngineContract, carries_out_what_is_submitted_and_wakes_its_owner) {
     (void)run(read(file, back.span(), n * block_size));
     EXPECT_TRUE(holds(back.span(), key_of(n)));
   }
+}
+
+TEST_P(IoEngineContract, operations_whose_threads_find_no_memory_fail_and_the_threads_live_on) {
+  const FileId file = open(Direct::yes);
+  // A buffer that is not aligned is copied, and no machine has the memory to copy so much. Nobody touches it.
+  AlignedBuffer block{block_size};
+  const std::span<std::byte> too_much{block.data() + 1, std::size_t{1} << 46};
+  std::vector<IoOperation> batch;
+  for (std::uint64_t n = 0; n < 20; ++n) batch.push_back(n % 2 == 0 ? read(file, too_much) : write(file, too_much));
+  engine_.submit(batch);
+  std::vector<IoCompletion> completed;
+  while (engine_.in_flight() > 0) {
+    engine_.wait();
+    engine_.poll(completed);
+  }
+  ASSERT_EQ(completed.size(), 20U) << "more than there are threads";
+  for (const IoCompletion& c : completed) {
+    EXPECT_EQ(c.error, ENOMEM);
+    EXPECT_EQ(c.bytes, 0U);
+  }
+  expect_round_trip(file);
 }
 
 TEST_P(IoEngineContract, seals_what_it_writes_and_what_it_has_read) {

@@ -7,10 +7,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <latch>
 #include <map>
+#include <new>
 #include <optional>
+#include <utility>
 #include <vector>
 
 /// The engine on a thread of its own, over the device with threads.
@@ -189,6 +192,53 @@ TEST_F(ThreadedTransfersTest, refuse_new_plans_once_stopped_and_end_the_old) {
   std::vector<BlockOutcome> expected(8, BlockOutcome::done);
   expected.insert(expected.end(), 4, BlockOutcome::cancelled);
   EXPECT_EQ(events[0].outcomes, expected);
+}
+
+/// A device that has no memory for a command, at times.
+class ForgetfulDevice final : public Device {
+ public:
+  explicit ForgetfulDevice(Device& device) : device_{device} {}
+  [[nodiscard]] const DeviceInfo& info() const override { return device_.info(); }
+  void set_waker(Waker& waker) override { device_.set_waker(waker); }
+  void submit(CopyCommand command) override {
+    if (forgets_.load() > 0) {
+      --forgets_;
+      throw std::bad_alloc{};
+    }
+    device_.submit(std::move(command));
+  }
+  std::size_t poll(std::vector<CopyDone>& done) override { return device_.poll(done); }
+  Fence launch(ComputeWork work) override { return device_.launch(std::move(work)); }
+  [[nodiscard]] Fence reached() const override { return device_.reached(); }
+  void forget(int commands) { forgets_ = commands; }
+
+ private:
+  Device& device_;
+  std::atomic<int> forgets_{0};
+};
+
+TEST_F(ThreadedTransfersTest, fail_what_the_device_threw_at_and_live_on) {
+  EmulatedDevice device{slots, arena_};
+  ForgetfulDevice forgetful{device};
+  LanesConfig config;
+  config.piece_bytes = block_bytes * 4;
+  ThreadedTransfers transfers{config, forgetful, clock_, waker_};
+  const auto moved = [&](std::uint64_t job, std::uint32_t blocks) {
+    transfers.submit(plan(job, swap_out, request, {run(0, 0, blocks)}));
+    const auto events = test::await<TransferEvent>(waker_, 1, [&](auto& out) { return transfers.poll(out); });
+    EXPECT_EQ(events.size(), 1U);
+    return events.front().outcomes;
+  };
+  test::await_compute(device, device.launch(writes(3, 103)));
+  forgetful.forget(1);
+  EXPECT_EQ(moved(1, 4), std::vector(4, BlockOutcome::failed));
+  EXPECT_EQ(moved(2, 4), std::vector(4, BlockOutcome::done));
+  EXPECT_TRUE(holds(arena_.block(SlotId{3}), 103));
+  // Of a plan of several pieces those alone.
+  forgetful.forget(1);
+  std::vector<BlockOutcome> expected(12, BlockOutcome::done);
+  std::fill_n(expected.begin(), 4, BlockOutcome::failed);
+  EXPECT_EQ(moved(3, 12), expected);
 }
 
 TEST_F(ThreadedTransfersTest, end_with_jobs_still_queued) {

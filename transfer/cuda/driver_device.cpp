@@ -104,8 +104,8 @@ void DriverDevice::submit(CopyCommand command) {
   // A point that nobody has given out would hold the stream for ever.
   TERRACE_CHECK(points_.exists(command.after));
   Stream& stream = streams_[static_cast<std::size_t>(command.direction)];
-  ++under_way_;
   stream.commands.push(std::move(command));
+  ++under_way_;
 }
 
 std::size_t DriverDevice::poll(std::vector<CopyDone>& done) {

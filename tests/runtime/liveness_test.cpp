@@ -1,0 +1,328 @@
+// The faults of docs/reliability.md that make requests wait for ever: a load that fails costs its request no more than the time
+// it brought, and an engine that has nothing to do hears of it.
+
+#include "runtime/stack.hpp"
+#include "storage/file_store.hpp"
+#include "storage/guarded_store.hpp"
+#include "storage/stepped_io.hpp"
+#include "tests/runtime/fixture.hpp"
+#include "tests/storage/damage.hpp"
+#include "tests/transfer/support.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <utility>
+
+namespace terrace::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Time that the test makes pass.
+
+class FailedLoads : public CacheFixture {
+ protected:
+  void acquire_until(std::uint64_t id, const std::vector<BlockKey>& keys, TimePoint deadline) {
+    AcquireRequest wanted = request(id, keys);
+    wanted.deadline = deadline;
+    leases[id] = std::move(cache->acquire(wanted).value());
+  }
+};
+
+TEST_F(FailedLoads, leave_a_request_the_deadline_it_came_with) {
+  make(with_storage(sizes(4), WritePolicy::write_through));
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({5, 6, 7, 8}));
+  ASSERT_EQ(cache->match(keys_of({1, 2})).storage, 2U);
+  const TimePoint deadline = clock.now() + seconds{10};
+  acquire_until(3, keys_of({1, 2}), deadline);
+  EXPECT_EQ(cache->next_deadline(), deadline);
+
+  clock.advance(seconds{6});
+  poll();  // storage has read them
+  poll();  // and the link has them
+  device->fail_next(Direction::swap_in);
+  device->run();
+  device->stuck(Direction::swap_in, true);
+  settle();
+  EXPECT_EQ(cache->manager().stats().replans, 1U);
+  EXPECT_EQ(device->commands(Direction::swap_in), 1U) << "it is being loaded once more";
+  EXPECT_EQ(cache->manager().next_deadline(), deadline);
+  clock.advance(seconds{4} - milliseconds{1});
+  settle();
+  EXPECT_TRUE(events.empty());
+  EXPECT_FALSE(ready(3));
+
+  clock.advance(milliseconds{1});
+  settle();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].id, RequestId{3});
+  EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
+  EXPECT_EQ(cache->manager().device_ledger().quarantined, 2U) << "the second load had that deadline, too";
+  EXPECT_EQ(cache->manager().next_deadline(), never);
+  release(3);
+  device->stuck(Direction::swap_in, false);
+  settle();
+  EXPECT_EQ(cache->manager().device_ledger().quarantined, 0U);
+  EXPECT_FALSE(cache->has_pending_work());
+}
+
+TEST_F(FailedLoads, of_others_who_wait_for_the_same_blocks_leave_a_request_its_own_deadline) {
+  make(with_storage(sizes(6), WritePolicy::write_through));
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({5, 6, 7, 8, 9, 10}));
+  device->stuck(Direction::swap_in, true);
+  const TimePoint deadline = clock.now() + seconds{10};
+  acquire_until(3, keys_of({1, 2}), deadline);
+  settle();
+  for (std::uint64_t id = 4; id < 12; ++id) {
+    acquire_until(id, keys_of({1, 2, 3}), clock.now() + milliseconds{500});
+    EXPECT_EQ(stats(id).joined, 2U);
+    clock.advance(seconds{1});
+    settle();
+    ASSERT_EQ(events.size(), id - 3);
+    EXPECT_EQ(events.back().id, RequestId{id});
+    EXPECT_EQ(events.back().error, Errc::deadline_exceeded);
+    EXPECT_EQ(cache->manager().next_deadline(), deadline);
+    EXPECT_FALSE(ready(3));
+    release(id);
+  }
+  clock.advance(seconds{2});
+  settle();
+  EXPECT_EQ(events.back().id, RequestId{3});
+  EXPECT_EQ(events.back().error, Errc::deadline_exceeded);
+  device->stuck(Direction::swap_in, false);
+}
+
+class DroppedLeases : public CacheFixture {};
+
+TEST_F(DroppedLeases, in_the_middle_of_a_transfer_that_stands_still_hold_up_nobody) {
+  make(sizes(4, 8));
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({5, 6, 7, 8}));
+  run(3, keys_of({5, 6}));
+  ASSERT_EQ(cache->match(keys_of({1, 2})).host, 2U);
+  device->stuck(Direction::swap_in, true);
+  ASSERT_TRUE(acquire(4, keys_of({1, 2})).has_value());
+  settle();
+  ASSERT_EQ(device->commands(Direction::swap_in), 1U);
+  release(4);  // no call waits for the transfer
+  EXPECT_EQ(cache->manager().live_requests(), 0U);
+  const Ledger while_stuck = cache->manager().device_ledger();
+  EXPECT_EQ(while_stuck.held, 0U);
+  EXPECT_EQ(while_stuck.filling, 2U) << "they are nobody else's before the bytes have moved";
+  // Others are served meanwhile, in the room that there is.
+  ASSERT_TRUE(acquire(5, keys_of({5, 6})).has_value());
+  EXPECT_TRUE(ready(5));
+  EXPECT_EQ(acquire(6, keys_of({9})).error(), Errc::no_room);
+  release(5);
+
+  device->stuck(Direction::swap_in, false);
+  settle();
+  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U) << "what was under way is cached";
+  EXPECT_EQ(cache->manager().device_ledger().filling, 0U);
+  EXPECT_FALSE(cache->has_pending_work());
+}
+
+TEST(FailedReads, that_storage_will_try_again_leave_a_request_its_deadline) {
+  const Bytes block_bytes = KiB * 4;
+  ManualClock clock;
+  NullWaker nobody;
+  SteppedIo io;
+  FileStoreConfig stored;
+  stored.directory = "/store";
+  stored.block_bytes = block_bytes;
+  stored.capacity = capacity_for(16, block_bytes);
+  FileStore file{stored, io};
+  GuardOptions patient;
+  patient.back_off_first = patient.back_off_max = seconds{5};
+  GuardedStore guard{file, clock, patient};
+  HostArena arena{4, block_bytes};
+  SteppedDevice device{2, arena};
+  DirectTransfers transfers{{}, device, clock, nobody};
+  ManagerConfig config = with_storage(sizes(2), WritePolicy::write_through);
+  config.staging_blocks = 4;
+  Cache cache{config, CacheParts{transfers, arena, &guard, clock, nullptr, nullptr}};
+  std::vector<RequestEvent> events;
+  const auto settle = [&] {
+    for (int i = 0; i < 50; ++i) {
+      device.run();
+      while (io.queued() > 0) io.step(0);
+      const auto some = cache.poll();
+      events.insert(events.end(), some.begin(), some.end());
+    }
+  };
+  const auto acquire = [&](std::uint64_t id, const std::vector<BlockKey>& keys, TimePoint deadline) {
+    AcquireRequest wanted;
+    wanted.id = RequestId{id};
+    wanted.keys = keys;
+    wanted.blocks = static_cast<std::uint32_t>(keys.size());
+    wanted.deadline = deadline;
+    return std::move(cache.acquire(wanted).value());
+  };
+  for (std::uint64_t id = 1; id <= 2; ++id) {
+    const auto keys = keys_of({static_cast<std::uint32_t>(10 * id), 2});
+    Lease lease = acquire(id, keys, never);
+    settle();
+    ASSERT_TRUE(cache.commit(lease, keys, Fence{}).has_value());
+    cache.release(std::move(lease), {});
+    settle();
+  }
+  ASSERT_EQ(cache.match(keys_of({10, 2})).storage, 2U);
+
+  io.files().inject(io.files().next_number(), {.error = EAGAIN});
+  const TimePoint began = clock.now();
+  Lease lease = acquire(3, keys_of({10, 2}), began + seconds{2});
+  settle();
+  ASSERT_TRUE(events.empty());
+  EXPECT_EQ(guard.health().waiting, 1U);
+  EXPECT_EQ(cache.next_deadline(), began + seconds{2});
+  clock.advance(seconds{2});
+  settle();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].id, RequestId{3});
+  EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
+  lease.reset();
+  EXPECT_EQ(cache.next_deadline(), began + seconds{5}) << "storage tries again all the same, for nobody";
+  clock.advance(seconds{3});
+  settle();
+  EXPECT_EQ(guard.health().recovered, 1U);
+  EXPECT_FALSE(cache.has_pending_work());
+  EXPECT_EQ(cache.manager().device_ledger().held + cache.manager().device_ledger().filling, 0U);
+}
+
+// Real time and threads: an engine that has nothing else to do.
+
+class IdleEngine : public testing::Test {
+ protected:
+  IdleEngine() {
+    std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
+    if (::mkdtemp(name.data()) != nullptr) directory_ = name;
+    options_.device_blocks = 2;
+    options_.block_bytes = KiB * 8;
+    options_.write_policy = WritePolicy::write_through;
+    // Nothing else has deadlines.
+    options_.flush_interval = {};
+    options_.storage_scrub = {.bandwidth = Bytes{}, .period = {}};
+    options_.storage = FileStorage{.directory = directory_ / "store", .capacity = MiB};
+  }
+  ~IdleEngine() override { std::filesystem::remove_all(directory_); }
+
+  [[nodiscard]] std::filesystem::path data() const { return directory_ / "store" / "blocks-0000"; }
+  static Lease acquire(Stack& stack, std::uint64_t id, const std::vector<BlockKey>& keys) {
+    AcquireRequest wanted;
+    wanted.id = RequestId{id};
+    wanted.keys = keys;
+    wanted.blocks = static_cast<std::uint32_t>(keys.size());
+    return std::move(stack.cache().acquire(wanted).value());
+  }
+  static void run(Stack& stack, std::uint64_t id, const std::vector<BlockKey>& keys) {
+    Lease lease = acquire(stack, id, keys);
+    while (!stack.cache().ready(lease)) stack.cache().poll();
+    ASSERT_TRUE(stack.cache().commit(lease, keys, Fence{}).has_value());
+    stack.cache().release(std::move(lease), Fence{});
+    stack.cache().drain();
+  }
+  /// Asleep but for what wakes it and the times it was told, until a request's wait has ended.
+  static RequestEvent sleep_until_told(Cache& cache) {
+    const SteadyClock clock;
+    for (;;) {
+      const TimePoint next = cache.next_deadline();
+      int timeout_ms = patience_ms;
+      if (next != never) {
+        const auto left = std::chrono::duration_cast<milliseconds>(next - clock.now()).count();
+        timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left + 1, 0, patience_ms));
+      }
+      pollfd wait{cache.wake_fd(), POLLIN, 0};
+      if (::poll(&wait, 1, timeout_ms) == 0 && next == never) {
+        ADD_FAILURE() << "nobody woke it";
+        return {};
+      }
+      for (const RequestEvent& event : cache.poll()) {
+        if (event.ends_wait()) return event;
+      }
+    }
+  }
+  /// A request for what is below the device, whose load fails: it is told, and computes.
+  static void expect_told(Stack& stack, const std::vector<BlockKey>& keys) {
+    const Lease lease = acquire(stack, 100, keys);
+    ASSERT_FALSE(stack.cache().ready(lease));
+    const RequestEvent told = sleep_until_told(stack.cache());
+    EXPECT_EQ(told.id, RequestId{100});
+    EXPECT_FALSE(told.error) << told.error.message();
+    EXPECT_TRUE(stack.cache().ready(lease));
+    EXPECT_EQ(stack.cache().request_stats(lease)->miss, keys.size());
+    EXPECT_GT(stack.cache().manager().stats().load_failures, 0U);
+  }
+
+  std::filesystem::path directory_;
+  StackOptions options_;
+};
+
+TEST_F(IdleEngine, is_woken_by_a_load_that_does_not_verify) {
+  Stack stack{options_};
+  run(stack, 1, keys_of({1, 2}));
+  run(stack, 2, keys_of({5, 6}));
+  ASSERT_EQ(stack.cache().match(keys_of({1, 2})).storage, 2U);
+  flip(data(), 100, 2);
+  expect_told(stack, keys_of({1, 2}));
+  EXPECT_EQ(stack.store()->stat().corrupt, 1U);
+}
+
+TEST_F(IdleEngine, is_told_when_storage_is_to_be_tried_again_and_that_it_failed_again) {
+  Stack stack{options_};
+  run(stack, 1, keys_of({1, 2}));
+  run(stack, 2, keys_of({5, 6}));
+  ASSERT_EQ(stack.cache().match(keys_of({1, 2})).storage, 2U);
+  std::filesystem::resize_file(data(), 100);
+  expect_told(stack, keys_of({1, 2}));
+  EXPECT_GT(stack.storage_health()->retried, 0U);
+}
+
+TEST_F(IdleEngine, is_woken_by_a_load_that_the_link_fails) {
+  options_.host_blocks = 4;
+  options_.storage = NoStorage{};
+  options_.write_policy = WritePolicy::none;
+  EmulatedGpu gpu;
+  gpu.link[Direction::swap_in].fail_every = 1;
+  options_.device = gpu;
+  Stack stack{options_};
+  run(stack, 1, keys_of({1, 2}));
+  run(stack, 2, keys_of({5, 6}));
+  ASSERT_EQ(stack.cache().match(keys_of({1, 2})).host, 2U);
+  expect_told(stack, keys_of({1, 2}));
+}
+
+TEST_F(IdleEngine, is_told_of_a_deadline_though_the_load_never_ends) {
+  options_.host_blocks = 4;
+  options_.storage = NoStorage{};
+  options_.write_policy = WritePolicy::none;
+  EmulatedGpu gpu;
+  gpu.link[Direction::swap_in].stall_every = 1;
+  gpu.link[Direction::swap_in].stall = milliseconds{500};
+  options_.device = gpu;
+  Stack stack{options_};
+  run(stack, 1, keys_of({1, 2}));
+  run(stack, 2, keys_of({5, 6}));
+  const SteadyClock clock;
+  AcquireRequest wanted;
+  const auto keys = keys_of({1, 2});
+  wanted.id = RequestId{3};
+  wanted.keys = keys;
+  wanted.blocks = 2;
+  wanted.deadline = clock.now() + milliseconds{20};
+  const Lease lease = std::move(stack.cache().acquire(wanted).value());
+  const RequestEvent told = sleep_until_told(stack.cache());
+  EXPECT_EQ(told.id, RequestId{3});
+  EXPECT_EQ(told.error, Errc::deadline_exceeded);
+}
+
+}  // namespace
+}  // namespace terrace::test
