@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <iterator>
 #include <span>
+#include <string>
 #include <utility>
 
 namespace terrace {
@@ -137,6 +138,7 @@ Result<Made> SteppedFiles::link_directory(const std::filesystem::path& link, con
   auto& file = names_.files[link];
   const Made made = file ? Made::existed : Made::created;
   file = std::make_shared<File>();
+  file->is_link = true;
   const auto bytes = std::as_bytes(std::span{to.native()});
   file->bytes = file->durable = {bytes.begin(), bytes.end()};
   changed();
@@ -157,7 +159,15 @@ Result<void> SteppedFiles::sync_directory(const std::filesystem::path& path) {
   return {};
 }
 
-Result<OpenedFile> SteppedFiles::open(const std::filesystem::path& path, Create create, Direct) {
+std::filesystem::path SteppedFiles::resolved(const std::filesystem::path& path) const {
+  const auto directory = names_.files.find(path.parent_path());
+  if (directory == names_.files.end() || !directory->second->is_link) return path;
+  const std::vector<std::byte>& to = directory->second->bytes;
+  return std::filesystem::path{std::string{reinterpret_cast<const char*>(to.data()), to.size()}} / path.filename();
+}
+
+Result<OpenedFile> SteppedFiles::open(const std::filesystem::path& name, Create create, Direct) {
+  const std::filesystem::path path = resolved(name);
   if (const int error = error_at(path)) return errno_code(error);
   if (!names_.directories.contains(path.parent_path())) return errno_code(ENOENT);
   auto found = names_.files.find(path);
@@ -274,6 +284,7 @@ SteppedFiles SteppedFiles::after_power_failure(const std::function<bool(bool who
     if (chosen == nullptr || !there.directories.contains(name.parent_path())) continue;
     auto copy = std::make_shared<File>();
     copy->bytes = copy->durable = survivor(*chosen, survives);
+    copy->is_link = chosen->is_link;
     // A hole that something was left of is none.
     for (const std::uint64_t page : chosen->holes) {
       if ((page + 1) * page_bytes > copy->bytes.size()) break;

@@ -46,11 +46,12 @@ class SteppedFiles final : public FileSystem {
     std::uint64_t changes = 0;
     std::set<std::uint64_t> holes;   ///< whole pages that take no room of the disk
     bool locked = false;
+    bool is_link = false;            ///< its content is where it leads
   };
 
   [[nodiscard]] Result<Made> make_directory(const std::filesystem::path& path) override;
   [[nodiscard]] Result<void> remove_directory(const std::filesystem::path& path) override;
-  /// The link is a file that holds where it leads.
+  /// The link is a file that holds where it leads. open() follows it in the directory's place.
   [[nodiscard]] Result<Made> link_directory(const std::filesystem::path& link, const std::filesystem::path& to) override;
   [[nodiscard]] Result<void> sync_directory(const std::filesystem::path& path) override;
   [[nodiscard]] Result<OpenedFile> open(const std::filesystem::path& path, Create create, Direct direct) override;
@@ -118,6 +119,7 @@ class SteppedFiles final : public FileSystem {
   };
 
   [[nodiscard]] File& file(FileId id);
+  [[nodiscard]] std::filesystem::path resolved(const std::filesystem::path& path) const;
   /// The error of a call about this path: its planned one, or that of a broken directory.
   [[nodiscard]] int error_at(const std::filesystem::path& path);
   [[nodiscard]] bool broken(const std::filesystem::path& path) const {

@@ -1,6 +1,7 @@
 #include "tests/crash/driver.hpp"
 
 #include "base/check.hpp"
+#include "storage/catalog_survey.hpp"
 #include "storage/store_compaction.hpp"
 
 #include "tests/storage/blocks.hpp"
@@ -17,21 +18,40 @@ FileStoreConfig crash_config(const std::filesystem::path& directory, std::uint32
   FileStoreConfig config;
   config.directory = directory;
   config.block_bytes = Bytes{block_size};
-  config.capacity = capacity_for(blocks, config.block_bytes);
+  if (directory.filename().string().find("striped") != std::string::npos) {
+    for (const char* end : {"-1", "-2"}) config.more_directories.push_back(directory.string() + end);
+    config.stripe_bytes = Bytes{3 * block_size};
+    config.id = 1;
+  }
+  config.capacity = crash_capacity(config, blocks);
   config.fingerprint = key_of(4711).bytes;
   config.data_file_bytes_max = Bytes{20 * block_size};
   config.growth_piece_bytes = Bytes{6 * block_size};
   return config;
 }
 
+std::vector<std::filesystem::path> directories_of(const FileStoreConfig& config) {
+  std::vector<std::filesystem::path> all{config.directory};
+  all.insert(all.end(), config.more_directories.begin(), config.more_directories.end());
+  return all;
+}
+
+Bytes crash_capacity(const FileStoreConfig& config, std::uint32_t blocks) {
+  return capacity_for(blocks, config.block_bytes, static_cast<std::uint32_t>(config.more_directories.size() + 1));
+}
+
+std::uint32_t crash_blocks(const FileStoreConfig& config) {
+  return slots_within(config.capacity, count(config.block_bytes), static_cast<std::uint32_t>(config.more_directories.size() + 1));
+}
+
 Driver::Driver(Ground ground, std::uint64_t seed) : ground_{std::move(ground)}, random_{seed} {
-  set_capacity(slots_within(ground_.config.capacity, block_size));
+  set_capacity(crash_blocks(ground_.config));
   open();
 }
 
 void Driver::set_capacity(std::uint32_t blocks) {
   ground_.say({Said::capacity, number_as_key(blocks)});
-  ground_.config.capacity = capacity_for(blocks, ground_.config.block_bytes);
+  ground_.config.capacity = crash_capacity(ground_.config, blocks);
 }
 
 void Driver::open() {
@@ -178,9 +198,15 @@ void Driver::step() {
   restart();
 }
 
-std::set<std::string> names_of_store(const Superblock& superblock) {
-  std::set<std::string> names{"lock", "catalog"};
-  for (std::uint64_t n = 0; n * superblock.slots_per_file < superblock.slots; ++n) names.insert(fmt::format("blocks-{:04}", n));
+std::set<std::string> names_of_store(const Superblock& superblock, std::uint32_t directory) {
+  const StoreLayout layout = layout_of(superblock);
+  std::set<std::string> names{"lock"};
+  if (directory == 0) names.insert("catalog");
+  if (layout.directories > 1) names.insert("stripe");
+  for (std::uint32_t n = 1; directory == 0 && n < layout.directories; ++n) names.insert(fmt::format("stripe-{}", n));
+  for (std::uint32_t n = directory; n < layout.data_files(); n += layout.directories) {
+    names.insert(fmt::format("blocks-{:04}", n / layout.directories));
+  }
   return names;
 }
 
@@ -195,7 +221,7 @@ Restarted restart_and_check(const Driver::Ground& ground, Promises promises) {
   const StoreStat before = store.stat();
   expect(before.blocks + before.free + before.quarantined == before.capacity_blocks,
          "blocks, free slots and those that close do not make up the capacity");
-  const std::uint32_t wanted = slots_within(ground.config.capacity, block_size);
+  const std::uint32_t wanted = crash_blocks(ground.config);
   expect(before.wanted_blocks == wanted, "not of the capacity that was asked for");
   expect(before.blocks <= wanted && before.free <= wanted - before.blocks, "more slots may be used than were asked for");
   expect(before.writing == 0, "a slot is taken and nobody has it");

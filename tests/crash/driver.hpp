@@ -62,10 +62,16 @@ class Driver {
 
 /// A store of the driver's, of so many blocks: its catalog of several pages, its data in several files, and so many small pieces
 /// that a resize is seen half done.
+/// Striped over three directories, the others beside it, where its name says "striped".
 [[nodiscard]] FileStoreConfig crash_config(const std::filesystem::path& directory, std::uint32_t blocks);
+/// capacity_for() and slots_within(), given the directories that it has.
+[[nodiscard]] Bytes crash_capacity(const FileStoreConfig& config, std::uint32_t blocks);
+[[nodiscard]] std::uint32_t crash_blocks(const FileStoreConfig& config);
+/// Of the config, all of them.
+[[nodiscard]] std::vector<std::filesystem::path> directories_of(const FileStoreConfig& config);
 
 /// The names of all files in the directory of a store with this superblock.
-[[nodiscard]] std::set<std::string> names_of_store(const Superblock& superblock);
+[[nodiscard]] std::set<std::string> names_of_store(const Superblock& superblock, std::uint32_t directory = 0);
 
 /// Starts the store after a crash as the next process would, and holds it against what was promised: its ledger before the
 /// first write, that it comes to the size that is asked for, that it is closed under parent, that what it serves is right, and

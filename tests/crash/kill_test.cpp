@@ -1,6 +1,7 @@
 // A process that uses a store is killed, at any moment and at every single operation; the next one finds everything in order.
 // TERRACE_KILLS says how many kills at random moments each engine gets; 50 unless told otherwise.
 
+#include "storage/catalog_survey.hpp"
 #include "tests/crash/pointed_io.hpp"
 #include "tests/crash/victim.hpp"
 #include "tests/seed.hpp"
@@ -31,21 +32,26 @@ struct Room {
   Bytes allocated{};
 };
 
-Room room_of(const fs::path& directory) {
+Room room_of(const FileStoreConfig& config) {
   Room room;
-  for (const auto& entry : fs::directory_iterator{directory}) {
-    struct stat found {};
-    EXPECT_EQ(::stat(entry.path().c_str(), &found), 0);
-    room.sizes += Bytes{static_cast<std::uint64_t>(found.st_size)};
-    room.allocated += Bytes{static_cast<std::uint64_t>(found.st_blocks) * 512};
+  for (const fs::path& directory : directories_of(config)) {
+    for (const auto& entry : fs::directory_iterator{directory}) {
+      struct stat found {};
+      EXPECT_EQ(::lstat(entry.path().c_str(), &found), 0);
+      room.sizes += Bytes{static_cast<std::uint64_t>(found.st_size)};
+      room.allocated += Bytes{static_cast<std::uint64_t>(found.st_blocks) * 512};
+    }
   }
   return room;
 }
 
-std::set<std::string> names_in(const fs::path& directory) {
-  std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator{directory}) names.insert(entry.path().filename());
-  return names;
+void expect_nothing_else(const FileStoreConfig& config, const Superblock& store) {
+  const std::vector<fs::path> directories = directories_of(config);
+  for (std::uint32_t n = 0; n < directories.size(); ++n) {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator{directories[n]}) names.insert(entry.path().filename());
+    EXPECT_EQ(names, names_of_store(store, n)) << directories[n];
+  }
 }
 
 Superblock superblock_in(const fs::path& directory) {
@@ -85,27 +91,27 @@ class Aftermath {
     std::uint64_t at_opening = 0;
     ground.opened = [&] {
       store = superblock_in(directory_);
-      files = (store.slots + 19) / 20;
+      files = layout_of(store).data_files();
       // A store that became smaller while it served keeps its files.
       EXPECT_TRUE(store.slots == blocks_ || (store.slots > blocks_ && store.open_slots == blocks_))
           << store.slots << " slots of " << store.open_slots << " open where " << blocks_ << " were asked for";
       left_smaller_ += store.slots > blocks_;
       // Each try to lock that was too early has read who the owner was.
       at_opening = io.operations();
-      EXPECT_LE(at_opening, 40 + 8 * files + 2 * io.locks());
-      EXPECT_EQ(names_in(directory_), names_of_store(store));
+      EXPECT_LE(at_opening, 40 * store.directories + 8 * files + 2 * io.locks());
+      expect_nothing_else(config, store);
     };
     ground.settled = [&] {
       // A hole and a piece for each slot at most, and what the superblock says of it.
       EXPECT_LE(io.operations() - at_opening, 2 * store.slots + 8);
       // Before the first write: the disk holds what the store's books say.
-      const Bytes whole = capacity_for(static_cast<std::uint32_t>(store.slots), config.block_bytes);
-      const Room room = room_of(directory_);
+      const Bytes whole = crash_capacity(config, static_cast<std::uint32_t>(store.slots));
+      const Room room = room_of(config);
       EXPECT_LE(room.sizes, whole);
       // A file of many pieces, as holes leave it, costs the file system a page of its own.
       const Bytes holes{(store.slots - blocks_) * block_size};
       EXPECT_LE(room.allocated, whole - holes + Bytes{(files + 2) * 4096});
-      EXPECT_EQ(names_in(directory_), names_of_store(superblock_in(directory_)));
+      expect_nothing_else(config, superblock_in(directory_));
     };
     const Restarted found = restart_and_check(ground, promises_);  // throws where the old lock is in the way
     for (const std::string& what : found.objections) ADD_FAILURE() << what;
@@ -153,18 +159,18 @@ std::uint64_t kills() {
   return text == nullptr ? 50 : std::strtoull(text, nullptr, 10);
 }
 
-TEST_P(Kill, at_any_moment_leaves_a_store_that_keeps_its_promises) {
+void kill_at_random(EngineKind engine, const char* name) {
   const std::uint64_t seed = seed_from_env_or(1);
   SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
   const TemporaryDirectory directory;
-  const fs::path where = directory.path() / "store";
+  const fs::path where = directory.path() / name;
   Random random{seed};
   Aftermath aftermath{where};
   std::uint64_t heard = 0;
   std::uint64_t resized = 0;
-  for (std::uint64_t n = 0; n < kills() && !HasFailure(); ++n) {
+  for (std::uint64_t n = 0; n < kills() && !testing::Test::HasFailure(); ++n) {
     SCOPED_TRACE("kill " + std::to_string(n));
-    Victim victim{{.directory = where, .engine = GetParam(), .seed = seed + n, .blocks = aftermath.blocks()}};
+    Victim victim{{.directory = where, .engine = engine, .seed = seed + n, .blocks = aftermath.blocks()}};
     // Some while they start, the others after so much work and a little.
     if (random.chance(0.3)) {
       victim.listen(~std::size_t{0}, std::chrono::microseconds{random.below(12'000)});
@@ -177,19 +183,22 @@ TEST_P(Kill, at_any_moment_leaves_a_store_that_keeps_its_promises) {
     heard += victim.said().size();
     resized += resizes_in(victim.said());
     aftermath.hear(victim.said());
-    if (fs::exists(where)) aftermath.check(n % 2 == 0 ? GetParam() : EngineKind::threads);
+    if (fs::exists(where)) aftermath.check(n % 2 == 0 ? engine : EngineKind::threads);
   }
   EXPECT_GT(heard, 100 * kills());
   EXPECT_GT(aftermath.kept(), 2 * kills()) << "nothing was promised";
   EXPECT_GT(aftermath.away(), 2 * kills());
   EXPECT_GT(resized, kills() / 4);
   EXPECT_GT(aftermath.left_smaller(), kills() / 20);
-  RecordProperty("heard", std::to_string(heard));
-  RecordProperty("kept", std::to_string(aftermath.kept()));
-  RecordProperty("corrupt", std::to_string(aftermath.corrupt()));
+  testing::Test::RecordProperty("heard", std::to_string(heard));
+  testing::Test::RecordProperty("kept", std::to_string(aftermath.kept()));
+  testing::Test::RecordProperty("corrupt", std::to_string(aftermath.corrupt()));
 }
 
-TEST_P(Kill, at_every_operation_leaves_a_store_that_keeps_its_promises) {
+TEST_P(Kill, at_any_moment_leaves_a_store_that_keeps_its_promises) { kill_at_random(GetParam(), "store"); }
+TEST_P(Kill, at_any_moment_leaves_a_striped_store_that_keeps_its_promises) { kill_at_random(GetParam(), "striped"); }
+
+void kill_at_every_operation(EngineKind engine, const char* name) {
   const std::uint64_t seed = seed_from_env_or(3);
   std::uint64_t runs = 0;
   std::uint64_t kept = 0;
@@ -197,20 +206,20 @@ TEST_P(Kill, at_every_operation_leaves_a_store_that_keeps_its_promises) {
   std::uint64_t left_smaller = 0;
   std::set<std::uint64_t> with_halves;
   for (const unsigned moment : {0U, 1U, 2U}) {
-    for (std::uint64_t operation = 0; !HasFailure(); ++operation) {
+    for (std::uint64_t operation = 0; !testing::Test::HasFailure(); ++operation) {
       if (moment == 1 && operation < runs && !with_halves.contains(operation)) continue;
       SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed) + ", operation " + std::to_string(operation) + ", moment " +
                    std::to_string(moment));
       const TemporaryDirectory directory;
-      const fs::path where = directory.path() / "store";
-      Victim victim{{.directory = where, .engine = GetParam(), .seed = seed, .steps = 45, .operation = operation,
+      const fs::path where = directory.path() / name;
+      Victim victim{{.directory = where, .engine = engine, .seed = seed, .steps = 45, .operation = operation,
                      .moment = moment}};
       victim.wait();
       const bool done = !victim.said().empty() && victim.said().back().what == Said::done;
       ASSERT_TRUE(done || WIFSIGNALED(victim.status())) << victim.status();
       Aftermath aftermath{where};
       aftermath.hear(victim.said());
-      if (fs::exists(where)) aftermath.check(GetParam());
+      if (fs::exists(where)) aftermath.check(engine);
       kept += aftermath.kept();
       left_smaller += aftermath.left_smaller();
       if (done) resized = resizes_in(victim.said());
@@ -226,7 +235,12 @@ TEST_P(Kill, at_every_operation_leaves_a_store_that_keeps_its_promises) {
   EXPECT_GT(kept, runs);
   EXPECT_GT(resized, 1U);
   EXPECT_GT(left_smaller, 10U);
-  RecordProperty("operations", std::to_string(runs));
+  testing::Test::RecordProperty("operations", std::to_string(runs));
+}
+
+TEST_P(Kill, at_every_operation_leaves_a_store_that_keeps_its_promises) { kill_at_every_operation(GetParam(), "store"); }
+TEST_P(Kill, at_every_operation_leaves_a_striped_store_that_keeps_its_promises) {
+  kill_at_every_operation(GetParam(), "striped");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The power fails after every single thing that happens to the disk, and any part of what was not synced is lost: writes
 // whole, torn or in another order, names, sizes. Then the store starts again.
 
+#include "storage/catalog_survey.hpp"
 #include "storage/stepped_io.hpp"
 #include "storage/store_owner.hpp"
 
@@ -31,14 +32,15 @@ std::function<bool(bool)> any_survival(Random& random) {
   }
 }
 
-Driver::Ground ground_on(SteppedIo& io, Random& random, std::function<void(const Saying&)> say) {
+Driver::Ground ground_on(SteppedIo& io, Random& random, const std::filesystem::path& directory,
+                         std::function<void(const Saying&)> say) {
   Driver::Ground ground;
   ground.engine = &io;
   ground.advance = [&io, &random] {
     if (io.queued() == 0) return io.wait();
     io.step(random.below(io.queued()));
   };
-  ground.config = crash_config("/store", 48);
+  ground.config = crash_config(directory, 48);
   ground.say = std::move(say);
   return ground;
 }
@@ -53,29 +55,35 @@ struct Count {
 };
 
 /// What a store takes of the disk that has come to its size: its catalog is that of all of its slots.
-Bytes bytes_of(const Superblock& store, std::uint32_t open_slots) {
-  const StoreLayout layout{store.block_bytes, static_cast<std::uint32_t>(store.slots),
-                           static_cast<std::uint32_t>(store.slots_per_file)};
-  return Bytes{owner_text_bytes} + layout.catalog_bytes() + Bytes{open_slots * store.block_bytes};
+Bytes bytes_of(const FileStoreConfig& config, const Superblock& store, std::uint32_t open_slots) {
+  Bytes parts{};
+  for (const auto& more : config.more_directories) {
+    parts += Bytes{owner_text_bytes + part_text_bytes + more.native().size()};  // and the link
+  }
+  if (parts > Bytes{}) parts += Bytes{part_text_bytes};
+  return Bytes{owner_text_bytes} + parts + layout_of(store).catalog_bytes() + Bytes{open_slots * store.block_bytes};
 }
 
 /// False where something was wrong.
 bool restart_after(const SteppedFiles& disk, const FileStoreConfig& config, const Promises& promises, Random& random,
                    Count& count) {
   SteppedIo io{disk};
-  Driver::Ground ground = ground_on(io, random, [](const Saying&) {});
+  Driver::Ground ground = ground_on(io, random, config.directory, [](const Saying&) {});
   ground.config = config;
   const Restarted found = restart_and_check(ground, promises);
   for (const std::string& what : found.objections) ADD_FAILURE() << what;
-  const Result<Superblock> store = decode_superblock(io.files().content("/store/catalog").first(catalog_page_bytes));
+  const Result<Superblock> store = decode_superblock(io.files().content(config.directory / "catalog").first(catalog_page_bytes));
   EXPECT_TRUE(store.has_value());
-  std::set<std::string> names;
-  for (const auto& file : io.files().files_in("/store")) names.insert(file.filename());
-  EXPECT_EQ(names, names_of_store(store.value()));
-  const std::uint32_t open_slots = slots_within(config.capacity, store.value().block_bytes);
+  const std::vector<std::filesystem::path> directories = directories_of(config);
+  for (std::uint32_t n = 0; n < directories.size(); ++n) {
+    std::set<std::string> names;
+    for (const auto& file : io.files().files_in(directories[n])) names.insert(file.filename());
+    EXPECT_EQ(names, names_of_store(store.value(), n));
+  }
+  const std::uint32_t open_slots = crash_blocks(config);
   // The record of a block that went may have survived, and the hole in its place, too: nobody knows before it is read.
-  EXPECT_LE(io.files().used_bytes(), bytes_of(*store, open_slots));
-  EXPECT_GE(io.files().used_bytes() + config.block_bytes * found.unserved, bytes_of(*store, open_slots));
+  EXPECT_LE(io.files().used_bytes(), bytes_of(config, *store, open_slots));
+  EXPECT_GE(io.files().used_bytes() + config.block_bytes * found.unserved, bytes_of(config, *store, open_slots));
   if (testing::Test::HasFailure()) return false;
   ++count.failures;
   count.left_smaller += store->slots > open_slots;
@@ -92,11 +100,11 @@ void at_every_change(std::uint64_t seed, Count& count) {
   SteppedIo io;
   Promises promises;
   FileStoreConfig config;
-  Driver::Ground ground = ground_on(io, order, [&](const Saying& saying) {
+  Driver::Ground ground = ground_on(io, order, seed % 3 == 0 ? "/striped" : "/store", [&](const Saying& saying) {
     promises.hear(saying);
     count.resized += saying.what == Said::resized;
     if (saying.what != Said::capacity) return;
-    config.capacity = capacity_for(static_cast<std::uint32_t>(key_as_number(saying.key)), config.block_bytes);
+    config.capacity = crash_capacity(config, static_cast<std::uint32_t>(key_as_number(saying.key)));
   });
   config = ground.config;
   std::uint64_t changes = 0;
