@@ -151,6 +151,7 @@ void FileStore::collect() {
       sync_ended(completion);
     } else if ((completion.token & StoreSpace::token) != 0) {
       space_.ended(completion);
+      catalog_unsynced_ = true;  // the superblock, perhaps
     } else {
       block_ended(completion);
     }

@@ -17,7 +17,7 @@ void FileStore::flush(std::uint64_t token) {
 
 void FileStore::go_on_with_flush() {
   if (flush_.wants_to_begin()) begin_flush();
-  if (!flush_.data_are_synced() || pages_.owed() > 0) return;
+  if (!flush_.data_are_synced() || pages_.owed() > 0 || space_.note() == StoreSpace::Note::waiting) return;
   flush_.begin_catalog();
   if (!catalog_unsynced_) return end_flush();
   catalog_unsynced_ = false;
@@ -31,6 +31,7 @@ void FileStore::go_on_with_flush() {
 
 void FileStore::begin_flush() {
   mark_changed();
+  space_.retry_note();
   pages_.retry_failed();
   pages_.begin_owing();
   for (std::size_t file = 0; file < unsynced_.size(); ++file) {
@@ -75,8 +76,9 @@ void FileStore::end_flush() {
   const ErrorCode in_this_one = std::exchange(flush_error_, {});
   const ErrorCode error = doubt_                  ? doubt_
                           : in_this_one           ? in_this_one
-                          : pages_.owed_failed() ? ErrorCode{Errc::io_failed}
-                                                  : ErrorCode{};
+                          : pages_.owed_failed() || space_.note() == StoreSpace::Note::failed
+                              ? ErrorCode{Errc::io_failed}
+                              : ErrorCode{};
   for (const std::uint64_t token : flush_.end()) operations_.end_flush(token, error);
   // For who asked meanwhile.
   go_on_with_flush();
@@ -98,6 +100,7 @@ Result<void> FileStore::close() {
     if (!health_.lost(directory)) sync(directory_.data_files()[file], directory);
   }
   sweep_lost(Sweep::all);
+  const bool noted = space_.write_note();
   pages_.retry_failed();
   collect();
   finish();
@@ -105,7 +108,7 @@ Result<void> FileStore::close() {
   directory_.close();
   closed_ = true;
   if (doubt_) return doubt_;
-  if (pages_.failed() > 0) return Errc::io_failed;
+  if (pages_.failed() > 0 || !noted) return Errc::io_failed;
   return {};
 }
 

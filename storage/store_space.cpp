@@ -272,12 +272,43 @@ void StoreSpace::lengthen() {
          {.kind = Kind::allocate, .file = directory_.catalog(), .offset = before, .length = after - before});
 }
 
-void StoreSpace::write_superblock(std::uint32_t slots) {
+IoOperation StoreSpace::superblock_write(std::uint32_t slots, std::uint64_t open_slots) {
   Superblock superblock = directory_.superblock();
   superblock.slots = slots;
-  superblock.open_slots = noting_ = numbering_ > 0 ? std::min(index().limit(), slots) : noted_slots();
+  superblock.open_slots = open_slots;
   encode(superblock, superblock_.span());
-  submit(Step::writing_superblock, {.kind = Kind::write, .file = directory_.catalog(), .from = superblock_.span()});
+  return {.kind = Kind::write, .file = directory_.catalog(), .from = superblock_.span()};
+}
+
+void StoreSpace::write_superblock(std::uint32_t slots) {
+  noting_ = numbering_ > 0 ? std::min(index().limit(), slots) : noted_slots();
+  submit(Step::writing_superblock, superblock_write(slots, noting_));
+}
+
+StoreSpace::Note StoreSpace::note() const {
+  if (step_ == Step::writing_superblock) return Note::waiting;
+  const std::uint64_t wanted = noted_slots();
+  if (wanted == directory_.superblock().open_slots) return Note::written;
+  return wanted == note_failed_ ? Note::failed : Note::waiting;
+}
+
+void StoreSpace::retry_note() {
+  if (note() != Note::failed) return;
+  note_failed_ = ~std::uint64_t{0};
+  pump();
+}
+
+bool StoreSpace::write_note() {
+  TERRACE_CHECK(stopped_);
+  if (note() == Note::written) return true;
+  const IoOperation write = superblock_write(index().slots(), noted_slots());
+  if (error_of(run_alone(engine_, write), catalog_page_bytes)) {
+    operations_.count_io_error();
+    note_failed_ = noted_slots();
+    return false;
+  }
+  directory_.noted(index().slots(), noted_slots());
+  return true;
 }
 
 void StoreSpace::superblock_written(bool whole) {

@@ -56,6 +56,14 @@ class StoreSpace {
   void lost(SlotId slot) { closed(slot); }
   /// What is under way ends, nothing more begins.
   void stop() { stopped_ = true; }
+  /// Whether the superblock says how many slots may be used. Until it does, a start with so many takes the store for a larger
+  /// one, and cuts it: a flush is to promise nothing before.
+  enum class Note : unsigned char { written, waiting, failed };
+  [[nodiscard]] Note note() const;
+  /// Tries again what could not be written.
+  void retry_note();
+  /// Has it say so now. Blocks; nothing is under way, and it was stopped. False where it could not be written.
+  [[nodiscard]] bool write_note();
   void add_to(StoreStat& stat) const;
   void check_invariants() const;
 
@@ -97,6 +105,7 @@ class StoreSpace {
   void number_slots();
   void lengthen();
   void write_superblock(std::uint32_t slots);
+  [[nodiscard]] IoOperation superblock_write(std::uint32_t slots, std::uint64_t open_slots);
   void superblock_written(bool whole);
   void take_run(std::uint32_t slots_max);
   void put_back(std::uint32_t from);

@@ -57,6 +57,56 @@ TEST_F(FileStoreFlush, without_one_a_power_failure_takes_what_it_likes_and_nothi
   EXPECT_TRUE(blocks_in(again.store()).empty());
 }
 
+TEST_F(FileStoreFlush, a_smaller_size_is_durable_with_it_so_that_a_start_of_that_size_cuts_nothing) {
+  for (const bool closes : {false, true}) {
+    SCOPED_TRACE(closes ? "closed" : "flushed");
+    io_ = SteppedIo{};
+    open();
+    std::vector<StoredBlock> blocks;
+    std::vector<BlockKey> first;
+    for (std::uint64_t n = 1; n <= 30; ++n) blocks.push_back(root_block(n));
+    h_->write(blocks);
+    for (std::size_t n = 0; n < 20; ++n) first.push_back(blocks[n].key);
+    h_->store().remove(first, 1);
+    EXPECT_FALSE(flush());
+    ASSERT_FALSE(h_->store().resize(15).has_error()) << "nothing has to go, and what is here lies behind slot 20";
+    if (closes) {
+      EXPECT_FALSE(h_->store().close().has_error());
+    } else {
+      EXPECT_FALSE(flush());
+    }
+    SteppedIo after = after_power_failure();
+    h_.reset();
+    FileStoreConfig smaller = config;
+    smaller.capacity = capacity_for(15, config.block_bytes);
+    SteppedHarness again{after, smaller};
+    for (std::size_t n = 20; n < 30; ++n) EXPECT_TRUE(again.reads_back(blocks[n].key)) << n;
+  }
+}
+
+TEST_F(FileStoreFlush, a_smaller_size_that_could_not_be_written_down_is_tried_again) {
+  open();
+  std::vector<StoredBlock> blocks;
+  for (std::uint64_t n = 1; n <= 30; ++n) blocks.push_back(root_block(n));
+  h_->write(blocks);
+  h_->store().remove(std::vector{blocks[0].key}, 1);
+  EXPECT_FALSE(flush());
+  const std::uint64_t errors = h_->store().stat().io_errors;
+  io_.files().inject(io_.files().next_number() + 1, {.error = EIO});  // behind the first hole
+  ASSERT_FALSE(h_->store().resize(29).has_error());
+  while (io_.in_flight() > 0) {
+    h_->advance();
+    h_->drain();
+  }
+  EXPECT_EQ(h_->store().stat().io_errors, errors + 1);
+  EXPECT_FALSE(flush());
+  SteppedIo after = after_power_failure();
+  FileStoreConfig smaller = config;
+  smaller.capacity = capacity_for(29, config.block_bytes);
+  SteppedHarness again{after, smaller};
+  EXPECT_TRUE(again.reads_back(blocks[29].key)) << "slot 29 is behind those that a cut would leave";
+}
+
 TEST_F(FileStoreFlush, what_was_removed_before_it_does_not_come_back) {
   open();
   const auto path = path_of(1, 6);
