@@ -39,9 +39,10 @@ namespace terrace {
 ///
 /// Directories. Striped over several, each on a device of its own, a store loses with a device only what was there, and what
 /// built on it: after failures in a row (storage/directory_health.hpp), or one failed sync, the directory is out of use until
-/// the next start. Its blocks are `evicted`, with their descendants, within the next polls, and meanwhile not_found; its slots
-/// are no longer in the capacity, and the store does not grow until then. A flush during which that happens fails, the next
-/// need not. Without the first directory the catalog cannot be written, and what is stored from then on is not there after a restart.
+/// the next start. Its blocks are `evicted`, with their descendants, within the next polls, and meanwhile not_found; its
+/// slots are no longer in the capacity, and the store does not grow until then. A flush during which that happens fails, the
+/// next need not. Without the first directory the catalog cannot be written, and what is stored from then on is not there
+/// after a restart.
 ///
 /// Buffers are best aligned to io_alignment; others cost a copy. Threads: one; the engine's own do the moving.
 class FileStore final : public BlockStore {
