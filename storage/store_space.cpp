@@ -133,12 +133,19 @@ void StoreSpace::next_step() {
   if (larger) {
     grow();
   } else if (look_due) {
-    std::uint32_t next = looked_in_;
-    do {
-      next = (next + 1) % directory_.layout().directories;
-    } while (health_.lost(next));
-    look_at(next);
+    look_at_next();
   }
+}
+
+/// In turn. Directories that have no file yet, as all but the first of a small store, have nobody to ask about.
+void StoreSpace::look_at_next() {
+  const auto with_files = static_cast<std::uint32_t>(
+      std::min<std::size_t>(directory_.layout().directories, directory_.data_files().size()));
+  for (std::uint32_t n = 1; n <= with_files; ++n) {
+    const std::uint32_t next = (looked_in_ + n) % with_files;
+    if (!health_.lost(next)) return look_at(next);
+  }
+  looked_at_ = first_writes_;
 }
 
 void StoreSpace::look_at(std::uint32_t directory) {

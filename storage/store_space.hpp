@@ -113,6 +113,7 @@ class StoreSpace {
   void allocated(int error);
   void close_unwritten(std::uint32_t directory);
   void look_at(std::uint32_t directory);
+  void look_at_next();
   [[nodiscard]] std::uint64_t& without_room(SlotId slot) {
     return without_room_[directory_.layout().directory_of(slot)];
   }

@@ -525,6 +525,29 @@ TEST_F(Stripes, a_smaller_start_removes_the_files_of_every_directory) {
   for (const StoredBlock& block : path_of(1, 9)) EXPECT_TRUE(h_->reads_back(block.key));
 }
 
+TEST_F(Stripes, watches_the_free_space_of_those_that_have_files) {
+  // All in one stripe: the others have no file.
+  config_ = striped_config_for("/store", 80, 3, 80);
+  config_.floor = config_.block_bytes * 10;
+  disk().set_preallocates(false);
+  disk().set_disk_bytes(config_.capacity + config_.block_bytes * 200);
+  open();
+  EXPECT_EQ(disk().files_in("/store-1").size(), 2U) << "lock and part";
+  settle();
+  const auto write_one_by_one = [&](const std::vector<StoredBlock>& blocks) {
+    for (const StoredBlock& block : blocks) {
+      h_->write({block});
+      settle();
+    }
+  };
+  write_one_by_one(roots(1, 40));
+  EXPECT_EQ(store().stat().blocks, 40U);
+  // Now others fill the disk.
+  disk().set_disk_bytes(disk().used_bytes() + config_.block_bytes * 8);
+  write_one_by_one(roots(100, 200));
+  EXPECT_LT(store().stat().blocks, 80U);
+}
+
 TEST_F(Stripes, does_not_grow_past_its_slots_while_a_directory_is_lost) {
   open();
   const auto blocks = roots(1, 60);
