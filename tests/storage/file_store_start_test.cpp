@@ -266,6 +266,23 @@ TEST_F(FileStoreStart, slots_that_come_back_come_back_empty) {
   }
 }
 
+TEST_F(FileStoreStart, records_that_a_killed_start_left_beyond_its_slots_do_not_come_back_with_them) {
+  open(config(70))->write(path_of(1, 70));
+  fs::copy_file(where_ / "catalog", directory_.path() / "before");
+  open(config(40));
+  // Its superblock, and behind that what had not been cut and cleared yet.
+  std::ifstream now{where_ / "catalog", std::ios::binary};
+  std::string superblock(catalog_page_bytes, '\0');
+  now.read(superblock.data(), static_cast<std::streamsize>(superblock.size()));
+  now.close();
+  fs::copy_file(directory_.path() / "before", where_ / "catalog", fs::copy_options::overwrite_existing);
+  std::fstream catalog{where_ / "catalog", std::ios::in | std::ios::out | std::ios::binary};
+  catalog.write(superblock.data(), static_cast<std::streamsize>(superblock.size()));
+  catalog.close();
+  EXPECT_EQ(open(config(70))->store().stat().blocks, 40U);
+  EXPECT_EQ(open(config(70))->store().stat().blocks, 40U);
+}
+
 TEST_F(FileStoreStart, what_a_start_that_was_killed_while_it_made_the_store_smaller_left_is_given_back) {
   auto split = config(12);
   split.data_file_bytes_max = Bytes{4 * block_size};
