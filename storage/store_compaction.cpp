@@ -5,6 +5,7 @@
 #include "storage/format.hpp"
 #include "storage/store_directory.hpp"
 #include "storage/store_owner.hpp"
+#include "storage/store_part.hpp"
 
 #include <fmt/format.h>
 
@@ -80,17 +81,13 @@ class Compactor {
     layout_ = layout_of(superblock_);
   }
 
-  [[nodiscard]] std::filesystem::path directory_of(std::uint32_t number) const {
-    return number == 0 ? directory_ : directory_ / fmt::format("stripe-{}", number);
-  }
-
   /// What is not there just now would look as if it had lost its data, and its records would be cleared.
   void check_directories() {
     for (std::uint32_t n = 1; n < layout_.directories; ++n) {
-      const Result<OpenedFile> part = files_.open(directory_of(n) / "stripe", Create::no, Direct::no);
+      const Result<OpenedFile> part = files_.open(part_directory(directory_, n) / "stripe", Create::no, Direct::no);
       if (!part) {
         fail(part.error(), fmt::format("cannot open {}, of a file store that is striped over {} directories",
-                                       (directory_of(n) / "stripe").string(), layout_.directories));
+                                       (part_directory(directory_, n) / "stripe").string(), layout_.directories));
       }
       open_.push_back(part->id);
     }
@@ -100,7 +97,7 @@ class Compactor {
     const auto known = data_.find(number);
     if (known != data_.end()) return known->second.bytes;
     Data data;
-    const std::filesystem::path where = directory_of(number % layout_.directories);
+    const std::filesystem::path where = part_directory(directory_, number % layout_.directories);
     const std::string name = fmt::format("blocks-{:04}", number / layout_.directories);
     const Result<OpenedFile> opened = files_.open(where / name, Create::no, Direct::no);
     if (opened) {

@@ -82,7 +82,7 @@ void StoreDirectory::open_part(std::uint32_t number, const FileStoreConfig& conf
                                          directory_.string()));
   }
   claim(number, may_be_empty);
-  const std::filesystem::path link = path(fmt::format("stripe-{}", number).c_str());
+  const std::filesystem::path link = part_directory(directory_, number);
   const Result<Made> linked = files_.link_directory(link, std::filesystem::absolute(directory));
   if (!linked) fail(linked.error(), fmt::format("cannot make the link {}", link.string()));
   if (*linked == Made::created) undo_.push_back([this, link] { (void)files_.remove_file(link); });

@@ -22,6 +22,10 @@ bool take(std::string_view& text, std::string_view word, int base, Number& numbe
 
 }  // namespace
 
+std::filesystem::path part_directory(const std::filesystem::path& first, std::uint32_t number) {
+  return number == 0 ? first : first / fmt::format("stripe-{}", number);
+}
+
 std::string to_text(const StorePart& part) {
   return fmt::format("{:<{}}", fmt::format("store {:016x} part {} of {}\n", part.store, part.part, part.of), part_text_bytes);
 }

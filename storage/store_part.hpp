@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +21,9 @@ struct StorePart {
 
 /// What such a file holds, in bytes.
 inline constexpr std::size_t part_text_bytes = 512;
+
+/// Where the directory of this number (0: the first itself) is found from the first one: by a symbolic link in it.
+[[nodiscard]] std::filesystem::path part_directory(const std::filesystem::path& first, std::uint32_t number);
 
 /// "store 0123456789abcdef part 2 of 4", a newline, then blanks to part_text_bytes.
 [[nodiscard]] std::string to_text(const StorePart& part);

@@ -2,6 +2,7 @@
 
 #include "base/check.hpp"
 #include "storage/aligned_buffer.hpp"
+#include "storage/store_part.hpp"
 
 #include <fmt/format.h>
 
@@ -224,22 +225,18 @@ std::optional<StoreOwner> StoreReader::owner() const {
   return parse_owner({reinterpret_cast<const char*>(text.data()), *got});
 }
 
-std::filesystem::path StoreReader::directory_of(std::uint32_t number) const {
-  return number == 0 ? directory_ : directory_ / fmt::format("stripe-{}", number);
-}
-
 std::vector<std::filesystem::path> StoreReader::more_directories() const {
   std::vector<std::filesystem::path> more;
   for (std::uint32_t n = 1; n < layout_.directories; ++n) {
     std::error_code error;
-    more.push_back(std::filesystem::read_symlink(directory_of(n), error));
-    if (error) more.back() = directory_of(n);
+    more.push_back(std::filesystem::read_symlink(part_directory(directory_, n), error));
+    if (error) more.back() = part_directory(directory_, n);
   }
   return more;
 }
 
 std::filesystem::path StoreReader::data_path(std::uint32_t number) const {
-  return directory_of(number % layout_.directories) / fmt::format("blocks-{:04}", number / layout_.directories);
+  return part_directory(directory_, number % layout_.directories) / fmt::format("blocks-{:04}", number / layout_.directories);
 }
 
 StoreReader::Location StoreReader::location(std::uint32_t slot) const {
@@ -251,7 +248,7 @@ Bytes StoreReader::allocated() const {
   Bytes total{};
   std::error_code error;
   for (std::uint32_t n = 0; n < layout_.directories; ++n) {
-    for (const auto& entry : std::filesystem::directory_iterator{directory_of(n), error}) {
+    for (const auto& entry : std::filesystem::directory_iterator{part_directory(directory_, n), error}) {
       struct stat found {};
       if (::lstat(entry.path().c_str(), &found) == 0) total += Bytes{static_cast<std::uint64_t>(found.st_blocks) * unit};
     }

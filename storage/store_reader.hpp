@@ -96,8 +96,6 @@ class StoreReader {
   void read_records();
   void close() noexcept;
   [[nodiscard]] std::filesystem::path data_path(std::uint32_t number) const;
-  /// By its link.
-  [[nodiscard]] std::filesystem::path directory_of(std::uint32_t number) const;
 
   std::filesystem::path directory_;
   PosixCalls& calls_;
