@@ -1,5 +1,7 @@
 #include "base/waker.hpp"
 
+#include "tests/base/read_hook.hpp"
+
 #include <gtest/gtest.h>
 
 #include <poll.h>
@@ -8,6 +10,7 @@
 #include <atomic>
 #include <barrier>
 #include <cstdint>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -57,6 +60,22 @@ TEST(EventFdWaker, is_quiet_after_acknowledge_and_wakes_again) {
   EXPECT_TRUE(readable(waker));
 }
 
+TEST(EventFdWaker, wakes_again_whenever_it_was_woken_while_it_acknowledged) {
+  EventFdWaker waker;
+  const auto wake = [&] { waker.wake(); };
+  for (const bool before : {true, false}) {
+    waker.wake();
+    {
+      const test::ReadHook other_thread{before ? wake : std::function<void()>{}, before ? std::function<void()>{} : wake};
+      waker.acknowledge();
+    }
+    // Its owner collects here, and sees what both wakes were for. Who pushes afterwards wakes it.
+    waker.wake();
+    EXPECT_TRUE(readable(waker)) << (before ? "woken before the read" : "woken after it");
+    waker.acknowledge();
+  }
+}
+
 TEST(EventFdWaker, ends_the_wait_of_another_thread) {
   EventFdWaker waker;
   std::thread sleeper{[&] { waker.wait(-1); }};
@@ -84,7 +103,7 @@ TEST(EventFdWaker, loses_no_push_that_its_owner_has_not_seen) {
     });
   }
   int seen = 0;
-  while (seen < producers * pushes && readable(waker, 60'000)) {
+  while (seen < producers * pushes && readable(waker, 20'000)) {
     waker.acknowledge();
     seen = pushed.load(std::memory_order_acquire);
   }

@@ -2,7 +2,9 @@
 
 #include "radix/block_keys.hpp"
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <span>
 #include <vector>
@@ -20,6 +22,13 @@ inline std::vector<BlockKey> keys_of(std::span<const std::uint32_t> names, const
 
 inline std::vector<BlockKey> keys_of(std::initializer_list<std::uint32_t> names) {
   return keys_of(std::span{names.begin(), names.size()});
+}
+
+/// The same keys with equal first eight bytes, which is all that hash tables look at (BlockKey::prefix64). Only a comparison of
+/// whole keys tells them apart.
+inline std::vector<BlockKey> with_equal_prefix64(std::vector<BlockKey> keys) {
+  for (BlockKey& key : keys) std::fill_n(key.bytes.begin(), sizeof(std::uint64_t), std::byte{0x5A});
+  return keys;
 }
 
 }  // namespace terrace::test

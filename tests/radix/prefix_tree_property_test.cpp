@@ -73,7 +73,7 @@ struct Model {
 
 class World {
  public:
-  explicit World(std::uint64_t seed) : random_{seed} {
+  explicit World(std::uint64_t seed) : random_{seed}, equal_prefixes_{seed % 4 == 0} {
     for (std::size_t t = 0; t < 2; ++t) tree_.set_policy(all_tiers[t], policies_[t]);
   }
 
@@ -96,7 +96,7 @@ class World {
     tree_.check_invariants();
     ASSERT_EQ(tree_.blocks(), model_.blocks.size());
     for (const auto& [names, block] : model_.blocks) {
-      const Path path = tree_.find(test::keys_of(names));
+      const Path path = tree_.find(keys_of(names));
       ASSERT_EQ(path.length, names.size());
       for (std::size_t t = 0; t < tier_count; ++t) ASSERT_EQ(tree_.copy(path.last(), all_tiers[t]), block.copies[t]);
       ASSERT_EQ(tree_.last_use(path.last()), block.last_use);
@@ -110,6 +110,12 @@ class World {
   }
 
  private:
+
+  /// In some worlds whole keys have to be compared to tell blocks apart.
+  [[nodiscard]] std::vector<BlockKey> keys_of(const Names& names) const {
+    const std::vector<BlockKey> keys = test::keys_of(names);
+    return equal_prefixes_ ? test::with_equal_prefix64(keys) : keys;
+  }
 
   using Tenant = std::uint64_t;
   static Tenant tenant_of(const Names& names) { return names.front(); }
@@ -179,7 +185,7 @@ class World {
   void insert() {
     const Names names = random_names();
     const std::size_t known = random_.below(names.size() + 1);
-    const std::vector<BlockKey> keys = test::keys_of(names);
+    const std::vector<BlockKey> keys = keys_of(names);
     Path at = tree_.find(std::span{keys}.first(known));
     at = tree_.extend(at, std::span{keys}.subspan(at.length), tenant_of(names));
     ASSERT_EQ(at.length, names.size());
@@ -214,7 +220,7 @@ class World {
   void pin() {
     const auto names = random_block();
     if (!names) return;
-    const Path path = tree_.find(test::keys_of(*names));
+    const Path path = tree_.find(keys_of(*names));
     tree_.pin(path);
     for_prefixes(*names, [](ModelBlock& b) { ++b.pins; });
     pins_.push_back({path, *names});
@@ -232,7 +238,7 @@ class World {
     const auto names = random_block();
     if (!names) return;
     const std::uint64_t stamp = random_.chance(0.5) ? ++stamp_ : random_.between(0, stamp_);
-    tree_.touch(tree_.find(test::keys_of(*names)), stamp);
+    tree_.touch(tree_.find(keys_of(*names)), stamp);
     for_prefixes(*names, [&](ModelBlock& b) { b.last_use = std::max(b.last_use, stamp); });
   }
   void change_copy() {
@@ -240,7 +246,7 @@ class World {
     if (!names) return;
     const std::size_t tier = random_.below(tier_count);
     const Copy copy = random_.chance(0.4) ? Copy{} : random_copy();
-    tree_.set_copy(tree_.find(test::keys_of(*names)).last(), all_tiers[tier], copy);
+    tree_.set_copy(tree_.find(keys_of(*names)).last(), all_tiers[tier], copy);
     model_.blocks[*names].copies[tier] = copy;
     model_.prune();
   }
@@ -253,7 +259,7 @@ class World {
       retained_.push_back(*names);
     }
     const auto priority = static_cast<Priority>(random_.between(0, highest_priority));
-    const Path path = tree_.find(test::keys_of(retained_[id - 1]));
+    const Path path = tree_.find(keys_of(retained_[id - 1]));
     tree_.retain(path, RetentionId{id}, priority);
     Names there = retained_[id - 1];
     there.resize(path.length);
@@ -262,7 +268,7 @@ class World {
   void end_retention() {
     if (retained_.empty()) return;
     const std::uint64_t id = random_.between(1, retained_.size());
-    tree_.end_retention(tree_.find(test::keys_of(retained_[id - 1])), RetentionId{id});
+    tree_.end_retention(tree_.find(keys_of(retained_[id - 1])), RetentionId{id});
     for (auto& [names, block] : model_.blocks) block.retentions.erase(id);
   }
   std::optional<Tenant> some_tenant() {
@@ -307,7 +313,7 @@ class World {
   }
   void forget_copy(const BlockKey& key, std::size_t tier) {
     for (auto& [names, block] : model_.blocks) {
-      if (test::keys_of(names).back() == key) block.copies[tier] = {};
+      if (keys_of(names).back() == key) block.copies[tier] = {};
     }
   }
   void evict_one() {
@@ -321,6 +327,7 @@ class World {
   }
 
   Random random_;
+  bool equal_prefixes_;
   std::array<LruPolicy, 2> policies_;
   PrefixTree tree_;
   Model model_;

@@ -156,6 +156,37 @@ TEST_F(PrefixTreeTest, tells_paths_apart_by_their_namespace) {
   EXPECT_EQ(tree.find(test::keys_of(names, other_root)).length, 0U);
 }
 
+/// Tables and comparisons that look at a part of the key would serve one prompt's blocks to another.
+TEST_F(PrefixTreeTest, tells_keys_apart_that_agree_in_their_first_eight_bytes) {
+  const auto keys = [](std::initializer_list<std::uint32_t> names) { return test::with_equal_prefix64(keys_of(names)); };
+  ASSERT_EQ(keys({1})[0].prefix64(), keys({2})[0].prefix64());
+  ASSERT_NE(keys({1})[0], keys({2})[0]);
+
+  // In one node.
+  const Path path = insert(keys({1, 2, 3}), 1);
+  EXPECT_EQ(tree.find(keys({1, 2, 3})).length, 3U);
+  EXPECT_EQ(tree.find(keys({1, 2, 4})).length, 2U);
+  EXPECT_EQ(tree.find(keys({1, 5, 3})).length, 1U);
+  EXPECT_EQ(tree.find(keys({6, 2, 3})).length, 0U);
+  // As siblings, below a block and as first blocks.
+  const Path sibling = insert(keys({1, 2, 4}), 2, 10);
+  const Path root = insert(keys({6, 2}), 3, 20);
+  EXPECT_EQ(tree.blocks(), 6U);
+  EXPECT_EQ(tree.common(path, sibling), 2U);
+  EXPECT_EQ(tree.common(path, root), 0U);
+  EXPECT_EQ(tree.find(keys({1, 2, 7})).length, 2U);
+  EXPECT_EQ(tree.find(keys({7})).length, 0U);
+  for (const Path found : {path, sibling, root}) {
+    std::vector<BlockKey> named;
+    for (std::uint32_t i = 0; i < found.length; ++i) named.push_back(tree.key({found.node, i}));
+    EXPECT_TRUE(tree.same(tree.find(named).last(), found.last()));
+  }
+  // Each leaves without the others.
+  tree.set_copy(path.last(), device, {});
+  EXPECT_EQ(tree.find(keys({1, 2, 3})).length, 2U);
+  EXPECT_EQ(tree.find(keys({1, 2, 4})).length, 3U);
+}
+
 TEST_F(PrefixTreeTest, names_the_end_of_a_path_as_one_run) {
   const std::vector<BlockKey> keys = keys_of({1, 2, 3, 4, 5});
   const Path path = insert(keys, 1);
