@@ -29,6 +29,10 @@ struct Moved {
   Bytes bytes{};
   /// During which at least one copy of the kind was under way.
   double seconds = 0;
+
+  friend Moved operator-(const Moved& now, const Moved& before) {
+    return {now.blocks - before.blocks, now.bytes - before.bytes, now.seconds - before.seconds};
+  }
 };
 
 struct MovedTotals {
@@ -82,9 +86,11 @@ class Cache : private LeaseHome {
   [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Tier lowest_tier = Tier::storage) const {
     return manager_.match(keys, lowest_tier);
   }
-  /// The lease of a request that is ready or pending; which, says `ready()`. Fails as CacheManager::acquire does.
+  /// The lease of a request that is ready or pending; which, says `state()`. Fails as CacheManager::acquire does.
   [[nodiscard]] Result<Lease> acquire(const AcquireRequest& request);
-  [[nodiscard]] bool ready(const Lease& lease) const { return manager_.ready(lease.id()); }
+  [[nodiscard]] RequestState state(const Lease& lease) const {
+    return lease ? manager_.state(lease.id()) : RequestState::unknown;
+  }
   [[nodiscard]] Result<void> extend(const Lease& lease, std::uint32_t blocks);
   [[nodiscard]] Result<std::span<const Duplicate>> commit(const Lease& lease, std::span<const BlockKey> keys, Fence written);
   /// How far the request's blocks are committed, hits included: after a commit(), less than its keys where that stopped early.
@@ -97,14 +103,16 @@ class Cache : private LeaseHome {
   [[nodiscard]] Result<std::span<const SlotId>> block_table(const Lease& lease, GroupId group = {}) const {
     return manager_.block_table(lease.id(), group);
   }
-  [[nodiscard]] bool serves(const Lease& lease, GroupId group) const { return manager_.serves(lease.id(), group); }
+  [[nodiscard]] GroupState group_state(const Lease& lease, GroupId group) const {
+    return lease ? manager_.group_state(lease.id(), group) : GroupState::unknown;
+  }
   [[nodiscard]] Result<std::span<const Tier>> hit_tiers(const Lease& lease) const { return manager_.hit_tiers(lease.id()); }
   [[nodiscard]] Result<RequestStats> request_stats(const Lease& lease) const { return manager_.request_stats(lease.id()); }
 
   /// How long the request waited until it was ready, or has waited so far; in loop mode not what it waited to be accepted.
   [[nodiscard]] double seconds_waited(const Lease& lease) const { return waits_.seconds(lease.id(), parts_.clock.now()); }
-  /// Of all requests, since the last call.
-  [[nodiscard]] WaitTotals take_waits() { return waits_.take(); }
+  /// Of all requests so far.
+  [[nodiscard]] WaitTotals wait_totals() const { return waits_.totals(); }
 
   /// The manager's calls of these names (runtime/cache_manager.hpp), carried out.
   void clear(const ClearOptions& options);
@@ -131,9 +139,11 @@ class Cache : private LeaseHome {
   [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const { return manager_.retiring(tier, pool); }
   [[nodiscard]] HostMemory host_memory(PoolId pool = {}) const { return host_chunks_.at(pool.value()).memory(); }
   [[nodiscard]] std::uint32_t common_prefix(GroupId group = {}) const { return manager_.common_prefix(group); }
-  [[nodiscard]] ManagerStats take_stats() { return manager_.take_stats(); }
+  /// Counts that only grow, as those of wait_totals(), residency_totals() and moved(): a reader keeps what it read last, and
+  /// subtracts it from what it reads now.
+  [[nodiscard]] ManagerStats stats() const { return manager_.stats(); }
   void sample_residency(std::uint32_t one_in) { manager_.sample_residency(one_in); }
-  [[nodiscard]] ResidencyTotals take_residency(PoolId pool = {}) { return manager_.take_residency(pool); }
+  [[nodiscard]] ResidencyTotals residency_totals(PoolId pool = {}) const { return manager_.residency_totals(pool); }
   void record_events() { manager_.record_events(); }
   void take_events(std::vector<KvEvent>& events) { manager_.take_events(events); }
   /// From any thread, as of the last call.

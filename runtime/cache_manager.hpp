@@ -79,13 +79,11 @@ class CacheManager {
   /// Fails: unknown_request.
   Result<void> release(RequestId id, Fence last_use);
 
-  [[nodiscard]] bool ready(RequestId id) const { return find_ready(id).has_value(); }
+  [[nodiscard]] RequestState state(RequestId id) const;
   /// A slot per block of the sequence, of a request that is ready or was told of layers. Valid until the next call for this
   /// request. Fails: unknown_request, not_ready, invalid_argument (no such group).
   [[nodiscard]] Result<std::span<const SlotId>> block_table(RequestId id, GroupId group = {}) const;
-  /// Whether the group can serve what the request, which has a block table, has hit: always, but for optional groups. One that
-  /// cannot has null blocks there, and shares nothing of this request.
-  [[nodiscard]] bool serves(RequestId id, GroupId group) const;
+  [[nodiscard]] GroupState group_state(RequestId id, GroupId group) const;
   [[nodiscard]] Result<RequestStats> request_stats(RequestId id) const;
   /// Where each of the request's leading blocks was found, one per hit. Fails: unknown_request.
   [[nodiscard]] Result<std::span<const Tier>> hit_tiers(RequestId id) const;
@@ -148,14 +146,12 @@ class CacheManager {
   }
   /// Slots that a resize has still to retire, of device or host.
   [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const { return at(pool).resizing.retiring(tier); }
-  /// The counts so far, which begin anew at 0.
-  [[nodiscard]] ManagerStats take_stats() { return std::exchange(stats_, {}); }
   /// Follows one in `one_in` of each pool's blocks from now on (runtime/residency_sample.hpp); 0: none, as at first. Allocates.
   void sample_residency(std::uint32_t one_in) {
     for (const auto& pool : pools_) pool->residency.follow_sample(one_in);
   }
-  /// What became of them since the last call. Begins anew at 0.
-  [[nodiscard]] ResidencyTotals take_residency(PoolId pool = {}) { return at(pool).residency.sample().take(); }
+  /// What became of them so far.
+  [[nodiscard]] const ResidencyTotals& residency_totals(PoolId pool = {}) const { return residency(pool).sample().totals(); }
   /// Stored, removed, cleared: from the first call on. Swaps, so that the caller's vector is re-used.
   void record_events() { kv_events_.record_from_now_on(); }
   void take_events(std::vector<KvEvent>& events) { kv_events_.take(events); }
@@ -263,6 +259,7 @@ class CacheManager {
     bool drop_last_hit = false;
     Tier lowest_tier = Tier::storage;
     std::uint32_t joined = 0;
+    bool preempted = false;
     std::uint32_t failures = 0;     ///< loads that failed it
     std::uint64_t name_space = 0;
     std::uint64_t stamp = 0;
@@ -291,6 +288,7 @@ class CacheManager {
   [[nodiscard]] Result<Index> find(RequestId id) const;
   [[nodiscard]] Result<Index> find_ready(RequestId id) const;
   [[nodiscard]] Result<Index> find_with_table(RequestId id) const;
+  [[nodiscard]] RequestStats stats_of(const Request& request) const;
   [[nodiscard]] Index new_request();
   void forget(Index index);
   [[nodiscard]] static GroupId id_of(std::size_t group) { return GroupId{static_cast<std::uint16_t>(group)}; }
@@ -323,6 +321,7 @@ class CacheManager {
   void start_loads(Index index);
   void make_tables(Request& request);
   void become_ready(Index index);
+  void count_ready(const Request& request);
   void tell_layers(Index index);
   void withdraw_layers(const Request& request);
   void let_go_of_hits(Index index);

@@ -227,7 +227,21 @@ void CacheManager::become_ready(Index index) {
   r.state = State::ready;
   deadlines_.erase(index);
   withdraw_layers(r);
+  count_ready(r);
   if (r.announce) events_.push_back({r.id, {}});
+}
+
+void CacheManager::count_ready(const Request& r) {
+  const RequestStats found = stats_of(r);
+  RequestTotals& totals = r.preempted ? stats_.preempted : stats_.requests;
+  const auto add = [this](std::uint64_t& total, std::uint32_t blocks) { total += std::uint64_t{blocks} * unit_tokens_; };
+  ++totals.requests;
+  add(totals.asked, found.blocks);
+  add(totals.device, found.device);
+  add(totals.host, found.host);
+  add(totals.storage, found.storage);
+  add(totals.external, found.external);
+  add(totals.miss, found.miss);
 }
 
 /// What all of the request's loads have by now, where that is more than it was told of.

@@ -36,6 +36,7 @@ Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
     r.hit_blocks_max = config_.caching ? wanted.hit_blocks_max : 0;
     r.new_blocks_max = wanted.new_blocks_max;
     r.external_blocks = wanted.external_blocks;
+    r.preempted = wanted.preempted;
     r.encoder_tokens = wanted.encoder_tokens;
     r.drop_last_hit = wanted.drop_last_hit;
     r.lowest_tier = wanted.lowest_tier;
@@ -331,9 +332,23 @@ Result<std::span<const SlotId>> CacheManager::block_table(RequestId id, GroupId 
   return std::span<const SlotId>{requests_[*index].parts[group.value()].table};
 }
 
-bool CacheManager::serves(RequestId id, GroupId group) const {
+RequestState CacheManager::state(RequestId id) const {
+  const Result<Index> index = find(id);
+  if (!index) return RequestState::unknown;
+  switch (requests_[*index].state) {
+    case State::unused: return RequestState::unknown;
+    case State::waiting_for_room:
+    case State::loading: return RequestState::waiting;
+    case State::ready: return RequestState::ready;
+    case State::failed: return RequestState::failed;
+  }
+  return RequestState::unknown;
+}
+
+GroupState CacheManager::group_state(RequestId id, GroupId group) const {
   const Result<Index> index = find_with_table(id);
-  return index.has_value() && group.value() < rules_.size() && requests_[*index].parts[group.value()].serves;
+  if (!index || group.value() >= rules_.size()) return GroupState::unknown;
+  return requests_[*index].parts[group.value()].serves ? GroupState::serves : GroupState::does_not_serve;
 }
 
 Result<std::span<const Tier>> CacheManager::hit_tiers(RequestId id) const {
@@ -358,7 +373,10 @@ Result<std::uint32_t> CacheManager::committed_blocks(RequestId id) const {
 Result<RequestStats> CacheManager::request_stats(RequestId id) const {
   const Result<Index> index = find(id);
   if (!index) return index.error();
-  const Request& r = requests_[*index];
+  return stats_of(requests_[*index]);
+}
+
+RequestStats CacheManager::stats_of(const Request& r) const {
   RequestStats stats;
   stats.blocks = r.key_count;
   for (std::uint32_t i = 0; i < r.hits; ++i) {
@@ -367,6 +385,7 @@ Result<RequestStats> CacheManager::request_stats(RequestId id) const {
   stats.external = std::min(r.external_blocks, r.key_count - r.hits);
   stats.miss = r.key_count - r.hits - stats.external;
   stats.joined = r.joined;
+  stats.preempted = r.preempted;
   return stats;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/block_key.hpp"
 #include "base/clock.hpp"
+#include "base/counters.hpp"
 #include "base/result.hpp"
 #include "base/strong_id.hpp"
 #include "base/tier.hpp"
@@ -46,6 +47,8 @@ struct AcquireRequest {
   bool drop_last_hit = false;
   /// Takes nothing from tiers below this one: what only they have is computed, and cached all the same.
   Tier lowest_tier = Tier::storage;
+  /// The request was served before, was preempted, and comes back: the totals count it apart.
+  bool preempted = false;
   /// The first eight bytes of the root key (BlockKey::prefix64): kept with stored blocks, for statistics and jobs.
   std::uint64_t name_space = 0;
   /// For everything the caller waits for, from room to loads.
@@ -76,6 +79,21 @@ struct Usage {
 /// How an accepted request stands: `pending` while it waits for room or loads.
 enum class Acquired : bool { pending, ready };
 
+/// What a lease has at the moment.
+enum class RequestState : std::uint8_t {
+  unknown,  ///< nothing: the lease has ended, or is another cache's
+  waiting,  ///< for room or loads; events will tell
+  failed,   ///< nothing, and never will: an event has said why, or the next poll says it
+  ready,
+};
+
+/// Whether a group can serve what a request has hit. Only optional groups may not.
+enum class GroupState : std::uint8_t {
+  unknown,  ///< the request is, or it has no block table, or there is no such group
+  serves,
+  does_not_serve,  ///< the table has null blocks there, and the group shares nothing of this request
+};
+
 /// Where a request's keyed blocks were found; the tiers, external and miss sum to all. A join counts under its source's tier; a
 /// block whose load failed is a miss. With several groups a block counts under the lowest tier that any of them wanted it from.
 struct RequestStats {
@@ -86,6 +104,20 @@ struct RequestStats {
   std::uint32_t external = 0;
   std::uint32_t miss = 0;
   std::uint32_t joined = 0;  ///< of host and storage: another request's load was under way already
+  bool preempted = false;    ///< AcquireRequest::preempted
+};
+
+/// Tokens that requests asked for, and where they were found. Counted when a request becomes ready, so that nothing counts
+/// that did not arrive: `asked` is the sum of what follows it. Of a manager without groups, which does not know how many
+/// tokens a block has, the counts are of blocks.
+struct RequestTotals {
+  std::uint64_t requests = 0;
+  std::uint64_t asked = 0;  ///< in full blocks with keys
+  std::uint64_t device = 0;
+  std::uint64_t host = 0;
+  std::uint64_t storage = 0;
+  std::uint64_t external = 0;
+  std::uint64_t miss = 0;
 };
 
 /// Tells how a pending request ended its wait: no error, and it is ready; else it failed, holds nothing, and wants to be
@@ -144,8 +176,10 @@ struct Duplicate {
   SlotId shared;
 };
 
-/// Counts since construction.
+/// Counts since construction. They only grow: readers keep snapshots and subtract.
 struct ManagerStats {
+  RequestTotals requests;              ///< without those that were preempted and came back
+  RequestTotals preempted;             ///< those
   std::uint64_t acquired = 0;
   std::uint64_t refused_no_room = 0;
   std::uint64_t rescued = 0;           ///< hit while being swapped out or written back, and stayed
@@ -169,6 +203,8 @@ struct ManagerStats {
   std::uint64_t cleared = 0;           ///< device and host copies dropped by clear()
   std::uint64_t dropped_by_call = 0;   ///< by drop()
   std::uint64_t dropped_uncached = 0;  ///< device copies of what is stored without being cached, when they had left for there
+
+  friend ManagerStats operator-(const ManagerStats& now, const ManagerStats& before) { return difference(now, before); }
 };
 
 }  // namespace terrace

@@ -142,6 +142,7 @@ class Residency {
   // ---- what becomes of copies, sampled
 
   [[nodiscard]] ResidencySample& sample() { return sample_; }
+  [[nodiscard]] const ResidencySample& sample() const { return sample_; }
   /// As ResidencySample::follow, of as many blocks as device and host have room for now.
   void follow_sample(std::uint32_t one_in) { sample_.follow(one_in, std::uint64_t{device_.capacity()} + host_blocks_); }
   /// A request hit these blocks of a path.

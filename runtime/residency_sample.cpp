@@ -11,7 +11,6 @@ namespace terrace {
 std::uint64_t Histogram::total() const { return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}); }
 
 void ResidencySample::follow(std::uint32_t one_in, std::uint64_t blocks) {
-  totals_ = {};
   places_.clear();
   if (one_in == 0) return places_.shrink_to_fit();
   const std::uint64_t share = std::bit_ceil(std::uint64_t{one_in});
@@ -70,7 +69,5 @@ void ResidencySample::used(const BlockKey& key) {
 }
 
 void ResidencySample::forget() { std::ranges::fill(places_, Place{}); }
-
-ResidencyTotals ResidencySample::take() { return std::exchange(totals_, {}); }
 
 }  // namespace terrace

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/block_key.hpp"
+#include "base/counters.hpp"
 #include "base/tier.hpp"
 
 #include <array>
@@ -38,6 +39,8 @@ struct ResidencyTotals {
   OfTier host;
   Histogram gaps;                 ///< between two uses of a block that was in memory all the while
   std::uint64_t overlooked = 0;   ///< blocks that should have been followed, and that no place was left for
+
+  friend ResidencyTotals operator-(const ResidencyTotals& now, const ResidencyTotals& before) { return difference(now, before); }
 };
 
 /// Follows how long blocks stay in device and host memory, how long they had not been used when they went, and how far apart
@@ -54,7 +57,7 @@ struct ResidencyTotals {
 class ResidencySample {
  public:
   /// One in `one_in` keys from now on (rounded up to a power of two; 0: none), of at most so many blocks at a time. Blocks that
-  /// are there already are followed when they come again. The totals begin anew.
+  /// are there already are followed when they come again. The totals go on.
   void follow(std::uint32_t one_in, std::uint64_t blocks);
   [[nodiscard]] bool on() const { return !places_.empty(); }
   /// While on().
@@ -69,8 +72,7 @@ class ResidencySample {
   /// Of all that is there.
   void forget();
 
-  /// The totals so far, which begin anew at 0. What is followed goes on.
-  [[nodiscard]] ResidencyTotals take();
+  [[nodiscard]] const ResidencyTotals& totals() const { return totals_; }
   [[nodiscard]] std::size_t bytes_held() const { return places_.capacity() * sizeof(Place); }
 
  private:

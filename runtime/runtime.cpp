@@ -64,7 +64,7 @@ bool Runtime::try_acquire(Waiting& waiting) {
     return true;
   }
   const RequestId id = waiting.request.id;
-  const bool ready = cache_.ready(*lease);
+  const bool ready = cache_.state(*lease) == RequestState::ready;
   leases_.emplace(id, std::move(*lease));
   if (ready) {
     grant(id, std::move(waiting.wait));

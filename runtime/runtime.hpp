@@ -255,15 +255,15 @@ class Runtime : private LeaseHome {
   }
   /// void(ErrorCode, ManagerStats).
   template <class Token>
-  auto take_stats(Token&& token) {
+  auto stats(Token&& token) {
     return perform<ManagerStats>(Then::nothing, std::forward<Token>(token),
-                                 [this] { return Result<ManagerStats>{cache_.take_stats()}; });
+                                 [this] { return Result<ManagerStats>{cache_.stats()}; });
   }
   /// void(ErrorCode, WaitTotals).
   template <class Token>
-  auto take_waits(Token&& token) {
+  auto wait_totals(Token&& token) {
     return perform<WaitTotals>(Then::nothing, std::forward<Token>(token),
-                               [this] { return Result<WaitTotals>{cache_.take_waits()}; });
+                               [this] { return Result<WaitTotals>{cache_.wait_totals()}; });
   }
   /// void(ErrorCode).
   template <class Token>
@@ -275,9 +275,9 @@ class Runtime : private LeaseHome {
   }
   /// void(ErrorCode, ResidencyTotals).
   template <class Token>
-  auto take_residency(Token&& token) {
+  auto residency_totals(Token&& token) {
     return perform<ResidencyTotals>(Then::nothing, std::forward<Token>(token),
-                                    [this] { return Result<ResidencyTotals>{cache_.take_residency()}; });
+                                    [this] { return Result<ResidencyTotals>{cache_.residency_totals()}; });
   }
   /// void(ErrorCode).
   template <class Token>

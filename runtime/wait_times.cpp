@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <utility>
 
 namespace terrace {
 namespace {
@@ -26,7 +25,7 @@ void WaitTimes::end(RequestId id, TimePoint now, const RequestStats& found) {
   const double seconds = between(span->begun, now);
   ++total.requests;
   total.seconds += seconds;
-  total.seconds_max = std::max(total.seconds_max, seconds);
+  total.microseconds.add(static_cast<std::uint64_t>(seconds * 1e6));
 }
 
 void WaitTimes::fail(RequestId id, TimePoint now) {
@@ -41,7 +40,5 @@ double WaitTimes::seconds(RequestId id, TimePoint now) const {
   if (found == waits_.end()) return 0;
   return between(found->second.begun, std::min(found->second.ended, now));
 }
-
-WaitTotals WaitTimes::take() { return std::exchange(totals_, {}); }
 
 }  // namespace terrace

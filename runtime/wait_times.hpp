@@ -1,8 +1,10 @@
 #pragma once
 
 #include "base/clock.hpp"
+#include "base/counters.hpp"
 #include "base/strong_id.hpp"
 #include "runtime/request.hpp"
+#include "runtime/residency_sample.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
@@ -15,7 +17,11 @@ namespace terrace {
 struct WaitTotal {
   std::uint64_t requests = 0;
   double seconds = 0;
-  double seconds_max = 0;
+  Histogram microseconds;  ///< of each wait
+
+  friend WaitTotal operator-(const WaitTotal& now, const WaitTotal& before) {
+    return {now.requests - before.requests, now.seconds - before.seconds, difference(now.microseconds, before.microseconds)};
+  }
 };
 
 /// How long accepted requests waited until they were ready, by the slowest thing that they waited for: each counts once. (What
@@ -26,6 +32,11 @@ struct WaitTotals {
   WaitTotal host;             ///< for blocks from the host, none from storage
   WaitTotal storage;          ///< for blocks from storage
   std::uint64_t failed = 0;   ///< ended their wait with an error
+
+  friend WaitTotals operator-(const WaitTotals& now, const WaitTotals& before) {
+    return {now.at_once - before.at_once, now.room - before.room, now.host - before.host, now.storage - before.storage,
+            now.failed - before.failed};
+  }
 };
 
 /// Measures these times, from acquire() to the poll() that tells of the end. Memory in proportion to the live requests.
@@ -42,8 +53,7 @@ class WaitTimes {
 
   /// How long this request has waited until `now`, or did: 0 where it was ready at once.
   [[nodiscard]] double seconds(RequestId id, TimePoint now) const;
-  /// The totals so far, which begin anew at 0.
-  [[nodiscard]] WaitTotals take();
+  [[nodiscard]] const WaitTotals& totals() const { return totals_; }
 
  private:
   struct Span {

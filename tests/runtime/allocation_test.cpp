@@ -85,7 +85,7 @@ TEST_P(Allocations, are_none_where_residency_is_sampled) {
   CacheManager manager{with_policy(GetParam())};
   manager.sample_residency(64);
   expect_none_once_warm(manager);
-  EXPECT_GT(manager.take_residency().device.lifetime.total(), 0U);
+  EXPECT_GT(manager.residency_totals().device.lifetime.total(), 0U);
 }
 
 TEST_P(Allocations, are_none_where_groups_have_windows_and_states) {
@@ -230,7 +230,7 @@ void serve(Cache& cache, std::uint64_t id, const std::vector<BlockKey>& keys) {
   (void)cache.match(keys);
   Result<Lease> lease = cache.acquire(wanted);
   TERRACE_CHECK(lease.has_value());
-  for (int polls = 0; !cache.ready(*lease); ++polls) {
+  for (int polls = 0; cache.state(*lease) != RequestState::ready; ++polls) {
     TERRACE_CHECK(polls < 1000);
     for (const RequestEvent& event : cache.poll()) {
       if (!event.ends_wait()) TERRACE_CHECK(cache.block_table(*lease)->size() == keys.size());

@@ -254,14 +254,63 @@ TEST_F(CacheLife, events_tell_what_each_tier_can_serve_once_and_in_order) {
   EXPECT_EQ(last[0].kind, KvEvent::Kind::cleared);
 }
 
-TEST_F(CacheLife, counts_are_taken_and_begin_anew) {
+TEST_F(CacheLife, counters_only_grow_and_each_reader_subtracts_what_it_read_before) {
   make(sizes(2));
   run(1, keys_of({1, 2}));
+  const ManagerStats before = cache->stats();
+  EXPECT_EQ(before.acquired, 1U);
   run(2, keys_of({3}));
-  const ManagerStats stats = cache->take_stats();
-  EXPECT_EQ(stats.acquired, 2U);
-  EXPECT_EQ(stats.evicted_device, 1U);
-  EXPECT_EQ(cache->take_stats().acquired, 0U);
+  for (int reader = 0; reader < 2; ++reader) {
+    EXPECT_EQ(cache->stats().acquired, 2U);
+    const ManagerStats meanwhile = cache->stats() - before;
+    EXPECT_EQ(meanwhile.acquired, 1U);
+    EXPECT_EQ(meanwhile.evicted_device, 1U);
+  }
+}
+
+TEST_F(CacheLife, tokens_asked_are_counted_by_where_they_were_found_and_preempted_requests_apart) {
+  ManagerConfig config = with_storage(sizes(4, 4), WritePolicy::write_through);
+  config.groups.emplace_back().block_tokens = 16;
+  make(config);
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({1, 2, 4}));  // two from the device
+  RequestTotals totals = cache->stats().requests;
+  EXPECT_EQ(totals.requests, 2U);
+  EXPECT_EQ(totals.asked, 6U * 16);
+  EXPECT_EQ(totals.device, 2U * 16);
+  EXPECT_EQ(totals.miss, 4U * 16);
+
+  // Preempted before all of its blocks are computed, it comes back; its partly filled last block has no key.
+  ASSERT_TRUE(acquire(3, keys_of({1, 2, 5})).has_value());
+  settle();
+  ASSERT_TRUE(commit(3, keys_of({1, 2})).has_value());
+  release(3);
+  const auto keys = keys_of({1, 2, 5});
+  AcquireRequest again = request(3, keys, 1);
+  again.preempted = true;
+  again.external_blocks = 1;
+  leases[3] = cache->acquire(again).value();
+  settle();
+  EXPECT_TRUE(stats(3).preempted);
+  const ManagerStats now = cache->stats();
+  EXPECT_EQ(now.requests.requests, 3U);
+  EXPECT_EQ(now.preempted.requests, 1U);
+  EXPECT_EQ(now.preempted.asked, 3U * 16);
+  EXPECT_EQ(now.preempted.device, 2U * 16);
+  EXPECT_EQ(now.preempted.external, 1U * 16);
+  release(3);
+
+  // What comes from lower tiers counts when it has arrived, and not before.
+  run(4, keys_of({11, 12, 13, 14}));
+  const RequestTotals before = cache->stats().requests;
+  ASSERT_TRUE(acquire(5, keys_of({1, 2})).has_value());
+  ASSERT_FALSE(ready(5));
+  EXPECT_EQ(cache->stats().requests.requests, before.requests);
+  settle();
+  totals = difference(cache->stats().requests, before);
+  EXPECT_EQ(totals.asked, 2U * 16);
+  EXPECT_EQ(totals.device + totals.host + totals.storage + totals.external + totals.miss, totals.asked);
+  EXPECT_EQ(totals.host, 2U * 16);
 }
 
 // ---- pausing

@@ -89,7 +89,7 @@ class CudaHostTier : public ::testing::Test {
   }
   /// Compares what was hit, computes the rest, commits.
   void end(std::uint32_t path, Lease lease) {
-    while (!cache_->ready(lease)) wait_for_work();
+    while (cache_->state(lease) != RequestState::ready) wait_for_work();
     const std::vector<std::uint32_t> blocks = names(path);
     const auto table = cache_->block_table(lease).value();
     const std::vector<SlotId> slots{table.begin(), table.end()};

@@ -132,7 +132,7 @@ class CudaRanksCache : public ::testing::Test {
   }
   /// Compares what was hit, computes the rest, commits.
   void end(std::uint32_t path, Lease lease) {
-    while (!cache_->ready(lease)) wait_for_work();
+    while (cache_->state(lease) != RequestState::ready) wait_for_work();
     const std::vector<std::uint32_t> blocks = names(path);
     const auto table = cache_->block_table(lease).value();
     const std::vector<SlotId> slots{table.begin(), table.end()};
@@ -290,7 +290,7 @@ TEST_F(CudaRanksCache, a_rank_whose_context_is_lost_costs_its_hits_and_then_the_
   cuda_.break_context(CUDA_ERROR_ILLEGAL_ADDRESS, 0);
   // Its engine is down, and compares nothing; loads fail, and requests compute.
   Lease lease = begin(0);
-  while (!cache_->ready(lease)) wait_for_work();
+  while (cache_->state(lease) != RequestState::ready) wait_for_work();
   EXPECT_TRUE(cache_->hit_tiers(lease).value().empty());
   EXPECT_GT(cache_->manager().stats().load_failures, 0U);
   EXPECT_EQ(from_host_, before);
@@ -298,7 +298,7 @@ TEST_F(CudaRanksCache, a_rank_whose_context_is_lost_costs_its_hits_and_then_the_
   EXPECT_EQ(cuda_devices_[1]->facts().failed, 0U) << cuda_devices_[1]->facts().first_failure;
   ranked_->lose(0);
   Lease after = begin(1);
-  while (!cache_->ready(after)) wait_for_work();
+  while (cache_->state(after) != RequestState::ready) wait_for_work();
   EXPECT_EQ(ranked_->health(0).state, RankHealth::State::lost);
   EXPECT_EQ(ranked_->health(1).state, RankHealth::State::well);
   cache_->release(std::move(after), {});

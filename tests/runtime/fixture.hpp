@@ -98,7 +98,7 @@ class CacheFixture : public ::testing::Test {
     return cache->commit(leases.at(id), keys, Fence{});
   }
   void release(std::uint64_t id) { leases.erase(id); }
-  [[nodiscard]] bool ready(std::uint64_t id) const { return cache->ready(leases.at(id)); }
+  [[nodiscard]] bool ready(std::uint64_t id) const { return cache->state(leases.at(id)) == RequestState::ready; }
   [[nodiscard]] RequestStats stats(std::uint64_t id) const { return cache->request_stats(leases.at(id)).value(); }
   [[nodiscard]] std::vector<SlotId> table(std::uint64_t id, GroupId group = {}) const {
     const auto slots = cache->block_table(leases.at(id), group).value();

@@ -109,8 +109,8 @@ TEST_F(Groups, that_are_optional_never_veto_and_say_that_they_cannot_serve) {
   run(2, prompt(5, 2));  // takes the draft's blocks of the first
   ASSERT_TRUE(acquire(3, prompt(6), 1).has_value());
   EXPECT_EQ(hits(3), 6U);
-  EXPECT_TRUE(cache->serves(leases.at(3), first));
-  EXPECT_FALSE(cache->serves(leases.at(3), second));
+  EXPECT_EQ(cache->group_state(leases.at(3), first), GroupState::serves);
+  EXPECT_EQ(cache->group_state(leases.at(3), second), GroupState::does_not_serve);
   const auto tables = table(3, second);
   ASSERT_EQ(tables.size(), 7U);
   for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(tables[i], null_slot) << i;
@@ -121,7 +121,7 @@ TEST_F(Groups, that_are_optional_never_veto_and_say_that_they_cannot_serve) {
   release(3);
   ASSERT_TRUE(acquire(4, longer).has_value());
   EXPECT_EQ(hits(4), 7U);
-  EXPECT_FALSE(cache->serves(leases.at(4), second));
+  EXPECT_EQ(cache->group_state(leases.at(4), second), GroupState::does_not_serve);
 }
 
 TEST_F(Groups, that_are_optional_serve_what_they_have) {
@@ -130,7 +130,7 @@ TEST_F(Groups, that_are_optional_serve_what_they_have) {
   make(model({group(GroupKind::full, 1), draft}, {30, 30}));
   run(1, prompt(6));
   ASSERT_TRUE(acquire(2, prompt(6)).has_value());
-  EXPECT_TRUE(cache->serves(leases.at(2), second));
+  EXPECT_EQ(cache->group_state(leases.at(2), second), GroupState::serves);
 }
 
 TEST_F(Groups, give_up_what_fell_out_of_the_window_before_more_is_asked_for) {

@@ -319,7 +319,7 @@ TEST(StackMemory, can_serve_before_it_is_warm_and_is_warm_soon) {
   wanted.keys = keys;
   wanted.blocks = 2;
   Lease lease = cache.acquire(wanted).value();
-  EXPECT_TRUE(cache.ready(lease));
+  EXPECT_TRUE(cache.state(lease) == RequestState::ready);
   lease.reset();
   EventFdWaker never;
   while (!cache.host_memory().warm()) {

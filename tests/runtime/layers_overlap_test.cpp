@@ -83,7 +83,7 @@ class LayersOverlap : public testing::Test {
     if (cache->has_pending_work() && cache->next_deadline() == never) waker.wait(patience_ms);
   }
   void await_ready() {
-    while (!cache->ready(lease)) {
+    while (cache->state(lease) != RequestState::ready) {
       for (const RequestEvent& event : cache->poll()) ASSERT_FALSE(event.error) << event.error.message();
       sleep();
     }

@@ -225,7 +225,7 @@ class IdleEngine : public testing::Test {
   }
   static void run(Stack& stack, std::uint64_t id, const std::vector<BlockKey>& keys) {
     Lease lease = acquire(stack, id, keys);
-    while (!stack.cache().ready(lease)) stack.cache().poll();
+    while (stack.cache().state(lease) != RequestState::ready) stack.cache().poll();
     ASSERT_TRUE(stack.cache().commit(lease, keys, Fence{}).has_value());
     stack.cache().release(std::move(lease), Fence{});
     stack.cache().drain();
@@ -253,11 +253,11 @@ class IdleEngine : public testing::Test {
   /// A request for what is below the device, whose load fails: it is told, and computes.
   static void expect_told(Stack& stack, const std::vector<BlockKey>& keys) {
     const Lease lease = acquire(stack, 100, keys);
-    ASSERT_FALSE(stack.cache().ready(lease));
+    ASSERT_FALSE(stack.cache().state(lease) == RequestState::ready);
     const RequestEvent told = sleep_until_told(stack.cache());
     EXPECT_EQ(told.id, RequestId{100});
     EXPECT_FALSE(told.error) << told.error.message();
-    EXPECT_TRUE(stack.cache().ready(lease));
+    EXPECT_TRUE(stack.cache().state(lease) == RequestState::ready);
     EXPECT_EQ(stack.cache().request_stats(lease)->miss, keys.size());
     EXPECT_GT(stack.cache().manager().stats().load_failures, 0U);
   }

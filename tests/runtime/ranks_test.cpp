@@ -65,7 +65,7 @@ class CacheOfRanks : public testing::Test {
   void run(std::uint64_t id, const std::vector<BlockKey>& keys) {
     ASSERT_TRUE(acquire(id, keys).has_value());
     settle();
-    ASSERT_TRUE(cache_->ready(leases_.at(id)));
+    ASSERT_TRUE(cache_->state(leases_.at(id)) == RequestState::ready);
     ASSERT_TRUE(cache_->commit(leases_.at(id), keys, write(id)).has_value());
     cache_->release(std::move(leases_.at(id)), {});
     leases_.erase(id);
@@ -136,7 +136,7 @@ TEST_F(CacheOfRanks, a_block_comes_back_on_every_rank_with_what_that_rank_wrote)
   keys_[3] = keys_[1];
   ASSERT_TRUE(acquire(3, keys_[3]).has_value());
   settle();
-  ASSERT_TRUE(cache_->ready(leases_.at(3)));
+  ASSERT_TRUE(cache_->state(leases_.at(3)) == RequestState::ready);
   expect_content(3);
 }
 
@@ -149,11 +149,11 @@ TEST_F(CacheOfRanks, a_frozen_rank_costs_a_request_its_deadline_and_nobody_else_
   ranks_->device(1).stuck(Direction::swap_in, true);
   ASSERT_TRUE(acquire(4, keys_of({1, 2}), clock_.now() + seconds{1}).has_value());
   EXPECT_TRUE(settle().empty());
-  EXPECT_FALSE(cache_->ready(leases_.at(4)));
+  EXPECT_FALSE(cache_->state(leases_.at(4)) == RequestState::ready);
   // A hit on the device is served meanwhile, since no call waits for anything.
   keys_[5] = keys_of({5, 6});
   ASSERT_TRUE(acquire(5, keys_[5]).has_value());
-  EXPECT_TRUE(cache_->ready(leases_.at(5)));
+  EXPECT_TRUE(cache_->state(leases_.at(5)) == RequestState::ready);
   leases_.erase(5);
   clock_.advance(seconds{2});
   const std::vector<RequestEvent> events = settle();
@@ -176,10 +176,10 @@ TEST_F(CacheOfRanks, a_lost_rank_fails_loads_and_the_request_computes) {
   run_named(1, {1, 2});
   run_named(2, {5, 6, 7, 8});
   ASSERT_TRUE(acquire(3, keys_of({1, 2})).has_value());
-  EXPECT_FALSE(cache_->ready(leases_.at(3)));
+  EXPECT_FALSE(cache_->state(leases_.at(3)) == RequestState::ready);
   ranks_->transfers().lose(1);
   settle();
-  ASSERT_TRUE(cache_->ready(leases_.at(3)));
+  ASSERT_TRUE(cache_->state(leases_.at(3)) == RequestState::ready);
   EXPECT_TRUE(cache_->hit_tiers(leases_.at(3))->empty());
   EXPECT_GT(cache_->manager().stats().load_failures, 0U);
 }
@@ -232,7 +232,7 @@ TEST_F(CacheOfRanks, a_frozen_engine_costs_a_request_its_deadline_and_nobody_els
   leases_.clear();
   keys_[5] = keys_of({5});
   ASSERT_TRUE(acquire(5, keys_[5]).has_value());
-  EXPECT_TRUE(cache_->ready(leases_.at(5)));
+  EXPECT_TRUE(cache_->state(leases_.at(5)) == RequestState::ready);
   leases_.clear();
   engine.thaw();
   settle();

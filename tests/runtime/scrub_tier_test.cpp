@@ -119,7 +119,7 @@ class ScrubbedStack : public testing::Test {
     wanted.blocks = 3;
     Result<Lease> acquired = stack.cache().acquire(wanted);
     Lease lease = std::move(*acquired);
-    while (!stack.cache().ready(lease)) stack.cache().poll();
+    while (stack.cache().state(lease) != RequestState::ready) stack.cache().poll();
     ASSERT_TRUE(stack.cache().commit(lease, all, Fence{}).has_value());
     stack.cache().release(std::move(lease), Fence{});
     stack.cache().drain();

@@ -82,7 +82,7 @@ class Soak : public testing::TestWithParam<Kind> {
   }
   void end(std::size_t which) {
     Client& client = clients_[which];
-    const bool ready = cache_->ready(client.lease);
+    const bool ready = cache_->state(client.lease) == RequestState::ready;
     if (!ready && !random_.chance(0.01)) return;
     if (ready && random_.chance(0.9)) {
       ASSERT_TRUE(cache_->commit(client.lease, prompts_[client.prompt], Fence{}).has_value());

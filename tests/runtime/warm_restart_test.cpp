@@ -48,7 +48,7 @@ class WarmRestart : public testing::Test {
       request.blocks = static_cast<std::uint32_t>(keys.size());
       Result<Lease> lease = cache.acquire(request);
       ASSERT_TRUE(lease.has_value());
-      while (!cache.ready(*lease)) cache.poll();
+      while (cache.state(*lease) != RequestState::ready) cache.poll();
       ASSERT_TRUE(cache.commit(*lease, keys, Fence{}).has_value());
       cache.release(std::move(*lease), Fence{});
     }

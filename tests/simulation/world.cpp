@@ -277,7 +277,7 @@ void World::start_request() {
   }
   client->lease = std::move(*lease);
   client->held = request.blocks;
-  if (cache_->ready(client->lease)) client->state = Client::State::ready;
+  if (cache_->state(client->lease) == RequestState::ready) client->state = Client::State::ready;
   clients_.push_back(std::move(client));
 }
 
@@ -300,7 +300,7 @@ void World::poll() {
       ++seen_->failed_late;
       (*client)->state = Client::State::failed;
     } else {
-      TERRACE_CHECK(cache_->ready((*client)->lease));
+      TERRACE_CHECK(cache_->state((*client)->lease) == RequestState::ready);
       (*client)->state = Client::State::ready;
     }
   }

@@ -41,7 +41,7 @@ bool has_content(const BlockKey& key, std::uint64_t weights, std::size_t begin, 
 /// Looks at the layers, and launches what a model would do by then: read them, and write into the new blocks.
 void World::told_of_layers(Client& client, std::uint32_t layers) {
   TERRACE_CHECK(layers > client.layers && layers < options_.layers);
-  TERRACE_CHECK(!cache_->ready(client.lease));
+  TERRACE_CHECK(cache_->state(client.lease) != RequestState::ready);
   client.layers = layers;
   ++seen_->layers_told;
   std::vector<Work> work;
@@ -58,7 +58,7 @@ void World::told_of_layers(Client& client, std::uint32_t layers) {
     const bool has_null = options_.manager.pool(pool).null_block;
     const SlotId null_slot{options_.manager.pool(pool).first_slot};
     const auto table = cache_->block_table(client.lease, group).value();
-    const bool serves = cache_->serves(client.lease, group);
+    const bool serves = cache_->group_state(client.lease, group) == GroupState::serves;
     for (std::uint32_t block = 0; block < table.size(); ++block) {
       if (has_null && table[block] == null_slot) continue;
       const bool is_hit = rule.cached() && serves && block < rule.full_blocks(hits);
@@ -121,7 +121,7 @@ void World::compute(Client& client) {
       continue;
     }
     TERRACE_CHECK(table.size() == rule.blocks_for(client.held));
-    if (!cache_->serves(client.lease, group)) {
+    if (cache_->group_state(client.lease, group) == GroupState::does_not_serve) {
       ++seen_->unserved;
       continue;
     }

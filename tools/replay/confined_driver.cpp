@@ -168,7 +168,8 @@ Answer ConfinedDriver::acquire(const Action& action) {
   // What is launched is shared, and so to be found.
   launch();
   Flight& flight = this->flight(action.request);
-  const AcquireRequest wanted = session_.acquire_request(flight.request, action.tokens.to);
+  AcquireRequest wanted = session_.acquire_request(flight.request, action.tokens.to);
+  wanted.preempted = flight.begun;
   TERRACE_CHECK(wanted.blocks == action.blocks);
   CallLatencies& latencies = session_.latencies();
   if (!flight.matched) {
@@ -178,7 +179,7 @@ Answer ConfinedDriver::acquire(const Action& action) {
   Result<Lease> lease = timed(latencies.acquire, [&] { return cache_.acquire(wanted); });
   if (lease) {
     flight.lease = std::move(*lease);
-    if (!cache_.ready(flight.lease)) return {Answer::Outcome::pending};
+    if (cache_.state(flight.lease) != RequestState::ready) return {Answer::Outcome::pending};
     return {Answer::Outcome::done, hits_of(flight)};
   }
   if (lease.error() == Errc::never_fits) {

@@ -144,7 +144,8 @@ asio::awaitable<void> LoopDriver::serve(Prepared request) {
 
 /// Blocks for its first `tokens` tokens.
 asio::awaitable<bool> LoopDriver::acquire(Life& life, std::uint64_t tokens) {
-  const AcquireRequest wanted = session_.acquire_request(life.request, tokens);
+  AcquireRequest wanted = session_.acquire_request(life.request, tokens);
+  wanted.preempted = life.begun;
   ErrorCode error;
   for (int attempt = 0; attempt < attempts_max; ++attempt) {
     std::tie(error, life.grant) = co_await timed_acquire(runtime_, wanted, session_.latencies().acquire, as_result);

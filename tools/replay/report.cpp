@@ -31,6 +31,17 @@ json::object to_object(const Ledger& ledger) {
 
 json::string text(std::string_view view) { return json::string{json::string_view{view.data(), view.size()}}; }
 
+/// In tokens; the counts are of blocks.
+json::object to_object(const RequestTotals& totals, std::uint32_t block_tokens) {
+  return {{"requests", totals.requests},
+          {"asked", totals.asked * block_tokens},
+          {"device", totals.device * block_tokens},
+          {"host", totals.host * block_tokens},
+          {"storage", totals.storage * block_tokens},
+          {"external", totals.external * block_tokens},
+          {"miss", totals.miss * block_tokens}};
+}
+
 json::object to_object(const ManagerStats& stats) {
   return {{"acquired", stats.acquired},
           {"refused_no_room", stats.refused_no_room},
@@ -227,6 +238,8 @@ std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
   report["faults_planted"] = result.faults_planted;
   report["checks"] = to_object(result.checks);
   report["manager"] = to_object(result.manager);
+  report["tokens"] = json::object{{"requests", to_object(result.manager.requests, options.block_tokens)},
+                                  {"preempted", to_object(result.manager.preempted, options.block_tokens)}};
   report["store"] = result.store ? json::value(to_object(*result.store)) : json::value(nullptr);
   report["checkpoint"] = result.checkpoint ? json::value(checkpoint(result)) : json::value(nullptr);
   report["storage_health"] = result.storage_health ? json::value(to_object(*result.storage_health)) : json::value(nullptr);

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace terrace {
+
+/// What counters have counted between two snapshots of them. Counters only grow, however many read them; each reader keeps the
+/// snapshot that it took last and subtracts. `Counters` is made of std::uint64_t alone. Threads: any.
+///
+///     const ManagerStats before = cache.stats();
+///     ...
+///     const std::uint64_t acquired_meanwhile = (cache.stats() - before).acquired;
+template <class Counters>
+[[nodiscard]] constexpr Counters difference(const Counters& now, const Counters& before) {
+  static_assert(std::has_unique_object_representations_v<Counters> && sizeof(Counters) % sizeof(std::uint64_t) == 0);
+  using Words = std::array<std::uint64_t, sizeof(Counters) / sizeof(std::uint64_t)>;
+  auto words = std::bit_cast<Words>(now);
+  const auto subtrahends = std::bit_cast<Words>(before);
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] -= subtrahends[i];
+  return std::bit_cast<Counters>(words);
+}
+
+}  // namespace terrace
