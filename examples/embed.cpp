@@ -47,16 +47,16 @@ std::size_t serve(Stack& stack, RequestId id, const std::vector<TokenId>& prompt
 
   Cache& cache = stack.cache();
   Lease lease = cache.acquire(wanted).value();                    // all of it, or an error that says why
-  while (!cache.ready(lease)) stop_on_error(cache.poll());        // what is cached below comes up; an engine goes on meanwhile
+  while (cache.state(lease) == RequestState::waiting) stop_on_error(cache.poll());  // what is cached below comes up meanwhile
   const std::span<const SlotId> table = cache.block_table(lease).value();
   const std::size_t hits = cache.hit_tiers(lease)->size();
   const Fence done = stack.device().launch([hits, slots = std::vector(table.begin(), table.end())](BlockAccess& blocks) {
     for (std::size_t i = 0; i < hits; ++i) attend(blocks, slots[i], i);
     for (std::size_t i = hits; i < slots.size(); ++i) compute(blocks, slots[i], i);
   });
+  lease.used_until(done);                                         // it may end now, also by an exception
   (void)cache.commit(lease, chain.keys(), done).value();          // shared from now on; copies of them wait for `done`
-  cache.release(std::move(lease), done);                          // may be given up, but not before compute is through
-  return hits;
+  return hits;                                                    // its end frees the blocks, once compute is through with them
 }
 // README: to here
 

@@ -394,6 +394,27 @@ bool PrefixTree::any_staying_below(BlockRef block, Tier tier) const {
   return here.below > 0 || here.deepest > block.depth - nodes_[id.value()].start + 1;
 }
 
+TreeCounts PrefixTree::counts() const {
+  TreeCounts counts;
+  counts.nodes = node_count_;
+  counts.blocks = blocks_;
+  for (const Tier tier : all_tiers) {
+    counts.tiers[index(tier)].blocks = totals_[index(tier)].count.resident;
+    counts.tiers[index(tier)].pinned = totals_[index(tier)].count.pinned;
+  }
+  walk(root_node, [&](NodeId id) {
+    const Node& node = nodes_[id.value()];
+    if (node.marks != Node::none) {
+      for (const Marks::Pin& pin : marks_[node.marks].pins) counts.references += pin.count;
+    }
+    for (const Tier tier : all_tiers) {
+      const InTier& here = state(id, tier);
+      if (here.deepest > 0 && here.below == 0) ++counts.tiers[index(tier)].leaves;
+    }
+  });
+  return counts;
+}
+
 void PrefixTree::for_each_node(const std::function<void(Run)>& visit) const {
   walk(root_node, [&](NodeId id) {
     const Node& node = nodes_[id.value()];

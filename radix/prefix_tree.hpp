@@ -40,6 +40,19 @@ struct Run {
   [[nodiscard]] std::uint32_t size() const { return end - begin; }
 };
 
+/// What is in a tree at the moment.
+struct TreeCounts {
+  struct InTier {
+    std::uint64_t blocks = 0;  ///< copies, whatever their state
+    std::uint64_t pinned = 0;  ///< of them; of a tier without a policy 0
+    std::uint64_t leaves = 0;  ///< nodes with a copy that stays, below which none does
+  };
+  std::uint64_t nodes = 0;
+  std::uint64_t blocks = 0;
+  std::uint64_t references = 0;  ///< pins that hold a path
+  std::array<InTier, tier_count> tiers{};
+};
+
 /// A wish that a path be kept with some priority, named by who wishes it.
 using RetentionId = StrongId<struct RetentionIdTag, std::uint64_t>;
 
@@ -157,6 +170,8 @@ class PrefixTree {
 
   [[nodiscard]] std::uint64_t blocks() const { return blocks_; }
   [[nodiscard]] std::uint64_t node_count() const { return node_count_; }
+  /// Looks at every node.
+  [[nodiscard]] TreeCounts counts() const;
   /// Copies in the tier, whatever their state, and those of them that no pin covers (the latter for tiers with a policy).
   [[nodiscard]] std::uint64_t resident(Tier tier) const { return totals_[index(tier)].count.resident; }
   [[nodiscard]] std::uint64_t unpinned(Tier tier) const {

@@ -9,6 +9,11 @@
 #include <limits>
 
 namespace terrace {
+namespace {
+
+constexpr Duration quarantine_poll_interval = std::chrono::milliseconds{1};
+
+}  // namespace
 
 Cache::Cache(const ManagerConfig& config, const CacheParts& parts) : parts_{parts}, manager_{config} {
   pools_.push_back({&parts.arena, parts.store});
@@ -39,9 +44,13 @@ void Cache::restore_stored() {
 }
 
 Result<Lease> Cache::acquire(const AcquireRequest& request) {
+  end_quarantines();
   const Result<Acquired> acquired = manager_.acquire(request);
   carry_out();
-  if (!acquired) return acquired.error();
+  if (!acquired) {
+    quarantine_in_the_way_ = acquired.error() == Errc::no_room && manager_.quarantined_requests() > 0;
+    return acquired.error();
+  }
   if (*acquired == Acquired::ready) {
     waits_.ready_at_once();
   } else {
@@ -54,6 +63,7 @@ Result<Lease> Cache::acquire(const AcquireRequest& request) {
 }
 
 Result<void> Cache::extend(const Lease& lease, std::uint32_t blocks) {
+  end_quarantines();
   const Result<void> extended = manager_.extend(lease.id(), blocks);
   carry_out();
   return extended;
@@ -77,10 +87,22 @@ void Cache::release(Lease lease, Fence last_use) {
 }
 
 void Cache::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
-  const Result<void> released = manager_.release(lease->id, lease->last_use);
+  const Fence after = lease->last_use ? *lease->last_use : parts_.transfers.after_all_work();
+  const bool is_known = lease->last_use || parts_.transfers.reached() >= after;
+  const Result<void> released = is_known ? manager_.release(lease->id, after) : manager_.quarantine(lease->id, after);
   TERRACE_CHECK(released.has_value());
   waits_.forget(lease->id);
   spare_leases_.push_back(std::move(lease));
+  carry_out();
+}
+
+void Cache::end_quarantines() {
+  if (manager_.quarantined_requests() > 0) manager_.end_quarantines(parts_.transfers.reached());
+  quarantine_in_the_way_ &= manager_.quarantined_requests() > 0;
+}
+
+void Cache::compute_is_idle() {
+  manager_.end_quarantines(Fence{std::numeric_limits<Fence::rep>::max()});
   carry_out();
 }
 
@@ -90,6 +112,7 @@ void Cache::clear(const ClearOptions& options) {
 }
 
 Result<void> Cache::reset(const ClearOptions& options) {
+  end_quarantines();
   const Result<void> done = manager_.reset(options);
   if (done) after_clear(options);
   return done;
@@ -176,6 +199,7 @@ std::span<const RequestEvent> Cache::poll() {
   for (HostChunks& chunks : host_chunks_) chunks.poll();
   const TimePoint now = parts_.clock.now();
   manager_.on_time(now);
+  end_quarantines();
   manager_.settle();
   carry_out();
   if (manager_.write_backs().wants_pump()) wake();  // it looked at a part of the tree, and there is more
@@ -194,6 +218,8 @@ std::span<const RequestEvent> Cache::poll() {
 
 TimePoint Cache::next_deadline() const {
   TimePoint next = std::min(manager_.next_deadline(), parts_.transfers.next_deadline());
+  // Compute wakes nobody when it reaches a point.
+  if (quarantine_in_the_way_) next = std::min(next, parts_.clock.now() + quarantine_poll_interval);
   for (const PoolParts& pool : pools_) {
     if (pool.store != nullptr) next = std::min(next, pool.store->next_deadline());
   }

@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace terrace {
@@ -98,6 +99,10 @@ class Cache : private LeaseHome {
   [[nodiscard]] Result<std::uint32_t> committed_blocks(const Lease& lease) const { return manager_.committed_blocks(lease.id()); }
   /// Ends the lease. What compute launched up to `last_use` may still touch its blocks.
   void release(Lease lease, Fence last_use);
+  /// Nothing that compute has been given so far is still to be done, whether or not a point marks it; the device has been
+  /// synchronized, say. Ends the quarantines of leases that ended without used_until(). For an engine that gives compute
+  /// nothing more: else the next points do that.
+  void compute_is_idle();
 
   [[nodiscard]] Result<void> advance(const Lease& lease, std::uint64_t tokens, Fence last_use);
   [[nodiscard]] Result<std::span<const SlotId>> block_table(const Lease& lease, GroupId group = {}) const {
@@ -142,6 +147,9 @@ class Cache : private LeaseHome {
   /// Counts that only grow, as those of wait_totals(), residency_totals() and moved(): a reader keeps what it read last, and
   /// subtracts it from what it reads now.
   [[nodiscard]] ManagerStats stats() const { return manager_.stats(); }
+  /// The manager's calls of these names.
+  [[nodiscard]] TreeCounts tree_counts(PoolId pool = {}) const { return manager_.tree_counts(pool); }
+  [[nodiscard]] std::string describe_tree(std::size_t lines_max) const { return manager_.describe_tree(lines_max); }
   void sample_residency(std::uint32_t one_in) { manager_.sample_residency(one_in); }
   [[nodiscard]] ResidencyTotals residency_totals(PoolId pool = {}) const { return manager_.residency_totals(pool); }
   void record_events() { manager_.record_events(); }
@@ -203,6 +211,7 @@ class Cache : private LeaseHome {
 
  private:
   void give_back(std::unique_ptr<ReturnedLease> lease) noexcept override;
+  void end_quarantines();
   [[nodiscard]] Result<void> resize_storage(std::uint32_t blocks, PoolId pool);
   void restore_stored();
   template <class Condition>
@@ -224,6 +233,7 @@ class Cache : private LeaseHome {
   std::vector<HostChunks> host_chunks_;  ///< by PoolId
   std::atomic<CacheStatus> status_{CacheStatus::normal};
   bool transfers_paused_ = false;
+  bool quarantine_in_the_way_ = false;  ///< a request found no room while there was one
   MovedTotals moved_;
   WaitTimes waits_;
   PathSpeed plans_[direction_count] = {PathSpeed{PathSpeed::Times::told}, PathSpeed{PathSpeed::Times::told}};

@@ -126,7 +126,7 @@ bool CacheManager::has_pending_work() const {
 }
 
 std::string CacheManager::describe_pending() const {
-  std::string text = fmt::format("{} requests", by_id_.size());
+  std::string text = fmt::format("{} requests, {} quarantined", by_id_.size(), quarantined_.size());
   for (const auto& pool : pools_) text += "; " + pool->describe_pending();
   return text;
 }
@@ -156,12 +156,14 @@ void CacheManager::check_invariants() const {
   for (const Request& r : requests_) {
     if (r.state == State::unused) continue;
     ++live;
-    for (std::size_t pool = 0; pool < pools_.size(); ++pool) held[pool] += r.own[pool].size();
+    const SlotState state = r.quarantined_until ? SlotState::quarantined : SlotState::held;
+    for (const auto& [pool, slot] : own_slots(r)) {
+      TERRACE_CHECK(residency(pool).pool(Tier::device).state(slot) == state);
+      if (!r.quarantined_until) ++held[pool.value()];
+    }
     for (std::size_t g = 0; g < rules_.size(); ++g) {
       const GroupPart& part = r.parts[g];
       const SizeClass& pool = pool_of(g);
-      std::uint64_t& mine = held[rules_[g].config().pool.value()];
-      mine += part.redundant.size();
       if (r.state == State::failed) TERRACE_CHECK(part.path.length == 0 && part.islands.empty());
       const bool told = r.state == State::loading && r.layers > 0;
       for (std::uint32_t i = part.first; told && i < part.end; ++i) {
@@ -176,15 +178,13 @@ void CacheManager::check_invariants() const {
         const Copy copy = pool.residency.copy(island.path.last(), Tier::device);
         TERRACE_CHECK(copy.usable());
         TERRACE_CHECK(island.duplicate || copy.slot() == part.table[island.block]);
-        if (island.duplicate) ++mine;
       }
-      for (std::size_t b = part.committed; b < part.table.size(); ++b) mine += is_null(g, part.table[b]) ? 0 : 1;
     }
     // One that was told of layers may have compute under way that writes its new blocks.
     const bool holds_room = r.state != State::failed || r.layers > 0;
     if (!holds_room) TERRACE_CHECK(std::ranges::all_of(r.own, [](const auto& own) { return own.empty(); }));
   }
-  TERRACE_CHECK(live == by_id_.size());
+  TERRACE_CHECK(live == by_id_.size() + quarantined_.size());
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
     if (live == 0) TERRACE_CHECK(pools_[pool]->device_room.promised() == 0);
     pools_[pool]->check_invariants(held[pool], live == 0 && pins_.empty());

@@ -18,6 +18,7 @@
 #include <boost/unordered/unordered_flat_map.hpp>
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -78,6 +79,15 @@ class CacheManager {
   /// Gives up the request's hold, whatever its state. What compute launched up to `last_use` may still touch its slots.
   /// Fails: unknown_request.
   Result<void> release(RequestId id, Fence last_use);
+  /// The same, where nobody knows the last use: the request is over, but its slots are quarantined, and what it hit stays
+  /// pinned, until end_quarantines(until). `until` comes after all that compute has been given so far. A request whose block
+  /// table nobody has asked for is released at once. While quarantined_max of them last, acquire() fails with no_room. Fails:
+  /// unknown_request.
+  Result<void> quarantine(RequestId id, Fence until);
+  /// Compute has reached this point.
+  void end_quarantines(Fence reached);
+  [[nodiscard]] std::size_t quarantined_requests() const { return quarantined_.size(); }
+  static constexpr std::size_t quarantined_max = 1024;
 
   [[nodiscard]] RequestState state(RequestId id) const;
   /// A slot per block of the sequence, of a request that is ready or was told of layers. Valid until the next call for this
@@ -98,7 +108,7 @@ class CacheManager {
   /// Forgets everything that is cached. Pending requests fail with `cleared`; those that are ready keep their slots until they
   /// are released, but share nothing any more. Pins end.
   void clear(const ClearOptions& options);
-  /// As clear(), but refuses while any request is alive. Fails: in_use.
+  /// As clear(), but refuses while any request is alive or quarantined. Fails: in_use.
   [[nodiscard]] Result<void> reset(const ClearOptions& options);
   /// After a clear() that waits. Fails: paused (something of what was cached is still there).
   [[nodiscard]] Result<void> resume();
@@ -209,6 +219,8 @@ class CacheManager {
   [[nodiscard]] static constexpr std::uint32_t blocks_for(std::uint64_t tokens, std::uint32_t block_tokens) {
     return static_cast<std::uint32_t>((tokens + block_tokens - 1) / block_tokens);
   }
+  /// Of the pool's tree. Looks at every node.
+  [[nodiscard]] TreeCounts tree_counts(PoolId pool = {}) const { return residency(pool).tree().counts(); }
   /// For people: what is cached where, one line a node, down to `lines_max` of them.
   [[nodiscard]] std::string describe_tree(std::size_t lines_max) const;
 
@@ -268,6 +280,8 @@ class CacheManager {
     bool announce = false;          ///< acquire said "pending": the caller waits for an event
     bool by_layer = false;
     std::uint32_t layers = 0;       ///< that it was told of; while it is loading, its tables are made then
+    mutable bool table_told = false;  ///< compute may know its slots
+    std::optional<Fence> quarantined_until;  ///< its lease has ended, and by_id_ does not know it any more
   };
   /// What a prompt finds in one group.
   struct GroupHit {
@@ -290,7 +304,9 @@ class CacheManager {
   [[nodiscard]] Result<Index> find_with_table(RequestId id) const;
   [[nodiscard]] RequestStats stats_of(const Request& request) const;
   [[nodiscard]] Index new_request();
+  void end(Index index, Fence last_use);
   void forget(Index index);
+  [[nodiscard]] std::vector<std::pair<PoolId, SlotId>> own_slots(const Request& request) const;
   [[nodiscard]] static GroupId id_of(std::size_t group) { return GroupId{static_cast<std::uint16_t>(group)}; }
   [[nodiscard]] SlotId null_of(std::size_t group) const { return SlotId{pool_of(group).config.first_slot}; }
   [[nodiscard]] bool is_null(std::size_t group, SlotId slot) const {
@@ -374,6 +390,7 @@ class CacheManager {
   std::vector<Request> requests_;
   std::vector<Index> free_requests_;
   boost::unordered_flat_map<RequestId, Index, std::hash<RequestId>> by_id_;
+  std::deque<Index> quarantined_;     ///< by the points they wait for
   IndexedHeap<TimePoint> deadlines_;  ///< of pending requests, by Index
   std::vector<Index> to_replan_;
   std::map<PinId, Pin> pins_;

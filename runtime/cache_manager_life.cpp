@@ -27,7 +27,7 @@ void CacheManager::clear(const ClearOptions& options) {
 }
 
 Result<void> CacheManager::reset(const ClearOptions& options) {
-  if (!by_id_.empty()) return Errc::in_use;
+  if (!by_id_.empty() || !quarantined_.empty()) return Errc::in_use;
   clear(options);
   return {};
 }
@@ -141,7 +141,7 @@ std::uint32_t CacheManager::common_prefix(GroupId group) const {
   if (g >= rules_.size() || !rules_[g].chained()) return 0;
   std::optional<Path> common;
   for (const Request& r : requests_) {
-    if (r.state != State::ready) continue;
+    if (r.state != State::ready || r.quarantined_until) continue;
     if (!common) {
       common = r.parts[g].path;
     } else {

@@ -227,7 +227,7 @@ void CacheManager::become_ready(Index index) {
   r.state = State::ready;
   deadlines_.erase(index);
   withdraw_layers(r);
-  count_ready(r);
+  if (!r.quarantined_until) count_ready(r);
   if (r.announce) events_.push_back({r.id, {}});
 }
 
@@ -260,7 +260,7 @@ void CacheManager::tell_layers(Index index) {
 
 /// The wait has ended: layers of which nobody has heard yet are no news any more.
 void CacheManager::withdraw_layers(const Request& r) {
-  if (r.layers == 0) return;
+  if (r.layers == 0 || r.quarantined_until) return;
   std::erase_if(events_, [&](const RequestEvent& event) { return event.id == r.id && !event.ends_wait(); });
 }
 
@@ -305,7 +305,7 @@ void CacheManager::fail(Index index, ErrorCode error) {
   std::erase(to_replan_, index);
   withdraw_layers(r);
   r.state = State::failed;
-  events_.push_back({r.id, error});
+  if (!r.quarantined_until) events_.push_back({r.id, error});
 }
 
 /// Every pending request that counts on the block lets go of its path and plans again; one that was told of layers fails, since

@@ -2,6 +2,7 @@
 
 #include "base/check.hpp"
 #include "runtime/cache_manager.hpp"
+#include "runtime/lease.hpp"
 
 #include <algorithm>
 #include <type_traits>
@@ -26,6 +27,10 @@ Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
   if (config_.request_blocks_max > 0 && wanted.blocks > config_.request_blocks_max) return Errc::never_fits;
   if (by_id_.contains(wanted.id)) return Errc::duplicate_request;
   if (status_ != CacheStatus::normal) return Errc::paused;
+  if (quarantined_.size() >= quarantined_max) {
+    ++stats_.refused_no_room;
+    return Errc::no_room;
+  }
 
   const Index index = new_request();
   {
@@ -92,7 +97,10 @@ void CacheManager::give_up_before(GroupPart& part, std::size_t group, std::uint3
   for (auto island = part.islands.begin(); island != kept; ++island) {
     const SlotId slot = part.table[island->block];
     device.raise_fence(slot, last_use);
-    if (island->duplicate) device.put(slot);
+    if (island->duplicate) {
+      device.raise_fence(residency.copy(island->path.last(), Tier::device).slot(), last_use);
+      device.put(slot);
+    }
     let_go(pool_of(group), island->path);
   }
   part.islands.erase(part.islands.begin(), kept);
@@ -268,9 +276,17 @@ CacheManager::Committed CacheManager::commit_over(std::size_t group, BlockRef bl
 }
 
 Result<void> CacheManager::release(RequestId id, Fence last_use) {
-  const Result<Index> found = find(id);
-  if (!found) return found.error();
-  const Index index = *found;
+  const Result<Index> index = find(id);
+  if (!index) return index.error();
+  // What was still to be told of it interests nobody now.
+  if (requests_[*index].announce) std::erase_if(events_, [&](const RequestEvent& event) { return event.id == id; });
+  by_id_.erase(id);
+  end(*index, last_use);
+  settle();
+  return {};
+}
+
+void CacheManager::end(Index index, Fence last_use) {
   Request& r = requests_[index];
   if (r.state == State::ready) {
     for (std::size_t g = 0; g < rules_.size(); ++g) release_part(r.parts[g], g, last_use);
@@ -279,13 +295,57 @@ Result<void> CacheManager::release(RequestId id, Fence last_use) {
     undo(index);
   }
   std::erase(to_replan_, index);
-  // What was still to be told of it interests nobody now.
-  if (r.announce) std::erase_if(events_, [&](const RequestEvent& event) { return event.id == id; });
-  by_id_.erase(id);
   deadlines_.erase(index);
   forget(index);
-  settle();
+}
+
+/// The record lives on, with all that it holds: its loads, if any, go on as well, and tell nobody.
+Result<void> CacheManager::quarantine(RequestId id, Fence until) {
+  const Result<Index> index = find(id);
+  if (!index) return index.error();
+  Request& r = requests_[*index];
+  if (!r.table_told) return release(id, no_longer_used);
+  TERRACE_CHECK(quarantined_.empty() || requests_[quarantined_.back()].quarantined_until <= until);
+  for (const auto& [pool, slot] : own_slots(r)) at(pool).residency.pool(Tier::device).change(slot, SlotState::quarantined);
+  r.quarantined_until = until;
+  quarantined_.push_back(*index);
+  ++stats_.released_unfenced;
+  if (r.announce) std::erase_if(events_, [&](const RequestEvent& event) { return event.id == id; });
+  r.announce = r.by_layer = false;
+  by_id_.erase(id);
+  deadlines_.erase(*index);
   return {};
+}
+
+void CacheManager::end_quarantines(Fence reached) {
+  if (quarantined_.empty() || requests_[quarantined_.front()].quarantined_until > reached) return;
+  while (!quarantined_.empty() && requests_[quarantined_.front()].quarantined_until <= reached) {
+    const Index index = quarantined_.front();
+    quarantined_.pop_front();
+    end(index, no_longer_used);
+  }
+  settle();
+}
+
+/// Device slots that are the request's alone: not those of blocks in the tree.
+std::vector<std::pair<PoolId, SlotId>> CacheManager::own_slots(const Request& r) const {
+  std::vector<std::pair<PoolId, SlotId>> slots;
+  for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
+    for (const SlotId slot : r.own[pool]) slots.emplace_back(pools_[pool]->id, slot);
+  }
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    const GroupPart& part = r.parts[g];
+    const PoolId pool = rules_[g].config().pool;
+    for (const SlotId slot : part.redundant) slots.emplace_back(pool, slot);
+    if (r.state != State::ready) continue;
+    for (const Island& island : part.islands) {
+      if (island.duplicate) slots.emplace_back(pool, part.table[island.block]);
+    }
+    for (std::size_t block = part.committed; block < part.table.size(); ++block) {
+      if (!is_null(g, part.table[block])) slots.emplace_back(pool, part.table[block]);
+    }
+  }
+  return slots;
 }
 
 /// Of what a request had in the tree.
@@ -302,6 +362,10 @@ void CacheManager::release_part(GroupPart& part, std::size_t group, Fence last_u
   SlotPool& device = residency.pool(Tier::device);
   if (rules_[group].chained() && part.serves) {
     device.raise_fences(part.table, last_use);
+    // Compute may have gone over to the shared slots.
+    for (std::uint32_t block = 0; !part.redundant.empty() && block < part.path.length; ++block) {
+      device.raise_fence(residency.copy({part.path.node, block}, Tier::device).slot(), last_use);
+    }
     let_go(pool_of(group), part.path);
     device.put_all(std::span{part.table}.subspan(part.path.length));
     device.put_all(part.redundant);
@@ -329,6 +393,7 @@ Result<std::span<const SlotId>> CacheManager::block_table(RequestId id, GroupId 
   const Result<Index> index = find_with_table(id);
   if (!index) return index.error();
   if (group.value() >= rules_.size()) return Errc::invalid_argument;
+  requests_[*index].table_told = true;
   return std::span<const SlotId>{requests_[*index].parts[group.value()].table};
 }
 

@@ -202,6 +202,7 @@ struct ManagerStats {
   std::uint64_t stored_evicted = 0;    ///< blocks that storage gave up
   std::uint64_t cleared = 0;           ///< device and host copies dropped by clear()
   std::uint64_t dropped_by_call = 0;   ///< by drop()
+  std::uint64_t released_unfenced = 0; ///< requests that were quarantined: their leases ended without a word of the last use
   std::uint64_t dropped_uncached = 0;  ///< device copies of what is stored without being cached, when they had left for there
 
   friend ManagerStats operator-(const ManagerStats& now, const ManagerStats& before) { return difference(now, before); }

@@ -114,7 +114,8 @@ void Runtime::take_returned() {
       end_layers_waits(loading->second);
       loading_.erase(loading);
     }
-    cache_.release(std::move(lease), returned.last_use);
+    if (returned.last_use) lease.used_until(*returned.last_use);
+    lease.reset();
   });
 }
 

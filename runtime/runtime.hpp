@@ -134,6 +134,14 @@ class Runtime : private LeaseHome {
     return perform<>(Then::turn, std::forward<Token>(token),
                      [this, &lease, tokens, last_use] { return cache_.advance(lease, tokens, last_use); });
   }
+  /// void(ErrorCode): as Cache::compute_is_idle.
+  template <class Token>
+  auto compute_is_idle(Token&& token) {
+    return perform<>(Then::turn, std::forward<Token>(token), [this] {
+      cache_.compute_is_idle();
+      return Result<void>{};
+    });
+  }
   /// void(ErrorCode, std::vector<SlotId>): the table of one of several groups; that of the first is in the grant. The lease must
   /// live until it completes.
   template <class Token>
@@ -264,6 +272,12 @@ class Runtime : private LeaseHome {
   auto wait_totals(Token&& token) {
     return perform<WaitTotals>(Then::nothing, std::forward<Token>(token),
                                [this] { return Result<WaitTotals>{cache_.wait_totals()}; });
+  }
+  /// void(ErrorCode, TreeCounts).
+  template <class Token>
+  auto tree_counts(Token&& token) {
+    return perform<TreeCounts>(Then::nothing, std::forward<Token>(token),
+                               [this] { return Result<TreeCounts>{cache_.tree_counts()}; });
   }
   /// void(ErrorCode).
   template <class Token>

@@ -20,12 +20,13 @@ namespace terrace {
 /// What a slot holds.
 ///
 ///     free --> held ----------> ready --> free        held: a request's own, or a copy on its way through
-///       |        |                ^
-///       |        v                |
-///       |       free              |
-///       +----> filling -----------+
-///                 |
-///                 +--> quarantined --> free           quarantined: a transfer that was given up may still touch it
+///       |      | | |              ^
+///       |      | v |              |
+///       |      | free             |
+///       +------|-----> filling ---+
+///              |          |
+///              +----------+--> quarantined --> free   quarantined: a transfer that was given up, or compute of a request whose
+///                                                     lease ended without a word of its last use, may still touch it
 ///
 /// A pool that was made smaller: what would become free becomes `retired` there, until the pool is made larger again.
 enum class SlotState : std::uint8_t { free, held, filling, ready, quarantined, null, retired };

@@ -88,8 +88,8 @@ using ComputeWork = std::function<void(BlockAccess&)>;
 /// A device that holds blocks, and its link to the host arenas it was made with, one a pool. It moves what it is told and
 /// decides nothing.
 ///
-/// Threads: submit and poll from one (the transfer engine's); launch and reached from one (the caller's compute side), which
-/// may be another.
+/// Threads: submit and poll from one (the transfer engine's); launch from one (the caller's compute side), which may be another;
+/// reached and after_all_work from any.
 class Device {
  public:
   virtual ~Device() = default;
@@ -109,6 +109,9 @@ class Device {
   virtual Fence launch(ComputeWork work) = 0;
   /// The point that compute has reached: everything launched up to it is done.
   [[nodiscard]] virtual Fence reached() const = 0;
+  /// The first point that is certain to come after everything that compute has been given up to now. A device that compute gives
+  /// work to on streams of its own does not see what is there: then it is the next point that will be given out.
+  [[nodiscard]] virtual Fence after_all_work() const = 0;
 };
 
 }  // namespace terrace

@@ -84,6 +84,7 @@ class EmulatedDevice final : public Device {
   /// `work` must not throw.
   Fence launch(ComputeWork work) override;
   [[nodiscard]] Fence reached() const override { return timeline_.reached(); }
+  [[nodiscard]] Fence after_all_work() const override { return Fence{launched_.load(std::memory_order_relaxed)}; }
 
   [[nodiscard]] PlantedFaults planted() const;
   [[nodiscard]] LinkCounts link_counts(Direction direction) const;

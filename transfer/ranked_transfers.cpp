@@ -155,6 +155,18 @@ TimePoint RankedTransfers::next_deadline() const {
   return next;
 }
 
+Fence RankedTransfers::reached() const {
+  Fence least = ranks_.front().port->reached();
+  for (const Member& rank : ranks_) least = std::min(least, rank.port->reached());
+  return least;
+}
+
+Fence RankedTransfers::after_all_work() const {
+  Fence last;
+  for (const Member& rank : ranks_) last = std::max(last, rank.port->after_all_work());
+  return last;
+}
+
 void RankedTransfers::on_event(std::uint32_t rank, TransferEvent event) {
   if (!event.runs.empty()) spare_runs_.give(std::move(event.runs));
   if (ranks_[rank].lost) return;  // settled when it was lost

@@ -84,6 +84,8 @@ class RankedTransfers final : public TransferPort {
   void limit(Urgency urgency, Bytes per_second) override;
   std::size_t poll(std::vector<TransferEvent>& out) override;
   [[nodiscard]] TimePoint next_deadline() const override;
+  [[nodiscard]] Fence reached() const override;
+  [[nodiscard]] Fence after_all_work() const override;
 
   /// The rank's process has ended, and with it every copy of its device: nothing touches slots for it any more.
   void lose(std::uint32_t rank);

@@ -20,7 +20,7 @@ SteppedDevice::SteppedDevice(std::span<const PoolMemory> pools, std::uint32_t st
 void SteppedDevice::submit(CopyCommand command) {
   memories_.of(command).check(command);
   // A point that no launch has returned would hold the stream for ever.
-  TERRACE_CHECK(command.after.value() <= reached_ + launched_.size());
+  TERRACE_CHECK(command.after.value() <= given_out_);
   Stream& target = stream(command.direction);
   target.commands.push_back(std::move(command));
 }
@@ -33,8 +33,13 @@ std::size_t SteppedDevice::poll(std::vector<CopyDone>& done) {
 }
 
 Fence SteppedDevice::launch(ComputeWork work) {
-  launched_.push_back(std::move(work));
-  return Fence{reached_ + launched_.size()};
+  launched_.push_back({std::move(work)});
+  return Fence{++given_out_};
+}
+
+void SteppedDevice::launch_unseen(ComputeWork work) {
+  sees_all_ = false;
+  launched_.push_back({std::move(work), false});
 }
 
 std::vector<SteppedDevice::Part> SteppedDevice::step_options() const {
@@ -74,12 +79,12 @@ bool SteppedDevice::can_step(const Stream& stream) const {
 
 void SteppedDevice::compute() {
   TERRACE_CHECK(!launched_.empty());
-  const ComputeWork work = std::move(launched_.front());
+  const Launched next = std::move(launched_.front());
   InPlaceAccess access{memories_};
-  work(access);
+  next.work(access);
   // Only now, so that what the work itself launches comes after it.
   launched_.pop_front();
-  ++reached_;
+  if (next.is_point) ++reached_;
 }
 
 void SteppedDevice::copy(Stream& stream) {

@@ -38,6 +38,9 @@ class SteppedDevice final : public Device {
   std::size_t poll(std::vector<CopyDone>& done) override;
   Fence launch(ComputeWork work) override;
   [[nodiscard]] Fence reached() const override { return Fence{reached_}; }
+  [[nodiscard]] Fence after_all_work() const override { return Fence{given_out_ + (sees_all_ ? 0U : 1U)}; }
+  /// As work on a stream of the caller's that nobody has marked yet: runs after all launched before it, and gives out no point.
+  void launch_unseen(ComputeWork work);
 
   /// What step() may be asked for now: compute with work launched; a direction with a command whose point compute has
   /// reached, unless it is stuck.
@@ -86,8 +89,14 @@ class SteppedDevice final : public Device {
   std::uint32_t steps_per_block_;
   NullWaker nobody_;
   Waker* waker_ = &nobody_;
-  std::deque<ComputeWork> launched_;
+  struct Launched {
+    ComputeWork work;
+    bool is_point = true;
+  };
+  std::deque<Launched> launched_;
+  std::uint64_t given_out_ = 0;
   std::uint64_t reached_ = 0;
+  bool sees_all_ = true;
   std::array<Stream, direction_count> streams_;
   std::vector<CopyDone> done_;
 };

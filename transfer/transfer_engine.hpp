@@ -43,6 +43,7 @@ class TransferEngine {
   [[nodiscard]] TimePoint next_deadline() const { return changed_ ? TimePoint::min() : lanes_.next_deadline(); }
   /// Nothing queued, under way, or unreported.
   [[nodiscard]] bool idle() const { return lanes_.idle() && !changed_; }
+  [[nodiscard]] const Device& device() const { return device_; }
   void check_invariants() const { lanes_.check_invariants(); }
 
  private:
@@ -67,6 +68,8 @@ class DirectTransfers final : public TransferPort {
   void limit(Urgency urgency, Bytes per_second) override { engine_.limit(urgency, per_second); }
   std::size_t poll(std::vector<TransferEvent>& out) override { return engine_.poll(out); }
   [[nodiscard]] TimePoint next_deadline() const override { return engine_.next_deadline(); }
+  [[nodiscard]] Fence reached() const override { return engine_.device().reached(); }
+  [[nodiscard]] Fence after_all_work() const override { return engine_.device().after_all_work(); }
   [[nodiscard]] bool idle() const { return engine_.idle(); }
   void check_invariants() const { engine_.check_invariants(); }
 
@@ -101,6 +104,8 @@ class ThreadedTransfers final : public TransferPort {
   void limit(Urgency urgency, Bytes per_second) override;
   std::size_t poll(std::vector<TransferEvent>& out) override;
   [[nodiscard]] TimePoint next_deadline() const override { return never; }
+  [[nodiscard]] Fence reached() const override { return engine_.device().reached(); }
+  [[nodiscard]] Fence after_all_work() const override { return engine_.device().after_all_work(); }
   void stop();
 
  private:

@@ -25,6 +25,9 @@ class TransferPort {
   virtual std::size_t poll(std::vector<TransferEvent>& out) = 0;
   /// When poll() will have to be called though nothing wakes the caller; `never` where a thread sees to that itself.
   [[nodiscard]] virtual TimePoint next_deadline() const = 0;
+  /// The device's points of these names; of several devices, those that hold for all.
+  [[nodiscard]] virtual Fence reached() const = 0;
+  [[nodiscard]] virtual Fence after_all_work() const = 0;
 };
 
 }  // namespace terrace

@@ -144,6 +144,8 @@ class PromptTransfers final : public TransferPort {
     return arrived;
   }
   [[nodiscard]] TimePoint next_deadline() const override { return never; }
+  [[nodiscard]] Fence reached() const override { return {}; }
+  [[nodiscard]] Fence after_all_work() const override { return {}; }
   [[nodiscard]] std::uint64_t blocks() const { return blocks_; }
   [[nodiscard]] std::uint64_t layers_told() const { return layers_told_; }
 

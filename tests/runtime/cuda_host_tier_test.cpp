@@ -14,6 +14,7 @@
 
 #include <array>
 #include <atomic>
+#include <future>
 #include <memory>
 #include <optional>
 #include <random>
@@ -192,6 +193,35 @@ TEST_F(CudaHostTier, serves_from_other_device_memory_each_time_the_engine_has_sl
   EXPECT_EQ(wrong_, 0U);
   EXPECT_GT(from_host_, 50U);
   EXPECT_EQ(device_->facts().failed, 0U) << device_->facts().first_failure;
+}
+
+TEST_F(CudaHostTier, keeps_slots_in_quarantine_while_a_kernel_that_nobody_has_marked_may_use_them) {
+  make(24, true, std::nullopt);
+  for (std::uint32_t path = 1; path <= 4; ++path) run(path);
+  StreamHandle stream;
+  {
+    const PrimaryContext context{cuda_.driver(), 0};
+    stream = make_stream(cuda_.driver());
+  }
+  std::promise<void> gate;
+  {
+    const Lease lost = begin(5);
+    while (cache_->state(lost) != RequestState::ready) wait_for_work();
+    ASSERT_TRUE(cache_->block_table(lost));
+    cuda_.run_on(stream.get(), [open = gate.get_future().share()] { open.wait(); });
+  }
+  static_cast<void>(cache_->poll());
+  EXPECT_EQ(cache_->manager().device_ledger().quarantined, 3U);
+  const Result<Fence> marked = device_->signal(stream.get());
+  ASSERT_TRUE(marked);
+  static_cast<void>(cache_->poll());
+  EXPECT_EQ(cache_->manager().device_ledger().quarantined, 3U);
+  gate.set_value();
+  test::await_compute(*device_, *marked);
+  static_cast<void>(cache_->poll());
+  EXPECT_EQ(cache_->manager().device_ledger().quarantined, 0U);
+  const PrimaryContext context{cuda_.driver(), 0};
+  stream = {};
 }
 
 TEST_F(CudaHostTier, serves_before_it_is_warm) {

@@ -102,6 +102,7 @@ class LayersOverlap : public testing::Test {
     const auto table = cache->block_table(lease).value();
     const Fence written = device->launch(writes(keys, {table.begin(), table.end()}));
     ASSERT_TRUE(cache->commit(lease, keys, written).has_value());
+    lease.used_until(written);
     lease.reset();
     cache->drain();
   }

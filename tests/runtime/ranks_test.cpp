@@ -200,6 +200,8 @@ class FrozenTransfers final : public TransferPort {
   void limit(Urgency urgency, Bytes per_second) override { port_.limit(urgency, per_second); }
   std::size_t poll(std::vector<TransferEvent>& out) override { return frozen ? 0 : port_.poll(out); }
   [[nodiscard]] TimePoint next_deadline() const override { return never; }
+  [[nodiscard]] Fence reached() const override { return port_.reached(); }
+  [[nodiscard]] Fence after_all_work() const override { return port_.after_all_work(); }
   void thaw() {
     frozen = false;
     for (TransferPlan& plan : std::exchange(plans_, {})) port_.submit(std::move(plan));

@@ -272,6 +272,52 @@ TEST_F(RequestLife, shows_what_is_cached) {
   EXPECT_NE(cache->manager().describe_tree(1).find("and 2 nodes more"), std::string::npos);
 }
 
+TEST_F(RequestLife, tells_waiting_failed_and_unknown_requests_apart) {
+  make(sizes(4, 8));
+  run(1, keys_of({1, 2, 3, 4}));
+  const auto keys = keys_of({5});
+  AcquireRequest wanted = request(2, keys);
+  wanted.deadline = clock.now() + std::chrono::milliseconds{1};
+  leases[2] = cache->acquire(wanted).value();
+  EXPECT_EQ(cache->state(leases.at(2)), RequestState::waiting);
+  EXPECT_EQ(cache->group_state(leases.at(2), GroupId{}), GroupState::unknown);
+  clock.advance(std::chrono::milliseconds{2});
+  poll();
+  EXPECT_EQ(cache->state(leases.at(2)), RequestState::failed);
+  release(2);
+  settle();
+  ASSERT_TRUE(acquire(3, keys_of({1})).has_value());
+  EXPECT_EQ(cache->state(leases.at(3)), RequestState::ready);
+  EXPECT_EQ(cache->group_state(leases.at(3), GroupId{}), GroupState::serves);
+  EXPECT_EQ(cache->group_state(leases.at(3), GroupId{1}), GroupState::unknown);
+  const Lease moved = std::move(leases.at(3));
+  EXPECT_EQ(cache->state(leases.at(3)), RequestState::unknown);
+}
+
+TEST_F(RequestLife, counts_nodes_leaves_and_references_in_each_tier) {
+  make(sizes(5, 8));
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({1, 2, 9}));
+  TreeCounts counts = cache->tree_counts();
+  EXPECT_EQ(counts.nodes, 3U);
+  EXPECT_EQ(counts.blocks, 4U);
+  EXPECT_EQ(counts.references, 0U);
+  EXPECT_EQ(counts.tiers[index(Tier::device)].leaves, 2U);
+  EXPECT_EQ(counts.tiers[index(Tier::host)].leaves, 0U);
+
+  ASSERT_TRUE(acquire(3, keys_of({1, 2, 9})).has_value());
+  ASSERT_TRUE(acquire(4, keys_of({1})).has_value());
+  ASSERT_TRUE(acquire(5, keys_of({7, 8})).has_value());  // the 3 goes down
+  settle();
+  counts = cache->tree_counts();
+  EXPECT_EQ(counts.references, 2U);
+  EXPECT_EQ(counts.tiers[index(Tier::device)].blocks, 3U);
+  EXPECT_EQ(counts.tiers[index(Tier::device)].pinned, 3U);
+  EXPECT_EQ(counts.tiers[index(Tier::device)].leaves, 1U);
+  EXPECT_EQ(counts.tiers[index(Tier::host)].blocks, 1U);
+  EXPECT_EQ(counts.tiers[index(Tier::host)].leaves, 1U);
+}
+
 // ---- shards of one device
 
 TEST(Shards, confine_hits_and_slots_to_their_ranks) {

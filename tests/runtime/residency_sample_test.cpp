@@ -43,6 +43,8 @@ TEST_F(ResidencySampleTest, goes_on_however_often_it_is_read) {
   EXPECT_EQ(totals.device.lifetime.total(), 2U);
   EXPECT_EQ(totals.device.lifetime.counts[1], 1U);  // 8
   EXPECT_EQ(totals.device.lifetime.counts[2], 1U);  // 1, followed since before
+  cache->sample_residency(2);
+  EXPECT_EQ(cache->residency_totals().device.lifetime.total(), 3U) << "another share is followed, and the totals go on";
 }
 
 TEST_F(ResidencySampleTest, follows_a_block_from_tier_to_tier) {

@@ -84,6 +84,8 @@ class RaiseWatch final : public TransferPort {
   void limit(Urgency urgency, Bytes per_second) override { limits.emplace_back(urgency, per_second); }
   std::size_t poll(std::vector<TransferEvent>& out) override { return port_.poll(out); }
   [[nodiscard]] TimePoint next_deadline() const override { return port_.next_deadline(); }
+  [[nodiscard]] Fence reached() const override { return port_.reached(); }
+  [[nodiscard]] Fence after_all_work() const override { return port_.after_all_work(); }
 
   std::vector<std::pair<JobId, Urgency>> raised;
   std::vector<std::pair<Urgency, Bytes>> limits;

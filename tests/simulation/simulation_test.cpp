@@ -59,6 +59,8 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
     total.given_up += world.seen().given_up;
     total.layers_told += world.seen().layers_told;
     total.layers_seen += world.seen().layers_seen;
+    total.dropped += world.seen().dropped;
+    total.quarantined += world.seen().quarantined;
     total.retried += world.seen().retried;
     total.breakers_opened += world.seen().breakers_opened;
     total.declined += world.seen().declined;
@@ -109,6 +111,8 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   EXPECT_GT(total.given_up, 0U);
   EXPECT_GT(total.layers_told, 0U);
   EXPECT_GT(total.layers_seen, 0U);
+  EXPECT_GT(total.dropped, 0U);
+  EXPECT_GT(total.quarantined, 0U);
   EXPECT_GT(total.retried, 0U);
   EXPECT_GT(total.breakers_opened, 0U);
   EXPECT_GT(total.declined, 0U);

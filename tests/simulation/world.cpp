@@ -137,6 +137,10 @@ void World::step() {
   // Most of the time the cache serves.
   if (paused_ && random_.chance(0.05)) resume_transfers();
   if (cache_->status() == CacheStatus::cleared && random_.chance(0.1)) TERRACE_CHECK(cache_->resume().has_value());
+  // Without another point a quarantine may last for ever.
+  const bool marks = cache_->manager().quarantined_requests() > 0 && random_.chance(0.05);
+  if (marks) ranks_->devices().launch([](std::uint32_t, BlockAccess&) {});
+  check_counters();
 }
 
 void World::resume_transfers() {
@@ -309,6 +313,7 @@ void World::poll() {
 void World::act(std::size_t which) {
   Client& client = *clients_[which];
   const bool abort = options_.faults.clients_abort && random_.chance(0.05);
+  if (options_.faults.leases_drop && random_.chance(0.05)) return drop_lease(which);
   switch (client.state) {
     case Client::State::pending:
       if (abort) forget(which);
@@ -450,7 +455,8 @@ void World::wind_down() {
     return std::ranges::any_of(
         arenas_, [](const auto& arena) { return arena->mapped() != arena->block_bytes() * arena->slots(); });
   };
-  for (int i = 0; i < 200'000 && (!clients_.empty() || cache_->has_pending_work() || chunks_move()); ++i) {
+  const auto quarantined = [this] { return cache_->manager().quarantined_requests() > 0; };
+  for (int i = 0; i < 200'000 && (!clients_.empty() || cache_->has_pending_work() || chunks_move() || quarantined()); ++i) {
     for (const auto& io : disks_) {
       if (io->queued() == 0 && io->stalled() > 0) io->release_stalled();
     }
@@ -462,7 +468,7 @@ void World::wind_down() {
                ranks_->commands(Direction::swap_in));
   }
   TERRACE_CHECK(clients_.empty());
-  TERRACE_CHECK(!cache_->has_pending_work());
+  TERRACE_CHECK(!cache_->has_pending_work() && !quarantined());
   for (std::size_t pool = 0; pool < arenas_.size(); ++pool) {
     const PoolId id{static_cast<std::uint16_t>(pool)};
     TERRACE_CHECK(cache_->retiring(Tier::device, id) == 0 && cache_->retiring(Tier::host, id) == 0);

@@ -28,6 +28,7 @@ struct Faults {
   bool disk_fails = false;   ///< errors, short transfers, flipped bits, stalls
   bool directory_fails = false;  ///< of a striped store: all that is in it, for good
   bool clients_abort = true;
+  bool leases_drop = false;  ///< without a word of their last use; of some, compute gives no point for what it has launched
 };
 
 struct WorldOptions {
@@ -95,6 +96,8 @@ class World {
     std::uint64_t layers_told = 0;   ///< times that a request was told of more layers
     std::uint64_t layers_seen = 0;   ///< layers of blocks that were looked at when told of
     std::uint64_t failed_late = 0;   ///< requests that failed after that
+    std::uint64_t dropped = 0;       ///< leases that ended without a word of their last use
+    std::uint64_t quarantined = 0;   ///< steps after which a request was quarantined
     std::uint64_t retried = 0;       ///< by the guards of the stores, as are the next two
     std::uint64_t breakers_opened = 0;
     std::uint64_t declined = 0;
@@ -117,6 +120,9 @@ class World {
   void act(std::size_t which);
   void told_of_layers(Client& client, std::uint32_t layers);
   void forget(std::size_t which);
+  void drop_lease(std::size_t which);
+  void launch(Client& client, RankWork work);
+  void check_counters();
   [[nodiscard]] FileStoreConfig file_config(std::size_t pool) const;
   static constexpr std::uint32_t stored_blocks_max = 60;  ///< what a store may grow to
   [[nodiscard]] std::unique_ptr<BlockStore> make_store(std::size_t pool);
@@ -158,6 +164,8 @@ class World {
   std::uint64_t next_id_ = 1;
   std::uint64_t digest_ = 0;
   bool winding_down_ = false;
+  bool throws_before_marking_ = false;  ///< compute is launched, and nobody gets to know a point for it
+  ManagerStats stats_before_;
   /// What the model's weights are: content depends on them. A clear that keeps storage changes the keys with them, as it must.
   std::uint64_t weights_ = 0;
   std::uint32_t generation_ = 0;

@@ -2,7 +2,9 @@
 
 #include "base/check.hpp"
 
+#include <bit>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 namespace terrace::test {
@@ -78,8 +80,8 @@ void World::told_of_layers(Client& client, std::uint32_t layers) {
       }
     }
   }
-  client.fence = ranks_->devices().launch([work = std::move(work), seen = seen_, weights = client.weights, ranks = &*ranks_,
-                                           valid = client.valid, arrived](std::uint32_t rank, BlockAccess& access) {
+  launch(client, [work = std::move(work), seen = seen_, weights = client.weights, ranks = &*ranks_, valid = client.valid,
+                  arrived](std::uint32_t rank, BlockAccess& access) {
     for (const Work& w : work) {
       if (!w.hit) {
         // Some of it, and not what its key says: nobody may take it for that.
@@ -139,21 +141,59 @@ void World::compute(Client& client) {
   }
   if (client.filled == 0 && rules_.size() > 1) seen_->grouped_hits += hits;
   client.filled = now;
-  client.fence = ranks_->devices().launch(
-      [work = std::move(work), seen = seen_, weights = client.weights, ranks = &*ranks_](std::uint32_t rank,
-                                                                                         BlockAccess& access) {
-        for (const Work& w : work) {
-          std::vector<std::byte> scratch(block_bytes_of(w.pool.value()));
-          const std::size_t begin = ranks->share_begin(rank, w.pool);
-          if (w.hit) {
-            ++seen->verified;
-            if (!has_content(w.key, weights, begin, access.read(w.pool, w.slot, scratch))) ++seen->mismatches;
-          } else {
-            fill_content(w.key, weights, begin, access.write_target(w.pool, w.slot, scratch));
-            access.written(w.pool, w.slot, scratch);
-          }
-        }
-      });
+  launch(client, [work = std::move(work), seen = seen_, weights = client.weights,
+                  ranks = &*ranks_](std::uint32_t rank, BlockAccess& access) {
+    for (const Work& w : work) {
+      std::vector<std::byte> scratch(block_bytes_of(w.pool.value()));
+      const std::size_t begin = ranks->share_begin(rank, w.pool);
+      if (w.hit) {
+        ++seen->verified;
+        if (!has_content(w.key, weights, begin, access.read(w.pool, w.slot, scratch))) ++seen->mismatches;
+      } else {
+        fill_content(w.key, weights, begin, access.write_target(w.pool, w.slot, scratch));
+        access.written(w.pool, w.slot, scratch);
+      }
+    }
+  });
+}
+
+void World::launch(Client& client, RankWork work) {
+  if (!throws_before_marking_) {
+    client.fence = ranks_->devices().launch(std::move(work));
+    return;
+  }
+  const auto shared = std::make_shared<const RankWork>(std::move(work));
+  for (std::uint32_t rank = 0; rank < options_.ranks.count; ++rank) {
+    ranks_->device(rank).launch_unseen([shared, rank](BlockAccess& access) { (*shared)(rank, access); });
+  }
+}
+
+/// An exception on the way from a launch to the commit: the lease ends, and what was launched goes on.
+void World::drop_lease(std::size_t which) {
+  Client& client = *clients_[which];
+  if (client.state == Client::State::ready) {
+    throws_before_marking_ = random_.chance(0.5);
+    compute(client);
+    throws_before_marking_ = false;
+  }
+  // Loads may fail, and then what compute reads of them means nothing.
+  if (client.state == Client::State::pending) *client.valid = false;
+  ++seen_->dropped;
+  clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(which));
+}
+
+/// Whatever was preempted, planned again or dropped: no count goes back, and tokens add up.
+void World::check_counters() {
+  using Words = std::array<std::uint64_t, sizeof(ManagerStats) / sizeof(std::uint64_t)>;
+  const ManagerStats now = cache_->stats();
+  const auto words = std::bit_cast<Words>(now);
+  const auto before = std::bit_cast<Words>(stats_before_);
+  for (std::size_t i = 0; i < words.size(); ++i) TERRACE_CHECK(words[i] >= before[i]);
+  stats_before_ = now;
+  for (const RequestTotals& t : {now.requests, now.preempted}) {
+    TERRACE_CHECK(t.asked == t.device + t.host + t.storage + t.external + t.miss);
+  }
+  if (cache_->manager().quarantined_requests() > 0) ++seen_->quarantined;
 }
 
 }  // namespace terrace::test

@@ -66,6 +66,7 @@ WorldOptions random_options(std::uint64_t seed) {
   options.faults.transfers_fail = random.chance(0.3);
   options.faults.streams_freeze = random.chance(0.2);
   options.faults.disk_fails = random.chance(0.4);
+  options.faults.leases_drop = random.chance(0.5);
   if (options.store == WorldOptions::Store::file && random.chance(0.5)) {
     options.directories = static_cast<std::uint32_t>(random.between(2, 4));
     options.faults.directory_fails = random.chance(0.5);

@@ -241,6 +241,8 @@ class FrozenPort final : public TransferPort {
     return count;
   }
   [[nodiscard]] TimePoint next_deadline() const override { return never; }
+  [[nodiscard]] Fence reached() const override { return {}; }
+  [[nodiscard]] Fence after_all_work() const override { return {}; }
 
   void say(std::uint64_t job, TransferEvent::Kind kind, std::vector<BlockOutcome> outcomes = {}) {
     TransferEvent event;

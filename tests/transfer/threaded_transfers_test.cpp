@@ -210,6 +210,7 @@ class ForgetfulDevice final : public Device {
   std::size_t poll(std::vector<CopyDone>& done) override { return device_.poll(done); }
   Fence launch(ComputeWork work) override { return device_.launch(std::move(work)); }
   [[nodiscard]] Fence reached() const override { return device_.reached(); }
+  [[nodiscard]] Fence after_all_work() const override { return device_.after_all_work(); }
   void forget(int commands) { forgets_ = commands; }
 
  private:

@@ -152,6 +152,7 @@ asio::awaitable<bool> LoopDriver::acquire(Life& life, std::uint64_t tokens) {
     if (error != Errc::no_room) break;
   }
   if (!error) {
+    life.grant.lease.used_until(no_longer_used);  // until something is launched
     life.computed = std::uint64_t{life.grant.stats.blocks - life.grant.stats.miss} * session_.options().block_tokens;
     life.has_new_hits = true;
     co_return true;

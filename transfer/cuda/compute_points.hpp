@@ -30,6 +30,8 @@ class ComputePoints {
   /// Whether the point has been given out.
   [[nodiscard]] bool exists(Fence point) const { return point.value() <= added_.load(std::memory_order_relaxed); }
   [[nodiscard]] Fence reached() const { return timeline_.reached(); }
+  /// The next point that will be given out.
+  [[nodiscard]] Fence next() const { return Fence{added_.load(std::memory_order_relaxed) + 1}; }
 
   /// Whether all work that was added is done; events may still be open.
   [[nodiscard]] bool work_done();

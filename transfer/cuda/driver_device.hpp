@@ -48,6 +48,7 @@ class DriverDevice final : public CudaDevice {
   /// `work` must not throw.
   Fence launch(ComputeWork work) override { return points_.add_work(std::move(work)); }
   [[nodiscard]] Fence reached() const override { return points_.reached(); }
+  [[nodiscard]] Fence after_all_work() const override { return points_.next(); }
 
   [[nodiscard]] Result<Fence> signal(CUstream_st* stream) override;
   [[nodiscard]] Result<void> relocate(std::span<const RelocatedPool> pools) override;
