@@ -3,6 +3,9 @@
 add_library(terrace_build_flags INTERFACE)
 target_compile_options(terrace_build_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow
                        $<$<BOOL:${TERRACE_WARNINGS_AS_ERRORS}>:-Werror>)
+if(TERRACE_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
 if(TERRACE_SANITIZE)
   add_compile_options(-fsanitize=${TERRACE_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${TERRACE_SANITIZE})

@@ -25,7 +25,8 @@ bool plausible(const Superblock& superblock) {
   constexpr std::uint64_t slots_max = 0xFFFF'FFFE;
   return superblock.block_bytes > 0 && superblock.block_bytes % io_alignment == 0 &&
          superblock.block_bytes <= std::numeric_limits<std::uint32_t>::max() && superblock.slots > 0 &&
-         superblock.slots <= slots_max && superblock.slots_per_file > 0 && superblock.slots_per_file <= slots_max &&
+         superblock.slots <= slots_max && superblock.open_slots <= superblock.slots && superblock.slots_per_file > 0 &&
+         superblock.slots_per_file <= slots_max &&
          (superblock.directories == 1 || plausible_stripes(superblock));
 }
 

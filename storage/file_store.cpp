@@ -21,6 +21,7 @@ FileStore::FileStore(const FileStoreConfig& config, IoEngine& engine)
   for (std::uint32_t n = 0; n < directory_.layout().directories; ++n) {
     if (directory_.missing(n)) (void)health_.lose(n);
   }
+  if (directory_.restored()) operations_.count_io_error();
   restore();
   sweep_lost(Sweep::all);
   std::vector<SlotId> gone;

@@ -51,8 +51,9 @@ void encode(const Superblock& superblock, std::span<std::byte> page) {
   store_le64(at + superblock_sum_at, plain_checksum(page.first(superblock_sum_at)));
 }
 
-Result<Superblock> decode_superblock(std::span<const std::byte> page) {
-  TERRACE_CHECK(page.size() == catalog_page_bytes);
+Result<Superblock> decode_superblock(std::span<const std::byte> bytes) {
+  if (bytes.size() < sector_bytes) return Errc::corrupt;
+  const std::span<const std::byte> page = bytes.first(sector_bytes);
   const std::byte* const at = page.data();
   if (std::memcmp(at, magic.data(), magic.size()) != 0) return Errc::corrupt;
   if (load_le64(at + superblock_sum_at) != plain_checksum(page.first(superblock_sum_at))) return Errc::corrupt;

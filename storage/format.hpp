@@ -13,8 +13,9 @@
 
 /// The file store's format, version 1; version 2 is the same striped over several directories. All numbers are little-endian.
 ///
-///     DIR/lock          512 bytes of text: who has it, for people (storage/store_owner.hpp); locked while in use, as a whole and
-///                       by open file (F_OFD_SETLK), so that the lock ends with its owner, however that ends
+///     DIR/lock          512 bytes of text: who has it, for people (storage/store_owner.hpp); then, 512 bytes long, a copy of the
+///                       superblock. Locked while in use, as a whole and by open file (F_OFD_SETLK), so that the lock ends
+///                       with its owner, however that ends
 ///     DIR/catalog       page 0: superblock; then records by slot number, 32 a page of 4096 bytes
 ///     DIR/blocks-0000   slots of block_bytes, nothing else; slot s lies in file s / slots_per_file
 ///     DIR/blocks-0001   ...
@@ -38,13 +39,19 @@
 ///         32      8  slots_per_file
 ///         40      8  generation: how often the store has been opened
 ///         48     32  fingerprint of the geometry
-///         80      8  of the slots, how many may hold blocks, where the store was made smaller while it served; 0: all
+///         80      8  of the slots, how many may hold blocks, where the store was made smaller while it served, or has slots
+///                    without room; 0: all
 ///         88      4  directories, of version 2
 ///         92      4  stripe_slots, of version 2
 ///         96      8  id of the store, of version 2: the same in all its directories
 ///        504      8  XXH3-64 of the 504 bytes before
 ///
-/// A page of zeros is a store whose making was interrupted: everything else is written before its superblock.
+/// Two places. A superblock is written to the catalog's first page, and when that is durable to the copy. The catalog's is
+/// believed where it checks itself; else the copy is, and the next start writes both. A store of a program that knew no copy has
+/// none, and gets it by its next start: the version stays, and that program can open the store again.
+///
+/// Zeros in both places, and no record behind them, are a store whose making was interrupted: everything else is written before
+/// its superblock, and records after it. Zeros in front of records are damage.
 ///
 /// Record, 128 bytes, four a sector and none across two. All zeros where the slot is free:
 ///
@@ -74,6 +81,8 @@ inline constexpr std::uint32_t striped_format_version = 2;
 inline constexpr std::uint32_t directories_max = 64;
 inline constexpr std::size_t catalog_page_bytes = 4096;
 inline constexpr std::size_t sector_bytes = 512;
+inline constexpr std::uint64_t superblock_copy_at = sector_bytes;  ///< in the lock file
+inline constexpr std::size_t lock_file_bytes = 2 * sector_bytes;
 inline constexpr std::size_t record_bytes = 128;
 inline constexpr std::uint32_t records_per_page = catalog_page_bytes / record_bytes;
 
@@ -105,8 +114,9 @@ struct CatalogRecord {
 
 /// `page` holds catalog_page_bytes, all of which are written.
 void encode(const Superblock& superblock, std::span<std::byte> page);
-/// Fails: corrupt. A version that is not ours is the caller's affair.
-[[nodiscard]] Result<Superblock> decode_superblock(std::span<const std::byte> page);
+/// Of the first sector of what is given. Fails: corrupt, also where there is less than a sector. A version that is not ours is the
+/// caller's affair.
+[[nodiscard]] Result<Superblock> decode_superblock(std::span<const std::byte> bytes);
 [[nodiscard]] bool all_zero(std::span<const std::byte> bytes);
 
 /// `at` holds record_bytes, all of which are written.

@@ -57,6 +57,8 @@ class FileSystem {
   /// otherwise may ask for the lock's state without taking it (StoreReader).
   [[nodiscard]] virtual Result<void> lock(FileId file) = 0;
   [[nodiscard]] virtual Result<Bytes> size(FileId file) = 0;
+  /// What the file has of the device: less than its size where it has holes.
+  [[nodiscard]] virtual Result<Bytes> allocated(FileId file) = 0;
   /// Cuts off, or grows with zeros whose room on the device is taken at once where the file system can do that. Fails with
   /// ENOSPC where there is no such room; the size is then anything between the two.
   [[nodiscard]] virtual Result<void> resize(FileId file, Bytes size) = 0;

@@ -17,6 +17,7 @@ namespace {
 
 constexpr unsigned file_mode = 0600;
 constexpr unsigned directory_mode = 0700;
+constexpr std::uint64_t allocation_unit = 512;  // of st_blocks, whatever the file system's own is
 
 Result<void> done_or_errno(int returned) {
   if (returned != 0) return errno_code(errno);
@@ -135,6 +136,12 @@ Result<Bytes> PosixFiles::size(FileId id) {
   return Bytes{static_cast<std::uint64_t>(found.st_size)};
 }
 
+Result<Bytes> PosixFiles::allocated(FileId id) {
+  struct stat found {};
+  if (::fstat(file(id).fd, &found) != 0) return errno_code(errno);
+  return Bytes{static_cast<std::uint64_t>(found.st_blocks) * allocation_unit};
+}
+
 Result<void> PosixFiles::resize(FileId id, Bytes wanted) {
   const Result<Bytes> now = size(id);
   if (!now) return now.error();
@@ -165,13 +172,12 @@ Result<Bytes> PosixFiles::deallocate(FileId id, std::uint64_t offset, Bytes leng
 }
 
 int PosixFiles::deallocate(const File& file, off_t offset, off_t bytes, std::uint64_t& given) noexcept {
-  constexpr std::uint64_t unit = 512;  // of st_blocks, whatever the file system's own is
   struct stat before {};
   struct stat after {};
   if (::fstat(file.fd, &before) != 0 || calls_.punch_hole(file.fd, offset, bytes) != 0 || ::fstat(file.fd, &after) != 0) {
     return errno;
   }
-  given = static_cast<std::uint64_t>(std::max<blkcnt_t>(before.st_blocks - after.st_blocks, 0)) * unit;
+  given = static_cast<std::uint64_t>(std::max<blkcnt_t>(before.st_blocks - after.st_blocks, 0)) * allocation_unit;
   return 0;
 }
 

@@ -37,6 +37,7 @@ class PosixFiles : public FileSystem {
   [[nodiscard]] Result<void> remove_file(const std::filesystem::path& path) override;
   [[nodiscard]] Result<void> lock(FileId file) override;
   [[nodiscard]] Result<Bytes> size(FileId file) override;
+  [[nodiscard]] Result<Bytes> allocated(FileId file) override;
   [[nodiscard]] Result<void> resize(FileId file, Bytes size) override;
   [[nodiscard]] Result<Bytes> deallocate(FileId file, std::uint64_t offset, Bytes length) override;
   [[nodiscard]] Result<Bytes> free_space(const std::filesystem::path& path) override;

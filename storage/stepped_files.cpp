@@ -212,6 +212,11 @@ Result<Bytes> SteppedFiles::size(FileId id) {
   return Bytes{file(id).bytes.size()};
 }
 
+Result<Bytes> SteppedFiles::allocated(FileId id) {
+  if (const int error = error_at(handles_[id.value()].path)) return errno_code(error);
+  return Bytes{room_of(file(id))};
+}
+
 Result<void> SteppedFiles::resize(FileId id, Bytes size) {
   if (const int error = error_at(handles_[id.value()].path)) return errno_code(error);
   File& resized = file(id);
@@ -341,7 +346,8 @@ IoCompletion SteppedFiles::perform(const IoOperation& operation, const IoFault& 
   switch (operation.kind) {
     case IoOperation::Kind::open: break;
     case IoOperation::Kind::allocate:
-      completion.error = allocate(f, operation.offset, operation.length);
+      completion.error = allocate(f, operation.offset, std::min(operation.length, fault.bytes_max.value_or(operation.length)));
+      if (fault.bytes_max) completion.error = ENOSPC;
       changed();
       return completion;
     case IoOperation::Kind::deallocate:

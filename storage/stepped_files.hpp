@@ -20,7 +20,8 @@ namespace terrace {
 /// What shall go wrong with one operation. Several may be set.
 struct IoFault {
   int error = 0;                           ///< fails with this errno, having done nothing
-  std::optional<std::uint64_t> bytes_max{};  ///< moves no more than this, and reports no error
+  /// Moves no more than this, and reports no error. Of an `allocate`: takes no more than this, and fails with ENOSPC.
+  std::optional<std::uint64_t> bytes_max{};
   bool flip = false;                       ///< one bit is another: in what was read, or in what the file got
   bool stall = false;                      ///< stays under way until released
 };
@@ -60,6 +61,7 @@ class SteppedFiles final : public FileSystem {
   [[nodiscard]] Result<void> remove_file(const std::filesystem::path& path) override;
   [[nodiscard]] Result<void> lock(FileId file) override;
   [[nodiscard]] Result<Bytes> size(FileId file) override;
+  [[nodiscard]] Result<Bytes> allocated(FileId file) override;
   [[nodiscard]] Result<void> resize(FileId file, Bytes size) override;
   [[nodiscard]] Result<Bytes> deallocate(FileId file, std::uint64_t offset, Bytes length) override;
   [[nodiscard]] Result<Bytes> free_space(const std::filesystem::path& path) override;

@@ -6,6 +6,7 @@
 #include "storage/store_directory.hpp"
 #include "storage/store_owner.hpp"
 #include "storage/store_part.hpp"
+#include "storage/superblock_io.hpp"
 
 #include <fmt/format.h>
 
@@ -36,9 +37,10 @@ class Compactor {
   Compactor& operator=(const Compactor&) = delete;
 
   Compaction run() {
-    take_lock(engine_, open("lock", Direct::no), directory_);
+    const FileId lock = open("lock", Direct::no);
+    take_lock(engine_, lock, directory_);
     catalog_ = open("catalog", Direct::no);
-    read_superblock();
+    read_superblock(lock);
     check_directories();
     survey();
     Compaction done;
@@ -65,19 +67,17 @@ class Compactor {
          fmt::format("cannot {} {}", what, directory_.string()));
   }
 
-  void read_superblock() {
+  void read_superblock(FileId lock) {
     const std::string name = (directory_ / "catalog").string();
-    AlignedBuffer page{catalog_page_bytes};
     const Result<Bytes> size = files_.size(catalog_);
     if (!size) fail(size.error(), fmt::format("cannot read the size of {}", name));
-    const IoCompletion read = run_alone(engine_, {.kind = IoOperation::Kind::read, .file = catalog_, .into = page.span()});
-    if (read.error != 0) fail(errno_code(read.error), fmt::format("cannot read {}", name));
-    const Result<Superblock> found = decode_superblock(page.span());
-    if (read.bytes != page.size() || !found || !known_version(found->version) || !plausible(*found) ||
-        *size < layout_of(*found).catalog_bytes()) {
+    const FoundSuperblock found = terrace::read_superblock(engine_, catalog_, lock);
+    if (found.error) fail(found.error, fmt::format("cannot read {}", name));
+    if (!found.superblock || !known_version(found.superblock->version) || !plausible(*found.superblock) ||
+        *size < layout_of(*found.superblock).catalog_bytes()) {
       fail(Errc::incompatible, fmt::format("{} is no catalog that this program can work on", name));
     }
-    superblock_ = *found;
+    superblock_ = *found.superblock;
     layout_ = layout_of(superblock_);
   }
 

@@ -15,9 +15,9 @@ struct Compaction {
   Bytes given_back{};            ///< of the disk
 };
 
-/// Gives the disk what a stopped store reserves and does not use: the room of every slot without a block. Blocks stay where
-/// they are. Records that a store which starts would not take are cleared first. The next start reserves the whole capacity
-/// again, as every start does.
+/// Gives the disk what a stopped store has and does not use: the room of every slot without a block. Blocks stay where they
+/// are. Records that a store which starts would not take are cleared first. The next start takes the whole capacity again while
+/// it serves, as far as the disk has it (StoreDirectory::has_holes()).
 ///
 /// A crash at any point leaves a store of the same blocks: the cleared records are durable before a slot's room goes, and no
 /// slot goes that has a block. Takes the store's lock for as long as it runs; blocks. `engine` has nothing else under way.

@@ -4,6 +4,7 @@
 #include "storage/aligned_buffer.hpp"
 #include "storage/catalog_survey.hpp"
 #include "storage/store_owner.hpp"
+#include "storage/superblock_io.hpp"
 
 #include <fmt/format.h>
 
@@ -17,6 +18,10 @@
 
 namespace terrace {
 namespace {
+
+static_assert(owner_text_bytes == superblock_copy_at, "the copy of the superblock follows the owner's text");
+
+bool is_no_space(ErrorCode error) { return error == errno_code(ENOSPC) || error == errno_code(EDQUOT); }
 
 [[noreturn]] void fail(ErrorCode error, const std::string& sentence) {
   throw std::system_error{static_cast<std::error_code>(error), sentence};
@@ -105,7 +110,7 @@ StoreDirectory::StoreDirectory(const FileStoreConfig& config, IoEngine& engine)
     parts_.push_back({directory_});
     make(config.directory);
     if (!config.name.empty()) make(directory_);
-    lock(directory_);
+    parts_[0].lock = lock(directory_);
     open_slots_ = layout_.slots;
     read_superblock(config);
     if (layout_.directories > 1) {
@@ -142,10 +147,7 @@ std::filesystem::path StoreDirectory::data_path(std::uint32_t file) const {
 }
 
 bool StoreDirectory::sparse() const {
-  for (std::size_t file = 0; file < data_.size(); ++file) {
-    if (!parts_[file % layout_.directories].missing && files_.sparse(data_[file])) return true;
-  }
-  return false;
+  return std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) { return !part.missing && files_.sparse(part.lock); });
 }
 
 FileId StoreDirectory::prepare_data_file() {
@@ -192,7 +194,7 @@ void StoreDirectory::make(const std::filesystem::path& directory) {
   if (*made == Made::created) undo_.push_back([this, directory] { (void)files_.remove_directory(directory); });
 }
 
-void StoreDirectory::lock(const std::filesystem::path& directory) {
+FileId StoreDirectory::lock(const std::filesystem::path& directory) {
   const std::size_t steps = undo_.size();
   const FileId lock = open(directory / "lock", Direct::no);
   try {
@@ -202,40 +204,53 @@ void StoreDirectory::lock(const std::filesystem::path& directory) {
     if (refused.code() == static_cast<std::error_code>(make_error_code(Errc::in_use))) undo_.resize(steps);
     throw;
   }
+  // Shows whether this file system takes room ahead. Where there is none, commit() finds out.
+  (void)run_alone(engine_, {.kind = IoOperation::Kind::allocate, .file = lock, .length = lock_file_bytes});
+  return lock;
 }
 
 void StoreDirectory::read_superblock(const FileStoreConfig& config) {
   catalog_ = open(path("catalog"), Direct::no);
-  const Result<Bytes> size = files_.size(catalog_);
-  if (!size) fail(size.error(), fmt::format("cannot read the size of {}", path("catalog").string()));
-
+  const std::string name = path("catalog").string();
   superblock_ = {layout_.directories > 1 ? striped_format_version : format_version, layout_.block_bytes, 0,
                  layout_.slots_per_file, 0, config.fingerprint, 0, layout_.directories, layout_.stripe_slots, config.id};
-  if (count(*size) == 0) return;
-
-  AlignedBuffer page{catalog_page_bytes};
-  IoOperation read{.kind = IoOperation::Kind::read, .file = catalog_, .into = page.span()};
-  const IoCompletion completion = run_alone(engine_, read);
-  if (completion.error != 0) {
-    fail(errno_code(completion.error), fmt::format("cannot read the superblock of {}", path("catalog").string()));
-  }
-  // The making of this store was interrupted: nothing in it was ever promised.
-  if (completion.bytes == catalog_page_bytes && all_zero(page.span())) return;
-
-  const Result<Superblock> found = decode_superblock(page.span());
-  if (completion.bytes != catalog_page_bytes || !found) {
+  const FoundSuperblock found = terrace::read_superblock(engine_, catalog_, lock_file());
+  if (found.error) fail(found.error, fmt::format("cannot read the superblock of {}", name));
+  if (!found.superblock) {
+    // The making of this store was interrupted: nothing in it was ever promised.
+    if (found.blank && !has_records(size_of(catalog_, name))) return;
+    if (found.blank) {
+      fail(Errc::incompatible, fmt::format("the superblock of {} has been overwritten with zeros, and there is no copy of it: restore "
+                                           "its first {} bytes from a backup, or remove {} to start empty", name,
+                                           catalog_page_bytes, directory_.string()));
+    }
     fail(Errc::incompatible, fmt::format("{} is no catalog of a file store, or its superblock is damaged: give another "
-                                         "directory, or remove this one to start empty", path("catalog").string()));
+                                         "directory, or remove this one to start empty", name));
   }
-  superblock_ = *found;
+  restored_ = found.from_copy;
+  superblock_ = *found.superblock;
   check_compatible(config);
   layout_.slots_per_file = static_cast<std::uint32_t>(superblock_.slots_per_file);
   layout_.stripe_slots = superblock_.stripe_slots;
-  if (superblock_.open_slots > 0 && superblock_.slots > layout_.slots) {
+  if (superblock_.open_slots > 0 && superblock_.slots > layout_.slots && superblock_.slots / kept_slots_factor <= layout_.slots) {
     // Blocks lie anywhere in its files: to cut those would lose most of what fits.
     layout_.slots = static_cast<std::uint32_t>(superblock_.slots);
   }
   recorded_slots_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(superblock_.slots, layout_.slots));
+}
+
+bool StoreDirectory::has_records(Bytes catalog_bytes) {
+  AlignedBuffer piece{std::size_t{1} << 20};
+  const Bytes end = std::min(catalog_bytes, layout_.catalog_bytes());
+  for (std::uint64_t at = catalog_page_bytes; at < count(end); at += piece.size()) {
+    const IoCompletion read =
+        run_alone(engine_, {.kind = IoOperation::Kind::read, .file = catalog_, .offset = at, .into = piece.span()});
+    if (read.error != 0) fail(errno_code(read.error), fmt::format("cannot read {}", path("catalog").string()));
+    for (std::size_t n = 0; n + record_bytes <= read.bytes; n += record_bytes) {
+      if (decode_record(piece.span(n, record_bytes))) return true;
+    }
+  }
+  return false;
 }
 
 void StoreDirectory::check_compatible(const FileStoreConfig& config) const {
@@ -266,7 +281,8 @@ void StoreDirectory::check_compatible(const FileStoreConfig& config) const {
   }
 }
 
-void StoreDirectory::no_room(Bytes needed, Bytes free, std::uint32_t directory, const FileStoreConfig& config) const {
+void StoreDirectory::no_room(Bytes free, std::uint32_t directory, const FileStoreConfig& config) const {
+  const Bytes needed = parts_[directory].needed;
   const Bytes all = needed + config.floor;
   const Bytes fits = parts_[directory].had + (free > config.floor ? free - config.floor : Bytes{});
   const std::uint32_t directories = layout_.directories;
@@ -279,13 +295,14 @@ void StoreDirectory::no_room(Bytes needed, Bytes free, std::uint32_t directory, 
   }
   const std::string where = directory == 0 ? "" : fmt::format(" of {}", parts_[directory].directory.string());
   const std::string stays = config.floor == Bytes{} ? "" : fmt::format(" and {} must stay free", to_string(config.floor));
+  const std::string largest = slots == 0 ? "not one block fits"
+                                         : fmt::format("the largest capacity that fits is {}",
+                                                       to_string(capacity_for(slots, config.block_bytes, directories)));
   fail(errno_code(ENOSPC),
-       fmt::format("the file store in {} cannot take its capacity of {}: the file system{} has {} free where {} more are "
-                   "needed{}, {} too little; {}", directory_.string(), to_string(config.capacity), where, to_string(free),
-                   to_string(needed), stays, to_string(all > free ? all - free : needed),
-                   slots == 0 ? "not one block fits"
-                              : fmt::format("the largest capacity that fits is {}",
-                                            to_string(capacity_for(slots, config.block_bytes, directories)))));
+       fmt::format("the file store in {} cannot take its capacity of {}: the file system{} has {} free where {} more are needed{}, {}",
+                   directory_.string(), to_string(config.capacity), where, to_string(free), to_string(needed), stays,
+                   all > free ? fmt::format("{} too little; {}", to_string(all - free), largest)
+                              : "and did not give them: is there a quota, or does somebody else take room just now?"));
 }
 
 Bytes StoreDirectory::size_of(FileId file, const std::filesystem::path& name) {
@@ -302,26 +319,34 @@ void StoreDirectory::take_room(const FileStoreConfig& config) {
   take_catalog_room(config);
 }
 
-Bytes StoreDirectory::open_data(std::uint32_t directory, Bytes usable) {
-  const bool has_holes = open_slots_ < layout_.slots;
+Bytes StoreDirectory::room_of(FileId file, Bytes size, std::uint32_t directory, const std::filesystem::path& name) {
+  if (files_.sparse(parts_[directory].lock)) return size;
+  const Result<Bytes> room = files_.allocated(file);
+  if (!room) fail(room.error(), fmt::format("cannot read the size of {}", name.string()));
+  return std::min(*room, size);
+}
+
+void StoreDirectory::open_data(std::uint32_t directory, Bytes usable) {
+  const bool was_made_smaller = open_slots_ < layout_.slots;
   Bytes& had = parts_[directory].had;
+  Bytes& needed = parts_[directory].needed;
   had = Bytes{catalog_page_bytes};  // the lock
-  Bytes needed{};
   const auto need = [&](Bytes now, Bytes wanted) {
     had += now;
     needed += wanted > now ? wanted - now : Bytes{};
   };
-  if (directory == 0) need(catalog_bytes_before_, layout_.catalog_bytes());
+  if (directory == 0) need(room_of(catalog_, catalog_bytes_before_, 0, path("catalog")), layout_.catalog_bytes());
   for (std::uint32_t n = directory; n < layout_.data_files(); n += layout_.directories) {
     // Where it is too much already, those that were not looked at are not there yet, as a rule: they are made in this order.
     if (needed <= usable) {
       data_[n] = open(data_path(n), direct_);
       data_bytes_before_[n] = count(size_of(data_[n], data_path(n)));
+      const Bytes before{data_bytes_before_[n]};
+      has_holes_ = has_holes_ || room_of(data_[n], before, directory, data_path(n)) < before;
     }
     const Bytes before{data_bytes_before_[n]};
-    need(before, has_holes ? before : layout_.data_file_bytes(n));
+    need(before, was_made_smaller ? before : layout_.data_file_bytes(n));
   }
-  return needed;
 }
 
 void StoreDirectory::take_room_in(std::uint32_t directory, const FileStoreConfig& config) {
@@ -337,9 +362,9 @@ void StoreDirectory::take_room_in(std::uint32_t directory, const FileStoreConfig
   const Result<Bytes> free = files_.free_space(part.directory);
   if (!free) fail(free.error(), fmt::format("cannot find out the free space around {}", part.directory.string()));
   const Bytes usable = *free > config.floor ? *free - config.floor : Bytes{};
-  const Bytes needed = open_data(directory, usable);
-  if (needed > usable) no_room(needed, *free, directory, config);
-  if (open_slots_ < layout_.slots) return;  // it has holes
+  open_data(directory, usable);
+  if (part.needed > usable) no_room(*free, directory, config);
+  if (open_slots_ < layout_.slots) return;  // it was made smaller, and has holes
   for (std::uint32_t n = directory; n < layout_.data_files(); n += layout_.directories) {
     grow(data_[n], data_path(n), Bytes{data_bytes_before_[n]}, layout_.data_file_bytes(n), directory, config);
   }
@@ -359,15 +384,24 @@ void StoreDirectory::take_catalog_room(const FileStoreConfig& config) {
 
 void StoreDirectory::grow(FileId file, const std::filesystem::path& name, Bytes before, Bytes wanted, std::uint32_t directory,
                           const FileStoreConfig& config) {
-  if (wanted < before) return;  // commit() cuts it
-  if (wanted > before) undo_.push_back([this, file, before] { (void)files_.resize(file, before); });
-  const Result<void> resized = files_.resize(file, wanted);
-  if (resized) return;
-  if (resized.error() == errno_code(ENOSPC)) {
-    const Result<Bytes> left = files_.free_space(parts_[directory].directory);
-    no_room(wanted > before ? wanted - before : Bytes{}, left ? *left : Bytes{}, directory, config);
+  if (wanted <= before) return;  // what is too much commit() cuts
+  Part& part = parts_[directory];
+  const Bytes more = wanted - before;
+  undo_.push_back([this, file, before] { (void)files_.resize(file, before); });
+  const IoCompletion taken = run_alone(
+      engine_, {.kind = IoOperation::Kind::allocate, .file = file, .offset = count(before), .length = count(more)});
+  if (taken.error == 0) {
+    part.had += more;
+    part.needed = part.needed - std::min(part.needed, more);
+    return;
   }
-  fail(resized.error(), fmt::format("cannot make {} {} large", name.string(), to_string(wanted)));
+  // Part of it may have been taken, and is free again before anybody looks how much there is.
+  undo_to(undo_.size() - 1);
+  if (!is_no_space(errno_code(taken.error))) {
+    fail(errno_code(taken.error), fmt::format("cannot make {} {} large", name.string(), to_string(wanted)));
+  }
+  const Result<Bytes> left = files_.free_space(part.directory);
+  no_room(left ? *left : Bytes{}, directory, config);
 }
 
 void StoreDirectory::forget_beyond_recorded() {
@@ -424,14 +458,11 @@ void StoreDirectory::commit() {
   sync_names();
   superblock_.slots = layout_.slots;
   superblock_.slots_per_file = layout_.slots_per_file;
-  superblock_.open_slots = open_slots_ < layout_.slots ? open_slots_ : 0;
+  superblock_.open_slots = has_holes_ || open_slots_ < layout_.slots ? open_slots_ : 0;
   ++superblock_.generation;
-  AlignedBuffer page{catalog_page_bytes};
-  encode(superblock_, page.span());
-  IoOperation write{.kind = IoOperation::Kind::write, .file = catalog_, .from = page.span()};
-  ErrorCode error = error_of(run_alone(engine_, write), catalog_page_bytes);
-  if (!error) error = error_of(run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = catalog_}), 0);
-  if (error) fail(error, fmt::format("cannot write the superblock of {}", path("catalog").string()));
+  if (const ErrorCode error = write_superblock(engine_, superblock_, catalog_, lock_file())) {
+    fail(error, fmt::format("cannot write the superblock of {}", path("catalog").string()));
+  }
   undo_.clear();
 
   // Only now: had the superblock still named the slots that go, they would be missing.
@@ -444,15 +475,14 @@ void StoreDirectory::give_back_room() {
   const auto done = [this](const Result<void>& result) {
     if (!result) fail(result.error(), fmt::format("cannot make the file store in {} smaller", directory_.string()));
   };
+  // A copied catalog may have holes. Their room was checked for; where it is gone, writes of pages meet that.
+  (void)run_alone(engine_, {.kind = IoOperation::Kind::allocate, .file = catalog_, .length = count(layout_.catalog_bytes())});
   // Whatever is too large, as a start that was to make the store smaller may have ended anywhere in here.
   if (catalog_bytes_before_ > layout_.catalog_bytes()) done(files_.resize(catalog_, layout_.catalog_bytes()));
   for (std::uint32_t n = 0; n < layout_.data_files(); ++n) {
     const Bytes wanted = layout_.data_file_bytes(n);
     if (data_bytes_before_[n] <= count(wanted)) continue;
     done(files_.resize(data_[n], wanted));
-    // Of a store that became smaller while it served, and crashed before its superblock said so, the rest may have holes. Where
-    // there is no room for them its writes meet that, as on a file system that takes no room ahead.
-    if (open_slots_ == layout_.slots) (void)files_.resize(data_[n], wanted);
   }
   for (std::uint32_t n = 0; n < layout_.directories; ++n) {
     if (!parts_[n].missing) remove_files_behind(n);

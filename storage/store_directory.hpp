@@ -54,7 +54,11 @@ struct FileStoreConfig {
 
 /// The files of one file store, opened and locked: finds out whether they are a store, ours, and of the right size, and makes
 /// or resizes them. Until commit() it can still go back: a directory or file that it made is removed again, a file that it
-/// grew is cut again.
+/// grew is cut again, so that a start that is refused leaves the disk with the room that it had.
+///
+/// Room. What the files are to become longer by is taken here, and checked against the free space and the floor before. What they
+/// have as holes (has_holes()), of a store that was compacted or became smaller, is not taken here: StoreSpace takes it piece by
+/// piece, as far as the disk and the floor allow.
 ///
 /// Threads: the engine owner's. The engine has nothing else under way.
 class StoreDirectory {
@@ -76,6 +80,8 @@ class StoreDirectory {
 
   [[nodiscard]] const StoreLayout& layout() const { return layout_; }
   [[nodiscard]] FileId catalog() const { return catalog_; }
+  /// The one with the superblock's copy.
+  [[nodiscard]] FileId lock_file() const { return parts_[0].lock; }
   [[nodiscard]] FileId data(SlotId slot) const { return data_[layout_.file_of(slot)]; }
   /// By their number. Those in a directory that is missing are not open, and no operation may name them.
   [[nodiscard]] const std::vector<FileId>& data_files() const { return data_; }
@@ -89,8 +95,12 @@ class StoreDirectory {
   /// Of the layout's slots, how many may be used: fewer than there are where the store was made smaller while it served, and
   /// still has no more capacity than then; its files are left as they are, with their holes.
   [[nodiscard]] std::uint32_t open_slots() const { return open_slots_; }
-  /// Whether room could not be taken ahead.
+  /// Whether the file system of one of the directories cannot take room ahead.
   [[nodiscard]] bool sparse() const;
+  /// Whether slots that may be used have no room in their files, though the file system could have taken it ahead.
+  [[nodiscard]] bool has_holes() const { return has_holes_; }
+  /// Whether the superblock had to be taken from its copy. (FileStore counts that as an I/O error.)
+  [[nodiscard]] bool restored() const { return restored_; }
 
   // What a store that grows while it serves does to its files, by operations of its own.
   /// As it is on the disk.
@@ -111,26 +121,36 @@ class StoreDirectory {
   struct Part {
     std::filesystem::path directory;
     bool missing = false;
-    Bytes had{};  ///< what was in it when we came
+    FileId lock{};
+    Bytes had{};     ///< what its files have
+    Bytes needed{};  ///< what they are still to get at this start
   };
 
+  /// A store that became smaller while it served keeps its slots at a start with less capacity, up to so many times as many as the
+  /// capacity has: what a superblock says sizes neither the index nor the catalog beyond that.
+  static constexpr std::uint32_t kept_slots_factor = 32;
+
   void make(const std::filesystem::path& directory);
-  void lock(const std::filesystem::path& directory);
+  [[nodiscard]] FileId lock(const std::filesystem::path& directory);
   void read_superblock(const FileStoreConfig& config);
   void check_compatible(const FileStoreConfig& config) const;
+  /// Whether the catalog, as far as this configuration reaches, has a record that checks itself.
+  [[nodiscard]] bool has_records(Bytes catalog_bytes);
   void take_room(const FileStoreConfig& config);
   void take_room_in(std::uint32_t directory, const FileStoreConfig& config);
   void take_catalog_room(const FileStoreConfig& config);
-  /// Opens the directory's data files, and returns how much they, and the catalog, would grow.
-  [[nodiscard]] Bytes open_data(std::uint32_t directory, Bytes usable);
+  /// Opens the directory's data files, and finds out what they, and the catalog, have and need.
+  void open_data(std::uint32_t directory, Bytes usable);
   /// Undone by undo().
   void grow(FileId file, const std::filesystem::path& name, Bytes before, Bytes wanted, std::uint32_t directory,
             const FileStoreConfig& config);
   [[nodiscard]] Bytes size_of(FileId file, const std::filesystem::path& name);
+  /// What of its size the file has of the device; all of it where that cannot be taken ahead.
+  [[nodiscard]] Bytes room_of(FileId file, Bytes size, std::uint32_t directory, const std::filesystem::path& name);
   [[nodiscard]] FileId open(const std::filesystem::path& path, Direct direct);
   [[nodiscard]] std::filesystem::path path(const char* name) const { return directory_ / name; }
-  /// `needed` where `free` is.
-  [[noreturn]] void no_room(Bytes needed, Bytes free, std::uint32_t directory, const FileStoreConfig& config) const;
+  /// For what the directory needs.
+  [[noreturn]] void no_room(Bytes free, std::uint32_t directory, const FileStoreConfig& config) const;
   /// Of a store that is to grow: there may be records beyond the slots that the superblock knows, of an earlier and larger
   /// store. They must not come back with the slots.
   void forget_beyond_recorded();
@@ -164,6 +184,8 @@ class StoreDirectory {
   Direct direct_ = Direct::yes;
   std::uint32_t recorded_slots_ = 0;
   std::uint32_t open_slots_ = 0;
+  bool has_holes_ = false;
+  bool restored_ = false;
   std::vector<std::filesystem::path> parents_;  ///< of the directories that are ours
   std::vector<Part> parts_;                     ///< the first is directory_
   std::vector<FileId> open_;

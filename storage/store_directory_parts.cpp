@@ -67,7 +67,7 @@ void StoreDirectory::open_part(std::uint32_t number, const FileStoreConfig& conf
   if (is_new) make(config.more_directories[number - 1]);
   if (may_be_empty && !config.name.empty()) make(directory);
   try {
-    lock(directory);
+    parts_[number].lock = lock(directory);
   } catch (const std::system_error& error) {
     if (is_new || is(error, Errc::in_use)) throw;
     fail(errno_code(error.code().value()),

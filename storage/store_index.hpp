@@ -9,6 +9,7 @@
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -97,9 +98,10 @@ class StoreIndex {
 
   /// The time that use() and place() stamp with. One advance() a call of the store: what one call names is equally old.
   [[nodiscard]] std::uint64_t now() const { return now_; }
-  void advance() { ++now_; }
+  /// It ends at the highest number, which only a crafted catalog can bring about: from then on all uses are equally old.
+  void advance() { advance_past(now_); }
   void advance_past(std::uint64_t time) {
-    if (now_ <= time) now_ = time + 1;
+    if (now_ <= time) now_ = std::max(time, time + 1);
   }
 
   /// Finds a slot for a block that is not here, evicting one leaf where none is free; the block is then `writing` and held

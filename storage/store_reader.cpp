@@ -44,11 +44,12 @@ std::string first_store_in(const std::filesystem::path& directory) {
 
 }  // namespace
 
-StoreReader::StoreReader(std::filesystem::path directory, PosixCalls& calls) : directory_{std::move(directory)}, calls_{calls} {
+StoreReader::StoreReader(std::filesystem::path directory, PosixCalls& calls, const std::function<bool()>& go_on)
+    : directory_{std::move(directory)}, calls_{calls} {
   try {
     open_catalog();
     read_superblock();
-    read_records();
+    read_records(go_on);
   } catch (...) {
     close();
     throw;
@@ -129,13 +130,18 @@ void StoreReader::read_superblock() {
   AlignedBuffer page{catalog_page_bytes};
   for (int attempt = 1;; ++attempt) {
     const Result<std::uint64_t> got = read(catalog_.fd, page.span(), 0);
-    if (!got) fail(got.error(), fmt::format("cannot read {}", name));
-    if (*got == 0 || (*got == catalog_page_bytes && all_zero(page.span()))) {
-      fail(Errc::incompatible, fmt::format("the file store in {} holds nothing: its making was interrupted, or goes on just now",
-                                           directory_.string()));
+    Result<Superblock> found = got ? decode_superblock(page.span(0, *got)) : Result<Superblock>{got.error()};
+    if (!found) {
+      std::array<std::byte, sector_bytes> copy;
+      const Result<std::uint64_t> copied = lock_.fd < 0 ? Result<std::uint64_t>{0U} : read(lock_.fd, copy, superblock_copy_at);
+      if (copied) found = decode_superblock(std::span{copy}.first(*copied));
     }
-    const Result<Superblock> found = decode_superblock(page.span());
-    const bool whole = *got == catalog_page_bytes && found;
+    if (!found && !got) fail(got.error(), fmt::format("cannot read {}", name));
+    if (!found && all_zero(page.span(0, *got))) {
+      fail(Errc::incompatible, fmt::format("the file store in {} has no superblock: its making was interrupted, or goes on just now, or "
+                                           "the superblock has been overwritten with zeros", directory_.string()));
+    }
+    const bool whole = found.has_value();
     if (whole && !known_version(found->version)) {
       fail(Errc::incompatible, fmt::format("the file store in {} has format version {}, and this program reads versions up to {}",
                                            directory_.string(), found->version, striped_format_version));
@@ -164,12 +170,21 @@ void StoreReader::read_superblock() {
   }
 }
 
-void StoreReader::read_records() {
+std::uint64_t StoreReader::next_data(std::uint64_t at, std::uint64_t end) const {
+  const off_t data = ::lseek(catalog_.fd, static_cast<off_t>(at), SEEK_DATA);
+  if (data >= 0) return std::clamp(static_cast<std::uint64_t>(data) / catalog_page_bytes * catalog_page_bytes, at, end);
+  struct stat now {};
+  // None, where that is for want of data and not of a file; where the file system does not know, all of it is read.
+  return errno == ENXIO && ::fstat(catalog_.fd, &now) == 0 && static_cast<std::uint64_t>(now.st_size) >= end ? end : at;
+}
+
+void StoreReader::read_records(const std::function<bool()>& go_on) {
   const std::string name = (directory_ / "catalog").string();
   survey_.emplace(superblock_, [this](std::uint32_t number) { return data_file(number).bytes; });
   AlignedBuffer piece{piece_bytes};
   const std::uint64_t end = count(layout_.catalog_bytes());
-  for (std::uint64_t at = catalog_page_bytes; at < end; at += piece_bytes) {
+  for (std::uint64_t at = next_data(catalog_page_bytes, end); at < end; at = next_data(at + piece_bytes, end)) {
+    if (!go_on()) fail(errno_code(ECANCELED), fmt::format("reading {} was interrupted", name));
     const std::span<std::byte> into = piece.span(0, std::min(piece_bytes, end - at));
     const Result<std::uint64_t> got = read(catalog_.fd, into, at);
     if (!got) fail(got.error(), fmt::format("cannot read {}", name));
@@ -271,20 +286,38 @@ Result<std::optional<CatalogRecord>> StoreReader::record(std::uint32_t slot) con
   return *got == bytes.size() ? decode_record(bytes) : std::nullopt;
 }
 
+AlignedBuffer StoreReader::make_scratch() const {
+  constexpr std::uint64_t scratch_bytes_max = std::uint64_t{4} << 20;
+  return AlignedBuffer{std::min(layout_.block_bytes, scratch_bytes_max)};
+}
+
+Result<std::optional<std::uint64_t>> StoreReader::checksum(const File& file, const CatalogRecord& block,
+                                                           std::span<std::byte> scratch) const {
+  PayloadChecksum sum;
+  sum.begin(block.block.key, superblock_.fingerprint, layout_.block_bytes);
+  for (std::uint64_t done = 0; done < layout_.block_bytes; done += scratch.size()) {
+    const std::span<std::byte> piece = scratch.first(std::min<std::uint64_t>(scratch.size(), layout_.block_bytes - done));
+    const Result<std::uint64_t> got = read(file.fd, piece, layout_.offset_of(SlotId{block.slot}) + done);
+    if (!got) return got.error();
+    if (*got != piece.size()) return std::nullopt;
+    sum.add(piece);
+  }
+  return sum.value();
+}
+
 StoreReader::Verified StoreReader::verify(const CatalogRecord& block, std::span<std::byte> scratch) const {
-  TERRACE_CHECK(scratch.size() == layout_.block_bytes);
-  const SlotId slot{block.slot};
-  const File file = data_file(layout_.file_of(slot));
+  TERRACE_CHECK(!scratch.empty() && scratch.size() % io_alignment == 0);
+  const File file = data_file(layout_.file_of(SlotId{block.slot}));
   if (file.fd < 0) return {Verdict::unreadable, file.error};
-  Result<std::uint64_t> got = read(file.fd, scratch, layout_.offset_of(slot));
+  Result<std::optional<std::uint64_t>> got = checksum(file, block, scratch);
   if (!got && got.error() == errno_code(EINVAL) && file.direct) {
     // Some file systems take O_DIRECT at open and refuse it here.
     const int flags = ::fcntl(file.fd, F_GETFL);
     if (flags >= 0) (void)::fcntl(file.fd, F_SETFL, flags & ~O_DIRECT);
-    got = read(file.fd, scratch, layout_.offset_of(slot));
+    got = checksum(file, block, scratch);
   }
-  const bool whole = got && *got == scratch.size();
-  if (whole && payload_checksum(block.block.key, superblock_.fingerprint, scratch) == block.checksum) return {};
+  const bool whole = got && got->has_value();
+  if (whole && **got == block.checksum) return {};
 
   const bool had_owner = in_use();
   const Result<std::optional<CatalogRecord>> now = record(block.slot);
@@ -296,7 +329,7 @@ StoreReader::Verified StoreReader::verify(const CatalogRecord& block, std::span<
 }
 
 StoreReader::Verified StoreReader::verify(const CatalogRecord& block, std::chrono::milliseconds patience) const {
-  AlignedBuffer scratch{layout_.block_bytes};
+  const AlignedBuffer scratch = make_scratch();
   const auto end = std::chrono::steady_clock::now() + patience;
   for (;;) {
     const Verified verified = verify(block, scratch.span());

@@ -2,6 +2,7 @@
 
 #include "base/block_key.hpp"
 #include "base/bytes.hpp"
+#include "storage/aligned_buffer.hpp"
 #include "storage/catalog_survey.hpp"
 #include "storage/format.hpp"
 #include "storage/posix_calls.hpp"
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -19,7 +21,11 @@
 namespace terrace {
 
 /// A file store looked at from outside: reads, and never writes, locks, makes or resizes anything, so that it works beside the
-/// store's owner as well as without one. The catalog is read once, when this is made; data are read when they are asked for.
+/// store's owner as well as without one. The catalog is read once, when this is made; data are read when they are asked for, a
+/// piece at a time. Where the superblock is damaged, its copy is believed.
+///
+/// Trusts nothing: whatever the files say, the memory that this takes grows with what they really hold. Holes of a catalog are
+/// passed over unread.
 ///
 /// Beside an owner. Pages of the catalog go out one by one, so that what was read is not one moment's truth: a block may lack
 /// a parent that was stored a moment later, and count as an orphan. A record that was caught while it was being written does
@@ -37,8 +43,10 @@ namespace terrace {
 class StoreReader {
  public:
   /// Throws std::system_error, one sentence: an errno (no such directory, not readable), or incompatible (no store, another
-  /// version, a catalog that is cut short or whose superblock is damaged). `calls` outlives it.
-  explicit StoreReader(std::filesystem::path directory, PosixCalls& calls = PosixCalls::system());
+  /// version, a catalog that is cut short or whose superblock is damaged). `go_on` is asked before each piece of the catalog; where
+  /// it returns false this throws ECANCELED. `calls` outlives it.
+  explicit StoreReader(std::filesystem::path directory, PosixCalls& calls = PosixCalls::system(),
+                       const std::function<bool()>& go_on = [] { return true; });
   ~StoreReader();
   StoreReader(const StoreReader&) = delete;
   StoreReader& operator=(const StoreReader&) = delete;
@@ -70,7 +78,10 @@ class StoreReader {
     Verdict verdict = Verdict::verified;
     int error = 0;  ///< of `unreadable`: an errno, or 0 where the file ended
   };
-  /// Reads the block's data, and compares them with its checksum. `scratch` holds block_bytes, aligned to io_alignment.
+  /// Memory for verify(): a piece of a block, or all of it.
+  [[nodiscard]] AlignedBuffer make_scratch() const;
+  /// Reads the block's data, through `scratch`, and compares them with its checksum. `scratch` is aligned to io_alignment, and a
+  /// multiple of that long.
   [[nodiscard]] Verified verify(const CatalogRecord& block, std::span<std::byte> scratch) const;
   /// The same; what is doubtful is read again until it is not, or is corrupt when `patience` has passed. Blocks so long.
   [[nodiscard]] Verified verify(const CatalogRecord& block, std::chrono::milliseconds patience) const;
@@ -93,7 +104,12 @@ class StoreReader {
   [[nodiscard]] Result<std::uint64_t> read(int fd, std::span<std::byte> into, std::uint64_t offset) const;
   void open_catalog();
   void read_superblock();
-  void read_records();
+  void read_records(const std::function<bool()>& go_on);
+  /// Where the catalog's next data begin, from a page on that is not beyond `end`; `end` where there are none.
+  [[nodiscard]] std::uint64_t next_data(std::uint64_t at, std::uint64_t end) const;
+  /// The block's checksum, or no value where its file ends too soon. Fails: an errno.
+  [[nodiscard]] Result<std::optional<std::uint64_t>> checksum(const File& file, const CatalogRecord& block,
+                                                              std::span<std::byte> scratch) const;
   void close() noexcept;
   [[nodiscard]] std::filesystem::path data_path(std::uint32_t number) const;
 

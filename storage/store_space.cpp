@@ -27,7 +27,6 @@ StoreSpace::StoreSpace(const FileStoreConfig& config, StoreOperations& operation
       piece_slots_{static_cast<std::uint32_t>(
           std::clamp<std::uint64_t>(count(config.growth_piece_bytes) / count(config.block_bytes), 1, slots_max))},
       ahead_{config.writes_max},
-      superblock_{catalog_page_bytes},
       without_room_(directory.layout().directories) {}
 
 std::uint32_t StoreSpace::open_slots() const { return index().capacity() - index().count(State::closing); }
@@ -44,7 +43,7 @@ void StoreSpace::start(std::vector<SlotId>& gone) {
       if (state != State::lost) without_room(SlotId{slot}) += !has_room_[slot];
     }
   }
-  if (wanted < slots) {
+  if (wanted < slots || directory_.has_holes()) {
     // Which of the free slots have room nobody knows: none has, when they have been through closing.
     index().limit(std::min(wanted, index().count(State::ready)));
     while (const auto shrunk = index().shrink()) {
@@ -235,7 +234,7 @@ void StoreSpace::step_ended(const IoCompletion& completion) {
         write_superblock(numbering_);
       }
       break;
-    case Step::writing_superblock: superblock_written(completion.error == 0 && completion.bytes == catalog_page_bytes); break;
+    case Step::writing_superblock: superblock_step(completion); break;
     case Step::allocating: allocated(completion.error); break;
     case Step::giving_back: break;
   }
@@ -279,17 +278,23 @@ void StoreSpace::lengthen() {
          {.kind = Kind::allocate, .file = directory_.catalog(), .offset = before, .length = after - before});
 }
 
-IoOperation StoreSpace::superblock_write(std::uint32_t slots, std::uint64_t open_slots) {
+Superblock StoreSpace::superblock_with(std::uint32_t slots, std::uint64_t open_slots) const {
   Superblock superblock = directory_.superblock();
   superblock.slots = slots;
   superblock.open_slots = open_slots;
-  encode(superblock, superblock_.span());
-  return {.kind = Kind::write, .file = directory_.catalog(), .from = superblock_.span()};
+  return superblock;
 }
 
 void StoreSpace::write_superblock(std::uint32_t slots) {
   noting_ = numbering_ > 0 ? std::min(index().limit(), slots) : noted_slots();
-  submit(Step::writing_superblock, superblock_write(slots, noting_));
+  superblock_write_.begin(superblock_with(slots, noting_), directory_.catalog(), directory_.lock_file());
+  submit(Step::writing_superblock, superblock_write_.operation());
+}
+
+void StoreSpace::superblock_step(const IoCompletion& completion) {
+  const bool failed{superblock_write_.ended(completion)};
+  if (failed || superblock_write_.is_done()) return superblock_written(!failed);
+  submit(Step::writing_superblock, superblock_write_.operation());
 }
 
 StoreSpace::Note StoreSpace::note() const {
@@ -308,8 +313,8 @@ void StoreSpace::retry_note() {
 bool StoreSpace::write_note() {
   TERRACE_CHECK(stopped_);
   if (note() == Note::written) return true;
-  const IoOperation write = superblock_write(index().slots(), noted_slots());
-  if (error_of(run_alone(engine_, write), catalog_page_bytes)) {
+  const Superblock superblock = superblock_with(index().slots(), noted_slots());
+  if (terrace::write_superblock(engine_, superblock, directory_.catalog(), directory_.lock_file())) {
     operations_.count_io_error();
     note_failed_ = noted_slots();
     return false;

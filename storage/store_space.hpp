@@ -2,11 +2,11 @@
 
 #include "base/bytes.hpp"
 #include "base/result.hpp"
-#include "storage/aligned_buffer.hpp"
 #include "storage/directory_health.hpp"
 #include "storage/io_engine.hpp"
 #include "storage/store_directory.hpp"
 #include "storage/store_operations.hpp"
+#include "storage/superblock_io.hpp"
 
 #include <cstdint>
 #include <vector>
@@ -24,6 +24,8 @@ namespace terrace {
 /// data file. Once that is done the data take no more than the limit's slots; until then those that are closing come on top.
 /// Files keep their length, and the catalog its size. Where the file system has no holes the room stays taken: stat() counts the
 /// slots.
+///
+/// A start whose files have holes (StoreDirectory::has_holes()) closes its free slots in the same way, and takes their room again.
 ///
 /// Floor: before room is taken the engine looks at the free space, and what would go below the floor is not taken. Room that was
 /// taken ahead is the store's, and needs no look. Where a file system cannot take room ahead, blocks take it as they are
@@ -105,7 +107,8 @@ class StoreSpace {
   void number_slots();
   void lengthen();
   void write_superblock(std::uint32_t slots);
-  [[nodiscard]] IoOperation superblock_write(std::uint32_t slots, std::uint64_t open_slots);
+  [[nodiscard]] Superblock superblock_with(std::uint32_t slots, std::uint64_t open_slots) const;
+  void superblock_step(const IoCompletion& completion);
   void superblock_written(bool whole);
   void take_run(std::uint32_t slots_max);
   void put_back(std::uint32_t from);
@@ -143,7 +146,7 @@ class StoreSpace {
   std::uint32_t tried_ = 0;     ///< how much of a piece to try next; 0: all
   bool halted_ = false;         ///< growth has failed
   FileId new_file_;
-  AlignedBuffer superblock_;
+  SuperblockWrite superblock_write_;
   std::uint64_t noting_ = 0;
   std::uint64_t note_failed_ = ~std::uint64_t{0};  ///< what could not be written, not to be tried again
 

@@ -32,7 +32,7 @@ class Work {
 
   /// Of one thread, until nothing is left or it is to stop.
   void run() {
-    AlignedBuffer scratch{reader_.layout().block_bytes};
+    const AlignedBuffer scratch = reader_.make_scratch();
     while (!stop_) {
       const std::uint64_t next = next_.fetch_add(1);
       if (next >= blocks_.size() || !pace()) break;
@@ -56,7 +56,7 @@ class Work {
       const std::lock_guard guard{mutex_};
       doubts.swap(doubts_);
     }
-    AlignedBuffer scratch{reader_.layout().block_bytes};
+    const AlignedBuffer scratch = reader_.make_scratch();
     for (const Doubt& doubt : doubts) {
       StoreReader::Verified verified = reader_.verify(*doubt.block, scratch.span());
       const bool spent = Steady::now() >= doubt.since + options_.patience;

@@ -102,8 +102,8 @@ class Aftermath {
       expect_nothing_else(config, store);
     };
     ground.settled = [&] {
-      // A hole and a piece for each slot at most, and what the superblock says of it.
-      EXPECT_LE(io.operations() - at_opening, 2 * store.slots + 8);
+      // A hole and a piece for each slot at most, and what the superblock says of it, in both its places.
+      EXPECT_LE(io.operations() - at_opening, 2 * store.slots + 16);
       // Before the first write: the disk holds what the store's books say.
       const Bytes whole = crash_capacity(config, static_cast<std::uint32_t>(store.slots));
       const Room room = room_of(config);

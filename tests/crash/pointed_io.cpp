@@ -80,6 +80,9 @@ Result<void> PointedIo::Files::lock(FileId file) {
 Result<Bytes> PointedIo::Files::size(FileId file) {
   return pass([&](FileSystem& files) { return files.size(file); });
 }
+Result<Bytes> PointedIo::Files::allocated(FileId file) {
+  return pass([&](FileSystem& files) { return files.allocated(file); });
+}
 Result<void> PointedIo::Files::resize(FileId file, Bytes size) {
   return pass([&](FileSystem& files) { return files.resize(file, size); });
 }

@@ -44,6 +44,7 @@ class PointedIo final : public IoEngine {
     Result<void> remove_file(const std::filesystem::path& path) override;
     Result<void> lock(FileId file) override;
     Result<Bytes> size(FileId file) override;
+    Result<Bytes> allocated(FileId file) override;
     Result<void> resize(FileId file, Bytes size) override;
     Result<Bytes> deallocate(FileId file, std::uint64_t offset, Bytes length) override;
     Result<Bytes> free_space(const std::filesystem::path& path) override;

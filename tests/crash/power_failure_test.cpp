@@ -10,8 +10,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <set>
+#include <span>
 #include <string>
 
 namespace terrace::test {
@@ -52,22 +54,38 @@ struct Count {
   std::uint64_t corrupt = 0;
   std::uint64_t resized = 0;       ///< while serving, to the end
   std::uint64_t left_smaller = 0;  ///< failures after which the store kept slots that it may not use
+  std::uint64_t torn = 0;          ///< failures that left one of the two superblocks damaged
 };
+
+/// One of the two superblocks, where both are there, is also torn or overwritten with zeros. False: they are not.
+bool damage_superblock(SteppedFiles& disk, const std::filesystem::path& directory, Random& random) {
+  const std::span<std::byte> catalog = disk.content(directory / "catalog");
+  const std::span<std::byte> lock = disk.content(directory / "lock");
+  if (catalog.size() < catalog_page_bytes || lock.size() < lock_file_bytes) return false;
+  const std::span<std::byte> page = catalog.first(catalog_page_bytes);
+  const std::span<std::byte> copy = lock.subspan(superblock_copy_at, sector_bytes);
+  if (!decode_superblock(page) || !decode_superblock(copy)) return false;
+  const std::span<std::byte> damaged = random.chance(0.5) ? page : copy;
+  const std::span<std::byte> lost = random.chance(0.5) ? damaged : damaged.subspan(random.below(sector_bytes));
+  std::ranges::fill(lost, std::byte{static_cast<unsigned char>(random.chance(0.5) ? 0 : 0xA5)});
+  return true;
+}
 
 /// What a store takes of the disk that has come to its size: its catalog is that of all of its slots.
 Bytes bytes_of(const FileStoreConfig& config, const Superblock& store, std::uint32_t open_slots) {
   Bytes parts{};
   for (const auto& more : config.more_directories) {
-    parts += Bytes{owner_text_bytes + part_text_bytes + more.native().size()};  // and the link
+    parts += Bytes{lock_file_bytes + part_text_bytes + more.native().size()};  // and the link
   }
   if (parts > Bytes{}) parts += Bytes{part_text_bytes};
-  return Bytes{owner_text_bytes} + parts + layout_of(store).catalog_bytes() + Bytes{open_slots * store.block_bytes};
+  return Bytes{lock_file_bytes} + parts + layout_of(store).catalog_bytes() + Bytes{open_slots * store.block_bytes};
 }
 
 /// False where something was wrong.
 bool restart_after(const SteppedFiles& disk, const FileStoreConfig& config, const Promises& promises, Random& random,
                    Count& count) {
   SteppedIo io{disk};
+  if (random.chance(0.3)) count.torn += damage_superblock(io.files(), config.directory, random);
   Driver::Ground ground = ground_on(io, random, config.directory, [](const Saying&) {});
   ground.config = config;
   const Restarted found = restart_and_check(ground, promises);
@@ -135,6 +153,7 @@ TEST(PowerFailure, at_any_moment_costs_nothing_that_was_flushed_and_brings_nothi
   EXPECT_GT(count.away, count.failures);
   EXPECT_GT(count.resized, 5U);
   EXPECT_GT(count.left_smaller, 100U);
+  EXPECT_GT(count.torn, 100U);
   EXPECT_GT(count.corrupt, 0U) << "no write was torn";
   RecordProperty("failures", std::to_string(count.failures));
 }

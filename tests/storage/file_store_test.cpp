@@ -132,20 +132,6 @@ TEST_F(FileStoreTest, a_child_is_found_again_also_in_a_slot_before_its_parents) 
   EXPECT_TRUE(h->reads_back(key_of(3)));
 }
 
-TEST_F(FileStoreTest, records_of_a_store_without_a_superblock_do_not_come_back) {
-  {
-    const auto h = open(100);
-    for (std::uint64_t n = 0; n < 80; ++n) h->write({root_block(n)});
-  }
-  std::fill_n(catalog().begin(), catalog_page_bytes, std::byte{0});
-  {
-    const auto h = open(100);
-    EXPECT_EQ(h->store().stat().blocks, 0U);
-    h->write({root_block(200)});
-  }
-  EXPECT_EQ(open(100)->store().stat().blocks, 1U);
-}
-
 TEST_F(FileStoreTest, a_path_lies_in_one_piece) {
   const auto h = open();
   h->write({root_block(100)});

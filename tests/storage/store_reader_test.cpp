@@ -155,9 +155,9 @@ TEST_F(ReaderTest, refuses_what_is_no_store) {
   std::ofstream{where_ / "catalog"} << "short";
   expect_refused("no catalog of a file store, or its superblock is damaged");
   std::ofstream{where_ / "catalog"} << "";
-  expect_refused("holds nothing");
+  expect_refused("has no superblock");
   std::ofstream{where_ / "catalog"} << std::string(8192, '\0');
-  expect_refused("holds nothing");
+  expect_refused("has no superblock");
 }
 
 TEST_F(ReaderTest, refuses_what_stands_in_a_files_place) {

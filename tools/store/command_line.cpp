@@ -56,9 +56,9 @@ Examples:
   terrace store verify /var/cache/terrace --threads 16 --json)";
 
 constexpr const char* compact_help = R"(
-A store reserves its whole capacity when it starts. This gives the disk the room of every slot without a block, by punching holes
+A store takes its whole capacity when it starts. This gives the disk the room of every slot without a block, by punching holes
 into the data files; blocks stay where they are. Records that a store which starts would not take are cleared first (damaged
-ones, those of orphans, older ones of the same key). The next start of the store reserves its capacity again. Safe to
+ones, those of orphans, older ones of the same key). The next start of the store takes that room again, where it is there. Safe to
 interrupt at any time.
 
 Example:
@@ -66,7 +66,7 @@ Example:
 
 constexpr const char* remove_help = R"(
 Each block goes with all that stand on it. When this returns, a power failure does not bring them back. Like any start of the
-store it reserves the whole capacity; compact gives the room back.
+store it takes the whole capacity; compact gives the room back.
 
 Examples:
   terrace store remove /var/cache/terrace 09fd2c 8812aa

@@ -1,5 +1,7 @@
 #include "tools/store/opening.hpp"
 
+#include "tools/bench/interrupted.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,10 +17,11 @@ std::string sentence_of(const std::system_error& error) {
   return ours && text.ends_with(code) ? text.substr(0, text.size() - code.size()) : text;
 }
 
-std::unique_ptr<StoreReader> open_store(const std::filesystem::path& directory) {
+std::unique_ptr<StoreReader> open_store(const std::filesystem::path& directory, const std::function<bool()>& go_on) {
   try {
-    return std::make_unique<StoreReader>(directory);
+    return std::make_unique<StoreReader>(directory, PosixCalls::system(), go_on);
   } catch (const std::system_error& error) {
+    if (error.code() == std::errc::operation_canceled) throw Interrupted{};
     throw UsageError{sentence_of(error)};
   }
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -14,8 +15,10 @@ namespace terrace::tools {
 /// What the error says, without the name of a code of our own that follows the sentence; an errno's stays.
 [[nodiscard]] std::string sentence_of(const std::system_error& error);
 
-/// Looks into the store. Throws UsageError where there is none that can be read: a directory is an argument.
-[[nodiscard]] std::unique_ptr<StoreReader> open_store(const std::filesystem::path& directory);
+/// Looks into the store. Throws UsageError where there is none that can be read: a directory is an argument. Throws Interrupted
+/// where `go_on`, asked from time to time, returns false.
+[[nodiscard]] std::unique_ptr<StoreReader> open_store(const std::filesystem::path& directory,
+                                                      const std::function<bool()>& go_on = [] { return true; });
 
 /// The one block, or orphan, whose key begins with these hexadecimal digits. Throws UsageError where there is none, or several.
 [[nodiscard]] const CatalogRecord& find_block(const StoreReader& reader, const std::string& digits);

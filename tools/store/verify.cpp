@@ -88,7 +88,7 @@ std::string summary(const StoreReader& reader, const Verification& found) {
 ExitStatus verify_store(const std::filesystem::path& directory, const VerifyOptions& options) {
   NullWaker nobody;
   const Interrupt interrupt{nobody};
-  const std::unique_ptr<StoreReader> reader = open_store(directory);
+  const std::unique_ptr<StoreReader> reader = open_store(directory, [&] { return !interrupt.requested(); });
   Verification found;
   {
     ProgressLine progress;
