@@ -114,8 +114,8 @@ struct CatalogRecord {
 
 /// `page` holds catalog_page_bytes, all of which are written.
 void encode(const Superblock& superblock, std::span<std::byte> page);
-/// Of the first sector of what is given. Fails: corrupt, also where there is less than a sector. A version that is not ours is the
-/// caller's affair.
+/// Reads the first sector of what is given. Fails: corrupt, also where there is less than a sector. A version that is not ours is
+/// the caller's affair.
 [[nodiscard]] Result<Superblock> decode_superblock(std::span<const std::byte> bytes);
 [[nodiscard]] bool all_zero(std::span<const std::byte> bytes);
 

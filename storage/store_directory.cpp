@@ -220,8 +220,8 @@ void StoreDirectory::read_superblock(const FileStoreConfig& config) {
     // The making of this store was interrupted: nothing in it was ever promised.
     if (found.blank && !has_records(size_of(catalog_, name))) return;
     if (found.blank) {
-      fail(Errc::incompatible, fmt::format("the superblock of {} has been overwritten with zeros, and there is no copy of it: restore "
-                                           "its first {} bytes from a backup, or remove {} to start empty", name,
+      fail(Errc::incompatible, fmt::format("the superblock of {} has been overwritten with zeros, and there is no copy of it: "
+                                           "restore its first {} bytes from a backup, or remove {} to start empty", name,
                                            catalog_page_bytes, directory_.string()));
     }
     fail(Errc::incompatible, fmt::format("{} is no catalog of a file store, or its superblock is damaged: give another "
@@ -299,8 +299,9 @@ void StoreDirectory::no_room(Bytes free, std::uint32_t directory, const FileStor
                                          : fmt::format("the largest capacity that fits is {}",
                                                        to_string(capacity_for(slots, config.block_bytes, directories)));
   fail(errno_code(ENOSPC),
-       fmt::format("the file store in {} cannot take its capacity of {}: the file system{} has {} free where {} more are needed{}, {}",
-                   directory_.string(), to_string(config.capacity), where, to_string(free), to_string(needed), stays,
+       fmt::format("the file store in {} cannot take its capacity of {}: the file system{} has {} free where {} more are "
+                   "needed{}, {}", directory_.string(), to_string(config.capacity), where, to_string(free),
+                   to_string(needed), stays,
                    all > free ? fmt::format("{} too little; {}", to_string(all - free), largest)
                               : "and did not give them: is there a quota, or does somebody else take room just now?"));
 }

@@ -126,8 +126,8 @@ class StoreDirectory {
     Bytes needed{};  ///< what they are still to get at this start
   };
 
-  /// A store that became smaller while it served keeps its slots at a start with less capacity, up to so many times as many as the
-  /// capacity has: what a superblock says sizes neither the index nor the catalog beyond that.
+  /// A store that became smaller while it served keeps its slots at a start with less capacity, up to so many times as many as
+  /// the capacity has: what a superblock says sizes neither the index nor the catalog beyond that.
   static constexpr std::uint32_t kept_slots_factor = 32;
 
   void make(const std::filesystem::path& directory);

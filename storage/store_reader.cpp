@@ -138,8 +138,8 @@ void StoreReader::read_superblock() {
     }
     if (!found && !got) fail(got.error(), fmt::format("cannot read {}", name));
     if (!found && all_zero(page.span(0, *got))) {
-      fail(Errc::incompatible, fmt::format("the file store in {} has no superblock: its making was interrupted, or goes on just now, or "
-                                           "the superblock has been overwritten with zeros", directory_.string()));
+      fail(Errc::incompatible, fmt::format("the file store in {} has no superblock: its making was interrupted, or goes on just "
+                                           "now, or the superblock has been overwritten with zeros", directory_.string()));
     }
     const bool whole = found.has_value();
     if (whole && !known_version(found->version)) {

@@ -43,8 +43,8 @@ namespace terrace {
 class StoreReader {
  public:
   /// Throws std::system_error, one sentence: an errno (no such directory, not readable), or incompatible (no store, another
-  /// version, a catalog that is cut short or whose superblock is damaged). `go_on` is asked before each piece of the catalog; where
-  /// it returns false this throws ECANCELED. `calls` outlives it.
+  /// version, a catalog that is cut short or whose superblock is damaged). `go_on` is asked before each piece of the catalog;
+  /// where it returns false this throws ECANCELED. `calls` outlives it.
   explicit StoreReader(std::filesystem::path directory, PosixCalls& calls = PosixCalls::system(),
                        const std::function<bool()>& go_on = [] { return true; });
   ~StoreReader();

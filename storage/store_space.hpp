@@ -25,7 +25,8 @@ namespace terrace {
 /// Files keep their length, and the catalog its size. Where the file system has no holes the room stays taken: stat() counts the
 /// slots.
 ///
-/// A start whose files have holes (StoreDirectory::has_holes()) closes its free slots in the same way, and takes their room again.
+/// A start whose files have holes (StoreDirectory::has_holes()) closes its free slots in the same way, and takes their room
+/// again.
 ///
 /// Floor: before room is taken the engine looks at the free space, and what would go below the floor is not taken. Room that was
 /// taken ahead is the store's, and needs no look. Where a file system cannot take room ahead, blocks take it as they are

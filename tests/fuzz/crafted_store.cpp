@@ -200,7 +200,8 @@ std::optional<Look> look(SteppedFiles disk) {
       for (const CatalogRecord& record : *records) {
         (void)reader.location(record.slot);
         if (reader.verify(record, scratch.span()).verdict != StoreReader::Verdict::verified) continue;
-        expect(reader.layout().block_bytes == block_size && holds(scratch.span(), record.block.key), "a wrong block was called right");
+        expect(reader.layout().block_bytes == block_size, "a block of another size was called right");
+        expect(holds(scratch.span(), record.block.key), "a wrong block was called right");
       }
     }
     return Look{reader.superblock(), keys_of(catalog.blocks())};
@@ -224,7 +225,8 @@ std::optional<std::set<BlockKey>> serve(SteppedIo& io, const FileStoreConfig& co
   (void)settle(io, *store);
   store->check_invariants();
   // Its data, and a catalog of as many slots as it may keep.
-  expect(io.files().used_bytes() <= config.capacity + Bytes{32 * std::uint64_t{slots} * record_bytes}, "more than was configured");
+  const Bytes kept_records{32 * std::uint64_t{slots} * record_bytes};
+  expect(io.files().used_bytes() <= config.capacity + kept_records, "more than was configured");
   expect(store->stat().capacity_blocks <= slots, "more slots than were configured");
   AlignedBuffer buffer{block_size};
   for (const BlockKey& key : listed) {

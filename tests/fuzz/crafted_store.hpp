@@ -6,10 +6,10 @@
 
 namespace terrace::test {
 
-/// Builds a store whose superblock, copy and catalog are what `input` makes of those of a good store, then starts it, serves from it,
+/// Builds a store whose superblock, copy and catalog are what `input` makes of those of a good store. Starts it, serves from it,
 /// reads it from outside and compacts it. Checksums are made right after the changes, so that what is behind them is reached.
-/// Ends the process where an answer is wrong: a block of other bytes, more of the disk than was configured, an invariant that does
-/// not hold, or a reader that disagrees with a store.
+/// Ends the process where an answer is wrong: a block of other bytes, more of the disk than was configured, an invariant that
+/// does not hold, or a reader that disagrees with a store.
 ///
 /// The input is a list of changes of 11 bytes each; a rest that is shorter is left out:
 ///
@@ -25,7 +25,7 @@ enum class Change : unsigned char {
   record_moved,     ///< the record of slot a is copied to slot b, and says so where the number is odd
   overwritten,      ///< a: the first page, the copy, or both are filled with the byte b
   sum_kept,         ///< a: the checksum of superblock, copy or record b is not made right
-  size,             ///< a: catalog, data or lock file get the number as their size, up to 1 MiB; or the configuration so many slots
+  size,             ///< a: catalog, data or lock file get the number as their size, below 1 MiB; or the configuration as slots
 };
 void run_crafted_store(std::span<const std::byte> input);
 
