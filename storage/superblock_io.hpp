@@ -26,8 +26,8 @@ struct FoundSuperblock {
 /// Writes a superblock to both places. The first is durable before the second is touched, and the second before this ends. So a
 /// power failure tears one of them at most, and the other one is what the store was before or is now.
 ///
-/// The caller submits operation(), and tells ended() how it went, until is_done(). Owns the bytes that are written, and so outlives
-/// the operations.
+/// The caller submits operation(), and tells ended() how it went, until is_done(). Owns the bytes that are written, and so
+/// outlives the operations.
 class SuperblockWrite {
  public:
   void begin(const Superblock& superblock, FileId catalog, FileId lock);
