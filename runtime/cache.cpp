@@ -300,7 +300,6 @@ void Cache::on_store(const StoreEvent& event, PoolId pool) {
 
 void Cache::carry_out() {
   status_.store(manager_.status(), std::memory_order_release);
-  if (parts_.status_page != nullptr) parts_.status_page->publish(manager_.status(), manager_.epoch());
   for (const PoolId pool : pool_ids_) carry_out(pool);
   for (HostChunks& chunks : host_chunks_) chunks.give_back_emptied();
 }

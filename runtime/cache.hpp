@@ -6,7 +6,6 @@
 #include "runtime/host_chunks.hpp"
 #include "runtime/lease.hpp"
 #include "runtime/path_speed.hpp"
-#include "runtime/status_page.hpp"
 #include "runtime/wait_times.hpp"
 #include "storage/block_store.hpp"
 #include "transfer/device.hpp"
@@ -63,8 +62,6 @@ struct CacheParts {
   /// seen. Null: off. For tests.
   RankDevices* poison = nullptr;
   std::vector<PoolParts> other_pools = {};
-  /// Where other processes see status(). Null: nowhere.
-  StatusPage* status_page = nullptr;
 };
 
 /// The cache in confined mode: a CacheManager whose decisions are carried out. The engine owns it, calls it from one thread,

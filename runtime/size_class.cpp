@@ -152,7 +152,6 @@ void SizeClass::on_store(const StoreEvent& event) {
       break;
     }
     case StoreEvent::Kind::flushed: flushes.on_flushed(event.error); break;
-    case StoreEvent::Kind::contains: break;
   }
 }
 

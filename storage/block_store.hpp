@@ -51,7 +51,6 @@ struct StoreEvent {
     written,   ///< of a StoreWrite. No error also where it was there already. Fails: parent_missing, full, refused, io_failed.
     removed,   ///< of a remove(), one per key that was there, and one per descendant that had to go with it (token 0)
     evicted,   ///< the store gave the block up by itself, to make room or because it did not verify (token 0)
-    contains,  ///< of a contains(), one per key; error not_found where it is not there
     flushed,   ///< of a flush(); without a key. Fails: io_failed, or the device's errno
   };
 
@@ -116,8 +115,8 @@ class BlockStore {
   /// Gives up the blocks and all their descendants; one that is being written is given up when its write has ended. Keys that
   /// are not there are ignored.
   virtual void remove(std::span<const BlockKey> keys, std::uint64_t token) = 0;
-  /// One `contains` event per key, in order.
-  virtual void contains(std::span<const BlockKey> keys, std::uint64_t token) = 0;
+  /// Whether a read of the block would find it: it is readable, as far as the index knows. No I/O, no use of the block.
+  [[nodiscard]] virtual bool contains(const BlockKey& key) const = 0;
   /// These were used in a tier above: they count as recently used here. Keys that are not there are ignored.
   virtual void touch(std::span<const BlockKey> keys) = 0;
 

@@ -94,13 +94,6 @@ void FileStore::remove(std::span<const BlockKey> keys, std::uint64_t token) {
   wake_for_events();
 }
 
-void FileStore::contains(std::span<const BlockKey> keys, std::uint64_t token) {
-  TERRACE_CHECK(!closed_);
-  operations_.begin_call();
-  operations_.contains(keys, token);
-  wake_for_events();
-}
-
 void FileStore::touch(std::span<const BlockKey> keys) {
   TERRACE_CHECK(!closed_);
   operations_.begin_call();

@@ -59,7 +59,7 @@ class FileStore final : public BlockStore {
   void read(std::span<const StoreRead> batch) override;
   void write(std::span<const StoreWrite> batch) override;
   void remove(std::span<const BlockKey> keys, std::uint64_t token) override;
-  void contains(std::span<const BlockKey> keys, std::uint64_t token) override;
+  [[nodiscard]] bool contains(const BlockKey& key) const override { return operations_.contains(key); }
   void touch(std::span<const BlockKey> keys) override;
   void flush(std::uint64_t token) override;
   void adopt_all(const Adopt& adopt) override { operations_.adopt_all(adopt); }

@@ -121,7 +121,7 @@ void GuardedStore::on_event(const StoreEvent& event, TimePoint now, std::vector<
     if (!waiting_.empty()) end_below(event.key, out);
     return;
   }
-  if (event.kind == Event::contains || event.kind == Event::flushed) {
+  if (event.kind == Event::flushed) {
     out.push_back(event);
     return;
   }

@@ -91,7 +91,8 @@ class GuardedStore final : public BlockStore {
   void read(std::span<const StoreRead> batch) override;
   void write(std::span<const StoreWrite> batch) override;
   void remove(std::span<const BlockKey> keys, std::uint64_t token) override;
-  void contains(std::span<const BlockKey> keys, std::uint64_t token) override { store_.contains(keys, token); }
+  /// Also while the breaker is open, though a read ends with not_found then.
+  [[nodiscard]] bool contains(const BlockKey& key) const override { return store_.contains(key); }
   void touch(std::span<const BlockKey> keys) override { store_.touch(keys); }
   /// Handed on whatever the breaker says, and not tried again: what had been written is to be made durable all the same.
   void flush(std::uint64_t token) override { store_.flush(token); }

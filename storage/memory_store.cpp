@@ -61,12 +61,6 @@ void MemoryStore::remove(std::span<const BlockKey> keys, std::uint64_t token) {
   wake();
 }
 
-void MemoryStore::contains(std::span<const BlockKey> keys, std::uint64_t token) {
-  operations_.begin_call();
-  operations_.contains(keys, token);
-  wake();
-}
-
 void MemoryStore::touch(std::span<const BlockKey> keys) {
   operations_.begin_call();
   operations_.touch(keys);

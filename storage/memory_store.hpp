@@ -27,7 +27,7 @@ class MemoryStore final : public BlockStore {
   void read(std::span<const StoreRead> batch) override;
   void write(std::span<const StoreWrite> batch) override;
   void remove(std::span<const BlockKey> keys, std::uint64_t token) override;
-  void contains(std::span<const BlockKey> keys, std::uint64_t token) override;
+  [[nodiscard]] bool contains(const BlockKey& key) const override { return operations_.contains(key); }
   void touch(std::span<const BlockKey> keys) override;
   /// Nothing survives the process; what this says is that there is nothing to wait for.
   void flush(std::uint64_t token) override;

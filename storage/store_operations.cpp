@@ -232,12 +232,9 @@ void StoreOperations::remove(std::span<const BlockKey> keys, std::uint64_t token
   named_.clear();
 }
 
-void StoreOperations::contains(std::span<const BlockKey> keys, std::uint64_t token) {
-  for (const BlockKey& key : keys) {
-    const std::optional<SlotId> slot = index_.find(key);
-    const bool readable = slot && index_.at(*slot).state == State::ready;
-    emit(StoreEvent::Kind::contains, token, key, readable ? ErrorCode{} : ErrorCode{Errc::not_found});
-  }
+bool StoreOperations::contains(const BlockKey& key) const {
+  const std::optional<SlotId> slot = index_.find(key);
+  return slot && index_.at(*slot).state == State::ready;
 }
 
 void StoreOperations::for_each(const std::function<void(const StoredBlock&)>& visit) const {

@@ -48,7 +48,8 @@ class StoreOperations {
   void end_write(Id id, WriteOutcome outcome);
 
   void remove(std::span<const BlockKey> keys, std::uint64_t token);
-  void contains(std::span<const BlockKey> keys, std::uint64_t token);
+  /// Whether the block is readable.
+  [[nodiscard]] bool contains(const BlockKey& key) const;
   void touch(std::span<const BlockKey> keys);
   void adopt_all(const BlockStore::Adopt& adopt);
   /// A flush() has ended.

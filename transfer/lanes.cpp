@@ -311,7 +311,6 @@ void Lanes::report(Job& job, TransferEvent::Kind kind) {
   TransferEvent event{.job = job.plan.job,
                       .kind = kind,
                       .direction = job.plan.direction,
-                      .epoch = job.plan.epoch,
                       .layers = 0,
                       .outcomes = {},
                       .moved = {},

@@ -21,11 +21,10 @@ inline constexpr std::size_t direction_count = 2;
 /// Who waits for a transfer, most urgent first. Direction × urgency is a lane.
 enum class Urgency : unsigned char {
   request,    ///< a request waits: a swap-in, or the swap-out that makes its room
-  prefetch,   ///< a request will want it
   make_room,  ///< room ahead of need
   persist,    ///< on its way to storage; nobody waits
 };
-inline constexpr std::size_t urgency_count = 4;
+inline constexpr std::size_t urgency_count = 3;
 /// Bytes a second by urgency; 0: no limit.
 using LaneRates = std::array<Bytes, urgency_count>;
 
@@ -66,7 +65,6 @@ struct TransferPlan {
   PoolId pool;
   Direction direction = Direction::swap_out;
   Urgency urgency = Urgency::request;
-  Epoch epoch;
   TimePoint deadline = never;
   /// No device slot of the plan is read or written before the device's compute has reached this point.
   Fence after;
@@ -93,7 +91,6 @@ struct TransferEvent {
   JobId job;
   Kind kind = Kind::finished;
   Direction direction = Direction::swap_out;  ///< the plan's
-  Epoch epoch;
   /// Of `layers`: so many leading layers of every block are at their destination.
   std::uint32_t layers = 0;
   /// By the plan's block numbers; of `finished` only.

@@ -29,7 +29,6 @@ TransferEvent event_of(const TransferPlan& plan, TransferEvent::Kind kind) {
   event.job = plan.job;
   event.kind = kind;
   event.direction = plan.direction;
-  event.epoch = plan.epoch;
   return event;
 }
 
@@ -80,8 +79,7 @@ void RankedTransfers::submit(TransferPlan plan) {
     std::vector<SlotRun> runs = spare_runs_.take();
     runs.assign(plan.runs.begin(), plan.runs.end());
     TransferPlan mine{.job = plan.job, .pool = plan.pool, .direction = plan.direction, .urgency = plan.urgency,
-                      .epoch = plan.epoch, .deadline = plan.deadline, .after = plan.after, .by_layer = plan.by_layer,
-                      .runs = std::move(runs)};
+                      .deadline = plan.deadline, .after = plan.after, .by_layer = plan.by_layer, .runs = std::move(runs)};
     ranks_[rank].port->submit(std::move(mine));
     ++ranks_[rank].owed;
   }

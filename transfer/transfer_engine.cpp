@@ -36,7 +36,6 @@ TransferEvent not_taken(TransferPlan plan, ErrorCode why) {
   return {.job = plan.job,
           .kind = TransferEvent::Kind::finished,
           .direction = plan.direction,
-          .epoch = plan.epoch,
           .layers = 0,
           .outcomes = std::vector<BlockOutcome>(block_count(plan.runs), BlockOutcome::cancelled),
           .moved = {},

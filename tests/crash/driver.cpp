@@ -85,7 +85,6 @@ void Driver::poll() {
         flushing_ = false;
         if (!event.error) ground_.say({Said::flushed});
         break;
-      case Kind::contains: break;
     }
     if (event.kind == Kind::written || event.kind == Kind::read) buffers_.erase(event.token);
   }

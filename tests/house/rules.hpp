@@ -57,7 +57,7 @@ struct ParityRow {
 };
 /// The table rows whose first column is a letter and a number.
 [[nodiscard]] std::vector<ParityRow> parity_rows(const SourceFile& file);
-/// A row is done or partly done with a test that exists, or not yet with none.
+/// A row is done or partly done with a test that exists; or it is planned, or different on purpose, and says what or why.
 [[nodiscard]] Findings parity_rows_name_tests(const SourceFile& file, const std::set<std::string>& tests);
 
 struct FaultRow {

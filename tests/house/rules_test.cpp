@@ -172,25 +172,27 @@ Findings parity(const std::string& row) {
 
 TEST(Rules, parity_rows_are_read) {
   const auto rows = parity_rows(file("docs/parity.md", std::string{table_head} + "| A1 | b | c | `Suite.one` | done |\n"
-                                                                                 "| B12 | b | c |  | not yet |\n"
+                                                                                 "| B12 | b | c |  | planned: with C |\n"
                                                                                  "| Ab | no row | | | |\n"));
   ASSERT_EQ(rows.size(), 2U);
   EXPECT_EQ(rows[0].id, "A1");
   EXPECT_EQ(rows[0].test, "`Suite.one`");
   EXPECT_EQ(rows[0].state, "done");
   EXPECT_EQ(rows[1].id, "B12");
-  EXPECT_EQ(rows[1].state, "not yet");
+  EXPECT_EQ(rows[1].state, "planned: with C");
 }
 
 TEST(Rules, parity_rows_name_tests_that_exist) {
   EXPECT_TRUE(parity("| A1 | b | c | `Suite.one` | done |").empty());
   EXPECT_TRUE(parity("| A1 | b | c | `Suite.one`, `Suite.two` | partly: not the rest |").empty());
-  EXPECT_TRUE(parity("| A1 | b |  |  | not yet |").empty());
+  EXPECT_TRUE(parity("| A1 | b |  |  | planned: with the rest |").empty());
+  EXPECT_TRUE(parity("| A1 | b | c | `Suite.one` | different on purpose, because it is better |").empty());
   EXPECT_EQ(parity("| A1 | b | c | `Suite.three` | done |").size(), 1U);
   EXPECT_EQ(parity("| A1 | b | c | `Suite.one`, `Suite.three` | done |").size(), 1U);
   EXPECT_EQ(parity("| A1 | b | c |  | done |").size(), 1U);
   EXPECT_EQ(parity("| A1 | b | c | it works | partly |").size(), 1U);
-  EXPECT_EQ(parity("| A1 | b | c | `Suite.one` | not yet |").size(), 1U);
+  EXPECT_EQ(parity("| A1 | b | c | | planned |").size(), 1U);
+  EXPECT_EQ(parity("| A1 | b | c | | different on purpose |").size(), 1U);
   EXPECT_EQ(parity("| A1 | b | c | | surely |").size(), 1U);
   EXPECT_EQ(parity("| A1 | b | a column too few | `Suite.one` |").size(), 1U);
 }

@@ -124,7 +124,6 @@ class PromptTransfers final : public TransferPort {
     done_.push_back({.job = plan.job,
                      .kind = TransferEvent::Kind::finished,
                      .direction = plan.direction,
-                     .epoch = plan.epoch,
                      .layers = 0,
                      .outcomes = std::vector<BlockOutcome>(blocks, BlockOutcome::done),
                      .moved = {},
@@ -168,7 +167,7 @@ class PromptStore final : public BlockStore {
     for (const StoreWrite& write : batch) end(StoreEvent::Kind::written, write.token, keys_.insert(write.block.key).second);
   }
   void remove(std::span<const BlockKey>, std::uint64_t) override {}
-  void contains(std::span<const BlockKey>, std::uint64_t) override {}
+  [[nodiscard]] bool contains(const BlockKey& key) const override { return keys_.contains(key); }
   void touch(std::span<const BlockKey>) override {}
   void flush(std::uint64_t token) override { end(StoreEvent::Kind::flushed, token, true); }
   void adopt_all(const Adopt&) override {}

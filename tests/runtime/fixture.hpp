@@ -58,7 +58,6 @@ class CacheFixture : public ::testing::Test {
     transfers = std::make_unique<DirectTransfers>(lanes, *device, clock, waker);
     CacheParts parts{*transfers, *arena, store.get(), clock, nullptr, nullptr};
     parts.other_pools = std::move(others);
-    parts.status_page = status_page;
     cache = std::make_unique<Cache>(config, parts);
   }
 
@@ -131,7 +130,6 @@ class CacheFixture : public ::testing::Test {
   LanesConfig lanes;
   bool host_warm = true;  ///< from the beginning; else staging alone is
   std::function<MemoryLimits()> host_limits;
-  StatusPage* status_page = nullptr;
   ManualClock clock;
   NullWaker waker;
   SteppedArenaWorker* arena_worker = nullptr;  ///< the arena's

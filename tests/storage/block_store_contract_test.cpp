@@ -149,10 +149,9 @@ TEST_P(BlockStoreContract, a_block_being_written_is_not_found_yet) {
   h.start_write({root_block(1)});
   h.start_read(key_of(1));
   const BlockKey key = key_of(1);
-  h.store().contains({&key, 1}, 0);
+  EXPECT_FALSE(h.store().contains(key));
   const auto events = h.drain();
   EXPECT_EQ(outcome(events, Kind::read, key), Errc::not_found);
-  EXPECT_EQ(outcome(events, Kind::contains, key), Errc::not_found);
   EXPECT_FALSE(outcome(events, Kind::written, key));
   EXPECT_TRUE(h.reads_back(key));
 }
@@ -235,19 +234,17 @@ TEST_P(BlockStoreContract, a_block_that_is_being_read_or_written_is_not_evicted)
   EXPECT_FALSE(outcome(h.write({root_block(3)}), Kind::written, key_of(3))) << "afterwards it may go";
 }
 
-TEST_P(BlockStoreContract, contains_answers_key_by_key_in_order) {
-  StoreHarness& h = make(4);
-  h.write({root_block(1), root_block(2)});
-  const std::vector keys{key_of(9), key_of(2), key_of(8), key_of(1), key_of(2)};
-  h.store().contains(keys, 6);
-  const auto events = h.drain();
-  ASSERT_EQ(events.size(), 5U);
-  for (std::size_t n = 0; n < 5; ++n) {
-    EXPECT_EQ(events[n].kind, Kind::contains);
-    EXPECT_EQ(events[n].token, 6U);
-    EXPECT_EQ(events[n].key, keys[n]);
-    EXPECT_EQ(events[n].error, n == 0 || n == 2 ? ErrorCode{Errc::not_found} : ErrorCode{});
-  }
+TEST_P(BlockStoreContract, says_at_once_what_it_contains_and_that_is_no_use_of_a_block) {
+  StoreHarness& h = make(2);
+  h.write({root_block(1)});
+  h.write({root_block(2)});
+  EXPECT_TRUE(h.store().contains(key_of(1)));
+  EXPECT_TRUE(h.store().contains(key_of(2)));
+  EXPECT_FALSE(h.store().contains(key_of(9)));
+  EXPECT_EQ(h.store().in_flight(), 0U) << "an answer, and no event";
+  h.write({root_block(3)});
+  EXPECT_FALSE(h.store().contains(key_of(1))) << "the oldest as before";
+  EXPECT_TRUE(h.store().contains(key_of(3)));
 }
 
 TEST_P(BlockStoreContract, for_each_goes_depth_first) {

@@ -37,7 +37,7 @@ class Places final : public BlockStore {
   }
   void write(std::span<const StoreWrite>) override {}
   void remove(std::span<const BlockKey>, std::uint64_t) override {}
-  void contains(std::span<const BlockKey>, std::uint64_t) override {}
+  [[nodiscard]] bool contains(const BlockKey&) const override { return false; }
   void touch(std::span<const BlockKey>) override {}
   void flush(std::uint64_t) override {}
   void adopt_all(const Adopt&) override {}

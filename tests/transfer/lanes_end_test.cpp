@@ -64,7 +64,7 @@ TEST_F(LanesEndTest, cancel_everything_that_has_not_started) {
   submit(1, request, 8);
   submit(2, persist, 1);
   submit(4, persist, 1);
-  submit(plan(3, swap_in, prefetch, {run(0, 0, 1)}));
+  submit(plan(3, swap_in, make_room, {run(0, 0, 1)}));
   const std::optional<Piece> piece = next();
   lanes_.cancel_all();
   lanes_.check_invariants();

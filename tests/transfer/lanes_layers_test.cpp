@@ -260,7 +260,7 @@ TEST_F(LanesLayersTest, count_towards_the_bound_until_the_last_layer_has_started
 
 TEST_F(LanesLayersTest, let_an_urgent_job_in_between_two_layers) {
   make(4);
-  TransferPlan background = plan(1, swap_in, prefetch, {run(0, 0, 2)});
+  TransferPlan background = plan(1, swap_in, make_room, {run(0, 0, 2)});
   background.by_layer = true;
   LanesTest::submit(std::move(background));
   const Piece first = start_next();

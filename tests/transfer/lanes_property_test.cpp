@@ -91,7 +91,7 @@ class World {
     made.pieces_in_flight = static_cast<std::uint32_t>(random.between(1, 4));
     made.queued_blocks_max = 60;
     if (random.chance(0.5)) made.rates[static_cast<std::size_t>(Urgency::persist)] = Bytes{100'000};
-    if (random.chance(0.3)) made.rates[static_cast<std::size_t>(Urgency::prefetch)] = Bytes{150'000};
+    if (random.chance(0.3)) made.rates[static_cast<std::size_t>(Urgency::make_room)] = Bytes{150'000};
     return made;
   }
 

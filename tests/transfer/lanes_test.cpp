@@ -23,7 +23,6 @@ using test::start;
 
 TEST_F(LanesTest, moves_a_job_and_reports_it_once) {
   TransferPlan made = plan(7, swap_in, request, {run(3, 5, 2)});
-  made.epoch = Epoch{9};
   made.after = Fence{11};
   submit(std::move(made));
   const std::optional<Piece> piece = next(swap_in);
@@ -40,7 +39,6 @@ TEST_F(LanesTest, moves_a_job_and_reports_it_once) {
   ASSERT_EQ(reported.size(), 1U);
   EXPECT_EQ(reported[0].job, JobId{7});
   EXPECT_EQ(reported[0].kind, TransferEvent::Kind::finished);
-  EXPECT_EQ(reported[0].epoch, Epoch{9});
   EXPECT_EQ(reported[0].outcomes, std::vector(2, BlockOutcome::done));
   EXPECT_EQ(reported[0].moved, Bytes{20});
   EXPECT_EQ(reported[0].took, seconds{3});
@@ -72,15 +70,14 @@ TEST_F(LanesTest, cut_pieces_of_one_block_where_a_block_is_larger_than_a_piece) 
 TEST_F(LanesTest, serve_the_urgent_first_and_within_a_lane_who_came_first) {
   submit(1, persist, 1);
   submit(2, make_room, 1);
-  submit(3, prefetch, 1);
-  submit(4, request, 1);
-  submit(5, persist, 1);
-  submit(6, request, 1);
-  EXPECT_EQ(order(), (std::vector<std::uint64_t>{4, 6, 3, 2, 1, 5}));
+  submit(3, request, 1);
+  submit(4, persist, 1);
+  submit(5, request, 1);
+  EXPECT_EQ(order(), (std::vector<std::uint64_t>{3, 5, 2, 1, 4}));
 }
 
 TEST_F(LanesTest, keep_at_most_one_piece_ahead_of_an_urgent_job) {
-  for (const Urgency background : {prefetch, make_room, persist}) {
+  for (const Urgency background : {make_room, persist}) {
     submit(1, background, 40);
     const std::optional<Piece> first = next();
     ASSERT_TRUE(first);
@@ -120,7 +117,7 @@ TEST_F(LanesTest, raise_a_job_behind_those_that_wait_in_the_lane_already) {
   submit(1, persist, 1);
   submit(2, persist, 1);
   submit(3, request, 1);
-  submit(4, prefetch, 1);
+  submit(4, make_room, 1);
   lanes_.raise(JobId{2}, request);
   lanes_.check_invariants();
   EXPECT_EQ(order(), (std::vector<std::uint64_t>{3, 2, 4, 1}));
@@ -129,7 +126,7 @@ TEST_F(LanesTest, raise_a_job_behind_those_that_wait_in_the_lane_already) {
 TEST_F(LanesTest, raise_what_is_left_of_a_job_under_way) {
   submit(1, persist, 8);
   const std::optional<Piece> first = next();
-  submit(2, prefetch, 1);
+  submit(2, make_room, 1);
   lanes_.raise(JobId{1}, request);
   EXPECT_EQ(order(), (std::vector<std::uint64_t>{1}));
   finish(*first);
@@ -139,7 +136,7 @@ TEST_F(LanesTest, raise_what_is_left_of_a_job_under_way) {
 
 TEST_F(LanesTest, do_not_lower_a_job_and_ignore_unknown_ones) {
   submit(1, request, 1);
-  submit(2, prefetch, 1);
+  submit(2, make_room, 1);
   lanes_.raise(JobId{1}, persist);
   lanes_.raise(JobId{99}, request);
   lanes_.cancel(JobId{99});
@@ -209,9 +206,9 @@ TEST_F(LimitedLanesTest, let_one_piece_go_at_once_and_then_keep_the_rate) {
 }
 
 TEST_F(LimitedLanesTest, let_what_is_less_urgent_go_where_the_more_urgent_has_used_its_rate_up) {
-  lanes_.limit(prefetch, Bytes{40});
+  lanes_.limit(make_room, Bytes{40});
   lanes_.limit(persist, Bytes{0});
-  submit(1, prefetch, 8);
+  submit(1, make_room, 8);
   submit(2, persist, 8);
   EXPECT_EQ(order(), (std::vector<std::uint64_t>{1, 2, 2}));
   EXPECT_EQ(lanes_.next_deadline(), start + seconds{1});
@@ -245,10 +242,8 @@ TEST_F(LimitedLanesTest, hold_back_no_other_lane) {
   submit(1, persist, 8);
   finish(*next());
   submit(2, make_room, 40);
-  submit(3, prefetch, 40);
-  submit(4, request, 40);
-  EXPECT_EQ(order(), (std::vector<std::uint64_t>{4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 3, 3, 3, 3, 3,
-                                                 3, 3, 3, 3, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2}));
+  submit(3, request, 40);
+  EXPECT_EQ(order(), (std::vector<std::uint64_t>{3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2}));
   EXPECT_FALSE(lanes_.idle());
 }
 

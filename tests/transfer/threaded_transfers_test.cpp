@@ -154,7 +154,7 @@ TEST_F(ThreadedTransfersTest, cancel_and_raise_what_is_queued) {
   first.after = hold_compute();
   transfers_->submit(std::move(first));
   transfers_->submit(plan(2, swap_out, persist, {run(20, 20, 1)}));
-  transfers_->submit(plan(3, swap_out, prefetch, {run(30, 30, 1)}));
+  transfers_->submit(plan(3, swap_out, make_room, {run(30, 30, 1)}));
   transfers_->submit(plan(4, swap_out, make_room, {run(40, 40, 1)}));
   transfers_->raise(JobId{2}, request);
   transfers_->cancel(JobId{3});
