@@ -135,6 +135,12 @@ Result<std::uint32_t> Cache::drop(std::span<const BlockKey> keys) {
   return dropped;
 }
 
+Result<EvictedBlocks> Cache::evict(std::span<const SlotId> slots, PoolId pool) {
+  Result<EvictedBlocks> evicted = manager_.evict(slots, pool);
+  carry_out();
+  return evicted;
+}
+
 Result<void> Cache::unpin(PinId pin) {
   const Result<void> unpinned = manager_.unpin(pin);
   carry_out();

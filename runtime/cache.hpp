@@ -105,6 +105,9 @@ class Cache : private LeaseHome {
   [[nodiscard]] Result<std::span<const SlotId>> block_table(const Lease& lease, GroupId group = {}) const {
     return manager_.block_table(lease.id(), group);
   }
+  [[nodiscard]] Result<std::span<const SlotId>> unkeyed_blocks(const Lease& lease, GroupId group = {}) const {
+    return manager_.unkeyed_blocks(lease.id(), group);
+  }
   [[nodiscard]] GroupState group_state(const Lease& lease, GroupId group) const {
     return lease ? manager_.group_state(lease.id(), group) : GroupState::unknown;
   }
@@ -121,6 +124,10 @@ class Cache : private LeaseHome {
   [[nodiscard]] Result<void> reset(const ClearOptions& options);
   [[nodiscard]] Result<void> resume();
   [[nodiscard]] Result<std::uint32_t> drop(std::span<const BlockKey> keys);
+  [[nodiscard]] Result<EvictedBlocks> evict(std::span<const SlotId> slots, PoolId pool = {});
+  [[nodiscard]] std::optional<BlockPlace> find_block(const BlockKey& key, GroupId group = {}) const {
+    return manager_.find_block(key, group);
+  }
   [[nodiscard]] Result<PinId> pin(std::span<const BlockKey> keys, TimePoint until = never) { return manager_.pin(keys, until); }
   [[nodiscard]] Result<void> unpin(PinId pin);
   [[nodiscard]] Result<RetentionId> retain(std::span<const BlockKey> keys, Priority priority, TimePoint until = never) {

@@ -68,7 +68,8 @@ class CacheManager {
   /// extend(), so that its room serves. Groups with full attention keep everything. Fails: unknown_request, not_ready,
   /// invalid_argument (more tokens than there are blocks for).
   [[nodiscard]] Result<void> advance(RequestId id, std::uint64_t tokens, Fence last_use);
-  /// `blocks` more at the end of the request's tables. Takes free slots, else drops what is cached; never waits. Fails:
+  /// `blocks` more at the end of the request's tables, as far as ManagerConfig::request_blocks_max. Takes free slots, else drops
+  /// what is cached; never waits. Fails:
   /// unknown_request, not_ready, invalid_argument (0), never_fits, no_room.
   [[nodiscard]] Result<void> extend(RequestId id, std::uint32_t blocks);
   /// The request's first keys.size() blocks are full and, once compute reaches `written`, hold what their keys say: they
@@ -93,6 +94,9 @@ class CacheManager {
   /// A slot per block of the sequence, of a request that is ready or was told of layers. Valid until the next call for this
   /// request. Fails: unknown_request, not_ready, invalid_argument (no such group).
   [[nodiscard]] Result<std::span<const SlotId>> block_table(RequestId id, GroupId group = {}) const;
+  /// The end of its block table: the blocks that have no key yet, because they are not committed (or never will be, in a group
+  /// that shares nothing). Null blocks may be among them. Fails as block_table().
+  [[nodiscard]] Result<std::span<const SlotId>> unkeyed_blocks(RequestId id, GroupId group = {}) const;
   [[nodiscard]] GroupState group_state(RequestId id, GroupId group) const;
   [[nodiscard]] Result<RequestStats> request_stats(RequestId id) const;
   /// Where each of the request's leading blocks was found, one per hit. Fails: unknown_request.
@@ -116,6 +120,14 @@ class CacheManager {
   /// reading. Returns how many device blocks that freed. Fails: not_found (the path is not all in the tree), in_use (its last
   /// block is held).
   [[nodiscard]] Result<std::uint32_t> drop(std::span<const BlockKey> keys);
+  /// Gives up the blocks that are cached in these device slots, and all that follow them, in every tier, storage included: for
+  /// blocks whose bytes have turned out to be wrong. Slots without a cached block are passed over. Where a request, a pin or a
+  /// transfer holds a block or one that follows it, all of these stay, and its slot is in EvictedBlocks::in_use. Looks at the
+  /// whole tree. Fails, and changes nothing: invalid_argument (no such slot).
+  [[nodiscard]] Result<EvictedBlocks> evict(std::span<const SlotId> slots, PoolId pool = {});
+  /// Where the block of this key is, whatever leads to it; nothing where no tier has it. For tools and tests: the tree finds
+  /// blocks by their prefixes (match), and looks at all that it has for this.
+  [[nodiscard]] std::optional<BlockPlace> find_block(const BlockKey& key, GroupId group = {}) const;
   /// Keeps what is cached of the path from eviction above storage, until unpin() or `until`. Fails: not_found (nothing is, or
   /// caching is off), no_room (ManagerConfig::pinned_blocks_max).
   [[nodiscard]] Result<PinId> pin(std::span<const BlockKey> keys, TimePoint until = never);

@@ -68,6 +68,19 @@ Result<std::uint32_t> CacheManager::drop(std::span<const BlockKey> keys) {
   return freed;
 }
 
+Result<EvictedBlocks> CacheManager::evict(std::span<const SlotId> slots, PoolId pool) {
+  const std::uint32_t end = at(pool).residency.pool(Tier::device).capacity();
+  if (std::ranges::any_of(slots, [&](SlotId slot) { return slot.value() >= end; })) return Errc::invalid_argument;
+  EvictedBlocks evicted = at(pool).evict(slots);
+  settle();
+  return evicted;
+}
+
+std::optional<BlockPlace> CacheManager::find_block(const BlockKey& key, GroupId group) const {
+  if (group.value() >= rules_.size()) return std::nullopt;
+  return pool_of(group.value()).find_block(key_in_group(key, group));
+}
+
 Result<PinId> CacheManager::pin(std::span<const BlockKey> keys, TimePoint until) {
   if (status_ != CacheStatus::normal) return Errc::paused;
   if (!config_.caching) return Errc::not_found;

@@ -24,20 +24,22 @@ MatchResult CacheManager::match(std::span<const BlockKey> keys, Tier lowest_tier
 
 Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
   if (wanted.blocks == 0 || wanted.keys.size() > wanted.blocks) return Errc::invalid_argument;
-  if (config_.request_blocks_max > 0 && wanted.blocks > config_.request_blocks_max) return Errc::never_fits;
   if (by_id_.contains(wanted.id)) return Errc::duplicate_request;
   if (status_ != CacheStatus::normal) return Errc::paused;
   if (quarantined_.size() >= quarantined_max) {
     ++stats_.refused_no_room;
     return Errc::no_room;
   }
+  // No request is longer than the model.
+  const std::uint32_t blocks_max = config_.request_blocks_max > 0 ? config_.request_blocks_max : wanted.blocks;
+  const std::span<const BlockKey> keys = wanted.keys.first(std::min<std::size_t>(wanted.keys.size(), blocks_max));
 
   const Index index = new_request();
   {
     Request& r = requests_[index];
     r.id = wanted.id;
-    r.blocks = wanted.blocks;
-    r.key_count = static_cast<std::uint32_t>(wanted.keys.size());
+    r.blocks = std::min(wanted.blocks, blocks_max);
+    r.key_count = static_cast<std::uint32_t>(keys.size());
     r.hit_blocks_max = config_.caching ? wanted.hit_blocks_max : 0;
     r.new_blocks_max = wanted.new_blocks_max;
     r.external_blocks = wanted.external_blocks;
@@ -48,10 +50,10 @@ Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
     r.name_space = wanted.name_space;
     r.deadline = wanted.deadline;
     r.by_layer = wanted.by_layer;
-    r.keys = wanted.keys;
+    r.keys = keys;
     r.epoch = epoch_;
   }
-  if (const Result<void> planned = plan(index, wanted.keys); !planned) {
+  if (const Result<void> planned = plan(index, keys); !planned) {
     if (planned.error() == Errc::no_room) ++stats_.refused_no_room;
     forget(index);
     return planned.error();
@@ -71,7 +73,7 @@ Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
     r.announce = false;
     return Acquired::ready;
   }
-  r.kept_keys.assign(wanted.keys.begin(), wanted.keys.end());
+  r.kept_keys.assign(keys.begin(), keys.end());
   r.keys = r.kept_keys;
   return Acquired::pending;
 }
@@ -118,8 +120,9 @@ Result<void> CacheManager::extend(RequestId id, std::uint32_t blocks) {
   if (!index) return index.error();
   Request& r = requests_[*index];
   if (blocks == 0) return Errc::invalid_argument;
-  const std::uint64_t all = std::uint64_t{r.blocks_now} + blocks;
-  if (config_.request_blocks_max > 0 && all > config_.request_blocks_max) return Errc::never_fits;
+  std::uint64_t all = std::uint64_t{r.blocks_now} + blocks;
+  if (config_.request_blocks_max > 0) all = std::min<std::uint64_t>(all, config_.request_blocks_max);
+  if (all == r.blocks_now) return {};
   if (all > std::numeric_limits<std::uint32_t>::max()) return Errc::never_fits;
   const auto now = static_cast<std::uint32_t>(all);
 
@@ -395,6 +398,14 @@ Result<std::span<const SlotId>> CacheManager::block_table(RequestId id, GroupId 
   if (group.value() >= rules_.size()) return Errc::invalid_argument;
   requests_[*index].table_told = true;
   return std::span<const SlotId>{requests_[*index].parts[group.value()].table};
+}
+
+Result<std::span<const SlotId>> CacheManager::unkeyed_blocks(RequestId id, GroupId group) const {
+  const Result<std::span<const SlotId>> table = block_table(id, group);
+  if (!table) return table.error();
+  const GroupPart& part = requests_[*find(id)].parts[group.value()];
+  const bool shares = rules_[group.value()].cached() && part.serves;
+  return table->subspan(shares ? part.committed : 0);
 }
 
 RequestState CacheManager::state(RequestId id) const {

@@ -101,7 +101,8 @@ struct ManagerConfig : PoolSizes {
   /// as soon as its bytes have left the device. For an instance that decodes: its conversations are hits of who reads the store
   /// next. Needs storage; not with inclusive.
   bool store_uncached = false;
-  /// Of one request, in hash units, as the model's length gives it; 0: what its pools hold.
+  /// Of one request, in hash units, as the model's length gives it: who asks for more has so many. 0: no such bound, and who asks
+  /// for more than the pools hold is refused.
   std::uint32_t request_blocks_max = 0;
   /// What pin() may keep from eviction in each pool, all pins together; 0: half of its device_blocks.
   std::uint32_t pinned_blocks_max = 0;

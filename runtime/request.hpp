@@ -8,8 +8,10 @@
 #include "base/tier.hpp"
 #include "radix/block_keys.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -30,8 +32,9 @@ struct AcquireRequest {
   RequestId id;
   /// Of the full blocks that are known, from the first. Need to stay valid for the call only.
   std::span<const BlockKey> keys;
-  /// All blocks the request needs now: those of `keys`, a partly filled last one, lookahead. At least keys.size(). (Of a
-  /// recurrent state a slot is kept after the last of `keys`, and in each block behind them.)
+  /// All blocks the request needs now: those of `keys`, a partly filled last one, lookahead. At least keys.size(). No more than
+  /// ManagerConfig::request_blocks_max are given, and keys beyond them are not looked at. (Of a recurrent state a slot is kept
+  /// after the last of `keys`, and in each block behind them.)
   std::uint32_t blocks = 0;
   /// At most so many of them beyond those that come from the cache: the first chunk of a prompt that is computed in chunks.
   /// The rest is extend()ed.
@@ -59,6 +62,9 @@ struct AcquireRequest {
   bool by_layer = false;
 };
 
+/// Whether room may come from what is cached, which is given up then.
+enum class Evicting : bool { no, yes };
+
 /// How much of a pool is where.
 struct Usage {
   std::uint64_t blocks = 0;     ///< of the pool, null block excepted
@@ -68,6 +74,10 @@ struct Usage {
 
   /// What can still be asked for.
   [[nodiscard]] std::uint64_t available() const { return free + evictable - promised; }
+  /// Whether so many blocks can be had now.
+  [[nodiscard]] bool has_room(std::uint64_t wanted, Evicting evicting) const {
+    return wanted <= (evicting == Evicting::yes ? available() : free - std::min(free, promised));
+  }
   /// 0 to 1: held, or on its way.
   [[nodiscard]] double share_used() const {
     return blocks == 0 ? 0 : 1 - static_cast<double>(free + evictable) / static_cast<double>(blocks);
@@ -118,6 +128,20 @@ struct RequestTotals {
   std::uint64_t storage = 0;
   std::uint64_t external = 0;
   std::uint64_t miss = 0;
+};
+
+/// Where a block is cached.
+struct BlockPlace {
+  std::optional<SlotId> device;
+  std::optional<SlotId> host;
+  bool storage = false;
+  bool in_use = false;  ///< a request, a pin or a transfer holds it
+};
+
+/// What became of blocks that were to be evicted by name.
+struct EvictedBlocks {
+  std::uint32_t evicted = 0;     ///< blocks, those that followed the named ones included
+  std::vector<SlotId> in_use{};  ///< the named slots whose blocks are cached still: they, or blocks that follow them, are held
 };
 
 /// Tells how a pending request ended its wait: no error, and it is ready; else it failed, holds nothing, and wants to be
@@ -201,7 +225,7 @@ struct ManagerStats {
   std::uint64_t persist_over_budget = 0;  ///< blocks not offered because of the day's budget
   std::uint64_t stored_evicted = 0;    ///< blocks that storage gave up
   std::uint64_t cleared = 0;           ///< device and host copies dropped by clear()
-  std::uint64_t dropped_by_call = 0;   ///< by drop()
+  std::uint64_t dropped_by_call = 0;   ///< by drop() and evict()
   std::uint64_t released_unfenced = 0; ///< requests that were quarantined: their leases ended without a word of the last use
   std::uint64_t dropped_uncached = 0;  ///< device copies of what is stored without being cached, when they had left for there
 

@@ -194,6 +194,12 @@ class Runtime : private LeaseHome {
   auto drop(std::span<const BlockKey> keys, Token&& token) {
     return perform<std::uint32_t>(Then::turn, std::forward<Token>(token), [this, keys] { return cache_.drop(keys); });
   }
+  /// void(ErrorCode, EvictedBlocks).
+  template <class Token>
+  auto evict(std::span<const SlotId> slots, PoolId pool, Token&& token) {
+    return perform<EvictedBlocks>(Then::turn, std::forward<Token>(token),
+                                  [this, slots, pool] { return cache_.evict(slots, pool); });
+  }
   /// void(ErrorCode, PinId).
   template <class Token>
   auto pin(std::span<const BlockKey> keys, TimePoint until, Token&& token) {

@@ -246,6 +246,69 @@ std::uint32_t SizeClass::drop(Path path) {
   return freed;
 }
 
+bool SizeClass::in_use(BlockRef block) const {
+  const auto moves = [&](Tier tier) {
+    const CopyState state = residency.copy(block, tier).state();
+    return state != CopyState::absent && state != CopyState::ready;
+  };
+  return residency.tree().pinned(block) || std::ranges::any_of(all_tiers, moves);
+}
+
+EvictedBlocks SizeClass::evict(std::span<const SlotId> slots) {
+  PrefixTree& tree = residency.tree();
+  std::vector<SlotId> wanted{slots.begin(), slots.end()};
+  std::ranges::sort(wanted);
+  std::vector<BlockRef> named;
+  tree.for_each([&](BlockRef block) {
+    const Copy copy = residency.copy(block, Tier::device);
+    if (copy.present() && std::ranges::binary_search(wanted, copy.slot()) && !tree.hidden(block)) named.push_back(block);
+  });
+  EvictedBlocks result;
+  std::vector<BlockRef> going;
+  // Those at the end first: who follows a named block goes before it, and each is there until its turn comes.
+  for (auto block = named.rbegin(); block != named.rend(); ++block) {
+    going.assign(1, *block);
+    tree.collect_below(*block, going);
+    if (std::ranges::any_of(going, [&](BlockRef each) { return in_use(each); })) {
+      result.in_use.push_back(residency.copy(*block, Tier::device).slot());
+      continue;
+    }
+    if (residency.stored(*block)) actions.removes.push_back(tree.key(*block));
+    for (auto each = going.rbegin(); each != going.rend(); ++each) {
+      const Path path{each->node, each->depth + 1};
+      tree.pin(path);  // so that it stays until it has lost all its copies
+      for (const Tier tier : {Tier::device, Tier::host}) {
+        if (!residency.copy(*each, tier).present()) continue;
+        residency.drop(*each, tier);
+        ++stats_.dropped_by_call;
+      }
+      if (residency.stored(*each)) residency.forget_stored(*each);
+      tree.unpin(path);
+    }
+    result.evicted += static_cast<std::uint32_t>(going.size());
+  }
+  return result;
+}
+
+std::optional<BlockPlace> SizeClass::find_block(const BlockKey& key) const {
+  const PrefixTree& tree = residency.tree();
+  std::optional<BlockPlace> found;
+  tree.for_each_node([&](Run run) {
+    const std::span<const BlockKey> keys = tree.keys(run);
+    const auto at = std::ranges::find(keys, key);
+    if (found || at == keys.end()) return;
+    const BlockRef block{run.node, run.begin + static_cast<std::uint32_t>(at - keys.begin())};
+    if (tree.hidden(block)) return;
+    BlockPlace place;
+    if (residency.usable(block, Tier::device)) place.device = residency.copy(block, Tier::device).slot();
+    if (residency.usable(block, Tier::host)) place.host = residency.copy(block, Tier::host).slot();
+    place.storage = residency.stored(block);
+    place.in_use = in_use(block);
+    if (place.device || place.host || place.storage) found = place;
+  });
+  return found;
+}
+
 Result<void> SizeClass::resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing) {
   const Result<void> resized = resizing.resize(tier, blocks, closing);
   if (resized) (tier == Tier::device ? config.device_blocks : config.host_blocks) = blocks;
@@ -263,6 +326,8 @@ Usage SizeClass::usage(Tier tier) const {
     usage.blocks = device.capacity() - device.count(SlotState::null);
     usage.free = device.count(SlotState::free);
     usage.promised = device_room.promised();
+    // (What is in a slot that is to be retired makes no room.)
+    if (device.retiring(SlotState::ready) > 0) usage.evictable -= residency.retiring_unpinned();
   } else {
     usage.blocks = residency.host_blocks();
     usage.free = residency.host_free();

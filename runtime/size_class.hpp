@@ -74,6 +74,9 @@ class SizeClass {
   /// Gives up the path's device and host copies from its end, up to the first block that others follow, hold or are just
   /// reading. Returns how many device blocks that freed.
   std::uint32_t drop(Path path);
+  /// As CacheManager::evict and find_block.
+  [[nodiscard]] EvictedBlocks evict(std::span<const SlotId> slots);
+  [[nodiscard]] std::optional<BlockPlace> find_block(const BlockKey& key) const;
   /// As CacheManager::resize.
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing = {});
 
@@ -111,6 +114,7 @@ class SizeClass {
 
  private:
   bool sweep_hidden();
+  [[nodiscard]] bool in_use(BlockRef block) const;
 
   ManagerStats& stats_;
   PathCosts path_costs_;

@@ -95,6 +95,22 @@ TEST_F(PrefixTreeTest, gives_up_the_oldest_leaf_first_and_a_path_from_its_end) {
   EXPECT_EQ(tree.node_count(), 0U);
 }
 
+TEST_F(PrefixTreeTest, gives_up_the_deepest_of_leaves_that_are_equally_old) {
+  // Three branches of three lengths, used together, and a newer one.
+  insert(keys_of({1, 5, 6, 7}), 1);
+  insert(keys_of({1, 2}), 1, 10);
+  insert(keys_of({1, 3, 4}), 1, 20);
+  insert(keys_of({9, 9, 9, 9, 9}), 2, 30);
+  std::vector<std::uint32_t> depths;
+  for (int i = 0; i < 7; ++i) {
+    const BlockRef victim = tree.victim(device).value();
+    depths.push_back(victim.depth);
+    tree.set_copy(victim, device, {});
+  }
+  EXPECT_EQ(depths, (std::vector<std::uint32_t>{3, 2, 2, 1, 1, 1, 0}));
+  EXPECT_EQ(tree.victim(device)->depth, 4U) << "age goes before depth";
+}
+
 TEST_F(PrefixTreeTest, never_offers_a_pinned_block_nor_one_before_it) {
   const Path path = insert(keys_of({1, 2, 3}), 1);
   tree.pin({path.node, 2});

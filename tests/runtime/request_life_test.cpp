@@ -232,11 +232,23 @@ TEST_F(RequestLife, is_no_longer_than_the_model) {
   ManagerConfig config = sizes(8);
   config.request_blocks_max = 3;
   make(config);
-  EXPECT_EQ(acquire(1, keys_of({1, 2, 3, 4})).error(), Errc::never_fits);
-  ASSERT_TRUE(acquire(2, keys_of({1, 2})).has_value());
+  ASSERT_TRUE(acquire(1, keys_of({1, 2, 3, 4, 5}), 1).has_value());
+  EXPECT_EQ(table(1).size(), 3U);
+  EXPECT_EQ(stats(1).blocks, 3U) << "what is beyond is not looked at";
+  ASSERT_TRUE(commit(1, keys_of({1, 2, 3})).has_value());
+  release(1);
+  // Lookahead ends where the model does, too: what there is room for, then nothing more.
+  ASSERT_TRUE(acquire(2, keys_of({6, 7})).has_value());
   EXPECT_EQ(cache->extend(leases[2], 0).error(), Errc::invalid_argument);
+  ASSERT_TRUE(cache->extend(leases[2], 2).has_value());
+  EXPECT_EQ(table(2).size(), 3U);
+  const std::uint64_t free = free_on_device();
   ASSERT_TRUE(cache->extend(leases[2], 1).has_value());
-  EXPECT_EQ(cache->extend(leases[2], 1).error(), Errc::never_fits);
+  EXPECT_EQ(table(2).size(), 3U);
+  EXPECT_EQ(free_on_device(), free);
+  ASSERT_TRUE(acquire(3, keys_of({1, 2}), 9).has_value());
+  EXPECT_EQ(table(3).size(), 3U);
+  EXPECT_EQ(stats(3).device, 2U);
 }
 
 TEST_F(RequestLife, knows_beforehand_what_it_may_ask_for) {
@@ -260,6 +272,35 @@ TEST_F(RequestLife, knows_beforehand_what_it_may_ask_for) {
   EXPECT_EQ(cache->manager().usage(Tier::device).available(), 0U);
   settle();
   EXPECT_EQ(cache->manager().usage(Tier::host).free, 2U);  // 2 and 3 went down
+}
+
+TEST_F(RequestLife, can_ask_whether_there_is_room_with_evicting_and_without) {
+  make(sizes(8, 4));
+  run(1, keys_of({1, 2, 3}));
+  const auto room = [&](std::uint64_t blocks, Evicting evicting) {
+    return cache->manager().usage(Tier::device).has_room(blocks, evicting);
+  };
+  EXPECT_TRUE(room(5, Evicting::no));
+  EXPECT_FALSE(room(6, Evicting::no));
+  EXPECT_TRUE(room(8, Evicting::yes));
+  EXPECT_FALSE(room(9, Evicting::yes));
+  EXPECT_TRUE(cache->manager().usage(Tier::host).has_room(4, Evicting::no));
+  // What it says is what happens.
+  ASSERT_TRUE(acquire(2, keys_of({11, 12, 13, 14, 15})).has_value());
+  EXPECT_TRUE(ready(2));
+  EXPECT_EQ(resident(Tier::device), 3U);
+  EXPECT_FALSE(room(1, Evicting::no));
+  EXPECT_EQ(acquire(3, keys_of({21, 22, 23, 24})).error(), Errc::no_room);
+  EXPECT_FALSE(room(4, Evicting::yes));
+  EXPECT_TRUE(room(3, Evicting::yes));
+  ASSERT_TRUE(acquire(3, keys_of({21, 22})).has_value());
+  EXPECT_FALSE(ready(3));
+  EXPECT_TRUE(room(1, Evicting::yes)) << "two are promised";
+  EXPECT_FALSE(room(2, Evicting::yes));
+  settle();
+  EXPECT_TRUE(cache->manager().usage(Tier::host).has_room(2, Evicting::no));
+  EXPECT_FALSE(cache->manager().usage(Tier::host).has_room(3, Evicting::no));
+  EXPECT_TRUE(cache->manager().usage(Tier::host).has_room(4, Evicting::yes));
 }
 
 TEST_F(RequestLife, shows_what_is_cached) {
