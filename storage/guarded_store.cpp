@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 namespace terrace {
@@ -11,7 +12,12 @@ namespace terrace {
 using Admission = TierBreaker::Admission;
 
 GuardedStore::GuardedStore(BlockStore& store, const Clock& clock, const GuardOptions& options, Waker* waker)
-    : store_{store}, clock_{clock}, options_{options}, waker_{waker}, breaker_{options.breaker}, buckets_(64, none) {
+    : store_{store},
+      clock_{clock},
+      options_{options},
+      waker_{waker},
+      breakers_{TierBreaker{options.breaker}, TierBreaker{options.breaker}},
+      buckets_(64, none) {
   if (options.back_off_first <= Duration::zero() || options.back_off_max < options.back_off_first) {
     throw std::invalid_argument{"a store's first back-off must be positive, and no longer than the longest"};
   }
@@ -26,7 +32,7 @@ void GuardedStore::read(std::span<const StoreRead> batch) {
       answer(StoreEvent::Kind::read, read.token, read.key, Errc::io_failed);
       continue;
     }
-    const Admission admission = breaker_.admit(now);
+    const Admission admission = breaker_of(Which::reads).admit(now);
     if (admission == Admission::declined) {
       ++counted_.declined;
       answer(StoreEvent::Kind::read, read.token, read.key, Errc::not_found);
@@ -61,7 +67,7 @@ void GuardedStore::write(std::span<const StoreWrite> batch) {
       refuse(counted_.held_back);
       continue;
     }
-    const Admission admission = breaker_.admit(now);
+    const Admission admission = breaker_of(Which::writes).admit(now);
     if (admission == Admission::declined) {
       refuse(counted_.declined);
       continue;
@@ -150,7 +156,7 @@ void GuardedStore::tell_breaker(const Operation& operation, const StoreEvent& ev
         operation.admission == Admission::probe && operation.kind == Kind::write && store_.stat().writes == probe_writes_;
     outcome = stored_already ? Outcome::unclear : Outcome::succeeded;
   }
-  breaker_.ended(operation.admission, outcome, now);
+  breaker_of(which(operation.kind)).ended(operation.admission, outcome, now);
 }
 
 void GuardedStore::on_failure(std::uint32_t id, ErrorCode error, TimePoint now, std::vector<StoreEvent>& out) {
@@ -158,9 +164,9 @@ void GuardedStore::on_failure(std::uint32_t id, ErrorCode error, TimePoint now, 
   ++operation.tries;
   operation.error = error;
   const TimePoint until = note_failure(operation.block.key, now);
-  if (breaker_.state() != TierBreaker::State::closed) {
+  if (const Which kind = which(operation.kind); declines(kind)) {
     end(id, error, out);
-    return end_waiting(Which::all, out);
+    return end_waiting(kind, out);
   }
   const std::uint32_t retries = operation.kind == Kind::read    ? options_.read_retries
                                 : operation.kind == Kind::write ? options_.write_retries
@@ -172,7 +178,7 @@ void GuardedStore::on_failure(std::uint32_t id, ErrorCode error, TimePoint now, 
 /// Its parent may be what waits, or what was tried again (and perhaps stored) while the bytes of this one were on their way.
 bool GuardedStore::goes_on_with_parent(std::uint32_t id) {
   Operation& operation = operations_[id];
-  if (operation.last_try || breaker_.state() != TierBreaker::State::closed) return false;
+  if (operation.last_try || declines(Which::writes)) return false;
   const std::uint32_t parent = waiting_write(operation.block.parent);
   if (parent != none && waiting_.size() < options_.waiting_max) {
     operation.error = Errc::parent_missing;
@@ -208,9 +214,9 @@ void GuardedStore::begin_wait(std::uint32_t id, TimePoint due) {
   waiting_.push_back(id);
 }
 
-void GuardedStore::end_waiting(Which which, std::vector<StoreEvent>& out) {
+void GuardedStore::end_waiting(Which ended, std::vector<StoreEvent>& out) {
   std::erase_if(waiting_, [&](std::uint32_t id) {
-    if (which == Which::writes && operations_[id].kind != Kind::write) return false;
+    if (which(operations_[id].kind) != ended) return false;
     end(id, operations_[id].error, out);
     return true;
   });
@@ -296,7 +302,7 @@ void GuardedStore::set_background(StoreBackground* background) {
 }
 
 bool GuardedStore::takes_in_background(const BlockKey& key) const {
-  return breaker_.state() == TierBreaker::State::closed && !inside_back_off(key, clock_.now());
+  return !declines(Which::reads) && !inside_back_off(key, clock_.now());
 }
 
 void GuardedStore::read_in_background(std::span<const StoreRead> batch) {
@@ -315,13 +321,20 @@ void GuardedStore::read_in_background(std::span<const StoreRead> batch) {
 
 StoreHealth GuardedStore::health() const {
   StoreHealth health = counted_;
-  health.breaker = breaker_.state();
+  const auto badness = [](const TierBreaker& breaker) {
+    return std::tuple{breaker.state() != TierBreaker::State::closed, breaker.failed_probes(), breaker.failures_in_row()};
+  };
+  const bool writes_do_worse = badness(write_breaker()) > badness(read_breaker());
+  const TierBreaker& worse = writes_do_worse ? write_breaker() : read_breaker();
+  health.breaker = worse.state();
+  health.reason = worse.describe(clock_.now());
   if (health.breaker != TierBreaker::State::closed) {
-    health.state = breaker_.failed_probes() >= 2 ? StoreState::down : StoreState::degraded;
+    health.state = worse.failed_probes() >= 2 ? StoreState::down : StoreState::degraded;
+    const bool both = declines(Which::reads) && declines(Which::writes);
+    health.reason = (both ? "reads and writes: " : writes_do_worse ? "writes: " : "reads: ") + health.reason;
   }
-  health.reason = breaker_.describe(clock_.now());
-  health.next_probe = breaker_.next_probe();
-  health.opened = breaker_.opened();
+  health.next_probe = std::min(read_breaker().next_probe(), write_breaker().next_probe());
+  health.opened = read_breaker().opened() + write_breaker().opened();
   health.waiting = static_cast<std::uint32_t>(waiting_.size());
   return health;
 }
@@ -382,7 +395,7 @@ void GuardedStore::wake() {
 
 void GuardedStore::check_invariants() const {
   store_.check_invariants();
-  breaker_.check_invariants();
+  for (const TierBreaker& breaker : breakers_) breaker.check_invariants();
   std::size_t unused = 0;
   std::size_t waiting = 0;
   std::size_t background = 0;
@@ -395,7 +408,7 @@ void GuardedStore::check_invariants() const {
   TERRACE_CHECK(unused == free_.size());
   TERRACE_CHECK(waiting == waiting_.size() && waiting <= options_.waiting_max);
   TERRACE_CHECK(background == background_under_way_);
-  TERRACE_CHECK(waiting_.empty() || breaker_.state() == TierBreaker::State::closed);
+  for (const std::uint32_t id : waiting_) TERRACE_CHECK(!declines(which(operations_[id].kind)));
   TERRACE_CHECK(failing_.size() <= failing_max);
   TERRACE_CHECK(reads_.empty() && writes_.empty());
 }

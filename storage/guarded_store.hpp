@@ -39,12 +39,12 @@ enum class StoreState : unsigned char {
 struct StoreHealth {
   StoreState state = StoreState::well;
   std::string reason;  ///< one sentence for people
-  TierBreaker::State breaker = TierBreaker::State::closed;
-  TimePoint next_probe = never;   ///< never where the breaker is closed
-  std::uint64_t opened = 0;       ///< times that the breaker opened since construction, as are the rest
+  TierBreaker::State breaker = TierBreaker::State::closed;  ///< the one of reads or of writes that does worse
+  TimePoint next_probe = never;   ///< of either; never where both are closed
+  std::uint64_t opened = 0;       ///< times that either breaker opened since construction, as are the rest
   std::uint64_t retried = 0;      ///< operations handed to the store once more after a failure
   std::uint64_t recovered = 0;    ///< operations that succeeded after one
-  std::uint64_t declined = 0;     ///< reads and writes not handed to the store because the breaker was open
+  std::uint64_t declined = 0;     ///< reads and writes not handed to the store because their breaker was open
   std::uint64_t held_back = 0;    ///< the same because their key was inside its back-off
   std::array<std::uint64_t, error_class_count> failed{};  ///< by ErrorClass: tries of reads and writes that the store failed
   std::uint32_t waiting = 0;      ///< for their next try, now
@@ -68,9 +68,11 @@ class StoreBackground {
 ///   to the store inside its back-off, which goes on after the last try: reads of it end with io_failed, writes with refused.
 /// - Writes that build on one that waits for its next try wait with it, in their order. They end when the store gives up what
 ///   they build on, and all of them with remove(): a later try could bring back what was to go.
-/// - A TierBreaker watches. While it is open, reads end at once with not_found (a miss, as for any block that cannot be served:
-///   the block may be in the store all the same) and writes with refused; what waited for its next try ends with what it failed
-///   with. When the breaker's time has come, the next read or write is its probe.
+/// - A TierBreaker watches the reads and another the writes: a device that takes everything may give nothing back, and one that
+///   takes nothing may serve what it has. While that of the reads is open, they end at once with not_found (a miss, as for any
+///   block that cannot be served: the block may be in the store all the same); while that of the writes is, they end with
+///   refused. What waited for its next try ends with what it failed with. When a breaker's time has come, the next operation of
+///   its kind is its probe.
 /// - Everything else needs no device, and goes on as usual.
 ///
 /// A write that finds its block stored already succeeds without I/O. As a probe it tells nothing, and the next operation is
@@ -112,12 +114,13 @@ class GuardedStore final : public BlockStore {
   void check_invariants() const override;
 
   [[nodiscard]] StoreHealth health() const;
-  [[nodiscard]] const TierBreaker& breaker() const { return breaker_; }
+  [[nodiscard]] const TierBreaker& read_breaker() const { return breakers_[0]; }
+  [[nodiscard]] const TierBreaker& write_breaker() const { return breakers_[1]; }
 
   /// Polled and told from now on; null: nobody. Nothing of the former one may be under way. It outlives the guard's polls.
   void set_background(StoreBackground* background);
-  /// Whether a read of this key may be made for the background now: not where the breaker is not closed, or the key is inside
-  /// its back-off.
+  /// Whether a read of this key may be made for the background now: not where the breaker of reads is not closed, or the key is
+  /// inside its back-off.
   [[nodiscard]] bool takes_in_background(const BlockKey& key) const;
   /// Of keys that it takes, handed to the store together. Not tried again, and no use of the blocks; each has its event, which
   /// goes to the background.
@@ -148,6 +151,12 @@ class GuardedStore final : public BlockStore {
     Duration wait;
   };
 
+  enum class Which : bool { reads, writes };
+  [[nodiscard]] static Which which(Kind kind) { return kind == Kind::write ? Which::writes : Which::reads; }
+  [[nodiscard]] TierBreaker& breaker_of(Which which) { return breakers_[static_cast<std::size_t>(which)]; }
+  [[nodiscard]] bool declines(Which which) const {
+    return breakers_[static_cast<std::size_t>(which)].state() != TierBreaker::State::closed;
+  }
   [[nodiscard]] std::uint32_t add(const Operation& operation);
   void drop(std::uint32_t id);
   [[nodiscard]] std::uint32_t& bucket_of(const BlockKey& key) { return buckets_[key.prefix64() & (buckets_.size() - 1)]; }
@@ -167,7 +176,6 @@ class GuardedStore final : public BlockStore {
   void retry_due(TimePoint now);
   void hand_over(std::uint32_t id);
   void submit();
-  enum class Which : bool { all, writes };
   void end_waiting(Which which, std::vector<StoreEvent>& out);
   [[nodiscard]] TimePoint note_failure(const BlockKey& key, TimePoint now);
   [[nodiscard]] bool inside_back_off(const BlockKey& key, TimePoint now) const;
@@ -181,7 +189,7 @@ class GuardedStore final : public BlockStore {
   const Clock& clock_;
   GuardOptions options_;
   Waker* waker_;
-  TierBreaker breaker_;
+  std::array<TierBreaker, 2> breakers_;  ///< of reads, of writes
   StoreBackground* background_ = nullptr;
   std::vector<Operation> operations_;    ///< reads are handed on under their place here
   std::vector<std::uint32_t> free_;

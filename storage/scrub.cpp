@@ -70,7 +70,7 @@ void Scrub::set(const ScrubOptions& options, TimePoint now) {
 void Scrub::poll(TimePoint now) {
   wake_at_ = never;
   // What closes the breaker wakes: its probe is somebody's operation. So does the end of a read.
-  if (!is_on() || store_->breaker().state() != TierBreaker::State::closed) {
+  if (!is_on() || store_->read_breaker().state() != TierBreaker::State::closed) {
     held_up_ = true;
     return;
   }
@@ -179,7 +179,7 @@ ScrubHealth Scrub::health() const {
   ScrubHealth health = counted_;
   health.next_pass = is_on() && !in_pass_ ? next_pass_ : never;
   if (!is_on() || store_ == nullptr) return health;
-  const bool closed = store_->breaker().state() == TierBreaker::State::closed;
+  const bool closed = store_->read_breaker().state() == TierBreaker::State::closed;
   health.state = !in_pass_ ? ScrubState::resting : closed ? ScrubState::running : ScrubState::paused;
   return health;
 }

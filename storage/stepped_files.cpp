@@ -332,6 +332,7 @@ SteppedFiles SteppedFiles::left_by(End end) const {
 IoCompletion SteppedFiles::perform(const IoOperation& operation, const IoFault& fault, std::uint64_t changes) {
   IoCompletion completion{operation.token, fault.error, 0, 0};
   if (broken(handles_[operation.file.value()].path)) completion.error = EIO;
+  if (reads_fail_ && operation.kind == IoOperation::Kind::read) completion.error = EIO;
   if (completion.error != 0) return completion;
   if (operation.kind == IoOperation::Kind::open) {
     Handle& handle = handles_[operation.file.value()];

@@ -79,6 +79,9 @@ class SteppedFiles final : public FileSystem {
   void break_directory(const std::filesystem::path& directory) { broken_.insert(directory); }
   void mend_directory(const std::filesystem::path& directory) { broken_.erase(directory); }
 
+  /// While set, every read fails with EIO: a disk that only takes.
+  void fail_reads(bool fail) { reads_fail_ = fail; }
+
   /// Room for all files together.
   void set_disk_bytes(Bytes bytes) { disk_bytes_ = count(bytes); }
   /// Of that, what the files take: their sizes but for the holes.
@@ -147,6 +150,7 @@ class SteppedFiles final : public FileSystem {
   std::set<std::filesystem::path> broken_;
   std::uint64_t next_number_ = 0;
   bool preallocates_ = true;
+  bool reads_fail_ = false;
   std::function<void()> tell_;
   std::uint64_t disk_bytes_ = std::numeric_limits<std::uint64_t>::max();
 };

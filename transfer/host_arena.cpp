@@ -47,15 +47,19 @@ HostArena::HostArena(HostArenaOptions options)
       done_{64, 1, options_.waker == nullptr ? nobody_ : *options_.waker},
       ended_{done_} {
   worker_ = std::move(options_.worker);
-  if (options_.limits) {
-    const MemoryRequest all{.bytes = block_bytes_ * options_.slots, .unit = block_bytes_, .spare = options_.spare};
-    if (const auto refusal = preflight(all, options_.limits())) {
-      throw std::runtime_error{fmt::format("host arena of {} slots of {}: {}", options_.slots, to_string(block_bytes_),
+  const auto ask_for_rest = [this](std::uint32_t made) {
+    if (!options_.limits) return;
+    const MemoryRequest rest{.bytes = block_bytes_ * (options_.slots - made), .unit = block_bytes_, .spare = options_.spare};
+    if (const auto refusal = preflight(rest, options_.limits())) {
+      const std::string there = made > 0 ? fmt::format(", of which {} are there", made) : "";
+      throw std::runtime_error{fmt::format("host arena of {} slots of {}{}: {}", options_.slots, to_string(block_bytes_), there,
                                            refusal->sentence)};
     }
-  }
+  };
+  ask_for_rest(0);
   std::uint32_t made = 0;
   while (made < std::min(options_.ready_slots, options_.slots)) {
+    if (made > 0) ask_for_rest(made);  // others may take memory meanwhile: several ranks that start at once
     const std::uint32_t here = std::min(slots_per_chunk_, options_.slots - made);
     const std::uint32_t chunk = new_chunk(here);
     Place& p = place(chunk);

@@ -61,13 +61,24 @@ class Guard : public testing::Test {
     settle();
     ASSERT_GE(guard.stat().blocks, blocks.size());
   }
-  /// Writes of roots that fail, one after the other, until the breaker is open.
-  void open_breaker() {
-    for (std::uint64_t n = 900; guard.breaker().state() == TierBreaker::State::closed; ++n) {
+  /// Writes of roots that fail, one after the other, until their breaker is open.
+  void open_write_breaker() {
+    for (std::uint64_t n = 900; guard.write_breaker().state() == TierBreaker::State::closed; ++n) {
       fail_next();
       write(root_block(n), n);
       settle();
     }
+  }
+  /// And reads, of blocks that are stored for that.
+  void open_breakers() {
+    for (std::uint64_t n = 950; n < 954; ++n) write(root_block(n), n);
+    settle();
+    for (std::uint64_t n = 950; guard.read_breaker().state() == TierBreaker::State::closed; ++n) {
+      fail_next();
+      read(key_of(n), n);
+      settle();
+    }
+    open_write_breaker();
   }
 
   SteppedIo io;
@@ -215,7 +226,7 @@ TEST_F(Guard, lets_no_more_wait_than_its_bound) {
 
 TEST_F(Guard, declines_while_the_breaker_is_open_and_probes_with_one_operation) {
   store({root_block(1), root_block(2)});
-  open_breaker();
+  open_breakers();
   StoreHealth health = guard.health();
   EXPECT_EQ(health.state, StoreState::degraded);
   EXPECT_EQ(health.next_probe, clock.now() + milliseconds{100});
@@ -238,6 +249,12 @@ TEST_F(Guard, declines_while_the_breaker_is_open_and_probes_with_one_operation) 
   EXPECT_FALSE(outcome(events, Kind::read, key_of(1)));
   EXPECT_TRUE(holds(content, key_of(1)));
   EXPECT_EQ(outcome(events, Kind::read, key_of(2)), Errc::not_found) << "only one was let through";
+  EXPECT_EQ(guard.health().state, StoreState::degraded) << "of writes nothing is known yet";
+  write(root_block(3), 12);
+  write(root_block(4), 13);
+  events = settle();
+  EXPECT_FALSE(outcome(events, Kind::written, key_of(3)));
+  EXPECT_EQ(outcome(events, Kind::written, key_of(4)), Errc::refused) << "nor of these";
   health = guard.health();
   EXPECT_EQ(health.state, StoreState::well);
   EXPECT_EQ(health.next_probe, never);
@@ -247,20 +264,21 @@ TEST_F(Guard, declines_while_the_breaker_is_open_and_probes_with_one_operation) 
 
 TEST_F(Guard, is_down_when_probes_go_on_failing) {
   store({root_block(1), root_block(2)});
-  open_breaker();
+  open_breakers();
   for (const std::uint64_t n : {1, 2}) {
-    clock.advance(guard.breaker().next_probe() - clock.now());
+    clock.advance(guard.read_breaker().next_probe() - clock.now());
     fail_next();
     read(key_of(n), 20 + n);
     EXPECT_EQ(outcome(settle(), Kind::read, key_of(n)), Errc::io_failed) << "a probe is not tried again";
   }
   EXPECT_EQ(guard.health().state, StoreState::down);
-  EXPECT_EQ(guard.health().next_probe, clock.now() + milliseconds{400});
+  EXPECT_EQ(guard.read_breaker().next_probe(), clock.now() + milliseconds{400});
+  EXPECT_LE(guard.health().next_probe, clock.now()) << "a write may try at once";
 }
 
 TEST_F(Guard, learns_nothing_from_a_probe_without_io) {
   store({root_block(1)});
-  open_breaker();
+  open_breakers();
   clock.advance(milliseconds{100});
   write(root_block(1), 7);  // it is there already
   EXPECT_FALSE(outcome(settle(), Kind::written, key_of(1)));
@@ -270,6 +288,50 @@ TEST_F(Guard, learns_nothing_from_a_probe_without_io) {
   EXPECT_EQ(guard.health().state, StoreState::degraded);
   read(key_of(1), 9);
   EXPECT_FALSE(outcome(settle(), Kind::read, key_of(1)));
+  EXPECT_EQ(guard.health().state, StoreState::degraded);
+  write(root_block(3), 10);
+  EXPECT_FALSE(outcome(settle(), Kind::written, key_of(3)));
+  EXPECT_EQ(guard.health().state, StoreState::well);
+}
+
+TEST_F(Guard, goes_on_reading_while_only_writes_fail) {
+  store({root_block(1)});
+  open_write_breaker();
+  EXPECT_EQ(guard.health().state, StoreState::degraded);
+  EXPECT_TRUE(guard.health().reason.starts_with("writes: ")) << guard.health().reason;
+  write(root_block(2), 6);
+  EXPECT_EQ(outcome(settle(), Kind::written, key_of(2)), Errc::refused);
+  for (std::uint64_t n = 7; n < 10; ++n) {
+    const auto content = read(key_of(1), n);
+    EXPECT_FALSE(outcome(settle(), Kind::read, key_of(1)));
+    EXPECT_TRUE(holds(content, key_of(1)));
+  }
+  EXPECT_EQ(guard.health().state, StoreState::degraded) << "that is no news of writes";
+}
+
+TEST_F(Guard, stops_reading_what_takes_everything_and_gives_nothing_back) {
+  std::vector<StoredBlock> blocks;
+  for (std::uint64_t n = 1; n <= 6; ++n) blocks.push_back(root_block(n));
+  store(blocks);
+  io.files().fail_reads(true);
+  std::uint64_t n = 0;
+  for (; n < 6 && guard.health().state == StoreState::well; ++n) {
+    read(key_of(n + 1), n);
+    settle();
+    write(root_block(50 + n), n);  // between any two reads a write succeeds
+    EXPECT_FALSE(outcome(settle(), Kind::written, key_of(50 + n)));
+  }
+  EXPECT_EQ(n, 4U) << "as many failures in a row as it takes";
+  EXPECT_EQ(guard.health().state, StoreState::degraded);
+  EXPECT_TRUE(guard.health().reason.starts_with("reads: ")) << guard.health().reason;
+  read(key_of(6), 60);
+  EXPECT_EQ(outcome(settle(), Kind::read, key_of(6)), Errc::not_found);
+  write(root_block(60), 61);
+  EXPECT_FALSE(outcome(settle(), Kind::written, key_of(60)));
+  io.files().fail_reads(false);
+  clock.advance(milliseconds{100});
+  read(key_of(6), 62);
+  EXPECT_FALSE(outcome(settle(), Kind::read, key_of(6)));
   EXPECT_EQ(guard.health().state, StoreState::well);
 }
 
@@ -307,7 +369,7 @@ TEST_F(Guard, reads_in_the_background_for_nobody_else_and_not_while_the_breaker_
   write(root_block(40), 40);
   EXPECT_EQ(keys_of(settle(), Kind::evicted), std::vector{key_of(1)});
 
-  open_breaker();
+  open_breakers();
   EXPECT_FALSE(guard.takes_in_background(key_of(2)));
 }
 

@@ -432,7 +432,7 @@ TEST_F(ScrubTest, pauses_while_the_breaker_is_not_closed) {
     clock.advance(block_time);
     settle();
   }
-  ASSERT_EQ(guard.breaker().state(), TierBreaker::State::open);
+  ASSERT_EQ(guard.read_breaker().state(), TierBreaker::State::open);
   const ScrubHealth health = scrub.health();
   EXPECT_EQ(health.state, ScrubState::paused);
   EXPECT_EQ(health.io_failed, 4U);
@@ -442,10 +442,10 @@ TEST_F(ScrubTest, pauses_while_the_breaker_is_not_closed) {
     settle();
   }
   EXPECT_EQ(scrub.health().place, health.place) << "no read, and no probe of its own";
-  EXPECT_EQ(guard.breaker().state(), TierBreaker::State::open);
+  EXPECT_EQ(guard.read_breaker().state(), TierBreaker::State::open);
   start_read(key_of(1));
   settle();
-  ASSERT_EQ(guard.breaker().state(), TierBreaker::State::closed);
+  ASSERT_EQ(guard.read_breaker().state(), TierBreaker::State::closed);
   EXPECT_EQ(scrub.health().state, ScrubState::running);
   end_pass();
   EXPECT_EQ(scrub.health().blocks, 36U);

@@ -7,6 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -95,6 +98,50 @@ TEST_F(ArenaGrowth, is_ready_with_what_was_asked_for_at_once_and_warm_with_the_r
   EXPECT_EQ(arena->slots(), 10U);
   EXPECT_EQ(arena->mapped(), block_bytes * 10);  // the last chunk is as large as needed
   EXPECT_FALSE(arena->holds({SlotId{9}, 2}));
+}
+
+TEST_F(ArenaGrowth, that_is_to_be_ready_at_once_asks_before_each_chunk_since_others_start_too) {
+  // Two of them fit alone, and not together: the machine has room for five chunks, and each wants four.
+  std::uint32_t taken = 0;  // chunks, by the other one: one for each of ours
+  std::uint32_t asked = 0;
+  limits = [&] {
+    MemoryLimits now;
+    taken = asked;
+    now.available = block_bytes * chunk_slots * (5 - std::min(5U, asked + taken));  // ours, and the other's
+    ++asked;
+    return now;
+  };
+  try {
+    make(4 * chunk_slots, 4 * chunk_slots);
+    ADD_FAILURE() << "both have taken four chunks of five";
+  } catch (const std::runtime_error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("16 slots of 4KiB, of which 8 are there: 32KiB do not fit"), std::string::npos) << text;
+    EXPECT_NE(text.find("the largest size that fits is 16KiB"), std::string::npos) << text;
+  }
+  EXPECT_EQ(asked, 3U);
+}
+
+TEST_F(ArenaGrowth, is_ordinary_memory_and_leaves_nothing_behind_when_the_process_is_killed) {
+  make(8, 8);
+  const std::byte* const begin = arena->block(SlotId{0}).data();
+  const auto at = reinterpret_cast<std::uintptr_t>(begin);
+  std::ifstream maps{"/proc/self/maps"};
+  bool found = false;
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t from = 0;
+    std::uintptr_t to = 0;
+    char rights[8] = {};
+    unsigned long offset = 0;
+    char device[16] = {};
+    unsigned long inode = 0;
+    ASSERT_EQ(std::sscanf(line.c_str(), "%lx-%lx %7s %lx %15s %lu", &from, &to, rights, &offset, device, &inode), 6) << line;
+    if (at < from || at >= to) continue;
+    found = true;
+    EXPECT_EQ(inode, 0UL) << "a file, which would be left: " << line;
+    EXPECT_EQ(rights[3], 'p') << "nobody else's: " << line;
+  }
+  EXPECT_TRUE(found);
 }
 
 TEST_F(ArenaGrowth, keeps_what_is_there_as_it_grows_and_shrinks) {

@@ -98,6 +98,18 @@ TEST_F(CudaChunks, are_registered_as_they_come_and_no_longer_when_they_go_on_eve
   }
 }
 
+TEST_F(CudaChunks, are_registered_though_the_driver_takes_no_piece_as_large_as_the_arena) {
+  FakeCuda::Machine machine;
+  machine.registration_max = count(block_bytes) * chunk_slots;
+  make_machine(machine);
+  make_arena(12, 12);
+  open_over_arena();
+  ASSERT_TRUE(coming_->grow(8));
+  for (const ArenaEvent& event : settle()) EXPECT_EQ(event.kind, ArenaEvent::Kind::warm) << event.why;
+  EXPECT_EQ(cuda_->registered(), 5U);
+  for (const std::uint32_t slot : {0U, 11U, 19U}) EXPECT_TRUE(moves_there_and_back(slot, slot + 1));
+}
+
 TEST_F(CudaChunks, that_are_there_may_be_fewer_than_their_numbers) {
   make_arena(12, 12);
   coming_->give_back(0);

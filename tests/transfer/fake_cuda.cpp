@@ -261,6 +261,7 @@ CUresult FakeCuda::free(Memory kind, std::byte* memory, int device) {
 }
 
 CUresult FakeCuda::pin(std::byte* memory, std::size_t size, int device) {
+  if (size > machine.registration_max) return CUDA_ERROR_OUT_OF_MEMORY;
   const std::lock_guard lock{mutex_};
   const auto next = ranges_.lower_bound(memory);
   if (next != ranges_.end() && next->first < memory + size) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -33,6 +34,8 @@ class FakeCuda {
     bool loads_kernels = true;
     bool batch_12080 = true;
     bool batch_13000 = true;
+    /// The most that one registration of the host's memory may have.
+    std::size_t registration_max = std::numeric_limits<std::size_t>::max();
   };
 
   /// One at a time in a process: the driver's functions have no state of their own.

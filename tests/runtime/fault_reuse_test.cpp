@@ -1,0 +1,326 @@
+// Faults of docs/reliability.md: a slot is used again, or its copy is taken, before a transfer that was decided is through with
+// it. The cache runs over a device that moves when the test says so, and every hit is compared with its key.
+
+#include "tests/runtime/content_fixture.hpp"
+
+#include <set>
+
+namespace terrace::test {
+namespace {
+
+using enum Direction;
+
+/// Passes plans on, and checks that no two that are under way use one slot in a way that harms.
+class PlanWatch final : public TransferPort {
+ public:
+  explicit PlanWatch(TransferPort& port) : port_{port} {}
+
+  void submit(TransferPlan plan) override {
+    const bool out = plan.direction == swap_out;
+    std::set<std::uint32_t>& written = out ? arena_written_ : device_written_;
+    const std::set<std::uint32_t>& written_at_source = out ? device_written_ : arena_written_;
+    for (const SlotRun& run : plan.runs) {
+      for (std::uint32_t i = 0; i < run.count; ++i) {
+        EXPECT_TRUE(written.insert(run.destination.value() + i).second) << "two sources for one slot";
+        EXPECT_FALSE(written_at_source.contains(run.source.value() + i)) << "a source that is still being written";
+      }
+    }
+    blocks_max = std::max(blocks_max, block_count(plan.runs));
+    under_way_.emplace(plan.job, plan);
+    port_.submit(std::move(plan));
+  }
+  void raise(JobId job, Urgency urgency) override { port_.raise(job, urgency); }
+  void cancel(JobId job) override { port_.cancel(job); }
+  void limit(Urgency urgency, Bytes per_second) override { port_.limit(urgency, per_second); }
+  std::size_t poll(std::vector<TransferEvent>& out) override {
+    const std::size_t before = out.size();
+    port_.poll(out);
+    for (std::size_t n = before; n < out.size(); ++n) {
+      const auto ended = under_way_.find(out[n].job);
+      if (ended == under_way_.end() || out[n].kind == TransferEvent::Kind::layers) continue;
+      for (const SlotRun& run : ended->second.runs) {
+        for (std::uint32_t i = 0; i < run.count; ++i) {
+          (ended->second.direction == swap_out ? arena_written_ : device_written_).erase(run.destination.value() + i);
+        }
+      }
+      under_way_.erase(ended);
+    }
+    return out.size() - before;
+  }
+  [[nodiscard]] TimePoint next_deadline() const override { return port_.next_deadline(); }
+
+  std::uint32_t blocks_max = 0;  ///< of one plan
+
+ private:
+  TransferPort& port_;
+  std::map<JobId, TransferPlan> under_way_;
+  std::set<std::uint32_t> arena_written_;
+  std::set<std::uint32_t> device_written_;
+};
+
+class SlotReuse : public ContentFixture {
+ protected:
+  /// Moves one part of a block, then stands still again.
+  void move_a_part(Direction direction, SteppedDevice::Part part) {
+    device->stuck(direction, false);
+    device->step(part);
+    device->stuck(direction, true);
+  }
+};
+
+// ---- F02: freed and taken again between the decision to copy and the copy
+
+TEST_F(SlotReuse, waits_for_a_copy_that_was_decided_before_the_block_was_given_up) {
+  make(sizes(4, 8));
+  serve(1, keys_of({1, 2}));
+  serve(2, keys_of({5, 6}));
+  device->stuck(swap_out, true);
+  ASSERT_TRUE(acquire(3, keys_of({8, 9, 10})).has_value());  // three blocks are to be copied to the host
+  poll();
+  end(3, {});  // nobody waits for that any more, and what it waited for is to be had
+  EXPECT_EQ(cache->drop(keys_of({1, 2})).value(), 0U) << "its copy has been decided";
+  ASSERT_TRUE(acquire(4, keys_of({11, 12, 13, 14})).has_value());
+  for (int parts = 0; parts < 3; ++parts) {
+    poll();
+    ASSERT_FALSE(ready(4)) << "a slot was handed out under the copy";
+    EXPECT_EQ(free_on_device(), 0U);
+    move_a_part(swap_out, SteppedDevice::Part::swap_out);
+  }
+  device->stuck(swap_out, false);
+  settle();
+  ASSERT_TRUE(ready(4));
+  use(4, keys_of({11, 12, 13, 14}));
+  settle();
+  EXPECT_EQ(cache->match(keys_of({1, 2})).host, 2U);
+  expect_hit(5, keys_of({1, 2}));
+  expect_hit(6, keys_of({5, 6}));
+  EXPECT_EQ(compared, 4U);
+}
+
+TEST_F(SlotReuse, waits_for_a_copy_that_was_decided_before_the_cache_was_cleared) {
+  make(sizes(4, 8));
+  serve(1, keys_of({1, 2, 3, 4}));
+  device->stuck(swap_out, true);
+  ASSERT_TRUE(acquire(2, keys_of({8, 9})).has_value());
+  poll();
+  cache->clear({});
+  poll();
+  EXPECT_EQ(events.back().error, Errc::cleared);
+  end(2, {});
+  EXPECT_EQ(free_on_device(), 2U) << "the two that nothing reads";
+  ASSERT_TRUE(acquire(3, keys_of({11, 12, 13})).has_value());
+  for (int parts = 0; parts < 3; ++parts) {
+    poll();
+    ASSERT_FALSE(ready(3)) << "a slot was handed out under the copy";
+    move_a_part(swap_out, SteppedDevice::Part::swap_out);
+  }
+  device->stuck(swap_out, false);
+  settle();
+  ASSERT_TRUE(ready(3));
+  use(3, keys_of({11, 12, 13}));
+  settle();
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3, 4})).total(), 0U);
+  expect_hit(4, keys_of({11, 12, 13}));
+}
+
+// ---- F03: a preempted request's blocks are overwritten while they are stored
+
+TEST_F(SlotReuse, of_a_preempted_request_waits_until_its_blocks_are_stored) {
+  make(with_storage(sizes(4), WritePolicy::write_through));
+  const auto keys = keys_of({1, 2, 3});
+  ASSERT_TRUE(acquire(1, keys, 1).has_value());
+  ASSERT_TRUE(ready(1));
+  const Fence written = compute(1, keys, 0);
+  // Preempted: its compute has not run yet, nor has a copy begun.
+  ASSERT_TRUE(cache->commit(leases.at(1), keys, written).has_value());
+  end(1, written);
+  device->stuck(swap_out, true);
+  ASSERT_TRUE(acquire(2, keys_of({7, 8, 9, 10})).has_value());  // who it was preempted for
+  for (int i = 0; i < 4; ++i) {
+    poll();
+    device->run();  // all but copies to the host
+  }
+  EXPECT_FALSE(ready(2)) << "three of its slots are still to be read";
+  device->stuck(swap_out, false);
+  settle();
+  ASSERT_TRUE(ready(2));
+  use(2, keys_of({7, 8, 9, 10}));
+  settle();
+  // Taken up again: what storage was given is what it computed.
+  ASSERT_EQ(cache->match(keys).storage, 3U);
+  expect_hit(3, keys);
+  EXPECT_EQ(compared, 3U);
+}
+
+TEST_F(SlotReuse, of_a_preempted_request_waits_for_its_compute) {
+  make(with_storage(sizes(3), WritePolicy::write_through));
+  const auto keys = keys_of({1, 2, 3});
+  ASSERT_TRUE(acquire(1, keys).has_value());
+  const Fence written = compute(1, keys, 0);
+  ASSERT_TRUE(cache->commit(leases.at(1), keys, written).has_value());
+  end(1, written);
+  poll();
+  for (const SteppedDevice::Part part : device->step_options()) {
+    EXPECT_EQ(part, SteppedDevice::Part::compute) << "a copy would take what is not written yet";
+  }
+  settle();
+  for (const BlockKey& key : keys) EXPECT_TRUE(holds(store->raw(key), content_of(key)));
+  serve(2, keys_of({7, 8, 9}));
+  expect_hit(3, keys);
+}
+
+// ---- F04: two sources for one host slot in one step
+
+TEST_F(SlotReuse, gives_every_block_of_a_step_a_slot_of_its_own) {
+  for (const Relation relation : {Relation::keep, Relation::exclusive, Relation::inclusive}) {
+    make(with_storage(sizes(6, 6, relation), WritePolicy::write_through));
+    PlanWatch watch{*transfers};
+    cache = std::make_unique<Cache>(cache->manager().config(), CacheParts{watch, *arena, store.get(), clock});
+    // Three prompts leave in one step for a longer one, with a host tier that is full of others, and copies for storage beside.
+    std::uint64_t id = 0;
+    std::vector<std::vector<BlockKey>> prompts;
+    for (std::uint32_t round = 0; round < 3; ++round) {
+      const std::uint32_t name = 100 * round;
+      for (std::uint32_t n = 0; n < 3; ++n) prompts.push_back(keys_of({name + 10 * n, name + 10 * n + 1}));
+      prompts.push_back(keys_of({name + 50, name + 51, name + 52, name + 53, name + 54, name + 55}));
+      for (std::size_t n = prompts.size() - 4; n < prompts.size(); ++n) serve(id++, prompts[n]);
+    }
+    EXPECT_GE(watch.blocks_max, 6U) << "blocks of one step go in one plan";
+    for (const auto& prompt : prompts) expect_hit(id++, prompt);
+    cache.reset();
+    transfers.reset();
+    device.reset();
+  }
+  EXPECT_EQ(compared, 3U * 36U);
+}
+
+// ---- F06: a block is stored whose own load has not completed
+
+TEST_F(SlotReuse, stores_a_block_that_is_being_loaded_from_where_its_bytes_are) {
+  // The second hit orders a block to storage, and loads it: the device has no more than half of it yet.
+  ManagerConfig config = with_storage(sizes(4, 8), WritePolicy::selective);
+  config.selective_hits = 1;
+  make(config);
+  const auto keys = keys_of({1, 2});
+  serve(1, keys);
+  serve(2, keys_of({5, 6, 7, 8}));
+  ASSERT_EQ(cache->match(keys).host, 2U);
+  ASSERT_EQ(store->stat().blocks, 0U);
+  device->stuck(swap_in, true);
+  ASSERT_TRUE(acquire(3, keys).has_value());
+  for (int i = 0; i < 10; ++i) {
+    device->run();
+    poll();
+  }
+  ASSERT_FALSE(ready(3));
+  move_a_part(swap_in, SteppedDevice::Part::swap_in);
+  EXPECT_EQ(store->stat().blocks, 2U);
+  for (const BlockKey& key : keys) EXPECT_TRUE(holds(store->raw(key), content_of(key))) << "stored before it was there";
+  device->stuck(swap_in, false);
+  settle();
+  ASSERT_TRUE(ready(3));
+  use(3, keys);
+}
+
+TEST_F(SlotReuse, stores_no_block_that_only_a_load_has) {
+  // Storage gives a block up while it is on its way from there: a job that wants everything stored finds it nowhere yet.
+  make(with_storage(sizes(4), WritePolicy::write_through));
+  const auto keys = keys_of({1, 2});
+  serve(1, keys);
+  serve(2, keys_of({5, 6, 7, 8}));
+  ASSERT_EQ(cache->match(keys).storage, 2U);
+  device->stuck(swap_in, true);
+  ASSERT_TRUE(acquire(3, keys).has_value());
+  for (int i = 0; i < 10; ++i) poll();
+  ASSERT_EQ(device->commands(swap_in), 1U);
+  store->remove(keys, 0);
+  poll();
+  ASSERT_EQ(store->stat().blocks, 4U);
+  WriteBackOrder all;
+  all.durable = false;
+  const WriteBackId job = cache->start_write_back(all).value();
+  for (int i = 0; i < 10; ++i) poll();
+  const auto progress = cache->write_back(job);
+  ASSERT_TRUE(progress.has_value());
+  EXPECT_FALSE(store->contains(keys[0])) << "of bytes that had not arrived";
+  EXPECT_FALSE(store->contains(keys[1]));
+  device->stuck(swap_in, false);
+  settle();
+  ASSERT_TRUE(ready(3));
+  use(3, keys);
+  settle();
+  // Now they are there.
+  ASSERT_TRUE(cache->start_write_back(all).has_value());
+  settle();
+  for (const BlockKey& key : keys) EXPECT_TRUE(holds(store->raw(key), content_of(key)));
+}
+
+// ---- F08: the host gives up what is being loaded from it
+
+TEST_F(SlotReuse, of_a_host_slot_waits_for_the_load_from_it) {
+  make(sizes(4, 2));
+  const auto keys = keys_of({1, 2});
+  serve(1, keys);
+  serve(2, keys_of({5, 6}));
+  serve(3, keys_of({7, 8}));
+  ASSERT_EQ(cache->match(keys).host, 2U);
+  device->stuck(swap_in, true);
+  ASSERT_TRUE(acquire(4, keys).has_value());  // {5, 6} goes, and finds no room in the host
+  for (int i = 0; i < 10; ++i) {
+    device->run();
+    poll();
+  }
+  ASSERT_EQ(device->commands(swap_in), 1U);
+  move_a_part(swap_in, SteppedDevice::Part::swap_in);
+  // The host tier is asked for room again: there is none but under the load, which is waited for.
+  ASSERT_TRUE(acquire(10, keys_of({20, 30})).has_value());
+  for (int i = 0; i < 10; ++i) {
+    device->run();
+    poll();
+  }
+  EXPECT_FALSE(ready(10));
+  for (const BlockKey& key : keys) {
+    const SlotId slot = cache->find_block(key).value().host.value();
+    EXPECT_TRUE(holds(arena->block(slot), content_of(key)));
+  }
+  device->stuck(swap_in, false);
+  settle();
+  ASSERT_TRUE(ready(4));
+  EXPECT_EQ(hits(4), 2U);
+  use(4, keys);
+  ASSERT_TRUE(ready(10));
+  use(10, keys_of({20, 30}));
+}
+
+TEST_F(SlotReuse, of_a_host_slot_waits_for_the_load_though_its_request_has_gone) {
+  make(sizes(4, 2));
+  const auto keys = keys_of({1, 2});
+  serve(1, keys);
+  serve(2, keys_of({5, 6}));
+  serve(3, keys_of({7, 8}));
+  device->stuck(swap_in, true);
+  ASSERT_TRUE(acquire(4, keys).has_value());
+  for (int i = 0; i < 10; ++i) {
+    device->run();
+    poll();
+  }
+  move_a_part(swap_in, SteppedDevice::Part::swap_in);
+  end(4, {});
+  ASSERT_TRUE(acquire(10, keys_of({20, 30})).has_value());
+  for (int i = 0; i < 10; ++i) {
+    device->run();
+    poll();
+  }
+  EXPECT_FALSE(ready(10));
+  device->stuck(swap_in, false);
+  settle();
+  EXPECT_EQ(cache->match(keys).device, 2U) << "what was under way is cached";
+  ASSERT_TRUE(ready(10));
+  use(10, keys_of({20, 30}));
+  settle();
+  expect_hit(12, keys);
+  EXPECT_EQ(compared, 2U);
+}
+
+}  // namespace
+}  // namespace terrace::test
