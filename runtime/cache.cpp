@@ -62,6 +62,21 @@ Result<Lease> Cache::acquire(const AcquireRequest& request) {
   return lease;
 }
 
+Result<void> Cache::wait(const Lease& lease) {
+  if (state(lease) == RequestState::unknown) return Errc::unknown_request;
+  const auto waits = [&] { return state(lease) == RequestState::waiting; };
+  if (waits() && transfers_paused_) return Errc::paused;
+  if (waits()) poll_while(waits);
+  ErrorCode error = Errc::not_ready;
+  std::erase_if(manager_.events(), [&](const RequestEvent& event) {
+    if (event.id != lease.id()) return false;
+    error = event.error;
+    return true;
+  });
+  if (state(lease) == RequestState::ready) return {};
+  return error;
+}
+
 Result<void> Cache::extend(const Lease& lease, std::uint32_t blocks) {
   end_quarantines();
   const Result<void> extended = manager_.extend(lease.id(), blocks);

@@ -89,6 +89,11 @@ class Cache : private LeaseHome {
   [[nodiscard]] RequestState state(const Lease& lease) const {
     return lease ? manager_.state(lease.id()) : RequestState::unknown;
   }
+  /// Polls, sleeping between, until the request is ready or has failed: the synchronous form of what acquire() began. Afterwards
+  /// hit_tiers() and request_stats() say of each block where it came from, or that it is to be computed. Events of other requests
+  /// that end their wait meanwhile are kept for the next poll(). Fails: as the request does (RequestEvent), not_ready where
+  /// poll() has told why; unknown_request; paused (transfers are).
+  [[nodiscard]] Result<void> wait(const Lease& lease);
   [[nodiscard]] Result<void> extend(const Lease& lease, std::uint32_t blocks);
   [[nodiscard]] Result<std::span<const Duplicate>> commit(const Lease& lease, std::span<const BlockKey> keys, Fence written);
   /// How far the request's blocks are committed, hits included: after a commit(), less than its keys where that stopped early.

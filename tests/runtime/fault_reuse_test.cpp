@@ -48,6 +48,8 @@ class PlanWatch final : public TransferPort {
     return out.size() - before;
   }
   [[nodiscard]] TimePoint next_deadline() const override { return port_.next_deadline(); }
+  [[nodiscard]] Fence reached() const override { return port_.reached(); }
+  [[nodiscard]] Fence after_all_work() const override { return port_.after_all_work(); }
 
   std::uint32_t blocks_max = 0;  ///< of one plan
 
