@@ -85,6 +85,7 @@ class Cache : private LeaseHome {
     return manager_.match(keys, lowest_tier);
   }
   /// The lease of a request that is ready or pending; which, says `state()`. Fails as CacheManager::acquire does.
+  /// Where it fails with no_room beside slots that are quarantined, next_deadline() says when to try again.
   [[nodiscard]] Result<Lease> acquire(const AcquireRequest& request);
   [[nodiscard]] RequestState state(const Lease& lease) const {
     return lease ? manager_.state(lease.id()) : RequestState::unknown;

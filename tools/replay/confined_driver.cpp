@@ -153,6 +153,7 @@ Answer ConfinedDriver::carry_out(const Action& action) {
       share(preempted);
       end_lease(preempted);
       preempted.launched_tokens = 0;
+      preempted.preempted = true;
       break;
     }
     case Action::Kind::abort:
@@ -169,7 +170,7 @@ Answer ConfinedDriver::acquire(const Action& action) {
   launch();
   Flight& flight = this->flight(action.request);
   AcquireRequest wanted = session_.acquire_request(flight.request, action.tokens.to);
-  wanted.preempted = flight.begun;
+  wanted.preempted = flight.preempted;
   TERRACE_CHECK(wanted.blocks == action.blocks);
   CallLatencies& latencies = session_.latencies();
   if (!flight.matched) {

@@ -46,6 +46,7 @@ class ConfinedDriver {
     bool prompted = false;       ///< all of its prompt has, once
     bool has_new_hits = false;   ///< given to it, and not yet read by compute
     bool ending = false;         ///< all of it has been launched
+    bool preempted = false;      ///< once
   };
   /// A part of a step, on the device.
   struct Launch {

@@ -145,7 +145,7 @@ asio::awaitable<void> LoopDriver::serve(Prepared request) {
 /// Blocks for its first `tokens` tokens.
 asio::awaitable<bool> LoopDriver::acquire(Life& life, std::uint64_t tokens) {
   AcquireRequest wanted = session_.acquire_request(life.request, tokens);
-  wanted.preempted = life.begun;
+  wanted.preempted = life.preempted;
   ErrorCode error;
   for (int attempt = 0; attempt < attempts_max; ++attempt) {
     std::tie(error, life.grant) = co_await timed_acquire(runtime_, wanted, session_.latencies().acquire, as_result);
@@ -184,6 +184,7 @@ asio::awaitable<LoopDriver::Extended> LoopDriver::extend(Life& life, std::uint64
 /// Its blocks are shared already; it holds none of them any more.
 void LoopDriver::preempt(Life& life) {
   ++session_.engine().preemptions;
+  life.preempted = true;
   end_lease(life);
 }
 

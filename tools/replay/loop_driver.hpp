@@ -56,6 +56,7 @@ class LoopDriver {
     bool begun = false;           ///< something of it has been launched, ever
     bool has_new_hits = false;    ///< given to it, and not yet read by compute
     bool prompted = false;        ///< its prompt has been computed, once
+    bool preempted = false;       ///< once
 
     /// Tokens computed when it is through.
     [[nodiscard]] std::uint64_t end() const;

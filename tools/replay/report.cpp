@@ -57,7 +57,8 @@ json::object to_object(const ManagerStats& stats) {
           {"dropped_lost", stats.dropped_lost},
           {"persist_failed", stats.persist_failed},
           {"persist_skipped", stats.persist_skipped},
-          {"stored_evicted", stats.stored_evicted}};
+          {"stored_evicted", stats.stored_evicted},
+          {"released_unfenced", stats.released_unfenced}};
 }
 
 json::object to_object(const StoreStat& stat) {
