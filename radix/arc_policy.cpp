@@ -77,7 +77,7 @@ void ArcPolicy::check_invariants() const {
   leaves_.check_invariants();
   records_.check_invariants();
   TERRACE_CHECK(resident_[once] + resident_[again] == records_.residents());
-  TERRACE_CHECK(candidates() <= records_.residents());
+  TERRACE_CHECK(candidates() <= records_.blocks());
   TERRACE_CHECK(ghosts() <= capacity_);
   TERRACE_CHECK(target_ <= capacity_);
 }

@@ -59,6 +59,7 @@ class BlockRecords {
 
   /// The block came into the tier: its record leaves its line. True where it was not there before.
   bool enter(Index index) {
+    ++blocks_;
     if (records_[index].copies++ > 0) return false;
     unlink(index);
     ++residents_;
@@ -67,6 +68,7 @@ class BlockRecords {
   /// It left. True where it is not there any more: then its record is in no line, for the caller to keep or to forget.
   bool leave(Index index) {
     TERRACE_CHECK(records_[index].copies > 0);
+    --blocks_;
     if (--records_[index].copies > 0) return false;
     --residents_;
     return true;
@@ -98,6 +100,8 @@ class BlockRecords {
   [[nodiscard]] Index oldest(std::size_t line) const { return lines_[line].oldest; }
   [[nodiscard]] std::size_t ghosts(std::size_t line = 0) const { return lines_[line].size; }
   [[nodiscard]] std::size_t residents() const { return residents_; }
+  /// In the tier: more than residents() where two share a record.
+  [[nodiscard]] std::size_t blocks() const { return blocks_; }
   [[nodiscard]] std::size_t bytes_held() const {
     constexpr std::size_t a_bucket = sizeof(std::pair<std::uint64_t, Index>) + 1;
     return records_.capacity() * sizeof(Record) + free_.capacity() * sizeof(Index) + by_id_.bucket_count() * a_bucket;
@@ -119,6 +123,7 @@ class BlockRecords {
       TERRACE_CHECK(lines_[line].size == size);
       ghosts_in_all += size;
     }
+    TERRACE_CHECK(residents_ <= blocks_);
     TERRACE_CHECK(by_id_.size() == residents_ + ghosts_in_all);
     TERRACE_CHECK(by_id_.size() + free_.size() == records_.size());
     for (const auto& [id, index] : by_id_) TERRACE_CHECK(records_[index].id == id);
@@ -156,6 +161,7 @@ class BlockRecords {
   boost::unordered_flat_map<std::uint64_t, Index> by_id_;
   std::array<Line, line_count> lines_{};
   std::size_t residents_ = 0;
+  std::size_t blocks_ = 0;
 };
 
 }  // namespace terrace

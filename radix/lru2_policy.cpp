@@ -49,7 +49,7 @@ void Lru2Policy::check_invariants() const {
   heap_.check_invariants();
   records_.check_invariants();
   TERRACE_CHECK(records_.ghosts() <= ghosts_max_);
-  TERRACE_CHECK(heap_.size() <= records_.residents());
+  TERRACE_CHECK(heap_.size() <= records_.blocks());
 }
 
 }  // namespace terrace

@@ -104,8 +104,8 @@ void S3FifoPolicy::check_invariants() const {
   main_.check_invariants();
   records_.check_invariants();
   TERRACE_CHECK(records_.ghosts() <= ghosts_max_);
-  TERRACE_CHECK(small_blocks_ <= records_.residents());
-  TERRACE_CHECK(candidates() <= records_.residents());
+  TERRACE_CHECK(small_blocks_ <= records_.blocks());
+  TERRACE_CHECK(candidates() <= records_.blocks());
 }
 
 }  // namespace terrace

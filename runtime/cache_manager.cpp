@@ -27,7 +27,7 @@ CacheManager::CacheManager(const ManagerConfig& config) : config_{config} {
                             [this, id](BlockRef missing) { on_load_failed(id, missing); },
                             [this](std::uint32_t index, Loads::LoadId) { tell_layers(index); });
   }
-  write_backs_ = std::make_unique<WriteBackJobs>(pools_);
+  write_backs_ = std::make_unique<WriteBackJobs>(pools_, config.write_back_blocks_ahead);
   write_budget_.limit(config.daily_write_bytes);
   pinned_.resize(pools_.size());
   needs_.resize(pools_.size());

@@ -38,6 +38,7 @@ void validate(const ManagerConfig& config) {
   if (config.store_uncached && config.relation == Relation::inclusive) {
     refuse("storing what is not cached leaves no copies in the host, and relation inclusive wants them there");
   }
+  if (config.write_back_blocks_ahead == 0) refuse("a write-back job needs at least one block under way");
   if (!(config.unit_prefill_seconds >= 0)) refuse("a prefill time must be 0 or more seconds");
   if (config.instant_copies && config.unit_prefill_seconds > 0) refuse("instant copies take no time to weigh against a prefill");
   if (config.instant_copies && config.groups.size() > 1) refuse("instant copies are for reference runs, with one group");

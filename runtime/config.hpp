@@ -121,6 +121,9 @@ struct ManagerConfig : PoolSizes {
   double unit_prefill_seconds = 0;
   /// What storage may be written to in a day, by policy and by jobs: flash wears out (runtime/write_budget.hpp); 0: no limit.
   Bytes daily_write_bytes{};
+  /// A write-back job over the whole tree has at most so many blocks under way, so that requests still find copies that may be
+  /// given up.
+  std::uint32_t write_back_blocks_ahead = 256;
   /// What storage holds survives a power failure at most so long after it was written, plus the time a flush takes; 0: when a job
   /// has it flushed, and when the store is closed.
   Duration flush_interval{};

@@ -59,7 +59,8 @@ std::string_view to_string(WriteBackState state) {
   return "?";
 }
 
-WriteBackJobs::WriteBackJobs(std::span<const std::unique_ptr<SizeClass>> pools) : pools_{pools} {
+WriteBackJobs::WriteBackJobs(std::span<const std::unique_ptr<SizeClass>> pools, std::uint32_t blocks_ahead)
+    : pools_{pools}, blocks_ahead_{blocks_ahead} {
   for (const auto& pool : pools_) {
     pool->persists.set_end_handler([this, &pool = *pool](Persists::Wants wants, const BlockKey& key, ErrorCode error) {
       on_ended(pool, wants, key, error);
@@ -123,13 +124,11 @@ std::uint32_t WriteBackJobs::blocks_left(const Job& job, const SizeClass& pool) 
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(left / pool.persists.block_bytes(), most));
 }
 
-/// Has the block stored, if it is not; true where something was begun. In a later pass of a scan only what was not seen before
-/// is recorded.
+/// Has the block stored, if it is not; true where something was begun.
 bool WriteBackJobs::take(Job& job, SizeClass& pool, BlockRef block) {
   const Residency& residency = pool.residency;
   const BlockKey key = residency.tree().key(block);
-  const bool again = job.scan && job.scan->pass > 1;
-  if (again && job.failed.contains(key)) return false;
+  if (job.told.contains(key)) return false;
   const Persists::Wants mine = Persists::Wants{1} << job.bit;
   const Copy stored = residency.copy(block, Tier::storage);
   if (stored.state() == CopyState::filling) {
@@ -137,10 +136,8 @@ bool WriteBackJobs::take(Job& job, SizeClass& pool, BlockRef block) {
     return false;
   }
   if (stored.present()) {
-    if (!again) {
-      record(job, key, WriteBackOutcome::already_there);
-      job.in_storage += pool.persists.block_bytes();
-    }
+    record(job, key, WriteBackOutcome::already_there);
+    job.in_storage += pool.persists.block_bytes();
     return false;
   }
   const std::uint32_t left = blocks_left(job, pool);
@@ -150,7 +147,6 @@ bool WriteBackJobs::take(Job& job, SizeClass& pool, BlockRef block) {
   if (!begun.why) return begun.blocks > 0;
   const bool bound = begun.why == Errc::full || begun.why == Errc::refused;
   record(job, key, bound ? WriteBackOutcome::over_budget : WriteBackOutcome::dropped_gone, begun.why);
-  if (job.scan) job.failed.insert(key);
   return begun.blocks > 0;
 }
 
@@ -175,7 +171,7 @@ bool WriteBackJobs::wants_pump() const {
   if (running_ == 0) return false;  // as nearly always: this is asked at every poll
   return std::ranges::any_of(by_bit_, [&](const Job* job) {
     return job != nullptr && job->progress.state == WriteBackState::running && job->scan && !job->scan->done && !job->cut &&
-           under_way(*job) < blocks_ahead_max;
+           under_way(*job) < blocks_ahead_;
   });
 }
 
@@ -195,7 +191,7 @@ bool WriteBackJobs::scan_some(Job& job) {
         run && job.order.scope == WriteBackOrder::Scope::tenant && tree.name_space({run->node, run->begin}) != job.order.tenant;
     if (run && !other_tenant && !tree.hidden({run->node, run->begin})) {
       for (scan.depth = std::max(scan.depth, run->begin); scan.depth < run->end; ++scan.depth) {
-        if (under_way(job) >= blocks_ahead_max) return begun;
+        if (under_way(job) >= blocks_ahead_) return begun;
         const BlockRef block{run->node, scan.depth};
         if (tree.last_use(block) <= scan.last_use_max) begun |= take(job, pool, block);
       }
@@ -218,21 +214,19 @@ void WriteBackJobs::next_pass(Job& job) {
   ++scan.pass;
 }
 
-void WriteBackJobs::record(Job& job, const BlockKey& key, WriteBackOutcome outcome, ErrorCode error) {
+bool WriteBackJobs::record(Job& job, const BlockKey& key, WriteBackOutcome outcome, ErrorCode error) {
+  if (job.scan && !job.told.insert(key).second) return false;
   ++job.progress.blocks[static_cast<std::size_t>(outcome)];
   job.results.push_back({key, outcome, error});
+  return true;
 }
 
 void WriteBackJobs::on_ended(const SizeClass& pool, Persists::Wants wants, const BlockKey& key, ErrorCode error) {
   for (Persists::Wants left = wants & ~Persists::by_policy; left != 0; left &= left - 1) {
     Job& job = *by_bit_[static_cast<std::size_t>(std::countr_zero(left))];
-    record(job, key, outcome_of(error), error);
-    if (!error) {
-      job.progress.written += pool.persists.block_bytes();
-      job.in_storage += pool.persists.block_bytes();
-    } else if (job.scan) {
-      job.failed.insert(key);
-    }
+    if (!record(job, key, outcome_of(error), error) || error) continue;
+    job.progress.written += pool.persists.block_bytes();
+    job.in_storage += pool.persists.block_bytes();
   }
 }
 
@@ -282,7 +276,7 @@ void WriteBackJobs::end(Job& job, WriteBackState state) {
     for (const BlockKey& key : unwanted_) record(job, key, WriteBackOutcome::cancelled, Errc::cancelled);
   }
   job.progress.state = state;
-  job.failed.clear();
+  job.told = {};
   by_bit_[job.bit] = nullptr;
   --running_;
 }

@@ -3,6 +3,8 @@
 #include "runtime/size_class.hpp"
 #include "runtime/write_back.hpp"
 
+#include <boost/unordered/unordered_flat_set.hpp>
+
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -11,7 +13,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 namespace terrace {
@@ -19,18 +20,18 @@ namespace terrace {
 /// Operators' orders to write cached blocks back, and what became of each block.
 ///
 /// A job over a path begins all of it at once; one over the tree goes through its nodes bit by bit, a few a call, and keeps at
-/// most blocks_ahead_max of its blocks under way, so that requests still find copies that may be given up. Blocks that come while
-/// it runs may be taken along. What several jobs and the write policy want of one block is copied once (Persists::Wants).
+/// most ManagerConfig::write_back_blocks_ahead of its blocks under way, so that requests still find copies that may be given up.
+/// Blocks that come while it runs may be taken along. What several jobs and the write policy want of one block is copied once
+/// (Persists::Wants).
 ///
 /// Threads: the manager's.
 class WriteBackJobs {
  public:
   static constexpr std::size_t running_max = Persists::wants_count - 1;
-  static constexpr std::uint64_t blocks_ahead_max = 256;
   /// Ended jobs that can still be asked about; the oldest are forgotten.
   static constexpr std::size_t ended_max = 64;
 
-  explicit WriteBackJobs(std::span<const std::unique_ptr<SizeClass>> pools);
+  WriteBackJobs(std::span<const std::unique_ptr<SizeClass>> pools, std::uint32_t blocks_ahead);
 
   struct PathIn {
     PoolId pool;
@@ -76,6 +77,7 @@ class WriteBackJobs {
     bool done = false;
   };
   struct KeyHash {
+    using is_avalanching = void;
     std::size_t operator()(const BlockKey& key) const { return key.prefix64(); }
   };
   struct Job {
@@ -92,8 +94,9 @@ class WriteBackJobs {
     Bytes asked_for{};
     Bytes in_storage{};  ///< stored or there already
     std::vector<WriteBackResult> results;
-    /// Of a scan: what is not to be tried again in a later pass.
-    std::unordered_set<BlockKey, KeyHash> failed;
+    /// Of a scan: blocks that have their result. It meets some again: in a later pass, or because it has stored them with their
+    /// children before it came to them.
+    boost::unordered_flat_set<BlockKey, KeyHash> told;
   };
 
   [[nodiscard]] Result<Job*> add(const WriteBackOrder& order);
@@ -103,7 +106,8 @@ class WriteBackJobs {
   [[nodiscard]] std::uint64_t under_way(const Job& job) const;
   bool scan_some(Job& job);
   void next_pass(Job& job);
-  void record(Job& job, const BlockKey& key, WriteBackOutcome outcome, ErrorCode error = {});
+  /// False where the block has its result already.
+  bool record(Job& job, const BlockKey& key, WriteBackOutcome outcome, ErrorCode error = {});
   void on_ended(const SizeClass& pool, Persists::Wants wants, const BlockKey& key, ErrorCode error);
   void close_job(Job& job);
   void ask_for_flush(Job& job);
@@ -113,6 +117,7 @@ class WriteBackJobs {
   void end(Job& job, WriteBackState state);
 
   std::span<const std::unique_ptr<SizeClass>> pools_;
+  std::uint32_t blocks_ahead_;
   std::map<WriteBackId, Job> jobs_;
   std::array<Job*, Persists::wants_count> by_bit_{};  ///< those that run
   std::size_t running_ = 0;

@@ -93,7 +93,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", help="parts of names; none: all")
     parser.add_argument("--list", action="store_true", help="say what there is, build nothing")
-    parser.add_argument("--scratch", type=pathlib.Path, default=ROOT / "build" / "mutants", help="where the copy and its build go")
+    parser.add_argument("--scratch", type=pathlib.Path, default=ROOT / "build" / "mutants", help="for the copy and its build")
     parser.add_argument("--limit", type=int, default=600, help="seconds that one test program may take")
     options = parser.parse_args()
 

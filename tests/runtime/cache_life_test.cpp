@@ -254,6 +254,28 @@ TEST_F(CacheLife, events_tell_what_each_tier_can_serve_once_and_in_order) {
   EXPECT_EQ(last[0].kind, KvEvent::Kind::cleared);
 }
 
+TEST_F(CacheLife, events_tell_of_known_blocks_that_are_computed_again) {
+  make(sizes(2, 4));
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({5, 6}));
+  ASSERT_EQ(cache->match(keys_of({1, 2})).host, 2U);
+  cache->record_events();
+  const auto keys = keys_of({1, 2});
+  AcquireRequest wanted = request(3, keys);
+  wanted.lowest_tier = Tier::device;
+  leases[3] = std::move(cache->acquire(wanted).value());
+  settle();
+  (void)taken();
+  ASSERT_TRUE(commit(3, keys).has_value());
+  const auto told = taken();
+  ASSERT_EQ(told.size(), 2U);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(told[i].kind, KvEvent::Kind::stored);
+    EXPECT_EQ(told[i].tier, Tier::device);
+    EXPECT_EQ(told[i].key, keys[i]);
+  }
+}
+
 TEST_F(CacheLife, counters_only_grow_and_each_reader_subtracts_what_it_read_before) {
   make(sizes(2));
   run(1, keys_of({1, 2}));

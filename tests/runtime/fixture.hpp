@@ -18,6 +18,14 @@
 
 namespace terrace::test {
 
+[[nodiscard]] inline AcquireRequest request_for(std::uint64_t id, const std::vector<BlockKey>& keys, std::uint32_t extra = 0) {
+  AcquireRequest wanted;
+  wanted.id = RequestId{id};
+  wanted.keys = keys;
+  wanted.blocks = static_cast<std::uint32_t>(keys.size()) + extra;
+  return wanted;
+}
+
 /// A cache over a device without threads and a store in memory: the test decides what moves when.
 class CacheFixture : public ::testing::Test {
  protected:
@@ -70,11 +78,7 @@ class CacheFixture : public ::testing::Test {
   }
 
   [[nodiscard]] static AcquireRequest request(std::uint64_t id, const std::vector<BlockKey>& keys, std::uint32_t extra = 0) {
-    AcquireRequest wanted;
-    wanted.id = RequestId{id};
-    wanted.keys = keys;
-    wanted.blocks = static_cast<std::uint32_t>(keys.size()) + extra;
-    return wanted;
+    return request_for(id, keys, extra);
   }
 
   /// Acquires; true where it was accepted. The lease is kept under its id.

@@ -122,6 +122,16 @@ TEST_F(Groups, that_are_optional_never_veto_and_say_that_they_cannot_serve) {
   ASSERT_TRUE(acquire(4, longer).has_value());
   EXPECT_EQ(hits(4), 7U);
   EXPECT_EQ(cache->group_state(leases.at(4), second), GroupState::does_not_serve);
+  // Another request knows nothing of that: where nothing is hit, nothing is missing.
+  release(4);
+  ASSERT_TRUE(acquire(5, prompt(3, 9)).has_value());
+  EXPECT_EQ(hits(5), 0U);
+  EXPECT_EQ(cache->group_state(leases.at(5), second), GroupState::serves);
+  ASSERT_TRUE(commit(5, prompt(3, 9)).has_value());
+  release(5);
+  ASSERT_TRUE(acquire(6, prompt(3, 9)).has_value());
+  EXPECT_EQ(hits(6), 3U);
+  EXPECT_EQ(cache->group_state(leases.at(6), second), GroupState::serves);
 }
 
 TEST_F(Groups, that_are_optional_serve_what_they_have) {

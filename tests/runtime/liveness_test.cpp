@@ -101,6 +101,33 @@ TEST_F(FailedLoads, of_others_who_wait_for_the_same_blocks_leave_a_request_its_o
   device->stuck(Direction::swap_in, false);
 }
 
+TEST_F(FailedLoads, that_cannot_start_leave_a_request_its_deadline) {
+  make(with_storage(sizes(4, 4), WritePolicy::write_through));
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({5, 6, 7, 8}));
+  run(3, keys_of({9, 10, 11, 12}));
+  ASSERT_EQ(cache->match(keys_of({1, 2})).storage, 2U);
+  events.clear();
+  const TimePoint deadline = clock.now() + seconds{10};
+  acquire_until(4, keys_of({1, 2}), deadline);
+  ASSERT_GT(cache->manager().usage(Tier::device).promised, 0U) << "it waits for room";
+  // Storage gives up what it is to load before there is room to load it into.
+  const BlockKey second = keys_of({1, 2})[1];
+  store->remove({&second, 1}, 0);
+  device->stuck(Direction::swap_in, true);
+  settle();
+  EXPECT_EQ(cache->manager().stats().replans, 1U);
+  EXPECT_EQ(stats(4).storage, 1U);
+  EXPECT_FALSE(ready(4));
+  EXPECT_EQ(cache->manager().next_deadline(), deadline);
+  clock.advance(seconds{10});
+  settle();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
+  release(4);
+  device->stuck(Direction::swap_in, false);
+}
+
 class DroppedLeases : public CacheFixture {};
 
 TEST_F(DroppedLeases, in_the_middle_of_a_transfer_that_stands_still_hold_up_nobody) {

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -277,6 +278,76 @@ TEST(StackOfRanks, deals_blocks_out_evenly) {
   StackOptions one = two_ranks();
   one.other_ranks.clear();
   EXPECT_TRUE(Stack{one}.rank_health().empty());
+}
+
+/// Byte for byte: what each rank has written is in its part of the host slot, from its first byte to its last, and comes back.
+TEST(StackOfRanks, keeps_each_ranks_share_in_its_part_of_the_block) {
+  constexpr std::size_t share = 4096;
+  StackOptions options = two_ranks();
+  options.block_bytes = Bytes{3 * share};
+  options.other_ranks = {EmulatedGpu{}, EmulatedGpu{}};
+  options.device_blocks = 2;
+  options.relation = Relation::inclusive;
+  Stack stack{options};
+  const auto written = [](std::uint32_t rank, std::size_t block, std::size_t at) {
+    return static_cast<std::byte>((at * 7 + at / 256 + rank * 83 + block * 31) % 251);
+  };
+  const std::vector<BlockKey> keys = keys_of({1, 2});
+  const auto acquire = [&](std::uint64_t id, const std::vector<BlockKey>& wanted) {
+    AcquireRequest request;
+    request.id = RequestId{id};
+    request.keys = wanted;
+    request.blocks = static_cast<std::uint32_t>(wanted.size());
+    Lease lease = stack.cache().acquire(request).value();
+    stack.cache().drain();
+    return lease;
+  };
+  const auto slots_of = [&](const Lease& lease) {
+    const auto table = stack.cache().block_table(lease).value();
+    return std::vector<SlotId>{table.begin(), table.end()};
+  };
+  {
+    Lease lease = acquire(1, keys);
+    const Fence fence = stack.devices().launch([=, slots = slots_of(lease)](std::uint32_t rank, BlockAccess& access) {
+      std::vector<std::byte> scratch(share);
+      for (std::size_t block = 0; block < slots.size(); ++block) {
+        const auto target = access.write_target(slots[block], scratch);
+        for (std::size_t at = 0; at < target.size(); ++at) target[at] = written(rank, block, at);
+        access.written(slots[block], scratch);
+      }
+    });
+    ASSERT_TRUE(stack.cache().commit(lease, keys, fence).has_value());
+    stack.cache().release(std::move(lease), fence);
+    stack.cache().drain();
+  }
+  const Residency& residency = stack.cache().manager().residency();
+  for (std::size_t block = 0; block < keys.size(); ++block) {
+    const Path path = residency.tree().find(std::span{keys}.first(block + 1));
+    ASSERT_TRUE(residency.usable(path.last(), Tier::host));
+    const auto bytes = stack.arena().block(residency.copy(path.last(), Tier::host).slot());
+    for (std::size_t at = 0; at < bytes.size(); ++at) {
+      ASSERT_EQ(bytes[at], written(static_cast<std::uint32_t>(at / share), block, at % share)) << "byte " << at;
+    }
+  }
+  stack.cache().release(acquire(2, keys_of({5, 6})), Fence{});  // in their place on the devices
+  Lease lease = acquire(3, keys);
+  ASSERT_EQ(stack.cache().state(lease), RequestState::ready);
+  EXPECT_EQ(stack.cache().request_stats(lease)->host, 2U);
+  std::atomic<std::uint32_t> wrong{0};
+  std::atomic<std::uint32_t> looked{0};
+  const Fence fence = stack.devices().launch([&, slots = slots_of(lease)](std::uint32_t rank, BlockAccess& access) {
+    std::vector<std::byte> scratch(share);
+    for (std::size_t block = 0; block < slots.size(); ++block) {
+      const auto bytes = access.read(slots[block], scratch);
+      for (std::size_t at = 0; at < bytes.size(); ++at) wrong += bytes[at] != written(rank, block, at);
+    }
+    ++looked;
+  });
+  const auto give_up_at = std::chrono::steady_clock::now() + std::chrono::milliseconds{test::patience_ms};
+  while (looked < 3 && std::chrono::steady_clock::now() < give_up_at) std::this_thread::yield();
+  EXPECT_EQ(looked, 3U);
+  EXPECT_EQ(wrong, 0U);
+  stack.cache().release(std::move(lease), fence);
 }
 
 std::ptrdiff_t entries_in(const char* directory) {

@@ -148,6 +148,24 @@ TEST_F(Resize, a_slot_that_will_retire_is_promised_to_nobody) {
   EXPECT_LT(table(4).back().value(), 4U);
 }
 
+TEST_F(Resize, nor_is_a_slot_that_retires_as_soon_as_its_copy_has_gone_down) {
+  make(sizes(6, 12, Relation::inclusive));
+  run(1, keys_of({1, 2, 3}));
+  ASSERT_TRUE(acquire(2, keys_of({5, 6, 7})).has_value());  // the upper half
+  ASSERT_TRUE(acquire(3, keys_of({1})).has_value());
+  ASSERT_TRUE(commit(2, keys_of({5, 6, 7})).has_value());
+  release(2);
+  ASSERT_EQ(cache->manager().readers(), 3U);
+  ASSERT_TRUE(resize(Tier::device, 4).has_value());
+  // Nobody holds slots 1 to 5, but two of them are to go: three can be had.
+  EXPECT_EQ(cache->manager().usage(Tier::device).evictable, 5U);
+  EXPECT_EQ(acquire(4, keys_of({8, 9, 10, 11})).error(), Errc::no_room);
+  ASSERT_TRUE(acquire(4, keys_of({8, 9, 10})).has_value());
+  settle();
+  ASSERT_TRUE(ready(4));
+  for (const SlotId slot : table(4)) EXPECT_LT(slot.value(), 4U);
+}
+
 TEST_F(Resize, what_is_committed_into_a_retiring_slot_is_known_after_the_path_it_came_with_has_gone) {
   make(sizes(8, 16));
   run(1, keys_of({1, 2, 3}));

@@ -147,7 +147,8 @@ TEST_F(WriteBackJobsTest, store_all_there_is_in_device_and_host_a_part_at_a_time
   run_paths(1, 400);
   ASSERT_GT(resident(Tier::host), 500U);
   const WriteBackId id = start(order(Scope::all));
-  EXPECT_LE(progress(id).under_way, WriteBackJobs::blocks_ahead_max);
+  const std::uint32_t ahead_max = cache->manager().config().write_back_blocks_ahead;
+  EXPECT_LE(progress(id).under_way, ahead_max);
   EXPECT_TRUE(cache->has_pending_work());
   std::uint64_t most = 0;
   for (int i = 0; i < 2000 && !progress(id).ended(); ++i) {
@@ -156,7 +157,7 @@ TEST_F(WriteBackJobsTest, store_all_there_is_in_device_and_host_a_part_at_a_time
     most = std::max(most, progress(id).under_way);
   }
   EXPECT_EQ(progress(id).state, WriteBackState::done);
-  EXPECT_LE(most, WriteBackJobs::blocks_ahead_max);
+  EXPECT_LE(most, ahead_max);
   EXPECT_EQ(of(id, stored), 1200U);
   EXPECT_EQ(store->stat().blocks, 1200U);
   EXPECT_EQ(store->stat().orphans, 0U);
@@ -355,6 +356,27 @@ TEST_F(WriteBackJobsTest, see_blocks_that_move_to_where_they_had_looked_already)
     ASSERT_EQ(match.length, 4U);
     EXPECT_TRUE(cache->manager().residency().stored(match.last())) << i;
   }
+}
+
+/// The job has looked at half of the tree when prompts part, so that it goes over all of it again.
+TEST_F(WriteBackJobsTest, tell_of_each_block_once_though_they_meet_it_twice) {
+  ManagerConfig config = with_storage(sizes(600), WritePolicy::none);
+  config.write_back_blocks_ahead = 8;
+  make(config, 2048);
+  run_paths(1, 40, 4);
+  for (std::uint32_t i = 1; i <= 10; ++i) start(prefix(keys_of({i * 16, i * 16 + 1, i * 16 + 2, i * 16 + 3})));
+  settle();
+  ASSERT_EQ(store->stat().blocks, 40U);
+  const WriteBackId id = start(order(Scope::all));
+  for (std::uint32_t i = 1; i <= 40; ++i) run(1000 + i, keys_of({i * 16, i * 16 + 1, 5000 + i}));
+  settle();
+  ASSERT_EQ(progress(id).state, WriteBackState::done);
+  const auto results = cache->take_write_back_results(id).value();
+  std::set<BlockKey> keys;
+  for (const WriteBackResult& result : results) EXPECT_TRUE(keys.insert(result.key).second) << to_string(result.outcome);
+  EXPECT_EQ(of(id, already_there), 40U);
+  EXPECT_EQ(of(id, stored), keys.size() - 40);
+  EXPECT_EQ(progress(id).written, Bytes{block_bytes} * of(id, stored));
 }
 
 TEST_F(WriteBackJobsTest, are_refused_without_storage) {

@@ -78,6 +78,7 @@ World::World(std::uint64_t seed, const WorldOptions& options) : options_{options
     parts.other_pools.push_back({arenas_[pool].get(), stores_[pool].get()});
   }
   cache_ = std::make_unique<Cache>(manager, parts);
+  cache_->record_events();
 }
 
 /// Of a few small chunks; not all of them are warm at first.
@@ -123,7 +124,7 @@ void World::step() {
   } else if (dice < 5) {
     poll();
   } else if (dice < 11) {
-    ranks_->step(random_);
+    ranks_->step(random_, options_.slow_compute ? 0.2 : 1.0);
   } else if (dice < 14) {
     disk_step();
     if (random_.chance(0.2)) arena_step();
@@ -153,6 +154,11 @@ std::vector<BlockKey> World::random_keys(std::vector<std::uint32_t>& names) {
   for (auto& name : names) name = static_cast<std::uint32_t>(random_.chance(0.5) ? 0 : random_.below(3));
   names.front() += static_cast<std::uint32_t>(3 * random_.below(tenants)) + 3 * tenants * generation_;
   return keys_of(names);
+}
+
+std::vector<BlockKey> World::keys_of(std::span<const std::uint32_t> names) const {
+  std::vector<BlockKey> keys = test::keys_of(names);
+  return options_.equal_prefixes ? with_equal_prefix64(std::move(keys)) : keys;
 }
 
 /// What operators do to a cache while it serves.
@@ -268,7 +274,18 @@ void World::start_request() {
   if (random_.chance(0.1)) request.lowest_tier = random_.chance(0.5) ? Tier::host : Tier::device;
   if (random_.chance(0.3)) request.hit_blocks_max = static_cast<std::uint32_t>(client->keys.size() - 1);
   request.by_layer = random_.chance(0.5);
-  if (random_.chance(0.3)) request.deadline = clock_.now() + std::chrono::milliseconds{random_.below(400)};
+  // (Where a stream freezes the copy under way outlives its request's deadline.)
+  const bool freezes = options_.faults.streams_freeze;
+  if (random_.chance(freezes ? 0.6 : 0.3)) {
+    request.deadline = clock_.now() + std::chrono::milliseconds{random_.below(freezes ? 60 : 400)};
+  }
+  client->deadline = request.deadline;
+  client->replans = stats().replans;
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    auto& could = client->could_serve.emplace_back();
+    if (!rules_[g].config().optional) continue;
+    could = could_serve(cache_->manager(), rules_[g], GroupId{static_cast<std::uint16_t>(g)}, client->keys, request.lowest_tier);
+  }
   const MatchResult before = cache_->match(client->keys);
   Result<Lease> lease = cache_->acquire(request);
   note(before.total());
@@ -281,7 +298,10 @@ void World::start_request() {
   }
   client->lease = std::move(*lease);
   client->held = request.blocks;
-  if (cache_->state(client->lease) == RequestState::ready) client->state = Client::State::ready;
+  if (cache_->state(client->lease) == RequestState::ready) {
+    client->state = Client::State::ready;
+    check_serves(*client);
+  }
   clients_.push_back(std::move(client));
 }
 
@@ -306,7 +326,25 @@ void World::poll() {
     } else {
       TERRACE_CHECK(cache_->state((*client)->lease) == RequestState::ready);
       (*client)->state = Client::State::ready;
+      check_serves(**client);
     }
+  }
+  for (const auto& client : clients_) {
+    TERRACE_CHECK(client->state != Client::State::pending || client->deadline > clock_.now());
+  }
+}
+
+/// An optional group that can serve a hit does, and one that cannot does not.
+void World::check_serves(const Client& client) {
+  if (stats().replans != client.replans) return;  // what it found may have gone meanwhile
+  const std::size_t hits = cache_->hit_tiers(client.lease)->size();
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    if (client.could_serve[g].empty()) continue;
+    const std::optional<bool> could = client.could_serve[g][hits];
+    if (!could) continue;
+    const GroupState state = cache_->group_state(client.lease, GroupId{static_cast<std::uint16_t>(g)});
+    TERRACE_CHECK(state == (*could ? GroupState::serves : GroupState::does_not_serve));
+    seen_->served += *could;
   }
 }
 
@@ -332,6 +370,7 @@ void World::act(std::size_t which) {
       const auto duplicates = cache_->commit(client.lease, std::span{client.keys}.first(committed), client.fence);
       TERRACE_CHECK(duplicates.has_value());
       note(duplicates->size());
+      for (const Duplicate& duplicate : *duplicates) client.duplicates.push_back(duplicate.group);
       if (committed == full || random_.chance(0.2)) client.state = Client::State::committed;
       return;
     }
@@ -421,8 +460,18 @@ void World::plant_fault() {
   if (options_.faults.disk_fails && options_.scrubbed) rot();
 }
 
-void World::check() const {
+void World::check() {
   cache_->manager().check_invariants();
+  std::vector<std::uint64_t> duplicates(arenas_.size());
+  for (const auto& client : clients_) {
+    for (const GroupId group : client->duplicates) ++duplicates[rules_[group.value()].config().pool.value()];
+  }
+  check_promises(cache_->manager(), duplicates);
+  cache_->take_events(kv_events_);
+  mirror_.apply(kv_events_);
+  seen_->kv_events += kv_events_.size();
+  // Where nobody was told of anything, now and then: what came or went without an event is still there then, or still missing.
+  if (!kv_events_.empty() || ++checks_ % 16 == 0) mirror_.compare(cache_->manager());
   ranks_->check_invariants();
   for (const auto& store : stores_) {
     if (store == nullptr) continue;

@@ -8,6 +8,7 @@
 #include "storage/memory_store.hpp"
 #include "storage/scrub.hpp"
 #include "storage/stepped_io.hpp"
+#include "tests/simulation/world_oracles.hpp"
 #include "tests/transfer/stepped_ranks.hpp"
 #include "transfer/host_arena.hpp"
 
@@ -16,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,6 +43,8 @@ struct WorldOptions {
   bool scrubbed = false;  ///< and scrubbed
   Faults faults;
   bool hostile = true;
+  bool equal_prefixes = false;  ///< all keys agree in their first eight bytes
+  bool slow_compute = false;    ///< copies overtake it wherever nothing holds them back
   Ranks::Options ranks;
 };
 
@@ -59,7 +63,7 @@ class World {
 
   /// One thing happens.
   void step();
-  void check() const;
+  void check();
   /// No new requests; everything under way ends; faults are mended.
   void wind_down();
   /// Everything that is left, in one number.
@@ -88,10 +92,12 @@ class World {
     std::uint64_t growths_failed = 0;
     std::uint64_t retained = 0;
     std::uint64_t jobs = 0;
+    std::uint64_t kv_events = 0;
     std::array<std::uint64_t, write_back_outcome_count> job_blocks{};
     std::uint64_t quotas = 0;
     std::uint64_t grouped_hits = 0;  ///< blocks hit by requests of several groups
     std::uint64_t unserved = 0;      ///< optional groups that could not serve a hit
+    std::uint64_t served = 0;        ///< optional groups that could, and did
     std::uint64_t given_up = 0;      ///< blocks that fell out of a window
     std::uint64_t layers_told = 0;   ///< times that a request was told of more layers
     std::uint64_t layers_seen = 0;   ///< layers of blocks that were looked at when told of
@@ -119,6 +125,7 @@ class World {
   void poll();
   void act(std::size_t which);
   void told_of_layers(Client& client, std::uint32_t layers);
+  void check_serves(const Client& client);
   void forget(std::size_t which);
   void drop_lease(std::size_t which);
   void launch(Client& client, RankWork work);
@@ -143,6 +150,7 @@ class World {
   void end_jobs();
   void resume_transfers();
   [[nodiscard]] std::vector<BlockKey> random_keys(std::vector<std::uint32_t>& names);
+  [[nodiscard]] std::vector<BlockKey> keys_of(std::span<const std::uint32_t> names) const;
   void note(std::uint64_t value) { digest_ = (digest_ ^ value) * 0x9E37'79B9'7F4A'7C15ULL; }
 
   WorldOptions options_;
@@ -172,7 +180,15 @@ class World {
   std::vector<PinId> pins_;
   std::vector<RetentionId> retentions_;
   std::vector<WriteBackId> jobs_;
-  std::map<WriteBackId, std::array<std::uint64_t, write_back_outcome_count>> told_;  ///< of their blocks, so far
+  /// What a job has told of its blocks so far.
+  struct Told {
+    std::array<std::uint64_t, write_back_outcome_count> blocks{};
+    std::set<BlockKey> keys;
+  };
+  std::map<WriteBackId, Told> told_;
+  EventMirror mirror_;
+  std::vector<KvEvent> kv_events_;  ///< scratch
+  std::uint64_t checks_ = 0;
   bool paused_ = false;
 };
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace terrace::test {
@@ -29,6 +30,11 @@ struct World::Client {
   std::uint32_t extensions_left = 0;
   std::uint64_t weights = 0;        ///< it began with
   std::uint32_t layers = 0;         ///< that it was told of
+  TimePoint deadline = never;
+  /// By group: which numbers of hits it could serve when this was accepted; of optional groups only.
+  std::vector<std::vector<std::optional<bool>>> could_serve;
+  std::uint64_t replans = 0;        ///< of all requests when this was accepted
+  std::vector<GroupId> duplicates;  ///< a group for each of its Duplicates
   /// False once it failed: what its compute reads after that means nothing.
   std::shared_ptr<bool> valid = std::make_shared<bool>(true);
 };

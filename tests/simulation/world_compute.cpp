@@ -2,6 +2,7 @@
 
 #include "base/check.hpp"
 
+#include <array>
 #include <bit>
 #include <cstring>
 #include <memory>
@@ -10,9 +11,21 @@
 namespace terrace::test {
 namespace {
 
-std::uint64_t word_of(const BlockKey& key, std::uint64_t weights, std::size_t i) {
-  return key.prefix64() + weights * 0x9E37'79B9U + i * (key.prefix64() | 1);
-}
+/// The words of a block's content. All of the key counts: others may agree with it in a part.
+class Words {
+ public:
+  Words(const BlockKey& key, std::uint64_t weights) {
+    std::array<std::uint64_t, 4> parts;
+    std::memcpy(parts.data(), key.bytes.data(), sizeof parts);
+    for (const std::uint64_t part : parts) seed_ = (seed_ ^ part) * 0x9E37'79B9'7F4A'7C15ULL;
+    first_ = seed_ + weights * 0x9E37'79B9U;
+  }
+  [[nodiscard]] std::uint64_t at(std::size_t i) const { return first_ + i * (seed_ | 1); }
+
+ private:
+  std::uint64_t seed_ = 0;
+  std::uint64_t first_ = 0;
+};
 
 /// What compute does to a block: compares it, or writes it.
 struct Work {
@@ -25,17 +38,19 @@ struct Work {
 }  // namespace
 
 void fill_content(const BlockKey& key, std::uint64_t weights, std::size_t begin, std::span<std::byte> part) {
+  const Words words{key, weights};
   for (std::size_t i = 0; i + 8 <= part.size(); i += 8) {
-    const std::uint64_t word = word_of(key, weights, begin + i);
+    const std::uint64_t word = words.at(begin + i);
     std::memcpy(part.data() + i, &word, sizeof word);
   }
 }
 
 bool has_content(const BlockKey& key, std::uint64_t weights, std::size_t begin, std::span<const std::byte> part) {
+  const Words words{key, weights};
   for (std::size_t i = 0; i + 8 <= part.size(); i += 8) {
     std::uint64_t word = 0;
     std::memcpy(&word, part.data() + i, sizeof word);
-    if (word != word_of(key, weights, begin + i)) return false;
+    if (word != words.at(begin + i)) return false;
   }
   return true;
 }

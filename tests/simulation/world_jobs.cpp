@@ -42,14 +42,18 @@ void World::check_jobs() {
     if (!progress) continue;  // long ago
     const auto results = cache_->take_write_back_results(id);
     TERRACE_CHECK(results.has_value());
-    auto& told = told_[id];
+    Told& told = told_[id];
     for (const WriteBackResult& result : *results) {
-      ++told[static_cast<std::size_t>(result.outcome)];
+      ++told.blocks[static_cast<std::size_t>(result.outcome)];
+      TERRACE_CHECK(told.keys.insert(result.key).second);
       ++seen_->job_blocks[static_cast<std::size_t>(result.outcome)];
       const bool failed = result.outcome != WriteBackOutcome::stored && result.outcome != WriteBackOutcome::already_there;
       TERRACE_CHECK(result.error.failed() == failed);
     }
-    TERRACE_CHECK(told == progress->blocks);
+    TERRACE_CHECK(told.blocks == progress->blocks);
+    if (arenas_.size() == 1) {
+      TERRACE_CHECK(progress->written == arenas_.front()->block_bytes() * progress->of(WriteBackOutcome::stored));
+    }
     TERRACE_CHECK(!progress->ended() || progress->under_way == 0);
   }
 }

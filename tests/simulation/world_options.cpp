@@ -91,6 +91,19 @@ WorldOptions random_options(std::uint64_t seed) {
   options.layers = layers[random.below(layers.size())];
   options.guarded = manager.storage && random.chance(0.5);
   options.scrubbed = options.guarded && random.chance(0.5);
+  options.equal_prefixes = random.chance(0.15);
+  if (random.chance(0.3)) {
+    // Conflicts over slots: few of them above a large host tier, compute that lags, copies that outlive their requests. Freed
+    // slots are not overwritten, since transfers would wait for that.
+    manager.device_blocks = static_cast<std::uint32_t>(random.between(6, 9));
+    manager.host_blocks = static_cast<std::uint32_t>(random.between(16, 40));
+    manager.unit_prefill_seconds = 0;
+    options.hostile = false;
+    options.slow_compute = true;
+    options.faults.streams_freeze = random.chance(0.6);
+  }
+  // A job over the tree that may not begin much at a time sees the tree change under it, and goes over it again.
+  if (random.chance(0.7)) manager.write_back_blocks_ahead = static_cast<std::uint32_t>(random.between(1, 4));
   return options;
 }
 

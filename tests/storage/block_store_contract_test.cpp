@@ -42,6 +42,24 @@ TEST_P(BlockStoreContract, a_block_comes_back_byte_for_byte) {
   EXPECT_EQ(count(stat.read), 5 * block_size);
 }
 
+TEST_P(BlockStoreContract, keys_that_agree_in_their_first_eight_bytes_are_two_blocks) {
+  StoreHarness& h = make(8);
+  const StoredBlock parent = root_block(1);
+  StoredBlock child = child_of(parent, 2);
+  child.key = with_prefix64_of(parent.key, 2);
+  StoredBlock other = root_block(3);
+  other.key = with_prefix64_of(parent.key, 3);
+  const BlockKey unknown = with_prefix64_of(parent.key, 4);
+  h.write({parent, child});
+  EXPECT_FALSE(h.has(other.key));
+  EXPECT_EQ(h.read(other.key), Errc::not_found);
+  h.write({other});
+  for (const StoredBlock& block : {parent, child, other}) EXPECT_TRUE(h.reads_back(block.key));
+  EXPECT_FALSE(h.has(unknown));
+  EXPECT_EQ(h.read(unknown), Errc::not_found);
+  EXPECT_EQ(h.store().stat().blocks, 3U);
+}
+
 TEST_P(BlockStoreContract, each_flush_ends_in_one_event_whatever_else_is_under_way) {
   StoreHarness& h = make(8);
   h.store().flush(100);

@@ -27,6 +27,13 @@ inline BlockKey key_of(std::uint64_t n) {
   return key;
 }
 
+/// Another key with the same first eight bytes, which is all that hash tables look at (BlockKey::prefix64).
+inline BlockKey with_prefix64_of(const BlockKey& key, std::uint64_t n) {
+  BlockKey other = key_of(n);
+  std::copy_n(key.bytes.begin(), sizeof(std::uint64_t), other.bytes.begin());
+  return other;
+}
+
 inline StoredBlock root_block(std::uint64_t n) { return {key_of(n), key_of(~n), 0, 7}; }
 inline StoredBlock child_of(const StoredBlock& parent, std::uint64_t n) {
   return {key_of(n), parent.key, parent.depth + 1, parent.name_space};

@@ -48,6 +48,30 @@ TEST_F(FileStoreTest, a_closed_store_has_everything_when_it_is_opened_again) {
   EXPECT_EQ(h->store().stat().blocks, 23U);
 }
 
+TEST_F(FileStoreTest, keys_that_agree_in_their_first_eight_bytes_are_found_again_as_two_blocks) {
+  std::vector<StoredBlock> blocks{root_block(1)};
+  blocks.push_back(child_of(blocks[0], 2));
+  blocks[1].key = with_prefix64_of(blocks[0].key, 2);
+  blocks.push_back(root_block(3));
+  blocks[2].key = with_prefix64_of(blocks[0].key, 3);
+  open()->write(blocks);
+  const auto h = open();
+  const auto there = blocks_in(h->store());
+  EXPECT_TRUE(std::is_permutation(there.begin(), there.end(), blocks.begin(), blocks.end()));
+  for (const StoredBlock& block : blocks) EXPECT_TRUE(h->reads_back(block.key));
+  EXPECT_FALSE(h->has(with_prefix64_of(blocks[0].key, 4)));
+}
+
+/// The catalog is read in pieces of a MiB, of which the last is shorter.
+TEST_F(FileStoreTest, a_catalog_of_several_pieces_is_read_without_an_error) {
+  constexpr std::uint32_t blocks = (1U << 20U) / record_bytes + 40;
+  const auto path = path_of(1, 3);
+  open(blocks)->write(path);
+  const auto h = open(blocks);
+  EXPECT_EQ(h->store().stat().io_errors, 0U);
+  EXPECT_EQ(h->store().stat().blocks, 3U);
+}
+
 TEST_F(FileStoreTest, a_real_store_on_threads_is_found_again_too) {
   const TemporaryDirectory directory;
   FaultyCalls calls;

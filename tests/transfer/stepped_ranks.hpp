@@ -35,8 +35,8 @@ class Ranks {
   /// Which byte of a block a rank's share begins with.
   [[nodiscard]] std::size_t share_begin(std::uint32_t rank, PoolId pool) const { return begins_.at(rank).at(pool.value()); }
 
-  /// One rank's device does one thing, if it can.
-  void step(Random& random);
+  /// One rank's device does one thing, if it can. While there is something to copy, compute goes on with this probability only.
+  void step(Random& random, double compute = 1);
   void run();
   [[nodiscard]] SteppedDevice& any(Random& random) { return *stepped_[random.below(stepped_.size())]; }
   void mend();
@@ -77,10 +77,13 @@ inline Ranks::Ranks(const Options& options, std::span<const PoolMemory> pools, c
   transfers_.emplace(std::move(ports), clock, waker, RankedTransfersOptions{.payload = options.payload});
 }
 
-inline void Ranks::step(Random& random) {
+inline void Ranks::step(Random& random, double compute) {
   SteppedDevice& device = any(random);
   const auto parts = device.step_options();
-  if (!parts.empty()) device.step(parts[random.below(parts.size())]);
+  if (parts.empty()) return;
+  const SteppedDevice::Part part = parts[random.below(parts.size())];
+  if (part == SteppedDevice::Part::compute && parts.size() > 1 && !random.chance(compute)) return;
+  device.step(part);
 }
 
 inline void Ranks::run() {

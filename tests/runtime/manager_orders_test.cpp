@@ -1,0 +1,66 @@
+// What the manager orders, and in which call: the order itself, whatever storage or the link make of it.
+
+#include "runtime/cache_manager.hpp"
+
+#include "tests/runtime/fixture.hpp"
+
+#include <utility>
+#include <vector>
+
+namespace terrace {
+namespace {
+
+using test::keys_of;
+
+class ManagerOrders : public testing::Test {
+ protected:
+  static ManagerConfig config() {
+    ManagerConfig made = test::with_storage(test::sizes(8), WritePolicy::write_through);
+    made.staging_blocks = 8;
+    return made;
+  }
+  /// The plans of the last call.
+  std::vector<TransferPlan> commit(const std::vector<BlockKey>& wanted) {
+    manager.actions().clear();
+    EXPECT_TRUE(manager.commit(RequestId{1}, wanted, Fence{}).has_value());
+    return std::exchange(manager.actions().plans, {});
+  }
+  void arrive(const TransferPlan& plan) {
+    TransferEvent event;
+    event.job = plan.job;
+    event.direction = plan.direction;
+    event.outcomes.assign(block_count(plan.runs), BlockOutcome::done);
+    manager.on_transfer(std::move(event));
+    manager.settle();
+  }
+  [[nodiscard]] std::vector<BlockKey> written() {
+    std::vector<BlockKey> ordered;
+    for (const WriteOrder& order : manager.actions().writes) ordered.push_back(order.block.key);
+    return ordered;
+  }
+
+  const std::vector<BlockKey> keys = keys_of({1, 2, 3, 4});
+  CacheManager manager{config()};
+};
+
+TEST_F(ManagerOrders, of_a_commit_are_there_when_the_call_returns) {
+  ASSERT_TRUE(manager.acquire(test::request_for(1, keys)).has_value());
+  const std::vector<TransferPlan> plans = commit(keys);
+  ASSERT_EQ(plans.size(), 1U) << "nobody may call again for a while";
+  EXPECT_EQ(block_count(plans[0].runs), 4U);
+}
+
+TEST_F(ManagerOrders, hand_a_block_to_storage_after_its_parent_whatever_arrives_first) {
+  ASSERT_TRUE(manager.acquire(test::request_for(1, keys)).has_value());
+  const std::vector<TransferPlan> parents = commit({keys.begin(), keys.begin() + 2});
+  const std::vector<TransferPlan> children = commit(keys);
+  ASSERT_EQ(parents.size(), 1U);
+  ASSERT_EQ(children.size(), 1U);
+  arrive(children[0]);
+  EXPECT_TRUE(written().empty()) << "their parents are not with storage yet";
+  arrive(parents[0]);
+  EXPECT_EQ(written(), keys);
+}
+
+}  // namespace
+}  // namespace terrace
