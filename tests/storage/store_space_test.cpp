@@ -194,39 +194,6 @@ TEST_F(StoreSpaceTest, a_grown_store_that_starts_with_its_first_capacity_is_cut)
   EXPECT_EQ(used(), count(config_.capacity) - 6 * block_size - catalog_page_bytes + lock_file_bytes);
 }
 
-/// A store was full, was made smaller, and was killed before its superblock said so: its files have holes that nobody knows of.
-TEST_F(StoreSpaceTest, a_start_after_a_shrink_that_was_never_noted_has_its_room) {
-  SteppedIo fresh;
-  FileStoreConfig config = config_;
-  config.capacity = capacity_for(20, config.block_bytes);
-  { const SteppedHarness h{fresh, config}; }
-  std::uint32_t never_noted = 0;
-  for (std::uint64_t fault = 0; fault < 8; ++fault) {
-    SCOPED_TRACE(fault);
-    SteppedIo io;
-    config.capacity = capacity_for(40, config.block_bytes);
-    SteppedHarness h{io, config};
-    for (std::uint64_t n = 0; n < 40; ++n) h.write({root_block(n)});
-    io.files().inject(io.files().next_number() + fault, {.error = EIO});
-    ASSERT_TRUE(h.store().resize(10).has_value());
-    (void)h.drain();
-    for (int n = 0; n < 1000 && io.queued() > 0; ++n) {
-      h.advance();
-      (void)h.drain();
-    }
-    SteppedIo after{io.files().left_by(SteppedFiles::End::killed)};
-    const Result<Superblock> left = decode_superblock(after.files().content("/store/catalog").first(catalog_page_bytes));
-    ASSERT_TRUE(left.has_value());
-    if (left->open_slots != 0) continue;  // another operation failed
-    ++never_noted;
-    config.capacity = capacity_for(20, config.block_bytes);
-    SteppedHarness again{after, config};
-    EXPECT_EQ(again.store().stat().capacity_blocks, 20U);
-    EXPECT_EQ(after.files().used_bytes(), fresh.files().used_bytes());
-  }
-  EXPECT_EQ(never_noted, 1U);
-}
-
 // The floor.
 
 TEST_F(StoreSpaceTest, a_start_that_would_go_below_the_floor_is_refused) {
