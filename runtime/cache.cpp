@@ -234,6 +234,7 @@ std::span<const RequestEvent> Cache::poll() {
       waits_.end(event.id, now, manager_.request_stats(event.id).value());
     }
   }
+  if (parts_.watch != nullptr) parts_.watch->on_polled(now);
   return events_;
 }
 
@@ -316,6 +317,7 @@ void Cache::on_store(const StoreEvent& event, PoolId pool) {
     path.ended(1, bytes, parts_.clock.now());
     count_moved(is_read ? moved_.prefetch : moved_.persist, path, done ? 1 : 0, bytes);
   }
+  if (event.kind == StoreEvent::Kind::flushed && parts_.watch != nullptr) parts_.watch->on_flushed(event.error);
   manager_.on_store(event, pool);
 }
 

@@ -50,6 +50,16 @@ struct PoolParts {
   BlockStore* store;  ///< null: none. A store keeps blocks of one size: each pool has its own
 };
 
+/// Told by a cache what its owner may want to log (StackWatch). Threads: the cache's.
+class CacheWatch {
+ public:
+  virtual ~CacheWatch() = default;
+  /// At the end of every poll.
+  virtual void on_polled(TimePoint now) = 0;
+  /// A flush of storage has ended.
+  virtual void on_flushed(ErrorCode error) = 0;
+};
+
 /// What a cache works with; all of it outlives the cache.
 struct CacheParts {
   TransferPort& transfers;  ///< of a device with all the pools
@@ -62,6 +72,8 @@ struct CacheParts {
   /// seen. Null: off. For tests.
   RankDevices* poison = nullptr;
   std::vector<PoolParts> other_pools = {};
+  /// Null: nobody watches.
+  CacheWatch* watch = nullptr;
 };
 
 /// The cache in confined mode: a CacheManager whose decisions are carried out. The engine owns it, calls it from one thread,
@@ -153,6 +165,8 @@ class Cache : private LeaseHome {
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, PoolId pool = {});
   [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const { return manager_.retiring(tier, pool); }
   [[nodiscard]] HostMemory host_memory(PoolId pool = {}) const { return host_chunks_.at(pool.value()).memory(); }
+  /// Times since construction that the host tier could not grow as it was to; host_memory() says why the last one was.
+  [[nodiscard]] std::uint64_t host_growth_failures(PoolId pool = {}) const { return host_chunks_.at(pool.value()).failures(); }
   [[nodiscard]] std::uint32_t common_prefix(GroupId group = {}) const { return manager_.common_prefix(group); }
   /// Counts that only grow, as those of wait_totals(), residency_totals() and moved(): a reader keeps what it read last, and
   /// subtracts it from what it reads now.

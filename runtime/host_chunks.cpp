@@ -117,6 +117,7 @@ void HostChunks::poll() {
     if (event.kind == ArenaEvent::Kind::failed) {
       if (event.why.empty() || unwanted) continue;
       failure_ = event.why;
+      failures_ += !failure_.empty();  // it was not cancelled
       failed = true;
     } else if (unwanted) {
       arena_.give_back(event.chunk);

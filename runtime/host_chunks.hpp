@@ -47,6 +47,8 @@ class HostChunks {
   /// Call after the manager's decisions have been carried out: what it has let go of is nobody's then.
   void give_back_emptied();
   [[nodiscard]] HostMemory memory() const;
+  /// Chunks since construction that there was no memory for.
+  [[nodiscard]] std::uint64_t failures() const { return failures_; }
 
  private:
   /// A chunk on its way out: slots before `next` have retired.
@@ -76,6 +78,7 @@ class HostChunks {
   std::vector<Going> going_;
   std::vector<std::uint32_t> cancelled_;  ///< and without an event yet
   std::string failure_;
+  std::uint64_t failures_ = 0;
   std::vector<ArenaEvent> events_;  ///< scratch
 };
 

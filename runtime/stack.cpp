@@ -1,6 +1,7 @@
 #include "runtime/stack.hpp"
 
 #include "base/check.hpp"
+#include "runtime/stack_watch.hpp"
 #include "storage/file_store.hpp"
 #include "storage/memory_store.hpp"
 #include "transfer/transfer_engine.hpp"
@@ -169,6 +170,7 @@ class IoMemory final : public ArenaChunks {
 struct Stack::Parts {
   explicit Parts(const StackOptions& options)
       : config{manager_config(options)},
+        log{options.log, clock},
         arena{arena_options(options, config, waker)} {
     open_ranks(options);
     if (const auto* memory = std::get_if<MemoryStorage>(&options.storage)) {
@@ -181,6 +183,7 @@ struct Stack::Parts {
       store = std::make_unique<MemoryStore>(static_cast<std::uint32_t>(blocks), options.block_bytes, &waker);
     } else if (const auto* file = std::get_if<FileStorage>(&options.storage)) {
       io = make_io_engine(io_options(*file), waker);
+      log.write(LogLevel::info, "I/O", [&] { return "storage is read and written by " + io->describe(); });
       io_memory = std::make_unique<IoMemory>(arena, *io);
       FileStoreConfig store_config;
       store_config.directory = file->directory;
@@ -199,13 +202,17 @@ struct Stack::Parts {
       if (options.storage_guard) guard.emplace(*store, clock, *options.storage_guard, &waker);
     }
     TransferPort& transfers = ranked ? static_cast<TransferPort&>(*ranked) : *engines.front();
-    const CacheParts parts{transfers, arena, cache_store(), clock, &waker, options.hostile ? &*devices : nullptr};
+    CacheParts parts{transfers, arena, cache_store(), clock, &waker, options.hostile ? &*devices : nullptr};
+    parts.watch = &watch;
     cache = std::make_unique<Cache>(config, parts);
+    watch.begin({cache.get(), guard ? &*guard : nullptr, file_store, ranked ? &*ranked : nullptr});
     if (scrub) scrub->start(*guard, clock.now(), drawn_number());
   }
 
   ~Parts() {
-    if (cache) cache->drain();
+    if (!cache) return;
+    cache->drain();
+    watch.look();
   }
 
   [[nodiscard]] BlockStore* cache_store() { return guard ? &*guard : store.get(); }
@@ -221,6 +228,7 @@ struct Stack::Parts {
       const PoolMemory pool{.slots = slots, .host = &arena, .share = share_of(rank, options), .layers = options.layers};
       owned_devices.push_back(open_device(device_of(rank, options), pool, arena, pins));
       pointers.push_back(owned_devices.back().get());
+      if (const auto* const cuda = dynamic_cast<const CudaDevice*>(pointers.back())) say_what_is_missing(*cuda);
       engines.push_back(std::make_unique<ThreadedTransfers>(lanes, *pointers.back(), clock, waker));
       ranks.push_back({fmt::format("rank {} ({})", rank, pointers.back()->info().name), engines.back().get()});
     }
@@ -228,8 +236,19 @@ struct Stack::Parts {
     if (ranks.size() > 1) ranked.emplace(std::move(ranks), clock, waker, RankedTransfersOptions{.payload = options.rank_payload});
   }
 
+  void say_what_is_missing(const CudaDevice& device) {
+    if (!log.wants(LogLevel::warning)) return;
+    const CudaFacts facts = device.facts();
+    if (facts.no_kernels.empty()) return;
+    log.write(LogLevel::warning, "copies", [&] {
+      return fmt::format("{} copies without kernels, and small pieces slower: {}", facts.device, facts.no_kernels);
+    });
+  }
+
   ManagerConfig config;
   SteadyClock clock;
+  Log log;
+  StackWatch watch{log};
   EventFdWaker waker;
   HostArena arena;
   std::vector<std::unique_ptr<Device>> owned_devices;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/bytes.hpp"
+#include "base/log.hpp"
 #include "runtime/cache.hpp"
 #include "storage/file_store.hpp"
 #include "storage/guarded_store.hpp"
@@ -117,6 +118,9 @@ struct StackOptions {
   bool instant_copies = false;
   /// Identifies model and geometry: a store written under another one is refused.
   std::array<std::byte, 32> fingerprint{};
+  /// Where it is said, once, that a part works less well than was asked for: storage that is not used after failures, growth that
+  /// stopped, lost directories, copy kernels that cannot be loaded. Default: nowhere.
+  LogOptions log;
   /// Slots are overwritten as they become free. For tests.
   bool hostile = false;
 };

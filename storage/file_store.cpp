@@ -118,8 +118,9 @@ void FileStore::pump_space() {
   unsynced_.resize(directory_.data_files().size(), true);
 }
 
-StoreStat FileStore::stat() const {
-  StoreStat stat = operations_.stat();
+StoreStat FileStore::stat() const { return completed(operations_.stat()); }
+
+StoreStat FileStore::completed(StoreStat stat) const {
   space_.add_to(stat);
   stat.directories = directory_.layout().directories;
   stat.directories_lost = health_.lost();

@@ -306,6 +306,12 @@ void StoreOperations::take_changed(std::vector<SlotId>& changed) {
 }
 
 StoreStat StoreOperations::stat() const {
+  StoreStat stat = quick_stat();
+  stat.orphans = index_.count_orphans();
+  return stat;
+}
+
+StoreStat StoreOperations::quick_stat() const {
   StoreStat stat = counted_;
   stat.capacity_blocks = index_.capacity();
   stat.blocks = index_.count(State::ready);
@@ -313,7 +319,6 @@ StoreStat StoreOperations::stat() const {
   stat.wanted_blocks = index_.limit();
   stat.quarantined = std::uint64_t{index_.count(State::leaving)} + index_.count(State::bad) + index_.count(State::closing);
   stat.free = index_.free();
-  stat.orphans = index_.count_orphans();
   return stat;
 }
 

@@ -73,6 +73,8 @@ class StoreOperations {
   /// Every readable block, depth first.
   void for_each(const std::function<void(const StoredBlock&)>& visit) const;
   [[nodiscard]] StoreStat stat() const;
+  /// Without the orphans: costs no look at the blocks.
+  [[nodiscard]] StoreStat quick_stat() const;
   [[nodiscard]] const StoreIndex& index() const { return index_; }
   /// For restoring from a catalog.
   [[nodiscard]] StoreIndex& index() { return index_; }
