@@ -38,18 +38,20 @@ void StackWatch::look() {
 }
 
 void StackWatch::look_at_guard() {
-  const TierBreaker& breaker = parts_.guard->breaker();
-  const bool in_use = breaker.state() == TierBreaker::State::closed;
+  const TierBreaker& reads = parts_.guard->read_breaker();
+  const TierBreaker& writes = parts_.guard->write_breaker();
+  const bool in_use = reads.state() == TierBreaker::State::closed && writes.state() == TierBreaker::State::closed;
+  const std::uint64_t opened = reads.opened() + writes.opened();
   // It may have been out of use and in use again since the last look.
-  if (breaker.opened() != opened_ && in_use_) {
+  if (opened != opened_ && in_use_) {
     log_.write(LogLevel::warning, "storage", [&] {
-      return in_use ? std::string{"storage was not used for a moment, after failures"}
-                    : fmt::format("storage is not used: {}", parts_.guard->health().reason);
+      return in_use ? std::string{"storage was not used in full for a moment, after failures"}
+                    : fmt::format("storage is not used in full: {}", parts_.guard->health().reason);
     });
   } else if (in_use && !in_use_) {
-    log_.write(LogLevel::warning, "storage", [] { return std::string{"storage is used again"}; });
+    log_.write(LogLevel::warning, "storage", [] { return std::string{"storage is used in full again"}; });
   }
-  opened_ = breaker.opened();
+  opened_ = opened;
   in_use_ = in_use;
 }
 

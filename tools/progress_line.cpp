@@ -1,40 +1,81 @@
 #include "tools/progress_line.hpp"
 
+#include "tools/output.hpp"
+
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <string>
+#include <chrono>
+#include <utility>
 
 namespace terrace::tools {
+namespace {
 
-ProgressLine::ProgressLine() : enabled_{::isatty(STDERR_FILENO) == 1} {}
+using Clock = std::chrono::steady_clock;
 
-ProgressLine::~ProgressLine() { erase(); }
-
-bool ProgressLine::due() const { return enabled_ && Clock::now() >= next_; }
-
-void ProgressLine::show(std::uint64_t done, std::uint64_t total, std::string_view text) {
-  if (!due()) return;
-  const Clock::time_point now = Clock::now();
-  next_ = now + std::chrono::milliseconds{100};
-  drawn_ = true;
-
-  constexpr std::uint64_t width = 30;
-  const std::uint64_t filled = total == 0 ? 0 : std::min(done, total) * width / total;
-  const double share = total == 0 ? 0 : 100.0 * static_cast<double>(done) / static_cast<double>(total);
-  const std::string bar = std::string(filled, '#') + std::string(width - filled, '.');
-  fmt::print(stderr, "\r[{}] {:5.1f} %  {}  {:.0f} s\x1b[K", bar, share, text,
-             std::chrono::duration<double>(now - begin_).count());
-  std::fflush(stderr);
+std::size_t terminal_columns() {
+  constexpr std::size_t usual = 80;
+  winsize size{};
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : usual;
 }
 
-void ProgressLine::erase() {
-  if (!drawn_) return;
-  drawn_ = false;
-  fmt::print(stderr, "\r\x1b[K");
-  std::fflush(stderr);
+/// "12 s", "3:07", "1:02:33".
+std::string time_text(double seconds) {
+  constexpr double longest = 1e6;
+  const auto whole = static_cast<std::uint64_t>(std::clamp(seconds, 0.0, longest));
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{}:{:02}", whole / 60, whole % 60);
+  return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+}  // namespace
+
+std::string progress_text(const ProgressState& state, double seconds, std::size_t columns) {
+  constexpr std::size_t bar_max = 30;
+  constexpr std::size_t bar_min = 10;
+  // A terminal that writes into its last column may go on to the next line.
+  const std::size_t width = columns > 1 ? columns - 1 : 0;
+  const double share = state.total == 0 ? 0 : std::min(1.0, static_cast<double>(state.done) / static_cast<double>(state.total));
+  std::string line = state.total == 0 ? state.text : fmt::format("{:5.1f} %  {}", 100 * share, state.text);
+  const std::string passed = fmt::format("  {}", time_text(seconds));
+  // The first moment tells nothing of the rest.
+  const std::string left = share > 0 && seconds >= 1 ? fmt::format("  {} left", time_text(seconds * (1 - share) / share)) : "";
+  if (line.size() + passed.size() + left.size() <= width) line += passed;
+  line += left;
+  if (state.total > 0 && line.size() + bar_min + 3 <= width) {
+    const std::size_t bar = std::min(bar_max, width - line.size() - 3);
+    const auto filled = static_cast<std::size_t>(share * static_cast<double>(bar));
+    line = fmt::format("[{}{}] {}", std::string(filled, '#'), std::string(bar - filled, '.'), line);
+  }
+  return line.substr(0, width);
+}
+
+ProgressLine::ProgressLine(std::function<ProgressState()> look) {
+  if (::isatty(STDERR_FILENO) == 1) thread_ = std::thread{[this, look = std::move(look)] { draw_until_ended(look); }};
+}
+
+ProgressLine::~ProgressLine() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock{mutex_};
+    end_ = true;
+  }
+  ended_.notify_one();
+  thread_.join();
+}
+
+void ProgressLine::draw_until_ended(const std::function<ProgressState()>& look) {
+  constexpr auto pause = std::chrono::milliseconds{100};
+  const Clock::time_point begin = Clock::now();
+  std::unique_lock lock{mutex_};
+  do {
+    lock.unlock();
+    draw_progress(progress_text(look(), std::chrono::duration<double>(Clock::now() - begin).count(), terminal_columns()));
+    lock.lock();
+  } while (!ended_.wait_for(lock, pause, [this] { return end_; }));
+  draw_progress("");
 }
 
 }  // namespace terrace::tools

@@ -2,6 +2,8 @@
 #include "tools/bench/command_line.hpp"
 #include "tools/bench/interrupted.hpp"
 #include "tools/doctor/doctor.hpp"
+#include "tools/help.hpp"
+#include "tools/output.hpp"
 #include "tools/replay/command_line.hpp"
 #include "tools/replay/replay.hpp"
 #include "tools/store/command_line.hpp"
@@ -10,20 +12,19 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <exception>
+#include <optional>
+#include <span>
 #include <string>
 
 namespace {
 
 using terrace::tools::ExitStatus;
 
-int end(ExitStatus status) { return static_cast<int>(status); }
-
 /// A broken invariant is a check that failed: one line, and nothing more of this process touches anything.
 void on_broken_check(const char* condition, const char* file, int line) {
-  std::fprintf(stderr, "terrace: broken invariant: %s (%s:%d)\n", condition, file, line);
-  ::_exit(end(ExitStatus::check_failed));
+  terrace::tools::write_error("terrace", fmt::format("broken invariant: {} ({}:{})", condition, file, line));
+  ::_exit(static_cast<int>(ExitStatus::check_failed));
 }
 
 /// CLI11's messages may have several lines.
@@ -34,21 +35,15 @@ std::string one_line(std::string text) {
   return text.substr(0, text.find_last_not_of(' ') + 1);
 }
 
-int complain(const std::string& who, const std::string& what, ExitStatus status) {
-  fmt::print(stderr, "{}: {}\n", who, one_line(what));
-  return end(status);
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
-  terrace::set_check_handler(on_broken_check);
-
-  CLI::App app{"terrace: the memory tier of an LLM serving stack"};
+/// What `terrace ARGUMENTS...` comes to; `who` is then who complains.
+ExitStatus run(int argc, char** argv, std::string& who) {
+  CLI::App app{"terrace: the memory tier of an LLM serving stack", "terrace"};
+  app.formatter(terrace::tools::help_formatter());  // commands added from now on have it, too
   app.set_version_flag("--version", "terrace " TERRACE_VERSION);
   app.require_subcommand(1);
   app.footer("\n`terrace COMMAND --help` has examples.");
-  CLI::App* const replay = app.add_subcommand("replay", "Drives the whole runtime with a trace, and compares every hit");
+  app.get_help_ptr()->description("Print this help, and exit");
+  CLI::App* const replay = app.add_subcommand("replay", "Drive the whole runtime with a trace, and compare every hit");
   terrace::tools::ReplayArguments arguments;
   terrace::tools::add_replay_options(*replay, arguments);
 
@@ -66,28 +61,50 @@ int main(int argc, char** argv) {
 
   const std::string command = argc > 1 ? argv[1] : "";
   const bool known = command == "replay" || command == "bench" || command == "doctor" || command == "store";
-  const auto who = [&] { return known ? "terrace " + command : std::string{"terrace"}; };
+  if (known) who = "terrace " + command;
+  const auto refuse = [&](const std::string& what, ExitStatus status) {
+    terrace::tools::complain(who, what);
+    return status;
+  };
   try {
     app.parse(argc, argv);
     if (bench->parsed()) {
       terrace::tools::run_bench(bench_arguments);
-      return end(ExitStatus::done);
+      return ExitStatus::done;
     }
     if (doctor->parsed()) {
       terrace::tools::run_doctor(doctor_arguments);
-      return end(ExitStatus::done);
+      return ExitStatus::done;
     }
-    if (store->parsed()) return end(terrace::tools::run_store(store_arguments));
-    return end(terrace::tools::replay(terrace::tools::resolve(arguments)));
-  } catch (const CLI::Success& success) {  // --help, --version
-    return app.exit(success);
+    if (store->parsed()) return terrace::tools::run_store(store_arguments);
+    return terrace::tools::replay(terrace::tools::resolve(arguments));
+  } catch (const CLI::CallForHelp&) {
+    terrace::tools::write_output(app.help());
+    return ExitStatus::done;
+  } catch (const CLI::CallForAllHelp&) {
+    terrace::tools::write_output(app.help("", CLI::AppFormatMode::All));
+    return ExitStatus::done;
+  } catch (const CLI::CallForVersion& version) {
+    terrace::tools::print("{}\n", version.what());
+    return ExitStatus::done;
   } catch (const CLI::ParseError& error) {
-    return complain(who(), error.what(), ExitStatus::bad_input);
+    const std::optional<std::string> unknown = terrace::tools::unknown_word(app, std::span{argv, argv + argc}.subspan(1));
+    return refuse(unknown ? *unknown : one_line(error.what()), ExitStatus::bad_input);
   } catch (const terrace::tools::UsageError& error) {
-    return complain(who(), error.what(), ExitStatus::bad_input);
+    return refuse(error.what(), ExitStatus::bad_input);
   } catch (const terrace::tools::Interrupted& error) {
-    return complain(who(), error.what(), ExitStatus::interrupted);
+    return refuse(error.what(), ExitStatus::interrupted);
   } catch (const std::exception& error) {
-    return complain(who(), error.what(), ExitStatus::run_failed);
+    return refuse(error.what(), ExitStatus::run_failed);
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  terrace::tools::prepare_output();
+  terrace::set_check_handler(on_broken_check);
+  std::string who = "terrace";
+  const ExitStatus status = run(argc, argv, who);
+  return terrace::tools::end_output(who, status);
 }

@@ -108,6 +108,9 @@ TEST(Bytes, print_in_the_largest_unit_that_fits) {
   // Three digits where the exact form is longer.
   EXPECT_EQ(to_string(Bytes{1234567}), "1.18MiB");
   EXPECT_EQ(to_string(GiB * 64 + MiB * 300), "64.3GiB");
+  EXPECT_EQ(to_string(GiB - KiB * 64), "1GiB") << "rounded, and not 1024MiB";
+  EXPECT_EQ(to_string(GiB - MiB), "1023MiB");
+  EXPECT_EQ(to_string(TiB * 1024 - GiB), "1024TiB");
 }
 
 TEST(Bytes, that_are_a_whole_number_of_a_unit_come_back_from_print) {

@@ -108,7 +108,7 @@ TEST_F(StackWatchTest, says_nothing_while_all_is_well) {
   EXPECT_TRUE(said().empty());
 }
 
-TEST_F(StackWatchTest, says_once_that_storage_is_not_used_and_that_it_is_used_again) {
+TEST_F(StackWatchTest, says_once_that_storage_is_not_used_in_full_and_that_it_is_again) {
   for (unsigned char n = 1; n <= 3; ++n) write(n);
   read(1, EAGAIN);
   read(2, EAGAIN);
@@ -119,8 +119,8 @@ TEST_F(StackWatchTest, says_once_that_storage_is_not_used_and_that_it_is_used_ag
   poll();
   const auto& lines = said();
   ASSERT_EQ(lines.size(), 2U);
-  EXPECT_TRUE(lines[0].starts_with("warning: storage is not used: ")) << lines[0];
-  EXPECT_EQ(lines[1], "warning: storage is used again");
+  EXPECT_TRUE(lines[0].starts_with("warning: storage is not used in full: ")) << lines[0];
+  EXPECT_EQ(lines[1], "warning: storage is used in full again");
 }
 
 TEST_F(StackWatchTest, says_once_that_storage_stopped_growing_and_why) {

@@ -5,6 +5,7 @@
 
 #include <boost/json.hpp>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,30 @@ inline Words replay_words(const Words& words) {
   Words all{TERRACE_PROGRAM, "replay"};
   all.insert(all.end(), words.begin(), words.end());
   return all;
+}
+
+inline Words program(const Words& words) {
+  Words all{TERRACE_PROGRAM};
+  all.insert(all.end(), words.begin(), words.end());
+  return all;
+}
+
+/// What a shell makes of `script`, in which "$@" stands for `words`.
+inline Ended run_in_shell(const std::string& script, const Words& words) {
+  Words all{"/bin/sh", "-c", script, "sh"};
+  all.insert(all.end(), words.begin(), words.end());
+  return run(all);
+}
+
+/// The columns of the widest line.
+inline std::size_t width(const std::string& text) {
+  std::size_t widest = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    widest = std::max(widest, end - at);
+    at = end + 1;
+  }
+  return widest;
 }
 
 /// Small enough for a sanitizer, and still under pressure in every tier.

@@ -1,5 +1,6 @@
 #include "tests/tools/temporary_directory.hpp"
 #include "tools/replay/report.hpp"
+#include "tools/report_file.hpp"
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>

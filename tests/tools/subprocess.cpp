@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -82,12 +83,14 @@ Ended run(const std::vector<std::string>& words, const std::map<std::string, std
   return ended;
 }
 
-OnTerminal::OnTerminal(const std::vector<std::string>& words) {
+OnTerminal::OnTerminal(const std::vector<std::string>& words, unsigned short columns) {
   terminal_ = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
   if (terminal_ < 0 || ::grantpt(terminal_) != 0 || ::unlockpt(terminal_) != 0) throw std::runtime_error{"no terminal"};
   std::array<char, 128> name;
   if (::ptsname_r(terminal_, name.data(), name.size()) != 0) throw std::runtime_error{"no terminal"};
   const int other_side = ::open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC);
+  const winsize size{24, columns, 0, 0};
+  if (::ioctl(other_side, TIOCSWINSZ, &size) != 0) throw std::runtime_error{"no terminal"};
   // Standard output is not looked at here.
   out_ = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   pid_ = start(words, {}, out_, other_side);

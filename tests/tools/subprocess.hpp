@@ -20,7 +20,7 @@ struct Ended {
 /// A program whose standard error is a terminal, so that it shows its progress. Killed, if it still runs, when this ends.
 class OnTerminal {
  public:
-  explicit OnTerminal(const std::vector<std::string>& words);
+  explicit OnTerminal(const std::vector<std::string>& words, unsigned short columns = 80);
   ~OnTerminal();
   OnTerminal(const OnTerminal&) = delete;
   OnTerminal& operator=(const OnTerminal&) = delete;

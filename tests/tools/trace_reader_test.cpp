@@ -1,8 +1,10 @@
 #include "tests/tools/temporary_directory.hpp"
+#include "tools/bench/interrupted.hpp"
 #include "tools/replay/trace_reader.hpp"
 #include "tools/replay/usage_error.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <string>
@@ -18,7 +20,7 @@ constexpr const char* two_lines =
     "\n";
 
 std::vector<TraceRequest> read_all(const std::filesystem::path& file) {
-  TraceReader reader{file, 512};
+  TraceReader reader{TraceFile{file}, 512};
   std::vector<TraceRequest> requests;
   while (std::optional<TraceRequest> request = reader.next()) requests.push_back(std::move(*request));
   return requests;
@@ -124,13 +126,61 @@ TEST_F(TraceReaderTest, notices_a_compressed_file_that_was_cut_short) {
   EXPECT_NE(failure(file).find("cannot read on"), std::string::npos) << failure(file);
 }
 
+TEST_F(TraceReaderTest, skips_a_byte_order_mark_and_takes_no_timestamp_that_is_not_finite) {
+  EXPECT_EQ(read_all(directory_.write("t.jsonl", std::string{"\xef\xbb\xbf"} + two_lines)), two_requests);
+  for (const char* const timestamp : {"1e999", "1e16"}) {
+    const std::string rest = R"(, "input_length": 1, "output_length": 1, "hash_ids": []})";
+    const std::string text = failure_of_line(std::string{R"({"timestamp": )"} + timestamp + rest);
+    EXPECT_TRUE(text.starts_with("t.jsonl:1: \"timestamp\" is not a number of milliseconds")) << text;
+  }
+}
+
+TEST_F(TraceReaderTest, refuses_a_line_and_a_decompressed_trace_beyond_their_limits) {
+  const auto failure_with = [&](const std::filesystem::path& file, const TraceLimits& limits) {
+    try {
+      (void)scan_trace(TraceFile{file, limits}, 512, 1'000'000, limits);
+    } catch (const UsageError& error) {
+      return std::string{error.what()};
+    }
+    return std::string{"none"};
+  };
+  const auto has = [](const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; };
+  // In one piece, and over the end of a buffer.
+  EXPECT_EQ(failure_with(directory_.write("t.jsonl", two_lines), {.line_max = Bytes{200}}), "none");
+  const std::string text = failure_with(directory_.write("t.jsonl", two_lines), {.line_max = Bytes{90}});
+  EXPECT_TRUE(has(text, "t.jsonl:1: the line is longer than 90B")) << text;
+  const std::filesystem::path endless = directory_.write("t.jsonl", std::string(1 << 20, ' '));
+  EXPECT_TRUE(has(failure_with(endless, {.line_max = KiB * 512}), "longer than 512KiB"));
+
+  const std::filesystem::path file = directory_.path() / "t.gz";
+  const gzFile out = ::gzopen(file.c_str(), "wb");
+  for (int i = 0; i < 10'000; ++i) ::gzputs(out, "\n\n\n\n\n\n\n\n\n\n");
+  ::gzputs(out, two_lines);
+  ::gzclose(out);
+  EXPECT_EQ(failure_with(file, {}), "none");
+  EXPECT_TRUE(has(failure_with(file, {.content_max = KiB * 80}), "decompressed, the trace is longer than 80KiB"));
+}
+
+TEST_F(TraceReaderTest, ends_where_it_is_told_not_to_go_on) {
+  const auto stop = [] { return false; };
+  EXPECT_THROW((void)scan_trace(TraceFile{directory_.write("t.jsonl", two_lines)}, 512, 2, {.go_on = stop}), Interrupted);
+  const std::filesystem::path fifo = directory_.path() / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_THROW((TraceFile{fifo, {.go_on = stop}}), Interrupted) << "nobody ever writes into it";
+}
+
+TEST_F(TraceReaderTest, quotes_no_more_of_a_bad_line_than_helps) {
+  const std::string text = failure_of_line(R"({"timestamp": 1, "input_length": ")" + std::string(100'000, 'x') + R"("})");
+  EXPECT_LT(text.size(), 200U);
+}
+
 TEST_F(TraceReaderTest, a_scan_counts_and_finds_a_bad_line_at_the_end) {
-  const TraceSummary summary = scan_trace(directory_.write("t.jsonl", two_lines), 512, 100);
+  const TraceSummary summary = scan_trace(TraceFile{directory_.write("t.jsonl", two_lines)}, 512, 100);
   EXPECT_EQ(summary.requests, 2);
   EXPECT_EQ(summary.full_blocks_max, 2);
-  EXPECT_EQ(scan_trace(directory_.write("t.jsonl", two_lines), 512, 1).requests, 1);
-  EXPECT_THROW((void)scan_trace(directory_.write("t.jsonl", std::string{two_lines} + "x"), 512, 100), UsageError);
-  EXPECT_THROW((void)scan_trace(directory_.write("t.jsonl", ""), 512, 100), UsageError);
+  EXPECT_EQ(scan_trace(TraceFile{directory_.write("t.jsonl", two_lines)}, 512, 1).requests, 1);
+  EXPECT_THROW((void)scan_trace(TraceFile{directory_.write("t.jsonl", std::string{two_lines} + "x")}, 512, 100), UsageError);
+  EXPECT_THROW((void)scan_trace(TraceFile{directory_.write("t.jsonl", "")}, 512, 100), UsageError);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "tools/bench/transfer.hpp"
 #include "tools/device_name.hpp"
 #include "tools/replay/usage_error.hpp"
+#include "tools/report_file.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -26,88 +27,132 @@ Bytes size_of(const char* flag, const std::string& text) {
 }
 
 void add_copy_options(CLI::App& copy, BenchArguments::Copy& arguments) {
-  copy.add_option("--block-bytes", arguments.block_bytes, "Of one block")->capture_default_str();
-  copy.add_option("--area", arguments.area_bytes, "Of each of the two areas")->capture_default_str();
-  copy.add_option("--rounds", arguments.rounds, "To take the median of")->capture_default_str();
+  copy.add_option("--block-bytes", arguments.block_bytes, "Size of a block")
+      ->type_name("SIZE")->capture_default_str();
+  copy.add_option("--area", arguments.area_bytes, "Size of each of the two areas")
+      ->type_name("SIZE")->capture_default_str();
+  copy.add_option("--rounds", arguments.rounds, "Measurements to take the median of")
+      ->type_name("COUNT")->capture_default_str();
   copy.footer("\nExample:\n  terrace bench copy --block-bytes 2MiB");
 }
 
 void add_index_options(CLI::App& index, BenchArguments::Index& arguments) {
   index.add_option("--blocks", arguments.blocks, "Cached blocks to measure at; with --trace, the first")
+      ->type_name("COUNT")
       ->delimiter(',')
       ->capture_default_str();
-  index.add_option("--rounds", arguments.rounds, "To take the median of")->capture_default_str();
-  index.add_option("--trace", arguments.trace, "Replay this trace's control plane alone instead");
+  index.add_option("--rounds", arguments.rounds, "Measurements to take the median of")
+      ->type_name("COUNT")->capture_default_str();
+  index.add_option("--trace", arguments.trace, "Replay this trace's control plane alone instead")
+      ->type_name("FILE");
   index.add_option("--trace-block-tokens", arguments.trace_block_tokens, "Tokens per hash id of the trace")
+      ->type_name("COUNT")
       ->capture_default_str();
-  index.add_option("--block-tokens", arguments.block_tokens, "Tokens per block; divides the trace's")->capture_default_str();
-  index.add_option("--report", arguments.report, "Write the figures to this file, as JSON");
+  index.add_option("--block-tokens", arguments.block_tokens, "Tokens per block; divides the trace's")
+      ->type_name("COUNT")->capture_default_str();
+  index.add_option("--report", arguments.report, "Write the figures to this file, as JSON")
+      ->type_name("FILE");
   index.footer("\nExamples:\n  terrace bench index --blocks 10000,1000000\n"
-               "  terrace bench index --trace trace.jsonl.gz --blocks 40000 --report index.json");
+               "  terrace bench index --trace trace.jsonl.gz --blocks 40000 \\\n      --report index.json");
 }
 
 void add_keys_options(CLI::App& keys, BenchArguments::Keys& arguments) {
-  keys.add_option("--block-tokens", arguments.block_tokens, "Sizes of block")->delimiter(',')->capture_default_str();
-  keys.add_option("--prompt-tokens", arguments.prompt_tokens, "Of each prompt")->capture_default_str();
-  keys.add_option("--prompts", arguments.prompts, "One after another, and all at once")->capture_default_str();
-  keys.add_option("--rounds", arguments.rounds, "To take the medians of")->capture_default_str();
-  keys.add_option("--report", arguments.report, "Write the medians to this file, as JSON");
+  keys.add_option("--block-tokens", arguments.block_tokens, "Sizes of block")
+      ->type_name("COUNT")->delimiter(',')->capture_default_str();
+  keys.add_option("--prompt-tokens", arguments.prompt_tokens, "Tokens of each prompt")
+      ->type_name("COUNT")->capture_default_str();
+  keys.add_option("--prompts", arguments.prompts, "Prompts: one after another, and all at once")
+      ->type_name("COUNT")->capture_default_str();
+  keys.add_option("--rounds", arguments.rounds, "Measurements to take the medians of")
+      ->type_name("COUNT")->capture_default_str();
+  keys.add_option("--report", arguments.report, "Write the medians to this file, as JSON")->type_name("FILE");
   keys.footer("\nExample:\n  terrace bench keys --block-tokens 16,64 --report keys.json");
 }
 
 void add_transfer_options(CLI::App& transfer, BenchArguments::Transfer& arguments) {
-  transfer.add_option("--device", arguments.device, "emulated, cuda[:N]")->capture_default_str();
-  transfer.add_option("--block-bytes", arguments.block_bytes, "Sizes of block")->delimiter(',')->capture_default_str();
-  CLI::Option* const area = transfer.add_option("--area", arguments.area_bytes, "Moved in each direction, in blocks of a size");
+  transfer.add_option("--device", arguments.device, "emulated, cuda[:N]")
+      ->type_name("DEVICE")->capture_default_str();
+  transfer.add_option("--block-bytes", arguments.block_bytes, "Sizes of block")
+      ->type_name("SIZE")->delimiter(',')->capture_default_str();
+  CLI::Option* const area =
+      transfer.add_option("--area", arguments.area_bytes, "Bytes moved in each direction, in blocks of a size")
+      ->type_name("SIZE");
   area->capture_default_str();
-  transfer.add_option("--blocks", arguments.blocks, "Blocks moved in each direction, instead of an area")->excludes(area);
-  transfer.add_option("--rounds", arguments.rounds, "To take the medians of")->capture_default_str();
-  transfer.add_option("--piece-bytes", arguments.piece_bytes, "What the lanes cut transfers into")->capture_default_str();
+  transfer.add_option("--blocks", arguments.blocks, "Blocks moved in each direction, instead of an area")
+      ->type_name("COUNT")->excludes(area);
+  transfer.add_option("--rounds", arguments.rounds, "Measurements to take the medians of")
+      ->type_name("COUNT")->capture_default_str();
+  transfer.add_option("--piece-bytes", arguments.piece_bytes, "Size of the pieces that transfers are cut into")
+      ->type_name("SIZE")->capture_default_str();
   transfer.add_option("--pieces-in-flight", arguments.pieces_in_flight, "Pieces under way in each direction")
+      ->type_name("COUNT")
       ->capture_default_str();
-  transfer.add_option("--layers", arguments.layers, "Of a block, for loads by layer; 1: none are measured")
+  transfer.add_option("--layers", arguments.layers, "Layers of a block, for loads by layer; 1: none are measured")
+      ->type_name("COUNT")
       ->capture_default_str();
-  transfer.add_option("--link", arguments.link, "Of the emulated device, a second and direction; 0B: as fast as memory goes")
+  transfer
+      .add_option("--link", arguments.link, "Speed of the emulated device's link, a second and direction; 0B: that of memory")
+      ->type_name("SIZE")
       ->capture_default_str();
-  transfer.add_option("--report", arguments.report, "Write the medians to this file, as JSON");
+  transfer.add_option("--report", arguments.report, "Write the medians to this file, as JSON")
+      ->type_name("FILE");
   transfer.footer("\nExamples:\n  terrace bench transfer --block-bytes 64KiB,2MiB --report transfer.json\n"
-                  "  terrace bench transfer --block-bytes 64KiB --blocks 1000 --piece-bytes 256KiB --pieces-in-flight 1");
+                  "  terrace bench transfer --block-bytes 64KiB --blocks 1000 \\\n"
+                  "      --piece-bytes 256KiB --pieces-in-flight 1");
 }
 
 void add_restart_options(CLI::App& restart, BenchArguments::Restart& arguments) {
-  restart.add_option("--directory", arguments.directory, "On the disk to measure; left as it was")->required();
-  restart.add_option("--blocks", arguments.blocks, "In the store, of 4 KiB each")->capture_default_str();
-  restart.add_option("--path-blocks", arguments.path_blocks, "That each prompt adds to an earlier one")->capture_default_str();
-  restart.add_option("--rounds", arguments.rounds, "To take the medians of")->capture_default_str();
-  restart.add_option("--io", arguments.io, "auto, uring, threads")->capture_default_str();
-  restart.add_option("--report", arguments.report, "Write the medians to this file, as JSON");
+  restart.add_option("--directory", arguments.directory, "Directory on the disk to measure; left as it was")
+      ->type_name("DIR")->required();
+  restart.add_option("--blocks", arguments.blocks, "Blocks in the store, of 4 KiB each")
+      ->type_name("COUNT")->capture_default_str();
+  restart.add_option("--path-blocks", arguments.path_blocks, "Blocks that each prompt adds to an earlier one")
+      ->type_name("COUNT")->capture_default_str();
+  restart.add_option("--rounds", arguments.rounds, "Measurements to take the medians of")
+      ->type_name("COUNT")->capture_default_str();
+  restart.add_option("--io", arguments.io, "auto, uring, threads")->type_name("NAME")->capture_default_str();
+  restart.add_option("--report", arguments.report, "Write the medians to this file, as JSON")
+      ->type_name("FILE");
   restart.footer("\nExample:\n  terrace bench restart --directory /mnt/nvme --blocks 1000000");
 }
 
 void add_storage_options(CLI::App& storage, BenchArguments::Storage& arguments) {
-  storage.add_option("--directory", arguments.directory, "On the disk to measure; left as it was")->required();
+  storage.add_option("--directory", arguments.directory, "Directory on the disk to measure; left as it was")
+      ->type_name("DIR")->required();
   storage.add_option("--stripe", arguments.stripes,
-                     "On a further disk: the store is striped over all. May be given several times");
-  storage.add_option("--size", arguments.size, "Of the store; a plain file of the same size is made beside it")
+                     "Directory on a further disk: the store is striped over all; may be given several times")
+                     ->type_name("DIR");
+  storage.add_option("--size", arguments.size, "Size of the store; a plain file of the same size is made beside it")
+      ->type_name("SIZE")
       ->capture_default_str();
-  storage.add_option("--sizes", arguments.sizes, "Sizes of block")->delimiter(',')->capture_default_str();
-  storage.add_option("--depths", arguments.depths, "Blocks under way at once")->delimiter(',')->capture_default_str();
-  storage.add_option("--moved", arguments.moved, "In each measurement; eight times the depth at least")->capture_default_str();
-  storage.add_option("--rounds", arguments.rounds, "To take the medians of")->capture_default_str();
-  storage.add_option("--io", arguments.io, "auto, uring, threads")->capture_default_str();
+  storage.add_option("--sizes", arguments.sizes, "Sizes of block")
+      ->type_name("SIZE")->delimiter(',')->capture_default_str();
+  storage.add_option("--depths", arguments.depths, "Blocks under way at once")
+      ->type_name("COUNT")->delimiter(',')->capture_default_str();
+  storage.add_option("--moved", arguments.moved, "Bytes moved in each measurement; eight times the depth at least")
+      ->type_name("SIZE")->capture_default_str();
+  storage.add_option("--rounds", arguments.rounds, "Measurements to take the medians of")
+      ->type_name("COUNT")->capture_default_str();
+  storage.add_option("--io", arguments.io, "auto, uring, threads")->type_name("NAME")->capture_default_str();
   storage.add_option("--scrub", arguments.scrub, "Measure reads without and with a scrub beside them, at these rates a second")
+      ->type_name("SIZE")
       ->delimiter(',');
-  storage.add_option("--report", arguments.report, "Write the medians to this file, as JSON");
+  storage.add_option("--report", arguments.report, "Write the medians to this file, as JSON")
+      ->type_name("FILE");
   storage.footer("\nExamples:\n  terrace bench storage --directory /mnt/nvme --report storage.json\n"
-                 "  terrace bench storage --directory /mnt/nvme --sizes 64KiB --depths 16,64 --io threads\n"
-                 "  terrace bench storage --directory /mnt/nvme --sizes 64KiB --depths 1,16 --scrub 16MiB,256MiB\n"
+                 "  terrace bench storage --directory /mnt/nvme --sizes 64KiB --depths 16,64 \\\n"
+                 "      --io threads\n"
+                 "  terrace bench storage --directory /mnt/nvme --sizes 64KiB --depths 1,16 \\\n"
+                 "      --scrub 16MiB,256MiB\n"
                  "  terrace bench storage --directory /mnt/a --stripe /mnt/b --stripe /mnt/c");
 }
 
 void add_touch_options(CLI::App& touch, BenchArguments::Touch& arguments) {
-  touch.add_option("--size", arguments.size, "Of the memory")->capture_default_str();
-  touch.add_option("--threads", arguments.threads, "To touch it with")->delimiter(',')->capture_default_str();
-  touch.add_option("--rounds", arguments.rounds, "To take the medians of")->capture_default_str();
+  touch.add_option("--size", arguments.size, "Size of the memory")->type_name("SIZE")->capture_default_str();
+  touch.add_option("--threads", arguments.threads, "Threads that touch it")
+      ->type_name("COUNT")->delimiter(',')->capture_default_str();
+  touch.add_option("--rounds", arguments.rounds, "Measurements to take the medians of")
+      ->type_name("COUNT")->capture_default_str();
   touch.footer("\nExample:\n  terrace bench touch --size 4GiB --threads 1,2,4,8");
 }
 
@@ -231,6 +276,10 @@ void add_bench_options(CLI::App& bench, BenchArguments& arguments) {
 }
 
 void run_bench(const BenchArguments& arguments) {
+  for (const auto* const report : {&arguments.index.report, &arguments.keys.report, &arguments.transfer.report,
+                                   &arguments.restart.report, &arguments.storage.report}) {
+    check_report(*report, {.trace = arguments.index.trace, .store_directories = {}});
+  }
   try {
     switch (arguments.part) {
       case BenchArguments::Part::copy: run_copy(arguments.copy); break;

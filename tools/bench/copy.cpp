@@ -1,6 +1,7 @@
 #include "tools/bench/copy.hpp"
 
 #include "tools/bench/rounds.hpp"
+#include "tools/output.hpp"
 #include "transfer/host_arena.hpp"
 
 #include <fmt/format.h>
@@ -36,7 +37,7 @@ void bench_copy(const CopyBenchOptions& options) {
     if (round > 0) speeds.push_back(bytes / seconds / 1e9);  // the first round warms up
   }
   std::ranges::sort(speeds);
-  fmt::print("one core copies {} blocks: {:.2f} GB/s (median of {}; {:.2f} to {:.2f})\n", to_string(options.block_bytes),
+  print("one core copies {} blocks: {:.2f} GB/s (median of {}; {:.2f} to {:.2f})\n", to_string(options.block_bytes),
              speeds[speeds.size() / 2], speeds.size(), speeds.front(), speeds.back());
 }
 

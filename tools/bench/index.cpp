@@ -3,6 +3,8 @@
 #include "base/random.hpp"
 #include "radix/block_keys.hpp"
 #include "tools/bench/index_subject.hpp"
+#include "tools/output.hpp"
+#include "tools/report_file.hpp"
 
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
@@ -10,8 +12,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <map>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 
@@ -228,14 +230,14 @@ class Collector final : public benchmark::BenchmarkReporter {
     return found == run->second.counters.end() ? 0 : static_cast<double>(found->second);
   }
   void write(const std::filesystem::path& file) const {
-    std::ofstream out{file};
+    std::ostringstream out;
     benchmark::JSONReporter json;
     json.SetOutputStream(&out);
     json.SetErrorStream(&out);
     json.ReportContext(Context{});
     json.ReportRuns(all_);
     json.Finalize();
-    if (!out.flush()) throw std::runtime_error{fmt::format("cannot write {}", file.string())};
+    write_report(file, out.str());
   }
 
  private:
@@ -248,15 +250,15 @@ std::string name_of(const std::string& operation, std::uint32_t blocks, std::uin
 }
 
 void print_row(const Collector& results, const std::string& operation, std::uint32_t blocks, std::uint32_t length) {
-  fmt::print("{:<8}{:>10}{:>8}", operation, blocks, length);
+  print("{:<8}{:>10}{:>8}", operation, blocks, length);
   const double floor = results.counter(name_of(operation, blocks, length, SubjectKind::floor), "p50_ns");
   for (std::size_t kind = 0; kind < subject_count; ++kind) {
     const std::string name = name_of(operation, blocks, length, static_cast<SubjectKind>(kind));
     const double nanos = results.counter(name, "p50_ns");
-    nanos > 0 ? fmt::print("{:>10.1f}{:>7.2f}", nanos, nanos / floor) : fmt::print("{:>10}{:>7}", "-", "");
+    nanos > 0 ? print("{:>10.1f}{:>7.2f}", nanos, nanos / floor) : print("{:>10}{:>7}", "-", "");
   }
   const std::string ours = name_of(operation, blocks, length, SubjectKind::terrace);
-  fmt::print("{:>12.1f}\n", results.counter(ours, "p99_ns"));
+  print("{:>12.1f}\n", results.counter(ours, "p99_ns"));
 }
 
 using Measurement = void (*)(benchmark::State&, Fixture&, IndexSubject&);
@@ -277,7 +279,7 @@ void enlist(const std::string& name, Measurement run, Fixture& fixture, IndexSub
 void print_tokens_row(const Collector& results, std::uint32_t blocks, std::uint32_t length) {
   const double keys = results.counter(name_of("keys", blocks, length, SubjectKind::terrace), "p50_ns");
   const double match = results.counter(name_of("tokens", blocks, length, SubjectKind::terrace), "p50_ns");
-  fmt::print("{:<8}{:>10}{:>8}{:>14.0f}{:>14.0f}{:>8.2f}\n", "tokens", blocks, length, keys, match, match / keys);
+  print("{:<8}{:>10}{:>8}{:>14.0f}{:>14.0f}{:>8.2f}\n", "tokens", blocks, length, keys, match, match / keys);
 }
 
 }  // namespace
@@ -294,11 +296,11 @@ void bench_index(const IndexBenchOptions& options) {
       {"match", match, {16, 128, 2048}}, {"cycle", cycle, {16, 64, 2048}}, {"evict", evict, {16, 256}}};
 
   Collector results;
-  fmt::print("medians in ns (evict: of one block), and as multiples of the floor's\n\n{:<8}{:>10}{:>8}", "", "cached", "prompt");
+  print("medians in ns (evict: of one block), and as multiples of the floor's\n\n{:<8}{:>10}{:>8}", "", "cached", "prompt");
   for (std::size_t kind = 0; kind < subject_count; ++kind) {
-    fmt::print("{:>10}{:>7}", to_string(static_cast<SubjectKind>(kind)), "");
+    print("{:>10}{:>7}", to_string(static_cast<SubjectKind>(kind)), "");
   }
-  fmt::print("{:>12}\n", "our p99");
+  print("{:>12}\n", "our p99");
   for (const Operation& operation : operations) {
     for (const std::uint32_t length : operation.lengths) {
       for (const std::uint32_t blocks : options.blocks) {
@@ -316,7 +318,7 @@ void bench_index(const IndexBenchOptions& options) {
       }
     }
   }
-  fmt::print("\nmatch from tokens, 64 a block: ns to make the keys, with the match, and its ratio\n");
+  print("\nmatch from tokens, 64 a block: ns to make the keys, with the match, and its ratio\n");
   for (const std::uint32_t length : {16U, 128U, 2048U}) {
     for (const std::uint32_t blocks : options.blocks) {
       if (blocks < 16 * length) continue;
@@ -329,16 +331,16 @@ void bench_index(const IndexBenchOptions& options) {
       print_tokens_row(results, blocks, length);
     }
   }
-  fmt::print("\nmemory of the index, bytes a cached block\n");
+  print("\nmemory of the index, bytes a cached block\n");
   for (const std::uint32_t length : {4U, 16U, 128U, 2048U}) {
     for (const std::uint32_t blocks : options.blocks) {
       if (blocks < 2 * length) continue;
       const Fixture fixture{blocks, length};
-      fmt::print("{:<8}{:>10}{:>8}", "bytes", blocks, length);
+      print("{:<8}{:>10}{:>8}", "bytes", blocks, length);
       for (const auto& subject : fixture.subjects) {
-        fmt::print("{:>10.1f}{:>7}", static_cast<double>(subject->bytes()) / static_cast<double>(blocks), "");
+        print("{:>10.1f}{:>7}", static_cast<double>(subject->bytes()) / static_cast<double>(blocks), "");
       }
-      fmt::print("\n");
+      print("\n");
     }
   }
   benchmark::Shutdown();

@@ -2,8 +2,10 @@
 
 #include "radix/block_keys.hpp"
 #include "tools/bench/index_subject.hpp"
+#include "tools/output.hpp"
 #include "tools/replay/key_maker.hpp"
 #include "tools/replay/trace_reader.hpp"
+#include "tools/report_file.hpp"
 
 #include <boost/json.hpp>
 #include <fmt/format.h>
@@ -11,7 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <fstream>
 #include <stdexcept>
 #include <string>
 
@@ -24,7 +25,7 @@ using Prompts = std::vector<std::vector<BlockKey>>;
 Prompts read_prompts(const IndexTraceOptions& options) {
   const std::uint32_t parts = options.trace_block_tokens / options.block_tokens;
   KeyMaker keys{root_key({})};
-  TraceReader trace{options.trace, options.trace_block_tokens};
+  TraceReader trace{TraceFile{options.trace}, options.trace_block_tokens};
   Prompts prompts;
   std::vector<std::uint64_t> ids;
   while (const auto request = trace.next()) {
@@ -95,9 +96,9 @@ void bench_index_trace(const IndexTraceOptions& options) {
   boost::json::object report{{"trace", options.trace.string()}, {"requests", prompts.size()}, {"blocks", blocks},
                              {"capacity", options.capacity},
                              {"block_tokens", options.block_tokens}, {"rounds", options.rounds}};
-  fmt::print("{} requests, {} blocks of {} tokens, {} cached at most; medians of {} rounds\n\n", prompts.size(), blocks,
+  print("{} requests, {} blocks of {} tokens, {} cached at most; medians of {} rounds\n\n", prompts.size(), blocks,
              options.block_tokens, options.capacity, options.rounds);
-  fmt::print("{:<10}{:>8}{:>10}{:>10}{:>10}{:>10}{:>10}{:>12}\n", "", "hits", "mean us", "floors", "p50 us", "p99 us", "max us",
+  print("{:<10}{:>8}{:>10}{:>10}{:>10}{:>10}{:>10}{:>12}\n", "", "hits", "mean us", "floors", "p50 us", "p99 us", "max us",
              "Mblocks/s");
   for (std::size_t kind = 0; kind < subject_count; ++kind) {
     const double seconds = median(rounds[kind], &Round::seconds);
@@ -109,17 +110,13 @@ void bench_index_trace(const IndexTraceOptions& options) {
                             {"max_us", median(rounds[kind], &Round::max_us)},
                             {"blocks_per_second", static_cast<double>(blocks) / seconds},
                             {"floors", seconds / floor_seconds}};
-    fmt::print("{:<10}{:>7.2f}%{:>10.2f}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.1f}{:>12.2f}\n",
+    print("{:<10}{:>7.2f}%{:>10.2f}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.1f}{:>12.2f}\n",
                to_string(static_cast<SubjectKind>(kind)), 100 * hit_share, row["mean_us"].as_double(),
                row["floors"].as_double(), row["p50_us"].as_double(), row["p99_us"].as_double(), row["max_us"].as_double(),
                row["blocks_per_second"].as_double() / 1e6);
     report[to_string(static_cast<SubjectKind>(kind))] = std::move(row);
   }
-  if (!options.report.empty()) {
-    std::ofstream out{options.report};
-    out << boost::json::serialize(report) << '\n';
-    if (!out.flush()) throw std::runtime_error{fmt::format("cannot write {}", options.report.string())};
-  }
+  if (!options.report.empty()) write_report(options.report, json_text(report));
 }
 
 }  // namespace terrace::tools

@@ -5,7 +5,8 @@
 #include "radix/key_lanes.hpp"
 #include "radix/key_message.hpp"
 #include "tools/bench/rounds.hpp"
-#include "tools/replay/report.hpp"
+#include "tools/output.hpp"
+#include "tools/report_file.hpp"
 
 #include <boost/json.hpp>
 #include <fmt/format.h>
@@ -150,15 +151,15 @@ void bench_keys(const KeysBenchOptions& options) {
   const std::vector<Prompt> prompts = draw_prompts(options);
   KeyLanes lanes;
   boost::json::array rows;
-  fmt::print("{} prompts of {} tokens; nanoseconds a block, medians of {} rounds; {} lane{}\n", options.prompts,
+  print("{} prompts of {} tokens; nanoseconds a block, medians of {} rounds; {} lane{}\n", options.prompts,
              options.prompt_tokens, options.rounds, lanes.lanes(), lanes.lanes() == 1 ? "" : "s");
-  fmt::print("{:>12}  {:>7}  {:>8}  {:>8} {:>7}  {:>10} {:>7}\n", "block tokens", "message", "digest", "append", "ratio",
+  print("{:>12}  {:>7}  {:>8}  {:>8} {:>7}  {:>10} {:>7}\n", "block tokens", "message", "digest", "append", "ratio",
              "append_all", "ratio");
   for (const std::uint32_t block_tokens : options.block_tokens) {
     const Row row = measure(prompts, block_tokens, options.rounds, lanes);
     const double append_ratio = row.append_ns / row.digest_ns;
     const double append_all_ratio = row.append_all_ns / row.digest_ns;
-    fmt::print("{:>12}  {:>5} B  {:>8.1f}  {:>8.1f} {:>7.2f}  {:>10.1f} {:>7.2f}\n", row.block_tokens, row.message_bytes,
+    print("{:>12}  {:>5} B  {:>8.1f}  {:>8.1f} {:>7.2f}  {:>10.1f} {:>7.2f}\n", row.block_tokens, row.message_bytes,
                row.digest_ns, row.append_ns, append_ratio, row.append_all_ns, append_all_ratio);
     rows.push_back(boost::json::object{{"block_tokens", row.block_tokens},
                                        {"message_bytes", row.message_bytes},
@@ -169,11 +170,11 @@ void bench_keys(const KeysBenchOptions& options) {
                                        {"append_all_ratio", append_all_ratio}});
   }
   if (options.report.empty()) return;
-  write_report(options.report, boost::json::serialize(boost::json::object{{"prompts", options.prompts},
-                                                                          {"prompt_tokens", options.prompt_tokens},
-                                                                          {"rounds", options.rounds},
-                                                                          {"lanes", lanes.lanes()},
-                                                                          {"keys", std::move(rows)}}));
+  write_report(options.report, json_text(boost::json::object{{"prompts", options.prompts},
+                                                             {"prompt_tokens", options.prompt_tokens},
+                                                             {"rounds", options.rounds},
+                                                             {"lanes", lanes.lanes()},
+                                                             {"keys", std::move(rows)}}));
 }
 
 }  // namespace terrace::tools

@@ -7,14 +7,14 @@
 #include "tools/bench/bench_directory.hpp"
 #include "tools/bench/interrupted.hpp"
 #include "tools/bench/rounds.hpp"
+#include "tools/output.hpp"
 #include "tools/replay/interrupt.hpp"
-#include "tools/replay/report.hpp"
+#include "tools/report_file.hpp"
 
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -181,18 +181,18 @@ void bench_restart(const RestartBenchOptions& options) {
     if (interrupt.requested()) throw Interrupted{};
   }
   const Bytes catalog = Bytes{std::uint64_t{options.blocks} * record_bytes};
-  fmt::print("medians of {} rounds; {} blocks, a catalog of {}\n", options.rounds, options.blocks, to_string(catalog));
-  fmt::print("  catalog read       {:>9.4f} s\n  store opened       {:>9.4f} s\n", median(read), median(store));
-  fmt::print("  stack, with tree   {:>9.4f} s, {:.2f} times the read\n", median(stack), median(ratios));
+  print("medians of {} rounds; {} blocks, a catalog of {}\n", options.rounds, options.blocks, to_string(catalog));
+  print("  catalog read       {:>9.4f} s\n  store opened       {:>9.4f} s\n", median(read), median(store));
+  print("  stack, with tree   {:>9.4f} s, {:.2f} times the read\n", median(stack), median(ratios));
   if (options.report.empty()) return;
-  write_report(options.report, boost::json::serialize(boost::json::object{{"blocks", options.blocks},
-                                                                          {"path_blocks", options.path_blocks},
-                                                                          {"rounds", options.rounds},
-                                                                          {"catalog_bytes", count(catalog)},
-                                                                          {"read_seconds", median(read)},
-                                                                          {"store_seconds", median(store)},
-                                                                          {"stack_seconds", median(stack)},
-                                                                          {"ratio", median(ratios)}}));
+  write_report(options.report, json_text(boost::json::object{{"blocks", options.blocks},
+                                                             {"path_blocks", options.path_blocks},
+                                                             {"rounds", options.rounds},
+                                                             {"catalog_bytes", count(catalog)},
+                                                             {"read_seconds", median(read)},
+                                                             {"store_seconds", median(store)},
+                                                             {"stack_seconds", median(stack)},
+                                                             {"ratio", median(ratios)}}));
 }
 
 }  // namespace terrace::tools

@@ -6,15 +6,15 @@
 #include "tools/bench/storage_plain.hpp"
 #include "tools/bench/storage_scrub.hpp"
 #include "tools/bench/storage_subjects.hpp"
+#include "tools/output.hpp"
 #include "tools/replay/preflight.hpp"
-#include "tools/replay/report.hpp"
+#include "tools/report_file.hpp"
 
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <limits>
 #include <optional>
 #include <stdexcept>
@@ -114,11 +114,11 @@ Row measure(const StorageBenchOptions& options, const StorageGround& ground, uns
   return {ground.block_bytes, depth, way, of(0), of(1), of(2)};
 }
 
-void print(const Row& row) {
-  fmt::print("{:>7} {:>6}  {:<5}  {:>7.2f} {:>6.2f}  {:>7.2f} {:>6.2f}  {:>7.2f}  {:>8.1f} {:>8.1f} {:>8.1f}\n",
+void print_row(const Row& row) {
+  print("{:>7} {:>6}  {:<5}  {:>7.2f} {:>6.2f}  {:>7.2f} {:>6.2f}  {:>7.2f}  {:>8.1f} {:>8.1f} {:>8.1f}\n",
              to_string(row.block_bytes), row.depth, to_string(row.way), row.store.gb_per_s, row.store.ratio,
              row.engine.gb_per_s, row.engine.ratio, row.plain.gb_per_s, row.store.cpu_us, row.engine.cpu_us, row.plain.cpu_us);
-  std::fflush(stdout);
+  flush_output();
 }
 
 boost::json::object to_json(const Row& row) {
@@ -166,28 +166,28 @@ void bench_storage(const StorageBenchOptions& options) {
     if (!std::exchange(printed_head, true)) {
       engine = store.engine();
       direct = store.is_direct();
-      fmt::print("medians of {} rounds; {}{}; GB/s, and microseconds of the calling thread a block\n", options.rounds, engine,
+      print("medians of {} rounds; {}{}; GB/s, and microseconds of the calling thread a block\n", options.rounds, engine,
                  direct ? "" : "; through the page cache: no direct I/O here");
-      fmt::print("{:>7} {:>6}  {:<5}  {:>7} {:>6}  {:>7} {:>6}  {:>7}  {:>8} {:>8} {:>8}\n", "block", "depth", "way", "store",
+      print("{:>7} {:>6}  {:<5}  {:>7} {:>6}  {:>7} {:>6}  {:>7}  {:>8} {:>8} {:>8}\n", "block", "depth", "way", "store",
                  "ratio", "engine", "ratio", "plain", "store us", "engine", "plain");
     }
     for (const unsigned depth : options.depths) {
       for (const StorageWay way : {StorageWay::read, StorageWay::write}) {
         const Row row = measure(options, ground, depth, way, {&store, &bare, plain.get()});
-        print(row);
+        print_row(row);
         rows.push_back(to_json(row));
       }
     }
   }
-  fmt::print("\nto compare: {}\n", fio_line(options));
+  print("\nto compare: {}\n", fio_line(options));
 
   if (options.report.empty()) return;
-  write_report(options.report, boost::json::serialize(boost::json::object{{"io", engine},
-                                                                          {"direct", direct},
-                                                                          {"rounds", options.rounds},
-                                                                          {"size", count(options.size)},
-                                                                          {"directories", options.stripes.size() + 1},
-                                                                          {"storage", std::move(rows)}}));
+  write_report(options.report, json_text(boost::json::object{{"io", engine},
+                                                             {"direct", direct},
+                                                             {"rounds", options.rounds},
+                                                             {"size", count(options.size)},
+                                                             {"directories", options.stripes.size() + 1},
+                                                             {"storage", std::move(rows)}}));
 }
 
 }  // namespace terrace::tools

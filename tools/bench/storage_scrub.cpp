@@ -7,15 +7,15 @@
 #include "tools/bench/interrupted.hpp"
 #include "tools/bench/rounds.hpp"
 #include "tools/bench/storage_subjects.hpp"
+#include "tools/output.hpp"
 #include "tools/replay/latencies.hpp"
-#include "tools/replay/report.hpp"
+#include "tools/report_file.hpp"
 
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <span>
 #include <string>
 #include <string_view>
@@ -187,11 +187,11 @@ std::vector<Row> measure(const StorageBenchOptions& options, const StorageGround
   return rows;
 }
 
-void print(const Row& row) {
-  fmt::print("{:>7} {:>6}  {:<6} {:>8}  {:>7.2f} {:>6.2f}  {:>9.0f} {:>6.2f}  {:>8.1f}\n", terrace::to_string(row.block_bytes),
+void print_row(const Row& row) {
+  print("{:>7} {:>6}  {:<6} {:>8}  {:>7.2f} {:>6.2f}  {:>9.0f} {:>6.2f}  {:>8.1f}\n", terrace::to_string(row.block_bytes),
              row.depth, to_string(row.pattern), count(row.bandwidth) == 0 ? "off" : terrace::to_string(row.bandwidth),
              row.turn.gb_per_s, row.ratio, row.turn.p99_us, row.p99_ratio, row.turn.scrub_mb_per_s);
-  std::fflush(stdout);
+  flush_output();
 }
 
 boost::json::object to_json(const Row& row) {
@@ -220,26 +220,26 @@ void bench_beside_scrub(const StorageBenchOptions& options, const Interrupt& int
     ScrubbedSubject subject{ground, store};
     if (std::exchange(engine, store.engine()).empty()) {
       direct = store.is_direct();
-      fmt::print("reads, medians of {} rounds; {}{}; a step is {} ms\n", options.rounds, engine,
+      print("reads, medians of {} rounds; {}{}; a step is {} ms\n", options.rounds, engine,
                  direct ? "" : "; through the page cache: no direct I/O here", step_time.count());
-      fmt::print("{:>7} {:>6}  {:<6} {:>8}  {:>7} {:>6}  {:>9} {:>6}  {:>8}\n", "block", "depth", "reads", "scrub", "GB/s",
+      print("{:>7} {:>6}  {:<6} {:>8}  {:>7} {:>6}  {:>9} {:>6}  {:>8}\n", "block", "depth", "reads", "scrub", "GB/s",
                  "ratio", "p99 us", "ratio", "scrub MB/s");
     }
     for (const unsigned depth : options.depths) {
       for (const Pattern pattern : {Pattern::steady, Pattern::steps}) {
         for (const Row& row : measure(options, ground, subject, depth, pattern)) {
-          print(row);
+          print_row(row);
           rows.push_back(to_json(row));
         }
       }
     }
   }
   if (options.report.empty()) return;
-  write_report(options.report, boost::json::serialize(boost::json::object{{"io", engine},
-                                                                          {"direct", direct},
-                                                                          {"rounds", options.rounds},
-                                                                          {"size", count(options.size)},
-                                                                          {"beside_scrub", std::move(rows)}}));
+  write_report(options.report, json_text(boost::json::object{{"io", engine},
+                                                             {"direct", direct},
+                                                             {"rounds", options.rounds},
+                                                             {"size", count(options.size)},
+                                                             {"beside_scrub", std::move(rows)}}));
 }
 
 }  // namespace terrace::tools

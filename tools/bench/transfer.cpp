@@ -6,13 +6,13 @@
 #include "tools/bench/transfer_rig.hpp"
 #include "tools/bench/transfer_urgent.hpp"
 #include "tools/device_name.hpp"
+#include "tools/output.hpp"
 #include "tools/replay/preflight.hpp"
-#include "tools/replay/report.hpp"
+#include "tools/report_file.hpp"
 
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -60,30 +60,30 @@ void check(const TransferBenchOptions& options) {
 
 void print_copies(const std::vector<CopyRow>& rows) {
   for (const CopyRow& row : rows) {
-    fmt::print("{:>7} {:>8}  {:<10}  {:<8} {:>7.2f}  {:>7.2f} {:>6.2f}  {:>7.2f} {:>6.2f}  {:>9.1f} {:>10.1f}\n",
+    print("{:>7} {:>8}  {:<10}  {:<8} {:>7.2f}  {:>7.2f} {:>6.2f}  {:>7.2f} {:>6.2f}  {:>9.1f} {:>10.1f}\n",
                to_string(row.block_bytes), row.blocks, to_string(row.layout), to_string(row.way), row.gb_per_s,
                row.plain_gb_per_s, row.ratio, row.bare_gb_per_s, row.bare_ratio, row.submit_ns, row.collect_ns);
   }
-  std::fflush(stdout);
+  flush_output();
 }
 
 void print_urgent(const std::vector<UrgentRow>& rows) {
-  fmt::print("\nswap-in of 1 block, us: alone, and while the persist lane of the same direction is full\n");
-  fmt::print("{:>7}  {:>9} {:>9}  {:>9} {:>9} {:>9}  {:>9} {:>9}\n", "block", "idle p50", "p99", "busy p50", "p99", "max",
+  print("\nswap-in of 1 block, us: alone, and while the persist lane of the same direction is full\n");
+  print("{:>7}  {:>9} {:>9}  {:>9} {:>9} {:>9}  {:>9} {:>9}\n", "block", "idle p50", "p99", "busy p50", "p99", "max",
              "one piece", "bound");
   for (const UrgentRow& row : rows) {
-    fmt::print("{:>7}  {:>9.1f} {:>9.1f}  {:>9.1f} {:>9.1f} {:>9.1f}  {:>9.1f} {:>9.1f}\n", to_string(row.block_bytes),
+    print("{:>7}  {:>9.1f} {:>9.1f}  {:>9.1f} {:>9.1f} {:>9.1f}  {:>9.1f} {:>9.1f}\n", to_string(row.block_bytes),
                row.idle_us.p50, row.idle_us.p99, row.busy_us.p50, row.busy_us.p99, row.busy_us.max, row.piece_us, row.bound_us);
   }
 }
 
 void print_compute(const std::vector<ComputeRow>& rows) {
   if (rows.empty()) return;
-  fmt::print("\na step of compute that reads device memory, us: alone, and while the persist lane of one direction is full\n");
-  fmt::print("{:>7} {:>8}  {:>9} {:>9}  {:>10} {:>9}  {:>8} {:>6}\n", "block", "reads", "alone p50", "p99", "beside p50", "p99",
+  print("\na step of compute that reads device memory, us: alone, and while the persist lane of one direction is full\n");
+  print("{:>7} {:>8}  {:>9} {:>9}  {:>10} {:>9}  {:>8} {:>6}\n", "block", "reads", "alone p50", "p99", "beside p50", "p99",
              "slowdown", "of p99");
   for (const ComputeRow& row : rows) {
-    fmt::print("{:>7} {:>8}  {:>9.1f} {:>9.1f}  {:>10.1f} {:>9.1f}  {:>8.2f} {:>6.2f}\n", to_string(row.block_bytes),
+    print("{:>7} {:>8}  {:>9.1f} {:>9.1f}  {:>10.1f} {:>9.1f}  {:>8.2f} {:>6.2f}\n", to_string(row.block_bytes),
                to_string(row.step_bytes), row.alone_us.p50, row.alone_us.p99, row.beside_us.p50, row.beside_us.p99,
                row.slowdown_p50, row.slowdown_p99);
   }
@@ -91,11 +91,11 @@ void print_compute(const std::vector<ComputeRow>& rows) {
 
 void print_layers(const std::vector<LayersRow>& rows) {
   if (rows.empty()) return;
-  fmt::print("\nswap-in of all blocks in one plan, us: whole, and by layer\n");
-  fmt::print("{:>7} {:>8} {:>7} {:>6}  {:>10}  {:>12} {:>6}  {:>10} {:>6}\n", "block", "blocks", "layers", "told", "whole",
+  print("\nswap-in of all blocks in one plan, us: whole, and by layer\n");
+  print("{:>7} {:>8} {:>7} {:>6}  {:>10}  {:>12} {:>6}  {:>10} {:>6}\n", "block", "blocks", "layers", "told", "whole",
              "first layers", "ratio", "all layers", "ratio");
   for (const LayersRow& row : rows) {
-    fmt::print("{:>7} {:>8} {:>7} {:>6}  {:>10.1f}  {:>12.1f} {:>6.3f}  {:>10.1f} {:>6.2f}\n", to_string(row.block_bytes),
+    print("{:>7} {:>8} {:>7} {:>6}  {:>10.1f}  {:>12.1f} {:>6.3f}  {:>10.1f} {:>6.2f}\n", to_string(row.block_bytes),
                row.blocks, row.layers, row.told, row.whole_us, row.first_us, row.first_of_whole, row.all_us, row.all_of_whole);
   }
 }
@@ -144,9 +144,9 @@ void bench_transfer(const TransferBenchOptions& options) {
   lanes.piece_bytes = options.piece_bytes;
   lanes.pieces_in_flight = options.pieces_in_flight;
 
-  fmt::print("medians of {} rounds; pieces of {}, {} under way a direction; GB/s\n", options.rounds,
+  print("medians of {} rounds; pieces of {}, {} under way a direction; GB/s\n", options.rounds,
              to_string(options.piece_bytes), options.pieces_in_flight);
-  fmt::print("{:>7} {:>8}  {:<10}  {:<8} {:>7}  {:>7} {:>6}  {:>7} {:>6}  {:>9} {:>10}\n", "block", "blocks", "layout", "way",
+  print("{:>7} {:>8}  {:<10}  {:<8} {:>7}  {:>7} {:>6}  {:>7} {:>6}  {:>9} {:>10}\n", "block", "blocks", "layout", "way",
              "moved", "plain", "ratio", "bare", "ratio", "submit ns", "collect ns");
   boost::json::array copies;
   std::vector<UrgentRow> urgent;
@@ -174,14 +174,14 @@ void bench_transfer(const TransferBenchOptions& options) {
   for (const ComputeRow& row : compute) compute_rows.push_back(to_json(row));
   boost::json::array layers_rows;
   for (const LayersRow& row : layers) layers_rows.push_back(to_json(row));
-  write_report(options.report, boost::json::serialize(boost::json::object{{"device", device_name(options.cuda)},
-                                                                          {"rounds", options.rounds},
-                                                                          {"piece_bytes", count(options.piece_bytes)},
-                                                                          {"pieces_in_flight", options.pieces_in_flight},
-                                                                          {"copies", std::move(copies)},
-                                                                          {"urgent", std::move(urgent_rows)},
-                                                                          {"compute", std::move(compute_rows)},
-                                                                          {"layers", std::move(layers_rows)}}));
+  write_report(options.report, json_text(boost::json::object{{"device", device_name(options.cuda)},
+                                                             {"rounds", options.rounds},
+                                                             {"piece_bytes", count(options.piece_bytes)},
+                                                             {"pieces_in_flight", options.pieces_in_flight},
+                                                             {"copies", std::move(copies)},
+                                                             {"urgent", std::move(urgent_rows)},
+                                                             {"compute", std::move(compute_rows)},
+                                                             {"layers", std::move(layers_rows)}}));
 }
 
 }  // namespace terrace::tools

@@ -3,8 +3,9 @@
 #include "storage/uring_io.hpp"
 #include "tools/calibration_file.hpp"
 #include "tools/device_name.hpp"
+#include "tools/output.hpp"
 #include "tools/replay/preflight.hpp"
-#include "tools/replay/report.hpp"
+#include "tools/report_file.hpp"
 #include "transfer/host_arena.hpp"
 
 #include <CLI/CLI.hpp>
@@ -13,7 +14,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <span>
@@ -30,7 +30,8 @@ constexpr double giga = 1e-9;
 constexpr const char* examples = R"(
 Examples:
   terrace doctor
-      what is here; the copy paths of the first CUDA device are measured once (a few seconds) and kept
+      what is here; the copy paths of the first CUDA device are measured once (a
+      few seconds) and kept
   terrace doctor --device cuda:1 --measure
       those of another device, anew
   terrace doctor --report paths.json
@@ -68,20 +69,20 @@ CudaFacts facts_of(int ordinal) {
 
 void print_machine() {
   const std::optional<Bytes> memory = available_memory();
-  fmt::print("memory   {} for host tiers, as of now\n", memory ? to_string(*memory) : "not known how much");
-  fmt::print("pages    transparent huge pages: {}\n", huge_pages());
+  print("memory   {} for host tiers, as of now\n", memory ? to_string(*memory) : "not known how much");
+  print("pages    transparent huge pages: {}\n", huge_pages());
   const std::optional<std::string> no_uring = UringIo::unavailable();
-  fmt::print("storage  files, with direct reads and writes: by {}\n", no_uring ? "a pool of threads" : "io_uring");
-  if (no_uring) fmt::print("         {}\n", *no_uring);
-  fmt::print("device   emulated: always\n");
+  print("storage  files, with direct reads and writes: by {}\n", no_uring ? "a pool of threads" : "io_uring");
+  if (no_uring) print("         {}\n", *no_uring);
+  print("device   emulated: always\n");
 }
 
 void print_cuda(const CudaFacts& facts, const PathTable& paths) {
-  fmt::print("         {}, compute capability {}.{}, driver {}\n", facts.device, facts.compute_capability_major,
+  print("         {}, compute capability {}.{}, driver {}\n", facts.device, facts.compute_capability_major,
              facts.compute_capability_minor, facts.driver);
-  if (!facts.no_kernels.empty()) fmt::print("         no copy kernels: {}\n", facts.no_kernels);
-  if (facts.failed > 0) fmt::print("         {} calls of the driver failed; the first: {}\n", facts.failed, facts.first_failure);
-  fmt::print("\n{}", to_table(paths, facts.paths));
+  if (!facts.no_kernels.empty()) print("         no copy kernels: {}\n", facts.no_kernels);
+  if (facts.failed > 0) print("         {} calls of the driver failed; the first: {}\n", facts.failed, facts.first_failure);
+  write_output("\n" + to_table(paths, facts.paths));
 }
 
 }  // namespace
@@ -142,17 +143,19 @@ std::string to_json(const CudaFacts& facts, const PathTable& paths) {
     const char* const key = direction == Direction::swap_out ? "swap_out" : "swap_in";
     report[key] = json::object{{"peak_bytes_per_second", link_peak(paths, direction)}, {"cells", cells}};
   }
-  return json::serialize(report);
+  return json_text(report);
 }
 
 void add_doctor_options(CLI::App& command, DoctorArguments& into) {
   command.footer(examples);
-  command.add_option("--device", into.device, "cuda[:N]: fails where it is not to be had (default: the first, if there is one)");
-  command.add_flag("--measure", into.measure, "The copy paths anew, though figures of this device and driver are kept");
-  command.add_option("--report", into.report, "Write all figures as JSON to this file");
+  command.add_option("--device", into.device, "cuda[:N]: fails where it is not to be had (default: the first, if there is one)")
+      ->type_name("DEVICE");
+  command.add_flag("--measure", into.measure, "Measure the copy paths again, though figures of this device and driver are kept");
+  command.add_option("--report", into.report, "Write all figures as JSON to this file")->type_name("FILE");
 }
 
 void run_doctor(const DoctorArguments& arguments) {
+  check_report(arguments.report, {});
   std::optional<int> cuda;
   if (arguments.device) {
     cuda = parse_cuda("--device", *arguments.device);
@@ -165,18 +168,18 @@ void run_doctor(const DoctorArguments& arguments) {
   }
   print_machine();
   if (!cuda) {
-    fmt::print("         CUDA: {}\n", CudaDevice::unavailable().value_or("not asked for"));
+    print("         CUDA: {}\n", CudaDevice::unavailable().value_or("not asked for"));
     return;
   }
-  fmt::print("         {}:\n", device_name(cuda));
-  std::fflush(stdout);
+  print("         {}:\n", device_name(cuda));
+  flush_output();
   const std::filesystem::path file = calibration_file();
   std::error_code ignored;
   if (arguments.measure) std::filesystem::remove(file, ignored);
   const CudaFacts facts = facts_of(*cuda);
   const PathTable paths = file.empty() ? PathTable{} : CudaDevice::calibrated(*cuda, file);
   print_cuda(facts, paths);
-  fmt::print("{}\n", file.empty() ? std::string{"not measured: there is no home to keep the figures in ($HOME, $XDG_CACHE_HOME)"}
+  print("{}\n", file.empty() ? std::string{"not measured: there is no home to keep the figures in ($HOME, $XDG_CACHE_HOME)"}
                                    : fmt::format("kept in {}", file.string()));
   if (!arguments.report.empty()) write_report(arguments.report, to_json(facts, paths));
 }

@@ -307,11 +307,7 @@ void ConfinedDriver::sleep() {
 }
 
 TimePoint ConfinedDriver::due(const Prepared& request) {
-  const std::optional<double> speed = session_.options().speed;
-  if (!speed) return began_;
-  if (!first_timestamp_ms_) first_timestamp_ms_ = request.timestamp_ms;
-  const std::chrono::duration<double, std::milli> after{(request.timestamp_ms - *first_timestamp_ms_) / *speed};
-  return began_ + std::chrono::duration_cast<Duration>(after);
+  return session_.options().speed ? began_ + session_.due_after(request.timestamp_ms) : began_;
 }
 
 }  // namespace terrace::tools

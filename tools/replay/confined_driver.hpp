@@ -95,7 +95,6 @@ class ConfinedDriver {
   ComputeBatch batch_;
   std::vector<Member> members_;                                         ///< of the batch
   std::deque<Launch> launched_;
-  std::optional<double> first_timestamp_ms_;
   TimePoint began_{};
 };
 

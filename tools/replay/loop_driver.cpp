@@ -236,11 +236,8 @@ void LoopDriver::end_lease(Life& life) {
 
 /// False where the replay stops before.
 asio::awaitable<bool> LoopDriver::wait_until_due(double timestamp_ms) {
-  const std::optional<double> speed = session_.options().speed;
-  if (!speed) co_return true;
-  if (!first_timestamp_ms_) first_timestamp_ms_ = timestamp_ms;
-  const std::chrono::duration<double, std::milli> after{(timestamp_ms - *first_timestamp_ms_) / *speed};
-  const TimePoint due = began_ + std::chrono::duration_cast<Duration>(after);
+  if (!session_.options().speed) co_return true;
+  const TimePoint due = began_ + session_.due_after(timestamp_ms);
   while (!stopping() && now() < due) co_await wait_for_change(due);
   co_return !stopping();
 }

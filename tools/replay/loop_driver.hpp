@@ -93,7 +93,6 @@ class LoopDriver {
   asio::steady_timer changed_;
   std::deque<Computing*> computing_;  ///< in order of their launches
   std::uint32_t in_flight_ = 0;
-  std::optional<double> first_timestamp_ms_;
   TimePoint began_{};
 };
 

@@ -1,33 +1,27 @@
 #include "tools/replay/preflight.hpp"
 
+#include "tools/report_file.hpp"
 #include "transfer/memory_limits.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <string>
 
 namespace terrace::tools {
 namespace {
 
-namespace fs = std::filesystem;
-
 /// Beside the blocks: the tree, queues, staging, what the allocator keeps.
 constexpr Bytes overhead = MiB * 64;
 constexpr std::uint64_t overhead_per_block = 512;
 
-void check_report(const fs::path& report) {
-  if (report.empty()) return;
-  std::error_code ignored;
-  if (fs::is_directory(report, ignored)) throw UsageError{fmt::format("--report: {} is a directory", report.string())};
-  const fs::path target = fs::exists(report, ignored) ? report : report.has_parent_path() ? report.parent_path() : fs::path{"."};
-  if (::access(target.c_str(), W_OK) != 0) {
-    throw UsageError{fmt::format("--report: cannot write {}: {}", report.string(), std::strerror(errno))};
+KeptFiles kept_files(const ReplayOptions& options) {
+  KeptFiles kept{.trace = options.trace, .store_directories = {}};
+  if (const auto* file = std::get_if<FileStorage>(&options.storage)) {
+    kept.store_directories = file->more_directories;
+    kept.store_directories.push_back(file->directory);
   }
+  return kept;
 }
 
 }  // namespace
@@ -48,7 +42,7 @@ Bytes needed_memory(const ReplayOptions& options) {
 }
 
 void check_feasible(const ReplayOptions& options, std::optional<Bytes> available) {
-  check_report(options.report);
+  check_report(options.report, kept_files(options));
   const Bytes needed = needed_memory(options);
   if (!available || needed <= *available) return;
   const std::uint64_t for_blocks = count(*available) - std::min(count(*available), count(overhead));

@@ -1,25 +1,39 @@
 #pragma once
 
+#include "base/bytes.hpp"
 #include "tools/progress_line.hpp"
 
+#include <atomic>
 #include <cstdint>
+#include <string>
 
 namespace terrace::tools {
 
-/// Says how far the replay is (ProgressLine).
+/// How far the requests are, for a ProgressLine. Threads: show() is for one, look() for any.
 class Progress {
  public:
-  /// `requests_total`: 0 where it is not known.
   explicit Progress(std::uint64_t requests_total) : requests_total_{requests_total} {}
 
-  /// Draws at most ten times a second.
   void show(std::uint64_t requests, std::uint64_t hits, std::uint64_t blocks);
-  /// Erases the line, until the next show().
-  void erase() { line_.erase(); }
+  [[nodiscard]] ProgressState look() const;
 
  private:
   const std::uint64_t requests_total_;
-  ProgressLine line_;
+  std::atomic<std::uint64_t> requests_{0};
+  std::atomic<std::uint64_t> hits_{0};
+  std::atomic<std::uint64_t> blocks_{0};
+};
+
+/// How far the memory is that a replay begins with, by what the process has. Threads: one.
+class StartProgress {
+ public:
+  /// `needed`: what it will take from now on, or about that.
+  explicit StartProgress(Bytes needed);
+  [[nodiscard]] ProgressState look() const;
+
+ private:
+  Bytes needed_;
+  Bytes before_;
 };
 
 }  // namespace terrace::tools

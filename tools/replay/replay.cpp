@@ -3,19 +3,21 @@
 #include "base/check.hpp"
 #include "runtime/stack.hpp"
 #include "tools/calibration_file.hpp"
+#include "tools/output.hpp"
 #include "tools/replay/confined_driver.hpp"
 #include "tools/replay/interrupt.hpp"
 #include "tools/replay/loop_driver.hpp"
 #include "tools/replay/preflight.hpp"
+#include "tools/replay/progress.hpp"
 #include "tools/replay/report.hpp"
 #include "tools/replay/trace_reader.hpp"
 #include "tools/replay/workloads.hpp"
+#include "tools/report_file.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -31,19 +33,21 @@ struct Source {
   std::uint32_t full_blocks_max = 0;
 };
 
-Source open_source(const ReplayOptions& options) {
+Source open_source(const ReplayOptions& options, const Interrupt& interrupt) {
   if (options.trace.empty()) {
     Workload workload = make_workload(options.workload, options.seed, options.block_tokens);
     return {std::move(workload.requests), options.requests_max, workload.context_max / options.block_tokens};
   }
+  const ProgressLine progress{[] { return ProgressState{0, 0, "reading the trace"}; }};
+  const TraceLimits limits{.go_on = [&] { return !interrupt.requested(); }};
+  const TraceFile file{options.trace, limits};
   // Read to its end first, so that a bad line is found before anything is made.
   const std::uint64_t last = std::min(options.requests_max, ReplayOptions::all_requests - options.skip) + options.skip;
-  const TraceSummary summary = scan_trace(options.trace, options.block_tokens, last);
+  const TraceSummary summary = scan_trace(file, options.block_tokens, last, limits);
   if (options.skip > 0 && summary.requests <= options.skip) {
-    throw UsageError{fmt::format("--skip: {} has {} requests, which leaves none", options.trace.string(), summary.requests)};
+    throw UsageError{fmt::format("--skip: {} has {} requests, which leaves none", file.name(), summary.requests)};
   }
-  return {std::make_unique<TraceReader>(options.trace, options.block_tokens), summary.requests - options.skip,
-          summary.full_blocks_max};
+  return {std::make_unique<TraceReader>(file, options.block_tokens), summary.requests - options.skip, summary.full_blocks_max};
 }
 
 DeviceOptions device_of(const ReplayOptions& options, std::uint32_t rank) {
@@ -73,6 +77,7 @@ StackOptions stack_options(const ReplayOptions& options, std::uint32_t full_bloc
   if (options.reference && (options.relation == Relation::exclusive || options.has_storage())) {
     stack.staging_blocks = std::max(1U, std::min(full_blocks_max, options.device_blocks));
   }
+  stack.log.sink = &standard_error_log();
   stack.fingerprint = replay_fingerprint(options).bytes;
   stack.rank_payload = options.rank_payload;
   stack.device = device_of(options, 0);
@@ -81,9 +86,11 @@ StackOptions stack_options(const ReplayOptions& options, std::uint32_t full_bloc
 }
 
 /// What cannot be made as asked for is bad input: nothing has been replayed yet.
-std::unique_ptr<Stack> make_stack(const StackOptions& options) {
+std::unique_ptr<Stack> make_stack(const ReplayOptions& options, std::uint32_t full_blocks_max) {
+  const StartProgress start{needed_memory(options)};
+  const ProgressLine progress{[&] { return start.look(); }};
   try {
-    return std::make_unique<Stack>(options);
+    return std::make_unique<Stack>(stack_options(options, full_blocks_max));
   } catch (const std::exception& failure) {
     throw UsageError{failure.what()};
   }
@@ -140,18 +147,22 @@ ReplayResult run_replay(const ReplayOptions& options) {
   check_feasible(options, available_memory());
   EventFdWaker waker;
   const Interrupt interrupt{waker, time_for_checkpoint(options)};
-  const Source source = open_source(options);
-  std::unique_ptr<Stack> stack = make_stack(stack_options(options, source.full_blocks_max));
+  const Source source = open_source(options, interrupt);
+  std::unique_ptr<Stack> stack = make_stack(options, source.full_blocks_max);
   Progress progress{source.requests_total};
   Session session{options, *source.requests, progress};
 
   ReplayResult result;
   const auto begin = std::chrono::steady_clock::now();
-  if (options.mode == Mode::loop) {
-    LoopDriver{session, *stack, waker, interrupt}.run();
-  } else {
-    ConfinedDriver{session, *stack, waker, interrupt}.run();
+  {
+    const ProgressLine line{[&] { return progress.look(); }};
+    if (options.mode == Mode::loop) {
+      LoopDriver{session, *stack, waker, interrupt}.run();
+    } else {
+      ConfinedDriver{session, *stack, waker, interrupt}.run();
+    }
   }
+  const ProgressLine ending{[] { return ProgressState{0, 0, "ending: copies and writes under way"}; }};
   result.seconds = seconds_since(begin);
   take_checkpoint(options, stack->cache(), result);
   const auto drain_begin = std::chrono::steady_clock::now();
@@ -167,12 +178,15 @@ ReplayResult run_replay(const ReplayOptions& options) {
 
 ExitStatus replay(const ReplayOptions& options) {
   const ReplayResult result = run_replay(options);
-  fmt::print("{}", to_table(options, result));
-  std::fflush(stdout);
-  if (!options.report.empty()) write_report(options.report, to_json(options, result));
-  const Verdict verdict = judge(options, result);
-  if (verdict.status != ExitStatus::done) fmt::print(stderr, "terrace replay: {}\n", verdict.line);
-  if (result.left_behind) std::quick_exit(static_cast<int>(verdict.status));
+  write_output(to_table(options, result));
+  Verdict verdict = judge(options, result);
+  try {
+    if (!options.report.empty()) write_report(options.report, to_json(options, result));
+  } catch (const std::exception& failure) {  // what was found out matters more
+    if (verdict.status == ExitStatus::done) verdict = {ExitStatus::run_failed, failure.what()};
+  }
+  if (verdict.status != ExitStatus::done) complain("terrace replay", verdict.line);
+  if (result.left_behind) std::quick_exit(end_output("terrace replay", verdict.status));
   return verdict.status;
 }
 

@@ -1,15 +1,12 @@
 #include "tools/replay/report.hpp"
 
 #include "tools/device_name.hpp"
+#include "tools/text.hpp"
 
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <fstream>
-#include <stdexcept>
 
 namespace terrace::tools {
 namespace {
@@ -247,15 +244,7 @@ std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
   report["storage_scrub"] = result.storage_scrub ? json::value(to_object(*result.storage_scrub)) : json::value(nullptr);
   if (!result.storage_io.empty()) report["store"].as_object()["io"] = result.storage_io;
   report["config"] = to_object(options);
-  return json::serialize(report);
-}
-
-void write_report(const std::filesystem::path& file, const std::string& json) {
-  errno = 0;
-  std::ofstream out{file, std::ios::binary};
-  out << json << '\n';
-  out.close();
-  if (!out) throw std::runtime_error{fmt::format("cannot write the report {}: {}", file.string(), std::strerror(errno))};
+  return json_text(report);
 }
 
 }  // namespace terrace::tools

@@ -56,7 +56,4 @@ struct ReplayResult {
 /// The same for people.
 [[nodiscard]] std::string to_table(const ReplayOptions& options, const ReplayResult& result);
 
-/// Writes the file, or throws std::runtime_error.
-void write_report(const std::filesystem::path& file, const std::string& json);
-
 }  // namespace terrace::tools

@@ -1,9 +1,11 @@
 #include "tools/replay/report.hpp"
 
 #include "tools/device_name.hpp"
+#include "tools/output.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <iterator>
 #include <string_view>
@@ -51,12 +53,23 @@ std::string pace(const ReplayOptions& options) {
   return fmt::format("{}, {} mode{}", how, to_string(options.mode), threads);
 }
 
+constexpr std::size_t columns = 80;
+
 class Table {
  public:
+  /// Broken after 80 columns.
   template <class... Args>
-  void line(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
-    text_ += '\n';
+  void line(fmt::format_string<Printable<Args>...> format, const Args&... args) {
+    std::string rest = printable_format<Args...>(format, args...);
+    const std::size_t indent = std::min(rest.find_first_not_of(' '), rest.size()) + 2;
+    // Between words, where there are any; a name that is too long stays whole.
+    while (rest.size() > columns) {
+      const std::size_t blank = rest.rfind(' ', columns);
+      if (blank == std::string::npos || blank <= indent) break;
+      text_ += rest.substr(0, blank) + '\n';
+      rest = std::string(indent, ' ') + rest.substr(blank + 1);
+    }
+    text_ += rest + '\n';
   }
   [[nodiscard]] std::string take() { return std::move(text_); }
 

@@ -78,6 +78,14 @@ std::optional<Prepared> Session::next() {
   return request;
 }
 
+Duration Session::due_after(double timestamp_ms) {
+  if (!first_timestamp_ms_) first_timestamp_ms_ = timestamp_ms;
+  // Centuries are more than a clock can count.
+  constexpr std::chrono::duration<double> longest = std::chrono::years{10};
+  const std::chrono::duration<double, std::milli> after{(timestamp_ms - *first_timestamp_ms_) / *options_.speed};
+  return std::chrono::duration_cast<Duration>(std::clamp<std::chrono::duration<double>>(after, -longest, longest));
+}
+
 /// How much a request may write: what it was told to, and no more than leaves it within the device, as a model's length would.
 /// (The last token needs no room: its own KV is never computed.)
 std::uint64_t Session::output_room(std::uint64_t prompt_tokens) const {

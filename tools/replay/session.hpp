@@ -80,6 +80,8 @@ class Session {
 
   /// The next request of the trace; nothing at its end, or when enough have been given.
   [[nodiscard]] std::optional<Prepared> next();
+  /// With --speed: how long after the first request of all this one comes.
+  [[nodiscard]] Duration due_after(double timestamp_ms);
   /// For the request's first `tokens` tokens. Valid while `request` is.
   [[nodiscard]] AcquireRequest acquire_request(const Prepared& request, std::uint64_t tokens) const;
   /// The keys of the blocks that may be shared once so many tokens are computed.
@@ -124,6 +126,7 @@ class Session {
   EngineCounts engine_;
   CallLatencies latencies_;
   Latencies first_tokens_{std::chrono::microseconds{1}};
+  std::optional<double> first_timestamp_ms_;
   std::uint64_t given_ = 0;
   std::uint64_t skipped_ = 0;
   std::uint64_t launches_ = 0;

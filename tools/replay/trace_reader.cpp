@@ -1,9 +1,11 @@
 #include "tools/replay/trace_reader.hpp"
 
+#include "tools/bench/interrupted.hpp"
 #include "tools/replay/usage_error.hpp"
 
 #include <boost/json.hpp>
 #include <fmt/format.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -12,12 +14,14 @@
 #include <cstring>
 #include <limits>
 #include <string_view>
-#include <system_error>
+#include <utility>
 
 namespace terrace::tools {
 namespace {
 
 namespace json = boost::json;
+
+constexpr double timestamp_max_ms = 1e15;  ///< beyond any calendar; that 1e999 is infinite is no concern then
 
 /// What is wrong with a line, before it is known which line that is.
 struct BadLine {
@@ -34,7 +38,8 @@ std::uint64_t whole_number(const json::value& value, std::string_view what, std:
   boost::system::error_code error;
   const auto number = value.to_number<std::uint64_t>(error);
   if (error || value.is_double() || number > max) {
-    throw BadLine{fmt::format("{} is not a whole number from 0 to {}: {}", what, max, json::serialize(value))};
+    constexpr std::size_t shown_max = 40;
+    throw BadLine{fmt::format("{} is not a whole number from 0 to {}: {:.{}}", what, max, json::serialize(value), shown_max)};
   }
   return number;
 }
@@ -48,7 +53,9 @@ double timestamp(const json::object& line) {
   const json::value& value = member(line, "timestamp");
   boost::system::error_code error;
   const double number = value.to_number<double>(error);
-  if (error || !(number >= 0)) throw BadLine{"\"timestamp\" is not a number of milliseconds from 0 on"};
+  if (error || !(number >= 0 && number <= timestamp_max_ms)) {
+    throw BadLine{fmt::format("\"timestamp\" is not a number of milliseconds from 0 to {:.0e}", timestamp_max_ms)};
+  }
   return number;
 }
 
@@ -84,15 +91,13 @@ TraceRequest parse_line(std::string_view text, std::uint32_t block_tokens) {
 /// Lines out of a file that may be compressed: zlib's gzread passes text through as it is.
 class TraceReader::Lines {
  public:
-  explicit Lines(const std::filesystem::path& file) : name_{file.string()} {
-    // gzopen takes a directory for an empty file.
-    if (std::error_code error; std::filesystem::is_directory(file, error))
-      throw UsageError{fmt::format("{}: is a directory", name_)};
-    errno = 0;
-    file_ = ::gzopen(name_.c_str(), "rb");
-    if (file_ == nullptr) throw UsageError{fmt::format("{}: cannot open: {}", name_, std::strerror(errno != 0 ? errno : ENOMEM))};
+  Lines(const TraceFile& file, TraceLimits limits) : file_{file}, limits_{std::move(limits)} {
+    // From the beginning, wherever an earlier reader has left it.
+    const int descriptor = ::lseek(file.descriptor(), 0, SEEK_SET) == 0 ? ::dup(file.descriptor()) : -1;
+    stream_ = descriptor < 0 ? nullptr : ::gzdopen(descriptor, "rb");
+    if (stream_ == nullptr) throw UsageError{fmt::format("{}: cannot open: {}", file_.name(), std::strerror(errno))};
   }
-  ~Lines() { ::gzclose(file_); }
+  ~Lines() { ::gzclose(stream_); }
   Lines(const Lines&) = delete;
   Lines& operator=(const Lines&) = delete;
 
@@ -104,46 +109,60 @@ class TraceReader::Lines {
       const auto* const end = buffer_.data() + size_;
       const auto* const newline = std::find(begin, end, '\n');
       line.append(begin, newline);
+      if (line.size() > count(limits_.line_max)) fail(fmt::format("the line is longer than {}", to_string(limits_.line_max)));
       if (newline != end) {
         at_ = static_cast<std::size_t>(newline - buffer_.data()) + 1;
-        ++number_;
-        return true;
+        break;
       }
       if (!fill()) {
         if (line.empty()) return false;
-        ++number_;
-        return true;
+        break;
       }
     }
+    constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+    if (number_++ == 0 && line.starts_with(byte_order_mark)) line.erase(0, byte_order_mark.size());
+    return true;
   }
   /// Of the line read last, from 1.
   [[nodiscard]] std::uint64_t number() const { return number_; }
 
  private:
+  /// Of the line that is being read.
+  [[noreturn]] void fail(const std::string& what) const {
+    throw UsageError{fmt::format("{}:{}: {}", file_.name(), number_ + 1, what)};
+  }
+
   bool fill() {
-    const int got = ::gzread(file_, buffer_.data(), static_cast<unsigned>(buffer_.size()));
+    if (limits_.go_on && !limits_.go_on()) throw Interrupted{};
+    const int got = ::gzread(stream_, buffer_.data(), static_cast<unsigned>(buffer_.size()));
     int error = Z_OK;
-    const char* const message = ::gzerror(file_, &error);
+    const char* const message = ::gzerror(stream_, &error);
     // A compressed file that was cut short reads as its beginning, and says so only here.
     if (got < 0 || error == Z_BUF_ERROR) {
       const char* const what = error == Z_ERRNO ? std::strerror(errno) : error == Z_BUF_ERROR ? "cut short" : message;
-      throw UsageError{fmt::format("{}:{}: cannot read on: {}", name_, number_ + 1, what)};
+      fail(fmt::format("cannot read on: {}", what));
     }
     at_ = 0;
     size_ = static_cast<std::size_t>(got);
+    read_ += size_;
+    if (::gzdirect(stream_) == 0 && read_ > count(limits_.content_max)) {
+      fail(fmt::format("decompressed, the trace is longer than {}", to_string(limits_.content_max)));
+    }
     return got > 0;
   }
 
-  std::string name_;
-  gzFile file_ = nullptr;
+  const TraceFile file_;
+  const TraceLimits limits_;
+  gzFile stream_ = nullptr;
   std::array<char, 1 << 16> buffer_;
   std::size_t at_ = 0;
   std::size_t size_ = 0;
+  std::uint64_t read_ = 0;
   std::uint64_t number_ = 0;
 };
 
-TraceReader::TraceReader(const std::filesystem::path& file, std::uint32_t block_tokens)
-    : name_{file.string()}, block_tokens_{block_tokens}, lines_{std::make_unique<Lines>(file)} {}
+TraceReader::TraceReader(const TraceFile& file, std::uint32_t block_tokens, TraceLimits limits)
+    : name_{file.name()}, block_tokens_{block_tokens}, lines_{std::make_unique<Lines>(file, std::move(limits))} {}
 
 TraceReader::~TraceReader() = default;
 
@@ -160,8 +179,9 @@ std::optional<TraceRequest> TraceReader::next() {
   return std::nullopt;
 }
 
-TraceSummary scan_trace(const std::filesystem::path& file, std::uint32_t block_tokens, std::uint64_t requests_max) {
-  TraceReader reader{file, block_tokens};
+TraceSummary scan_trace(const TraceFile& file, std::uint32_t block_tokens, std::uint64_t requests_max,
+                        const TraceLimits& limits) {
+  TraceReader reader{file, block_tokens, limits};
   TraceSummary summary;
   while (summary.requests < requests_max) {
     const std::optional<TraceRequest> request = reader.next();
@@ -169,7 +189,7 @@ TraceSummary scan_trace(const std::filesystem::path& file, std::uint32_t block_t
     ++summary.requests;
     summary.full_blocks_max = std::max(summary.full_blocks_max, request->input_tokens / block_tokens);
   }
-  if (summary.requests == 0) throw UsageError{fmt::format("{}: no requests", file.string())};
+  if (summary.requests == 0) throw UsageError{fmt::format("{}: no requests", file.name())};
   return summary;
 }
 

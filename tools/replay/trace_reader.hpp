@@ -1,9 +1,9 @@
 #pragma once
 
 #include "tools/replay/request_source.hpp"
+#include "tools/replay/trace_file.hpp"
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,12 +15,13 @@ namespace terrace::tools {
 ///     {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, 48, 2353]}
 ///
 /// `hash_ids` holds one id per block of `block_tokens` tokens; that of a partly filled last block may be missing. Further
-/// members are ignored, as are empty lines. Lines are read as they are asked for, so that a trace may be of any length.
+/// members are ignored, as are empty lines and a byte order mark. Lines are read as they are asked for, so that a file may be of
+/// any length.
 ///
-/// Every failure is a UsageError of one line: `FILE:LINE: what is wrong`.
+/// Every failure is a UsageError of one line: `FILE:LINE: what is wrong`; or Interrupted.
 class TraceReader final : public RequestSource {
  public:
-  TraceReader(const std::filesystem::path& file, std::uint32_t block_tokens);
+  TraceReader(const TraceFile& file, std::uint32_t block_tokens, TraceLimits limits = {});
   ~TraceReader() override;
 
   [[nodiscard]] std::optional<TraceRequest> next() override;
@@ -39,7 +40,8 @@ struct TraceSummary {
   std::uint32_t full_blocks_max = 0;  ///< of one request
 };
 
-/// Looks at the first `requests_max` requests. Throws UsageError.
-[[nodiscard]] TraceSummary scan_trace(const std::filesystem::path& file, std::uint32_t block_tokens, std::uint64_t requests_max);
+/// Looks at the first `requests_max` requests. Throws UsageError, Interrupted.
+[[nodiscard]] TraceSummary scan_trace(const TraceFile& file, std::uint32_t block_tokens, std::uint64_t requests_max,
+                                      const TraceLimits& limits = {});
 
 }  // namespace terrace::tools

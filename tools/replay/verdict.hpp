@@ -1,13 +1,11 @@
 #pragma once
 
+#include "tools/exit_status.hpp"
 #include "tools/replay/report.hpp"
 
 #include <string>
 
 namespace terrace::tools {
-
-/// The program's exit status.
-enum class ExitStatus : int { done = 0, check_failed = 1, bad_input = 2, run_failed = 3, interrupted = 130 };
 
 struct Verdict {
   ExitStatus status = ExitStatus::done;

@@ -3,6 +3,7 @@
 #include "storage/file_store.hpp"
 #include "storage/store_compaction.hpp"
 #include "storage/thread_pool_io.hpp"
+#include "tools/output.hpp"
 #include "tools/store/opening.hpp"
 
 #include <boost/json.hpp>
@@ -55,10 +56,10 @@ void compact(const std::filesystem::path& directory, bool as_json) {
                               {"free_slots", done.free_slots},
                               {"records_cleared", done.cleared},
                               {"bytes_given_back", count(done.given_back)}};
-    fmt::print("{}\n", json::serialize(object));
+    write_output(json_text(object) + "\n");
     return;
   }
-  fmt::print("{} given back; {} blocks kept, {} free slots, {} useless records cleared\n", to_string(done.given_back),
+  print("{} given back; {} blocks kept, {} free slots, {} useless records cleared\n", to_string(done.given_back),
              done.blocks, done.free_slots, done.cleared);
 }
 
@@ -82,14 +83,14 @@ void remove_blocks(const std::filesystem::path& directory, const RemoveOptions& 
   if (!closed) throw std::runtime_error{fmt::format("cannot write {}: {}", directory.string(), closed.error().message())};
 
   if (!options.json) {
-    fmt::print("{} blocks removed, {} left\n", before - left, left);
+    print("{} blocks removed, {} left\n", before - left, left);
     return;
   }
   json::array removed;
   for (const StoreEvent& event : events) {
     if (event.kind == StoreEvent::Kind::removed) removed.push_back(json::string{to_hex(event.key)});
   }
-  fmt::print("{}\n", json::serialize(json::object{{"removed", std::move(removed)}, {"blocks", left}}));
+  write_output(json_text(json::object{{"removed", std::move(removed)}, {"blocks", left}}) + "\n");
 }
 
 }  // namespace terrace::tools

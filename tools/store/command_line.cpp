@@ -16,38 +16,45 @@ namespace {
 using Part = StoreArguments::Part;
 
 constexpr const char* exit_statuses = R"(
-Exit status: 0 done; 1 a check failed; 2 bad arguments, no store there, or one that is in use; 3 failed while running;
-130 interrupted. Each but 0 comes with one line on standard error.
+Exit status: 0 done; 1 a check failed; 2 bad arguments, no store there, or one
+that is in use; 3 failed while running; 130 interrupted. Each but 0 comes with
+one line on standard error.
 )";
 
 constexpr const char* overview = R"(
-DIR is a store's own directory, as in --storage file:DIR. stat, list, show and verify only read, and work beside the process
-that has the store; what they say of it then is true of the moment when they looked. compact and remove need a stopped store.
-Which slots the owner has quarantined since its start it does not write down: they count as free here.
+DIR is a store's own directory, as in --storage file:DIR. stat, list, show and
+verify only read, and work beside the process that has the store; what they say
+of it then is true of the moment when they looked. compact and remove need a
+stopped store. Which slots the owner has quarantined since its start it does
+not write down: they count as free here.
 )";
 
 constexpr const char* list_help = R"(
-Parents come before their children, orphans (blocks whose parent is not there) last. A namespace is shown as the first 16
-digits of the root key of model, adapter and tenant.
+Parents come before their children, orphans (blocks whose parent is not there)
+last. A namespace is shown as the first 16 digits of the root key of model,
+adapter and tenant.
 
 Examples:
   terrace store list /var/cache/terrace --limit 20
   terrace store list /var/cache/terrace --namespace 3fa4 --json)";
 
 constexpr const char* show_help = R"(
-Says what the catalog has of the block, where its bytes lie, whether they verify (exit status 1 if not), and on which blocks
-it stands, root first.
+Says what the catalog has of the block, where its bytes lie, whether they
+verify (exit status 1 if not), and on which blocks it stands, root first.
 
 Example:
   terrace store show /var/cache/terrace 09fd2c)";
 
 constexpr const char* verify_help = R"(
-Reads every block and compares it with its checksum, in the order in which they lie, past the page cache where the file system
-lets it. Beside an owner, a block that is given up meanwhile counts as changed; one that does not verify is looked at for five
-more seconds before it counts as wrong, since its owner may be about to write down that it is gone.
+Reads every block and compares it with its checksum, in the order in which they
+lie, past the page cache where the file system lets it. Beside an owner, a
+block that is given up meanwhile counts as changed; one that does not verify is
+looked at for five more seconds before it counts as wrong, since its owner may
+be about to write down that it is gone.
 
-An owner that was killed may leave records of blocks that it had given up already: they are reported as wrong. They do no harm:
-the owner verifies what it reads.
+An owner that was killed may leave records of blocks that it had given up
+already: they are reported as wrong. They do no harm: the owner verifies what
+it reads.
 
 Examples:
   terrace store verify /var/cache/terrace
@@ -56,17 +63,20 @@ Examples:
   terrace store verify /var/cache/terrace --threads 16 --json)";
 
 constexpr const char* compact_help = R"(
-A store takes its whole capacity when it starts. This gives the disk the room of every slot without a block, by punching holes
-into the data files; blocks stay where they are. Records that a store which starts would not take are cleared first (damaged
-ones, those of orphans, older ones of the same key). The next start of the store takes that room again, where it is there. Safe to
+A store takes its whole capacity when it starts. This gives the disk the room
+of every slot without a block, by punching holes into the data files; blocks
+stay where they are. Records that a store which starts would not take are
+cleared first (damaged ones, those of orphans, older ones of the same key). The
+next start of the store takes that room again, where it is there. Safe to
 interrupt at any time.
 
 Example:
   terrace store compact /var/cache/terrace)";
 
 constexpr const char* remove_help = R"(
-Each block goes with all that stand on it. When this returns, a power failure does not bring them back. Like any start of the
-store it takes the whole capacity; compact gives the room back.
+Each block goes with all that stand on it. When this returns, a power failure
+does not bring them back. Like any start of the store it takes the whole
+capacity; compact gives the room back.
 
 Examples:
   terrace store remove /var/cache/terrace 09fd2c 8812aa
@@ -75,7 +85,8 @@ Examples:
 CLI::App* add_part(CLI::App& store, StoreArguments& arguments, Part part, const char* name, const char* what,
                    std::string footer) {
   CLI::App* const command = store.add_subcommand(name, what);
-  command->add_option("directory", arguments.directory, "The store's directory")->required();
+  command->add_option("directory", arguments.directory, "The store's directory")
+      ->type_name("DIR")->required();
   command->add_flag("--json", arguments.json, "One JSON object on standard output");
   command->footer(std::move(footer));
   command->callback([&arguments, part] { arguments.part = part; });
@@ -115,8 +126,9 @@ void add_store_options(CLI::App& store, StoreArguments& arguments) {
 
   CLI::App* const list =
       add_part(store, arguments, Part::list, "list", "The blocks: key, depth, namespace, generation", list_help);
-  list->add_option("--limit", arguments.limit, "At most so many");
-  list->add_option("--namespace", arguments.name_space, "Only of the namespace that begins with these hexadecimal digits");
+  list->add_option("--limit", arguments.limit, "Blocks to list at most")->type_name("COUNT");
+  list->add_option("--namespace", arguments.name_space, "Only of the namespace that begins with these hexadecimal digits")
+      ->type_name("DIGITS");
 
   CLI::App* const show = add_part(store, arguments, Part::show, "show", "All about one block", show_help);
   show->add_option("key", arguments.key, "Hexadecimal digits of its key, from the first; as many as it takes")->required();
@@ -124,16 +136,18 @@ void add_store_options(CLI::App& store, StoreArguments& arguments) {
   CLI::App* const verify =
       add_part(store, arguments, Part::verify, "verify", "Reads all data and checks them",
                std::string{verify_help} + "\n" + exit_statuses);
-  verify->add_option("--threads", arguments.threads, "That read and check")->capture_default_str();
-  verify->add_option("--bandwidth", arguments.bandwidth, "Read no more than this a second (default: what the disk gives)");
+  verify->add_option("--threads", arguments.threads, "Threads that read and check")
+      ->type_name("COUNT")->capture_default_str();
+  verify->add_option("--bandwidth", arguments.bandwidth, "Read no more than this a second (default: what the disk gives)")
+      ->type_name("SIZE");
 
   add_part(store, arguments, Part::compact, "compact", "Gives the disk the room of free slots, of a stopped store", compact_help);
 
   CLI::App* const remove =
       add_part(store, arguments, Part::remove, "remove", "Blocks and all that stand on them, of a stopped store", remove_help);
-  remove->add_option("keys", arguments.keys, "Of the blocks, as of show");
-  remove->add_flag("--all", arguments.all, "Every block");
-  remove->add_flag("--yes", arguments.yes, "Really, with --all");
+  remove->add_option("keys", arguments.keys, "Hexadecimal digits of the blocks' keys, as show takes them");
+  remove->add_flag("--all", arguments.all, "Remove every block");
+  remove->add_flag("--yes", arguments.yes, "Confirms --all");
 }
 
 ExitStatus run_store(const StoreArguments& arguments) {

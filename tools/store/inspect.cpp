@@ -1,5 +1,6 @@
 #include "tools/store/inspect.hpp"
 
+#include "tools/output.hpp"
 #include "tools/store/opening.hpp"
 
 #include <boost/json.hpp>
@@ -9,7 +10,6 @@
 #include <array>
 #include <cctype>
 #include <chrono>
-#include <cstdio>
 #include <map>
 #include <utility>
 #include <vector>
@@ -22,7 +22,7 @@ namespace json = boost::json;
 constexpr std::chrono::seconds patience{5};  ///< as verify has beside an owner
 constexpr std::size_t namespaces_shown = 20;
 
-void print(const json::object& object) { fmt::print("{}\n", json::serialize(object)); }
+void print_json(const json::object& object) { write_output(json_text(object) + "\n"); }
 
 json::value to_value(const StoreReader& reader) {
   if (!reader.in_use()) return nullptr;
@@ -94,30 +94,30 @@ std::uint64_t closed_slots(const StoreReader& reader) {
 void print_stat_text(const StoreReader& reader) {
   const CatalogSurvey& catalog = reader.catalog();
   const StoreLayout& layout = reader.layout();
-  fmt::print("store        {}\n", reader.directory().string());
-  fmt::print("format       version {}; opened {} time{}\n", reader.superblock().version, reader.superblock().generation,
+  print("store        {}\n", reader.directory().string());
+  print("format       version {}; opened {} time{}\n", reader.superblock().version, reader.superblock().generation,
              reader.superblock().generation == 1 ? "" : "s");
-  fmt::print("blocks of    {}, for the model and geometry {}...\n", to_string(Bytes{layout.block_bytes}),
+  print("blocks of    {}, for the model and geometry {}...\n", to_string(Bytes{layout.block_bytes}),
              to_hex(BlockKey{reader.superblock().fingerprint}).substr(0, 16));
-  fmt::print("capacity     {} blocks, {} in {} data file{}; of the disk now {}\n", layout.slots, to_string(layout.total_bytes()),
+  print("capacity     {} blocks, {} in {} data file{}; of the disk now {}\n", layout.slots, to_string(layout.total_bytes()),
              layout.data_files(), layout.data_files() == 1 ? "" : "s", to_string(reader.allocated()));
   if (layout.directories > 1) {
-    fmt::print("striped      over {} directories, {} side by side in each\n", layout.directories,
+    print("striped      over {} directories, {} side by side in each\n", layout.directories,
                to_string(Bytes{layout.stripe_slots * layout.block_bytes}));
-    for (const std::filesystem::path& more : reader.more_directories()) fmt::print("  {}\n", more.string());
+    for (const std::filesystem::path& more : reader.more_directories()) print("  {}\n", more.string());
   }
   const std::uint64_t closed = closed_slots(reader);
-  fmt::print("slots        {} with blocks, {} free{}\n", catalog.blocks().size(), catalog.free_slots() - closed,
+  print("slots        {} with blocks, {} free{}\n", catalog.blocks().size(), catalog.free_slots() - closed,
              closed > 0 ? fmt::format(", {} closed (made smaller while it served)", closed) : "");
-  fmt::print("of no use    {} orphans, {} superseded, {} damaged records\n", catalog.orphans().size(),
+  print("of no use    {} orphans, {} superseded, {} damaged records\n", catalog.orphans().size(),
              catalog.superseded().size(), catalog.damaged().size());
-  fmt::print("in use       {}\n", reader.in_use() ? "by " + describe(reader.owner()) : "no");
+  print("in use       {}\n", reader.in_use() ? "by " + describe(reader.owner()) : "no");
   const auto namespaces = namespaces_of(catalog);
-  fmt::print("namespaces   {}\n", namespaces.size());
+  print("namespaces   {}\n", namespaces.size());
   for (std::size_t n = 0; n < std::min(namespaces.size(), namespaces_shown); ++n) {
-    fmt::print("  {}  {} blocks\n", namespace_hex(namespaces[n].first), namespaces[n].second);
+    print("  {}  {} blocks\n", namespace_hex(namespaces[n].first), namespaces[n].second);
   }
-  if (namespaces.size() > namespaces_shown) fmt::print("  ... and {} more\n", namespaces.size() - namespaces_shown);
+  if (namespaces.size() > namespaces_shown) print("  ... and {} more\n", namespaces.size() - namespaces_shown);
 }
 
 }  // namespace
@@ -139,18 +139,18 @@ void print_stat(const std::filesystem::path& directory, bool as_json) {
                      {"superseded", catalog.superseded().size()}, {"damaged", catalog.damaged().size()}};
   json::array more;
   for (const std::filesystem::path& each : reader->more_directories()) more.push_back(json::string{each.string()});
-  print({{"directory", reader->directory().string()},
-         {"more_directories", std::move(more)},
-         {"stripe_bytes", reader->layout().stripe_slots * reader->layout().block_bytes},
-         {"version", reader->superblock().version},
-         {"generation", reader->superblock().generation},
-         {"fingerprint", to_hex(BlockKey{reader->superblock().fingerprint})},
-         {"block_bytes", reader->layout().block_bytes},
-         {"capacity_bytes", count(reader->layout().total_bytes())},
-         {"allocated_bytes", count(reader->allocated())},
-         {"data_files", reader->layout().data_files()},
-         {"slots", std::move(slots)},
-         {"namespaces", std::move(namespaces)},
+  print_json({{"directory", reader->directory().string()},
+              {"more_directories", std::move(more)},
+              {"stripe_bytes", reader->layout().stripe_slots * reader->layout().block_bytes},
+              {"version", reader->superblock().version},
+              {"generation", reader->superblock().generation},
+              {"fingerprint", to_hex(BlockKey{reader->superblock().fingerprint})},
+              {"block_bytes", reader->layout().block_bytes},
+              {"capacity_bytes", count(reader->layout().total_bytes())},
+              {"allocated_bytes", count(reader->allocated())},
+              {"data_files", reader->layout().data_files()},
+              {"slots", std::move(slots)},
+              {"namespaces", std::move(namespaces)},
          {"owner", to_value(*reader)}});
 }
 
@@ -164,7 +164,7 @@ void print_list(const std::filesystem::path& directory, const ListOptions& optio
   std::uint64_t matching = 0;
   const std::uint64_t limit = options.limit.value_or(~std::uint64_t{0});
   json::array blocks;
-  if (!options.json) fmt::print("{:<64}  {:>8}  {:<16}  {:>12}\n", "key", "depth", "namespace", "generation");
+  if (!options.json) print("{:<24}  {:>8}  {:<16}  {:>12}\n", "key begins", "depth", "namespace", "generation");
   const std::array lists{std::pair{&reader->catalog().blocks(), false}, std::pair{&reader->catalog().orphans(), true}};
   for (const auto& [records, orphan] : lists) {
     for (const CatalogRecord& record : *records) {
@@ -172,15 +172,15 @@ void print_list(const std::filesystem::path& directory, const ListOptions& optio
       if (options.json) {
         blocks.push_back(to_object(record, orphan));
       } else {
-        fmt::print("{}  {:>8}  {}  {:>12}{}\n", to_hex(record.block.key), record.block.depth,
+        print("{:.24}  {:>8}  {}  {:>12}{}\n", to_hex(record.block.key), record.block.depth,
                    namespace_hex(record.block.name_space), record.generation, orphan ? "  orphan" : "");
       }
     }
   }
   if (options.json) {
-    print({{"matching", matching}, {"blocks", std::move(blocks)}});
+    print_json({{"matching", matching}, {"blocks", std::move(blocks)}});
   } else if (matching > limit) {
-    fmt::print("... and {} more\n", matching - limit);
+    print("... and {} more\n", matching - limit);
   }
 }
 
@@ -203,23 +203,22 @@ ExitStatus show_block(const std::filesystem::path& directory, const std::string&
     object["data"] = to_text(verified.verdict);
     object["children"] = children_of(*reader, block.block.key);
     object["path"] = std::move(chain);
-    print(object);
+    print_json(object);
   } else {
-    fmt::print("key          {}\n", to_hex(block.block.key));
-    fmt::print("depth        {}, group {}, namespace {}{}\n", block.block.depth, block.block.group.value(),
+    print("key          {}\n", to_hex(block.block.key));
+    print("depth        {}, group {}, namespace {}{}\n", block.block.depth, block.block.group.value(),
                namespace_hex(block.block.name_space), orphan ? "; an orphan: its parent is not there" : "");
-    fmt::print("generation   {}\n", block.generation);
-    fmt::print("bytes        {} at offset {} of {} (slot {})\n", block.length, at.offset, at.file.string(), block.slot);
-    fmt::print("checksum     {:016x}: {}\n", block.checksum, to_text(verified.verdict));
-    fmt::print("children     {}\n", children_of(*reader, block.block.key));
-    fmt::print("path         root first{}\n", path.front()->block.depth > 0 ? ", as far as it is there" : "");
-    for (const CatalogRecord* const each : path) fmt::print("  {:>6}  {}\n", each->block.depth, to_hex(each->block.key));
+    print("generation   {}\n", block.generation);
+    print("bytes        {} at offset {} of {} (slot {})\n", block.length, at.offset, at.file.string(), block.slot);
+    print("checksum     {:016x}: {}\n", block.checksum, to_text(verified.verdict));
+    print("children     {}\n", children_of(*reader, block.block.key));
+    print("path         root first{}\n", path.front()->block.depth > 0 ? ", as far as it is there" : "");
+    for (const CatalogRecord* const each : path) print("  {:>6}  {}\n", each->block.depth, to_hex(each->block.key));
   }
-  std::fflush(stdout);
   if (verified.verdict == StoreReader::Verdict::verified || verified.verdict == StoreReader::Verdict::changed) {
     return ExitStatus::done;
   }
-  fmt::print(stderr, "terrace store: block {} {}\n", to_hex(block.block.key), what_is_wrong(verified));
+  complain("terrace store", fmt::format("block {} {}", to_hex(block.block.key), what_is_wrong(verified)));
   return ExitStatus::check_failed;
 }
 

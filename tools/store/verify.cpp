@@ -1,6 +1,7 @@
 #include "tools/store/verify.hpp"
 
 #include "storage/store_verification.hpp"
+#include "tools/output.hpp"
 #include "tools/progress_line.hpp"
 #include "tools/replay/interrupt.hpp"
 #include "tools/store/opening.hpp"
@@ -8,7 +9,7 @@
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
-#include <cstdio>
+#include <atomic>
 #include <string>
 
 namespace terrace::tools {
@@ -57,17 +58,17 @@ json::object to_object(const StoreReader& reader, const Verification& found) {
 
 void print_text(const StoreReader& reader, const Verification& found) {
   const CatalogSurvey& catalog = reader.catalog();
-  fmt::print("store      {}{}\n", reader.directory().string(), reader.in_use() ? ", in use by " + describe(reader.owner()) : "");
-  fmt::print("read       {} in {:.1f} s: {:.2f} GB/s\n", to_string(found.read), found.seconds, rate(found) * giga);
-  fmt::print("verified   {} of {} blocks\n", found.verified, found.blocks);
-  if (found.changed > 0) fmt::print("changed    {} blocks, while this was reading\n", found.changed);
-  if (!catalog.orphans().empty()) fmt::print("orphans    {}, among these blocks\n", catalog.orphans().size());
-  fmt::print("wrong      {} blocks, {} records\n", found.wrong.size(), catalog.damaged().size());
+  print("store      {}{}\n", reader.directory().string(), reader.in_use() ? ", in use by " + describe(reader.owner()) : "");
+  print("read       {} in {:.1f} s: {:.2f} GB/s\n", to_string(found.read), found.seconds, rate(found) * giga);
+  print("verified   {} of {} blocks\n", found.verified, found.blocks);
+  if (found.changed > 0) print("changed    {} blocks, while this was reading\n", found.changed);
+  if (!catalog.orphans().empty()) print("orphans    {}, among these blocks\n", catalog.orphans().size());
+  print("wrong      {} blocks, {} records\n", found.wrong.size(), catalog.damaged().size());
   for (const Verification::Wrong& each : found.wrong) {
-    fmt::print("  {}  {}: {}\n", to_hex(each.block.block.key), place_of(reader, each.block.slot), what_is_wrong(each.why));
+    print("  {}\n      {}: {}\n", to_hex(each.block.block.key), place_of(reader, each.block.slot), what_is_wrong(each.why));
   }
   for (const CatalogSurvey::Damaged& each : catalog.damaged()) {
-    fmt::print("  {:<64}  slot {}: {}\n", each.key ? to_hex(*each.key) : "?", each.slot, what_is_wrong(each.flaw));
+    print("  {}\n      slot {}: {}\n", each.key ? to_hex(*each.key) : "?", each.slot, what_is_wrong(each.flaw));
   }
 }
 
@@ -91,26 +92,30 @@ ExitStatus verify_store(const std::filesystem::path& directory, const VerifyOpti
   const std::unique_ptr<StoreReader> reader = open_store(directory, [&] { return !interrupt.requested(); });
   Verification found;
   {
-    ProgressLine progress;
     const std::uint64_t total = reader->catalog().blocks().size() + reader->catalog().orphans().size();
+    std::atomic<std::uint64_t> blocks{0};
+    std::atomic<Bytes> bytes{};
+    const ProgressLine progress{[&] {
+      return ProgressState{blocks, total, fmt::format("{} of {} blocks  {}", blocks.load(), total, to_string(bytes.load()))};
+    }};
     const auto go_on = [&](std::uint64_t done, Bytes read) {
-      if (progress.due()) progress.show(done, total, fmt::format("{} of {} blocks  {}", done, total, to_string(read)));
+      blocks = done;
+      bytes = read;
       return !interrupt.requested();
     };
     found = verify_all(*reader, {.threads = options.threads, .bandwidth = options.bandwidth}, go_on);
   }
   if (options.json) {
-    fmt::print("{}\n", json::serialize(to_object(*reader, found)));
+    write_output(json_text(to_object(*reader, found)) + "\n");
   } else {
     print_text(*reader, found);
   }
-  std::fflush(stdout);
   if (!found.wrong.empty() || !reader->catalog().damaged().empty()) {
-    fmt::print(stderr, "terrace store: {}\n", summary(*reader, found));
+    complain("terrace store", summary(*reader, found));
     return ExitStatus::check_failed;
   }
   if (found.stopped) {
-    fmt::print(stderr, "terrace store: interrupted after {} of {} blocks\n", found.verified + found.changed, found.blocks);
+    complain("terrace store", fmt::format("interrupted after {} of {} blocks", found.verified + found.changed, found.blocks));
     return ExitStatus::interrupted;
   }
   return ExitStatus::done;

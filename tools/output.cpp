@@ -1,0 +1,107 @@
+#include "tools/output.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+
+namespace terrace::tools {
+namespace {
+
+/// The errno of the first write to standard output that failed; 0: none did.
+int failed_with = 0;
+
+void note(bool done) {
+  if (!done && failed_with == 0) failed_with = errno;
+}
+
+/// Of the terminal's last line.
+std::timed_mutex terminal;
+std::atomic<bool> drawn = false;
+constexpr std::string_view erase_line = "\r\x1b[K";
+
+void to_standard_error(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+std::string what_failed() { return fmt::format("cannot write to standard output: {}", std::strerror(failed_with)); }
+
+}  // namespace
+
+void prepare_output() {
+  std::signal(SIGPIPE, SIG_IGN);
+  // Opened the wrong way round: whoever uses one is told that it cannot be used.
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    const bool closed = ::fcntl(descriptor, F_GETFD) < 0 && errno == EBADF;
+    if (closed) (void)::open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
+void write_output(std::string_view text) { note(std::fwrite(text.data(), 1, text.size(), stdout) == text.size()); }
+
+void flush_output() {
+  note(std::fflush(stdout) == 0);
+  if (failed_with != 0) throw std::runtime_error{what_failed()};
+}
+
+void write_error(std::string_view who, std::string_view what) noexcept {
+  constexpr std::size_t shown_max = 2000;
+  try {
+    // Not waited for much longer: a terminal that stands still must not keep a process from ending.
+    const std::unique_lock lock{terminal, std::chrono::milliseconds{200}};
+    std::string line = drawn ? std::string{erase_line} : std::string{};
+    line += fmt::format("{}: {}", who, printable(what.substr(0, shown_max)));
+    line += what.size() > shown_max ? "...\n" : "\n";
+    to_standard_error(line);
+  } catch (...) {  // no memory for a line
+  }
+}
+
+LogSink& standard_error_log() {
+  class StandardErrorLog final : public LogSink {
+    void write(LogLevel level, std::string_view sentence) override {
+      write_error("terrace", fmt::format("{}: {}", to_string(level), sentence));
+    }
+  };
+  // Never destroyed: a process may end while a log hands on.
+  static auto* const log = new StandardErrorLog;
+  return *log;
+}
+
+void draw_progress(std::string_view line) noexcept {
+  const std::lock_guard lock{terminal};
+  try {
+    to_standard_error(std::string{erase_line} + std::string{line});
+    drawn = !line.empty();
+  } catch (...) {
+  }
+}
+
+void complain(std::string_view who, std::string_view what) noexcept {
+  note(std::fflush(stdout) == 0);  // what was printed before is seen before
+  write_error(who, what);
+}
+
+int end_output(std::string_view who, ExitStatus status) {
+  note(std::fclose(stdout) == 0);  // some file systems tell only now
+  if (failed_with != 0 && status == ExitStatus::done) {
+    complain(who, what_failed());
+    status = ExitStatus::run_failed;
+  }
+  return static_cast<int>(status);
+}
+
+}  // namespace terrace::tools

@@ -1,0 +1,63 @@
+#include "tools/report_file.hpp"
+
+#include "tools/replay/usage_error.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <stdexcept>
+#include <system_error>
+
+namespace terrace::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Links followed, on both sides.
+bool is_inside(const fs::path& file, const fs::path& directory) {
+  std::error_code error;
+  const fs::path inner = fs::weakly_canonical(file, error);
+  const fs::path outer = fs::weakly_canonical(directory, error);
+  return !error && std::ranges::mismatch(outer, inner).in1 == outer.end();
+}
+
+/// An empty file, as mktemp makes it, may become one.
+bool may_be_a_report(const fs::path& file) {
+  const int first = std::ifstream{file, std::ios::binary}.get();
+  return first == '{' || first == std::ifstream::traits_type::eof();
+}
+
+}  // namespace
+
+void check_report(const fs::path& report, const KeptFiles& kept) {
+  if (report.empty()) return;
+  const auto refuse = [&](const std::string& why) { throw UsageError{fmt::format("--report: {} {}", report.string(), why)}; };
+  std::error_code ignored;
+  if (fs::is_directory(report, ignored)) refuse("is a directory");
+  if (!kept.trace.empty() && fs::equivalent(report, kept.trace, ignored)) refuse("is the trace: give another file");
+  for (const fs::path& directory : kept.store_directories) {
+    if (is_inside(report, directory)) refuse(fmt::format("is inside the store {}: give another file", directory.string()));
+  }
+  const bool exists = fs::exists(report, ignored);
+  const fs::path target = exists ? report : report.has_parent_path() ? report.parent_path() : fs::path{"."};
+  if (::access(target.c_str(), W_OK) != 0) {
+    throw UsageError{fmt::format("--report: cannot write {}: {}", report.string(), std::strerror(errno))};
+  }
+  if (exists && fs::is_regular_file(report, ignored) && !may_be_a_report(report)) {
+    refuse("exists and is not a JSON report: give another file, or remove it");
+  }
+}
+
+void write_report(const fs::path& file, const std::string& json) {
+  errno = 0;
+  std::ofstream out{file, std::ios::binary};
+  out << json << '\n';
+  out.close();
+  if (!out) throw std::runtime_error{fmt::format("cannot write the report {}: {}", file.string(), std::strerror(errno))};
+}
+
+}  // namespace terrace::tools

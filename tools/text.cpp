@@ -1,0 +1,74 @@
+#include "tools/text.hpp"
+
+#include <boost/json.hpp>
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace terrace::tools {
+namespace {
+
+struct Character {
+  std::size_t bytes = 1;
+  std::uint32_t code = 0;
+  bool well_formed = false;
+};
+
+/// The first character of `text`, which is not empty. A byte that begins none counts as one that is not well formed.
+Character first_of(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return {1, lead, true};
+  const std::size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < bytes) return {};
+  std::uint32_t code = lead & (0x7fU >> bytes);
+  for (std::size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return {};
+    code = code << 6 | (byte(i) & 0x3fU);
+  }
+  constexpr std::uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};  // shorter forms are not well formed
+  const bool surrogate = code >= 0xd800 && code <= 0xdfff;
+  if (code < least[bytes] || code > 0x10ffff || surrogate) return {};
+  return {bytes, code, true};
+}
+
+/// Of ASCII (C0 and DEL) and of Latin-1 (C1): some terminals act on the latter, too.
+bool is_control(std::uint32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  std::string shown;
+  while (!text.empty()) {
+    const Character first = first_of(text);
+    if (first.well_formed && !is_control(first.code)) {
+      shown += text.substr(0, first.bytes);
+    } else {
+      for (const char c : text.substr(0, first.bytes)) shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    }
+    text.remove_prefix(first.bytes);
+  }
+  return shown;
+}
+
+/// What is not ASCII, and DEL, occurs inside JSON's strings alone: the text as a whole can be set right.
+std::string json_text(const boost::json::value& value) {
+  const std::string serialized = boost::json::serialize(value);
+  std::string valid;
+  valid.reserve(serialized.size());
+  for (std::string_view rest = serialized; !rest.empty();) {
+    const Character first = first_of(rest);
+    if (!first.well_formed) {
+      valid += "\\ufffd";
+    } else if (is_control(first.code)) {
+      valid += fmt::format("\\u{:04x}", first.code);
+    } else {
+      valid += rest.substr(0, first.bytes);
+    }
+    rest.remove_prefix(first.bytes);
+  }
+  return valid;
+}
+
+}  // namespace terrace::tools
