@@ -125,7 +125,8 @@ class Crafted {
         if (a % 4 == 3) {
           slots_ = static_cast<std::uint32_t>(1 + number % 100);
         } else {
-          sizes_[a % 4] = number % (1U << 20);
+          // A start leaves a lock file as long as it is; the others it cuts.
+          sizes_[a % 4] = number % (a % 4 == 2 ? 2 * lock_file_bytes : std::size_t{1} << 20);
         }
         break;
     }

@@ -25,7 +25,7 @@ enum class Change : unsigned char {
   record_moved,     ///< the record of slot a is copied to slot b, and says so where the number is odd
   overwritten,      ///< a: the first page, the copy, or both are filled with the byte b
   sum_kept,         ///< a: the checksum of superblock, copy or record b is not made right
-  size,             ///< a: catalog, data or lock file get the number as their size, below 1 MiB; or the configuration as slots
+  size,             ///< a: catalog, data or lock file get the number as their size, below a bound; or the configuration as slots
 };
 void run_crafted_store(std::span<const std::byte> input);
 
