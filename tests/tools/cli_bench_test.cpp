@@ -1,4 +1,6 @@
 #include "base/random.hpp"
+#include "radix/policies.hpp"
+#include "runtime/config.hpp"
 #include "storage/uring_io.hpp"
 #include "tests/seed.hpp"
 #include "tests/tools/program.hpp"
@@ -68,10 +70,11 @@ TEST(CliBench, of_the_index_measures_every_size_beside_the_baselines) {
     names.insert(std::string{each.at("run_name").as_string()});
     EXPECT_GT(each.at("p50_ns").to_number<double>(), 0);
   }
-  for (const char* const subject : {"terrace", "adaptive", "tree", "map", "floor"}) {
-    EXPECT_TRUE(std::ranges::any_of(names, [&](const std::string& name) {
-      return name.starts_with("cycle/600/64/" + std::string{subject});
-    })) << subject;
+  for (const std::string subject : {"terrace-adaptive", "terrace-lru", "tree", "map", "floor"}) {
+    for (const std::string operation : {"match/600/16/", "cycle/600/64/", "evict/600/16/"}) {
+      EXPECT_TRUE(std::ranges::any_of(names, [&](const std::string& name) { return name.starts_with(operation + subject); }))
+          << operation << subject;
+    }
   }
 }
 
@@ -94,10 +97,29 @@ TEST(CliBench, of_the_index_over_a_trace_reports_every_subject) {
   EXPECT_EQ(ended.status, 0) << ended.err;
   const boost::json::value report = report_in(directory);
   EXPECT_EQ(report.at("blocks").to_number<int>(), 16 + 8 + 16);  // 1,024, 600 and 1,024 tokens in blocks of 64
-  for (const char* const subject : {"terrace", "adaptive", "tree", "map", "floor"}) {
+  for (const char* const subject : {"terrace-adaptive", "terrace-lru", "tree", "map", "floor"}) {
     EXPECT_EQ(report.at(subject).at("hits").to_number<int>(), 8 + 16) << subject;
     EXPECT_GT(report.at(subject).at("mean_us").to_number<double>(), 0) << subject;
   }
+}
+
+/// A hot set beside a scan: where the policies differ, so do the hits, and the run goes on.
+TEST(CliBench, of_the_index_over_a_trace_measures_the_policy_that_a_subject_is_named_after) {
+  const TemporaryDirectory directory;
+  std::string lines;
+  for (int i = 0; i < 1000; ++i) {
+    const int id = i % 8 == 0 ? i / 8 % 4 : 1000 + i;
+    lines += R"({"timestamp": )" + std::to_string(i) + R"(, "input_length": 512, "output_length": 1, "hash_ids": [)" +
+             std::to_string(id) + "]}\n";
+  }
+  const std::string trace = directory.write("t.jsonl", lines).string();
+  const std::string file = (directory.path() / "r.json").string();
+  const Ended ended = run(bench_words({"index", "--trace", trace, "--blocks", "64", "--rounds", "1", "--report", file}));
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  const boost::json::value report = report_in(directory);
+  EXPECT_EQ(report.at("terrace-lru").at("hits"), report.at("floor").at("hits"));
+  const int lru = report.at("terrace-lru").at("hits").to_number<int>();
+  EXPECT_GT(report.at("terrace-adaptive").at("hits").to_number<int>(), lru + 100);
 }
 
 TEST(CliBench, of_transfers_reports_every_way_and_layout_beside_plain_copies) {
@@ -212,12 +234,17 @@ TEST(CliBench, of_transfers_refuses_a_device_that_is_not_there) {
   }
 }
 
+/// A subject named after a policy has to have it.
+TEST(IndexSubjects, have_the_default_policy_among_them) {
+  EXPECT_EQ(tools::to_string(tools::SubjectKind{}), "terrace-" + std::string{to_string(ManagerConfig{}.policy)});
+}
+
 TEST(IndexSubjects, agree_on_every_hit) {
   // Real caches' work: prompts that share beginnings, in a cache that is too small for them.
   Random random{test::seed_from_env_or(1)};
   constexpr std::uint32_t capacity = 300;
   std::vector<std::unique_ptr<tools::IndexSubject>> subjects;
-  for (const auto kind : {tools::SubjectKind::terrace, tools::SubjectKind::tree, tools::SubjectKind::map,
+  for (const auto kind : {tools::SubjectKind::terrace_lru, tools::SubjectKind::tree, tools::SubjectKind::map,
                           tools::SubjectKind::floor}) {
     subjects.push_back(tools::make_subject(kind, capacity));
   }

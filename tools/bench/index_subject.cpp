@@ -56,8 +56,8 @@ class TerraceSubject final : public IndexSubject {
 
 std::string_view to_string(SubjectKind kind) {
   switch (kind) {
-    case SubjectKind::terrace: return "terrace";
-    case SubjectKind::adaptive: return "adaptive";
+    case SubjectKind::terrace_adaptive: return "terrace-adaptive";
+    case SubjectKind::terrace_lru: return "terrace-lru";
     case SubjectKind::tree: return "tree";
     case SubjectKind::map: return "map";
     case SubjectKind::floor: return "floor";
@@ -67,8 +67,8 @@ std::string_view to_string(SubjectKind kind) {
 
 std::unique_ptr<IndexSubject> make_subject(SubjectKind kind, std::uint32_t capacity) {
   switch (kind) {
-    case SubjectKind::terrace: return std::make_unique<TerraceSubject>(capacity, PolicyKind::lru);
-    case SubjectKind::adaptive: return std::make_unique<TerraceSubject>(capacity, PolicyKind::adaptive);
+    case SubjectKind::terrace_adaptive: return std::make_unique<TerraceSubject>(capacity, PolicyKind::adaptive);
+    case SubjectKind::terrace_lru: return std::make_unique<TerraceSubject>(capacity, PolicyKind::lru);
     case SubjectKind::tree: return std::make_unique<TreeIndex>(capacity);
     case SubjectKind::map: return std::make_unique<MapIndex<Prefetch::no>>(capacity);
     case SubjectKind::floor: return std::make_unique<MapIndex<Prefetch::yes>>(capacity);

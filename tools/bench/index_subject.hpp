@@ -12,8 +12,8 @@
 namespace terrace::tools {
 
 /// An index of cached blocks under the load of `bench index`: Terrace's control plane, or one of the baselines beside it. All of
-/// them keep at most `capacity` blocks and, but for `adaptive`, give up the least recently used leaf first, the deepest among
-/// equals, so that they must agree on every hit. Threads: one.
+/// them keep at most `capacity` blocks and, but for `terrace_adaptive`, give up the least recently used leaf first, the deepest
+/// among equals, so that they must agree on every hit. Threads: one.
 class IndexSubject {
  public:
   virtual ~IndexSubject() = default;
@@ -30,11 +30,11 @@ class IndexSubject {
 };
 
 enum class SubjectKind : std::uint8_t {
-  terrace,   ///< CacheManager, device tier alone, LRU: match, acquire, commit, release
-  adaptive,  ///< the same with the adaptive policy
-  tree,      ///< a tree with a node per block, a hash lookup per block, and an indexed heap of leaves
-  map,       ///< an open-addressing table of keys and an intrusive LRU list, an entry a block: no tree, no leases
-  floor,     ///< the same table and list with prefetching and huge pages
+  terrace_adaptive,  ///< CacheManager as it is by default, device tier alone: match, acquire, commit, release
+  terrace_lru,       ///< the same with PolicyKind::lru, as the baselines have it
+  tree,              ///< a tree with a node per block, a hash lookup per block, and an indexed heap of leaves
+  map,               ///< an open-addressing table of keys and an intrusive LRU list, an entry a block: no tree, no leases
+  floor,             ///< the same table and list with prefetching and huge pages
 };
 inline constexpr std::size_t subject_count = 5;
 
