@@ -25,7 +25,7 @@ namespace terrace {
 /// *How it adapts.* Every rule runs a shadow cache over a fixed sample of the blocks, chosen by their keys: 768 of those
 /// that fit, all where no more fit. Landmarks alone are looked at for it, later ones with eight times the chance, so that every
 /// run of blocks has its share. RuleChoice says which to follow: LRU until another is clearly ahead, and again once that
-/// is behind; where everything fits, the one that protects most. Taking one up moves nothing: leaves stand in a heap of
+/// is behind; where nothing is missed, the one that protects most. Taking one up moves nothing: leaves stand in a heap of
 /// their own per standing, in order of use, and a rule is only the favour by which the tops of the three are compared.
 ///
 /// After sampled shadow caches (Waldspurger, Saemundsson, Ahmad, Park, "Cache modeling and optimization using miniature

@@ -21,16 +21,14 @@ constexpr HalfLife short_half_life{0.5, 1024};
 
 constexpr std::size_t choices_per_capacity = 32;
 
-constexpr double errors_to_take_up = 2;
-constexpr double errors_behind_to_give_up = 0.5;   ///< over the short window; over the long one, none
+constexpr double errors_to_take_up = 3;
+constexpr double errors_behind_to_give_up = 1;     ///< over the short window; over the long one, none
 constexpr double lead_to_take_up = 0.002;          ///< of hit rate: a fifth of a point over LRU
 constexpr double lead_to_change = 0.0005;          ///< over the rule followed
 /// So many requests, besides, in which the rules differed by one block: a lead of a few is no evidence.
 constexpr double squares_before = 4;
 
-constexpr double peace_disputed_max = 0.0005;  ///< of the uses
-constexpr double peace_hits_min = 0.2;         ///< of the uses: where nothing is hit there is nothing to learn
-constexpr double peace_capacities_min = 0.5;   ///< of uses, in the short window
+constexpr double disputed_min = 0.0005;  ///< of the uses: below that there is nothing to learn
 
 }  // namespace
 
@@ -44,7 +42,6 @@ double RuleChoice::Lead::in_standard_errors() const { return hits / std::sqrt(sq
 void RuleChoice::Window::forget(double of_uses) {
   const double kept = std::exp2(-of_uses / half_life);
   uses *= kept;
-  lru_hits *= kept;
   disputed *= kept;
   for (Lead& lead : leads) lead = {lead.hits * kept, lead.squares * kept};
 }
@@ -56,14 +53,15 @@ void RuleChoice::add(std::uint32_t hit_by, std::uint64_t stamp) {
   }
   ++request_.uses;
   for (std::size_t rule = 0; rule < rule_count; ++rule) request_.hits[rule] += hit_by >> rule & 1U;
-  if (hit_by != 0 && hit_by != (1U << rule_count) - 1) ++request_.disputed;
+  constexpr std::uint32_t all = (1U << rule_count) - 1;
+  if (hit_by != all) ++request_.missed;
+  if (hit_by != 0 && hit_by != all) ++request_.disputed;
 }
 
 void RuleChoice::close_request() {
   const double lru_hits = request_.hits[lru];
   for (Window* const window : {&long_, &short_}) {
     window->uses += request_.uses;
-    window->lru_hits += lru_hits;
     window->disputed += request_.disputed;
     for (std::size_t rule = 0; rule < lru; ++rule) {
       const double lead = request_.hits[rule] - lru_hits;
@@ -71,6 +69,7 @@ void RuleChoice::close_request() {
       window->leads[rule].squares += lead * lead;
     }
   }
+  hits_in_a_row_ = request_.missed == 0 ? hits_in_a_row_ + request_.uses : 0;
   uses_since_choice_ += request_.uses;
   request_ = {};
   if (uses_since_choice_ * choices_per_capacity <= sampled_) return;
@@ -80,18 +79,13 @@ void RuleChoice::close_request() {
   uses_since_choice_ = 0;
 }
 
-bool RuleChoice::at_peace() const {
-  return short_.disputed < peace_disputed_max * short_.uses && short_.lru_hits > peace_hits_min * short_.uses &&
-         short_.uses > peace_capacities_min * static_cast<double>(sampled_);
-}
-
 void RuleChoice::choose() {
-  if (at_peace()) {
+  if (hits_in_a_row_ >= short_.half_life) {  // at peace
     rule_ = 0;
     return;
   }
   // Nothing hit by some and not by others: nothing learnt, as in the midst of a scan.
-  if (short_.disputed < peace_disputed_max * short_.uses) return;
+  if (short_.disputed < disputed_min * short_.uses) return;
   if (rule_ != lru && (long_.leads[rule_].hits < 0 || short_.leads[rule_].in_standard_errors() < -errors_behind_to_give_up)) {
     rule_ = lru;
   }

@@ -49,14 +49,16 @@ constexpr std::uint64_t seeds = 2;
 
 class Adaptive : public testing::TestWithParam<Workload> {};
 
-TEST_P(Adaptive, is_never_half_a_point_under_lru) {
+/// Up to six tenths where a hot set that fits is followed by another working set: what fits is protected, since a scan may come.
+TEST_P(Adaptive, is_never_a_tenth_of_a_point_under_lru_unless_a_hot_set_is_given_up) {
+  const double allowed = GetParam().name == "phases" ? 0.6 : 0.1;
   const std::uint64_t base = test::seed_from_env_or(1);
   for (const Sizes& sizes : all_sizes) {
     for (std::uint64_t seed = base; seed < base + seeds; ++seed) {
       SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed) + ", a cache of " + std::to_string(sizes.capacity));
       const Requests requests = GetParam().make({sizes.meant_for, seed, sizes.meant_for * 30ULL + 100'000});
       EXPECT_GE(hit_rate(PolicyKind::adaptive, sizes.capacity, requests),
-                hit_rate(PolicyKind::lru, sizes.capacity, requests) - 0.5);
+                hit_rate(PolicyKind::lru, sizes.capacity, requests) - allowed);
     }
   }
 }

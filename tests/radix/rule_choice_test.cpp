@@ -90,6 +90,28 @@ TEST(RuleChoice, gives_a_rule_up_soon_after_it_is_behind) {
   EXPECT_EQ(uses.rule(), lru);
 }
 
+/// Three standard errors: two come by chance now and then where the question is asked again and again.
+TEST(RuleChoice, takes_a_lead_of_two_standard_errors_for_chance) {
+  Uses uses;
+  uses.add(by_lru_alone, 100);
+  uses.add(by_first_alone, 136);
+  uses.add(none, 40);
+  EXPECT_EQ(uses.rule(), lru);
+  uses.add(by_first_alone, 20);
+  uses.add(none, 40);
+  EXPECT_EQ(uses.rule(), 0U);
+}
+
+/// Where something is always new, blocks are given up all the time: to give up others than LRU does costs hits later.
+TEST(RuleChoice, has_no_peace_where_some_blocks_are_missed) {
+  Uses uses;
+  for (std::size_t i = 0; i < capacity; ++i) {
+    uses.add(all, 19);
+    uses.add(none, 1);
+    ASSERT_EQ(uses.rule(), lru);
+  }
+}
+
 TEST(RuleChoice, protects_most_where_everything_is_hit_by_all_rules_and_through_a_scan) {
   Uses uses;
   uses.add(all, 2 * capacity);

@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& row) { return fmt::format("{}_{}", row.param.trace, row.param.device_blocks); });
 
 /// Not exact figures: what other policies hit is theirs to improve.
-TEST_P(OneTierReference, adaptive_is_never_half_a_point_under_lru_and_well_above_it_where_the_cache_is_small) {
+TEST_P(OneTierReference, adaptive_is_never_a_tenth_of_a_point_under_lru_and_well_above_it_where_the_cache_is_small) {
   const auto trace = trace_file(GetParam().trace);
   if (!trace) GTEST_SKIP() << no_traces;
   ReplayOptions options = reference_of(*trace, GetParam().device_blocks, 0, Relation::keep);
@@ -92,7 +92,7 @@ TEST_P(OneTierReference, adaptive_is_never_half_a_point_under_lru_and_well_above
   const ReplayResult result = run_replay(options);
   const auto lru = static_cast<double>(GetParam().hits);
   const auto adaptive = static_cast<double>(result.counts.hits());
-  EXPECT_GE(adaptive, lru - 0.005 * static_cast<double>(GetParam().blocks));
+  EXPECT_GE(adaptive, lru - 0.001 * static_cast<double>(GetParam().blocks));
   const bool is_small = GetParam().device_blocks <= 3000 && GetParam().trace != "synthetic";
   if (is_small) {
     EXPECT_GE(adaptive, 1.6 * lru);
