@@ -44,8 +44,9 @@ struct FileStorage {
   std::vector<std::filesystem::path> more_directories{};
   Bytes stripe_bytes = FileStoreConfig{}.stripe_bytes;
   bool accept_lost_directories = false;
-  /// Of this store, where several lie in the directories, of processes or models: FileStoreConfig::name, store_directory_name().
-  std::string name{};
+  /// The store's own directory in each of the directories; of several stores there, of processes or models, each needs another:
+  /// FileStoreConfig::name, store_directory_name().
+  std::string name = FileStoreConfig{}.name;
 };
 using StorageOptions = std::variant<NoStorage, MemoryStorage, FileStorage>;
 

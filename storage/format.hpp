@@ -13,6 +13,8 @@
 
 /// The file store's format, version 1; version 2 is the same striped over several directories. All numbers are little-endian.
 ///
+/// DIR is the store's own directory, FileStoreConfig::directory / name, with mode 0700; its files have 0600.
+///
 ///     DIR/lock          512 bytes of text: who has it, for people (storage/store_owner.hpp); then, 512 bytes long, a copy of the
 ///                       superblock. Locked while in use, as a whole and by open file (F_OFD_SETLK), so that the lock ends
 ///                       with its owner, however that ends

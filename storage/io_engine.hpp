@@ -32,20 +32,25 @@ struct OpenedFile {
 
 /// What a store does with files when it starts and stops. Every call but prepare(), direct() and sparse() may block, and none
 /// of those that may is made while serving: what has to be done to files then is an IoOperation. Errors carry an errno. Paths
-/// are not followed if their last component is a symbolic link. Threads: the engine owner's.
+/// are not followed if their last component is a symbolic link. A file or directory is private if it belongs to this user, its
+/// mode gives nothing to others (mode & 077 is 0), and, for a file, it is a regular file with one link. Threads: the engine
+/// owner's.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
   /// Makes one directory, mode 0700; its parent must exist.
   [[nodiscard]] virtual Result<Made> make_directory(const std::filesystem::path& path) = 0;
+  /// Fails with EPERM where the directory is not private, or is a link to one.
+  [[nodiscard]] virtual Result<void> check_private(const std::filesystem::path& path) = 0;
   [[nodiscard]] virtual Result<void> remove_directory(const std::filesystem::path& path) = 0;
   /// A symbolic link to a directory; one that is there and leads elsewhere is replaced. No call here follows it.
   [[nodiscard]] virtual Result<Made> link_directory(const std::filesystem::path& link, const std::filesystem::path& to) = 0;
   /// Makes names in the directory survive a power failure.
   [[nodiscard]] virtual Result<void> sync_directory(const std::filesystem::path& path) = 0;
   /// For reading and writing; what it creates has mode 0600. `Direct::yes` bypasses the page cache where the file system
-  /// lets it; where it refuses, now or at the first read or write, the file is used through the cache.
+  /// lets it; where it refuses, now or at the first read or write, the file is used through the cache. Fails with EPERM where what
+  /// is there is no private file; never waits for another process, as the opening of a pipe may.
   [[nodiscard]] virtual Result<OpenedFile> open(const std::filesystem::path& path, Create create, Direct direct) = 0;
   /// A file that is not open yet: an operation of kind `open` opens it, or makes it, as the above. Until that has succeeded, no
   /// other operation may name it, and only close() may be called of it.

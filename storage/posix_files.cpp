@@ -19,6 +19,19 @@ constexpr unsigned file_mode = 0600;
 constexpr unsigned directory_mode = 0700;
 constexpr std::uint64_t allocation_unit = 512;  // of st_blocks, whatever the file system's own is
 
+bool is_private(const struct stat& found, mode_t type) {
+  return (found.st_mode & S_IFMT) == type && found.st_uid == ::geteuid() && (found.st_mode & (S_IRWXG | S_IRWXO)) == 0;
+}
+
+/// Of a file that was opened without waiting: an errno, or 0. From then on it waits as files do, for engines that ask.
+int check_private_file(int fd) {
+  struct stat found {};
+  if (::fstat(fd, &found) != 0) return errno;
+  if (!is_private(found, S_IFREG) || found.st_nlink != 1) return EPERM;
+  const int flags = ::fcntl(fd, F_GETFL);
+  return flags >= 0 && ::fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) == 0 ? 0 : errno;
+}
+
 Result<void> done_or_errno(int returned) {
   if (returned != 0) return errno_code(errno);
   return {};
@@ -39,6 +52,13 @@ Result<Made> PosixFiles::make_directory(const std::filesystem::path& path) {
   if (error != EEXIST || ::stat(path.c_str(), &found) != 0) return errno_code(error);
   if (!S_ISDIR(found.st_mode)) return errno_code(ENOTDIR);
   return Made::existed;
+}
+
+Result<void> PosixFiles::check_private(const std::filesystem::path& path) {
+  struct stat found {};
+  if (::lstat(path.c_str(), &found) != 0) return errno_code(errno);
+  if (!is_private(found, S_IFDIR)) return errno_code(EPERM);
+  return {};
 }
 
 Result<void> PosixFiles::remove_directory(const std::filesystem::path& path) { return done_or_errno(::rmdir(path.c_str())); }
@@ -69,7 +89,7 @@ Result<void> PosixFiles::sync_directory(const std::filesystem::path& path) {
 }
 
 int PosixFiles::open_path(File& file, Create create, Made& made) noexcept {
-  constexpr int always = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
+  constexpr int always = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   const auto try_open = [&](int flags) {
     const int fd = calls_.open(file.path.c_str(), always | flags | (file.direct ? O_DIRECT : 0), file_mode);
     if (fd >= 0 || errno != EINVAL || !file.direct) return fd;
@@ -82,7 +102,17 @@ int PosixFiles::open_path(File& file, Create create, Made& made) noexcept {
     fd = try_open(O_CREAT | O_EXCL);
     made = Made::created;
   }
-  return fd;
+  if (fd < 0) {
+    // A symbolic link, a directory, a socket.
+    if (errno == ELOOP || errno == EISDIR || errno == ENXIO) errno = EPERM;
+    return fd;
+  }
+  const int error = check_private_file(fd);
+  if (error == 0) return fd;
+  if (made == Made::created) ::unlink(file.path.c_str());
+  ::close(fd);
+  errno = error;
+  return -1;
 }
 
 Result<OpenedFile> PosixFiles::open(const std::filesystem::path& path, Create create, Direct direct) {

@@ -28,6 +28,7 @@ class PosixFiles : public FileSystem {
   PosixFiles& operator=(const PosixFiles&) = delete;
 
   [[nodiscard]] Result<Made> make_directory(const std::filesystem::path& path) override;
+  [[nodiscard]] Result<void> check_private(const std::filesystem::path& path) override;
   [[nodiscard]] Result<void> remove_directory(const std::filesystem::path& path) override;
   [[nodiscard]] Result<Made> link_directory(const std::filesystem::path& link, const std::filesystem::path& to) override;
   [[nodiscard]] Result<void> sync_directory(const std::filesystem::path& path) override;
@@ -55,7 +56,7 @@ class PosixFiles : public FileSystem {
   [[nodiscard]] IoCompletion perform(const IoOperation& operation, File& file, AlignedBuffer& scratch) noexcept;
 
  private:
-  /// Opens file.path, or makes it where it may: its descriptor, or -1 and errno.
+  /// Opens file.path, or makes it where it may: the descriptor of a private file, or -1 and errno.
   [[nodiscard]] int open_path(File& file, Create create, Made& made) noexcept;
   /// An errno, or 0.
   [[nodiscard]] int allocate(File& file, off_t offset, off_t bytes) noexcept;

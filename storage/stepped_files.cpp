@@ -123,6 +123,13 @@ Result<Made> SteppedFiles::make_directory(const std::filesystem::path& path) {
   return made;
 }
 
+/// Everything here is its user's own.
+Result<void> SteppedFiles::check_private(const std::filesystem::path& path) {
+  if (const int error = error_at(path)) return errno_code(error);
+  if (!names_.directories.contains(path)) return errno_code(names_.files.contains(path) ? EPERM : ENOENT);
+  return {};
+}
+
 Result<void> SteppedFiles::remove_directory(const std::filesystem::path& path) {
   if (const int error = error_at(path)) return errno_code(error);
   const bool used = std::any_of(names_.files.begin(), names_.files.end(),

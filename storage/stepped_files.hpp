@@ -51,6 +51,7 @@ class SteppedFiles final : public FileSystem {
   };
 
   [[nodiscard]] Result<Made> make_directory(const std::filesystem::path& path) override;
+  [[nodiscard]] Result<void> check_private(const std::filesystem::path& path) override;
   [[nodiscard]] Result<void> remove_directory(const std::filesystem::path& path) override;
   /// The link is a file that holds where it leads. open() follows it in the directory's place.
   [[nodiscard]] Result<Made> link_directory(const std::filesystem::path& link, const std::filesystem::path& to) override;

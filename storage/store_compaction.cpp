@@ -37,6 +37,7 @@ class Compactor {
   Compactor& operator=(const Compactor&) = delete;
 
   Compaction run() {
+    check_private(files_, directory_);
     const FileId lock = open("lock", Direct::no);
     take_lock(engine_, lock, directory_);
     catalog_ = open("catalog", Direct::no);
@@ -54,7 +55,7 @@ class Compactor {
  private:
   FileId open(const std::string& name, Direct direct) {
     const Result<OpenedFile> opened = files_.open(directory_ / name, Create::no, direct);
-    if (!opened) fail(opened.error(), fmt::format("cannot open {}", (directory_ / name).string()));
+    if (!opened) cannot_open(directory_ / name, opened.error());
     open_.push_back(opened->id);
     return opened->id;
   }
@@ -106,7 +107,7 @@ class Compactor {
       if (!size) fail(size.error(), fmt::format("cannot read the size of {}", (where / name).string()));
       data = {opened->id, count(*size)};
     } else if (opened.error() != errno_code(ENOENT)) {
-      fail(opened.error(), fmt::format("cannot open {}", (where / name).string()));
+      cannot_open(where / name, opened.error());
     }
     return data_.emplace(number, data).first->second.bytes;
   }

@@ -93,6 +93,29 @@ ErrorCode error_of(const IoCompletion& completion, std::uint64_t bytes) {
   return completion.bytes == bytes ? ErrorCode{} : ErrorCode{Errc::io_failed};
 }
 
+void cannot_open(const std::filesystem::path& path, const ErrorCode& error) {
+  if (error == errno_code(EPERM)) {
+    fail(Errc::incompatible, fmt::format("cannot use {}: a store's file must be a regular file of this user, without further "
+                                         "links, that nobody else may read or write (mode 0600); remove it, or give another "
+                                         "directory", path.string()));
+  }
+  const bool too_many = error == errno_code(EMFILE) || error == errno_code(ENFILE);
+  fail(error, fmt::format("cannot open {}: {}", path.string(),
+                          too_many ? "raise the limit on open files (ulimit -n), or lower the capacity"
+                                   : "the file store's directory must be one that this user may write"));
+}
+
+void check_private(FileSystem& files, const std::filesystem::path& directory) {
+  const Result<void> checked = files.check_private(directory);
+  if (checked) return;
+  if (checked.error() != errno_code(EPERM)) {
+    fail(checked.error(), fmt::format("cannot look at the file store's directory {}", directory.string()));
+  }
+  fail(Errc::incompatible, fmt::format("cannot use the directory {}: a store's own directory must belong to this user and be "
+                                       "closed to all others (mode 0700); change that, or give another name or directory",
+                                       directory.string()));
+}
+
 IoCompletion run_alone(IoEngine& engine, const IoOperation& operation) {
   TERRACE_CHECK(engine.in_flight() == 0);
   engine.submit({&operation, 1});
@@ -113,6 +136,7 @@ StoreDirectory::StoreDirectory(const FileStoreConfig& config, IoEngine& engine)
     parts_[0].lock = lock(directory_);
     open_slots_ = layout_.slots;
     read_superblock(config);
+    if (recorded_slots_ == 0) refuse_former_layout(config);
     if (layout_.directories > 1) {
       open_parts(config);
     } else if (recorded_slots_ == 0) {
@@ -172,12 +196,7 @@ bool StoreDirectory::had_data(SlotId slot) const {
 
 FileId StoreDirectory::open(const std::filesystem::path& path, Direct direct) {
   const Result<OpenedFile> opened = files_.open(path, Create::if_missing, direct);
-  if (!opened) {
-    const bool too_many = opened.error() == errno_code(EMFILE) || opened.error() == errno_code(ENFILE);
-    fail(opened.error(), fmt::format("cannot open {}: {}", path.string(),
-                                     too_many ? "raise the limit on open files (ulimit -n), or lower the capacity"
-                                              : "the file store's directory must be one that this user may write"));
-  }
+  if (!opened) cannot_open(path, opened.error());
   open_.push_back(opened->id);
   if (opened->made == Made::created) undo_.push_back([this, path] { (void)files_.remove_file(path); });
   return opened->id;
@@ -194,7 +213,18 @@ void StoreDirectory::make(const std::filesystem::path& directory) {
   if (*made == Made::created) undo_.push_back([this, directory] { (void)files_.remove_directory(directory); });
 }
 
+void StoreDirectory::refuse_former_layout(const FileStoreConfig& config) {
+  if (config.name != default_store_name) return;
+  const Result<OpenedFile> former = files_.open(config.directory / "catalog", Create::no, Direct::no);
+  if (!former) return;
+  files_.close(former->id);
+  fail(Errc::incompatible, fmt::format("{} has the files of a store in itself, as earlier versions made it: move lock, catalog, "
+                                       "blocks-* and stripe* from there into {}, which is to have mode 0700, or remove them",
+                                       config.directory.string(), directory_.string()));
+}
+
 FileId StoreDirectory::lock(const std::filesystem::path& directory) {
+  check_private(files_, directory);
   const std::size_t steps = undo_.size();
   const FileId lock = open(directory / "lock", Direct::no);
   try {

@@ -3,6 +3,7 @@
 #include "base/bytes.hpp"
 #include "storage/format.hpp"
 #include "storage/io_engine.hpp"
+#include "storage/store_name.hpp"
 #include "storage/store_part.hpp"
 
 #include <cstdint>
@@ -15,12 +16,14 @@
 namespace terrace {
 
 struct FileStoreConfig {
-  /// Made (mode 0700) where it is missing; its parent must exist, so that a disk that is not mounted is noticed.
+  /// Where the store has its own directory. May be any user's, and shared: a mounted volume, say. Made (mode 0700) where it is
+  /// missing; its parent must exist, so that a disk that is not mounted is noticed.
   std::filesystem::path directory;
-  /// Where several stores share `directory`, of ranks, groups or models: this one's name (store_directory_name()), of its own
-  /// directory in there, with a lock, files and a capacity of its own. Digits, lower-case letters and '-'. Empty: `directory`
-  /// itself is the store.
-  std::string name;
+  /// The store's own directory in `directory`, with a lock, files and a capacity of its own; several stores, of ranks, groups or
+  /// models, have different names (store_directory_name()). Digits, lower-case letters and '-'. Empty: `directory` itself. The
+  /// store makes its own directory with mode 0700, and its files with 0600. It refuses a directory or file that is there and is
+  /// not private: of this user, closed to everybody else, and, if a file, a regular one without further links.
+  std::string name = default_store_name;
   /// Further directories, each on a disk of its own, over which the store's blocks are striped together with `directory`, in
   /// equal shares: made, named and locked as that one is. What is in one is of use with the others alone: a store has all its
   /// directories, in their order, or is refused.
@@ -131,6 +134,7 @@ class StoreDirectory {
   static constexpr std::uint32_t kept_slots_factor = 32;
 
   void make(const std::filesystem::path& directory);
+  /// Of a directory of the store's own: checks first that it is private.
   [[nodiscard]] FileId lock(const std::filesystem::path& directory);
   void read_superblock(const FileStoreConfig& config);
   void check_compatible(const FileStoreConfig& config) const;
@@ -175,6 +179,8 @@ class StoreDirectory {
   void write_part(const StorePart& part, FileId file, const std::filesystem::path& directory);
   [[nodiscard]] std::optional<StorePart> part_in(const std::filesystem::path& directory);
   void refuse_part_as_store();
+  /// Earlier versions had the files in FileStoreConfig::directory itself.
+  void refuse_former_layout(const FileStoreConfig& config);
 
   std::filesystem::path directory_;
   IoEngine& engine_;
@@ -200,5 +206,9 @@ class StoreDirectory {
 [[nodiscard]] IoCompletion run_alone(IoEngine& engine, const IoOperation& operation);
 /// What went wrong with a completed operation that should have moved `bytes`.
 [[nodiscard]] ErrorCode error_of(const IoCompletion& completion, std::uint64_t bytes);
+/// Throws what there is to say where a file of a store could not be opened, for this reason.
+[[noreturn]] void cannot_open(const std::filesystem::path& path, const ErrorCode& error);
+/// Throws where a store's own directory is not private.
+void check_private(FileSystem& files, const std::filesystem::path& directory);
 
 }  // namespace terrace

@@ -69,7 +69,7 @@ void StoreDirectory::open_part(std::uint32_t number, const FileStoreConfig& conf
   try {
     parts_[number].lock = lock(directory);
   } catch (const std::system_error& error) {
-    if (is_new || is(error, Errc::in_use)) throw;
+    if (is_new || is(error, Errc::in_use) || is(error, Errc::incompatible)) throw;
     fail(errno_code(error.code().value()),
          fmt::format("the file store in {} is striped over {} directories, and {}, which has part {} of it, cannot be used: "
                      "mount its disk, or accept that what it held is lost", directory_.string(), layout_.directories,
@@ -130,7 +130,7 @@ std::optional<StorePart> StoreDirectory::part_in(const std::filesystem::path& di
   const Result<OpenedFile> opened = files_.open(directory / part_name, Create::no, Direct::no);
   if (!opened) {
     if (opened.error() == errno_code(ENOENT)) return std::nullopt;
-    fail(opened.error(), fmt::format("cannot read {}", (directory / part_name).string()));
+    cannot_open(directory / part_name, opened.error());
   }
   AlignedBuffer buffer{part_text_bytes};
   const std::span<std::byte> bytes = buffer.span(0, part_text_bytes);

@@ -8,6 +8,9 @@
 
 namespace terrace {
 
+/// The sub-directory that a store makes for itself where it is given no other name.
+inline constexpr const char* default_store_name = "store";
+
 /// Which one of several stores that share a directory: of which model and geometry, of which group of layers, of which rank.
 struct StoreIdentity {
   Fingerprint fingerprint{};

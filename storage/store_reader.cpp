@@ -2,6 +2,7 @@
 
 #include "base/check.hpp"
 #include "storage/aligned_buffer.hpp"
+#include "storage/store_name.hpp"
 #include "storage/store_part.hpp"
 
 #include <fmt/format.h>
@@ -29,6 +30,16 @@ constexpr int attempts_max = 5;
   throw std::system_error{static_cast<std::error_code>(error), sentence};
 }
 
+/// Of a directory that a store was given, the store's own in there, as it is unless it has another name.
+std::filesystem::path own_directory(std::filesystem::path directory) {
+  std::error_code error;
+  const auto has = [&](const std::filesystem::path& name) {
+    return std::filesystem::exists(std::filesystem::symlink_status(directory / name, error));
+  };
+  const std::filesystem::path own = default_store_name;
+  return !has("catalog") && !has("stripe") && has(own / "lock") ? directory / own : directory;
+}
+
 /// Of stores that lie side by side in a directory that is none itself.
 std::string first_store_in(const std::filesystem::path& directory) {
   std::error_code error;
@@ -45,7 +56,7 @@ std::string first_store_in(const std::filesystem::path& directory) {
 }  // namespace
 
 StoreReader::StoreReader(std::filesystem::path directory, PosixCalls& calls, const std::function<bool()>& go_on)
-    : directory_{std::move(directory)}, calls_{calls} {
+    : directory_{own_directory(std::move(directory))}, calls_{calls} {
   try {
     open_catalog();
     read_superblock();

@@ -42,6 +42,7 @@ namespace terrace {
 /// Threads: verify(), record() and in_use() from any; the rest is constant.
 class StoreReader {
  public:
+  /// `directory`: the store's own, or the one in which a store of the default name has its own.
   /// Throws std::system_error, one sentence: an errno (no such directory, not readable), or incompatible (no store, another
   /// version, a catalog that is cut short or whose superblock is damaged). `go_on` is asked before each piece of the catalog;
   /// where it returns false this throws ECANCELED. `calls` outlives it.
@@ -51,6 +52,7 @@ class StoreReader {
   StoreReader(const StoreReader&) = delete;
   StoreReader& operator=(const StoreReader&) = delete;
 
+  /// The store's own.
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
   /// Of a store that is striped, the further ones, in their order; where a link is missing, the link.
   [[nodiscard]] std::vector<std::filesystem::path> more_directories() const;

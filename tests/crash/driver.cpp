@@ -17,6 +17,7 @@ using Kind = StoreEvent::Kind;
 FileStoreConfig crash_config(const std::filesystem::path& directory, std::uint32_t blocks) {
   FileStoreConfig config;
   config.directory = directory;
+  config.name.clear();
   config.block_bytes = Bytes{block_size};
   if (directory.filename().string().find("striped") != std::string::npos) {
     for (const char* end : {"-1", "-2"}) config.more_directories.push_back(directory.string() + end);

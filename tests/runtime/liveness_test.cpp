@@ -165,6 +165,7 @@ TEST(FailedReads, that_storage_will_try_again_leave_a_request_its_deadline) {
   SteppedIo io;
   FileStoreConfig stored;
   stored.directory = "/store";
+  stored.name.clear();
   stored.block_bytes = block_bytes;
   stored.capacity = capacity_for(16, block_bytes);
   FileStore file{stored, io};
@@ -238,7 +239,7 @@ class IdleEngine : public testing::Test {
     // Nothing else has deadlines.
     options_.flush_interval = {};
     options_.storage_scrub = {.bandwidth = Bytes{}, .period = {}};
-    options_.storage = FileStorage{.directory = directory_ / "store", .capacity = MiB};
+    options_.storage = FileStorage{.directory = directory_, .capacity = MiB};
   }
   ~IdleEngine() override { std::filesystem::remove_all(directory_); }
 

@@ -368,7 +368,7 @@ TEST(StackOfRanks, of_which_any_cannot_start_does_not_start_and_leaves_nothing) 
   StackOptions options = two_ranks();
   options.block_bytes = KiB * 24;
   options.other_ranks = {EmulatedGpu{}, EmulatedGpu{}};
-  options.storage = FileStorage{.directory = directory / "store", .capacity = MiB};
+  options.storage = FileStorage{.directory = directory, .capacity = MiB};
   { const Stack once{two_ranks()}; }  // whatever a first stack makes for good
   const std::ptrdiff_t threads = entries_in("/proc/self/task");
   const std::ptrdiff_t descriptors = entries_in("/proc/self/fd");

@@ -105,7 +105,7 @@ class ScrubbedStack : public testing::Test {
     options_.block_bytes = KiB * 8;
     options_.write_policy = WritePolicy::write_through;
     options_.flush_interval = {};  // nothing else has deadlines
-    options_.storage = FileStorage{.directory = directory_ / "store", .capacity = MiB};
+    options_.storage = FileStorage{.directory = directory_, .capacity = MiB};
   }
   ~ScrubbedStack() override { std::filesystem::remove_all(directory_); }
 

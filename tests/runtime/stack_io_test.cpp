@@ -99,7 +99,7 @@ TEST_F(StackIo, says_that_it_has_lost_a_directory) {
   const std::optional<StoreHealth> health = stack.storage_health();
   ASSERT_TRUE(health.has_value());
   EXPECT_EQ(health->state, StoreState::degraded);
-  EXPECT_EQ(health->lost_directories, std::vector<std::filesystem::path>{directory_ / "second"});
+  EXPECT_EQ(health->lost_directories, std::vector<std::filesystem::path>{directory_ / "second" / "store"});
   EXPECT_NE(health->reason.find((directory_ / "second").string()), std::string::npos) << health->reason;
   EXPECT_EQ(stack.store()->stat().capacity_blocks, 32U);
 }

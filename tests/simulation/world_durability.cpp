@@ -41,6 +41,7 @@ FileStoreConfig World::file_config(std::size_t pool) const {
   const Bytes block_bytes{block_bytes_of(pool)};
   FileStoreConfig config;
   config.directory = "/store";
+  config.name.clear();
   config.capacity = capacity_for(options_.stored_blocks, block_bytes, options_.directories);
   config.block_bytes = block_bytes;
   for (std::uint32_t n = 1; n < options_.directories; ++n) config.more_directories.push_back(fmt::format("/store-{}", n));

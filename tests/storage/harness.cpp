@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -126,6 +127,8 @@ TemporaryDirectory::TemporaryDirectory() {
   std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
   if (::mkdtemp(name.data()) == nullptr) throw std::system_error{errno, std::generic_category(), name};
   path_ = name;
+  // What a test makes in a store's place is private, as the store's own files are.
+  (void)::umask(077);
 }
 
 TemporaryDirectory::~TemporaryDirectory() {
@@ -353,6 +356,7 @@ void DiskHarness::damage(const BlockKey& key) {
 FileStoreConfig config_for(const std::filesystem::path& directory, std::uint32_t blocks) {
   FileStoreConfig config;
   config.directory = directory;
+  config.name.clear();
   config.block_bytes = Bytes{block_size};
   config.capacity = capacity_for(blocks, config.block_bytes);
   config.fingerprint = key_of(4711).bytes;

@@ -42,7 +42,8 @@ class CliStore : public testing::Test {
     return directory_.write("t.jsonl", line("0", 100, 200, 20) + line("0", 100, 300, 20) + line(last, 900, 900, 1)).string();
   }
   [[nodiscard]] Words replay_of(const std::string& trace) const {
-    return {trace, "--block-bytes", "4KiB", "--storage", "file:" + store_, "--storage-capacity", "1MiB", "--speed", "1000"};
+    return {trace, "--block-bytes", "4KiB", "--storage", storage_, "--storage-name", "mine", "--storage-capacity", "1MiB",
+            "--speed", "1000"};
   }
 
   Ended store(const std::string& command, const Words& rest = {}) const {
@@ -88,7 +89,8 @@ class CliStore : public testing::Test {
   }
 
   TemporaryDirectory directory_;
-  std::string store_ = (directory_.path() / "store").string();
+  std::string storage_ = "file:" + directory_.path().string();
+  std::string store_ = (directory_.path() / "mine").string();
 };
 
 TEST_F(CliStore, explains_itself_with_examples) {
@@ -299,7 +301,7 @@ TEST_F(CliStore, remove_takes_nothing_where_one_key_is_wrong) {
 
 TEST_F(CliStore, works_beside_a_running_replay_and_keeps_its_hands_off) {
   fs::remove_all(store_);
-  OnTerminal replay{replay_words({trace("1e12"), "--block-bytes", "4KiB", "--storage", "file:" + store_, "--storage-capacity",
+  OnTerminal replay{replay_words({trace("1e12"), "--block-bytes", "4KiB", "--storage", storage_, "--storage-name", "mine", "--storage-capacity",
                                   "1MiB", "--speed", "1"})};
   ASSERT_TRUE(replay.wait_for("requests  hits"));
   // Its records go out behind the data.
@@ -330,7 +332,7 @@ TEST_F(CliStore, works_beside_a_running_replay_and_keeps_its_hands_off) {
 }
 
 TEST_F(CliStore, of_a_killed_owner_is_free_and_readable) {
-  OnTerminal replay{replay_words({trace("1e12"), "--block-bytes", "4KiB", "--storage", "file:" + store_, "--storage-capacity",
+  OnTerminal replay{replay_words({trace("1e12"), "--block-bytes", "4KiB", "--storage", storage_, "--storage-name", "mine", "--storage-capacity",
                                   "1MiB", "--speed", "1"})};
   ASSERT_TRUE(replay.wait_for("requests  hits"));
   EXPECT_FALSE(object("stat").at("owner").is_null());
@@ -356,7 +358,7 @@ TEST_F(CliStore, refuses_what_is_no_store) {
     expect_refused(with(absent), "cannot look into the store " + absent);
     expect_refused(with(file), file + " is no file store: it is no directory");
     expect_refused(with(foreign), foreign + " is no file store: it has no catalog\n");
-    expect_refused(with(directory_.path().string()), "it has no catalog; but store in it is one\n");
+    expect_refused(with(directory_.path().string()), "it has no catalog; but mine in it is one\n");
   }
   EXPECT_FALSE(fs::exists(absent));
   EXPECT_TRUE(fs::is_empty(foreign));

@@ -67,7 +67,7 @@ TEST_F(CliStripes, a_directory_that_is_gone_is_refused_and_then_left_out) {
   EXPECT_EQ(accepted.status, 0) << accepted.err;
   EXPECT_NE(accepted.out.find("degraded: 1 of the directories"), std::string::npos) << accepted.out;
   EXPECT_EQ(report().at_pointer("/store/directories_lost").to_number<int>(), 1);
-  EXPECT_EQ(report().at_pointer("/storage_health/lost_directories/0").as_string(), (directory_.path() / "b").string());
+  EXPECT_EQ(report().at_pointer("/storage_health/lost_directories/0").as_string(), (directory_.path() / "b" / "store").string());
   EXPECT_EQ(report().at_pointer("/verify/mismatches").to_number<int>(), 0);
 }
 

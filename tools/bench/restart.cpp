@@ -30,7 +30,7 @@ constexpr std::uint32_t blocks_max = 1U << 28;
 class Ground {
  public:
   Ground(const RestartBenchOptions& options, const std::filesystem::path& directory) : options_{options} {
-    config_.directory = directory / "store";
+    config_.directory = directory;
     config_.capacity = capacity_for(options.blocks, block_bytes);
     config_.block_bytes = block_bytes;
   }
@@ -86,7 +86,7 @@ class Ground {
   /// From end to end, in pieces as large as the store's.
   void read_catalog() {
     const std::unique_ptr<IoEngine> io = make_engine();
-    const FileId file = io->files().open(config_.directory / "catalog", Create::no, Direct::yes).value().id;
+    const FileId file = io->files().open(config_.directory / config_.name / "catalog", Create::no, Direct::yes).value().id;
     const std::uint64_t bytes = count(io->files().size(file).value());
     constexpr std::uint64_t piece = std::uint64_t{1} << 20;
     constexpr std::uint64_t pieces_under_way = 8;

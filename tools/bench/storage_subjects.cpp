@@ -68,8 +68,8 @@ StorageGround make_ground(const StorageBenchOptions& options, const StorageDirec
 StoreSubject::StoreSubject(StorageGround& ground) : ground_{ground}, io_{make_engine(ground)} {
   FileStoreConfig config;
   const auto directories = static_cast<std::uint32_t>(ground.directories.size());
-  config.directory = ground.directories.front() / "store";
-  for (std::uint32_t n = 1; n < directories; ++n) config.more_directories.push_back(ground.directories[n] / "store");
+  config.directory = ground.directories.front();
+  for (std::uint32_t n = 1; n < directories; ++n) config.more_directories.push_back(ground.directories[n]);
   config.block_bytes = ground.block_bytes;
   config.capacity = capacity_for(ground.blocks, ground.block_bytes, directories);
   store_ = std::make_unique<FileStore>(config, *io_);

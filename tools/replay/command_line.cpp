@@ -128,7 +128,7 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
       .option("--storage-floor", into.storage_floor, "SIZE",
               "Free space of the file system that is kept, with file:DIR (default 0)")
       .option("--storage-name", into.storage_name, "NAME",
-              "Name of this store, where several lie in one file:DIR: digits, lower-case letters and '-'")
+              "The store's own directory in file:DIR: digits, lower-case letters and '-' (default store)")
       .option("--storage-stripe", into.storage_stripes, "DIR",
               "A further directory, on another disk, that file:DIR is striped over; may be given several times")
       .option("--storage-stripe-size", into.storage_stripe_size, "SIZE",

@@ -35,6 +35,7 @@ auto opened(Open open) {
 FileStoreConfig config_of(const StoreReader& reader) {
   FileStoreConfig config;
   config.directory = reader.directory();
+  config.name.clear();
   config.block_bytes = Bytes{reader.layout().block_bytes};
   const std::uint64_t open = reader.superblock().open_slots;  // of a store that was made smaller: it stays that
   config.more_directories = reader.more_directories();
@@ -47,10 +48,10 @@ FileStoreConfig config_of(const StoreReader& reader) {
 }  // namespace
 
 void compact(const std::filesystem::path& directory, bool as_json) {
-  (void)open_store(directory);  // says best what is wrong with it
+  const std::unique_ptr<StoreReader> reader = open_store(directory);  // says best what is wrong with it
   NullWaker nobody;
   ThreadPoolIo io{{.threads = 1}, nobody};
-  const Compaction done = opened([&] { return compact_store(directory, io); });
+  const Compaction done = opened([&] { return compact_store(reader->directory(), io); });
   if (as_json) {
     const json::object object{{"blocks", done.blocks},
                               {"free_slots", done.free_slots},
