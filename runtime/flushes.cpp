@@ -14,11 +14,10 @@ void Flushes::on_change() {
 std::uint64_t Flushes::ask() {
   if (under_way()) {
     asked_ = at_begin_.changes == changes_ ? begun_ : begun_ + 1;
-  } else if (begun_ == 0 || covered_.changes != changes_) {
+  } else {
+    // Also where nothing has changed: the store's files may have been taken away since.
     asked_ = begun_ + 1;
     begin();
-  } else {
-    return begun_;
   }
   return asked_;
 }
@@ -40,7 +39,8 @@ void Flushes::on_flushed(ErrorCode error) {
   TERRACE_CHECK(under_way());
   ended_ = begun_;
   error_ = error;
-  if (!error) covered_ = at_begin_;
+  // A store that cannot say that it still has all that it had covers nothing.
+  covered_ = error ? 0 : at_begin_.stored;
   if (asked_ > begun_) return begin();
   // Nothing is known of what this one was for: the next takes it along, though nothing may change until then.
   if (error && interval_ > Duration{}) due_ = std::min(due_, now_ + interval_);

@@ -24,7 +24,7 @@ class Flushes {
   /// Storage gave a block up.
   void on_gone() { on_change(); }
 
-  /// The round that covers what storage has told so far: one that has ended well, or is under way, or the next.
+  /// The round that covers what storage has told so far, and finds out that it still has it: one that is under way, or the next.
   std::uint64_t ask();
   [[nodiscard]] bool ended(std::uint64_t round) const { return ended_ >= round; }
   /// What became of the round that ended last.
@@ -36,9 +36,10 @@ class Flushes {
   [[nodiscard]] TimePoint next_deadline() const { return under_way() ? never : due_; }
   [[nodiscard]] bool under_way() const { return begun_ > ended_; }
 
-  /// Blocks that became readable since the last round that ended well began: no flush speaks of them yet. All of those that were
-  /// found at the start are among them until then, for their writer may have been killed before it flushed.
-  [[nodiscard]] std::uint64_t not_covered() const { return stored_ - covered_.stored; }
+  /// Blocks that became readable since the last round that ended began: no flush speaks of them yet. All of those that were found
+  /// at the start are among them until then, for their writer may have been killed before it flushed; and so are all, where
+  /// that round failed.
+  [[nodiscard]] std::uint64_t not_covered() const { return stored_ - covered_; }
 
  private:
   struct Mark {
@@ -60,7 +61,7 @@ class Flushes {
   std::uint64_t changes_ = 0;
   std::uint64_t stored_ = 0;
   Mark at_begin_;  ///< of the last round
-  Mark covered_;   ///< when the last round that ended well began
+  std::uint64_t covered_ = 0;  ///< stored_ when the last round began, if it ended well
 };
 
 }  // namespace terrace

@@ -288,6 +288,10 @@ std::optional<StoreHealth> Stack::storage_health() const {
   if (!parts_->guard) return std::nullopt;
   StoreHealth health = parts_->guard->health();
   health.lost_directories = parts_->file_store->lost_directories();
+  if (const std::string& lost = parts_->file_store->durability_lost(); !lost.empty() && health.state == StoreState::well) {
+    health.state = StoreState::degraded;
+    health.reason = lost;
+  }
   if (health.lost_directories.empty() || health.state != StoreState::well) return health;
   health.state = StoreState::degraded;
   health.reason = fmt::format("{} of the directories that it is striped over are lost until the next start, {} among them",

@@ -16,6 +16,8 @@ FileStore::FileStore(const FileStoreConfig& config, IoEngine& engine)
       seals_(directory_.layout().slots),
       pages_{directory_.layout().catalog_pages(), pages_under_way_max},
       page_writes_(pages_under_way_max),
+      superblock_page_{catalog_page_bytes},
+      data_ends_(directory_.data_files().size()),
       unsynced_(directory_.data_files().size(), true) {
   for (PageWrite& write : page_writes_) write.image = AlignedBuffer{catalog_page_bytes};
   for (std::uint32_t n = 0; n < directory_.layout().directories; ++n) {
@@ -115,6 +117,7 @@ void FileStore::pump_space() {
   if (seals_.size() == layout.slots) return;
   seals_.resize(layout.slots);
   pages_.grow(layout.catalog_pages());
+  data_ends_.resize(directory_.data_files().size());
   unsynced_.resize(directory_.data_files().size(), true);
 }
 
@@ -144,6 +147,8 @@ void FileStore::collect() {
       page_ended(completion);
     } else if ((completion.token & sync_token) != 0) {
       sync_ended(completion);
+    } else if ((completion.token & check_token) != 0) {
+      if (check_ended(completion)) flush_.operation_ended();
     } else if ((completion.token & StoreSpace::token) != 0) {
       space_.ended(completion);
       catalog_unsynced_ = true;  // the superblock, perhaps
@@ -175,6 +180,7 @@ void FileStore::block_ended(const IoCompletion& completion) {
   if (whole) {
     seals_[moved.slot.value()].checksum = completion.checksum;
     space_.wrote(moved.slot);
+    note_data(moved.slot);
   }
   operations_.end_write(id, whole ? Outcome::done : no_space ? Outcome::no_space : Outcome::io_failed);
 }

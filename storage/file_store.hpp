@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace terrace {
@@ -32,6 +33,11 @@ namespace terrace {
 /// block is given up with its descendants. A record that cannot be written is tried again when its page changes next, and
 /// by flush() and close(): the block is served meanwhile, and missing after a restart. A sync that fails leaves in doubt what the
 /// system held of the file, and a later one that succeeds says nothing about it: from then on each flush fails, and close().
+///
+/// Files that are taken away. A file that was removed or replaced can be read and written while it is open, and is gone after
+/// a restart. So each flush, and close(), checks that the names of all files still lead to them, that they are as long as
+/// they must be, and that the catalog has its superblock. Where that is not so it fails, as after a failed sync, and
+/// durability_lost() names the file. Not noticed: records in the middle of the catalog that somebody overwrites.
 ///
 /// Size. resize() changes how much of the disk a serving store has, and the floor stops it where the disk is nearly full: see
 /// storage/store_space.hpp. The capacity of the next start is that start's configuration: where that has no more slots than the
@@ -89,6 +95,8 @@ class FileStore final : public BlockStore {
   [[nodiscard]] std::optional<Location> location(const BlockKey& key) const;
   /// Directories that are out of use, whether they could not be used at the start or failed since.
   [[nodiscard]] std::vector<std::filesystem::path> lost_directories() const;
+  /// Why no flush succeeds before the next start, in a sentence; empty: none has found a reason.
+  [[nodiscard]] const std::string& durability_lost() const { return durability_lost_; }
   /// Whether the data files bypass the page cache, after all.
   [[nodiscard]] bool is_direct() const;
   /// Catalog pages not yet written as they are now.
@@ -124,15 +132,25 @@ class FileStore final : public BlockStore {
   void begin_flush();
   void sync_ended(const IoCompletion& completion);
   void end_flush();
+  /// Appends to the batch what finds out whether the files are still the store's.
+  void add_checks();
+  void add_superblock_check();
+  /// False: it goes on.
+  [[nodiscard]] bool check_ended(const IoCompletion& completion);
   /// Blocks; nothing else is under way.
   void sync(FileId file, std::optional<std::uint32_t> directory);
-  void doubt(int error, std::optional<std::uint32_t> directory);
+  void doubt(const ErrorCode& error, std::optional<std::uint32_t> directory, const std::string& why);
+  /// The block in this slot must be there for as long as the store serves.
+  void note_data(SlotId slot);
   void wake_for_events();
 
   static constexpr std::uint32_t pages_under_way_max = 2;
   static constexpr std::uint64_t page_token = std::uint64_t{1} << 63;  ///< | which of page_writes_
   static constexpr std::uint64_t sync_token = std::uint64_t{1} << 62;  ///< | which of the data files, or:
   static constexpr std::uint64_t catalog_sync_token = sync_token | 0xFFFF'FFFF;
+  /// | a file: a directory's lock by its number; then the catalog; then the data files. Or:
+  static constexpr std::uint64_t check_token = std::uint64_t{1} << 60;
+  static constexpr std::uint64_t superblock_check_token = check_token | 0xFFFF'FFFF;
   static constexpr std::uint32_t sweep_looks_max = 1024;  ///< a poll
 
   // Constant after construction.
@@ -158,9 +176,13 @@ class FileStore final : public BlockStore {
   };
   std::vector<PageWrite> page_writes_;
   GroupFlush flush_;
+  AlignedBuffer superblock_page_;      ///< as a flush finds it
+  Superblock superblock_expected_;
+  std::vector<std::uint64_t> data_ends_;  ///< by data file: behind its last block, of all that have been in it
   std::vector<bool> unsynced_;    ///< by data file: may have blocks that are not on the device
   bool catalog_unsynced_ = true;  ///< after a kill the system may hold what the former process wrote, as in the data files
-  ErrorCode doubt_;               ///< of the first sync that failed, and cost more than a directory
+  ErrorCode doubt_;               ///< of the first sync or check that failed, and cost more than a directory
+  std::string durability_lost_;   ///< because of it
   ErrorCode flush_error_;         ///< of the flush under way: a directory was lost
   std::vector<IoOperation> batch_;  ///< scratch, as are the next two
   std::vector<IoCompletion> completed_;

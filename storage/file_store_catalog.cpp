@@ -116,6 +116,7 @@ void FileStore::restore_records(std::uint32_t first, std::span<const std::byte> 
       continue;
     }
     seals_[slot] = {record->checksum, record->generation};
+    note_data(SlotId{slot});
     operations_.index().restore(SlotId{slot}, record->block, record->generation);
   }
 }

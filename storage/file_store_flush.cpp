@@ -3,10 +3,19 @@
 #include "base/check.hpp"
 #include "storage/file_store.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <optional>
 #include <utility>
 
 namespace terrace {
+namespace {
+
+constexpr const char* sync_failed = "a sync of the store's files has failed";
+
+}  // namespace
 
 void FileStore::flush(std::uint64_t token) {
   TERRACE_CHECK(!closed_);
@@ -16,15 +25,17 @@ void FileStore::flush(std::uint64_t token) {
 }
 
 void FileStore::go_on_with_flush() {
+  if (flush_.catalog_is_done()) return end_flush();
   if (flush_.wants_to_begin()) begin_flush();
   if (!flush_.data_are_synced() || pages_.owed() > 0 || space_.note() == StoreSpace::Note::waiting) return;
-  flush_.begin_catalog();
-  if (!catalog_unsynced_) return end_flush();
-  catalog_unsynced_ = false;
-  batch_.push_back({.kind = IoOperation::Kind::sync,
-                    .token = catalog_sync_token,
-                    .file = directory_.catalog(),
-                    .ahead = true});
+  if (std::exchange(catalog_unsynced_, false)) {
+    batch_.push_back({.kind = IoOperation::Kind::sync,
+                      .token = catalog_sync_token,
+                      .file = directory_.catalog(),
+                      .ahead = true});
+  }
+  add_checks();
+  flush_.begin_catalog(static_cast<std::uint32_t>(batch_.size()));
   engine_.submit(batch_);
   batch_.clear();
 }
@@ -54,22 +65,83 @@ void FileStore::sync_ended(const IoCompletion& completion) {
   if (completion.error != 0) {
     operations_.count_io_error();
     const auto file = static_cast<std::uint32_t>(completion.token & ~sync_token);
-    doubt(completion.error, of_catalog ? std::nullopt : std::optional{file % directory_.layout().directories});
+    doubt(errno_code(completion.error), of_catalog ? std::nullopt : std::optional{file % directory_.layout().directories},
+          sync_failed);
   }
-  if (of_catalog) {
-    end_flush();
-  } else {
-    flush_.data_synced();
+  flush_.operation_ended();
+}
+
+/// A sync or a check has failed. What of a directory is in doubt can be given up with it, while there are others.
+void FileStore::doubt(const ErrorCode& error, std::optional<std::uint32_t> directory, const std::string& why) {
+  if (directory && (health_.lost(*directory) || health_.lose(*directory))) {
+    flush_error_ = error;
+  } else if (!doubt_) {
+    doubt_ = error;
+    durability_lost_ = fmt::format("{} ({}): from now on nothing is durable until the next start, which may not find what is "
+                                   "stored", why, error.message());
   }
 }
 
-/// A sync has failed. What of a directory is in doubt can be given up with it, while there are others.
-void FileStore::doubt(int error, std::optional<std::uint32_t> directory) {
-  if (directory && (health_.lost(*directory) || health_.lose(*directory))) {
-    flush_error_ = errno_code(error);
-  } else if (!doubt_) {
-    doubt_ = errno_code(error);
+void FileStore::note_data(SlotId slot) {
+  const StoreLayout& layout = directory_.layout();
+  std::uint64_t& end = data_ends_[layout.file_of(slot)];
+  end = std::max(end, layout.offset_of(slot) + layout.block_bytes);
+}
+
+void FileStore::add_checks() {
+  const StoreLayout& layout = directory_.layout();
+  auto check = [this, number = check_token](FileId file, std::uint64_t bytes, bool lost = false) mutable {
+    const std::uint64_t token = number++;
+    if (lost) return;
+    batch_.push_back({.kind = IoOperation::Kind::check, .token = token, .file = file, .length = bytes, .ahead = true});
+  };
+  for (std::uint32_t n = 0; n < layout.directories; ++n) check(directory_.lock_file(n), 0, health_.lost(n));
+  check(directory_.catalog(), count(layout.catalog_bytes()));
+  for (std::size_t file = 0; file < directory_.data_files().size(); ++file) {
+    const auto directory = static_cast<std::uint32_t>(file % layout.directories);
+    check(directory_.data_files()[file], data_ends_[file], health_.lost(directory));
   }
+  add_superblock_check();
+}
+
+void FileStore::add_superblock_check() {
+  superblock_expected_ = directory_.superblock();
+  batch_.push_back({.kind = IoOperation::Kind::read,
+                    .token = superblock_check_token,
+                    .file = directory_.catalog(),
+                    .into = superblock_page_.span(),
+                    .ahead = true});
+}
+
+bool FileStore::check_ended(const IoCompletion& completion) {
+  const std::uint32_t directories = directory_.layout().directories;
+  const auto number = static_cast<std::uint32_t>(completion.token & ~check_token);
+  const bool of_superblock = completion.token == superblock_check_token;
+  ErrorCode error = completion.error != 0 ? errno_code(completion.error) : ErrorCode{};
+  if (of_superblock && !error) {
+    const Result<Superblock> found = decode_superblock(superblock_page_.span());
+    if (completion.bytes != catalog_page_bytes || !found || *found != superblock_expected_) error = Errc::corrupt;
+    // It may have been read while it was written.
+    if (error && (space_.writes_superblock() || superblock_expected_ != directory_.superblock())) {
+      add_superblock_check();
+      engine_.submit(batch_);
+      batch_.clear();
+      return false;
+    }
+  }
+  if (!error) return true;
+
+  const bool of_catalog = of_superblock || number == directories;
+  const std::filesystem::path name = of_catalog             ? directory_.directory(0) / "catalog"
+                                     : number < directories ? directory_.directory(number) / "lock"
+                                                            : directory_.data_path(number - directories - 1);
+  const char* const what = of_superblock                  ? "has lost its superblock"
+                           : error == errno_code(ESTALE)  ? "is another file now"
+                           : error == errno_code(ENODATA) ? "has been cut short"
+                                                          : "cannot be found any more";
+  const std::uint32_t directory = number < directories ? number : (number - directories - 1) % directories;
+  doubt(error, of_catalog ? std::nullopt : std::optional{directory}, fmt::format("{} {}", name.string(), what));
+  return true;
 }
 
 void FileStore::end_flush() {
@@ -99,6 +171,14 @@ Result<void> FileStore::close() {
     const auto directory = static_cast<std::uint32_t>(file % directory_.layout().directories);
     if (!health_.lost(directory)) sync(directory_.data_files()[file], directory);
   }
+  add_checks();
+  submit();
+  while (engine_.in_flight() > 0) {
+    engine_.wait();
+    completed_.clear();
+    engine_.poll(completed_);
+    for (const IoCompletion& completion : completed_) (void)check_ended(completion);
+  }
   sweep_lost(Sweep::all);
   const bool noted = space_.write_note();
   pages_.retry_failed();
@@ -116,7 +196,7 @@ void FileStore::sync(FileId file, std::optional<std::uint32_t> directory) {
   const IoCompletion synced = run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = file});
   if (synced.error == 0) return;
   operations_.count_io_error();
-  doubt(synced.error, directory);
+  doubt(errno_code(synced.error), directory, sync_failed);
 }
 
 }  // namespace terrace

@@ -9,9 +9,9 @@
 
 namespace terrace {
 
-/// How far the flushes of a store are. A round makes the data files durable and writes the catalog's pages, side by side, then
-/// makes the catalog durable; then who asked for it is told. Who asks meanwhile shares the next round, however many they are
-/// (group commit). Does no I/O. Threads: one.
+/// How far the flushes of a store are. A round makes the data files durable and writes the catalog's pages, side by side; then it
+/// makes the catalog durable and checks that all files are still there; then who asked for it is told. Who asks meanwhile shares
+/// the next round, however many they are (group commit). Does no I/O. Threads: one.
 ///
 /// The catalog comes last because the promise does: records may reach the device before the data they speak of all the same,
 /// whenever the system writes pages back, and such a record does not verify.
@@ -24,9 +24,12 @@ class GroupFlush {
   [[nodiscard]] bool wants_to_begin() const { return phase_ == Phase::idle && !asked_.empty(); }
   /// A round for all who have asked; so many syncs of data files go with it.
   void begin(std::uint32_t data_syncs);
-  void data_synced() { --syncs_; }
-  [[nodiscard]] bool data_are_synced() const { return phase_ == Phase::data && syncs_ == 0; }
-  void begin_catalog() { phase_ = Phase::catalog; }
+  [[nodiscard]] bool data_are_synced() const { return phase_ == Phase::data && operations_ == 0; }
+  /// So many operations make the catalog durable and check the files.
+  void begin_catalog(std::uint32_t operations);
+  [[nodiscard]] bool catalog_is_done() const { return phase_ == Phase::catalog && operations_ == 0; }
+  /// One of the phase's operations.
+  void operation_ended() { --operations_; }
   /// Whom the round was for; valid until begin().
   [[nodiscard]] std::span<const std::uint64_t> end();
 
@@ -34,7 +37,7 @@ class GroupFlush {
   enum class Phase : unsigned char { idle, data, catalog };
 
   Phase phase_ = Phase::idle;
-  std::uint32_t syncs_ = 0;
+  std::uint32_t operations_ = 0;  ///< of this phase, under way
   std::vector<std::uint64_t> asked_;
   std::vector<std::uint64_t> served_;
 };

@@ -31,7 +31,8 @@ struct GuardOptions {
 
 enum class StoreState : unsigned char {
   well,      ///< in use
-  degraded,  ///< not used after failures, and being probed; or a part of it is lost (Stack::storage_health)
+  degraded,  ///< not used after failures, and being probed; or a part of it is lost, or its files are not what a restart will
+             ///< find (both: Stack::storage_health)
   down,      ///< the same, and two probes in a row or more have failed
 };
 [[nodiscard]] const char* to_string(StoreState state) noexcept;

@@ -49,8 +49,8 @@ class FileSystem {
   /// Makes names in the directory survive a power failure.
   [[nodiscard]] virtual Result<void> sync_directory(const std::filesystem::path& path) = 0;
   /// For reading and writing; what it creates has mode 0600. `Direct::yes` bypasses the page cache where the file system
-  /// lets it; where it refuses, now or at the first read or write, the file is used through the cache. Fails with EPERM where what
-  /// is there is no private file; never waits for another process, as the opening of a pipe may.
+  /// lets it; where it refuses, now or at the first read or write, the file is used through the cache. Fails with EPERM where
+  /// what is there is no private file; never waits for another process, as the opening of a pipe may.
   [[nodiscard]] virtual Result<OpenedFile> open(const std::filesystem::path& path, Create create, Direct direct) = 0;
   /// A file that is not open yet: an operation of kind `open` opens it, or makes it, as the above. Until that has succeeded, no
   /// other operation may name it, and only close() may be called of it.
@@ -94,6 +94,7 @@ struct IoOperation {
     allocate,    ///< takes the room of a piece as resize() does, lengthening the file. ENOSPC: perhaps part of it
     deallocate,  ///< as FileSystem's
     free_space,  ///< `bytes` of the completion: what this user may still write to the file system that holds the file
+    check,       ///< whether its name still leads to the file (else ENOENT, ENOTDIR, ESTALE), of `length` bytes (else ENODATA)
   };
 
   Kind kind = Kind::read;
@@ -103,7 +104,7 @@ struct IoOperation {
   /// Of a read, of a write. Valid and nobody else's (of a write: unchanged) until the completion has been polled.
   std::span<std::byte> into{};
   std::span<const std::byte> from{};
-  /// Of a piece that is allocated or deallocated.
+  /// Of a piece that is allocated or deallocated; of a check, what the file must have at least.
   std::uint64_t length = 0;
   /// Where given, payload_checksum(key, *seal, buffer) is made by whoever moves the bytes: of what is about to be written,
   /// of what has been read. Outlives the operation.

@@ -117,7 +117,7 @@ int PosixFiles::open_path(File& file, Create create, Made& made) noexcept {
 
 Result<OpenedFile> PosixFiles::open(const std::filesystem::path& path, Create create, Direct direct) {
   auto file = std::make_unique<File>();
-  file->path = path;
+  file->path = std::filesystem::absolute(path);
   file->direct = direct == Direct::yes;
   Made made = Made::existed;
   file->fd = open_path(*file, create, made);
@@ -128,7 +128,7 @@ Result<OpenedFile> PosixFiles::open(const std::filesystem::path& path, Create cr
 
 FileId PosixFiles::prepare(const std::filesystem::path& path, Direct direct) {
   auto file = std::make_unique<File>();
-  file->path = path;
+  file->path = std::filesystem::absolute(path);
   file->direct = direct == Direct::yes;
   files_.push_back(std::move(file));
   return FileId{static_cast<std::uint32_t>(files_.size() - 1)};
@@ -293,6 +293,7 @@ void PosixFiles::work_on(const IoOperation& operation, File& file, IoCompletion&
     }
     case IoOperation::Kind::allocate: completion.error = allocate(file, offset, length); return;
     case IoOperation::Kind::deallocate: completion.error = deallocate(file, offset, length, completion.bytes); return;
+    case IoOperation::Kind::check: completion.error = check(file, operation.length); return;
     case IoOperation::Kind::free_space: {
       struct statvfs found {};
       if (::fstatvfs(file.fd, &found) != 0) {
@@ -304,6 +305,15 @@ void PosixFiles::work_on(const IoOperation& operation, File& file, IoCompletion&
     }
     default: TERRACE_CHECK(false);
   }
+}
+
+/// An errno, or 0.
+int PosixFiles::check(const File& file, std::uint64_t bytes) noexcept {
+  struct stat ours {};
+  struct stat named {};
+  if (::fstat(file.fd, &ours) != 0 || ::lstat(file.path.c_str(), &named) != 0) return errno;
+  if (ours.st_ino != named.st_ino || ours.st_dev != named.st_dev) return ESTALE;
+  return static_cast<std::uint64_t>(ours.st_size) < bytes ? ENODATA : 0;
 }
 
 int PosixFiles::move_bytes(const IoOperation& operation, File& file, std::byte* buffer, std::uint64_t length,

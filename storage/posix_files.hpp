@@ -17,7 +17,7 @@ class PosixFiles : public FileSystem {
  public:
   struct File {
     int fd = -1;
-    std::filesystem::path path;
+    std::filesystem::path path;  ///< absolute: a process may change its directory
     std::atomic<bool> direct{false};  ///< cleared by the first operation that is refused for it
     std::atomic<bool> sparse{false};  ///< set where room could not be taken ahead
   };
@@ -61,6 +61,7 @@ class PosixFiles : public FileSystem {
   /// An errno, or 0.
   [[nodiscard]] int allocate(File& file, off_t offset, off_t bytes) noexcept;
   [[nodiscard]] int deallocate(const File& file, off_t offset, off_t bytes, std::uint64_t& given) noexcept;
+  [[nodiscard]] static int check(const File& file, std::uint64_t bytes) noexcept;
   [[nodiscard]] int sync_path(const std::filesystem::path& directory) noexcept;
   /// Of a kind that is no transfer.
   void work_on(const IoOperation& operation, File& file, IoCompletion& completion) noexcept;

@@ -362,6 +362,17 @@ IoCompletion SteppedFiles::perform(const IoOperation& operation, const IoFault& 
       completion.bytes = deallocate(f, operation.offset, operation.length);
       changed();
       return completion;
+    case IoOperation::Kind::check: {
+      const auto named = names_.files.find(handles_[operation.file.value()].path);
+      if (named == names_.files.end()) {
+        completion.error = ENOENT;
+      } else if (named->second.get() != &f) {
+        completion.error = ESTALE;
+      } else if (f.bytes.size() < operation.length) {
+        completion.error = ENODATA;
+      }
+      return completion;
+    }
     case IoOperation::Kind::free_space:
       completion.bytes = disk_bytes_ - std::min(used(), disk_bytes_);
       return completion;

@@ -89,6 +89,7 @@ class StoreDirectory {
   /// By their number. Those in a directory that is missing are not open, and no operation may name them.
   [[nodiscard]] const std::vector<FileId>& data_files() const { return data_; }
   [[nodiscard]] std::filesystem::path data_path(std::uint32_t file) const;
+  [[nodiscard]] FileId lock_file(std::uint32_t directory) const { return parts_[directory].lock; }
   /// A file in this directory, for operations that ask about its file system.
   [[nodiscard]] FileId any_file_in(std::uint32_t directory) const { return directory == 0 ? catalog_ : data_[directory]; }
   [[nodiscard]] const std::filesystem::path& directory(std::uint32_t number) const { return parts_[number].directory; }

@@ -60,6 +60,7 @@ StoreReader::StoreReader(std::filesystem::path directory, PosixCalls& calls, con
   try {
     open_catalog();
     read_superblock();
+    find_missing();
     read_records(go_on);
   } catch (...) {
     close();
@@ -189,9 +190,37 @@ std::uint64_t StoreReader::next_data(std::uint64_t at, std::uint64_t end) const 
   return errno == ENXIO && ::fstat(catalog_.fd, &now) == 0 && static_cast<std::uint64_t>(now.st_size) >= end ? end : at;
 }
 
+void StoreReader::find_missing() {
+  missing_.assign(layout_.directories, false);
+  for (std::uint32_t n = 1; n < layout_.directories; ++n) {
+    const File file = open(part_directory(directory_, n) / "stripe", false);
+    std::array<std::byte, part_text_bytes> text;
+    const Result<std::uint64_t> got = file.fd < 0 ? Result<std::uint64_t>{0U} : read(file.fd, text, 0);
+    if (file.fd >= 0) ::close(file.fd);
+    const auto part = parse_part({reinterpret_cast<const char*>(text.data()), got ? *got : 0});
+    missing_[n] = part != StorePart{superblock_.id, n + 1, layout_.directories};
+  }
+}
+
+std::vector<std::filesystem::path> StoreReader::missing_directories() const {
+  std::vector<std::filesystem::path> missing;
+  const std::vector<std::filesystem::path> more = more_directories();
+  for (std::uint32_t n = 1; n < layout_.directories; ++n) {
+    if (missing_[n]) missing.push_back(more[n - 1]);
+  }
+  return missing;
+}
+
+std::uint64_t StoreReader::missing_blocks() const {
+  const auto is = [this](const CatalogRecord& block) { return missing(block); };
+  return static_cast<std::uint64_t>(std::count_if(survey_->blocks().begin(), survey_->blocks().end(), is));
+}
+
 void StoreReader::read_records(const std::function<bool()>& go_on) {
   const std::string name = (directory_ / "catalog").string();
-  survey_.emplace(superblock_, [this](std::uint32_t number) { return data_file(number).bytes; });
+  survey_.emplace(superblock_, [this](std::uint32_t number) {
+    return missing_[number % layout_.directories] ? ~std::uint64_t{0} : data_file(number).bytes;
+  });
   AlignedBuffer piece{piece_bytes};
   const std::uint64_t end = count(layout_.catalog_bytes());
   for (std::uint64_t at = next_data(catalog_page_bytes, end); at < end; at = next_data(at + piece_bytes, end)) {
@@ -318,6 +347,7 @@ Result<std::optional<std::uint64_t>> StoreReader::checksum(const File& file, con
 
 StoreReader::Verified StoreReader::verify(const CatalogRecord& block, std::span<std::byte> scratch) const {
   TERRACE_CHECK(!scratch.empty() && scratch.size() % io_alignment == 0);
+  if (missing(block)) return {Verdict::missing};
   const File file = data_file(layout_.file_of(SlotId{block.slot}));
   if (file.fd < 0) return {Verdict::unreadable, file.error};
   Result<std::optional<std::uint64_t>> got = checksum(file, block, scratch);

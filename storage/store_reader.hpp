@@ -56,6 +56,13 @@ class StoreReader {
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
   /// Of a store that is striped, the further ones, in their order; where a link is missing, the link.
   [[nodiscard]] std::vector<std::filesystem::path> more_directories() const;
+  /// Of those, the ones that were not there, or held no part of this store, when this was made. What the catalog says of their
+  /// blocks is taken as true.
+  [[nodiscard]] std::vector<std::filesystem::path> missing_directories() const;
+  /// Whether the block lies in one of them.
+  [[nodiscard]] bool missing(const CatalogRecord& block) const { return missing_[layout_.directory_of(SlotId{block.slot})]; }
+  /// Of catalog().blocks(), those.
+  [[nodiscard]] std::uint64_t missing_blocks() const;
   [[nodiscard]] const Superblock& superblock() const { return superblock_; }
   [[nodiscard]] const StoreLayout& layout() const { return layout_; }
   [[nodiscard]] const CatalogSurvey& catalog() const { return *survey_; }
@@ -75,7 +82,7 @@ class StoreReader {
   /// What the store's files take of the disk now.
   [[nodiscard]] Bytes allocated() const;
 
-  enum class Verdict : unsigned char { verified, changed, doubtful, corrupt, unreadable };
+  enum class Verdict : unsigned char { verified, changed, doubtful, corrupt, unreadable, missing };
   struct Verified {
     Verdict verdict = Verdict::verified;
     int error = 0;  ///< of `unreadable`: an errno, or 0 where the file ended
@@ -106,6 +113,7 @@ class StoreReader {
   [[nodiscard]] Result<std::uint64_t> read(int fd, std::span<std::byte> into, std::uint64_t offset) const;
   void open_catalog();
   void read_superblock();
+  void find_missing();
   void read_records(const std::function<bool()>& go_on);
   /// Where the catalog's next data begin, from a page on that is not beyond `end`; `end` where there are none.
   [[nodiscard]] std::uint64_t next_data(std::uint64_t at, std::uint64_t end) const;
@@ -119,6 +127,7 @@ class StoreReader {
   PosixCalls& calls_;
   Superblock superblock_;
   StoreLayout layout_;
+  std::vector<bool> missing_;  ///< by directory
   std::optional<CatalogSurvey> survey_;
   std::vector<std::pair<BlockKey, const CatalogRecord*>> by_key_;  ///< sorted
   File catalog_;

@@ -63,6 +63,7 @@ class StoreSpace {
   /// one, and cuts it: a flush is to promise nothing before.
   enum class Note : unsigned char { written, waiting, failed };
   [[nodiscard]] Note note() const;
+  [[nodiscard]] bool writes_superblock() const { return step_ == Step::writing_superblock; }
   /// Tries again what could not be written.
   void retry_note();
   /// Has it say so now. Blocks; nothing is under way, and it was stopped. False where it could not be written.

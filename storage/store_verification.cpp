@@ -22,9 +22,7 @@ constexpr std::chrono::milliseconds tick{100};
 class Work {
  public:
   Work(const StoreReader& reader, const VerificationOptions& options) : reader_{reader}, options_{options} {
-    for (const auto* records : {&reader.catalog().blocks(), &reader.catalog().orphans()}) {
-      for (const CatalogRecord& record : *records) blocks_.push_back(&record);
-    }
+    for (const CatalogRecord& record : reader.catalog().blocks()) blocks_.push_back(&record);
     std::sort(blocks_.begin(), blocks_.end(), [](const auto* a, const auto* b) { return a->slot < b->slot; });
     found_.blocks = blocks_.size();
     running_ = options.threads;
@@ -83,10 +81,11 @@ class Work {
 
   void note(const CatalogRecord& block, const StoreReader::Verified& verified, Steady::time_point since) {
     const std::lock_guard guard{mutex_};
-    found_.read += Bytes{reader_.layout().block_bytes};
+    if (verified.verdict != Verdict::missing) found_.read += Bytes{reader_.layout().block_bytes};
     switch (verified.verdict) {
       case Verdict::verified: ++found_.verified; break;
       case Verdict::changed: ++found_.changed; break;
+      case Verdict::missing: ++found_.missing; break;
       case Verdict::doubtful: doubts_.push_back({&block, since}); break;
       case Verdict::corrupt:
       case Verdict::unreadable: found_.wrong.push_back({block, verified}); break;
@@ -135,7 +134,7 @@ Verification verify_all(const StoreReader& reader, const VerificationOptions& op
     std::vector<std::jthread> threads;
     const auto ask = [&] {
       const Verification found = work.found();
-      if (!go_on(found.verified + found.changed + found.wrong.size(), found.read)) work.stop();
+      if (!go_on(found.done(), found.read)) work.stop();
     };
     try {
       for (unsigned n = 0; n < options.threads; ++n) threads.emplace_back([&work] { work.run(); });
@@ -153,7 +152,7 @@ Verification verify_all(const StoreReader& reader, const VerificationOptions& op
   Verification found = work.found();
   std::sort(found.wrong.begin(), found.wrong.end(), [](const auto& a, const auto& b) { return a.block.slot < b.block.slot; });
   found.seconds = std::chrono::duration<double>(Steady::now() - begin).count();
-  found.stopped = found.verified + found.changed + found.wrong.size() < found.blocks;
+  found.stopped = found.done() < found.blocks;
   return found;
 }
 

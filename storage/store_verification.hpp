@@ -24,13 +24,16 @@ struct Verification {
     StoreReader::Verified why;  ///< corrupt, unreadable
   };
 
-  std::uint64_t blocks = 0;    ///< to be verified: those that a store would serve, and orphans
+  std::uint64_t blocks = 0;    ///< those that a store would serve
   std::uint64_t verified = 0;
   std::uint64_t changed = 0;   ///< given up by the store's owner meanwhile
-  std::vector<Wrong> wrong;    ///< by slot; verified + changed + wrong = blocks, unless stopped
+  std::uint64_t missing = 0;   ///< not read, in directories that are missing
+  std::vector<Wrong> wrong;    ///< by slot
   Bytes read{};
   double seconds = 0;
   bool stopped = false;
+
+  [[nodiscard]] std::uint64_t done() const { return verified + changed + missing + wrong.size(); }  ///< all, unless stopped
 };
 
 /// Reads and verifies all data, in the order in which they lie. `go_on(blocks done, bytes read)` is called some ten times a

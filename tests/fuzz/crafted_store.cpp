@@ -41,6 +41,7 @@ void expect(bool fine, const char* what) {
 FileStoreConfig config_of(std::uint32_t slots) {
   FileStoreConfig config;
   config.directory = "/store";
+  config.name.clear();
   config.block_bytes = Bytes{block_size};
   config.capacity = capacity_for(slots, config.block_bytes);
   config.fingerprint = key_of(4711).bytes;

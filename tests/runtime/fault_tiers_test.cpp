@@ -25,6 +25,7 @@ class FailingTier : public ContentFixture {
   [[nodiscard]] static FileStoreConfig stored() {
     FileStoreConfig config;
     config.directory = "/store";
+    config.name.clear();
     config.block_bytes = stored_bytes;
     config.capacity = capacity_for(64, stored_bytes);
     return config;

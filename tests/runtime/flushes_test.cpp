@@ -83,8 +83,11 @@ TEST_F(FlushesTest, that_are_asked_for_share_what_covers_them) {
   EXPECT_FALSE(flushes_.ended(2));
   EXPECT_EQ(begun(), Rounds{2}) << "at once, not when it is due";
   flushes_.on_flushed({});
-  EXPECT_EQ(flushes_.ask(), 2U) << "it covers everything";
-  EXPECT_EQ(begun(), Rounds{});
+  EXPECT_EQ(flushes_.ask(), 3U) << "what it covered may have been taken away since";
+  EXPECT_EQ(begun(), Rounds{3});
+  EXPECT_EQ(flushes_.not_covered(), 0U);
+  flushes_.on_flushed(Errc::io_failed);
+  EXPECT_EQ(flushes_.not_covered(), 2U) << "of what was covered nobody knows any more";
 }
 
 using test::keys_of;

@@ -45,6 +45,7 @@ class StackWatchTest : public testing::Test {
   StackWatchTest() {
     FileStoreConfig config;
     config.directory = "/store";
+    config.name.clear();
     config.block_bytes = block_bytes;
     config.capacity = capacity_for(4, block_bytes);
     file_.emplace(config, io_);

@@ -93,6 +93,22 @@ TEST_F(WarmRestart, without_one_has_only_what_the_policy_stored) {
   EXPECT_EQ(hits(stack.cache()), 0U);
 }
 
+TEST_F(WarmRestart, is_promised_by_no_checkpoint_whose_files_have_been_taken_away) {
+  Stack stack{options()};
+  serve(stack.cache());
+  EXPECT_EQ(stack.cache().checkpoint(seconds{60})->left.lost_blocks, 0U);
+  EXPECT_EQ(stack.storage_health()->state, StoreState::well);
+  std::filesystem::remove_all(directory_ / "store");
+  const Result<CheckpointReport> report = stack.cache().checkpoint(seconds{60});
+  ASSERT_TRUE(report.has_value());
+  EXPECT_TRUE(report->job.flush_error);
+  EXPECT_EQ(report->job.durable, Bytes{});
+  EXPECT_EQ(report->left.durable_blocks, 0U) << "what the first one promised is gone, too";
+  EXPECT_EQ(stack.storage_health()->state, StoreState::degraded);
+  EXPECT_NE(stack.storage_health()->reason.find("cannot be found any more"), std::string::npos) << stack.storage_health()->reason;
+  EXPECT_EQ(hits(stack.cache()), 5 * prompts);
+}
+
 TEST_F(WarmRestart, makes_what_it_writes_durable_by_itself) {
   StackOptions with_policy = options();
   with_policy.write_policy = WritePolicy::write_through;

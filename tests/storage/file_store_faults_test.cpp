@@ -151,8 +151,8 @@ TEST(FileStoreRestart, an_error_at_any_operation_of_a_restart_loses_only_what_it
 
 TEST(FileStoreRestart, a_lock_that_another_process_was_quicker_to_take_is_left_alone) {
   SteppedIo io;
-  // After making the directory and the lock's file; between two tries it looks who the owner is.
-  for (std::uint64_t n = 0; n < 100; ++n) io.files().inject(2 + 2 * n, {.error = EWOULDBLOCK});
+  // After making and checking the directory, and making the lock's file; between two tries it looks who the owner is.
+  for (std::uint64_t n = 0; n < 100; ++n) io.files().inject(3 + 2 * n, {.error = EWOULDBLOCK});
   EXPECT_THROW((FileStore{config_for("/store", 4), io}), std::system_error);
   EXPECT_TRUE(io.files().exists("/store/lock"));
   EXPECT_FALSE(io.files().exists("/store/catalog"));
@@ -161,7 +161,7 @@ TEST(FileStoreRestart, a_lock_that_another_process_was_quicker_to_take_is_left_a
 TEST(FileStoreRestart, a_lock_whose_owner_was_killed_before_it_could_say_who_it_was_is_waited_for) {
   SteppedIo io;
   // The system has not taken its last descriptors away yet.
-  for (std::uint64_t n = 0; n < 3; ++n) io.files().inject(2 + 2 * n, {.error = EWOULDBLOCK});
+  for (std::uint64_t n = 0; n < 3; ++n) io.files().inject(3 + 2 * n, {.error = EWOULDBLOCK});
   SteppedHarness h{io, config_for("/store", 4)};
   h.write({root_block(1)});
   EXPECT_TRUE(h.reads_back(key_of(1)));

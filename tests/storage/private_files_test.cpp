@@ -22,7 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* about_files = "must be a regular file of this user, without further links, that nobody else may read or write";
+constexpr const char* about_files =
+    "must be a regular file of this user, without further links, that nobody else may read or write";
 constexpr const char* about_directories = "must belong to this user and be closed to all others";
 
 class PrivateFiles : public testing::TestWithParam<StoreKind> {

@@ -78,13 +78,31 @@ TEST_F(StripesOnDisk, a_disk_that_was_mounted_elsewhere_is_followed) {
   EXPECT_EQ(verify_all(StoreReader{where_}, {}, [](std::uint64_t, Bytes) { return true; }).verified, 48U);
 }
 
-TEST_F(StripesOnDisk, a_reader_without_one_of_them_says_which_blocks_it_cannot_read) {
+TEST_F(StripesOnDisk, a_reader_without_one_of_them_says_which_and_reads_the_rest) {
   store(path_of(1, 48));
   const fs::path hidden = directory_.path() / "hidden";
   fs::rename(config_.more_directories[0], hidden);
   const StoreReader reader{where_};
-  EXPECT_EQ(reader.catalog().damaged().size(), 16U) << "no data";
-  EXPECT_EQ(reader.catalog().blocks().size(), 4U) << "what comes before them on the path";
+  EXPECT_EQ(reader.missing_directories(), std::vector<fs::path>{config_.more_directories[0]});
+  EXPECT_TRUE(reader.catalog().damaged().empty());
+  EXPECT_TRUE(reader.catalog().orphans().empty());
+  EXPECT_EQ(reader.catalog().blocks().size(), 48U);
+  EXPECT_EQ(reader.missing_blocks(), 16U);
+  const Verification found = verify_all(reader, {}, [](std::uint64_t, Bytes) { return true; });
+  EXPECT_EQ(found.verified, 32U);
+  EXPECT_EQ(found.missing, 16U);
+  EXPECT_TRUE(found.wrong.empty());
+  EXPECT_FALSE(found.stopped);
+}
+
+TEST_F(StripesOnDisk, a_reader_takes_an_empty_directory_and_another_stores_part_for_none) {
+  store(path_of(1, 48));
+  fs::rename(config_.more_directories[0], directory_.path() / "hidden");
+  fs::create_directory(config_.more_directories[0]);
+  EXPECT_EQ(StoreReader{where_}.missing_blocks(), 16U);
+  fs::remove(config_.more_directories[0]);
+  fs::copy(config_.more_directories[1], config_.more_directories[0]);
+  EXPECT_EQ(StoreReader{where_}.missing_blocks(), 16U) << "the second part is not the first";
 }
 
 TEST_F(StripesOnDisk, a_part_by_itself_is_no_store_to_a_reader) {

@@ -280,7 +280,11 @@ TEST_F(UringIoTest, one_stalled_operation_holds_up_nobody) {
   const auto pipe = directory_.path() / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   const auto engine = make();
-  const FileId silent = engine->files().open(pipe, Create::no, Direct::no).value().id;
+  // (An engine opens no pipe.)
+  const FileId silent = engine->files().open(directory_.path() / "silent", Create::if_missing, Direct::no).value().id;
+  const int end = ::open(pipe.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(::dup3(end, dynamic_cast<PosixFiles&>(engine->files()).file(silent).fd, O_CLOEXEC), 0);
+  ::close(end);
   const FileId file = open(*engine);
   AlignedBuffer from_pipe{block_size};
   const IoOperation stalled = read(silent, from_pipe.span().first(5));

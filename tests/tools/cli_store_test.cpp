@@ -301,8 +301,8 @@ TEST_F(CliStore, remove_takes_nothing_where_one_key_is_wrong) {
 
 TEST_F(CliStore, works_beside_a_running_replay_and_keeps_its_hands_off) {
   fs::remove_all(store_);
-  OnTerminal replay{replay_words({trace("1e12"), "--block-bytes", "4KiB", "--storage", storage_, "--storage-name", "mine", "--storage-capacity",
-                                  "1MiB", "--speed", "1"})};
+  OnTerminal replay{replay_words({trace("1e12"), "--block-bytes", "4KiB", "--storage", storage_, "--storage-name", "mine",
+                                  "--storage-capacity", "1MiB", "--speed", "1"})};
   ASSERT_TRUE(replay.wait_for("requests  hits"));
   // Its records go out behind the data.
   json::value stat = object("stat");
@@ -332,8 +332,8 @@ TEST_F(CliStore, works_beside_a_running_replay_and_keeps_its_hands_off) {
 }
 
 TEST_F(CliStore, of_a_killed_owner_is_free_and_readable) {
-  OnTerminal replay{replay_words({trace("1e12"), "--block-bytes", "4KiB", "--storage", storage_, "--storage-name", "mine", "--storage-capacity",
-                                  "1MiB", "--speed", "1"})};
+  OnTerminal replay{replay_words({trace("1e12"), "--block-bytes", "4KiB", "--storage", storage_, "--storage-name", "mine",
+                                  "--storage-capacity", "1MiB", "--speed", "1"})};
   ASSERT_TRUE(replay.wait_for("requests  hits"));
   EXPECT_FALSE(object("stat").at("owner").is_null());
   replay.signal(SIGKILL);

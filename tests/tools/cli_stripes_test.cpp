@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 namespace terrace::test {
@@ -50,6 +51,38 @@ TEST_F(CliStripes, a_replay_finds_again_what_the_last_one_stored_over_three_dire
   const Ended removed = store({"remove", "--all", "--yes"});
   EXPECT_EQ(removed.status, 0) << removed.err;
   EXPECT_NE(removed.out.find(", 0 left"), std::string::npos) << removed.out;
+}
+
+TEST_F(CliStripes, a_directory_that_is_not_mounted_is_named_once_and_all_commands_count_alike) {
+  ASSERT_EQ(replay().status, 0);
+  const auto in = [](const Ended& ended) { return json::parse(ended.out); };
+  const auto count = [](const json::value& value, const char* at) { return value.at_pointer(at).to_number<int>(); };
+  for (const bool mounted : {true, false}) {
+    if (!mounted) fs::rename(directory_.path() / "b", directory_.path() / "hidden");
+    const json::value stat = in(store({"stat", "--json"}));
+    const Ended verified = store({"verify", "--json"});
+    const Ended listed = store({"list", "--json"});
+    const int blocks = count(stat, "/slots/blocks");
+    EXPECT_GT(blocks, 0);
+    EXPECT_EQ(count(stat, "/slots/damaged"), 0);
+    EXPECT_EQ(count(stat, "/slots/orphans"), 0);
+    EXPECT_EQ(count(in(verified), "/blocks"), blocks);
+    EXPECT_EQ(count(in(listed), "/matching"), blocks);
+    EXPECT_EQ(count(in(verified), "/missing"), count(stat, "/slots/missing"));
+    EXPECT_EQ(count(in(verified), "/verified"), blocks - count(stat, "/slots/missing"));
+    EXPECT_EQ(verified.status, mounted ? 0 : 1);
+    EXPECT_EQ(listed.status, 0);
+    EXPECT_EQ(count(stat, "/slots/missing") > 0, !mounted);
+    EXPECT_EQ(stat.at("missing_directories").as_array().size(), mounted ? 0U : 1U);
+  }
+  const std::string said = (directory_.path() / "b" / "store").string() + ", of a store over 3 directories, is not there";
+  const Ended verified = store({"verify"});
+  EXPECT_EQ(verified.status, 1);
+  EXPECT_TRUE(is_one_line(verified.err)) << verified.err;
+  EXPECT_NE(verified.err.find(said), std::string::npos) << verified.err;
+  EXPECT_LT(std::count(verified.out.begin(), verified.out.end(), '\n'), 8) << verified.out;
+  EXPECT_NE(store({"stat"}).out.find(said), std::string::npos);
+  EXPECT_TRUE(is_one_line(store({"list"}).err));
 }
 
 TEST_F(CliStripes, a_directory_that_is_gone_is_refused_and_then_left_out) {

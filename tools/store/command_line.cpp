@@ -22,11 +22,12 @@ one line on standard error.
 )";
 
 constexpr const char* overview = R"(
-DIR is a store's own directory, as in --storage file:DIR. stat, list, show and
-verify only read, and work beside the process that has the store; what they say
-of it then is true of the moment when they looked. compact and remove need a
-stopped store. Which slots the owner has quarantined since its start it does
-not write down: they count as free here.
+DIR is that of --storage file:DIR, or a store's own directory in there:
+DIR/store, or the name that it was given. stat, list, show and verify only read,
+and work beside the process that has the store; what they say of it then is true
+of the moment when they looked. compact and remove need a stopped store. Which
+slots the owner has quarantined since its start it does not write down: they
+count as free here.
 )";
 
 constexpr const char* list_help = R"(

@@ -39,14 +39,15 @@ std::vector<std::pair<std::uint64_t, std::uint64_t>> namespaces_of(const Catalog
   return sorted;
 }
 
-json::object to_object(const CatalogRecord& record, bool orphan) {
+json::object to_object(const StoreReader& reader, const CatalogRecord& record, bool orphan) {
   return {{"key", to_hex(record.block.key)},
           {"depth", record.block.depth},
           {"namespace", namespace_hex(record.block.name_space)},
           {"group", record.block.group.value()},
           {"generation", record.generation},
           {"slot", record.slot},
-          {"orphan", orphan}};
+          {"orphan", orphan},
+          {"missing", reader.missing(record)}};
 }
 
 /// From the root, or from the last ancestor that is there, down to the block itself.
@@ -79,6 +80,7 @@ const char* to_text(StoreReader::Verdict verdict) {
     case StoreReader::Verdict::doubtful: return "doubtful";
     case StoreReader::Verdict::corrupt: return "corrupt";
     case StoreReader::Verdict::unreadable: return "unreadable";
+    case StoreReader::Verdict::missing: return "missing";
   }
   return "?";
 }
@@ -106,6 +108,7 @@ void print_stat_text(const StoreReader& reader) {
                to_string(Bytes{layout.stripe_slots * layout.block_bytes}));
     for (const std::filesystem::path& more : reader.more_directories()) print("  {}\n", more.string());
   }
+  if (!reader.missing_directories().empty()) print("missing      {}\n", what_is_missing(reader));
   const std::uint64_t closed = closed_slots(reader);
   print("slots        {} with blocks, {} free{}\n", catalog.blocks().size(), catalog.free_slots() - closed,
              closed > 0 ? fmt::format(", {} closed (made smaller while it served)", closed) : "");
@@ -136,11 +139,15 @@ void print_stat(const std::filesystem::path& directory, bool as_json) {
   json::object slots{{"total", reader->layout().slots},         {"blocks", catalog.blocks().size()},
                      {"free", catalog.free_slots() - closed_slots(*reader)}, {"closed", closed_slots(*reader)},
                      {"orphans", catalog.orphans().size()},
-                     {"superseded", catalog.superseded().size()}, {"damaged", catalog.damaged().size()}};
+                     {"superseded", catalog.superseded().size()}, {"damaged", catalog.damaged().size()},
+                     {"missing", reader->missing_blocks()}};  // among the blocks
   json::array more;
+  json::array missing;
+  for (const std::filesystem::path& each : reader->missing_directories()) missing.push_back(json::string{each.string()});
   for (const std::filesystem::path& each : reader->more_directories()) more.push_back(json::string{each.string()});
   print_json({{"directory", reader->directory().string()},
               {"more_directories", std::move(more)},
+              {"missing_directories", std::move(missing)},
               {"stripe_bytes", reader->layout().stripe_slots * reader->layout().block_bytes},
               {"version", reader->superblock().version},
               {"generation", reader->superblock().generation},
@@ -162,26 +169,31 @@ void print_list(const std::filesystem::path& directory, const ListOptions& optio
   }
   const std::unique_ptr<StoreReader> reader = open_store(directory);
   std::uint64_t matching = 0;
+  std::uint64_t orphans = 0;
   const std::uint64_t limit = options.limit.value_or(~std::uint64_t{0});
   json::array blocks;
   if (!options.json) print("{:<24}  {:>8}  {:<16}  {:>12}\n", "key begins", "depth", "namespace", "generation");
   const std::array lists{std::pair{&reader->catalog().blocks(), false}, std::pair{&reader->catalog().orphans(), true}};
   for (const auto& [records, orphan] : lists) {
     for (const CatalogRecord& record : *records) {
-      if (!namespace_hex(record.block.name_space).starts_with(wanted) || ++matching > limit) continue;
+      if (!namespace_hex(record.block.name_space).starts_with(wanted)) continue;
+      orphans += orphan;
+      if (++matching > limit) continue;
       if (options.json) {
-        blocks.push_back(to_object(record, orphan));
+        blocks.push_back(to_object(*reader, record, orphan));
       } else {
-        print("{:.24}  {:>8}  {}  {:>12}{}\n", to_hex(record.block.key), record.block.depth,
-                   namespace_hex(record.block.name_space), record.generation, orphan ? "  orphan" : "");
+        print("{:.24}  {:>8}  {}  {:>12}{}{}\n", to_hex(record.block.key), record.block.depth,
+              namespace_hex(record.block.name_space), record.generation, orphan ? "  orphan" : "",
+              reader->missing(record) ? "  missing" : "");
       }
     }
   }
   if (options.json) {
-    print_json({{"matching", matching}, {"blocks", std::move(blocks)}});
-  } else if (matching > limit) {
-    print("... and {} more\n", matching - limit);
+    print_json({{"matching", matching}, {"orphans", orphans}, {"blocks", std::move(blocks)}});
+    return;
   }
+  if (matching > limit) print("... and {} more\n", matching - limit);
+  if (!reader->missing_directories().empty()) complain("terrace store", what_is_missing(*reader));
 }
 
 ExitStatus show_block(const std::filesystem::path& directory, const std::string& digits, bool as_json) {
@@ -194,7 +206,7 @@ ExitStatus show_block(const std::filesystem::path& directory, const std::string&
   if (as_json) {
     json::array chain;
     for (const CatalogRecord* const each : path) chain.push_back(json::string{to_hex(each->block.key)});
-    json::object object = to_object(block, orphan);
+    json::object object = to_object(*reader, block, orphan);
     object["parent"] = block.block.depth == 0 ? json::value(nullptr) : json::value(to_hex(block.block.parent));
     object["checksum"] = fmt::format("{:016x}", block.checksum);
     object["length"] = block.length;

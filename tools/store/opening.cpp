@@ -61,6 +61,7 @@ std::string namespace_hex(std::uint64_t name_space) {
 
 std::string what_is_wrong(const StoreReader::Verified& verified) {
   if (verified.verdict == StoreReader::Verdict::corrupt) return "does not verify";
+  if (verified.verdict == StoreReader::Verdict::missing) return "lies in a directory that is not there";
   return fmt::format("cannot be read: {}", verified.error == 0 ? "the file ends before" : std::strerror(verified.error));
 }
 
@@ -71,6 +72,19 @@ const char* what_is_wrong(CatalogSurvey::Flaw flaw) {
     case CatalogSurvey::Flaw::no_data: return "data file ends before the block";
   }
   return "?";
+}
+
+std::string what_is_missing(const StoreReader& reader) {
+  const std::vector<std::filesystem::path> missing = reader.missing_directories();
+  std::string names;
+  for (const std::filesystem::path& each : missing) {
+    if (!names.empty()) names += &each == &missing.back() ? " and " : ", ";
+    names += each.string();
+  }
+  const bool one = missing.size() == 1;
+  return fmt::format("{}, of a store over {} directories, {} not there, and {} blocks in {}: mount {}", names,
+                     reader.layout().directories, one ? "is" : "are", reader.missing_blocks(), one ? "it" : "them",
+                     one ? "its disk" : "their disks");
 }
 
 }  // namespace terrace::tools

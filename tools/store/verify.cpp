@@ -48,6 +48,7 @@ json::object to_object(const StoreReader& reader, const Verification& found) {
           {"changed", found.changed},
           {"wrong", std::move(wrong)},
           {"damaged_records", std::move(damaged)},
+          {"missing", found.missing},
           {"orphans", catalog.orphans().size()},
           {"bytes", count(found.read)},
           {"seconds", found.seconds},
@@ -62,7 +63,8 @@ void print_text(const StoreReader& reader, const Verification& found) {
   print("read       {} in {:.1f} s: {:.2f} GB/s\n", to_string(found.read), found.seconds, rate(found) * giga);
   print("verified   {} of {} blocks\n", found.verified, found.blocks);
   if (found.changed > 0) print("changed    {} blocks, while this was reading\n", found.changed);
-  if (!catalog.orphans().empty()) print("orphans    {}, among these blocks\n", catalog.orphans().size());
+  if (found.missing > 0) print("missing    {} blocks, not read\n", found.missing);
+  if (!catalog.orphans().empty()) print("orphans    {} further blocks, of no use\n", catalog.orphans().size());
   print("wrong      {} blocks, {} records\n", found.wrong.size(), catalog.damaged().size());
   for (const Verification::Wrong& each : found.wrong) {
     print("  {}\n      {}: {}\n", to_hex(each.block.block.key), place_of(reader, each.block.slot), what_is_wrong(each.why));
@@ -92,7 +94,7 @@ ExitStatus verify_store(const std::filesystem::path& directory, const VerifyOpti
   const std::unique_ptr<StoreReader> reader = open_store(directory, [&] { return !interrupt.requested(); });
   Verification found;
   {
-    const std::uint64_t total = reader->catalog().blocks().size() + reader->catalog().orphans().size();
+    const std::uint64_t total = reader->catalog().blocks().size();
     std::atomic<std::uint64_t> blocks{0};
     std::atomic<Bytes> bytes{};
     const ProgressLine progress{[&] {
@@ -114,8 +116,12 @@ ExitStatus verify_store(const std::filesystem::path& directory, const VerifyOpti
     complain("terrace store", summary(*reader, found));
     return ExitStatus::check_failed;
   }
+  if (!reader->missing_directories().empty()) {
+    complain("terrace store", what_is_missing(*reader));
+    return ExitStatus::check_failed;
+  }
   if (found.stopped) {
-    complain("terrace store", fmt::format("interrupted after {} of {} blocks", found.verified + found.changed, found.blocks));
+    complain("terrace store", fmt::format("interrupted after {} of {} blocks", found.done(), found.blocks));
     return ExitStatus::interrupted;
   }
   return ExitStatus::done;
