@@ -58,6 +58,9 @@ Result<void> PointedIo::Files::remove_directory(const std::filesystem::path& pat
 Result<Made> PointedIo::Files::link_directory(const std::filesystem::path& link, const std::filesystem::path& to) {
   return pass([&](FileSystem& files) { return files.link_directory(link, to); });
 }
+Result<void> PointedIo::Files::check_private(const std::filesystem::path& path) {
+  return pass([&](FileSystem& files) { return files.check_private(path); });
+}
 Result<void> PointedIo::Files::sync_directory(const std::filesystem::path& path) {
   return pass([&](FileSystem& files) { return files.sync_directory(path); });
 }

@@ -36,6 +36,7 @@ class PointedIo final : public IoEngine {
    public:
     explicit Files(PointedIo& io) : io_{io} {}
     Result<Made> make_directory(const std::filesystem::path& path) override;
+    Result<void> check_private(const std::filesystem::path& path) override;
     Result<void> remove_directory(const std::filesystem::path& path) override;
     Result<Made> link_directory(const std::filesystem::path& link, const std::filesystem::path& to) override;
     Result<void> sync_directory(const std::filesystem::path& path) override;
