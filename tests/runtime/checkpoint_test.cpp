@@ -138,16 +138,20 @@ TEST_F(Checkpoints, say_when_a_flush_has_failed) {
   EXPECT_EQ(report.left.lost_blocks, 3U);
 }
 
-TEST_F(Checkpoints, of_what_is_durable_already_do_nothing_and_say_so) {
+TEST_F(Checkpoints, of_what_is_durable_already_write_nothing_and_ask_whether_storage_still_has_it) {
   run_paths(2);
   EXPECT_EQ(checkpoint().left.lost_blocks, 0U);
-  store->hold_flushes(true);  // none is needed
+  const std::uint64_t writes = store->stat().writes;
+  store->hold_flushes(true);
   const WriteBackId id = start(seconds{4});
   settle();
+  EXPECT_EQ(progress(id).state, WriteBackState::running);
+  store->hold_flushes(false);
+  settle();
   EXPECT_EQ(progress(id).state, WriteBackState::done);
+  EXPECT_EQ(store->stat().writes, writes);
   EXPECT_EQ(progress(id).of(WriteBackOutcome::already_there), 6U);
   EXPECT_EQ(count(progress(id).durable), 6 * block_bytes);
-  store->hold_flushes(false);
 }
 
 class CheckpointsWithoutStorage : public test::CacheFixture {};

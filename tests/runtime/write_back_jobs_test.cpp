@@ -72,6 +72,7 @@ TEST_F(WriteBackJobsTest, store_a_path_and_say_so_of_each_block) {
   EXPECT_TRUE(cache->take_write_back_results(id)->empty());
   // Once more changes nothing.
   const WriteBackId again = start(prefix(keys));
+  settle();  // storage is asked whether it still has them
   EXPECT_EQ(progress(again).state, WriteBackState::done);
   EXPECT_EQ(of(again, already_there), 3U);
   EXPECT_EQ(store->stat().writes, 3U);
@@ -394,7 +395,10 @@ TEST_F(WriteBackJobsTest, are_refused_beyond_their_bound) {
   settle();
   for (const WriteBackId id : ids) EXPECT_EQ(of(id, stored), 2U);
   EXPECT_EQ(cache->write_backs().size(), ids.size());
-  for (std::size_t i = 0; i < WriteBackJobs::ended_max; ++i) start(prefix(keys));
+  for (std::size_t i = 0; i < WriteBackJobs::ended_max; ++i) {
+    start(prefix(keys));
+    settle();
+  }
   EXPECT_FALSE(cache->write_back(ids.front()).has_value());  // long ago
   EXPECT_LE(cache->write_backs().size(), WriteBackJobs::ended_max);
   EXPECT_EQ(cache->take_write_back_results(ids.front()).error(), Errc::not_found);

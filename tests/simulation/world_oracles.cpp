@@ -81,7 +81,8 @@ void check_promises(const CacheManager& manager, std::span<const std::uint64_t> 
       if (!copy.present() || residency.tree().pinned(block)) return;
       retiring += residency.pool(Tier::device).retires(copy.slot());
     });
-    TERRACE_CHECK(device.promised + retiring <= device.free + device.evictable + duplicates[number]);
+    const std::uint64_t unpinned = residency.tree().unpinned(Tier::device);
+    TERRACE_CHECK(device.promised + retiring <= device.free + unpinned + duplicates[number]);
   }
 }
 

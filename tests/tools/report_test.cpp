@@ -12,6 +12,12 @@ namespace {
 
 namespace json = boost::json;
 
+/// The table with its long lines whole: a line that goes on is indented by two columns.
+std::string unwrapped(std::string table) {
+  for (std::size_t at = table.find("\n  "); at != std::string::npos; at = table.find("\n  ", at)) table.replace(at, 3, " ");
+  return table;
+}
+
 ReplayResult some_result() {
   ReplayResult result;
   result.counts = {.requests = 12, .rejected = 1, .total = 100, .device = 40, .host = 20, .storage = 10, .miss = 30, .joined = 5};
@@ -115,7 +121,8 @@ TEST(Report, tells_of_the_store_where_there_is_one) {
   result.store->growth_stopped = 2;
   EXPECT_NE(to_table({}, result).find("no room for more than 1,234 blocks\n"), std::string::npos);
   result.store->floor_stopped = 1;
-  EXPECT_NE(to_table({}, result).find("1,234 blocks: the rest of the disk is to stay free\n"), std::string::npos);
+  EXPECT_NE(unwrapped(to_table({}, result)).find("1,234 blocks: the rest of the disk is to stay free\n"), std::string::npos)
+      << to_table({}, result);
   EXPECT_EQ(json::parse(to_json({}, result)).at("store").at("floor_stopped").to_number<int>(), 1);
 }
 
@@ -171,7 +178,7 @@ TEST(Report, of_people_has_the_shares_and_the_counts) {
   ReplayResult result = some_result();
   result.counts.total = 1'234'567;
   result.counts.device = 617'284;
-  const std::string table = to_table(options, result);
+  const std::string table = unwrapped(to_table(options, result));
   EXPECT_NE(table.find("617,284   50.00 %"), std::string::npos) << table;
   EXPECT_NE(table.find("1 rejected as too large"), std::string::npos) << table;
   EXPECT_NE(table.find("70 hit blocks compared, 2 mismatches; 5 more"), std::string::npos) << table;

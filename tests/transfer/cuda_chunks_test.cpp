@@ -100,7 +100,8 @@ TEST_F(CudaChunks, are_registered_as_they_come_and_no_longer_when_they_go_on_eve
 
 TEST_F(CudaChunks, are_registered_though_the_driver_takes_no_piece_as_large_as_the_arena) {
   FakeCuda::Machine machine;
-  machine.registration_max = count(block_bytes) * chunk_slots;
+  constexpr std::uint64_t page = 4096;
+  machine.registration_max = (count(block_bytes) * chunk_slots + page - 1) / page * page;  // a chunk, in whole pages
   make_machine(machine);
   make_arena(12, 12);
   open_over_arena();
