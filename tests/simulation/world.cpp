@@ -466,6 +466,8 @@ void World::check() {
   for (const auto& client : clients_) {
     for (const GroupId group : client->duplicates) ++duplicates[rules_[group.value()].config().pool.value()];
   }
+  if (cache_->manager().quarantined_requests() == 0) dropped_duplicates_.clear();
+  for (const GroupId group : dropped_duplicates_) ++duplicates[rules_[group.value()].config().pool.value()];
   check_promises(cache_->manager(), duplicates);
   cache_->take_events(kv_events_);
   mirror_.apply(kv_events_);

@@ -173,6 +173,7 @@ class World {
   std::uint64_t digest_ = 0;
   bool winding_down_ = false;
   bool throws_before_marking_ = false;  ///< compute is launched, and nobody gets to know a point for it
+  std::vector<GroupId> dropped_duplicates_;  ///< of clients that have dropped their leases, while any request is quarantined
   ManagerStats stats_before_;
   /// What the model's weights are: content depends on them. A clear that keeps storage changes the keys with them, as it must.
   std::uint64_t weights_ = 0;
