@@ -1,6 +1,7 @@
 #include "radix/s3_fifo_policy.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace terrace {
 
@@ -82,8 +83,7 @@ void S3FifoPolicy::settle() {
     if (block.uses < (from_small ? uses_that_prove : 1)) return;
     if (from_small) {
       block.uses = 0;
-      block.is_main = true;
-      --small_blocks_;
+      if (!std::exchange(block.is_main, true)) --small_blocks_;  // a block that shares the record may have moved it
       small_.erase(place.node);
     } else {
       --block.uses;
