@@ -193,7 +193,7 @@ void Driver::step() {
     return;
   }
   if (die < 88) return drain();
-  if (die < 94) return flush();
+  if (die < 92) return flush();
   if (die < 98) return resize();
   restart();
 }

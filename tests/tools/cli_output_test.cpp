@@ -116,7 +116,7 @@ TEST(Report, is_never_written_over_the_trace_or_a_store) {
   }
   const std::string link_in = (directory.path() / "link-in").string();
   std::filesystem::create_symlink(some_file, link_in);
-  for (const std::string& report : {trace, link, some_file, link_in, store + "/report.json"}) {
+  for (const std::string& report : {trace, link, some_file, link_in, store + "/store/report.json"}) {
     Words all = words;
     all.insert(all.end(), {"--report", report});
     const Ended ended = run(replay_words(all));

@@ -18,8 +18,11 @@ constexpr std::uint64_t overhead_per_block = 512;
 KeptFiles kept_files(const ReplayOptions& options) {
   KeptFiles kept{.trace = options.trace, .store_directories = {}};
   if (const auto* file = std::get_if<FileStorage>(&options.storage)) {
-    kept.store_directories = file->more_directories;
-    kept.store_directories.push_back(file->directory);
+    const auto keep = [&](const std::filesystem::path& given) {
+      kept.store_directories.push_back(file->name.empty() ? given : given / file->name);
+    };
+    keep(file->directory);
+    std::ranges::for_each(file->more_directories, keep);
   }
   return kept;
 }
