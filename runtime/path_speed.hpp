@@ -22,8 +22,6 @@ namespace terrace {
 class PathSpeed {
  public:
   enum class Times : bool { seen, told };
-  /// What is risked on a path that is not known.
-  static constexpr Bytes trusted_unseen = MiB;
   explicit PathSpeed(Times times = Times::seen) : told_{times == Times::told} {}
 
   void began(std::uint64_t operations, TimePoint now);
@@ -39,6 +37,8 @@ class PathSpeed {
   [[nodiscard]] Bytes trusted(TimePoint now) const;
 
  private:
+  static constexpr Bytes trusted_unseen = MiB;
+
   /// The share of a weight that is left.
   [[nodiscard]] double faded(TimePoint now) const;
 

@@ -16,6 +16,7 @@
 #include "runtime/restoring.hpp"
 #include "runtime/room_ahead.hpp"
 #include "runtime/swap_outs.hpp"
+#include "runtime/uncached_paths.hpp"
 #include "runtime/write_back.hpp"
 
 #include <cstdint>
@@ -83,8 +84,8 @@ class SizeClass {
   [[nodiscard]] std::uint64_t readers() const {
     return residency.pool(Tier::device).readers_total() + residency.pool(Tier::host).readers_total();
   }
-  /// As CacheManager::set_path_costs.
-  void set_path_costs(const PathCosts& now) { path_costs_ = now; }
+  /// As CacheManager::set_path_costs. `block_prefill_seconds`: what computing a block takes; 0: not known.
+  void set_path_costs(const PathCosts& now, double block_prefill_seconds);
   [[nodiscard]] const PathCosts& path_costs() const { return path_costs_; }
   [[nodiscard]] bool idle() const;
   [[nodiscard]] Durability durability() const;
@@ -109,6 +110,7 @@ class SizeClass {
   RoomAhead room_ahead;
   Loads loads;
   Restoring restoring;
+  UncachedPaths uncached;
 
  private:
   bool sweep_hidden();
