@@ -8,7 +8,7 @@
 
 namespace terrace {
 
-/// What counters have counted between two snapshots of them. Counters only grow, however many read them; each reader keeps the
+/// The difference of two snapshots of counters. Counters only grow, however many read them; each reader keeps the
 /// snapshot that it took last and subtracts. `Counters` is made of std::uint64_t alone. Threads: any.
 ///
 ///     const ManagerStats before = cache.stats();

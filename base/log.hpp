@@ -51,7 +51,7 @@ class Log {
  public:
   /// `clock` outlives the log. A topic's name has static storage.
   Log(const LogOptions& options, const Clock& clock);
-  /// What waits is handed on before.
+  /// Hands the waiting messages to the sink first.
   ~Log();
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;

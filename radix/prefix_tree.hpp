@@ -40,7 +40,7 @@ struct Run {
   [[nodiscard]] std::uint32_t size() const { return end - begin; }
 };
 
-/// What is in a tree at the moment.
+/// The current contents of a tree, in numbers.
 struct TreeCounts {
   struct InTier {
     std::uint64_t blocks = 0;  ///< copies, whatever their state

@@ -97,7 +97,7 @@ class Cache : private LeaseHome {
     return manager_.match(keys, lowest_tier);
   }
   /// The lease of a request that is ready or pending; which, says `state()`. Fails as CacheManager::acquire does.
-  /// Where it fails with no_room beside slots that are quarantined, next_deadline() says when to try again.
+  /// If it fails with no_room while slots are quarantined, next_deadline() says when to try again.
   [[nodiscard]] Result<Lease> acquire(const AcquireRequest& request);
   [[nodiscard]] RequestState state(const Lease& lease) const {
     return lease ? manager_.state(lease.id()) : RequestState::unknown;
@@ -134,7 +134,7 @@ class Cache : private LeaseHome {
 
   /// How long the request waited until it was ready, or has waited so far; in loop mode not what it waited to be accepted.
   [[nodiscard]] double seconds_waited(const Lease& lease) const { return waits_.seconds(lease.id(), parts_.clock.now()); }
-  /// Of all requests so far.
+  /// The waits of all requests so far.
   [[nodiscard]] WaitTotals wait_totals() const { return waits_.totals(); }
 
   /// The manager's calls of these names (runtime/cache_manager.hpp), carried out.

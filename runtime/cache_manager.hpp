@@ -112,7 +112,7 @@ class CacheManager {
   /// Forgets everything that is cached. Pending requests fail with `cleared`; those that are ready keep their slots until they
   /// are released, but share nothing any more. Pins end.
   void clear(const ClearOptions& options);
-  /// As clear(), but refuses while any request is alive or quarantined. Fails: in_use.
+  /// Clears as clear() does, but refuses while any request is alive or quarantined. Fails: in_use.
   [[nodiscard]] Result<void> reset(const ClearOptions& options);
   /// After a clear() that waits. Fails: paused (something of what was cached is still there).
   [[nodiscard]] Result<void> resume();
@@ -125,7 +125,7 @@ class CacheManager {
   /// transfer holds a block or one that follows it, all of these stay, and its slot is in EvictedBlocks::in_use. Looks at the
   /// whole tree. Fails, and changes nothing: invalid_argument (no such slot).
   [[nodiscard]] Result<EvictedBlocks> evict(std::span<const SlotId> slots, PoolId pool = {});
-  /// Where the block of this key is, whatever leads to it; nothing where no tier has it. For tools and tests: the tree finds
+  /// Finds a block by its key alone; nothing if no tier has it. For tools and tests: the tree finds
   /// blocks by their prefixes (match), and looks at all that it has for this.
   [[nodiscard]] std::optional<BlockPlace> find_block(const BlockKey& key, GroupId group = {}) const;
   /// Keeps what is cached of the path from eviction above storage, until unpin() or `until`. Fails: not_found (nothing is, or
@@ -172,7 +172,7 @@ class CacheManager {
   void sample_residency(std::uint32_t one_in) {
     for (const auto& pool : pools_) pool->residency.follow_sample(one_in);
   }
-  /// What became of them so far.
+  /// Totals of the sampled blocks so far.
   [[nodiscard]] const ResidencyTotals& residency_totals(PoolId pool = {}) const { return residency(pool).sample().totals(); }
   /// Stored, removed, cleared: from the first call on. Swaps, so that the caller's vector is re-used.
   void record_events() { kv_events_.record_from_now_on(); }
