@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
 
+#include <regex>
 #include <string>
 
 namespace terrace::tools {
@@ -12,11 +13,8 @@ namespace {
 
 namespace json = boost::json;
 
-/// The table with its long lines whole: a line that goes on is indented by two columns.
-std::string unwrapped(std::string table) {
-  for (std::size_t at = table.find("\n  "); at != std::string::npos; at = table.find("\n  ", at)) table.replace(at, 3, " ");
-  return table;
-}
+/// The table with its long lines whole: what goes on in the next line is indented there, by however much.
+std::string unwrapped(const std::string& table) { return std::regex_replace(table, std::regex("\\n +"), " "); }
 
 ReplayResult some_result() {
   ReplayResult result;
@@ -121,7 +119,7 @@ TEST(Report, tells_of_the_store_where_there_is_one) {
   result.store->growth_stopped = 2;
   EXPECT_NE(to_table({}, result).find("no room for more than 1,234 blocks\n"), std::string::npos);
   result.store->floor_stopped = 1;
-  EXPECT_NE(unwrapped(to_table({}, result)).find("1,234 blocks: the rest of the disk is to stay free\n"), std::string::npos)
+  EXPECT_NE(unwrapped(to_table({}, result)).find("1,234 blocks: the rest of the disk is to stay free"), std::string::npos)
       << to_table({}, result);
   EXPECT_EQ(json::parse(to_json({}, result)).at("store").at("floor_stopped").to_number<int>(), 1);
 }
