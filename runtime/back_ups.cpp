@@ -39,7 +39,7 @@ void BackUps::on_hits(Path path) {
     if (length == 0) return;
   }
   const std::uint32_t before = persists_.in_flight();
-  persists_.begin(tree.at(path, length - 1));
+  (void)persists_.begin(tree.at(path, length - 1));
   stats_.backed_up += persists_.in_flight() - before;
 }
 

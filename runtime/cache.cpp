@@ -27,6 +27,10 @@ Cache::Cache(const ManagerConfig& config, const CacheParts& parts) : parts_{part
   }
   if (parts_.poison != nullptr) manager_.remember_freed();
   if (config.storage) restore_stored();
+  const bool stated = config.unit_prefill_seconds > 0;
+  measures_loads_ = config.loads == LoadPolicy::measured && !config.instant_copies && (stated || config.storage);
+  learns_prefill_ = measures_loads_ && !stated;
+  tell_path_costs();
 }
 
 Cache::~Cache() { TERRACE_CHECK(manager_.live_requests() == 0); }
@@ -45,6 +49,7 @@ void Cache::restore_stored() {
 
 Result<Lease> Cache::acquire(const AcquireRequest& request) {
   end_quarantines();
+  if (measures_loads_) manager_.note_time(parts_.clock.now());
   const Result<Acquired> acquired = manager_.acquire(request);
   carry_out();
   if (!acquired) {
@@ -53,6 +58,7 @@ Result<Lease> Cache::acquire(const AcquireRequest& request) {
   }
   if (*acquired == Acquired::ready) {
     waits_.ready_at_once();
+    if (learns_prefill_) prefill_.on_ready(parts_.clock.now());
   } else {
     waits_.begin(request.id, parts_.clock.now());
   }
@@ -91,8 +97,13 @@ Result<void> Cache::advance(const Lease& lease, std::uint64_t tokens, Fence last
 }
 
 Result<std::span<const Duplicate>> Cache::commit(const Lease& lease, std::span<const BlockKey> keys, Fence written) {
+  const std::uint32_t left_before = learns_prefill_ ? manager_.prompt_left(lease.id()) : 0;
   const Result<std::span<const Duplicate>> committed = manager_.commit(lease.id(), keys, written);
   carry_out();
+  if (left_before > 0) {
+    const std::uint32_t units = left_before - manager_.prompt_left(lease.id());
+    if (units > 0) prefill_.on_commit(units, written);
+  }
   return committed;
 }
 
@@ -102,6 +113,7 @@ void Cache::release(Lease lease, Fence last_use) {
 }
 
 void Cache::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
+  if (measures_loads_) manager_.note_time(parts_.clock.now());
   const Fence after = lease->last_use ? *lease->last_use : parts_.transfers.after_all_work();
   const bool is_known = lease->last_use || parts_.transfers.reached() >= after;
   const Result<void> released = is_known ? manager_.release(lease->id, after) : manager_.quarantine(lease->id, after);
@@ -216,9 +228,10 @@ std::span<const RequestEvent> Cache::poll() {
     pools_[pool.value()].store->poll(store_events_);
     for (const StoreEvent& event : store_events_) on_store(event, pool);
   }
+  const TimePoint now = parts_.clock.now();
+  if (learns_prefill_) learn_prefill(now);
   tell_path_costs();
   for (HostChunks& chunks : host_chunks_) chunks.poll();
-  const TimePoint now = parts_.clock.now();
   manager_.on_time(now);
   end_quarantines();
   manager_.settle();
@@ -232,6 +245,7 @@ std::span<const RequestEvent> Cache::poll() {
       waits_.fail(event.id, now);
     } else {
       waits_.end(event.id, now, manager_.request_stats(event.id).value());
+      if (learns_prefill_) prefill_.on_ready(now);
     }
   }
   if (parts_.watch != nullptr) parts_.watch->on_polled(now);
@@ -388,22 +402,27 @@ void Cache::count_moved(Moved& moved, const PathSpeed& path, std::uint64_t block
 
 /// The link, and the disk, are one for all pools; what they take for a block depends on its size.
 void Cache::tell_path_costs() {
-  if (manager_.config().unit_prefill_seconds == 0) return;
+  if (!measures_loads_) return;
   const TimePoint now = parts_.clock.now();
   const double link = plans_[static_cast<std::size_t>(Direction::swap_in)].seconds_per_byte(now);
   const double read = reads_.seconds_per_byte(now);
-  const double write = writes_.seconds_per_byte(now);
-  const Bytes trusted = reads_.trusted(now);
+  // Without a prefill speed to go by, no more is risked than on a path that nobody knows.
+  const bool knows_prefill = !learns_prefill_ || prefill_.unit_seconds() > 0;
+  const Bytes trusted = knows_prefill ? reads_.trusted(now) : PathSpeed::trusted_unseen;
   for (const PoolId pool : pool_ids_) {
     const Bytes block = pools_[pool.value()].arena->block_bytes();
     const auto bytes = static_cast<double>(count(block));
     const std::uint64_t reads_max = std::min<std::uint64_t>(trusted / block, std::numeric_limits<std::uint32_t>::max());
     manager_.set_path_costs({.link_seconds = link * bytes,
                              .read_seconds = read * bytes,
-                             .write_seconds = write * bytes,
                              .reads_max = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(reads_max))},
                             pool);
   }
+}
+
+void Cache::learn_prefill(TimePoint now) {
+  prefill_.on_reached(parts_.transfers.reached(), now);
+  manager_.learn_prefill(prefill_.unit_seconds());
 }
 
 void Cache::poison_freed(PoolId pool) {

@@ -6,6 +6,7 @@
 #include "runtime/host_chunks.hpp"
 #include "runtime/lease.hpp"
 #include "runtime/path_speed.hpp"
+#include "runtime/prefill_speed.hpp"
 #include "runtime/wait_times.hpp"
 #include "storage/block_store.hpp"
 #include "transfer/device.hpp"
@@ -249,6 +250,7 @@ class Cache : private LeaseHome {
   void poison_freed(PoolId pool);
   static void count_moved(Moved& moved, const PathSpeed& path, std::uint64_t blocks, Bytes bytes);
   void tell_path_costs();
+  void learn_prefill(TimePoint now);
 
   CacheParts parts_;
   std::vector<PoolParts> pools_;  ///< by PoolId
@@ -263,6 +265,9 @@ class Cache : private LeaseHome {
   PathSpeed plans_[direction_count] = {PathSpeed{PathSpeed::Times::told}, PathSpeed{PathSpeed::Times::told}};
   PathSpeed reads_;
   PathSpeed writes_;
+  bool measures_loads_ = false;
+  bool learns_prefill_ = false;
+  PrefillSpeed prefill_;
   std::vector<TransferEvent> transfer_events_;
   std::vector<StoreEvent> store_events_;
   std::vector<RequestEvent> events_;

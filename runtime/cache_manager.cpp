@@ -24,7 +24,7 @@ CacheManager::CacheManager(const ManagerConfig& config) : config_{config} {
     pool.device_room.set_handler(
         [this, id](std::uint32_t index, std::span<const SlotId> slots, bool last) { on_served(id, index, slots, last); });
     pool.loads.set_handlers([this, id](std::uint32_t index, Loads::LoadId load) { on_load_ended(index, {id, load}); },
-                            [this, id](BlockRef missing) { on_load_failed(id, missing); },
+                            [this, id](BlockRef missing, Loads::Late late) { on_load_failed(id, missing, late); },
                             [this](std::uint32_t index, Loads::LoadId) { tell_layers(index); });
   }
   write_backs_ = std::make_unique<WriteBackJobs>(pools_, config.write_back_blocks_ahead);
@@ -49,7 +49,10 @@ void CacheManager::on_time(TimePoint now) {
   now_ = std::max(now_, now);
   use_clock_.note(now_, last_stamp_);
   write_budget_.on_time(now_);
-  for (const auto& pool : pools_) pool->flushes.on_time(now_);
+  for (const auto& pool : pools_) {
+    pool->flushes.on_time(now_);
+    pool->loads.on_time(now_);
+  }
   write_backs_->on_time(now_);
   while (!deadlines_.empty() && deadlines_.top().priority <= now) fail(deadlines_.top().handle, Errc::deadline_exceeded);
   for (auto pin = pins_.begin(); pin != pins_.end();) {
@@ -62,16 +65,6 @@ void CacheManager::on_time(TimePoint now) {
     if (retention->second.until <= now) end_retention(retention);
     retention = next;
   }
-}
-
-void CacheManager::set_path_costs(const PathCosts& costs, PoolId pool) {
-  double block_seconds = 0;  // of the smallest block
-  for (const GroupRule& rule : rules_) {
-    if (rule.config().pool != pool) continue;
-    const double seconds = rule.units_per_block() * config_.unit_prefill_seconds;
-    block_seconds = block_seconds == 0 ? seconds : std::min(block_seconds, seconds);
-  }
-  at(pool).set_path_costs(costs, block_seconds);
 }
 
 void CacheManager::settle() {
@@ -115,7 +108,7 @@ void CacheManager::overwritten_by(std::span<const SlotId> device, Fence fence, P
 TimePoint CacheManager::next_deadline() const {
   TimePoint next = deadlines_.empty() ? never : deadlines_.top().priority;
   next = std::min(next, write_backs_->next_deadline());
-  for (const auto& pool : pools_) next = std::min(next, pool->flushes.next_deadline());
+  for (const auto& pool : pools_) next = std::min({next, pool->flushes.next_deadline(), pool->loads.next_deadline()});
   for (const auto& [id, pin] : pins_) next = std::min(next, pin.until);
   for (const auto& [id, retention] : retentions_) next = std::min(next, retention.until);
   return next;

@@ -17,6 +17,7 @@
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -200,8 +201,14 @@ class CacheManager {
   void on_store(const StoreEvent& event, PoolId pool = {});
   /// Fails pending requests whose deadline has passed.
   void on_time(TimePoint now);
-  /// What bringing up a block of the pool costs by now. Counts where ManagerConfig::unit_prefill_seconds is given.
-  void set_path_costs(const PathCosts& costs, PoolId pool = {});
+  /// The time is at least this. Call before what may begin a load.
+  void note_time(TimePoint now) { now_ = std::max(now_, now); }
+  /// What computing a hash unit was found to take, 0: not known; counts where ManagerConfig::unit_prefill_seconds is not stated.
+  void learn_prefill(double unit_seconds) { learned_unit_seconds_ = unit_seconds; }
+  /// Units of the request's prompt (AcquireRequest::keys) that are not committed yet; 0 for one that is not ready.
+  [[nodiscard]] std::uint32_t prompt_left(RequestId id) const;
+  /// What bringing up a block of the pool costs by now.
+  void set_path_costs(const PathCosts& costs, PoolId pool = {}) { at(pool).set_path_costs(costs); }
   /// Call after a batch of the above: serves who waits with what has become free.
   void settle();
   /// For blocks that storage holds from before: see there.
@@ -331,6 +338,10 @@ class CacheManager {
   void look_up_group(std::size_t group, std::span<const BlockKey> keys, Tier lowest) const;
   void note_tiers(std::uint32_t hits) const;
   [[nodiscard]] std::uint32_t worth_loading(std::uint32_t hits) const;
+  [[nodiscard]] bool prefill_is_stated() const { return config_.unit_prefill_seconds > 0; }
+  [[nodiscard]] double unit_seconds() const { return prefill_is_stated() ? config_.unit_prefill_seconds : learned_unit_seconds_; }
+  [[nodiscard]] bool measures_loads() const { return config_.loads == LoadPolicy::measured && !config_.instant_copies; }
+  [[nodiscard]] TimePoint reads_wanted_by(std::uint32_t hits) const;
   void add_costs(std::size_t group) const;
   [[nodiscard]] std::uint32_t new_blocks(std::size_t group, const Request& request, std::uint32_t from) const;
   enum class Hold : bool { pin, unpin };
@@ -357,7 +368,7 @@ class CacheManager {
   void undo(Index index);
   void fence_slots(const Request& request, Fence last_use);
   void fail(Index index, ErrorCode error);
-  void on_load_failed(PoolId pool, BlockRef missing);
+  void on_load_failed(PoolId pool, BlockRef missing, Loads::Late late);
   void on_load_ended(Index index, LoadRef load);
   void replan_failed();
   void flush();
@@ -423,6 +434,7 @@ class CacheManager {
   std::vector<Copy> row_;                          ///< scratch
   std::vector<std::vector<LoadPart>> load_parts_;  ///< scratch: by GroupId
   std::vector<std::size_t> used_;                  ///< scratch: of Request::own, by PoolId
+  double learned_unit_seconds_ = 0;
   std::uint64_t last_plan_ = 0;
   std::uint64_t last_stamp_ = 0;
 };

@@ -107,9 +107,7 @@ Result<PinId> CacheManager::pin(std::span<const BlockKey> keys, TimePoint until)
   // Else one of them might stay, being pinned when its copy ends, and outlive the one before it.
   for (const PinnedPath& pinned : pin.paths) {
     for (std::uint32_t i = 0; i < pinned.path.length; ++i) {
-      for (const Tier tier : {Tier::device, Tier::host}) {
-        if (at(pinned.pool).residency.rescue({pinned.path.node, i}, tier)) ++stats_.rescued;
-      }
+      if (at(pinned.pool).residency.rescue({pinned.path.node, i}, Tier::device)) ++stats_.rescued;
     }
   }
   pinned_ = wanted;

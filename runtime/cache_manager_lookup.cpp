@@ -112,21 +112,26 @@ void CacheManager::note_tiers(std::uint32_t hits) const {
   }
 }
 
-/// How many leading blocks of the last look_up()'s hits are had sooner by loading than by computing them: all, where the engine
-/// has not said how fast it computes.
+/// How many leading blocks of the last look_up()'s hits are had sooner by loading than by computing them. Where nobody has stated
+/// how fast the engine computes, only what comes from storage is measured; and as long as that is not learned, little is asked of
+/// storage, and taken whatever it takes.
 std::uint32_t CacheManager::worth_loading(std::uint32_t hits) const {
-  if (config_.unit_prefill_seconds == 0) return hits;
-  if (std::ranges::all_of(found_, [](Tier tier) { return tier == Tier::device; })) return hits;
+  if (!measures_loads()) return hits;
+  const Tier measured_from = prefill_is_stated() ? Tier::host : Tier::storage;
+  if (std::ranges::none_of(found_, [&](Tier tier) { return tier >= measured_from; })) return hits;
   unit_costs_.assign(hits, {});
   for (std::size_t g = 0; g < rules_.size(); ++g) add_costs(g);
   PathQueues queues;
   for (const auto& pool : pools_) {
     const PathCosts& costs = pool->path_costs();
-    queues.read_seconds += static_cast<double>(pool->loads.reads_waiting()) * costs.read_seconds;
-    queues.link_seconds += static_cast<double>(pool->loads.links_waiting()) * costs.link_seconds;
-    queues.reads_max = std::min(queues.reads_max, costs.reads_max);
+    const std::uint64_t waiting = pool->loads.reads_waiting();
+    queues.read_seconds += static_cast<double>(waiting) * costs.read_seconds;
+    if (prefill_is_stated()) queues.link_seconds += static_cast<double>(pool->loads.links_waiting()) * costs.link_seconds;
+    const auto more = static_cast<std::uint32_t>(costs.reads_max - std::min<std::uint64_t>(costs.reads_max, waiting));
+    queues.reads_max = std::min(queues.reads_max, more);
   }
-  return units_worth_loading(unit_costs_, queues, config_.unit_prefill_seconds);
+  constexpr double whatever_it_takes = 1e9;
+  return units_worth_loading(unit_costs_, queues, unit_seconds() > 0 ? unit_seconds() : whatever_it_takes);
 }
 
 /// What the group's part of the hits costs, each block with the last of its units.
@@ -146,7 +151,7 @@ void CacheManager::add_costs(std::size_t group) const {
       (tiers[i] == Tier::storage ? unit.joins_read : unit.joins_link) = true;
       continue;
     }
-    unit.link_seconds += costs.link_seconds;
+    if (prefill_is_stated()) unit.link_seconds += costs.link_seconds;
     if (tiers[i] != Tier::storage) continue;
     unit.read_seconds += costs.read_seconds;
     ++unit.reads;

@@ -4,6 +4,7 @@
 #include "runtime/cache_manager.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 namespace terrace {
 
@@ -97,7 +98,8 @@ void CacheManager::detach_hits(Request& r) {
   for (std::uint32_t i = 0; i < r.hits && residency.staging_free() > 0; ++i) {
     const BlockRef block{r.parts.front().path.node, i};
     if (residency.copy(block, Tier::device).present()) continue;
-    if (residency.copy(block, Tier::host).state() != CopyState::ready) continue;
+    const Copy in_host = residency.copy(block, Tier::host);
+    if (in_host.state() != CopyState::ready || residency.lent(in_host.slot())) continue;
     r.detached.emplace_back(i, residency.detach(block, Tier::host));
   }
 }
@@ -192,7 +194,7 @@ void CacheManager::start_loads(Index index) {
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     if (load_parts_[g].empty()) continue;
     const PoolId pool = rules_[g].config().pool;
-    const auto load = at(pool).loads.start(load_parts_[g], index, r.deadline, r.by_layer);
+    const auto load = at(pool).loads.start(load_parts_[g], index, {r.deadline, reads_wanted_by(r.hits)}, r.by_layer);
     if (load) r.loads.push_back({pool, *load});
   }
   if (requests_[index].loads.empty()) return become_ready(index);
@@ -308,9 +310,19 @@ void CacheManager::fail(Index index, ErrorCode error) {
   if (!r.quarantined_until) events_.push_back({r.id, error});
 }
 
+/// By when storage is to have given what a request with so many hits loads: twice the time that it takes to compute them, and a
+/// little more, since waiting is no use after that. A tenth of a second where that is not known.
+TimePoint CacheManager::reads_wanted_by(std::uint32_t hits) const {
+  if (!measures_loads()) return never;
+  constexpr double least = 0.020;
+  constexpr double unknown = 0.100;
+  const double seconds = unit_seconds() > 0 ? least + 2 * hits * unit_seconds() : unknown;
+  return now_ + std::chrono::duration_cast<Duration>(std::chrono::duration<double>{seconds});
+}
+
 /// Every pending request that counts on the block lets go of its path and plans again; one that was told of layers fails, since
 /// its caller has begun to compute with what is not coming.
-void CacheManager::on_load_failed(PoolId pool, BlockRef missing) {
+void CacheManager::on_load_failed(PoolId pool, BlockRef missing, Loads::Late late) {
   const PrefixTree& tree = at(pool).residency.tree();
   for (Index index = 0; index < requests_.size(); ++index) {
     Request& r = requests_[index];
@@ -324,7 +336,7 @@ void CacheManager::on_load_failed(PoolId pool, BlockRef missing) {
     bool counts = false;
     for (std::size_t g = 0; g < rules_.size(); ++g) counts |= counts_on_it(g);
     if (!counts) continue;
-    ++r.failures;
+    r.failures += late == Loads::Late::yes ? 2 : 1;  // what was too slow is not tried again
     if (r.layers > 0) {
       let_go_of_hits(index);
     } else {
@@ -344,8 +356,8 @@ void CacheManager::on_load_ended(Index index, LoadRef load) {
 
 void CacheManager::replan_failed() {
   while (!to_replan_.empty()) {
-    const Index index = to_replan_.back();
-    to_replan_.pop_back();
+    const Index index = to_replan_.front();
+    to_replan_.erase(to_replan_.begin());
     if (requests_[index].layers > 0) {
       fail(index, Errc::load_failed);
       continue;

@@ -263,7 +263,6 @@ CacheManager::Committed CacheManager::commit_over(std::size_t group, BlockRef bl
   Residency& residency = pool_of(group).residency;
   const Copy there = residency.copy(block, Tier::device);
   if (there.state() == CopyState::filling) return Committed::not_now;
-  residency.rescue(block, Tier::host);
   if (there.present()) {
     if (residency.rescue(block, Tier::device)) ++stats_.rescued;
     ++stats_.duplicates;
@@ -353,11 +352,8 @@ std::vector<std::pair<PoolId, SlotId>> CacheManager::own_slots(const Request& r)
 
 /// Of what a request had in the tree.
 void CacheManager::let_go(SizeClass& pool, Path path) {
-  if (config_.store_uncached && path.length > 0) {
-    pool.uncached.add(path);
-  } else {
-    pool.residency.tree().unpin(path);
-  }
+  pool.residency.tree().unpin(path);
+  if (path.length > 0) pool.departures.not_needed(path.last());
 }
 
 void CacheManager::release_part(GroupPart& part, std::size_t group, Fence last_use) {
@@ -444,6 +440,13 @@ Result<std::uint32_t> CacheManager::committed_blocks(RequestId id) const {
     committed = std::min(committed, part.committed * rules_[g].units_per_block());
   }
   return committed;
+}
+
+std::uint32_t CacheManager::prompt_left(RequestId id) const {
+  const Result<std::uint32_t> committed = committed_blocks(id);
+  if (!committed) return 0;
+  const std::uint32_t prompt = requests_[by_id_.at(id)].key_count;
+  return prompt - std::min(prompt, *committed);
 }
 
 Result<RequestStats> CacheManager::request_stats(RequestId id) const {

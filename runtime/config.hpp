@@ -27,6 +27,14 @@ enum class WritePolicy : unsigned char {
   write_back,     ///< when the last copy above goes
 };
 
+/// Which hits in tiers below the device are taken.
+enum class LoadPolicy : unsigned char {
+  /// Those that are had sooner by loading than by computing them (runtime/load_choice.hpp). What comes from storage has a time
+  /// within which it must come, too.
+  measured,
+  always,
+};
+
 /// Which of the blocks that the device gives up go to the host.
 enum class HostAdmission : unsigned char {
   all,
@@ -115,9 +123,11 @@ struct ManagerConfig : PoolSizes {
   /// Of each pool. 0 <= low <= high < 1; not with instant copies.
   Watermarks device_watermarks;
   Watermarks host_watermarks;
-  /// How long the engine takes to compute a hash unit of a prompt (its tokens over the prefill speed); 0: not stated. Where it
-  /// is, a hit in a lower tier is taken only as far as that beats computing it (runtime/load_choice.hpp), and no request waits
-  /// for a write to storage that takes longer than computing what is written. Not with instant copies.
+  /// With instant copies hits are always taken.
+  LoadPolicy loads = LoadPolicy::measured;
+  /// How long the engine takes to compute a hash unit of a prompt (its tokens over the prefill speed). 0: not stated; then it is
+  /// learned from commits (runtime/prefill_speed.hpp), hits in storage are measured by it, and those in the host are always
+  /// taken. Not with instant copies.
   double unit_prefill_seconds = 0;
   /// What storage may be written to in a day, by policy and by jobs: flash wears out (runtime/write_budget.hpp); 0: no limit.
   Bytes daily_write_bytes{};

@@ -6,10 +6,11 @@
 
 namespace terrace {
 
-/// How copies go: at once, or when the last transfer that reads them has ended. Threads: the manager's.
+/// Copies going: at once, or when the last transfer that reads them has ended. Threads: the manager's.
 class Departures {
  public:
-  Departures(Residency& residency, ManagerStats& stats) : residency_{residency}, stats_{stats} {}
+  Departures(const ManagerConfig& config, Residency& residency, ManagerStats& stats)
+      : keeps_nothing_{config.store_uncached}, residency_{residency}, stats_{stats} {}
 
   /// Marks the copy as leaving and holds it, until reader_gone() takes the hold back.
   void hold_leaving(BlockRef block, Tier tier);
@@ -23,8 +24,13 @@ class Departures {
   /// The same for a run of the device's victims, of which all or none (`clean`) have a copy in the tiers below, and none that
   /// others stand on.
   void drop_now(Run victims, bool clean);
+  /// A request, or whoever stored the block, is through with it. Where the manager stores without caching
+  /// (ManagerConfig::store_uncached), what nobody needs any more goes: the copies of this block, and then of those before it, as
+  /// far as nothing pins or reads them, wishes to store them, or stands on them.
+  void not_needed(BlockRef block);
 
  private:
+  bool keeps_nothing_;
   Residency& residency_;
   ManagerStats& stats_;
 };

@@ -125,7 +125,7 @@ Quotas::Asker DeviceRoom::asker_behind(std::uint64_t on_their_way) const {
 /// The highest tier below the device that has the block, too; the device itself where none has.
 Tier DeviceRoom::highest_below(BlockRef block) const {
   if (residency_.copy(block, Tier::host).present()) return Tier::host;
-  return residency_.copy(block, Tier::storage).present() ? Tier::storage : Tier::device;
+  return residency_.saved(block) ? Tier::storage : Tier::device;
 }
 
 /// The end of the run, as far as it is in the same tier below as its last block.
@@ -152,8 +152,7 @@ std::uint32_t DeviceRoom::evict(Run victims, SwapOutPurpose purpose) {
     departures_.drop_now(alike, below != Tier::device);
     return alike.size();
   }
-  evict(last, purpose);
-  return 1;
+  return evict(last, purpose) ? 1 : 0;
 }
 
 std::uint32_t DeviceRoom::evict_ahead(std::uint32_t slots) {
@@ -161,9 +160,10 @@ std::uint32_t DeviceRoom::evict_ahead(std::uint32_t slots) {
   return victims ? evict(*victims, SwapOutPurpose::evict_ahead) : 0;
 }
 
-void DeviceRoom::give_up(BlockRef block) {
-  if (highest_below(block) == Tier::host) return departures_.drop_now(block, Tier::device);
-  evict(block, SwapOutPurpose::evict_ahead);
+bool DeviceRoom::give_up(BlockRef block) {
+  if (highest_below(block) != Tier::host) return evict(block, SwapOutPurpose::evict_ahead);
+  departures_.drop_now(block, Tier::device);
+  return true;
 }
 
 /// Whether the host is to have a copy of what it has none of.
@@ -174,20 +174,23 @@ bool DeviceRoom::wants_host(BlockRef block) {
   return is_admitted || tree.any_staying_below(block, Tier::host);
 }
 
-void DeviceRoom::evict(BlockRef block, SwapOutPurpose purpose) {
+/// False where the copy stays: it is to be saved, there is no room for that yet, and nobody waits for the slot.
+bool DeviceRoom::evict(BlockRef block, SwapOutPurpose purpose) {
   TERRACE_CHECK(!residency_.copy(block, Tier::host).present());
   if (host_tier() && wants_host(block)) {
-    if (host_room_.swap_out(block, purpose) != HostRoom::Answer::impossible) return;
+    if (host_room_.swap_out(block, purpose) != HostRoom::Answer::impossible) return true;
   }
-  const bool too_slow = persists_.slow() && !persists_.can_stage_now(block);
-  if (write_back_ && !residency_.copy(block, Tier::storage).present() && !too_slow) {
-    departures_.hold_leaving(block, Tier::device);
-    persists_.begin(block);
-    // Begun, the persist reads the copy until its bytes are on their way; refused, the copy goes now.
-    departures_.reader_gone(block, Tier::device);
-    return;
+  if (write_back_ && !residency_.saved(block)) {
+    const bool saved = persists_.save_now(block);
+    if (!saved && purpose == SwapOutPurpose::evict_ahead) return false;
+    if (!saved) ++stats_.persist_no_room;
+    if (residency_.copy(block, Tier::device).state() == CopyState::busy) {  // it goes when the link has read it
+      residency_.set_leaving(block, Tier::device, true);
+      return true;
+    }
   }
   departures_.drop_now(block, Tier::device);
+  return true;
 }
 
 }  // namespace terrace

@@ -16,20 +16,23 @@ namespace terrace {
 
 /// Finds device slots for requests: free ones, or those of the least recently used leaves. Where a leaf has to be copied down
 /// first, whoever wants its slot waits here, first come first served. A slot is promised only if there will be one whatever
-/// the copies' fate: a leaf that finds no room below is dropped. A leaf that is hit while it leaves is replaced by another.
+/// the copies' fate: a leaf that finds no room below, in the host or in staging, is dropped. A leaf that is hit while it leaves
+/// is replaced by another.
 /// Threads: the manager's.
 class DeviceRoom {
  public:
   /// A waiter got more slots, in state held; `last` with its last ones.
   using ServeHandler = std::function<void(std::uint32_t waiter, std::span<const SlotId> slots, bool last)>;
 
-  DeviceRoom(const ManagerConfig& config, Residency& residency, Departures& departures, HostRoom& host_room, Persists& persists)
+  DeviceRoom(const ManagerConfig& config, Residency& residency, Departures& departures, HostRoom& host_room, Persists& persists,
+             ManagerStats& stats)
       : inclusive_{config.relation == Relation::inclusive},
         write_back_{config.storage && config.write_policy == WritePolicy::write_back},
         residency_{residency},
         departures_{departures},
         host_room_{host_room},
-        persists_{persists} {
+        persists_{persists},
+        stats_{stats} {
     if (config.host_admission == HostAdmission::all || config.host_blocks == 0 || inclusive_) return;
     using OnHit = AdmissionFilter::OnHit;
     admission_.emplace(AdmissionFilter::Sizes{config.device_blocks, config.host_blocks},
@@ -57,8 +60,9 @@ class DeviceRoom {
   void wait(std::uint32_t waiter, std::uint32_t slots, std::uint64_t tenant);
   /// The waiter wants no more.
   void leave(std::uint32_t waiter);
-  /// Gives up a ready copy that nobody pins, as for a request's room, though none waits for it.
-  void give_up(BlockRef block);
+  /// Gives up a ready copy that nobody pins, as for a request's room, though none waits for it. False where it has to be saved
+  /// and cannot be yet.
+  [[nodiscard]] bool give_up(BlockRef block);
   /// Gives up some of the oldest copies, at most so many, though nobody waits for their room: how many.
   std::uint32_t evict_ahead(std::uint32_t slots);
   /// Makes room and serves. True where anything changed.
@@ -81,7 +85,7 @@ class DeviceRoom {
   static constexpr std::size_t passed_over_max = 8;
 
   [[nodiscard]] std::optional<BlockRef> choose_one(Quotas::Asker asker);
-  void evict(BlockRef block, SwapOutPurpose purpose);
+  bool evict(BlockRef block, SwapOutPurpose purpose);
   std::uint32_t evict(Run victims, SwapOutPurpose purpose);
   /// There is one, or what is left of one whose size is 0 now: copies there may stand on those here.
   [[nodiscard]] bool host_tier() const {
@@ -97,6 +101,7 @@ class DeviceRoom {
   Departures& departures_;
   HostRoom& host_room_;
   Persists& persists_;
+  ManagerStats& stats_;
   std::optional<AdmissionFilter> admission_;
   ServeHandler serve_;
   std::vector<Waiter> waiters_;  ///< in order; few enough to move up when one leaves

@@ -12,17 +12,11 @@ Residency::PathOrder order_of(SwapOutPurpose purpose) {
 HostRoom::Answer HostRoom::swap_out(BlockRef block, SwapOutPurpose purpose) {
   if (wants_.empty()) {
     const std::uint64_t tenant = residency_.tree().name_space(block);
-    std::optional<SlotId> slot = take_now(order_of(purpose), tenant);
-    Evicted evicted = Evicted::none;
-    if (!slot) {
-      evicted = evict_one(WriteBack::yes, tenant);
-      if (evicted == Evicted::now) slot = residency_.take_host(order_of(purpose));
-    }
-    if (slot) {
+    if (const std::optional<SlotId> slot = take(order_of(purpose), tenant, Unsaved::goes_all_the_same)) {
       swap_outs_.begin(block, *slot, purpose);
       return Answer::begun;
     }
-    if (evicted == Evicted::none && !in_transition()) return Answer::impossible;
+    if (!in_transition()) return Answer::impossible;
   }
   // The wish itself reads the copy, so that it is there when its turn comes.
   if (leaves(purpose)) {
@@ -34,53 +28,50 @@ HostRoom::Answer HostRoom::swap_out(BlockRef block, SwapOutPurpose purpose) {
   return Answer::waiting;
 }
 
-std::optional<SlotId> HostRoom::take_now(Residency::PathOrder order, std::uint64_t tenant) {
+std::optional<SlotId> HostRoom::take_for_landing(std::uint64_t tenant) {
+  const std::optional<SlotId> slot = take(Residency::PathOrder::from_begin, tenant, Unsaved::stays);
+  if (slot) ++landing_;
+  return slot;
+}
+
+std::optional<SlotId> HostRoom::take(Residency::PathOrder order, std::uint64_t tenant, Unsaved unsaved) {
   for (;;) {
     if (std::optional<SlotId> slot = residency_.take_host(order)) return slot;
-    if (evict_one(WriteBack::no, tenant) != Evicted::now) return std::nullopt;
+    if (!evict_one(tenant, unsaved)) return std::nullopt;
   }
 }
 
-HostRoom::Evicted HostRoom::evict_one(WriteBack write_back, std::optional<std::uint64_t> tenant) {
+bool HostRoom::evict_one(std::optional<std::uint64_t> tenant, Unsaved unsaved) {
   const auto asker = tenant ? std::optional{Quotas::Asker{*tenant, 1}} : std::nullopt;
   const std::optional<BlockRef> victim = residency_.quotas().victim(Tier::host, asker);
-  if (!victim) return Evicted::none;
-  if (write_back == WriteBack::no && costs_a_write(*victim)) return Evicted::none;
-  // Where somebody waits: not for a write that takes longer than computing what it writes.
-  const bool too_slow = tenant && persists_.slow();
-  return evict(*victim, too_slow ? SaveFirst::no : SaveFirst::yes);
+  return victim && evict(*victim, unsaved);
 }
 
-bool HostRoom::costs_a_write(BlockRef victim) const {
-  return write_back_ && !residency_.copy(victim, Tier::device).present() && !residency_.stored(victim);
-}
-
-HostRoom::Evicted HostRoom::evict(BlockRef victim, SaveFirst save) {
-  if (save == SaveFirst::yes && costs_a_write(victim)) {
-    const SlotId slot = residency_.copy(victim, Tier::host).slot();
-    departures_.hold_leaving(victim, Tier::host);
-    persists_.begin(victim);
-    // Begun, the persist reads the copy and keeps it alive until it is stored; refused, the copy goes now.
-    departures_.reader_gone(victim, Tier::host);
-    return residency_.pool(Tier::host).readers(slot) > 0 ? Evicted::later : Evicted::now;
+bool HostRoom::evict(BlockRef victim, Unsaved unsaved) {
+  const bool costs_a_write = write_back_ && !residency_.copy(victim, Tier::device).present() && !residency_.saved(victim);
+  if (costs_a_write) {
+    if (unsaved == Unsaved::stays) return false;
+    const bool saved = persists_.save_now(victim);
+    if (!saved && unsaved == Unsaved::is_saved) return false;
+    if (!saved) ++stats_.persist_no_room;
   }
   departures_.drop_now(victim, Tier::host);
-  return Evicted::now;
+  return true;
 }
 
+/// (What storage reads into the tier is no concern of the link's.)
 bool HostRoom::in_transition() const {
   const SlotPool& arena = residency_.pool(Tier::host);
-  return arena.count(SlotState::filling) > 0 || arena.readers_total() > 0 || arena.count(SlotState::quarantined) > 0;
+  return arena.count(SlotState::filling) > landing_ || arena.readers_total() > 0 || arena.count(SlotState::quarantined) > 0;
 }
 
 /// What the tier holds beyond its size, after that became smaller.
 bool HostRoom::shrink() {
   bool changed = false;
-  const SlotPool& arena = residency_.pool(Tier::host);
   // Those in chunks that are to go leave in any case (Resizing); it takes the oldest only for what is missing then.
-  const std::uint64_t leave = arena.closed_ready() > 0 ? residency_.leaving_host_unpinned() : 0;
-  while (residency_.host_used() > residency_.host_blocks() + arena.leaving_total() + leave) {
-    if (evict_one(WriteBack::yes, std::nullopt) == Evicted::none) break;  // pinned, or read: there will be another call
+  const std::uint64_t leave = residency_.pool(Tier::host).closed_ready() > 0 ? residency_.leaving_host_unpinned() : 0;
+  while (residency_.host_used() > residency_.host_blocks() + leave) {
+    if (!evict_one(std::nullopt, Unsaved::is_saved)) break;  // pinned, read, or still to be saved: there will be another call
     changed = true;
   }
   return residency_.retire_host_slots() || changed;
@@ -93,26 +84,17 @@ bool HostRoom::pump() {
     const SlotPool& device = residency_.pool(Tier::device);
     const SlotId source = residency_.copy(want.block, Tier::device).slot();
     const bool rescued = leaves(want.purpose) && !device.leaving(source);
-    if (rescued || residency_.copy(want.block, Tier::host).present()) {
-      wants_.pop_front();
-      departures_.reader_gone(want.block, Tier::device);
-      changed = true;
-      continue;
+    const bool needless = rescued || residency_.copy(want.block, Tier::host).present();
+    if (!needless) {
+      const std::uint64_t tenant = residency_.tree().name_space(want.block);
+      if (const std::optional<SlotId> slot = take(order_of(want.purpose), tenant, Unsaved::goes_all_the_same)) {
+        swap_outs_.begin(want.block, *slot, want.purpose);
+      } else if (in_transition()) {
+        break;
+      }
     }
-    if (const std::optional<SlotId> slot = residency_.take_host(order_of(want.purpose))) {
-      wants_.pop_front();
-      swap_outs_.begin(want.block, *slot, want.purpose);
-      departures_.reader_gone(want.block, Tier::device);
-      changed = true;
-      continue;
-    }
-    if (residency_.pool(Tier::host).leaving_total() >= wants_.size()) break;
-    const Evicted evicted = evict_one(WriteBack::yes, residency_.tree().name_space(want.block));
-    if (evicted == Evicted::none) {
-      if (in_transition()) break;
-      wants_.pop_front();
-      departures_.reader_gone(want.block, Tier::device);
-    }
+    wants_.pop_front();
+    departures_.reader_gone(want.block, Tier::device);
     changed = true;
   }
   return changed;

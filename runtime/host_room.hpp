@@ -11,28 +11,34 @@
 
 namespace terrace {
 
-/// Finds host slots for device copies: a free one, or the least recently used leaf's. A leaf that lives nowhere else goes to
-/// storage first where the write policy says so; until then whoever wants the slot waits here, first come first served.
-/// Threads: the manager's.
+/// Finds host slots for device copies: a free one, or the least recently used leaf's. A leaf that lives nowhere else is saved
+/// first where the write policy says so and staging has room, which takes no time: it leaves its slot to storage (Residency).
+/// Where all that could go is being copied, whoever wants the slot waits here for the link, first come first served; nobody
+/// waits for a disk. Threads: the manager's.
 class HostRoom {
  public:
-  HostRoom(const ManagerConfig& config, Residency& residency, Departures& departures, SwapOuts& swap_outs, Persists& persists)
+  HostRoom(const ManagerConfig& config, Residency& residency, Departures& departures, SwapOuts& swap_outs, Persists& persists,
+           ManagerStats& stats)
       : write_back_{config.storage && config.write_policy == WritePolicy::write_back},
         residency_{residency},
         departures_{departures},
         swap_outs_{swap_outs},
-        persists_{persists} {}
+        persists_{persists},
+        stats_{stats} {}
 
   enum class Answer : std::uint8_t { begun, waiting, impossible };
   /// Copies the block's device copy to the host as soon as there is a slot; for evict it is leaving from now on. `impossible`:
   /// everything in the host tier is pinned; nothing was done.
   [[nodiscard]] Answer swap_out(BlockRef block, SwapOutPurpose purpose);
-  /// A slot that can be had without waiting, for a block of this tenant.
-  [[nodiscard]] std::optional<SlotId> take_now(Residency::PathOrder order, std::uint64_t tenant);
-  /// Gives up the least recently used leaf, or begins to, though nobody waits for its room. False where there is none.
-  [[nodiscard]] bool evict_ahead() { return evict_one(WriteBack::yes, std::nullopt) != Evicted::none; }
-  /// Gives up this copy, which is ready and which nobody pins, as if it were the oldest.
-  void give_up(BlockRef block) { (void)evict(block, SaveFirst::yes); }
+  /// A slot for a block of this tenant that storage is to read into, where that costs no block that only the host has. Until
+  /// has_landed().
+  [[nodiscard]] std::optional<SlotId> take_for_landing(std::uint64_t tenant);
+  void has_landed() { --landing_; }
+  /// Gives up the least recently used leaf, though nobody waits for its room. False where there is none, or it has to be saved and
+  /// cannot be yet.
+  [[nodiscard]] bool evict_ahead() { return evict_one(std::nullopt, Unsaved::is_saved); }
+  /// Gives up this copy, which is ready and which nobody pins, as if it were the oldest. False as above.
+  [[nodiscard]] bool give_up(BlockRef block) { return evict(block, Unsaved::is_saved); }
   /// Serves who waits, and gives up what exceeds the tier's size. True where anything changed.
   bool pump();
 
@@ -43,16 +49,18 @@ class HostRoom {
     BlockRef block;
     SwapOutPurpose purpose = SwapOutPurpose::evict;
   };
-  enum class Evicted : std::uint8_t { now, later, none };
-  enum class WriteBack : bool { no, yes };
-  /// Whether what lives nowhere else is written to storage before it goes, where that is the policy.
-  enum class SaveFirst : bool { no, yes };
+  /// What is to become of a copy that lives nowhere else, where the policy is to write back.
+  enum class Unsaved : std::uint8_t {
+    stays,
+    is_saved,       ///< and stays while it cannot be
+    goes_all_the_same,  ///< saved if it can be
+  };
 
-  /// Gives up the least recently used leaf, or begins to. With WriteBack::no only where that costs no write. `tenant`: who asks.
-  [[nodiscard]] Evicted evict_one(WriteBack write_back, std::optional<std::uint64_t> tenant);
-  Evicted evict(BlockRef victim, SaveFirst save);
-  [[nodiscard]] bool costs_a_write(BlockRef victim) const;
-  /// Something in the host tier will become free or evictable without anybody's doing.
+  /// Gives up the least recently used leaf. `tenant`: who asks.
+  [[nodiscard]] bool evict_one(std::optional<std::uint64_t> tenant, Unsaved unsaved);
+  [[nodiscard]] bool evict(BlockRef victim, Unsaved unsaved);
+  [[nodiscard]] std::optional<SlotId> take(Residency::PathOrder order, std::uint64_t tenant, Unsaved unsaved);
+  /// The link will make something in the host tier free or evictable.
   [[nodiscard]] bool in_transition() const;
   bool shrink();
 
@@ -61,7 +69,9 @@ class HostRoom {
   Departures& departures_;
   SwapOuts& swap_outs_;
   Persists& persists_;
+  ManagerStats& stats_;
   Fifo<Want> wants_;
+  std::uint64_t landing_ = 0;
 };
 
 }  // namespace terrace

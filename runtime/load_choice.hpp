@@ -8,9 +8,8 @@ namespace terrace {
 
 /// What it costs to bring a block of one pool up, by what has been measured (PathSpeed). 0: not known, and so nothing.
 struct PathCosts {
-  double link_seconds = 0;   ///< of a block, from host to device
-  double read_seconds = 0;   ///< from storage to the host
-  double write_seconds = 0;  ///< from the host to storage
+  double link_seconds = 0;  ///< of a block, from host to device
+  double read_seconds = 0;  ///< from storage to the host
   /// How many blocks may be asked of storage at once.
   std::uint32_t reads_max = std::numeric_limits<std::uint32_t>::max();
 };

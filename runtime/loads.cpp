@@ -31,7 +31,7 @@ Loads::LoadId Loads::new_load() {
   return id;
 }
 
-std::optional<Loads::LoadId> Loads::start(std::span<const LoadPart> parts, std::uint32_t waiter, TimePoint deadline,
+std::optional<Loads::LoadId> Loads::start(std::span<const LoadPart> parts, std::uint32_t waiter, Deadlines deadlines,
                                           bool by_layer) {
   TERRACE_CHECK(!parts.empty());
   const LoadId id = new_load();
@@ -44,7 +44,7 @@ std::optional<Loads::LoadId> Loads::start(std::span<const LoadPart> parts, std::
     residency_.tree().pin(path);
     load.stretches.push_back({path, i + 1, std::nullopt});
   }
-  load.deadline = deadline;
+  load.deadlines = deadlines;
   load.waiters.push_back(waiter);
   load.unfinished = load.unplanned = static_cast<std::uint32_t>(parts.size());
   load.by_layer = by_layer && !instant_;
@@ -61,6 +61,7 @@ std::optional<Loads::LoadId> Loads::start(std::span<const LoadPart> parts, std::
     if (wanted.source == Tier::storage) {
       part.state = State::landing;
       landing_.push_back({id, i});
+      ++load.unread;
       all_here = false;
     } else if (wanted.detached) {
       part.arena_slot = *wanted.detached;
@@ -133,6 +134,7 @@ bool Loads::pump() {
     Part& part = loads_[ref.load].parts[ref.part];
     if (loads_[ref.load].waiters.empty()) {
       landing_.pop_front();
+      --loads_[ref.load].unread;
       end_part(ref.load, ref.part, State::failed);
       changed = true;
       continue;
@@ -141,7 +143,7 @@ bool Loads::pump() {
     std::optional<SlotId> slot;
     part.arena_slot_is_ours = true;
     if (lands_in_host() && !residency_.copy(part.block, Tier::host).present()) {
-      slot = host_room_.take_now(Residency::PathOrder::from_begin, residency_.tree().name_space(part.block));
+      slot = host_room_.take_for_landing(residency_.tree().name_space(part.block));
       if (slot) {
         residency_.begin_fill(part.block, Tier::host, *slot);
         part.arena_slot_is_ours = false;
@@ -152,31 +154,78 @@ bool Loads::pump() {
     landing_.pop_front();
     part.arena_slot = *slot;
     part.state = State::reading;
-    actions_.reads.push_back({reads_.add(ref), residency_.tree().key(part.block), *slot});
+    part.read = reads_.add({ref, part.block, *slot, part.arena_slot_is_ours});
+    actions_.reads.push_back({part.read, residency_.tree().key(part.block), *slot});
     changed = true;
   }
   return changed;
 }
 
 void Loads::on_read(std::uint64_t token, ErrorCode error) {
-  const PartRef ref = reads_.take(token);
-  Part& part = loads_[ref.load].parts[ref.part];
-  TERRACE_CHECK(part.state == State::reading);
-  if (!error) {
-    if (!part.arena_slot_is_ours) {
-      residency_.publish(part.block, Tier::host);
-      residency_.hold(part.block, Tier::host);
+  const Read read = reads_.take(token);
+  if (!read.slot_is_ours) host_room_.has_landed();
+  if (error) {
+    if (read.slot_is_ours) {
+      residency_.pool(Tier::host).put(read.slot);
+    } else {
+      residency_.fail_fill(read.block, Tier::host, FailedSlot::free);
     }
-    part.state = State::landed;
-    landed_.push_back(ref);
+  } else if (!read.slot_is_ours) {
+    residency_.publish(read.block, Tier::host);
+  }
+  if (read.abandoned) {
+    if (error) return;
+    if (read.slot_is_ours) {
+      residency_.pool(Tier::host).put(read.slot);
+    } else {
+      departures_.drop_unsupported(read.block, Tier::host);
+    }
     return;
   }
-  if (part.arena_slot_is_ours) {
-    residency_.pool(Tier::host).put(part.arena_slot);
-  } else {
-    residency_.fail_fill(part.block, Tier::host, FailedSlot::free);
+  Part& part = loads_[read.part.load].parts[read.part.part];
+  TERRACE_CHECK(part.state == State::reading);
+  --loads_[read.part.load].unread;
+  if (error) return end_part(read.part.load, read.part.part, State::failed);
+  if (!read.slot_is_ours) residency_.hold(part.block, Tier::host);
+  part.state = State::landed;
+  landed_.push_back(read.part);
+}
+
+void Loads::on_time(TimePoint now) {
+  for (LoadId id = 0; open_ > 0 && id < loads_.size(); ++id) {
+    const Load& load = loads_[id];
+    if (load.in_use && load.unread > 0 && load.deadlines.reads <= now) abandon_reads(id);
   }
-  end_part(ref.load, ref.part, State::failed);
+}
+
+TimePoint Loads::next_deadline() const {
+  TimePoint next = never;
+  for (LoadId id = 0; open_ > 0 && id < loads_.size(); ++id) {
+    if (loads_[id].in_use && loads_[id].unread > 0) next = std::min(next, loads_[id].deadlines.reads);
+  }
+  return next;
+}
+
+/// The load ends without what storage has not given yet.
+void Loads::abandon_reads(LoadId id) {
+  Load& load = loads_[id];
+  load.late = true;
+  load.unread = 0;
+  // Those that wait for a landing slot leave the line.
+  for (std::size_t left = landing_.size(); left > 0; --left) {
+    const PartRef ref = landing_.front();
+    landing_.pop_front();
+    if (ref.load != id) landing_.push_back(ref);
+  }
+  const auto parts = static_cast<std::uint32_t>(load.parts.size());
+  for (std::uint32_t i = 0; i < parts; ++i) {
+    Part& part = loads_[id].parts[i];
+    if (part.state != State::landing && part.state != State::reading) continue;
+    if (part.state == State::reading) reads_.at(part.read).abandoned = true;
+    ++stats_.loads_late;
+    // With the last one the load ends, and has no parts any more.
+    if (const bool last = loads_[id].unfinished == 1; end_part(id, i, State::failed), last) return;
+  }
 }
 
 void Loads::flush(std::uint64_t& last_plan, PoolId pool) {
@@ -198,7 +247,7 @@ void Loads::flush(std::uint64_t& last_plan, PoolId pool) {
     plan.pool = pool;
     plan.direction = Direction::swap_in;
     plan.urgency = Urgency::request;
-    plan.deadline = loads_[id].deadline;
+    plan.deadline = loads_[id].deadlines.copies;
     plan.by_layer = loads_[id].by_layer;
     loads_[id].unplanned -= static_cast<std::uint32_t>(refs.size());
     plan.runs = actions_.spare_runs.take();
@@ -317,7 +366,7 @@ void Loads::finish(LoadId id) {
     residency_.fail_fill(part.block, Tier::device, part.state == State::unconfirmed ? FailedSlot::quarantine : FailedSlot::free);
   }
   for (const Stretch& each : load.stretches) {
-    if (each.missing) failed_(*each.missing);
+    if (each.missing) failed_(*each.missing, load.late ? Late::yes : Late::no);
   }
   for (const std::uint32_t waiter : load.waiters) ended_(waiter, id);
   for (const Stretch& each : load.stretches) residency_.unpin(each.pin, each.missing);

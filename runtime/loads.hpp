@@ -46,8 +46,15 @@ class Loads {
   /// Called for each request that waited, when the load has ended.
   using WaiterHandler = std::function<void(std::uint32_t waiter, LoadId load)>;
   /// Called before the waiters where blocks did not arrive: the first of each path. Whoever counts on it must let go of its path
-  /// here.
-  using FailureHandler = std::function<void(BlockRef first_missing)>;
+  /// here. Late: storage did not give them within their time.
+  enum class Late : bool { no, yes };
+  using FailureHandler = std::function<void(BlockRef first_missing, Late late)>;
+  struct Deadlines {
+    TimePoint copies = never;
+    /// What storage has not given by then is not waited for: the load ends without it, and gives its device slots back. What
+    /// comes later goes no further than the host tier.
+    TimePoint reads = never;
+  };
   /// Called for each request that waits, when layers() of the load has grown.
   using LayersHandler = std::function<void(std::uint32_t waiter, LoadId load)>;
   /// What layers() says of blocks that are there.
@@ -64,7 +71,7 @@ class Loads {
 
   /// `parts` in path order, path by path, each without a device copy and with a usable copy at its source. With instant copies
   /// the load may have ended when this returns; then it returns nothing and calls no handler.
-  [[nodiscard]] std::optional<LoadId> start(std::span<const LoadPart> parts, std::uint32_t waiter, TimePoint deadline,
+  [[nodiscard]] std::optional<LoadId> start(std::span<const LoadPart> parts, std::uint32_t waiter, Deadlines deadlines,
                                             bool by_layer);
   /// The load that fills the block's device copy. The waiter is counted once however often it joins; true if it is new.
   bool join(LoadId load, std::uint32_t waiter, bool by_layer);
@@ -79,6 +86,9 @@ class Loads {
   }
 
   void on_read(std::uint64_t token, ErrorCode error);
+  /// Ends what storage has kept waiting too long.
+  void on_time(TimePoint now);
+  [[nodiscard]] TimePoint next_deadline() const;
   /// True where the event is of a plan of this object.
   bool on_event(const TransferEvent& event);
   /// Gives landing slots to blocks that wait for one. True where anything changed.
@@ -90,7 +100,7 @@ class Loads {
   [[nodiscard]] std::size_t reads_waiting() const { return landing_.size() + reads_.size(); }
   [[nodiscard]] std::size_t links_waiting() const { return landed_.size() + crossing_; }
 
-  [[nodiscard]] bool idle() const { return open_ == 0 && quarantined_.empty(); }
+  [[nodiscard]] bool idle() const { return open_ == 0 && quarantined_.empty() && reads_.empty(); }
 
  private:
   enum class State : std::uint8_t { landing, reading, landed, crossing, arrived, failed, unconfirmed };
@@ -101,6 +111,7 @@ class Loads {
     Tier source = Tier::host;
     bool arena_slot_is_ours = false;  ///< staging or detached; else a host copy that is held
     JobId job;                        ///< where unconfirmed: the plan it crosses with
+    std::uint64_t read = 0;           ///< where it is being read: its token
     State state = State::landed;
   };
   /// Parts of one path.
@@ -118,11 +129,13 @@ class Loads {
     std::vector<Part> parts;
     std::vector<std::uint32_t> waiters;
     std::vector<Plan> plans;
-    TimePoint deadline = never;
+    Deadlines deadlines;
     std::uint32_t unfinished = 0;
+    std::uint32_t unread = 0;     ///< parts that storage has still to give
     std::uint32_t unplanned = 0;  ///< parts that are not in a plan yet
     bool by_layer = false;
     bool lost = false;            ///< a part did not arrive
+    bool late = false;            ///< storage was too slow
     bool in_use = false;
 
     /// Keeps the memory.
@@ -131,9 +144,9 @@ class Loads {
       parts.clear();
       waiters.clear();
       plans.clear();
-      deadline = never;
-      unplanned = 0;
-      by_layer = lost = in_use = false;
+      deadlines = {};
+      unplanned = unread = 0;
+      by_layer = lost = late = in_use = false;
     }
   };
   struct PartRef {
@@ -141,7 +154,17 @@ class Loads {
     std::uint32_t part = 0;
   };
 
+  /// Of a part, or, where its load has ended without it, of nothing but the slot that storage reads into.
+  struct Read {
+    PartRef part;
+    BlockRef block;
+    SlotId slot;
+    bool slot_is_ours = false;
+    bool abandoned = false;
+  };
+
   [[nodiscard]] LoadId new_load();
+  void abandon_reads(LoadId load);
   [[nodiscard]] bool lands_in_host() const { return !exclusive_ && residency_.host_blocks() > 0; }
   [[nodiscard]] bool on_confirmed(JobId job);
   [[nodiscard]] bool on_layers(const TransferEvent& event);
@@ -164,7 +187,7 @@ class Loads {
   std::vector<LoadId> free_;
   Fifo<PartRef> landing_;                                           ///< wait for a landing slot
   std::vector<PartRef> landed_;                                     ///< to cross the link with the next plan
-  Slab<PartRef> reads_;                                             ///< by token
+  Slab<Read> reads_;                                                ///< by token
   PlanTable<std::vector<PartRef>> plans_;
   /// By job: parts whose transfer may still be under way, while their load is open, and after it (their device slots are
   /// quarantined then).

@@ -22,6 +22,8 @@ namespace terrace {
 class PathSpeed {
  public:
   enum class Times : bool { seen, told };
+  /// What is risked on a path that is not known.
+  static constexpr Bytes trusted_unseen = MiB;
   explicit PathSpeed(Times times = Times::seen) : told_{times == Times::told} {}
 
   void began(std::uint64_t operations, TimePoint now);
@@ -37,8 +39,6 @@ class PathSpeed {
   [[nodiscard]] Bytes trusted(TimePoint now) const;
 
  private:
-  static constexpr Bytes trusted_unseen = MiB;
-
   /// The share of a weight that is left.
   [[nodiscard]] double faded(TimePoint now) const;
 

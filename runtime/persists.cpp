@@ -23,36 +23,47 @@ bool Persists::has_source(BlockRef block) const {
   return residency_.usable(block, Tier::host) || residency_.usable(block, Tier::device);
 }
 
+/// What a chain will hang on must not be what storage gives up next, nor be called off.
+void Persists::hang_on(BlockRef above, Wants wants) {
+  if (residency_.stored(above)) actions_.touches.push_back(residency_.tree().key(above));
+  want(above, wants);
+}
+
 Persists::Begun Persists::begin(BlockRef block, Wants wants, std::uint32_t blocks_max) {
-  if (residency_.tree().hidden(block)) return {0, Errc::cleared};  // its key may stand for something else by now
-  const bool bounded = slow_ && wants == by_policy;
-  if (bounded && in_flight_ >= slow_backlog_max) {  // before looking how far back storage is behind: that may be far
+  const PrefixTree& tree = residency_.tree();
+  if (tree.hidden(block)) return {0, Errc::cleared};  // its key may stand for something else by now
+  const bool bounded = wants == by_policy;
+  if (bounded && full()) {  // before looking how far back storage is behind: that may be far
     ++stats_.persist_skipped;
     return {0, Errc::refused};
   }
+  if (residency_.copy(block, Tier::storage).present()) {
+    want(block, wants);
+    return {};
+  }
   chain_.clear();
-  BlockRef at = block;
-  for (; !residency_.copy(at, Tier::storage).present(); at = residency_.tree().parent(at)) {
-    if (!has_source(at)) return {0, Errc::not_found};
+  for (BlockRef at = block;; at = tree.parent(at)) {
+    if (!has_source(at)) {
+      if (bounded) ++stats_.persist_gone;
+      return {0, Errc::not_found};
+    }
     chain_.push_back(at);
     if (at.depth == 0) break;
-  }
-  if (chain_.empty() || chain_.back().depth > 0) {
-    const BlockRef above = chain_.empty() ? block : residency_.tree().parent(chain_.back());
-    // What the chain will hang on must not be what storage gives up next, nor be called off.
-    if (residency_.stored(above) && !chain_.empty()) actions_.touches.push_back(residency_.tree().key(above));
-    want(above, wants);
+    if (const BlockRef above = tree.parent(at); residency_.copy(above, Tier::storage).present()) {
+      hang_on(above, wants);
+      break;
+    }
   }
   Begun begun;
   for (auto next = chain_.rbegin(); next != chain_.rend(); ++next) {
     const auto left = static_cast<std::uint64_t>(chain_.rend() - next);
-    if (bounded && in_flight_ >= slow_backlog_max) {
+    if (bounded && full()) {
       stats_.persist_skipped += left;
       return {begun.blocks, Errc::refused};
     }
     if (begun.blocks == blocks_max) return {begun.blocks, Errc::refused};
     if (!budget_.take(block_bytes_)) {
-      if (wants == by_policy) stats_.persist_over_budget += left;
+      if (bounded) stats_.persist_over_budget += left;
       return {begun.blocks, Errc::full};
     }
     create(*next, wants);
@@ -61,21 +72,56 @@ Persists::Begun Persists::begin(BlockRef block, Wants wants, std::uint32_t block
   return begun;
 }
 
+bool Persists::save_now(BlockRef block) {
+  const PrefixTree& tree = residency_.tree();
+  if (tree.hidden(block)) return false;
+  chain_.clear();
+  for (BlockRef at = block; !residency_.saved(at); at = tree.parent(at)) {
+    if (!has_source(at)) return false;
+    if (chain_.size() == residency_.staging_free()) {
+      // What it builds on goes next: by then some of that may be saved.
+      if (block.depth > 0) begin(tree.parent(block));
+      return false;
+    }
+    chain_.push_back(at);
+    if (at.depth == 0) break;
+  }
+  if (chain_.empty()) return true;
+  if (const BlockRef first = chain_.back(); first.depth > 0) hang_on(tree.parent(first), by_policy);
+  for (auto next = chain_.rbegin(); next != chain_.rend(); ++next) {
+    if (Persist* const wish = persist_of(*next)) {
+      add_wants(*wish, by_policy);
+    } else if (budget_.take(block_bytes_)) {
+      create(*next, by_policy);
+    } else {
+      stats_.persist_over_budget += static_cast<std::uint64_t>(chain_.rend() - next);
+      return false;
+    }
+    TERRACE_CHECK(start(static_cast<std::uint32_t>(persist_of(*next) - persists_.data())));
+  }
+  return true;
+}
+
+/// The persist of a block that is on its way.
+Persists::Persist* Persists::persist_of(BlockRef block) {
+  const Copy copy = residency_.copy(block, Tier::storage);
+  return copy.state() == CopyState::filling ? &persists_[by_number_[copy.slot().value()]] : nullptr;
+}
+
 void Persists::want(BlockRef block, Wants wants) {
-  for (;; block = residency_.tree().parent(block)) {
-    const Copy copy = residency_.copy(block, Tier::storage);
-    if (copy.state() != CopyState::filling) return;
-    Persist& persist = persists_[by_number_[copy.slot().value()]];
+  for (Persist* persist = persist_of(block); persist != nullptr; persist = persist_of(block)) {
     // Whoever wants a block wants what it builds on: from here on up they do already.
-    if ((persist.wants & wants) == wants) return;
-    add_wants(persist, wants);
+    if ((persist->wants & wants) == wants) return;
+    add_wants(*persist, wants);
     if (block.depth == 0) return;
+    block = residency_.tree().parent(block);
   }
 }
 
 void Persists::add_wants(Persist& persist, Wants wants) {
   for (Wants left = wants & ~persist.wants; left != 0; left &= left - 1) ++wanted_[std::countr_zero(left)];
   persist.wants |= wants;
+  if (persist.doomed == Errc::cancelled) persist.doomed = {};
 }
 
 void Persists::unwant_all(Wants wants, std::vector<BlockKey>& keys) {
@@ -106,40 +152,65 @@ std::uint32_t Persists::create(BlockRef block, Wants wants) {
   TERRACE_CHECK(persist.state == State::unused && persist.first_child == nobody);
   persist.block = block;
   persist.number = number;
+  persist.state = State::wish;
+  persist.turn = ++last_turn_;
   add_wants(persist, wants);
-  persist.from_staging = !residency_.usable(block, Tier::host);
-  if (persist.from_staging) {
-    residency_.hold(block, Tier::device);
-    persist.state = State::waiting_for_staging;
-    waiting_.push_back(index);
-  } else {
-    residency_.hold(block, Tier::host);
-    persist.slot = residency_.copy(block, Tier::host).slot();
-    queue_or_wait(index);
-  }
+  wishes_.push_back({index, persist.turn});
   return index;
 }
 
-bool Persists::can_stage_now(BlockRef block) const {
-  if (!waiting_.empty()) return false;
-  const PrefixTree& tree = residency_.tree();
-  for (std::uint64_t free = residency_.staging_free(); !residency_.copy(block, Tier::storage).present(); --free) {
-    if (free == 0) return false;
-    if (block.depth == 0) return true;
-    block = tree.parent(block);
+bool Persists::pump() {
+  const bool started = start_wishes();
+  const bool written = give_to_store();
+  return started || written;
+}
+
+bool Persists::start_wishes() {
+  bool changed = false;
+  while (!wishes_.empty()) {
+    const auto [index, turn] = wishes_.front();
+    const Persist& wish = persists_[index];
+    if (wish.state == State::wish && wish.turn == turn) {  // (else it was started ahead of its turn)
+      if (const ErrorCode why = hopeless(wish)) {
+        finish(index, why);
+      } else if (is_leaving(wish.block) || !start(index)) {
+        break;
+      }
+      changed = true;
+    }
+    wishes_.pop_front();
+  }
+  return changed;
+}
+
+/// The block's only copy is being swapped out, which another reader would hold up: soon it is in the host.
+bool Persists::is_leaving(BlockRef block) const {
+  return !residency_.usable(block, Tier::host) && residency_.copy(block, Tier::device).state() == CopyState::leaving;
+}
+
+/// Why a wish whose turn has come is dropped, if it is.
+ErrorCode Persists::hopeless(const Persist& wish) const {
+  if (wish.doomed) return wish.doomed;
+  if (!has_source(wish.block)) return Errc::not_found;
+  if (wish.block.depth == 0 || residency_.saved(residency_.tree().parent(wish.block))) return {};
+  return Errc::parent_missing;
+}
+
+/// Takes the wish's slot's worth of staging, and its bytes there. False where staging is full.
+bool Persists::start(std::uint32_t index) {
+  Persist& persist = persists_[index];
+  const bool in_host = residency_.usable(persist.block, Tier::host);
+  const std::optional<SlotId> slot = in_host ? residency_.lend_host(persist.block) : residency_.take_staging();
+  if (!slot) return false;
+  persist.slot = *slot;
+  residency_.start_store(persist.block);
+  if (in_host) {
+    queue_or_wait(index);
+  } else {
+    persist.state = State::staging;
+    swap_outs_.begin(persist.block, *slot, SwapOutPurpose::stage, index);
   }
   return true;
-}
-
-void Persists::on_gone(BlockRef block) {
-  doom_below(block, Errc::parent_missing);
-  residency_.forget_stored(block);
-}
-
-bool Persists::pump() {
-  const bool staged = give_staging();
-  const bool written = give_to_store();
-  return staged || written;
 }
 
 bool Persists::give_to_store() {
@@ -147,36 +218,14 @@ bool Persists::give_to_store() {
   while (!queued_.empty() && writing_ < writes_max) {
     const std::uint32_t index = queued_.front();
     queued_.pop_front();
-    TERRACE_CHECK(persists_[index].state == State::queued);
-    if (persists_[index].doomed) {
-      finish(index, persists_[index].doomed);
+    Persist& persist = persists_[index];
+    TERRACE_CHECK(persist.state == State::queued);
+    if (!persist.doomed && !parent_is_with_store(persist)) persist.doomed = Errc::parent_missing;  // it failed meanwhile
+    if (persist.doomed) {
+      finish(index, persist.doomed);
     } else {
       submit(index);
     }
-    changed = true;
-  }
-  return changed;
-}
-
-bool Persists::give_staging() {
-  bool changed = false;
-  while (!waiting_.empty()) {
-    const std::uint32_t index = waiting_.front();
-    const BlockRef block = persists_[index].block;
-    TERRACE_CHECK(persists_[index].state == State::waiting_for_staging);
-    if (persists_[index].doomed) {
-      waiting_.pop_front();
-      finish(index, persists_[index].doomed);
-      changed = true;
-      continue;
-    }
-    const std::optional<SlotId> slot = residency_.take_staging();
-    if (!slot) break;
-    waiting_.pop_front();
-    persists_[index].slot = *slot;
-    persists_[index].state = State::staging;
-    swap_outs_.begin(block, *slot, SwapOutPurpose::stage, index);
-    departures_.reader_gone(block, Tier::device);  // the copy has its own reader now
     changed = true;
   }
   return changed;
@@ -191,23 +240,26 @@ void Persists::on_staged(const SwapOuts::Staged& staged) {
   }
 }
 
+bool Persists::parent_is_with_store(const Persist& persist) {
+  if (persist.block.depth == 0) return true;
+  const BlockRef above = residency_.tree().parent(persist.block);
+  if (const Persist* const parent = persist_of(above)) return parent->state == State::writing;
+  return residency_.stored(above);
+}
+
 void Persists::queue_or_wait(std::uint32_t index) {
   Persist& persist = persists_[index];
   persist.state = State::waiting_for_parent;
   if (persist.doomed) return finish(index, persist.doomed);
-  if (persist.block.depth > 0) {
-    const Copy above = residency_.copy(residency_.tree().parent(persist.block), Tier::storage);
-    if (!above.present()) return finish(index, Errc::parent_missing);  // storage gave it up meanwhile
-    if (above.state() == CopyState::filling) {
-      Persist& parent = persists_[by_number_[above.slot().value()]];
-      if (parent.state != State::writing) {
-        persist.next_sibling = std::exchange(parent.first_child, index);
-        return;
-      }
-    }
+  if (parent_is_with_store(persist)) {
+    persist.state = State::queued;
+    queued_.push_back(index);
+    return;
   }
-  persist.state = State::queued;
-  queued_.push_back(index);
+  // A parent that failed meanwhile may be wished for again. It is not waited for: it might wait for the very slot held here.
+  Persist* const parent = persist_of(residency_.tree().parent(persist.block));
+  if (parent == nullptr || parent->state == State::wish) return finish(index, Errc::parent_missing);
+  persist.next_sibling = std::exchange(parent->first_child, index);
 }
 
 void Persists::submit(std::uint32_t index) {
@@ -254,37 +306,29 @@ void Persists::finish(std::uint32_t index, ErrorCode error) {
     residency_.publish_stored(ended.block);
     flushes_.on_stored();
   } else {
-    ++stats_.persist_failed;
+    count_not_stored(error);
     const ErrorCode why_below = error == Errc::cancelled || error == Errc::cleared ? error : Errc::parent_missing;
-    doom_below(ended.block, why_below);
     std::uint32_t child = ended.first_child;
     while (child != nobody) finish(std::exchange(child, persists_[child].next_sibling), why_below);
-    // A copy that is still read keeps the block in the tree; without one it may leave it with this.
-    residency_.forget_stored(ended.block);
   }
-  if (!ended.from_staging) {
-    departures_.reader_gone(ended.block, Tier::host);
-  } else if (ended.state == State::waiting_for_staging) {
-    departures_.reader_gone(ended.block, Tier::device);
-  } else if (ended.state != State::staging) {
-    residency_.pool(Tier::host).put(ended.slot);  // (a copy that did not arrive gives its slot back itself)
-  }
+  // (A copy that did not arrive gives its slot back itself.)
+  if (ended.state != State::wish && ended.state != State::staging) residency_.end_staging(ended.slot);
+  // Without another copy the block leaves the tree.
+  const bool stays = residency_.copy(ended.block, Tier::device).present() || residency_.copy(ended.block, Tier::host).present();
+  if (error) residency_.forget_stored(ended.block);
+  if (stays) departures_.not_needed(ended.block);
+}
+
+void Persists::count_not_stored(ErrorCode why) {
+  if (why == Errc::not_found) ++stats_.persist_gone;
+  else if (why == Errc::parent_missing) ++stats_.persist_orphaned;
+  else if (why == Errc::cancelled || why == Errc::cleared) ++stats_.persist_cancelled;
+  else ++stats_.persist_failed;
 }
 
 void Persists::doom_all() {
   for (Persist& persist : persists_) {
     if (persist.state != State::unused && persist.state != State::writing) persist.doomed = Errc::cleared;
-  }
-}
-
-/// What is on its way below a block that failed cannot be stored; what is with the store already hears so from there. At once,
-/// and for good: were it to wait for a second attempt at its ancestor, it might hold the staging slot that the attempt needs.
-void Persists::doom_below(BlockRef block, ErrorCode why) {
-  const PrefixTree& tree = residency_.tree();
-  if (!tree.any_staying_below(block, Tier::storage)) return;
-  for (Persist& persist : persists_) {
-    if (persist.state == State::unused || persist.state == State::writing || persist.block.depth <= block.depth) continue;
-    if (tree.same({persist.block.node, block.depth}, block)) persist.doomed = why;
   }
 }
 

@@ -19,13 +19,18 @@ namespace terrace {
 
 /// Copies on their way to storage, ancestors first.
 ///
-///     waiting for staging --> staging --> waiting for its parent --> queued --> writing --> stored
-///              (a device copy)                (its bytes are in the arena)                   or failed, with all that wait for
-///              it
+///     wish --> staging --> waiting for its parent --> queued --> writing --> stored, or failed, with all that wait for it
+///      |       (a device copy)       (its bytes are in the arena)
+///      +-----> waiting for its parent    (a host copy, which is lent)
 ///
-/// A host copy is written from where it is and starts at the third station. A child is handed to the store once its parent has
-/// been; the store itself makes it readable after its parent. No more than writes_max are with the store at a time: the rest
-/// wait here, first come first served, and hold their copies. Threads: the manager's.
+/// Nothing here is a reason for anybody to wait. A wish holds nothing: the copy may be given up, and then the wish is dropped when
+/// its turn comes, with those below it. From its start on a persist has a slot's worth of the staging budget, and with it memory
+/// of its own, however slow storage is: a staging slot, or a lent host copy (Residency), which may be evicted as any other. A
+/// device copy is held while the link copies it to staging, and no longer.
+///
+/// A persist is started only when its parent is stored or has been started, so that those that are started never wait for a wish.
+/// A child is handed to the store once its parent has been; the store itself makes it readable after its parent. Threads: the
+/// manager's.
 class Persists {
  public:
   /// Who wants a block stored: a bit each. What nobody wants any more, and is not with the store yet, is not stored.
@@ -43,70 +48,80 @@ class Persists {
   void set_block_bytes(Bytes bytes) { block_bytes_ = bytes; }
   [[nodiscard]] Bytes block_bytes() const { return block_bytes_; }
 
+  /// Blocks with the store at a time.
   static constexpr std::uint32_t writes_max = 1024;
-  /// Under way in all, where storage is slow: enough to keep it busy.
-  static constexpr std::uint32_t slow_backlog_max = 64;
+  /// Wishes that the policy adds to.
+  static constexpr std::uint32_t wishes_max = 32768;
 
-  /// Brings the block and those of its ancestors that are missing to storage. False where one of them has no copy to take it
-  /// from, or the block was cleared: nothing was begun then. False, too, where the backlog is at its bound: of what is missing
-  /// the first blocks may have been begun. Blocks already stored or on their way are not taken twice.
-  bool begin(BlockRef block) { return !begin(block, by_policy, std::numeric_limits<std::uint32_t>::max()).why; }
   struct Begun {
     std::uint32_t blocks = 0;  ///< ancestors included
     /// Why not all: cleared, not_found (no copy to take it from), refused (a bound), full (the budget).
     ErrorCode why;
   };
-  /// The same for others than the policy, and of what is missing at most the first `blocks_max` blocks.
-  Begun begin(BlockRef block, Wants wants, std::uint32_t blocks_max);
+  /// Wishes for the block, and for those of its ancestors that are missing: of these at most the first `blocks_max`. Blocks
+  /// already stored or on their way are not taken twice. Where not all are begun, the first ones may have been.
+  Begun begin(BlockRef block, Wants wants = by_policy, std::uint32_t blocks_max = std::numeric_limits<std::uint32_t>::max());
+  /// The block's last copy above storage is about to go: starts it, with all it builds on, ahead of its turn. Where that is done
+  /// the copy may go as soon as nothing reads it. False, and only what it builds on is wished for, where staging has no room
+  /// for all of it, or one of them has no copy to take it from.
+  bool save_now(BlockRef block);
   /// The block is on its way already: `wants` want it too, and what it builds on.
   void want(BlockRef block, Wants wants);
   /// They want nothing any more; `keys`: what they wanted, and are not told of.
   void unwant_all(Wants wants, std::vector<BlockKey>& keys);
+  /// The policy adds no more wishes for now.
+  [[nodiscard]] bool full() const { return wishes_.size() >= wishes_max; }
   /// Blocks under way that a bit of `wants` wants.
   [[nodiscard]] std::uint64_t wanted(std::uint32_t bit) const { return wanted_[bit]; }
-  /// Storage takes longer to write a block than the engine to compute it: nobody is to wait for it, and what waits for it is not
-  /// to pile up and hold copies.
-  void set_slow(bool slow) { slow_ = slow; }
-  [[nodiscard]] bool slow() const { return slow_; }
-  /// A block on the device, and those of its ancestors that are missing, need not wait for a place to be staged.
-  [[nodiscard]] bool can_stage_now(BlockRef block) const;
   /// Of a WriteOrder. `token` is the block's number in storage.
   void on_written(std::uint32_t token, ErrorCode error);
   /// Storage gave up a stored block.
-  void on_gone(BlockRef block);
+  void on_gone(BlockRef block) { residency_.forget_stored(block); }
   /// Nothing of what has not been handed to the store will be.
   void doom_all();
-  /// Gives free staging slots to who waits, and the store what it may take. True where anything changed.
+  /// Starts wishes, as far as staging has room, and gives the store what it may take. True where anything changed.
   bool pump();
 
   [[nodiscard]] bool idle() const { return in_flight_ == 0; }
+  /// Wishes included.
   [[nodiscard]] std::uint32_t in_flight() const { return in_flight_; }
 
  private:
-  enum class State : std::uint8_t { unused, waiting_for_staging, staging, waiting_for_parent, queued, writing };
+  enum class State : std::uint8_t { unused, wish, staging, waiting_for_parent, queued, writing };
   static constexpr std::uint32_t nobody = 0xFFFF'FFFF;
   struct Persist {
     BlockRef block;
     std::uint32_t number = 0;  ///< of the stored block
-    SlotId slot;               ///< where its bytes are in the arena
-    bool from_staging = false;
+    SlotId slot;               ///< where its bytes are in the arena, once it is started
     Wants wants = 0;
     ErrorCode doomed;          ///< set: ends at the next station
     State state = State::unused;
     /// Those below that wait until this one is handed to the store, and the next who waits for the same as this one.
     std::uint32_t first_child = nobody;
     std::uint32_t next_sibling = nobody;
+    std::uint64_t turn = 0;    ///< of a wish
+  };
+  /// In the line of wishes. Out of date where the persist has another turn, or none.
+  struct Turn {
+    std::uint32_t index = 0;
+    std::uint64_t turn = 0;
   };
 
   std::uint32_t create(BlockRef block, Wants wants);
+  void hang_on(BlockRef above, Wants wants);
   void add_wants(Persist& persist, Wants wants);
+  [[nodiscard]] Persist* persist_of(BlockRef block);
+  [[nodiscard]] ErrorCode hopeless(const Persist& wish) const;
+  [[nodiscard]] bool is_leaving(BlockRef block) const;
+  [[nodiscard]] bool parent_is_with_store(const Persist& persist);
+  bool start(std::uint32_t index);
   void on_staged(const SwapOuts::Staged& staged);
-  bool give_staging();
+  bool start_wishes();
   bool give_to_store();
   void queue_or_wait(std::uint32_t index);
   void submit(std::uint32_t index);
   void finish(std::uint32_t index, ErrorCode error);
-  void doom_below(BlockRef block, ErrorCode why);
+  void count_not_stored(ErrorCode why);
   [[nodiscard]] bool has_source(BlockRef block) const;
 
   Residency& residency_;
@@ -122,10 +137,10 @@ class Persists {
   std::vector<Persist> persists_;
   std::vector<std::uint32_t> free_;
   std::vector<std::uint32_t> by_number_;  ///< the persist of a stored block's number
-  Fifo<std::uint32_t> waiting_;           ///< for staging
+  Fifo<Turn> wishes_;
+  std::uint64_t last_turn_ = 0;
   Fifo<std::uint32_t> queued_;            ///< for the store
   std::vector<BlockRef> chain_;           ///< scratch
-  bool slow_ = false;
   std::uint32_t writing_ = 0;
   std::uint32_t in_flight_ = 0;
 };

@@ -95,7 +95,12 @@ void Residency::drop(Run victims, Tier tier) {
   pool(tier).put_all(slots_);
 }
 
-void Residency::drop(BlockRef block, Tier tier) { pool(tier).put(detach(block, tier)); }
+void Residency::drop(BlockRef block, Tier tier) {
+  const SlotId slot = detach(block, tier);
+  // What was lent is staging now, and is held until its write has ended.
+  if (tier == Tier::host && lent_.erase(slot) > 0) return;
+  pool(tier).put(slot);
+}
 
 SlotId Residency::detach(BlockRef block, Tier tier) {
   const Copy now = copy(block, tier);
@@ -320,6 +325,17 @@ std::optional<SlotId> Residency::take_staging() {
   return arena_.take_closed(SlotState::held);
 }
 
+std::optional<SlotId> Residency::lend_host(BlockRef block) {
+  if (staging_free() == 0) return std::nullopt;
+  const SlotId slot = copy(block, Tier::host).slot();
+  TERRACE_CHECK(lent_.insert(slot).second);
+  return slot;
+}
+
+void Residency::end_staging(SlotId slot) {
+  if (lent_.erase(slot) == 0) arena_.put(slot);
+}
+
 std::uint32_t Residency::number_stored(BlockRef block) {
   if (!free_numbers_.empty()) {
     const std::uint32_t number = free_numbers_.back();
@@ -330,6 +346,7 @@ std::uint32_t Residency::number_stored(BlockRef block) {
   const auto number = static_cast<std::uint32_t>(stored_.size());
   TERRACE_CHECK(number < Copy::slots_max);
   stored_.emplace_back(block);
+  wished_.push_back(false);
   return number;
 }
 
@@ -350,6 +367,7 @@ std::uint64_t Residency::restore_added(Path path, std::span<std::optional<std::u
 std::uint32_t Residency::begin_store(BlockRef block) {
   TERRACE_CHECK(!copy(block, Tier::storage).present());
   const std::uint32_t number = number_stored(block);
+  wished_[number] = true;
   tree_.set_copy(block, Tier::storage, Copy{CopyState::filling, SlotId{number}});
   return number;
 }
@@ -357,6 +375,7 @@ std::uint32_t Residency::begin_store(BlockRef block) {
 void Residency::publish_stored(BlockRef block) {
   const Copy now = copy(block, Tier::storage);
   TERRACE_CHECK(now.state() == CopyState::filling);
+  wished_[now.slot().value()] = false;
   tree_.set_copy(block, Tier::storage, Copy{CopyState::ready, now.slot()});
   record(KvEvent::Kind::stored, block, Tier::storage);
 }
@@ -365,6 +384,7 @@ void Residency::forget_stored(BlockRef block) {
   const Copy now = copy(block, Tier::storage);
   const std::uint32_t number = now.slot().value();
   stored_[number].reset();
+  wished_[number] = false;
   free_numbers_.push_back(number);
   if (now.usable()) record(KvEvent::Kind::removed, block, Tier::storage);
   tree_.set_copy(block, Tier::storage, {});
@@ -377,7 +397,7 @@ std::optional<BlockRef> Residency::stored_block(std::uint32_t number) const {
 
 std::size_t Residency::bytes_held() const {
   return tree_.bytes_held() + sample_.bytes_held() + device_policy_->bytes_held() + host_policy_->bytes_held() +
-         device_.bytes_held() + arena_.bytes_held() + stored_.capacity() * sizeof(stored_[0]) +
+         device_.bytes_held() + arena_.bytes_held() + stored_.capacity() * sizeof(stored_[0]) + wished_.capacity() / 8 +
          free_numbers_.capacity() * sizeof(free_numbers_[0]);
 }
 
@@ -403,7 +423,8 @@ void Residency::check_invariants() const {
   TERRACE_CHECK(arena_.in_use() >= std::uint64_t{host_blocks_} + staging_blocks_);
   // Whoever may have a staging slot finds one.
   TERRACE_CHECK(arena_.count(SlotState::free) >= staging_free());
-  TERRACE_CHECK(arena_.count(SlotState::held) <= staging_blocks_);
+  TERRACE_CHECK(arena_.count(SlotState::held) + lent_.size() <= staging_blocks_);
+  for (const SlotId slot : lent_) TERRACE_CHECK(arena_.state(slot) == SlotState::ready);
 
   std::array<std::uint64_t, tier_count> copies{};
   tree_.for_each([&](BlockRef block) {

@@ -9,6 +9,7 @@
 #include "runtime/slot_pool.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
+#include <boost/unordered/unordered_flat_set.hpp>
 
 #include <algorithm>
 #include <array>
@@ -27,7 +28,11 @@ enum class FailedSlot : bool { free, quarantine };
 /// member is one arrow of the copy's states; when to take it is others' business.
 ///
 /// The host arena is one pool of slots in two roles with a budget each: copies of the host tier (filling, ready, quarantined:
-/// at most host_blocks) and staging (held: at most staging_blocks). Threads: one.
+/// at most host_blocks) and staging (held, and lent: at most staging_blocks).
+///
+/// A host copy that is written to storage is *lent*: it stays an ordinary copy, which may be evicted at any time. Then its slot
+/// becomes a staging slot, with the bytes, until the write has ended. A lent slot counts against the budget of staging from the
+/// beginning, so that this never takes room from the host tier. Threads: one.
 class Residency {
  public:
   /// `events` outlives it.
@@ -41,6 +46,13 @@ class Residency {
   [[nodiscard]] Copy copy(BlockRef block, Tier tier) const { return tree_.copy(block, tier); }
   [[nodiscard]] bool usable(BlockRef block, Tier tier) const { return copy(block, tier).usable(); }
   [[nodiscard]] bool stored(BlockRef block) const { return usable(block, Tier::storage); }
+  /// The block is to be stored, and nothing has been done for that yet.
+  [[nodiscard]] bool wished(BlockRef block) const {
+    const Copy now = copy(block, Tier::storage);
+    return now.present() && wished_[now.slot().value()];
+  }
+  /// Storage has the block, or is being given it, whatever becomes of the other copies once nothing reads them.
+  [[nodiscard]] bool saved(BlockRef block) const { return copy(block, Tier::storage).present() && !wished(block); }
 
   /// Whose copies go first where tenants have quotas.
   [[nodiscard]] Quotas& quotas() { return quotas_; }
@@ -119,18 +131,25 @@ class Residency {
 
   [[nodiscard]] std::uint64_t host_used() const;
   [[nodiscard]] std::uint64_t host_free() const { return host_blocks_ - std::min<std::uint64_t>(host_used(), host_blocks_); }
-  [[nodiscard]] std::uint64_t staging_free() const { return staging_blocks_ - arena_.count(SlotState::held); }
+  [[nodiscard]] std::uint64_t staging_free() const { return staging_blocks_ - arena_.count(SlotState::held) - lent_.size(); }
   /// A held slot, to be filled as a host copy at once. Paths go down from their end and come up from their beginning: told
   /// which, the pool lays both out in ascending order, so that neighbours are copied in one run.
   enum class PathOrder : bool { from_begin, from_end };
   [[nodiscard]] std::optional<SlotId> take_host(PathOrder order);
   /// A held slot for something on its way through.
   [[nodiscard]] std::optional<SlotId> take_staging();
+  /// Lends the block's host copy. Its slot, or nothing where staging is full.
+  [[nodiscard]] std::optional<SlotId> lend_host(BlockRef block);
+  [[nodiscard]] bool lent(SlotId slot) const { return !lent_.empty() && lent_.contains(slot); }
+  /// Ends the use of a slot of take_staging() or lend_host().
+  void end_staging(SlotId slot);
 
   // ---- stored blocks, known by a number of ours
 
-  /// absent → filling. The number stays the block's until forget().
+  /// absent → filling, as a wish: nothing is done for it yet. The number stays the block's until forget_stored().
   std::uint32_t begin_store(BlockRef block);
+  /// The block's bytes are being taken to storage: from now on it is saved().
+  void start_store(BlockRef block) { wished_[copy(block, Tier::storage).slot().value()] = false; }
   void publish_stored(BlockRef block);
   void forget_stored(BlockRef block);
   /// The blocks at the end of the path, which the tree's last extend() added, are in storage from before: sets their numbers.
@@ -176,7 +195,9 @@ class Residency {
   SlotPool arena_;
   KvEvents& events_;  ///< a copy that matches is one, and so is its end
   ResidencySample sample_;
+  boost::unordered_flat_set<SlotId, std::hash<SlotId>> lent_;
   std::vector<std::optional<BlockRef>> stored_;
+  std::vector<bool> wished_;  ///< by number
   std::vector<std::uint32_t> free_numbers_;
   std::vector<Retiring> retiring_;
   std::vector<Retiring> leaving_host_;  ///< the same of the arena's closed slots

@@ -58,7 +58,8 @@ std::vector<Residency::Retiring>& Resizing::entries(Tier tier) {
 
 Resizing::Seen Resizing::look(Tier tier) {
   const SlotPool& pool = residency_.pool(tier);
-  return {residency_.tree().unpinned(tier), pool.readers_total(), pool.leaving_total(), entries(tier).size()};
+  return {residency_.tree().unpinned(tier), pool.readers_total(), pool.leaving_total(), entries(tier).size(),
+          residency_.staging_free()};
 }
 
 bool Resizing::pump() {
@@ -78,8 +79,8 @@ bool Resizing::pump(Tier tier) {
       all.pop_back();
       continue;
     }
-    const std::uint64_t leaving = tier == Tier::device ? pool.retiring_and_leaving() : pool.leaving_total();
-    if (leaving >= leaving_max) break;  // those that leave change what look() sees when they have left
+    // Those that leave change what look() sees when they have left. (Host copies take no time for it.)
+    if (tier == Tier::device && pool.retiring_and_leaving() >= leaving_max) break;
     changed |= give_up(entry.block, tier);
     ++i;
   }
@@ -97,12 +98,14 @@ bool Resizing::give_up(BlockRef block, Tier tier) {
   const auto state = [&](BlockRef at) { return residency_.copy(at, tier).state(); };
   if (std::ranges::any_of(below_, [&](BlockRef at) { return state(at) == CopyState::busy; })) return false;
   std::erase_if(below_, [&](BlockRef at) { return state(at) != CopyState::ready; });
+  bool any = false;
   for (auto at = below_.rbegin(); at != below_.rend(); ++at) {
-    // (What goes to storage has its ancestors copied there first: those are read from then on, and go when that ends.)
+    // (What goes to storage has its ancestors copied there first: those are read meanwhile, and go when that ends.)
     if (state(*at) != CopyState::ready) continue;
-    tier == Tier::device ? device_room_.give_up(*at) : host_room_.give_up(*at);
+    if (!(tier == Tier::device ? device_room_.give_up(*at) : host_room_.give_up(*at))) break;
+    any = true;
   }
-  return !below_.empty();
+  return any;
 }
 
 }  // namespace terrace

@@ -53,6 +53,7 @@ class Resizing {
     std::uint64_t readers = 0;
     std::uint64_t leaving = 0;
     std::size_t entries = 0;
+    std::uint64_t staging_free = 0;
 
     friend bool operator==(const Seen&, const Seen&) = default;
   };

@@ -69,8 +69,7 @@ bool RoomAhead::pump_device() {
 }
 
 bool RoomAhead::pump_host() {
-  const SlotPool& arena = residency_.pool(Tier::host);
-  const auto ahead = [&] { return residency_.host_free() + arena.leaving_total(); };
+  const auto ahead = [&] { return residency_.host_free(); };
   if (ahead() >= share_of(host_.low, residency_.host_blocks())) return false;
   const std::uint64_t high = share_of(host_.high, residency_.host_blocks());
   std::uint64_t given_up = 0;

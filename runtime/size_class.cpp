@@ -23,18 +23,17 @@ SizeClass::SizeClass(PoolId number, const ManagerConfig& all, const PoolSizes& s
     : id{number},
       config{with_sizes(all, sizes)},
       residency{config, events},
-      departures{residency, stats},
+      departures{config, residency, stats},
       swap_outs{config, residency, departures, actions},
       flushes{actions, config.storage ? config.flush_interval : Duration{}},
       persists{residency, departures, swap_outs, actions, stats, budget, flushes},
       back_ups{config, residency, persists, stats},
-      host_room{config, residency, departures, swap_outs, persists},
-      device_room{config, residency, departures, host_room, persists},
+      host_room{config, residency, departures, swap_outs, persists, stats},
+      device_room{config, residency, departures, host_room, persists, stats},
       resizing{config, residency, host_room, device_room},
       room_ahead{config, residency, device_room, host_room, stats},
       loads{config, residency, departures, host_room, actions, stats},
       restoring{residency, flushes},
-      uncached{residency, stats},
       stats_{stats} {}
 
 // ---- paths of requests ---------------------------------------------------------------------------------------------------
@@ -101,16 +100,11 @@ void SizeClass::rescue(const Found& found) {
   }
   if (found.lower) {
     std::optional<BlockRef> deepest_stored;
-    for (const Tier tier : {Tier::host, Tier::storage}) {
-      auto& row = copies_[index(tier)];
-      row.resize(path.length);
-      residency.tree().read(path, tier, 0, row);
-    }
+    auto& in_storage = copies_[index(Tier::storage)];
+    in_storage.resize(path.length);
+    residency.tree().read(path, Tier::storage, 0, in_storage);
     for (std::uint32_t i = 0; i < path.length; ++i) {
-      const BlockRef block{path.node, i};
-      const bool leaving = copies_[index(Tier::host)][i].state() == CopyState::leaving;
-      if (leaving && residency.rescue(block, Tier::host)) ++stats_.rescued;
-      if (copies_[index(Tier::storage)][i].usable()) deepest_stored = block;
+      if (in_storage[i].usable()) deepest_stored = BlockRef{path.node, i};
     }
     if (deepest_stored) actions.touches.push_back(residency.tree().key(*deepest_stored));
   }
@@ -127,7 +121,12 @@ void SizeClass::copy_down(std::uint32_t from, Path path) {
       (void)host_room.swap_out(block, SwapOutPurpose::duplicate);
     }
   }
-  if (config.storage && config.write_policy == WritePolicy::write_through) persists.begin(path.last());
+  if (!config.storage || config.write_policy != WritePolicy::write_through) return;
+  if (persists.full()) {
+    stats_.persist_skipped += path.length - from;
+  } else {
+    (void)persists.begin(path.last());
+  }
 }
 
 // ---- what happened elsewhere ---------------------------------------------------------------------------------------------
@@ -157,11 +156,10 @@ void SizeClass::on_store(const StoreEvent& event) {
 
 bool SizeClass::pump() {
   bool changed = resizing.pump();  // first, so that nobody else need go for those that have to
-  changed |= uncached.pump();
   changed |= host_room.pump();
   changed |= device_room.pump();
+  changed |= loads.pump();  // before what nobody waits for takes its staging
   changed |= persists.pump();
-  changed |= loads.pump();
   changed |= sweep_hidden();
   changed |= room_ahead.pump();
   return changed;
@@ -171,11 +169,6 @@ void SizeClass::flush(std::uint64_t& last_plan) {
   swap_outs.flush(last_plan, id);
   swap_outs.raise_ahead(device_room.missing(swap_outs.ahead_blocks()));
   loads.flush(last_plan, id);
-}
-
-void SizeClass::set_path_costs(const PathCosts& now, double block_prefill_seconds) {
-  path_costs_ = now;
-  persists.set_slow(block_prefill_seconds > 0 && now.write_seconds > block_prefill_seconds);
 }
 
 // ---- as a whole ----------------------------------------------------------------------------------------------------------
@@ -337,7 +330,7 @@ Usage SizeClass::usage(Tier tier) const {
 
 bool SizeClass::idle() const {
   return swap_outs.idle() && persists.idle() && host_room.idle() && device_room.idle() && loads.idle() &&
-         !flushes.under_way() && uncached.idle();
+         !flushes.under_way();
 }
 
 Durability SizeClass::durability() const {

@@ -16,7 +16,6 @@
 #include "runtime/restoring.hpp"
 #include "runtime/room_ahead.hpp"
 #include "runtime/swap_outs.hpp"
-#include "runtime/uncached_paths.hpp"
 #include "runtime/write_back.hpp"
 
 #include <cstdint>
@@ -84,8 +83,8 @@ class SizeClass {
   [[nodiscard]] std::uint64_t readers() const {
     return residency.pool(Tier::device).readers_total() + residency.pool(Tier::host).readers_total();
   }
-  /// As CacheManager::set_path_costs. `block_prefill_seconds`: what computing a block takes; 0: not known.
-  void set_path_costs(const PathCosts& now, double block_prefill_seconds);
+  /// As CacheManager::set_path_costs.
+  void set_path_costs(const PathCosts& now) { path_costs_ = now; }
   [[nodiscard]] const PathCosts& path_costs() const { return path_costs_; }
   [[nodiscard]] bool idle() const;
   [[nodiscard]] Durability durability() const;
@@ -110,7 +109,6 @@ class SizeClass {
   RoomAhead room_ahead;
   Loads loads;
   Restoring restoring;
-  UncachedPaths uncached;
 
  private:
   bool sweep_hidden();

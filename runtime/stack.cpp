@@ -65,6 +65,7 @@ ManagerConfig manager_config(const StackOptions& options) {
   config.selective_hits = options.selective_hits;
   config.flush_interval = options.flush_interval;
   config.instant_copies = options.instant_copies;
+  config.loads = options.loads;
   config.unit_prefill_seconds = options.unit_prefill_seconds;
   return config;
 }

@@ -112,6 +112,7 @@ struct StackOptions {
   Watermarks device_watermarks;
   Watermarks host_watermarks;
   /// As ManagerConfig's.
+  LoadPolicy loads = LoadPolicy::measured;
   double unit_prefill_seconds = 0;
   /// Of the link, for what nobody waits for; Cache::limit_transfers changes them.
   LaneRates lane_rates{};

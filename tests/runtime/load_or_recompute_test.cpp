@@ -74,8 +74,10 @@ TEST_F(LoadOrRecompute, passes_over_a_storage_that_is_slow_and_tries_it_again) {
   EXPECT_EQ(stats(7).storage, 3U);
 }
 
-TEST_F(LoadOrRecompute, takes_any_hit_where_the_engine_has_not_said_how_fast_it_is) {
-  make(with_storage(sizes(4), WritePolicy::write_through));
+TEST_F(LoadOrRecompute, takes_any_hit_where_that_is_asked_for) {
+  ManagerConfig config = with_prefill(with_storage(sizes(4), WritePolicy::write_through));
+  config.loads = LoadPolicy::always;
+  make(config);
   run(1, keys_of({1, 2, 3}));
   run(2, keys_of({5, 6, 7, 8}));
   run_slowly(3, keys_of({1, 2, 3}), 1000s);
@@ -83,6 +85,66 @@ TEST_F(LoadOrRecompute, takes_any_hit_where_the_engine_has_not_said_how_fast_it_
   ASSERT_TRUE(acquire(5, keys_of({1, 2, 3})).has_value());
   EXPECT_EQ(stats(5).storage, 3U);
   EXPECT_EQ(totals().turned_down, 0U);
+}
+
+TEST_F(LoadOrRecompute, learns_how_fast_the_engine_is_where_that_is_not_stated) {
+  make(with_storage(sizes(4), WritePolicy::write_through), 1024);
+  const auto prompt = [](std::uint32_t i) { return keys_of({10 * i + 1, 10 * i + 2, 10 * i + 3, 10 * i + 4}); };
+  for (std::uint32_t i = 1; i <= 8; ++i) {
+    ASSERT_TRUE(acquire(i, prompt(i)).has_value());
+    device->run();
+    poll();
+    ASSERT_TRUE(ready(i));
+    const Fence written = device->launch([](BlockAccess&) {});
+    ASSERT_TRUE(cache->commit(leases.at(i), prompt(i), written).has_value());
+    clock.advance(40ms);  // ten a block
+    settle();
+    release(i);
+  }
+  ASSERT_TRUE(acquire(11, prompt(1)).has_value());
+  EXPECT_EQ(stats(11).storage, 4U) << "the disk is not known yet";
+  clock.advance(3s);
+  settle();
+  release(11);
+  ASSERT_TRUE(acquire(12, prompt(2)).has_value());
+  EXPECT_EQ(stats(12).storage, 0U);
+  EXPECT_EQ(stats(12).miss, 4U);
+  EXPECT_EQ(totals().turned_down, 4U);
+}
+
+TEST_F(LoadOrRecompute, goes_on_by_computing_where_storage_does_not_answer) {
+  for (const std::uint32_t host_blocks : {0U, 4U}) {
+    make(with_storage(sizes(4, host_blocks), WritePolicy::write_through));
+    run(1, keys_of({1, 2, 3}));
+    run(2, keys_of({5, 6, 7, 8}));
+    run(3, keys_of({11, 12, 13, 14}));
+    ASSERT_EQ(cache->match(keys_of({1, 2, 3})).storage, 3U);
+    cache->pause_transfers();
+    ASSERT_TRUE(acquire(4, keys_of({1, 2, 3})).has_value());
+    ASSERT_TRUE(acquire(5, keys_of({1, 2, 3})).has_value()) << "joins";
+    poll();
+    EXPECT_FALSE(ready(4));
+    EXPECT_LE(cache->next_deadline(), clock.now() + 100ms);
+    clock.advance(100ms);
+    poll();
+    EXPECT_EQ(totals().loads_late, 3U);
+    EXPECT_EQ(cache->manager().device_ledger().filling, 0U);
+    cache->manager().check_invariants();
+    release(5);
+    cache->resume_transfers();
+    settle();
+    ASSERT_TRUE(ready(4));
+    EXPECT_EQ(stats(4).storage, 0U);
+    EXPECT_EQ(stats(4).miss, 3U);
+    // What came too late is cached where that costs nothing.
+    EXPECT_EQ(cache->match(keys_of({1, 2, 3})).host, host_blocks == 0 ? 0U : 3U);
+    ASSERT_TRUE(commit(4, keys_of({1, 2, 3})).has_value());
+    EXPECT_EQ(cache->match(keys_of({1, 2, 3})).device, 3U);
+    release(4);
+    settle();
+    cache.reset();
+    transfers.reset();  // before the device that it speaks to
+  }
 }
 
 TEST_F(LoadOrRecompute, takes_the_hosts_part_of_a_hit_whose_end_is_in_a_slow_storage) {
@@ -136,89 +198,6 @@ TEST_F(LoadOrRecompute, counts_what_others_wait_for) {
   EXPECT_EQ(stats(6).storage, 3U);
   ASSERT_TRUE(acquire(7, keys_of({5, 6})).has_value());
   EXPECT_EQ(stats(7).storage, 0U);
-}
-
-class SlowWrites : public LoadOrRecompute {
- protected:
-  /// Four slots, and one block at a time gets on its way to a storage where nothing ends.
-  bool is_ready_without_it(ManagerConfig config) {
-    config.staging_blocks = 1;
-    make(config, 1024);
-    for (std::uint32_t i = 0; i < 4; ++i) run_slowly(10 + i, keys_of({10 * i + 1, 10 * i + 2, 10 * i + 3, 10 * i + 4}), 1s);
-    EXPECT_GT(store->stat().blocks, 0U);
-    lost_before = totals().dropped_lost;
-    EXPECT_TRUE(acquire(3, keys_of({111, 112, 113, 114})).has_value());
-    device->run();
-    return ready(3);
-  }
-
-  std::uint64_t lost_before = 0;
-};
-
-TEST_F(SlowWrites, keep_nobody_waiting_where_computing_is_faster) {
-  // A first block stands on nothing, and so finds its way at once; those behind it do not wait for it.
-  EXPECT_FALSE(is_ready_without_it(with_prefill(with_storage(sizes(4), WritePolicy::write_back))));
-  EXPECT_EQ(totals().dropped_lost, lost_before + 3);
-  poll();
-  device->run();
-  poll();
-  EXPECT_TRUE(ready(3));
-}
-
-TEST_F(SlowWrites, are_waited_for_where_nothing_is_known_of_computing) {
-  EXPECT_FALSE(is_ready_without_it(with_storage(sizes(4), WritePolicy::write_back)));
-  poll();
-  device->run();
-  poll();
-  EXPECT_FALSE(ready(3));
-  settle();
-  EXPECT_TRUE(ready(3));
-  EXPECT_EQ(totals().dropped_lost, lost_before);
-}
-
-TEST_F(SlowWrites, of_the_host_keep_nobody_waiting_either) {
-  EXPECT_FALSE(is_ready_without_it(with_prefill(with_storage(sizes(4, 4), WritePolicy::write_back))));  // swapped out
-  poll();
-  device->run();
-  poll();
-  EXPECT_TRUE(ready(3));
-  EXPECT_EQ(totals().dropped_lost, lost_before + 4);
-}
-
-TEST_F(SlowWrites, do_not_cost_a_block_that_only_the_host_has_for_a_place_to_land_on) {
-  make(with_prefill(with_storage(sizes(4, 4), WritePolicy::write_back)), 1024);
-  const auto prompt = [](std::uint32_t i) { return keys_of({10 * i + 1, 10 * i + 2, 10 * i + 3, 10 * i + 4}); };
-  for (std::uint32_t i = 0; i < 6; ++i) run_slowly(10 + i, prompt(i), 1s);
-  std::vector<BlockKey> stored;
-  for (std::uint32_t i = 0; i < 6 && stored.empty(); ++i) {
-    const MatchResult found = cache->match(prompt(i));
-    if (found.storage > 0 && found.total() == found.storage) stored = prompt(i);
-  }
-  ASSERT_FALSE(stored.empty());
-  stored.resize(1);
-  lost_before = totals().dropped_lost;
-  ASSERT_TRUE(acquire(3, stored).has_value());
-  settle();
-  EXPECT_EQ(stats(3).storage, 1U);
-  ASSERT_TRUE(ready(3));
-  // One for the room on the device, which somebody waited for; none for the landing, which staging serves.
-  EXPECT_EQ(totals().dropped_lost, lost_before + 1);
-}
-
-TEST_F(LoadOrRecompute, lets_no_queue_pile_up_in_front_of_a_slow_storage) {
-  make(with_prefill(with_storage(sizes(400), WritePolicy::write_through)), 1024);
-  run_slowly(1, keys_of({1, 2, 3, 4}), 10s);
-  EXPECT_EQ(totals().persist_skipped, 0U);
-  std::vector<std::uint32_t> names(300);
-  std::iota(names.begin(), names.end(), 1000U);
-  const std::vector<BlockKey> keys = keys_of(names);
-  ASSERT_TRUE(acquire(2, keys).has_value());
-  ASSERT_TRUE(commit(2, keys).has_value());
-  EXPECT_EQ(totals().persist_skipped, 300U - Persists::slow_backlog_max);
-  settle();
-  // Its beginning is there, and has all its ancestors.
-  EXPECT_EQ(store->stat().blocks, 4U + Persists::slow_backlog_max);
-  EXPECT_EQ(store->stat().orphans, 0U);
 }
 
 TEST(LoadOrRecomputeConfig, that_makes_no_sense_is_refused_and_it_says_why) {

@@ -83,6 +83,7 @@ WorldOptions random_options(std::uint64_t seed) {
   // What paths take is measured by the clock, which goes on by a few milliseconds now and then.
   constexpr std::array<double, 4> prefill_seconds{0, 1e-6, 1e-3, 0.1};
   manager.unit_prefill_seconds = prefill_seconds[random.below(prefill_seconds.size())];
+  if (random.chance(0.3)) manager.loads = LoadPolicy::always;
   if (random.chance(0.4)) {
     options.ranks.count = static_cast<std::uint32_t>(random.between(2, 3));
     options.ranks.payload = random.chance(0.3) ? RankPayload::replicated : RankPayload::sharded;

@@ -325,8 +325,8 @@ void choose_pace(ReplayOptions& options, const ReplayArguments& arguments) {
   const std::uint32_t fallback = options.reference ? 1 : options.speed ? speed_concurrency : default_concurrency;
   options.concurrency = small_number("--concurrency", arguments.concurrency, fallback, 1, concurrency_max);
   options.prefill_speed = positive_number("--prefill-speed", arguments.prefill_speed).value_or(0);
-  if (arguments.loads && options.prefill_speed == 0) throw UsageError{"--loads needs --prefill-speed"};
-  options.loads = choice("--loads", arguments.loads, Loads::measured, std::array{Loads::measured, Loads::always, Loads::none});
+  options.loads = choice("--loads", arguments.loads, Loads::measured,
+                         std::array{Loads::measured, Loads::always, Loads::host, Loads::none});
   options.mode = choice("--mode", arguments.mode, Mode::confined, std::array{Mode::confined, Mode::loop});
   if (arguments.threads && options.mode != Mode::loop) throw UsageError{"--threads is for --mode loop"};
   options.threads = small_number("--threads", arguments.threads, 1, 1, threads_max);
@@ -335,7 +335,13 @@ void choose_pace(ReplayOptions& options, const ReplayArguments& arguments) {
 }  // namespace
 
 std::string_view to_string(Loads loads) {
-  return loads == Loads::measured ? "measured" : loads == Loads::always ? "always" : "none";
+  switch (loads) {
+    case Loads::measured: return "measured";
+    case Loads::always: return "always";
+    case Loads::host: return "host";
+    case Loads::none: return "none";
+  }
+  return "?";
 }
 std::string_view to_string(Mode mode) { return mode == Mode::confined ? "confined" : "loop"; }
 std::string_view to_string(Verify verify) { return verify == Verify::all ? "all" : verify == Verify::sample ? "sample" : "none"; }

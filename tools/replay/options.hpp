@@ -68,8 +68,13 @@ struct ReplayArguments {
   std::optional<std::string> release;
 };
 
-/// Which hits below the device are taken, where a prefill speed is given.
-enum class Loads : unsigned char { measured, always, none };
+/// Which hits below the device are taken.
+enum class Loads : unsigned char {
+  measured,  ///< as far as that is sooner than computing them
+  always,
+  host,      ///< none from storage
+  none,
+};
 [[nodiscard]] std::string_view to_string(Loads loads);
 
 enum class Mode : unsigned char {

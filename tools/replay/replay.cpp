@@ -69,6 +69,7 @@ StackOptions stack_options(const ReplayOptions& options, std::uint32_t full_bloc
   stack.host_admission = options.host_admission;
   stack.write_policy = options.write_policy;
   stack.instant_copies = options.reference;
+  stack.loads = options.loads == Loads::always ? LoadPolicy::always : LoadPolicy::measured;
   if (options.prefill_speed > 0 && options.loads == Loads::measured) {
     stack.unit_prefill_seconds = options.block_tokens / options.prefill_speed;
   }

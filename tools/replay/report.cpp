@@ -46,6 +46,7 @@ json::object to_object(const ManagerStats& stats) {
           {"joined", stats.joined},
           {"turned_down", stats.turned_down},
           {"load_failures", stats.load_failures},
+          {"loads_late", stats.loads_late},
           {"replans", stats.replans},
           {"duplicates", stats.duplicates},
           {"evicted_device", stats.evicted_device},
@@ -54,6 +55,11 @@ json::object to_object(const ManagerStats& stats) {
           {"dropped_lost", stats.dropped_lost},
           {"persist_failed", stats.persist_failed},
           {"persist_skipped", stats.persist_skipped},
+          {"persist_gone", stats.persist_gone},
+          {"persist_no_room", stats.persist_no_room},
+          {"persist_orphaned", stats.persist_orphaned},
+          {"persist_cancelled", stats.persist_cancelled},
+          {"persist_over_budget", stats.persist_over_budget},
           {"stored_evicted", stats.stored_evicted},
           {"released_unfenced", stats.released_unfenced}};
 }

@@ -133,7 +133,7 @@ void add_engine(Table& table, const ReplayOptions& options, const EngineCounts& 
              grouped(engine.hits_again), grouped(engine.aborted));
 }
 
-void add_moved(Table& table, const ReplayOptions& options, const MovedTotals& moved) {
+void add_moved(Table& table, const ReplayOptions& options, const MovedTotals& moved, const ManagerStats& stats) {
   table.line("");
   table.line("{:<22}{:>14}{:>10}{:>10}{:>8}", "moved", "blocks", "bytes", "busy s", "GB/s");
   const auto row = [&](std::string_view name, const Moved& kind) {
@@ -145,6 +145,10 @@ void add_moved(Table& table, const ReplayOptions& options, const MovedTotals& mo
   if (!options.has_storage()) return;
   row("from storage", moved.prefetch);
   row("to storage", moved.persist);
+  const std::uint64_t given_up = stats.persist_gone + stats.persist_no_room + stats.persist_skipped + stats.persist_orphaned;
+  if (given_up == 0) return;
+  table.line("  not stored: {} blocks, since room was wanted ({}), or too many waited for the disk ({})", grouped(given_up),
+             grouped(stats.persist_gone + stats.persist_no_room + stats.persist_orphaned), grouped(stats.persist_skipped));
 }
 
 void add_latencies(Table& table, const ReplayOptions& options, const ReplayResult& result) {
@@ -169,8 +173,7 @@ void add_first_token(Table& table, const ReplayOptions& options, const ReplayRes
   table.line("  {:<22}{:>12.1f}{:>10.1f}{:>10.1f}", fmt::format("loads {}", to_string(options.loads)), us.p50 * 1e-3,
              us.p99 * 1e-3, us.max * 1e-3);
   if (options.loads != Loads::measured) return;
-  table.line("{} blocks of hits computed, since that was sooner than loading them; {} not written to a slow storage",
-             grouped(result.manager.turned_down), grouped(result.manager.persist_skipped));
+  table.line("{} blocks of hits computed, since that was sooner than loading them", grouped(result.manager.turned_down));
 }
 
 }  // namespace
@@ -189,7 +192,7 @@ std::string to_table(const ReplayOptions& options, const ReplayResult& result) {
   add_head(table, options, result);
   add_blocks(table, options, result.counts);
   add_engine(table, options, result.engine);
-  add_moved(table, options, result.moved);
+  add_moved(table, options, result.moved, result.manager);
   add_latencies(table, options, result);
   add_first_token(table, options, result);
   add_checkpoint(table, result);
