@@ -16,6 +16,7 @@ FileStore::FileStore(const FileStoreConfig& config, IoEngine& engine)
       seals_(directory_.layout().slots),
       pages_{directory_.layout().catalog_pages(), pages_under_way_max},
       page_writes_(pages_under_way_max),
+      records_on_disk_(directory_.layout().catalog_pages()),
       superblock_page_{catalog_page_bytes},
       data_ends_(directory_.data_files().size()),
       unsynced_(directory_.data_files().size(), true) {
@@ -76,11 +77,18 @@ void FileStore::write(std::span<const StoreWrite> batch) {
       continue;
     }
     seals_[started->slot.value()] = {0, operations_.index().now()};
-    batch_.push_back(operation_on(*started, IoOperation::Kind::write));
-    batch_.back().from = write.from;
-    batch_.back().key = write.block.key;
+    IoOperation operation = operation_on(*started, IoOperation::Kind::write);
+    operation.from = write.from;
+    operation.key = write.block.key;
+    if (has_record(started->slot)) {
+      held_.push_back({started->slot, operation});
+      pages_.mark(started->slot.value() / records_per_page);
+    } else {
+      batch_.push_back(operation);
+    }
   }
   submit();
+  write_pages();
 }
 
 void FileStore::submit() {
@@ -117,6 +125,7 @@ void FileStore::pump_space() {
   if (seals_.size() == layout.slots) return;
   seals_.resize(layout.slots);
   pages_.grow(layout.catalog_pages());
+  records_on_disk_.resize(layout.catalog_pages());
   data_ends_.resize(directory_.data_files().size());
   unsynced_.resize(directory_.data_files().size(), true);
 }
@@ -159,6 +168,7 @@ void FileStore::collect() {
   sweep_lost(Sweep::some);
   pump_space();
   mark_changed();
+  submit_held();
   write_pages();
   go_on_with_flush();
 }
@@ -213,6 +223,8 @@ void FileStore::check_invariants() const {
   std::uint32_t under_way = 0;
   for (const PageWrite& write : page_writes_) under_way += write.page.has_value();
   TERRACE_CHECK(under_way == pages_.under_way());
+  // Else nobody would hand those writes over.
+  TERRACE_CHECK(held_.empty() || under_way > 0);
 }
 
 }  // namespace terrace

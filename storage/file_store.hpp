@@ -126,8 +126,14 @@ class FileStore final : public BlockStore {
   void block_ended(const IoCompletion& completion);
   void mark_changed();
   void write_pages();
+  /// Hands writes over that waited for the record of their slot's last block to be cleared.
+  void submit_held();
+  [[nodiscard]] bool has_record(SlotId slot) const {
+    return (records_on_disk_[slot.value() / records_per_page] >> slot.value() % records_per_page & 1U) != 0;
+  }
   void page_ended(const IoCompletion& completion);
-  void encode_page(std::uint32_t page, std::span<std::byte> into) const;
+  /// Returns which of its slots have a record in it.
+  std::uint32_t encode_page(std::uint32_t page, std::span<std::byte> into) const;
   void go_on_with_flush();
   void begin_flush();
   void sync_ended(const IoCompletion& completion);
@@ -144,7 +150,7 @@ class FileStore final : public BlockStore {
   void note_data(SlotId slot);
   void wake_for_events();
 
-  static constexpr std::uint32_t pages_under_way_max = 2;
+  static constexpr std::uint32_t pages_under_way_max = 16;
   static constexpr std::uint64_t page_token = std::uint64_t{1} << 63;  ///< | which of page_writes_
   static constexpr std::uint64_t sync_token = std::uint64_t{1} << 62;  ///< | which of the data files, or:
   static constexpr std::uint64_t catalog_sync_token = sync_token | 0xFFFF'FFFF;
@@ -173,8 +179,16 @@ class FileStore final : public BlockStore {
   struct PageWrite {
     AlignedBuffer image;
     std::optional<std::uint32_t> page;  ///< under way
+    std::uint32_t records = 0;          ///< in it, as in records_on_disk_
   };
   std::vector<PageWrite> page_writes_;
+  /// By catalog page, a bit for each slot: the file may have a record that speaks of the slot's data.
+  std::vector<std::uint32_t> records_on_disk_;
+  struct Held {
+    SlotId slot;
+    IoOperation write;
+  };
+  std::vector<Held> held_;  ///< writes that wait, in order
   GroupFlush flush_;
   AlignedBuffer superblock_page_;      ///< as a flush finds it
   Superblock superblock_expected_;

@@ -20,7 +20,8 @@ void FileStore::write_pages() {
     write.page = pages_.take();
     if (!write.page) break;
     // The image is a copy: the page may change again while the engine's thread reads this one.
-    encode_page(*write.page, write.image.span());
+    write.records = encode_page(*write.page, write.image.span());
+    records_on_disk_[*write.page] |= write.records;
     batch_.push_back({.kind = IoOperation::Kind::write,
                       .token = page_token | n,
                       .file = directory_.catalog(),
@@ -38,11 +39,26 @@ void FileStore::page_ended(const IoCompletion& completion) {
   const bool whole = completion.error == 0 && completion.bytes == catalog_page_bytes;
   if (!whole) operations_.count_io_error();
   catalog_unsynced_ = true;
+  // Nobody waits for a page that cannot be written: a record that stays says of other data that they do not verify.
+  records_on_disk_[*write.page] = whole ? write.records : 0;
   pages_.ended(*write.page, whole ? DirtyPages::Outcome::written : DirtyPages::Outcome::failed);
   write.page.reset();
 }
 
-void FileStore::encode_page(std::uint32_t page, std::span<std::byte> into) const {
+void FileStore::submit_held() {
+  if (held_.empty()) return;
+  const auto waits = [this](const Held& held) { return has_record(held.slot); };
+  for (const Held& held : held_) {
+    if (!waits(held)) batch_.push_back(held.write);
+  }
+  std::erase_if(held_, [&](const Held& held) { return !waits(held); });
+  engine_.submit(batch_);
+  batch_.clear();
+}
+
+std::uint32_t FileStore::encode_page(std::uint32_t page, std::span<std::byte> into) const {
+  static_assert(records_per_page <= 32, "a bit for each");
+  std::uint32_t records = 0;
   const StoreIndex& index = operations_.index();
   std::memset(into.data(), 0, into.size());
   for (std::uint32_t n = 0; n < records_per_page; ++n) {
@@ -57,7 +73,9 @@ void FileStore::encode_page(std::uint32_t page, std::span<std::byte> into) const
                                .generation = seals_[slot].generation,
                                .slot = slot};
     encode(record, into.subspan(std::size_t{n} * record_bytes, record_bytes));
+    records |= 1U << n;
   }
+  return records;
 }
 
 /// Records are taken as their pieces arrive, in any order, so that the device and the processor work side by side.
@@ -117,6 +135,7 @@ void FileStore::restore_records(std::uint32_t first, std::span<const std::byte> 
     }
     seals_[slot] = {record->checksum, record->generation};
     note_data(SlotId{slot});
+    records_on_disk_[slot / records_per_page] |= 1U << slot % records_per_page;
     operations_.index().restore(SlotId{slot}, record->block, record->generation);
   }
 }

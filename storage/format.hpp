@@ -71,11 +71,11 @@
 ///        112      8  slot, so that a record in another's place is none
 ///        120      8  XXH3-64 of the 120 bytes before
 ///
-/// Order. A block's record is written after its data. A block that is given up leaves its slot at once, and its record may
-/// be cleared later than the next block's data are written: the page goes out when it can, and nobody waits for it. A crash
-/// in between leaves a record that its slot's data contradict. That is harmless, for the checksum covers the key: the first
-/// read does not verify, and the block, which had been given up anyway, is gone. To clear first would put a write of the
-/// catalog before every write into a full store.
+/// Order. A block's record is written after its data, and cleared before the next block's data are written to its slot. Nothing
+/// is synced for that: it holds of what the system has, and so of a process that is killed. A power failure may keep the data
+/// and lose the page. A store that becomes smaller also gives a slot's room back before the record is cleared. Then there is,
+/// for a moment or until the next start, a record that its slot's data contradict. That is harmless, for the checksum covers
+/// the key: the first read does not verify, and the block, which had been given up anyway, is gone.
 namespace terrace {
 
 inline constexpr std::uint32_t format_version = 1;

@@ -31,13 +31,13 @@ namespace terrace {
 /// a parent that was stored a moment later, and count as an orphan. A record that was caught while it was being written does
 /// not check itself, and is read again. A block's data may be another block's by the time they are read: verify() therefore
 /// looks at the record again where data do not verify. If it is another one, the block has `changed`. If it is the same, that
-/// is still no proof, since an owner gives a slot to the next block before it clears the record of the last (storage/format.hpp,
-/// "Order"): while there is an owner, the answer is `doubtful`, and becomes `corrupt` only if it stays so for longer than
-/// owners take to write a page. Whether there is an owner is found out before the record is read again, so that an owner who
-/// ends in between has written the record that is then read.
+/// is still no proof, since an owner that becomes smaller gives a slot's room back before it clears the record
+/// (storage/format.hpp, "Order"): while there is an owner, the answer is `doubtful`, and becomes `corrupt` only if it stays so
+/// for longer than owners take to write a page. Whether there is an owner is found out before the record is read again, so that
+/// an owner who ends in between has written the record that is then read.
 ///
-/// Without an owner all of it is exact, with one exception that an owner's end by force leaves: a block that it had given up
-/// may still have its record, and then does not verify.
+/// Without an owner all of it is exact, with one exception that a power failure leaves, or the end by force of an owner that was
+/// becoming smaller: a block that it had given up may still have its record, and then does not verify.
 ///
 /// Threads: verify(), record() and in_use() from any; the rest is constant.
 class StoreReader {

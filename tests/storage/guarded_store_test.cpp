@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cerrno>
 #include <map>
 #include <stdexcept>
@@ -369,6 +370,9 @@ TEST_F(Guard, reads_in_the_background_for_nobody_else_and_not_while_the_breaker_
   write(root_block(40), 40);
   EXPECT_EQ(keys_of(settle(), Kind::evicted), std::vector{key_of(1)});
 
+  // In a full store the operation that fails next would be one of the catalog.
+  for (std::uint64_t n = 10; n < 30; ++n) guard.remove(std::array{key_of(n)}, n);
+  settle();
   open_breakers();
   EXPECT_FALSE(guard.takes_in_background(key_of(2)));
 }

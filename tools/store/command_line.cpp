@@ -53,9 +53,8 @@ block that is given up meanwhile counts as changed; one that does not verify is
 looked at for five more seconds before it counts as wrong, since its owner may
 be about to write down that it is gone.
 
-An owner that was killed may leave records of blocks that it had given up
-already: they are reported as wrong. They do no harm: the owner verifies what
-it reads.
+A power failure may leave records of blocks that the owner had given up already:
+they are reported as wrong. They do no harm: the owner verifies what it reads.
 
 Examples:
   terrace store verify /var/cache/terrace
