@@ -63,6 +63,10 @@ void StackWatch::look_at_files() {
                          now.directories, first_of(parts_.files->lost_directories()));
     });
   }
+  if (!durability_told_ && !parts_.files->durability_lost().empty()) {
+    durability_told_ = true;
+    log_.write(LogLevel::error, "durability", [&] { return parts_.files->durability_lost(); });
+  }
   if (now.growth_stopped > told_.growth_stopped) {
     log_.write(LogLevel::warning, "growth", [&] {
       const bool floor = now.floor_stopped > told_.floor_stopped;

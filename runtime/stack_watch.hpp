@@ -49,6 +49,7 @@ class StackWatch final : public CacheWatch {
   bool in_use_ = true;
   std::uint64_t opened_ = 0;
   StoreStat told_;  ///< what has been said of it
+  bool durability_told_ = false;
   std::uint64_t host_failures_ = 0;
   ErrorCode flush_error_;
   std::vector<RankHealth::State> ranks_;
