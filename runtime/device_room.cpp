@@ -181,9 +181,10 @@ bool DeviceRoom::evict(BlockRef block, SwapOutPurpose purpose) {
     if (host_room_.swap_out(block, purpose) != HostRoom::Answer::impossible) return true;
   }
   if (write_back_ && !residency_.saved(block)) {
-    const bool saved = persists_.save_now(block);
-    if (!saved && purpose == SwapOutPurpose::evict_ahead) return false;
-    if (!saved) ++stats_.persist_no_room;
+    if (persists_.save_now(block) == Persists::Saved::later) {
+      if (purpose == SwapOutPurpose::evict_ahead) return false;
+      ++stats_.persist_no_room;
+    }
     if (residency_.copy(block, Tier::device).state() == CopyState::busy) {  // it goes when the link has read it
       residency_.set_leaving(block, Tier::device, true);
       return true;

@@ -51,9 +51,10 @@ bool HostRoom::evict(BlockRef victim, Unsaved unsaved) {
   const bool costs_a_write = write_back_ && !residency_.copy(victim, Tier::device).present() && !residency_.saved(victim);
   if (costs_a_write) {
     if (unsaved == Unsaved::stays) return false;
-    const bool saved = persists_.save_now(victim);
-    if (!saved && unsaved == Unsaved::is_saved) return false;
-    if (!saved) ++stats_.persist_no_room;
+    if (persists_.save_now(victim) == Persists::Saved::later) {
+      if (unsaved == Unsaved::is_saved) return false;
+      ++stats_.persist_no_room;
+    }
   }
   departures_.drop_now(victim, Tier::host);
   return true;

@@ -34,8 +34,8 @@ class HostRoom {
   /// has_landed().
   [[nodiscard]] std::optional<SlotId> take_for_landing(std::uint64_t tenant);
   void has_landed() { --landing_; }
-  /// Gives up the least recently used leaf, though nobody waits for its room. False where there is none, or it has to be saved and
-  /// cannot be yet.
+  /// Gives up the least recently used leaf, though nobody waits for its room. False where there is none, or it has to be
+  /// saved and cannot be yet.
   [[nodiscard]] bool evict_ahead() { return evict_one(std::nullopt, Unsaved::is_saved); }
   /// Gives up this copy, which is ready and which nobody pins, as if it were the oldest. False as above.
   [[nodiscard]] bool give_up(BlockRef block) { return evict(block, Unsaved::is_saved); }
@@ -52,8 +52,8 @@ class HostRoom {
   /// What is to become of a copy that lives nowhere else, where the policy is to write back.
   enum class Unsaved : std::uint8_t {
     stays,
-    is_saved,       ///< and stays while it cannot be
-    goes_all_the_same,  ///< saved if it can be
+    is_saved,           ///< and stays while it is to be saved later
+    goes_all_the_same,  ///< saved if it can be now
   };
 
   /// Gives up the least recently used leaf. `tenant`: who asks.

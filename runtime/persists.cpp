@@ -72,21 +72,24 @@ Persists::Begun Persists::begin(BlockRef block, Wants wants, std::uint32_t block
   return begun;
 }
 
-bool Persists::save_now(BlockRef block) {
+Persists::Saved Persists::save_now(BlockRef block) {
   const PrefixTree& tree = residency_.tree();
-  if (tree.hidden(block)) return false;
+  if (tree.hidden(block)) {
+    ++stats_.persist_cancelled;
+    return Saved::refused;
+  }
   chain_.clear();
   for (BlockRef at = block; !residency_.saved(at); at = tree.parent(at)) {
-    if (!has_source(at)) return false;
+    if (!has_source(at)) return not_now();
     if (chain_.size() == residency_.staging_free()) {
       // What it builds on goes next: by then some of that may be saved.
-      if (block.depth > 0) begin(tree.parent(block));
-      return false;
+      const bool spent = block.depth > 0 && begin(tree.parent(block)).why == Errc::full;
+      return spent ? Saved::refused : not_now();
     }
     chain_.push_back(at);
     if (at.depth == 0) break;
   }
-  if (chain_.empty()) return true;
+  if (chain_.empty()) return Saved::yes;
   if (const BlockRef first = chain_.back(); first.depth > 0) hang_on(tree.parent(first), by_policy);
   for (auto next = chain_.rbegin(); next != chain_.rend(); ++next) {
     if (Persist* const wish = persist_of(*next)) {
@@ -95,11 +98,18 @@ bool Persists::save_now(BlockRef block) {
       create(*next, by_policy);
     } else {
       stats_.persist_over_budget += static_cast<std::uint64_t>(chain_.rend() - next);
-      return false;
+      return Saved::refused;
     }
     TERRACE_CHECK(start(static_cast<std::uint32_t>(persist_of(*next) - persists_.data())));
   }
-  return true;
+  return Saved::yes;
+}
+
+/// A storage that fails is not waited for.
+Persists::Saved Persists::not_now() {
+  if (!failing_) return Saved::later;
+  ++stats_.persist_failed;
+  return Saved::refused;
 }
 
 /// The persist of a block that is on its way.
@@ -283,6 +293,7 @@ void Persists::submit(std::uint32_t index) {
 void Persists::on_written(std::uint32_t number, ErrorCode error) {
   const std::uint32_t index = by_number_[number];
   TERRACE_CHECK(index != nobody && persists_[index].state == State::writing);
+  failing_ = static_cast<bool>(error);
   finish(index, error);
 }
 
@@ -293,6 +304,7 @@ void Persists::finish(std::uint32_t index, ErrorCode error) {
   free_.push_back(index);
   by_number_[ended.number] = nobody;
   --in_flight_;
+  ++ended_count_;
   for (Wants left = ended.wants; left != 0; left &= left - 1) --wanted_[std::countr_zero(left)];
   if (ended.state == State::writing) {
     --writing_;

@@ -23,10 +23,10 @@ namespace terrace {
 ///      |       (a device copy)       (its bytes are in the arena)
 ///      +-----> waiting for its parent    (a host copy, which is lent)
 ///
-/// Nothing here is a reason for anybody to wait. A wish holds nothing: the copy may be given up, and then the wish is dropped when
-/// its turn comes, with those below it. From its start on a persist has a slot's worth of the staging budget, and with it memory
-/// of its own, however slow storage is: a staging slot, or a lent host copy (Residency), which may be evicted as any other. A
-/// device copy is held while the link copies it to staging, and no longer.
+/// Nothing here is a reason for anybody to wait. A wish holds nothing: the copy may be given up, and then the wish is
+/// dropped when its turn comes, with those below it. From its start on a persist has a slot's worth of the staging budget, and
+/// with it memory of its own, however slow storage is: a staging slot, or a lent host copy (Residency), which may be evicted as
+/// any other. A device copy is held while the link copies it to staging, and no longer.
 ///
 /// A persist is started only when its parent is stored or has been started, so that those that are started never wait for a wish.
 /// A child is handed to the store once its parent has been; the store itself makes it readable after its parent. Threads: the
@@ -61,10 +61,16 @@ class Persists {
   /// Wishes for the block, and for those of its ancestors that are missing: of these at most the first `blocks_max`. Blocks
   /// already stored or on their way are not taken twice. Where not all are begun, the first ones may have been.
   Begun begin(BlockRef block, Wants wants = by_policy, std::uint32_t blocks_max = std::numeric_limits<std::uint32_t>::max());
-  /// The block's last copy above storage is about to go: starts it, with all it builds on, ahead of its turn. Where that is done
-  /// the copy may go as soon as nothing reads it. False, and only what it builds on is wished for, where staging has no room
-  /// for all of it, or one of them has no copy to take it from.
-  bool save_now(BlockRef block);
+  enum class Saved : std::uint8_t {
+    yes,      ///< the copy may go as soon as nothing reads it
+    later,    ///< staging has no room for all of it, or it builds on what is on its way up: ask again when ended() has grown
+    refused,  ///< and counted: the day's budget is spent, storage fails, the block is hidden
+  };
+  /// The block's last copy above storage is about to go: starts it, with all it builds on, ahead of its turn. Where it is to be
+  /// later, what it builds on is wished for.
+  [[nodiscard]] Saved save_now(BlockRef block);
+  /// Persists that have ended, in whatever way. Grows only.
+  [[nodiscard]] std::uint64_t ended() const { return ended_count_; }
   /// The block is on its way already: `wants` want it too, and what it builds on.
   void want(BlockRef block, Wants wants);
   /// They want nothing any more; `keys`: what they wanted, and are not told of.
@@ -123,6 +129,7 @@ class Persists {
   void finish(std::uint32_t index, ErrorCode error);
   void count_not_stored(ErrorCode why);
   [[nodiscard]] bool has_source(BlockRef block) const;
+  Saved not_now();
 
   Residency& residency_;
   Departures& departures_;
@@ -143,6 +150,8 @@ class Persists {
   std::vector<BlockRef> chain_;           ///< scratch
   std::uint32_t writing_ = 0;
   std::uint32_t in_flight_ = 0;
+  std::uint64_t ended_count_ = 0;
+  bool failing_ = false;  ///< the last write did
 };
 
 }  // namespace terrace

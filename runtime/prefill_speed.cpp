@@ -12,6 +12,14 @@ constexpr double fading = 0.9;
 
 }  // namespace
 
+void PrefillSpeed::on_commit(std::uint32_t units, Fence written) {
+  if (computing_.empty() || (computing_.back().written != written && !computing_.full())) {
+    computing_.push_back({written, units});
+  } else {
+    computing_.back() = {written, computing_.back().units + units};
+  }
+}
+
 void PrefillSpeed::on_reached(Fence reached, TimePoint now) {
   std::uint32_t units = 0;
   for (; !computing_.empty() && computing_.front().written <= reached; computing_.pop_front()) units += computing_.front().units;

@@ -1,8 +1,9 @@
 #pragma once
 
 #include "base/clock.hpp"
-#include "base/fifo.hpp"
 #include "transfer/plan.hpp"
+
+#include <boost/circular_buffer.hpp>
 
 #include <array>
 #include <cstdint>
@@ -23,7 +24,7 @@ class PrefillSpeed {
     if (computing_.empty()) since_ = now;
   }
   /// So many units of a prompt, more than 0, are there when compute reaches `written`. Points ascend.
-  void on_commit(std::uint32_t units, Fence written) { computing_.push_back({written, units}); }
+  void on_commit(std::uint32_t units, Fence written);
   /// Compute has reached this point.
   void on_reached(Fence reached, TimePoint now);
 
@@ -35,6 +36,8 @@ class PrefillSpeed {
     Fence written;
     std::uint32_t units = 0;
   };
+  /// On their way at a time; of more the last ones are measured as one.
+  static constexpr std::size_t pieces_max = 1024;
   struct Shape {
     double units = 0;    ///< recent
     double seconds = 0;  ///< recent
@@ -42,7 +45,7 @@ class PrefillSpeed {
   };
 
   TimePoint since_{};
-  Fifo<Piece> computing_;
+  boost::circular_buffer<Piece> computing_{pieces_max};
   std::array<Shape, 33> shapes_{};  ///< by the bits of their units
 };
 

@@ -98,7 +98,7 @@ void Residency::drop(Run victims, Tier tier) {
 void Residency::drop(BlockRef block, Tier tier) {
   const SlotId slot = detach(block, tier);
   // What was lent is staging now, and is held until its write has ended.
-  if (tier == Tier::host && lent_.erase(slot) > 0) return;
+  if (tier == Tier::host && unlend(slot)) return;
   pool(tier).put(slot);
 }
 
@@ -328,12 +328,22 @@ std::optional<SlotId> Residency::take_staging() {
 std::optional<SlotId> Residency::lend_host(BlockRef block) {
   if (staging_free() == 0) return std::nullopt;
   const SlotId slot = copy(block, Tier::host).slot();
-  TERRACE_CHECK(lent_.insert(slot).second);
+  TERRACE_CHECK(!lent(slot));
+  if (slot.value() >= lent_.size()) lent_.resize(std::size_t{slot.value()} + 1);
+  lent_[slot.value()] = true;
+  ++lent_count_;
   return slot;
 }
 
+bool Residency::unlend(SlotId slot) {
+  if (!lent(slot)) return false;
+  lent_[slot.value()] = false;
+  --lent_count_;
+  return true;
+}
+
 void Residency::end_staging(SlotId slot) {
-  if (lent_.erase(slot) == 0) arena_.put(slot);
+  if (!unlend(slot)) arena_.put(slot);
 }
 
 std::uint32_t Residency::number_stored(BlockRef block) {
@@ -423,8 +433,14 @@ void Residency::check_invariants() const {
   TERRACE_CHECK(arena_.in_use() >= std::uint64_t{host_blocks_} + staging_blocks_);
   // Whoever may have a staging slot finds one.
   TERRACE_CHECK(arena_.count(SlotState::free) >= staging_free());
-  TERRACE_CHECK(arena_.count(SlotState::held) + lent_.size() <= staging_blocks_);
-  for (const SlotId slot : lent_) TERRACE_CHECK(arena_.state(slot) == SlotState::ready);
+  TERRACE_CHECK(arena_.count(SlotState::held) + lent_count_ <= staging_blocks_);
+  std::uint64_t lent = 0;
+  for (std::uint32_t slot = 0; slot < lent_.size(); ++slot) {
+    if (!lent_[slot]) continue;
+    ++lent;
+    TERRACE_CHECK(arena_.state(SlotId{slot}) == SlotState::ready);
+  }
+  TERRACE_CHECK(lent == lent_count_);
 
   std::array<std::uint64_t, tier_count> copies{};
   tree_.for_each([&](BlockRef block) {

@@ -9,7 +9,6 @@
 #include "runtime/slot_pool.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
-#include <boost/unordered/unordered_flat_set.hpp>
 
 #include <algorithm>
 #include <array>
@@ -131,7 +130,7 @@ class Residency {
 
   [[nodiscard]] std::uint64_t host_used() const;
   [[nodiscard]] std::uint64_t host_free() const { return host_blocks_ - std::min<std::uint64_t>(host_used(), host_blocks_); }
-  [[nodiscard]] std::uint64_t staging_free() const { return staging_blocks_ - arena_.count(SlotState::held) - lent_.size(); }
+  [[nodiscard]] std::uint64_t staging_free() const { return staging_blocks_ - arena_.count(SlotState::held) - lent_count_; }
   /// A held slot, to be filled as a host copy at once. Paths go down from their end and come up from their beginning: told
   /// which, the pool lays both out in ascending order, so that neighbours are copied in one run.
   enum class PathOrder : bool { from_begin, from_end };
@@ -140,7 +139,7 @@ class Residency {
   [[nodiscard]] std::optional<SlotId> take_staging();
   /// Lends the block's host copy. Its slot, or nothing where staging is full.
   [[nodiscard]] std::optional<SlotId> lend_host(BlockRef block);
-  [[nodiscard]] bool lent(SlotId slot) const { return !lent_.empty() && lent_.contains(slot); }
+  [[nodiscard]] bool lent(SlotId slot) const { return slot.value() < lent_.size() && lent_[slot.value()]; }
   /// Ends the use of a slot of take_staging() or lend_host().
   void end_staging(SlotId slot);
 
@@ -176,6 +175,8 @@ class Residency {
   void show_state(BlockRef block, Tier tier, SlotId slot);
   /// Somebody wants to know what becomes of each block.
   [[nodiscard]] bool watched() const { return events_.on() || sample_.on(); }
+  /// True where it was.
+  bool unlend(SlotId slot);
   void record(KvEvent::Kind kind, BlockRef block, Tier tier);
   void record(KvEvent::Kind kind, Run run, Tier tier);
   void add_event(KvEvent::Kind kind, BlockRef block, Tier tier);
@@ -195,7 +196,8 @@ class Residency {
   SlotPool arena_;
   KvEvents& events_;  ///< a copy that matches is one, and so is its end
   ResidencySample sample_;
-  boost::unordered_flat_set<SlotId, std::hash<SlotId>> lent_;
+  std::vector<bool> lent_;  ///< by slot
+  std::uint64_t lent_count_ = 0;
   std::vector<std::optional<BlockRef>> stored_;
   std::vector<bool> wished_;  ///< by number
   std::vector<std::uint32_t> free_numbers_;

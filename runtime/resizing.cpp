@@ -59,7 +59,7 @@ std::vector<Residency::Retiring>& Resizing::entries(Tier tier) {
 Resizing::Seen Resizing::look(Tier tier) {
   const SlotPool& pool = residency_.pool(tier);
   return {residency_.tree().unpinned(tier), pool.readers_total(), pool.leaving_total(), entries(tier).size(),
-          residency_.staging_free()};
+          persists_.ended()};
 }
 
 bool Resizing::pump() {
@@ -72,7 +72,8 @@ bool Resizing::pump(Tier tier) {
   if (all.empty() || look(tier) == seen_[index(tier)]) return false;
   const SlotPool& pool = residency_.pool(tier);
   bool changed = false;
-  for (std::size_t i = 0; i < all.size();) {
+  std::uint64_t later = 0;
+  for (std::size_t i = 0; i < all.size() && later < leaving_max;) {
     const Residency::Retiring entry = all[i];
     if (pool.state(entry.slot) != SlotState::ready) {
       all[i] = all.back();
@@ -81,7 +82,9 @@ bool Resizing::pump(Tier tier) {
     }
     // Those that leave change what look() sees when they have left. (Host copies take no time for it.)
     if (tier == Tier::device && pool.retiring_and_leaving() >= leaving_max) break;
-    changed |= give_up(entry.block, tier);
+    const Gone gone = give_up(entry.block, tier);
+    changed |= gone == Gone::yes;
+    later += gone == Gone::later;
     ++i;
   }
   seen_[index(tier)] = look(tier);
@@ -89,23 +92,23 @@ bool Resizing::pump(Tier tier) {
 }
 
 /// The block's copy with those that stand on it, from their ends; none while one of them is read.
-bool Resizing::give_up(BlockRef block, Tier tier) {
+Resizing::Gone Resizing::give_up(BlockRef block, Tier tier) {
   const PrefixTree& tree = residency_.tree();
-  if (tree.pinned(block) || tree.hidden(block)) return false;  // (what is hidden goes by itself)
+  if (tree.pinned(block) || tree.hidden(block)) return Gone::no;  // (what is hidden goes by itself)
   below_.assign(1, block);
   // (Nothing stands on a host copy whose block is on the device, too.)
   if (tier == Tier::device || !residency_.copy(block, Tier::device).present()) tree.collect_below(block, below_);
   const auto state = [&](BlockRef at) { return residency_.copy(at, tier).state(); };
-  if (std::ranges::any_of(below_, [&](BlockRef at) { return state(at) == CopyState::busy; })) return false;
+  if (std::ranges::any_of(below_, [&](BlockRef at) { return state(at) == CopyState::busy; })) return Gone::no;
   std::erase_if(below_, [&](BlockRef at) { return state(at) != CopyState::ready; });
   bool any = false;
   for (auto at = below_.rbegin(); at != below_.rend(); ++at) {
     // (What goes to storage has its ancestors copied there first: those are read meanwhile, and go when that ends.)
     if (state(*at) != CopyState::ready) continue;
-    if (!(tier == Tier::device ? device_room_.give_up(*at) : host_room_.give_up(*at))) break;
+    if (!(tier == Tier::device ? device_room_.give_up(*at) : host_room_.give_up(*at))) return any ? Gone::yes : Gone::later;
     any = true;
   }
-  return any;
+  return any ? Gone::yes : Gone::no;
 }
 
 }  // namespace terrace

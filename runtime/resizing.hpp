@@ -4,6 +4,7 @@
 #include "base/tier.hpp"
 #include "runtime/device_room.hpp"
 #include "runtime/host_room.hpp"
+#include "runtime/persists.hpp"
 #include "runtime/residency.hpp"
 
 #include <cstdint>
@@ -26,8 +27,13 @@ namespace terrace {
 /// construction. Threads: the manager's.
 class Resizing {
  public:
-  Resizing(const ManagerConfig& config, Residency& residency, HostRoom& host_room, DeviceRoom& device_room)
-      : first_slot_{config.first_slot}, residency_{residency}, host_room_{host_room}, device_room_{device_room} {}
+  Resizing(const ManagerConfig& config, Residency& residency, const Persists& persists, HostRoom& host_room,
+           DeviceRoom& device_room)
+      : first_slot_{config.first_slot},
+        residency_{residency},
+        persists_{persists},
+        host_room_{host_room},
+        device_room_{device_room} {}
 
   /// The tier has so many blocks from now on, the null block included. Fails: invalid_argument (storage; nothing beside the
   /// null block), never_fits (more slots than can be counted), no_room (requests, pins and promises need more). `closing`: slots
@@ -41,11 +47,11 @@ class Resizing {
   /// Slots that are still to retire. At 0 no transfer touches a retired slot any more.
   [[nodiscard]] std::uint64_t retiring(Tier tier) const;
   /// Gives up what can be by now. True where anything changed. Costs a look at each cached slot that is to retire, and only where
-  /// any copy was released, read or given up since the last call.
+  /// any copy was released, read, stored or given up since the last call.
   bool pump();
 
  private:
-  /// So that the queues of the lanes, and the host tier, see no more of it at a time.
+  /// So that the queues of the lanes, the host tier and storage see no more of it at a time.
   static constexpr std::uint64_t leaving_max = 256;
 
   struct Seen {
@@ -53,7 +59,7 @@ class Resizing {
     std::uint64_t readers = 0;
     std::uint64_t leaving = 0;
     std::size_t entries = 0;
-    std::uint64_t staging_free = 0;
+    std::uint64_t persists_ended = 0;
 
     friend bool operator==(const Seen&, const Seen&) = default;
   };
@@ -62,10 +68,12 @@ class Resizing {
   [[nodiscard]] Seen look(Tier tier);
   [[nodiscard]] std::uint64_t needed(Tier tier) const;
   bool pump(Tier tier);
-  [[nodiscard]] bool give_up(BlockRef block, Tier tier);
+  enum class Gone : std::uint8_t { yes, no, later };
+  [[nodiscard]] Gone give_up(BlockRef block, Tier tier);
 
   std::uint32_t first_slot_;
   Residency& residency_;
+  const Persists& persists_;
   HostRoom& host_room_;
   DeviceRoom& device_room_;
   Seen seen_[2];                 ///< of device and host, when the last pump found nothing to do

@@ -30,7 +30,7 @@ SizeClass::SizeClass(PoolId number, const ManagerConfig& all, const PoolSizes& s
       back_ups{config, residency, persists, stats},
       host_room{config, residency, departures, swap_outs, persists, stats},
       device_room{config, residency, departures, host_room, persists, stats},
-      resizing{config, residency, host_room, device_room},
+      resizing{config, residency, persists, host_room, device_room},
       room_ahead{config, residency, device_room, host_room, stats},
       loads{config, residency, departures, host_room, actions, stats},
       restoring{residency, flushes},

@@ -37,7 +37,9 @@ class FailedLoads : public CacheFixture {
 };
 
 TEST_F(FailedLoads, leave_a_request_the_deadline_it_came_with) {
-  make(with_storage(sizes(4), WritePolicy::write_through));
+  ManagerConfig config = with_storage(sizes(4), WritePolicy::write_through);
+  config.loads = LoadPolicy::always;  // no other deadline
+  make(config);
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6, 7, 8}));
   ASSERT_EQ(cache->match(keys_of({1, 2})).storage, 2U);
@@ -176,6 +178,7 @@ TEST(FailedReads, that_storage_will_try_again_leave_a_request_its_deadline) {
   SteppedDevice device{2, arena};
   DirectTransfers transfers{{}, device, clock, nobody};
   ManagerConfig config = with_storage(sizes(2), WritePolicy::write_through);
+  config.loads = LoadPolicy::always;  // no other deadline
   config.staging_blocks = 4;
   Cache cache{config, CacheParts{transfers, arena, &guard, clock, nullptr, nullptr}};
   std::vector<RequestEvent> events;

@@ -119,6 +119,7 @@ TEST_F(LoadOrRecompute, goes_on_by_computing_where_storage_does_not_answer) {
     run(2, keys_of({5, 6, 7, 8}));
     run(3, keys_of({11, 12, 13, 14}));
     ASSERT_EQ(cache->match(keys_of({1, 2, 3})).storage, 3U);
+    ASSERT_EQ(cache->drop(keys_of({11, 12, 13, 14})).value(), 4U) << "there is room on the device";
     cache->pause_transfers();
     ASSERT_TRUE(acquire(4, keys_of({1, 2, 3})).has_value());
     ASSERT_TRUE(acquire(5, keys_of({1, 2, 3})).has_value()) << "joins";

@@ -55,6 +55,16 @@ TEST_F(PrefillSpeedOf, pieces_launched_ahead_do_not_count_their_wait) {
   EXPECT_DOUBLE_EQ(speed.unit_seconds(), 0.010);
 }
 
+TEST_F(PrefillSpeedOf, no_more_pieces_are_kept_than_the_bound_and_none_is_lost) {
+  for (int i = 0; i < 8; ++i) {
+    speed.on_ready(now);
+    for (int piece = 0; piece < 5000; ++piece) speed.on_commit(1, Fence{++launched});
+    now += 5s;
+    speed.on_reached(Fence{launched}, now);
+  }
+  EXPECT_DOUBLE_EQ(speed.unit_seconds(), 0.001);
+}
+
 TEST_F(PrefillSpeedOf, the_shape_that_is_computed_fastest_counts) {
   compute(20, 1, 25ms);
   compute(8, 64, 80ms);

@@ -146,6 +146,19 @@ TEST_F(StackWatchTest, says_at_the_first_of_several_failed_flushes_that_a_power_
   EXPECT_TRUE(lines[0].starts_with("error: storage could not be flushed: Input/output error")) << lines[0];
 }
 
+TEST_F(StackWatchTest, says_once_that_files_of_the_store_have_been_taken_away) {
+  write(1);
+  ASSERT_TRUE(io_.files().remove_file("/store/catalog"));
+  for (int n = 0; n < 2; ++n) {
+    guard_->flush(7);
+    settle();
+    poll();
+  }
+  const auto& lines = said();
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_TRUE(lines[0].starts_with("error: /store/catalog cannot be found any more")) << lines[0];
+}
+
 TEST_F(StackWatchTest, looks_only_now_and_then) {
   io_.files().set_disk_bytes(io_.files().used_bytes());
   ASSERT_TRUE(file_->resize(60).has_value());

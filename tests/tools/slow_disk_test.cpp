@@ -113,8 +113,9 @@ TEST_P(SlowDisk, that_stands_still_changes_no_step_and_preempts_nobody) {
   }
 }
 
-/// (Blocks that the link is just copying to staging are passed over by eviction: a few others go in their stead.)
-TEST_P(SlowDisk, that_moves_changes_next_to_nothing) {
+/// Eviction passes over a block that the link is just copying to staging, and another goes in its stead: that changes what is hit
+/// later. In loop mode requests come to their blocks in another order then, and some steps differ.
+TEST_P(SlowDisk, that_moves_changes_no_step_or_next_to_none) {
   const auto [relation, mode] = GetParam();
   const VirtualResult without = run(without_storage(relation, mode));
   for (const WritePolicy policy : policies) {
@@ -122,9 +123,14 @@ TEST_P(SlowDisk, that_moves_changes_next_to_nothing) {
     VirtualOptions options = with_storage(relation, mode, policy, slow);
     options.lowest_tier = Tier::host;
     const VirtualResult with = run(options);
-    EXPECT_LE(with.counts.preemptions, without.counts.preemptions + 3);
-    EXPECT_LE(with.counts.steps * 100, without.counts.steps * 103);
-    EXPECT_LE(with.took, without.took * 103 / 100);
+    if (mode == Mode::confined) {
+      EXPECT_EQ(with.counts.preemptions, without.counts.preemptions);
+      EXPECT_EQ(with.counts.steps, without.counts.steps);
+    } else {
+      EXPECT_LE(with.counts.preemptions, without.counts.preemptions + 3);
+      EXPECT_LE(with.counts.steps * 100, without.counts.steps * 101);
+    }
+    EXPECT_LE(with.took, without.took * 102 / 100);
     EXPECT_EQ(with.store.blocks > 0, policy != WritePolicy::none);
     EXPECT_EQ(with.store.orphans, 0U);
   }

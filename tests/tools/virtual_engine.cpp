@@ -109,7 +109,8 @@ Answer VirtualEngine::carry_out(const Action& action) {
       tokens_ += action.tokens.size();
       members_.push_back({action.request, action.tokens.to, action.last});
       break;
-    case Kind::extend: return {extend(flights_.at(action.request), action.blocks) ? Answer::Outcome::done : Answer::Outcome::no_room};
+    case Kind::extend:
+      return {extend(flights_.at(action.request), action.blocks) ? Answer::Outcome::done : Answer::Outcome::no_room};
     case Kind::preempt: {
       Flight& flight = flights_.at(action.request);
       if (flight.lease && !flight.pending) share(flight);

@@ -162,8 +162,8 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
       .option("--prefill-speed", into.prefill_speed, "COUNT",
               "Tokens computed a second: compute takes its time, and a hit below the device is taken only where that is sooner")
       .option("--loads", into.loads, "NAME",
-              "Hits taken: measured, where that is sooner than computing (default); always; host, none from storage; none, from the "
-              "device alone")
+              "Hits taken: measured, where that is sooner than computing (default); always; host, none from storage; none, "
+              "from the device alone")
       .option("--mode", into.mode, "NAME", "confined: one thread that polls (default); loop: event loop and coroutines")
       .option("--threads", into.threads, "COUNT", "Threads of the event loop (default 1)")
       .option("--release", into.release, "NAME",
