@@ -166,6 +166,12 @@ void Driver::resize() {
   ground_.say({Said::called});
   // Who resizes a store may or may not write it down for the next start.
   if (random_.chance(0.6)) set_capacity(blocks);
+  // Half of them have their end before anything else is asked.
+  if (random_.chance(0.5)) return;
+  while (resizing_to_ != 0 && ground_.engine->in_flight() > 0) {
+    ground_.advance();
+    poll();
+  }
 }
 
 void Driver::restart() {
