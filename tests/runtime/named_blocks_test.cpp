@@ -120,8 +120,14 @@ TEST_F(NamedBlocks, are_found_by_their_key_alone) {
   EXPECT_TRUE(cache->find_block(keys[2])->storage);
   EXPECT_FALSE(cache->find_block(keys_of({9})[0]));
   EXPECT_FALSE(cache->find_block(keys[2], GroupId{7})) << "no such group";
+  const auto held = keys_of({5, 6, 7, 8});
+  ASSERT_TRUE(acquire(4, held).has_value());
+  ASSERT_TRUE(cache->find_block(held[0]));
   cache->clear({.wait = false, .storage = true});
   EXPECT_FALSE(cache->find_block(keys[2]));
+  EXPECT_FALSE(cache->find_block(held[0])) << "a request holds it, but it is nobody's hit any more";
+  leases.at(4).used_until(Fence{});
+  release(4);
 }
 
 TEST_F(NamedBlocks, that_have_no_key_yet_are_the_end_of_the_table) {

@@ -255,6 +255,9 @@ TEST(Options, know_every_relation_policy_mode_and_fault) {
 
 TEST(Options, take_the_speeds_of_compute_and_disk) {
   EXPECT_EQ(parse({}).prefill_speed, 0);
+  EXPECT_EQ(parse({}).loads, Loads::always);
+  EXPECT_EQ(parse({"--prefill-speed", "20000"}).loads, Loads::measured);
+  EXPECT_EQ(parse({"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-bandwidth", "50MiB"}).loads, Loads::measured);
   const ReplayOptions options = parse({"--prefill-speed", "20000", "--loads", "none", "--storage", "file:/x",
                                        "--storage-capacity", "1GiB", "--storage-bandwidth", "50MiB"});
   EXPECT_EQ(options.prefill_speed, 20000);

@@ -160,10 +160,10 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
               "Tokens computed in a step at most, all requests together (default 8192); loop: of one request at a time")
       .option("--speed", into.speed, "FACTOR", "Requests come at the trace's own times, sped up so many times")
       .option("--prefill-speed", into.prefill_speed, "COUNT",
-              "Tokens computed a second: compute takes its time, and a hit below the device is taken only where that is sooner")
+              "Tokens computed a second: compute takes its time")
       .option("--loads", into.loads, "NAME",
-              "Hits taken: measured, where that is sooner than computing (default); always; host, none from storage; none, "
-              "from the device alone")
+              "Hits taken: always (default); measured, where that is sooner than computing (default with --prefill-speed or "
+              "--storage-bandwidth); host, none from storage; none, from the device alone")
       .option("--mode", into.mode, "NAME", "confined: one thread that polls (default); loop: event loop and coroutines")
       .option("--threads", into.threads, "COUNT", "Threads of the event loop (default 1)")
       .option("--release", into.release, "NAME",

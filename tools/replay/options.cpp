@@ -325,7 +325,9 @@ void choose_pace(ReplayOptions& options, const ReplayArguments& arguments) {
   const std::uint32_t fallback = options.reference ? 1 : options.speed ? speed_concurrency : default_concurrency;
   options.concurrency = small_number("--concurrency", arguments.concurrency, fallback, 1, concurrency_max);
   options.prefill_speed = positive_number("--prefill-speed", arguments.prefill_speed).value_or(0);
-  options.loads = choice("--loads", arguments.loads, Loads::measured,
+  // Beside compute that takes no time nothing would be worth loading; who says nothing of time asks for hits.
+  const bool paced = options.prefill_speed > 0 || arguments.storage_bandwidth;
+  options.loads = choice("--loads", arguments.loads, paced ? Loads::measured : Loads::always,
                          std::array{Loads::measured, Loads::always, Loads::host, Loads::none});
   options.mode = choice("--mode", arguments.mode, Mode::confined, std::array{Mode::confined, Mode::loop});
   if (arguments.threads && options.mode != Mode::loop) throw UsageError{"--threads is for --mode loop"};

@@ -131,7 +131,7 @@ struct ReplayOptions {
   double abort_rate = 0;                   ///< share of the requests
   std::optional<double> speed;    ///< the trace's clock runs so many times faster; else as fast as it goes
   double prefill_speed = 0;       ///< tokens a second that compute takes at most; 0: as fast as it goes
-  Loads loads = Loads::measured;
+  Loads loads = Loads::always;
   Mode mode = Mode::confined;
   std::uint32_t threads = 1;      ///< of the event loop
   Verify verify = Verify::all;

@@ -166,13 +166,14 @@ void add_latencies(Table& table, const ReplayOptions& options, const ReplayResul
 }
 
 void add_first_token(Table& table, const ReplayOptions& options, const ReplayResult& result) {
-  if (options.prefill_speed == 0) return;
-  const Percentiles& us = result.first_token_us;
-  table.line("");
-  table.line("{:<24}{:>12}{:>10}{:>10}", "first token, ms", "median", "p99", "max");
-  table.line("  {:<22}{:>12.1f}{:>10.1f}{:>10.1f}", fmt::format("loads {}", to_string(options.loads)), us.p50 * 1e-3,
-             us.p99 * 1e-3, us.max * 1e-3);
-  if (options.loads != Loads::measured) return;
+  if (options.prefill_speed > 0) {
+    const Percentiles& us = result.first_token_us;
+    table.line("");
+    table.line("{:<24}{:>12}{:>10}{:>10}", "first token, ms", "median", "p99", "max");
+    table.line("  {:<22}{:>12.1f}{:>10.1f}{:>10.1f}", fmt::format("loads {}", to_string(options.loads)), us.p50 * 1e-3,
+               us.p99 * 1e-3, us.max * 1e-3);
+  }
+  if (result.manager.turned_down == 0) return;
   table.line("{} blocks of hits computed, since that was sooner than loading them", grouped(result.manager.turned_down));
 }
 
