@@ -27,9 +27,6 @@ Cache::Cache(const ManagerConfig& config, const CacheParts& parts) : parts_{part
   }
   if (parts_.poison != nullptr) manager_.remember_freed();
   if (config.storage) restore_stored();
-  const bool stated = config.unit_prefill_seconds > 0;
-  measures_loads_ = config.loads == LoadPolicy::measured && !config.instant_copies && (stated || config.storage);
-  learns_prefill_ = measures_loads_ && !stated;
   tell_path_costs();
 }
 
@@ -49,7 +46,7 @@ void Cache::restore_stored() {
 
 Result<Lease> Cache::acquire(const AcquireRequest& request) {
   end_quarantines();
-  if (measures_loads_) manager_.note_time(parts_.clock.now());
+  if (manager_.measures_loads()) manager_.note_time(parts_.clock.now());
   const Result<Acquired> acquired = manager_.acquire(request);
   carry_out();
   if (!acquired) {
@@ -58,7 +55,7 @@ Result<Lease> Cache::acquire(const AcquireRequest& request) {
   }
   if (*acquired == Acquired::ready) {
     waits_.ready_at_once();
-    if (learns_prefill_) prefill_.on_ready(parts_.clock.now());
+    if (manager_.learns_prefill()) prefill_.on_ready(parts_.clock.now());
   } else {
     waits_.begin(request.id, parts_.clock.now());
   }
@@ -97,7 +94,7 @@ Result<void> Cache::advance(const Lease& lease, std::uint64_t tokens, Fence last
 }
 
 Result<std::span<const Duplicate>> Cache::commit(const Lease& lease, std::span<const BlockKey> keys, Fence written) {
-  const std::uint32_t left_before = learns_prefill_ ? manager_.prompt_left(lease.id()) : 0;
+  const std::uint32_t left_before = manager_.learns_prefill() ? manager_.prompt_left(lease.id()) : 0;
   const Result<std::span<const Duplicate>> committed = manager_.commit(lease.id(), keys, written);
   carry_out();
   if (left_before > 0) {
@@ -113,7 +110,7 @@ void Cache::release(Lease lease, Fence last_use) {
 }
 
 void Cache::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
-  if (measures_loads_) manager_.note_time(parts_.clock.now());
+  if (manager_.measures_loads()) manager_.note_time(parts_.clock.now());
   const Fence after = lease->last_use ? *lease->last_use : parts_.transfers.after_all_work();
   const bool is_known = lease->last_use || parts_.transfers.reached() >= after;
   const Result<void> released = is_known ? manager_.release(lease->id, after) : manager_.quarantine(lease->id, after);
@@ -229,7 +226,7 @@ std::span<const RequestEvent> Cache::poll() {
     for (const StoreEvent& event : store_events_) on_store(event, pool);
   }
   const TimePoint now = parts_.clock.now();
-  if (learns_prefill_) learn_prefill(now);
+  if (manager_.learns_prefill()) learn_prefill(now);
   tell_path_costs();
   for (HostChunks& chunks : host_chunks_) chunks.poll();
   manager_.on_time(now);
@@ -245,7 +242,7 @@ std::span<const RequestEvent> Cache::poll() {
       waits_.fail(event.id, now);
     } else {
       waits_.end(event.id, now, manager_.request_stats(event.id).value());
-      if (learns_prefill_) prefill_.on_ready(now);
+      if (manager_.learns_prefill()) prefill_.on_ready(now);
     }
   }
   if (parts_.watch != nullptr) parts_.watch->on_polled(now);
@@ -402,12 +399,12 @@ void Cache::count_moved(Moved& moved, const PathSpeed& path, std::uint64_t block
 
 /// The link, and the disk, are one for all pools; what they take for a block depends on its size.
 void Cache::tell_path_costs() {
-  if (!measures_loads_) return;
+  if (!manager_.measures_loads()) return;
   const TimePoint now = parts_.clock.now();
   const double link = plans_[static_cast<std::size_t>(Direction::swap_in)].seconds_per_byte(now);
   const double read = reads_.seconds_per_byte(now);
   // Without a prefill speed to go by, no more is risked than on a path that nobody knows.
-  const bool knows_prefill = !learns_prefill_ || prefill_.unit_seconds() > 0;
+  const bool knows_prefill = !manager_.learns_prefill() || prefill_.unit_seconds() > 0;
   const Bytes trusted = knows_prefill ? reads_.trusted(now) : PathSpeed::trusted_unseen;
   for (const PoolId pool : pool_ids_) {
     const Bytes block = pools_[pool.value()].arena->block_bytes();

@@ -265,8 +265,6 @@ class Cache : private LeaseHome {
   PathSpeed plans_[direction_count] = {PathSpeed{PathSpeed::Times::told}, PathSpeed{PathSpeed::Times::told}};
   PathSpeed reads_;
   PathSpeed writes_;
-  bool measures_loads_ = false;
-  bool learns_prefill_ = false;
   PrefillSpeed prefill_;
   std::vector<TransferEvent> transfer_events_;
   std::vector<StoreEvent> store_events_;

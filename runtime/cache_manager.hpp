@@ -201,9 +201,16 @@ class CacheManager {
   void on_store(const StoreEvent& event, PoolId pool = {});
   /// Fails pending requests whose deadline has passed.
   void on_time(TimePoint now);
+  /// Whether a hit is loaded only where that is sooner than computing it, and a load has a deadline for what storage gives.
+  [[nodiscard]] bool measures_loads() const {
+    return config_.loads == LoadPolicy::measured && !config_.instant_copies && (prefill_is_stated() || config_.storage);
+  }
+  /// Whether learn_prefill() is waited for.
+  [[nodiscard]] bool learns_prefill() const { return measures_loads() && !prefill_is_stated(); }
   /// The time is at least this. Call before what may begin a load.
   void note_time(TimePoint now) { now_ = std::max(now_, now); }
-  /// What computing a hash unit was found to take, 0: not known; counts where ManagerConfig::unit_prefill_seconds is not stated.
+  /// Sets what computing a hash unit was found to take, in seconds; 0: not known. It counts where
+  /// ManagerConfig::unit_prefill_seconds is not stated.
   void learn_prefill(double unit_seconds) { learned_unit_seconds_ = unit_seconds; }
   /// Units of the request's prompt (AcquireRequest::keys) that are not committed yet; 0 for one that is not ready.
   [[nodiscard]] std::uint32_t prompt_left(RequestId id) const;
@@ -340,7 +347,6 @@ class CacheManager {
   [[nodiscard]] std::uint32_t worth_loading(std::uint32_t hits) const;
   [[nodiscard]] bool prefill_is_stated() const { return config_.unit_prefill_seconds > 0; }
   [[nodiscard]] double unit_seconds() const { return prefill_is_stated() ? config_.unit_prefill_seconds : learned_unit_seconds_; }
-  [[nodiscard]] bool measures_loads() const { return config_.loads == LoadPolicy::measured && !config_.instant_copies; }
   [[nodiscard]] TimePoint reads_wanted_by(std::uint32_t hits) const;
   void add_costs(std::size_t group) const;
   [[nodiscard]] std::uint32_t new_blocks(std::size_t group, const Request& request, std::uint32_t from) const;

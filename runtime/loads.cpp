@@ -350,7 +350,8 @@ void Loads::finish(LoadId id) {
   for (std::uint32_t i = 0; i < load.parts.size(); ++i) {
     const Part& part = load.parts[i];
     if (i == stretch->end) ++stretch;
-    if (part.state == State::arrived && !stretch->missing && residency_.supported(part.block, Tier::device)) {
+    // (A block behind one that did not arrive has no ready parent.)
+    if (part.state == State::arrived && residency_.supported(part.block, Tier::device)) {
       residency_.publish(part.block, Tier::device);
       if (exclusive_ && residency_.copy(part.block, Tier::host).state() == CopyState::ready) {
         residency_.drop(part.block, Tier::host);

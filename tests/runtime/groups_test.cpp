@@ -141,6 +141,18 @@ TEST_F(Groups, that_are_optional_serve_what_they_have) {
   run(1, prompt(6));
   ASSERT_TRUE(acquire(2, prompt(6)).has_value());
   EXPECT_EQ(cache->group_state(leases.at(2), second), GroupState::serves);
+  const std::vector<SlotId> window = table(2, second);
+  release(2);
+  // Without its window it serves nothing, and with that computed again it does.
+  ASSERT_EQ(cache->evict(std::span{window}.subspan(4, 2), PoolId{1}).value().blocks, 2U);
+  ASSERT_TRUE(acquire(3, prompt(6)).has_value());
+  EXPECT_EQ(hits(3), 6U);
+  EXPECT_EQ(cache->group_state(leases.at(3), second), GroupState::does_not_serve);
+  release(3);
+  run(4, prompt(6, 2));
+  ASSERT_TRUE(acquire(5, prompt(6, 2)).has_value());
+  EXPECT_EQ(hits(5), 6U);
+  EXPECT_EQ(cache->group_state(leases.at(5), second), GroupState::serves);
 }
 
 TEST_F(Groups, give_up_what_fell_out_of_the_window_before_more_is_asked_for) {
