@@ -31,26 +31,26 @@ struct Actions {
   std::vector<TransferPlan> plans;
   std::vector<JobId> cancels;
   std::vector<JobId> raises;  ///< somebody waits for these now
-  std::vector<ReadOrder> reads;
-  std::vector<WriteOrder> writes;
   std::vector<BlockKey> touches;
+  std::vector<WriteOrder> writes;
   std::vector<BlockKey> removes;  ///< from storage, with all that follows them
+  std::vector<ReadOrder> reads;
   std::vector<std::uint64_t> flushes;  ///< of storage, by round
   Spares<SlotRun> spare_runs;     ///< of plans that have ended, for the next ones
 
   [[nodiscard]] bool empty() const {
-    return plans.empty() && cancels.empty() && raises.empty() && reads.empty() && writes.empty() && touches.empty() &&
-           removes.empty() && flushes.empty();
+    return plans.empty() && cancels.empty() && raises.empty() && touches.empty() && writes.empty() &&
+           removes.empty() && reads.empty() && flushes.empty();
   }
   /// Keeps the memory.
   void clear() {
     plans.clear();
     cancels.clear();
     raises.clear();
-    reads.clear();
-    writes.clear();
     touches.clear();
+    writes.clear();
     removes.clear();
+    reads.clear();
     flushes.clear();
   }
 };

@@ -45,8 +45,8 @@ void Cache::restore_stored() {
 }
 
 Result<Lease> Cache::acquire(const AcquireRequest& request) {
+  note_time();
   end_quarantines();
-  if (manager_.measures_loads()) manager_.note_time(parts_.clock.now());
   const Result<Acquired> acquired = manager_.acquire(request);
   carry_out();
   if (!acquired) {
@@ -55,7 +55,7 @@ Result<Lease> Cache::acquire(const AcquireRequest& request) {
   }
   if (*acquired == Acquired::ready) {
     waits_.ready_at_once();
-    if (manager_.learns_prefill()) prefill_.on_ready(parts_.clock.now());
+    note_ready(request.id, parts_.clock.now());
   } else {
     waits_.begin(request.id, parts_.clock.now());
   }
@@ -81,6 +81,7 @@ Result<void> Cache::wait(const Lease& lease) {
 }
 
 Result<void> Cache::extend(const Lease& lease, std::uint32_t blocks) {
+  note_time();
   end_quarantines();
   const Result<void> extended = manager_.extend(lease.id(), blocks);
   carry_out();
@@ -88,19 +89,17 @@ Result<void> Cache::extend(const Lease& lease, std::uint32_t blocks) {
 }
 
 Result<void> Cache::advance(const Lease& lease, std::uint64_t tokens, Fence last_use) {
+  note_time();
   const Result<void> advanced = manager_.advance(lease.id(), tokens, last_use);
   carry_out();
   return advanced;
 }
 
 Result<std::span<const Duplicate>> Cache::commit(const Lease& lease, std::span<const BlockKey> keys, Fence written) {
-  const std::uint32_t left_before = manager_.learns_prefill() ? manager_.prompt_left(lease.id()) : 0;
+  note_time();
   const Result<std::span<const Duplicate>> committed = manager_.commit(lease.id(), keys, written);
   carry_out();
-  if (left_before > 0) {
-    const std::uint32_t units = left_before - manager_.prompt_left(lease.id());
-    if (units > 0) prefill_.on_commit(units, written);
-  }
+  if (prefill_.computes(lease.id())) prefill_.on_commit(lease.id(), manager_.prompt_left(lease.id()), written);
   return committed;
 }
 
@@ -110,12 +109,13 @@ void Cache::release(Lease lease, Fence last_use) {
 }
 
 void Cache::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
-  if (manager_.measures_loads()) manager_.note_time(parts_.clock.now());
+  note_time();
   const Fence after = lease->last_use ? *lease->last_use : parts_.transfers.after_all_work();
   const bool is_known = lease->last_use || parts_.transfers.reached() >= after;
   const Result<void> released = is_known ? manager_.release(lease->id, after) : manager_.quarantine(lease->id, after);
   TERRACE_CHECK(released.has_value());
   waits_.forget(lease->id);
+  prefill_.on_released(lease->id);
   spare_leases_.push_back(std::move(lease));
   carry_out();
 }
@@ -126,16 +126,19 @@ void Cache::end_quarantines() {
 }
 
 void Cache::compute_is_idle() {
+  note_time();
   manager_.end_quarantines(Fence{std::numeric_limits<Fence::rep>::max()});
   carry_out();
 }
 
 void Cache::clear(const ClearOptions& options) {
+  note_time();
   manager_.clear(options);
   after_clear(options);
 }
 
 Result<void> Cache::reset(const ClearOptions& options) {
+  note_time();
   end_quarantines();
   const Result<void> done = manager_.reset(options);
   if (done) after_clear(options);
@@ -148,24 +151,28 @@ void Cache::after_clear(const ClearOptions& options) {
 }
 
 Result<void> Cache::resume() {
+  note_time();
   const Result<void> resumed = manager_.resume();
   carry_out();
   return resumed;
 }
 
 Result<std::uint32_t> Cache::drop(std::span<const BlockKey> keys) {
+  note_time();
   const Result<std::uint32_t> dropped = manager_.drop(keys);
   carry_out();
   return dropped;
 }
 
 Result<EvictedBlocks> Cache::evict(std::span<const SlotId> slots, PoolId pool) {
+  note_time();
   Result<EvictedBlocks> evicted = manager_.evict(slots, pool);
   carry_out();
   return evicted;
 }
 
 Result<void> Cache::unpin(PinId pin) {
+  note_time();
   const Result<void> unpinned = manager_.unpin(pin);
   carry_out();
   return unpinned;
@@ -173,6 +180,7 @@ Result<void> Cache::unpin(PinId pin) {
 
 Result<void> Cache::resize(Tier tier, std::uint32_t blocks, PoolId pool) {
   if (tier == Tier::storage) return resize_storage(blocks, pool);
+  note_time();
   const Result<void> resized =
       tier == Tier::host ? host_chunks_.at(pool.value()).resize(blocks) : manager_.resize(tier, blocks, pool);
   carry_out();
@@ -202,6 +210,7 @@ Result<void> Cache::resume_write_back(WriteBackId id) {
 }
 
 Result<void> Cache::cancel_write_back(WriteBackId id) {
+  note_time();
   const Result<void> cancelled = manager_.write_backs().cancel(id);
   manager_.settle();
   carry_out();
@@ -226,6 +235,7 @@ std::span<const RequestEvent> Cache::poll() {
     for (const StoreEvent& event : store_events_) on_store(event, pool);
   }
   const TimePoint now = parts_.clock.now();
+  manager_.note_time(now);
   if (manager_.learns_prefill()) learn_prefill(now);
   tell_path_costs();
   for (HostChunks& chunks : host_chunks_) chunks.poll();
@@ -242,7 +252,7 @@ std::span<const RequestEvent> Cache::poll() {
       waits_.fail(event.id, now);
     } else {
       waits_.end(event.id, now, manager_.request_stats(event.id).value());
-      if (manager_.learns_prefill()) prefill_.on_ready(now);
+      note_ready(event.id, now);
     }
   }
   if (parts_.watch != nullptr) parts_.watch->on_polled(now);
@@ -415,6 +425,18 @@ void Cache::tell_path_costs() {
                              .reads_max = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(reads_max))},
                             pool);
   }
+}
+
+/// Before each call that may free room: whoever waited for it may begin a load.
+void Cache::note_time() {
+  if (manager_.measures_loads()) manager_.note_time(parts_.clock.now());
+}
+
+void Cache::note_ready(RequestId id, TimePoint now) {
+  if (!manager_.learns_prefill()) return;
+  // What somebody else computes says nothing of this engine.
+  const bool computes = manager_.request_stats(id)->external == 0;
+  prefill_.on_ready(id, computes ? manager_.prompt_left(id) : 0, now);
 }
 
 void Cache::learn_prefill(TimePoint now) {

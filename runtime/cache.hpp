@@ -250,6 +250,8 @@ class Cache : private LeaseHome {
   void poison_freed(PoolId pool);
   static void count_moved(Moved& moved, const PathSpeed& path, std::uint64_t blocks, Bytes bytes);
   void tell_path_costs();
+  void note_time();
+  void note_ready(RequestId id, TimePoint now);
   void learn_prefill(TimePoint now);
 
   CacheParts parts_;

@@ -199,7 +199,7 @@ class CacheManager {
   void on_transfer(TransferEvent event);
   /// Of the pool's store.
   void on_store(const StoreEvent& event, PoolId pool = {});
-  /// Fails pending requests whose deadline has passed.
+  /// Fails pending requests whose deadline has passed, and ends loads whose reads are late.
   void on_time(TimePoint now);
   /// Whether a hit is loaded only where that is sooner than computing it, and a load has a deadline for what storage gives.
   [[nodiscard]] bool measures_loads() const {
@@ -347,7 +347,7 @@ class CacheManager {
   [[nodiscard]] std::uint32_t worth_loading(std::uint32_t hits) const;
   [[nodiscard]] bool prefill_is_stated() const { return config_.unit_prefill_seconds > 0; }
   [[nodiscard]] double unit_seconds() const { return prefill_is_stated() ? config_.unit_prefill_seconds : learned_unit_seconds_; }
-  [[nodiscard]] TimePoint reads_wanted_by(std::uint32_t hits) const;
+  [[nodiscard]] TimePoint reads_wanted_by(const Request& request) const;
   void add_costs(std::size_t group) const;
   [[nodiscard]] std::uint32_t new_blocks(std::size_t group, const Request& request, std::uint32_t from) const;
   enum class Hold : bool { pin, unpin };

@@ -194,7 +194,7 @@ void CacheManager::start_loads(Index index) {
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     if (load_parts_[g].empty()) continue;
     const PoolId pool = rules_[g].config().pool;
-    const auto load = at(pool).loads.start(load_parts_[g], index, {r.deadline, reads_wanted_by(r.hits)}, r.by_layer);
+    const auto load = at(pool).loads.start(load_parts_[g], index, {r.deadline, reads_wanted_by(r)}, r.by_layer);
     if (load) r.loads.push_back({pool, *load});
   }
   if (requests_[index].loads.empty()) return become_ready(index);
@@ -310,13 +310,14 @@ void CacheManager::fail(Index index, ErrorCode error) {
   if (!r.quarantined_until) events_.push_back({r.id, error});
 }
 
-/// By when storage is to have given what a request with so many hits loads: twice the time that it takes to compute them, and a
-/// little more, since waiting is no use after that. A tenth of a second where that is not known.
-TimePoint CacheManager::reads_wanted_by(std::uint32_t hits) const {
+/// By when storage is to have given what the request loads: twice the time that it takes to compute its hits from the first one
+/// in storage on, and a little more, since waiting is no use after that. A tenth of a second where that time is not known.
+TimePoint CacheManager::reads_wanted_by(const Request& r) const {
   if (!measures_loads()) return never;
   constexpr double least = 0.020;
   constexpr double unknown = 0.100;
-  const double seconds = unit_seconds() > 0 ? least + 2 * hits * unit_seconds() : unknown;
+  const auto computed_instead = static_cast<double>(r.found.end() - std::ranges::find(r.found, Tier::storage));
+  const double seconds = unit_seconds() > 0 ? least + 2 * computed_instead * unit_seconds() : unknown;
   return now_ + std::chrono::duration_cast<Duration>(std::chrono::duration<double>{seconds});
 }
 
@@ -336,7 +337,8 @@ void CacheManager::on_load_failed(PoolId pool, BlockRef missing, Loads::Late lat
     bool counts = false;
     for (std::size_t g = 0; g < rules_.size(); ++g) counts |= counts_on_it(g);
     if (!counts) continue;
-    r.failures += late == Loads::Late::yes ? 2 : 1;  // what was too slow is not tried again
+    ++r.failures;
+    if (late == Loads::Late::yes) r.lowest_tier = std::min(r.lowest_tier, Tier::host);  // storage is not tried again
     if (r.layers > 0) {
       let_go_of_hits(index);
     } else {

@@ -445,7 +445,7 @@ Result<std::uint32_t> CacheManager::committed_blocks(RequestId id) const {
 std::uint32_t CacheManager::prompt_left(RequestId id) const {
   const Result<std::uint32_t> committed = committed_blocks(id);
   if (!committed) return 0;
-  const std::uint32_t prompt = requests_[by_id_.at(id)].key_count;
+  const std::uint32_t prompt = requests_[*find(id)].key_count;
   return prompt - std::min(prompt, *committed);
 }
 

@@ -35,6 +35,8 @@ std::optional<SlotId> HostRoom::take_for_landing(std::uint64_t tenant) {
 }
 
 std::optional<SlotId> HostRoom::take(Residency::PathOrder order, std::uint64_t tenant, Unsaved unsaved) {
+  // A tier that was made smaller has no room for one more before all of its excess has gone, which shrink() saves first.
+  if (residency_.host_used() > residency_.host_blocks() && unsaved == Unsaved::goes_all_the_same) unsaved = Unsaved::is_saved;
   for (;;) {
     if (std::optional<SlotId> slot = residency_.take_host(order)) return slot;
     if (!evict_one(tenant, unsaved)) return std::nullopt;

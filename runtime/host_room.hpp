@@ -30,8 +30,8 @@ class HostRoom {
   /// Copies the block's device copy to the host as soon as there is a slot; for evict it is leaving from now on. `impossible`:
   /// everything in the host tier is pinned; nothing was done.
   [[nodiscard]] Answer swap_out(BlockRef block, SwapOutPurpose purpose);
-  /// A slot for a block of this tenant that storage is to read into, where that costs no block that only the host has. Until
-  /// has_landed().
+  /// A slot for a block of this tenant that storage is to read into, where that costs no block that would have to be saved
+  /// first. Until has_landed().
   [[nodiscard]] std::optional<SlotId> take_for_landing(std::uint64_t tenant);
   void has_landed() { --landing_; }
   /// Gives up the least recently used leaf, though nobody waits for its room. False where there is none, or it has to be

@@ -167,8 +167,14 @@ void Loads::on_read(std::uint64_t token, ErrorCode error) {
   if (error) {
     if (read.slot_is_ours) {
       residency_.pool(Tier::host).put(read.slot);
-    } else {
+    } else if (!read.abandoned) {
       residency_.fail_fill(read.block, Tier::host, FailedSlot::free);
+    } else {
+      // Its load let go of the path long ago: what came to stand on this copy meanwhile goes with it.
+      const Path path{read.block.node, read.block.depth + 1};
+      residency_.tree().pin(path);
+      residency_.fail_fill(read.block, Tier::host, FailedSlot::free);
+      residency_.unpin(path, read.block);
     }
   } else if (!read.slot_is_ours) {
     residency_.publish(read.block, Tier::host);

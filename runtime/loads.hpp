@@ -45,9 +45,10 @@ class Loads {
   using LoadId = std::uint32_t;
   /// Called for each request that waited, when the load has ended.
   using WaiterHandler = std::function<void(std::uint32_t waiter, LoadId load)>;
-  /// Called before the waiters where blocks did not arrive: the first of each path. Whoever counts on it must let go of its path
-  /// here. Late: storage did not give them within their time.
+  /// Whether blocks did not arrive because storage did not give them within their time.
   enum class Late : bool { no, yes };
+  /// Called before the waiters where blocks did not arrive: the first of each path. Whoever counts on it must let go of its path
+  /// here.
   using FailureHandler = std::function<void(BlockRef first_missing, Late late)>;
   struct Deadlines {
     TimePoint copies = never;

@@ -105,9 +105,9 @@ Persists::Saved Persists::save_now(BlockRef block) {
   return Saved::yes;
 }
 
-/// A storage that fails is not waited for.
+/// A storage that fails is not waited for; what is under way will tell whether it still does.
 Persists::Saved Persists::not_now() {
-  if (!failing_) return Saved::later;
+  if (!failing_ || started_ > 0) return Saved::later;
   ++stats_.persist_failed;
   return Saved::refused;
 }
@@ -153,7 +153,6 @@ std::uint32_t Persists::create(BlockRef block, Wants wants) {
     index = free_.back();
     free_.pop_back();
   }
-  ++in_flight_;
   const std::uint32_t number = residency_.begin_store(block);
   if (number >= by_number_.size()) by_number_.resize(std::size_t{number} + 1, nobody);
   by_number_[number] = index;
@@ -213,6 +212,7 @@ bool Persists::start(std::uint32_t index) {
   const std::optional<SlotId> slot = in_host ? residency_.lend_host(persist.block) : residency_.take_staging();
   if (!slot) return false;
   persist.slot = *slot;
+  ++started_;
   residency_.start_store(persist.block);
   if (in_host) {
     queue_or_wait(index);
@@ -293,7 +293,7 @@ void Persists::submit(std::uint32_t index) {
 void Persists::on_written(std::uint32_t number, ErrorCode error) {
   const std::uint32_t index = by_number_[number];
   TERRACE_CHECK(index != nobody && persists_[index].state == State::writing);
-  failing_ = static_cast<bool>(error);
+  failing_ = error && error != Errc::parent_missing;
   finish(index, error);
 }
 
@@ -303,7 +303,7 @@ void Persists::finish(std::uint32_t index, ErrorCode error) {
   persist = {};
   free_.push_back(index);
   by_number_[ended.number] = nobody;
-  --in_flight_;
+  if (ended.state != State::wish) --started_;
   ++ended_count_;
   for (Wants left = ended.wants; left != 0; left &= left - 1) --wanted_[std::countr_zero(left)];
   if (ended.state == State::writing) {

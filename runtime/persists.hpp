@@ -88,9 +88,9 @@ class Persists {
   /// Starts wishes, as far as staging has room, and gives the store what it may take. True where anything changed.
   bool pump();
 
-  [[nodiscard]] bool idle() const { return in_flight_ == 0; }
+  [[nodiscard]] bool idle() const { return in_flight() == 0; }
   /// Wishes included.
-  [[nodiscard]] std::uint32_t in_flight() const { return in_flight_; }
+  [[nodiscard]] std::uint32_t in_flight() const { return static_cast<std::uint32_t>(persists_.size() - free_.size()); }
 
  private:
   enum class State : std::uint8_t { unused, wish, staging, waiting_for_parent, queued, writing };
@@ -149,9 +149,9 @@ class Persists {
   Fifo<std::uint32_t> queued_;            ///< for the store
   std::vector<BlockRef> chain_;           ///< scratch
   std::uint32_t writing_ = 0;
-  std::uint32_t in_flight_ = 0;
+  std::uint32_t started_ = 0;  ///< under way, and no wishes any more
   std::uint64_t ended_count_ = 0;
-  bool failing_ = false;  ///< the last write did
+  bool failing_ = false;  ///< the store failed the last write
 };
 
 }  // namespace terrace

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <chrono>
+#include <utility>
 
 namespace terrace {
 namespace {
@@ -12,7 +13,19 @@ constexpr double fading = 0.9;
 
 }  // namespace
 
-void PrefillSpeed::on_commit(std::uint32_t units, Fence written) {
+void PrefillSpeed::on_ready(RequestId request, std::uint32_t units_left, TimePoint now) {
+  if (units_left == 0) return;
+  if (computing_.empty() && left_.empty()) since_ = now;
+  left_[request] = units_left;
+}
+
+void PrefillSpeed::on_commit(RequestId request, std::uint32_t units_left, Fence written) {
+  const auto open = left_.find(request);
+  if (open == left_.end()) return;
+  const std::uint32_t before = std::exchange(open->second, units_left);
+  if (units_left == 0) left_.erase(open);
+  if (units_left >= before) return;
+  const std::uint32_t units = before - units_left;
   if (computing_.empty() || (computing_.back().written != written && !computing_.full())) {
     computing_.push_back({written, units});
   } else {

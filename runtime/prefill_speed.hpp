@@ -1,30 +1,36 @@
 #pragma once
 
 #include "base/clock.hpp"
+#include "base/strong_id.hpp"
 #include "transfer/plan.hpp"
 
 #include <boost/circular_buffer.hpp>
+#include <boost/unordered/unordered_flat_map.hpp>
 
 #include <array>
 #include <cstdint>
+#include <functional>
 
 namespace terrace {
 
-/// How long the engine takes to compute a unit of a prompt, learned as it serves: units committed, by the time until compute has
-/// reached the point at which they are there. The time begins when a request became ready, or when the units before were there,
-/// whichever is later; so it does not matter whether blocks are committed as their compute is launched or when it is done.
+/// Learns how long the engine takes to compute a unit of a prompt while it serves: units committed, by the time until compute has
+/// reached the point at which they are there. The time begins when a request became ready while no other had units to compute, or
+/// when the units before were there, whichever is later. So it does not matter whether blocks are committed as their compute is
+/// launched or when it is done.
 ///
 /// Small pieces of prompts share their steps with other work, and look slower than they are. So pieces of about one size are
 /// measured together, and the fastest size counts: what computing a hit instead of loading it costs is a larger piece. Nothing is
 /// said before eight pieces of a size were seen. Threads: one.
 class PrefillSpeed {
  public:
-  /// A request that may have something to compute is ready.
-  void on_ready(TimePoint now) {
-    if (computing_.empty()) since_ = now;
-  }
-  /// So many units of a prompt, more than 0, are there when compute reaches `written`. Points ascend.
-  void on_commit(std::uint32_t units, Fence written);
+  /// The request is ready, and so many units of its prompt are to be computed for it.
+  void on_ready(RequestId request, std::uint32_t units_left, TimePoint now);
+  /// So many are left after a commit; those committed are there when compute reaches `written`. Points ascend.
+  void on_commit(RequestId request, std::uint32_t units_left, Fence written);
+  /// The request has ended. What it committed still counts.
+  void on_released(RequestId request) { left_.erase(request); }
+  /// Whether on_commit() of this request is waited for.
+  [[nodiscard]] bool computes(RequestId request) const { return left_.contains(request); }
   /// Compute has reached this point.
   void on_reached(Fence reached, TimePoint now);
 
@@ -45,6 +51,7 @@ class PrefillSpeed {
   };
 
   TimePoint since_{};
+  boost::unordered_flat_map<RequestId, std::uint32_t, std::hash<RequestId>> left_;  ///< requests with units to compute
   boost::circular_buffer<Piece> computing_{pieces_max};
   std::array<Shape, 33> shapes_{};  ///< by the bits of their units
 };

@@ -206,7 +206,7 @@ struct ManagerStats {
   RequestTotals preempted;             ///< those
   std::uint64_t acquired = 0;
   std::uint64_t refused_no_room = 0;
-  std::uint64_t rescued = 0;           ///< hit while being swapped out or written back, and stayed
+  std::uint64_t rescued = 0;           ///< hit while being swapped out, and stayed
   std::uint64_t joined = 0;            ///< blocks of requests that joined another's load
   std::uint64_t turned_down = 0;       ///< blocks of hits that took longer to load than to compute
   std::uint64_t load_failures = 0;     ///< blocks that did not arrive

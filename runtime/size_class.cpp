@@ -241,6 +241,7 @@ std::uint32_t SizeClass::drop(Path path) {
 
 bool SizeClass::in_use(BlockRef block) const {
   const auto moves = [&](Tier tier) {
+    if (tier == Tier::storage && residency.wished(block)) return false;  // a wish holds nothing
     const CopyState state = residency.copy(block, tier).state();
     return state != CopyState::absent && state != CopyState::ready;
   };

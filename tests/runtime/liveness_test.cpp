@@ -240,6 +240,7 @@ class IdleEngine : public testing::Test {
     options_.block_bytes = KiB * 8;
     options_.write_policy = WritePolicy::write_through;
     // Nothing else has deadlines.
+    options_.loads = LoadPolicy::always;
     options_.flush_interval = {};
     options_.storage_scrub = {.bandwidth = Bytes{}, .period = {}};
     options_.storage = FileStorage{.directory = directory_, .capacity = MiB};

@@ -112,6 +112,43 @@ TEST_F(LoadOrRecompute, learns_how_fast_the_engine_is_where_that_is_not_stated) 
   EXPECT_EQ(totals().turned_down, 4U);
 }
 
+TEST_F(LoadOrRecompute, learns_nothing_from_what_somebody_else_computed) {
+  make(with_storage(sizes(4), WritePolicy::write_through), 1024);
+  const auto prompt = [](std::uint32_t i) { return keys_of({10 * i + 1, 10 * i + 2, 10 * i + 3, 10 * i + 4}); };
+  for (std::uint32_t i = 1; i <= 20; ++i) {
+    AcquireRequest wanted = request(i, prompt(i));
+    wanted.external_blocks = 4;
+    leases[i] = std::move(cache->acquire(wanted).value());
+    settle();
+    ASSERT_TRUE(commit(i, prompt(i)).has_value());
+    clock.advance(1ms);
+    settle();
+    release(i);
+    settle();
+  }
+  ASSERT_TRUE(acquire(21, prompt(1)).has_value());
+  ASSERT_EQ(stats(21).storage, 4U);
+  EXPECT_EQ(cache->next_deadline(), clock.now() + 100ms) << "as where the speed is not known";
+}
+
+TEST_F(LoadOrRecompute, a_load_that_had_to_wait_for_room_has_all_its_time) {
+  device_blocks_max = 8;
+  make(with_prefill(with_storage(sizes(2, 4), WritePolicy::write_through)));
+  for (std::uint32_t id = 1; id <= 4; ++id) run(id, keys_of({10 * id + 1, 10 * id + 2}));
+  ASSERT_EQ(cache->match(keys_of({11, 12})).storage, 2U);
+  device->stuck(Direction::swap_out, true);
+  ASSERT_TRUE(acquire(5, keys_of({11, 12})).has_value());
+  poll();
+  ASSERT_EQ(totals().load_failures, 0U);
+  clock.advance(10s);
+  ASSERT_TRUE(cache->resize(Tier::device, 8).has_value());
+  EXPECT_EQ(cache->next_deadline(), clock.now() + 20ms + 2 * 2 * 10ms);
+  device->stuck(Direction::swap_out, false);
+  settle();
+  ASSERT_TRUE(ready(5));
+  EXPECT_EQ(stats(5).storage, 2U);
+}
+
 TEST_F(LoadOrRecompute, goes_on_by_computing_where_storage_does_not_answer) {
   for (const std::uint32_t host_blocks : {0U, 4U}) {
     make(with_storage(sizes(4, host_blocks), WritePolicy::write_through));
@@ -125,7 +162,7 @@ TEST_F(LoadOrRecompute, goes_on_by_computing_where_storage_does_not_answer) {
     ASSERT_TRUE(acquire(5, keys_of({1, 2, 3})).has_value()) << "joins";
     poll();
     EXPECT_FALSE(ready(4));
-    EXPECT_LE(cache->next_deadline(), clock.now() + 100ms);
+    EXPECT_EQ(cache->next_deadline(), clock.now() + 100ms);
     clock.advance(100ms);
     poll();
     EXPECT_EQ(totals().loads_late, 3U);
@@ -174,6 +211,8 @@ TEST_F(LoadOrRecompute, asks_little_of_a_storage_it_does_not_know) {
   std::vector<std::uint32_t> names(trusted + 50);
   std::iota(names.begin(), names.end(), 1U);
   const std::vector<BlockKey> keys = keys_of(names);
+  const std::vector<BlockKey> others = keys_of({2'000'000, 2'000'001});
+  run(9, others);
   run(1, keys);
   names.resize(trusted + 100);
   std::iota(names.begin(), names.end(), 1'000'000U);
@@ -181,6 +220,10 @@ TEST_F(LoadOrRecompute, asks_little_of_a_storage_it_does_not_know) {
   ASSERT_GT(cache->match(keys).storage, trusted);
   ASSERT_TRUE(acquire(3, keys).has_value());
   EXPECT_EQ(stats(3).storage, trusted);
+  // As long as that is on its way there is no more for another.
+  ASSERT_EQ(cache->match(others).storage, 2U);
+  ASSERT_TRUE(acquire(4, others).has_value());
+  EXPECT_EQ(stats(4).storage, 0U);
 }
 
 TEST_F(LoadOrRecompute, counts_what_others_wait_for) {

@@ -108,6 +108,44 @@ TEST_F(PersistsRoom, more_wishes_than_the_bound_are_refused_and_counted) {
   EXPECT_EQ(totals().persist_skipped, extra);
 }
 
+TEST_F(PersistsRoom, what_builds_on_a_block_that_storage_failed_is_counted_apart) {
+  make_with_staging(with_storage(sizes(4), WritePolicy::write_through), 4);
+  store->fail_next_write();
+  run(1, keys_of({1, 2, 3}));
+  EXPECT_EQ(totals().persist_failed, 1U);
+  EXPECT_EQ(totals().persist_orphaned, 2U);
+  EXPECT_EQ(totals().persist_gone + totals().persist_cancelled, 0U);
+}
+
+TEST_F(PersistsRoom, what_nobody_wants_any_more_is_counted_apart) {
+  make_with_staging(with_storage(sizes(4), WritePolicy::none), 1);
+  compute(1, keys_of({1, 2, 3}));
+  WriteBackOrder order;
+  order.scope = WriteBackOrder::Scope::all;
+  const WriteBackId id = cache->start_write_back(order).value();
+  poll();
+  ASSERT_TRUE(cache->cancel_write_back(id).has_value());
+  settle();
+  EXPECT_EQ(store->stat().blocks + totals().persist_cancelled, 3U);
+  EXPECT_GE(totals().persist_cancelled, 2U);
+  EXPECT_EQ(totals().persist_failed + totals().persist_orphaned + totals().persist_gone, 0U);
+}
+
+TEST_F(PersistsRoom, a_block_that_waits_to_be_stored_is_not_in_use) {
+  make_with_staging(with_storage(sizes(4), WritePolicy::write_through), 1);
+  ASSERT_TRUE(acquire(1, keys_of({1, 2, 3})).has_value());
+  const std::vector<SlotId> slots = table(1);
+  ASSERT_TRUE(commit(1, keys_of({1, 2, 3})).has_value());
+  release(1);
+  const EvictedBlocks evicted = cache->evict(std::span{slots}.last(1)).value();
+  EXPECT_EQ(evicted.evicted, 1U);
+  EXPECT_TRUE(evicted.in_use.empty());
+  settle();
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).storage + cache->match(keys_of({1, 2, 3})).device, 2U);
+  EXPECT_EQ(store->stat().blocks, 2U);
+  EXPECT_EQ(totals().persist_gone, 1U);
+}
+
 TEST_F(PersistsRoom, a_job_waits_for_its_blocks_but_not_with_slots_of_requests) {
   make_with_staging(with_storage(sizes(4), WritePolicy::none), 1);
   compute(1, keys_of({1, 2, 3}));

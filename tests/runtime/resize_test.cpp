@@ -260,6 +260,35 @@ TEST_F(Resize, a_smaller_host_tier_writes_back_what_lives_nowhere_else) {
   for (const std::uint32_t path : {10U, 20U, 30U}) EXPECT_EQ(found(keys_of({path, path + 1})).total(), 2U);
 }
 
+TEST_F(Resize, what_a_smaller_host_tier_still_has_to_save_is_not_dropped_for_an_eviction) {
+  make(with_storage(sizes(2, 20), WritePolicy::write_back));
+  for (std::uint32_t id = 1; id <= 11; ++id) run(id, keys_of({id * 10, id * 10 + 1}));
+  ASSERT_EQ(resident(Tier::host), 20U);
+  ASSERT_TRUE(resize(Tier::host, 4).has_value());
+  ASSERT_EQ(resident(Tier::host), 16U) << "staging takes four at a time";
+  run(12, keys_of({120, 121}));
+  settle();
+  EXPECT_EQ(resident(Tier::host), 4U);
+  std::uint32_t lost = 0;
+  for (std::uint32_t id = 1; id <= 11; ++id) lost += 2 - found(keys_of({id * 10, id * 10 + 1})).total();
+  EXPECT_EQ(lost, cache->manager().stats().persist_no_room);
+  EXPECT_LE(lost, 2U) << "those that had to leave the device at once, at most";
+}
+
+TEST_F(Resize, a_smaller_host_tier_saves_though_storage_failed_a_write_long_ago) {
+  make(with_storage(sizes(2, 20), WritePolicy::write_back));
+  for (std::uint32_t id = 1; id <= 11; ++id) run(id, keys_of({id * 10, id * 10 + 1}));
+  store->fail_next_write();
+  ASSERT_TRUE(resize(Tier::host, 19).has_value());
+  settle();
+  ASSERT_EQ(cache->manager().stats().persist_failed, 1U);
+  ASSERT_TRUE(resize(Tier::host, 4).has_value());
+  settle();
+  EXPECT_EQ(resident(Tier::host), 4U);
+  EXPECT_EQ(cache->manager().stats().persist_failed, 1U);
+  for (std::uint32_t id = 2; id <= 11; ++id) EXPECT_EQ(found(keys_of({id * 10, id * 10 + 1})).total(), 2U) << id;
+}
+
 TEST_F(Resize, storage_becomes_larger_and_smaller) {
   make(with_storage(sizes(2, 0), WritePolicy::write_through));
   const std::uint64_t before = store->stat().capacity_blocks;

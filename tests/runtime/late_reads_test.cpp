@@ -1,0 +1,160 @@
+// Reads of storage that are late, or fail after nobody waits for them any more; the manager alone, and the test is link and disk.
+
+#include "runtime/cache_manager.hpp"
+
+#include "tests/runtime/fixture.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+namespace terrace {
+namespace {
+
+using namespace std::chrono_literals;
+using test::keys_of;
+
+class LateReads : public testing::Test {
+ protected:
+  static ManagerConfig config(std::uint32_t device_blocks, std::uint32_t host_blocks) {
+    ManagerConfig made = test::with_storage(test::sizes(device_blocks, host_blocks), WritePolicy::write_through);
+    made.staging_blocks = 8;
+    made.unit_prefill_seconds = 0.010;
+    return made;
+  }
+  void make(std::uint32_t device_blocks, std::uint32_t host_blocks) {
+    manager = std::make_unique<CacheManager>(config(device_blocks, host_blocks));
+    manager->note_time(now);
+  }
+  /// The link and the disk do all that is ordered, but reads are kept in `reads`, and copies up to the device in `swap_ins`.
+  void carry_out() {
+    for (bool any = true; any;) {
+      Actions& actions = manager->actions();
+      const auto plans = std::exchange(actions.plans, {});
+      const auto writes = std::exchange(actions.writes, {});
+      reads.insert(reads.end(), actions.reads.begin(), actions.reads.end());
+      const auto flushes = std::exchange(actions.flushes, {});
+      actions.clear();
+      any = !writes.empty() || !flushes.empty();
+      for (const TransferPlan& plan : plans) {
+        if (plan.direction == Direction::swap_in) {
+          swap_ins.push_back(plan);
+        } else {
+          arrive(plan);
+          any = true;
+        }
+      }
+      for (const WriteOrder& order : writes) {
+        manager->on_store({StoreEvent::Kind::written, order.token, order.block.key, {}, {}});
+      }
+      for (const std::uint64_t round : flushes) manager->on_store({StoreEvent::Kind::flushed, round, {}, {}, {}});
+      manager->settle();
+    }
+  }
+  void arrive(const TransferPlan& plan) {
+    TransferEvent event;
+    event.job = plan.job;
+    event.direction = plan.direction;
+    event.outcomes.assign(block_count(plan.runs), BlockOutcome::done);
+    manager->on_transfer(std::move(event));
+  }
+  void bring_up() {
+    for (const TransferPlan& plan : std::exchange(swap_ins, {})) arrive(plan);
+    manager->settle();
+    carry_out();
+  }
+  void end_reads(ErrorCode error) {
+    for (const ReadOrder& read : std::exchange(reads, {})) {
+      manager->on_store({StoreEvent::Kind::read, read.token, read.key, error, {}});
+      manager->check_invariants();
+    }
+    manager->settle();
+    carry_out();
+  }
+  void pass(Duration time) {
+    now += time;
+    manager->on_time(now);
+    manager->settle();
+    carry_out();
+  }
+  void acquire(std::uint64_t id, const std::vector<BlockKey>& keys) {
+    ASSERT_TRUE(manager->acquire(test::request_for(id, keys)).has_value());
+    carry_out();
+  }
+  void commit_and_release(std::uint64_t id, const std::vector<BlockKey>& keys) {
+    ASSERT_EQ(manager->state(RequestId{id}), RequestState::ready);
+    ASSERT_TRUE(manager->commit(RequestId{id}, keys, Fence{}).has_value());
+    carry_out();
+    ASSERT_TRUE(manager->release(RequestId{id}, Fence{}).has_value());
+    carry_out();
+  }
+  void run(std::uint64_t id, const std::vector<BlockKey>& keys) {
+    acquire(id, keys);
+    commit_and_release(id, keys);
+  }
+
+  TimePoint now = TimePoint{} + 1h;
+  std::unique_ptr<CacheManager> manager;
+  std::vector<ReadOrder> reads;
+  std::vector<TransferPlan> swap_ins;
+};
+
+TEST_F(LateReads, are_due_after_twice_the_time_that_computing_what_storage_has_takes) {
+  make(3, 0);
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({9}));  // takes the slot of the third
+  acquire(3, keys_of({1, 2, 3}));
+  ASSERT_EQ(reads.size(), 1U);
+  EXPECT_EQ(manager->next_deadline(), now + 20ms + 2 * 10ms) << "the two blocks on the device are not computed in any case";
+  end_reads({});
+  bring_up();
+  commit_and_release(3, keys_of({1, 2, 3}));
+}
+
+TEST_F(LateReads, that_fail_take_with_them_what_came_to_stand_on_their_copies) {
+  make(4, 4);
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({5, 6, 7, 8}));
+  run(3, keys_of({11, 12, 13, 14}));
+  acquire(4, keys_of({1, 2, 3, 4}));
+  ASSERT_EQ(reads.size(), 3U);
+  pass(1s);
+  EXPECT_EQ(manager->stats().loads_late, 3U);
+  commit_and_release(4, keys_of({1, 2, 3, 4}));
+  // The fourth goes to the host, where the three before it seem to be.
+  run(5, keys_of({21, 22, 23, 24}));
+  ASSERT_EQ(manager->match(keys_of({1, 2, 3, 4})).device, 0U);
+  end_reads(make_error_code(Errc::io_failed));
+  manager->check_invariants();
+  const MatchResult left = manager->match(keys_of({1, 2, 3, 4}));
+  EXPECT_EQ(left.host, 0U);
+  EXPECT_EQ(left.storage, 4U);
+}
+
+TEST_F(LateReads, do_not_cost_what_is_on_its_way_from_the_host) {
+  make(4, 8);
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({5, 6, 7, 8}));
+  run(3, keys_of({11, 12, 13, 14}));
+  run(4, keys_of({21}));  // its room in the host costs the third, which was used longest ago, and is a leaf
+  MatchResult found = manager->match(keys_of({1, 2, 3}));
+  ASSERT_EQ(found.host, 2U);
+  ASSERT_EQ(found.storage, 1U);
+  acquire(5, keys_of({1, 2}));
+  acquire(6, keys_of({1, 2, 3}));
+  ASSERT_EQ(reads.size(), 1U);
+  pass(1s);
+  EXPECT_EQ(manager->state(RequestId{6}), RequestState::waiting) << "for the link, as request 5 does";
+  bring_up();
+  ASSERT_EQ(manager->state(RequestId{6}), RequestState::ready);
+  EXPECT_EQ(manager->request_stats(RequestId{6})->host, 2U);
+  EXPECT_EQ(manager->request_stats(RequestId{6})->miss, 1U);
+  commit_and_release(6, keys_of({1, 2, 3}));
+  commit_and_release(5, keys_of({1, 2}));
+  end_reads({});
+  manager->check_invariants();
+}
+
+}  // namespace
+}  // namespace terrace
