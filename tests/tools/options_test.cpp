@@ -138,6 +138,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"--reference", "--release", "launch"}, "one request at a time"},
         Bad{{"--reference", "--mode", "loop"}, "--mode confined"},
         Bad{{"--reference", "--inject", "no-fence"}, "makes no sense"},
+        Bad{{"--reference", "--loads", "measured"}, "--loads measured makes no sense"},
         Bad{{"--inject", "rust"}, "there is: flip, late, no-fence"},
         Bad{{"--inject", "flip", "--host-blocks", "0"}, "needs a host tier or storage"},
         Bad{{"--inject", "flip", "--verify", "none"}, "needs --verify all"},
@@ -309,6 +310,13 @@ TEST(Options, follow_the_adaptive_policy_unless_told_otherwise_or_a_reference_ru
 }
 
 TEST(Options, of_the_reference_are_one_at_a_time) { EXPECT_EQ(parse({"--reference"}).concurrency, 1); }
+
+TEST(Options, of_the_reference_take_every_hit_however_slow_the_disk) {
+  Words words{"--reference", "--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-bandwidth", "50MiB"};
+  EXPECT_EQ(parse(words).loads, Loads::always);
+  words.insert(words.end(), {"--loads", "host"});
+  EXPECT_EQ(parse(words).loads, Loads::host);
+}
 
 }  // namespace
 }  // namespace terrace::tools

@@ -163,7 +163,7 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
               "Tokens computed a second: compute takes its time")
       .option("--loads", into.loads, "NAME",
               "Hits taken: always (default); measured, where that is sooner than computing (default with --prefill-speed or "
-              "--storage-bandwidth); host, none from storage; none, from the device alone")
+              "--storage-bandwidth; not with --reference); host, none from storage; none, from the device alone")
       .option("--mode", into.mode, "NAME", "confined: one thread that polls (default); loop: event loop and coroutines")
       .option("--threads", into.threads, "COUNT", "Threads of the event loop (default 1)")
       .option("--release", into.release, "NAME",

@@ -241,6 +241,7 @@ void check_reference(const ReplayArguments& arguments) {
   if (arguments.mode == "loop") throw UsageError{"--reference runs in --mode confined"};
   if (arguments.inject == "no-fence")
     throw UsageError{"--reference lets nothing run beside: --inject no-fence makes no sense with it"};
+  if (arguments.loads == "measured") throw UsageError{"--reference copies in no time: --loads measured makes no sense with it"};
 }
 
 void check_inject(const ReplayOptions& options, const ReplayArguments& arguments) {
@@ -326,7 +327,7 @@ void choose_pace(ReplayOptions& options, const ReplayArguments& arguments) {
   options.concurrency = small_number("--concurrency", arguments.concurrency, fallback, 1, concurrency_max);
   options.prefill_speed = positive_number("--prefill-speed", arguments.prefill_speed).value_or(0);
   // Beside compute that takes no time nothing would be worth loading; who says nothing of time asks for hits.
-  const bool paced = options.prefill_speed > 0 || arguments.storage_bandwidth;
+  const bool paced = !options.reference && (options.prefill_speed > 0 || arguments.storage_bandwidth);
   options.loads = choice("--loads", arguments.loads, paced ? Loads::measured : Loads::always,
                          std::array{Loads::measured, Loads::always, Loads::host, Loads::none});
   options.mode = choice("--mode", arguments.mode, Mode::confined, std::array{Mode::confined, Mode::loop});
