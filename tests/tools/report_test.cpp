@@ -185,6 +185,27 @@ TEST(Report, of_people_has_the_shares_and_the_counts) {
       << table;
 }
 
+TEST(Report, of_people_says_how_often_a_block_was_not_stored_and_why) {
+  ReplayOptions options;
+  options.storage = MemoryStorage{GiB};
+  ReplayResult result = some_result();
+  EXPECT_EQ(to_table(options, result).find("not stored"), std::string::npos);
+  result.manager.persist_gone = 1000;
+  result.manager.persist_no_room = 203;
+  result.manager.persist_skipped = 40;
+  result.manager.persist_failed = 5;
+  result.manager.persist_orphaned = 6000;
+  result.manager.persist_cancelled = 70'000;  // nobody wanted it any more
+  const std::string table = unwrapped(to_table(options, result));
+  EXPECT_NE(table.find("not stored: 7,248 times a block, since its room was wanted (1,203), too many waited for the disk (40), "
+                       "writing it failed (5), or the block before it was not stored (6,000)\n"),
+            std::string::npos)
+      << table;
+  result.manager = {};
+  result.manager.persist_failed = 1;
+  EXPECT_NE(unwrapped(to_table(options, result)).find("not stored: 1 times a block"), std::string::npos);
+}
+
 TEST(Report, that_cannot_be_written_is_a_failure) {
   const test::TemporaryDirectory directory;
   write_report(directory.path() / "r.json", "{}");

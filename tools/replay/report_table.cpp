@@ -145,10 +145,14 @@ void add_moved(Table& table, const ReplayOptions& options, const MovedTotals& mo
   if (!options.has_storage()) return;
   row("from storage", moved.prefetch);
   row("to storage", moved.persist);
-  const std::uint64_t given_up = stats.persist_gone + stats.persist_no_room + stats.persist_skipped + stats.persist_orphaned;
-  if (given_up == 0) return;
-  table.line("  not stored: {} blocks, since room was wanted ({}), or too many waited for the disk ({})", grouped(given_up),
-             grouped(stats.persist_gone + stats.persist_no_room + stats.persist_orphaned), grouped(stats.persist_skipped));
+  const std::uint64_t for_room = stats.persist_gone + stats.persist_no_room;
+  const std::uint64_t times = for_room + stats.persist_skipped + stats.persist_failed + stats.persist_orphaned;
+  if (times == 0) return;
+  // (Whether the block before had to make room or failed is not known of an orphan.)
+  table.line("  not stored: {} times a block, since its room was wanted ({}), too many waited for the disk ({}), writing it "
+             "failed ({}), or the block before it was not stored ({})",
+             grouped(times), grouped(for_room), grouped(stats.persist_skipped), grouped(stats.persist_failed),
+             grouped(stats.persist_orphaned));
 }
 
 void add_latencies(Table& table, const ReplayOptions& options, const ReplayResult& result) {
