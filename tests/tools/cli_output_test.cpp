@@ -70,6 +70,14 @@ TEST(Report, that_cannot_be_written_to_its_end_is_a_failure) {
   EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
 }
 
+TEST(Report, that_cannot_be_written_is_told_behind_what_is_worse) {
+  const Ended ended = run(replay_words(small({"--inject", "flip", "--report", "/dev/full"})));
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+  EXPECT_NE(ended.err.find("terrace replay: --inject flip: "), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("; cannot write the report /dev/full: "), std::string::npos) << ended.err;
+}
+
 TEST(Names, never_reach_the_terminal_with_control_characters) {
   const TemporaryDirectory directory;
   const std::string name = "a\x1b]0;b\x07\xc2\x9b" "31m\r\n\x7f\xff.jsonl";

@@ -184,7 +184,11 @@ ExitStatus replay(const ReplayOptions& options) {
   try {
     if (!options.report.empty()) write_report(options.report, to_json(options, result));
   } catch (const std::exception& failure) {  // what was found out matters more
-    if (verdict.status == ExitStatus::done) verdict = {ExitStatus::run_failed, failure.what()};
+    if (verdict.status == ExitStatus::done) {
+      verdict = {ExitStatus::run_failed, failure.what()};
+    } else {
+      verdict.line += fmt::format("; {}", failure.what());
+    }
   }
   if (verdict.status != ExitStatus::done) complain("terrace replay", verdict.line);
   if (result.left_behind) std::quick_exit(end_output("terrace replay", verdict.status));
