@@ -27,6 +27,10 @@ namespace {
 constexpr Bytes block_bytes = KiB * 4;
 constexpr std::uint32_t blocks_max = 1U << 28;
 
+[[noreturn]] void fail(const char* what, const std::filesystem::path& path, const ErrorCode& error) {
+  throw std::runtime_error{fmt::format("{} {}: {}", what, path.string(), error.message())};
+}
+
 class Ground {
  public:
   Ground(const RestartBenchOptions& options, const std::filesystem::path& directory) : options_{options} {
@@ -37,6 +41,7 @@ class Ground {
 
   /// Prompts that go on from a block of an earlier one, as conversations do.
   void fill(const Interrupt& interrupt) {
+    const AlignedBuffer content{count(block_bytes)};  // outlives what is under way
     const std::unique_ptr<IoEngine> io = make_engine();
     FileStore store{config_, *io};
     Random random{1};
@@ -53,7 +58,6 @@ class Ground {
       }
       return block;
     };
-    const AlignedBuffer content{count(block_bytes)};
     std::vector<StoreWrite> batch;
     std::vector<StoreEvent> events;
     while (blocks.size() < options_.blocks) {
@@ -72,25 +76,28 @@ class Ground {
         if (io->in_flight() > 0) io->wait();
         store.poll(events);
         for (const StoreEvent& event : events) {
-          if (event.error) throw std::runtime_error{fmt::format("a block could not be written: {}", event.error.message())};
+          if (event.error) fail("cannot write a block to", store_directory(), event.error);
         }
         events.clear();
       }
       if (interrupt.requested()) throw Interrupted{};
     }
-    if (const auto closed = store.close(); !closed) {
-      throw std::runtime_error{fmt::format("the store could not be closed: {}", closed.error().message())};
-    }
+    if (const auto closed = store.close(); !closed) fail("cannot write", store_directory(), closed.error());
   }
 
   /// From end to end, in pieces as large as the store's.
   void read_catalog() {
-    const std::unique_ptr<IoEngine> io = make_engine();
-    const FileId file = io->files().open(config_.directory / config_.name / "catalog", Create::no, Direct::yes).value().id;
-    const std::uint64_t bytes = count(io->files().size(file).value());
     constexpr std::uint64_t piece = std::uint64_t{1} << 20;
     constexpr std::uint64_t pieces_under_way = 8;
-    const AlignedBuffer buffers{piece * pieces_under_way};
+    const AlignedBuffer buffers{piece * pieces_under_way};  // outlives what is under way
+    const std::filesystem::path path = store_directory() / "catalog";
+    const std::unique_ptr<IoEngine> io = make_engine();
+    const Result<OpenedFile> opened = io->files().open(path, Create::no, Direct::yes);
+    if (!opened) fail("cannot read", path, opened.error());
+    const FileId file = opened->id;
+    const Result<Bytes> size = io->files().size(file);
+    if (!size) fail("cannot read", path, size.error());
+    const std::uint64_t bytes = count(*size);
     std::vector<IoOperation> batch;
     std::vector<IoCompletion> done;
     std::uint64_t next = 0;
@@ -112,7 +119,7 @@ class Ground {
       done.clear();
       io->poll(done);
       for (const IoCompletion& completion : done) {
-        if (completion.error != 0) throw std::runtime_error{fmt::format("the catalog could not be read: {}", completion.error)};
+        if (completion.error != 0) fail("cannot read", path, errno_code(completion.error));
         begin(completion.token);
       }
     }
@@ -140,8 +147,11 @@ class Ground {
   }
 
  private:
+  [[nodiscard]] std::filesystem::path store_directory() const { return config_.directory / config_.name; }
+
   void expect_all(std::uint64_t found) const {
-    if (found != options_.blocks) throw std::runtime_error{fmt::format("{} of {} blocks were found", found, options_.blocks)};
+    if (found == options_.blocks) return;
+    throw std::runtime_error{fmt::format("{}: {} of {} blocks were found", store_directory().string(), found, options_.blocks)};
   }
 
   [[nodiscard]] std::unique_ptr<IoEngine> make_engine() {
