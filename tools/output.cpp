@@ -1,5 +1,6 @@
 #include "tools/output.hpp"
 
+#include <boost/json.hpp>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -51,6 +52,8 @@ void prepare_output() {
 }
 
 void write_output(std::string_view text) { note(std::fwrite(text.data(), 1, text.size(), stdout) == text.size()); }
+
+void print_json(const boost::json::object& object) { write_output(json_text(object) + "\n"); }
 
 void flush_output() {
   note(std::fflush(stdout) == 0);

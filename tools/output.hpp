@@ -44,6 +44,8 @@ template <class... Args>
 void print(fmt::format_string<Printable<Args>...> format, const Args&... args) {
   write_output(printable_format<Args...>(format, args...));
 }
+/// A line of JSON, for programs.
+void print_json(const boost::json::object& object);
 /// Brings what was printed out, so that it is seen while work goes on. Throws std::runtime_error where it, or what was printed
 /// before, could not be written.
 void flush_output();

@@ -53,11 +53,10 @@ void compact(const std::filesystem::path& directory, bool as_json) {
   ThreadPoolIo io{{.threads = 1}, nobody};
   const Compaction done = opened([&] { return compact_store(reader->directory(), io); });
   if (as_json) {
-    const json::object object{{"blocks", done.blocks},
-                              {"free_slots", done.free_slots},
-                              {"records_cleared", done.cleared},
-                              {"bytes_given_back", count(done.given_back)}};
-    write_output(json_text(object) + "\n");
+    print_json({{"blocks", done.blocks},
+                {"free_slots", done.free_slots},
+                {"records_cleared", done.cleared},
+                {"bytes_given_back", count(done.given_back)}});
     return;
   }
   print("{} given back; {} blocks kept, {} free slots, {} useless records cleared\n", to_string(done.given_back),
@@ -91,7 +90,7 @@ void remove_blocks(const std::filesystem::path& directory, const RemoveOptions& 
   for (const StoreEvent& event : events) {
     if (event.kind == StoreEvent::Kind::removed) removed.push_back(json::string{to_hex(event.key)});
   }
-  write_output(json_text(json::object{{"removed", std::move(removed)}, {"blocks", left}}) + "\n");
+  print_json({{"removed", std::move(removed)}, {"blocks", left}});
 }
 
 }  // namespace terrace::tools

@@ -8,9 +8,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <chrono>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,8 +21,6 @@ namespace json = boost::json;
 
 constexpr std::chrono::seconds patience{5};  ///< as verify has beside an owner
 constexpr std::size_t namespaces_shown = 20;
-
-void print_json(const json::object& object) { write_output(json_text(object) + "\n"); }
 
 json::value to_value(const StoreReader& reader) {
   if (!reader.in_use()) return nullptr;
@@ -162,9 +160,8 @@ void print_stat(const std::filesystem::path& directory, bool as_json) {
 }
 
 void print_list(const std::filesystem::path& directory, const ListOptions& options) {
-  std::string wanted = options.name_space;
-  for (char& c : wanted) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  if (wanted.size() > 16 || wanted.find_first_not_of("0123456789abcdef") != std::string::npos) {
+  const std::optional<std::string> wanted = hex_digits(options.name_space, 16);
+  if (!wanted) {
     throw UsageError{fmt::format("--namespace {}: not a namespace; give up to 16 hexadecimal digits", options.name_space)};
   }
   const std::unique_ptr<StoreReader> reader = open_store(directory);
@@ -176,7 +173,7 @@ void print_list(const std::filesystem::path& directory, const ListOptions& optio
   const std::array lists{std::pair{&reader->catalog().blocks(), false}, std::pair{&reader->catalog().orphans(), true}};
   for (const auto& [records, orphan] : lists) {
     for (const CatalogRecord& record : *records) {
-      if (!namespace_hex(record.block.name_space).starts_with(wanted)) continue;
+      if (!namespace_hex(record.block.name_space).starts_with(*wanted)) continue;
       orphans += orphan;
       if (++matching > limit) continue;
       if (options.json) {

@@ -26,22 +26,29 @@ std::unique_ptr<StoreReader> open_store(const std::filesystem::path& directory, 
   }
 }
 
+std::optional<std::string> hex_digits(const std::string& text, std::size_t most) {
+  std::string digits = text;
+  for (char& c : digits) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (digits.size() > most || digits.find_first_not_of("0123456789abcdef") != std::string::npos) return std::nullopt;
+  return digits;
+}
+
 const CatalogRecord& find_block(const StoreReader& reader, const std::string& digits) {
-  std::string wanted = digits;
-  for (char& c : wanted) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  if (wanted.empty() || wanted.size() > 64 || wanted.find_first_not_of("0123456789abcdef") != std::string::npos) {
+  constexpr std::size_t key_digits = 64;
+  const std::optional<std::string> wanted = hex_digits(digits, key_digits);
+  if (!wanted || wanted->empty()) {
     throw UsageError{fmt::format("{}: not a key; give its 64 hexadecimal digits, or the first few", digits)};
   }
   const std::string where = reader.directory().string();
-  if (wanted.size() == 64) {
-    const CatalogRecord* const exactly = reader.find(*parse_block_key(wanted));
+  if (wanted->size() == key_digits) {
+    const CatalogRecord* const exactly = reader.find(*parse_block_key(*wanted));
     if (exactly != nullptr) return *exactly;
   }
   const CatalogRecord* found = nullptr;
   std::uint64_t matches = 0;
   for (const auto* records : {&reader.catalog().blocks(), &reader.catalog().orphans()}) {
     for (const CatalogRecord& record : *records) {
-      if (!to_hex(record.block.key).starts_with(wanted)) continue;
+      if (!to_hex(record.block.key).starts_with(*wanted)) continue;
       ++matches;
       found = &record;
     }

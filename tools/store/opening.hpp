@@ -3,10 +3,12 @@
 #include "storage/store_reader.hpp"
 #include "tools/replay/usage_error.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 
@@ -19,6 +21,9 @@ namespace terrace::tools {
 /// where `go_on`, asked from time to time, returns false.
 [[nodiscard]] std::unique_ptr<StoreReader> open_store(const std::filesystem::path& directory,
                                                       const std::function<bool()>& go_on = [] { return true; });
+
+/// The text in lower case, where it is at most so many hexadecimal digits.
+[[nodiscard]] std::optional<std::string> hex_digits(const std::string& text, std::size_t most);
 
 /// The one block, or orphan, whose key begins with these hexadecimal digits. Throws UsageError where there is none, or several.
 [[nodiscard]] const CatalogRecord& find_block(const StoreReader& reader, const std::string& digits);

@@ -108,7 +108,7 @@ ExitStatus verify_store(const std::filesystem::path& directory, const VerifyOpti
     found = verify_all(*reader, {.threads = options.threads, .bandwidth = options.bandwidth}, go_on);
   }
   if (options.json) {
-    write_output(json_text(to_object(*reader, found)) + "\n");
+    print_json(to_object(*reader, found));
   } else {
     print_text(*reader, found);
   }
