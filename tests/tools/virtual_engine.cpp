@@ -39,12 +39,14 @@ VirtualEngine::VirtualEngine(const VirtualOptions& options)
       store_{make_store(options, disk_)},
       scheduler_{limits, counts_} {
   cache_ = std::make_unique<Cache>(options.manager, CacheParts{transfers_, arena_, store_.get(), clock_, &waker_});
+  if (options.disk_stops_after) disk_stops_ = clock_.now() + *options.disk_stops_after;
   if (options.mode == tools::Mode::loop) runtime_ = std::make_unique<Runtime>(loop_.get_executor(), *cache_);
 }
 
 VirtualEngine::~VirtualEngine() {
   flights_.clear();
   options_.disk_operation = 1us;  // it is mended, if it was not well
+  disk_stops_ = never;
   for (bool stopped = runtime_ == nullptr; !stopped || cache_->has_pending_work();) {
     const auto handler = [&stopped](ErrorCode, std::uint64_t) { stopped = true; };
     if (!stopped) runtime_->stop(handler);
@@ -261,7 +263,8 @@ void VirtualEngine::collect() {
 void VirtualEngine::pass(Duration time) {
   const TimePoint end = clock_.now() + time;
   if (disk_is_idle_) disk_began_ = clock_.now();
-  while (options_.disk_operation && disk_.queued() > 0 && disk_began_ + *options_.disk_operation <= end) {
+  const TimePoint works_until = std::min(end, disk_stops_);
+  while (options_.disk_operation && disk_.queued() > 0 && disk_began_ + *options_.disk_operation <= works_until) {
     disk_began_ += *options_.disk_operation;
     disk_.step(0);
   }

@@ -37,6 +37,8 @@ struct VirtualOptions {
   tools::Mode mode = tools::Mode::confined;
   /// What the disk takes for an operation; nothing: it stands still.
   std::optional<Duration> disk_operation;
+  /// It stands still from then on; nothing: never.
+  std::optional<Duration> disk_stops_after;
   Tier lowest_tier = Tier::storage;  ///< that requests are served from
   std::uint32_t stored_blocks = 600;
 };
@@ -119,6 +121,7 @@ class VirtualEngine {
   std::vector<tools::RequestNumber> ended_;
   std::uint64_t tokens_ = 0;  ///< of the step
   TimePoint disk_began_{};    ///< the operation that it is at
+  TimePoint disk_stops_ = never;
   bool disk_is_idle_ = true;
 };
 
