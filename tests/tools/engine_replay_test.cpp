@@ -130,6 +130,31 @@ TEST_P(EngineReplay, invents_no_hits_where_nobody_asks_for_an_answer) {
   EXPECT_EQ(with_output.counts.hits(), replay_well(options).counts.hits());
 }
 
+TEST_P(EngineReplay, takes_hits_from_the_tiers_that_it_is_told_to_and_where_told_only_what_pays) {
+  ReplayOptions options = small_tiers(GetParam());
+  options.write_policy = WritePolicy::write_through;
+  options.prefill_speed = 1e12;  // nothing can be loaded as fast
+  const auto replay_with = [&options](Loads loads) {
+    options.loads = loads;
+    return replay_well(options);
+  };
+  const ReplayResult always = replay_with(Loads::always);
+  EXPECT_GT(always.counts.host, 0U);
+  EXPECT_GT(always.counts.storage, 0U);
+  EXPECT_EQ(always.manager.turned_down, 0U);
+  const ReplayResult measured = replay_with(Loads::measured);
+  EXPECT_GT(measured.manager.turned_down, 0U);
+  const ReplayResult host = replay_with(Loads::host);
+  EXPECT_GT(host.counts.host, 0U);
+  EXPECT_EQ(host.counts.storage, 0U);
+  EXPECT_EQ(host.moved.prefetch.blocks, 0U);
+  const ReplayResult none = replay_with(Loads::none);
+  EXPECT_GT(none.counts.device, 0U);
+  EXPECT_EQ(none.counts.host, 0U);
+  EXPECT_EQ(none.counts.storage, 0U);
+  EXPECT_EQ(none.moved.swap_in.blocks, 0U);
+}
+
 TEST_P(EngineReplay, writes_no_more_than_leaves_a_request_within_the_device) {
   const test::TemporaryDirectory directory;
   ReplayOptions options = small_tiers(GetParam());
