@@ -17,12 +17,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Links followed, on both sides.
-bool is_inside(const fs::path& file, const fs::path& directory) {
+/// From the root, links followed; empty where that cannot be found out.
+fs::path true_path(const fs::path& path) {
   std::error_code error;
-  const fs::path inner = fs::weakly_canonical(file, error);
-  const fs::path outer = fs::weakly_canonical(directory, error);
-  return !error && std::ranges::mismatch(outer, inner).in1 == outer.end();
+  const fs::path absolute = fs::absolute(path, error);
+  if (error) return {};
+  const fs::path followed = fs::weakly_canonical(absolute, error);
+  return error ? fs::path{} : followed;
+}
+
+bool is_inside(const fs::path& file, const fs::path& directory) {
+  const fs::path inner = true_path(file);
+  const fs::path outer = true_path(directory);
+  return !inner.empty() && !outer.empty() && std::ranges::mismatch(outer, inner).in1 == outer.end();
+}
+
+/// Of any store, whatever its name: its first directory has a catalog, each further one says which part it is.
+bool is_a_stores(const fs::path& directory) {
+  std::error_code ignored;
+  const auto has = [&](const char* name) { return fs::exists(directory / name, ignored); };
+  return has("lock") && (has("catalog") || has("stripe"));
 }
 
 /// An empty file, as mktemp makes it, may become one.
@@ -42,6 +56,8 @@ void check_report(const fs::path& report, const KeptFiles& kept) {
   for (const fs::path& directory : kept.store_directories) {
     if (is_inside(report, directory)) refuse(fmt::format("is inside the store {}: give another file", directory.string()));
   }
+  const fs::path beside = true_path(report).parent_path();
+  if (!beside.empty() && is_a_stores(beside)) refuse(fmt::format("is inside the store {}: give another file", beside.string()));
   const bool exists = fs::exists(report, ignored);
   const fs::path target = exists ? report : report.has_parent_path() ? report.parent_path() : fs::path{"."};
   if (::access(target.c_str(), W_OK) != 0) {

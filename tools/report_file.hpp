@@ -13,8 +13,8 @@ struct KeptFiles {
 };
 
 /// Refuses a report that could not be written, or that would overwrite something else than an earlier report: the trace, anything
-/// in a store's directories, a file that does not begin as JSON does. Changes nothing. An empty name is no report.
-/// Throws UsageError.
+/// in a store's directories, known or found to be one's, a file that does not begin as JSON does. Changes nothing. An empty name
+/// is no report. Throws UsageError.
 void check_report(const std::filesystem::path& report, const KeptFiles& kept);
 
 /// Writes the file, or throws std::runtime_error.

@@ -132,7 +132,24 @@ TEST(Report, is_never_written_over_the_trace_or_a_store) {
     EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
   }
   EXPECT_EQ(read_file(trace), line);
-  // Without saying that it is a store: what is no JSON is not overwritten.
+  // A store of another name, over two directories; and without saying of any of them that it is a store's.
+  const std::string further = (directory.path() / "further").string();
+  const Words striped{trace, "--block-bytes", "4KiB", "--storage", "file:" + store, "--storage-capacity", "16MiB",
+                      "--storage-name", "mine", "--storage-stripe", further, "--storage-stripe-size", "64KiB"};
+  ASSERT_EQ(run(replay_words(striped)).status, 0);
+  for (const Words& told : {striped, Words{trace, "--block-bytes", "4KiB"}}) {
+    for (const std::string& report : {store + "/mine/report.json", further + "/mine/report.json", store + "/store/report.json"}) {
+      SCOPED_TRACE(report);
+      Words all = told;
+      all.insert(all.end(), {"--report", report});
+      const Ended ended = run(replay_words(all));
+      EXPECT_EQ(ended.status, 2);
+      EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+      EXPECT_NE(ended.err.find(" is inside the store "), std::string::npos) << ended.err;
+      EXPECT_FALSE(std::filesystem::exists(report));
+    }
+  }
+  // What is no JSON is not overwritten either.
   EXPECT_EQ(run(replay_words({"--requests", "1", "--report", directory.write("precious", "text").string()})).status, 2);
   EXPECT_EQ(run(program({"bench", "index", "--trace", trace, "--report", trace})).status, 2);
   EXPECT_EQ(read_file(trace), line);
