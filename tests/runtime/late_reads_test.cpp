@@ -137,7 +137,7 @@ TEST_F(LateReads, do_not_cost_what_is_on_its_way_from_the_host) {
   run(1, keys_of({1, 2, 3}));
   run(2, keys_of({5, 6, 7, 8}));
   run(3, keys_of({11, 12, 13, 14}));
-  run(4, keys_of({21}));  // its room in the host costs the third, which was used longest ago, and is a leaf
+  run(4, keys_of({21, 22}));  // room in the host costs the third, the leaf that was used longest ago
   MatchResult found = manager->match(keys_of({1, 2, 3}));
   ASSERT_EQ(found.host, 2U);
   ASSERT_EQ(found.storage, 1U);
