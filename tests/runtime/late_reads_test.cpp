@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -17,14 +18,14 @@ using test::keys_of;
 
 class LateReads : public testing::Test {
  protected:
-  static ManagerConfig config(std::uint32_t device_blocks, std::uint32_t host_blocks) {
-    ManagerConfig made = test::with_storage(test::sizes(device_blocks, host_blocks), WritePolicy::write_through);
+  static ManagerConfig config(std::uint32_t device_blocks, std::uint32_t host_blocks, Relation relation) {
+    ManagerConfig made = test::with_storage(test::sizes(device_blocks, host_blocks, relation), WritePolicy::write_through);
     made.staging_blocks = 8;
     made.unit_prefill_seconds = 0.010;
     return made;
   }
-  void make(std::uint32_t device_blocks, std::uint32_t host_blocks) {
-    manager = std::make_unique<CacheManager>(config(device_blocks, host_blocks));
+  void make(std::uint32_t device_blocks, std::uint32_t host_blocks, Relation relation = Relation::keep) {
+    manager = std::make_unique<CacheManager>(config(device_blocks, host_blocks, relation));
     manager->note_time(now);
   }
   /// The link and the disk do all that is ordered, but reads are kept in `reads`, and copies up to the device in `swap_ins`.
@@ -154,6 +155,31 @@ TEST_F(LateReads, do_not_cost_what_is_on_its_way_from_the_host) {
   commit_and_release(5, keys_of({1, 2}));
   end_reads({});
   manager->check_invariants();
+}
+
+using PartialLoad = LateReads;
+
+TEST_F(PartialLoad, leaves_in_the_host_what_arrived_behind_a_block_that_did_not) {
+  make(4, 8, Relation::exclusive);
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({5, 6, 7, 8}));
+  ASSERT_EQ(manager->match(keys_of({1, 2, 3})).host, 3U);
+  acquire(3, keys_of({1, 2, 3}));
+  ASSERT_EQ(swap_ins.size(), 1U);
+  TransferEvent event;
+  event.job = swap_ins.front().job;
+  event.direction = Direction::swap_in;
+  event.outcomes = {BlockOutcome::failed, BlockOutcome::done, BlockOutcome::done};
+  swap_ins.clear();
+  manager->on_transfer(std::move(event));
+  manager->check_invariants();
+  const MatchResult left = manager->match(keys_of({1, 2, 3}));
+  EXPECT_EQ(left.device, 0U);
+  EXPECT_EQ(left.host, 3U);
+  manager->settle();
+  carry_out();
+  bring_up();
+  commit_and_release(3, keys_of({1, 2, 3}));
 }
 
 }  // namespace
