@@ -42,6 +42,9 @@ class LateReads : public testing::Test {
         if (plan.direction == Direction::swap_in) {
           swap_ins.push_back(plan);
         } else {
+          for (const SlotRun& run : plan.runs) {
+            for (std::uint32_t i = 0; i < run.count; ++i) staged.emplace_back(run.destination.value() + i);
+          }
           arrive(plan);
           any = true;
         }
@@ -99,6 +102,7 @@ class LateReads : public testing::Test {
   std::unique_ptr<CacheManager> manager;
   std::vector<ReadOrder> reads;
   std::vector<TransferPlan> swap_ins;
+  std::vector<SlotId> staged;  ///< slots of host memory that copies went down into
 };
 
 TEST_F(LateReads, are_due_after_twice_the_time_that_computing_what_storage_has_takes) {
@@ -131,6 +135,23 @@ TEST_F(LateReads, that_fail_take_with_them_what_came_to_stand_on_their_copies) {
   const MatchResult left = manager->match(keys_of({1, 2, 3, 4}));
   EXPECT_EQ(left.host, 0U);
   EXPECT_EQ(left.storage, 4U);
+}
+
+TEST_F(LateReads, keep_the_slots_that_storage_reads_into_until_they_end) {
+  make(4, 0);
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({5, 6, 7, 8}));
+  acquire(3, keys_of({1, 2, 3}));
+  ASSERT_EQ(reads.size(), 3U);
+  pass(1s);
+  commit_and_release(3, keys_of({1, 2, 3}));
+  staged.clear();
+  for (std::uint32_t id = 4; id < 8; ++id) run(id, keys_of({10 * id, 10 * id + 1, 10 * id + 2, 10 * id + 3}));
+  ASSERT_FALSE(staged.empty());
+  for (const ReadOrder& read : reads) EXPECT_FALSE(std::ranges::count(staged, read.into)) << read.into.value();
+  end_reads({});
+  for (std::uint32_t id = 8; id < 12; ++id) run(id, keys_of({10 * id, 10 * id + 1, 10 * id + 2, 10 * id + 3}));
+  EXPECT_EQ(manager->host_ledger().held, 0U);
 }
 
 TEST_F(LateReads, do_not_cost_what_is_on_its_way_from_the_host) {
