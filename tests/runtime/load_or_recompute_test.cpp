@@ -116,11 +116,12 @@ TEST_F(LoadOrRecompute, learns_nothing_from_what_somebody_else_computed) {
   make(with_storage(sizes(4), WritePolicy::write_through), 1024);
   const auto prompt = [](std::uint32_t i) { return keys_of({10 * i + 1, 10 * i + 2, 10 * i + 3, 10 * i + 4}); };
   for (std::uint32_t i = 1; i <= 20; ++i) {
-    AcquireRequest wanted = request(i, prompt(i));
+    const std::vector<BlockKey> keys = prompt(i);
+    AcquireRequest wanted = request(i, keys);
     wanted.external_blocks = 4;
     leases[i] = std::move(cache->acquire(wanted).value());
     settle();
-    ASSERT_TRUE(commit(i, prompt(i)).has_value());
+    ASSERT_TRUE(commit(i, keys).has_value());
     clock.advance(1ms);
     settle();
     release(i);
