@@ -80,7 +80,7 @@ TEST_F(CliCheckpoint, is_taken_when_the_replay_is_interrupted) {
   };
   const std::string trace = directory.write("t.jsonl", line("0") + line("0") + line("1e12")).string();
   OnTerminal program{words({trace, "--speed", "1", "--write-policy", "none", "--checkpoint", "60"})};
-  ASSERT_TRUE(program.wait_for("requests  hits"));
+  ASSERT_TRUE(program.wait_for("2 requests  hits"));
   program.signal(SIGTERM);
   const Ended ended = program.wait();
   EXPECT_EQ(ended.status, 130) << ended.err;
