@@ -434,7 +434,7 @@ void Cache::note_time() {
 
 void Cache::note_ready(RequestId id, TimePoint now) {
   if (!manager_.learns_prefill()) return;
-  // What somebody else computes says nothing of this engine.
+  // Blocks that somebody else computes say nothing about the speed of this engine.
   const bool computes = manager_.request_stats(id)->external == 0;
   prefill_.on_ready(id, computes ? manager_.prompt_left(id) : 0, now);
 }

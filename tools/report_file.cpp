@@ -32,7 +32,8 @@ bool is_inside(const fs::path& file, const fs::path& directory) {
   return !inner.empty() && !outer.empty() && std::ranges::mismatch(outer, inner).in1 == outer.end();
 }
 
-/// Of any store, whatever its name: its first directory has a catalog, each further one says which part it is.
+/// Whether the directory is one of a store, whatever the store's name: the first one has a catalog, each further one a file that
+/// says which part it is.
 bool is_a_stores(const fs::path& directory) {
   std::error_code ignored;
   const auto has = [&](const char* name) { return fs::exists(directory / name, ignored); };

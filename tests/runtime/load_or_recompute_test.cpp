@@ -221,7 +221,7 @@ TEST_F(LoadOrRecompute, asks_little_of_a_storage_it_does_not_know) {
   ASSERT_GT(cache->match(keys).storage, trusted);
   ASSERT_TRUE(acquire(3, keys).has_value());
   EXPECT_EQ(stats(3).storage, trusted);
-  // As long as that is on its way there is no more for another.
+  // Storage is trusted with no more before those reads have ended.
   ASSERT_EQ(cache->match(others).storage, 2U);
   ASSERT_TRUE(acquire(4, others).has_value());
   EXPECT_EQ(stats(4).storage, 0U);
