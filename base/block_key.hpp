@@ -13,7 +13,7 @@
 
 namespace terrace {
 
-/// The name of a block's content and of everything before it: 32 opaque bytes. How they come about is radix/block_keys.hpp;
+/// The name of a block's content and of everything before it: 32 opaque bytes. How they come about is radix/keys/block_keys.hpp;
 /// everybody else only compares them.
 struct BlockKey {
   std::array<std::byte, 32> bytes{};

@@ -22,8 +22,8 @@ endif()
 # SHA-256 with the processor's own instructions, for block keys.
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 
-# SHA-256 of two messages at a time, for the keys of several prompts (radix/digest_lanes.cpp). x86-64 only, and optional: without
-# it keys are made one after another.
+# SHA-256 of two messages at a time, for the keys of several prompts (radix/keys/digest_lanes.cpp). x86-64 only, and optional:
+# without it keys are made one after another.
 if(TERRACE_WITH_IPSEC_MB)
   find_path(IPSEC_MB_INCLUDE_DIR intel-ipsec-mb.h)
   find_library(IPSEC_MB_LIBRARY IPSec_MB)
@@ -47,7 +47,7 @@ if(NOT TERRACE_PORTABLE)
 endif()
 
 # moodycamel::ConcurrentQueue: lock-free queues between threads. Included by base/completion_queue.hpp and
-# storage/thread_pool_io.hpp alone.
+# storage/io/thread_pool_io.hpp alone.
 find_path(CONCURRENTQUEUE_INCLUDE_DIR concurrentqueue.h
           PATH_SUFFIXES concurrentqueue concurrentqueue/moodycamel moodycamel REQUIRED)
 add_library(terrace_concurrentqueue INTERFACE)

@@ -1,8 +1,8 @@
 // What it takes to embed the cache in its confined mode: no event loop, no thread of the caller's. README.md shows the part
 // between the marks as it is here; tests/house/house_test.cpp sees to that.
 
-#include "radix/block_keys.hpp"
-#include "runtime/stack.hpp"
+#include "radix/keys/block_keys.hpp"
+#include "runtime/system/stack.hpp"
 
 #include <boost/system/system_error.hpp>
 

@@ -1,8 +1,8 @@
 #include "tests/crash/driver.hpp"
 
 #include "base/check.hpp"
-#include "storage/catalog_survey.hpp"
-#include "storage/store_compaction.hpp"
+#include "storage/format/catalog_survey.hpp"
+#include "storage/offline/store_compaction.hpp"
 
 #include "tests/storage/blocks.hpp"
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/random.hpp"
-#include "storage/file_store.hpp"
+#include "storage/file/file_store.hpp"
 
 #include "tests/crash/promises.hpp"
 

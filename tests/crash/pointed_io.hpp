@@ -1,6 +1,6 @@
 #pragma once
 
-#include "storage/io_engine.hpp"
+#include "storage/io/io_engine.hpp"
 
 #include <cstdint>
 #include <functional>

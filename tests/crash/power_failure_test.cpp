@@ -1,9 +1,9 @@
 // The power fails after every single thing that happens to the disk, and any part of what was not synced is lost: writes
 // whole, torn or in another order, names, sizes. Then the store starts again.
 
-#include "storage/catalog_survey.hpp"
-#include "storage/stepped_io.hpp"
-#include "storage/store_owner.hpp"
+#include "storage/format/catalog_survey.hpp"
+#include "tests/simulated/stepped_io.hpp"
+#include "storage/file/store_owner.hpp"
 
 #include "tests/crash/driver.hpp"
 #include "tests/seed.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/block_key.hpp"
-#include "storage/block_store.hpp"
+#include "storage/index/block_store.hpp"
 
 #include <cstddef>
 #include <cstdint>

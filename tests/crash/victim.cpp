@@ -1,7 +1,7 @@
 #include "tests/crash/victim.hpp"
 
-#include "storage/thread_pool_io.hpp"
-#include "storage/uring_io.hpp"
+#include "storage/io/thread_pool_io.hpp"
+#include "storage/io/uring_io.hpp"
 
 #include <fcntl.h>
 #include <poll.h>

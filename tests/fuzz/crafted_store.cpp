@@ -1,10 +1,10 @@
 #include "tests/fuzz/crafted_store.hpp"
 
-#include "storage/file_store.hpp"
-#include "storage/little_endian.hpp"
-#include "storage/stepped_io.hpp"
-#include "storage/store_compaction.hpp"
-#include "storage/store_reader.hpp"
+#include "storage/file/file_store.hpp"
+#include "storage/io/little_endian.hpp"
+#include "tests/simulated/stepped_io.hpp"
+#include "storage/offline/store_compaction.hpp"
+#include "storage/offline/store_reader.hpp"
 #include "tests/storage/blocks.hpp"
 
 #include <sys/mman.h>

@@ -17,6 +17,8 @@ using Findings = std::vector<std::string>;
 
 /// Folders of product code, from the one below all to the one above.
 [[nodiscard]] std::span<const std::string_view> product_folders();
+/// Those of them, and of their sub-folders, that are a library each: "base", "radix/keys".
+[[nodiscard]] std::vector<std::string> library_folders();
 
 // ---- the arrows
 
@@ -25,8 +27,10 @@ using Findings = std::vector<std::string>;
 [[nodiscard]] Findings includes_follow_the_arrows(const SourceFile& file);
 /// radix/ knows no clock, thread or I/O; moodycamel is included by the two files that are its seams.
 [[nodiscard]] Findings includes_keep_to_the_seams(const SourceFile& file);
-/// A folder's CMakeLists.txt links what its arrows allow and, for the libraries, all of it; it links no test library.
+/// The CMakeLists.txt of a library's folder links what its arrows allow, all of it, and no test library.
 [[nodiscard]] Findings links_mirror_the_arrows(const SourceFile& cmake_lists);
+/// Whoever follows the arrows never comes back to where they began.
+[[nodiscard]] Findings arrows_make_no_circle();
 
 // ---- files
 

@@ -19,50 +19,56 @@ bool allowed(const std::string& path, const std::string& header) { return includ
 
 TEST(Rules, includes_follow_the_arrows) {
   EXPECT_TRUE(allowed("base/a.hpp", "\"base/b.hpp\""));
-  EXPECT_FALSE(allowed("base/a.hpp", "\"radix/b.hpp\""));
-  for (const std::string folder : {"radix", "transfer", "storage"}) {
+  EXPECT_FALSE(allowed("base/a.hpp", "\"radix/keys/b.hpp\""));
+  for (const std::string folder : {"radix/keys", "transfer/host", "storage/io"}) {
     EXPECT_TRUE(allowed(folder + "/a.hpp", "\"base/b.hpp\""));
     EXPECT_TRUE(allowed(folder + "/a.hpp", '"' + folder + "/b.hpp\""));
-    EXPECT_FALSE(allowed(folder + "/a.hpp", "\"runtime/b.hpp\""));
-    for (const std::string other : {"radix", "transfer", "storage"}) {
+    EXPECT_FALSE(allowed(folder + "/a.hpp", "\"runtime/types/b.hpp\""));
+    for (const std::string other : {"radix/keys", "transfer/host", "storage/io"}) {
       EXPECT_EQ(allowed(folder + "/a.cpp", '"' + other + "/b.hpp\""), folder == other) << folder << " to " << other;
     }
   }
-  for (const std::string below : {"base", "radix", "transfer", "storage", "runtime"}) {
-    EXPECT_TRUE(allowed("runtime/a.cpp", '"' + below + "/b.hpp\""));
-    EXPECT_TRUE(allowed("tools/replay/a.cpp", '"' + below + "/b.hpp\""));
-    EXPECT_TRUE(allowed("examples/a.cpp", '"' + below + "/b.hpp\""));
-    EXPECT_TRUE(allowed("tests/any/a.cpp", '"' + below + "/b.hpp\""));
+  for (const std::string& below : library_folders()) {
+    EXPECT_TRUE(allowed("tests/any/a.cpp", '"' + below + "/b.hpp\"")) << below;
+    if (below == "tools") continue;
+    EXPECT_TRUE(allowed("tools/replay/a.cpp", '"' + below + "/b.hpp\"")) << below;
+    EXPECT_TRUE(allowed("examples/a.cpp", '"' + below + "/b.hpp\"")) << below;
   }
-  EXPECT_FALSE(allowed("runtime/a.cpp", "\"tools/b.hpp\""));
+  EXPECT_FALSE(allowed("runtime/cache/a.cpp", "\"tools/b.hpp\""));
   EXPECT_FALSE(allowed("examples/a.cpp", "\"tools/b.hpp\""));
   EXPECT_TRUE(allowed("tests/tools/a.cpp", "\"tools/b.hpp\""));
 }
 
+TEST(Rules, arrows_between_the_folders_of_one_part_point_one_way) {
+  EXPECT_TRUE(allowed("radix/tree/a.hpp", "\"radix/eviction/b.hpp\""));
+  EXPECT_FALSE(allowed("radix/eviction/a.hpp", "\"radix/tree/b.hpp\""));
+  EXPECT_TRUE(allowed("transfer/cuda/a.hpp", "\"transfer/cuda/copy/b.hpp\""));
+  EXPECT_FALSE(allowed("transfer/cuda/copy/a.hpp", "\"transfer/cuda/b.hpp\""));
+  EXPECT_FALSE(allowed("radix/a.hpp", "<vector>")) << "nothing lies beside the folders of a part";
+}
+
 TEST(Rules, product_code_never_includes_tests) {
-  for (const std::string_view folder : product_folders()) {
-    EXPECT_FALSE(allowed(std::string{folder} + "/a.cpp", "\"tests/seed.hpp\"")) << folder;
-  }
+  for (const std::string& folder : library_folders()) EXPECT_FALSE(allowed(folder + "/a.cpp", "\"tests/seed.hpp\"")) << folder;
   EXPECT_FALSE(allowed("examples/a.cpp", "\"tests/seed.hpp\""));
   EXPECT_TRUE(allowed("tests/base/a.cpp", "\"tests/seed.hpp\""));
 }
 
 TEST(Rules, includes_start_at_the_root_and_in_quotes) {
   EXPECT_FALSE(allowed("base/a.hpp", "\"b.hpp\""));
-  EXPECT_FALSE(allowed("radix/a.hpp", "\"../base/b.hpp\""));
-  EXPECT_FALSE(allowed("radix/a.hpp", "\"elsewhere/b.hpp\""));
-  EXPECT_FALSE(allowed("radix/a.hpp", "<base/b.hpp>"));
-  EXPECT_TRUE(allowed("radix/a.hpp", "<boost/system/result.hpp>"));
-  EXPECT_TRUE(allowed("radix/a.hpp", "<vector>"));
+  EXPECT_FALSE(allowed("radix/keys/a.hpp", "\"../base/b.hpp\""));
+  EXPECT_FALSE(allowed("radix/keys/a.hpp", "\"elsewhere/b.hpp\""));
+  EXPECT_FALSE(allowed("radix/keys/a.hpp", "<base/b.hpp>"));
+  EXPECT_TRUE(allowed("radix/keys/a.hpp", "<boost/system/result.hpp>"));
+  EXPECT_TRUE(allowed("radix/keys/a.hpp", "<vector>"));
 }
 
 TEST(Rules, includes_are_found_however_they_are_written) {
   const Findings findings = includes_follow_the_arrows(
-      file("base/a.hpp", "#  include   \"radix/a.hpp\"  // why\n   #include \"radix/b.hpp\"\n#include\"radix/c.hpp\"\n"
-                         "// #include \"radix/d.hpp\"\n"));
+      file("base/a.hpp", "#  include   \"radix/keys/a.hpp\"  // why\n   #include \"radix/keys/b.hpp\"\n"
+                         "#include\"radix/keys/c.hpp\"\n// #include \"radix/keys/d.hpp\"\n"));
   ASSERT_EQ(findings.size(), 3U);
-  EXPECT_EQ(findings[0], "base/a.hpp:1: base/ may not include radix/a.hpp");
-  EXPECT_EQ(findings[2], "base/a.hpp:3: base/ may not include radix/c.hpp");
+  EXPECT_EQ(findings[0], "base/a.hpp:1: base/ may not include radix/keys/a.hpp");
+  EXPECT_EQ(findings[2], "base/a.hpp:3: base/ may not include radix/keys/c.hpp");
 }
 
 TEST(Rules, know_no_folder_outside_the_house) {
@@ -92,12 +98,13 @@ TEST(Rules, links_mirror_the_arrows) {
     return links_mirror_the_arrows(file(folder + "/CMakeLists.txt", text));
   };
   EXPECT_TRUE(links("base", "terrace_library(base\n  LINKS Boost::headers)\n").empty());
-  EXPECT_TRUE(links("radix", "terrace_library(radix\n  LINKS terrace::base\n  PRIVATE_LINKS OpenSSL::Crypto)\n").empty());
-  EXPECT_EQ(links("base", "LINKS terrace::radix\n").size(), 1U);
-  EXPECT_EQ(links("radix", "LINKS terrace::base terrace::storage\n").size(), 1U);
-  EXPECT_EQ(links("radix", "LINKS Boost::headers\n"), (Findings{"radix/CMakeLists.txt: does not link terrace::base"}));
-  EXPECT_EQ(links("runtime", "LINKS terrace::base terrace::radix terrace::storage\n").size(), 1U);
-  EXPECT_EQ(links("storage", "LINKS terrace::base  # and not terrace::radix\n").size(), 0U);
+  EXPECT_TRUE(links("radix/keys", "terrace_library(radix_keys\n  LINKS terrace::base\n  PRIVATE_LINKS OpenSSL::Crypto)\n")
+                  .empty());
+  EXPECT_EQ(links("base", "LINKS terrace::radix_keys\n").size(), 1U);
+  EXPECT_EQ(links("radix/keys", "LINKS terrace::base terrace::storage_io\n").size(), 1U);
+  EXPECT_EQ(links("radix/keys", "LINKS Boost::headers\n"), (Findings{"radix/keys/CMakeLists.txt: does not link terrace::base"}));
+  EXPECT_EQ(links("radix/tree", "LINKS terrace::base\n").size(), 1U);
+  EXPECT_EQ(links("storage/io", "LINKS terrace::base  # and not terrace::radix_keys\n").size(), 0U);
   EXPECT_EQ(links("tools", "LINKS terrace::runtime\n").size(), 0U);
   EXPECT_EQ(links("tools", "target_link_libraries(terrace PRIVATE terrace::tools)\n").size(), 0U);
   EXPECT_EQ(links("tools", "LINKS terrace::runtime GTest::gtest\n").size(), 1U);

@@ -1,8 +1,8 @@
 // What the adaptive policy promises, on workloads made up from a seed: never much worse than least recently used, better where
 // that is bad, and a hot set that outlives a scan. (No trace: what holds for three recordings need not hold for the fourth.)
 
-#include "radix/adaptive_policy.hpp"
-#include "radix/policies.hpp"
+#include "radix/eviction/adaptive_policy.hpp"
+#include "radix/eviction/policies.hpp"
 #include "tests/radix/cache_simulator.hpp"
 #include "tests/radix/workloads.hpp"
 #include "tests/seed.hpp"

@@ -1,6 +1,6 @@
 // Host admission: choosy where the host is small for its work, open where it is large, and never on a whim.
 
-#include "radix/admission_filter.hpp"
+#include "radix/eviction/admission_filter.hpp"
 #include "tests/radix/cache_simulator.hpp"
 #include "tests/radix/workloads.hpp"
 

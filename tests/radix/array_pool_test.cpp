@@ -1,4 +1,4 @@
-#include "radix/array_pool.hpp"
+#include "radix/tree/array_pool.hpp"
 
 #include "base/random.hpp"
 

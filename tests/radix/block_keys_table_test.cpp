@@ -1,6 +1,6 @@
 // A table of what must never share a key, however it is contrived: each row against each other row.
 
-#include "radix/block_keys.hpp"
+#include "radix/keys/block_keys.hpp"
 
 #include <gtest/gtest.h>
 

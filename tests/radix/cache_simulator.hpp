@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/check.hpp"
-#include "radix/prefix_tree.hpp"
+#include "radix/tree/prefix_tree.hpp"
 
 #include <cstdint>
 #include <cstring>

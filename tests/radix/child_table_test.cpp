@@ -1,4 +1,4 @@
-#include "radix/child_table.hpp"
+#include "radix/tree/child_table.hpp"
 
 #include "base/random.hpp"
 #include "tests/seed.hpp"

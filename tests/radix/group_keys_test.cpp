@@ -1,6 +1,6 @@
-#include "radix/group_keys.hpp"
+#include "radix/keys/group_keys.hpp"
 
-#include "radix/block_keys.hpp"
+#include "radix/keys/block_keys.hpp"
 
 #include <gtest/gtest.h>
 

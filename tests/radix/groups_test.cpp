@@ -1,4 +1,4 @@
-#include "radix/groups.hpp"
+#include "radix/groups/groups.hpp"
 
 #include "base/random.hpp"
 #include "tests/radix/key_helpers.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "radix/block_keys.hpp"
+#include "radix/keys/block_keys.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "radix/key_lanes.hpp"
+#include "radix/keys/key_lanes.hpp"
 
 #include "base/random.hpp"
 #include "tests/seed.hpp"

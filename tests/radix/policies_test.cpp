@@ -1,6 +1,6 @@
 // What each policy gives up first, on the smallest cases that tell it from least recently used.
 
-#include "radix/policies.hpp"
+#include "radix/eviction/policies.hpp"
 #include "tests/radix/cache_simulator.hpp"
 #include "tests/radix/workloads.hpp"
 

@@ -1,8 +1,8 @@
 // What every eviction policy owes the tree, whatever it gives up first: random operations on a tree whose policies are watched.
 
 #include "base/random.hpp"
-#include "radix/policies.hpp"
-#include "radix/prefix_tree.hpp"
+#include "radix/eviction/policies.hpp"
+#include "radix/tree/prefix_tree.hpp"
 #include "tests/radix/cache_simulator.hpp"
 #include "tests/radix/workloads.hpp"
 #include "tests/seed.hpp"

@@ -1,8 +1,8 @@
 // The tree against a model of plain maps, over random operations.
 
 #include "base/random.hpp"
-#include "radix/lru_policy.hpp"
-#include "radix/prefix_tree.hpp"
+#include "radix/eviction/lru_policy.hpp"
+#include "radix/tree/prefix_tree.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/seed.hpp"
 

@@ -1,6 +1,6 @@
-#include "radix/prefix_tree.hpp"
+#include "radix/tree/prefix_tree.hpp"
 
-#include "radix/lru_policy.hpp"
+#include "radix/eviction/lru_policy.hpp"
 #include "tests/radix/key_helpers.hpp"
 
 #include <gtest/gtest.h>

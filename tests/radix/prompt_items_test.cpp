@@ -1,7 +1,7 @@
-#include "radix/prompt_items.hpp"
+#include "radix/keys/prompt_items.hpp"
 
 #include "base/random.hpp"
-#include "radix/block_keys.hpp"
+#include "radix/keys/block_keys.hpp"
 #include "tests/seed.hpp"
 
 #include <gtest/gtest.h>

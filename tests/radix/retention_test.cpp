@@ -1,7 +1,7 @@
 // Priorities and tenants: what goes first where age alone does not say it, under both policies that the tiers run by.
 
-#include "radix/policies.hpp"
-#include "radix/prefix_tree.hpp"
+#include "radix/eviction/policies.hpp"
+#include "radix/tree/prefix_tree.hpp"
 #include "tests/radix/key_helpers.hpp"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // When a rule is taken up and when it is given up, on uses made up for it: no cache, no tree.
 
-#include "radix/rule_choice.hpp"
+#include "radix/eviction/rule_choice.hpp"
 
 #include <gtest/gtest.h>
 

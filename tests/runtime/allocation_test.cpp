@@ -1,8 +1,8 @@
 // The step path of a warm manager allocates nothing. In a program of its own, because it counts every allocation.
-#include "runtime/cache.hpp"
+#include "runtime/cache/cache.hpp"
 #include "tests/allocation_count.hpp"
 #include "tests/radix/key_helpers.hpp"
-#include "transfer/ranked_transfers.hpp"
+#include "transfer/engine/ranked_transfers.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // How tokens spread over ranks, compared with dealing them out one by one.
 
-#include "runtime/context_spread.hpp"
+#include "runtime/system/context_spread.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,14 +1,14 @@
 // A cache over the CUDA device, over the fake driver: its host tier grows and shrinks while blocks move, its device's memory
 // goes elsewhere, and every hit is compared byte for byte.
 
-#include "runtime/cache.hpp"
+#include "runtime/cache/cache.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/seed.hpp"
 #include "tests/transfer/engine_memory.hpp"
 #include "tests/transfer/fake_cuda.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/cuda/driver_device.hpp"
-#include "transfer/transfer_engine.hpp"
+#include "transfer/engine/transfer_engine.hpp"
 
 #include <gtest/gtest.h>
 

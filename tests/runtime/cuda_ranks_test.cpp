@@ -1,16 +1,16 @@
 // A cache over several CUDA devices, over the fake driver: each rank moves its part, the host tier grows and shrinks meanwhile,
 // calls of the driver fail on one of them, and every hit is compared byte for byte on every rank.
 
-#include "runtime/cache.hpp"
+#include "runtime/cache/cache.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/seed.hpp"
 #include "tests/transfer/engine_memory.hpp"
 #include "tests/transfer/fake_cuda.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/cuda/driver_device.hpp"
-#include "transfer/emulated_device.hpp"
-#include "transfer/ranked_transfers.hpp"
-#include "transfer/transfer_engine.hpp"
+#include "transfer/emulated/emulated_device.hpp"
+#include "transfer/engine/ranked_transfers.hpp"
+#include "transfer/engine/transfer_engine.hpp"
 
 #include <gtest/gtest.h>
 

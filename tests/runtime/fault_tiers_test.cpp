@@ -1,9 +1,9 @@
 // Faults of docs/reliability.md: a tier fails while everything else goes on, or comes back with another model's blocks. What is
 // served, and what is said of it.
 
-#include "storage/file_store.hpp"
-#include "storage/guarded_store.hpp"
-#include "storage/stepped_io.hpp"
+#include "storage/file/file_store.hpp"
+#include "storage/resilience/guarded_store.hpp"
+#include "tests/simulated/stepped_io.hpp"
 #include "tests/runtime/content_fixture.hpp"
 
 #include <array>

@@ -1,11 +1,12 @@
 #pragma once
 
-#include "runtime/cache.hpp"
-#include "storage/memory_store.hpp"
+#include "runtime/cache/cache.hpp"
+#include "storage/memory/memory_store.hpp"
 #include "tests/radix/key_helpers.hpp"
-#include "transfer/host_arena.hpp"
-#include "transfer/stepped_device.hpp"
-#include "transfer/transfer_engine.hpp"
+#include "tests/simulated/stepped_arena_worker.hpp"
+#include "transfer/host/host_arena.hpp"
+#include "tests/simulated/stepped_device.hpp"
+#include "transfer/engine/transfer_engine.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // When a pool's storage is flushed, by itself.
 
-#include "runtime/flushes.hpp"
+#include "runtime/tiering/flushes.hpp"
 
 #include "tests/runtime/fixture.hpp"
 

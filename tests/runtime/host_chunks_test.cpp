@@ -1,6 +1,6 @@
 // A host tier whose memory comes and goes while it serves.
 
-#include "runtime/stack.hpp"
+#include "runtime/system/stack.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <chrono>

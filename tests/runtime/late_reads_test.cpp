@@ -1,6 +1,6 @@
 // Reads of storage that are late, or fail after nobody waits for them any more; the manager alone, and the test is link and disk.
 
-#include "runtime/cache_manager.hpp"
+#include "runtime/manager/cache_manager.hpp"
 
 #include "tests/runtime/fixture.hpp"
 

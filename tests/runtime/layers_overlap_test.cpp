@@ -1,11 +1,11 @@
 // Compute of one layer beside the load of the next, on threads: a request by layer over the emulated device.
 
-#include "runtime/cache.hpp"
-#include "runtime/runtime.hpp"
-#include "runtime/stack.hpp"
+#include "runtime/cache/cache.hpp"
+#include "runtime/cache/runtime.hpp"
+#include "runtime/system/stack.hpp"
 #include "tests/radix/key_helpers.hpp"
-#include "transfer/emulated_device.hpp"
-#include "transfer/transfer_engine.hpp"
+#include "transfer/emulated/emulated_device.hpp"
+#include "transfer/engine/transfer_engine.hpp"
 
 #include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_future.hpp>

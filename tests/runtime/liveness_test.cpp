@@ -1,10 +1,10 @@
 // The faults of docs/reliability.md that make requests wait for ever: a load that fails costs its request no more than the time
 // it brought, and an engine that has nothing to do hears of it.
 
-#include "runtime/stack.hpp"
-#include "storage/file_store.hpp"
-#include "storage/guarded_store.hpp"
-#include "storage/stepped_io.hpp"
+#include "runtime/system/stack.hpp"
+#include "storage/file/file_store.hpp"
+#include "storage/resilience/guarded_store.hpp"
+#include "tests/simulated/stepped_io.hpp"
 #include "tests/runtime/fixture.hpp"
 #include "tests/storage/damage.hpp"
 #include "tests/transfer/support.hpp"

@@ -1,4 +1,4 @@
-#include "runtime/load_choice.hpp"
+#include "runtime/measure/load_choice.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // What operators and watchers do to a cache on an event loop, from threads of their own.
 
-#include "runtime/runtime.hpp"
-#include "runtime/stack.hpp"
+#include "runtime/cache/runtime.hpp"
+#include "runtime/system/stack.hpp"
 #include "tests/radix/key_helpers.hpp"
 
 #include <boost/asio/bind_cancellation_slot.hpp>

@@ -1,7 +1,7 @@
 // The cache on an event loop: real threads, an emulated device, coroutines.
 
-#include "runtime/runtime.hpp"
-#include "runtime/stack.hpp"
+#include "runtime/cache/runtime.hpp"
+#include "runtime/system/stack.hpp"
 #include "tests/radix/key_helpers.hpp"
 
 #include <boost/asio/as_tuple.hpp>

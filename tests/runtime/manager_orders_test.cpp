@@ -1,6 +1,6 @@
 // What the manager orders, and in which call: the order itself, whatever storage or the link make of it.
 
-#include "runtime/cache_manager.hpp"
+#include "runtime/manager/cache_manager.hpp"
 
 #include "tests/runtime/fixture.hpp"
 

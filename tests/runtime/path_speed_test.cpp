@@ -1,4 +1,4 @@
-#include "runtime/path_speed.hpp"
+#include "runtime/measure/path_speed.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
-#include "runtime/pool_plan.hpp"
+#include "runtime/system/pool_plan.hpp"
 
 #include "base/random.hpp"
-#include "runtime/cache_manager.hpp"
+#include "runtime/manager/cache_manager.hpp"
 #include "tests/radix/key_helpers.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "runtime/prefill_speed.hpp"
+#include "runtime/measure/prefill_speed.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 // One cache over several ranks: each moves its own, and one that does not move holds up what needs it, and nothing else.
 
-#include "runtime/cache.hpp"
-#include "runtime/stack.hpp"
-#include "storage/memory_store.hpp"
+#include "runtime/cache/cache.hpp"
+#include "runtime/system/stack.hpp"
+#include "storage/memory/memory_store.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/transfer/stepped_ranks.hpp"
 #include "tests/transfer/support.hpp"

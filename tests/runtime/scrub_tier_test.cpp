@@ -1,8 +1,8 @@
 // What the scrub of storage means to the cache above it.
 
-#include "runtime/stack.hpp"
-#include "storage/guarded_store.hpp"
-#include "storage/scrub.hpp"
+#include "runtime/system/stack.hpp"
+#include "storage/resilience/guarded_store.hpp"
+#include "storage/resilience/scrub.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "runtime/slot_pool.hpp"
+#include "runtime/residency/slot_pool.hpp"
 
 #include <gtest/gtest.h>
 

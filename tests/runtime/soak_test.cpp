@@ -2,14 +2,14 @@
 // because it counts every byte that is allocated.
 
 #include "base/random.hpp"
-#include "runtime/cache.hpp"
-#include "storage/memory_store.hpp"
+#include "runtime/cache/cache.hpp"
+#include "storage/memory/memory_store.hpp"
 #include "tests/allocation_count.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/seed.hpp"
-#include "transfer/host_arena.hpp"
-#include "transfer/stepped_device.hpp"
-#include "transfer/transfer_engine.hpp"
+#include "transfer/host/host_arena.hpp"
+#include "tests/simulated/stepped_device.hpp"
+#include "transfer/engine/transfer_engine.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // What a stack does its file I/O with.
 
-#include "runtime/stack.hpp"
+#include "runtime/system/stack.hpp"
 
 #include <gtest/gtest.h>
 

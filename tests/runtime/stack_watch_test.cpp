@@ -1,11 +1,11 @@
 // What a stack says in its log, and that it says it once.
 
-#include "runtime/stack_watch.hpp"
+#include "runtime/system/stack_watch.hpp"
 
-#include "runtime/stack.hpp"
-#include "storage/file_store.hpp"
-#include "storage/guarded_store.hpp"
-#include "storage/stepped_io.hpp"
+#include "runtime/system/stack.hpp"
+#include "storage/file/file_store.hpp"
+#include "storage/resilience/guarded_store.hpp"
+#include "tests/simulated/stepped_io.hpp"
 
 #include <gtest/gtest.h>
 

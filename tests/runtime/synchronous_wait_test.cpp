@@ -1,6 +1,6 @@
 // A cache whose caller waits for what it asked for, over a device with threads.
 
-#include "runtime/stack.hpp"
+#include "runtime/system/stack.hpp"
 
 #include "tests/radix/key_helpers.hpp"
 

@@ -1,6 +1,6 @@
 // A decode instance: what it computes goes to storage, and nowhere else.
 
-#include "radix/block_keys.hpp"
+#include "radix/keys/block_keys.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // Leases that end without a word of their last use, while compute goes on.
 
-#include "runtime/runtime.hpp"
-#include "runtime/stack.hpp"
+#include "runtime/cache/runtime.hpp"
+#include "runtime/system/stack.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <boost/asio/thread_pool.hpp>

@@ -1,6 +1,6 @@
 // What a process that checkpointed, or was killed after a flush, has again when it comes back.
 
-#include "runtime/stack.hpp"
+#include "runtime/system/stack.hpp"
 
 #include "tests/radix/key_helpers.hpp"
 

@@ -2,6 +2,7 @@
 
 #include "base/check.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/simulated/stepped_arena_worker.hpp"
 #include "tests/simulation/world_client.hpp"
 
 #include <fmt/format.h>

@@ -2,15 +2,16 @@
 
 #include "base/clock.hpp"
 #include "base/random.hpp"
-#include "runtime/cache.hpp"
-#include "storage/file_store.hpp"
-#include "storage/guarded_store.hpp"
-#include "storage/memory_store.hpp"
-#include "storage/scrub.hpp"
-#include "storage/stepped_io.hpp"
+#include "runtime/cache/cache.hpp"
+#include "storage/file/file_store.hpp"
+#include "storage/resilience/guarded_store.hpp"
+#include "storage/memory/memory_store.hpp"
+#include "storage/resilience/scrub.hpp"
+#include "tests/simulated/stepped_arena_worker.hpp"
+#include "tests/simulated/stepped_io.hpp"
 #include "tests/simulation/world_oracles.hpp"
 #include "tests/transfer/stepped_ranks.hpp"
-#include "transfer/host_arena.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <array>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // What the cache says of a power failure, held against one.
 #include "base/check.hpp"
-#include "storage/aligned_buffer.hpp"
+#include "storage/io/aligned_buffer.hpp"
 #include "tests/simulation/world.hpp"
 #include "tests/simulation/world_client.hpp"
 

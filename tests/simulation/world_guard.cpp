@@ -1,6 +1,6 @@
 // Stores whose device may fail for a while.
 #include "base/check.hpp"
-#include "storage/guarded_store.hpp"
+#include "storage/resilience/guarded_store.hpp"
 #include "tests/simulation/world.hpp"
 
 #include <algorithm>

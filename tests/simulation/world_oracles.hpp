@@ -2,9 +2,9 @@
 
 #include "base/block_key.hpp"
 #include "base/tier.hpp"
-#include "radix/groups.hpp"
-#include "runtime/cache_manager.hpp"
-#include "runtime/kv_events.hpp"
+#include "radix/groups/groups.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/kv_events.hpp"
 
 #include <compare>
 #include <cstdint>

@@ -1,8 +1,8 @@
 // A store's guard and its scrub allocate nothing once warm. In a program of its own, because it counts every allocation.
-#include "storage/guarded_store.hpp"
-#include "storage/memory_store.hpp"
-#include "storage/scrub.hpp"
-#include "storage/stepped_io.hpp"
+#include "storage/resilience/guarded_store.hpp"
+#include "storage/memory/memory_store.hpp"
+#include "storage/resilience/scrub.hpp"
+#include "tests/simulated/stepped_io.hpp"
 #include "tests/allocation_count.hpp"
 #include "tests/storage/blocks.hpp"
 

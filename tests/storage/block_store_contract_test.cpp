@@ -1,4 +1,4 @@
-// What storage/block_store.hpp promises, on every store.
+// What storage/index/block_store.hpp promises, on every store.
 
 #include "tests/storage/harness.hpp"
 

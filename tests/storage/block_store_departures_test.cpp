@@ -1,4 +1,4 @@
-// What storage/block_store.hpp promises about blocks that go: removed, damaged, named, and at random. On every store.
+// What storage/index/block_store.hpp promises about blocks that go: removed, damaged, named, and at random. On every store.
 
 #include "base/random.hpp"
 #include "tests/storage/harness.hpp"

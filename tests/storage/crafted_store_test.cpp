@@ -1,8 +1,8 @@
 // Superblocks and records that check themselves and say what no store ever wrote: they size nothing, and end in an answer.
 
-#include "storage/file_store.hpp"
-#include "storage/store_reader.hpp"
-#include "storage/store_verification.hpp"
+#include "storage/file/file_store.hpp"
+#include "storage/offline/store_reader.hpp"
+#include "storage/offline/store_verification.hpp"
 #include "tests/storage/damage.hpp"
 #include "tests/storage/harness.hpp"
 #include "tests/storage/resizing.hpp"

@@ -1,4 +1,4 @@
-#include "storage/directory_health.hpp"
+#include "storage/file/directory_health.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Fault sweeps: the same run again and again, with the first operation going wrong, then the second, until a run has no more
 // operations. Every call to the file system and every read, write and sync counts.
 
-#include "storage/file_store.hpp"
+#include "storage/file/file_store.hpp"
 
 #include "tests/storage/harness.hpp"
 

@@ -1,9 +1,9 @@
 // What a flush promises: what was told before it survives a power failure.
 
-#include "storage/file_store.hpp"
+#include "storage/file/file_store.hpp"
 
 #include "base/random.hpp"
-#include "storage/dirty_pages.hpp"
+#include "storage/file/dirty_pages.hpp"
 #include "tests/storage/harness.hpp"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // What a file store makes of I/O that fails, stalls, or has to wait.
 
-#include "storage/file_store.hpp"
+#include "storage/file/file_store.hpp"
 
 #include "tests/storage/harness.hpp"
 

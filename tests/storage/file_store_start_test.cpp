@@ -1,6 +1,6 @@
 // How a file store starts: what it makes, what it refuses, and what it leaves behind when it does.
 
-#include "storage/file_store.hpp"
+#include "storage/file/file_store.hpp"
 
 #include "tests/storage/harness.hpp"
 

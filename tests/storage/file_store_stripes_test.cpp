@@ -1,6 +1,6 @@
 // A file store that is striped over several directories: where its blocks lie, and what the loss of one costs while it serves.
 
-#include "storage/file_store.hpp"
+#include "storage/file/file_store.hpp"
 
 #include "base/random.hpp"
 #include "tests/storage/stripes.hpp"

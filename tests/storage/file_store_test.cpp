@@ -1,6 +1,6 @@
 // What a file store finds again after a restart, and what it does not serve.
 
-#include "storage/file_store.hpp"
+#include "storage/file/file_store.hpp"
 
 #include "tests/storage/harness.hpp"
 

@@ -1,7 +1,7 @@
-#include "storage/format.hpp"
-#include "storage/store_part.hpp"
+#include "storage/format/format.hpp"
+#include "storage/format/store_part.hpp"
 
-#include "storage/dirty_pages.hpp"
+#include "storage/file/dirty_pages.hpp"
 #include "tests/storage/blocks.hpp"
 
 #include <gtest/gtest.h>

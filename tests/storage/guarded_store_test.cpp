@@ -1,4 +1,4 @@
-#include "storage/guarded_store.hpp"
+#include "storage/resilience/guarded_store.hpp"
 #include "tests/storage/harness.hpp"
 
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 #include "tests/storage/harness.hpp"
 
 #include "base/check.hpp"
-#include "storage/guarded_store.hpp"
-#include "storage/memory_store.hpp"
+#include "storage/resilience/guarded_store.hpp"
+#include "storage/memory/memory_store.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 #pragma once
 
-#include "storage/block_store.hpp"
-#include "storage/file_store.hpp"
-#include "storage/stepped_io.hpp"
-#include "storage/thread_pool_io.hpp"
-#include "storage/uring_calls.hpp"
-#include "storage/uring_io.hpp"
+#include "storage/index/block_store.hpp"
+#include "storage/file/file_store.hpp"
+#include "tests/simulated/stepped_io.hpp"
+#include "storage/io/thread_pool_io.hpp"
+#include "storage/io/uring_calls.hpp"
+#include "storage/io/uring_io.hpp"
 
 #include "tests/storage/blocks.hpp"
 

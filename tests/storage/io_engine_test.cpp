@@ -1,6 +1,6 @@
-#include "storage/stepped_io.hpp"
-#include "storage/thread_pool_io.hpp"
-#include "storage/uring_io.hpp"
+#include "tests/simulated/stepped_io.hpp"
+#include "storage/io/thread_pool_io.hpp"
+#include "storage/io/uring_io.hpp"
 
 #include "tests/storage/harness.hpp"
 
@@ -32,7 +32,7 @@ std::vector<EngineKind> engine_kinds() {
   return kinds;
 }
 
-/// What storage/io_engine.hpp promises, of every engine for real disks.
+/// What storage/io/io_engine.hpp promises, of every engine for real disks.
 class IoEngineContract : public testing::TestWithParam<EngineKind> {
  protected:
   IoEngineContract() : engine_ptr_{make(waker_)}, engine_{*engine_ptr_} {}

@@ -1,6 +1,6 @@
 // A store whose files are taken away while it serves: it goes on, and calls nothing durable.
 
-#include "storage/file_store.hpp"
+#include "storage/file/file_store.hpp"
 
 #include "tests/storage/damage.hpp"
 #include "tests/storage/harness.hpp"

@@ -1,8 +1,8 @@
 // A store's directory and files are its user's alone: what it makes, and what it refuses to use.
 
-#include "storage/file_store.hpp"
-#include "storage/store_compaction.hpp"
-#include "storage/store_reader.hpp"
+#include "storage/file/file_store.hpp"
+#include "storage/offline/store_compaction.hpp"
+#include "storage/offline/store_reader.hpp"
 
 #include "tests/storage/harness.hpp"
 

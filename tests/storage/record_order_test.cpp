@@ -1,7 +1,7 @@
 // What a process leaves that is killed at any moment: records and the data that they speak of.
 
 #include "base/random.hpp"
-#include "storage/format.hpp"
+#include "storage/format/format.hpp"
 
 #include "tests/storage/harness.hpp"
 

@@ -1,6 +1,6 @@
 // Which places of a store a pass of the scrub visits, wherever it begins and whatever becomes of the store meanwhile.
 #include "base/random.hpp"
-#include "storage/scrub.hpp"
+#include "storage/resilience/scrub.hpp"
 #include "tests/storage/blocks.hpp"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-#include "storage/scrub.hpp"
+#include "storage/resilience/scrub.hpp"
 
-#include "storage/memory_store.hpp"
+#include "storage/memory/memory_store.hpp"
 #include "tests/storage/harness.hpp"
 
 #include <gtest/gtest.h>

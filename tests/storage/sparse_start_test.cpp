@@ -1,6 +1,6 @@
 // A start of a store whose files have holes, or are to become longer, where the disk has no room for that.
 
-#include "storage/store_compaction.hpp"
+#include "storage/offline/store_compaction.hpp"
 #include "tests/storage/resizing.hpp"
 
 #include <gtest/gtest.h>

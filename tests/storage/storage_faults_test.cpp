@@ -1,7 +1,7 @@
 // The faults of docs/reliability.md that storage meets and no other test brings about: each as somebody's cache has met it,
 // translated to a store whose blocks are slots of a few files.
 
-#include "storage/file_store.hpp"
+#include "storage/file/file_store.hpp"
 
 #include "tests/storage/damage.hpp"
 #include "tests/storage/harness.hpp"

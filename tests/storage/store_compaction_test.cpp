@@ -1,6 +1,6 @@
-#include "storage/store_compaction.hpp"
+#include "storage/offline/store_compaction.hpp"
 
-#include "storage/store_reader.hpp"
+#include "storage/offline/store_reader.hpp"
 
 #include "tests/storage/damage.hpp"
 #include "tests/storage/harness.hpp"

@@ -1,4 +1,4 @@
-#include "storage/store_index.hpp"
+#include "storage/index/store_index.hpp"
 
 #include "base/random.hpp"
 #include "tests/storage/blocks.hpp"

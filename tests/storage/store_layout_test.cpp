@@ -1,6 +1,6 @@
 // Where a store's slots lie, alone and striped, held against what one would write down slot by slot.
 
-#include "storage/format.hpp"
+#include "storage/format/format.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Many stores in one directory.
 
-#include "storage/store_name.hpp"
+#include "storage/format/store_name.hpp"
 
 #include "tests/storage/harness.hpp"
 

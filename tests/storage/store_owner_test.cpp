@@ -1,6 +1,6 @@
 // Who has a store: what the lock's file says, and that the lock alone decides.
 
-#include "storage/store_owner.hpp"
+#include "storage/file/store_owner.hpp"
 
 #include "tests/storage/harness.hpp"
 

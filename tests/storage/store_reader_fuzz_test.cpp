@@ -1,6 +1,6 @@
 // A reader of files that anything may have happened to: it ends in an error or in an answer, and no answer is a lie.
 
-#include "storage/store_reader.hpp"
+#include "storage/offline/store_reader.hpp"
 
 #include "tests/storage/damage.hpp"
 #include "tests/storage/harness.hpp"

@@ -1,6 +1,6 @@
 // A store looked at from outside: stopped, beside its owner, and when it is none or not whole.
 
-#include "storage/store_reader.hpp"
+#include "storage/offline/store_reader.hpp"
 
 #include "tests/storage/damage.hpp"
 #include "tests/storage/harness.hpp"

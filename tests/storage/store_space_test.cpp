@@ -1,6 +1,6 @@
 // What a store that becomes larger and smaller while it serves takes of its disk, and the floor of free space.
 
-#include "storage/store_space.hpp"
+#include "storage/file/store_space.hpp"
 
 #include "base/random.hpp"
 #include "tests/storage/resizing.hpp"

@@ -1,4 +1,4 @@
-#include "storage/store_verification.hpp"
+#include "storage/offline/store_verification.hpp"
 
 #include "tests/storage/damage.hpp"
 #include "tests/storage/harness.hpp"

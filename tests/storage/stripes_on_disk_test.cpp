@@ -1,8 +1,8 @@
 // A striped store on real directories: what its files are, and what those see of it who look from outside.
 
-#include "storage/store_compaction.hpp"
-#include "storage/store_reader.hpp"
-#include "storage/store_verification.hpp"
+#include "storage/offline/store_compaction.hpp"
+#include "storage/offline/store_reader.hpp"
+#include "storage/offline/store_verification.hpp"
 
 #include "tests/storage/damage.hpp"
 #include "tests/storage/harness.hpp"

@@ -1,6 +1,6 @@
 // How a striped file store starts: with all of its directories, in their order, or with the loss of one accepted.
 
-#include "storage/file_store.hpp"
+#include "storage/file/file_store.hpp"
 
 #include "tests/storage/stripes.hpp"
 

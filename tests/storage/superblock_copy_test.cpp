@@ -1,9 +1,9 @@
 // The second place of the superblock: what becomes of a store whose first, or second, one is lost.
 
-#include "storage/superblock_io.hpp"
+#include "storage/file/superblock_io.hpp"
 
-#include "storage/store_compaction.hpp"
-#include "storage/store_reader.hpp"
+#include "storage/offline/store_compaction.hpp"
+#include "storage/offline/store_reader.hpp"
 #include "tests/storage/damage.hpp"
 #include "tests/storage/harness.hpp"
 #include "tests/storage/resizing.hpp"

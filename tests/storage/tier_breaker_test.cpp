@@ -1,6 +1,6 @@
 #include "base/random.hpp"
-#include "storage/error_class.hpp"
-#include "storage/tier_breaker.hpp"
+#include "storage/resilience/error_class.hpp"
+#include "storage/resilience/tier_breaker.hpp"
 #include "tests/storage/blocks.hpp"
 
 #include <boost/system/generic_category.hpp>

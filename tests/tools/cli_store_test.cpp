@@ -1,7 +1,7 @@
 // `terrace store`, through the program, on stores that replays have left and on one that a replay is using.
 #include "tests/tools/program.hpp"
 
-#include "storage/format.hpp"
+#include "storage/format/format.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "radix/block_keys.hpp"
+#include "radix/keys/block_keys.hpp"
 #include "tools/replay/key_maker.hpp"
 
 #include <gtest/gtest.h>

@@ -2,16 +2,16 @@
 
 #include "base/clock.hpp"
 #include "base/waker.hpp"
-#include "runtime/cache.hpp"
-#include "runtime/runtime.hpp"
-#include "storage/file_store.hpp"
-#include "storage/stepped_io.hpp"
+#include "runtime/cache/cache.hpp"
+#include "runtime/cache/runtime.hpp"
+#include "storage/file/file_store.hpp"
+#include "tests/simulated/stepped_io.hpp"
 #include "tools/replay/engine_counts.hpp"
 #include "tools/replay/options.hpp"
 #include "tools/replay/scheduler.hpp"
-#include "transfer/host_arena.hpp"
-#include "transfer/stepped_device.hpp"
-#include "transfer/transfer_engine.hpp"
+#include "transfer/host/host_arena.hpp"
+#include "tests/simulated/stepped_device.hpp"
+#include "transfer/engine/transfer_engine.hpp"
 
 #include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/io_context.hpp>

@@ -1,7 +1,8 @@
 // The arena as it comes and goes: what is warm when, what observers hear, what cannot be had.
 
+#include "tests/simulated/stepped_arena_worker.hpp"
 #include "tests/transfer/support.hpp"
-#include "transfer/host_arena.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

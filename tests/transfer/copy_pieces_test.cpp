@@ -1,4 +1,4 @@
-#include "transfer/cuda/copy_pieces.hpp"
+#include "transfer/cuda/copy/copy_pieces.hpp"
 #include "tests/transfer/support.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // The CUDA device and an arena whose chunks come and go: what is registered when, and what becomes of a chunk that cannot be.
+#include "tests/simulated/stepped_arena_worker.hpp"
 #include "tests/transfer/cuda_fixture.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // Several CUDA devices over one arena: each moves its share of every host slot, and what is pinned is pinned once for all of
 // them, in whichever order they come, go and fail.
+#include "tests/simulated/stepped_arena_worker.hpp"
 #include "tests/transfer/cuda_support.hpp"
 #include "tests/transfer/fake_cuda.hpp"
 #include "tests/transfer/support.hpp"

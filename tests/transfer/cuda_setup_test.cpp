@@ -1,6 +1,6 @@
 // Opening a CUDA device, over the fake driver: what it takes, what it refuses, and what it measures.
 #include "tests/transfer/cuda_fixture.hpp"
-#include "transfer/cuda/calibration.hpp"
+#include "transfer/cuda/copy/calibration.hpp"
 
 #include <gtest/gtest.h>
 

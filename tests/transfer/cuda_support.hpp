@@ -2,9 +2,9 @@
 
 #include "tests/transfer/device_contract.hpp"
 #include "tests/transfer/engine_memory.hpp"
-#include "transfer/cuda/copy_tile.hpp"
+#include "transfer/cuda/copy/copy_tile.hpp"
 #include "transfer/cuda/cuda_device.hpp"
-#include "transfer/cuda/driver.hpp"
+#include "transfer/cuda/driver/driver.hpp"
 #include "transfer/cuda/driver_device.hpp"
 
 #include <gtest/gtest.h>

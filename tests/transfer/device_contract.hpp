@@ -1,8 +1,8 @@
 #pragma once
 
 #include "tests/transfer/support.hpp"
-#include "transfer/device.hpp"
-#include "transfer/host_arena.hpp"
+#include "transfer/device/device.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 

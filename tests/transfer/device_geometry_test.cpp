@@ -1,4 +1,4 @@
-#include "transfer/cuda/device_geometry.hpp"
+#include "transfer/cuda/copy/device_geometry.hpp"
 
 #include <gtest/gtest.h>
 

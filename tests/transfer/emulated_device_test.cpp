@@ -1,6 +1,6 @@
-#include "transfer/emulated_device.hpp"
+#include "transfer/emulated/emulated_device.hpp"
 #include "tests/transfer/support.hpp"
-#include "transfer/host_arena.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 

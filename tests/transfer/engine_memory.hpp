@@ -1,9 +1,9 @@
 #pragma once
 
 #include "base/bytes.hpp"
-#include "transfer/cuda/device_geometry.hpp"
-#include "transfer/cuda/driver.hpp"
-#include "transfer/cuda/handles.hpp"
+#include "transfer/cuda/copy/device_geometry.hpp"
+#include "transfer/cuda/driver/driver.hpp"
+#include "transfer/cuda/driver/handles.hpp"
 
 #include <cstdint>
 #include <vector>

@@ -1,7 +1,7 @@
 #include "tests/transfer/fake_cuda.hpp"
 
 #include "base/check.hpp"
-#include "transfer/cuda/copy_tile.hpp"
+#include "transfer/cuda/copy/copy_tile.hpp"
 
 #include <algorithm>
 #include <atomic>

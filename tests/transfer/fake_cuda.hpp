@@ -1,6 +1,6 @@
 #pragma once
 
-#include "transfer/cuda/driver.hpp"
+#include "transfer/cuda/driver/driver.hpp"
 
 #include <atomic>
 #include <condition_variable>

@@ -1,6 +1,6 @@
-#include "transfer/first_touch.hpp"
-#include "transfer/mapping.hpp"
-#include "transfer/numa.hpp"
+#include "transfer/host/first_touch.hpp"
+#include "transfer/host/mapping.hpp"
+#include "transfer/host/numa.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

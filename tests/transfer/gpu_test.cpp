@@ -1,7 +1,7 @@
 // The CUDA device over the driver of this machine. Without a device each test skips, and says why.
 #include "tests/transfer/cuda_support.hpp"
 #include "tests/transfer/device_contract.hpp"
-#include "transfer/cuda/calibration.hpp"
+#include "transfer/cuda/copy/calibration.hpp"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "tests/transfer/support.hpp"
-#include "transfer/lanes.hpp"
+#include "transfer/engine/lanes.hpp"
 
 #include <gtest/gtest.h>
 

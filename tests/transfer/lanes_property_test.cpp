@@ -1,6 +1,6 @@
 #include "base/random.hpp"
 #include "tests/transfer/support.hpp"
-#include "transfer/lanes.hpp"
+#include "transfer/engine/lanes.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "transfer/link_model.hpp"
+#include "transfer/emulated/link_model.hpp"
 
 #include <gtest/gtest.h>
 

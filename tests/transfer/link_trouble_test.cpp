@@ -1,7 +1,7 @@
 #include "tests/transfer/support.hpp"
-#include "transfer/emulated_device.hpp"
-#include "transfer/host_arena.hpp"
-#include "transfer/transfer_engine.hpp"
+#include "transfer/emulated/emulated_device.hpp"
+#include "transfer/host/host_arena.hpp"
+#include "transfer/engine/transfer_engine.hpp"
 
 #include <gtest/gtest.h>
 

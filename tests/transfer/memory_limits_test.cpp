@@ -1,4 +1,4 @@
-#include "transfer/memory_limits.hpp"
+#include "transfer/host/memory_limits.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

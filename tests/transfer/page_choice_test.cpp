@@ -1,4 +1,4 @@
-#include "transfer/page_choice.hpp"
+#include "transfer/host/page_choice.hpp"
 
 #include <gtest/gtest.h>
 

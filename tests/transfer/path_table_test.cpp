@@ -1,4 +1,4 @@
-#include "transfer/cuda/path_table.hpp"
+#include "transfer/cuda/copy/path_table.hpp"
 
 #include <gtest/gtest.h>
 

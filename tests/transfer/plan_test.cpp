@@ -1,5 +1,5 @@
 #include "tests/transfer/support.hpp"
-#include "transfer/plan.hpp"
+#include "transfer/device/plan.hpp"
 
 #include <gtest/gtest.h>
 

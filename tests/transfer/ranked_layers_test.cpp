@@ -1,6 +1,6 @@
 // Plans by layer over several ranks, whose engines say what the test makes them say.
 #include "tests/transfer/support.hpp"
-#include "transfer/ranked_transfers.hpp"
+#include "transfer/engine/ranked_transfers.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include "transfer/ranked_transfers.hpp"
+#include "transfer/engine/ranked_transfers.hpp"
 #include "base/random.hpp"
 #include "tests/transfer/support.hpp"
-#include "transfer/host_arena.hpp"
-#include "transfer/rank_devices.hpp"
-#include "transfer/stepped_device.hpp"
-#include "transfer/transfer_engine.hpp"
+#include "transfer/host/host_arena.hpp"
+#include "transfer/device/rank_devices.hpp"
+#include "tests/simulated/stepped_device.hpp"
+#include "transfer/engine/transfer_engine.hpp"
 
 #include <gtest/gtest.h>
 

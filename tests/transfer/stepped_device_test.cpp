@@ -1,6 +1,6 @@
-#include "transfer/stepped_device.hpp"
+#include "tests/simulated/stepped_device.hpp"
 #include "tests/transfer/support.hpp"
-#include "transfer/host_arena.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 

@@ -2,11 +2,11 @@
 
 #include "base/clock.hpp"
 #include "base/random.hpp"
-#include "transfer/host_arena.hpp"
-#include "transfer/rank_devices.hpp"
-#include "transfer/ranked_transfers.hpp"
-#include "transfer/stepped_device.hpp"
-#include "transfer/transfer_engine.hpp"
+#include "transfer/host/host_arena.hpp"
+#include "transfer/device/rank_devices.hpp"
+#include "transfer/engine/ranked_transfers.hpp"
+#include "tests/simulated/stepped_device.hpp"
+#include "transfer/engine/transfer_engine.hpp"
 
 #include <cstdint>
 #include <memory>

@@ -1,10 +1,10 @@
 #pragma once
 
 #include "base/waker.hpp"
-#include "transfer/device.hpp"
-#include "transfer/host_arena.hpp"
-#include "transfer/plan.hpp"
-#include "transfer/transfer_port.hpp"
+#include "transfer/device/device.hpp"
+#include "transfer/host/host_arena.hpp"
+#include "transfer/device/plan.hpp"
+#include "transfer/engine/transfer_port.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "transfer/timeline.hpp"
+#include "transfer/device/timeline.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "transfer/token_bucket.hpp"
+#include "transfer/engine/token_bucket.hpp"
 
 #include <gtest/gtest.h>
 

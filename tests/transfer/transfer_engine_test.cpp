@@ -1,8 +1,8 @@
-#include "transfer/transfer_engine.hpp"
+#include "transfer/engine/transfer_engine.hpp"
 #include "base/random.hpp"
 #include "tests/transfer/support.hpp"
-#include "transfer/host_arena.hpp"
-#include "transfer/stepped_device.hpp"
+#include "transfer/host/host_arena.hpp"
+#include "tests/simulated/stepped_device.hpp"
 
 #include <gtest/gtest.h>
 

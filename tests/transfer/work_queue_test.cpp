@@ -1,4 +1,4 @@
-#include "transfer/work_queue.hpp"
+#include "transfer/host/work_queue.hpp"
 
 #include <gtest/gtest.h>
 

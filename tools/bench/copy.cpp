@@ -2,7 +2,7 @@
 
 #include "tools/bench/rounds.hpp"
 #include "tools/output.hpp"
-#include "transfer/host_arena.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 #include "tools/bench/index.hpp"
 
 #include "base/random.hpp"
-#include "radix/block_keys.hpp"
+#include "radix/keys/block_keys.hpp"
 #include "tools/bench/index_subject.hpp"
 #include "tools/output.hpp"
 #include "tools/report_file.hpp"

@@ -1,7 +1,7 @@
 #include "tools/bench/index_subject.hpp"
 
 #include "base/check.hpp"
-#include "runtime/cache_manager.hpp"
+#include "runtime/manager/cache_manager.hpp"
 #include "tools/bench/index_map.hpp"
 #include "tools/bench/index_tree.hpp"
 

@@ -1,6 +1,6 @@
 #include "tools/bench/index.hpp"
 
-#include "radix/block_keys.hpp"
+#include "radix/keys/block_keys.hpp"
 #include "tools/bench/index_subject.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/key_maker.hpp"

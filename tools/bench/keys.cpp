@@ -2,8 +2,8 @@
 
 #include "base/check.hpp"
 #include "base/random.hpp"
-#include "radix/key_lanes.hpp"
-#include "radix/key_message.hpp"
+#include "radix/keys/key_lanes.hpp"
+#include "radix/keys/key_message.hpp"
 #include "tools/bench/rounds.hpp"
 #include "tools/output.hpp"
 #include "tools/report_file.hpp"

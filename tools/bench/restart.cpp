@@ -1,9 +1,9 @@
 #include "tools/bench/restart.hpp"
 
 #include "base/random.hpp"
-#include "runtime/stack.hpp"
-#include "storage/aligned_buffer.hpp"
-#include "storage/file_store.hpp"
+#include "runtime/system/stack.hpp"
+#include "storage/io/aligned_buffer.hpp"
+#include "storage/file/file_store.hpp"
 #include "tools/bench/bench_directory.hpp"
 #include "tools/bench/interrupted.hpp"
 #include "tools/bench/rounds.hpp"

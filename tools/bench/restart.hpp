@@ -1,6 +1,6 @@
 #pragma once
 
-#include "storage/io_choice.hpp"
+#include "storage/io/io_choice.hpp"
 
 #include <cstdint>
 #include <filesystem>

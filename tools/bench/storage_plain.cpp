@@ -1,6 +1,6 @@
 #include "tools/bench/storage_plain.hpp"
 
-#include "storage/uring_io.hpp"
+#include "storage/io/uring_io.hpp"
 
 #ifdef TERRACE_HAS_URING
 #include <liburing.h>

@@ -1,8 +1,8 @@
 #include "tools/bench/storage_scrub.hpp"
 
 #include "base/clock.hpp"
-#include "storage/guarded_store.hpp"
-#include "storage/scrub.hpp"
+#include "storage/resilience/guarded_store.hpp"
+#include "storage/resilience/scrub.hpp"
 #include "tools/bench/bench_directory.hpp"
 #include "tools/bench/interrupted.hpp"
 #include "tools/bench/rounds.hpp"

@@ -2,9 +2,9 @@
 
 #include "base/bytes.hpp"
 #include "base/waker.hpp"
-#include "storage/aligned_buffer.hpp"
-#include "storage/file_store.hpp"
-#include "storage/io_choice.hpp"
+#include "storage/io/aligned_buffer.hpp"
+#include "storage/file/file_store.hpp"
+#include "storage/io/io_choice.hpp"
 #include "tools/bench/bench_directory.hpp"
 #include "tools/bench/storage.hpp"
 #include "tools/replay/interrupt.hpp"

@@ -1,9 +1,9 @@
 #include "tools/bench/touch.hpp"
 
 #include "tools/output.hpp"
-#include "transfer/first_touch.hpp"
-#include "transfer/mapping.hpp"
-#include "transfer/memory_limits.hpp"
+#include "transfer/host/first_touch.hpp"
+#include "transfer/host/mapping.hpp"
+#include "transfer/host/memory_limits.hpp"
 
 #include <fmt/format.h>
 

@@ -2,8 +2,8 @@
 
 #include "tools/bench/rounds.hpp"
 #include "tools/bench/transfer_rig.hpp"
-#include "transfer/lanes.hpp"
-#include "transfer/plan.hpp"
+#include "transfer/engine/lanes.hpp"
+#include "transfer/device/plan.hpp"
 
 #include <algorithm>
 #include <array>

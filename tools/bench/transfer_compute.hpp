@@ -3,7 +3,7 @@
 #include "base/bytes.hpp"
 #include "tools/bench/transfer_rig.hpp"
 #include "tools/replay/latencies.hpp"
-#include "transfer/lanes.hpp"
+#include "transfer/engine/lanes.hpp"
 
 #include <cstdint>
 

@@ -4,8 +4,8 @@
 #include "base/waker.hpp"
 #include "tools/calibration_file.hpp"
 #include "transfer/cuda/cuda_device.hpp"
-#include "transfer/emulated_device.hpp"
-#include "transfer/slot_memory.hpp"
+#include "transfer/emulated/emulated_device.hpp"
+#include "transfer/device/slot_memory.hpp"
 
 #include <filesystem>
 #include <mutex>

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "base/bytes.hpp"
-#include "transfer/device.hpp"
-#include "transfer/host_arena.hpp"
-#include "transfer/plan.hpp"
+#include "transfer/device/device.hpp"
+#include "transfer/host/host_arena.hpp"
+#include "transfer/device/plan.hpp"
 
 #include <cstdint>
 #include <memory>

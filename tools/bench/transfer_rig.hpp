@@ -5,9 +5,9 @@
 #include "base/clock.hpp"
 #include "base/waker.hpp"
 #include "tools/bench/transfer_device.hpp"
-#include "transfer/host_arena.hpp"
-#include "transfer/lanes.hpp"
-#include "transfer/transfer_engine.hpp"
+#include "transfer/host/host_arena.hpp"
+#include "transfer/engine/lanes.hpp"
+#include "transfer/engine/transfer_engine.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,12 +1,12 @@
 #include "tools/doctor/doctor.hpp"
 
-#include "storage/uring_io.hpp"
+#include "storage/io/uring_io.hpp"
 #include "tools/calibration_file.hpp"
 #include "tools/device_name.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/preflight.hpp"
 #include "tools/report_file.hpp"
-#include "transfer/host_arena.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <CLI/CLI.hpp>
 #include <boost/json.hpp>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/clock.hpp"
-#include "runtime/stack.hpp"
+#include "runtime/system/stack.hpp"
 #include "tools/replay/interrupt.hpp"
 #include "tools/replay/scheduler.hpp"
 #include "tools/replay/session.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "transfer/emulated_device.hpp"
+#include "transfer/emulated/emulated_device.hpp"
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/stack.hpp"
+#include "runtime/system/stack.hpp"
 
 #include <cstdint>
 #include <optional>

@@ -1,7 +1,7 @@
 #include "tools/replay/key_maker.hpp"
 
 #include "base/check.hpp"
-#include "radix/block_keys.hpp"
+#include "radix/keys/block_keys.hpp"
 
 #include <array>
 #include <bit>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "runtime/runtime.hpp"
-#include "runtime/stack.hpp"
+#include "runtime/cache/runtime.hpp"
+#include "runtime/system/stack.hpp"
 #include "tools/replay/interrupt.hpp"
 #include "tools/replay/session.hpp"
 

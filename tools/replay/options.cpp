@@ -1,6 +1,6 @@
 #include "tools/replay/options.hpp"
 
-#include "radix/copy.hpp"
+#include "radix/tree/copy.hpp"
 #include "tools/device_name.hpp"
 #include "tools/replay/workloads.hpp"
 

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/bytes.hpp"
-#include "runtime/config.hpp"
-#include "runtime/stack.hpp"
+#include "runtime/types/config.hpp"
+#include "runtime/system/stack.hpp"
 #include "tools/replay/faults.hpp"
 #include "tools/replay/usage_error.hpp"
 

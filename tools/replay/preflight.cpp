@@ -1,7 +1,7 @@
 #include "tools/replay/preflight.hpp"
 
 #include "tools/report_file.hpp"
-#include "transfer/memory_limits.hpp"
+#include "transfer/host/memory_limits.hpp"
 
 #include <fmt/format.h>
 

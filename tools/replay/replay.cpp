@@ -1,7 +1,7 @@
 #include "tools/replay/replay.hpp"
 
 #include "base/check.hpp"
-#include "runtime/stack.hpp"
+#include "runtime/system/stack.hpp"
 #include "tools/calibration_file.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/confined_driver.hpp"

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "runtime/cache.hpp"
-#include "storage/guarded_store.hpp"
-#include "storage/scrub.hpp"
+#include "runtime/cache/cache.hpp"
+#include "storage/resilience/guarded_store.hpp"
+#include "storage/resilience/scrub.hpp"
 #include "tools/replay/final_checks.hpp"
 #include "tools/replay/session.hpp"
 

@@ -1,6 +1,6 @@
 #include "tools/replay/session.hpp"
 
-#include "radix/block_keys.hpp"
+#include "radix/keys/block_keys.hpp"
 
 #include <fmt/format.h>
 

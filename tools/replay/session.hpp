@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/waker.hpp"
-#include "runtime/request.hpp"
+#include "runtime/types/request.hpp"
 #include "tools/replay/aborts.hpp"
 #include "tools/replay/compute_batch.hpp"
 #include "tools/replay/engine_counts.hpp"
@@ -11,7 +11,7 @@
 #include "tools/replay/progress.hpp"
 #include "tools/replay/request_source.hpp"
 #include "tools/replay/verifier.hpp"
-#include "transfer/device.hpp"
+#include "transfer/device/device.hpp"
 
 #include <atomic>
 #include <chrono>

@@ -6,7 +6,7 @@
 #include "base/tier.hpp"
 #include "tools/replay/compute_batch.hpp"
 #include "tools/replay/options.hpp"
-#include "transfer/device.hpp"
+#include "transfer/device/device.hpp"
 
 #include <atomic>
 #include <cstddef>

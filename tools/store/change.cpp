@@ -1,8 +1,8 @@
 #include "tools/store/change.hpp"
 
-#include "storage/file_store.hpp"
-#include "storage/store_compaction.hpp"
-#include "storage/thread_pool_io.hpp"
+#include "storage/file/file_store.hpp"
+#include "storage/offline/store_compaction.hpp"
+#include "storage/io/thread_pool_io.hpp"
 #include "tools/output.hpp"
 #include "tools/store/opening.hpp"
 

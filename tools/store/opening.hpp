@@ -1,6 +1,6 @@
 #pragma once
 
-#include "storage/store_reader.hpp"
+#include "storage/offline/store_reader.hpp"
 #include "tools/replay/usage_error.hpp"
 
 #include <cstddef>

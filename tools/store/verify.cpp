@@ -1,6 +1,6 @@
 #include "tools/store/verify.hpp"
 
-#include "storage/store_verification.hpp"
+#include "storage/offline/store_verification.hpp"
 #include "tools/output.hpp"
 #include "tools/progress_line.hpp"
 #include "tools/replay/interrupt.hpp"

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "base/strong_id.hpp"
-#include "transfer/cuda/handles.hpp"
-#include "transfer/device.hpp"
-#include "transfer/timeline.hpp"
+#include "transfer/cuda/driver/handles.hpp"
+#include "transfer/device/device.hpp"
+#include "transfer/device/timeline.hpp"
 
 #include <atomic>
 #include <condition_variable>

@@ -1,8 +1,8 @@
 #include "transfer/cuda/cuda_device.hpp"
 
 #include "base/clock.hpp"
-#include "transfer/cuda/calibration.hpp"
-#include "transfer/cuda/driver.hpp"
+#include "transfer/cuda/copy/calibration.hpp"
+#include "transfer/cuda/driver/driver.hpp"
 #include "transfer/cuda/driver_device.hpp"
 #include "transfer/cuda/host_pins.hpp"
 

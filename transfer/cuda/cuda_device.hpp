@@ -2,10 +2,10 @@
 
 #include "base/result.hpp"
 #include "base/strong_id.hpp"
-#include "transfer/cuda/device_geometry.hpp"
-#include "transfer/cuda/path_table.hpp"
-#include "transfer/device.hpp"
-#include "transfer/host_arena.hpp"
+#include "transfer/cuda/copy/device_geometry.hpp"
+#include "transfer/cuda/copy/path_table.hpp"
+#include "transfer/device/device.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <filesystem>
 #include <memory>

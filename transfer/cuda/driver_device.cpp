@@ -139,7 +139,9 @@ Result<Fence> DriverDevice::signal(CUstream_st* stream) {
 
 CudaFacts DriverDevice::facts() const {
   CudaFacts facts = facts_;
-  failures_.read(facts);
+  FailureLog::Failures failures = failures_.read();
+  facts.failed = failures.count;
+  facts.first_failure = std::move(failures.first);
   return facts;
 }
 

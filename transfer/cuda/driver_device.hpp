@@ -2,17 +2,17 @@
 
 #include "base/completion_queue.hpp"
 #include "transfer/cuda/compute_points.hpp"
-#include "transfer/cuda/copy_kernels.hpp"
+#include "transfer/cuda/copy/copy_kernels.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/cuda/device_access.hpp"
-#include "transfer/cuda/driver.hpp"
-#include "transfer/cuda/failure_log.hpp"
-#include "transfer/cuda/handles.hpp"
+#include "transfer/cuda/driver/driver.hpp"
+#include "transfer/cuda/driver/failure_log.hpp"
+#include "transfer/cuda/driver/handles.hpp"
 #include "transfer/cuda/host_pins.hpp"
-#include "transfer/cuda/piece_copier.hpp"
+#include "transfer/cuda/copy/piece_copier.hpp"
 #include "transfer/cuda/pinned_pools.hpp"
-#include "transfer/waker_relay.hpp"
-#include "transfer/work_queue.hpp"
+#include "transfer/device/waker_relay.hpp"
+#include "transfer/host/work_queue.hpp"
 
 #include <array>
 #include <cstdint>

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "transfer/cuda/driver.hpp"
-#include "transfer/cuda/failure_log.hpp"
-#include "transfer/cuda/handles.hpp"
+#include "transfer/cuda/driver/driver.hpp"
+#include "transfer/cuda/driver/failure_log.hpp"
+#include "transfer/cuda/driver/handles.hpp"
 
 #include <cstddef>
 #include <cstdint>

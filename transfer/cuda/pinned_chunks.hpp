@@ -1,11 +1,11 @@
 #pragma once
 
-#include "transfer/arena_chunks.hpp"
-#include "transfer/cuda/driver.hpp"
-#include "transfer/cuda/failure_log.hpp"
-#include "transfer/cuda/handles.hpp"
+#include "transfer/host/arena_chunks.hpp"
+#include "transfer/cuda/driver/driver.hpp"
+#include "transfer/cuda/driver/failure_log.hpp"
+#include "transfer/cuda/driver/handles.hpp"
 #include "transfer/cuda/host_pins.hpp"
-#include "transfer/host_arena.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <string>
 

@@ -1,11 +1,11 @@
 #pragma once
 
-#include "transfer/cuda/copy_pieces.hpp"
+#include "transfer/cuda/copy/copy_pieces.hpp"
 #include "transfer/cuda/cuda_device.hpp"
-#include "transfer/cuda/device_geometry.hpp"
-#include "transfer/cuda/driver.hpp"
-#include "transfer/cuda/failure_log.hpp"
-#include "transfer/cuda/handles.hpp"
+#include "transfer/cuda/copy/device_geometry.hpp"
+#include "transfer/cuda/driver/driver.hpp"
+#include "transfer/cuda/driver/failure_log.hpp"
+#include "transfer/cuda/driver/handles.hpp"
 #include "transfer/cuda/host_pins.hpp"
 #include "transfer/cuda/pinned_chunks.hpp"
 

@@ -1,0 +1,209 @@
+#include "radix/eviction/adaptive_policy.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+namespace terrace {
+namespace {
+
+constexpr std::size_t sample_blocks = 768;
+/// So many turnovers are as good as for ever: what is proven goes only when nothing else is left.
+constexpr double always = 32;
+
+/// From the one that protects most.
+constexpr std::array<Favour, AdaptivePolicy::rule_count> favours{
+    Favour{{0, always, always}}, Favour{{0, 0, always}}, Favour{{0, 1, 1}}, Favour{{0, 0, 0}}};
+
+constexpr std::size_t measurements_per_turnover = 8;
+
+// Landmarks: each of a path's first blocks, then every eighth.
+constexpr std::uint32_t dense_until = 8;
+constexpr std::uint32_t stride = 8;
+
+/// Depth of the i-th.
+constexpr std::uint32_t landmark(std::uint32_t i) { return i < dense_until ? i : dense_until + (i - dense_until) * stride; }
+/// How many there are before this depth.
+constexpr std::uint32_t landmarks_before(std::uint32_t depth) {
+  return depth <= dense_until ? depth : dense_until + (depth - dense_until + stride - 1) / stride;
+}
+static_assert(landmark(landmarks_before(7)) == 7 && landmark(landmarks_before(9)) == 16 && landmarks_before(17) == 10);
+
+/// Ghosts' ages are wanted to this part of a capacity; after 2^16 of such steps they would begin anew.
+constexpr std::uint32_t ghost_grains_per_capacity = 256;
+constexpr std::size_t ghosts_per_block = 2;  ///< landmarks: of long paths eight times as many blocks
+
+}  // namespace
+
+AdaptivePolicy::AdaptivePolicy(std::uint32_t capacity)
+    : capacity_{capacity},
+      sample_capacity_{std::clamp<std::size_t>(capacity, 1, sample_blocks)},
+      sample_below_{(sample_capacity_ << 32U) / std::max<std::size_t>(capacity, 1)},
+      shadows_{sample_capacity_, favours},
+      choice_{capacity, sample_capacity_},
+      ghosts_{ghosts_per_block * std::size_t{capacity},
+              static_cast<unsigned>(std::bit_width(capacity / ghost_grains_per_capacity))} {}
+
+// ---- blocks --------------------------------------------------------------------------------------------------------------
+
+void AdaptivePolicy::Depths::cut(std::uint32_t depth) {
+  near = std::min(near, depth);
+  far = std::min(far, depth);
+  told = std::min(told, depth);
+}
+
+AdaptivePolicy::Depths& AdaptivePolicy::depths_of(NodeId node) {
+  depths_.extend_to(std::size_t{node.value()} + 1);
+  return depths_[node.value()];
+}
+
+Standing AdaptivePolicy::standing(NodeId node, std::uint32_t depth) const {
+  if (node.value() >= depths_.size()) return Standing::fresh;
+  const Depths& depths = depths_[node.value()];
+  return depth < depths.near ? Standing::near : depth < depths.far ? Standing::far : Standing::fresh;
+}
+
+std::uint32_t AdaptivePolicy::alike_from(NodeId node, std::uint32_t depth) const {
+  switch (standing(node, depth)) {
+    case Standing::fresh: return depths_[node.value()].far;
+    case Standing::far: return depths_[node.value()].near;
+    case Standing::near: return 0;
+  }
+  TERRACE_CHECK(false);
+}
+
+void AdaptivePolicy::on_inserted(const Blocks& blocks) {
+  // Along the path landmarks left ever longer ago, and those that are forgotten come last.
+  const std::uint32_t first = landmarks_before(blocks.begin);
+  const std::uint32_t last = landmarks_before(blocks.end());
+  const auto depth_until = [&](std::uint64_t longest) {
+    std::uint32_t low = first;
+    std::uint32_t high = last;
+    while (low < high) {
+      const std::uint32_t middle = low + (high - low) / 2;
+      const auto age = ghosts_.age(blocks.keys[landmark(middle) - blocks.begin], departures_);
+      if (age && *age <= longest) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low == first ? blocks.begin : low == last ? blocks.end() : landmark(low);
+  };
+  if (first < last && ghosts_.age(blocks.keys[landmark(first) - blocks.begin], departures_)) {
+    const std::uint32_t far = depth_until(~std::uint64_t{0});
+    const std::uint32_t near = depth_until(capacity_);
+    Depths& depths = depths_of(blocks.node);
+    if (near > blocks.begin) depths.near = std::max(depths.near, near);
+    depths.far = std::max({depths.far, depths.near, far});
+  }
+  inserted_since_ += blocks.keys.size();
+  measure_turnover();
+}
+
+void AdaptivePolicy::on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t known) {
+  now_ = std::max(now_, stamp);
+  Depths& depths = depths_of(blocks.node);
+  const std::uint32_t again = std::min(blocks.end(), depths.told);
+  if (known < again) {
+    depths.near = std::max(depths.near, again);
+    depths.far = std::max(depths.far, again);
+  }
+  const std::uint32_t from = std::max(blocks.begin, std::min(known, depths.told));
+  depths.told = std::max(depths.told, blocks.end());
+  if (from < blocks.end()) sample(blocks, from, stamp);
+}
+
+void AdaptivePolicy::on_removed(const Blocks& blocks) {
+  departures_ += blocks.keys.size();
+  const std::uint32_t first = landmarks_before(blocks.begin);
+  for (std::uint32_t i = landmarks_before(blocks.end()); i-- > first;) {
+    const std::uint32_t depth = landmark(i);
+    ghosts_.insert(blocks.keys[depth - blocks.begin], departures_ - (depth - blocks.begin));
+  }
+  depths_of(blocks.node).cut(blocks.begin);
+}
+
+void AdaptivePolicy::on_split(NodeId upper, NodeId lower, std::uint32_t depth) {
+  const Depths whole = depths_of(upper);
+  depths_of(lower) = whole;
+  depths_of(upper).cut(depth);
+}
+
+void AdaptivePolicy::on_gone(NodeId node, std::uint32_t depth) {
+  if (node.value() < depths_.size()) depths_[node.value()].cut(depth);
+}
+
+/// How many stamps go by while the tier takes in as many blocks as it holds.
+void AdaptivePolicy::measure_turnover() {
+  if (inserted_since_ * measurements_per_turnover < capacity_) return;
+  const double turnovers = static_cast<double>(inserted_since_) / static_cast<double>(capacity_);
+  const double measured = static_cast<double>(now_ - measured_at_) / turnovers;
+  turnover_ = measured_at_ == 0 ? measured : 0.75 * turnover_ + 0.25 * measured;
+  measured_at_ = now_;
+  inserted_since_ = 0;
+}
+
+// ---- rules ---------------------------------------------------------------------------------------------------------------
+
+void AdaptivePolicy::sample(const Blocks& blocks, std::uint32_t from, std::uint64_t stamp) {
+  const auto look_at = [&](std::uint32_t depth, std::uint64_t below) {
+    const BlockKey& key = blocks.keys[depth - blocks.begin];
+    if ((key.prefix64() >> 32U) < below) choice_.add(shadows_.use(key.prefix64(), stamp, turnover_), stamp);
+  };
+  const std::uint32_t end = blocks.end();
+  std::uint32_t depth = from;
+  // Where so many are sampled, a stride would miss some.
+  const bool strides = sample_below_ * stride <= std::uint64_t{1} << 32U;
+  const std::uint32_t each_until = strides ? std::min(end, dense_until) : end;
+  for (; depth < each_until; ++depth) look_at(depth, sample_below_);
+  if (depth < end) depth = landmark(landmarks_before(depth));
+  for (; depth < end; depth += stride) look_at(depth, sample_below_ * stride);
+}
+
+// ---- leaves --------------------------------------------------------------------------------------------------------------
+
+void AdaptivePolicy::on_evictable(const Leaf& leaf) {
+  leaves_.set(static_cast<std::size_t>(standing(leaf.block.node, leaf.block.depth)), leaf.tenant, LeafAge{leaf});
+}
+
+template <class OldestOf>
+std::optional<NodeId> AdaptivePolicy::first_to_go(OldestOf oldest_of) const {
+  const LeafAge* first = nullptr;
+  double first_age = 0;
+  for (std::size_t standing = 0; standing < standing_count; ++standing) {
+    const LeafAge* const leaf = oldest_of(standing);
+    if (leaf == nullptr) continue;
+    const double age = favours[rule()].age(static_cast<Standing>(standing), leaf->last_use(), turnover_);
+    const bool goes_first = first == nullptr || leaf->priority() < first->priority() ||
+                            (leaf->priority() == first->priority() && age < first_age);
+    if (!goes_first) continue;
+    first = leaf;
+    first_age = age;
+  }
+  if (first == nullptr) return std::nullopt;
+  return first->node;
+}
+
+std::optional<NodeId> AdaptivePolicy::victim() const {
+  return first_to_go([&](std::size_t standing) { return leaves_.oldest(standing); });
+}
+
+std::optional<NodeId> AdaptivePolicy::victim(TenantIndex tenant) const {
+  return first_to_go([&](std::size_t standing) { return leaves_.oldest(standing, tenant); });
+}
+
+std::size_t AdaptivePolicy::bytes_held() const {
+  return shadows_.bytes_held() + ghosts_.bytes_held() + leaves_.bytes_held() + depths_.bytes_held();
+}
+
+void AdaptivePolicy::check_invariants() const {
+  leaves_.check_invariants();
+  shadows_.check_invariants();
+  for (std::size_t node = 0; node < depths_.size(); ++node) TERRACE_CHECK(depths_[node].near <= depths_[node].far);
+  TERRACE_CHECK(rule() < rule_count);
+}
+
+}  // namespace terrace

@@ -1,0 +1,78 @@
+#pragma once
+
+#include "base/chunked_table.hpp"
+#include "base/indexed_heap.hpp"
+#include "radix/eviction/eviction_policy.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace terrace {
+
+/// When a leaf goes: those of a lower priority first, then the least recently used, of equal age the deepest, so that a path is
+/// given up from its end; two leaves of one age and depth in any fixed order, so that runs repeat.
+struct LeafAge {
+  std::uint64_t rank = 0;  ///< priority, then last use
+  std::uint32_t depth = 0;
+  NodeId node;
+
+  LeafAge() = default;
+  explicit LeafAge(const EvictionPolicy::Leaf& leaf)
+      : rank{std::uint64_t{leaf.priority} << use_bits | leaf.last_use}, depth{leaf.block.depth}, node{leaf.block.node} {}
+
+  [[nodiscard]] Priority priority() const { return static_cast<Priority>(rank >> use_bits); }
+  [[nodiscard]] std::uint64_t last_use() const { return rank & ((std::uint64_t{1} << use_bits) - 1); }
+
+  friend bool operator<(const LeafAge& a, const LeafAge& b) {
+    if (a.rank != b.rank) return a.rank < b.rank;
+    if (a.depth != b.depth) return a.depth > b.depth;
+    return a.node < b.node;
+  }
+
+ private:
+  static constexpr unsigned use_bits = 60;  ///< uses are counted: that is enough for ever
+};
+
+/// The leaf heap, or several: a leaf stands in the heap of its line (a policy's kinds of leaves, looked at apart) and of
+/// its tenant. Whoever asks for a line's oldest gets it over all tenants, by a heap of the heaps' tops; with nobody followed that
+/// is one heap, and costs nothing. O(log n) a change, O(1) a question. One table says where each node's leaf stands, so that a
+/// heap more costs no memory beyond its leaves. Threads: one.
+class LeafHeaps {
+ public:
+  explicit LeafHeaps(std::size_t lines = 1) : lines_{lines}, heaps_(lines), tops_(lines) {}
+
+  /// Inserts the node's leaf, or puts it where it belongs now.
+  void set(std::size_t line, TenantIndex tenant, const LeafAge& age);
+  /// Nothing where the node has no leaf here.
+  void erase(NodeId node);
+
+  /// Nullptr where the line has none.
+  [[nodiscard]] const LeafAge* oldest(std::size_t line) const;
+  [[nodiscard]] const LeafAge* oldest(std::size_t line, TenantIndex tenant) const;
+  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] std::size_t bytes_held() const;
+  void check_invariants() const;
+
+ private:
+  struct Place {
+    std::uint32_t heap = nowhere;
+    std::uint32_t at = 0;
+  };
+  static constexpr std::uint32_t nowhere = 0xFFFF'FFFF;
+
+  [[nodiscard]] auto placed(std::uint32_t heap) {
+    return [this, heap](std::size_t at) { where_[heaps_[heap][at].node.value()].at = static_cast<std::uint32_t>(at); };
+  }
+  [[nodiscard]] bool has_tenants() const { return heaps_.size() > lines_; }
+  void make_heap(std::uint32_t heap);
+  void refresh_top(std::uint32_t heap);
+
+  std::size_t lines_;
+  std::vector<ChunkedTable<LeafAge>> heaps_;  ///< by tenant, then by line
+  std::vector<IndexedHeap<LeafAge>> tops_;    ///< by line, of its heaps by tenant; empty while there is one
+  ChunkedTable<Place> where_;                 ///< by node
+  std::size_t size_ = 0;
+};
+
+}  // namespace terrace

@@ -1,0 +1,55 @@
+#pragma once
+
+#include "base/indexed_heap.hpp"
+#include "radix/eviction/block_records.hpp"
+#include "radix/eviction/leaf_heaps.hpp"
+
+namespace terrace {
+
+/// Gives up the leaf whose use before the last is longest ago; first those that were used only once, least recently used first.
+/// After O'Neil, O'Neil and Weikum, "The LRU-K page replacement algorithm for database disk buffering" (SIGMOD 1993), with K =
+/// 2. Blocks that have left are remembered (the "retained information"), four times as many as the tier holds: so a block that
+/// is computed a second time is known to be one. O(log n) an event.
+///
+/// A parent is used whenever its child is, so that its use before the last is never older: a path is given up from its end.
+class Lru2Policy final : public EvictionPolicy {
+ public:
+  static constexpr std::size_t ghosts_per_block = 4;
+
+  explicit Lru2Policy(std::uint32_t capacity);
+
+  [[nodiscard]] bool follows_blocks() const override { return true; }
+  void on_inserted(const Blocks& blocks) override;
+  void on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t known) override;
+  void on_removed(const Blocks& blocks) override;
+  void on_evictable(const Leaf& leaf) override;
+  void on_unevictable(NodeId node) override;
+  [[nodiscard]] std::optional<NodeId> victim() const override;
+  [[nodiscard]] std::size_t candidates() const override { return heap_.size(); }
+  [[nodiscard]] std::size_t bytes_held() const override { return records_.bytes_held() + heap_.bytes_held(); }
+  [[nodiscard]] std::size_t ghosts() const override { return records_.ghosts(); }
+  void check_invariants() const override;
+
+ private:
+  struct Uses {
+    std::uint64_t last = 0;      ///< 0: never
+    std::uint64_t previous = 0;
+  };
+  struct Age {
+    std::uint64_t previous_use;
+    LeafAge age;
+
+    friend bool operator<(const Age& a, const Age& b) {
+      return a.previous_use != b.previous_use ? a.previous_use < b.previous_use : a.age < b.age;
+    }
+  };
+  using Records = BlockRecords<Uses>;
+
+  void remember_as_ghost(Records::Index index);
+
+  std::size_t ghosts_max_;
+  Records records_;
+  IndexedHeap<Age> heap_;
+};
+
+}  // namespace terrace

@@ -1,0 +1,35 @@
+#include "radix/keys/group_keys.hpp"
+
+#include "base/check.hpp"
+
+#include <numeric>
+#include <stdexcept>
+#include <string>
+
+namespace terrace {
+
+std::uint32_t hash_unit(std::span<const std::uint32_t> block_tokens) {
+  if (block_tokens.empty()) throw std::invalid_argument{"a hash unit is that of one group at least, and there is none"};
+  std::uint32_t unit = 0;
+  for (const std::uint32_t tokens : block_tokens) {
+    if (tokens == 0) throw std::invalid_argument{"a group's blocks must have at least one token"};
+    unit = std::gcd(unit, tokens);
+  }
+  return unit;
+}
+
+GroupKeys::GroupKeys(std::uint32_t unit_tokens, std::uint32_t block_tokens) {
+  if (unit_tokens == 0 || block_tokens == 0 || block_tokens % unit_tokens != 0) {
+    std::string text{"keys are made for every "};
+    text.append(std::to_string(unit_tokens)).append(" tokens: a group's blocks of ").append(std::to_string(block_tokens));
+    throw std::invalid_argument{text.append(" tokens are not a whole number of these")};
+  }
+  units_per_block_ = block_tokens / unit_tokens;
+}
+
+const BlockKey& GroupKeys::key(std::span<const BlockKey> chain, std::size_t block) const {
+  TERRACE_CHECK(block < blocks(chain.size()));
+  return chain[units(block + 1) - 1];
+}
+
+}  // namespace terrace

@@ -1,0 +1,485 @@
+#include "radix/tree/prefix_tree.hpp"
+
+#include "base/check.hpp"
+#include "radix/tree/prefix_tree_node.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace terrace {
+namespace {
+
+/// How many of the first min(n, m) keys agree. Keys are chained: they agree up to some point and nowhere after it.
+std::uint32_t common_prefix(const BlockKey* a, std::size_t n, const BlockKey* b, std::size_t m) {
+  const std::size_t length = std::min(n, m);
+  if (length == 0) return 0;
+  if (a[length - 1] == b[length - 1]) return static_cast<std::uint32_t>(length);
+  std::size_t low = 0;  // all before it agree
+  std::size_t high = length - 1;
+  while (low < high) {
+    const std::size_t middle = low + (high - low) / 2;
+    if (a[middle] == b[middle]) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return static_cast<std::uint32_t>(low);
+}
+
+}  // namespace
+
+PrefixTree::PrefixTree()
+    : arrays_{sizeof(BlockKey) + tier_count * sizeof(Copy)},
+      split_marks_{std::make_unique<Marks>()},
+      tenants_(1) {
+  nodes_.push_back({});
+  owners_.push_back(root_node);
+}
+
+PrefixTree::~PrefixTree() {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].arrays != nullptr) arrays_.put(nodes_[i].arrays, nodes_[i].capacity);
+  }
+}
+
+void PrefixTree::set_policy(Tier tier, EvictionPolicy& policy) {
+  TERRACE_CHECK(blocks_ == 0);
+  totals_[index(tier)].policy = &policy;
+  if (!policy.follows_blocks()) return;
+  totals_[index(tier)].follower = &policy;
+  followers_.push_back(&policy);
+}
+
+NodeId PrefixTree::parent_of(const Node& node) const { return owners_[node.parent_branch]; }
+
+/// The node that holds the block at `depth` of the path through `node`: above it, or below it where it has been split since.
+NodeId PrefixTree::resolve(NodeId node, std::uint32_t depth) const {
+  while (depth < nodes_[node.value()].start) node = parent_of(nodes_[node.value()]);
+  while (depth >= nodes_[node.value()].end() && nodes_[node.value()].heir != no_node) node = nodes_[node.value()].heir;
+  return node;
+}
+
+NodeId PrefixTree::child_of(NodeId parent, const BlockKey& first) const {
+  const std::uint32_t branch = nodes_[parent.value()].branch;
+  return children_.find(first, [&](NodeId id) {
+    const Node& node = nodes_[id.value()];
+    // Whoever asks for the node asks for these next: three misses of memory at once, and not one after the other.
+    __builtin_prefetch(keys(node) + node.size - 1);
+    __builtin_prefetch(copies(node, Tier::device));
+    return node.parent_branch == branch && keys(node)[0] == first;
+  });
+}
+
+Path PrefixTree::find(std::span<const BlockKey> wanted) const {
+  Path path{root_node, 0};
+  while (path.length < wanted.size()) {
+    const NodeId child = child_of(path.node, wanted[path.length]);
+    if (child == no_node) break;
+    const Node& node = nodes_[child.value()];
+    path.node = child;
+    const std::span<const BlockKey> rest = wanted.subspan(path.length);
+    const std::uint32_t agreed = common_prefix(keys(node), node.size, rest.data(), rest.size());
+    path.length += agreed;
+    if (agreed < node.size) break;
+  }
+  return path;
+}
+
+Path PrefixTree::extend(Path at, std::span<const BlockKey> wanted, std::uint64_t name_space, GroupId group) {
+  added_ = 0;
+  NodeId id = at.length == 0 ? root_node : resolve(at.node, at.length - 1);
+  std::uint32_t length = at.length;
+  while (!wanted.empty()) {
+    const Node& node = nodes_[id.value()];
+    const std::uint32_t offset = length - node.start;
+    if (offset < node.size) {
+      const std::uint32_t agreed = common_prefix(keys(node) + offset, node.size - offset, wanted.data(), wanted.size());
+      length += agreed;
+      wanted = wanted.subspan(agreed);
+      if (wanted.empty()) break;
+      if (offset + agreed < node.size) {
+        split(id, offset + agreed);
+        break;
+      }
+    }
+    const NodeId child = child_of(id, wanted.front());
+    if (child == no_node) break;
+    id = child;
+  }
+  if (wanted.empty()) return {id, length};
+
+  // Everything left is new.
+  const Node& node = nodes_[id.value()];
+  const auto added = static_cast<std::uint32_t>(wanted.size());
+  added_ = added;
+  if (id == root_node || node.first_child != no_node || !has_room(node, added)) {
+    if (id != root_node) {
+      name_space = node.name_space;
+      group = node.group;
+    }
+    id = new_node(id, length, arrays_.capacity_for(added));
+    nodes_[id.value()].name_space = name_space;
+    nodes_[id.value()].group = group;
+    nodes_[id.value()].tenant = tenant_of(name_space);
+    append(id, wanted);
+    link(id);
+  } else {
+    append(id, wanted);
+  }
+  return {id, length + added};
+}
+
+NodeId PrefixTree::new_node(NodeId parent, std::uint32_t start, std::uint32_t capacity) {
+  std::uint32_t index = 0;
+  if (free_nodes_.empty()) {
+    index = static_cast<std::uint32_t>(nodes_.size());
+    nodes_.push_back({}).branch = index;
+    owners_.push_back({});
+  } else {
+    index = free_nodes_.back();
+    free_nodes_.pop_back();
+    Node fresh;
+    fresh.branch = nodes_[index].branch;
+    nodes_[index] = fresh;
+  }
+  Node& node = nodes_[index];
+  owners_[node.branch] = NodeId{index};
+  node.parent_branch = nodes_[parent.value()].branch;
+  node.start = start;
+  node.capacity = capacity;
+  node.arrays = arrays_.take(capacity);
+  ++node_count_;
+  return NodeId{index};
+}
+
+/// Whether a leaf takes more blocks into its own arrays. Where these have to grow, what is there is copied: that pays for a node
+/// saved as long as it is no more than a few times what is added, so that a long context that grows by small turns is not copied
+/// at each.
+bool PrefixTree::has_room(const Node& node, std::size_t added) const {
+  constexpr std::size_t copied_per_added_max = 4;
+  return node.size + added <= node.capacity || node.size <= copied_per_added_max * added;
+}
+
+void PrefixTree::append(NodeId id, std::span<const BlockKey> added) {
+  Node& node = nodes_[id.value()];
+  const std::uint32_t size = node.size + static_cast<std::uint32_t>(added.size());
+  if (size > node.capacity) {
+    Node larger = node;
+    larger.capacity = arrays_.capacity_for(size);
+    larger.arrays = arrays_.take(larger.capacity);
+    std::memcpy(larger.arrays, node.arrays, node.size * sizeof(BlockKey));
+    for (const Tier tier : all_tiers) std::copy_n(copies(node, tier), node.size, copies(larger, tier));
+    arrays_.put(node.arrays, node.capacity);
+    node = larger;
+  }
+  std::copy(added.begin(), added.end(), keys(node) + node.size);
+  for (const Tier tier : all_tiers) std::fill_n(copies(node, tier) + node.size, added.size(), Copy{});
+  node.size = size;
+  blocks_ += added.size();
+}
+
+/// Gives back what the arrays have beyond the node's blocks. A prompt that is split early, or of which only the beginning stays,
+/// must not keep the memory of its whole length.
+void PrefixTree::fit(Node& node) {
+  const std::uint32_t capacity = arrays_.capacity_for(node.size);
+  if (capacity >= node.capacity) return;
+  Node smaller = node;
+  smaller.capacity = capacity;
+  const bool in_place = arrays_.can_shrink(node.capacity, capacity);
+  if (!in_place) {
+    smaller.arrays = arrays_.take(capacity);
+    std::copy_n(keys(node), node.size, keys(smaller));
+  }
+  // Each row moves down, first ones first, into what is no longer wanted of the one before.
+  for (const Tier tier : all_tiers) std::memmove(copies(smaller, tier), copies(node, tier), node.size * sizeof(Copy));
+  if (in_place) {
+    arrays_.shrink(node.arrays, node.capacity, capacity);
+  } else {
+    arrays_.put(node.arrays, node.capacity);
+  }
+  node = smaller;
+}
+
+/// Blocks [at, size) and the children go to a new node below, the children by the branch they name; the node keeps its id and
+/// the rest. So a node is never outlived by a block that once was in it, and references to such blocks find their way down by
+/// `heir`.
+void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
+  ++splits_;
+  const std::uint32_t moved = nodes_[upper_id.value()].size - at;
+  const NodeId lower_id = new_node(upper_id, nodes_[upper_id.value()].start + at, arrays_.capacity_for(moved));
+  Node& upper = nodes_[upper_id.value()];
+  Node& lower = nodes_[lower_id.value()];
+
+  std::copy_n(keys(upper) + at, moved, keys(lower));
+  for (const Tier tier : all_tiers) std::copy_n(copies(upper, tier) + at, moved, copies(lower, tier));
+  lower.size = moved;
+  upper.size = at;
+  lower.heir = upper.heir;
+  upper.heir = lower_id;
+  lower.name_space = upper.name_space;
+  lower.group = upper.group;
+  lower.tenant = upper.tenant;
+  lower.first_child = upper.first_child;
+  upper.first_child = no_node;
+  std::swap(upper.branch, lower.branch);
+  std::swap(owners_[upper.branch], owners_[lower.branch]);
+  lower.parent_branch = upper.branch;
+  lower.pinned = upper.pinned - std::min(upper.pinned, at);
+  upper.pinned -= lower.pinned;
+  lower.pinned_children = upper.pinned_children;
+  upper.pinned_children = lower.pinned > 0 ? 1 : 0;
+  split_marks(upper, lower, at);
+
+  for (const Tier tier : all_tiers) {
+    InTier& above = state(upper_id, tier);
+    InTier& below = state(lower_id, tier);
+    const Copy* const taken = copies(lower, tier);
+    for (std::uint32_t i = 0; i < moved; ++i) {
+      if (taken[i].present()) {
+        ++below.resident;
+        below.end = i + 1;
+      }
+      if (taken[i].stays()) below.deepest = i + 1;
+    }
+    below.below = above.below;
+    above.resident -= below.resident;
+    const Copy* const kept = copies(upper, tier);
+    above.end = std::min(above.end, at);
+    while (above.end > 0 && !kept[above.end - 1].present()) --above.end;
+    above.deepest = std::min(above.deepest, at);
+    while (above.deepest > 0 && !kept[above.deepest - 1].stays()) --above.deepest;
+    above.below = below.any() ? 1 : 0;
+  }
+  link(lower_id);
+  fit(upper);
+  for (EvictionPolicy* const policy : followers_) policy->on_split(upper_id, lower_id, lower.start);
+  refresh_leaves(upper_id);
+  refresh_leaves(lower_id);
+}
+
+/// A node without blocks takes over the root's children, by the branch they name. It stands below the root, but in no table.
+void PrefixTree::hide_all() {
+  NodeId visible = nodes_[0].first_child;
+  while (visible != no_node && nodes_[visible.value()].size == 0) visible = nodes_[visible.value()].next_sibling;
+  if (visible == no_node) return;
+  const NodeId over_id = new_node(root_node, 0, arrays_.capacity_for(1));
+  ++hidden_nodes_;
+  Node& root = nodes_[0];
+  Node& over = nodes_[over_id.value()];
+  std::swap(root.branch, over.branch);
+  std::swap(owners_[root.branch], owners_[over.branch]);
+  over.parent_branch = root.branch;
+  over.first_child = root.first_child;
+  over.pinned_children = root.pinned_children;
+  over.next_sibling = over.previous_sibling = no_node;
+  root.first_child = over_id;
+  root.pinned_children = 0;
+  for (const Tier tier : all_tiers) {
+    state(over_id, tier).below = state(root_node, tier).below;
+    state(root_node, tier).below = state(over_id, tier).any() ? 1 : 0;
+  }
+}
+
+bool PrefixTree::hidden(BlockRef block) const {
+  if (hidden_nodes_ == 0) return false;
+  for (NodeId id = block.node; id != root_node; id = parent_of(nodes_[id.value()])) {
+    if (nodes_[id.value()].size == 0) return true;
+  }
+  return false;
+}
+
+void PrefixTree::link(NodeId id) {
+  Node& node = nodes_[id.value()];
+  Node& parent = nodes_[parent_of(node).value()];
+  node.previous_sibling = no_node;
+  node.next_sibling = parent.first_child;
+  if (parent.first_child != no_node) nodes_[parent.first_child.value()].previous_sibling = id;
+  parent.first_child = id;
+  children_.insert(keys(node)[0], id);
+}
+
+void PrefixTree::unlink(NodeId id) {
+  const Node& node = nodes_[id.value()];
+  if (node.size > 0) {
+    children_.erase(keys(node)[0], id);
+  } else {
+    --hidden_nodes_;
+  }
+  if (node.previous_sibling == no_node) {
+    nodes_[parent_of(node).value()].first_child = node.next_sibling;
+  } else {
+    nodes_[node.previous_sibling.value()].next_sibling = node.next_sibling;
+  }
+  if (node.next_sibling != no_node) nodes_[node.next_sibling.value()].previous_sibling = node.previous_sibling;
+}
+
+/// Cuts blocks without copies off the end of a branch.
+void PrefixTree::prune(NodeId id) {
+  while (id != root_node) {
+    Node& node = nodes_[id.value()];
+    if (node.first_child != no_node) return;
+    std::uint32_t keep = node.pinned;
+    for (const Tier tier : all_tiers) keep = std::max(keep, state(id, tier).end);
+    if (keep == node.size && node.size > 0) return;
+    blocks_ -= node.size - keep;
+    if (keep > 0) {
+      node.size = keep;
+      cut_marks(node);
+      if (node.capacity > arrays_.capacity_for(keep * 2)) fit(node);
+      for (EvictionPolicy* const policy : followers_) policy->on_gone(id, node.end());
+      return;
+    }
+    unlink(id);
+    const NodeId parent = parent_of(node);
+    if (nodes_[parent.value()].heir == id) nodes_[parent.value()].heir = no_node;
+    arrays_.put(node.arrays, node.capacity);
+    node.arrays = nullptr;
+    node.size = 0;
+    cut_marks(node);
+    TERRACE_CHECK(node.marks == Node::none);
+    for (EvictionPolicy* const policy : followers_) policy->on_gone(id, 0);
+    free_nodes_.push_back(id.value());
+    --node_count_;
+    id = parent;
+  }
+}
+
+const BlockKey& PrefixTree::key(BlockRef block) const {
+  const Node& node = nodes_[resolve(block.node, block.depth).value()];
+  return keys(node)[block.depth - node.start];
+}
+
+std::span<const BlockKey> PrefixTree::keys(Run run) const {
+  const Node& node = nodes_[run.node.value()];
+  TERRACE_CHECK(run.begin >= node.start && run.begin <= run.end && run.end <= node.end());
+  return {keys(node) + (run.begin - node.start), run.size()};
+}
+
+Run PrefixTree::last(Path path, std::uint32_t blocks) const {
+  TERRACE_CHECK(blocks > 0 && blocks <= path.length);
+  return {resolve(path.node, path.length - 1), path.length - blocks, path.length};
+}
+
+std::optional<BlockKey> PrefixTree::parent_key(BlockRef block) const {
+  if (block.depth == 0) return std::nullopt;
+  return key({block.node, block.depth - 1});
+}
+
+Path PrefixTree::first(Path path, std::uint32_t length) const {
+  return length == 0 ? Path{} : Path{resolve(path.node, length - 1), length};
+}
+
+GroupId PrefixTree::group(BlockRef block) const { return nodes_[resolve(block.node, block.depth).value()].group; }
+
+std::uint64_t PrefixTree::name_space(BlockRef block) const {
+  return nodes_[resolve(block.node, block.depth).value()].name_space;
+}
+
+bool PrefixTree::same(BlockRef a, BlockRef b) const {
+  return a.depth == b.depth && resolve(a.node, a.depth) == resolve(b.node, b.depth);
+}
+
+void PrefixTree::collect_below(BlockRef block, std::vector<BlockRef>& out) const {
+  walk(resolve(block.node, block.depth), [&](NodeId id) {
+    const Node& node = nodes_[id.value()];
+    for (std::uint32_t depth = std::max(block.depth + 1, node.start); depth < node.end(); ++depth) out.push_back({id, depth});
+  });
+}
+
+bool PrefixTree::any_staying_below(BlockRef block, Tier tier) const {
+  const NodeId id = resolve(block.node, block.depth);
+  const InTier& here = state(id, tier);
+  return here.below > 0 || here.deepest > block.depth - nodes_[id.value()].start + 1;
+}
+
+TreeCounts PrefixTree::counts() const {
+  TreeCounts counts;
+  counts.nodes = node_count_;
+  counts.blocks = blocks_;
+  for (const Tier tier : all_tiers) {
+    counts.tiers[index(tier)].blocks = totals_[index(tier)].count.resident;
+    counts.tiers[index(tier)].pinned = totals_[index(tier)].count.pinned;
+  }
+  walk(root_node, [&](NodeId id) {
+    const Node& node = nodes_[id.value()];
+    if (node.marks != Node::none) {
+      for (const Marks::Pin& pin : marks_[node.marks].pins) counts.references += pin.count;
+    }
+    for (const Tier tier : all_tiers) {
+      const InTier& here = state(id, tier);
+      if (here.deepest > 0 && here.below == 0) ++counts.tiers[index(tier)].leaves;
+    }
+  });
+  return counts;
+}
+
+void PrefixTree::for_each_node(const std::function<void(Run)>& visit) const {
+  walk(root_node, [&](NodeId id) {
+    const Node& node = nodes_[id.value()];
+    if (node.size > 0) visit({id, node.start, node.end()});
+  });
+}
+
+void PrefixTree::for_each(const std::function<void(BlockRef)>& visit) const {
+  for_each_node([&](Run run) {
+    for (std::uint32_t depth = run.begin; depth < run.end; ++depth) visit({run.node, depth});
+  });
+}
+
+std::optional<Run> PrefixTree::blocks_in(NodeId id) const {
+  const Node& node = nodes_[id.value()];
+  if (node.size == 0) return std::nullopt;
+  return Run{id, node.start, node.end()};
+}
+
+void PrefixTree::for_each_hidden(const std::function<void(BlockRef)>& visit) const {
+  for (NodeId child = nodes_[0].first_child; child != no_node; child = nodes_[child.value()].next_sibling) {
+    if (nodes_[child.value()].size > 0) continue;
+    walk(child, [&](NodeId id) {
+      const Node& node = nodes_[id.value()];
+      for (std::uint32_t depth = node.start; depth < node.end(); ++depth) visit({id, depth});
+    });
+  }
+}
+
+std::uint32_t PrefixTree::common(Path a, Path b) const {
+  if (a.length == 0 || b.length == 0) return 0;
+  NodeId x = resolve(a.node, a.length - 1);
+  NodeId y = resolve(b.node, b.length - 1);
+  while (x != y) {
+    // Of two different nodes the one that begins deeper is no ancestor of the other.
+    NodeId& deeper = nodes_[x.value()].start >= nodes_[y.value()].start ? x : y;
+    Path& path = deeper == x ? a : b;
+    path.length = nodes_[deeper.value()].start;
+    if (path.length == 0) return 0;
+    deeper = parent_of(nodes_[deeper.value()]);
+  }
+  return std::min(a.length, b.length);
+}
+
+std::uint32_t PrefixTree::unshared_from(Path path) const {
+  if (path.length == 0) return 0;
+  NodeId id = resolve(path.node, path.length - 1);
+  std::uint32_t from = path.length;
+  if (path.length < nodes_[id.value()].end() || nodes_[id.value()].first_child != no_node) return from;
+  for (;;) {
+    const Node& node = nodes_[id.value()];
+    from = std::min(from, node.start + node.pinned);
+    if (node.pinned > 0) return std::max(from, node.start + node.pinned);
+    from = node.start;
+    const NodeId above = parent_of(node);
+    const bool only_child = nodes_[above.value()].first_child == id && node.next_sibling == no_node;
+    if (from == 0 || !only_child) return from;
+    id = above;
+  }
+}
+
+std::size_t PrefixTree::bytes_held() const {
+  const std::size_t vectors = marks_.capacity() * sizeof(Marks) + free_nodes_.capacity() * sizeof(std::uint32_t) +
+                              tenants_.capacity() * sizeof(Tenant);
+  return arrays_.bytes_held() + nodes_.bytes_held() + owners_.bytes_held() + children_.bytes_held() + vectors;
+}
+
+}  // namespace terrace

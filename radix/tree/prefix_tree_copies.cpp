@@ -1,0 +1,197 @@
+// Copies, and which of them may be given up.
+
+#include "base/check.hpp"
+#include "radix/tree/prefix_tree.hpp"
+#include "radix/tree/prefix_tree_node.hpp"
+
+#include <algorithm>
+
+namespace terrace {
+
+// ---- copies --------------------------------------------------------------------------------------------------------------
+
+Copy PrefixTree::copy(BlockRef block, Tier tier) const {
+  const Node& node = nodes_[resolve(block.node, block.depth).value()];
+  return copies(node, tier)[block.depth - node.start];
+}
+
+void PrefixTree::set_copy(BlockRef block, Tier tier, Copy copy) {
+  const NodeId id = resolve(block.node, block.depth);
+  const Node& node = nodes_[id.value()];
+  const std::uint32_t offset = block.depth - node.start;
+  TERRACE_CHECK(offset < node.size);
+
+  Copy* const row = copies(node, tier);
+  const Copy before = row[offset];
+  row[offset] = copy;
+  Totals& totals = totals_[index(tier)];
+  InTier& here = state(id, tier);
+  const bool was_any = here.any();
+
+  if (before.present() != copy.present()) {
+    const int change = copy.present() ? 1 : -1;
+    here.resident += static_cast<std::uint32_t>(change);
+    count(node, tier, change, offset < node.pinned ? change : 0);
+    if (totals.follower != nullptr) {
+      const Blocks blocks = blocks_of(id, offset, offset + 1);
+      copy.present() ? totals.follower->on_inserted(blocks) : totals.follower->on_removed(blocks);
+    }
+  }
+  if (copy.present()) here.end = std::max(here.end, offset + 1);
+  if (copy.stays()) here.deepest = std::max(here.deepest, offset + 1);
+  shrink_to_copies(here, row);
+  refresh_leaf(id, tier);
+  set_subtree_resident(id, tier, was_any);
+  if (!copy.present()) prune(id);
+}
+
+/// Takes back the marks behind the last copies, where these went.
+void PrefixTree::shrink_to_copies(InTier& here, const Copy* row) const {
+  while (here.end > 0 && !row[here.end - 1].present()) --here.end;
+  while (here.deepest > 0 && !row[here.deepest - 1].stays()) --here.deepest;
+}
+
+void PrefixTree::fill(Path path, Tier tier, std::span<const SlotId> slots) {
+  if (slots.empty()) return;
+  const NodeId id = resolve(path.node, path.length - 1);
+  const Node& node = nodes_[id.value()];
+  const std::uint32_t end = path.length - node.start;
+  const auto added = static_cast<std::uint32_t>(slots.size());
+  TERRACE_CHECK(end <= node.size && added <= end);
+  const std::uint32_t begin = end - added;
+  Copy* const row = copies(node, tier) + begin;
+  for (std::uint32_t i = 0; i < added; ++i) {
+    TERRACE_CHECK(!row[i].present());
+    row[i] = Copy{CopyState::ready, slots[i]};
+  }
+  InTier& here = state(id, tier);
+  const bool was_any = here.any();
+  here.resident += added;
+  here.end = std::max(here.end, end);
+  here.deepest = std::max(here.deepest, end);
+  count(node, tier, added, std::min(node.pinned, end) - std::min(node.pinned, begin));
+  if (totals_[index(tier)].follower != nullptr) totals_[index(tier)].follower->on_inserted(blocks_of(id, begin, end));
+  refresh_leaf(id, tier);
+  set_subtree_resident(id, tier, was_any);
+}
+
+void PrefixTree::drop(Run run, Tier tier) {
+  const Node& node = nodes_[run.node.value()];
+  InTier& here = state(run.node, tier);
+  TERRACE_CHECK(run.begin >= node.start + node.pinned && run.begin < run.end && here.below == 0);
+  TERRACE_CHECK(run.end == node.start + here.deepest);
+  Copy* const row = copies(node, tier);
+  const std::uint32_t begin = run.begin - node.start;
+  const std::uint32_t end = run.end - node.start;
+  std::fill(row + begin, row + end, Copy{});
+  here.resident -= run.size();
+  count(node, tier, -std::int64_t{run.size()}, 0);
+  here.deepest = begin;
+  if (here.end == end) here.end = begin;
+  if (totals_[index(tier)].follower != nullptr) totals_[index(tier)].follower->on_removed(blocks_of(run.node, begin, end));
+  shrink_to_copies(here, row);
+  refresh_leaf(run.node, tier);
+  set_subtree_resident(run.node, tier, true);
+  prune(run.node);
+}
+
+std::span<const Copy> PrefixTree::copies(Run run, Tier tier) const {
+  const Node& node = nodes_[run.node.value()];
+  return {copies(node, tier) + (run.begin - node.start), run.size()};
+}
+
+bool PrefixTree::any_in_node(Run run, Tier tier) const { return state(run.node, tier).resident > 0; }
+
+void PrefixTree::read(Path path, Tier tier, std::uint32_t first, std::span<Copy> out) const {
+  TERRACE_CHECK(first <= path.length && out.size() == path.length - first);
+  std::uint32_t length = path.length;
+  NodeId id = path.node;
+  while (length > first) {
+    id = resolve(id, length - 1);
+    const Node& node = nodes_[id.value()];
+    const std::uint32_t from = std::max(first, node.start);
+    std::copy_n(copies(node, tier) + (from - node.start), length - from, out.begin() + (from - first));
+    length = from;
+    id = parent_of(node);
+  }
+}
+
+/// Tells the ancestors when a subtree gains its first copy that stays in a tier or loses its last.
+void PrefixTree::set_subtree_resident(NodeId id, Tier tier, bool was) {
+  while (id != root_node && state(id, tier).any() != was) {
+    const NodeId above = parent_of(nodes_[id.value()]);
+    InTier& parent = state(above, tier);
+    const bool parent_was = parent.any();
+    if (was) {
+      --parent.below;
+    } else {
+      ++parent.below;
+    }
+    refresh_leaf(above, tier);
+    id = above;
+    was = parent_was;
+  }
+}
+
+/// Tells the tier's policy whether the node has a candidate now, and which.
+void PrefixTree::refresh_leaf(NodeId id, Tier tier) {
+  EvictionPolicy* const policy = totals_[index(tier)].policy;
+  if (policy == nullptr) return;
+  const Node& node = nodes_[id.value()];
+  InTier& here = state(id, tier);
+  const bool evictable = here.deepest > node.pinned && here.below == 0 &&
+                         copies(node, tier)[here.deepest - 1].state() == CopyState::ready;
+  if (evictable) {
+    here.listed = 1;
+    const std::uint32_t last = here.deepest - 1;
+    policy->on_evictable(
+        {{id, node.start + last}, keys(node)[last], last_use_in(node, last), priority_in(node, last), node.tenant});
+  } else if (here.listed != 0) {
+    here.listed = 0;
+    policy->on_unevictable(id);
+  }
+}
+
+void PrefixTree::refresh_leaves(NodeId id) {
+  for (const Tier tier : all_tiers) refresh_leaf(id, tier);
+}
+
+BlockRef PrefixTree::candidate(NodeId id, Tier tier) const {
+  return {id, nodes_[id.value()].start + state(id, tier).deepest - 1};
+}
+
+std::optional<BlockRef> PrefixTree::victim(Tier tier) const {
+  const EvictionPolicy* const policy = totals_[index(tier)].policy;
+  const std::optional<NodeId> id = policy == nullptr ? std::nullopt : policy->victim();
+  if (!id) return std::nullopt;
+  return candidate(*id, tier);
+}
+
+std::optional<Run> PrefixTree::victims(Tier tier, std::uint32_t blocks_max) const {
+  const std::optional<BlockRef> last = victim(tier);
+  if (!last || blocks_max == 0) return std::nullopt;
+  return run_to(*last, tier, blocks_max);
+}
+
+Run PrefixTree::run_to(BlockRef last, Tier tier, std::uint32_t blocks_max) const {
+  const Node& node = nodes_[last.node.value()];
+  const Copy* const row = copies(node, tier);
+  const std::uint32_t end = last.depth - node.start + 1;
+  const std::uint32_t alike = totals_[index(tier)].policy->alike_from(last.node, last.depth);
+  std::uint32_t least = std::max(node.pinned, marked_alike_from(node, end - 1));
+  least = std::max({least, end - std::min(end, blocks_max), alike - std::min(alike, node.start)});
+  std::uint32_t begin = end - 1;
+  while (begin > least && row[begin - 1].state() == CopyState::ready) --begin;
+  return {last.node, node.start + begin, node.start + end};
+}
+
+std::uint32_t PrefixTree::resident_in(NodeId id, Tier tier, std::uint32_t from, std::uint32_t to) const {
+  const InTier& here = state(id, tier);
+  const std::uint32_t end = std::min(to, here.end);
+  if (end <= from) return 0;
+  if (here.resident == here.end) return end - from;  // no gaps, as is the rule
+  const Copy* const row = copies(nodes_[id.value()], tier);
+  return static_cast<std::uint32_t>(std::count_if(row + from, row + end, [](Copy c) { return c.present(); }));
+}
+
+}  // namespace terrace

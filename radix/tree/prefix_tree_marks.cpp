@@ -1,0 +1,280 @@
+// What is known of the first so many blocks of a node: pins, uses, retentions.
+
+#include "base/check.hpp"
+#include "radix/tree/prefix_tree.hpp"
+#include "radix/tree/prefix_tree_node.hpp"
+
+#include <algorithm>
+
+namespace terrace {
+
+// ---- pins ----------------------------------------------------------------------------------------------------------------
+
+void PrefixTree::pin(Path path) {
+  if (path.length == 0) return;
+  const NodeId id = resolve(path.node, path.length - 1);
+  Node& node = nodes_[id.value()];
+  const std::uint32_t blocks = path.length - node.start;
+  auto& pins = marks(node).pins;
+  const auto same = std::find_if(pins.begin(), pins.end(), [&](const Marks::Pin& pin) { return pin.blocks == blocks; });
+  if (same == pins.end()) {
+    pins.push_back({blocks, 1});
+  } else {
+    ++same->count;
+  }
+  if (blocks > node.pinned) set_pinned(id, blocks);
+}
+
+void PrefixTree::unpin(Path path) {
+  if (path.length == 0) return;
+  const NodeId id = resolve(path.node, path.length - 1);
+  Node& node = nodes_[id.value()];
+  const std::uint32_t blocks = path.length - node.start;
+  auto& pins = marks(node).pins;
+  const auto pin = std::find_if(pins.begin(), pins.end(), [&](const Marks::Pin& p) { return p.blocks == blocks; });
+  TERRACE_CHECK(pin != pins.end());
+  if (--pin->count == 0) {
+    *pin = pins.back();
+    pins.pop_back();
+  }
+  const std::uint32_t pinned = pinned_from_marks(node);
+  drop_empty_marks(node);
+  if (pinned != node.pinned) set_pinned(id, pinned);
+  prune(id);
+}
+
+bool PrefixTree::pinned(BlockRef block) const {
+  const Node& node = nodes_[resolve(block.node, block.depth).value()];
+  return block.depth - node.start < node.pinned;
+}
+
+std::uint32_t PrefixTree::pinned_from_marks(const Node& node) const {
+  if (node.pinned_children > 0) return node.size;
+  std::uint32_t longest = 0;
+  if (node.marks != Node::none) {
+    for (const Marks::Pin& pin : marks_[node.marks].pins) longest = std::max(longest, pin.blocks);
+  }
+  return longest;
+}
+
+void PrefixTree::set_pinned(NodeId id, std::uint32_t pinned) {
+  for (;;) {
+    Node& node = nodes_[id.value()];
+    const std::uint32_t before = node.pinned;
+    node.pinned = pinned;
+    for (const Tier tier : all_tiers) {
+      if (totals_[index(tier)].policy == nullptr) continue;
+      const std::int64_t changed = resident_in(id, tier, std::min(before, pinned), std::max(before, pinned));
+      count(node, tier, 0, pinned > before ? changed : -changed);
+    }
+    refresh_leaves(id);
+
+    // A node with a pin pins everything above it.
+    const NodeId parent = parent_of(node);
+    if ((before > 0) == (pinned > 0) || parent == root_node) return;
+    id = parent;
+    Node& above = nodes_[id.value()];
+    if (pinned > 0) {
+      ++above.pinned_children;
+    } else {
+      --above.pinned_children;
+    }
+    pinned = pinned_from_marks(above);
+    if (pinned == above.pinned) return;
+  }
+}
+
+// ---- uses ----------------------------------------------------------------------------------------------------------------
+
+void PrefixTree::touch(Path path, std::uint64_t stamp) {
+  std::uint32_t length = path.length;
+  NodeId id = path.node;
+  while (length > 0) {
+    id = resolve(id, length - 1);
+    const Node& node = nodes_[id.value()];
+    if (!followers_.empty()) {
+      const std::uint32_t known = node.start + used_since(node, stamp);
+      for (EvictionPolicy* const policy : followers_) policy->on_used(blocks_of(id, 0, length - node.start), stamp, known);
+    }
+    touch_node(id, length - node.start, stamp);
+    length = node.start;
+    id = parent_of(node);
+  }
+}
+
+void PrefixTree::touch_node(NodeId id, std::uint32_t blocks, std::uint64_t stamp) {
+  Node& node = nodes_[id.value()];
+  if (blocks == node.size && node.marks == Node::none) {
+    if (stamp <= node.last_use) return;
+    node.last_use = stamp;
+  } else {
+    if (last_use_in(node, blocks - 1) >= stamp) return;
+    auto& uses = marks(node).uses;
+    // Older uses that reach no farther are covered by this one.
+    std::erase_if(uses, [&](const Marks::Use& use) { return use.blocks <= blocks && use.stamp <= stamp; });
+    if (blocks == node.size) {
+      node.last_use = stamp;
+    } else {
+      const auto shorter = std::find_if(uses.begin(), uses.end(), [&](const Marks::Use& use) { return use.blocks < blocks; });
+      uses.insert(shorter, Marks::Use{blocks, stamp});
+    }
+    drop_empty_marks(node);
+  }
+  refresh_leaves(id);
+}
+
+std::uint64_t PrefixTree::last_use(BlockRef block) const {
+  const Node& node = nodes_[resolve(block.node, block.depth).value()];
+  return last_use_in(node, block.depth - node.start);
+}
+
+std::uint64_t PrefixTree::last_use_in(const Node& node, std::uint32_t offset) const {
+  if (node.marks == Node::none) return node.last_use;
+  const auto& uses = marks_[node.marks].uses;
+  for (auto use = uses.rbegin(); use != uses.rend(); ++use) {
+    if (offset < use->blocks) return use->stamp;
+  }
+  return node.last_use;
+}
+
+/// How many of the node's first blocks were used at the stamp or later.
+std::uint32_t PrefixTree::used_since(const Node& node, std::uint64_t stamp) const {
+  if (node.last_use >= stamp) return node.size;
+  if (node.marks == Node::none) return 0;
+  for (const Marks::Use& use : marks_[node.marks].uses) {
+    if (use.stamp >= stamp) return use.blocks;
+  }
+  return 0;
+}
+
+/// The first of the blocks up to `offset` that were last used with it and are retained as it is.
+std::uint32_t PrefixTree::marked_alike_from(const Node& node, std::uint32_t offset) const {
+  if (node.marks == Node::none) return 0;
+  std::uint32_t from = 0;
+  for (const Marks::Use& use : marks_[node.marks].uses) {
+    if (use.blocks <= offset) from = std::max(from, use.blocks);
+  }
+  for (const Marks::Retention& retention : marks_[node.marks].retentions) {
+    if (retention.blocks <= offset) from = std::max(from, retention.blocks);
+  }
+  return from;
+}
+
+// ---- retention -----------------------------------------------------------------------------------------------------------
+
+void PrefixTree::retain(Path path, RetentionId wish, Priority priority) {
+  TERRACE_CHECK(priority <= highest_priority);
+  std::uint32_t length = path.length;
+  NodeId id = path.node;
+  while (length > 0) {
+    id = resolve(id, length - 1);
+    Node& node = nodes_[id.value()];
+    auto& retentions = marks(node).retentions;
+    const std::uint32_t blocks = length - node.start;
+    const auto same = std::ranges::find(retentions, wish, &Marks::Retention::id);
+    if (same == retentions.end()) {
+      retentions.push_back({wish, blocks, priority});
+    } else {
+      *same = {wish, std::max(same->blocks, blocks), priority};
+    }
+    refresh_leaves(id);
+    length = node.start;
+    id = parent_of(node);
+  }
+}
+
+void PrefixTree::end_retention(Path path, RetentionId wish) {
+  std::uint32_t length = path.length;
+  NodeId id = path.node;
+  while (length > 0) {
+    id = resolve(id, length - 1);
+    Node& node = nodes_[id.value()];
+    if (node.marks != Node::none) {
+      const auto ended = std::erase_if(marks_[node.marks].retentions, [&](const auto& each) { return each.id == wish; });
+      drop_empty_marks(node);
+      if (ended > 0) refresh_leaves(id);
+    }
+    length = node.start;
+    id = parent_of(node);
+  }
+}
+
+Priority PrefixTree::priority(BlockRef block) const {
+  const Node& node = nodes_[resolve(block.node, block.depth).value()];
+  return priority_in(node, block.depth - node.start);
+}
+
+Priority PrefixTree::priority_in(const Node& node, std::uint32_t offset) const {
+  if (node.marks == Node::none) return usual_priority;
+  std::optional<Priority> highest;
+  for (const Marks::Retention& retention : marks_[node.marks].retentions) {
+    if (offset < retention.blocks) highest = std::max(highest.value_or(0), retention.priority);
+  }
+  return highest.value_or(usual_priority);
+}
+
+// ---- marks ---------------------------------------------------------------------------------------------------------------
+
+PrefixTree::Marks& PrefixTree::marks(Node& node) {
+  if (node.marks == Node::none) {
+    if (free_marks_.empty()) {
+      node.marks = static_cast<std::uint32_t>(marks_.size());
+      marks_.emplace_back();
+    } else {
+      node.marks = free_marks_.back();
+      free_marks_.pop_back();
+    }
+  }
+  return marks_[node.marks];
+}
+
+void PrefixTree::drop_empty_marks(Node& node) {
+  if (node.marks == Node::none) return;
+  if (!marks_[node.marks].empty()) return;
+  free_marks_.push_back(node.marks);  // the vectors keep their memory
+  node.marks = Node::none;
+}
+
+/// Nothing reaches beyond the node's end, which has come nearer.
+void PrefixTree::cut_marks(Node& node) {
+  if (node.marks == Node::none) return;
+  Marks& m = marks_[node.marks];
+  while (!m.uses.empty() && m.uses.front().blocks >= node.size) {  // of the whole node: its last use
+    node.last_use = m.uses.front().stamp;
+    m.uses.erase(m.uses.begin());
+  }
+  for (Marks::Retention& retention : m.retentions) retention.blocks = std::min(retention.blocks, node.size);
+  std::erase_if(m.retentions, [](const Marks::Retention& retention) { return retention.blocks == 0; });
+  drop_empty_marks(node);
+}
+
+/// Deals out the marks of a node that is now `upper`.
+void PrefixTree::split_marks(Node& upper, Node& lower, std::uint32_t at) {
+  lower.last_use = upper.last_use;
+  if (upper.marks == Node::none) return;
+  // Taken out first: both halves' marks live in one vector, which may move. (By copying, so that each keeps its memory.)
+  Marks& old = *split_marks_;
+  old = marks_[upper.marks];
+  marks_[upper.marks].pins.clear();
+  marks_[upper.marks].uses.clear();
+  marks_[upper.marks].retentions.clear();
+  drop_empty_marks(upper);
+  for (const Marks::Pin& pin : old.pins) {
+    if (pin.blocks > at) {
+      marks(lower).pins.push_back({pin.blocks - at, pin.count});
+    } else {
+      marks(upper).pins.push_back(pin);
+    }
+  }
+  for (const Marks::Use& use : old.uses) {  // longest first: the last that covers all of the upper half is its last use
+    if (use.blocks >= at) upper.last_use = use.stamp;
+    if (use.blocks > at) marks(lower).uses.push_back({use.blocks - at, use.stamp});
+    if (use.blocks < at) marks(upper).uses.push_back(use);
+  }
+  for (const Marks::Retention& each : old.retentions) {
+    marks(upper).retentions.push_back({each.id, std::min(each.blocks, at), each.priority});
+    if (each.blocks > at) marks(lower).retentions.push_back({each.id, each.blocks - at, each.priority});
+  }
+}
+
+}  // namespace terrace

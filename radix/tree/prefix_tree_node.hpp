@@ -1,0 +1,107 @@
+#pragma once
+
+// The inside of PrefixTree; included by its sources only.
+
+#include "radix/tree/prefix_tree.hpp"
+
+#include <array>
+#include <limits>
+
+namespace terrace {
+
+/// A pin or a use that reaches only into the node, not through it.
+struct PrefixTree::Marks {
+  struct Pin {
+    std::uint32_t blocks;  ///< the first so many of the node
+    std::uint32_t count;
+  };
+  struct Use {
+    std::uint32_t blocks;
+    std::uint64_t stamp;
+  };
+  struct Retention {
+    RetentionId id;
+    std::uint32_t blocks;
+    Priority priority;
+  };
+  /// Pins that end in this node.
+  std::vector<Pin> pins;
+  /// Longest first, and of growing stamp: blocks deeper in the node were never used later than those before them.
+  std::vector<Use> uses;
+  std::vector<Retention> retentions;
+
+  [[nodiscard]] bool empty() const { return pins.empty() && uses.empty() && retentions.empty(); }
+};
+
+/// What a node knows of one tier.
+struct PrefixTree::InTier {
+  std::uint32_t resident = 0;   ///< copies in this node, whatever their state
+  std::uint32_t end = 0;        ///< one past the last of them; 0 where there is none
+  std::uint32_t deepest = 0;    ///< the same of those that stay
+  std::uint32_t below : 31 = 0; ///< children with a copy that stays anywhere in their subtree
+  std::uint32_t listed : 1 = 0; ///< the policy knows this node as a candidate
+
+  [[nodiscard]] bool any() const { return deepest > 0 || below > 0; }
+};
+
+/// Two cache lines: what a match looks at is in the first, what only a change does is in the second.
+struct alignas(128) PrefixTree::Node {
+  static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
+
+  std::byte* arrays = nullptr;      ///< keys[capacity], then Copy[tier_count][capacity]
+  std::uint32_t parent_branch = 0;  ///< its children branch: owners_ says whose
+  std::uint32_t branch = 0;         ///< the one that this node's children name
+  std::uint32_t start = 0;          ///< depth of the first block
+  std::uint32_t size = 0;           ///< blocks; 0 in the root alone
+  std::uint32_t capacity = 0;       ///< of the arrays
+  NodeId first_child{none};
+  NodeId heir{none};                ///< the child that took over this node's later blocks when it was split
+  std::uint32_t pinned = 0;         ///< the first so many blocks are pinned
+  std::uint32_t pinned_children = 0;
+  std::uint32_t marks = none;       ///< index of Marks
+  std::array<InTier, tier_count> in_tiers;
+  NodeId next_sibling{none};
+  NodeId previous_sibling{none};
+  std::uint64_t last_use = 0;       ///< of all blocks, but for those that marks.uses cover
+  std::uint64_t name_space = 0;
+  TenantIndex tenant = nobody;
+  GroupId group;
+
+  [[nodiscard]] std::uint32_t end() const { return start + size; }
+};
+
+inline constexpr NodeId root_node{0};
+inline constexpr NodeId no_node{std::numeric_limits<std::uint32_t>::max()};
+
+inline BlockKey* PrefixTree::keys(const Node& node) const { return reinterpret_cast<BlockKey*>(node.arrays); }
+
+inline Copy* PrefixTree::copies(const Node& node, Tier tier) const {
+  return reinterpret_cast<Copy*>(node.arrays + sizeof(BlockKey) * node.capacity) + index(tier) * node.capacity;
+}
+
+inline PrefixTree::InTier& PrefixTree::state(NodeId node, Tier tier) {
+  return nodes_[node.value()].in_tiers[index(tier)];
+}
+
+inline const PrefixTree::InTier& PrefixTree::state(NodeId node, Tier tier) const {
+  return nodes_[node.value()].in_tiers[index(tier)];
+}
+
+/// The node and all below it, each after its parent. Finds its way back up by itself: a stack would have to be allocated.
+template <class Visit>
+void PrefixTree::walk(NodeId top, Visit&& visit) const {
+  for (NodeId id = top;;) {
+    visit(id);
+    NodeId next = nodes_[id.value()].first_child;
+    for (; next == no_node && id != top; id = parent_of(nodes_[id.value()])) next = nodes_[id.value()].next_sibling;
+    if (next == no_node) return;
+    id = next;
+  }
+}
+
+inline Blocks PrefixTree::blocks_of(NodeId id, std::uint32_t from, std::uint32_t to) const {
+  const Node& node = nodes_[id.value()];
+  return {id, node.start + from, {keys(node) + from, to - from}};
+}
+
+}  // namespace terrace

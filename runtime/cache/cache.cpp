@@ -1,0 +1,474 @@
+#include "runtime/cache/cache.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <iterator>
+#include <limits>
+
+namespace terrace {
+namespace {
+
+constexpr Duration quarantine_poll_interval = std::chrono::milliseconds{1};
+
+}  // namespace
+
+Cache::Cache(const ManagerConfig& config, const CacheParts& parts) : parts_{parts}, manager_{config} {
+  pools_.push_back({&parts.arena, parts.store});
+  pools_.insert(pools_.end(), parts.other_pools.begin(), parts.other_pools.end());
+  TERRACE_CHECK(pools_.size() == config.pool_count());
+  for (std::size_t pool = 0; pool < pools_.size(); ++pool) pool_ids_.push_back(PoolId{static_cast<std::uint16_t>(pool)});
+  for (const PoolId pool : pool_ids_) {
+    host_chunks_.emplace_back(*pools_[pool.value()].arena, manager_, pool);
+    TERRACE_CHECK(config.storage == (pools_[pool.value()].store != nullptr));
+    manager_.set_block_bytes(pools_[pool.value()].arena->block_bytes(), pool);
+  }
+  if (parts_.poison != nullptr) manager_.remember_freed();
+  if (config.storage) restore_stored();
+  tell_path_costs();
+}
+
+Cache::~Cache() { TERRACE_CHECK(manager_.live_requests() == 0); }
+
+/// What an earlier process stored is a hit again.
+void Cache::restore_stored() {
+  for (const PoolId pool : pool_ids_) {
+    Restoring& restoring = manager_.restoring(pool);
+    restoring.begin();
+    pools_[pool.value()].store->adopt_all(
+        [&](std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers) {
+          restoring.add(blocks, numbers);
+        });
+  }
+}
+
+Result<Lease> Cache::acquire(const AcquireRequest& request) {
+  note_time();
+  end_quarantines();
+  const Result<Acquired> acquired = manager_.acquire(request);
+  carry_out();
+  if (!acquired) {
+    quarantine_in_the_way_ = acquired.error() == Errc::no_room && manager_.quarantined_requests() > 0;
+    return acquired.error();
+  }
+  if (*acquired == Acquired::ready) {
+    waits_.ready_at_once();
+    note_ready(request.id, parts_.clock.now());
+  } else {
+    waits_.begin(request.id, parts_.clock.now());
+  }
+  if (spare_leases_.empty()) return Lease{*this, request.id};
+  Lease lease{*this, request.id, std::move(spare_leases_.back())};
+  spare_leases_.pop_back();
+  return lease;
+}
+
+Result<void> Cache::wait(const Lease& lease) {
+  if (state(lease) == RequestState::unknown) return Errc::unknown_request;
+  const auto waits = [&] { return state(lease) == RequestState::waiting; };
+  if (waits() && transfers_paused_) return Errc::paused;
+  if (waits()) poll_while(waits);
+  ErrorCode error = Errc::not_ready;
+  std::erase_if(manager_.events(), [&](const RequestEvent& event) {
+    if (event.id != lease.id()) return false;
+    error = event.error;
+    return true;
+  });
+  if (state(lease) == RequestState::ready) return {};
+  return error;
+}
+
+Result<void> Cache::extend(const Lease& lease, std::uint32_t blocks) {
+  note_time();
+  end_quarantines();
+  const Result<void> extended = manager_.extend(lease.id(), blocks);
+  carry_out();
+  return extended;
+}
+
+Result<void> Cache::advance(const Lease& lease, std::uint64_t tokens, Fence last_use) {
+  note_time();
+  const Result<void> advanced = manager_.advance(lease.id(), tokens, last_use);
+  carry_out();
+  return advanced;
+}
+
+Result<std::span<const Duplicate>> Cache::commit(const Lease& lease, std::span<const BlockKey> keys, Fence written) {
+  note_time();
+  const Result<std::span<const Duplicate>> committed = manager_.commit(lease.id(), keys, written);
+  carry_out();
+  if (prefill_.computes(lease.id())) prefill_.on_commit(lease.id(), manager_.prompt_left(lease.id()), written);
+  return committed;
+}
+
+void Cache::release(Lease lease, Fence last_use) {
+  lease.used_until(last_use);
+  lease.reset();
+}
+
+void Cache::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
+  note_time();
+  const Fence after = lease->last_use ? *lease->last_use : parts_.transfers.after_all_work();
+  const bool is_known = lease->last_use || parts_.transfers.reached() >= after;
+  const Result<void> released = is_known ? manager_.release(lease->id, after) : manager_.quarantine(lease->id, after);
+  TERRACE_CHECK(released.has_value());
+  waits_.forget(lease->id);
+  prefill_.on_released(lease->id);
+  spare_leases_.push_back(std::move(lease));
+  carry_out();
+}
+
+void Cache::end_quarantines() {
+  if (manager_.quarantined_requests() > 0) manager_.end_quarantines(parts_.transfers.reached());
+  quarantine_in_the_way_ &= manager_.quarantined_requests() > 0;
+}
+
+void Cache::compute_is_idle() {
+  note_time();
+  manager_.end_quarantines(Fence{std::numeric_limits<Fence::rep>::max()});
+  carry_out();
+}
+
+void Cache::clear(const ClearOptions& options) {
+  note_time();
+  manager_.clear(options);
+  after_clear(options);
+}
+
+Result<void> Cache::reset(const ClearOptions& options) {
+  note_time();
+  end_quarantines();
+  const Result<void> done = manager_.reset(options);
+  if (done) after_clear(options);
+  return done;
+}
+
+void Cache::after_clear(const ClearOptions& options) {
+  carry_out();
+  if (manager_.config().storage && !options.storage) restore_stored();
+}
+
+Result<void> Cache::resume() {
+  note_time();
+  const Result<void> resumed = manager_.resume();
+  carry_out();
+  return resumed;
+}
+
+Result<std::uint32_t> Cache::drop(std::span<const BlockKey> keys) {
+  note_time();
+  const Result<std::uint32_t> dropped = manager_.drop(keys);
+  carry_out();
+  return dropped;
+}
+
+Result<EvictedBlocks> Cache::evict(std::span<const SlotId> slots, PoolId pool) {
+  note_time();
+  Result<EvictedBlocks> evicted = manager_.evict(slots, pool);
+  carry_out();
+  return evicted;
+}
+
+Result<void> Cache::unpin(PinId pin) {
+  note_time();
+  const Result<void> unpinned = manager_.unpin(pin);
+  carry_out();
+  return unpinned;
+}
+
+Result<void> Cache::resize(Tier tier, std::uint32_t blocks, PoolId pool) {
+  if (tier == Tier::storage) return resize_storage(blocks, pool);
+  note_time();
+  const Result<void> resized =
+      tier == Tier::host ? host_chunks_.at(pool.value()).resize(blocks) : manager_.resize(tier, blocks, pool);
+  carry_out();
+  return resized;
+}
+
+Result<void> Cache::resize_storage(std::uint32_t blocks, PoolId pool) {
+  BlockStore* const store = pools_.at(pool.value()).store;
+  if (store == nullptr) return Errc::invalid_argument;
+  const Result<void> resized = store->resize(blocks);
+  wake();
+  return resized;
+}
+
+Result<WriteBackId> Cache::start_write_back(const WriteBackOrder& order) {
+  manager_.on_time(parts_.clock.now());
+  const Result<WriteBackId> started = manager_.start_write_back(order);
+  carry_out();
+  if (manager_.write_backs().wants_pump()) wake();
+  return started;
+}
+
+Result<void> Cache::resume_write_back(WriteBackId id) {
+  const Result<void> resumed = manager_.write_backs().resume(id);
+  wake();
+  return resumed;
+}
+
+Result<void> Cache::cancel_write_back(WriteBackId id) {
+  note_time();
+  const Result<void> cancelled = manager_.write_backs().cancel(id);
+  manager_.settle();
+  carry_out();
+  return cancelled;
+}
+
+void Cache::resume_transfers() {
+  transfers_paused_ = false;
+  carry_out();
+}
+
+std::span<const RequestEvent> Cache::poll() {
+  // Before collecting: what arrives after this wakes again.
+  if (parts_.waker != nullptr) parts_.waker->acknowledge();
+  transfer_events_.clear();
+  parts_.transfers.poll(transfer_events_);
+  for (TransferEvent& event : transfer_events_) on_transfer(std::move(event));
+  for (const PoolId pool : pool_ids_) {
+    if (pools_[pool.value()].store == nullptr) continue;
+    store_events_.clear();
+    pools_[pool.value()].store->poll(store_events_);
+    for (const StoreEvent& event : store_events_) on_store(event, pool);
+  }
+  const TimePoint now = parts_.clock.now();
+  manager_.note_time(now);
+  if (manager_.learns_prefill()) learn_prefill(now);
+  tell_path_costs();
+  for (HostChunks& chunks : host_chunks_) chunks.poll();
+  manager_.on_time(now);
+  end_quarantines();
+  manager_.settle();
+  carry_out();
+  if (manager_.write_backs().wants_pump()) wake();  // it looked at a part of the tree, and there is more
+  events_.clear();
+  events_.swap(manager_.events());
+  for (const RequestEvent& event : events_) {
+    if (!event.ends_wait()) continue;
+    if (event.error) {
+      waits_.fail(event.id, now);
+    } else {
+      waits_.end(event.id, now, manager_.request_stats(event.id).value());
+      note_ready(event.id, now);
+    }
+  }
+  if (parts_.watch != nullptr) parts_.watch->on_polled(now);
+  return events_;
+}
+
+TimePoint Cache::next_deadline() const {
+  TimePoint next = std::min(manager_.next_deadline(), parts_.transfers.next_deadline());
+  // Compute wakes nobody when it reaches a point.
+  if (quarantine_in_the_way_) next = std::min(next, parts_.clock.now() + quarantine_poll_interval);
+  for (const PoolParts& pool : pools_) {
+    if (pool.store != nullptr) next = std::min(next, pool.store->next_deadline());
+  }
+  return next;
+}
+
+bool Cache::has_pending_work() const {
+  return manager_.has_pending_work() || transfers_in_flight() > 0;
+}
+
+Result<void> Cache::limit_transfers(Urgency urgency, Bytes per_second) {
+  if (urgency == Urgency::request) return Errc::invalid_argument;
+  parts_.transfers.limit(urgency, per_second);
+  return {};
+}
+
+void Cache::drain() {
+  poll_while([this] { return has_pending_work(); });
+}
+
+Result<WriteBackId> Cache::start_checkpoint(Duration budget) {
+  WriteBackOrder order;
+  order.scope = WriteBackOrder::Scope::all;
+  order.deadline = parts_.clock.now() + budget;
+  return start_write_back(order);
+}
+
+Result<CheckpointReport> Cache::checkpoint(Duration budget) {
+  const Result<WriteBackId> job = start_checkpoint(budget);
+  if (!job) return job.error();
+  poll_while([&] { return !write_back(*job)->ended(); });
+  return CheckpointReport{*write_back(*job), durability()};
+}
+
+template <class Condition>
+void Cache::poll_while(Condition condition) {
+  TERRACE_CHECK(!transfers_paused_);
+  // Requests that end their wait meanwhile are still to be told of.
+  std::vector<RequestEvent> events;
+  while (condition()) {
+    const auto ended = poll();
+    std::ranges::copy_if(ended, std::back_inserter(events), &RequestEvent::ends_wait);
+    if (!condition()) break;
+    if (parts_.waker == nullptr) continue;
+    const TimePoint deadline = next_deadline();
+    int timeout_ms = -1;
+    if (deadline != never) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - parts_.clock.now()).count();
+      timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left + 1, 0, std::numeric_limits<int>::max()));
+    }
+    parts_.waker->wait(timeout_ms);
+  }
+  manager_.events().insert(manager_.events().begin(), events.begin(), events.end());
+}
+
+void Cache::on_transfer(TransferEvent event) {
+  if (event.kind == TransferEvent::Kind::finished) {
+    const bool out = event.direction == Direction::swap_out;
+    PathSpeed& path = plans_[static_cast<std::size_t>(event.direction)];
+    path.ended(1, event.moved, parts_.clock.now(), event.copying);
+    count_moved(out ? moved_.swap_out : moved_.swap_in, path,
+                static_cast<std::uint64_t>(std::ranges::count(event.outcomes, BlockOutcome::done)), event.moved);
+  }
+  manager_.on_transfer(std::move(event));
+}
+
+void Cache::on_store(const StoreEvent& event, PoolId pool) {
+  const bool is_read = event.kind == StoreEvent::Kind::read;
+  if (is_read || event.kind == StoreEvent::Kind::written) {
+    const bool done = !event.error;
+    const Bytes bytes = done ? pools_[pool.value()].store->block_bytes() : Bytes{};
+    PathSpeed& path = is_read ? reads_ : writes_;
+    path.ended(1, bytes, parts_.clock.now());
+    count_moved(is_read ? moved_.prefetch : moved_.persist, path, done ? 1 : 0, bytes);
+  }
+  if (event.kind == StoreEvent::Kind::flushed && parts_.watch != nullptr) parts_.watch->on_flushed(event.error);
+  manager_.on_store(event, pool);
+}
+
+void Cache::carry_out() {
+  status_.store(manager_.status(), std::memory_order_release);
+  for (const PoolId pool : pool_ids_) carry_out(pool);
+  for (HostChunks& chunks : host_chunks_) chunks.give_back_emptied();
+}
+
+void Cache::carry_out(PoolId pool) {
+  Actions& actions = manager_.actions(pool);
+  if (parts_.poison != nullptr) poison_freed(pool);
+  if (actions.empty() || transfers_paused_) return;
+  const PoolParts& parts = pools_[pool.value()];
+  for (TransferPlan& plan : actions.plans) {
+    plans_[static_cast<std::size_t>(plan.direction)].began(1, parts_.clock.now());
+    if (manager_.config().instant_copies) {
+      carry_out_at_once(std::move(plan));
+    } else {
+      parts_.transfers.submit(std::move(plan));
+    }
+  }
+  for (const JobId job : actions.cancels) parts_.transfers.cancel(job);
+  for (const JobId job : actions.raises) parts_.transfers.raise(job, Urgency::request);
+  if (parts.store != nullptr) {
+    if (!actions.touches.empty()) parts.store->touch(actions.touches);
+    store_writes_.clear();
+    for (const WriteOrder& order : actions.writes) {
+      store_writes_.push_back({order.token, order.block, parts.arena->block(order.from)});
+    }
+    writes_.began(store_writes_.size(), parts_.clock.now());
+    if (!store_writes_.empty()) parts.store->write(store_writes_);
+    // After the writes: where transfers were paused, one of them may be of what was cleared since.
+    if (!actions.removes.empty()) parts.store->remove(actions.removes, 0);
+    store_reads_.clear();
+    for (const ReadOrder& order : actions.reads) store_reads_.push_back({order.token, order.key, parts.arena->block(order.into)});
+    reads_.began(store_reads_.size(), parts_.clock.now());
+    if (!store_reads_.empty()) parts.store->read(store_reads_);
+    for (const std::uint64_t round : actions.flushes) parts.store->flush(round);
+  }
+  actions.clear();
+}
+
+/// The books count an instant copy as done: nothing else may happen before its bytes have moved.
+void Cache::carry_out_at_once(TransferPlan plan) {
+  const JobId job = plan.job;
+  parts_.transfers.submit(std::move(plan));
+  for (bool done = false; !done;) {
+    std::vector<TransferEvent> events;
+    if (parts_.waker != nullptr) parts_.waker->acknowledge();
+    parts_.transfers.poll(events);
+    for (TransferEvent& event : events) {
+      done |= event.job == job;
+      for (const BlockOutcome outcome : event.outcomes) TERRACE_CHECK(outcome == BlockOutcome::done);
+      on_transfer(std::move(event));
+    }
+    if (!done && parts_.waker != nullptr) parts_.waker->wait(-1);
+  }
+  // The wake-ups acknowledged above may have been the store's, which nobody has collected.
+  wake();
+}
+
+void Cache::count_moved(Moved& moved, const PathSpeed& path, std::uint64_t blocks, Bytes bytes) {
+  moved.blocks += blocks;
+  moved.bytes += bytes;
+  moved.seconds = path.busy_seconds();
+}
+
+/// The link, and the disk, are one for all pools; what they take for a block depends on its size.
+void Cache::tell_path_costs() {
+  if (!manager_.measures_loads()) return;
+  const TimePoint now = parts_.clock.now();
+  const double link = plans_[static_cast<std::size_t>(Direction::swap_in)].seconds_per_byte(now);
+  const double read = reads_.seconds_per_byte(now);
+  // Without a prefill speed to go by, no more is risked than on a path that nobody knows.
+  const bool knows_prefill = !manager_.learns_prefill() || prefill_.unit_seconds() > 0;
+  const Bytes trusted = knows_prefill ? reads_.trusted(now) : PathSpeed::trusted_unseen;
+  for (const PoolId pool : pool_ids_) {
+    const Bytes block = pools_[pool.value()].arena->block_bytes();
+    const auto bytes = static_cast<double>(count(block));
+    const std::uint64_t reads_max = std::min<std::uint64_t>(trusted / block, std::numeric_limits<std::uint32_t>::max());
+    manager_.set_path_costs({.link_seconds = link * bytes,
+                             .read_seconds = read * bytes,
+                             .reads_max = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(reads_max))},
+                            pool);
+  }
+}
+
+/// Before each call that may free room: whoever waited for it may begin a load.
+void Cache::note_time() {
+  if (manager_.measures_loads()) manager_.note_time(parts_.clock.now());
+}
+
+void Cache::note_ready(RequestId id, TimePoint now) {
+  if (!manager_.learns_prefill()) return;
+  // Blocks that somebody else computes say nothing about the speed of this engine.
+  const bool computes = manager_.request_stats(id)->external == 0;
+  prefill_.on_ready(id, computes ? manager_.prompt_left(id) : 0, now);
+}
+
+void Cache::learn_prefill(TimePoint now) {
+  prefill_.on_reached(parts_.transfers.reached(), now);
+  manager_.learn_prefill(prefill_.unit_seconds());
+}
+
+void Cache::poison_freed(PoolId pool) {
+  constexpr int poison_byte = 0xDB;
+  auto& freed_on_device = freed_[0];
+  auto& freed_in_arena = freed_[1];
+  manager_.take_freed(freed_on_device, freed_in_arena, pool);
+  for (const SlotId slot : freed_in_arena) {
+    const auto block = pools_[pool.value()].arena->block(slot);
+    std::memset(block.data(), poison_byte, block.size());
+  }
+  if (freed_on_device.empty()) return;
+  // On the compute timeline, after whatever may still use the slots; transfers into them wait for it.
+  std::vector<std::size_t> bytes;
+  for (std::uint32_t rank = 0; rank < parts_.poison->size(); ++rank) {
+    bytes.push_back(count(parts_.poison->at(rank).info().pool(pool).block_bytes));
+  }
+  const Fence poisoned =
+      parts_.poison->launch([pool, slots = freed_on_device, bytes = std::move(bytes)](std::uint32_t rank, BlockAccess& access) {
+        std::vector<std::byte> scratch(bytes[rank]);
+        for (const SlotId slot : slots) {
+          const auto target = access.write_target(pool, slot, scratch);
+          std::memset(target.data(), poison_byte, target.size());
+          access.written(pool, slot, scratch);
+        }
+      });
+  manager_.overwritten_by(freed_on_device, poisoned, pool);
+}
+
+}  // namespace terrace

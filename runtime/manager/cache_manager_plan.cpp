@@ -1,0 +1,372 @@
+// From "wanted" to "ready": the room a request waits for, the loads it waits for, and planning again.
+
+#include "base/check.hpp"
+#include "runtime/manager/cache_manager.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+namespace terrace {
+
+/// Pins what is there and takes or waits for the rest; nothing changed where it fails.
+Result<void> CacheManager::plan(Index index, std::span<const BlockKey> keys) {
+  Request& r = requests_[index];
+  // A prefix that failed to load twice is computed rather than tried a third time.
+  const Tier lowest = r.failures >= 2 ? Tier::device : r.lowest_tier;
+  const std::span<const BlockKey> usable = keys.first(std::min<std::size_t>(keys.size(), r.hit_blocks_max));
+  std::uint32_t hits = look_up(usable, lowest);
+  if (r.drop_last_hit && hits > 0) hits = look_up(usable.first(hits - 1), lowest);
+  std::uint32_t turned_down = hits;
+  if (const std::uint32_t worth = worth_loading(hits); worth < hits) hits = look_up(usable.first(worth), lowest);
+  turned_down -= hits;
+  r.blocks_now = hits + std::min(r.blocks - hits, r.new_blocks_max);
+  if (!could_ever_fit(r)) return Errc::never_fits;
+
+  sum_needs(r);
+  hold_hits(Hold::pin);
+  if (!can_promise_all()) {
+    hold_hits(Hold::unpin);
+    return Errc::no_room;
+  }
+  stats_.turned_down += turned_down;
+  take_hits(r, keys, hits);
+
+  r.rooms_waited_for = 0;
+  for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
+    const std::uint32_t needed = needs_[pool];
+    std::vector<SlotId>& own = r.own[pool];
+    if (needed > 0) pools_[pool]->device_room.take_free(needed, std::nullopt, own);
+    if (own.size() == needed) continue;
+    ++r.rooms_waited_for;
+    pools_[pool]->device_room.wait(index, needed - static_cast<std::uint32_t>(own.size()), r.name_space);
+  }
+  if (r.rooms_waited_for > 0) {
+    r.state = State::waiting_for_room;
+  } else {
+    start_loads(index);
+  }
+  return {};
+}
+
+/// What the last look_up() found, and holds, is the request's.
+void CacheManager::take_hits(Request& r, std::span<const BlockKey> keys, std::uint32_t hits) {
+  r.hits = hits;
+  r.joined = 0;
+  // Planned again, blocks keep the tier they were first found in.
+  const std::size_t known = std::min<std::size_t>(r.found.size(), hits);
+  r.found.resize(known);
+  r.found.insert(r.found.end(), found_.begin() + static_cast<std::ptrdiff_t>(known), found_.begin() + hits);
+  const bool is_first = r.stamp == 0;
+  if (is_first) {
+    r.stamp = ++last_stamp_;
+    for (const auto& pool : pools_) pool->residency.sample().set_now(r.stamp);
+  }
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    const GroupHit& hit = hits_[g];
+    GroupPart& part = r.parts[g];
+    SizeClass& pool = pool_of(g);
+    part.serves = hit.serves;
+    part.first = hit.first;
+    part.end = part.committed = hit.end;
+    stats_.joined += hit.found.filling;
+    r.joined = std::max(r.joined, hit.found.filling * rules_[g].units_per_block());
+    if (rules_[g].chained()) {
+      part.path = hit.found.path;
+      // (What the device has of a path is its beginning.)
+      if (is_first) {
+        const std::span<const BlockKey> in_group = keys_in(g, keys, 0);
+        pool.device_room.on_request(in_group, hit.found.on_device + hit.found.filling);
+        pool.residency.used(in_group.first(part.path.length));
+      }
+      pool.residency.tree().touch(part.path, r.stamp);
+      pool.rescue(hit.found);
+    }
+    for (std::uint32_t i = 0; i < hit.islands.size(); ++i) {
+      part.islands.push_back({hit.first + i, hit.islands[i].path});
+      pool.residency.tree().touch(hit.islands[i].path, r.stamp);
+      if (is_first) pool.residency.used(std::span{&pool.residency.tree().key(hit.islands[i].path.last()), 1});
+      pool.rescue(hit.islands[i]);
+    }
+  }
+  if (config_.instant_copies && config_.relation == Relation::exclusive) detach_hits(r);
+}
+
+/// Reference order for exclusive: the host slots of the hits count as free before room is made. Their bytes are still to be
+/// read, so a staging slot's place in the budget is taken for each, for the length of this call. (One group, one pool.)
+void CacheManager::detach_hits(Request& r) {
+  Residency& residency = pools_.front()->residency;
+  for (std::uint32_t i = 0; i < r.hits && residency.staging_free() > 0; ++i) {
+    const BlockRef block{r.parts.front().path.node, i};
+    if (residency.copy(block, Tier::device).present()) continue;
+    const Copy in_host = residency.copy(block, Tier::host);
+    if (in_host.state() != CopyState::ready || residency.lent(in_host.slot())) continue;
+    r.detached.emplace_back(i, residency.detach(block, Tier::host));
+  }
+}
+
+void CacheManager::on_served(PoolId pool, Index index, std::span<const SlotId> slots, bool last) {
+  Request& r = requests_[index];
+  TERRACE_CHECK(r.state == State::waiting_for_room);
+  std::vector<SlotId>& own = r.own[pool.value()];
+  own.insert(own.end(), slots.begin(), slots.end());
+  if (last && --r.rooms_waited_for == 0) start_loads(index);
+}
+
+/// A hit, while the request waits for it.
+BlockRef CacheManager::hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const {
+  return rules_[group].chained() ? BlockRef{part.path.node, block} : part.islands[block - part.first].path.last();
+}
+
+/// The device copies of the part's hits, to row_.
+void CacheManager::read_hits(const GroupPart& part, std::size_t group) {
+  const Residency& residency = pool_of(group).residency;
+  row_.resize(part.end - part.first);
+  if (rules_[group].chained()) {
+    residency.tree().read(part.path, Tier::device, 0, row_);
+    return;
+  }
+  for (std::size_t i = 0; i < row_.size(); ++i) row_[i] = residency.copy(part.islands[i].path.last(), Tier::device);
+}
+
+/// Gives each of the group's hits that is not on the device a slot and notes where its bytes are; joins the load that brings it
+/// already. False where one is gone.
+bool CacheManager::collect_loads(Index index, std::size_t group) {
+  Request& r = requests_[index];
+  const GroupPart& part = r.parts[group];
+  const PoolId pool_id = rules_[group].config().pool;
+  SizeClass& pool = at(pool_id);
+  std::vector<LoadPart>& parts = load_parts_[group];
+  parts.clear();
+  read_hits(part, group);
+  std::size_t detached = 0;
+  for (std::uint32_t i = part.first; i < part.end; ++i) {
+    const Copy on_device = row_[i - part.first];
+    if (on_device.usable()) continue;
+    const BlockRef block = hit_block(part, group, i);
+    if (on_device.present()) {
+      const LoadRef load{pool_id, pool.loads.load_of(block)};
+      if (pool.loads.join(load.load, index, r.by_layer)) r.loads.push_back(load);
+      continue;
+    }
+    LoadPart wanted;
+    wanted.block = rules_[group].chained() ? pool.residency.tree().at(part.path, i) : block;
+    if (detached < r.detached.size() && r.detached[detached].first == i) {
+      wanted.detached = r.detached[detached++].second;
+    } else if (pool.residency.usable(block, Tier::host)) {
+      wanted.source = Tier::host;
+    } else if (pool.residency.stored(block) && r.lowest_tier == Tier::storage) {
+      wanted.source = Tier::storage;
+    } else {
+      return false;  // the tier it was in gave it up while the request waited for room
+    }
+    std::size_t& used = used_[pool_id.value()];
+    TERRACE_CHECK(used < r.own[pool_id.value()].size());
+    wanted.device_slot = r.own[pool_id.value()][used++];
+    parts.push_back(wanted);
+  }
+  return true;
+}
+
+/// All slots are there: what is not on the device is loaded.
+void CacheManager::start_loads(Index index) {
+  Request& r = requests_[index];
+  r.state = State::loading;
+  std::ranges::fill(used_, 0);
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    if (collect_loads(index, g)) continue;
+    ++stats_.load_failures;
+    undo(index);
+    to_replan_.push_back(index);
+    return;
+  }
+  r.detached.clear();
+
+  // Others may have loaded meanwhile what this request had planned to load itself.
+  std::ranges::fill(needs_, 0);
+  for (std::size_t g = 0; g < rules_.size(); ++g) needs_[rules_[g].config().pool.value()] += new_blocks(g, r, r.parts[g].end);
+  for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
+    std::vector<SlotId>& own = r.own[pool];
+    own.erase(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(used_[pool]));
+    TERRACE_CHECK(own.size() >= needs_[pool]);
+    pools_[pool]->residency.pool(Tier::device).put_all(std::span{own}.subspan(needs_[pool]));
+    own.resize(needs_[pool]);
+  }
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    if (load_parts_[g].empty()) continue;
+    const PoolId pool = rules_[g].config().pool;
+    const auto load = at(pool).loads.start(load_parts_[g], index, {r.deadline, reads_wanted_by(r)}, r.by_layer);
+    if (load) r.loads.push_back({pool, *load});
+  }
+  if (requests_[index].loads.empty()) return become_ready(index);
+  tell_layers(index);  // it may have joined a load that is well on its way
+}
+
+void CacheManager::make_tables(Request& r) {
+  std::ranges::fill(used_, 0);
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    GroupPart& part = r.parts[g];
+    part.table.assign(part.first, null_of(g));
+    read_hits(part, g);
+    for (const Copy copy : row_) part.table.push_back(copy.slot());
+    const std::uint32_t count = new_blocks(g, r, part.end);
+    if (rules_[g].cached()) {
+      const std::uint32_t to = std::max(rules_[g].blocks_for(r.blocks_now), part.end);
+      part.table.resize(to - count, null_of(g));
+    }
+    const std::size_t pool = rules_[g].config().pool.value();
+    const auto from = r.own[pool].begin() + static_cast<std::ptrdiff_t>(used_[pool]);
+    part.table.insert(part.table.end(), from, from + count);
+    used_[pool] += count;
+    part.given_up = part.first;
+  }
+}
+
+/// Once told of layers, the request has its tables, of the same slots.
+void CacheManager::become_ready(Index index) {
+  Request& r = requests_[index];
+  if (r.layers == 0) make_tables(r);
+  for (std::vector<SlotId>& own : r.own) own.clear();
+  r.state = State::ready;
+  deadlines_.erase(index);
+  withdraw_layers(r);
+  if (!r.quarantined_until) count_ready(r);
+  if (r.announce) events_.push_back({r.id, {}});
+}
+
+void CacheManager::count_ready(const Request& r) {
+  const RequestStats found = stats_of(r);
+  RequestTotals& totals = r.preempted ? stats_.preempted : stats_.requests;
+  const auto add = [this](std::uint64_t& total, std::uint32_t blocks) { total += std::uint64_t{blocks} * unit_tokens_; };
+  ++totals.requests;
+  add(totals.asked, found.blocks);
+  add(totals.device, found.device);
+  add(totals.host, found.host);
+  add(totals.storage, found.storage);
+  add(totals.external, found.external);
+  add(totals.miss, found.miss);
+}
+
+/// What all of the request's loads have by now, where that is more than it was told of.
+void CacheManager::tell_layers(Index index) {
+  Request& r = requests_[index];
+  if (!r.by_layer || r.state != State::loading) return;
+  std::uint32_t layers = Loads::all_layers;
+  for (const LoadRef load : r.loads) layers = std::min(layers, at(load.pool).loads.layers(load.load));
+  if (layers <= r.layers || layers == Loads::all_layers) return;
+  if (r.layers == 0) make_tables(r);
+  r.layers = layers;
+  const bool has_event = !events_.empty() && events_.back().id == r.id && !events_.back().ends_wait();
+  if (!has_event) events_.push_back({r.id, {}});
+  events_.back().layers = layers;
+}
+
+/// The wait has ended: layers of which nobody has heard yet are no news any more.
+void CacheManager::withdraw_layers(const Request& r) {
+  if (r.layers == 0 || r.quarantined_until) return;
+  std::erase_if(events_, [&](const RequestEvent& event) { return event.id == r.id && !event.ends_wait(); });
+}
+
+/// A pending request lets go of everything.
+void CacheManager::undo(Index index) {
+  let_go_of_hits(index);
+  let_go_of_room(index);
+}
+
+void CacheManager::let_go_of_hits(Index index) {
+  Request& r = requests_[index];
+  for (const LoadRef load : r.loads) at(load.pool).loads.leave(load.load, index);
+  r.loads.clear();
+  r.hits = 0;
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    Residency& residency = pool_of(g).residency;
+    if (rules_[g].chained()) residency.unpin(r.parts[g].path);
+    for (const Island& island : r.parts[g].islands) residency.unpin(island.path);
+    r.parts[g].clear();
+  }
+}
+
+void CacheManager::let_go_of_room(Index index) {
+  Request& r = requests_[index];
+  r.rooms_waited_for = 0;
+  for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
+    pools_[pool]->device_room.leave(index);
+    pools_[pool]->residency.pool(Tier::device).put_all(r.own[pool]);
+    r.own[pool].clear();
+  }
+  for (; !r.detached.empty(); r.detached.pop_back()) {
+    pools_.front()->residency.pool(Tier::host).put(r.detached.back().second);
+  }
+}
+
+void CacheManager::fail(Index index, ErrorCode error) {
+  Request& r = requests_[index];
+  deadlines_.erase(index);
+  let_go_of_hits(index);
+  // Told of layers, its caller may have launched what writes the new blocks: they are nobody else's before it is released.
+  if (r.layers == 0) let_go_of_room(index);
+  std::erase(to_replan_, index);
+  withdraw_layers(r);
+  r.state = State::failed;
+  if (!r.quarantined_until) events_.push_back({r.id, error});
+}
+
+/// By when storage is to have given what the request loads: twice the time that it takes to compute its hits from the first one
+/// in storage on, and a little more, since waiting is no use after that. A tenth of a second where that time is not known.
+TimePoint CacheManager::reads_wanted_by(const Request& r) const {
+  if (!measures_loads()) return never;
+  constexpr double least = 0.020;
+  constexpr double unknown = 0.100;
+  const auto computed_instead = static_cast<double>(r.found.end() - std::ranges::find(r.found, Tier::storage));
+  const double seconds = unit_seconds() > 0 ? least + 2 * computed_instead * unit_seconds() : unknown;
+  return now_ + std::chrono::duration_cast<Duration>(std::chrono::duration<double>{seconds});
+}
+
+/// Every pending request that counts on the block lets go of its path and plans again; one that was told of layers fails, since
+/// its caller has begun to compute with what is not coming.
+void CacheManager::on_load_failed(PoolId pool, BlockRef missing, Loads::Late late) {
+  const PrefixTree& tree = at(pool).residency.tree();
+  for (Index index = 0; index < requests_.size(); ++index) {
+    Request& r = requests_[index];
+    if (r.state != State::waiting_for_room && r.state != State::loading) continue;
+    const auto counts_on_it = [&](std::size_t g) {
+      const GroupPart& part = r.parts[g];
+      if (rules_[g].config().pool != pool) return false;
+      if (rules_[g].chained()) return part.end > missing.depth && tree.same({part.path.node, missing.depth}, missing);
+      return std::ranges::any_of(part.islands, [&](const Island& i) { return tree.same(i.path.last(), missing); });
+    };
+    bool counts = false;
+    for (std::size_t g = 0; g < rules_.size(); ++g) counts |= counts_on_it(g);
+    if (!counts) continue;
+    ++r.failures;
+    if (late == Loads::Late::yes) r.lowest_tier = std::min(r.lowest_tier, Tier::host);  // storage is not tried again
+    if (r.layers > 0) {
+      let_go_of_hits(index);
+    } else {
+      undo(index);
+    }
+    to_replan_.push_back(index);
+  }
+}
+
+void CacheManager::on_load_ended(Index index, LoadRef load) {
+  Request& r = requests_[index];
+  // A request that planned again, or was released, does not wait for this load any more.
+  if (r.state != State::loading || std::erase(r.loads, load) == 0) return;
+  if (r.loads.empty()) become_ready(index);
+  else tell_layers(index);
+}
+
+void CacheManager::replan_failed() {
+  while (!to_replan_.empty()) {
+    const Index index = to_replan_.front();
+    to_replan_.erase(to_replan_.begin());
+    if (requests_[index].layers > 0) {
+      fail(index, Errc::load_failed);
+      continue;
+    }
+    ++stats_.replans;
+    if (const Result<void> planned = plan(index, requests_[index].keys); !planned) fail(index, planned.error());
+  }
+}
+
+}  // namespace terrace

@@ -1,0 +1,74 @@
+// What is kept longer than its age would have it: priorities, and what tenants may keep.
+
+#include "runtime/manager/cache_manager.hpp"
+
+#include <algorithm>
+
+namespace terrace {
+
+Result<RetentionId> CacheManager::retain(std::span<const BlockKey> keys, Priority priority, TimePoint until) {
+  const bool ranked = std::ranges::all_of(pools_, [](const auto& pool) { return pool->residency.ranks(); });
+  if (priority > highest_priority || !ranked) return Errc::invalid_argument;
+  if (status_ != CacheStatus::normal) return Errc::paused;
+  const std::uint32_t hits = look_up(keys, Tier::storage);
+  if (hits == 0) return Errc::not_found;
+  const std::uint64_t most = config_.retained_blocks_max > 0 ? config_.retained_blocks_max : config_.device_blocks;
+  if (retained_blocks_ + hits > most) return Errc::no_room;
+  last_retention_ = RetentionId{last_retention_.value() + 1};
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    PrefixTree& tree = pool_of(g).residency.tree();
+    if (hits_[g].found.path.length > 0) tree.retain(hits_[g].found.path, last_retention_, priority);
+    for (const Found& island : hits_[g].islands) tree.retain(island.path, last_retention_, priority);
+  }
+  retentions_.emplace(last_retention_, Retention{{keys.begin(), keys.begin() + hits}, until});
+  retained_blocks_ += hits;
+  return last_retention_;
+}
+
+Result<void> CacheManager::end_retention(RetentionId retention) {
+  const auto found = retentions_.find(retention);
+  if (found == retentions_.end()) return Errc::not_found;
+  end_retention(found);
+  return {};
+}
+
+void CacheManager::end_retention(std::map<RetentionId, Retention>::iterator retention) {
+  const std::vector<BlockKey> keys = std::move(retention->second.keys);
+  const RetentionId id = retention->first;
+  retentions_.erase(retention);
+  retained_blocks_ -= keys.size();
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    const GroupRule& rule = rules_[g];
+    if (!rule.cached()) continue;
+    PrefixTree& tree = pool_of(g).residency.tree();
+    if (rule.chained()) {
+      if (const Path path = tree.find(keys_in(g, keys, 0)); path.length > 0) tree.end_retention(path, id);
+      continue;
+    }
+    const std::uint32_t end = rule.full_blocks(static_cast<std::uint32_t>(keys.size()));
+    for (std::uint32_t block = rule.first_needed(keys.size() * unit_tokens_); block < end; ++block) {
+      const BlockKey key = key_in(g, keys, block);
+      if (const Path path = tree.find(std::span{&key, 1}); path.length > 0) tree.end_retention(path, id);
+    }
+  }
+}
+
+Result<void> CacheManager::set_quota(std::uint64_t tenant, TenantQuota quota, PoolId pool) {
+  Residency& residency = at(pool).residency;
+  if (!residency.ranks()) return Errc::invalid_argument;
+  residency.quotas().set(tenant, quota);
+  return {};
+}
+
+Result<void> CacheManager::remove_quota(std::uint64_t tenant, PoolId pool) {
+  if (!at(pool).residency.quotas().remove(tenant)) return Errc::not_found;
+  return {};
+}
+
+std::optional<std::uint64_t> CacheManager::tenant_blocks(std::uint64_t tenant, Tier tier, PoolId pool) const {
+  const Residency& residency = at(pool).residency;
+  if (!residency.quotas().quota(tenant)) return std::nullopt;
+  return residency.tree().resident(tier, tenant);
+}
+
+}  // namespace terrace

@@ -1,0 +1,358 @@
+#include "runtime/manager/write_back_jobs.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <utility>
+
+namespace terrace {
+namespace {
+
+constexpr std::uint32_t nodes_a_pump = 128;
+/// Blocks move to nodes that were looked at only where prompts part: a second pass over a tree finds few, a third next to none.
+constexpr std::uint32_t passes_max = 8;
+
+WriteBackOutcome outcome_of(ErrorCode error) {
+  if (!error) return WriteBackOutcome::stored;
+  if (error == Errc::full) return WriteBackOutcome::dropped_full;
+  if (error == Errc::cancelled) return WriteBackOutcome::cancelled;
+  if (error == Errc::not_found || error == Errc::cleared) return WriteBackOutcome::dropped_gone;
+  return WriteBackOutcome::failed;
+}
+
+}  // namespace
+
+std::string_view to_string(WriteBackOrder::Scope scope) {
+  switch (scope) {
+    case WriteBackOrder::Scope::request: return "request";
+    case WriteBackOrder::Scope::prefix: return "prefix";
+    case WriteBackOrder::Scope::tenant: return "tenant";
+    case WriteBackOrder::Scope::age: return "age";
+    case WriteBackOrder::Scope::all: return "all";
+  }
+  return "?";
+}
+
+std::string_view to_string(WriteBackOutcome outcome) {
+  switch (outcome) {
+    case WriteBackOutcome::stored: return "stored";
+    case WriteBackOutcome::already_there: return "already there";
+    case WriteBackOutcome::dropped_full: return "dropped: full";
+    case WriteBackOutcome::dropped_gone: return "dropped: gone";
+    case WriteBackOutcome::over_budget: return "over budget";
+    case WriteBackOutcome::failed: return "failed";
+    case WriteBackOutcome::cancelled: return "cancelled";
+  }
+  return "?";
+}
+
+std::string_view to_string(WriteBackState state) {
+  switch (state) {
+    case WriteBackState::running: return "running";
+    case WriteBackState::paused: return "paused";
+    case WriteBackState::done: return "done";
+    case WriteBackState::cancelled: return "cancelled";
+    case WriteBackState::deadline_exceeded: return "deadline exceeded";
+  }
+  return "?";
+}
+
+WriteBackJobs::WriteBackJobs(std::span<const std::unique_ptr<SizeClass>> pools, std::uint32_t blocks_ahead)
+    : pools_{pools}, blocks_ahead_{blocks_ahead} {
+  for (const auto& pool : pools_) {
+    pool->persists.set_end_handler([this, &pool = *pool](Persists::Wants wants, const BlockKey& key, ErrorCode error) {
+      on_ended(pool, wants, key, error);
+    });
+  }
+}
+
+Result<WriteBackJobs::Job*> WriteBackJobs::add(const WriteBackOrder& order) {
+  const auto free = std::ranges::find(by_bit_.begin() + 1, by_bit_.end(), nullptr);
+  if (free == by_bit_.end()) return Errc::refused;
+  while (jobs_.size() - running_ >= ended_max) {
+    jobs_.erase(std::ranges::find_if(jobs_, [](const auto& each) { return each.second.progress.ended(); }));
+  }
+  last_ = WriteBackId{last_.value() + 1};
+  Job& job = jobs_[last_];
+  job.order = order;
+  job.order.keys = {};
+  job.progress.id = last_;
+  job.progress.scope = order.scope;
+  job.bit = static_cast<std::uint32_t>(free - by_bit_.begin());
+  if (order.durable && order.deadline != never) {
+    const Duration left = std::max(order.deadline - now_, Duration{});
+    job.closing = order.deadline - std::min<Duration>(left / 8, std::chrono::seconds{1});
+  }
+  *free = &job;
+  ++running_;
+  return &job;
+}
+
+Result<WriteBackId> WriteBackJobs::start(const WriteBackOrder& order, std::span<const PathIn> paths,
+                                         std::span<const BlockKey> gone) {
+  const Result<Job*> added = add(order);
+  if (!added) return added.error();
+  Job& job = **added;
+  for (const PathIn& each : paths) {
+    SizeClass& pool = *pools_[each.pool.value()];
+    for (std::uint32_t depth = 0; depth < each.path.length; ++depth) {
+      take(job, pool, pool.residency.tree().at(each.path, depth));
+    }
+  }
+  for (const BlockKey& key : gone) record(job, key, WriteBackOutcome::dropped_gone, Errc::not_found);
+  end_if_done(job);
+  return job.progress.id;
+}
+
+Result<WriteBackId> WriteBackJobs::start(const WriteBackOrder& order, std::uint64_t last_use_max) {
+  const Result<Job*> added = add(order);
+  if (!added) return added.error();
+  Job& job = **added;
+  job.scan.emplace();
+  job.scan->last_use_max = last_use_max;
+  next_pass(job);
+  return job.progress.id;
+}
+
+/// What the job may still begin, in blocks of the pool.
+std::uint32_t WriteBackJobs::blocks_left(const Job& job, const SizeClass& pool) const {
+  constexpr std::uint32_t most = std::numeric_limits<std::uint32_t>::max();
+  if (job.order.budget == Bytes{}) return most;
+  const Bytes left = job.order.budget - std::min(job.order.budget, job.begun);
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(left / pool.persists.block_bytes(), most));
+}
+
+/// Has the block stored, if it is not; true where something was begun.
+bool WriteBackJobs::take(Job& job, SizeClass& pool, BlockRef block) {
+  const Residency& residency = pool.residency;
+  const BlockKey key = residency.tree().key(block);
+  if (job.told.contains(key)) return false;
+  const Persists::Wants mine = Persists::Wants{1} << job.bit;
+  const Copy stored = residency.copy(block, Tier::storage);
+  if (stored.state() == CopyState::filling) {
+    pool.persists.want(block, mine);
+    return false;
+  }
+  if (stored.present()) {
+    record(job, key, WriteBackOutcome::already_there);
+    job.in_storage += pool.persists.block_bytes();
+    return false;
+  }
+  const std::uint32_t left = blocks_left(job, pool);
+  const Persists::Begun begun =
+      left == 0 ? Persists::Begun{0, Errc::full} : pool.persists.begin(block, mine, left);
+  job.begun += pool.persists.block_bytes() * begun.blocks;
+  if (!begun.why) return begun.blocks > 0;
+  const bool bound = begun.why == Errc::full || begun.why == Errc::refused;
+  record(job, key, bound ? WriteBackOutcome::over_budget : WriteBackOutcome::dropped_gone, begun.why);
+  return begun.blocks > 0;
+}
+
+std::uint64_t WriteBackJobs::under_way(const Job& job) const {
+  std::uint64_t blocks = 0;
+  for (const auto& pool : pools_) blocks += pool->persists.wanted(job.bit);
+  return blocks;
+}
+
+bool WriteBackJobs::pump() {
+  if (running_ == 0) return false;
+  bool begun = false;
+  for (Job* const job : by_bit_) {
+    if (job == nullptr) continue;
+    if (job->progress.state == WriteBackState::running && job->scan && !job->scan->done && !job->cut) begun |= scan_some(*job);
+    end_if_done(*job);
+  }
+  return begun;
+}
+
+bool WriteBackJobs::wants_pump() const {
+  if (running_ == 0) return false;  // as nearly always: this is asked at every poll
+  return std::ranges::any_of(by_bit_, [&](const Job* job) {
+    return job != nullptr && job->progress.state == WriteBackState::running && job->scan && !job->scan->done && !job->cut &&
+           under_way(*job) < blocks_ahead_;
+  });
+}
+
+bool WriteBackJobs::scan_some(Job& job) {
+  Scan& scan = *job.scan;
+  bool begun = false;
+  for (std::uint32_t nodes = 0; nodes < nodes_a_pump && !scan.done;) {
+    SizeClass& pool = *pools_[scan.pool];
+    const PrefixTree& tree = pool.residency.tree();
+    if (scan.node >= tree.nodes_end()) {
+      scan.node = scan.depth = 0;
+      if (++scan.pool == pools_.size()) next_pass(job);
+      continue;
+    }
+    const std::optional<Run> run = tree.blocks_in(NodeId{scan.node});
+    const bool other_tenant =
+        run && job.order.scope == WriteBackOrder::Scope::tenant && tree.name_space({run->node, run->begin}) != job.order.tenant;
+    if (run && !other_tenant && !tree.hidden({run->node, run->begin})) {
+      for (scan.depth = std::max(scan.depth, run->begin); scan.depth < run->end; ++scan.depth) {
+        if (under_way(job) >= blocks_ahead_) return begun;
+        const BlockRef block{run->node, scan.depth};
+        if (tree.last_use(block) <= scan.last_use_max) begun |= take(job, pool, block);
+      }
+    }
+    ++nodes;
+    ++scan.node;
+    scan.depth = 0;
+  }
+  return begun;
+}
+
+/// Another pass is due where blocks have moved between nodes meanwhile: some may have gone where the last one had been.
+void WriteBackJobs::next_pass(Job& job) {
+  Scan& scan = *job.scan;
+  std::vector<std::uint64_t> splits;
+  for (const auto& pool : pools_) splits.push_back(pool->residency.tree().splits());
+  scan.done = scan.pass == passes_max || (scan.pass > 0 && splits == scan.splits);
+  scan.splits = std::move(splits);
+  scan.pool = 0;
+  ++scan.pass;
+}
+
+bool WriteBackJobs::record(Job& job, const BlockKey& key, WriteBackOutcome outcome, ErrorCode error) {
+  if (job.scan && !job.told.insert(key).second) return false;
+  ++job.progress.blocks[static_cast<std::size_t>(outcome)];
+  job.results.push_back({key, outcome, error});
+  return true;
+}
+
+void WriteBackJobs::on_ended(const SizeClass& pool, Persists::Wants wants, const BlockKey& key, ErrorCode error) {
+  for (Persists::Wants left = wants & ~Persists::by_policy; left != 0; left &= left - 1) {
+    Job& job = *by_bit_[static_cast<std::size_t>(std::countr_zero(left))];
+    if (!record(job, key, outcome_of(error), error) || error) continue;
+    job.progress.written += pool.persists.block_bytes();
+    job.in_storage += pool.persists.block_bytes();
+  }
+}
+
+void WriteBackJobs::ask_for_flush(Job& job) {
+  job.asked_for = job.in_storage;
+  job.rounds.clear();
+  for (const auto& pool : pools_) job.rounds.push_back(pool->flushes.ask());
+}
+
+bool WriteBackJobs::flushed(Job& job) {
+  if (!job.order.durable || job.in_storage == Bytes{}) return true;
+  if (job.rounds.empty()) ask_for_flush(job);
+  ErrorCode error;
+  for (std::size_t i = 0; i < pools_.size(); ++i) {
+    const Flushes& flushes = pools_[i]->flushes;
+    if (!flushes.ended(job.rounds[i])) return false;
+    if (flushes.error()) error = flushes.error();
+  }
+  job.progress.flush_error = error;
+  if (error) return true;
+  job.progress.durable = job.asked_for;
+  if (job.asked_for == job.in_storage) return true;
+  ask_for_flush(job);
+  return false;
+}
+
+/// What is in storage by now is made durable while what is under way may still arrive, and be flushed in turn.
+void WriteBackJobs::close_job(Job& job) {
+  job.closing = never;
+  job.cut = job.scan && !job.scan->done;
+  if (job.in_storage > Bytes{}) ask_for_flush(job);
+}
+
+void WriteBackJobs::end_if_done(Job& job) {
+  if (job.progress.ended() || (job.scan && !job.scan->done && !job.cut)) return;
+  const bool arrived = under_way(job) == 0;
+  if (!arrived && job.rounds.empty()) return;
+  if (!flushed(job) || !arrived) return;
+  end(job, job.cut ? WriteBackState::deadline_exceeded : WriteBackState::done);
+}
+
+void WriteBackJobs::end(Job& job, WriteBackState state) {
+  const Persists::Wants mine = Persists::Wants{1} << job.bit;
+  for (const auto& pool : pools_) {
+    unwanted_.clear();
+    pool->persists.unwant_all(mine, unwanted_);
+    for (const BlockKey& key : unwanted_) record(job, key, WriteBackOutcome::cancelled, Errc::cancelled);
+  }
+  job.progress.state = state;
+  job.told = {};
+  by_bit_[job.bit] = nullptr;
+  --running_;
+}
+
+Result<WriteBackJobs::Job*> WriteBackJobs::find_running(WriteBackId id) {
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end() || found->second.progress.ended()) return Errc::not_found;
+  return &found->second;
+}
+
+Result<void> WriteBackJobs::pause(WriteBackId id) {
+  const Result<Job*> job = find_running(id);
+  if (!job) return job.error();
+  (*job)->progress.state = WriteBackState::paused;
+  return {};
+}
+
+Result<void> WriteBackJobs::resume(WriteBackId id) {
+  const Result<Job*> job = find_running(id);
+  if (!job) return job.error();
+  (*job)->progress.state = WriteBackState::running;
+  return {};
+}
+
+Result<void> WriteBackJobs::cancel(WriteBackId id) {
+  const Result<Job*> job = find_running(id);
+  if (!job) return job.error();
+  end(**job, WriteBackState::cancelled);
+  return {};
+}
+
+void WriteBackJobs::on_time(TimePoint now) {
+  now_ = now;
+  if (running_ == 0) return;
+  for (Job* const job : by_bit_) {
+    if (job == nullptr) continue;
+    if (job->closing <= now) close_job(*job);
+    if (job->order.deadline <= now) end(*job, WriteBackState::deadline_exceeded);
+  }
+}
+
+TimePoint WriteBackJobs::next_deadline() const {
+  TimePoint next = never;
+  if (running_ == 0) return next;
+  for (const Job* const job : by_bit_) {
+    if (job != nullptr) next = std::min({next, job->order.deadline, job->closing});
+  }
+  return next;
+}
+
+std::optional<WriteBackProgress> WriteBackJobs::progress(WriteBackId id) const {
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end()) return std::nullopt;
+  WriteBackProgress progress = found->second.progress;
+  if (!progress.ended()) progress.under_way = under_way(found->second);
+  return progress;
+}
+
+std::vector<WriteBackProgress> WriteBackJobs::all() const {
+  std::vector<WriteBackProgress> all;
+  for (const auto& [id, job] : jobs_) all.push_back(*progress(id));
+  return all;
+}
+
+Result<std::vector<WriteBackResult>> WriteBackJobs::take_results(WriteBackId id) {
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end()) return Errc::not_found;
+  return std::exchange(found->second.results, {});
+}
+
+void WriteBackJobs::check_invariants() const {
+  TERRACE_CHECK(static_cast<std::size_t>(std::ranges::count_if(by_bit_, [](const Job* job) { return job != nullptr; })) ==
+                running_);
+  for (std::uint32_t bit = 1; bit < by_bit_.size(); ++bit) {
+    for (const auto& pool : pools_) TERRACE_CHECK(by_bit_[bit] != nullptr || pool->persists.wanted(bit) == 0);
+  }
+}
+
+}  // namespace terrace

@@ -1,0 +1,484 @@
+#include "runtime/residency/residency.hpp"
+
+#include "base/check.hpp"
+#include "radix/groups/groups.hpp"
+
+#include <boost/unordered/unordered_flat_map.hpp>
+
+#include <array>
+
+namespace terrace {
+namespace {
+
+constexpr std::array<Tier, 2> memory_tiers{Tier::device, Tier::host};
+
+std::unique_ptr<EvictionPolicy> make_host_policy(const ManagerConfig& config) {
+  if (config.host_blocks == 0) return make_policy(PolicyKind::lru, 0);  // there is nothing to decide
+  // What the host gives up under exclusive leaves both tiers: it decides for as many blocks as both hold.
+  const std::uint32_t above = config.relation == Relation::exclusive ? config.device_blocks : 0;
+  return make_policy(config.policy, config.host_blocks + above);
+}
+
+}  // namespace
+
+Residency::Residency(const ManagerConfig& config, KvEvents& events)
+    : host_blocks_{config.host_blocks},
+      host_blocks_wanted_{config.host_blocks},
+      staging_blocks_{config.staging_blocks},
+      device_policy_{make_policy(config.policy, config.device_blocks)},
+      host_policy_{make_host_policy(config)},
+      device_{config.first_slot + config.device_blocks},
+      arena_{config.host_blocks + config.staging_blocks},
+      events_{events} {
+  tree_.set_policy(Tier::device, *device_policy_);
+  tree_.set_policy(Tier::host, *host_policy_);
+  const std::uint32_t unused = config.first_slot + (config.null_block ? 1 : 0);
+  for (std::uint32_t slot = 0; slot < unused; ++slot) device_.make_null(SlotId{slot});
+}
+
+void Residency::begin_fill(BlockRef block, Tier tier, SlotId slot) {
+  TERRACE_CHECK(!copy(block, tier).present());
+  TERRACE_CHECK(pool(tier).state(slot) == SlotState::held);
+  pool(tier).change(slot, SlotState::filling);
+  tree_.set_copy(block, tier, Copy{CopyState::filling, slot});
+}
+
+void Residency::publish(BlockRef block, Tier tier) {
+  const Copy now = copy(block, tier);
+  TERRACE_CHECK(now.state() == CopyState::filling);
+  pool(tier).change(now.slot(), SlotState::ready);
+  tree_.set_copy(block, tier, Copy{CopyState::ready, now.slot()});
+  note_retiring(block, tier, now.slot());
+  record(KvEvent::Kind::stored, block, tier);
+}
+
+void Residency::fail_fill(BlockRef block, Tier tier, FailedSlot slot) {
+  const Copy now = copy(block, tier);
+  TERRACE_CHECK(now.state() == CopyState::filling);
+  if (slot == FailedSlot::free) {
+    pool(tier).put(now.slot());
+  } else {
+    pool(tier).change(now.slot(), SlotState::quarantined);
+  }
+  tree_.set_copy(block, tier, {});
+}
+
+void Residency::adopt(BlockRef block, Tier tier, SlotId slot) {
+  TERRACE_CHECK(!copy(block, tier).present());
+  TERRACE_CHECK(pool(tier).state(slot) == SlotState::held);
+  pool(tier).change(slot, SlotState::ready);
+  tree_.set_copy(block, tier, Copy{CopyState::ready, slot});
+  note_retiring(block, tier, slot);
+  record(KvEvent::Kind::stored, block, tier);
+}
+
+void Residency::adopt_added(Path path, std::span<const SlotId> slots) {
+  TERRACE_CHECK(slots.size() <= tree_.added());
+  device_.change_all(slots, SlotState::held, SlotState::ready);
+  tree_.fill(path, Tier::device, slots);
+  if (device_.retiring(SlotState::ready) > 0) {
+    const std::uint32_t first = path.length - static_cast<std::uint32_t>(slots.size());
+    for (std::uint32_t i = 0; i < slots.size(); ++i) note_retiring({path.node, first + i}, Tier::device, slots[i]);
+  }
+  if (!watched() || slots.empty()) return;
+  record(KvEvent::Kind::stored, tree_.last(path, static_cast<std::uint32_t>(slots.size())), Tier::device);
+}
+
+void Residency::drop(Run victims, Tier tier) {
+  if (watched()) record(KvEvent::Kind::removed, victims, tier);
+  slots_.clear();
+  for (const Copy now : tree_.copies(victims, tier)) {
+    TERRACE_CHECK(now.state() == CopyState::ready);
+    slots_.push_back(now.slot());
+  }
+  tree_.drop(victims, tier);
+  pool(tier).put_all(slots_);
+}
+
+void Residency::drop(BlockRef block, Tier tier) {
+  const SlotId slot = detach(block, tier);
+  // What was lent is staging now, and is held until its write has ended.
+  if (tier == Tier::host && unlend(slot)) return;
+  pool(tier).put(slot);
+}
+
+SlotId Residency::detach(BlockRef block, Tier tier) {
+  const Copy now = copy(block, tier);
+  TERRACE_CHECK(now.state() == CopyState::ready);
+  TERRACE_CHECK(pool(tier).readers(now.slot()) == 0);
+  pool(tier).set_leaving(now.slot(), false);
+  pool(tier).change(now.slot(), SlotState::held);
+  record(KvEvent::Kind::removed, block, tier);
+  tree_.set_copy(block, tier, {});
+  return now.slot();
+}
+
+void Residency::hold(BlockRef block, Tier tier) {
+  const Copy now = copy(block, tier);
+  TERRACE_CHECK(now.usable());
+  if (pool(tier).add_reader(now.slot()) == 1) show_state(block, tier, now.slot());
+}
+
+bool Residency::unhold(BlockRef block, Tier tier) {
+  const Copy now = copy(block, tier);
+  TERRACE_CHECK(now.usable());
+  if (pool(tier).remove_reader(now.slot()) > 0) return false;
+  show_state(block, tier, now.slot());
+  return true;
+}
+
+void Residency::set_leaving(BlockRef block, Tier tier, bool leaving) {
+  const Copy now = copy(block, tier);
+  TERRACE_CHECK(now.usable());
+  pool(tier).set_leaving(now.slot(), leaving);
+  show_state(block, tier, now.slot());
+}
+
+bool Residency::rescue(BlockRef block, Tier tier) {
+  const Copy now = copy(block, tier);
+  if (!now.usable() || !pool(tier).leaving(now.slot())) return false;
+  set_leaving(block, tier, false);
+  return true;
+}
+
+void Residency::record(KvEvent::Kind kind, BlockRef block, Tier tier) {
+  if (watched()) record(kind, tree_.last({block.node, block.depth + 1}, 1), tier);
+}
+
+/// Neighbours that came or went together. What comes is told from the first, what goes from the last.
+void Residency::record(KvEvent::Kind kind, Run run, Tier tier) {
+  if (tree_.hidden({run.node, run.begin})) return;  // of what is hidden, `cleared` has told
+  if (sample_.on() && tier != Tier::storage) {
+    for (const BlockKey& key : tree_.keys(run)) {
+      if (sample_.follows(key)) kind == KvEvent::Kind::stored ? sample_.came(key, tier) : sample_.went(key, tier);
+    }
+  }
+  if (!events_.on()) return;
+  for (std::uint32_t i = 0; i < run.size(); ++i) {
+    add_event(kind, {run.node, kind == KvEvent::Kind::stored ? run.begin + i : run.end - 1 - i}, tier);
+  }
+}
+
+void Residency::add_event(KvEvent::Kind kind, BlockRef block, Tier tier) {
+  KvEvent event;
+  event.kind = kind;
+  event.tier = tier;
+  event.depth = block.depth;
+  event.name_space = tree_.name_space(block);
+  event.group = tree_.group(block);
+  event.key = key_in_group(tree_.key(block), event.group);
+  event.parent = tree_.parent_key(block);
+  if (event.parent) event.parent = key_in_group(*event.parent, event.group);
+  events_.add(event);
+}
+
+void Residency::used(std::span<const BlockKey> keys) {
+  if (!sample_.on()) return;
+  for (const BlockKey& key : keys) {
+    if (sample_.follows(key)) sample_.used(key);
+  }
+}
+
+/// Shows the tree what the pool knows of a usable copy.
+void Residency::show_state(BlockRef block, Tier tier, SlotId slot) {
+  const SlotPool& slots = pool(tier);
+  const CopyState state = slots.readers(slot) == 0 ? CopyState::ready
+                          : slots.leaving(slot)    ? CopyState::leaving
+                                                   : CopyState::busy;
+  tree_.set_copy(block, tier, Copy{state, slot});
+}
+
+bool Residency::supported(BlockRef block, Tier tier) const {
+  if (block.depth == 0) return true;
+  const BlockRef parent = tree_.parent(block);
+  if (copy(parent, tier).present()) return true;
+  return tier == Tier::host && copy(parent, Tier::device).present();
+}
+
+void Residency::drop_orphans_below(BlockRef block) {
+  below_.clear();
+  tree_.collect_below(block, below_);
+  // First who goes, parents before children, since one that goes takes its support along. Then, children first, the drops:
+  // each may prune the tree.
+  auto& [goes, places] = orphans_;
+  goes.assign(below_.size(), {});
+  places.clear();
+  const auto name = [](BlockRef b) { return std::uint64_t{b.node.value()} << 32 | b.depth; };
+  for (std::size_t i = 0; i < below_.size(); ++i) {
+    const BlockRef below = below_[i];
+    places.emplace(name(below), i);
+    const BlockRef parent = tree_.parent(below);
+    const auto place = places.find(name(parent));
+    const auto stays = [&](Tier tier) {
+      return copy(parent, tier).present() && (place == places.end() || !goes[place->second][index(tier)]);
+    };
+    if (tree_.pinned(below)) continue;
+    const bool on_device = stays(Tier::device);
+    goes[i][index(Tier::device)] = copy(below, Tier::device).state() == CopyState::ready && !on_device;
+    goes[i][index(Tier::host)] = copy(below, Tier::host).state() == CopyState::ready && !on_device && !stays(Tier::host);
+  }
+  for (std::size_t i = below_.size(); i-- > 0;) {
+    for (const Tier tier : memory_tiers) {
+      if (goes[i][index(tier)]) drop(below_[i], tier);
+    }
+  }
+}
+
+void Residency::unpin(Path path, std::optional<BlockRef> missing) {
+  // A block may have outlived the one before it while it was pinned: rescued, or on its way with another load that failed.
+  std::optional<BlockRef> gap = missing;
+  for (std::uint32_t depth = 1; depth < path.length && (!gap || depth <= gap->depth); ++depth) {
+    const BlockRef block{path.node, depth};
+    for (const Tier tier : memory_tiers) {
+      if (copy(block, tier).present() && !supported(block, tier)) gap = tree_.parent(block);
+    }
+  }
+  if (!gap) return tree_.unpin(path);
+  const Path to_gap{gap->node, gap->depth + 1};
+  tree_.pin(to_gap);
+  tree_.unpin(path);
+  drop_orphans_below(*gap);
+  tree_.unpin(to_gap);
+}
+
+void Residency::resize_device(std::uint32_t blocks) {
+  device_.resize(blocks);
+  retiring_.clear();
+  if (device_.retiring(SlotState::ready) == 0) return;
+  tree_.for_each([this](BlockRef block) {
+    const Copy now = copy(block, Tier::device);
+    if (now.usable()) note_retiring(block, Tier::device, now.slot());
+  });
+}
+
+void Residency::note_retiring(BlockRef block, Tier tier, SlotId slot) {
+  const bool goes = tier == Tier::device ? device_.retires(slot) : arena_.closed(slot);
+  if (!goes) return;
+  // To be kept, it must name the node that holds it.
+  auto& entries = tier == Tier::device ? retiring_ : leaving_host_;
+  entries.push_back({tree_.at({block.node, block.depth + 1}, block.depth), slot});
+}
+
+std::uint64_t Residency::unpinned_of(std::span<const Retiring> entries, const SlotPool& slots) const {
+  return static_cast<std::uint64_t>(std::ranges::count_if(entries, [&](const Retiring& entry) {
+    return slots.state(entry.slot) == SlotState::ready && !tree_.pinned(entry.block);
+  }));
+}
+
+void Residency::resize_host(std::uint32_t blocks) {
+  host_blocks_wanted_ = blocks;
+  follow_host_slots();
+}
+
+/// As many blocks as are wanted and there is memory for; and so many slots in use.
+void Residency::follow_host_slots() {
+  const std::uint64_t open = arena_.capacity() - arena_.closed_total();
+  TERRACE_CHECK(open >= staging_blocks_);
+  host_blocks_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(host_blocks_wanted_, open - staging_blocks_));
+  while (arena_.in_use() < std::uint64_t{host_blocks_} + staging_blocks_) TERRACE_CHECK(arena_.unretire());
+}
+
+void Residency::open_host(SlotSpan slots) {
+  arena_.extend(slots.end());
+  arena_.open(slots);
+  std::erase_if(leaving_host_, [this](const Retiring& entry) { return !arena_.closed(entry.slot); });
+  follow_host_slots();
+}
+
+void Residency::close_host(SlotSpan slots) {
+  arena_.close(slots);
+  follow_host_slots();
+  leaving_host_.clear();
+  if (arena_.closed_ready() == 0) return;
+  tree_.for_each([this](BlockRef block) {
+    const Copy now = copy(block, Tier::host);
+    if (now.usable()) note_retiring(block, Tier::host, now.slot());
+  });
+}
+
+bool Residency::retire_host_slots() {
+  // What is left has room for all that the host tier holds or may hold, and for staging: so there is a free slot here.
+  const std::uint64_t needed = std::max<std::uint64_t>(host_used(), host_blocks_) + staging_blocks_;
+  bool any = arena_.in_use() > needed;
+  while (arena_.in_use() > needed) arena_.retire_free();
+  // A closed slot that was in use when others retired in its stead.
+  while (arena_.retire_closed_instead()) any = true;
+  return any;
+}
+
+std::uint64_t Residency::host_used() const {
+  return arena_.count(SlotState::filling) + arena_.count(SlotState::ready) + arena_.count(SlotState::quarantined);
+}
+
+std::optional<SlotId> Residency::take_host(PathOrder order) {
+  if (host_free() == 0) return std::nullopt;
+  for (;;) {
+    const auto slot = order == PathOrder::from_end ? arena_.take_last(SlotState::held) : arena_.take(SlotState::held);
+    if (slot || !arena_.retire_closed_instead()) return slot;
+  }
+}
+
+std::optional<SlotId> Residency::take_staging() {
+  if (staging_free() == 0) return std::nullopt;
+  // While the host tier holds more than it is to, what is free may all be in slots that are to go.
+  if (const auto slot = arena_.take(SlotState::held)) return slot;
+  return arena_.take_closed(SlotState::held);
+}
+
+std::optional<SlotId> Residency::lend_host(BlockRef block) {
+  if (staging_free() == 0) return std::nullopt;
+  const SlotId slot = copy(block, Tier::host).slot();
+  TERRACE_CHECK(!lent(slot));
+  if (slot.value() >= lent_.size()) lent_.resize(std::size_t{slot.value()} + 1);
+  lent_[slot.value()] = true;
+  ++lent_count_;
+  return slot;
+}
+
+bool Residency::unlend(SlotId slot) {
+  if (!lent(slot)) return false;
+  lent_[slot.value()] = false;
+  --lent_count_;
+  return true;
+}
+
+void Residency::end_staging(SlotId slot) {
+  if (!unlend(slot)) arena_.put(slot);
+}
+
+std::uint32_t Residency::number_stored(BlockRef block) {
+  if (!free_numbers_.empty()) {
+    const std::uint32_t number = free_numbers_.back();
+    free_numbers_.pop_back();
+    stored_[number] = block;
+    return number;
+  }
+  const auto number = static_cast<std::uint32_t>(stored_.size());
+  TERRACE_CHECK(number < Copy::slots_max);
+  stored_.emplace_back(block);
+  wished_.push_back(false);
+  return number;
+}
+
+std::uint64_t Residency::restore_added(Path path, std::span<std::optional<std::uint64_t>> numbers) {
+  TERRACE_CHECK(numbers.size() <= tree_.added());
+  const std::uint32_t first = path.length - static_cast<std::uint32_t>(numbers.size());
+  slots_.clear();
+  for (std::uint32_t i = 0; i < numbers.size(); ++i) {
+    const std::uint32_t number = number_stored({path.node, first + i});
+    numbers[i] = number;
+    slots_.emplace_back(number);
+  }
+  tree_.fill(path, Tier::storage, slots_);
+  if (watched()) record(KvEvent::Kind::stored, tree_.last(path, static_cast<std::uint32_t>(numbers.size())), Tier::storage);
+  return numbers.size();
+}
+
+std::uint32_t Residency::begin_store(BlockRef block) {
+  TERRACE_CHECK(!copy(block, Tier::storage).present());
+  const std::uint32_t number = number_stored(block);
+  wished_[number] = true;
+  tree_.set_copy(block, Tier::storage, Copy{CopyState::filling, SlotId{number}});
+  return number;
+}
+
+void Residency::publish_stored(BlockRef block) {
+  const Copy now = copy(block, Tier::storage);
+  TERRACE_CHECK(now.state() == CopyState::filling);
+  wished_[now.slot().value()] = false;
+  tree_.set_copy(block, Tier::storage, Copy{CopyState::ready, now.slot()});
+  record(KvEvent::Kind::stored, block, Tier::storage);
+}
+
+void Residency::forget_stored(BlockRef block) {
+  const Copy now = copy(block, Tier::storage);
+  const std::uint32_t number = now.slot().value();
+  stored_[number].reset();
+  wished_[number] = false;
+  free_numbers_.push_back(number);
+  if (now.usable()) record(KvEvent::Kind::removed, block, Tier::storage);
+  tree_.set_copy(block, Tier::storage, {});
+}
+
+std::optional<BlockRef> Residency::stored_block(std::uint32_t number) const {
+  if (number >= stored_.size()) return std::nullopt;
+  return stored_[number];
+}
+
+std::size_t Residency::bytes_held() const {
+  return tree_.bytes_held() + sample_.bytes_held() + device_policy_->bytes_held() + host_policy_->bytes_held() +
+         device_.bytes_held() + arena_.bytes_held() + stored_.capacity() * sizeof(stored_[0]) + wished_.capacity() / 8 +
+         free_numbers_.capacity() * sizeof(free_numbers_[0]);
+}
+
+void Residency::check_invariants() const {
+  tree_.check_invariants();
+  device_.check_invariants();
+  arena_.check_invariants();
+  TERRACE_CHECK(host_used() <= host_blocks_ + host_retiring());
+  std::uint64_t retiring = 0;
+  for (const Retiring& entry : retiring_) {
+    if (device_.state(entry.slot) != SlotState::ready) continue;
+    ++retiring;
+    TERRACE_CHECK(copy(entry.block, Tier::device).usable() && copy(entry.block, Tier::device).slot() == entry.slot);
+  }
+  TERRACE_CHECK(retiring == device_.retiring(SlotState::ready));
+  std::uint64_t leaving_host = 0;
+  for (const Retiring& entry : leaving_host_) {
+    if (arena_.state(entry.slot) != SlotState::ready) continue;
+    ++leaving_host;
+    TERRACE_CHECK(copy(entry.block, Tier::host).usable() && copy(entry.block, Tier::host).slot() == entry.slot);
+  }
+  TERRACE_CHECK(leaving_host == arena_.closed_ready());
+  TERRACE_CHECK(arena_.in_use() >= std::uint64_t{host_blocks_} + staging_blocks_);
+  // Whoever may have a staging slot finds one.
+  TERRACE_CHECK(arena_.count(SlotState::free) >= staging_free());
+  TERRACE_CHECK(arena_.count(SlotState::held) + lent_count_ <= staging_blocks_);
+  std::uint64_t lent = 0;
+  for (std::uint32_t slot = 0; slot < lent_.size(); ++slot) {
+    if (!lent_[slot]) continue;
+    ++lent;
+    TERRACE_CHECK(arena_.state(SlotId{slot}) == SlotState::ready);
+  }
+  TERRACE_CHECK(lent == lent_count_);
+
+  std::array<std::uint64_t, tier_count> copies{};
+  tree_.for_each([&](BlockRef block) {
+    for (const Tier tier : memory_tiers) {
+      const Copy now = copy(block, tier);
+      if (!now.present()) continue;
+      ++copies[index(tier)];
+      const SlotPool& slots = pool(tier);
+      const bool filling = now.state() == CopyState::filling;
+      TERRACE_CHECK(slots.state(now.slot()) == (filling ? SlotState::filling : SlotState::ready));
+      if (!filling) {
+        const bool read = slots.readers(now.slot()) > 0;
+        TERRACE_CHECK(read == (now.state() != CopyState::ready));
+        TERRACE_CHECK(slots.leaving(now.slot()) == (now.state() == CopyState::leaving));
+      }
+    }
+    const Copy in_storage = copy(block, Tier::storage);
+    if (in_storage.present()) {
+      ++copies[index(Tier::storage)];
+      const std::optional<BlockRef> known = stored_block(in_storage.slot().value());
+      TERRACE_CHECK(known.has_value());
+      TERRACE_CHECK(copy(*known, Tier::storage) == in_storage);
+    }
+    check_closure(block);
+  });
+  for (const Tier tier : memory_tiers) {
+    const SlotPool& slots = pool(tier);
+    TERRACE_CHECK(copies[index(tier)] == slots.count(SlotState::filling) + slots.count(SlotState::ready));
+  }
+  TERRACE_CHECK(copies[index(Tier::storage)] == stored_.size() - free_numbers_.size());
+}
+
+/// Copies that are under way, read, or pinned may have lost their support a moment ago; they go, or regain it, when that ends.
+void Residency::check_closure(BlockRef block) const {
+  for (const Tier tier : memory_tiers) {
+    if (copy(block, tier).state() == CopyState::ready && !tree_.pinned(block)) TERRACE_CHECK(supported(block, tier));
+  }
+  if (block.depth > 0 && stored(block)) TERRACE_CHECK(stored(tree_.parent(block)));
+}
+
+}  // namespace terrace

@@ -1,0 +1,215 @@
+#pragma once
+
+#include "radix/eviction/policies.hpp"
+#include "radix/tree/prefix_tree.hpp"
+#include "runtime/types/config.hpp"
+#include "runtime/types/kv_events.hpp"
+#include "runtime/residency/quotas.hpp"
+#include "runtime/measure/residency_sample.hpp"
+#include "runtime/residency/slot_pool.hpp"
+
+#include <boost/unordered/unordered_flat_map.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// What happens to the slot of a copy that did not come about.
+enum class FailedSlot : bool { free, quarantine };
+
+/// Which block has a copy where: the prefix tree and the pools of slots, changed together so that they always agree. Each
+/// member is one arrow of the copy's states; when to take it is others' business.
+///
+/// The host arena is one pool of slots in two roles with a budget each: copies of the host tier (filling, ready, quarantined:
+/// at most host_blocks) and staging (held, and lent: at most staging_blocks).
+///
+/// A host copy that is written to storage is *lent*: it stays an ordinary copy, which may be evicted at any time. Then its slot
+/// becomes a staging slot, with the bytes, until the write has ended. A lent slot counts against the budget of staging from the
+/// beginning, so that this never takes room from the host tier. Threads: one.
+class Residency {
+ public:
+  /// `events` outlives it.
+  Residency(const ManagerConfig& config, KvEvents& events);
+
+  [[nodiscard]] PrefixTree& tree() { return tree_; }
+  [[nodiscard]] const PrefixTree& tree() const { return tree_; }
+  [[nodiscard]] SlotPool& pool(Tier tier) { return tier == Tier::device ? device_ : arena_; }
+  [[nodiscard]] const SlotPool& pool(Tier tier) const { return tier == Tier::device ? device_ : arena_; }
+
+  [[nodiscard]] Copy copy(BlockRef block, Tier tier) const { return tree_.copy(block, tier); }
+  [[nodiscard]] bool usable(BlockRef block, Tier tier) const { return copy(block, tier).usable(); }
+  [[nodiscard]] bool stored(BlockRef block) const { return usable(block, Tier::storage); }
+  /// The block is to be stored, and nothing has been done for that yet.
+  [[nodiscard]] bool wished(BlockRef block) const {
+    const Copy now = copy(block, Tier::storage);
+    return now.present() && wished_[now.slot().value()];
+  }
+  /// Storage has the block, or is being given it, whatever becomes of the other copies once nothing reads them.
+  [[nodiscard]] bool saved(BlockRef block) const { return copy(block, Tier::storage).present() && !wished(block); }
+
+  /// Whose copies go first where tenants have quotas.
+  [[nodiscard]] Quotas& quotas() { return quotas_; }
+  [[nodiscard]] const Quotas& quotas() const { return quotas_; }
+  /// Whether what goes first goes by priority and tenant, too: not under every policy.
+  [[nodiscard]] bool ranks() const { return device_policy_->knows_tenants() && host_policy_->knows_tenants(); }
+
+  // ---- device and host copies
+
+  /// absent → filling, in a slot that the caller holds.
+  void begin_fill(BlockRef block, Tier tier, SlotId slot);
+  /// filling → ready.
+  void publish(BlockRef block, Tier tier);
+  /// filling → absent.
+  void fail_fill(BlockRef block, Tier tier, FailedSlot slot);
+  /// absent → ready, in a slot that the caller holds and has filled.
+  void adopt(BlockRef block, Tier tier, SlotId slot);
+  /// The same for the last blocks of a path, which the tree's last extend() added. Device.
+  void adopt_added(Path path, std::span<const SlotId> slots);
+  /// ready → absent; nothing may be reading it.
+  void drop(BlockRef block, Tier tier);
+  /// The same for a run of victims.
+  void drop(Run victims, Tier tier);
+  /// ready → absent; the slot, with the bytes, is the caller's.
+  [[nodiscard]] SlotId detach(BlockRef block, Tier tier);
+  /// A transfer reads the copy: ready → busy.
+  void hold(BlockRef block, Tier tier);
+  /// It does no more; with the last of them busy → ready. True where nothing reads it now.
+  bool unhold(BlockRef block, Tier tier);
+  /// The copy goes, or does not, when its last reader is done; say so while it has one.
+  void set_leaving(BlockRef block, Tier tier, bool leaving);
+  /// The copy is wanted after all. True where it was leaving.
+  bool rescue(BlockRef block, Tier tier);
+
+  /// Closure: whether the block before it has a copy in this tier or above (the first block of a path needs none).
+  [[nodiscard]] bool supported(BlockRef block, Tier tier) const;
+  /// Gives up the device and host copies below this block that lost their support, where nothing reads or pins them.
+  void drop_orphans_below(BlockRef block);
+
+  /// Unpins a path that may have a gap, a block without what those after it stand on: these go, where nobody else pins them.
+  /// `missing`: a block of it whose copy has just failed.
+  void unpin(Path path, std::optional<BlockRef> missing = std::nullopt);
+
+  // ---- sizes
+
+  /// The device pool is slots [0, blocks) from now on (SlotPool::resize). What of the cache is in slots from there on is in
+  /// `retiring()`, for others to give up.
+  void resize_device(std::uint32_t blocks);
+  /// A device copy that was matched in its slot when that was to be retired, or came to be since. Some have gone: those whose
+  /// slot is not ready any more. While it is, the block is the same.
+  struct Retiring {
+    BlockRef block;
+    SlotId slot;
+  };
+  [[nodiscard]] std::vector<Retiring>& retiring() { return retiring_; }
+  [[nodiscard]] const std::vector<Retiring>& retiring() const { return retiring_; }
+  /// Of them, those that nobody pins. Looks at each.
+  [[nodiscard]] std::uint64_t retiring_unpinned() const { return unpinned_of(retiring_, device_); }
+  /// The host tier is to have so many of the arena's slots: it has them as far as they are open. The arena's pool follows, by
+  /// retire_host_slots() as far as it becomes smaller. No copy moves.
+  void resize_host(std::uint32_t blocks);
+  /// The arena's memory comes and goes by chunks. Open: there is memory for these slots. Close: it is to go; what of the cache is
+  /// there is in `leaving_host()`, for others to give up. At least staging_blocks stay open. Time: an operator's step.
+  void open_host(SlotSpan slots);
+  void close_host(SlotSpan slots);
+  [[nodiscard]] std::vector<Retiring>& leaving_host() { return leaving_host_; }
+  [[nodiscard]] std::uint64_t leaving_host_unpinned() const { return unpinned_of(leaving_host_, arena_); }
+  /// Retires the arena's slots that neither role will need, closed ones first. True where anything changed.
+  bool retire_host_slots();
+  [[nodiscard]] std::uint32_t host_blocks() const { return host_blocks_; }
+  [[nodiscard]] std::uint32_t host_blocks_wanted() const { return host_blocks_wanted_; }
+  [[nodiscard]] std::uint32_t staging_blocks() const { return staging_blocks_; }
+  [[nodiscard]] std::uint64_t host_retiring() const { return arena_.in_use() - (std::uint64_t{host_blocks_} + staging_blocks_); }
+
+  // ---- the arena's two roles
+
+  [[nodiscard]] std::uint64_t host_used() const;
+  [[nodiscard]] std::uint64_t host_free() const { return host_blocks_ - std::min<std::uint64_t>(host_used(), host_blocks_); }
+  [[nodiscard]] std::uint64_t staging_free() const { return staging_blocks_ - arena_.count(SlotState::held) - lent_count_; }
+  /// A held slot, to be filled as a host copy at once. Paths go down from their end and come up from their beginning: told
+  /// which, the pool lays both out in ascending order, so that neighbours are copied in one run.
+  enum class PathOrder : bool { from_begin, from_end };
+  [[nodiscard]] std::optional<SlotId> take_host(PathOrder order);
+  /// A held slot for something on its way through.
+  [[nodiscard]] std::optional<SlotId> take_staging();
+  /// Lends the block's host copy. Its slot, or nothing where staging is full.
+  [[nodiscard]] std::optional<SlotId> lend_host(BlockRef block);
+  [[nodiscard]] bool lent(SlotId slot) const { return slot.value() < lent_.size() && lent_[slot.value()]; }
+  /// Ends the use of a slot of take_staging() or lend_host().
+  void end_staging(SlotId slot);
+
+  // ---- stored blocks, known by a number of ours
+
+  /// absent → filling, as a wish: nothing is done for it yet. The number stays the block's until forget_stored().
+  std::uint32_t begin_store(BlockRef block);
+  /// The block's bytes are being taken to storage: from now on it is saved().
+  void start_store(BlockRef block) { wished_[copy(block, Tier::storage).slot().value()] = false; }
+  void publish_stored(BlockRef block);
+  void forget_stored(BlockRef block);
+  /// The blocks at the end of the path, which the tree's last extend() added, are in storage from before: sets their numbers.
+  /// Returns how many they are.
+  std::uint64_t restore_added(Path path, std::span<std::optional<std::uint64_t>> numbers);
+  /// The block that has this number, if any has.
+  [[nodiscard]] std::optional<BlockRef> stored_block(std::uint32_t number) const;
+
+  // ---- what becomes of copies, sampled
+
+  [[nodiscard]] ResidencySample& sample() { return sample_; }
+  [[nodiscard]] const ResidencySample& sample() const { return sample_; }
+  /// As ResidencySample::follow, of as many blocks as device and host have room for now.
+  void follow_sample(std::uint32_t one_in) { sample_.follow(one_in, std::uint64_t{device_.capacity()} + host_blocks_); }
+  /// A request hit these blocks of a path.
+  void used(std::span<const BlockKey> keys);
+
+  /// Memory of the books: tree, pools, policies.
+  [[nodiscard]] std::size_t bytes_held() const;
+  void check_invariants() const;
+
+ private:
+  [[nodiscard]] std::uint32_t number_stored(BlockRef block);
+  void show_state(BlockRef block, Tier tier, SlotId slot);
+  /// Somebody wants to know what becomes of each block.
+  [[nodiscard]] bool watched() const { return events_.on() || sample_.on(); }
+  /// True where it was.
+  bool unlend(SlotId slot);
+  void record(KvEvent::Kind kind, BlockRef block, Tier tier);
+  void record(KvEvent::Kind kind, Run run, Tier tier);
+  void add_event(KvEvent::Kind kind, BlockRef block, Tier tier);
+  void check_closure(BlockRef block) const;
+  void note_retiring(BlockRef block, Tier tier, SlotId slot);
+  [[nodiscard]] std::uint64_t unpinned_of(std::span<const Retiring> entries, const SlotPool& slots) const;
+  void follow_host_slots();
+
+  std::uint32_t host_blocks_;         ///< of those that are wanted, the ones there is memory for
+  std::uint32_t host_blocks_wanted_;
+  std::uint32_t staging_blocks_;
+  std::unique_ptr<EvictionPolicy> device_policy_;
+  std::unique_ptr<EvictionPolicy> host_policy_;
+  PrefixTree tree_;
+  Quotas quotas_{tree_};
+  SlotPool device_;
+  SlotPool arena_;
+  KvEvents& events_;  ///< a copy that matches is one, and so is its end
+  ResidencySample sample_;
+  std::vector<bool> lent_;  ///< by slot
+  std::uint64_t lent_count_ = 0;
+  std::vector<std::optional<BlockRef>> stored_;
+  std::vector<bool> wished_;  ///< by number
+  std::vector<std::uint32_t> free_numbers_;
+  std::vector<Retiring> retiring_;
+  std::vector<Retiring> leaving_host_;  ///< the same of the arena's closed slots
+  std::vector<BlockRef> below_;  ///< scratch
+  struct Orphans {
+    std::vector<std::array<bool, 2>> goes;                            ///< by place in below_, and by tier
+    boost::unordered_flat_map<std::uint64_t, std::size_t> places;  ///< in below_, by block
+  };
+  Orphans orphans_;  ///< scratch
+  std::vector<SlotId> slots_;    ///< scratch
+};
+
+}  // namespace terrace

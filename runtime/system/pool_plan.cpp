@@ -1,0 +1,119 @@
+#include "runtime/system/pool_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+
+namespace terrace {
+namespace {
+
+std::uint64_t blocks_for(std::uint64_t tokens, std::uint32_t block_tokens) { return (tokens + block_tokens - 1) / block_tokens; }
+
+/// That a sequence holds in the group, while it runs.
+std::uint64_t blocks_of_one(const GroupConfig& group, const TypicalSequence& typical) {
+  const std::uint64_t all = blocks_for(typical.tokens, group.block_tokens);
+  switch (group.kind) {
+    case GroupKind::full: return all;
+    case GroupKind::sliding_window:
+    case GroupKind::chunked_local:
+      // The window may begin in the middle of a block.
+      return std::min(all, blocks_for(std::uint64_t{group.span_tokens} + typical.chunk_tokens, group.block_tokens) + 1);
+    case GroupKind::recurrent: return std::min<std::uint64_t>(all, 2);  // the state before, and the one that is being made
+    case GroupKind::cross: return blocks_for(typical.encoder_tokens, group.block_tokens);
+  }
+  return all;
+}
+
+/// Blocks for each pool in the ratio of `shares`, together at most `bytes`.
+std::vector<std::uint64_t> divide(Bytes bytes, std::span<const std::uint64_t> shares, std::span<const Bytes> block_bytes) {
+  std::uint64_t of_one = 0;
+  for (std::size_t pool = 0; pool < shares.size(); ++pool) of_one += shares[pool] * count(block_bytes[pool]);
+  std::vector<std::uint64_t> blocks(shares.size());
+  std::uint64_t left = count(bytes);
+  const double sequences = static_cast<double>(count(bytes)) / static_cast<double>(of_one);
+  for (std::size_t pool = 0; pool < shares.size(); ++pool) {
+    blocks[pool] = static_cast<std::uint64_t>(sequences * static_cast<double>(shares[pool]));
+    while (blocks[pool] * count(block_bytes[pool]) > left) --blocks[pool];  // where the product was rounded up
+    left -= blocks[pool] * count(block_bytes[pool]);
+  }
+  // What rounding left goes, a block at a time, to whoever has least of its share among those whose block still fits.
+  for (;;) {
+    std::size_t poorest = shares.size();
+    for (std::size_t pool = 0; pool < shares.size(); ++pool) {
+      if (count(block_bytes[pool]) > left) continue;
+      if (poorest == shares.size() || blocks[pool] * shares[poorest] < blocks[poorest] * shares[pool]) poorest = pool;
+    }
+    if (poorest == shares.size()) return blocks;
+    ++blocks[poorest];
+    left -= count(block_bytes[poorest]);
+  }
+}
+
+}  // namespace
+
+PoolPlan plan_pools(std::span<const SizedGroup> groups, const TypicalSequence& typical, Bytes device, Bytes host,
+                    std::uint32_t staging_blocks) {
+  PoolPlan plan;
+  std::vector<std::uint64_t> shares;
+  for (const SizedGroup& sized : groups) {
+    if (count(sized.block_bytes) == 0) throw std::invalid_argument{"a group's blocks must have at least one byte"};
+    auto pool = static_cast<std::size_t>(std::ranges::find(plan.block_bytes, sized.block_bytes) - plan.block_bytes.begin());
+    if (pool == plan.block_bytes.size()) {
+      plan.block_bytes.push_back(sized.block_bytes);
+      plan.pools.emplace_back();
+      shares.push_back(0);
+    }
+    GroupConfig group = sized.group;
+    group.pool = PoolId{static_cast<std::uint16_t>(pool)};
+    plan.groups.push_back(group);
+    const std::uint64_t blocks = blocks_of_one(group, typical);
+    if (blocks == 0) {
+      throw std::invalid_argument{fmt::format("a typical sequence has no block in group {} ({}): give its {}",
+                                              plan.groups.size() - 1, to_string(group.kind),
+                                              group.kind == GroupKind::cross ? "encoder tokens" : "tokens")};
+    }
+    shares[pool] += blocks;
+    plan.pools[pool].null_block |= group.optional || (group.kind != GroupKind::full && group.kind != GroupKind::cross);
+  }
+  std::uint64_t needed = 0;
+  std::uint64_t nulls = 0;
+  std::uint64_t staging = 0;
+  for (std::size_t pool = 0; pool < shares.size(); ++pool) {
+    const std::uint64_t bytes = count(plan.block_bytes[pool]);
+    needed += shares[pool] * bytes;
+    nulls += plan.pools[pool].null_block ? bytes : 0;
+    staging += staging_blocks * bytes;
+  }
+  if (groups.empty()) throw std::invalid_argument{"a plan needs a group"};
+  if (needed + nulls > count(device)) {
+    throw std::invalid_argument{fmt::format("a sequence of {} tokens needs {} on the device, and there are {}", typical.tokens,
+                                            to_string(Bytes{needed + nulls}), to_string(device))};
+  }
+  if (staging > count(host)) {
+    throw std::invalid_argument{fmt::format("{} staging blocks a pool need {} on the host, and there are {}", staging_blocks,
+                                            to_string(Bytes{staging}), to_string(host))};
+  }
+  const auto on_device = divide(Bytes{count(device) - nulls}, shares, plan.block_bytes);
+  const auto on_host = divide(Bytes{count(host) - staging}, shares, plan.block_bytes);
+  plan.sequences = std::numeric_limits<std::uint32_t>::max();
+  for (std::size_t pool = 0; pool < shares.size(); ++pool) {
+    PoolSizes& sizes = plan.pools[pool];
+    const std::uint64_t with_null = on_device[pool] + (sizes.null_block ? 1 : 0);
+    if (with_null >= Copy::slots_max || on_host[pool] + staging_blocks >= Copy::slots_max) {
+      throw std::invalid_argument{
+          fmt::format("blocks of {} are too small for so much memory: {} on the device, {} on the host; each must be under {}",
+                      to_string(plan.block_bytes[pool]), with_null, on_host[pool], Copy::slots_max)};
+    }
+    sizes.device_blocks = static_cast<std::uint32_t>(with_null);
+    sizes.host_blocks = static_cast<std::uint32_t>(on_host[pool]);
+    sizes.staging_blocks = staging_blocks;
+    plan.device_used += plan.block_bytes[pool] * with_null;
+    plan.host_used += plan.block_bytes[pool] * (on_host[pool] + staging_blocks);
+    plan.sequences = std::min(plan.sequences, static_cast<std::uint32_t>(on_device[pool] / shares[pool]));
+  }
+  return plan;
+}
+
+}  // namespace terrace

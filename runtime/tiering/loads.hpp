@@ -1,0 +1,203 @@
+#pragma once
+
+#include "base/fifo.hpp"
+#include "base/slab.hpp"
+#include "base/spares.hpp"
+#include "runtime/tiering/actions.hpp"
+#include "runtime/residency/departures.hpp"
+#include "runtime/tiering/host_room.hpp"
+#include "runtime/tiering/plan_table.hpp"
+#include "runtime/residency/residency.hpp"
+
+#include <boost/unordered/unordered_flat_map.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// A block to be brought up into a device slot.
+struct LoadPart {
+  BlockRef block;
+  SlotId device_slot;           ///< held by the caller; goes over to the copy
+  Tier source = Tier::host;
+  /// The bytes are in an arena slot that the caller hands over (a host copy it detached), not in a copy.
+  std::optional<SlotId> detached;
+};
+
+/// Copies on their way up to the device.
+///
+///     storage --read--> landing slot (a host copy, or staging) --+
+///                                                                +--link--> device copy, published with its load
+///     host copy --------------------------------------------------+
+///
+/// A load is what one request asked for in one group: blocks of one path in order, or paths of one block each. Its device copies
+/// become ready together, of each path up to the first that did not arrive; that one and those after it give their slots back.
+/// Others that want the same blocks join it.
+/// What is under way for a load that nobody waits for any more goes on, and is cached.
+///
+/// By layer, where somebody asks for it: the plans made from then on are, and the load tells its waiters of the leading layers
+/// that all of its blocks have. Of plans made before nothing is told until they have ended. Threads: the manager's.
+class Loads {
+ public:
+  using LoadId = std::uint32_t;
+  /// Called for each request that waited, when the load has ended.
+  using WaiterHandler = std::function<void(std::uint32_t waiter, LoadId load)>;
+  /// Whether blocks did not arrive because storage did not give them within their time.
+  enum class Late : bool { no, yes };
+  /// Called before the waiters where blocks did not arrive: the first of each path. Whoever counts on it must let go of its path
+  /// here.
+  using FailureHandler = std::function<void(BlockRef first_missing, Late late)>;
+  struct Deadlines {
+    TimePoint copies = never;
+    /// What storage has not given by then is not waited for: the load ends without it, and gives its device slots back. What
+    /// comes later goes no further than the host tier.
+    TimePoint reads = never;
+  };
+  /// Called for each request that waits, when layers() of the load has grown.
+  using LayersHandler = std::function<void(std::uint32_t waiter, LoadId load)>;
+  /// What layers() says of blocks that are there.
+  static constexpr std::uint32_t all_layers = 0xFFFF'FFFF;
+
+  Loads(const ManagerConfig& config, Residency& residency, Departures& departures, HostRoom& host_room, Actions& actions,
+        ManagerStats& stats);
+
+  void set_handlers(WaiterHandler ended, FailureHandler failed, LayersHandler layers) {
+    ended_ = std::move(ended);
+    failed_ = std::move(failed);
+    layers_ = std::move(layers);
+  }
+
+  /// `parts` in path order, path by path, each without a device copy and with a usable copy at its source. With instant copies
+  /// the load may have ended when this returns; then it returns nothing and calls no handler.
+  [[nodiscard]] std::optional<LoadId> start(std::span<const LoadPart> parts, std::uint32_t waiter, Deadlines deadlines,
+                                            bool by_layer);
+  /// The load that fills the block's device copy. The waiter is counted once however often it joins; true if it is new.
+  bool join(LoadId load, std::uint32_t waiter, bool by_layer);
+  /// Of a load that has not ended: so many leading layers of all its blocks are there. 0 once one of them did not arrive.
+  [[nodiscard]] std::uint32_t layers(LoadId load) const;
+  [[nodiscard]] LoadId load_of(BlockRef block) const;
+  /// Of a load that nobody waits for any more, what has not begun never will.
+  void leave(LoadId load, std::uint32_t waiter);
+  /// Where the block's bytes come from.
+  [[nodiscard]] Tier source_of(BlockRef block) const {
+    return residency_.pool(Tier::device).source(residency_.copy(block, Tier::device).slot());
+  }
+
+  void on_read(std::uint64_t token, ErrorCode error);
+  /// Ends what storage has kept waiting too long.
+  void on_time(TimePoint now);
+  [[nodiscard]] TimePoint next_deadline() const;
+  /// True where the event is of a plan of this object.
+  bool on_event(const TransferEvent& event);
+  /// Gives landing slots to blocks that wait for one. True where anything changed.
+  bool pump();
+  /// Makes plans of what can cross the link now.
+  void flush(std::uint64_t& last_plan, PoolId pool);
+
+  /// Blocks that storage has still to read, and that have still to cross the link.
+  [[nodiscard]] std::size_t reads_waiting() const { return landing_.size() + reads_.size(); }
+  [[nodiscard]] std::size_t links_waiting() const { return landed_.size() + crossing_; }
+
+  [[nodiscard]] bool idle() const { return open_ == 0 && quarantined_.empty() && reads_.empty(); }
+
+ private:
+  enum class State : std::uint8_t { landing, reading, landed, crossing, arrived, failed, unconfirmed };
+  struct Part {
+    BlockRef block;
+    SlotId device_slot;
+    SlotId arena_slot;
+    Tier source = Tier::host;
+    bool arena_slot_is_ours = false;  ///< staging or detached; else a host copy that is held
+    JobId job;                        ///< where unconfirmed: the plan it crosses with
+    std::uint64_t read = 0;           ///< where it is being read: its token
+    State state = State::landed;
+  };
+  /// Parts of one path.
+  struct Stretch {
+    Path pin;
+    std::uint32_t end = 0;  ///< one past its last part
+    std::optional<BlockRef> missing;
+  };
+  struct Plan {
+    JobId job;
+    std::uint32_t layers = 0;  ///< that have arrived
+  };
+  struct Load {
+    std::vector<Stretch> stretches;
+    std::vector<Part> parts;
+    std::vector<std::uint32_t> waiters;
+    std::vector<Plan> plans;
+    Deadlines deadlines;
+    std::uint32_t unfinished = 0;
+    std::uint32_t unread = 0;     ///< parts that storage has still to give
+    std::uint32_t unplanned = 0;  ///< parts that are not in a plan yet
+    bool by_layer = false;
+    bool lost = false;            ///< a part did not arrive
+    bool late = false;            ///< storage was too slow
+    bool in_use = false;
+
+    /// Keeps the memory.
+    void clear() {
+      stretches.clear();
+      parts.clear();
+      waiters.clear();
+      plans.clear();
+      deadlines = {};
+      unplanned = unread = 0;
+      by_layer = lost = late = in_use = false;
+    }
+  };
+  struct PartRef {
+    LoadId load = 0;
+    std::uint32_t part = 0;
+  };
+
+  /// Of a part, or, where its load has ended without it, of nothing but the slot that storage reads into.
+  struct Read {
+    PartRef part;
+    BlockRef block;
+    SlotId slot;
+    bool slot_is_ours = false;
+    bool abandoned = false;
+  };
+
+  [[nodiscard]] LoadId new_load();
+  void abandon_reads(LoadId load);
+  [[nodiscard]] bool lands_in_host() const { return !exclusive_ && residency_.host_blocks() > 0; }
+  [[nodiscard]] bool on_confirmed(JobId job);
+  [[nodiscard]] bool on_layers(const TransferEvent& event);
+  void set_layers(LoadId load, JobId plan, std::uint32_t layers);
+  void end_part(LoadId load, std::uint32_t part, State state);
+  void release_source(const Part& part);
+  void finish(LoadId load);
+
+  bool instant_;
+  bool exclusive_;
+  Residency& residency_;
+  Departures& departures_;
+  HostRoom& host_room_;
+  Actions& actions_;
+  ManagerStats& stats_;
+  WaiterHandler ended_;
+  FailureHandler failed_;
+  LayersHandler layers_;
+  std::vector<Load> loads_;
+  std::vector<LoadId> free_;
+  Fifo<PartRef> landing_;                                           ///< wait for a landing slot
+  std::vector<PartRef> landed_;                                     ///< to cross the link with the next plan
+  Slab<Read> reads_;                                                ///< by token
+  PlanTable<std::vector<PartRef>> plans_;
+  /// By job: parts whose transfer may still be under way, while their load is open, and after it (their device slots are
+  /// quarantined then).
+  boost::unordered_flat_map<JobId, std::vector<PartRef>, std::hash<JobId>> unconfirmed_;
+  boost::unordered_flat_map<JobId, std::vector<Part>, std::hash<JobId>> quarantined_;
+  std::vector<SlotPair> pairs_;                                     ///< scratch
+  Spares<PartRef> spare_refs_;
+  std::uint32_t open_ = 0;
+  std::uint32_t crossing_ = 0;  ///< parts of plans under way
+};
+
+}  // namespace terrace

@@ -1,0 +1,70 @@
+#include "runtime/types/config.hpp"
+
+#include "radix/tree/copy.hpp"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+namespace terrace {
+namespace {
+
+[[noreturn]] void refuse(const std::string& text) { throw std::invalid_argument{text}; }
+
+void validate(const PoolSizes& pool, std::size_t number, bool storage) {
+  if (pool.device_blocks <= (pool.null_block ? 1U : 0U)) {
+    const char* const beside = pool.null_block ? " beside the null block" : "";
+    refuse(fmt::format("pool {}: the device needs at least one block{}", number, beside));
+  }
+  if (storage && pool.staging_blocks == 0) {
+    refuse(fmt::format("pool {}: storage needs at least one staging block to pass through", number));
+  }
+  const std::uint64_t arena = std::uint64_t{pool.host_blocks} + pool.staging_blocks;
+  if (std::uint64_t{pool.first_slot} + pool.device_blocks >= Copy::slots_max || arena >= Copy::slots_max) {
+    refuse(fmt::format("pool {}: {} device blocks and {} host blocks: each must be under {}", number, pool.device_blocks, arena,
+                       Copy::slots_max));
+  }
+}
+
+}  // namespace
+
+void validate(const ManagerConfig& config) {
+  for (std::size_t pool = 0; pool < config.pool_count(); ++pool) {
+    validate(config.pool(PoolId{static_cast<std::uint16_t>(pool)}), pool, config.storage);
+  }
+  if (config.store_uncached && (config.caching || !config.storage)) {
+    refuse("storing what is not cached needs storage, and caching off");
+  }
+  if (config.store_uncached && config.relation == Relation::inclusive) {
+    refuse("storing what is not cached leaves no copies in the host, and relation inclusive wants them there");
+  }
+  if (config.write_back_blocks_ahead == 0) refuse("a write-back job needs at least one block under way");
+  if (!(config.unit_prefill_seconds >= 0)) refuse("a prefill time must be 0 or more seconds");
+  if (config.instant_copies && config.unit_prefill_seconds > 0) refuse("instant copies take no time to weigh against a prefill");
+  if (config.instant_copies && config.groups.size() > 1) refuse("instant copies are for reference runs, with one group");
+  if (config.groups.empty()) {
+    if (config.pool_count() > 1) refuse("several pools are for several groups, and none is given");
+    return;
+  }
+  const std::uint32_t unit = hash_unit(config.groups);
+  std::vector<bool> used(config.pool_count());
+  for (std::size_t g = 0; g < config.groups.size(); ++g) {
+    const GroupConfig& group = config.groups[g];
+    if (group.pool.value() >= config.pool_count()) {
+      refuse(fmt::format("group {} wants pool {}, and there are {}", g, group.pool.value(), config.pool_count()));
+    }
+    used[group.pool.value()] = true;
+    const GroupRule rule{group, unit};
+    if (group.optional && !rule.cached()) refuse(fmt::format("group {}: cross attention cannot be optional", g));
+    const bool has_gaps = rule.cached() && (!rule.chained() || group.optional);
+    if (has_gaps && !config.pool(group.pool).null_block) {
+      refuse(fmt::format("group {} ({}{}) may have gaps: its pool {} needs a null block", g, group.optional ? "optional, " : "",
+                         to_string(group.kind), group.pool.value()));
+    }
+  }
+  for (std::size_t pool = 0; pool < used.size(); ++pool) {
+    if (!used[pool]) refuse(fmt::format("pool {} is no group's", pool));
+  }
+}
+
+}  // namespace terrace

@@ -1,0 +1,143 @@
+// The part of FileStore that writes its catalog down, and reads it when it starts.
+
+#include "base/check.hpp"
+#include "storage/file/file_store.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace terrace {
+
+void FileStore::mark_changed() {
+  operations_.take_changed(changed_);
+  for (const SlotId slot : changed_) pages_.mark(slot.value() / records_per_page);
+}
+
+void FileStore::write_pages() {
+  for (std::uint64_t n = 0; n < page_writes_.size(); ++n) {
+    PageWrite& write = page_writes_[n];
+    if (write.page) continue;
+    write.page = pages_.take();
+    if (!write.page) break;
+    // The image is a copy: the page may change again while the engine's thread reads this one.
+    write.records = encode_page(*write.page, write.image.span());
+    records_on_disk_[*write.page] |= write.records;
+    batch_.push_back({.kind = IoOperation::Kind::write,
+                      .token = page_token | n,
+                      .file = directory_.catalog(),
+                      .offset = directory_.layout().page_offset(*write.page),
+                      .from = write.image.span(),
+                      .ahead = true});
+  }
+  engine_.submit(batch_);
+  batch_.clear();
+}
+
+void FileStore::page_ended(const IoCompletion& completion) {
+  PageWrite& write = page_writes_[completion.token & ~page_token];
+  TERRACE_CHECK(write.page.has_value());
+  const bool whole = completion.error == 0 && completion.bytes == catalog_page_bytes;
+  if (!whole) operations_.count_io_error();
+  catalog_unsynced_ = true;
+  // Nobody waits for a page that cannot be written: a record that stays says of other data that they do not verify.
+  records_on_disk_[*write.page] = whole ? write.records : 0;
+  pages_.ended(*write.page, whole ? DirtyPages::Outcome::written : DirtyPages::Outcome::failed);
+  write.page.reset();
+}
+
+void FileStore::submit_held() {
+  if (held_.empty()) return;
+  const auto waits = [this](const Held& held) { return has_record(held.slot); };
+  for (const Held& held : held_) {
+    if (!waits(held)) batch_.push_back(held.write);
+  }
+  std::erase_if(held_, [&](const Held& held) { return !waits(held); });
+  engine_.submit(batch_);
+  batch_.clear();
+}
+
+std::uint32_t FileStore::encode_page(std::uint32_t page, std::span<std::byte> into) const {
+  static_assert(records_per_page <= 32, "a bit for each");
+  std::uint32_t records = 0;
+  const StoreIndex& index = operations_.index();
+  std::memset(into.data(), 0, into.size());
+  for (std::uint32_t n = 0; n < records_per_page; ++n) {
+    const std::uint32_t slot = page * records_per_page + n;
+    if (slot >= index.slots()) break;
+    const StoreIndex::Entry& entry = index.at(SlotId{slot});
+    if (entry.state != StoreIndex::State::ready) continue;
+    const CatalogRecord record{.block = entry.block,
+                               .length = static_cast<std::uint32_t>(directory_.layout().block_bytes),
+                               .checksum = seals_[slot].checksum,
+                               .fingerprint_prefix = fingerprint_prefix(fingerprint_),
+                               .generation = seals_[slot].generation,
+                               .slot = slot};
+    encode(record, into.subspan(std::size_t{n} * record_bytes, record_bytes));
+    records |= 1U << n;
+  }
+  return records;
+}
+
+/// Records are taken as their pieces arrive, in any order, so that the device and the processor work side by side.
+void FileStore::restore() {
+  const StoreLayout& layout = directory_.layout();
+  const std::uint32_t slots = directory_.recorded_slots();
+  if (slots == 0) return;
+
+  constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 20;
+  constexpr std::uint64_t pieces_under_way = 8;
+  const std::uint64_t bytes = (slots + records_per_page - 1) / records_per_page * catalog_page_bytes;
+  AlignedBuffer buffers{std::min(bytes, piece_bytes * pieces_under_way)};
+  std::uint64_t next = 0;
+  const auto begin_piece = [&](std::uint64_t buffer) {
+    if (next >= bytes) return;
+    const std::uint64_t length = std::min(piece_bytes, bytes - next);
+    batch_.push_back({.kind = IoOperation::Kind::read,
+                      .token = next | buffer,  // pieces begin at multiples of a page
+                      .file = directory_.catalog(),
+                      .offset = layout.page_offset(0) + next,
+                      .into = buffers.span(buffer * piece_bytes, length)});
+    next += length;
+  };
+  for (std::uint64_t buffer = 0; buffer < pieces_under_way; ++buffer) begin_piece(buffer);
+  for (;;) {
+    engine_.submit(batch_);
+    batch_.clear();
+    if (engine_.in_flight() == 0) break;
+    engine_.wait();
+    completed_.clear();
+    engine_.poll(completed_);
+    for (const IoCompletion& completion : completed_) {
+      const std::uint64_t buffer = completion.token % catalog_page_bytes;
+      const std::uint64_t at = completion.token - buffer;
+      const std::uint64_t asked = std::min(piece_bytes, bytes - at);
+      // What did not arrive is a cache's loss, and no reason to refuse to start: free slots.
+      if (completion.error != 0 || completion.bytes != asked) operations_.count_io_error();
+      const std::uint64_t arrived = completion.error != 0 ? 0 : completion.bytes;
+      restore_records(static_cast<std::uint32_t>(at / record_bytes), buffers.span(buffer * piece_bytes, arrived));
+      begin_piece(buffer);
+    }
+  }
+  // A crash between the writes of two pages can leave two records of a key, or a block without its parent.
+  std::vector<SlotId> dropped;
+  operations_.index().finish_restore(dropped);
+  for (const SlotId slot : dropped) pages_.mark(slot.value() / records_per_page);
+}
+
+void FileStore::restore_records(std::uint32_t first, std::span<const std::byte> records) {
+  const std::uint64_t of_this_store = fingerprint_prefix(fingerprint_);
+  const auto count = static_cast<std::uint32_t>(records.size() / record_bytes);
+  for (std::uint32_t slot = first; slot < first + count && slot < directory_.recorded_slots(); ++slot) {
+    const auto record = decode_record(records.subspan(std::size_t{slot - first} * record_bytes, record_bytes));
+    if (!record || record->slot != slot || record->length != directory_.layout().block_bytes ||
+        !directory_.had_data(SlotId{slot}) || record->fingerprint_prefix != of_this_store) {
+      continue;
+    }
+    seals_[slot] = {record->checksum, record->generation};
+    note_data(SlotId{slot});
+    records_on_disk_[slot / records_per_page] |= 1U << slot % records_per_page;
+    operations_.index().restore(SlotId{slot}, record->block, record->generation);
+  }
+}
+
+}  // namespace terrace

@@ -1,0 +1,203 @@
+// The part of FileStore that makes durable what it has: while serving, and when it closes.
+
+#include "base/check.hpp"
+#include "storage/file/file_store.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+namespace terrace {
+namespace {
+
+constexpr const char* sync_failed = "a sync of the store's files has failed";
+
+}  // namespace
+
+void FileStore::flush(std::uint64_t token) {
+  TERRACE_CHECK(!closed_);
+  flush_.ask(token);
+  go_on_with_flush();
+  wake_for_events();
+}
+
+void FileStore::go_on_with_flush() {
+  if (flush_.catalog_is_done()) return end_flush();
+  if (flush_.wants_to_begin()) begin_flush();
+  if (!flush_.data_are_synced() || pages_.owed() > 0 || space_.note() == StoreSpace::Note::waiting) return;
+  if (std::exchange(catalog_unsynced_, false)) {
+    batch_.push_back({.kind = IoOperation::Kind::sync,
+                      .token = catalog_sync_token,
+                      .file = directory_.catalog(),
+                      .ahead = true});
+  }
+  add_checks();
+  flush_.begin_catalog(static_cast<std::uint32_t>(batch_.size()));
+  engine_.submit(batch_);
+  batch_.clear();
+}
+
+void FileStore::begin_flush() {
+  mark_changed();
+  space_.retry_note();
+  pages_.retry_failed();
+  pages_.begin_owing();
+  for (std::size_t file = 0; file < unsynced_.size(); ++file) {
+    if (!unsynced_[file] || health_.lost(static_cast<std::uint32_t>(file % directory_.layout().directories))) continue;
+    // A write that ends from now on may be missed by this sync, and says so again.
+    unsynced_[file] = false;
+    batch_.push_back({.kind = IoOperation::Kind::sync,
+                      .token = sync_token | file,
+                      .file = directory_.data_files()[file],
+                      .ahead = true});
+  }
+  flush_.begin(static_cast<std::uint32_t>(batch_.size()));
+  engine_.submit(batch_);
+  batch_.clear();
+  write_pages();
+}
+
+void FileStore::sync_ended(const IoCompletion& completion) {
+  const bool of_catalog = completion.token == catalog_sync_token;
+  if (completion.error != 0) {
+    operations_.count_io_error();
+    const auto file = static_cast<std::uint32_t>(completion.token & ~sync_token);
+    doubt(errno_code(completion.error), of_catalog ? std::nullopt : std::optional{file % directory_.layout().directories},
+          sync_failed);
+  }
+  flush_.operation_ended();
+}
+
+/// A sync or a check has failed. What of a directory is in doubt can be given up with it, while there are others.
+void FileStore::doubt(const ErrorCode& error, std::optional<std::uint32_t> directory, const std::string& why) {
+  if (directory && (health_.lost(*directory) || health_.lose(*directory))) {
+    flush_error_ = error;
+  } else if (!doubt_) {
+    doubt_ = error;
+    durability_lost_ = fmt::format("{} ({}): from now on nothing is durable until the next start, which may not find what is "
+                                   "stored", why, error.message());
+  }
+}
+
+void FileStore::note_data(SlotId slot) {
+  const StoreLayout& layout = directory_.layout();
+  std::uint64_t& end = data_ends_[layout.file_of(slot)];
+  end = std::max(end, layout.offset_of(slot) + layout.block_bytes);
+}
+
+void FileStore::add_checks() {
+  const StoreLayout& layout = directory_.layout();
+  auto check = [this, number = check_token](FileId file, std::uint64_t bytes, bool lost = false) mutable {
+    const std::uint64_t token = number++;
+    if (lost) return;
+    batch_.push_back({.kind = IoOperation::Kind::check, .token = token, .file = file, .length = bytes, .ahead = true});
+  };
+  for (std::uint32_t n = 0; n < layout.directories; ++n) check(directory_.lock_file(n), 0, health_.lost(n));
+  check(directory_.catalog(), count(layout.catalog_bytes()));
+  // (A file that growth has just made has no blocks yet, and is not among these.)
+  for (std::size_t file = 0; file < data_ends_.size(); ++file) {
+    const auto directory = static_cast<std::uint32_t>(file % layout.directories);
+    check(directory_.data_files()[file], data_ends_[file], health_.lost(directory));
+  }
+  add_superblock_check();
+}
+
+void FileStore::add_superblock_check() {
+  superblock_expected_ = directory_.superblock();
+  batch_.push_back({.kind = IoOperation::Kind::read,
+                    .token = superblock_check_token,
+                    .file = directory_.catalog(),
+                    .into = superblock_page_.span(),
+                    .ahead = true});
+}
+
+bool FileStore::check_ended(const IoCompletion& completion) {
+  const std::uint32_t directories = directory_.layout().directories;
+  const auto number = static_cast<std::uint32_t>(completion.token & ~check_token);
+  const bool of_superblock = completion.token == superblock_check_token;
+  ErrorCode error = completion.error != 0 ? errno_code(completion.error) : ErrorCode{};
+  if (of_superblock && !error) {
+    const Result<Superblock> found = decode_superblock(superblock_page_.span());
+    if (completion.bytes != catalog_page_bytes || !found || *found != superblock_expected_) error = Errc::corrupt;
+    // It may have been read while it was written.
+    if (error && (space_.writes_superblock() || superblock_expected_ != directory_.superblock())) {
+      add_superblock_check();
+      engine_.submit(batch_);
+      batch_.clear();
+      return false;
+    }
+  }
+  if (!error) return true;
+
+  const bool of_catalog = of_superblock || number == directories;
+  const std::filesystem::path name = of_catalog             ? directory_.directory(0) / "catalog"
+                                     : number < directories ? directory_.directory(number) / "lock"
+                                                            : directory_.data_path(number - directories - 1);
+  const char* const what = of_superblock                  ? "has lost its superblock"
+                           : error == errno_code(ESTALE)  ? "is another file now"
+                           : error == errno_code(ENODATA) ? "has been cut short"
+                                                          : "cannot be found any more";
+  const std::uint32_t directory = number < directories ? number : (number - directories - 1) % directories;
+  doubt(error, of_catalog ? std::nullopt : std::optional{directory}, fmt::format("{} {}", name.string(), what));
+  return true;
+}
+
+void FileStore::end_flush() {
+  const ErrorCode in_this_one = std::exchange(flush_error_, {});
+  const ErrorCode error = doubt_                  ? doubt_
+                          : in_this_one           ? in_this_one
+                          : pages_.owed_failed() || space_.note() == StoreSpace::Note::failed
+                              ? ErrorCode{Errc::io_failed}
+                              : ErrorCode{};
+  for (const std::uint64_t token : flush_.end()) operations_.end_flush(token, error);
+  // For who asked meanwhile.
+  go_on_with_flush();
+}
+
+Result<void> FileStore::close() {
+  if (closed_) return {};
+  space_.stop();
+  const auto finish = [this] {
+    while (engine_.in_flight() > 0) {
+      engine_.wait();
+      collect();
+    }
+  };
+  finish();
+  // Data before the records that speak of them.
+  for (std::size_t file = 0; file < directory_.data_files().size(); ++file) {
+    const auto directory = static_cast<std::uint32_t>(file % directory_.layout().directories);
+    if (!health_.lost(directory)) sync(directory_.data_files()[file], directory);
+  }
+  add_checks();
+  submit();
+  while (engine_.in_flight() > 0) {
+    engine_.wait();
+    completed_.clear();
+    engine_.poll(completed_);
+    for (const IoCompletion& completion : completed_) (void)check_ended(completion);
+  }
+  sweep_lost(Sweep::all);
+  const bool noted = space_.write_note();
+  pages_.retry_failed();
+  collect();
+  finish();
+  sync(directory_.catalog(), std::nullopt);
+  directory_.close();
+  closed_ = true;
+  if (doubt_) return doubt_;
+  if (pages_.failed() > 0 || !noted) return Errc::io_failed;
+  return {};
+}
+
+void FileStore::sync(FileId file, std::optional<std::uint32_t> directory) {
+  const IoCompletion synced = run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = file});
+  if (synced.error == 0) return;
+  operations_.count_io_error();
+  doubt(errno_code(synced.error), directory, sync_failed);
+}
+
+}  // namespace terrace

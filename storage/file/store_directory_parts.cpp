@@ -1,0 +1,151 @@
+// The part of StoreDirectory that opens the further directories of a store that is striped.
+
+#include "storage/io/aligned_buffer.hpp"
+#include "storage/file/store_directory.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <random>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+namespace terrace {
+namespace {
+
+constexpr const char* part_name = "stripe";
+
+[[noreturn]] void fail(ErrorCode error, const std::string& sentence) {
+  throw std::system_error{static_cast<std::error_code>(error), sentence};
+}
+
+std::uint64_t random_id() {
+  std::random_device device;
+  const std::uint64_t id = (std::uint64_t{device()} << 32) | device();
+  return id == 0 ? 1 : id;
+}
+
+bool is(const std::system_error& error, Errc code) {
+  return error.code() == static_cast<std::error_code>(make_error_code(code));
+}
+
+}  // namespace
+
+void StoreDirectory::open_parts(const FileStoreConfig& config) {
+  const bool is_new = recorded_slots_ == 0;
+  if (is_new) begin_parts(config);
+  for (const std::filesystem::path& more : config.more_directories) {
+    parts_.push_back({config.name.empty() ? more : more / config.name});
+    const auto number = static_cast<std::uint32_t>(parts_.size() - 1);
+    const std::size_t steps = undo_.size();
+    const std::size_t files = open_.size();
+    try {
+      open_part(number, config);
+    } catch (const std::system_error& error) {
+      // One that others have, or that holds something else, is a mistake and not a loss.
+      if (is_new || !config.accept_lost_directories || is(error, Errc::in_use) || is(error, Errc::incompatible)) throw;
+      undo_to(steps);
+      close_to(files);
+      parts_.back().missing = true;
+    }
+  }
+}
+
+void StoreDirectory::begin_parts(const FileStoreConfig& config) {
+  const std::optional<StorePart> found = part_in(directory_);
+  if (found && found->part > 1) refuse_part_as_store();
+  superblock_.id = found ? found->store : config.id != 0 ? config.id : random_id();
+  write_part({superblock_.id, 1, layout_.directories}, open(path(part_name), Direct::no), directory_);
+}
+
+void StoreDirectory::open_part(std::uint32_t number, const FileStoreConfig& config) {
+  const bool is_new = recorded_slots_ == 0;
+  const bool may_be_empty = is_new || config.accept_lost_directories;
+  const std::filesystem::path& directory = parts_[number].directory;
+  if (is_new) make(config.more_directories[number - 1]);
+  if (may_be_empty && !config.name.empty()) make(directory);
+  try {
+    parts_[number].lock = lock(directory);
+  } catch (const std::system_error& error) {
+    if (is_new || is(error, Errc::in_use) || is(error, Errc::incompatible)) throw;
+    fail(errno_code(error.code().value()),
+         fmt::format("the file store in {} is striped over {} directories, and {}, which has part {} of it, cannot be used: "
+                     "mount its disk, or accept that what it held is lost", directory_.string(), layout_.directories,
+                     directory.string(), number + 1));
+  }
+  if (const Result<OpenedFile> catalog = files_.open(directory / "catalog", Create::no, Direct::no)) {
+    files_.close(catalog->id);
+    fail(Errc::incompatible, fmt::format("{} is to be part {} of the file store in {}, and is the first directory of another "
+                                         "one: give another directory, or remove it", directory.string(), number + 1,
+                                         directory_.string()));
+  }
+  claim(number, may_be_empty);
+  const std::filesystem::path link = part_directory(directory_, number);
+  const Result<Made> linked = files_.link_directory(link, std::filesystem::absolute(directory));
+  if (!linked) fail(linked.error(), fmt::format("cannot make the link {}", link.string()));
+  if (*linked == Made::created) undo_.push_back([this, link] { (void)files_.remove_file(link); });
+}
+
+void StoreDirectory::claim(std::uint32_t number, bool may_be_empty) {
+  const std::filesystem::path& directory = parts_[number].directory;
+  const StorePart ours{superblock_.id, number + 1, layout_.directories};
+  const std::optional<StorePart> found = part_in(directory);
+  if (found == ours) return;
+  // What was begun before us, and not ended, may have been another number of directories.
+  const bool is_new = recorded_slots_ == 0;
+  if (found && found->store == ours.store && is_new) return write_part(ours, open(directory / part_name, Direct::no), directory);
+  if (found && found->store == ours.store && found->of == ours.of) {
+    fail(Errc::incompatible, fmt::format("{} is given as part {} of the file store in {}, and is its part {}: give the "
+                                         "directories in their order", directory.string(), ours.part, directory_.string(),
+                                         found->part));
+  }
+  if (found) {
+    fail(Errc::incompatible, fmt::format("{} is to be part {} of the file store in {}, and is part {} of another one: give "
+                                         "another directory, or remove it", directory.string(), ours.part, directory_.string(),
+                                         found->part));
+  }
+  if (!may_be_empty) {
+    fail(errno_code(ENOENT), fmt::format("the file store in {} is striped over {} directories, and {}, which should have part {} "
+                                         "of it, has nothing: mount its disk, or accept that what it held is lost",
+                                         directory_.string(), ours.of, directory.string(), ours.part));
+  }
+  write_part(ours, open(directory / part_name, Direct::no), directory);
+}
+
+void StoreDirectory::write_part(const StorePart& part, FileId file, const std::filesystem::path& directory) {
+  AlignedBuffer buffer{part_text_bytes};
+  const std::span<std::byte> bytes = buffer.span(0, part_text_bytes);
+  std::memcpy(bytes.data(), to_text(part).data(), bytes.size());
+  ErrorCode error = error_of(run_alone(engine_, {.kind = IoOperation::Kind::write, .file = file, .from = bytes}), bytes.size());
+  if (!error) error = error_of(run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = file}), 0);
+  if (error) fail(error, fmt::format("cannot write {}", (directory / part_name).string()));
+  // Its name, too: the next part must not say that it belongs to something of which nothing is known here.
+  const Result<void> named = files_.sync_directory(directory);
+  if (!named) fail(named.error(), fmt::format("cannot sync the directory {}", directory.string()));
+}
+
+std::optional<StorePart> StoreDirectory::part_in(const std::filesystem::path& directory) {
+  const Result<OpenedFile> opened = files_.open(directory / part_name, Create::no, Direct::no);
+  if (!opened) {
+    if (opened.error() == errno_code(ENOENT)) return std::nullopt;
+    cannot_open(directory / part_name, opened.error());
+  }
+  AlignedBuffer buffer{part_text_bytes};
+  const std::span<std::byte> bytes = buffer.span(0, part_text_bytes);
+  const IoCompletion read = run_alone(engine_, {.kind = IoOperation::Kind::read, .file = opened->id, .into = bytes});
+  files_.close(opened->id);
+  if (read.error != 0) fail(errno_code(read.error), fmt::format("cannot read {}", (directory / part_name).string()));
+  return parse_part({reinterpret_cast<const char*>(bytes.data()), read.bytes});
+}
+
+void StoreDirectory::refuse_part_as_store() {
+  const std::optional<StorePart> found = part_in(directory_);
+  if (!found || found->part == 1) return;  // of a store that was being made, and never was
+  fail(Errc::incompatible, fmt::format("{} is part {} of a file store that is striped over {} directories: give its first "
+                                       "directory first, or remove it to start empty", directory_.string(), found->part,
+                                       found->of));
+}
+
+}  // namespace terrace

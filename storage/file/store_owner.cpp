@@ -1,0 +1,149 @@
+#include "storage/file/store_owner.hpp"
+
+#include "storage/io/aligned_buffer.hpp"
+#include "storage/file/store_directory.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+#include <thread>
+
+namespace terrace {
+namespace {
+
+constexpr std::size_t name_bytes_max = 100;
+
+std::string printable(std::string_view text) {
+  std::string clean{text.substr(0, name_bytes_max)};
+  for (char& c : clean) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return clean;
+}
+
+/// The program's file name; and the word after it where that looks like a command. What else there is may be anybody's secret.
+std::string program_name() {
+  std::ifstream in{"/proc/self/cmdline", std::ios::binary};
+  const std::string words{std::istreambuf_iterator<char>{in}, {}};
+  const std::size_t end = words.find('\0');
+  std::string name = std::filesystem::path{words.substr(0, end)}.filename().string();
+  if (end == std::string::npos) return name;
+  const std::string second{words.c_str() + end + 1};
+  const bool is_command = !second.empty() && second.size() <= 16 &&
+                          std::all_of(second.begin(), second.end(), [](char c) { return c >= 'a' && c <= 'z'; });
+  return is_command ? name + " " + second : name;
+}
+
+[[noreturn]] void fail(ErrorCode error, const std::string& sentence) {
+  throw std::system_error{static_cast<std::error_code>(error), sentence};
+}
+
+}  // namespace
+
+StoreOwner this_process() {
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  return {static_cast<std::uint64_t>(::getpid()), program_name(), host.data(),
+          fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(now))};
+}
+
+std::string to_text(const StoreOwner& owner) {
+  const std::string text = fmt::format("pid {}\nprogram {}\nhost {}\nsince {}\n", owner.pid, printable(owner.program),
+                                       printable(owner.host), printable(owner.since));
+  return fmt::format("{:<{}}", text, owner_text_bytes);
+}
+
+std::optional<StoreOwner> parse_owner(std::string_view text) {
+  StoreOwner owner;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    const std::string_view line = text.substr(0, end);
+    const auto value_of = [&](std::string_view name) -> std::optional<std::string_view> {
+      if (!line.starts_with(name)) return std::nullopt;
+      return line.substr(name.size());
+    };
+    if (const auto pid = value_of("pid ")) {
+      const auto [rest, error] = std::from_chars(pid->data(), pid->data() + pid->size(), owner.pid);
+      if (error != std::errc{} || rest != pid->data() + pid->size()) return std::nullopt;
+    } else if (owner.pid == 0) {
+      return std::nullopt;
+    } else if (const auto program = value_of("program ")) {
+      owner.program = printable(*program);
+    } else if (const auto host = value_of("host ")) {
+      owner.host = printable(*host);
+    } else if (const auto since = value_of("since ")) {
+      owner.since = printable(*since);
+    }
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+  if (owner.pid == 0) return std::nullopt;
+  return owner;
+}
+
+std::string describe(const std::optional<StoreOwner>& owner) {
+  if (!owner) return "a process that has not said who it is";
+  std::string text = fmt::format("process {}", owner->pid);
+  if (!owner->program.empty() && !owner->host.empty()) {
+    text += fmt::format(" ({} on {})", owner->program, owner->host);
+  } else if (!owner->program.empty() || !owner->host.empty()) {
+    text += fmt::format(" ({})", owner->program + owner->host);
+  }
+  if (!owner->since.empty()) text += fmt::format(", since {}", owner->since);
+  return text;
+}
+
+namespace {
+
+/// Killed a moment ago, as it seems: the system takes a process's io_uring apart in its own time, and until its last operation
+/// has ended that may keep the lock's file open.
+bool has_ended(const std::optional<StoreOwner>& owner) {
+  return owner && owner->host == this_process().host && ::kill(static_cast<pid_t>(owner->pid), 0) != 0 && errno == ESRCH;
+}
+
+}  // namespace
+
+void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& directory) {
+  constexpr std::chrono::milliseconds pause{5};
+  constexpr int pauses_max = 400;
+  // No name or our own, where who was killed had not come to write down its own. Or it is about to, or we have the store open
+  // twice: a short wait.
+  constexpr int unnamed_pauses_max = 40;
+  AlignedBuffer buffer{owner_text_bytes};
+  const std::span<std::byte> bytes = buffer.span(0, owner_text_bytes);
+  for (int pauses = 0;; ++pauses) {
+    const Result<void> locked = engine.files().lock(lock_file);
+    if (locked) break;
+    if (locked.error() != Errc::in_use) fail(locked.error(), fmt::format("cannot lock the file store in {}", directory.string()));
+    const IoCompletion read = run_alone(engine, {.kind = IoOperation::Kind::read, .file = lock_file, .into = bytes});
+    const std::string_view text{reinterpret_cast<const char*>(bytes.data()), read.error == 0 ? read.bytes : 0};
+    const std::optional<StoreOwner> owner = parse_owner(text);
+    const bool is_unnamed = !owner || owner->pid == this_process().pid;
+    if (pauses < (has_ended(owner) ? pauses_max : is_unnamed ? unnamed_pauses_max : 0)) {
+      std::this_thread::sleep_for(pause);
+      continue;
+    }
+    fail(Errc::in_use, fmt::format("the file store in {} is in use by {}: stop it, or give another directory",
+                                   directory.string(), describe(owner)));
+  }
+  std::memcpy(bytes.data(), to_text(this_process()).data(), owner_text_bytes);
+  const IoCompletion written = run_alone(engine, {.kind = IoOperation::Kind::write, .file = lock_file, .from = bytes});
+  if (written.error == 0 && written.bytes == owner_text_bytes) return;
+  fail(written.error != 0 ? errno_code(written.error) : ErrorCode{Errc::io_failed},
+       fmt::format("cannot write {}", (directory / "lock").string()));
+}
+
+}  // namespace terrace

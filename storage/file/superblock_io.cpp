@@ -1,0 +1,64 @@
+#include "storage/file/superblock_io.hpp"
+
+#include "base/check.hpp"
+#include "storage/file/store_directory.hpp"
+
+#include <algorithm>
+#include <span>
+
+namespace terrace {
+
+FoundSuperblock read_superblock(IoEngine& engine, FileId catalog, FileId lock) {
+  AlignedBuffer buffer{catalog_page_bytes};
+  FoundSuperblock found{.blank = true};
+  const auto look = [&](FileId file, std::uint64_t offset, std::size_t bytes) {
+    const IoOperation read{.kind = IoOperation::Kind::read, .file = file, .offset = offset, .into = buffer.span(0, bytes)};
+    const IoCompletion completion = run_alone(engine, read);
+    const std::span<const std::byte> there = buffer.span(0, completion.error == 0 ? completion.bytes : 0);
+    if (completion.error != 0) found.error = errno_code(completion.error);
+    found.blank = found.blank && completion.error == 0 && all_zero(there);
+    if (const Result<Superblock> superblock = decode_superblock(there)) found = {.superblock = *superblock};
+  };
+  look(catalog, 0, catalog_page_bytes);
+  if (found.superblock) return found;
+  look(lock, superblock_copy_at, sector_bytes);
+  found.from_copy = found.superblock.has_value();
+  return found;
+}
+
+void SuperblockWrite::begin(const Superblock& superblock, FileId catalog, FileId lock) {
+  TERRACE_CHECK(is_done());
+  encode(superblock, page_.span());
+  catalog_ = catalog;
+  lock_ = lock;
+  step_ = 0;
+}
+
+IoOperation SuperblockWrite::operation() const {
+  TERRACE_CHECK(!is_done());
+  const bool is_copy = step_ >= 2;
+  const FileId file = is_copy ? lock_ : catalog_;
+  if (step_ % 2 == 1) return {.kind = IoOperation::Kind::sync, .file = file, .ahead = true};
+  return {.kind = IoOperation::Kind::write,
+          .file = file,
+          .offset = is_copy ? superblock_copy_at : 0,
+          .from = page_.span(0, is_copy ? sector_bytes : catalog_page_bytes),
+          .ahead = true};
+}
+
+ErrorCode SuperblockWrite::ended(const IoCompletion& completion) {
+  const ErrorCode error = error_of(completion, operation().from.size());
+  step_ = error ? steps : step_ + 1;
+  return error;
+}
+
+ErrorCode write_superblock(IoEngine& engine, const Superblock& superblock, FileId catalog, FileId lock) {
+  SuperblockWrite write;
+  write.begin(superblock, catalog, lock);
+  while (!write.is_done()) {
+    if (const ErrorCode error = write.ended(run_alone(engine, write.operation()))) return error;
+  }
+  return {};
+}
+
+}  // namespace terrace

@@ -1,0 +1,30 @@
+#include "storage/format/store_name.hpp"
+
+#include "base/block_key.hpp"
+#include "storage/io/little_endian.hpp"
+
+#include <array>
+#include <cstring>
+
+namespace terrace {
+
+Fingerprint store_fingerprint(const StoreIdentity& identity) {
+  // Four sums of 64 bits, each over the same message with another number in front. What goes in is a digest already, and what
+  // comes out guards against accidents, as all sums in the files do.
+  std::array<std::byte, 8 + sizeof(Fingerprint) + 16> message{};
+  std::memcpy(message.data() + 8, identity.fingerprint.data(), sizeof(Fingerprint));
+  store_le64(message.data() + 8 + sizeof(Fingerprint), identity.group.value());
+  store_le64(message.data() + 16 + sizeof(Fingerprint), identity.rank);
+  Fingerprint own{};
+  for (std::size_t part = 0; part < 4; ++part) {
+    store_le64(message.data(), part);
+    store_le64(own.data() + 8 * part, plain_checksum(message));
+  }
+  return own;
+}
+
+std::string store_directory_name(const StoreIdentity& identity) {
+  return to_hex(BlockKey{store_fingerprint(identity)}).substr(0, 32);
+}
+
+}  // namespace terrace

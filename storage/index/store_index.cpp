@@ -1,0 +1,443 @@
+#include "storage/index/store_index.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+namespace terrace {
+
+StoreIndex::StoreIndex(std::uint32_t capacity) : entries_(capacity), free_{capacity}, closed_{0}, limit_{capacity} {
+  TERRACE_CHECK(capacity > 0);
+  counts_[static_cast<std::size_t>(State::absent)] = capacity;
+  slots_.reserve(capacity);
+}
+
+std::optional<SlotId> StoreIndex::find(const BlockKey& key) const {
+  const auto found = slots_.find(key);
+  if (found == slots_.end()) return std::nullopt;
+  return SlotId{found->second};
+}
+
+std::optional<std::uint32_t> StoreIndex::parent_of(const StoredBlock& block) const {
+  if (block.depth == 0) return none;
+  const auto found = slots_.find(block.parent);
+  if (found == slots_.end()) return std::nullopt;
+  const Entry& parent = entries_[found->second];
+  if (parent.doomed || parent.block.depth + 1 != block.depth) return std::nullopt;
+  return found->second;
+}
+
+Result<StoreIndex::Placed> StoreIndex::place(const StoredBlock& block) {
+  TERRACE_CHECK(!slots_.contains(block.key));
+  const std::optional<std::uint32_t> parent = parent_of(block);
+  if (!parent) return Errc::parent_missing;
+
+  Placed placed;
+  if (free_.empty()) {
+    // Until the child is linked its parent may be a leaf, even the oldest: it must not make the room.
+    if (*parent != none) leaves_.erase(*parent);
+    if (leaves_.empty()) {
+      if (*parent != none) consider(*parent);
+      return Errc::full;
+    }
+    const std::uint32_t victim = leaves_.top().handle;
+    const std::uint32_t widowed = entry(victim).parent;
+    placed.evicted = Evicted{entry(victim).block.key, entry(victim).write_token};
+    forget(victim, Reuse::yes);
+    if (widowed != none && widowed != *parent) consider(widowed);
+  }
+
+  const std::optional<SlotId> slot = *parent == none ? free_.take() : free_.take_after(SlotId{*parent});
+  TERRACE_CHECK(slot.has_value());
+  placed.slot = *slot;
+  Entry& e = entry(slot->value());
+  e.block = block;
+  e.last_use = now_;
+  e.operations = 1;
+  slots_.emplace(block.key, slot->value());
+  set_state(slot->value(), State::writing);
+  if (*parent != none) link(slot->value(), *parent);
+  return placed;
+}
+
+void StoreIndex::data_arrived(SlotId slot, std::vector<SlotId>& became_ready) {
+  Entry& arrived = entry(slot.value());
+  TERRACE_CHECK(arrived.state == State::writing);
+  TERRACE_CHECK(arrived.operations == 1);
+  arrived.operations = 0;
+  if (arrived.parent != none && entry(arrived.parent).state != State::ready) {
+    set_state(slot.value(), State::awaiting_parent);
+    return;
+  }
+  // `became_ready` is also the queue of whose children to look at next.
+  std::size_t next = became_ready.size();
+  became_ready.push_back(slot);
+  for (; next < became_ready.size(); ++next) {
+    const std::uint32_t ready = became_ready[next].value();
+    set_state(ready, State::ready);
+    for (std::uint32_t child = entry(ready).first_child; child != none; child = entry(child).next_sibling) {
+      if (entry(child).state == State::awaiting_parent) became_ready.push_back(SlotId{child});
+    }
+    consider(ready);
+  }
+}
+
+void StoreIndex::drop(SlotId slot, std::vector<Dropped>& gone) {
+  const std::uint32_t top = slot.value();
+  const std::uint32_t widowed = entry(top).parent;
+  for (std::uint32_t at = top;;) {
+    while (entry(at).first_child != none) at = entry(at).first_child;
+    const std::uint32_t up = entry(at).parent;
+    gone.push_back({SlotId{at}, entry(at).block.key, entry(at).state, entry(at).write_token});
+    forget(at);
+    if (at == top) break;
+    at = up;
+  }
+  if (widowed != none) consider(widowed);
+}
+
+void StoreIndex::hold(SlotId slot) {
+  TERRACE_CHECK(entry(slot.value()).state == State::ready);
+  ++entry(slot.value()).operations;
+  consider(slot.value());
+}
+
+void StoreIndex::release(SlotId slot) {
+  Entry& e = entry(slot.value());
+  TERRACE_CHECK(e.operations > 0);
+  TERRACE_CHECK(e.state == State::ready || e.state == State::leaving);
+  --e.operations;
+  if (e.state == State::leaving) {
+    if (e.operations == 0) vacate(slot.value());
+  } else {
+    consider(slot.value());
+  }
+}
+
+void StoreIndex::spoil(SlotId slot) {
+  TERRACE_CHECK(entry(slot.value()).state == State::leaving);
+  entry(slot.value()).spoiled = true;
+}
+
+void StoreIndex::doom(SlotId slot) {
+  Entry& e = entry(slot.value());
+  TERRACE_CHECK(e.state == State::writing || e.state == State::awaiting_parent);
+  e.doomed = true;
+}
+
+void StoreIndex::use(SlotId slot) {
+  entry(slot.value()).last_use = now_;
+  consider(slot.value());
+}
+
+void StoreIndex::restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use) {
+  advance_past(last_use);
+  free_.take_exactly(slot);
+  Entry& e = entry(slot.value());
+  e.block = block;
+  e.last_use = last_use;
+  set_state(slot.value(), State::awaiting_parent);
+}
+
+/// In the order of their places in the table, roughly: a piece of it at a time, which stays in the processor's cache.
+void StoreIndex::key_restored(std::vector<SlotId>& dropped) {
+  constexpr int piece_bits = 9;
+  constexpr std::size_t ahead = 8;
+  const auto piece_of = [this](std::uint32_t slot) { return entries_[slot].block.key.prefix64() >> (64 - piece_bits); };
+  std::array<std::uint32_t, (1U << piece_bits) + 1> ends{};
+  for (std::uint32_t slot = 0; slot < slots(); ++slot) {
+    if (entries_[slot].state == State::awaiting_parent) ++ends[piece_of(slot) + 1];
+  }
+  std::partial_sum(ends.begin(), ends.end(), ends.begin());
+  std::vector<std::uint32_t> order(ends.back());
+  for (std::uint32_t slot = 0; slot < slots(); ++slot) {
+    if (entries_[slot].state == State::awaiting_parent) order[ends[piece_of(slot)]++] = slot;
+  }
+  const auto rank = [this](std::uint32_t slot) {
+    const Entry& e = entries_[slot];
+    return std::tuple{e.block.depth, ~e.last_use, slot};
+  };
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (i + ahead < order.size()) __builtin_prefetch(&entries_[order[i + ahead]].block.key);
+    const auto [found, is_new] = slots_.try_emplace(entries_[order[i]].block.key, order[i]);
+    if (is_new) continue;
+    std::uint32_t loser = order[i];
+    if (rank(loser) < rank(found->second)) std::swap(loser, found->second);
+    forget_restored(loser);
+    dropped.emplace_back(loser);
+  }
+}
+
+void StoreIndex::forget_restored(std::uint32_t slot) {
+  set_state(slot, State::absent);
+  entry(slot) = Entry{};
+  free_.put(SlotId{slot});
+}
+
+void StoreIndex::finish_restore(std::vector<SlotId>& dropped) {
+  key_restored(dropped);
+  // A path lies side by side, as a rule: then its parents need not be looked up.
+  const auto is_parent = [this](std::uint32_t slot, const StoredBlock& block) {
+    const Entry& e = entries_[slot];
+    return e.state == State::awaiting_parent && e.block.depth + 1 == block.depth && e.block.key == block.parent;
+  };
+  std::vector<std::uint32_t> path;  // roots, at first
+  for (std::uint32_t slot = 0; slot < slots(); ++slot) {
+    const StoredBlock& block = entries_[slot].block;
+    if (entries_[slot].state != State::awaiting_parent) continue;
+    if (block.depth == 0) {
+      path.push_back(slot);
+    } else if (slot > 0 && is_parent(slot - 1, block)) {
+      hang(slot, slot - 1);
+    } else if (const auto found = slots_.find(block.parent); found != slots_.end() && is_parent(found->second, block)) {
+      hang(slot, found->second);
+    }
+  }
+  while (!path.empty()) {
+    const std::uint32_t slot = path.back();
+    path.pop_back();
+    set_state(slot, State::ready);
+    consider(slot);
+    for (std::uint32_t child = entries_[slot].first_child; child != none; child = entries_[child].next_sibling) {
+      path.push_back(child);
+    }
+  }
+  if (count(State::awaiting_parent) == 0) return;
+  // They hang on each other at most: what hangs on a ready block is ready.
+  for (std::uint32_t slot = 0; slot < slots(); ++slot) {
+    if (entries_[slot].state != State::awaiting_parent) continue;
+    slots_.erase(entries_[slot].block.key);
+    forget_restored(slot);
+    dropped.emplace_back(slot);
+  }
+}
+
+void StoreIndex::set_state(std::uint32_t slot, State state) {
+  --counts_[static_cast<std::size_t>(entry(slot).state)];
+  entry(slot).state = state;
+  ++counts_[static_cast<std::size_t>(state)];
+}
+
+void StoreIndex::consider(std::uint32_t slot) {
+  const Entry& e = entry(slot);
+  if (evictable(e)) {
+    leaves_.set(slot, {e.last_use, e.block.depth});
+  } else {
+    leaves_.erase(slot);
+  }
+}
+
+void StoreIndex::link(std::uint32_t slot, std::uint32_t parent) {
+  hang(slot, parent);
+  consider(parent);
+}
+
+void StoreIndex::hang(std::uint32_t slot, std::uint32_t parent) {
+  Entry& e = entry(slot);
+  e.parent = parent;
+  e.next_sibling = entry(parent).first_child;
+  if (e.next_sibling != none) entry(e.next_sibling).previous_sibling = slot;
+  entry(parent).first_child = slot;
+}
+
+void StoreIndex::unlink(std::uint32_t slot) {
+  Entry& e = entry(slot);
+  if (e.next_sibling != none) entry(e.next_sibling).previous_sibling = e.previous_sibling;
+  if (e.previous_sibling != none) {
+    entry(e.previous_sibling).next_sibling = e.next_sibling;
+  } else if (e.parent != none) {
+    entry(e.parent).first_child = e.next_sibling;
+  }
+  e.parent = e.next_sibling = e.previous_sibling = none;
+}
+
+void StoreIndex::forget(std::uint32_t slot, Reuse reuse) {
+  const State state = entry(slot).state;
+  TERRACE_CHECK(state == State::writing || state == State::awaiting_parent || state == State::ready);
+  TERRACE_CHECK(entry(slot).first_child == none);
+  leaves_.erase(slot);
+  slots_.erase(entry(slot).block.key);
+  unlink(slot);
+  entry(slot).doomed = false;
+  set_state(slot, State::leaving);
+  if (entry(slot).operations == 0) vacate(slot, reuse);
+}
+
+void StoreIndex::vacate(std::uint32_t slot, Reuse reuse) {
+  const State state = entry(slot).spoiled ? State::bad : State::absent;
+  set_state(slot, state);
+  entry(slot) = Entry{};
+  entry(slot).state = state;
+  if (state != State::absent) return;
+  if (reuse == Reuse::no && excess() > 0) {
+    begin_closing(slot);
+  } else {
+    free_.put(SlotId{slot});
+  }
+}
+
+void StoreIndex::begin_closing(std::uint32_t slot) {
+  set_state(slot, State::closing);
+  closing_.push_back(SlotId{slot});
+}
+
+std::optional<StoreIndex::Shrunk> StoreIndex::shrink() {
+  if (excess() == 0) return std::nullopt;
+  if (const std::optional<SlotId> free = free_.take_last()) {
+    begin_closing(free->value());
+    return Shrunk{*free, std::nullopt};
+  }
+  if (leaves_.empty()) return std::nullopt;
+  const std::uint32_t victim = leaves_.top().handle;
+  const std::uint32_t widowed = entry(victim).parent;
+  const Evicted evicted{entry(victim).block.key, entry(victim).write_token};
+  forget(victim);
+  if (widowed != none) consider(widowed);
+  return Shrunk{SlotId{victim}, evicted};
+}
+
+void StoreIndex::take_closing(std::vector<SlotId>& closing) {
+  closing.clear();
+  closing.swap(closing_);
+}
+
+/// Slots that join are free to the set, and have to be taken.
+void StoreIndex::number_closed() {
+  const std::uint32_t known = closed_.capacity();
+  if (known == slots()) return;
+  closed_.grow(slots());
+  for (std::uint32_t joined = known; joined < slots(); ++joined) closed_.take_exactly(SlotId{joined});
+}
+
+void StoreIndex::close(SlotId slot) {
+  TERRACE_CHECK(entry(slot.value()).state == State::closing);
+  set_state(slot.value(), State::closed);
+  number_closed();
+  closed_.put(slot);
+}
+
+void StoreIndex::close_free(SlotId slot) {
+  free_.take_exactly(slot);
+  set_state(slot.value(), State::closing);
+  close(slot);
+}
+
+void StoreIndex::open(SlotId slot) {
+  const State state = entry(slot.value()).state;
+  TERRACE_CHECK(state == State::closing || state == State::closed);
+  TERRACE_CHECK(!closed_.contains(slot));
+  set_state(slot.value(), State::absent);
+  free_.put(slot);
+}
+
+bool StoreIndex::lose(SlotId slot) {
+  switch (entry(slot.value()).state) {
+    case State::lost: return true;
+    case State::absent: free_.take_exactly(slot); break;
+    case State::closed:
+      if (!closed_.contains(slot)) return false;
+      closed_.take_exactly(slot);
+      break;
+    case State::bad: break;
+    default: return false;
+  }
+  set_state(slot.value(), State::lost);
+  return true;
+}
+
+void StoreIndex::extend(std::uint32_t slots) {
+  const std::uint32_t before = this->slots();
+  TERRACE_CHECK(slots > before);
+  free_.grow(slots);
+  for (std::uint32_t slot = before; slot < slots; ++slot) free_.take_exactly(SlotId{slot});
+  entries_.resize(slots);
+  counts_[static_cast<std::size_t>(State::absent)] += slots - before;
+  for (std::uint32_t slot = before; slot < slots; ++slot) set_state(slot, State::closed);
+  number_closed();
+}
+
+StoreStep StoreIndex::walk(std::uint64_t from, std::uint32_t looks_max) const {
+  const std::uint64_t places = entries_.size();
+  const std::uint64_t end = from < places ? std::min(places, from + looks_max) : places;
+  for (std::uint64_t slot = from; slot < end; ++slot) {
+    if (entries_[slot].state == State::ready) return {entries_[slot].block.key, slot + 1, places};
+  }
+  return {std::nullopt, end, places};
+}
+
+std::uint64_t StoreIndex::count_orphans() const {
+  std::uint64_t orphans = 0;
+  for (const Entry& e : entries_) {
+    if (e.state != State::ready || e.block.depth == 0) continue;
+    const auto parent = slots_.find(e.block.parent);
+    orphans += parent == slots_.end() || entries_[parent->second].state != State::ready;
+  }
+  return orphans;
+}
+
+void StoreIndex::check_invariants() const {
+  free_.check_invariants();
+  leaves_.check_invariants();
+  std::array<std::uint32_t, state_count> counts{};
+  std::size_t named = 0;
+  std::size_t evictables = 0;
+  std::size_t children = 0;
+  std::size_t linked = 0;
+  std::size_t closed = 0;
+  for (std::uint32_t slot = 0; slot < slots(); ++slot) {
+    const Entry& e = entries_[slot];
+    closed += closed_.contains(SlotId{slot});
+    if (closed_.contains(SlotId{slot})) TERRACE_CHECK(e.state == State::closed);
+    ++counts[static_cast<std::size_t>(e.state)];
+    TERRACE_CHECK(free_.contains(SlotId{slot}) == (e.state == State::absent));
+    TERRACE_CHECK(leaves_.contains(slot) == evictable(e));
+    if (evictable(e)) {
+      ++evictables;
+      TERRACE_CHECK(leaves_.priority(slot).last_use == e.last_use);
+      TERRACE_CHECK(leaves_.priority(slot).depth == e.block.depth);
+    }
+    if (e.state == State::absent || e.state == State::bad || e.state == State::leaving || e.state == State::closing ||
+        e.state == State::closed || e.state == State::lost) {
+      TERRACE_CHECK((e.operations > 0) == (e.state == State::leaving));
+      TERRACE_CHECK(e.parent == none && e.first_child == none && e.next_sibling == none && e.previous_sibling == none);
+      continue;
+    }
+    ++named;
+    const auto found = slots_.find(e.block.key);
+    TERRACE_CHECK(found != slots_.end());
+    TERRACE_CHECK(found->second == slot);
+    TERRACE_CHECK(!e.spoiled);
+    TERRACE_CHECK(e.last_use <= now_);
+    if (e.state == State::writing) TERRACE_CHECK(e.operations == 1);
+    if (e.state == State::awaiting_parent) TERRACE_CHECK(e.operations == 0);
+    if (e.state == State::ready) TERRACE_CHECK(!e.doomed);
+    TERRACE_CHECK((e.parent == none) == (e.block.depth == 0));
+    if (e.parent != none) {
+      ++children;
+      const Entry& parent = entries_[e.parent];
+      TERRACE_CHECK(parent.block.key == e.block.parent);
+      TERRACE_CHECK(parent.block.depth + 1 == e.block.depth);
+      if (e.state == State::ready) TERRACE_CHECK(parent.state == State::ready);
+      if (e.state == State::awaiting_parent) TERRACE_CHECK(parent.state != State::ready);
+    }
+    std::uint32_t previous = none;
+    for (std::uint32_t child = e.first_child; child != none; child = entries_[child].next_sibling) {
+      TERRACE_CHECK(entries_[child].parent == slot);
+      TERRACE_CHECK(entries_[child].previous_sibling == previous);
+      previous = child;
+      ++linked;
+    }
+  }
+  TERRACE_CHECK(counts == counts_);
+  closed_.check_invariants();
+  TERRACE_CHECK(closed == closed_.size());
+  TERRACE_CHECK(named == slots_.size());
+  TERRACE_CHECK(evictables == leaves_.size());
+  TERRACE_CHECK(children == linked);
+}
+
+}  // namespace terrace

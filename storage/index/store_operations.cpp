@@ -1,0 +1,356 @@
+#include "storage/index/store_operations.hpp"
+
+#include "base/check.hpp"
+
+#include <utility>
+
+namespace terrace {
+
+using State = StoreIndex::State;
+
+namespace {
+
+/// Whether the slot is not to be used again after such a write.
+bool spoils(StoreOperations::WriteOutcome outcome) {
+  return outcome == StoreOperations::WriteOutcome::io_failed || outcome == StoreOperations::WriteOutcome::lost;
+}
+
+}  // namespace
+
+StoreOperations::StoreOperations(std::uint32_t capacity_blocks, Bytes block_bytes, std::uint32_t writes_max)
+    : index_{capacity_blocks}, block_bytes_{block_bytes}, writes_max_{writes_max}, write_of_(capacity_blocks, none) {}
+
+StoreOperations::Id StoreOperations::begin(Kind kind, SlotId slot, std::uint64_t token, const BlockKey& key) {
+  if (free_ids_.empty()) {
+    free_ids_.push_back(static_cast<std::uint32_t>(operations_.size()));
+    operations_.emplace_back();
+  }
+  const std::uint32_t id = free_ids_.back();
+  free_ids_.pop_back();
+  operations_[id] = {kind, slot, token, key, none};
+  if (kind == Kind::write) ++writes_;
+  return Id{id};
+}
+
+void StoreOperations::finish(std::uint32_t id) {
+  if (operations_[id].kind == Kind::write) --writes_;
+  operations_[id] = {};
+  free_ids_.push_back(id);
+}
+
+void StoreOperations::emit(StoreEvent::Kind kind, std::uint64_t token, const BlockKey& key, ErrorCode error,
+                           std::uint64_t write_token) {
+  events_.push_back({kind, token, key, error, write_token});
+}
+
+std::optional<StoreOperations::Started> StoreOperations::start_read(const StoreRead& read) {
+  const std::optional<SlotId> slot = index_.find(read.key);
+  if (!slot || index_.at(*slot).state != State::ready) {
+    emit(StoreEvent::Kind::read, read.token, read.key, Errc::not_found);
+    return std::nullopt;
+  }
+  if (read.counts_as_use) index_.use(*slot);
+  index_.hold(*slot);
+  return Started{begin(Kind::read, *slot, read.token, read.key), *slot};
+}
+
+std::optional<StoreOperations::Started> StoreOperations::start_write(const StoreWrite& write) {
+  const auto answer = [&](ErrorCode error) { emit(StoreEvent::Kind::written, write.token, write.block.key, error); };
+
+  if (const std::optional<SlotId> slot = index_.find(write.block.key)) {
+    index_.use(*slot);
+    const bool is_ready = index_.at(*slot).state == State::ready;
+    if (!is_ready && (index_.at(*slot).doomed || writes_ >= writes_max_)) {
+      answer(Errc::refused);
+      return std::nullopt;
+    }
+    index_.set_write_token(*slot, write.token);  // the latest writer is who knows it
+    if (is_ready) {
+      answer({});
+    } else {
+      const std::uint32_t first = write_of_[slot->value()];
+      const Id id = begin(Kind::write, *slot, write.token, write.block.key);
+      operations_[id.value()].next = std::exchange(operations_[first].next, id.value());
+    }
+    return std::nullopt;
+  }
+  if (writes_ >= writes_max_) {
+    answer(Errc::refused);
+    return std::nullopt;
+  }
+  const Result<StoreIndex::Placed> placed = index_.place(write.block);
+  if (!placed) {
+    answer(placed.error());
+    return std::nullopt;
+  }
+  if (placed->evicted) {
+    ++counted_.evicted;
+    emit(StoreEvent::Kind::evicted, 0, placed->evicted->key, {}, placed->evicted->write_token);
+  }
+  // The slot may be the one that the evicted block had, and is another catalog record from now on.
+  changed_.push_back(placed->slot);
+  suspected_.erase(placed->slot.value());
+  index_.set_write_token(placed->slot, write.token);
+  const Id id = begin(Kind::write, placed->slot, write.token, write.block.key);
+  write_of_[placed->slot.value()] = id.value();
+  return Started{id, placed->slot};
+}
+
+void StoreOperations::end_read(Id id, ReadOutcome outcome) {
+  const Operation read = operations_[id.value()];
+  TERRACE_CHECK(read.kind == Kind::read);
+  finish(id.value());
+  const bool still_here = index_.at(read.slot).state == State::ready;
+  switch (outcome) {
+    case ReadOutcome::verified:
+      ++counted_.reads;
+      counted_.read += block_bytes_;
+      suspected_.erase(read.slot.value());
+      emit(StoreEvent::Kind::read, read.token, read.key);
+      break;
+    case ReadOutcome::corrupt:
+      ++counted_.corrupt;
+      emit(StoreEvent::Kind::read, read.token, read.key, Errc::corrupt);
+      if (still_here) give_up(read.slot, StoreEvent::Kind::evicted, 0);
+      break;
+    case ReadOutcome::io_failed:
+      // Once may be the way to the device; twice in a row is the block. A new write of the slot will tell about the medium.
+      ++counted_.io_errors;
+      emit(StoreEvent::Kind::read, read.token, read.key, Errc::io_failed);
+      if (still_here && !suspected_.insert(read.slot.value()).second) {
+        give_up(read.slot, StoreEvent::Kind::evicted, 0);
+      }
+      break;
+    case ReadOutcome::lost:
+      emit(StoreEvent::Kind::read, read.token, read.key, Errc::not_found);
+      if (still_here) (void)lose(read.slot);
+      break;
+  }
+  index_.release(read.slot);
+}
+
+void StoreOperations::end_write(Id id, WriteOutcome outcome) {
+  const Operation write = operations_[id.value()];
+  TERRACE_CHECK(write.kind == Kind::write);
+  TERRACE_CHECK(write_of_[write.slot.value()] == id.value());
+  if (outcome == WriteOutcome::io_failed) ++counted_.io_errors;
+
+  if (index_.at(write.slot).state == State::leaving) {
+    // Its parent went while the bytes were on their way.
+    if (spoils(outcome)) index_.spoil(write.slot);
+    finish_writes(write.slot, Errc::parent_missing);
+    index_.release(write.slot);
+  } else if (outcome == WriteOutcome::done) {
+    write_succeeded(write.slot);
+  } else {
+    write_failed(write.slot, outcome);
+  }
+}
+
+void StoreOperations::write_succeeded(SlotId slot) {
+  ++counted_.writes;
+  counted_.written += block_bytes_;
+  std::vector<SlotId> ready = std::exchange(became_ready_, {});
+  ready.clear();
+  index_.data_arrived(slot, ready);
+  for (const SlotId block : ready) {
+    changed_.push_back(block);
+    finish_writes(block, {});
+  }
+  // Parents first: a doomed one takes its descendants along, doomed or not.
+  for (const SlotId block : ready) {
+    const auto doom = doomed_.find(block.value());
+    if (doom == doomed_.end()) continue;
+    give_up(block, StoreEvent::Kind::removed, doom->second);
+  }
+  became_ready_ = std::move(ready);
+}
+
+void StoreOperations::write_failed(SlotId slot, WriteOutcome outcome) {
+  const ErrorCode error = outcome == WriteOutcome::no_space ? Errc::full
+                          : outcome == WriteOutcome::lost   ? Errc::refused
+                                                            : Errc::io_failed;
+  std::vector<StoreIndex::Dropped> gone = std::exchange(gone_, {});
+  gone.clear();
+  index_.drop(slot, gone);
+  finish_writes(slot, error);
+  for (auto block = gone.rbegin(); block != gone.rend(); ++block) {
+    doomed_.erase(block->slot.value());
+    // A descendant whose own bytes are still on their way hears of it when they have arrived.
+    if (block->was == State::awaiting_parent) finish_writes(block->slot, Errc::parent_missing);
+  }
+  gone_ = std::move(gone);
+  if (spoils(outcome)) index_.spoil(slot);
+  index_.release(slot);
+}
+
+void StoreOperations::finish_writes(SlotId slot, ErrorCode error) {
+  std::uint32_t id = std::exchange(write_of_[slot.value()], none);
+  while (id != none) {
+    const std::uint32_t next = operations_[id].next;
+    emit(StoreEvent::Kind::written, operations_[id].token, operations_[id].key, error);
+    finish(id);
+    id = next;
+  }
+}
+
+void StoreOperations::give_up(SlotId slot, StoreEvent::Kind kind, std::uint64_t token) {
+  std::vector<StoreIndex::Dropped> gone = std::exchange(gone_, {});
+  gone.clear();
+  index_.drop(slot, gone);
+  for (const StoreIndex::Dropped& block : gone) {
+    const bool named = block.slot == slot || named_.contains(block.slot.value());
+    const auto doom = doomed_.find(block.slot.value());
+    const std::uint64_t asked_by = named ? token : doom != doomed_.end() ? doom->second : 0;
+    if (doom != doomed_.end()) doomed_.erase(doom);
+    suspected_.erase(block.slot.value());
+    if (block.was == State::ready) {
+      changed_.push_back(block.slot);
+      emit(kind, kind == StoreEvent::Kind::removed ? asked_by : 0, block.key, {}, block.write_token);
+      if (kind == StoreEvent::Kind::evicted) ++counted_.evicted;
+    } else if (block.was == State::awaiting_parent) {
+      finish_writes(block.slot, Errc::parent_missing);
+    }
+  }
+  gone_ = std::move(gone);
+}
+
+void StoreOperations::remove(std::span<const BlockKey> keys, std::uint64_t token) {
+  for (const BlockKey& key : keys) {
+    if (const std::optional<SlotId> slot = index_.find(key)) named_.insert(slot->value());
+  }
+  for (const BlockKey& key : keys) {
+    const std::optional<SlotId> slot = index_.find(key);
+    if (!slot) continue;
+    if (index_.at(*slot).state == State::ready) {
+      give_up(*slot, StoreEvent::Kind::removed, token);
+    } else {
+      index_.doom(*slot);
+      doomed_.try_emplace(slot->value(), token);
+    }
+  }
+  named_.clear();
+}
+
+bool StoreOperations::contains(const BlockKey& key) const {
+  const std::optional<SlotId> slot = index_.find(key);
+  return slot && index_.at(*slot).state == State::ready;
+}
+
+void StoreOperations::for_each(const std::function<void(const StoredBlock&)>& visit) const {
+  index_.for_each_ready([&](SlotId slot) { visit(index_.at(slot).block); });
+}
+
+void StoreOperations::adopt_all(const BlockStore::Adopt& adopt) {
+  constexpr std::size_t batch = 1024;
+  std::vector<SlotId> slots;
+  std::vector<StoredBlock> blocks;
+  std::vector<std::optional<std::uint64_t>> tokens;
+  const auto flush = [&] {
+    tokens.assign(blocks.size(), std::nullopt);
+    adopt(blocks, tokens);
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      if (tokens[i]) index_.set_write_token(slots[i], *tokens[i]);
+    }
+    slots.clear();
+    blocks.clear();
+  };
+  index_.for_each_ready([&](SlotId slot) {
+    slots.push_back(slot);
+    blocks.push_back(index_.at(slot).block);
+    if (blocks.size() == batch) flush();
+  });
+  if (!blocks.empty()) flush();
+}
+
+void StoreOperations::touch(std::span<const BlockKey> keys) {
+  for (const BlockKey& key : keys) {
+    if (const std::optional<SlotId> slot = index_.find(key)) index_.use(*slot);
+  }
+}
+
+std::size_t StoreOperations::shrink(std::uint32_t slots_max) {
+  std::uint32_t closed = 0;
+  for (; closed < slots_max; ++closed) {
+    const std::optional<StoreIndex::Shrunk> shrunk = index_.shrink();
+    if (!shrunk) break;
+    if (!shrunk->evicted) continue;
+    ++counted_.evicted;
+    suspected_.erase(shrunk->slot.value());
+    changed_.push_back(shrunk->slot);
+    emit(StoreEvent::Kind::evicted, 0, shrunk->evicted->key, {}, shrunk->evicted->write_token);
+  }
+  return closed;
+}
+
+bool StoreOperations::lose(SlotId slot) {
+  if (index_.at(slot).state == State::ready) give_up(slot, StoreEvent::Kind::evicted, 0);
+  return index_.lose(slot);
+}
+
+void StoreOperations::extend(std::uint32_t slots) {
+  index_.extend(slots);
+  write_of_.resize(slots, none);
+}
+
+std::size_t StoreOperations::poll(std::vector<StoreEvent>& out) {
+  const std::size_t count = events_.size();
+  out.insert(out.end(), events_.begin(), events_.end());
+  events_.clear();
+  return count;
+}
+
+void StoreOperations::take_changed(std::vector<SlotId>& changed) {
+  changed.clear();
+  changed.swap(changed_);
+}
+
+StoreStat StoreOperations::stat() const {
+  StoreStat stat = quick_stat();
+  stat.orphans = index_.count_orphans();
+  return stat;
+}
+
+StoreStat StoreOperations::quick_stat() const {
+  StoreStat stat = counted_;
+  stat.capacity_blocks = index_.capacity();
+  stat.blocks = index_.count(State::ready);
+  stat.writing = std::uint64_t{index_.count(State::writing)} + index_.count(State::awaiting_parent);
+  stat.wanted_blocks = index_.limit();
+  stat.quarantined = std::uint64_t{index_.count(State::leaving)} + index_.count(State::bad) + index_.count(State::closing);
+  stat.free = index_.free();
+  return stat;
+}
+
+void StoreOperations::check_invariants() const {
+  index_.check_invariants();
+  std::vector<std::uint32_t> touching(index_.slots(), 0);
+  std::uint32_t writes = 0;
+  std::size_t idle = 0;
+  for (const Operation& operation : operations_) {
+    idle += operation.kind == Kind::idle;
+    writes += operation.kind == Kind::write;
+    if (operation.kind == Kind::read) ++touching[operation.slot.value()];
+  }
+  TERRACE_CHECK(idle == free_ids_.size());
+  TERRACE_CHECK(writes == writes_);
+  std::uint32_t chained = 0;
+  for (std::uint32_t slot = 0; slot < index_.slots(); ++slot) {
+    const StoreIndex::Entry& e = index_.at(SlotId{slot});
+    const bool has_write = write_of_[slot] != none;
+    if (e.state == State::writing || e.state == State::awaiting_parent) TERRACE_CHECK(has_write);
+    if (e.state != State::writing && e.state != State::awaiting_parent && e.state != State::leaving) TERRACE_CHECK(!has_write);
+    if (has_write && e.state != State::awaiting_parent) ++touching[slot];
+    TERRACE_CHECK(touching[slot] == e.operations);
+    TERRACE_CHECK(doomed_.contains(slot) == e.doomed);
+    for (std::uint32_t id = write_of_[slot]; id != none; id = operations_[id].next) {
+      ++chained;
+      TERRACE_CHECK(operations_[id].slot.value() == slot);
+      if (e.state != State::leaving) TERRACE_CHECK(operations_[id].key == e.block.key);
+    }
+  }
+  TERRACE_CHECK(chained == writes_);
+  TERRACE_CHECK(named_.empty());
+}
+
+}  // namespace terrace

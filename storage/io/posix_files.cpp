@@ -1,0 +1,342 @@
+#include "storage/io/posix_files.hpp"
+
+#include "base/check.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace terrace {
+namespace {
+
+constexpr unsigned file_mode = 0600;
+constexpr unsigned directory_mode = 0700;
+constexpr std::uint64_t allocation_unit = 512;  // of st_blocks, whatever the file system's own is
+
+bool is_private(const struct stat& found, mode_t type) {
+  return (found.st_mode & S_IFMT) == type && found.st_uid == ::geteuid() && (found.st_mode & (S_IRWXG | S_IRWXO)) == 0;
+}
+
+/// Of a file that was opened without waiting: an errno, or 0. From then on it waits as files do, for engines that ask.
+int check_private_file(int fd) {
+  struct stat found {};
+  if (::fstat(fd, &found) != 0) return errno;
+  if (!is_private(found, S_IFREG) || found.st_nlink != 1) return EPERM;
+  const int flags = ::fcntl(fd, F_GETFL);
+  return flags >= 0 && ::fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) == 0 ? 0 : errno;
+}
+
+Result<void> done_or_errno(int returned) {
+  if (returned != 0) return errno_code(errno);
+  return {};
+}
+
+}  // namespace
+
+PosixFiles::~PosixFiles() {
+  for (std::size_t id = 0; id < files_.size(); ++id) {
+    if (files_[id]) PosixFiles::close(FileId{static_cast<std::uint32_t>(id)});
+  }
+}
+
+Result<Made> PosixFiles::make_directory(const std::filesystem::path& path) {
+  if (::mkdir(path.c_str(), directory_mode) == 0) return Made::created;
+  const int error = errno;
+  struct stat found {};
+  if (error != EEXIST || ::stat(path.c_str(), &found) != 0) return errno_code(error);
+  if (!S_ISDIR(found.st_mode)) return errno_code(ENOTDIR);
+  return Made::existed;
+}
+
+Result<void> PosixFiles::check_private(const std::filesystem::path& path) {
+  struct stat found {};
+  if (::lstat(path.c_str(), &found) != 0) return errno_code(errno);
+  if (!is_private(found, S_IFDIR)) return errno_code(EPERM);
+  return {};
+}
+
+Result<void> PosixFiles::remove_directory(const std::filesystem::path& path) { return done_or_errno(::rmdir(path.c_str())); }
+
+Result<Made> PosixFiles::link_directory(const std::filesystem::path& link, const std::filesystem::path& to) {
+  if (::symlink(to.c_str(), link.c_str()) == 0) return Made::created;
+  if (errno != EEXIST) return errno_code(errno);
+  std::error_code error;
+  if (std::filesystem::read_symlink(link, error) == to) return Made::existed;
+  if (error) return errno_code(error.value());  // it is no link
+  if (::unlink(link.c_str()) != 0 || ::symlink(to.c_str(), link.c_str()) != 0) return errno_code(errno);
+  return Made::existed;
+}
+
+int PosixFiles::sync_path(const std::filesystem::path& path) noexcept {
+  const int fd = calls_.open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  if (fd < 0) return errno;
+  const int returned = ::fsync(fd);
+  const int error = errno;
+  ::close(fd);
+  // Some file systems have no such thing as syncing a directory, and say so.
+  return returned != 0 && error != EINVAL ? error : 0;
+}
+
+Result<void> PosixFiles::sync_directory(const std::filesystem::path& path) {
+  if (const int error = sync_path(path)) return errno_code(error);
+  return {};
+}
+
+int PosixFiles::open_path(File& file, Create create, Made& made) noexcept {
+  constexpr int always = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  const auto try_open = [&](int flags) {
+    const int fd = calls_.open(file.path.c_str(), always | flags | (file.direct ? O_DIRECT : 0), file_mode);
+    if (fd >= 0 || errno != EINVAL || !file.direct) return fd;
+    file.direct = false;
+    return calls_.open(file.path.c_str(), always | flags, file_mode);
+  };
+  made = Made::existed;
+  int fd = try_open(0);
+  if (fd < 0 && errno == ENOENT && create == Create::if_missing) {
+    fd = try_open(O_CREAT | O_EXCL);
+    made = Made::created;
+  }
+  if (fd < 0) {
+    // A symbolic link, a directory, a socket.
+    if (errno == ELOOP || errno == EISDIR || errno == ENXIO) errno = EPERM;
+    return fd;
+  }
+  const int error = check_private_file(fd);
+  if (error == 0) return fd;
+  if (made == Made::created) ::unlink(file.path.c_str());
+  ::close(fd);
+  errno = error;
+  return -1;
+}
+
+Result<OpenedFile> PosixFiles::open(const std::filesystem::path& path, Create create, Direct direct) {
+  auto file = std::make_unique<File>();
+  file->path = std::filesystem::absolute(path);
+  file->direct = direct == Direct::yes;
+  Made made = Made::existed;
+  file->fd = open_path(*file, create, made);
+  if (file->fd < 0) return errno_code(errno);
+  files_.push_back(std::move(file));
+  return OpenedFile{FileId{static_cast<std::uint32_t>(files_.size() - 1)}, made};
+}
+
+FileId PosixFiles::prepare(const std::filesystem::path& path, Direct direct) {
+  auto file = std::make_unique<File>();
+  file->path = std::filesystem::absolute(path);
+  file->direct = direct == Direct::yes;
+  files_.push_back(std::move(file));
+  return FileId{static_cast<std::uint32_t>(files_.size() - 1)};
+}
+
+void PosixFiles::close(FileId id) {
+  if (file(id).fd >= 0) ::close(file(id).fd);
+  files_[id.value()].reset();
+}
+
+Result<void> PosixFiles::remove_file(const std::filesystem::path& path) { return done_or_errno(::unlink(path.c_str())); }
+
+Result<void> PosixFiles::lock(FileId id) {
+  const File& locked = file(id);
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (::fcntl(locked.fd, F_OFD_SETLK, &whole) != 0) {
+    if (errno == EAGAIN || errno == EACCES) return Errc::in_use;
+    return errno_code(errno);
+  }
+  // The name may have been removed, or given to another file, between our opening it and our locking it: then it is
+  // somebody else's start that succeeds.
+  struct stat ours {};
+  struct stat named {};
+  const bool same = ::fstat(locked.fd, &ours) == 0 && ::stat(locked.path.c_str(), &named) == 0 &&
+                    ours.st_ino == named.st_ino && ours.st_dev == named.st_dev;
+  if (!same) return Errc::in_use;
+  return {};
+}
+
+Result<Bytes> PosixFiles::size(FileId id) {
+  struct stat found {};
+  if (::fstat(file(id).fd, &found) != 0) return errno_code(errno);
+  return Bytes{static_cast<std::uint64_t>(found.st_size)};
+}
+
+Result<Bytes> PosixFiles::allocated(FileId id) {
+  struct stat found {};
+  if (::fstat(file(id).fd, &found) != 0) return errno_code(errno);
+  return Bytes{static_cast<std::uint64_t>(found.st_blocks) * allocation_unit};
+}
+
+Result<void> PosixFiles::resize(FileId id, Bytes wanted) {
+  const Result<Bytes> now = size(id);
+  if (!now) return now.error();
+  const auto bytes = static_cast<off_t>(count(wanted));
+  // Also where the size is right already: a copied file may have holes.
+  if (wanted >= *now && bytes > 0) {
+    if (const int error = allocate(file(id), 0, bytes)) return errno_code(error);
+    return {};
+  }
+  return done_or_errno(::ftruncate(file(id).fd, bytes));
+}
+
+int PosixFiles::allocate(File& file, off_t offset, off_t bytes) noexcept {
+  if (calls_.fallocate(file.fd, offset, bytes) == 0) return 0;
+  if (errno != EOPNOTSUPP) return errno;
+  file.sparse = true;
+  struct stat found {};
+  if (::fstat(file.fd, &found) != 0) return errno;
+  if (found.st_size >= offset + bytes) return 0;
+  return ::ftruncate(file.fd, offset + bytes) == 0 ? 0 : errno;
+}
+
+Result<Bytes> PosixFiles::deallocate(FileId id, std::uint64_t offset, Bytes length) {
+  std::uint64_t given = 0;
+  const int error = deallocate(file(id), static_cast<off_t>(offset), static_cast<off_t>(count(length)), given);
+  if (error != 0) return errno_code(error);
+  return Bytes{given};
+}
+
+int PosixFiles::deallocate(const File& file, off_t offset, off_t bytes, std::uint64_t& given) noexcept {
+  struct stat before {};
+  struct stat after {};
+  if (::fstat(file.fd, &before) != 0 || calls_.punch_hole(file.fd, offset, bytes) != 0 || ::fstat(file.fd, &after) != 0) {
+    return errno;
+  }
+  given = static_cast<std::uint64_t>(std::max<blkcnt_t>(before.st_blocks - after.st_blocks, 0)) * allocation_unit;
+  return 0;
+}
+
+Result<Bytes> PosixFiles::free_space(const std::filesystem::path& path) {
+  struct statvfs found {};
+  if (::statvfs(path.c_str(), &found) != 0) return errno_code(errno);
+  return Bytes{static_cast<std::uint64_t>(found.f_bavail) * found.f_frsize};
+}
+
+bool PosixFiles::sparse(FileId id) const { return file(id).sparse; }
+
+Direct PosixFiles::direct(FileId id) const { return file(id).direct ? Direct::yes : Direct::no; }
+
+PosixFiles::File& PosixFiles::file(FileId id) const {
+  TERRACE_CHECK(id.value() < files_.size());
+  TERRACE_CHECK(files_[id.value()] != nullptr);
+  return *files_[id.value()];
+}
+
+/// Some file systems take O_DIRECT at open and refuse it here. Clearing the flag twice does no harm.
+bool PosixFiles::leave_direct(File& file) noexcept {
+  const int flags = ::fcntl(file.fd, F_GETFL);
+  if (flags < 0 || ::fcntl(file.fd, F_SETFL, flags & ~O_DIRECT) != 0) return false;
+  file.direct = false;
+  return true;
+}
+
+IoCompletion PosixFiles::perform(const IoOperation& operation, File& file, AlignedBuffer& scratch) noexcept {
+  IoCompletion completion{operation.token, 0, 0, 0};
+  if (operation.kind == IoOperation::Kind::sync) {
+    while (calls_.fdatasync(file.fd) != 0) {
+      if (errno == EINTR) continue;
+      completion.error = errno;
+      break;
+    }
+    return completion;
+  }
+  if (!is_transfer(operation.kind)) {
+    work_on(operation, file, completion);
+    return completion;
+  }
+
+  const bool reading = operation.kind == IoOperation::Kind::read;
+  const std::uint64_t length = reading ? operation.into.size() : operation.from.size();
+  // A write's buffer is only ever read from; one pointer serves both directions.
+  std::byte* buffer = reading ? operation.into.data() : const_cast<std::byte*>(operation.from.data());
+  std::byte* const callers = buffer;
+  if (!reading && operation.seal != nullptr) {
+    completion.checksum = payload_checksum(operation.key, *operation.seal, operation.from);
+  }
+  if (file.direct && !io_aligned(callers)) {
+    try {
+      if (scratch.size() < length) scratch = AlignedBuffer{length};
+    } catch (const std::bad_alloc&) {
+      completion.error = ENOMEM;
+      return completion;
+    }
+    buffer = scratch.data();
+    if (!reading) std::memcpy(buffer, callers, length);
+  }
+
+  completion.error = move_bytes(operation, file, buffer, length, completion.bytes);
+  if (reading && completion.error == 0 && completion.bytes == length) {
+    if (buffer != callers) std::memcpy(callers, buffer, length);
+    if (operation.seal != nullptr) completion.checksum = payload_checksum(operation.key, *operation.seal, operation.into);
+  }
+  return completion;
+}
+
+void PosixFiles::work_on(const IoOperation& operation, File& file, IoCompletion& completion) noexcept {
+  const auto offset = static_cast<off_t>(operation.offset);
+  const auto length = static_cast<off_t>(operation.length);
+  switch (operation.kind) {
+    case IoOperation::Kind::open: {
+      Made made = Made::existed;
+      file.fd = open_path(file, Create::if_missing, made);
+      if (file.fd < 0) {
+        completion.error = errno;
+      } else if (made == Made::created) {
+        completion.error = sync_path(file.path.parent_path());
+      }
+      return;
+    }
+    case IoOperation::Kind::allocate: completion.error = allocate(file, offset, length); return;
+    case IoOperation::Kind::deallocate: completion.error = deallocate(file, offset, length, completion.bytes); return;
+    case IoOperation::Kind::check: completion.error = check(file, operation.length); return;
+    case IoOperation::Kind::free_space: {
+      struct statvfs found {};
+      if (::fstatvfs(file.fd, &found) != 0) {
+        completion.error = errno;
+      } else {
+        completion.bytes = static_cast<std::uint64_t>(found.f_bavail) * found.f_frsize;
+      }
+      return;
+    }
+    default: TERRACE_CHECK(false);
+  }
+}
+
+/// An errno, or 0.
+int PosixFiles::check(const File& file, std::uint64_t bytes) noexcept {
+  struct stat ours {};
+  struct stat named {};
+  if (::fstat(file.fd, &ours) != 0 || ::lstat(file.path.c_str(), &named) != 0) return errno;
+  if (ours.st_ino != named.st_ino || ours.st_dev != named.st_dev) return ESTALE;
+  return static_cast<std::uint64_t>(ours.st_size) < bytes ? ENODATA : 0;
+}
+
+int PosixFiles::move_bytes(const IoOperation& operation, File& file, std::byte* buffer, std::uint64_t length,
+                           std::uint64_t& moved) noexcept {
+  while (moved < length) {
+    const auto at = static_cast<off_t>(operation.offset + moved);
+    const bool was_direct = file.direct;
+    const ssize_t n = operation.kind == IoOperation::Kind::read
+                          ? calls_.pread(file.fd, buffer + moved, length - moved, at)
+                          : calls_.pwrite(file.fd, buffer + moved, length - moved, at);
+    if (n > 0) {
+      moved += static_cast<std::uint64_t>(n);
+      continue;
+    }
+    if (n == 0) return 0;  // the file's end, or a device that takes no more: asking again would not help
+    if (errno == EINTR) continue;
+    if (errno == EINVAL && was_direct && moved == 0) {
+      if (!leave_direct(file)) return EINVAL;
+      continue;
+    }
+    return errno;
+  }
+  return 0;
+}
+
+}  // namespace terrace

@@ -1,0 +1,104 @@
+#include "storage/io/thread_pool_io.hpp"
+
+#include "base/check.hpp"
+#include "storage/io/signals_blocked.hpp"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace terrace {
+ThreadPoolIo::ThreadPoolIo(Config config, Waker& waker, PosixCalls& calls)
+    : files_{calls},
+      waker_{waker},
+      work_{config.in_flight_max, 1, 0},
+      work_token_{work_},
+      ahead_{64, 1, 0},
+      ahead_token_{ahead_},
+      completions_{config.in_flight_max, config.threads, waker_},
+      bandwidth_{config.bandwidth} {
+  if (config.threads == 0) throw std::invalid_argument{"a thread pool for I/O needs at least one thread"};
+  const SignalsBlocked blocked;
+  try {
+    for (unsigned n = 0; n < config.threads; ++n) threads_.emplace_back([this] { run(); });
+  } catch (...) {
+    stop();
+    throw;
+  }
+}
+
+ThreadPoolIo::~ThreadPoolIo() { stop(); }
+
+void ThreadPoolIo::stop() noexcept {
+  for (std::size_t n = 0; n < threads_.size(); ++n) TERRACE_CHECK(work_.enqueue(work_token_, Work{}));
+  threads_.clear();
+}
+
+void ThreadPoolIo::submit(std::span<const IoOperation> batch) {
+  if (batch.empty()) return;
+  submitting_.clear();
+  for (const IoOperation& operation : batch) {
+    Work work{Work::Kind::operation, operation, &files_.file(operation.file)};
+    if (operation.ahead) TERRACE_CHECK(ahead_.enqueue(ahead_token_, std::exchange(work, {Work::Kind::look_ahead, {}, nullptr})));
+    submitting_.push_back(work);
+  }
+  TERRACE_CHECK(work_.enqueue_bulk(work_token_, submitting_.begin(), submitting_.size()));
+  in_flight_ += batch.size();
+}
+
+std::size_t ThreadPoolIo::poll(std::vector<IoCompletion>& out) {
+  completions_.drain(collected_);
+  const std::size_t count = collected_.size();
+  out.insert(out.end(), collected_.begin(), collected_.end());
+  collected_.clear();
+  in_flight_ -= count;
+  return count;
+}
+
+void ThreadPoolIo::wait() {
+  while (collected_.empty() && in_flight_ > 0) {
+    waker_.own.acknowledge();
+    if (completions_.drain(collected_) == 0) waker_.own.wait(-1);
+  }
+}
+
+std::string ThreadPoolIo::describe() const {
+  const std::string pace = bandwidth_ == Bytes{} ? "" : fmt::format(", at {} a second", to_string(bandwidth_));
+  return fmt::format("{} threads{}", threads_.size(), pace);
+}
+
+/// Until a disk of this bandwidth would have moved the bytes, after all that came before.
+void ThreadPoolIo::pace(Bytes bytes) {
+  const std::chrono::duration<double> takes{static_cast<double>(count(bytes)) / static_cast<double>(count(bandwidth_))};
+  std::unique_lock lock{pacing_};
+  disk_free_at_ = std::max(disk_free_at_, std::chrono::steady_clock::now()) +
+                  std::chrono::duration_cast<std::chrono::steady_clock::duration>(takes);
+  const auto until = disk_free_at_;
+  lock.unlock();
+  std::this_thread::sleep_until(until);
+}
+
+void ThreadPoolIo::run() {
+  ::pthread_setname_np(::pthread_self(), "terrace-io");
+  Producer producer{completions_};
+  AlignedBuffer scratch;
+  Work work;
+  Work first;
+  for (;;) {
+    work_.wait_dequeue(work);
+    while (ahead_.try_dequeue(first)) perform(first, scratch, producer);
+    if (work.kind == Work::Kind::end) return;
+    if (work.kind == Work::Kind::operation) perform(work, scratch, producer);
+  }
+}
+
+void ThreadPoolIo::perform(const Work& work, AlignedBuffer& scratch, Producer& producer) {
+  const IoCompletion done = files_.perform(work.operation, *work.file, scratch);
+  if (bandwidth_ != Bytes{} && is_transfer(work.operation.kind)) pace(Bytes{done.bytes});
+  producer.push(done);
+}
+
+}  // namespace terrace

@@ -1,0 +1,118 @@
+#include "transfer/cuda/copy/calibration.hpp"
+
+#include "transfer/cuda/driver/handles.hpp"
+#include "transfer/cuda/copy/piece_copier.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace terrace {
+namespace {
+
+/// The smallest pieces of the smallest class.
+constexpr std::uint64_t least_piece = 4096;
+
+class Calibration {
+ public:
+  Calibration(const CudaDriver& driver, CUdevice device, const Clock& clock, const CalibrationOptions& options)
+      : driver_{driver},
+        clock_{clock},
+        options_{options},
+        stream_{make_stream(driver)},
+        device_{allocate_device(driver, options.bytes, "calibrating")},
+        host_{driver, options.bytes, "calibrating"},
+        kernels_{kernels(driver, device, stream_.get())} {
+    map_.add(host_.bytes(), host_.device_address());
+    copier_.emplace(driver, kernels_ ? &*kernels_ : nullptr, map_, options.kernel_blocks);
+  }
+
+  /// Not before what is on the stream has ended: a call may have failed behind it.
+  ~Calibration() { static_cast<void>(await_stream(driver_, stream_.get())); }
+  Calibration(const Calibration&) = delete;
+  Calibration& operator=(const Calibration&) = delete;
+
+  PathTable::Rates measure(Direction direction, std::uint64_t piece_bytes, std::uint64_t pieces) {
+    const std::vector<CopyPiece> scattered = scatter(piece_bytes, pieces);
+    PathTable::Rates rates{};
+    // Rounds outside, paths inside, so that what changes meanwhile changes for all.
+    for (unsigned round = 0; round < options_.rounds; ++round) {
+      for (std::size_t path = 0; path < copy_path_count; ++path) {
+        if (!copier_->available().test(path)) continue;
+        rates[path] = std::max(rates[path], rate(static_cast<CopyPath>(path), direction, scattered));
+      }
+    }
+    return rates;
+  }
+
+ private:
+  static std::optional<CopyKernels> kernels(const CudaDriver& driver, CUdevice device, CUstream stream) {
+    try {
+      return CopyKernels{driver, device, stream};
+    } catch (const CudaError&) {
+      return std::nullopt;
+    }
+  }
+
+  /// Pieces that are contiguous on neither side, as far as there is room: the device's in one order, the host's in the opposite
+  /// one.
+  std::vector<CopyPiece> scatter(std::uint64_t piece_bytes, std::uint64_t wanted) {
+    const std::uint64_t number = std::clamp<std::uint64_t>(count(options_.bytes) / piece_bytes, 1, wanted);
+    std::vector<CopyPiece> pieces;
+    for (std::uint64_t i = 0; i < number; ++i) {
+      pieces.push_back({device_.get() + i * piece_bytes, host_.bytes().data() + (number - 1 - i) * piece_bytes, piece_bytes});
+    }
+    return pieces;
+  }
+
+  double rate(CopyPath path, Direction direction, std::span<const CopyPiece> pieces) {
+    const TimePoint begin = clock_.now();
+    const CudaOutcome enqueued = copier_->enqueue(path, direction, pieces, stream_.get());
+    driver_.check(enqueued.result, enqueued.call, "calibrating");
+    driver_.check(driver_.cuStreamSynchronize(stream_.get()), "cuStreamSynchronize", "calibrating");
+    const std::chrono::duration<double> took = clock_.now() - begin;
+    return static_cast<double>(shape_of(pieces).bytes) / std::max(took.count(), 1e-9);
+  }
+
+  const CudaDriver& driver_;
+  const Clock& clock_;
+  const CalibrationOptions options_;
+  const StreamHandle stream_;
+  const DeviceMemory device_;
+  const PinnedBuffer host_;
+  const std::optional<CopyKernels> kernels_;
+  HostMap map_;
+  std::optional<PieceCopier> copier_;
+};
+
+}  // namespace
+
+PathTable calibrate_paths(const CudaDriver& driver, int ordinal, const Clock& clock, CalibrationOptions options) {
+  const CUdevice device = cuda_device_at(driver, ordinal);
+  const PrimaryContext context{driver, device};
+  Calibration calibration{driver, device, clock, options};
+  PathTable table;
+  for (const Direction direction : {Direction::swap_out, Direction::swap_in}) {
+    for (std::size_t bytes = 0; bytes < PathTable::piece_bytes.size(); ++bytes) {
+      for (std::size_t number = 0; number < PathTable::piece_counts.size(); ++number) {
+        const std::uint64_t piece = std::min(std::max(PathTable::piece_bytes[bytes], least_piece), count(options.bytes));
+        table.measured(direction, bytes, number, calibration.measure(direction, piece, PathTable::piece_counts[number]));
+      }
+    }
+  }
+  return table;
+}
+
+PathTable kept_or_measured(const CudaDriver& driver, int ordinal, const std::filesystem::path& file, const Clock& clock,
+                           CalibrationOptions options) {
+  const std::string device = cuda_device_name(driver, cuda_device_at(driver, ordinal));
+  const std::string version = cuda_driver_name(driver);
+  if (const Result<PathTable> kept = PathTable::load(file, device, version)) return *kept;
+  const PathTable measured = calibrate_paths(driver, ordinal, clock, options);
+  // Where it cannot be kept it is measured again next time.
+  static_cast<void>(measured.save(file, device, version));
+  return measured;
+}
+
+}  // namespace terrace

@@ -1,0 +1,174 @@
+// Gather and scatter: tiles named by descriptors in pinned host memory, from anywhere to anywhere. What is the device's and
+// what the host's makes no difference here; the host's pages are mapped.
+//
+// Few thread blocks on purpose: a copy beside a decode step should leave it its multiprocessors. What a link needs is bytes in
+// flight, about 100 KB for 55 GB/s at 2 microseconds; one block of 1024 threads has 128 KiB in flight.
+
+#include "transfer/cuda/copy/copy_tile.hpp"
+
+#include <cstdint>
+
+namespace {
+
+using terrace::CopyTile;
+
+constexpr unsigned lanes = 32;
+constexpr unsigned all_lanes = 0xFFFF'FFFFU;
+
+/// A descriptor's words come from the host each time: the ring they lie in is written anew between launches.
+__device__ CopyTile load(const CopyTile* tile) {
+  const auto* words = reinterpret_cast<const unsigned long long*>(tile);
+  CopyTile loaded;
+  loaded.source = __ldcv(words);
+  loaded.destination = __ldcv(words + 1);
+  loaded.bytes = __ldcv(words + 2);
+  return loaded;
+}
+
+/// Streaming accesses: neither side is read again soon, and compute's lines should stay in the cache.
+__device__ void copy_vectors(const uint4* source, uint4* destination, unsigned count, unsigned lane) {
+  constexpr unsigned unroll = 8;
+  unsigned at = lane;
+  for (; at + (unroll - 1) * lanes < count; at += unroll * lanes) {
+    uint4 held[unroll];
+#pragma unroll
+    for (unsigned i = 0; i < unroll; ++i) held[i] = __ldcs(source + at + i * lanes);
+#pragma unroll
+    for (unsigned i = 0; i < unroll; ++i) __stcs(destination + at + i * lanes, held[i]);
+  }
+  for (; at < count; at += lanes) __stcs(destination + at, __ldcs(source + at));
+}
+
+__device__ void copy_tile(unsigned long long source, unsigned long long destination, unsigned long long bytes, unsigned lane) {
+  if ((source | destination | bytes) % sizeof(uint4) == 0) {
+    copy_vectors(reinterpret_cast<const uint4*>(source), reinterpret_cast<uint4*>(destination),
+                 static_cast<unsigned>(bytes / sizeof(uint4)), lane);
+    return;
+  }
+  const auto* from = reinterpret_cast<const unsigned char*>(source);
+  auto* to = reinterpret_cast<unsigned char*>(destination);
+  for (unsigned long long at = lane; at < bytes; at += lanes) to[at] = from[at];
+}
+
+}  // namespace
+
+/// A warp a tile. A warp reads the descriptors of its next 32 tiles at once, a lane each: one trip across the link, not 32.
+extern "C" __global__ void __launch_bounds__(terrace::kernel_threads) terrace_copy_tiles(const CopyTile* tiles, unsigned count) {
+  const unsigned lane = threadIdx.x % lanes;
+  const unsigned warp = (blockIdx.x * blockDim.x + threadIdx.x) / lanes;
+  const unsigned warps = gridDim.x * blockDim.x / lanes;
+  for (unsigned first = warp; first < count; first += warps * lanes) {
+    const unsigned mine = first + lane * warps;
+    CopyTile tile;
+    if (mine < count) tile = load(tiles + mine);
+    for (unsigned i = 0; i < lanes && first + i * warps < count; ++i) {
+      const int from = static_cast<int>(i);
+      copy_tile(__shfl_sync(all_lanes, tile.source, from), __shfl_sync(all_lanes, tile.destination, from),
+                __shfl_sync(all_lanes, tile.bytes, from), lane);
+    }
+  }
+}
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+
+namespace {
+
+using terrace::bulk_stages;
+using terrace::bulk_tile_bytes;
+
+/// Stores that may still be reading their stage while the next load is issued; the other stages are loads in flight.
+constexpr unsigned stores_behind = 2;
+static_assert(stores_behind < bulk_stages);
+
+__device__ unsigned shared_address(const void* pointer) { return static_cast<unsigned>(__cvta_generic_to_shared(pointer)); }
+
+__device__ void barrier_init(unsigned barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+}
+
+__device__ void load_stage(unsigned stage, unsigned barrier, const CopyTile& tile) {
+  const auto bytes = static_cast<unsigned>(tile.bytes);
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(stage),
+               "l"(tile.source), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+__device__ void await_stage(unsigned barrier, unsigned parity) {
+  unsigned done = 0;
+  while (done == 0) {
+    asm volatile(
+        "{\n"
+        ".reg .pred arrived;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 arrived, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, arrived;\n"
+        "}\n"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  }
+}
+
+__device__ void store_stage(unsigned stage, const CopyTile& tile) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(tile.destination), "r"(stage),
+               "r"(static_cast<unsigned>(tile.bytes))
+               : "memory");
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+/// Until all but the newest `stores_behind` stores have read their stages.
+__device__ void await_stages_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(stores_behind) : "memory"); }
+
+__device__ void await_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+}  // namespace
+
+#endif
+
+/// A tile at a time through shared memory, moved by the multiprocessor's bulk copy engine: one thread a block issues, the others
+/// only fetch descriptors. Tiles must be aligned to 16 bytes. Devices before 9.0 have it not, and nobody launches it there.
+extern "C" __global__ void __launch_bounds__(terrace::bulk_threads) terrace_copy_bulk(const CopyTile* tiles, unsigned count) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) unsigned char stages[];
+  __shared__ __align__(8) std::uint64_t barriers[bulk_stages];
+  __shared__ CopyTile batch[terrace::bulk_threads];
+
+  const unsigned first_stage = shared_address(stages);
+  const unsigned first_barrier = shared_address(barriers);
+  if (threadIdx.x == 0) {
+    for (unsigned i = 0; i < bulk_stages; ++i) barrier_init(first_barrier + i * 8);
+    // The bulk engine must see the barriers that this thread has written.
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+  // Which load of the block's whole life is next: says the stage, and by the parity of its rounds whether it has arrived.
+  unsigned loads = 0;
+  const unsigned block_tiles = blockIdx.x < count ? (count - blockIdx.x - 1) / gridDim.x + 1 : 0;
+  for (unsigned begin = 0; begin < block_tiles; begin += blockDim.x) {
+    const unsigned in_batch = min(blockDim.x, block_tiles - begin);
+    if (threadIdx.x < in_batch) batch[threadIdx.x] = load(tiles + blockIdx.x + (begin + threadIdx.x) * gridDim.x);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      const unsigned base = loads;
+      const auto load_tile = [&](unsigned i) {
+        const unsigned stage = (base + i) % bulk_stages;
+        load_stage(first_stage + stage * bulk_tile_bytes, first_barrier + stage * 8, batch[i]);
+      };
+      for (unsigned i = 0; i < min(in_batch, bulk_stages); ++i) load_tile(i);
+      for (unsigned i = 0; i < in_batch; ++i) {
+        const unsigned stage = (base + i) % bulk_stages;
+        await_stage(first_barrier + stage * 8, (base + i) / bulk_stages % 2);
+        store_stage(first_stage + stage * bulk_tile_bytes, batch[i]);
+        // The store of tile i - stores_behind has read its stage: the next tile that goes there may come.
+        await_stages_read();
+        if (i >= stores_behind && i - stores_behind + bulk_stages < in_batch) load_tile(i - stores_behind + bulk_stages);
+      }
+      await_stores();
+      loads = base + in_batch;
+    }
+    __syncthreads();
+  }
+#else
+  (void)tiles;
+  (void)count;
+#endif
+}

@@ -1,0 +1,131 @@
+#include "transfer/cuda/copy/piece_copier.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+
+namespace terrace {
+namespace {
+
+std::size_t index(CopyPath path) { return static_cast<std::size_t>(path); }
+
+/// The copy engine takes host memory by the host's address.
+CUdeviceptr address_of(const std::byte* host) { return reinterpret_cast<std::uintptr_t>(host); }
+
+/// Pieces as tiles of at most so many bytes, as many at a time as there is room for.
+class Tiling {
+ public:
+  Tiling(std::span<const CopyPiece> pieces, Direction direction, const HostStretches& host, std::uint64_t tile_bytes)
+      : pieces_{pieces}, direction_{direction}, host_{host}, tile_bytes_{tile_bytes} {}
+
+  [[nodiscard]] bool done() const { return pieces_.empty(); }
+
+  std::uint32_t fill(std::span<CopyTile> tiles) {
+    std::uint32_t filled = 0;
+    while (!pieces_.empty() && filled < tiles.size()) {
+      const CopyPiece& piece = pieces_.front();
+      if (within_ == 0) piece_host_ = host_.device_address(piece.host, piece.bytes);
+      const std::uint64_t bytes = std::min(tile_bytes_, piece.bytes - within_);
+      const CUdeviceptr device = piece.device + within_;
+      const CUdeviceptr host = piece_host_ + within_;
+      const bool out = direction_ == Direction::swap_out;
+      tiles[filled++] = {.source = out ? device : host, .destination = out ? host : device, .bytes = bytes};
+      within_ += bytes;
+      if (within_ < piece.bytes) continue;
+      within_ = 0;
+      pieces_ = pieces_.subspan(1);
+    }
+    return filled;
+  }
+
+ private:
+  std::span<const CopyPiece> pieces_;
+  Direction direction_;
+  const HostStretches& host_;
+  std::uint64_t tile_bytes_;
+  std::uint64_t within_ = 0;
+  CUdeviceptr piece_host_ = 0;
+};
+
+}  // namespace
+
+PieceCopier::PieceCopier(const CudaDriver& driver, const CopyKernels* kernels, const HostMap& host, unsigned kernel_blocks)
+    : driver_{driver}, kernels_{kernels}, host_{host}, kernel_blocks_{std::max(kernel_blocks, 1U)} {
+  available_.set(index(CopyPath::plain));
+  available_.set(index(CopyPath::batch), driver.memcpy_batch_12080 != nullptr || driver.memcpy_batch_13000 != nullptr);
+  available_.set(index(CopyPath::kernel), kernels != nullptr);
+  available_.set(index(CopyPath::bulk_kernel), kernels != nullptr && kernels->has_bulk());
+  if (kernels != nullptr) ring_.emplace(driver);
+}
+
+CudaOutcome PieceCopier::enqueue(CopyPath path, Direction direction, std::span<const CopyPiece> pieces, CUstream stream) {
+  TERRACE_CHECK(available_.test(index(path)));
+  switch (path) {
+    case CopyPath::batch: return enqueue_batch(direction, pieces, stream);
+    case CopyPath::plain: return enqueue_plain(direction, pieces, stream);
+    case CopyPath::kernel: return enqueue_kernel(false, direction, pieces, stream);
+    case CopyPath::bulk_kernel: return enqueue_kernel(shape_of(pieces).aligned, direction, pieces, stream);
+  }
+  return {CUDA_ERROR_INVALID_VALUE, "enqueue"};
+}
+
+CudaOutcome PieceCopier::enqueue_plain(Direction direction, std::span<const CopyPiece> pieces, CUstream stream) {
+  for (const CopyPiece& piece : pieces) {
+    const bool out = direction == Direction::swap_out;
+    const CUresult result = out ? driver_.cuMemcpyDtoHAsync(piece.host, piece.device, piece.bytes, stream)
+                                : driver_.cuMemcpyHtoDAsync(piece.device, piece.host, piece.bytes, stream);
+    if (result != CUDA_SUCCESS) return {result, out ? "cuMemcpyDtoHAsync" : "cuMemcpyHtoDAsync"};
+  }
+  return {};
+}
+
+CudaOutcome PieceCopier::enqueue_batch(Direction direction, std::span<const CopyPiece> pieces, CUstream stream) {
+  destinations_.clear();
+  sources_.clear();
+  sizes_.clear();
+  const bool out = direction == Direction::swap_out;
+  for (const CopyPiece& piece : pieces) {
+    destinations_.push_back(out ? address_of(piece.host) : piece.device);
+    sources_.push_back(out ? piece.device : address_of(piece.host));
+    sizes_.push_back(piece.bytes);
+  }
+  // In the order of the stream: any other lets the driver read a source before the event that says it is written.
+  CUmemcpyAttributes attributes{};
+  attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+  attributes.flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE;
+  std::size_t first = 0;
+  const std::size_t pieces_count = pieces.size();
+  if (driver_.memcpy_batch_13000 != nullptr) {
+    const CUresult result = driver_.memcpy_batch_13000(destinations_.data(), sources_.data(), sizes_.data(), pieces_count,
+                                                       &attributes, &first, 1, stream);
+    return {result, "cuMemcpyBatchAsync"};
+  }
+  std::size_t fail_index = 0;
+  const CUresult result = driver_.memcpy_batch_12080(destinations_.data(), sources_.data(), sizes_.data(), pieces_count,
+                                                     &attributes, &first, 1, &fail_index, stream);
+  return {result, "cuMemcpyBatchAsync"};
+}
+
+CudaOutcome PieceCopier::enqueue_kernel(bool bulk, Direction direction, std::span<const CopyPiece> pieces, CUstream stream) {
+  const std::shared_ptr<const HostStretches> host = host_.now();
+  Tiling tiling{pieces, direction, *host, bulk ? bulk_tile_bytes : kernel_tile_bytes};
+  while (!tiling.done()) {
+    std::span<CopyTile> page;
+    CUdeviceptr address = 0;
+    const CUresult free = ring_->next_page(page, address);
+    if (free != CUDA_SUCCESS) return {free, "cuEventSynchronize"};
+    const std::uint32_t count = tiling.fill(page);
+    const CUresult launched = bulk ? kernels_->copy_bulk(stream, address, count, kernel_blocks_)
+                                   : kernels_->copy_tiles(stream, address, count, kernel_blocks_);
+    if (launched != CUDA_SUCCESS) return {launched, "cuLaunchKernel"};
+    const CUresult recorded = ring_->launched(stream);
+    if (recorded != CUDA_SUCCESS) {
+      // Nobody would know when the page may be written again.
+      static_cast<void>(await_stream(driver_, stream));
+      return {recorded, "cuEventRecord"};
+    }
+  }
+  return {};
+}
+
+}  // namespace terrace

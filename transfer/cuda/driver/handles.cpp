@@ -1,0 +1,144 @@
+#include "transfer/cuda/driver/handles.hpp"
+
+#include "base/check.hpp"
+
+#include <fmt/format.h>
+
+namespace terrace {
+
+PrimaryContext::PrimaryContext(const CudaDriver& driver, CUdevice device) : driver_{driver}, device_{device} {
+  driver.check(driver.cuDevicePrimaryCtxRetain(&context_, device), "cuDevicePrimaryCtxRetain");
+  const CUresult pushed = driver.cuCtxPushCurrent(context_);
+  if (pushed != CUDA_SUCCESS) {
+    static_cast<void>(driver.cuDevicePrimaryCtxRelease(device));
+    driver.check(pushed, "cuCtxPushCurrent");
+  }
+  current_ = true;
+}
+
+PrimaryContext::~PrimaryContext() {
+  leave();
+  static_cast<void>(driver_.cuDevicePrimaryCtxRelease(device_));
+}
+
+void PrimaryContext::leave() noexcept {
+  CUcontext popped = nullptr;
+  if (std::exchange(current_, false)) static_cast<void>(driver_.cuCtxPopCurrent(&popped));
+}
+
+void PrimaryContext::enter() noexcept {
+  if (!current_) current_ = driver_.cuCtxPushCurrent(context_) == CUDA_SUCCESS;
+}
+
+CurrentContext::CurrentContext(const CudaDriver& driver, CUcontext context)
+    : driver_{driver}, pushed_{driver.cuCtxPushCurrent(context)} {}
+
+CurrentContext::~CurrentContext() {
+  CUcontext popped = nullptr;
+  if (pushed_ == CUDA_SUCCESS) static_cast<void>(driver_.cuCtxPopCurrent(&popped));
+}
+
+RelaxedCapture::RelaxedCapture(const CudaDriver& driver) : driver_{driver} {
+  static_cast<void>(driver_.cuThreadExchangeStreamCaptureMode(&before_));
+}
+
+RelaxedCapture::~RelaxedCapture() { static_cast<void>(driver_.cuThreadExchangeStreamCaptureMode(&before_)); }
+
+DeviceMemory allocate_device(const CudaDriver& driver, Bytes size, std::string_view what) {
+  CUdeviceptr memory = 0;
+  driver.check(driver.cuMemAlloc(&memory, count(size)), "cuMemAlloc", fmt::format("{} for {}", to_string(size), what));
+  return {memory, driver.cuMemFree};
+}
+
+StreamHandle make_stream(const CudaDriver& driver) {
+  CUstream stream = nullptr;
+  driver.check(driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  return {stream, driver.cuStreamDestroy};
+}
+
+CUresult await_stream(const CudaDriver& driver, CUstream stream) {
+  const CUresult result = driver.cuStreamSynchronize(stream);
+  if (result != CUDA_SUCCESS) static_cast<void>(driver.cuStreamSynchronize(stream));
+  return result;
+}
+
+CUresult await_event(const CudaDriver& driver, CUevent event) {
+  const CUresult result = driver.cuEventSynchronize(event);
+  if (result != CUDA_SUCCESS) static_cast<void>(driver.cuEventSynchronize(event));
+  return result;
+}
+
+PinnedBuffer::PinnedBuffer(const CudaDriver& driver, Bytes size, std::string_view what) {
+  void* memory = nullptr;
+  const CUresult result = driver.cuMemHostAlloc(&memory, count(size), CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+  driver.check(result, "cuMemHostAlloc", fmt::format("{} for {}", to_string(size), what));
+  memory_ = {memory, driver.cuMemFreeHost};
+  bytes_ = {static_cast<std::byte*>(memory), count(size)};
+  driver.check(driver.cuMemHostGetDevicePointer(&device_, memory, 0), "cuMemHostGetDevicePointer", what);
+}
+
+void HostStretches::add(std::span<std::byte> host, CUdeviceptr device) {
+  const bool added = stretches_.emplace(reinterpret_cast<std::uintptr_t>(host.data()), Stretch{host.size(), device}).second;
+  TERRACE_CHECK(added);
+}
+
+void HostStretches::remove(std::span<std::byte> host) {
+  TERRACE_CHECK(stretches_.erase(reinterpret_cast<std::uintptr_t>(host.data())) == 1);
+}
+
+CUdeviceptr HostStretches::device_address(const std::byte* host, std::uint64_t bytes) const {
+  const auto address = reinterpret_cast<std::uintptr_t>(host);
+  auto stretch = stretches_.upper_bound(address);
+  TERRACE_CHECK(stretch != stretches_.begin());
+  --stretch;
+  const std::uint64_t within = address - stretch->first;
+  TERRACE_CHECK(within <= stretch->second.size);
+  TERRACE_CHECK(bytes <= stretch->second.size - within);
+  return stretch->second.device + within;
+}
+
+void HostMap::add(std::span<std::byte> host, CUdeviceptr device) {
+  const std::lock_guard lock{mutex_};
+  const auto next = std::make_shared<HostStretches>(*now_);
+  next->add(host, device);
+  now_ = next;
+}
+
+void HostMap::remove(std::span<std::byte> host) {
+  const std::lock_guard lock{mutex_};
+  const auto next = std::make_shared<HostStretches>(*now_);
+  next->remove(host);
+  now_ = next;
+}
+
+std::shared_ptr<const HostStretches> HostMap::now() const {
+  const std::lock_guard lock{mutex_};
+  return now_;
+}
+
+EventPool::~EventPool() { TERRACE_CHECK(out_ == 0); }
+
+EventPool::Event EventPool::take(CUresult& result) {
+  const std::lock_guard lock{mutex_};
+  result = CUDA_SUCCESS;
+  if (free_.empty()) {
+    CUevent made = nullptr;
+    const unsigned timing = timing_ == EventTiming::yes ? 0 : CU_EVENT_DISABLE_TIMING;
+    result = driver_.cuEventCreate(&made, CU_EVENT_BLOCKING_SYNC | timing);
+    if (result != CUDA_SUCCESS) return nullptr;
+    all_.emplace_back(made, driver_.cuEventDestroy);
+    free_.push_back(made);
+  }
+  ++out_;
+  const auto give_back = [this](const CUevent* event) {
+    const std::lock_guard giving{mutex_};
+    free_.push_back(*event);
+    --out_;
+    delete event;
+  };
+  Event taken{new CUevent{free_.back()}, give_back};
+  free_.pop_back();
+  return taken;
+}
+
+}  // namespace terrace

@@ -1,0 +1,41 @@
+#include "transfer/device/device.hpp"
+
+#include "base/check.hpp"
+#include "transfer/host/host_arena.hpp"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+namespace terrace {
+
+Bytes checked_size(const HostShare& share, const HostArena& host) {
+  const std::uint64_t slot = count(host.block_bytes());
+  const std::uint64_t offset = count(share.offset);
+  const std::uint64_t bytes = count(share.bytes) == 0 && offset < slot ? slot - offset : count(share.bytes);
+  if (bytes == 0 || offset >= slot || bytes > slot - offset) {
+    throw std::invalid_argument{fmt::format("a device's share of {} from byte {} on is not within host slots of {}",
+                                            to_string(share.bytes), offset, to_string(host.block_bytes()))};
+  }
+  return Bytes{bytes};
+}
+
+void check_slots(const CopyCommand& command, const DevicePool& pool, const HostArena& host) {
+  TERRACE_CHECK(!command.runs.empty());
+  if (command.layers) {
+    TERRACE_CHECK(command.layers->count > 0);
+    TERRACE_CHECK(std::uint64_t{command.layers->first} + command.layers->count <= pool.layers);
+  }
+  const bool out = command.direction == Direction::swap_out;
+  for (const SlotRun& run : command.runs) {
+    TERRACE_CHECK(run.count > 0);
+    const auto on_device = [&](SlotId first) { return std::uint64_t{first.value()} + run.count <= pool.slots; };
+    const auto in_arena = [&](SlotId first) { return host.holds({first, run.count}); };
+    const bool sources_exist = out ? on_device(run.source) : in_arena(run.source);
+    const bool destinations_exist = out ? in_arena(run.destination) : on_device(run.destination);
+    TERRACE_CHECK(sources_exist);
+    TERRACE_CHECK(destinations_exist);
+  }
+}
+
+}  // namespace terrace

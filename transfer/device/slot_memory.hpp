@@ -1,0 +1,102 @@
+#pragma once
+
+#include "base/strong_id.hpp"
+#include "transfer/device/device.hpp"
+#include "transfer/host/host_arena.hpp"
+#include "transfer/host/mapping.hpp"
+#include "transfer/device/plan.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// What a pool of such a device is made of.
+struct PoolMemory {
+  std::uint32_t slots = 0;
+  const HostArena* host = nullptr;  ///< outlives the device
+  HostShare share = {};
+  std::uint32_t layers = 1;  ///< of a block's share, side by side
+};
+
+/// Bytes [begin, begin + size) of a block.
+struct ByteRange {
+  std::size_t begin = 0;
+  std::size_t size = 0;
+};
+
+/// A pool's device slots in ordinary memory beside a host arena, and the copies between them: what the devices without hardware
+/// have in common.
+///
+/// Threads: any; who may touch which slot is said by the commands' order.
+class SlotMemory {
+ public:
+  /// The arena outlives this. Throws std::invalid_argument where there are no slots, the share is not within a host slot, or does
+  /// not fall into the layers; std::system_error where the memory is not to be had.
+  explicit SlotMemory(const PoolMemory& pool);
+
+  [[nodiscard]] DevicePool pool() const { return {slots_, block_bytes_, layers_}; }
+  [[nodiscard]] std::span<std::byte> device_block(SlotId slot) const;
+  /// The device's share of the slot.
+  [[nodiscard]] std::span<std::byte> host_block(SlotId slot) const;
+
+  /// As check_slots.
+  void check(const CopyCommand& command) const;
+  /// Where in a block the layers are; nothing: all of it.
+  [[nodiscard]] ByteRange range_of(std::optional<LayerRange> layers) const;
+  void copy(const CopyCommand& command) const;
+  /// Copies whole runs, each stretch of blocks that is adjacent on both sides with one memcpy.
+  void copy(Direction direction, std::span<const SlotRun> runs) const;
+  /// Copies bytes [begin, begin + size) of one block.
+  void copy_part(Direction direction, SlotPair block, std::size_t begin, std::size_t size) const;
+
+ private:
+  [[nodiscard]] std::span<std::byte> source(Direction direction, SlotId slot) const;
+  [[nodiscard]] std::span<std::byte> destination(Direction direction, SlotId slot) const;
+
+  std::uint32_t slots_;
+  const HostArena* host_;
+  std::size_t host_begin_;
+  Bytes block_bytes_;
+  std::uint32_t layers_;
+  Mapping device_;
+};
+
+/// One SlotMemory a pool. Threads: as there.
+class SlotMemories {
+ public:
+  /// Throws as SlotMemory, and std::invalid_argument where there is no pool.
+  explicit SlotMemories(std::span<const PoolMemory> pools);
+
+  [[nodiscard]] const SlotMemory& of(PoolId pool) const { return memories_.at(pool.value()); }
+  [[nodiscard]] const SlotMemory& of(const CopyCommand& command) const { return of(command.pool); }
+  [[nodiscard]] std::vector<DevicePool> pools() const;
+
+ private:
+  std::vector<SlotMemory> memories_;
+};
+
+/// Compute sees the blocks in place.
+class InPlaceAccess final : public BlockAccess {
+ public:
+  explicit InPlaceAccess(const SlotMemories& memories) : memories_{&memories} {}
+
+  using BlockAccess::read;
+  using BlockAccess::write_target;
+  using BlockAccess::written;
+  [[nodiscard]] std::span<const std::byte> read(PoolId pool, SlotId slot, std::span<std::byte>) override {
+    return memories_->of(pool).device_block(slot);
+  }
+  [[nodiscard]] std::span<std::byte> write_target(PoolId pool, SlotId slot, std::span<std::byte>) override {
+    return memories_->of(pool).device_block(slot);
+  }
+  void written(PoolId, SlotId, std::span<std::byte>) override {}
+
+ private:
+  const SlotMemories* memories_;
+};
+
+}  // namespace terrace

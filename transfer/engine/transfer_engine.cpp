@@ -1,0 +1,207 @@
+#include "transfer/engine/transfer_engine.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <iterator>
+#include <new>
+#include <stdexcept>
+#include <utility>
+
+namespace terrace {
+namespace {
+
+LanesConfig with_block_bytes_of(const Device& device, LanesConfig config) {
+  const std::vector<DevicePool>& pools = device.info().pools;
+  const Bytes block_bytes = pools.front().block_bytes;
+  if (count(config.block_bytes) == 0) config.block_bytes = block_bytes;
+  config.layers = pools.front().layers;
+  config.other_block_bytes.clear();
+  config.other_layers.clear();
+  for (std::size_t pool = 1; pool < pools.size(); ++pool) {
+    config.other_block_bytes.push_back(pools[pool].block_bytes);
+    config.other_layers.push_back(pools[pool].layers);
+  }
+  if (config.block_bytes != block_bytes) {
+    throw std::invalid_argument{"transfer engine: configured for blocks of " + to_string(config.block_bytes) + ", but " +
+                                device.info().name + "'s are of " + to_string(block_bytes)};
+  }
+  return config;
+}
+
+/// The event of a plan that was not taken.
+TransferEvent not_taken(TransferPlan plan, ErrorCode why) {
+  return {.job = plan.job,
+          .kind = TransferEvent::Kind::finished,
+          .direction = plan.direction,
+          .layers = 0,
+          .outcomes = std::vector<BlockOutcome>(block_count(plan.runs), BlockOutcome::cancelled),
+          .moved = {},
+          .took = {},
+          .copying = {},
+          .error = why,
+          .runs = std::move(plan.runs)};
+}
+
+std::size_t take(std::vector<TransferEvent>& from, std::vector<TransferEvent>& out) {
+  const std::size_t taken = from.size();
+  std::ranges::move(from, std::back_inserter(out));
+  from.clear();
+  return taken;
+}
+
+/// Sleeps until woken or until `time`. Not EventFdWaker::wait, whose milliseconds are too coarse for a rate limit.
+void wait_until(const EventFdWaker& waker, TimePoint time, TimePoint now) {
+  pollfd entry{waker.fd(), POLLIN, 0};
+  if (time == never) {
+    ::ppoll(&entry, 1, nullptr, nullptr);
+    return;
+  }
+  if (time <= now) return;
+  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(time - now);
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(left);
+  const timespec timeout{static_cast<std::time_t>(seconds.count()), static_cast<long>((left - seconds).count())};
+  ::ppoll(&entry, 1, &timeout, nullptr);
+}
+
+}  // namespace
+
+TransferEngine::TransferEngine(LanesConfig config, Device& device, const Clock& clock, Waker& waker)
+    : lanes_{with_block_bytes_of(device, config)}, device_{device}, clock_{clock} {
+  device_.set_waker(waker);
+}
+
+TransferEngine::~TransferEngine() {
+  // The device outlives the waker it was told of.
+  static NullWaker nobody;
+  device_.set_waker(nobody);
+}
+
+void TransferEngine::submit(TransferPlan plan) {
+  changed_ = true;
+  const Result<void> taken = lanes_.submit(std::move(plan));
+  if (!taken) refused_.push_back(not_taken(std::move(plan), taken.error()));
+}
+
+void TransferEngine::raise(JobId job, Urgency urgency) {
+  changed_ = true;
+  lanes_.raise(job, urgency);
+}
+
+void TransferEngine::cancel(JobId job) {
+  changed_ = true;
+  lanes_.cancel(job);
+}
+
+void TransferEngine::cancel_all() {
+  changed_ = true;
+  lanes_.cancel_all();
+}
+
+void TransferEngine::limit(Urgency urgency, Bytes per_second) {
+  changed_ = true;
+  lanes_.limit(urgency, per_second);
+}
+
+std::size_t TransferEngine::poll(std::vector<TransferEvent>& out) {
+  changed_ = false;
+  const TimePoint now = clock_.now();
+  device_.poll(done_);
+  for (const CopyDone& done : done_) lanes_.finish(done.token, done.error, now, done.took);
+  done_.clear();
+  // next() resolves the deadlines too.
+  for (const Direction direction : {Direction::swap_out, Direction::swap_in}) {
+    while (std::optional<Piece> piece = lanes_.next(direction, now)) {
+      try {
+        device_.submit({piece->token, piece->direction, piece->after, std::move(piece->runs), piece->pool,
+                        piece->layers});
+      } catch (const std::bad_alloc&) {
+        lanes_.finish(piece->token, Errc::io_failed, now);
+      }
+    }
+  }
+  const std::size_t before = out.size();
+  take(refused_, out);
+  lanes_.take_events(out);
+  return out.size() - before;
+}
+
+ThreadedTransfers::ThreadedTransfers(LanesConfig config, Device& device, const Clock& clock, Waker& waker)
+    : waker_{waker},
+      commands_{plans_in_flight_max, 1, engine_waker_},
+      command_in_{commands_},
+      events_{plans_in_flight_max, 1, waker},
+      event_in_{events_},
+      clock_{clock},
+      engine_{config, device, clock, engine_waker_},
+      thread_{[this] { run(); }} {}
+
+ThreadedTransfers::~ThreadedTransfers() {
+  stop();
+  command_in_.push(EndWhenIdle{});
+  thread_.join();
+}
+
+void ThreadedTransfers::submit(TransferPlan plan) {
+  const bool full = plans_in_flight_.load(std::memory_order_relaxed) >= plans_in_flight_max;
+  if (stopped_ || full) {
+    const Errc why = stopped_ ? Errc::stopped : Errc::refused;
+    refused_.push_back(not_taken(std::move(plan), why));
+    waker_.wake();
+    return;
+  }
+  plans_in_flight_.fetch_add(1, std::memory_order_relaxed);
+  command_in_.push(std::move(plan));
+}
+
+void ThreadedTransfers::raise(JobId job, Urgency urgency) { command_in_.push(Raise{job, urgency}); }
+
+void ThreadedTransfers::cancel(JobId job) { command_in_.push(Cancel{job}); }
+
+std::size_t ThreadedTransfers::poll(std::vector<TransferEvent>& out) {
+  const std::size_t refused = take(refused_, out);
+  return refused + events_.drain(out);
+}
+
+void ThreadedTransfers::limit(Urgency urgency, Bytes per_second) { command_in_.push(Limit{urgency, per_second}); }
+
+void ThreadedTransfers::stop() {
+  if (std::exchange(stopped_, true)) return;
+  command_in_.push(CancelAll{});
+}
+
+void ThreadedTransfers::run() {
+  std::vector<Command> commands;
+  std::vector<TransferEvent> events;
+  while (!ending_ || !engine_.idle()) {
+    wait_until(engine_waker_, engine_.next_deadline(), clock_.now());
+    engine_waker_.acknowledge();  // before collecting: what comes after it wakes us again
+    commands_.drain(commands);
+    for (Command& command : commands) apply(std::move(command));
+    commands.clear();
+    engine_.poll(events);
+    for (TransferEvent& event : events) event_in_.push(std::move(event));
+    events.clear();
+  }
+}
+
+void ThreadedTransfers::apply(Command command) {
+  if (auto* const plan = std::get_if<TransferPlan>(&command)) {
+    plans_in_flight_.fetch_sub(1, std::memory_order_relaxed);
+    engine_.submit(std::move(*plan));
+  } else if (const auto* const raise = std::get_if<Raise>(&command)) {
+    engine_.raise(raise->job, raise->urgency);
+  } else if (const auto* const cancel = std::get_if<Cancel>(&command)) {
+    engine_.cancel(cancel->job);
+  } else if (std::holds_alternative<CancelAll>(command)) {
+    engine_.cancel_all();
+  } else if (const auto* const limit = std::get_if<Limit>(&command)) {
+    engine_.limit(limit->urgency, limit->per_second);
+  } else {
+    ending_ = true;
+  }
+}
+
+}  // namespace terrace

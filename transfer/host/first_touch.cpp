@@ -1,0 +1,105 @@
+#include "transfer/host/first_touch.hpp"
+
+#include "transfer/host/numa.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace terrace {
+namespace {
+
+/// What one thread takes at a time: whole huge pages, and soon done.
+constexpr std::size_t slice_bytes = std::size_t{8} << 20;
+constexpr unsigned threads_most = 8;
+constexpr std::size_t huge_page = std::size_t{2} << 20;
+
+/// The kernel does it in one call, and says where memory is short; an older one does not know the call. 0, or errno.
+int touch(std::span<std::byte> bytes) {
+#ifdef MADV_POPULATE_WRITE
+  if (::madvise(bytes.data(), bytes.size(), MADV_POPULATE_WRITE) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS) return errno;
+#endif
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  for (std::size_t at = 0; at < bytes.size(); at += page) *const_cast<volatile std::byte*>(&bytes[at]) = std::byte{0};
+  return 0;
+}
+
+/// What the kernel has put into huge pages. Neighbouring mappings that are alike are one in its books: then by share.
+Bytes in_huge_pages(std::span<const std::byte> bytes) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const std::uintptr_t end = begin + bytes.size();
+  std::ifstream in{"/proc/self/smaps"};
+  double huge = 0;
+  std::uintptr_t overlap = 0;
+  std::uintptr_t area = 0;
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words{line};
+    std::uintptr_t from = 0;
+    std::uintptr_t to = 0;
+    char dash = 0;
+    if (words >> std::hex >> from >> dash >> to && dash == '-') {
+      area = to - from;
+      overlap = from < end && begin < to ? std::min(to, end) - std::max(from, begin) : 0;
+    } else if (overlap > 0 && line.starts_with("AnonHugePages:")) {
+      std::istringstream number{line.substr(line.find(':') + 1)};
+      double kilobytes = 0;
+      number >> kilobytes;
+      huge += kilobytes * 1024 * static_cast<double>(overlap) / static_cast<double>(area);
+    }
+  }
+  return Bytes{static_cast<std::uint64_t>(huge)};
+}
+
+}  // namespace
+
+FirstTouch first_touch(std::span<std::byte> bytes, const TouchOptions& options) {
+  FirstTouch got;
+  if (bytes.empty()) return got;
+  if (options.numa_node) got.node_asked = prefer_node(bytes, *options.numa_node);
+  // A wish, either way: a kernel without huge pages refuses it, and the same memory comes in small ones.
+  ::madvise(bytes.data(), bytes.size(), options.huge_pages == HugePages::yes ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+
+  const std::size_t slices = (bytes.size() + slice_bytes - 1) / slice_bytes;
+  std::atomic<std::size_t> next{0};
+  std::atomic<int> error{0};
+  const auto work = [&] {
+    for (std::size_t slice = next.fetch_add(1); slice < slices; slice = next.fetch_add(1)) {
+      if (error.load(std::memory_order_relaxed) != 0) return;
+      if (options.cancel != nullptr && options.cancel->load(std::memory_order_relaxed)) {
+        error = ECANCELED;
+        return;
+      }
+      const std::size_t at = slice * slice_bytes;
+      if (const int failed = touch(bytes.subspan(at, std::min(slice_bytes, bytes.size() - at))); failed != 0) error = failed;
+    }
+  };
+  unsigned threads = options.threads;
+  if (threads == 0) threads = std::min(std::max(std::thread::hardware_concurrency(), 1U), threads_most);
+  std::vector<std::jthread> others;
+  for (unsigned i = 1; i < threads && i < slices; ++i) {
+    try {
+      others.emplace_back(work);
+    } catch (const std::system_error&) {
+      break;  // no thread to be had: those that are there do it
+    }
+  }
+  work();
+  others.clear();
+  got.error = error;
+  if (got.error != 0) return got;
+  if (options.count_huge && bytes.size() >= huge_page) got.huge = in_huge_pages(bytes);
+  if (options.numa_node) got.share_on_node = share_on_node(bytes, *options.numa_node);
+  return got;
+}
+
+}  // namespace terrace
