@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
-#include <random>
 #include <span>
 #include <string>
 #include <stdexcept>
@@ -23,13 +22,6 @@ namespace {
 
 /// Enough staging to keep disk and link busy beside each other.
 constexpr std::uint32_t default_staging_blocks = 64;
-
-/// Of the machine, as the stack's clock and threads are: what is to differ from start to start. Runs that are to repeat put
-/// their parts together by themselves.
-std::uint64_t drawn_number() {
-  std::random_device draw;
-  return std::uint64_t{draw()} << 32 | draw();
-}
 
 bool has_storage(const StackOptions& options) { return !std::holds_alternative<NoStorage>(options.storage); }
 
@@ -196,7 +188,6 @@ struct Stack::Parts {
       store_config.floor = file->floor;
       store_config.block_bytes = options.block_bytes;
       store_config.fingerprint = options.fingerprint;
-      if (options.storage_guard) scrub.emplace(options.block_bytes, options.storage_scrub, io.get());
       auto files = std::make_unique<FileStore>(store_config, *io);
       file_store = files.get();
       store = std::move(files);
@@ -207,7 +198,6 @@ struct Stack::Parts {
     parts.watch = &watch;
     cache = std::make_unique<Cache>(config, parts);
     watch.begin({cache.get(), guard ? &*guard : nullptr, file_store, ranked ? &*ranked : nullptr});
-    if (scrub) scrub->start(*guard, clock.now(), drawn_number());
   }
 
   ~Parts() {
@@ -258,7 +248,6 @@ struct Stack::Parts {
   std::optional<RankedTransfers> ranked;                    ///< over them, where there are several
   std::unique_ptr<IoEngine> io;
   std::unique_ptr<IoMemory> io_memory;  ///< the engine knows the arena
-  std::optional<Scrub> scrub;           ///< its buffer is there until the store has closed
   std::unique_ptr<BlockStore> store;
   const FileStore* file_store = nullptr;  ///< the same, where it is one
   std::optional<GuardedStore> guard;  ///< over it
@@ -298,17 +287,6 @@ std::optional<StoreHealth> Stack::storage_health() const {
   health.reason = fmt::format("{} of the directories that it is striped over are lost until the next start, {} among them",
                               health.lost_directories.size(), health.lost_directories.front().string());
   return health;
-}
-
-std::optional<ScrubHealth> Stack::scrub_health() const {
-  if (!parts_->scrub) return std::nullopt;
-  return parts_->scrub->health();
-}
-
-void Stack::set_scrub(const ScrubOptions& options) {
-  if (!parts_->scrub) throw std::invalid_argument{"there is no guarded file storage to scrub"};
-  parts_->scrub->set(options, parts_->clock.now());
-  parts_->waker.wake();
 }
 
 std::string Stack::io() const { return parts_->io ? parts_->io->describe() : std::string{}; }

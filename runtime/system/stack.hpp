@@ -6,7 +6,6 @@
 #include "storage/file/file_store.hpp"
 #include "storage/resilience/guarded_store.hpp"
 #include "storage/io/io_choice.hpp"
-#include "storage/resilience/scrub.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/emulated/emulated_device.hpp"
 #include "transfer/device/rank_devices.hpp"
@@ -99,8 +98,6 @@ struct StackOptions {
   /// What storage holds survives a power failure at most so long after it was written, and what a flush takes; 0: only what a
   /// durable job wrote, or a stack that was taken down.
   Duration flush_interval = std::chrono::seconds{5};
-  /// How what is stored is read over in the background, and what has rotted found. With a guard only.
-  ScrubOptions storage_scrub;
   /// As ManagerConfig's: an instance that decodes has the first off, and the second on where others are to hit what it writes.
   bool caching = true;
   bool store_uncached = false;
@@ -151,11 +148,6 @@ class Stack {
   /// How file storage does, as its guard sees it; none where there is no guard. Also `degraded` where directories of several are
   /// lost. The owner's thread.
   [[nodiscard]] std::optional<StoreHealth> storage_health() const;
-  /// How far the scrub is, and what it found; none where there is no guard. The owner's thread.
-  [[nodiscard]] std::optional<ScrubHealth> scrub_health() const;
-  /// Another pace from now on; a bandwidth of 0: off. The owner's thread, which is woken. Throws std::invalid_argument as Scrub
-  /// does, and where there is no guard.
-  void set_scrub(const ScrubOptions& options);
   /// What does storage's I/O, for people; empty: there is none.
   [[nodiscard]] std::string io() const;
   /// Of host tier and staging together.

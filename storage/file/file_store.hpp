@@ -77,9 +77,6 @@ class FileStore final : public BlockStore {
   /// The same without the orphans: cheap enough for whoever looks often.
   [[nodiscard]] StoreStat quick_stat() const { return completed(operations_.quick_stat()); }
   void for_each(const std::function<void(const StoredBlock&)>& visit) const override;
-  [[nodiscard]] StoreStep walk(std::uint64_t place, std::uint32_t looks_max) const override {
-    return operations_.index().walk(place, looks_max);
-  }
   void check_invariants() const override;
 
   /// Waits for what is under way, makes everything durable, and lets go of the files and the lock. Blocks, for as long as

@@ -34,8 +34,6 @@ struct StoreRead {
   BlockKey key;
   /// Exactly one block; stays valid and is nobody else's until the event.
   std::span<std::byte> into;
-  /// False: the block is as old as before, for reads that are nobody's use of it (a scrub's).
-  bool counts_as_use = true;
 };
 
 struct StoreWrite {
@@ -60,15 +58,6 @@ struct StoreEvent {
   ErrorCode error;
   /// removed, evicted: the token of the StoreWrite that stored the block, so that its owner need not look the key up.
   std::uint64_t write_token = 0;
-};
-
-/// Of a walk over a store's places.
-struct StoreStep {
-  std::optional<BlockKey> key;  ///< of the readable block that it came to; none: it came to none
-  std::uint64_t next = 0;       ///< where to go on
-  std::uint64_t places = 0;     ///< of the store, now
-
-  [[nodiscard]] bool is_last() const { return next >= places; }
 };
 
 struct StoreStat {
@@ -151,10 +140,6 @@ class BlockStore {
   [[nodiscard]] virtual StoreStat stat() const = 0;
   /// Every readable block, depth first: what hangs on a block follows it, before anything else does.
   virtual void for_each(const std::function<void(const StoredBlock&)>& visit) const = 0;
-  /// A step of a walk over the store's places, from 0 on, in their order and not that of parents: looks at up to `looks_max`
-  /// places from `place` on, and stops at the first readable block. A block that is readable throughout a walk is met once.
-  /// Costs no more than its looks.
-  [[nodiscard]] virtual StoreStep walk(std::uint64_t place, std::uint32_t looks_max) const = 0;
   virtual void check_invariants() const = 0;
 };
 

@@ -360,15 +360,6 @@ void StoreIndex::extend(std::uint32_t slots) {
   number_closed();
 }
 
-StoreStep StoreIndex::walk(std::uint64_t from, std::uint32_t looks_max) const {
-  const std::uint64_t places = entries_.size();
-  const std::uint64_t end = from < places ? std::min(places, from + looks_max) : places;
-  for (std::uint64_t slot = from; slot < end; ++slot) {
-    if (entries_[slot].state == State::ready) return {entries_[slot].block.key, slot + 1, places};
-  }
-  return {std::nullopt, end, places};
-}
-
 std::uint64_t StoreIndex::count_orphans() const {
   std::uint64_t orphans = 0;
   for (const Entry& e : entries_) {

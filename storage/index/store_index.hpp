@@ -29,7 +29,7 @@ namespace terrace {
 /// Closed under parent at all times: an entry that is `ready` has a `ready` parent or depth 0, and one that is `writing` or
 /// `awaiting_parent` has a parent in one of the three. check_invariants() walks all of it.
 ///
-/// Threads: one. Costs: O(1) but for O(log n) in the heap; nothing here scans but walk(), as far as it is told.
+/// Threads: one. Costs of all that serving calls: O(1), and O(log n) in the heap.
 class StoreIndex {
  public:
   ///   absent --place()--> writing --data_arrived(), parent ready---------------------------------> ready
@@ -134,9 +134,6 @@ class StoreIndex {
   /// What was put back is `ready`, but for blocks that lack an ancestor, and but for one of two that have a key: the less deep
   /// one stays, then the one used last, then the lower slot. Appends the slots of the others, which are free again.
   void finish_restore(std::vector<SlotId>& dropped);
-
-  /// As BlockStore::walk(): places are slots.
-  [[nodiscard]] StoreStep walk(std::uint64_t from, std::uint32_t looks_max) const;
 
   /// The slot of every ready block, depth first: what hangs on a block follows it before anything else does.
   template <class Visit>

@@ -49,7 +49,7 @@ std::optional<StoreOperations::Started> StoreOperations::start_read(const StoreR
     emit(StoreEvent::Kind::read, read.token, read.key, Errc::not_found);
     return std::nullopt;
   }
-  if (read.counts_as_use) index_.use(*slot);
+  index_.use(*slot);
   index_.hold(*slot);
   return Started{begin(Kind::read, *slot, read.token, read.key), *slot};
 }

@@ -38,9 +38,6 @@ class MemoryStore final : public BlockStore {
   [[nodiscard]] Bytes block_bytes() const override { return block_bytes_; }
   [[nodiscard]] StoreStat stat() const override { return operations_.stat(); }
   void for_each(const std::function<void(const StoredBlock&)>& visit) const override;
-  [[nodiscard]] StoreStep walk(std::uint64_t place, std::uint32_t looks_max) const override {
-    return operations_.index().walk(place, looks_max);
-  }
   void check_invariants() const override { operations_.check_invariants(); }
 
   /// The block's bytes, for tests that damage them; empty where it is not readable.

@@ -45,7 +45,7 @@ void GuardedStore::read(std::span<const StoreRead> batch) {
     operation.block.key = read.key;
     operation.into = read.into;
     const std::uint32_t id = add(operation);
-    reads_.push_back({id, read.key, read.into, read.counts_as_use});
+    reads_.push_back({id, read.key, read.into});
   }
   submit();
   wake();
@@ -116,7 +116,6 @@ std::size_t GuardedStore::poll(std::vector<StoreEvent>& out) {
   if (!waiting_.empty()) retry_due(now);
   submit();
   if (!failing_.empty()) forget_failures(now);
-  if (background_ != nullptr) background_->poll(now);
   return out.size() - before;
 }
 
@@ -168,9 +167,7 @@ void GuardedStore::on_failure(std::uint32_t id, ErrorCode error, TimePoint now, 
     end(id, error, out);
     return end_waiting(kind, out);
   }
-  const std::uint32_t retries = operation.kind == Kind::read    ? options_.read_retries
-                                : operation.kind == Kind::write ? options_.write_retries
-                                                                : 0;
+  const std::uint32_t retries = operation.kind == Kind::read ? options_.read_retries : options_.write_retries;
   if (operation.last_try || operation.tries > retries || waiting_.size() >= options_.waiting_max) return end(id, error, out);
   begin_wait(id, until);
 }
@@ -197,15 +194,8 @@ void GuardedStore::end(std::uint32_t id, ErrorCode error, std::vector<StoreEvent
   event.token = operation.token;
   event.key = operation.block.key;
   event.error = error;
-  const bool background = operation.kind == Kind::background;
   drop(id);
-  if (!background) {
-    out.push_back(event);
-    return;
-  }
-  TERRACE_CHECK(background_under_way_ > 0);
-  --background_under_way_;
-  if (background_ != nullptr) background_->on_read(event);
+  out.push_back(event);
 }
 
 void GuardedStore::begin_wait(std::uint32_t id, TimePoint due) {
@@ -255,8 +245,8 @@ void GuardedStore::hand_over(std::uint32_t id) {
   Operation& operation = operations_[id];
   operation.waiting = false;
   operation.due = never;
-  if (operation.kind != Kind::write) {
-    reads_.push_back({id, operation.block.key, operation.into, operation.kind == Kind::read});
+  if (operation.kind == Kind::read) {
+    reads_.push_back({id, operation.block.key, operation.into});
     return;
   }
   if (operation.admission == Admission::probe) probe_writes_ = store_.stat().writes;
@@ -287,37 +277,12 @@ void GuardedStore::forget_failures(TimePoint now) {
 }
 
 TimePoint GuardedStore::next_deadline() const {
-  TimePoint next = std::min(store_.next_deadline(), background_ == nullptr ? never : background_->next_deadline());
+  TimePoint next = store_.next_deadline();
   for (const std::uint32_t id : waiting_) next = std::min(next, operations_[id].due);
   return next;
 }
 
-std::size_t GuardedStore::in_flight() const {
-  return store_.in_flight() - background_under_way_ + waiting_.size() + events_.size();
-}
-
-void GuardedStore::set_background(StoreBackground* background) {
-  TERRACE_CHECK(background_under_way_ == 0);
-  background_ = background;
-}
-
-bool GuardedStore::takes_in_background(const BlockKey& key) const {
-  return !declines(Which::reads) && !inside_back_off(key, clock_.now());
-}
-
-void GuardedStore::read_in_background(std::span<const StoreRead> batch) {
-  for (const StoreRead& read : batch) {
-    TERRACE_CHECK(takes_in_background(read.key));
-    Operation operation;
-    operation.kind = Kind::background;
-    operation.token = read.token;
-    operation.block.key = read.key;
-    operation.into = read.into;
-    reads_.push_back({add(operation), read.key, read.into, false});
-  }
-  background_under_way_ += batch.size();
-  submit();
-}
+std::size_t GuardedStore::in_flight() const { return store_.in_flight() + waiting_.size() + events_.size(); }
 
 StoreHealth GuardedStore::health() const {
   StoreHealth health = counted_;
@@ -398,16 +363,13 @@ void GuardedStore::check_invariants() const {
   for (const TierBreaker& breaker : breakers_) breaker.check_invariants();
   std::size_t unused = 0;
   std::size_t waiting = 0;
-  std::size_t background = 0;
   for (const Operation& operation : operations_) {
     unused += operation.kind == Kind::unused;
     waiting += operation.waiting;
-    background += operation.kind == Kind::background;
     TERRACE_CHECK(operation.waiting == (operation.due != never));
   }
   TERRACE_CHECK(unused == free_.size());
   TERRACE_CHECK(waiting == waiting_.size() && waiting <= options_.waiting_max);
-  TERRACE_CHECK(background == background_under_way_);
   for (const std::uint32_t id : waiting_) TERRACE_CHECK(!declines(which(operations_[id].kind)));
   TERRACE_CHECK(failing_.size() <= failing_max);
   TERRACE_CHECK(reads_.empty() && writes_.empty());

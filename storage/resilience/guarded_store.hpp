@@ -52,16 +52,6 @@ struct StoreHealth {
   std::vector<std::filesystem::path> lost_directories{};  ///< of a striped store; who has the guard knows of none
 };
 
-/// What runs beside a store's owner, at its leisure, on its thread. See Scrub.
-class StoreBackground {
- public:
-  virtual ~StoreBackground() = default;
-  virtual void poll(TimePoint now) = 0;
-  [[nodiscard]] virtual TimePoint next_deadline() const = 0;
-  /// The event of a GuardedStore::read_in_background().
-  virtual void on_read(const StoreEvent& event) = 0;
-};
-
 /// A store whose device may fail for a while. Keeps the contract of BlockStore, over any store that does:
 ///
 /// - A read or write that fails with a transient error (class_of) is tried again after a back-off; its event comes when it has
@@ -102,34 +92,21 @@ class GuardedStore final : public BlockStore {
   void adopt_all(const Adopt& adopt) override { store_.adopt_all(adopt); }
   [[nodiscard]] Result<void> resize(std::uint32_t blocks) override { return store_.resize(blocks); }
   std::size_t poll(std::vector<StoreEvent>& out) override;
-  /// Without those of the background.
   [[nodiscard]] std::size_t in_flight() const override;
   [[nodiscard]] TimePoint next_deadline() const override;
   [[nodiscard]] Bytes block_bytes() const override { return store_.block_bytes(); }
   /// The store's. A write that waits for its next try has no slot, and is not in `writing`.
   [[nodiscard]] StoreStat stat() const override { return store_.stat(); }
   void for_each(const std::function<void(const StoredBlock&)>& visit) const override { store_.for_each(visit); }
-  [[nodiscard]] StoreStep walk(std::uint64_t place, std::uint32_t looks_max) const override {
-    return store_.walk(place, looks_max);
-  }
   void check_invariants() const override;
 
   [[nodiscard]] StoreHealth health() const;
   [[nodiscard]] const TierBreaker& read_breaker() const { return breakers_[0]; }
   [[nodiscard]] const TierBreaker& write_breaker() const { return breakers_[1]; }
 
-  /// Polled and told from now on; null: nobody. Nothing of the former one may be under way. It outlives the guard's polls.
-  void set_background(StoreBackground* background);
-  /// Whether a read of this key may be made for the background now: not where the breaker of reads is not closed, or the key is
-  /// inside its back-off.
-  [[nodiscard]] bool takes_in_background(const BlockKey& key) const;
-  /// Of keys that it takes, handed to the store together. Not tried again, and no use of the blocks; each has its event, which
-  /// goes to the background.
-  void read_in_background(std::span<const StoreRead> batch);
-
  private:
   static constexpr std::uint32_t none = ~std::uint32_t{0};
-  enum class Kind : unsigned char { unused, read, background, write };
+  enum class Kind : unsigned char { unused, read, write };
   struct Operation {
     Kind kind = Kind::unused;
     TierBreaker::Admission admission = TierBreaker::Admission::passed;
@@ -191,14 +168,12 @@ class GuardedStore final : public BlockStore {
   GuardOptions options_;
   Waker* waker_;
   std::array<TierBreaker, 2> breakers_;  ///< of reads, of writes
-  StoreBackground* background_ = nullptr;
   std::vector<Operation> operations_;    ///< reads are handed on under their place here
   std::vector<std::uint32_t> free_;
   std::vector<std::uint32_t> buckets_;   ///< writes by key: their events carry the owner's token, as later ones of the block do
   std::vector<std::uint32_t> waiting_;   ///< for their next try, parents before those that build on them
   std::vector<Failing> failing_;
   std::uint64_t write_retries_ = 0;
-  std::size_t background_under_way_ = 0;
   std::uint64_t probe_writes_ = 0;       ///< the store's count of writes when the probe was handed over
   StoreHealth counted_;                  ///< only its totals
   std::vector<StoreEvent> events_;       ///< of what was not handed on

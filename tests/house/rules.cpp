@@ -47,7 +47,7 @@ const std::vector<Folder>& house() {
       {"storage/io", {"base"}},
       {"storage/memory", {"base", "storage/index", "storage/io"}},
       {"storage/offline", {"base", "storage/file", "storage/format", "storage/io"}},
-      {"storage/resilience", {"base", "storage/index", "storage/io"}},
+      {"storage/resilience", {"base", "storage/index"}},
       {"transfer/cuda", {"base", "transfer/cuda/copy", "transfer/cuda/driver", "transfer/device", "transfer/host"}},
       {"transfer/cuda/copy", {"base", "transfer/cuda/driver", "transfer/device", "transfer/host"}},
       {"transfer/cuda/driver", {"base"}},

@@ -181,7 +181,6 @@ class PromptStore final : public BlockStore {
   [[nodiscard]] Bytes block_bytes() const override { return Bytes{64}; }
   [[nodiscard]] StoreStat stat() const override { return {}; }
   void for_each(const std::function<void(const StoredBlock&)>&) const override {}
-  [[nodiscard]] StoreStep walk(std::uint64_t, std::uint32_t) const override { return {}; }
   void check_invariants() const override {}
   [[nodiscard]] std::uint64_t reads() const { return reads_; }
 

@@ -242,7 +242,6 @@ class IdleEngine : public testing::Test {
     // Nothing else has deadlines.
     options_.loads = LoadPolicy::always;
     options_.flush_interval = {};
-    options_.storage_scrub = {.bandwidth = Bytes{}, .period = {}};
     options_.storage = FileStorage{.directory = directory_, .capacity = MiB};
   }
   ~IdleEngine() override { std::filesystem::remove_all(directory_); }

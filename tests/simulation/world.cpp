@@ -458,7 +458,7 @@ void World::plant_fault() {
     const std::uint64_t which = random_.below(options_.directories);
     disks_[random_.below(disks_.size())]->files().break_directory(which == 0 ? "/store" : fmt::format("/store-{}", which));
   }
-  if (options_.faults.disk_fails && options_.scrubbed) rot();
+  if (options_.faults.blocks_rot) rot();
 }
 
 void World::check() {

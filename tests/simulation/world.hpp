@@ -6,7 +6,6 @@
 #include "storage/file/file_store.hpp"
 #include "storage/resilience/guarded_store.hpp"
 #include "storage/memory/memory_store.hpp"
-#include "storage/resilience/scrub.hpp"
 #include "tests/simulated/stepped_arena_worker.hpp"
 #include "tests/simulated/stepped_io.hpp"
 #include "tests/simulation/world_oracles.hpp"
@@ -29,6 +28,7 @@ struct Faults {
   bool transfers_fail = false;
   bool streams_freeze = false;
   bool disk_fails = false;   ///< errors, short transfers, flipped bits, stalls
+  bool blocks_rot = false;   ///< bits of blocks flip where they lie, in stores behind a guard
   bool directory_fails = false;  ///< of a striped store: all that is in it, for good
   bool clients_abort = true;
   bool leases_drop = false;  ///< without a word of their last use; of some, compute gives no point for what it has launched
@@ -41,7 +41,6 @@ struct WorldOptions {
   std::uint32_t directories = 1;  ///< that a file store is striped over
   std::uint32_t layers = 1;  ///< of a block, in every pool
   bool guarded = false;  ///< the stores are behind a GuardedStore each
-  bool scrubbed = false;  ///< and scrubbed
   Faults faults;
   bool hostile = true;
   bool equal_prefixes = false;  ///< all keys agree in their first eight bytes
@@ -110,9 +109,7 @@ class World {
     std::uint64_t declined = 0;
     std::uint64_t durable = 0;  ///< blocks that a power failure at the end would leave, by the books
     std::uint64_t lost = 0;     ///< and those that it would not
-    std::uint64_t scrubbed = 0;        ///< blocks read and verified, by the scrubs, as are the next two
-    std::uint64_t scrub_passes = 0;
-    std::uint64_t scrub_corrupt = 0;   ///< blocks found that did not verify
+    std::uint64_t corrupt = 0;  ///< reads that did not verify, of stores behind a guard
   };
   [[nodiscard]] const Seen& seen() const { return *seen_; }
   [[nodiscard]] const ManagerStats& stats() const { return cache_->manager().stats(); }
@@ -136,7 +133,6 @@ class World {
   [[nodiscard]] std::unique_ptr<BlockStore> make_store(std::size_t pool);
   void check_durable();
   [[nodiscard]] std::unique_ptr<BlockStore> guard(std::unique_ptr<BlockStore> store);
-  void scrub(GuardedStore& guard);
   void rot();
   void see_guards();
   void compute(Client& client);
@@ -164,7 +160,6 @@ class World {
   std::vector<SteppedArenaWorker*> arena_workers_;  ///< the arenas'
   std::optional<Ranks> ranks_;
   std::vector<std::unique_ptr<SteppedIo>> disks_;
-  std::vector<std::unique_ptr<Scrub>> scrubs_;  ///< of those that are scrubbed; their buffers outlive the stores
   std::vector<std::unique_ptr<BlockStore>> bare_stores_;  ///< behind a guard
   std::vector<std::unique_ptr<BlockStore>> stores_;
   std::unique_ptr<Cache> cache_;

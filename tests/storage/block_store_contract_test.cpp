@@ -286,41 +286,6 @@ TEST_P(BlockStoreContract, for_each_goes_depth_first) {
   EXPECT_TRUE(std::is_permutation(visited.begin(), visited.end(), stored.begin(), stored.end()));
 }
 
-TEST_P(BlockStoreContract, a_walk_meets_every_readable_block_once_in_bounded_steps) {
-  StoreHarness& h = make(64);
-  EXPECT_FALSE(h.store().walk(0, 1).key);
-  std::vector<StoredBlock> blocks = path_of(1, 40);
-  h.write(blocks);
-  const BlockKey gone = blocks[10].key;
-  h.store().remove({&gone, 1}, 0);
-  h.drain();
-  blocks.resize(10);
-  blocks.push_back(child_of(blocks[3], 200));
-  h.write({blocks.back()});
-  h.start_write({root_block(300)});  // not readable yet
-  constexpr std::uint32_t looks = 4;
-  std::vector<BlockKey> met;
-  std::uint64_t place = 0;
-  for (bool last = false; !last;) {
-    const StoreStep step = h.store().walk(place, looks);
-    EXPECT_EQ(step.places, h.store().stat().capacity_blocks);
-    EXPECT_GT(step.next, place);
-    EXPECT_LE(step.next, place + looks);
-    EXPECT_EQ(step.key.has_value() || step.next == place + looks || step.is_last(), true);
-    if (step.key) met.push_back(*step.key);
-    place = step.next;
-    last = step.is_last();
-  }
-  std::vector<BlockKey> stored;
-  for (const StoredBlock& block : blocks) stored.push_back(block.key);
-  EXPECT_EQ(met.size(), stored.size());
-  EXPECT_TRUE(std::is_permutation(met.begin(), met.end(), stored.begin(), stored.end()));
-  const StoreStep beyond = h.store().walk(1000, looks);  // as where a store has become smaller
-  EXPECT_FALSE(beyond.key);
-  EXPECT_TRUE(beyond.is_last());
-  h.drain();
-}
-
 TEST_P(BlockStoreContract, operations_are_in_flight_until_their_event_is_polled) {
   StoreHarness& h = make(4);
   EXPECT_EQ(h.store().in_flight(), 0U);

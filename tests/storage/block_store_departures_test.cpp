@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 
 namespace terrace::test {
 namespace {
@@ -183,6 +184,27 @@ TEST_P(BlockStoreDepartures, a_flipped_bit_is_a_miss_and_costs_the_descendants) 
   EXPECT_EQ(stat.free, 6U);
   h.write(path);
   EXPECT_TRUE(h.reads_back(path[3].key)) << "and may be stored again";
+}
+
+TEST_P(BlockStoreDepartures, a_flipped_bit_is_found_while_what_builds_on_the_block_is_read) {
+  StoreHarness& h = make(8);
+  const auto path = path_of(1, 4);
+  h.write(path);
+  h.damage(path[1].key);
+  h.start_read(path[1].key);
+  const std::array below{h.start_read(path[2].key), h.start_read(path[3].key)};
+  const auto events = h.drain();
+  EXPECT_EQ(outcome(events, Kind::read, path[1].key), Errc::corrupt);
+  for (std::size_t n = 0; n < below.size(); ++n) {
+    const BlockKey& key = path[2 + n].key;
+    EXPECT_FALSE(outcome(events, Kind::read, key));
+    EXPECT_TRUE(holds(h.content(below[n]), key)) << "its own bytes are good";
+  }
+  EXPECT_EQ(keys_of(events, Kind::evicted), (std::vector{path[3].key, path[2].key, path[1].key}));
+  const StoreStat stat = h.store().stat();
+  EXPECT_EQ(stat.corrupt, 1U);
+  EXPECT_EQ(stat.blocks, 1U);
+  EXPECT_EQ(stat.free, 7U);
 }
 
 TEST_P(BlockStoreDepartures, stays_closed_under_parent_whatever_happens) {

@@ -3,9 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cerrno>
-#include <map>
 #include <stdexcept>
 
 namespace terrace::test {
@@ -334,81 +332,6 @@ TEST_F(Guard, stops_reading_what_takes_everything_and_gives_nothing_back) {
   read(key_of(6), 62);
   EXPECT_FALSE(outcome(settle(), Kind::read, key_of(6)));
   EXPECT_EQ(guard.health().state, StoreState::well);
-}
-
-class Listener final : public StoreBackground {
- public:
-  void poll(TimePoint now) override { polled = now; }
-  [[nodiscard]] TimePoint next_deadline() const override { return deadline; }
-  void on_read(const StoreEvent& event) override { events.push_back(event); }
-
-  TimePoint polled{};
-  TimePoint deadline = never;
-  std::vector<StoreEvent> events;
-};
-
-TEST_F(Guard, reads_in_the_background_for_nobody_else_and_not_while_the_breaker_is_open) {
-  store({root_block(1), root_block(2)});
-  Listener background;
-  guard.set_background(&background);
-  background.deadline = clock.now() + milliseconds{3};
-  EXPECT_EQ(guard.next_deadline(), background.deadline);
-  AlignedBuffer into{block_size};
-  const StoreRead read{99, key_of(1), into.span()};
-  ASSERT_TRUE(guard.takes_in_background(key_of(1)));
-  guard.read_in_background({&read, 1});
-  EXPECT_EQ(guard.in_flight(), 0U) << "nothing that its owner waits for";
-  EXPECT_TRUE(settle().empty());
-  EXPECT_EQ(background.polled, clock.now());
-  ASSERT_EQ(background.events.size(), 1U);
-  EXPECT_EQ(background.events[0].token, 99U);
-  EXPECT_FALSE(background.events[0].error);
-  EXPECT_TRUE(holds(into.span(), key_of(1)));
-  // Block 1 is as old as before: it makes room first.
-  for (std::uint64_t n = 10; n < 40; ++n) write(root_block(n), n);
-  settle();
-  write(root_block(40), 40);
-  EXPECT_EQ(keys_of(settle(), Kind::evicted), std::vector{key_of(1)});
-
-  // In a full store the operation that fails next would be one of the catalog.
-  for (std::uint64_t n = 10; n < 30; ++n) guard.remove(std::array{key_of(n)}, n);
-  settle();
-  open_breakers();
-  EXPECT_FALSE(guard.takes_in_background(key_of(2)));
-}
-
-TEST_F(Guard, reads_several_in_the_background_and_each_has_its_own_end) {
-  store({root_block(1), root_block(2), root_block(3)});
-  Listener background;
-  guard.set_background(&background);
-  std::vector<AlignedBuffer> into;
-  std::vector<StoreRead> batch;
-  for (std::uint64_t n = 1; n <= 4; ++n) {  // the fourth is not there
-    into.emplace_back(block_size);
-    batch.push_back({10 + n, key_of(n), into.back().span()});
-  }
-  read(key_of(3), 7);
-  io.step(0);  // the owner's
-  io.files().inject(io.files().next_number() + 1, {.error = EIO});
-  guard.read_in_background(batch);
-  guard.check_invariants();
-  EXPECT_EQ(guard.in_flight(), 1U) << "the owner's, whose event has not been polled";
-  EXPECT_EQ(io.queued(), 3U);
-  EXPECT_EQ(keys_of(settle(), Kind::read), std::vector{key_of(3)});
-  guard.check_invariants();
-  EXPECT_EQ(guard.in_flight(), 0U);
-  std::map<std::uint64_t, ErrorCode> ends;
-  for (const StoreEvent& event : background.events) ends[event.token] = event.error;
-  ASSERT_EQ(ends.size(), 4U);
-  EXPECT_FALSE(ends[11]);
-  EXPECT_EQ(ends[12], Errc::io_failed);
-  EXPECT_FALSE(ends[13]);
-  EXPECT_EQ(ends[14], Errc::not_found);
-  EXPECT_TRUE(holds(into[0].span(), key_of(1)));
-  EXPECT_TRUE(holds(into[2].span(), key_of(3)));
-  EXPECT_EQ(background.events.size(), 4U) << "and is not tried again";
-  EXPECT_FALSE(guard.takes_in_background(key_of(2))) << "inside its back-off";
-  EXPECT_TRUE(guard.takes_in_background(key_of(1)));
 }
 
 TEST_F(Guard, refuses_options_that_make_no_sense) {

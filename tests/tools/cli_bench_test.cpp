@@ -331,40 +331,6 @@ TEST(CliBench, of_storage_reports_every_size_depth_and_way_beside_plain_io) {
   }
 }
 
-TEST(CliBench, of_storage_reports_reads_without_and_with_a_scrub_beside_them) {
-  const TemporaryDirectory directory;
-  const TemporaryDirectory disk;
-  const std::string file = (directory.path() / "r.json").string();
-  const Ended ended = run(storage_words(disk, {"--size", "2MiB", "--sizes", "4KiB,64KiB", "--depths", "3", "--moved", "256KiB",
-                                               "--rounds", "2", "--scrub", "256MiB,1MiB", "--report", file}));
-  EXPECT_EQ(ended.status, 0) << ended.err;
-  EXPECT_EQ(ended.err, "");
-  EXPECT_EQ(ended.out.find("fio"), std::string::npos);
-  const boost::json::value report = report_in(directory);
-  EXPECT_EQ(report.at("rounds"), 2);
-  std::set<std::string> rows;
-  for (const boost::json::value& row : report.at("beside_scrub").as_array()) {
-    const auto scrub = row.at("scrub").to_number<std::uint64_t>();
-    rows.insert(std::to_string(row.at("block_bytes").to_number<int>()) + " " + std::string{row.at("reads").as_string()} + " " +
-                std::to_string(scrub >> 20));
-    EXPECT_EQ(row.at("depth"), 3);
-    for (const char* const field : {"gb_per_s", "ratio", "p99_us", "p99_ratio"}) {
-      EXPECT_GT(row.at(field).to_number<double>(), 0) << field;
-    }
-    if (scrub == 0) {
-      EXPECT_EQ(row.at("ratio").to_number<double>(), 1);
-      EXPECT_EQ(row.at("scrub_mb_per_s").to_number<double>(), 0);
-    }
-    if (scrub >> 20 == 256 && row.at("reads").as_string() == "steps") {
-      EXPECT_GT(row.at("scrub_mb_per_s").to_number<double>(), 0) << "each step ends with nobody reading";
-    }
-  }
-  EXPECT_EQ(rows, (std::set<std::string>{"4096 steady 0", "4096 steady 1", "4096 steady 256", "4096 steps 0", "4096 steps 1",
-                                         "4096 steps 256", "65536 steady 0", "65536 steady 1", "65536 steady 256",
-                                         "65536 steps 0", "65536 steps 1", "65536 steps 256"}));
-  EXPECT_TRUE(std::filesystem::is_empty(disk.path())) << "left as it was";
-}
-
 TEST(CliBench, of_storage_reads_and_writes_all_disks_of_a_striped_store) {
   for (const char* const io : {"auto", "threads"}) {
     const TemporaryDirectory directory;
@@ -392,8 +358,6 @@ TEST(CliBench, of_storage_refuses_what_cannot_be) {
       {{"--depths", "0"}, "--depths 0"},
       {{"--size", "64KiB"}, "at least twice the depth"},
       {{"--size", "4096TiB", "--sizes", "4MiB"}, "are free"},
-      {{"--scrub", "0B"}, "--scrub 0B"},
-      {{"--scrub", "fast"}, "not a size"},
       {{"--stripe", "/no/such/place"}, "--stripe /no/such/place: No such file"},
       {{"--io", "aio"}, "there is auto, uring, threads"}};
   for (const auto& [words, part] : bad) {

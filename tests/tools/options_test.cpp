@@ -113,9 +113,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-io", "aio"}, "there is auto, uring, threads"},
         Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-io", "uring", "--storage-bandwidth", "1MiB"},
             "--storage-io threads"},
-        Bad{{"--storage-scrub", "1MiB"}, "--storage-scrub is given, but no --storage"},
+        Bad{{"--storage-retries", "2"}, "--storage-retries is given, but no --storage"},
         Bad{{"--storage", "memory:", "--storage-capacity", "1GiB", "--storage-retries", "2"}, "for --storage file:DIR"},
-        Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-scrub", "fast"}, "is not a size"},
         Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-retries", "101"}, "101 is not from 0 to 100"},
         Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-breaker-failures", "0"}, "0 is not from 1"},
         Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-breaker-window", "0"}, "greater than 0"},
@@ -220,15 +219,13 @@ TEST(Options, let_the_kernel_decide_about_io_uring_where_nothing_is_said) {
   }
 }
 
-TEST(Options, guard_file_storage_as_they_are_told_and_scrub_it_only_then) {
+TEST(Options, guard_file_storage_as_they_are_told) {
   const Words file{"--storage", "file:/some/where", "--storage-capacity", "1GiB"};
-  EXPECT_EQ(parse(file).storage_scrub.bandwidth, Bytes{});
   EXPECT_EQ(parse(file).storage_guard.read_retries, 1U);
   Words words = file;
-  words.insert(words.end(), {"--storage-scrub", "8MiB", "--storage-retries", "3", "--storage-breaker-failures", "9",
-                             "--storage-breaker-window", "0.25", "--storage-breaker-probe", "60"});
+  words.insert(words.end(), {"--storage-retries", "3", "--storage-breaker-failures", "9", "--storage-breaker-window", "0.25",
+                             "--storage-breaker-probe", "60"});
   const ReplayOptions options = parse(words);
-  EXPECT_EQ(options.storage_scrub.bandwidth, MiB * 8);
   EXPECT_EQ(options.storage_guard.read_retries, 3U);
   EXPECT_EQ(options.storage_guard.write_retries, 3U);
   EXPECT_EQ(options.storage_guard.breaker.failures_max, 9U);

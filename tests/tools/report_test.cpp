@@ -143,25 +143,6 @@ TEST(Report, tells_how_storage_does_and_people_only_where_it_is_not_well) {
   EXPECT_NE(to_table({}, result).find("degraded: the tier is not used"), std::string::npos);
 }
 
-TEST(Report, tells_of_the_scrub_and_people_only_where_there_is_one) {
-  ReplayResult result = some_result();
-  EXPECT_TRUE(json::parse(to_json({}, result)).at("storage_scrub").is_null());
-  ScrubHealth scrub;
-  scrub.blocks = 1234;
-  scrub.corrupt = 2;
-  scrub.passes = 3;
-  scrub.last_pass_took = std::chrono::milliseconds{1500};
-  result.storage_scrub = scrub;
-  const json::value told = json::parse(to_json({}, result)).at("storage_scrub");
-  EXPECT_EQ(told.at("state").as_string(), "off");
-  EXPECT_EQ(told.at("blocks").to_number<int>(), 1234);
-  EXPECT_EQ(told.at("corrupt").to_number<int>(), 2);
-  EXPECT_EQ(told.at("last_pass_seconds").to_number<double>(), 1.5);
-  EXPECT_EQ(to_table({}, result).find("scrubbed"), std::string::npos);
-  result.storage_scrub->bandwidth = MiB;
-  EXPECT_NE(to_table({}, result).find("scrubbed 1,234 blocks in 3 whole passes, 2 did not verify"), std::string::npos);
-}
-
 TEST(Report, names_the_first_mismatch) {
   ReplayResult result = some_result();
   result.first_mismatch = Mismatch{3, 4, {}, Tier::storage, SlotId{5}, 6};

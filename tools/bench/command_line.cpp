@@ -134,16 +134,11 @@ void add_storage_options(CLI::App& storage, BenchArguments::Storage& arguments) 
   storage.add_option("--rounds", arguments.rounds, "Measurements to take the medians of")
       ->type_name("COUNT")->capture_default_str();
   storage.add_option("--io", arguments.io, "auto, uring, threads")->type_name("NAME")->capture_default_str();
-  storage.add_option("--scrub", arguments.scrub, "Measure reads without and with a scrub beside them, at these rates a second")
-      ->type_name("SIZE")
-      ->delimiter(',');
   storage.add_option("--report", arguments.report, "Write the medians to this file, as JSON")
       ->type_name("FILE");
   storage.footer("\nExamples:\n  terrace bench storage --directory /mnt/nvme --report storage.json\n"
                  "  terrace bench storage --directory /mnt/nvme --sizes 64KiB --depths 16,64 \\\n"
                  "      --io threads\n"
-                 "  terrace bench storage --directory /mnt/nvme --sizes 64KiB --depths 1,16 \\\n"
-                 "      --scrub 16MiB,256MiB\n"
                  "  terrace bench storage --directory /mnt/a --stripe /mnt/b --stripe /mnt/c");
 }
 
@@ -198,7 +193,6 @@ void run_storage(const BenchArguments::Storage& arguments) {
   options.moved = size_of("--moved", arguments.moved);
   options.rounds = arguments.rounds;
   options.io = io_of(arguments.io);
-  for (const std::string& rate : arguments.scrub) options.scrub.push_back(size_of("--scrub", rate));
   options.report = arguments.report;
   bench_storage(options);
 }

@@ -53,7 +53,6 @@ struct BenchArguments {
     std::string moved = "256MiB";
     unsigned rounds = 5;
     std::string io = "auto";
-    std::vector<std::string> scrub;
     std::string report;
   } storage;
   struct Touch {

@@ -4,7 +4,6 @@
 #include "tools/bench/interrupted.hpp"
 #include "tools/bench/rounds.hpp"
 #include "tools/bench/storage_plain.hpp"
-#include "tools/bench/storage_scrub.hpp"
 #include "tools/bench/storage_subjects.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/preflight.hpp"
@@ -36,12 +35,12 @@ void check_room(const std::filesystem::path& directory, const char* option, cons
   const std::filesystem::space_info space = std::filesystem::space(directory, error);
   if (error) throw UsageError{fmt::format("{} {}: {}", option, directory.string(), error.message())};
   // The store's files and, beside it, the plain one; catalog and directories.
-  const Bytes all = options.size * (options.scrub.empty() ? 2 : 1) + Bytes{count(options.size) / 64};
+  const Bytes all = options.size * 2 + Bytes{count(options.size) / 64};
   const Bytes needed = Bytes{count(all) / (options.stripes.size() + 1)} + MiB * 16;
   if (space.available >= count(needed)) return;
-  throw std::invalid_argument{fmt::format("{} {}: {} are free; its part of a store{} of {} takes {}", option, directory.string(),
-                                          to_string(Bytes{space.available}), options.scrub.empty() ? " and a file" : "",
-                                          to_string(options.size), to_string(needed))};
+  throw std::invalid_argument{fmt::format("{} {}: {} are free; its part of a store and a file of {} takes {}", option,
+                                          directory.string(), to_string(Bytes{space.available}), to_string(options.size),
+                                          to_string(needed))};
 }
 
 void check(const StorageBenchOptions& options) {
@@ -51,9 +50,6 @@ void check(const StorageBenchOptions& options) {
     if (depth == 0 || depth > depth_limit) {
       throw std::invalid_argument{fmt::format("--depths {}: must be from 1 to {}", depth, depth_limit)};
     }
-  }
-  if (std::ranges::find(options.scrub, Bytes{}) != options.scrub.end()) {
-    throw std::invalid_argument{"--scrub 0B: reads without a scrub are measured anyway"};
   }
   const unsigned depth_max = std::ranges::max(options.depths);
   const std::optional<Bytes> memory = available_memory();
@@ -148,7 +144,6 @@ void bench_storage(const StorageBenchOptions& options) {
   check(options);
   EventFdWaker waker;
   const Interrupt interrupt{waker};
-  if (!options.scrub.empty()) return bench_beside_scrub(options, interrupt, waker);
 
   bool printed_head = false;
   std::string engine;

@@ -17,15 +17,13 @@ struct StorageBenchOptions {
   Bytes moved = MiB * 256;          ///< in each measurement, or eight times the depth where that is more
   unsigned rounds = 5;
   IoChoice io = IoChoice::automatic;
-  std::vector<Bytes> scrub;         ///< rates; empty: no scrub, and plain I/O beside the store
   std::filesystem::path report;     ///< empty: none
 };
 
 /// A FileStore's reads and writes of blocks in scattered order, so many under way at once: checksums, catalog and eviction
 /// included. Beside it, on the same file system and in the same order, the same I/O by the bare engine, without checksums; and
 /// issued plainly, by one thread with an io_uring of its own (no io_uring: by as many threads as are to be under way, with pread
-/// and pwrite). All three take turns in each round. Prints the medians, and writes them to the report. With rates of a scrub the
-/// store's reads alone, without and with a scrub beside them: see bench_beside_scrub().
+/// and pwrite). All three take turns in each round. Prints the medians, and writes them to the report.
 ///
 /// Throws std::invalid_argument where sizes make no sense or are more than the disk or the memory has room for; UsageError where
 /// the directory cannot be used, std::runtime_error where I/O fails or the report cannot be written, Interrupted.

@@ -95,10 +95,6 @@ class StoreSubject final : public StorageSubject {
   void move(StorageWay way, unsigned depth, std::span<const std::uint32_t> order) override;
   [[nodiscard]] std::string engine() const { return io_->describe(); }
   [[nodiscard]] bool is_direct() const { return store_->is_direct(); }
-  [[nodiscard]] FileStore& store() { return *store_; }
-  [[nodiscard]] IoEngine& io() { return *io_; }
-  /// As of prepare() for reads, by place.
-  [[nodiscard]] std::span<const BlockKey> keys() const { return keys_; }
   /// Its own, to be read; and names for what is to be written beside it.
   [[nodiscard]] StorageFiles files();
 

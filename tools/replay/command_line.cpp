@@ -139,8 +139,6 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
               "Bytes read and written a second at most: a slower disk than the one at hand, with file:DIR")
       .option("--storage-io", into.storage_io, "NAME",
               "What reads and writes files: auto (default: io_uring where there is any), uring, threads")
-      .option("--storage-scrub", into.storage_scrub, "SIZE",
-              "Bytes a second at most that are read again in the background, to find damage, with file:DIR (default 0B: off)")
       .option("--storage-retries", into.storage_retries, "COUNT",
               "Times that a failed read or write of file:DIR is tried again where that may help (default 1)")
       .option("--storage-breaker-failures", into.storage_breaker_failures, "COUNT",

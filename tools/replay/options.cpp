@@ -109,13 +109,12 @@ std::uint32_t pool_blocks(const PoolWords& pool, Bytes block_bytes) {
 std::optional<std::string_view> file_option(const ReplayArguments& arguments) {
   if (!arguments.storage_stripes.empty()) return "--storage-stripe";
   if (arguments.storage_accept_lost) return "--storage-accept-lost";
-  const std::array<std::pair<std::string_view, const Word*>, 10> options{
+  const std::array<std::pair<std::string_view, const Word*>, 9> options{
       {{"--storage-bandwidth", &arguments.storage_bandwidth},
        {"--storage-name", &arguments.storage_name},
        {"--storage-stripe-size", &arguments.storage_stripe_size},
        {"--storage-floor", &arguments.storage_floor},
        {"--storage-io", &arguments.storage_io},
-       {"--storage-scrub", &arguments.storage_scrub},
        {"--storage-retries", &arguments.storage_retries},
        {"--storage-breaker-failures", &arguments.storage_breaker_failures},
        {"--storage-breaker-window", &arguments.storage_breaker_window},
@@ -200,8 +199,8 @@ Duration seconds(std::string_view option, const Word& word, Duration fallback, d
   return std::max(Duration{1}, std::chrono::duration_cast<Duration>(std::chrono::duration<double>{*number}));
 }
 
-/// What is done about a device that fails, and to find out what it has lost.
-void choose_storage_care(ReplayOptions& options, const ReplayArguments& arguments) {
+/// Chooses what is done about a device that fails.
+void choose_storage_guard(ReplayOptions& options, const ReplayArguments& arguments) {
   GuardOptions& guard = options.storage_guard;
   guard.read_retries = small_number("--storage-retries", arguments.storage_retries, guard.read_retries, 0, storage_retries_max);
   guard.write_retries = guard.read_retries;
@@ -212,7 +211,6 @@ void choose_storage_care(ReplayOptions& options, const ReplayArguments& argument
   breaker.probe_first =
       seconds("--storage-breaker-probe", arguments.storage_breaker_probe, breaker.probe_first, breaker_seconds_max);
   breaker.probe_max = std::max(breaker.probe_max, breaker.probe_first);
-  if (arguments.storage_scrub) options.storage_scrub.bandwidth = size("--storage-scrub", *arguments.storage_scrub);
 }
 
 double share(std::string_view option, const Word& word, double fallback) {
@@ -370,7 +368,7 @@ ReplayOptions resolve(const ReplayArguments& arguments) {
   options.host_blocks =
       pool_blocks({"host", arguments.host_blocks, arguments.host_capacity, default_host_blocks, 0}, options.block_bytes);
   options.storage = storage(arguments, options.block_bytes);
-  choose_storage_care(options, arguments);
+  choose_storage_guard(options, arguments);
   options.relation = choice("--relation", arguments.relation, Relation::keep,
                             std::array{Relation::keep, Relation::exclusive, Relation::inclusive});
   options.write_policy =

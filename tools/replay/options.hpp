@@ -36,7 +36,6 @@ struct ReplayArguments {
   bool storage_accept_lost = false;
   std::optional<std::string> storage_bandwidth;
   std::optional<std::string> storage_io;
-  std::optional<std::string> storage_scrub;
   std::optional<std::string> storage_retries;
   std::optional<std::string> storage_breaker_failures;
   std::optional<std::string> storage_breaker_window;
@@ -113,9 +112,7 @@ struct ReplayOptions {
   std::uint32_t device_blocks = 0;
   std::uint32_t host_blocks = 0;
   StorageOptions storage;
-  GuardOptions storage_guard;  ///< of file storage, as is the scrub
-  /// Off, and where it is on one pass after the other: a replay is short.
-  ScrubOptions storage_scrub{.bandwidth = Bytes{}, .period = Duration{}};
+  GuardOptions storage_guard;  ///< of file storage
   Relation relation = Relation::keep;
   WritePolicy write_policy = WritePolicy::none;
   /// At the end, also an early one: what is cached goes to storage within so much time. None: only what the policy stored is.

@@ -63,7 +63,6 @@ StackOptions stack_options(const ReplayOptions& options, std::uint32_t full_bloc
   stack.host_blocks = options.host_blocks;
   stack.storage = options.storage;
   stack.storage_guard = options.storage_guard;
-  stack.storage_scrub = options.storage_scrub;
   stack.relation = options.relation;
   stack.policy = options.policy;
   stack.host_admission = options.host_admission;
@@ -122,7 +121,6 @@ void collect(ReplayResult& result, Session& session, Stack& stack) {
   result.manager = stack.cache().manager().stats();
   if (const BlockStore* const store = stack.store()) result.store = store->stat();
   result.storage_health = stack.storage_health();
-  result.storage_scrub = stack.scrub_health();
   result.storage_io = stack.io();
   if (!result.left_behind) result.checks = check_idle(stack);
 }

@@ -82,17 +82,6 @@ json::object to_object(const StoreHealth& health) {
           {"declined", health.declined},      {"held_back", health.held_back}, {"failed", failed}};
 }
 
-json::object to_object(const ScrubHealth& health) {
-  const double took = std::chrono::duration<double>(health.last_pass_took).count();
-  return {{"state", to_string(health.state)},     {"bandwidth", count(health.bandwidth)},
-          {"began_at", health.began_at},          {"place", health.place},
-          {"places", health.places},
-          {"passes", health.passes},              {"last_pass_seconds", took},
-          {"blocks", health.blocks},              {"bytes", count(health.read)},
-          {"corrupt", health.corrupt},            {"io_failed", health.io_failed},
-          {"passed_over", health.passed_over}};
-}
-
 json::object storage_config(const ReplayOptions& options) {
   const StorageOptions& storage = options.storage;
   if (const auto* memory = std::get_if<MemoryStorage>(&storage))
@@ -111,7 +100,6 @@ json::object storage_config(const ReplayOptions& options) {
             {"floor", count(file->floor)},
             {"bandwidth", count(file->bandwidth)},
             {"io", text(to_string(file->io))},
-            {"scrub", count(options.storage_scrub.bandwidth)},
             {"retries", guard.read_retries},
             {"breaker_failures", guard.breaker.failures_max},
             {"breaker_window", seconds(guard.breaker.window)},
@@ -247,7 +235,6 @@ std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
   report["store"] = result.store ? json::value(to_object(*result.store)) : json::value(nullptr);
   report["checkpoint"] = result.checkpoint ? json::value(checkpoint(result)) : json::value(nullptr);
   report["storage_health"] = result.storage_health ? json::value(to_object(*result.storage_health)) : json::value(nullptr);
-  report["storage_scrub"] = result.storage_scrub ? json::value(to_object(*result.storage_scrub)) : json::value(nullptr);
   if (!result.storage_io.empty()) report["store"].as_object()["io"] = result.storage_io;
   report["config"] = to_object(options);
   return json_text(report);

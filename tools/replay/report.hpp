@@ -2,7 +2,6 @@
 
 #include "runtime/cache/cache.hpp"
 #include "storage/resilience/guarded_store.hpp"
-#include "storage/resilience/scrub.hpp"
 #include "tools/replay/final_checks.hpp"
 #include "tools/replay/session.hpp"
 
@@ -44,7 +43,6 @@ struct ReplayResult {
   ManagerStats manager;
   std::optional<StoreStat> store;
   std::optional<StoreHealth> storage_health;  ///< none: no guard, as without file storage
-  std::optional<ScrubHealth> storage_scrub;   ///< the same; off where it was not asked for
   std::string storage_io;      ///< Stack::io(); empty where no files are
   bool interrupted = false;
   std::optional<std::string> failure;  ///< why it ended early, where it did

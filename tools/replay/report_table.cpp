@@ -98,11 +98,6 @@ void add_head(Table& table, const ReplayOptions& options, const ReplayResult& re
     table.line("           no room for more than {} blocks{}", grouped(result.store->capacity_blocks),
                result.store->floor_stopped > 0 ? ": the rest of the disk is to stay free" : "");
   }
-  if (result.storage_scrub && count(result.storage_scrub->bandwidth) > 0) {
-    const ScrubHealth& scrub = *result.storage_scrub;
-    table.line("           scrubbed {} blocks in {} whole passes, {} did not verify, {} could not be read", grouped(scrub.blocks),
-               grouped(scrub.passes), grouped(scrub.corrupt), grouped(scrub.io_failed));
-  }
   table.line("  pace     {}", pace(options));
 }
 
