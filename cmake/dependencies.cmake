@@ -22,18 +22,6 @@ endif()
 # SHA-256 with the processor's own instructions, for block keys.
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 
-# SHA-256 of two messages at a time, for the keys of several prompts (radix/keys/digest_lanes.cpp). x86-64 only, and optional:
-# without it keys are made one after another.
-if(TERRACE_WITH_IPSEC_MB)
-  find_path(IPSEC_MB_INCLUDE_DIR intel-ipsec-mb.h)
-  find_library(IPSEC_MB_LIBRARY IPSec_MB)
-  if(IPSEC_MB_INCLUDE_DIR AND IPSEC_MB_LIBRARY)
-    add_library(terrace_ipsec_mb INTERFACE)
-    target_include_directories(terrace_ipsec_mb SYSTEM INTERFACE ${IPSEC_MB_INCLUDE_DIR})
-    target_link_libraries(terrace_ipsec_mb INTERFACE ${IPSEC_MB_LIBRARY})
-  endif()
-endif()
-
 # .gz traces.
 find_package(ZLIB REQUIRED)
 

@@ -7,6 +7,12 @@
 
 namespace terrace {
 
+/// What a chain keeps to make its keys with.
+struct KeyChain::Workshop {
+  KeyMessage message;
+  KeyDigest digest;
+};
+
 BlockKey root_key(const RootFields& fields) {
   KeyMessage message;
   message.begin_root(fields);

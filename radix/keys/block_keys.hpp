@@ -85,7 +85,6 @@ class KeyChain {
   }
 
  private:
-  friend class KeyLanes;  // makes several chains' keys at a time
   struct Workshop;
 
   void reserve_keys(std::size_t tokens);

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -13,8 +12,8 @@ struct evp_md_ctx_st;  // OpenSSL's EVP_MD_CTX
 
 namespace terrace {
 
-/// What is between block_keys.cpp and key_lanes.cpp: the message of a key, byte by byte, in a buffer that is kept from one to
-/// the next. radix/keys/block_keys.hpp says what it looks like. Threads: one at a time.
+/// Writes the message of a key, byte by byte, into a buffer that is kept from one message to the next.
+/// radix/keys/block_keys.hpp says what a message looks like. Threads: one at a time.
 class KeyMessage {
  public:
   void begin_root(const RootFields& fields);
@@ -51,12 +50,6 @@ class KeyDigest {
 
  private:
   evp_md_ctx_st* context_;
-};
-
-/// What a chain keeps to make its keys with.
-struct KeyChain::Workshop {
-  KeyMessage message;
-  KeyDigest digest;
 };
 
 }  // namespace terrace

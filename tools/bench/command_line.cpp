@@ -61,7 +61,7 @@ void add_keys_options(CLI::App& keys, BenchArguments::Keys& arguments) {
       ->type_name("COUNT")->delimiter(',')->capture_default_str();
   keys.add_option("--prompt-tokens", arguments.prompt_tokens, "Tokens of each prompt")
       ->type_name("COUNT")->capture_default_str();
-  keys.add_option("--prompts", arguments.prompts, "Prompts: one after another, and all at once")
+  keys.add_option("--prompts", arguments.prompts, "Number of prompts")
       ->type_name("COUNT")->capture_default_str();
   keys.add_option("--rounds", arguments.rounds, "Measurements to take the medians of")
       ->type_name("COUNT")->capture_default_str();

@@ -2,7 +2,7 @@
 
 #include "base/check.hpp"
 #include "base/random.hpp"
-#include "radix/keys/key_lanes.hpp"
+#include "radix/keys/block_keys.hpp"
 #include "radix/keys/key_message.hpp"
 #include "tools/bench/rounds.hpp"
 #include "tools/output.hpp"
@@ -95,46 +95,30 @@ struct Row {
   std::size_t message_bytes = 0;
   double digest_ns = 0;  // all of a block
   double append_ns = 0;
-  double append_all_ns = 0;
 };
 
-Row measure(const std::vector<Prompt>& prompts, std::uint32_t block_tokens, unsigned rounds, KeyLanes& lanes) {
+Row measure(const std::vector<Prompt>& prompts, std::uint32_t block_tokens, unsigned rounds) {
   const Messages messages{prompts, block_tokens};
   std::vector<BlockKey> keys(messages.count());
-  const auto new_chains = [&] {
-    std::vector<KeyChain> chains;
-    for (std::size_t i = 0; i < prompts.size(); ++i) chains.emplace_back(BlockKey{}, block_tokens);
-    return chains;
-  };
-  const auto check = [&](const std::vector<KeyChain>& chains) {
-    for (std::size_t i = 0; i < chains.size(); ++i) TERRACE_CHECK(chains[i].keys().back() == messages.last_keys()[i]);
-  };
-
   Digests digest;
   std::vector<double> digest_ns;
   std::vector<double> append_ns;
-  std::vector<double> append_all_ns;
   for (unsigned round = 0; round <= rounds; ++round) {
     const double digest_time = nanoseconds([&] {
       for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = digest(messages[i]);
     });
-    std::vector<KeyChain> one_by_one = new_chains();
+    std::vector<KeyChain> chains;
+    for (std::size_t i = 0; i < prompts.size(); ++i) chains.emplace_back(BlockKey{}, block_tokens);
     const double append_time = nanoseconds([&] {
-      for (std::size_t i = 0; i < prompts.size(); ++i) one_by_one[i].append(prompts[i]);
+      for (std::size_t i = 0; i < prompts.size(); ++i) chains[i].append(prompts[i]);
     });
-    std::vector<KeyChain> at_once = new_chains();
-    std::vector<KeyLanes::Append> appends;
-    for (std::size_t i = 0; i < prompts.size(); ++i) appends.push_back({&at_once[i], prompts[i]});
-    const double append_all_time = nanoseconds([&] { lanes.append_all(appends); });
-    check(one_by_one);
-    check(at_once);
+    for (std::size_t i = 0; i < chains.size(); ++i) TERRACE_CHECK(chains[i].keys().back() == messages.last_keys()[i]);
     if (round == 0) continue;  // warms up
     const auto blocks = static_cast<double>(keys.size());
     digest_ns.push_back(digest_time / blocks);
     append_ns.push_back(append_time / blocks);
-    append_all_ns.push_back(append_all_time / blocks);
   }
-  return {block_tokens, messages.message_bytes(), median(digest_ns), median(append_ns), median(append_all_ns)};
+  return {block_tokens, messages.message_bytes(), median(digest_ns), median(append_ns)};
 }
 
 }  // namespace
@@ -149,31 +133,25 @@ void bench_keys(const KeysBenchOptions& options) {
     }
   }
   const std::vector<Prompt> prompts = draw_prompts(options);
-  KeyLanes lanes;
   boost::json::array rows;
-  print("{} prompts of {} tokens; nanoseconds a block, medians of {} rounds; {} lane{}\n", options.prompts,
-             options.prompt_tokens, options.rounds, lanes.lanes(), lanes.lanes() == 1 ? "" : "s");
-  print("{:>12}  {:>7}  {:>8}  {:>8} {:>7}  {:>10} {:>7}\n", "block tokens", "message", "digest", "append", "ratio",
-             "append_all", "ratio");
+  print("{} prompts of {} tokens; nanoseconds a block, medians of {} rounds\n", options.prompts, options.prompt_tokens,
+        options.rounds);
+  print("{:>12}  {:>7}  {:>8}  {:>8} {:>7}\n", "block tokens", "message", "digest", "append", "ratio");
   for (const std::uint32_t block_tokens : options.block_tokens) {
-    const Row row = measure(prompts, block_tokens, options.rounds, lanes);
+    const Row row = measure(prompts, block_tokens, options.rounds);
     const double append_ratio = row.append_ns / row.digest_ns;
-    const double append_all_ratio = row.append_all_ns / row.digest_ns;
-    print("{:>12}  {:>5} B  {:>8.1f}  {:>8.1f} {:>7.2f}  {:>10.1f} {:>7.2f}\n", row.block_tokens, row.message_bytes,
-               row.digest_ns, row.append_ns, append_ratio, row.append_all_ns, append_all_ratio);
+    print("{:>12}  {:>5} B  {:>8.1f}  {:>8.1f} {:>7.2f}\n", row.block_tokens, row.message_bytes, row.digest_ns, row.append_ns,
+          append_ratio);
     rows.push_back(boost::json::object{{"block_tokens", row.block_tokens},
                                        {"message_bytes", row.message_bytes},
                                        {"digest_ns", row.digest_ns},
                                        {"append_ns", row.append_ns},
-                                       {"append_ratio", append_ratio},
-                                       {"append_all_ns", row.append_all_ns},
-                                       {"append_all_ratio", append_all_ratio}});
+                                       {"append_ratio", append_ratio}});
   }
   if (options.report.empty()) return;
   write_report(options.report, json_text(boost::json::object{{"prompts", options.prompts},
                                                              {"prompt_tokens", options.prompt_tokens},
                                                              {"rounds", options.rounds},
-                                                             {"lanes", lanes.lanes()},
                                                              {"keys", std::move(rows)}}));
 }
 

@@ -17,10 +17,9 @@ struct KeysBenchOptions {
 /// What making keys from tokens costs beside the digests alone, for each size of block:
 ///
 /// - digest: one SHA-256 digest by OpenSSL for each block's message, which was written before;
-/// - append: KeyChain::append, one prompt after another;
-/// - append_all: KeyLanes::append_all, all prompts at once.
+/// - append: KeyChain::append.
 ///
-/// The three take turns in each round, over the same prompts. Prints the medians, in nanoseconds a block, and writes them to the
+/// The two take turns in each round, over the same prompts. Prints the medians, in nanoseconds a block, and writes them to the
 /// report. Throws std::invalid_argument where a prompt is less than a block, or there is nothing to do, std::runtime_error
 /// where the report cannot be written.
 void bench_keys(const KeysBenchOptions& options);
