@@ -2,37 +2,19 @@
 
 #include "radix/eviction/eviction_policy.hpp"
 
-#include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <string_view>
 
 namespace terrace {
 
-/// What a tier gives up first.
-enum class PolicyKind : unsigned char {
-  lru,       ///< the least recently used leaf: LruPolicy, the reference
-  lru_2,     ///< the leaf whose use before the last is longest ago: Lru2Policy
-  arc,       ///< ArcPolicy
-  s3_fifo,   ///< S3FifoPolicy
-  adaptive,  ///< whichever of a few rules has lately hit most: AdaptivePolicy
-};
+/// Makes the eviction policy of one tier, which holds `capacity` blocks. Never returns null. A policy that remembers blocks
+/// beyond those takes the memory for that when it is made, in proportion to `capacity`.
+using PolicyFactory = std::function<std::unique_ptr<EvictionPolicy>(std::uint32_t capacity)>;
 
-inline constexpr std::array all_policies{PolicyKind::lru, PolicyKind::lru_2, PolicyKind::arc, PolicyKind::s3_fifo,
-                                         PolicyKind::adaptive};
-
-[[nodiscard]] constexpr std::string_view to_string(PolicyKind kind) {
-  switch (kind) {
-    case PolicyKind::lru: return "lru";
-    case PolicyKind::lru_2: return "lru-2";
-    case PolicyKind::arc: return "arc";
-    case PolicyKind::s3_fifo: return "s3-fifo";
-    case PolicyKind::adaptive: return "adaptive";
-  }
-  return "?";
-}
-
-/// For a tier of `capacity` blocks. What it remembers beyond them it takes from the system now, in proportion.
-[[nodiscard]] std::unique_ptr<EvictionPolicy> make_policy(PolicyKind kind, std::uint32_t capacity);
+/// LruPolicy: the least recently used leaf goes first.
+[[nodiscard]] std::unique_ptr<EvictionPolicy> lru_policy(std::uint32_t capacity);
+/// AdaptivePolicy: the leaf that goes first is that of whichever of a few rules has lately hit most.
+[[nodiscard]] std::unique_ptr<EvictionPolicy> adaptive_policy(std::uint32_t capacity);
 
 }  // namespace terrace

@@ -51,7 +51,7 @@ namespace terrace {
 /// Everything that can fail says why and changes nothing when it does. Threads: one.
 class CacheManager {
  public:
-  /// Throws as validate().
+  /// Throws as validate(), and std::invalid_argument where config.policy makes no policy.
   explicit CacheManager(const ManagerConfig& config);
   CacheManager(const CacheManager&) = delete;
   CacheManager& operator=(const CacheManager&) = delete;

@@ -1,22 +1,30 @@
 #include "runtime/residency/residency.hpp"
 
 #include "base/check.hpp"
+#include "radix/eviction/policies.hpp"
 #include "radix/groups/groups.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
 #include <array>
+#include <stdexcept>
 
 namespace terrace {
 namespace {
 
 constexpr std::array<Tier, 2> memory_tiers{Tier::device, Tier::host};
 
+std::unique_ptr<EvictionPolicy> make_policy(const ManagerConfig& config, std::uint32_t blocks) {
+  std::unique_ptr<EvictionPolicy> policy = config.policy ? config.policy(blocks) : nullptr;
+  if (policy == nullptr) throw std::invalid_argument{"each tier needs an eviction policy"};
+  return policy;
+}
+
 std::unique_ptr<EvictionPolicy> make_host_policy(const ManagerConfig& config) {
-  if (config.host_blocks == 0) return make_policy(PolicyKind::lru, 0);  // there is nothing to decide
+  if (config.host_blocks == 0) return lru_policy(0);  // there is nothing to decide
   // What the host gives up under exclusive leaves both tiers: it decides for as many blocks as both hold.
   const std::uint32_t above = config.relation == Relation::exclusive ? config.device_blocks : 0;
-  return make_policy(config.policy, config.host_blocks + above);
+  return make_policy(config, config.host_blocks + above);
 }
 
 }  // namespace
@@ -25,7 +33,7 @@ Residency::Residency(const ManagerConfig& config, KvEvents& events)
     : host_blocks_{config.host_blocks},
       host_blocks_wanted_{config.host_blocks},
       staging_blocks_{config.staging_blocks},
-      device_policy_{make_policy(config.policy, config.device_blocks)},
+      device_policy_{make_policy(config, config.device_blocks)},
       host_policy_{make_host_policy(config)},
       device_{config.first_slot + config.device_blocks},
       arena_{config.host_blocks + config.staging_blocks},

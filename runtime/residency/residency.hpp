@@ -1,6 +1,6 @@
 #pragma once
 
-#include "radix/eviction/policies.hpp"
+#include "radix/eviction/eviction_policy.hpp"
 #include "radix/tree/prefix_tree.hpp"
 #include "runtime/types/config.hpp"
 #include "runtime/types/kv_events.hpp"

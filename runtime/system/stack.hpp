@@ -104,7 +104,7 @@ struct StackOptions {
   Relation relation = Relation::keep;
   WritePolicy write_policy = WritePolicy::none;
   std::uint32_t selective_hits = 1;
-  PolicyKind policy = PolicyKind::adaptive;
+  PolicyFactory policy = adaptive_policy;
   HostAdmission host_admission = HostAdmission::all;
   Watermarks device_watermarks;
   Watermarks host_watermarks;

@@ -116,8 +116,8 @@ struct ManagerConfig : PoolSizes {
   std::uint32_t pinned_blocks_max = 0;
   /// What retain() may speak of, all retentions together; 0: as many as the first pool's device_blocks.
   std::uint32_t retained_blocks_max = 0;
-  /// What device and host give up first.
-  PolicyKind policy = PolicyKind::adaptive;
+  /// Makes the policies that choose what device and host give up first: one for each of the two in each pool.
+  PolicyFactory policy = adaptive_policy;
   /// Not with inclusive, which has copied every block down already.
   HostAdmission host_admission = HostAdmission::all;
   /// Of each pool. 0 <= low <= high < 1; not with instant copies.

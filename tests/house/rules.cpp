@@ -55,7 +55,8 @@ const std::vector<Folder>& house() {
       {"transfer/emulated", {"base", "transfer/device", "transfer/host"}},
       {"transfer/engine", {"base", "transfer/device"}},
       {"transfer/host", {"base"}},
-      {"tools", {"base", "radix", "transfer", "storage", "runtime"}},
+      {"tools", {"base", "radix", "transfer", "storage", "runtime", "tools/policies"}},
+      {"tools/policies", {"base", "radix/eviction"}},
       {"examples", {"base", "radix", "transfer", "storage", "runtime"}},
       {"tests", {"base", "radix", "transfer", "storage", "runtime", "tools"}},
   };

@@ -30,8 +30,8 @@ TEST(Rules, includes_follow_the_arrows) {
   }
   for (const std::string& below : library_folders()) {
     EXPECT_TRUE(allowed("tests/any/a.cpp", '"' + below + "/b.hpp\"")) << below;
-    if (below == "tools") continue;
     EXPECT_TRUE(allowed("tools/replay/a.cpp", '"' + below + "/b.hpp\"")) << below;
+    if (below.starts_with("tools")) continue;
     EXPECT_TRUE(allowed("examples/a.cpp", '"' + below + "/b.hpp\"")) << below;
   }
   EXPECT_FALSE(allowed("runtime/cache/a.cpp", "\"tools/b.hpp\""));

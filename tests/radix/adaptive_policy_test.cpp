@@ -32,8 +32,8 @@ double serve(CacheSimulator& cache, const Requests& requests) {
   return 100.0 * static_cast<double>(hits) / static_cast<double>(blocks);
 }
 
-double hit_rate(PolicyKind kind, std::uint32_t capacity, const Requests& requests) {
-  const auto policy = make_policy(kind, capacity);
+double hit_rate(const PolicyFactory& make, std::uint32_t capacity, const Requests& requests) {
+  const auto policy = make(capacity);
   CacheSimulator cache{*policy, capacity};
   return serve(cache, requests);
 }
@@ -57,8 +57,8 @@ TEST_P(Adaptive, is_never_a_tenth_of_a_point_under_lru_unless_a_hot_set_is_given
     for (std::uint64_t seed = base; seed < base + seeds; ++seed) {
       SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed) + ", a cache of " + std::to_string(sizes.capacity));
       const Requests requests = GetParam().make({sizes.meant_for, seed, sizes.meant_for * 30ULL + 100'000});
-      EXPECT_GE(hit_rate(PolicyKind::adaptive, sizes.capacity, requests),
-                hit_rate(PolicyKind::lru, sizes.capacity, requests) - allowed);
+      EXPECT_GE(hit_rate(adaptive_policy, sizes.capacity, requests),
+                hit_rate(lru_policy, sizes.capacity, requests) - allowed);
     }
   }
 }
@@ -69,9 +69,9 @@ INSTANTIATE_TEST_SUITE_P(Workloads, Adaptive, testing::ValuesIn(test::all_worklo
 /// Where new blocks push proven ones out of a small cache.
 TEST(AdaptivePolicyTest, hits_well_above_lru_where_shared_prompts_compete_with_what_comes_once) {
   const Requests prompts = test::zipf({1000, 1, 200'000});
-  EXPECT_GT(hit_rate(PolicyKind::adaptive, 1000, prompts), hit_rate(PolicyKind::lru, 1000, prompts) + 8);
+  EXPECT_GT(hit_rate(adaptive_policy, 1000, prompts), hit_rate(lru_policy, 1000, prompts) + 8);
   const Requests beside_a_scan = test::hot_set_and_scan({1000, 1, 200'000});
-  EXPECT_GT(hit_rate(PolicyKind::adaptive, 1000, beside_a_scan), 3 * hit_rate(PolicyKind::lru, 1000, beside_a_scan));
+  EXPECT_GT(hit_rate(adaptive_policy, 1000, beside_a_scan), 3 * hit_rate(lru_policy, 1000, beside_a_scan));
 }
 
 TEST(AdaptivePolicyTest, follows_lru_where_what_was_used_last_is_used_next) {
@@ -143,7 +143,7 @@ TEST(AdaptivePolicyTest, a_scan_that_comes_a_request_at_a_time_costs_the_hot_set
 
 TEST(AdaptivePolicyTest, ends_in_the_same_state_from_the_same_requests) {
   const Requests requests = test::phases({500, 7, 100'000});
-  EXPECT_EQ(hit_rate(PolicyKind::adaptive, 500, requests), hit_rate(PolicyKind::adaptive, 500, requests));
+  EXPECT_EQ(hit_rate(adaptive_policy, 500, requests), hit_rate(adaptive_policy, 500, requests));
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // What each policy gives up first, on the smallest cases that tell it from least recently used.
 
-#include "radix/eviction/policies.hpp"
 #include "tests/radix/cache_simulator.hpp"
 #include "tests/radix/workloads.hpp"
+#include "tools/policies/policies.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,6 +14,7 @@ namespace {
 
 using test::CacheSimulator;
 using test::CheapKeys;
+using tools::PolicyKind;
 
 constexpr std::uint32_t capacity = 20;
 
@@ -142,7 +143,7 @@ TEST(Policies, s3_fifo_passes_new_blocks_through_a_tenth) {
 TEST(Policies, are_known_by_their_names) {
   EXPECT_EQ(to_string(PolicyKind::lru_2), "lru-2");
   EXPECT_EQ(to_string(PolicyKind::s3_fifo), "s3-fifo");
-  for (const PolicyKind kind : all_policies) EXPECT_NE(make_policy(kind, 1), nullptr);
+  for (const PolicyKind kind : tools::all_policies) EXPECT_NE(policy_factory(kind)(1), nullptr);
 }
 
 }  // namespace

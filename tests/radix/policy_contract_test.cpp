@@ -1,11 +1,11 @@
 // What every eviction policy owes the tree, whatever it gives up first: random operations on a tree whose policies are watched.
 
 #include "base/random.hpp"
-#include "radix/eviction/policies.hpp"
 #include "radix/tree/prefix_tree.hpp"
 #include "tests/radix/cache_simulator.hpp"
 #include "tests/radix/workloads.hpp"
 #include "tests/seed.hpp"
+#include "tools/policies/policies.hpp"
 
 #include <gtest/gtest.h>
 
@@ -18,6 +18,8 @@
 
 namespace terrace {
 namespace {
+
+using tools::PolicyKind;
 
 constexpr std::size_t ghosts_per_block_max = 4;
 
@@ -248,7 +250,7 @@ TEST_P(PolicyContract, the_same_requests_end_in_the_same_hits) {
   EXPECT_EQ(hits(), hits());
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, PolicyContract, testing::ValuesIn(all_policies), [](const auto& kind) {
+INSTANTIATE_TEST_SUITE_P(Policies, PolicyContract, testing::ValuesIn(tools::all_policies), [](const auto& kind) {
   std::string name{to_string(kind.param)};
   std::ranges::replace(name, '-', '_');
   return name;

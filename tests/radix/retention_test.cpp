@@ -1,8 +1,9 @@
 // Priorities and tenants: what goes first where age alone does not say it, under both policies that the tiers run by.
 
-#include "radix/eviction/policies.hpp"
+#include "radix/eviction/lru_policy.hpp"
 #include "radix/tree/prefix_tree.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tools/policies/policies.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,6 +13,7 @@
 namespace terrace {
 namespace {
 
+using tools::PolicyKind;
 using Names = std::vector<std::uint32_t>;
 constexpr Tier device = Tier::device;
 constexpr Priority high = usual_priority + 1;
@@ -170,9 +172,9 @@ TEST_P(Retention, gives_up_the_same_over_all_whether_tenants_are_followed_or_not
 }
 
 TEST(Tenants, can_be_ignored_again_and_their_number_taken_by_another) {
-  const auto policy = make_policy(PolicyKind::lru, 10);
+  LruPolicy policy;
   PrefixTree tree;
-  tree.set_policy(device, *policy);
+  tree.set_policy(device, policy);
   for (std::uint64_t tenant = 1; tenant <= 3; ++tenant) {
     tree.follow_tenant(tenant);
     const Path path = tree.extend({}, test::keys_of({static_cast<std::uint32_t>(tenant)}), tenant);

@@ -2,6 +2,7 @@
 #include "runtime/cache/cache.hpp"
 #include "tests/allocation_count.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tools/policies/policies.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 
 #include <gtest/gtest.h>
@@ -12,6 +13,8 @@
 
 namespace terrace {
 namespace {
+
+using tools::PolicyKind;
 
 constexpr std::uint32_t device_blocks = 2000;
 constexpr std::uint32_t prompt_blocks = 64;
@@ -71,7 +74,7 @@ void expect_none_once_warm(CacheManager& manager) {
 
 ManagerConfig with_policy(PolicyKind policy) {
   ManagerConfig config;
-  config.policy = policy;
+  config.policy = policy_factory(policy);
   config.device_blocks = device_blocks;
   return config;
 }

@@ -43,7 +43,7 @@ class FailingTier : public ContentFixture {
     transfers = std::make_unique<DirectTransfers>(LanesConfig{.block_bytes = stored_bytes}, *device, clock, waker);
     ManagerConfig config = with_storage(sizes(4), WritePolicy::write_through);
     config.staging_blocks = 8;
-    config.policy = PolicyKind::lru;
+    config.policy = lru_policy;
     cache = std::make_unique<Cache>(config, CacheParts{*transfers, *big_arena, guard.get(), clock});
   }
   void TearDown() override {

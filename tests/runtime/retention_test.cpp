@@ -1,10 +1,13 @@
 // Priorities and quotas: what goes first where age alone would have it otherwise.
 
 #include "tests/runtime/fixture.hpp"
+#include "tools/policies/policies.hpp"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <stdexcept>
+#include <vector>
 
 namespace terrace {
 namespace {
@@ -17,7 +20,7 @@ class CacheRetention : public test::CacheFixture {
   [[nodiscard]] std::uint32_t cached(const std::vector<BlockKey>& keys) const { return cache->match(keys).total(); }
   static ManagerConfig lru(std::uint32_t device_blocks, std::uint32_t host_blocks = 0) {
     ManagerConfig config = test::sizes(device_blocks, host_blocks);
-    config.policy = PolicyKind::lru;
+    config.policy = lru_policy;
     return config;
   }
 };
@@ -93,11 +96,31 @@ TEST_F(CacheRetention, is_bounded_and_refused_where_it_means_nothing) {
 
 TEST_F(CacheRetention, wants_a_policy_that_ranks) {
   ManagerConfig config = lru(8);
-  config.policy = PolicyKind::s3_fifo;
+  config.policy = tools::policy_factory(tools::PolicyKind::s3_fifo);
   make(config);
   run(1, path(1, 4));
   EXPECT_EQ(cache->retain(path(1, 4), 9).error(), Errc::invalid_argument);
   EXPECT_EQ(cache->set_quota(1, {4, 4}).error(), Errc::invalid_argument);
+}
+
+/// A caller's own policy needs no change of the cache: the configuration makes one for each tier.
+TEST(OwnPolicy, is_made_for_each_tier_with_its_size) {
+  std::vector<std::uint32_t> sizes;
+  ManagerConfig config = test::sizes(8, 4);
+  config.policy = [&](std::uint32_t capacity) {
+    sizes.push_back(capacity);
+    return lru_policy(capacity);
+  };
+  const CacheManager manager{config};
+  EXPECT_EQ(sizes, (std::vector<std::uint32_t>{8, 4}));
+}
+
+TEST(OwnPolicy, has_to_be_there) {
+  ManagerConfig config = test::sizes(8);
+  config.policy = nullptr;
+  EXPECT_THROW(CacheManager{config}, std::invalid_argument);
+  config.policy = [](std::uint32_t) { return nullptr; };
+  EXPECT_THROW(CacheManager{config}, std::invalid_argument);
 }
 
 TEST_F(CacheRetention, speaks_for_every_group) {

@@ -572,7 +572,7 @@ std::string World::describe() const {
   return groups + fmt::format("layers {} device {} ({}) host {} ({}) staging {} {} {} {} admission {} store {} ({} blocks) "
                               "faults {}{}{} ranks {}{}",
                               options_.layers, m.device_blocks, m.device_watermarks.high, m.host_blocks, m.host_watermarks.high,
-                              m.staging_blocks, to_string(m.relation), to_string(m.write_policy), to_string(m.policy),
+                              m.staging_blocks, to_string(m.relation), to_string(m.write_policy), to_string(options_.policy),
                               to_string(m.host_admission),
                               static_cast<int>(options_.store), options_.stored_blocks, options_.faults.transfers_fail,
                               options_.faults.streams_freeze, options_.faults.disk_fails, options_.ranks.count,

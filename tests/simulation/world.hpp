@@ -10,6 +10,7 @@
 #include "tests/simulated/stepped_io.hpp"
 #include "tests/simulation/world_oracles.hpp"
 #include "tests/transfer/stepped_ranks.hpp"
+#include "tools/policies/policies.hpp"
 #include "transfer/host/host_arena.hpp"
 
 #include <array>
@@ -36,6 +37,7 @@ struct Faults {
 
 struct WorldOptions {
   ManagerConfig manager;
+  tools::PolicyKind policy = tools::PolicyKind::adaptive;  ///< names what manager.policy makes
   enum class Store : unsigned char { none, memory, file } store = Store::none;
   std::uint32_t stored_blocks = 16;
   std::uint32_t directories = 1;  ///< that a file store is striped over

@@ -72,7 +72,8 @@ WorldOptions random_options(std::uint64_t seed) {
     options.faults.directory_fails = random.chance(0.5);
   }
   options.hostile = random.chance(0.8);
-  manager.policy = all_policies[random.below(all_policies.size())];
+  options.policy = tools::all_policies[random.below(tools::all_policies.size())];
+  manager.policy = policy_factory(options.policy);
   manager.host_admission = random.chance(0.5) ? HostAdmission::all : HostAdmission::adaptive;
   for (Watermarks* const marks : {&manager.device_watermarks, &manager.host_watermarks}) {
     if (!random.chance(0.25)) continue;
@@ -116,7 +117,8 @@ WorldOptions layered_options(std::uint64_t seed) {
   options.faults.transfers_fail = true;
   options.faults.streams_freeze = false;
   manager.unit_prefill_seconds = 0;
-  manager.policy = PolicyKind::lru;
+  options.policy = tools::PolicyKind::lru;
+  manager.policy = policy_factory(options.policy);
   manager.host_admission = HostAdmission::all;
   manager.host_watermarks = {};
   manager.device_blocks = 16;

@@ -1,5 +1,5 @@
 #include "base/random.hpp"
-#include "radix/eviction/policies.hpp"
+#include "radix/eviction/adaptive_policy.hpp"
 #include "runtime/types/config.hpp"
 #include "storage/io/uring_io.hpp"
 #include "tests/seed.hpp"
@@ -236,7 +236,8 @@ TEST(CliBench, of_transfers_refuses_a_device_that_is_not_there) {
 
 /// A subject named after a policy has to have it.
 TEST(IndexSubjects, have_the_default_policy_among_them) {
-  EXPECT_EQ(tools::to_string(tools::SubjectKind{}), "terrace-" + std::string{to_string(ManagerConfig{}.policy)});
+  EXPECT_EQ(tools::to_string(tools::SubjectKind{}), "terrace-adaptive");
+  EXPECT_NE(dynamic_cast<AdaptivePolicy*>(ManagerConfig{}.policy(1).get()), nullptr);
 }
 
 TEST(IndexSubjects, agree_on_every_hit) {

@@ -55,7 +55,7 @@ VirtualOptions without_storage(Relation relation, Mode mode) {
   options.manager.device_blocks = 200;
   options.manager.host_blocks = 300;
   options.manager.relation = relation;
-  options.manager.policy = PolicyKind::lru;
+  options.manager.policy = lru_policy;
   options.mode = mode;
   return options;
 }

@@ -5,13 +5,15 @@
 #include "tools/bench/index_map.hpp"
 #include "tools/bench/index_tree.hpp"
 
+#include <utility>
+
 namespace terrace::tools {
 namespace {
 
 /// What an engine's scheduler calls for a request, without the data plane.
 class TerraceSubject final : public IndexSubject {
  public:
-  TerraceSubject(std::uint32_t capacity, PolicyKind policy) : manager_{config(capacity, policy)} {}
+  TerraceSubject(std::uint32_t capacity, PolicyFactory policy) : manager_{config(capacity, std::move(policy))} {}
 
   std::uint32_t match(std::span<const BlockKey> keys) override { return manager_.match(keys).device; }
 
@@ -31,10 +33,10 @@ class TerraceSubject final : public IndexSubject {
   std::size_t bytes() const override { return manager_.bytes_held(); }
 
  private:
-  static ManagerConfig config(std::uint32_t capacity, PolicyKind policy) {
+  static ManagerConfig config(std::uint32_t capacity, PolicyFactory policy) {
     ManagerConfig made;
     made.device_blocks = capacity;
-    made.policy = policy;
+    made.policy = std::move(policy);
     return made;
   }
 
@@ -67,8 +69,8 @@ std::string_view to_string(SubjectKind kind) {
 
 std::unique_ptr<IndexSubject> make_subject(SubjectKind kind, std::uint32_t capacity) {
   switch (kind) {
-    case SubjectKind::terrace_adaptive: return std::make_unique<TerraceSubject>(capacity, PolicyKind::adaptive);
-    case SubjectKind::terrace_lru: return std::make_unique<TerraceSubject>(capacity, PolicyKind::lru);
+    case SubjectKind::terrace_adaptive: return std::make_unique<TerraceSubject>(capacity, adaptive_policy);
+    case SubjectKind::terrace_lru: return std::make_unique<TerraceSubject>(capacity, lru_policy);
     case SubjectKind::tree: return std::make_unique<TreeIndex>(capacity);
     case SubjectKind::map: return std::make_unique<MapIndex<Prefetch::no>>(capacity);
     case SubjectKind::floor: return std::make_unique<MapIndex<Prefetch::yes>>(capacity);

@@ -31,7 +31,7 @@ class IndexSubject {
 
 enum class SubjectKind : std::uint8_t {
   terrace_adaptive,  ///< CacheManager as it is by default, device tier alone: match, acquire, commit, release
-  terrace_lru,       ///< the same with PolicyKind::lru, as the baselines have it
+  terrace_lru,       ///< the same with lru_policy, as the baselines have it
   tree,              ///< a tree with a node per block, a hash lookup per block, and an indexed heap of leaves
   map,               ///< an open-addressing table of keys and an intrusive LRU list, an entry a block: no tree, no leases
   floor,             ///< the same table and list with prefetching and huge pages

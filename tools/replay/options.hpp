@@ -3,6 +3,7 @@
 #include "base/bytes.hpp"
 #include "runtime/types/config.hpp"
 #include "runtime/system/stack.hpp"
+#include "tools/policies/policies.hpp"
 #include "tools/replay/faults.hpp"
 #include "tools/replay/usage_error.hpp"
 

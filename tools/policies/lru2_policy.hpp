@@ -4,7 +4,7 @@
 #include "radix/eviction/block_records.hpp"
 #include "radix/eviction/leaf_heaps.hpp"
 
-namespace terrace {
+namespace terrace::tools {
 
 /// Gives up the leaf whose use before the last is longest ago; first those that were used only once, least recently used first.
 /// After O'Neil, O'Neil and Weikum, "The LRU-K page replacement algorithm for database disk buffering" (SIGMOD 1993), with K =
@@ -52,4 +52,4 @@ class Lru2Policy final : public EvictionPolicy {
   IndexedHeap<Age> heap_;
 };
 
-}  // namespace terrace
+}  // namespace terrace::tools

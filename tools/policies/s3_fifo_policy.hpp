@@ -4,7 +4,7 @@
 #include "radix/eviction/block_records.hpp"
 #include "radix/eviction/eviction_policy.hpp"
 
-namespace terrace {
+namespace terrace::tools {
 
 /// Three queues: new blocks wait in a small one, a tenth of the tier, and go to the main one only if they are used twice again;
 /// those that come back soon after they were given up go there at once. In the main queue a use buys one more round. After
@@ -68,4 +68,4 @@ class S3FifoPolicy final : public EvictionPolicy {
   IndexedHeap<Place> main_;
 };
 
-}  // namespace terrace
+}  // namespace terrace::tools

@@ -5,7 +5,7 @@
 
 #include <array>
 
-namespace terrace {
+namespace terrace::tools {
 
 /// Keeps blocks used once apart from those used again, each in order of use, and lets the hits on what it has lately given up
 /// of either say how much room the first may take. After Megiddo and Modha, "ARC: a self-tuning, low overhead replacement
@@ -51,4 +51,4 @@ class ArcPolicy final : public EvictionPolicy {
   LeafHeaps leaves_{2};  ///< by kind
 };
 
-}  // namespace terrace
+}  // namespace terrace::tools

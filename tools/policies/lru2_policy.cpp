@@ -1,6 +1,6 @@
-#include "radix/eviction/lru2_policy.hpp"
+#include "tools/policies/lru2_policy.hpp"
 
-namespace terrace {
+namespace terrace::tools {
 
 Lru2Policy::Lru2Policy(std::uint32_t capacity)
     : ghosts_max_{ghosts_per_block * std::size_t{capacity}}, records_{(ghosts_per_block + 1) * std::size_t{capacity} + 1} {}
@@ -52,4 +52,4 @@ void Lru2Policy::check_invariants() const {
   TERRACE_CHECK(heap_.size() <= records_.blocks());
 }
 
-}  // namespace terrace
+}  // namespace terrace::tools

@@ -1,8 +1,8 @@
-#include "radix/eviction/arc_policy.hpp"
+#include "tools/policies/arc_policy.hpp"
 
 #include <algorithm>
 
-namespace terrace {
+namespace terrace::tools {
 
 ArcPolicy::ArcPolicy(std::uint32_t capacity) : capacity_{capacity}, records_{2 * std::size_t{capacity} + 1} {}
 
@@ -82,4 +82,4 @@ void ArcPolicy::check_invariants() const {
   TERRACE_CHECK(target_ <= capacity_);
 }
 
-}  // namespace terrace
+}  // namespace terrace::tools

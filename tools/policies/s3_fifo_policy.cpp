@@ -1,9 +1,9 @@
-#include "radix/eviction/s3_fifo_policy.hpp"
+#include "tools/policies/s3_fifo_policy.hpp"
 
 #include <algorithm>
 #include <utility>
 
-namespace terrace {
+namespace terrace::tools {
 
 S3FifoPolicy::S3FifoPolicy(std::uint32_t capacity)
     : small_max_{std::max<std::size_t>(capacity / 10, 1)},
@@ -108,4 +108,4 @@ void S3FifoPolicy::check_invariants() const {
   TERRACE_CHECK(candidates() <= records_.blocks());
 }
 
-}  // namespace terrace
+}  // namespace terrace::tools

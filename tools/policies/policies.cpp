@@ -1,0 +1,25 @@
+#include "tools/policies/policies.hpp"
+
+#include "base/check.hpp"
+#include "tools/policies/arc_policy.hpp"
+#include "tools/policies/lru2_policy.hpp"
+#include "tools/policies/s3_fifo_policy.hpp"
+
+namespace terrace::tools {
+
+std::unique_ptr<EvictionPolicy> make_policy(PolicyKind kind, std::uint32_t capacity) {
+  switch (kind) {
+    case PolicyKind::lru: return lru_policy(capacity);
+    case PolicyKind::lru_2: return std::make_unique<Lru2Policy>(capacity);
+    case PolicyKind::arc: return std::make_unique<ArcPolicy>(capacity);
+    case PolicyKind::s3_fifo: return std::make_unique<S3FifoPolicy>(capacity);
+    case PolicyKind::adaptive: return adaptive_policy(capacity);
+  }
+  TERRACE_CHECK(false);
+}
+
+PolicyFactory policy_factory(PolicyKind kind) {
+  return [kind](std::uint32_t capacity) { return make_policy(kind, capacity); };
+}
+
+}  // namespace terrace::tools
