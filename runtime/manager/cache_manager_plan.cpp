@@ -72,12 +72,7 @@ void CacheManager::take_hits(Request& r, std::span<const BlockKey> keys, std::ui
     r.joined = std::max(r.joined, hit.found.filling * rules_[g].units_per_block());
     if (rules_[g].chained()) {
       part.path = hit.found.path;
-      // (What the device has of a path is its beginning.)
-      if (is_first) {
-        const std::span<const BlockKey> in_group = keys_in(g, keys, 0);
-        pool.device_room.on_request(in_group, hit.found.on_device + hit.found.filling);
-        pool.residency.used(in_group.first(part.path.length));
-      }
+      if (is_first) pool.residency.used(keys_in(g, keys, 0).first(part.path.length));
       pool.residency.tree().touch(part.path, r.stamp);
       pool.rescue(hit.found);
     }

@@ -50,7 +50,6 @@ ManagerConfig manager_config(const StackOptions& options) {
   config.store_uncached = options.store_uncached;
   config.relation = options.relation;
   config.policy = options.policy;
-  config.host_admission = options.host_admission;
   config.device_watermarks = options.device_watermarks;
   config.host_watermarks = options.host_watermarks;
   config.write_policy = options.write_policy;

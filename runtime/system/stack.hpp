@@ -105,7 +105,6 @@ struct StackOptions {
   WritePolicy write_policy = WritePolicy::none;
   std::uint32_t selective_hits = 1;
   PolicyFactory policy = adaptive_policy;
-  HostAdmission host_admission = HostAdmission::all;
   Watermarks device_watermarks;
   Watermarks host_watermarks;
   /// As ManagerConfig's.

@@ -167,11 +167,9 @@ bool DeviceRoom::give_up(BlockRef block) {
 }
 
 /// Whether the host is to have a copy of what it has none of.
-bool DeviceRoom::wants_host(BlockRef block) {
-  const PrefixTree& tree = residency_.tree();
-  const bool is_admitted = !inclusive_ && (!admission_ || admission_->admits(tree.key(block)));
+bool DeviceRoom::wants_host(BlockRef block) const {
   // Inclusive has copied it down once already; if the host gave that copy up, it goes down again only where others stand on it.
-  return is_admitted || tree.any_staying_below(block, Tier::host);
+  return !inclusive_ || residency_.tree().any_staying_below(block, Tier::host);
 }
 
 /// False where the copy stays: it is to be saved, there is no room for that yet, and nobody waits for the slot.

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "radix/eviction/admission_filter.hpp"
 #include "runtime/residency/departures.hpp"
 #include "runtime/tiering/host_room.hpp"
 #include "runtime/tiering/persists.hpp"
@@ -32,19 +31,9 @@ class DeviceRoom {
         departures_{departures},
         host_room_{host_room},
         persists_{persists},
-        stats_{stats} {
-    if (config.host_admission == HostAdmission::all || config.host_blocks == 0 || inclusive_) return;
-    using OnHit = AdmissionFilter::OnHit;
-    admission_.emplace(AdmissionFilter::Sizes{config.device_blocks, config.host_blocks},
-                       config.relation == Relation::exclusive ? OnHit::leaves : OnHit::stays);
-  }
+        stats_{stats} {}
 
   void set_handler(ServeHandler serve) { serve_ = std::move(serve); }
-
-  /// A request asks for these blocks, of which the device has the first so many.
-  void on_request(std::span<const BlockKey> keys, std::size_t on_device) {
-    if (admission_) admission_->on_request(keys, on_device);
-  }
 
   /// Whether so many more slots can be promised: free or unpinned ones that are not promised already.
   [[nodiscard]] bool can_promise(std::uint64_t slots) const;
@@ -93,7 +82,7 @@ class DeviceRoom {
   }
   [[nodiscard]] Tier highest_below(BlockRef block) const;
   [[nodiscard]] Run alike_at_end(Run victims, Tier below) const;
-  [[nodiscard]] bool wants_host(BlockRef block);
+  [[nodiscard]] bool wants_host(BlockRef block) const;
 
   bool inclusive_;
   bool write_back_;
@@ -102,7 +91,6 @@ class DeviceRoom {
   HostRoom& host_room_;
   Persists& persists_;
   ManagerStats& stats_;
-  std::optional<AdmissionFilter> admission_;
   ServeHandler serve_;
   std::vector<Waiter> waiters_;  ///< in order; few enough to move up when one leaves
   std::uint64_t promised_ = 0;

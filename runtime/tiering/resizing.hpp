@@ -23,8 +23,8 @@ namespace terrace {
 /// a break stays until they make one. Slots that are to be retired are handed out to nobody, and promised to nobody.
 ///
 /// A second resize of a tier while one is under way takes its place: what has retired comes back where the new size has it,
-/// what has not need not leave. What eviction policies and the admission filter remember stays in proportion to the sizes at
-/// construction. Threads: the manager's.
+/// what has not need not leave. The memory of the eviction policies stays in proportion to the sizes at construction.
+/// Threads: the manager's.
 class Resizing {
  public:
   Resizing(const ManagerConfig& config, Residency& residency, const Persists& persists, HostRoom& host_room,

@@ -35,12 +35,6 @@ enum class LoadPolicy : unsigned char {
   always,
 };
 
-/// Which of the blocks that the device gives up go to the host.
-enum class HostAdmission : unsigned char {
-  all,
-  adaptive,  ///< those used only once stay out while that makes the host hit more: AdmissionFilter
-};
-
 [[nodiscard]] constexpr std::string_view to_string(Relation r) {
   switch (r) {
     case Relation::keep: return "keep";
@@ -56,14 +50,6 @@ enum class HostAdmission : unsigned char {
     case WritePolicy::write_through: return "write-through";
     case WritePolicy::selective: return "selective";
     case WritePolicy::write_back: return "write-back";
-  }
-  return "?";
-}
-
-[[nodiscard]] constexpr std::string_view to_string(HostAdmission a) {
-  switch (a) {
-    case HostAdmission::all: return "all";
-    case HostAdmission::adaptive: return "adaptive";
   }
   return "?";
 }
@@ -118,8 +104,6 @@ struct ManagerConfig : PoolSizes {
   std::uint32_t retained_blocks_max = 0;
   /// Makes the policies that choose what device and host give up first: one for each of the two in each pool.
   PolicyFactory policy = adaptive_policy;
-  /// Not with inclusive, which has copied every block down already.
-  HostAdmission host_admission = HostAdmission::all;
   /// Of each pool. 0 <= low <= high < 1; not with instant copies.
   Watermarks device_watermarks;
   Watermarks host_watermarks;

@@ -569,11 +569,10 @@ std::string World::describe() const {
     groups += fmt::format("{}{} {} span {} pool {}, ", group.optional ? "optional " : "", to_string(group.kind),
                           group.block_tokens, group.span_tokens, group.pool.value());
   }
-  return groups + fmt::format("layers {} device {} ({}) host {} ({}) staging {} {} {} {} admission {} store {} ({} blocks) "
+  return groups + fmt::format("layers {} device {} ({}) host {} ({}) staging {} {} {} {} store {} ({} blocks) "
                               "faults {}{}{} ranks {}{}",
                               options_.layers, m.device_blocks, m.device_watermarks.high, m.host_blocks, m.host_watermarks.high,
                               m.staging_blocks, to_string(m.relation), to_string(m.write_policy), to_string(options_.policy),
-                              to_string(m.host_admission),
                               static_cast<int>(options_.store), options_.stored_blocks, options_.faults.transfers_fail,
                               options_.faults.streams_freeze, options_.faults.disk_fails, options_.ranks.count,
                               options_.ranks.payload == RankPayload::replicated ? " alike" : "");

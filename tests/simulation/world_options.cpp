@@ -74,7 +74,6 @@ WorldOptions random_options(std::uint64_t seed) {
   options.hostile = random.chance(0.8);
   options.policy = tools::all_policies[random.below(tools::all_policies.size())];
   manager.policy = policy_factory(options.policy);
-  manager.host_admission = random.chance(0.5) ? HostAdmission::all : HostAdmission::adaptive;
   for (Watermarks* const marks : {&manager.device_watermarks, &manager.host_watermarks}) {
     if (!random.chance(0.25)) continue;
     marks->low = 0.1 * static_cast<double>(random.between(1, 4));
@@ -119,7 +118,6 @@ WorldOptions layered_options(std::uint64_t seed) {
   manager.unit_prefill_seconds = 0;
   options.policy = tools::PolicyKind::lru;
   manager.policy = policy_factory(options.policy);
-  manager.host_admission = HostAdmission::all;
   manager.host_watermarks = {};
   manager.device_blocks = 16;
   manager.host_blocks = 40;

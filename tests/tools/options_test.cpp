@@ -55,7 +55,6 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"--rank-payload", "sharded"}, "--rank-payload needs --ranks"},
         Bad{{"--ranks", "2", "--rank-payload", "all"}, "there is: sharded, replicated"},
         Bad{{"--policy", "mru"}, "there is: lru, lru-2, arc, s3-fifo, adaptive"},
-        Bad{{"--host-admission", "some"}, "there is: all, adaptive"},
         Bad{{"--workload", "talk"}, "there is: chat, agent, rag"},
         Bad{{"t.jsonl", "--workload", "chat"}, "not both"}, Bad{{"--device-blocks", "0"}, "--device-blocks: 0 is not from 1"},
         Bad{{"--device-blocks", "x"}, "not a whole number"}, Bad{{"--device-blocks", "1.5"}, "not a whole number"},
@@ -293,11 +292,6 @@ TEST(Options, know_every_policy) {
     EXPECT_EQ(parse({"--policy", std::string{to_string(kind)}}).policy, kind);
     EXPECT_EQ(parse({"--reference", "--policy", std::string{to_string(kind)}}).policy, kind);
   }
-}
-
-TEST(Options, let_everything_into_the_host_unless_told) {
-  EXPECT_EQ(parse({}).host_admission, HostAdmission::all);
-  EXPECT_EQ(parse({"--host-admission", "adaptive"}).host_admission, HostAdmission::adaptive);
 }
 
 TEST(Options, follow_the_adaptive_policy_unless_told_otherwise_or_a_reference_run) {

@@ -100,23 +100,6 @@ TEST_P(OneTierReference, adaptive_is_never_a_tenth_of_a_point_under_lru_and_well
   expect_sound(options, result);
 }
 
-/// Only where the host is small for its work does it pay to keep out what was used once.
-TEST(HostAdmissionReference, gains_where_the_host_is_small_and_loses_nothing_where_it_is_large) {
-  const auto trace = trace_file("conversation");
-  if (!trace) GTEST_SKIP() << no_traces;
-  const auto replay = [&](std::uint32_t host_blocks, HostAdmission admission) {
-    ReplayOptions options = reference_of(*trace, 1000, host_blocks, Relation::keep);
-    options.host_admission = admission;
-    ReplayResult result = run_replay(options);
-    expect_sound(options, result);
-    return result;
-  };
-  const ReplayResult small = replay(5000, HostAdmission::adaptive);
-  EXPECT_GE(small.counts.hits(), replay(5000, HostAdmission::all).counts.hits() + small.counts.total * 2 / 100);
-  const ReplayResult large = replay(20'000, HostAdmission::adaptive);
-  EXPECT_GE(large.counts.hits() + large.counts.total / 500, replay(20'000, HostAdmission::all).counts.hits());
-}
-
 struct TwoTiers {
   std::string trace;
   std::uint32_t device_blocks;
@@ -195,23 +178,6 @@ TEST(ReferenceIdentities, with_storage_for_everything_every_tier_hits_like_one_w
   EXPECT_EQ(hits_of_chat(700, 500, Relation::keep, WritePolicy::write_through), without_limit);
   EXPECT_EQ(hits_of_chat(700, 0, Relation::keep, WritePolicy::write_through), without_limit);
   EXPECT_EQ(hits_of_chat(700, 500, Relation::exclusive, WritePolicy::write_through), without_limit);
-}
-
-/// The built-in workload's shared prompts want a small host; what was used once fills it.
-TEST(HostAdmissionReference, keeps_what_was_used_once_out_of_a_small_host) {
-  const auto replay = [](HostAdmission admission) {
-    ReplayOptions options = reference_of({}, 300, 500, Relation::keep);
-    options.host_admission = admission;
-    options.block_tokens = 64;
-    options.requests_max = 2000;
-    ReplayResult result = run_replay(options);
-    expect_sound(options, result);
-    return result;
-  };
-  const ReplayResult all = replay(HostAdmission::all);
-  const ReplayResult adaptive = replay(HostAdmission::adaptive);
-  EXPECT_GT(adaptive.counts.hits(), all.counts.hits() + all.counts.total * 2 / 100);
-  EXPECT_LT(adaptive.moved.swap_out.blocks, all.moved.swap_out.blocks * 2 / 3);
 }
 
 TEST(ReferenceIdentities, a_larger_cache_hits_more) {

@@ -118,8 +118,6 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
       .option("--device-blocks", into.device_blocks, "COUNT", "Blocks of device memory (default 3000), instead of a capacity")
       .option("--host-blocks", into.host_blocks, "COUNT", "Blocks of host memory (default 8000), instead of a capacity")
       .option("--relation", into.relation, "NAME", "How device and host copies relate: keep (default), exclusive, inclusive")
-      .option("--host-admission", into.host_admission, "NAME",
-              "Which evicted blocks go to the host: all (default); adaptive: not those used once, if that pays")
       .option("--ranks", into.ranks, "COUNT", "Devices that share each block, under one manager (default: those named)")
       .option("--rank-payload", into.rank_payload, "NAME",
               "What a rank holds: sharded, its part of a block (default); replicated, all have the same");

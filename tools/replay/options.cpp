@@ -376,8 +376,6 @@ ReplayOptions resolve(const ReplayArguments& arguments) {
              std::array{WritePolicy::none, WritePolicy::write_through, WritePolicy::selective, WritePolicy::write_back});
   const PolicyKind usual_policy = arguments.reference ? PolicyKind::lru : PolicyKind::adaptive;
   options.policy = choice("--policy", arguments.policy, usual_policy, all_policies);
-  options.host_admission = choice("--host-admission", arguments.host_admission, HostAdmission::all,
-                                  std::array{HostAdmission::all, HostAdmission::adaptive});
   if (!options.has_storage() && options.write_policy != WritePolicy::none) {
     throw UsageError{fmt::format("--write-policy {} needs --storage", to_string(options.write_policy))};
   }

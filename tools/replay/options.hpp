@@ -45,7 +45,6 @@ struct ReplayArguments {
   std::optional<std::string> write_policy;
   std::optional<std::string> checkpoint;
   std::optional<std::string> policy;
-  std::optional<std::string> host_admission;
   std::optional<std::string> block_tokens;
   std::optional<std::string> block_bytes;
   bool reference = false;
@@ -119,7 +118,6 @@ struct ReplayOptions {
   /// At the end, also an early one: what is cached goes to storage within so much time. None: only what the policy stored is.
   std::optional<std::chrono::duration<double>> checkpoint;
   PolicyKind policy = PolicyKind::lru;  ///< as a reference run has it; read from a command line, adaptive in the others
-  HostAdmission host_admission = HostAdmission::all;
 
   bool reference = false;
   std::uint32_t concurrency = 0;  ///< requests in flight at most

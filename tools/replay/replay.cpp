@@ -65,7 +65,6 @@ StackOptions stack_options(const ReplayOptions& options, std::uint32_t full_bloc
   stack.storage_guard = options.storage_guard;
   stack.relation = options.relation;
   stack.policy = policy_factory(options.policy);
-  stack.host_admission = options.host_admission;
   stack.write_policy = options.write_policy;
   stack.instant_copies = options.reference;
   stack.loads = options.loads == Loads::always ? LoadPolicy::always : LoadPolicy::measured;

@@ -120,7 +120,6 @@ json::object to_object(const ReplayOptions& options) {
                       {"relation", text(to_string(options.relation))},
                       {"write_policy", text(to_string(options.write_policy))},
                       {"policy", text(to_string(options.policy))},
-                      {"host_admission", text(to_string(options.host_admission))},
                       {"reference", options.reference},
                       {"concurrency", options.concurrency},
                       {"step_tokens", options.step_tokens},
