@@ -86,6 +86,18 @@ StoreLayout layout_of(const FileStoreConfig& config) {
   return layout;
 }
 
+/// Throws where a store's own directory is not private.
+void check_private(FileSystem& files, const std::filesystem::path& directory) {
+  const Result<void> checked = files.check_private(directory);
+  if (checked) return;
+  if (checked.error() != errno_code(EPERM)) {
+    fail(checked.error(), fmt::format("cannot look at the file store's directory {}", directory.string()));
+  }
+  fail(Errc::incompatible, fmt::format("cannot use the directory {}: a store's own directory must belong to this user and be "
+                                       "closed to all others (mode 0700); change that, or give another name or directory",
+                                       directory.string()));
+}
+
 }  // namespace
 
 ErrorCode error_of(const IoCompletion& completion, std::uint64_t bytes) {
@@ -103,17 +115,6 @@ void cannot_open(const std::filesystem::path& path, const ErrorCode& error) {
   fail(error, fmt::format("cannot open {}: {}", path.string(),
                           too_many ? "raise the limit on open files (ulimit -n), or lower the capacity"
                                    : "the file store's directory must be one that this user may write"));
-}
-
-void check_private(FileSystem& files, const std::filesystem::path& directory) {
-  const Result<void> checked = files.check_private(directory);
-  if (checked) return;
-  if (checked.error() != errno_code(EPERM)) {
-    fail(checked.error(), fmt::format("cannot look at the file store's directory {}", directory.string()));
-  }
-  fail(Errc::incompatible, fmt::format("cannot use the directory {}: a store's own directory must belong to this user and be "
-                                       "closed to all others (mode 0700); change that, or give another name or directory",
-                                       directory.string()));
 }
 
 IoCompletion run_alone(IoEngine& engine, const IoOperation& operation) {

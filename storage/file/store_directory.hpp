@@ -60,8 +60,8 @@ struct FileStoreConfig {
 /// grew is cut again, so that a start that is refused leaves the disk with the room that it had.
 ///
 /// Room. What the files are to become longer by is taken here, and checked against the free space and the floor before. What they
-/// have as holes (has_holes()), of a store that was compacted or became smaller, is not taken here: StoreSpace takes it piece by
-/// piece, as far as the disk and the floor allow.
+/// have as holes (has_holes()), of a store that became smaller or was copied without its zeros, is not taken here:
+/// StoreSpace takes it piece by piece, as far as the disk and the floor allow.
 ///
 /// Threads: the engine owner's. The engine has nothing else under way.
 class StoreDirectory {
@@ -209,7 +209,5 @@ class StoreDirectory {
 [[nodiscard]] ErrorCode error_of(const IoCompletion& completion, std::uint64_t bytes);
 /// Throws what there is to say where a file of a store could not be opened, for this reason.
 [[noreturn]] void cannot_open(const std::filesystem::path& path, const ErrorCode& error);
-/// Throws where a store's own directory is not private.
-void check_private(FileSystem& files, const std::filesystem::path& directory);
 
 }  // namespace terrace

@@ -67,9 +67,6 @@ class FileSystem {
   /// Cuts off, or grows with zeros whose room on the device is taken at once where the file system can do that. Fails with
   /// ENOSPC where there is no such room; the size is then anything between the two.
   [[nodiscard]] virtual Result<void> resize(FileId file, Bytes size) = 0;
-  /// Gives the room of a piece of the file back to the device: it reads as zeros, the size stays, and the next resize() takes
-  /// the room again. Whole pages. Returns how much that was. Fails with EOPNOTSUPP where the file system cannot do that.
-  [[nodiscard]] virtual Result<Bytes> deallocate(FileId file, std::uint64_t offset, Bytes length) = 0;
   /// What this user may still write to the file system that holds `path`.
   [[nodiscard]] virtual Result<Bytes> free_space(const std::filesystem::path& path) = 0;
   /// Whether the file still bypasses the page cache.
@@ -92,7 +89,9 @@ struct IoOperation {
     // Work on the file as a whole, which may take long; engines do it beside the others, one at a time.
     open,        ///< of a file that prepare() named; what it makes survives a power failure
     allocate,    ///< takes the room of a piece as resize() does, lengthening the file. ENOSPC: perhaps part of it
-    deallocate,  ///< as FileSystem's
+    /// Gives the room of a piece, which is whole pages, back to the device: it reads as zeros, and the size stays. EOPNOTSUPP:
+    /// the file system cannot do that.
+    deallocate,
     free_space,  ///< `bytes` of the completion: what this user may still write to the file system that holds the file
     check,       ///< whether its name still leads to the file (else ENOENT, ENOTDIR, ESTALE), of `length` bytes (else ENODATA)
   };

@@ -7,7 +7,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -194,23 +193,6 @@ int PosixFiles::allocate(File& file, off_t offset, off_t bytes) noexcept {
   return ::ftruncate(file.fd, offset + bytes) == 0 ? 0 : errno;
 }
 
-Result<Bytes> PosixFiles::deallocate(FileId id, std::uint64_t offset, Bytes length) {
-  std::uint64_t given = 0;
-  const int error = deallocate(file(id), static_cast<off_t>(offset), static_cast<off_t>(count(length)), given);
-  if (error != 0) return errno_code(error);
-  return Bytes{given};
-}
-
-int PosixFiles::deallocate(const File& file, off_t offset, off_t bytes, std::uint64_t& given) noexcept {
-  struct stat before {};
-  struct stat after {};
-  if (::fstat(file.fd, &before) != 0 || calls_.punch_hole(file.fd, offset, bytes) != 0 || ::fstat(file.fd, &after) != 0) {
-    return errno;
-  }
-  given = static_cast<std::uint64_t>(std::max<blkcnt_t>(before.st_blocks - after.st_blocks, 0)) * allocation_unit;
-  return 0;
-}
-
 Result<Bytes> PosixFiles::free_space(const std::filesystem::path& path) {
   struct statvfs found {};
   if (::statvfs(path.c_str(), &found) != 0) return errno_code(errno);
@@ -292,7 +274,7 @@ void PosixFiles::work_on(const IoOperation& operation, File& file, IoCompletion&
       return;
     }
     case IoOperation::Kind::allocate: completion.error = allocate(file, offset, length); return;
-    case IoOperation::Kind::deallocate: completion.error = deallocate(file, offset, length, completion.bytes); return;
+    case IoOperation::Kind::deallocate: completion.error = calls_.punch_hole(file.fd, offset, length) == 0 ? 0 : errno; return;
     case IoOperation::Kind::check: completion.error = check(file, operation.length); return;
     case IoOperation::Kind::free_space: {
       struct statvfs found {};

@@ -40,7 +40,6 @@ class PosixFiles : public FileSystem {
   [[nodiscard]] Result<Bytes> size(FileId file) override;
   [[nodiscard]] Result<Bytes> allocated(FileId file) override;
   [[nodiscard]] Result<void> resize(FileId file, Bytes size) override;
-  [[nodiscard]] Result<Bytes> deallocate(FileId file, std::uint64_t offset, Bytes length) override;
   [[nodiscard]] Result<Bytes> free_space(const std::filesystem::path& path) override;
   [[nodiscard]] Direct direct(FileId file) const override;
   [[nodiscard]] bool sparse(FileId file) const override;
@@ -60,7 +59,6 @@ class PosixFiles : public FileSystem {
   [[nodiscard]] int open_path(File& file, Create create, Made& made) noexcept;
   /// An errno, or 0.
   [[nodiscard]] int allocate(File& file, off_t offset, off_t bytes) noexcept;
-  [[nodiscard]] int deallocate(const File& file, off_t offset, off_t bytes, std::uint64_t& given) noexcept;
   [[nodiscard]] static int check(const File& file, std::uint64_t bytes) noexcept;
   [[nodiscard]] int sync_path(const std::filesystem::path& directory) noexcept;
   /// Of a kind that is no transfer.

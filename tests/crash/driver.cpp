@@ -2,9 +2,9 @@
 
 #include "base/check.hpp"
 #include "storage/format/catalog_survey.hpp"
-#include "storage/offline/store_compaction.hpp"
 
 #include "tests/storage/blocks.hpp"
+#include "tests/storage/holes.hpp"
 
 #include <fmt/format.h>
 
@@ -177,7 +177,7 @@ void Driver::resize() {
 void Driver::restart() {
   close();
   store_.reset();
-  if (random_.chance(0.4)) (void)compact_store(ground_.config.directory, *ground_.engine);
+  if (random_.chance(0.4)) TERRACE_CHECK(punch_free_slots(ground_.config.directory, *ground_.engine));
   if (random_.chance(0.4)) set_capacity(static_cast<std::uint32_t>(random_.between(18, 75)));
   open();
 }

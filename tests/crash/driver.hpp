@@ -16,7 +16,8 @@
 namespace terrace::test {
 
 /// Uses a file store as its owner would, at random, and says what it does: writes paths into a store that is too small for all,
-/// reads, removes, flushes, resizes, closes, compacts, starts again at the same or another size.
+/// reads, removes, flushes, resizes, closes, starts again at the same or another size. While the store is closed it may become
+/// sparse.
 class Driver {
  public:
   struct Ground {

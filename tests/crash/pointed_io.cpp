@@ -89,9 +89,6 @@ Result<Bytes> PointedIo::Files::allocated(FileId file) {
 Result<void> PointedIo::Files::resize(FileId file, Bytes size) {
   return pass([&](FileSystem& files) { return files.resize(file, size); });
 }
-Result<Bytes> PointedIo::Files::deallocate(FileId file, std::uint64_t offset, Bytes length) {
-  return pass([&](FileSystem& files) { return files.deallocate(file, offset, length); });
-}
 Result<Bytes> PointedIo::Files::free_space(const std::filesystem::path& path) {
   return pass([&](FileSystem& files) { return files.free_space(path); });
 }

@@ -47,7 +47,6 @@ class PointedIo final : public IoEngine {
     Result<Bytes> size(FileId file) override;
     Result<Bytes> allocated(FileId file) override;
     Result<void> resize(FileId file, Bytes size) override;
-    Result<Bytes> deallocate(FileId file, std::uint64_t offset, Bytes length) override;
     Result<Bytes> free_space(const std::filesystem::path& path) override;
     FileId prepare(const std::filesystem::path& path, Direct direct) override {
       return io_.engine_.files().prepare(path, direct);

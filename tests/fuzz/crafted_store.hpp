@@ -7,7 +7,8 @@
 namespace terrace::test {
 
 /// Builds a store whose superblock, copy and catalog are what `input` makes of those of a good store. Starts it, serves from it,
-/// reads it from outside and compacts it. Checksums are made right after the changes, so that what is behind them is reached.
+/// reads it from outside, and starts it without the room of its free slots. Checksums are made right after the changes, so that
+/// what is behind them is reached.
 /// Ends the process where an answer is wrong: a block of other bytes, more of the disk than was configured, an invariant that
 /// does not hold, or a reader that disagrees with a store.
 ///

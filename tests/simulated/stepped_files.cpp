@@ -74,15 +74,13 @@ void SteppedFiles::make_longer(File& f, std::uint64_t size) {
   const std::uint64_t before = f.bytes.size();
   if (size <= before) return;
   resize(f, size);
-  (void)punch(f, before, size - before);
+  punch(f, before, size - before);
 }
 
-/// Whole pages of it; returns what that gave back.
-std::uint64_t SteppedFiles::punch(File& f, std::uint64_t offset, std::uint64_t length) {
-  const std::uint64_t before = room_of(f);
+/// Whole pages of it.
+void SteppedFiles::punch(File& f, std::uint64_t offset, std::uint64_t length) {
   const std::uint64_t end = std::min<std::uint64_t>(offset + length, f.bytes.size());
   for (std::uint64_t page = (offset + page_bytes - 1) / page_bytes; (page + 1) * page_bytes <= end; ++page) f.holes.insert(page);
-  return before - room_of(f);
 }
 
 bool SteppedFiles::take_room(File& f, std::uint64_t offset, std::uint64_t length) {
@@ -108,11 +106,11 @@ int SteppedFiles::allocate(File& f, std::uint64_t offset, std::uint64_t length) 
   return 0;
 }
 
-std::uint64_t SteppedFiles::deallocate(File& f, std::uint64_t offset, std::uint64_t length) {
+void SteppedFiles::deallocate(File& f, std::uint64_t offset, std::uint64_t length) {
   const std::uint64_t begin = std::min<std::uint64_t>(offset, f.bytes.size());
   const std::uint64_t end = std::min<std::uint64_t>(begin + length, f.bytes.size());
   write(f, begin, std::vector<std::byte>(end - begin));
-  return punch(f, begin, end - begin);
+  punch(f, begin, end - begin);
 }
 
 Result<Made> SteppedFiles::make_directory(const std::filesystem::path& path) {
@@ -236,13 +234,6 @@ Result<void> SteppedFiles::resize(FileId id, Bytes size) {
   return {};
 }
 
-Result<Bytes> SteppedFiles::deallocate(FileId id, std::uint64_t offset, Bytes length) {
-  if (const int error = error_at(handles_[id.value()].path)) return errno_code(error);
-  const Bytes given_back{deallocate(file(id), offset, count(length))};
-  changed();
-  return given_back;
-}
-
 Result<Bytes> SteppedFiles::free_space(const std::filesystem::path& path) {
   if (const int error = error_at(path)) return errno_code(error);
   return Bytes{disk_bytes_ - std::min(used(), disk_bytes_)};
@@ -359,7 +350,7 @@ IoCompletion SteppedFiles::perform(const IoOperation& operation, const IoFault& 
       changed();
       return completion;
     case IoOperation::Kind::deallocate:
-      completion.bytes = deallocate(f, operation.offset, operation.length);
+      deallocate(f, operation.offset, operation.length);
       changed();
       return completion;
     case IoOperation::Kind::check: {

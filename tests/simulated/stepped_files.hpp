@@ -64,7 +64,6 @@ class SteppedFiles final : public FileSystem {
   [[nodiscard]] Result<Bytes> size(FileId file) override;
   [[nodiscard]] Result<Bytes> allocated(FileId file) override;
   [[nodiscard]] Result<void> resize(FileId file, Bytes size) override;
-  [[nodiscard]] Result<Bytes> deallocate(FileId file, std::uint64_t offset, Bytes length) override;
   [[nodiscard]] Result<Bytes> free_space(const std::filesystem::path& path) override;
   [[nodiscard]] Direct direct(FileId) const override { return Direct::yes; }
   [[nodiscard]] bool sparse(FileId) const override { return !preallocates_; }
@@ -136,8 +135,8 @@ class SteppedFiles final : public FileSystem {
   /// behind its end. False: the disk is full.
   [[nodiscard]] bool take_room(File& f, std::uint64_t offset, std::uint64_t length);
   void make_longer(File& f, std::uint64_t size);  ///< with holes
-  std::uint64_t punch(File& f, std::uint64_t offset, std::uint64_t length);
-  std::uint64_t deallocate(File& f, std::uint64_t offset, std::uint64_t length);
+  void punch(File& f, std::uint64_t offset, std::uint64_t length);
+  void deallocate(File& f, std::uint64_t offset, std::uint64_t length);
   [[nodiscard]] int allocate(File& f, std::uint64_t offset, std::uint64_t length);
   [[nodiscard]] std::uint64_t used() const;
   void write(File& file, std::uint64_t offset, std::vector<std::byte> bytes);

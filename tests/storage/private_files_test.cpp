@@ -1,7 +1,6 @@
 // A store's directory and files are its user's alone: what it makes, and what it refuses to use.
 
 #include "storage/file/file_store.hpp"
-#include "storage/offline/store_compaction.hpp"
 #include "storage/offline/store_reader.hpp"
 
 #include "tests/storage/harness.hpp"
@@ -180,19 +179,6 @@ TEST_P(PrivateFiles, of_every_directory_that_a_store_is_striped_over_are_checked
     EXPECT_EQ(::chmod((part / name).c_str(), before), 0);
   }
   EXPECT_TRUE(open(striped)->reads_back(key_of(10)));
-}
-
-TEST_P(PrivateFiles, alone_are_compacted) {
-  make_store();
-  NullWaker nobody;
-  ThreadPoolIo io{{.threads = 1}, nobody};
-  for (const char* name : {"lock", "catalog", "blocks-0000", "."}) {
-    const mode_t before = name == std::string{"."} ? 0700 : 0600;
-    EXPECT_EQ(::chmod((where_ / name).c_str(), before | 0060U), 0);
-    EXPECT_THROW((void)compact_store(where_, io), std::system_error) << name;
-    EXPECT_EQ(::chmod((where_ / name).c_str(), before), 0);
-  }
-  EXPECT_EQ(compact_store(where_, io).blocks, 1U);
 }
 
 TEST_P(PrivateFiles, that_an_earlier_version_left_in_the_directory_itself_are_not_passed_over) {

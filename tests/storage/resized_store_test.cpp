@@ -154,6 +154,25 @@ TYPED_TEST(ResizedFiles, room_of_the_disk_comes_and_goes_with_the_size) {
   for (std::uint64_t n = 180; n < 200; ++n) EXPECT_TRUE(h->reads_back(key_of(n)));
 }
 
+TYPED_TEST(ResizedFiles, keep_their_room_where_the_file_system_has_no_holes) {
+  if (std::is_same_v<TypeParam, UringHarness> && UringIo::unavailable()) GTEST_SKIP() << *UringIo::unavailable();
+  class NoHoles final : public FaultyCalls {
+   public:
+    int punch_hole(int, off_t, off_t) override {
+      errno = EOPNOTSUPP;
+      return -1;
+    }
+  } calls;
+  const TemporaryDirectory directory;
+  FaultyUring uring{calls};
+  const auto h = on_disk<TypeParam>(config_for(directory.path() / "store", 8), calls, uring);
+  h->write(path_of(1, 3));
+  resize(*h, 3);
+  EXPECT_EQ(h->store().stat().room_kept, 5U);
+  EXPECT_EQ(h->store().stat().io_errors, 0U);
+  EXPECT_TRUE(h->reads_back(key_of(3)));
+}
+
 TYPED_TEST(ResizedFiles, an_error_of_the_file_system_is_told) {
   if (std::is_same_v<TypeParam, UringHarness> && UringIo::unavailable()) GTEST_SKIP() << *UringIo::unavailable();
   const TemporaryDirectory directory;

@@ -1,6 +1,7 @@
-// A start of a store whose files have holes, or are to become longer, where the disk has no room for that.
+// A start of a store whose files have holes, or are to become longer, also where the disk has no room for that.
 
-#include "storage/offline/store_compaction.hpp"
+#include "storage/offline/store_reader.hpp"
+#include "tests/storage/holes.hpp"
 #include "tests/storage/resizing.hpp"
 
 #include <gtest/gtest.h>
@@ -26,7 +27,9 @@ class SparseStart : public testing::Test {
       const auto h = open();
       for (std::uint64_t n = 0; n < blocks; ++n) h->write({root_block(n)});
     }
-    EXPECT_EQ(count(compact_store("/store", io_).given_back), (slots - blocks) * block_size);
+    const std::uint64_t before = used();
+    EXPECT_TRUE(punch_free_slots("/store", io_));
+    EXPECT_EQ(before - used(), (slots - blocks) * block_size);
   }
   std::unique_ptr<SteppedHarness> open() { return std::make_unique<SteppedHarness>(io_, config_); }
   void idle(SteppedHarness& h) {
@@ -185,6 +188,70 @@ TEST_F(SparseStart, of_a_killed_store_that_became_smaller_is_no_other) {
   }
   EXPECT_EQ(h.store().stat().capacity_blocks, blocks + 2);
   expect_blocks(h);
+}
+
+// Real files.
+
+class SparseStartOnDisk : public testing::Test {
+ protected:
+  /// Stores two paths, the first without its end, makes the store sparse and starts it again.
+  void expect_all_again(const FileStoreConfig& config) {
+    const std::uint32_t slots = slots_within(config.capacity, block_size,
+                                             static_cast<std::uint32_t>(config.more_directories.size() + 1));
+    {
+      ThreadsHarness h{config, calls_};
+      h.write(path_of(1, 10));
+      h.write(path_of(100, 20));
+      const BlockKey key = key_of(5);
+      h.store().remove({&key, 1}, 0);  // and the five after it
+      h.drain();
+    }
+    const Bytes before = StoreReader{config.directory}.allocated();
+    {
+      NullWaker nobody;
+      ThreadPoolIo io{{.threads = 1}, nobody};
+      ASSERT_TRUE(punch_free_slots(config.directory, io));
+    }
+    const StoreReader sparse{config.directory};
+    EXPECT_LE(count(sparse.allocated()), count(before) - (slots - 24) * block_size);
+    EXPECT_EQ(sparse.catalog().blocks().size(), 24U);
+    AlignedBuffer scratch{block_size};
+    for (const CatalogRecord& block : sparse.catalog().blocks()) {
+      EXPECT_EQ(sparse.verify(block, scratch.span()).verdict, StoreReader::Verdict::verified);
+    }
+
+    ThreadsHarness h{config, calls_};
+    settle_space(h);
+    EXPECT_EQ(h.store().stat().capacity_blocks, slots);
+    EXPECT_GE(count(StoreReader{config.directory}.allocated()), slots * block_size);
+    for (std::uint64_t n = 1; n < 5; ++n) EXPECT_TRUE(h.reads_back(key_of(n)));
+    for (std::uint64_t n = 100; n < 120; ++n) EXPECT_TRUE(h.reads_back(key_of(n)));
+    h.write(path_of(200, slots - 24));
+    EXPECT_TRUE(h.reads_back(key_of(200 + slots - 25)));
+  }
+
+  /// Until every slot is free or has a block.
+  static void settle_space(StoreHarness& h) {
+    std::vector<StoreEvent> events;
+    for (StoreStat stat = h.store().stat(); stat.capacity_blocks < stat.wanted_blocks || stat.quarantined > 0;) {
+      h.advance();
+      h.store().poll(events);
+      stat = h.store().stat();
+    }
+  }
+
+  TemporaryDirectory directory_;
+  FaultyCalls calls_;
+};
+
+TEST_F(SparseStartOnDisk, takes_the_room_of_every_file_again) {
+  FileStoreConfig config = config_for(directory_.path() / "store", 100);
+  config.data_file_bytes_max = Bytes{16 * block_size};
+  expect_all_again(config);
+}
+
+TEST_F(SparseStartOnDisk, takes_the_room_in_every_directory_again) {
+  expect_all_again(striped_config_for(directory_.path() / "store", 48, 3, 4));
 }
 
 }  // namespace

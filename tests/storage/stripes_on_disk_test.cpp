@@ -1,6 +1,5 @@
 // A striped store on real directories: what its files are, and what those see of it who look from outside.
 
-#include "storage/offline/store_compaction.hpp"
 #include "storage/offline/store_reader.hpp"
 #include "storage/offline/store_verification.hpp"
 
@@ -29,16 +28,11 @@ class StripesOnDisk : public testing::Test {
     }
     return {};
   }
-  Compaction compact() {
-    ThreadPoolIo io{{.threads = 1}, waker_};
-    return compact_store(where_, io);
-  }
 
   TemporaryDirectory directory_;
   fs::path where_ = directory_.path() / "store";
   FileStoreConfig config_ = striped_config_for(where_, 48, 3, 4);
   FaultyCalls calls_;
-  NullWaker waker_;
 };
 
 TEST_F(StripesOnDisk, files_are_private_and_links_lead_to_the_others) {
@@ -109,27 +103,6 @@ TEST_F(StripesOnDisk, a_part_by_itself_is_no_store_to_a_reader) {
   store(path_of(1, 4));
   EXPECT_NE(message([&] { StoreReader{config_.more_directories[0]}; }).find("is part of a file store that is striped"),
             std::string::npos);
-}
-
-TEST_F(StripesOnDisk, compaction_gives_back_the_free_slots_of_every_directory) {
-  store(path_of(1, 10));
-  const Bytes before = StoreReader{where_}.allocated();
-  const Compaction done = compact();
-  EXPECT_EQ(done.blocks, 10U);
-  EXPECT_EQ(done.free_slots, 38U);
-  EXPECT_EQ(count(done.given_back), 38 * block_size);
-  EXPECT_LE(count(StoreReader{where_}.allocated()), count(before) - 38 * block_size);
-  ThreadsHarness h{config_, calls_};
-  for (const StoredBlock& block : path_of(1, 10)) EXPECT_TRUE(h.reads_back(block.key));
-}
-
-TEST_F(StripesOnDisk, compaction_without_one_of_them_changes_nothing) {
-  store(path_of(1, 48));
-  const fs::path hidden = directory_.path() / "hidden";
-  fs::rename(config_.more_directories[0], hidden);
-  EXPECT_NE(message([&] { (void)compact(); }).find("of a file store that is striped over 3 directories"), std::string::npos);
-  fs::rename(hidden, config_.more_directories[0]);
-  EXPECT_EQ(StoreReader{where_}.catalog().blocks().size(), 48U);
 }
 
 TEST_F(StripesOnDisk, a_data_file_that_is_cut_off_while_serving_costs_the_directory) {

@@ -2,7 +2,6 @@
 
 #include "storage/file/superblock_io.hpp"
 
-#include "storage/offline/store_compaction.hpp"
 #include "storage/offline/store_reader.hpp"
 #include "tests/storage/damage.hpp"
 #include "tests/storage/harness.hpp"
@@ -143,7 +142,7 @@ TEST_F(SuperblockCopy, of_another_geometry_has_the_store_refused) {
   EXPECT_NE(refusal().find("was made for the model and geometry"), std::string::npos);
 }
 
-TEST(SuperblockCopyOnDisk, serves_readers_and_compaction_too) {
+TEST(SuperblockCopyOnDisk, serves_readers_too) {
   const TemporaryDirectory directory;
   const fs::path where = directory.path() / "store";
   FaultyCalls calls;
@@ -151,9 +150,6 @@ TEST(SuperblockCopyOnDisk, serves_readers_and_compaction_too) {
   const std::vector<std::byte> zeros(catalog_page_bytes);
   write_at(where / "catalog", 0, zeros);
   EXPECT_EQ(StoreReader{where}.catalog().blocks().size(), 6U);
-  NullWaker nobody;
-  ThreadPoolIo io{{.threads = 1}, nobody};
-  EXPECT_EQ(compact_store(where, io).blocks, 6U);
   ThreadsHarness h{config_for(where, 16), calls};
   for (const StoredBlock& block : path_of(1, 6)) EXPECT_TRUE(h.reads_back(block.key));
 }

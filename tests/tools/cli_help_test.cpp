@@ -27,7 +27,6 @@ const std::vector<Words> all_commands{{},
                                       {"store", "list"},
                                       {"store", "show"},
                                       {"store", "verify"},
-                                      {"store", "compact"},
                                       {"store", "remove"}};
 
 Words with(Words words, const std::string& word) {
@@ -79,7 +78,7 @@ TEST(Complaints, name_the_wrong_word_and_the_nearest_right_one) {
       {{"replay", "--xyzzy"}, "there is no option --xyzzy"},
       {{"bench", "storage", "--directroy", "x"}, "there is no option --directroy; did you mean --directory?"},
       {{}, "a command is missing: replay, bench, doctor, store"},
-      {{"store"}, "a command is missing: stat, list, show, verify, compact, remove"}};
+      {{"store"}, "a command is missing: stat, list, show, verify, remove"}};
   for (const auto& [words, sentence] : expected) {
     const Ended ended = run(program(words));
     EXPECT_EQ(ended.status, 2);

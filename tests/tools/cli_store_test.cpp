@@ -97,7 +97,7 @@ TEST_F(CliStore, explains_itself_with_examples) {
   const Ended all = run(store_words({"--help"}));
   EXPECT_EQ(all.status, 0);
   EXPECT_NE(all.out.find("Exit status"), std::string::npos);
-  for (const char* const command : {"stat", "list", "show", "verify", "compact", "remove"}) {
+  for (const char* const command : {"stat", "list", "show", "verify", "remove"}) {
     EXPECT_NE(all.out.find(command), std::string::npos);
     const Ended help = run(store_words({command, "--help"}));
     EXPECT_EQ(help.status, 0);
@@ -251,23 +251,6 @@ TEST_F(CliStore, verify_is_interrupted_in_good_order_and_shows_how_far_it_was) {
   }
 }
 
-TEST_F(CliStore, compact_gives_back_what_is_free_and_keeps_the_blocks) {
-  const int before = number(object("stat"), "/allocated_bytes");
-  const json::value done = object("compact");
-  EXPECT_EQ(number(done, "/blocks"), 31);
-  EXPECT_GT(number(done, "/bytes_given_back"), 0);
-  EXPECT_EQ(number(object("stat"), "/allocated_bytes"), before - number(done, "/bytes_given_back"));
-  EXPECT_EQ(number(object("verify"), "/verified"), 31);
-  const Ended again = store("compact");
-  EXPECT_EQ(again.status, 0);
-  EXPECT_TRUE(again.out.starts_with("0B given back; 31 blocks kept")) << again.out;
-  // A warm start, all of it found.
-  Words words = replay_of(trace("0"));
-  words.insert(words.end(), {"--report", (directory_.path() / "r.json").string()});
-  ASSERT_EQ(run(replay_words(words)).status, 0);
-  EXPECT_EQ(report_in(directory_).at_pointer("/blocks/miss").to_number<int>(), 3) << "the last of each prompt, to compute";
-}
-
 TEST_F(CliStore, remove_takes_a_block_and_what_stands_on_it) {
   const json::array all = blocks();
   const json::value leaf = object("show", {text(all.back(), "key")});
@@ -318,9 +301,8 @@ TEST_F(CliStore, works_beside_a_running_replay_and_keeps_its_hands_off) {
   const std::string key = text(blocks()[5], "key");
   EXPECT_EQ(store("show", {key}).status, 0);
 
-  expect_refused(store("compact"), "is in use by process " + pid + " (terrace replay on ");
   expect_refused(store("remove", {key}), ": stop it, or give another directory\n");
-  expect_refused(store("remove", {"--all", "--yes"}), "is in use by process " + pid);
+  expect_refused(store("remove", {"--all", "--yes"}), "is in use by process " + pid + " (terrace replay on ");
   const Ended second = run(replay_words(replay_of(trace("0"))));
   EXPECT_EQ(second.status, 2);
   EXPECT_NE(second.err.find("is in use by process " + pid + " (terrace replay on "), std::string::npos) << second.err;
@@ -340,7 +322,7 @@ TEST_F(CliStore, of_a_killed_owner_is_free_and_readable) {
   EXPECT_EQ(replay.wait().status, 128 + SIGKILL);
   EXPECT_TRUE(object("stat").at("owner").is_null());
   EXPECT_EQ(store("verify").status, 0);
-  EXPECT_EQ(store("compact").status, 0);
+  EXPECT_EQ(store("remove", {"--all", "--yes"}).status, 0);
 }
 
 TEST_F(CliStore, refuses_what_is_no_store) {
@@ -348,7 +330,7 @@ TEST_F(CliStore, refuses_what_is_no_store) {
   const std::string file = directory_.write("file", "x").string();
   const std::string foreign = (directory_.path() / "foreign").string();
   fs::create_directory(foreign);
-  for (const std::string command : {"stat", "list", "show", "verify", "compact", "remove"}) {
+  for (const std::string command : {"stat", "list", "show", "verify", "remove"}) {
     const Words rest = command == "show" || command == "remove" ? Words{"ab"} : Words{};
     const auto with = [&](const std::string& directory) {
       Words words{command, directory};
@@ -380,7 +362,7 @@ TEST_F(CliStore, refuses_arguments_that_make_no_sense) {
                              {"show", store_, key, key},
                              {"verify", store_, "--threads", "0"}, {"verify", store_, "--threads", "1000"},
                              {"verify", store_, "--bandwidth", "0"}, {"verify", store_, "--bandwidth", "fast"},
-                             {"compact", store_, "--yes"}}) {
+                             {"stat", store_, "--yes"}}) {
     expect_refused(run(store_words(words)), "");
   }
 }

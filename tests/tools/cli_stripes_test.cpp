@@ -47,7 +47,6 @@ TEST_F(CliStripes, a_replay_finds_again_what_the_last_one_stored_over_three_dire
   const Ended stat = store({"stat"});
   EXPECT_NE(stat.out.find("striped      over 3 directories, 64KiB side by side"), std::string::npos) << stat.out;
   EXPECT_NE(stat.out.find((directory_.path() / "c").string()), std::string::npos) << stat.out;
-  EXPECT_EQ(store({"compact"}).status, 0);
   const Ended removed = store({"remove", "--all", "--yes"});
   EXPECT_EQ(removed.status, 0) << removed.err;
   EXPECT_NE(removed.out.find(", 0 left"), std::string::npos) << removed.out;

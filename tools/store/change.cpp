@@ -1,7 +1,6 @@
 #include "tools/store/change.hpp"
 
 #include "storage/file/file_store.hpp"
-#include "storage/offline/store_compaction.hpp"
 #include "storage/io/thread_pool_io.hpp"
 #include "tools/output.hpp"
 #include "tools/store/opening.hpp"
@@ -46,22 +45,6 @@ FileStoreConfig config_of(const StoreReader& reader) {
 }
 
 }  // namespace
-
-void compact(const std::filesystem::path& directory, bool as_json) {
-  const std::unique_ptr<StoreReader> reader = open_store(directory);  // says best what is wrong with it
-  NullWaker nobody;
-  ThreadPoolIo io{{.threads = 1}, nobody};
-  const Compaction done = opened([&] { return compact_store(reader->directory(), io); });
-  if (as_json) {
-    print_json({{"blocks", done.blocks},
-                {"free_slots", done.free_slots},
-                {"records_cleared", done.cleared},
-                {"bytes_given_back", count(done.given_back)}});
-    return;
-  }
-  print("{} given back; {} blocks kept, {} free slots, {} useless records cleared\n", to_string(done.given_back),
-             done.blocks, done.free_slots, done.cleared);
-}
 
 void remove_blocks(const std::filesystem::path& directory, const RemoveOptions& options) {
   const std::unique_ptr<StoreReader> reader = open_store(directory);

@@ -6,17 +6,13 @@
 
 namespace terrace::tools {
 
-// `terrace store compact` and `remove`: of a stopped store. Both throw UsageError where there is no store, or somebody has it;
-// std::exception where the work itself breaks.
-
-void compact(const std::filesystem::path& directory, bool json);
-
 struct RemoveOptions {
   std::vector<std::string> keys;  ///< hexadecimal digits that they begin with
   bool all = false;
   bool json = false;
 };
-/// Throws UsageError, having changed nothing, also where one of the keys is no block's, or several blocks'.
+/// `terrace store remove`, of a stopped store. Throws UsageError, having changed nothing, where there is no store, somebody has
+/// it, or one of the keys is no block's or several blocks'; std::exception where the work itself breaks.
 void remove_blocks(const std::filesystem::path& directory, const RemoveOptions& options);
 
 }  // namespace terrace::tools

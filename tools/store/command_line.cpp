@@ -25,9 +25,9 @@ constexpr const char* overview = R"(
 DIR is that of --storage file:DIR, or a store's own directory in there:
 DIR/store, or the name that it was given. stat, list, show and verify only read,
 and work beside the process that has the store; what they say of it then is true
-of the moment when they looked. compact and remove need a stopped store. Which
-slots the owner has quarantined since its start it does not write down: they
-count as free here.
+of the moment when they looked. remove needs a stopped store. Which slots the
+owner has quarantined since its start it does not write down: they count as
+free here.
 )";
 
 constexpr const char* list_help = R"(
@@ -62,21 +62,10 @@ Examples:
       beside an owner that needs the disk
   terrace store verify /var/cache/terrace --threads 16 --json)";
 
-constexpr const char* compact_help = R"(
-A store takes its whole capacity when it starts. This gives the disk the room
-of every slot without a block, by punching holes into the data files; blocks
-stay where they are. Records that a store which starts would not take are
-cleared first (damaged ones, those of orphans, older ones of the same key). The
-next start of the store takes that room again, where it is there. Safe to
-interrupt at any time.
-
-Example:
-  terrace store compact /var/cache/terrace)";
-
 constexpr const char* remove_help = R"(
 Each block goes with all that stand on it. When this returns, a power failure
 does not bring them back. Like any start of the store it takes the whole
-capacity; compact gives the room back.
+capacity.
 
 Examples:
   terrace store remove /var/cache/terrace 09fd2c 8812aa
@@ -141,8 +130,6 @@ void add_store_options(CLI::App& store, StoreArguments& arguments) {
   verify->add_option("--bandwidth", arguments.bandwidth, "Read no more than this a second (default: what the disk gives)")
       ->type_name("SIZE");
 
-  add_part(store, arguments, Part::compact, "compact", "Gives the disk the room of free slots, of a stopped store", compact_help);
-
   CLI::App* const remove =
       add_part(store, arguments, Part::remove, "remove", "Blocks and all that stand on them, of a stopped store", remove_help);
   remove->add_option("keys", arguments.keys, "Hexadecimal digits of the blocks' keys, as show takes them");
@@ -159,7 +146,6 @@ ExitStatus run_store(const StoreArguments& arguments) {
       return ExitStatus::done;
     case Part::show: return show_block(arguments.directory, arguments.key, arguments.json);
     case Part::verify: return verify_store(arguments.directory, verify_options(arguments));
-    case Part::compact: compact(arguments.directory, arguments.json); return ExitStatus::done;
     case Part::remove: remove_blocks(arguments.directory, remove_options(arguments)); return ExitStatus::done;
   }
   return ExitStatus::bad_input;

@@ -16,7 +16,7 @@ namespace terrace::tools {
 
 /// `terrace store`, as typed.
 struct StoreArguments {
-  enum class Part : unsigned char { stat, list, show, verify, compact, remove };
+  enum class Part : unsigned char { stat, list, show, verify, remove };
 
   Part part = Part::stat;
   std::filesystem::path directory;
@@ -31,8 +31,8 @@ struct StoreArguments {
   bool yes = false;                      ///< remove
 };
 
-/// Adds `store stat`, `store list`, `store show`, `store verify`, `store compact`, `store remove` and their flags. `arguments`
-/// outlives the parsing.
+/// Adds `store stat`, `store list`, `store show`, `store verify`, `store remove` and their flags. `arguments` outlives the
+/// parsing.
 void add_store_options(CLI::App& store, StoreArguments& arguments);
 
 /// Runs what was asked for; results on standard output, one line on standard error where a check failed or was interrupted.
