@@ -24,11 +24,11 @@ class FreeSlots {
 
   /// The lowest free slot, or nothing where none is free.
   [[nodiscard]] std::optional<SlotId> take();
-  /// The slot after `neighbour` if it is free, so that a path's blocks lie side by side; else as take().
+  /// The slot after `neighbour` if it is free, so that a prefix's blocks lie side by side; else as take().
   [[nodiscard]] std::optional<SlotId> take_after(SlotId neighbour);
   /// Appends up to `count` free slots to `out`: those right after `neighbour` as far as they are free, then the lowest.
   void take_many(std::uint32_t count, std::optional<SlotId> neighbour, std::vector<SlotId>& out);
-  /// The highest free slot: for a path that is taken from its end, so that it lies in ascending order all the same.
+  /// The highest free slot: for a prefix that is taken from its end, so that it lies in ascending order all the same.
   [[nodiscard]] std::optional<SlotId> take_last();
   /// Takes this very slot, which must be free.
   void take_exactly(SlotId slot);

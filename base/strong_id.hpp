@@ -31,8 +31,8 @@ using GroupId = StrongId<struct GroupIdTag, std::uint16_t>;
 using PoolId = StrongId<struct PoolIdTag, std::uint16_t>;
 /// A caller's request, unique among those alive.
 using RequestId = StrongId<struct RequestIdTag, std::uint64_t>;
-/// One transfer plan.
-using JobId = StrongId<struct JobIdTag, std::uint64_t>;
+/// One transfer transfer.
+using TransferId = StrongId<struct TransferIdTag, std::uint64_t>;
 /// A point on a device's compute timeline; work that waits for it starts after everything recorded up to it. 0: nothing to
 /// wait for.
 using Fence = StrongId<struct FenceTag, std::uint64_t>;

@@ -2,7 +2,7 @@
 // between the marks as it is here; tests/house/house_test.cpp sees to that.
 
 #include "radix/keys/block_keys.hpp"
-#include "runtime/system/stack.hpp"
+#include "runtime/system/cache_system.hpp"
 
 #include <boost/system/system_error.hpp>
 
@@ -37,7 +37,7 @@ void stop_on_error(std::span<const RequestEvent> events) {
 }
 
 // README: from here
-std::size_t serve(Stack& stack, RequestId id, const std::vector<TokenId>& prompt) {
+std::size_t serve(CacheSystem& stack, RequestId id, const std::vector<TokenId>& prompt) {
   KeyChain chain{root_key({}), tokens_per_block};  // in earnest, the root names model, adapter and tenant
   chain.append(prompt);
   AcquireRequest wanted;
@@ -63,13 +63,13 @@ std::size_t serve(Stack& stack, RequestId id, const std::vector<TokenId>& prompt
 }  // namespace
 
 int main() {
-  StackOptions options;
+  CacheSystemOptions options;
   options.block_bytes = block_bytes;
   options.device_blocks = 16;
   options.host_blocks = 64;
   options.storage = MemoryStorage{MiB * 64};  // or FileStorage{"/var/cache/kv", GiB * 100}, which outlives the process
   options.write_policy = WritePolicy::write_through;
-  Stack stack{options};
+  CacheSystem stack{options};
 
   const std::vector<TokenId> prompt(200, 42);
   const std::vector<TokenId> other(250, 43);

@@ -14,12 +14,12 @@ constexpr std::size_t sample_blocks = 768;
 constexpr double always = 32;
 
 /// From the one that protects most.
-constexpr std::array<Favour, AdaptivePolicy::rule_count> favours{
-    Favour{{0, always, always}}, Favour{{0, 0, always}}, Favour{{0, 1, 1}}, Favour{{0, 0, 0}}};
+constexpr std::array<RecencyBoost, AdaptivePolicy::rule_count> favours{
+    RecencyBoost{{0, always, always}}, RecencyBoost{{0, 0, always}}, RecencyBoost{{0, 1, 1}}, RecencyBoost{{0, 0, 0}}};
 
-constexpr std::size_t measurements_per_turnover = 8;
+constexpr std::size_t measurements_per_residence_time = 8;
 
-// Landmarks: each of a path's first blocks, then every eighth.
+// Landmarks: each of a prefix's first blocks, then every eighth.
 constexpr std::uint32_t dense_until = 8;
 constexpr std::uint32_t stride = 8;
 
@@ -33,7 +33,7 @@ static_assert(landmark(landmarks_before(7)) == 7 && landmark(landmarks_before(9)
 
 /// Ghosts' ages are wanted to this part of a capacity; after 2^16 of such steps they would begin anew.
 constexpr std::uint32_t ghost_grains_per_capacity = 256;
-constexpr std::size_t ghosts_per_block = 2;  ///< landmarks: of long paths eight times as many blocks
+constexpr std::size_t ghosts_per_block = 2;  ///< landmarks: of long prefixes eight times as many blocks
 
 }  // namespace
 
@@ -59,23 +59,23 @@ AdaptivePolicy::Depths& AdaptivePolicy::depths_of(NodeId node) {
   return depths_[node.value()];
 }
 
-Standing AdaptivePolicy::standing(NodeId node, std::uint32_t depth) const {
-  if (node.value() >= depths_.size()) return Standing::fresh;
+ReuseClass AdaptivePolicy::reuse_class(NodeId node, std::uint32_t depth) const {
+  if (node.value() >= depths_.size()) return ReuseClass::fresh;
   const Depths& depths = depths_[node.value()];
-  return depth < depths.near ? Standing::near : depth < depths.far ? Standing::far : Standing::fresh;
+  return depth < depths.near ? ReuseClass::near : depth < depths.far ? ReuseClass::far : ReuseClass::fresh;
 }
 
 std::uint32_t AdaptivePolicy::alike_from(NodeId node, std::uint32_t depth) const {
-  switch (standing(node, depth)) {
-    case Standing::fresh: return depths_[node.value()].far;
-    case Standing::far: return depths_[node.value()].near;
-    case Standing::near: return 0;
+  switch (reuse_class(node, depth)) {
+    case ReuseClass::fresh: return depths_[node.value()].far;
+    case ReuseClass::far: return depths_[node.value()].near;
+    case ReuseClass::near: return 0;
   }
   TERRACE_CHECK(false);
 }
 
 void AdaptivePolicy::on_inserted(const Blocks& blocks) {
-  // Along the path landmarks left ever longer ago, and those that are forgotten come last.
+  // Along the prefix landmarks left ever longer ago, and those that are forgotten come last.
   const std::uint32_t first = landmarks_before(blocks.begin);
   const std::uint32_t last = landmarks_before(blocks.end());
   const auto depth_until = [&](std::uint64_t longest) {
@@ -100,7 +100,7 @@ void AdaptivePolicy::on_inserted(const Blocks& blocks) {
     depths.far = std::max({depths.far, depths.near, far});
   }
   inserted_since_ += blocks.keys.size();
-  measure_turnover();
+  measure_residence_time();
 }
 
 void AdaptivePolicy::on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t known) {
@@ -137,11 +137,11 @@ void AdaptivePolicy::on_gone(NodeId node, std::uint32_t depth) {
 }
 
 /// How many stamps go by while the tier takes in as many blocks as it holds.
-void AdaptivePolicy::measure_turnover() {
-  if (inserted_since_ * measurements_per_turnover < capacity_) return;
-  const double turnovers = static_cast<double>(inserted_since_) / static_cast<double>(capacity_);
-  const double measured = static_cast<double>(now_ - measured_at_) / turnovers;
-  turnover_ = measured_at_ == 0 ? measured : 0.75 * turnover_ + 0.25 * measured;
+void AdaptivePolicy::measure_residence_time() {
+  if (inserted_since_ * measurements_per_residence_time < capacity_) return;
+  const double residence_times = static_cast<double>(inserted_since_) / static_cast<double>(capacity_);
+  const double measured = static_cast<double>(now_ - measured_at_) / residence_times;
+  residence_time_ = measured_at_ == 0 ? measured : 0.75 * residence_time_ + 0.25 * measured;
   measured_at_ = now_;
   inserted_since_ = 0;
 }
@@ -151,7 +151,7 @@ void AdaptivePolicy::measure_turnover() {
 void AdaptivePolicy::sample(const Blocks& blocks, std::uint32_t from, std::uint64_t stamp) {
   const auto look_at = [&](std::uint32_t depth, std::uint64_t below) {
     const BlockKey& key = blocks.keys[depth - blocks.begin];
-    if ((key.prefix64() >> 32U) < below) choice_.add(shadows_.use(key.prefix64(), stamp, turnover_), stamp);
+    if ((key.prefix64() >> 32U) < below) choice_.add(shadows_.use(key.prefix64(), stamp, residence_time_), stamp);
   };
   const std::uint32_t end = blocks.end();
   std::uint32_t depth = from;
@@ -166,17 +166,17 @@ void AdaptivePolicy::sample(const Blocks& blocks, std::uint32_t from, std::uint6
 // ---- leaves --------------------------------------------------------------------------------------------------------------
 
 void AdaptivePolicy::on_evictable(const Leaf& leaf) {
-  leaves_.set(static_cast<std::size_t>(standing(leaf.block.node, leaf.block.depth)), leaf.tenant, LeafAge{leaf});
+  leaves_.set(static_cast<std::size_t>(reuse_class(leaf.block.node, leaf.block.depth)), leaf.tenant, LeafAge{leaf});
 }
 
 template <class OldestOf>
 std::optional<NodeId> AdaptivePolicy::first_to_go(OldestOf oldest_of) const {
   const LeafAge* first = nullptr;
   double first_age = 0;
-  for (std::size_t standing = 0; standing < standing_count; ++standing) {
-    const LeafAge* const leaf = oldest_of(standing);
+  for (std::size_t reuse_class = 0; reuse_class < reuse_class_count; ++reuse_class) {
+    const LeafAge* const leaf = oldest_of(reuse_class);
     if (leaf == nullptr) continue;
-    const double age = favours[rule()].age(static_cast<Standing>(standing), leaf->last_use(), turnover_);
+    const double age = favours[rule()].age(static_cast<ReuseClass>(reuse_class), leaf->last_use(), residence_time_);
     const bool goes_first = first == nullptr || leaf->priority() < first->priority() ||
                             (leaf->priority() == first->priority() && age < first_age);
     if (!goes_first) continue;
@@ -188,11 +188,11 @@ std::optional<NodeId> AdaptivePolicy::first_to_go(OldestOf oldest_of) const {
 }
 
 std::optional<NodeId> AdaptivePolicy::victim() const {
-  return first_to_go([&](std::size_t standing) { return leaves_.oldest(standing); });
+  return first_to_go([&](std::size_t reuse_class) { return leaves_.oldest(reuse_class); });
 }
 
 std::optional<NodeId> AdaptivePolicy::victim(TenantIndex tenant) const {
-  return first_to_go([&](std::size_t standing) { return leaves_.oldest(standing, tenant); });
+  return first_to_go([&](std::size_t reuse_class) { return leaves_.oldest(reuse_class, tenant); });
 }
 
 std::size_t AdaptivePolicy::bytes_held() const {

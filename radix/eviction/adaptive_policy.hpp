@@ -3,7 +3,7 @@
 #include "base/chunked_table.hpp"
 #include "radix/eviction/ghost_table.hpp"
 #include "radix/eviction/leaf_heaps.hpp"
-#include "radix/eviction/rule_choice.hpp"
+#include "radix/eviction/policy_selector.hpp"
 #include "radix/eviction/shadow_caches.hpp"
 
 namespace terrace {
@@ -11,20 +11,20 @@ namespace terrace {
 /// Follows whichever of a few rules would have hit most lately.
 ///
 /// *The rules.* All order leaves by last use, but let a block that has come back count as used later than it was, by so many
-/// turnovers of the tier (Favour): none (LRU); one (what comes back stays a while longer); or so many that what has not come
+/// turnovers of the tier (RecencyBoost): none (LRU); one (what comes back stays a while longer); or so many that what has not come
 /// back goes first (as in LRU-2), where the block came back soon, or at all. No fixed rule is best: the tier that is small for
 /// its work must not let new blocks push out proven ones, the one that is large must not keep what was proven long ago. For a
 /// tree of prefixes "came back" tells a shared prompt, and a conversation that goes on, from a tail that nobody has asked
 /// for again.
 ///
-/// *What it knows of blocks.* Whoever uses a block uses those before it, so that a block's Standing is never better than its
-/// parent's: along a path it only falls, and three depths a node say it for all of its blocks. Of blocks that have left, only
-/// landmarks are remembered (GhostTable): each of the first eight of a path, and every eighth after. A path that comes back is
+/// *What it knows of blocks.* Whoever uses a block uses those before it, so that a block's ReuseClass is never better than its
+/// parent's: along a prefix it only falls, and three depths a node say it for all of its blocks. Of blocks that have left, only
+/// landmarks are remembered (GhostTable): each of the first eight of a prefix, and every eighth after. A prefix that comes back is
 /// looked up at O(log n) of its landmarks.
 ///
 /// *How it adapts.* Every rule runs a shadow cache over a fixed sample of the blocks, chosen by their keys: 768 of those
 /// that fit, all where no more fit. Landmarks alone are looked at for it, later ones with eight times the chance, so that every
-/// run of blocks has its share. RuleChoice says which to follow: LRU until another is clearly ahead, and again once that
+/// run of blocks has its share. PolicySelector says which to follow: LRU until another is clearly ahead, and again once that
 /// is behind; where nothing is missed, the one that protects most. Taking one up moves nothing: leaves stand in a heap of
 /// their own per standing, in order of use, and a rule is only the favour by which the tops of the three are compared.
 ///
@@ -33,7 +33,7 @@ namespace terrace {
 /// by refetching", NIPS 2002). O(log n) an event of a run, and a look at one key in eight.
 class AdaptivePolicy final : public EvictionPolicy {
  public:
-  static constexpr std::size_t rule_count = RuleChoice::rule_count;
+  static constexpr std::size_t rule_count = PolicySelector::rule_count;
 
   explicit AdaptivePolicy(std::uint32_t capacity);
 
@@ -69,9 +69,9 @@ class AdaptivePolicy final : public EvictionPolicy {
   };
 
   [[nodiscard]] Depths& depths_of(NodeId node);
-  [[nodiscard]] Standing standing(NodeId node, std::uint32_t depth) const;
+  [[nodiscard]] ReuseClass reuse_class(NodeId node, std::uint32_t depth) const;
   void sample(const Blocks& blocks, std::uint32_t from, std::uint64_t stamp);
-  void measure_turnover();
+  void measure_residence_time();
   template <class OldestOf>
   [[nodiscard]] std::optional<NodeId> first_to_go(OldestOf oldest_of) const;
 
@@ -80,14 +80,14 @@ class AdaptivePolicy final : public EvictionPolicy {
   std::uint64_t sample_below_;       ///< of 32 bits of a key: those less are sampled
   std::uint64_t departures_ = 0;
   std::uint64_t now_ = 0;            ///< the latest stamp
-  double turnover_ = 0;              ///< in stamps
+  double residence_time_ = 0;              ///< in stamps
   std::uint64_t measured_at_ = 0;    ///< stamp of the turnover's last measurement
   std::size_t inserted_since_ = 0;
   ShadowCaches shadows_;
-  RuleChoice choice_;
+  PolicySelector choice_;
   GhostTable ghosts_;
   ChunkedTable<Depths> depths_;      ///< by node
-  LeafHeaps leaves_{standing_count};
+  LeafHeaps leaves_{reuse_class_count};
 };
 
 }  // namespace terrace

@@ -13,7 +13,7 @@ namespace terrace {
 /// A vertex of the prefix tree: a run of blocks without a branch.
 using NodeId = StrongId<struct NodeIdTag>;
 
-/// One block: the one at index `depth` of its path (0 is the first), in `node` or, where that has been split since, in the part
+/// One block: the one at index `depth` of its prefix (0 is the first), in `node` or, where that has been split since, in the part
 /// below it. Stays valid through splits for as long as the block exists.
 struct BlockRef {
   NodeId node;

@@ -10,7 +10,7 @@
 
 namespace terrace {
 
-/// When a leaf goes: those of a lower priority first, then the least recently used, of equal age the deepest, so that a path is
+/// When a leaf goes: those of a lower priority first, then the least recently used, of equal age the deepest, so that a prefix is
 /// given up from its end; two leaves of one age and depth in any fixed order, so that runs repeat.
 struct LeafAge {
   std::uint64_t rank = 0;  ///< priority, then last use

@@ -6,9 +6,9 @@
 
 namespace terrace {
 
-ShadowCaches::ShadowCaches(std::size_t capacity, const std::array<Favour, rule_count>& rules) : capacity_{capacity} {
+ShadowCaches::ShadowCaches(std::size_t capacity, const std::array<RecencyBoost, rule_count>& rules) : capacity_{capacity} {
   TERRACE_CHECK(capacity > 0 && capacity <= capacity_max);
-  for (std::size_t rule = 0; rule < rule_count; ++rule) rules_[rule].favour = rules[rule];
+  for (std::size_t rule = 0; rule < rule_count; ++rule) rules_[rule].recency_boost = rules[rule];
   // Should no two rules hold the same block, and each one more for the moment of a use.
   const std::size_t most = (rule_count + ghosts_per_block) * capacity + rule_count;
   static_assert((rule_count + ghosts_per_block) * capacity_max + rule_count < none);
@@ -18,46 +18,46 @@ ShadowCaches::ShadowCaches(std::size_t capacity, const std::array<Favour, rule_c
   buckets_.assign(std::bit_ceil(most), none);
 }
 
-std::uint32_t ShadowCaches::use(std::uint64_t name, std::uint64_t stamp, double turnover) {
+std::uint32_t ShadowCaches::use(std::uint64_t name, std::uint64_t stamp, double residence_time) {
   const Index index = find_or_add(name);
   const std::uint32_t had = records_[index].holders;
   records_[index].last = stamp;
-  for (std::size_t rule = 0; rule < rule_count; ++rule) use_by(rule, index, turnover);
+  for (std::size_t rule = 0; rule < rule_count; ++rule) use_by(rule, index, residence_time);
   return had;
 }
 
-void ShadowCaches::use_by(std::size_t r, Index index, double turnover) {
+void ShadowCaches::use_by(std::size_t r, Index index, double residence_time) {
   Rule& rule = rules_[r];
   Record& record = records_[index];
-  Standing& standing = record.standings[r];
+  ReuseClass& reuse_class = record.reuse_classes[r];
   if ((record.holders >> r & 1U) != 0) {
-    take_out(line_of(rule, standing), index, links_in(r));
-    standing = Standing::near;
-    push_newest(line_of(rule, standing), index, links_in(r));
+    take_out(line_of(rule, reuse_class), index, links_in(r));
+    reuse_class = ReuseClass::near;
+    push_newest(line_of(rule, reuse_class), index, links_in(r));
     return;
   }
-  if (record.departures[r] != 0) standing = standing_on_return(rule.departures - record.departures[r], capacity_);
+  if (record.evictions[r] != 0) reuse_class = reuse_class_on_return(rule.evictions - record.evictions[r], capacity_);
   if (record.holders == 0) take_out(ghosts_, index, links_of_ghost());
   record.holders = static_cast<std::uint8_t>(record.holders | 1U << r);
-  push_newest(line_of(rule, standing), index, links_in(r));
-  if (++rule.blocks > capacity_) give_up_one(r, turnover);
+  push_newest(line_of(rule, reuse_class), index, links_in(r));
+  if (++rule.blocks > capacity_) give_up_one(r, residence_time);
 }
 
-void ShadowCaches::give_up_one(std::size_t r, double turnover) {
+void ShadowCaches::give_up_one(std::size_t r, double residence_time) {
   Rule& rule = rules_[r];
   Index oldest = none;
   double oldest_age = 0;
-  for (std::size_t line = 0; line < standing_count; ++line) {
+  for (std::size_t line = 0; line < reuse_class_count; ++line) {
     const Index index = rule.lines[line].oldest;
     if (index == none) continue;
-    const double age = rule.favour.age(static_cast<Standing>(line), records_[index].last, turnover);
+    const double age = rule.recency_boost.age(static_cast<ReuseClass>(line), records_[index].last, residence_time);
     if (oldest != none && age >= oldest_age) continue;
     oldest = index;
     oldest_age = age;
   }
   Record& record = records_[oldest];
-  take_out(line_of(rule, record.standings[r]), oldest, links_in(r));
-  record.departures[r] = ++rule.departures;
+  take_out(line_of(rule, record.reuse_classes[r]), oldest, links_in(r));
+  record.evictions[r] = ++rule.evictions;
   --rule.blocks;
   record.holders = static_cast<std::uint8_t>(record.holders & ~(1U << r));
   if (record.holders != 0) return;
@@ -114,12 +114,12 @@ void ShadowCaches::check_invariants() const {
   for (std::size_t rule = 0; rule < rule_count; ++rule) {
     TERRACE_CHECK(rules_[rule].blocks <= capacity_);
     std::size_t in_lines = 0;
-    for (std::size_t line = 0; line < standing_count; ++line) {
+    for (std::size_t line = 0; line < reuse_class_count; ++line) {
       std::size_t size = 0;
       Index newer = none;
       for (Index at = rules_[rule].lines[line].newest; at != none; at = records_[at].links[rule].older) {
         TERRACE_CHECK(records_[at].links[rule].newer == newer);
-        TERRACE_CHECK(static_cast<std::size_t>(records_[at].standings[rule]) == line);
+        TERRACE_CHECK(static_cast<std::size_t>(records_[at].reuse_classes[rule]) == line);
         holders[at] = static_cast<std::uint8_t>(holders[at] | 1U << rule);
         ++size;
         newer = at;

@@ -15,7 +15,7 @@ namespace terrace {
 ///
 /// filling: its bytes are on their way. ready: matches, may be evicted. busy: matches, but a transfer reads it, so that it may
 /// not be evicted now. leaving: the same, and it goes when that transfer ends; the one before it may follow already.
-enum class CopyState : std::uint8_t { absent, filling, ready, busy, leaving };
+enum class CopyState : std::uint8_t { absent, filling, ready, busy, evicting };
 
 /// State and slot in four bytes: a tree of millions of blocks is mostly keys and these.
 class Copy {
@@ -35,7 +35,7 @@ class Copy {
   }
   [[nodiscard]] constexpr bool present() const { return state() != CopyState::absent; }
   /// Stays, as far as is known: what follows it in the tier keeps it from being a leaf.
-  [[nodiscard]] constexpr bool stays() const { return present() && state() != CopyState::leaving; }
+  [[nodiscard]] constexpr bool stays() const { return present() && state() != CopyState::evicting; }
   /// Its bytes are there.
   [[nodiscard]] constexpr bool usable() const { return state() >= CopyState::ready; }
 

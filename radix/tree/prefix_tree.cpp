@@ -54,10 +54,10 @@ void PrefixTree::set_policy(Tier tier, EvictionPolicy& policy) {
 
 NodeId PrefixTree::parent_of(const Node& node) const { return owners_[node.parent_branch]; }
 
-/// The node that holds the block at `depth` of the path through `node`: above it, or below it where it has been split since.
+/// The node that holds the block at `depth` of the prefix through `node`: above it, or below it where it has been split since.
 NodeId PrefixTree::resolve(NodeId node, std::uint32_t depth) const {
   while (depth < nodes_[node.value()].start) node = parent_of(nodes_[node.value()]);
-  while (depth >= nodes_[node.value()].end() && nodes_[node.value()].heir != no_node) node = nodes_[node.value()].heir;
+  while (depth >= nodes_[node.value()].end() && nodes_[node.value()].split_child != no_node) node = nodes_[node.value()].split_child;
   return node;
 }
 
@@ -72,22 +72,22 @@ NodeId PrefixTree::child_of(NodeId parent, const BlockKey& first) const {
   });
 }
 
-Path PrefixTree::find(std::span<const BlockKey> wanted) const {
-  Path path{root_node, 0};
-  while (path.length < wanted.size()) {
-    const NodeId child = child_of(path.node, wanted[path.length]);
+Prefix PrefixTree::find(std::span<const BlockKey> wanted) const {
+  Prefix prefix{root_node, 0};
+  while (prefix.length < wanted.size()) {
+    const NodeId child = child_of(prefix.node, wanted[prefix.length]);
     if (child == no_node) break;
     const Node& node = nodes_[child.value()];
-    path.node = child;
-    const std::span<const BlockKey> rest = wanted.subspan(path.length);
+    prefix.node = child;
+    const std::span<const BlockKey> rest = wanted.subspan(prefix.length);
     const std::uint32_t agreed = common_prefix(keys(node), node.size, rest.data(), rest.size());
-    path.length += agreed;
+    prefix.length += agreed;
     if (agreed < node.size) break;
   }
-  return path;
+  return prefix;
 }
 
-Path PrefixTree::extend(Path at, std::span<const BlockKey> wanted, std::uint64_t name_space, GroupId group) {
+Prefix PrefixTree::extend(Prefix at, std::span<const BlockKey> wanted, std::uint64_t name_space, GroupId group) {
   added_ = 0;
   NodeId id = at.length == 0 ? root_node : resolve(at.node, at.length - 1);
   std::uint32_t length = at.length;
@@ -216,8 +216,8 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
   for (const Tier tier : all_tiers) std::copy_n(copies(upper, tier) + at, moved, copies(lower, tier));
   lower.size = moved;
   upper.size = at;
-  lower.heir = upper.heir;
-  upper.heir = lower_id;
+  lower.split_child = upper.split_child;
+  upper.split_child = lower_id;
   lower.name_space = upper.name_space;
   lower.group = upper.group;
   lower.tenant = upper.tenant;
@@ -333,7 +333,7 @@ void PrefixTree::prune(NodeId id) {
     }
     unlink(id);
     const NodeId parent = parent_of(node);
-    if (nodes_[parent.value()].heir == id) nodes_[parent.value()].heir = no_node;
+    if (nodes_[parent.value()].split_child == id) nodes_[parent.value()].split_child = no_node;
     arrays_.put(node.arrays, node.capacity);
     node.arrays = nullptr;
     node.size = 0;
@@ -357,9 +357,9 @@ std::span<const BlockKey> PrefixTree::keys(Run run) const {
   return {keys(node) + (run.begin - node.start), run.size()};
 }
 
-Run PrefixTree::last(Path path, std::uint32_t blocks) const {
-  TERRACE_CHECK(blocks > 0 && blocks <= path.length);
-  return {resolve(path.node, path.length - 1), path.length - blocks, path.length};
+Run PrefixTree::last(Prefix prefix, std::uint32_t blocks) const {
+  TERRACE_CHECK(blocks > 0 && blocks <= prefix.length);
+  return {resolve(prefix.node, prefix.length - 1), prefix.length - blocks, prefix.length};
 }
 
 std::optional<BlockKey> PrefixTree::parent_key(BlockRef block) const {
@@ -367,8 +367,8 @@ std::optional<BlockKey> PrefixTree::parent_key(BlockRef block) const {
   return key({block.node, block.depth - 1});
 }
 
-Path PrefixTree::first(Path path, std::uint32_t length) const {
-  return length == 0 ? Path{} : Path{resolve(path.node, length - 1), length};
+Prefix PrefixTree::first(Prefix prefix, std::uint32_t length) const {
+  return length == 0 ? Prefix{} : Prefix{resolve(prefix.node, length - 1), length};
 }
 
 GroupId PrefixTree::group(BlockRef block) const { return nodes_[resolve(block.node, block.depth).value()].group; }
@@ -444,26 +444,26 @@ void PrefixTree::for_each_hidden(const std::function<void(BlockRef)>& visit) con
   }
 }
 
-std::uint32_t PrefixTree::common(Path a, Path b) const {
+std::uint32_t PrefixTree::common(Prefix a, Prefix b) const {
   if (a.length == 0 || b.length == 0) return 0;
   NodeId x = resolve(a.node, a.length - 1);
   NodeId y = resolve(b.node, b.length - 1);
   while (x != y) {
     // Of two different nodes the one that begins deeper is no ancestor of the other.
     NodeId& deeper = nodes_[x.value()].start >= nodes_[y.value()].start ? x : y;
-    Path& path = deeper == x ? a : b;
-    path.length = nodes_[deeper.value()].start;
-    if (path.length == 0) return 0;
+    Prefix& prefix = deeper == x ? a : b;
+    prefix.length = nodes_[deeper.value()].start;
+    if (prefix.length == 0) return 0;
     deeper = parent_of(nodes_[deeper.value()]);
   }
   return std::min(a.length, b.length);
 }
 
-std::uint32_t PrefixTree::unshared_from(Path path) const {
-  if (path.length == 0) return 0;
-  NodeId id = resolve(path.node, path.length - 1);
-  std::uint32_t from = path.length;
-  if (path.length < nodes_[id.value()].end() || nodes_[id.value()].first_child != no_node) return from;
+std::uint32_t PrefixTree::unshared_from(Prefix prefix) const {
+  if (prefix.length == 0) return 0;
+  NodeId id = resolve(prefix.node, prefix.length - 1);
+  std::uint32_t from = prefix.length;
+  if (prefix.length < nodes_[id.value()].end() || nodes_[id.value()].first_child != no_node) return from;
   for (;;) {
     const Node& node = nodes_[id.value()];
     from = std::min(from, node.start + node.pinned);

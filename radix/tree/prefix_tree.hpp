@@ -21,10 +21,10 @@
 
 namespace terrace {
 
-/// The first `length` blocks of a sequence. Length 0 is the empty path. As the tree returns it, `node` holds the last block, or
-/// did before it was split; it is valid while that block exists. `{path.node, shorter}` is good for a question while `path`
-/// itself is valid; to keep it, ask the tree for first(path, shorter), and for at(path, i) to keep a block.
-struct Path {
+/// The first `length` blocks of a sequence. Length 0 is the empty prefix. As the tree returns it, `node` holds the last block, or
+/// did before it was split; it is valid while that block exists. `{prefix.node, shorter}` is good for a question while `prefix`
+/// itself is valid; to keep it, ask the tree for first(prefix, shorter), and for at(prefix, i) to keep a block.
+struct Prefix {
   NodeId node;
   std::uint32_t length = 0;
 
@@ -49,25 +49,25 @@ struct TreeCounts {
   };
   std::uint64_t nodes = 0;
   std::uint64_t blocks = 0;
-  std::uint64_t references = 0;  ///< pins that hold a path
+  std::uint64_t references = 0;  ///< pins that hold a prefix
   std::array<InTier, tier_count> tiers{};
 };
 
-/// A wish that a path be kept with some priority, named by who wishes it.
+/// A wish that a prefix be kept with some priority, named by who wishes it.
 using RetentionId = StrongId<struct RetentionIdTag, std::uint64_t>;
 
 /// Which prefixes are cached, and where: a path-compressed tree over chained block keys. A node is a run of blocks without a
 /// branch, with arrays of keys and, per tier, of copies. Because keys are chained, two runs agree exactly as far
 /// as their last equal key: a match costs one hash lookup and O(log n) comparisons a node, not a lookup a block.
 ///
-/// Pins and last uses are kept per node as marks ("the first n blocks"), so that a request touches the nodes of its path, not
+/// Pins and last uses are kept per node as marks ("the first n blocks"), so that a request touches the nodes of its prefix, not
 /// its blocks. A pinned block is no eviction candidate in any tier and stays in the tree.
 ///
 /// A block's *priority* (which orders candidates before their age) is the highest that any retention gives it, the usual
 /// one where there is none. A retention holds for the blocks that are there when it is made, for as long as they stay: what
-/// comes back comes back without. Ancestors need no care, since a path goes from its end.
+/// comes back comes back without. Ancestors need no care, since a prefix goes from its end.
 ///
-/// A block's *tenant* is the name space that its path was extended with. Some tenants can be followed: then the tree counts their
+/// A block's *tenant* is the name space that its prefix was extended with. Some tenants can be followed: then the tree counts their
 /// copies, and answers for the next to go among theirs. The others cost nothing.
 ///
 /// A block leaves the tree when its last copy does, unless it is pinned or others follow it.
@@ -84,46 +84,46 @@ class PrefixTree {
   /// Told of this tier's candidates from now on. Set before the first block; outlives the tree.
   void set_policy(Tier tier, EvictionPolicy& policy);
 
-  /// The longest path in the tree that begins `keys`, whatever copies it has.
-  [[nodiscard]] Path find(std::span<const BlockKey> keys) const;
-  /// From now on nothing that is in the tree is found any more. It stays until its last copy and pin go; references and paths
+  /// The longest prefix in the tree that begins `keys`, whatever copies it has.
+  [[nodiscard]] Prefix find(std::span<const BlockKey> keys) const;
+  /// From now on nothing that is in the tree is found any more. It stays until its last copy and pin go; references and prefixes
   /// to it stay valid, but extend() leads nowhere from them that find() would.
   void hide_all();
   [[nodiscard]] bool hidden(BlockRef block) const;
   /// Follows `keys` from the end of `at` and adds the blocks that are missing, without copies. Pin the result before anything
   /// else is changed: an unpinned block without copies may go at any time. `name_space` and `group` are remembered with new
-  /// paths.
-  [[nodiscard]] Path extend(Path at, std::span<const BlockKey> keys, std::uint64_t name_space = 0, GroupId group = {});
-  /// How many blocks at the end of the path the last extend() added, and no copy has been set of since: one run.
+  /// prefixes.
+  [[nodiscard]] Prefix extend(Prefix at, std::span<const BlockKey> keys, std::uint64_t name_space = 0, GroupId group = {});
+  /// How many blocks at the end of the prefix the last extend() added, and no copy has been set of since: one run.
   [[nodiscard]] std::uint32_t added() const { return added_; }
 
   [[nodiscard]] Copy copy(BlockRef block, Tier tier) const;
   void set_copy(BlockRef block, Tier tier, Copy copy);
-  /// Gives the last slots.size() blocks of the path, which lie in one node and have no copy in the tier, one each: ready.
-  void fill(Path path, Tier tier, std::span<const SlotId> slots);
+  /// Gives the last slots.size() blocks of the prefix, which lie in one node and have no copy in the tier, one each: ready.
+  void fill(Prefix prefix, Tier tier, std::span<const SlotId> slots);
   /// Takes the copies of a victims' run away.
   void drop(Run victims, Tier tier);
   /// The copies of a run, in order; gone with the next change.
   [[nodiscard]] std::span<const Copy> copies(Run run, Tier tier) const;
   /// Whether any block of the run's node has a copy in the tier.
   [[nodiscard]] bool any_in_node(Run run, Tier tier) const;
-  /// The copies of the path's blocks [first, path.length), in order. `out` has that size.
-  void read(Path path, Tier tier, std::uint32_t first, std::span<Copy> out) const;
+  /// The copies of the prefix's blocks [first, prefix.length), in order. `out` has that size.
+  void read(Prefix prefix, Tier tier, std::uint32_t first, std::span<Copy> out) const;
 
   [[nodiscard]] const BlockKey& key(BlockRef block) const;
   /// The keys of a run, in order; gone with the next change.
   [[nodiscard]] std::span<const BlockKey> keys(Run run) const;
-  /// The last `blocks` blocks of a path, which lie in one node.
-  [[nodiscard]] Run last(Path path, std::uint32_t blocks) const;
+  /// The last `blocks` blocks of a prefix, which lie in one node.
+  [[nodiscard]] Run last(Prefix prefix, std::uint32_t blocks) const;
   /// The block before it. Its depth must not be 0.
   [[nodiscard]] BlockRef parent(BlockRef block) const { return {resolve(block.node, block.depth - 1), block.depth - 1}; }
-  /// A path's first blocks, as a path that is valid while they exist.
-  [[nodiscard]] Path first(Path path, std::uint32_t length) const;
-  /// A path's block at this depth, valid while it exists.
-  [[nodiscard]] BlockRef at(Path path, std::uint32_t depth) const { return {resolve(path.node, depth), depth}; }
+  /// A prefix's first blocks, as a prefix that is valid while they exist.
+  [[nodiscard]] Prefix first(Prefix prefix, std::uint32_t length) const;
+  /// A prefix's block at this depth, valid while it exists.
+  [[nodiscard]] BlockRef at(Prefix prefix, std::uint32_t depth) const { return {resolve(prefix.node, depth), depth}; }
   /// The key before the block's: its parent's, or nothing for a first block (its parent is the root key, which is not kept).
   [[nodiscard]] std::optional<BlockKey> parent_key(BlockRef block) const;
-  /// As given when its path was first extended.
+  /// As given when its prefix was first extended.
   [[nodiscard]] std::uint64_t name_space(BlockRef block) const;
   [[nodiscard]] GroupId group(BlockRef block) const;
   /// Whether the two name one block.
@@ -134,20 +134,20 @@ class PrefixTree {
   [[nodiscard]] bool any_staying_below(BlockRef block, Tier tier) const;
 
   /// Each pin wants its unpin with the same length.
-  void pin(Path path);
-  void unpin(Path path);
+  void pin(Prefix prefix);
+  void unpin(Prefix prefix);
   [[nodiscard]] bool pinned(BlockRef block) const;
 
-  /// The path's blocks were used at `stamp` (a count that only grows; an older stamp changes nothing where a newer one is).
-  void touch(Path path, std::uint64_t stamp);
+  /// The prefix's blocks were used at `stamp` (a count that only grows; an older stamp changes nothing where a newer one is).
+  void touch(Prefix prefix, std::uint64_t stamp);
   [[nodiscard]] std::uint64_t last_use(BlockRef block) const;
 
-  /// The path's blocks have this priority, unless another retention gives a higher one. A second call with the id changes it
-  /// where it holds. Costs a step a node of the path and of retentions it has.
-  void retain(Path path, RetentionId id, Priority priority);
-  /// Ends it for the blocks of the path; what has left the tree meanwhile has none. `path` is what find() says now for the keys
-  /// of the path that was retained.
-  void end_retention(Path path, RetentionId id);
+  /// The prefix's blocks have this priority, unless another retention gives a higher one. A second call with the id changes it
+  /// where it holds. Costs a step a node of the prefix and of retentions it has.
+  void retain(Prefix prefix, RetentionId id, Priority priority);
+  /// Ends it for the blocks of the prefix; what has left the tree meanwhile has none. `prefix` is what find() says now for the keys
+  /// of the prefix that was retained.
+  void end_retention(Prefix prefix, RetentionId id);
   [[nodiscard]] Priority priority(BlockRef block) const;
 
   /// Counts the tenant's copies from now on. An operator's step: where anything is cached it looks at every node. The policies
@@ -180,11 +180,11 @@ class PrefixTree {
   /// Of the tree's own memory, used or held for re-use.
   [[nodiscard]] std::size_t bytes_held() const;
 
-  /// The blocks that two paths share from their beginning.
-  [[nodiscard]] std::uint32_t common(Path a, Path b) const;
-  /// The first depth from which on the path's blocks are nobody else's: not pinned, and without others that follow them. The
-  /// path's length where its last block is not.
-  [[nodiscard]] std::uint32_t unshared_from(Path path) const;
+  /// The blocks that two prefixes share from their beginning.
+  [[nodiscard]] std::uint32_t common(Prefix a, Prefix b) const;
+  /// The first depth from which on the prefix's blocks are nobody else's: not pinned, and without others that follow them. The
+  /// prefix's length where its last block is not.
+  [[nodiscard]] std::uint32_t unshared_from(Prefix prefix) const;
   /// Every block, each after its parent; hidden ones too, or those alone.
   void for_each(const std::function<void(BlockRef)>& visit) const;
   void for_each_node(const std::function<void(Run)>& visit) const;

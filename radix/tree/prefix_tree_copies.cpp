@@ -51,11 +51,11 @@ void PrefixTree::shrink_to_copies(InTier& here, const Copy* row) const {
   while (here.deepest > 0 && !row[here.deepest - 1].stays()) --here.deepest;
 }
 
-void PrefixTree::fill(Path path, Tier tier, std::span<const SlotId> slots) {
+void PrefixTree::fill(Prefix prefix, Tier tier, std::span<const SlotId> slots) {
   if (slots.empty()) return;
-  const NodeId id = resolve(path.node, path.length - 1);
+  const NodeId id = resolve(prefix.node, prefix.length - 1);
   const Node& node = nodes_[id.value()];
-  const std::uint32_t end = path.length - node.start;
+  const std::uint32_t end = prefix.length - node.start;
   const auto added = static_cast<std::uint32_t>(slots.size());
   TERRACE_CHECK(end <= node.size && added <= end);
   const std::uint32_t begin = end - added;
@@ -102,10 +102,10 @@ std::span<const Copy> PrefixTree::copies(Run run, Tier tier) const {
 
 bool PrefixTree::any_in_node(Run run, Tier tier) const { return state(run.node, tier).resident > 0; }
 
-void PrefixTree::read(Path path, Tier tier, std::uint32_t first, std::span<Copy> out) const {
-  TERRACE_CHECK(first <= path.length && out.size() == path.length - first);
-  std::uint32_t length = path.length;
-  NodeId id = path.node;
+void PrefixTree::read(Prefix prefix, Tier tier, std::uint32_t first, std::span<Copy> out) const {
+  TERRACE_CHECK(first <= prefix.length && out.size() == prefix.length - first);
+  std::uint32_t length = prefix.length;
+  NodeId id = prefix.node;
   while (length > first) {
     id = resolve(id, length - 1);
     const Node& node = nodes_[id.value()];

@@ -10,11 +10,11 @@ namespace terrace {
 
 // ---- pins ----------------------------------------------------------------------------------------------------------------
 
-void PrefixTree::pin(Path path) {
-  if (path.length == 0) return;
-  const NodeId id = resolve(path.node, path.length - 1);
+void PrefixTree::pin(Prefix prefix) {
+  if (prefix.length == 0) return;
+  const NodeId id = resolve(prefix.node, prefix.length - 1);
   Node& node = nodes_[id.value()];
-  const std::uint32_t blocks = path.length - node.start;
+  const std::uint32_t blocks = prefix.length - node.start;
   auto& pins = marks(node).pins;
   const auto same = std::find_if(pins.begin(), pins.end(), [&](const Marks::Pin& pin) { return pin.blocks == blocks; });
   if (same == pins.end()) {
@@ -25,11 +25,11 @@ void PrefixTree::pin(Path path) {
   if (blocks > node.pinned) set_pinned(id, blocks);
 }
 
-void PrefixTree::unpin(Path path) {
-  if (path.length == 0) return;
-  const NodeId id = resolve(path.node, path.length - 1);
+void PrefixTree::unpin(Prefix prefix) {
+  if (prefix.length == 0) return;
+  const NodeId id = resolve(prefix.node, prefix.length - 1);
   Node& node = nodes_[id.value()];
-  const std::uint32_t blocks = path.length - node.start;
+  const std::uint32_t blocks = prefix.length - node.start;
   auto& pins = marks(node).pins;
   const auto pin = std::find_if(pins.begin(), pins.end(), [&](const Marks::Pin& p) { return p.blocks == blocks; });
   TERRACE_CHECK(pin != pins.end());
@@ -86,9 +86,9 @@ void PrefixTree::set_pinned(NodeId id, std::uint32_t pinned) {
 
 // ---- uses ----------------------------------------------------------------------------------------------------------------
 
-void PrefixTree::touch(Path path, std::uint64_t stamp) {
-  std::uint32_t length = path.length;
-  NodeId id = path.node;
+void PrefixTree::touch(Prefix prefix, std::uint64_t stamp) {
+  std::uint32_t length = prefix.length;
+  NodeId id = prefix.node;
   while (length > 0) {
     id = resolve(id, length - 1);
     const Node& node = nodes_[id.value()];
@@ -162,10 +162,10 @@ std::uint32_t PrefixTree::marked_alike_from(const Node& node, std::uint32_t offs
 
 // ---- retention -----------------------------------------------------------------------------------------------------------
 
-void PrefixTree::retain(Path path, RetentionId wish, Priority priority) {
+void PrefixTree::retain(Prefix prefix, RetentionId wish, Priority priority) {
   TERRACE_CHECK(priority <= highest_priority);
-  std::uint32_t length = path.length;
-  NodeId id = path.node;
+  std::uint32_t length = prefix.length;
+  NodeId id = prefix.node;
   while (length > 0) {
     id = resolve(id, length - 1);
     Node& node = nodes_[id.value()];
@@ -183,9 +183,9 @@ void PrefixTree::retain(Path path, RetentionId wish, Priority priority) {
   }
 }
 
-void PrefixTree::end_retention(Path path, RetentionId wish) {
-  std::uint32_t length = path.length;
-  NodeId id = path.node;
+void PrefixTree::end_retention(Prefix prefix, RetentionId wish) {
+  std::uint32_t length = prefix.length;
+  NodeId id = prefix.node;
   while (length > 0) {
     id = resolve(id, length - 1);
     Node& node = nodes_[id.value()];

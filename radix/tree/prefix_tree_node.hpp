@@ -55,7 +55,7 @@ struct alignas(128) PrefixTree::Node {
   std::uint32_t size = 0;           ///< blocks; 0 in the root alone
   std::uint32_t capacity = 0;       ///< of the arrays
   NodeId first_child{none};
-  NodeId heir{none};                ///< the child that took over this node's later blocks when it was split
+  NodeId split_child{none};                ///< the child that took over this node's later blocks when it was split
   std::uint32_t pinned = 0;         ///< the first so many blocks are pinned
   std::uint32_t pinned_children = 0;
   std::uint32_t marks = none;       ///< index of Marks

@@ -27,7 +27,7 @@ Cache::Cache(const ManagerConfig& config, const CacheParts& parts) : parts_{part
   }
   if (parts_.poison != nullptr) manager_.remember_freed();
   if (config.storage) restore_stored();
-  tell_path_costs();
+  tell_load_costs();
 }
 
 Cache::~Cache() { TERRACE_CHECK(manager_.live_requests() == 0); }
@@ -35,11 +35,11 @@ Cache::~Cache() { TERRACE_CHECK(manager_.live_requests() == 0); }
 /// What an earlier process stored is a hit again.
 void Cache::restore_stored() {
   for (const PoolId pool : pool_ids_) {
-    Restoring& restoring = manager_.restoring(pool);
-    restoring.begin();
+    CatalogRecovery& catalog_recovery = manager_.catalog_recovery(pool);
+    catalog_recovery.begin();
     pools_[pool.value()].store->adopt_all(
         [&](std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers) {
-          restoring.add(blocks, numbers);
+          catalog_recovery.add(blocks, numbers);
         });
   }
 }
@@ -237,7 +237,7 @@ std::span<const RequestEvent> Cache::poll() {
   const TimePoint now = parts_.clock.now();
   manager_.note_time(now);
   if (manager_.learns_prefill()) learn_prefill(now);
-  tell_path_costs();
+  tell_load_costs();
   for (HostChunks& chunks : host_chunks_) chunks.poll();
   manager_.on_time(now);
   end_quarantines();
@@ -321,9 +321,9 @@ void Cache::poll_while(Condition condition) {
 void Cache::on_transfer(TransferEvent event) {
   if (event.kind == TransferEvent::Kind::finished) {
     const bool out = event.direction == Direction::swap_out;
-    PathSpeed& path = plans_[static_cast<std::size_t>(event.direction)];
-    path.ended(1, event.moved, parts_.clock.now(), event.copying);
-    count_moved(out ? moved_.swap_out : moved_.swap_in, path,
+    Throughput& link = plans_[static_cast<std::size_t>(event.direction)];
+    link.ended(1, event.moved, parts_.clock.now(), event.copying);
+    count_moved(out ? moved_.swap_out : moved_.swap_in, link,
                 static_cast<std::uint64_t>(std::ranges::count(event.outcomes, BlockOutcome::done)), event.moved);
   }
   manager_.on_transfer(std::move(event));
@@ -334,9 +334,9 @@ void Cache::on_store(const StoreEvent& event, PoolId pool) {
   if (is_read || event.kind == StoreEvent::Kind::written) {
     const bool done = !event.error;
     const Bytes bytes = done ? pools_[pool.value()].store->block_bytes() : Bytes{};
-    PathSpeed& path = is_read ? reads_ : writes_;
-    path.ended(1, bytes, parts_.clock.now());
-    count_moved(is_read ? moved_.prefetch : moved_.persist, path, done ? 1 : 0, bytes);
+    Throughput& link = is_read ? reads_ : writes_;
+    link.ended(1, bytes, parts_.clock.now());
+    count_moved(is_read ? moved_.storage_reads : moved_.storage_writes, link, done ? 1 : 0, bytes);
   }
   if (event.kind == StoreEvent::Kind::flushed && parts_.watch != nullptr) parts_.watch->on_flushed(event.error);
   manager_.on_store(event, pool);
@@ -353,7 +353,7 @@ void Cache::carry_out(PoolId pool) {
   if (parts_.poison != nullptr) poison_freed(pool);
   if (actions.empty() || transfers_paused_) return;
   const PoolParts& parts = pools_[pool.value()];
-  for (TransferPlan& plan : actions.plans) {
+  for (Transfer& plan : actions.transfers) {
     plans_[static_cast<std::size_t>(plan.direction)].began(1, parts_.clock.now());
     if (manager_.config().instant_copies) {
       carry_out_at_once(std::move(plan));
@@ -361,8 +361,8 @@ void Cache::carry_out(PoolId pool) {
       parts_.transfers.submit(std::move(plan));
     }
   }
-  for (const JobId job : actions.cancels) parts_.transfers.cancel(job);
-  for (const JobId job : actions.raises) parts_.transfers.raise(job, Urgency::request);
+  for (const TransferId job : actions.cancels) parts_.transfers.cancel(job);
+  for (const TransferId job : actions.raises) parts_.transfers.raise(job, Urgency::request);
   if (parts.store != nullptr) {
     if (!actions.touches.empty()) parts.store->touch(actions.touches);
     store_writes_.clear();
@@ -383,15 +383,15 @@ void Cache::carry_out(PoolId pool) {
 }
 
 /// The books count an instant copy as done: nothing else may happen before its bytes have moved.
-void Cache::carry_out_at_once(TransferPlan plan) {
-  const JobId job = plan.job;
+void Cache::carry_out_at_once(Transfer plan) {
+  const TransferId job = plan.id;
   parts_.transfers.submit(std::move(plan));
   for (bool done = false; !done;) {
     std::vector<TransferEvent> events;
     if (parts_.waker != nullptr) parts_.waker->acknowledge();
     parts_.transfers.poll(events);
     for (TransferEvent& event : events) {
-      done |= event.job == job;
+      done |= event.id == job;
       for (const BlockOutcome outcome : event.outcomes) TERRACE_CHECK(outcome == BlockOutcome::done);
       on_transfer(std::move(event));
     }
@@ -401,26 +401,26 @@ void Cache::carry_out_at_once(TransferPlan plan) {
   wake();
 }
 
-void Cache::count_moved(Moved& moved, const PathSpeed& path, std::uint64_t blocks, Bytes bytes) {
+void Cache::count_moved(Moved& moved, const Throughput& link, std::uint64_t blocks, Bytes bytes) {
   moved.blocks += blocks;
   moved.bytes += bytes;
-  moved.seconds = path.busy_seconds();
+  moved.seconds = link.busy_seconds();
 }
 
 /// The link, and the disk, are one for all pools; what they take for a block depends on its size.
-void Cache::tell_path_costs() {
+void Cache::tell_load_costs() {
   if (!manager_.measures_loads()) return;
   const TimePoint now = parts_.clock.now();
   const double link = plans_[static_cast<std::size_t>(Direction::swap_in)].seconds_per_byte(now);
   const double read = reads_.seconds_per_byte(now);
-  // Without a prefill speed to go by, no more is risked than on a path that nobody knows.
+  // Without a prefill speed to go by, no more is risked than on a link that nobody knows.
   const bool knows_prefill = !manager_.learns_prefill() || prefill_.unit_seconds() > 0;
-  const Bytes trusted = knows_prefill ? reads_.trusted(now) : PathSpeed::trusted_unseen;
+  const Bytes trusted = knows_prefill ? reads_.trusted(now) : Throughput::trusted_unseen;
   for (const PoolId pool : pool_ids_) {
     const Bytes block = pools_[pool.value()].arena->block_bytes();
     const auto bytes = static_cast<double>(count(block));
     const std::uint64_t reads_max = std::min<std::uint64_t>(trusted / block, std::numeric_limits<std::uint32_t>::max());
-    manager_.set_path_costs({.link_seconds = link * bytes,
+    manager_.set_load_costs({.link_seconds = link * bytes,
                              .read_seconds = read * bytes,
                              .reads_max = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(reads_max))},
                             pool);

@@ -5,7 +5,7 @@
 #include "runtime/manager/cache_manager.hpp"
 #include "runtime/cache/host_chunks.hpp"
 #include "runtime/types/lease.hpp"
-#include "runtime/measure/path_speed.hpp"
+#include "runtime/measure/throughput.hpp"
 #include "runtime/measure/prefill_speed.hpp"
 #include "runtime/measure/wait_times.hpp"
 #include "storage/index/block_store.hpp"
@@ -39,8 +39,8 @@ struct Moved {
 struct MovedTotals {
   Moved swap_out;  ///< device to host
   Moved swap_in;   ///< host to device
-  Moved prefetch;  ///< storage to the arena
-  Moved persist;   ///< the arena to storage
+  Moved storage_reads;   ///< storage to the arena
+  Moved storage_writes;   ///< the arena to storage
 };
 
 /// Of one pool.
@@ -51,7 +51,7 @@ struct PoolParts {
   BlockStore* store;  ///< null: none. A store keeps blocks of one size: each pool has its own
 };
 
-/// Told by a cache what its owner may want to log (StackWatch). Threads: the cache's.
+/// Told by a cache what its owner may want to log (CacheSystemWatch). Threads: the cache's.
 class CacheWatch {
  public:
   virtual ~CacheWatch() = default;
@@ -244,12 +244,12 @@ class Cache : private LeaseHome {
   void after_clear(const ClearOptions& options);
   void carry_out();
   void carry_out(PoolId pool);
-  void carry_out_at_once(TransferPlan plan);
+  void carry_out_at_once(Transfer plan);
   void on_transfer(TransferEvent event);
   void on_store(const StoreEvent& event, PoolId pool);
   void poison_freed(PoolId pool);
-  static void count_moved(Moved& moved, const PathSpeed& path, std::uint64_t blocks, Bytes bytes);
-  void tell_path_costs();
+  static void count_moved(Moved& moved, const Throughput& prefix, std::uint64_t blocks, Bytes bytes);
+  void tell_load_costs();
   void note_time();
   void note_ready(RequestId id, TimePoint now);
   void learn_prefill(TimePoint now);
@@ -264,9 +264,9 @@ class Cache : private LeaseHome {
   bool quarantine_in_the_way_ = false;  ///< a request found no room while there was one
   MovedTotals moved_;
   WaitTimes waits_;
-  PathSpeed plans_[direction_count] = {PathSpeed{PathSpeed::Times::told}, PathSpeed{PathSpeed::Times::told}};
-  PathSpeed reads_;
-  PathSpeed writes_;
+  Throughput plans_[direction_count] = {Throughput{Throughput::Times::told}, Throughput{Throughput::Times::told}};
+  Throughput reads_;
+  Throughput writes_;
   PrefillSpeed prefill_;
   std::vector<TransferEvent> transfer_events_;
   std::vector<StoreEvent> store_events_;

@@ -19,9 +19,9 @@ CacheManager::CacheManager(const ManagerConfig& config) : config_{config} {
   single_ = rules_.size() == 1 && rules_.front().chained();
   for (std::size_t number = 0; number < config.pool_count(); ++number) {
     const PoolId id{static_cast<std::uint16_t>(number)};
-    SizeClass& pool = *pools_.emplace_back(
-        std::make_unique<SizeClass>(id, config, config.pool(id), stats_, kv_events_, write_budget_));
-    pool.device_room.set_handler(
+    TieredPool& pool = *pools_.emplace_back(
+        std::make_unique<TieredPool>(id, config, config.pool(id), stats_, kv_events_, write_budget_));
+    pool.device_slots.set_handler(
         [this, id](std::uint32_t index, std::span<const SlotId> slots, bool last) { on_served(id, index, slots, last); });
     pool.loads.set_handlers([this, id](std::uint32_t index, Loads::LoadId load) { on_load_ended(index, {id, load}); },
                             [this, id](BlockRef missing, Loads::Late late) { on_load_failed(id, missing, late); },
@@ -80,7 +80,7 @@ void CacheManager::settle() {
 }
 
 void CacheManager::flush() {
-  for (const auto& pool : pools_) pool->flush(last_plan_);
+  for (const auto& pool : pools_) pool->flush(last_transfer_);
 }
 
 void CacheManager::remember_freed() {
@@ -100,7 +100,7 @@ void CacheManager::take_freed(std::vector<SlotId>& device, std::vector<SlotId>& 
 void CacheManager::overwritten_by(std::span<const SlotId> device, Fence fence, PoolId pool) {
   for (const SlotId slot : device) at(pool).residency.pool(Tier::device).raise_fence(slot, fence);
   // The plans at hand were made before.
-  for (TransferPlan& plan : at(pool).actions.plans) plan.after = std::max(plan.after, fence);
+  for (Transfer& plan : at(pool).actions.transfers) plan.after = std::max(plan.after, fence);
 }
 
 // ---- what to know --------------------------------------------------------------------------------------------------------
@@ -156,21 +156,21 @@ void CacheManager::check_invariants() const {
     }
     for (std::size_t g = 0; g < rules_.size(); ++g) {
       const GroupPart& part = r.parts[g];
-      const SizeClass& pool = pool_of(g);
-      if (r.state == State::failed) TERRACE_CHECK(part.path.length == 0 && part.islands.empty());
+      const TieredPool& pool = pool_of(g);
+      if (r.state == State::failed) TERRACE_CHECK(part.prefix.length == 0 && part.unchained.empty());
       const bool told = r.state == State::loading && r.layers > 0;
       for (std::uint32_t i = part.first; told && i < part.end; ++i) {
         TERRACE_CHECK(pool.residency.copy(hit_block(part, g, i), Tier::device).slot() == part.table[i]);
       }
       if (r.state != State::ready) continue;
-      TERRACE_CHECK(part.path.length <= part.table.size());
-      for (std::uint32_t i = 0; i < part.path.length; ++i) {
-        TERRACE_CHECK(pool.residency.copy({part.path.node, i}, Tier::device).usable());
+      TERRACE_CHECK(part.prefix.length <= part.table.size());
+      for (std::uint32_t i = 0; i < part.prefix.length; ++i) {
+        TERRACE_CHECK(pool.residency.copy({part.prefix.node, i}, Tier::device).usable());
       }
-      for (const Island& island : part.islands) {
-        const Copy copy = pool.residency.copy(island.path.last(), Tier::device);
+      for (const UnchainedBlock& unchained_block : part.unchained) {
+        const Copy copy = pool.residency.copy(unchained_block.prefix.last(), Tier::device);
         TERRACE_CHECK(copy.usable());
-        TERRACE_CHECK(island.duplicate || copy.slot() == part.table[island.block]);
+        TERRACE_CHECK(unchained_block.duplicate || copy.slot() == part.table[unchained_block.block]);
       }
     }
     // One that was told of layers may have compute under way that writes its new blocks.
@@ -179,7 +179,7 @@ void CacheManager::check_invariants() const {
   }
   TERRACE_CHECK(live == by_id_.size() + quarantined_.size());
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
-    if (live == 0) TERRACE_CHECK(pools_[pool]->device_room.promised() == 0);
+    if (live == 0) TERRACE_CHECK(pools_[pool]->device_slots.promised() == 0);
     pools_[pool]->check_invariants(held[pool], live == 0 && pins_.empty());
   }
 }

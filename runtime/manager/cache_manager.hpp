@@ -6,14 +6,14 @@
 #include "runtime/tiering/actions.hpp"
 #include "runtime/types/config.hpp"
 #include "runtime/manager/group_part.hpp"
-#include "runtime/measure/load_choice.hpp"
+#include "runtime/measure/load_costs.hpp"
 #include "runtime/types/request.hpp"
-#include "runtime/tiering/size_class.hpp"
+#include "runtime/tiering/tiered_pool.hpp"
 #include "runtime/manager/use_clock.hpp"
 #include "runtime/types/write_back.hpp"
 #include "runtime/manager/write_back_jobs.hpp"
 #include "storage/index/block_store.hpp"
-#include "transfer/device/plan.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
@@ -117,8 +117,8 @@ class CacheManager {
   [[nodiscard]] Result<void> reset(const ClearOptions& options);
   /// After a clear() that waits. Fails: paused (something of what was cached is still there).
   [[nodiscard]] Result<void> resume();
-  /// Gives up the path's device and host copies from its end, up to the first block that others follow, hold or are just
-  /// reading. Returns how many device blocks that freed. Fails: not_found (the path is not all in the tree), in_use (its last
+  /// Gives up the prefix's device and host copies from its end, up to the first block that others follow, hold or are just
+  /// reading. Returns how many device blocks that freed. Fails: not_found (the prefix is not all in the tree), in_use (its last
   /// block is held).
   [[nodiscard]] Result<std::uint32_t> drop(std::span<const BlockKey> keys);
   /// Gives up the blocks that are cached in these device slots, and all that follow them, in every tier, storage included: for
@@ -129,14 +129,14 @@ class CacheManager {
   /// Finds a block by its key alone; nothing if no tier has it. For tools and tests: the tree finds
   /// blocks by their prefixes (match), and looks at all that it has for this.
   [[nodiscard]] std::optional<BlockPlace> find_block(const BlockKey& key, GroupId group = {}) const;
-  /// Keeps what is cached of the path from eviction above storage, until unpin() or `until`. Fails: not_found (nothing is, or
+  /// Keeps what is cached of the prefix from eviction above storage, until unpin() or `until`. Fails: not_found (nothing is, or
   /// caching is off), no_room (ManagerConfig::pinned_blocks_max).
   [[nodiscard]] Result<PinId> pin(std::span<const BlockKey> keys, TimePoint until = never);
   /// Fails: not_found (or its time has passed).
   [[nodiscard]] Result<void> unpin(PinId pin);
   /// In the pool, by pin().
   [[nodiscard]] std::uint64_t pinned_blocks(PoolId pool = {}) const { return pinned_.at(pool.value()); }
-  /// What is cached of the path, in device and host, is given up after all of lower priority (0 to highest_priority; what nobody
+  /// What is cached of the prefix, in device and host, is given up after all of lower priority (0 to highest_priority; what nobody
   /// retains has usual_priority) and before all of higher, until end_retention() or `until`; where several retain a block, the
   /// highest counts. It holds nothing: a block that is given up all the same, and comes back, comes back without. Costs no room,
   /// but its keys are kept. Fails: not_found (nothing is cached), no_room (ManagerConfig::retained_blocks_max),
@@ -155,20 +155,20 @@ class CacheManager {
   /// Leading blocks of the group that all ready requests share; 0 where there are none, and for groups that do not keep the
   /// beginning of a sequence.
   [[nodiscard]] std::uint32_t common_prefix(GroupId group = {}) const;
-  /// Makes a serving tier of a pool larger or smaller (runtime/tiering/resizing.hpp says how, and what is lost). Larger: the
+  /// Makes a serving tier of a pool larger or smaller (runtime/tiering/pool_resizer.hpp says how, and what is lost). Larger: the
   /// device's memory has the slots, by the caller's word; the host tier has those for which open_host() says that there is
   /// memory, and others as that comes. Smaller: `closing` slots of the host arena are to go. Requests that wait for room keep
-  /// their promise; never_fits goes by the new size. Fails as Resizing::resize does; invalid_argument with instant copies.
+  /// their promise; never_fits goes by the new size. Fails as PoolResizer::resize does; invalid_argument with instant copies.
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, PoolId pool = {}, std::span<const SlotSpan> closing = {});
   /// There is memory for these slots of the host arena, from now on, or again. At first there is for host_blocks +
   /// staging_blocks.
   void open_host(SlotSpan slots, PoolId pool = {});
-  /// As Resizing::first_in_use.
+  /// As PoolResizer::first_in_use.
   [[nodiscard]] std::uint32_t first_in_use(SlotSpan slots, PoolId pool = {}) const {
-    return at(pool).resizing.first_in_use(slots);
+    return at(pool).resizer.first_in_use(slots);
   }
   /// Slots that a resize has still to retire, of device or host.
-  [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const { return at(pool).resizing.retiring(tier); }
+  [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const { return at(pool).resizer.retiring(tier); }
   /// Follows one in `one_in` of each pool's blocks from now on (runtime/measure/residency_sample.hpp); 0: none, as at first.
   /// Allocates.
   void sample_residency(std::uint32_t one_in) {
@@ -191,7 +191,7 @@ class CacheManager {
   /// Of all pools together.
   [[nodiscard]] Durability durability() const;
   /// Of the pool's blocks, for what is counted in bytes. 1 until it is said.
-  void set_block_bytes(Bytes bytes, PoolId pool = {}) { at(pool).persists.set_block_bytes(bytes); }
+  void set_block_bytes(Bytes bytes, PoolId pool = {}) { at(pool).storage_writer.set_block_bytes(bytes); }
   [[nodiscard]] WriteBudget& write_budget() { return write_budget_; }
   [[nodiscard]] const WriteBudget& write_budget() const { return write_budget_; }
 
@@ -216,11 +216,11 @@ class CacheManager {
   /// Units of the request's prompt (AcquireRequest::keys) that are not committed yet; 0 for one that is not ready.
   [[nodiscard]] std::uint32_t prompt_left(RequestId id) const;
   /// What bringing up a block of the pool costs by now.
-  void set_path_costs(const PathCosts& costs, PoolId pool = {}) { at(pool).set_path_costs(costs); }
+  void set_load_costs(const LoadCosts& costs, PoolId pool = {}) { at(pool).set_load_costs(costs); }
   /// Call after a batch of the above: serves who waits with what has become free.
   void settle();
   /// For blocks that storage holds from before: see there.
-  [[nodiscard]] Restoring& restoring(PoolId pool = {}) { return at(pool).restoring; }
+  [[nodiscard]] CatalogRecovery& catalog_recovery(PoolId pool = {}) { return at(pool).catalog_recovery; }
 
   // ---- what is to be done, and what to know
 
@@ -312,8 +312,8 @@ class CacheManager {
   };
   /// What a prompt finds in one group.
   struct GroupHit {
-    Found found;                    ///< chained: the path; else sums over the islands
-    std::vector<Found> islands;     ///< of blocks [first, end)
+    Found found;                    ///< chained: the prefix; else sums over the islands
+    std::vector<Found> unchained;     ///< of blocks [first, end)
     std::uint32_t first = 0;
     std::uint32_t end = 0;
     bool serves = true;
@@ -321,10 +321,10 @@ class CacheManager {
     std::vector<Tier> tiers;        ///< of blocks [first, end)
   };
 
-  [[nodiscard]] SizeClass& at(PoolId pool) { return *pools_.at(pool.value()); }
-  [[nodiscard]] const SizeClass& at(PoolId pool) const { return *pools_.at(pool.value()); }
-  [[nodiscard]] SizeClass& pool_of(std::size_t group) { return *pools_[rules_[group].config().pool.value()]; }
-  [[nodiscard]] const SizeClass& pool_of(std::size_t group) const { return *pools_[rules_[group].config().pool.value()]; }
+  [[nodiscard]] TieredPool& at(PoolId pool) { return *pools_.at(pool.value()); }
+  [[nodiscard]] const TieredPool& at(PoolId pool) const { return *pools_.at(pool.value()); }
+  [[nodiscard]] TieredPool& pool_of(std::size_t group) { return *pools_[rules_[group].config().pool.value()]; }
+  [[nodiscard]] const TieredPool& pool_of(std::size_t group) const { return *pools_[rules_[group].config().pool.value()]; }
 
   [[nodiscard]] Result<Index> find(RequestId id) const;
   [[nodiscard]] Result<Index> find_ready(RequestId id) const;
@@ -383,17 +383,17 @@ class CacheManager {
   void commit_chain(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
   void commit_islands(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
   [[nodiscard]] Committed commit_over(std::size_t group, BlockRef block, std::uint32_t place, SlotId own, Fence written);
-  void let_go(SizeClass& pool, Path path);
+  void let_go(TieredPool& pool, Prefix prefix);
   void release_part(GroupPart& part, std::size_t group, Fence last_use);
   void give_up_before(GroupPart& part, std::size_t group, std::uint32_t first, Fence last_use);
   [[nodiscard]] Result<WriteBackId> write_back_request(const WriteBackOrder& order);
   [[nodiscard]] Result<WriteBackId> write_back_prefix(const WriteBackOrder& order);
-  struct PinnedPath {
+  struct PinnedPrefix {
     PoolId pool;
-    Path path;
+    Prefix prefix;
   };
   struct Pin {
-    std::vector<PinnedPath> paths;
+    std::vector<PinnedPrefix> prefixes;
     TimePoint until = never;
   };
   void end_pin(std::map<PinId, Pin>::iterator pin);
@@ -412,7 +412,7 @@ class CacheManager {
   std::uint32_t alignment_ = 1;        ///< of hits, in units
   bool single_ = true;                 ///< one group, whose blocks are the units
   WriteBudget write_budget_;
-  std::vector<std::unique_ptr<SizeClass>> pools_;
+  std::vector<std::unique_ptr<TieredPool>> pools_;
   std::unique_ptr<WriteBackJobs> write_backs_;
   UseClock use_clock_;
   TimePoint now_{};  ///< the latest we were told
@@ -442,7 +442,7 @@ class CacheManager {
   std::vector<std::vector<LoadPart>> load_parts_;  ///< scratch: by GroupId
   std::vector<std::size_t> used_;                  ///< scratch: of Request::own, by PoolId
   double learned_unit_seconds_ = 0;
-  std::uint64_t last_plan_ = 0;
+  std::uint64_t last_transfer_ = 0;
   std::uint64_t last_stamp_ = 0;
 };
 

@@ -40,7 +40,7 @@ Result<void> CacheManager::resume() {
 
 Result<std::uint32_t> CacheManager::drop(std::span<const BlockKey> keys) {
   if (keys.empty()) return Errc::not_found;
-  std::vector<PinnedPath> paths;
+  std::vector<PinnedPrefix> prefixes;
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     const GroupRule& rule = rules_[g];
     if (!rule.cached()) continue;
@@ -48,22 +48,22 @@ Result<std::uint32_t> CacheManager::drop(std::span<const BlockKey> keys) {
     const PrefixTree& tree = at(pool).residency.tree();
     const std::uint32_t blocks = rule.full_blocks(static_cast<std::uint32_t>(keys.size()));
     if (rule.chained()) {
-      const Path path = tree.find(keys_in(g, keys, 0));
-      if (path.length < blocks && !rule.config().optional) return Errc::not_found;
-      if (path.length == 0) continue;
-      if (tree.pinned(path.last())) return Errc::in_use;
-      paths.push_back({pool, path});
+      const Prefix prefix = tree.find(keys_in(g, keys, 0));
+      if (prefix.length < blocks && !rule.config().optional) return Errc::not_found;
+      if (prefix.length == 0) continue;
+      if (tree.pinned(prefix.last())) return Errc::in_use;
+      prefixes.push_back({pool, prefix});
       continue;
     }
     for (std::uint32_t block = 0; block < blocks; ++block) {
       const BlockKey key = key_in(g, keys, block);
-      const Path path = tree.find(std::span{&key, 1});
-      if (path.length > 0 && !tree.pinned(path.last())) paths.push_back({pool, path});
+      const Prefix prefix = tree.find(std::span{&key, 1});
+      if (prefix.length > 0 && !tree.pinned(prefix.last())) prefixes.push_back({pool, prefix});
     }
   }
-  if (paths.empty()) return Errc::not_found;
+  if (prefixes.empty()) return Errc::not_found;
   std::uint32_t freed = 0;
-  for (const PinnedPath& path : paths) freed += at(path.pool).drop(path.path);
+  for (const PinnedPrefix& prefix : prefixes) freed += at(prefix.pool).drop(prefix.prefix);
   settle();
   return freed;
 }
@@ -93,7 +93,7 @@ Result<PinId> CacheManager::pin(std::span<const BlockKey> keys, TimePoint until)
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
     const std::uint64_t half = pools_[pool]->config.device_blocks / 2;
     const std::uint64_t most = config_.pinned_blocks_max > 0 ? config_.pinned_blocks_max : half;
-    if (wanted[pool] <= most && pools_[pool]->device_room.can_promise(0)) continue;
+    if (wanted[pool] <= most && pools_[pool]->device_slots.can_promise(0)) continue;
     hold_hits(Hold::unpin);
     return Errc::no_room;
   }
@@ -101,13 +101,13 @@ Result<PinId> CacheManager::pin(std::span<const BlockKey> keys, TimePoint until)
   pin.until = until;
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     const PoolId pool = rules_[g].config().pool;
-    if (hits_[g].found.path.length > 0) pin.paths.push_back({pool, hits_[g].found.path});
-    for (const Found& island : hits_[g].islands) pin.paths.push_back({pool, island.path});
+    if (hits_[g].found.prefix.length > 0) pin.prefixes.push_back({pool, hits_[g].found.prefix});
+    for (const Found& unchained_block : hits_[g].unchained) pin.prefixes.push_back({pool, unchained_block.prefix});
   }
   // Else one of them might stay, being pinned when its copy ends, and outlive the one before it.
-  for (const PinnedPath& pinned : pin.paths) {
-    for (std::uint32_t i = 0; i < pinned.path.length; ++i) {
-      if (at(pinned.pool).residency.rescue({pinned.path.node, i}, Tier::device)) ++stats_.rescued;
+  for (const PinnedPrefix& pinned : pin.prefixes) {
+    for (std::uint32_t i = 0; i < pinned.prefix.length; ++i) {
+      if (at(pinned.pool).residency.cancel_eviction({pinned.prefix.node, i}, Tier::device)) ++stats_.evictions_cancelled;
     }
   }
   pinned_ = wanted;
@@ -125,11 +125,11 @@ Result<void> CacheManager::unpin(PinId pin) {
 }
 
 void CacheManager::end_pin(std::map<PinId, Pin>::iterator pin) {
-  const std::vector<PinnedPath> paths = std::move(pin->second.paths);
+  const std::vector<PinnedPrefix> prefixes = std::move(pin->second.prefixes);
   pins_.erase(pin);
-  for (const PinnedPath& pinned : paths) {
-    pinned_[pinned.pool.value()] -= pinned.path.length;
-    at(pinned.pool).residency.unpin(pinned.path);
+  for (const PinnedPrefix& pinned : prefixes) {
+    pinned_[pinned.pool.value()] -= pinned.prefix.length;
+    at(pinned.pool).residency.unpin(pinned.prefix);
   }
 }
 
@@ -143,21 +143,21 @@ Result<void> CacheManager::resize(Tier tier, std::uint32_t blocks, PoolId pool, 
 }
 
 void CacheManager::open_host(SlotSpan slots, PoolId pool) {
-  at(pool).resizing.open_host(slots);
+  at(pool).resizer.open_host(slots);
   settle();
 }
 
 std::uint32_t CacheManager::common_prefix(GroupId group) const {
   const std::size_t g = group.value();
   if (g >= rules_.size() || !rules_[g].chained()) return 0;
-  std::optional<Path> common;
+  std::optional<Prefix> common;
   for (const Request& r : requests_) {
     if (r.state != State::ready || r.quarantined_until) continue;
     if (!common) {
-      common = r.parts[g].path;
+      common = r.parts[g].prefix;
     } else {
-      const std::uint32_t length = pool_of(g).residency.tree().common(*common, r.parts[g].path);
-      common = Path{common->node, length};
+      const std::uint32_t length = pool_of(g).residency.tree().common(*common, r.parts[g].prefix);
+      common = Prefix{common->node, length};
     }
   }
   return common ? common->length : 0;

@@ -29,7 +29,7 @@ std::uint32_t CacheManager::look_up(std::span<const BlockKey> keys, Tier lowest)
   if (single_) {
     GroupHit& hit = hits_.front();
     hit.found = pools_.front()->find(keys, lowest, found_);
-    hit.end = hit.found.path.length;
+    hit.end = hit.found.prefix.length;
     return hit.end;
   }
   struct There {
@@ -42,11 +42,11 @@ std::uint32_t CacheManager::look_up(std::span<const BlockKey> keys, Tier lowest)
       GroupHit& hit = manager.hits_[group];
       if (!hit.looked_up) hit.found = manager.pool_of(group).find(manager.keys_in(group, keys, 0), lowest, hit.tiers);
       hit.looked_up = true;
-      return std::min(blocks, hit.found.path.length);
+      return std::min(blocks, hit.found.prefix.length);
     }
     bool has(std::size_t group, std::uint32_t block) const {
       const BlockKey key = manager.key_in(group, keys, block);
-      return manager.pool_of(group).find(std::span{&key, 1}, lowest, manager.hits_[group].tiers).path.length > 0;
+      return manager.pool_of(group).find(std::span{&key, 1}, lowest, manager.hits_[group].tiers).prefix.length > 0;
     }
   };
   for (GroupHit& hit : hits_) hit.looked_up = false;
@@ -60,11 +60,11 @@ std::uint32_t CacheManager::look_up(std::span<const BlockKey> keys, Tier lowest)
 /// What the group contributes to a hit of all of `keys`.
 void CacheManager::look_up_group(std::size_t group, std::span<const BlockKey> keys, Tier lowest) const {
   const GroupRule& rule = rules_[group];
-  const SizeClass& pool = pool_of(group);
+  const TieredPool& pool = pool_of(group);
   const auto hits = static_cast<std::uint32_t>(keys.size());
   GroupHit& hit = hits_[group];
   hit.found = {};
-  hit.islands.clear();
+  hit.unchained.clear();
   hit.tiers.clear();
   hit.first = hit.end = 0;
   hit.serves = true;
@@ -72,20 +72,20 @@ void CacheManager::look_up_group(std::size_t group, std::span<const BlockKey> ke
   hit.end = rule.full_blocks(hits);
   if (rule.chained()) {
     hit.found = pool.find(keys_in(group, keys, 0), lowest, hit.tiers);
-    hit.serves = hit.found.path.length == hit.end;
+    hit.serves = hit.found.prefix.length == hit.end;
   } else {
     hit.first = rule.first_needed(std::uint64_t{hits} * unit_tokens_);
     for (std::uint32_t block = hit.first; block < hit.end; ++block) {
       const BlockKey key = key_in(group, keys, block);
-      const Found island = pool.find(std::span{&key, 1}, lowest, island_tier_);
-      if (island.path.length == 0) {
+      const Found unchained_block = pool.find(std::span{&key, 1}, lowest, island_tier_);
+      if (unchained_block.prefix.length == 0) {
         hit.serves = false;
         break;
       }
-      hit.islands.push_back(island);
+      hit.unchained.push_back(unchained_block);
       hit.tiers.push_back(island_tier_.front());
-      hit.found.on_device += island.on_device;
-      hit.found.filling += island.filling;
+      hit.found.on_device += unchained_block.on_device;
+      hit.found.filling += unchained_block.filling;
     }
   }
   // An optional group's last block may be but begun where the others' end.
@@ -93,7 +93,7 @@ void CacheManager::look_up_group(std::size_t group, std::span<const BlockKey> ke
   TERRACE_CHECK(hit.serves || rule.config().optional);
   if (hit.serves) return;
   hit.found = {};
-  hit.islands.clear();
+  hit.unchained.clear();
   hit.tiers.clear();
   hit.first = hit.end;
 }
@@ -121,9 +121,9 @@ std::uint32_t CacheManager::worth_loading(std::uint32_t hits) const {
   if (std::ranges::none_of(found_, [&](Tier tier) { return tier >= measured_from; })) return hits;
   unit_costs_.assign(hits, {});
   for (std::size_t g = 0; g < rules_.size(); ++g) add_costs(g);
-  PathQueues queues;
+  LoadQueues queues;
   for (const auto& pool : pools_) {
-    const PathCosts& costs = pool->path_costs();
+    const LoadCosts& costs = pool->load_costs();
     const std::uint64_t waiting = pool->loads.reads_waiting();
     queues.read_seconds += static_cast<double>(waiting) * costs.read_seconds;
     if (prefill_is_stated()) queues.link_seconds += static_cast<double>(pool->loads.links_waiting()) * costs.link_seconds;
@@ -137,14 +137,14 @@ std::uint32_t CacheManager::worth_loading(std::uint32_t hits) const {
 /// What the group's part of the hits costs, each block with the last of its units.
 void CacheManager::add_costs(std::size_t group) const {
   const GroupHit& hit = hits_[group];
-  const PathCosts& costs = pool_of(group).path_costs();
+  const LoadCosts& costs = pool_of(group).load_costs();
   // (With one group, found_ says the tiers.)
   const std::span<const Tier> tiers = single_ ? std::span<const Tier>{found_} : std::span<const Tier>{hit.tiers};
   for (std::uint32_t i = 0; i < tiers.size(); ++i) {
     if (tiers[i] == Tier::device) continue;
     // What is on its way follows what the device has.
-    const Found& found = hit.islands.empty() ? hit.found : hit.islands[i];
-    const std::uint32_t place = hit.islands.empty() ? i : 0;
+    const Found& found = hit.unchained.empty() ? hit.found : hit.unchained[i];
+    const std::uint32_t place = hit.unchained.empty() ? i : 0;
     const bool joins = place >= found.on_device && place < found.on_device + found.filling;
     UnitCost& unit = unit_costs_[std::size_t{hit.first + i + 1} * rules_[group].units_per_block() - 1];
     if (joins) {
@@ -160,11 +160,11 @@ void CacheManager::add_costs(std::size_t group) const {
 
 /// Keeps what the last look_up() found, or lets it go again.
 void CacheManager::hold_hits(Hold hold) {
-  const auto change = [&](PrefixTree& tree, Path path) { hold == Hold::pin ? tree.pin(path) : tree.unpin(path); };
+  const auto change = [&](PrefixTree& tree, Prefix prefix) { hold == Hold::pin ? tree.pin(prefix) : tree.unpin(prefix); };
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     PrefixTree& tree = pool_of(g).residency.tree();
-    if (rules_[g].chained()) change(tree, hits_[g].found.path);
-    for (const Found& island : hits_[g].islands) change(tree, island.path);
+    if (rules_[g].chained()) change(tree, hits_[g].found.prefix);
+    for (const Found& unchained_block : hits_[g].unchained) change(tree, unchained_block.prefix);
   }
 }
 
@@ -188,7 +188,7 @@ void CacheManager::sum_needs(const Request& r) const {
 
 bool CacheManager::can_promise_all() const {
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
-    if (!pools_[pool]->device_room.can_promise(needs_[pool])) return false;
+    if (!pools_[pool]->device_slots.can_promise(needs_[pool])) return false;
   }
   return true;
 }
@@ -203,7 +203,7 @@ bool CacheManager::could_ever_fit(const Request& r) const {
         all ? rules_[g].blocks_for(r.blocks) : hit.end - hit.first + new_blocks(g, r, hit.end);
   }
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
-    const SlotPool& device = pools_[pool]->residency.pool(Tier::device);
+    const SlotAllocator& device = pools_[pool]->residency.pool(Tier::device);
     if (needs_[pool] > device.capacity() - device.count(SlotState::null)) return false;
   }
   return true;

@@ -35,10 +35,10 @@ Result<void> CacheManager::plan(Index index, std::span<const BlockKey> keys) {
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
     const std::uint32_t needed = needs_[pool];
     std::vector<SlotId>& own = r.own[pool];
-    if (needed > 0) pools_[pool]->device_room.take_free(needed, std::nullopt, own);
+    if (needed > 0) pools_[pool]->device_slots.take_free(needed, std::nullopt, own);
     if (own.size() == needed) continue;
     ++r.rooms_waited_for;
-    pools_[pool]->device_room.wait(index, needed - static_cast<std::uint32_t>(own.size()), r.name_space);
+    pools_[pool]->device_slots.wait(index, needed - static_cast<std::uint32_t>(own.size()), r.name_space);
   }
   if (r.rooms_waited_for > 0) {
     r.state = State::waiting_for_room;
@@ -64,26 +64,26 @@ void CacheManager::take_hits(Request& r, std::span<const BlockKey> keys, std::ui
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     const GroupHit& hit = hits_[g];
     GroupPart& part = r.parts[g];
-    SizeClass& pool = pool_of(g);
+    TieredPool& pool = pool_of(g);
     part.serves = hit.serves;
     part.first = hit.first;
     part.end = part.committed = hit.end;
     stats_.joined += hit.found.filling;
     r.joined = std::max(r.joined, hit.found.filling * rules_[g].units_per_block());
     if (rules_[g].chained()) {
-      part.path = hit.found.path;
-      if (is_first) pool.residency.used(keys_in(g, keys, 0).first(part.path.length));
-      pool.residency.tree().touch(part.path, r.stamp);
-      pool.rescue(hit.found);
+      part.prefix = hit.found.prefix;
+      if (is_first) pool.residency.used(keys_in(g, keys, 0).first(part.prefix.length));
+      pool.residency.tree().touch(part.prefix, r.stamp);
+      pool.cancel_eviction(hit.found);
     }
-    for (std::uint32_t i = 0; i < hit.islands.size(); ++i) {
-      part.islands.push_back({hit.first + i, hit.islands[i].path});
-      pool.residency.tree().touch(hit.islands[i].path, r.stamp);
-      if (is_first) pool.residency.used(std::span{&pool.residency.tree().key(hit.islands[i].path.last()), 1});
-      pool.rescue(hit.islands[i]);
+    for (std::uint32_t i = 0; i < hit.unchained.size(); ++i) {
+      part.unchained.push_back({hit.first + i, hit.unchained[i].prefix});
+      pool.residency.tree().touch(hit.unchained[i].prefix, r.stamp);
+      if (is_first) pool.residency.used(std::span{&pool.residency.tree().key(hit.unchained[i].prefix.last()), 1});
+      pool.cancel_eviction(hit.unchained[i]);
     }
   }
-  if (config_.instant_copies && config_.relation == Relation::exclusive) detach_hits(r);
+  if (config_.instant_copies && config_.relation == InclusionPolicy::exclusive) detach_hits(r);
 }
 
 /// Reference order for exclusive: the host slots of the hits count as free before room is made. Their bytes are still to be
@@ -91,7 +91,7 @@ void CacheManager::take_hits(Request& r, std::span<const BlockKey> keys, std::ui
 void CacheManager::detach_hits(Request& r) {
   Residency& residency = pools_.front()->residency;
   for (std::uint32_t i = 0; i < r.hits && residency.staging_free() > 0; ++i) {
-    const BlockRef block{r.parts.front().path.node, i};
+    const BlockRef block{r.parts.front().prefix.node, i};
     if (residency.copy(block, Tier::device).present()) continue;
     const Copy in_host = residency.copy(block, Tier::host);
     if (in_host.state() != CopyState::ready || residency.lent(in_host.slot())) continue;
@@ -109,7 +109,7 @@ void CacheManager::on_served(PoolId pool, Index index, std::span<const SlotId> s
 
 /// A hit, while the request waits for it.
 BlockRef CacheManager::hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const {
-  return rules_[group].chained() ? BlockRef{part.path.node, block} : part.islands[block - part.first].path.last();
+  return rules_[group].chained() ? BlockRef{part.prefix.node, block} : part.unchained[block - part.first].prefix.last();
 }
 
 /// The device copies of the part's hits, to row_.
@@ -117,10 +117,10 @@ void CacheManager::read_hits(const GroupPart& part, std::size_t group) {
   const Residency& residency = pool_of(group).residency;
   row_.resize(part.end - part.first);
   if (rules_[group].chained()) {
-    residency.tree().read(part.path, Tier::device, 0, row_);
+    residency.tree().read(part.prefix, Tier::device, 0, row_);
     return;
   }
-  for (std::size_t i = 0; i < row_.size(); ++i) row_[i] = residency.copy(part.islands[i].path.last(), Tier::device);
+  for (std::size_t i = 0; i < row_.size(); ++i) row_[i] = residency.copy(part.unchained[i].prefix.last(), Tier::device);
 }
 
 /// Gives each of the group's hits that is not on the device a slot and notes where its bytes are; joins the load that brings it
@@ -129,7 +129,7 @@ bool CacheManager::collect_loads(Index index, std::size_t group) {
   Request& r = requests_[index];
   const GroupPart& part = r.parts[group];
   const PoolId pool_id = rules_[group].config().pool;
-  SizeClass& pool = at(pool_id);
+  TieredPool& pool = at(pool_id);
   std::vector<LoadPart>& parts = load_parts_[group];
   parts.clear();
   read_hits(part, group);
@@ -144,7 +144,7 @@ bool CacheManager::collect_loads(Index index, std::size_t group) {
       continue;
     }
     LoadPart wanted;
-    wanted.block = rules_[group].chained() ? pool.residency.tree().at(part.path, i) : block;
+    wanted.block = rules_[group].chained() ? pool.residency.tree().at(part.prefix, i) : block;
     if (detached < r.detached.size() && r.detached[detached].first == i) {
       wanted.detached = r.detached[detached++].second;
     } else if (pool.residency.usable(block, Tier::host)) {
@@ -274,8 +274,8 @@ void CacheManager::let_go_of_hits(Index index) {
   r.hits = 0;
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     Residency& residency = pool_of(g).residency;
-    if (rules_[g].chained()) residency.unpin(r.parts[g].path);
-    for (const Island& island : r.parts[g].islands) residency.unpin(island.path);
+    if (rules_[g].chained()) residency.unpin(r.parts[g].prefix);
+    for (const UnchainedBlock& unchained_block : r.parts[g].unchained) residency.unpin(unchained_block.prefix);
     r.parts[g].clear();
   }
 }
@@ -284,7 +284,7 @@ void CacheManager::let_go_of_room(Index index) {
   Request& r = requests_[index];
   r.rooms_waited_for = 0;
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
-    pools_[pool]->device_room.leave(index);
+    pools_[pool]->device_slots.leave(index);
     pools_[pool]->residency.pool(Tier::device).put_all(r.own[pool]);
     r.own[pool].clear();
   }
@@ -316,7 +316,7 @@ TimePoint CacheManager::reads_wanted_by(const Request& r) const {
   return now_ + std::chrono::duration_cast<Duration>(std::chrono::duration<double>{seconds});
 }
 
-/// Every pending request that counts on the block lets go of its path and plans again; one that was told of layers fails, since
+/// Every pending request that counts on the block lets go of its prefix and plans again; one that was told of layers fails, since
 /// its caller has begun to compute with what is not coming.
 void CacheManager::on_load_failed(PoolId pool, BlockRef missing, Loads::Late late) {
   const PrefixTree& tree = at(pool).residency.tree();
@@ -326,8 +326,8 @@ void CacheManager::on_load_failed(PoolId pool, BlockRef missing, Loads::Late lat
     const auto counts_on_it = [&](std::size_t g) {
       const GroupPart& part = r.parts[g];
       if (rules_[g].config().pool != pool) return false;
-      if (rules_[g].chained()) return part.end > missing.depth && tree.same({part.path.node, missing.depth}, missing);
-      return std::ranges::any_of(part.islands, [&](const Island& i) { return tree.same(i.path.last(), missing); });
+      if (rules_[g].chained()) return part.end > missing.depth && tree.same({part.prefix.node, missing.depth}, missing);
+      return std::ranges::any_of(part.unchained, [&](const UnchainedBlock& i) { return tree.same(i.prefix.last(), missing); });
     };
     bool counts = false;
     for (std::size_t g = 0; g < rules_.size(); ++g) counts |= counts_on_it(g);

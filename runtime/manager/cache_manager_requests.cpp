@@ -94,18 +94,18 @@ void CacheManager::give_up_before(GroupPart& part, std::size_t group, std::uint3
   first = std::min(first, static_cast<std::uint32_t>(part.table.size()));
   if (first <= part.given_up) return;
   Residency& residency = pool_of(group).residency;
-  SlotPool& device = residency.pool(Tier::device);
-  const auto kept = std::ranges::find_if(part.islands, [&](const Island& island) { return island.block >= first; });
-  for (auto island = part.islands.begin(); island != kept; ++island) {
-    const SlotId slot = part.table[island->block];
+  SlotAllocator& device = residency.pool(Tier::device);
+  const auto kept = std::ranges::find_if(part.unchained, [&](const UnchainedBlock& unchained_block) { return unchained_block.block >= first; });
+  for (auto unchained_block = part.unchained.begin(); unchained_block != kept; ++unchained_block) {
+    const SlotId slot = part.table[unchained_block->block];
     device.raise_fence(slot, last_use);
-    if (island->duplicate) {
-      device.raise_fence(residency.copy(island->path.last(), Tier::device).slot(), last_use);
+    if (unchained_block->duplicate) {
+      device.raise_fence(residency.copy(unchained_block->prefix.last(), Tier::device).slot(), last_use);
       device.put(slot);
     }
-    let_go(pool_of(group), island->path);
+    let_go(pool_of(group), unchained_block->prefix);
   }
-  part.islands.erase(part.islands.begin(), kept);
+  part.unchained.erase(part.unchained.begin(), kept);
   for (std::uint32_t block = std::max(part.committed, part.given_up); block < first; ++block) {
     if (is_null(group, part.table[block])) continue;
     device.raise_fence(part.table[block], last_use);
@@ -147,15 +147,15 @@ Result<void> CacheManager::extend(RequestId id, std::uint32_t blocks) {
     const Quotas::Asker asker{r.name_space, to - from + part.table.size() - part.committed};
     const std::optional<SlotId> after = part.table.empty() ? std::nullopt : std::optional{part.table.back()};
     part.table.resize(from, null_of(g));
-    DeviceRoom& room = pool_of(g).device_room;
+    DeviceSlotAllocator& room = pool_of(g).device_slots;
     if (to > from) room.take_free(to - from, after, part.table);
     enough = room.choose(to - static_cast<std::uint32_t>(part.table.size()), asker);
   }
-  for (const auto& pool : pools_) enough ? pool->device_room.give_up_chosen() : pool->device_room.keep_chosen();
+  for (const auto& pool : pools_) enough ? pool->device_slots.give_up_chosen() : pool->device_slots.keep_chosen();
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     if (!rules_[g].cached()) continue;
     std::vector<SlotId>& table = r.parts[g].table;
-    SlotPool& device = pool_of(g).residency.pool(Tier::device);
+    SlotAllocator& device = pool_of(g).residency.pool(Tier::device);
     const std::uint32_t blocks_then = rules_[g].blocks_for(enough ? now : r.blocks_now);
     if (table.size() < blocks_then) {
       device.take_many(blocks_then - static_cast<std::uint32_t>(table.size()), std::nullopt, SlotState::held, table);
@@ -197,10 +197,10 @@ Result<std::span<const Duplicate>> CacheManager::commit(RequestId id, std::span<
 
 void CacheManager::commit_chain(Request& r, std::size_t group, std::span<const BlockKey> keys, Fence written) {
   GroupPart& part = r.parts[group];
-  SizeClass& pool = pool_of(group);
+  TieredPool& pool = pool_of(group);
   PrefixTree& tree = pool.residency.tree();
-  const std::uint32_t from = part.path.length;
-  const Path whole = tree.extend(part.path, keys_in(group, keys, from), r.name_space, id_of(group));
+  const std::uint32_t from = part.prefix.length;
+  const Prefix whole = tree.extend(part.prefix, keys_in(group, keys, from), r.name_space, id_of(group));
   tree.pin(whole);
   // First what was in the tree before, block by block; then what is new to it, at once.
   const std::uint32_t known = whole.length - tree.added();
@@ -211,26 +211,26 @@ void CacheManager::commit_chain(Request& r, std::size_t group, std::span<const B
     if (done == Committed::not_now) break;
     if (done == Committed::duplicate) part.redundant.push_back(own);
   }
-  Path path = whole;
+  Prefix prefix = whole;
   if (end == known) {
     const std::span<const SlotId> slots = std::span{part.table}.first(whole.length).subspan(known);
     pool.residency.pool(Tier::device).raise_fences(slots, written);
     pool.residency.adopt_added(whole, slots);
   } else {
-    path = tree.first(whole, end);
-    tree.pin(path);
+    prefix = tree.first(whole, end);
+    tree.pin(prefix);
     tree.unpin(whole);
   }
-  tree.unpin(part.path);
-  part.path = path;
-  part.committed = path.length;
-  tree.touch(path, r.stamp);
-  pool.copy_down(from, path);
+  tree.unpin(part.prefix);
+  part.prefix = prefix;
+  part.committed = prefix.length;
+  tree.touch(prefix, r.stamp);
+  pool.copy_down(from, prefix);
 }
 
 void CacheManager::commit_islands(Request& r, std::size_t group, std::span<const BlockKey> keys, Fence written) {
   GroupPart& part = r.parts[group];
-  SizeClass& pool = pool_of(group);
+  TieredPool& pool = pool_of(group);
   PrefixTree& tree = pool.residency.tree();
   const std::uint32_t end = rules_[group].full_blocks(static_cast<std::uint32_t>(keys.size()));
   for (; part.committed < end; ++part.committed) {
@@ -238,22 +238,22 @@ void CacheManager::commit_islands(Request& r, std::size_t group, std::span<const
     const SlotId own = part.table[block];
     if (is_null(group, own)) continue;
     const BlockKey key = key_in(group, keys, block);
-    const Path path = tree.extend({}, std::span{&key, 1}, r.name_space, id_of(group));
-    tree.pin(path);
+    const Prefix prefix = tree.extend({}, std::span{&key, 1}, r.name_space, id_of(group));
+    tree.pin(prefix);
     Committed done = Committed::adopted;
     if (tree.added() == 0) {
-      done = commit_over(group, path.last(), block, own, written);
+      done = commit_over(group, prefix.last(), block, own, written);
     } else {
       pool.residency.pool(Tier::device).raise_fence(own, written);
-      pool.residency.adopt_added(path, std::span{&own, 1});
+      pool.residency.adopt_added(prefix, std::span{&own, 1});
     }
     if (done == Committed::not_now) {
-      tree.unpin(path);
+      tree.unpin(prefix);
       return;
     }
-    part.islands.push_back({block, path, done == Committed::duplicate});
-    tree.touch(path, r.stamp);
-    pool.copy_down(0, path);
+    part.unchained.push_back({block, prefix, done == Committed::duplicate});
+    tree.touch(prefix, r.stamp);
+    pool.copy_down(0, prefix);
   }
 }
 
@@ -264,14 +264,14 @@ CacheManager::Committed CacheManager::commit_over(std::size_t group, BlockRef bl
   const Copy there = residency.copy(block, Tier::device);
   if (there.state() == CopyState::filling) return Committed::not_now;
   if (there.present()) {
-    if (residency.rescue(block, Tier::device)) ++stats_.rescued;
+    if (residency.cancel_eviction(block, Tier::device)) ++stats_.evictions_cancelled;
     ++stats_.duplicates;
     duplicates_.push_back({id_of(group), place, own, there.slot()});
     return Committed::duplicate;
   }
   residency.pool(Tier::device).raise_fence(own, written);
   residency.adopt(block, Tier::device, own);
-  if (config_.relation == Relation::exclusive && residency.copy(block, Tier::host).state() == CopyState::ready) {
+  if (config_.relation == InclusionPolicy::exclusive && residency.copy(block, Tier::host).state() == CopyState::ready) {
     residency.drop(block, Tier::host);
   }
   return Committed::adopted;
@@ -340,8 +340,8 @@ std::vector<std::pair<PoolId, SlotId>> CacheManager::own_slots(const Request& r)
     const PoolId pool = rules_[g].config().pool;
     for (const SlotId slot : part.redundant) slots.emplace_back(pool, slot);
     if (r.state != State::ready) continue;
-    for (const Island& island : part.islands) {
-      if (island.duplicate) slots.emplace_back(pool, part.table[island.block]);
+    for (const UnchainedBlock& unchained_block : part.unchained) {
+      if (unchained_block.duplicate) slots.emplace_back(pool, part.table[unchained_block.block]);
     }
     for (std::size_t block = part.committed; block < part.table.size(); ++block) {
       if (!is_null(g, part.table[block])) slots.emplace_back(pool, part.table[block]);
@@ -351,22 +351,22 @@ std::vector<std::pair<PoolId, SlotId>> CacheManager::own_slots(const Request& r)
 }
 
 /// Of what a request had in the tree.
-void CacheManager::let_go(SizeClass& pool, Path path) {
-  pool.residency.tree().unpin(path);
-  if (path.length > 0) pool.departures.not_needed(path.last());
+void CacheManager::let_go(TieredPool& pool, Prefix prefix) {
+  pool.residency.tree().unpin(prefix);
+  if (prefix.length > 0) pool.deferred_eviction.not_needed(prefix.last());
 }
 
 void CacheManager::release_part(GroupPart& part, std::size_t group, Fence last_use) {
   Residency& residency = pool_of(group).residency;
-  SlotPool& device = residency.pool(Tier::device);
+  SlotAllocator& device = residency.pool(Tier::device);
   if (rules_[group].chained() && part.serves) {
     device.raise_fences(part.table, last_use);
     // Compute may have gone over to the shared slots.
-    for (std::uint32_t block = 0; !part.redundant.empty() && block < part.path.length; ++block) {
-      device.raise_fence(residency.copy({part.path.node, block}, Tier::device).slot(), last_use);
+    for (std::uint32_t block = 0; !part.redundant.empty() && block < part.prefix.length; ++block) {
+      device.raise_fence(residency.copy({part.prefix.node, block}, Tier::device).slot(), last_use);
     }
-    let_go(pool_of(group), part.path);
-    device.put_all(std::span{part.table}.subspan(part.path.length));
+    let_go(pool_of(group), part.prefix);
+    device.put_all(std::span{part.table}.subspan(part.prefix.length));
     device.put_all(part.redundant);
     part.redundant.clear();
   } else {

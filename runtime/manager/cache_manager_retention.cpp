@@ -17,8 +17,8 @@ Result<RetentionId> CacheManager::retain(std::span<const BlockKey> keys, Priorit
   last_retention_ = RetentionId{last_retention_.value() + 1};
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     PrefixTree& tree = pool_of(g).residency.tree();
-    if (hits_[g].found.path.length > 0) tree.retain(hits_[g].found.path, last_retention_, priority);
-    for (const Found& island : hits_[g].islands) tree.retain(island.path, last_retention_, priority);
+    if (hits_[g].found.prefix.length > 0) tree.retain(hits_[g].found.prefix, last_retention_, priority);
+    for (const Found& unchained_block : hits_[g].unchained) tree.retain(unchained_block.prefix, last_retention_, priority);
   }
   retentions_.emplace(last_retention_, Retention{{keys.begin(), keys.begin() + hits}, until});
   retained_blocks_ += hits;
@@ -42,13 +42,13 @@ void CacheManager::end_retention(std::map<RetentionId, Retention>::iterator rete
     if (!rule.cached()) continue;
     PrefixTree& tree = pool_of(g).residency.tree();
     if (rule.chained()) {
-      if (const Path path = tree.find(keys_in(g, keys, 0)); path.length > 0) tree.end_retention(path, id);
+      if (const Prefix prefix = tree.find(keys_in(g, keys, 0)); prefix.length > 0) tree.end_retention(prefix, id);
       continue;
     }
     const std::uint32_t end = rule.full_blocks(static_cast<std::uint32_t>(keys.size()));
     for (std::uint32_t block = rule.first_needed(keys.size() * unit_tokens_); block < end; ++block) {
       const BlockKey key = key_in(g, keys, block);
-      if (const Path path = tree.find(std::span{&key, 1}); path.length > 0) tree.end_retention(path, id);
+      if (const Prefix prefix = tree.find(std::span{&key, 1}); prefix.length > 0) tree.end_retention(prefix, id);
     }
   }
 }

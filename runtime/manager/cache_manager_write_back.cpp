@@ -1,4 +1,4 @@
-// Operators' write-back jobs: which paths an order speaks of.
+// Operators' write-back jobs: which prefixes an order speaks of.
 
 #include "runtime/manager/cache_manager.hpp"
 
@@ -40,23 +40,23 @@ Result<WriteBackId> CacheManager::write_back_request(const WriteBackOrder& order
   if (!index) return index.error();
   const Request& r = requests_[*index];
   if (r.epoch != epoch_) return Errc::cleared;
-  std::vector<WriteBackJobs::PathIn> paths;
+  std::vector<WriteBackJobs::PrefixIn> prefixes;
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     const PoolId pool = rules_[g].config().pool;
     if (!rules_[g].cached()) continue;
     if (rules_[g].chained()) {
-      if (r.parts[g].path.length > 0) paths.push_back({pool, r.parts[g].path});
+      if (r.parts[g].prefix.length > 0) prefixes.push_back({pool, r.parts[g].prefix});
       continue;
     }
-    for (const auto& island : r.parts[g].islands) {
-      if (island.path.length > 0) paths.push_back({pool, island.path});
+    for (const auto& unchained_block : r.parts[g].unchained) {
+      if (unchained_block.prefix.length > 0) prefixes.push_back({pool, unchained_block.prefix});
     }
   }
-  return write_backs_->start(order, paths, {});
+  return write_backs_->start(order, prefixes, {});
 }
 
 Result<WriteBackId> CacheManager::write_back_prefix(const WriteBackOrder& order) {
-  std::vector<WriteBackJobs::PathIn> paths;
+  std::vector<WriteBackJobs::PrefixIn> prefixes;
   std::vector<BlockKey> gone;
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     const GroupRule& rule = rules_[g];
@@ -65,20 +65,20 @@ Result<WriteBackId> CacheManager::write_back_prefix(const WriteBackOrder& order)
     const PrefixTree& tree = at(pool).residency.tree();
     const std::uint32_t blocks = rule.full_blocks(static_cast<std::uint32_t>(order.keys.size()));
     if (rule.chained()) {
-      const Path path = tree.find(keys_in(g, order.keys, 0));
-      if (path.length > 0) paths.push_back({pool, path});
-      for (std::uint32_t block = path.length; block < blocks; ++block) gone.push_back(key_in(g, order.keys, block));
+      const Prefix prefix = tree.find(keys_in(g, order.keys, 0));
+      if (prefix.length > 0) prefixes.push_back({pool, prefix});
+      for (std::uint32_t block = prefix.length; block < blocks; ++block) gone.push_back(key_in(g, order.keys, block));
       continue;
     }
     // Of other kinds most blocks are given up by design: those that are there are all there are.
     for (std::uint32_t block = 0; block < blocks; ++block) {
       const BlockKey key = key_in(g, order.keys, block);
-      const Path path = tree.find(std::span{&key, 1});
-      if (path.length > 0) paths.push_back({pool, path});
+      const Prefix prefix = tree.find(std::span{&key, 1});
+      if (prefix.length > 0) prefixes.push_back({pool, prefix});
     }
   }
-  if (paths.empty()) return Errc::not_found;
-  return write_backs_->start(order, paths, gone);
+  if (prefixes.empty()) return Errc::not_found;
+  return write_backs_->start(order, prefixes, gone);
 }
 
 }  // namespace terrace

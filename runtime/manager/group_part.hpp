@@ -8,17 +8,17 @@
 
 namespace terrace {
 
-/// A block that stands alone in the tree, as a path of its own: of a group whose blocks do not hang together.
-struct Island {
+/// A block that stands alone in the tree, as a prefix of its own: of a group whose blocks do not hang together.
+struct UnchainedBlock {
   std::uint32_t block = 0;  ///< index in its group's table
-  Path path;
+  Prefix prefix;
   bool duplicate = false;   ///< the request has a slot of its own behind the block, too
 };
 
-/// What a request has in one group. Chained groups hold a path; others hold islands, one a block. Both are pinned.
+/// What a request has in one group. Chained groups hold a prefix; others hold islands, one a block. Both are pinned.
 struct GroupPart {
-  Path path;
-  std::vector<Island> islands;      ///< by ascending block
+  Prefix prefix;
+  std::vector<UnchainedBlock> unchained;      ///< by ascending block
   /// Hits: blocks [first, end). Before `first` the table has null blocks.
   std::uint32_t first = 0;
   std::uint32_t end = 0;
@@ -32,8 +32,8 @@ struct GroupPart {
 
   /// Empties it, but keeps the memory.
   void clear() {
-    path = {};
-    islands.clear();
+    prefix = {};
+    unchained.clear();
     first = end = committed = given_up = 0;
     serves = true;
     table.clear();

@@ -59,10 +59,10 @@ std::string_view to_string(WriteBackState state) {
   return "?";
 }
 
-WriteBackJobs::WriteBackJobs(std::span<const std::unique_ptr<SizeClass>> pools, std::uint32_t blocks_ahead)
+WriteBackJobs::WriteBackJobs(std::span<const std::unique_ptr<TieredPool>> pools, std::uint32_t blocks_ahead)
     : pools_{pools}, blocks_ahead_{blocks_ahead} {
   for (const auto& pool : pools_) {
-    pool->persists.set_end_handler([this, &pool = *pool](Persists::Wants wants, const BlockKey& key, ErrorCode error) {
+    pool->storage_writer.set_end_handler([this, &pool = *pool](StorageWriter::Wants wants, const BlockKey& key, ErrorCode error) {
       on_ended(pool, wants, key, error);
     });
   }
@@ -90,15 +90,15 @@ Result<WriteBackJobs::Job*> WriteBackJobs::add(const WriteBackOrder& order) {
   return &job;
 }
 
-Result<WriteBackId> WriteBackJobs::start(const WriteBackOrder& order, std::span<const PathIn> paths,
+Result<WriteBackId> WriteBackJobs::start(const WriteBackOrder& order, std::span<const PrefixIn> prefixes,
                                          std::span<const BlockKey> gone) {
   const Result<Job*> added = add(order);
   if (!added) return added.error();
   Job& job = **added;
-  for (const PathIn& each : paths) {
-    SizeClass& pool = *pools_[each.pool.value()];
-    for (std::uint32_t depth = 0; depth < each.path.length; ++depth) {
-      take(job, pool, pool.residency.tree().at(each.path, depth));
+  for (const PrefixIn& each : prefixes) {
+    TieredPool& pool = *pools_[each.pool.value()];
+    for (std::uint32_t depth = 0; depth < each.prefix.length; ++depth) {
+      take(job, pool, pool.residency.tree().at(each.prefix, depth));
     }
   }
   for (const BlockKey& key : gone) record(job, key, WriteBackOutcome::dropped_gone, Errc::not_found);
@@ -117,33 +117,33 @@ Result<WriteBackId> WriteBackJobs::start(const WriteBackOrder& order, std::uint6
 }
 
 /// What the job may still begin, in blocks of the pool.
-std::uint32_t WriteBackJobs::blocks_left(const Job& job, const SizeClass& pool) const {
+std::uint32_t WriteBackJobs::blocks_left(const Job& job, const TieredPool& pool) const {
   constexpr std::uint32_t most = std::numeric_limits<std::uint32_t>::max();
   if (job.order.budget == Bytes{}) return most;
   const Bytes left = job.order.budget - std::min(job.order.budget, job.begun);
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(left / pool.persists.block_bytes(), most));
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(left / pool.storage_writer.block_bytes(), most));
 }
 
 /// Has the block stored, if it is not; true where something was begun.
-bool WriteBackJobs::take(Job& job, SizeClass& pool, BlockRef block) {
+bool WriteBackJobs::take(Job& job, TieredPool& pool, BlockRef block) {
   const Residency& residency = pool.residency;
   const BlockKey key = residency.tree().key(block);
   if (job.told.contains(key)) return false;
-  const Persists::Wants mine = Persists::Wants{1} << job.bit;
+  const StorageWriter::Wants mine = StorageWriter::Wants{1} << job.bit;
   const Copy stored = residency.copy(block, Tier::storage);
   if (stored.state() == CopyState::filling) {
-    pool.persists.want(block, mine);
+    pool.storage_writer.want(block, mine);
     return false;
   }
   if (stored.present()) {
     record(job, key, WriteBackOutcome::already_there);
-    job.in_storage += pool.persists.block_bytes();
+    job.in_storage += pool.storage_writer.block_bytes();
     return false;
   }
   const std::uint32_t left = blocks_left(job, pool);
-  const Persists::Begun begun =
-      left == 0 ? Persists::Begun{0, Errc::full} : pool.persists.begin(block, mine, left);
-  job.begun += pool.persists.block_bytes() * begun.blocks;
+  const StorageWriter::Begun begun =
+      left == 0 ? StorageWriter::Begun{0, Errc::full} : pool.storage_writer.begin(block, mine, left);
+  job.begun += pool.storage_writer.block_bytes() * begun.blocks;
   if (!begun.why) return begun.blocks > 0;
   const bool bound = begun.why == Errc::full || begun.why == Errc::refused;
   record(job, key, bound ? WriteBackOutcome::over_budget : WriteBackOutcome::dropped_gone, begun.why);
@@ -152,7 +152,7 @@ bool WriteBackJobs::take(Job& job, SizeClass& pool, BlockRef block) {
 
 std::uint64_t WriteBackJobs::under_way(const Job& job) const {
   std::uint64_t blocks = 0;
-  for (const auto& pool : pools_) blocks += pool->persists.wanted(job.bit);
+  for (const auto& pool : pools_) blocks += pool->storage_writer.wanted(job.bit);
   return blocks;
 }
 
@@ -179,7 +179,7 @@ bool WriteBackJobs::scan_some(Job& job) {
   Scan& scan = *job.scan;
   bool begun = false;
   for (std::uint32_t nodes = 0; nodes < nodes_a_pump && !scan.done;) {
-    SizeClass& pool = *pools_[scan.pool];
+    TieredPool& pool = *pools_[scan.pool];
     const PrefixTree& tree = pool.residency.tree();
     if (scan.node >= tree.nodes_end()) {
       scan.node = scan.depth = 0;
@@ -221,12 +221,12 @@ bool WriteBackJobs::record(Job& job, const BlockKey& key, WriteBackOutcome outco
   return true;
 }
 
-void WriteBackJobs::on_ended(const SizeClass& pool, Persists::Wants wants, const BlockKey& key, ErrorCode error) {
-  for (Persists::Wants left = wants & ~Persists::by_policy; left != 0; left &= left - 1) {
+void WriteBackJobs::on_ended(const TieredPool& pool, StorageWriter::Wants wants, const BlockKey& key, ErrorCode error) {
+  for (StorageWriter::Wants left = wants & ~StorageWriter::by_policy; left != 0; left &= left - 1) {
     Job& job = *by_bit_[static_cast<std::size_t>(std::countr_zero(left))];
     if (!record(job, key, outcome_of(error), error) || error) continue;
-    job.progress.written += pool.persists.block_bytes();
-    job.in_storage += pool.persists.block_bytes();
+    job.progress.written += pool.storage_writer.block_bytes();
+    job.in_storage += pool.storage_writer.block_bytes();
   }
 }
 
@@ -241,7 +241,7 @@ bool WriteBackJobs::flushed(Job& job) {
   if (job.rounds.empty()) ask_for_flush(job);
   ErrorCode error;
   for (std::size_t i = 0; i < pools_.size(); ++i) {
-    const Flushes& flushes = pools_[i]->flushes;
+    const FlushScheduler& flushes = pools_[i]->flushes;
     if (!flushes.ended(job.rounds[i])) return false;
     if (flushes.error()) error = flushes.error();
   }
@@ -269,10 +269,10 @@ void WriteBackJobs::end_if_done(Job& job) {
 }
 
 void WriteBackJobs::end(Job& job, WriteBackState state) {
-  const Persists::Wants mine = Persists::Wants{1} << job.bit;
+  const StorageWriter::Wants mine = StorageWriter::Wants{1} << job.bit;
   for (const auto& pool : pools_) {
     unwanted_.clear();
-    pool->persists.unwant_all(mine, unwanted_);
+    pool->storage_writer.unwant_all(mine, unwanted_);
     for (const BlockKey& key : unwanted_) record(job, key, WriteBackOutcome::cancelled, Errc::cancelled);
   }
   job.progress.state = state;
@@ -351,7 +351,7 @@ void WriteBackJobs::check_invariants() const {
   TERRACE_CHECK(static_cast<std::size_t>(std::ranges::count_if(by_bit_, [](const Job* job) { return job != nullptr; })) ==
                 running_);
   for (std::uint32_t bit = 1; bit < by_bit_.size(); ++bit) {
-    for (const auto& pool : pools_) TERRACE_CHECK(by_bit_[bit] != nullptr || pool->persists.wanted(bit) == 0);
+    for (const auto& pool : pools_) TERRACE_CHECK(by_bit_[bit] != nullptr || pool->storage_writer.wanted(bit) == 0);
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/tiering/size_class.hpp"
+#include "runtime/tiering/tiered_pool.hpp"
 #include "runtime/types/write_back.hpp"
 
 #include <boost/unordered/unordered_flat_set.hpp>
@@ -19,27 +19,27 @@ namespace terrace {
 
 /// Operators' orders to write cached blocks back, and what became of each block.
 ///
-/// A job over a path begins all of it at once; one over the tree goes through its nodes bit by bit, a few a call, and keeps at
+/// A job over a prefix begins all of it at once; one over the tree goes through its nodes bit by bit, a few a call, and keeps at
 /// most ManagerConfig::write_back_blocks_ahead of its blocks under way, so that requests still find copies that may be given up.
 /// Blocks that come while it runs may be taken along. What several jobs and the write policy want of one block is copied once
-/// (Persists::Wants).
+/// (StorageWriter::Wants).
 ///
 /// Threads: the manager's.
 class WriteBackJobs {
  public:
-  static constexpr std::size_t running_max = Persists::wants_count - 1;
+  static constexpr std::size_t running_max = StorageWriter::wants_count - 1;
   /// Ended jobs that can still be asked about; the oldest are forgotten.
   static constexpr std::size_t ended_max = 64;
 
-  WriteBackJobs(std::span<const std::unique_ptr<SizeClass>> pools, std::uint32_t blocks_ahead);
+  WriteBackJobs(std::span<const std::unique_ptr<TieredPool>> pools, std::uint32_t blocks_ahead);
 
-  struct PathIn {
+  struct PrefixIn {
     PoolId pool;
-    Path path;
+    Prefix prefix;
   };
-  /// A job over what of the paths is there now. `gone`: keys that were asked for and are not. Fails: refused (as many jobs run as
+  /// A job over what of the prefixes is there now. `gone`: keys that were asked for and are not. Fails: refused (as many jobs run as
   /// can).
-  [[nodiscard]] Result<WriteBackId> start(const WriteBackOrder& order, std::span<const PathIn> paths,
+  [[nodiscard]] Result<WriteBackId> start(const WriteBackOrder& order, std::span<const PrefixIn> prefixes,
                                           std::span<const BlockKey> gone);
   /// A job over the tree: of `order`'s tenant where its scope is one, and of what was last used at `last_use_max` or before.
   [[nodiscard]] Result<WriteBackId> start(const WriteBackOrder& order, std::uint64_t last_use_max);
@@ -101,14 +101,14 @@ class WriteBackJobs {
 
   [[nodiscard]] Result<Job*> add(const WriteBackOrder& order);
   [[nodiscard]] Result<Job*> find_running(WriteBackId id);
-  bool take(Job& job, SizeClass& pool, BlockRef block);
-  [[nodiscard]] std::uint32_t blocks_left(const Job& job, const SizeClass& pool) const;
+  bool take(Job& job, TieredPool& pool, BlockRef block);
+  [[nodiscard]] std::uint32_t blocks_left(const Job& job, const TieredPool& pool) const;
   [[nodiscard]] std::uint64_t under_way(const Job& job) const;
   bool scan_some(Job& job);
   void next_pass(Job& job);
   /// False where the block has its result already.
   bool record(Job& job, const BlockKey& key, WriteBackOutcome outcome, ErrorCode error = {});
-  void on_ended(const SizeClass& pool, Persists::Wants wants, const BlockKey& key, ErrorCode error);
+  void on_ended(const TieredPool& pool, StorageWriter::Wants wants, const BlockKey& key, ErrorCode error);
   void close_job(Job& job);
   void ask_for_flush(Job& job);
   /// True where what the job has in storage has been flushed, or a flush has failed; asks for it where that is due.
@@ -116,10 +116,10 @@ class WriteBackJobs {
   void end_if_done(Job& job);
   void end(Job& job, WriteBackState state);
 
-  std::span<const std::unique_ptr<SizeClass>> pools_;
+  std::span<const std::unique_ptr<TieredPool>> pools_;
   std::uint32_t blocks_ahead_;
   std::map<WriteBackId, Job> jobs_;
-  std::array<Job*, Persists::wants_count> by_bit_{};  ///< those that run
+  std::array<Job*, StorageWriter::wants_count> by_bit_{};  ///< those that run
   std::size_t running_ = 0;
   WriteBackId last_;
   TimePoint now_{};

@@ -2,7 +2,7 @@
 
 #include "base/clock.hpp"
 #include "base/strong_id.hpp"
-#include "transfer/device/plan.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <boost/circular_buffer.hpp>
 #include <boost/unordered/unordered_flat_map.hpp>

@@ -23,7 +23,7 @@ std::unique_ptr<EvictionPolicy> make_policy(const ManagerConfig& config, std::ui
 std::unique_ptr<EvictionPolicy> make_host_policy(const ManagerConfig& config) {
   if (config.host_blocks == 0) return lru_policy(0);  // there is nothing to decide
   // What the host gives up under exclusive leaves both tiers: it decides for as many blocks as both hold.
-  const std::uint32_t above = config.relation == Relation::exclusive ? config.device_blocks : 0;
+  const std::uint32_t above = config.relation == InclusionPolicy::exclusive ? config.device_blocks : 0;
   return make_policy(config, config.host_blocks + above);
 }
 
@@ -80,16 +80,16 @@ void Residency::adopt(BlockRef block, Tier tier, SlotId slot) {
   record(KvEvent::Kind::stored, block, tier);
 }
 
-void Residency::adopt_added(Path path, std::span<const SlotId> slots) {
+void Residency::adopt_added(Prefix prefix, std::span<const SlotId> slots) {
   TERRACE_CHECK(slots.size() <= tree_.added());
   device_.change_all(slots, SlotState::held, SlotState::ready);
-  tree_.fill(path, Tier::device, slots);
+  tree_.fill(prefix, Tier::device, slots);
   if (device_.retiring(SlotState::ready) > 0) {
-    const std::uint32_t first = path.length - static_cast<std::uint32_t>(slots.size());
-    for (std::uint32_t i = 0; i < slots.size(); ++i) note_retiring({path.node, first + i}, Tier::device, slots[i]);
+    const std::uint32_t first = prefix.length - static_cast<std::uint32_t>(slots.size());
+    for (std::uint32_t i = 0; i < slots.size(); ++i) note_retiring({prefix.node, first + i}, Tier::device, slots[i]);
   }
   if (!watched() || slots.empty()) return;
-  record(KvEvent::Kind::stored, tree_.last(path, static_cast<std::uint32_t>(slots.size())), Tier::device);
+  record(KvEvent::Kind::stored, tree_.last(prefix, static_cast<std::uint32_t>(slots.size())), Tier::device);
 }
 
 void Residency::drop(Run victims, Tier tier) {
@@ -114,7 +114,7 @@ SlotId Residency::detach(BlockRef block, Tier tier) {
   const Copy now = copy(block, tier);
   TERRACE_CHECK(now.state() == CopyState::ready);
   TERRACE_CHECK(pool(tier).readers(now.slot()) == 0);
-  pool(tier).set_leaving(now.slot(), false);
+  pool(tier).set_evicting(now.slot(), false);
   pool(tier).change(now.slot(), SlotState::held);
   record(KvEvent::Kind::removed, block, tier);
   tree_.set_copy(block, tier, {});
@@ -135,17 +135,17 @@ bool Residency::unhold(BlockRef block, Tier tier) {
   return true;
 }
 
-void Residency::set_leaving(BlockRef block, Tier tier, bool leaving) {
+void Residency::set_evicting(BlockRef block, Tier tier, bool evicting) {
   const Copy now = copy(block, tier);
   TERRACE_CHECK(now.usable());
-  pool(tier).set_leaving(now.slot(), leaving);
+  pool(tier).set_evicting(now.slot(), evicting);
   show_state(block, tier, now.slot());
 }
 
-bool Residency::rescue(BlockRef block, Tier tier) {
+bool Residency::cancel_eviction(BlockRef block, Tier tier) {
   const Copy now = copy(block, tier);
-  if (!now.usable() || !pool(tier).leaving(now.slot())) return false;
-  set_leaving(block, tier, false);
+  if (!now.usable() || !pool(tier).evicting(now.slot())) return false;
+  set_evicting(block, tier, false);
   return true;
 }
 
@@ -189,9 +189,9 @@ void Residency::used(std::span<const BlockKey> keys) {
 
 /// Shows the tree what the pool knows of a usable copy.
 void Residency::show_state(BlockRef block, Tier tier, SlotId slot) {
-  const SlotPool& slots = pool(tier);
+  const SlotAllocator& slots = pool(tier);
   const CopyState state = slots.readers(slot) == 0 ? CopyState::ready
-                          : slots.leaving(slot)    ? CopyState::leaving
+                          : slots.evicting(slot)    ? CopyState::evicting
                                                    : CopyState::busy;
   tree_.set_copy(block, tier, Copy{state, slot});
 }
@@ -232,19 +232,19 @@ void Residency::drop_orphans_below(BlockRef block) {
   }
 }
 
-void Residency::unpin(Path path, std::optional<BlockRef> missing) {
+void Residency::unpin(Prefix prefix, std::optional<BlockRef> missing) {
   // A block may have outlived the one before it while it was pinned: rescued, or on its way with another load that failed.
   std::optional<BlockRef> gap = missing;
-  for (std::uint32_t depth = 1; depth < path.length && (!gap || depth <= gap->depth); ++depth) {
-    const BlockRef block{path.node, depth};
+  for (std::uint32_t depth = 1; depth < prefix.length && (!gap || depth <= gap->depth); ++depth) {
+    const BlockRef block{prefix.node, depth};
     for (const Tier tier : memory_tiers) {
       if (copy(block, tier).present() && !supported(block, tier)) gap = tree_.parent(block);
     }
   }
-  if (!gap) return tree_.unpin(path);
-  const Path to_gap{gap->node, gap->depth + 1};
+  if (!gap) return tree_.unpin(prefix);
+  const Prefix to_gap{gap->node, gap->depth + 1};
   tree_.pin(to_gap);
-  tree_.unpin(path);
+  tree_.unpin(prefix);
   drop_orphans_below(*gap);
   tree_.unpin(to_gap);
 }
@@ -263,11 +263,11 @@ void Residency::note_retiring(BlockRef block, Tier tier, SlotId slot) {
   const bool goes = tier == Tier::device ? device_.retires(slot) : arena_.closed(slot);
   if (!goes) return;
   // To be kept, it must name the node that holds it.
-  auto& entries = tier == Tier::device ? retiring_ : leaving_host_;
+  auto& entries = tier == Tier::device ? retiring_ : closing_host_;
   entries.push_back({tree_.at({block.node, block.depth + 1}, block.depth), slot});
 }
 
-std::uint64_t Residency::unpinned_of(std::span<const Retiring> entries, const SlotPool& slots) const {
+std::uint64_t Residency::unpinned_of(std::span<const Retiring> entries, const SlotAllocator& slots) const {
   return static_cast<std::uint64_t>(std::ranges::count_if(entries, [&](const Retiring& entry) {
     return slots.state(entry.slot) == SlotState::ready && !tree_.pinned(entry.block);
   }));
@@ -289,14 +289,14 @@ void Residency::follow_host_slots() {
 void Residency::open_host(SlotSpan slots) {
   arena_.extend(slots.end());
   arena_.open(slots);
-  std::erase_if(leaving_host_, [this](const Retiring& entry) { return !arena_.closed(entry.slot); });
+  std::erase_if(closing_host_, [this](const Retiring& entry) { return !arena_.closed(entry.slot); });
   follow_host_slots();
 }
 
 void Residency::close_host(SlotSpan slots) {
   arena_.close(slots);
   follow_host_slots();
-  leaving_host_.clear();
+  closing_host_.clear();
   if (arena_.closed_ready() == 0) return;
   tree_.for_each([this](BlockRef block) {
     const Copy now = copy(block, Tier::host);
@@ -318,10 +318,10 @@ std::uint64_t Residency::host_used() const {
   return arena_.count(SlotState::filling) + arena_.count(SlotState::ready) + arena_.count(SlotState::quarantined);
 }
 
-std::optional<SlotId> Residency::take_host(PathOrder order) {
+std::optional<SlotId> Residency::take_host(PrefixOrder order) {
   if (host_free() == 0) return std::nullopt;
   for (;;) {
-    const auto slot = order == PathOrder::from_end ? arena_.take_last(SlotState::held) : arena_.take(SlotState::held);
+    const auto slot = order == PrefixOrder::from_end ? arena_.take_last(SlotState::held) : arena_.take(SlotState::held);
     if (slot || !arena_.retire_closed_instead()) return slot;
   }
 }
@@ -368,17 +368,17 @@ std::uint32_t Residency::number_stored(BlockRef block) {
   return number;
 }
 
-std::uint64_t Residency::restore_added(Path path, std::span<std::optional<std::uint64_t>> numbers) {
+std::uint64_t Residency::restore_added(Prefix prefix, std::span<std::optional<std::uint64_t>> numbers) {
   TERRACE_CHECK(numbers.size() <= tree_.added());
-  const std::uint32_t first = path.length - static_cast<std::uint32_t>(numbers.size());
+  const std::uint32_t first = prefix.length - static_cast<std::uint32_t>(numbers.size());
   slots_.clear();
   for (std::uint32_t i = 0; i < numbers.size(); ++i) {
-    const std::uint32_t number = number_stored({path.node, first + i});
+    const std::uint32_t number = number_stored({prefix.node, first + i});
     numbers[i] = number;
     slots_.emplace_back(number);
   }
-  tree_.fill(path, Tier::storage, slots_);
-  if (watched()) record(KvEvent::Kind::stored, tree_.last(path, static_cast<std::uint32_t>(numbers.size())), Tier::storage);
+  tree_.fill(prefix, Tier::storage, slots_);
+  if (watched()) record(KvEvent::Kind::stored, tree_.last(prefix, static_cast<std::uint32_t>(numbers.size())), Tier::storage);
   return numbers.size();
 }
 
@@ -431,13 +431,13 @@ void Residency::check_invariants() const {
     TERRACE_CHECK(copy(entry.block, Tier::device).usable() && copy(entry.block, Tier::device).slot() == entry.slot);
   }
   TERRACE_CHECK(retiring == device_.retiring(SlotState::ready));
-  std::uint64_t leaving_host = 0;
-  for (const Retiring& entry : leaving_host_) {
+  std::uint64_t closing_host = 0;
+  for (const Retiring& entry : closing_host_) {
     if (arena_.state(entry.slot) != SlotState::ready) continue;
-    ++leaving_host;
+    ++closing_host;
     TERRACE_CHECK(copy(entry.block, Tier::host).usable() && copy(entry.block, Tier::host).slot() == entry.slot);
   }
-  TERRACE_CHECK(leaving_host == arena_.closed_ready());
+  TERRACE_CHECK(closing_host == arena_.closed_ready());
   TERRACE_CHECK(arena_.in_use() >= std::uint64_t{host_blocks_} + staging_blocks_);
   // Whoever may have a staging slot finds one.
   TERRACE_CHECK(arena_.count(SlotState::free) >= staging_free());
@@ -456,13 +456,13 @@ void Residency::check_invariants() const {
       const Copy now = copy(block, tier);
       if (!now.present()) continue;
       ++copies[index(tier)];
-      const SlotPool& slots = pool(tier);
+      const SlotAllocator& slots = pool(tier);
       const bool filling = now.state() == CopyState::filling;
       TERRACE_CHECK(slots.state(now.slot()) == (filling ? SlotState::filling : SlotState::ready));
       if (!filling) {
         const bool read = slots.readers(now.slot()) > 0;
         TERRACE_CHECK(read == (now.state() != CopyState::ready));
-        TERRACE_CHECK(slots.leaving(now.slot()) == (now.state() == CopyState::leaving));
+        TERRACE_CHECK(slots.evicting(now.slot()) == (now.state() == CopyState::evicting));
       }
     }
     const Copy in_storage = copy(block, Tier::storage);
@@ -475,7 +475,7 @@ void Residency::check_invariants() const {
     check_closure(block);
   });
   for (const Tier tier : memory_tiers) {
-    const SlotPool& slots = pool(tier);
+    const SlotAllocator& slots = pool(tier);
     TERRACE_CHECK(copies[index(tier)] == slots.count(SlotState::filling) + slots.count(SlotState::ready));
   }
   TERRACE_CHECK(copies[index(Tier::storage)] == stored_.size() - free_numbers_.size());

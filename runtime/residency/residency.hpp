@@ -6,7 +6,7 @@
 #include "runtime/types/kv_events.hpp"
 #include "runtime/residency/quotas.hpp"
 #include "runtime/measure/residency_sample.hpp"
-#include "runtime/residency/slot_pool.hpp"
+#include "runtime/residency/slot_allocator.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
@@ -39,8 +39,8 @@ class Residency {
 
   [[nodiscard]] PrefixTree& tree() { return tree_; }
   [[nodiscard]] const PrefixTree& tree() const { return tree_; }
-  [[nodiscard]] SlotPool& pool(Tier tier) { return tier == Tier::device ? device_ : arena_; }
-  [[nodiscard]] const SlotPool& pool(Tier tier) const { return tier == Tier::device ? device_ : arena_; }
+  [[nodiscard]] SlotAllocator& pool(Tier tier) { return tier == Tier::device ? device_ : arena_; }
+  [[nodiscard]] const SlotAllocator& pool(Tier tier) const { return tier == Tier::device ? device_ : arena_; }
 
   [[nodiscard]] Copy copy(BlockRef block, Tier tier) const { return tree_.copy(block, tier); }
   [[nodiscard]] bool usable(BlockRef block, Tier tier) const { return copy(block, tier).usable(); }
@@ -69,8 +69,8 @@ class Residency {
   void fail_fill(BlockRef block, Tier tier, FailedSlot slot);
   /// absent → ready, in a slot that the caller holds and has filled.
   void adopt(BlockRef block, Tier tier, SlotId slot);
-  /// The same for the last blocks of a path, which the tree's last extend() added. Device.
-  void adopt_added(Path path, std::span<const SlotId> slots);
+  /// The same for the last blocks of a prefix, which the tree's last extend() added. Device.
+  void adopt_added(Prefix prefix, std::span<const SlotId> slots);
   /// ready → absent; nothing may be reading it.
   void drop(BlockRef block, Tier tier);
   /// The same for a run of victims.
@@ -82,22 +82,22 @@ class Residency {
   /// It does no more; with the last of them busy → ready. True where nothing reads it now.
   bool unhold(BlockRef block, Tier tier);
   /// The copy goes, or does not, when its last reader is done; say so while it has one.
-  void set_leaving(BlockRef block, Tier tier, bool leaving);
+  void set_evicting(BlockRef block, Tier tier, bool evicting);
   /// The copy is wanted after all. True where it was leaving.
-  bool rescue(BlockRef block, Tier tier);
+  bool cancel_eviction(BlockRef block, Tier tier);
 
-  /// Closure: whether the block before it has a copy in this tier or above (the first block of a path needs none).
+  /// Closure: whether the block before it has a copy in this tier or above (the first block of a prefix needs none).
   [[nodiscard]] bool supported(BlockRef block, Tier tier) const;
   /// Gives up the device and host copies below this block that lost their support, where nothing reads or pins them.
   void drop_orphans_below(BlockRef block);
 
-  /// Unpins a path that may have a gap, a block without what those after it stand on: these go, where nobody else pins them.
+  /// Unpins a prefix that may have a gap, a block without what those after it stand on: these go, where nobody else pins them.
   /// `missing`: a block of it whose copy has just failed.
-  void unpin(Path path, std::optional<BlockRef> missing = std::nullopt);
+  void unpin(Prefix prefix, std::optional<BlockRef> missing = std::nullopt);
 
   // ---- sizes
 
-  /// The device pool is slots [0, blocks) from now on (SlotPool::resize). What of the cache is in slots from there on is in
+  /// The device pool is slots [0, blocks) from now on (SlotAllocator::resize). What of the cache is in slots from there on is in
   /// `retiring()`, for others to give up.
   void resize_device(std::uint32_t blocks);
   /// A device copy that was matched in its slot when that was to be retired, or came to be since. Some have gone: those whose
@@ -114,11 +114,11 @@ class Residency {
   /// retire_host_slots() as far as it becomes smaller. No copy moves.
   void resize_host(std::uint32_t blocks);
   /// The arena's memory comes and goes by chunks. Open: there is memory for these slots. Close: it is to go; what of the cache is
-  /// there is in `leaving_host()`, for others to give up. At least staging_blocks stay open. Time: an operator's step.
+  /// there is in `closing_host()`, for others to give up. At least staging_blocks stay open. Time: an operator's step.
   void open_host(SlotSpan slots);
   void close_host(SlotSpan slots);
-  [[nodiscard]] std::vector<Retiring>& leaving_host() { return leaving_host_; }
-  [[nodiscard]] std::uint64_t leaving_host_unpinned() const { return unpinned_of(leaving_host_, arena_); }
+  [[nodiscard]] std::vector<Retiring>& closing_host() { return closing_host_; }
+  [[nodiscard]] std::uint64_t closing_host_unpinned() const { return unpinned_of(closing_host_, arena_); }
   /// Retires the arena's slots that neither role will need, closed ones first. True where anything changed.
   bool retire_host_slots();
   [[nodiscard]] std::uint32_t host_blocks() const { return host_blocks_; }
@@ -131,10 +131,10 @@ class Residency {
   [[nodiscard]] std::uint64_t host_used() const;
   [[nodiscard]] std::uint64_t host_free() const { return host_blocks_ - std::min<std::uint64_t>(host_used(), host_blocks_); }
   [[nodiscard]] std::uint64_t staging_free() const { return staging_blocks_ - arena_.count(SlotState::held) - lent_count_; }
-  /// A held slot, to be filled as a host copy at once. Paths go down from their end and come up from their beginning: told
+  /// A held slot, to be filled as a host copy at once. Prefixes go down from their end and come up from their beginning: told
   /// which, the pool lays both out in ascending order, so that neighbours are copied in one run.
-  enum class PathOrder : bool { from_begin, from_end };
-  [[nodiscard]] std::optional<SlotId> take_host(PathOrder order);
+  enum class PrefixOrder : bool { from_begin, from_end };
+  [[nodiscard]] std::optional<SlotId> take_host(PrefixOrder order);
   /// A held slot for something on its way through.
   [[nodiscard]] std::optional<SlotId> take_staging();
   /// Lends the block's host copy. Its slot, or nothing where staging is full.
@@ -151,9 +151,9 @@ class Residency {
   void start_store(BlockRef block) { wished_[copy(block, Tier::storage).slot().value()] = false; }
   void publish_stored(BlockRef block);
   void forget_stored(BlockRef block);
-  /// The blocks at the end of the path, which the tree's last extend() added, are in storage from before: sets their numbers.
+  /// The blocks at the end of the prefix, which the tree's last extend() added, are in storage from before: sets their numbers.
   /// Returns how many they are.
-  std::uint64_t restore_added(Path path, std::span<std::optional<std::uint64_t>> numbers);
+  std::uint64_t restore_added(Prefix prefix, std::span<std::optional<std::uint64_t>> numbers);
   /// The block that has this number, if any has.
   [[nodiscard]] std::optional<BlockRef> stored_block(std::uint32_t number) const;
 
@@ -163,7 +163,7 @@ class Residency {
   [[nodiscard]] const ResidencySample& sample() const { return sample_; }
   /// As ResidencySample::follow, of as many blocks as device and host have room for now.
   void follow_sample(std::uint32_t one_in) { sample_.follow(one_in, std::uint64_t{device_.capacity()} + host_blocks_); }
-  /// A request hit these blocks of a path.
+  /// A request hit these blocks of a prefix.
   void used(std::span<const BlockKey> keys);
 
   /// Memory of the books: tree, pools, policies.
@@ -182,7 +182,7 @@ class Residency {
   void add_event(KvEvent::Kind kind, BlockRef block, Tier tier);
   void check_closure(BlockRef block) const;
   void note_retiring(BlockRef block, Tier tier, SlotId slot);
-  [[nodiscard]] std::uint64_t unpinned_of(std::span<const Retiring> entries, const SlotPool& slots) const;
+  [[nodiscard]] std::uint64_t unpinned_of(std::span<const Retiring> entries, const SlotAllocator& slots) const;
   void follow_host_slots();
 
   std::uint32_t host_blocks_;         ///< of those that are wanted, the ones there is memory for
@@ -192,8 +192,8 @@ class Residency {
   std::unique_ptr<EvictionPolicy> host_policy_;
   PrefixTree tree_;
   Quotas quotas_{tree_};
-  SlotPool device_;
-  SlotPool arena_;
+  SlotAllocator device_;
+  SlotAllocator arena_;
   KvEvents& events_;  ///< a copy that matches is one, and so is its end
   ResidencySample sample_;
   std::vector<bool> lent_;  ///< by slot
@@ -202,7 +202,7 @@ class Residency {
   std::vector<bool> wished_;  ///< by number
   std::vector<std::uint32_t> free_numbers_;
   std::vector<Retiring> retiring_;
-  std::vector<Retiring> leaving_host_;  ///< the same of the arena's closed slots
+  std::vector<Retiring> closing_host_;  ///< the same of the arena's closed slots
   std::vector<BlockRef> below_;  ///< scratch
   struct Orphans {
     std::vector<std::array<bool, 2>> goes;                            ///< by place in below_, and by tier

@@ -1,10 +1,10 @@
 #pragma once
 
 #include "base/block_key.hpp"
-#include "base/spares.hpp"
+#include "base/vector_pool.hpp"
 #include "base/strong_id.hpp"
 #include "storage/index/block_store.hpp"
-#include "transfer/device/plan.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <cstdint>
 #include <vector>
@@ -28,23 +28,23 @@ struct WriteOrder {
 /// What the manager wants done, in this order. Whoever owns the manager takes them after each call and has them done; the
 /// manager touches no device, no disk and no queue itself.
 struct Actions {
-  std::vector<TransferPlan> plans;
-  std::vector<JobId> cancels;
-  std::vector<JobId> raises;  ///< somebody waits for these now
+  std::vector<Transfer> transfers;
+  std::vector<TransferId> cancels;
+  std::vector<TransferId> raises;  ///< somebody waits for these now
   std::vector<BlockKey> touches;
   std::vector<WriteOrder> writes;
   std::vector<BlockKey> removes;  ///< from storage, with all that follows them
   std::vector<ReadOrder> reads;
   std::vector<std::uint64_t> flushes;  ///< of storage, by round
-  Spares<SlotRun> spare_runs;     ///< of plans that have ended, for the next ones
+  VectorPool<SlotRun> spare_runs;     ///< of transfers that have ended, for the next ones
 
   [[nodiscard]] bool empty() const {
-    return plans.empty() && cancels.empty() && raises.empty() && touches.empty() && writes.empty() &&
+    return transfers.empty() && cancels.empty() && raises.empty() && touches.empty() && writes.empty() &&
            removes.empty() && reads.empty() && flushes.empty();
   }
   /// Keeps the memory.
   void clear() {
-    plans.clear();
+    transfers.clear();
     cancels.clear();
     raises.clear();
     touches.clear();

@@ -6,13 +6,13 @@
 
 namespace terrace {
 
-Loads::Loads(const ManagerConfig& config, Residency& residency, Departures& departures, HostRoom& host_room, Actions& actions,
+Loads::Loads(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, HostSlotAllocator& host_slots, Actions& actions,
              ManagerStats& stats)
     : instant_{config.instant_copies},
-      exclusive_{config.relation == Relation::exclusive},
+      exclusive_{config.relation == InclusionPolicy::exclusive},
       residency_{residency},
-      departures_{departures},
-      host_room_{host_room},
+      deferred_eviction_{deferred_eviction},
+      host_slots_{host_slots},
       actions_{actions},
       stats_{stats} {}
 
@@ -37,16 +37,16 @@ std::optional<Loads::LoadId> Loads::start(std::span<const LoadPart> parts, std::
   const LoadId id = new_load();
   Load& load = loads_[id];
   for (std::uint32_t i = 0; i < parts.size(); ++i) {
-    // A block that is no deeper than the one before it begins another path.
+    // A block that is no deeper than the one before it begins another prefix.
     if (i + 1 < parts.size() && parts[i + 1].block.depth > parts[i].block.depth) continue;
     const BlockRef last = parts[i].block;
-    const Path path{last.node, last.depth + 1};
-    residency_.tree().pin(path);
-    load.stretches.push_back({path, i + 1, std::nullopt});
+    const Prefix prefix{last.node, last.depth + 1};
+    residency_.tree().pin(prefix);
+    load.prefixes.push_back({prefix, i + 1, std::nullopt});
   }
   load.deadlines = deadlines;
   load.waiters.push_back(waiter);
-  load.unfinished = load.unplanned = static_cast<std::uint32_t>(parts.size());
+  load.unfinished = load.unsubmitted = static_cast<std::uint32_t>(parts.size());
   load.by_layer = by_layer && !instant_;
 
   bool all_here = true;
@@ -57,7 +57,7 @@ std::optional<Loads::LoadId> Loads::start(std::span<const LoadPart> parts, std::
     part.device_slot = wanted.device_slot;
     part.source = wanted.source;
     residency_.begin_fill(wanted.block, Tier::device, wanted.device_slot);
-    residency_.pool(Tier::device).set_job(wanted.device_slot, id, wanted.source);
+    residency_.pool(Tier::device).set_load(wanted.device_slot, id, wanted.source);
     if (wanted.source == Tier::storage) {
       part.state = State::landing;
       landing_.push_back({id, i});
@@ -76,7 +76,7 @@ std::optional<Loads::LoadId> Loads::start(std::span<const LoadPart> parts, std::
   }
   if (!instant_ || !all_here) return id;
 
-  // Whoever executes the plan does so before anything else: the books run ahead of the bytes. The plan is made by flush().
+  // Whoever executes the transfer does so before anything else: the books run ahead of the bytes. The transfer is made by flush().
   load.waiters.clear();
   return std::nullopt;
 }
@@ -92,37 +92,37 @@ bool Loads::join(LoadId id, std::uint32_t waiter, bool by_layer) {
 void Loads::leave(LoadId id, std::uint32_t waiter) {
   Load& load = loads_[id];
   if (std::erase(load.waiters, waiter) == 0 || !load.waiters.empty()) return;
-  for (const Plan& plan : load.plans) actions_.cancels.push_back(plan.job);
+  for (const Crossing& transfer : load.transfers) actions_.cancels.push_back(transfer.id);
 }
 
 std::uint32_t Loads::layers(LoadId id) const {
   const Load& load = loads_[id];
-  if (load.unplanned > 0 || load.lost) return 0;
+  if (load.unsubmitted > 0 || load.lost) return 0;
   std::uint32_t layers = all_layers;
-  for (const Plan& plan : load.plans) layers = std::min(layers, plan.layers);
+  for (const Crossing& transfer : load.transfers) layers = std::min(layers, transfer.layers);
   return layers;
 }
 
-void Loads::set_layers(LoadId id, JobId job, std::uint32_t layers) {
+void Loads::set_layers(LoadId id, TransferId transfer, std::uint32_t layers) {
   Load& load = loads_[id];
   const std::uint32_t before = this->layers(id);
-  const auto plan = std::ranges::find(load.plans, job, &Plan::job);
-  TERRACE_CHECK(plan != load.plans.end() && plan->layers <= layers);
-  plan->layers = layers;
+  const auto crossing = std::ranges::find(load.transfers, transfer, &Crossing::id);
+  TERRACE_CHECK(crossing != load.transfers.end() && crossing->layers <= layers);
+  crossing->layers = layers;
   if (!load.by_layer || this->layers(id) <= before) return;
   for (const std::uint32_t waiter : load.waiters) layers_(waiter, id);
 }
 
 bool Loads::on_layers(const TransferEvent& event) {
-  const std::vector<PartRef>* const refs = plans_.find(event.job);
+  const std::vector<PartRef>* const refs = transfers_.find(event.id);
   if (refs == nullptr) return false;
-  set_layers(refs->front().load, event.job, event.layers);
+  set_layers(refs->front().load, event.id, event.layers);
   return true;
 }
 
 Loads::LoadId Loads::load_of(BlockRef block) const {
   const SlotId slot = residency_.copy(block, Tier::device).slot();
-  const LoadId id = residency_.pool(Tier::device).job(slot);
+  const LoadId id = residency_.pool(Tier::device).load(slot);
   TERRACE_CHECK(id < loads_.size() && loads_[id].in_use);
   return id;
 }
@@ -143,7 +143,7 @@ bool Loads::pump() {
     std::optional<SlotId> slot;
     part.arena_slot_is_ours = true;
     if (lands_in_host() && !residency_.copy(part.block, Tier::host).present()) {
-      slot = host_room_.take_for_landing(residency_.tree().name_space(part.block));
+      slot = host_slots_.take_for_landing(residency_.tree().name_space(part.block));
       if (slot) {
         residency_.begin_fill(part.block, Tier::host, *slot);
         part.arena_slot_is_ours = false;
@@ -163,18 +163,18 @@ bool Loads::pump() {
 
 void Loads::on_read(std::uint64_t token, ErrorCode error) {
   const Read read = reads_.take(token);
-  if (!read.slot_is_ours) host_room_.has_landed();
+  if (!read.slot_is_ours) host_slots_.has_landed();
   if (error) {
     if (read.slot_is_ours) {
       residency_.pool(Tier::host).put(read.slot);
     } else if (!read.abandoned) {
       residency_.fail_fill(read.block, Tier::host, FailedSlot::free);
     } else {
-      // Its load let go of the path long ago: what came to stand on this copy meanwhile goes with it.
-      const Path path{read.block.node, read.block.depth + 1};
-      residency_.tree().pin(path);
+      // Its load let go of the prefix long ago: what came to stand on this copy meanwhile goes with it.
+      const Prefix prefix{read.block.node, read.block.depth + 1};
+      residency_.tree().pin(prefix);
       residency_.fail_fill(read.block, Tier::host, FailedSlot::free);
-      residency_.unpin(path, read.block);
+      residency_.unpin(prefix, read.block);
     }
   } else if (!read.slot_is_ours) {
     residency_.publish(read.block, Tier::host);
@@ -184,7 +184,7 @@ void Loads::on_read(std::uint64_t token, ErrorCode error) {
     if (read.slot_is_ours) {
       residency_.pool(Tier::host).put(read.slot);
     } else {
-      departures_.drop_unsupported(read.block, Tier::host);
+      deferred_eviction_.drop_unsupported(read.block, Tier::host);
     }
     return;
   }
@@ -234,11 +234,11 @@ void Loads::abandon_reads(LoadId id) {
   }
 }
 
-void Loads::flush(std::uint64_t& last_plan, PoolId pool) {
-  // One plan per load: a load's parts stand together.
+void Loads::flush(std::uint64_t& last_transfer, PoolId pool) {
+  // One transfer per load: a load's parts stand together.
   while (!landed_.empty()) {
     const LoadId id = landed_.front().load;
-    TransferPlan plan;
+    Transfer transfer;
     std::vector<PartRef> refs = spare_refs_.take();
     pairs_.clear();
     std::erase_if(landed_, [&](const PartRef& ref) {
@@ -247,22 +247,22 @@ void Loads::flush(std::uint64_t& last_plan, PoolId pool) {
       part.state = State::crossing;
       refs.push_back(ref);
       pairs_.push_back({part.arena_slot, part.device_slot});
-      plan.after = std::max(plan.after, residency_.pool(Tier::device).fence(part.device_slot));
+      transfer.after = std::max(transfer.after, residency_.pool(Tier::device).fence(part.device_slot));
       return true;
     });
-    plan.pool = pool;
-    plan.direction = Direction::swap_in;
-    plan.urgency = Urgency::request;
-    plan.deadline = loads_[id].deadlines.copies;
-    plan.by_layer = loads_[id].by_layer;
-    loads_[id].unplanned -= static_cast<std::uint32_t>(refs.size());
-    plan.runs = actions_.spare_runs.take();
-    coalesce(pairs_, plan.runs);
+    transfer.pool = pool;
+    transfer.direction = Direction::swap_in;
+    transfer.urgency = Urgency::request;
+    transfer.deadline = loads_[id].deadlines.copies;
+    transfer.by_layer = loads_[id].by_layer;
+    loads_[id].unsubmitted -= static_cast<std::uint32_t>(refs.size());
+    transfer.runs = actions_.spare_runs.take();
+    coalesce(pairs_, transfer.runs);
     const bool ends_now = instant_ && loads_[id].waiters.empty();
     if (!ends_now) crossing_ += static_cast<std::uint32_t>(refs.size());
-    plan.job = plans_.add(last_plan, ends_now ? std::vector<PartRef>{} : std::move(refs));
-    loads_[id].plans.push_back({plan.job});
-    actions_.plans.push_back(std::move(plan));
+    transfer.id = transfers_.add(last_transfer, ends_now ? std::vector<PartRef>{} : std::move(refs));
+    loads_[id].transfers.push_back({transfer.id});
+    actions_.transfers.push_back(std::move(transfer));
     if (!ends_now) continue;
     for (const PartRef& ref : refs) end_part(ref.load, ref.part, State::arrived);
     spare_refs_.give(std::move(refs));
@@ -270,10 +270,10 @@ void Loads::flush(std::uint64_t& last_plan, PoolId pool) {
 }
 
 bool Loads::on_event(const TransferEvent& event) {
-  if (event.kind == TransferEvent::Kind::confirmed) return on_confirmed(event.job);
+  if (event.kind == TransferEvent::Kind::confirmed) return on_confirmed(event.id);
   if (event.kind == TransferEvent::Kind::layers) return on_layers(event);
 
-  std::optional<std::vector<PartRef>> taken = plans_.take(event.job);
+  std::optional<std::vector<PartRef>> taken = transfers_.take(event.id);
   if (!taken) return false;
   std::vector<PartRef>& refs = *taken;
   if (refs.empty()) return true;  // an instant load, long since ended
@@ -281,7 +281,7 @@ bool Loads::on_event(const TransferEvent& event) {
   TERRACE_CHECK(event.outcomes.size() == refs.size());
   const bool all_done = std::ranges::all_of(event.outcomes, [](BlockOutcome o) { return o == BlockOutcome::done; });
   const bool others_follow = loads_[refs.front().load].unfinished > refs.size();
-  if (all_done && others_follow) set_layers(refs.front().load, event.job, all_layers);
+  if (all_done && others_follow) set_layers(refs.front().load, event.id, all_layers);
   for (std::size_t i = 0; i < refs.size(); ++i) {
     Part& part = loads_[refs[i].load].parts[refs[i].part];
     TERRACE_CHECK(part.state == State::crossing);
@@ -294,8 +294,8 @@ bool Loads::on_event(const TransferEvent& event) {
         break;
       }
       case BlockOutcome::unconfirmed:
-        part.job = event.job;
-        unconfirmed_[event.job].push_back(refs[i]);
+        part.id = event.id;
+        unconfirmed_[event.id].push_back(refs[i]);
         end_part(refs[i].load, refs[i].part, State::unconfirmed);
         break;
     }
@@ -304,9 +304,9 @@ bool Loads::on_event(const TransferEvent& event) {
   return true;
 }
 
-/// No byte of the job's unconfirmed parts moves any more.
-bool Loads::on_confirmed(JobId job) {
-  if (const auto open = unconfirmed_.find(job); open != unconfirmed_.end()) {
+/// No byte of the transfer's unconfirmed parts moves any more.
+bool Loads::on_confirmed(TransferId id) {
+  if (const auto open = unconfirmed_.find(id); open != unconfirmed_.end()) {
     // Their load still waits for others; for these it is a failure like any other now.
     for (const PartRef ref : open->second) {
       Part& part = loads_[ref.load].parts[ref.part];
@@ -317,7 +317,7 @@ bool Loads::on_confirmed(JobId job) {
     unconfirmed_.erase(open);
     return true;
   }
-  const auto closed = quarantined_.find(job);
+  const auto closed = quarantined_.find(id);
   if (closed == quarantined_.end()) return false;
   for (const Part& part : closed->second) {
     residency_.pool(Tier::device).put(part.device_slot);
@@ -332,7 +332,7 @@ void Loads::release_source(const Part& part) {
   if (part.arena_slot_is_ours) {
     residency_.pool(Tier::host).put(part.arena_slot);
   } else {
-    departures_.reader_gone(part.block, Tier::host);
+    deferred_eviction_.reader_gone(part.block, Tier::host);
   }
 }
 
@@ -352,10 +352,10 @@ void Loads::finish(LoadId id) {
   Load load = std::exchange(loads_[id], {});
   --open_;
 
-  auto stretch = load.stretches.begin();
+  auto prefix = load.prefixes.begin();
   for (std::uint32_t i = 0; i < load.parts.size(); ++i) {
     const Part& part = load.parts[i];
-    if (i == stretch->end) ++stretch;
+    if (i == prefix->end) ++prefix;
     // (A block behind one that did not arrive has no ready parent.)
     if (part.state == State::arrived && residency_.supported(part.block, Tier::device)) {
       residency_.publish(part.block, Tier::device);
@@ -364,19 +364,19 @@ void Loads::finish(LoadId id) {
       }
       continue;
     }
-    if (!stretch->missing) stretch->missing = part.block;
+    if (!prefix->missing) prefix->missing = part.block;
     ++stats_.load_failures;
     if (part.state == State::unconfirmed) {
-      unconfirmed_.erase(part.job);
-      quarantined_[part.job].push_back(part);
+      unconfirmed_.erase(part.id);
+      quarantined_[part.id].push_back(part);
     }
     residency_.fail_fill(part.block, Tier::device, part.state == State::unconfirmed ? FailedSlot::quarantine : FailedSlot::free);
   }
-  for (const Stretch& each : load.stretches) {
+  for (const PinnedPrefix& each : load.prefixes) {
     if (each.missing) failed_(*each.missing, load.late ? Late::yes : Late::no);
   }
   for (const std::uint32_t waiter : load.waiters) ended_(waiter, id);
-  for (const Stretch& each : load.stretches) residency_.unpin(each.pin, each.missing);
+  for (const PinnedPrefix& each : load.prefixes) residency_.unpin(each.pin, each.missing);
 
   load.clear();
   loads_[id] = std::move(load);

@@ -2,11 +2,11 @@
 
 #include "base/fifo.hpp"
 #include "base/slab.hpp"
-#include "base/spares.hpp"
+#include "base/vector_pool.hpp"
 #include "runtime/tiering/actions.hpp"
-#include "runtime/residency/departures.hpp"
-#include "runtime/tiering/host_room.hpp"
-#include "runtime/tiering/plan_table.hpp"
+#include "runtime/residency/deferred_eviction.hpp"
+#include "runtime/tiering/host_slot_allocator.hpp"
+#include "runtime/tiering/transfer_table.hpp"
 #include "runtime/residency/residency.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
@@ -33,13 +33,13 @@ struct LoadPart {
 ///                                                                +--link--> device copy, published with its load
 ///     host copy --------------------------------------------------+
 ///
-/// A load is what one request asked for in one group: blocks of one path in order, or paths of one block each. Its device copies
-/// become ready together, of each path up to the first that did not arrive; that one and those after it give their slots back.
+/// A load is what one request asked for in one group: blocks of one prefix in order, or prefixes of one block each. Its device copies
+/// become ready together, of each prefix up to the first that did not arrive; that one and those after it give their slots back.
 /// Others that want the same blocks join it.
 /// What is under way for a load that nobody waits for any more goes on, and is cached.
 ///
-/// By layer, where somebody asks for it: the plans made from then on are, and the load tells its waiters of the leading layers
-/// that all of its blocks have. Of plans made before nothing is told until they have ended. Threads: the manager's.
+/// By layer, where somebody asks for it: the transfers made from then on are, and the load tells its waiters of the leading layers
+/// that all of its blocks have. Of transfers made before nothing is told until they have ended. Threads: the manager's.
 class Loads {
  public:
   using LoadId = std::uint32_t;
@@ -47,7 +47,7 @@ class Loads {
   using WaiterHandler = std::function<void(std::uint32_t waiter, LoadId load)>;
   /// Whether blocks did not arrive because storage did not give them within their time.
   enum class Late : bool { no, yes };
-  /// Called before the waiters where blocks did not arrive: the first of each path. Whoever counts on it must let go of its path
+  /// Called before the waiters where blocks did not arrive: the first of each prefix. Whoever counts on it must let go of its prefix
   /// here.
   using FailureHandler = std::function<void(BlockRef first_missing, Late late)>;
   struct Deadlines {
@@ -61,7 +61,7 @@ class Loads {
   /// What layers() says of blocks that are there.
   static constexpr std::uint32_t all_layers = 0xFFFF'FFFF;
 
-  Loads(const ManagerConfig& config, Residency& residency, Departures& departures, HostRoom& host_room, Actions& actions,
+  Loads(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, HostSlotAllocator& host_slots, Actions& actions,
         ManagerStats& stats);
 
   void set_handlers(WaiterHandler ended, FailureHandler failed, LayersHandler layers) {
@@ -70,7 +70,7 @@ class Loads {
     layers_ = std::move(layers);
   }
 
-  /// `parts` in path order, path by path, each without a device copy and with a usable copy at its source. With instant copies
+  /// `parts` in prefix order, prefix by prefix, each without a device copy and with a usable copy at its source. With instant copies
   /// the load may have ended when this returns; then it returns nothing and calls no handler.
   [[nodiscard]] std::optional<LoadId> start(std::span<const LoadPart> parts, std::uint32_t waiter, Deadlines deadlines,
                                             bool by_layer);
@@ -90,12 +90,12 @@ class Loads {
   /// Ends what storage has kept waiting too long.
   void on_time(TimePoint now);
   [[nodiscard]] TimePoint next_deadline() const;
-  /// True where the event is of a plan of this object.
+  /// True where the event is of a transfer of this object.
   bool on_event(const TransferEvent& event);
   /// Gives landing slots to blocks that wait for one. True where anything changed.
   bool pump();
-  /// Makes plans of what can cross the link now.
-  void flush(std::uint64_t& last_plan, PoolId pool);
+  /// Makes transfers of what can cross the link now.
+  void flush(std::uint64_t& last_transfer, PoolId pool);
 
   /// Blocks that storage has still to read, and that have still to cross the link.
   [[nodiscard]] std::size_t reads_waiting() const { return landing_.size() + reads_.size(); }
@@ -111,29 +111,29 @@ class Loads {
     SlotId arena_slot;
     Tier source = Tier::host;
     bool arena_slot_is_ours = false;  ///< staging or detached; else a host copy that is held
-    JobId job;                        ///< where unconfirmed: the plan it crosses with
+    TransferId id;                        ///< where unconfirmed: the transfer it crosses with
     std::uint64_t read = 0;           ///< where it is being read: its token
     State state = State::landed;
   };
-  /// Parts of one path.
-  struct Stretch {
-    Path pin;
+  /// Parts of one prefix.
+  struct PinnedPrefix {
+    Prefix pin;
     std::uint32_t end = 0;  ///< one past its last part
     std::optional<BlockRef> missing;
   };
-  struct Plan {
-    JobId job;
+  struct Crossing {
+    TransferId id;
     std::uint32_t layers = 0;  ///< that have arrived
   };
   struct Load {
-    std::vector<Stretch> stretches;
+    std::vector<PinnedPrefix> prefixes;
     std::vector<Part> parts;
     std::vector<std::uint32_t> waiters;
-    std::vector<Plan> plans;
+    std::vector<Crossing> transfers;
     Deadlines deadlines;
     std::uint32_t unfinished = 0;
     std::uint32_t unread = 0;     ///< parts that storage has still to give
-    std::uint32_t unplanned = 0;  ///< parts that are not in a plan yet
+    std::uint32_t unsubmitted = 0;  ///< parts that are not in a transfer yet
     bool by_layer = false;
     bool lost = false;            ///< a part did not arrive
     bool late = false;            ///< storage was too slow
@@ -141,12 +141,12 @@ class Loads {
 
     /// Keeps the memory.
     void clear() {
-      stretches.clear();
+      prefixes.clear();
       parts.clear();
       waiters.clear();
-      plans.clear();
+      transfers.clear();
       deadlines = {};
-      unplanned = unread = 0;
+      unsubmitted = unread = 0;
       by_layer = lost = late = in_use = false;
     }
   };
@@ -167,9 +167,9 @@ class Loads {
   [[nodiscard]] LoadId new_load();
   void abandon_reads(LoadId load);
   [[nodiscard]] bool lands_in_host() const { return !exclusive_ && residency_.host_blocks() > 0; }
-  [[nodiscard]] bool on_confirmed(JobId job);
+  [[nodiscard]] bool on_confirmed(TransferId id);
   [[nodiscard]] bool on_layers(const TransferEvent& event);
-  void set_layers(LoadId load, JobId plan, std::uint32_t layers);
+  void set_layers(LoadId load, TransferId transfer, std::uint32_t layers);
   void end_part(LoadId load, std::uint32_t part, State state);
   void release_source(const Part& part);
   void finish(LoadId load);
@@ -177,8 +177,8 @@ class Loads {
   bool instant_;
   bool exclusive_;
   Residency& residency_;
-  Departures& departures_;
-  HostRoom& host_room_;
+  DeferredEviction& deferred_eviction_;
+  HostSlotAllocator& host_slots_;
   Actions& actions_;
   ManagerStats& stats_;
   WaiterHandler ended_;
@@ -187,17 +187,17 @@ class Loads {
   std::vector<Load> loads_;
   std::vector<LoadId> free_;
   Fifo<PartRef> landing_;                                           ///< wait for a landing slot
-  std::vector<PartRef> landed_;                                     ///< to cross the link with the next plan
+  std::vector<PartRef> landed_;                                     ///< to cross the link with the next transfer
   Slab<Read> reads_;                                                ///< by token
-  PlanTable<std::vector<PartRef>> plans_;
-  /// By job: parts whose transfer may still be under way, while their load is open, and after it (their device slots are
+  TransferTable<std::vector<PartRef>> transfers_;
+  /// By transfer: parts whose transfer may still be under way, while their load is open, and after it (their device slots are
   /// quarantined then).
-  boost::unordered_flat_map<JobId, std::vector<PartRef>, std::hash<JobId>> unconfirmed_;
-  boost::unordered_flat_map<JobId, std::vector<Part>, std::hash<JobId>> quarantined_;
+  boost::unordered_flat_map<TransferId, std::vector<PartRef>, std::hash<TransferId>> unconfirmed_;
+  boost::unordered_flat_map<TransferId, std::vector<Part>, std::hash<TransferId>> quarantined_;
   std::vector<SlotPair> pairs_;                                     ///< scratch
-  Spares<PartRef> spare_refs_;
+  VectorPool<PartRef> spare_refs_;
   std::uint32_t open_ = 0;
-  std::uint32_t crossing_ = 0;  ///< parts of plans under way
+  std::uint32_t crossing_ = 0;  ///< parts of transfers under way
 };
 
 }  // namespace terrace

@@ -8,10 +8,10 @@
 
 namespace terrace {
 
-void SwapOuts::begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t persist) {
-  const Block entry{block, residency_.copy(block, Tier::device).slot(), host_slot, purpose, persist};
+void SwapOuts::begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t write) {
+  const Block entry{block, residency_.copy(block, Tier::device).slot(), host_slot, purpose, write};
   if (leaves(purpose)) {
-    departures_.hold_leaving(block, Tier::device);
+    deferred_eviction_.hold_evicting(block, Tier::device);
   } else {
     residency_.hold(block, Tier::device);
   }
@@ -20,35 +20,35 @@ void SwapOuts::begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, s
   if (instant_) finish(entry, BlockOutcome::done);
 }
 
-void SwapOuts::flush(std::uint64_t& last_plan, PoolId pool) {
+void SwapOuts::flush(std::uint64_t& last_transfer, PoolId pool) {
   // In the order of the slots, so that neighbours become runs. Instant copies keep the order in which they were decided: one
   // may use what another gave up.
   if (!instant_) std::ranges::sort(collected_, {}, [](const Block& block) { return block.device_slot; });
-  // One plan per urgency: what a request's room waits for goes before what nobody does.
-  for (const Urgency urgency : {Urgency::request, Urgency::make_room, Urgency::persist}) {
-    TransferPlan plan;
+  // One transfer per urgency: what a request's room waits for goes before what nobody does.
+  for (const Urgency urgency : {Urgency::request, Urgency::make_room, Urgency::store}) {
+    Transfer transfer;
     std::vector<Block> blocks = spare_.take();
     pairs_.clear();
     for (const Block& block : collected_) {
       if (urgency_of(block) != urgency) continue;
       blocks.push_back(block);
       pairs_.push_back({block.device_slot, block.host_slot});
-      plan.after = std::max(plan.after, residency_.pool(Tier::device).fence(block.device_slot));
+      transfer.after = std::max(transfer.after, residency_.pool(Tier::device).fence(block.device_slot));
     }
     if (blocks.empty()) {
       spare_.give(std::move(blocks));
       continue;
     }
-    plan.pool = pool;
-    plan.direction = Direction::swap_out;
-    plan.urgency = urgency;
-    plan.runs = actions_.spare_runs.take();
-    coalesce(pairs_, plan.runs);
+    transfer.pool = pool;
+    transfer.direction = Direction::swap_out;
+    transfer.urgency = urgency;
+    transfer.runs = actions_.spare_runs.take();
+    coalesce(pairs_, transfer.runs);
     const auto ahead = static_cast<std::uint64_t>(std::ranges::count(blocks, SwapOutPurpose::evict_ahead, &Block::purpose));
-    plan.job = plans_.add(last_plan, std::move(blocks));
-    if (ahead > 0) ahead_.push_back({plan.job, ahead});
+    transfer.id = transfers_.add(last_transfer, std::move(blocks));
+    if (ahead > 0) ahead_.push_back({transfer.id, ahead});
     ahead_blocks_ += ahead;
-    actions_.plans.push_back(std::move(plan));
+    actions_.transfers.push_back(std::move(transfer));
   }
   collected_.clear();
 }
@@ -57,13 +57,13 @@ void SwapOuts::raise_ahead(std::uint64_t slots) {
   while (slots > 0 && !ahead_.empty()) {
     const Ahead oldest = ahead_.front();
     slots -= std::min(slots, oldest.blocks);
-    actions_.raises.push_back(oldest.job);
-    forget_ahead(oldest.job);
+    actions_.raises.push_back(oldest.id);
+    forget_ahead(oldest.id);
   }
 }
 
-void SwapOuts::forget_ahead(JobId job) {
-  const auto found = std::ranges::find(ahead_, job, &Ahead::job);
+void SwapOuts::forget_ahead(TransferId id) {
+  const auto found = std::ranges::find(ahead_, id, &Ahead::id);
   if (found == ahead_.end()) return;
   ahead_blocks_ -= found->blocks;
   ahead_.erase(found);
@@ -72,35 +72,35 @@ void SwapOuts::forget_ahead(JobId job) {
 Urgency SwapOuts::urgency_of(const Block& block) const {
   if (block.purpose == SwapOutPurpose::evict_ahead) return Urgency::make_room;
   // A copy that leaves, by way of storage too, makes room that somebody waits for.
-  if (residency_.pool(Tier::device).leaving(block.device_slot)) return Urgency::request;
-  return block.purpose == SwapOutPurpose::stage ? Urgency::persist : Urgency::make_room;
+  if (residency_.pool(Tier::device).evicting(block.device_slot)) return Urgency::request;
+  return block.purpose == SwapOutPurpose::stage ? Urgency::store : Urgency::make_room;
 }
 
 bool SwapOuts::on_event(const TransferEvent& event) {
-  if (event.kind == TransferEvent::Kind::confirmed) return on_confirmed(event.job);
-  std::optional<std::vector<Block>> blocks = plans_.take(event.job);
+  if (event.kind == TransferEvent::Kind::confirmed) return on_confirmed(event.id);
+  std::optional<std::vector<Block>> blocks = transfers_.take(event.id);
   if (!blocks) return false;
-  forget_ahead(event.job);
+  forget_ahead(event.id);
   if (!instant_) {  // (else they ended when they were begun)
     TERRACE_CHECK(event.outcomes.size() == blocks->size());
     for (std::size_t i = 0; i < blocks->size(); ++i) {
       finish((*blocks)[i], event.outcomes[i]);
-      if (event.outcomes[i] == BlockOutcome::unconfirmed) unconfirmed_[event.job].push_back((*blocks)[i]);
+      if (event.outcomes[i] == BlockOutcome::unconfirmed) unconfirmed_[event.id].push_back((*blocks)[i]);
     }
   }
   spare_.give(std::move(*blocks));
   return true;
 }
 
-/// No byte of the job's unconfirmed blocks moves any more.
-bool SwapOuts::on_confirmed(JobId job) {
-  const auto found = unconfirmed_.find(job);
+/// No byte of the transfer's unconfirmed blocks moves any more.
+bool SwapOuts::on_confirmed(TransferId id) {
+  const auto found = unconfirmed_.find(id);
   if (found == unconfirmed_.end()) return false;
   const std::vector<Block> blocks = std::move(found->second);
   unconfirmed_.erase(found);
   for (const Block& block : blocks) {
     residency_.pool(Tier::host).put(block.host_slot);
-    departures_.reader_gone(block.block, Tier::device);
+    deferred_eviction_.reader_gone(block.block, Tier::device);
   }
   return true;
 }
@@ -109,7 +109,7 @@ void SwapOuts::finish(const Block& entry, BlockOutcome outcome) {
   const bool arrived = outcome == BlockOutcome::done;
   const bool unconfirmed = outcome == BlockOutcome::unconfirmed;
   if (entry.purpose == SwapOutPurpose::stage) {
-    staged_({entry.block, entry.host_slot, entry.persist, arrived});
+    staged_({entry.block, entry.host_slot, entry.write, arrived});
     if (!arrived && !unconfirmed) residency_.pool(Tier::host).put(entry.host_slot);
   } else if (arrived) {
     residency_.publish(entry.block, Tier::host);
@@ -119,17 +119,17 @@ void SwapOuts::finish(const Block& entry, BlockOutcome outcome) {
   // An unconfirmed transfer may still read the device slot.
   if (unconfirmed) return;
 
-  departures_.reader_gone(entry.block, Tier::device);
+  deferred_eviction_.reader_gone(entry.block, Tier::device);
   // (With its host copy there, the block surely still is.)
   if (!arrived || entry.purpose == SwapOutPurpose::stage) return;
   // Rescued; exclusive wants no second copy.
-  if (leaves(entry.purpose) && relation_ == Relation::exclusive &&
+  if (leaves(entry.purpose) && relation_ == InclusionPolicy::exclusive &&
       residency_.copy(entry.block, Tier::device).present() &&
       residency_.copy(entry.block, Tier::host).state() == CopyState::ready) {
     residency_.drop(entry.block, Tier::host);
     return;
   }
-  departures_.drop_unsupported(entry.block, Tier::host);
+  deferred_eviction_.drop_unsupported(entry.block, Tier::host);
 }
 
 }  // namespace terrace

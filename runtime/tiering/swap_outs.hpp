@@ -1,11 +1,11 @@
 #pragma once
 
-#include "base/spares.hpp"
+#include "base/vector_pool.hpp"
 #include "runtime/tiering/actions.hpp"
-#include "runtime/residency/departures.hpp"
-#include "runtime/tiering/plan_table.hpp"
+#include "runtime/residency/deferred_eviction.hpp"
+#include "runtime/tiering/transfer_table.hpp"
 #include "runtime/residency/residency.hpp"
-#include "transfer/device/plan.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
@@ -27,43 +27,43 @@ enum class SwapOutPurpose : std::uint8_t {
   return purpose == SwapOutPurpose::evict || purpose == SwapOutPurpose::evict_ahead;
 }
 
-/// Copies from device to host: collects them into plans, and takes each to its end. Every begun copy holds a reader on its
+/// Copies from device to host: collects them into transfers, and takes each to its end. Every begun copy holds a reader on its
 /// device copy until it ends. Threads: the manager's.
 class SwapOuts {
  public:
   struct Staged {
     BlockRef block;
     SlotId slot;
-    std::uint32_t persist = 0;
+    std::uint32_t write = 0;
     bool arrived = false;
   };
   /// Called for each `stage` copy that ended. Where it arrived the slot, with the bytes, is the callee's; else it is this
   /// object's affair.
   using StagedHandler = std::function<void(const Staged&)>;
 
-  SwapOuts(const ManagerConfig& config, Residency& residency, Departures& departures, Actions& actions)
+  SwapOuts(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, Actions& actions)
       : instant_{config.instant_copies},
         relation_{config.relation},
         residency_{residency},
-        departures_{departures},
+        deferred_eviction_{deferred_eviction},
         actions_{actions} {}
 
   void set_staged_handler(StagedHandler handler) { staged_ = std::move(handler); }
 
   /// The device copy must be usable; `host_slot` is held by the caller and goes over to the copy. Reads the device copy from
   /// now on; for evict the copy is leaving.
-  void begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t persist = 0);
-  /// Makes plans of what was begun since the last call.
-  void flush(std::uint64_t& last_plan, PoolId pool);
+  void begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t write = 0);
+  /// Makes transfers of what was begun since the last call.
+  void flush(std::uint64_t& last_transfer, PoolId pool);
   /// Requests wait for so many slots, beyond those that leave on their account: of what is being copied ahead of need as many
   /// are urgent now, oldest first.
   void raise_ahead(std::uint64_t slots);
   /// Blocks under way that make room, for which nobody waits.
   [[nodiscard]] std::uint64_t ahead_blocks() const { return ahead_blocks_; }
-  /// True where the event is of a plan of this object.
+  /// True where the event is of a transfer of this object.
   bool on_event(const TransferEvent& event);
 
-  [[nodiscard]] bool idle() const { return collected_.empty() && plans_.empty() && unconfirmed_.empty(); }
+  [[nodiscard]] bool idle() const { return collected_.empty() && transfers_.empty() && unconfirmed_.empty(); }
 
  private:
   struct Block {
@@ -71,33 +71,33 @@ class SwapOuts {
     SlotId device_slot;
     SlotId host_slot;
     SwapOutPurpose purpose = SwapOutPurpose::evict;
-    std::uint32_t persist = 0;
+    std::uint32_t write = 0;
   };
 
-  [[nodiscard]] bool on_confirmed(JobId job);
+  [[nodiscard]] bool on_confirmed(TransferId id);
   [[nodiscard]] Urgency urgency_of(const Block& block) const;
   void finish(const Block& block, BlockOutcome outcome);
 
   bool instant_;
-  Relation relation_;
+  InclusionPolicy relation_;
   Residency& residency_;
-  Departures& departures_;
+  DeferredEviction& deferred_eviction_;
   Actions& actions_;
   StagedHandler staged_;
   std::vector<Block> collected_;
   std::vector<SlotPair> pairs_;  ///< scratch
-  Spares<Block> spare_;
-  PlanTable<std::vector<Block>> plans_;
+  VectorPool<Block> spare_;
+  TransferTable<std::vector<Block>> transfers_;
   struct Ahead {
-    JobId job;
+    TransferId id;
     std::uint64_t blocks = 0;  ///< that make room
   };
-  void forget_ahead(JobId job);
+  void forget_ahead(TransferId id);
 
-  std::vector<Ahead> ahead_;  ///< of plans_, in order, those that make room for which nobody waits
+  std::vector<Ahead> ahead_;  ///< of transfers_, in order, those that make room for which nobody waits
   std::uint64_t ahead_blocks_ = 0;
   /// Blocks whose transfer may still be under way.
-  boost::unordered_flat_map<JobId, std::vector<Block>, std::hash<JobId>> unconfirmed_;
+  boost::unordered_flat_map<TransferId, std::vector<Block>, std::hash<TransferId>> unconfirmed_;
 };
 
 }  // namespace terrace

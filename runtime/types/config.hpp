@@ -13,8 +13,8 @@
 namespace terrace {
 
 /// How a block's device and host copies relate.
-enum class Relation : unsigned char {
-  keep,       ///< the host copy stays after a swap-in: a duplicate that costs nothing to drop
+enum class InclusionPolicy : unsigned char {
+  non_inclusive,  ///< the host copy stays after a swap-in: a duplicate that costs nothing to drop
   exclusive,  ///< a block is in one of the two: a swap-in frees the host slot
   inclusive,  ///< every computed block is copied to the host at once
 };
@@ -29,17 +29,17 @@ enum class WritePolicy : unsigned char {
 
 /// Which hits in tiers below the device are taken.
 enum class LoadPolicy : unsigned char {
-  /// Those that are had sooner by loading than by computing them (runtime/measure/load_choice.hpp). What comes from storage has a
+  /// Those that are had sooner by loading than by computing them (runtime/measure/load_costs.hpp). What comes from storage has a
   /// time within which it must come, too.
   measured,
   always,
 };
 
-[[nodiscard]] constexpr std::string_view to_string(Relation r) {
+[[nodiscard]] constexpr std::string_view to_string(InclusionPolicy r) {
   switch (r) {
-    case Relation::keep: return "keep";
-    case Relation::exclusive: return "exclusive";
-    case Relation::inclusive: return "inclusive";
+    case InclusionPolicy::non_inclusive: return "keep";
+    case InclusionPolicy::exclusive: return "exclusive";
+    case InclusionPolicy::inclusive: return "inclusive";
   }
   return "?";
 }
@@ -85,9 +85,9 @@ struct ManagerConfig : PoolSizes {
   std::vector<GroupConfig> groups;
   std::vector<PoolSizes> other_pools;
   bool storage = false;
-  Relation relation = Relation::keep;
+  InclusionPolicy relation = InclusionPolicy::non_inclusive;
   WritePolicy write_policy = WritePolicy::none;
-  /// With WritePolicy::selective, the hit that stores a block, 1 to 255: runtime/tiering/back_ups.hpp says how they are counted.
+  /// With WritePolicy::selective, the hit that stores a block, 1 to 255: runtime/tiering/hit_count_write_policy.hpp says how they are counted.
   std::uint32_t selective_hits = 1;
   /// Off: nothing is matched, and nothing is kept when a request is released.
   bool caching = true;

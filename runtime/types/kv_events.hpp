@@ -21,7 +21,7 @@ struct KvEvent {
   Kind kind = Kind::stored;
   Tier tier = Tier::device;
   GroupId group;
-  std::uint32_t depth = 0;         ///< in its path; 0 is the first block
+  std::uint32_t depth = 0;         ///< in its prefix; 0 is the first block
   std::uint64_t name_space = 0;    ///< as in AcquireRequest
   BlockKey key;
   std::optional<BlockKey> parent;  ///< the key before it; nothing for a first block

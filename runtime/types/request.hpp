@@ -206,7 +206,7 @@ struct ManagerStats {
   RequestTotals preempted;             ///< those
   std::uint64_t acquired = 0;
   std::uint64_t refused_no_room = 0;
-  std::uint64_t rescued = 0;           ///< hit while being swapped out, and stayed
+  std::uint64_t evictions_cancelled = 0;           ///< hit while being swapped out, and stayed
   std::uint64_t joined = 0;            ///< blocks of requests that joined another's load
   std::uint64_t turned_down = 0;       ///< blocks of hits that took longer to load than to compute
   std::uint64_t load_failures = 0;     ///< blocks that did not arrive
@@ -222,13 +222,13 @@ struct ManagerStats {
   std::uint64_t backup_candidates = 0; ///< WritePolicy::selective: blocks whose hits began to be counted
   std::uint64_t backed_up = 0;         ///< blocks ordered to storage for their hits, ancestors included
   // Blocks that were to be stored and were not, by reason. One that is wished for again counts again.
-  std::uint64_t persist_failed = 0;    ///< storage, or the copy there, failed
-  std::uint64_t persist_skipped = 0;   ///< so many wait already (Persists::wishes_max)
-  std::uint64_t persist_gone = 0;      ///< its copies were given up for the room before its turn came
-  std::uint64_t persist_no_room = 0;   ///< write-back: given up at once, since staging had no room for what it needs
-  std::uint64_t persist_orphaned = 0;  ///< a block before it was not stored
-  std::uint64_t persist_cancelled = 0; ///< its job was, or the cache was cleared
-  std::uint64_t persist_over_budget = 0;  ///< the day's budget is spent
+  std::uint64_t store_failed = 0;    ///< storage, or the copy there, failed
+  std::uint64_t store_skipped = 0;   ///< so many wait already (StorageWriter::wishes_max)
+  std::uint64_t store_gone = 0;      ///< its copies were given up for the room before its turn came
+  std::uint64_t store_no_room = 0;   ///< write-back: given up at once, since staging had no room for what it needs
+  std::uint64_t store_orphaned = 0;  ///< a block before it was not stored
+  std::uint64_t store_cancelled = 0; ///< its job was, or the cache was cleared
+  std::uint64_t store_over_budget = 0;  ///< the day's budget is spent
   std::uint64_t stored_evicted = 0;    ///< blocks that storage gave up
   std::uint64_t cleared = 0;           ///< device and host copies dropped by clear()
   std::uint64_t dropped_by_call = 0;   ///< by drop() and evict()

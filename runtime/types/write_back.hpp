@@ -21,7 +21,7 @@ using WriteBackId = StrongId<struct WriteBackIdTag, std::uint64_t>;
 struct WriteBackOrder {
   enum class Scope : std::uint8_t {
     request,  ///< what a ready request has committed, hits included
-    prefix,   ///< what is cached of a path
+    prefix,   ///< what is cached of a prefix
     tenant,   ///< what a name space has cached
     age,      ///< what was not used for some time
     all,
@@ -29,7 +29,7 @@ struct WriteBackOrder {
 
   Scope scope = Scope::all;
   RequestId request;
-  /// Of the path, as in AcquireRequest. Needed for the call only.
+  /// Of the prefix, as in AcquireRequest. Needed for the call only.
   std::span<const BlockKey> keys;
   std::uint64_t tenant = 0;
   Duration unused_for{};

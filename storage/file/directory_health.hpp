@@ -16,7 +16,7 @@ namespace terrace {
 /// No I/O, no clock. Threads: one.
 class DirectoryHealth {
  public:
-  /// One less than the failures in a row at which a TierBreaker opens by default: a device that is gone is not to close the tier.
+  /// One less than the failures in a row at which a CircuitBreaker opens by default: a device that is gone is not to close the tier.
   static constexpr std::uint32_t stripes_max = 4;
 
   explicit DirectoryHealth(std::uint32_t directories) : directories_(directories), left_{directories} {}

@@ -158,7 +158,7 @@ void FileStore::collect() {
       sync_ended(completion);
     } else if ((completion.token & check_token) != 0) {
       if (check_ended(completion)) flush_.operation_ended();
-    } else if ((completion.token & StoreSpace::token) != 0) {
+    } else if ((completion.token & CapacityManager::token) != 0) {
       space_.ended(completion);
       catalog_unsynced_ = true;  // the superblock, perhaps
     } else {

@@ -9,7 +9,7 @@
 #include "storage/io/io_engine.hpp"
 #include "storage/file/store_directory.hpp"
 #include "storage/index/store_operations.hpp"
-#include "storage/file/store_space.hpp"
+#include "storage/file/capacity_manager.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -40,7 +40,7 @@ namespace terrace {
 /// durability_lost() names the file. Not noticed: records in the middle of the catalog that somebody overwrites.
 ///
 /// Size. resize() changes how much of the disk a serving store has, and the floor stops it where the disk is nearly full: see
-/// storage/file/store_space.hpp. The capacity of the next start is that start's configuration: where that has no more slots than
+/// storage/file/capacity_manager.hpp. The capacity of the next start is that start's configuration: where that has no more slots than
 /// the store was left with, what is here stays, and otherwise as after any other end.
 ///
 /// Directories. Striped over several, each on a device of its own, a store loses with a device only what was there, and what
@@ -164,7 +164,7 @@ class FileStore final : public BlockStore {
   StoreOperations operations_;
   DirectoryHealth health_;
   std::uint32_t sweep_at_ = 0;  ///< the slot that is looked at next for what is lost
-  StoreSpace space_;
+  CapacityManager space_;
   std::vector<Seal> seals_;  ///< by slot
   struct Moving {
     IoOperation::Kind kind = IoOperation::Kind::read;

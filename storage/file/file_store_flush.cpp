@@ -27,7 +27,7 @@ void FileStore::flush(std::uint64_t token) {
 void FileStore::go_on_with_flush() {
   if (flush_.catalog_is_done()) return end_flush();
   if (flush_.wants_to_begin()) begin_flush();
-  if (!flush_.data_are_synced() || pages_.owed() > 0 || space_.note() == StoreSpace::Note::waiting) return;
+  if (!flush_.data_are_synced() || pages_.owed() > 0 || space_.note() == CapacityManager::Note::waiting) return;
   if (std::exchange(catalog_unsynced_, false)) {
     batch_.push_back({.kind = IoOperation::Kind::sync,
                       .token = catalog_sync_token,
@@ -149,7 +149,7 @@ void FileStore::end_flush() {
   const ErrorCode in_this_one = std::exchange(flush_error_, {});
   const ErrorCode error = doubt_                  ? doubt_
                           : in_this_one           ? in_this_one
-                          : pages_.owed_failed() || space_.note() == StoreSpace::Note::failed
+                          : pages_.owed_failed() || space_.note() == CapacityManager::Note::failed
                               ? ErrorCode{Errc::io_failed}
                               : ErrorCode{};
   for (const std::uint64_t token : flush_.end()) operations_.end_flush(token, error);

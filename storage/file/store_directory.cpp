@@ -2,7 +2,7 @@
 
 #include "base/check.hpp"
 #include "storage/io/aligned_buffer.hpp"
-#include "storage/format/catalog_survey.hpp"
+#include "storage/format/catalog_scan.hpp"
 #include "storage/file/store_owner.hpp"
 #include "storage/file/superblock_io.hpp"
 

@@ -61,7 +61,7 @@ struct FileStoreConfig {
 ///
 /// Room. What the files are to become longer by is taken here, and checked against the free space and the floor before. What they
 /// have as holes (has_holes()), of a store that became smaller or was copied without its zeros, is not taken here:
-/// StoreSpace takes it piece by piece, as far as the disk and the floor allow.
+/// CapacityManager takes it piece by piece, as far as the disk and the floor allow.
 ///
 /// Threads: the engine owner's. The engine has nothing else under way.
 class StoreDirectory {

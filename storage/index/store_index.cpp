@@ -27,7 +27,7 @@ std::optional<std::uint32_t> StoreIndex::parent_of(const StoredBlock& block) con
   const auto found = slots_.find(block.parent);
   if (found == slots_.end()) return std::nullopt;
   const Entry& parent = entries_[found->second];
-  if (parent.doomed || parent.block.depth + 1 != block.depth) return std::nullopt;
+  if (parent.marked_for_removal || parent.block.depth + 1 != block.depth) return std::nullopt;
   return found->second;
 }
 
@@ -109,24 +109,24 @@ void StoreIndex::hold(SlotId slot) {
 void StoreIndex::release(SlotId slot) {
   Entry& e = entry(slot.value());
   TERRACE_CHECK(e.operations > 0);
-  TERRACE_CHECK(e.state == State::ready || e.state == State::leaving);
+  TERRACE_CHECK(e.state == State::ready || e.state == State::removing);
   --e.operations;
-  if (e.state == State::leaving) {
-    if (e.operations == 0) vacate(slot.value());
+  if (e.state == State::removing) {
+    if (e.operations == 0) free_slot(slot.value());
   } else {
     consider(slot.value());
   }
 }
 
-void StoreIndex::spoil(SlotId slot) {
-  TERRACE_CHECK(entry(slot.value()).state == State::leaving);
-  entry(slot.value()).spoiled = true;
+void StoreIndex::retire_slot(SlotId slot) {
+  TERRACE_CHECK(entry(slot.value()).state == State::removing);
+  entry(slot.value()).slot_retired = true;
 }
 
-void StoreIndex::doom(SlotId slot) {
+void StoreIndex::mark_for_removal(SlotId slot) {
   Entry& e = entry(slot.value());
   TERRACE_CHECK(e.state == State::writing || e.state == State::awaiting_parent);
-  e.doomed = true;
+  e.marked_for_removal = true;
 }
 
 void StoreIndex::use(SlotId slot) {
@@ -192,9 +192,9 @@ void StoreIndex::finish_restore(std::vector<SlotId>& dropped) {
     if (block.depth == 0) {
       path.push_back(slot);
     } else if (slot > 0 && is_parent(slot - 1, block)) {
-      hang(slot, slot - 1);
+      link_child(slot, slot - 1);
     } else if (const auto found = slots_.find(block.parent); found != slots_.end() && is_parent(found->second, block)) {
-      hang(slot, found->second);
+      link_child(slot, found->second);
     }
   }
   while (!path.empty()) {
@@ -232,11 +232,11 @@ void StoreIndex::consider(std::uint32_t slot) {
 }
 
 void StoreIndex::link(std::uint32_t slot, std::uint32_t parent) {
-  hang(slot, parent);
+  link_child(slot, parent);
   consider(parent);
 }
 
-void StoreIndex::hang(std::uint32_t slot, std::uint32_t parent) {
+void StoreIndex::link_child(std::uint32_t slot, std::uint32_t parent) {
   Entry& e = entry(slot);
   e.parent = parent;
   e.next_sibling = entry(parent).first_child;
@@ -262,13 +262,13 @@ void StoreIndex::forget(std::uint32_t slot, Reuse reuse) {
   leaves_.erase(slot);
   slots_.erase(entry(slot).block.key);
   unlink(slot);
-  entry(slot).doomed = false;
-  set_state(slot, State::leaving);
-  if (entry(slot).operations == 0) vacate(slot, reuse);
+  entry(slot).marked_for_removal = false;
+  set_state(slot, State::removing);
+  if (entry(slot).operations == 0) free_slot(slot, reuse);
 }
 
-void StoreIndex::vacate(std::uint32_t slot, Reuse reuse) {
-  const State state = entry(slot).spoiled ? State::bad : State::absent;
+void StoreIndex::free_slot(std::uint32_t slot, Reuse reuse) {
+  const State state = entry(slot).slot_retired ? State::bad : State::absent;
   set_state(slot, state);
   entry(slot) = Entry{};
   entry(slot).state = state;
@@ -391,9 +391,9 @@ void StoreIndex::check_invariants() const {
       TERRACE_CHECK(leaves_.priority(slot).last_use == e.last_use);
       TERRACE_CHECK(leaves_.priority(slot).depth == e.block.depth);
     }
-    if (e.state == State::absent || e.state == State::bad || e.state == State::leaving || e.state == State::closing ||
+    if (e.state == State::absent || e.state == State::bad || e.state == State::removing || e.state == State::closing ||
         e.state == State::closed || e.state == State::lost) {
-      TERRACE_CHECK((e.operations > 0) == (e.state == State::leaving));
+      TERRACE_CHECK((e.operations > 0) == (e.state == State::removing));
       TERRACE_CHECK(e.parent == none && e.first_child == none && e.next_sibling == none && e.previous_sibling == none);
       continue;
     }
@@ -401,11 +401,11 @@ void StoreIndex::check_invariants() const {
     const auto found = slots_.find(e.block.key);
     TERRACE_CHECK(found != slots_.end());
     TERRACE_CHECK(found->second == slot);
-    TERRACE_CHECK(!e.spoiled);
+    TERRACE_CHECK(!e.slot_retired);
     TERRACE_CHECK(e.last_use <= now_);
     if (e.state == State::writing) TERRACE_CHECK(e.operations == 1);
     if (e.state == State::awaiting_parent) TERRACE_CHECK(e.operations == 0);
-    if (e.state == State::ready) TERRACE_CHECK(!e.doomed);
+    if (e.state == State::ready) TERRACE_CHECK(!e.marked_for_removal);
     TERRACE_CHECK((e.parent == none) == (e.block.depth == 0));
     if (e.parent != none) {
       ++children;

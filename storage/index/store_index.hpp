@@ -36,8 +36,8 @@ class StoreIndex {
   ///                          \------data_arrived()--> awaiting_parent --the parent becomes ready--> ready
   ///
   ///   writing, awaiting_parent, ready --drop(), held by nobody--> absent
-  ///                                   \-drop(), held-----------> leaving --last release()--> absent
-  ///                                                                   \----the same, spoiled--> bad, for ever
+  ///                                   \-drop(), held----------> removing --last release()--> absent
+  ///                                                                   \----the same, retired--> bad, for ever
   ///
   ///   absent, closed, bad --lose()--> lost, for ever: its device is gone
   ///
@@ -46,7 +46,7 @@ class StoreIndex {
   ///   absent <--open()-- closed <--close()-- closing <--(limit)-- absent, and where the above leads to absent
   ///      ^                                      |
   ///      \--------------open()-----------------/
-  enum class State : unsigned char { absent, writing, awaiting_parent, ready, leaving, bad, closing, closed, lost };
+  enum class State : unsigned char { absent, writing, awaiting_parent, ready, removing, bad, closing, closed, lost };
   static constexpr std::size_t state_count = 9;
 
   static constexpr std::uint32_t none = 0xFFFF'FFFF;
@@ -61,8 +61,8 @@ class StoreIndex {
     std::uint32_t next_sibling = none;
     std::uint32_t previous_sibling = none;
     State state = State::absent;
-    bool doomed = false;   ///< to be given up when its write has ended; takes no more children
-    bool spoiled = false;  ///< its slot must not be used again
+    bool marked_for_removal = false;   ///< to be given up when its write has ended; takes no more children
+    bool slot_retired = false;  ///< its slot must not be used again
   };
 
   struct Evicted {
@@ -105,7 +105,7 @@ class StoreIndex {
   }
 
   /// Finds a slot for a block that is not here, evicting one leaf where none is free; the block is then `writing` and held
-  /// once, by its write. Fails: parent_missing (also where the parent is doomed or not one level up), full. A failure changes
+  /// once, by its write. Fails: parent_missing (also where the parent is marked for removal or not one level up), full. A failure changes
   /// nothing.
   [[nodiscard]] Result<Placed> place(const StoredBlock& block);
 
@@ -119,10 +119,10 @@ class StoreIndex {
   /// An operation that touches the slot begins, ends. What is held is not evicted, and its slot not re-used.
   void hold(SlotId slot);
   void release(SlotId slot);
-  /// Never use this slot again once it is released. The block must be `leaving`.
-  void spoil(SlotId slot);
+  /// Never use this slot again once it is released. The block must be `removing`.
+  void retire_slot(SlotId slot);
   /// Marks a block that is writing or awaiting its parent.
-  void doom(SlotId slot);
+  void mark_for_removal(SlotId slot);
   /// Counts as used now.
   void use(SlotId slot);
   /// What its owner calls the block; told when it goes.
@@ -196,7 +196,7 @@ class StoreIndex {
   void set_state(std::uint32_t slot, State state);
   void consider(std::uint32_t slot);  ///< in or out of the heap, as it should be
   void link(std::uint32_t slot, std::uint32_t parent);
-  void hang(std::uint32_t slot, std::uint32_t parent);  ///< the same, but for the heap
+  void link_child(std::uint32_t slot, std::uint32_t parent);  ///< the same, but for the heap
   void key_restored(std::vector<SlotId>& dropped);
   void forget_restored(std::uint32_t slot);
   void unlink(std::uint32_t slot);
@@ -206,7 +206,7 @@ class StoreIndex {
   void begin_closing(std::uint32_t slot);
   void number_closed();
   /// `yes`: the slot is wanted at once, whatever the limit.
-  void vacate(std::uint32_t slot, Reuse reuse = Reuse::no);
+  void free_slot(std::uint32_t slot, Reuse reuse = Reuse::no);
 
   std::vector<Entry, LargeAllocator<Entry>> entries_;  ///< by slot
   /// A key's first bytes are as good as random, so that its place in the table follows from the highest: finish_restore().

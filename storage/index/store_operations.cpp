@@ -11,7 +11,7 @@ using State = StoreIndex::State;
 namespace {
 
 /// Whether the slot is not to be used again after such a write.
-bool spoils(StoreOperations::WriteOutcome outcome) {
+bool retires_slot(StoreOperations::WriteOutcome outcome) {
   return outcome == StoreOperations::WriteOutcome::io_failed || outcome == StoreOperations::WriteOutcome::lost;
 }
 
@@ -60,7 +60,7 @@ std::optional<StoreOperations::Started> StoreOperations::start_write(const Store
   if (const std::optional<SlotId> slot = index_.find(write.block.key)) {
     index_.use(*slot);
     const bool is_ready = index_.at(*slot).state == State::ready;
-    if (!is_ready && (index_.at(*slot).doomed || writes_ >= writes_max_)) {
+    if (!is_ready && (index_.at(*slot).marked_for_removal || writes_ >= writes_max_)) {
       answer(Errc::refused);
       return std::nullopt;
     }
@@ -135,9 +135,9 @@ void StoreOperations::end_write(Id id, WriteOutcome outcome) {
   TERRACE_CHECK(write_of_[write.slot.value()] == id.value());
   if (outcome == WriteOutcome::io_failed) ++counted_.io_errors;
 
-  if (index_.at(write.slot).state == State::leaving) {
+  if (index_.at(write.slot).state == State::removing) {
     // Its parent went while the bytes were on their way.
-    if (spoils(outcome)) index_.spoil(write.slot);
+    if (retires_slot(outcome)) index_.retire_slot(write.slot);
     finish_writes(write.slot, Errc::parent_missing);
     index_.release(write.slot);
   } else if (outcome == WriteOutcome::done) {
@@ -159,9 +159,9 @@ void StoreOperations::write_succeeded(SlotId slot) {
   }
   // Parents first: a doomed one takes its descendants along, doomed or not.
   for (const SlotId block : ready) {
-    const auto doom = doomed_.find(block.value());
-    if (doom == doomed_.end()) continue;
-    give_up(block, StoreEvent::Kind::removed, doom->second);
+    const auto mark_for_removal = to_remove_.find(block.value());
+    if (mark_for_removal == to_remove_.end()) continue;
+    give_up(block, StoreEvent::Kind::removed, mark_for_removal->second);
   }
   became_ready_ = std::move(ready);
 }
@@ -175,12 +175,12 @@ void StoreOperations::write_failed(SlotId slot, WriteOutcome outcome) {
   index_.drop(slot, gone);
   finish_writes(slot, error);
   for (auto block = gone.rbegin(); block != gone.rend(); ++block) {
-    doomed_.erase(block->slot.value());
+    to_remove_.erase(block->slot.value());
     // A descendant whose own bytes are still on their way hears of it when they have arrived.
     if (block->was == State::awaiting_parent) finish_writes(block->slot, Errc::parent_missing);
   }
   gone_ = std::move(gone);
-  if (spoils(outcome)) index_.spoil(slot);
+  if (retires_slot(outcome)) index_.retire_slot(slot);
   index_.release(slot);
 }
 
@@ -200,9 +200,9 @@ void StoreOperations::give_up(SlotId slot, StoreEvent::Kind kind, std::uint64_t 
   index_.drop(slot, gone);
   for (const StoreIndex::Dropped& block : gone) {
     const bool named = block.slot == slot || named_.contains(block.slot.value());
-    const auto doom = doomed_.find(block.slot.value());
-    const std::uint64_t asked_by = named ? token : doom != doomed_.end() ? doom->second : 0;
-    if (doom != doomed_.end()) doomed_.erase(doom);
+    const auto mark_for_removal = to_remove_.find(block.slot.value());
+    const std::uint64_t asked_by = named ? token : mark_for_removal != to_remove_.end() ? mark_for_removal->second : 0;
+    if (mark_for_removal != to_remove_.end()) to_remove_.erase(mark_for_removal);
     suspected_.erase(block.slot.value());
     if (block.was == State::ready) {
       changed_.push_back(block.slot);
@@ -225,8 +225,8 @@ void StoreOperations::remove(std::span<const BlockKey> keys, std::uint64_t token
     if (index_.at(*slot).state == State::ready) {
       give_up(*slot, StoreEvent::Kind::removed, token);
     } else {
-      index_.doom(*slot);
-      doomed_.try_emplace(slot->value(), token);
+      index_.mark_for_removal(*slot);
+      to_remove_.try_emplace(slot->value(), token);
     }
   }
   named_.clear();
@@ -317,7 +317,7 @@ StoreStat StoreOperations::quick_stat() const {
   stat.blocks = index_.count(State::ready);
   stat.writing = std::uint64_t{index_.count(State::writing)} + index_.count(State::awaiting_parent);
   stat.wanted_blocks = index_.limit();
-  stat.quarantined = std::uint64_t{index_.count(State::leaving)} + index_.count(State::bad) + index_.count(State::closing);
+  stat.quarantined = std::uint64_t{index_.count(State::removing)} + index_.count(State::bad) + index_.count(State::closing);
   stat.free = index_.free();
   return stat;
 }
@@ -339,14 +339,14 @@ void StoreOperations::check_invariants() const {
     const StoreIndex::Entry& e = index_.at(SlotId{slot});
     const bool has_write = write_of_[slot] != none;
     if (e.state == State::writing || e.state == State::awaiting_parent) TERRACE_CHECK(has_write);
-    if (e.state != State::writing && e.state != State::awaiting_parent && e.state != State::leaving) TERRACE_CHECK(!has_write);
+    if (e.state != State::writing && e.state != State::awaiting_parent && e.state != State::removing) TERRACE_CHECK(!has_write);
     if (has_write && e.state != State::awaiting_parent) ++touching[slot];
     TERRACE_CHECK(touching[slot] == e.operations);
-    TERRACE_CHECK(doomed_.contains(slot) == e.doomed);
+    TERRACE_CHECK(to_remove_.contains(slot) == e.marked_for_removal);
     for (std::uint32_t id = write_of_[slot]; id != none; id = operations_[id].next) {
       ++chained;
       TERRACE_CHECK(operations_[id].slot.value() == slot);
-      if (e.state != State::leaving) TERRACE_CHECK(operations_[id].key == e.block.key);
+      if (e.state != State::removing) TERRACE_CHECK(operations_[id].key == e.block.key);
     }
   }
   TERRACE_CHECK(chained == writes_);

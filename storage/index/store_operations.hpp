@@ -116,7 +116,7 @@ class StoreOperations {
   std::vector<std::uint32_t> free_ids_;
   std::vector<std::uint32_t> write_of_;  ///< by slot: the first write of its block, or none
   std::uint32_t writes_ = 0;
-  boost::unordered_flat_map<std::uint32_t, std::uint64_t> doomed_;  ///< slot to the token of the remove() that waits
+  boost::unordered_flat_map<std::uint32_t, std::uint64_t> to_remove_;  ///< slot to the token of the remove() that waits
   boost::unordered_flat_set<std::uint32_t> suspected_;              ///< slots whose last read failed with an I/O error
   boost::unordered_flat_set<std::uint32_t> named_;                  ///< slots that the remove() at hand names
   std::vector<StoreEvent> events_;

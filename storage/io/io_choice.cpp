@@ -12,7 +12,7 @@ std::unique_ptr<IoEngine> make(const IoOptions& options, Waker& waker, UringCall
   if (options.choice == IoChoice::automatic && !paced) {
     use_uring = !(calls != nullptr ? UringIo::unavailable(*calls) : UringIo::unavailable());
   }
-  if (!use_uring) return std::make_unique<ThreadPoolIo>(options.threads, waker);
+  if (!use_uring) return std::make_unique<ThreadedIo>(options.threads, waker);
   if (calls != nullptr) return std::make_unique<UringIo>(options.uring, waker, *calls);
   return std::make_unique<UringIo>(options.uring, waker);
 }

@@ -22,7 +22,7 @@ enum class IoChoice : unsigned char {
 
 struct IoOptions {
   IoChoice choice = IoChoice::automatic;
-  ThreadPoolIo::Config threads;
+  ThreadedIo::Config threads;
   UringIo::Config uring;
 };
 

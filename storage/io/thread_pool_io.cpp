@@ -11,7 +11,7 @@
 #include <utility>
 
 namespace terrace {
-ThreadPoolIo::ThreadPoolIo(Config config, Waker& waker, PosixCalls& calls)
+ThreadedIo::ThreadedIo(Config config, Waker& waker, PosixCalls& calls)
     : files_{calls},
       waker_{waker},
       work_{config.in_flight_max, 1, 0},
@@ -30,14 +30,14 @@ ThreadPoolIo::ThreadPoolIo(Config config, Waker& waker, PosixCalls& calls)
   }
 }
 
-ThreadPoolIo::~ThreadPoolIo() { stop(); }
+ThreadedIo::~ThreadedIo() { stop(); }
 
-void ThreadPoolIo::stop() noexcept {
+void ThreadedIo::stop() noexcept {
   for (std::size_t n = 0; n < threads_.size(); ++n) TERRACE_CHECK(work_.enqueue(work_token_, Work{}));
   threads_.clear();
 }
 
-void ThreadPoolIo::submit(std::span<const IoOperation> batch) {
+void ThreadedIo::submit(std::span<const IoOperation> batch) {
   if (batch.empty()) return;
   submitting_.clear();
   for (const IoOperation& operation : batch) {
@@ -49,7 +49,7 @@ void ThreadPoolIo::submit(std::span<const IoOperation> batch) {
   in_flight_ += batch.size();
 }
 
-std::size_t ThreadPoolIo::poll(std::vector<IoCompletion>& out) {
+std::size_t ThreadedIo::poll(std::vector<IoCompletion>& out) {
   completions_.drain(collected_);
   const std::size_t count = collected_.size();
   out.insert(out.end(), collected_.begin(), collected_.end());
@@ -58,20 +58,20 @@ std::size_t ThreadPoolIo::poll(std::vector<IoCompletion>& out) {
   return count;
 }
 
-void ThreadPoolIo::wait() {
+void ThreadedIo::wait() {
   while (collected_.empty() && in_flight_ > 0) {
     waker_.own.acknowledge();
     if (completions_.drain(collected_) == 0) waker_.own.wait(-1);
   }
 }
 
-std::string ThreadPoolIo::describe() const {
+std::string ThreadedIo::describe() const {
   const std::string pace = bandwidth_ == Bytes{} ? "" : fmt::format(", at {} a second", to_string(bandwidth_));
   return fmt::format("{} threads{}", threads_.size(), pace);
 }
 
 /// Until a disk of this bandwidth would have moved the bytes, after all that came before.
-void ThreadPoolIo::pace(Bytes bytes) {
+void ThreadedIo::pace(Bytes bytes) {
   const std::chrono::duration<double> takes{static_cast<double>(count(bytes)) / static_cast<double>(count(bandwidth_))};
   std::unique_lock lock{pacing_};
   disk_free_at_ = std::max(disk_free_at_, std::chrono::steady_clock::now()) +
@@ -81,7 +81,7 @@ void ThreadPoolIo::pace(Bytes bytes) {
   std::this_thread::sleep_until(until);
 }
 
-void ThreadPoolIo::run() {
+void ThreadedIo::run() {
   ::pthread_setname_np(::pthread_self(), "terrace-io");
   Producer producer{completions_};
   AlignedBuffer scratch;
@@ -95,7 +95,7 @@ void ThreadPoolIo::run() {
   }
 }
 
-void ThreadPoolIo::perform(const Work& work, AlignedBuffer& scratch, Producer& producer) {
+void ThreadedIo::perform(const Work& work, AlignedBuffer& scratch, Producer& producer) {
   const IoCompletion done = files_.perform(work.operation, *work.file, scratch);
   if (bandwidth_ != Bytes{} && is_transfer(work.operation.kind)) pace(Bytes{done.bytes});
   producer.push(done);

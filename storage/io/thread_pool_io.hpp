@@ -24,7 +24,7 @@ namespace terrace {
 /// come first served, so that one stalled operation costs one thread and not its neighbours' time.
 ///
 /// The queues in both directions are lock-free: the owner's calls never wait for a thread that moves bytes.
-class ThreadPoolIo final : public IoEngine {
+class ThreadedIo final : public IoEngine {
  public:
   struct Config {
     unsigned threads = 16;
@@ -35,11 +35,11 @@ class ThreadPoolIo final : public IoEngine {
   };
 
   /// `waker` and `calls` outlive the engine. Throws std::system_error where a thread or a descriptor is not to be had.
-  ThreadPoolIo(Config config, Waker& waker, PosixCalls& calls = PosixCalls::system());
+  ThreadedIo(Config config, Waker& waker, PosixCalls& calls = PosixCalls::system());
   /// Finishes what is under way, then ends its threads.
-  ~ThreadPoolIo() override;
-  ThreadPoolIo(const ThreadPoolIo&) = delete;
-  ThreadPoolIo& operator=(const ThreadPoolIo&) = delete;
+  ~ThreadedIo() override;
+  ThreadedIo(const ThreadedIo&) = delete;
+  ThreadedIo& operator=(const ThreadedIo&) = delete;
 
   [[nodiscard]] FileSystem& files() override { return files_; }
   void submit(std::span<const IoOperation> batch) override;

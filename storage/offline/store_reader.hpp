@@ -3,7 +3,7 @@
 #include "base/block_key.hpp"
 #include "base/bytes.hpp"
 #include "storage/io/aligned_buffer.hpp"
-#include "storage/format/catalog_survey.hpp"
+#include "storage/format/catalog_scan.hpp"
 #include "storage/format/format.hpp"
 #include "storage/io/posix_calls.hpp"
 #include "storage/file/store_owner.hpp"
@@ -65,7 +65,7 @@ class StoreReader {
   [[nodiscard]] std::uint64_t missing_blocks() const;
   [[nodiscard]] const Superblock& superblock() const { return superblock_; }
   [[nodiscard]] const StoreLayout& layout() const { return layout_; }
-  [[nodiscard]] const CatalogSurvey& catalog() const { return *survey_; }
+  [[nodiscard]] const CatalogScan& catalog() const { return *survey_; }
   /// The block, or orphan, of this key.
   [[nodiscard]] const CatalogRecord* find(const BlockKey& key) const;
 
@@ -128,7 +128,7 @@ class StoreReader {
   Superblock superblock_;
   StoreLayout layout_;
   std::vector<bool> missing_;  ///< by directory
-  std::optional<CatalogSurvey> survey_;
+  std::optional<CatalogScan> survey_;
   std::vector<std::pair<BlockKey, const CatalogRecord*>> by_key_;  ///< sorted
   File catalog_;
   File lock_;

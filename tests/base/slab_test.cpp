@@ -1,6 +1,6 @@
 #include "base/slab.hpp"
 
-#include "base/spares.hpp"
+#include "base/vector_pool.hpp"
 
 #include <gtest/gtest.h>
 
@@ -33,8 +33,8 @@ TEST(SlabDeathTest, has_nothing_under_a_number_that_was_taken) {
   EXPECT_DEATH((void)slab.take(number), "broken invariant");
 }
 
-TEST(Spares, gives_out_the_memory_it_was_given) {
-  Spares<int> spares;
+TEST(VectorPool, gives_out_the_memory_it_was_given) {
+  VectorPool<int> spares;
   EXPECT_EQ(spares.take().capacity(), 0U);
   std::vector<int> vector(100, 7);
   const int* const memory = vector.data();

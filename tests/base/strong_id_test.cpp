@@ -26,12 +26,12 @@ concept mixes = std::convertible_to<Other, Id> || std::constructible_from<Id, Ot
                 comparable<Id, Other> || ordered<Id, Other> || addable<Id, Other>;
 
 // Two kinds of the same representation, and of different ones.
-static_assert(!mixes<RequestId, JobId>);
-static_assert(!mixes<JobId, RequestId>);
-static_assert(!mixes<JobId, Fence>);
+static_assert(!mixes<RequestId, TransferId>);
+static_assert(!mixes<TransferId, RequestId>);
+static_assert(!mixes<TransferId, Fence>);
 static_assert(!mixes<SlotId, Epoch>);
-static_assert(!mixes<SlotId, JobId>);
-static_assert(!mixes<JobId, SlotId>);
+static_assert(!mixes<SlotId, TransferId>);
+static_assert(!mixes<TransferId, SlotId>);
 // (That the concept can be true at all.)
 static_assert(mixes<SlotId, SlotId>);
 
@@ -48,13 +48,13 @@ static_assert(!truthy<SlotId>);
 
 // It costs what its number costs.
 static_assert(sizeof(SlotId) == sizeof(std::uint32_t));
-static_assert(sizeof(JobId) == sizeof(std::uint64_t));
+static_assert(sizeof(TransferId) == sizeof(std::uint64_t));
 static_assert(std::is_trivially_copyable_v<SlotId>);
 
 TEST(StrongId, is_its_number_and_zero_unless_told_otherwise) {
   EXPECT_EQ(SlotId{}.value(), 0U);
   EXPECT_EQ(SlotId{7}.value(), 7U);
-  EXPECT_EQ(JobId{0xFFFF'FFFF'FFFF'FFFF}.value(), 0xFFFF'FFFF'FFFF'FFFFU);
+  EXPECT_EQ(TransferId{0xFFFF'FFFF'FFFF'FFFF}.value(), 0xFFFF'FFFF'FFFF'FFFFU);
   static_assert(SlotId{3}.value() == 3);
 }
 

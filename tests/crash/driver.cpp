@@ -1,7 +1,7 @@
 #include "tests/crash/driver.hpp"
 
 #include "base/check.hpp"
-#include "storage/format/catalog_survey.hpp"
+#include "storage/format/catalog_scan.hpp"
 
 #include "tests/storage/blocks.hpp"
 #include "tests/storage/holes.hpp"

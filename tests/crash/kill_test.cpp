@@ -1,7 +1,7 @@
 // A process that uses a store is killed, at any moment and at every single operation; the next one finds everything in order.
 // TERRACE_KILLS says how many kills at random moments each engine gets; 50 unless told otherwise.
 
-#include "storage/format/catalog_survey.hpp"
+#include "storage/format/catalog_scan.hpp"
 #include "tests/crash/pointed_io.hpp"
 #include "tests/crash/victim.hpp"
 #include "tests/seed.hpp"

@@ -1,8 +1,8 @@
 // The power fails after every single thing that happens to the disk, and any part of what was not synced is lost: writes
 // whole, torn or in another order, names, sizes. Then the store starts again.
 
-#include "storage/format/catalog_survey.hpp"
-#include "tests/simulated/stepped_io.hpp"
+#include "storage/format/catalog_scan.hpp"
+#include "tests/simulated/simulated_io.hpp"
 #include "storage/file/store_owner.hpp"
 
 #include "tests/crash/driver.hpp"
@@ -34,7 +34,7 @@ std::function<bool(bool)> any_survival(Random& random) {
   }
 }
 
-Driver::Ground ground_on(SteppedIo& io, Random& random, const std::filesystem::path& directory,
+Driver::Ground ground_on(SimulatedIo& io, Random& random, const std::filesystem::path& directory,
                          std::function<void(const Saying&)> say) {
   Driver::Ground ground;
   ground.engine = &io;
@@ -58,7 +58,7 @@ struct Count {
 };
 
 /// One of the two superblocks, where both are there, is also torn or overwritten with zeros. False: they are not.
-bool damage_superblock(SteppedFiles& disk, const std::filesystem::path& directory, Random& random) {
+bool damage_superblock(SimulatedFiles& disk, const std::filesystem::path& directory, Random& random) {
   const std::span<std::byte> catalog = disk.content(directory / "catalog");
   const std::span<std::byte> lock = disk.content(directory / "lock");
   if (catalog.size() < catalog_page_bytes || lock.size() < lock_file_bytes) return false;
@@ -82,9 +82,9 @@ Bytes bytes_of(const FileStoreConfig& config, const Superblock& store, std::uint
 }
 
 /// False where something was wrong.
-bool restart_after(const SteppedFiles& disk, const FileStoreConfig& config, const Promises& promises, Random& random,
+bool restart_after(const SimulatedFiles& disk, const FileStoreConfig& config, const Promises& promises, Random& random,
                    Count& count) {
-  SteppedIo io{disk};
+  SimulatedIo io{disk};
   if (random.chance(0.3)) count.torn += damage_superblock(io.files(), config.directory, random);
   Driver::Ground ground = ground_on(io, random, config.directory, [](const Saying&) {});
   ground.config = config;
@@ -115,7 +115,7 @@ void at_every_change(std::uint64_t seed, Count& count) {
   SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
   Random order{seed};
   Random survival{seed + 1};
-  SteppedIo io;
+  SimulatedIo io;
   Promises promises;
   FileStoreConfig config;
   Driver::Ground ground = ground_on(io, order, seed % 3 == 0 ? "/striped" : "/store", [&](const Saying& saying) {

@@ -2,7 +2,7 @@
 
 #include "storage/file/file_store.hpp"
 #include "storage/io/little_endian.hpp"
-#include "tests/simulated/stepped_io.hpp"
+#include "tests/simulated/simulated_io.hpp"
 #include "storage/offline/store_reader.hpp"
 #include "tests/storage/blocks.hpp"
 #include "tests/storage/holes.hpp"
@@ -49,7 +49,7 @@ FileStoreConfig config_of(std::uint32_t slots) {
 }
 
 /// Everything that is under way, and what follows from it.
-std::vector<StoreEvent> settle(SteppedIo& io, FileStore& store) {
+std::vector<StoreEvent> settle(SimulatedIo& io, FileStore& store) {
   std::vector<StoreEvent> events;
   do {
     while (io.queued() > 0) io.step(0);
@@ -58,7 +58,7 @@ std::vector<StoreEvent> settle(SteppedIo& io, FileStore& store) {
   return events;
 }
 
-void write(SteppedIo& io, FileStore& store, const std::vector<StoredBlock>& blocks) {
+void write(SimulatedIo& io, FileStore& store, const std::vector<StoredBlock>& blocks) {
   std::vector<AlignedBuffer> buffers;
   std::vector<StoreWrite> batch;
   for (const StoredBlock& block : blocks) {
@@ -69,29 +69,29 @@ void write(SteppedIo& io, FileStore& store, const std::vector<StoredBlock>& bloc
   (void)settle(io, store);
 }
 
-SteppedFiles make_good_disk() {
-  SteppedIo io;
+SimulatedFiles make_good_disk() {
+  SimulatedIo io;
   {
     FileStore store{config_of(good_slots), io};
     write(io, store, path_of(1, 12));
     write(io, store, path_of(100, 5));
     write(io, store, {child_of(path_of(1, 4).back(), 200)});
   }
-  return io.files().left_by(SteppedFiles::End::killed);
+  return io.files().left_by(SimulatedFiles::End::killed);
 }
 
 /// The good store's files and the configuration, as the input has changed them.
 class Crafted {
  public:
   explicit Crafted(std::span<const std::byte> input) {
-    static const SteppedFiles good = make_good_disk();
-    disk_ = good.left_by(SteppedFiles::End::killed);
+    static const SimulatedFiles good = make_good_disk();
+    disk_ = good.left_by(SimulatedFiles::End::killed);
     for (; input.size() >= change_bytes; input = input.subspan(change_bytes)) apply(input.first(change_bytes));
     make_sums();
     resize();
   }
 
-  [[nodiscard]] SteppedFiles disk() const { return disk_.left_by(SteppedFiles::End::killed); }
+  [[nodiscard]] SimulatedFiles disk() const { return disk_.left_by(SimulatedFiles::End::killed); }
   [[nodiscard]] FileStoreConfig config() const { return config_of(slots_); }
   [[nodiscard]] std::uint32_t slots() const { return slots_; }
 
@@ -153,7 +153,7 @@ class Crafted {
     }
   }
 
-  SteppedFiles disk_;
+  SimulatedFiles disk_;
   std::uint32_t slots_ = good_slots;
   std::set<unsigned> kept_;
   std::map<unsigned, std::uint64_t> sizes_;
@@ -162,7 +162,7 @@ class Crafted {
 /// A directory /store whose files are memory, with the content that a disk has.
 class MemoryCalls final : public PosixCalls {
  public:
-  explicit MemoryCalls(SteppedFiles& disk) : disk_{disk} {}
+  explicit MemoryCalls(SimulatedFiles& disk) : disk_{disk} {}
   int open(const char* path, int, unsigned) override {
     if (!disk_.exists(path)) {
       errno = ENOENT;
@@ -175,7 +175,7 @@ class MemoryCalls final : public PosixCalls {
   }
 
  private:
-  SteppedFiles& disk_;
+  SimulatedFiles& disk_;
 };
 
 std::set<BlockKey> keys_of(const std::vector<CatalogRecord>& records) {
@@ -189,11 +189,11 @@ struct Look {
   Superblock superblock;
   std::set<BlockKey> blocks;
 };
-std::optional<Look> look(SteppedFiles disk) {
+std::optional<Look> look(SimulatedFiles disk) {
   MemoryCalls calls{disk};
   try {
     const StoreReader reader{"/store", calls};
-    const CatalogSurvey& catalog = reader.catalog();
+    const CatalogScan& catalog = reader.catalog();
     expect(catalog.blocks().size() + catalog.orphans().size() + catalog.superseded().size() + catalog.damaged().size() +
                    catalog.free_slots() == reader.layout().slots,
            "the reader's counts do not add up");
@@ -213,7 +213,7 @@ std::optional<Look> look(SteppedFiles disk) {
 }
 
 /// Starts the store, and has it serve. The blocks that it listed; nothing where it was refused.
-std::optional<std::set<BlockKey>> serve(SteppedIo& io, const FileStoreConfig& config, std::uint32_t slots) {
+std::optional<std::set<BlockKey>> serve(SimulatedIo& io, const FileStoreConfig& config, std::uint32_t slots) {
   std::unique_ptr<FileStore> store;
   const Bytes before = io.files().used_bytes();
   try {
@@ -253,13 +253,13 @@ std::optional<std::set<BlockKey>> serve(SteppedIo& io, const FileStoreConfig& co
 void run_crafted_store(std::span<const std::byte> input) {
   const Crafted crafted{input};
   const std::optional<Look> would = look(crafted.disk());
-  SteppedIo io{crafted.disk()};
+  SimulatedIo io{crafted.disk()};
   const auto does = serve(io, crafted.config(), crafted.slots());
   const bool same_size = would && would->superblock.slots == crafted.slots() && would->superblock.open_slots == 0;
   if (does && same_size) expect(*does == would->blocks, "the reader and the store do not agree");
   if (does) expect(serve(io, crafted.config(), crafted.slots()).has_value(), "it does not start a second time");
 
-  SteppedIo other{crafted.disk()};
+  SimulatedIo other{crafted.disk()};
   if (!punch_free_slots("/store", other)) return;
   const auto sparse = serve(other, crafted.config(), crafted.slots());
   if (sparse && same_size) expect(*sparse == would->blocks, "holes in free slots cost a block");

@@ -13,7 +13,7 @@ namespace terrace::test {
 /// Keys for workloads of millions of blocks: chained as real ones are, but by a mixer instead of a digest.
 class CheapKeys {
  public:
-  /// The keys of the path whose blocks have these names. Valid until the next call.
+  /// The keys of the prefix whose blocks have these names. Valid until the next call.
   [[nodiscard]] std::span<const BlockKey> of(std::span<const std::uint64_t> names) {
     keys_.clear();
     std::uint64_t state = 0;
@@ -49,7 +49,7 @@ class CacheSimulator {
   /// Serves one request; returns how many of its blocks were there.
   std::uint32_t serve(std::span<const BlockKey> keys) {
     if (keys.size() > capacity_) keys = keys.first(capacity_);
-    const Path hit = tree_.find(keys);
+    const Prefix hit = tree_.find(keys);
     tree_.pin(hit);
     tree_.touch(hit, ++stamp_);
     while (tree_.resident(device) + keys.size() - hit.length > capacity_) {
@@ -57,7 +57,7 @@ class CacheSimulator {
       TERRACE_CHECK(victim.has_value());
       tree_.set_copy(*victim, device, {});
     }
-    const Path whole = tree_.extend(hit, keys.subspan(hit.length));
+    const Prefix whole = tree_.extend(hit, keys.subspan(hit.length));
     tree_.pin(whole);
     for (std::uint32_t depth = hit.length; depth < whole.length; ++depth) {
       tree_.set_copy({whole.node, depth}, device, Copy{CopyState::ready, SlotId{0}});

@@ -18,7 +18,7 @@ using tools::PolicyKind;
 
 constexpr std::uint32_t capacity = 20;
 
-/// A cache of twenty blocks; a request is a path of so many below a root of its own.
+/// A cache of twenty blocks; a request is a prefix of so many below a root of its own.
 class SmallCache {
  public:
   explicit SmallCache(PolicyKind kind) : policy_{make_policy(kind, capacity)}, cache_{*policy_, capacity} {}
@@ -28,8 +28,8 @@ class SmallCache {
     for (std::uint64_t i = 0; i < blocks; ++i) names[i] = root * 100 + i;
     return cache_.serve(keys_.of(names));
   }
-  void scan(std::uint64_t paths) {
-    for (std::uint64_t i = 0; i < paths; ++i) use(next_++);
+  void scan(std::uint64_t prefixes) {
+    for (std::uint64_t i = 0; i < prefixes; ++i) use(next_++);
   }
 
  private:
@@ -88,7 +88,7 @@ TEST(Policies, lru_2_gives_up_first_what_was_used_twice_longest_ago) {
   EXPECT_EQ(cache.use(2, 10), 10U);
 }
 
-/// Ten paths used twice fill it. Then every path is used a second time six paths later, and never again: that is hit only if
+/// Ten prefixes used twice fill it. Then every prefix is used a second time six prefixes later, and never again: that is hit only if
 /// what was used once gets room, and only hits on what was given up can tell.
 TEST(Policies, arc_makes_room_for_what_was_used_once_when_that_comes_back) {
   SmallCache cache{PolicyKind::arc};
@@ -112,21 +112,21 @@ TEST(Policies, hear_of_a_use_before_the_leaf_takes_its_new_place) {
   PrefixTree tree;
   tree.set_policy(device, *policy);
   CheapKeys keys;
-  std::vector<Path> paths;
+  std::vector<Prefix> prefixes;
   for (const std::uint64_t name : {1, 2}) {
-    const Path path = tree.extend({}, keys.of(std::vector<std::uint64_t>{name}));
-    tree.pin(path);
-    tree.set_copy(path.last(), device, Copy{CopyState::ready, SlotId{0}});
-    tree.unpin(path);
-    paths.push_back(path);
+    const Prefix prefix = tree.extend({}, keys.of(std::vector<std::uint64_t>{name}));
+    tree.pin(prefix);
+    tree.set_copy(prefix.last(), device, Copy{CopyState::ready, SlotId{0}});
+    tree.unpin(prefix);
+    prefixes.push_back(prefix);
   }
-  tree.touch(paths[1], 1);
-  tree.touch(paths[0], 2);
-  tree.touch(paths[0], 3);
-  tree.touch(paths[1], 5);
-  tree.touch(paths[0], 9);
-  tree.touch(paths[1], 10);
-  EXPECT_EQ(tree.victim(device), paths[0].last());  // used at 3 before the last time, the other at 5
+  tree.touch(prefixes[1], 1);
+  tree.touch(prefixes[0], 2);
+  tree.touch(prefixes[0], 3);
+  tree.touch(prefixes[1], 5);
+  tree.touch(prefixes[0], 9);
+  tree.touch(prefixes[1], 10);
+  EXPECT_EQ(tree.victim(device), prefixes[0].last());  // used at 3 before the last time, the other at 5
 }
 
 TEST(Policies, s3_fifo_passes_new_blocks_through_a_tenth) {

@@ -137,10 +137,10 @@ class TwoTiers {
     std::vector<std::uint64_t> names(random_.between(1, 7));
     for (std::uint64_t& name : names) name = random_.chance(0.6) ? 0 : random_.below(3);
     const std::span<const BlockKey> keys = keys_.of(names);
-    const Path found = tree_.find(keys);
+    const Prefix found = tree_.find(keys);
     ++stamp_;
     if (random_.chance(0.8)) tree_.touch(found, stamp_);
-    const Path whole = tree_.extend(found, keys.subspan(found.length));
+    const Prefix whole = tree_.extend(found, keys.subspan(found.length));
     tree_.pin(whole);
     for (std::uint32_t depth = 0; depth < whole.length; ++depth) {
       const BlockRef block{whole.node, depth};
@@ -154,9 +154,9 @@ class TwoTiers {
   void let_go() {
     if (held_.empty()) return;
     const std::size_t which = random_.below(held_.size());
-    const Path path = held_[which];
+    const Prefix prefix = held_[which];
     held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(which));
-    tree_.unpin(path);
+    tree_.unpin(prefix);
   }
   void read_or_not() {
     if (busy_.empty()) {
@@ -197,7 +197,7 @@ class TwoTiers {
   Watched device_;
   Watched host_;
   PrefixTree tree_;
-  std::vector<Path> held_;
+  std::vector<Prefix> held_;
   std::vector<BlockRef> busy_;
   std::uint64_t stamp_ = 0;
 };
@@ -227,7 +227,7 @@ TEST_P(PolicyContract, ghosts_have_a_bound) {
   policy->check_invariants();
 }
 
-TEST_P(PolicyContract, a_path_goes_from_its_end) {
+TEST_P(PolicyContract, a_prefix_goes_from_its_end) {
   constexpr std::uint32_t capacity = 8;
   const auto policy = make_policy(GetParam(), capacity);
   test::CacheSimulator cache{*policy, capacity};

@@ -96,12 +96,12 @@ class World {
     tree_.check_invariants();
     ASSERT_EQ(tree_.blocks(), model_.blocks.size());
     for (const auto& [names, block] : model_.blocks) {
-      const Path path = tree_.find(keys_of(names));
-      ASSERT_EQ(path.length, names.size());
-      for (std::size_t t = 0; t < tier_count; ++t) ASSERT_EQ(tree_.copy(path.last(), all_tiers[t]), block.copies[t]);
-      ASSERT_EQ(tree_.last_use(path.last()), block.last_use);
-      ASSERT_EQ(tree_.pinned(path.last()), block.pins > 0);
-      ASSERT_EQ(tree_.priority(path.last()), block.priority());
+      const Prefix prefix = tree_.find(keys_of(names));
+      ASSERT_EQ(prefix.length, names.size());
+      for (std::size_t t = 0; t < tier_count; ++t) ASSERT_EQ(tree_.copy(prefix.last(), all_tiers[t]), block.copies[t]);
+      ASSERT_EQ(tree_.last_use(prefix.last()), block.last_use);
+      ASSERT_EQ(tree_.pinned(prefix.last()), block.pins > 0);
+      ASSERT_EQ(tree_.priority(prefix.last()), block.priority());
     }
     for (std::size_t t = 0; t < 2; ++t) {
       check_victim(t, std::nullopt);
@@ -186,7 +186,7 @@ class World {
     const Names names = random_names();
     const std::size_t known = random_.below(names.size() + 1);
     const std::vector<BlockKey> keys = keys_of(names);
-    Path at = tree_.find(std::span{keys}.first(known));
+    Prefix at = tree_.find(std::span{keys}.first(known));
     at = tree_.extend(at, std::span{keys}.subspan(at.length), tenant_of(names));
     ASSERT_EQ(at.length, names.size());
     tree_.pin(at);
@@ -207,7 +207,7 @@ class World {
     model_.prune();
   }
   /// Some of the blocks that are new get copies in one tier, in one call.
-  void fill_added(Path at, const Names& names) {
+  void fill_added(Prefix at, const Names& names) {
     std::vector<SlotId> slots(random_.below(tree_.added() + 1));
     for (SlotId& slot : slots) slot = SlotId{static_cast<std::uint32_t>(random_.below(1000))};
     const std::size_t tier = random_.below(tier_count);
@@ -220,17 +220,17 @@ class World {
   void pin() {
     const auto names = random_block();
     if (!names) return;
-    const Path path = tree_.find(keys_of(*names));
-    tree_.pin(path);
+    const Prefix prefix = tree_.find(keys_of(*names));
+    tree_.pin(prefix);
     for_prefixes(*names, [](ModelBlock& b) { ++b.pins; });
-    pins_.push_back({path, *names});
+    pins_.push_back({prefix, *names});
   }
   void unpin() {
     if (pins_.empty()) return;
     const std::size_t which = random_.below(pins_.size());
-    const auto [path, names] = pins_[which];
+    const auto [prefix, names] = pins_[which];
     pins_.erase(pins_.begin() + static_cast<std::ptrdiff_t>(which));
-    tree_.unpin(path);
+    tree_.unpin(prefix);
     for_prefixes(names, [](ModelBlock& b) { --b.pins; });
     model_.prune();
   }
@@ -259,10 +259,10 @@ class World {
       retained_.push_back(*names);
     }
     const auto priority = static_cast<Priority>(random_.between(0, highest_priority));
-    const Path path = tree_.find(keys_of(retained_[id - 1]));
-    tree_.retain(path, RetentionId{id}, priority);
+    const Prefix prefix = tree_.find(keys_of(retained_[id - 1]));
+    tree_.retain(prefix, RetentionId{id}, priority);
     Names there = retained_[id - 1];
-    there.resize(path.length);
+    there.resize(prefix.length);
     for_prefixes(there, [&](ModelBlock& b) { b.retentions[id] = priority; });
   }
   void end_retention() {
@@ -331,7 +331,7 @@ class World {
   std::array<LruPolicy, 2> policies_;
   PrefixTree tree_;
   Model model_;
-  std::vector<std::pair<Path, Names>> pins_;
+  std::vector<std::pair<Prefix, Names>> pins_;
   std::vector<Names> retained_;  // by id - 1
   std::set<Tenant> followed_;
   std::uint64_t stamp_ = 0;

@@ -24,17 +24,17 @@ class PrefixTreeTest : public ::testing::Test {
   }
   ~PrefixTreeTest() override { tree.check_invariants(); }
 
-  /// Adds a path with copies in the tier, slots counted from `first_slot`.
-  Path insert(const std::vector<BlockKey>& keys, std::uint64_t stamp, std::uint32_t first_slot = 0, Tier tier = device) {
-    const Path path = tree.extend({}, keys);
-    tree.pin(path);
-    for (std::uint32_t i = 0; i < path.length; ++i) {
-      const BlockRef block{path.node, i};
+  /// Adds a prefix with copies in the tier, slots counted from `first_slot`.
+  Prefix insert(const std::vector<BlockKey>& keys, std::uint64_t stamp, std::uint32_t first_slot = 0, Tier tier = device) {
+    const Prefix prefix = tree.extend({}, keys);
+    tree.pin(prefix);
+    for (std::uint32_t i = 0; i < prefix.length; ++i) {
+      const BlockRef block{prefix.node, i};
       if (!tree.copy(block, tier).present()) tree.set_copy(block, tier, Copy{CopyState::ready, SlotId{first_slot + i}});
     }
-    tree.touch(path, stamp);
-    tree.unpin(path);
-    return path;
+    tree.touch(prefix, stamp);
+    tree.unpin(prefix);
+    return prefix;
   }
 
   LruPolicy device_lru;
@@ -53,7 +53,7 @@ TEST_F(PrefixTreeTest, finds_the_longest_common_path) {
   EXPECT_EQ(tree.find({}).length, 0U);
 }
 
-TEST_F(PrefixTreeTest, keeps_a_path_in_one_node_until_prompts_part) {
+TEST_F(PrefixTreeTest, keeps_a_prefix_in_one_node_until_prompts_part) {
   insert(keys_of({1, 2}), 1);
   insert(keys_of({1, 2, 3, 4}), 2);
   EXPECT_EQ(tree.node_count(), 1U);
@@ -64,20 +64,20 @@ TEST_F(PrefixTreeTest, keeps_a_path_in_one_node_until_prompts_part) {
 
 TEST_F(PrefixTreeTest, keeps_references_valid_through_splits) {
   const std::vector<BlockKey> keys = keys_of({1, 2, 3, 4, 5, 6});
-  const Path path = insert(keys, 1);
+  const Prefix prefix = insert(keys, 1);
   insert(keys_of({1, 2, 3, 9}), 2, 20);
   insert(keys_of({1, 8}), 3, 30);
   for (std::uint32_t i = 0; i < 6; ++i) {
-    const BlockRef block{path.node, i};
+    const BlockRef block{prefix.node, i};
     EXPECT_EQ(tree.key(block), keys[i]);
     EXPECT_EQ(tree.copy(block, device).slot(), SlotId{i});
   }
   std::vector<Copy> copies(4);
-  tree.read(path, device, 2, copies);
+  tree.read(prefix, device, 2, copies);
   for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(copies[i].slot(), SlotId{i + 2});
 }
 
-TEST_F(PrefixTreeTest, gives_up_the_oldest_leaf_first_and_a_path_from_its_end) {
+TEST_F(PrefixTreeTest, gives_up_the_oldest_leaf_first_and_a_prefix_from_its_end) {
   insert(keys_of({1, 2, 3}), 1);
   insert(keys_of({1, 2, 4}), 2, 10);
   const auto evict = [&] {
@@ -112,20 +112,20 @@ TEST_F(PrefixTreeTest, gives_up_the_deepest_of_leaves_that_are_equally_old) {
 }
 
 TEST_F(PrefixTreeTest, never_offers_a_pinned_block_nor_one_before_it) {
-  const Path path = insert(keys_of({1, 2, 3}), 1);
-  tree.pin({path.node, 2});
+  const Prefix prefix = insert(keys_of({1, 2, 3}), 1);
+  tree.pin({prefix.node, 2});
   EXPECT_EQ(tree.victim(device)->depth, 2U);
   tree.set_copy(*tree.victim(device), device, {});
   EXPECT_FALSE(tree.victim(device).has_value());
   EXPECT_EQ(tree.unpinned(device), 0U);
-  tree.unpin({path.node, 2});
+  tree.unpin({prefix.node, 2});
   EXPECT_EQ(tree.victim(device)->depth, 1U);
   EXPECT_EQ(tree.unpinned(device), 2U);
 }
 
 TEST_F(PrefixTreeTest, offers_a_parent_when_its_last_child_in_the_tier_has_left) {
   insert(keys_of({1, 2}), 1);
-  const Path other = insert(keys_of({1, 3}), 2, 10);
+  const Prefix other = insert(keys_of({1, 3}), 2, 10);
   tree.set_copy({other.node, 1}, host, Copy{CopyState::ready, SlotId{0}});
   tree.set_copy(*tree.victim(device), device, {});
   tree.set_copy(*tree.victim(device), device, {});
@@ -134,37 +134,37 @@ TEST_F(PrefixTreeTest, offers_a_parent_when_its_last_child_in_the_tier_has_left)
 }
 
 TEST_F(PrefixTreeTest, offers_neither_filling_nor_busy_copies) {
-  const Path path = insert(keys_of({1}), 1);
-  for (const CopyState state : {CopyState::busy, CopyState::filling, CopyState::leaving}) {
-    tree.set_copy(path.last(), device, Copy{state, SlotId{0}});
+  const Prefix prefix = insert(keys_of({1}), 1);
+  for (const CopyState state : {CopyState::busy, CopyState::filling, CopyState::evicting}) {
+    tree.set_copy(prefix.last(), device, Copy{state, SlotId{0}});
     EXPECT_FALSE(tree.victim(device).has_value());
   }
-  tree.set_copy(path.last(), device, Copy{CopyState::ready, SlotId{0}});
+  tree.set_copy(prefix.last(), device, Copy{CopyState::ready, SlotId{0}});
   EXPECT_TRUE(tree.victim(device).has_value());
 }
 
 TEST_F(PrefixTreeTest, remembers_the_use_of_a_part_of_a_node) {
-  const Path path = insert(keys_of({1, 2, 3, 4}), 1);
-  tree.touch({path.node, 2}, 5);
-  tree.touch({path.node, 3}, 4);
-  tree.touch({path.node, 4}, 2);
+  const Prefix prefix = insert(keys_of({1, 2, 3, 4}), 1);
+  tree.touch({prefix.node, 2}, 5);
+  tree.touch({prefix.node, 3}, 4);
+  tree.touch({prefix.node, 4}, 2);
   const std::vector<std::uint64_t> expected{5, 5, 4, 2};
-  for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(tree.last_use({path.node, i}), expected[i]);
+  for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(tree.last_use({prefix.node, i}), expected[i]);
   insert(keys_of({1, 2, 3, 9}), 3, 10);  // splits between uses
-  for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(tree.last_use({path.node, i}), expected[i]);
+  for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(tree.last_use({prefix.node, i}), expected[i]);
 }
 
 TEST_F(PrefixTreeTest, keeps_a_pinned_block_that_has_no_copy) {
-  const Path path = tree.extend({}, keys_of({1, 2}));
-  tree.pin(path);
-  tree.set_copy({path.node, 0}, device, Copy{CopyState::ready, SlotId{0}});
-  tree.set_copy({path.node, 0}, device, {});
+  const Prefix prefix = tree.extend({}, keys_of({1, 2}));
+  tree.pin(prefix);
+  tree.set_copy({prefix.node, 0}, device, Copy{CopyState::ready, SlotId{0}});
+  tree.set_copy({prefix.node, 0}, device, {});
   EXPECT_EQ(tree.blocks(), 2U);
-  tree.unpin(path);
+  tree.unpin(prefix);
   EXPECT_EQ(tree.blocks(), 0U);
 }
 
-TEST_F(PrefixTreeTest, tells_paths_apart_by_their_namespace) {
+TEST_F(PrefixTreeTest, tells_prefixes_apart_by_their_namespace) {
   BlockKey other_root;
   other_root.bytes[0] = std::byte{1};
   const std::vector<std::uint32_t> names{1, 2};
@@ -179,35 +179,35 @@ TEST_F(PrefixTreeTest, tells_keys_apart_that_agree_in_their_first_eight_bytes) {
   ASSERT_NE(keys({1})[0], keys({2})[0]);
 
   // In one node.
-  const Path path = insert(keys({1, 2, 3}), 1);
+  const Prefix prefix = insert(keys({1, 2, 3}), 1);
   EXPECT_EQ(tree.find(keys({1, 2, 3})).length, 3U);
   EXPECT_EQ(tree.find(keys({1, 2, 4})).length, 2U);
   EXPECT_EQ(tree.find(keys({1, 5, 3})).length, 1U);
   EXPECT_EQ(tree.find(keys({6, 2, 3})).length, 0U);
   // As siblings, below a block and as first blocks.
-  const Path sibling = insert(keys({1, 2, 4}), 2, 10);
-  const Path root = insert(keys({6, 2}), 3, 20);
+  const Prefix sibling = insert(keys({1, 2, 4}), 2, 10);
+  const Prefix root = insert(keys({6, 2}), 3, 20);
   EXPECT_EQ(tree.blocks(), 6U);
-  EXPECT_EQ(tree.common(path, sibling), 2U);
-  EXPECT_EQ(tree.common(path, root), 0U);
+  EXPECT_EQ(tree.common(prefix, sibling), 2U);
+  EXPECT_EQ(tree.common(prefix, root), 0U);
   EXPECT_EQ(tree.find(keys({1, 2, 7})).length, 2U);
   EXPECT_EQ(tree.find(keys({7})).length, 0U);
-  for (const Path found : {path, sibling, root}) {
+  for (const Prefix found : {prefix, sibling, root}) {
     std::vector<BlockKey> named;
     for (std::uint32_t i = 0; i < found.length; ++i) named.push_back(tree.key({found.node, i}));
     EXPECT_TRUE(tree.same(tree.find(named).last(), found.last()));
   }
   // Each leaves without the others.
-  tree.set_copy(path.last(), device, {});
+  tree.set_copy(prefix.last(), device, {});
   EXPECT_EQ(tree.find(keys({1, 2, 3})).length, 2U);
   EXPECT_EQ(tree.find(keys({1, 2, 4})).length, 3U);
 }
 
-TEST_F(PrefixTreeTest, names_the_end_of_a_path_as_one_run) {
+TEST_F(PrefixTreeTest, names_the_end_of_a_prefix_as_one_run) {
   const std::vector<BlockKey> keys = keys_of({1, 2, 3, 4, 5});
-  const Path path = insert(keys, 1);
+  const Prefix prefix = insert(keys, 1);
   insert(keys_of({1, 2, 9}), 2, 10);
-  const auto run = tree.last(path, 3);
+  const auto run = tree.last(prefix, 3);
   EXPECT_EQ(run.begin, 2U);
   EXPECT_TRUE(std::ranges::equal(tree.keys(run), std::span{keys}.last(3)));
 }

@@ -23,20 +23,20 @@ class Retention : public testing::TestWithParam<PolicyKind> {
  protected:
   Retention() { tree_.set_policy(device, *policy_); }
 
-  /// A path that one request brings.
-  Path add(const Names& names, std::uint64_t name_space = 0) {
+  /// A prefix that one request brings.
+  Prefix add(const Names& names, std::uint64_t name_space = 0) {
     const std::vector<BlockKey> keys = test::keys_of(names);
-    Path path = tree_.find(keys);
-    tree_.touch(path, ++stamp_);
-    path = tree_.extend(path, std::span{keys}.subspan(path.length), name_space);
-    tree_.pin(path);
+    Prefix prefix = tree_.find(keys);
+    tree_.touch(prefix, ++stamp_);
+    prefix = tree_.extend(prefix, std::span{keys}.subspan(prefix.length), name_space);
+    tree_.pin(prefix);
     std::vector<SlotId> slots(tree_.added());
-    tree_.fill(path, device, slots);
-    tree_.touch(path, stamp_);
-    tree_.unpin(path);
-    return path;
+    tree_.fill(prefix, device, slots);
+    tree_.touch(prefix, stamp_);
+    tree_.unpin(prefix);
+    return prefix;
   }
-  [[nodiscard]] Path find(const Names& names) const { return tree_.find(test::keys_of(names)); }
+  [[nodiscard]] Prefix find(const Names& names) const { return tree_.find(test::keys_of(names)); }
   void give_up_all_of_first() {
     const auto run = tree_.victims(device, 100);
     ASSERT_TRUE(run.has_value());
@@ -50,9 +50,9 @@ class Retention : public testing::TestWithParam<PolicyKind> {
 INSTANTIATE_TEST_SUITE_P(Policies, Retention, testing::Values(PolicyKind::lru, PolicyKind::adaptive),
                          [](const auto& kind) { return std::string{to_string(kind.param)}; });
 
-TEST_P(Retention, keeps_an_older_path_of_higher_priority_before_a_newer_one) {
-  const Path old = add({1, 2});
-  const Path young = add({3, 4});
+TEST_P(Retention, keeps_an_older_prefix_of_higher_priority_before_a_newer_one) {
+  const Prefix old = add({1, 2});
+  const Prefix young = add({3, 4});
   tree_.retain(old, RetentionId{1}, high);
   EXPECT_EQ(tree_.victim(device), young.last());
   tree_.end_retention(old, RetentionId{1});
@@ -60,9 +60,9 @@ TEST_P(Retention, keeps_an_older_path_of_higher_priority_before_a_newer_one) {
 }
 
 TEST_P(Retention, gives_up_what_came_back_when_its_priority_is_lower) {
-  const Path again = add({1, 2});
+  const Prefix again = add({1, 2});
   add({1, 2});
-  const Path once = add({3, 4});
+  const Prefix once = add({3, 4});
   tree_.retain(again, RetentionId{1}, low);
   EXPECT_EQ(tree_.victim(device), again.last());
   tree_.retain(again, RetentionId{1}, usual_priority);
@@ -71,20 +71,20 @@ TEST_P(Retention, gives_up_what_came_back_when_its_priority_is_lower) {
 }
 
 TEST_P(Retention, takes_the_highest_of_those_that_wish) {
-  const Path path = add({1, 2, 3});
-  tree_.retain(path, RetentionId{1}, high);
-  tree_.retain(path, RetentionId{2}, low);
-  EXPECT_EQ(tree_.priority(path.last()), high);
-  tree_.end_retention(path, RetentionId{1});
-  EXPECT_EQ(tree_.priority(path.last()), low);
-  tree_.end_retention(path, RetentionId{2});
-  EXPECT_EQ(tree_.priority(path.last()), usual_priority);
+  const Prefix prefix = add({1, 2, 3});
+  tree_.retain(prefix, RetentionId{1}, high);
+  tree_.retain(prefix, RetentionId{2}, low);
+  EXPECT_EQ(tree_.priority(prefix.last()), high);
+  tree_.end_retention(prefix, RetentionId{1});
+  EXPECT_EQ(tree_.priority(prefix.last()), low);
+  tree_.end_retention(prefix, RetentionId{2});
+  EXPECT_EQ(tree_.priority(prefix.last()), usual_priority);
 }
 
 TEST_P(Retention, holds_for_the_blocks_asked_for_and_goes_with_them_through_a_split) {
   add({1, 2, 3, 4});
   tree_.retain(find({1, 2, 3}), RetentionId{1}, high);
-  add({1, 2, 9});  // splits the path after its second block
+  add({1, 2, 9});  // splits the prefix after its second block
   EXPECT_EQ(tree_.priority(find({1}).last()), high);
   EXPECT_EQ(tree_.priority(find({1, 2, 3}).last()), high);
   EXPECT_EQ(tree_.priority(find({1, 2, 3, 4}).last()), usual_priority);
@@ -116,8 +116,8 @@ TEST_P(Retention, is_over_for_what_has_left_and_come_back) {
 }
 
 TEST_P(Retention, gives_up_a_tenants_own_blocks_when_asked_for_them) {
-  const Path others = add({1, 2}, 1);
-  const Path first = add({3, 4}, 2);
+  const Prefix others = add({1, 2}, 1);
+  const Prefix first = add({3, 4}, 2);
   add({5, 6, 7}, 2);
   tree_.follow_tenant(2);
   EXPECT_EQ(tree_.resident(device, 2), 5U);
@@ -134,10 +134,10 @@ TEST_P(Retention, gives_up_a_tenants_own_blocks_when_asked_for_them) {
 
 TEST_P(Retention, counts_what_a_tenant_may_give_up) {
   tree_.follow_tenant(2);
-  const Path path = add({3, 4, 5}, 2);
-  tree_.pin(tree_.first(path, 2));
+  const Prefix prefix = add({3, 4, 5}, 2);
+  tree_.pin(tree_.first(prefix, 2));
   EXPECT_EQ(tree_.unpinned(device, 2), 1U);
-  tree_.unpin(tree_.first(path, 2));
+  tree_.unpin(tree_.first(prefix, 2));
   EXPECT_EQ(tree_.unpinned(device, 2), 3U);
   tree_.check_invariants();
 }
@@ -154,12 +154,12 @@ TEST_P(Retention, gives_up_the_same_over_all_whether_tenants_are_followed_or_not
     for (std::uint64_t stamp = 1; stamp <= 60; ++stamp) {
       const auto root = static_cast<std::uint32_t>(stamp * 7 % 24);
       const std::vector<BlockKey> keys = test::keys_of(Names{root, static_cast<std::uint32_t>(stamp % 5), 1});
-      Path path = tree.find(keys);
-      path = tree.extend(path, std::span{keys}.subspan(path.length), root % 4);
-      tree.pin(path);
-      tree.fill(path, device, std::vector<SlotId>(tree.added()));
-      tree.touch(path, stamp);
-      tree.unpin(path);
+      Prefix prefix = tree.find(keys);
+      prefix = tree.extend(prefix, std::span{keys}.subspan(prefix.length), root % 4);
+      tree.pin(prefix);
+      tree.fill(prefix, device, std::vector<SlotId>(tree.added()));
+      tree.touch(prefix, stamp);
+      tree.unpin(prefix);
     }
     std::vector<BlockKey> gone;
     while (const auto victim = tree.victim(device)) {
@@ -177,8 +177,8 @@ TEST(Tenants, can_be_ignored_again_and_their_number_taken_by_another) {
   tree.set_policy(device, policy);
   for (std::uint64_t tenant = 1; tenant <= 3; ++tenant) {
     tree.follow_tenant(tenant);
-    const Path path = tree.extend({}, test::keys_of({static_cast<std::uint32_t>(tenant)}), tenant);
-    tree.set_copy(path.last(), device, Copy{CopyState::ready, SlotId{0}});
+    const Prefix prefix = tree.extend({}, test::keys_of({static_cast<std::uint32_t>(tenant)}), tenant);
+    tree.set_copy(prefix.last(), device, Copy{CopyState::ready, SlotId{0}});
     EXPECT_EQ(tree.resident(device, tenant), 1U);
     tree.ignore_tenant(tenant);
     EXPECT_FALSE(tree.follows_tenant(tenant));

@@ -30,15 +30,15 @@ class Writer {
 };
 
 /// `length` blocks below a root of their own.
-std::vector<std::uint64_t> path(std::uint64_t root, std::uint64_t length) {
+std::vector<std::uint64_t> prefix(std::uint64_t root, std::uint64_t length) {
   std::vector<std::uint64_t> names(length);
   std::iota(names.begin(), names.end(), root << 16U);
   return names;
 }
 
-constexpr std::uint64_t path_length = 8;
+constexpr std::uint64_t prefix_length = 8;
 
-std::vector<std::uint64_t> fresh_path(std::uint64_t& next) { return path(next++, path_length); }
+std::vector<std::uint64_t> fresh_prefix(std::uint64_t& next) { return prefix(next++, prefix_length); }
 
 }  // namespace
 
@@ -52,8 +52,8 @@ Requests zipf(const WorkloadShape& shape) {
   while (!writer.full()) {
     const double at = static_cast<double>(random.below(1'000'000'000)) * 1e-9 * sums.back();
     const auto rank = std::ranges::lower_bound(sums, at) - sums.begin();
-    std::vector<std::uint64_t> request = path(name_base(shape) + static_cast<std::uint64_t>(rank), 4);
-    const std::vector<std::uint64_t> rest = path(tail++, random.between(1, 6));
+    std::vector<std::uint64_t> request = prefix(name_base(shape) + static_cast<std::uint64_t>(rank), 4);
+    const std::vector<std::uint64_t> rest = prefix(tail++, random.between(1, 6));
     request.insert(request.end(), rest.begin(), rest.end());
     writer.add(std::move(request));
   }
@@ -62,8 +62,8 @@ Requests zipf(const WorkloadShape& shape) {
 
 Requests loop(const WorkloadShape& shape) {
   Writer writer{shape};
-  const std::uint64_t paths = shape.size * 3ULL / 2 / path_length;
-  for (std::uint64_t i = 0; !writer.full(); ++i) writer.add(path(name_base(shape) + i % paths, path_length));
+  const std::uint64_t prefixes = shape.size * 3ULL / 2 / prefix_length;
+  for (std::uint64_t i = 0; !writer.full(); ++i) writer.add(prefix(name_base(shape) + i % prefixes, prefix_length));
   return writer.take();
 }
 
@@ -81,7 +81,7 @@ Requests conversations(const WorkloadShape& shape) {
     Conversation& speaks = open[random.below(open.size())];
     if (random.chance(0.15)) speaks = {next++, random.between(1, 6)};
     speaks.length = std::min<std::uint64_t>(speaks.length + random.between(1, 4), shape.size);
-    writer.add(path(speaks.root, speaks.length));
+    writer.add(prefix(speaks.root, speaks.length));
   }
   return writer.take();
 }
@@ -89,26 +89,26 @@ Requests conversations(const WorkloadShape& shape) {
 Requests hot_set(const WorkloadShape& shape) {
   Random random{shape.seed};
   Writer writer{shape};
-  const std::uint64_t paths = shape.size * 9ULL / 10 / path_length;
-  while (!writer.full()) writer.add(path(name_base(shape) + random.below(paths), path_length));
+  const std::uint64_t prefixes = shape.size * 9ULL / 10 / prefix_length;
+  while (!writer.full()) writer.add(prefix(name_base(shape) + random.below(prefixes), prefix_length));
   return writer.take();
 }
 
 Requests scan(const WorkloadShape& shape) {
   Writer writer{shape};
   std::uint64_t next = name_base(shape);
-  while (!writer.full()) writer.add(fresh_path(next));
+  while (!writer.full()) writer.add(fresh_prefix(next));
   return writer.take();
 }
 
 Requests drift(const WorkloadShape& shape) {
   Random random{shape.seed};
   Writer writer{shape};
-  const std::uint64_t window = std::max<std::uint64_t>(shape.size * 3ULL / 4 / path_length, 1);
+  const std::uint64_t window = std::max<std::uint64_t>(shape.size * 3ULL / 4 / prefix_length, 1);
   double first = 0;
   while (!writer.full()) {
-    writer.add(path(name_base(shape) + static_cast<std::uint64_t>(first) + random.below(window), path_length));
-    first += 0.2;  // a path is used five times, on average, while the window goes over it
+    writer.add(prefix(name_base(shape) + static_cast<std::uint64_t>(first) + random.below(window), prefix_length));
+    first += 0.2;  // a prefix is used five times, on average, while the window goes over it
   }
   return writer.take();
 }
@@ -116,10 +116,10 @@ Requests drift(const WorkloadShape& shape) {
 Requests hot_set_and_scan(const WorkloadShape& shape) {
   Random random{shape.seed};
   Writer writer{shape};
-  const std::uint64_t paths = std::max<std::uint64_t>(shape.size / 2 / path_length, 1);
-  std::uint64_t next = name_base(shape) + paths;
+  const std::uint64_t prefixes = std::max<std::uint64_t>(shape.size / 2 / prefix_length, 1);
+  std::uint64_t next = name_base(shape) + prefixes;
   while (!writer.full()) {
-    writer.add(random.below(11) == 0 ? path(name_base(shape) + random.below(paths), path_length) : fresh_path(next));
+    writer.add(random.below(11) == 0 ? prefix(name_base(shape) + random.below(prefixes), prefix_length) : fresh_prefix(next));
   }
   return writer.take();
 }

@@ -110,34 +110,34 @@ TEST_P(Allocations, are_none_where_groups_have_windows_and_states) {
 
 // ---- with tiers below ----------------------------------------------------------------------------------------------------
 
-/// Every plan has succeeded by the next poll.
+/// Every transfer has succeeded by the next poll.
 class PromptTransfers final : public TransferPort {
  public:
-  void submit(TransferPlan plan) override {
+  void submit(Transfer transfer) override {
     const Uncounted here;
-    const std::uint32_t blocks = block_count(plan.runs);
-    for (std::uint32_t layers = 1; plan.by_layer && layers < 4; ++layers) {
+    const std::uint32_t blocks = block_count(transfer.runs);
+    for (std::uint32_t layers = 1; transfer.by_layer && layers < 4; ++layers) {
       TransferEvent event;
-      event.job = plan.job;
+      event.id = transfer.id;
       event.kind = TransferEvent::Kind::layers;
       event.layers = layers;
       done_.push_back(std::move(event));
       ++layers_told_;
     }
-    done_.push_back({.job = plan.job,
+    done_.push_back({.id = transfer.id,
                      .kind = TransferEvent::Kind::finished,
-                     .direction = plan.direction,
+                     .direction = transfer.direction,
                      .layers = 0,
                      .outcomes = std::vector<BlockOutcome>(blocks, BlockOutcome::done),
                      .moved = {},
                      .took = {},
                      .copying = {},
                      .error = {},
-                     .runs = std::move(plan.runs)});
+                     .runs = std::move(transfer.runs)});
     blocks_ += blocks;
   }
-  void raise(JobId, Urgency) override {}
-  void cancel(JobId) override {}
+  void raise(TransferId, Urgency) override {}
+  void cancel(TransferId) override {}
   void limit(Urgency, Bytes) override {}
   std::size_t poll(std::vector<TransferEvent>& out) override {
     const std::size_t arrived = done_.size();
@@ -203,7 +203,7 @@ class PromptStore final : public BlockStore {
 
 struct Tiers {
   const char* name;
-  Relation relation;
+  InclusionPolicy relation;
   WritePolicy write_policy;
   bool reads = false;  ///< comes to hits that storage alone has
   int ranks = 1;
@@ -212,14 +212,14 @@ void PrintTo(const Tiers& tiers, std::ostream* out) { *out << tiers.name; }
 
 class TierAllocations : public testing::TestWithParam<Tiers> {};
 INSTANTIATE_TEST_SUITE_P(Tiers, TierAllocations,
-                         testing::Values(Tiers{"keep", Relation::keep, WritePolicy::none},
-                                         Tiers{"exclusive", Relation::exclusive, WritePolicy::none},
-                                         Tiers{"inclusive", Relation::inclusive, WritePolicy::none},
-                                         Tiers{"keep_write_through", Relation::keep, WritePolicy::write_through, true},
-                                         Tiers{"keep_write_back", Relation::keep, WritePolicy::write_back, true},
-                                         Tiers{"exclusive_write_back", Relation::exclusive, WritePolicy::write_back, true},
-                                         Tiers{"keep_of_two_ranks", Relation::keep, WritePolicy::none, false, 2},
-                                         Tiers{"keep_selective", Relation::keep, WritePolicy::selective}),
+                         testing::Values(Tiers{"keep", InclusionPolicy::non_inclusive, WritePolicy::none},
+                                         Tiers{"exclusive", InclusionPolicy::exclusive, WritePolicy::none},
+                                         Tiers{"inclusive", InclusionPolicy::inclusive, WritePolicy::none},
+                                         Tiers{"keep_write_through", InclusionPolicy::non_inclusive, WritePolicy::write_through, true},
+                                         Tiers{"keep_write_back", InclusionPolicy::non_inclusive, WritePolicy::write_back, true},
+                                         Tiers{"exclusive_write_back", InclusionPolicy::exclusive, WritePolicy::write_back, true},
+                                         Tiers{"keep_of_two_ranks", InclusionPolicy::non_inclusive, WritePolicy::none, false, 2},
+                                         Tiers{"keep_selective", InclusionPolicy::non_inclusive, WritePolicy::selective}),
                          [](const auto& param) { return param.param.name; });
 
 /// As above, with the waits that copies from below need, and with a deadline; every other request is by layer.

@@ -129,7 +129,7 @@ TEST_F(CacheLife, stored_blocks_outlive_a_clear_unless_told_otherwise) {
 
 // ---- dropping and pinning by hand
 
-TEST_F(CacheLife, a_path_can_be_dropped_up_to_what_others_share) {
+TEST_F(CacheLife, a_prefix_can_be_dropped_up_to_what_others_share) {
   make(sizes(8, 8));
   run(1, keys_of({1, 2, 3, 4}));
   run(2, keys_of({1, 2, 9}));

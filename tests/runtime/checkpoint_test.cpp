@@ -23,8 +23,8 @@ class Checkpoints : public test::CacheFixture {
     config.storage = true;
     make(config, 256);
   }
-  void run_paths(std::uint32_t paths) {
-    for (std::uint32_t i = 1; i <= paths; ++i) run(i, keys_of({i * 10, i * 10 + 1, i * 10 + 2}));
+  void run_paths(std::uint32_t prefixes) {
+    for (std::uint32_t i = 1; i <= prefixes; ++i) run(i, keys_of({i * 10, i * 10 + 1, i * 10 + 2}));
   }
   WriteBackProgress progress(WriteBackId id) { return cache->write_back(id).value(); }
   WriteBackId start(Duration budget) { return cache->start_checkpoint(budget).value(); }

@@ -32,7 +32,7 @@ class CudaHostTier : public ::testing::Test {
   static constexpr std::uint32_t device_blocks = 12;
   static constexpr std::uint32_t chunk_blocks = 4;
 
-  void make(std::uint32_t host_blocks, bool warm, std::optional<CopyPath> path) {
+  void make(std::uint32_t host_blocks, bool warm, std::optional<CopyMethod> path) {
     ManagerConfig config;
     config.device_blocks = device_blocks;
     config.host_blocks = host_blocks;
@@ -50,9 +50,9 @@ class CudaHostTier : public ::testing::Test {
     }
     const CudaPool pool{.slots = device_blocks, .host = arena_.get(), .regions = memory_->regions()};
     CudaOptions options;
-    options.only_path = path;
+    options.only_method = path;
     device_ = std::make_unique<DriverDevice>(cuda_.driver(), std::array{pool}, options);
-    transfers_ = std::make_unique<ThreadedTransfers>(LanesConfig{.block_bytes = block_bytes}, *device_, clock_, waker_);
+    transfers_ = std::make_unique<ThreadedTransfers>(TransferSchedulerConfig{.block_bytes = block_bytes}, *device_, clock_, waker_);
     cache_ = std::make_unique<Cache>(config, CacheParts{*transfers_, *arena_, nullptr, clock_, &waker_});
   }
   void TearDown() override {
@@ -70,8 +70,8 @@ class CudaHostTier : public ::testing::Test {
     }
     EXPECT_EQ(cuda_.complaints(), "");
   }
-  /// Paths of three blocks.
-  static std::vector<std::uint32_t> names(std::uint32_t path) { return {10 * path, 10 * path + 1, 10 * path + 2}; }
+  /// Prefixes of three blocks.
+  static std::vector<std::uint32_t> names(std::uint32_t prefix) { return {10 * prefix, 10 * prefix + 1, 10 * prefix + 2}; }
   void wait_for_work() {
     static_cast<void>(cache_->poll());
     waker_.wait(1);
@@ -79,8 +79,8 @@ class CudaHostTier : public ::testing::Test {
   void await_host() {
     while (!cache_->host_memory().warm() || cache_->host_memory().going > 0) wait_for_work();
   }
-  Lease begin(std::uint32_t path) {
-    const std::vector<std::uint32_t> blocks = names(path);
+  Lease begin(std::uint32_t prefix) {
+    const std::vector<std::uint32_t> blocks = names(prefix);
     const std::vector<BlockKey> keys = keys_of(std::span{blocks});
     AcquireRequest wanted;
     wanted.id = RequestId{++requests_};
@@ -89,9 +89,9 @@ class CudaHostTier : public ::testing::Test {
     return cache_->acquire(wanted).value();
   }
   /// Compares what was hit, computes the rest, commits.
-  void end(std::uint32_t path, Lease lease) {
+  void end(std::uint32_t prefix, Lease lease) {
     while (cache_->state(lease) != RequestState::ready) wait_for_work();
-    const std::vector<std::uint32_t> blocks = names(path);
+    const std::vector<std::uint32_t> blocks = names(prefix);
     const auto table = cache_->block_table(lease).value();
     const std::vector<SlotId> slots{table.begin(), table.end()};
     const auto tiers = cache_->hit_tiers(lease).value();
@@ -111,7 +111,7 @@ class CudaHostTier : public ::testing::Test {
     ASSERT_TRUE(cache_->commit(lease, keys_of(std::span{blocks}), written));
     cache_->release(std::move(lease), written);
   }
-  void run(std::uint32_t path) { end(path, begin(path)); }
+  void run(std::uint32_t prefix) { end(prefix, begin(prefix)); }
 
   FakeCuda cuda_;
   SteadyClock clock_;
@@ -126,9 +126,9 @@ class CudaHostTier : public ::testing::Test {
   std::atomic<std::uint64_t> wrong_{0};  ///< the compute thread's
 };
 
-class CudaHostTierPaths : public CudaHostTier, public ::testing::WithParamInterface<CopyPath> {};
+class CudaHostTierMethods : public CudaHostTier, public ::testing::WithParamInterface<CopyMethod> {};
 
-TEST_P(CudaHostTierPaths, grows_and_shrinks_while_blocks_move_and_every_hit_is_right) {
+TEST_P(CudaHostTierMethods, grows_and_shrinks_while_blocks_move_and_every_hit_is_right) {
   const std::uint64_t seed = test::seed_from_env_or(1);
   SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
   make(8, true, GetParam());
@@ -162,7 +162,7 @@ TEST_P(CudaHostTierPaths, grows_and_shrinks_while_blocks_move_and_every_hit_is_r
   EXPECT_EQ(device_->facts().failed, 0U) << device_->facts().first_failure;
 }
 
-INSTANTIATE_TEST_SUITE_P(FakeCuda, CudaHostTierPaths, testing::Values(CopyPath::batch, CopyPath::plain, CopyPath::kernel),
+INSTANTIATE_TEST_SUITE_P(FakeCuda, CudaHostTierMethods, testing::Values(CopyMethod::batch, CopyMethod::plain, CopyMethod::kernel),
                          [](const auto& name) { return std::string{to_string(name.param)}; });
 
 TEST_F(CudaHostTier, serves_from_other_device_memory_each_time_the_engine_has_slept) {
@@ -197,7 +197,7 @@ TEST_F(CudaHostTier, serves_from_other_device_memory_each_time_the_engine_has_sl
 
 TEST_F(CudaHostTier, keeps_slots_in_quarantine_while_a_kernel_that_nobody_has_marked_may_use_them) {
   make(24, true, std::nullopt);
-  for (std::uint32_t path = 1; path <= 4; ++path) run(path);
+  for (std::uint32_t prefix = 1; prefix <= 4; ++prefix) run(prefix);
   StreamHandle stream;
   {
     const PrimaryContext context{cuda_.driver(), 0};
@@ -226,11 +226,11 @@ TEST_F(CudaHostTier, keeps_slots_in_quarantine_while_a_kernel_that_nobody_has_ma
 
 TEST_F(CudaHostTier, serves_before_it_is_warm) {
   make(64, false, std::nullopt);
-  for (std::uint32_t path = 0; path < 6; ++path) run(path);
+  for (std::uint32_t prefix = 0; prefix < 6; ++prefix) run(prefix);
   await_host();
   EXPECT_EQ(cuda_.registered(), 16U);
   for (std::uint32_t round = 0; round < 3; ++round) {
-    for (std::uint32_t path = 0; path < 8; ++path) run(path);
+    for (std::uint32_t prefix = 0; prefix < 8; ++prefix) run(prefix);
   }
   test::await_compute(*device_, device_->launch([](BlockAccess&) {}));
   EXPECT_GT(from_host_, 0U);
@@ -250,7 +250,7 @@ TEST_F(CudaHostTier, that_cannot_be_pinned_stops_growing_where_it_is_and_says_wh
   EXPECT_LT(memory.usable, 32U);
   EXPECT_EQ(cuda_.registered(), chunks_mapped()) << "what is mapped is registered, and nothing else";
   for (std::uint32_t round = 0; round < 3; ++round) {
-    for (std::uint32_t path = 0; path < 8; ++path) run(path);
+    for (std::uint32_t prefix = 0; prefix < 8; ++prefix) run(prefix);
   }
   test::await_compute(*device_, device_->launch([](BlockAccess&) {}));
   EXPECT_EQ(wrong_, 0U);

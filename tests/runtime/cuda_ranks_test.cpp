@@ -41,7 +41,7 @@ class CudaRanksCache : public ::testing::Test {
   static constexpr std::uint32_t host_blocks = 8;
 
   /// Every other rank has its blocks in regions of an engine's.
-  void make(std::vector<Ordinal> ordinals, RankPayload payload, std::optional<CopyPath> path = {}) {
+  void make(std::vector<Ordinal> ordinals, RankPayload payload, std::optional<CopyMethod> path = {}) {
     payload_ = payload;
     const auto ranks = static_cast<std::uint32_t>(ordinals.size());
     ManagerConfig config;
@@ -69,7 +69,7 @@ class CudaRanksCache : public ::testing::Test {
         }
         CudaOptions options;
         options.ordinal = *ordinal;
-        options.only_path = path;
+        options.only_method = path;
         options.pins = pins;
         devices_.push_back(std::make_unique<DriverDevice>(cuda_.driver(), std::array{pool}, options));
         cuda_devices_.push_back(static_cast<DriverDevice*>(devices_.back().get()));
@@ -78,7 +78,7 @@ class CudaRanksCache : public ::testing::Test {
         devices_.push_back(std::make_unique<EmulatedDevice>(std::array{pool}));
       }
       pointers.push_back(devices_.back().get());
-      const LanesConfig lanes{.block_bytes = share};
+      const TransferSchedulerConfig lanes{.block_bytes = share};
       engines_.push_back(std::make_unique<ThreadedTransfers>(lanes, *pointers.back(), clock_, waker_));
       members.push_back({"rank " + std::to_string(rank), engines_.back().get()});
     }
@@ -108,8 +108,8 @@ class CudaRanksCache : public ::testing::Test {
   [[nodiscard]] std::uint64_t content(std::uint32_t rank, std::uint32_t block) const {
     return payload_ == RankPayload::sharded ? 1000 * rank + block : block;
   }
-  /// Paths of three blocks.
-  static std::vector<std::uint32_t> names(std::uint32_t path) { return {10 * path, 10 * path + 1, 10 * path + 2}; }
+  /// Prefixes of three blocks.
+  static std::vector<std::uint32_t> names(std::uint32_t prefix) { return {10 * prefix, 10 * prefix + 1, 10 * prefix + 2}; }
   void wait_for_work() {
     static_cast<void>(cache_->poll());
     waker_.wait(1);
@@ -121,8 +121,8 @@ class CudaRanksCache : public ::testing::Test {
     const Fence last = all_->launch([](std::uint32_t, BlockAccess&) {});
     for (std::uint32_t rank = 0; rank < all_->size(); ++rank) test::await_compute(all_->at(rank), last);
   }
-  Lease begin(std::uint32_t path) {
-    const std::vector<std::uint32_t> blocks = names(path);
+  Lease begin(std::uint32_t prefix) {
+    const std::vector<std::uint32_t> blocks = names(prefix);
     const std::vector<BlockKey> keys = keys_of(std::span{blocks});
     AcquireRequest wanted;
     wanted.id = RequestId{++requests_};
@@ -131,9 +131,9 @@ class CudaRanksCache : public ::testing::Test {
     return cache_->acquire(wanted).value();
   }
   /// Compares what was hit, computes the rest, commits.
-  void end(std::uint32_t path, Lease lease) {
+  void end(std::uint32_t prefix, Lease lease) {
     while (cache_->state(lease) != RequestState::ready) wait_for_work();
-    const std::vector<std::uint32_t> blocks = names(path);
+    const std::vector<std::uint32_t> blocks = names(prefix);
     const auto table = cache_->block_table(lease).value();
     const std::vector<SlotId> slots{table.begin(), table.end()};
     const auto tiers = cache_->hit_tiers(lease).value();
@@ -155,17 +155,17 @@ class CudaRanksCache : public ::testing::Test {
     ASSERT_TRUE(cache_->commit(lease, keys_of(std::span{blocks}), written));
     cache_->release(std::move(lease), written);
   }
-  void run(std::uint32_t path) { end(path, begin(path)); }
-  /// Each round two paths out of ten, and now and then another size of the host tier.
-  void serve(int rounds, bool resizing) {
+  void run(std::uint32_t prefix) { end(prefix, begin(prefix)); }
+  /// Each round two prefixes out of ten, and now and then another size of the host tier.
+  void serve(int rounds, bool resizer) {
     for (int round = 0; round < rounds; ++round) {
       static_cast<void>(cache_->poll());
       // Now and then all of it: rounds without a host tier are over before it could have come.
-      if (resizing && round % 10 == 9) await_host();
+      if (resizer && round % 10 == 9) await_host();
       const auto first = static_cast<std::uint32_t>(random_() % 10);
       const auto second = static_cast<std::uint32_t>(random_() % 10);
       Lease one = begin(first);
-      if (resizing && round % 5 == 0) {
+      if (resizer && round % 5 == 0) {
         const Result<void> resized = cache_->resize(Tier::host, static_cast<std::uint32_t>(random_() % 40));
         if (!resized) {
           ASSERT_EQ(resized.error(), Errc::no_room) << "only what the request that was just accepted was promised";
@@ -200,8 +200,8 @@ class CudaRanksCache : public ::testing::Test {
   std::atomic<std::uint64_t> wrong_{0};     ///< the compute threads'
 };
 
-class CudaRanksCachePaths : public CudaRanksCache,
-                            public ::testing::WithParamInterface<std::tuple<RankPayload, CopyPath, std::vector<Ordinal>>> {};
+class CudaRanksCacheMethods : public CudaRanksCache,
+                            public ::testing::WithParamInterface<std::tuple<RankPayload, CopyMethod, std::vector<Ordinal>>> {};
 
 std::string name_of(const std::vector<Ordinal>& ordinals) {
   std::string name;
@@ -209,10 +209,10 @@ std::string name_of(const std::vector<Ordinal>& ordinals) {
   return name;
 }
 
-TEST_P(CudaRanksCachePaths, serve_the_right_blocks_while_the_host_tier_grows_and_shrinks) {
+TEST_P(CudaRanksCacheMethods, serve_the_right_blocks_while_the_host_tier_grows_and_shrinks) {
   SCOPED_TRACE("TERRACE_SEED=" + std::to_string(test::seed_from_env_or(1)));
-  const auto& [payload, path, ordinals] = GetParam();
-  make(ordinals, payload, path);
+  const auto& [payload, prefix, ordinals] = GetParam();
+  make(ordinals, payload, prefix);
   serve(200, true);
   ASSERT_TRUE(cache_->resize(Tier::host, 0));
   await_host();
@@ -228,9 +228,9 @@ TEST_P(CudaRanksCachePaths, serve_the_right_blocks_while_the_host_tier_grows_and
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    FakeCuda, CudaRanksCachePaths,
+    FakeCuda, CudaRanksCacheMethods,
     testing::Combine(testing::Values(RankPayload::sharded, RankPayload::replicated),
-                     testing::Values(CopyPath::batch, CopyPath::plain, CopyPath::kernel),
+                     testing::Values(CopyMethod::batch, CopyMethod::plain, CopyMethod::kernel),
                      testing::Values(std::vector<Ordinal>{0, 1}, std::vector<Ordinal>{0, 1, 2}, std::vector<Ordinal>{1, 1},
                                      std::vector<Ordinal>{{}, 2})),
     [](const auto& name) {
@@ -240,9 +240,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(CudaRanksCache, a_call_that_fails_on_one_rank_costs_a_block_and_nobody_sees_another) {
   for (const RankPayload payload : {RankPayload::sharded, RankPayload::replicated}) {
-    make({0, 1}, payload, CopyPath::batch);
+    make({0, 1}, payload, CopyMethod::batch);
     for (int i = 0; i < 40; ++i) {
-      // Of the copies under test alone: this suite's own computing copies by the plain path.
+      // Of the copies under test alone: this suite's own computing copies by the plain prefix.
       cuda_.fail("memcpy_batch_13000", CUDA_ERROR_UNKNOWN, i % 7, 1);
       serve(5, false);
     }
@@ -283,7 +283,7 @@ TEST_F(CudaRanksCache, a_chunk_that_one_rank_cannot_have_is_used_by_none) {
 /// As after an illegal address in a kernel of that rank's engine.
 TEST_F(CudaRanksCache, a_rank_whose_context_is_lost_costs_its_hits_and_then_the_rank_and_no_request_gets_a_wrong_block) {
   make({0, 1}, RankPayload::sharded);
-  for (std::uint32_t path = 0; path < 6; ++path) run(path);
+  for (std::uint32_t prefix = 0; prefix < 6; ++prefix) run(prefix);
   await_compute();
   ASSERT_EQ(wrong_, 0U);
   const std::uint64_t before = from_host_;

@@ -10,33 +10,33 @@ namespace {
 
 using enum Direction;
 
-/// Passes plans on, and checks that no two that are under way use one slot in a way that harms.
+/// Passes transfers on, and checks that no two that are under way use one slot in a way that harms.
 class PlanWatch final : public TransferPort {
  public:
   explicit PlanWatch(TransferPort& port) : port_{port} {}
 
-  void submit(TransferPlan plan) override {
-    const bool out = plan.direction == swap_out;
+  void submit(Transfer transfer) override {
+    const bool out = transfer.direction == swap_out;
     std::set<std::uint32_t>& written = out ? arena_written_ : device_written_;
     const std::set<std::uint32_t>& written_at_source = out ? device_written_ : arena_written_;
-    for (const SlotRun& run : plan.runs) {
+    for (const SlotRun& run : transfer.runs) {
       for (std::uint32_t i = 0; i < run.count; ++i) {
         EXPECT_TRUE(written.insert(run.destination.value() + i).second) << "two sources for one slot";
         EXPECT_FALSE(written_at_source.contains(run.source.value() + i)) << "a source that is still being written";
       }
     }
-    blocks_max = std::max(blocks_max, block_count(plan.runs));
-    under_way_.emplace(plan.job, plan);
-    port_.submit(std::move(plan));
+    blocks_max = std::max(blocks_max, block_count(transfer.runs));
+    under_way_.emplace(transfer.id, transfer);
+    port_.submit(std::move(transfer));
   }
-  void raise(JobId job, Urgency urgency) override { port_.raise(job, urgency); }
-  void cancel(JobId job) override { port_.cancel(job); }
+  void raise(TransferId id, Urgency urgency) override { port_.raise(id, urgency); }
+  void cancel(TransferId id) override { port_.cancel(id); }
   void limit(Urgency urgency, Bytes per_second) override { port_.limit(urgency, per_second); }
   std::size_t poll(std::vector<TransferEvent>& out) override {
     const std::size_t before = out.size();
     port_.poll(out);
     for (std::size_t n = before; n < out.size(); ++n) {
-      const auto ended = under_way_.find(out[n].job);
+      const auto ended = under_way_.find(out[n].id);
       if (ended == under_way_.end() || out[n].kind == TransferEvent::Kind::layers) continue;
       for (const SlotRun& run : ended->second.runs) {
         for (std::uint32_t i = 0; i < run.count; ++i) {
@@ -51,11 +51,11 @@ class PlanWatch final : public TransferPort {
   [[nodiscard]] Fence reached() const override { return port_.reached(); }
   [[nodiscard]] Fence after_all_work() const override { return port_.after_all_work(); }
 
-  std::uint32_t blocks_max = 0;  ///< of one plan
+  std::uint32_t blocks_max = 0;  ///< of one transfer
 
  private:
   TransferPort& port_;
-  std::map<JobId, TransferPlan> under_way_;
+  std::map<TransferId, Transfer> under_way_;
   std::set<std::uint32_t> arena_written_;
   std::set<std::uint32_t> device_written_;
 };
@@ -63,7 +63,7 @@ class PlanWatch final : public TransferPort {
 class SlotReuse : public ContentFixture {
  protected:
   /// Moves one part of a block, then stands still again.
-  void move_a_part(Direction direction, SteppedDevice::Part part) {
+  void move_a_part(Direction direction, SimulatedDevice::Part part) {
     device->stuck(direction, false);
     device->step(part);
     device->stuck(direction, true);
@@ -86,7 +86,7 @@ TEST_F(SlotReuse, waits_for_a_copy_that_was_decided_before_the_block_was_given_u
     poll();
     ASSERT_FALSE(ready(4)) << "a slot was handed out under the copy";
     EXPECT_EQ(free_on_device(), 0U);
-    move_a_part(swap_out, SteppedDevice::Part::swap_out);
+    move_a_part(swap_out, SimulatedDevice::Part::swap_out);
   }
   device->stuck(swap_out, false);
   settle();
@@ -114,7 +114,7 @@ TEST_F(SlotReuse, waits_for_a_copy_that_was_decided_before_the_cache_was_cleared
   for (int parts = 0; parts < 3; ++parts) {
     poll();
     ASSERT_FALSE(ready(3)) << "a slot was handed out under the copy";
-    move_a_part(swap_out, SteppedDevice::Part::swap_out);
+    move_a_part(swap_out, SimulatedDevice::Part::swap_out);
   }
   device->stuck(swap_out, false);
   settle();
@@ -162,8 +162,8 @@ TEST_F(SlotReuse, of_a_preempted_request_waits_for_its_compute) {
   ASSERT_TRUE(cache->commit(leases.at(1), keys, written).has_value());
   end(1, written);
   poll();
-  for (const SteppedDevice::Part part : device->step_options()) {
-    EXPECT_EQ(part, SteppedDevice::Part::compute) << "a copy would take what is not written yet";
+  for (const SimulatedDevice::Part part : device->step_options()) {
+    EXPECT_EQ(part, SimulatedDevice::Part::compute) << "a copy would take what is not written yet";
   }
   settle();
   for (const BlockKey& key : keys) EXPECT_TRUE(holds(store->raw(key), content_of(key)));
@@ -174,7 +174,7 @@ TEST_F(SlotReuse, of_a_preempted_request_waits_for_its_compute) {
 // ---- F04: two sources for one host slot in one step
 
 TEST_F(SlotReuse, gives_every_block_of_a_step_a_slot_of_its_own) {
-  for (const Relation relation : {Relation::keep, Relation::exclusive, Relation::inclusive}) {
+  for (const InclusionPolicy relation : {InclusionPolicy::non_inclusive, InclusionPolicy::exclusive, InclusionPolicy::inclusive}) {
     make(with_storage(sizes(6, 6, relation), WritePolicy::write_through));
     PlanWatch watch{*transfers};
     cache = std::make_unique<Cache>(cache->manager().config(), CacheParts{watch, *arena, store.get(), clock});
@@ -215,7 +215,7 @@ TEST_F(SlotReuse, stores_a_block_that_is_being_loaded_from_where_its_bytes_are) 
     poll();
   }
   ASSERT_FALSE(ready(3));
-  move_a_part(swap_in, SteppedDevice::Part::swap_in);
+  move_a_part(swap_in, SimulatedDevice::Part::swap_in);
   EXPECT_EQ(store->stat().blocks, 2U);
   for (const BlockKey& key : keys) EXPECT_TRUE(holds(store->raw(key), content_of(key))) << "stored before it was there";
   device->stuck(swap_in, false);
@@ -225,7 +225,7 @@ TEST_F(SlotReuse, stores_a_block_that_is_being_loaded_from_where_its_bytes_are) 
 }
 
 TEST_F(SlotReuse, stores_no_block_that_only_a_load_has) {
-  // Storage gives a block up while it is on its way from there: a job that wants everything stored finds it nowhere yet.
+  // Storage gives a block up while it is on its way from there: a transfer that wants everything stored finds it nowhere yet.
   make(with_storage(sizes(4), WritePolicy::write_through));
   const auto keys = keys_of({1, 2});
   serve(1, keys);
@@ -240,9 +240,9 @@ TEST_F(SlotReuse, stores_no_block_that_only_a_load_has) {
   ASSERT_EQ(store->stat().blocks, 4U);
   WriteBackOrder all;
   all.durable = false;
-  const WriteBackId job = cache->start_write_back(all).value();
+  const WriteBackId id = cache->start_write_back(all).value();
   for (int i = 0; i < 10; ++i) poll();
-  const auto progress = cache->write_back(job);
+  const auto progress = cache->write_back(id);
   ASSERT_TRUE(progress.has_value());
   EXPECT_FALSE(store->contains(keys[0])) << "of bytes that had not arrived";
   EXPECT_FALSE(store->contains(keys[1]));
@@ -273,7 +273,7 @@ TEST_F(SlotReuse, of_a_host_slot_waits_for_the_load_from_it) {
     poll();
   }
   ASSERT_EQ(device->commands(swap_in), 1U);
-  move_a_part(swap_in, SteppedDevice::Part::swap_in);
+  move_a_part(swap_in, SimulatedDevice::Part::swap_in);
   // The host tier is asked for room again: there is none but under the load, which is waited for.
   ASSERT_TRUE(acquire(10, keys_of({20, 30})).has_value());
   for (int i = 0; i < 10; ++i) {
@@ -306,7 +306,7 @@ TEST_F(SlotReuse, of_a_host_slot_waits_for_the_load_though_its_request_has_gone)
     device->run();
     poll();
   }
-  move_a_part(swap_in, SteppedDevice::Part::swap_in);
+  move_a_part(swap_in, SimulatedDevice::Part::swap_in);
   end(4, {});
   ASSERT_TRUE(acquire(10, keys_of({20, 30})).has_value());
   for (int i = 0; i < 10; ++i) {

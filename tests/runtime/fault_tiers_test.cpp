@@ -2,8 +2,8 @@
 // served, and what is said of it.
 
 #include "storage/file/file_store.hpp"
-#include "storage/resilience/guarded_store.hpp"
-#include "tests/simulated/stepped_io.hpp"
+#include "storage/resilience/resilient_store.hpp"
+#include "tests/simulated/simulated_io.hpp"
 #include "tests/runtime/content_fixture.hpp"
 
 #include <array>
@@ -37,10 +37,10 @@ class FailingTier : public ContentFixture {
     guard.reset();
     file.reset();
     file = std::make_unique<FileStore>(stored(), io);
-    guard = std::make_unique<GuardedStore>(*file, clock, GuardOptions{});
+    guard = std::make_unique<ResilientStore>(*file, clock, ResilienceOptions{});
     big_arena = std::make_unique<HostArena>(8, stored_bytes);
-    device = std::make_unique<SteppedDevice>(4, *big_arena);
-    transfers = std::make_unique<DirectTransfers>(LanesConfig{.block_bytes = stored_bytes}, *device, clock, waker);
+    device = std::make_unique<SimulatedDevice>(4, *big_arena);
+    transfers = std::make_unique<DirectTransfers>(TransferSchedulerConfig{.block_bytes = stored_bytes}, *device, clock, waker);
     ManagerConfig config = with_storage(sizes(4), WritePolicy::write_through);
     config.staging_blocks = 8;
     config.policy = lru_policy;
@@ -88,9 +88,9 @@ class FailingTier : public ContentFixture {
     return found.device + found.storage;
   }
 
-  SteppedIo io;
+  SimulatedIo io;
   std::unique_ptr<FileStore> file;
-  std::unique_ptr<GuardedStore> guard;
+  std::unique_ptr<ResilientStore> guard;
   std::unique_ptr<HostArena> big_arena;
 };
 
@@ -110,7 +110,7 @@ TEST_F(FailingTier, of_storage_is_a_miss_and_counted_and_said_until_it_is_well_a
   for (int round = 0; round < 6; ++round) {
     const std::uint64_t failures = cache->manager().stats().load_failures;
     EXPECT_EQ(serve_over_disk(id++, round % 2 == 0 ? other : one), 0U) << "served, by computing it";
-    EXPECT_GT(cache->manager().stats().load_failures + cache->manager().stats().persist_failed, failures);
+    EXPECT_GT(cache->manager().stats().load_failures + cache->manager().stats().store_failed, failures);
   }
   const StoreHealth broken = guard->health();
   EXPECT_NE(broken.state, StoreState::well);
@@ -150,7 +150,7 @@ TEST_F(FailingTier, of_which_only_reads_fail_is_said_though_every_write_succeeds
   EXPECT_GT(found, 0U);
 }
 
-// ---- F49: another model, or other weights, at the same path
+// ---- F49: another model, or other weights, at the same prefix
 
 TEST_F(FailingTier, with_the_blocks_of_other_weights_serves_none_of_them) {
   RootFields old_weights;

@@ -3,9 +3,9 @@
 #include "runtime/cache/cache.hpp"
 #include "storage/memory/memory_store.hpp"
 #include "tests/radix/key_helpers.hpp"
-#include "tests/simulated/stepped_arena_worker.hpp"
+#include "tests/simulated/simulated_arena_worker.hpp"
 #include "transfer/host/host_arena.hpp"
-#include "tests/simulated/stepped_device.hpp"
+#include "tests/simulated/simulated_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ class CacheFixture : public ::testing::Test {
     host.chunk_bytes = Bytes{block_bytes} * host_chunk_blocks;
     host.limits = host_limits;
     host.spare = {};
-    auto worker = std::make_unique<SteppedArenaWorker>();
+    auto worker = std::make_unique<SimulatedArenaWorker>();
     arena_worker = worker.get();
     host.worker = std::move(worker);
     arena = std::make_unique<HostArena>(std::move(host));
@@ -63,7 +63,7 @@ class CacheFixture : public ::testing::Test {
       memories.push_back({sizes.device_blocks, other_arenas.back().get(), {}, layers});
       others.push_back({other_arenas.back().get(), config.storage ? other_stores.back().get() : nullptr});
     }
-    device = std::make_unique<SteppedDevice>(memories);
+    device = std::make_unique<SimulatedDevice>(memories);
     transfers = std::make_unique<DirectTransfers>(lanes, *device, clock, waker);
     CacheParts parts{*transfers, *arena, store.get(), clock, nullptr, nullptr};
     parts.other_pools = std::move(others);
@@ -132,16 +132,16 @@ class CacheFixture : public ::testing::Test {
   std::uint32_t host_chunk_blocks = 1024;
   /// Set before make(): of the blocks of all pools, and how jobs are cut.
   std::uint32_t layers = 1;
-  LanesConfig lanes;
+  TransferSchedulerConfig lanes;
   bool host_warm = true;  ///< from the beginning; else staging alone is
   std::function<MemoryLimits()> host_limits;
   ManualClock clock;
   NullWaker waker;
-  SteppedArenaWorker* arena_worker = nullptr;  ///< the arena's
+  SimulatedArenaWorker* arena_worker = nullptr;  ///< the arena's
   std::unique_ptr<HostArena> arena;
   std::vector<std::unique_ptr<HostArena>> other_arenas;
   std::vector<std::unique_ptr<MemoryStore>> other_stores;
-  std::unique_ptr<SteppedDevice> device;
+  std::unique_ptr<SimulatedDevice> device;
   std::unique_ptr<DirectTransfers> transfers;
   std::unique_ptr<MemoryStore> store;
   std::unique_ptr<Cache> cache;
@@ -149,7 +149,7 @@ class CacheFixture : public ::testing::Test {
   std::vector<RequestEvent> events;
 };
 
-inline ManagerConfig sizes(std::uint32_t device_blocks, std::uint32_t host_blocks = 0, Relation relation = Relation::keep) {
+inline ManagerConfig sizes(std::uint32_t device_blocks, std::uint32_t host_blocks = 0, InclusionPolicy relation = InclusionPolicy::non_inclusive) {
   ManagerConfig config;
   config.device_blocks = device_blocks;
   config.host_blocks = host_blocks;

@@ -162,9 +162,9 @@ class GivenUp : public GroupsTiers {
   [[nodiscard]] bool swap_in_overtakes_compute() {
     if (!acquire(9, in_host)) return true;
     for (int i = 0; i < 20; ++i) {
-      for (const SteppedDevice::Part part : device->step_options()) {
-        if (part == SteppedDevice::Part::swap_in) return true;
-        if (part != SteppedDevice::Part::compute) device->step(part);
+      for (const SimulatedDevice::Part part : device->step_options()) {
+        if (part == SimulatedDevice::Part::swap_in) return true;
+        if (part != SimulatedDevice::Part::compute) device->step(part);
       }
       poll();
     }

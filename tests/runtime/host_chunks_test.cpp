@@ -1,6 +1,6 @@
 // A host tier whose memory comes and goes while it serves.
 
-#include "runtime/system/stack.hpp"
+#include "runtime/system/cache_system.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <chrono>
@@ -22,20 +22,20 @@ class HostChunksTest : public test::CacheFixture {
     cache->manager().check_invariants();
     return done;
   }
-  /// Leaves paths of two blocks, the first of which are in the host.
+  /// Leaves prefixes of two blocks, the first of which are in the host.
   void run_paths(std::uint32_t first, std::uint32_t count) {
-    for (std::uint32_t i = 0; i < count; ++i) run(next_id_++, path(first + i));
+    for (std::uint32_t i = 0; i < count; ++i) run(next_id_++, prefix(first + i));
     cache->manager().check_invariants();
   }
-  static std::vector<BlockKey> path(std::uint32_t number) { return keys_of({number * 10, number * 10 + 1}); }
-  [[nodiscard]] std::uint32_t in_host(std::uint32_t number) const { return cache->match(path(number)).host; }
+  static std::vector<BlockKey> prefix(std::uint32_t number) { return keys_of({number * 10, number * 10 + 1}); }
+  [[nodiscard]] std::uint32_t in_host(std::uint32_t number) const { return cache->match(prefix(number)).host; }
   [[nodiscard]] std::uint64_t mapped_blocks() const { return cache->host_memory().mapped / Bytes{block_bytes}; }
   /// One of the first six that lies in the host's slots from here on.
-  [[nodiscard]] std::uint32_t path_above(std::uint32_t slot) const {
+  [[nodiscard]] std::uint32_t prefix_above(std::uint32_t slot) const {
     const Residency& residency = cache->manager().residency();
     for (std::uint32_t number = 1; number <= 6; ++number) {
       if (in_host(number) < 2) continue;
-      if (residency.copy(residency.tree().find(path(number)).last(), Tier::host).slot().value() >= slot) return number;
+      if (residency.copy(residency.tree().find(prefix(number)).last(), Tier::host).slot().value() >= slot) return number;
     }
     return 0;
   }
@@ -53,9 +53,9 @@ TEST_F(HostChunksTest, serves_without_the_host_tier_until_there_is_memory_and_wi
   EXPECT_EQ(cache->host_memory().usable, 2U);  // what staging left of its chunk
   EXPECT_EQ(cache->host_memory().coming, 2U);
   EXPECT_FALSE(cache->host_memory().warm());
-  ASSERT_TRUE(acquire(1, path(1)).has_value());
+  ASSERT_TRUE(acquire(1, prefix(1)).has_value());
   ASSERT_TRUE(ready(1));
-  ASSERT_TRUE(commit(1, path(1)).has_value());
+  ASSERT_TRUE(commit(1, prefix(1)).has_value());
   release(1);
   EXPECT_EQ(cache->manager().usage(Tier::host).blocks, 2U);
   ASSERT_TRUE(arena_worker->step());
@@ -88,7 +88,7 @@ TEST_F(HostChunksTest, grows_beyond_what_it_began_with_as_chunks_become_warm) {
   run_paths(4, 6);
   EXPECT_EQ(resident(Tier::host), 13U);
   EXPECT_EQ(in_host(3), 2U);
-  ASSERT_TRUE(acquire(50, path(3)).has_value());
+  ASSERT_TRUE(acquire(50, prefix(3)).has_value());
   settle();
   EXPECT_EQ(stats(50).host, 2U);
 }
@@ -101,7 +101,7 @@ TEST_F(HostChunksTest, gives_back_whole_chunks_from_the_highest_when_it_shrinks)
   ASSERT_TRUE(resize(5).has_value());  // two chunks are needed for that
   EXPECT_EQ(cache->retiring(Tier::host), 0U);
   EXPECT_EQ(resident(Tier::host), 5U);
-  EXPECT_EQ(arena->state(2), ChunkState::leaving);
+  EXPECT_EQ(arena->state(2), ChunkState::unmapping);
   settle();
   EXPECT_EQ(arena->state(2), ChunkState::absent);
   EXPECT_EQ(mapped_blocks(), 8U);
@@ -123,7 +123,7 @@ TEST_F(HostChunksTest, what_is_in_a_chunk_that_goes_leaves_rather_than_others) {
   make(sizes(2, 8));
   run_paths(1, 5);
   ASSERT_EQ(resident(Tier::host), 8U);
-  // The paths lie in the order in which they came: two a chunk.
+  // The prefixes lie in the order in which they came: two a chunk.
   ASSERT_TRUE(resize(4).has_value());
   EXPECT_EQ(resident(Tier::host), 4U);
   settle();
@@ -138,9 +138,9 @@ TEST_F(HostChunksTest, a_chunk_with_a_pinned_block_stays_until_that_goes) {
   make(sizes(4, 8));
   run_paths(1, 6);
   ASSERT_EQ(resident(Tier::host), 8U);
-  const std::uint32_t high = path_above(4);
+  const std::uint32_t high = prefix_above(4);
   ASSERT_NE(high, 0U);
-  const PinId pin = cache->pin(path(high)).value();
+  const PinId pin = cache->pin(prefix(high)).value();
   ASSERT_TRUE(resize(4).has_value());
   settle();
   EXPECT_EQ(in_host(high), 2U);
@@ -161,7 +161,7 @@ TEST_F(HostChunksTest, a_chunk_that_was_to_go_comes_back_where_the_tier_grows_ag
   host_chunk_blocks = 4;
   make(sizes(4, 8));
   run_paths(1, 6);
-  const PinId pin = cache->pin(path(path_above(4))).value();
+  const PinId pin = cache->pin(prefix(prefix_above(4))).value();
   ASSERT_TRUE(resize(4).has_value());
   EXPECT_EQ(cache->host_memory().going, 1U);
   ASSERT_TRUE(resize(8).has_value());
@@ -258,7 +258,7 @@ TEST_F(HostChunksTest, under_write_back_what_leaves_with_its_chunk_is_stored) {
   settle();
   EXPECT_EQ(resident(Tier::host), 0U);
   EXPECT_EQ(mapped_blocks(), 4U);  // staging
-  for (std::uint32_t number = 1; number <= 5; ++number) EXPECT_EQ(cache->match(path(number)).total(), 2U);
+  for (std::uint32_t number = 1; number <= 5; ++number) EXPECT_EQ(cache->match(prefix(number)).total(), 2U);
 }
 
 TEST_F(HostChunksTest, what_is_mapped_stays_within_a_128th_of_what_is_wanted_as_it_grows_in_small_steps) {
@@ -278,8 +278,8 @@ TEST_F(HostChunksTest, what_is_mapped_stays_within_a_128th_of_what_is_wanted_as_
 
 // ---- a stack of its own threads
 
-StackOptions small() {
-  StackOptions options;
+CacheSystemOptions small() {
+  CacheSystemOptions options;
   options.block_bytes = KiB * 64;
   options.device_blocks = 8;
   options.host_blocks = 600;
@@ -287,7 +287,7 @@ StackOptions small() {
 }
 
 TEST(StackMemory, is_refused_with_the_largest_size_that_fits) {
-  StackOptions options = small();
+  CacheSystemOptions options = small();
   options.memory_limits = [] {
     MemoryLimits limits;
     limits.cgroup_max = MiB * 96;
@@ -295,7 +295,7 @@ TEST(StackMemory, is_refused_with_the_largest_size_that_fits) {
     return limits;
   };
   try {
-    const Stack stack{options};
+    const CacheSystem stack{options};
     FAIL();
   } catch (const std::runtime_error& error) {
     const std::string text = error.what();
@@ -304,14 +304,14 @@ TEST(StackMemory, is_refused_with_the_largest_size_that_fits) {
     EXPECT_NE(text.find("the largest size that fits is 16MiB"), std::string::npos) << text;
   }
   options.host_blocks = 256;
-  const Stack stack{options};
+  const CacheSystem stack{options};
 }
 
 TEST(StackMemory, can_serve_before_it_is_warm_and_is_warm_soon) {
-  StackOptions options = small();
+  CacheSystemOptions options = small();
   options.storage = MemoryStorage{MiB};
   options.host_warm_up = HostWarmUp::while_serving;
-  Stack stack{options};
+  CacheSystem stack{options};
   Cache& cache = stack.cache();
   AcquireRequest wanted;
   wanted.id = RequestId{1};
@@ -344,11 +344,11 @@ TEST(StackMemory, can_serve_before_it_is_warm_and_is_warm_soon) {
 /// What is configured is the total: what is mapped stays within 2 % of it, for as long as the tier is at least a fifth of what it
 /// began as.
 TEST(StackMemory, stays_within_two_percent_of_what_is_configured_when_it_shrinks) {
-  StackOptions options;
+  CacheSystemOptions options;
   options.block_bytes = KiB * 128;
   options.device_blocks = 4;
   options.host_blocks = 4096;
-  Stack stack{options};
+  CacheSystem stack{options};
   for (const std::uint32_t blocks : {4095U, 4000U, 3001U, 2047U, 1001U, 820U}) {
     ASSERT_TRUE(stack.cache().resize(Tier::host, blocks).has_value());
     const auto most = Bytes{count(options.block_bytes) * blocks / 100 * 102};
@@ -363,18 +363,18 @@ TEST(StackMemory, stays_within_two_percent_of_what_is_configured_when_it_shrinks
 }
 
 TEST(StackMemory, ends_while_it_is_being_warmed) {
-  StackOptions options = small();
+  CacheSystemOptions options = small();
   options.host_blocks = 6000;
   options.host_warm_up = HostWarmUp::while_serving;
-  const Stack stack{options};
+  const CacheSystem stack{options};
 }
 
 TEST(StackMemory, is_warm_before_instant_copies) {
-  StackOptions options = small();
+  CacheSystemOptions options = small();
   options.instant_copies = true;
-  const Stack stack{options};
+  const CacheSystem stack{options};
   options.host_warm_up = HostWarmUp::while_serving;
-  EXPECT_THROW(Stack{options}, std::invalid_argument);
+  EXPECT_THROW(CacheSystem{options}, std::invalid_argument);
 }
 
 }  // namespace

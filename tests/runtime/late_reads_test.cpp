@@ -18,13 +18,13 @@ using test::keys_of;
 
 class LateReads : public testing::Test {
  protected:
-  static ManagerConfig config(std::uint32_t device_blocks, std::uint32_t host_blocks, Relation relation) {
+  static ManagerConfig config(std::uint32_t device_blocks, std::uint32_t host_blocks, InclusionPolicy relation) {
     ManagerConfig made = test::with_storage(test::sizes(device_blocks, host_blocks, relation), WritePolicy::write_through);
     made.staging_blocks = 8;
     made.unit_prefill_seconds = 0.010;
     return made;
   }
-  void make(std::uint32_t device_blocks, std::uint32_t host_blocks, Relation relation = Relation::keep) {
+  void make(std::uint32_t device_blocks, std::uint32_t host_blocks, InclusionPolicy relation = InclusionPolicy::non_inclusive) {
     manager = std::make_unique<CacheManager>(config(device_blocks, host_blocks, relation));
     manager->note_time(now);
   }
@@ -32,20 +32,20 @@ class LateReads : public testing::Test {
   void carry_out() {
     for (bool any = true; any;) {
       Actions& actions = manager->actions();
-      const auto plans = std::exchange(actions.plans, {});
+      const auto transfers = std::exchange(actions.transfers, {});
       const auto writes = std::exchange(actions.writes, {});
       reads.insert(reads.end(), actions.reads.begin(), actions.reads.end());
       const auto flushes = std::exchange(actions.flushes, {});
       actions.clear();
       any = !writes.empty() || !flushes.empty();
-      for (const TransferPlan& plan : plans) {
-        if (plan.direction == Direction::swap_in) {
-          swap_ins.push_back(plan);
+      for (const Transfer& transfer : transfers) {
+        if (transfer.direction == Direction::swap_in) {
+          swap_ins.push_back(transfer);
         } else {
-          for (const SlotRun& run : plan.runs) {
+          for (const SlotRun& run : transfer.runs) {
             for (std::uint32_t i = 0; i < run.count; ++i) staged.emplace_back(run.destination.value() + i);
           }
-          arrive(plan);
+          arrive(transfer);
           any = true;
         }
       }
@@ -56,15 +56,15 @@ class LateReads : public testing::Test {
       manager->settle();
     }
   }
-  void arrive(const TransferPlan& plan) {
+  void arrive(const Transfer& transfer) {
     TransferEvent event;
-    event.job = plan.job;
-    event.direction = plan.direction;
-    event.outcomes.assign(block_count(plan.runs), BlockOutcome::done);
+    event.id = transfer.id;
+    event.direction = transfer.direction;
+    event.outcomes.assign(block_count(transfer.runs), BlockOutcome::done);
     manager->on_transfer(std::move(event));
   }
   void bring_up() {
-    for (const TransferPlan& plan : std::exchange(swap_ins, {})) arrive(plan);
+    for (const Transfer& transfer : std::exchange(swap_ins, {})) arrive(transfer);
     manager->settle();
     carry_out();
   }
@@ -101,7 +101,7 @@ class LateReads : public testing::Test {
   TimePoint now = TimePoint{} + 1h;
   std::unique_ptr<CacheManager> manager;
   std::vector<ReadOrder> reads;
-  std::vector<TransferPlan> swap_ins;
+  std::vector<Transfer> swap_ins;
   std::vector<SlotId> staged;  ///< slots of host memory that copies went down into
 };
 
@@ -181,14 +181,14 @@ TEST_F(LateReads, do_not_cost_what_is_on_its_way_from_the_host) {
 using PartialLoad = LateReads;
 
 TEST_F(PartialLoad, leaves_in_the_host_what_arrived_behind_a_block_that_did_not) {
-  make(4, 8, Relation::exclusive);
+  make(4, 8, InclusionPolicy::exclusive);
   run(1, keys_of({1, 2, 3}));
   run(2, keys_of({5, 6, 7, 8}));
   ASSERT_EQ(manager->match(keys_of({1, 2, 3})).host, 3U);
   acquire(3, keys_of({1, 2, 3}));
   ASSERT_EQ(swap_ins.size(), 1U);
   TransferEvent event;
-  event.job = swap_ins.front().job;
+  event.id = swap_ins.front().id;
   event.direction = Direction::swap_in;
   event.outcomes = {BlockOutcome::failed, BlockOutcome::done, BlockOutcome::done};
   swap_ins.clear();

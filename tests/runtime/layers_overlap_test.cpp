@@ -1,8 +1,8 @@
 // Compute of one layer beside the load of the next, on threads: a request by layer over the emulated device.
 
 #include "runtime/cache/cache.hpp"
-#include "runtime/cache/runtime.hpp"
-#include "runtime/system/stack.hpp"
+#include "runtime/cache/async_cache.hpp"
+#include "runtime/system/cache_system.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "transfer/emulated/emulated_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
@@ -61,7 +61,7 @@ class LayersOverlap : public testing::Test {
     options.link[Direction::swap_in].bytes_per_second = GiB;
     options.faults = faults;
     device.emplace(std::array{PoolMemory{.slots = 8, .host = &arena, .layers = layers}}, options);
-    LanesConfig lanes;
+    TransferSchedulerConfig lanes;
     lanes.piece_bytes = Bytes{layer_bytes * prompt.size()};
     lanes.pieces_in_flight = 1;
     transfers.emplace(lanes, *device, clock, waker);
@@ -174,7 +174,7 @@ TEST_F(LayersOverlap, finds_a_layer_that_was_told_of_before_its_bytes_had_moved)
 class LayersLoop : public testing::Test {
  protected:
   LayersLoop() {
-    StackOptions options;
+    CacheSystemOptions options;
     options.block_bytes = MiB;
     options.layers = layers;
     options.device_blocks = 8;
@@ -182,8 +182,8 @@ class LayersLoop : public testing::Test {
     EmulatedGpu gpu;
     gpu.link[Direction::swap_in].latency = std::chrono::milliseconds{2};
     options.device = gpu;
-    stack = std::make_unique<Stack>(options);
-    runtime = std::make_unique<Runtime>(pool.get_executor(), stack->cache());
+    stack = std::make_unique<CacheSystem>(options);
+    runtime = std::make_unique<AsyncCache>(pool.get_executor(), stack->cache());
   }
   void TearDown() override {
     runtime->stop(asio::use_future).get();
@@ -211,9 +211,9 @@ class LayersLoop : public testing::Test {
   }
 
   const std::vector<BlockKey> prompt = keys_of({1, 2, 3, 4});
-  std::unique_ptr<Stack> stack;
+  std::unique_ptr<CacheSystem> stack;
   asio::thread_pool pool{2};
-  std::unique_ptr<Runtime> runtime;
+  std::unique_ptr<AsyncCache> runtime;
 };
 
 TEST_F(LayersLoop, a_request_is_granted_with_its_first_layers_and_awaits_the_others) {

@@ -1,10 +1,10 @@
 // The faults of docs/reliability.md that make requests wait for ever: a load that fails costs its request no more than the time
 // it brought, and an engine that has nothing to do hears of it.
 
-#include "runtime/system/stack.hpp"
+#include "runtime/system/cache_system.hpp"
 #include "storage/file/file_store.hpp"
-#include "storage/resilience/guarded_store.hpp"
-#include "tests/simulated/stepped_io.hpp"
+#include "storage/resilience/resilient_store.hpp"
+#include "tests/simulated/simulated_io.hpp"
 #include "tests/runtime/fixture.hpp"
 #include "tests/storage/damage.hpp"
 #include "tests/transfer/support.hpp"
@@ -164,18 +164,18 @@ TEST(FailedReads, that_storage_will_try_again_leave_a_request_its_deadline) {
   const Bytes block_bytes = KiB * 4;
   ManualClock clock;
   NullWaker nobody;
-  SteppedIo io;
+  SimulatedIo io;
   FileStoreConfig stored;
   stored.directory = "/store";
   stored.name.clear();
   stored.block_bytes = block_bytes;
   stored.capacity = capacity_for(16, block_bytes);
   FileStore file{stored, io};
-  GuardOptions patient;
+  ResilienceOptions patient;
   patient.back_off_first = patient.back_off_max = seconds{5};
-  GuardedStore guard{file, clock, patient};
+  ResilientStore guard{file, clock, patient};
   HostArena arena{4, block_bytes};
-  SteppedDevice device{2, arena};
+  SimulatedDevice device{2, arena};
   DirectTransfers transfers{{}, device, clock, nobody};
   ManagerConfig config = with_storage(sizes(2), WritePolicy::write_through);
   config.loads = LoadPolicy::always;  // no other deadline
@@ -247,14 +247,14 @@ class IdleEngine : public testing::Test {
   ~IdleEngine() override { std::filesystem::remove_all(directory_); }
 
   [[nodiscard]] std::filesystem::path data() const { return directory_ / "store" / "blocks-0000"; }
-  static Lease acquire(Stack& stack, std::uint64_t id, const std::vector<BlockKey>& keys) {
+  static Lease acquire(CacheSystem& stack, std::uint64_t id, const std::vector<BlockKey>& keys) {
     AcquireRequest wanted;
     wanted.id = RequestId{id};
     wanted.keys = keys;
     wanted.blocks = static_cast<std::uint32_t>(keys.size());
     return std::move(stack.cache().acquire(wanted).value());
   }
-  static void run(Stack& stack, std::uint64_t id, const std::vector<BlockKey>& keys) {
+  static void run(CacheSystem& stack, std::uint64_t id, const std::vector<BlockKey>& keys) {
     Lease lease = acquire(stack, id, keys);
     while (stack.cache().state(lease) != RequestState::ready) stack.cache().poll();
     ASSERT_TRUE(stack.cache().commit(lease, keys, Fence{}).has_value());
@@ -282,7 +282,7 @@ class IdleEngine : public testing::Test {
     }
   }
   /// A request for what is below the device, whose load fails: it is told, and computes.
-  static void expect_told(Stack& stack, const std::vector<BlockKey>& keys) {
+  static void expect_told(CacheSystem& stack, const std::vector<BlockKey>& keys) {
     const Lease lease = acquire(stack, 100, keys);
     ASSERT_FALSE(stack.cache().state(lease) == RequestState::ready);
     const RequestEvent told = sleep_until_told(stack.cache());
@@ -294,11 +294,11 @@ class IdleEngine : public testing::Test {
   }
 
   std::filesystem::path directory_;
-  StackOptions options_;
+  CacheSystemOptions options_;
 };
 
 TEST_F(IdleEngine, is_woken_by_a_load_that_does_not_verify) {
-  Stack stack{options_};
+  CacheSystem stack{options_};
   run(stack, 1, keys_of({1, 2}));
   run(stack, 2, keys_of({5, 6}));
   ASSERT_EQ(stack.cache().match(keys_of({1, 2})).storage, 2U);
@@ -308,7 +308,7 @@ TEST_F(IdleEngine, is_woken_by_a_load_that_does_not_verify) {
 }
 
 TEST_F(IdleEngine, is_told_when_storage_is_to_be_tried_again_and_that_it_failed_again) {
-  Stack stack{options_};
+  CacheSystem stack{options_};
   run(stack, 1, keys_of({1, 2}));
   run(stack, 2, keys_of({5, 6}));
   ASSERT_EQ(stack.cache().match(keys_of({1, 2})).storage, 2U);
@@ -324,7 +324,7 @@ TEST_F(IdleEngine, is_woken_by_a_load_that_the_link_fails) {
   EmulatedGpu gpu;
   gpu.link[Direction::swap_in].fail_every = 1;
   options_.device = gpu;
-  Stack stack{options_};
+  CacheSystem stack{options_};
   run(stack, 1, keys_of({1, 2}));
   run(stack, 2, keys_of({5, 6}));
   ASSERT_EQ(stack.cache().match(keys_of({1, 2})).host, 2U);
@@ -339,7 +339,7 @@ TEST_F(IdleEngine, is_told_of_a_deadline_though_the_load_never_ends) {
   gpu.link[Direction::swap_in].stall_every = 1;
   gpu.link[Direction::swap_in].stall = milliseconds{500};
   options_.device = gpu;
-  Stack stack{options_};
+  CacheSystem stack{options_};
   run(stack, 1, keys_of({1, 2}));
   run(stack, 2, keys_of({5, 6}));
   const SteadyClock clock;

@@ -1,7 +1,7 @@
 // What operators and watchers do to a cache on an event loop, from threads of their own.
 
-#include "runtime/cache/runtime.hpp"
-#include "runtime/system/stack.hpp"
+#include "runtime/cache/async_cache.hpp"
+#include "runtime/system/cache_system.hpp"
 #include "tests/radix/key_helpers.hpp"
 
 #include <boost/asio/bind_cancellation_slot.hpp>
@@ -25,13 +25,13 @@ using test::keys_of;
 class LoopLife : public testing::Test {
  protected:
   LoopLife() {
-    StackOptions options;
+    CacheSystemOptions options;
     options.block_bytes = KiB * 4;
     options.device_blocks = 8;
     options.host_blocks = 8;
     options.device_blocks_max = 12;
-    stack = std::make_unique<Stack>(options);
-    runtime = std::make_unique<Runtime>(pool.get_executor(), stack->cache());
+    stack = std::make_unique<CacheSystem>(options);
+    runtime = std::make_unique<AsyncCache>(pool.get_executor(), stack->cache());
   }
 
   void TearDown() override {
@@ -68,9 +68,9 @@ class LoopLife : public testing::Test {
     }
   }
 
-  std::unique_ptr<Stack> stack;
+  std::unique_ptr<CacheSystem> stack;
   asio::thread_pool pool{2};
-  std::unique_ptr<Runtime> runtime;
+  std::unique_ptr<AsyncCache> runtime;
 };
 
 TEST_F(LoopLife, clears_and_tells_watchers) {
@@ -176,7 +176,7 @@ TEST_F(LoopLife, a_reset_is_refused_while_requests_are_alive) {
   EXPECT_EQ(match(keys_of({1, 2})).total(), 0U);
 }
 
-TEST_F(LoopLife, drops_a_path_and_says_how_much_that_freed) {
+TEST_F(LoopLife, drops_a_prefix_and_says_how_much_that_freed) {
   run(1, keys_of({1, 2, 3}));
   const auto keys = keys_of({1, 2, 3});
   EXPECT_EQ(runtime->drop(keys, asio::use_future).get(), 3U);
@@ -297,14 +297,14 @@ TEST_F(LoopLife, refuses_everything_after_a_stop) {
 class LoopJobs : public LoopLife {
  protected:
   LoopJobs() {
-    StackOptions options;
+    CacheSystemOptions options;
     options.block_bytes = KiB * 4;
     options.device_blocks = 64;
     options.storage = MemoryStorage{MiB * 4};
     runtime->stop(asio::use_future).get();
     runtime.reset();
-    stack = std::make_unique<Stack>(options);
-    runtime = std::make_unique<Runtime>(pool.get_executor(), stack->cache());
+    stack = std::make_unique<CacheSystem>(options);
+    runtime = std::make_unique<AsyncCache>(pool.get_executor(), stack->cache());
   }
 };
 

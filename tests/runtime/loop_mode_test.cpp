@@ -1,7 +1,7 @@
 // The cache on an event loop: real threads, an emulated device, coroutines.
 
-#include "runtime/cache/runtime.hpp"
-#include "runtime/system/stack.hpp"
+#include "runtime/cache/async_cache.hpp"
+#include "runtime/system/cache_system.hpp"
 #include "tests/radix/key_helpers.hpp"
 
 #include <boost/asio/as_tuple.hpp>
@@ -27,8 +27,8 @@ using test::keys_of;
 
 constexpr auto as_tuple = asio::as_tuple(asio::use_awaitable);
 
-StackOptions small() {
-  StackOptions options;
+CacheSystemOptions small() {
+  CacheSystemOptions options;
   options.block_bytes = KiB * 4;
   options.device_blocks = 8;
   options.host_blocks = 8;
@@ -44,7 +44,7 @@ AcquireRequest request(std::uint64_t id, const std::vector<BlockKey>& keys) {
 }
 
 /// One request's whole life; returns its hits, or the error.
-asio::awaitable<ErrorCode> serve(Runtime& runtime, std::uint64_t id, std::vector<BlockKey> keys, RequestStats& stats) {
+asio::awaitable<ErrorCode> serve(AsyncCache& runtime, std::uint64_t id, std::vector<BlockKey> keys, RequestStats& stats) {
   const AcquireRequest wanted = request(id, keys);
   auto [error, grant] = co_await runtime.acquire(wanted, as_tuple);
   if (error) co_return error;
@@ -54,22 +54,22 @@ asio::awaitable<ErrorCode> serve(Runtime& runtime, std::uint64_t id, std::vector
   co_return commit_error;
 }
 
-asio::awaitable<void> stop(Runtime& runtime) {
+asio::awaitable<void> stop(AsyncCache& runtime) {
   auto [error, left] = co_await runtime.stop(as_tuple);
   EXPECT_FALSE(error);
   EXPECT_EQ(left, 0U);
 }
 
 TEST(LoopMode, serves_a_request_and_then_hits_it) {
-  Stack stack{small()};
+  CacheSystem stack{small()};
   asio::io_context loop;
   {
-    Runtime runtime{loop.get_executor(), stack.cache()};
+    AsyncCache runtime{loop.get_executor(), stack.cache()};
     RequestStats first;
     RequestStats second;
     asio::co_spawn(
         loop,
-        [](Runtime& r, std::vector<BlockKey> keys, std::vector<BlockKey> others, RequestStats& a,
+        [](AsyncCache& r, std::vector<BlockKey> keys, std::vector<BlockKey> others, RequestStats& a,
            RequestStats& b) -> asio::awaitable<void> {
           const ErrorCode first_error = co_await serve(r, 1, keys, a);
           EXPECT_FALSE(first_error);
@@ -89,10 +89,10 @@ TEST(LoopMode, serves_a_request_and_then_hits_it) {
 }
 
 TEST(LoopMode, requests_wait_in_order_for_room_and_all_are_served) {
-  Stack stack{small()};
+  CacheSystem stack{small()};
   asio::io_context loop;
   {
-    Runtime runtime{loop.get_executor(), stack.cache()};
+    AsyncCache runtime{loop.get_executor(), stack.cache()};
     constexpr std::uint64_t count = 200;
     std::uint64_t served = 0;
     std::vector<RequestStats> stats(count);
@@ -100,7 +100,7 @@ TEST(LoopMode, requests_wait_in_order_for_room_and_all_are_served) {
       const auto n = static_cast<std::uint32_t>(id);
       asio::co_spawn(
           loop,
-          [](Runtime& r, std::uint64_t request_id, std::vector<BlockKey> keys, RequestStats& s,
+          [](AsyncCache& r, std::uint64_t request_id, std::vector<BlockKey> keys, RequestStats& s,
              std::uint64_t& done) -> asio::awaitable<void> {
             const ErrorCode error = co_await serve(r, request_id, keys, s);
             EXPECT_FALSE(error);
@@ -117,10 +117,10 @@ TEST(LoopMode, requests_wait_in_order_for_room_and_all_are_served) {
 }
 
 TEST(LoopMode, leases_end_on_any_thread) {
-  Stack stack{small()};
+  CacheSystem stack{small()};
   asio::thread_pool pool{2};
   {
-    Runtime runtime{pool.get_executor(), stack.cache()};
+    AsyncCache runtime{pool.get_executor(), stack.cache()};
     std::vector<std::thread> threads;
     std::atomic<std::uint64_t> next{1};
     for (int t = 0; t < 3; ++t) {
@@ -142,10 +142,10 @@ TEST(LoopMode, leases_end_on_any_thread) {
 }
 
 TEST(LoopMode, stop_refuses_what_is_new_and_fails_what_waits) {
-  Stack stack{small()};
+  CacheSystem stack{small()};
   asio::io_context loop;
   {
-    Runtime runtime{loop.get_executor(), stack.cache()};
+    AsyncCache runtime{loop.get_executor(), stack.cache()};
     Grant held;
     ErrorCode waiting;
     ErrorCode late;
@@ -169,10 +169,10 @@ TEST(LoopMode, stop_refuses_what_is_new_and_fails_what_waits) {
 }
 
 TEST(LoopMode, a_request_that_can_never_fit_is_told_so) {
-  Stack stack{small()};
+  CacheSystem stack{small()};
   asio::io_context loop;
   {
-    Runtime runtime{loop.get_executor(), stack.cache()};
+    AsyncCache runtime{loop.get_executor(), stack.cache()};
     ErrorCode got;
     const auto keys = keys_of({1, 2, 3, 4, 5, 6, 7, 8, 9});
     runtime.acquire(request(1, keys), [&](ErrorCode error, Grant) {

@@ -19,17 +19,17 @@ class ManagerOrders : public testing::Test {
     made.staging_blocks = 8;
     return made;
   }
-  /// The plans of the last call.
-  std::vector<TransferPlan> commit(const std::vector<BlockKey>& wanted) {
+  /// The transfers of the last call.
+  std::vector<Transfer> commit(const std::vector<BlockKey>& wanted) {
     manager.actions().clear();
     EXPECT_TRUE(manager.commit(RequestId{1}, wanted, Fence{}).has_value());
-    return std::exchange(manager.actions().plans, {});
+    return std::exchange(manager.actions().transfers, {});
   }
-  void arrive(const TransferPlan& plan) {
+  void arrive(const Transfer& transfer) {
     TransferEvent event;
-    event.job = plan.job;
-    event.direction = plan.direction;
-    event.outcomes.assign(block_count(plan.runs), BlockOutcome::done);
+    event.id = transfer.id;
+    event.direction = transfer.direction;
+    event.outcomes.assign(block_count(transfer.runs), BlockOutcome::done);
     manager.on_transfer(std::move(event));
     manager.settle();
   }
@@ -45,15 +45,15 @@ class ManagerOrders : public testing::Test {
 
 TEST_F(ManagerOrders, of_a_commit_are_there_when_the_call_returns) {
   ASSERT_TRUE(manager.acquire(test::request_for(1, keys)).has_value());
-  const std::vector<TransferPlan> plans = commit(keys);
-  ASSERT_EQ(plans.size(), 1U) << "nobody may call again for a while";
-  EXPECT_EQ(block_count(plans[0].runs), 4U);
+  const std::vector<Transfer> transfers = commit(keys);
+  ASSERT_EQ(transfers.size(), 1U) << "nobody may call again for a while";
+  EXPECT_EQ(block_count(transfers[0].runs), 4U);
 }
 
 TEST_F(ManagerOrders, hand_a_block_to_storage_after_its_parent_whatever_arrives_first) {
   ASSERT_TRUE(manager.acquire(test::request_for(1, keys)).has_value());
-  const std::vector<TransferPlan> parents = commit({keys.begin(), keys.begin() + 2});
-  const std::vector<TransferPlan> children = commit(keys);
+  const std::vector<Transfer> parents = commit({keys.begin(), keys.begin() + 2});
+  const std::vector<Transfer> children = commit(keys);
   ASSERT_EQ(parents.size(), 1U);
   ASSERT_EQ(children.size(), 1U);
   arrive(children[0]);

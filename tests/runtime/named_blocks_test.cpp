@@ -15,7 +15,7 @@ class NamedBlocks : public ContentFixture {
 };
 
 TEST_F(NamedBlocks, are_evicted_in_every_tier_with_what_follows_them) {
-  make(with_storage(sizes(8, 8, Relation::inclusive), WritePolicy::write_through));
+  make(with_storage(sizes(8, 8, InclusionPolicy::inclusive), WritePolicy::write_through));
   const auto bad = keys_of({1, 2, 3, 4});
   const auto fork = keys_of({1, 2, 9});
   const auto other = keys_of({5, 6});

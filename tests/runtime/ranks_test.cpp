@@ -1,10 +1,10 @@
 // One cache over several ranks: each moves its own, and one that does not move holds up what needs it, and nothing else.
 
 #include "runtime/cache/cache.hpp"
-#include "runtime/system/stack.hpp"
+#include "runtime/system/cache_system.hpp"
 #include "storage/memory/memory_store.hpp"
 #include "tests/radix/key_helpers.hpp"
-#include "tests/transfer/stepped_ranks.hpp"
+#include "tests/transfer/simulated_ranks.hpp"
 #include "tests/transfer/support.hpp"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ class CacheOfRanks : public testing::Test {
     ranks_.reset();
     arena_ = std::make_unique<HostArena>(host_blocks, Bytes{share_bytes * count});
     const PoolMemory pool{.slots = device_blocks, .host = arena_.get()};
-    ranks_.emplace(test::Ranks::Options{count, RankPayload::sharded}, std::span{&pool, 1}, LanesConfig{}, clock_, waker_);
+    ranks_.emplace(test::Ranks::Options{count, RankPayload::sharded}, std::span{&pool, 1}, TransferSchedulerConfig{}, clock_, waker_);
     const CacheParts parts{ranks_->transfers(), *arena_, nullptr, clock_, nullptr, &ranks_->devices()};
     cache_ = std::make_unique<Cache>(config, parts);
   }
@@ -189,15 +189,15 @@ TEST_F(CacheOfRanks, a_lost_rank_fails_loads_and_the_request_computes) {
 class FrozenTransfers final : public TransferPort {
  public:
   explicit FrozenTransfers(TransferPort& port) : port_{port} {}
-  void submit(TransferPlan plan) override {
+  void submit(Transfer transfer) override {
     if (frozen) {
-      plans_.push_back(std::move(plan));
+      transfers_.push_back(std::move(transfer));
     } else {
-      port_.submit(std::move(plan));
+      port_.submit(std::move(transfer));
     }
   }
-  void raise(JobId job, Urgency urgency) override { port_.raise(job, urgency); }
-  void cancel(JobId job) override { port_.cancel(job); }
+  void raise(TransferId id, Urgency urgency) override { port_.raise(id, urgency); }
+  void cancel(TransferId id) override { port_.cancel(id); }
   void limit(Urgency urgency, Bytes per_second) override { port_.limit(urgency, per_second); }
   std::size_t poll(std::vector<TransferEvent>& out) override { return frozen ? 0 : port_.poll(out); }
   [[nodiscard]] TimePoint next_deadline() const override { return never; }
@@ -205,14 +205,14 @@ class FrozenTransfers final : public TransferPort {
   [[nodiscard]] Fence after_all_work() const override { return port_.after_all_work(); }
   void thaw() {
     frozen = false;
-    for (TransferPlan& plan : std::exchange(plans_, {})) port_.submit(std::move(plan));
+    for (Transfer& transfer : std::exchange(transfers_, {})) port_.submit(std::move(transfer));
   }
 
   bool frozen = false;
 
  private:
   TransferPort& port_;
-  std::vector<TransferPlan> plans_;
+  std::vector<Transfer> transfers_;
 };
 
 /// No call of the cache waits for its engine: requests that need it have their deadlines, and those that do not are served.
@@ -246,8 +246,8 @@ TEST_F(CacheOfRanks, a_frozen_engine_costs_a_request_its_deadline_and_nobody_els
   make(1, 4, 8);  // what TearDown looks at
 }
 
-StackOptions two_ranks() {
-  StackOptions options;
+CacheSystemOptions two_ranks() {
+  CacheSystemOptions options;
   options.block_bytes = KiB * 8;
   options.device_blocks = 4;
   options.host_blocks = 16;
@@ -256,39 +256,39 @@ StackOptions two_ranks() {
 }
 
 TEST(StackOfRanks, deals_blocks_out_evenly) {
-  Stack stack{two_ranks()};
+  CacheSystem stack{two_ranks()};
   ASSERT_EQ(stack.devices().size(), 2U);
   EXPECT_EQ(stack.devices().at(1).info().pool().block_bytes, KiB * 4);
   ASSERT_EQ(stack.rank_health().size(), 2U);
   EXPECT_EQ(stack.rank_health()[1].name, "rank 1 (emulated)");
-  StackOptions odd = two_ranks();
+  CacheSystemOptions odd = two_ranks();
   odd.block_bytes = Bytes{8191};
-  EXPECT_THROW(Stack{odd}, std::invalid_argument);
-  StackOptions alike = two_ranks();
+  EXPECT_THROW(CacheSystem{odd}, std::invalid_argument);
+  CacheSystemOptions alike = two_ranks();
   alike.rank_payload = RankPayload::replicated;
-  EXPECT_EQ(Stack{alike}.devices().at(1).info().pool().block_bytes, KiB * 8);
-  StackOptions gpus = two_ranks();
+  EXPECT_EQ(CacheSystem{alike}.devices().at(1).info().pool().block_bytes, KiB * 8);
+  CacheSystemOptions gpus = two_ranks();
   gpus.other_ranks = {EmulatedGpu{}, CudaGpu{.ordinal = 4096, .calibration = {}}};
   try {
-    Stack{gpus};
+    CacheSystem{gpus};
     FAIL() << "nobody has so many devices";
   } catch (const std::runtime_error& error) {
     EXPECT_EQ(std::string{error.what()}.find("rank 2: "), 0U) << error.what();
   }
-  StackOptions one = two_ranks();
+  CacheSystemOptions one = two_ranks();
   one.other_ranks.clear();
-  EXPECT_TRUE(Stack{one}.rank_health().empty());
+  EXPECT_TRUE(CacheSystem{one}.rank_health().empty());
 }
 
 /// Byte for byte: what each rank has written is in its part of the host slot, from its first byte to its last, and comes back.
 TEST(StackOfRanks, keeps_each_ranks_share_in_its_part_of_the_block) {
   constexpr std::size_t share = 4096;
-  StackOptions options = two_ranks();
+  CacheSystemOptions options = two_ranks();
   options.block_bytes = Bytes{3 * share};
   options.other_ranks = {EmulatedGpu{}, EmulatedGpu{}};
   options.device_blocks = 2;
-  options.relation = Relation::inclusive;
-  Stack stack{options};
+  options.relation = InclusionPolicy::inclusive;
+  CacheSystem stack{options};
   const auto written = [](std::uint32_t rank, std::size_t block, std::size_t at) {
     return static_cast<std::byte>((at * 7 + at / 256 + rank * 83 + block * 31) % 251);
   };
@@ -322,9 +322,9 @@ TEST(StackOfRanks, keeps_each_ranks_share_in_its_part_of_the_block) {
   }
   const Residency& residency = stack.cache().manager().residency();
   for (std::size_t block = 0; block < keys.size(); ++block) {
-    const Path path = residency.tree().find(std::span{keys}.first(block + 1));
-    ASSERT_TRUE(residency.usable(path.last(), Tier::host));
-    const auto bytes = stack.arena().block(residency.copy(path.last(), Tier::host).slot());
+    const Prefix prefix = residency.tree().find(std::span{keys}.first(block + 1));
+    ASSERT_TRUE(residency.usable(prefix.last(), Tier::host));
+    const auto bytes = stack.arena().block(residency.copy(prefix.last(), Tier::host).slot());
     for (std::size_t at = 0; at < bytes.size(); ++at) {
       ASSERT_EQ(bytes[at], written(static_cast<std::uint32_t>(at / share), block, at % share)) << "byte " << at;
     }
@@ -365,11 +365,11 @@ TEST(StackOfRanks, of_which_any_cannot_start_does_not_start_and_leaves_nothing) 
   std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
   ASSERT_NE(::mkdtemp(name.data()), nullptr);
   const std::filesystem::path directory{name};
-  StackOptions options = two_ranks();
+  CacheSystemOptions options = two_ranks();
   options.block_bytes = KiB * 24;
   options.other_ranks = {EmulatedGpu{}, EmulatedGpu{}};
   options.storage = FileStorage{.directory = directory, .capacity = MiB};
-  { const Stack once{two_ranks()}; }  // whatever a first stack makes for good
+  { const CacheSystem once{two_ranks()}; }  // whatever a first stack makes for good
   const std::ptrdiff_t threads = entries_in("/proc/self/task");
   const std::ptrdiff_t descriptors = entries_in("/proc/self/fd");
 
@@ -377,10 +377,10 @@ TEST(StackOfRanks, of_which_any_cannot_start_does_not_start_and_leaves_nothing) 
   EmulatedGpu broken;
   broken.link[Direction::swap_in].latency = -seconds{1};
   for (std::size_t rank = 0; rank < 3; ++rank) {
-    StackOptions one_broken = options;
+    CacheSystemOptions one_broken = options;
     (rank == 0 ? one_broken.device : one_broken.other_ranks[rank - 1]) = broken;
     try {
-      const Stack stack{one_broken};
+      const CacheSystem stack{one_broken};
       ADD_FAILURE() << "it started without rank " << rank;
     } catch (const std::invalid_argument& error) {
       EXPECT_NE(std::string{error.what()}.find("latency"), std::string::npos) << error.what();
@@ -390,14 +390,14 @@ TEST(StackOfRanks, of_which_any_cannot_start_does_not_start_and_leaves_nothing) 
     EXPECT_TRUE(std::filesystem::is_empty(directory)) << "storage was made for nobody";
   }
   // All ranks start, and then storage does not.
-  StackOptions homeless = options;
+  CacheSystemOptions homeless = options;
   std::get<FileStorage>(homeless.storage).directory = directory / "nowhere" / "store";
-  EXPECT_THROW(Stack{homeless}, std::system_error);
+  EXPECT_THROW(CacheSystem{homeless}, std::system_error);
   await_threads(threads);
   EXPECT_EQ(entries_in("/proc/self/fd"), descriptors);
 
   {
-    Stack stack{options};
+    CacheSystem stack{options};
     EXPECT_EQ(stack.devices().size(), 3U);
     EXPECT_TRUE(std::filesystem::exists(directory / "store" / "catalog"));
   }

@@ -17,7 +17,7 @@ TEST_F(ResidencySampleTest, tells_lifetime_idle_time_and_gaps) {
   run(2, keys_of({8, 2}));  // 1 and 2 went after one request, unused
   run(3, keys_of({8, 2}));
   run(4, keys_of({8, 2}));
-  run(5, keys_of({9}));  // a path goes from its end
+  run(5, keys_of({9}));  // a prefix goes from its end
   run(6, keys_of({9}));
   const ResidencyTotals totals = cache->residency_totals();
   EXPECT_EQ(totals.device.lifetime.counts[1], 2U);
@@ -48,7 +48,7 @@ TEST_F(ResidencySampleTest, goes_on_however_often_it_is_read) {
 }
 
 TEST_F(ResidencySampleTest, follows_a_block_from_tier_to_tier) {
-  make(sizes(2, 6, Relation::exclusive));
+  make(sizes(2, 6, InclusionPolicy::exclusive));
   cache->sample_residency(1);
   run(1, keys_of({1, 2}));
   run(2, keys_of({8, 9}));  // 1 and 2 go down

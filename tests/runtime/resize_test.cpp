@@ -149,7 +149,7 @@ TEST_F(Resize, a_slot_that_will_retire_is_promised_to_nobody) {
 }
 
 TEST_F(Resize, nor_is_a_slot_that_retires_as_soon_as_its_copy_has_gone_down) {
-  make(sizes(6, 12, Relation::inclusive));
+  make(sizes(6, 12, InclusionPolicy::inclusive));
   run(1, keys_of({1, 2, 3}));
   ASSERT_TRUE(acquire(2, keys_of({5, 6, 7})).has_value());  // the upper half
   ASSERT_TRUE(acquire(3, keys_of({1})).has_value());
@@ -166,7 +166,7 @@ TEST_F(Resize, nor_is_a_slot_that_retires_as_soon_as_its_copy_has_gone_down) {
   for (const SlotId slot : table(4)) EXPECT_LT(slot.value(), 4U);
 }
 
-TEST_F(Resize, what_is_committed_into_a_retiring_slot_is_known_after_the_path_it_came_with_has_gone) {
+TEST_F(Resize, what_is_committed_into_a_retiring_slot_is_known_after_the_prefix_it_came_with_has_gone) {
   make(sizes(8, 16));
   run(1, keys_of({1, 2, 3}));
   run(2, keys_of({1, 2, 4}));
@@ -257,7 +257,7 @@ TEST_F(Resize, a_smaller_host_tier_writes_back_what_lives_nowhere_else) {
   settle();
   EXPECT_EQ(cache->manager().host_ledger().held, 0U);
   EXPECT_EQ(cache->retiring(Tier::host), 0U);
-  for (const std::uint32_t path : {10U, 20U, 30U}) EXPECT_EQ(found(keys_of({path, path + 1})).total(), 2U);
+  for (const std::uint32_t prefix : {10U, 20U, 30U}) EXPECT_EQ(found(keys_of({prefix, prefix + 1})).total(), 2U);
 }
 
 TEST_F(Resize, what_a_smaller_host_tier_still_has_to_save_is_not_dropped_for_an_eviction) {
@@ -271,7 +271,7 @@ TEST_F(Resize, what_a_smaller_host_tier_still_has_to_save_is_not_dropped_for_an_
   EXPECT_EQ(resident(Tier::host), 4U);
   std::uint32_t lost = 0;
   for (std::uint32_t id = 1; id <= 11; ++id) lost += 2 - found(keys_of({id * 10, id * 10 + 1})).total();
-  EXPECT_EQ(lost, cache->manager().stats().persist_no_room);
+  EXPECT_EQ(lost, cache->manager().stats().store_no_room);
   EXPECT_LE(lost, 2U) << "those that had to leave the device at once, at most";
 }
 
@@ -281,11 +281,11 @@ TEST_F(Resize, a_smaller_host_tier_saves_though_storage_failed_a_write_long_ago)
   store->fail_next_write();
   ASSERT_TRUE(resize(Tier::host, 19).has_value());
   settle();
-  ASSERT_EQ(cache->manager().stats().persist_failed, 1U);
+  ASSERT_EQ(cache->manager().stats().store_failed, 1U);
   ASSERT_TRUE(resize(Tier::host, 4).has_value());
   settle();
   EXPECT_EQ(resident(Tier::host), 4U);
-  EXPECT_EQ(cache->manager().stats().persist_failed, 1U);
+  EXPECT_EQ(cache->manager().stats().store_failed, 1U);
   for (std::uint32_t id = 2; id <= 11; ++id) EXPECT_EQ(found(keys_of({id * 10, id * 10 + 1})).total(), 2U) << id;
 }
 
@@ -298,13 +298,13 @@ TEST_F(Resize, storage_becomes_larger_and_smaller) {
   ASSERT_TRUE(resize(Tier::storage, 4).has_value());
   settle();
   EXPECT_EQ(store->stat().capacity_blocks, 4U);
-  for (const std::uint32_t path : {50U, 60U}) EXPECT_EQ(found(keys_of({path, path + 1})).total(), 2U);
-  for (const std::uint32_t path : {10U, 20U, 30U, 40U}) EXPECT_EQ(found(keys_of({path, path + 1})).total(), 0U);
+  for (const std::uint32_t prefix : {50U, 60U}) EXPECT_EQ(found(keys_of({prefix, prefix + 1})).total(), 2U);
+  for (const std::uint32_t prefix : {10U, 20U, 30U, 40U}) EXPECT_EQ(found(keys_of({prefix, prefix + 1})).total(), 0U);
   ASSERT_TRUE(resize(Tier::storage, static_cast<std::uint32_t>(before) + 7).has_value());
   for (std::uint32_t id = 7; id <= 9; ++id) run(id, keys_of({id * 10, id * 10 + 1}));
   settle();
   EXPECT_EQ(store->stat().capacity_blocks, before + 7);
-  for (std::uint32_t path = 50; path <= 90; path += 10) EXPECT_EQ(found(keys_of({path, path + 1})).total(), 2U) << path;
+  for (std::uint32_t prefix = 50; prefix <= 90; prefix += 10) EXPECT_EQ(found(keys_of({prefix, prefix + 1})).total(), 2U) << prefix;
   EXPECT_EQ(resize(Tier::storage, 0).error(), Errc::invalid_argument);
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 class CacheRetention : public test::CacheFixture {
  protected:
-  static std::vector<BlockKey> path(std::uint32_t name, std::uint32_t length) {
+  static std::vector<BlockKey> prefix(std::uint32_t name, std::uint32_t length) {
     return test::keys_of(std::vector<std::uint32_t>(length, name));
   }
   [[nodiscard]] std::uint32_t cached(const std::vector<BlockKey>& keys) const { return cache->match(keys).total(); }
@@ -27,69 +27,69 @@ class CacheRetention : public test::CacheFixture {
 
 TEST_F(CacheRetention, what_has_a_higher_priority_outlives_what_is_newer) {
   make(lru(8));
-  run(1, path(1, 4));
-  const RetentionId kept = cache->retain(path(1, 4), usual_priority + 1).value();
+  run(1, prefix(1, 4));
+  const RetentionId kept = cache->retain(prefix(1, 4), usual_priority + 1).value();
   EXPECT_EQ(cache->manager().retained_blocks(), 4U);
-  run(2, path(2, 4));
-  run(3, path(3, 4));
-  EXPECT_EQ(cached(path(1, 4)), 4U);
-  EXPECT_EQ(cached(path(2, 4)), 0U);
+  run(2, prefix(2, 4));
+  run(3, prefix(3, 4));
+  EXPECT_EQ(cached(prefix(1, 4)), 4U);
+  EXPECT_EQ(cached(prefix(2, 4)), 0U);
   // Once it ends, age counts again.
   ASSERT_TRUE(cache->end_retention(kept).has_value());
   EXPECT_EQ(cache->end_retention(kept).error(), Errc::not_found);
   EXPECT_EQ(cache->manager().retained_blocks(), 0U);
-  run(4, path(4, 4));
-  EXPECT_EQ(cached(path(1, 4)), 0U);
-  EXPECT_EQ(cached(path(3, 4)), 4U);
+  run(4, prefix(4, 4));
+  EXPECT_EQ(cached(prefix(1, 4)), 0U);
+  EXPECT_EQ(cached(prefix(3, 4)), 4U);
 }
 
 TEST_F(CacheRetention, what_has_a_lower_priority_goes_before_what_is_older) {
   make(lru(8));
-  run(1, path(1, 4));
-  run(2, path(2, 4));
-  ASSERT_TRUE(cache->retain(path(2, 4), 0).has_value());
-  run(3, path(3, 4));
-  EXPECT_EQ(cached(path(1, 4)), 4U);
-  EXPECT_EQ(cached(path(2, 4)), 0U);
+  run(1, prefix(1, 4));
+  run(2, prefix(2, 4));
+  ASSERT_TRUE(cache->retain(prefix(2, 4), 0).has_value());
+  run(3, prefix(3, 4));
+  EXPECT_EQ(cached(prefix(1, 4)), 4U);
+  EXPECT_EQ(cached(prefix(2, 4)), 0U);
 }
 
 TEST_F(CacheRetention, ends_with_its_time) {
   make(lru(8));
-  run(1, path(1, 4));
+  run(1, prefix(1, 4));
   const TimePoint end = clock.now() + std::chrono::seconds{1};
-  ASSERT_TRUE(cache->retain(path(1, 4), highest_priority, end).has_value());
+  ASSERT_TRUE(cache->retain(prefix(1, 4), highest_priority, end).has_value());
   EXPECT_EQ(cache->next_deadline(), end);
   clock.advance(std::chrono::seconds{1});
   poll();
   EXPECT_EQ(cache->manager().retained_blocks(), 0U);
-  run(2, path(2, 4));
-  run(3, path(3, 4));
-  EXPECT_EQ(cached(path(1, 4)), 0U);
+  run(2, prefix(2, 4));
+  run(3, prefix(3, 4));
+  EXPECT_EQ(cached(prefix(1, 4)), 0U);
 }
 
 TEST_F(CacheRetention, holds_nothing_back_from_who_needs_the_room) {
   make(lru(8));
-  run(1, path(1, 8));
-  ASSERT_TRUE(cache->retain(path(1, 8), highest_priority).has_value());
-  run(2, path(2, 8));
-  EXPECT_EQ(cached(path(2, 8)), 8U);
-  EXPECT_EQ(cached(path(1, 8)), 0U);
+  run(1, prefix(1, 8));
+  ASSERT_TRUE(cache->retain(prefix(1, 8), highest_priority).has_value());
+  run(2, prefix(2, 8));
+  EXPECT_EQ(cached(prefix(2, 8)), 8U);
+  EXPECT_EQ(cached(prefix(1, 8)), 0U);
   // What comes back comes back without.
-  run(3, path(1, 8));
-  run(4, path(2, 4));
-  EXPECT_EQ(cached(path(2, 4)), 4U);
+  run(3, prefix(1, 8));
+  run(4, prefix(2, 4));
+  EXPECT_EQ(cached(prefix(2, 4)), 4U);
 }
 
 TEST_F(CacheRetention, is_bounded_and_refused_where_it_means_nothing) {
   ManagerConfig config = lru(8);
   config.retained_blocks_max = 4;
   make(config);
-  run(1, path(1, 4));
-  run(2, path(2, 4));
-  EXPECT_EQ(cache->retain(path(3, 4), 9).error(), Errc::not_found);
-  EXPECT_EQ(cache->retain(path(1, 4), highest_priority + 1).error(), Errc::invalid_argument);
-  ASSERT_TRUE(cache->retain(path(1, 3), 9).has_value());
-  EXPECT_EQ(cache->retain(path(2, 2), 9).error(), Errc::no_room);
+  run(1, prefix(1, 4));
+  run(2, prefix(2, 4));
+  EXPECT_EQ(cache->retain(prefix(3, 4), 9).error(), Errc::not_found);
+  EXPECT_EQ(cache->retain(prefix(1, 4), highest_priority + 1).error(), Errc::invalid_argument);
+  ASSERT_TRUE(cache->retain(prefix(1, 3), 9).has_value());
+  EXPECT_EQ(cache->retain(prefix(2, 2), 9).error(), Errc::no_room);
   cache->clear({});
   EXPECT_EQ(cache->manager().retained_blocks(), 0U);
 }
@@ -98,8 +98,8 @@ TEST_F(CacheRetention, wants_a_policy_that_ranks) {
   ManagerConfig config = lru(8);
   config.policy = tools::policy_factory(tools::PolicyKind::s3_fifo);
   make(config);
-  run(1, path(1, 4));
-  EXPECT_EQ(cache->retain(path(1, 4), 9).error(), Errc::invalid_argument);
+  run(1, prefix(1, 4));
+  EXPECT_EQ(cache->retain(prefix(1, 4), 9).error(), Errc::invalid_argument);
   EXPECT_EQ(cache->set_quota(1, {4, 4}).error(), Errc::invalid_argument);
 }
 
@@ -133,17 +133,17 @@ TEST_F(CacheRetention, speaks_for_every_group) {
   config.null_block = true;
   config.other_pools = {config};
   make(config);
-  run(1, path(1, 4));
-  const RetentionId kept = cache->retain(path(1, 4), 9).value();
-  run(2, path(2, 4));
-  run(3, path(3, 4));
-  run(4, path(4, 4));
-  EXPECT_EQ(cached(path(1, 4)), 4U);
+  run(1, prefix(1, 4));
+  const RetentionId kept = cache->retain(prefix(1, 4), 9).value();
+  run(2, prefix(2, 4));
+  run(3, prefix(3, 4));
+  run(4, prefix(4, 4));
+  EXPECT_EQ(cached(prefix(1, 4)), 4U);
   ASSERT_TRUE(cache->end_retention(kept).has_value());
-  run(5, path(5, 4));
-  run(6, path(6, 4));
-  EXPECT_EQ(cached(path(1, 4)), 0U);
-  for (const BlockKey& key : path(1, 4)) {
+  run(5, prefix(5, 4));
+  run(6, prefix(6, 4));
+  EXPECT_EQ(cached(prefix(1, 4)), 0U);
+  for (const BlockKey& key : prefix(1, 4)) {
     const BlockKey in_window = key_in_group(key, GroupId{1});
     EXPECT_EQ(cache->manager().residency(PoolId{1}).tree().find(std::span{&in_window, 1}).length, 0U);
   }

@@ -8,7 +8,7 @@
 #include "tests/radix/key_helpers.hpp"
 #include "tests/seed.hpp"
 #include "transfer/host/host_arena.hpp"
-#include "tests/simulated/stepped_device.hpp"
+#include "tests/simulated/simulated_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ constexpr std::size_t clients_max = 5;
 
 struct Kind {
   const char* name;
-  Relation relation;
+  InclusionPolicy relation;
   WritePolicy write_policy;
 };
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
@@ -141,7 +141,7 @@ class Soak : public testing::TestWithParam<Kind> {
   ManualClock clock_;
   NullWaker waker_;
   HostArena arena_{host_blocks + staging_blocks, block_bytes};
-  SteppedDevice device_{device_blocks, arena_, 1};
+  SimulatedDevice device_{device_blocks, arena_, 1};
   DirectTransfers transfers_{{}, device_, clock_, waker_};
   MemoryStore store_{stored_blocks, block_bytes};
   std::optional<Cache> cache_;
@@ -152,8 +152,8 @@ class Soak : public testing::TestWithParam<Kind> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Soak,
-                         testing::Values(Kind{"keep", Relation::keep, WritePolicy::write_through},
-                                         Kind{"exclusive", Relation::exclusive, WritePolicy::write_back}),
+                         testing::Values(Kind{"keep", InclusionPolicy::non_inclusive, WritePolicy::write_through},
+                                         Kind{"exclusive", InclusionPolicy::exclusive, WritePolicy::write_back}),
                          [](const auto& param) { return std::string{param.param.name}; });
 
 TEST_P(Soak, at_full_tiers_holds_no_more_memory_in_the_end_than_when_they_had_become_full) {

@@ -27,7 +27,7 @@ TEST_F(StorageTier, write_through_stores_on_insertion) {
   run(1, keys_of({1, 2, 3}));
   EXPECT_EQ(store->stat().blocks, 3U);
   EXPECT_EQ(store->stat().orphans, 0U);
-  EXPECT_EQ(cache->moved().persist.blocks, 3U);
+  EXPECT_EQ(cache->moved().storage_writes.blocks, 3U);
 }
 
 TEST_F(StorageTier, selective_stores_what_is_hit) {
@@ -104,7 +104,7 @@ TEST_F(StorageTier, a_request_can_do_without_the_tiers_below_one) {
   settle();
   ASSERT_TRUE(ready(4));
   EXPECT_EQ(stats(4).miss, 2U);
-  EXPECT_EQ(cache->moved().prefetch.blocks, 0U);
+  EXPECT_EQ(cache->moved().storage_reads.blocks, 0U);
   ASSERT_TRUE(commit(4, keys).has_value());
   EXPECT_EQ(cache->match(keys).device, 2U);
 }
@@ -138,7 +138,7 @@ TEST_F(StorageTier, requests_for_a_block_on_its_way_up_share_one_read) {
   settle();
   EXPECT_TRUE(ready(3));
   EXPECT_TRUE(ready(4));
-  EXPECT_EQ(cache->moved().prefetch.blocks, 2U);
+  EXPECT_EQ(cache->moved().storage_reads.blocks, 2U);
   EXPECT_EQ(table(3)[0], table(4)[0]);
 }
 
@@ -175,7 +175,7 @@ TEST_F(StorageTier, write_back_works_without_a_host_tier) {
   run(2, keys_of({5, 6}));
   EXPECT_EQ(cache->match(keys_of({1, 2})).storage, 2U);
   run(3, keys_of({1, 2}));
-  EXPECT_EQ(cache->moved().prefetch.blocks, 2U);
+  EXPECT_EQ(cache->moved().storage_reads.blocks, 2U);
   EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
 }
 
@@ -266,7 +266,7 @@ TEST_F(StorageTier, a_refused_write_loses_the_block_and_nothing_else) {
   store->fail_next_write();
   run(2, keys_of({5, 6}));
   EXPECT_EQ(cache->match(keys_of({5, 6})).device, 2U);
-  EXPECT_GE(cache->manager().stats().persist_failed, 1U);
+  EXPECT_GE(cache->manager().stats().store_failed, 1U);
   EXPECT_EQ(store->stat().orphans, 0U);
 }
 
@@ -288,7 +288,7 @@ TEST_F(StorageTier, a_decode_instance_keeps_no_tree_and_stores_nothing) {
   settle();
   EXPECT_EQ(free_on_device(), 8U);
   EXPECT_EQ(resident(Tier::device) + resident(Tier::host), 0U);
-  EXPECT_EQ(cache->moved().persist.blocks + cache->moved().swap_out.blocks, 0U);
+  EXPECT_EQ(cache->moved().storage_writes.blocks + cache->moved().swap_out.blocks, 0U);
   EXPECT_EQ(store->stat().blocks, 3U);
 }
 

@@ -1,6 +1,6 @@
 // A cache whose caller waits for what it asked for, over a device with threads.
 
-#include "runtime/system/stack.hpp"
+#include "runtime/system/cache_system.hpp"
 
 #include "tests/radix/key_helpers.hpp"
 
@@ -21,8 +21,8 @@ class SynchronousWait : public testing::Test {
   const std::vector<BlockKey> one = keys_of({1, 2});
   const std::vector<BlockKey> other = keys_of({3, 4});
 
-  [[nodiscard]] static StackOptions options(const EmulatedGpu& gpu = {}) {
-    StackOptions options;
+  [[nodiscard]] static CacheSystemOptions options(const EmulatedGpu& gpu = {}) {
+    CacheSystemOptions options;
     options.device = gpu;
     options.device_blocks = 4;
     options.host_blocks = 8;
@@ -55,7 +55,7 @@ class SynchronousWait : public testing::Test {
 };
 
 TEST_F(SynchronousWait, ends_when_every_block_is_there_and_says_where_it_came_from) {
-  Stack stack{options()};
+  CacheSystem stack{options()};
   Cache& cache = stack.cache();
   fill(cache);
   Lease lease = acquire(cache, 5, one);
@@ -73,7 +73,7 @@ TEST_F(SynchronousWait, ends_when_every_block_is_there_and_says_where_it_came_fr
 TEST_F(SynchronousWait, says_which_blocks_did_not_arrive) {
   EmulatedGpu gpu;
   gpu.link[Direction::swap_in].fail_every = 1;
-  Stack stack{options(gpu)};
+  CacheSystem stack{options(gpu)};
   Cache& cache = stack.cache();
   fill(cache);
   Lease lease = acquire(cache, 5, one);
@@ -87,7 +87,7 @@ TEST_F(SynchronousWait, fails_as_its_request_does_and_keeps_what_others_are_told
   EmulatedGpu gpu;
   gpu.link[Direction::swap_in].stall_every = 1;
   gpu.link[Direction::swap_in].stall = milliseconds{300};
-  Stack stack{options(gpu)};
+  CacheSystem stack{options(gpu)};
   Cache& cache = stack.cache();
   fill(cache);
   const SteadyClock clock;

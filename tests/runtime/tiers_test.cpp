@@ -10,7 +10,7 @@ using test::sizes;
 
 class Tiers : public test::CacheFixture {
  protected:
-  /// Fills the device with a path and pushes it down.
+  /// Fills the device with a prefix and pushes it down.
   void push_down(std::uint64_t id) {
     run(id, keys_of({1, 2}));
     run(id + 1, keys_of({8, 9}));
@@ -68,7 +68,7 @@ TEST_F(Tiers, keep_leaves_the_host_copy_and_drops_the_device_copy_for_nothing) {
   push_down(1);
   run(3, keys_of({1, 2}));
   const std::uint64_t out = cache->moved().swap_out.blocks;
-  EXPECT_EQ(resident(Tier::host), 4U);  // both paths
+  EXPECT_EQ(resident(Tier::host), 4U);  // both prefixes
   run(4, keys_of({8, 9}));
   EXPECT_EQ(cache->moved().swap_out.blocks, out);  // {1, 2} was in the host still
   EXPECT_GE(cache->manager().stats().dropped_clean, 2U);
@@ -99,7 +99,7 @@ TEST_F(Tiers, what_is_committed_over_a_host_copy_takes_the_callers_slot_and_keep
 }
 
 TEST_F(Tiers, what_is_committed_over_a_host_copy_gives_that_back_where_copies_are_exclusive) {
-  make(sizes(4, 6, Relation::exclusive));
+  make(sizes(4, 6, InclusionPolicy::exclusive));
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6, 7, 8}));
   ASSERT_EQ(cache->match(keys_of({1, 2})).host, 2U);
@@ -115,7 +115,7 @@ TEST_F(Tiers, what_is_committed_over_a_host_copy_gives_that_back_where_copies_ar
 }
 
 TEST_F(Tiers, exclusive_frees_the_host_slot_of_a_hit) {
-  make(sizes(2, 6, Relation::exclusive));
+  make(sizes(2, 6, InclusionPolicy::exclusive));
   push_down(1);
   EXPECT_EQ(resident(Tier::host), 2U);
   run(3, keys_of({1, 2}));
@@ -125,7 +125,7 @@ TEST_F(Tiers, exclusive_frees_the_host_slot_of_a_hit) {
 }
 
 TEST_F(Tiers, inclusive_copies_down_at_once_and_evicts_for_nothing) {
-  make(sizes(2, 6, Relation::inclusive));
+  make(sizes(2, 6, InclusionPolicy::inclusive));
   run(1, keys_of({1, 2}));
   EXPECT_EQ(resident(Tier::host), 2U);
   EXPECT_EQ(cache->moved().swap_out.blocks, 2U);
@@ -143,7 +143,7 @@ TEST_F(Tiers, a_block_hit_while_it_leaves_stays_on_the_device) {
   ASSERT_TRUE(acquire(4, keys_of({1, 2})).has_value());
   EXPECT_TRUE(ready(4));
   EXPECT_EQ(stats(4).device, 2U);
-  EXPECT_EQ(cache->manager().stats().rescued, 2U);
+  EXPECT_EQ(cache->manager().stats().evictions_cancelled, 2U);
   settle();
   EXPECT_TRUE(ready(3));  // planned again: {5, 6} went instead
   EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
@@ -301,7 +301,7 @@ TEST_F(Tiers, a_commit_stops_before_a_block_that_is_being_loaded_and_says_so) {
 }
 
 TEST_F(Tiers, transfers_wait_for_the_compute_that_writes_their_source) {
-  make(sizes(2, 4, Relation::inclusive));
+  make(sizes(2, 4, InclusionPolicy::inclusive));
   const auto keys = keys_of({1});
   ASSERT_TRUE(acquire(1, keys).has_value());
   const SlotId slot = table(1)[0];
@@ -313,7 +313,7 @@ TEST_F(Tiers, transfers_wait_for_the_compute_that_writes_their_source) {
   });
   ASSERT_TRUE(cache->commit(leases.at(1), keys, fence).has_value());
   poll();
-  for (const SteppedDevice::Part part : device->step_options()) EXPECT_EQ(part, SteppedDevice::Part::compute);
+  for (const SimulatedDevice::Part part : device->step_options()) EXPECT_EQ(part, SimulatedDevice::Part::compute);
   settle();
   const Copy host = cache->manager().residency().copy({cache->manager().residency().tree().find(keys).node, 0}, Tier::host);
   EXPECT_EQ(arena->block(host.slot())[0], std::byte{0x5A});

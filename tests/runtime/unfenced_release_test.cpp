@@ -1,7 +1,7 @@
 // Leases that end without a word of their last use, while compute goes on.
 
-#include "runtime/cache/runtime.hpp"
-#include "runtime/system/stack.hpp"
+#include "runtime/cache/async_cache.hpp"
+#include "runtime/system/cache_system.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <boost/asio/thread_pool.hpp>
@@ -24,7 +24,7 @@ class UnfencedRelease : public test::CacheFixture {
   void settle_copies() {
     for (int i = 0; i < 50; ++i) {
       for (const auto part : device->step_options()) {
-        if (part != SteppedDevice::Part::compute) device->step(part);
+        if (part != SimulatedDevice::Part::compute) device->step(part);
       }
       poll();
     }
@@ -187,8 +187,8 @@ TEST_F(UnfencedRelease, a_known_last_use_covers_the_shared_slots_of_duplicates_t
 class UnfencedOnThreads : public testing::Test {
  protected:
   static constexpr std::uint32_t blocks = 8;
-  static StackOptions options() {
-    StackOptions made;
+  static CacheSystemOptions options() {
+    CacheSystemOptions made;
     made.block_bytes = KiB * 4;
     made.device_blocks = blocks;
     made.host_blocks = 4 * blocks;
@@ -217,7 +217,7 @@ class UnfencedOnThreads : public testing::Test {
     };
   }
   /// Blocks that do not hold the value.
-  static std::size_t wrong(Stack& stack, const std::vector<SlotId>& slots, int value) {
+  static std::size_t wrong(CacheSystem& stack, const std::vector<SlotId>& slots, int value) {
     std::promise<std::size_t> counted;
     (void)stack.device().launch([&](BlockAccess& access) {
       std::vector<std::byte> scratch(count(KiB * 4));
@@ -231,9 +231,9 @@ class UnfencedOnThreads : public testing::Test {
 };
 
 TEST_F(UnfencedOnThreads, a_swap_in_does_not_meet_compute_whose_lease_was_lost_to_an_exception) {
-  Stack stack{options()};
+  CacheSystem stack{options()};
   asio::thread_pool pool{2};
-  Runtime runtime{pool.get_executor(), stack.cache()};
+  AsyncCache runtime{pool.get_executor(), stack.cache()};
   const auto keys = keys_from(1);
   const auto others = keys_from(101);
   {
@@ -266,11 +266,11 @@ TEST_F(UnfencedOnThreads, a_swap_in_does_not_meet_compute_whose_lease_was_lost_t
 }
 
 TEST_F(UnfencedOnThreads, a_stop_does_not_wait_for_what_is_quarantined) {
-  Stack stack{options()};
+  CacheSystem stack{options()};
   asio::thread_pool pool{2};
   const auto keys = keys_from(1);
   {
-    Runtime runtime{pool.get_executor(), stack.cache()};
+    AsyncCache runtime{pool.get_executor(), stack.cache()};
     {
       const Grant grant = runtime.acquire(request(1, keys), asio::use_future).get();
       (void)stack.device().launch(fills(grant.table, 1, gate_.get_future().share()));

@@ -1,6 +1,6 @@
 // What a process that checkpointed, or was killed after a flush, has again when it comes back.
 
-#include "runtime/system/stack.hpp"
+#include "runtime/system/cache_system.hpp"
 
 #include "tests/radix/key_helpers.hpp"
 
@@ -27,8 +27,8 @@ class WarmRestart : public testing::Test {
   }
   ~WarmRestart() override { std::filesystem::remove_all(directory_); }
 
-  [[nodiscard]] StackOptions options() const {
-    StackOptions options;
+  [[nodiscard]] CacheSystemOptions options() const {
+    CacheSystemOptions options;
     options.block_bytes = KiB * 8;
     options.device_blocks = 256;
     options.host_blocks = 64;
@@ -65,7 +65,7 @@ class WarmRestart : public testing::Test {
 TEST_F(WarmRestart, hits_all_that_a_checkpoint_called_durable) {
   std::uint64_t durable = 0;
   {
-    Stack stack{options()};
+    CacheSystem stack{options()};
     serve(stack.cache());
     const Result<CheckpointReport> report = stack.cache().checkpoint(seconds{60});
     ASSERT_TRUE(report.has_value());
@@ -76,7 +76,7 @@ TEST_F(WarmRestart, hits_all_that_a_checkpoint_called_durable) {
     EXPECT_EQ(report->job.durable, report->left.durable);
     durable = report->left.durable_blocks;
   }
-  Stack stack{options()};
+  CacheSystem stack{options()};
   EXPECT_EQ(stack.store()->stat().blocks, durable);
   EXPECT_EQ(hits(stack.cache()), 5 * prompts);
   EXPECT_EQ(stack.cache().durability().durable_blocks, 0U) << "who wrote them may have been killed, for all this process knows";
@@ -85,16 +85,16 @@ TEST_F(WarmRestart, hits_all_that_a_checkpoint_called_durable) {
 
 TEST_F(WarmRestart, without_one_has_only_what_the_policy_stored) {
   {
-    Stack stack{options()};
+    CacheSystem stack{options()};
     serve(stack.cache());
     EXPECT_GT(stack.cache().durability().lost_blocks, 0U);
   }
-  Stack stack{options()};
+  CacheSystem stack{options()};
   EXPECT_EQ(hits(stack.cache()), 0U);
 }
 
 TEST_F(WarmRestart, is_promised_by_no_checkpoint_whose_files_have_been_taken_away) {
-  Stack stack{options()};
+  CacheSystem stack{options()};
   serve(stack.cache());
   EXPECT_EQ(stack.cache().checkpoint(seconds{60})->left.lost_blocks, 0U);
   EXPECT_EQ(stack.storage_health()->state, StoreState::well);
@@ -110,10 +110,10 @@ TEST_F(WarmRestart, is_promised_by_no_checkpoint_whose_files_have_been_taken_awa
 }
 
 TEST_F(WarmRestart, makes_what_it_writes_durable_by_itself) {
-  StackOptions with_policy = options();
+  CacheSystemOptions with_policy = options();
   with_policy.write_policy = WritePolicy::write_through;
   with_policy.flush_interval = std::chrono::milliseconds{50};
-  Stack stack{with_policy};
+  CacheSystem stack{with_policy};
   serve(stack.cache());
   while (stack.cache().durability().lost_blocks > 0) stack.cache().poll();
   EXPECT_EQ(stack.cache().durability().durable_blocks, 4U * 3 + 2 * prompts);

@@ -57,7 +57,7 @@ TEST(Watermarks, use_the_lane_of_what_nobody_waits_for) {
   ASSERT_EQ(manager.actions().plans.size(), 1U);
   EXPECT_EQ(manager.actions().plans[0].urgency, Urgency::make_room);
   EXPECT_TRUE(manager.actions().raises.empty());
-  const JobId ahead = manager.actions().plans[0].job;
+  const TransferId ahead = manager.actions().plans[0].job;
   manager.actions().clear();
 
   // A request for which the free slots are too few waits for what is being copied: its urgency is the copy's from now on.
@@ -75,19 +75,19 @@ TEST(Watermarks, use_the_lane_of_what_nobody_waits_for) {
 class RaiseWatch final : public TransferPort {
  public:
   explicit RaiseWatch(TransferPort& port) : port_{port} {}
-  void submit(TransferPlan plan) override { port_.submit(std::move(plan)); }
-  void raise(JobId job, Urgency urgency) override {
+  void submit(Transfer plan) override { port_.submit(std::move(plan)); }
+  void raise(TransferId job, Urgency urgency) override {
     raised.emplace_back(job, urgency);
     port_.raise(job, urgency);
   }
-  void cancel(JobId job) override { port_.cancel(job); }
+  void cancel(TransferId job) override { port_.cancel(job); }
   void limit(Urgency urgency, Bytes per_second) override { limits.emplace_back(urgency, per_second); }
   std::size_t poll(std::vector<TransferEvent>& out) override { return port_.poll(out); }
   [[nodiscard]] TimePoint next_deadline() const override { return port_.next_deadline(); }
   [[nodiscard]] Fence reached() const override { return port_.reached(); }
   [[nodiscard]] Fence after_all_work() const override { return port_.after_all_work(); }
 
-  std::vector<std::pair<JobId, Urgency>> raised;
+  std::vector<std::pair<TransferId, Urgency>> raised;
   std::vector<std::pair<Urgency, Bytes>> limits;
 
  private:
@@ -109,8 +109,8 @@ TEST_F(WatermarksTest, what_was_begun_ahead_is_urgent_once_somebody_waits_for_it
   settle();
   EXPECT_TRUE(ready(2));
   // What they may take of the link is for those that do not wait.
-  ASSERT_TRUE(cache->limit_transfers(Urgency::persist, MiB).has_value());
-  EXPECT_EQ(watch.limits, (std::vector{std::pair{Urgency::persist, MiB}}));
+  ASSERT_TRUE(cache->limit_transfers(Urgency::store, MiB).has_value());
+  EXPECT_EQ(watch.limits, (std::vector{std::pair{Urgency::store, MiB}}));
   EXPECT_EQ(cache->limit_transfers(Urgency::request, MiB).error(), Errc::invalid_argument);
   release(2);
   settle();

@@ -38,7 +38,7 @@ class WriteBackJobsTest : public test::CacheFixture {
   }
   WriteBackProgress progress(WriteBackId id) { return cache->write_back(id).value(); }
   std::uint64_t of(WriteBackId id, WriteBackOutcome outcome) { return progress(id).of(outcome); }
-  /// Paths of a few blocks each, so many.
+  /// Prefixes of a few blocks each, so many.
   void run_paths(std::uint32_t first, std::uint32_t count, std::uint32_t length = 3) {
     for (std::uint32_t i = 0; i < count; ++i) {
       std::vector<std::uint32_t> names;
@@ -48,7 +48,7 @@ class WriteBackJobsTest : public test::CacheFixture {
   }
 };
 
-TEST_F(WriteBackJobsTest, store_a_path_and_say_so_of_each_block) {
+TEST_F(WriteBackJobsTest, store_a_prefix_and_say_so_of_each_block) {
   make_store(4);
   const auto keys = keys_of({1, 2, 3});
   run(1, keys);
@@ -244,7 +244,7 @@ TEST_F(WriteBackJobsTest, and_policies_keep_to_what_the_drive_may_be_written_to_
   run(1, keys_of({1, 2, 3}));
   run(2, keys_of({7, 8, 9}));
   EXPECT_EQ(store->stat().blocks, 4U);
-  EXPECT_EQ(cache->manager().stats().persist_over_budget, 2U);
+  EXPECT_EQ(cache->manager().stats().store_over_budget, 2U);
   EXPECT_EQ(cache->write_budget().written(), Bytes{4 * block_bytes});
   const WriteBackId id = start(order(Scope::all));
   settle();
@@ -293,7 +293,7 @@ TEST_F(WriteBackJobsTest, try_a_block_that_fails_once) {
   run(1, keys_of({1, 2, 3}));
   store->fail_next_write();
   const WriteBackId id = start(order(Scope::all));
-  run(2, keys_of({1, 2, 9}));  // parts the path: another pass follows
+  run(2, keys_of({1, 2, 9}));  // parts the prefix: another pass follows
   settle();
   EXPECT_EQ(progress(id).state, WriteBackState::done);
   EXPECT_EQ(of(id, failed), 3U);
@@ -346,7 +346,7 @@ TEST_F(WriteBackJobsTest, see_blocks_that_move_to_where_they_had_looked_already)
   run_paths(1, 100, 4);
   const WriteBackId id = start(order(Scope::all));
   ASSERT_FALSE(progress(id).ended());
-  // Each of these parts a path that is not all stored yet; the end of it gets another node.
+  // Each of these parts a prefix that is not all stored yet; the end of it gets another node.
   for (std::uint32_t i = 1; i <= 100; ++i) run(1000 + i, keys_of({i * 16, i * 16 + 1, 5000 + i}));
   for (int i = 0; i < 2000 && !progress(id).ended(); ++i) {
     device->run();

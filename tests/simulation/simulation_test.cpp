@@ -65,7 +65,7 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
     total.breakers_opened += world.seen().breakers_opened;
     total.declined += world.seen().declined;
     total.corrupt += world.seen().corrupt;
-    stats.rescued += world.stats().rescued;
+    stats.evictions_cancelled += world.stats().evictions_cancelled;
     stats.joined += world.stats().joined;
     stats.duplicates += world.stats().duplicates;
     stats.load_failures += world.stats().load_failures;
@@ -74,18 +74,18 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
     stats.ahead_device += world.stats().ahead_device;
     stats.ahead_host += world.stats().ahead_host;
     stats.backed_up += world.stats().backed_up;
-    stats.persist_failed += world.stats().persist_failed;
-    stats.persist_gone += world.stats().persist_gone;
-    stats.persist_no_room += world.stats().persist_no_room;
-    stats.persist_orphaned += world.stats().persist_orphaned;
+    stats.store_failed += world.stats().store_failed;
+    stats.store_gone += world.stats().store_gone;
+    stats.store_no_room += world.stats().store_no_room;
+    stats.store_orphaned += world.stats().store_orphaned;
     stats.stored_evicted += world.stats().stored_evicted;
   }
   std::printf("device %lu host %lu storage %lu miss %lu; failed %lu no room %lu; rescued %lu joined %lu duplicates %lu "
               "load failures %lu late %lu replans %lu; not stored: failed %lu gone %lu no room %lu orphaned %lu; "
               "evicted from storage %lu\n",
-              total.device, total.host, total.storage, total.miss, total.failed, total.no_room, stats.rescued, stats.joined,
-              stats.duplicates, stats.load_failures, stats.loads_late, stats.replans, stats.persist_failed, stats.persist_gone,
-              stats.persist_no_room, stats.persist_orphaned, stats.stored_evicted);
+              total.device, total.host, total.storage, total.miss, total.failed, total.no_room, stats.evictions_cancelled, stats.joined,
+              stats.duplicates, stats.load_failures, stats.loads_late, stats.replans, stats.store_failed, stats.store_gone,
+              stats.store_no_room, stats.store_orphaned, stats.stored_evicted);
   // A world in which these never happen proves nothing about them.
   if (count < 1000) return;
   EXPECT_GT(total.device, 0U);
@@ -121,7 +121,7 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   EXPECT_GT(total.breakers_opened, 0U);
   EXPECT_GT(total.declined, 0U);
   EXPECT_GT(total.corrupt, 0U);
-  EXPECT_GT(stats.rescued, 0U);
+  EXPECT_GT(stats.evictions_cancelled, 0U);
   EXPECT_GT(stats.joined, 0U);
   EXPECT_GT(stats.duplicates, 0U);
   EXPECT_GT(stats.load_failures, 0U);
@@ -130,10 +130,10 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   EXPECT_GT(stats.ahead_device, 0U);
   EXPECT_GT(stats.ahead_host, 0U);
   EXPECT_GT(stats.backed_up, 0U);
-  EXPECT_GT(stats.persist_failed, 0U);
-  EXPECT_GT(stats.persist_gone, 0U);
-  EXPECT_GT(stats.persist_no_room, 0U);
-  EXPECT_GT(stats.persist_orphaned, 0U);
+  EXPECT_GT(stats.store_failed, 0U);
+  EXPECT_GT(stats.store_gone, 0U);
+  EXPECT_GT(stats.store_no_room, 0U);
+  EXPECT_GT(stats.store_orphaned, 0U);
   EXPECT_GT(stats.stored_evicted, 0U);
 }
 

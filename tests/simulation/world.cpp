@@ -2,7 +2,7 @@
 
 #include "base/check.hpp"
 #include "tests/radix/key_helpers.hpp"
-#include "tests/simulated/stepped_arena_worker.hpp"
+#include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/simulation/world_client.hpp"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ namespace {
 /// What pools may grow to.
 constexpr std::uint32_t device_blocks_max = 24;
 constexpr std::uint32_t host_blocks_max = 60;
-/// Paths differ between them from the first block on.
+/// Prefixes differ between them from the first block on.
 constexpr std::uint32_t tenants = 3;
 
 std::uint64_t tenant_of(std::span<const std::uint32_t> names) { return names.front() / 3 % tenants; }
@@ -68,12 +68,12 @@ World::World(std::uint64_t seed, const WorldOptions& options) : options_{options
     memories.push_back({sizes.first_slot + device_blocks_max, arenas_.back().get(), {}, options.layers});
     stores_.push_back(guard(make_store(pool)));
   }
-  LanesConfig lanes;
+  TransferSchedulerConfig lanes;
   lanes.piece_bytes = Bytes{least_block_bytes * random_.between(1, 4)};
   if (options.layers > 1) lanes.piece_bytes = Bytes{least_block_bytes * random_.between(1, 4) / 4};
   lanes.pieces_in_flight = static_cast<std::uint32_t>(random_.between(1, 3));
   ranks_.emplace(options.ranks, memories, lanes, clock_, waker_);
-  RankDevices* const poison = options.hostile ? &ranks_->devices() : nullptr;
+  RankDevices* const poison = options.poison ? &ranks_->devices() : nullptr;
   CacheParts parts{ranks_->transfers(), *arenas_.front(), stores_.front().get(), clock_, nullptr, poison};
   for (std::size_t pool = 1; pool < stores_.size(); ++pool) {
     parts.other_pools.push_back({arenas_[pool].get(), stores_[pool].get()});
@@ -92,7 +92,7 @@ void World::make_arena(std::size_t pool) {
   arena.block_bytes = Bytes{block_bytes_of(pool)};
   arena.chunk_bytes = arena.block_bytes * random_.between(1, 9);
   arena.touch.threads = 1;
-  auto worker = std::make_unique<SteppedArenaWorker>();
+  auto worker = std::make_unique<SimulatedArenaWorker>();
   arena_workers_.push_back(worker.get());
   arena.worker = std::move(worker);
   watches_.push_back(std::make_unique<ChunkWatch>(*this, id));
@@ -108,7 +108,7 @@ std::unique_ptr<BlockStore> World::make_store(std::size_t pool) {
   config.growth_piece_bytes = block_bytes * random_.between(1, 30);
   if (random_.chance(0.3)) config.floor = block_bytes * random_.between(1, 10);
   config.writes_max = random_.chance(0.5) ? 8 : config.writes_max;
-  SteppedIo& disk = *disks_.emplace_back(std::make_unique<SteppedIo>());
+  SimulatedIo& disk = *disks_.emplace_back(std::make_unique<SimulatedIo>());
   disk.files().set_preallocates(random_.chance(0.7));
   return std::make_unique<FileStore>(config, disk);
 }
@@ -422,7 +422,7 @@ void World::forget(std::size_t which) {
 
 void World::disk_step() {
   if (disks_.empty()) return;
-  SteppedIo& io = *disks_[random_.below(disks_.size())];
+  SimulatedIo& io = *disks_[random_.below(disks_.size())];
   if (io.stalled() > 0 && random_.chance(0.2)) io.release_stalled();
   if (io.queued() > 0) io.step(random_.below(io.queued()));
 }
@@ -435,12 +435,12 @@ void World::arena_step() {
 
 void World::plant_fault() {
   const Direction direction = random_.chance(0.5) ? Direction::swap_in : Direction::swap_out;
-  SteppedDevice& device = ranks_->any(random_);
+  SimulatedDevice& device = ranks_->any(random_);
   if (options_.faults.transfers_fail && random_.chance(0.3)) device.fail_next(direction);
   if (options_.faults.streams_freeze && random_.chance(0.5)) device.stuck(direction, random_.chance(0.5));
   if (options_.faults.streams_freeze && random_.chance(0.5)) device.delay_completion(direction, random_.chance(0.5));
   if (options_.faults.disk_fails && !disks_.empty()) {
-    SteppedIo& io = *disks_[random_.below(disks_.size())];
+    SimulatedIo& io = *disks_[random_.below(disks_.size())];
     IoFault fault;
     switch (random_.below(5)) {
       case 0: fault.error = 5 /* EIO */; break;
@@ -545,7 +545,7 @@ std::uint64_t World::digest() const {
   const auto add = [&](std::uint64_t value) { all = (all ^ value) * 0x9E37'79B9'7F4A'7C15ULL; };
   const ManagerStats& s = stats();
   for (const std::uint64_t v : {seen_->device, seen_->host, seen_->storage, seen_->miss, seen_->verified, s.evicted_device,
-                                s.evicted_host, s.rescued, s.joined, s.load_failures, s.duplicates, s.persist_failed}) {
+                                s.evicted_host, s.evictions_cancelled, s.joined, s.load_failures, s.duplicates, s.store_failed}) {
     add(v);
   }
   for (std::size_t pool = 0; pool < arenas_.size(); ++pool) {

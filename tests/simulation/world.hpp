@@ -4,12 +4,12 @@
 #include "base/random.hpp"
 #include "runtime/cache/cache.hpp"
 #include "storage/file/file_store.hpp"
-#include "storage/resilience/guarded_store.hpp"
+#include "storage/resilience/resilient_store.hpp"
 #include "storage/memory/memory_store.hpp"
-#include "tests/simulated/stepped_arena_worker.hpp"
-#include "tests/simulated/stepped_io.hpp"
+#include "tests/simulated/simulated_arena_worker.hpp"
+#include "tests/simulated/simulated_io.hpp"
 #include "tests/simulation/world_oracles.hpp"
-#include "tests/transfer/stepped_ranks.hpp"
+#include "tests/transfer/simulated_ranks.hpp"
 #include "tools/policies/policies.hpp"
 #include "transfer/host/host_arena.hpp"
 
@@ -42,9 +42,9 @@ struct WorldOptions {
   std::uint32_t stored_blocks = 16;
   std::uint32_t directories = 1;  ///< that a file store is striped over
   std::uint32_t layers = 1;  ///< of a block, in every pool
-  bool guarded = false;  ///< the stores are behind a GuardedStore each
+  bool guarded = false;  ///< the stores are behind a ResilientStore each
   Faults faults;
-  bool hostile = true;
+  bool poison = true;
   bool equal_prefixes = false;  ///< all keys agree in their first eight bytes
   bool slow_compute = false;    ///< copies overtake it wherever nothing holds them back
   Ranks::Options ranks;
@@ -159,9 +159,9 @@ class World {
   std::vector<GroupRule> rules_;  ///< of the groups
   std::vector<std::unique_ptr<ChunkWatch>> watches_;  ///< by PoolId, as are the arenas and the stores
   std::vector<std::unique_ptr<HostArena>> arenas_;
-  std::vector<SteppedArenaWorker*> arena_workers_;  ///< the arenas'
+  std::vector<SimulatedArenaWorker*> arena_workers_;  ///< the arenas'
   std::optional<Ranks> ranks_;
-  std::vector<std::unique_ptr<SteppedIo>> disks_;
+  std::vector<std::unique_ptr<SimulatedIo>> disks_;
   std::vector<std::unique_ptr<BlockStore>> bare_stores_;  ///< behind a guard
   std::vector<std::unique_ptr<BlockStore>> stores_;
   std::unique_ptr<Cache> cache_;

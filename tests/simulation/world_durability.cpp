@@ -12,7 +12,7 @@ namespace terrace::test {
 namespace {
 
 /// Blocks of the store that can be read, each verified as it is.
-std::uint64_t readable_blocks(SteppedIo& disk, const FileStoreConfig& config) {
+std::uint64_t readable_blocks(SimulatedIo& disk, const FileStoreConfig& config) {
   FileStore store{config, disk};
   std::vector<BlockKey> keys;
   store.for_each([&](const StoredBlock& block) { keys.push_back(block.key); });
@@ -59,7 +59,7 @@ void World::check_durable() {
   if (disks_.empty() || options_.faults.disk_fails) return;
   std::uint64_t left = 0;
   for (std::size_t pool = 0; pool < disks_.size(); ++pool) {
-    SteppedIo after{disks_[pool]->files().left_by(SteppedFiles::End::power_failure)};
+    SimulatedIo after{disks_[pool]->files().left_by(SimulatedFiles::End::power_failure)};
     FileStoreConfig config = file_config(pool);
     // (Less would cut a store that has grown.)
     config.capacity = capacity_for(stored_blocks_max, config.block_bytes, options_.directories);

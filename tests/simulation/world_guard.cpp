@@ -1,6 +1,6 @@
 // Stores whose device may fail for a while.
 #include "base/check.hpp"
-#include "storage/resilience/guarded_store.hpp"
+#include "storage/resilience/resilient_store.hpp"
 #include "tests/simulation/world.hpp"
 
 #include <chrono>
@@ -15,7 +15,7 @@ std::unique_ptr<BlockStore> World::guard(std::unique_ptr<BlockStore> store) {
   if (!options_.guarded || store == nullptr) return store;
   using std::chrono::milliseconds;
   Random random{options_.stored_blocks + 77ULL};
-  GuardOptions options;
+  ResilienceOptions options;
   options.read_retries = static_cast<std::uint32_t>(random.below(3));
   options.write_retries = static_cast<std::uint32_t>(random.below(3));
   options.back_off_first = milliseconds{random.between(1, 20)};
@@ -25,7 +25,7 @@ std::unique_ptr<BlockStore> World::guard(std::unique_ptr<BlockStore> store) {
   options.breaker.probe_first = milliseconds{random.between(5, 50)};
   options.breaker.probe_max = options.breaker.probe_first * 4;
   bare_stores_.push_back(std::move(store));
-  return std::make_unique<GuardedStore>(*bare_stores_.back(), clock_, options);
+  return std::make_unique<ResilientStore>(*bare_stores_.back(), clock_, options);
 }
 
 /// A bit of some block changes while it lies there.
@@ -47,7 +47,7 @@ void World::rot() {
 
 void World::see_guards() {
   for (const auto& store : stores_) {
-    const auto* const guarded = dynamic_cast<const GuardedStore*>(store.get());
+    const auto* const guarded = dynamic_cast<const ResilientStore*>(store.get());
     if (guarded == nullptr) continue;
     const StoreHealth health = guarded->health();
     TERRACE_CHECK(health.waiting == 0 && guarded->in_flight() == 0);

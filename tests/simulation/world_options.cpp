@@ -49,7 +49,7 @@ WorldOptions random_options(std::uint64_t seed) {
   manager.null_block = random.chance(0.2);
   manager.first_slot = random.chance(0.2) ? static_cast<std::uint32_t>(random.between(1, 5)) : 0;
   manager.host_blocks = random.chance(0.2) ? 0 : static_cast<std::uint32_t>(random.between(1, 24));
-  manager.relation = static_cast<Relation>(random.below(3));
+  manager.relation = static_cast<InclusionPolicy>(random.below(3));
   options.store = static_cast<WorldOptions::Store>(random.below(3));
   options.stored_blocks = static_cast<std::uint32_t>(random.between(4, 40));
   manager.storage = options.store != WorldOptions::Store::none;
@@ -59,7 +59,7 @@ WorldOptions random_options(std::uint64_t seed) {
     manager.selective_hits = static_cast<std::uint32_t>(random.between(1, 3));
     manager.flush_interval = std::chrono::milliseconds{random.chance(0.4) ? 0 : random.between(1, 60)};
   }
-  if (manager.storage && manager.relation != Relation::inclusive && random.chance(0.1)) {
+  if (manager.storage && manager.relation != InclusionPolicy::inclusive && random.chance(0.1)) {
     manager.caching = false;
     manager.store_uncached = true;
   }
@@ -71,7 +71,7 @@ WorldOptions random_options(std::uint64_t seed) {
     options.directories = static_cast<std::uint32_t>(random.between(2, 4));
     options.faults.directory_fails = random.chance(0.5);
   }
-  options.hostile = random.chance(0.8);
+  options.poison = random.chance(0.8);
   options.policy = tools::all_policies[random.below(tools::all_policies.size())];
   manager.policy = policy_factory(options.policy);
   for (Watermarks* const marks : {&manager.device_watermarks, &manager.host_watermarks}) {
@@ -80,7 +80,7 @@ WorldOptions random_options(std::uint64_t seed) {
     marks->high = marks->low + 0.1 * static_cast<double>(random.below(5));
   }
   if (random.chance(0.5)) choose_groups(random, manager);
-  // What paths take is measured by the clock, which goes on by a few milliseconds now and then.
+  // What prefixes take is measured by the clock, which goes on by a few milliseconds now and then.
   constexpr std::array<double, 4> prefill_seconds{0, 1e-6, 1e-3, 0.1};
   manager.unit_prefill_seconds = prefill_seconds[random.below(prefill_seconds.size())];
   if (random.chance(0.3)) manager.loads = LoadPolicy::always;
@@ -99,7 +99,7 @@ WorldOptions random_options(std::uint64_t seed) {
     manager.device_blocks = static_cast<std::uint32_t>(random.between(6, 9));
     manager.host_blocks = static_cast<std::uint32_t>(random.between(16, 40));
     manager.unit_prefill_seconds = 0;
-    options.hostile = false;
+    options.poison = false;
     options.slow_compute = true;
     options.faults.streams_freeze = random.chance(0.6);
   }

@@ -49,12 +49,12 @@ std::vector<std::optional<bool>> could_serve(const CacheManager& manager, const 
   const auto has = [&](std::uint32_t block) -> std::optional<bool> {
     const std::uint32_t first = rule.chained() ? 0 : block;
     const std::span<const BlockKey> names = std::span{in_group}.subspan(first, block - first + 1);
-    const Path path = tree.find(names);
-    if (path.length < names.size()) return false;
-    if (residency.usable(path.last(), Tier::device)) return true;
-    if (residency.copy(path.last(), Tier::device).present()) return std::nullopt;  // on its way from one of the tiers below
-    return (lowest != Tier::device && residency.usable(path.last(), Tier::host)) ||
-           (lowest == Tier::storage && residency.stored(path.last()));
+    const Prefix prefix = tree.find(names);
+    if (prefix.length < names.size()) return false;
+    if (residency.usable(prefix.last(), Tier::device)) return true;
+    if (residency.copy(prefix.last(), Tier::device).present()) return std::nullopt;  // on its way from one of the tiers below
+    return (lowest != Tier::device && residency.usable(prefix.last(), Tier::host)) ||
+           (lowest == Tier::storage && residency.stored(prefix.last()));
   };
   std::vector<std::optional<bool>> could;
   for (std::uint32_t hits = 0; hits <= keys.size(); ++hits) {

@@ -1,5 +1,5 @@
 // A store's guard allocates nothing once warm. In a program of its own, because it counts every allocation.
-#include "storage/resilience/guarded_store.hpp"
+#include "storage/resilience/resilient_store.hpp"
 #include "storage/memory/memory_store.hpp"
 #include "tests/allocation_count.hpp"
 #include "tests/storage/blocks.hpp"
@@ -19,7 +19,7 @@ constexpr std::uint32_t capacity = 256;
 /// Stores over each other: blocks are written that make others go, and read.
 class StoreAllocations : public testing::Test {
  protected:
-  void serve(GuardedStore& guard, int rounds) {
+  void serve(ResilientStore& guard, int rounds) {
     for (int round = 0; round < rounds; ++round) {
       for (std::uint64_t i = 0; i < writes_.size(); ++i) {
         const StoredBlock block = root_block(next_++ % (2 * capacity));
@@ -32,7 +32,7 @@ class StoreAllocations : public testing::Test {
       clock.advance(milliseconds{10});
     }
   }
-  void settle(GuardedStore& guard) {
+  void settle(ResilientStore& guard) {
     do {
       events_.clear();
       guard.poll(events_);
@@ -56,7 +56,7 @@ class StoreAllocations : public testing::Test {
 
 TEST_F(StoreAllocations, are_none_where_a_store_in_memory_is_guarded) {
   MemoryStore store{capacity, Bytes{block_size}};
-  GuardedStore guard{store, clock};
+  ResilientStore guard{store, clock};
   serve(guard, 400);
   const std::uint64_t evicted = store.stat().evicted;
   const std::size_t before = allocations;
@@ -69,7 +69,7 @@ TEST_F(StoreAllocations, are_none_where_a_store_in_memory_is_guarded) {
 TEST_F(StoreAllocations, are_none_where_failures_have_ended) {
   MemoryStore store{capacity, Bytes{block_size}};
   store.fail_next_write();
-  GuardedStore guard{store, clock};
+  ResilientStore guard{store, clock};
   serve(guard, 20);
   ASSERT_GT(guard.health().retried, 0U);
   serve(guard, 400);

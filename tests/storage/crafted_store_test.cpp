@@ -41,7 +41,7 @@ class CraftedStore : public testing::Test {
     encode(record, at);
   }
 
-  SteppedIo io_;
+  SimulatedIo io_;
   FileStoreConfig config_ = config_for("/store", 40);
 };
 

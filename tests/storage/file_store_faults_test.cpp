@@ -76,7 +76,7 @@ void sweep(const IoFault& fault, Then then) {
   std::size_t runs = 0;
   for (std::uint64_t number = 0;; ++number, ++runs) {
     SCOPED_TRACE("fault at operation " + std::to_string(number));
-    SteppedIo io;
+    SimulatedIo io;
     io.files().inject(number, fault);
     std::vector<BlockKey> readable;
     try {
@@ -127,7 +127,7 @@ TEST(FileStoreRestart, an_error_at_any_operation_of_a_restart_loses_only_what_it
   const FileStoreConfig config = config_for("/store", 40);
   for (std::uint64_t number = 0;; ++number) {
     SCOPED_TRACE("fault at operation " + std::to_string(number));
-    SteppedIo io;
+    SimulatedIo io;
     {
       SteppedHarness h{io, config};
       h.write(path);
@@ -150,7 +150,7 @@ TEST(FileStoreRestart, an_error_at_any_operation_of_a_restart_loses_only_what_it
 }
 
 TEST(FileStoreRestart, a_lock_that_another_process_was_quicker_to_take_is_left_alone) {
-  SteppedIo io;
+  SimulatedIo io;
   // After making and checking the directory, and making the lock's file; between two tries it looks who the owner is.
   for (std::uint64_t n = 0; n < 100; ++n) io.files().inject(3 + 2 * n, {.error = EWOULDBLOCK});
   EXPECT_THROW((FileStore{config_for("/store", 4), io}), std::system_error);
@@ -159,7 +159,7 @@ TEST(FileStoreRestart, a_lock_that_another_process_was_quicker_to_take_is_left_a
 }
 
 TEST(FileStoreRestart, a_lock_whose_owner_was_killed_before_it_could_say_who_it_was_is_waited_for) {
-  SteppedIo io;
+  SimulatedIo io;
   // The system has not taken its last descriptors away yet.
   for (std::uint64_t n = 0; n < 3; ++n) io.files().inject(3 + 2 * n, {.error = EWOULDBLOCK});
   SteppedHarness h{io, config_for("/store", 4)};

@@ -30,11 +30,11 @@ class FileStoreFlush : public testing::Test {
     return outcome(events, Kind::flushed, {});
   }
   /// The disk, where the power fails now.
-  [[nodiscard]] SteppedIo after_power_failure() {
-    return SteppedIo{io_.files().left_by(SteppedFiles::End::power_failure)};
+  [[nodiscard]] SimulatedIo after_power_failure() {
+    return SimulatedIo{io_.files().left_by(SimulatedFiles::End::power_failure)};
   }
   const FileStoreConfig config = config_for("/store", 40);
-  SteppedIo io_;
+  SimulatedIo io_;
   std::unique_ptr<SteppedHarness> h_;
 };
 
@@ -43,7 +43,7 @@ TEST_F(FileStoreFlush, what_was_written_before_it_survives_a_power_failure) {
   const auto path = path_of(1, 20);
   h_->write(path);
   EXPECT_FALSE(flush());
-  SteppedIo after = after_power_failure();
+  SimulatedIo after = after_power_failure();
   SteppedHarness again{after, config};
   EXPECT_EQ(blocks_in(again.store()), path);
   for (const StoredBlock& block : path) EXPECT_TRUE(again.reads_back(block.key));
@@ -52,7 +52,7 @@ TEST_F(FileStoreFlush, what_was_written_before_it_survives_a_power_failure) {
 TEST_F(FileStoreFlush, without_one_a_power_failure_takes_what_it_likes_and_nothing_wrong_is_served) {
   open();
   h_->write(path_of(1, 20));
-  SteppedIo after = after_power_failure();
+  SimulatedIo after = after_power_failure();
   SteppedHarness again{after, config};
   EXPECT_TRUE(blocks_in(again.store()).empty());
 }
@@ -60,7 +60,7 @@ TEST_F(FileStoreFlush, without_one_a_power_failure_takes_what_it_likes_and_nothi
 TEST_F(FileStoreFlush, a_smaller_size_is_durable_with_it_so_that_a_start_of_that_size_cuts_nothing) {
   for (const bool closes : {false, true}) {
     SCOPED_TRACE(closes ? "closed" : "flushed");
-    io_ = SteppedIo{};
+    io_ = SimulatedIo{};
     open();
     std::vector<StoredBlock> blocks;
     std::vector<BlockKey> first;
@@ -75,7 +75,7 @@ TEST_F(FileStoreFlush, a_smaller_size_is_durable_with_it_so_that_a_start_of_that
     } else {
       EXPECT_FALSE(flush());
     }
-    SteppedIo after = after_power_failure();
+    SimulatedIo after = after_power_failure();
     h_.reset();
     FileStoreConfig smaller = config;
     smaller.capacity = capacity_for(15, config.block_bytes);
@@ -100,7 +100,7 @@ TEST_F(FileStoreFlush, a_smaller_size_that_could_not_be_written_down_is_tried_ag
   }
   EXPECT_EQ(h_->store().stat().io_errors, errors + 1);
   EXPECT_FALSE(flush());
-  SteppedIo after = after_power_failure();
+  SimulatedIo after = after_power_failure();
   FileStoreConfig smaller = config;
   smaller.capacity = capacity_for(29, config.block_bytes);
   SteppedHarness again{after, smaller};
@@ -115,7 +115,7 @@ TEST_F(FileStoreFlush, what_was_removed_before_it_does_not_come_back) {
   h_->store().remove({&path[3].key, 1}, 1);
   h_->drain();
   EXPECT_FALSE(flush());
-  SteppedIo after = after_power_failure();
+  SimulatedIo after = after_power_failure();
   SteppedHarness again{after, config};
   EXPECT_EQ(blocks_in(again.store()), (std::vector<StoredBlock>{path.begin(), path.begin() + 3}));
 }
@@ -152,7 +152,7 @@ TEST_F(FileStoreFlush, a_page_that_cannot_be_written_fails_it_and_the_next_one_t
   EXPECT_EQ(h_->store().unwritten_pages(), 1U);
   EXPECT_EQ(flush(), Errc::io_failed);
   EXPECT_FALSE(flush());
-  SteppedIo after = after_power_failure();
+  SimulatedIo after = after_power_failure();
   SteppedHarness again{after, config};
   EXPECT_TRUE(again.reads_back(key_of(1)));
 }
@@ -187,7 +187,7 @@ TEST_F(FileStoreFlush, promises_no_more_than_it_keeps_whatever_the_order) {
   constexpr std::uint32_t capacity = 100;  // four catalog pages
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    SteppedIo io;
+    SimulatedIo io;
     SteppedHarness h{io, config_for("/store", capacity), seed};
     Random random{seed};
     std::set<std::uint64_t> told;                     // first bytes of keys that were written and not given up
@@ -197,7 +197,7 @@ TEST_F(FileStoreFlush, promises_no_more_than_it_keeps_whatever_the_order) {
     std::map<std::uint64_t, BlockKey> keys;
     int checked = 0;
     const auto on_flushed = [&](std::uint64_t token) {
-      SteppedIo after{io.files().left_by(SteppedFiles::End::power_failure)};
+      SimulatedIo after{io.files().left_by(SimulatedFiles::End::power_failure)};
       SteppedHarness again{after, config_for("/store", capacity)};
       for (const std::uint64_t key : promised[token]) {
         EXPECT_TRUE(again.reads_back(keys[key])) << "promised by flush " << token;

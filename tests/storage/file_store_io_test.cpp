@@ -21,7 +21,7 @@ class FileStoreIo : public testing::Test {
     return std::make_unique<SteppedHarness>(io_, config);
   }
 
-  SteppedIo io_;
+  SimulatedIo io_;
 };
 
 TEST_F(FileStoreIo, a_read_that_fails_once_is_forgiven_and_twice_is_not) {

@@ -24,7 +24,7 @@ class FileStoreStart : public testing::Test {
   /// Expects that no store comes about, and gives the reason.
   std::system_error refusal(const FileStoreConfig& config) {
     try {
-      ThreadPoolIo io{{.threads = 2}, waker_, calls_};
+      ThreadedIo io{{.threads = 2}, waker_, calls_};
       const FileStore store{config, io};
     } catch (const std::system_error& error) {
       return error;

@@ -51,7 +51,7 @@ TEST_F(Stripes, everything_is_there_after_a_restart_and_after_a_power_failure_si
   h_->write(blocks);
   store().flush(1);
   EXPECT_FALSE(outcome(h_->drain(), Kind::flushed, {}));
-  SteppedIo after{disk().left_by(SteppedFiles::End::power_failure)};
+  SimulatedIo after{disk().left_by(SimulatedFiles::End::power_failure)};
   SteppedHarness again{after, config_};
   for (const StoredBlock& block : blocks) EXPECT_TRUE(again.reads_back(block.key));
   reopen();
@@ -59,16 +59,16 @@ TEST_F(Stripes, everything_is_there_after_a_restart_and_after_a_power_failure_si
 }
 
 TEST_F(Stripes, a_start_that_ends_anywhere_leaves_what_the_next_one_can_start_from) {
-  std::vector<SteppedFiles> moments;
+  std::vector<SimulatedFiles> moments;
   disk().on_change([&] {
-    moments.push_back(disk().left_by(SteppedFiles::End::killed));
-    moments.push_back(disk().left_by(SteppedFiles::End::power_failure));
+    moments.push_back(disk().left_by(SimulatedFiles::End::killed));
+    moments.push_back(disk().left_by(SimulatedFiles::End::power_failure));
   });
   open();
   disk().on_change({});
   EXPECT_GT(moments.size(), 20U);
-  for (SteppedFiles& moment : moments) {
-    SteppedIo io{std::move(moment)};
+  for (SimulatedFiles& moment : moments) {
+    SimulatedIo io{std::move(moment)};
     FileStoreConfig config = config_;
     config.id = 99;  // as one that is drawn anew
     SteppedHarness h{io, config};
@@ -84,7 +84,7 @@ TEST_F(Stripes, a_start_that_fails_anywhere_leaves_nothing_behind) {
   const std::uint64_t operations = disk().next_number();
   std::size_t failed = 0;
   for (std::uint64_t n = 0; n < operations; ++n) {
-    SteppedIo io;
+    SimulatedIo io;
     io.files().inject(n, {.error = EIO});
     try {
       const FileStore store{config_, io};
@@ -245,7 +245,7 @@ TEST_F(Stripes, a_sync_that_fails_in_one_costs_that_directory_and_this_flush) {
   const auto left = blocks_in(store());
   EXPECT_EQ(left.size(), 20U);
 
-  SteppedIo after{disk().left_by(SteppedFiles::End::power_failure)};
+  SimulatedIo after{disk().left_by(SimulatedFiles::End::power_failure)};
   SteppedHarness again{after, config_};
   for (const StoredBlock& block : left) EXPECT_TRUE(again.reads_back(block.key));
   EXPECT_EQ(again.store().stat().blocks, 20U) << "the disk is back, and what was given up stays given up";
@@ -366,7 +366,7 @@ TEST_F(Stripes, property_whatever_happens_books_and_blocks_agree) {
   for (std::uint64_t seed = first; seed < first + 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "TERRACE_SEED=" << seed);
     Random random{seed};
-    SteppedIo io;
+    SimulatedIo io;
     const auto directories = static_cast<std::uint32_t>(2 + random.below(3));
     FileStoreConfig config = striped_config_for("/store", 24, directories, static_cast<std::uint32_t>(1 + random.below(4)));
     if (random.below(2) == 0) config.data_file_bytes_max = config.block_bytes * 8;

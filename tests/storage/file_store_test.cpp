@@ -26,7 +26,7 @@ class FileStoreTest : public testing::Test {
     return catalog().subspan(catalog_page_bytes + slot * record_bytes, record_bytes);
   }
 
-  SteppedIo io_;
+  SimulatedIo io_;
 };
 
 TEST_F(FileStoreTest, a_closed_store_has_everything_when_it_is_opened_again) {
@@ -95,7 +95,7 @@ TEST_F(FileStoreTest, a_killed_store_has_the_blocks_whose_records_had_gone_out) 
   }
   h->start_write({root_block(9)});  // on its way when the process dies
 
-  SteppedIo after{io_.files().left_by(SteppedFiles::End::killed)};
+  SimulatedIo after{io_.files().left_by(SimulatedFiles::End::killed)};
   SteppedHarness again{after, config_for("/store", 40)};
   EXPECT_EQ(blocks_in(again.store()), path);
   for (const StoredBlock& block : path) EXPECT_TRUE(again.reads_back(block.key));

@@ -1,7 +1,7 @@
 #include "tests/storage/harness.hpp"
 
 #include "base/check.hpp"
-#include "storage/resilience/guarded_store.hpp"
+#include "storage/resilience/resilient_store.hpp"
 #include "storage/memory/memory_store.hpp"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ class Grounded final : public StoreHarness {
 
 struct SteppedGround {
   explicit SteppedGround(std::uint32_t capacity) : harness{io, config_for("/store", capacity)} {}
-  SteppedIo io;
+  SimulatedIo io;
   SteppedHarness harness;
 };
 
@@ -78,8 +78,8 @@ class Guarded final : public StoreHarness {
   void damage(const BlockKey& key) override { ground_.harness.damage(key); }
 
  private:
-  static GuardOptions options() {
-    GuardOptions options;
+  static ResilienceOptions options() {
+    ResilienceOptions options;
     options.write_retries = 0;
     options.breaker.failures_max = 1000;
     return options;
@@ -87,7 +87,7 @@ class Guarded final : public StoreHarness {
 
   Ground ground_;
   ManualClock clock_;
-  GuardedStore guard_;
+  ResilientStore guard_;
 };
 
 struct ThreadsGround {
@@ -107,7 +107,7 @@ struct StripedThreadsGround {
 
 struct StripedSteppedGround {
   explicit StripedSteppedGround(std::uint32_t capacity) : harness{io, striped_config_for("/store", capacity, 3, 2)} {}
-  SteppedIo io;
+  SimulatedIo io;
   SteppedHarness harness;
 };
 
@@ -313,7 +313,7 @@ std::unique_ptr<StoreHarness> make_harness(StoreKind kind, std::uint32_t capacit
   return nullptr;
 }
 
-SteppedHarness::SteppedHarness(SteppedIo& io, const FileStoreConfig& config, std::uint64_t seed)
+SteppedHarness::SteppedHarness(SimulatedIo& io, const FileStoreConfig& config, std::uint64_t seed)
     : io_{io}, store_{config, io}, random_{seed} {}
 
 void SteppedHarness::advance() {
@@ -335,7 +335,7 @@ void SteppedHarness::damage(const BlockKey& key) {
 
 ThreadsHarness::ThreadsHarness(const FileStoreConfig& config, FaultyCalls& calls, unsigned threads)
     : DiskHarness{config, calls,
-                  std::make_unique<ThreadPoolIo>(ThreadPoolIo::Config{.threads = threads, .in_flight_max = 64}, nobody, calls)} {}
+                  std::make_unique<ThreadedIo>(ThreadedIo::Config{.threads = threads, .in_flight_max = 64}, nobody, calls)} {}
 
 UringHarness::UringHarness(const FileStoreConfig& config, FaultyCalls& calls, FaultyUring& uring)
     : DiskHarness{config, calls,

@@ -2,7 +2,7 @@
 
 #include "storage/index/block_store.hpp"
 #include "storage/file/file_store.hpp"
-#include "tests/simulated/stepped_io.hpp"
+#include "tests/simulated/simulated_io.hpp"
 #include "storage/io/thread_pool_io.hpp"
 #include "storage/io/uring_calls.hpp"
 #include "storage/io/uring_io.hpp"
@@ -132,14 +132,14 @@ enum class StoreKind {
 /// A file store on a disk in memory. Operations end in an order that the seed decides.
 class SteppedHarness final : public StoreHarness {
  public:
-  SteppedHarness(SteppedIo& io, const FileStoreConfig& config, std::uint64_t seed = 1);
+  SteppedHarness(SimulatedIo& io, const FileStoreConfig& config, std::uint64_t seed = 1);
   [[nodiscard]] FileStore& store() override { return store_; }
   void advance() override;
   void fail_write_of(const BlockKey& key) override;
   void damage(const BlockKey& key) override;
 
  private:
-  SteppedIo& io_;
+  SimulatedIo& io_;
   FileStore store_;
   std::uint64_t random_;
 };

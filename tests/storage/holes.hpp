@@ -2,7 +2,7 @@
 
 #include "storage/file/store_directory.hpp"
 #include "storage/file/superblock_io.hpp"
-#include "storage/format/catalog_survey.hpp"
+#include "storage/format/catalog_scan.hpp"
 #include "storage/format/store_part.hpp"
 
 #include <fmt/format.h>

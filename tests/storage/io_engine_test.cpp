@@ -1,4 +1,4 @@
-#include "tests/simulated/stepped_io.hpp"
+#include "tests/simulated/simulated_io.hpp"
 #include "storage/io/thread_pool_io.hpp"
 #include "storage/io/uring_io.hpp"
 
@@ -39,7 +39,7 @@ class IoEngineContract : public testing::TestWithParam<EngineKind> {
 
   std::unique_ptr<IoEngine> make(Waker& waker) {
     if (GetParam() == EngineKind::threads) {
-      return std::make_unique<ThreadPoolIo>(ThreadPoolIo::Config{.threads = 3, .in_flight_max = 16}, waker, calls_);
+      return std::make_unique<ThreadedIo>(ThreadedIo::Config{.threads = 3, .in_flight_max = 16}, waker, calls_);
     }
     // Fewer slots than some tests have operations: some of these wait.
     return std::make_unique<UringIo>(UringIo::Config{.rings = 2, .depth = 8, .in_flight_max = 16}, waker, uring_, calls_);
@@ -230,7 +230,7 @@ TEST_P(IoEngineContract, begins_what_goes_ahead_before_what_waits) {
   NullWaker waker;
   std::unique_ptr<IoEngine> one;  // at a time
   if (GetParam() == EngineKind::threads) {
-    one = std::make_unique<ThreadPoolIo>(ThreadPoolIo::Config{.threads = 1, .in_flight_max = 64}, waker, calls_);
+    one = std::make_unique<ThreadedIo>(ThreadedIo::Config{.threads = 1, .in_flight_max = 64}, waker, calls_);
   } else {
     one = std::make_unique<UringIo>(UringIo::Config{.rings = 1, .depth = 1, .in_flight_max = 64}, waker, uring_, calls_);
   }
@@ -263,12 +263,12 @@ TEST_P(IoEngineContract, ends_with_work_under_way) {
   EXPECT_EQ(std::filesystem::file_size(directory_.path() / "other"), 50 * block_size) << "what was submitted was done";
 }
 
-TEST(ThreadPoolIo, is_no_faster_than_its_bandwidth) {
+TEST(ThreadedIo, is_no_faster_than_its_bandwidth) {
   constexpr std::uint64_t blocks = 20;
   const TemporaryDirectory directory;
   EventFdWaker waker;
   // All of them in a tenth of a second, whatever the disk could do. (A test can only say: not sooner.)
-  ThreadPoolIo slow{{.threads = 3, .bandwidth = Bytes{blocks * block_size * 10}}, waker};
+  ThreadedIo slow{{.threads = 3, .bandwidth = Bytes{blocks * block_size * 10}}, waker};
   const FileId file = slow.files().open(directory.path() / "paced", Create::if_missing, Direct::no).value().id;
   const AlignedBuffer block = content_of(key_of(1));
   std::vector<IoOperation> batch;
@@ -345,13 +345,13 @@ struct SyncedFile {
     return {.kind = IoOperation::Kind::write, .file = file, .offset = offset, .from = from.span()};
   }
 
-  SteppedIo io;
+  SimulatedIo io;
   FileId file;
   AlignedBuffer one = content_of(key_of(1));
   AlignedBuffer two = content_of(key_of(2));
 };
 
-TEST(SteppedIo, remembers_what_was_not_synced) {
+TEST(SimulatedIo, remembers_what_was_not_synced) {
   SyncedFile s;
   (void)run_alone(s.io, s.write(block_size, s.two));
   EXPECT_TRUE(holds(s.io.files().content("/d/f").subspan(block_size), key_of(2)));
@@ -360,7 +360,7 @@ TEST(SteppedIo, remembers_what_was_not_synced) {
   EXPECT_EQ(s.io.files().content("/d/f")[block_size], std::byte{0});
 }
 
-TEST(SteppedIo, a_sync_covers_only_what_was_there_when_it_was_submitted) {
+TEST(SimulatedIo, a_sync_covers_only_what_was_there_when_it_was_submitted) {
   SyncedFile s;
   const IoOperation sync{.kind = IoOperation::Kind::sync, .file = s.file};
   s.io.submit({&sync, 1});
@@ -372,9 +372,9 @@ TEST(SteppedIo, a_sync_covers_only_what_was_there_when_it_was_submitted) {
   EXPECT_EQ(s.io.files().content("/d/f")[block_size], std::byte{0});
 }
 
-TEST(SteppedIo, loses_names_and_sizes_that_were_not_synced) {
+TEST(SimulatedIo, loses_names_and_sizes_that_were_not_synced) {
   SyncedFile s;
-  SteppedFiles& files = s.io.files();
+  SimulatedFiles& files = s.io.files();
   ASSERT_FALSE(files.resize(s.file, Bytes{block_size}).has_error());
   (void)files.open("/d/g", Create::if_missing, Direct::no);
   ASSERT_FALSE(files.make_directory("/d/e").has_error());
@@ -393,11 +393,11 @@ TEST(SteppedIo, loses_names_and_sizes_that_were_not_synced) {
   EXPECT_FALSE(files.exists("/d/f"));
 }
 
-TEST(SteppedIo, a_power_failure_tears_a_write_at_its_sectors) {
+TEST(SimulatedIo, a_power_failure_tears_a_write_at_its_sectors) {
   SyncedFile s;
   (void)run_alone(s.io, s.write(0, s.two));
   std::size_t asked = 0;
-  SteppedFiles left = s.io.files().after_power_failure([&](bool whole) {
+  SimulatedFiles left = s.io.files().after_power_failure([&](bool whole) {
     EXPECT_EQ(whole, asked == 0);
     return asked++ % 2 == 0;
   });

@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint32_t slots = 80;
 
 /// Expects of every record in the catalog that its data verify; returns how many there are.
-std::uint32_t expect_all_verify(SteppedFiles& disk, const FileStoreConfig& config) {
+std::uint32_t expect_all_verify(SimulatedFiles& disk, const FileStoreConfig& config) {
   const auto catalog = disk.content("/store/catalog");
   const auto data = disk.content("/store/blocks-0000");
   std::uint32_t records = 0;
@@ -35,7 +35,7 @@ TEST(RecordOrder, leaves_no_record_whose_data_another_block_has_overwritten) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     SCOPED_TRACE(seed);
     const FileStoreConfig config = config_for("/store", slots);
-    SteppedIo io;
+    SimulatedIo io;
     std::uint64_t next = 1;
     std::uint32_t records_max = 0;
     std::uint64_t evicted = 0;

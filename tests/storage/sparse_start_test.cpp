@@ -57,7 +57,7 @@ class SparseStart : public testing::Test {
     return {};
   }
 
-  SteppedIo io_;
+  SimulatedIo io_;
   FileStoreConfig config_ = config_for("/store", slots);
 };
 
@@ -138,7 +138,7 @@ TEST_F(SparseStart, that_meets_the_end_of_the_room_half_way_gives_back_exactly_w
   bool started = false;
   for (std::uint64_t step = 0; !started; ++step) {
     SCOPED_TRACE(step);
-    SteppedIo io{io_.files().left_by(SteppedFiles::End::killed)};
+    SimulatedIo io{io_.files().left_by(SimulatedFiles::End::killed)};
     const Bytes before = io.files().used_bytes();
     const std::size_t files = io.files().files_in("/store").size();
     io.files().inject(io.files().next_number() + step, {.bytes_max = 3 * 4096});
@@ -172,13 +172,13 @@ TEST_F(SparseStart, of_a_store_that_is_to_become_smaller_cuts_it_and_fills_the_r
 
 TEST_F(SparseStart, of_a_killed_store_that_became_smaller_is_no_other) {
   config_.capacity = capacity_for(slots, config_.block_bytes);
-  std::optional<SteppedIo> left;
+  std::optional<SimulatedIo> left;
   {
     const auto h = open();
     idle(*h);
     resize(*h, blocks);
     idle(*h);
-    left.emplace(io_.files().left_by(SteppedFiles::End::killed));
+    left.emplace(io_.files().left_by(SimulatedFiles::End::killed));
   }
   left->files().set_disk_bytes(left->files().used_bytes() + Bytes{2 * block_size});
   SteppedHarness h{*left, config_};
@@ -209,7 +209,7 @@ class SparseStartOnDisk : public testing::Test {
     const Bytes before = StoreReader{config.directory}.allocated();
     {
       NullWaker nobody;
-      ThreadPoolIo io{{.threads = 1}, nobody};
+      ThreadedIo io{{.threads = 1}, nobody};
       ASSERT_TRUE(punch_free_slots(config.directory, io));
     }
     const StoreReader sparse{config.directory};

@@ -31,7 +31,7 @@ class StorageFaults : public testing::Test {
     for (std::uint64_t n = 0; n < count; ++n) io_.files().inject(io_.files().next_number() + n, fault);
   }
 
-  SteppedIo io_;
+  SimulatedIo io_;
 };
 
 std::vector<StoredBlock> roots(std::uint64_t first, std::uint64_t count) {
@@ -92,7 +92,7 @@ TEST_F(StorageFaults, an_error_on_any_block_of_a_batch_is_that_blocks_alone) {
   constexpr std::uint64_t batch = 6;
   for (const IoFault& fault : {IoFault{.error = EIO}, IoFault{.bytes_max = 0}, IoFault{.bytes_max = 512}}) {
     for (std::uint64_t bad = 0; bad < batch; ++bad) {
-      SteppedIo io;
+      SimulatedIo io;
       SteppedHarness h{io, config_for("/store", 20), bad};
       io.files().inject(io.files().next_number() + bad, fault);
       const auto written = h.write(roots(1, batch));

@@ -22,11 +22,11 @@ class NaiveIndex {
     State state = State::writing;
     std::uint64_t last_use = 0;
     unsigned readers = 0;
-    bool doomed = false;
+    bool marked_for_removal = false;
   };
   std::map<BlockKey, Entry> entries;
   std::size_t capacity = 0;
-  std::size_t untouchable = 0;  ///< slots that are leaving or bad
+  std::size_t untouchable = 0;  ///< slots that are being removed or bad
 
   [[nodiscard]] bool has_child(const BlockKey& key) const {
     return std::any_of(entries.begin(), entries.end(),
@@ -35,7 +35,7 @@ class NaiveIndex {
   [[nodiscard]] bool takes_child(const StoredBlock& block) const {
     if (block.depth == 0) return true;
     const auto parent = entries.find(block.parent);
-    return parent != entries.end() && !parent->second.doomed && parent->second.block.depth + 1 == block.depth;
+    return parent != entries.end() && !parent->second.marked_for_removal && parent->second.block.depth + 1 == block.depth;
   }
   /// Who may have to go for a child of `parent`: all that are equally first.
   [[nodiscard]] std::set<BlockKey> victims(const StoredBlock& newcomer) const {
@@ -136,7 +136,7 @@ TEST(StoreIndex, agrees_with_plain_maps_over_random_operations) {
           }
           // As a store does: what is doomed goes once it is ready.
           for (const BlockKey& key : expected) {
-            if (!naive.entries.contains(key) || !naive.entries.at(key).doomed) continue;
+            if (!naive.entries.contains(key) || !naive.entries.at(key).marked_for_removal) continue;
             std::vector<StoreIndex::Dropped> gone;
             index.drop(*index.find(key), gone);
             std::set<BlockKey> subtree;
@@ -179,10 +179,10 @@ TEST(StoreIndex, agrees_with_plain_maps_over_random_operations) {
           held.erase(held.begin() + static_cast<std::ptrdiff_t>(which));
           const StoreIndex::Entry& e = index.at(released);
           const bool last = e.operations == 1;
-          if (e.state == State::leaving) {
-            const bool spoiled = last && random.chance(0.01);
-            if (spoiled) index.spoil(released);
-            if (last && !spoiled) --naive.untouchable;
+          if (e.state == State::removing) {
+            const bool slot_retired = last && random.chance(0.01);
+            if (slot_retired) index.retire_slot(released);
+            if (last && !slot_retired) --naive.untouchable;
           } else {
             --naive.entries.at(e.block.key).readers;
           }
@@ -192,8 +192,8 @@ TEST(StoreIndex, agrees_with_plain_maps_over_random_operations) {
         case 7:  // use, doom
           if (!slot) break;
           if (mine->second.state != State::ready && random.chance(0.2)) {
-            index.doom(*slot);
-            mine->second.doomed = true;
+            index.mark_for_removal(*slot);
+            mine->second.marked_for_removal = true;
           } else {
             index.use(*slot);
             mine->second.last_use = index.now();
@@ -203,7 +203,7 @@ TEST(StoreIndex, agrees_with_plain_maps_over_random_operations) {
       }
       index.check_invariants();
       ASSERT_EQ(index.count_orphans(), 0U);
-      ASSERT_EQ(index.count(State::leaving) + index.count(State::bad), naive.untouchable);
+      ASSERT_EQ(index.count(State::removing) + index.count(State::bad), naive.untouchable);
       ASSERT_EQ(index.free(), capacity - naive.entries.size() - naive.untouchable);
     }
     for (const auto& [slot, is_write] : held) index.release(slot);

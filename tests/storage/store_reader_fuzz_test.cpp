@@ -36,7 +36,7 @@ class Fuzz : public testing::Test {
     try {
       const StoreReader reader{bad_};
       AlignedBuffer scratch{reader.layout().block_bytes};
-      const CatalogSurvey& catalog = reader.catalog();
+      const CatalogScan& catalog = reader.catalog();
       const auto& superseded = catalog.superseded();
       EXPECT_EQ(catalog.blocks().size() + catalog.orphans().size() + superseded.size() + catalog.damaged().size() +
                     catalog.free_slots(),

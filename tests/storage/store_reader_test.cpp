@@ -233,9 +233,9 @@ TEST_F(ReaderTest, tells_records_apart_that_a_start_would_not_take) {
   const StoreReader reader{where_};
   EXPECT_EQ(reader.catalog().blocks().size(), 5U);
   ASSERT_EQ(reader.catalog().damaged().size(), 3U);
-  EXPECT_EQ(reader.catalog().damaged()[0].flaw, CatalogSurvey::Flaw::unreadable);
-  EXPECT_EQ(reader.catalog().damaged()[1].flaw, CatalogSurvey::Flaw::misplaced);
-  EXPECT_EQ(reader.catalog().damaged()[2].flaw, CatalogSurvey::Flaw::misplaced);
+  EXPECT_EQ(reader.catalog().damaged()[0].flaw, CatalogScan::Flaw::unreadable);
+  EXPECT_EQ(reader.catalog().damaged()[1].flaw, CatalogScan::Flaw::misplaced);
+  EXPECT_EQ(reader.catalog().damaged()[2].flaw, CatalogScan::Flaw::misplaced);
   EXPECT_EQ(reader.catalog().damaged()[2].key, key_of(5));
   ASSERT_EQ(reader.catalog().superseded().size(), 1U);
   EXPECT_EQ(reader.catalog().superseded()[0].slot, 14U);
@@ -251,7 +251,7 @@ TEST_F(ReaderTest, knows_blocks_whose_data_are_cut_off) {
   const StoreReader reader{where_};
   EXPECT_EQ(reader.catalog().blocks().size(), 4U);
   ASSERT_EQ(reader.catalog().damaged().size(), 2U);
-  EXPECT_EQ(reader.catalog().damaged()[0].flaw, CatalogSurvey::Flaw::no_data);
+  EXPECT_EQ(reader.catalog().damaged()[0].flaw, CatalogScan::Flaw::no_data);
   fs::remove(where_ / "blocks-0000");
   EXPECT_TRUE(StoreReader{where_}.catalog().blocks().empty());
   EXPECT_EQ(StoreReader{where_}.catalog().damaged().size(), 6U);

@@ -23,7 +23,7 @@ class Stripes : public testing::Test {
     open();
   }
   [[nodiscard]] FileStore& store() { return h_->store(); }
-  [[nodiscard]] SteppedFiles& disk() { return io_.files(); }
+  [[nodiscard]] SimulatedFiles& disk() { return io_.files(); }
   [[nodiscard]] std::filesystem::path directory_of(const BlockKey& key) { return store().location(key)->file.parent_path(); }
   [[nodiscard]] std::set<BlockKey> keys_in(const std::filesystem::path& directory) {
     std::set<BlockKey> keys;
@@ -63,7 +63,7 @@ class Stripes : public testing::Test {
   }
 
   FileStoreConfig config_ = striped_config_for("/store", 60, 3, stripe_blocks);
-  SteppedIo io_;
+  SimulatedIo io_;
   std::unique_ptr<SteppedHarness> h_;
   std::vector<StoreEvent> ignored_;
 };

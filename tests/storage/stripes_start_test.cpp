@@ -90,11 +90,11 @@ TEST_F(StripesStart, one_that_cannot_be_taken_in_a_lost_ones_place_is_left_as_it
   h_.reset();
   for (const fs::path& file : disk().files_in("/store-2")) ASSERT_FALSE(disk().remove_file(file).has_error());
   config_.accept_lost_directories = true;
-  SteppedIo fresh{disk().left_by(SteppedFiles::End::killed)};
+  SimulatedIo fresh{disk().left_by(SimulatedFiles::End::killed)};
   { const FileStore counting{config_, fresh}; }
   std::size_t left_out = 0;
   for (std::uint64_t n = 0; n < fresh.files().next_number(); ++n) {
-    SteppedIo io{disk().left_by(SteppedFiles::End::killed)};
+    SimulatedIo io{disk().left_by(SimulatedFiles::End::killed)};
     io.files().inject(n, {.error = EIO});
     try {
       const FileStore store{config_, io};
@@ -159,7 +159,7 @@ TEST_F(StripesStart, directories_in_another_order_or_number_or_of_another_store_
 
 TEST_F(StripesStart, a_part_that_somebody_has_is_in_use) {
   open();
-  SteppedIo& shared = io_;
+  SimulatedIo& shared = io_;
   FileStoreConfig other = striped_config_for("/other", 60, 2, stripe_blocks);
   other.id = 1;
   other.more_directories = {"/store-2"};

@@ -48,7 +48,7 @@ class SuperblockCopy : public testing::Test {
     return {};
   }
 
-  SteppedIo io_;
+  SimulatedIo io_;
   FileStoreConfig config_ = config_for("/store", slots);
 };
 
@@ -66,7 +66,7 @@ TEST_F(SuperblockCopy, restores_a_superblock_that_cannot_be_read) {
   fill();
   bool met = false;
   for (std::uint64_t n = 0; n < 12; ++n) {
-    SteppedIo io{io_.files().left_by(SteppedFiles::End::killed)};
+    SimulatedIo io{io_.files().left_by(SimulatedFiles::End::killed)};
     io.files().inject(n, {.error = EIO});
     try {
       SteppedHarness h{io, config_};
@@ -99,7 +99,7 @@ TEST_F(SuperblockCopy, says_how_many_slots_there_are_after_a_resize_too) {
     h->drain();
     EXPECT_EQ(decode_superblock(first()).value(), decode_superblock(copy()).value());
     // As if its owner were killed now.
-    SteppedIo io{io_.files().left_by(SteppedFiles::End::power_failure)};
+    SimulatedIo io{io_.files().left_by(SimulatedFiles::End::power_failure)};
     std::ranges::fill(io.files().content("/store/catalog").first(catalog_page_bytes), std::byte{0});
     FileStoreConfig config = config_;
     config.capacity = capacity_for(300, config.block_bytes);
@@ -160,7 +160,7 @@ TEST(SuperblockWrites, touch_the_second_place_when_the_first_is_durable) {
   Superblock now = before;
   now.generation = 2;
   for (unsigned done = 0; done <= 4; ++done) {
-    SteppedIo io;
+    SimulatedIo io;
     (void)io.files().make_directory("/store");
     const FileId catalog = io.files().open("/store/catalog", Create::if_missing, Direct::no)->id;
     const FileId lock = io.files().open("/store/lock", Create::if_missing, Direct::no)->id;
@@ -171,7 +171,7 @@ TEST(SuperblockWrites, touch_the_second_place_when_the_first_is_durable) {
     write.begin(now, catalog, lock);
     for (unsigned n = 0; n < done; ++n) ASSERT_FALSE(write.ended(run_alone(io, write.operation())));
     // What is written and not synced may be anything.
-    SteppedIo left{io.files().after_power_failure([](bool) { return false; })};
+    SimulatedIo left{io.files().after_power_failure([](bool) { return false; })};
     const auto tear = [&](const char* file, std::uint64_t at) {
       const auto is = io.files().content(file).subspan(at, sector_bytes);
       const auto durable = left.files().content(file).subspan(at, sector_bytes);

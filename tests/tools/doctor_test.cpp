@@ -19,13 +19,13 @@ namespace {
 
 namespace json = boost::json;
 
-CopyPaths all() { return CopyPaths{}.set(); }
+CopyMethods all() { return CopyMethods{}.set(); }
 
 /// Where kernels are best for small pieces up, and batches for the rest; 50 GB/s at the most.
-PathTable measured() {
-  PathTable paths;
-  for (std::size_t bytes = 0; bytes < PathTable::piece_bytes.size(); ++bytes) {
-    for (std::size_t count = 0; count < PathTable::piece_counts.size(); ++count) {
+CopyMethodTable measured() {
+  CopyMethodTable paths;
+  for (std::size_t bytes = 0; bytes < CopyMethodTable::piece_bytes.size(); ++bytes) {
+    for (std::size_t count = 0; count < CopyMethodTable::piece_counts.size(); ++count) {
       const double batch = 8e9 * static_cast<double>(bytes + 1);
       paths.measured(Direction::swap_out, bytes, count, {batch, 1e9, 2e9, 0});
       paths.measured(Direction::swap_in, bytes, count, {batch + 2e9, 1e9, bytes == 0 ? 20e9 : 2e9, 0});
@@ -46,17 +46,17 @@ TEST(Doctor, says_which_path_is_taken_and_how_fast_it_is) {
 }
 
 TEST(Doctor, names_no_path_that_is_not_to_be_had) {
-  CopyPaths without_kernels = all();
-  without_kernels.reset(static_cast<std::size_t>(CopyPath::kernel));
-  without_kernels.reset(static_cast<std::size_t>(CopyPath::bulk_kernel));
+  CopyMethods without_kernels = all();
+  without_kernels.reset(static_cast<std::size_t>(CopyMethod::kernel));
+  without_kernels.reset(static_cast<std::size_t>(CopyMethod::bulk_kernel));
   const std::string table = to_table(measured(), without_kernels);
   EXPECT_EQ(table.find("kernel"), std::string::npos) << table;
   EXPECT_NE(table.find("batch 10.0"), std::string::npos) << table;
 }
 
 TEST(Doctor, says_where_nothing_was_measured) {
-  EXPECT_NE(to_table(PathTable{}, all()).find("device to host: not measured"), std::string::npos);
-  EXPECT_EQ(link_peak(PathTable{}, Direction::swap_in), 0);
+  EXPECT_NE(to_table(CopyMethodTable{}, all()).find("device to host: not measured"), std::string::npos);
+  EXPECT_EQ(link_peak(CopyMethodTable{}, Direction::swap_in), 0);
 }
 
 TEST(Doctor, reports_every_figure_to_programs) {
@@ -68,7 +68,7 @@ TEST(Doctor, reports_every_figure_to_programs) {
   const json::value& in = report.at("swap_in");
   EXPECT_EQ(in.at("peak_bytes_per_second").to_number<double>(), 50e9);
   const json::array& cells = in.at("cells").as_array();
-  ASSERT_EQ(cells.size(), PathTable::piece_bytes.size() * PathTable::piece_counts.size());
+  ASSERT_EQ(cells.size(), CopyMethodTable::piece_bytes.size() * CopyMethodTable::piece_counts.size());
   EXPECT_EQ(cells.front().at("path").as_string(), "kernel");
   EXPECT_EQ(cells.front().at("bytes_per_second").at("plain").to_number<double>(), 1e9);
   EXPECT_EQ(cells.back().at("path").as_string(), "batch");

@@ -74,7 +74,7 @@ TEST_P(EngineReplay, takes_preempted_requests_up_again_where_they_were) {
 TEST_P(EngineReplay, gets_everything_back_from_requests_that_are_aborted) {
   ReplayOptions options = small_tiers(GetParam());
   options.abort_rate = 0.5;
-  for (const Relation relation : {Relation::keep, Relation::exclusive, Relation::inclusive}) {
+  for (const InclusionPolicy relation : {InclusionPolicy::non_inclusive, InclusionPolicy::exclusive, InclusionPolicy::inclusive}) {
     for (const Release release : {Release::done, Release::launch}) {
       options.relation = relation;
       options.release = release;
@@ -147,7 +147,7 @@ TEST_P(EngineReplay, takes_hits_from_the_tiers_that_it_is_told_to_and_where_told
   const ReplayResult host = replay_with(Loads::host);
   EXPECT_GT(host.counts.host, 0U);
   EXPECT_EQ(host.counts.storage, 0U);
-  EXPECT_EQ(host.moved.prefetch.blocks, 0U);
+  EXPECT_EQ(host.moved.storage_reads.blocks, 0U);
   const ReplayResult none = replay_with(Loads::none);
   EXPECT_GT(none.counts.device, 0U);
   EXPECT_EQ(none.counts.host, 0U);

@@ -240,8 +240,8 @@ TEST(Options, know_every_relation_policy_mode_and_fault) {
     words.insert(words.end(), {option, value});
     return parse(words);
   };
-  EXPECT_EQ(with("--relation", "exclusive").relation, Relation::exclusive);
-  EXPECT_EQ(with("--relation", "inclusive").relation, Relation::inclusive);
+  EXPECT_EQ(with("--relation", "exclusive").relation, InclusionPolicy::exclusive);
+  EXPECT_EQ(with("--relation", "inclusive").relation, InclusionPolicy::inclusive);
   EXPECT_EQ(with("--write-policy", "none").write_policy, WritePolicy::none);
   EXPECT_EQ(with("--write-policy", "selective").write_policy, WritePolicy::selective);
   EXPECT_EQ(with("--write-policy", "write-back").write_policy, WritePolicy::write_back);

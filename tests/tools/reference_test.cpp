@@ -17,7 +17,7 @@ namespace {
 constexpr Bytes block_bytes{64};
 
 ReplayOptions reference_of(const std::filesystem::path& trace, std::uint32_t device_blocks, std::uint32_t host_blocks,
-                           Relation relation) {
+                           InclusionPolicy relation) {
   ReplayOptions options;
   options.trace = trace;
   options.block_tokens = 512;
@@ -64,7 +64,7 @@ class OneTierReference : public testing::TestWithParam<OneTier> {};
 TEST_P(OneTierReference, hits_exactly_what_leaf_lru_hits) {
   const auto trace = trace_file(GetParam().trace);
   if (!trace) GTEST_SKIP() << no_traces;
-  const ReplayOptions options = reference_of(*trace, GetParam().device_blocks, 0, Relation::keep);
+  const ReplayOptions options = reference_of(*trace, GetParam().device_blocks, 0, InclusionPolicy::non_inclusive);
   const ReplayResult result = run_replay(options);
   EXPECT_EQ(result.counts.total, GetParam().blocks);
   EXPECT_EQ(result.counts.device, GetParam().hits);
@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(OneTierReference, adaptive_is_never_a_tenth_of_a_point_under_lru_and_well_above_it_where_the_cache_is_small) {
   const auto trace = trace_file(GetParam().trace);
   if (!trace) GTEST_SKIP() << no_traces;
-  ReplayOptions options = reference_of(*trace, GetParam().device_blocks, 0, Relation::keep);
+  ReplayOptions options = reference_of(*trace, GetParam().device_blocks, 0, InclusionPolicy::non_inclusive);
   options.policy = PolicyKind::adaptive;
   const ReplayResult result = run_replay(options);
   const auto lru = static_cast<double>(GetParam().hits);
@@ -104,7 +104,7 @@ struct TwoTiers {
   std::string trace;
   std::uint32_t device_blocks;
   std::uint32_t host_blocks;
-  Relation relation;
+  InclusionPolicy relation;
   std::string device;  ///< per cent
   std::string host;
   std::string miss;
@@ -134,26 +134,26 @@ TEST_P(TwoTierReference, hits_and_moves_exactly_as_its_relation_does) {
 
 INSTANTIATE_TEST_SUITE_P(
     Traces, TwoTierReference,
-    testing::Values(TwoTiers{"conversation", 1000, 5000, Relation::exclusive, "4.70", "10.32", "84.98", 28'540, 262'501},
-                    TwoTiers{"conversation", 1000, 5000, Relation::inclusive, "4.70", "7.67", "87.63", 21'203, 242'298},
-                    TwoTiers{"conversation", 1000, 5000, Relation::keep, "4.70", "10.09", "85.21", 27'903, 234'801},
-                    TwoTiers{"conversation", 1000, 20'000, Relation::exclusive, "4.70", "26.40", "68.90", 72'989, 262'501},
-                    TwoTiers{"conversation", 1000, 20'000, Relation::inclusive, "4.70", "25.93", "69.37", 71'702, 191'799},
-                    TwoTiers{"conversation", 1000, 20'000, Relation::keep, "4.70", "26.22", "69.08", 72'498, 190'241},
-                    TwoTiers{"conversation", 3000, 20'000, Relation::exclusive, "7.02", "25.05", "67.93", 69'271, 254'087},
-                    TwoTiers{"synthetic", 1000, 20'000, Relation::exclusive, "8.80", "51.95", "39.25", 61'247, 106'518},
-                    TwoTiers{"synthetic", 1000, 20'000, Relation::inclusive, "8.80", "51.30", "39.90", 60'479, 47'039},
-                    TwoTiers{"synthetic", 1000, 20'000, Relation::keep, "8.80", "51.66", "39.55", 60'898, 46'614},
-                    TwoTiers{"agent", 1000, 20'000, Relation::exclusive, "2.50", "92.24", "5.26", 943'071, 995'867},
-                    TwoTiers{"agent", 1000, 20'000, Relation::inclusive, "2.50", "91.95", "5.55", 940'169, 56'698},
-                    TwoTiers{"agent", 1000, 20'000, Relation::keep, "2.50", "91.97", "5.53", 940'369, 56'492}),
+    testing::Values(TwoTiers{"conversation", 1000, 5000, InclusionPolicy::exclusive, "4.70", "10.32", "84.98", 28'540, 262'501},
+                    TwoTiers{"conversation", 1000, 5000, InclusionPolicy::inclusive, "4.70", "7.67", "87.63", 21'203, 242'298},
+                    TwoTiers{"conversation", 1000, 5000, InclusionPolicy::non_inclusive, "4.70", "10.09", "85.21", 27'903, 234'801},
+                    TwoTiers{"conversation", 1000, 20'000, InclusionPolicy::exclusive, "4.70", "26.40", "68.90", 72'989, 262'501},
+                    TwoTiers{"conversation", 1000, 20'000, InclusionPolicy::inclusive, "4.70", "25.93", "69.37", 71'702, 191'799},
+                    TwoTiers{"conversation", 1000, 20'000, InclusionPolicy::non_inclusive, "4.70", "26.22", "69.08", 72'498, 190'241},
+                    TwoTiers{"conversation", 3000, 20'000, InclusionPolicy::exclusive, "7.02", "25.05", "67.93", 69'271, 254'087},
+                    TwoTiers{"synthetic", 1000, 20'000, InclusionPolicy::exclusive, "8.80", "51.95", "39.25", 61'247, 106'518},
+                    TwoTiers{"synthetic", 1000, 20'000, InclusionPolicy::inclusive, "8.80", "51.30", "39.90", 60'479, 47'039},
+                    TwoTiers{"synthetic", 1000, 20'000, InclusionPolicy::non_inclusive, "8.80", "51.66", "39.55", 60'898, 46'614},
+                    TwoTiers{"agent", 1000, 20'000, InclusionPolicy::exclusive, "2.50", "92.24", "5.26", 943'071, 995'867},
+                    TwoTiers{"agent", 1000, 20'000, InclusionPolicy::inclusive, "2.50", "91.95", "5.55", 940'169, 56'698},
+                    TwoTiers{"agent", 1000, 20'000, InclusionPolicy::non_inclusive, "2.50", "91.97", "5.53", 940'369, 56'492}),
     [](const auto& row) {
       return fmt::format("{}_{}_{}_{}", row.param.trace, row.param.device_blocks, row.param.host_blocks,
                          to_string(row.param.relation));
     });
 
 /// What follows from the relations alone, so that it holds for any workload: here the built-in one, without traces.
-std::uint64_t hits_of_chat(std::uint32_t device_blocks, std::uint32_t host_blocks, Relation relation,
+std::uint64_t hits_of_chat(std::uint32_t device_blocks, std::uint32_t host_blocks, InclusionPolicy relation,
                            WritePolicy write_policy = WritePolicy::none) {
   ReplayOptions options = reference_of({}, device_blocks, host_blocks, relation);
   options.write_policy = write_policy;
@@ -166,22 +166,22 @@ std::uint64_t hits_of_chat(std::uint32_t device_blocks, std::uint32_t host_block
 }
 
 TEST(ReferenceIdentities, exclusive_tiers_hit_like_one_tier_of_their_sum) {
-  EXPECT_EQ(hits_of_chat(700, 1300, Relation::exclusive), hits_of_chat(2000, 0, Relation::keep));
+  EXPECT_EQ(hits_of_chat(700, 1300, InclusionPolicy::exclusive), hits_of_chat(2000, 0, InclusionPolicy::non_inclusive));
 }
 
 TEST(ReferenceIdentities, inclusive_tiers_hit_like_one_tier_of_the_hosts_size) {
-  EXPECT_EQ(hits_of_chat(700, 2000, Relation::inclusive), hits_of_chat(2000, 0, Relation::keep));
+  EXPECT_EQ(hits_of_chat(700, 2000, InclusionPolicy::inclusive), hits_of_chat(2000, 0, InclusionPolicy::non_inclusive));
 }
 
 TEST(ReferenceIdentities, with_storage_for_everything_every_tier_hits_like_one_without_a_limit) {
-  const std::uint64_t without_limit = hits_of_chat(30'000, 0, Relation::keep);
-  EXPECT_EQ(hits_of_chat(700, 500, Relation::keep, WritePolicy::write_through), without_limit);
-  EXPECT_EQ(hits_of_chat(700, 0, Relation::keep, WritePolicy::write_through), without_limit);
-  EXPECT_EQ(hits_of_chat(700, 500, Relation::exclusive, WritePolicy::write_through), without_limit);
+  const std::uint64_t without_limit = hits_of_chat(30'000, 0, InclusionPolicy::non_inclusive);
+  EXPECT_EQ(hits_of_chat(700, 500, InclusionPolicy::non_inclusive, WritePolicy::write_through), without_limit);
+  EXPECT_EQ(hits_of_chat(700, 0, InclusionPolicy::non_inclusive, WritePolicy::write_through), without_limit);
+  EXPECT_EQ(hits_of_chat(700, 500, InclusionPolicy::exclusive, WritePolicy::write_through), without_limit);
 }
 
 TEST(ReferenceIdentities, a_larger_cache_hits_more) {
-  EXPECT_LT(hits_of_chat(700, 0, Relation::keep), hits_of_chat(700, 1300, Relation::keep));
+  EXPECT_LT(hits_of_chat(700, 0, InclusionPolicy::non_inclusive), hits_of_chat(700, 1300, InclusionPolicy::non_inclusive));
 }
 
 }  // namespace

@@ -21,8 +21,8 @@ ReplayResult some_result() {
   result.counts = {.requests = 12, .rejected = 1, .total = 100, .device = 40, .host = 20, .storage = 10, .miss = 30, .joined = 5};
   result.moved.swap_out = {7, Bytes{700}, 0.5};
   result.moved.swap_in = {8, Bytes{800}, 0.25};
-  result.moved.prefetch = {9, Bytes{900}, 0.125};
-  result.moved.persist = {6, Bytes{600}, 1.5};
+  result.moved.storage_reads = {9, Bytes{900}, 0.125};
+  result.moved.storage_writes = {6, Bytes{600}, 1.5};
   result.latency_us.match = {1, 2, 3};
   result.latency_us.acquire = {4, 5, 6};
   result.latency_us.extend = {4.5, 5.5, 6.5};
@@ -87,7 +87,7 @@ TEST(Report, says_in_its_config_what_was_replayed) {
   options.trace = "a/b.jsonl.gz";
   options.block_bytes = KiB * 4;
   options.storage = FileStorage{.directory = "/some/where", .capacity = GiB};
-  options.relation = Relation::exclusive;
+  options.relation = InclusionPolicy::exclusive;
   options.speed = 2;
   options.step_tokens = 512;
   options.abort_rate = 0.25;
@@ -171,19 +171,19 @@ TEST(Report, of_people_says_how_often_a_block_was_not_stored_and_why) {
   options.storage = MemoryStorage{GiB};
   ReplayResult result = some_result();
   EXPECT_EQ(to_table(options, result).find("not stored"), std::string::npos);
-  result.manager.persist_gone = 1000;
-  result.manager.persist_no_room = 203;
-  result.manager.persist_skipped = 40;
-  result.manager.persist_failed = 5;
-  result.manager.persist_orphaned = 6000;
-  result.manager.persist_cancelled = 70'000;  // nobody wanted it any more
+  result.manager.store_gone = 1000;
+  result.manager.store_no_room = 203;
+  result.manager.store_skipped = 40;
+  result.manager.store_failed = 5;
+  result.manager.store_orphaned = 6000;
+  result.manager.store_cancelled = 70'000;  // nobody wanted it any more
   const std::string table = unwrapped(to_table(options, result));
   EXPECT_NE(table.find("not stored: 7,248 times a block, since its room was wanted (1,203), too many waited for the disk (40), "
                        "writing it failed (5), or the block before it was not stored (6,000)\n"),
             std::string::npos)
       << table;
   result.manager = {};
-  result.manager.persist_failed = 1;
+  result.manager.store_failed = 1;
   EXPECT_NE(unwrapped(to_table(options, result)).find("not stored: 1 times a block"), std::string::npos);
 }
 

@@ -50,7 +50,7 @@ std::vector<VirtualRequest> conversations() {
   return requests;
 }
 
-VirtualOptions without_storage(Relation relation, Mode mode) {
+VirtualOptions without_storage(InclusionPolicy relation, Mode mode) {
   VirtualOptions options;
   options.manager.device_blocks = 200;
   options.manager.host_blocks = 300;
@@ -60,7 +60,7 @@ VirtualOptions without_storage(Relation relation, Mode mode) {
   return options;
 }
 
-VirtualOptions with_storage(Relation relation, Mode mode, WritePolicy policy, std::optional<Duration> disk_operation) {
+VirtualOptions with_storage(InclusionPolicy relation, Mode mode, WritePolicy policy, std::optional<Duration> disk_operation) {
   VirtualOptions options = without_storage(relation, mode);
   options.manager.storage = true;
   options.manager.staging_blocks = 32;
@@ -70,7 +70,7 @@ VirtualOptions with_storage(Relation relation, Mode mode, WritePolicy policy, st
 }
 
 struct Case {
-  Relation relation;
+  InclusionPolicy relation;
   Mode mode;
 };
 
@@ -81,9 +81,9 @@ class SlowDisk : public ::testing::TestWithParam<Case> {
   [[nodiscard]] VirtualResult run(const VirtualOptions& options) const { return VirtualEngine{options}.run(requests_); }
 };
 INSTANTIATE_TEST_SUITE_P(All, SlowDisk,
-                         ::testing::Values(Case{Relation::keep, Mode::confined}, Case{Relation::exclusive, Mode::confined},
-                                           Case{Relation::inclusive, Mode::confined}, Case{Relation::keep, Mode::loop},
-                                           Case{Relation::exclusive, Mode::loop}, Case{Relation::inclusive, Mode::loop}),
+                         ::testing::Values(Case{InclusionPolicy::non_inclusive, Mode::confined}, Case{InclusionPolicy::exclusive, Mode::confined},
+                                           Case{InclusionPolicy::inclusive, Mode::confined}, Case{InclusionPolicy::non_inclusive, Mode::loop},
+                                           Case{InclusionPolicy::exclusive, Mode::loop}, Case{InclusionPolicy::inclusive, Mode::loop}),
                          [](const auto& row) {
                            return fmt::format("{}_{}", to_string(row.param.relation), tools::to_string(row.param.mode));
                          });
@@ -108,7 +108,7 @@ TEST_P(SlowDisk, that_stands_still_changes_no_step_and_preempts_nobody) {
     EXPECT_EQ(with.first_tokens, without.first_tokens);
     EXPECT_EQ(with.took, without.took);
     EXPECT_EQ(with.store.blocks, 0U);
-    const bool some_had_no_room = with.stats.persist_no_room > 0;
+    const bool some_had_no_room = with.stats.store_no_room > 0;
     EXPECT_EQ(some_had_no_room, policy == WritePolicy::write_back) << "what was not stored is counted";
   }
 }

@@ -20,7 +20,7 @@ constexpr tools::SchedulerLimits limits{.step_tokens = 512, .in_flight_max = 8, 
 constexpr Duration step_time = 5ms;
 constexpr Duration token_time = 50us;
 
-std::unique_ptr<FileStore> make_store(const VirtualOptions& options, SteppedIo& disk) {
+std::unique_ptr<FileStore> make_store(const VirtualOptions& options, SimulatedIo& disk) {
   if (!options.manager.storage) return nullptr;
   FileStoreConfig config;
   config.directory = "/store";
@@ -35,12 +35,12 @@ VirtualEngine::VirtualEngine(const VirtualOptions& options)
     : options_{options},
       arena_{options.manager.host_blocks + options.manager.staging_blocks, block_bytes, MiB},
       device_{options.manager.device_blocks, arena_, 1},
-      transfers_{LanesConfig{}, device_, clock_, waker_},
+      transfers_{TransferSchedulerConfig{}, device_, clock_, waker_},
       store_{make_store(options, disk_)},
       scheduler_{limits, counts_} {
   cache_ = std::make_unique<Cache>(options.manager, CacheParts{transfers_, arena_, store_.get(), clock_, &waker_});
   if (options.disk_stops_after) disk_stops_ = clock_.now() + *options.disk_stops_after;
-  if (options.mode == tools::Mode::loop) runtime_ = std::make_unique<Runtime>(loop_.get_executor(), *cache_);
+  if (options.mode == tools::Mode::loop) runtime_ = std::make_unique<AsyncCache>(loop_.get_executor(), *cache_);
 }
 
 VirtualEngine::~VirtualEngine() {
@@ -237,8 +237,8 @@ void VirtualEngine::tell_scheduler() {
 
 void VirtualEngine::link() {
   const auto next = [this] {
-    const std::vector<SteppedDevice::Part> parts = device_.step_options();
-    const auto copy = std::ranges::find_if(parts, [](auto part) { return part != SteppedDevice::Part::compute; });
+    const std::vector<SimulatedDevice::Part> parts = device_.step_options();
+    const auto copy = std::ranges::find_if(parts, [](auto part) { return part != SimulatedDevice::Part::compute; });
     return copy == parts.end() ? std::nullopt : std::optional{*copy};
   };
   // What one poll decides, the next one gives to the device.

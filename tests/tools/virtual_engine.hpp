@@ -3,14 +3,14 @@
 #include "base/clock.hpp"
 #include "base/waker.hpp"
 #include "runtime/cache/cache.hpp"
-#include "runtime/cache/runtime.hpp"
+#include "runtime/cache/async_cache.hpp"
 #include "storage/file/file_store.hpp"
-#include "tests/simulated/stepped_io.hpp"
+#include "tests/simulated/simulated_io.hpp"
 #include "tools/replay/engine_counts.hpp"
 #include "tools/replay/options.hpp"
 #include "tools/replay/scheduler.hpp"
 #include "transfer/host/host_arena.hpp"
-#include "tests/simulated/stepped_device.hpp"
+#include "tests/simulated/simulated_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 
 #include <boost/asio/cancellation_signal.hpp>
@@ -105,13 +105,13 @@ class VirtualEngine {
   ManualClock clock_;
   EventFdWaker waker_;
   HostArena arena_;
-  SteppedDevice device_;
+  SimulatedDevice device_;
   DirectTransfers transfers_;
-  SteppedIo disk_;
+  SimulatedIo disk_;
   std::unique_ptr<FileStore> store_;
   std::unique_ptr<Cache> cache_;
   asio::io_context loop_;
-  std::unique_ptr<Runtime> runtime_;  ///< in loop mode
+  std::unique_ptr<AsyncCache> runtime_;  ///< in loop mode
 
   tools::EngineCounts counts_;
   tools::Scheduler scheduler_;

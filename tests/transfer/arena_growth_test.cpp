@@ -1,6 +1,6 @@
 // The arena as it comes and goes: what is warm when, what observers hear, what cannot be had.
 
-#include "tests/simulated/stepped_arena_worker.hpp"
+#include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/host/host_arena.hpp"
 
@@ -57,7 +57,7 @@ class ArenaGrowth : public ::testing::Test {
     options.chunk_bytes = block_bytes * chunk_slots;
     options.limits = limits;
     options.spare = {};
-    auto own = std::make_unique<SteppedArenaWorker>();
+    auto own = std::make_unique<SimulatedArenaWorker>();
     worker = own.get();
     options.worker = std::move(own);
     arena = std::make_unique<HostArena>(std::move(options));
@@ -76,7 +76,7 @@ class ArenaGrowth : public ::testing::Test {
 
   std::function<MemoryLimits()> limits;
   Recorder recorder;
-  SteppedArenaWorker* worker = nullptr;
+  SimulatedArenaWorker* worker = nullptr;
   std::unique_ptr<HostArena> arena;
 };
 
@@ -157,7 +157,7 @@ TEST_F(ArenaGrowth, keeps_what_is_there_as_it_grows_and_shrinks) {
   EXPECT_FALSE(arena->holds({SlotId{5}, 2}));
   fill(arena->block(SlotId{12}), 12);
   arena->give_back(2);
-  EXPECT_EQ(arena->state(2), ChunkState::leaving);
+  EXPECT_EQ(arena->state(2), ChunkState::unmapping);
   EXPECT_FALSE(arena->holds({SlotId{8}, 1}));
   EXPECT_EQ(settle().at(0).kind, ArenaEvent::Kind::gone);
   EXPECT_EQ(arena->mapped(), block_bytes * 7);

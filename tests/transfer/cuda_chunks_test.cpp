@@ -1,5 +1,5 @@
 // The CUDA device and an arena whose chunks come and go: what is registered when, and what becomes of a chunk that cannot be.
-#include "tests/simulated/stepped_arena_worker.hpp"
+#include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/transfer/cuda_fixture.hpp"
 
 #include <gtest/gtest.h>
@@ -33,15 +33,15 @@ class CudaChunks : public CudaOnFake {
     options.ready_slots = ready;
     options.block_bytes = block_bytes;
     options.chunk_bytes = block_bytes * chunk_slots;
-    auto own = std::make_unique<SteppedArenaWorker>();
+    auto own = std::make_unique<SimulatedArenaWorker>();
     worker_ = own.get();
     options.worker = std::move(own);
     coming_ = std::make_unique<HostArena>(std::move(options));
   }
-  void open_over_arena(std::optional<CopyPath> only_path = {}) {
+  void open_over_arena(std::optional<CopyMethod> only_method = {}) {
     if (!cuda_) make_machine();
     CudaOptions options;
-    options.only_path = only_path;
+    options.only_method = only_method;
     device_ = std::make_unique<DriverDevice>(
         cuda_->driver(), std::array{CudaPool{.slots = slots, .host = coming_.get(), .regions = {}}}, options);
     device_->set_waker(waker_);
@@ -65,14 +65,14 @@ class CudaChunks : public CudaOnFake {
     return in && !await_done(1).at(0).error && holds(coming_->block(SlotId{host_slot}), seed);
   }
 
-  SteppedArenaWorker* worker_ = nullptr;
+  SimulatedArenaWorker* worker_ = nullptr;
   std::unique_ptr<HostArena> coming_;
 };
 
-TEST_F(CudaChunks, are_registered_as_they_come_and_no_longer_when_they_go_on_every_path) {
-  for (const CopyPath path : {CopyPath::batch, CopyPath::plain, CopyPath::kernel, CopyPath::bulk_kernel}) {
+TEST_F(CudaChunks, are_registered_as_they_come_and_no_longer_when_they_go_on_every_method) {
+  for (const CopyMethod method : {CopyMethod::batch, CopyMethod::plain, CopyMethod::kernel, CopyMethod::bulk_kernel}) {
     make_arena(8, 4);
-    open_over_arena(path);
+    open_over_arena(method);
     EXPECT_EQ(cuda_->registered(), 1U) << "what was warm when it was opened";
     EXPECT_TRUE(moves_there_and_back(3, 33));
     EXPECT_EQ(settle().at(0).kind, ArenaEvent::Kind::warm);
@@ -214,11 +214,11 @@ TEST_F(CudaChunks, come_and_go_while_an_engine_captures_a_graph) {
 }
 
 TEST_F(CudaChunks, come_and_go_while_others_are_copied_from_and_to) {
-  for (const CopyPath path : {CopyPath::batch, CopyPath::kernel}) {
+  for (const CopyMethod method : {CopyMethod::batch, CopyMethod::kernel}) {
     make_machine();
     HostArena arena{16, block_bytes, block_bytes * chunk_slots};
     CudaOptions options;
-    options.only_path = path;
+    options.only_method = method;
     {
       DriverDevice device{cuda_->driver(), std::array{CudaPool{.slots = slots, .host = &arena, .regions = {}}}, options};
       device.set_waker(waker_);

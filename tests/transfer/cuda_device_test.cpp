@@ -1,4 +1,4 @@
-// The CUDA device at work, over the fake driver: every path, and the order against compute.
+// The CUDA device at work, over the fake driver: every method, and the order against compute.
 #include "tests/transfer/cuda_fixture.hpp"
 
 #include <gtest/gtest.h>
@@ -11,21 +11,21 @@ namespace {
 
 using enum Direction;
 
-class CudaPaths : public CudaOnFake, public testing::WithParamInterface<std::tuple<CopyPath, Layout>> {
+class CudaMethods : public CudaOnFake, public testing::WithParamInterface<std::tuple<CopyMethod, Layout>> {
  protected:
-  void start_path() { start(std::get<1>(GetParam()), std::get<0>(GetParam())); }
-  /// A call that this path makes and no other.
+  void start_method() { start(std::get<1>(GetParam()), std::get<0>(GetParam())); }
+  /// A call that this method makes and no other.
   const char* call(Direction direction) {
     switch (std::get<0>(GetParam())) {
-      case CopyPath::batch: return "memcpy_batch_13000";
-      case CopyPath::plain: return direction == swap_out ? "cuMemcpyDtoHAsync" : "cuMemcpyHtoDAsync";
+      case CopyMethod::batch: return "memcpy_batch_13000";
+      case CopyMethod::plain: return direction == swap_out ? "cuMemcpyDtoHAsync" : "cuMemcpyHtoDAsync";
       default: return "cuLaunchKernel";
     }
   }
 };
 
-TEST_P(CudaPaths, move_every_byte_and_touch_no_other) {
-  start_path();
+TEST_P(CudaMethods, move_every_byte_and_touch_no_other) {
+  start_method();
   write_device();
   for (const Direction direction : {swap_out, swap_in}) {
     const int before = cuda_->calls(call(direction));
@@ -48,8 +48,8 @@ TEST_P(CudaPaths, move_every_byte_and_touch_no_other) {
   }
 }
 
-TEST_P(CudaPaths, move_more_than_they_have_descriptors_for_behind_compute_that_waits) {
-  start_path();
+TEST_P(CudaMethods, move_more_than_they_have_descriptors_for_behind_compute_that_waits) {
+  start_method();
   write_device();
   const Gate gate;
   cuda_->run_on(engine_.get(), [gate] { gate.wait(); });
@@ -73,9 +73,9 @@ TEST_P(CudaPaths, move_more_than_they_have_descriptors_for_behind_compute_that_w
   for (std::uint32_t slot = 0; slot < slots; ++slot) EXPECT_TRUE(host_holds(slot, expected[slot])) << slot;
 }
 
-TEST_P(CudaPaths, tell_how_long_a_command_kept_its_stream_and_not_what_it_waited_for) {
+TEST_P(CudaMethods, tell_how_long_a_command_kept_its_stream_and_not_what_it_waited_for) {
   using std::chrono::nanoseconds;
-  start_path();
+  start_method();
   write_device();
   const Gate gate;
   cuda_->run_on(engine_.get(), [this, gate] {
@@ -95,25 +95,25 @@ TEST_P(CudaPaths, tell_how_long_a_command_kept_its_stream_and_not_what_it_waited
   EXPECT_NEAR(static_cast<double>(nanoseconds{done.at(1).took}.count()), bytes, 8) << "nor what was before it on the stream";
 }
 
-INSTANTIATE_TEST_SUITE_P(FakeCuda, CudaPaths,
-                         testing::Combine(testing::Values(CopyPath::batch, CopyPath::plain, CopyPath::kernel,
-                                                          CopyPath::bulk_kernel),
+INSTANTIATE_TEST_SUITE_P(FakeCuda, CudaMethods,
+                         testing::Combine(testing::Values(CopyMethod::batch, CopyMethod::plain, CopyMethod::kernel,
+                                                          CopyMethod::bulk_kernel),
                                           testing::Values(Layout::packed, Layout::regions)),
                          [](const auto& name) {
                            return std::string{to_string(std::get<0>(name.param))} +
                                   (std::get<1>(name.param) == Layout::packed ? "_packed" : "_regions");
                          });
 
-TEST_F(CudaOnFake, every_path_leaves_the_gaps_between_an_engines_blocks_alone) {
-  for (const CopyPath path : {CopyPath::batch, CopyPath::plain, CopyPath::kernel, CopyPath::bulk_kernel}) {
-    start(Layout::regions, path);
+TEST_F(CudaOnFake, every_method_leaves_the_gaps_between_an_engines_blocks_alone) {
+  for (const CopyMethod method : {CopyMethod::batch, CopyMethod::plain, CopyMethod::kernel, CopyMethod::bulk_kernel}) {
+    start(Layout::regions, method);
     submit(1, swap_in, {run(0, 0, slots)});
     ASSERT_FALSE(await_done(1).at(0).error);
     const std::vector<DeviceRegion>& regions = memory_->regions();
     for (const DeviceRegion& last : {regions[1], regions[2]}) {
       for (std::uint32_t slot = 0; slot < slots; ++slot) {
         const std::byte* const gap = cuda_->at(last.base + slot * last.stride) + last.bytes;
-        for (int i = 0; i < 16; ++i) ASSERT_EQ(gap[i], std::byte{0xA5}) << to_string(path) << " " << slot;
+        for (int i = 0; i < 16; ++i) ASSERT_EQ(gap[i], std::byte{0xA5}) << to_string(method) << " " << slot;
       }
     }
     close();
@@ -124,7 +124,7 @@ TEST_F(CudaOnFake, batches_go_through_the_older_call_where_the_driver_has_no_new
   FakeCuda::Machine machine;
   machine.batch_13000 = false;
   make_machine(machine);
-  start(Layout::regions, CopyPath::batch);
+  start(Layout::regions, CopyMethod::batch);
   write_device();
   submit(1, swap_out, {run(3, 3, 4)});
   ASSERT_FALSE(await_done(1).at(0).error);
@@ -138,7 +138,7 @@ TEST_F(CudaOnFake, a_kernel_moves_more_tiles_than_a_page_of_the_ring_has) {
   make_machine();
   HostArena arena{2, large, large};
   CudaOptions options;
-  options.only_path = CopyPath::kernel;
+  options.only_method = CopyMethod::kernel;
   DriverDevice device{cuda_->driver(), std::array{CudaPool{.slots = 1, .host = &arena, .regions = {}}}, options};
   EventFdWaker waker;
   device.set_waker(waker);

@@ -11,7 +11,7 @@ namespace {
 
 using enum Direction;
 
-class CudaFailures : public CudaOnFake, public testing::WithParamInterface<CopyPath> {};
+class CudaFailures : public CudaOnFake, public testing::WithParamInterface<CopyMethod> {};
 
 TEST_P(CudaFailures, of_any_call_while_it_is_opened_are_thrown_and_leave_nothing_behind) {
   make_machine();
@@ -77,7 +77,7 @@ TEST_P(CudaFailures, of_any_call_at_work_end_its_command_and_no_other_and_nothin
   EXPECT_GT(reported, 20);
 }
 
-INSTANTIATE_TEST_SUITE_P(FakeCuda, CudaFailures, testing::Values(CopyPath::batch, CopyPath::plain, CopyPath::kernel),
+INSTANTIATE_TEST_SUITE_P(FakeCuda, CudaFailures, testing::Values(CopyMethod::batch, CopyMethod::plain, CopyMethod::kernel),
                          [](const auto& name) { return std::string{to_string(name.param)}; });
 
 TEST_F(CudaOnFake, a_context_that_has_failed_ends_every_command_and_the_device_still_goes_down) {
@@ -100,7 +100,7 @@ TEST_F(CudaOnFake, a_context_that_has_failed_ends_every_command_and_the_device_s
 }
 
 TEST_F(CudaOnFake, a_command_that_failed_half_way_ends_when_its_first_half_has) {
-  start(Layout::regions, CopyPath::plain);
+  start(Layout::regions, CopyMethod::plain);
   write_device();
   const Gate gate;
   engine_writes_late(gate, 4, 999);

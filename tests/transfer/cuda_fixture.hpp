@@ -57,19 +57,19 @@ class CudaOnFake : public testing::Test {
     context_.emplace(cuda_->driver(), 0);
     engine_ = make_stream(cuda_->driver());
   }
-  void start(Layout layout = Layout::packed, std::optional<CopyPath> only_path = {}) {
+  void start(Layout layout = Layout::packed, std::optional<CopyMethod> only_method = {}) {
     if (!cuda_) make_machine();
     if (layout == Layout::regions) {
       memory_.emplace(cuda_->driver(), slots, part_bytes[0], part_bytes[1], part_bytes[2]);
     }
-    open(only_path);
+    open(only_method);
     for (std::uint32_t slot = 0; slot < slots; ++slot) fill(arena_.block(SlotId{slot}), 200 + slot);
   }
-  void open(std::optional<CopyPath> only_path = {}) {
+  void open(std::optional<CopyMethod> only_method = {}) {
     CudaPool pool{.slots = slots, .host = &arena_, .regions = {}};
     if (memory_) pool.regions = memory_->regions();
     CudaOptions options;
-    options.only_path = only_path;
+    options.only_method = only_method;
     device_ = std::make_unique<DriverDevice>(cuda_->driver(), std::array{pool}, options);
     device_->set_waker(waker_);
   }

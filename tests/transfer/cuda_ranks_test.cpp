@@ -1,6 +1,6 @@
 // Several CUDA devices over one arena: each moves its share of every host slot, and what is pinned is pinned once for all of
 // them, in whichever order they come, go and fail.
-#include "tests/simulated/stepped_arena_worker.hpp"
+#include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/transfer/cuda_support.hpp"
 #include "tests/transfer/fake_cuda.hpp"
 #include "tests/transfer/support.hpp"
@@ -39,7 +39,7 @@ class CudaRanks : public testing::Test {
     options.slots = options.ready_slots = 8;
     options.block_bytes = share * ranks;
     options.chunk_bytes = share * ranks * chunk_slots;
-    auto own = std::make_unique<SteppedArenaWorker>();
+    auto own = std::make_unique<SimulatedArenaWorker>();
     worker_ = own.get();
     options.worker = std::move(own);
     arena_ = std::make_unique<HostArena>(std::move(options));
@@ -49,17 +49,17 @@ class CudaRanks : public testing::Test {
     EXPECT_EQ(cuda_.complaints(), "");
   }
 
-  void open(std::uint32_t rank, std::optional<CopyPath> path = {}) {
+  void open(std::uint32_t rank, std::optional<CopyMethod> method = {}) {
     CudaOptions options;
     options.ordinal = ordinals.at(rank);
-    options.only_path = path;
+    options.only_method = method;
     options.pins = pins_;
     const CudaPool pool{.slots = slots, .host = arena_.get(), .share = {share * rank, share}, .regions = {}};
     devices_.at(rank) = std::make_unique<DriverDevice>(cuda_.driver(), std::array{pool}, options);
     devices_.at(rank)->set_waker(waker_);
   }
-  void open_all(std::optional<CopyPath> path = {}) {
-    for (std::uint32_t rank = 0; rank < ranks; ++rank) open(rank, path);
+  void open_all(std::optional<CopyMethod> method = {}) {
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) open(rank, method);
   }
   void close(std::uint32_t rank) { devices_.at(rank).reset(); }
   DriverDevice& device(std::uint32_t rank) { return *devices_.at(rank); }
@@ -98,15 +98,15 @@ class CudaRanks : public testing::Test {
 
   FakeCuda cuda_{FakeCuda::Machine{.devices = 2}};
   EventFdWaker waker_;
-  SteppedArenaWorker* worker_ = nullptr;
+  SimulatedArenaWorker* worker_ = nullptr;
   std::unique_ptr<HostArena> arena_;
   std::shared_ptr<HostPins> pins_ = CudaDevice::shared_pins();
   std::array<std::unique_ptr<DriverDevice>, ranks> devices_;
 };
 
-class CudaRanksPaths : public CudaRanks, public testing::WithParamInterface<CopyPath> {};
+class CudaRanksMethods : public CudaRanks, public testing::WithParamInterface<CopyMethod> {};
 
-TEST_P(CudaRanksPaths, move_their_own_shares_of_random_runs_and_no_byte_of_another) {
+TEST_P(CudaRanksMethods, move_their_own_shares_of_random_runs_and_no_byte_of_another) {
   open_all(GetParam());
   std::mt19937 random{5};
   std::array<std::vector<std::uint64_t>, ranks> in_host;
@@ -147,7 +147,7 @@ TEST_P(CudaRanksPaths, move_their_own_shares_of_random_runs_and_no_byte_of_anoth
   }
 }
 
-TEST_P(CudaRanksPaths, have_chunks_that_come_and_go_registered_once_for_all) {
+TEST_P(CudaRanksMethods, have_chunks_that_come_and_go_registered_once_for_all) {
   open_all(GetParam());
   EXPECT_EQ(cuda_.registered(), 2U);
   ASSERT_TRUE(arena_->grow(chunk_slots + 2));
@@ -163,14 +163,14 @@ TEST_P(CudaRanksPaths, have_chunks_that_come_and_go_registered_once_for_all) {
   for (std::uint32_t rank = 0; rank < ranks; ++rank) EXPECT_TRUE(moves_there_and_back(rank, 9, 60 + rank)) << rank;
 }
 
-INSTANTIATE_TEST_SUITE_P(FakeCuda, CudaRanksPaths,
-                         testing::Values(CopyPath::batch, CopyPath::plain, CopyPath::kernel, CopyPath::bulk_kernel),
+INSTANTIATE_TEST_SUITE_P(FakeCuda, CudaRanksMethods,
+                         testing::Values(CopyMethod::batch, CopyMethod::plain, CopyMethod::kernel, CopyMethod::bulk_kernel),
                          [](const auto& name) { return std::string{to_string(name.param)}; });
 
 TEST_F(CudaRanks, may_be_closed_in_any_order_and_what_is_left_goes_on) {
   std::array<std::uint32_t, ranks> order{0, 1, 2};
   do {
-    open_all(CopyPath::kernel);
+    open_all(CopyMethod::kernel);
     for (const std::uint32_t rank : order) {
       EXPECT_TRUE(moves_there_and_back(rank, 2, rank));
       EXPECT_EQ(cuda_.registered(), 2U);
@@ -206,7 +206,7 @@ TEST_F(CudaRanks, have_a_chunk_all_or_none) {
   for (const Failing failing : {Failing{"cuMemHostRegister", 0}, Failing{"cuDevicePrimaryCtxRetain", 0},
                                 Failing{"cuMemHostGetDevicePointer", 0}, Failing{"cuMemHostGetDevicePointer", 1},
                                 Failing{"cuCtxPushCurrent", 1}}) {
-    open_all(CopyPath::kernel);
+    open_all(CopyMethod::kernel);
     cuda_.fail(failing.call, CUDA_ERROR_OUT_OF_MEMORY, 0, ordinals.at(failing.rank));
     ASSERT_TRUE(arena_->grow(chunk_slots));
     const std::vector<ArenaEvent> events = settle();
@@ -236,7 +236,7 @@ TEST_F(CudaRanks, one_that_cannot_be_opened_leaves_the_others_as_they_were) {
   for (int after = 0; !opened; ++after) {
     cuda_.fail_any(CUDA_ERROR_OUT_OF_MEMORY, after);
     try {
-      open(1, CopyPath::kernel);
+      open(1, CopyMethod::kernel);
       opened = !cuda_.failed_any();
     } catch (const std::exception&) {
       ++failures;
@@ -254,8 +254,8 @@ TEST_F(CudaRanks, one_that_cannot_be_opened_leaves_the_others_as_they_were) {
 
 /// The one that is lost has registered everything.
 TEST_F(CudaRanks, one_whose_context_is_lost_fails_what_it_is_asked_for_and_takes_nothing_from_the_others) {
-  open(0, CopyPath::kernel);
-  open(1, CopyPath::kernel);
+  open(0, CopyMethod::kernel);
+  open(1, CopyMethod::kernel);
   cuda_.break_context(CUDA_ERROR_ILLEGAL_ADDRESS, 0);
   EXPECT_EQ(copy(0, swap_out, run(1, 1, 1)), Errc::io_failed);
   EXPECT_TRUE(moves_there_and_back(1, 4, 1));

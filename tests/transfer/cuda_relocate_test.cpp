@@ -19,8 +19,8 @@ class CudaRelocation : public CudaOnFake {
     awake_.reset();
     close();
   }
-  void start_regions(std::optional<CopyPath> path = {}) {
-    start(Layout::regions, path);
+  void start_regions(std::optional<CopyMethod> method = {}) {
+    start(Layout::regions, method);
     awake_.emplace(cuda_->driver(), slots, part_bytes[0], part_bytes[1], part_bytes[2]);
   }
   static std::vector<RelocatedPool> moved(std::vector<DeviceRegion> regions, std::uint16_t pool = 0) {
@@ -38,9 +38,9 @@ class CudaRelocation : public CudaOnFake {
   std::optional<EngineMemory> awake_;
 };
 
-TEST_F(CudaRelocation, blocks_move_to_and_from_the_new_addresses_on_every_path_and_never_the_old) {
-  for (const CopyPath path : {CopyPath::batch, CopyPath::plain, CopyPath::kernel, CopyPath::bulk_kernel}) {
-    start_regions(path);
+TEST_F(CudaRelocation, blocks_move_to_and_from_the_new_addresses_on_every_method_and_never_the_old) {
+  for (const CopyMethod method : {CopyMethod::batch, CopyMethod::plain, CopyMethod::kernel, CopyMethod::bulk_kernel}) {
+    start_regions(method);
     write_device();
     submit(1, swap_out, {run(3, 3, 2)});
     ASSERT_FALSE(await_done(1).at(0).error);

@@ -107,7 +107,7 @@ TEST_F(CudaSetup, goes_without_kernels_where_they_do_not_load) {
   make_machine(machine);
   start();
   const CudaFacts facts = device_->facts();
-  EXPECT_EQ(facts.paths, CopyPaths{0b0011});
+  EXPECT_EQ(facts.methods, CopyMethods{0b0011});
   EXPECT_TRUE(says(facts.no_kernels, "cuModuleLoadData"));
   EXPECT_EQ(facts.failed, 0U);
   write_device();
@@ -116,7 +116,7 @@ TEST_F(CudaSetup, goes_without_kernels_where_they_do_not_load) {
   EXPECT_TRUE(host_holds(slots - 1, 100 + slots - 1));
   device_.reset();
   CudaOptions options;
-  options.only_path = CopyPath::kernel;
+  options.only_method = CopyMethod::kernel;
   EXPECT_TRUE(says(refusal(std::array{pool()}, options), "the path kernel is not to be had on Fake GPU"));
 }
 
@@ -125,7 +125,7 @@ TEST_F(CudaSetup, has_bulk_kernels_from_compute_capability_9_on) {
   machine.capability_major = 8;
   make_machine(machine);
   open();
-  EXPECT_EQ(device_->facts().paths, CopyPaths{0b0111});
+  EXPECT_EQ(device_->facts().methods, CopyMethods{0b0111});
   EXPECT_EQ(device_->facts().compute_capability_major, 8);
 }
 
@@ -135,7 +135,7 @@ TEST_F(CudaSetup, has_batches_where_the_driver_has) {
   machine.batch_13000 = false;
   make_machine(machine);
   open();
-  EXPECT_EQ(device_->facts().paths, CopyPaths{0b1110});
+  EXPECT_EQ(device_->facts().methods, CopyMethods{0b1110});
 }
 
 TEST_F(CudaSetup, leaves_the_callers_context_as_it_was) {
@@ -154,7 +154,7 @@ TEST_F(CudaSetup, leaves_the_callers_context_as_it_was) {
 
 // ---- calibration
 
-/// A time in which the n-th reading is n microseconds after the one before: the later a path is measured, the slower it is.
+/// A time in which the n-th reading is n microseconds after the one before: the later a method is measured, the slower it is.
 class SlowerAndSlower final : public Clock {
  public:
   [[nodiscard]] TimePoint now() const noexcept override {
@@ -166,18 +166,18 @@ class SlowerAndSlower final : public Clock {
   mutable std::int64_t step_ = 0;
 };
 
-TEST_F(CudaSetup, calibration_measures_every_path_in_every_cell_and_orders_them) {
+TEST_F(CudaSetup, calibration_measures_every_method_in_every_cell_and_orders_them) {
   make_machine();
   CalibrationOptions options;
   options.bytes = MiB * 4;
   options.rounds = 1;
-  const PathTable table = calibrate_paths(cuda_->driver(), 0, SlowerAndSlower{}, options);
+  const CopyMethodTable table = calibrate_methods(cuda_->driver(), 0, SlowerAndSlower{}, options);
   for (const Direction direction : {swap_out, swap_in}) {
-    for (std::size_t bytes = 0; bytes < PathTable::piece_bytes.size(); ++bytes) {
-      for (std::size_t number = 0; number < PathTable::piece_counts.size(); ++number) {
-        const PathTable::Cell& cell = table.cell(direction, bytes, number);
+    for (std::size_t bytes = 0; bytes < CopyMethodTable::piece_bytes.size(); ++bytes) {
+      for (std::size_t number = 0; number < CopyMethodTable::piece_counts.size(); ++number) {
+        const CopyMethodTable::Cell& cell = table.cell(direction, bytes, number);
         for (const double rate : cell.rates) EXPECT_GT(rate, 0);
-        EXPECT_EQ(cell.order, (std::array{CopyPath::batch, CopyPath::plain, CopyPath::kernel, CopyPath::bulk_kernel}));
+        EXPECT_EQ(cell.order, (std::array{CopyMethod::batch, CopyMethod::plain, CopyMethod::kernel, CopyMethod::bulk_kernel}));
       }
     }
   }
@@ -194,7 +194,7 @@ TEST_F(CudaSetup, calibration_is_kept_until_the_driver_changes) {
     machine.driver_version = driver_version;
     make_machine(machine);
     const bool kept = std::filesystem::exists(folder / "paths.json") && driver_version == 13000;
-    const PathTable table = kept_or_measured(cuda_->driver(), 0, folder / "paths.json", SlowerAndSlower{}, options);
+    const CopyMethodTable table = kept_or_measured(cuda_->driver(), 0, folder / "paths.json", SlowerAndSlower{}, options);
     EXPECT_GT(table.cell(swap_in, 0, 3).rates[0], 0);
     EXPECT_EQ(cuda_->calls("cuLaunchKernel") == 0, kept);
     close();
@@ -209,7 +209,7 @@ TEST_F(CudaSetup, calibration_leaves_out_what_is_not_to_be_had) {
   CalibrationOptions options;
   options.bytes = MiB;
   options.rounds = 1;
-  const PathTable table = calibrate_paths(cuda_->driver(), 0, SteadyClock{}, options);
+  const CopyMethodTable table = calibrate_methods(cuda_->driver(), 0, SteadyClock{}, options);
   EXPECT_GT(table.cell(swap_in, 0, 3).rates[0], 0);
   EXPECT_EQ(table.cell(swap_in, 0, 3).rates[2], 0);
 }

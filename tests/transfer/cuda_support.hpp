@@ -74,7 +74,7 @@ class PartlyFailing {
 };
 
 /// How the contract drives a CUDA device. `Machine` has the driver: driver(), unavailable().
-template <class Machine, CopyPath path, Layout layout, contract::HostLayout host_layout = contract::whole_slots>
+template <class Machine, CopyMethod method, Layout layout, contract::HostLayout host_layout = contract::whole_slots>
 class CudaContract : public contract::Threaded {
  public:
   static constexpr contract::HostLayout host = host_layout;
@@ -89,14 +89,14 @@ class CudaContract : public contract::Threaded {
       pool.regions = memory_->regions();
     }
     CudaOptions options;
-    options.only_path = path;
+    options.only_method = method;
     open(std::make_unique<DriverDevice>(partly_failing_.driver(), std::array{pool}, options));
     // Of the contract's second command, which is of two blocks as the first is: its first call, or where a block has several, the
     // second of its first block.
     if (failing == contract::Failing::second_command) {
       const bool is_whole = host.slot_bytes() == contract::block_bytes;
       const int where_calls_are_many = layout == Layout::regions ? 6 : is_whole ? 2 : 3;
-      partly_failing_.fail_nth(path == CopyPath::plain ? where_calls_are_many : 2);
+      partly_failing_.fail_nth(method == CopyMethod::plain ? where_calls_are_many : 2);
     }
   }
   ~CudaContract() { close(); }
@@ -110,14 +110,14 @@ class CudaContract : public contract::Threaded {
 
 template <class Machine>
 using CudaContracts = testing::Types<
-    CudaContract<Machine, CopyPath::batch, Layout::packed>, CudaContract<Machine, CopyPath::batch, Layout::regions>,
-    CudaContract<Machine, CopyPath::plain, Layout::packed>, CudaContract<Machine, CopyPath::plain, Layout::regions>,
-    CudaContract<Machine, CopyPath::kernel, Layout::packed>, CudaContract<Machine, CopyPath::kernel, Layout::regions>,
-    CudaContract<Machine, CopyPath::batch, Layout::packed, contract::shares_of_slots>,
-    CudaContract<Machine, CopyPath::batch, Layout::regions, contract::shares_of_slots>,
-    CudaContract<Machine, CopyPath::plain, Layout::packed, contract::shares_of_slots>,
-    CudaContract<Machine, CopyPath::plain, Layout::regions, contract::shares_of_slots>,
-    CudaContract<Machine, CopyPath::kernel, Layout::packed, contract::shares_of_slots>,
-    CudaContract<Machine, CopyPath::kernel, Layout::regions, contract::shares_of_slots>>;
+    CudaContract<Machine, CopyMethod::batch, Layout::packed>, CudaContract<Machine, CopyMethod::batch, Layout::regions>,
+    CudaContract<Machine, CopyMethod::plain, Layout::packed>, CudaContract<Machine, CopyMethod::plain, Layout::regions>,
+    CudaContract<Machine, CopyMethod::kernel, Layout::packed>, CudaContract<Machine, CopyMethod::kernel, Layout::regions>,
+    CudaContract<Machine, CopyMethod::batch, Layout::packed, contract::shares_of_slots>,
+    CudaContract<Machine, CopyMethod::batch, Layout::regions, contract::shares_of_slots>,
+    CudaContract<Machine, CopyMethod::plain, Layout::packed, contract::shares_of_slots>,
+    CudaContract<Machine, CopyMethod::plain, Layout::regions, contract::shares_of_slots>,
+    CudaContract<Machine, CopyMethod::kernel, Layout::packed, contract::shares_of_slots>,
+    CudaContract<Machine, CopyMethod::kernel, Layout::regions, contract::shares_of_slots>>;
 
 }  // namespace terrace::test

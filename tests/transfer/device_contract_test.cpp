@@ -1,7 +1,7 @@
 // What every Device promises, on those without hardware.
 #include "tests/transfer/device_contract.hpp"
 #include "transfer/emulated/emulated_device.hpp"
-#include "tests/simulated/stepped_device.hpp"
+#include "tests/simulated/simulated_device.hpp"
 
 #include <array>
 
@@ -53,15 +53,15 @@ class Stepped {
   Fence launch_held(ComputeWork work) { return device_.launch(std::move(work)); }
   void release_compute() {}
   std::size_t done_while_compute_stands_still(Direction direction) {
-    const auto part = direction == swap_out ? SteppedDevice::Part::swap_out : SteppedDevice::Part::swap_in;
+    const auto part = direction == swap_out ? SimulatedDevice::Part::swap_out : SimulatedDevice::Part::swap_in;
     std::size_t steps = 0;
-    for (const SteppedDevice::Part possible : device_.step_options()) steps += possible == part;
+    for (const SimulatedDevice::Part possible : device_.step_options()) steps += possible == part;
     return steps;
   }
 
  private:
   EventFdWaker waker_;
-  SteppedDevice device_;
+  SimulatedDevice device_;
   Failing failing_;
   int submitted_ = 0;
 };

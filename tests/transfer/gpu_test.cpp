@@ -54,19 +54,19 @@ class Gpu : public testing::Test {
     engine_ = {};
     context_.reset();
   }
-  void open(Layout layout, std::optional<CopyPath> path) {
+  void open(Layout layout, std::optional<CopyMethod> method) {
     CudaPool pool{.slots = slots, .host = &arena_, .regions = {}};
     if (layout == Layout::regions) pool.regions = memory_->regions();
     CudaOptions options;
-    options.only_path = path;
+    options.only_method = method;
     device_ = std::make_unique<DriverDevice>(*driver_, std::array{pool}, options);
     device_->set_waker(waker_);
   }
-  [[nodiscard]] bool has(CopyPath path) {
+  [[nodiscard]] bool has(CopyMethod method) {
     open(Layout::packed, std::nullopt);
-    const bool has_path = device_->facts().paths.test(static_cast<std::size_t>(path));
+    const bool has_method = device_->facts().methods.test(static_cast<std::size_t>(method));
     device_.reset();
-    return has_path;
+    return has_method;
   }
   void copy(Direction direction, std::vector<SlotRun> runs, Fence after = {}) {
     device_->submit({1, direction, after, std::move(runs)});
@@ -95,12 +95,12 @@ class Gpu : public testing::Test {
   std::unique_ptr<DriverDevice> device_;
 };
 
-class GpuPaths : public Gpu, public testing::WithParamInterface<std::tuple<CopyPath, Layout>> {};
+class GpuMethods : public Gpu, public testing::WithParamInterface<std::tuple<CopyMethod, Layout>> {};
 
-TEST_P(GpuPaths, move_every_byte_of_random_runs_there_and_back) {
-  const auto [path, layout] = GetParam();
-  if (!has(path)) GTEST_SKIP() << "this device or driver has no " << to_string(path);
-  open(layout, path);
+TEST_P(GpuMethods, move_every_byte_of_random_runs_there_and_back) {
+  const auto [method, layout] = GetParam();
+  if (!has(method)) GTEST_SKIP() << "this device or driver has no " << to_string(method);
+  open(layout, method);
   std::mt19937 random{11};
   std::vector<std::uint64_t> in_host(slots);
   std::vector<std::uint64_t> on_device(slots);
@@ -130,9 +130,9 @@ TEST_P(GpuPaths, move_every_byte_of_random_runs_there_and_back) {
   EXPECT_EQ(device_->facts().failed, 0U) << device_->facts().first_failure;
 }
 
-INSTANTIATE_TEST_SUITE_P(Gpu, GpuPaths,
-                         testing::Combine(testing::Values(CopyPath::batch, CopyPath::plain, CopyPath::kernel,
-                                                          CopyPath::bulk_kernel),
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuMethods,
+                         testing::Combine(testing::Values(CopyMethod::batch, CopyMethod::plain, CopyMethod::kernel,
+                                                          CopyMethod::bulk_kernel),
                                           testing::Values(Layout::packed, Layout::regions)),
                          [](const auto& name) {
                            return std::string{to_string(std::get<0>(name.param))} +
@@ -216,9 +216,9 @@ TEST_F(GpuLateKernel, shows_where_the_fence_is_missing) {
 }
 
 TEST_F(Gpu, follows_the_arenas_chunks_as_they_come_and_go) {
-  for (const CopyPath path : {CopyPath::plain, CopyPath::batch, CopyPath::kernel, CopyPath::bulk_kernel}) {
-    if (!has(path)) continue;
-    open(Layout::regions, path);
+  for (const CopyMethod method : {CopyMethod::plain, CopyMethod::batch, CopyMethod::kernel, CopyMethod::bulk_kernel}) {
+    if (!has(method)) continue;
+    open(Layout::regions, method);
     for (std::uint64_t round = 0; round < 20; ++round) {
       ASSERT_TRUE(arena_.grow(7));
       std::vector<ArenaEvent> events;
@@ -248,12 +248,12 @@ TEST_F(Gpu, ranks_move_their_shares_of_one_arena_and_follow_its_chunks) {
   const bool two = !CudaDevice::unavailable(1);
   for (const bool same : {true, false}) {
     if (!same && !two) continue;
-    for (const CopyPath path : {CopyPath::plain, CopyPath::batch, CopyPath::kernel, CopyPath::bulk_kernel}) {
-      if (!has(path)) continue;
+    for (const CopyMethod method : {CopyMethod::plain, CopyMethod::batch, CopyMethod::kernel, CopyMethod::bulk_kernel}) {
+      if (!has(method)) continue;
       HostArena arena{slots, block_bytes * ranks, block_bytes * ranks * 7};
       std::array<std::unique_ptr<DriverDevice>, ranks> devices;
       CudaOptions options;
-      options.only_path = path;
+      options.only_method = method;
       options.pins = CudaDevice::shared_pins();
       for (std::uint32_t rank = 0; rank < ranks; ++rank) {
         options.ordinal = same ? 0 : static_cast<int>(rank);
@@ -353,11 +353,11 @@ TEST_F(Gpu, does_not_mark_a_stream_of_another_context) {
 
 TEST_F(Gpu, is_calibrated_in_less_than_ten_seconds) {
   const auto begin = std::chrono::steady_clock::now();
-  const PathTable table = calibrate_paths(*driver_, 0, SteadyClock{});
+  const CopyMethodTable table = calibrate_methods(*driver_, 0, SteadyClock{});
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{10});
   for (const Direction direction : {swap_out, swap_in}) {
-    for (std::size_t number = 0; number < PathTable::piece_counts.size(); ++number) {
-      EXPECT_GT(table.cell(direction, 3, number).rates[static_cast<std::size_t>(CopyPath::plain)], 0);
+    for (std::size_t number = 0; number < CopyMethodTable::piece_counts.size(); ++number) {
+      EXPECT_GT(table.cell(direction, 3, number).rates[static_cast<std::size_t>(CopyMethod::plain)], 0);
     }
   }
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "tests/transfer/support.hpp"
-#include "transfer/engine/lanes.hpp"
+#include "transfer/engine/transfer_scheduler.hpp"
 
 #include <gtest/gtest.h>
 
@@ -19,8 +19,8 @@ inline constexpr TimePoint start{std::chrono::hours{1}};
 /// Lanes of blocks of 10 bytes in pieces of 4 blocks, 2 pieces under way.
 class LanesTest : public testing::Test {
  protected:
-  static LanesConfig config() {
-    LanesConfig made;
+  static TransferSchedulerConfig config() {
+    TransferSchedulerConfig made;
     made.block_bytes = Bytes{10};
     made.piece_bytes = Bytes{45};
     made.pieces_in_flight = 2;
@@ -28,12 +28,12 @@ class LanesTest : public testing::Test {
     return made;
   }
 
-  void submit(TransferPlan made) {
+  void submit(Transfer made) {
     EXPECT_TRUE(lanes_.submit(std::move(made)));
     lanes_.check_invariants();
   }
-  void submit(std::uint64_t job, Urgency urgency, std::uint32_t blocks, TimePoint deadline = never) {
-    TransferPlan made = plan(job, Direction::swap_out, urgency, {run(0, 0, blocks)});
+  void submit(std::uint64_t id, Urgency urgency, std::uint32_t blocks, TimePoint deadline = never) {
+    Transfer made = transfer(id, Direction::swap_out, urgency, {run(0, 0, blocks)});
     made.deadline = deadline;
     submit(std::move(made));
   }
@@ -52,14 +52,14 @@ class LanesTest : public testing::Test {
     lanes_.check_invariants();
     return taken;
   }
-  /// The jobs of the pieces that start when everything that starts ends at once.
+  /// The transfers of the pieces that start when everything that starts ends at once.
   std::vector<std::uint64_t> order() {
-    std::vector<std::uint64_t> jobs;
+    std::vector<std::uint64_t> ids;
     while (const std::optional<Piece> piece = next()) {
-      jobs.push_back(piece->job.value());
+      ids.push_back(piece->id.value());
       finish(*piece);
     }
-    return jobs;
+    return ids;
   }
   static std::vector<BlockOutcome> outcomes(std::size_t first, BlockOutcome a, std::size_t then, BlockOutcome b) {
     std::vector<BlockOutcome> all(first, a);
@@ -67,7 +67,7 @@ class LanesTest : public testing::Test {
     return all;
   }
 
-  Lanes lanes_{config()};
+  TransferScheduler lanes_{config()};
 };
 
 }  // namespace terrace::test

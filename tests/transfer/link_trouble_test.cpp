@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using test::fill;
 using test::holds;
-using test::plan;
+using test::transfer;
 using test::run;
 using test::writes;
 
@@ -42,7 +42,7 @@ class LinkTroubleTest : public testing::Test {
   void start(const LinkModel& link) {
     stop();
     device_.emplace(slots, arena_, EmulatedOptions{.name = "troubled", .link = link, .faults = {}});
-    LanesConfig config;
+    TransferSchedulerConfig config;
     config.piece_bytes = block_bytes;
     transfers_.emplace(config, *device_, clock_, waker_);
     Fence last;
@@ -56,7 +56,7 @@ class LinkTroubleTest : public testing::Test {
     transfers_.reset();
     device_.reset();
   }
-  void submit(TransferPlan made, Duration within) {
+  void submit(Transfer made, Duration within) {
     made.deadline = clock_.now() + within;
     transfers_->submit(std::move(made));
   }
@@ -70,7 +70,7 @@ class LinkTroubleTest : public testing::Test {
     std::map<std::uint64_t, TransferEvent> by_job;
     const auto collect = [this](std::vector<TransferEvent>& events) { return transfers_->poll(events); };
     for (TransferEvent& event : test::await<TransferEvent>(waker_, wanted, collect)) {
-      by_job[event.job.value()] = std::move(event);
+      by_job[event.id.value()] = std::move(event);
     }
     return by_job;
   }
@@ -86,30 +86,30 @@ TEST_F(LinkTroubleTest, a_stall_that_outlives_the_deadline_leaves_what_is_under_
   LinkModel link;
   link[swap_out] = {.stall_every = 2, .stall = hours{1}};
   start(link);
-  submit(plan(1, swap_out, request, {run(0, 0, 1)}), seconds{5});
+  submit(transfer(1, swap_out, request, {run(0, 0, 1)}), seconds{5});
   EXPECT_EQ(await_events(1)[1].outcomes, Outcomes{BlockOutcome::done});
 
-  submit(plan(2, swap_out, request, {run(4, 4, 4)}), seconds{5});
-  submit(plan(3, swap_out, request, {run(8, 8, 2)}), hours{2});
+  submit(transfer(2, swap_out, request, {run(4, 4, 4)}), seconds{5});
+  submit(transfer(3, swap_out, request, {run(8, 8, 2)}), hours{2});
   EXPECT_TRUE(poll().empty());
   clock_.advance(seconds{5});
   const std::vector<TransferEvent> events = poll();
   ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].job, JobId{2});
+  EXPECT_EQ(events[0].id, TransferId{2});
   EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
   EXPECT_EQ(events[0].outcomes, (Outcomes{BlockOutcome::unconfirmed, BlockOutcome::unconfirmed, BlockOutcome::cancelled,
                                           BlockOutcome::cancelled}));
   EXPECT_FALSE(transfers_->idle()) << "two slots are in quarantine";
 
   // The other direction takes no notice.
-  submit(plan(4, swap_in, request, {run(0, 12, 4)}), seconds{5});
+  submit(transfer(4, swap_in, request, {run(0, 12, 4)}), seconds{5});
   EXPECT_EQ(await_events(1)[4].outcomes, Outcomes(4, BlockOutcome::done));
 
   // Job 3 stands behind the stalled stream, and never starts.
   clock_.advance(hours{2});
   const std::vector<TransferEvent> late = poll();
   ASSERT_EQ(late.size(), 1U);
-  EXPECT_EQ(late[0].job, JobId{3});
+  EXPECT_EQ(late[0].id, TransferId{3});
   EXPECT_EQ(late[0].outcomes, Outcomes(2, BlockOutcome::cancelled));
 
   while (device_->link_counts(swap_out).stalled == 0) std::this_thread::yield();  // its thread may not have come to it yet
@@ -125,7 +125,7 @@ TEST_F(LinkTroubleTest, a_stall_that_ends_after_the_deadline_confirms_once_the_b
     LinkModel link;
     link[swap_out] = {.stall_every = 1, .stall = stall};
     start(link);
-    submit(plan(1, swap_out, request, {run(4, 4, 1)}), seconds{5});
+    submit(transfer(1, swap_out, request, {run(4, 4, 1)}), seconds{5});
     EXPECT_TRUE(poll().empty());
     clock_.advance(seconds{5});
     const std::vector<TransferEvent> events = poll();
@@ -146,8 +146,8 @@ TEST_F(LinkTroubleTest, a_link_that_fails_one_way_fails_the_blocks_of_that_direc
   LinkModel link;
   link[swap_in] = {.jitter_max = std::chrono::microseconds{50}, .fail_every = 3};
   start(link);
-  submit(plan(1, swap_in, request, {run(0, 0, 7)}), hours{1});
-  submit(plan(2, swap_out, request, {run(8, 8, 7)}), hours{1});
+  submit(transfer(1, swap_in, request, {run(0, 0, 7)}), hours{1});
+  submit(transfer(2, swap_out, request, {run(8, 8, 7)}), hours{1});
   std::map<std::uint64_t, TransferEvent> events = await_events(2);
   Outcomes expected(7, BlockOutcome::done);
   expected[2] = expected[5] = BlockOutcome::failed;

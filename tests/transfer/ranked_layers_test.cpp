@@ -1,4 +1,4 @@
-// Plans by layer over several ranks, whose engines say what the test makes them say.
+// Transfers by layer over several ranks, whose engines say what the test makes them say.
 #include "tests/transfer/support.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 
@@ -12,14 +12,14 @@
 namespace terrace {
 namespace {
 
-using test::plan;
+using test::transfer;
 using test::run;
 
 class Scripted final : public TransferPort {
  public:
-  void submit(TransferPlan plan) override { plans.push_back(std::move(plan)); }
-  void raise(JobId, Urgency) override {}
-  void cancel(JobId) override {}
+  void submit(Transfer transfer) override { transfers.push_back(std::move(transfer)); }
+  void raise(TransferId, Urgency) override {}
+  void cancel(TransferId) override {}
   void limit(Urgency, Bytes) override {}
   std::size_t poll(std::vector<TransferEvent>& out) override {
     const std::size_t count = said.size();
@@ -33,27 +33,27 @@ class Scripted final : public TransferPort {
 
   void say_layers(std::uint32_t layers) {
     TransferEvent event;
-    event.job = plans.back().job;
+    event.id = transfers.back().id;
     event.kind = TransferEvent::Kind::layers;
     event.layers = layers;
     said.push_back(event);
   }
   void say_finished(ErrorCode error = {}) {
     TransferEvent event;
-    event.job = plans.back().job;
+    event.id = transfers.back().id;
     event.outcomes.assign(2, error ? BlockOutcome::failed : BlockOutcome::done);
     event.error = error;
     said.push_back(event);
   }
 
-  std::vector<TransferPlan> plans;
+  std::vector<Transfer> transfers;
   std::vector<TransferEvent> said;
 };
 
 class RankedLayers : public testing::Test {
  protected:
   void submit(Direction direction = Direction::swap_in) {
-    TransferPlan made = plan(1, direction, Urgency::request, {run(0, 0, 2)});
+    Transfer made = transfer(1, direction, Urgency::request, {run(0, 0, 2)});
     made.by_layer = true;
     transfers_.submit(std::move(made));
   }
@@ -75,7 +75,7 @@ class RankedLayers : public testing::Test {
 
 TEST_F(RankedLayers, are_told_of_when_every_rank_has_them) {
   submit();
-  EXPECT_TRUE(ports_[0].plans.at(0).by_layer && ports_[1].plans.at(0).by_layer);
+  EXPECT_TRUE(ports_[0].transfers.at(0).by_layer && ports_[1].transfers.at(0).by_layer);
   ports_[0].say_layers(3);
   EXPECT_TRUE(told().empty());
   ports_[1].say_layers(1);
@@ -112,7 +112,7 @@ TEST_F(RankedLayers, are_not_told_of_once_a_rank_is_lost) {
   EXPECT_EQ(told(), std::vector{0U});
 }
 
-TEST_F(RankedLayers, are_begun_anew_with_the_next_plan) {
+TEST_F(RankedLayers, are_begun_anew_with_the_next_transfer) {
   for (int i = 0; i < 2; ++i) {
     submit();
     ports_[0].say_layers(2);
@@ -129,10 +129,10 @@ TEST(RankedLayersReplicated, are_those_of_the_rank_that_copies_down) {
   NullWaker waker;
   std::array<Scripted, 2> ports;
   RankedTransfers transfers{{{"first", &ports[0]}, {"second", &ports[1]}}, clock, waker, {.payload = RankPayload::replicated}};
-  TransferPlan made = plan(1, Direction::swap_out, Urgency::request, {run(0, 0, 2)});
+  Transfer made = transfer(1, Direction::swap_out, Urgency::request, {run(0, 0, 2)});
   made.by_layer = true;
   transfers.submit(std::move(made));
-  Scripted& one = ports[0].plans.empty() ? ports[1] : ports[0];
+  Scripted& one = ports[0].transfers.empty() ? ports[1] : ports[0];
   one.say_layers(2);
   std::vector<TransferEvent> events;
   transfers.poll(events);

@@ -3,7 +3,7 @@
 #include "tests/transfer/support.hpp"
 #include "transfer/host/host_arena.hpp"
 #include "transfer/device/rank_devices.hpp"
-#include "tests/simulated/stepped_device.hpp"
+#include "tests/simulated/simulated_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using test::fill;
 using test::holds;
-using test::plan;
+using test::transfer;
 using test::run;
 
 constexpr std::uint32_t ranks = 3;
@@ -47,9 +47,9 @@ class RankedTransfersTest : public testing::Test {
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       PoolMemory pool{.slots = slots, .host = &arena_};
       if (sharded) pool.share = {Bytes{share_bytes * rank}, Bytes{share_bytes}};
-      devices_.push_back(std::make_unique<SteppedDevice>(std::span{&pool, 1}));
+      devices_.push_back(std::make_unique<SimulatedDevice>(std::span{&pool, 1}));
       pointers.push_back(devices_.back().get());
-      LanesConfig lanes;
+      TransferSchedulerConfig lanes;
       lanes.piece_bytes = Bytes{4096};
       engines_.push_back(std::make_unique<DirectTransfers>(lanes, *devices_.back(), clock_, waker_));
       ports.push_back({"rank " + std::to_string(rank), engines_.back().get()});
@@ -114,14 +114,14 @@ class RankedTransfersTest : public testing::Test {
   ManualClock clock_;
   test::CountingWaker waker_;
   HostArena arena_{slots, Bytes{share_bytes * ranks}, Bytes{share_bytes * ranks * 5}};
-  std::vector<std::unique_ptr<SteppedDevice>> devices_;
+  std::vector<std::unique_ptr<SimulatedDevice>> devices_;
   std::vector<std::unique_ptr<DirectTransfers>> engines_;
   std::optional<RankDevices> group_;
   std::optional<RankedTransfers> transfers_;
 };
 
 TEST_F(RankedTransfersTest, move_every_ranks_share_of_a_block_down_and_up) {
-  transfers_->submit(plan(1, swap_out, request, {run(0, 4, 3), run(9, 0, 1)}));
+  transfers_->submit(transfer(1, swap_out, request, {run(0, 4, 3), run(9, 0, 1)}));
   std::vector<TransferEvent> events = run_ranks();
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].outcomes, std::vector(4, BlockOutcome::done));
@@ -132,7 +132,7 @@ TEST_F(RankedTransfersTest, move_every_ranks_share_of_a_block_down_and_up) {
     EXPECT_TRUE(holds(share(rank, 0), seed_of(rank, 9)));
   }
   wipe(12);
-  transfers_->submit(plan(2, swap_in, request, {run(5, 12, 1)}));
+  transfers_->submit(transfer(2, swap_in, request, {run(5, 12, 1)}));
   events = run_ranks();
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].direction, swap_in);
@@ -142,11 +142,11 @@ TEST_F(RankedTransfersTest, move_every_ranks_share_of_a_block_down_and_up) {
 }
 
 TEST_F(RankedTransfersTest, are_done_when_the_last_rank_has_acknowledged) {
-  transfers_->submit(plan(1, swap_out, request, {run(0, 0, 2)}));
+  transfers_->submit(transfer(1, swap_out, request, {run(0, 0, 2)}));
   EXPECT_TRUE(run_ranks(0b001).empty());
   EXPECT_TRUE(run_ranks(0b101).empty());
-  EXPECT_EQ(transfers_->health(0).plans, 0U);
-  EXPECT_EQ(transfers_->health(1).plans, 1U);
+  EXPECT_EQ(transfers_->health(0).transfers, 0U);
+  EXPECT_EQ(transfers_->health(1).transfers, 1U);
   const std::vector<TransferEvent> events = run_ranks();
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].outcomes, std::vector(2, BlockOutcome::done));
@@ -155,8 +155,8 @@ TEST_F(RankedTransfersTest, are_done_when_the_last_rank_has_acknowledged) {
 TEST_F(RankedTransfersTest, say_for_a_block_what_all_ranks_together_have_come_to) {
   // One piece a block: the first fails on rank 1, the second nowhere.
   devices_[1]->fail_next(swap_out);
-  transfers_->submit(plan(1, swap_out, request, {run(0, 0, 1)}));
-  transfers_->submit(plan(2, swap_out, request, {run(1, 1, 1)}));
+  transfers_->submit(transfer(1, swap_out, request, {run(0, 0, 1)}));
+  transfers_->submit(transfer(2, swap_out, request, {run(1, 1, 1)}));
   std::vector<TransferEvent> events = run_ranks();
   ASSERT_EQ(events.size(), 2U);
   EXPECT_EQ(events[0].outcomes, std::vector(1, BlockOutcome::failed));
@@ -165,15 +165,15 @@ TEST_F(RankedTransfersTest, say_for_a_block_what_all_ranks_together_have_come_to
   EXPECT_FALSE(events[1].error);
 
   // Cancelled before any rank began: nothing was written. Where one has begun, it is another matter.
-  transfers_->submit(plan(3, swap_out, request, {run(2, 2, 1)}));
-  transfers_->cancel(JobId{3});
+  transfers_->submit(transfer(3, swap_out, request, {run(2, 2, 1)}));
+  transfers_->cancel(TransferId{3});
   events = run_ranks();
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].outcomes, std::vector(1, BlockOutcome::cancelled));
-  transfers_->submit(plan(4, swap_out, request, {run(2, 2, 1)}));
+  transfers_->submit(transfer(4, swap_out, request, {run(2, 2, 1)}));
   std::vector<TransferEvent> rank_0;
   engines_[0]->poll(rank_0);  // begins there alone
-  transfers_->cancel(JobId{4});
+  transfers_->cancel(TransferId{4});
   events = run_ranks();
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].outcomes, std::vector(1, BlockOutcome::failed));
@@ -182,7 +182,7 @@ TEST_F(RankedTransfersTest, say_for_a_block_what_all_ranks_together_have_come_to
 
 TEST_F(RankedTransfersTest, name_a_rank_that_falls_behind_and_let_the_others_work) {
   devices_[1]->stuck(swap_out, true);
-  transfers_->submit(plan(1, swap_out, request, {run(0, 0, 1)}));
+  transfers_->submit(transfer(1, swap_out, request, {run(0, 0, 1)}));
   EXPECT_TRUE(run_ranks().empty());
   EXPECT_EQ(transfers_->health(1).state, RankHealth::State::well);
   clock_.advance(seconds{2});
@@ -192,14 +192,14 @@ TEST_F(RankedTransfersTest, name_a_rank_that_falls_behind_and_let_the_others_wor
   EXPECT_EQ(transfers_->health(1).behind, seconds{2});
   EXPECT_EQ(transfers_->health(0).state, RankHealth::State::well);
   // The other direction of the same rank, and the other ranks, go on.
-  transfers_->submit(plan(2, swap_in, request, {run(8, 8, 1)}));
+  transfers_->submit(transfer(2, swap_in, request, {run(8, 8, 1)}));
   ASSERT_EQ(run_ranks().size(), 1U);
-  transfers_->submit(plan(3, swap_out, request, {run(3, 3, 1)}));
+  transfers_->submit(transfer(3, swap_out, request, {run(3, 3, 1)}));
   EXPECT_TRUE(run_ranks().empty());
   EXPECT_TRUE(holds(share(0, 3), seed_of(0, 3)));
   EXPECT_TRUE(holds(share(2, 3), seed_of(2, 3)));
-  EXPECT_EQ(transfers_->health(1).plans, 2U);
-  EXPECT_EQ(transfers_->health(2).plans, 0U);
+  EXPECT_EQ(transfers_->health(1).transfers, 2U);
+  EXPECT_EQ(transfers_->health(2).transfers, 0U);
   devices_[1]->stuck(swap_out, false);
   EXPECT_EQ(run_ranks().size(), 2U);
   EXPECT_EQ(transfers_->health(1).state, RankHealth::State::well);
@@ -208,7 +208,7 @@ TEST_F(RankedTransfersTest, name_a_rank_that_falls_behind_and_let_the_others_wor
 
 TEST_F(RankedTransfersTest, resolve_at_the_deadline_and_confirm_when_the_last_rank_lets_go) {
   devices_[1]->stuck(swap_in, true);
-  TransferPlan made = plan(1, swap_in, request, {run(0, 0, 2)});
+  Transfer made = transfer(1, swap_in, request, {run(0, 0, 2)});
   made.deadline = clock_.now() + seconds{1};
   transfers_->submit(std::move(made));
   EXPECT_TRUE(run_ranks().empty());
@@ -227,12 +227,12 @@ TEST_F(RankedTransfersTest, resolve_at_the_deadline_and_confirm_when_the_last_ra
   EXPECT_TRUE(transfers_->idle());
 }
 
-/// An engine whose thread does not come round: it takes plans, and says nothing until it is told to.
+/// An engine whose thread does not come round: it takes transfers, and says nothing until it is told to.
 class FrozenPort final : public TransferPort {
  public:
-  void submit(TransferPlan plan) override { plans.push_back(std::move(plan)); }
-  void raise(JobId job, Urgency urgency) override { raised.emplace_back(job, urgency); }
-  void cancel(JobId job) override { cancelled.push_back(job); }
+  void submit(Transfer transfer) override { transfers.push_back(std::move(transfer)); }
+  void raise(TransferId id, Urgency urgency) override { raised.emplace_back(id, urgency); }
+  void cancel(TransferId id) override { cancelled.push_back(id); }
   void limit(Urgency urgency, Bytes per_second) override { limits.emplace_back(urgency, per_second); }
   std::size_t poll(std::vector<TransferEvent>& out) override {
     out.insert(out.end(), events.begin(), events.end());
@@ -244,24 +244,24 @@ class FrozenPort final : public TransferPort {
   [[nodiscard]] Fence reached() const override { return {}; }
   [[nodiscard]] Fence after_all_work() const override { return {}; }
 
-  void say(std::uint64_t job, TransferEvent::Kind kind, std::vector<BlockOutcome> outcomes = {}) {
+  void say(std::uint64_t id, TransferEvent::Kind kind, std::vector<BlockOutcome> outcomes = {}) {
     TransferEvent event;
-    event.job = JobId{job};
+    event.id = TransferId{id};
     event.kind = kind;
     event.outcomes = std::move(outcomes);
     events.push_back(std::move(event));
   }
-  std::deque<TransferPlan> plans;
-  std::vector<std::pair<JobId, Urgency>> raised;
-  std::vector<JobId> cancelled;
+  std::deque<Transfer> transfers;
+  std::vector<std::pair<TransferId, Urgency>> raised;
+  std::vector<TransferId> cancelled;
   std::vector<std::pair<Urgency, Bytes>> limits;
   std::vector<TransferEvent> events;
 };
 
 class FrozenRanksTest : public testing::Test {
  protected:
-  void submit(std::uint64_t job, TimePoint deadline = never) {
-    TransferPlan made = plan(job, swap_in, request, {run(0, 0, 2)});
+  void submit(std::uint64_t id, TimePoint deadline = never) {
+    Transfer made = transfer(id, swap_in, request, {run(0, 0, 2)});
     made.deadline = deadline;
     transfers_.submit(std::move(made));
   }
@@ -332,19 +332,19 @@ TEST_F(FrozenRanksTest, may_confirm_before_the_others_have_finished) {
   EXPECT_EQ(events[1].kind, confirmed);
 }
 
-TEST_F(FrozenRanksTest, hear_what_concerns_the_plans_that_they_still_owe) {
+TEST_F(FrozenRanksTest, hear_what_concerns_the_transfers_that_they_still_owe) {
   submit(1);
   submit(2);
   a_.say(1, finished, {done, done});
   EXPECT_TRUE(poll().empty());
-  transfers_.raise(JobId{1}, request);
-  transfers_.cancel(JobId{1});
-  transfers_.cancel(JobId{2});
-  transfers_.cancel(JobId{7});
+  transfers_.raise(TransferId{1}, request);
+  transfers_.cancel(TransferId{1});
+  transfers_.cancel(TransferId{2});
+  transfers_.cancel(TransferId{7});
   EXPECT_TRUE(a_.raised.empty());
   EXPECT_EQ(b_.raised.size(), 1U);
-  EXPECT_EQ(a_.cancelled, std::vector{JobId{2}});
-  EXPECT_EQ(b_.cancelled, (std::vector{JobId{1}, JobId{2}}));
+  EXPECT_EQ(a_.cancelled, std::vector{TransferId{2}});
+  EXPECT_EQ(b_.cancelled, (std::vector{TransferId{1}, TransferId{2}}));
   transfers_.limit(persist, KiB);
   EXPECT_EQ(a_.limits, (std::vector{std::pair{persist, KiB}}));
   EXPECT_EQ(b_.limits, a_.limits);
@@ -364,11 +364,11 @@ TEST_F(FrozenRanksTest, that_are_lost_owe_nothing_any_more) {
   EXPECT_GT(waker_.woken(), woken);
   std::vector<TransferEvent> events = poll();
   ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].job, JobId{1});
+  EXPECT_EQ(events[0].id, TransferId{1});
   EXPECT_EQ(events[0].outcomes, std::vector(2, BlockOutcome::failed));
   EXPECT_EQ(events[0].error, Errc::stopped);
   EXPECT_EQ(transfers_.health(1).state, RankHealth::State::lost);
-  EXPECT_EQ(transfers_.health(1).plans, 0U);
+  EXPECT_EQ(transfers_.health(1).transfers, 0U);
   // What rank a still has under way is waited for; what b says after its end is nobody's.
   b_.say(2, finished, {done, done});
   a_.say(2, finished, {done, done});
@@ -383,7 +383,7 @@ TEST_F(FrozenRanksTest, that_are_lost_owe_nothing_any_more) {
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].outcomes, std::vector(2, BlockOutcome::cancelled));
   EXPECT_EQ(events[0].error, Errc::stopped);
-  EXPECT_EQ(a_.plans.size(), 3U);
+  EXPECT_EQ(a_.transfers.size(), 3U);
   EXPECT_TRUE(transfers_.idle());
 }
 
@@ -393,15 +393,15 @@ class ReplicatedRanksTest : public RankedTransfersTest {
 };
 
 TEST_F(ReplicatedRanksTest, copy_down_once_and_up_to_all) {
-  for (std::uint32_t i = 0; i < ranks; ++i) transfers_->submit(plan(i + 1, swap_out, request, {run(i, i, 1)}));
+  for (std::uint32_t i = 0; i < ranks; ++i) transfers_->submit(transfer(i + 1, swap_out, request, {run(i, i, 1)}));
   // The one that owes least copies: each rank got one.
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) EXPECT_EQ(transfers_->health(rank).plans, 1U);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) EXPECT_EQ(transfers_->health(rank).transfers, 1U);
   EXPECT_EQ(run_ranks().size(), ranks);
   for (std::uint32_t i = 0; i < ranks; ++i) {
     EXPECT_TRUE(holds(arena_.block(SlotId{i}), seed_of(0, i)));
     wipe(i);
   }
-  transfers_->submit(plan(9, swap_in, request, {run(0, 0, ranks)}));
+  transfers_->submit(transfer(9, swap_in, request, {run(0, 0, ranks)}));
   ASSERT_EQ(run_ranks().size(), 1U);
   for (std::uint32_t i = 0; i < ranks; ++i) {
     for (const auto& block : on_device(i)) EXPECT_TRUE(holds(block, seed_of(0, i)));
@@ -419,7 +419,7 @@ TEST_F(RankedTransfersTest, never_wait_for_each_other) {
     clock_.advance(milliseconds{random.below(20)});
     if (submitted - ended < 64) {
       const std::uint32_t slot = static_cast<std::uint32_t>(random.below(slots));
-      transfers_->submit(plan(++submitted, random.chance(0.5) ? swap_in : swap_out, request, {run(slot, slot, 1)}));
+      transfers_->submit(transfer(++submitted, random.chance(0.5) ? swap_in : swap_out, request, {run(slot, slot, 1)}));
     }
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       if (clock_.now() < free_at[rank]) continue;
@@ -428,7 +428,7 @@ TEST_F(RankedTransfersTest, never_wait_for_each_other) {
     }
     ended += poll().size();
     ended += run_ranks(0b001).size();
-    ASSERT_EQ(transfers_->health(0).plans, 0U);
+    ASSERT_EQ(transfers_->health(0).transfers, 0U);
   }
   EXPECT_GT(ended, 1000U);
   ended += run_ranks().size();
@@ -443,8 +443,8 @@ TEST(RankedTransfers, are_of_one_rank_to_sixty_four) {
   EXPECT_THROW(RankedTransfers({}, clock, waker), std::invalid_argument);
   EXPECT_THROW(RankedTransfers(std::vector<RankedTransfers::Rank>(65, {"r", &port}), clock, waker), std::invalid_argument);
   RankedTransfers most{std::vector<RankedTransfers::Rank>(64, {"r", &port}), clock, waker};
-  most.submit(plan(1, swap_in, request, {run(0, 0, 1)}));
-  EXPECT_EQ(port.plans.size(), 64U);
+  most.submit(transfer(1, swap_in, request, {run(0, 0, 1)}));
+  EXPECT_EQ(port.transfers.size(), 64U);
 }
 
 TEST(HostShare, lies_within_a_slot) {

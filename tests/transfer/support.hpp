@@ -3,7 +3,7 @@
 #include "base/waker.hpp"
 #include "transfer/device/device.hpp"
 #include "transfer/host/host_arena.hpp"
-#include "transfer/device/plan.hpp"
+#include "transfer/device/transfer.hpp"
 #include "transfer/engine/transfer_port.hpp"
 
 #include <gtest/gtest.h>
@@ -28,9 +28,9 @@ inline SlotRun run(std::uint32_t source, std::uint32_t destination, std::uint32_
   return {SlotId{source}, SlotId{destination}, count};
 }
 
-inline TransferPlan plan(std::uint64_t job, Direction direction, Urgency urgency, std::vector<SlotRun> runs) {
-  TransferPlan made;
-  made.job = JobId{job};
+inline Transfer transfer(std::uint64_t id, Direction direction, Urgency urgency, std::vector<SlotRun> runs) {
+  Transfer made;
+  made.id = TransferId{id};
   made.direction = direction;
   made.urgency = urgency;
   made.runs = std::move(runs);

@@ -24,7 +24,7 @@ using enum Direction;
 using enum Urgency;
 using test::fill;
 using test::holds;
-using test::plan;
+using test::transfer;
 using test::run;
 using test::writes;
 
@@ -34,7 +34,7 @@ constexpr Bytes block_bytes{2048};
 class ThreadedTransfersTest : public testing::Test {
  protected:
   ThreadedTransfersTest() {
-    LanesConfig config;
+    TransferSchedulerConfig config;
     config.piece_bytes = block_bytes * 4;
     transfers_.emplace(config, device_, clock_, waker_);
     Fence last;
@@ -66,14 +66,14 @@ class ThreadedTransfersTest : public testing::Test {
 };
 
 TEST_F(ThreadedTransfersTest, move_every_byte_out_and_back_in) {
-  transfers_->submit(plan(1, swap_out, request, {run(0, 16, 32), run(40, 0, 8)}));
+  transfers_->submit(transfer(1, swap_out, request, {run(0, 16, 32), run(40, 0, 8)}));
   std::vector<TransferEvent> events = await_events(1);
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].outcomes, std::vector(40, BlockOutcome::done));
   for (std::uint32_t i = 0; i < 32; ++i) ASSERT_TRUE(holds(arena_.block(SlotId{16 + i}), 100 + i)) << i;
   for (std::uint32_t i = 0; i < 8; ++i) ASSERT_TRUE(holds(arena_.block(SlotId{i}), 140 + i)) << i;
 
-  transfers_->submit(plan(2, swap_in, request, {run(16, 20, 32)}));
+  transfers_->submit(transfer(2, swap_in, request, {run(16, 20, 32)}));
   events = await_events(1);
   ASSERT_EQ(events.size(), 1U);
   std::vector<std::uint32_t> wrong;
@@ -85,14 +85,14 @@ TEST_F(ThreadedTransfersTest, move_every_byte_out_and_back_in) {
   EXPECT_TRUE(wrong.empty());
 }
 
-TEST_F(ThreadedTransfersTest, end_thousands_of_plans_each_exactly_once) {
+TEST_F(ThreadedTransfersTest, end_thousands_of_transfers_each_exactly_once) {
   // More in all than may be between us and the engine at once.
   constexpr std::uint64_t batches = 10;
   constexpr std::uint64_t batch = 500;
-  static_assert(batches * batch > ThreadedTransfers::plans_in_flight_max);
+  static_assert(batches * batch > ThreadedTransfers::transfers_in_flight_max);
   Random random{7};
   std::map<std::uint64_t, int> seen;
-  std::uint64_t job = 0;
+  std::uint64_t id = 0;
   for (std::uint64_t i = 0; i < batches; ++i) {
     for (std::uint64_t n = 0; n < batch; ++n) {
       const auto slot = static_cast<std::uint32_t>(random.below(slots / 2 - 8));
@@ -101,14 +101,14 @@ TEST_F(ThreadedTransfersTest, end_thousands_of_plans_each_exactly_once) {
       // The directions keep to a half of the slots each: between them there is no order.
       const bool out = random.chance(0.5);
       const std::uint32_t at = out ? slot : slot + slots / 2;
-      transfers_->submit(plan(++job, out ? swap_out : swap_in, urgency, {run(at, at, blocks)}));
-      if (random.chance(0.1)) transfers_->cancel(JobId{job});
-      if (random.chance(0.1)) transfers_->raise(JobId{job}, request);
+      transfers_->submit(transfer(++id, out ? swap_out : swap_in, urgency, {run(at, at, blocks)}));
+      if (random.chance(0.1)) transfers_->cancel(TransferId{id});
+      if (random.chance(0.1)) transfers_->raise(TransferId{id}, request);
     }
     for (const TransferEvent& event : await_events(batch)) {
       EXPECT_EQ(event.kind, TransferEvent::Kind::finished);
       EXPECT_NE(event.error, Errc::refused);
-      ++seen[event.job.value()];
+      ++seen[event.id.value()];
     }
   }
   EXPECT_EQ(seen.size(), batches * batch);
@@ -116,9 +116,9 @@ TEST_F(ThreadedTransfersTest, end_thousands_of_plans_each_exactly_once) {
   EXPECT_EQ(transfers_->poll(more), 0U);
 }
 
-TEST_F(ThreadedTransfersTest, wait_for_the_point_a_plan_names) {
+TEST_F(ThreadedTransfersTest, wait_for_the_point_a_transfer_names) {
   hold_compute();
-  TransferPlan made = plan(1, swap_out, request, {run(5, 5, 1)});
+  Transfer made = transfer(1, swap_out, request, {run(5, 5, 1)});
   made.after = device_.launch(writes(5, 999));
   transfers_->submit(std::move(made));
   release_compute();
@@ -129,10 +129,10 @@ TEST_F(ThreadedTransfersTest, wait_for_the_point_a_plan_names) {
 TEST_F(ThreadedTransfersTest, resolve_a_deadline_by_themselves_and_confirm_later) {
   const Fence held = hold_compute();
   std::vector<TransferEvent> events;
-  // On a busy machine a deadline may pass before the engine's thread has come to the plan: then once more, with a later one.
-  std::uint64_t job = 0;
-  for (auto time = std::chrono::milliseconds{20}; job == 0 || events[0].outcomes[0] == BlockOutcome::cancelled; time *= 2) {
-    TransferPlan made = plan(++job, swap_out, request, {run(5, 5, 1)});
+  // On a busy machine a deadline may pass before the engine's thread has come to the transfer: then once more, with a later one.
+  std::uint64_t id = 0;
+  for (auto time = std::chrono::milliseconds{20}; id == 0 || events[0].outcomes[0] == BlockOutcome::cancelled; time *= 2) {
+    Transfer made = transfer(++id, swap_out, request, {run(5, 5, 1)});
     made.after = held;
     made.deadline = clock_.now() + time;
     transfers_->submit(std::move(made));
@@ -149,46 +149,46 @@ TEST_F(ThreadedTransfersTest, resolve_a_deadline_by_themselves_and_confirm_later
 }
 
 TEST_F(ThreadedTransfersTest, cancel_and_raise_what_is_queued) {
-  // Two pieces stand before the gate; the rest of the first job and the others are queued.
-  TransferPlan first = plan(1, swap_out, request, {run(0, 0, 12)});
+  // Two pieces stand before the gate; the rest of the first transfer and the others are queued.
+  Transfer first = transfer(1, swap_out, request, {run(0, 0, 12)});
   first.after = hold_compute();
   transfers_->submit(std::move(first));
-  transfers_->submit(plan(2, swap_out, persist, {run(20, 20, 1)}));
-  transfers_->submit(plan(3, swap_out, make_room, {run(30, 30, 1)}));
-  transfers_->submit(plan(4, swap_out, make_room, {run(40, 40, 1)}));
-  transfers_->raise(JobId{2}, request);
-  transfers_->cancel(JobId{3});
+  transfers_->submit(transfer(2, swap_out, persist, {run(20, 20, 1)}));
+  transfers_->submit(transfer(3, swap_out, make_room, {run(30, 30, 1)}));
+  transfers_->submit(transfer(4, swap_out, make_room, {run(40, 40, 1)}));
+  transfers_->raise(TransferId{2}, request);
+  transfers_->cancel(TransferId{3});
   std::vector<TransferEvent> events = await_events(1);
   ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].job, JobId{3});
+  EXPECT_EQ(events[0].id, TransferId{3});
   EXPECT_EQ(events[0].error, Errc::cancelled);
   release_compute();
   events = await_events(3);
   ASSERT_EQ(events.size(), 3U);
-  EXPECT_EQ(events[0].job, JobId{1});
-  EXPECT_EQ(events[1].job, JobId{2});
-  EXPECT_EQ(events[2].job, JobId{4});
+  EXPECT_EQ(events[0].id, TransferId{1});
+  EXPECT_EQ(events[1].id, TransferId{2});
+  EXPECT_EQ(events[2].id, TransferId{4});
 }
 
-TEST_F(ThreadedTransfersTest, refuse_new_plans_once_stopped_and_end_the_old) {
-  TransferPlan first = plan(1, swap_out, request, {run(0, 0, 12)});
+TEST_F(ThreadedTransfersTest, refuse_new_transfers_once_stopped_and_end_the_old) {
+  Transfer first = transfer(1, swap_out, request, {run(0, 0, 12)});
   first.after = hold_compute();
   transfers_->submit(std::move(first));
-  transfers_->submit(plan(2, swap_out, persist, {run(20, 20, 1)}));
+  transfers_->submit(transfer(2, swap_out, persist, {run(20, 20, 1)}));
   // Once this one has ended, the engine has come to those before it, and two pieces of the first are under way.
-  transfers_->submit(plan(4, swap_in, request, {run(50, 50, 1)}));
+  transfers_->submit(transfer(4, swap_in, request, {run(50, 50, 1)}));
   ASSERT_EQ(await_events(1).size(), 1U);
   transfers_->stop();
-  transfers_->submit(plan(3, swap_out, request, {run(30, 30, 2)}));
+  transfers_->submit(transfer(3, swap_out, request, {run(30, 30, 2)}));
   std::map<std::uint64_t, TransferEvent> by_job;
-  for (TransferEvent& event : await_events(2)) by_job[event.job.value()] = std::move(event);
+  for (TransferEvent& event : await_events(2)) by_job[event.id.value()] = std::move(event);
   EXPECT_EQ(by_job[2].error, Errc::cancelled);
   EXPECT_EQ(by_job[3].error, Errc::stopped);
   EXPECT_EQ(by_job[3].outcomes, std::vector(2, BlockOutcome::cancelled));
   release_compute();
   const std::vector<TransferEvent> events = await_events(1);
   ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].job, JobId{1});
+  EXPECT_EQ(events[0].id, TransferId{1});
   std::vector<BlockOutcome> expected(8, BlockOutcome::done);
   expected.insert(expected.end(), 4, BlockOutcome::cancelled);
   EXPECT_EQ(events[0].outcomes, expected);
@@ -221,11 +221,11 @@ class ForgetfulDevice final : public Device {
 TEST_F(ThreadedTransfersTest, fail_what_the_device_threw_at_and_live_on) {
   EmulatedDevice device{slots, arena_};
   ForgetfulDevice forgetful{device};
-  LanesConfig config;
+  TransferSchedulerConfig config;
   config.piece_bytes = block_bytes * 4;
   ThreadedTransfers transfers{config, forgetful, clock_, waker_};
-  const auto moved = [&](std::uint64_t job, std::uint32_t blocks) {
-    transfers.submit(plan(job, swap_out, request, {run(0, 0, blocks)}));
+  const auto moved = [&](std::uint64_t id, std::uint32_t blocks) {
+    transfers.submit(transfer(id, swap_out, request, {run(0, 0, blocks)}));
     const auto events = test::await<TransferEvent>(waker_, 1, [&](auto& out) { return transfers.poll(out); });
     EXPECT_EQ(events.size(), 1U);
     return events.front().outcomes;
@@ -235,7 +235,7 @@ TEST_F(ThreadedTransfersTest, fail_what_the_device_threw_at_and_live_on) {
   EXPECT_EQ(moved(1, 4), std::vector(4, BlockOutcome::failed));
   EXPECT_EQ(moved(2, 4), std::vector(4, BlockOutcome::done));
   EXPECT_TRUE(holds(arena_.block(SlotId{3}), 103));
-  // Of a plan of several pieces those alone.
+  // Of a transfer of several pieces those alone.
   forgetful.forget(1);
   std::vector<BlockOutcome> expected(12, BlockOutcome::done);
   std::fill_n(expected.begin(), 4, BlockOutcome::failed);
@@ -243,7 +243,7 @@ TEST_F(ThreadedTransfersTest, fail_what_the_device_threw_at_and_live_on) {
 }
 
 TEST_F(ThreadedTransfersTest, end_with_jobs_still_queued) {
-  for (std::uint64_t job = 1; job <= 100; ++job) transfers_->submit(plan(job, swap_out, persist, {run(0, 0, 64)}));
+  for (std::uint64_t id = 1; id <= 100; ++id) transfers_->submit(transfer(id, swap_out, persist, {run(0, 0, 64)}));
   transfers_.reset();
 }
 
@@ -254,25 +254,25 @@ TEST_F(ThreadedTransfersTest, move_no_byte_once_they_have_ended) {
   EmulatedDevice device{slots, arena_, slow};
   test::await_compute(device, device.launch(writes(5, 999)));
   {
-    ThreadedTransfers transfers{LanesConfig{}, device, clock_, waker_};
-    transfers.submit(plan(1, swap_out, request, {run(5, 5, 1)}));
+    ThreadedTransfers transfers{TransferSchedulerConfig{}, device, clock_, waker_};
+    transfers.submit(transfer(1, swap_out, request, {run(5, 5, 1)}));
     // Once this one has ended, the engine has come to the one before.
-    transfers.submit(plan(2, swap_in, request, {run(6, 6, 1)}));
+    transfers.submit(transfer(2, swap_in, request, {run(6, 6, 1)}));
     const auto events = test::await<TransferEvent>(waker_, 1, [&](auto& out) { return transfers.poll(out); });
     ASSERT_EQ(events.size(), 1U);
   }
   EXPECT_TRUE(holds(arena_.block(SlotId{5}), 999)) << "the end waited for what was under way";
 }
 
-TEST_F(ThreadedTransfersTest, refuse_plans_beyond_their_bound) {
+TEST_F(ThreadedTransfersTest, refuse_transfers_beyond_their_bound) {
   // The engine drains while we push, so we push until one is refused; however fast it is, its lane is bounded as well.
   std::uint64_t submitted = 0;
-  TransferPlan held = plan(++submitted, swap_out, request, {run(0, 0, 64)});
+  Transfer held = transfer(++submitted, swap_out, request, {run(0, 0, 64)});
   held.after = hold_compute();
   transfers_->submit(std::move(held));
   std::vector<TransferEvent> events;
   while (events.empty()) {
-    transfers_->submit(plan(++submitted, swap_out, request, {run(0, 0, 64)}));
+    transfers_->submit(transfer(++submitted, swap_out, request, {run(0, 0, 64)}));
     transfers_->poll(events);
   }
   EXPECT_EQ(events[0].error, Errc::refused);

@@ -2,7 +2,7 @@
 #include "base/random.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/host/host_arena.hpp"
-#include "tests/simulated/stepped_device.hpp"
+#include "tests/simulated/simulated_device.hpp"
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using enum Urgency;
 using std::chrono::seconds;
 using test::fill;
 using test::holds;
-using test::plan;
+using test::transfer;
 using test::run;
 using test::writes;
 
@@ -38,7 +38,7 @@ class DirectTransfersTest : public testing::Test {
       fill(arena_.block(SlotId{slot}), 200 + slot);
     }
     device_.run();
-    LanesConfig config;
+    TransferSchedulerConfig config;
     config.piece_bytes = block_bytes * 4;
     config.pieces_in_flight = 2;
     config.queued_blocks_max = 20;
@@ -67,12 +67,12 @@ class DirectTransfersTest : public testing::Test {
   ManualClock clock_;
   test::CountingWaker waker_;
   HostArena arena_{slots, block_bytes, block_bytes * 7};
-  SteppedDevice device_{slots, arena_};
+  SimulatedDevice device_{slots, arena_};
   std::optional<DirectTransfers> transfers_;
 };
 
-TEST_F(DirectTransfersTest, move_every_byte_of_a_plan) {
-  transfers_->submit(plan(1, swap_out, request, {run(0, 10, 9), run(20, 0, 1)}));
+TEST_F(DirectTransfersTest, move_every_byte_of_a_transfer) {
+  transfers_->submit(transfer(1, swap_out, request, {run(0, 10, 9), run(20, 0, 1)}));
   const std::vector<TransferEvent> events = poll_all();
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].outcomes, std::vector(10, BlockOutcome::done));
@@ -84,53 +84,53 @@ TEST_F(DirectTransfersTest, move_every_byte_of_a_plan) {
 
 TEST_F(DirectTransfersTest, ask_to_be_polled_for_what_nothing_wakes_them_for) {
   EXPECT_EQ(transfers_->next_deadline(), never);
-  TransferPlan made = plan(1, swap_out, request, {run(0, 0, 1)});
+  Transfer made = transfer(1, swap_out, request, {run(0, 0, 1)});
   made.deadline = clock_.now() + seconds{5};
   transfers_->submit(std::move(made));
   EXPECT_LE(transfers_->next_deadline(), clock_.now());
   poll();
   EXPECT_EQ(transfers_->next_deadline(), clock_.now() + seconds{5});
-  transfers_->cancel(JobId{1});
+  transfers_->cancel(TransferId{1});
   EXPECT_LE(transfers_->next_deadline(), clock_.now());
 }
 
-TEST_F(DirectTransfersTest, start_the_most_urgent_of_the_plans_submitted_together) {
-  transfers_->submit(plan(1, swap_out, persist, {run(0, 0, 12)}));
-  transfers_->submit(plan(2, swap_out, request, {run(20, 20, 1)}));
-  transfers_->raise(JobId{99}, request);
+TEST_F(DirectTransfersTest, start_the_most_urgent_of_the_transfers_submitted_together) {
+  transfers_->submit(transfer(1, swap_out, persist, {run(0, 0, 12)}));
+  transfers_->submit(transfer(2, swap_out, request, {run(20, 20, 1)}));
+  transfers_->raise(TransferId{99}, request);
   poll();
-  device_.step(SteppedDevice::Part::swap_out);
-  device_.step(SteppedDevice::Part::swap_out);
+  device_.step(SimulatedDevice::Part::swap_out);
+  device_.step(SimulatedDevice::Part::swap_out);
   const std::vector<TransferEvent> events = poll();
   ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].job, JobId{2});
+  EXPECT_EQ(events[0].id, TransferId{2});
 }
 
-TEST_F(DirectTransfersTest, keep_no_more_under_way_than_an_urgent_plan_may_wait_for) {
-  transfers_->submit(plan(1, swap_out, persist, {run(0, 0, 20)}));
+TEST_F(DirectTransfersTest, keep_no_more_under_way_than_an_urgent_transfer_may_wait_for) {
+  transfers_->submit(transfer(1, swap_out, persist, {run(0, 0, 20)}));
   poll();
   EXPECT_EQ(device_.commands(swap_out), 1U);
-  transfers_->submit(plan(2, swap_out, request, {run(0, 0, 20)}));
+  transfers_->submit(transfer(2, swap_out, request, {run(0, 0, 20)}));
   poll();
   EXPECT_EQ(device_.commands(swap_out), 2U);
 }
 
-TEST_F(DirectTransfersTest, report_a_refused_plan_as_cancelled_whole) {
-  transfers_->submit(plan(1, swap_out, request, {run(0, 0, 20)}));
-  transfers_->submit(plan(2, swap_out, request, {run(20, 20, 3)}));
-  transfers_->submit(plan(3, swap_out, request, {}));
+TEST_F(DirectTransfersTest, report_a_refused_transfer_as_cancelled_whole) {
+  transfers_->submit(transfer(1, swap_out, request, {run(0, 0, 20)}));
+  transfers_->submit(transfer(2, swap_out, request, {run(20, 20, 3)}));
+  transfers_->submit(transfer(3, swap_out, request, {}));
   const std::vector<TransferEvent> events = poll();
   ASSERT_EQ(events.size(), 2U);
-  EXPECT_EQ(events[0].job, JobId{2});
+  EXPECT_EQ(events[0].id, TransferId{2});
   EXPECT_EQ(events[0].outcomes, std::vector(3, BlockOutcome::cancelled));
   EXPECT_EQ(events[0].error, Errc::refused);
   EXPECT_EQ(events[1].error, Errc::invalid_argument);
   EXPECT_EQ(poll_all().size(), 1U);
 }
 
-TEST_F(DirectTransfersTest, resolve_a_plan_on_a_stuck_stream_at_its_deadline_and_confirm_it_when_it_moves_again) {
+TEST_F(DirectTransfersTest, resolve_a_transfer_on_a_stuck_stream_at_its_deadline_and_confirm_it_when_it_moves_again) {
   device_.stuck(swap_in, true);
-  TransferPlan made = plan(1, swap_in, request, {run(0, 0, 12)});
+  Transfer made = transfer(1, swap_in, request, {run(0, 0, 12)});
   made.deadline = clock_.now() + seconds{1};
   transfers_->submit(std::move(made));
   EXPECT_TRUE(poll_all().empty());
@@ -152,7 +152,7 @@ TEST_F(DirectTransfersTest, resolve_a_plan_on_a_stuck_stream_at_its_deadline_and
 
 TEST_F(DirectTransfersTest, believe_the_device_and_not_the_bytes) {
   device_.delay_completion(swap_out, true);
-  TransferPlan made = plan(1, swap_out, request, {run(0, 0, 1)});
+  Transfer made = transfer(1, swap_out, request, {run(0, 0, 1)});
   made.deadline = clock_.now() + seconds{1};
   transfers_->submit(std::move(made));
   poll_all();
@@ -167,7 +167,7 @@ TEST_F(DirectTransfersTest, believe_the_device_and_not_the_bytes) {
 
 TEST_F(DirectTransfersTest, report_the_blocks_of_a_failed_piece) {
   device_.fail_next(swap_out);
-  transfers_->submit(plan(1, swap_out, request, {run(0, 0, 6)}));
+  transfers_->submit(transfer(1, swap_out, request, {run(0, 0, 6)}));
   const std::vector<TransferEvent> events = poll_all();
   ASSERT_EQ(events.size(), 1U);
   std::vector<BlockOutcome> expected(4, BlockOutcome::failed);
@@ -177,17 +177,17 @@ TEST_F(DirectTransfersTest, report_the_blocks_of_a_failed_piece) {
 }
 
 TEST_F(DirectTransfersTest, pass_the_point_to_wait_for_on_to_the_device) {
-  TransferPlan made = plan(1, swap_out, request, {run(3, 3, 1)});
+  Transfer made = transfer(1, swap_out, request, {run(3, 3, 1)});
   made.after = device_.launch(writes(3, 999));
   transfers_->submit(std::move(made));
   poll();
-  EXPECT_EQ(device_.step_options(), std::vector{SteppedDevice::Part::compute});
+  EXPECT_EQ(device_.step_options(), std::vector{SimulatedDevice::Part::compute});
   EXPECT_EQ(poll_all().size(), 1U);
   EXPECT_TRUE(host_holds(3, 999));
 }
 
 TEST_F(DirectTransfersTest, may_end_before_what_is_under_way) {
-  transfers_->submit(plan(1, swap_out, request, {run(0, 0, 1)}));
+  transfers_->submit(transfer(1, swap_out, request, {run(0, 0, 1)}));
   poll();
   transfers_.reset();
   device_.run();
@@ -196,12 +196,12 @@ TEST_F(DirectTransfersTest, may_end_before_what_is_under_way) {
 }
 
 TEST_F(DirectTransfersTest, refuse_blocks_of_another_size_than_the_devices) {
-  LanesConfig config;
+  TransferSchedulerConfig config;
   config.block_bytes = Bytes{65};
   EXPECT_THROW((DirectTransfers{config, device_, clock_, waker_}), std::invalid_argument);
 }
 
-/// Random plans, cancellations, failures, frozen streams and steps. Slots that a plan names are not named again before it has
+/// Random transfers, cancellations, failures, frozen streams and steps. Slots that a transfer names are not named again before it has
 /// ended, as the runtime promises; a block that is done must hold its source's bytes at that moment.
 TEST(TransferEngineProperty, a_block_reported_done_is_where_it_should_be) {
   std::uint64_t verified = 0;
@@ -211,17 +211,17 @@ TEST(TransferEngineProperty, a_block_reported_done_is_where_it_should_be) {
     ManualClock clock;
     NullWaker waker;
     const HostArena arena{slots, block_bytes, block_bytes * 7};
-    SteppedDevice device{slots, arena, 3};
-    LanesConfig config;
+    SimulatedDevice device{slots, arena, 3};
+    TransferSchedulerConfig config;
     config.piece_bytes = block_bytes * 2;
     DirectTransfers transfers{config, device, clock, waker};
     std::uint64_t content = 0;
-    std::map<std::uint64_t, std::pair<TransferPlan, std::uint64_t>> jobs;
+    std::map<std::uint64_t, std::pair<Transfer, std::uint64_t>> ids;
     bool free[slots];
     std::ranges::fill(free, true);
 
     const auto settle = [&](const TransferEvent& event) {
-      const auto& [made, first_content] = jobs.at(event.job.value());
+      const auto& [made, first_content] = ids.at(event.id.value());
       const std::uint32_t slot = made.runs[0].source.value();
       bool unconfirmed = false;
       for (std::uint32_t i = 0; i < event.outcomes.size(); ++i) {
@@ -246,20 +246,20 @@ TEST(TransferEngineProperty, a_block_reported_done_is_where_it_should_be) {
       const auto blocks = static_cast<std::uint32_t>(random.between(1, 8));
       if (random.chance(0.3) && std::all_of(free + slot, free + slot + blocks, [](bool is_free) { return is_free; })) {
         std::fill_n(free + slot, blocks, false);
-        TransferPlan made = plan(static_cast<std::uint64_t>(i), random.chance(0.7) ? swap_out : swap_in,
+        Transfer made = transfer(static_cast<std::uint64_t>(i), random.chance(0.7) ? swap_out : swap_in,
                                  static_cast<Urgency>(random.below(urgency_count)), {run(slot, slot, blocks)});
         for (std::uint32_t n = 0; n < blocks; ++n) made.after = device.launch(writes(slot + n, content + n));
         if (random.chance(0.3)) made.deadline = clock.now() + std::chrono::milliseconds{random.below(50)};
-        jobs[static_cast<std::uint64_t>(i)] = {made, content};
+        ids[static_cast<std::uint64_t>(i)] = {made, content};
         content += blocks;
         transfers.submit(std::move(made));
       }
-      if (random.chance(0.02)) transfers.cancel(JobId{random.below(static_cast<std::uint64_t>(i) + 1)});
+      if (random.chance(0.02)) transfers.cancel(TransferId{random.below(static_cast<std::uint64_t>(i) + 1)});
       if (random.chance(0.02)) device.fail_next(swap_out);
       if (random.chance(0.05)) device.stuck(swap_out, random.chance(0.5));
       clock.advance(std::chrono::milliseconds{random.below(3)});
       for (std::uint64_t steps = random.below(20); steps > 0; --steps) {
-        const std::vector<SteppedDevice::Part> options = device.step_options();
+        const std::vector<SimulatedDevice::Part> options = device.step_options();
         if (!options.empty()) device.step(options[random.below(options.size())]);
       }
       std::vector<TransferEvent> events;

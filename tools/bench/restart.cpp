@@ -1,7 +1,7 @@
 #include "tools/bench/restart.hpp"
 
 #include "base/random.hpp"
-#include "runtime/system/stack.hpp"
+#include "runtime/system/cache_system.hpp"
 #include "storage/io/aligned_buffer.hpp"
 #include "storage/file/file_store.hpp"
 #include "tools/bench/bench_directory.hpp"
@@ -135,12 +135,12 @@ class Ground {
   }
 
   [[nodiscard]] double open_stack() {
-    StackOptions stack;
+    CacheSystemOptions stack;
     stack.block_bytes = block_bytes;
     stack.device_blocks = 16;
     stack.staging_blocks = 16;
     stack.storage = FileStorage{.directory = config_.directory, .capacity = config_.capacity, .io = options_.io};
-    std::optional<Stack> opened;
+    std::optional<CacheSystem> opened;
     const double seconds = seconds_of([&] { opened.emplace(stack); });
     expect_all(opened->cache().durability().lost_blocks);
     return seconds;

@@ -23,7 +23,7 @@ namespace terrace::tools {
 namespace {
 
 /// What a lane may hold.
-constexpr std::uint32_t blocks_max = LanesConfig{}.queued_blocks_max;
+constexpr std::uint32_t blocks_max = TransferSchedulerConfig{}.queued_blocks_max;
 /// A block has room for a stamp at each end, and fits into a chunk of the arena.
 constexpr Bytes smallest_block{64};
 constexpr Bytes largest_block = GiB;
@@ -140,7 +140,7 @@ boost::json::object to_json(const ComputeRow& row) {
 
 void bench_transfer(const TransferBenchOptions& options) {
   check(options);
-  LanesConfig lanes;
+  TransferSchedulerConfig lanes;
   lanes.piece_bytes = options.piece_bytes;
   lanes.pieces_in_flight = options.pieces_in_flight;
 

@@ -16,8 +16,8 @@ struct TransferBenchOptions {
   Bytes area_bytes = MiB * 256;
   std::uint32_t blocks = 0;  ///< a direction, of whatever size, instead of the area; 0: the area's
   unsigned rounds = 9;
-  Bytes piece_bytes = MiB;             ///< LanesConfig's
-  std::uint32_t pieces_in_flight = 2;  ///< LanesConfig's
+  Bytes piece_bytes = MiB;             ///< TransferSchedulerConfig's
+  std::uint32_t pieces_in_flight = 2;  ///< TransferSchedulerConfig's
   /// Of a block, of sizes that they divide: what loads by layer are measured with. 1: none.
   std::uint32_t layers = 32;
   /// Of the emulated device, per second and direction; 0: as fast as memory goes.

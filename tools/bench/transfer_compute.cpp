@@ -53,7 +53,7 @@ Duration step(TransferRig& rig, std::uint32_t blocks, BackgroundLoad* background
 
 }  // namespace
 
-ComputeRow measure_compute(TransferRig& rig, const LanesConfig& lanes, unsigned rounds) {
+ComputeRow measure_compute(TransferRig& rig, const TransferSchedulerConfig& lanes, unsigned rounds) {
   BackgroundLoad background{rig, lanes};
   const std::uint64_t wanted = std::clamp<std::uint64_t>(step_bytes_wanted / rig.block_bytes(), 1, rig.blocks());
   const auto blocks = static_cast<std::uint32_t>(wanted);

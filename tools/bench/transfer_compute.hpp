@@ -3,7 +3,7 @@
 #include "base/bytes.hpp"
 #include "tools/bench/transfer_rig.hpp"
 #include "tools/replay/latencies.hpp"
-#include "transfer/engine/lanes.hpp"
+#include "transfer/engine/transfer_scheduler.hpp"
 
 #include <cstdint>
 
@@ -22,6 +22,6 @@ struct ComputeRow {
 
 /// Alone and beside in turn, `rounds` times. Of the emulated device alone: compute is a thread there, the copies are others, and
 /// what they share is memory.
-[[nodiscard]] ComputeRow measure_compute(TransferRig& rig, const LanesConfig& lanes, unsigned rounds);
+[[nodiscard]] ComputeRow measure_compute(TransferRig& rig, const TransferSchedulerConfig& lanes, unsigned rounds);
 
 }  // namespace terrace::tools

@@ -12,7 +12,7 @@ namespace {
 
 using enum Direction;
 
-/// Of one request's plan: 16,384 tokens in blocks of 64, a piece in blocks of 4 KiB.
+/// Of one request's transfer: 16,384 tokens in blocks of 64, a piece in blocks of 4 KiB.
 constexpr std::uint32_t plan_blocks_max = 256;
 
 /// One direction's part of a measurement.
@@ -51,7 +51,7 @@ struct Moved {
   double collect_seconds = 0;
 };
 
-/// The directions' plans in turn.
+/// The directions' transfers in turn.
 Moved move_all(TransferRig& rig, std::span<const Work> works) {
   Moved moved;
   const double collected = rig.collecting_seconds();

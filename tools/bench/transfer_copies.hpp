@@ -11,7 +11,7 @@ namespace terrace::tools {
 
 /// Which way the bytes of a measurement go.
 enum class Way : unsigned char { swap_out, swap_in, both };
-/// Whether a plan's blocks are adjacent on both sides, or no two of them.
+/// Whether a transfer's blocks are adjacent on both sides, or no two of them.
 enum class Layout : unsigned char { contiguous, scattered };
 
 [[nodiscard]] std::string_view to_string(Way way);
@@ -21,7 +21,7 @@ enum class Layout : unsigned char { contiguous, scattered };
 struct CopyRow {
   Bytes block_bytes{};
   std::uint32_t blocks = 0;       ///< a direction
-  std::uint32_t plan_blocks = 0;  ///< of each plan but the last
+  std::uint32_t plan_blocks = 0;  ///< of each transfer but the last
   Layout layout = Layout::contiguous;
   Way way = Way::swap_out;
   double gb_per_s = 0;        ///< from the first submit to the last event
@@ -30,7 +30,7 @@ struct CopyRow {
   double bare_gb_per_s = 0;   ///< the copies that the pieces consist of, one after the other, a thread a direction
   double bare_ratio = 0;      ///< to bare
   // Of the control plane's thread's processor time, a block.
-  double submit_ns = 0;   ///< pairs to runs, the plan, the queue, the wake-up
+  double submit_ns = 0;   ///< pairs to runs, the transfer, the queue, the wake-up
   double collect_ns = 0;  ///< taking in the events
 };
 

@@ -27,12 +27,12 @@ class MemoryCopies final : public PlainCopies {
 };
 
 std::unique_ptr<CudaDevice> open_cuda(int ordinal, std::uint32_t slots, HostArena& host,
-                                      std::uint32_t layers, std::optional<CopyPath> only_path) {
+                                      std::uint32_t layers, std::optional<CopyMethod> only_method) {
   CudaOptions options;
   options.ordinal = ordinal;
-  options.only_path = only_path;
+  options.only_method = only_method;
   const std::filesystem::path file = calibration_file();
-  if (!only_path && !file.empty()) options.paths = CudaDevice::calibrated(ordinal, file);
+  if (!only_method && !file.empty()) options.methods = CudaDevice::calibrated(ordinal, file);
   const CudaPool pool{.slots = slots, .host = &host, .regions = {}, .layers = layers};
   return CudaDevice::open(std::span{&pool, 1}, options);
 }
@@ -41,7 +41,7 @@ std::unique_ptr<CudaDevice> open_cuda(int ordinal, std::uint32_t slots, HostAren
 class CudaCopies final : public PlainCopies {
  public:
   CudaCopies(int ordinal, std::uint32_t slots, const HostArena& host)
-      : host_{host.slots(), host.block_bytes()}, device_{open_cuda(ordinal, slots, host_, 1, CopyPath::plain)} {
+      : host_{host.slots(), host.block_bytes()}, device_{open_cuda(ordinal, slots, host_, 1, CopyMethod::plain)} {
     device_->set_waker(waker_);
   }
 

@@ -3,7 +3,7 @@
 #include "base/bytes.hpp"
 #include "transfer/device/device.hpp"
 #include "transfer/host/host_arena.hpp"
-#include "transfer/device/plan.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <cstdint>
 #include <memory>

@@ -22,12 +22,12 @@ struct Load {
 Load load(TransferRig& rig, std::span<const SlotPair> pairs, TransferRig::ByLayer by_layer) {
   Load seen;
   const auto begin = std::chrono::steady_clock::now();
-  const JobId job = rig.submit(swap_in, Urgency::request, pairs, by_layer);
+  const TransferId id = rig.submit(swap_in, Urgency::request, pairs, by_layer);
   for (bool ended = false; !ended;) {
     const std::span<const TransferEvent> events = rig.await_events();
     const double now = Microseconds{std::chrono::steady_clock::now() - begin}.count();
     for (const TransferEvent& event : events) {
-      TERRACE_CHECK(event.job == job);
+      TERRACE_CHECK(event.id == id);
       if (seen.first_us == 0) seen.first_us = now;
       ended = event.kind == TransferEvent::Kind::finished;
       if (!ended) ++seen.told;

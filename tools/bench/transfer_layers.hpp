@@ -7,7 +7,7 @@
 
 namespace terrace::tools {
 
-/// How soon compute could begin: one plan of all the rig's blocks swapped in whole, and the same by layer. Medians, from submit
+/// How soon compute could begin: one transfer of all the rig's blocks swapped in whole, and the same by layer. Medians, from submit
 /// to the event.
 struct LayersRow {
   Bytes block_bytes{};

@@ -29,7 +29,7 @@ bool has_stamp(std::span<const std::byte> block, SlotId slot) {
 
 }  // namespace
 
-TransferRig::TransferRig(const TransferDeviceOptions& device, Bytes block_bytes, std::uint32_t blocks, const LanesConfig& lanes)
+TransferRig::TransferRig(const TransferDeviceOptions& device, Bytes block_bytes, std::uint32_t blocks, const TransferSchedulerConfig& lanes)
     : blocks_{blocks},
       host_{2 * blocks + 1, block_bytes},
       device_{make_transfer_device(device, 2 * blocks + 1, host_)},
@@ -37,17 +37,17 @@ TransferRig::TransferRig(const TransferDeviceOptions& device, Bytes block_bytes,
 
 SlotId TransferRig::first_slot(Direction direction) const { return SlotId{direction == Direction::swap_out ? 0 : blocks_}; }
 
-JobId TransferRig::submit(Direction direction, Urgency urgency, std::span<const SlotPair> pairs, ByLayer by_layer) {
-  TransferPlan plan;
-  plan.by_layer = by_layer == ByLayer::yes;
-  plan.job = JobId{++last_job_};
-  plan.direction = direction;
-  plan.urgency = urgency;
-  plan.runs = spare_runs_.take();
-  coalesce(pairs, plan.runs);
-  const JobId job = plan.job;
-  transfers_.submit(std::move(plan));
-  return job;
+TransferId TransferRig::submit(Direction direction, Urgency urgency, std::span<const SlotPair> pairs, ByLayer by_layer) {
+  Transfer transfer;
+  transfer.by_layer = by_layer == ByLayer::yes;
+  transfer.id = TransferId{++last_job_};
+  transfer.direction = direction;
+  transfer.urgency = urgency;
+  transfer.runs = spare_runs_.take();
+  coalesce(pairs, transfer.runs);
+  const TransferId id = transfer.id;
+  transfers_.submit(std::move(transfer));
+  return id;
 }
 
 std::span<const TransferEvent> TransferRig::await_events() {

@@ -1,12 +1,12 @@
 #pragma once
 
 #include "base/bytes.hpp"
-#include "base/spares.hpp"
+#include "base/vector_pool.hpp"
 #include "base/clock.hpp"
 #include "base/waker.hpp"
 #include "tools/bench/transfer_device.hpp"
 #include "transfer/host/host_arena.hpp"
-#include "transfer/engine/lanes.hpp"
+#include "transfer/engine/transfer_scheduler.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 
 #include <cstddef>
@@ -20,13 +20,13 @@ namespace terrace::tools {
 /// A device, the host's memory and ThreadedTransfers between them, with this thread in the place of the control plane's.
 ///
 /// The directions do not share a slot: on both sides [0, blocks) is swapped out, [blocks, 2 * blocks) swapped in, and the last
-/// slot is the urgent plan's. Threads: one.
+/// slot is the urgent transfer's. Threads: one.
 class TransferRig {
  public:
   enum class ByLayer : bool { no, yes };
 
   /// Throws as the device, the arena and the lanes.
-  TransferRig(const TransferDeviceOptions& device, Bytes block_bytes, std::uint32_t blocks, const LanesConfig& lanes);
+  TransferRig(const TransferDeviceOptions& device, Bytes block_bytes, std::uint32_t blocks, const TransferSchedulerConfig& lanes);
 
   [[nodiscard]] std::uint32_t blocks() const { return blocks_; }
   [[nodiscard]] Bytes block_bytes() const { return host_.block_bytes(); }
@@ -35,9 +35,9 @@ class TransferRig {
   [[nodiscard]] SlotId urgent_slot() const { return SlotId{2 * blocks_}; }
   [[nodiscard]] PlainCopies& plain() { return *device_.plain; }
 
-  /// Makes a plan of the pairs, as the control plane would, in the memory of plans that have ended, and submits it.
-  JobId submit(Direction direction, Urgency urgency, std::span<const SlotPair> pairs, ByLayer by_layer = ByLayer::no);
-  void cancel(JobId job) { transfers_.cancel(job); }
+  /// Makes a transfer of the pairs, as the control plane would, in the memory of transfers that have ended, and submits it.
+  TransferId submit(Direction direction, Urgency urgency, std::span<const SlotPair> pairs, ByLayer by_layer = ByLayer::no);
+  void cancel(TransferId id) { transfers_.cancel(id); }
   /// Sleeps until there are events, and collects them; they stay until the next call. Throws std::runtime_error where
   /// none comes for a minute. Any that tells of a failure is a broken promise: the device was not told to fail.
   [[nodiscard]] std::span<const TransferEvent> await_events();
@@ -61,7 +61,7 @@ class TransferRig {
   EventFdWaker waker_;
   ThreadedTransfers transfers_;
   std::uint64_t last_job_ = 0;
-  Spares<SlotRun> spare_runs_;  ///< of plans that have ended
+  VectorPool<SlotRun> spare_runs_;  ///< of transfers that have ended
   std::vector<TransferEvent> events_;
   double collecting_seconds_ = 0;
 };

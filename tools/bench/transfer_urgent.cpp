@@ -14,16 +14,16 @@ namespace {
 using enum Direction;
 
 constexpr std::uint32_t samples_a_round = 50;
-/// Submits an urgent plan and waits for its end.
+/// Submits an urgent transfer and waits for its end.
 Duration urgent(TransferRig& rig, BackgroundLoad& background) {
   const SlotPair pair{rig.urgent_slot(), rig.urgent_slot()};
   const auto begin = std::chrono::steady_clock::now();
-  const JobId job = rig.submit(swap_in, Urgency::request, {&pair, 1});
+  const TransferId id = rig.submit(swap_in, Urgency::request, {&pair, 1});
   std::optional<Duration> took;
   while (!took) {
     // The others' events after ours do not make ours later, and those before it do: as in an engine's own loop.
     for (const TransferEvent& event : rig.await_events()) {
-      if (event.job == job) took = std::chrono::steady_clock::now() - begin;
+      if (event.id == id) took = std::chrono::steady_clock::now() - begin;
       background.take(event);
     }
   }
@@ -32,7 +32,7 @@ Duration urgent(TransferRig& rig, BackgroundLoad& background) {
 
 }  // namespace
 
-UrgentRow measure_urgent(TransferRig& rig, const LanesConfig& lanes, unsigned rounds) {
+UrgentRow measure_urgent(TransferRig& rig, const TransferSchedulerConfig& lanes, unsigned rounds) {
   BackgroundLoad background{rig, lanes};
   Random random{1};
   const auto sample = [&](Latencies& latencies) {
@@ -42,7 +42,7 @@ UrgentRow measure_urgent(TransferRig& rig, const LanesConfig& lanes, unsigned ro
   };
   // The pauses depend on how long a piece takes, so that is looked at first.
   background.start();
-  background.await_plans(4);
+  background.await_transfers(4);
   background.stop();
 
   Latencies idle;

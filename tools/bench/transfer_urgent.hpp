@@ -3,7 +3,7 @@
 #include "base/bytes.hpp"
 #include "tools/bench/transfer_rig.hpp"
 #include "tools/replay/latencies.hpp"
-#include "transfer/engine/lanes.hpp"
+#include "transfer/engine/transfer_scheduler.hpp"
 
 #include <cstdint>
 
@@ -21,7 +21,7 @@ struct UrgentRow {
   double bound_us = 0;
 };
 
-/// Idle and busy in turn, `rounds` times, each plan after a pause of random length, so that it comes at any moment of a piece.
-[[nodiscard]] UrgentRow measure_urgent(TransferRig& rig, const LanesConfig& lanes, unsigned rounds);
+/// Idle and busy in turn, `rounds` times, each transfer after a pause of random length, so that it comes at any moment of a piece.
+[[nodiscard]] UrgentRow measure_urgent(TransferRig& rig, const TransferSchedulerConfig& lanes, unsigned rounds);
 
 }  // namespace terrace::tools

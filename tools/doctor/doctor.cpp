@@ -30,20 +30,20 @@ constexpr double giga = 1e-9;
 constexpr const char* examples = R"(
 Examples:
   terrace doctor
-      what is here; the copy paths of the first CUDA device are measured once (a
+      what is here; the copy methods of the first CUDA device are measured once (a
       few seconds) and kept
   terrace doctor --device cuda:1 --measure
       those of another device, anew
   terrace doctor --report paths.json
       all figures of all paths, for programs)";
 
-CopyPath chosen(const PathTable::Cell& cell, CopyPaths available) {
-  const auto taken = std::ranges::find_if(cell.order, [&](CopyPath path) { return available[static_cast<std::size_t>(path)]; });
-  return taken == cell.order.end() ? CopyPath::plain : *taken;
+CopyMethod chosen(const CopyMethodTable::Cell& cell, CopyMethods available) {
+  const auto taken = std::ranges::find_if(cell.order, [&](CopyMethod path) { return available[static_cast<std::size_t>(path)]; });
+  return taken == cell.order.end() ? CopyMethod::plain : *taken;
 }
 
 std::string pieces_of(std::size_t bytes_class) {
-  const auto& classes = PathTable::piece_bytes;
+  const auto& classes = CopyMethodTable::piece_bytes;
   if (bytes_class + 1 == classes.size()) return fmt::format("from {}", to_string(Bytes{classes[bytes_class]}));
   return fmt::format("under {}", to_string(Bytes{classes[bytes_class + 1]}));
 }
@@ -77,7 +77,7 @@ void print_machine() {
   print("device   emulated: always\n");
 }
 
-void print_cuda(const CudaFacts& facts, const PathTable& paths) {
+void print_cuda(const CudaFacts& facts, const CopyMethodTable& paths) {
   print("         {}, compute capability {}.{}, driver {}\n", facts.device, facts.compute_capability_major,
              facts.compute_capability_minor, facts.driver);
   if (!facts.no_kernels.empty()) print("         no copy kernels: {}\n", facts.no_kernels);
@@ -87,30 +87,30 @@ void print_cuda(const CudaFacts& facts, const PathTable& paths) {
 
 }  // namespace
 
-double link_peak(const PathTable& paths, Direction direction) {
+double link_peak(const CopyMethodTable& paths, Direction direction) {
   double peak = 0;
-  for (std::size_t bytes = 0; bytes < PathTable::piece_bytes.size(); ++bytes) {
-    for (std::size_t count = 0; count < PathTable::piece_counts.size(); ++count) {
+  for (std::size_t bytes = 0; bytes < CopyMethodTable::piece_bytes.size(); ++bytes) {
+    for (std::size_t count = 0; count < CopyMethodTable::piece_counts.size(); ++count) {
       peak = std::max(peak, std::ranges::max(paths.cell(direction, bytes, count).rates));
     }
   }
   return peak;
 }
 
-std::string to_table(const PathTable& paths, CopyPaths available) {
+std::string to_table(const CopyMethodTable& paths, CopyMethods available) {
   std::string text;
   const auto out = std::back_inserter(text);
   for (const auto& [direction, name] : directions) {
     const double peak = link_peak(paths, direction);
     fmt::format_to(out, "{}: {}\n", name, peak > 0 ? fmt::format("at most {:.1f} GB/s", peak * giga) : "not measured");
     fmt::format_to(out, "  {:<16}", "pieces");
-    for (const std::uint64_t count : PathTable::piece_counts) fmt::format_to(out, "{:>20}", fmt::format("from {}", count));
+    for (const std::uint64_t count : CopyMethodTable::piece_counts) fmt::format_to(out, "{:>20}", fmt::format("from {}", count));
     text += '\n';
-    for (std::size_t bytes = 0; bytes < PathTable::piece_bytes.size(); ++bytes) {
+    for (std::size_t bytes = 0; bytes < CopyMethodTable::piece_bytes.size(); ++bytes) {
       fmt::format_to(out, "  {:<16}", pieces_of(bytes));
-      for (std::size_t count = 0; count < PathTable::piece_counts.size(); ++count) {
-        const PathTable::Cell& cell = paths.cell(direction, bytes, count);
-        const CopyPath path = chosen(cell, available);
+      for (std::size_t count = 0; count < CopyMethodTable::piece_counts.size(); ++count) {
+        const CopyMethodTable::Cell& cell = paths.cell(direction, bytes, count);
+        const CopyMethod path = chosen(cell, available);
         const double rate = cell.rates[static_cast<std::size_t>(path)];
         fmt::format_to(out, "{:>20}",
                        rate > 0 ? fmt::format("{} {:.1f}", to_string(path), rate * giga) : std::string{to_string(path)});
@@ -122,20 +122,20 @@ std::string to_table(const PathTable& paths, CopyPaths available) {
   return text;
 }
 
-std::string to_json(const CudaFacts& facts, const PathTable& paths) {
+std::string to_json(const CudaFacts& facts, const CopyMethodTable& paths) {
   json::object report{{"device", facts.device}, {"driver", facts.driver}};
   report["compute_capability"] = fmt::format("{}.{}", facts.compute_capability_major, facts.compute_capability_minor);
   for (const auto& [direction, name] : directions) {
     json::array cells;
-    for (std::size_t bytes = 0; bytes < PathTable::piece_bytes.size(); ++bytes) {
-      for (std::size_t count = 0; count < PathTable::piece_counts.size(); ++count) {
-        const PathTable::Cell& cell = paths.cell(direction, bytes, count);
+    for (std::size_t bytes = 0; bytes < CopyMethodTable::piece_bytes.size(); ++bytes) {
+      for (std::size_t count = 0; count < CopyMethodTable::piece_counts.size(); ++count) {
+        const CopyMethodTable::Cell& cell = paths.cell(direction, bytes, count);
         json::object rates;
-        for (std::size_t path = 0; path < copy_path_count; ++path) {
-          if (facts.paths[path]) rates[std::string{to_string(static_cast<CopyPath>(path))}] = cell.rates[path];
+        for (std::size_t path = 0; path < copy_method_count; ++path) {
+          if (facts.paths[path]) rates[std::string{to_string(static_cast<CopyMethod>(path))}] = cell.rates[path];
         }
-        cells.push_back(json::object{{"piece_bytes_from", PathTable::piece_bytes[bytes]},
-                                     {"pieces_from", PathTable::piece_counts[count]},
+        cells.push_back(json::object{{"piece_bytes_from", CopyMethodTable::piece_bytes[bytes]},
+                                     {"pieces_from", CopyMethodTable::piece_counts[count]},
                                      {"path", std::string{to_string(chosen(cell, facts.paths))}},
                                      {"bytes_per_second", rates}});
       }
@@ -177,7 +177,7 @@ void run_doctor(const DoctorArguments& arguments) {
   std::error_code ignored;
   if (arguments.measure) std::filesystem::remove(file, ignored);
   const CudaFacts facts = facts_of(*cuda);
-  const PathTable paths = file.empty() ? PathTable{} : CudaDevice::calibrated(*cuda, file);
+  const CopyMethodTable paths = file.empty() ? CopyMethodTable{} : CudaDevice::calibrated(*cuda, file);
   print_cuda(facts, paths);
   print("{}\n", file.empty() ? std::string{"not measured: there is no home to keep the figures in ($HOME, $XDG_CACHE_HOME)"}
                                    : fmt::format("kept in {}", file.string()));

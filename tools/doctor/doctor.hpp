@@ -24,10 +24,10 @@ void add_doctor_options(CLI::App& command, DoctorArguments& into);
 void run_doctor(const DoctorArguments& arguments);
 
 /// The fastest that the link was seen to be, in bytes per second.
-[[nodiscard]] double link_peak(const PathTable& paths, Direction direction);
+[[nodiscard]] double link_peak(const CopyMethodTable& paths, Direction direction);
 /// For each direction, size and number of pieces: the path that is taken, and its speed.
-[[nodiscard]] std::string to_table(const PathTable& paths, CopyPaths available);
+[[nodiscard]] std::string to_table(const CopyMethodTable& paths, CopyMethods available);
 /// The same for programs.
-[[nodiscard]] std::string to_json(const CudaFacts& facts, const PathTable& paths);
+[[nodiscard]] std::string to_json(const CudaFacts& facts, const CopyMethodTable& paths);
 
 }  // namespace terrace::tools

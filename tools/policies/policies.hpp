@@ -34,7 +34,7 @@ inline constexpr std::array all_policies{PolicyKind::lru, PolicyKind::lru_2, Pol
 
 /// Makes the policy for a tier of `capacity` blocks.
 [[nodiscard]] std::unique_ptr<EvictionPolicy> make_policy(PolicyKind kind, std::uint32_t capacity);
-/// Calls make_policy() with this kind: for ManagerConfig::policy and StackOptions::policy.
+/// Calls make_policy() with this kind: for ManagerConfig::policy and CacheSystemOptions::policy.
 [[nodiscard]] PolicyFactory policy_factory(PolicyKind kind);
 
 }  // namespace terrace::tools

@@ -27,7 +27,7 @@ SchedulerLimits limits_of(const ReplayOptions& options) {
 
 }  // namespace
 
-ConfinedDriver::ConfinedDriver(Session& session, Stack& stack, EventFdWaker& waker, const Interrupt& interrupt)
+ConfinedDriver::ConfinedDriver(Session& session, CacheSystem& stack, EventFdWaker& waker, const Interrupt& interrupt)
     : session_{session},
       cache_{stack.cache()},
       devices_{stack.devices()},

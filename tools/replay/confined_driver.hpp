@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/clock.hpp"
-#include "runtime/system/stack.hpp"
+#include "runtime/system/cache_system.hpp"
 #include "tools/replay/interrupt.hpp"
 #include "tools/replay/scheduler.hpp"
 #include "tools/replay/session.hpp"
@@ -24,7 +24,7 @@ namespace terrace::tools {
 class ConfinedDriver {
  public:
   /// `waker` is woken by `interrupt`, and by compute; it outlives the stack's device, and all outlive the driver.
-  ConfinedDriver(Session& session, Stack& stack, EventFdWaker& waker, const Interrupt& interrupt);
+  ConfinedDriver(Session& session, CacheSystem& stack, EventFdWaker& waker, const Interrupt& interrupt);
 
   /// Returns when every request has ended; after an interruption or a failure when what is launched has been computed, and the
   /// other requests have been given up. Afterwards no lease is left.

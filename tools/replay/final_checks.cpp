@@ -35,7 +35,7 @@ std::optional<std::string> FinalChecks::broken() const {
   return std::nullopt;
 }
 
-FinalChecks check_idle(Stack& stack) {
+FinalChecks check_idle(CacheSystem& stack) {
   const CacheManager& manager = stack.cache().manager();
   manager.check_invariants();
   FinalChecks checks;

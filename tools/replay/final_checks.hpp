@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/system/stack.hpp"
+#include "runtime/system/cache_system.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -27,6 +27,6 @@ struct FinalChecks {
 
 /// Checks the invariants of manager and store (a broken one ends the process, as ever), and counts the rest. Nothing is in
 /// flight.
-[[nodiscard]] FinalChecks check_idle(Stack& stack);
+[[nodiscard]] FinalChecks check_idle(CacheSystem& stack);
 
 }  // namespace terrace::tools

@@ -25,9 +25,9 @@ constexpr auto interrupted_wait = std::chrono::seconds{10};
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
-/// As Runtime::acquire, and measures the call alone, not the wait for blocks.
+/// As AsyncCache::acquire, and measures the call alone, not the wait for blocks.
 template <class Token>
-auto timed_acquire(Runtime& runtime, const AcquireRequest& request, Latencies& latencies, Token&& token) {
+auto timed_acquire(AsyncCache& runtime, const AcquireRequest& request, Latencies& latencies, Token&& token) {
   return asio::async_initiate<Token, void(ErrorCode, Grant)>(
       [&runtime, &latencies](auto handler, const AcquireRequest& wanted) {
         const TimePoint begin = now();
@@ -39,7 +39,7 @@ auto timed_acquire(Runtime& runtime, const AcquireRequest& request, Latencies& l
 
 }  // namespace
 
-LoopDriver::LoopDriver(Session& session, Stack& stack, EventFdWaker& waker, const Interrupt& interrupt)
+LoopDriver::LoopDriver(Session& session, CacheSystem& stack, EventFdWaker& waker, const Interrupt& interrupt)
     : session_{session},
       devices_{stack.devices()},
       waker_{waker},

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "runtime/cache/runtime.hpp"
-#include "runtime/system/stack.hpp"
+#include "runtime/cache/async_cache.hpp"
+#include "runtime/system/cache_system.hpp"
 #include "tools/replay/interrupt.hpp"
 #include "tools/replay/session.hpp"
 
@@ -17,7 +17,7 @@
 
 namespace terrace::tools {
 
-/// Serves the requests as a server on an event loop does: a coroutine for each, over a Runtime. Requests begin in order; those
+/// Serves the requests as a server on an event loop does: a coroutine for each, over an AsyncCache. Requests begin in order; those
 /// that find no room wait in the runtime, in order.
 ///
 /// A request's life is that of ConfinedDriver's, but there are no steps that requests share, so that no budget either: its
@@ -29,7 +29,7 @@ namespace terrace::tools {
 class LoopDriver {
  public:
   /// `waker` is woken by `interrupt`, and by compute; it outlives the stack's device, and all outlive the driver.
-  LoopDriver(Session& session, Stack& stack, EventFdWaker& waker, const Interrupt& interrupt);
+  LoopDriver(Session& session, CacheSystem& stack, EventFdWaker& waker, const Interrupt& interrupt);
 
   /// As ConfinedDriver::run().
   void run();
@@ -88,7 +88,7 @@ class LoopDriver {
 
   asio::io_context context_;
   asio::strand<asio::any_io_executor> strand_;
-  Runtime runtime_;
+  AsyncCache runtime_;
   asio::posix::stream_descriptor wakes_;
   asio::steady_timer changed_;
   std::deque<Computing*> computing_;  ///< in order of their launches

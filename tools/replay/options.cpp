@@ -201,7 +201,7 @@ Duration seconds(std::string_view option, const Word& word, Duration fallback, d
 
 /// Chooses what is done about a device that fails.
 void choose_storage_guard(ReplayOptions& options, const ReplayArguments& arguments) {
-  GuardOptions& guard = options.storage_guard;
+  ResilienceOptions& guard = options.storage_guard;
   guard.read_retries = small_number("--storage-retries", arguments.storage_retries, guard.read_retries, 0, storage_retries_max);
   guard.write_retries = guard.read_retries;
   BreakerOptions& breaker = guard.breaker;
@@ -369,8 +369,8 @@ ReplayOptions resolve(const ReplayArguments& arguments) {
       pool_blocks({"host", arguments.host_blocks, arguments.host_capacity, default_host_blocks, 0}, options.block_bytes);
   options.storage = storage(arguments, options.block_bytes);
   choose_storage_guard(options, arguments);
-  options.relation = choice("--relation", arguments.relation, Relation::keep,
-                            std::array{Relation::keep, Relation::exclusive, Relation::inclusive});
+  options.relation = choice("--relation", arguments.relation, InclusionPolicy::non_inclusive,
+                            std::array{InclusionPolicy::non_inclusive, InclusionPolicy::exclusive, InclusionPolicy::inclusive});
   options.write_policy =
       choice("--write-policy", arguments.write_policy, options.has_storage() ? WritePolicy::write_through : WritePolicy::none,
              std::array{WritePolicy::none, WritePolicy::write_through, WritePolicy::selective, WritePolicy::write_back});

@@ -2,7 +2,7 @@
 
 #include "base/bytes.hpp"
 #include "runtime/types/config.hpp"
-#include "runtime/system/stack.hpp"
+#include "runtime/system/cache_system.hpp"
 #include "tools/policies/policies.hpp"
 #include "tools/replay/faults.hpp"
 #include "tools/replay/usage_error.hpp"
@@ -112,8 +112,8 @@ struct ReplayOptions {
   std::uint32_t device_blocks = 0;
   std::uint32_t host_blocks = 0;
   StorageOptions storage;
-  GuardOptions storage_guard;  ///< of file storage
-  Relation relation = Relation::keep;
+  ResilienceOptions storage_guard;  ///< of file storage
+  InclusionPolicy relation = InclusionPolicy::non_inclusive;
   WritePolicy write_policy = WritePolicy::none;
   /// At the end, also an early one: what is cached goes to storage within so much time. None: only what the policy stored is.
   std::optional<std::chrono::duration<double>> checkpoint;

@@ -1,7 +1,7 @@
 #include "tools/replay/replay.hpp"
 
 #include "base/check.hpp"
-#include "runtime/system/stack.hpp"
+#include "runtime/system/cache_system.hpp"
 #include "tools/calibration_file.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/confined_driver.hpp"
@@ -56,8 +56,8 @@ DeviceOptions device_of(const ReplayOptions& options, std::uint32_t rank) {
   return CudaGpu{.ordinal = *cuda, .calibration = calibration_file()};
 }
 
-StackOptions stack_options(const ReplayOptions& options, std::uint32_t full_blocks_max) {
-  StackOptions stack;
+CacheSystemOptions stack_options(const ReplayOptions& options, std::uint32_t full_blocks_max) {
+  CacheSystemOptions stack;
   stack.block_bytes = options.block_bytes;
   stack.device_blocks = options.device_blocks;
   stack.host_blocks = options.host_blocks;
@@ -73,7 +73,7 @@ StackOptions stack_options(const ReplayOptions& options, std::uint32_t full_bloc
   }
   // In a reference run no request waits for a staging slot: exclusive copies free the host slots of all hits before room is
   // made for them, and what comes from storage lands all at once.
-  if (options.reference && (options.relation == Relation::exclusive || options.has_storage())) {
+  if (options.reference && (options.relation == InclusionPolicy::exclusive || options.has_storage())) {
     stack.staging_blocks = std::max(1U, std::min(full_blocks_max, options.device_blocks));
   }
   stack.log.sink = &standard_error_log();
@@ -85,11 +85,11 @@ StackOptions stack_options(const ReplayOptions& options, std::uint32_t full_bloc
 }
 
 /// What cannot be made as asked for is bad input: nothing has been replayed yet.
-std::unique_ptr<Stack> make_stack(const ReplayOptions& options, std::uint32_t full_blocks_max) {
+std::unique_ptr<CacheSystem> make_stack(const ReplayOptions& options, std::uint32_t full_blocks_max) {
   const StartProgress start{needed_memory(options)};
   const ProgressLine progress{[&] { return start.look(); }};
   try {
-    return std::make_unique<Stack>(stack_options(options, full_blocks_max));
+    return std::make_unique<CacheSystem>(stack_options(options, full_blocks_max));
   } catch (const std::exception& failure) {
     throw UsageError{failure.what()};
   }
@@ -99,7 +99,7 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-void collect(ReplayResult& result, Session& session, Stack& stack) {
+void collect(ReplayResult& result, Session& session, CacheSystem& stack) {
   result.counts = session.counts();
   const CallLatencies& latencies = session.latencies();
   result.latency_us = {latencies.match.microseconds(), latencies.acquire.microseconds(), latencies.extend.microseconds(),
@@ -146,7 +146,7 @@ ReplayResult run_replay(const ReplayOptions& options) {
   EventFdWaker waker;
   const Interrupt interrupt{waker, time_for_checkpoint(options)};
   const Source source = open_source(options, interrupt);
-  std::unique_ptr<Stack> stack = make_stack(options, source.full_blocks_max);
+  std::unique_ptr<CacheSystem> stack = make_stack(options, source.full_blocks_max);
   Progress progress{source.requests_total};
   Session session{options, *source.requests, progress};
 

@@ -42,7 +42,7 @@ json::object to_object(const RequestTotals& totals, std::uint32_t block_tokens) 
 json::object to_object(const ManagerStats& stats) {
   return {{"acquired", stats.acquired},
           {"refused_no_room", stats.refused_no_room},
-          {"rescued", stats.rescued},
+          {"rescued", stats.evictions_cancelled},
           {"joined", stats.joined},
           {"turned_down", stats.turned_down},
           {"load_failures", stats.load_failures},
@@ -53,13 +53,13 @@ json::object to_object(const ManagerStats& stats) {
           {"evicted_host", stats.evicted_host},
           {"dropped_clean", stats.dropped_clean},
           {"dropped_lost", stats.dropped_lost},
-          {"persist_failed", stats.persist_failed},
-          {"persist_skipped", stats.persist_skipped},
-          {"persist_gone", stats.persist_gone},
-          {"persist_no_room", stats.persist_no_room},
-          {"persist_orphaned", stats.persist_orphaned},
-          {"persist_cancelled", stats.persist_cancelled},
-          {"persist_over_budget", stats.persist_over_budget},
+          {"persist_failed", stats.store_failed},
+          {"persist_skipped", stats.store_skipped},
+          {"persist_gone", stats.store_gone},
+          {"persist_no_room", stats.store_no_room},
+          {"persist_orphaned", stats.store_orphaned},
+          {"persist_cancelled", stats.store_cancelled},
+          {"persist_over_budget", stats.store_over_budget},
           {"stored_evicted", stats.stored_evicted},
           {"released_unfenced", stats.released_unfenced}};
 }
@@ -88,7 +88,7 @@ json::object storage_config(const ReplayOptions& options) {
     return {{"kind", "memory"}, {"capacity", count(memory->capacity)}};
   if (const auto* file = std::get_if<FileStorage>(&storage)) {
     const auto seconds = [](Duration time) { return std::chrono::duration<double>(time).count(); };
-    const GuardOptions& guard = options.storage_guard;
+    const ResilienceOptions& guard = options.storage_guard;
     json::array stripes;
     for (const std::filesystem::path& directory : file->more_directories) stripes.push_back(text(directory.string()));
     return {{"kind", "file"},
@@ -210,8 +210,8 @@ std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
                                   {"storage", counts.storage}, {"miss", counts.miss},     {"joined", counts.joined}};
   report["moved"] = json::object{{"swap_out", to_object(result.moved.swap_out)},
                                  {"swap_in", to_object(result.moved.swap_in)},
-                                 {"prefetch", to_object(result.moved.prefetch)},
-                                 {"persist", to_object(result.moved.persist)}};
+                                 {"prefetch", to_object(result.moved.storage_reads)},
+                                 {"persist", to_object(result.moved.storage_writes)}};
   report["verify"] = verify;
   report["latency_us"] = json::object{{"match", to_object(result.latency_us.match)},
                                       {"acquire", to_object(result.latency_us.acquire)},

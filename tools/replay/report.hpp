@@ -1,7 +1,7 @@
 #pragma once
 
 #include "runtime/cache/cache.hpp"
-#include "storage/resilience/guarded_store.hpp"
+#include "storage/resilience/resilient_store.hpp"
 #include "tools/replay/final_checks.hpp"
 #include "tools/replay/session.hpp"
 
@@ -43,7 +43,7 @@ struct ReplayResult {
   ManagerStats manager;
   std::optional<StoreStat> store;
   std::optional<StoreHealth> storage_health;  ///< none: no guard, as without file storage
-  std::string storage_io;      ///< Stack::io(); empty where no files are
+  std::string storage_io;      ///< CacheSystem::io(); empty where no files are
   bool interrupted = false;
   std::optional<std::string> failure;  ///< why it ended early, where it did
 };

@@ -138,16 +138,16 @@ void add_moved(Table& table, const ReplayOptions& options, const MovedTotals& mo
   row("device to host", moved.swap_out);
   row("host to device", moved.swap_in);
   if (!options.has_storage()) return;
-  row("from storage", moved.prefetch);
-  row("to storage", moved.persist);
-  const std::uint64_t for_room = stats.persist_gone + stats.persist_no_room;
-  const std::uint64_t times = for_room + stats.persist_skipped + stats.persist_failed + stats.persist_orphaned;
+  row("from storage", moved.storage_reads);
+  row("to storage", moved.storage_writes);
+  const std::uint64_t for_room = stats.store_gone + stats.store_no_room;
+  const std::uint64_t times = for_room + stats.store_skipped + stats.store_failed + stats.store_orphaned;
   if (times == 0) return;
   // (Whether the block before had to make room or failed is not known of an orphan.)
   table.line("  not stored: {} times a block, since its room was wanted ({}), too many waited for the disk ({}), writing it "
              "failed ({}), or the block before it was not stored ({})",
-             grouped(times), grouped(for_room), grouped(stats.persist_skipped), grouped(stats.persist_failed),
-             grouped(stats.persist_orphaned));
+             grouped(times), grouped(for_room), grouped(stats.store_skipped), grouped(stats.store_failed),
+             grouped(stats.store_orphaned));
 }
 
 void add_latencies(Table& table, const ReplayOptions& options, const ReplayResult& result) {

@@ -55,7 +55,7 @@ void remove_blocks(const std::filesystem::path& directory, const RemoveOptions& 
   }
 
   NullWaker nobody;
-  ThreadPoolIo io{{.threads = 2}, nobody};
+  ThreadedIo io{{.threads = 2}, nobody};
   const auto store = opened([&] { return std::make_unique<FileStore>(config_of(*reader), io); });
   const std::uint64_t before = store->stat().blocks;
   store->remove(keys, 0);

@@ -29,7 +29,7 @@ json::value to_value(const StoreReader& reader) {
   return json::object{{"pid", owner->pid}, {"program", owner->program}, {"host", owner->host}, {"since", owner->since}};
 }
 
-std::vector<std::pair<std::uint64_t, std::uint64_t>> namespaces_of(const CatalogSurvey& catalog) {
+std::vector<std::pair<std::uint64_t, std::uint64_t>> namespaces_of(const CatalogScan& catalog) {
   std::map<std::uint64_t, std::uint64_t> counts;
   for (const CatalogRecord& record : catalog.blocks()) ++counts[record.block.name_space];
   std::vector<std::pair<std::uint64_t, std::uint64_t>> sorted{counts.begin(), counts.end()};
@@ -92,7 +92,7 @@ std::uint64_t closed_slots(const StoreReader& reader) {
 }
 
 void print_stat_text(const StoreReader& reader) {
-  const CatalogSurvey& catalog = reader.catalog();
+  const CatalogScan& catalog = reader.catalog();
   const StoreLayout& layout = reader.layout();
   print("store        {}\n", reader.directory().string());
   print("format       version {}; opened {} time{}\n", reader.superblock().version, reader.superblock().generation,
@@ -129,7 +129,7 @@ void print_stat(const std::filesystem::path& directory, bool as_json) {
     print_stat_text(*reader);
     return;
   }
-  const CatalogSurvey& catalog = reader->catalog();
+  const CatalogScan& catalog = reader->catalog();
   json::array namespaces;
   for (const auto& [name_space, blocks] : namespaces_of(catalog)) {
     namespaces.push_back(json::object{{"namespace", namespace_hex(name_space)}, {"blocks", blocks}});

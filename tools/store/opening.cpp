@@ -72,11 +72,11 @@ std::string what_is_wrong(const StoreReader::Verified& verified) {
   return fmt::format("cannot be read: {}", verified.error == 0 ? "the file ends before" : std::strerror(verified.error));
 }
 
-const char* what_is_wrong(CatalogSurvey::Flaw flaw) {
+const char* what_is_wrong(CatalogScan::Flaw flaw) {
   switch (flaw) {
-    case CatalogSurvey::Flaw::unreadable: return "record does not check itself";
-    case CatalogSurvey::Flaw::misplaced: return "record of another slot, block size or store";
-    case CatalogSurvey::Flaw::no_data: return "data file ends before the block";
+    case CatalogScan::Flaw::unreadable: return "record does not check itself";
+    case CatalogScan::Flaw::misplaced: return "record of another slot, block size or store";
+    case CatalogScan::Flaw::no_data: return "data file ends before the block";
   }
   return "?";
 }

@@ -33,7 +33,7 @@ namespace terrace::tools {
 
 /// "does not verify", "cannot be read: Input/output error": of what verify() called wrong.
 [[nodiscard]] std::string what_is_wrong(const StoreReader::Verified& verified);
-[[nodiscard]] const char* what_is_wrong(CatalogSurvey::Flaw flaw);
+[[nodiscard]] const char* what_is_wrong(CatalogScan::Flaw flaw);
 /// "/mnt/b/store and /mnt/c/store, of a store over 4 directories, are not there, and 352 blocks in them: mount their disks"
 [[nodiscard]] std::string what_is_missing(const StoreReader& reader);
 

@@ -27,7 +27,7 @@ std::string place_of(const StoreReader& reader, std::uint32_t slot) {
 }
 
 json::object to_object(const StoreReader& reader, const Verification& found) {
-  const CatalogSurvey& catalog = reader.catalog();
+  const CatalogScan& catalog = reader.catalog();
   json::array wrong;
   for (const Verification::Wrong& each : found.wrong) {
     const StoreReader::Location at = reader.location(each.block.slot);
@@ -38,7 +38,7 @@ json::object to_object(const StoreReader& reader, const Verification& found) {
                                  {"what", what_is_wrong(each.why)}});
   }
   json::array damaged;
-  for (const CatalogSurvey::Damaged& each : catalog.damaged()) {
+  for (const CatalogScan::Damaged& each : catalog.damaged()) {
     damaged.push_back(json::object{{"slot", each.slot},
                                    {"key", each.key ? json::value(to_hex(*each.key)) : json::value(nullptr)},
                                    {"what", what_is_wrong(each.flaw)}});
@@ -58,7 +58,7 @@ json::object to_object(const StoreReader& reader, const Verification& found) {
 }
 
 void print_text(const StoreReader& reader, const Verification& found) {
-  const CatalogSurvey& catalog = reader.catalog();
+  const CatalogScan& catalog = reader.catalog();
   print("store      {}{}\n", reader.directory().string(), reader.in_use() ? ", in use by " + describe(reader.owner()) : "");
   print("read       {} in {:.1f} s: {:.2f} GB/s\n", to_string(found.read), found.seconds, rate(found) * giga);
   print("verified   {} of {} blocks\n", found.verified, found.blocks);
@@ -69,7 +69,7 @@ void print_text(const StoreReader& reader, const Verification& found) {
   for (const Verification::Wrong& each : found.wrong) {
     print("  {}\n      {}: {}\n", to_hex(each.block.block.key), place_of(reader, each.block.slot), what_is_wrong(each.why));
   }
-  for (const CatalogSurvey::Damaged& each : catalog.damaged()) {
+  for (const CatalogScan::Damaged& each : catalog.damaged()) {
     print("  {}\n      slot {}: {}\n", each.key ? to_hex(*each.key) : "?", each.slot, what_is_wrong(each.flaw));
   }
 }

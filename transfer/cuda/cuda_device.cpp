@@ -26,7 +26,7 @@ std::optional<std::string> CudaDevice::unavailable(int ordinal) {
   }
 }
 
-PathTable CudaDevice::calibrated(int ordinal, const std::filesystem::path& file) {
+CopyMethodTable CudaDevice::calibrated(int ordinal, const std::filesystem::path& file) {
   return kept_or_measured(cuda_driver(), ordinal, file, SteadyClock{});
 }
 

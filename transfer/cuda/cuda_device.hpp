@@ -3,7 +3,7 @@
 #include "base/result.hpp"
 #include "base/strong_id.hpp"
 #include "transfer/cuda/copy/device_geometry.hpp"
-#include "transfer/cuda/copy/path_table.hpp"
+#include "transfer/cuda/copy/copy_method_table.hpp"
 #include "transfer/device/device.hpp"
 #include "transfer/host/host_arena.hpp"
 
@@ -41,9 +41,9 @@ struct RelocatedPool {
 
 struct CudaOptions {
   int ordinal = 0;  ///< which device of the machine
-  PathTable paths;
-  /// One path for everything, whatever the table says.
-  std::optional<CopyPath> only_path;
+  CopyMethodTable methods;
+  /// One method for everything, whatever the table says.
+  std::optional<CopyMethod> only_method;
   /// Thread blocks of a copy kernel: multiprocessors that it takes from compute while it runs.
   unsigned kernel_blocks = 8;
   /// Of ranks that share an arena, the same for all (CudaDevice::shared_pins): memory is pinned once for all devices, and a
@@ -57,7 +57,7 @@ struct CudaFacts {
   std::string driver;
   int compute_capability_major = 0;
   int compute_capability_minor = 0;
-  CopyPaths paths;           ///< that are to be had
+  CopyMethods methods;           ///< that are to be had
   std::string no_kernels;    ///< why there are none, where there are none
   std::uint64_t failed = 0;  ///< calls of the driver that failed since it was opened
   std::string first_failure;
@@ -112,7 +112,7 @@ class CudaDevice : public Device {
   [[nodiscard]] virtual CudaFacts facts() const = 0;
 
   /// Throws CudaUnavailable (driver.hpp) or, in a build without CUDA, std::runtime_error with why there is no device;
-  /// std::invalid_argument where pools make no sense, are not the device's memory, or the only path is not to be had; CudaError
+  /// std::invalid_argument where pools make no sense, are not the device's memory, or the only method is not to be had; CudaError
   /// where memory is not to be had, on the device or to be pinned.
   [[nodiscard]] static std::unique_ptr<CudaDevice> open(std::span<const CudaPool> pools, CudaOptions options = {});
 
@@ -122,9 +122,9 @@ class CudaDevice : public Device {
   /// Why there is no device of this ordinal here, in a sentence; nothing: there is one.
   [[nodiscard]] static std::optional<std::string> unavailable(int ordinal = 0);
 
-  /// The paths measured on this device: from the file, where it holds for this device and driver, else measured now, which
+  /// The methods measured on this device: from the file, where it holds for this device and driver, else measured now, which
   /// takes a few seconds and 128 MiB on each side, and saved there. Throws as open().
-  [[nodiscard]] static PathTable calibrated(int ordinal, const std::filesystem::path& file);
+  [[nodiscard]] static CopyMethodTable calibrated(int ordinal, const std::filesystem::path& file);
 };
 
 }  // namespace terrace

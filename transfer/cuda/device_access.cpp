@@ -57,7 +57,7 @@ std::span<std::byte> DeviceAccess::block_of(PoolId pool, SlotId slot, std::span<
 bool DeviceAccess::copy(Direction direction, PoolId pool, SlotId slot) {
   pieces_.clear();
   plan_block(slot, buffer_.bytes().data(), pools_.of(pool).geometry, pieces_);
-  const CudaOutcome enqueued = copier_.enqueue(CopyPath::plain, direction, pieces_, stream_);
+  const CudaOutcome enqueued = copier_.enqueue(CopyMethod::plain, direction, pieces_, stream_);
   // In either case: what is on the stream uses the buffer.
   const CudaOutcome ended{await_stream(driver_, stream_), "cuStreamSynchronize"};
   if (enqueued.failed()) failures_.note(enqueued);

@@ -53,11 +53,11 @@ DriverDevice::DriverDevice(const CudaDriver& driver, std::span<const CudaPool> p
             .driver = cuda_driver_name(driver),
             .compute_capability_major = cuda_attribute(driver, device_, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
             .compute_capability_minor = cuda_attribute(driver, device_, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
-            .paths = streams_.front().copier.available(),
+            .methods = streams_.front().copier.available(),
             .no_kernels = no_kernels_,
             .failed = 0,
             .first_failure = {}};
-  check_only_path();
+  check_only_method();
   try {
     compute_thread_ = std::thread{[this] { compute(); }};
     for (Stream& each : streams_) {
@@ -76,10 +76,10 @@ DriverDevice::~DriverDevice() {
   stop();
 }
 
-void DriverDevice::check_only_path() const {
-  if (!options_.only_path || facts_.paths.test(static_cast<std::size_t>(*options_.only_path))) return;
+void DriverDevice::check_only_method() const {
+  if (!options_.only_method || facts_.methods.test(static_cast<std::size_t>(*options_.only_method))) return;
   throw std::invalid_argument{fmt::format("CUDA device: the path {} is not to be had on {} with CUDA {}{}{}",
-                                          to_string(*options_.only_path), facts_.device, facts_.driver,
+                                          to_string(*options_.only_method), facts_.device, facts_.driver,
                                           no_kernels_.empty() ? "" : ": ", no_kernels_)};
 }
 
@@ -213,12 +213,12 @@ CudaOutcome DriverDevice::enqueue(Stream& stream, const CopyCommand& command, Is
   stream.pieces.clear();
   const PinnedPools::Pool& pool = pools_.of(command.pool);
   plan_pieces(command, pool.geometry, pool.host, stream.pieces);
-  const CopyPath path = options_.only_path ? *options_.only_path
-                                           : options_.paths.choose(command.direction, shape_of(stream.pieces),
+  const CopyMethod method = options_.only_method ? *options_.only_method
+                                           : options_.methods.choose(command.direction, shape_of(stream.pieces),
                                                                    stream.copier.available());
   // Behind the waits and, since the stream may be idle, with nothing left to do here but to put the copies behind it.
   issued.begin = record_time(stream);
-  return stream.copier.enqueue(path, command.direction, stream.pieces, stream.handle.get());
+  return stream.copier.enqueue(method, command.direction, stream.pieces, stream.handle.get());
 }
 
 void DriverDevice::end(Stream& stream) {

@@ -29,7 +29,7 @@ namespace terrace {
 ///
 ///     submit ──queue──► issuing thread ──────► stream ──event──► ending thread ──► CompletionQueue
 ///                       waits for work,        waits for         sleeps until
-///                       plans the pieces       computations      the event
+///                       transfers the pieces       computations      the event
 ///
 /// Two threads a direction, because the next command must be put on the stream while the one before still moves. Calls that may
 /// wait inside the driver are made on them and never on submit's.
@@ -77,7 +77,7 @@ class DriverDevice final : public CudaDevice {
     CompletionQueue<CopyDone>::Producer done;
   };
 
-  void check_only_path() const;
+  void check_only_method() const;
   /// Makes the context current on a thread of ours.
   void join_context();
   void compute();

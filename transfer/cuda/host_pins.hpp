@@ -13,7 +13,7 @@
 namespace terrace {
 
 /// What is pinned of the host's memory for the devices that share this: the driver registers memory once for all contexts, and
-/// refuses to do it again. So the first device that wants a stretch registers it, the others count, and the last that lets go
+/// refuses to do it again. So the first device that wants a range registers it, the others count, and the last that lets go
 /// takes the registration back. Each has its own address of the memory, asked for in its own context.
 ///
 /// A registration lives and dies with the context that made it, which is kept until it is taken back: the device that registered
@@ -34,10 +34,10 @@ class HostPins {
     CUcontext context;  ///< the device's; need not be current, and is not afterwards
   };
 
-  /// The stretch, whole pages that nobody pins but devices that share this, is the user's from now on, at `address`. Stretches
+  /// The range, whole pages that nobody pins but devices that share this, is the user's from now on, at `address`. Stretches
   /// are equal or apart. Failed: nothing has changed.
   [[nodiscard]] CudaOutcome pin(const User& user, std::span<std::byte> memory, CUdeviceptr& address);
-  /// The user lets go of a stretch that it has, by its first byte. Failed: all the same, and the driver has the registration
+  /// The user lets go of a range that it has, by its first byte. Failed: all the same, and the driver has the registration
   /// still.
   [[nodiscard]] CudaOutcome unpin(const User& user, const std::byte* begin);
 

@@ -16,6 +16,6 @@ std::shared_ptr<HostPins> CudaDevice::shared_pins() { return nullptr; }
 
 std::optional<std::string> CudaDevice::unavailable(int) { return not_built; }
 
-PathTable CudaDevice::calibrated(int, const std::filesystem::path&) { throw std::runtime_error{not_built}; }
+CopyMethodTable CudaDevice::calibrated(int, const std::filesystem::path&) { throw std::runtime_error{not_built}; }
 
 }  // namespace terrace

@@ -4,7 +4,7 @@
 #include "base/clock.hpp"
 #include "base/strong_id.hpp"
 #include "base/waker.hpp"
-#include "transfer/device/plan.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +31,7 @@ struct DevicePool {
   std::uint32_t slots = 0;
   /// Of one block, all its regions gathered: what the device's share of one host slot holds.
   Bytes block_bytes{};
-  /// Of one block, all of one size: what a plan by layer moves one after the other. 1: blocks move whole.
+  /// Of one block, all of one size: what a transfer by layer moves one after the other. 1: blocks move whole.
   std::uint32_t layers = 1;
 };
 
@@ -42,7 +42,7 @@ struct DeviceInfo {
   [[nodiscard]] const DevicePool& pool(PoolId id = {}) const { return pools.at(id.value()); }
 };
 
-/// A part of a plan, small enough that an urgent one need not wait long for it. One direction's commands run in order of
+/// A part of a transfer, small enough that an urgent one need not wait long for it. One direction's commands run in order of
 /// submission; the two directions run at the same time.
 struct CopyCommand {
   std::uint64_t token = 0;  ///< comes back in CopyDone

@@ -16,7 +16,7 @@ namespace terrace {
 using RankWork = std::function<void(std::uint32_t rank, BlockAccess& access)>;
 
 /// The devices of one cache, one per rank, as compute sees them. Every rank launches the same steps in the same order (and
-/// nothing of its own), so that one fence names the same point on all of them, and a plan can name it for all.
+/// nothing of its own), so that one fence names the same point on all of them, and a transfer can name it for all.
 ///
 /// Threads: as Device's compute side.
 class RankDevices {

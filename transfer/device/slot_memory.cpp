@@ -74,10 +74,10 @@ void SlotMemory::copy(Direction direction, std::span<const SlotRun> runs) const 
   for (SlotRun run : runs) {
     while (run.count > 0) {
       const SlotId in_arena = direction == Direction::swap_out ? run.destination : run.source;
-      const std::uint32_t stretch = shares_adjoin ? std::min(run.count, host_->contiguous_from(in_arena)) : 1;
+      const std::uint32_t range = shares_adjoin ? std::min(run.count, host_->contiguous_from(in_arena)) : 1;
       std::memcpy(destination(direction, run.destination).data(), source(direction, run.source).data(),
-                  stretch * count(block_bytes_));
-      run = {SlotId{run.source.value() + stretch}, SlotId{run.destination.value() + stretch}, run.count - stretch};
+                  range * count(block_bytes_));
+      run = {SlotId{run.source.value() + range}, SlotId{run.destination.value() + range}, run.count - range};
     }
   }
 }

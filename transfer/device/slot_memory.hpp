@@ -4,7 +4,7 @@
 #include "transfer/device/device.hpp"
 #include "transfer/host/host_arena.hpp"
 #include "transfer/host/mapping.hpp"
-#include "transfer/device/plan.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -48,7 +48,7 @@ class SlotMemory {
   /// Where in a block the layers are; nothing: all of it.
   [[nodiscard]] ByteRange range_of(std::optional<LayerRange> layers) const;
   void copy(const CopyCommand& command) const;
-  /// Copies whole runs, each stretch of blocks that is adjacent on both sides with one memcpy.
+  /// Copies whole runs, each range of blocks that is adjacent on both sides with one memcpy.
   void copy(Direction direction, std::span<const SlotRun> runs) const;
   /// Copies bytes [begin, begin + size) of one block.
   void copy_part(Direction direction, SlotPair block, std::size_t begin, std::size_t size) const;

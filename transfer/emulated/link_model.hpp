@@ -3,7 +3,7 @@
 #include "base/bytes.hpp"
 #include "base/clock.hpp"
 #include "base/random.hpp"
-#include "transfer/device/plan.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <array>
 #include <cstddef>

@@ -14,7 +14,7 @@
 namespace terrace {
 namespace {
 
-/// Of a rank that has all of them, or nothing to do with the plan.
+/// Of a rank that has all of them, or nothing to do with the transfer.
 constexpr std::uint32_t all_layers = std::numeric_limits<std::uint32_t>::max();
 
 /// What a block has come to on two ranks together.
@@ -24,11 +24,11 @@ BlockOutcome both(BlockOutcome a, BlockOutcome b) {
   return any_unconfirmed ? BlockOutcome::unconfirmed : BlockOutcome::failed;
 }
 
-TransferEvent event_of(const TransferPlan& plan, TransferEvent::Kind kind) {
+TransferEvent event_of(const Transfer& transfer, TransferEvent::Kind kind) {
   TransferEvent event;
-  event.job = plan.job;
+  event.id = transfer.id;
   event.kind = kind;
-  event.direction = plan.direction;
+  event.direction = transfer.direction;
   return event;
 }
 
@@ -55,45 +55,45 @@ RankedTransfers::RankedTransfers(std::vector<Rank> ranks, const Clock& clock, Wa
   for (Rank& rank : ranks) ranks_.push_back({std::move(rank.name), rank.port});
 }
 
-RankedTransfers::Mask RankedTransfers::recipients(const TransferPlan& plan) {
+RankedTransfers::Mask RankedTransfers::recipients(const Transfer& transfer) {
   const Mask all = std::numeric_limits<Mask>::max() >> (ranks_max - ranks_.size());
-  const bool one_does = options_.payload == RankPayload::replicated && plan.direction == Direction::swap_out;
+  const bool one_does = options_.payload == RankPayload::replicated && transfer.direction == Direction::swap_out;
   if (!one_does) return all;
   const auto least = std::ranges::min_element(ranks_, {}, &Member::owed);
   return bit(static_cast<std::uint32_t>(least - ranks_.begin()));
 }
 
-void RankedTransfers::submit(TransferPlan plan) {
+void RankedTransfers::submit(Transfer transfer) {
   if (lost_ != 0) {
-    TransferEvent refused = event_of(plan, TransferEvent::Kind::finished);
-    refused.outcomes.assign(block_count(plan.runs), BlockOutcome::cancelled);
+    TransferEvent refused = event_of(transfer, TransferEvent::Kind::finished);
+    refused.outcomes.assign(block_count(transfer.runs), BlockOutcome::cancelled);
     refused.error = Errc::stopped;
-    refused.runs = std::move(plan.runs);
+    refused.runs = std::move(transfer.runs);
     refused_.push_back(std::move(refused));
     waker_.wake();
     return;
   }
-  const Mask to = recipients(plan);
+  const Mask to = recipients(transfer);
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if ((to & bit(rank)) == 0) continue;
     std::vector<SlotRun> runs = spare_runs_.take();
-    runs.assign(plan.runs.begin(), plan.runs.end());
-    TransferPlan mine{.job = plan.job, .pool = plan.pool, .direction = plan.direction, .urgency = plan.urgency,
-                      .deadline = plan.deadline, .after = plan.after, .by_layer = plan.by_layer, .runs = std::move(runs)};
+    runs.assign(transfer.runs.begin(), transfer.runs.end());
+    Transfer mine{.id = transfer.id, .pool = transfer.pool, .direction = transfer.direction, .urgency = transfer.urgency,
+                      .deadline = transfer.deadline, .after = transfer.after, .by_layer = transfer.by_layer, .runs = std::move(runs)};
     ranks_[rank].port->submit(std::move(mine));
     ++ranks_[rank].owed;
   }
-  Job job;
-  job.working = to;
-  job.submitted = clock_.now();
-  if (plan.by_layer) {
-    job.layers = spare_layers_.take();
-    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) job.layers.push_back((to & bit(rank)) == 0 ? all_layers : 0);
+  Entry entry;
+  entry.working = to;
+  entry.submitted = clock_.now();
+  if (transfer.by_layer) {
+    entry.layers = spare_layers_.take();
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) entry.layers.push_back((to & bit(rank)) == 0 ? all_layers : 0);
   }
-  const JobId id = plan.job;
-  const TimePoint deadline = plan.deadline;
-  job.plan = std::move(plan);
-  const Handle handle = jobs_.add(std::move(job));
+  const TransferId id = transfer.id;
+  const TimePoint deadline = transfer.deadline;
+  entry.transfer = std::move(transfer);
+  const Handle handle = entries_.add(std::move(entry));
   if (deadline != never) deadlines_.set(handle, deadline + options_.report_grace);
   bool is_new = false;
   if (spare_nodes_.empty()) {
@@ -108,21 +108,21 @@ void RankedTransfers::submit(TransferPlan plan) {
   TERRACE_CHECK(is_new);
 }
 
-void RankedTransfers::raise(JobId job, Urgency urgency) {
-  const auto found = open_.find(job);
+void RankedTransfers::raise(TransferId id, Urgency urgency) {
+  const auto found = open_.find(id);
   if (found == open_.end()) return;
-  const Mask working = jobs_.at(found->second).working;
+  const Mask working = entries_.at(found->second).working;
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if ((working & bit(rank)) != 0) ranks_[rank].port->raise(job, urgency);
+    if ((working & bit(rank)) != 0) ranks_[rank].port->raise(id, urgency);
   }
 }
 
-void RankedTransfers::cancel(JobId job) {
-  const auto found = open_.find(job);
+void RankedTransfers::cancel(TransferId id) {
+  const auto found = open_.find(id);
   if (found == open_.end()) return;
-  const Mask working = jobs_.at(found->second).working;
+  const Mask working = entries_.at(found->second).working;
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if ((working & bit(rank)) != 0) ranks_[rank].port->cancel(job);
+    if ((working & bit(rank)) != 0) ranks_[rank].port->cancel(id);
   }
 }
 
@@ -168,61 +168,61 @@ Fence RankedTransfers::after_all_work() const {
 void RankedTransfers::on_event(std::uint32_t rank, TransferEvent event) {
   if (!event.runs.empty()) spare_runs_.give(std::move(event.runs));
   if (ranks_[rank].lost) return;  // settled when it was lost
-  const auto found = open_.find(event.job);
+  const auto found = open_.find(event.id);
   TERRACE_CHECK(found != open_.end());
   const Handle handle = found->second;
-  Job& job = jobs_.at(handle);
+  Entry& entry = entries_.at(handle);
   if (event.kind == TransferEvent::Kind::confirmed) {
-    TERRACE_CHECK((job.confirming & bit(rank)) != 0);
-    job.confirming &= ~bit(rank);
+    TERRACE_CHECK((entry.confirming & bit(rank)) != 0);
+    entry.confirming &= ~bit(rank);
   } else if (event.kind == TransferEvent::Kind::layers) {
-    on_layers(job, rank, event.layers);
+    on_layers(entry, rank, event.layers);
   } else {
-    TERRACE_CHECK((job.working & bit(rank)) != 0);
+    TERRACE_CHECK((entry.working & bit(rank)) != 0);
     --ranks_[rank].owed;
-    if (!job.first_finish) job.first_finish = clock_.now();
-    on_finished(job, event, bit(rank));
-    if (!job.error && job.working != 0) on_layers(job, rank, all_layers);
+    if (!entry.first_finish) entry.first_finish = clock_.now();
+    on_finished(entry, event, bit(rank));
+    if (!entry.error && entry.working != 0) on_layers(entry, rank, all_layers);
   }
   settle(handle);
 }
 
-/// What every rank has of the job's layers is told, as long as nothing of it has failed anywhere.
-void RankedTransfers::on_layers(Job& job, std::uint32_t rank, std::uint32_t layers) {
-  if (job.layers.empty()) return;
-  job.layers[rank] = layers;
-  const std::uint32_t arrived = std::ranges::min(job.layers);
-  if (job.reported || job.error || arrived <= job.told_layers) return;
-  job.told_layers = arrived;
-  report(job, TransferEvent::Kind::layers);
+/// What every rank has of the transfer's layers is told, as long as nothing of it has failed anywhere.
+void RankedTransfers::on_layers(Entry& entry, std::uint32_t rank, std::uint32_t layers) {
+  if (entry.layers.empty()) return;
+  entry.layers[rank] = layers;
+  const std::uint32_t arrived = std::ranges::min(entry.layers);
+  if (entry.reported || entry.error || arrived <= entry.told_layers) return;
+  entry.told_layers = arrived;
+  report(entry, TransferEvent::Kind::layers);
 }
 
-void RankedTransfers::on_finished(Job& job, TransferEvent& event, Mask rank) {
-  job.working &= ~rank;
-  if (std::ranges::count(event.outcomes, BlockOutcome::unconfirmed) > 0) job.confirming |= rank;
-  if (job.outcomes.empty()) {
-    job.outcomes = std::move(event.outcomes);
+void RankedTransfers::on_finished(Entry& entry, TransferEvent& event, Mask rank) {
+  entry.working &= ~rank;
+  if (std::ranges::count(event.outcomes, BlockOutcome::unconfirmed) > 0) entry.confirming |= rank;
+  if (entry.outcomes.empty()) {
+    entry.outcomes = std::move(event.outcomes);
   } else {
-    TERRACE_CHECK(job.outcomes.size() == event.outcomes.size());
-    std::ranges::transform(job.outcomes, event.outcomes, job.outcomes.begin(), both);
+    TERRACE_CHECK(entry.outcomes.size() == event.outcomes.size());
+    std::ranges::transform(entry.outcomes, event.outcomes, entry.outcomes.begin(), both);
   }
-  job.moved = Bytes{count(job.moved) + count(event.moved)};
-  job.took = std::max(job.took, event.took);
-  job.copying = std::max(job.copying, event.copying);
-  if (!job.error) job.error = event.error;
+  entry.moved = Bytes{count(entry.moved) + count(event.moved)};
+  entry.took = std::max(entry.took, event.took);
+  entry.copying = std::max(entry.copying, event.copying);
+  if (!entry.error) entry.error = event.error;
 }
 
-/// Reports what there is to report of the job.
+/// Reports what there is to report of the transfer.
 void RankedTransfers::settle(Handle handle) {
-  Job& job = jobs_.at(handle);
-  if (job.working == 0 && !job.reported) {
-    const bool owes_confirmed = std::ranges::count(job.outcomes, BlockOutcome::unconfirmed) > 0;
-    report(job, TransferEvent::Kind::finished);
+  Entry& entry = entries_.at(handle);
+  if (entry.working == 0 && !entry.reported) {
+    const bool owes_confirmed = std::ranges::count(entry.outcomes, BlockOutcome::unconfirmed) > 0;
+    report(entry, TransferEvent::Kind::finished);
     deadlines_.erase(handle);
     if (!owes_confirmed) return end(handle);
   }
-  if (job.reported && job.working == 0 && job.confirming == 0) {
-    report(job, TransferEvent::Kind::confirmed);
+  if (entry.reported && entry.working == 0 && entry.confirming == 0) {
+    report(entry, TransferEvent::Kind::confirmed);
     end(handle);
   }
 }
@@ -232,36 +232,36 @@ void RankedTransfers::expire(TimePoint now) {
   while (!deadlines_.empty() && deadlines_.top().priority <= now) {
     const Handle handle = deadlines_.top().handle;
     deadlines_.erase(handle);
-    Job& job = jobs_.at(handle);
-    job.outcomes.assign(block_count(job.plan.runs), BlockOutcome::unconfirmed);
-    if (!job.error) job.error = Errc::deadline_exceeded;
-    report(job, TransferEvent::Kind::finished);
+    Entry& entry = entries_.at(handle);
+    entry.outcomes.assign(block_count(entry.transfer.runs), BlockOutcome::unconfirmed);
+    if (!entry.error) entry.error = Errc::deadline_exceeded;
+    report(entry, TransferEvent::Kind::finished);
   }
 }
 
-void RankedTransfers::report(Job& job, TransferEvent::Kind kind) {
-  TransferEvent event = event_of(job.plan, kind);
+void RankedTransfers::report(Entry& entry, TransferEvent::Kind kind) {
+  TransferEvent event = event_of(entry.transfer, kind);
   if (kind == TransferEvent::Kind::finished) {
-    const bool unconfirmed = std::ranges::count(job.outcomes, BlockOutcome::unconfirmed) > 0;
-    event.outcomes = std::move(job.outcomes);
-    event.moved = job.moved;
-    event.took = job.took;
-    event.copying = job.copying;
-    event.error = job.error;
-    if (!unconfirmed) event.runs = std::move(job.plan.runs);
-    job.reported = true;
+    const bool unconfirmed = std::ranges::count(entry.outcomes, BlockOutcome::unconfirmed) > 0;
+    event.outcomes = std::move(entry.outcomes);
+    event.moved = entry.moved;
+    event.took = entry.took;
+    event.copying = entry.copying;
+    event.error = entry.error;
+    if (!unconfirmed) event.runs = std::move(entry.transfer.runs);
+    entry.reported = true;
   } else if (kind == TransferEvent::Kind::layers) {
-    event.layers = job.told_layers;
+    event.layers = entry.told_layers;
   } else {
-    event.runs = std::move(job.plan.runs);
+    event.runs = std::move(entry.transfer.runs);
   }
   events_.push_back(std::move(event));
 }
 
 void RankedTransfers::end(Handle handle) {
-  Job job = jobs_.take(handle);
-  if (!job.layers.empty()) spare_layers_.give(std::move(job.layers));
-  spare_nodes_.push_back(open_.extract(job.plan.job));
+  Entry entry = entries_.take(handle);
+  if (!entry.layers.empty()) spare_layers_.give(std::move(entry.layers));
+  spare_nodes_.push_back(open_.extract(entry.transfer.id));
 }
 
 void RankedTransfers::lose(std::uint32_t rank) {
@@ -273,15 +273,15 @@ void RankedTransfers::lose(std::uint32_t rank) {
   std::vector<Handle> handles;
   for (const auto& [id, handle] : open_) handles.push_back(handle);
   // In the order in which they were made, not in that of a hash table: runs repeat.
-  std::ranges::sort(handles, {}, [&](Handle handle) { return jobs_.at(handle).plan.job; });
+  std::ranges::sort(handles, {}, [&](Handle handle) { return entries_.at(handle).transfer.id; });
   for (const Handle handle : handles) {
-    Job& job = jobs_.at(handle);
-    job.confirming &= ~bit(rank);
-    if ((job.working & bit(rank)) != 0) {
-      TransferEvent failed = event_of(job.plan, TransferEvent::Kind::finished);
-      failed.outcomes.assign(block_count(job.plan.runs), BlockOutcome::failed);
+    Entry& entry = entries_.at(handle);
+    entry.confirming &= ~bit(rank);
+    if ((entry.working & bit(rank)) != 0) {
+      TransferEvent failed = event_of(entry.transfer, TransferEvent::Kind::finished);
+      failed.outcomes.assign(block_count(entry.transfer.runs), BlockOutcome::failed);
       failed.error = Errc::stopped;
-      on_finished(job, failed, bit(rank));
+      on_finished(entry, failed, bit(rank));
     }
     settle(handle);
   }
@@ -293,31 +293,31 @@ RankHealth RankedTransfers::health(std::uint32_t rank) const {
   RankHealth health{.name = member.name};
   const TimePoint now = clock_.now();
   for (const auto& [id, handle] : open_) {
-    const Job& job = *jobs_.find(handle);
-    if (((job.working | job.confirming) & bit(rank)) == 0) continue;
-    ++health.plans;
-    health.oldest = std::max(health.oldest, now - job.submitted);
-    if (job.first_finish) health.behind = std::max(health.behind, now - *job.first_finish);
+    const Entry& entry = *entries_.find(handle);
+    if (((entry.working | entry.confirming) & bit(rank)) == 0) continue;
+    ++health.transfers;
+    health.oldest = std::max(health.oldest, now - entry.submitted);
+    if (entry.first_finish) health.behind = std::max(health.behind, now - *entry.first_finish);
   }
   if (member.lost) {
     health.state = RankHealth::State::lost;
-  } else if (health.plans > 0 && health.behind >= options_.slow_after) {
+  } else if (health.transfers > 0 && health.behind >= options_.slow_after) {
     health.state = RankHealth::State::slow;
   }
   return health;
 }
 
 void RankedTransfers::check_invariants() const {
-  TERRACE_CHECK(open_.size() == jobs_.size());
+  TERRACE_CHECK(open_.size() == entries_.size());
   std::vector<std::uint32_t> owed(ranks_.size(), 0);
   for (const auto& [id, handle] : open_) {
-    const Job* const job = jobs_.find(handle);
-    TERRACE_CHECK(job != nullptr && job->plan.job == id);
-    const Mask all = job->working | job->confirming;
-    TERRACE_CHECK(all != 0 && (job->working & job->confirming) == 0);
+    const Entry* const entry = entries_.find(handle);
+    TERRACE_CHECK(entry != nullptr && entry->transfer.id == id);
+    const Mask all = entry->working | entry->confirming;
+    TERRACE_CHECK(all != 0 && (entry->working & entry->confirming) == 0);
     TERRACE_CHECK((all & lost_) == 0);
-    TERRACE_CHECK(deadlines_.contains(handle) == (!job->reported && job->plan.deadline != never));
-    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) owed[rank] += (job->working & bit(rank)) != 0 ? 1 : 0;
+    TERRACE_CHECK(deadlines_.contains(handle) == (!entry->reported && entry->transfer.deadline != never));
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) owed[rank] += (entry->working & bit(rank)) != 0 ? 1 : 0;
   }
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) TERRACE_CHECK(owed[rank] == ranks_[rank].owed);
 }

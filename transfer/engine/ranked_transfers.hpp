@@ -3,7 +3,7 @@
 #include "base/clock.hpp"
 #include "base/indexed_heap.hpp"
 #include "base/slab.hpp"
-#include "base/spares.hpp"
+#include "base/vector_pool.hpp"
 #include "base/waker.hpp"
 #include "transfer/engine/transfer_port.hpp"
 
@@ -25,14 +25,14 @@ enum class RankPayload : unsigned char {
 
 struct RankedTransfersOptions {
   RankPayload payload = RankPayload::sharded;
-  /// How long after a plan's deadline a rank may still report what it has cancelled in time. A rank that has not reported by
+  /// How long after a transfer's deadline a rank may still report what it has cancelled in time. A rank that has not reported by
   /// then counts as one whose copies are under way.
   Duration report_grace = std::chrono::milliseconds{10};
-  /// A rank is slow while it owes a plan that another finished so long ago.
+  /// A rank is slow while it owes a transfer that another finished so long ago.
   Duration slow_after = std::chrono::seconds{1};
 };
 
-/// How a rank does. Asked for now and then, by whoever watches: costs a look at every plan under way.
+/// How a rank does. Asked for now and then, by whoever watches: costs a look at every transfer under way.
 struct RankHealth {
   enum class State : unsigned char {
     well,
@@ -41,7 +41,7 @@ struct RankHealth {
   };
   std::string_view name;
   State state = State::well;
-  std::uint32_t plans = 0;  ///< that it owes a report of, or the end of what was under way at the deadline
+  std::uint32_t transfers = 0;  ///< that it owes a report of, or the end of what was under way at the deadline
   Duration oldest{};        ///< how long it has owed the oldest of them
   Duration behind{};        ///< how long ago the first of them was finished elsewhere, or given up on
 };
@@ -49,19 +49,19 @@ struct RankHealth {
 [[nodiscard]] std::string_view to_string(RankPayload payload);
 [[nodiscard]] std::string_view to_string(RankHealth::State state);
 
-/// One control plane over several transfer engines, one per rank: a plan goes to every rank, and is done when all have
-/// acknowledged. Ranks do not wait for each other: each works through its plans at its own pace.
+/// One control plane over several transfer engines, one per rank: a transfer goes to every rank, and is done when all have
+/// acknowledged. Ranks do not wait for each other: each works through its transfers at its own pace.
 ///
 ///     a block is   done         where it is done on every rank
 ///                  unconfirmed  where any rank may still touch its slots; `confirmed` follows when none does
 ///                  cancelled    where no rank began it
 ///                  failed       otherwise
 ///
-/// Of a plan by layer, a layer is there when it is on every rank.
+/// Of a transfer by layer, a layer is there when it is on every rank.
 ///
-/// A rank that says nothing holds up the plans it owes, up to their deadline, and nothing else: the other ranks work on, plans
+/// A rank that says nothing holds up the transfers it owes, up to their deadline, and nothing else: the other ranks work on, transfers
 /// without it end, and health() names it. A rank whose process is gone is lost (lose()): what it owes has failed, and no
-/// plan is taken any more, since none can be done by all.
+/// transfer is taken any more, since none can be done by all.
 ///
 /// Threads: one, the control plane's. No call blocks. Step-path calls allocate nothing once warm.
 class RankedTransfers final : public TransferPort {
@@ -77,9 +77,9 @@ class RankedTransfers final : public TransferPort {
   /// more than ranks_max.
   RankedTransfers(std::vector<Rank> ranks, const Clock& clock, Waker& waker, RankedTransfersOptions options = {});
 
-  void submit(TransferPlan plan) override;
-  void raise(JobId job, Urgency urgency) override;
-  void cancel(JobId job) override;
+  void submit(Transfer transfer) override;
+  void raise(TransferId id, Urgency urgency) override;
+  void cancel(TransferId id) override;
   /// Each rank's, of its own share.
   void limit(Urgency urgency, Bytes per_second) override;
   std::size_t poll(std::vector<TransferEvent>& out) override;
@@ -99,8 +99,8 @@ class RankedTransfers final : public TransferPort {
   using Mask = std::uint64_t;  ///< a bit a rank
   using Handle = std::uint32_t;
 
-  struct Job {
-    TransferPlan plan;
+  struct Entry {
+    Transfer transfer;
     Mask working = 0;     ///< owe `finished`
     Mask confirming = 0;  ///< owe `confirmed`
     bool reported = false;
@@ -116,20 +116,20 @@ class RankedTransfers final : public TransferPort {
   };
 
   [[nodiscard]] Mask bit(std::uint32_t rank) const { return Mask{1} << rank; }
-  [[nodiscard]] Mask recipients(const TransferPlan& plan);
+  [[nodiscard]] Mask recipients(const Transfer& transfer);
   void on_event(std::uint32_t rank, TransferEvent event);
-  void on_layers(Job& job, std::uint32_t rank, std::uint32_t layers);
-  void on_finished(Job& job, TransferEvent& event, Mask rank);
+  void on_layers(Entry& entry, std::uint32_t rank, std::uint32_t layers);
+  void on_finished(Entry& entry, TransferEvent& event, Mask rank);
   void settle(Handle handle);
   void expire(TimePoint now);
-  void report(Job& job, TransferEvent::Kind kind);
+  void report(Entry& entry, TransferEvent::Kind kind);
   void end(Handle handle);
 
   struct Member {
     std::string name;
     TransferPort* port;
     bool lost = false;
-    std::uint32_t owed = 0;  ///< plans
+    std::uint32_t owed = 0;  ///< transfers
   };
 
   const Clock& clock_;
@@ -138,12 +138,12 @@ class RankedTransfers final : public TransferPort {
   std::vector<Member> ranks_;
   Mask lost_ = 0;
 
-  Slab<Job> jobs_;
-  std::unordered_map<JobId, Handle> open_;
-  std::vector<std::unordered_map<JobId, Handle>::node_type> spare_nodes_;  ///< of open_: a map allocates one a plan
-  IndexedHeap<TimePoint> deadlines_;                                       ///< of unreported jobs, the grace included
-  Spares<SlotRun> spare_runs_;
-  Spares<std::uint32_t> spare_layers_;
+  Slab<Entry> entries_;
+  std::unordered_map<TransferId, Handle> open_;
+  std::vector<std::unordered_map<TransferId, Handle>::node_type> spare_nodes_;  ///< of open_: a map allocates one a transfer
+  IndexedHeap<TimePoint> deadlines_;                                       ///< of unreported transfers, the grace included
+  VectorPool<SlotRun> spare_runs_;
+  VectorPool<std::uint32_t> spare_layers_;
   std::vector<TransferEvent> events_;
   std::vector<TransferEvent> refused_;
   std::vector<TransferEvent> collected_;  ///< scratch

@@ -13,7 +13,7 @@
 namespace terrace {
 namespace {
 
-LanesConfig with_block_bytes_of(const Device& device, LanesConfig config) {
+TransferSchedulerConfig with_block_bytes_of(const Device& device, TransferSchedulerConfig config) {
   const std::vector<DevicePool>& pools = device.info().pools;
   const Bytes block_bytes = pools.front().block_bytes;
   if (count(config.block_bytes) == 0) config.block_bytes = block_bytes;
@@ -31,18 +31,18 @@ LanesConfig with_block_bytes_of(const Device& device, LanesConfig config) {
   return config;
 }
 
-/// The event of a plan that was not taken.
-TransferEvent not_taken(TransferPlan plan, ErrorCode why) {
-  return {.job = plan.job,
+/// The event of a transfer that was not taken.
+TransferEvent not_taken(Transfer transfer, ErrorCode why) {
+  return {.id = transfer.id,
           .kind = TransferEvent::Kind::finished,
-          .direction = plan.direction,
+          .direction = transfer.direction,
           .layers = 0,
-          .outcomes = std::vector<BlockOutcome>(block_count(plan.runs), BlockOutcome::cancelled),
+          .outcomes = std::vector<BlockOutcome>(block_count(transfer.runs), BlockOutcome::cancelled),
           .moved = {},
           .took = {},
           .copying = {},
           .error = why,
-          .runs = std::move(plan.runs)};
+          .runs = std::move(transfer.runs)};
 }
 
 std::size_t take(std::vector<TransferEvent>& from, std::vector<TransferEvent>& out) {
@@ -68,7 +68,7 @@ void wait_until(const EventFdWaker& waker, TimePoint time, TimePoint now) {
 
 }  // namespace
 
-TransferEngine::TransferEngine(LanesConfig config, Device& device, const Clock& clock, Waker& waker)
+TransferEngine::TransferEngine(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker)
     : lanes_{with_block_bytes_of(device, config)}, device_{device}, clock_{clock} {
   device_.set_waker(waker);
 }
@@ -79,20 +79,20 @@ TransferEngine::~TransferEngine() {
   device_.set_waker(nobody);
 }
 
-void TransferEngine::submit(TransferPlan plan) {
+void TransferEngine::submit(Transfer transfer) {
   changed_ = true;
-  const Result<void> taken = lanes_.submit(std::move(plan));
-  if (!taken) refused_.push_back(not_taken(std::move(plan), taken.error()));
+  const Result<void> taken = lanes_.submit(std::move(transfer));
+  if (!taken) refused_.push_back(not_taken(std::move(transfer), taken.error()));
 }
 
-void TransferEngine::raise(JobId job, Urgency urgency) {
+void TransferEngine::raise(TransferId id, Urgency urgency) {
   changed_ = true;
-  lanes_.raise(job, urgency);
+  lanes_.raise(id, urgency);
 }
 
-void TransferEngine::cancel(JobId job) {
+void TransferEngine::cancel(TransferId id) {
   changed_ = true;
-  lanes_.cancel(job);
+  lanes_.cancel(id);
 }
 
 void TransferEngine::cancel_all() {
@@ -128,11 +128,11 @@ std::size_t TransferEngine::poll(std::vector<TransferEvent>& out) {
   return out.size() - before;
 }
 
-ThreadedTransfers::ThreadedTransfers(LanesConfig config, Device& device, const Clock& clock, Waker& waker)
+ThreadedTransfers::ThreadedTransfers(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker)
     : waker_{waker},
-      commands_{plans_in_flight_max, 1, engine_waker_},
+      commands_{transfers_in_flight_max, 1, engine_waker_},
       command_in_{commands_},
-      events_{plans_in_flight_max, 1, waker},
+      events_{transfers_in_flight_max, 1, waker},
       event_in_{events_},
       clock_{clock},
       engine_{config, device, clock, engine_waker_},
@@ -144,21 +144,21 @@ ThreadedTransfers::~ThreadedTransfers() {
   thread_.join();
 }
 
-void ThreadedTransfers::submit(TransferPlan plan) {
-  const bool full = plans_in_flight_.load(std::memory_order_relaxed) >= plans_in_flight_max;
+void ThreadedTransfers::submit(Transfer transfer) {
+  const bool full = transfers_in_flight_.load(std::memory_order_relaxed) >= transfers_in_flight_max;
   if (stopped_ || full) {
     const Errc why = stopped_ ? Errc::stopped : Errc::refused;
-    refused_.push_back(not_taken(std::move(plan), why));
+    refused_.push_back(not_taken(std::move(transfer), why));
     waker_.wake();
     return;
   }
-  plans_in_flight_.fetch_add(1, std::memory_order_relaxed);
-  command_in_.push(std::move(plan));
+  transfers_in_flight_.fetch_add(1, std::memory_order_relaxed);
+  command_in_.push(std::move(transfer));
 }
 
-void ThreadedTransfers::raise(JobId job, Urgency urgency) { command_in_.push(Raise{job, urgency}); }
+void ThreadedTransfers::raise(TransferId id, Urgency urgency) { command_in_.push(Raise{id, urgency}); }
 
-void ThreadedTransfers::cancel(JobId job) { command_in_.push(Cancel{job}); }
+void ThreadedTransfers::cancel(TransferId id) { command_in_.push(Cancel{id}); }
 
 std::size_t ThreadedTransfers::poll(std::vector<TransferEvent>& out) {
   const std::size_t refused = take(refused_, out);
@@ -188,13 +188,13 @@ void ThreadedTransfers::run() {
 }
 
 void ThreadedTransfers::apply(Command command) {
-  if (auto* const plan = std::get_if<TransferPlan>(&command)) {
-    plans_in_flight_.fetch_sub(1, std::memory_order_relaxed);
-    engine_.submit(std::move(*plan));
+  if (auto* const transfer = std::get_if<Transfer>(&command)) {
+    transfers_in_flight_.fetch_sub(1, std::memory_order_relaxed);
+    engine_.submit(std::move(*transfer));
   } else if (const auto* const raise = std::get_if<Raise>(&command)) {
-    engine_.raise(raise->job, raise->urgency);
+    engine_.raise(raise->id, raise->urgency);
   } else if (const auto* const cancel = std::get_if<Cancel>(&command)) {
-    engine_.cancel(cancel->job);
+    engine_.cancel(cancel->id);
   } else if (std::holds_alternative<CancelAll>(command)) {
     engine_.cancel_all();
   } else if (const auto* const limit = std::get_if<Limit>(&command)) {

@@ -4,7 +4,7 @@
 #include "base/completion_queue.hpp"
 #include "base/waker.hpp"
 #include "transfer/device/device.hpp"
-#include "transfer/engine/lanes.hpp"
+#include "transfer/engine/transfer_scheduler.hpp"
 #include "transfer/engine/transfer_port.hpp"
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace terrace {
 
-/// Lanes, a device and a clock: takes plans, keeps the device busy with their pieces, and says what became of them.
+/// Lanes, a device and a clock: takes transfers, keeps the device busy with their pieces, and says what became of them.
 ///
 /// Destruction drops what is queued and waits for nothing: pieces under way are the device's, which may move their bytes until
 /// it is destroyed itself. Who needs to know that none moves any more cancels and polls until idle(). Threads: one.
@@ -26,15 +26,15 @@ class TransferEngine {
   /// Device and clock outlive the engine, and `waker`, told when poll() has something to do, does too. A config without
   /// block_bytes takes the device's; layers are always the device's. Throws as Lanes, and
   /// std::invalid_argument where the config's are not the device's.
-  TransferEngine(LanesConfig config, Device& device, const Clock& clock, Waker& waker);
+  TransferEngine(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker);
   ~TransferEngine();
   TransferEngine(const TransferEngine&) = delete;
   TransferEngine& operator=(const TransferEngine&) = delete;
 
-  /// As TransferPort. Nothing starts before poll(), so that of plans submitted together the most urgent goes first.
-  void submit(TransferPlan plan);
-  void raise(JobId job, Urgency urgency);
-  void cancel(JobId job);
+  /// As TransferPort. Nothing starts before poll(), so that of transfers submitted together the most urgent goes first.
+  void submit(Transfer transfer);
+  void raise(TransferId id, Urgency urgency);
+  void cancel(TransferId id);
   void cancel_all();
   void limit(Urgency urgency, Bytes per_second);
   /// Collects what the device has done, resolves deadlines, starts what may start; appends the events, returns how many.
@@ -47,7 +47,7 @@ class TransferEngine {
   void check_invariants() const { lanes_.check_invariants(); }
 
  private:
-  Lanes lanes_;
+  TransferScheduler lanes_;
   Device& device_;
   const Clock& clock_;
   bool changed_ = false;  ///< something was asked for since the last poll()
@@ -59,12 +59,12 @@ class TransferEngine {
 class DirectTransfers final : public TransferPort {
  public:
   /// As TransferEngine; `waker` is told when the device has something for poll().
-  DirectTransfers(LanesConfig config, Device& device, const Clock& clock, Waker& waker)
+  DirectTransfers(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker)
       : engine_{config, device, clock, waker} {}
 
-  void submit(TransferPlan plan) override { engine_.submit(std::move(plan)); }
-  void raise(JobId job, Urgency urgency) override { engine_.raise(job, urgency); }
-  void cancel(JobId job) override { engine_.cancel(job); }
+  void submit(Transfer transfer) override { engine_.submit(std::move(transfer)); }
+  void raise(TransferId id, Urgency urgency) override { engine_.raise(id, urgency); }
+  void cancel(TransferId id) override { engine_.cancel(id); }
   void limit(Urgency urgency, Bytes per_second) override { engine_.limit(urgency, per_second); }
   std::size_t poll(std::vector<TransferEvent>& out) override { return engine_.poll(out); }
   [[nodiscard]] TimePoint next_deadline() const override { return engine_.next_deadline(); }
@@ -80,27 +80,27 @@ class DirectTransfers final : public TransferPort {
 /// A transfer engine on a thread of its own, which sleeps until it is asked for something, the device has something, or a
 /// deadline comes. Lock-free queues lead to it and back.
 ///
-/// Stops in two steps. stop() refuses new plans and cancels what has not started; events go on coming through poll(). The
+/// Stops in two steps. stop() refuses new transfers and cancels what has not started; events go on coming through poll(). The
 /// destructor does the same, drops events not collected, and waits for the pieces under way and for no others: as long as the
 /// device needs for pieces_in_flight of them in each direction, so for ever if a stream of the device never moves again.
 ///
-/// Bounds: plans_in_flight_max between submit() and the engine, beyond which a plan is refused; raise and cancel come a few
-/// times a job; events are at most two a plan, and of a plan by layer one more a layer. Threads: one, the control plane's.
+/// Bounds: transfers_in_flight_max between submit() and the engine, beyond which a transfer is refused; raise and cancel come a few
+/// times a transfer; events are at most two a transfer, and of a transfer by layer one more a layer. Threads: one, the control plane's.
 class ThreadedTransfers final : public TransferPort {
  public:
-  static constexpr std::size_t plans_in_flight_max = 4096;
+  static constexpr std::size_t transfers_in_flight_max = 4096;
 
   /// As TransferEngine, with a clock of real time; `waker` is told when poll() has events. Throws std::system_error where there
   /// is no thread or descriptor to be had.
-  ThreadedTransfers(LanesConfig config, Device& device, const Clock& clock, Waker& waker);
+  ThreadedTransfers(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker);
   ~ThreadedTransfers() override;
   ThreadedTransfers(const ThreadedTransfers&) = delete;
   ThreadedTransfers& operator=(const ThreadedTransfers&) = delete;
 
   /// After stop(): comes back with error `stopped`.
-  void submit(TransferPlan plan) override;
-  void raise(JobId job, Urgency urgency) override;
-  void cancel(JobId job) override;
+  void submit(Transfer transfer) override;
+  void raise(TransferId id, Urgency urgency) override;
+  void cancel(TransferId id) override;
   void limit(Urgency urgency, Bytes per_second) override;
   std::size_t poll(std::vector<TransferEvent>& out) override;
   [[nodiscard]] TimePoint next_deadline() const override { return never; }
@@ -110,11 +110,11 @@ class ThreadedTransfers final : public TransferPort {
 
  private:
   struct Raise {
-    JobId job;
+    TransferId id;
     Urgency urgency;
   };
   struct Cancel {
-    JobId job;
+    TransferId id;
   };
   struct CancelAll {};
   struct Limit {
@@ -122,7 +122,7 @@ class ThreadedTransfers final : public TransferPort {
     Bytes per_second;
   };
   struct EndWhenIdle {};
-  using Command = std::variant<TransferPlan, Raise, Cancel, CancelAll, Limit, EndWhenIdle>;
+  using Command = std::variant<Transfer, Raise, Cancel, CancelAll, Limit, EndWhenIdle>;
   using Commands = CompletionQueue<Command>;
   using Events = CompletionQueue<TransferEvent>;
 
@@ -140,7 +140,7 @@ class ThreadedTransfers final : public TransferPort {
   Commands::Producer command_in_;
   Events events_;
   Events::Producer event_in_;
-  std::atomic<std::size_t> plans_in_flight_{0};
+  std::atomic<std::size_t> transfers_in_flight_{0};
 
   // The engine thread's.
   const Clock& clock_;

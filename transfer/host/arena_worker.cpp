@@ -7,9 +7,9 @@ namespace terrace {
 
 ThreadArenaWorker::ThreadArenaWorker()
     : thread_{[this] {
-        while (std::optional<Job> job = jobs_.pop()) (*job)();
+        while (std::optional<Task> task = tasks_.pop()) (*task)();
       }} {}
 
-ThreadArenaWorker::~ThreadArenaWorker() { jobs_.stop(); }
+ThreadArenaWorker::~ThreadArenaWorker() { tasks_.stop(); }
 
 }  // namespace terrace

@@ -10,14 +10,14 @@ namespace terrace {
 /// Who does what must not happen on the control plane: mapping, touching, registering and unmapping memory, in order.
 class ArenaWorker {
  public:
-  using Job = std::function<void()>;
+  using Task = std::function<void()>;
 
   virtual ~ArenaWorker() = default;
   /// From one thread. Jobs that have not begun when the worker ends never do.
-  virtual void run(Job job) = 0;
+  virtual void run(Task task) = 0;
 };
 
-/// A thread of its own, which ends with the job it is at.
+/// A thread of its own, which ends with the task it is at.
 class ThreadArenaWorker final : public ArenaWorker {
  public:
   /// Throws std::system_error where there is no thread to be had.
@@ -26,10 +26,10 @@ class ThreadArenaWorker final : public ArenaWorker {
   ThreadArenaWorker(const ThreadArenaWorker&) = delete;
   ThreadArenaWorker& operator=(const ThreadArenaWorker&) = delete;
 
-  void run(Job job) override { jobs_.push(std::move(job)); }
+  void run(Task task) override { tasks_.push(std::move(task)); }
 
  private:
-  WorkQueue<Job> jobs_;
+  WorkQueue<Task> tasks_;
   std::jthread thread_;
 };
 

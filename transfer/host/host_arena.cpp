@@ -201,10 +201,10 @@ Result<void> HostArena::grow(std::uint32_t slots) {
   return {};
 }
 
-void HostArena::do_later(ArenaWorker::Job job) {
+void HostArena::do_later(ArenaWorker::Task task) {
   if (worker_ == nullptr) worker_ = std::make_unique<ThreadArenaWorker>();
   ++under_way_;
-  worker_->run(std::move(job));
+  worker_->run(std::move(task));
 }
 
 /// On the worker. Why not, where it did not come about: empty where it was cancelled.
@@ -271,7 +271,7 @@ void HostArena::give_back(std::uint32_t chunk) {
   TERRACE_CHECK(p.state.load() == ChunkState::warm);
   p.slots.store(0, std::memory_order_release);
   p.begin.store(nullptr, std::memory_order_release);
-  p.state = ChunkState::leaving;
+  p.state = ChunkState::unmapping;
   warm_slots_ -= p.size;
   do_later([this, chunk, size = p.size] {
     unmake(chunk);

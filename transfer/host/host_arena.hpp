@@ -49,8 +49,8 @@ struct HostArenaOptions {
 ///     absent --grow--> reserved --the worker takes it up--> touching --all pages there, observers told--> warm
 ///        ▲                 |                                    |                                          |
 ///        |                 +-- cancelled, refused --+-- failed -+                              give_back   |
-///        +------------------------------------------+---------------- leaving <----------------------------+
-enum class ChunkState : std::uint8_t { absent, reserved, touching, warm, leaving };
+///        +------------------------------------------+---------------- unmapping <--------------------------+
+enum class ChunkState : std::uint8_t { absent, reserved, touching, warm, unmapping };
 
 /// What became of a chunk that was ordered or given back.
 struct ArenaEvent {
@@ -159,7 +159,7 @@ class HostArena {
   [[nodiscard]] std::optional<std::string> tell_added(std::uint32_t chunk);
   [[nodiscard]] std::vector<std::uint32_t> shown_chunks() const;
   void show(std::uint32_t chunk);
-  void do_later(ArenaWorker::Job job);
+  void do_later(ArenaWorker::Task task);
 
   const Bytes block_bytes_;
   const std::uint32_t slots_per_chunk_;

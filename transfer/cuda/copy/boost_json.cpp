@@ -1,3 +1,3 @@
-// Boost.JSON without its library: one translation unit holds it all, for this folder's path tables and what the tools read and
+// Boost.JSON without its library: one translation unit holds it all, for this folder's method tables and what the tools read and
 // write.
 #include <boost/json/src.hpp>

@@ -33,14 +33,14 @@ class Calibration {
   Calibration(const Calibration&) = delete;
   Calibration& operator=(const Calibration&) = delete;
 
-  PathTable::Rates measure(Direction direction, std::uint64_t piece_bytes, std::uint64_t pieces) {
+  CopyMethodTable::Rates measure(Direction direction, std::uint64_t piece_bytes, std::uint64_t pieces) {
     const std::vector<CopyPiece> scattered = scatter(piece_bytes, pieces);
-    PathTable::Rates rates{};
-    // Rounds outside, paths inside, so that what changes meanwhile changes for all.
+    CopyMethodTable::Rates rates{};
+    // Rounds outside, methods inside, so that what changes meanwhile changes for all.
     for (unsigned round = 0; round < options_.rounds; ++round) {
-      for (std::size_t path = 0; path < copy_path_count; ++path) {
-        if (!copier_->available().test(path)) continue;
-        rates[path] = std::max(rates[path], rate(static_cast<CopyPath>(path), direction, scattered));
+      for (std::size_t method = 0; method < copy_method_count; ++method) {
+        if (!copier_->available().test(method)) continue;
+        rates[method] = std::max(rates[method], rate(static_cast<CopyMethod>(method), direction, scattered));
       }
     }
     return rates;
@@ -66,9 +66,9 @@ class Calibration {
     return pieces;
   }
 
-  double rate(CopyPath path, Direction direction, std::span<const CopyPiece> pieces) {
+  double rate(CopyMethod method, Direction direction, std::span<const CopyPiece> pieces) {
     const TimePoint begin = clock_.now();
-    const CudaOutcome enqueued = copier_->enqueue(path, direction, pieces, stream_.get());
+    const CudaOutcome enqueued = copier_->enqueue(method, direction, pieces, stream_.get());
     driver_.check(enqueued.result, enqueued.call, "calibrating");
     driver_.check(driver_.cuStreamSynchronize(stream_.get()), "cuStreamSynchronize", "calibrating");
     const std::chrono::duration<double> took = clock_.now() - begin;
@@ -88,28 +88,28 @@ class Calibration {
 
 }  // namespace
 
-PathTable calibrate_paths(const CudaDriver& driver, int ordinal, const Clock& clock, CalibrationOptions options) {
+CopyMethodTable calibrate_methods(const CudaDriver& driver, int ordinal, const Clock& clock, CalibrationOptions options) {
   const CUdevice device = cuda_device_at(driver, ordinal);
   const PrimaryContext context{driver, device};
   Calibration calibration{driver, device, clock, options};
-  PathTable table;
+  CopyMethodTable table;
   for (const Direction direction : {Direction::swap_out, Direction::swap_in}) {
-    for (std::size_t bytes = 0; bytes < PathTable::piece_bytes.size(); ++bytes) {
-      for (std::size_t number = 0; number < PathTable::piece_counts.size(); ++number) {
-        const std::uint64_t piece = std::min(std::max(PathTable::piece_bytes[bytes], least_piece), count(options.bytes));
-        table.measured(direction, bytes, number, calibration.measure(direction, piece, PathTable::piece_counts[number]));
+    for (std::size_t bytes = 0; bytes < CopyMethodTable::piece_bytes.size(); ++bytes) {
+      for (std::size_t number = 0; number < CopyMethodTable::piece_counts.size(); ++number) {
+        const std::uint64_t piece = std::min(std::max(CopyMethodTable::piece_bytes[bytes], least_piece), count(options.bytes));
+        table.measured(direction, bytes, number, calibration.measure(direction, piece, CopyMethodTable::piece_counts[number]));
       }
     }
   }
   return table;
 }
 
-PathTable kept_or_measured(const CudaDriver& driver, int ordinal, const std::filesystem::path& file, const Clock& clock,
+CopyMethodTable kept_or_measured(const CudaDriver& driver, int ordinal, const std::filesystem::path& file, const Clock& clock,
                            CalibrationOptions options) {
   const std::string device = cuda_device_name(driver, cuda_device_at(driver, ordinal));
   const std::string version = cuda_driver_name(driver);
-  if (const Result<PathTable> kept = PathTable::load(file, device, version)) return *kept;
-  const PathTable measured = calibrate_paths(driver, ordinal, clock, options);
+  if (const Result<CopyMethodTable> kept = CopyMethodTable::load(file, device, version)) return *kept;
+  const CopyMethodTable measured = calibrate_methods(driver, ordinal, clock, options);
   // Where it cannot be kept it is measured again next time.
   static_cast<void>(measured.save(file, device, version));
   return measured;

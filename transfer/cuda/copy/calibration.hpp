@@ -3,7 +3,7 @@
 #include "base/bytes.hpp"
 #include "base/clock.hpp"
 #include "transfer/cuda/driver/driver.hpp"
-#include "transfer/cuda/copy/path_table.hpp"
+#include "transfer/cuda/copy/copy_method_table.hpp"
 
 #include <filesystem>
 
@@ -15,13 +15,13 @@ struct CalibrationOptions {
   unsigned kernel_blocks = 8;
 };
 
-/// Measures every path that is to be had, in both directions, for each class of the table: copies of scattered pieces on a
+/// Measures every method that is to be had, in both directions, for each class of the table: copies of scattered pieces on a
 /// stream of its own, from the call to the end, with nothing else going on. Throws CudaError.
-[[nodiscard]] PathTable calibrate_paths(const CudaDriver& driver, int ordinal, const Clock& clock,
+[[nodiscard]] CopyMethodTable calibrate_methods(const CudaDriver& driver, int ordinal, const Clock& clock,
                                         CalibrationOptions options = {});
 
 /// The table that `file` keeps for this device and driver; where it keeps none, one measured now, and kept there if it can be.
-[[nodiscard]] PathTable kept_or_measured(const CudaDriver& driver, int ordinal, const std::filesystem::path& file,
+[[nodiscard]] CopyMethodTable kept_or_measured(const CudaDriver& driver, int ordinal, const std::filesystem::path& file,
                                          const Clock& clock, CalibrationOptions options = {});
 
 }  // namespace terrace

@@ -5,7 +5,7 @@
 namespace terrace {
 namespace {
 
-/// Pieces that may grow are those from `first` on: a stretch of slots in one chunk.
+/// Pieces that may grow are those from `first` on: a range of slots in one chunk.
 void append(std::vector<CopyPiece>& out, std::size_t first, const CopyPiece& next) {
   if (out.size() > first) {
     CopyPiece& last = out.back();
@@ -18,7 +18,7 @@ void append(std::vector<CopyPiece>& out, std::size_t first, const CopyPiece& nex
 }
 
 /// Blocks whose host sides lie in one chunk, each `host_stride` after the one before.
-void plan_stretch(std::uint64_t device_slot, std::byte* host, std::uint64_t host_stride, std::uint32_t slots,
+void plan_span(std::uint64_t device_slot, std::byte* host, std::uint64_t host_stride, std::uint32_t slots,
                   const DeviceGeometry& geometry, std::optional<LayerRange> layers, std::vector<CopyPiece>& out) {
   const std::size_t first = out.size();
   const std::span<const DeviceRegion> regions = geometry.regions();
@@ -50,18 +50,18 @@ void plan_pieces(const CopyCommand& command, const DeviceGeometry& geometry, con
     std::uint32_t device_slot = (swap_out ? run.source : run.destination).value();
     std::uint32_t host_slot = (swap_out ? run.destination : run.source).value();
     for (std::uint32_t left = run.count; left > 0;) {
-      const std::uint32_t stretch = std::min(left, arena.contiguous_from(SlotId{host_slot}));
+      const std::uint32_t range = std::min(left, arena.contiguous_from(SlotId{host_slot}));
       std::byte* const first = arena.block(SlotId{host_slot}).data() + host.offset;
-      plan_stretch(device_slot, first, stride, stretch, geometry, command.layers, out);
-      device_slot += stretch;
-      host_slot += stretch;
-      left -= stretch;
+      plan_span(device_slot, first, stride, range, geometry, command.layers, out);
+      device_slot += range;
+      host_slot += range;
+      left -= range;
     }
   }
 }
 
 void plan_block(SlotId device_slot, std::byte* host, const DeviceGeometry& geometry, std::vector<CopyPiece>& out) {
-  plan_stretch(device_slot.value(), host, count(geometry.block_bytes()), 1, geometry, {}, out);
+  plan_span(device_slot.value(), host, count(geometry.block_bytes()), 1, geometry, {}, out);
 }
 
 PieceShape shape_of(std::span<const CopyPiece> pieces) {

@@ -37,7 +37,7 @@ void plan_pieces(const CopyCommand& command, const DeviceGeometry& geometry, con
 /// Appends the pieces of one block of the pool whose other side is `host`, contiguous.
 void plan_block(SlotId device_slot, std::byte* host, const DeviceGeometry& geometry, std::vector<CopyPiece>& out);
 
-/// What the choice of a path depends on.
+/// What the choice of a method depends on.
 struct PieceShape {
   std::size_t count = 0;
   std::uint64_t bytes = 0;  ///< of all pieces

@@ -7,7 +7,7 @@
 namespace terrace {
 namespace {
 
-std::size_t index(CopyPath path) { return static_cast<std::size_t>(path); }
+std::size_t index(CopyMethod method) { return static_cast<std::size_t>(method); }
 
 /// The copy engine takes host memory by the host's address.
 CUdeviceptr address_of(const std::byte* host) { return reinterpret_cast<std::uintptr_t>(host); }
@@ -51,20 +51,20 @@ class Tiling {
 
 PieceCopier::PieceCopier(const CudaDriver& driver, const CopyKernels* kernels, const HostMap& host, unsigned kernel_blocks)
     : driver_{driver}, kernels_{kernels}, host_{host}, kernel_blocks_{std::max(kernel_blocks, 1U)} {
-  available_.set(index(CopyPath::plain));
-  available_.set(index(CopyPath::batch), driver.memcpy_batch_12080 != nullptr || driver.memcpy_batch_13000 != nullptr);
-  available_.set(index(CopyPath::kernel), kernels != nullptr);
-  available_.set(index(CopyPath::bulk_kernel), kernels != nullptr && kernels->has_bulk());
+  available_.set(index(CopyMethod::plain));
+  available_.set(index(CopyMethod::batch), driver.memcpy_batch_12080 != nullptr || driver.memcpy_batch_13000 != nullptr);
+  available_.set(index(CopyMethod::kernel), kernels != nullptr);
+  available_.set(index(CopyMethod::bulk_kernel), kernels != nullptr && kernels->has_bulk());
   if (kernels != nullptr) ring_.emplace(driver);
 }
 
-CudaOutcome PieceCopier::enqueue(CopyPath path, Direction direction, std::span<const CopyPiece> pieces, CUstream stream) {
-  TERRACE_CHECK(available_.test(index(path)));
-  switch (path) {
-    case CopyPath::batch: return enqueue_batch(direction, pieces, stream);
-    case CopyPath::plain: return enqueue_plain(direction, pieces, stream);
-    case CopyPath::kernel: return enqueue_kernel(false, direction, pieces, stream);
-    case CopyPath::bulk_kernel: return enqueue_kernel(shape_of(pieces).aligned, direction, pieces, stream);
+CudaOutcome PieceCopier::enqueue(CopyMethod method, Direction direction, std::span<const CopyPiece> pieces, CUstream stream) {
+  TERRACE_CHECK(available_.test(index(method)));
+  switch (method) {
+    case CopyMethod::batch: return enqueue_batch(direction, pieces, stream);
+    case CopyMethod::plain: return enqueue_plain(direction, pieces, stream);
+    case CopyMethod::kernel: return enqueue_kernel(false, direction, pieces, stream);
+    case CopyMethod::bulk_kernel: return enqueue_kernel(shape_of(pieces).aligned, direction, pieces, stream);
   }
   return {CUDA_ERROR_INVALID_VALUE, "enqueue"};
 }

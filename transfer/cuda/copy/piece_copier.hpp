@@ -5,8 +5,8 @@
 #include "transfer/cuda/driver/driver.hpp"
 #include "transfer/cuda/driver/failure_log.hpp"
 #include "transfer/cuda/driver/handles.hpp"
-#include "transfer/cuda/copy/path_table.hpp"
-#include "transfer/device/plan.hpp"
+#include "transfer/cuda/copy/copy_method_table.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <optional>
 #include <span>
@@ -14,17 +14,17 @@
 
 namespace terrace {
 
-/// Puts the copies of pieces on a stream, by any of the paths. Threads: the stream's issuing one.
+/// Puts the copies of pieces on a stream, by any of the methods. Threads: the stream's issuing one.
 class PieceCopier {
  public:
-  /// Without kernels there are the paths of the copy engine only. What is given by reference outlives this. Throws CudaError.
+  /// Without kernels there are the methods of the copy engine only. What is given by reference outlives this. Throws CudaError.
   PieceCopier(const CudaDriver& driver, const CopyKernels* kernels, const HostMap& host, unsigned kernel_blocks);
 
-  [[nodiscard]] CopyPaths available() const { return available_; }
-  /// Returns when the copies are on the stream, or before where they need descriptors of which none are free. `path` is
+  [[nodiscard]] CopyMethods available() const { return available_; }
+  /// Returns when the copies are on the stream, or before where they need descriptors of which none are free. `method` is
   /// available; for pieces that are not aligned the kernel stands in for the bulk kernel. Failed: some of the copies may be on
   /// the stream.
-  [[nodiscard]] CudaOutcome enqueue(CopyPath path, Direction direction, std::span<const CopyPiece> pieces, CUstream stream);
+  [[nodiscard]] CudaOutcome enqueue(CopyMethod method, Direction direction, std::span<const CopyPiece> pieces, CUstream stream);
 
  private:
   [[nodiscard]] CudaOutcome enqueue_plain(Direction direction, std::span<const CopyPiece> pieces, CUstream stream);
@@ -35,7 +35,7 @@ class PieceCopier {
   const CopyKernels* kernels_;
   const HostMap& host_;
   unsigned kernel_blocks_;
-  CopyPaths available_;
+  CopyMethods available_;
   std::optional<TileRing> ring_;
   // enqueue_batch's, kept for their memory.
   std::vector<CUdeviceptr> destinations_;

@@ -78,23 +78,23 @@ PinnedBuffer::PinnedBuffer(const CudaDriver& driver, Bytes size, std::string_vie
 }
 
 void HostStretches::add(std::span<std::byte> host, CUdeviceptr device) {
-  const bool added = stretches_.emplace(reinterpret_cast<std::uintptr_t>(host.data()), Stretch{host.size(), device}).second;
+  const bool added = ranges_.emplace(reinterpret_cast<std::uintptr_t>(host.data()), Range{host.size(), device}).second;
   TERRACE_CHECK(added);
 }
 
 void HostStretches::remove(std::span<std::byte> host) {
-  TERRACE_CHECK(stretches_.erase(reinterpret_cast<std::uintptr_t>(host.data())) == 1);
+  TERRACE_CHECK(ranges_.erase(reinterpret_cast<std::uintptr_t>(host.data())) == 1);
 }
 
 CUdeviceptr HostStretches::device_address(const std::byte* host, std::uint64_t bytes) const {
   const auto address = reinterpret_cast<std::uintptr_t>(host);
-  auto stretch = stretches_.upper_bound(address);
-  TERRACE_CHECK(stretch != stretches_.begin());
-  --stretch;
-  const std::uint64_t within = address - stretch->first;
-  TERRACE_CHECK(within <= stretch->second.size);
-  TERRACE_CHECK(bytes <= stretch->second.size - within);
-  return stretch->second.device + within;
+  auto range = ranges_.upper_bound(address);
+  TERRACE_CHECK(range != ranges_.begin());
+  --range;
+  const std::uint64_t within = address - range->first;
+  TERRACE_CHECK(within <= range->second.size);
+  TERRACE_CHECK(bytes <= range->second.size - within);
+  return range->second.device + within;
 }
 
 void HostMap::add(std::span<std::byte> host, CUdeviceptr device) {

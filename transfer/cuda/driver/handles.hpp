@@ -125,24 +125,24 @@ class HostStretches {
  public:
   void add(std::span<std::byte> host, CUdeviceptr device);
   void remove(std::span<std::byte> host);
-  /// The bytes lie in one stretch.
+  /// The bytes lie in one range.
   [[nodiscard]] CUdeviceptr device_address(const std::byte* host, std::uint64_t bytes) const;
 
  private:
-  struct Stretch {
+  struct Range {
     std::uint64_t size;
     CUdeviceptr device;
   };
-  std::map<std::uintptr_t, Stretch> stretches_;
+  std::map<std::uintptr_t, Range> ranges_;
 };
 
-/// Where the device sees pinned host memory, while stretches of it come and go. Whoever looks something up takes the stretches
+/// Where the device sees pinned host memory, while ranges of it come and go. Whoever looks something up takes the ranges
 /// of the moment once, and looks in them without a lock: what a command names was there before it and stays until its end.
 /// Threads: any.
 class HostMap {
  public:
   void add(std::span<std::byte> host, CUdeviceptr device);
-  /// A stretch that was added, whole or from its first byte on.
+  /// A range that was added, whole or from its first byte on.
   void remove(std::span<std::byte> host);
   [[nodiscard]] std::shared_ptr<const HostStretches> now() const;
 

@@ -1,0 +1,102 @@
+#include "radix/eviction/policy_selector.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace terrace {
+namespace {
+
+/// A window halves after so many capacities of uses, but no fewer uses of the tier than tell the rules apart by more than chance.
+struct HalfLife {
+  double capacities;
+  double uses_min;
+
+  [[nodiscard]] double in_samples(std::size_t capacity, std::size_t sampled) const {
+    const auto blocks = static_cast<double>(std::max<std::size_t>(capacity, 1));
+    return std::max(capacities, uses_min / blocks) * static_cast<double>(sampled);
+  }
+};
+constexpr HalfLife long_half_life{8, 16'384};
+constexpr HalfLife short_half_life{0.5, 1024};
+
+constexpr std::size_t choices_per_capacity = 32;
+
+constexpr double errors_to_take_up = 3;
+constexpr double errors_behind_to_give_up = 1;     ///< over the short window; over the long one, none
+constexpr double lead_to_take_up = 0.002;          ///< of hit rate: a fifth of a point over LRU
+constexpr double lead_to_change = 0.0005;          ///< over the rule followed
+/// So many requests, besides, in which the rules differed by one block: a lead of a few is no evidence.
+constexpr double squares_before = 4;
+
+constexpr double disputed_min = 0.0005;  ///< of the uses: below that there is nothing to learn
+
+}  // namespace
+
+PolicySelector::PolicySelector(std::size_t capacity, std::size_t sampled) : sampled_{sampled} {
+  long_.half_life = long_half_life.in_samples(capacity, sampled);
+  short_.half_life = short_half_life.in_samples(capacity, sampled);
+}
+
+double PolicySelector::Lead::in_standard_errors() const { return hits / std::sqrt(squares + squares_before); }
+
+void PolicySelector::Window::forget(double of_uses) {
+  const double kept = std::exp2(-of_uses / half_life);
+  uses *= kept;
+  disputed *= kept;
+  for (Lead& lead : leads) lead = {lead.hits * kept, lead.squares * kept};
+}
+
+void PolicySelector::add(std::uint32_t hit_by, std::uint64_t stamp) {
+  if (stamp != request_.stamp) {
+    close_request();
+    request_.stamp = stamp;
+  }
+  ++request_.uses;
+  for (std::size_t rule = 0; rule < rule_count; ++rule) request_.hits[rule] += hit_by >> rule & 1U;
+  constexpr std::uint32_t all = (1U << rule_count) - 1;
+  if (hit_by != all) ++request_.missed;
+  if (hit_by != 0 && hit_by != all) ++request_.disputed;
+}
+
+void PolicySelector::close_request() {
+  const double lru_hits = request_.hits[lru];
+  for (Window* const window : {&long_, &short_}) {
+    window->uses += request_.uses;
+    window->disputed += request_.disputed;
+    for (std::size_t rule = 0; rule < lru; ++rule) {
+      const double lead = request_.hits[rule] - lru_hits;
+      window->leads[rule].hits += lead;
+      window->leads[rule].squares += lead * lead;
+    }
+  }
+  hits_in_a_row_ = request_.missed == 0 ? hits_in_a_row_ + request_.uses : 0;
+  uses_since_choice_ += request_.uses;
+  request_ = {};
+  if (uses_since_choice_ * choices_per_capacity <= sampled_) return;
+  choose();
+  long_.forget(static_cast<double>(uses_since_choice_));
+  short_.forget(static_cast<double>(uses_since_choice_));
+  uses_since_choice_ = 0;
+}
+
+void PolicySelector::choose() {
+  if (hits_in_a_row_ >= short_.half_life) {  // at peace
+    rule_ = 0;
+    return;
+  }
+  // Nothing hit by some and not by others: nothing learnt, as in the midst of a scan.
+  if (short_.disputed < disputed_min * short_.uses) return;
+  if (rule_ != lru && (long_.leads[rule_].hits < 0 || short_.leads[rule_].in_standard_errors() < -errors_behind_to_give_up)) {
+    rule_ = lru;
+  }
+  double most = rule_ == lru ? 0 : long_.leads[rule_].hits;
+  for (std::size_t rule = 0; rule < lru; ++rule) {
+    const Lead& lead = long_.leads[rule];
+    const bool sure = lead.in_standard_errors() >= errors_to_take_up && lead.hits >= lead_to_take_up * long_.uses;
+    if (!sure || short_.leads[rule].hits < 0 || lead.hits <= most + lead_to_change * long_.uses) continue;
+    most = lead.hits;
+    rule_ = rule;
+  }
+}
+
+}  // namespace terrace

@@ -1,0 +1,282 @@
+#include "runtime/cache/async_cache.hpp"
+
+#include "base/check.hpp"
+
+#include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace terrace {
+
+AsyncCache::AsyncCache(asio::any_io_executor executor, Cache& cache)
+    : executor_{executor}, strand_{asio::make_strand(executor)}, cache_{cache}, wake_{strand_, cache.wake_fd()}, timer_{strand_} {
+  wait_for_wake();
+}
+
+AsyncCache::~AsyncCache() {
+  wake_.release();  // the descriptor is the cache's
+  TERRACE_CHECK(leases_.empty());
+}
+
+void AsyncCache::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
+  returned_.push(std::move(lease));
+  cache_.wake();
+}
+
+void AsyncCache::begin_acquire(Waiting waiting) {
+  if (stop_begun_) return Wait<Grant>::fail(std::move(waiting.wait), Errc::stopped);
+  waiting_.push_back(std::move(waiting));
+  turn();
+}
+
+void AsyncCache::cancel_acquire(std::uint64_t number) {
+  std::unique_ptr<Wait<Grant>> wait;
+  const auto waiting = std::ranges::find(waiting_, number, &Waiting::number);
+  const auto pending = std::ranges::find_if(pending_, [&](const auto& entry) { return entry.second.number == number; });
+  if (waiting != waiting_.end()) {
+    wait = std::move(waiting->wait);
+    waiting_.erase(waiting);
+  } else if (pending != pending_.end()) {
+    wait = std::move(pending->second.wait);
+    give_up(pending->first);
+    pending_.erase(pending);
+  } else {
+    return;  // it is over
+  }
+  Wait<Grant>::fail(std::move(wait), asio::error::operation_aborted);
+  turn();  // others may have waited behind it
+}
+
+void AsyncCache::give_up(RequestId id) {
+  Lease lease = std::move(leases_.at(id));
+  leases_.erase(id);
+  lease.reset();
+}
+
+/// False: there is no room yet.
+bool AsyncCache::try_acquire(Waiting& waiting) {
+  Result<Lease> lease = cache_.acquire(waiting.request);
+  if (!lease) {
+    if (lease.error() == Errc::no_room) return false;
+    Wait<Grant>::complete(std::move(waiting.wait), lease.error(), {});
+    return true;
+  }
+  const RequestId id = waiting.request.id;
+  const bool ready = cache_.state(*lease) == RequestState::ready;
+  leases_.emplace(id, std::move(*lease));
+  if (ready) {
+    grant(id, std::move(waiting.wait));
+  } else {
+    pending_.emplace(id, std::move(waiting));
+  }
+  return true;
+}
+
+void AsyncCache::grant(RequestId id, std::unique_ptr<Wait<Grant>> wait, std::uint32_t layers) {
+  const Lease& lease = leases_.at(id);
+  Grant granted;
+  granted.lease = Lease{*this, id};
+  const auto table = cache_.block_table(lease).value();
+  const auto tiers = cache_.hit_tiers(lease).value();
+  granted.table.assign(table.begin(), table.end());
+  granted.hit_tiers.assign(tiers.begin(), tiers.end());
+  granted.stats = cache_.request_stats(lease).value();
+  granted.seconds_waited = cache_.seconds_waited(lease);
+  granted.layers = layers;
+  Wait<Grant>::complete(std::move(wait), {}, std::move(granted));
+}
+
+/// Requests that wait for room, in order: the first that does not fit holds up those behind it, so that none starves.
+void AsyncCache::admit() {
+  const TimePoint now = std::chrono::steady_clock::now();
+  while (!waiting_.empty()) {
+    Waiting& first = waiting_.front();
+    if (stop_begun_ || first.request.deadline <= now) {
+      const Errc error = stop_begun_ ? Errc::stopped : Errc::deadline_exceeded;
+      Wait<Grant>::complete(std::move(first.wait), error, {});
+    } else if (!try_acquire(first)) {
+      return;
+    }
+    waiting_.pop_front();
+  }
+}
+
+void AsyncCache::take_returned() {
+  returned_.take([this](const ReturnedLease& returned) {
+    const auto found = leases_.find(returned.id);
+    TERRACE_CHECK(found != leases_.end());
+    Lease lease = std::move(found->second);
+    leases_.erase(found);
+    if (const auto loading = loading_.find(returned.id); loading != loading_.end()) {
+      loading->second.error = Errc::unknown_request;
+      end_layers_waits(loading->second);
+      loading_.erase(loading);
+    }
+    if (returned.last_use) lease.used_until(*returned.last_use);
+    lease.reset();
+  });
+}
+
+/// Everything that may have changed, looked at once.
+void AsyncCache::turn() {
+  take_returned();
+  for (const RequestEvent& event : cache_.poll()) on_event(event);
+  admit();
+  tell_ended_jobs();
+  finish_stop();
+  wait_for_deadline();
+}
+
+void AsyncCache::on_event(const RequestEvent& event) {
+  const std::uint32_t layers = event.ends_wait() ? Grant::all_layers : event.layers;
+  if (const auto found = loading_.find(event.id); found != loading_.end()) {
+    Loading& loading = found->second;
+    loading.error = event.error;
+    if (!event.error) loading.layers = layers;
+    end_layers_waits(loading);
+    if (event.ends_wait() && !event.error) loading_.erase(found);
+    return;
+  }
+  const auto found = pending_.find(event.id);
+  TERRACE_CHECK(found != pending_.end());
+  auto wait = std::move(found->second.wait);
+  pending_.erase(found);
+  if (event.error) {
+    give_up(event.id);
+    Wait<Grant>::complete(std::move(wait), event.error, {});
+    return;
+  }
+  if (!event.ends_wait()) loading_[event.id].layers = layers;
+  grant(event.id, std::move(wait), layers);
+}
+
+/// Those that have what they wait for, or never will.
+void AsyncCache::end_layers_waits(Loading& loading) {
+  std::erase_if(loading.waits, [&](LayersWait& each) {
+    if (!loading.error && loading.layers < each.wanted) return false;
+    Wait<std::uint32_t>::complete(std::move(each.wait), loading.error, loading.layers);
+    return true;
+  });
+}
+
+void AsyncCache::begin_layers(RequestId id, LayersWait wait) {
+  take_returned();
+  if (const auto loading = loading_.find(id); loading != loading_.end()) {
+    loading->second.waits.push_back(std::move(wait));
+    return end_layers_waits(loading->second);
+  }
+  const bool known = leases_.contains(id);  // granted, and not by layer or ready since
+  Wait<std::uint32_t>::complete(std::move(wait.wait), known ? ErrorCode{} : Errc::unknown_request, known ? Grant::all_layers : 0);
+}
+
+void AsyncCache::do_commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<Commit>> wait) {
+  const auto lease = leases_.find(id);
+  if (lease == leases_.end()) return Wait<Commit>::fail(std::move(wait), Errc::unknown_request);
+  const auto duplicates = cache_.commit(lease->second, keys, written);
+  Commit commit;
+  if (duplicates) {
+    commit.blocks = cache_.committed_blocks(lease->second).value();
+    commit.duplicates.assign(duplicates->begin(), duplicates->end());
+  }
+  Wait<Commit>::complete(std::move(wait), duplicates ? ErrorCode{} : duplicates.error(), std::move(commit));
+  wait_for_deadline();
+}
+
+void AsyncCache::do_extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait<std::vector<SlotId>>> wait) {
+  using Table = std::vector<SlotId>;
+  const auto lease = leases_.find(id);
+  if (lease == leases_.end()) return Wait<Table>::complete(std::move(wait), Errc::unknown_request, {});
+  const Result<void> extended = cache_.extend(lease->second, blocks);
+  Table table;
+  if (extended) {
+    const auto slots = cache_.block_table(lease->second).value();
+    table.assign(slots.begin(), slots.end());
+  }
+  Wait<Table>::complete(std::move(wait), extended ? ErrorCode{} : extended.error(), std::move(table));
+}
+
+Result<WriteBackProgress> AsyncCache::progress(WriteBackId id) const {
+  const auto progress = cache_.write_back(id);
+  if (!progress) return Errc::not_found;
+  return *progress;
+}
+
+void AsyncCache::await_job(WriteBackId id, std::unique_ptr<Wait<WriteBackProgress>> wait) {
+  if (!cache_.write_back(id)) return Wait<WriteBackProgress>::fail(std::move(wait), Errc::not_found);
+  job_waits_.push_back({id, std::move(wait), nullptr});
+  tell_ended_jobs();
+}
+
+void AsyncCache::begin_checkpoint(Duration budget, std::unique_ptr<Wait<CheckpointReport>> wait) {
+  using Checkpoint = Wait<CheckpointReport>;
+  if (stop_begun_) return Checkpoint::fail(std::move(wait), Errc::stopped);
+  const Result<WriteBackId> job = cache_.start_checkpoint(budget);
+  if (!job) return Checkpoint::fail(std::move(wait), job.error());
+  job_waits_.push_back({*job, nullptr, std::move(wait)});
+  turn();
+}
+
+void AsyncCache::tell_ended(JobWait wait, const std::optional<WriteBackProgress>& progress) {
+  if (wait.checkpoint) {
+    if (!progress) return Wait<CheckpointReport>::fail(std::move(wait.checkpoint), Errc::not_found);
+    return Wait<CheckpointReport>::complete(std::move(wait.checkpoint), {}, {*progress, cache_.durability()});
+  }
+  if (!progress) return Wait<WriteBackProgress>::fail(std::move(wait.progress), Errc::not_found);  // so many have ended since
+  Wait<WriteBackProgress>::complete(std::move(wait.progress), {}, *progress);
+}
+
+void AsyncCache::tell_ended_jobs() {
+  for (std::size_t i = 0; i < job_waits_.size();) {
+    const auto progress = cache_.write_back(job_waits_[i].id);
+    if (progress && !progress->ended()) {
+      ++i;
+      continue;
+    }
+    JobWait ended = std::move(job_waits_[i]);
+    job_waits_.erase(job_waits_.begin() + static_cast<std::ptrdiff_t>(i));
+    tell_ended(std::move(ended), progress);
+  }
+}
+void AsyncCache::begin_stop(std::unique_ptr<Wait<std::uint64_t>> wait) {
+  stop_begun_ = true;
+  stopping_.push_back(std::move(wait));
+  cache_.resume_transfers();  // it waits for what is under way
+  for (const WriteBackProgress& job : cache_.write_backs()) {
+    if (!job.ended()) (void)cache_.cancel_write_back(job.id);
+  }
+  turn();
+}
+
+void AsyncCache::finish_stop() {
+  if (stopping_.empty() || !leases_.empty() || cache_.has_pending_work()) return;
+  // Nothing will wake this runtime any more; the executor may run dry.
+  wake_.cancel();
+  timer_.cancel();
+  // Whoever is told may destroy the runtime at once, on another thread: not before this turn has ended, then.
+  asio::post(strand_, [waits = std::exchange(stopping_, {})]() mutable {
+    for (auto& wait : waits) Wait<std::uint64_t>::complete(std::move(wait), {}, 0);
+  });
+}
+
+void AsyncCache::wait_for_wake() {
+  wake_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const ErrorCode& error) {
+    if (error) return;
+    turn();
+    if (!stop_begun_ || !stopping_.empty()) wait_for_wake();
+  });
+}
+
+void AsyncCache::wait_for_deadline() {
+  if (stop_begun_ && stopping_.empty()) return;  // stopped: a pin's end, say, is nobody's concern any more
+  TimePoint deadline = cache_.next_deadline();
+  if (!waiting_.empty()) deadline = std::min(deadline, waiting_.front().request.deadline);
+  if (deadline == never || deadline == timer_.expiry()) return;
+  timer_.expires_at(deadline);
+  timer_.async_wait([this](const ErrorCode& error) {
+    if (!error) turn();
+  });
+}
+
+}  // namespace terrace

@@ -1,0 +1,66 @@
+#include "runtime/residency/deferred_eviction.hpp"
+
+namespace terrace {
+
+void DeferredEviction::hold_evicting(BlockRef block, Tier tier) {
+  residency_.hold(block, tier);
+  residency_.set_evicting(block, tier, true);
+}
+
+void DeferredEviction::reader_gone(BlockRef block, Tier tier) {
+  const SlotId slot = residency_.copy(block, tier).slot();
+  const bool evicting = residency_.pool(tier).evicting(slot);
+  const bool wanted = residency_.tree().pinned(block);
+  if (evicting && wanted) residency_.set_evicting(block, tier, false);
+  if (!residency_.unhold(block, tier)) return;
+  if (wanted) return;
+  if (evicting || !residency_.supported(block, tier)) return drop_now(block, tier);
+  not_needed(block);
+}
+
+void DeferredEviction::drop_unsupported(BlockRef block, Tier tier) {
+  if (residency_.copy(block, tier).state() != CopyState::ready || residency_.tree().pinned(block)) return;
+  if (!residency_.supported(block, tier)) drop_now(block, tier);
+}
+
+void DeferredEviction::drop_now(BlockRef block, Tier tier) {
+  const bool host_has_it = tier == Tier::device && residency_.copy(block, Tier::host).present();
+  const bool device_has_it = tier == Tier::host && residency_.copy(block, Tier::device).present();
+  const bool storage_has_it = residency_.saved(block);
+  ++(tier == Tier::device ? stats_.evicted_device : stats_.evicted_host);
+  ++(host_has_it || device_has_it || storage_has_it ? stats_.dropped_clean : stats_.dropped_lost);
+
+  const PrefixTree& tree = residency_.tree();
+  // (A device copy that goes because it lost its support may have others below that still have theirs, in it.)
+  const bool orphans =
+      (tier == Tier::device && tree.any_staying_below(block, Tier::device)) ||
+      (!host_has_it && !device_has_it && tree.any_staying_below(block, Tier::host));
+  residency_.drop(block, tier);
+  // Whoever follows in the host tier stood on this copy. (Then the block is still in the tree: others follow it.)
+  if (orphans) residency_.drop_orphans_below(block);
+}
+
+void DeferredEviction::drop_now(Run victims, bool clean) {
+  stats_.evicted_device += victims.size();
+  (clean ? stats_.dropped_clean : stats_.dropped_lost) += victims.size();
+  residency_.drop(victims, Tier::device);
+}
+
+void DeferredEviction::not_needed(BlockRef block) {
+  const PrefixTree& tree = residency_.tree();
+  for (bool goes_on = keeps_nothing_; goes_on;) {
+    // (What has gone to the host for its room leaves there as others do.)
+    const bool in_host = residency_.copy(block, Tier::host).present();
+    const bool settled = residency_.copy(block, Tier::device).state() == CopyState::ready && !in_host;
+    if (!settled || tree.pinned(block) || residency_.wished(block)) return;
+    if (tree.any_staying_below(block, Tier::device) || tree.any_staying_below(block, Tier::host)) return;
+    // (What has no copy left leaves the tree with what follows it.)
+    const BlockRef above = block.depth > 0 ? tree.parent(block) : block;
+    goes_on = block.depth > 0 && residency_.copy(above, Tier::device).present();
+    residency_.drop(block, Tier::device);
+    ++stats_.dropped_uncached;
+    block = above;
+  }
+}
+
+}  // namespace terrace

@@ -1,0 +1,44 @@
+#include "runtime/tiering/catalog_recovery.hpp"
+
+namespace terrace {
+
+void CatalogRecovery::add(std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers) {
+  for (std::size_t begin = 0; begin < blocks.size();) {
+    std::size_t end = begin + 1;
+    const auto goes_on = [&] {
+      const StoredBlock& last = blocks[end - 1];
+      const StoredBlock& next = blocks[end];
+      return next.depth == last.depth + 1 && next.parent == last.key && next.group == last.group &&
+             next.name_space == last.name_space;
+    };
+    while (end < blocks.size() && goes_on()) ++end;
+    add_run(blocks.subspan(begin, end - begin), numbers.subspan(begin, end - begin));
+    begin = end;
+  }
+}
+
+void CatalogRecovery::add_run(std::span<const StoredBlock> run, std::span<std::optional<std::uint64_t>> numbers) {
+  const std::uint32_t depth = run.front().depth;
+  if (depth > trail_.size() || (depth > 0 && trail_[depth - 1] != run.front().parent)) return;
+  PrefixTree& tree = residency_.tree();
+  trail_.resize(depth);
+  for (const StoredBlock& block : run) trail_.push_back(block.key);
+  const Prefix parent = depth == 0 ? Prefix{} : tree.first(at_, depth);
+  at_ = tree.extend(parent, std::span{trail_}.subspan(depth), run.front().name_space, run.front().group);
+  if (tree.added() == run.size()) {
+    flushes_.on_stored(residency_.restore_added(at_, numbers));
+    return;
+  }
+  // Some of it was in the tree, with copies in other tiers perhaps.
+  tree.pin(at_);
+  for (std::uint32_t i = 0; i < run.size(); ++i) {
+    const BlockRef block = tree.at(at_, depth + i);
+    if (residency_.copy(block, Tier::storage).present()) continue;
+    numbers[i] = residency_.begin_store(block);
+    residency_.publish_stored(block);
+    flushes_.on_stored(1);
+  }
+  tree.unpin(at_);
+}
+
+}  // namespace terrace

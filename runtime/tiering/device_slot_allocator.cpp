@@ -1,0 +1,195 @@
+#include "runtime/tiering/device_slot_allocator.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+
+namespace terrace {
+
+bool DeviceSlotAllocator::can_promise(std::uint64_t slots) const {
+  const SlotAllocator& device = residency_.pool(Tier::device);
+  const std::uint64_t unpinned = residency_.tree().unpinned(Tier::device);
+  const std::uint64_t there = device.count(SlotState::free) + unpinned;
+  const std::uint64_t wanted = promised_ + slots;
+  if (device.retiring(SlotState::ready) == 0 || there < wanted) return there >= wanted;
+  // No slot that is to retire will be anybody's.
+  return there - residency_.retiring_unpinned() >= wanted;
+}
+
+void DeviceSlotAllocator::take_free(std::uint32_t count, std::optional<SlotId> after, std::vector<SlotId>& out) {
+  if (!waiters_.empty()) return;  // what is free is theirs
+  residency_.pool(Tier::device).take_many(count, after, SlotState::held, out);
+}
+
+bool DeviceSlotAllocator::choose(std::uint32_t slots, Quotas::Asker asker) {
+  const SlotAllocator& device = residency_.pool(Tier::device);
+  for (std::uint32_t gained = 0; gained < slots;) {
+    const std::optional<BlockRef> victim = choose_one(asker);
+    if (!victim) return false;
+    // (A slot that is to be retired is no gain.)
+    if (!device.retires(residency_.copy(*victim, Tier::device).slot())) ++gained;
+    // Leaving, it does not shield the one before it any more.
+    deferred_eviction_.hold_evicting(*victim, Tier::device);
+    chosen_.push_back(*victim);
+    if (asker.slots > 0) --asker.slots;
+  }
+  return true;
+}
+
+void DeviceSlotAllocator::give_up_chosen() {
+  for (const BlockRef block : chosen_) deferred_eviction_.reader_gone(block, Tier::device);
+  chosen_.clear();
+}
+
+void DeviceSlotAllocator::keep_chosen() {
+  for (const BlockRef block : chosen_) {
+    residency_.set_evicting(block, Tier::device, false);
+    residency_.unhold(block, Tier::device);
+  }
+  chosen_.clear();
+}
+
+std::optional<BlockRef> DeviceSlotAllocator::choose_one(Quotas::Asker asker) {
+  // A copy that a lower tier has too costs nothing. Looked for among the next few victims only: those passed over are held for
+  // the moment, which takes them out of the policy's sight.
+  passed_over_.clear();
+  const auto next = [&] { return residency_.quotas().victim(Tier::device, asker); };
+  std::optional<BlockRef> victim = next();
+  while (victim && !residency_.usable(*victim, Tier::host) && !residency_.stored(*victim) &&
+         passed_over_.size() < passed_over_max) {
+    residency_.hold(*victim, Tier::device);
+    passed_over_.push_back(*victim);
+    victim = next();
+  }
+  for (const BlockRef block : passed_over_) residency_.unhold(block, Tier::device);
+  if (!victim || passed_over_.size() == passed_over_max) victim = next();
+  return victim;
+}
+
+void DeviceSlotAllocator::wait(std::uint32_t waiter, std::uint32_t slots, std::uint64_t tenant) {
+  TERRACE_CHECK(slots > 0);
+  waiters_.push_back({waiter, slots, tenant});
+  promised_ += slots;
+}
+
+void DeviceSlotAllocator::leave(std::uint32_t who) {
+  const auto waiter = std::find_if(waiters_.begin(), waiters_.end(), [&](const Waiter& w) { return w.who == who; });
+  if (waiter == waiters_.end()) return;
+  promised_ -= waiter->slots;
+  waiters_.erase(waiter);
+}
+
+bool DeviceSlotAllocator::pump() {
+  SlotAllocator& device = residency_.pool(Tier::device);
+  bool changed = false;
+  for (;;) {
+    while (!waiters_.empty() && device.count(SlotState::free) > 0) {
+      Waiter& first = waiters_.front();
+      const std::uint32_t who = first.who;
+      served_.clear();
+      device.take_many(first.slots, std::nullopt, SlotState::held, served_);
+      const auto got = static_cast<std::uint32_t>(served_.size());
+      promised_ -= got;
+      first.slots -= got;
+      const bool last = first.slots == 0;
+      if (last) waiters_.erase(waiters_.begin());
+      serve_(who, served_, last);
+      changed = true;
+    }
+    const std::uint64_t evicting = device.evicting_total() - device.retiring_and_evicting();
+    if (evicting >= promised_) break;
+    const auto wanted = static_cast<std::uint32_t>(promised_ - evicting);
+    const std::optional<Run> victims = residency_.quotas().victims(Tier::device, wanted, asker_behind(evicting));
+    if (!victims) break;  // those that will do are still read; their end calls again
+    evict(*victims, SwapOutPurpose::evict);
+    changed = true;
+  }
+  return changed;
+}
+
+std::uint64_t DeviceSlotAllocator::missing(std::uint64_t evicting_ahead) const {
+  const SlotAllocator& device = residency_.pool(Tier::device);
+  const std::uint64_t evicting = device.evicting_total() - device.retiring_and_evicting();
+  const std::uint64_t on_their_account = evicting - std::min(evicting, evicting_ahead);
+  return promised_ - std::min(promised_, on_their_account);
+}
+
+Quotas::Asker DeviceSlotAllocator::asker_behind(std::uint64_t on_their_way) const {
+  for (const Waiter& waiter : waiters_) {
+    if (on_their_way < waiter.slots) return {waiter.tenant, waiter.slots - on_their_way};
+    on_their_way -= waiter.slots;
+  }
+  return {};
+}
+
+/// The highest tier below the device that has the block, too; the device itself where none has.
+Tier DeviceSlotAllocator::highest_below(BlockRef block) const {
+  if (residency_.copy(block, Tier::host).present()) return Tier::host;
+  return residency_.saved(block) ? Tier::storage : Tier::device;
+}
+
+/// The end of the run, as far as it is in the same tier below as its last block.
+Run DeviceSlotAllocator::alike_at_end(Run victims, Tier below) const {
+  const PrefixTree& tree = residency_.tree();
+  const bool none_below = !tree.any_in_node(victims, Tier::host) && !tree.any_in_node(victims, Tier::storage);
+  Run alike = victims;
+  if (none_below) return alike;
+  for (alike.begin = alike.end - 1; alike.begin > victims.begin; --alike.begin) {
+    if (highest_below({victims.node, alike.begin - 1}) != below) break;
+  }
+  return alike;
+}
+
+/// The end of the run, or all of it: how many.
+std::uint32_t DeviceSlotAllocator::evict(Run victims, SwapOutPurpose purpose) {
+  const BlockRef last{victims.node, victims.end - 1};
+  const Tier below = highest_below(last);
+  // What costs nothing to give up, or is given up whatever it costs, goes with its neighbours. The rest may have to be copied
+  // down, or may have others in the host tier stand on it: one by one.
+  const bool just_goes = below == Tier::host || (!host_tier() && (below == Tier::storage || !write_back_));
+  if (just_goes) {
+    const Run alike = alike_at_end(victims, below);
+    deferred_eviction_.drop_now(alike, below != Tier::device);
+    return alike.size();
+  }
+  return evict(last, purpose) ? 1 : 0;
+}
+
+std::uint32_t DeviceSlotAllocator::evict_ahead(std::uint32_t slots) {
+  const std::optional<Run> victims = residency_.quotas().victims(Tier::device, slots, std::nullopt);
+  return victims ? evict(*victims, SwapOutPurpose::evict_ahead) : 0;
+}
+
+bool DeviceSlotAllocator::give_up(BlockRef block) {
+  if (highest_below(block) != Tier::host) return evict(block, SwapOutPurpose::evict_ahead);
+  deferred_eviction_.drop_now(block, Tier::device);
+  return true;
+}
+
+/// Whether the host is to have a copy of what it has none of.
+bool DeviceSlotAllocator::wants_host(BlockRef block) const {
+  // Inclusive has copied it down once already; if the host gave that copy up, it goes down again only where others stand on it.
+  return !inclusive_ || residency_.tree().any_staying_below(block, Tier::host);
+}
+
+/// False where the copy stays: it is to be saved, there is no room for that yet, and nobody waits for the slot.
+bool DeviceSlotAllocator::evict(BlockRef block, SwapOutPurpose purpose) {
+  TERRACE_CHECK(!residency_.copy(block, Tier::host).present());
+  if (host_tier() && wants_host(block)) {
+    if (host_slots_.swap_out(block, purpose) != HostSlotAllocator::Answer::impossible) return true;
+  }
+  if (write_back_ && !residency_.saved(block)) {
+    if (storage_writer_.save_now(block) == StorageWriter::Saved::later) {
+      if (purpose == SwapOutPurpose::evict_ahead) return false;
+      ++stats_.store_no_room;
+    }
+    if (residency_.copy(block, Tier::device).state() == CopyState::busy) {  // it goes when the link has read it
+      residency_.set_evicting(block, Tier::device, true);
+      return true;
+    }
+  }
+  deferred_eviction_.drop_now(block, Tier::device);
+  return true;
+}
+
+}  // namespace terrace

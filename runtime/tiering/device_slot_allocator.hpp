@@ -1,0 +1,102 @@
+#pragma once
+
+#include "runtime/residency/deferred_eviction.hpp"
+#include "runtime/tiering/host_slot_allocator.hpp"
+#include "runtime/tiering/storage_writer.hpp"
+#include "runtime/residency/residency.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// Finds device slots for requests: free ones, or those of the least recently used leaves. Where a leaf has to be copied down
+/// first, whoever wants its slot waits here, first come first served. A slot is promised only if there will be one whatever
+/// the copies' fate: a leaf that finds no room below, in the host or in staging, is dropped. A leaf that is hit while it leaves
+/// is replaced by another.
+/// Threads: the manager's.
+class DeviceSlotAllocator {
+ public:
+  /// A waiter got more slots, in state held; `last` with its last ones.
+  using ServeHandler = std::function<void(std::uint32_t waiter, std::span<const SlotId> slots, bool last)>;
+
+  DeviceSlotAllocator(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, HostSlotAllocator& host_slots, StorageWriter& storage_writer,
+             ManagerStats& stats)
+      : inclusive_{config.relation == InclusionPolicy::inclusive},
+        write_back_{config.storage && config.write_policy == WritePolicy::write_back},
+        residency_{residency},
+        deferred_eviction_{deferred_eviction},
+        host_slots_{host_slots},
+        storage_writer_{storage_writer},
+        stats_{stats} {}
+
+  void set_handler(ServeHandler serve) { serve_ = std::move(serve); }
+
+  /// Whether so many more slots can be promised: free or unpinned ones that are not promised already.
+  [[nodiscard]] bool can_promise(std::uint64_t slots) const;
+  /// Appends slots that are free now and promised to nobody, up to `count`, side by side where they can be.
+  void take_free(std::uint32_t count, std::optional<SlotId> after, std::vector<SlotId>& out);
+  /// For who cannot wait: chooses copies whose slots, given up without being saved, would make so many free; one that a lower
+  /// tier has too, where there is one among the next victims. False where what could go is being copied just now. What was chosen
+  /// goes with give_up_chosen(), or stays as it was with keep_chosen(): one of them is to follow.
+  [[nodiscard]] bool choose(std::uint32_t slots, Quotas::Asker asker);
+  void give_up_chosen();
+  void keep_chosen();
+  /// `slots` more for this waiter, as they become free. Call only where can_promise(slots).
+  void wait(std::uint32_t waiter, std::uint32_t slots, std::uint64_t tenant);
+  /// The waiter wants no more.
+  void leave(std::uint32_t waiter);
+  /// Gives up a ready copy that nobody pins, as for a request's room, though none waits for it. False where it has to be saved
+  /// and cannot be yet.
+  [[nodiscard]] bool give_up(BlockRef block);
+  /// Gives up some of the oldest copies, at most so many, though nobody waits for their room: how many.
+  std::uint32_t evict_ahead(std::uint32_t slots);
+  /// Makes room and serves. True where anything changed.
+  bool pump();
+
+  [[nodiscard]] bool idle() const { return waiters_.empty(); }
+  [[nodiscard]] std::uint64_t promised() const { return promised_; }
+  /// Promised slots for which nothing is on its way out, but for so many copies that leave ahead of need.
+  [[nodiscard]] std::uint64_t missing(std::uint64_t evicting_ahead) const;
+
+ private:
+  struct Waiter {
+    std::uint32_t who = 0;
+    std::uint32_t slots = 0;
+    std::uint64_t tenant = 0;
+  };
+  /// Whom the next slot is for, and how many more it wants, where so many are on their way.
+  [[nodiscard]] Quotas::Asker asker_behind(std::uint64_t on_their_way) const;
+
+  static constexpr std::size_t passed_over_max = 8;
+
+  [[nodiscard]] std::optional<BlockRef> choose_one(Quotas::Asker asker);
+  bool evict(BlockRef block, SwapOutPurpose purpose);
+  std::uint32_t evict(Run victims, SwapOutPurpose purpose);
+  /// There is one, or what is left of one whose size is 0 now: copies there may stand on those here.
+  [[nodiscard]] bool host_tier() const {
+    return residency_.host_blocks() > 0 || residency_.tree().resident(Tier::host) > 0;
+  }
+  [[nodiscard]] Tier highest_below(BlockRef block) const;
+  [[nodiscard]] Run alike_at_end(Run victims, Tier below) const;
+  [[nodiscard]] bool wants_host(BlockRef block) const;
+
+  bool inclusive_;
+  bool write_back_;
+  Residency& residency_;
+  DeferredEviction& deferred_eviction_;
+  HostSlotAllocator& host_slots_;
+  StorageWriter& storage_writer_;
+  ManagerStats& stats_;
+  ServeHandler serve_;
+  std::vector<Waiter> waiters_;  ///< in order; few enough to move up when one leaves
+  std::uint64_t promised_ = 0;
+  std::vector<BlockRef> chosen_;       ///< leaving, children before those they follow
+  std::vector<BlockRef> passed_over_;  ///< scratch
+  std::vector<SlotId> served_;         ///< scratch
+};
+
+}  // namespace terrace

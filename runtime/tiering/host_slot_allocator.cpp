@@ -1,0 +1,106 @@
+#include "runtime/tiering/host_slot_allocator.hpp"
+
+namespace terrace {
+namespace {
+
+Residency::PrefixOrder order_of(SwapOutPurpose purpose) {
+  return leaves(purpose) ? Residency::PrefixOrder::from_end : Residency::PrefixOrder::from_begin;
+}
+
+}  // namespace
+
+HostSlotAllocator::Answer HostSlotAllocator::swap_out(BlockRef block, SwapOutPurpose purpose) {
+  if (wants_.empty()) {
+    const std::uint64_t tenant = residency_.tree().name_space(block);
+    if (const std::optional<SlotId> slot = take(order_of(purpose), tenant, Unsaved::goes_all_the_same)) {
+      swap_outs_.begin(block, *slot, purpose);
+      return Answer::begun;
+    }
+    if (!in_transition()) return Answer::impossible;
+  }
+  // The wish itself reads the copy, so that it is there when its turn comes.
+  if (leaves(purpose)) {
+    deferred_eviction_.hold_evicting(block, Tier::device);
+  } else {
+    residency_.hold(block, Tier::device);
+  }
+  wants_.push_back({block, purpose});
+  return Answer::waiting;
+}
+
+std::optional<SlotId> HostSlotAllocator::take_for_landing(std::uint64_t tenant) {
+  const std::optional<SlotId> slot = take(Residency::PrefixOrder::from_begin, tenant, Unsaved::stays);
+  if (slot) ++landing_;
+  return slot;
+}
+
+std::optional<SlotId> HostSlotAllocator::take(Residency::PrefixOrder order, std::uint64_t tenant, Unsaved unsaved) {
+  // A tier that was made smaller has no room for one more before all of its excess has gone, which shrink() saves first.
+  if (residency_.host_used() > residency_.host_blocks() && unsaved == Unsaved::goes_all_the_same) unsaved = Unsaved::is_saved;
+  for (;;) {
+    if (std::optional<SlotId> slot = residency_.take_host(order)) return slot;
+    if (!evict_one(tenant, unsaved)) return std::nullopt;
+  }
+}
+
+bool HostSlotAllocator::evict_one(std::optional<std::uint64_t> tenant, Unsaved unsaved) {
+  const auto asker = tenant ? std::optional{Quotas::Asker{*tenant, 1}} : std::nullopt;
+  const std::optional<BlockRef> victim = residency_.quotas().victim(Tier::host, asker);
+  return victim && evict(*victim, unsaved);
+}
+
+bool HostSlotAllocator::evict(BlockRef victim, Unsaved unsaved) {
+  const bool costs_a_write = write_back_ && !residency_.copy(victim, Tier::device).present() && !residency_.saved(victim);
+  if (costs_a_write) {
+    if (unsaved == Unsaved::stays) return false;
+    if (storage_writer_.save_now(victim) == StorageWriter::Saved::later) {
+      if (unsaved == Unsaved::is_saved) return false;
+      ++stats_.store_no_room;
+    }
+  }
+  deferred_eviction_.drop_now(victim, Tier::host);
+  return true;
+}
+
+/// (What storage reads into the tier is no concern of the link's.)
+bool HostSlotAllocator::in_transition() const {
+  const SlotAllocator& arena = residency_.pool(Tier::host);
+  return arena.count(SlotState::filling) > landing_ || arena.readers_total() > 0 || arena.count(SlotState::quarantined) > 0;
+}
+
+/// What the tier holds beyond its size, after that became smaller.
+bool HostSlotAllocator::shrink() {
+  bool changed = false;
+  // Those in chunks that are to go leave in any case (Resizing); it takes the oldest only for what is missing then.
+  const std::uint64_t leave = residency_.pool(Tier::host).closed_ready() > 0 ? residency_.closing_host_unpinned() : 0;
+  while (residency_.host_used() > residency_.host_blocks() + leave) {
+    if (!evict_one(std::nullopt, Unsaved::is_saved)) break;  // pinned, read, or still to be saved: there will be another call
+    changed = true;
+  }
+  return residency_.retire_host_slots() || changed;
+}
+
+bool HostSlotAllocator::pump() {
+  bool changed = shrink();
+  while (!wants_.empty()) {
+    const Want want = wants_.front();
+    const SlotAllocator& device = residency_.pool(Tier::device);
+    const SlotId source = residency_.copy(want.block, Tier::device).slot();
+    const bool evictions_cancelled = leaves(want.purpose) && !device.evicting(source);
+    const bool needless = evictions_cancelled || residency_.copy(want.block, Tier::host).present();
+    if (!needless) {
+      const std::uint64_t tenant = residency_.tree().name_space(want.block);
+      if (const std::optional<SlotId> slot = take(order_of(want.purpose), tenant, Unsaved::goes_all_the_same)) {
+        swap_outs_.begin(want.block, *slot, want.purpose);
+      } else if (in_transition()) {
+        break;
+      }
+    }
+    wants_.pop_front();
+    deferred_eviction_.reader_gone(want.block, Tier::device);
+    changed = true;
+  }
+  return changed;
+}
+
+}  // namespace terrace

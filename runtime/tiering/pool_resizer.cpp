@@ -1,0 +1,114 @@
+#include "runtime/tiering/pool_resizer.hpp"
+
+#include "radix/tree/copy.hpp"
+
+#include <algorithm>
+
+namespace terrace {
+
+/// Slots that nobody can be asked to give up, and those that are promised.
+std::uint64_t PoolResizer::needed(Tier tier) const {
+  const std::uint64_t unpinned = residency_.tree().unpinned(tier);
+  if (tier == Tier::host) return residency_.host_used() - unpinned;
+  const SlotAllocator& device = residency_.pool(Tier::device);
+  return device.in_use() - device.count(SlotState::free) - unpinned + device_slots_.promised();
+}
+
+Result<void> PoolResizer::resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing) {
+  if (tier == Tier::storage) return Errc::invalid_argument;
+  const SlotAllocator& pool = residency_.pool(tier);
+  const bool device = tier == Tier::device;
+  const std::uint64_t slots = std::uint64_t{blocks} + (device ? first_slot_ : residency_.staging_blocks());
+  if (device && slots <= pool.count(SlotState::null)) return Errc::invalid_argument;
+  if (slots >= Copy::slots_max) return Errc::never_fits;
+  const bool smaller = device ? slots < pool.capacity() : blocks < residency_.host_blocks_wanted();
+  if (smaller && needed(tier) > (device ? slots : blocks)) return Errc::no_room;
+  if (device) {
+    residency_.resize_device(static_cast<std::uint32_t>(slots));
+  } else {
+    residency_.resize_host(blocks);
+    for (const SlotSpan& chunk : closing) residency_.close_host(chunk);
+  }
+  seen_[index(tier)] = {};
+  return {};
+}
+
+std::uint64_t PoolResizer::retiring(Tier tier) const {
+  if (tier == Tier::host) return residency_.host_retiring();
+  const SlotAllocator& device = residency_.pool(Tier::device);
+  return device.in_use() - std::min<std::uint64_t>(device.in_use(), device.capacity());
+}
+
+void PoolResizer::open_host(SlotSpan slots) {
+  residency_.open_host(slots);
+  seen_[index(Tier::host)] = {};
+}
+
+std::uint32_t PoolResizer::first_in_use(SlotSpan slots) const {
+  const SlotAllocator& arena = residency_.pool(Tier::host);
+  std::uint32_t slot = slots.first.value();
+  const std::uint32_t known = std::min(slots.end(), arena.capacity());
+  while (slot < known && arena.state(SlotId{slot}) == SlotState::retired) ++slot;
+  return slot < known ? slot : slots.end();
+}
+
+std::vector<Residency::Retiring>& PoolResizer::entries(Tier tier) {
+  return tier == Tier::device ? residency_.retiring() : residency_.closing_host();
+}
+
+PoolResizer::Seen PoolResizer::look(Tier tier) {
+  const SlotAllocator& pool = residency_.pool(tier);
+  return {residency_.tree().unpinned(tier), pool.readers_total(), pool.evicting_total(), entries(tier).size(),
+          storage_writer_.ended()};
+}
+
+bool PoolResizer::pump() {
+  const bool device = pump(Tier::device);
+  return pump(Tier::host) || device;
+}
+
+bool PoolResizer::pump(Tier tier) {
+  auto& all = entries(tier);
+  if (all.empty() || look(tier) == seen_[index(tier)]) return false;
+  const SlotAllocator& pool = residency_.pool(tier);
+  bool changed = false;
+  std::uint64_t later = 0;
+  for (std::size_t i = 0; i < all.size() && later < evicting_max;) {
+    const Residency::Retiring entry = all[i];
+    if (pool.state(entry.slot) != SlotState::ready) {
+      all[i] = all.back();
+      all.pop_back();
+      continue;
+    }
+    // Those that leave change what look() sees when they have left. (Host copies take no time for it.)
+    if (tier == Tier::device && pool.retiring_and_evicting() >= evicting_max) break;
+    const Gone gone = give_up(entry.block, tier);
+    changed |= gone == Gone::yes;
+    later += gone == Gone::later;
+    ++i;
+  }
+  seen_[index(tier)] = look(tier);
+  return changed;
+}
+
+/// The block's copy with those that stand on it, from their ends; none while one of them is read.
+PoolResizer::Gone PoolResizer::give_up(BlockRef block, Tier tier) {
+  const PrefixTree& tree = residency_.tree();
+  if (tree.pinned(block) || tree.hidden(block)) return Gone::no;  // (what is hidden goes by itself)
+  below_.assign(1, block);
+  // (Nothing stands on a host copy whose block is on the device, too.)
+  if (tier == Tier::device || !residency_.copy(block, Tier::device).present()) tree.collect_below(block, below_);
+  const auto state = [&](BlockRef at) { return residency_.copy(at, tier).state(); };
+  if (std::ranges::any_of(below_, [&](BlockRef at) { return state(at) == CopyState::busy; })) return Gone::no;
+  std::erase_if(below_, [&](BlockRef at) { return state(at) != CopyState::ready; });
+  bool any = false;
+  for (auto at = below_.rbegin(); at != below_.rend(); ++at) {
+    // (What goes to storage has its ancestors copied there first: those are read meanwhile, and go when that ends.)
+    if (state(*at) != CopyState::ready) continue;
+    if (!(tier == Tier::device ? device_slots_.give_up(*at) : host_slots_.give_up(*at))) return any ? Gone::yes : Gone::later;
+    any = true;
+  }
+  return any ? Gone::yes : Gone::no;
+}
+
+}  // namespace terrace

@@ -1,0 +1,387 @@
+#include "storage/resilience/resilient_store.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+
+namespace terrace {
+
+using Admission = CircuitBreaker::Admission;
+
+ResilientStore::ResilientStore(BlockStore& store, const Clock& clock, const ResilienceOptions& options, Waker* waker)
+    : store_{store},
+      clock_{clock},
+      options_{options},
+      waker_{waker},
+      breakers_{CircuitBreaker{options.breaker}, CircuitBreaker{options.breaker}},
+      buckets_(64, none) {
+  if (options.back_off_first <= Duration::zero() || options.back_off_max < options.back_off_first) {
+    throw std::invalid_argument{"a store's first back-off must be positive, and no longer than the longest"};
+  }
+  failing_.reserve(failing_max);
+}
+
+void ResilientStore::read(std::span<const StoreRead> batch) {
+  const TimePoint now = clock_.now();
+  for (const StoreRead& read : batch) {
+    if (inside_back_off(read.key, now)) {
+      ++counted_.held_back;
+      answer(StoreEvent::Kind::read, read.token, read.key, Errc::io_failed);
+      continue;
+    }
+    const Admission admission = breaker_of(Which::reads).admit(now);
+    if (admission == Admission::declined) {
+      ++counted_.declined;
+      answer(StoreEvent::Kind::read, read.token, read.key, Errc::not_found);
+      continue;
+    }
+    Operation operation;
+    operation.kind = Kind::read;
+    operation.admission = admission;
+    operation.token = read.token;
+    operation.block.key = read.key;
+    operation.into = read.into;
+    const std::uint32_t id = add(operation);
+    reads_.push_back({id, read.key, read.into});
+  }
+  submit();
+  wake();
+}
+
+void ResilientStore::write(std::span<const StoreWrite> batch) {
+  const TimePoint now = clock_.now();
+  for (const StoreWrite& write : batch) {
+    const auto refuse = [&](std::uint64_t& count) {
+      ++count;
+      answer(StoreEvent::Kind::written, write.token, write.block.key, Errc::refused);
+    };
+    if (inside_back_off(write.block.key, now)) {
+      refuse(counted_.held_back);
+      continue;
+    }
+    const std::uint32_t parent = write.block.depth > 0 ? waiting_write(write.block.parent) : none;
+    if (parent != none && waiting_.size() >= options_.waiting_max) {
+      refuse(counted_.held_back);
+      continue;
+    }
+    const Admission admission = breaker_of(Which::writes).admit(now);
+    if (admission == Admission::declined) {
+      refuse(counted_.declined);
+      continue;
+    }
+    Operation operation;
+    operation.kind = Kind::write;
+    operation.admission = admission;
+    operation.token = write.token;
+    operation.block = write.block;
+    operation.from = write.from;
+    const std::uint32_t id = add(operation);
+    if (parent != none) {
+      begin_wait(id, operations_[parent].due);
+    } else {
+      hand_over(id);
+    }
+  }
+  submit();
+  wake();
+}
+
+void ResilientStore::submit() {
+  if (!reads_.empty()) store_.read(reads_);
+  if (!writes_.empty()) store_.write(writes_);
+  reads_.clear();
+  writes_.clear();
+}
+
+void ResilientStore::remove(std::span<const BlockKey> keys, std::uint64_t token) {
+  if (!keys.empty()) {
+    end_waiting(Which::writes, events_);
+    for (Operation& operation : operations_) operation.last_try |= operation.kind == Kind::write;
+  }
+  store_.remove(keys, token);
+  wake();
+}
+
+std::size_t ResilientStore::poll(std::vector<StoreEvent>& out) {
+  const std::size_t before = out.size();
+  const TimePoint now = clock_.now();
+  out.insert(out.end(), events_.begin(), events_.end());
+  events_.clear();
+  store_events_.clear();
+  store_.poll(store_events_);
+  for (const StoreEvent& event : store_events_) on_event(event, now, out);
+  if (!waiting_.empty()) retry_due(now);
+  submit();
+  if (!failing_.empty()) forget_failures(now);
+  return out.size() - before;
+}
+
+void ResilientStore::on_event(const StoreEvent& event, TimePoint now, std::vector<StoreEvent>& out) {
+  using Event = StoreEvent::Kind;
+  if (event.kind == Event::removed || event.kind == Event::evicted) {
+    out.push_back(event);
+    if (!waiting_.empty()) end_below(event.key, out);
+    return;
+  }
+  if (event.kind == Event::flushed) {
+    out.push_back(event);
+    return;
+  }
+  const auto id = event.kind == Event::read ? static_cast<std::uint32_t>(event.token) : find_write(event.key, event.token);
+  TERRACE_CHECK(id < operations_.size() && operations_[id].kind != Kind::unused && !operations_[id].waiting);
+  tell_breaker(operations_[id], event, now);
+  operations_[id].admission = Admission::passed;
+  if (!event.error) {
+    if (operations_[id].tries > 0) ++counted_.recovered;
+    if (!failing_.empty()) std::erase_if(failing_, [&](const Failing& failing) { return failing.key == event.key; });
+    return end(id, {}, out);
+  }
+  const ErrorClass failure = class_of(event.error);
+  ++counted_.failed[static_cast<std::size_t>(failure)];
+  if (failure == ErrorClass::transient) return on_failure(id, event.error, now, out);
+  if (event.error == Errc::parent_missing && event.kind == Event::written && goes_on_with_parent(id)) return;
+  end(id, event.error, out);
+}
+
+void ResilientStore::tell_breaker(const Operation& operation, const StoreEvent& event, TimePoint now) {
+  using Outcome = CircuitBreaker::Outcome;
+  Outcome outcome = Outcome::unclear;
+  if (class_of(event.error) == ErrorClass::transient) outcome = Outcome::failed;
+  if (!event.error) {
+    const bool stored_already =
+        operation.admission == Admission::probe && operation.kind == Kind::write && store_.stat().writes == probe_writes_;
+    outcome = stored_already ? Outcome::unclear : Outcome::succeeded;
+  }
+  breaker_of(which(operation.kind)).ended(operation.admission, outcome, now);
+}
+
+void ResilientStore::on_failure(std::uint32_t id, ErrorCode error, TimePoint now, std::vector<StoreEvent>& out) {
+  Operation& operation = operations_[id];
+  ++operation.tries;
+  operation.error = error;
+  const TimePoint until = note_failure(operation.block.key, now);
+  if (const Which kind = which(operation.kind); declines(kind)) {
+    end(id, error, out);
+    return end_waiting(kind, out);
+  }
+  const std::uint32_t retries = operation.kind == Kind::read ? options_.read_retries : options_.write_retries;
+  if (operation.last_try || operation.tries > retries || waiting_.size() >= options_.waiting_max) return end(id, error, out);
+  begin_wait(id, until);
+}
+
+/// Its parent may be what waits, or what was tried again (and perhaps stored) while the bytes of this one were on their way.
+bool ResilientStore::goes_on_with_parent(std::uint32_t id) {
+  Operation& operation = operations_[id];
+  if (operation.last_try || declines(Which::writes)) return false;
+  const std::uint32_t parent = waiting_write(operation.block.parent);
+  if (parent != none && waiting_.size() < options_.waiting_max) {
+    operation.error = Errc::parent_missing;
+    begin_wait(id, operations_[parent].due);
+    return true;
+  }
+  if (parent != none || operation.retries_seen == write_retries_) return false;
+  hand_over(id);
+  return true;
+}
+
+void ResilientStore::end(std::uint32_t id, ErrorCode error, std::vector<StoreEvent>& out) {
+  const Operation& operation = operations_[id];
+  StoreEvent event;
+  event.kind = operation.kind == Kind::write ? StoreEvent::Kind::written : StoreEvent::Kind::read;
+  event.token = operation.token;
+  event.key = operation.block.key;
+  event.error = error;
+  drop(id);
+  out.push_back(event);
+}
+
+void ResilientStore::begin_wait(std::uint32_t id, TimePoint due) {
+  operations_[id].waiting = true;
+  operations_[id].due = due;
+  waiting_.push_back(id);
+}
+
+void ResilientStore::end_waiting(Which ended, std::vector<StoreEvent>& out) {
+  std::erase_if(waiting_, [&](std::uint32_t id) {
+    if (which(operations_[id].kind) != ended) return false;
+    end(id, operations_[id].error, out);
+    return true;
+  });
+}
+
+void ResilientStore::end_below(const BlockKey& key, std::vector<StoreEvent>& out) {
+  std::vector<BlockKey> gone{key};
+  // Parents come first in the list: once over it is enough.
+  std::erase_if(waiting_, [&](std::uint32_t id) {
+    const Operation& operation = operations_[id];
+    if (operation.kind != Kind::write || operation.block.depth == 0) return false;
+    if (std::ranges::find(gone, operation.block.parent) == gone.end()) return false;
+    gone.push_back(operation.block.key);
+    end(id, Errc::parent_missing, out);
+    return true;
+  });
+}
+
+void ResilientStore::retry_due(TimePoint now) {
+  due_.clear();
+  std::erase_if(waiting_, [&](std::uint32_t id) {
+    Operation& operation = operations_[id];
+    if (operation.due > now) return false;
+    due_.push_back(id);
+    return true;
+  });
+  for (const std::uint32_t id : due_) {
+    // One that has failed before is what others wait for; they are handed over behind it, for the first time or again.
+    if (operations_[id].kind == Kind::write && operations_[id].tries > 0) ++write_retries_;
+    if (operations_[id].tries > 0) ++counted_.retried;
+    hand_over(id);
+  }
+}
+
+void ResilientStore::hand_over(std::uint32_t id) {
+  Operation& operation = operations_[id];
+  operation.waiting = false;
+  operation.due = never;
+  if (operation.kind == Kind::read) {
+    reads_.push_back({id, operation.block.key, operation.into});
+    return;
+  }
+  if (operation.admission == Admission::probe) probe_writes_ = store_.stat().writes;
+  operation.retries_seen = write_retries_;
+  writes_.push_back({operation.token, operation.block, operation.from});
+}
+
+TimePoint ResilientStore::note_failure(const BlockKey& key, TimePoint now) {
+  const auto known = std::ranges::find(failing_, key, &Failing::key);
+  if (known != failing_.end()) {
+    if (known->until > now) return known->until;  // of tries that were made together
+    known->wait = known->wait > options_.back_off_max / 2 ? options_.back_off_max : 2 * known->wait;
+    known->until = now + known->wait;
+    return known->until;
+  }
+  if (failing_.size() == failing_max) failing_.erase(std::ranges::min_element(failing_, {}, &Failing::until));
+  failing_.push_back({key, now + options_.back_off_first, options_.back_off_first});
+  return failing_.back().until;
+}
+
+bool ResilientStore::inside_back_off(const BlockKey& key, TimePoint now) const {
+  return std::ranges::any_of(failing_, [&](const Failing& failing) { return failing.key == key && failing.until > now; });
+}
+
+/// As long after a back-off as it took, the next failure of the key is the first again.
+void ResilientStore::forget_failures(TimePoint now) {
+  std::erase_if(failing_, [&](const Failing& failing) { return now - failing.until >= failing.wait; });
+}
+
+TimePoint ResilientStore::next_deadline() const {
+  TimePoint next = store_.next_deadline();
+  for (const std::uint32_t id : waiting_) next = std::min(next, operations_[id].due);
+  return next;
+}
+
+std::size_t ResilientStore::in_flight() const { return store_.in_flight() + waiting_.size() + events_.size(); }
+
+StoreHealth ResilientStore::health() const {
+  StoreHealth health = counted_;
+  const auto badness = [](const CircuitBreaker& breaker) {
+    return std::tuple{breaker.state() != CircuitBreaker::State::closed, breaker.failed_probes(), breaker.failures_in_row()};
+  };
+  const bool writes_do_worse = badness(write_breaker()) > badness(read_breaker());
+  const CircuitBreaker& worse = writes_do_worse ? write_breaker() : read_breaker();
+  health.breaker = worse.state();
+  health.reason = worse.describe(clock_.now());
+  if (health.breaker != CircuitBreaker::State::closed) {
+    health.state = worse.failed_probes() >= 2 ? StoreState::down : StoreState::degraded;
+    const bool both = declines(Which::reads) && declines(Which::writes);
+    health.reason = (both ? "reads and writes: " : writes_do_worse ? "writes: " : "reads: ") + health.reason;
+  }
+  health.next_probe = std::min(read_breaker().next_probe(), write_breaker().next_probe());
+  health.opened = read_breaker().opened() + write_breaker().opened();
+  health.waiting = static_cast<std::uint32_t>(waiting_.size());
+  return health;
+}
+
+std::uint32_t ResilientStore::add(const Operation& operation) {
+  if (free_.empty()) {
+    free_.push_back(static_cast<std::uint32_t>(operations_.size()));
+    operations_.emplace_back();
+    if (operations_.size() > buckets_.size()) grow_buckets();
+  }
+  const std::uint32_t id = free_.back();
+  free_.pop_back();
+  operations_[id] = operation;
+  if (operation.kind == Kind::write) operations_[id].next = std::exchange(bucket_of(operation.block.key), id);
+  return id;
+}
+
+void ResilientStore::drop(std::uint32_t id) {
+  if (operations_[id].kind == Kind::write) {
+    std::uint32_t* link = &bucket_of(operations_[id].block.key);
+    while (*link != id) link = &operations_[*link].next;
+    *link = operations_[id].next;
+  }
+  operations_[id] = {};
+  free_.push_back(id);
+}
+
+void ResilientStore::grow_buckets() {
+  buckets_.assign(2 * buckets_.size(), none);
+  for (std::uint32_t id = 0; id < operations_.size(); ++id) {
+    if (operations_[id].kind != Kind::write) continue;
+    operations_[id].next = std::exchange(bucket_of(operations_[id].block.key), id);
+  }
+}
+
+std::uint32_t ResilientStore::find_write(const BlockKey& key, std::uint64_t token) {
+  for (std::uint32_t id = bucket_of(key); id != none; id = operations_[id].next) {
+    const Operation& operation = operations_[id];
+    if (operation.token == token && operation.block.key == key && !operation.waiting) return id;
+  }
+  return none;
+}
+
+std::uint32_t ResilientStore::waiting_write(const BlockKey& key) const {
+  for (const std::uint32_t id : waiting_) {
+    if (operations_[id].kind == Kind::write && operations_[id].block.key == key) return id;
+  }
+  return none;
+}
+
+void ResilientStore::answer(StoreEvent::Kind kind, std::uint64_t token, const BlockKey& key, ErrorCode error) {
+  events_.push_back({kind, token, key, error});
+}
+
+void ResilientStore::wake() {
+  if (waker_ != nullptr && !events_.empty()) waker_->wake();
+}
+
+void ResilientStore::check_invariants() const {
+  store_.check_invariants();
+  for (const CircuitBreaker& breaker : breakers_) breaker.check_invariants();
+  std::size_t unused = 0;
+  std::size_t waiting = 0;
+  for (const Operation& operation : operations_) {
+    unused += operation.kind == Kind::unused;
+    waiting += operation.waiting;
+    TERRACE_CHECK(operation.waiting == (operation.due != never));
+  }
+  TERRACE_CHECK(unused == free_.size());
+  TERRACE_CHECK(waiting == waiting_.size() && waiting <= options_.waiting_max);
+  for (const std::uint32_t id : waiting_) TERRACE_CHECK(!declines(which(operations_[id].kind)));
+  TERRACE_CHECK(failing_.size() <= failing_max);
+  TERRACE_CHECK(reads_.empty() && writes_.empty());
+}
+
+const char* to_string(StoreState state) noexcept {
+  switch (state) {
+    case StoreState::well: return "well";
+    case StoreState::degraded: return "degraded";
+    case StoreState::down: return "down";
+  }
+  return "?";
+}
+
+}  // namespace terrace

@@ -1,0 +1,129 @@
+#include "tests/simulated/simulated_device.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <stdexcept>
+#include <utility>
+
+namespace terrace {
+
+SimulatedDevice::SimulatedDevice(std::uint32_t slots, const HostArena& host, std::uint32_t steps_per_block)
+    : SimulatedDevice{std::array{PoolMemory{slots, &host}}, steps_per_block} {}
+
+SimulatedDevice::SimulatedDevice(std::span<const PoolMemory> pools, std::uint32_t steps_per_block)
+    : memories_{pools}, info_{"stepped", memories_.pools()}, steps_per_block_{steps_per_block} {
+  if (steps_per_block == 0) throw std::invalid_argument{"stepped device: a block takes at least one step"};
+}
+
+void SimulatedDevice::submit(CopyCommand command) {
+  memories_.of(command).check(command);
+  // A point that no launch has returned would hold the stream for ever.
+  TERRACE_CHECK(command.after.value() <= given_out_);
+  Stream& target = stream(command.direction);
+  target.commands.push_back(std::move(command));
+}
+
+std::size_t SimulatedDevice::poll(std::vector<CopyDone>& done) {
+  const std::size_t polled = done_.size();
+  std::ranges::move(done_, std::back_inserter(done));
+  done_.clear();
+  return polled;
+}
+
+Fence SimulatedDevice::launch(ComputeWork work) {
+  launched_.push_back({std::move(work)});
+  return Fence{++given_out_};
+}
+
+void SimulatedDevice::launch_unseen(ComputeWork work) {
+  sees_all_ = false;
+  launched_.push_back({std::move(work), false});
+}
+
+std::vector<SimulatedDevice::Part> SimulatedDevice::step_options() const {
+  std::vector<Part> options;
+  if (!launched_.empty()) options.push_back(Part::compute);
+  if (can_step(stream(Direction::swap_out))) options.push_back(Part::swap_out);
+  if (can_step(stream(Direction::swap_in))) options.push_back(Part::swap_in);
+  return options;
+}
+
+void SimulatedDevice::step(Part part) {
+  switch (part) {
+    case Part::compute: return compute();
+    case Part::swap_out: return copy(stream(Direction::swap_out));
+    case Part::swap_in: return copy(stream(Direction::swap_in));
+  }
+}
+
+void SimulatedDevice::run() {
+  for (auto options = step_options(); !options.empty(); options = step_options()) {
+    for (const Part part : options) step(part);
+  }
+}
+
+void SimulatedDevice::delay_completion(Direction direction, bool delayed) {
+  Stream& changed = stream(direction);
+  changed.delayed = delayed;
+  if (delayed || changed.held_back.empty()) return;
+  std::ranges::move(changed.held_back, std::back_inserter(done_));
+  changed.held_back.clear();
+  waker_->wake();
+}
+
+bool SimulatedDevice::can_step(const Stream& stream) const {
+  return !stream.stuck && !stream.commands.empty() && stream.commands.front().after <= reached();
+}
+
+void SimulatedDevice::compute() {
+  TERRACE_CHECK(!launched_.empty());
+  const Launched next = std::move(launched_.front());
+  InPlaceAccess access{memories_};
+  next.work(access);
+  // Only now, so that what the work itself launches comes after it.
+  launched_.pop_front();
+  if (next.is_point) ++reached_;
+}
+
+void SimulatedDevice::copy(Stream& stream) {
+  TERRACE_CHECK(can_step(stream));
+  const CopyCommand& command = stream.commands.front();
+  const SlotRun& run = command.runs[stream.run];
+  stream.took += step_takes;
+  const SlotPair block{SlotId{run.source.value() + stream.block}, SlotId{run.destination.value() + stream.block}};
+  // Parts differ by a byte at most where the bytes do not divide evenly.
+  const SlotMemory& memory = memories_.of(command);
+  const ByteRange range = memory.range_of(command.layers);
+  const std::size_t begin = range.begin + range.size * stream.part / steps_per_block_;
+  const std::size_t size = range.begin + range.size * (stream.part + 1) / steps_per_block_ - begin;
+  if (stream.failures_due > 0) {
+    --stream.failures_due;
+    memory.copy_part(command.direction, block, begin, size / 2);
+    return end_command(stream, Errc::io_failed);
+  }
+  memory.copy_part(command.direction, block, begin, size);
+  if (++stream.part < steps_per_block_) return;
+  stream.part = 0;
+  if (++stream.block < run.count) return;
+  stream.block = 0;
+  if (++stream.run < command.runs.size()) return;
+  end_command(stream, {});
+}
+
+void SimulatedDevice::end_command(Stream& stream, ErrorCode error) {
+  const CopyDone done{stream.commands.front().token, error, std::exchange(stream.took, {})};
+  stream.commands.pop_front();
+  stream.run = 0;
+  stream.block = 0;
+  stream.part = 0;
+  if (stream.delayed) {
+    stream.held_back.push_back(done);
+    return;
+  }
+  done_.push_back(done);
+  waker_->wake();
+}
+
+}  // namespace terrace

@@ -1,0 +1,57 @@
+#pragma once
+
+#include "base/waker.hpp"
+#include "storage/io/io_engine.hpp"
+#include "tests/simulated/simulated_files.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace terrace {
+
+/// An engine without threads or a disk: operations queue until step() carries one out, in whatever order its caller (a seed)
+/// chooses, with whatever fault was planned for it (see SimulatedFiles::inject()). Files outlive the stores on them, so that
+/// a store can be closed and opened again. Threads: one.
+class SimulatedIo final : public IoEngine {
+ public:
+  SimulatedIo() = default;
+  /// On a disk that another one has left.
+  explicit SimulatedIo(SimulatedFiles files) : files_{std::move(files)} {}
+
+  [[nodiscard]] SimulatedFiles& files() override { return files_; }
+  void submit(std::span<const IoOperation> batch) override;
+  std::size_t poll(std::vector<IoCompletion>& out) override;
+  /// Where nothing has completed, carries out the oldest operation, or releases and carries out the oldest stalled one.
+  void wait() override;
+  [[nodiscard]] std::size_t in_flight() const override { return queue_.size() + stalled_.size() + completed_.size(); }
+  [[nodiscard]] Waker& waker() override { return waker_; }
+  [[nodiscard]] std::string describe() const override { return "step by step"; }
+
+  /// Operations that step() can choose from: those that wait, in the order of their submission.
+  [[nodiscard]] std::size_t queued() const { return queue_.size(); }
+  /// Carries out the i-th of them; one that is planned to stall moves aside instead.
+  void step(std::size_t i);
+  /// Operations that have stalled.
+  [[nodiscard]] std::size_t stalled() const { return stalled_.size(); }
+  /// The stalled ones queue again, and will not stall a second time.
+  void release_stalled();
+
+ private:
+  struct Queued {
+    IoOperation operation;
+    IoFault fault;
+    std::uint64_t changes = 0;  ///< of the file, before a sync
+  };
+
+  SimulatedFiles files_;
+  NullWaker waker_;
+  std::vector<Queued> queue_;
+  std::vector<Queued> stalled_;
+  std::vector<IoCompletion> completed_;
+};
+
+}  // namespace terrace

@@ -1,0 +1,113 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/random.hpp"
+#include "transfer/host/host_arena.hpp"
+#include "transfer/device/rank_devices.hpp"
+#include "transfer/engine/ranked_transfers.hpp"
+#include "tests/simulated/simulated_device.hpp"
+#include "transfer/engine/transfer_engine.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace terrace::test {
+
+/// Devices without threads, one per rank, each with lanes of its own: they move when a test or a seed says so, each at its own
+/// pace.
+class Ranks {
+ public:
+  struct Options {
+    std::uint32_t count = 1;
+    RankPayload payload = RankPayload::sharded;
+  };
+
+  /// `pools`: slots and arena of each; the shares are dealt out here.
+  Ranks(const Options& options, std::span<const PoolMemory> pools, const TransferSchedulerConfig& lanes, const Clock& clock, Waker& waker);
+
+  [[nodiscard]] RankDevices& devices() { return *devices_; }
+  [[nodiscard]] SimulatedDevice& device(std::uint32_t rank) { return *stepped_.at(rank); }
+  [[nodiscard]] RankedTransfers& transfers() { return *transfers_; }
+  /// Which byte of a block a rank's share begins with.
+  [[nodiscard]] std::size_t share_begin(std::uint32_t rank, PoolId pool) const { return begins_.at(rank).at(pool.value()); }
+
+  /// One rank's device does one thing, if it can. While there is something to copy, compute goes on with this probability only.
+  void step(Random& random, double compute = 1);
+  void run();
+  [[nodiscard]] SimulatedDevice& any(Random& random) { return *stepped_[random.below(stepped_.size())]; }
+  void mend();
+  [[nodiscard]] std::size_t commands(Direction direction) const;
+  void check_invariants() const;
+
+ private:
+  std::vector<std::vector<std::size_t>> begins_;
+  std::vector<std::unique_ptr<SimulatedDevice>> stepped_;
+  std::optional<RankDevices> devices_;
+  std::vector<std::unique_ptr<DirectTransfers>> engines_;
+  std::optional<RankedTransfers> transfers_;
+};
+
+inline Ranks::Ranks(const Options& options, std::span<const PoolMemory> pools, const TransferSchedulerConfig& lanes, const Clock& clock,
+             Waker& waker) {
+  std::vector<Device*> devices;
+  std::vector<RankedTransfers::Rank> ports;
+  for (std::uint32_t rank = 0; rank < options.count; ++rank) {
+    std::vector<PoolMemory> mine{pools.begin(), pools.end()};
+    begins_.emplace_back();
+    for (PoolMemory& pool : mine) {
+      if (options.payload == RankPayload::sharded) {
+        // Of whole words in each layer; the last rank's is the largest where they do not come out even.
+        const std::uint64_t unit = std::uint64_t{8} * pool.layers;
+        const std::uint64_t each = count(pool.host->block_bytes()) / options.count / unit * unit;
+        const bool last = rank + 1 == options.count;
+        pool.share = {Bytes{each * rank}, last ? Bytes{} : Bytes{each}};
+      }
+      begins_.back().push_back(count(pool.share.offset));
+    }
+    stepped_.push_back(std::make_unique<SimulatedDevice>(mine));
+    devices.push_back(stepped_.back().get());
+    engines_.push_back(std::make_unique<DirectTransfers>(lanes, *stepped_.back(), clock, waker));
+    ports.push_back({"rank " + std::to_string(rank), engines_.back().get()});
+  }
+  devices_.emplace(std::move(devices));
+  transfers_.emplace(std::move(ports), clock, waker, RankedTransfersOptions{.payload = options.payload});
+}
+
+inline void Ranks::step(Random& random, double compute) {
+  SimulatedDevice& device = any(random);
+  const auto parts = device.step_options();
+  if (parts.empty()) return;
+  const SimulatedDevice::Part part = parts[random.below(parts.size())];
+  if (part == SimulatedDevice::Part::compute && parts.size() > 1 && !random.chance(compute)) return;
+  device.step(part);
+}
+
+inline void Ranks::run() {
+  for (const auto& device : stepped_) device->run();
+}
+
+inline void Ranks::mend() {
+  for (const auto& device : stepped_) {
+    for (const Direction direction : {Direction::swap_in, Direction::swap_out}) {
+      device->stuck(direction, false);
+      device->delay_completion(direction, false);
+    }
+  }
+}
+
+inline std::size_t Ranks::commands(Direction direction) const {
+  std::size_t all = 0;
+  for (const auto& device : stepped_) all += device->commands(direction);
+  return all;
+}
+
+inline void Ranks::check_invariants() const {
+  for (const auto& engine : engines_) engine->check_invariants();
+  transfers_->check_invariants();
+}
+
+}  // namespace terrace::test

@@ -1,0 +1,33 @@
+#include "transfer/device/transfer.hpp"
+
+#include "base/check.hpp"
+
+#include <limits>
+
+namespace terrace {
+
+void coalesce(std::span<const SlotPair> pairs, std::vector<SlotRun>& runs) {
+  runs.clear();
+  for (const SlotPair& pair : pairs) {
+    if (!runs.empty()) {
+      SlotRun& last = runs.back();
+      // In 64 bits: the last slot's number plus the count must not come round to slot 0.
+      const std::uint64_t next_source = std::uint64_t{last.source.value()} + last.count;
+      const std::uint64_t next_destination = std::uint64_t{last.destination.value()} + last.count;
+      if (pair.source.value() == next_source && pair.destination.value() == next_destination) {
+        ++last.count;
+        continue;
+      }
+    }
+    runs.push_back({pair.source, pair.destination, 1});
+  }
+}
+
+std::uint32_t block_count(std::span<const SlotRun> runs) {
+  std::uint64_t total = 0;
+  for (const SlotRun& run : runs) total += run.count;
+  TERRACE_CHECK(total <= std::numeric_limits<std::uint32_t>::max());
+  return static_cast<std::uint32_t>(total);
+}
+
+}  // namespace terrace

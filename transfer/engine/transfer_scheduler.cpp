@@ -1,0 +1,387 @@
+#include "transfer/engine/transfer_scheduler.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+namespace terrace {
+namespace {
+
+constexpr std::array<Direction, direction_count> directions{Direction::swap_out, Direction::swap_in};
+
+std::size_t index(Direction direction) { return static_cast<std::size_t>(direction); }
+std::size_t index(Urgency urgency) { return static_cast<std::size_t>(urgency); }
+
+TransferSchedulerConfig checked(TransferSchedulerConfig config) {
+  bool has_size = count(config.block_bytes) > 0;
+  for (const Bytes bytes : config.other_block_bytes) has_size &= count(bytes) > 0;
+  if (!has_size) throw std::invalid_argument{"transfer lanes: block_bytes must not be 0"};
+  if (count(config.rates[index(Urgency::request)]) > 0) {
+    throw std::invalid_argument{"transfer lanes: requests wait for their transfers, which have no rate"};
+  }
+  config.other_layers.resize(config.other_block_bytes.size(), 1);
+  bool has_layers = config.layers > 0 && count(config.block_bytes) % config.layers == 0;
+  for (std::size_t i = 0; i < config.other_layers.size(); ++i) {
+    has_layers &= config.other_layers[i] > 0 && count(config.other_block_bytes[i]) % config.other_layers[i] == 0;
+  }
+  if (!has_layers) throw std::invalid_argument{"transfer lanes: a pool's layers must divide its blocks"};
+  if (config.pieces_in_flight == 0) throw std::invalid_argument{"transfer lanes: pieces_in_flight must not be 0"};
+  return config;
+}
+
+/// Whole blocks, or layers of blocks: at least one, however large that is.
+std::uint64_t parts_per_piece(const TransferSchedulerConfig& config, Bytes part) {
+  return std::max<std::uint64_t>(config.piece_bytes / part, 1);
+}
+
+Bytes largest_piece(const TransferSchedulerConfig& config) {
+  Bytes largest{};
+  const auto consider = [&](Bytes block, std::uint32_t layers) {
+    const Bytes layer{count(block) / layers};
+    for (const Bytes part : {block, layer}) largest = std::max(largest, part * parts_per_piece(config, part));
+  };
+  consider(config.block_bytes, config.layers);
+  for (std::size_t i = 0; i < config.other_block_bytes.size(); ++i) consider(config.other_block_bytes[i], config.other_layers[i]);
+  return largest;
+}
+
+template <std::size_t... urgency>
+std::array<TokenBucket, urgency_count> buckets(const TransferSchedulerConfig& config, std::index_sequence<urgency...>) {
+  return {TokenBucket{config.rates[urgency], largest_piece(config)}...};
+}
+
+}  // namespace
+
+TransferScheduler::TransferScheduler(TransferSchedulerConfig config)
+    : config_{checked(std::move(config))}, buckets_{buckets(config_, std::make_index_sequence<urgency_count>{})} {}
+
+void TransferScheduler::limit(Urgency urgency, Bytes per_second) {
+  TERRACE_CHECK(urgency != Urgency::request);
+  buckets_[index(urgency)].set_rate(per_second);
+}
+
+Result<void> TransferScheduler::submit(Transfer&& transfer) {
+  const bool has_empty_run = std::ranges::any_of(transfer.runs, [](const SlotRun& run) { return run.count == 0; });
+  const bool has_pool = transfer.pool.value() <= config_.other_block_bytes.size();
+  if (transfer.runs.empty() || has_empty_run || !has_pool) return Errc::invalid_argument;
+  const std::uint32_t blocks = block_count(transfer.runs);
+  const Lane& lane = lanes_[index(transfer.direction)][index(transfer.urgency)];
+  if (lane.queued_blocks + blocks > config_.queued_blocks_max) return Errc::refused;
+
+  Handle handle = static_cast<Handle>(entries_.size());
+  if (free_.empty()) {
+    entries_.emplace_back();
+  } else {
+    handle = free_.back();
+    free_.pop_back();
+  }
+  const bool is_new = handles_.emplace(transfer.id, handle).second;
+  TERRACE_CHECK(is_new);  // events about two transfers of one name would be ambiguous
+  if (transfer.deadline != never) deadlines_.set(handle, transfer.deadline);
+  Entry& entry = entries_[handle];
+  entry.transfer = std::move(transfer);
+  if (entry.transfer.by_layer) entry.layers = layers_of(entry.transfer.pool);
+  entry.outcomes.assign(blocks, BlockOutcome::cancelled);
+  enqueue(handle);
+  return {};
+}
+
+void TransferScheduler::raise(TransferId id, Urgency urgency) {
+  const auto found = handles_.find(id);
+  if (found == handles_.end()) return;
+  Entry& entry = entries_[found->second];
+  if (urgency >= entry.transfer.urgency) return;
+  const bool queued = entry.queued;
+  if (queued) unlink(found->second);
+  entry.transfer.urgency = urgency;
+  if (queued) enqueue(found->second);
+}
+
+void TransferScheduler::cancel(TransferId id) {
+  const auto found = handles_.find(id);
+  if (found != handles_.end()) cancel(found->second);
+}
+
+void TransferScheduler::cancel_all() {
+  for (auto& by_urgency : lanes_) {
+    for (Lane& lane : by_urgency) {
+      while (lane.first != nobody) cancel(lane.first);
+    }
+  }
+}
+
+void TransferScheduler::cancel(Handle handle) {
+  if (!entries_[handle].queued) return;  // all of it has started: it ends as it would have
+  drop_queued(handle, Errc::cancelled);
+  settle(handle);
+}
+
+void TransferScheduler::expire(TimePoint now) {
+  now_ = std::max(now_, now);
+  while (!deadlines_.empty() && deadlines_.top().priority <= now) {
+    const Handle handle = deadlines_.top().handle;
+    deadlines_.erase(handle);
+    Entry& entry = entries_[handle];
+    if (entry.queued) drop_queued(handle, Errc::deadline_exceeded);
+    if (entry.pieces_under_way > 0) {
+      if (!entry.error) entry.error = Errc::deadline_exceeded;
+      for (const UnderWay& piece : under_way_) {
+        if (piece.handle != handle) continue;
+        std::fill_n(entry.outcomes.begin() + piece.first_block, piece.blocks, BlockOutcome::unconfirmed);
+      }
+      report(entry, TransferEvent::Kind::finished);
+      entry.reported = true;
+    }
+    settle(handle);
+  }
+}
+
+std::optional<Piece> TransferScheduler::next(Direction direction, TimePoint now) {
+  expire(now);
+  const std::uint32_t under_way = in_flight_[index(direction)];
+  if (under_way == config_.pieces_in_flight) return std::nullopt;
+  for (std::size_t urgency = 0; urgency < urgency_count; ++urgency) {
+    const Handle handle = lanes_[index(direction)][urgency].first;
+    if (handle == nobody) continue;
+    if (urgency != index(Urgency::request) && under_way > 0) return std::nullopt;
+    TokenBucket& bucket = buckets_[urgency];
+    const Bytes cost = next_piece_bytes(entries_[handle]);
+    if (now < bucket.allowed_at(cost)) continue;  // those below it have rates of their own
+    bucket.take(cost, now);
+    return cut(handle);
+  }
+  return std::nullopt;
+}
+
+void TransferScheduler::finish(std::uint64_t token, ErrorCode error, TimePoint now, Duration took) {
+  now_ = std::max(now_, now);
+  const auto found = std::ranges::find(under_way_, token, &UnderWay::token);
+  TERRACE_CHECK(found != under_way_.end());
+  const UnderWay piece = *found;
+  *found = under_way_.back();
+  under_way_.pop_back();
+
+  Entry& entry = entries_[piece.handle];
+  --in_flight_[index(entry.transfer.direction)];
+  --entry.pieces_under_way;
+  entry.copying += took;
+  if (error) std::fill_n(entry.outcomes.begin() + piece.first_block, piece.blocks, BlockOutcome::failed);
+  if (error && !entry.error) entry.error = error;
+  tell_layers(piece.handle);
+  settle(piece.handle);
+}
+
+void TransferScheduler::take_events(std::vector<TransferEvent>& out) {
+  std::ranges::move(events_, std::back_inserter(out));
+  events_.clear();
+}
+
+TimePoint TransferScheduler::next_deadline() const {
+  TimePoint soonest = deadlines_.empty() ? never : deadlines_.top().priority;
+  for (std::size_t urgency = 0; urgency < urgency_count; ++urgency) {
+    if (!buckets_[urgency].limited()) continue;
+    for (const Direction direction : directions) {
+      const Handle head = lanes_[index(direction)][urgency].first;
+      // Beside a piece under way it is its finish() that lets the next one go, not time.
+      if (head == nobody || in_flight_[index(direction)] > 0) continue;
+      soonest = std::min(soonest, buckets_[urgency].allowed_at(next_piece_bytes(entries_[head])));
+    }
+  }
+  return soonest;
+}
+
+TransferScheduler::Lane& TransferScheduler::lane_of(const Entry& entry) { return lanes_[index(entry.transfer.direction)][index(entry.transfer.urgency)]; }
+
+Bytes TransferScheduler::block_bytes(const Entry& entry) const {
+  const std::size_t pool = entry.transfer.pool.value();
+  return pool == 0 ? config_.block_bytes : config_.other_block_bytes[pool - 1];
+}
+
+std::uint32_t TransferScheduler::layers_of(PoolId pool) const {
+  return pool.value() == 0 ? config_.layers : config_.other_layers[pool.value() - 1U];
+}
+
+TransferScheduler::Cut TransferScheduler::next_cut(const Entry& entry) const {
+  const std::uint64_t parts = parts_per_piece(config_, Bytes{count(block_bytes(entry)) / entry.layers});
+  const auto blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(parts, entry.blocks() - entry.block));
+  // Several layers only where each is whole.
+  const std::uint64_t layers = std::clamp<std::uint64_t>(parts / entry.blocks(), 1, entry.layers - entry.layer);
+  return {blocks, static_cast<std::uint32_t>(layers)};
+}
+
+Bytes TransferScheduler::next_piece_bytes(const Entry& entry) const {
+  const Cut next = next_cut(entry);
+  return Bytes{count(block_bytes(entry)) / entry.layers} * next.layers * next.blocks;
+}
+
+void TransferScheduler::enqueue(Handle handle) {
+  Entry& entry = entries_[handle];
+  Lane& lane = lane_of(entry);
+  entry.queued = true;
+  entry.ahead = lane.last;
+  entry.behind = nobody;
+  (lane.last == nobody ? lane.first : entries_[lane.last].behind) = handle;
+  lane.last = handle;
+  lane.queued_blocks += entry.blocks() - entry.started;
+}
+
+void TransferScheduler::unlink(Handle handle) {
+  Entry& entry = entries_[handle];
+  Lane& lane = lane_of(entry);
+  (entry.ahead == nobody ? lane.first : entries_[entry.ahead].behind) = entry.behind;
+  (entry.behind == nobody ? lane.last : entries_[entry.behind].ahead) = entry.ahead;
+  lane.queued_blocks -= entry.blocks() - entry.started;
+  entry.queued = false;
+}
+
+void TransferScheduler::drop_queued(Handle handle, Errc why) {
+  unlink(handle);
+  if (!entries_[handle].error) entries_[handle].error = why;
+}
+
+Piece TransferScheduler::cut(Handle handle) {
+  Entry& entry = entries_[handle];
+  const Cut taken_now = next_cut(entry);
+  const std::uint32_t blocks = taken_now.blocks;
+  Piece piece{.token = ++last_token_,
+              .id = entry.transfer.id,
+              .pool = entry.transfer.pool,
+              .direction = entry.transfer.direction,
+              .after = entry.transfer.after,
+              .runs = {}};
+  if (entry.layers > 1) piece.layers = LayerRange{entry.layer, taken_now.layers};
+  under_way_.push_back({piece.token, handle, entry.block, blocks, entry.layer});
+  for (std::uint32_t left = blocks; left > 0;) {
+    const SlotRun& run = entry.transfer.runs[entry.run];
+    const std::uint32_t taken = std::min(left, run.count - entry.within_run);
+    piece.runs.push_back({.source = SlotId{run.source.value() + entry.within_run},
+                          .destination = SlotId{run.destination.value() + entry.within_run},
+                          .count = taken});
+    left -= taken;
+    entry.within_run += taken;
+    if (entry.within_run == run.count) {
+      ++entry.run;
+      entry.within_run = 0;
+    }
+  }
+  entry.block += blocks;
+  if (entry.layer + taken_now.layers == entry.layers) {
+    entry.started += blocks;
+    lane_of(entry).queued_blocks -= blocks;
+  }
+  if (entry.block == entry.blocks()) {
+    entry.layer += taken_now.layers;
+    entry.block = 0;
+    entry.run = 0;
+  }
+  if (entry.started == entry.blocks()) unlink(handle);
+  if (!entry.first_start) entry.first_start = now_;
+  ++entry.pieces_under_way;
+  ++in_flight_[index(entry.transfer.direction)];
+  return piece;
+}
+
+/// Pieces are cut in the order of the layers: what is before all that is under way or still to be cut has arrived.
+void TransferScheduler::tell_layers(Handle handle) {
+  Entry& entry = entries_[handle];
+  if (entry.layers == 1 || entry.error) return;
+  std::uint32_t arrived = entry.layer;
+  for (const UnderWay& piece : under_way_) {
+    if (piece.handle == handle) arrived = std::min(arrived, piece.first_layer);
+  }
+  if (arrived <= entry.told_layers || arrived == entry.layers) return;
+  entry.told_layers = arrived;
+  report(entry, TransferEvent::Kind::layers);
+}
+
+/// Ends the transfer if nothing of it can start or move any more.
+void TransferScheduler::settle(Handle handle) {
+  Entry& entry = entries_[handle];
+  if (entry.queued || entry.pieces_under_way > 0) return;
+  report(entry, entry.reported ? TransferEvent::Kind::confirmed : TransferEvent::Kind::finished);
+  events_.back().runs = std::move(entry.transfer.runs);
+  release(handle);
+}
+
+void TransferScheduler::report(Entry& entry, TransferEvent::Kind kind) {
+  TransferEvent event{.id = entry.transfer.id,
+                      .kind = kind,
+                      .direction = entry.transfer.direction,
+                      .layers = 0,
+                      .outcomes = {},
+                      .moved = {},
+                      .took = entry.first_start ? now_ - *entry.first_start : Duration{},
+                      .copying = entry.copying,
+                      .error = entry.error};
+  if (kind == TransferEvent::Kind::layers) event.layers = entry.told_layers;
+  if (kind == TransferEvent::Kind::finished) {
+    // What has started whole, did not fail and is not under way any more has arrived.
+    std::replace(entry.outcomes.begin(), entry.outcomes.begin() + entry.started, BlockOutcome::cancelled, BlockOutcome::done);
+    event.outcomes = entry.outcomes;
+    event.moved = block_bytes(entry) * static_cast<std::uint64_t>(std::ranges::count(entry.outcomes, BlockOutcome::done));
+  }
+  events_.push_back(std::move(event));
+}
+
+void TransferScheduler::release(Handle handle) {
+  deadlines_.erase(handle);
+  handles_.erase(entries_[handle].transfer.id);
+  entries_[handle] = Entry{};
+  free_.push_back(handle);
+}
+
+void TransferScheduler::check_invariants() const {
+  TERRACE_CHECK(handles_.size() + free_.size() == entries_.size());
+  std::size_t queued = 0;
+  for (const Direction direction : directions) {
+    for (std::size_t urgency = 0; urgency < urgency_count; ++urgency) {
+      const Lane& lane = lanes_[index(direction)][urgency];
+      std::uint64_t blocks = 0;
+      Handle ahead = nobody;
+      for (Handle at = lane.first; at != nobody; at = entries_[at].behind) {
+        const Entry& entry = entries_[at];
+        TERRACE_CHECK(entry.queued);
+        TERRACE_CHECK(!entry.reported);
+        TERRACE_CHECK(entry.ahead == ahead);
+        TERRACE_CHECK(entry.transfer.direction == direction);
+        TERRACE_CHECK(index(entry.transfer.urgency) == urgency);
+        TERRACE_CHECK(entry.started < entry.blocks());
+        TERRACE_CHECK(entry.layer < entry.layers && entry.block < entry.blocks());
+        TERRACE_CHECK(entry.layers == 1 ? entry.block == entry.started : entry.told_layers <= entry.layer);
+        blocks += entry.blocks() - entry.started;
+        ++queued;
+        ahead = at;
+      }
+      TERRACE_CHECK(lane.last == ahead);
+      TERRACE_CHECK(lane.queued_blocks == blocks);
+    }
+  }
+  std::size_t pieces = 0;
+  for (const Direction direction : directions) {
+    TERRACE_CHECK(in_flight_[index(direction)] <= config_.pieces_in_flight);
+    pieces += in_flight_[index(direction)];
+  }
+  TERRACE_CHECK(under_way_.size() == pieces);
+  std::size_t pieces_of_entries = 0;
+  std::size_t with_deadline = 0;
+  for (const auto& [id, handle] : handles_) {
+    const Entry& entry = entries_[handle];
+    TERRACE_CHECK(entry.transfer.id == id);
+    TERRACE_CHECK(entry.queued || entry.pieces_under_way > 0);
+    TERRACE_CHECK(entry.layers == 1 || entry.layers == layers_of(entry.transfer.pool));
+    TERRACE_CHECK(deadlines_.contains(handle) == (entry.transfer.deadline != never && !entry.reported));
+    queued -= entry.queued;
+    pieces_of_entries += entry.pieces_under_way;
+    with_deadline += deadlines_.contains(handle);
+  }
+  TERRACE_CHECK(queued == 0);
+  TERRACE_CHECK(pieces_of_entries == pieces);
+  TERRACE_CHECK(with_deadline == deadlines_.size());
+  deadlines_.check_invariants();
+}
+
+}  // namespace terrace
