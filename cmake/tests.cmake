@@ -13,7 +13,7 @@ endfunction()
 
 function(terrace_check_all_listed)
   get_property(listed DIRECTORY PROPERTY TERRACE_TEST_SOURCES)
-  file(GLOB present RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS *.cpp)
+  file(GLOB present RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS *.cpp */*_test.cpp)
   foreach(file IN LISTS present)
     if(NOT file IN_LIST listed)
       message(FATAL_ERROR "${CMAKE_CURRENT_SOURCE_DIR}/${file} belongs to no test: name it in a terrace_test()")

@@ -1,6 +1,6 @@
 #include "tools/device_name.hpp"
 
-#include "tools/replay/usage_error.hpp"
+#include "tools/usage_error.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 
 #include <fmt/format.h>

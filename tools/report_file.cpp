@@ -1,6 +1,6 @@
 #include "tools/report_file.hpp"
 
-#include "tools/replay/usage_error.hpp"
+#include "tools/usage_error.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>

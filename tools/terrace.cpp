@@ -1,10 +1,10 @@
 #include "base/check.hpp"
 #include "tools/bench/command_line.hpp"
-#include "tools/bench/interrupted.hpp"
+#include "tools/interrupted.hpp"
 #include "tools/doctor/doctor.hpp"
 #include "tools/help.hpp"
 #include "tools/output.hpp"
-#include "tools/replay/command_line.hpp"
+#include "tools/replay/options/command_line.hpp"
 #include "tools/replay/replay.hpp"
 #include "tools/store/command_line.hpp"
 

@@ -9,7 +9,7 @@
 #include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/simulated/simulated_io.hpp"
 #include "tests/simulation/world_oracles.hpp"
-#include "tests/transfer/simulated_ranks.hpp"
+#include "tests/transfer/engine/simulated_ranks.hpp"
 #include "tools/policies/policies.hpp"
 #include "transfer/host/host_arena.hpp"
 

@@ -3,7 +3,7 @@
 #include "tests/tools/temporary_directory.hpp"
 #include "tools/calibration_file.hpp"
 #include "tools/device_name.hpp"
-#include "tools/replay/usage_error.hpp"
+#include "tools/usage_error.hpp"
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>

@@ -1,15 +1,15 @@
 #include "tools/bench/command_line.hpp"
 
 #include "base/bytes.hpp"
-#include "tools/bench/copy.hpp"
-#include "tools/bench/index.hpp"
-#include "tools/bench/keys.hpp"
-#include "tools/bench/restart.hpp"
-#include "tools/bench/storage.hpp"
-#include "tools/bench/touch.hpp"
-#include "tools/bench/transfer.hpp"
+#include "tools/bench/transfer/copy.hpp"
+#include "tools/bench/index/index.hpp"
+#include "tools/bench/index/keys.hpp"
+#include "tools/bench/storage/restart.hpp"
+#include "tools/bench/storage/storage.hpp"
+#include "tools/bench/transfer/touch.hpp"
+#include "tools/bench/transfer/transfer.hpp"
 #include "tools/device_name.hpp"
-#include "tools/replay/usage_error.hpp"
+#include "tools/usage_error.hpp"
 #include "tools/report_file.hpp"
 
 #include <CLI/CLI.hpp>

@@ -4,7 +4,7 @@
 #include "tools/calibration_file.hpp"
 #include "tools/device_name.hpp"
 #include "tools/output.hpp"
-#include "tools/replay/preflight.hpp"
+#include "tools/replay/options/preflight.hpp"
 #include "tools/report_file.hpp"
 #include "transfer/host/host_arena.hpp"
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "tools/replay/options.hpp"
-#include "tools/replay/report.hpp"
-#include "tools/replay/verdict.hpp"
+#include "tools/replay/options/options.hpp"
+#include "tools/replay/report/report.hpp"
+#include "tools/replay/report/verdict.hpp"
 
 namespace terrace::tools {
 

@@ -1,6 +1,6 @@
 #include "tools/store/command_line.hpp"
 
-#include "tools/replay/usage_error.hpp"
+#include "tools/usage_error.hpp"
 #include "tools/store/change.hpp"
 #include "tools/store/inspect.hpp"
 #include "tools/store/verify.hpp"

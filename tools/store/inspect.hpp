@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tools/replay/verdict.hpp"
+#include "tools/replay/report/verdict.hpp"
 
 #include <cstdint>
 #include <filesystem>

@@ -1,6 +1,6 @@
 #include "tools/store/opening.hpp"
 
-#include "tools/bench/interrupted.hpp"
+#include "tools/interrupted.hpp"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "storage/offline/store_reader.hpp"
-#include "tools/replay/usage_error.hpp"
+#include "tools/usage_error.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -3,7 +3,7 @@
 #include "storage/offline/store_verification.hpp"
 #include "tools/output.hpp"
 #include "tools/progress_line.hpp"
-#include "tools/replay/interrupt.hpp"
+#include "tools/replay/engine/interrupt.hpp"
 #include "tools/store/opening.hpp"
 
 #include <boost/json.hpp>

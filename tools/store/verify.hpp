@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/bytes.hpp"
-#include "tools/replay/verdict.hpp"
+#include "tools/replay/report/verdict.hpp"
 
 #include <filesystem>
 

@@ -1,0 +1,63 @@
+#pragma once
+
+#include "tests/tools/cli/subprocess.hpp"
+#include "tests/tools/temporary_directory.hpp"
+
+#include <boost/json.hpp>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace terrace::test {
+
+using Words = std::vector<std::string>;
+
+/// `terrace replay` with these words.
+inline Words replay_words(const Words& words) {
+  Words all{TERRACE_PROGRAM, "replay"};
+  all.insert(all.end(), words.begin(), words.end());
+  return all;
+}
+
+inline Words program(const Words& words) {
+  Words all{TERRACE_PROGRAM};
+  all.insert(all.end(), words.begin(), words.end());
+  return all;
+}
+
+/// What a shell makes of `script`, in which "$@" stands for `words`.
+inline Ended run_in_shell(const std::string& script, const Words& words) {
+  Words all{"/bin/sh", "-c", script, "sh"};
+  all.insert(all.end(), words.begin(), words.end());
+  return run(all);
+}
+
+/// The columns of the widest line.
+inline std::size_t width(const std::string& text) {
+  std::size_t widest = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    widest = std::max(widest, end - at);
+    at = end + 1;
+  }
+  return widest;
+}
+
+/// Small enough for a sanitizer, and still under pressure in every tier.
+inline Words small(Words words) {
+  const Words tiers{"--block-bytes", "4KiB", "--device-blocks", "300", "--host-blocks", "600", "--requests", "300"};
+  words.insert(words.begin(), tiers.begin(), tiers.end());
+  return words;
+}
+
+inline boost::json::value report_in(const TemporaryDirectory& directory) {
+  return boost::json::parse(read_file(directory.path() / "r.json"));
+}
+
+/// One line, which begins with the program's name.
+inline bool is_one_line(const std::string& text) {
+  return text.starts_with("terrace") && text.find('\n') == text.size() - 1;
+}
+
+}  // namespace terrace::test

@@ -1,0 +1,195 @@
+// Requests live as they do in an engine: whole replays, in this process, over both ways to drive the cache.
+#include "tests/tools/temporary_directory.hpp"
+#include "tools/replay/replay.hpp"
+#include "tools/replay/report/verdict.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <ostream>
+#include <string>
+
+namespace terrace::tools {
+
+// For test names and messages.
+void PrintTo(Mode mode, std::ostream* out) { *out << to_string(mode); }
+
+namespace {
+
+/// Three tiers, each too small for its work.
+ReplayOptions small_tiers(Mode mode) {
+  ReplayOptions options;
+  options.mode = mode;
+  options.block_tokens = 64;
+  options.block_bytes = Bytes{1024};
+  options.device_blocks = 150;
+  options.host_blocks = 300;
+  options.storage = MemoryStorage{KiB * 800};
+  options.write_policy = WritePolicy::write_back;
+  options.requests_max = 250;
+  options.concurrency = 16;
+  options.output_tokens_max = 300;
+  return options;
+}
+
+/// Roomy, and one request after the other, so that what is hit follows from the workload alone.
+ReplayOptions roomy(Mode mode, const std::string& workload) {
+  ReplayOptions options;
+  options.mode = mode;
+  options.workload = workload;
+  options.block_tokens = 64;
+  options.block_bytes = Bytes{64};
+  options.device_blocks = 60'000;
+  options.requests_max = 250;
+  options.concurrency = 1;
+  options.output_tokens_max = 130;
+  return options;
+}
+
+ReplayResult replay_well(const ReplayOptions& options) {
+  ReplayResult result = run_replay(options);
+  const Verdict verdict = judge(options, result);
+  EXPECT_EQ(verdict.status, ExitStatus::done) << verdict.line;
+  EXPECT_EQ(result.checked, result.counts.hits());
+  EXPECT_EQ(result.counts.device + result.counts.host + result.counts.storage + result.counts.miss, result.counts.total);
+  return result;
+}
+
+class EngineReplay : public testing::TestWithParam<Mode> {};
+INSTANTIATE_TEST_SUITE_P(Modes, EngineReplay, testing::Values(Mode::confined, Mode::loop),
+                         [](const auto& row) { return std::string{to_string(row.param)}; });
+
+TEST_P(EngineReplay, takes_preempted_requests_up_again_where_they_were) {
+  const ReplayOptions options = small_tiers(GetParam());
+  const ReplayResult result = replay_well(options);
+  EXPECT_EQ(result.counts.requests + result.counts.rejected, options.requests_max);
+  EXPECT_GT(result.engine.preemptions, 0U);
+  EXPECT_GT(result.engine.hits_again, 0U);
+  // Their hits are compared, too, and counted apart.
+  EXPECT_EQ(result.compared, result.checked + result.engine.hits_again);
+  EXPECT_GT(result.engine.output_blocks, 0U);
+  EXPECT_EQ(result.engine.aborted, 0U);
+}
+
+TEST_P(EngineReplay, gets_everything_back_from_requests_that_are_aborted) {
+  ReplayOptions options = small_tiers(GetParam());
+  options.abort_rate = 0.5;
+  for (const InclusionPolicy relation : {InclusionPolicy::non_inclusive, InclusionPolicy::exclusive, InclusionPolicy::inclusive}) {
+    for (const Release release : {Release::done, Release::launch}) {
+      options.relation = relation;
+      options.release = release;
+      const ReplayResult result = replay_well(options);
+      EXPECT_GT(result.engine.aborted, options.requests_max / 5);
+      EXPECT_EQ(result.counts.requests + result.counts.rejected + result.engine.aborted, options.requests_max);
+    }
+  }
+}
+
+TEST_P(EngineReplay, computes_prompts_in_chunks_and_answers_behind_them) {
+  const test::TemporaryDirectory directory;
+  ReplayOptions options = small_tiers(GetParam());
+  const std::string first = R"({"timestamp": 0, "input_length": 1000, "output_length": 30, "hash_ids": [1, 2]})" "\n";
+  const std::string second = R"({"timestamp": 0, "input_length": 1100, "output_length": 5, "hash_ids": [1, 2, 3]})" "\n";
+  options.trace = directory.write("t.jsonl", first + second);
+  options.block_tokens = 512;
+  options.concurrency = 1;
+  options.step_tokens = 400;
+  const ReplayResult result = replay_well(options);
+  // The second block of the first request holds some of its answer; that of the second request has another name.
+  EXPECT_EQ(result.counts.device, 1U);
+  EXPECT_EQ(result.counts.total, 3U);
+  EXPECT_EQ(result.engine.prefilled, 1000U + 1100U - 512U);
+  EXPECT_EQ(result.engine.decoded, 29U + 4U);
+  EXPECT_EQ(result.engine.output_blocks, 1U);
+  if (GetParam() == Mode::confined) {
+    EXPECT_EQ(result.engine.steps, 3U + 29U + 2U + 4U);
+    EXPECT_EQ(result.engine.running_mean(), 1);
+  }
+}
+
+TEST_P(EngineReplay, finds_in_the_next_prompt_what_the_model_has_written) {
+  for (const char* const workload : {"chat", "agent"}) {
+    ReplayOptions options = roomy(GetParam(), workload);
+    const ReplayResult with_output = replay_well(options);
+    options.cache_output = false;
+    const ReplayResult without = replay_well(options);
+    EXPECT_EQ(without.engine.output_blocks, 0U);
+    EXPECT_EQ(with_output.counts.total, without.counts.total);
+    // Many answers are followed by a prompt that begins with them, within these requests, and each of their blocks is then a hit
+    // once that would have been a miss.
+    EXPECT_GT(with_output.counts.hits(), without.counts.hits() + with_output.engine.output_blocks / 4) << workload;
+    EXPECT_LE(with_output.counts.hits(), without.counts.hits() + with_output.engine.output_blocks) << workload;
+  }
+}
+
+TEST_P(EngineReplay, invents_no_hits_where_nobody_asks_for_an_answer) {
+  ReplayOptions options = roomy(GetParam(), "rag");
+  const ReplayResult with_output = replay_well(options);
+  options.cache_output = false;
+  EXPECT_GT(with_output.engine.output_blocks, 0U);
+  EXPECT_EQ(with_output.counts.hits(), replay_well(options).counts.hits());
+}
+
+TEST_P(EngineReplay, takes_hits_from_the_tiers_that_it_is_told_to_and_where_told_only_what_pays) {
+  ReplayOptions options = small_tiers(GetParam());
+  options.write_policy = WritePolicy::write_through;
+  options.prefill_speed = 1e12;  // nothing can be loaded as fast
+  const auto replay_with = [&options](Loads loads) {
+    options.loads = loads;
+    return replay_well(options);
+  };
+  const ReplayResult always = replay_with(Loads::always);
+  EXPECT_GT(always.counts.host, 0U);
+  EXPECT_GT(always.counts.storage, 0U);
+  EXPECT_EQ(always.manager.turned_down, 0U);
+  const ReplayResult measured = replay_with(Loads::measured);
+  EXPECT_GT(measured.manager.turned_down, 0U);
+  const ReplayResult host = replay_with(Loads::host);
+  EXPECT_GT(host.counts.host, 0U);
+  EXPECT_EQ(host.counts.storage, 0U);
+  EXPECT_EQ(host.moved.storage_reads.blocks, 0U);
+  const ReplayResult none = replay_with(Loads::none);
+  EXPECT_GT(none.counts.device, 0U);
+  EXPECT_EQ(none.counts.host, 0U);
+  EXPECT_EQ(none.counts.storage, 0U);
+  EXPECT_EQ(none.moved.swap_in.blocks, 0U);
+}
+
+TEST_P(EngineReplay, writes_no_more_than_leaves_a_request_within_the_device) {
+  const test::TemporaryDirectory directory;
+  ReplayOptions options = small_tiers(GetParam());
+  options.trace =
+      directory.write("t.jsonl", R"({"timestamp": 0, "input_length": 130, "output_length": 9999, "hash_ids": [1, 2, 3]})" "\n");
+  options.device_blocks = 4;
+  options.output_tokens_max = 9999;
+  const ReplayResult result = replay_well(options);
+  EXPECT_EQ(result.counts.requests, 1U);
+  EXPECT_EQ(result.engine.decoded, 4U * 64 - 130);
+}
+
+TEST(EngineSteps, computes_no_more_tokens_in_a_step_than_it_may) {
+  ReplayOptions options = roomy(Mode::confined, "chat");
+  options.concurrency = 16;
+  options.step_tokens = 100;
+  options.output_tokens_max = 1;
+  const ReplayResult result = replay_well(options);
+  EXPECT_GE(result.engine.steps, (result.engine.prefilled + 99) / 100);
+  EXPECT_LT(result.engine.steps, result.engine.prefilled / 100 * 11 / 10);
+}
+
+/// Blocks are shared when they are launched, chunk by chunk: who comes while a prompt is computed finds what is done of it.
+TEST(EngineSteps, shares_a_prompt_chunk_by_chunk) {
+  const test::TemporaryDirectory directory;
+  const std::string line = R"({"timestamp": 0, "input_length": 1536, "output_length": 1, "hash_ids": [1, 2, 3]})" "\n";
+  ReplayOptions options = small_tiers(Mode::confined);
+  options.trace = directory.write("t.jsonl", line + line + line);
+  options.block_tokens = 512;
+  // In the second step the first request's last chunk leaves tokens for the second, which finds that chunk, too.
+  options.step_tokens = 1000;
+  const ReplayResult result = replay_well(options);
+  EXPECT_EQ(result.counts.hits(), 4U) << "of each the block with the last token is left to compute";
+  EXPECT_EQ(result.engine.prefilled, 1536U + 512U + 512U);
+}
+
+}  // namespace
+}  // namespace terrace::tools

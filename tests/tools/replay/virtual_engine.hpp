@@ -1,0 +1,128 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/waker.hpp"
+#include "runtime/cache/cache.hpp"
+#include "runtime/cache/async_cache.hpp"
+#include "storage/file/file_store.hpp"
+#include "tests/simulated/simulated_io.hpp"
+#include "tools/replay/engine/engine_counts.hpp"
+#include "tools/replay/options/options.hpp"
+#include "tools/replay/engine/scheduler.hpp"
+#include "transfer/host/host_arena.hpp"
+#include "tests/simulated/simulated_device.hpp"
+#include "transfer/engine/transfer_engine.hpp"
+
+#include <boost/asio/cancellation_signal.hpp>
+#include <boost/asio/io_context.hpp>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace terrace::test {
+
+/// A prompt, and the keys of all blocks that will be full, those of the output included.
+struct VirtualRequest {
+  std::uint64_t prompt_tokens = 0;
+  std::uint64_t output_tokens = 0;
+  std::vector<BlockKey> keys;
+};
+
+struct VirtualOptions {
+  ManagerConfig manager;
+  tools::Mode mode = tools::Mode::confined;
+  /// What the disk takes for an operation; nothing: it stands still.
+  std::optional<Duration> disk_operation;
+  /// It stands still from then on; nothing: never.
+  std::optional<Duration> disk_stops_after;
+  Tier lowest_tier = Tier::storage;  ///< that requests are served from
+  std::uint32_t stored_blocks = 600;
+};
+
+struct VirtualResult {
+  tools::EngineCounts counts;
+  Duration took{};                     ///< of virtual time
+  std::vector<Duration> first_tokens;  ///< by request
+  ManagerStats stats;
+  StoreStat store;
+};
+
+/// A continuous-batching engine in virtual time, over the real cache and a file store on a simulated disk. A step takes 5 ms, and
+/// 50 microseconds a token. The link takes no time, but waits for compute as ever; the disk takes its time while steps are
+/// computed. So what differs between two runs is the disk's doing. Threads: one.
+class VirtualEngine {
+ public:
+  static constexpr std::uint32_t block_tokens = 16;
+  static constexpr Bytes block_bytes = KiB * 4;
+
+  explicit VirtualEngine(const VirtualOptions& options);
+  ~VirtualEngine();
+
+  /// Serves the requests, eight at a time, each to its end.
+  [[nodiscard]] VirtualResult run(std::span<const VirtualRequest> requests);
+
+ private:
+  struct Flight {
+    const VirtualRequest* request = nullptr;
+    TimePoint came;
+    Lease lease;
+    Fence computed;
+    std::uint64_t launched_tokens = 0;
+    std::size_t committed = 0;
+    std::size_t hits = 0;
+    bool prompted = false;
+    bool pending = false;       ///< the cache has not answered yet
+    bool told_pending = false;  ///< and the scheduler knows that it has to wait
+    bool failed = false;
+    std::unique_ptr<asio::cancellation_signal> cancel;
+  };
+  struct Member {
+    tools::RequestNumber request = 0;
+    std::uint64_t tokens_end = 0;
+    bool last = false;
+  };
+
+  void step(VirtualResult& result);
+  [[nodiscard]] tools::Answer carry_out(const tools::Action& action);
+  [[nodiscard]] tools::Answer acquire(const tools::Action& action);
+  [[nodiscard]] bool extend(Flight& flight, std::uint32_t blocks);
+  void granted(tools::RequestNumber number, ErrorCode error);
+  void launch();
+  void share(Flight& flight);
+  void end_lease(Flight& flight);
+  void tell_scheduler();
+  /// The link moves all it can, and the cache hears of it.
+  void link();
+  void collect();
+  /// Time passes, in which the disk works.
+  void pass(Duration time);
+
+  VirtualOptions options_;
+  ManualClock clock_;
+  EventFdWaker waker_;
+  HostArena arena_;
+  SimulatedDevice device_;
+  DirectTransfers transfers_;
+  SimulatedIo disk_;
+  std::unique_ptr<FileStore> store_;
+  std::unique_ptr<Cache> cache_;
+  asio::io_context loop_;
+  std::unique_ptr<AsyncCache> runtime_;  ///< in loop mode
+
+  tools::EngineCounts counts_;
+  tools::Scheduler scheduler_;
+  std::map<tools::RequestNumber, Flight> flights_;
+  std::vector<Member> members_;
+  std::vector<tools::RequestNumber> prompted_;
+  std::vector<tools::RequestNumber> ended_;
+  std::uint64_t tokens_ = 0;  ///< of the step
+  TimePoint disk_began_{};    ///< the operation that it is at
+  TimePoint disk_stops_ = never;
+  bool disk_is_idle_ = true;
+};
+
+}  // namespace terrace::test

@@ -1,0 +1,24 @@
+// What every Device promises, on the CUDA device over a driver that is none.
+#include "tests/transfer/cuda/cuda_support.hpp"
+#include "tests/transfer/device_contract.hpp"
+#include "tests/transfer/cuda/fake_cuda.hpp"
+
+namespace terrace::contract {
+namespace {
+
+class FakeMachine {
+ public:
+  static std::optional<std::string> unavailable() { return std::nullopt; }
+  ~FakeMachine() { EXPECT_EQ(cuda_.complaints(), ""); }
+  const CudaDriver& driver() { return cuda_.driver(); }
+
+ private:
+  test::FakeCuda cuda_;
+};
+
+using Drivers = test::CudaContracts<FakeMachine>;
+INSTANTIATE_TYPED_TEST_SUITE_P(FakeCuda, DeviceContract, Drivers);
+INSTANTIATE_TYPED_TEST_SUITE_P(FakeCuda, DeviceContractDeathTest, Drivers);
+
+}  // namespace
+}  // namespace terrace::contract

@@ -1,0 +1,187 @@
+#include "tests/transfer/engine/transfer_scheduler_fixture.hpp"
+#include "tests/transfer/support.hpp"
+#include "transfer/engine/transfer_scheduler.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <optional>
+#include <vector>
+
+/// How transfers end: cancelled, expired, failed, done.
+namespace terrace {
+namespace {
+
+using enum Direction;
+using enum Urgency;
+using std::chrono::seconds;
+using test::LanesTest;
+using test::transfer;
+using test::run;
+using test::start;
+
+using LanesEndTest = LanesTest;
+
+TEST_F(LanesEndTest, cancel_a_queued_job_at_once) {
+  submit(1, request, 3);
+  submit(2, request, 3);
+  lanes_.cancel(TransferId{1});
+  const std::vector<TransferEvent> reported = events();
+  ASSERT_EQ(reported.size(), 1U);
+  EXPECT_EQ(reported[0].outcomes, std::vector(3, BlockOutcome::cancelled));
+  EXPECT_EQ(reported[0].error, Errc::cancelled);
+  EXPECT_EQ(reported[0].moved, Bytes{0});
+  EXPECT_EQ(order(), std::vector<std::uint64_t>{2});
+}
+
+TEST_F(LanesEndTest, report_a_cancelled_job_when_what_had_started_has_ended) {
+  submit(1, request, 10);
+  const std::optional<Piece> piece = next();
+  lanes_.cancel(TransferId{1});
+  EXPECT_TRUE(events().empty()) << "its first piece still moves";
+  EXPECT_FALSE(next()) << "the rest never starts";
+  finish(*piece);
+  const std::vector<TransferEvent> reported = events();
+  ASSERT_EQ(reported.size(), 1U);
+  EXPECT_EQ(reported[0].outcomes, outcomes(4, BlockOutcome::done, 6, BlockOutcome::cancelled));
+  EXPECT_EQ(reported[0].moved, Bytes{40});
+  EXPECT_EQ(reported[0].error, Errc::cancelled);
+  EXPECT_TRUE(lanes_.idle());
+}
+
+TEST_F(LanesEndTest, report_a_job_normally_that_is_cancelled_when_all_of_it_has_started) {
+  submit(1, request, 4);
+  const std::optional<Piece> piece = next();
+  lanes_.cancel(TransferId{1});
+  finish(*piece);
+  const std::vector<TransferEvent> reported = events();
+  ASSERT_EQ(reported.size(), 1U);
+  EXPECT_EQ(reported[0].outcomes, std::vector(4, BlockOutcome::done));
+  EXPECT_FALSE(reported[0].error);
+}
+
+TEST_F(LanesEndTest, cancel_everything_that_has_not_started) {
+  submit(1, request, 8);
+  submit(2, persist, 1);
+  submit(4, persist, 1);
+  submit(transfer(3, swap_in, make_room, {run(0, 0, 1)}));
+  const std::optional<Piece> piece = next();
+  lanes_.cancel_all();
+  lanes_.check_invariants();
+  EXPECT_EQ(events().size(), 3U);
+  EXPECT_FALSE(next());
+  EXPECT_FALSE(next(swap_in));
+  finish(*piece);
+  EXPECT_EQ(events().size(), 1U);
+  EXPECT_TRUE(lanes_.idle());
+}
+
+TEST_F(LanesEndTest, resolve_a_job_at_its_deadline_and_confirm_it_when_the_last_piece_has_ended) {
+  submit(1, request, 12, start + seconds{5});
+  const std::optional<Piece> first = next();
+  const std::optional<Piece> second = next();
+  finish(*first, {}, start + seconds{1});
+  const std::optional<Piece> third = next(swap_out, start + seconds{2});
+  ASSERT_TRUE(second && third);
+  EXPECT_EQ(lanes_.next_deadline(), start + seconds{5});
+
+  lanes_.expire(start + seconds{5} - Duration{1});
+  EXPECT_TRUE(events().empty());
+  lanes_.expire(start + seconds{5});
+  lanes_.check_invariants();
+  std::vector<TransferEvent> reported = events();
+  ASSERT_EQ(reported.size(), 1U);
+  EXPECT_EQ(reported[0].kind, TransferEvent::Kind::finished);
+  EXPECT_EQ(reported[0].outcomes, outcomes(4, BlockOutcome::done, 8, BlockOutcome::unconfirmed));
+  EXPECT_EQ(reported[0].moved, Bytes{40});
+  EXPECT_EQ(reported[0].took, seconds{5});
+  EXPECT_EQ(reported[0].error, Errc::deadline_exceeded);
+  EXPECT_EQ(lanes_.next_deadline(), never);
+  EXPECT_FALSE(lanes_.idle());
+
+  finish(*third, {}, start + seconds{6});
+  EXPECT_TRUE(events().empty()) << "the second piece may still move bytes";
+  finish(*second, Errc::io_failed, start + seconds{7});
+  reported = events();
+  ASSERT_EQ(reported.size(), 1U);
+  EXPECT_EQ(reported[0].kind, TransferEvent::Kind::confirmed);
+  EXPECT_EQ(reported[0].id, TransferId{1});
+  EXPECT_TRUE(reported[0].outcomes.empty());
+  EXPECT_EQ(reported[0].moved, Bytes{0});
+  EXPECT_TRUE(lanes_.idle());
+}
+
+TEST_F(LanesEndTest, never_start_the_rest_of_a_job_past_its_deadline) {
+  submit(1, request, 8, start + seconds{5});
+  const std::optional<Piece> piece = next();
+  EXPECT_FALSE(next(swap_out, start + seconds{5}));
+  const std::vector<TransferEvent> reported = events();
+  ASSERT_EQ(reported.size(), 1U);
+  EXPECT_EQ(reported[0].outcomes, outcomes(4, BlockOutcome::unconfirmed, 4, BlockOutcome::cancelled));
+  finish(*piece);
+  EXPECT_EQ(events().size(), 1U);
+}
+
+TEST_F(LanesEndTest, resolve_a_queued_job_at_its_deadline_with_nothing_to_confirm) {
+  submit(1, request, 3, start + seconds{5});
+  lanes_.expire(start + seconds{9});
+  const std::vector<TransferEvent> reported = events();
+  ASSERT_EQ(reported.size(), 1U);
+  EXPECT_EQ(reported[0].outcomes, std::vector(3, BlockOutcome::cancelled));
+  EXPECT_EQ(reported[0].error, Errc::deadline_exceeded);
+  EXPECT_EQ(reported[0].took, Duration{});
+  EXPECT_TRUE(lanes_.idle());
+}
+
+TEST_F(LanesEndTest, report_a_job_normally_whose_pieces_ended_before_the_deadline) {
+  submit(1, request, 2, start + seconds{5});
+  finish(*next(), {}, start + seconds{4});
+  lanes_.expire(start + seconds{5});
+  const std::vector<TransferEvent> reported = events();
+  ASSERT_EQ(reported.size(), 1U);
+  EXPECT_EQ(reported[0].outcomes, std::vector(2, BlockOutcome::done));
+  EXPECT_FALSE(reported[0].error);
+  EXPECT_EQ(lanes_.next_deadline(), never);
+}
+
+TEST_F(LanesEndTest, resolve_a_cancelled_job_at_its_deadline_if_what_had_started_has_not_ended) {
+  submit(1, request, 8, start + seconds{5});
+  const std::optional<Piece> piece = next();
+  lanes_.cancel(TransferId{1});
+  lanes_.expire(start + seconds{5});
+  std::vector<TransferEvent> reported = events();
+  ASSERT_EQ(reported.size(), 1U);
+  EXPECT_EQ(reported[0].outcomes, outcomes(4, BlockOutcome::unconfirmed, 4, BlockOutcome::cancelled));
+  EXPECT_EQ(reported[0].error, Errc::cancelled);
+  lanes_.cancel(TransferId{1});
+  finish(*piece, {}, start + seconds{60});
+  reported = events();
+  ASSERT_EQ(reported.size(), 1U);
+  EXPECT_EQ(reported[0].kind, TransferEvent::Kind::confirmed);
+}
+
+TEST_F(LanesEndTest, fail_the_blocks_of_a_failed_piece_and_move_the_others) {
+  submit(1, request, 12);
+  finish(*next());
+  finish(*next(), Errc::io_failed);
+  finish(*next());
+  const std::vector<TransferEvent> reported = events();
+  ASSERT_EQ(reported.size(), 1U);
+  std::vector<BlockOutcome> expected = outcomes(4, BlockOutcome::done, 4, BlockOutcome::failed);
+  expected.insert(expected.end(), 4, BlockOutcome::done);
+  EXPECT_EQ(reported[0].outcomes, expected);
+  EXPECT_EQ(reported[0].moved, Bytes{80});
+  EXPECT_EQ(reported[0].error, Errc::io_failed);
+}
+
+using LanesEndDeathTest = LanesTest;
+
+TEST_F(LanesEndDeathTest, stop_at_a_piece_that_ends_twice) {
+  submit(1, request, 8);
+  const std::optional<Piece> piece = next();
+  finish(*piece);
+  EXPECT_DEATH(lanes_.finish(piece->token, {}, start), "broken invariant");
+}
+
+}  // namespace
+}  // namespace terrace

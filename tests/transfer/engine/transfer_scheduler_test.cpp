@@ -1,0 +1,266 @@
+#include "tests/transfer/engine/transfer_scheduler_fixture.hpp"
+#include "tests/transfer/support.hpp"
+#include "transfer/engine/transfer_scheduler.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+/// What the lanes take, and in which order it starts.
+namespace terrace {
+namespace {
+
+using enum Direction;
+using enum Urgency;
+using std::chrono::seconds;
+using test::LanesTest;
+using test::transfer;
+using test::run;
+using test::start;
+
+TEST_F(LanesTest, moves_a_job_and_reports_it_once) {
+  Transfer made = transfer(7, swap_in, request, {run(3, 5, 2)});
+  made.after = Fence{11};
+  submit(std::move(made));
+  const std::optional<Piece> piece = next(swap_in);
+  ASSERT_TRUE(piece);
+  EXPECT_EQ(piece->id, TransferId{7});
+  EXPECT_EQ(piece->direction, swap_in);
+  EXPECT_EQ(piece->after, Fence{11});
+  EXPECT_EQ(piece->runs, std::vector{run(3, 5, 2)});
+  EXPECT_TRUE(events().empty());
+  EXPECT_FALSE(lanes_.idle());
+
+  finish(*piece, {}, start + seconds{3});
+  const std::vector<TransferEvent> reported = events();
+  ASSERT_EQ(reported.size(), 1U);
+  EXPECT_EQ(reported[0].id, TransferId{7});
+  EXPECT_EQ(reported[0].kind, TransferEvent::Kind::finished);
+  EXPECT_EQ(reported[0].outcomes, std::vector(2, BlockOutcome::done));
+  EXPECT_EQ(reported[0].moved, Bytes{20});
+  EXPECT_EQ(reported[0].took, seconds{3});
+  EXPECT_FALSE(reported[0].error);
+  EXPECT_TRUE(lanes_.idle());
+  EXPECT_TRUE(events().empty());
+}
+
+TEST_F(LanesTest, cuts_jobs_into_pieces_that_may_end_within_a_run) {
+  submit(transfer(1, swap_out, request, {run(0, 10, 1), run(20, 30, 6), run(5, 5, 2)}));
+  std::vector<std::vector<SlotRun>> pieces;
+  while (const std::optional<Piece> piece = next()) {
+    pieces.push_back(piece->runs);
+    finish(*piece);
+  }
+  const std::vector<std::vector<SlotRun>> expected{
+      {run(0, 10, 1), run(20, 30, 3)}, {run(23, 33, 3), run(5, 5, 1)}, {run(6, 6, 1)}};
+  EXPECT_EQ(pieces, expected);
+}
+
+TEST_F(LanesTest, cut_pieces_of_one_block_where_a_block_is_larger_than_a_piece) {
+  TransferSchedulerConfig large = config();
+  large.block_bytes = Bytes{1000};
+  TransferScheduler lanes{large};
+  ASSERT_TRUE(lanes.submit(transfer(1, swap_out, request, {run(0, 0, 2)})));
+  EXPECT_EQ(lanes.next(swap_out, start)->runs, std::vector{run(0, 0, 1)});
+}
+
+TEST_F(LanesTest, serve_the_urgent_first_and_within_a_lane_who_came_first) {
+  submit(1, persist, 1);
+  submit(2, make_room, 1);
+  submit(3, request, 1);
+  submit(4, persist, 1);
+  submit(5, request, 1);
+  EXPECT_EQ(order(), (std::vector<std::uint64_t>{3, 5, 2, 1, 4}));
+}
+
+TEST_F(LanesTest, keep_at_most_one_piece_ahead_of_an_urgent_job) {
+  for (const Urgency background : {make_room, persist}) {
+    submit(1, background, 40);
+    const std::optional<Piece> first = next();
+    ASSERT_TRUE(first);
+    EXPECT_FALSE(next()) << "nobody waits for a second one";
+    submit(2, request, 1);
+    const std::optional<Piece> urgent = next();
+    ASSERT_TRUE(urgent);
+    EXPECT_EQ(urgent->id, TransferId{2});
+    finish(*urgent);
+    EXPECT_FALSE(next());
+    finish(*first);
+    lanes_.cancel_all();
+    EXPECT_TRUE(lanes_.idle());
+  }
+}
+
+TEST_F(LanesTest, keep_the_stream_busy_with_what_requests_wait_for) {
+  submit(1, request, 40);
+  const std::optional<Piece> first = next();
+  ASSERT_TRUE(first && next());
+  submit(2, request, 1);
+  EXPECT_FALSE(next()) << "the bound holds for the urgent too";
+  finish(*first);
+  EXPECT_TRUE(next());
+}
+
+TEST_F(LanesTest, do_not_make_one_direction_wait_for_the_other) {
+  submit(1, request, 40);
+  ASSERT_TRUE(next() && next());
+  submit(transfer(2, swap_in, persist, {run(0, 0, 1)}));
+  const std::optional<Piece> piece = next(swap_in);
+  ASSERT_TRUE(piece);
+  EXPECT_EQ(piece->id, TransferId{2});
+}
+
+TEST_F(LanesTest, raise_a_job_behind_those_that_wait_in_the_lane_already) {
+  submit(1, persist, 1);
+  submit(2, persist, 1);
+  submit(3, request, 1);
+  submit(4, make_room, 1);
+  lanes_.raise(TransferId{2}, request);
+  lanes_.check_invariants();
+  EXPECT_EQ(order(), (std::vector<std::uint64_t>{3, 2, 4, 1}));
+}
+
+TEST_F(LanesTest, raise_what_is_left_of_a_job_under_way) {
+  submit(1, persist, 8);
+  const std::optional<Piece> first = next();
+  submit(2, make_room, 1);
+  lanes_.raise(TransferId{1}, request);
+  EXPECT_EQ(order(), (std::vector<std::uint64_t>{1}));
+  finish(*first);
+  EXPECT_EQ(order(), (std::vector<std::uint64_t>{2}));
+  EXPECT_TRUE(lanes_.idle());
+}
+
+TEST_F(LanesTest, do_not_lower_a_job_and_ignore_unknown_ones) {
+  submit(1, request, 1);
+  submit(2, make_room, 1);
+  lanes_.raise(TransferId{1}, persist);
+  lanes_.raise(TransferId{99}, request);
+  lanes_.cancel(TransferId{99});
+  EXPECT_EQ(order(), (std::vector<std::uint64_t>{1, 2}));
+}
+
+TEST_F(LanesTest, refuse_a_transfer_beyond_the_bound_and_change_nothing) {
+  submit(1, persist, 60);
+  submit(2, request, 60);
+  const Result<void> refused = lanes_.submit(transfer(3, swap_out, persist, {run(0, 0, 41)}));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error(), Errc::refused);
+  lanes_.check_invariants();
+  EXPECT_TRUE(events().empty());
+  submit(4, persist, 40);  // exactly at the bound
+  submit(transfer(5, swap_in, persist, {run(0, 0, 100)}));
+
+  const std::optional<Piece> of_request = next();
+  EXPECT_EQ(of_request->id, TransferId{2});
+  submit(6, request, 44);  // what is under way does not count
+  EXPECT_FALSE(lanes_.submit(transfer(3, swap_out, request, {run(0, 0, 1)})));
+}
+
+TEST_F(LanesTest, refuse_a_transfer_without_blocks) {
+  EXPECT_EQ(lanes_.submit(transfer(1, swap_out, request, {})).error(), Errc::invalid_argument);
+  EXPECT_EQ(lanes_.submit(transfer(1, swap_out, request, {run(0, 0, 1), run(0, 0, 0)})).error(), Errc::invalid_argument);
+  EXPECT_TRUE(lanes_.idle());
+}
+
+TEST_F(LanesTest, refuse_a_configuration_that_moves_nothing) {
+  TransferSchedulerConfig bad = config();
+  bad.block_bytes = Bytes{0};
+  EXPECT_THROW(TransferScheduler{bad}, std::invalid_argument);
+  bad = config();
+  bad.pieces_in_flight = 0;
+  EXPECT_THROW(TransferScheduler{bad}, std::invalid_argument);
+}
+
+using LanesDeathTest = LanesTest;
+
+TEST_F(LanesDeathTest, stop_at_a_second_job_of_one_name) {
+  submit(1, request, 1);
+  EXPECT_DEATH((void)lanes_.submit(transfer(1, swap_out, request, {run(0, 0, 1)})), "is_new");
+}
+
+/// The same lanes with 40 bytes a second for persist: a piece of 4 blocks a second.
+class LimitedLanesTest : public LanesTest {
+ protected:
+  LimitedLanesTest() {
+    TransferSchedulerConfig limited = config();
+    limited.rates[static_cast<std::size_t>(persist)] = Bytes{40};
+    lanes_ = TransferScheduler{limited};
+  }
+};
+
+TEST_F(LimitedLanesTest, let_one_piece_go_at_once_and_then_keep_the_rate) {
+  submit(1, persist, 10);
+  finish(*next());
+  EXPECT_FALSE(next());
+  EXPECT_EQ(lanes_.next_deadline(), start + seconds{1});
+  EXPECT_FALSE(next(swap_out, start + seconds{1} - Duration{1}));
+  finish(*next(swap_out, start + seconds{1}));
+  // The last piece is half a piece, so half a second is enough.
+  EXPECT_EQ(lanes_.next_deadline(), start + std::chrono::milliseconds{1500});
+  finish(*next(swap_out, start + std::chrono::milliseconds{1500}));
+  EXPECT_TRUE(lanes_.idle());
+}
+
+TEST_F(LimitedLanesTest, let_what_is_less_urgent_go_where_the_more_urgent_has_used_its_rate_up) {
+  lanes_.limit(make_room, Bytes{40});
+  lanes_.limit(persist, Bytes{0});
+  submit(1, make_room, 8);
+  submit(2, persist, 8);
+  EXPECT_EQ(order(), (std::vector<std::uint64_t>{1, 2, 2}));
+  EXPECT_EQ(lanes_.next_deadline(), start + seconds{1});
+  EXPECT_EQ(next(swap_out, start + seconds{1})->id, TransferId{1});
+}
+
+TEST_F(LimitedLanesTest, take_another_rate_at_once) {
+  submit(1, persist, 16);
+  finish(*next());
+  EXPECT_FALSE(next());
+  lanes_.limit(persist, Bytes{0});
+  finish(*next());
+  lanes_.limit(persist, Bytes{40});
+  finish(*next());
+  EXPECT_FALSE(next());
+  EXPECT_TRUE(next(swap_out, start + seconds{1}));
+  TransferSchedulerConfig of_requests = config();
+  of_requests.rates[static_cast<std::size_t>(request)] = Bytes{1};
+  EXPECT_THROW(TransferScheduler{of_requests}, std::invalid_argument);
+}
+
+TEST_F(LimitedLanesTest, share_the_rate_between_the_directions) {
+  submit(1, persist, 4);
+  submit(transfer(2, swap_in, persist, {run(0, 0, 4)}));
+  ASSERT_TRUE(next());
+  EXPECT_FALSE(next(swap_in));
+  EXPECT_TRUE(next(swap_in, start + seconds{1}));
+}
+
+TEST_F(LimitedLanesTest, hold_back_no_other_lane) {
+  submit(1, persist, 8);
+  finish(*next());
+  submit(2, make_room, 40);
+  submit(3, request, 40);
+  EXPECT_EQ(order(), (std::vector<std::uint64_t>{3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2}));
+  EXPECT_FALSE(lanes_.idle());
+}
+
+TEST_F(LimitedLanesTest, do_not_limit_a_job_that_was_raised) {
+  submit(1, persist, 12);
+  finish(*next());
+  lanes_.raise(TransferId{1}, request);
+  EXPECT_EQ(order(), (std::vector<std::uint64_t>{1, 1}));
+  EXPECT_TRUE(lanes_.idle());
+}
+
+TEST_F(LimitedLanesTest, do_not_ask_to_be_woken_for_the_rate_beside_a_piece_under_way) {
+  submit(1, persist, 4);
+  ASSERT_TRUE(next());
+  submit(3, persist, 4);
+  EXPECT_EQ(lanes_.next_deadline(), never);
+}
+
+}  // namespace
+}  // namespace terrace

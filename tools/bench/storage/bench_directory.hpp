@@ -1,0 +1,37 @@
+#pragma once
+
+#include "tools/usage_error.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+
+namespace terrace::tools {
+
+/// Below the directory that was named; gone with the object. Throws UsageError where it cannot be made.
+class BenchDirectory {
+ public:
+  explicit BenchDirectory(const std::filesystem::path& parent, const char* option = "--directory") {
+    std::string name = (parent / "terrace-bench-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) {
+      throw UsageError{fmt::format("{} {}: {}", option, parent.string(), std::strerror(errno))};
+    }
+    path_ = name;
+  }
+  ~BenchDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  BenchDirectory(const BenchDirectory&) = delete;
+  BenchDirectory& operator=(const BenchDirectory&) = delete;
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace terrace::tools

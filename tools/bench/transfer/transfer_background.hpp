@@ -1,0 +1,87 @@
+#pragma once
+
+#include "tools/bench/rounds.hpp"
+#include "tools/bench/transfer/transfer_rig.hpp"
+#include "transfer/engine/transfer_scheduler.hpp"
+#include "transfer/device/transfer.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace terrace::tools {
+
+/// A persist lane that never runs dry: two transfers of it, over slots of their own, each submitted again as soon as it has ended.
+/// Threads: the rig's.
+class BackgroundLoad {
+ public:
+  BackgroundLoad(TransferRig& rig, const TransferSchedulerConfig& lanes)
+      : rig_{rig}, piece_blocks_{blocks_of_a_piece(rig, lanes)} {
+    const auto blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(rig.blocks() / 2, plan_pieces * piece_blocks_));
+    pieces_ = (blocks + piece_blocks_ - 1) / piece_blocks_;
+    std::uint32_t slot = rig.first_slot(Direction::swap_in).value();
+    for (Crossing& transfer : transfers_) {
+      for (std::uint32_t i = 0; i < blocks; ++i, ++slot) transfer.pairs.push_back({SlotId{slot}, SlotId{slot}});
+    }
+  }
+
+  void start() {
+    running_ = true;
+    for (Crossing& transfer : transfers_) submit(transfer);
+  }
+  /// Waits for what has started to end.
+  void stop() {
+    running_ = false;
+    for (const Crossing& transfer : transfers_) {
+      if (transfer.id) rig_.cancel(*transfer.id);
+    }
+    while (transfers_[0].id || transfers_[1].id) {
+      for (const TransferEvent& event : rig_.await_events()) take(event);
+    }
+  }
+  /// Until so many transfers have ended since the beginning.
+  void await_transfers(std::size_t transfers) {
+    while (piece_us_.size() < transfers) {
+      for (const TransferEvent& event : rig_.await_events()) take(event);
+    }
+  }
+  /// Does nothing with others' events.
+  void take(const TransferEvent& event) {
+    for (Crossing& transfer : transfers_) {
+      if (transfer.id != event.id) continue;
+      transfer.id.reset();
+      if (!event.error) piece_us_.push_back(std::chrono::duration<double, std::micro>{event.copying}.count() / pieces_);
+      if (running_) submit(transfer);
+    }
+  }
+  [[nodiscard]] std::size_t transfers_ended() const { return piece_us_.size(); }
+  [[nodiscard]] std::uint32_t piece_blocks() const { return piece_blocks_; }
+  /// What a piece keeps the stream for; median.
+  [[nodiscard]] double piece_us() const { return median(piece_us_); }
+
+ private:
+  /// Of one transfer: enough that two of them outlast any pause.
+  static constexpr std::uint64_t plan_pieces = 16;
+  struct Crossing {
+    std::vector<SlotPair> pairs;
+    std::optional<TransferId> id;
+  };
+
+  [[nodiscard]] static std::uint32_t blocks_of_a_piece(const TransferRig& rig, const TransferSchedulerConfig& lanes) {
+    const std::uint64_t blocks = std::clamp<std::uint64_t>(lanes.piece_bytes / rig.block_bytes(), 1, rig.blocks() / 2);
+    return static_cast<std::uint32_t>(blocks);
+  }
+  void submit(Crossing& transfer) { transfer.id = rig_.submit(Direction::swap_in, Urgency::store, transfer.pairs); }
+
+  TransferRig& rig_;
+  std::uint32_t piece_blocks_;
+  std::uint32_t pieces_ = 0;
+  std::array<Crossing, 2> transfers_;
+  bool running_ = false;
+  std::vector<double> piece_us_;  ///< of each transfer that was not cancelled
+};
+
+}  // namespace terrace::tools

@@ -1,0 +1,48 @@
+#include "tools/replay/engine/compute_batch.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace terrace::tools {
+namespace {
+
+/// A block that is never full has no key, and nobody else ever reads it: any content of the request's own will do.
+BlockKey private_key(std::uint64_t request) {
+  BlockKey key;
+  std::memcpy(key.bytes.data(), &request, sizeof request);
+  return key;
+}
+
+}  // namespace
+
+void ComputeBatch::add_hits(std::uint64_t request, std::span<const BlockKey> keys, std::span<const Tier> tiers,
+                            std::span<const SlotId> table) {
+  TERRACE_CHECK(tiers.size() <= keys.size());
+  TERRACE_CHECK(tiers.size() <= table.size());
+  if (tiers.empty()) return;
+  Hits given;
+  given.request = request;
+  given.blocks.reserve(tiers.size());
+  for (std::size_t i = 0; i < tiers.size(); ++i) given.blocks.push_back({keys[i], table[i], tiers[i]});
+  hits.push_back(std::move(given));
+}
+
+void ComputeBatch::add_tokens(std::uint64_t request, std::span<const BlockKey> keys, std::span<const SlotId> table,
+                              std::uint32_t block_tokens, TokenRange tokens) {
+  token_count += tokens.to - tokens.from;
+  while (tokens.from < tokens.to) {
+    const std::uint64_t block = tokens.from / block_tokens;
+    TERRACE_CHECK(block < table.size());
+    const std::uint64_t begin = block * block_tokens;
+    const std::uint64_t end = std::min(tokens.to, begin + block_tokens);
+    const BlockKey& key = block < keys.size() ? keys[block] : private_key(request);
+    const auto within = [begin](std::uint64_t token) { return static_cast<std::uint32_t>(token - begin); };
+    parts.push_back({key, table[block], within(tokens.from), within(end)});
+    tokens.from = end;
+  }
+}
+
+}  // namespace terrace::tools

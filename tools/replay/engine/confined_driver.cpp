@@ -1,0 +1,313 @@
+#include "tools/replay/engine/confined_driver.hpp"
+
+#include "base/check.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+namespace terrace::tools {
+namespace {
+
+/// Parts of steps that may still be computed when the next step is decided.
+constexpr std::size_t launches_ahead_max = 1;
+
+TimePoint now() { return std::chrono::steady_clock::now(); }
+
+SchedulerLimits limits_of(const ReplayOptions& options) {
+  return {.step_tokens = options.reference ? std::numeric_limits<std::uint64_t>::max() : options.step_tokens,
+          .in_flight_max = options.concurrency,
+          .block_tokens = options.block_tokens};
+}
+
+}  // namespace
+
+ConfinedDriver::ConfinedDriver(Session& session, CacheSystem& stack, EventFdWaker& waker, const Interrupt& interrupt)
+    : session_{session},
+      cache_{stack.cache()},
+      devices_{stack.devices()},
+      waker_{waker},
+      interrupt_{interrupt},
+      scheduler_{limits_of(session.options()), session.engine()} {}
+
+void ConfinedDriver::run() {
+  began_ = now();
+  for (;;) {
+    // Before looking: what happens after this wakes again.
+    waker_.acknowledge();
+    bool progress = collect();
+    progress |= reap();
+    if (stopping()) {
+      give_up();
+      if (launched_.empty()) break;
+    } else {
+      if (session_.options().reference && scheduler_.empty()) cache_.drain();
+      progress |= take_requests();
+      if (scheduler_.empty() && !next_) break;
+      if (launched_.size() <= launches_ahead_max) progress |= step();
+      if (!progress) check_not_stuck();
+      if (session_.failed()) continue;  // nothing might wake us
+    }
+    if (!progress) sleep();
+  }
+}
+
+bool ConfinedDriver::collect() {
+  const std::span<const RequestEvent> events = cache_.poll();
+  for (const RequestEvent& event : events) {
+    const auto at = flights_.find(event.id.value());
+    if (at == flights_.end() || !at->second->lease) continue;  // given up meanwhile
+    Flight& flight = *at->second;
+    if (!event.error) {
+      scheduler_.became_ready(at->first, hits_of(flight));
+      continue;
+    }
+    end_lease(flight);
+    scheduler_.lost(at->first);
+    if (event.error != Errc::no_room) {
+      session_.fail(fmt::format("request {} failed: {}", at->first, event.error.message()));
+    }
+  }
+  return !events.empty();
+}
+
+bool ConfinedDriver::reap() {
+  const std::uint64_t done = session_.launches_done();
+  bool any = false;
+  for (; !launched_.empty() && launched_.front().number <= done; launched_.pop_front()) {
+    const Launch& launch = launched_.front();
+    for (const TimePoint came : launch.prompted) session_.first_tokens().add(now() - came);
+    for (const ComputeBatch::Hits& hits : launch.batch->hits) {
+      const bool first = std::ranges::find(launch.begun, hits.request) != launch.begun.end();
+      const auto at = flights_.find(hits.request);  // aborted meanwhile?
+      if (first && at != flights_.end()) at->second->compared += hits.compared;
+    }
+    for (const RequestNumber number : launch.ended) {
+      Flight& ended = flight(number);
+      if (ended.lease) {
+        share(ended);
+        end_lease(ended);
+      }
+      session_.finish(ended.request, ended.stats, ended.compared);
+      scheduler_.ended(number);
+      flights_.erase(number);
+    }
+    any = true;
+  }
+  return any;
+}
+
+/// As many as might be admitted, and are due.
+bool ConfinedDriver::take_requests() {
+  bool any = false;
+  while (scheduler_.wants_more()) {
+    if (!next_) next_ = session_.next();
+    if (!next_ || now() < due(*next_)) break;
+    any = true;
+    if (next_->prompt_tokens == 0) {
+      session_.finish(*next_, {}, 0);
+    } else {
+      scheduler_.add({next_->number, next_->prompt_tokens, next_->output_tokens, next_->abort});
+      auto flight = std::make_unique<Flight>();
+      flight->came = session_.options().speed ? due(*next_) : now();
+      flight->request = std::move(*next_);
+      flights_.emplace(flight->request.number, std::move(flight));
+    }
+    next_.reset();
+  }
+  return any;
+}
+
+bool ConfinedDriver::step() {
+  bool progress = false;
+  Answer answer;
+  for (Action action = scheduler_.begin_step(); action.kind != Action::Kind::end; action = scheduler_.resume(answer)) {
+    answer = carry_out(action);
+    progress |= answer.outcome != Answer::Outcome::no_room;
+  }
+  launch();
+  return progress;
+}
+
+Answer ConfinedDriver::carry_out(const Action& action) {
+  switch (action.kind) {
+    case Action::Kind::acquire: return acquire(action);
+    case Action::Kind::compute: add_to_batch(action); break;
+    case Action::Kind::extend: {
+      const Flight& extended = flight(action.request);
+      const Result<void> done =
+          timed(session_.latencies().extend, [&] { return cache_.extend(extended.lease, action.blocks); });
+      if (!done && done.error() != Errc::no_room) {
+        session_.fail(fmt::format("request {}: extend failed: {}", action.request, done.error().message()));
+      }
+      if (!done) return {Answer::Outcome::no_room};
+      break;
+    }
+    case Action::Kind::preempt: {
+      Flight& preempted = flight(action.request);
+      share(preempted);
+      end_lease(preempted);
+      preempted.launched_tokens = 0;
+      preempted.preempted = true;
+      break;
+    }
+    case Action::Kind::abort:
+      if (Flight& aborted = flight(action.request); aborted.lease) end_lease(aborted);
+      flights_.erase(action.request);
+      break;
+    case Action::Kind::end: break;
+  }
+  return {};
+}
+
+Answer ConfinedDriver::acquire(const Action& action) {
+  // What is launched is shared, and so to be found.
+  launch();
+  Flight& flight = this->flight(action.request);
+  AcquireRequest wanted = session_.acquire_request(flight.request, action.tokens.to);
+  wanted.preempted = flight.preempted;
+  TERRACE_CHECK(wanted.blocks == action.blocks);
+  CallLatencies& latencies = session_.latencies();
+  if (!flight.matched) {
+    (void)timed(latencies.match, [&] { return cache_.match(wanted.keys); });
+    flight.matched = true;
+  }
+  Result<Lease> lease = timed(latencies.acquire, [&] { return cache_.acquire(wanted); });
+  if (lease) {
+    flight.lease = std::move(*lease);
+    if (cache_.state(flight.lease) != RequestState::ready) return {Answer::Outcome::pending};
+    return {Answer::Outcome::done, hits_of(flight)};
+  }
+  if (lease.error() == Errc::never_fits) {
+    session_.reject();
+    flights_.erase(action.request);
+    return {Answer::Outcome::never_fits};
+  }
+  if (lease.error() != Errc::no_room) {
+    session_.fail(fmt::format("request {} ({} blocks) was refused: {}", action.request, wanted.blocks, lease.error().message()));
+  }
+  return {Answer::Outcome::no_room};
+}
+
+/// Of a request that has just become ready: how many blocks it was given.
+std::uint32_t ConfinedDriver::hits_of(Flight& flight) {
+  const auto tiers = cache_.hit_tiers(flight.lease);
+  TERRACE_CHECK(tiers);
+  flight.committed = static_cast<std::uint32_t>(tiers->size());
+  flight.has_new_hits = true;
+  return flight.committed;
+}
+
+void ConfinedDriver::add_to_batch(const Action& action) {
+  Flight& flight = this->flight(action.request);
+  const Prepared& request = flight.request;
+  const auto table = cache_.block_table(flight.lease);
+  TERRACE_CHECK(table);
+  if (flight.has_new_hits) {
+    const auto tiers = cache_.hit_tiers(flight.lease);
+    const auto stats = cache_.request_stats(flight.lease);
+    TERRACE_CHECK(tiers && stats);
+    batch_.add_hits(request.number, request.keys, *tiers, *table);
+    if (flight.begun) {
+      session_.engine().hits_again += tiers->size();
+    } else {
+      flight.stats = *stats;
+    }
+    flight.has_new_hits = false;
+  }
+  batch_.add_tokens(request.number, request.keys, *table, session_.options().block_tokens, action.tokens);
+  flight.ending = action.last;
+  members_.push_back({action.request, action.tokens.to, action.last});
+}
+
+/// Puts what has been decided on the device, and shares the blocks that it fills.
+void ConfinedDriver::launch() {
+  if (members_.empty()) return;
+  auto batch = std::make_shared<ComputeBatch>(std::exchange(batch_, {}));
+  const Launched launched = session_.launch(devices_, waker_, batch);
+  Launch launch;
+  launch.number = launched.number;
+  launch.batch = std::move(batch);
+  for (const Member& member : members_) {
+    Flight& flight = this->flight(member.request);
+    flight.computed = launched.fence;
+    if (!flight.begun) launch.begun.push_back(member.request);
+    flight.begun = true;
+    flight.launched_tokens = member.tokens_end;
+    if (!flight.prompted && member.tokens_end >= flight.request.prompt_tokens) {
+      flight.prompted = true;
+      launch.prompted.push_back(flight.came);
+    }
+    share(flight);
+    if (!member.last) continue;
+    launch.ended.push_back(member.request);
+    if (session_.options().release == Release::launch) end_lease(flight);
+  }
+  members_.clear();
+  launched_.push_back(std::move(launch));
+}
+
+/// What is computed of it, or will be at the fence: its full blocks are everybody's.
+void ConfinedDriver::share(Flight& flight) {
+  const std::span<const BlockKey> keys = session_.to_share(flight.request, flight.launched_tokens);
+  if (keys.size() <= flight.committed) return;
+  const auto duplicates =
+      timed(session_.latencies().commit, [&] { return cache_.commit(flight.lease, keys, flight.computed); });
+  if (!duplicates) {
+    session_.fail(fmt::format("request {}: commit failed: {}", flight.request.number, duplicates.error().message()));
+    return;
+  }
+  // A commit stops before a block that is being loaded; then the next one goes on from there.
+  const std::uint32_t prompt_blocks = flight.request.prompt_blocks;
+  const std::uint32_t before = std::max(flight.committed, prompt_blocks);
+  flight.committed = cache_.manager().committed_blocks(flight.lease.id()).value();
+  session_.engine().output_blocks += std::max(flight.committed, before) - before;
+}
+
+void ConfinedDriver::end_lease(Flight& flight) {
+  const auto begin = now();
+  cache_.release(std::move(flight.lease), flight.computed);
+  session_.latencies().release.add(now() - begin);
+}
+
+/// All but those whose work is all launched.
+void ConfinedDriver::give_up() {
+  std::erase_if(flights_, [this](auto& entry) {
+    Flight& flight = *entry.second;
+    if (flight.ending) return false;
+    if (flight.lease) end_lease(flight);
+    return true;
+  });
+}
+
+/// With nothing in flight and nothing under way, what is waited for will never come.
+void ConfinedDriver::check_not_stuck() {
+  if (!launched_.empty() || scheduler_.empty() || cache_.has_pending_work()) return;
+  session_.fail(fmt::format("{} requests wait for room that nobody will give back", flights_.size()));
+}
+
+/// Until something is to be collected, compute has got on, a signal came, or the next request is due.
+void ConfinedDriver::sleep() {
+  TimePoint until = cache_.next_deadline();
+  if (next_ && !stopping() && scheduler_.wants_more()) until = std::min(until, due(*next_));
+  timespec timeout{};
+  if (until != never) {
+    const auto left = std::max<std::int64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(until - now()).count(), 0);
+    constexpr std::int64_t second = 1'000'000'000;
+    timeout.tv_sec = static_cast<time_t>(left / second);
+    timeout.tv_nsec = static_cast<long>(left % second);
+  }
+  std::array<pollfd, 2> entries{pollfd{cache_.wake_fd(), POLLIN, 0}, pollfd{waker_.fd(), POLLIN, 0}};
+  ::ppoll(entries.data(), entries.size(), until == never ? nullptr : &timeout, nullptr);
+}
+
+TimePoint ConfinedDriver::due(const Prepared& request) {
+  return session_.options().speed ? began_ + session_.due_after(request.timestamp_ms) : began_;
+}
+
+}  // namespace terrace::tools

@@ -1,0 +1,282 @@
+#include "tools/replay/engine/loop_driver.hpp"
+
+#include "base/check.hpp"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace terrace::tools {
+namespace {
+
+constexpr auto as_result = asio::as_tuple(asio::use_awaitable);
+/// How often a request that lost what it counted on is tried again.
+constexpr int attempts_max = 100;
+constexpr auto interrupted_wait = std::chrono::seconds{10};
+
+TimePoint now() { return std::chrono::steady_clock::now(); }
+
+/// As AsyncCache::acquire, and measures the call alone, not the wait for blocks.
+template <class Token>
+auto timed_acquire(AsyncCache& runtime, const AcquireRequest& request, Latencies& latencies, Token&& token) {
+  return asio::async_initiate<Token, void(ErrorCode, Grant)>(
+      [&runtime, &latencies](auto handler, const AcquireRequest& wanted) {
+        const TimePoint begin = now();
+        runtime.acquire(wanted, std::move(handler));
+        latencies.add(now() - begin);
+      },
+      token, request);
+}
+
+}  // namespace
+
+LoopDriver::LoopDriver(Session& session, CacheSystem& stack, EventFdWaker& waker, const Interrupt& interrupt)
+    : session_{session},
+      devices_{stack.devices()},
+      waker_{waker},
+      interrupt_{interrupt},
+      context_{static_cast<int>(session.options().threads)},
+      strand_{asio::make_strand(asio::any_io_executor{context_.get_executor()})},
+      runtime_{context_.get_executor(), stack.cache()},
+      wakes_{strand_, waker.fd()},
+      changed_{strand_} {}
+
+void LoopDriver::run() {
+  began_ = now();
+  watch_wakes();
+  asio::co_spawn(strand_, serve_all(), [this](std::exception_ptr error) {
+    wakes_.release();  // the descriptor is the waker's
+    if (error) std::rethrow_exception(error);
+  });
+  std::vector<std::jthread> others;
+  for (std::uint32_t i = 1; i < session_.options().threads; ++i) others.emplace_back([this] { context_.run(); });
+  context_.run();
+}
+
+asio::awaitable<void> LoopDriver::serve_all() {
+  while (!stopping()) {
+    if (in_flight_ >= session_.options().concurrency) {
+      co_await wait_for_change(never);
+      continue;
+    }
+    std::optional<Prepared> request = session_.next();
+    if (!request) break;
+    const bool is_due = co_await wait_until_due(request->timestamp_ms);
+    if (!is_due) break;
+    ++in_flight_;
+    asio::co_spawn(strand_, serve(std::move(*request)), [this](std::exception_ptr error) { ended(error); });
+  }
+  std::optional<TimePoint> stop_waiting_at;
+  while (in_flight_ > 0) {
+    if (stopping() && !stop_waiting_at) stop_waiting_at = now() + interrupted_wait;
+    if (stop_waiting_at && now() >= *stop_waiting_at) break;
+    co_await wait_for_change(stop_waiting_at.value_or(never));
+  }
+  // Fails those that still wait; those that have their blocks end first.
+  auto [error, left] = co_await runtime_.stop(as_result);
+  TERRACE_CHECK(!error && left == 0);
+  while (in_flight_ > 0) co_await wait_for_change(never);
+}
+
+std::uint64_t LoopDriver::Life::end() const {
+  return tokens_computed(request.prompt_tokens, request.output_tokens);
+}
+
+bool LoopDriver::Life::is_aborted() const {
+  return request.abort && !request.abort->waiting && request.abort->tokens <= computed;
+}
+
+asio::awaitable<void> LoopDriver::serve(Prepared request) {
+  if (request.prompt_tokens == 0) {
+    session_.finish(request, {}, 0);
+    co_return;
+  }
+  if (request.abort && request.abort->waiting) {
+    ++session_.engine().aborted;
+    co_return;
+  }
+  Life life{std::move(request)};
+  life.came = now();
+  const std::span<const BlockKey> keys = session_.to_share(life.request, life.request.prompt_tokens);
+  const TimePoint begin = now();
+  co_await runtime_.match(keys, as_result);
+  session_.latencies().match.add(now() - begin);
+
+  const std::uint32_t block_tokens = session_.options().block_tokens;
+  std::uint64_t known = life.request.prompt_tokens;
+  while (!life.begun || life.computed < life.end()) {
+    if (!life.grant.lease) {
+      // What it has written so far is asked for, too, and a place for the next token.
+      known = std::max(known, std::min(life.furthest + 1, life.end()));
+      const bool acquired = co_await acquire(life, known);
+      if (!acquired) co_return;
+    }
+    if (stopping()) co_return;
+    if (life.is_aborted()) {
+      ++session_.engine().aborted;
+      co_return;
+    }
+    if (life.computed == known && known < life.end()) {
+      // Up to the end of the block, which is the next one where this is full.
+      known = std::min(life.end(), (known / block_tokens + 1) * block_tokens);
+      const Extended extended = co_await extend(life, known);
+      if (extended == Extended::no) {
+        known = life.computed;
+        preempt(life);
+        continue;
+      }
+    }
+    const std::uint64_t to = std::min(known, life.computed + session_.options().step_tokens);
+    co_await compute(life, to);
+  }
+  if (life.grant.lease) end_lease(life);
+  session_.finish(life.request, life.stats, life.compared);
+}
+
+/// Blocks for its first `tokens` tokens.
+asio::awaitable<bool> LoopDriver::acquire(Life& life, std::uint64_t tokens) {
+  AcquireRequest wanted = session_.acquire_request(life.request, tokens);
+  wanted.preempted = life.preempted;
+  ErrorCode error;
+  for (int attempt = 0; attempt < attempts_max; ++attempt) {
+    std::tie(error, life.grant) = co_await timed_acquire(runtime_, wanted, session_.latencies().acquire, as_result);
+    if (error != Errc::no_room) break;
+  }
+  if (!error) {
+    life.grant.lease.used_until(no_longer_used);  // until something is launched
+    life.computed = std::uint64_t{life.grant.stats.blocks - life.grant.stats.miss} * session_.options().block_tokens;
+    life.has_new_hits = true;
+    co_return true;
+  }
+  if (error == Errc::never_fits) {
+    session_.reject();
+  } else if (error != Errc::stopped || !stopping()) {
+    session_.fail(fmt::format("request {} ({} blocks) was refused: {}", life.request.number, wanted.blocks, error.message()));
+  }
+  co_return false;
+}
+
+/// So that its table reaches to `tokens`.
+asio::awaitable<LoopDriver::Extended> LoopDriver::extend(Life& life, std::uint64_t tokens) {
+  const std::uint32_t blocks = CacheManager::blocks_for(tokens, session_.options().block_tokens);
+  const auto there = static_cast<std::uint32_t>(life.grant.table.size());
+  if (blocks <= there) co_return Extended::yes;
+  const TimePoint begin = now();
+  auto [error, table] = co_await runtime_.extend(life.grant.lease, blocks - there, as_result);
+  session_.latencies().extend.add(now() - begin);
+  if (error && error != Errc::no_room) {
+    session_.fail(fmt::format("request {}: extend failed: {}", life.request.number, error.message()));
+  }
+  if (error) co_return Extended::no;
+  life.grant.table = std::move(table);
+  co_return Extended::yes;
+}
+
+/// Its blocks are shared already; it holds none of them any more.
+void LoopDriver::preempt(Life& life) {
+  ++session_.engine().preemptions;
+  life.preempted = true;
+  end_lease(life);
+}
+
+/// Launches the tokens up to `to`, shares the blocks that they fill, and waits until they are computed.
+asio::awaitable<void> LoopDriver::compute(Life& life, std::uint64_t to) {
+  const Prepared& request = life.request;
+  const TokenRange tokens{life.computed, to};
+  auto batch = std::make_shared<ComputeBatch>();
+  if (life.has_new_hits) batch->add_hits(request.number, request.keys, life.grant.hit_tiers, life.grant.table);
+  batch->add_tokens(request.number, request.keys, life.grant.table, session_.options().block_tokens, tokens);
+  const Launched launched = session_.launch(devices_, waker_, batch);
+  Computing computing{launched.number, asio::steady_timer{strand_, never}};
+  computing_.push_back(&computing);
+  life.grant.lease.used_until(launched.fence);
+
+  EngineCounts& counts = session_.engine();
+  const bool first_hits = !life.begun;
+  if (first_hits) life.stats = life.grant.stats;
+  if (!first_hits && life.has_new_hits) counts.hits_again += life.grant.hit_tiers.size();
+  counts.add(tokens, life.furthest, request.prompt_tokens);
+  life.begun = true;
+  life.has_new_hits = false;
+  life.computed = to;
+  life.furthest = std::max(life.furthest, to);
+
+  const std::span<const BlockKey> keys = session_.to_share(request, to);
+  const TimePoint begin = now();
+  auto [error, committed] = co_await runtime_.commit(life.grant.lease, keys, launched.fence, as_result);
+  session_.latencies().commit.add(now() - begin);
+  if (error) session_.fail(fmt::format("request {}: commit failed: {}", request.number, error.message()));
+  // A commit stops before a block that is being loaded; then the next one goes on from there.
+  const std::uint32_t before = std::max(life.committed, request.prompt_blocks);
+  life.committed = std::max(life.committed, committed.blocks);
+  counts.output_blocks += std::max(life.committed, before) - before;
+  if (to == life.end() && session_.options().release == Release::launch) end_lease(life);
+  co_await wait_for_compute(computing);
+  if (!life.prompted && to >= request.prompt_tokens) {
+    life.prompted = true;
+    session_.first_tokens().add(now() - life.came);
+  }
+  if (first_hits && !batch->hits.empty()) life.compared = batch->hits.front().compared;
+}
+
+void LoopDriver::end_lease(Life& life) {
+  const TimePoint begin = now();
+  life.grant.lease.reset();
+  session_.latencies().release.add(now() - begin);
+}
+
+/// False where the replay stops before.
+asio::awaitable<bool> LoopDriver::wait_until_due(double timestamp_ms) {
+  if (!session_.options().speed) co_return true;
+  const TimePoint due = began_ + session_.due_after(timestamp_ms);
+  while (!stopping() && now() < due) co_await wait_for_change(due);
+  co_return !stopping();
+}
+
+asio::awaitable<void> LoopDriver::wait_for_change(TimePoint until) {
+  changed_.expires_at(until);
+  ErrorCode ignored;  // cancelled: something changed
+  co_await changed_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+}
+
+asio::awaitable<void> LoopDriver::wait_for_compute(Computing& computing) {
+  ErrorCode ignored;  // cancelled: done
+  if (!computing.done) co_await computing.timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+}
+
+/// Compute only wakes; it touches nothing of the loop, whose objects end before the device's threads do.
+void LoopDriver::watch_wakes() {
+  wakes_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const ErrorCode& error) {
+    if (error) return;
+    waker_.acknowledge();
+    const std::uint64_t done = session_.launches_done();
+    for (; !computing_.empty() && computing_.front()->launch <= done; computing_.pop_front()) {
+      computing_.front()->done = true;
+      computing_.front()->timer.cancel();
+    }
+    if (interrupt_.requested()) changed_.cancel();
+    watch_wakes();
+  });
+}
+
+void LoopDriver::ended(std::exception_ptr error) {
+  --in_flight_;
+  changed_.cancel();
+  if (!error) return;
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& failure) {
+    session_.fail(failure.what());
+  }
+}
+
+}  // namespace terrace::tools

@@ -1,0 +1,167 @@
+#include "tools/replay/engine/session.hpp"
+
+#include "radix/keys/block_keys.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+namespace terrace::tools {
+namespace {
+
+constexpr std::string_view model_name = "terrace-replay";
+
+BlockKey replay_root(const ReplayOptions& options) {
+  const BlockKey fingerprint = replay_fingerprint(options);
+  return root_key({.model_digest = std::as_bytes(std::span{model_name}),
+                   .fingerprint = fingerprint.bytes,
+                   .adapter = std::nullopt,
+                   .tenant_salt = std::nullopt,
+                   .weight_epoch = 0});
+}
+
+}  // namespace
+
+BlockKey replay_fingerprint(const ReplayOptions& options) {
+  const std::string geometry = fmt::format("content 1, {} tokens, {} bytes", options.block_tokens, count(options.block_bytes));
+  return root_key({.model_digest = std::as_bytes(std::span{model_name}),
+                   .fingerprint = std::as_bytes(std::span{geometry}),
+                   .adapter = std::nullopt,
+                   .tenant_salt = std::nullopt,
+                   .weight_epoch = 0});
+}
+
+Session::Session(const ReplayOptions& options, RequestSource& source, Progress& progress)
+    : options_{options},
+      source_{source},
+      progress_{progress},
+      keys_{replay_root(options)},
+      aborts_{options.seed, options.abort_rate} {
+  for (std::uint32_t rank = 0; rank < options.ranks(); ++rank) {
+    const bool sharded = options.rank_payload == RankPayload::sharded;
+    const Bytes share = sharded ? Bytes{count(options.block_bytes) / options.ranks()} : options.block_bytes;
+    const Bytes begin = sharded ? share * rank : Bytes{};
+    verifiers_.emplace_back(options.verify, BlockShape{share, options.block_tokens, begin});
+    launches_done_.emplace_back(0);
+  }
+}
+
+std::optional<Prepared> Session::next() {
+  if (given_ == options_.requests_max) return std::nullopt;
+  for (; skipped_ < options_.skip; ++skipped_) {
+    if (!source_.next()) return std::nullopt;
+  }
+  std::optional<TraceRequest> traced = source_.next();
+  if (!traced) return std::nullopt;
+
+  Prepared request;
+  request.number = skipped_ + ++given_;
+  request.timestamp_ms = traced->timestamp_ms;
+  request.full_blocks = traced->input_tokens / options_.block_tokens;
+  request.prompt_blocks = request.full_blocks;
+  if (options_.reference) {
+    request.prompt_blocks = std::min(request.full_blocks, options_.device_blocks);
+    request.prompt_tokens = std::uint64_t{request.prompt_blocks} * options_.block_tokens;
+  } else {
+    request.prompt_tokens = traced->input_tokens;
+    request.output_tokens = std::min<std::uint64_t>(traced->output_tokens, output_room(request.prompt_tokens));
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  make_keys(request, *traced);
+  key_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  request.shared_blocks = options_.cache_output ? static_cast<std::uint32_t>(request.keys.size()) : request.prompt_blocks;
+  request.abort = aborts_.draw(request.prompt_tokens, request.output_tokens);
+  return request;
+}
+
+Duration Session::due_after(double timestamp_ms) {
+  if (!first_timestamp_ms_) first_timestamp_ms_ = timestamp_ms;
+  // Centuries are more than a clock can count.
+  constexpr std::chrono::duration<double> longest = std::chrono::years{10};
+  const std::chrono::duration<double, std::milli> after{(timestamp_ms - *first_timestamp_ms_) / *options_.speed};
+  return std::chrono::duration_cast<Duration>(std::clamp<std::chrono::duration<double>>(after, -longest, longest));
+}
+
+/// How much a request may write: what it was told to, and no more than leaves it within the device, as a model's length would.
+/// (The last token needs no room: its own KV is never computed.)
+std::uint64_t Session::output_room(std::uint64_t prompt_tokens) const {
+  const std::uint64_t device_tokens = std::uint64_t{options_.device_blocks} * options_.block_tokens;
+  if (prompt_tokens > device_tokens) return 0;
+  return std::min(options_.output_tokens_max, device_tokens - prompt_tokens + 1);
+}
+
+void Session::make_keys(Prepared& request, const TraceRequest& traced) {
+  const std::uint64_t blocks = tokens_computed(request.prompt_tokens, request.output_tokens) / options_.block_tokens;
+  std::vector<std::uint64_t> ids{traced.hash_ids.begin(), traced.hash_ids.begin() + request.prompt_blocks};
+  // Later prompts ask for the answer's blocks by these ids; where none are given, nobody but the request itself ever will.
+  const std::size_t known = std::min<std::size_t>(blocks - request.prompt_blocks, traced.output_ids.size());
+  ids.insert(ids.end(), traced.output_ids.begin(), traced.output_ids.begin() + static_cast<std::ptrdiff_t>(known));
+  request.keys = keys_.keys(ids);
+  keys_.append_own(request.keys, request.number, blocks);
+}
+
+AcquireRequest Session::acquire_request(const Prepared& request, std::uint64_t tokens) const {
+  AcquireRequest wanted;
+  wanted.id = RequestId{request.number};
+  wanted.keys = to_share(request, tokens);
+  wanted.blocks =
+      blocks_to_acquire(tokens, tokens_computed(request.prompt_tokens, request.output_tokens), options_.block_tokens);
+  // A token is left to compute: the next one comes of it.
+  if (!options_.reference) wanted.hit_blocks_max = static_cast<std::uint32_t>((tokens - 1) / options_.block_tokens);
+  wanted.name_space = keys_.root().prefix64();
+  if (options_.loads == Loads::host) wanted.lowest_tier = Tier::host;
+  if (options_.loads == Loads::none) wanted.lowest_tier = Tier::device;
+  return wanted;
+}
+
+std::span<const BlockKey> Session::to_share(const Prepared& request, std::uint64_t tokens) const {
+  const std::uint64_t full = tokens / options_.block_tokens;
+  return std::span{request.keys}.first(static_cast<std::size_t>(std::min<std::uint64_t>(full, request.shared_blocks)));
+}
+
+Launched Session::launch(RankDevices& devices, Waker& waker, std::shared_ptr<ComputeBatch> batch) {
+  const std::uint64_t number = ++launches_;
+  // What a rank notes in its batch is the first one's to tell: the others do the same with copies.
+  std::vector<std::shared_ptr<ComputeBatch>> batches{std::move(batch)};
+  while (batches.size() < devices.size()) batches.push_back(std::make_shared<ComputeBatch>(*batches.front()));
+  const Fence fence =
+      devices.launch([this, number, wake = &waker, work = std::move(batches)](std::uint32_t rank, BlockAccess& access) {
+        const auto begin = std::chrono::steady_clock::now();
+        verifiers_[rank].run(*work[rank], access);
+        if (options_.prefill_speed > 0) {
+          const std::chrono::duration<double> takes{static_cast<double>(work[rank]->token_count) / options_.prefill_speed};
+          std::this_thread::sleep_until(begin + std::chrono::duration_cast<std::chrono::steady_clock::duration>(takes));
+        }
+        launches_done_[rank].store(number, std::memory_order_release);
+        wake->wake();
+      });
+  return {number, fence};
+}
+
+std::uint64_t Session::launches_done() const {
+  std::uint64_t done = launches_;
+  for (const auto& by_rank : launches_done_) done = std::min(done, by_rank.load(std::memory_order_acquire));
+  return done;
+}
+
+void Session::finish(const Prepared& request, const RequestStats& stats, std::uint64_t compared) {
+  ++counts_.requests;
+  counts_.total += request.full_blocks;
+  counts_.device += stats.device;
+  counts_.host += stats.host;
+  counts_.storage += stats.storage;
+  counts_.miss += request.full_blocks - stats.device - stats.host - stats.storage;
+  counts_.joined += stats.joined;
+  checked_ += compared;
+  progress_.show(counts_.requests, counts_.hits(), counts_.total);
+}
+
+void Session::fail(std::string reason) {
+  if (!failure_) failure_ = std::move(reason);
+}
+
+}  // namespace terrace::tools

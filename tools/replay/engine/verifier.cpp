@@ -1,0 +1,90 @@
+#include "tools/replay/engine/verifier.hpp"
+
+#include "tools/replay/engine/content.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+namespace terrace::tools {
+namespace {
+
+constexpr std::uint64_t sample_every = 16;
+
+/// Adds the time of a scope.
+class Stopwatch {
+ public:
+  explicit Stopwatch(std::atomic<std::uint64_t>& total) : total_{total} {}
+  ~Stopwatch() {
+    const auto took = std::chrono::steady_clock::now() - begin_;
+    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(took).count();
+    total_.fetch_add(static_cast<std::uint64_t>(ns), std::memory_order_release);
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  std::atomic<std::uint64_t>& total_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+std::string describe(const Mismatch& mismatch) {
+  return fmt::format("request {}, block {}, key {}, found in {}, slot {}, byte {}", mismatch.request, mismatch.block,
+                     to_hex(mismatch.key).substr(0, 16), to_string(mismatch.found_in), mismatch.slot.value(), mismatch.byte);
+}
+
+std::size_t BlockShape::offset_of(std::uint32_t token) const {
+  if (token >= tokens) return count(bytes);
+  constexpr std::uint64_t word = sizeof(std::uint64_t);
+  return count(bytes) * token / tokens / word * word;
+}
+
+Verifier::Verifier(Verify verify, const BlockShape& shape) : verify_{verify}, shape_{shape}, scratch_(count(shape.bytes)) {}
+
+void Verifier::run(ComputeBatch& batch, BlockAccess& access) {
+  if (!batch.hits.empty()) {
+    const Stopwatch stopwatch{verify_ns_};
+    for (ComputeBatch::Hits& hits : batch.hits) compare(hits, access);
+  }
+  const Stopwatch stopwatch{content_ns_};
+  for (const ComputeBatch::Part& part : batch.parts) write(part, access);
+}
+
+void Verifier::compare(ComputeBatch::Hits& hits, BlockAccess& access) {
+  for (std::size_t i = 0; i < hits.blocks.size(); ++i) {
+    if (!chosen()) continue;
+    ++hits.compared;
+    const ComputeBatch::HitBlock& block = hits.blocks[i];
+    const auto byte = first_difference(access.read(block.slot, scratch_), block.key, count(shape_.begin));
+    if (!byte) continue;
+    mismatches_.fetch_add(1, std::memory_order_acq_rel);
+    const std::lock_guard lock{mutex_};
+    if (!first_) first_ = Mismatch{hits.request, i, block.key, block.found_in, block.slot, *byte};
+  }
+  compared_.fetch_add(hits.compared, std::memory_order_acq_rel);
+}
+
+void Verifier::write(const ComputeBatch::Part& part, BlockAccess& access) {
+  const std::size_t begin = shape_.offset_of(part.from);
+  const std::size_t end = shape_.offset_of(part.to);
+  if (begin == end) return;
+  // What the block's other tokens have written stays: where the device's memory is far, it is read first.
+  const bool whole = begin == 0 && end == scratch_.size();
+  if (!whole) (void)access.read(part.slot, scratch_);
+  fill_content(access.write_target(part.slot, scratch_).subspan(begin, end - begin), part.key, count(shape_.begin) + begin);
+  access.written(part.slot, scratch_);
+}
+
+bool Verifier::chosen() {
+  if (verify_ == Verify::none) return false;
+  return verify_ == Verify::all || hits_++ % sample_every == 0;
+}
+
+std::optional<Mismatch> Verifier::first_mismatch() const {
+  const std::lock_guard lock{mutex_};
+  return first_;
+}
+
+}  // namespace terrace::tools

@@ -1,0 +1,58 @@
+#include "tools/replay/report/final_checks.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_set>
+#include <vector>
+
+namespace terrace::tools {
+namespace {
+
+/// Told from the store's list alone: of blocks in order of depth, each needs its parent among those found whole before.
+std::uint64_t count_with_ancestors(const BlockStore& store) {
+  std::vector<StoredBlock> blocks;
+  store.for_each([&](const StoredBlock& block) { blocks.push_back(block); });
+  std::ranges::stable_sort(blocks, {}, &StoredBlock::depth);
+  std::unordered_set<BlockKey> whole;
+  for (const StoredBlock& block : blocks) {
+    if (block.depth == 0 || whole.contains(block.parent)) whole.insert(block.key);
+  }
+  return whole.size();
+}
+
+}  // namespace
+
+std::optional<std::string> FinalChecks::broken() const {
+  if (!ledgers_balanced) return "a ledger does not add up";
+  if (leases != 0) return fmt::format("{} leases are left", leases);
+  if (readers != 0) return fmt::format("{} readers are left", readers);
+  if (device.held + host.held != 0) return fmt::format("{} slots are held by nobody", device.held + host.held);
+  if (orphans != 0) return fmt::format("{} stored blocks have no stored parent", orphans);
+  if (stored_with_ancestors != stored) {
+    return fmt::format("{} of {} stored blocks have all their ancestors", stored_with_ancestors, stored);
+  }
+  return std::nullopt;
+}
+
+FinalChecks check_idle(CacheSystem& stack) {
+  const CacheManager& manager = stack.cache().manager();
+  manager.check_invariants();
+  FinalChecks checks;
+  checks.device = manager.device_ledger();
+  checks.host = manager.host_ledger();
+  checks.ledgers_balanced = checks.device.balanced() && checks.host.balanced();
+  checks.leases = manager.live_requests();
+  checks.readers = manager.readers();
+  checks.quarantined = checks.device.quarantined + checks.host.quarantined;
+  if (const BlockStore* const store = stack.store()) {
+    store->check_invariants();
+    const StoreStat stat = store->stat();
+    checks.stored = stat.blocks;
+    checks.orphans = stat.orphans;
+    checks.stored_with_ancestors = count_with_ancestors(*store);
+  }
+  return checks;
+}
+
+}  // namespace terrace::tools

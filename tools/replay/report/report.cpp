@@ -1,0 +1,242 @@
+#include "tools/replay/report/report.hpp"
+
+#include "tools/device_name.hpp"
+#include "tools/text.hpp"
+
+#include <boost/json.hpp>
+#include <fmt/format.h>
+
+#include <chrono>
+
+namespace terrace::tools {
+namespace {
+
+namespace json = boost::json;
+
+// Values are made with parentheses: braces make an array of one.
+
+json::object to_object(const Moved& moved) {
+  return {{"blocks", moved.blocks}, {"bytes", count(moved.bytes)}, {"seconds", moved.seconds}};
+}
+
+json::object to_object(const Percentiles& p) { return {{"p50", p.p50}, {"p99", p.p99}, {"max", p.max}}; }
+
+json::object to_object(const Ledger& ledger) {
+  return {{"free", ledger.free},   {"held", ledger.held},     {"filling", ledger.filling}, {"ready", ledger.ready},
+          {"null", ledger.null},   {"total", ledger.total},   {"quarantined", ledger.quarantined}};
+}
+
+json::string text(std::string_view view) { return json::string{json::string_view{view.data(), view.size()}}; }
+
+/// In tokens; the counts are of blocks.
+json::object to_object(const RequestTotals& totals, std::uint32_t block_tokens) {
+  return {{"requests", totals.requests},
+          {"asked", totals.asked * block_tokens},
+          {"device", totals.device * block_tokens},
+          {"host", totals.host * block_tokens},
+          {"storage", totals.storage * block_tokens},
+          {"external", totals.external * block_tokens},
+          {"miss", totals.miss * block_tokens}};
+}
+
+json::object to_object(const ManagerStats& stats) {
+  return {{"acquired", stats.acquired},
+          {"refused_no_room", stats.refused_no_room},
+          {"rescued", stats.evictions_cancelled},
+          {"joined", stats.joined},
+          {"turned_down", stats.turned_down},
+          {"load_failures", stats.load_failures},
+          {"loads_late", stats.loads_late},
+          {"replans", stats.replans},
+          {"duplicates", stats.duplicates},
+          {"evicted_device", stats.evicted_device},
+          {"evicted_host", stats.evicted_host},
+          {"dropped_clean", stats.dropped_clean},
+          {"dropped_lost", stats.dropped_lost},
+          {"persist_failed", stats.store_failed},
+          {"persist_skipped", stats.store_skipped},
+          {"persist_gone", stats.store_gone},
+          {"persist_no_room", stats.store_no_room},
+          {"persist_orphaned", stats.store_orphaned},
+          {"persist_cancelled", stats.store_cancelled},
+          {"persist_over_budget", stats.store_over_budget},
+          {"stored_evicted", stats.stored_evicted},
+          {"released_unfenced", stats.released_unfenced}};
+}
+
+json::object to_object(const StoreStat& stat) {
+  return {{"capacity_blocks", stat.capacity_blocks}, {"wanted_blocks", stat.wanted_blocks}, {"blocks", stat.blocks},
+          {"evicted", stat.evicted}, {"corrupt", stat.corrupt}, {"io_errors", stat.io_errors},
+          {"growth_stopped", stat.growth_stopped}, {"floor_stopped", stat.floor_stopped},
+          {"directories", stat.directories}, {"directories_lost", stat.directories_lost}};
+}
+
+json::object to_object(const StoreHealth& health) {
+  json::object failed;
+  for (std::size_t i = 1; i < error_class_count; ++i) failed[to_string(static_cast<ErrorClass>(i))] = health.failed[i];
+  json::array lost;
+  for (const std::filesystem::path& directory : health.lost_directories) lost.push_back(text(directory.string()));
+  return {{"lost_directories", std::move(lost)},
+          {"state", to_string(health.state)}, {"reason", health.reason},       {"breaker", to_string(health.breaker)},
+          {"opened", health.opened},          {"retried", health.retried},     {"recovered", health.recovered},
+          {"declined", health.declined},      {"held_back", health.held_back}, {"failed", failed}};
+}
+
+json::object storage_config(const ReplayOptions& options) {
+  const StorageOptions& storage = options.storage;
+  if (const auto* memory = std::get_if<MemoryStorage>(&storage))
+    return {{"kind", "memory"}, {"capacity", count(memory->capacity)}};
+  if (const auto* file = std::get_if<FileStorage>(&storage)) {
+    const auto seconds = [](Duration time) { return std::chrono::duration<double>(time).count(); };
+    const ResilienceOptions& guard = options.storage_guard;
+    json::array stripes;
+    for (const std::filesystem::path& directory : file->more_directories) stripes.push_back(text(directory.string()));
+    return {{"kind", "file"},
+            {"directory", file->directory.string()},
+            {"name", file->name},
+            {"stripes", std::move(stripes)},
+            {"stripe_bytes", count(file->stripe_bytes)},
+            {"capacity", count(file->capacity)},
+            {"floor", count(file->floor)},
+            {"bandwidth", count(file->bandwidth)},
+            {"io", text(to_string(file->io))},
+            {"retries", guard.read_retries},
+            {"breaker_failures", guard.breaker.failures_max},
+            {"breaker_window", seconds(guard.breaker.window)},
+            {"breaker_probe", seconds(guard.breaker.probe_first)}};
+  }
+  return {{"kind", "none"}};
+}
+
+json::object to_object(const ReplayOptions& options) {
+  json::object config{{"block_tokens", options.block_tokens},
+                      {"block_bytes", count(options.block_bytes)},
+                      {"device", device_names(options.devices)},
+                      {"ranks", options.ranks()},
+                      {"rank_payload", text(to_string(options.rank_payload))},
+                      {"device_blocks", options.device_blocks},
+                      {"host_blocks", options.host_blocks},
+                      {"storage", storage_config(options)},
+                      {"relation", text(to_string(options.relation))},
+                      {"write_policy", text(to_string(options.write_policy))},
+                      {"policy", text(to_string(options.policy))},
+                      {"reference", options.reference},
+                      {"concurrency", options.concurrency},
+                      {"step_tokens", options.step_tokens},
+                      {"output_tokens_max", options.output_tokens_max},
+                      {"cache_output", options.cache_output},
+                      {"abort_rate", options.abort_rate},
+                      {"prefill_speed", options.prefill_speed},
+                      {"loads", text(to_string(options.loads))},
+                      {"mode", text(to_string(options.mode))},
+                      {"threads", options.threads},
+                      {"verify", text(to_string(options.verify))},
+                      {"release", text(to_string(options.release))},
+                      {"inject", text(to_string(options.inject))}};
+  if (options.trace.empty()) {
+    config["workload"] = options.workload;
+    config["seed"] = options.seed;
+  } else {
+    config["trace"] = options.trace.string();
+  }
+  config["skip"] = options.skip;
+  config["checkpoint"] = options.checkpoint ? json::value(options.checkpoint->count()) : json::value(nullptr);
+  config["speed"] = options.speed ? json::value(*options.speed) : json::value(nullptr);
+  config["requests_max"] =
+      options.requests_max == ReplayOptions::all_requests ? json::value(nullptr) : json::value(options.requests_max);
+  return config;
+}
+
+json::object to_object(const FinalChecks& checks) {
+  const double share =
+      checks.stored == 0 ? 1.0 : static_cast<double>(checks.stored_with_ancestors) / static_cast<double>(checks.stored);
+  return {{"ok", !checks.broken().has_value()},
+          {"ledgers_balanced", checks.ledgers_balanced},
+          {"leases", checks.leases},
+          {"readers", checks.readers},
+          {"quarantined", checks.quarantined},
+          {"orphans", checks.orphans},
+          {"stored", checks.stored},
+          {"stored_with_all_ancestors", share},
+          {"device_ledger", to_object(checks.device)},
+          {"host_ledger", to_object(checks.host)}};
+}
+
+json::object checkpoint(const ReplayResult& result) {
+  const CheckpointReport& report = *result.checkpoint;
+  json::object blocks;
+  for (std::size_t i = 0; i < write_back_outcome_count; ++i) {
+    blocks[text(to_string(static_cast<WriteBackOutcome>(i)))] = report.job.blocks[i];
+  }
+  return {{"state", text(to_string(report.job.state))},
+          {"seconds", result.checkpoint_seconds},
+          {"durable_blocks", report.left.durable_blocks},
+          {"durable_bytes", count(report.left.durable)},
+          {"lost_blocks", report.left.lost_blocks},
+          {"lost_bytes", count(report.left.lost)},
+          {"flush_error", report.job.flush_error ? json::value(report.job.flush_error.message()) : json::value(nullptr)},
+          {"blocks", blocks}};
+}
+
+json::object to_object(const EngineCounts& engine) {
+  const json::object tokens{
+      {"prefilled", engine.prefilled}, {"decoded", engine.decoded}, {"recomputed", engine.recomputed}};
+  return {{"steps", engine.steps},
+          {"running_mean", engine.running_mean()},
+          {"tokens", tokens},
+          {"preemptions", engine.preemptions},
+          {"hits_again", engine.hits_again},
+          {"aborted", engine.aborted},
+          {"output_blocks", engine.output_blocks}};
+}
+
+json::object to_object(const Mismatch& mismatch) {
+  return {{"request", mismatch.request},
+          {"block", mismatch.block},
+          {"key", to_hex(mismatch.key)},
+          {"found_in", text(to_string(mismatch.found_in))},
+          {"slot", mismatch.slot.value()},
+          {"byte", mismatch.byte}};
+}
+
+}  // namespace
+
+std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
+  const Counts& counts = result.counts;
+  json::object verify{{"checked", result.checked}, {"compared", result.compared}, {"mismatches", result.mismatches}};
+  if (result.first_mismatch) verify["first"] = to_object(*result.first_mismatch);
+  json::object report{{"requests", counts.requests}, {"rejected", counts.rejected}};
+  report["blocks"] = json::object{{"total", counts.total},     {"device", counts.device}, {"host", counts.host},
+                                  {"storage", counts.storage}, {"miss", counts.miss},     {"joined", counts.joined}};
+  report["moved"] = json::object{{"swap_out", to_object(result.moved.swap_out)},
+                                 {"swap_in", to_object(result.moved.swap_in)},
+                                 {"prefetch", to_object(result.moved.storage_reads)},
+                                 {"persist", to_object(result.moved.storage_writes)}};
+  report["verify"] = verify;
+  report["latency_us"] = json::object{{"match", to_object(result.latency_us.match)},
+                                      {"acquire", to_object(result.latency_us.acquire)},
+                                      {"extend", to_object(result.latency_us.extend)},
+                                      {"commit", to_object(result.latency_us.commit)},
+                                      {"release", to_object(result.latency_us.release)}};
+  report["first_token_us"] = to_object(result.first_token_us);
+  report["engine"] = to_object(result.engine);
+  report["seconds"] = result.seconds;
+  report["drain_seconds"] = result.drain_seconds;
+  report["key_seconds"] = result.key_seconds;
+  report["content_seconds"] = result.content_seconds;
+  report["verify_seconds"] = result.verify_seconds;
+  report["interrupted"] = result.interrupted;
+  report["faults_planted"] = result.faults_planted;
+  report["checks"] = to_object(result.checks);
+  report["manager"] = to_object(result.manager);
+  report["tokens"] = json::object{{"requests", to_object(result.manager.requests, options.block_tokens)},
+                                  {"preempted", to_object(result.manager.preempted, options.block_tokens)}};
+  report["store"] = result.store ? json::value(to_object(*result.store)) : json::value(nullptr);
+  report["checkpoint"] = result.checkpoint ? json::value(checkpoint(result)) : json::value(nullptr);
+  report["storage_health"] = result.storage_health ? json::value(to_object(*result.storage_health)) : json::value(nullptr);
+  if (!result.storage_io.empty()) report["store"].as_object()["io"] = result.storage_io;
+  report["config"] = to_object(options);
+  return json_text(report);
+}
+
+}  // namespace terrace::tools

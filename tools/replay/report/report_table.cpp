@@ -1,0 +1,213 @@
+#include "tools/replay/report/report.hpp"
+
+#include "tools/device_name.hpp"
+#include "tools/output.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+namespace terrace::tools {
+namespace {
+
+/// 1234567 as "1,234,567".
+std::string grouped(std::uint64_t number) {
+  const std::string digits = std::to_string(number);
+  std::string result;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) result += ',';
+    result += digits[i];
+  }
+  return result;
+}
+
+double per_cent(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+std::string pool(std::uint32_t blocks, Bytes block_bytes) {
+  if (blocks == 0) return "none";
+  return fmt::format("{} blocks ({})", grouped(blocks), to_string(block_bytes * blocks));
+}
+
+std::string storage_name(const ReplayOptions& options) {
+  if (const auto* memory = std::get_if<MemoryStorage>(&options.storage))
+    return fmt::format("memory, {}", to_string(memory->capacity));
+  if (const auto* file = std::get_if<FileStorage>(&options.storage)) {
+    const std::size_t more = file->more_directories.size();
+    return fmt::format("{}{}, {}", file->directory.string(), more == 0 ? "" : fmt::format(" and {} more", more),
+                       to_string(file->capacity));
+  }
+  return "none";
+}
+
+std::string pace(const ReplayOptions& options) {
+  if (options.reference) return "reference (one at a time, instantaneous)";
+  const std::string how = options.speed ? fmt::format("the trace's clock, {:g} times faster", *options.speed)
+                                        : fmt::format("up to {} in flight", options.concurrency);
+  const std::string threads = options.threads > 1 ? fmt::format(", {} threads", options.threads) : "";
+  return fmt::format("{}, {} mode{}", how, to_string(options.mode), threads);
+}
+
+constexpr std::size_t columns = 80;
+
+class Table {
+ public:
+  /// Broken after 80 columns.
+  template <class... Args>
+  void line(fmt::format_string<Printable<Args>...> format, const Args&... args) {
+    std::string rest = printable_format<Args...>(format, args...);
+    const std::size_t indent = std::min(rest.find_first_not_of(' '), rest.size()) + 2;
+    // Between words, where there are any; a name that is too long stays whole.
+    while (rest.size() > columns) {
+      const std::size_t blank = rest.rfind(' ', columns);
+      if (blank == std::string::npos || blank <= indent) break;
+      text_ += rest.substr(0, blank) + '\n';
+      rest = std::string(indent, ' ') + rest.substr(blank + 1);
+    }
+    text_ += rest + '\n';
+  }
+  [[nodiscard]] std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+void add_head(Table& table, const ReplayOptions& options, const ReplayResult& result) {
+  const std::string source = options.trace.empty() ? fmt::format("{} workload, seed {}", options.workload, options.seed)
+                                                   : options.trace.filename().string();
+  table.line("{}: {} requests{}{}", source, grouped(result.counts.requests),
+             result.counts.rejected == 0 ? "" : fmt::format(", {} rejected as too large", grouped(result.counts.rejected)),
+             result.interrupted ? " (interrupted)" : "");
+  table.line("  device   {}, {}, {}, {} tokens each", device_names(options.devices),
+             pool(options.device_blocks, options.block_bytes), to_string(options.block_bytes), options.block_tokens);
+  if (options.ranks() > 1) table.line("  ranks    {}, {}", options.ranks(), to_string(options.rank_payload));
+  table.line("  policy   {}", to_string(options.policy));
+  table.line("  host     {}, {}", pool(options.host_blocks, options.block_bytes), to_string(options.relation));
+  table.line("  storage  {}{}", storage_name(options),
+             options.has_storage() ? fmt::format(", {}", to_string(options.write_policy)) : "");
+  if (!result.storage_io.empty()) table.line("           by {}", result.storage_io);
+  if (result.storage_health && result.storage_health->state != StoreState::well) {
+    table.line("           {}: {}", to_string(result.storage_health->state), result.storage_health->reason);
+  }
+  if (result.store && result.store->growth_stopped > 0) {
+    table.line("           no room for more than {} blocks{}", grouped(result.store->capacity_blocks),
+               result.store->floor_stopped > 0 ? ": the rest of the disk is to stay free" : "");
+  }
+  table.line("  pace     {}", pace(options));
+}
+
+void add_blocks(Table& table, const ReplayOptions& options, const Counts& counts) {
+  table.line("");
+  table.line("{:<22}{:>14}{:>10}", "prompt blocks found in", "blocks", "share");
+  const auto row = [&](std::string_view name, std::uint64_t blocks) {
+    table.line("  {:<20}{:>14}{:>8.2f} %", name, grouped(blocks), per_cent(blocks, counts.total));
+  };
+  row("device", counts.device);
+  row("host", counts.host);
+  if (options.has_storage()) row("storage", counts.storage);
+  row("any tier", counts.hits());
+  row("none: computed", counts.miss);
+  if (counts.joined > 0) table.line("  ({} of them on their way up for another request already)", grouped(counts.joined));
+}
+
+void add_engine(Table& table, const ReplayOptions& options, const EngineCounts& engine) {
+  if (options.reference) return;
+  table.line("");
+  table.line("{} prompt tokens computed, {} written, {} computed again; {} blocks of output cached", grouped(engine.prefilled),
+             grouped(engine.decoded), grouped(engine.recomputed), grouped(engine.output_blocks));
+  std::string steps;
+  if (engine.steps > 0) {
+    steps = fmt::format("{} steps of {:.1f} requests on average, ", grouped(engine.steps), engine.running_mean());
+  }
+  table.line("{}{} preemptions (then {} blocks hit again), {} requests aborted", steps, grouped(engine.preemptions),
+             grouped(engine.hits_again), grouped(engine.aborted));
+}
+
+void add_moved(Table& table, const ReplayOptions& options, const MovedTotals& moved, const ManagerStats& stats) {
+  table.line("");
+  table.line("{:<22}{:>14}{:>10}{:>10}{:>8}", "moved", "blocks", "bytes", "busy s", "GB/s");
+  const auto row = [&](std::string_view name, const Moved& kind) {
+    const double rate = kind.seconds > 0 ? static_cast<double>(count(kind.bytes)) / kind.seconds * 1e-9 : 0;
+    table.line("  {:<20}{:>14}{:>10}{:>10.2f}{:>8.2f}", name, grouped(kind.blocks), to_string(kind.bytes), kind.seconds, rate);
+  };
+  row("device to host", moved.swap_out);
+  row("host to device", moved.swap_in);
+  if (!options.has_storage()) return;
+  row("from storage", moved.storage_reads);
+  row("to storage", moved.storage_writes);
+  const std::uint64_t for_room = stats.store_gone + stats.store_no_room;
+  const std::uint64_t times = for_room + stats.store_skipped + stats.store_failed + stats.store_orphaned;
+  if (times == 0) return;
+  // (Whether the block before had to make room or failed is not known of an orphan.)
+  table.line("  not stored: {} times a block, since its room was wanted ({}), too many waited for the disk ({}), writing it "
+             "failed ({}), or the block before it was not stored ({})",
+             grouped(times), grouped(for_room), grouped(stats.store_skipped), grouped(stats.store_failed),
+             grouped(stats.store_orphaned));
+}
+
+void add_latencies(Table& table, const ReplayOptions& options, const ReplayResult& result) {
+  table.line("");
+  const std::string_view title = options.mode == Mode::loop ? "calls over the loop, us" : "calls, microseconds";
+  table.line("{:<24}{:>12}{:>10}{:>10}", title, "median", "p99", "max");
+  const auto row = [&](std::string_view name, const Percentiles& p) {
+    table.line("  {:<22}{:>12.1f}{:>10.1f}{:>10.1f}", name, p.p50, p.p99, p.max);
+  };
+  row("match", result.latency_us.match);
+  row("acquire", result.latency_us.acquire);
+  row("extend", result.latency_us.extend);
+  row("commit", result.latency_us.commit);
+  row("release", result.latency_us.release);
+}
+
+void add_first_token(Table& table, const ReplayOptions& options, const ReplayResult& result) {
+  if (options.prefill_speed > 0) {
+    const Percentiles& us = result.first_token_us;
+    table.line("");
+    table.line("{:<24}{:>12}{:>10}{:>10}", "first token, ms", "median", "p99", "max");
+    table.line("  {:<22}{:>12.1f}{:>10.1f}{:>10.1f}", fmt::format("loads {}", to_string(options.loads)), us.p50 * 1e-3,
+               us.p99 * 1e-3, us.max * 1e-3);
+  }
+  if (result.manager.turned_down == 0) return;
+  table.line("{} blocks of hits computed, since that was sooner than loading them", grouped(result.manager.turned_down));
+}
+
+}  // namespace
+
+void add_checkpoint(Table& table, const ReplayResult& result) {
+  if (!result.checkpoint) return;
+  const auto& [job, left] = *result.checkpoint;
+  table.line("");
+  table.line("checkpoint: {} in {:.2f} s; durable {} blocks ({}), lost {} ({})", to_string(job.state), result.checkpoint_seconds,
+             grouped(left.durable_blocks), to_string(left.durable), grouped(left.lost_blocks), to_string(left.lost));
+  if (result.left_behind) table.line("  storage had not come to an end by then, and was not waited for");
+}
+
+std::string to_table(const ReplayOptions& options, const ReplayResult& result) {
+  Table table;
+  add_head(table, options, result);
+  add_blocks(table, options, result.counts);
+  add_engine(table, options, result.engine);
+  add_moved(table, options, result.moved, result.manager);
+  add_latencies(table, options, result);
+  add_first_token(table, options, result);
+  add_checkpoint(table, result);
+  table.line("");
+  const auto rate = result.seconds > 0 ? static_cast<double>(result.counts.requests) / result.seconds : 0;
+  table.line("{:.2f} s, {:.0f} requests/s (keys {:.2f} s; on the device: content {:.2f} s, comparing {:.2f} s)", result.seconds,
+             rate, result.key_seconds, result.content_seconds, result.verify_seconds);
+  if (options.verify == Verify::none) {
+    table.line("hits were not compared");
+  } else {
+    const std::uint64_t more = result.compared - result.checked;
+    table.line("{} hit blocks compared, {} mismatches{}", grouped(result.checked), grouped(result.mismatches),
+               more == 0 ? "" : fmt::format("; {} more of requests aborted or taken up again", grouped(more)));
+  }
+  return table.take();
+}
+
+}  // namespace terrace::tools

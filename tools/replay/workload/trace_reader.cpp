@@ -1,0 +1,196 @@
+#include "tools/replay/workload/trace_reader.hpp"
+
+#include "tools/interrupted.hpp"
+#include "tools/usage_error.hpp"
+
+#include <boost/json.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+namespace terrace::tools {
+namespace {
+
+namespace json = boost::json;
+
+constexpr double timestamp_max_ms = 1e15;  ///< beyond any calendar; that 1e999 is infinite is no concern then
+
+/// What is wrong with a line, before it is known which line that is.
+struct BadLine {
+  std::string what;
+};
+
+const json::value& member(const json::object& line, const char* name) {
+  const json::value* const found = line.if_contains(name);
+  if (found == nullptr) throw BadLine{fmt::format("\"{}\" is missing", name)};
+  return *found;
+}
+
+std::uint64_t whole_number(const json::value& value, std::string_view what, std::uint64_t max) {
+  boost::system::error_code error;
+  const auto number = value.to_number<std::uint64_t>(error);
+  if (error || value.is_double() || number > max) {
+    constexpr std::size_t shown_max = 40;
+    throw BadLine{fmt::format("{} is not a whole number from 0 to {}: {:.{}}", what, max, json::serialize(value), shown_max)};
+  }
+  return number;
+}
+
+std::uint32_t length(const json::object& line, const char* name) {
+  return static_cast<std::uint32_t>(
+      whole_number(member(line, name), fmt::format("\"{}\"", name), std::numeric_limits<std::uint32_t>::max()));
+}
+
+double timestamp(const json::object& line) {
+  const json::value& value = member(line, "timestamp");
+  boost::system::error_code error;
+  const double number = value.to_number<double>(error);
+  if (error || !(number >= 0 && number <= timestamp_max_ms)) {
+    throw BadLine{fmt::format("\"timestamp\" is not a number of milliseconds from 0 to {:.0e}", timestamp_max_ms)};
+  }
+  return number;
+}
+
+TraceRequest parse_line(std::string_view text, std::uint32_t block_tokens) {
+  boost::system::error_code error;
+  const json::value value = json::parse(json::string_view{text.data(), text.size()}, error);
+  if (error) throw BadLine{fmt::format("not JSON: {}", error.message())};
+  const json::object* const line = value.if_object();
+  if (line == nullptr) throw BadLine{"not a JSON object"};
+
+  TraceRequest request;
+  request.timestamp_ms = timestamp(*line);
+  request.input_tokens = length(*line, "input_length");
+  request.output_tokens = length(*line, "output_length");
+  const json::array* const ids = member(*line, "hash_ids").if_array();
+  if (ids == nullptr) throw BadLine{"\"hash_ids\" is not an array"};
+  request.hash_ids.reserve(ids->size());
+  for (const json::value& id : *ids) {
+    request.hash_ids.push_back(whole_number(id, "a hash id", std::numeric_limits<std::uint64_t>::max()));
+  }
+
+  const std::uint64_t full = request.input_tokens / block_tokens;
+  const std::uint64_t all = full + (request.input_tokens % block_tokens != 0 ? 1 : 0);
+  if (request.hash_ids.size() < full || request.hash_ids.size() > all) {
+    throw BadLine{fmt::format("{} hash ids for {} tokens, which are {} blocks of {} tokens (is --block-tokens right?)",
+                              request.hash_ids.size(), request.input_tokens, all, block_tokens)};
+  }
+  return request;
+}
+
+}  // namespace
+
+/// Lines out of a file that may be compressed: zlib's gzread passes text through as it is.
+class TraceReader::Lines {
+ public:
+  Lines(const TraceFile& file, TraceLimits limits) : file_{file}, limits_{std::move(limits)} {
+    // From the beginning, wherever an earlier reader has left it.
+    const int descriptor = ::lseek(file.descriptor(), 0, SEEK_SET) == 0 ? ::dup(file.descriptor()) : -1;
+    stream_ = descriptor < 0 ? nullptr : ::gzdopen(descriptor, "rb");
+    if (stream_ == nullptr) throw UsageError{fmt::format("{}: cannot open: {}", file_.name(), std::strerror(errno))};
+  }
+  ~Lines() { ::gzclose(stream_); }
+  Lines(const Lines&) = delete;
+  Lines& operator=(const Lines&) = delete;
+
+  /// False at the end.
+  bool next(std::string& line) {
+    line.clear();
+    for (;;) {
+      const auto* const begin = buffer_.data() + at_;
+      const auto* const end = buffer_.data() + size_;
+      const auto* const newline = std::find(begin, end, '\n');
+      line.append(begin, newline);
+      if (line.size() > count(limits_.line_max)) fail(fmt::format("the line is longer than {}", to_string(limits_.line_max)));
+      if (newline != end) {
+        at_ = static_cast<std::size_t>(newline - buffer_.data()) + 1;
+        break;
+      }
+      if (!fill()) {
+        if (line.empty()) return false;
+        break;
+      }
+    }
+    constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+    if (number_++ == 0 && line.starts_with(byte_order_mark)) line.erase(0, byte_order_mark.size());
+    return true;
+  }
+  /// Of the line read last, from 1.
+  [[nodiscard]] std::uint64_t number() const { return number_; }
+
+ private:
+  /// Of the line that is being read.
+  [[noreturn]] void fail(const std::string& what) const {
+    throw UsageError{fmt::format("{}:{}: {}", file_.name(), number_ + 1, what)};
+  }
+
+  bool fill() {
+    if (limits_.go_on && !limits_.go_on()) throw Interrupted{};
+    const int got = ::gzread(stream_, buffer_.data(), static_cast<unsigned>(buffer_.size()));
+    int error = Z_OK;
+    const char* const message = ::gzerror(stream_, &error);
+    // A compressed file that was cut short reads as its beginning, and says so only here.
+    if (got < 0 || error == Z_BUF_ERROR) {
+      const char* const what = error == Z_ERRNO ? std::strerror(errno) : error == Z_BUF_ERROR ? "cut short" : message;
+      fail(fmt::format("cannot read on: {}", what));
+    }
+    at_ = 0;
+    size_ = static_cast<std::size_t>(got);
+    read_ += size_;
+    if (::gzdirect(stream_) == 0 && read_ > count(limits_.content_max)) {
+      fail(fmt::format("decompressed, the trace is longer than {}", to_string(limits_.content_max)));
+    }
+    return got > 0;
+  }
+
+  const TraceFile file_;
+  const TraceLimits limits_;
+  gzFile stream_ = nullptr;
+  std::array<char, 1 << 16> buffer_;
+  std::size_t at_ = 0;
+  std::size_t size_ = 0;
+  std::uint64_t read_ = 0;
+  std::uint64_t number_ = 0;
+};
+
+TraceReader::TraceReader(const TraceFile& file, std::uint32_t block_tokens, TraceLimits limits)
+    : name_{file.name()}, block_tokens_{block_tokens}, lines_{std::make_unique<Lines>(file, std::move(limits))} {}
+
+TraceReader::~TraceReader() = default;
+
+std::optional<TraceRequest> TraceReader::next() {
+  std::string line;
+  while (lines_->next(line)) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    try {
+      return parse_line(line, block_tokens_);
+    } catch (const BadLine& bad) {
+      throw UsageError{fmt::format("{}:{}: {}", name_, lines_->number(), bad.what)};
+    }
+  }
+  return std::nullopt;
+}
+
+TraceSummary scan_trace(const TraceFile& file, std::uint32_t block_tokens, std::uint64_t requests_max,
+                        const TraceLimits& limits) {
+  TraceReader reader{file, block_tokens, limits};
+  TraceSummary summary;
+  while (summary.requests < requests_max) {
+    const std::optional<TraceRequest> request = reader.next();
+    if (!request) break;
+    ++summary.requests;
+    summary.full_blocks_max = std::max(summary.full_blocks_max, request->input_tokens / block_tokens);
+  }
+  if (summary.requests == 0) throw UsageError{fmt::format("{}: no requests", file.name())};
+  return summary;
+}
+
+}  // namespace terrace::tools

@@ -1,0 +1,62 @@
+#include "tools/replay/workload/workload_rag.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace terrace::tools {
+
+RagWorkload::RagWorkload(std::uint64_t seed, std::uint32_t block_tokens, const RagModel& model)
+    : model_{model}, block_tokens_{block_tokens}, random_{seed}, next_id_{first_id(seed)}, draw_document_{model.documents} {
+  preamble_.grow(model_.preamble, block_tokens_, next_id_);
+  for (std::uint32_t i = 0; i < model_.documents; ++i) {
+    document_tokens_.push_back(draw_length(random_, model_.document_median, model_.document_sigma, model_.document_max));
+  }
+}
+
+std::optional<TraceRequest> RagWorkload::next() {
+  WorkloadContext context = preamble_;
+  Place place = 0;
+  for (const Document document : draw_documents()) append(context, place, document);
+  context.grow(draw_length(random_, model_.question_median, model_.question_sigma, model_.question_max), block_tokens_, next_id_);
+
+  TraceRequest request;
+  request.timestamp_ms = std::floor(now_);
+  request.input_tokens = context.tokens;
+  request.output_tokens = draw_length(random_, model_.answer_median, model_.answer_sigma, model_.answer_max);
+  request.hash_ids = std::move(context.ids);
+  now_ += draw_time(random_, model_.gap_mean);
+  return request;
+}
+
+std::vector<RagWorkload::Document> RagWorkload::draw_documents() {
+  const std::size_t count = std::min(draw_count(), model_.documents);
+  std::vector<Document> documents;
+  while (documents.size() < count) {
+    const Document document = draw_document_(random_);
+    if (std::ranges::find(documents, document) == documents.end()) documents.push_back(document);
+  }
+  // As drawn is no order that prefers any: the first is simply the first that came up.
+  if (random_.chance(model_.best_first_chance)) std::ranges::sort(documents);
+  return documents;
+}
+
+std::uint32_t RagWorkload::draw_count() {
+  std::uint32_t count = 1;
+  double left = 1;
+  for (; count < RagModel::documents_per_request_max; ++count) {
+    const double chance = model_.document_counts[count - 1];
+    if (random_.chance(chance / left)) break;
+    left -= chance;
+  }
+  return count;
+}
+
+/// A document that stood here before has the ids that it had then.
+void RagWorkload::append(WorkloadContext& context, Place& place, Document document) {
+  const auto [at, is_new] = placed_.try_emplace({place, document}, Placed{placed_.size() + 1, next_id_});
+  std::uint64_t id = at->second.first_id;
+  context.grow(document_tokens_[document], block_tokens_, is_new ? next_id_ : id);
+  place = at->second.place;
+}
+
+}  // namespace terrace::tools

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "tools/replay/workload/request_source.hpp"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+namespace terrace::tools {
+
+/// A built-in workload: an endless stream of requests, made from a seed.
+struct Workload {
+  std::unique_ptr<RequestSource> requests;
+  std::uint32_t context_max = 0;  ///< tokens of the longest prompt there may be
+};
+
+/// As --workload takes them; the first is the default.
+inline constexpr std::array<std::string_view, 3> workload_names{"chat", "agent", "rag"};
+
+/// `name` must be one of workload_names.
+[[nodiscard]] Workload make_workload(std::string_view name, std::uint64_t seed, std::uint32_t block_tokens);
+
+}  // namespace terrace::tools
