@@ -1,5 +1,5 @@
-// What it takes to embed the cache in its confined mode: no event loop, no thread of the caller's. README.md shows the part
-// between the marks as it is here; tests/house/house_test.cpp sees to that.
+// The cache in confined mode: without an event loop, and without a thread of the caller. README.md shows the part between the
+// two marks exactly as it is here; tests/house/house_test.cpp compares them.
 
 #include "radix/keys/block_keys.hpp"
 #include "runtime/system/cache_system.hpp"
@@ -17,7 +17,7 @@ using namespace terrace;
 constexpr std::uint32_t tokens_per_block = 16;
 constexpr Bytes block_bytes = KiB * 64;
 
-/// The model: a block's KV is its number, over and over.
+/// The model of this example: the KV of a block is its number in every byte.
 void compute(BlockAccess& blocks, SlotId slot, std::size_t number) {
   std::vector<std::byte> scratch(count(block_bytes));
   std::ranges::fill(blocks.write_target(slot, scratch), static_cast<std::byte>(number));
@@ -37,26 +37,33 @@ void stop_on_error(std::span<const RequestEvent> events) {
 }
 
 // README: from here
-std::size_t serve(CacheSystem& stack, RequestId id, const std::vector<TokenId>& prompt) {
-  KeyChain chain{root_key({}), tokens_per_block};  // in earnest, the root names model, adapter and tenant
+std::size_t serve(Stack& system, RequestId id, const std::vector<TokenId>& prompt) {
+  // Each full block of tokens gets a key. A real root key names model, adapter and tenant.
+  KeyChain chain{root_key({}), tokens_per_block};
   chain.append(prompt);
   AcquireRequest wanted;
   wanted.id = id;
-  wanted.keys = chain.keys();  // of the full blocks; one that is filled in part needs its slot, too
+  wanted.keys = chain.keys();
+  // The last block may be filled in part. It has no key, but it needs a slot.
   wanted.blocks = static_cast<std::uint32_t>((prompt.size() + tokens_per_block - 1) / tokens_per_block);
 
-  Cache& cache = stack.cache();
-  Lease lease = cache.acquire(wanted).value();                    // all of it, or an error that says why
-  while (cache.state(lease) == RequestState::waiting) stop_on_error(cache.poll());  // what is cached below comes up meanwhile
+  // The request gets all that it needs, or an error that says why not. While it waits, blocks are copied up from the tiers below.
+  Cache& cache = system.cache();
+  Lease lease = cache.acquire(wanted).value();
+  while (cache.state(lease) == RequestState::waiting) stop_on_error(cache.poll());
   const std::span<const SlotId> table = cache.block_table(lease).value();
   const std::size_t hits = cache.hit_tiers(lease)->size();
-  const Fence done = stack.device().launch([hits, slots = std::vector(table.begin(), table.end())](BlockAccess& blocks) {
+
+  // The step reads the blocks that were found, and computes the others.
+  const Fence done = system.device().launch([hits, slots = std::vector(table.begin(), table.end())](BlockAccess& blocks) {
     for (std::size_t i = 0; i < hits; ++i) attend(blocks, slots[i], i);
     for (std::size_t i = hits; i < slots.size(); ++i) compute(blocks, slots[i], i);
   });
-  lease.used_until(done);                                         // it may end now, also by an exception
-  (void)cache.commit(lease, chain.keys(), done).value();          // shared from now on; copies of them wait for `done`
-  return hits;                                                    // its end frees the blocks, once compute is through with them
+  // The lease may end at any time from now on. Whatever is copied into its slots then waits for `done`.
+  lease.used_until(done);
+  // The computed blocks are shared from now on. Copies of them wait for `done`.
+  (void)cache.commit(lease, chain.keys(), done).value();
+  return hits;
 }
 // README: to here
 
@@ -67,20 +74,22 @@ int main() {
   options.block_bytes = block_bytes;
   options.device_blocks = 16;
   options.host_blocks = 64;
-  options.storage = MemoryStorage{MiB * 64};  // or FileStorage{"/var/cache/kv", GiB * 100}, which outlives the process
+  // FileStorage{"/var/cache/kv", GiB * 100} would outlive the process.
+  options.storage = MemoryStorage{MiB * 64};
   options.write_policy = WritePolicy::write_through;
-  CacheSystem stack{options};
+  Stack system{options};
 
   const std::vector<TokenId> prompt(200, 42);
   const std::vector<TokenId> other(250, 43);
-  const std::size_t first = serve(stack, RequestId{1}, prompt);
-  const std::size_t second = serve(stack, RequestId{2}, prompt);
-  (void)serve(stack, RequestId{3}, other);  // wants every slot of the device: the prompt's blocks go down to the host
-  const std::size_t third = serve(stack, RequestId{4}, prompt);
+  const std::size_t first = serve(system, RequestId{1}, prompt);
+  const std::size_t second = serve(system, RequestId{2}, prompt);
+  // The other prompt needs every slot of the device, so the first prompt's blocks are swapped out to the host.
+  (void)serve(system, RequestId{3}, other);
+  const std::size_t third = serve(system, RequestId{4}, prompt);
   std::printf("of %zu full blocks %zu, %zu and %zu were hits\n", prompt.size() / tokens_per_block, first, second, third);
 
-  const Fence last = stack.device().launch([](BlockAccess&) {});
-  while (stack.device().reached() < last) stop_on_error(stack.cache().poll());
-  stack.cache().drain();
+  const Fence last = system.device().launch([](BlockAccess&) {});
+  while (system.device().reached() < last) stop_on_error(system.cache().poll());
+  system.cache().drain();
   return first == 0 && second == 12 && third == 12 && every_hit_was_right ? 0 : 1;
 }
