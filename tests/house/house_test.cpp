@@ -185,5 +185,18 @@ TEST(Readme, shows_the_example_that_is_compiled_and_run) {
   EXPECT_TRUE(has_code_block(read_file(root, "README.md"), code)) << "README.md does not show this part of it:\n" << code;
 }
 
+TEST(HowTos, show_code_that_is_compiled_and_tested) {
+  const auto text_of = [](const std::string& path) {
+    return std::filesystem::is_regular_file(root / path) ? read_file(root, path).text : std::string{};
+  };
+  std::size_t pages = 0;
+  for (const SourceFile& file : folders().at("docs")) {
+    if (!file.path.starts_with("docs/how-to/")) continue;
+    ++pages;
+    for (const std::string& what : code_is_quoted(file, text_of)) ADD_FAILURE() << what;
+  }
+  EXPECT_GT(pages, 0U);
+}
+
 }  // namespace
 }  // namespace terrace::house

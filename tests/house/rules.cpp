@@ -441,6 +441,33 @@ bool has_code_block(const SourceFile& document, std::string_view code) {
   return !code.empty() && document.text.find("```cpp\n" + std::string{code} + "```\n") != std::string::npos;
 }
 
+Findings code_is_quoted(const SourceFile& document, const std::function<std::string(const std::string& path)>& text_of) {
+  Findings findings;
+  const std::filesystem::path folder = std::filesystem::path{document.path}.parent_path();
+  std::string source;
+  std::optional<std::string> code;
+  bool fenced = false;
+  const auto lines = lines_of(document);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].starts_with("```")) {
+      if (code && (code->empty() || text_of(source).find(*code) == std::string::npos)) {
+        findings.push_back(finding(document, i, "the code before this line is not in " + source));
+      }
+      code.reset();
+      fenced = !fenced;
+      if (fenced && lines[i] == "```cpp") code.emplace();
+    } else if (code) {
+      code->append(lines[i]).push_back('\n');
+    } else if (!fenced) {
+      for (std::size_t at = lines[i].find("]("); at != std::string_view::npos; at = lines[i].find("](", at + 1)) {
+        const std::string_view target = lines[i].substr(at + 2, lines[i].find_first_of(")#", at + 2) - at - 2);
+        source = (folder / target).lexically_normal().generic_string();
+      }
+    }
+  }
+  return findings;
+}
+
 void collect_keys(const SourceFile& file, std::set<std::string>& keys) {
   for_each_word(file.text, [&](std::string_view word) {
     const auto is_digit = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; };

@@ -80,6 +80,11 @@ struct FaultRow {
 /// Whether a fenced block of the document is `code`, to the letter.
 [[nodiscard]] bool has_code_block(const SourceFile& document, std::string_view code);
 
+/// Each fenced block of C++ stands, to the letter, in the file to which the last link before it leads. `text_of`: the text of a
+/// file, empty if there is none.
+[[nodiscard]] Findings code_is_quoted(const SourceFile& document,
+                                      const std::function<std::string(const std::string& path)>& text_of);
+
 /// Adds the words of 64 hexadecimal digits: block keys.
 void collect_keys(const SourceFile& file, std::set<std::string>& keys);
 

@@ -229,6 +229,20 @@ TEST(Rules, a_document_has_the_code_to_the_letter) {
   EXPECT_FALSE(has_code_block(file("README.md", "```cpp\n```\n"), "")) << "an example that was not found";
 }
 
+TEST(Rules, code_of_a_document_is_quoted_from_the_file_that_was_linked_last) {
+  const auto objections = [](const std::string& text) {
+    return code_is_quoted(file("docs/how-to/a.md", text), [](const std::string& path) {
+      return path == "examples/b.cpp" ? std::string{"int a;\nint b;\nint c;\n"} : std::string{};
+    });
+  };
+  EXPECT_TRUE(objections("[b](../../examples/b.cpp):\n\n```cpp\nint a;\nint b;\n```\n\n```text\nint d;\n```\n").empty());
+  EXPECT_TRUE(objections("[b](../../examples/b.cpp#x)\n```cpp\nint a;\n```\n```cpp\nint c;\n```\n").empty());
+  EXPECT_EQ(objections("[b](../../examples/b.cpp)\n```cpp\nint a;\nint c;\n```\n").size(), 1U);
+  EXPECT_EQ(objections("[b](../../examples/b.cpp), [c](c.md)\n```cpp\nint a;\n```\n").size(), 1U);
+  EXPECT_EQ(objections("```cpp\nint a;\n```\n").size(), 1U) << "no link before it";
+  EXPECT_EQ(objections("[b](../../examples/b.cpp)\n```cpp\n```\n").size(), 1U) << "no code";
+}
+
 TEST(Rules, keys_are_words_of_64_digits) {
   std::set<std::string> keys;
   const std::string key(64, 'a');
