@@ -74,9 +74,9 @@ bool all_are(std::span<const std::byte> bytes, std::byte value) {
   return std::ranges::all_of(bytes, [&](std::byte b) { return b == value; });
 }
 
-/// Moves blocks in one plan, and waits for its end.
-bool move(DirectTransfers& transfers, TransferPlan plan) {
-  transfers.submit(std::move(plan));
+/// Moves blocks in one transfer, and waits for its end.
+bool move(DirectTransfers& transfers, Transfer transfer) {
+  transfers.submit(std::move(transfer));
   std::vector<TransferEvent> events;
   while (!transfers.idle()) transfers.poll(events);
   return events.size() == 1 && std::ranges::all_of(events[0].outcomes, [](BlockOutcome o) { return o == BlockOutcome::done; });
@@ -89,20 +89,20 @@ int main() {
   InlineDevice device{std::array{PoolMemory{.slots = slots, .host = &arena}}};
   const SteadyClock clock;
   NullWaker nobody;
-  DirectTransfers transfers{LanesConfig{}, device, clock, nobody};
+  DirectTransfers transfers{TransferSchedulerConfig{}, device, clock, nobody};
 
   // Compute writes the device's slots 0 and 1. They are swapped out to the host's slots 4 and 5, and back into 6 and 7.
   const Fence written = device.launch([](BlockAccess& access) {
     fill(access, SlotId{0}, std::byte{11});
     fill(access, SlotId{1}, std::byte{12});
   });
-  TransferPlan down;
-  down.job = JobId{1};
+  Transfer down;
+  down.id = TransferId{1};
   down.direction = Direction::swap_out;
   down.after = written;
   down.runs = {{SlotId{0}, SlotId{4}, 2}};
-  TransferPlan up;
-  up.job = JobId{2};
+  Transfer up;
+  up.id = TransferId{2};
   up.direction = Direction::swap_in;
   up.runs = {{SlotId{4}, SlotId{6}, 2}};
   bool right = move(transfers, std::move(down)) && all_are(arena.block(SlotId{4}), std::byte{11}) &&

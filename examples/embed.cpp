@@ -37,7 +37,7 @@ void stop_on_error(std::span<const RequestEvent> events) {
 }
 
 // README: from here
-std::size_t serve(Stack& system, RequestId id, const std::vector<TokenId>& prompt) {
+std::size_t serve(CacheSystem& system, RequestId id, const std::vector<TokenId>& prompt) {
   // Each full block of tokens gets a key. A real root key names model, adapter and tenant.
   KeyChain chain{root_key({}), tokens_per_block};
   chain.append(prompt);
@@ -77,7 +77,7 @@ int main() {
   // FileStorage{"/var/cache/kv", GiB * 100} would outlive the process.
   options.storage = MemoryStorage{MiB * 64};
   options.write_policy = WritePolicy::write_through;
-  Stack system{options};
+  CacheSystem system{options};
 
   const std::vector<TokenId> prompt(200, 42);
   const std::vector<TokenId> other(250, 43);

@@ -52,15 +52,15 @@ std::vector<BlockKey> keys_of(TokenId token, std::size_t blocks) {
 }
 
 /// Gives each block of the prefix a device copy, as a commit does.
-Path insert(PrefixTree& tree, std::span<const BlockKey> keys, std::uint32_t first_slot, std::uint64_t use) {
-  const Path path = tree.extend({}, keys);
-  tree.pin(path);
-  for (std::uint32_t i = 0; i < path.length; ++i) {
-    tree.set_copy(tree.at(path, i), Tier::device, Copy{CopyState::ready, SlotId{first_slot + i}});
+Prefix insert(PrefixTree& tree, std::span<const BlockKey> keys, std::uint32_t first_slot, std::uint64_t use) {
+  const Prefix prefix = tree.extend({}, keys);
+  tree.pin(prefix);
+  for (std::uint32_t i = 0; i < prefix.length; ++i) {
+    tree.set_copy(tree.at(prefix, i), Tier::device, Copy{CopyState::ready, SlotId{first_slot + i}});
   }
-  tree.touch(path, use);
-  tree.unpin(path);
-  return path;
+  tree.touch(prefix, use);
+  tree.unpin(prefix);
+  return prefix;
 }
 
 }  // namespace
@@ -70,8 +70,8 @@ int main() {
   PrefixTree tree;
   tree.set_policy(Tier::device, policy);
 
-  const Path first = insert(tree, keys_of(1, 2), 0, 1);
-  const Path second = insert(tree, keys_of(2, 1), 2, 2);
+  const Prefix first = insert(tree, keys_of(1, 2), 0, 1);
+  const Prefix second = insert(tree, keys_of(2, 1), 2, 2);
   tree.touch(first, 3);  // LRU would evict the second prefix now
 
   // The first prefix goes, from its end. Then the second one goes.

@@ -107,6 +107,12 @@ TEST(House, lines_are_no_wider_than_a_screen) {
 
 TEST(House, nothing_is_left_for_later) { expect_kept(any_code, nothing_is_left_for_later); }
 
+TEST(House, product_code_uses_no_retired_name) {
+  const std::set<std::string> retired = retired_names(read_file(root, "docs/glossary.md"));
+  ASSERT_GT(retired.size(), 50U);
+  expect_kept(product_cpp, [&](const SourceFile& file) { return uses_no_retired_name(file, retired); });
+}
+
 TEST(House, links_of_documents_lead_somewhere) {
   expect_kept(any_document, [](const SourceFile& file) { return links_lead_somewhere(file, exists); });
 }

@@ -498,6 +498,34 @@ Findings links_lead_somewhere(const SourceFile& document, const std::function<bo
   return findings;
 }
 
+std::set<std::string> retired_names(const SourceFile& glossary) {
+  std::set<std::string> names;
+  bool in_table = false;
+  for (const std::string_view line : lines_of(glossary)) {
+    if (line.starts_with("#")) in_table = line.find("Retired") != std::string_view::npos;
+    const auto cells = split(line, '|');
+    if (!in_table || cells.size() < 4) continue;
+    for_each_quote(cells[1], [&](std::string_view name) { names.emplace(name); });
+  }
+  return names;
+}
+
+Findings uses_no_retired_name(const SourceFile& file, const std::set<std::string>& retired) {
+  Findings findings;
+  const auto lines = lines_of(file);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const auto parts = split(lines[i], '"');
+    for (std::size_t p = 0; p < parts.size(); p += 2) {
+      for_each_word(parts[p], [&](std::string_view word) {
+        if (retired.contains(std::string{word})) {
+          findings.push_back(finding(file, i, "the glossary has another name for " + std::string{word}));
+        }
+      });
+    }
+  }
+  return findings;
+}
+
 void collect_words(const SourceFile& file, std::set<std::string>& words) {
   for_each_word(file.text, [&](std::string_view word) { words.emplace(word); });
 }

@@ -92,6 +92,10 @@ void collect_keys(const SourceFile& file, std::set<std::string>& keys);
 [[nodiscard]] Findings links_lead_somewhere(const SourceFile& document, const std::function<bool(const std::string&)>& exists);
 /// `Type::member` in backticks: both words must occur in the code.
 [[nodiscard]] Findings named_functions_exist(const SourceFile& document, const std::set<std::string>& words);
+/// The names of the glossary's table of retired ones: the first column of each row, in backticks.
+[[nodiscard]] std::set<std::string> retired_names(const SourceFile& glossary);
+/// No such name outside of quotes, be it in code or in a comment.
+[[nodiscard]] Findings uses_no_retired_name(const SourceFile& file, const std::set<std::string>& retired);
 /// Adds the identifiers of the file.
 void collect_words(const SourceFile& file, std::set<std::string>& words);
 

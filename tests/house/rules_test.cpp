@@ -265,6 +265,20 @@ TEST(Rules, links_of_documents_lead_somewhere) {
   EXPECT_EQ(objections("see `base/d.hpp`").size(), 1U);
 }
 
+TEST(Rules, retired_names_are_those_of_the_glossarys_table) {
+  const std::set<std::string> names =
+      retired_names(file("docs/glossary.md", "| `Block` | KV of a run of tokens | |\n## Retired names\n| retired | now |\n|---|---|\n"
+                                             "| `Heir`, `heir` | `split_child` |\n## More\n| `Slot` | a place | |\n"));
+  EXPECT_EQ(names, (std::set<std::string>{"Heir", "heir"}));
+}
+
+TEST(Rules, a_retired_name_is_found_in_code_and_comments_and_allowed_in_quotes) {
+  const auto found = [](const std::string& text) { return uses_no_retired_name(file("radix/a.cpp", text), {"heir"}); };
+  EXPECT_TRUE(found("const Node heiress;  // her\nprint(\"heir\");\n").empty());
+  EXPECT_EQ(found("int a;\nNode heir;\n"), Findings{"radix/a.cpp:2: the glossary has another name for heir"});
+  EXPECT_EQ(found("print(\"a\", heir);  // the heir\n").size(), 2U);
+}
+
 TEST(Rules, documents_name_functions_that_exist) {
   std::set<std::string> words;
   collect_words(file("runtime/a.hpp", "class Cache {\n  void poll(int x);\n};\n"), words);

@@ -35,10 +35,10 @@ Examples:
   terrace doctor --device cuda:1 --measure
       those of another device, anew
   terrace doctor --report paths.json
-      all figures of all paths, for programs)";
+      all figures of all copy methods, for programs)";
 
 CopyMethod chosen(const CopyMethodTable::Cell& cell, CopyMethods available) {
-  const auto taken = std::ranges::find_if(cell.order, [&](CopyMethod path) { return available[static_cast<std::size_t>(path)]; });
+  const auto taken = std::ranges::find_if(cell.order, [&](CopyMethod method) { return available[static_cast<std::size_t>(method)]; });
   return taken == cell.order.end() ? CopyMethod::plain : *taken;
 }
 
@@ -77,31 +77,31 @@ void print_machine() {
   print("device   emulated: always\n");
 }
 
-void print_cuda(const CudaFacts& facts, const CopyMethodTable& paths) {
+void print_cuda(const CudaFacts& facts, const CopyMethodTable& methods) {
   print("         {}, compute capability {}.{}, driver {}\n", facts.device, facts.compute_capability_major,
              facts.compute_capability_minor, facts.driver);
   if (!facts.no_kernels.empty()) print("         no copy kernels: {}\n", facts.no_kernels);
   if (facts.failed > 0) print("         {} calls of the driver failed; the first: {}\n", facts.failed, facts.first_failure);
-  write_output("\n" + to_table(paths, facts.paths));
+  write_output("\n" + to_table(methods, facts.methods));
 }
 
 }  // namespace
 
-double link_peak(const CopyMethodTable& paths, Direction direction) {
+double link_peak(const CopyMethodTable& methods, Direction direction) {
   double peak = 0;
   for (std::size_t bytes = 0; bytes < CopyMethodTable::piece_bytes.size(); ++bytes) {
     for (std::size_t count = 0; count < CopyMethodTable::piece_counts.size(); ++count) {
-      peak = std::max(peak, std::ranges::max(paths.cell(direction, bytes, count).rates));
+      peak = std::max(peak, std::ranges::max(methods.cell(direction, bytes, count).rates));
     }
   }
   return peak;
 }
 
-std::string to_table(const CopyMethodTable& paths, CopyMethods available) {
+std::string to_table(const CopyMethodTable& methods, CopyMethods available) {
   std::string text;
   const auto out = std::back_inserter(text);
   for (const auto& [direction, name] : directions) {
-    const double peak = link_peak(paths, direction);
+    const double peak = link_peak(methods, direction);
     fmt::format_to(out, "{}: {}\n", name, peak > 0 ? fmt::format("at most {:.1f} GB/s", peak * giga) : "not measured");
     fmt::format_to(out, "  {:<16}", "pieces");
     for (const std::uint64_t count : CopyMethodTable::piece_counts) fmt::format_to(out, "{:>20}", fmt::format("from {}", count));
@@ -109,11 +109,11 @@ std::string to_table(const CopyMethodTable& paths, CopyMethods available) {
     for (std::size_t bytes = 0; bytes < CopyMethodTable::piece_bytes.size(); ++bytes) {
       fmt::format_to(out, "  {:<16}", pieces_of(bytes));
       for (std::size_t count = 0; count < CopyMethodTable::piece_counts.size(); ++count) {
-        const CopyMethodTable::Cell& cell = paths.cell(direction, bytes, count);
-        const CopyMethod path = chosen(cell, available);
-        const double rate = cell.rates[static_cast<std::size_t>(path)];
+        const CopyMethodTable::Cell& cell = methods.cell(direction, bytes, count);
+        const CopyMethod method = chosen(cell, available);
+        const double rate = cell.rates[static_cast<std::size_t>(method)];
         fmt::format_to(out, "{:>20}",
-                       rate > 0 ? fmt::format("{} {:.1f}", to_string(path), rate * giga) : std::string{to_string(path)});
+                       rate > 0 ? fmt::format("{} {:.1f}", to_string(method), rate * giga) : std::string{to_string(method)});
       }
       text += '\n';
     }
@@ -122,26 +122,26 @@ std::string to_table(const CopyMethodTable& paths, CopyMethods available) {
   return text;
 }
 
-std::string to_json(const CudaFacts& facts, const CopyMethodTable& paths) {
+std::string to_json(const CudaFacts& facts, const CopyMethodTable& methods) {
   json::object report{{"device", facts.device}, {"driver", facts.driver}};
   report["compute_capability"] = fmt::format("{}.{}", facts.compute_capability_major, facts.compute_capability_minor);
   for (const auto& [direction, name] : directions) {
     json::array cells;
     for (std::size_t bytes = 0; bytes < CopyMethodTable::piece_bytes.size(); ++bytes) {
       for (std::size_t count = 0; count < CopyMethodTable::piece_counts.size(); ++count) {
-        const CopyMethodTable::Cell& cell = paths.cell(direction, bytes, count);
+        const CopyMethodTable::Cell& cell = methods.cell(direction, bytes, count);
         json::object rates;
-        for (std::size_t path = 0; path < copy_method_count; ++path) {
-          if (facts.paths[path]) rates[std::string{to_string(static_cast<CopyMethod>(path))}] = cell.rates[path];
+        for (std::size_t method = 0; method < copy_method_count; ++method) {
+          if (facts.methods[method]) rates[std::string{to_string(static_cast<CopyMethod>(method))}] = cell.rates[method];
         }
         cells.push_back(json::object{{"piece_bytes_from", CopyMethodTable::piece_bytes[bytes]},
                                      {"pieces_from", CopyMethodTable::piece_counts[count]},
-                                     {"path", std::string{to_string(chosen(cell, facts.paths))}},
+                                     {"path", std::string{to_string(chosen(cell, facts.methods))}},
                                      {"bytes_per_second", rates}});
       }
     }
     const char* const key = direction == Direction::swap_out ? "swap_out" : "swap_in";
-    report[key] = json::object{{"peak_bytes_per_second", link_peak(paths, direction)}, {"cells", cells}};
+    report[key] = json::object{{"peak_bytes_per_second", link_peak(methods, direction)}, {"cells", cells}};
   }
   return json_text(report);
 }
@@ -177,11 +177,11 @@ void run_doctor(const DoctorArguments& arguments) {
   std::error_code ignored;
   if (arguments.measure) std::filesystem::remove(file, ignored);
   const CudaFacts facts = facts_of(*cuda);
-  const CopyMethodTable paths = file.empty() ? CopyMethodTable{} : CudaDevice::calibrated(*cuda, file);
-  print_cuda(facts, paths);
+  const CopyMethodTable methods = file.empty() ? CopyMethodTable{} : CudaDevice::calibrated(*cuda, file);
+  print_cuda(facts, methods);
   print("{}\n", file.empty() ? std::string{"not measured: there is no home to keep the figures in ($HOME, $XDG_CACHE_HOME)"}
                                    : fmt::format("kept in {}", file.string()));
-  if (!arguments.report.empty()) write_report(arguments.report, to_json(facts, paths));
+  if (!arguments.report.empty()) write_report(arguments.report, to_json(facts, methods));
 }
 
 }  // namespace terrace::tools

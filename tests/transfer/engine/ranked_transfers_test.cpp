@@ -345,8 +345,8 @@ TEST_F(FrozenRanksTest, hear_what_concerns_the_transfers_that_they_still_owe) {
   EXPECT_EQ(b_.raised.size(), 1U);
   EXPECT_EQ(a_.cancelled, std::vector{TransferId{2}});
   EXPECT_EQ(b_.cancelled, (std::vector{TransferId{1}, TransferId{2}}));
-  transfers_.limit(persist, KiB);
-  EXPECT_EQ(a_.limits, (std::vector{std::pair{persist, KiB}}));
+  transfers_.limit(store, KiB);
+  EXPECT_EQ(a_.limits, (std::vector{std::pair{store, KiB}}));
   EXPECT_EQ(b_.limits, a_.limits);
 }
 

@@ -153,7 +153,7 @@ TEST_F(ThreadedTransfersTest, cancel_and_raise_what_is_queued) {
   Transfer first = transfer(1, swap_out, request, {run(0, 0, 12)});
   first.after = hold_compute();
   transfers_->submit(std::move(first));
-  transfers_->submit(transfer(2, swap_out, persist, {run(20, 20, 1)}));
+  transfers_->submit(transfer(2, swap_out, store, {run(20, 20, 1)}));
   transfers_->submit(transfer(3, swap_out, make_room, {run(30, 30, 1)}));
   transfers_->submit(transfer(4, swap_out, make_room, {run(40, 40, 1)}));
   transfers_->raise(TransferId{2}, request);
@@ -174,7 +174,7 @@ TEST_F(ThreadedTransfersTest, refuse_new_transfers_once_stopped_and_end_the_old)
   Transfer first = transfer(1, swap_out, request, {run(0, 0, 12)});
   first.after = hold_compute();
   transfers_->submit(std::move(first));
-  transfers_->submit(transfer(2, swap_out, persist, {run(20, 20, 1)}));
+  transfers_->submit(transfer(2, swap_out, store, {run(20, 20, 1)}));
   // Once this one has ended, the engine has come to those before it, and two pieces of the first are under way.
   transfers_->submit(transfer(4, swap_in, request, {run(50, 50, 1)}));
   ASSERT_EQ(await_events(1).size(), 1U);
@@ -243,7 +243,7 @@ TEST_F(ThreadedTransfersTest, fail_what_the_device_threw_at_and_live_on) {
 }
 
 TEST_F(ThreadedTransfersTest, end_with_jobs_still_queued) {
-  for (std::uint64_t id = 1; id <= 100; ++id) transfers_->submit(transfer(id, swap_out, persist, {run(0, 0, 64)}));
+  for (std::uint64_t id = 1; id <= 100; ++id) transfers_->submit(transfer(id, swap_out, store, {run(0, 0, 64)}));
   transfers_.reset();
 }
 

@@ -95,7 +95,7 @@ TEST_F(DirectTransfersTest, ask_to_be_polled_for_what_nothing_wakes_them_for) {
 }
 
 TEST_F(DirectTransfersTest, start_the_most_urgent_of_the_transfers_submitted_together) {
-  transfers_->submit(transfer(1, swap_out, persist, {run(0, 0, 12)}));
+  transfers_->submit(transfer(1, swap_out, store, {run(0, 0, 12)}));
   transfers_->submit(transfer(2, swap_out, request, {run(20, 20, 1)}));
   transfers_->raise(TransferId{99}, request);
   poll();
@@ -107,7 +107,7 @@ TEST_F(DirectTransfersTest, start_the_most_urgent_of_the_transfers_submitted_tog
 }
 
 TEST_F(DirectTransfersTest, keep_no_more_under_way_than_an_urgent_transfer_may_wait_for) {
-  transfers_->submit(transfer(1, swap_out, persist, {run(0, 0, 20)}));
+  transfers_->submit(transfer(1, swap_out, store, {run(0, 0, 20)}));
   poll();
   EXPECT_EQ(device_.commands(swap_out), 1U);
   transfers_->submit(transfer(2, swap_out, request, {run(0, 0, 20)}));

@@ -62,8 +62,8 @@ TEST_F(LanesEndTest, report_a_job_normally_that_is_cancelled_when_all_of_it_has_
 
 TEST_F(LanesEndTest, cancel_everything_that_has_not_started) {
   submit(1, request, 8);
-  submit(2, persist, 1);
-  submit(4, persist, 1);
+  submit(2, store, 1);
+  submit(4, store, 1);
   submit(transfer(3, swap_in, make_room, {run(0, 0, 1)}));
   const std::optional<Piece> piece = next();
   lanes_.cancel_all();

@@ -68,16 +68,16 @@ TEST_F(LanesTest, cut_pieces_of_one_block_where_a_block_is_larger_than_a_piece) 
 }
 
 TEST_F(LanesTest, serve_the_urgent_first_and_within_a_lane_who_came_first) {
-  submit(1, persist, 1);
+  submit(1, store, 1);
   submit(2, make_room, 1);
   submit(3, request, 1);
-  submit(4, persist, 1);
+  submit(4, store, 1);
   submit(5, request, 1);
   EXPECT_EQ(order(), (std::vector<std::uint64_t>{3, 5, 2, 1, 4}));
 }
 
 TEST_F(LanesTest, keep_at_most_one_piece_ahead_of_an_urgent_job) {
-  for (const Urgency background : {make_room, persist}) {
+  for (const Urgency background : {make_room, store}) {
     submit(1, background, 40);
     const std::optional<Piece> first = next();
     ASSERT_TRUE(first);
@@ -107,15 +107,15 @@ TEST_F(LanesTest, keep_the_stream_busy_with_what_requests_wait_for) {
 TEST_F(LanesTest, do_not_make_one_direction_wait_for_the_other) {
   submit(1, request, 40);
   ASSERT_TRUE(next() && next());
-  submit(transfer(2, swap_in, persist, {run(0, 0, 1)}));
+  submit(transfer(2, swap_in, store, {run(0, 0, 1)}));
   const std::optional<Piece> piece = next(swap_in);
   ASSERT_TRUE(piece);
   EXPECT_EQ(piece->id, TransferId{2});
 }
 
 TEST_F(LanesTest, raise_a_job_behind_those_that_wait_in_the_lane_already) {
-  submit(1, persist, 1);
-  submit(2, persist, 1);
+  submit(1, store, 1);
+  submit(2, store, 1);
   submit(3, request, 1);
   submit(4, make_room, 1);
   lanes_.raise(TransferId{2}, request);
@@ -124,7 +124,7 @@ TEST_F(LanesTest, raise_a_job_behind_those_that_wait_in_the_lane_already) {
 }
 
 TEST_F(LanesTest, raise_what_is_left_of_a_job_under_way) {
-  submit(1, persist, 8);
+  submit(1, store, 8);
   const std::optional<Piece> first = next();
   submit(2, make_room, 1);
   lanes_.raise(TransferId{1}, request);
@@ -137,22 +137,22 @@ TEST_F(LanesTest, raise_what_is_left_of_a_job_under_way) {
 TEST_F(LanesTest, do_not_lower_a_job_and_ignore_unknown_ones) {
   submit(1, request, 1);
   submit(2, make_room, 1);
-  lanes_.raise(TransferId{1}, persist);
+  lanes_.raise(TransferId{1}, store);
   lanes_.raise(TransferId{99}, request);
   lanes_.cancel(TransferId{99});
   EXPECT_EQ(order(), (std::vector<std::uint64_t>{1, 2}));
 }
 
 TEST_F(LanesTest, refuse_a_transfer_beyond_the_bound_and_change_nothing) {
-  submit(1, persist, 60);
+  submit(1, store, 60);
   submit(2, request, 60);
-  const Result<void> refused = lanes_.submit(transfer(3, swap_out, persist, {run(0, 0, 41)}));
+  const Result<void> refused = lanes_.submit(transfer(3, swap_out, store, {run(0, 0, 41)}));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error(), Errc::refused);
   lanes_.check_invariants();
   EXPECT_TRUE(events().empty());
-  submit(4, persist, 40);  // exactly at the bound
-  submit(transfer(5, swap_in, persist, {run(0, 0, 100)}));
+  submit(4, store, 40);  // exactly at the bound
+  submit(transfer(5, swap_in, store, {run(0, 0, 100)}));
 
   const std::optional<Piece> of_request = next();
   EXPECT_EQ(of_request->id, TransferId{2});
@@ -187,13 +187,13 @@ class LimitedLanesTest : public LanesTest {
  protected:
   LimitedLanesTest() {
     TransferSchedulerConfig limited = config();
-    limited.rates[static_cast<std::size_t>(persist)] = Bytes{40};
+    limited.rates[static_cast<std::size_t>(store)] = Bytes{40};
     lanes_ = TransferScheduler{limited};
   }
 };
 
 TEST_F(LimitedLanesTest, let_one_piece_go_at_once_and_then_keep_the_rate) {
-  submit(1, persist, 10);
+  submit(1, store, 10);
   finish(*next());
   EXPECT_FALSE(next());
   EXPECT_EQ(lanes_.next_deadline(), start + seconds{1});
@@ -207,21 +207,21 @@ TEST_F(LimitedLanesTest, let_one_piece_go_at_once_and_then_keep_the_rate) {
 
 TEST_F(LimitedLanesTest, let_what_is_less_urgent_go_where_the_more_urgent_has_used_its_rate_up) {
   lanes_.limit(make_room, Bytes{40});
-  lanes_.limit(persist, Bytes{0});
+  lanes_.limit(store, Bytes{0});
   submit(1, make_room, 8);
-  submit(2, persist, 8);
+  submit(2, store, 8);
   EXPECT_EQ(order(), (std::vector<std::uint64_t>{1, 2, 2}));
   EXPECT_EQ(lanes_.next_deadline(), start + seconds{1});
   EXPECT_EQ(next(swap_out, start + seconds{1})->id, TransferId{1});
 }
 
 TEST_F(LimitedLanesTest, take_another_rate_at_once) {
-  submit(1, persist, 16);
+  submit(1, store, 16);
   finish(*next());
   EXPECT_FALSE(next());
-  lanes_.limit(persist, Bytes{0});
+  lanes_.limit(store, Bytes{0});
   finish(*next());
-  lanes_.limit(persist, Bytes{40});
+  lanes_.limit(store, Bytes{40});
   finish(*next());
   EXPECT_FALSE(next());
   EXPECT_TRUE(next(swap_out, start + seconds{1}));
@@ -231,15 +231,15 @@ TEST_F(LimitedLanesTest, take_another_rate_at_once) {
 }
 
 TEST_F(LimitedLanesTest, share_the_rate_between_the_directions) {
-  submit(1, persist, 4);
-  submit(transfer(2, swap_in, persist, {run(0, 0, 4)}));
+  submit(1, store, 4);
+  submit(transfer(2, swap_in, store, {run(0, 0, 4)}));
   ASSERT_TRUE(next());
   EXPECT_FALSE(next(swap_in));
   EXPECT_TRUE(next(swap_in, start + seconds{1}));
 }
 
 TEST_F(LimitedLanesTest, hold_back_no_other_lane) {
-  submit(1, persist, 8);
+  submit(1, store, 8);
   finish(*next());
   submit(2, make_room, 40);
   submit(3, request, 40);
@@ -248,7 +248,7 @@ TEST_F(LimitedLanesTest, hold_back_no_other_lane) {
 }
 
 TEST_F(LimitedLanesTest, do_not_limit_a_job_that_was_raised) {
-  submit(1, persist, 12);
+  submit(1, store, 12);
   finish(*next());
   lanes_.raise(TransferId{1}, request);
   EXPECT_EQ(order(), (std::vector<std::uint64_t>{1, 1}));
@@ -256,9 +256,9 @@ TEST_F(LimitedLanesTest, do_not_limit_a_job_that_was_raised) {
 }
 
 TEST_F(LimitedLanesTest, do_not_ask_to_be_woken_for_the_rate_beside_a_piece_under_way) {
-  submit(1, persist, 4);
+  submit(1, store, 4);
   ASSERT_TRUE(next());
-  submit(3, persist, 4);
+  submit(3, store, 4);
   EXPECT_EQ(lanes_.next_deadline(), never);
 }
 

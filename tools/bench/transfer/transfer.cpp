@@ -110,7 +110,7 @@ boost::json::object to_json(const LayersRow& row) {
 boost::json::object to_json(const CopyRow& row) {
   return {{"block_bytes", count(row.block_bytes)},
           {"blocks", row.blocks},
-          {"plan_blocks", row.plan_blocks},
+          {"plan_blocks", row.transfer_blocks},
           {"layout", to_string(row.layout)},
           {"way", to_string(row.way)},
           {"gb_per_s", row.gb_per_s},

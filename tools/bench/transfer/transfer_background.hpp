@@ -20,7 +20,7 @@ class BackgroundLoad {
  public:
   BackgroundLoad(TransferRig& rig, const TransferSchedulerConfig& lanes)
       : rig_{rig}, piece_blocks_{blocks_of_a_piece(rig, lanes)} {
-    const auto blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(rig.blocks() / 2, plan_pieces * piece_blocks_));
+    const auto blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(rig.blocks() / 2, transfer_pieces * piece_blocks_));
     pieces_ = (blocks + piece_blocks_ - 1) / piece_blocks_;
     std::uint32_t slot = rig.first_slot(Direction::swap_in).value();
     for (Crossing& transfer : transfers_) {
@@ -64,7 +64,7 @@ class BackgroundLoad {
 
  private:
   /// Of one transfer: enough that two of them outlast any pause.
-  static constexpr std::uint64_t plan_pieces = 16;
+  static constexpr std::uint64_t transfer_pieces = 16;
   struct Crossing {
     std::vector<SlotPair> pairs;
     std::optional<TransferId> id;

@@ -13,7 +13,7 @@ namespace {
 using enum Direction;
 
 /// Of one request's transfer: 16,384 tokens in blocks of 64, a piece in blocks of 4 KiB.
-constexpr std::uint32_t plan_blocks_max = 256;
+constexpr std::uint32_t transfer_blocks_max = 256;
 
 /// One direction's part of a measurement.
 struct Work {
@@ -36,7 +36,7 @@ Work make_work(const TransferRig& rig, Direction direction, Layout layout, Bytes
     return work;
   }
   for (std::uint32_t i = 0; i < rig.blocks(); ++i) add(i, i);
-  const std::uint64_t in_piece = std::clamp<std::uint64_t>(piece_bytes / rig.block_bytes(), 1, plan_blocks_max);
+  const std::uint64_t in_piece = std::clamp<std::uint64_t>(piece_bytes / rig.block_bytes(), 1, transfer_blocks_max);
   for (std::uint64_t at = 0; at < rig.blocks(); at += in_piece) {
     const SlotId slot{first.value() + static_cast<std::uint32_t>(at)};
     work.bare.push_back({slot, slot, static_cast<std::uint32_t>(std::min(in_piece, rig.blocks() - at))});
@@ -58,8 +58,8 @@ Moved move_all(TransferRig& rig, std::span<const Work> works) {
   moved.seconds = seconds_of([&] {
     const double begin = thread_cpu_seconds();
     std::size_t pending = 0;
-    for (std::size_t at = 0; at < works.front().pairs.size(); at += plan_blocks_max) {
-      const std::size_t size = std::min<std::size_t>(plan_blocks_max, works.front().pairs.size() - at);
+    for (std::size_t at = 0; at < works.front().pairs.size(); at += transfer_blocks_max) {
+      const std::size_t size = std::min<std::size_t>(transfer_blocks_max, works.front().pairs.size() - at);
       for (const Work& work : works) rig.submit(work.direction, Urgency::request, std::span{work.pairs}.subspan(at, size));
       pending += works.size();
     }
@@ -157,7 +157,7 @@ std::vector<CopyRow> measure_copies(TransferRig& rig, Bytes piece_bytes, unsigne
   for (Cell& cell : cells) {
     rows.push_back({.block_bytes = rig.block_bytes(),
                     .blocks = rig.blocks(),
-                    .plan_blocks = std::min(plan_blocks_max, rig.blocks()),
+                    .transfer_blocks = std::min(transfer_blocks_max, rig.blocks()),
                     .layout = cell.layout,
                     .way = cell.way,
                     .gb_per_s = median(std::move(cell.speed)),

@@ -21,7 +21,7 @@ enum class Layout : unsigned char { contiguous, scattered };
 struct CopyRow {
   Bytes block_bytes{};
   std::uint32_t blocks = 0;       ///< a direction
-  std::uint32_t plan_blocks = 0;  ///< of each transfer but the last
+  std::uint32_t transfer_blocks = 0;  ///< of each transfer but the last
   Layout layout = Layout::contiguous;
   Way way = Way::swap_out;
   double gb_per_s = 0;        ///< from the first submit to the last event
