@@ -29,6 +29,8 @@ using SlotId = StrongId<struct SlotIdTag>;
 using GroupId = StrongId<struct GroupIdTag, std::uint16_t>;
 /// Slots of one size, in all tiers together: a size class.
 using PoolId = StrongId<struct PoolIdTag, std::uint16_t>;
+/// Whose blocks these are, for quotas, statistics and jobs: the first eight bytes of the root key (BlockKey::prefix64).
+using TenantId = StrongId<struct TenantIdTag, std::uint64_t>;
 /// A caller's request, unique among those alive.
 using RequestId = StrongId<struct RequestIdTag, std::uint64_t>;
 /// One transfer transfer.

@@ -87,7 +87,7 @@ Prefix PrefixTree::find(std::span<const BlockKey> wanted) const {
   return prefix;
 }
 
-Prefix PrefixTree::extend(Prefix at, std::span<const BlockKey> wanted, std::uint64_t name_space, GroupId group) {
+Prefix PrefixTree::extend(Prefix at, std::span<const BlockKey> wanted, TenantId tenant, GroupId group) {
   added_ = 0;
   NodeId id = at.length == 0 ? root_node : resolve(at.node, at.length - 1);
   std::uint32_t length = at.length;
@@ -116,13 +116,13 @@ Prefix PrefixTree::extend(Prefix at, std::span<const BlockKey> wanted, std::uint
   added_ = added;
   if (id == root_node || node.first_child != no_node || !has_room(node, added)) {
     if (id != root_node) {
-      name_space = node.name_space;
+      tenant = node.tenant;
       group = node.group;
     }
     id = new_node(id, length, arrays_.capacity_for(added));
-    nodes_[id.value()].name_space = name_space;
+    nodes_[id.value()].tenant = tenant;
     nodes_[id.value()].group = group;
-    nodes_[id.value()].tenant = tenant_of(name_space);
+    nodes_[id.value()].tenant_index = tenant_of(tenant);
     append(id, wanted);
     link(id);
   } else {
@@ -218,9 +218,9 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
   upper.size = at;
   lower.split_child = upper.split_child;
   upper.split_child = lower_id;
-  lower.name_space = upper.name_space;
-  lower.group = upper.group;
   lower.tenant = upper.tenant;
+  lower.group = upper.group;
+  lower.tenant_index = upper.tenant_index;
   lower.first_child = upper.first_child;
   upper.first_child = no_node;
   std::swap(upper.branch, lower.branch);
@@ -373,8 +373,8 @@ Prefix PrefixTree::first(Prefix prefix, std::uint32_t length) const {
 
 GroupId PrefixTree::group(BlockRef block) const { return nodes_[resolve(block.node, block.depth).value()].group; }
 
-std::uint64_t PrefixTree::name_space(BlockRef block) const {
-  return nodes_[resolve(block.node, block.depth).value()].name_space;
+TenantId PrefixTree::tenant(BlockRef block) const {
+  return nodes_[resolve(block.node, block.depth).value()].tenant;
 }
 
 bool PrefixTree::same(BlockRef a, BlockRef b) const {

@@ -67,7 +67,7 @@ using RetentionId = StrongId<struct RetentionIdTag, std::uint64_t>;
 /// one where there is none. A retention holds for the blocks that are there when it is made, for as long as they stay: what
 /// comes back comes back without. Ancestors need no care, since a prefix goes from its end.
 ///
-/// A block's *tenant* is the name space that its prefix was extended with. Some tenants can be followed: then the tree counts their
+/// A block's *tenant* is the one that its prefix was extended with. Some tenants can be followed: then the tree counts their
 /// copies, and answers for the next to go among theirs. The others cost nothing.
 ///
 /// A block leaves the tree when its last copy does, unless it is pinned or others follow it.
@@ -91,9 +91,9 @@ class PrefixTree {
   void hide_all();
   [[nodiscard]] bool hidden(BlockRef block) const;
   /// Follows `keys` from the end of `at` and adds the blocks that are missing, without copies. Pin the result before anything
-  /// else is changed: an unpinned block without copies may go at any time. `name_space` and `group` are remembered with new
+  /// else is changed: an unpinned block without copies may go at any time. `tenant` and `group` are remembered with new
   /// prefixes.
-  [[nodiscard]] Prefix extend(Prefix at, std::span<const BlockKey> keys, std::uint64_t name_space = 0, GroupId group = {});
+  [[nodiscard]] Prefix extend(Prefix at, std::span<const BlockKey> keys, TenantId tenant = {}, GroupId group = {});
   /// How many blocks at the end of the prefix the last extend() added, and no copy has been set of since: one run.
   [[nodiscard]] std::uint32_t added() const { return added_; }
 
@@ -124,7 +124,7 @@ class PrefixTree {
   /// The key before the block's: its parent's, or nothing for a first block (its parent is the root key, which is not kept).
   [[nodiscard]] std::optional<BlockKey> parent_key(BlockRef block) const;
   /// As given when its prefix was first extended.
-  [[nodiscard]] std::uint64_t name_space(BlockRef block) const;
+  [[nodiscard]] TenantId tenant(BlockRef block) const;
   [[nodiscard]] GroupId group(BlockRef block) const;
   /// Whether the two name one block.
   [[nodiscard]] bool same(BlockRef a, BlockRef b) const;
@@ -152,15 +152,15 @@ class PrefixTree {
 
   /// Counts the tenant's copies from now on. An operator's step: where anything is cached it looks at every node. The policies
   /// of all tiers must know tenants.
-  void follow_tenant(std::uint64_t name_space);
-  void ignore_tenant(std::uint64_t name_space);
-  [[nodiscard]] bool follows_tenant(std::uint64_t name_space) const { return tenant_of(name_space) != nobody; }
+  void follow_tenant(TenantId tenant);
+  void ignore_tenant(TenantId tenant);
+  [[nodiscard]] bool follows_tenant(TenantId tenant) const { return tenant_of(tenant) != nobody; }
   /// As resident(tier) and unpinned(tier), of a tenant that is followed.
-  [[nodiscard]] std::uint64_t resident(Tier tier, std::uint64_t name_space) const;
-  [[nodiscard]] std::uint64_t unpinned(Tier tier, std::uint64_t name_space) const;
+  [[nodiscard]] std::uint64_t resident(Tier tier, TenantId tenant) const;
+  [[nodiscard]] std::uint64_t unpinned(Tier tier, TenantId tenant) const;
   /// As victim(tier) and victims(tier), among the candidates of a tenant that is followed.
-  [[nodiscard]] std::optional<BlockRef> victim(Tier tier, std::uint64_t name_space) const;
-  [[nodiscard]] std::optional<Run> victims(Tier tier, std::uint32_t blocks_max, std::uint64_t name_space) const;
+  [[nodiscard]] std::optional<BlockRef> victim(Tier tier, TenantId tenant) const;
+  [[nodiscard]] std::optional<Run> victims(Tier tier, std::uint32_t blocks_max, TenantId tenant) const;
 
   /// The block that the tier's policy would give up first.
   [[nodiscard]] std::optional<BlockRef> victim(Tier tier) const;
@@ -213,7 +213,7 @@ class PrefixTree {
     Count count;
   };
   struct Tenant {
-    std::uint64_t name_space = 0;
+    TenantId tenant;
     std::array<Count, tier_count> tiers{};
   };
   [[nodiscard]] NodeId parent_of(const Node& node) const;
@@ -239,8 +239,8 @@ class PrefixTree {
 
   void set_subtree_resident(NodeId node, Tier tier, bool was);
   void count(const Node& node, Tier tier, std::int64_t resident, std::int64_t pinned);
-  [[nodiscard]] TenantIndex tenant_of(std::uint64_t name_space) const;
-  void set_tenant(std::uint64_t name_space, TenantIndex tenant);
+  [[nodiscard]] TenantIndex tenant_of(TenantId tenant) const;
+  void set_tenant(TenantId tenant, TenantIndex followed);
   [[nodiscard]] Blocks blocks_of(NodeId node, std::uint32_t from, std::uint32_t to) const;
   [[nodiscard]] BlockRef candidate(NodeId node, Tier tier) const;
   [[nodiscard]] Run run_to(BlockRef last, Tier tier, std::uint32_t blocks_max) const;
@@ -271,7 +271,7 @@ class PrefixTree {
   std::vector<EvictionPolicy*> followers_;
   std::vector<Tenant> tenants_;  ///< by TenantIndex; the first stands for all that are not followed, and counts nothing
   std::vector<TenantIndex> free_tenants_;
-  boost::unordered_flat_map<std::uint64_t, TenantIndex> followed_;  ///< by name space
+  boost::unordered_flat_map<TenantId, TenantIndex, std::hash<TenantId>> followed_;  ///< by tenant
   /// By their first key. Children name their parent's branch, not the parent, so that all of them get another parent at once when
   /// a hub with thousands is split.
   ChildTable children_;

@@ -18,7 +18,7 @@ void PrefixTree::check_invariants() const {
     if (id != root_node) ++reached;
     blocks += node.size;
     for (const Tier tier : all_tiers) {
-      Count& count = counted[node.tenant][index(tier)];
+      Count& count = counted[node.tenant_index][index(tier)];
       count.resident += state(id, tier).resident;
       if (totals_[index(tier)].policy != nullptr) count.pinned += resident_in(id, tier, 0, node.pinned);
     }
@@ -33,12 +33,12 @@ void PrefixTree::check_invariants() const {
   TERRACE_CHECK(free_nodes_.size() + node_count_ + 1 == nodes_.size());
   for (const Tier tier : all_tiers) {
     Count all = counted[nobody][index(tier)];
-    for (const auto& [name_space, tenant] : followed_) {
-      TERRACE_CHECK(tenants_[tenant].name_space == name_space);
-      TERRACE_CHECK(tenants_[tenant].tiers[index(tier)].resident == counted[tenant][index(tier)].resident);
-      TERRACE_CHECK(tenants_[tenant].tiers[index(tier)].pinned == counted[tenant][index(tier)].pinned);
-      all.resident += counted[tenant][index(tier)].resident;
-      all.pinned += counted[tenant][index(tier)].pinned;
+    for (const auto& [tenant, followed] : followed_) {
+      TERRACE_CHECK(tenants_[followed].tenant == tenant);
+      TERRACE_CHECK(tenants_[followed].tiers[index(tier)].resident == counted[followed][index(tier)].resident);
+      TERRACE_CHECK(tenants_[followed].tiers[index(tier)].pinned == counted[followed][index(tier)].pinned);
+      all.resident += counted[followed][index(tier)].resident;
+      all.pinned += counted[followed][index(tier)].pinned;
     }
     TERRACE_CHECK(all.resident == totals_[index(tier)].count.resident);
     TERRACE_CHECK(all.pinned == totals_[index(tier)].count.pinned);
@@ -61,7 +61,7 @@ void PrefixTree::check_node(NodeId id) const {
   TERRACE_CHECK(node.start == nodes_[parent_of(node).value()].end());
   TERRACE_CHECK(child_of(parent_of(node), keys(node)[0]) == id);
 
-  TERRACE_CHECK(node.tenant == tenant_of(node.name_space));
+  TERRACE_CHECK(node.tenant_index == tenant_of(node.tenant));
 
   std::uint32_t pinned_children = 0;
   for (NodeId child = node.first_child; child != no_node; child = nodes_[child.value()].next_sibling) {

@@ -145,7 +145,7 @@ void PrefixTree::refresh_leaf(NodeId id, Tier tier) {
     here.listed = 1;
     const std::uint32_t last = here.deepest - 1;
     policy->on_evictable(
-        {{id, node.start + last}, keys(node)[last], last_use_in(node, last), priority_in(node, last), node.tenant});
+        {{id, node.start + last}, keys(node)[last], last_use_in(node, last), priority_in(node, last), node.tenant_index});
   } else if (here.listed != 0) {
     here.listed = 0;
     policy->on_unevictable(id);

@@ -63,8 +63,8 @@ struct alignas(128) PrefixTree::Node {
   NodeId next_sibling{none};
   NodeId previous_sibling{none};
   std::uint64_t last_use = 0;       ///< of all blocks, but for those that marks.uses cover
-  std::uint64_t name_space = 0;
-  TenantIndex tenant = nobody;
+  TenantId tenant;
+  TenantIndex tenant_index = nobody;
   GroupId group;
 
   [[nodiscard]] std::uint32_t end() const { return start + size; }

@@ -223,13 +223,13 @@ class AsyncCache : private LeaseHome {
   }
   /// void(ErrorCode).
   template <class Token>
-  auto set_quota(std::uint64_t tenant, TenantQuota quota, Token&& token) {
+  auto set_quota(TenantId tenant, TenantQuota quota, Token&& token) {
     return perform<>(Then::nothing, std::forward<Token>(token),
                      [this, tenant, quota] { return cache_.set_quota(tenant, quota); });
   }
   /// void(ErrorCode).
   template <class Token>
-  auto remove_quota(std::uint64_t tenant, Token&& token) {
+  auto remove_quota(TenantId tenant, Token&& token) {
     return perform<>(Then::nothing, std::forward<Token>(token), [this, tenant] { return cache_.remove_quota(tenant); });
   }
   /// void(ErrorCode). Requests that wait for room and can never have it any more fail with never_fits. Of storage it is done in

@@ -153,11 +153,11 @@ class Cache : private LeaseHome {
     return manager_.retain(keys, priority, until);
   }
   [[nodiscard]] Result<void> end_retention(RetentionId retention) { return manager_.end_retention(retention); }
-  [[nodiscard]] Result<void> set_quota(std::uint64_t tenant, TenantQuota quota, PoolId pool = {}) {
+  [[nodiscard]] Result<void> set_quota(TenantId tenant, TenantQuota quota, PoolId pool = {}) {
     return manager_.set_quota(tenant, quota, pool);
   }
-  [[nodiscard]] Result<void> remove_quota(std::uint64_t tenant, PoolId pool = {}) { return manager_.remove_quota(tenant, pool); }
-  [[nodiscard]] std::optional<std::uint64_t> tenant_blocks(std::uint64_t tenant, Tier tier, PoolId pool = {}) const {
+  [[nodiscard]] Result<void> remove_quota(TenantId tenant, PoolId pool = {}) { return manager_.remove_quota(tenant, pool); }
+  [[nodiscard]] std::optional<std::uint64_t> tenant_blocks(TenantId tenant, Tier tier, PoolId pool = {}) const {
     return manager_.tenant_blocks(tenant, tier, pool);
   }
   /// Of the host tier it does not wait for memory: a tier that becomes larger serves with what it has, and grows chunk by chunk

@@ -147,11 +147,11 @@ class CacheManager {
   [[nodiscard]] std::uint64_t retained_blocks() const { return retained_blocks_; }
   /// What a tenant may keep cached in a pool (runtime/residency/quotas.hpp says what that means), from now on. An operator's
   /// step: it looks at the whole tree. Fails: invalid_argument (a policy that knows no tenants: lru and adaptive do).
-  [[nodiscard]] Result<void> set_quota(std::uint64_t tenant, TenantQuota quota, PoolId pool = {});
+  [[nodiscard]] Result<void> set_quota(TenantId tenant, TenantQuota quota, PoolId pool = {});
   /// Fails: not_found.
-  [[nodiscard]] Result<void> remove_quota(std::uint64_t tenant, PoolId pool = {});
+  [[nodiscard]] Result<void> remove_quota(TenantId tenant, PoolId pool = {});
   /// Copies that a tenant with a quota has in the tier; nothing for one without.
-  [[nodiscard]] std::optional<std::uint64_t> tenant_blocks(std::uint64_t tenant, Tier tier, PoolId pool = {}) const;
+  [[nodiscard]] std::optional<std::uint64_t> tenant_blocks(TenantId tenant, Tier tier, PoolId pool = {}) const;
   /// Leading blocks of the group that all ready requests share; 0 where there are none, and for groups that do not keep the
   /// beginning of a sequence.
   [[nodiscard]] std::uint32_t common_prefix(GroupId group = {}) const;
@@ -300,7 +300,7 @@ class CacheManager {
     std::uint32_t joined = 0;
     bool preempted = false;
     std::uint32_t failures = 0;     ///< loads that failed it
-    std::uint64_t name_space = 0;
+    TenantId tenant;
     std::uint64_t stamp = 0;
     Epoch epoch;
     TimePoint deadline = never;

@@ -38,7 +38,7 @@ Result<void> CacheManager::plan(Index index, std::span<const BlockKey> keys) {
     if (needed > 0) pools_[pool]->device_slots.take_free(needed, std::nullopt, own);
     if (own.size() == needed) continue;
     ++r.rooms_waited_for;
-    pools_[pool]->device_slots.wait(index, needed - static_cast<std::uint32_t>(own.size()), r.name_space);
+    pools_[pool]->device_slots.wait(index, needed - static_cast<std::uint32_t>(own.size()), r.tenant);
   }
   if (r.rooms_waited_for > 0) {
     r.state = State::waiting_for_room;

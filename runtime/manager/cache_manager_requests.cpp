@@ -47,7 +47,7 @@ Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
     r.encoder_tokens = wanted.encoder_tokens;
     r.drop_last_hit = wanted.drop_last_hit;
     r.lowest_tier = wanted.lowest_tier;
-    r.name_space = wanted.name_space;
+    r.tenant = wanted.tenant;
     r.deadline = wanted.deadline;
     r.by_layer = wanted.by_layer;
     r.keys = keys;
@@ -144,7 +144,7 @@ Result<void> CacheManager::extend(RequestId id, std::uint32_t blocks) {
     GroupPart& part = r.parts[g];
     const auto [from, to] = new_blocks(g);
     // Its blocks that are not shared yet are the tenant's as well.
-    const Quotas::Asker asker{r.name_space, to - from + part.table.size() - part.committed};
+    const Quotas::Asker asker{r.tenant, to - from + part.table.size() - part.committed};
     const std::optional<SlotId> after = part.table.empty() ? std::nullopt : std::optional{part.table.back()};
     part.table.resize(from, null_of(g));
     DeviceSlotAllocator& room = pool_of(g).device_slots;
@@ -200,7 +200,7 @@ void CacheManager::commit_chain(Request& r, std::size_t group, std::span<const B
   TieredPool& pool = pool_of(group);
   PrefixTree& tree = pool.residency.tree();
   const std::uint32_t from = part.prefix.length;
-  const Prefix whole = tree.extend(part.prefix, keys_in(group, keys, from), r.name_space, id_of(group));
+  const Prefix whole = tree.extend(part.prefix, keys_in(group, keys, from), r.tenant, id_of(group));
   tree.pin(whole);
   // First what was in the tree before, block by block; then what is new to it, at once.
   const std::uint32_t known = whole.length - tree.added();
@@ -238,7 +238,7 @@ void CacheManager::commit_islands(Request& r, std::size_t group, std::span<const
     const SlotId own = part.table[block];
     if (is_null(group, own)) continue;
     const BlockKey key = key_in(group, keys, block);
-    const Prefix prefix = tree.extend({}, std::span{&key, 1}, r.name_space, id_of(group));
+    const Prefix prefix = tree.extend({}, std::span{&key, 1}, r.tenant, id_of(group));
     tree.pin(prefix);
     Committed done = Committed::adopted;
     if (tree.added() == 0) {

@@ -53,19 +53,19 @@ void CacheManager::end_retention(std::map<RetentionId, Retention>::iterator rete
   }
 }
 
-Result<void> CacheManager::set_quota(std::uint64_t tenant, TenantQuota quota, PoolId pool) {
+Result<void> CacheManager::set_quota(TenantId tenant, TenantQuota quota, PoolId pool) {
   Residency& residency = at(pool).residency;
   if (!residency.ranks()) return Errc::invalid_argument;
   residency.quotas().set(tenant, quota);
   return {};
 }
 
-Result<void> CacheManager::remove_quota(std::uint64_t tenant, PoolId pool) {
+Result<void> CacheManager::remove_quota(TenantId tenant, PoolId pool) {
   if (!at(pool).residency.quotas().remove(tenant)) return Errc::not_found;
   return {};
 }
 
-std::optional<std::uint64_t> CacheManager::tenant_blocks(std::uint64_t tenant, Tier tier, PoolId pool) const {
+std::optional<std::uint64_t> CacheManager::tenant_blocks(TenantId tenant, Tier tier, PoolId pool) const {
   const Residency& residency = at(pool).residency;
   if (!residency.quotas().quota(tenant)) return std::nullopt;
   return residency.tree().resident(tier, tenant);

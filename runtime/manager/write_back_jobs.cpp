@@ -188,7 +188,7 @@ bool WriteBackJobs::scan_some(Job& job) {
     }
     const std::optional<Run> run = tree.blocks_in(NodeId{scan.node});
     const bool other_tenant =
-        run && job.order.scope == WriteBackOrder::Scope::tenant && tree.name_space({run->node, run->begin}) != job.order.tenant;
+        run && job.order.scope == WriteBackOrder::Scope::tenant && tree.tenant({run->node, run->begin}) != job.order.tenant;
     if (run && !other_tenant && !tree.hidden({run->node, run->begin})) {
       for (scan.depth = std::max(scan.depth, run->begin); scan.depth < run->end; ++scan.depth) {
         if (under_way(job) >= blocks_ahead_) return begun;

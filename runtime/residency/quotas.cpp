@@ -4,7 +4,7 @@
 
 namespace terrace {
 
-void Quotas::set(std::uint64_t tenant, TenantQuota quota) {
+void Quotas::set(TenantId tenant, TenantQuota quota) {
   const auto found = std::ranges::find(entries_, tenant, &Entry::tenant);
   if (found != entries_.end()) {
     found->quota = quota;
@@ -14,13 +14,13 @@ void Quotas::set(std::uint64_t tenant, TenantQuota quota) {
   entries_.push_back({tenant, quota});
 }
 
-bool Quotas::remove(std::uint64_t tenant) {
+bool Quotas::remove(TenantId tenant) {
   if (std::erase_if(entries_, [&](const Entry& entry) { return entry.tenant == tenant; }) == 0) return false;
   tree_.ignore_tenant(tenant);
   return true;
 }
 
-std::optional<TenantQuota> Quotas::quota(std::uint64_t tenant) const {
+std::optional<TenantQuota> Quotas::quota(TenantId tenant) const {
   const auto found = std::ranges::find(entries_, tenant, &Entry::tenant);
   if (found == entries_.end()) return std::nullopt;
   return found->quota;

@@ -25,14 +25,14 @@ class Quotas {
   explicit Quotas(PrefixTree& tree) : tree_{tree} {}
 
   /// From now on, in place of one it had. The policies must know tenants.
-  void set(std::uint64_t tenant, TenantQuota quota);
+  void set(TenantId tenant, TenantQuota quota);
   /// False where it had none.
-  bool remove(std::uint64_t tenant);
-  [[nodiscard]] std::optional<TenantQuota> quota(std::uint64_t tenant) const;
+  bool remove(TenantId tenant);
+  [[nodiscard]] std::optional<TenantQuota> quota(TenantId tenant) const;
 
   /// Who wants `slots` of a tier, those included that it has and that hold nothing cached yet.
   struct Asker {
-    std::uint64_t tenant = 0;
+    TenantId tenant;
     std::uint64_t slots = 0;
   };
   [[nodiscard]] std::optional<BlockRef> victim(Tier tier, std::optional<Asker> asker) const;
@@ -41,7 +41,7 @@ class Quotas {
 
  private:
   struct Entry {
-    std::uint64_t tenant = 0;
+    TenantId tenant;
     TenantQuota quota;
   };
   /// So many copies has the tenant more than it may keep.

@@ -172,7 +172,7 @@ void Residency::add_event(KvEvent::Kind kind, BlockRef block, Tier tier) {
   event.kind = kind;
   event.tier = tier;
   event.depth = block.depth;
-  event.name_space = tree_.name_space(block);
+  event.tenant = tree_.tenant(block);
   event.group = tree_.group(block);
   event.key = key_in_group(tree_.key(block), event.group);
   event.parent = tree_.parent_key(block);

@@ -9,7 +9,7 @@ void CatalogRecovery::add(std::span<const StoredBlock> blocks, std::span<std::op
       const StoredBlock& last = blocks[end - 1];
       const StoredBlock& next = blocks[end];
       return next.depth == last.depth + 1 && next.parent == last.key && next.group == last.group &&
-             next.name_space == last.name_space;
+             next.tenant == last.tenant;
     };
     while (end < blocks.size() && goes_on()) ++end;
     add_run(blocks.subspan(begin, end - begin), numbers.subspan(begin, end - begin));
@@ -24,7 +24,7 @@ void CatalogRecovery::add_run(std::span<const StoredBlock> run, std::span<std::o
   trail_.resize(depth);
   for (const StoredBlock& block : run) trail_.push_back(block.key);
   const Prefix parent = depth == 0 ? Prefix{} : tree.first(at_, depth);
-  at_ = tree.extend(parent, std::span{trail_}.subspan(depth), run.front().name_space, run.front().group);
+  at_ = tree.extend(parent, std::span{trail_}.subspan(depth), run.front().tenant, run.front().group);
   if (tree.added() == run.size()) {
     flushes_.on_stored(residency_.restore_added(at_, numbers));
     return;

@@ -66,7 +66,7 @@ std::optional<BlockRef> DeviceSlotAllocator::choose_one(Quotas::Asker asker) {
   return victim;
 }
 
-void DeviceSlotAllocator::wait(std::uint32_t waiter, std::uint32_t slots, std::uint64_t tenant) {
+void DeviceSlotAllocator::wait(std::uint32_t waiter, std::uint32_t slots, TenantId tenant) {
   TERRACE_CHECK(slots > 0);
   waiters_.push_back({waiter, slots, tenant});
   promised_ += slots;

@@ -46,7 +46,7 @@ class DeviceSlotAllocator {
   void give_up_chosen();
   void keep_chosen();
   /// `slots` more for this waiter, as they become free. Call only where can_promise(slots).
-  void wait(std::uint32_t waiter, std::uint32_t slots, std::uint64_t tenant);
+  void wait(std::uint32_t waiter, std::uint32_t slots, TenantId tenant);
   /// The waiter wants no more.
   void leave(std::uint32_t waiter);
   /// Gives up a ready copy that nobody pins, as for a request's room, though none waits for it. False where it has to be saved
@@ -66,7 +66,7 @@ class DeviceSlotAllocator {
   struct Waiter {
     std::uint32_t who = 0;
     std::uint32_t slots = 0;
-    std::uint64_t tenant = 0;
+    TenantId tenant;
   };
   /// Whom the next slot is for, and how many more it wants, where so many are on their way.
   [[nodiscard]] Quotas::Asker asker_behind(std::uint64_t on_their_way) const;

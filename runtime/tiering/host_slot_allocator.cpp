@@ -11,7 +11,7 @@ Residency::PrefixOrder order_of(SwapOutPurpose purpose) {
 
 HostSlotAllocator::Answer HostSlotAllocator::swap_out(BlockRef block, SwapOutPurpose purpose) {
   if (wants_.empty()) {
-    const std::uint64_t tenant = residency_.tree().name_space(block);
+    const TenantId tenant = residency_.tree().tenant(block);
     if (const std::optional<SlotId> slot = take(order_of(purpose), tenant, Unsaved::goes_all_the_same)) {
       swap_outs_.begin(block, *slot, purpose);
       return Answer::begun;
@@ -28,13 +28,13 @@ HostSlotAllocator::Answer HostSlotAllocator::swap_out(BlockRef block, SwapOutPur
   return Answer::waiting;
 }
 
-std::optional<SlotId> HostSlotAllocator::take_for_landing(std::uint64_t tenant) {
+std::optional<SlotId> HostSlotAllocator::take_for_landing(TenantId tenant) {
   const std::optional<SlotId> slot = take(Residency::PrefixOrder::from_begin, tenant, Unsaved::stays);
   if (slot) ++landing_;
   return slot;
 }
 
-std::optional<SlotId> HostSlotAllocator::take(Residency::PrefixOrder order, std::uint64_t tenant, Unsaved unsaved) {
+std::optional<SlotId> HostSlotAllocator::take(Residency::PrefixOrder order, TenantId tenant, Unsaved unsaved) {
   // A tier that was made smaller has no room for one more before all of its excess has gone, which shrink() saves first.
   if (residency_.host_used() > residency_.host_blocks() && unsaved == Unsaved::goes_all_the_same) unsaved = Unsaved::is_saved;
   for (;;) {
@@ -43,7 +43,7 @@ std::optional<SlotId> HostSlotAllocator::take(Residency::PrefixOrder order, std:
   }
 }
 
-bool HostSlotAllocator::evict_one(std::optional<std::uint64_t> tenant, Unsaved unsaved) {
+bool HostSlotAllocator::evict_one(std::optional<TenantId> tenant, Unsaved unsaved) {
   const auto asker = tenant ? std::optional{Quotas::Asker{*tenant, 1}} : std::nullopt;
   const std::optional<BlockRef> victim = residency_.quotas().victim(Tier::host, asker);
   return victim && evict(*victim, unsaved);
@@ -89,7 +89,7 @@ bool HostSlotAllocator::pump() {
     const bool evictions_cancelled = leaves(want.purpose) && !device.evicting(source);
     const bool needless = evictions_cancelled || residency_.copy(want.block, Tier::host).present();
     if (!needless) {
-      const std::uint64_t tenant = residency_.tree().name_space(want.block);
+      const TenantId tenant = residency_.tree().tenant(want.block);
       if (const std::optional<SlotId> slot = take(order_of(want.purpose), tenant, Unsaved::goes_all_the_same)) {
         swap_outs_.begin(want.block, *slot, want.purpose);
       } else if (in_transition()) {

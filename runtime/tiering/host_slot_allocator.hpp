@@ -32,7 +32,7 @@ class HostSlotAllocator {
   [[nodiscard]] Answer swap_out(BlockRef block, SwapOutPurpose purpose);
   /// A slot for a block of this tenant that storage is to read into, where that costs no block that would have to be saved
   /// first. Until has_landed().
-  [[nodiscard]] std::optional<SlotId> take_for_landing(std::uint64_t tenant);
+  [[nodiscard]] std::optional<SlotId> take_for_landing(TenantId tenant);
   void has_landed() { --landing_; }
   /// Gives up the least recently used leaf, though nobody waits for its room. False where there is none, or it has to be
   /// saved and cannot be yet.
@@ -57,9 +57,9 @@ class HostSlotAllocator {
   };
 
   /// Gives up the least recently used leaf. `tenant`: who asks.
-  [[nodiscard]] bool evict_one(std::optional<std::uint64_t> tenant, Unsaved unsaved);
+  [[nodiscard]] bool evict_one(std::optional<TenantId> tenant, Unsaved unsaved);
   [[nodiscard]] bool evict(BlockRef victim, Unsaved unsaved);
-  [[nodiscard]] std::optional<SlotId> take(Residency::PrefixOrder order, std::uint64_t tenant, Unsaved unsaved);
+  [[nodiscard]] std::optional<SlotId> take(Residency::PrefixOrder order, TenantId tenant, Unsaved unsaved);
   /// The link will make something in the host tier free or evictable.
   [[nodiscard]] bool in_transition() const;
   bool shrink();

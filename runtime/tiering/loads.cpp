@@ -143,7 +143,7 @@ bool Loads::pump() {
     std::optional<SlotId> slot;
     part.arena_slot_is_ours = true;
     if (lands_in_host() && !residency_.copy(part.block, Tier::host).present()) {
-      slot = host_slots_.take_for_landing(residency_.tree().name_space(part.block));
+      slot = host_slots_.take_for_landing(residency_.tree().tenant(part.block));
       if (slot) {
         residency_.begin_fill(part.block, Tier::host, *slot);
         part.arena_slot_is_ours = false;

@@ -280,7 +280,7 @@ void StorageWriter::submit(std::uint32_t index) {
   order.token = write.number;
   order.block.key = residency_.tree().key(write.block);
   order.block.depth = write.block.depth;
-  order.block.name_space = residency_.tree().name_space(write.block);
+  order.block.tenant = residency_.tree().tenant(write.block);
   order.block.group = residency_.tree().group(write.block);
   if (const auto parent = residency_.tree().parent_key(write.block)) order.block.parent = *parent;
   order.from = write.slot;

@@ -22,7 +22,7 @@ struct KvEvent {
   Tier tier = Tier::device;
   GroupId group;
   std::uint32_t depth = 0;         ///< in its prefix; 0 is the first block
-  std::uint64_t name_space = 0;    ///< as in AcquireRequest
+  TenantId tenant;    ///< as in AcquireRequest
   BlockKey key;
   std::optional<BlockKey> parent;  ///< the key before it; nothing for a first block
 

@@ -53,7 +53,7 @@ struct AcquireRequest {
   /// The request was served before, was preempted, and comes back: the totals count it apart.
   bool preempted = false;
   /// The first eight bytes of the root key (BlockKey::prefix64): kept with stored blocks, for statistics and jobs.
-  std::uint64_t name_space = 0;
+  TenantId tenant;
   /// For everything the caller waits for, from room to loads.
   TimePoint deadline = never;
   /// While it waits for loads, events tell of the leading layers of all its blocks that are there (RequestEvent::layers), so that
@@ -180,7 +180,7 @@ struct ClearOptions {
 };
 
 /// What a tenant may keep cached in each tier of a pool: more goes first where there is no room. A tenant is known by the name
-/// space of its requests (AcquireRequest::name_space).
+/// space of its requests (AcquireRequest::tenant).
 struct TenantQuota {
   std::uint32_t device_blocks = std::numeric_limits<std::uint32_t>::max();
   std::uint32_t host_blocks = std::numeric_limits<std::uint32_t>::max();

@@ -31,7 +31,7 @@ struct WriteBackOrder {
   RequestId request;
   /// Of the prefix, as in AcquireRequest. Needed for the call only.
   std::span<const BlockKey> keys;
-  std::uint64_t tenant = 0;
+  TenantId tenant;
   Duration unused_for{};
   /// What has not reached storage by then is not waited for. Of a durable order the last eighth of the time, a second at most, is
   /// kept for the flush.

@@ -82,7 +82,7 @@ void encode(const CatalogRecord& record, std::span<std::byte> bytes) {
   std::byte* const at = bytes.data();
   put(bytes, 0, record.block.key.bytes);
   put(bytes, 32, record.block.parent.bytes);
-  store_le64(at + 64, record.block.name_space);
+  store_le64(at + 64, record.block.tenant.value());
   store_le32(at + 72, record.block.depth);
   store_le32(at + 76, record.length);
   store_le64(at + 80, record.checksum);
@@ -104,7 +104,7 @@ std::optional<CatalogRecord> decode_record(std::span<const std::byte> bytes) {
   CatalogRecord record;
   get(bytes, 0, record.block.key.bytes);
   get(bytes, 32, record.block.parent.bytes);
-  record.block.name_space = load_le64(at + 64);
+  record.block.tenant = TenantId{load_le64(at + 64)};
   record.block.depth = load_le32(at + 72);
   record.block.group = group;
   record.length = load_le32(at + 76);

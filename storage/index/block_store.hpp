@@ -22,7 +22,7 @@ struct StoredBlock {
   std::uint32_t depth = 0;  ///< blocks before it on its path
   /// The first eight bytes of the path's root key: model, geometry, adapter, tenant and epoch in one number, for statistics
   /// and jobs; never trusted for identity.
-  std::uint64_t name_space = 0;
+  TenantId tenant;
   /// Of the block's layers. A store takes it as it is.
   GroupId group = {};
 

@@ -117,8 +117,8 @@ class World {
     return equal_prefixes_ ? test::with_equal_prefix64(keys) : keys;
   }
 
-  using Tenant = std::uint64_t;
-  static Tenant tenant_of(const Names& names) { return names.front(); }
+  using Tenant = TenantId;
+  static Tenant tenant_of(const Names& names) { return Tenant{names.front()}; }
   static bool counts(const Names& names, std::optional<Tenant> tenant) { return !tenant || tenant_of(names) == *tenant; }
 
   using Age = std::tuple<Priority, std::uint64_t, std::size_t>;  // and last use and depth
@@ -158,7 +158,7 @@ class World {
     if (!victim) return;
     ASSERT_EQ(age_of(*victim), *oldest);
     if (tenant) {
-      ASSERT_EQ(tree_.name_space(*victim), *tenant);
+      ASSERT_EQ(tree_.tenant(*victim), *tenant);
     }
   }
 
@@ -276,7 +276,7 @@ class World {
     return *std::next(followed_.begin(), static_cast<std::ptrdiff_t>(random_.below(followed_.size())));
   }
   void follow_or_ignore() {
-    const Tenant tenant = random_.below(3);
+    const Tenant tenant{random_.below(3)};
     ASSERT_EQ(tree_.follows_tenant(tenant), followed_.contains(tenant));
     if (followed_.erase(tenant) > 0) {
       tree_.ignore_tenant(tenant);

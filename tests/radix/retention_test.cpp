@@ -24,11 +24,11 @@ class Retention : public testing::TestWithParam<PolicyKind> {
   Retention() { tree_.set_policy(device, *policy_); }
 
   /// A prefix that one request brings.
-  Prefix add(const Names& names, std::uint64_t name_space = 0) {
+  Prefix add(const Names& names, std::uint64_t tenant = 0) {
     const std::vector<BlockKey> keys = test::keys_of(names);
     Prefix prefix = tree_.find(keys);
     tree_.touch(prefix, ++stamp_);
-    prefix = tree_.extend(prefix, std::span{keys}.subspan(prefix.length), name_space);
+    prefix = tree_.extend(prefix, std::span{keys}.subspan(prefix.length), TenantId{tenant});
     tree_.pin(prefix);
     std::vector<SlotId> slots(tree_.added());
     tree_.fill(prefix, device, slots);
@@ -119,26 +119,26 @@ TEST_P(Retention, gives_up_a_tenants_own_blocks_when_asked_for_them) {
   const Prefix others = add({1, 2}, 1);
   const Prefix first = add({3, 4}, 2);
   add({5, 6, 7}, 2);
-  tree_.follow_tenant(2);
-  EXPECT_EQ(tree_.resident(device, 2), 5U);
+  tree_.follow_tenant(TenantId{2});
+  EXPECT_EQ(tree_.resident(device, TenantId{2}), 5U);
   EXPECT_EQ(tree_.victim(device), others.last());
-  EXPECT_EQ(tree_.victim(device, 2), first.last());
-  const auto run = tree_.victims(device, 100, 2);
+  EXPECT_EQ(tree_.victim(device, TenantId{2}), first.last());
+  const auto run = tree_.victims(device, 100, TenantId{2});
   ASSERT_TRUE(run.has_value());
   tree_.drop(*run, device);
-  EXPECT_EQ(tree_.resident(device, 2), 3U);
-  EXPECT_EQ(tree_.victim(device, 2), find({5, 6, 7}).last());
+  EXPECT_EQ(tree_.resident(device, TenantId{2}), 3U);
+  EXPECT_EQ(tree_.victim(device, TenantId{2}), find({5, 6, 7}).last());
   EXPECT_EQ(tree_.victim(device), others.last());
   tree_.check_invariants();
 }
 
 TEST_P(Retention, counts_what_a_tenant_may_give_up) {
-  tree_.follow_tenant(2);
+  tree_.follow_tenant(TenantId{2});
   const Prefix prefix = add({3, 4, 5}, 2);
   tree_.pin(tree_.first(prefix, 2));
-  EXPECT_EQ(tree_.unpinned(device, 2), 1U);
+  EXPECT_EQ(tree_.unpinned(device, TenantId{2}), 1U);
   tree_.unpin(tree_.first(prefix, 2));
-  EXPECT_EQ(tree_.unpinned(device, 2), 3U);
+  EXPECT_EQ(tree_.unpinned(device, TenantId{2}), 3U);
   tree_.check_invariants();
 }
 
@@ -149,13 +149,13 @@ TEST_P(Retention, gives_up_the_same_over_all_whether_tenants_are_followed_or_not
     PrefixTree tree;
     tree.set_policy(device, *policy);
     if (follows) {
-      for (std::uint64_t tenant = 0; tenant < 3; ++tenant) tree.follow_tenant(tenant);
+      for (std::uint64_t number = 0; number < 3; ++number) tree.follow_tenant(TenantId{number});
     }
     for (std::uint64_t stamp = 1; stamp <= 60; ++stamp) {
       const auto root = static_cast<std::uint32_t>(stamp * 7 % 24);
       const std::vector<BlockKey> keys = test::keys_of(Names{root, static_cast<std::uint32_t>(stamp % 5), 1});
       Prefix prefix = tree.find(keys);
-      prefix = tree.extend(prefix, std::span{keys}.subspan(prefix.length), root % 4);
+      prefix = tree.extend(prefix, std::span{keys}.subspan(prefix.length), TenantId{root % 4});
       tree.pin(prefix);
       tree.fill(prefix, device, std::vector<SlotId>(tree.added()));
       tree.touch(prefix, stamp);
@@ -175,9 +175,10 @@ TEST(Tenants, can_be_ignored_again_and_their_number_taken_by_another) {
   LruPolicy policy;
   PrefixTree tree;
   tree.set_policy(device, policy);
-  for (std::uint64_t tenant = 1; tenant <= 3; ++tenant) {
+  for (std::uint32_t number = 1; number <= 3; ++number) {
+    const TenantId tenant{number};
     tree.follow_tenant(tenant);
-    const Prefix prefix = tree.extend({}, test::keys_of({static_cast<std::uint32_t>(tenant)}), tenant);
+    const Prefix prefix = tree.extend({}, test::keys_of({number}), tenant);
     tree.set_copy(prefix.last(), device, Copy{CopyState::ready, SlotId{0}});
     EXPECT_EQ(tree.resident(device, tenant), 1U);
     tree.ignore_tenant(tenant);

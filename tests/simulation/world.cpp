@@ -19,7 +19,7 @@ constexpr std::uint32_t host_blocks_max = 60;
 /// Prefixes differ between them from the first block on.
 constexpr std::uint32_t tenants = 3;
 
-std::uint64_t tenant_of(std::span<const std::uint32_t> names) { return names.front() / 3 % tenants; }
+TenantId tenant_of(std::span<const std::uint32_t> names) { return TenantId{names.front() / 3 % tenants}; }
 
 }  // namespace
 
@@ -213,7 +213,7 @@ void World::operate() {
       }
       return;
     case 7: {
-      const std::uint64_t tenant = random_.below(tenants);
+      const TenantId tenant{random_.below(tenants)};
       const PoolId pool{static_cast<std::uint16_t>(random_.below(arenas_.size()))};
       if (random_.chance(0.3)) {
         (void)cache_->remove_quota(tenant, pool);
@@ -266,7 +266,7 @@ void World::start_request() {
   AcquireRequest request;
   request.id = client->id;
   request.keys = client->keys;
-  request.name_space = tenant_of(client->names);
+  request.tenant = tenant_of(client->names);
   request.blocks = static_cast<std::uint32_t>(client->keys.size() + random_.below(2));
   client->chunk = random_.chance(0.4) ? static_cast<std::uint32_t>(random_.between(1, 3)) : 100;
   request.new_blocks_max = client->chunk;

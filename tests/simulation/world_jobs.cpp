@@ -24,7 +24,7 @@ void World::order_write_back() {
   order.request = RequestId{random_.between(1, next_id_)};
   if (order.scope == WriteBackOrder::Scope::prefix) keys = random_keys(names);
   order.keys = keys;
-  order.tenant = random_.below(3);
+  order.tenant = TenantId{random_.below(3)};
   order.unused_for = std::chrono::milliseconds{random_.below(3000)};
   if (random_.chance(0.2)) order.deadline = clock_.now() + std::chrono::milliseconds{random_.below(100)};
   order.durable = random_.chance(0.7);

@@ -36,7 +36,7 @@ inline BlockKey with_prefix64_of(const BlockKey& key, std::uint64_t n) {
 
 inline StoredBlock root_block(std::uint64_t n) { return {key_of(n), key_of(~n), 0, 7}; }
 inline StoredBlock child_of(const StoredBlock& parent, std::uint64_t n) {
-  return {key_of(n), parent.key, parent.depth + 1, parent.name_space};
+  return {key_of(n), parent.key, parent.depth + 1, parent.tenant};
 }
 /// Blocks `first`, `first` + 1, ..., each the parent of the next.
 inline std::vector<StoredBlock> path_of(std::uint64_t first, std::size_t length) {

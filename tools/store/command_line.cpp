@@ -116,7 +116,7 @@ void add_store_options(CLI::App& store, StoreArguments& arguments) {
   CLI::App* const list =
       add_part(store, arguments, Part::list, "list", "The blocks: key, depth, namespace, generation", list_help);
   list->add_option("--limit", arguments.limit, "Blocks to list at most")->type_name("COUNT");
-  list->add_option("--namespace", arguments.name_space, "Only of the namespace that begins with these hexadecimal digits")
+  list->add_option("--namespace", arguments.wanted_namespace, "Only of the namespace that begins with these hexadecimal digits")
       ->type_name("DIGITS");
 
   CLI::App* const show = add_part(store, arguments, Part::show, "show", "All about one block", show_help);
@@ -142,7 +142,7 @@ ExitStatus run_store(const StoreArguments& arguments) {
     case Part::stat: print_stat(arguments.directory, arguments.json); return ExitStatus::done;
     case Part::list:
       print_list(arguments.directory,
-                 {.limit = arguments.limit, .name_space = arguments.name_space, .json = arguments.json});
+                 {.limit = arguments.limit, .wanted_namespace = arguments.wanted_namespace, .json = arguments.json});
       return ExitStatus::done;
     case Part::show: return show_block(arguments.directory, arguments.key, arguments.json);
     case Part::verify: return verify_store(arguments.directory, verify_options(arguments));

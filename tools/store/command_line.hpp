@@ -22,7 +22,7 @@ struct StoreArguments {
   std::filesystem::path directory;
   bool json = false;
   std::optional<std::uint64_t> limit;    ///< list
-  std::string name_space;                ///< list
+  std::string wanted_namespace;          ///< list
   std::string key;                       ///< show
   unsigned threads = 4;                  ///< verify
   std::string bandwidth;                 ///< verify

@@ -29,10 +29,10 @@ json::value to_value(const StoreReader& reader) {
   return json::object{{"pid", owner->pid}, {"program", owner->program}, {"host", owner->host}, {"since", owner->since}};
 }
 
-std::vector<std::pair<std::uint64_t, std::uint64_t>> namespaces_of(const CatalogScan& catalog) {
-  std::map<std::uint64_t, std::uint64_t> counts;
-  for (const CatalogRecord& record : catalog.blocks()) ++counts[record.block.name_space];
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> sorted{counts.begin(), counts.end()};
+std::vector<std::pair<TenantId, std::uint64_t>> namespaces_of(const CatalogScan& catalog) {
+  std::map<TenantId, std::uint64_t> counts;
+  for (const CatalogRecord& record : catalog.blocks()) ++counts[record.block.tenant];
+  std::vector<std::pair<TenantId, std::uint64_t>> sorted{counts.begin(), counts.end()};
   std::ranges::stable_sort(sorted, [](const auto& a, const auto& b) { return a.second > b.second; });
   return sorted;
 }
@@ -40,7 +40,7 @@ std::vector<std::pair<std::uint64_t, std::uint64_t>> namespaces_of(const Catalog
 json::object to_object(const StoreReader& reader, const CatalogRecord& record, bool orphan) {
   return {{"key", to_hex(record.block.key)},
           {"depth", record.block.depth},
-          {"namespace", namespace_hex(record.block.name_space)},
+          {"namespace", namespace_hex(record.block.tenant)},
           {"group", record.block.group.value()},
           {"generation", record.generation},
           {"slot", record.slot},
@@ -131,8 +131,8 @@ void print_stat(const std::filesystem::path& directory, bool as_json) {
   }
   const CatalogScan& catalog = reader->catalog();
   json::array namespaces;
-  for (const auto& [name_space, blocks] : namespaces_of(catalog)) {
-    namespaces.push_back(json::object{{"namespace", namespace_hex(name_space)}, {"blocks", blocks}});
+  for (const auto& [tenant, blocks] : namespaces_of(catalog)) {
+    namespaces.push_back(json::object{{"namespace", namespace_hex(tenant)}, {"blocks", blocks}});
   }
   json::object slots{{"total", reader->layout().slots},         {"blocks", catalog.blocks().size()},
                      {"free", catalog.free_slots() - closed_slots(*reader)}, {"closed", closed_slots(*reader)},
@@ -160,9 +160,9 @@ void print_stat(const std::filesystem::path& directory, bool as_json) {
 }
 
 void print_list(const std::filesystem::path& directory, const ListOptions& options) {
-  const std::optional<std::string> wanted = hex_digits(options.name_space, 16);
+  const std::optional<std::string> wanted = hex_digits(options.wanted_namespace, 16);
   if (!wanted) {
-    throw UsageError{fmt::format("--namespace {}: not a namespace; give up to 16 hexadecimal digits", options.name_space)};
+    throw UsageError{fmt::format("--namespace {}: not a namespace; give up to 16 hexadecimal digits", options.wanted_namespace)};
   }
   const std::unique_ptr<StoreReader> reader = open_store(directory);
   std::uint64_t matching = 0;
@@ -173,14 +173,14 @@ void print_list(const std::filesystem::path& directory, const ListOptions& optio
   const std::array lists{std::pair{&reader->catalog().blocks(), false}, std::pair{&reader->catalog().orphans(), true}};
   for (const auto& [records, orphan] : lists) {
     for (const CatalogRecord& record : *records) {
-      if (!namespace_hex(record.block.name_space).starts_with(*wanted)) continue;
+      if (!namespace_hex(record.block.tenant).starts_with(*wanted)) continue;
       orphans += orphan;
       if (++matching > limit) continue;
       if (options.json) {
         blocks.push_back(to_object(*reader, record, orphan));
       } else {
         print("{:.24}  {:>8}  {}  {:>12}{}{}\n", to_hex(record.block.key), record.block.depth,
-              namespace_hex(record.block.name_space), record.generation, orphan ? "  orphan" : "",
+              namespace_hex(record.block.tenant), record.generation, orphan ? "  orphan" : "",
               reader->missing(record) ? "  missing" : "");
       }
     }
@@ -216,7 +216,7 @@ ExitStatus show_block(const std::filesystem::path& directory, const std::string&
   } else {
     print("key          {}\n", to_hex(block.block.key));
     print("depth        {}, group {}, namespace {}{}\n", block.block.depth, block.block.group.value(),
-               namespace_hex(block.block.name_space), orphan ? "; an orphan: its parent is not there" : "");
+               namespace_hex(block.block.tenant), orphan ? "; an orphan: its parent is not there" : "");
     print("generation   {}\n", block.generation);
     print("bytes        {} at offset {} of {} (slot {})\n", block.length, at.offset, at.file.string(), block.slot);
     print("checksum     {:016x}: {}\n", block.checksum, to_text(verified.verdict));

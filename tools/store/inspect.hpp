@@ -15,7 +15,7 @@ void print_stat(const std::filesystem::path& directory, bool json);
 
 struct ListOptions {
   std::optional<std::uint64_t> limit;
-  std::string name_space;  ///< hexadecimal digits that it begins with; empty: all
+  std::string wanted_namespace;  ///< hexadecimal digits that it begins with; empty: all
   bool json = false;
 };
 void print_list(const std::filesystem::path& directory, const ListOptions& options);

@@ -60,9 +60,10 @@ const CatalogRecord& find_block(const StoreReader& reader, const std::string& di
   return *found;
 }
 
-std::string namespace_hex(std::uint64_t name_space) {
+std::string namespace_hex(TenantId tenant) {
+  const std::uint64_t number = tenant.value();
   BlockKey key;
-  std::memcpy(key.bytes.data(), &name_space, sizeof name_space);
+  std::memcpy(key.bytes.data(), &number, sizeof number);
   return to_hex(key).substr(0, 16);
 }
 

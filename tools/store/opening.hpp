@@ -29,7 +29,7 @@ namespace terrace::tools {
 [[nodiscard]] const CatalogRecord& find_block(const StoreReader& reader, const std::string& digits);
 
 /// What a person can find the block by: as the first 16 digits of the root's key.
-[[nodiscard]] std::string namespace_hex(std::uint64_t name_space);
+[[nodiscard]] std::string namespace_hex(TenantId tenant);
 
 /// "does not verify", "cannot be read: Input/output error": of what verify() called wrong.
 [[nodiscard]] std::string what_is_wrong(const StoreReader::Verified& verified);

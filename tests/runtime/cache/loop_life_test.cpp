@@ -205,9 +205,9 @@ TEST_F(LoopLife, keeps_what_is_retained_and_knows_tenants) {
   EXPECT_EQ(runtime->match(kept, Tier::device, asio::use_future).get().device, 2U);
   runtime->end_retention(retention, asio::use_future).get();
   EXPECT_THROW(runtime->end_retention(retention, asio::use_future).get(), boost::system::system_error);
-  runtime->set_quota(7, {2, 2}, asio::use_future).get();
-  runtime->remove_quota(7, asio::use_future).get();
-  EXPECT_THROW(runtime->remove_quota(7, asio::use_future).get(), boost::system::system_error);
+  runtime->set_quota(TenantId{7}, {2, 2}, asio::use_future).get();
+  runtime->remove_quota(TenantId{7}, asio::use_future).get();
+  EXPECT_THROW(runtime->remove_quota(TenantId{7}, asio::use_future).get(), boost::system::system_error);
 }
 
 TEST_F(LoopLife, shows_tables_by_group_and_advances) {

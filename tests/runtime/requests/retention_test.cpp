@@ -100,7 +100,7 @@ TEST_F(CacheRetention, wants_a_policy_that_ranks) {
   make(config);
   run(1, prefix(1, 4));
   EXPECT_EQ(cache->retain(prefix(1, 4), 9).error(), Errc::invalid_argument);
-  EXPECT_EQ(cache->set_quota(1, {4, 4}).error(), Errc::invalid_argument);
+  EXPECT_EQ(cache->set_quota(TenantId{1}, {4, 4}).error(), Errc::invalid_argument);
 }
 
 /// A caller's own policy needs no change of the cache: the configuration makes one for each tier.
@@ -160,7 +160,7 @@ class TenantQuotas : public CacheRetention {
   void serve(std::uint64_t tenant, std::uint32_t name, std::uint32_t length) {
     const auto keys = of(tenant, name, length);
     AcquireRequest wanted = request(++last_id, keys);
-    wanted.name_space = tenant;
+    wanted.tenant = TenantId{tenant};
     leases[last_id] = cache->acquire(wanted).value();
     settle();
     ASSERT_TRUE(ready(last_id));
@@ -173,26 +173,26 @@ class TenantQuotas : public CacheRetention {
 
 TEST_F(TenantQuotas, over_its_own_a_tenant_evicts_nobody_elses) {
   make(lru(12));
-  ASSERT_TRUE(cache->set_quota(2, {4, 0}).has_value());
+  ASSERT_TRUE(cache->set_quota(TenantId{2}, {4, 0}).has_value());
   serve(1, 1, 4);  // the oldest of all
   serve(2, 1, 4);
-  EXPECT_EQ(cache->tenant_blocks(2, Tier::device), 4U);
-  EXPECT_EQ(cache->tenant_blocks(1, Tier::device), std::nullopt);
+  EXPECT_EQ(cache->tenant_blocks(TenantId{2}, Tier::device), 4U);
+  EXPECT_EQ(cache->tenant_blocks(TenantId{1}, Tier::device), std::nullopt);
   serve(1, 2, 4);
   for (std::uint32_t scan = 2; scan < 12; ++scan) serve(2, scan, 4);
   EXPECT_EQ(cached(of(1, 1, 4)), 4U);
   EXPECT_EQ(cached(of(1, 2, 4)), 4U);
   EXPECT_EQ(cached(of(2, 11, 4)), 4U);
-  EXPECT_EQ(cache->tenant_blocks(2, Tier::device), 4U);
+  EXPECT_EQ(cache->tenant_blocks(TenantId{2}, Tier::device), 4U);
 }
 
 TEST_F(TenantQuotas, what_is_over_goes_first_when_others_want_room) {
   make(lru(12));
-  ASSERT_TRUE(cache->set_quota(2, {4, 0}).has_value());
+  ASSERT_TRUE(cache->set_quota(TenantId{2}, {4, 0}).has_value());
   serve(1, 1, 4);
   serve(2, 1, 4);
   serve(2, 2, 4);  // room that nobody wants
-  EXPECT_EQ(cache->tenant_blocks(2, Tier::device), 8U);
+  EXPECT_EQ(cache->tenant_blocks(TenantId{2}, Tier::device), 8U);
   serve(3, 1, 4);
   EXPECT_EQ(cached(of(1, 1, 4)), 4U);
   EXPECT_EQ(cached(of(2, 1, 4)), 0U);
@@ -203,8 +203,8 @@ TEST_F(TenantQuotas, what_is_over_goes_first_when_others_want_room) {
 
 TEST_F(TenantQuotas, as_large_as_the_tier_change_nothing) {
   make(lru(8));
-  ASSERT_TRUE(cache->set_quota(2, {8, 0}).has_value());
-  ASSERT_TRUE(cache->set_quota(1, {9, 0}).has_value());
+  ASSERT_TRUE(cache->set_quota(TenantId{2}, {8, 0}).has_value());
+  ASSERT_TRUE(cache->set_quota(TenantId{1}, {9, 0}).has_value());
   serve(1, 1, 4);
   serve(2, 1, 4);
   serve(2, 2, 4);
@@ -214,7 +214,7 @@ TEST_F(TenantQuotas, as_large_as_the_tier_change_nothing) {
 
 TEST_F(TenantQuotas, are_never_a_reason_to_refuse) {
   make(lru(8));
-  ASSERT_TRUE(cache->set_quota(2, {0, 0}).has_value());
+  ASSERT_TRUE(cache->set_quota(TenantId{2}, {0, 0}).has_value());
   serve(1, 1, 4);
   serve(2, 1, 8);  // it has none of its own to give up: the others' it is
   EXPECT_EQ(cached(of(2, 1, 8)), 8U);
@@ -222,12 +222,12 @@ TEST_F(TenantQuotas, are_never_a_reason_to_refuse) {
 
 TEST_F(TenantQuotas, count_for_what_is_generated_as_well) {
   make(lru(8));
-  ASSERT_TRUE(cache->set_quota(2, {4, 0}).has_value());
+  ASSERT_TRUE(cache->set_quota(TenantId{2}, {4, 0}).has_value());
   serve(1, 1, 2);
   serve(2, 1, 4);
   const auto keys = of(2, 2, 2);
   AcquireRequest wanted = request(1, keys);
-  wanted.name_space = 2;
+  wanted.tenant = TenantId{2};
   leases[1] = cache->acquire(wanted).value();
   ASSERT_TRUE(ready(1));
   ASSERT_TRUE(cache->extend(leases.at(1), 2).has_value());
@@ -237,21 +237,21 @@ TEST_F(TenantQuotas, count_for_what_is_generated_as_well) {
 
 TEST_F(TenantQuotas, hold_in_the_host_tier_too) {
   make(lru(4, 8));
-  ASSERT_TRUE(cache->set_quota(2, {4, 4}).has_value());
+  ASSERT_TRUE(cache->set_quota(TenantId{2}, {4, 4}).has_value());
   serve(1, 1, 4);
   for (std::uint32_t scan = 1; scan < 8; ++scan) serve(2, scan, 4);
   EXPECT_EQ(cached(of(1, 1, 4)), 4U);  // went down with the first of the scan, and stayed
-  EXPECT_EQ(cache->tenant_blocks(2, Tier::host), 4U);
+  EXPECT_EQ(cache->tenant_blocks(TenantId{2}, Tier::host), 4U);
 }
 
 TEST_F(TenantQuotas, end_when_they_are_removed) {
   make(lru(8));
-  ASSERT_TRUE(cache->set_quota(2, {4, 0}).has_value());
-  ASSERT_TRUE(cache->set_quota(2, {2, 0}).has_value());  // another one
+  ASSERT_TRUE(cache->set_quota(TenantId{2}, {4, 0}).has_value());
+  ASSERT_TRUE(cache->set_quota(TenantId{2}, {2, 0}).has_value());  // another one
   serve(1, 1, 4);
   serve(2, 1, 4);
-  ASSERT_TRUE(cache->remove_quota(2).has_value());
-  EXPECT_EQ(cache->remove_quota(2).error(), Errc::not_found);
+  ASSERT_TRUE(cache->remove_quota(TenantId{2}).has_value());
+  EXPECT_EQ(cache->remove_quota(TenantId{2}).error(), Errc::not_found);
   serve(2, 2, 4);
   EXPECT_EQ(cached(of(1, 1, 4)), 0U);
 }

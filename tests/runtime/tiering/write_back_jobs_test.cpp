@@ -98,21 +98,21 @@ TEST_F(WriteBackJobsTest, store_what_a_tenant_has_and_nothing_of_others) {
     const auto keys = keys_of({static_cast<std::uint32_t>(tenant * 10), 5});
     wanted.keys = keys;
     wanted.blocks = 2;
-    wanted.name_space = tenant;
+    wanted.tenant = TenantId{tenant};
     leases[tenant] = cache->acquire(wanted).value();
     ASSERT_TRUE(commit(tenant, keys).has_value());
     release(tenant);
   }
   WriteBackOrder of_tenant = order(Scope::tenant);
-  of_tenant.tenant = 2;
+  of_tenant.tenant = TenantId{2};
   const WriteBackId id = start(of_tenant);
   settle();
   EXPECT_EQ(progress(id).state, WriteBackState::done);
   EXPECT_EQ(of(id, stored), 2U);
   EXPECT_EQ(cache->match(keys_of({20, 5})).total(), 2U);
-  std::set<std::uint64_t> name_spaces;
-  store->for_each([&](const StoredBlock& block) { name_spaces.insert(block.name_space); });
-  EXPECT_EQ(name_spaces, std::set<std::uint64_t>{2});
+  std::set<TenantId> owners;
+  store->for_each([&](const StoredBlock& block) { owners.insert(block.tenant); });
+  EXPECT_EQ(owners, std::set{TenantId{2}});
 }
 
 TEST_F(WriteBackJobsTest, store_what_was_not_used_for_so_long) {

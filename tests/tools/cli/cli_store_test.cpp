@@ -139,9 +139,9 @@ TEST_F(CliStore, list_names_parents_before_children) {
   const json::value few = object("list", {"--limit", "3"});
   EXPECT_EQ(few.at("blocks").as_array().size(), 3U);
   EXPECT_EQ(number(few, "/matching"), 31);
-  const std::string name_space = text(all[0], "namespace");
-  EXPECT_EQ(object("list", {"--namespace", name_space.substr(0, 5)}).at("blocks").as_array().size(), 31U);
-  std::string other = name_space;
+  const std::string tenant = text(all[0], "namespace");
+  EXPECT_EQ(object("list", {"--namespace", tenant.substr(0, 5)}).at("blocks").as_array().size(), 31U);
+  std::string other = tenant;
   other[0] = other[0] == '0' ? '1' : '0';
   EXPECT_EQ(object("list", {"--namespace", other}).at("blocks").as_array().size(), 0U);
 

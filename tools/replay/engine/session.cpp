@@ -112,7 +112,7 @@ AcquireRequest Session::acquire_request(const Prepared& request, std::uint64_t t
       blocks_to_acquire(tokens, tokens_computed(request.prompt_tokens, request.output_tokens), options_.block_tokens);
   // A token is left to compute: the next one comes of it.
   if (!options_.reference) wanted.hit_blocks_max = static_cast<std::uint32_t>((tokens - 1) / options_.block_tokens);
-  wanted.name_space = keys_.root().prefix64();
+  wanted.tenant = TenantId{keys_.root().prefix64()};
   if (options_.loads == Loads::host) wanted.lowest_tier = Tier::host;
   if (options_.loads == Loads::none) wanted.lowest_tier = Tier::device;
   return wanted;
