@@ -10,11 +10,11 @@ namespace terrace {
 namespace {
 
 constexpr std::size_t sample_blocks = 768;
-/// So many turnovers are as good as for ever: what is proven goes only when nothing else is left.
+/// So many residence times are as good as for ever: a reused block goes only when no other is left.
 constexpr double always = 32;
 
 /// From the one that protects most.
-constexpr std::array<RecencyBoost, AdaptivePolicy::rule_count> favours{
+constexpr std::array<RecencyBoost, AdaptivePolicy::rule_count> boosts{
     RecencyBoost{{0, always, always}}, RecencyBoost{{0, 0, always}}, RecencyBoost{{0, 1, 1}}, RecencyBoost{{0, 0, 0}}};
 
 constexpr std::size_t measurements_per_residence_time = 8;
@@ -41,7 +41,7 @@ AdaptivePolicy::AdaptivePolicy(std::uint32_t capacity)
     : capacity_{capacity},
       sample_capacity_{std::clamp<std::size_t>(capacity, 1, sample_blocks)},
       sample_below_{(sample_capacity_ << 32U) / std::max<std::size_t>(capacity, 1)},
-      shadows_{sample_capacity_, favours},
+      shadows_{sample_capacity_, boosts},
       choice_{capacity, sample_capacity_},
       ghosts_{ghosts_per_block * std::size_t{capacity},
               static_cast<unsigned>(std::bit_width(capacity / ghost_grains_per_capacity))} {}
@@ -176,7 +176,7 @@ std::optional<NodeId> AdaptivePolicy::first_to_go(OldestOf oldest_of) const {
   for (std::size_t reuse_class = 0; reuse_class < reuse_class_count; ++reuse_class) {
     const LeafAge* const leaf = oldest_of(reuse_class);
     if (leaf == nullptr) continue;
-    const double age = favours[rule()].age(static_cast<ReuseClass>(reuse_class), leaf->last_use(), residence_time_);
+    const double age = boosts[rule()].age(static_cast<ReuseClass>(reuse_class), leaf->last_use(), residence_time_);
     const bool goes_first = first == nullptr || leaf->priority() < first->priority() ||
                             (leaf->priority() == first->priority() && age < first_age);
     if (!goes_first) continue;

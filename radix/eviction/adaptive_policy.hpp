@@ -8,29 +8,35 @@
 
 namespace terrace {
 
-/// Follows whichever of a few rules would have hit most lately.
+/// The default policy: it follows the one of four simple rules that has lately had the most hits.
 ///
-/// *The rules.* All order leaves by last use, but let a block that has come back count as used later than it was, by so many
-/// turnovers of the tier (RecencyBoost): none (LRU); one (what comes back stays a while longer); or so many that what has not come
-/// back goes first (as in LRU-2), where the block came back soon, or at all. No fixed rule is best: the tier that is small for
-/// its work must not let new blocks push out proven ones, the one that is large must not keep what was proven long ago. For a
-/// tree of prefixes "came back" tells a shared prompt, and a conversation that goes on, from a tail that nobody has asked
-/// for again.
+/// *The rules.* Every rule evicts the least recently used leaf first, but treats a block that has been used again as if its last
+/// use were later than it was. The rules differ in how much later (RecencyBoost, in cache residence times of the tier):
 ///
-/// *What it knows of blocks.* Whoever uses a block uses those before it, so that a block's ReuseClass is never better than its
-/// parent's: along a prefix it only falls, and three depths a node say it for all of its blocks. Of blocks that have left, only
-/// landmarks are remembered (GhostTable): each of the first eight of a prefix, and every eighth after. A prefix that comes back is
-/// looked up at O(log n) of its landmarks.
+/// - not at all: this is LRU;
+/// - one residence time: a reused block stays a while longer;
+/// - very many, for blocks that were used again soon, or for all that were used again at all: a block without a second use always
+///   goes first, as in LRU-2.
 ///
-/// *How it adapts.* Every rule runs a shadow cache over a fixed sample of the blocks, chosen by their keys: 768 of those
-/// that fit, all where no more fit. Landmarks alone are looked at for it, later ones with eight times the chance, so that every
-/// run of blocks has its share. PolicySelector says which to follow: LRU until another is clearly ahead, and again once that
-/// is behind; where nothing is missed, the one that protects most. Taking one up moves nothing: leaves stand in a heap of
-/// their own per standing, in order of use, and a rule is only the favour by which the tops of the three are compared.
+/// No fixed rule is best. Where the tier is small for its work, new blocks must not push out blocks that are used again and
+/// again; where it is large, blocks that were popular long ago must not stay. In a tree of prefixes a second use tells a shared
+/// prompt, or a conversation that goes on, from the end of an answer that nobody asks for again.
+///
+/// *What is known of blocks.* A request that uses a block uses all blocks before it. So the ReuseClass of blocks only gets worse
+/// along a prefix, and three depths per node describe all blocks of the node. Of evicted blocks only landmarks are remembered
+/// (GhostTable): the first eight blocks of a prefix, and every eighth block after. A returning prefix is looked up at O(log n)
+/// of its landmarks.
+///
+/// *How a rule is chosen.* Every rule runs a shadow cache over a fixed sample of the blocks, which their keys decide: 768 blocks
+/// of those that fit, or all where fewer fit. Only landmarks are sampled; landmarks after the eighth block have eight times the
+/// chance, so that every run of blocks has its share. PolicySelector chooses from what the shadow caches hit: LRU until another
+/// rule is clearly ahead, and LRU again once that rule is behind; while nothing is missed, the rule that protects most. A change
+/// of the rule moves nothing: leaves stand in one heap per reuse class, by last use, and a rule only compares the tops of the
+/// three heaps.
 ///
 /// After sampled shadow caches (Waldspurger, Saemundsson, Ahmad, Park, "Cache modeling and optimization using miniature
 /// simulations", ATC 2017) and the choice among experts by what they lately hit (Gramacy, Warmuth, Brandt, Ari, "Adaptive caching
-/// by refetching", NIPS 2002). O(log n) an event of a run, and a look at one key in eight.
+/// by refetching", NIPS 2002). O(log n) per event of a run, and a look at one key in eight. Threads: one.
 class AdaptivePolicy final : public EvictionPolicy {
  public:
   static constexpr std::size_t rule_count = PolicySelector::rule_count;
@@ -81,7 +87,7 @@ class AdaptivePolicy final : public EvictionPolicy {
   std::uint64_t departures_ = 0;
   std::uint64_t now_ = 0;            ///< the latest stamp
   double residence_time_ = 0;              ///< in stamps
-  std::uint64_t measured_at_ = 0;    ///< stamp of the turnover's last measurement
+  std::uint64_t measured_at_ = 0;    ///< stamp of the last measurement of the residence time
   std::size_t inserted_since_ = 0;
   ShadowCaches shadows_;
   PolicySelector choice_;

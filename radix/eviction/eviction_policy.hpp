@@ -43,7 +43,7 @@ struct Blocks {
 /// Decides which block of one tier is given up next. The tree tells it what happens and asks one question.
 ///
 /// A node has at most one candidate in a tier: its deepest block there, when no block below it stays there too (those that are
-/// leaving do not count). So candidates are known by their node.
+/// being evicted do not count). So candidates are known by their node.
 ///
 /// A policy that follows blocks is told what becomes of them, too, in runs, so that it can do its work once a run. It may keep
 /// what it knows by the node (and hears when one is split or ends) as long as blocks are in the tree; what outlives that is a

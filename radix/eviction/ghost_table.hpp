@@ -13,7 +13,7 @@ namespace terrace {
 
 /// When blocks left: the last so many, in a little more than four bytes each. They lie in sets of a cache line, each a ring where
 /// the newest takes the oldest one's place, so that to remember a block costs one line and no search. Time is counted by the
-/// caller, in departures, and kept in steps of 2^`grain_bits`. A block is known by its set and sixteen bits: one stranger in four
+/// caller, in evictions, and kept in steps of 2^`grain_bits`. A block is known by its set and sixteen bits: one stranger in four
 /// thousand is taken for a ghost. Memory is taken at construction. O(1). Threads: one.
 class GhostTable {
  public:

@@ -6,16 +6,16 @@
 
 namespace terrace {
 
-/// How well a block has proven itself, by how it came back. Kept while it is remembered.
+/// Whether and how soon a block was used again. Known for cached blocks, and for evicted ones while a ghost remembers them.
 ///
-///     fresh ──► near   used again while it was there, or back before the tier had turned over once since it left
-///       └─────► far    back later than that (a near one that is back so late is far, too)
+///     fresh ──► near   used again while it was cached, or within one cache residence time after its eviction
+///       └─────► far    used again later than that (a near block that returns so late becomes far)
 ///
 enum class ReuseClass : std::uint8_t { fresh, far, near };
 inline constexpr std::size_t reuse_class_count = 3;
 
-/// How long blocks of each standing stay beyond their last use, in turnovers (the time in which the tier takes in as many
-/// blocks as it holds), compared with a fresh one. All 0: least recently used first.
+/// How much later than its true last use a block of each class counts as used, in cache residence times: the time in which the
+/// tier takes in as many blocks as it holds. All 0: least recently used first.
 struct RecencyBoost {
   std::array<double, reuse_class_count> residence_times{};
 
@@ -25,7 +25,7 @@ struct RecencyBoost {
   }
 };
 
-/// How a block comes back that left `departures` departures ago.
+/// The class of a block that returns when the tier has evicted `evictions` blocks since it evicted this one.
 [[nodiscard]] constexpr ReuseClass reuse_class_on_return(std::uint64_t evictions, std::uint64_t capacity) {
   return evictions <= capacity ? ReuseClass::near : ReuseClass::far;
 }

@@ -25,7 +25,7 @@ class ShadowCaches {
   ShadowCaches(std::size_t capacity, const std::array<RecencyBoost, rule_count>& rules);
 
   /// A set of the rules that had the block: bit i for rule i. `name`: its own; two blocks of one name would be one.
-  /// `turnover`: how long one takes now, in stamps.
+  /// `residence_time`: the cache residence time now, in stamps.
   std::uint32_t use(std::uint64_t name, std::uint64_t stamp, double residence_time);
 
   [[nodiscard]] std::size_t bytes_held() const;
@@ -61,7 +61,7 @@ class ShadowCaches {
     RecencyBoost recency_boost;
     std::uint32_t evictions = 0;
     std::uint32_t blocks = 0;
-    std::array<Line, reuse_class_count> lines{};  ///< of what is there, by standing
+    std::array<Line, reuse_class_count> lines{};  ///< of what is there, by reuse class
   };
 
   [[nodiscard]] Index& bucket_of(std::uint64_t name) { return buckets_[name >> 32U & (buckets_.size() - 1)]; }

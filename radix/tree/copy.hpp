@@ -9,12 +9,12 @@ namespace terrace {
 
 /// A block's presence in a tier.
 ///
-///     absent --> filling --> ready <--> busy <--> leaving
-///        ^          |          |                     |
-///        +----------+----------+---------------------+
+///     absent --> filling --> ready <--> busy <--> evicting
+///        ^          |          |                      |
+///        +----------+----------+----------------------+
 ///
 /// filling: its bytes are on their way. ready: matches, may be evicted. busy: matches, but a transfer reads it, so that it may
-/// not be evicted now. leaving: the same, and it goes when that transfer ends; the one before it may follow already.
+/// not be evicted now. evicting: the same, and it is evicted when that transfer ends; the block before it may be evicted already.
 enum class CopyState : std::uint8_t { absent, filling, ready, busy, evicting };
 
 /// State and slot in four bytes: a tree of millions of blocks is mostly keys and these.

@@ -204,7 +204,7 @@ void PrefixTree::fit(Node& node) {
 
 /// Blocks [at, size) and the children go to a new node below, the children by the branch they name; the node keeps its id and
 /// the rest. So a node is never outlived by a block that once was in it, and references to such blocks find their way down by
-/// `heir`.
+/// `split_child`.
 void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
   ++splits_;
   const std::uint32_t moved = nodes_[upper_id.value()].size - at;

@@ -229,7 +229,7 @@ class CacheManager {
   /// Pending requests that ended their wait; the owner takes and clears them.
   [[nodiscard]] std::vector<RequestEvent>& events() { return events_; }
   [[nodiscard]] TimePoint next_deadline() const;
-  /// Transfers, loads and persists under way, or requests that wait.
+  /// Transfers, loads and writes to storage under way, or requests that wait.
   [[nodiscard]] bool has_pending_work() const;
   /// For people: what is under way, and who waits.
   [[nodiscard]] std::string describe_pending() const;
@@ -312,7 +312,7 @@ class CacheManager {
   };
   /// What a prompt finds in one group.
   struct GroupHit {
-    Found found;                    ///< chained: the prefix; else sums over the islands
+    Found found;                    ///< chained: the prefix; else sums over the unchained blocks
     std::vector<Found> unchained;     ///< of blocks [first, end)
     std::uint32_t first = 0;
     std::uint32_t end = 0;

@@ -15,7 +15,7 @@ struct UnchainedBlock {
   bool duplicate = false;   ///< the request has a slot of its own behind the block, too
 };
 
-/// What a request has in one group. Chained groups hold a prefix; others hold islands, one a block. Both are pinned.
+/// What a request has in one group. Chained groups hold a prefix; others hold unchained blocks, one entry each. Both are pinned.
 struct GroupPart {
   Prefix prefix;
   std::vector<UnchainedBlock> unchained;      ///< by ascending block

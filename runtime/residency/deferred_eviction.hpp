@@ -12,9 +12,9 @@ class DeferredEviction {
   DeferredEviction(const ManagerConfig& config, Residency& residency, ManagerStats& stats)
       : keeps_nothing_{config.store_uncached}, residency_{residency}, stats_{stats} {}
 
-  /// Marks the copy as leaving and holds it, until reader_gone() takes the hold back.
+  /// Marks the copy as evicting and holds it, until reader_gone() takes the hold back.
   void hold_evicting(BlockRef block, Tier tier);
-  /// A transfer does not read the copy any more. With the last one, a copy that is leaving goes, unless a request has pinned
+  /// A transfer does not read the copy any more. With the last one, a copy that is evicting goes, unless a request has pinned
   /// it meanwhile; so does one that has lost its support.
   void reader_gone(BlockRef block, Tier tier);
   /// Gives up a copy that came too late: what it stands on has gone meanwhile.

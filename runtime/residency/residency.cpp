@@ -233,7 +233,7 @@ void Residency::drop_orphans_below(BlockRef block) {
 }
 
 void Residency::unpin(Prefix prefix, std::optional<BlockRef> missing) {
-  // A block may have outlived the one before it while it was pinned: rescued, or on its way with another load that failed.
+  // A block may have outlived the one before it while it was pinned: its eviction was cancelled, or it was on its way with another load that failed.
   std::optional<BlockRef> gap = missing;
   for (std::uint32_t depth = 1; depth < prefix.length && (!gap || depth <= gap->depth); ++depth) {
     const BlockRef block{prefix.node, depth};

@@ -83,7 +83,7 @@ class Residency {
   bool unhold(BlockRef block, Tier tier);
   /// The copy goes, or does not, when its last reader is done; say so while it has one.
   void set_evicting(BlockRef block, Tier tier, bool evicting);
-  /// The copy is wanted after all. True where it was leaving.
+  /// The copy is wanted after all. True where it was evicting.
   bool cancel_eviction(BlockRef block, Tier tier);
 
   /// Closure: whether the block before it has a copy in this tier or above (the first block of a prefix needs none).

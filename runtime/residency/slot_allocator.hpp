@@ -80,7 +80,7 @@ class SlotAllocator {
   /// (where the pool becomes larger than ever, to its size).
   void resize(std::uint32_t capacity);
   [[nodiscard]] bool retires(SlotId slot) const { return slot.value() >= capacity_; }
-  /// Slots in this state that are to be retired, and those of them whose copy is leaving.
+  /// Slots in this state that are to be retired, and those of them whose copy is evicting.
   [[nodiscard]] std::uint64_t retiring(SlotState state) const { return retiring_[static_cast<std::size_t>(state)]; }
   [[nodiscard]] std::uint64_t retiring_and_evicting() const { return retiring_evicting_; }
   /// Retires the highest free slot, a closed one first; there must be a free one. Until unretire(), which frees the last
@@ -123,7 +123,7 @@ class SlotAllocator {
   [[nodiscard]] Fence fence(SlotId slot) const { return std::bit_cast<Fence>(slots_[slot.value()].fence); }
   void raise_fence(SlotId slot, Fence fence);
 
-  /// From now on remembers which slots became free, for the hostile mode.
+  /// From now on remembers which slots became free, for the poison mode.
   void remember_freed() { remember_freed_ = true; }
   /// Those since the last call. Swaps, so that the caller's vector is re-used.
   void take_freed(std::vector<SlotId>& freed) {

@@ -94,7 +94,7 @@ class DeviceSlotAllocator {
   ServeHandler serve_;
   std::vector<Waiter> waiters_;  ///< in order; few enough to move up when one leaves
   std::uint64_t promised_ = 0;
-  std::vector<BlockRef> chosen_;       ///< leaving, children before those they follow
+  std::vector<BlockRef> chosen_;       ///< evicting, children before those they follow
   std::vector<BlockRef> passed_over_;  ///< scratch
   std::vector<SlotId> served_;         ///< scratch
 };

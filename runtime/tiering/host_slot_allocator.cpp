@@ -71,7 +71,7 @@ bool HostSlotAllocator::in_transition() const {
 /// What the tier holds beyond its size, after that became smaller.
 bool HostSlotAllocator::shrink() {
   bool changed = false;
-  // Those in chunks that are to go leave in any case (Resizing); it takes the oldest only for what is missing then.
+  // Those in chunks that are to go leave in any case (PoolResizer); it takes the oldest only for what is missing then.
   const std::uint64_t leave = residency_.pool(Tier::host).closed_ready() > 0 ? residency_.closing_host_unpinned() : 0;
   while (residency_.host_used() > residency_.host_blocks() + leave) {
     if (!evict_one(std::nullopt, Unsaved::is_saved)) break;  // pinned, read, or still to be saved: there will be another call

@@ -27,7 +27,7 @@ class HostSlotAllocator {
         stats_{stats} {}
 
   enum class Answer : std::uint8_t { begun, waiting, impossible };
-  /// Copies the block's device copy to the host as soon as there is a slot; for evict it is leaving from now on. `impossible`:
+  /// Copies the block's device copy to the host as soon as there is a slot; for evict it is evicting from now on. `impossible`:
   /// everything in the host tier is pinned; nothing was done.
   [[nodiscard]] Answer swap_out(BlockRef block, SwapOutPurpose purpose);
   /// A slot for a block of this tenant that storage is to read into, where that costs no block that would have to be saved

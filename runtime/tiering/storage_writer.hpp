@@ -69,7 +69,7 @@ class StorageWriter {
   /// The block's last copy above storage is about to go: starts it, with all it builds on, ahead of its turn. Where it is to be
   /// later, what it builds on is wished for.
   [[nodiscard]] Saved save_now(BlockRef block);
-  /// Persists that have ended, in whatever way. Grows only.
+  /// Pending writes that have ended, in whatever way. Grows only.
   [[nodiscard]] std::uint64_t ended() const { return ended_count_; }
   /// The block is on its way already: `wants` want it too, and what it builds on.
   void want(BlockRef block, Wants wants);

@@ -51,7 +51,7 @@ class SwapOuts {
   void set_staged_handler(StagedHandler handler) { staged_ = std::move(handler); }
 
   /// The device copy must be usable; `host_slot` is held by the caller and goes over to the copy. Reads the device copy from
-  /// now on; for evict the copy is leaving.
+  /// now on; for evict the copy is evicting.
   void begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t write = 0);
   /// Makes transfers of what was begun since the last call.
   void flush(std::uint64_t& last_transfer, PoolId pool);

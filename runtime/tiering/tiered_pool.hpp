@@ -117,7 +117,7 @@ class TieredPool {
   ManagerStats& stats_;
   LoadCosts load_costs_;
   std::vector<std::pair<BlockRef, Tier>> gone_;   ///< scratch
-  mutable std::vector<Copy> copies_[tier_count];  ///< scratch of find(), read by rescue()
+  mutable std::vector<Copy> copies_[tier_count];  ///< scratch of find(), read by cancel_eviction()
 };
 
 }  // namespace terrace

@@ -111,7 +111,7 @@ class BlockStore {
 
   /// One `flushed` event. When it comes without an error, what polled events had told before this call survives a power failure,
   /// as far as the store can survive anything: blocks that were `written` are there, unless they were given up since, and blocks
-  /// that were `removed` or `evicted` do not come back. Flushes asked for while one is under way share the next one. After an
+  /// that were `removed` or `evicted` do not come back. All flush() calls while one is under way share the next one. After an
   /// error nothing is known of what was written since the last flush that succeeded.
   virtual void flush(std::uint64_t token) = 0;
 

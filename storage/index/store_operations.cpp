@@ -157,7 +157,7 @@ void StoreOperations::write_succeeded(SlotId slot) {
     changed_.push_back(block);
     finish_writes(block, {});
   }
-  // Parents first: a doomed one takes its descendants along, doomed or not.
+  // Parents first: a block that is marked for removal takes its descendants along, marked or not.
   for (const SlotId block : ready) {
     const auto mark_for_removal = to_remove_.find(block.value());
     if (mark_for_removal == to_remove_.end()) continue;

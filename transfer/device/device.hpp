@@ -105,7 +105,7 @@ class Device {
   virtual std::size_t poll(std::vector<CopyDone>& done) = 0;
 
   /// Puts work on the compute timeline, after all launched before it, and returns the point at which it is done. This is
-  /// how a caller without a GPU of its own (replay, tests, the hostile mode) computes. Never blocks.
+  /// how a caller without a GPU of its own (replay, tests, the poison mode) computes. Never blocks.
   virtual Fence launch(ComputeWork work) = 0;
   /// The point that compute has reached: everything launched up to it is done.
   [[nodiscard]] virtual Fence reached() const = 0;

@@ -17,14 +17,14 @@
 
 namespace terrace {
 
-/// Lanes, a device and a clock: takes transfers, keeps the device busy with their pieces, and says what became of them.
+/// A transfer scheduler, a device and a clock: takes transfers, keeps the device busy with their pieces, and says what became of them.
 ///
 /// Destruction drops what is queued and waits for nothing: pieces under way are the device's, which may move their bytes until
 /// it is destroyed itself. Who needs to know that none moves any more cancels and polls until idle(). Threads: one.
 class TransferEngine {
  public:
   /// Device and clock outlive the engine, and `waker`, told when poll() has something to do, does too. A config without
-  /// block_bytes takes the device's; layers are always the device's. Throws as Lanes, and
+  /// block_bytes takes the device's; layers are always the device's. Throws as TransferScheduler, and
   /// std::invalid_argument where the config's are not the device's.
   TransferEngine(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker);
   ~TransferEngine();
