@@ -83,7 +83,7 @@ class Log {
   const Clock& clock_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Topic> topics_;    ///< under mutex_, as are the rest
+  std::vector<Topic> topics_;  ///< under mutex_, as are the rest
   std::deque<Waiting> waiting_;
   bool end_ = false;
   std::thread thread_;

@@ -30,7 +30,6 @@ std::optional<int> parse_cuda(const std::string& option, const std::string& word
 
 std::string device_name(std::optional<int> cuda) { return cuda ? fmt::format("cuda:{}", *cuda) : "emulated"; }
 
-
 std::vector<std::optional<int>> parse_devices(const std::string& option, const std::string& words,
                                               std::optional<std::uint32_t> ranks) {
   std::vector<std::optional<int>> devices;

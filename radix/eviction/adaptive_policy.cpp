@@ -177,8 +177,8 @@ std::optional<NodeId> AdaptivePolicy::first_to_go(OldestOf oldest_of) const {
     const LeafAge* const leaf = oldest_of(reuse_class);
     if (leaf == nullptr) continue;
     const double age = boosts[rule()].age(static_cast<ReuseClass>(reuse_class), leaf->last_use(), residence_time_);
-    const bool goes_first = first == nullptr || leaf->priority() < first->priority() ||
-                            (leaf->priority() == first->priority() && age < first_age);
+    const bool goes_first =
+        first == nullptr || leaf->priority() < first->priority() || (leaf->priority() == first->priority() && age < first_age);
     if (!goes_first) continue;
     first = leaf;
     first_age = age;

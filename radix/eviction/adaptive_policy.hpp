@@ -83,16 +83,16 @@ class AdaptivePolicy final : public EvictionPolicy {
 
   std::size_t capacity_;
   std::size_t sample_capacity_;
-  std::uint64_t sample_below_;       ///< of 32 bits of a key: those less are sampled
+  std::uint64_t sample_below_;  ///< of 32 bits of a key: those less are sampled
   std::uint64_t departures_ = 0;
-  std::uint64_t now_ = 0;            ///< the latest stamp
-  double residence_time_ = 0;              ///< in stamps
-  std::uint64_t measured_at_ = 0;    ///< stamp of the last measurement of the residence time
+  std::uint64_t now_ = 0;          ///< the latest stamp
+  double residence_time_ = 0;      ///< in stamps
+  std::uint64_t measured_at_ = 0;  ///< stamp of the last measurement of the residence time
   std::size_t inserted_since_ = 0;
   ShadowCaches shadows_;
   PolicySelector choice_;
   GhostTable ghosts_;
-  ChunkedTable<Depths> depths_;      ///< by node
+  ChunkedTable<Depths> depths_;  ///< by node
   LeafHeaps leaves_{reuse_class_count};
 };
 

@@ -22,9 +22,9 @@ constexpr HalfLife short_half_life{0.5, 1024};
 constexpr std::size_t choices_per_capacity = 32;
 
 constexpr double errors_to_take_up = 3;
-constexpr double errors_behind_to_give_up = 1;     ///< over the short window; over the long one, none
-constexpr double lead_to_take_up = 0.002;          ///< of hit rate: a fifth of a point over LRU
-constexpr double lead_to_change = 0.0005;          ///< over the rule followed
+constexpr double errors_behind_to_give_up = 1;  ///< over the short window; over the long one, none
+constexpr double lead_to_take_up = 0.002;       ///< of hit rate: a fifth of a point over LRU
+constexpr double lead_to_change = 0.0005;       ///< over the rule followed
 /// So many requests, besides, in which the rules differed by one block: a lead of a few is no evidence.
 constexpr double squares_before = 4;
 

@@ -10,9 +10,9 @@
 
 namespace terrace {
 
-/// What caches of so many blocks would hit, each by a rule of its own (RecencyBoost), of the same uses: names and ages, no blocks.
-/// They know no tree and need none: a parent's age is no less than its child's (it is used whenever the child is), so that by age
-/// alone a prefix would go from its end too.
+/// What caches of so many blocks would hit, each by a rule of its own (RecencyBoost), of the same uses: names and ages, no
+/// blocks. They know no tree and need none: a parent's age is no less than its child's (it is used whenever the child is), so
+/// that by age alone a prefix would go from its end too.
 ///
 /// One record a block serves all rules: it is looked up once, and lies in a cache line. A block that no rule holds is
 /// remembered for as long as there is room. O(1) a use; memory is taken at construction. Threads: one.
@@ -48,12 +48,12 @@ class ShadowCaches {
   };
   struct Record {
     std::uint64_t name = 0;
-    std::uint64_t last = 0;                                ///< stamp
-    std::array<std::uint32_t, rule_count> evictions{};    ///< of the rule, the how manieth it was; 0: none yet
-    std::array<Links, rule_count> links;                   ///< in the rule's line where it is there
-    Links ghost;                                           ///< in the line of those that no rule holds
-    Index next = none;                                     ///< in its bucket
-    std::uint8_t holders = 0;                              ///< bit i: rule i has it
+    std::uint64_t last = 0;                             ///< stamp
+    std::array<std::uint32_t, rule_count> evictions{};  ///< of the rule, the how manieth it was; 0: none yet
+    std::array<Links, rule_count> links;                ///< in the rule's line where it is there
+    Links ghost;                                        ///< in the line of those that no rule holds
+    Index next = none;                                  ///< in its bucket
+    std::uint8_t holders = 0;                           ///< bit i: rule i has it
     std::array<ReuseClass, rule_count> reuse_classes{};
   };
   static_assert(sizeof(Record) <= 64);
@@ -79,7 +79,9 @@ class ShadowCaches {
   [[nodiscard]] auto links_of_ghost() {
     return [this](Index index) -> Links& { return records_[index].ghost; };
   }
-  [[nodiscard]] static Line& line_of(Rule& rule, ReuseClass reuse_class) { return rule.lines[static_cast<std::size_t>(reuse_class)]; }
+  [[nodiscard]] static Line& line_of(Rule& rule, ReuseClass reuse_class) {
+    return rule.lines[static_cast<std::size_t>(reuse_class)];
+  }
 
   std::size_t capacity_;
   std::array<Rule, rule_count> rules_;

@@ -37,8 +37,8 @@ using TokenId = std::uint32_t;
 /// What all keys of a namespace have in common. Any field changed is another namespace.
 struct RootFields {
   std::span<const std::byte> model_digest;
-  std::span<const std::byte> fingerprint;             ///< of the geometry
-  std::optional<std::string_view> adapter;            ///< LoRA adapter
+  std::span<const std::byte> fingerprint;   ///< of the geometry
+  std::optional<std::string_view> adapter;  ///< LoRA adapter
   std::optional<std::string_view> tenant_salt;
   std::uint64_t weight_epoch = 0;
 };

@@ -75,9 +75,9 @@ class PromptItems {
     [[nodiscard]] bool operator<(const Item& other) const;
   };
 
-  std::vector<Item> items_;         ///< sorted
-  std::size_t next_ = 0;            ///< the first item that begins at position_ or later
-  std::vector<std::size_t> open_;   ///< items that begin before position_ and end after it
+  std::vector<Item> items_;        ///< sorted
+  std::size_t next_ = 0;           ///< the first item that begins at position_ or later
+  std::vector<std::size_t> open_;  ///< items that begin before position_ and end after it
   std::uint64_t position_ = 0;
   std::vector<ExtraKey> overlaps_;  ///< of the block passed last
 };

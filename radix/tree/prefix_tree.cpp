@@ -31,9 +31,7 @@ std::uint32_t common_prefix(const BlockKey* a, std::size_t n, const BlockKey* b,
 }  // namespace
 
 PrefixTree::PrefixTree()
-    : arrays_{sizeof(BlockKey) + tier_count * sizeof(Copy)},
-      split_marks_{std::make_unique<Marks>()},
-      tenants_(1) {
+    : arrays_{sizeof(BlockKey) + tier_count * sizeof(Copy)}, split_marks_{std::make_unique<Marks>()}, tenants_(1) {
   nodes_.push_back({});
   owners_.push_back(root_node);
 }
@@ -57,7 +55,8 @@ NodeId PrefixTree::parent_of(const Node& node) const { return owners_[node.paren
 /// The node that holds the block at `depth` of the prefix through `node`: above it, or below it where it has been split since.
 NodeId PrefixTree::resolve(NodeId node, std::uint32_t depth) const {
   while (depth < nodes_[node.value()].start) node = parent_of(nodes_[node.value()]);
-  while (depth >= nodes_[node.value()].end() && nodes_[node.value()].split_child != no_node) node = nodes_[node.value()].split_child;
+  while (depth >= nodes_[node.value()].end() && nodes_[node.value()].split_child != no_node)
+    node = nodes_[node.value()].split_child;
   return node;
 }
 
@@ -373,9 +372,7 @@ Prefix PrefixTree::first(Prefix prefix, std::uint32_t length) const {
 
 GroupId PrefixTree::group(BlockRef block) const { return nodes_[resolve(block.node, block.depth).value()].group; }
 
-TenantId PrefixTree::tenant(BlockRef block) const {
-  return nodes_[resolve(block.node, block.depth).value()].tenant;
-}
+TenantId PrefixTree::tenant(BlockRef block) const { return nodes_[resolve(block.node, block.depth).value()].tenant; }
 
 bool PrefixTree::same(BlockRef a, BlockRef b) const {
   return a.depth == b.depth && resolve(a.node, a.depth) == resolve(b.node, b.depth);
@@ -477,8 +474,8 @@ std::uint32_t PrefixTree::unshared_from(Prefix prefix) const {
 }
 
 std::size_t PrefixTree::bytes_held() const {
-  const std::size_t vectors = marks_.capacity() * sizeof(Marks) + free_nodes_.capacity() * sizeof(std::uint32_t) +
-                              tenants_.capacity() * sizeof(Tenant);
+  const std::size_t vectors =
+      marks_.capacity() * sizeof(Marks) + free_nodes_.capacity() * sizeof(std::uint32_t) + tenants_.capacity() * sizeof(Tenant);
   return arrays_.bytes_held() + nodes_.bytes_held() + owners_.bytes_held() + children_.bytes_held() + vectors;
 }
 

@@ -3,10 +3,10 @@
 #include "base/block_key.hpp"
 #include "base/chunked_table.hpp"
 #include "base/tier.hpp"
+#include "radix/eviction/eviction_policy.hpp"
 #include "radix/tree/array_pool.hpp"
 #include "radix/tree/child_table.hpp"
 #include "radix/tree/copy.hpp"
-#include "radix/eviction/eviction_policy.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
@@ -145,8 +145,8 @@ class PrefixTree {
   /// The prefix's blocks have this priority, unless another retention gives a higher one. A second call with the id changes it
   /// where it holds. Costs a step a node of the prefix and of retentions it has.
   void retain(Prefix prefix, RetentionId id, Priority priority);
-  /// Ends it for the blocks of the prefix; what has left the tree meanwhile has none. `prefix` is what find() says now for the keys
-  /// of the prefix that was retained.
+  /// Ends it for the blocks of the prefix; what has left the tree meanwhile has none. `prefix` is what find() says now for the
+  /// keys of the prefix that was retained.
   void end_retention(Prefix prefix, RetentionId id);
   [[nodiscard]] Priority priority(BlockRef block) const;
 

@@ -139,8 +139,8 @@ void PrefixTree::refresh_leaf(NodeId id, Tier tier) {
   if (policy == nullptr) return;
   const Node& node = nodes_[id.value()];
   InTier& here = state(id, tier);
-  const bool evictable = here.deepest > node.pinned && here.below == 0 &&
-                         copies(node, tier)[here.deepest - 1].state() == CopyState::ready;
+  const bool evictable =
+      here.deepest > node.pinned && here.below == 0 && copies(node, tier)[here.deepest - 1].state() == CopyState::ready;
   if (evictable) {
     here.listed = 1;
     const std::uint32_t last = here.deepest - 1;

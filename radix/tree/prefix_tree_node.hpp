@@ -35,11 +35,11 @@ struct PrefixTree::Marks {
 
 /// What a node knows of one tier.
 struct PrefixTree::InTier {
-  std::uint32_t resident = 0;   ///< copies in this node, whatever their state
-  std::uint32_t end = 0;        ///< one past the last of them; 0 where there is none
-  std::uint32_t deepest = 0;    ///< the same of those that stay
-  std::uint32_t below : 31 = 0; ///< children with a copy that stays anywhere in their subtree
-  std::uint32_t listed : 1 = 0; ///< the policy knows this node as a candidate
+  std::uint32_t resident = 0;    ///< copies in this node, whatever their state
+  std::uint32_t end = 0;         ///< one past the last of them; 0 where there is none
+  std::uint32_t deepest = 0;     ///< the same of those that stay
+  std::uint32_t below : 31 = 0;  ///< children with a copy that stays anywhere in their subtree
+  std::uint32_t listed : 1 = 0;  ///< the policy knows this node as a candidate
 
   [[nodiscard]] bool any() const { return deepest > 0 || below > 0; }
 };
@@ -55,14 +55,14 @@ struct alignas(128) PrefixTree::Node {
   std::uint32_t size = 0;           ///< blocks; 0 in the root alone
   std::uint32_t capacity = 0;       ///< of the arrays
   NodeId first_child{none};
-  NodeId split_child{none};                ///< the child that took over this node's later blocks when it was split
-  std::uint32_t pinned = 0;         ///< the first so many blocks are pinned
+  NodeId split_child{none};  ///< the child that took over this node's later blocks when it was split
+  std::uint32_t pinned = 0;  ///< the first so many blocks are pinned
   std::uint32_t pinned_children = 0;
-  std::uint32_t marks = none;       ///< index of Marks
+  std::uint32_t marks = none;  ///< index of Marks
   std::array<InTier, tier_count> in_tiers;
   NodeId next_sibling{none};
   NodeId previous_sibling{none};
-  std::uint64_t last_use = 0;       ///< of all blocks, but for those that marks.uses cover
+  std::uint64_t last_use = 0;  ///< of all blocks, but for those that marks.uses cover
   TenantId tenant;
   TenantIndex tenant_index = nobody;
   GroupId group;
@@ -79,9 +79,7 @@ inline Copy* PrefixTree::copies(const Node& node, Tier tier) const {
   return reinterpret_cast<Copy*>(node.arrays + sizeof(BlockKey) * node.capacity) + index(tier) * node.capacity;
 }
 
-inline PrefixTree::InTier& PrefixTree::state(NodeId node, Tier tier) {
-  return nodes_[node.value()].in_tiers[index(tier)];
-}
+inline PrefixTree::InTier& PrefixTree::state(NodeId node, Tier tier) { return nodes_[node.value()].in_tiers[index(tier)]; }
 
 inline const PrefixTree::InTier& PrefixTree::state(NodeId node, Tier tier) const {
   return nodes_[node.value()].in_tiers[index(tier)];

@@ -125,9 +125,7 @@ void SpanHeap::remove(std::byte* span, std::uint32_t granules) {
   if (bins_[bin] == nullptr) filled_[bin / 64] &= ~(std::uint64_t{1} << bin % 64);
 }
 
-std::size_t SpanHeap::bytes_held() const {
-  return slabs_.empty() ? 0 : first_slab_used_ + (slabs_.size() - 1) * slab_bytes;
-}
+std::size_t SpanHeap::bytes_held() const { return slabs_.empty() ? 0 : first_slab_used_ + (slabs_.size() - 1) * slab_bytes; }
 
 void SpanHeap::check_invariants() const {
   std::size_t listed = 0;

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "runtime/cache/cache.hpp"
-#include "runtime/types/lease.hpp"
 #include "runtime/cache/wait.hpp"
+#include "runtime/types/lease.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/associated_cancellation_slot.hpp>
@@ -30,10 +30,10 @@ struct Grant {
   static constexpr std::uint32_t all_layers = Loads::all_layers;
 
   Lease lease;
-  std::vector<SlotId> table;     ///< a slot per block of the sequence
-  std::vector<Tier> hit_tiers;   ///< of its leading blocks, one per hit
+  std::vector<SlotId> table;    ///< a slot per block of the sequence
+  std::vector<Tier> hit_tiers;  ///< of its leading blocks, one per hit
   RequestStats stats;
-  double seconds_waited = 0;     ///< since it was accepted
+  double seconds_waited = 0;          ///< since it was accepted
   std::uint32_t layers = all_layers;  ///< so many leading layers of all its blocks are there
 };
 
@@ -110,9 +110,8 @@ class AsyncCache : private LeaseHome {
     return asio::async_initiate<Token, void(ErrorCode, Commit)>(
         [this](auto handler, RequestId id, std::span<const BlockKey> blocks, Fence fence) {
           auto wait = make_wait<Commit>(std::move(handler));
-          asio::dispatch(strand_, [this, id, blocks, fence, w = std::move(wait)]() mutable {
-            do_commit(id, blocks, fence, std::move(w));
-          });
+          asio::dispatch(
+              strand_, [this, id, blocks, fence, w = std::move(wait)]() mutable { do_commit(id, blocks, fence, std::move(w)); });
         },
         token, lease.id(), keys, written);
   }
@@ -320,8 +319,7 @@ class AsyncCache : private LeaseHome {
   /// void(ErrorCode, WriteBackId). The order's keys must stay valid until it completes. A stop() cancels the jobs that run.
   template <class Token>
   auto start_write_back(const WriteBackOrder& order, Token&& token) {
-    return perform<WriteBackId>(Then::turn, std::forward<Token>(token),
-                                [this, order] { return cache_.start_write_back(order); });
+    return perform<WriteBackId>(Then::turn, std::forward<Token>(token), [this, order] { return cache_.start_write_back(order); });
   }
   /// void(ErrorCode).
   template <class Token>

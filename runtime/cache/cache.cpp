@@ -269,9 +269,7 @@ TimePoint Cache::next_deadline() const {
   return next;
 }
 
-bool Cache::has_pending_work() const {
-  return manager_.has_pending_work() || transfers_in_flight() > 0;
-}
+bool Cache::has_pending_work() const { return manager_.has_pending_work() || transfers_in_flight() > 0; }
 
 Result<void> Cache::limit_transfers(Urgency urgency, Bytes per_second) {
   if (urgency == Urgency::request) return Errc::invalid_argument;

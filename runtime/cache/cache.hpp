@@ -2,17 +2,17 @@
 
 #include "base/clock.hpp"
 #include "base/waker.hpp"
-#include "runtime/manager/cache_manager.hpp"
 #include "runtime/cache/host_chunks.hpp"
-#include "runtime/types/lease.hpp"
-#include "runtime/measure/throughput.hpp"
+#include "runtime/manager/cache_manager.hpp"
 #include "runtime/measure/prefill_speed.hpp"
+#include "runtime/measure/throughput.hpp"
 #include "runtime/measure/wait_times.hpp"
+#include "runtime/types/lease.hpp"
 #include "storage/index/block_store.hpp"
 #include "transfer/device/device.hpp"
-#include "transfer/host/host_arena.hpp"
 #include "transfer/device/rank_devices.hpp"
 #include "transfer/engine/transfer_port.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -37,10 +37,10 @@ struct Moved {
 };
 
 struct MovedTotals {
-  Moved swap_out;  ///< device to host
-  Moved swap_in;   ///< host to device
+  Moved swap_out;        ///< device to host
+  Moved swap_in;         ///< host to device
   Moved storage_reads;   ///< storage to the arena
-  Moved storage_writes;   ///< the arena to storage
+  Moved storage_writes;  ///< the arena to storage
 };
 
 /// Of one pool.

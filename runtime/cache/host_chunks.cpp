@@ -34,9 +34,7 @@ HostChunks::HostChunks(HostArena& arena, CacheManager& manager, PoolId pool) : a
   if (!closing.empty()) TERRACE_CHECK(manager.resize(Tier::host, sizes.host_blocks, pool, closing).has_value());
 }
 
-bool HostChunks::goes(std::uint32_t chunk) const {
-  return std::ranges::find(going_, chunk, &Going::chunk) != going_.end();
-}
+bool HostChunks::goes(std::uint32_t chunk) const { return std::ranges::find(going_, chunk, &Going::chunk) != going_.end(); }
 
 bool HostChunks::is_cancelled(std::uint32_t chunk) const { return std::ranges::find(cancelled_, chunk) != cancelled_.end(); }
 

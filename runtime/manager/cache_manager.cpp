@@ -19,13 +19,16 @@ CacheManager::CacheManager(const ManagerConfig& config) : config_{config} {
   single_ = rules_.size() == 1 && rules_.front().chained();
   for (std::size_t number = 0; number < config.pool_count(); ++number) {
     const PoolId id{static_cast<std::uint16_t>(number)};
-    TieredPool& pool = *pools_.emplace_back(
-        std::make_unique<TieredPool>(id, config, config.pool(id), stats_, kv_events_, write_budget_));
+    TieredPool& pool =
+        *pools_.emplace_back(std::make_unique<TieredPool>(id, config, config.pool(id), stats_, kv_events_, write_budget_));
     pool.device_slots.set_handler(
         [this, id](std::uint32_t index, std::span<const SlotId> slots, bool last) { on_served(id, index, slots, last); });
-    pool.loads.set_handlers([this, id](std::uint32_t index, Loads::LoadId load) { on_load_ended(index, {id, load}); },
-                            [this, id](BlockRef missing, Loads::Late late) { on_load_failed(id, missing, late); },
-                            [this](std::uint32_t index, Loads::LoadId) { tell_layers(index); });
+    pool.loads.set_handlers(
+        [this, id](std::uint32_t index, Loads::LoadId load) {
+          on_load_ended(index, {id, load});
+        },
+        [this, id](BlockRef missing, Loads::Late late) { on_load_failed(id, missing, late); },
+        [this](std::uint32_t index, Loads::LoadId) { tell_layers(index); });
   }
   write_backs_ = std::make_unique<WriteBackJobs>(pools_, config.write_back_blocks_ahead);
   write_budget_.limit(config.daily_write_bytes);

@@ -3,15 +3,15 @@
 #include "base/clock.hpp"
 #include "base/indexed_heap.hpp"
 #include "base/result.hpp"
-#include "runtime/tiering/actions.hpp"
-#include "runtime/types/config.hpp"
 #include "runtime/manager/group_part.hpp"
-#include "runtime/measure/load_costs.hpp"
-#include "runtime/types/request.hpp"
-#include "runtime/tiering/tiered_pool.hpp"
 #include "runtime/manager/use_clock.hpp"
-#include "runtime/types/write_back.hpp"
 #include "runtime/manager/write_back_jobs.hpp"
+#include "runtime/measure/load_costs.hpp"
+#include "runtime/tiering/actions.hpp"
+#include "runtime/tiering/tiered_pool.hpp"
+#include "runtime/types/config.hpp"
+#include "runtime/types/request.hpp"
+#include "runtime/types/write_back.hpp"
 #include "storage/index/block_store.hpp"
 #include "transfer/device/transfer.hpp"
 
@@ -136,10 +136,10 @@ class CacheManager {
   [[nodiscard]] Result<void> unpin(PinId pin);
   /// In the pool, by pin().
   [[nodiscard]] std::uint64_t pinned_blocks(PoolId pool = {}) const { return pinned_.at(pool.value()); }
-  /// What is cached of the prefix, in device and host, is given up after all of lower priority (0 to highest_priority; what nobody
-  /// retains has usual_priority) and before all of higher, until end_retention() or `until`; where several retain a block, the
-  /// highest counts. It holds nothing: a block that is given up all the same, and comes back, comes back without. Costs no room,
-  /// but its keys are kept. Fails: not_found (nothing is cached), no_room (ManagerConfig::retained_blocks_max),
+  /// What is cached of the prefix, in device and host, is given up after all of lower priority (0 to highest_priority; what
+  /// nobody retains has usual_priority) and before all of higher, until end_retention() or `until`; where several retain a block,
+  /// the highest counts. It holds nothing: a block that is given up all the same, and comes back, comes back without. Costs no
+  /// room, but its keys are kept. Fails: not_found (nothing is cached), no_room (ManagerConfig::retained_blocks_max),
   /// invalid_argument (no such priority, or a policy that has none: lru and adaptive do).
   [[nodiscard]] Result<RetentionId> retain(std::span<const BlockKey> keys, Priority priority, TimePoint until = never);
   /// Fails: not_found (or its time has passed).
@@ -279,17 +279,17 @@ class CacheManager {
   struct Request {
     RequestId id;
     State state = State::unused;
-    std::vector<GroupPart> parts;   ///< by GroupId
+    std::vector<GroupPart> parts;          ///< by GroupId
     std::vector<std::vector<SlotId>> own;  ///< by PoolId: slots the request holds before it is ready, in the order of their use
     std::uint32_t rooms_waited_for = 0;    ///< pools that still owe it slots
-    std::uint32_t key_count = 0;    ///< of acquire
-    std::uint32_t hits = 0;         ///< blocks that come from the cache
-    std::uint32_t blocks = 0;       ///< asked for in all
-    std::uint32_t blocks_now = 0;   ///< that it has, or waits for
-    std::vector<Tier> found;        ///< where each hit was found
+    std::uint32_t key_count = 0;           ///< of acquire
+    std::uint32_t hits = 0;                ///< blocks that come from the cache
+    std::uint32_t blocks = 0;              ///< asked for in all
+    std::uint32_t blocks_now = 0;          ///< that it has, or waits for
+    std::vector<Tier> found;               ///< where each hit was found
     std::vector<LoadRef> loads;
     std::vector<std::pair<std::uint32_t, SlotId>> detached;  ///< instant exclusive: host slots of hits, by block
-    std::span<const BlockKey> keys; ///< to plan again: the caller's during acquire, then those that are kept
+    std::span<const BlockKey> keys;  ///< to plan again: the caller's during acquire, then those that are kept
     std::vector<BlockKey> kept_keys;
     std::uint32_t hit_blocks_max = 0;
     std::uint32_t new_blocks_max = 0;
@@ -299,26 +299,26 @@ class CacheManager {
     Tier lowest_tier = Tier::storage;
     std::uint32_t joined = 0;
     bool preempted = false;
-    std::uint32_t failures = 0;     ///< loads that failed it
+    std::uint32_t failures = 0;  ///< loads that failed it
     TenantId tenant;
     std::uint64_t stamp = 0;
     Epoch epoch;
     TimePoint deadline = never;
-    bool announce = false;          ///< acquire said "pending": the caller waits for an event
+    bool announce = false;  ///< acquire said "pending": the caller waits for an event
     bool by_layer = false;
-    std::uint32_t layers = 0;       ///< that it was told of; while it is loading, its tables are made then
-    mutable bool table_told = false;  ///< compute may know its slots
+    std::uint32_t layers = 0;                ///< that it was told of; while it is loading, its tables are made then
+    mutable bool table_told = false;         ///< compute may know its slots
     std::optional<Fence> quarantined_until;  ///< its lease has ended, and by_id_ does not know it any more
   };
   /// What a prompt finds in one group.
   struct GroupHit {
-    Found found;                    ///< chained: the prefix; else sums over the unchained blocks
-    std::vector<Found> unchained;     ///< of blocks [first, end)
+    Found found;                   ///< chained: the prefix; else sums over the unchained blocks
+    std::vector<Found> unchained;  ///< of blocks [first, end)
     std::uint32_t first = 0;
     std::uint32_t end = 0;
     bool serves = true;
     bool looked_up = false;
-    std::vector<Tier> tiers;        ///< of blocks [first, end)
+    std::vector<Tier> tiers;  ///< of blocks [first, end)
   };
 
   [[nodiscard]] TieredPool& at(PoolId pool) { return *pools_.at(pool.value()); }
@@ -408,9 +408,9 @@ class CacheManager {
   std::vector<RequestEvent> events_;
   KvEvents kv_events_;
   std::uint32_t unit_tokens_ = 1;
-  std::vector<GroupRule> rules_;       ///< by GroupId
-  std::uint32_t alignment_ = 1;        ///< of hits, in units
-  bool single_ = true;                 ///< one group, whose blocks are the units
+  std::vector<GroupRule> rules_;  ///< by GroupId
+  std::uint32_t alignment_ = 1;   ///< of hits, in units
+  bool single_ = true;            ///< one group, whose blocks are the units
   WriteBudget write_budget_;
   std::vector<std::unique_ptr<TieredPool>> pools_;
   std::unique_ptr<WriteBackJobs> write_backs_;

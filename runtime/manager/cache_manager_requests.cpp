@@ -95,7 +95,8 @@ void CacheManager::give_up_before(GroupPart& part, std::size_t group, std::uint3
   if (first <= part.given_up) return;
   Residency& residency = pool_of(group).residency;
   SlotAllocator& device = residency.pool(Tier::device);
-  const auto kept = std::ranges::find_if(part.unchained, [&](const UnchainedBlock& unchained_block) { return unchained_block.block >= first; });
+  const auto kept =
+      std::ranges::find_if(part.unchained, [&](const UnchainedBlock& unchained_block) { return unchained_block.block >= first; });
   for (auto unchained_block = part.unchained.begin(); unchained_block != kept; ++unchained_block) {
     const SlotId slot = part.table[unchained_block->block];
     device.raise_fence(slot, last_use);

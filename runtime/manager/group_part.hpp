@@ -12,13 +12,13 @@ namespace terrace {
 struct UnchainedBlock {
   std::uint32_t block = 0;  ///< index in its group's table
   Prefix prefix;
-  bool duplicate = false;   ///< the request has a slot of its own behind the block, too
+  bool duplicate = false;  ///< the request has a slot of its own behind the block, too
 };
 
 /// What a request has in one group. Chained groups hold a prefix; others hold unchained blocks, one entry each. Both are pinned.
 struct GroupPart {
   Prefix prefix;
-  std::vector<UnchainedBlock> unchained;      ///< by ascending block
+  std::vector<UnchainedBlock> unchained;  ///< by ascending block
   /// Hits: blocks [first, end). Before `first` the table has null blocks.
   std::uint32_t first = 0;
   std::uint32_t end = 0;
@@ -26,9 +26,9 @@ struct GroupPart {
   std::uint32_t committed = 0;
   /// False: an optional group that cannot serve the hit. It has null blocks there, and shares nothing.
   bool serves = true;
-  std::vector<SlotId> table;        ///< a slot per block, once the request is ready
-  std::vector<SlotId> redundant;    ///< chained: its own slots behind blocks that are shared now
-  std::uint32_t given_up = 0;       ///< blocks before this one are null for good
+  std::vector<SlotId> table;      ///< a slot per block, once the request is ready
+  std::vector<SlotId> redundant;  ///< chained: its own slots behind blocks that are shared now
+  std::uint32_t given_up = 0;     ///< blocks before this one are null for good
 
   /// Empties it, but keeps the memory.
   void clear() {

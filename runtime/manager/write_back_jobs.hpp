@@ -37,8 +37,8 @@ class WriteBackJobs {
     PoolId pool;
     Prefix prefix;
   };
-  /// A job over what of the prefixes is there now. `gone`: keys that were asked for and are not. Fails: refused (as many jobs run as
-  /// can).
+  /// A job over what of the prefixes is there now. `gone`: keys that were asked for and are not. Fails: refused (as many jobs run
+  /// as can).
   [[nodiscard]] Result<WriteBackId> start(const WriteBackOrder& order, std::span<const PrefixIn> prefixes,
                                           std::span<const BlockKey> gone);
   /// A job over the tree: of `order`'s tenant where its scope is one, and of what was last used at `last_use_max` or before.

@@ -37,8 +37,8 @@ struct ResidencyTotals {
   };
   OfTier device;
   OfTier host;
-  Histogram gaps;                 ///< between two uses of a block that was in memory all the while
-  std::uint64_t overlooked = 0;   ///< blocks that should have been followed, and that no place was left for
+  Histogram gaps;                ///< between two uses of a block that was in memory all the while
+  std::uint64_t overlooked = 0;  ///< blocks that should have been followed, and that no place was left for
 
   friend ResidencyTotals operator-(const ResidencyTotals& now, const ResidencyTotals& before) { return difference(now, before); }
 };

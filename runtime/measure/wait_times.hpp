@@ -3,8 +3,8 @@
 #include "base/clock.hpp"
 #include "base/counters.hpp"
 #include "base/strong_id.hpp"
-#include "runtime/types/request.hpp"
 #include "runtime/measure/residency_sample.hpp"
+#include "runtime/types/request.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 

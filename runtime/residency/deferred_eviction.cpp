@@ -32,9 +32,8 @@ void DeferredEviction::drop_now(BlockRef block, Tier tier) {
 
   const PrefixTree& tree = residency_.tree();
   // (A device copy that goes because it lost its support may have others below that still have theirs, in it.)
-  const bool orphans =
-      (tier == Tier::device && tree.any_staying_below(block, Tier::device)) ||
-      (!host_has_it && !device_has_it && tree.any_staying_below(block, Tier::host));
+  const bool orphans = (tier == Tier::device && tree.any_staying_below(block, Tier::device)) ||
+                       (!host_has_it && !device_has_it && tree.any_staying_below(block, Tier::host));
   residency_.drop(block, tier);
   // Whoever follows in the host tier stood on this copy. (Then the block is still in the tree: others follow it.)
   if (orphans) residency_.drop_orphans_below(block);

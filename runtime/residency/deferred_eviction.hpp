@@ -1,8 +1,8 @@
 #pragma once
 
 #include "radix/eviction/eviction_policy.hpp"
-#include "runtime/types/request.hpp"
 #include "runtime/residency/residency.hpp"
+#include "runtime/types/request.hpp"
 
 namespace terrace {
 

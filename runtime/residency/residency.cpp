@@ -191,7 +191,7 @@ void Residency::used(std::span<const BlockKey> keys) {
 void Residency::show_state(BlockRef block, Tier tier, SlotId slot) {
   const SlotAllocator& slots = pool(tier);
   const CopyState state = slots.readers(slot) == 0 ? CopyState::ready
-                          : slots.evicting(slot)    ? CopyState::evicting
+                          : slots.evicting(slot)   ? CopyState::evicting
                                                    : CopyState::busy;
   tree_.set_copy(block, tier, Copy{state, slot});
 }
@@ -233,7 +233,8 @@ void Residency::drop_orphans_below(BlockRef block) {
 }
 
 void Residency::unpin(Prefix prefix, std::optional<BlockRef> missing) {
-  // A block may have outlived the one before it while it was pinned: its eviction was cancelled, or it was on its way with another load that failed.
+  // A block may have outlived the one before it while it was pinned: its eviction was cancelled, or it was on its way with
+  // another load that failed.
   std::optional<BlockRef> gap = missing;
   for (std::uint32_t depth = 1; depth < prefix.length && (!gap || depth <= gap->depth); ++depth) {
     const BlockRef block{prefix.node, depth};
@@ -268,9 +269,8 @@ void Residency::note_retiring(BlockRef block, Tier tier, SlotId slot) {
 }
 
 std::uint64_t Residency::unpinned_of(std::span<const Retiring> entries, const SlotAllocator& slots) const {
-  return static_cast<std::uint64_t>(std::ranges::count_if(entries, [&](const Retiring& entry) {
-    return slots.state(entry.slot) == SlotState::ready && !tree_.pinned(entry.block);
-  }));
+  return static_cast<std::uint64_t>(std::ranges::count_if(
+      entries, [&](const Retiring& entry) { return slots.state(entry.slot) == SlotState::ready && !tree_.pinned(entry.block); }));
 }
 
 void Residency::resize_host(std::uint32_t blocks) {

@@ -2,11 +2,11 @@
 
 #include "radix/eviction/eviction_policy.hpp"
 #include "radix/tree/prefix_tree.hpp"
+#include "runtime/measure/residency_sample.hpp"
+#include "runtime/residency/quotas.hpp"
+#include "runtime/residency/slot_allocator.hpp"
 #include "runtime/types/config.hpp"
 #include "runtime/types/kv_events.hpp"
-#include "runtime/residency/quotas.hpp"
-#include "runtime/measure/residency_sample.hpp"
-#include "runtime/residency/slot_allocator.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
@@ -185,7 +185,7 @@ class Residency {
   [[nodiscard]] std::uint64_t unpinned_of(std::span<const Retiring> entries, const SlotAllocator& slots) const;
   void follow_host_slots();
 
-  std::uint32_t host_blocks_;         ///< of those that are wanted, the ones there is memory for
+  std::uint32_t host_blocks_;  ///< of those that are wanted, the ones there is memory for
   std::uint32_t host_blocks_wanted_;
   std::uint32_t staging_blocks_;
   std::unique_ptr<EvictionPolicy> device_policy_;
@@ -203,13 +203,13 @@ class Residency {
   std::vector<std::uint32_t> free_numbers_;
   std::vector<Retiring> retiring_;
   std::vector<Retiring> closing_host_;  ///< the same of the arena's closed slots
-  std::vector<BlockRef> below_;  ///< scratch
+  std::vector<BlockRef> below_;         ///< scratch
   struct Orphans {
-    std::vector<std::array<bool, 2>> goes;                            ///< by place in below_, and by tier
+    std::vector<std::array<bool, 2>> goes;                         ///< by place in below_, and by tier
     boost::unordered_flat_map<std::uint64_t, std::size_t> places;  ///< in below_, by block
   };
-  Orphans orphans_;  ///< scratch
-  std::vector<SlotId> slots_;    ///< scratch
+  Orphans orphans_;            ///< scratch
+  std::vector<SlotId> slots_;  ///< scratch
 };
 
 }  // namespace terrace

@@ -9,9 +9,7 @@ namespace terrace {
 namespace {
 
 /// Somebody, or a copy, has the slot.
-bool is_taken(SlotState state) {
-  return state != SlotState::free && state != SlotState::null && state != SlotState::retired;
-}
+bool is_taken(SlotState state) { return state != SlotState::free && state != SlotState::null && state != SlotState::retired; }
 
 }  // namespace
 
@@ -115,9 +113,7 @@ std::optional<SlotId> SlotAllocator::take_closed(SlotState state) {
   return slot;
 }
 
-bool SlotAllocator::retire_closed_instead() {
-  return !retired_free_.empty() && take_closed(SlotState::retired) && unretire();
-}
+bool SlotAllocator::retire_closed_instead() { return !retired_free_.empty() && take_closed(SlotState::retired) && unretire(); }
 
 void SlotAllocator::extend(std::uint32_t slots) {
   const auto before = static_cast<std::uint32_t>(slots_.size());

@@ -12,8 +12,8 @@
 #include <limits>
 #include <optional>
 #include <span>
-#include <string>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -95,13 +95,11 @@ std::unique_ptr<Device> open_device(const DeviceOptions& options, const PoolMemo
     cuda_options.ordinal = cuda->ordinal;
     cuda_options.pins = pins;
     if (!cuda->calibration.empty()) cuda_options.methods = CudaDevice::calibrated(cuda->ordinal, cuda->calibration);
-    const CudaPool cuda_pool{
-        .slots = pool.slots, .host = &arena, .share = pool.share, .regions = {}, .layers = pool.layers};
+    const CudaPool cuda_pool{.slots = pool.slots, .host = &arena, .share = pool.share, .regions = {}, .layers = pool.layers};
     return CudaDevice::open(std::span{&cuda_pool, 1}, cuda_options);
   }
   const auto& emulated = std::get<EmulatedGpu>(options);
-  return std::make_unique<EmulatedDevice>(std::span{&pool, 1},
-                                          EmulatedOptions{.link = emulated.link, .faults = emulated.faults});
+  return std::make_unique<EmulatedDevice>(std::span{&pool, 1}, EmulatedOptions{.link = emulated.link, .faults = emulated.faults});
 }
 
 /// Small enough that what shrinking leaves over (less than one chunk) is under 2 % of what a fifth of the tier would be, and
@@ -161,9 +159,7 @@ class IoMemory final : public ArenaChunks {
 /// In order of construction; taken down backwards.
 struct CacheSystem::Parts {
   explicit Parts(const CacheSystemOptions& options)
-      : config{manager_config(options)},
-        log{options.log, clock},
-        arena{arena_options(options, config, waker)} {
+      : config{manager_config(options)}, log{options.log, clock}, arena{arena_options(options, config, waker)} {
     open_ranks(options);
     if (const auto* memory = std::get_if<MemoryStorage>(&options.storage)) {
       const std::uint64_t blocks = memory->capacity / options.block_bytes;
@@ -249,7 +245,7 @@ struct CacheSystem::Parts {
   std::unique_ptr<IoMemory> io_memory;  ///< the engine knows the arena
   std::unique_ptr<BlockStore> store;
   const FileStore* file_store = nullptr;  ///< the same, where it is one
-  std::optional<ResilientStore> guard;  ///< over it
+  std::optional<ResilientStore> guard;    ///< over it
   std::unique_ptr<Cache> cache;
 };
 

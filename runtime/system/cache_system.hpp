@@ -4,11 +4,11 @@
 #include "base/log.hpp"
 #include "runtime/cache/cache.hpp"
 #include "storage/file/file_store.hpp"
-#include "storage/resilience/resilient_store.hpp"
 #include "storage/io/io_choice.hpp"
+#include "storage/resilience/resilient_store.hpp"
 #include "transfer/cuda/cuda_device.hpp"
-#include "transfer/emulated/emulated_device.hpp"
 #include "transfer/device/rank_devices.hpp"
+#include "transfer/emulated/emulated_device.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 
 #include <array>

@@ -33,8 +33,8 @@ class ContextSpread {
   /// Where a token's KV is.
   struct Place {
     std::uint32_t rank = 0;
-    std::uint64_t block = 0;    ///< index in the block table
-    std::uint32_t offset = 0;   ///< in the rank's slot, in tokens
+    std::uint64_t block = 0;   ///< index in the block table
+    std::uint32_t offset = 0;  ///< in the rank's slot, in tokens
 
     friend bool operator==(const Place&, const Place&) = default;
   };

@@ -18,19 +18,19 @@ struct SizedGroup {
 
 /// What a sequence is like, typically.
 struct TypicalSequence {
-  std::uint32_t tokens = 0;          ///< prompt and output
-  std::uint32_t chunk_tokens = 0;    ///< computed in one step, at most; what a window's group holds beside its window
+  std::uint32_t tokens = 0;        ///< prompt and output
+  std::uint32_t chunk_tokens = 0;  ///< computed in one step, at most; what a window's group holds beside its window
   std::uint32_t encoder_tokens = 0;
 };
 
 /// How memory is divided among the groups of a model.
 struct PoolPlan {
-  std::vector<GroupConfig> groups;   ///< with their pools, for ManagerConfig::groups
-  std::vector<PoolSizes> pools;      ///< for ManagerConfig, the first as its own sizes
-  std::vector<Bytes> block_bytes;    ///< by pool
-  Bytes device_used{};               ///< null blocks included
+  std::vector<GroupConfig> groups;  ///< with their pools, for ManagerConfig::groups
+  std::vector<PoolSizes> pools;     ///< for ManagerConfig, the first as its own sizes
+  std::vector<Bytes> block_bytes;   ///< by pool
+  Bytes device_used{};              ///< null blocks included
   Bytes host_used{};
-  std::uint32_t sequences = 0;       ///< typical ones that fit the device side by side
+  std::uint32_t sequences = 0;  ///< typical ones that fit the device side by side
 };
 
 /// Divides device and host memory so that all pools are full at the same time, if sequences are typical. Groups with blocks of

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/block_key.hpp"
-#include "base/vector_pool.hpp"
 #include "base/strong_id.hpp"
+#include "base/vector_pool.hpp"
 #include "storage/index/block_store.hpp"
 #include "transfer/device/transfer.hpp"
 
@@ -36,11 +36,11 @@ struct Actions {
   std::vector<BlockKey> removes;  ///< from storage, with all that follows them
   std::vector<ReadOrder> reads;
   std::vector<std::uint64_t> flushes;  ///< of storage, by round
-  VectorPool<SlotRun> spare_runs;     ///< of transfers that have ended, for the next ones
+  VectorPool<SlotRun> spare_runs;      ///< of transfers that have ended, for the next ones
 
   [[nodiscard]] bool empty() const {
-    return transfers.empty() && cancels.empty() && raises.empty() && touches.empty() && writes.empty() &&
-           removes.empty() && reads.empty() && flushes.empty();
+    return transfers.empty() && cancels.empty() && raises.empty() && touches.empty() && writes.empty() && removes.empty() &&
+           reads.empty() && flushes.empty();
   }
   /// Keeps the memory.
   void clear() {

@@ -8,8 +8,7 @@ void CatalogRecovery::add(std::span<const StoredBlock> blocks, std::span<std::op
     const auto goes_on = [&] {
       const StoredBlock& last = blocks[end - 1];
       const StoredBlock& next = blocks[end];
-      return next.depth == last.depth + 1 && next.parent == last.key && next.group == last.group &&
-             next.tenant == last.tenant;
+      return next.depth == last.depth + 1 && next.parent == last.key && next.group == last.group && next.tenant == last.tenant;
     };
     while (end < blocks.size() && goes_on()) ++end;
     add_run(blocks.subspan(begin, end - begin), numbers.subspan(begin, end - begin));

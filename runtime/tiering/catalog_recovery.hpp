@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/block_key.hpp"
-#include "runtime/tiering/flush_scheduler.hpp"
 #include "runtime/residency/residency.hpp"
+#include "runtime/tiering/flush_scheduler.hpp"
 #include "storage/index/block_store.hpp"
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class CatalogRecovery {
 
   Residency& residency_;
   FlushScheduler& flushes_;
-  Prefix at_;                      ///< that was followed last
+  Prefix at_;                    ///< that was followed last
   std::vector<BlockKey> trail_;  ///< its keys
 };
 

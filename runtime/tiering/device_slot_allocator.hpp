@@ -1,9 +1,9 @@
 #pragma once
 
 #include "runtime/residency/deferred_eviction.hpp"
+#include "runtime/residency/residency.hpp"
 #include "runtime/tiering/host_slot_allocator.hpp"
 #include "runtime/tiering/storage_writer.hpp"
-#include "runtime/residency/residency.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -23,8 +23,8 @@ class DeviceSlotAllocator {
   /// A waiter got more slots, in state held; `last` with its last ones.
   using ServeHandler = std::function<void(std::uint32_t waiter, std::span<const SlotId> slots, bool last)>;
 
-  DeviceSlotAllocator(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, HostSlotAllocator& host_slots, StorageWriter& storage_writer,
-             ManagerStats& stats)
+  DeviceSlotAllocator(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction,
+                      HostSlotAllocator& host_slots, StorageWriter& storage_writer, ManagerStats& stats)
       : inclusive_{config.relation == InclusionPolicy::inclusive},
         write_back_{config.storage && config.write_policy == WritePolicy::write_back},
         residency_{residency},
@@ -77,9 +77,7 @@ class DeviceSlotAllocator {
   bool evict(BlockRef block, SwapOutPurpose purpose);
   std::uint32_t evict(Run victims, SwapOutPurpose purpose);
   /// There is one, or what is left of one whose size is 0 now: copies there may stand on those here.
-  [[nodiscard]] bool host_tier() const {
-    return residency_.host_blocks() > 0 || residency_.tree().resident(Tier::host) > 0;
-  }
+  [[nodiscard]] bool host_tier() const { return residency_.host_blocks() > 0 || residency_.tree().resident(Tier::host) > 0; }
   [[nodiscard]] Tier highest_below(BlockRef block) const;
   [[nodiscard]] Run alike_at_end(Run victims, Tier below) const;
   [[nodiscard]] bool wants_host(BlockRef block) const;

@@ -60,7 +60,7 @@ class FlushScheduler {
   ErrorCode error_;
   std::uint64_t changes_ = 0;
   std::uint64_t stored_ = 0;
-  Mark at_begin_;  ///< of the last round
+  Mark at_begin_;              ///< of the last round
   std::uint64_t covered_ = 0;  ///< stored_ when the last round began, if it ended well
 };
 

@@ -8,7 +8,8 @@
 
 namespace terrace {
 
-HitCountWritePolicy::HitCountWritePolicy(const ManagerConfig& config, Residency& residency, StorageWriter& storage_writer, ManagerStats& stats)
+HitCountWritePolicy::HitCountWritePolicy(const ManagerConfig& config, Residency& residency, StorageWriter& storage_writer,
+                                         ManagerStats& stats)
     : on_{config.storage && config.write_policy == WritePolicy::selective},
       hits_wanted_{config.selective_hits},
       residency_{residency},
@@ -16,8 +17,7 @@ HitCountWritePolicy::HitCountWritePolicy(const ManagerConfig& config, Residency&
       stats_{stats} {
   constexpr std::uint32_t hits_max = 255;
   if (hits_wanted_ == 0 || hits_wanted_ > hits_max) {
-    throw std::invalid_argument{
-        fmt::format("selective_hits is {}: 1 (stored when first hit) to {}", hits_wanted_, hits_max)};
+    throw std::invalid_argument{fmt::format("selective_hits is {}: 1 (stored when first hit) to {}", hits_wanted_, hits_max)};
   }
   constexpr std::uint64_t places_min = 64;
   const std::uint64_t blocks = std::uint64_t{config.device_blocks} + config.host_blocks;

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "runtime/types/config.hpp"
-#include "runtime/tiering/storage_writer.hpp"
-#include "runtime/types/request.hpp"
 #include "runtime/residency/residency.hpp"
+#include "runtime/tiering/storage_writer.hpp"
+#include "runtime/types/config.hpp"
+#include "runtime/types/request.hpp"
 
 #include <cstddef>
 #include <cstdint>

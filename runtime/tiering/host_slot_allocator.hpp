@@ -2,8 +2,8 @@
 
 #include "base/fifo.hpp"
 #include "runtime/residency/deferred_eviction.hpp"
-#include "runtime/tiering/storage_writer.hpp"
 #include "runtime/residency/residency.hpp"
+#include "runtime/tiering/storage_writer.hpp"
 #include "runtime/tiering/swap_outs.hpp"
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace terrace {
 /// waits for a disk. Threads: the manager's.
 class HostSlotAllocator {
  public:
-  HostSlotAllocator(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, SwapOuts& swap_outs, StorageWriter& storage_writer,
-           ManagerStats& stats)
+  HostSlotAllocator(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, SwapOuts& swap_outs,
+                    StorageWriter& storage_writer, ManagerStats& stats)
       : write_back_{config.storage && config.write_policy == WritePolicy::write_back},
         residency_{residency},
         deferred_eviction_{deferred_eviction},

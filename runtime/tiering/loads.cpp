@@ -6,8 +6,8 @@
 
 namespace terrace {
 
-Loads::Loads(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, HostSlotAllocator& host_slots, Actions& actions,
-             ManagerStats& stats)
+Loads::Loads(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction,
+             HostSlotAllocator& host_slots, Actions& actions, ManagerStats& stats)
     : instant_{config.instant_copies},
       exclusive_{config.relation == InclusionPolicy::exclusive},
       residency_{residency},
@@ -76,7 +76,8 @@ std::optional<Loads::LoadId> Loads::start(std::span<const LoadPart> parts, std::
   }
   if (!instant_ || !all_here) return id;
 
-  // Whoever executes the transfer does so before anything else: the books run ahead of the bytes. The transfer is made by flush().
+  // Whoever executes the transfer does so before anything else: the books run ahead of the bytes. The transfer is made by
+  // flush().
   load.waiters.clear();
   return std::nullopt;
 }

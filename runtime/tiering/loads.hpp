@@ -3,11 +3,11 @@
 #include "base/fifo.hpp"
 #include "base/slab.hpp"
 #include "base/vector_pool.hpp"
-#include "runtime/tiering/actions.hpp"
 #include "runtime/residency/deferred_eviction.hpp"
+#include "runtime/residency/residency.hpp"
+#include "runtime/tiering/actions.hpp"
 #include "runtime/tiering/host_slot_allocator.hpp"
 #include "runtime/tiering/transfer_table.hpp"
-#include "runtime/residency/residency.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
@@ -21,7 +21,7 @@ namespace terrace {
 /// A block to be brought up into a device slot.
 struct LoadPart {
   BlockRef block;
-  SlotId device_slot;           ///< held by the caller; goes over to the copy
+  SlotId device_slot;  ///< held by the caller; goes over to the copy
   Tier source = Tier::host;
   /// The bytes are in an arena slot that the caller hands over (a host copy it detached), not in a copy.
   std::optional<SlotId> detached;
@@ -33,13 +33,13 @@ struct LoadPart {
 ///                                                                +--link--> device copy, published with its load
 ///     host copy --------------------------------------------------+
 ///
-/// A load is what one request asked for in one group: blocks of one prefix in order, or prefixes of one block each. Its device copies
-/// become ready together, of each prefix up to the first that did not arrive; that one and those after it give their slots back.
-/// Others that want the same blocks join it.
-/// What is under way for a load that nobody waits for any more goes on, and is cached.
+/// A load is what one request asked for in one group: blocks of one prefix in order, or prefixes of one block each. Its device
+/// copies become ready together, of each prefix up to the first that did not arrive; that one and those after it give their slots
+/// back. Others that want the same blocks join it. What is under way for a load that nobody waits for any more goes on, and is
+/// cached.
 ///
-/// By layer, where somebody asks for it: the transfers made from then on are, and the load tells its waiters of the leading layers
-/// that all of its blocks have. Of transfers made before nothing is told until they have ended. Threads: the manager's.
+/// By layer, where somebody asks for it: the transfers made from then on are, and the load tells its waiters of the leading
+/// layers that all of its blocks have. Of transfers made before nothing is told until they have ended. Threads: the manager's.
 class Loads {
  public:
   using LoadId = std::uint32_t;
@@ -47,8 +47,8 @@ class Loads {
   using WaiterHandler = std::function<void(std::uint32_t waiter, LoadId load)>;
   /// Whether blocks did not arrive because storage did not give them within their time.
   enum class Late : bool { no, yes };
-  /// Called before the waiters where blocks did not arrive: the first of each prefix. Whoever counts on it must let go of its prefix
-  /// here.
+  /// Called before the waiters where blocks did not arrive: the first of each prefix. Whoever counts on it must let go of its
+  /// prefix here.
   using FailureHandler = std::function<void(BlockRef first_missing, Late late)>;
   struct Deadlines {
     TimePoint copies = never;
@@ -61,8 +61,8 @@ class Loads {
   /// What layers() says of blocks that are there.
   static constexpr std::uint32_t all_layers = 0xFFFF'FFFF;
 
-  Loads(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, HostSlotAllocator& host_slots, Actions& actions,
-        ManagerStats& stats);
+  Loads(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, HostSlotAllocator& host_slots,
+        Actions& actions, ManagerStats& stats);
 
   void set_handlers(WaiterHandler ended, FailureHandler failed, LayersHandler layers) {
     ended_ = std::move(ended);
@@ -70,8 +70,8 @@ class Loads {
     layers_ = std::move(layers);
   }
 
-  /// `parts` in prefix order, prefix by prefix, each without a device copy and with a usable copy at its source. With instant copies
-  /// the load may have ended when this returns; then it returns nothing and calls no handler.
+  /// `parts` in prefix order, prefix by prefix, each without a device copy and with a usable copy at its source. With instant
+  /// copies the load may have ended when this returns; then it returns nothing and calls no handler.
   [[nodiscard]] std::optional<LoadId> start(std::span<const LoadPart> parts, std::uint32_t waiter, Deadlines deadlines,
                                             bool by_layer);
   /// The load that fills the block's device copy. The waiter is counted once however often it joins; true if it is new.
@@ -111,7 +111,7 @@ class Loads {
     SlotId arena_slot;
     Tier source = Tier::host;
     bool arena_slot_is_ours = false;  ///< staging or detached; else a host copy that is held
-    TransferId id;                        ///< where unconfirmed: the transfer it crosses with
+    TransferId id;                    ///< where unconfirmed: the transfer it crosses with
     std::uint64_t read = 0;           ///< where it is being read: its token
     State state = State::landed;
   };
@@ -132,11 +132,11 @@ class Loads {
     std::vector<Crossing> transfers;
     Deadlines deadlines;
     std::uint32_t unfinished = 0;
-    std::uint32_t unread = 0;     ///< parts that storage has still to give
+    std::uint32_t unread = 0;       ///< parts that storage has still to give
     std::uint32_t unsubmitted = 0;  ///< parts that are not in a transfer yet
     bool by_layer = false;
-    bool lost = false;            ///< a part did not arrive
-    bool late = false;            ///< storage was too slow
+    bool lost = false;  ///< a part did not arrive
+    bool late = false;  ///< storage was too slow
     bool in_use = false;
 
     /// Keeps the memory.
@@ -186,15 +186,15 @@ class Loads {
   LayersHandler layers_;
   std::vector<Load> loads_;
   std::vector<LoadId> free_;
-  Fifo<PartRef> landing_;                                           ///< wait for a landing slot
-  std::vector<PartRef> landed_;                                     ///< to cross the link with the next transfer
-  Slab<Read> reads_;                                                ///< by token
+  Fifo<PartRef> landing_;        ///< wait for a landing slot
+  std::vector<PartRef> landed_;  ///< to cross the link with the next transfer
+  Slab<Read> reads_;             ///< by token
   TransferTable<std::vector<PartRef>> transfers_;
   /// By transfer: parts whose transfer may still be under way, while their load is open, and after it (their device slots are
   /// quarantined then).
   boost::unordered_flat_map<TransferId, std::vector<PartRef>, std::hash<TransferId>> unconfirmed_;
   boost::unordered_flat_map<TransferId, std::vector<Part>, std::hash<TransferId>> quarantined_;
-  std::vector<SlotPair> pairs_;                                     ///< scratch
+  std::vector<SlotPair> pairs_;  ///< scratch
   VectorPool<PartRef> spare_refs_;
   std::uint32_t open_ = 0;
   std::uint32_t crossing_ = 0;  ///< parts of transfers under way

@@ -2,10 +2,10 @@
 
 #include "base/result.hpp"
 #include "base/tier.hpp"
+#include "runtime/residency/residency.hpp"
 #include "runtime/tiering/device_slot_allocator.hpp"
 #include "runtime/tiering/host_slot_allocator.hpp"
 #include "runtime/tiering/storage_writer.hpp"
-#include "runtime/residency/residency.hpp"
 
 #include <cstdint>
 #include <span>
@@ -27,8 +27,8 @@ namespace terrace {
 /// Threads: the manager's.
 class PoolResizer {
  public:
-  PoolResizer(const ManagerConfig& config, Residency& residency, const StorageWriter& storage_writer, HostSlotAllocator& host_slots,
-           DeviceSlotAllocator& device_slots)
+  PoolResizer(const ManagerConfig& config, Residency& residency, const StorageWriter& storage_writer,
+              HostSlotAllocator& host_slots, DeviceSlotAllocator& device_slots)
       : first_slot_{config.first_slot},
         residency_{residency},
         storage_writer_{storage_writer},

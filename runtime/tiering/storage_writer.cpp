@@ -7,8 +7,8 @@
 
 namespace terrace {
 
-StorageWriter::StorageWriter(Residency& residency, DeferredEviction& deferred_eviction, SwapOuts& swap_outs, Actions& actions, ManagerStats& stats,
-                   WriteBudget& budget, FlushScheduler& flushes)
+StorageWriter::StorageWriter(Residency& residency, DeferredEviction& deferred_eviction, SwapOuts& swap_outs, Actions& actions,
+                             ManagerStats& stats, WriteBudget& budget, FlushScheduler& flushes)
     : residency_{residency},
       deferred_eviction_{deferred_eviction},
       swap_outs_{swap_outs},

@@ -1,10 +1,10 @@
 #pragma once
 
 #include "base/fifo.hpp"
-#include "runtime/tiering/actions.hpp"
 #include "runtime/residency/deferred_eviction.hpp"
-#include "runtime/tiering/flush_scheduler.hpp"
 #include "runtime/residency/residency.hpp"
+#include "runtime/tiering/actions.hpp"
+#include "runtime/tiering/flush_scheduler.hpp"
 #include "runtime/tiering/swap_outs.hpp"
 #include "runtime/tiering/write_budget.hpp"
 #include "storage/index/block_store.hpp"
@@ -24,13 +24,13 @@ namespace terrace {
 ///      +-----> waiting for its parent    (a host copy, which is lent)
 ///
 /// Nothing here is a reason for anybody to wait. A wish holds nothing: the copy may be given up, and then the wish is
-/// dropped when its turn comes, with those below it. From its start on a pending write has a slot's worth of the staging budget, and
-/// with it memory of its own, however slow storage is: a staging slot, or a lent host copy (Residency), which may be evicted as
-/// any other. A device copy is held while the link copies it to staging, and no longer.
+/// dropped when its turn comes, with those below it. From its start on a pending write has a slot's worth of the staging budget,
+/// and with it memory of its own, however slow storage is: a staging slot, or a lent host copy (Residency), which may be evicted
+/// as any other. A device copy is held while the link copies it to staging, and no longer.
 ///
-/// A pending write is started only when its parent is stored or has been started, so that those that are started never wait for a wish.
-/// A child is handed to the store once its parent has been; the store itself makes it readable after its parent. Threads: the
-/// manager's.
+/// A pending write is started only when its parent is stored or has been started, so that those that are started never wait for a
+/// wish. A child is handed to the store once its parent has been; the store itself makes it readable after its parent. Threads:
+/// the manager's.
 class StorageWriter {
  public:
   /// Who wants a block stored: a bit each. What nobody wants any more, and is not with the store yet, is not stored.
@@ -40,8 +40,8 @@ class StorageWriter {
   /// Told of each block that others than the policy wanted: what became of it.
   using EndHandler = std::function<void(Wants wants, const BlockKey& key, ErrorCode error)>;
 
-  StorageWriter(Residency& residency, DeferredEviction& deferred_eviction, SwapOuts& swap_outs, Actions& actions, ManagerStats& stats,
-           WriteBudget& budget, FlushScheduler& flushes);
+  StorageWriter(Residency& residency, DeferredEviction& deferred_eviction, SwapOuts& swap_outs, Actions& actions,
+                ManagerStats& stats, WriteBudget& budget, FlushScheduler& flushes);
 
   void set_end_handler(EndHandler handler) { ended_ = std::move(handler); }
   /// Of each block, for the budget.
@@ -100,12 +100,12 @@ class StorageWriter {
     std::uint32_t number = 0;  ///< of the stored block
     SlotId slot;               ///< where its bytes are in the arena, once it is started
     Wants wants = 0;
-    ErrorCode stop_with;          ///< set: ends at the next station
+    ErrorCode stop_with;  ///< set: ends at the next station
     State state = State::unused;
     /// Those below that wait until this one is handed to the store, and the next who waits for the same as this one.
     std::uint32_t first_child = nobody;
     std::uint32_t next_sibling = nobody;
-    std::uint64_t turn = 0;    ///< of a wish
+    std::uint64_t turn = 0;  ///< of a wish
   };
   /// In the line of wishes. Out of date where the pending write has another turn, or none.
   struct Turn {
@@ -146,8 +146,8 @@ class StorageWriter {
   std::vector<std::uint32_t> by_number_;  ///< the pending write of a stored block's number
   Fifo<Turn> wishes_;
   std::uint64_t last_turn_ = 0;
-  Fifo<std::uint32_t> queued_;            ///< for the store
-  std::vector<BlockRef> chain_;           ///< scratch
+  Fifo<std::uint32_t> queued_;   ///< for the store
+  std::vector<BlockRef> chain_;  ///< scratch
   std::uint32_t writing_ = 0;
   std::uint32_t started_ = 0;  ///< under way, and no wishes any more
   std::uint64_t ended_count_ = 0;

@@ -19,7 +19,7 @@ ManagerConfig with_sizes(const ManagerConfig& config, const PoolSizes& sizes) {
 }  // namespace
 
 TieredPool::TieredPool(PoolId number, const ManagerConfig& all, const PoolSizes& sizes, ManagerStats& stats, KvEvents& events,
-                     WriteBudget& budget)
+                       WriteBudget& budget)
     : id{number},
       config{with_sizes(all, sizes)},
       residency{config, events},

@@ -1,21 +1,21 @@
 #pragma once
 
-#include "runtime/tiering/actions.hpp"
-#include "runtime/tiering/hit_count_write_policy.hpp"
-#include "runtime/types/config.hpp"
+#include "runtime/measure/load_costs.hpp"
 #include "runtime/residency/deferred_eviction.hpp"
+#include "runtime/residency/residency.hpp"
+#include "runtime/tiering/actions.hpp"
+#include "runtime/tiering/catalog_recovery.hpp"
 #include "runtime/tiering/device_slot_allocator.hpp"
 #include "runtime/tiering/flush_scheduler.hpp"
+#include "runtime/tiering/hit_count_write_policy.hpp"
 #include "runtime/tiering/host_slot_allocator.hpp"
-#include "runtime/measure/load_costs.hpp"
 #include "runtime/tiering/loads.hpp"
-#include "runtime/tiering/storage_writer.hpp"
-#include "runtime/types/request.hpp"
-#include "runtime/residency/residency.hpp"
 #include "runtime/tiering/pool_resizer.hpp"
-#include "runtime/tiering/catalog_recovery.hpp"
-#include "runtime/tiering/watermark_reclaimer.hpp"
+#include "runtime/tiering/storage_writer.hpp"
 #include "runtime/tiering/swap_outs.hpp"
+#include "runtime/tiering/watermark_reclaimer.hpp"
+#include "runtime/types/config.hpp"
+#include "runtime/types/request.hpp"
 #include "runtime/types/write_back.hpp"
 
 #include <cstdint>
@@ -33,21 +33,21 @@ struct Found {
   std::uint32_t on_device = 0;  ///< usable there
   std::uint32_t filling = 0;    ///< on their way there
   bool lower = false;           ///< blocks of the prefix may have copies in other tiers, too
-  bool evicting = false;         ///< one of the device copies is
+  bool evicting = false;        ///< one of the device copies is
 };
 
 /// Blocks of one size, in all tiers: which are cached where, the pools of slots, and what is under way between them. A manager
 /// has one for each size of block; groups whose blocks are equally large share it, and so its room, by age alone.
 ///
-/// A group with full attention keeps its blocks as prefixes of the tree. Of others each block is a prefix by itself: nothing hangs on
-/// it, so that it is kept, moved, stored and given up alone, by the same rules.
+/// A group with full attention keeps its blocks as prefixes of the tree. Of others each block is a prefix by itself: nothing
+/// hangs on it, so that it is kept, moved, stored and given up alone, by the same rules.
 ///
 /// The parts are public: this class says what belongs together, and holds what concerns all of them. Threads: the manager's.
 class TieredPool {
  public:
   /// `sizes`: of this class, where `config` has the first pool's. `stats`, `events` and `budget` are the manager's.
   TieredPool(PoolId id, const ManagerConfig& config, const PoolSizes& sizes, ManagerStats& stats, KvEvents& events,
-            WriteBudget& budget);
+             WriteBudget& budget);
   TieredPool(const TieredPool&) = delete;
   TieredPool& operator=(const TieredPool&) = delete;
 

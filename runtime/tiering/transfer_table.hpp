@@ -9,8 +9,8 @@
 
 namespace terrace {
 
-/// Names transfers, and keeps what their maker has to know when they end. The upper half of a name is a number that no other transfer
-/// has, counted over all tables of a manager; the lower says where in its table the transfer stands. Threads: one.
+/// Names transfers, and keeps what their maker has to know when they end. The upper half of a name is a number that no other
+/// transfer has, counted over all tables of a manager; the lower says where in its table the transfer stands. Threads: one.
 template <class T>
 class TransferTable {
  public:

@@ -16,9 +16,8 @@ std::uint64_t share_of(double share, std::uint64_t slots) {
 
 void check_marks(const Watermarks& marks, std::string_view tier, bool instant) {
   if (!(marks.low >= 0 && marks.low <= marks.high && marks.high < 1)) {
-    throw std::invalid_argument{
-        fmt::format("watermarks of the {}: low {}, high {}: they are shares of the pool, 0 <= low <= high < 1", tier, marks.low,
-                    marks.high)};
+    throw std::invalid_argument{fmt::format(
+        "watermarks of the {}: low {}, high {}: they are shares of the pool, 0 <= low <= high < 1", tier, marks.low, marks.high)};
   }
   if (instant && marks.low > 0) {
     throw std::invalid_argument{
@@ -31,8 +30,8 @@ std::uint64_t beyond(std::uint64_t there, std::uint64_t promised) { return there
 
 }  // namespace
 
-WatermarkReclaimer::WatermarkReclaimer(const ManagerConfig& config, Residency& residency, DeviceSlotAllocator& device_slots, HostSlotAllocator& host_slots,
-                     ManagerStats& stats)
+WatermarkReclaimer::WatermarkReclaimer(const ManagerConfig& config, Residency& residency, DeviceSlotAllocator& device_slots,
+                                       HostSlotAllocator& host_slots, ManagerStats& stats)
     : device_{config.device_watermarks},
       host_{config.host_watermarks},
       residency_{residency},

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "runtime/types/config.hpp"
 #include "runtime/tiering/device_slot_allocator.hpp"
 #include "runtime/tiering/host_slot_allocator.hpp"
+#include "runtime/types/config.hpp"
 #include "runtime/types/request.hpp"
 
 #include <cstdint>
@@ -16,7 +16,8 @@ namespace terrace {
 class WatermarkReclaimer {
  public:
   /// Throws std::invalid_argument where a watermark makes no sense.
-  WatermarkReclaimer(const ManagerConfig& config, Residency& residency, DeviceSlotAllocator& device_slots, HostSlotAllocator& host_slots, ManagerStats& stats);
+  WatermarkReclaimer(const ManagerConfig& config, Residency& residency, DeviceSlotAllocator& device_slots,
+                     HostSlotAllocator& host_slots, ManagerStats& stats);
 
   /// True where anything was given up.
   bool pump();

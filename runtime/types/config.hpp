@@ -2,8 +2,8 @@
 
 #include "base/bytes.hpp"
 #include "base/clock.hpp"
-#include "radix/groups/groups.hpp"
 #include "radix/eviction/policies.hpp"
+#include "radix/groups/groups.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace terrace {
 /// How a block's device and host copies relate.
 enum class InclusionPolicy : unsigned char {
   non_inclusive,  ///< the host copy stays after a swap-in: a duplicate that costs nothing to drop
-  exclusive,  ///< a block is in one of the two: a swap-in frees the host slot
-  inclusive,  ///< every computed block is copied to the host at once
+  exclusive,      ///< a block is in one of the two: a swap-in frees the host slot
+  inclusive,      ///< every computed block is copied to the host at once
 };
 
 /// What reaches storage, and when.
@@ -87,7 +87,8 @@ struct ManagerConfig : PoolSizes {
   bool storage = false;
   InclusionPolicy relation = InclusionPolicy::non_inclusive;
   WritePolicy write_policy = WritePolicy::none;
-  /// With WritePolicy::selective, the hit that stores a block, 1 to 255: runtime/tiering/hit_count_write_policy.hpp says how they are counted.
+  /// With WritePolicy::selective, the hit that stores a block, 1 to 255: runtime/tiering/hit_count_write_policy.hpp says how they
+  /// are counted.
   std::uint32_t selective_hits = 1;
   /// Off: nothing is matched, and nothing is kept when a request is released.
   bool caching = true;

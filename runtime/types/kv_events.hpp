@@ -21,8 +21,8 @@ struct KvEvent {
   Kind kind = Kind::stored;
   Tier tier = Tier::device;
   GroupId group;
-  std::uint32_t depth = 0;         ///< in its prefix; 0 is the first block
-  TenantId tenant;    ///< as in AcquireRequest
+  std::uint32_t depth = 0;  ///< in its prefix; 0 is the first block
+  TenantId tenant;          ///< as in AcquireRequest
   BlockKey key;
   std::optional<BlockKey> parent;  ///< the key before it; nothing for a first block
 

@@ -67,7 +67,7 @@ enum class Evicting : bool { no, yes };
 
 /// How much of a pool is where.
 struct Usage {
-  std::uint64_t blocks = 0;     ///< of the pool, null block excepted
+  std::uint64_t blocks = 0;  ///< of the pool, null block excepted
   std::uint64_t free = 0;
   std::uint64_t evictable = 0;  ///< cached, and held by nobody
   std::uint64_t promised = 0;   ///< of free and evictable: to requests that wait
@@ -202,38 +202,38 @@ struct Duplicate {
 
 /// Counts since construction. They only grow: readers keep snapshots and subtract.
 struct ManagerStats {
-  RequestTotals requests;              ///< without those that were preempted and came back
-  RequestTotals preempted;             ///< those
+  RequestTotals requests;   ///< without those that were preempted and came back
+  RequestTotals preempted;  ///< those
   std::uint64_t acquired = 0;
   std::uint64_t refused_no_room = 0;
-  std::uint64_t evictions_cancelled = 0;           ///< hit while being swapped out, and stayed
-  std::uint64_t joined = 0;            ///< blocks of requests that joined another's load
-  std::uint64_t turned_down = 0;       ///< blocks of hits that took longer to load than to compute
-  std::uint64_t load_failures = 0;     ///< blocks that did not arrive
-  std::uint64_t loads_late = 0;        ///< of them: storage had not given them within their time
-  std::uint64_t replans = 0;           ///< requests planned again after a failed load
+  std::uint64_t evictions_cancelled = 0;  ///< hit while being swapped out, and stayed
+  std::uint64_t joined = 0;               ///< blocks of requests that joined another's load
+  std::uint64_t turned_down = 0;          ///< blocks of hits that took longer to load than to compute
+  std::uint64_t load_failures = 0;        ///< blocks that did not arrive
+  std::uint64_t loads_late = 0;           ///< of them: storage had not given them within their time
+  std::uint64_t replans = 0;              ///< requests planned again after a failed load
   std::uint64_t duplicates = 0;
-  std::uint64_t evicted_device = 0;    ///< device copies given up, however
+  std::uint64_t evicted_device = 0;  ///< device copies given up, however
   std::uint64_t evicted_host = 0;
-  std::uint64_t ahead_device = 0;      ///< device copies given up, or begun to be, for a watermark
+  std::uint64_t ahead_device = 0;  ///< device copies given up, or begun to be, for a watermark
   std::uint64_t ahead_host = 0;
-  std::uint64_t dropped_clean = 0;     ///< of those given up: a lower tier had the block
-  std::uint64_t dropped_lost = 0;      ///< of those given up: no lower tier had it (none configured, no room, or the copy failed)
-  std::uint64_t backup_candidates = 0; ///< WritePolicy::selective: blocks whose hits began to be counted
-  std::uint64_t backed_up = 0;         ///< blocks ordered to storage for their hits, ancestors included
+  std::uint64_t dropped_clean = 0;  ///< of those given up: a lower tier had the block
+  std::uint64_t dropped_lost = 0;   ///< of those given up: no lower tier had it (none configured, no room, or the copy failed)
+  std::uint64_t backup_candidates = 0;  ///< WritePolicy::selective: blocks whose hits began to be counted
+  std::uint64_t backed_up = 0;          ///< blocks ordered to storage for their hits, ancestors included
   // Blocks that were to be stored and were not, by reason. One that is wished for again counts again.
-  std::uint64_t store_failed = 0;    ///< storage, or the copy there, failed
-  std::uint64_t store_skipped = 0;   ///< so many wait already (StorageWriter::wishes_max)
-  std::uint64_t store_gone = 0;      ///< its copies were given up for the room before its turn came
-  std::uint64_t store_no_room = 0;   ///< write-back: given up at once, since staging had no room for what it needs
-  std::uint64_t store_orphaned = 0;  ///< a block before it was not stored
-  std::uint64_t store_cancelled = 0; ///< its job was, or the cache was cleared
+  std::uint64_t store_failed = 0;       ///< storage, or the copy there, failed
+  std::uint64_t store_skipped = 0;      ///< so many wait already (StorageWriter::wishes_max)
+  std::uint64_t store_gone = 0;         ///< its copies were given up for the room before its turn came
+  std::uint64_t store_no_room = 0;      ///< write-back: given up at once, since staging had no room for what it needs
+  std::uint64_t store_orphaned = 0;     ///< a block before it was not stored
+  std::uint64_t store_cancelled = 0;    ///< its job was, or the cache was cleared
   std::uint64_t store_over_budget = 0;  ///< the day's budget is spent
-  std::uint64_t stored_evicted = 0;    ///< blocks that storage gave up
-  std::uint64_t cleared = 0;           ///< device and host copies dropped by clear()
-  std::uint64_t dropped_by_call = 0;   ///< by drop() and evict()
-  std::uint64_t released_unfenced = 0; ///< requests that were quarantined: their leases ended without a word of the last use
-  std::uint64_t dropped_uncached = 0;  ///< device copies of what is stored without being cached, when they had left for there
+  std::uint64_t stored_evicted = 0;     ///< blocks that storage gave up
+  std::uint64_t cleared = 0;            ///< device and host copies dropped by clear()
+  std::uint64_t dropped_by_call = 0;    ///< by drop() and evict()
+  std::uint64_t released_unfenced = 0;  ///< requests that were quarantined: their leases ended without a word of the last use
+  std::uint64_t dropped_uncached = 0;   ///< device copies of what is stored without being cached, when they had left for there
 
   friend ManagerStats operator-(const ManagerStats& now, const ManagerStats& before) { return difference(now, before); }
 };

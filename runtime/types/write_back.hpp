@@ -44,13 +44,13 @@ struct WriteBackOrder {
 
 /// What became of a block of a job. Every block of its scope comes to exactly one.
 enum class WriteBackOutcome : std::uint8_t {
-  stored,         ///< by this job, or by whoever had begun to while it ran
+  stored,  ///< by this job, or by whoever had begun to while it ran
   already_there,
-  dropped_full,   ///< storage had no room
-  dropped_gone,   ///< it had left the tiers above, or was cleared
-  over_budget,    ///< the job's, or the day's
-  failed,         ///< WriteBackResult::error says why
-  cancelled,      ///< the job ended first; what was just being written may be stored all the same
+  dropped_full,  ///< storage had no room
+  dropped_gone,  ///< it had left the tiers above, or was cleared
+  over_budget,   ///< the job's, or the day's
+  failed,        ///< WriteBackResult::error says why
+  cancelled,     ///< the job ended first; what was just being written may be stored all the same
 };
 inline constexpr std::size_t write_back_outcome_count = 7;
 
@@ -58,7 +58,7 @@ enum class WriteBackState : std::uint8_t {
   running,
   paused,
   done,
-  cancelled,          ///< by call
+  cancelled,  ///< by call
   deadline_exceeded,
 };
 

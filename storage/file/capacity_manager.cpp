@@ -18,7 +18,7 @@ bool is_no_space(int error) { return error == ENOSPC || error == EDQUOT; }
 }  // namespace
 
 CapacityManager::CapacityManager(const FileStoreConfig& config, StoreOperations& operations, StoreDirectory& directory,
-                       const DirectoryHealth& health, IoEngine& engine)
+                                 const DirectoryHealth& health, IoEngine& engine)
     : operations_{operations},
       directory_{directory},
       health_{health},
@@ -138,8 +138,8 @@ void CapacityManager::next_step() {
 
 /// In turn. Directories that have no file yet, as all but the first of a small store, have nobody to ask about.
 void CapacityManager::look_at_next() {
-  const auto with_files = static_cast<std::uint32_t>(
-      std::min<std::size_t>(directory_.layout().directories, directory_.data_files().size()));
+  const auto with_files =
+      static_cast<std::uint32_t>(std::min<std::size_t>(directory_.layout().directories, directory_.data_files().size()));
   for (std::uint32_t n = 1; n <= with_files; ++n) {
     const std::uint32_t next = (looked_in_ + n) % with_files;
     if (!health_.lost(next)) return look_at(next);
@@ -182,8 +182,7 @@ void CapacityManager::take_run(std::uint32_t count) {
   index().take_closed(count, scratch_);
   run_ = {scratch_.front().value(), 0};
   for (const SlotId slot : scratch_) {
-    const bool follows = slot.value() == run_.first + run_.count &&
-                         layout.file_of(slot) == layout.file_of(SlotId{run_.first});
+    const bool follows = slot.value() == run_.first + run_.count && layout.file_of(slot) == layout.file_of(SlotId{run_.first});
     if (follows) {
       ++run_.count;
     } else {
@@ -274,8 +273,7 @@ void CapacityManager::lengthen() {
   longer.slots = numbering_;
   const std::uint64_t after = count(longer.catalog_bytes());
   if (after == before) return write_superblock(numbering_);
-  submit(Step::lengthening,
-         {.kind = Kind::allocate, .file = directory_.catalog(), .offset = before, .length = after - before});
+  submit(Step::lengthening, {.kind = Kind::allocate, .file = directory_.catalog(), .offset = before, .length = after - before});
 }
 
 Superblock CapacityManager::superblock_with(std::uint32_t slots, std::uint64_t open_slots) const {

@@ -3,10 +3,10 @@
 #include "base/bytes.hpp"
 #include "base/result.hpp"
 #include "storage/file/directory_health.hpp"
-#include "storage/io/io_engine.hpp"
 #include "storage/file/store_directory.hpp"
-#include "storage/index/store_operations.hpp"
 #include "storage/file/superblock_io.hpp"
+#include "storage/index/store_operations.hpp"
+#include "storage/io/io_engine.hpp"
 
 #include <cstdint>
 #include <vector>
@@ -44,7 +44,7 @@ class CapacityManager {
 
   /// All outlive it.
   CapacityManager(const FileStoreConfig& config, StoreOperations& operations, StoreDirectory& directory,
-             const DirectoryHealth& health, IoEngine& engine);
+                  const DirectoryHealth& health, IoEngine& engine);
 
   /// When the index is as the catalog says: closes what must not be used. Slots whose blocks go by that, of whom nobody has heard
   /// yet, are appended.
@@ -119,9 +119,7 @@ class CapacityManager {
   void close_unwritten(std::uint32_t directory);
   void look_at(std::uint32_t directory);
   void look_at_next();
-  [[nodiscard]] std::uint64_t& without_room(SlotId slot) {
-    return without_room_[directory_.layout().directory_of(slot)];
-  }
+  [[nodiscard]] std::uint64_t& without_room(SlotId slot) { return without_room_[directory_.layout().directory_of(slot)]; }
   void opened(SlotId slot);
   void closed(SlotId slot);
   void fail(ErrorCode error);
@@ -143,10 +141,10 @@ class CapacityManager {
   Run hole_;  ///< under way
 
   Step step_ = Step::idle;
-  Run run_;                     ///< taken from the closed slots, to be opened
-  std::uint32_t numbering_ = 0;   ///< slots to come to; 0: not numbering
-  std::uint32_t tried_ = 0;     ///< how much of a piece to try next; 0: all
-  bool halted_ = false;         ///< growth has failed
+  Run run_;                      ///< taken from the closed slots, to be opened
+  std::uint32_t numbering_ = 0;  ///< slots to come to; 0: not numbering
+  std::uint32_t tried_ = 0;      ///< how much of a piece to try next; 0: all
+  bool halted_ = false;          ///< growth has failed
   FileId new_file_;
   SuperblockWrite superblock_write_;
   std::uint64_t noting_ = 0;
@@ -158,8 +156,8 @@ class CapacityManager {
   std::uint32_t looked_in_ = 0;              ///< the directory that the last look was for
   std::uint64_t writes_ = 0;
   std::uint64_t first_writes_ = 0;
-  std::uint64_t looked_at_ = 0;     ///< first_writes_ at the last look
-  std::uint64_t retry_at_ = 0;      ///< writes_ at which a halted growth on demand goes on
+  std::uint64_t looked_at_ = 0;  ///< first_writes_ at the last look
+  std::uint64_t retry_at_ = 0;   ///< writes_ at which a halted growth on demand goes on
 
   StoreStat counted_;  ///< only what add_to() adds
 };

@@ -16,7 +16,8 @@ namespace terrace {
 /// No I/O, no clock. Threads: one.
 class DirectoryHealth {
  public:
-  /// One less than the failures in a row at which a CircuitBreaker opens by default: a device that is gone is not to close the tier.
+  /// One less than the failures in a row at which a CircuitBreaker opens by default: a device that is gone is not to close the
+  /// tier.
   static constexpr std::uint32_t stripes_max = 4;
 
   explicit DirectoryHealth(std::uint32_t directories) : directories_(directories), left_{directories} {}
@@ -48,7 +49,7 @@ class DirectoryHealth {
  private:
   struct Directory {
     bool lost = false;
-    std::uint32_t stripes = 0;  ///< that have failed since the last success in it
+    std::uint32_t stripes = 0;                        ///< that have failed since the last success in it
     std::array<std::uint64_t, stripes_max> failed{};  ///< those
     std::uint64_t successes_before = 0;               ///< when the first of them did
   };

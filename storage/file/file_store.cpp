@@ -195,9 +195,7 @@ void FileStore::block_ended(const IoCompletion& completion) {
   operations_.end_write(id, whole ? Outcome::done : no_space ? Outcome::no_space : Outcome::io_failed);
 }
 
-void FileStore::for_each(const std::function<void(const StoredBlock&)>& visit) const {
-  operations_.for_each(visit);
-}
+void FileStore::for_each(const std::function<void(const StoredBlock&)>& visit) const { operations_.for_each(visit); }
 
 std::optional<FileStore::Location> FileStore::location(const BlockKey& key) const {
   const StoreIndex& index = operations_.index();

@@ -1,15 +1,15 @@
 #pragma once
 
-#include "storage/io/aligned_buffer.hpp"
-#include "storage/index/block_store.hpp"
+#include "storage/file/capacity_manager.hpp"
 #include "storage/file/directory_health.hpp"
 #include "storage/file/dirty_pages.hpp"
-#include "storage/format/format.hpp"
 #include "storage/file/group_flush.hpp"
-#include "storage/io/io_engine.hpp"
 #include "storage/file/store_directory.hpp"
+#include "storage/format/format.hpp"
+#include "storage/index/block_store.hpp"
 #include "storage/index/store_operations.hpp"
-#include "storage/file/capacity_manager.hpp"
+#include "storage/io/aligned_buffer.hpp"
+#include "storage/io/io_engine.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -40,8 +40,8 @@ namespace terrace {
 /// durability_lost() names the file. Not noticed: records in the middle of the catalog that somebody overwrites.
 ///
 /// Size. resize() changes how much of the disk a serving store has, and the floor stops it where the disk is nearly full: see
-/// storage/file/capacity_manager.hpp. The capacity of the next start is that start's configuration: where that has no more slots than
-/// the store was left with, what is here stays, and otherwise as after any other end.
+/// storage/file/capacity_manager.hpp. The capacity of the next start is that start's configuration: where that has no more slots
+/// than the store was left with, what is here stays, and otherwise as after any other end.
 ///
 /// Directories. Striped over several, each on a device of its own, a store loses with a device only what was there, and what
 /// built on it: after failures in a row (storage/file/directory_health.hpp), or one failed sync, the directory is out of use
@@ -187,14 +187,14 @@ class FileStore final : public BlockStore {
   };
   std::vector<Held> held_;  ///< writes that wait, in order
   GroupFlush flush_;
-  AlignedBuffer superblock_page_;      ///< as a flush finds it
+  AlignedBuffer superblock_page_;  ///< as a flush finds it
   Superblock superblock_expected_;
   std::vector<std::uint64_t> data_ends_;  ///< by data file: behind its last block, of all that have been in it
-  std::vector<bool> unsynced_;    ///< by data file: may have blocks that are not on the device
-  bool catalog_unsynced_ = true;  ///< after a kill the system may hold what the former process wrote, as in the data files
-  ErrorCode doubt_;               ///< of the first sync or check that failed, and cost more than a directory
-  std::string durability_lost_;   ///< because of it
-  ErrorCode flush_error_;         ///< of the flush under way: a directory was lost
+  std::vector<bool> unsynced_;            ///< by data file: may have blocks that are not on the device
+  bool catalog_unsynced_ = true;    ///< after a kill the system may hold what the former process wrote, as in the data files
+  ErrorCode doubt_;                 ///< of the first sync or check that failed, and cost more than a directory
+  std::string durability_lost_;     ///< because of it
+  ErrorCode flush_error_;           ///< of the flush under way: a directory was lost
   std::vector<IoOperation> batch_;  ///< scratch, as are the next two
   std::vector<IoCompletion> completed_;
   std::vector<SlotId> changed_;

@@ -29,10 +29,7 @@ void FileStore::go_on_with_flush() {
   if (flush_.wants_to_begin()) begin_flush();
   if (!flush_.data_are_synced() || pages_.owed() > 0 || space_.note() == CapacityManager::Note::waiting) return;
   if (std::exchange(catalog_unsynced_, false)) {
-    batch_.push_back({.kind = IoOperation::Kind::sync,
-                      .token = catalog_sync_token,
-                      .file = directory_.catalog(),
-                      .ahead = true});
+    batch_.push_back({.kind = IoOperation::Kind::sync, .token = catalog_sync_token, .file = directory_.catalog(), .ahead = true});
   }
   add_checks();
   flush_.begin_catalog(static_cast<std::uint32_t>(batch_.size()));
@@ -49,10 +46,8 @@ void FileStore::begin_flush() {
     if (!unsynced_[file] || health_.lost(static_cast<std::uint32_t>(file % directory_.layout().directories))) continue;
     // A write that ends from now on may be missed by this sync, and says so again.
     unsynced_[file] = false;
-    batch_.push_back({.kind = IoOperation::Kind::sync,
-                      .token = sync_token | file,
-                      .file = directory_.data_files()[file],
-                      .ahead = true});
+    batch_.push_back(
+        {.kind = IoOperation::Kind::sync, .token = sync_token | file, .file = directory_.data_files()[file], .ahead = true});
   }
   flush_.begin(static_cast<std::uint32_t>(batch_.size()));
   engine_.submit(batch_);
@@ -78,7 +73,8 @@ void FileStore::doubt(const ErrorCode& error, std::optional<std::uint32_t> direc
   } else if (!doubt_) {
     doubt_ = error;
     durability_lost_ = fmt::format("{} ({}): from now on nothing is durable until the next start, which may not find what is "
-                                   "stored", why, error.message());
+                                   "stored",
+                                   why, error.message());
   }
 }
 
@@ -147,11 +143,10 @@ bool FileStore::check_ended(const IoCompletion& completion) {
 
 void FileStore::end_flush() {
   const ErrorCode in_this_one = std::exchange(flush_error_, {});
-  const ErrorCode error = doubt_                  ? doubt_
-                          : in_this_one           ? in_this_one
-                          : pages_.owed_failed() || space_.note() == CapacityManager::Note::failed
-                              ? ErrorCode{Errc::io_failed}
-                              : ErrorCode{};
+  const ErrorCode error = doubt_                                                                   ? doubt_
+                          : in_this_one                                                            ? in_this_one
+                          : pages_.owed_failed() || space_.note() == CapacityManager::Note::failed ? ErrorCode{Errc::io_failed}
+                                                                                                   : ErrorCode{};
   for (const std::uint64_t token : flush_.end()) operations_.end_flush(token, error);
   // For who asked meanwhile.
   go_on_with_flush();

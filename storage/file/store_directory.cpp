@@ -1,10 +1,10 @@
 #include "storage/file/store_directory.hpp"
 
 #include "base/check.hpp"
-#include "storage/io/aligned_buffer.hpp"
-#include "storage/format/catalog_scan.hpp"
 #include "storage/file/store_owner.hpp"
 #include "storage/file/superblock_io.hpp"
+#include "storage/format/catalog_scan.hpp"
+#include "storage/io/aligned_buffer.hpp"
 
 #include <fmt/format.h>
 
@@ -39,7 +39,8 @@ void check_directories(const FileStoreConfig& config) {
   for (const std::filesystem::path& more : config.more_directories) {
     if (std::find(all.begin(), all.end(), more.lexically_normal()) != all.end()) {
       fail(Errc::invalid_argument, fmt::format("the file store in {} cannot be striped over {} twice: each directory is to be on "
-                                               "a disk of its own", config.directory.string(), more.string()));
+                                               "a disk of its own",
+                                               config.directory.string(), more.string()));
     }
     all.push_back(more.lexically_normal());
   }
@@ -50,7 +51,8 @@ std::filesystem::path place_of(const FileStoreConfig& config) {
   const auto safe = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-'; };
   if (!std::all_of(config.name.begin(), config.name.end(), safe) || config.name.size() > 64) {
     fail(Errc::invalid_argument, fmt::format("a file store in {} cannot have the name that it was given: up to 64 digits, "
-                                             "lower-case letters and '-' are possible", config.directory.string()));
+                                             "lower-case letters and '-' are possible",
+                                             config.directory.string()));
   }
   return config.name.empty() ? config.directory : config.directory / config.name;
 }
@@ -109,7 +111,8 @@ void cannot_open(const std::filesystem::path& path, const ErrorCode& error) {
   if (error == errno_code(EPERM)) {
     fail(Errc::incompatible, fmt::format("cannot use {}: a store's file must be a regular file of this user, without further "
                                          "links, that nobody else may read or write (mode 0600); remove it, or give another "
-                                         "directory", path.string()));
+                                         "directory",
+                                         path.string()));
   }
   const bool too_many = error == errno_code(EMFILE) || error == errno_code(ENFILE);
   fail(error, fmt::format("cannot open {}: {}", path.string(),
@@ -207,7 +210,8 @@ void StoreDirectory::make(const std::filesystem::path& directory) {
   const Result<Made> made = files_.make_directory(directory);
   if (!made) {
     fail(made.error(), fmt::format("cannot make the file store's directory {}: its parent must be a directory that this user "
-                                   "may write", directory.string()));
+                                   "may write",
+                                   directory.string()));
   }
   const std::filesystem::path named = directory.has_filename() ? directory : directory.parent_path();
   parents_.push_back(named.has_parent_path() ? named.parent_path() : ".");
@@ -243,8 +247,16 @@ FileId StoreDirectory::lock(const std::filesystem::path& directory) {
 void StoreDirectory::read_superblock(const FileStoreConfig& config) {
   catalog_ = open(path("catalog"), Direct::no);
   const std::string name = path("catalog").string();
-  superblock_ = {layout_.directories > 1 ? striped_format_version : format_version, layout_.block_bytes, 0,
-                 layout_.slots_per_file, 0, config.fingerprint, 0, layout_.directories, layout_.stripe_slots, config.id};
+  superblock_ = {layout_.directories > 1 ? striped_format_version : format_version,
+                 layout_.block_bytes,
+                 0,
+                 layout_.slots_per_file,
+                 0,
+                 config.fingerprint,
+                 0,
+                 layout_.directories,
+                 layout_.stripe_slots,
+                 config.id};
   const FoundSuperblock found = terrace::read_superblock(engine_, catalog_, lock_file());
   if (found.error) fail(found.error, fmt::format("cannot read the superblock of {}", name));
   if (!found.superblock) {
@@ -252,11 +264,12 @@ void StoreDirectory::read_superblock(const FileStoreConfig& config) {
     if (found.blank && !has_records(size_of(catalog_, name))) return;
     if (found.blank) {
       fail(Errc::incompatible, fmt::format("the superblock of {} has been overwritten with zeros, and there is no copy of it: "
-                                           "restore its first {} bytes from a backup, or remove {} to start empty", name,
-                                           catalog_page_bytes, directory_.string()));
+                                           "restore its first {} bytes from a backup, or remove {} to start empty",
+                                           name, catalog_page_bytes, directory_.string()));
     }
     fail(Errc::incompatible, fmt::format("{} is no catalog of a file store, or its superblock is damaged: give another "
-                                         "directory, or remove this one to start empty", name));
+                                         "directory, or remove this one to start empty",
+                                         name));
   }
   restored_ = found.from_copy;
   superblock_ = *found.superblock;
@@ -288,18 +301,18 @@ void StoreDirectory::check_compatible(const FileStoreConfig& config) const {
   const std::string where = directory_.string();
   if (!known_version(superblock_.version)) {
     fail(Errc::incompatible, fmt::format("the file store in {} has format version {}, and this program has {}: give another "
-                                         "directory, or remove it to start empty", where, superblock_.version,
-                                         striped_format_version));
+                                         "directory, or remove it to start empty",
+                                         where, superblock_.version, striped_format_version));
   }
   if (superblock_.block_bytes != layout_.block_bytes) {
     fail(Errc::incompatible, fmt::format("the file store in {} has blocks of {}, and this configuration has {}: give another "
-                                         "directory, or remove it to start empty", where,
-                                         to_string(Bytes{superblock_.block_bytes}), to_string(config.block_bytes)));
+                                         "directory, or remove it to start empty",
+                                         where, to_string(Bytes{superblock_.block_bytes}), to_string(config.block_bytes)));
   }
   if (superblock_.fingerprint != config.fingerprint) {
     fail(Errc::incompatible, fmt::format("the file store in {} was made for the model and geometry {}..., and this "
-                                         "configuration has {}...: give another directory, or remove it to start empty", where,
-                                         short_hex(superblock_.fingerprint), short_hex(config.fingerprint)));
+                                         "configuration has {}...: give another directory, or remove it to start empty",
+                                         where, short_hex(superblock_.fingerprint), short_hex(config.fingerprint)));
   }
   if (superblock_.directories != layout_.directories) {
     fail(Errc::incompatible, fmt::format("the file store in {} is striped over {} directories, this one included, and this "
@@ -307,8 +320,8 @@ void StoreDirectory::check_compatible(const FileStoreConfig& config) const {
                                          where, superblock_.directories, layout_.directories));
   }
   if (!plausible(superblock_)) {
-    fail(Errc::incompatible, fmt::format("the file store in {} has a superblock that makes no sense: remove it to start empty",
-                                         where));
+    fail(Errc::incompatible,
+         fmt::format("the file store in {} has a superblock that makes no sense: remove it to start empty", where));
   }
 }
 
@@ -331,8 +344,8 @@ void StoreDirectory::no_room(Bytes free, std::uint32_t directory, const FileStor
                                                        to_string(capacity_for(slots, config.block_bytes, directories)));
   fail(errno_code(ENOSPC),
        fmt::format("the file store in {} cannot take its capacity of {}: the file system{} has {} free where {} more are "
-                   "needed{}, {}", directory_.string(), to_string(config.capacity), where, to_string(free),
-                   to_string(needed), stays,
+                   "needed{}, {}",
+                   directory_.string(), to_string(config.capacity), where, to_string(free), to_string(needed), stays,
                    all > free ? fmt::format("{} too little; {}", to_string(all - free), largest)
                               : "and did not give them: is there a quota, or does somebody else take room just now?"));
 }
@@ -420,8 +433,8 @@ void StoreDirectory::grow(FileId file, const std::filesystem::path& name, Bytes 
   Part& part = parts_[directory];
   const Bytes more = wanted - before;
   undo_.push_back([this, file, before] { (void)files_.resize(file, before); });
-  const IoCompletion taken = run_alone(
-      engine_, {.kind = IoOperation::Kind::allocate, .file = file, .offset = count(before), .length = count(more)});
+  const IoCompletion taken =
+      run_alone(engine_, {.kind = IoOperation::Kind::allocate, .file = file, .offset = count(before), .length = count(more)});
   if (taken.error == 0) {
     part.had += more;
     part.needed = part.needed - std::min(part.needed, more);

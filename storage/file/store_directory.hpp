@@ -2,9 +2,9 @@
 
 #include "base/bytes.hpp"
 #include "storage/format/format.hpp"
-#include "storage/io/io_engine.hpp"
 #include "storage/format/store_name.hpp"
 #include "storage/format/store_part.hpp"
+#include "storage/io/io_engine.hpp"
 
 #include <cstdint>
 #include <filesystem>

@@ -1,7 +1,7 @@
 // The part of StoreDirectory that opens the further directories of a store that is striped.
 
-#include "storage/io/aligned_buffer.hpp"
 #include "storage/file/store_directory.hpp"
+#include "storage/io/aligned_buffer.hpp"
 
 #include <fmt/format.h>
 
@@ -27,9 +27,7 @@ std::uint64_t random_id() {
   return id == 0 ? 1 : id;
 }
 
-bool is(const std::system_error& error, Errc code) {
-  return error.code() == static_cast<std::error_code>(make_error_code(code));
-}
+bool is(const std::system_error& error, Errc code) { return error.code() == static_cast<std::error_code>(make_error_code(code)); }
 
 }  // namespace
 
@@ -72,14 +70,14 @@ void StoreDirectory::open_part(std::uint32_t number, const FileStoreConfig& conf
     if (is_new || is(error, Errc::in_use) || is(error, Errc::incompatible)) throw;
     fail(errno_code(error.code().value()),
          fmt::format("the file store in {} is striped over {} directories, and {}, which has part {} of it, cannot be used: "
-                     "mount its disk, or accept that what it held is lost", directory_.string(), layout_.directories,
-                     directory.string(), number + 1));
+                     "mount its disk, or accept that what it held is lost",
+                     directory_.string(), layout_.directories, directory.string(), number + 1));
   }
   if (const Result<OpenedFile> catalog = files_.open(directory / "catalog", Create::no, Direct::no)) {
     files_.close(catalog->id);
     fail(Errc::incompatible, fmt::format("{} is to be part {} of the file store in {}, and is the first directory of another "
-                                         "one: give another directory, or remove it", directory.string(), number + 1,
-                                         directory_.string()));
+                                         "one: give another directory, or remove it",
+                                         directory.string(), number + 1, directory_.string()));
   }
   claim(number, may_be_empty);
   const std::filesystem::path link = part_directory(directory_, number);
@@ -98,13 +96,13 @@ void StoreDirectory::claim(std::uint32_t number, bool may_be_empty) {
   if (found && found->store == ours.store && is_new) return write_part(ours, open(directory / part_name, Direct::no), directory);
   if (found && found->store == ours.store && found->of == ours.of) {
     fail(Errc::incompatible, fmt::format("{} is given as part {} of the file store in {}, and is its part {}: give the "
-                                         "directories in their order", directory.string(), ours.part, directory_.string(),
-                                         found->part));
+                                         "directories in their order",
+                                         directory.string(), ours.part, directory_.string(), found->part));
   }
   if (found) {
     fail(Errc::incompatible, fmt::format("{} is to be part {} of the file store in {}, and is part {} of another one: give "
-                                         "another directory, or remove it", directory.string(), ours.part, directory_.string(),
-                                         found->part));
+                                         "another directory, or remove it",
+                                         directory.string(), ours.part, directory_.string(), found->part));
   }
   if (!may_be_empty) {
     fail(errno_code(ENOENT), fmt::format("the file store in {} is striped over {} directories, and {}, which should have part {} "
@@ -144,8 +142,8 @@ void StoreDirectory::refuse_part_as_store() {
   const std::optional<StorePart> found = part_in(directory_);
   if (!found || found->part == 1) return;  // of a store that was being made, and never was
   fail(Errc::incompatible, fmt::format("{} is part {} of a file store that is striped over {} directories: give its first "
-                                       "directory first, or remove it to start empty", directory_.string(), found->part,
-                                       found->of));
+                                       "directory first, or remove it to start empty",
+                                       directory_.string(), found->part, found->of));
 }
 
 }  // namespace terrace

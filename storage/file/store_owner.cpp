@@ -1,7 +1,7 @@
 #include "storage/file/store_owner.hpp"
 
-#include "storage/io/aligned_buffer.hpp"
 #include "storage/file/store_directory.hpp"
+#include "storage/io/aligned_buffer.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -136,8 +136,8 @@ void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& 
       std::this_thread::sleep_for(pause);
       continue;
     }
-    fail(Errc::in_use, fmt::format("the file store in {} is in use by {}: stop it, or give another directory",
-                                   directory.string(), describe(owner)));
+    fail(Errc::in_use, fmt::format("the file store in {} is in use by {}: stop it, or give another directory", directory.string(),
+                                   describe(owner)));
   }
   std::memcpy(bytes.data(), to_text(this_process()).data(), owner_text_bytes);
   const IoCompletion written = run_alone(engine, {.kind = IoOperation::Kind::write, .file = lock_file, .from = bytes});

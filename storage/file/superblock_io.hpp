@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/result.hpp"
-#include "storage/io/aligned_buffer.hpp"
 #include "storage/format/format.hpp"
+#include "storage/io/aligned_buffer.hpp"
 #include "storage/io/io_engine.hpp"
 
 #include <optional>

@@ -26,8 +26,7 @@ bool plausible(const Superblock& superblock) {
   return superblock.block_bytes > 0 && superblock.block_bytes % io_alignment == 0 &&
          superblock.block_bytes <= std::numeric_limits<std::uint32_t>::max() && superblock.slots > 0 &&
          superblock.slots <= slots_max && superblock.open_slots <= superblock.slots && superblock.slots_per_file > 0 &&
-         superblock.slots_per_file <= slots_max &&
-         (superblock.directories == 1 || plausible_stripes(superblock));
+         superblock.slots_per_file <= slots_max && (superblock.directories == 1 || plausible_stripes(superblock));
 }
 
 StoreLayout layout_of(const Superblock& superblock) {
@@ -73,8 +72,7 @@ std::vector<std::uint32_t> CatalogScan::take_unreadable() {
 void CatalogScan::finish() {
   // As StoreIndex::restore() does: parents first, and of two records of a key the newer one.
   const auto order = [](const CatalogRecord& r) { return std::tuple{r.block.depth, ~r.generation, r.slot}; };
-  std::sort(blocks_.begin(), blocks_.end(),
-            [&](const CatalogRecord& a, const CatalogRecord& b) { return order(a) < order(b); });
+  std::sort(blocks_.begin(), blocks_.end(), [&](const CatalogRecord& a, const CatalogRecord& b) { return order(a) < order(b); });
   std::sort(damaged_.begin(), damaged_.end(), [](const Damaged& a, const Damaged& b) { return a.slot < b.slot; });
 
   boost::unordered_flat_set<BlockKey, std::hash<BlockKey>> seen;

@@ -145,9 +145,7 @@ struct StoreLayout {
 
   [[nodiscard]] std::uint32_t catalog_pages() const { return parts(slots, records_per_page); }
   [[nodiscard]] Bytes catalog_bytes() const { return Bytes{(std::uint64_t{1} + catalog_pages()) * catalog_page_bytes}; }
-  [[nodiscard]] std::uint64_t page_offset(std::uint32_t page) const {
-    return (std::uint64_t{1} + page) * catalog_page_bytes;
-  }
+  [[nodiscard]] std::uint64_t page_offset(std::uint32_t page) const { return (std::uint64_t{1} + page) * catalog_page_bytes; }
   [[nodiscard]] std::uint32_t data_files() const;
   [[nodiscard]] Bytes data_file_bytes(std::uint32_t file) const;
   [[nodiscard]] std::uint32_t directory_of(SlotId slot) const {

@@ -45,11 +45,11 @@ struct StoreWrite {
 
 struct StoreEvent {
   enum class Kind : unsigned char {
-    read,      ///< of a StoreRead. Fails: not_found, corrupt, io_failed. After a failure the buffer's content means nothing.
-    written,   ///< of a StoreWrite. No error also where it was there already. Fails: parent_missing, full, refused, io_failed.
-    removed,   ///< of a remove(), one per key that was there, and one per descendant that had to go with it (token 0)
-    evicted,   ///< the store gave the block up by itself, to make room or because it did not verify (token 0)
-    flushed,   ///< of a flush(); without a key. Fails: io_failed, or the device's errno
+    read,     ///< of a StoreRead. Fails: not_found, corrupt, io_failed. After a failure the buffer's content means nothing.
+    written,  ///< of a StoreWrite. No error also where it was there already. Fails: parent_missing, full, refused, io_failed.
+    removed,  ///< of a remove(), one per key that was there, and one per descendant that had to go with it (token 0)
+    evicted,  ///< the store gave the block up by itself, to make room or because it did not verify (token 0)
+    flushed,  ///< of a flush(); without a key. Fails: io_failed, or the device's errno
   };
 
   Kind kind = Kind::read;
@@ -64,24 +64,24 @@ struct StoreStat {
   std::uint64_t capacity_blocks = 0;  ///< slots that may be used, or whose room has not been given back yet
   std::uint64_t wanted_blocks = 0;    ///< what capacity_blocks comes to when resizing is done: as the last resize() said, or as
                                       ///< far as it came
-  std::uint64_t blocks = 0;        ///< stored and readable
-  std::uint64_t writing = 0;       ///< being written, or waiting for their parent
-  std::uint64_t quarantined = 0;   ///< slots that must not be used: an operation may touch them, bad sectors, or closing
-  std::uint64_t free = 0;          ///< free + blocks + writing + quarantined = capacity_blocks
-  std::uint64_t orphans = 0;       ///< readable blocks whose parent is not readable; always 0, counted afresh by each call
-  std::uint64_t evicted = 0;       ///< since construction, as are the rest
+  std::uint64_t blocks = 0;           ///< stored and readable
+  std::uint64_t writing = 0;          ///< being written, or waiting for their parent
+  std::uint64_t quarantined = 0;      ///< slots that must not be used: an operation may touch them, bad sectors, or closing
+  std::uint64_t free = 0;             ///< free + blocks + writing + quarantined = capacity_blocks
+  std::uint64_t orphans = 0;          ///< readable blocks whose parent is not readable; always 0, counted afresh by each call
+  std::uint64_t evicted = 0;          ///< since construction, as are the rest
   std::uint64_t corrupt = 0;
   std::uint64_t io_errors = 0;
   std::uint64_t reads = 0;
   std::uint64_t writes = 0;
   Bytes read{};
   Bytes written{};
-  std::uint64_t growth_stopped = 0;   ///< times that the store could not grow to what was wanted, for want of room, or an error
-  ErrorCode growth_error;             ///< why it was, the last time
-  std::uint64_t room_kept = 0;        ///< slots closed whose room the file system did not take back
-  std::uint64_t floor_stopped = 0;    ///< of those times, the ones at which the free space would have gone below the floor
-  std::uint32_t directories = 1;        ///< that it is striped over
-  std::uint32_t directories_lost = 0;   ///< of those, out of use until the next start; their slots are not in capacity_blocks
+  std::uint64_t growth_stopped = 0;    ///< times that the store could not grow to what was wanted, for want of room, or an error
+  ErrorCode growth_error;              ///< why it was, the last time
+  std::uint64_t room_kept = 0;         ///< slots closed whose room the file system did not take back
+  std::uint64_t floor_stopped = 0;     ///< of those times, the ones at which the free space would have gone below the floor
+  std::uint32_t directories = 1;       ///< that it is striped over
+  std::uint32_t directories_lost = 0;  ///< of those, out of use until the next start; their slots are not in capacity_blocks
 };
 
 /// Keeps blocks by key, bounded by a capacity, closed under parent: every readable block's ancestors are readable.

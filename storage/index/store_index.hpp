@@ -61,8 +61,8 @@ class StoreIndex {
     std::uint32_t next_sibling = none;
     std::uint32_t previous_sibling = none;
     State state = State::absent;
-    bool marked_for_removal = false;   ///< to be given up when its write has ended; takes no more children
-    bool slot_retired = false;  ///< its slot must not be used again
+    bool marked_for_removal = false;  ///< to be given up when its write has ended; takes no more children
+    bool slot_retired = false;        ///< its slot must not be used again
   };
 
   struct Evicted {
@@ -105,8 +105,8 @@ class StoreIndex {
   }
 
   /// Finds a slot for a block that is not here, evicting one leaf where none is free; the block is then `writing` and held
-  /// once, by its write. Fails: parent_missing (also where the parent is marked for removal or not one level up), full. A failure changes
-  /// nothing.
+  /// once, by its write. Fails: parent_missing (also where the parent is marked for removal or not one level up), full. A failure
+  /// changes nothing.
   [[nodiscard]] Result<Placed> place(const StoredBlock& block);
 
   /// The block's bytes are in its slot, and its write lets go of it. Appends what became `ready` by that, parents before
@@ -218,8 +218,8 @@ class StoreIndex {
                             LargeAllocator<std::pair<const BlockKey, std::uint32_t>>>
       slots_;
   FreeSlots free_;
-  FreeSlots closed_;                ///< but for those that are taken
-  std::vector<SlotId> closing_;     ///< not yet handed to the owner
+  FreeSlots closed_;             ///< but for those that are taken
+  std::vector<SlotId> closing_;  ///< not yet handed to the owner
   std::uint32_t limit_;
   IndexedHeap<Priority> leaves_;
   std::array<std::uint32_t, state_count> counts_{};

@@ -100,8 +100,7 @@ class StoreOperations {
 
   Id begin(Kind kind, SlotId slot, std::uint64_t token, const BlockKey& key);
   void finish(std::uint32_t id);
-  void emit(StoreEvent::Kind kind, std::uint64_t token, const BlockKey& key, ErrorCode error = {},
-            std::uint64_t write_token = 0);
+  void emit(StoreEvent::Kind kind, std::uint64_t token, const BlockKey& key, ErrorCode error = {}, std::uint64_t write_token = 0);
   /// The events of every write of this slot's block.
   void finish_writes(SlotId slot, ErrorCode error);
   void write_succeeded(SlotId slot);
@@ -117,13 +116,13 @@ class StoreOperations {
   std::vector<std::uint32_t> write_of_;  ///< by slot: the first write of its block, or none
   std::uint32_t writes_ = 0;
   boost::unordered_flat_map<std::uint32_t, std::uint64_t> to_remove_;  ///< slot to the token of the remove() that waits
-  boost::unordered_flat_set<std::uint32_t> suspected_;              ///< slots whose last read failed with an I/O error
-  boost::unordered_flat_set<std::uint32_t> named_;                  ///< slots that the remove() at hand names
+  boost::unordered_flat_set<std::uint32_t> suspected_;                 ///< slots whose last read failed with an I/O error
+  boost::unordered_flat_set<std::uint32_t> named_;                     ///< slots that the remove() at hand names
   std::vector<StoreEvent> events_;
   std::vector<SlotId> changed_;
-  std::vector<SlotId> became_ready_;           ///< scratch
-  std::vector<StoreIndex::Dropped> gone_;      ///< scratch
-  StoreStat counted_;                          ///< only its totals since construction
+  std::vector<SlotId> became_ready_;       ///< scratch
+  std::vector<StoreIndex::Dropped> gone_;  ///< scratch
+  StoreStat counted_;                      ///< only its totals since construction
 };
 
 }  // namespace terrace

@@ -29,9 +29,7 @@ class AlignedBuffer {
   [[nodiscard]] std::byte* data() const { return memory_.get(); }
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] std::span<std::byte> span() const { return {memory_.get(), size_}; }
-  [[nodiscard]] std::span<std::byte> span(std::size_t offset, std::size_t length) const {
-    return span().subspan(offset, length);
-  }
+  [[nodiscard]] std::span<std::byte> span(std::size_t offset, std::size_t length) const { return span().subspan(offset, length); }
 
  private:
   struct Free {

@@ -39,8 +39,7 @@ std::uint64_t PayloadChecksum::value() const noexcept {
   return XXH3_64bits_digest(reinterpret_cast<const XXH3_state_t*>(state_.data()));
 }
 
-std::uint64_t payload_checksum(const BlockKey& key, const Fingerprint& fingerprint,
-                               std::span<const std::byte> payload) noexcept {
+std::uint64_t payload_checksum(const BlockKey& key, const Fingerprint& fingerprint, std::span<const std::byte> payload) noexcept {
   PayloadChecksum sum;
   sum.begin(key, fingerprint, payload.size());
   sum.add(payload);

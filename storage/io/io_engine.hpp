@@ -87,8 +87,8 @@ struct IoOperation {
     write,
     sync,
     // Work on the file as a whole, which may take long; engines do it beside the others, one at a time.
-    open,        ///< of a file that prepare() named; what it makes survives a power failure
-    allocate,    ///< takes the room of a piece as resize() does, lengthening the file. ENOSPC: perhaps part of it
+    open,      ///< of a file that prepare() named; what it makes survives a power failure
+    allocate,  ///< takes the room of a piece as resize() does, lengthening the file. ENOSPC: perhaps part of it
     /// Gives the room of a piece, which is whole pages, back to the device: it reads as zeros, and the size stays. EOPNOTSUPP:
     /// the file system cannot do that.
     deallocate,

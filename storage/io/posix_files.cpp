@@ -153,8 +153,8 @@ Result<void> PosixFiles::lock(FileId id) {
   // somebody else's start that succeeds.
   struct stat ours {};
   struct stat named {};
-  const bool same = ::fstat(locked.fd, &ours) == 0 && ::stat(locked.path.c_str(), &named) == 0 &&
-                    ours.st_ino == named.st_ino && ours.st_dev == named.st_dev;
+  const bool same = ::fstat(locked.fd, &ours) == 0 && ::stat(locked.path.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
+                    ours.st_dev == named.st_dev;
   if (!same) return Errc::in_use;
   return {};
 }
@@ -303,9 +303,8 @@ int PosixFiles::move_bytes(const IoOperation& operation, File& file, std::byte* 
   while (moved < length) {
     const auto at = static_cast<off_t>(operation.offset + moved);
     const bool was_direct = file.direct;
-    const ssize_t n = operation.kind == IoOperation::Kind::read
-                          ? calls_.pread(file.fd, buffer + moved, length - moved, at)
-                          : calls_.pwrite(file.fd, buffer + moved, length - moved, at);
+    const ssize_t n = operation.kind == IoOperation::Kind::read ? calls_.pread(file.fd, buffer + moved, length - moved, at)
+                                                                : calls_.pwrite(file.fd, buffer + moved, length - moved, at);
     if (n > 0) {
       moved += static_cast<std::uint64_t>(n);
       continue;

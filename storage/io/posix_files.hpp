@@ -17,7 +17,7 @@ class PosixFiles : public FileSystem {
  public:
   struct File {
     int fd = -1;
-    std::filesystem::path path;  ///< absolute: a process may change its directory
+    std::filesystem::path path;       ///< absolute: a process may change its directory
     std::atomic<bool> direct{false};  ///< cleared by the first operation that is refused for it
     std::atomic<bool> sparse{false};  ///< set where room could not be taken ahead
   };

@@ -124,7 +124,7 @@ struct UringIo::Parts {
   int registering_error = 0;  ///< the last
   std::vector<std::byte*> not_registered;
 
-  Rings rings;                   ///< end first, but for the chores
+  Rings rings;  ///< end first, but for the chores
   std::optional<Chores> chores;
 };
 

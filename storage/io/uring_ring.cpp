@@ -51,9 +51,9 @@ bool can_do_what_we_need(io_uring& ring) {
   };
   const std::unique_ptr<io_uring_probe, Free> probe{::io_uring_get_probe_ring(&ring)};
   if (!probe) return false;
-  return std::ranges::all_of(std::array{IORING_OP_READ, IORING_OP_WRITE, IORING_OP_FSYNC, IORING_OP_READ_FIXED,
-                                        IORING_OP_WRITE_FIXED},
-                             [&](int op) { return ::io_uring_opcode_supported(probe.get(), op) != 0; });
+  return std::ranges::all_of(
+      std::array{IORING_OP_READ, IORING_OP_WRITE, IORING_OP_FSYNC, IORING_OP_READ_FIXED, IORING_OP_WRITE_FIXED},
+      [&](int op) { return ::io_uring_opcode_supported(probe.get(), op) != 0; });
 }
 
 }  // namespace

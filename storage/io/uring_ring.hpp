@@ -91,10 +91,10 @@ class UringRing {
     std::uint64_t checksum = 0;
     AlignedBuffer copy;  ///< where direct I/O cannot have the caller's buffer
     int error = 0;
-    bool direct = false;      ///< as the request under way was submitted
-    bool may_block = false;   ///< the kernel is to take a thread of its own for it
+    bool direct = false;     ///< as the request under way was submitted
+    bool may_block = false;  ///< the kernel is to take a thread of its own for it
     bool io_ended = false;
-    bool to_seal = false;     ///< in to_seal_
+    bool to_seal = false;  ///< in to_seal_
   };
   /// Where the ring has nothing to do, it looks out for more for so long before it sleeps.
   static constexpr std::chrono::nanoseconds look_out{std::chrono::microseconds{50}};
@@ -158,7 +158,7 @@ class UringRing {
   Fifo<std::uint32_t> to_seal_;
   PayloadChecksum sum_;  ///< of the first of to_seal_
   std::uint64_t summed_ = 0;
-  bool untold_ = false;                ///< there are completions for which the owner has not been woken
+  bool untold_ = false;              ///< there are completions for which the owner has not been woken
   std::uint64_t summed_untold_ = 0;  ///< since it was woken last
   UringMemory memory_;
   static constexpr int not_registered = -1;

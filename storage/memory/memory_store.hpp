@@ -70,7 +70,7 @@ class MemoryStore final : public BlockStore {
 
   Bytes block_bytes_;
   Waker* waker_;
-  std::vector<Chunk> chunks_;            ///< in the order of their slots
+  std::vector<Chunk> chunks_;             ///< in the order of their slots
   std::vector<std::uint64_t> checksums_;  ///< by slot
   StoreOperations operations_;
   std::vector<Work> queue_;

@@ -1,9 +1,9 @@
 #include "storage/offline/store_reader.hpp"
 
 #include "base/check.hpp"
-#include "storage/io/aligned_buffer.hpp"
 #include "storage/format/store_name.hpp"
 #include "storage/format/store_part.hpp"
+#include "storage/io/aligned_buffer.hpp"
 
 #include <fmt/format.h>
 
@@ -130,7 +130,8 @@ void StoreReader::open_catalog() {
   }
   if (std::filesystem::exists(directory_ / "stripe")) {
     fail(Errc::incompatible, fmt::format("{} is part of a file store that is striped over several directories: give its first "
-                                         "one", directory_.string()));
+                                         "one",
+                                         directory_.string()));
   }
   const std::string inner = first_store_in(directory_);
   fail(Errc::incompatible, fmt::format("{} is no file store: it has no catalog{}", directory_.string(),
@@ -151,7 +152,8 @@ void StoreReader::read_superblock() {
     if (!found && !got) fail(got.error(), fmt::format("cannot read {}", name));
     if (!found && all_zero(page.span(0, *got))) {
       fail(Errc::incompatible, fmt::format("the file store in {} has no superblock: its making was interrupted, or goes on just "
-                                           "now, or the superblock has been overwritten with zeros", directory_.string()));
+                                           "now, or the superblock has been overwritten with zeros",
+                                           directory_.string()));
     }
     const bool whole = found.has_value();
     if (whole && !known_version(found->version)) {

@@ -2,11 +2,11 @@
 
 #include "base/block_key.hpp"
 #include "base/bytes.hpp"
-#include "storage/io/aligned_buffer.hpp"
+#include "storage/file/store_owner.hpp"
 #include "storage/format/catalog_scan.hpp"
 #include "storage/format/format.hpp"
+#include "storage/io/aligned_buffer.hpp"
 #include "storage/io/posix_calls.hpp"
-#include "storage/file/store_owner.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -46,8 +46,9 @@ class StoreReader {
   /// Throws std::system_error, one sentence: an errno (no such directory, not readable), or incompatible (no store, another
   /// version, a catalog that is cut short or whose superblock is damaged). `go_on` is asked before each piece of the catalog;
   /// where it returns false this throws ECANCELED. `calls` outlives it.
-  explicit StoreReader(std::filesystem::path directory, PosixCalls& calls = PosixCalls::system(),
-                       const std::function<bool()>& go_on = [] { return true; });
+  explicit StoreReader(
+      std::filesystem::path directory, PosixCalls& calls = PosixCalls::system(),
+      const std::function<bool()>& go_on = [] { return true; });
   ~StoreReader();
   StoreReader(const StoreReader&) = delete;
   StoreReader& operator=(const StoreReader&) = delete;

@@ -24,11 +24,11 @@ struct Verification {
     StoreReader::Verified why;  ///< corrupt, unreadable
   };
 
-  std::uint64_t blocks = 0;    ///< those that a store would serve
+  std::uint64_t blocks = 0;  ///< those that a store would serve
   std::uint64_t verified = 0;
-  std::uint64_t changed = 0;   ///< given up by the store's owner meanwhile
-  std::uint64_t missing = 0;   ///< not read, in directories that are missing
-  std::vector<Wrong> wrong;    ///< by slot
+  std::uint64_t changed = 0;  ///< given up by the store's owner meanwhile
+  std::uint64_t missing = 0;  ///< not read, in directories that are missing
+  std::vector<Wrong> wrong;   ///< by slot
   Bytes read{};
   double seconds = 0;
   bool stopped = false;

@@ -11,8 +11,8 @@
 namespace terrace {
 
 struct BreakerOptions {
-  std::uint32_t failures_max = 5;  ///< so many in a row open it, at least 1
-  Duration window = std::chrono::seconds{10};  ///< where the first and the last of them are no further apart
+  std::uint32_t failures_max = 5;                         ///< so many in a row open it, at least 1
+  Duration window = std::chrono::seconds{10};             ///< where the first and the last of them are no further apart
   Duration probe_first = std::chrono::milliseconds{500};  ///< from opening to the first probe; doubled by each that fails
   Duration probe_max = std::chrono::seconds{30};
 };

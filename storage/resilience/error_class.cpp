@@ -64,8 +64,8 @@ ErrorClass class_of_errno(int error) noexcept {
 
 ErrorClass class_of(const ErrorCode& error) noexcept {
   if (error.category() == terrace_category()) return class_of(static_cast<Errc>(error.value()));
-  const bool is_errno = error.category() == boost::system::generic_category() ||
-                        error.category() == boost::system::system_category();
+  const bool is_errno =
+      error.category() == boost::system::generic_category() || error.category() == boost::system::system_category();
   if (is_errno) return class_of_errno(error.value());
   return error ? ErrorClass::refused : ErrorClass::none;
 }

@@ -3,8 +3,8 @@
 #include "base/clock.hpp"
 #include "base/waker.hpp"
 #include "storage/index/block_store.hpp"
-#include "storage/resilience/error_class.hpp"
 #include "storage/resilience/circuit_breaker.hpp"
+#include "storage/resilience/error_class.hpp"
 
 #include <array>
 #include <chrono>
@@ -39,16 +39,16 @@ enum class StoreState : unsigned char {
 
 struct StoreHealth {
   StoreState state = StoreState::well;
-  std::string reason;  ///< one sentence for people
+  std::string reason;                                             ///< one sentence for people
   CircuitBreaker::State breaker = CircuitBreaker::State::closed;  ///< the one of reads or of writes that does worse
-  TimePoint next_probe = never;   ///< of either; never where both are closed
-  std::uint64_t opened = 0;       ///< times that either breaker opened since construction, as are the rest
-  std::uint64_t retried = 0;      ///< operations handed to the store once more after a failure
-  std::uint64_t recovered = 0;    ///< operations that succeeded after one
-  std::uint64_t declined = 0;     ///< reads and writes not handed to the store because their breaker was open
-  std::uint64_t held_back = 0;    ///< the same because their key was inside its back-off
+  TimePoint next_probe = never;                                   ///< of either; never where both are closed
+  std::uint64_t opened = 0;     ///< times that either breaker opened since construction, as are the rest
+  std::uint64_t retried = 0;    ///< operations handed to the store once more after a failure
+  std::uint64_t recovered = 0;  ///< operations that succeeded after one
+  std::uint64_t declined = 0;   ///< reads and writes not handed to the store because their breaker was open
+  std::uint64_t held_back = 0;  ///< the same because their key was inside its back-off
   std::array<std::uint64_t, error_class_count> failed{};  ///< by ErrorClass: tries of reads and writes that the store failed
-  std::uint32_t waiting = 0;      ///< for their next try, now
+  std::uint32_t waiting = 0;                              ///< for their next try, now
   std::vector<std::filesystem::path> lost_directories{};  ///< of a striped store; who has the guard knows of none
 };
 
@@ -59,7 +59,8 @@ struct StoreHealth {
 ///   to the store inside its back-off, which goes on after the last try: reads of it end with io_failed, writes with refused.
 /// - Writes that build on one that waits for its next try wait with it, in their order. They end when the store gives up what
 ///   they build on, and all of them with remove(): a later try could bring back what was to go.
-/// - A CircuitBreaker watches the reads and another the writes: a device that takes everything may give nothing back, and one that
+/// - A CircuitBreaker watches the reads and another the writes: a device that takes everything may give nothing back, and one
+/// that
 ///   takes nothing may serve what it has. While that of the reads is open, they end at once with not_found (a miss, as for any
 ///   block that cannot be served: the block may be in the store all the same); while that of the writes is, they end with
 ///   refused. What waited for its next try ends with what it failed with. When a breaker's time has come, the next operation of
@@ -111,14 +112,14 @@ class ResilientStore final : public BlockStore {
     Kind kind = Kind::unused;
     CircuitBreaker::Admission admission = CircuitBreaker::Admission::passed;
     bool waiting = false;
-    bool last_try = false;         ///< it is not handed over again
-    std::uint32_t tries = 0;       ///< that have failed
-    std::uint32_t next = none;     ///< in its bucket; of writes
-    std::uint64_t token = 0;       ///< the owner's
-    std::uint64_t retries_seen = 0;  ///< write_retries_ when it was handed over
-    TimePoint due = never;         ///< of the next try
+    bool last_try = false;                   ///< it is not handed over again
+    std::uint32_t tries = 0;                 ///< that have failed
+    std::uint32_t next = none;               ///< in its bucket; of writes
+    std::uint64_t token = 0;                 ///< the owner's
+    std::uint64_t retries_seen = 0;          ///< write_retries_ when it was handed over
+    TimePoint due = never;                   ///< of the next try
     ErrorCode error = Errc::parent_missing;  ///< of the last try; of one that was never handed over, what it waits for
-    StoredBlock block;             ///< of a read only the key
+    StoredBlock block;                       ///< of a read only the key
     std::span<std::byte> into;
     std::span<const std::byte> from;
   };
@@ -168,15 +169,15 @@ class ResilientStore final : public BlockStore {
   ResilienceOptions options_;
   Waker* waker_;
   std::array<CircuitBreaker, 2> breakers_;  ///< of reads, of writes
-  std::vector<Operation> operations_;    ///< reads are handed on under their place here
+  std::vector<Operation> operations_;       ///< reads are handed on under their place here
   std::vector<std::uint32_t> free_;
-  std::vector<std::uint32_t> buckets_;   ///< writes by key: their events carry the owner's token, as later ones of the block do
-  std::vector<std::uint32_t> waiting_;   ///< for their next try, parents before those that build on them
+  std::vector<std::uint32_t> buckets_;  ///< writes by key: their events carry the owner's token, as later ones of the block do
+  std::vector<std::uint32_t> waiting_;  ///< for their next try, parents before those that build on them
   std::vector<Failing> failing_;
   std::uint64_t write_retries_ = 0;
-  std::uint64_t probe_writes_ = 0;       ///< the store's count of writes when the probe was handed over
-  StoreHealth counted_;                  ///< only its totals
-  std::vector<StoreEvent> events_;       ///< of what was not handed on
+  std::uint64_t probe_writes_ = 0;        ///< the store's count of writes when the probe was handed over
+  StoreHealth counted_;                   ///< only its totals
+  std::vector<StoreEvent> events_;        ///< of what was not handed on
   std::vector<StoreEvent> store_events_;  ///< scratch, as are the rest
   std::vector<StoreRead> reads_;
   std::vector<StoreWrite> writes_;

@@ -40,9 +40,9 @@ TEST(BlockKey, comes_back_from_its_digits_in_either_case) {
 
 TEST(BlockKey, is_not_read_from_anything_but_64_digits) {
   const std::string right = to_hex(counting_key());
-  for (const std::string& wrong : {std::string{}, right.substr(1), right + "0", right.substr(2), right + "00",
-                                   std::string{" "}.append(right, 1), std::string{"0x"}.append(right, 2),
-                                   right.substr(0, 63) + "g"}) {
+  for (const std::string& wrong :
+       {std::string{}, right.substr(1), right + "0", right.substr(2), right + "00", std::string{" "}.append(right, 1),
+        std::string{"0x"}.append(right, 2), right.substr(0, 63) + "g"}) {
     const Result<BlockKey> read = parse_block_key(wrong);
     ASSERT_FALSE(read.has_value()) << '"' << wrong << '"';
     EXPECT_EQ(read.error(), Errc::invalid_argument);

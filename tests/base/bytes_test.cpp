@@ -18,7 +18,7 @@ static_assert(!std::convertible_to<Bytes, std::uint64_t>);
 template <class A, class B>
 concept addable = requires(A a, B b) { a + b; };
 template <class A, class B>
-concept multipliable = requires(A a, B b) { a * b; };
+concept multipliable = requires(A a, B b) { a* b; };
 static_assert(addable<Bytes, Bytes> && !addable<Bytes, std::uint64_t>);
 static_assert(multipliable<Bytes, std::uint64_t> && !multipliable<Bytes, Bytes>);
 
@@ -77,15 +77,15 @@ TEST(Bytes, beyond_64_bits_are_refused) {
 }
 
 TEST(Bytes, in_decimal_or_unknown_units_are_refused_and_not_guessed) {
-  for (const char* text : {"1GB", "1kB", "1KB", "1MB", "1TB", "1K", "1M", "1G", "1kib", "1gib", "1PiB", "1 GiB", "1GiB ",
-                           "1GiBs"}) {
+  for (const char* text :
+       {"1GB", "1kB", "1KB", "1MB", "1TB", "1K", "1M", "1G", "1kib", "1gib", "1PiB", "1 GiB", "1GiB ", "1GiBs"}) {
     EXPECT_EQ(parse_bytes(text).error(), Errc::invalid_argument) << text;
   }
 }
 
 TEST(Bytes, that_are_no_number_are_refused) {
-  for (const char* text : {"", "B", "GiB", "-1", "+1", " 1", "1.", "1.KiB", ".5KiB", "1.-5KiB", "1.5.5KiB", "0x10", "1e3",
-                           "nan"}) {
+  for (const char* text :
+       {"", "B", "GiB", "-1", "+1", " 1", "1.", "1.KiB", ".5KiB", "1.-5KiB", "1.5.5KiB", "0x10", "1e3", "nan"}) {
     EXPECT_EQ(parse_bytes(text).error(), Errc::invalid_argument) << text;
   }
   EXPECT_EQ(parse_bytes(std::string_view{}).error(), Errc::invalid_argument);

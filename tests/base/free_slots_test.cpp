@@ -89,8 +89,8 @@ TEST(FreeSlots, prefer_the_one_after_a_neighbour) {
   EXPECT_EQ(slots.take_after(SlotId{99}), SlotId{100});
   EXPECT_EQ(slots.take_after(SlotId{100}), SlotId{101});
   slots.take_exactly(SlotId{64});
-  EXPECT_EQ(slots.take_after(SlotId{63}), SlotId{0});    // taken: the lowest instead
-  EXPECT_EQ(slots.take_after(SlotId{199}), SlotId{1});   // none after the last
+  EXPECT_EQ(slots.take_after(SlotId{63}), SlotId{0});   // taken: the lowest instead
+  EXPECT_EQ(slots.take_after(SlotId{199}), SlotId{1});  // none after the last
   EXPECT_EQ(slots.take_after(SlotId{0xFFFF'FFFF}), SlotId{2});
   slots.check_invariants();
 }

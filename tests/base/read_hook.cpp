@@ -22,9 +22,7 @@ thread_local Hook hook;
 
 }  // namespace
 
-ReadHook::ReadHook(std::function<void()> before, std::function<void()> after) {
-  hook = {std::move(before), std::move(after)};
-}
+ReadHook::ReadHook(std::function<void()> before, std::function<void()> after) { hook = {std::move(before), std::move(after)}; }
 
 ReadHook::~ReadHook() { hook = {}; }
 

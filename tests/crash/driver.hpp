@@ -80,7 +80,7 @@ class Driver {
 /// `objections`; closes the store again.
 struct Restarted {
   std::set<BlockKey> served;
-  std::uint64_t corrupt = 0;  ///< records that their data contradicted
+  std::uint64_t corrupt = 0;   ///< records that their data contradicted
   std::uint64_t unserved = 0;  ///< blocks that were listed, and went by that
   std::vector<std::string> objections;
 };

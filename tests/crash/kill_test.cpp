@@ -212,8 +212,7 @@ void kill_at_every_operation(EngineKind engine, const char* name) {
                    std::to_string(moment));
       const TemporaryDirectory directory;
       const fs::path where = directory.path() / name;
-      Victim victim{{.directory = where, .engine = engine, .seed = seed, .steps = 45, .operation = operation,
-                     .moment = moment}};
+      Victim victim{{.directory = where, .engine = engine, .seed = seed, .steps = 45, .operation = operation, .moment = moment}};
       victim.wait();
       const bool done = !victim.said().empty() && victim.said().back().what == Said::done;
       ASSERT_TRUE(done || WIFSIGNALED(victim.status())) << victim.status();

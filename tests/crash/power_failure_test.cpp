@@ -1,9 +1,9 @@
 // The power fails after every single thing that happens to the disk, and any part of what was not synced is lost: writes
 // whole, torn or in another order, names, sizes. Then the store starts again.
 
+#include "storage/file/store_owner.hpp"
 #include "storage/format/catalog_scan.hpp"
 #include "tests/simulated/simulated_io.hpp"
-#include "storage/file/store_owner.hpp"
 
 #include "tests/crash/driver.hpp"
 #include "tests/seed.hpp"

@@ -49,9 +49,9 @@ enum class Said : char {
   resized = 'Z',     ///< has come to that size, and nothing is under way
   there = 't',       ///< after a start, which lists the universe
   absent = 'a',
-  halfway = 'h',     ///< of the operation whose number the key begins with
-  wrong = '!',       ///< a read has brought another block's bytes
-  done = 'd',        ///< the end, as planned
+  halfway = 'h',  ///< of the operation whose number the key begins with
+  wrong = '!',    ///< a read has brought another block's bytes
+  done = 'd',     ///< the end, as planned
 };
 
 struct Saying {

@@ -34,7 +34,7 @@ std::unique_ptr<IoEngine> make_engine(EngineKind kind) {
 }
 
 Victim::Victim(const Task& task) {
-  std::vector<std::string> words{TERRACE_CRASH_CHILD, task.directory.string(), to_string(task.engine),
+  std::vector<std::string> words{TERRACE_CRASH_CHILD,       task.directory.string(),     to_string(task.engine),
                                  std::to_string(task.seed), std::to_string(task.blocks), std::to_string(task.steps)};
   if (task.operation) {
     words.push_back(std::to_string(*task.operation));

@@ -2,8 +2,8 @@
 
 #include "storage/file/file_store.hpp"
 #include "storage/io/little_endian.hpp"
-#include "tests/simulated/simulated_io.hpp"
 #include "storage/offline/store_reader.hpp"
+#include "tests/simulated/simulated_io.hpp"
 #include "tests/storage/blocks.hpp"
 #include "tests/storage/holes.hpp"
 
@@ -195,7 +195,8 @@ std::optional<Look> look(SimulatedFiles disk) {
     const StoreReader reader{"/store", calls};
     const CatalogScan& catalog = reader.catalog();
     expect(catalog.blocks().size() + catalog.orphans().size() + catalog.superseded().size() + catalog.damaged().size() +
-                   catalog.free_slots() == reader.layout().slots,
+                   catalog.free_slots() ==
+               reader.layout().slots,
            "the reader's counts do not add up");
     const AlignedBuffer scratch{block_size};
     for (const auto* records : {&catalog.blocks(), &catalog.orphans(), &catalog.superseded()}) {

@@ -64,9 +64,9 @@ const std::vector<Folder>& house() {
 
 /// Of radix/, which is data structures and nothing else.
 constexpr std::array<std::string_view, 20> no_business_of_radix{
-    "atomic",   "chrono",     "condition_variable", "ctime",   "filesystem", "fstream",  "future",
-    "iostream", "mutex",      "poll.h",             "random",  "semaphore",  "stdio.h",  "cstdio",
-    "thread",   "sys/mman.h", "fcntl.h",            "time.h",  "unistd.h",   "stop_token"};
+    "atomic",   "chrono",    "condition_variable", "ctime",   "filesystem", "fstream", "future",     "iostream", "mutex",
+    "poll.h",   "random",    "semaphore",          "stdio.h", "cstdio",     "thread",  "sys/mman.h", "fcntl.h",  "time.h",
+    "unistd.h", "stop_token"};
 
 /// The files that include moodycamel's queues, so that what its fences need (cmake/tsan.supp) is needed nowhere else.
 constexpr std::array<std::string_view, 2> seams_of_moodycamel{"base/completion_queue.hpp", "storage/io/thread_pool_io.hpp"};
@@ -254,10 +254,9 @@ Findings arrows_make_no_circle() {
   std::vector<Folder> left{house()};
   for (bool any = true; any;) {
     any = std::erase_if(left, [&](const Folder& folder) {
-      return std::ranges::none_of(left, [&](const Folder& other) {
-        return other.name != folder.name && allows(folder.may_include, other.name);
-      });
-    }) > 0;
+            return std::ranges::none_of(
+                left, [&](const Folder& other) { return other.name != folder.name && allows(folder.may_include, other.name); });
+          }) > 0;
   }
   Findings findings;
   for (const Folder& folder : left) findings.push_back(std::string{folder.name} + "/ is in a circle, or stands on one");

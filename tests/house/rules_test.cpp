@@ -77,8 +77,8 @@ TEST(Rules, know_no_folder_outside_the_house) {
 }
 
 TEST(Rules, radix_knows_no_clock_thread_or_io) {
-  for (const std::string header : {"<thread>", "<chrono>", "<fstream>", "<unistd.h>", "<boost/asio/strand.hpp>",
-                                   "\"base/clock.hpp\""}) {
+  for (const std::string header :
+       {"<thread>", "<chrono>", "<fstream>", "<unistd.h>", "<boost/asio/strand.hpp>", "\"base/clock.hpp\""}) {
     const std::string text = "#include " + header + "\n";
     EXPECT_EQ(includes_keep_to_the_seams(file("radix/a.hpp", text)).size(), 1U) << header;
     EXPECT_TRUE(includes_keep_to_the_seams(file("transfer/a.hpp", text)).empty()) << header;
@@ -98,8 +98,8 @@ TEST(Rules, links_mirror_the_arrows) {
     return links_mirror_the_arrows(file(folder + "/CMakeLists.txt", text));
   };
   EXPECT_TRUE(links("base", "terrace_library(base\n  LINKS Boost::headers)\n").empty());
-  EXPECT_TRUE(links("radix/keys", "terrace_library(radix_keys\n  LINKS terrace::base\n  PRIVATE_LINKS OpenSSL::Crypto)\n")
-                  .empty());
+  EXPECT_TRUE(
+      links("radix/keys", "terrace_library(radix_keys\n  LINKS terrace::base\n  PRIVATE_LINKS OpenSSL::Crypto)\n").empty());
   EXPECT_EQ(links("base", "LINKS terrace::radix_keys\n").size(), 1U);
   EXPECT_EQ(links("radix/keys", "LINKS terrace::base terrace::storage_io\n").size(), 1U);
   EXPECT_EQ(links("radix/keys", "LINKS Boost::headers\n"), (Findings{"radix/keys/CMakeLists.txt: does not link terrace::base"}));
@@ -154,8 +154,8 @@ TEST(Rules, lines_are_no_wider_than_told_in_code_points) {
 
 TEST(Rules, nothing_is_left_for_later) {
   // In halves, so that this file passes.
-  for (const std::string& marker : {std::string{"TO"} + "DO", std::string{"to"} + "do", std::string{"FIX"} + "ME",
-                                    std::string{"XX"} + "X"}) {
+  for (const std::string& marker :
+       {std::string{"TO"} + "DO", std::string{"to"} + "do", std::string{"FIX"} + "ME", std::string{"XX"} + "X"}) {
     EXPECT_EQ(nothing_is_left_for_later(file("base/a.hpp", "int a;  // " + marker + ": later\n")).size(), 1U) << marker;
     EXPECT_EQ(nothing_is_left_for_later(file("base/a.hpp", "// " + marker + "(me)\n")).size(), 1U) << marker;
     EXPECT_TRUE(nothing_is_left_for_later(file("base/a.hpp", "int a" + marker + "1;\n")).empty()) << "a word of its own only";
@@ -266,9 +266,9 @@ TEST(Rules, links_of_documents_lead_somewhere) {
 }
 
 TEST(Rules, retired_names_are_those_of_the_glossarys_table) {
-  const std::set<std::string> names =
-      retired_names(file("docs/glossary.md", "| `Block` | KV of a run of tokens | |\n## Retired names\n| retired | now |\n|---|---|\n"
-                                             "| `Heir`, `heir` | `split_child` |\n## More\n| `Slot` | a place | |\n"));
+  const std::set<std::string> names = retired_names(
+      file("docs/glossary.md", "| `Block` | KV of a run of tokens | |\n## Retired names\n| retired | now |\n|---|---|\n"
+                               "| `Heir`, `heir` | `split_child` |\n## More\n| `Slot` | a place | |\n"));
   EXPECT_EQ(names, (std::set<std::string>{"Heir", "heir"}));
 }
 

@@ -57,8 +57,7 @@ TEST_P(Adaptive, is_never_a_tenth_of_a_point_under_lru_unless_a_hot_set_is_given
     for (std::uint64_t seed = base; seed < base + seeds; ++seed) {
       SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed) + ", a cache of " + std::to_string(sizes.capacity));
       const Requests requests = GetParam().make({sizes.meant_for, seed, sizes.meant_for * 30ULL + 100'000});
-      EXPECT_GE(hit_rate(adaptive_policy, sizes.capacity, requests),
-                hit_rate(lru_policy, sizes.capacity, requests) - allowed);
+      EXPECT_GE(hit_rate(adaptive_policy, sizes.capacity, requests), hit_rate(lru_policy, sizes.capacity, requests) - allowed);
     }
   }
 }

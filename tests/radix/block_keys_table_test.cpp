@@ -167,8 +167,9 @@ std::vector<Row> table() {
   row("image and embeddings", [](Prompt& p) { p.items = {media(0, 1, image), embedding(1, 1, image)}; });
   row("image and embeddings in one place", [](Prompt& p) { p.items = {media(0, 1, image), embedding(0, 1, image)}; });
   row("embedding of the block", [](Prompt& p) { p.extra = {{ExtraKind::prompt_embedding, bytes(image), 0}}; });
-  row("embedding of the block, digest with an offset",
-      [](Prompt& p) { p.extra = {{ExtraKind::prompt_embedding, bytes(digest_with_offset), 0}}; });
+  row("embedding of the block, digest with an offset", [](Prompt& p) {
+    p.extra = {{ExtraKind::prompt_embedding, bytes(digest_with_offset), 0}};
+  });
   row("empty embedding of the block", [](Prompt& p) { p.extra = {{ExtraKind::prompt_embedding, {}, 0}}; });
 
   // The engine's words.

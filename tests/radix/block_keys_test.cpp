@@ -102,10 +102,10 @@ TEST(BlockKeys, change_with_every_field_and_with_where_one_field_ends) {
     return root_key({bytes(model), bytes(print), adapter, salt, epoch});
   };
   add(root("ab", "c", std::nullopt, std::nullopt, 0));
-  add(root("a", "bc", std::nullopt, std::nullopt, 0));   // boundary shifted
-  add(root("ab", "c", "", std::nullopt, 0));              // empty is not absent
+  add(root("a", "bc", std::nullopt, std::nullopt, 0));  // boundary shifted
+  add(root("ab", "c", "", std::nullopt, 0));            // empty is not absent
   add(root("ab", "c", std::nullopt, "", 0));
-  add(root("ab", "c", "x", std::nullopt, 0));             // an adapter named like a salt
+  add(root("ab", "c", "x", std::nullopt, 0));  // an adapter named like a salt
   add(root("ab", "c", std::nullopt, "x", 0));
   add(root("ab", "c", "x", "x", 0));
   add(root("ab", "c", "x", "x", 1));

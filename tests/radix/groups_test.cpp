@@ -67,9 +67,8 @@ TEST(GroupRule, needs_exactly_the_blocks_that_later_tokens_attend_to) {
       }
       // What nobody attends to may be given up: whole blocks of it.
       const std::uint64_t expected = first / config.block_tokens;
-      EXPECT_EQ(rule.first_needed(computed), expected)
-          << to_string(config.kind) << " blocks of " << config.block_tokens << " span " << config.span_tokens << " at "
-          << computed;
+      EXPECT_EQ(rule.first_needed(computed), expected) << to_string(config.kind) << " blocks of " << config.block_tokens
+                                                       << " span " << config.span_tokens << " at " << computed;
     }
   }
 }

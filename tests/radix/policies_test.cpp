@@ -1,8 +1,8 @@
 // What each policy gives up first, on the smallest cases that tell it from least recently used.
 
+#include "tools/policies/policies.hpp"
 #include "tests/radix/cache_simulator.hpp"
 #include "tests/radix/workloads.hpp"
-#include "tools/policies/policies.hpp"
 
 #include <gtest/gtest.h>
 
@@ -70,8 +70,7 @@ TEST_P(ScanResistant, know_what_comes_back_after_it_was_given_up) {
   EXPECT_EQ(cache.use(1), 2U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, ScanResistant,
-                         testing::Values(PolicyKind::lru_2, PolicyKind::arc, PolicyKind::s3_fifo),
+INSTANTIATE_TEST_SUITE_P(Policies, ScanResistant, testing::Values(PolicyKind::lru_2, PolicyKind::arc, PolicyKind::s3_fifo),
                          [](const auto& kind) {
                            std::string name{to_string(kind.param)};
                            std::erase(name, '-');
@@ -88,8 +87,8 @@ TEST(Policies, lru_2_gives_up_first_what_was_used_twice_longest_ago) {
   EXPECT_EQ(cache.use(2, 10), 10U);
 }
 
-/// Ten prefixes used twice fill it. Then every prefix is used a second time six prefixes later, and never again: that is hit only if
-/// what was used once gets room, and only hits on what was given up can tell.
+/// Ten prefixes used twice fill it. Then every prefix is used a second time six prefixes later, and never again: that is hit only
+/// if what was used once gets room, and only hits on what was given up can tell.
 TEST(Policies, arc_makes_room_for_what_was_used_once_when_that_comes_back) {
   SmallCache cache{PolicyKind::arc};
   for (int round = 0; round < 2; ++round) {

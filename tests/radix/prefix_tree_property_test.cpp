@@ -110,7 +110,6 @@ class World {
   }
 
  private:
-
   /// In some worlds whole keys have to be compared to tell blocks apart.
   [[nodiscard]] std::vector<BlockKey> keys_of(const Names& names) const {
     const std::vector<BlockKey> keys = test::keys_of(names);
@@ -285,9 +284,7 @@ class World {
       followed_.insert(tenant);
     }
   }
-  void evict() {
-    random_.chance(0.5) ? evict_one() : evict_run();
-  }
+  void evict() { random_.chance(0.5) ? evict_one() : evict_run(); }
   /// One by one from its end, the blocks of the run are what the policy would have given up.
   void evict_run() {
     const std::size_t tier = random_.below(2);

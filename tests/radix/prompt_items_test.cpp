@@ -73,9 +73,9 @@ TEST(PromptItems, are_refused_where_they_say_nothing_or_come_too_late) {
   constexpr auto token_max = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   PromptItems items;
   (void)items.next_block(16);
-  for (const PromptItem& bad : {media(15, 4, "late"), media(0, 64, "late"), media(20, 0, "empty"), media(20, 4, ""),
-                                media(token_max, 1, "far"), media(20, token_max, "long"),
-                                media(std::numeric_limits<std::uint64_t>::max(), 1, "farther")}) {
+  for (const PromptItem& bad :
+       {media(15, 4, "late"), media(0, 64, "late"), media(20, 0, "empty"), media(20, 4, ""), media(token_max, 1, "far"),
+        media(20, token_max, "long"), media(std::numeric_limits<std::uint64_t>::max(), 1, "farther")}) {
     const std::array with_a_good_one{media(16, 4, "good"), bad};
     EXPECT_EQ(items.add(with_a_good_one).error(), Errc::invalid_argument) << bad.offset;
   }

@@ -140,9 +140,9 @@ Requests phases(const WorkloadShape& shape) {
 }
 
 const std::vector<Workload>& all_workloads() {
-  static const std::vector<Workload> all{{"zipf", zipf},   {"loop", loop},   {"conversations", conversations},
-                                         {"hot_set", hot_set}, {"scan", scan},   {"drift", drift},
-                                         {"hot_set_and_scan", hot_set_and_scan}, {"phases", phases}};
+  static const std::vector<Workload> all{
+      {"zipf", zipf}, {"loop", loop},   {"conversations", conversations},       {"hot_set", hot_set},
+      {"scan", scan}, {"drift", drift}, {"hot_set_and_scan", hot_set_and_scan}, {"phases", phases}};
   return all;
 }
 

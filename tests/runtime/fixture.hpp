@@ -4,9 +4,9 @@
 #include "storage/memory/memory_store.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/simulated/simulated_arena_worker.hpp"
-#include "transfer/host/host_arena.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 
@@ -122,9 +122,7 @@ class CacheFixture : public ::testing::Test {
     }
   }
   [[nodiscard]] std::uint64_t free_on_device() const { return cache->manager().device_ledger().free; }
-  [[nodiscard]] std::uint64_t resident(Tier tier) const {
-    return cache->manager().residency().tree().resident(tier);
-  }
+  [[nodiscard]] std::uint64_t resident(Tier tier) const { return cache->manager().residency().tree().resident(tier); }
 
   /// Set before make(): room to grow, in the first pool.
   std::uint32_t device_blocks_max = 0;
@@ -149,7 +147,8 @@ class CacheFixture : public ::testing::Test {
   std::vector<RequestEvent> events;
 };
 
-inline ManagerConfig sizes(std::uint32_t device_blocks, std::uint32_t host_blocks = 0, InclusionPolicy relation = InclusionPolicy::non_inclusive) {
+inline ManagerConfig sizes(std::uint32_t device_blocks, std::uint32_t host_blocks = 0,
+                           InclusionPolicy relation = InclusionPolicy::non_inclusive) {
   ManagerConfig config;
   config.device_blocks = device_blocks;
   config.host_blocks = host_blocks;

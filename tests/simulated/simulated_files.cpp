@@ -130,8 +130,8 @@ Result<void> SimulatedFiles::check_private(const std::filesystem::path& path) {
 
 Result<void> SimulatedFiles::remove_directory(const std::filesystem::path& path) {
   if (const int error = error_at(path)) return errno_code(error);
-  const bool used = std::any_of(names_.files.begin(), names_.files.end(),
-                                [&](const auto& f) { return f.first.parent_path() == path; });
+  const bool used =
+      std::any_of(names_.files.begin(), names_.files.end(), [&](const auto& f) { return f.first.parent_path() == path; });
   if (used) return errno_code(ENOTEMPTY);
   if (names_.directories.erase(path) == 0) return errno_code(ENOENT);
   changed();
@@ -364,17 +364,14 @@ IoCompletion SimulatedFiles::perform(const IoOperation& operation, const IoFault
       }
       return completion;
     }
-    case IoOperation::Kind::free_space:
-      completion.bytes = disk_bytes_ - std::min(used(), disk_bytes_);
-      return completion;
+    case IoOperation::Kind::free_space: completion.bytes = disk_bytes_ - std::min(used(), disk_bytes_); return completion;
     case IoOperation::Kind::sync: {
       const auto end = std::find_if(f.unsynced.begin(), f.unsynced.end(), [&](const auto& c) { return c.number >= changes; });
       for (auto change = f.unsynced.begin(); change != end; ++change) {
         if (change->resizes) {
           f.durable.resize(change->offset);
         } else {
-          std::copy(change->bytes.begin(), change->bytes.end(),
-                    f.durable.begin() + static_cast<std::ptrdiff_t>(change->offset));
+          std::copy(change->bytes.begin(), change->bytes.end(), f.durable.begin() + static_cast<std::ptrdiff_t>(change->offset));
         }
       }
       f.unsynced.erase(f.unsynced.begin(), end);

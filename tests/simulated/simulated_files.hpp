@@ -19,11 +19,11 @@ namespace terrace {
 
 /// What shall go wrong with one operation. Several may be set.
 struct IoFault {
-  int error = 0;                           ///< fails with this errno, having done nothing
+  int error = 0;  ///< fails with this errno, having done nothing
   /// Moves no more than this, and reports no error. Of an `allocate`: takes no more than this, and fails with ENOSPC.
   std::optional<std::uint64_t> bytes_max{};
-  bool flip = false;                       ///< one bit is another: in what was read, or in what the file got
-  bool stall = false;                      ///< stays under way until released
+  bool flip = false;   ///< one bit is another: in what was read, or in what the file got
+  bool stall = false;  ///< stays under way until released
 };
 
 /// A disk in memory, for SimulatedIo: a tree of names and byte strings. What was written is visible at once, and remembered
@@ -45,9 +45,9 @@ class SimulatedFiles final : public FileSystem {
     std::vector<std::byte> durable;  ///< what a power failure leaves at least
     std::vector<Change> unsynced;    ///< in the order of their completion
     std::uint64_t changes = 0;
-    std::set<std::uint64_t> holes;   ///< whole pages that take no room of the disk
+    std::set<std::uint64_t> holes;  ///< whole pages that take no room of the disk
     bool locked = false;
-    bool is_link = false;            ///< its content is where it leads
+    bool is_link = false;  ///< its content is where it leads
   };
 
   [[nodiscard]] Result<Made> make_directory(const std::filesystem::path& path) override;

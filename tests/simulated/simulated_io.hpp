@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>

@@ -83,9 +83,9 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   std::printf("device %lu host %lu storage %lu miss %lu; failed %lu no room %lu; rescued %lu joined %lu duplicates %lu "
               "load failures %lu late %lu replans %lu; not stored: failed %lu gone %lu no room %lu orphaned %lu; "
               "evicted from storage %lu\n",
-              total.device, total.host, total.storage, total.miss, total.failed, total.no_room, stats.evictions_cancelled, stats.joined,
-              stats.duplicates, stats.load_failures, stats.loads_late, stats.replans, stats.store_failed, stats.store_gone,
-              stats.store_no_room, stats.store_orphaned, stats.stored_evicted);
+              total.device, total.host, total.storage, total.miss, total.failed, total.no_room, stats.evictions_cancelled,
+              stats.joined, stats.duplicates, stats.load_failures, stats.loads_late, stats.replans, stats.store_failed,
+              stats.store_gone, stats.store_no_room, stats.store_orphaned, stats.stored_evicted);
   // A world in which these never happen proves nothing about them.
   if (count < 1000) return;
   EXPECT_GT(total.device, 0U);

@@ -504,8 +504,8 @@ void World::wind_down() {
   end_jobs();
   const auto chunks_move = [this] {
     // What is mapped and not warm is coming or going.
-    return std::ranges::any_of(
-        arenas_, [](const auto& arena) { return arena->mapped() != arena->block_bytes() * arena->slots(); });
+    return std::ranges::any_of(arenas_,
+                               [](const auto& arena) { return arena->mapped() != arena->block_bytes() * arena->slots(); });
   };
   const auto quarantined = [this] { return cache_->manager().quarantined_requests() > 0; };
   for (int i = 0; i < 200'000 && (!clients_.empty() || cache_->has_pending_work() || chunks_move() || quarantined()); ++i) {
@@ -516,8 +516,7 @@ void World::wind_down() {
   }
   if (!clients_.empty() || cache_->has_pending_work()) {
     fmt::print(stderr, "left: {} clients; {}; under way: swap-outs {} swap-ins {}\n", clients_.size(),
-               cache_->manager().describe_pending(), ranks_->commands(Direction::swap_out),
-               ranks_->commands(Direction::swap_in));
+               cache_->manager().describe_pending(), ranks_->commands(Direction::swap_out), ranks_->commands(Direction::swap_in));
   }
   TERRACE_CHECK(clients_.empty());
   TERRACE_CHECK(!cache_->has_pending_work() && !quarantined());

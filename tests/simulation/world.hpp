@@ -4,8 +4,8 @@
 #include "base/random.hpp"
 #include "runtime/cache/cache.hpp"
 #include "storage/file/file_store.hpp"
-#include "storage/resilience/resilient_store.hpp"
 #include "storage/memory/memory_store.hpp"
+#include "storage/resilience/resilient_store.hpp"
 #include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/simulated/simulated_io.hpp"
 #include "tests/simulation/world_oracles.hpp"
@@ -28,8 +28,8 @@ namespace terrace::test {
 struct Faults {
   bool transfers_fail = false;
   bool streams_freeze = false;
-  bool disk_fails = false;   ///< errors, short transfers, flipped bits, stalls
-  bool blocks_rot = false;   ///< bits of blocks flip where they lie, in stores behind a guard
+  bool disk_fails = false;       ///< errors, short transfers, flipped bits, stalls
+  bool blocks_rot = false;       ///< bits of blocks flip where they lie, in stores behind a guard
   bool directory_fails = false;  ///< of a striped store: all that is in it, for good
   bool clients_abort = true;
   bool leases_drop = false;  ///< without a word of their last use; of some, compute gives no point for what it has launched
@@ -41,8 +41,8 @@ struct WorldOptions {
   enum class Store : unsigned char { none, memory, file } store = Store::none;
   std::uint32_t stored_blocks = 16;
   std::uint32_t directories = 1;  ///< that a file store is striped over
-  std::uint32_t layers = 1;  ///< of a block, in every pool
-  bool guarded = false;  ///< the stores are behind a ResilientStore each
+  std::uint32_t layers = 1;       ///< of a block, in every pool
+  bool guarded = false;           ///< the stores are behind a ResilientStore each
   Faults faults;
   bool poison = true;
   bool equal_prefixes = false;  ///< all keys agree in their first eight bytes
@@ -77,7 +77,7 @@ class World {
     std::uint64_t storage = 0;
     std::uint64_t miss = 0;
     std::uint64_t verified = 0;
-    std::uint64_t failed = 0;      ///< pending requests that failed
+    std::uint64_t failed = 0;  ///< pending requests that failed
     std::uint64_t no_room = 0;
     std::uint64_t never_fits = 0;
     std::uint64_t mismatches = 0;
@@ -87,9 +87,9 @@ class World {
     std::uint64_t resizes = 0;
     std::uint64_t storage_grown = 0;
     std::uint64_t storage_shrunk = 0;
-    std::uint64_t growth_stopped = 0;  ///< of a store
+    std::uint64_t growth_stopped = 0;    ///< of a store
     std::uint64_t directories_lost = 0;  ///< the same
-    std::uint64_t chunks_added = 0;    ///< while serving
+    std::uint64_t chunks_added = 0;      ///< while serving
     std::uint64_t chunks_removed = 0;
     std::uint64_t growths_failed = 0;
     std::uint64_t retained = 0;
@@ -156,7 +156,7 @@ class World {
   Random random_;
   ManualClock clock_;
   NullWaker waker_;
-  std::vector<GroupRule> rules_;  ///< of the groups
+  std::vector<GroupRule> rules_;                      ///< of the groups
   std::vector<std::unique_ptr<ChunkWatch>> watches_;  ///< by PoolId, as are the arenas and the stores
   std::vector<std::unique_ptr<HostArena>> arenas_;
   std::vector<SimulatedArenaWorker*> arena_workers_;  ///< the arenas'
@@ -170,7 +170,7 @@ class World {
   std::uint64_t next_id_ = 1;
   std::uint64_t digest_ = 0;
   bool winding_down_ = false;
-  bool throws_before_marking_ = false;  ///< compute is launched, and nobody gets to know a point for it
+  bool throws_before_marking_ = false;       ///< compute is launched, and nobody gets to know a point for it
   std::vector<GroupId> dropped_duplicates_;  ///< of clients that have dropped their leases, while any request is quarantined
   ManagerStats stats_before_;
   /// What the model's weights are: content depends on them. A clear that keeps storage changes the keys with them, as it must.

@@ -21,15 +21,15 @@ struct World::Client {
   Lease lease;
   State state = State::pending;
   std::vector<std::uint32_t> names;
-  std::vector<BlockKey> keys;       ///< of all full blocks, those made by extend included
-  std::uint32_t held = 0;           ///< blocks that it has slots for
-  std::uint32_t filled = 0;         ///< blocks that have their content, or will when compute gets there
-  std::uint32_t chunk = 0;          ///< it computes so many at a time
+  std::vector<BlockKey> keys;  ///< of all full blocks, those made by extend included
+  std::uint32_t held = 0;      ///< blocks that it has slots for
+  std::uint32_t filled = 0;    ///< blocks that have their content, or will when compute gets there
+  std::uint32_t chunk = 0;     ///< it computes so many at a time
   std::uint32_t encoder_tokens = 0;
   Fence fence;
   std::uint32_t extensions_left = 0;
-  std::uint64_t weights = 0;        ///< it began with
-  std::uint32_t layers = 0;         ///< that it was told of
+  std::uint64_t weights = 0;  ///< it began with
+  std::uint32_t layers = 0;   ///< that it was told of
   TimePoint deadline = never;
   /// By group: which numbers of hits it could serve when this was accepted; of optional groups only.
   std::vector<std::vector<std::optional<bool>>> could_serve;

@@ -156,8 +156,8 @@ void World::compute(Client& client) {
   }
   if (client.filled == 0 && rules_.size() > 1) seen_->grouped_hits += hits;
   client.filled = now;
-  launch(client, [work = std::move(work), seen = seen_, weights = client.weights,
-                  ranks = &*ranks_](std::uint32_t rank, BlockAccess& access) {
+  launch(client, [work = std::move(work), seen = seen_, weights = client.weights, ranks = &*ranks_](std::uint32_t rank,
+                                                                                                    BlockAccess& access) {
     for (const Work& w : work) {
       std::vector<std::byte> scratch(block_bytes_of(w.pool.value()));
       const std::size_t begin = ranks->share_begin(rank, w.pool);

@@ -1,6 +1,6 @@
 // A store's guard allocates nothing once warm. In a program of its own, because it counts every allocation.
-#include "storage/resilience/resilient_store.hpp"
 #include "storage/memory/memory_store.hpp"
+#include "storage/resilience/resilient_store.hpp"
 #include "tests/allocation_count.hpp"
 #include "tests/storage/blocks.hpp"
 

@@ -21,8 +21,7 @@ class BlockStoreContract : public testing::TestWithParam<StoreKind> {
   std::unique_ptr<StoreHarness> harness_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Stores, BlockStoreContract,
-                         testing::ValuesIn(store_kinds()),
+INSTANTIATE_TEST_SUITE_P(Stores, BlockStoreContract, testing::ValuesIn(store_kinds()),
                          [](const auto& param) { return to_string(param.param); });
 
 TEST_P(BlockStoreContract, a_block_comes_back_byte_for_byte) {

@@ -23,8 +23,7 @@ class BlockStoreDepartures : public testing::TestWithParam<StoreKind> {
   std::unique_ptr<StoreHarness> harness_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Stores, BlockStoreDepartures,
-                         testing::ValuesIn(store_kinds()),
+INSTANTIATE_TEST_SUITE_P(Stores, BlockStoreDepartures, testing::ValuesIn(store_kinds()),
                          [](const auto& param) { return to_string(param.param); });
 
 TEST_P(BlockStoreDepartures, a_slot_is_bad_also_where_nobody_waits_for_its_write_any_more) {
@@ -130,7 +129,7 @@ TEST_P(BlockStoreDepartures, removing_what_is_not_there_says_nothing) {
 TEST_P(BlockStoreDepartures, what_leaves_is_named_by_the_token_of_the_write_that_stored_it) {
   StoreHarness& h = make(3);
   const auto path = path_of(1, 2);
-  h.write(path);             // tokens 1 and 2
+  h.write(path);              // tokens 1 and 2
   h.write({root_block(50)});  // 3
   h.write({root_block(50)});  // 4: the latest writer is who knows it
   const auto first = h.write({root_block(60)});

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "storage/io/aligned_buffer.hpp"
 #include "storage/format/format.hpp"
+#include "storage/io/aligned_buffer.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 #include "tests/storage/harness.hpp"
 
 #include "base/check.hpp"
-#include "storage/resilience/resilient_store.hpp"
 #include "storage/memory/memory_store.hpp"
+#include "storage/resilience/resilient_store.hpp"
 
 #include <gtest/gtest.h>
 
@@ -278,7 +278,7 @@ bool StoreHarness::has(const BlockKey& key) {
 }
 
 std::vector<StoreKind> store_kinds() {
-  std::vector<StoreKind> kinds{StoreKind::memory, StoreKind::file_threads, StoreKind::file_stepped,
+  std::vector<StoreKind> kinds{StoreKind::memory,         StoreKind::file_threads, StoreKind::file_stepped,
                                StoreKind::guarded_memory, StoreKind::guarded_file, StoreKind::striped_threads,
                                StoreKind::striped_stepped};
   if (!UringIo::unavailable()) kinds.push_back(StoreKind::file_uring);
@@ -339,8 +339,8 @@ ThreadsHarness::ThreadsHarness(const FileStoreConfig& config, FaultyCalls& calls
 
 UringHarness::UringHarness(const FileStoreConfig& config, FaultyCalls& calls, FaultyUring& uring)
     : DiskHarness{config, calls,
-                  std::make_unique<UringIo>(UringIo::Config{.rings = 2, .depth = 8, .in_flight_max = 64}, nobody, uring,
-                                            calls)} {}
+                  std::make_unique<UringIo>(UringIo::Config{.rings = 2, .depth = 8, .in_flight_max = 64}, nobody, uring, calls)} {
+}
 
 void DiskHarness::damage(const BlockKey& key) {
   const auto at = store_.location(key);

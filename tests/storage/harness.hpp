@@ -1,11 +1,11 @@
 #pragma once
 
-#include "storage/index/block_store.hpp"
 #include "storage/file/file_store.hpp"
-#include "tests/simulated/simulated_io.hpp"
+#include "storage/index/block_store.hpp"
 #include "storage/io/thread_pool_io.hpp"
 #include "storage/io/uring_calls.hpp"
 #include "storage/io/uring_io.hpp"
+#include "tests/simulated/simulated_io.hpp"
 
 #include "tests/storage/blocks.hpp"
 
@@ -45,14 +45,14 @@ class FaultyCalls : public PosixCalls {
   /// Writes that start with this key's block fail with EIO, once.
   void fail_write_of(const BlockKey& key);
 
-  int open_error = 0;             ///< of opens that may create
+  int open_error = 0;  ///< of opens that may create
   int opens = 0;
   std::atomic<int> fallocate_error{0};  ///< having taken a page more than there was
   std::atomic<int> fallocates{0};
-  bool no_direct_open = false;    ///< O_DIRECT is refused by open()
-  bool no_direct_io = false;      ///< O_DIRECT is refused by the first read or write
+  bool no_direct_open = false;                 ///< O_DIRECT is refused by open()
+  bool no_direct_io = false;                   ///< O_DIRECT is refused by the first read or write
   std::barrier<>* refused_together = nullptr;  ///< where several threads are refused at the same moment
-  std::size_t piece = 0;          ///< at most so many bytes a call, and every other call is interrupted
+  std::size_t piece = 0;                       ///< at most so many bytes a call, and every other call is interrupted
   std::atomic<int> interrupts{0};
 
  private:
@@ -72,10 +72,10 @@ class FaultyUring final : public UringCalls {
   int ended(const IoOperation& operation, int fd, std::uint64_t asked, int result) override;
 
   int setup_error = 0;
-  int flags_refused = 0;             ///< so many times EINVAL before each ring, as of older kernels that know fewer flags
-  int register_error = 0;            ///< of the second piece of memory and those after it
+  int flags_refused = 0;   ///< so many times EINVAL before each ring, as of older kernels that know fewer flags
+  int register_error = 0;  ///< of the second piece of memory and those after it
   std::atomic<int> registered{0};
-  std::atomic<int> next_result{0};   ///< of the next request of a block, once; 0: what it was
+  std::atomic<int> next_result{0};  ///< of the next request of a block, once; 0: what it was
 
  private:
   FaultyCalls& calls_;

@@ -1,5 +1,5 @@
-#include "tools/output.hpp"
 #include "tools/text.hpp"
+#include "tools/output.hpp"
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
@@ -23,11 +23,13 @@ const std::vector<Sample> samples{
     {"line\nend\r\t", "line\\x0aend\\x0d\\x09"},
     {std::string{"\0", 1}, "\\x00"},
     {"\x7f", "\\x7f"},
-    {"\xc2\x9b" "2J", "\\xc2\\x9b2J"},          // the control sequence introducer as one character
-    {"\xff\xc3", "\\xff\\xc3"},                 // no lead byte; one whose second is missing
-    {"\xc0\x80", "\\xc0\\x80"},                 // longer than need be
+    {"\xc2\x9b"
+     "2J",
+     "\\xc2\\x9b2J"},            // the control sequence introducer as one character
+    {"\xff\xc3", "\\xff\\xc3"},  // no lead byte; one whose second is missing
+    {"\xc0\x80", "\\xc0\\x80"},  // longer than need be
     {"\xe0\x80\x80", "\\xe0\\x80\\x80"},
-    {"\xed\xa0\x80", "\\xed\\xa0\\x80"},        // a surrogate
+    {"\xed\xa0\x80", "\\xed\\xa0\\x80"},           // a surrogate
     {"\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80"},  // beyond Unicode
     {"\xe2\x28\xa1", "\\xe2(\\xa1"},
 };

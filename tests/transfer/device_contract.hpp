@@ -342,20 +342,13 @@ TYPED_TEST_P(DeviceContract, tells_its_waker_and_a_former_one_no_more) {
   this->driver_.reset();  // before its waker
 }
 
-REGISTER_TYPED_TEST_SUITE_P(DeviceContract,
-                            says_what_it_is,
-                            swaps_out_every_byte_and_touches_no_other,
-                            swaps_in_every_byte_and_touches_no_other,
-                            copies_runs_that_cross_chunks_of_the_arena,
+REGISTER_TYPED_TEST_SUITE_P(DeviceContract, says_what_it_is, swaps_out_every_byte_and_touches_no_other,
+                            swaps_in_every_byte_and_touches_no_other, copies_runs_that_cross_chunks_of_the_arena,
                             copies_the_layers_of_a_command_and_touches_no_others,
-                            ends_the_commands_of_a_direction_in_order_each_exactly_once,
-                            moves_both_directions,
-                            does_not_swap_out_what_compute_has_not_written_yet,
-                            does_not_swap_in_over_what_compute_still_reads,
-                            keeps_the_order_of_a_direction_behind_a_command_that_waits,
-                            computes_in_order_of_launch,
-                            reports_a_failed_command_and_goes_on_with_the_next,
-                            tells_its_waker_and_a_former_one_no_more);
+                            ends_the_commands_of_a_direction_in_order_each_exactly_once, moves_both_directions,
+                            does_not_swap_out_what_compute_has_not_written_yet, does_not_swap_in_over_what_compute_still_reads,
+                            keeps_the_order_of_a_direction_behind_a_command_that_waits, computes_in_order_of_launch,
+                            reports_a_failed_command_and_goes_on_with_the_next, tells_its_waker_and_a_former_one_no_more);
 
 template <class Driver>
 using DeviceContractDeathTest = DeviceContract<Driver>;

@@ -1,7 +1,7 @@
 // What every Device promises, on those without hardware.
 #include "tests/transfer/device_contract.hpp"
-#include "transfer/emulated/emulated_device.hpp"
 #include "tests/simulated/simulated_device.hpp"
+#include "transfer/emulated/emulated_device.hpp"
 
 #include <array>
 

@@ -25,9 +25,8 @@ class EngineMemory {
         stride_high_{third + 32},
         low_{allocate_device(driver, Bytes{slots * stride_low_}, "a test's regions")},
         high_{allocate_device(driver, Bytes{slots * stride_high_}, "a test's regions")},
-        regions_{{low_.get(), stride_low_, first},
-                 {low_.get() + first, stride_low_, second},
-                 {high_.get(), stride_high_, third}} {}
+        regions_{
+            {low_.get(), stride_low_, first}, {low_.get() + first, stride_low_, second}, {high_.get(), stride_high_, third}} {}
 
   [[nodiscard]] const std::vector<DeviceRegion>& regions() const { return regions_; }
 

@@ -2,9 +2,9 @@
 
 #include "base/waker.hpp"
 #include "transfer/device/device.hpp"
-#include "transfer/host/host_arena.hpp"
 #include "transfer/device/transfer.hpp"
 #include "transfer/engine/transfer_port.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 

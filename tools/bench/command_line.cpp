@@ -1,16 +1,16 @@
 #include "tools/bench/command_line.hpp"
 
 #include "base/bytes.hpp"
-#include "tools/bench/transfer/copy.hpp"
 #include "tools/bench/index/index.hpp"
 #include "tools/bench/index/keys.hpp"
 #include "tools/bench/storage/restart.hpp"
 #include "tools/bench/storage/storage.hpp"
+#include "tools/bench/transfer/copy.hpp"
 #include "tools/bench/transfer/touch.hpp"
 #include "tools/bench/transfer/transfer.hpp"
 #include "tools/device_name.hpp"
-#include "tools/usage_error.hpp"
 #include "tools/report_file.hpp"
+#include "tools/usage_error.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -27,12 +27,9 @@ Bytes size_of(const char* flag, const std::string& text) {
 }
 
 void add_copy_options(CLI::App& copy, BenchArguments::Copy& arguments) {
-  copy.add_option("--block-bytes", arguments.block_bytes, "Size of a block")
-      ->type_name("SIZE")->capture_default_str();
-  copy.add_option("--area", arguments.area_bytes, "Size of each of the two areas")
-      ->type_name("SIZE")->capture_default_str();
-  copy.add_option("--rounds", arguments.rounds, "Measurements to take the median of")
-      ->type_name("COUNT")->capture_default_str();
+  copy.add_option("--block-bytes", arguments.block_bytes, "Size of a block")->type_name("SIZE")->capture_default_str();
+  copy.add_option("--area", arguments.area_bytes, "Size of each of the two areas")->type_name("SIZE")->capture_default_str();
+  copy.add_option("--rounds", arguments.rounds, "Measurements to take the median of")->type_name("COUNT")->capture_default_str();
   copy.footer("\nExample:\n  terrace bench copy --block-bytes 2MiB");
 }
 
@@ -41,49 +38,50 @@ void add_index_options(CLI::App& index, BenchArguments::Index& arguments) {
       ->type_name("COUNT")
       ->delimiter(',')
       ->capture_default_str();
-  index.add_option("--rounds", arguments.rounds, "Measurements to take the median of")
-      ->type_name("COUNT")->capture_default_str();
-  index.add_option("--trace", arguments.trace, "Replay this trace's control plane alone instead")
-      ->type_name("FILE");
+  index.add_option("--rounds", arguments.rounds, "Measurements to take the median of")->type_name("COUNT")->capture_default_str();
+  index.add_option("--trace", arguments.trace, "Replay this trace's control plane alone instead")->type_name("FILE");
   index.add_option("--trace-block-tokens", arguments.trace_block_tokens, "Tokens per hash id of the trace")
       ->type_name("COUNT")
       ->capture_default_str();
   index.add_option("--block-tokens", arguments.block_tokens, "Tokens per block; divides the trace's")
-      ->type_name("COUNT")->capture_default_str();
-  index.add_option("--report", arguments.report, "Write the figures to this file, as JSON")
-      ->type_name("FILE");
+      ->type_name("COUNT")
+      ->capture_default_str();
+  index.add_option("--report", arguments.report, "Write the figures to this file, as JSON")->type_name("FILE");
   index.footer("\nExamples:\n  terrace bench index --blocks 10000,1000000\n"
                "  terrace bench index --trace trace.jsonl.gz --blocks 40000 \\\n      --report index.json");
 }
 
 void add_keys_options(CLI::App& keys, BenchArguments::Keys& arguments) {
   keys.add_option("--block-tokens", arguments.block_tokens, "Sizes of block")
-      ->type_name("COUNT")->delimiter(',')->capture_default_str();
-  keys.add_option("--prompt-tokens", arguments.prompt_tokens, "Tokens of each prompt")
-      ->type_name("COUNT")->capture_default_str();
-  keys.add_option("--prompts", arguments.prompts, "Number of prompts")
-      ->type_name("COUNT")->capture_default_str();
-  keys.add_option("--rounds", arguments.rounds, "Measurements to take the medians of")
-      ->type_name("COUNT")->capture_default_str();
+      ->type_name("COUNT")
+      ->delimiter(',')
+      ->capture_default_str();
+  keys.add_option("--prompt-tokens", arguments.prompt_tokens, "Tokens of each prompt")->type_name("COUNT")->capture_default_str();
+  keys.add_option("--prompts", arguments.prompts, "Number of prompts")->type_name("COUNT")->capture_default_str();
+  keys.add_option("--rounds", arguments.rounds, "Measurements to take the medians of")->type_name("COUNT")->capture_default_str();
   keys.add_option("--report", arguments.report, "Write the medians to this file, as JSON")->type_name("FILE");
   keys.footer("\nExample:\n  terrace bench keys --block-tokens 16,64 --report keys.json");
 }
 
 void add_transfer_options(CLI::App& transfer, BenchArguments::Transfer& arguments) {
-  transfer.add_option("--device", arguments.device, "emulated, cuda[:N]")
-      ->type_name("DEVICE")->capture_default_str();
+  transfer.add_option("--device", arguments.device, "emulated, cuda[:N]")->type_name("DEVICE")->capture_default_str();
   transfer.add_option("--block-bytes", arguments.block_bytes, "Sizes of block")
-      ->type_name("SIZE")->delimiter(',')->capture_default_str();
+      ->type_name("SIZE")
+      ->delimiter(',')
+      ->capture_default_str();
   CLI::Option* const area =
       transfer.add_option("--area", arguments.area_bytes, "Bytes moved in each direction, in blocks of a size")
-      ->type_name("SIZE");
+          ->type_name("SIZE");
   area->capture_default_str();
   transfer.add_option("--blocks", arguments.blocks, "Blocks moved in each direction, instead of an area")
-      ->type_name("COUNT")->excludes(area);
+      ->type_name("COUNT")
+      ->excludes(area);
   transfer.add_option("--rounds", arguments.rounds, "Measurements to take the medians of")
-      ->type_name("COUNT")->capture_default_str();
+      ->type_name("COUNT")
+      ->capture_default_str();
   transfer.add_option("--piece-bytes", arguments.piece_bytes, "Size of the pieces that transfers are cut into")
-      ->type_name("SIZE")->capture_default_str();
+      ->type_name("SIZE")
+      ->capture_default_str();
   transfer.add_option("--pieces-in-flight", arguments.pieces_in_flight, "Pieces under way in each direction")
       ->type_name("COUNT")
       ->capture_default_str();
@@ -94,8 +92,7 @@ void add_transfer_options(CLI::App& transfer, BenchArguments::Transfer& argument
       .add_option("--link", arguments.link, "Speed of the emulated device's link, a second and direction; 0B: that of memory")
       ->type_name("SIZE")
       ->capture_default_str();
-  transfer.add_option("--report", arguments.report, "Write the medians to this file, as JSON")
-      ->type_name("FILE");
+  transfer.add_option("--report", arguments.report, "Write the medians to this file, as JSON")->type_name("FILE");
   transfer.footer("\nExamples:\n  terrace bench transfer --block-bytes 64KiB,2MiB --report transfer.json\n"
                   "  terrace bench transfer --block-bytes 64KiB --blocks 1000 \\\n"
                   "      --piece-bytes 256KiB --pieces-in-flight 1");
@@ -103,39 +100,46 @@ void add_transfer_options(CLI::App& transfer, BenchArguments::Transfer& argument
 
 void add_restart_options(CLI::App& restart, BenchArguments::Restart& arguments) {
   restart.add_option("--directory", arguments.directory, "Directory on the disk to measure; left as it was")
-      ->type_name("DIR")->required();
+      ->type_name("DIR")
+      ->required();
   restart.add_option("--blocks", arguments.blocks, "Blocks in the store, of 4 KiB each")
-      ->type_name("COUNT")->capture_default_str();
+      ->type_name("COUNT")
+      ->capture_default_str();
   restart.add_option("--path-blocks", arguments.path_blocks, "Blocks that each prompt adds to an earlier one")
-      ->type_name("COUNT")->capture_default_str();
+      ->type_name("COUNT")
+      ->capture_default_str();
   restart.add_option("--rounds", arguments.rounds, "Measurements to take the medians of")
-      ->type_name("COUNT")->capture_default_str();
+      ->type_name("COUNT")
+      ->capture_default_str();
   restart.add_option("--io", arguments.io, "auto, uring, threads")->type_name("NAME")->capture_default_str();
-  restart.add_option("--report", arguments.report, "Write the medians to this file, as JSON")
-      ->type_name("FILE");
+  restart.add_option("--report", arguments.report, "Write the medians to this file, as JSON")->type_name("FILE");
   restart.footer("\nExample:\n  terrace bench restart --directory /mnt/nvme --blocks 1000000");
 }
 
 void add_storage_options(CLI::App& storage, BenchArguments::Storage& arguments) {
   storage.add_option("--directory", arguments.directory, "Directory on the disk to measure; left as it was")
-      ->type_name("DIR")->required();
-  storage.add_option("--stripe", arguments.stripes,
-                     "Directory on a further disk: the store is striped over all; may be given several times")
-                     ->type_name("DIR");
+      ->type_name("DIR")
+      ->required();
+  storage
+      .add_option("--stripe", arguments.stripes,
+                  "Directory on a further disk: the store is striped over all; may be given several times")
+      ->type_name("DIR");
   storage.add_option("--size", arguments.size, "Size of the store; a plain file of the same size is made beside it")
       ->type_name("SIZE")
       ->capture_default_str();
-  storage.add_option("--sizes", arguments.sizes, "Sizes of block")
-      ->type_name("SIZE")->delimiter(',')->capture_default_str();
+  storage.add_option("--sizes", arguments.sizes, "Sizes of block")->type_name("SIZE")->delimiter(',')->capture_default_str();
   storage.add_option("--depths", arguments.depths, "Blocks under way at once")
-      ->type_name("COUNT")->delimiter(',')->capture_default_str();
+      ->type_name("COUNT")
+      ->delimiter(',')
+      ->capture_default_str();
   storage.add_option("--moved", arguments.moved, "Bytes moved in each measurement; eight times the depth at least")
-      ->type_name("SIZE")->capture_default_str();
+      ->type_name("SIZE")
+      ->capture_default_str();
   storage.add_option("--rounds", arguments.rounds, "Measurements to take the medians of")
-      ->type_name("COUNT")->capture_default_str();
+      ->type_name("COUNT")
+      ->capture_default_str();
   storage.add_option("--io", arguments.io, "auto, uring, threads")->type_name("NAME")->capture_default_str();
-  storage.add_option("--report", arguments.report, "Write the medians to this file, as JSON")
-      ->type_name("FILE");
+  storage.add_option("--report", arguments.report, "Write the medians to this file, as JSON")->type_name("FILE");
   storage.footer("\nExamples:\n  terrace bench storage --directory /mnt/nvme --report storage.json\n"
                  "  terrace bench storage --directory /mnt/nvme --sizes 64KiB --depths 16,64 \\\n"
                  "      --io threads\n"
@@ -145,9 +149,12 @@ void add_storage_options(CLI::App& storage, BenchArguments::Storage& arguments) 
 void add_touch_options(CLI::App& touch, BenchArguments::Touch& arguments) {
   touch.add_option("--size", arguments.size, "Size of the memory")->type_name("SIZE")->capture_default_str();
   touch.add_option("--threads", arguments.threads, "Threads that touch it")
-      ->type_name("COUNT")->delimiter(',')->capture_default_str();
+      ->type_name("COUNT")
+      ->delimiter(',')
+      ->capture_default_str();
   touch.add_option("--rounds", arguments.rounds, "Measurements to take the medians of")
-      ->type_name("COUNT")->capture_default_str();
+      ->type_name("COUNT")
+      ->capture_default_str();
   touch.footer("\nExample:\n  terrace bench touch --size 4GiB --threads 1,2,4,8");
 }
 
@@ -214,8 +221,8 @@ void run_index(const BenchArguments::Index& arguments) {
     return;
   }
   if (arguments.block_tokens == 0 || arguments.trace_block_tokens % arguments.block_tokens != 0) {
-    throw UsageError{fmt::format("--block-tokens {}: must divide the trace's {}", arguments.block_tokens,
-                                 arguments.trace_block_tokens)};
+    throw UsageError{
+        fmt::format("--block-tokens {}: must divide the trace's {}", arguments.block_tokens, arguments.trace_block_tokens)};
   }
   bench_index_trace({.trace = arguments.trace,
                      .trace_block_tokens = arguments.trace_block_tokens,

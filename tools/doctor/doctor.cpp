@@ -38,7 +38,8 @@ Examples:
       all figures of all copy methods, for programs)";
 
 CopyMethod chosen(const CopyMethodTable::Cell& cell, CopyMethods available) {
-  const auto taken = std::ranges::find_if(cell.order, [&](CopyMethod method) { return available[static_cast<std::size_t>(method)]; });
+  const auto taken =
+      std::ranges::find_if(cell.order, [&](CopyMethod method) { return available[static_cast<std::size_t>(method)]; });
   return taken == cell.order.end() ? CopyMethod::plain : *taken;
 }
 
@@ -79,7 +80,7 @@ void print_machine() {
 
 void print_cuda(const CudaFacts& facts, const CopyMethodTable& methods) {
   print("         {}, compute capability {}.{}, driver {}\n", facts.device, facts.compute_capability_major,
-             facts.compute_capability_minor, facts.driver);
+        facts.compute_capability_minor, facts.driver);
   if (!facts.no_kernels.empty()) print("         no copy kernels: {}\n", facts.no_kernels);
   if (facts.failed > 0) print("         {} calls of the driver failed; the first: {}\n", facts.failed, facts.first_failure);
   write_output("\n" + to_table(methods, facts.methods));
@@ -180,7 +181,7 @@ void run_doctor(const DoctorArguments& arguments) {
   const CopyMethodTable methods = file.empty() ? CopyMethodTable{} : CudaDevice::calibrated(*cuda, file);
   print_cuda(facts, methods);
   print("{}\n", file.empty() ? std::string{"not measured: there is no home to keep the figures in ($HOME, $XDG_CACHE_HOME)"}
-                                   : fmt::format("kept in {}", file.string()));
+                             : fmt::format("kept in {}", file.string()));
   if (!arguments.report.empty()) write_report(arguments.report, to_json(facts, methods));
 }
 

@@ -25,9 +25,7 @@ class ArcPolicy final : public EvictionPolicy {
   void on_unevictable(NodeId node) override;
   [[nodiscard]] std::optional<NodeId> victim() const override;
   [[nodiscard]] std::size_t candidates() const override { return leaves_.size(); }
-  [[nodiscard]] std::size_t bytes_held() const override {
-    return records_.bytes_held() + leaves_.bytes_held();
-  }
+  [[nodiscard]] std::size_t bytes_held() const override { return records_.bytes_held() + leaves_.bytes_held(); }
   [[nodiscard]] std::size_t ghosts() const override { return records_.ghosts(once) + records_.ghosts(again); }
   void check_invariants() const override;
 
@@ -45,8 +43,8 @@ class ArcPolicy final : public EvictionPolicy {
   void remove(const BlockKey& key);
 
   std::size_t capacity_;
-  std::size_t target_ = 0;                  ///< p: room for what was used once
-  std::array<std::size_t, 2> resident_{};   ///< |T1|, |T2|
+  std::size_t target_ = 0;                 ///< p: room for what was used once
+  std::array<std::size_t, 2> resident_{};  ///< |T1|, |T2|
   Records records_;
   LeafHeaps leaves_{2};  ///< by kind
 };

@@ -32,7 +32,7 @@ class Lru2Policy final : public EvictionPolicy {
 
  private:
   struct Uses {
-    std::uint64_t last = 0;      ///< 0: never
+    std::uint64_t last = 0;  ///< 0: never
     std::uint64_t previous = 0;
   };
   struct Age {

@@ -68,9 +68,7 @@ void S3FifoPolicy::on_unevictable(NodeId node) {
   settle();
 }
 
-bool S3FifoPolicy::takes_small() const {
-  return main_.empty() || (!small_.empty() && small_blocks_ >= small_max_);
-}
+bool S3FifoPolicy::takes_small() const { return main_.empty() || (!small_.empty() && small_blocks_ >= small_max_); }
 
 /// Leaves at the head of their queue go where their uses take them, until one is there that may be given up. (Each step pays
 /// for a use with O(log n).)

@@ -1,9 +1,9 @@
 #include "tools/store/command_line.hpp"
 
-#include "tools/usage_error.hpp"
 #include "tools/store/change.hpp"
 #include "tools/store/inspect.hpp"
 #include "tools/store/verify.hpp"
+#include "tools/usage_error.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -74,8 +74,7 @@ Examples:
 CLI::App* add_part(CLI::App& store, StoreArguments& arguments, Part part, const char* name, const char* what,
                    std::string footer) {
   CLI::App* const command = store.add_subcommand(name, what);
-  command->add_option("directory", arguments.directory, "The store's directory")
-      ->type_name("DIR")->required();
+  command->add_option("directory", arguments.directory, "The store's directory")->type_name("DIR")->required();
   command->add_flag("--json", arguments.json, "One JSON object on standard output");
   command->footer(std::move(footer));
   command->callback([&arguments, part] { arguments.part = part; });
@@ -122,11 +121,9 @@ void add_store_options(CLI::App& store, StoreArguments& arguments) {
   CLI::App* const show = add_part(store, arguments, Part::show, "show", "All about one block", show_help);
   show->add_option("key", arguments.key, "Hexadecimal digits of its key, from the first; as many as it takes")->required();
 
-  CLI::App* const verify =
-      add_part(store, arguments, Part::verify, "verify", "Reads all data and checks them",
-               std::string{verify_help} + "\n" + exit_statuses);
-  verify->add_option("--threads", arguments.threads, "Threads that read and check")
-      ->type_name("COUNT")->capture_default_str();
+  CLI::App* const verify = add_part(store, arguments, Part::verify, "verify", "Reads all data and checks them",
+                                    std::string{verify_help} + "\n" + exit_statuses);
+  verify->add_option("--threads", arguments.threads, "Threads that read and check")->type_name("COUNT")->capture_default_str();
   verify->add_option("--bandwidth", arguments.bandwidth, "Read no more than this a second (default: what the disk gives)")
       ->type_name("SIZE");
 

@@ -21,14 +21,14 @@ struct StoreArguments {
   Part part = Part::stat;
   std::filesystem::path directory;
   bool json = false;
-  std::optional<std::uint64_t> limit;    ///< list
-  std::string wanted_namespace;          ///< list
-  std::string key;                       ///< show
-  unsigned threads = 4;                  ///< verify
-  std::string bandwidth;                 ///< verify
-  std::vector<std::string> keys;         ///< remove
-  bool all = false;                      ///< remove
-  bool yes = false;                      ///< remove
+  std::optional<std::uint64_t> limit;  ///< list
+  std::string wanted_namespace;        ///< list
+  std::string key;                     ///< show
+  unsigned threads = 4;                ///< verify
+  std::string bandwidth;               ///< verify
+  std::vector<std::string> keys;       ///< remove
+  bool all = false;                    ///< remove
+  bool yes = false;                    ///< remove
 };
 
 /// Adds `store stat`, `store list`, `store show`, `store verify`, `store remove` and their flags. `arguments` outlives the

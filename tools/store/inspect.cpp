@@ -96,22 +96,22 @@ void print_stat_text(const StoreReader& reader) {
   const StoreLayout& layout = reader.layout();
   print("store        {}\n", reader.directory().string());
   print("format       version {}; opened {} time{}\n", reader.superblock().version, reader.superblock().generation,
-             reader.superblock().generation == 1 ? "" : "s");
+        reader.superblock().generation == 1 ? "" : "s");
   print("blocks of    {}, for the model and geometry {}...\n", to_string(Bytes{layout.block_bytes}),
-             to_hex(BlockKey{reader.superblock().fingerprint}).substr(0, 16));
+        to_hex(BlockKey{reader.superblock().fingerprint}).substr(0, 16));
   print("capacity     {} blocks, {} in {} data file{}; of the disk now {}\n", layout.slots, to_string(layout.total_bytes()),
-             layout.data_files(), layout.data_files() == 1 ? "" : "s", to_string(reader.allocated()));
+        layout.data_files(), layout.data_files() == 1 ? "" : "s", to_string(reader.allocated()));
   if (layout.directories > 1) {
     print("striped      over {} directories, {} side by side in each\n", layout.directories,
-               to_string(Bytes{layout.stripe_slots * layout.block_bytes}));
+          to_string(Bytes{layout.stripe_slots * layout.block_bytes}));
     for (const std::filesystem::path& more : reader.more_directories()) print("  {}\n", more.string());
   }
   if (!reader.missing_directories().empty()) print("missing      {}\n", what_is_missing(reader));
   const std::uint64_t closed = closed_slots(reader);
   print("slots        {} with blocks, {} free{}\n", catalog.blocks().size(), catalog.free_slots() - closed,
-             closed > 0 ? fmt::format(", {} closed (made smaller while it served)", closed) : "");
-  print("of no use    {} orphans, {} superseded, {} damaged records\n", catalog.orphans().size(),
-             catalog.superseded().size(), catalog.damaged().size());
+        closed > 0 ? fmt::format(", {} closed (made smaller while it served)", closed) : "");
+  print("of no use    {} orphans, {} superseded, {} damaged records\n", catalog.orphans().size(), catalog.superseded().size(),
+        catalog.damaged().size());
   print("in use       {}\n", reader.in_use() ? "by " + describe(reader.owner()) : "no");
   const auto namespaces = namespaces_of(catalog);
   print("namespaces   {}\n", namespaces.size());
@@ -134,10 +134,13 @@ void print_stat(const std::filesystem::path& directory, bool as_json) {
   for (const auto& [tenant, blocks] : namespaces_of(catalog)) {
     namespaces.push_back(json::object{{"namespace", namespace_hex(tenant)}, {"blocks", blocks}});
   }
-  json::object slots{{"total", reader->layout().slots},         {"blocks", catalog.blocks().size()},
-                     {"free", catalog.free_slots() - closed_slots(*reader)}, {"closed", closed_slots(*reader)},
+  json::object slots{{"total", reader->layout().slots},
+                     {"blocks", catalog.blocks().size()},
+                     {"free", catalog.free_slots() - closed_slots(*reader)},
+                     {"closed", closed_slots(*reader)},
                      {"orphans", catalog.orphans().size()},
-                     {"superseded", catalog.superseded().size()}, {"damaged", catalog.damaged().size()},
+                     {"superseded", catalog.superseded().size()},
+                     {"damaged", catalog.damaged().size()},
                      {"missing", reader->missing_blocks()}};  // among the blocks
   json::array more;
   json::array missing;
@@ -156,7 +159,7 @@ void print_stat(const std::filesystem::path& directory, bool as_json) {
               {"data_files", reader->layout().data_files()},
               {"slots", std::move(slots)},
               {"namespaces", std::move(namespaces)},
-         {"owner", to_value(*reader)}});
+              {"owner", to_value(*reader)}});
 }
 
 void print_list(const std::filesystem::path& directory, const ListOptions& options) {
@@ -179,9 +182,8 @@ void print_list(const std::filesystem::path& directory, const ListOptions& optio
       if (options.json) {
         blocks.push_back(to_object(*reader, record, orphan));
       } else {
-        print("{:.24}  {:>8}  {}  {:>12}{}{}\n", to_hex(record.block.key), record.block.depth,
-              namespace_hex(record.block.tenant), record.generation, orphan ? "  orphan" : "",
-              reader->missing(record) ? "  missing" : "");
+        print("{:.24}  {:>8}  {}  {:>12}{}{}\n", to_hex(record.block.key), record.block.depth, namespace_hex(record.block.tenant),
+              record.generation, orphan ? "  orphan" : "", reader->missing(record) ? "  missing" : "");
       }
     }
   }
@@ -216,7 +218,7 @@ ExitStatus show_block(const std::filesystem::path& directory, const std::string&
   } else {
     print("key          {}\n", to_hex(block.block.key));
     print("depth        {}, group {}, namespace {}{}\n", block.block.depth, block.block.group.value(),
-               namespace_hex(block.block.tenant), orphan ? "; an orphan: its parent is not there" : "");
+          namespace_hex(block.block.tenant), orphan ? "; an orphan: its parent is not there" : "");
     print("generation   {}\n", block.generation);
     print("bytes        {} at offset {} of {} (slot {})\n", block.length, at.offset, at.file.string(), block.slot);
     print("checksum     {:016x}: {}\n", block.checksum, to_text(verified.verdict));

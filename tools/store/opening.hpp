@@ -19,8 +19,8 @@ namespace terrace::tools {
 
 /// Looks into the store. Throws UsageError where there is none that can be read: a directory is an argument. Throws Interrupted
 /// where `go_on`, asked from time to time, returns false.
-[[nodiscard]] std::unique_ptr<StoreReader> open_store(const std::filesystem::path& directory,
-                                                      const std::function<bool()>& go_on = [] { return true; });
+[[nodiscard]] std::unique_ptr<StoreReader> open_store(
+    const std::filesystem::path& directory, const std::function<bool()>& go_on = [] { return true; });
 
 /// The text in lower case, where it is at most so many hexadecimal digits.
 [[nodiscard]] std::optional<std::string> hex_digits(const std::string& text, std::size_t most);

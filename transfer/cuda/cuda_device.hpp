@@ -2,8 +2,8 @@
 
 #include "base/result.hpp"
 #include "base/strong_id.hpp"
-#include "transfer/cuda/copy/device_geometry.hpp"
 #include "transfer/cuda/copy/copy_method_table.hpp"
+#include "transfer/cuda/copy/device_geometry.hpp"
 #include "transfer/device/device.hpp"
 #include "transfer/host/host_arena.hpp"
 
@@ -57,7 +57,7 @@ struct CudaFacts {
   std::string driver;
   int compute_capability_major = 0;
   int compute_capability_minor = 0;
-  CopyMethods methods;           ///< that are to be had
+  CopyMethods methods;       ///< that are to be had
   std::string no_kernels;    ///< why there are none, where there are none
   std::uint64_t failed = 0;  ///< calls of the driver that failed since it was opened
   std::string first_failure;

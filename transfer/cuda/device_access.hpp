@@ -1,8 +1,8 @@
 #pragma once
 
+#include "transfer/cuda/copy/piece_copier.hpp"
 #include "transfer/cuda/driver/failure_log.hpp"
 #include "transfer/cuda/driver/handles.hpp"
-#include "transfer/cuda/copy/piece_copier.hpp"
 #include "transfer/cuda/pinned_pools.hpp"
 #include "transfer/device/device.hpp"
 

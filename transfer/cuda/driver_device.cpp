@@ -213,9 +213,9 @@ CudaOutcome DriverDevice::enqueue(Stream& stream, const CopyCommand& command, Is
   stream.pieces.clear();
   const PinnedPools::Pool& pool = pools_.of(command.pool);
   plan_pieces(command, pool.geometry, pool.host, stream.pieces);
-  const CopyMethod method = options_.only_method ? *options_.only_method
-                                           : options_.methods.choose(command.direction, shape_of(stream.pieces),
-                                                                   stream.copier.available());
+  const CopyMethod method = options_.only_method
+                                ? *options_.only_method
+                                : options_.methods.choose(command.direction, shape_of(stream.pieces), stream.copier.available());
   // Behind the waits and, since the stream may be idle, with nothing left to do here but to put the copies behind it.
   issued.begin = record_time(stream);
   return stream.copier.enqueue(method, command.direction, stream.pieces, stream.handle.get());

@@ -3,13 +3,13 @@
 #include "base/completion_queue.hpp"
 #include "transfer/cuda/compute_points.hpp"
 #include "transfer/cuda/copy/copy_kernels.hpp"
+#include "transfer/cuda/copy/piece_copier.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/cuda/device_access.hpp"
 #include "transfer/cuda/driver/driver.hpp"
 #include "transfer/cuda/driver/failure_log.hpp"
 #include "transfer/cuda/driver/handles.hpp"
 #include "transfer/cuda/host_pins.hpp"
-#include "transfer/cuda/copy/piece_copier.hpp"
 #include "transfer/cuda/pinned_pools.hpp"
 #include "transfer/device/waker_relay.hpp"
 #include "transfer/host/work_queue.hpp"
@@ -112,7 +112,7 @@ class DriverDevice final : public CudaDevice {
   WakerRelay relay_;
   CompletionQueue<CopyDone> done_;
   std::array<Stream, direction_count> streams_;
-  CudaFacts facts_;  ///< constant once open, failures apart
+  CudaFacts facts_;              ///< constant once open, failures apart
   std::uint64_t under_way_ = 0;  ///< submit's thread's: commands that poll() has not reported
   std::thread compute_thread_;
 };

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "transfer/host/arena_chunks.hpp"
 #include "transfer/cuda/driver/driver.hpp"
 #include "transfer/cuda/driver/failure_log.hpp"
 #include "transfer/cuda/driver/handles.hpp"
 #include "transfer/cuda/host_pins.hpp"
+#include "transfer/host/arena_chunks.hpp"
 #include "transfer/host/host_arena.hpp"
 
 #include <string>

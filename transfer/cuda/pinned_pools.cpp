@@ -50,14 +50,14 @@ void check_same_layout(std::size_t pool, const DeviceGeometry& before, std::span
   for (std::size_t i = 0; i < regions.size(); ++i) {
     const DeviceRegion& had = before.regions()[i];
     if (regions[i].layer != had.layer) {
-      throw std::invalid_argument{fmt::format("CUDA device: region {} of pool {} is of layer {}, and not of {}", i, pool,
-                                              had.layer, regions[i].layer)};
+      throw std::invalid_argument{
+          fmt::format("CUDA device: region {} of pool {} is of layer {}, and not of {}", i, pool, had.layer, regions[i].layer)};
     }
     if (regions[i].bytes == had.bytes && regions[i].stride == had.stride) continue;
-    throw std::invalid_argument{fmt::format(
-        "CUDA device: region {} of pool {} holds {} of each block at a stride of {}, and not {} at a stride of {}", i, pool,
-        to_string(Bytes{had.bytes}), to_string(Bytes{had.stride}), to_string(Bytes{regions[i].bytes}),
-        to_string(Bytes{regions[i].stride}))};
+    throw std::invalid_argument{
+        fmt::format("CUDA device: region {} of pool {} holds {} of each block at a stride of {}, and not {} at a stride of {}", i,
+                    pool, to_string(Bytes{had.bytes}), to_string(Bytes{had.stride}), to_string(Bytes{regions[i].bytes}),
+                    to_string(Bytes{regions[i].stride}))};
   }
 }
 

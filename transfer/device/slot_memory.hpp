@@ -2,9 +2,9 @@
 
 #include "base/strong_id.hpp"
 #include "transfer/device/device.hpp"
+#include "transfer/device/transfer.hpp"
 #include "transfer/host/host_arena.hpp"
 #include "transfer/host/mapping.hpp"
-#include "transfer/device/transfer.hpp"
 
 #include <cstddef>
 #include <cstdint>

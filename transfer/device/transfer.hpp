@@ -22,7 +22,7 @@ inline constexpr std::size_t direction_count = 2;
 enum class Urgency : unsigned char {
   request,    ///< a request waits: a swap-in, or the swap-out that makes its room
   make_room,  ///< room ahead of need
-  store,       ///< on its way to storage; nobody waits
+  store,      ///< on its way to storage; nobody waits
 };
 inline constexpr std::size_t urgency_count = 3;
 /// Bytes a second by urgency; 0: no limit.
@@ -83,8 +83,8 @@ enum class BlockOutcome : unsigned char {
 };
 
 /// The completion record of a transfer: exactly one `finished` per transfer, and after one with unconfirmed blocks exactly one
-/// `confirmed`, when no byte of the transfer can move any more. Of a transfer by layer `layers` events come before `finished`, with ever
-/// more layers and never all of them; none once anything of it has failed, was cancelled or is past its deadline.
+/// `confirmed`, when no byte of the transfer can move any more. Of a transfer by layer `layers` events come before `finished`,
+/// with ever more layers and never all of them; none once anything of it has failed, was cancelled or is past its deadline.
 struct TransferEvent {
   enum class Kind : unsigned char { finished, confirmed, layers };
 

@@ -5,10 +5,10 @@
 #include "base/completion_queue.hpp"
 #include "base/waker.hpp"
 #include "transfer/device/device.hpp"
-#include "transfer/emulated/link_model.hpp"
 #include "transfer/device/slot_memory.hpp"
 #include "transfer/device/timeline.hpp"
 #include "transfer/device/waker_relay.hpp"
+#include "transfer/emulated/link_model.hpp"
 #include "transfer/host/work_queue.hpp"
 
 #include <array>

@@ -34,9 +34,7 @@ TransferEvent event_of(const Transfer& transfer, TransferEvent::Kind kind) {
 
 }  // namespace
 
-std::string_view to_string(RankPayload payload) {
-  return payload == RankPayload::sharded ? "sharded" : "replicated";
-}
+std::string_view to_string(RankPayload payload) { return payload == RankPayload::sharded ? "sharded" : "replicated"; }
 
 std::string_view to_string(RankHealth::State state) {
   switch (state) {
@@ -78,8 +76,14 @@ void RankedTransfers::submit(Transfer transfer) {
     if ((to & bit(rank)) == 0) continue;
     std::vector<SlotRun> runs = spare_runs_.take();
     runs.assign(transfer.runs.begin(), transfer.runs.end());
-    Transfer mine{.id = transfer.id, .pool = transfer.pool, .direction = transfer.direction, .urgency = transfer.urgency,
-                      .deadline = transfer.deadline, .after = transfer.after, .by_layer = transfer.by_layer, .runs = std::move(runs)};
+    Transfer mine{.id = transfer.id,
+                  .pool = transfer.pool,
+                  .direction = transfer.direction,
+                  .urgency = transfer.urgency,
+                  .deadline = transfer.deadline,
+                  .after = transfer.after,
+                  .by_layer = transfer.by_layer,
+                  .runs = std::move(runs)};
     ranks_[rank].port->submit(std::move(mine));
     ++ranks_[rank].owed;
   }

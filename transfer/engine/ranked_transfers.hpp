@@ -42,8 +42,8 @@ struct RankHealth {
   std::string_view name;
   State state = State::well;
   std::uint32_t transfers = 0;  ///< that it owes a report of, or the end of what was under way at the deadline
-  Duration oldest{};        ///< how long it has owed the oldest of them
-  Duration behind{};        ///< how long ago the first of them was finished elsewhere, or given up on
+  Duration oldest{};            ///< how long it has owed the oldest of them
+  Duration behind{};            ///< how long ago the first of them was finished elsewhere, or given up on
 };
 
 [[nodiscard]] std::string_view to_string(RankPayload payload);
@@ -59,9 +59,9 @@ struct RankHealth {
 ///
 /// Of a transfer by layer, a layer is there when it is on every rank.
 ///
-/// A rank that says nothing holds up the transfers it owes, up to their deadline, and nothing else: the other ranks work on, transfers
-/// without it end, and health() names it. A rank whose process is gone is lost (lose()): what it owes has failed, and no
-/// transfer is taken any more, since none can be done by all.
+/// A rank that says nothing holds up the transfers it owes, up to their deadline, and nothing else: the other ranks work on,
+/// transfers without it end, and health() names it. A rank whose process is gone is lost (lose()): what it owes has failed, and
+/// no transfer is taken any more, since none can be done by all.
 ///
 /// Threads: one, the control plane's. No call blocks. Step-path calls allocate nothing once warm.
 class RankedTransfers final : public TransferPort {
@@ -141,7 +141,7 @@ class RankedTransfers final : public TransferPort {
   Slab<Entry> entries_;
   std::unordered_map<TransferId, Handle> open_;
   std::vector<std::unordered_map<TransferId, Handle>::node_type> spare_nodes_;  ///< of open_: a map allocates one a transfer
-  IndexedHeap<TimePoint> deadlines_;                                       ///< of unreported transfers, the grace included
+  IndexedHeap<TimePoint> deadlines_;                                            ///< of unreported transfers, the grace included
   VectorPool<SlotRun> spare_runs_;
   VectorPool<std::uint32_t> spare_layers_;
   std::vector<TransferEvent> events_;

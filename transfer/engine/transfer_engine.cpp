@@ -115,8 +115,7 @@ std::size_t TransferEngine::poll(std::vector<TransferEvent>& out) {
   for (const Direction direction : {Direction::swap_out, Direction::swap_in}) {
     while (std::optional<Piece> piece = lanes_.next(direction, now)) {
       try {
-        device_.submit({piece->token, piece->direction, piece->after, std::move(piece->runs), piece->pool,
-                        piece->layers});
+        device_.submit({piece->token, piece->direction, piece->after, std::move(piece->runs), piece->pool, piece->layers});
       } catch (const std::bad_alloc&) {
         lanes_.finish(piece->token, Errc::io_failed, now);
       }

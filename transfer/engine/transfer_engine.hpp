@@ -4,8 +4,8 @@
 #include "base/completion_queue.hpp"
 #include "base/waker.hpp"
 #include "transfer/device/device.hpp"
-#include "transfer/engine/transfer_scheduler.hpp"
 #include "transfer/engine/transfer_port.hpp"
+#include "transfer/engine/transfer_scheduler.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -17,7 +17,8 @@
 
 namespace terrace {
 
-/// A transfer scheduler, a device and a clock: takes transfers, keeps the device busy with their pieces, and says what became of them.
+/// A transfer scheduler, a device and a clock: takes transfers, keeps the device busy with their pieces, and says what became of
+/// them.
 ///
 /// Destruction drops what is queued and waits for nothing: pieces under way are the device's, which may move their bytes until
 /// it is destroyed itself. Who needs to know that none moves any more cancels and polls until idle(). Threads: one.
@@ -84,8 +85,9 @@ class DirectTransfers final : public TransferPort {
 /// destructor does the same, drops events not collected, and waits for the pieces under way and for no others: as long as the
 /// device needs for pieces_in_flight of them in each direction, so for ever if a stream of the device never moves again.
 ///
-/// Bounds: transfers_in_flight_max between submit() and the engine, beyond which a transfer is refused; raise and cancel come a few
-/// times a transfer; events are at most two a transfer, and of a transfer by layer one more a layer. Threads: one, the control plane's.
+/// Bounds: transfers_in_flight_max between submit() and the engine, beyond which a transfer is refused; raise and cancel come a
+/// few times a transfer; events are at most two a transfer, and of a transfer by layer one more a layer. Threads: one, the
+/// control plane's.
 class ThreadedTransfers final : public TransferPort {
  public:
   static constexpr std::size_t transfers_in_flight_max = 4096;

@@ -18,8 +18,8 @@ class TransferPort {
   virtual void submit(Transfer transfer) = 0;
   virtual void raise(TransferId id, Urgency urgency) = 0;
   virtual void cancel(TransferId id) = 0;
-  /// From now on transfers of this urgency, in both directions together, move at most so many bytes a second; 0: as many as they can.
-  /// Not for requests, which wait.
+  /// From now on transfers of this urgency, in both directions together, move at most so many bytes a second; 0: as many as they
+  /// can. Not for requests, which wait.
   virtual void limit(Urgency urgency, Bytes per_second) = 0;
   /// Appends the events that have arrived; returns how many.
   virtual std::size_t poll(std::vector<TransferEvent>& out) = 0;

@@ -194,7 +194,9 @@ TimePoint TransferScheduler::next_deadline() const {
   return soonest;
 }
 
-TransferScheduler::Lane& TransferScheduler::lane_of(const Entry& entry) { return lanes_[index(entry.transfer.direction)][index(entry.transfer.urgency)]; }
+TransferScheduler::Lane& TransferScheduler::lane_of(const Entry& entry) {
+  return lanes_[index(entry.transfer.direction)][index(entry.transfer.urgency)];
+}
 
 Bytes TransferScheduler::block_bytes(const Entry& entry) const {
   const std::size_t pool = entry.transfer.pool.value();

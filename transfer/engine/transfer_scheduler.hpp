@@ -24,8 +24,8 @@ struct TransferSchedulerConfig {
   /// Of a block, as DevicePool::layers: the first pool's, and the other pools', by PoolId; pools that are not named have one.
   std::uint32_t layers = 1;
   std::vector<std::uint32_t> other_layers = {};
-  /// A transfer is cut into pieces of at most this (but at least one block; of a transfer by layer, one layer of one block), so that an
-  /// urgent transfer waits at most for the pieces under way.
+  /// A transfer is cut into pieces of at most this (but at least one block; of a transfer by layer, one layer of one block), so
+  /// that an urgent transfer waits at most for the pieces under way.
   Bytes piece_bytes = MiB;
   /// Pieces of the request lane under way at once per direction: enough to keep the stream busy. Of the lanes for which nobody
   /// waits one starts only where nothing else is under way: a request has at most one piece of theirs before it.
@@ -60,19 +60,19 @@ struct Piece {
 /// A more urgent lane goes first; within a lane, first come first served. Blocks fail one by one: after a failed piece the
 /// transfer's others still go.
 ///
-/// A transfer by layer is cut across: layer 0 of all blocks, then layer 1. Where a layer's bytes of the whole transfer are more than a
-/// piece they make several; where they are less, as many layers as fit make one. Example, pieces of 1 MiB, layers of 64 KiB: of
-/// 64 blocks a layer is 4 pieces of 16 blocks; of 3 blocks a piece is 5 layers. A block is done when all its layers are, and has
-/// started, for the bounds, when its last has. Threads: one.
+/// A transfer by layer is cut across: layer 0 of all blocks, then layer 1. Where a layer's bytes of the whole transfer are more
+/// than a piece they make several; where they are less, as many layers as fit make one. Example, pieces of 1 MiB, layers of 64
+/// KiB: of 64 blocks a layer is 4 pieces of 16 blocks; of 3 blocks a piece is 5 layers. A block is done when all its layers are,
+/// and has started, for the bounds, when its last has. Threads: one.
 class TransferScheduler {
  public:
   /// Throws std::invalid_argument where a pool's block_bytes or pieces_in_flight is 0, requests have a rate, or a pool's layers
   /// do not divide its blocks.
   explicit TransferScheduler(TransferSchedulerConfig config);
 
-  /// Takes a transfer, whose transfer id is that of no transfer alive (one that awaits `confirmed` is). Fails, and then nothing changed and
-  /// the transfer is its caller's still: refused (the lane is at its bound), invalid_argument (no blocks, a run of none, or no such
-  /// pool).
+  /// Takes a transfer, whose transfer id is that of no transfer alive (one that awaits `confirmed` is). Fails, and then nothing
+  /// changed and the transfer is its caller's still: refused (the lane is at its bound), invalid_argument (no blocks, a run of
+  /// none, or no such pool).
   [[nodiscard]] Result<void> submit(Transfer&& transfer);
   /// The transfer inherits a more urgent waiter's urgency, and goes behind what waits in that lane already; a less urgent one
   /// changes nothing. Unknown transfers are ignored: they may have ended a moment ago.
@@ -164,8 +164,8 @@ class TransferScheduler {
   std::vector<Entry> entries_;
   std::vector<Handle> free_;
   std::unordered_map<TransferId, Handle> handles_;  ///< every transfer alive
-  IndexedHeap<TimePoint> deadlines_;           ///< of transfers alive, unreported, and with a deadline
-  std::vector<UnderWay> under_way_;            ///< a handful: pieces_in_flight of each direction at most
+  IndexedHeap<TimePoint> deadlines_;                ///< of transfers alive, unreported, and with a deadline
+  std::vector<UnderWay> under_way_;                 ///< a handful: pieces_in_flight of each direction at most
   std::array<std::uint32_t, direction_count> in_flight_{};
   std::array<TokenBucket, urgency_count> buckets_;
   std::uint64_t last_token_ = 0;

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cerrno>
+#include <chrono>
 #include <limits>
 #include <stdexcept>
 #include <system_error>
@@ -18,8 +18,8 @@ namespace {
 std::uint32_t slots_in_a_chunk(Bytes block_bytes, Bytes chunk_bytes) {
   if (count(block_bytes) == 0) throw std::invalid_argument{"host arena: the block size must not be 0"};
   if (block_bytes > chunk_bytes) {
-    throw std::invalid_argument{fmt::format("host arena: a block of {} does not fit a chunk of {}",
-                                            to_string(block_bytes), to_string(chunk_bytes))};
+    throw std::invalid_argument{
+        fmt::format("host arena: a block of {} does not fit a chunk of {}", to_string(block_bytes), to_string(chunk_bytes))};
   }
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk_bytes / block_bytes, 1U << 31));
 }
@@ -52,8 +52,8 @@ HostArena::HostArena(HostArenaOptions options)
     const MemoryRequest rest{.bytes = block_bytes_ * (options_.slots - made), .unit = block_bytes_, .spare = options_.spare};
     if (const auto refusal = preflight(rest, options_.limits())) {
       const std::string there = made > 0 ? fmt::format(", of which {} are there", made) : "";
-      throw std::runtime_error{fmt::format("host arena of {} slots of {}{}: {}", options_.slots, to_string(block_bytes_), there,
-                                           refusal->sentence)};
+      throw std::runtime_error{
+          fmt::format("host arena of {} slots of {}{}: {}", options_.slots, to_string(block_bytes_), there, refusal->sentence)};
     }
   };
   ask_for_rest(0);
@@ -63,9 +63,8 @@ HostArena::HostArena(HostArenaOptions options)
     const std::uint32_t here = std::min(slots_per_chunk_, options_.slots - made);
     const std::uint32_t chunk = new_chunk(here);
     Place& p = place(chunk);
-    p.mapping = Mapping::reserve(block_bytes_ * here,
-                                 fmt::format("host arena of {} slots of {}, at slot {}", options_.slots,
-                                             to_string(block_bytes_), made));
+    p.mapping = Mapping::reserve(block_bytes_ * here, fmt::format("host arena of {} slots of {}, at slot {}", options_.slots,
+                                                                  to_string(block_bytes_), made));
     p.got = touch(p);
     if (p.got.error != 0) {
       throw std::system_error{p.got.error, std::generic_category(),
@@ -237,8 +236,8 @@ std::optional<std::string> HostArena::make(std::uint32_t chunk, Bytes with_those
   if (p.got.error == ECANCELED) {
     failed = "";
   } else if (p.got.error != 0) {
-    failed = fmt::format("host arena: cannot touch a chunk of {}: {}", to_string(size),
-                         std::generic_category().message(p.got.error));
+    failed =
+        fmt::format("host arena: cannot touch a chunk of {}: {}", to_string(size), std::generic_category().message(p.got.error));
   } else {
     const std::lock_guard lock{observing_};
     failed = tell_added(chunk);

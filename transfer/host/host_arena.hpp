@@ -8,8 +8,8 @@
 #include "transfer/host/arena_worker.hpp"
 #include "transfer/host/first_touch.hpp"
 #include "transfer/host/mapping.hpp"
-#include "transfer/host/page_choice.hpp"
 #include "transfer/host/memory_limits.hpp"
+#include "transfer/host/page_choice.hpp"
 
 #include <array>
 #include <atomic>

@@ -10,11 +10,11 @@ namespace terrace {
 
 /// What the system lets this process have. Nothing stands where it does not say, or sets no bound.
 struct MemoryLimits {
-  std::optional<Bytes> available;     ///< on the machine, page cache that it would give back included
-  std::optional<Bytes> cgroup_max;    ///< of the control group that leaves least: this process's, or one it is in
-  Bytes cgroup_current{};             ///< used of that, without page cache that would be given back
-  std::optional<Bytes> memlock;       ///< what the process may lock
-  Bytes locked{};                     ///< and has locked
+  std::optional<Bytes> available;   ///< on the machine, page cache that it would give back included
+  std::optional<Bytes> cgroup_max;  ///< of the control group that leaves least: this process's, or one it is in
+  Bytes cgroup_current{};           ///< used of that, without page cache that would be given back
+  std::optional<Bytes> memlock;     ///< what the process may lock
+  Bytes locked{};                   ///< and has locked
 };
 
 /// Of this process, from proc and sys/fs/cgroup (version 1, 2, or both) under `root`: another than "/" is for tests. A file that
@@ -27,9 +27,9 @@ struct MemoryLimits {
 /// Memory that somebody is about to take.
 struct MemoryRequest {
   Bytes bytes{};
-  Bytes unit{1};          ///< it comes in multiples of this
-  bool locked = false;    ///< it will count against what the process may lock
-  Bytes spare{};          ///< to be left to everything else
+  Bytes unit{1};        ///< it comes in multiples of this
+  bool locked = false;  ///< it will count against what the process may lock
+  Bytes spare{};        ///< to be left to everything else
 };
 
 struct MemoryRefusal {

@@ -30,7 +30,7 @@ class PageChoice {
 
   HugePages wish_;
   State state_ = State::huge;
-  double huge_seconds_ = 0;  ///< a byte, when they last came
+  double huge_seconds_ = 0;          ///< a byte, when they last came
   std::uint32_t stay_ = stay_first;  ///< pieces in small pages before huge ones are tried again
   std::uint32_t left_ = 0;
 };

@@ -4,8 +4,8 @@
 #include "runtime/cache/cache.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/seed.hpp"
-#include "tests/transfer/engine_memory.hpp"
 #include "tests/transfer/cuda/fake_cuda.hpp"
+#include "tests/transfer/engine_memory.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/cuda/driver_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
@@ -52,7 +52,8 @@ class CudaHostTier : public ::testing::Test {
     CudaOptions options;
     options.only_method = path;
     device_ = std::make_unique<DriverDevice>(cuda_.driver(), std::array{pool}, options);
-    transfers_ = std::make_unique<ThreadedTransfers>(TransferSchedulerConfig{.block_bytes = block_bytes}, *device_, clock_, waker_);
+    transfers_ =
+        std::make_unique<ThreadedTransfers>(TransferSchedulerConfig{.block_bytes = block_bytes}, *device_, clock_, waker_);
     cache_ = std::make_unique<Cache>(config, CacheParts{*transfers_, *arena_, nullptr, clock_, &waker_});
   }
   void TearDown() override {

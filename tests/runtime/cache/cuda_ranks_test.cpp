@@ -4,8 +4,8 @@
 #include "runtime/cache/cache.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/seed.hpp"
-#include "tests/transfer/engine_memory.hpp"
 #include "tests/transfer/cuda/fake_cuda.hpp"
+#include "tests/transfer/engine_memory.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/cuda/driver_device.hpp"
 #include "transfer/emulated/emulated_device.hpp"
@@ -201,7 +201,7 @@ class CudaRanksCache : public ::testing::Test {
 };
 
 class CudaRanksCacheMethods : public CudaRanksCache,
-                            public ::testing::WithParamInterface<std::tuple<RankPayload, CopyMethod, std::vector<Ordinal>>> {};
+                              public ::testing::WithParamInterface<std::tuple<RankPayload, CopyMethod, std::vector<Ordinal>>> {};
 
 std::string name_of(const std::vector<Ordinal>& ordinals) {
   std::string name;
@@ -227,16 +227,15 @@ TEST_P(CudaRanksCacheMethods, serve_the_right_blocks_while_the_host_tier_grows_a
   expect_no_failures();
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    FakeCuda, CudaRanksCacheMethods,
-    testing::Combine(testing::Values(RankPayload::sharded, RankPayload::replicated),
-                     testing::Values(CopyMethod::batch, CopyMethod::plain, CopyMethod::kernel),
-                     testing::Values(std::vector<Ordinal>{0, 1}, std::vector<Ordinal>{0, 1, 2}, std::vector<Ordinal>{1, 1},
-                                     std::vector<Ordinal>{{}, 2})),
-    [](const auto& name) {
-      return std::string{to_string(std::get<0>(name.param))} + "_" + std::string{to_string(std::get<1>(name.param))} + "_" +
-             name_of(std::get<2>(name.param));
-    });
+INSTANTIATE_TEST_SUITE_P(FakeCuda, CudaRanksCacheMethods,
+                         testing::Combine(testing::Values(RankPayload::sharded, RankPayload::replicated),
+                                          testing::Values(CopyMethod::batch, CopyMethod::plain, CopyMethod::kernel),
+                                          testing::Values(std::vector<Ordinal>{0, 1}, std::vector<Ordinal>{0, 1, 2},
+                                                          std::vector<Ordinal>{1, 1}, std::vector<Ordinal>{{}, 2})),
+                         [](const auto& name) {
+                           return std::string{to_string(std::get<0>(name.param))} + "_" +
+                                  std::string{to_string(std::get<1>(name.param))} + "_" + name_of(std::get<2>(name.param));
+                         });
 
 TEST_F(CudaRanksCache, a_call_that_fails_on_one_rank_costs_a_block_and_nobody_sees_another) {
   for (const RankPayload payload : {RankPayload::sharded, RankPayload::replicated}) {

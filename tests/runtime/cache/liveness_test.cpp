@@ -4,8 +4,8 @@
 #include "runtime/system/cache_system.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/resilience/resilient_store.hpp"
-#include "tests/simulated/simulated_io.hpp"
 #include "tests/runtime/fixture.hpp"
+#include "tests/simulated/simulated_io.hpp"
 #include "tests/storage/damage.hpp"
 #include "tests/transfer/support.hpp"
 

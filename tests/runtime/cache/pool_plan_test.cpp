@@ -24,10 +24,14 @@ SizedGroup group(GroupKind kind, std::uint32_t block_tokens, std::uint32_t span_
 
 /// Nine groups whose blocks are of eight sizes that have little in common.
 std::vector<SizedGroup> nine_groups() {
-  return {group(GroupKind::full, 16, 0, KiB * 40),           group(GroupKind::full, 32, 0, KiB * 17),
-          group(GroupKind::sliding_window, 16, 128, KiB * 100), group(GroupKind::sliding_window, 32, 512, KiB * 72),
-          group(GroupKind::chunked_local, 16, 256, KiB * 48), group(GroupKind::recurrent, 64, 0, KiB * 700),
-          group(GroupKind::recurrent, 32, 0, KiB * 333),      group(GroupKind::cross, 16, 0, KiB * 40),
+  return {group(GroupKind::full, 16, 0, KiB * 40),
+          group(GroupKind::full, 32, 0, KiB * 17),
+          group(GroupKind::sliding_window, 16, 128, KiB * 100),
+          group(GroupKind::sliding_window, 32, 512, KiB * 72),
+          group(GroupKind::chunked_local, 16, 256, KiB * 48),
+          group(GroupKind::recurrent, 64, 0, KiB * 700),
+          group(GroupKind::recurrent, 32, 0, KiB * 333),
+          group(GroupKind::cross, 16, 0, KiB * 40),
           group(GroupKind::full, 64, 0, KiB * 9)};
 }
 

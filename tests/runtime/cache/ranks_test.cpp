@@ -40,7 +40,8 @@ class CacheOfRanks : public testing::Test {
     ranks_.reset();
     arena_ = std::make_unique<HostArena>(host_blocks, Bytes{share_bytes * count});
     const PoolMemory pool{.slots = device_blocks, .host = arena_.get()};
-    ranks_.emplace(test::Ranks::Options{count, RankPayload::sharded}, std::span{&pool, 1}, TransferSchedulerConfig{}, clock_, waker_);
+    ranks_.emplace(test::Ranks::Options{count, RankPayload::sharded}, std::span{&pool, 1}, TransferSchedulerConfig{}, clock_,
+                   waker_);
     const CacheParts parts{ranks_->transfers(), *arena_, nullptr, clock_, nullptr, &ranks_->devices()};
     cache_ = std::make_unique<Cache>(config, parts);
   }

@@ -7,9 +7,9 @@
 #include "tests/allocation_count.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/seed.hpp"
-#include "transfer/host/host_arena.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 
@@ -184,8 +184,9 @@ TEST_P(Soak, at_full_tiers_holds_no_more_memory_in_the_end_than_when_they_had_be
   EXPECT_GT(stats.stored_evicted, 50'000U);
   EXPECT_GT(stats.load_failures, 10U);
   std::printf("%lu requests, %lu refused, %lu aborted; evicted %lu from the device, %lu from the host, %lu from storage; "
-              "%zu bytes alive early, %zu late\n", requests_, refused_, aborted_, stats.evicted_device, stats.evicted_host,
-              stats.stored_evicted, most_early, most_late);
+              "%zu bytes alive early, %zu late\n",
+              requests_, refused_, aborted_, stats.evicted_device, stats.evicted_host, stats.stored_evicted, most_early,
+              most_late);
 }
 
 }  // namespace

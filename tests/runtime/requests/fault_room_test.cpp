@@ -88,7 +88,7 @@ TEST_F(NoRoomBelow, ends_every_request_that_is_preempted_meanwhile) {
   make_with_full_host(sizes(6, 2));
   struct Client {
     std::uint64_t id = 0;
-    std::vector<BlockKey> keys;   ///< what it is to have in the end
+    std::vector<BlockKey> keys;  ///< what it is to have in the end
     std::size_t computed = 0;
     enum class State { waiting, pending, running, done } state = State::waiting;
   };
@@ -126,9 +126,8 @@ TEST_F(NoRoomBelow, ends_every_request_that_is_preempted_meanwhile) {
           continue;
         }
         while (!cache->extend(leases.at(client.id), 1).has_value()) {
-          const auto youngest = std::find_if(clients.rbegin(), clients.rend(), [](const Client& other) {
-            return other.state == Client::State::running;
-          });
+          const auto youngest = std::find_if(clients.rbegin(), clients.rend(),
+                                             [](const Client& other) { return other.state == Client::State::running; });
           ASSERT_NE(youngest, clients.rend());
           preempt(*youngest);
           if (&*youngest == &client) break;

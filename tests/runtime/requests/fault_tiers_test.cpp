@@ -3,8 +3,8 @@
 
 #include "storage/file/file_store.hpp"
 #include "storage/resilience/resilient_store.hpp"
-#include "tests/simulated/simulated_io.hpp"
 #include "tests/runtime/content_fixture.hpp"
+#include "tests/simulated/simulated_io.hpp"
 
 #include <array>
 #include <chrono>

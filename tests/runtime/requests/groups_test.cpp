@@ -36,9 +36,7 @@ class Groups : public test::CacheFixture {
     }
     return config;
   }
-  [[nodiscard]] std::uint64_t free_in(std::uint16_t pool) const {
-    return cache->manager().device_ledger(PoolId{pool}).free;
-  }
+  [[nodiscard]] std::uint64_t free_in(std::uint16_t pool) const { return cache->manager().device_ledger(PoolId{pool}).free; }
   [[nodiscard]] std::uint32_t hits(std::uint64_t id) const {
     return static_cast<std::uint32_t>(cache->hit_tiers(leases.at(id)).value().size());
   }

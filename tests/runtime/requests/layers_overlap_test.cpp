@@ -1,7 +1,7 @@
 // Compute of one layer beside the load of the next, on threads: a request by layer over the emulated device.
 
-#include "runtime/cache/cache.hpp"
 #include "runtime/cache/async_cache.hpp"
+#include "runtime/cache/cache.hpp"
 #include "runtime/system/cache_system.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "transfer/emulated/emulated_device.hpp"

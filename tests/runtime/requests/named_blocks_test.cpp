@@ -38,9 +38,10 @@ TEST_F(NamedBlocks, are_evicted_in_every_tier_with_what_follows_them) {
   std::vector<KvEvent> told;
   cache->take_events(told);
   for (const Tier tier : all_tiers) {
-    EXPECT_EQ(std::ranges::count_if(told, [&](const KvEvent& event) {
-      return event.kind == KvEvent::Kind::removed && event.tier == tier;
-    }), 4) << static_cast<int>(tier);
+    EXPECT_EQ(std::ranges::count_if(
+                  told, [&](const KvEvent& event) { return event.kind == KvEvent::Kind::removed && event.tier == tier; }),
+              4)
+        << static_cast<int>(tier);
   }
   cache->manager().check_invariants();
   serve(4, bad);

@@ -304,7 +304,8 @@ TEST_F(Resize, storage_becomes_larger_and_smaller) {
   for (std::uint32_t id = 7; id <= 9; ++id) run(id, keys_of({id * 10, id * 10 + 1}));
   settle();
   EXPECT_EQ(store->stat().capacity_blocks, before + 7);
-  for (std::uint32_t prefix = 50; prefix <= 90; prefix += 10) EXPECT_EQ(found(keys_of({prefix, prefix + 1})).total(), 2U) << prefix;
+  for (std::uint32_t prefix = 50; prefix <= 90; prefix += 10)
+    EXPECT_EQ(found(keys_of({prefix, prefix + 1})).total(), 2U) << prefix;
   EXPECT_EQ(resize(Tier::storage, 0).error(), Errc::invalid_argument);
 }
 

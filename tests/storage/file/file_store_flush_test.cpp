@@ -30,9 +30,7 @@ class FileStoreFlush : public testing::Test {
     return outcome(events, Kind::flushed, {});
   }
   /// The disk, where the power fails now.
-  [[nodiscard]] SimulatedIo after_power_failure() {
-    return SimulatedIo{io_.files().left_by(SimulatedFiles::End::power_failure)};
-  }
+  [[nodiscard]] SimulatedIo after_power_failure() { return SimulatedIo{io_.files().left_by(SimulatedFiles::End::power_failure)}; }
   const FileStoreConfig config = config_for("/store", 40);
   SimulatedIo io_;
   std::unique_ptr<SteppedHarness> h_;
@@ -190,7 +188,7 @@ TEST_F(FileStoreFlush, promises_no_more_than_it_keeps_whatever_the_order) {
     SimulatedIo io;
     SteppedHarness h{io, config_for("/store", capacity), seed};
     Random random{seed};
-    std::set<std::uint64_t> told;                     // first bytes of keys that were written and not given up
+    std::set<std::uint64_t> told;                               // first bytes of keys that were written and not given up
     std::map<std::uint64_t, std::set<std::uint64_t>> promised;  // by the flush's token: what it promises
     std::uint64_t next_path = 1000;
     std::uint64_t next_flush = 1;

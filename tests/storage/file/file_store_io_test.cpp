@@ -17,9 +17,7 @@ using Kind = StoreEvent::Kind;
 class FileStoreIo : public testing::Test {
  protected:
   std::unique_ptr<SteppedHarness> open(std::uint32_t blocks = 40) { return open(config_for("/store", blocks)); }
-  std::unique_ptr<SteppedHarness> open(const FileStoreConfig& config) {
-    return std::make_unique<SteppedHarness>(io_, config);
-  }
+  std::unique_ptr<SteppedHarness> open(const FileStoreConfig& config) { return std::make_unique<SteppedHarness>(io_, config); }
 
   SimulatedIo io_;
 };

@@ -32,9 +32,7 @@ class FileStoreStart : public testing::Test {
     ADD_FAILURE() << "the store started";
     return std::system_error{0, std::generic_category()};
   }
-  std::unique_ptr<ThreadsHarness> open(const FileStoreConfig& config) {
-    return std::make_unique<ThreadsHarness>(config, calls_);
-  }
+  std::unique_ptr<ThreadsHarness> open(const FileStoreConfig& config) { return std::make_unique<ThreadsHarness>(config, calls_); }
   [[nodiscard]] bool is_empty() const { return fs::is_empty(directory_.path()); }
   [[nodiscard]] FileStoreConfig config(std::uint32_t blocks = 8) const { return config_for(where_, blocks); }
 

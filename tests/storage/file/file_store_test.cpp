@@ -17,9 +17,7 @@ using Kind = StoreEvent::Kind;
 class FileStoreTest : public testing::Test {
  protected:
   std::unique_ptr<SteppedHarness> open(std::uint32_t blocks = 40) { return open(config_for("/store", blocks)); }
-  std::unique_ptr<SteppedHarness> open(const FileStoreConfig& config) {
-    return std::make_unique<SteppedHarness>(io_, config);
-  }
+  std::unique_ptr<SteppedHarness> open(const FileStoreConfig& config) { return std::make_unique<SteppedHarness>(io_, config); }
   [[nodiscard]] std::span<std::byte> data() { return io_.files().content("/store/blocks-0000"); }
   [[nodiscard]] std::span<std::byte> catalog() { return io_.files().content("/store/catalog"); }
   [[nodiscard]] std::span<std::byte> record(std::uint64_t slot) {

@@ -196,8 +196,8 @@ class SparseStartOnDisk : public testing::Test {
  protected:
   /// Stores two paths, the first without its end, makes the store sparse and starts it again.
   void expect_all_again(const FileStoreConfig& config) {
-    const std::uint32_t slots = slots_within(config.capacity, block_size,
-                                             static_cast<std::uint32_t>(config.more_directories.size() + 1));
+    const std::uint32_t slots =
+        slots_within(config.capacity, block_size, static_cast<std::uint32_t>(config.more_directories.size() + 1));
     {
       ThreadsHarness h{config, calls_};
       h.write(path_of(1, 10));

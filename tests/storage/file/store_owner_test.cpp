@@ -111,8 +111,8 @@ class OwnedStore : public testing::Test {
 TEST_F(OwnedStore, is_refused_and_its_owner_named_until_that_is_killed) {
   OwningProcess owner{config_};
   const std::string why = refusal();
-  EXPECT_NE(why.find("the file store in " + config_.directory.string() + " is in use by process " +
-                     std::to_string(owner.pid()) + " (storage_tests"),
+  EXPECT_NE(why.find("the file store in " + config_.directory.string() + " is in use by process " + std::to_string(owner.pid()) +
+                     " (storage_tests"),
             std::string::npos)
       << why;
   EXPECT_NE(why.find("), since 20"), std::string::npos) << why;
@@ -131,7 +131,9 @@ TEST_F(OwnedStore, is_refused_and_its_owner_named_until_that_is_killed) {
 
 TEST_F(OwnedStore, starts_whatever_stands_in_the_lock_file_that_nobody_holds) {
   for (const std::string& text : {std::string{}, std::string{"pid 1\n"}, std::string(9000, '\xff'), std::string(512, '\0')}) {
-    { ThreadsHarness{config_, calls_}.write({root_block(1)}); }
+    {
+      ThreadsHarness{config_, calls_}.write({root_block(1)});
+    }
     std::ofstream{config_.directory / "lock", std::ios::trunc} << text;
     EXPECT_TRUE((ThreadsHarness{config_, calls_}.reads_back(key_of(1))));
   }

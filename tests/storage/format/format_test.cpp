@@ -13,12 +13,8 @@ namespace terrace::test {
 namespace {
 
 CatalogRecord some_record() {
-  return {.block = {key_of(1), key_of(2), 3, 4},
-          .length = 65536,
-          .checksum = 5,
-          .fingerprint_prefix = 6,
-          .generation = 7,
-          .slot = 8};
+  return {
+      .block = {key_of(1), key_of(2), 3, 4}, .length = 65536, .checksum = 5, .fingerprint_prefix = 6, .generation = 7, .slot = 8};
 }
 
 TEST(Format, records_come_back) {
@@ -88,9 +84,9 @@ TEST(Format, a_part_says_whose_it_is_and_nothing_else_is_one) {
   EXPECT_EQ(text.size(), part_text_bytes);
   EXPECT_TRUE(text.starts_with("store 0123456789abcdef part 2 of 4\n")) << text;
   EXPECT_EQ(parse_part(text), part);
-  for (const char* other : {"", "store", "store xyz part 1 of 2", "store 1 part 0 of 2", "store 1 part 3 of 2",
-                            "store 1 part 1 of 65", "store 1 part 1 of 2 and more",
-                            "store 1 part 99999999999 of 2", " store 1 part 1 of 2"}) {
+  for (const char* other :
+       {"", "store", "store xyz part 1 of 2", "store 1 part 0 of 2", "store 1 part 3 of 2", "store 1 part 1 of 65",
+        "store 1 part 1 of 2 and more", "store 1 part 99999999999 of 2", " store 1 part 1 of 2"}) {
     EXPECT_FALSE(parse_part(other).has_value()) << other;
   }
   EXPECT_FALSE(parse_part(std::string(part_text_bytes, '\0')).has_value());

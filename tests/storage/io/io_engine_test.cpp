@@ -1,6 +1,6 @@
-#include "tests/simulated/simulated_io.hpp"
 #include "storage/io/thread_pool_io.hpp"
 #include "storage/io/uring_io.hpp"
+#include "tests/simulated/simulated_io.hpp"
 
 #include "tests/storage/harness.hpp"
 
@@ -45,9 +45,7 @@ class IoEngineContract : public testing::TestWithParam<EngineKind> {
     return std::make_unique<UringIo>(UringIo::Config{.rings = 2, .depth = 8, .in_flight_max = 16}, waker, uring_, calls_);
   }
 
-  FileId open(Direct direct) {
-    return engine_.files().open(directory_.path() / "file", Create::if_missing, direct).value().id;
-  }
+  FileId open(Direct direct) { return engine_.files().open(directory_.path() / "file", Create::if_missing, direct).value().id; }
   IoCompletion run(const IoOperation& operation) { return run_alone(engine_, operation); }
   static IoOperation write(FileId file, std::span<const std::byte> from, std::uint64_t offset = 0) {
     return {.kind = IoOperation::Kind::write, .token = 1, .file = file, .offset = offset, .from = from};

@@ -1,7 +1,7 @@
 // What only io_uring has: a kernel that may forbid it, tables of registered memory and files, and results of its own.
 
-#include "storage/io/io_choice.hpp"
 #include "storage/io/uring_io.hpp"
+#include "storage/io/io_choice.hpp"
 
 #include "tests/storage/harness.hpp"
 

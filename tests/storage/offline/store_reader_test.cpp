@@ -180,9 +180,13 @@ TEST_F(ReaderTest, refuses_another_version_and_numbers_that_make_no_sense) {
   other.version = 99;
   with(other);
   expect_refused("has format version 99, and this program reads versions up to 2");
-  for (const auto& [block_bytes, slots, per_file] :
-       {std::tuple{0ULL, 8ULL, 8ULL}, {4097ULL, 8ULL, 8ULL}, {1ULL << 32, 8ULL, 8ULL}, {block_size, 0ULL, 8ULL},
-        {block_size, 1ULL << 32, 8ULL}, {block_size, 8ULL, 0ULL}, {block_size, 8ULL, 1ULL << 40}}) {
+  for (const auto& [block_bytes, slots, per_file] : {std::tuple{0ULL, 8ULL, 8ULL},
+                                                     {4097ULL, 8ULL, 8ULL},
+                                                     {1ULL << 32, 8ULL, 8ULL},
+                                                     {block_size, 0ULL, 8ULL},
+                                                     {block_size, 1ULL << 32, 8ULL},
+                                                     {block_size, 8ULL, 0ULL},
+                                                     {block_size, 8ULL, 1ULL << 40}}) {
     other = good;
     other.block_bytes = block_bytes;
     other.slots = slots;
@@ -213,7 +217,7 @@ TEST_F(ReaderTest, tells_records_apart_that_a_start_would_not_take) {
   const StoreReader before{where_};
   const auto record_of = [&](std::uint64_t n) { return *before.find(key_of(n)); };
   flip(where_ / "catalog", catalog_page_bytes + record_of(6).slot * record_bytes + 40, 1);  // unreadable
-  CatalogRecord record = record_of(5);                                                     // in another's place
+  CatalogRecord record = record_of(5);                                                      // in another's place
   record.slot = 0;
   write_record(where_, 12, record);
   record = record_of(5);

@@ -88,8 +88,8 @@ TEST_F(VerificationTest, stops_when_it_is_told_to) {
   const StoreReader reader{config_.directory};
   // A block a second: without the order to stop it would take a minute.
   int calls = 0;
-  const Verification found = verify_all(reader, {.threads = 2, .bandwidth = Bytes{block_size}},
-                                        [&](std::uint64_t, Bytes) { return ++calls < 3; });
+  const Verification found =
+      verify_all(reader, {.threads = 2, .bandwidth = Bytes{block_size}}, [&](std::uint64_t, Bytes) { return ++calls < 3; });
   EXPECT_TRUE(found.stopped);
   EXPECT_LT(found.verified, 50U);
   EXPECT_TRUE(found.wrong.empty());

@@ -1,6 +1,6 @@
+#include "storage/resilience/circuit_breaker.hpp"
 #include "base/random.hpp"
 #include "storage/resilience/error_class.hpp"
-#include "storage/resilience/circuit_breaker.hpp"
 #include "tests/storage/blocks.hpp"
 
 #include <boost/system/generic_category.hpp>
@@ -50,11 +50,11 @@ TEST(ErrorClasses, of_every_code) {
 
 TEST(ErrorClasses, of_what_the_system_reports) {
   const std::pair<int, ErrorClass> codes[] = {
-      {0, ErrorClass::none},          {ENOENT, ErrorClass::missing},   {EIO, ErrorClass::transient},
+      {0, ErrorClass::none},           {ENOENT, ErrorClass::missing},      {EIO, ErrorClass::transient},
       {EAGAIN, ErrorClass::transient}, {ETIMEDOUT, ErrorClass::transient}, {ENODEV, ErrorClass::transient},
-      {EILSEQ, ErrorClass::corrupt},  {EBADMSG, ErrorClass::corrupt},  {ENOSPC, ErrorClass::full},
-      {EDQUOT, ErrorClass::full},     {EACCES, ErrorClass::refused},   {EINVAL, ErrorClass::refused},
-      {EROFS, ErrorClass::refused},   {12345, ErrorClass::refused},
+      {EILSEQ, ErrorClass::corrupt},   {EBADMSG, ErrorClass::corrupt},     {ENOSPC, ErrorClass::full},
+      {EDQUOT, ErrorClass::full},      {EACCES, ErrorClass::refused},      {EINVAL, ErrorClass::refused},
+      {EROFS, ErrorClass::refused},    {12345, ErrorClass::refused},
   };
   for (const auto& [code, expected] : codes) {
     EXPECT_EQ(class_of({code, boost::system::generic_category()}), expected) << code;
@@ -65,10 +65,8 @@ TEST(ErrorClasses, of_what_the_system_reports) {
 
 class Breaker : public testing::Test {
  protected:
-  static constexpr BreakerOptions options{.failures_max = 3,
-                                          .window = milliseconds{100},
-                                          .probe_first = milliseconds{10},
-                                          .probe_max = milliseconds{35}};
+  static constexpr BreakerOptions options{
+      .failures_max = 3, .window = milliseconds{100}, .probe_first = milliseconds{10}, .probe_max = milliseconds{35}};
   void end(Outcome outcome) { breaker.ended(Admission::passed, outcome, now); }
   void fail(int times) {
     for (int i = 0; i < times; ++i) end(Outcome::failed);
@@ -217,8 +215,8 @@ TEST_F(Breaker, agrees_with_a_plain_model_at_random) {
     }
     if (outcome == Outcome::succeeded) failures.clear();
     if (outcome == Outcome::failed) failures.push_back(now);
-    const bool opens = outcome == Outcome::failed && failures.size() >= 3 &&
-                       now - failures[failures.size() - 3] <= milliseconds{100};
+    const bool opens =
+        outcome == Outcome::failed && failures.size() >= 3 && now - failures[failures.size() - 3] <= milliseconds{100};
     ASSERT_EQ(breaker.state(), opens ? State::open : State::closed);
     opened += opens;
   }

@@ -33,8 +33,8 @@ Words bench_words(const Words& words) {
 TEST(CliBench, of_keys_reports_every_size_of_block) {
   const TemporaryDirectory directory;
   const std::string file = (directory.path() / "r.json").string();
-  const Ended ended = run(bench_words({"keys", "--block-tokens", "16,48", "--prompt-tokens", "200", "--prompts", "3", "--rounds",
-                                       "2", "--report", file}));
+  const Ended ended = run(bench_words(
+      {"keys", "--block-tokens", "16,48", "--prompt-tokens", "200", "--prompts", "3", "--rounds", "2", "--report", file}));
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(ended.err, "");
   const boost::json::value report = report_in(directory);
@@ -59,8 +59,8 @@ TEST(CliBench, of_the_index_measures_every_size_beside_the_baselines) {
   const Ended ended = run(bench_words({"index", "--blocks", "600", "--rounds", "2", "--report", file}));
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(ended.err, "");
-  for (const char* const row : {"match          600      16", "cycle          600      64", "evict          600      16",
-                                "bytes          600     128"}) {
+  for (const char* const row :
+       {"match          600      16", "cycle          600      64", "evict          600      16", "bytes          600     128"}) {
     EXPECT_TRUE(has_row(ended.out, row)) << row << '\n' << ended.out;
   }
   std::set<std::string> names;
@@ -89,8 +89,10 @@ TEST(CliBench, of_the_index_has_every_figure_after_one_round_too) {
 
 TEST(CliBench, of_the_index_over_a_trace_reports_every_subject) {
   const TemporaryDirectory directory;
-  const std::string line = R"({"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})" "\n";
-  const std::string other = R"({"timestamp": 1, "input_length": 600, "output_length": 1, "hash_ids": [1]})" "\n";
+  const std::string line = R"({"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})"
+                           "\n";
+  const std::string other = R"({"timestamp": 1, "input_length": 600, "output_length": 1, "hash_ids": [1]})"
+                            "\n";
   const std::string trace = directory.write("t.jsonl", line + other + line).string();
   const std::string file = (directory.path() / "r.json").string();
   const Ended ended = run(bench_words({"index", "--trace", trace, "--blocks", "64", "--rounds", "2", "--report", file}));
@@ -125,9 +127,9 @@ TEST(CliBench, of_the_index_over_a_trace_measures_the_policy_that_a_subject_is_n
 TEST(CliBench, of_transfers_reports_every_way_and_layout_beside_plain_copies) {
   const TemporaryDirectory directory;
   const std::string file = (directory.path() / "r.json").string();
-  const Ended ended = run(bench_words({"transfer", "--block-bytes", "4KiB,64KiB", "--blocks", "33", "--rounds", "2",
-                                       "--piece-bytes", "128KiB", "--pieces-in-flight", "3", "--layers", "16",
-                                       "--link", "8GiB", "--report", file}));
+  const Ended ended =
+      run(bench_words({"transfer", "--block-bytes", "4KiB,64KiB", "--blocks", "33", "--rounds", "2", "--piece-bytes", "128KiB",
+                       "--pieces-in-flight", "3", "--layers", "16", "--link", "8GiB", "--report", file}));
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(ended.err, "");
   const boost::json::value report = report_in(directory);
@@ -142,8 +144,8 @@ TEST(CliBench, of_transfers_reports_every_way_and_layout_beside_plain_copies) {
                 std::string{row.at("way").as_string()});
     EXPECT_EQ(row.at("blocks"), 33);
     EXPECT_EQ(row.at("plan_blocks"), 33);
-    for (const char* const field : {"gb_per_s", "plain_gb_per_s", "ratio", "bare_gb_per_s", "bare_ratio", "submit_ns",
-                                    "collect_ns"}) {
+    for (const char* const field :
+         {"gb_per_s", "plain_gb_per_s", "ratio", "bare_gb_per_s", "bare_ratio", "submit_ns", "collect_ns"}) {
       EXPECT_GT(row.at(field).to_number<double>(), 0) << field;
       EXPECT_LT(row.at(field).to_number<double>(), 1e9) << field;
     }
@@ -245,8 +247,8 @@ TEST(IndexSubjects, agree_on_every_hit) {
   Random random{test::seed_from_env_or(1)};
   constexpr std::uint32_t capacity = 300;
   std::vector<std::unique_ptr<tools::IndexSubject>> subjects;
-  for (const auto kind : {tools::SubjectKind::terrace_lru, tools::SubjectKind::tree, tools::SubjectKind::map,
-                          tools::SubjectKind::floor}) {
+  for (const auto kind :
+       {tools::SubjectKind::terrace_lru, tools::SubjectKind::tree, tools::SubjectKind::map, tools::SubjectKind::floor}) {
     subjects.push_back(tools::make_subject(kind, capacity));
   }
   tools::KeyMaker keys{BlockKey{}};
@@ -271,25 +273,22 @@ TEST(IndexSubjects, agree_on_every_hit) {
 }
 
 class BadBench : public testing::TestWithParam<Words> {};
-INSTANTIATE_TEST_SUITE_P(All, BadBench,
-                         testing::Values(Words{}, Words{"speed"}, Words{"keys", "--block-tokens", "0"},
-                                         Words{"keys", "--block-tokens", "64", "--prompt-tokens", "63"},
-                                         Words{"keys", "--prompts", "0"}, Words{"keys", "--rounds", "0"},
-                                         Words{"keys", "--rounds", "-1"}, Words{"copy", "--area", "1KiB"},
-                                         Words{"index", "--blocks", "3"}, Words{"index", "--rounds", "0"},
-                                         Words{"index", "--trace", "absent.jsonl"},
-                                         Words{"index", "--trace", "absent.jsonl", "--block-tokens", "100"},
-                                         Words{"transfer", "--device", "tpu"}, Words{"transfer", "--device", "cuda:x"},
-                                         Words{"transfer", "--block-bytes", "64KB"}, Words{"transfer", "--block-bytes", "63"},
-                                         Words{"transfer", "--block-bytes", "2GiB"}, Words{"transfer", "--blocks", "0"},
-                                         Words{"transfer", "--blocks", "1"}, Words{"transfer", "--blocks", "2000000"},
-                                         Words{"transfer", "--blocks", "-4"}, Words{"transfer", "--area", "4KiB"},
-                                         Words{"transfer", "--blocks", "8", "--area", "1MiB"},
-                                         Words{"transfer", "--blocks", "1000000", "--block-bytes", "1GiB"},
-                                         Words{"transfer", "--rounds", "0"}, Words{"transfer", "--rounds", "many"},
-                                         Words{"transfer", "--pieces-in-flight", "0"},
-                                         Words{"transfer", "--piece-bytes", "large"}, Words{"transfer", "--layers", "0"},
-                                         Words{"transfer", "--link", "fast"}));
+INSTANTIATE_TEST_SUITE_P(
+    All, BadBench,
+    testing::Values(Words{}, Words{"speed"}, Words{"keys", "--block-tokens", "0"},
+                    Words{"keys", "--block-tokens", "64", "--prompt-tokens", "63"}, Words{"keys", "--prompts", "0"},
+                    Words{"keys", "--rounds", "0"}, Words{"keys", "--rounds", "-1"}, Words{"copy", "--area", "1KiB"},
+                    Words{"index", "--blocks", "3"}, Words{"index", "--rounds", "0"}, Words{"index", "--trace", "absent.jsonl"},
+                    Words{"index", "--trace", "absent.jsonl", "--block-tokens", "100"}, Words{"transfer", "--device", "tpu"},
+                    Words{"transfer", "--device", "cuda:x"}, Words{"transfer", "--block-bytes", "64KB"},
+                    Words{"transfer", "--block-bytes", "63"}, Words{"transfer", "--block-bytes", "2GiB"},
+                    Words{"transfer", "--blocks", "0"}, Words{"transfer", "--blocks", "1"},
+                    Words{"transfer", "--blocks", "2000000"}, Words{"transfer", "--blocks", "-4"},
+                    Words{"transfer", "--area", "4KiB"}, Words{"transfer", "--blocks", "8", "--area", "1MiB"},
+                    Words{"transfer", "--blocks", "1000000", "--block-bytes", "1GiB"}, Words{"transfer", "--rounds", "0"},
+                    Words{"transfer", "--rounds", "many"}, Words{"transfer", "--pieces-in-flight", "0"},
+                    Words{"transfer", "--piece-bytes", "large"}, Words{"transfer", "--layers", "0"},
+                    Words{"transfer", "--link", "fast"}));
 
 TEST_P(BadBench, ends_with_2_and_one_line) {
   const Ended ended = run(bench_words(GetParam()));
@@ -338,9 +337,9 @@ TEST(CliBench, of_storage_reads_and_writes_all_disks_of_a_striped_store) {
     const TemporaryDirectory disk;
     const TemporaryDirectory second;
     const std::string file = (directory.path() / "r.json").string();
-    const Ended ended = run(storage_words(disk, {"--stripe", second.path().string(), "--size", "16MiB", "--sizes", "64KiB",
-                                                 "--depths", "2", "--moved", "1MiB", "--rounds", "2", "--io", io, "--report",
-                                                 file}));
+    const Ended ended =
+        run(storage_words(disk, {"--stripe", second.path().string(), "--size", "16MiB", "--sizes", "64KiB", "--depths", "2",
+                                 "--moved", "1MiB", "--rounds", "2", "--io", io, "--report", file}));
     EXPECT_EQ(ended.status, 0) << ended.err;
     const boost::json::value report = report_in(directory);
     EXPECT_EQ(report.at("directories"), 2);
@@ -352,15 +351,14 @@ TEST(CliBench, of_storage_reads_and_writes_all_disks_of_a_striped_store) {
 
 TEST(CliBench, of_storage_refuses_what_cannot_be) {
   const TemporaryDirectory disk;
-  const std::vector<std::pair<Words, std::string>> bad{
-      {{"--rounds", "0"}, "--rounds 0"},
-      {{"--sizes", "6KiB"}, "a multiple of 4KiB"},
-      {{"--sizes", "2GiB"}, "1GiB at most"},
-      {{"--depths", "0"}, "--depths 0"},
-      {{"--size", "64KiB"}, "at least twice the depth"},
-      {{"--size", "4096TiB", "--sizes", "4MiB"}, "are free"},
-      {{"--stripe", "/no/such/place"}, "--stripe /no/such/place: No such file"},
-      {{"--io", "aio"}, "there is auto, uring, threads"}};
+  const std::vector<std::pair<Words, std::string>> bad{{{"--rounds", "0"}, "--rounds 0"},
+                                                       {{"--sizes", "6KiB"}, "a multiple of 4KiB"},
+                                                       {{"--sizes", "2GiB"}, "1GiB at most"},
+                                                       {{"--depths", "0"}, "--depths 0"},
+                                                       {{"--size", "64KiB"}, "at least twice the depth"},
+                                                       {{"--size", "4096TiB", "--sizes", "4MiB"}, "are free"},
+                                                       {{"--stripe", "/no/such/place"}, "--stripe /no/such/place: No such file"},
+                                                       {{"--io", "aio"}, "there is auto, uring, threads"}};
   for (const auto& [words, part] : bad) {
     const Ended ended = run(storage_words(disk, words));
     EXPECT_EQ(ended.status, 2) << part;
@@ -377,8 +375,8 @@ TEST(CliBench, of_storage_refuses_what_cannot_be) {
 TEST(CliBench, of_a_restart_tells_it_beside_reading_the_catalog) {
   const TemporaryDirectory disk;
   const std::string file = (disk.path() / "r.json").string();
-  const Ended ended = run(bench_words({"restart", "--directory", disk.path().string(), "--blocks", "500", "--rounds", "3",
-                                       "--report", file}));
+  const Ended ended =
+      run(bench_words({"restart", "--directory", disk.path().string(), "--blocks", "500", "--rounds", "3", "--report", file}));
   ASSERT_EQ(ended.status, 0) << ended.err;
   EXPECT_NE(ended.out.find("stack, with tree"), std::string::npos) << ended.out;
   const boost::json::value report = report_in(disk);

@@ -13,9 +13,13 @@ namespace {
 class CliCheckpoint : public testing::Test {
  protected:
   [[nodiscard]] Words words(Words more) const {
-    Words all{"--block-bytes", "4KiB", "--device-blocks", "300", "--host-blocks", "600", "--storage",
-              "file:" + (directory.path() / "store").string(), "--storage-capacity", "64MiB", "--storage-io", "threads",
-              "--report", (directory.path() / "r.json").string()};
+    Words all{"--block-bytes",      "4KiB",
+              "--device-blocks",    "300",
+              "--host-blocks",      "600",
+              "--storage",          "file:" + (directory.path() / "store").string(),
+              "--storage-capacity", "64MiB",
+              "--storage-io",       "threads",
+              "--report",           (directory.path() / "r.json").string()};
     all.insert(all.end(), more.begin(), more.end());
     return replay_words(all);
   }
@@ -61,8 +65,7 @@ TEST_F(CliCheckpoint, a_replay_goes_on_where_another_was_stopped) {
 }
 
 TEST_F(CliCheckpoint, on_a_slow_disk_ends_with_its_time_and_says_what_is_lost) {
-  const auto report =
-      replay({"--write-policy", "none", "--requests", "100", "--storage-bandwidth", "1MiB", "--checkpoint", "1"});
+  const auto report = replay({"--write-policy", "none", "--requests", "100", "--storage-bandwidth", "1MiB", "--checkpoint", "1"});
   EXPECT_EQ(report.at_pointer("/checkpoint/state").as_string(), "deadline exceeded");
   const std::uint64_t durable = number(report, "/checkpoint/durable_blocks");
   EXPECT_GT(number(report, "/checkpoint/lost_blocks"), 0U);
@@ -76,7 +79,9 @@ TEST_F(CliCheckpoint, on_a_slow_disk_ends_with_its_time_and_says_what_is_lost) {
 
 TEST_F(CliCheckpoint, is_taken_when_the_replay_is_interrupted) {
   const auto line = [](const std::string& timestamp) {
-    return R"({"timestamp": )" + timestamp + R"(, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})" "\n";
+    return R"({"timestamp": )" + timestamp +
+           R"(, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})"
+           "\n";
   };
   const std::string trace = directory.write("t.jsonl", line("0") + line("0") + line("1e12")).string();
   OnTerminal program{words({trace, "--speed", "1", "--write-policy", "none", "--checkpoint", "60"})};
@@ -91,8 +96,10 @@ TEST_F(CliCheckpoint, is_taken_when_the_replay_is_interrupted) {
 }
 
 TEST_F(CliCheckpoint, of_a_trace_that_ends_before_what_is_skipped_says_so) {
-  const std::string trace =
-      directory.write("t.jsonl", R"({"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [1]})" "\n").string();
+  const std::string trace = directory
+                                .write("t.jsonl", R"({"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [1]})"
+                                                  "\n")
+                                .string();
   const Ended ended = run(words({trace, "--skip", "1"}));
   EXPECT_EQ(ended.status, 2);
   EXPECT_NE(ended.err.find("has 1 requests, which leaves none"), std::string::npos) << ended.err;

@@ -90,8 +90,8 @@ TEST(Complaints, name_the_wrong_word_and_the_nearest_right_one) {
 TEST(Tables, fit_on_a_screen_of_80_columns) {
   const TemporaryDirectory directory;
   const std::string store = (directory.path() / "store").string();
-  const Words three_tiers{"--storage", "file:" + store, "--storage-capacity", "16MiB", "--checkpoint", "10", "--prefill-speed",
-                          "10000000", "--abort-rate", "0.2"};
+  const Words three_tiers{"--storage", "file:" + store,   "--storage-capacity", "16MiB",        "--checkpoint",
+                          "10",        "--prefill-speed", "10000000",           "--abort-rate", "0.2"};
   for (const std::string mode : {"confined", "loop"}) {
     Words words = three_tiers;
     words.insert(words.end(), {"--mode", mode});

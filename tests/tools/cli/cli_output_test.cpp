@@ -48,8 +48,8 @@ TEST_P(BrokenStandardOutput, is_a_failure_with_one_line) {
 
 TEST_P(BrokenStandardOutput, hides_no_failed_check_and_no_report) {
   const TemporaryDirectory directory;
-  const Ended ended = run_redirected(
-      GetParam(), replay_words(small({"--inject", "flip", "--report", (directory.path() / "r.json").string()})));
+  const Ended ended =
+      run_redirected(GetParam(), replay_words(small({"--inject", "flip", "--report", (directory.path() / "r.json").string()})));
   EXPECT_EQ(ended.status, 1);
   EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
   EXPECT_GT(report_in(directory).at_pointer("/verify/mismatches").to_number<int>(), 0);
@@ -80,7 +80,8 @@ TEST(Report, that_cannot_be_written_is_told_behind_what_is_worse) {
 
 TEST(Names, never_reach_the_terminal_with_control_characters) {
   const TemporaryDirectory directory;
-  const std::string name = "a\x1b]0;b\x07\xc2\x9b" "31m\r\n\x7f\xff.jsonl";
+  const std::string name = "a\x1b]0;b\x07\xc2\x9b"
+                           "31m\r\n\x7f\xff.jsonl";
   for (const Words& words : {replay_words({directory.write(name, "{").string()}), replay_words({name}),
                              replay_words({"--" + name}), program({name}), program({"store", "stat", name})}) {
     const Ended ended = run(words);
@@ -91,8 +92,8 @@ TEST(Names, never_reach_the_terminal_with_control_characters) {
     EXPECT_EQ(ended.err.find("\xc2\x9b"), std::string::npos) << ended.err;
   }
   const std::string store = (directory.path() / (name + ".d")).string();
-  const Ended replayed = run(replay_words(small({"--storage", "file:" + store, "--storage-capacity", "16MiB", "--report",
-                                                 (directory.path() / "r.json").string()})));
+  const Ended replayed = run(replay_words(
+      small({"--storage", "file:" + store, "--storage-capacity", "16MiB", "--report", (directory.path() / "r.json").string()})));
   EXPECT_EQ(replayed.status, 0) << replayed.err;
   EXPECT_FALSE(has_control_characters(replayed.out)) << replayed.out;
   for (const std::string command : {"stat", "verify"}) {
@@ -110,7 +111,8 @@ TEST(Names, never_reach_the_terminal_with_control_characters) {
 
 TEST(Report, is_never_written_over_the_trace_or_a_store) {
   const TemporaryDirectory directory;
-  const std::string line = R"({"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [1]})" "\n";
+  const std::string line = R"({"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [1]})"
+                           "\n";
   const std::string trace = directory.write("t.jsonl", line).string();
   const std::string link = (directory.path() / "link").string();
   std::filesystem::create_symlink(trace, link);
@@ -134,8 +136,9 @@ TEST(Report, is_never_written_over_the_trace_or_a_store) {
   EXPECT_EQ(read_file(trace), line);
   // A store of another name, over two directories; and without saying of any of them that it is a store's.
   const std::string further = (directory.path() / "further").string();
-  const Words striped{trace, "--block-bytes", "4KiB", "--storage", "file:" + store, "--storage-capacity", "16MiB",
-                      "--storage-name", "mine", "--storage-stripe", further, "--storage-stripe-size", "64KiB"};
+  const Words striped{trace,   "--block-bytes",  "4KiB", "--storage",        "file:" + store, "--storage-capacity",
+                      "16MiB", "--storage-name", "mine", "--storage-stripe", further,         "--storage-stripe-size",
+                      "64KiB"};
   ASSERT_EQ(run(replay_words(striped)).status, 0);
   for (const Words& told : {striped, Words{trace, "--block-bytes", "4KiB"}}) {
     for (const std::string& report : {store + "/mine/report.json", further + "/mine/report.json", store + "/store/report.json"}) {

@@ -19,7 +19,9 @@ INSTANTIATE_TEST_SUITE_P(Modes, Interrupted,
 /// Three requests, then none for a long time: it is asleep, in good order, when the signal comes.
 std::string waiting_trace(const TemporaryDirectory& directory) {
   const auto line = [](const std::string& timestamp) {
-    return R"({"timestamp": )" + timestamp + R"(, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})" "\n";
+    return R"({"timestamp": )" + timestamp +
+           R"(, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})"
+           "\n";
   };
   return directory.write("t.jsonl", line("0") + line("0") + line("0") + line("1e12")).string();
 }

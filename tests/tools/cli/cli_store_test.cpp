@@ -42,8 +42,8 @@ class CliStore : public testing::Test {
     return directory_.write("t.jsonl", line("0", 100, 200, 20) + line("0", 100, 300, 20) + line(last, 900, 900, 1)).string();
   }
   [[nodiscard]] Words replay_of(const std::string& trace) const {
-    return {trace, "--block-bytes", "4KiB", "--storage", storage_, "--storage-name", "mine", "--storage-capacity", "1MiB",
-            "--speed", "1000"};
+    return {trace,  "--block-bytes",      "4KiB", "--storage", storage_, "--storage-name",
+            "mine", "--storage-capacity", "1MiB", "--speed",   "1000"};
   }
 
   Ended store(const std::string& command, const Words& rest = {}) const {
@@ -223,8 +223,9 @@ TEST_F(CliStore, verify_finds_a_damaged_record) {
   catalog.close();
   const Ended ended = store("verify");
   EXPECT_EQ(ended.status, 1);
-  EXPECT_EQ(ended.err, "terrace store: 1 records are damaged; first: slot " + std::to_string(slot) + ": record does not check "
-                       "itself\n");
+  EXPECT_EQ(ended.err, "terrace store: 1 records are damaged; first: slot " + std::to_string(slot) +
+                           ": record does not check "
+                           "itself\n");
   EXPECT_EQ(number(object("stat"), "/slots/damaged"), 1);
   EXPECT_GT(number(object("stat"), "/slots/orphans"), 0) << "what stood on it";
 }
@@ -357,11 +358,18 @@ TEST_F(CliStore, refuses_a_directory_that_it_may_not_read) {
 
 TEST_F(CliStore, refuses_arguments_that_make_no_sense) {
   const std::string key = text(blocks()[0], "key");
-  for (const Words& words : {Words{}, {"frobnicate", store_}, {"stat"}, {"stat", store_, "more"},
-                             {"list", store_, "--limit", "x"}, {"list", store_, "--namespace", "xyz"}, {"show", store_},
+  for (const Words& words : {Words{},
+                             {"frobnicate", store_},
+                             {"stat"},
+                             {"stat", store_, "more"},
+                             {"list", store_, "--limit", "x"},
+                             {"list", store_, "--namespace", "xyz"},
+                             {"show", store_},
                              {"show", store_, key, key},
-                             {"verify", store_, "--threads", "0"}, {"verify", store_, "--threads", "1000"},
-                             {"verify", store_, "--bandwidth", "0"}, {"verify", store_, "--bandwidth", "fast"},
+                             {"verify", store_, "--threads", "0"},
+                             {"verify", store_, "--threads", "1000"},
+                             {"verify", store_, "--bandwidth", "0"},
+                             {"verify", store_, "--bandwidth", "fast"},
                              {"stat", store_, "--yes"}}) {
     expect_refused(run(store_words(words)), "");
   }

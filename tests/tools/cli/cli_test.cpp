@@ -16,13 +16,35 @@ TEST(Cli, explains_itself) {
   const Ended replay_help = run(replay_words({"--help-all"}));
   EXPECT_EQ(replay_help.status, 0);
   EXPECT_NE(replay_help.out.find("Examples:"), std::string::npos);
-  for (const char* const option :
-       {"--device",       "--device-blocks",    "--device-capacity", "--host-blocks",  "--host-capacity",
-        "--storage",      "--storage-capacity", "--storage-floor", "--relation",        "--write-policy", "--policy",
-        "--block-tokens", "--block-bytes",      "--reference",       "--concurrency",  "--speed",
-        "--mode",         "--requests",         "--verify",          "--seed",         "--report",
-        "--inject",       "--workload",         "--step-tokens",     "--abort-rate",   "--cache-output",
-        "--output-tokens-max", "--skip",      "--checkpoint"}) {
+  for (const char* const option : {"--device",
+                                   "--device-blocks",
+                                   "--device-capacity",
+                                   "--host-blocks",
+                                   "--host-capacity",
+                                   "--storage",
+                                   "--storage-capacity",
+                                   "--storage-floor",
+                                   "--relation",
+                                   "--write-policy",
+                                   "--policy",
+                                   "--block-tokens",
+                                   "--block-bytes",
+                                   "--reference",
+                                   "--concurrency",
+                                   "--speed",
+                                   "--mode",
+                                   "--requests",
+                                   "--verify",
+                                   "--seed",
+                                   "--report",
+                                   "--inject",
+                                   "--workload",
+                                   "--step-tokens",
+                                   "--abort-rate",
+                                   "--cache-output",
+                                   "--output-tokens-max",
+                                   "--skip",
+                                   "--checkpoint"}) {
     EXPECT_NE(replay_help.out.find(option), std::string::npos) << option;
   }
   const Ended version = run({TERRACE_PROGRAM, "--version"});
@@ -51,15 +73,14 @@ TEST(Cli, wants_a_command_it_knows) {
 class BadInput : public testing::TestWithParam<Words> {};
 INSTANTIATE_TEST_SUITE_P(All, BadInput,
                          testing::Values(Words{"--frobnicate"}, Words{"--concurrency"}, Words{"--concurrency", "0"},
-                                         Words{"--seed", "1", "--seed", "2"}, Words{"a.jsonl", "b.jsonl"},
-                                         Words{"absent.jsonl"}, Words{"--device", "cuda:999"}, Words{"--workload", "talk"},
-                                         Words{"--step-tokens", "0"}, Words{"--step-tokens", "-5"},
-                                         Words{"--output-tokens-max", "many"}, Words{"--cache-output", "yes"},
-                                         Words{"--abort-rate", "1.01"}, Words{"--abort-rate", "half"},
-                                         Words{"--reference", "--abort-rate", "0.1"},
+                                         Words{"--seed", "1", "--seed", "2"}, Words{"a.jsonl", "b.jsonl"}, Words{"absent.jsonl"},
+                                         Words{"--device", "cuda:999"}, Words{"--workload", "talk"}, Words{"--step-tokens", "0"},
+                                         Words{"--step-tokens", "-5"}, Words{"--output-tokens-max", "many"},
+                                         Words{"--cache-output", "yes"}, Words{"--abort-rate", "1.01"},
+                                         Words{"--abort-rate", "half"}, Words{"--reference", "--abort-rate", "0.1"},
                                          Words{"--device-capacity", "1000TiB", "--block-bytes", "512MiB"},
-                                         Words{"--block-bytes", "6KiB"}, Words{"--storage-capacity", "8KiB"},
-                                         Words{"BAD_TRACE"}, Words{"--storage", "file:/proc/nowhere"}));
+                                         Words{"--block-bytes", "6KiB"}, Words{"--storage-capacity", "8KiB"}, Words{"BAD_TRACE"},
+                                         Words{"--storage", "file:/proc/nowhere"}));
 
 TEST_P(BadInput, ends_with_2_and_one_line_and_leaves_nothing_behind) {
   const TemporaryDirectory directory;
@@ -68,7 +89,8 @@ TEST_P(BadInput, ends_with_2_and_one_line_and_leaves_nothing_behind) {
   for (std::string& word : words) {
     if (word == "BAD_TRACE") {
       // Bad in its last line, well behind what a reader that does not look ahead would have served already.
-      const std::string good = R"({"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [1]})" "\n";
+      const std::string good = R"({"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [1]})"
+                               "\n";
       std::string text;
       for (int i = 0; i < 2000; ++i) text += good;
       word = input.write("t.jsonl", text + "{]\n").string();
@@ -104,8 +126,7 @@ TEST(Cli, says_how_much_memory_would_fit) {
 
 class EveryWay : public testing::TestWithParam<std::tuple<std::string, std::string, std::string>> {};
 INSTANTIATE_TEST_SUITE_P(Modes, EveryWay,
-                         testing::Combine(testing::Values("confined", "loop"),
-                                          testing::Values("keep", "exclusive", "inclusive"),
+                         testing::Combine(testing::Values("confined", "loop"), testing::Values("keep", "exclusive", "inclusive"),
                                           testing::Values("none", "write-through", "selective", "write-back")),
                          [](const auto& row) {
                            std::string name =
@@ -159,7 +180,7 @@ TEST(Cli, serves_right_blocks_over_several_ranks_and_sees_a_fault_on_any) {
 TEST(Cli, finds_again_after_a_restart_what_a_file_store_holds) {
   const TemporaryDirectory directory;
   const Words words{"--storage", "file:" + (directory.path() / "store").string(), "--storage-capacity", "64MiB",
-                    "--report", (directory.path() / "r.json").string()};
+                    "--report",  (directory.path() / "r.json").string()};
   ASSERT_EQ(run(replay_words(small(words))).status, 0);
   const auto cold = report_in(directory).at_pointer("/blocks/miss").to_number<std::uint64_t>();
   const Ended ended = run(replay_words(small(words)));
@@ -182,23 +203,23 @@ TEST(Cli, refuses_a_store_of_blocks_of_another_size) {
 TEST(Cli, keeps_a_floor_of_free_space) {
   const TemporaryDirectory directory;
   const std::filesystem::path store = directory.path() / "store";
-  const Ended refused = run(replay_words(small({"--storage", "file:" + store.string(), "--storage-capacity", "64MiB",
-                                                "--storage-floor", "1024TiB"})));
+  const Ended refused = run(
+      replay_words(small({"--storage", "file:" + store.string(), "--storage-capacity", "64MiB", "--storage-floor", "1024TiB"})));
   EXPECT_NE(refused.status, 0);
   EXPECT_TRUE(is_one_line(refused.err)) << refused.err;
   EXPECT_NE(refused.err.find("1024TiB must stay free"), std::string::npos) << refused.err;
   EXPECT_NE(refused.err.find("not one block fits"), std::string::npos) << refused.err;
   EXPECT_FALSE(std::filesystem::exists(store));
-  const Ended kept = run(replay_words(small({"--storage", "file:" + store.string(), "--storage-capacity", "64MiB",
-                                             "--storage-floor", "1KiB"})));
+  const Ended kept =
+      run(replay_words(small({"--storage", "file:" + store.string(), "--storage-capacity", "64MiB", "--storage-floor", "1KiB"})));
   EXPECT_EQ(kept.status, 0) << kept.err;
 }
 
 TEST(Cli, works_without_a_host_tier_and_with_a_request_larger_than_the_device) {
   const TemporaryDirectory directory;
-  const Ended ended = run(
-      replay_words({"--block-bytes", "4KiB", "--device-blocks", "40", "--host-blocks", "0", "--requests", "200", "--storage",
-                    "memory:", "--storage-capacity", "8MiB", "--report", (directory.path() / "r.json").string()}));
+  const Ended ended =
+      run(replay_words({"--block-bytes", "4KiB", "--device-blocks", "40", "--host-blocks", "0", "--requests", "200", "--storage",
+                        "memory:", "--storage-capacity", "8MiB", "--report", (directory.path() / "r.json").string()}));
   ASSERT_EQ(ended.status, 0) << ended.err;
   const boost::json::value report = report_in(directory);
   EXPECT_GT(report.at("rejected").to_number<int>(), 0);
@@ -222,7 +243,8 @@ TEST(Cli, runs_an_event_loop_on_several_threads) {
 
 TEST(Cli, leaves_one_token_to_compute_but_not_in_the_reference_mode) {
   const TemporaryDirectory directory;
-  const std::string line = R"({"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})" "\n";
+  const std::string line = R"({"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})"
+                           "\n";
   const std::string trace = directory.write("t.jsonl", line + line).string();
   const std::string report = (directory.path() / "r.json").string();
   ASSERT_EQ(
@@ -236,7 +258,8 @@ TEST(Cli, leaves_one_token_to_compute_but_not_in_the_reference_mode) {
 
 TEST(Cli, cuts_a_prompt_longer_than_the_device_in_the_reference_mode) {
   const TemporaryDirectory directory;
-  const std::string line = R"({"timestamp": 0, "input_length": 2048, "output_length": 1, "hash_ids": [1, 2, 3, 4]})" "\n";
+  const std::string line = R"({"timestamp": 0, "input_length": 2048, "output_length": 1, "hash_ids": [1, 2, 3, 4]})"
+                           "\n";
   const std::string trace = directory.write("t.jsonl", line + line).string();
   ASSERT_EQ(run(replay_words({trace, "--reference", "--device-blocks", "3", "--host-blocks", "0", "--report",
                               (directory.path() / "r.json").string()}))

@@ -11,7 +11,8 @@
 namespace terrace::test {
 namespace {
 
-const std::string line = R"({"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})" "\n";
+const std::string line = R"({"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})"
+                         "\n";
 
 class CliTrace : public testing::Test {
  protected:

@@ -56,8 +56,6 @@ inline boost::json::value report_in(const TemporaryDirectory& directory) {
 }
 
 /// One line, which begins with the program's name.
-inline bool is_one_line(const std::string& text) {
-  return text.starts_with("terrace") && text.find('\n') == text.size() - 1;
-}
+inline bool is_one_line(const std::string& text) { return text.starts_with("terrace") && text.find('\n') == text.size() - 1; }
 
 }  // namespace terrace::test

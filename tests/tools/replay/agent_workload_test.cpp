@@ -45,8 +45,8 @@ TEST(AgentWorkload, reads_long_contexts_again_at_each_step) {
       if (++seen[id] > 1) ++again;
     }
   }
-  EXPECT_GT(blocks, 3000 * 100);           // 6,400 tokens a request and more
-  EXPECT_GT(again * 10, blocks * 9);       // nine blocks in ten were sent before
+  EXPECT_GT(blocks, 3000 * 100);      // 6,400 tokens a request and more
+  EXPECT_GT(again * 10, blocks * 9);  // nine blocks in ten were sent before
 }
 
 TEST(AgentWorkload, shares_the_preamble_among_all_and_tools_among_those_of_a_kind) {

@@ -74,7 +74,8 @@ TEST_P(EngineReplay, takes_preempted_requests_up_again_where_they_were) {
 TEST_P(EngineReplay, gets_everything_back_from_requests_that_are_aborted) {
   ReplayOptions options = small_tiers(GetParam());
   options.abort_rate = 0.5;
-  for (const InclusionPolicy relation : {InclusionPolicy::non_inclusive, InclusionPolicy::exclusive, InclusionPolicy::inclusive}) {
+  for (const InclusionPolicy relation :
+       {InclusionPolicy::non_inclusive, InclusionPolicy::exclusive, InclusionPolicy::inclusive}) {
     for (const Release release : {Release::done, Release::launch}) {
       options.relation = relation;
       options.release = release;
@@ -88,8 +89,10 @@ TEST_P(EngineReplay, gets_everything_back_from_requests_that_are_aborted) {
 TEST_P(EngineReplay, computes_prompts_in_chunks_and_answers_behind_them) {
   const test::TemporaryDirectory directory;
   ReplayOptions options = small_tiers(GetParam());
-  const std::string first = R"({"timestamp": 0, "input_length": 1000, "output_length": 30, "hash_ids": [1, 2]})" "\n";
-  const std::string second = R"({"timestamp": 0, "input_length": 1100, "output_length": 5, "hash_ids": [1, 2, 3]})" "\n";
+  const std::string first = R"({"timestamp": 0, "input_length": 1000, "output_length": 30, "hash_ids": [1, 2]})"
+                            "\n";
+  const std::string second = R"({"timestamp": 0, "input_length": 1100, "output_length": 5, "hash_ids": [1, 2, 3]})"
+                             "\n";
   options.trace = directory.write("t.jsonl", first + second);
   options.block_tokens = 512;
   options.concurrency = 1;
@@ -159,7 +162,8 @@ TEST_P(EngineReplay, writes_no_more_than_leaves_a_request_within_the_device) {
   const test::TemporaryDirectory directory;
   ReplayOptions options = small_tiers(GetParam());
   options.trace =
-      directory.write("t.jsonl", R"({"timestamp": 0, "input_length": 130, "output_length": 9999, "hash_ids": [1, 2, 3]})" "\n");
+      directory.write("t.jsonl", R"({"timestamp": 0, "input_length": 130, "output_length": 9999, "hash_ids": [1, 2, 3]})"
+                                 "\n");
   options.device_blocks = 4;
   options.output_tokens_max = 9999;
   const ReplayResult result = replay_well(options);
@@ -180,7 +184,8 @@ TEST(EngineSteps, computes_no_more_tokens_in_a_step_than_it_may) {
 /// Blocks are shared when they are launched, chunk by chunk: who comes while a prompt is computed finds what is done of it.
 TEST(EngineSteps, shares_a_prompt_chunk_by_chunk) {
   const test::TemporaryDirectory directory;
-  const std::string line = R"({"timestamp": 0, "input_length": 1536, "output_length": 1, "hash_ids": [1, 2, 3]})" "\n";
+  const std::string line = R"({"timestamp": 0, "input_length": 1536, "output_length": 1, "hash_ids": [1, 2, 3]})"
+                           "\n";
   ReplayOptions options = small_tiers(Mode::confined);
   options.trace = directory.write("t.jsonl", line + line + line);
   options.block_tokens = 512;

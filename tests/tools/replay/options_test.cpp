@@ -1,5 +1,5 @@
-#include "tools/replay/options/command_line.hpp"
 #include "tools/replay/options/options.hpp"
+#include "tools/replay/options/command_line.hpp"
 
 #include <CLI/CLI.hpp>
 #include <gtest/gtest.h>
@@ -55,10 +55,9 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"--rank-payload", "sharded"}, "--rank-payload needs --ranks"},
         Bad{{"--ranks", "2", "--rank-payload", "all"}, "there is: sharded, replicated"},
         Bad{{"--policy", "mru"}, "there is: lru, lru-2, arc, s3-fifo, adaptive"},
-        Bad{{"--workload", "talk"}, "there is: chat, agent, rag"},
-        Bad{{"t.jsonl", "--workload", "chat"}, "not both"}, Bad{{"--device-blocks", "0"}, "--device-blocks: 0 is not from 1"},
-        Bad{{"--device-blocks", "x"}, "not a whole number"}, Bad{{"--device-blocks", "1.5"}, "not a whole number"},
-        Bad{{"--device-blocks", "99999999999999999999"}, "is not from 1"},
+        Bad{{"--workload", "talk"}, "there is: chat, agent, rag"}, Bad{{"t.jsonl", "--workload", "chat"}, "not both"},
+        Bad{{"--device-blocks", "0"}, "--device-blocks: 0 is not from 1"}, Bad{{"--device-blocks", "x"}, "not a whole number"},
+        Bad{{"--device-blocks", "1.5"}, "not a whole number"}, Bad{{"--device-blocks", "99999999999999999999"}, "is not from 1"},
         Bad{{"--device-blocks", "4294967297"}, "is not from 1"},
         Bad{{"--device-blocks", "10", "--device-capacity", "1GiB"}, "--device-blocks or --device-capacity, not both"},
         Bad{{"--host-blocks", "10", "--host-capacity", "1GiB"}, "--host-blocks or --host-capacity, not both"},
@@ -127,15 +126,13 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"--reference", "--step-tokens", "100"}, "--step-tokens makes no sense"},
         Bad{{"--reference", "--output-tokens-max", "1"}, "--output-tokens-max makes no sense"},
         Bad{{"--reference", "--cache-output", "off"}, "--cache-output makes no sense"},
-        Bad{{"--reference", "--abort-rate", "0.1"}, "--abort-rate makes no sense"},
-        Bad{{"--threads", "2"}, "--mode loop"}, Bad{{"--mode", "loop", "--threads", "0"}, "--threads: 0"},
-        Bad{{"--requests", "0"}, "--requests: 0"}, Bad{{"--seed", "-1"}, "not a whole number"},
-        Bad{{"--report", ""}, "--report"}, Bad{{""}, "name is empty"},
+        Bad{{"--reference", "--abort-rate", "0.1"}, "--abort-rate makes no sense"}, Bad{{"--threads", "2"}, "--mode loop"},
+        Bad{{"--mode", "loop", "--threads", "0"}, "--threads: 0"}, Bad{{"--requests", "0"}, "--requests: 0"},
+        Bad{{"--seed", "-1"}, "not a whole number"}, Bad{{"--report", ""}, "--report"}, Bad{{""}, "name is empty"},
         Bad{{"--reference", "--speed", "2"}, "one request at a time"},
         Bad{{"--reference", "--concurrency", "2"}, "one request at a time"},
         Bad{{"--reference", "--release", "launch"}, "one request at a time"},
-        Bad{{"--reference", "--mode", "loop"}, "--mode confined"},
-        Bad{{"--reference", "--inject", "no-fence"}, "makes no sense"},
+        Bad{{"--reference", "--mode", "loop"}, "--mode confined"}, Bad{{"--reference", "--inject", "no-fence"}, "makes no sense"},
         Bad{{"--reference", "--loads", "measured"}, "--loads measured makes no sense"},
         Bad{{"--inject", "rust"}, "there is: flip, late, no-fence"},
         Bad{{"--inject", "flip", "--host-blocks", "0"}, "needs a host tier or storage"},
@@ -196,8 +193,8 @@ TEST(Options, stripe_storage_over_the_directories_in_their_order) {
   const Words file{"--storage", "file:/a", "--storage-capacity", "1GiB"};
   EXPECT_TRUE(std::get<FileStorage>(parse(file).storage).more_directories.empty());
   Words words = file;
-  words.insert(words.end(), {"--storage-stripe", "/b", "--storage-stripe", "/c", "--storage-stripe-size", "1MiB",
-                             "--storage-name", "mine"});
+  words.insert(words.end(),
+               {"--storage-stripe", "/b", "--storage-stripe", "/c", "--storage-stripe-size", "1MiB", "--storage-name", "mine"});
   const ReplayOptions options = parse(words);
   const auto& storage = std::get<FileStorage>(options.storage);
   EXPECT_EQ(storage.more_directories, (std::vector<std::filesystem::path>{"/b", "/c"}));

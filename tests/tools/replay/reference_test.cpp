@@ -134,19 +134,20 @@ TEST_P(TwoTierReference, hits_and_moves_exactly_as_its_relation_does) {
 
 INSTANTIATE_TEST_SUITE_P(
     Traces, TwoTierReference,
-    testing::Values(TwoTiers{"conversation", 1000, 5000, InclusionPolicy::exclusive, "4.70", "10.32", "84.98", 28'540, 262'501},
-                    TwoTiers{"conversation", 1000, 5000, InclusionPolicy::inclusive, "4.70", "7.67", "87.63", 21'203, 242'298},
-                    TwoTiers{"conversation", 1000, 5000, InclusionPolicy::non_inclusive, "4.70", "10.09", "85.21", 27'903, 234'801},
-                    TwoTiers{"conversation", 1000, 20'000, InclusionPolicy::exclusive, "4.70", "26.40", "68.90", 72'989, 262'501},
-                    TwoTiers{"conversation", 1000, 20'000, InclusionPolicy::inclusive, "4.70", "25.93", "69.37", 71'702, 191'799},
-                    TwoTiers{"conversation", 1000, 20'000, InclusionPolicy::non_inclusive, "4.70", "26.22", "69.08", 72'498, 190'241},
-                    TwoTiers{"conversation", 3000, 20'000, InclusionPolicy::exclusive, "7.02", "25.05", "67.93", 69'271, 254'087},
-                    TwoTiers{"synthetic", 1000, 20'000, InclusionPolicy::exclusive, "8.80", "51.95", "39.25", 61'247, 106'518},
-                    TwoTiers{"synthetic", 1000, 20'000, InclusionPolicy::inclusive, "8.80", "51.30", "39.90", 60'479, 47'039},
-                    TwoTiers{"synthetic", 1000, 20'000, InclusionPolicy::non_inclusive, "8.80", "51.66", "39.55", 60'898, 46'614},
-                    TwoTiers{"agent", 1000, 20'000, InclusionPolicy::exclusive, "2.50", "92.24", "5.26", 943'071, 995'867},
-                    TwoTiers{"agent", 1000, 20'000, InclusionPolicy::inclusive, "2.50", "91.95", "5.55", 940'169, 56'698},
-                    TwoTiers{"agent", 1000, 20'000, InclusionPolicy::non_inclusive, "2.50", "91.97", "5.53", 940'369, 56'492}),
+    testing::Values(
+        TwoTiers{"conversation", 1000, 5000, InclusionPolicy::exclusive, "4.70", "10.32", "84.98", 28'540, 262'501},
+        TwoTiers{"conversation", 1000, 5000, InclusionPolicy::inclusive, "4.70", "7.67", "87.63", 21'203, 242'298},
+        TwoTiers{"conversation", 1000, 5000, InclusionPolicy::non_inclusive, "4.70", "10.09", "85.21", 27'903, 234'801},
+        TwoTiers{"conversation", 1000, 20'000, InclusionPolicy::exclusive, "4.70", "26.40", "68.90", 72'989, 262'501},
+        TwoTiers{"conversation", 1000, 20'000, InclusionPolicy::inclusive, "4.70", "25.93", "69.37", 71'702, 191'799},
+        TwoTiers{"conversation", 1000, 20'000, InclusionPolicy::non_inclusive, "4.70", "26.22", "69.08", 72'498, 190'241},
+        TwoTiers{"conversation", 3000, 20'000, InclusionPolicy::exclusive, "7.02", "25.05", "67.93", 69'271, 254'087},
+        TwoTiers{"synthetic", 1000, 20'000, InclusionPolicy::exclusive, "8.80", "51.95", "39.25", 61'247, 106'518},
+        TwoTiers{"synthetic", 1000, 20'000, InclusionPolicy::inclusive, "8.80", "51.30", "39.90", 60'479, 47'039},
+        TwoTiers{"synthetic", 1000, 20'000, InclusionPolicy::non_inclusive, "8.80", "51.66", "39.55", 60'898, 46'614},
+        TwoTiers{"agent", 1000, 20'000, InclusionPolicy::exclusive, "2.50", "92.24", "5.26", 943'071, 995'867},
+        TwoTiers{"agent", 1000, 20'000, InclusionPolicy::inclusive, "2.50", "91.95", "5.55", 940'169, 56'698},
+        TwoTiers{"agent", 1000, 20'000, InclusionPolicy::non_inclusive, "2.50", "91.97", "5.53", 940'369, 56'492}),
     [](const auto& row) {
       return fmt::format("{}_{}_{}_{}", row.param.trace, row.param.device_blocks, row.param.host_blocks,
                          to_string(row.param.relation));

@@ -1,5 +1,5 @@
-#include "tests/tools/temporary_directory.hpp"
 #include "tools/replay/report/report.hpp"
+#include "tests/tools/temporary_directory.hpp"
 #include "tools/report_file.hpp"
 
 #include <boost/json.hpp>
@@ -30,8 +30,15 @@ ReplayResult some_result() {
   result.latency_us.release = {10, 11, 12};
   result.checked = 70;
   result.compared = 75;
-  result.engine = {.steps = 20, .requests_in_steps = 50, .prefilled = 1000, .decoded = 200, .recomputed = 30,
-                   .preemptions = 4, .hits_again = 11, .aborted = 3, .output_blocks = 13};
+  result.engine = {.steps = 20,
+                   .requests_in_steps = 50,
+                   .prefilled = 1000,
+                   .decoded = 200,
+                   .recomputed = 30,
+                   .preemptions = 4,
+                   .hits_again = 11,
+                   .aborted = 3,
+                   .output_blocks = 13};
   result.mismatches = 2;
   result.seconds = 2.5;
   result.checks.ledgers_balanced = true;

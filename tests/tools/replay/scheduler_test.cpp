@@ -39,7 +39,7 @@ std::string text(const Action& action) {
 struct Engine {
   EngineCounts counts;
   Scheduler scheduler;
-  std::map<RequestNumber, Answer> acquired;           ///< how acquiring goes; else done
+  std::map<RequestNumber, Answer> acquired;  ///< how acquiring goes; else done
   std::function<bool(const Action&)> can_extend = [](const Action&) { return true; };
 
   explicit Engine(const SchedulerLimits& with = limits) : scheduler{with, counts} {}
@@ -196,8 +196,8 @@ TEST(Scheduler, preempts_the_youngest_which_is_the_first_to_be_taken_up_again) {
   engine.add(4, 10);
   bool given = false;
   engine.can_extend = [&](const Action& action) { return action.request == 1 ? std::exchange(given, true) : true; };
-  EXPECT_EQ(engine.step(), (Steps{"extend 1 by 1", "preempt 3", "extend 1 by 1", "compute 1: 20 to 21", "extend 2 by 1",
-                                  "compute 2: 20 to 21"}))
+  EXPECT_EQ(engine.step(),
+            (Steps{"extend 1 by 1", "preempt 3", "extend 1 by 1", "compute 1: 20 to 21", "extend 2 by 1", "compute 2: 20 to 21"}))
       << "and nobody is admitted in that step";
   EXPECT_EQ(engine.counts.preemptions, 1);
   // What it has written is asked for with its prompt, and the token that comes next is known.
@@ -226,8 +226,8 @@ TEST(Scheduler, has_a_request_that_is_the_youngest_itself_give_way) {
   Engine engine;
   three_writing(engine);
   engine.can_extend = [](const Action& action) { return action.request != 3; };
-  EXPECT_EQ(engine.step(), (Steps{"extend 1 by 1", "compute 1: 20 to 21", "extend 2 by 1", "compute 2: 20 to 21",
-                                  "extend 3 by 1", "preempt 3"}));
+  EXPECT_EQ(engine.step(), (Steps{"extend 1 by 1", "compute 1: 20 to 21", "extend 2 by 1", "compute 2: 20 to 21", "extend 3 by 1",
+                                  "preempt 3"}));
 }
 
 TEST(Scheduler, never_preempts_the_oldest_which_leaves_out_a_step_instead) {
@@ -249,8 +249,7 @@ TEST(Scheduler, aborts_a_request_wherever_it_is) {
   engine.add(4, 5, 20, AbortPoint{});
   engine.acquired[4] = {Outcome::pending};
   EXPECT_EQ(engine.step(), (Steps{"abort 3", "acquire 1: 16 blocks for 150", "compute 1: 0 to 100"}));
-  EXPECT_EQ(engine.step(),
-            (Steps{"abort 1", "acquire 2: 2 blocks for 5", "compute 2: 0 to 5", "acquire 4: 2 blocks for 5"}));
+  EXPECT_EQ(engine.step(), (Steps{"abort 1", "acquire 2: 2 blocks for 5", "compute 2: 0 to 5", "acquire 4: 2 blocks for 5"}));
   EXPECT_EQ(engine.step(), (Steps{"abort 4", "compute 2: 5 to 6"}));
   EXPECT_EQ(engine.step(), (Steps{"compute 2: 6 to 7"}));
   EXPECT_EQ(engine.step(), (Steps{"abort 2"}));

@@ -80,13 +80,12 @@ class SlowDisk : public ::testing::TestWithParam<Case> {
 
   [[nodiscard]] VirtualResult run(const VirtualOptions& options) const { return VirtualEngine{options}.run(requests_); }
 };
-INSTANTIATE_TEST_SUITE_P(All, SlowDisk,
-                         ::testing::Values(Case{InclusionPolicy::non_inclusive, Mode::confined}, Case{InclusionPolicy::exclusive, Mode::confined},
-                                           Case{InclusionPolicy::inclusive, Mode::confined}, Case{InclusionPolicy::non_inclusive, Mode::loop},
-                                           Case{InclusionPolicy::exclusive, Mode::loop}, Case{InclusionPolicy::inclusive, Mode::loop}),
-                         [](const auto& row) {
-                           return fmt::format("{}_{}", to_string(row.param.relation), tools::to_string(row.param.mode));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, SlowDisk,
+    ::testing::Values(Case{InclusionPolicy::non_inclusive, Mode::confined}, Case{InclusionPolicy::exclusive, Mode::confined},
+                      Case{InclusionPolicy::inclusive, Mode::confined}, Case{InclusionPolicy::non_inclusive, Mode::loop},
+                      Case{InclusionPolicy::exclusive, Mode::loop}, Case{InclusionPolicy::inclusive, Mode::loop}),
+    [](const auto& row) { return fmt::format("{}_{}", to_string(row.param.relation), tools::to_string(row.param.mode)); });
 
 constexpr WritePolicy policies[] = {WritePolicy::none, WritePolicy::write_through, WritePolicy::selective,
                                     WritePolicy::write_back};

@@ -1,6 +1,6 @@
+#include "tools/replay/workload/trace_reader.hpp"
 #include "tests/tools/temporary_directory.hpp"
 #include "tools/interrupted.hpp"
-#include "tools/replay/workload/trace_reader.hpp"
 #include "tools/usage_error.hpp"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ std::vector<TraceRequest> read_all(const std::filesystem::path& file) {
 }
 
 const std::vector<TraceRequest> two_requests{{27482, 1100, 52, {46, 47, 2353}, {}},
-                                              {30535.5, 512, 0, {18446744073709551615U}, {}}};
+                                             {30535.5, 512, 0, {18446744073709551615U}, {}}};
 
 class TraceReaderTest : public testing::Test {
  protected:

@@ -2,16 +2,16 @@
 
 #include "base/clock.hpp"
 #include "base/waker.hpp"
-#include "runtime/cache/cache.hpp"
 #include "runtime/cache/async_cache.hpp"
+#include "runtime/cache/cache.hpp"
 #include "storage/file/file_store.hpp"
+#include "tests/simulated/simulated_device.hpp"
 #include "tests/simulated/simulated_io.hpp"
 #include "tools/replay/engine/engine_counts.hpp"
-#include "tools/replay/options/options.hpp"
 #include "tools/replay/engine/scheduler.hpp"
-#include "transfer/host/host_arena.hpp"
-#include "tests/simulated/simulated_device.hpp"
+#include "tools/replay/options/options.hpp"
 #include "transfer/engine/transfer_engine.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/io_context.hpp>

@@ -75,7 +75,8 @@ TEST(CopyMethodTable, holds_for_one_device_and_driver) {
   const std::string text = CopyMethodTable{}.to_json("H200", "13.0");
   EXPECT_EQ(CopyMethodTable::from_json(text, "H100", "13.0").error(), Errc::incompatible);
   EXPECT_EQ(CopyMethodTable::from_json(text, "H200", "13.1").error(), Errc::incompatible);
-  EXPECT_EQ(CopyMethodTable::from_json(R"({"version":2,"device":"a","driver":"b","cells":[]})", "a", "b").error(), Errc::incompatible);
+  EXPECT_EQ(CopyMethodTable::from_json(R"({"version":2,"device":"a","driver":"b","cells":[]})", "a", "b").error(),
+            Errc::incompatible);
 }
 
 TEST(CopyMethodTable, refuses_what_is_no_table) {
@@ -115,7 +116,7 @@ TEST_F(CopyMethodTableFile, is_kept_whole_and_private) {
   const Result<CopyMethodTable> read = CopyMethodTable::load(file, "H200", "13.0");
   ASSERT_TRUE(read);
   EXPECT_EQ(read->cell(swap_in, 3, 2).rates, table.cell(swap_in, 3, 2).rates);
-  struct stat status{};
+  struct stat status {};
   ASSERT_EQ(::stat(file.c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777U, 0600U);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator{folder_}, std::filesystem::directory_iterator{}), 1);

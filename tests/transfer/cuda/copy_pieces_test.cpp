@@ -32,7 +32,7 @@ class CopyPieces : public testing::Test {
   }
   std::byte* host(std::uint32_t slot, std::size_t within = 0) { return arena_.block(SlotId{slot}).data() + within; }
 
-  HostArena arena_{20, block_bytes, block_bytes * slots_per_chunk};
+  HostArena arena_{20, block_bytes, block_bytes* slots_per_chunk};
   DeviceGeometry packed_ = packed_geometry(base, 30, block_bytes);
   /// Three parts of 32 bytes, each in an array of its own.
   DeviceGeometry layers_{30, {{base, 32, 32}, {base + 0x1'0000, 32, 32}, {base + 0x2'0000, 32, 32}}, block_bytes};
@@ -48,9 +48,9 @@ TEST_F(CopyPieces, name_the_device_by_the_destination_of_a_swap_in) {
 }
 
 TEST_F(CopyPieces, end_where_a_chunk_of_the_arena_ends) {
-  EXPECT_EQ(plan(swap_out, {run(10, 3, 9)}, packed_), (std::vector<CopyPiece>{{base + 10 * 96, host(3), 192},
-                                                                              {base + 12 * 96, host(5), 480},
-                                                                              {base + 17 * 96, host(10), 192}}));
+  EXPECT_EQ(
+      plan(swap_out, {run(10, 3, 9)}, packed_),
+      (std::vector<CopyPiece>{{base + 10 * 96, host(3), 192}, {base + 12 * 96, host(5), 480}, {base + 17 * 96, host(10), 192}}));
 }
 
 TEST_F(CopyPieces, of_regions_are_one_a_block_and_region_in_the_order_of_the_host) {
@@ -71,18 +71,13 @@ TEST_F(CopyPieces, join_regions_that_lie_side_by_side) {
 
 TEST_F(CopyPieces, join_whole_blocks_whose_regions_lie_side_by_side_but_not_over_a_chunk) {
   const DeviceGeometry split{30, {{base, 96, 40}, {base + 40, 96, 56}}, block_bytes};
-  EXPECT_EQ(plan(swap_out, {run(0, 3, 4)}, split),
-            (std::vector<CopyPiece>{{base, host(3), 192}, {base + 192, host(5), 192}}));
+  EXPECT_EQ(plan(swap_out, {run(0, 3, 4)}, split), (std::vector<CopyPiece>{{base, host(3), 192}, {base + 192, host(5), 192}}));
 }
 
 TEST_F(CopyPieces, of_layers_are_their_regions_wherever_those_lie_in_the_gathered_block) {
   // All K, then all V, of two layers; K of both layers lies side by side.
-  const DeviceGeometry geometry{30,
-                                {{base, 48, 24, 0},
-                                 {base + 24, 48, 24, 1},
-                                 {base + 0x1'0000, 24, 24, 0},
-                                 {base + 0x2'0000, 24, 24, 1}},
-                                block_bytes};
+  const DeviceGeometry geometry{
+      30, {{base, 48, 24, 0}, {base + 24, 48, 24, 1}, {base + 0x1'0000, 24, 24, 0}, {base + 0x2'0000, 24, 24, 1}}, block_bytes};
   EXPECT_EQ(geometry.layers(), 2U);
   EXPECT_EQ(plan(swap_in, {run(1, 4, 2)}, geometry, LayerRange{1, 1}),
             (std::vector<CopyPiece>{{base + 4 * 48 + 24, host(1, 24), 24},
@@ -94,10 +89,10 @@ TEST_F(CopyPieces, of_layers_are_their_regions_wherever_those_lie_in_the_gathere
 
 TEST_F(CopyPieces, of_layers_of_packed_blocks_are_one_a_block) {
   const DeviceGeometry packed = packed_geometry(base, 30, block_bytes, 4);
-  EXPECT_EQ(plan(swap_in, {run(3, 7, 3)}, packed, LayerRange{1, 2}),
-            (std::vector<CopyPiece>{{base + 7 * 96 + 24, host(3, 24), 48},
-                                    {base + 8 * 96 + 24, host(4, 24), 48},
-                                    {base + 9 * 96 + 24, host(5, 24), 48}}));
+  EXPECT_EQ(
+      plan(swap_in, {run(3, 7, 3)}, packed, LayerRange{1, 2}),
+      (std::vector<CopyPiece>{
+          {base + 7 * 96 + 24, host(3, 24), 48}, {base + 8 * 96 + 24, host(4, 24), 48}, {base + 9 * 96 + 24, host(5, 24), 48}}));
   EXPECT_EQ(plan(swap_in, {run(3, 7, 3)}, packed), plan(swap_in, {run(3, 7, 3)}, packed_)) << "whole ones lose nothing by it";
 }
 

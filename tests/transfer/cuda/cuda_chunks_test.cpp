@@ -42,8 +42,8 @@ class CudaChunks : public CudaOnFake {
     if (!cuda_) make_machine();
     CudaOptions options;
     options.only_method = only_method;
-    device_ = std::make_unique<DriverDevice>(
-        cuda_->driver(), std::array{CudaPool{.slots = slots, .host = coming_.get(), .regions = {}}}, options);
+    device_ = std::make_unique<DriverDevice>(cuda_->driver(),
+                                             std::array{CudaPool{.slots = slots, .host = coming_.get(), .regions = {}}}, options);
     device_->set_waker(waker_);
   }
   /// What the worker has to do it does, on a thread without a context of the driver's.

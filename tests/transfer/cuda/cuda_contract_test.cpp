@@ -1,7 +1,7 @@
 // What every Device promises, on the CUDA device over a driver that is none.
 #include "tests/transfer/cuda/cuda_support.hpp"
-#include "tests/transfer/device_contract.hpp"
 #include "tests/transfer/cuda/fake_cuda.hpp"
+#include "tests/transfer/device_contract.hpp"
 
 namespace terrace::contract {
 namespace {

@@ -203,9 +203,9 @@ TEST_F(CudaRanks, have_a_chunk_all_or_none) {
     const char* call;
     std::uint32_t rank;
   };
-  for (const Failing failing : {Failing{"cuMemHostRegister", 0}, Failing{"cuDevicePrimaryCtxRetain", 0},
-                                Failing{"cuMemHostGetDevicePointer", 0}, Failing{"cuMemHostGetDevicePointer", 1},
-                                Failing{"cuCtxPushCurrent", 1}}) {
+  for (const Failing failing :
+       {Failing{"cuMemHostRegister", 0}, Failing{"cuDevicePrimaryCtxRetain", 0}, Failing{"cuMemHostGetDevicePointer", 0},
+        Failing{"cuMemHostGetDevicePointer", 1}, Failing{"cuCtxPushCurrent", 1}}) {
     open_all(CopyMethod::kernel);
     cuda_.fail(failing.call, CUDA_ERROR_OUT_OF_MEMORY, 0, ordinals.at(failing.rank));
     ASSERT_TRUE(arena_->grow(chunk_slots));

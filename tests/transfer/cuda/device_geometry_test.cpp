@@ -93,8 +93,8 @@ TEST(DeviceGeometry, knows_the_layers_of_its_regions) {
                  .layers()),
             2U);
   EXPECT_EQ((DeviceGeometry{8, {{0x1000, 64, 64}, {0x2000, 64, 64}}, Bytes{128}}.layers()), 1U);
-  EXPECT_TRUE(says(refusal(8, {{0x1000, 64, 64, 0}, {0x2000, 32, 32, 1}}, 96),
-                   "layer 1 has 32B of each block, and layer 0 has 64B"));
+  EXPECT_TRUE(
+      says(refusal(8, {{0x1000, 64, 64, 0}, {0x2000, 32, 32, 1}}, 96), "layer 1 has 32B of each block, and layer 0 has 64B"));
   EXPECT_TRUE(says(refusal(8, {{0x1000, 64, 64, 0}, {0x2000, 64, 64, 2}, {0x3000, 64, 64, 2}}, 192), "layer 1 has 0B"));
   EXPECT_TRUE(says(refusal(8, {{0x1000, 64, 64, 7}}, 64), "of layer 7"));
 }

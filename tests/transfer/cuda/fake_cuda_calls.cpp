@@ -64,10 +64,10 @@ constexpr CUdeviceptr device_side = CUdeviceptr{1} << 61;
 
 void add_machine_calls(CudaDriver& driver) {
   driver.cuGetErrorName = [](CUresult result, const char** name) {
-    *name = result == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS"
-            : result == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
+    *name = result == CUDA_ERROR_ILLEGAL_ADDRESS  ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+            : result == CUDA_ERROR_OUT_OF_MEMORY  ? "CUDA_ERROR_OUT_OF_MEMORY"
             : result == CUDA_ERROR_INVALID_HANDLE ? "CUDA_ERROR_INVALID_HANDLE"
-                                                 : "CUDA_ERROR_UNKNOWN";
+                                                  : "CUDA_ERROR_UNKNOWN";
     return CUDA_SUCCESS;
   };
   driver.cuGetErrorString = [](CUresult, const char** text) {

@@ -1,7 +1,7 @@
 #include "tests/transfer/support.hpp"
 #include "transfer/emulated/emulated_device.hpp"
-#include "transfer/host/host_arena.hpp"
 #include "transfer/engine/transfer_engine.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 
@@ -25,8 +25,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using test::fill;
 using test::holds;
-using test::transfer;
 using test::run;
+using test::transfer;
 using test::writes;
 
 constexpr std::uint32_t slots = 16;
@@ -97,8 +97,8 @@ TEST_F(LinkTroubleTest, a_stall_that_outlives_the_deadline_leaves_what_is_under_
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].id, TransferId{2});
   EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
-  EXPECT_EQ(events[0].outcomes, (Outcomes{BlockOutcome::unconfirmed, BlockOutcome::unconfirmed, BlockOutcome::cancelled,
-                                          BlockOutcome::cancelled}));
+  EXPECT_EQ(events[0].outcomes,
+            (Outcomes{BlockOutcome::unconfirmed, BlockOutcome::unconfirmed, BlockOutcome::cancelled, BlockOutcome::cancelled}));
   EXPECT_FALSE(transfers_->idle()) << "two slots are in quarantine";
 
   // The other direction takes no notice.

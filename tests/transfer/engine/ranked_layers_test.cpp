@@ -12,8 +12,8 @@
 namespace terrace {
 namespace {
 
-using test::transfer;
 using test::run;
+using test::transfer;
 
 class Scripted final : public TransferPort {
  public:

@@ -1,10 +1,10 @@
 #include "transfer/engine/ranked_transfers.hpp"
 #include "base/random.hpp"
-#include "tests/transfer/support.hpp"
-#include "transfer/host/host_arena.hpp"
-#include "transfer/device/rank_devices.hpp"
 #include "tests/simulated/simulated_device.hpp"
+#include "tests/transfer/support.hpp"
+#include "transfer/device/rank_devices.hpp"
 #include "transfer/engine/transfer_engine.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 
@@ -28,8 +28,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using test::fill;
 using test::holds;
-using test::transfer;
 using test::run;
+using test::transfer;
 
 constexpr std::uint32_t ranks = 3;
 constexpr std::uint32_t slots = 16;

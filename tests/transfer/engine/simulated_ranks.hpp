@@ -2,11 +2,11 @@
 
 #include "base/clock.hpp"
 #include "base/random.hpp"
-#include "transfer/host/host_arena.hpp"
+#include "tests/simulated/simulated_device.hpp"
 #include "transfer/device/rank_devices.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
-#include "tests/simulated/simulated_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -27,7 +27,8 @@ class Ranks {
   };
 
   /// `pools`: slots and arena of each; the shares are dealt out here.
-  Ranks(const Options& options, std::span<const PoolMemory> pools, const TransferSchedulerConfig& lanes, const Clock& clock, Waker& waker);
+  Ranks(const Options& options, std::span<const PoolMemory> pools, const TransferSchedulerConfig& lanes, const Clock& clock,
+        Waker& waker);
 
   [[nodiscard]] RankDevices& devices() { return *devices_; }
   [[nodiscard]] SimulatedDevice& device(std::uint32_t rank) { return *stepped_.at(rank); }
@@ -51,8 +52,8 @@ class Ranks {
   std::optional<RankedTransfers> transfers_;
 };
 
-inline Ranks::Ranks(const Options& options, std::span<const PoolMemory> pools, const TransferSchedulerConfig& lanes, const Clock& clock,
-             Waker& waker) {
+inline Ranks::Ranks(const Options& options, std::span<const PoolMemory> pools, const TransferSchedulerConfig& lanes,
+                    const Clock& clock, Waker& waker) {
   std::vector<Device*> devices;
   std::vector<RankedTransfers::Rank> ports;
   for (std::uint32_t rank = 0; rank < options.count; ++rank) {

@@ -1,8 +1,8 @@
 #include "base/random.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/emulated/emulated_device.hpp"
-#include "transfer/host/host_arena.hpp"
 #include "transfer/engine/transfer_engine.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 
@@ -24,8 +24,8 @@ using enum Direction;
 using enum Urgency;
 using test::fill;
 using test::holds;
-using test::transfer;
 using test::run;
+using test::transfer;
 using test::writes;
 
 constexpr std::uint32_t slots = 64;

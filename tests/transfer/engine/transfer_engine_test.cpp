@@ -1,8 +1,8 @@
 #include "transfer/engine/transfer_engine.hpp"
 #include "base/random.hpp"
+#include "tests/simulated/simulated_device.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/host/host_arena.hpp"
-#include "tests/simulated/simulated_device.hpp"
 
 #include <gtest/gtest.h>
 
@@ -23,8 +23,8 @@ using enum Urgency;
 using std::chrono::seconds;
 using test::fill;
 using test::holds;
-using test::transfer;
 using test::run;
+using test::transfer;
 using test::writes;
 
 constexpr std::uint32_t slots = 32;
@@ -201,8 +201,8 @@ TEST_F(DirectTransfersTest, refuse_blocks_of_another_size_than_the_devices) {
   EXPECT_THROW((DirectTransfers{config, device_, clock_, waker_}), std::invalid_argument);
 }
 
-/// Random transfers, cancellations, failures, frozen streams and steps. Slots that a transfer names are not named again before it has
-/// ended, as the runtime promises; a block that is done must hold its source's bytes at that moment.
+/// Random transfers, cancellations, failures, frozen streams and steps. Slots that a transfer names are not named again before it
+/// has ended, as the runtime promises; a block that is done must hold its source's bytes at that moment.
 TEST(TransferEngineProperty, a_block_reported_done_is_where_it_should_be) {
   std::uint64_t verified = 0;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {

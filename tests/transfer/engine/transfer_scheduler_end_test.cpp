@@ -16,9 +16,9 @@ using enum Direction;
 using enum Urgency;
 using std::chrono::seconds;
 using test::LanesTest;
-using test::transfer;
 using test::run;
 using test::start;
+using test::transfer;
 
 using LanesEndTest = LanesTest;
 

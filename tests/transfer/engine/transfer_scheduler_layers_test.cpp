@@ -16,9 +16,9 @@ namespace {
 using enum Direction;
 using enum Urgency;
 using std::chrono::seconds;
-using test::transfer;
 using test::run;
 using test::start;
+using test::transfer;
 
 /// Blocks of 12 bytes in 6 layers of 2.
 class LanesLayersTest : public test::LanesTest {

@@ -14,8 +14,8 @@
 namespace terrace {
 namespace {
 
-using test::transfer;
 using test::run;
+using test::transfer;
 
 /// What a transfer's blocks may have come to, as seen from outside the lanes.
 struct Seen {
@@ -28,7 +28,7 @@ struct Seen {
   std::uint32_t next_layer = 0;  ///< where the next piece begins
   std::uint32_t next_block = 0;
   std::uint32_t told_layers = 0;
-  bool failed = false;           ///< a piece did
+  bool failed = false;  ///< a piece did
   bool finished = false;
   bool owes_confirmation = false;
 };
@@ -43,8 +43,13 @@ class World {
       case 0:
       case 1: submit(); break;
       case 2: lanes_.raise(any_job(), static_cast<Urgency>(random_.below(urgency_count))); break;
-      case 3: if (random_.chance(0.3)) lanes_.cancel(any_job()); break;
-      case 4: now_ += std::chrono::milliseconds{random_.below(40)}; lanes_.expire(now_); break;
+      case 3:
+        if (random_.chance(0.3)) lanes_.cancel(any_job());
+        break;
+      case 4:
+        now_ += std::chrono::milliseconds{random_.below(40)};
+        lanes_.expire(now_);
+        break;
       case 5:
       case 6: start(random_.chance(0.5) ? Direction::swap_out : Direction::swap_in); break;
       default: end_one(); break;

@@ -1,6 +1,6 @@
+#include "transfer/engine/transfer_scheduler.hpp"
 #include "tests/transfer/engine/transfer_scheduler_fixture.hpp"
 #include "tests/transfer/support.hpp"
-#include "transfer/engine/transfer_scheduler.hpp"
 
 #include <gtest/gtest.h>
 
@@ -17,9 +17,9 @@ using enum Direction;
 using enum Urgency;
 using std::chrono::seconds;
 using test::LanesTest;
-using test::transfer;
 using test::run;
 using test::start;
+using test::transfer;
 
 TEST_F(LanesTest, moves_a_job_and_reports_it_once) {
   Transfer made = transfer(7, swap_in, request, {run(3, 5, 2)});

@@ -64,7 +64,7 @@ Round replay_once(SubjectKind kind, const Prompts& prompts, std::uint32_t capaci
   return round;
 }
 
-double median(std::vector<Round>& rounds, double Round::* member) {
+double median(std::vector<Round>& rounds, double Round::*member) {
   std::ranges::sort(rounds, {}, member);
   return rounds[rounds.size() / 2].*member;
 }
@@ -93,13 +93,13 @@ void bench_index_trace(const IndexTraceOptions& options) {
 
   const double requests = static_cast<double>(prompts.size());
   const double floor_seconds = median(rounds[static_cast<std::size_t>(SubjectKind::floor)], &Round::seconds);
-  boost::json::object report{{"trace", options.trace.string()}, {"requests", prompts.size()}, {"blocks", blocks},
-                             {"capacity", options.capacity},
-                             {"block_tokens", options.block_tokens}, {"rounds", options.rounds}};
+  boost::json::object report{
+      {"trace", options.trace.string()}, {"requests", prompts.size()},           {"blocks", blocks},
+      {"capacity", options.capacity},    {"block_tokens", options.block_tokens}, {"rounds", options.rounds}};
   print("{} requests, {} blocks of {} tokens, {} cached at most; medians of {} rounds\n\n", prompts.size(), blocks,
-             options.block_tokens, options.capacity, options.rounds);
+        options.block_tokens, options.capacity, options.rounds);
   print("{:<16}{:>8}{:>9}{:>8}{:>9}{:>9}{:>9}{:>11}\n", "", "hits", "mean us", "floors", "p50 us", "p99 us", "max us",
-             "Mblocks/s");
+        "Mblocks/s");
   for (std::size_t kind = 0; kind < subject_count; ++kind) {
     const double seconds = median(rounds[kind], &Round::seconds);
     const double hit_share = static_cast<double>(rounds[kind].front().hits) / static_cast<double>(blocks);
@@ -110,10 +110,9 @@ void bench_index_trace(const IndexTraceOptions& options) {
                             {"max_us", median(rounds[kind], &Round::max_us)},
                             {"blocks_per_second", static_cast<double>(blocks) / seconds},
                             {"floors", seconds / floor_seconds}};
-    print("{:<16}{:>7.2f}%{:>9.2f}{:>8.2f}{:>9.2f}{:>9.2f}{:>9.1f}{:>11.2f}\n",
-               to_string(static_cast<SubjectKind>(kind)), 100 * hit_share, row["mean_us"].as_double(),
-               row["floors"].as_double(), row["p50_us"].as_double(), row["p99_us"].as_double(), row["max_us"].as_double(),
-               row["blocks_per_second"].as_double() / 1e6);
+    print("{:<16}{:>7.2f}%{:>9.2f}{:>8.2f}{:>9.2f}{:>9.2f}{:>9.1f}{:>11.2f}\n", to_string(static_cast<SubjectKind>(kind)),
+          100 * hit_share, row["mean_us"].as_double(), row["floors"].as_double(), row["p50_us"].as_double(),
+          row["p99_us"].as_double(), row["max_us"].as_double(), row["blocks_per_second"].as_double() / 1e6);
     report[to_string(static_cast<SubjectKind>(kind))] = std::move(row);
   }
   if (!options.report.empty()) write_report(options.report, json_text(report));

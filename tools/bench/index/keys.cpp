@@ -128,8 +128,7 @@ void bench_keys(const KeysBenchOptions& options) {
     throw std::invalid_argument{"at least 1 size of block, 1 prompt and 1 round are needed"};
   for (const std::uint32_t tokens : options.block_tokens) {
     if (tokens == 0 || tokens > options.prompt_tokens) {
-      throw std::invalid_argument{
-          fmt::format("a prompt of {} tokens has no full block of {}", options.prompt_tokens, tokens)};
+      throw std::invalid_argument{fmt::format("a prompt of {} tokens has no full block of {}", options.prompt_tokens, tokens)};
     }
   }
   const std::vector<Prompt> prompts = draw_prompts(options);

@@ -2,11 +2,11 @@
 
 #include "base/random.hpp"
 #include "runtime/system/cache_system.hpp"
-#include "storage/io/aligned_buffer.hpp"
 #include "storage/file/file_store.hpp"
+#include "storage/io/aligned_buffer.hpp"
+#include "tools/bench/rounds.hpp"
 #include "tools/bench/storage/bench_directory.hpp"
 #include "tools/interrupted.hpp"
-#include "tools/bench/rounds.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/report_file.hpp"

@@ -10,10 +10,10 @@ namespace terrace::tools {
 struct RestartBenchOptions {
   std::filesystem::path directory;  ///< on the disk to measure; what is made in it goes again
   std::uint32_t blocks = 1'000'000;
-  std::uint32_t path_blocks = 16;   ///< that each prompt adds to one that was there
+  std::uint32_t path_blocks = 16;  ///< that each prompt adds to one that was there
   unsigned rounds = 5;
   IoChoice io = IoChoice::automatic;
-  std::filesystem::path report;     ///< empty: none
+  std::filesystem::path report;  ///< empty: none
 };
 
 /// How long a stack takes until it serves what an earlier process stored: a store of so many blocks of 4 KiB is made once; then,

@@ -1,10 +1,10 @@
 #include "tools/bench/storage/storage.hpp"
 
-#include "tools/bench/storage/bench_directory.hpp"
-#include "tools/interrupted.hpp"
 #include "tools/bench/rounds.hpp"
+#include "tools/bench/storage/bench_directory.hpp"
 #include "tools/bench/storage/storage_plain.hpp"
 #include "tools/bench/storage/storage_subjects.hpp"
+#include "tools/interrupted.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/options/preflight.hpp"
 #include "tools/report_file.hpp"
@@ -78,7 +78,7 @@ struct Row {
   StorageWay way = StorageWay::read;
   struct Subject {
     double gb_per_s = 0;
-    double ratio = 0;  ///< to the plain one's, in the same round
+    double ratio = 0;   ///< to the plain one's, in the same round
     double cpu_us = 0;  ///< of the calling thread, a block
   };
   Subject store, engine, plain;
@@ -112,8 +112,8 @@ Row measure(const StorageBenchOptions& options, const StorageGround& ground, uns
 
 void print_row(const Row& row) {
   print("{:>7} {:>6}  {:<5}  {:>7.2f} {:>6.2f}  {:>7.2f} {:>6.2f}  {:>7.2f}  {:>8.1f} {:>8.1f} {:>8.1f}\n",
-             to_string(row.block_bytes), row.depth, to_string(row.way), row.store.gb_per_s, row.store.ratio,
-             row.engine.gb_per_s, row.engine.ratio, row.plain.gb_per_s, row.store.cpu_us, row.engine.cpu_us, row.plain.cpu_us);
+        to_string(row.block_bytes), row.depth, to_string(row.way), row.store.gb_per_s, row.store.ratio, row.engine.gb_per_s,
+        row.engine.ratio, row.plain.gb_per_s, row.store.cpu_us, row.engine.cpu_us, row.plain.cpu_us);
   flush_output();
 }
 
@@ -134,8 +134,7 @@ boost::json::object to_json(const Row& row) {
 std::string fio_line(const StorageBenchOptions& options) {
   return fmt::format("fio --name=plain --directory={} --size={} --direct=1 --ioengine=io_uring --rw=randread --bs={} "
                      "--iodepth={} --time_based --runtime=5",
-                     options.directory.string(), count(options.size), count(options.block_bytes.front()),
-                     options.depths.back());
+                     options.directory.string(), count(options.size), count(options.block_bytes.front()), options.depths.back());
 }
 
 }  // namespace
@@ -162,9 +161,9 @@ void bench_storage(const StorageBenchOptions& options) {
       engine = store.engine();
       direct = store.is_direct();
       print("medians of {} rounds; {}{}; GB/s, and microseconds of the calling thread a block\n", options.rounds, engine,
-                 direct ? "" : "; through the page cache: no direct I/O here");
-      print("{:>7} {:>6}  {:<5}  {:>7} {:>6}  {:>7} {:>6}  {:>7}  {:>8} {:>8} {:>8}\n", "block", "depth", "way", "store",
-                 "ratio", "engine", "ratio", "plain", "store us", "engine", "plain");
+            direct ? "" : "; through the page cache: no direct I/O here");
+      print("{:>7} {:>6}  {:<5}  {:>7} {:>6}  {:>7} {:>6}  {:>7}  {:>8} {:>8} {:>8}\n", "block", "depth", "way", "store", "ratio",
+            "engine", "ratio", "plain", "store us", "engine", "plain");
     }
     for (const unsigned depth : options.depths) {
       for (const StorageWay way : {StorageWay::read, StorageWay::write}) {

@@ -9,15 +9,15 @@
 namespace terrace::tools {
 
 struct StorageBenchOptions {
-  std::filesystem::path directory;  ///< on the disk to measure; what is made in it goes again
+  std::filesystem::path directory;               ///< on the disk to measure; what is made in it goes again
   std::vector<std::filesystem::path> stripes{};  ///< the same, on further disks: the store is striped over all of them
-  Bytes size = GiB;                 ///< of the store's blocks, and of the file of the plain reads and writes
+  Bytes size = GiB;                              ///< of the store's blocks, and of the file of the plain reads and writes
   std::vector<Bytes> block_bytes{KiB * 64, KiB * 256, MiB, MiB * 4};
   std::vector<unsigned> depths{1, 4, 16, 64};
-  Bytes moved = MiB * 256;          ///< in each measurement, or eight times the depth where that is more
+  Bytes moved = MiB * 256;  ///< in each measurement, or eight times the depth where that is more
   unsigned rounds = 5;
   IoChoice io = IoChoice::automatic;
-  std::filesystem::path report;     ///< empty: none
+  std::filesystem::path report;  ///< empty: none
 };
 
 /// A FileStore's reads and writes of blocks in scattered order, so many under way at once: checksums, catalog and eviction

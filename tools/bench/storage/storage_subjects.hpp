@@ -2,8 +2,8 @@
 
 #include "base/bytes.hpp"
 #include "base/waker.hpp"
-#include "storage/io/aligned_buffer.hpp"
 #include "storage/file/file_store.hpp"
+#include "storage/io/aligned_buffer.hpp"
 #include "storage/io/io_choice.hpp"
 #include "tools/bench/storage/bench_directory.hpp"
 #include "tools/bench/storage/storage.hpp"
@@ -31,7 +31,7 @@ struct StorageGround {
   unsigned depth_max = 1;
   IoChoice io = IoChoice::automatic;
   const Interrupt& interrupt;
-  EventFdWaker& waker;  ///< the interrupt wakes it, too
+  EventFdWaker& waker;    ///< the interrupt wakes it, too
   AlignedBuffer buffers;  ///< depth_max blocks of noise
 
   [[nodiscard]] std::span<std::byte> buffer(std::uint64_t n) const {

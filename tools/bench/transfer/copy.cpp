@@ -38,7 +38,7 @@ void bench_copy(const CopyBenchOptions& options) {
   }
   std::ranges::sort(speeds);
   print("one core copies {} blocks: {:.2f} GB/s (median of {}; {:.2f} to {:.2f})\n", to_string(options.block_bytes),
-             speeds[speeds.size() / 2], speeds.size(), speeds.front(), speeds.back());
+        speeds[speeds.size() / 2], speeds.size(), speeds.front(), speeds.back());
 }
 
 }  // namespace terrace::tools

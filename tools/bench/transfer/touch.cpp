@@ -51,11 +51,10 @@ void bench_touch(const TouchBenchOptions& options) {
   }
   for (Subject& subject : subjects) {
     std::ranges::sort(subject.seconds);
-    print("{} touched by {} threads, huge pages {}: {:.0f} ms ({:.0f} to {:.0f}); {} in huge pages\n",
-               to_string(options.size), subject.touch.threads,
-               subject.touch.huge_pages == HugePages::yes ? "asked for" : "not wanted",
-               1e3 * subject.seconds[subject.seconds.size() / 2], 1e3 * subject.seconds.front(), 1e3 * subject.seconds.back(),
-               to_string(subject.huge));
+    print("{} touched by {} threads, huge pages {}: {:.0f} ms ({:.0f} to {:.0f}); {} in huge pages\n", to_string(options.size),
+          subject.touch.threads, subject.touch.huge_pages == HugePages::yes ? "asked for" : "not wanted",
+          1e3 * subject.seconds[subject.seconds.size() / 2], 1e3 * subject.seconds.front(), 1e3 * subject.seconds.back(),
+          to_string(subject.huge));
   }
 }
 

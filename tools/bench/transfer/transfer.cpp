@@ -31,8 +31,8 @@ constexpr Bytes largest_block = GiB;
 std::uint32_t blocks_of(const TransferBenchOptions& options, Bytes block_bytes) {
   const std::uint64_t blocks = options.blocks > 0 ? options.blocks : options.area_bytes / block_bytes;
   if (blocks < 2 || blocks > blocks_max) {
-    throw std::invalid_argument{fmt::format("{} blocks of {} a direction: must be from 2 to {}", blocks, to_string(block_bytes),
-                                            blocks_max)};
+    throw std::invalid_argument{
+        fmt::format("{} blocks of {} a direction: must be from 2 to {}", blocks, to_string(block_bytes), blocks_max)};
   }
   return static_cast<std::uint32_t>(blocks);
 }
@@ -61,19 +61,19 @@ void check(const TransferBenchOptions& options) {
 void print_copies(const std::vector<CopyRow>& rows) {
   for (const CopyRow& row : rows) {
     print("{:>7} {:>8}  {:<10}  {:<8} {:>7.2f}  {:>7.2f} {:>6.2f}  {:>7.2f} {:>6.2f}  {:>9.1f} {:>10.1f}\n",
-               to_string(row.block_bytes), row.blocks, to_string(row.layout), to_string(row.way), row.gb_per_s,
-               row.plain_gb_per_s, row.ratio, row.bare_gb_per_s, row.bare_ratio, row.submit_ns, row.collect_ns);
+          to_string(row.block_bytes), row.blocks, to_string(row.layout), to_string(row.way), row.gb_per_s, row.plain_gb_per_s,
+          row.ratio, row.bare_gb_per_s, row.bare_ratio, row.submit_ns, row.collect_ns);
   }
   flush_output();
 }
 
 void print_urgent(const std::vector<UrgentRow>& rows) {
   print("\nswap-in of 1 block, us: alone, and while the persist lane of the same direction is full\n");
-  print("{:>7}  {:>9} {:>9}  {:>9} {:>9} {:>9}  {:>9} {:>9}\n", "block", "idle p50", "p99", "busy p50", "p99", "max",
-             "one piece", "bound");
+  print("{:>7}  {:>9} {:>9}  {:>9} {:>9} {:>9}  {:>9} {:>9}\n", "block", "idle p50", "p99", "busy p50", "p99", "max", "one piece",
+        "bound");
   for (const UrgentRow& row : rows) {
     print("{:>7}  {:>9.1f} {:>9.1f}  {:>9.1f} {:>9.1f} {:>9.1f}  {:>9.1f} {:>9.1f}\n", to_string(row.block_bytes),
-               row.idle_us.p50, row.idle_us.p99, row.busy_us.p50, row.busy_us.p99, row.busy_us.max, row.piece_us, row.bound_us);
+          row.idle_us.p50, row.idle_us.p99, row.busy_us.p50, row.busy_us.p99, row.busy_us.max, row.piece_us, row.bound_us);
   }
 }
 
@@ -81,11 +81,11 @@ void print_compute(const std::vector<ComputeRow>& rows) {
   if (rows.empty()) return;
   print("\na step of compute that reads device memory, us: alone, and while the persist lane of one direction is full\n");
   print("{:>7} {:>8}  {:>9} {:>9}  {:>10} {:>9}  {:>8} {:>6}\n", "block", "reads", "alone p50", "p99", "beside p50", "p99",
-             "slowdown", "of p99");
+        "slowdown", "of p99");
   for (const ComputeRow& row : rows) {
     print("{:>7} {:>8}  {:>9.1f} {:>9.1f}  {:>10.1f} {:>9.1f}  {:>8.2f} {:>6.2f}\n", to_string(row.block_bytes),
-               to_string(row.step_bytes), row.alone_us.p50, row.alone_us.p99, row.beside_us.p50, row.beside_us.p99,
-               row.slowdown_p50, row.slowdown_p99);
+          to_string(row.step_bytes), row.alone_us.p50, row.alone_us.p99, row.beside_us.p50, row.beside_us.p99, row.slowdown_p50,
+          row.slowdown_p99);
   }
 }
 
@@ -93,47 +93,48 @@ void print_layers(const std::vector<LayersRow>& rows) {
   if (rows.empty()) return;
   print("\nswap-in of all blocks in one plan, us: whole, and by layer\n");
   print("{:>7} {:>8} {:>7} {:>6}  {:>10}  {:>12} {:>6}  {:>10} {:>6}\n", "block", "blocks", "layers", "told", "whole",
-             "first layers", "ratio", "all layers", "ratio");
+        "first layers", "ratio", "all layers", "ratio");
   for (const LayersRow& row : rows) {
-    print("{:>7} {:>8} {:>7} {:>6}  {:>10.1f}  {:>12.1f} {:>6.3f}  {:>10.1f} {:>6.2f}\n", to_string(row.block_bytes),
-               row.blocks, row.layers, row.told, row.whole_us, row.first_us, row.first_of_whole, row.all_us, row.all_of_whole);
+    print("{:>7} {:>8} {:>7} {:>6}  {:>10.1f}  {:>12.1f} {:>6.3f}  {:>10.1f} {:>6.2f}\n", to_string(row.block_bytes), row.blocks,
+          row.layers, row.told, row.whole_us, row.first_us, row.first_of_whole, row.all_us, row.all_of_whole);
   }
 }
 
 boost::json::object to_json(const LayersRow& row) {
-  return {{"block_bytes", count(row.block_bytes)}, {"blocks", row.blocks},     {"layers", row.layers},
-          {"told", row.told},                      {"whole_us", row.whole_us}, {"first_us", row.first_us},
-          {"all_us", row.all_us},                  {"first_of_whole", row.first_of_whole},
+  return {{"block_bytes", count(row.block_bytes)},
+          {"blocks", row.blocks},
+          {"layers", row.layers},
+          {"told", row.told},
+          {"whole_us", row.whole_us},
+          {"first_us", row.first_us},
+          {"all_us", row.all_us},
+          {"first_of_whole", row.first_of_whole},
           {"all_of_whole", row.all_of_whole}};
 }
 
 boost::json::object to_json(const CopyRow& row) {
-  return {{"block_bytes", count(row.block_bytes)},
-          {"blocks", row.blocks},
-          {"plan_blocks", row.transfer_blocks},
-          {"layout", to_string(row.layout)},
-          {"way", to_string(row.way)},
-          {"gb_per_s", row.gb_per_s},
-          {"plain_gb_per_s", row.plain_gb_per_s},
-          {"ratio", row.ratio},
-          {"bare_gb_per_s", row.bare_gb_per_s},
-          {"bare_ratio", row.bare_ratio},
-          {"submit_ns", row.submit_ns},
-          {"collect_ns", row.collect_ns}};
+  return {{"block_bytes", count(row.block_bytes)}, {"blocks", row.blocks},       {"plan_blocks", row.transfer_blocks},
+          {"layout", to_string(row.layout)},       {"way", to_string(row.way)},  {"gb_per_s", row.gb_per_s},
+          {"plain_gb_per_s", row.plain_gb_per_s},  {"ratio", row.ratio},         {"bare_gb_per_s", row.bare_gb_per_s},
+          {"bare_ratio", row.bare_ratio},          {"submit_ns", row.submit_ns}, {"collect_ns", row.collect_ns}};
 }
 
 boost::json::object to_json(const Percentiles& us) { return {{"p50", us.p50}, {"p99", us.p99}, {"max", us.max}}; }
 
 boost::json::object to_json(const UrgentRow& row) {
-  return {{"block_bytes", count(row.block_bytes)}, {"samples", row.samples},   {"idle_us", to_json(row.idle_us)},
-          {"busy_us", to_json(row.busy_us)},       {"piece_blocks", row.piece_blocks}, {"piece_us", row.piece_us},
+  return {{"block_bytes", count(row.block_bytes)},
+          {"samples", row.samples},
+          {"idle_us", to_json(row.idle_us)},
+          {"busy_us", to_json(row.busy_us)},
+          {"piece_blocks", row.piece_blocks},
+          {"piece_us", row.piece_us},
           {"bound_us", row.bound_us}};
 }
 
 boost::json::object to_json(const ComputeRow& row) {
   return {{"block_bytes", count(row.block_bytes)}, {"step_bytes", count(row.step_bytes)}, {"samples", row.samples},
-          {"alone_us", to_json(row.alone_us)},     {"beside_us", to_json(row.beside_us)},
-          {"slowdown_p50", row.slowdown_p50},      {"slowdown_p99", row.slowdown_p99}};
+          {"alone_us", to_json(row.alone_us)},     {"beside_us", to_json(row.beside_us)}, {"slowdown_p50", row.slowdown_p50},
+          {"slowdown_p99", row.slowdown_p99}};
 }
 
 }  // namespace
@@ -144,10 +145,10 @@ void bench_transfer(const TransferBenchOptions& options) {
   lanes.piece_bytes = options.piece_bytes;
   lanes.pieces_in_flight = options.pieces_in_flight;
 
-  print("medians of {} rounds; pieces of {}, {} under way a direction; GB/s\n", options.rounds,
-             to_string(options.piece_bytes), options.pieces_in_flight);
-  print("{:>7} {:>8}  {:<10}  {:<8} {:>7}  {:>7} {:>6}  {:>7} {:>6}  {:>9} {:>10}\n", "block", "blocks", "layout", "way",
-             "moved", "plain", "ratio", "bare", "ratio", "submit ns", "collect ns");
+  print("medians of {} rounds; pieces of {}, {} under way a direction; GB/s\n", options.rounds, to_string(options.piece_bytes),
+        options.pieces_in_flight);
+  print("{:>7} {:>8}  {:<10}  {:<8} {:>7}  {:>7} {:>6}  {:>7} {:>6}  {:>9} {:>10}\n", "block", "blocks", "layout", "way", "moved",
+        "plain", "ratio", "bare", "ratio", "submit ns", "collect ns");
   boost::json::array copies;
   std::vector<UrgentRow> urgent;
   std::vector<ComputeRow> compute;

@@ -22,7 +22,7 @@ struct TransferBenchOptions {
   std::uint32_t layers = 32;
   /// Of the emulated device, per second and direction; 0: as fast as memory goes.
   Bytes link_bytes_per_second{};
-  std::filesystem::path report;        ///< empty: none
+  std::filesystem::path report;  ///< empty: none
 };
 
 /// What ThreadedTransfers make of a device, for each size of block:

@@ -2,8 +2,8 @@
 
 #include "tools/bench/rounds.hpp"
 #include "tools/bench/transfer/transfer_rig.hpp"
-#include "transfer/engine/transfer_scheduler.hpp"
 #include "transfer/device/transfer.hpp"
+#include "transfer/engine/transfer_scheduler.hpp"
 
 #include <algorithm>
 #include <array>
@@ -14,8 +14,8 @@
 
 namespace terrace::tools {
 
-/// A persist lane that never runs dry: two transfers of it, over slots of their own, each submitted again as soon as it has ended.
-/// Threads: the rig's.
+/// A persist lane that never runs dry: two transfers of it, over slots of their own, each submitted again as soon as it has
+/// ended. Threads: the rig's.
 class BackgroundLoad {
  public:
   BackgroundLoad(TransferRig& rig, const TransferSchedulerConfig& lanes)

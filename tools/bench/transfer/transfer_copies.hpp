@@ -20,7 +20,7 @@ enum class Layout : unsigned char { contiguous, scattered };
 /// Medians. Speeds are of both directions together.
 struct CopyRow {
   Bytes block_bytes{};
-  std::uint32_t blocks = 0;       ///< a direction
+  std::uint32_t blocks = 0;           ///< a direction
   std::uint32_t transfer_blocks = 0;  ///< of each transfer but the last
   Layout layout = Layout::contiguous;
   Way way = Way::swap_out;

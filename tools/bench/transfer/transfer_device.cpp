@@ -4,8 +4,8 @@
 #include "base/waker.hpp"
 #include "tools/calibration_file.hpp"
 #include "transfer/cuda/cuda_device.hpp"
-#include "transfer/emulated/emulated_device.hpp"
 #include "transfer/device/slot_memory.hpp"
+#include "transfer/emulated/emulated_device.hpp"
 
 #include <filesystem>
 #include <mutex>
@@ -26,8 +26,8 @@ class MemoryCopies final : public PlainCopies {
   SlotMemory memory_;
 };
 
-std::unique_ptr<CudaDevice> open_cuda(int ordinal, std::uint32_t slots, HostArena& host,
-                                      std::uint32_t layers, std::optional<CopyMethod> only_method) {
+std::unique_ptr<CudaDevice> open_cuda(int ordinal, std::uint32_t slots, HostArena& host, std::uint32_t layers,
+                                      std::optional<CopyMethod> only_method) {
   CudaOptions options;
   options.ordinal = ordinal;
   options.only_method = only_method;

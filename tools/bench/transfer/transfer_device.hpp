@@ -2,8 +2,8 @@
 
 #include "base/bytes.hpp"
 #include "transfer/device/device.hpp"
-#include "transfer/host/host_arena.hpp"
 #include "transfer/device/transfer.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -28,13 +28,12 @@ struct TransferDevice {
 };
 
 struct TransferDeviceOptions {
-  std::optional<int> cuda;     ///< which CUDA device; none: the emulated one
-  std::uint32_t layers = 1;    ///< of a block
+  std::optional<int> cuda;        ///< which CUDA device; none: the emulated one
+  std::uint32_t layers = 1;       ///< of a block
   Bytes link_bytes_per_second{};  ///< of the emulated device, each way; 0: as fast as memory goes
 };
 
 /// The arena outlives both. Throws as the device's constructor.
-[[nodiscard]] TransferDevice make_transfer_device(const TransferDeviceOptions& options, std::uint32_t slots,
-                                                  HostArena& host);
+[[nodiscard]] TransferDevice make_transfer_device(const TransferDeviceOptions& options, std::uint32_t slots, HostArena& host);
 
 }  // namespace terrace::tools

@@ -29,7 +29,8 @@ bool has_stamp(std::span<const std::byte> block, SlotId slot) {
 
 }  // namespace
 
-TransferRig::TransferRig(const TransferDeviceOptions& device, Bytes block_bytes, std::uint32_t blocks, const TransferSchedulerConfig& lanes)
+TransferRig::TransferRig(const TransferDeviceOptions& device, Bytes block_bytes, std::uint32_t blocks,
+                         const TransferSchedulerConfig& lanes)
     : blocks_{blocks},
       host_{2 * blocks + 1, block_bytes},
       device_{make_transfer_device(device, 2 * blocks + 1, host_)},

@@ -1,13 +1,13 @@
 #pragma once
 
 #include "base/bytes.hpp"
-#include "base/vector_pool.hpp"
 #include "base/clock.hpp"
+#include "base/vector_pool.hpp"
 #include "base/waker.hpp"
 #include "tools/bench/transfer/transfer_device.hpp"
-#include "transfer/host/host_arena.hpp"
-#include "transfer/engine/transfer_scheduler.hpp"
 #include "transfer/engine/transfer_engine.hpp"
+#include "transfer/engine/transfer_scheduler.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -21,7 +21,8 @@ struct UrgentRow {
   double bound_us = 0;
 };
 
-/// Idle and busy in turn, `rounds` times, each transfer after a pause of random length, so that it comes at any moment of a piece.
+/// Idle and busy in turn, `rounds` times, each transfer after a pause of random length, so that it comes at any moment of a
+/// piece.
 [[nodiscard]] UrgentRow measure_urgent(TransferRig& rig, const TransferSchedulerConfig& lanes, unsigned rounds);
 
 }  // namespace terrace::tools

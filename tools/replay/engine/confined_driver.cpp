@@ -140,8 +140,7 @@ Answer ConfinedDriver::carry_out(const Action& action) {
     case Action::Kind::compute: add_to_batch(action); break;
     case Action::Kind::extend: {
       const Flight& extended = flight(action.request);
-      const Result<void> done =
-          timed(session_.latencies().extend, [&] { return cache_.extend(extended.lease, action.blocks); });
+      const Result<void> done = timed(session_.latencies().extend, [&] { return cache_.extend(extended.lease, action.blocks); });
       if (!done && done.error() != Errc::no_room) {
         session_.fail(fmt::format("request {}: extend failed: {}", action.request, done.error().message()));
       }
@@ -256,8 +255,7 @@ void ConfinedDriver::launch() {
 void ConfinedDriver::share(Flight& flight) {
   const std::span<const BlockKey> keys = session_.to_share(flight.request, flight.launched_tokens);
   if (keys.size() <= flight.committed) return;
-  const auto duplicates =
-      timed(session_.latencies().commit, [&] { return cache_.commit(flight.lease, keys, flight.computed); });
+  const auto duplicates = timed(session_.latencies().commit, [&] { return cache_.commit(flight.lease, keys, flight.computed); });
   if (!duplicates) {
     session_.fail(fmt::format("request {}: commit failed: {}", flight.request.number, duplicates.error().message()));
     return;

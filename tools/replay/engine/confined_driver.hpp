@@ -36,17 +36,17 @@ class ConfinedDriver {
     Prepared request;
     TimePoint came;
     Lease lease;
-    RequestStats stats;          ///< of the blocks it was given first
-    Fence computed;              ///< of the last work launched for it
+    RequestStats stats;                 ///< of the blocks it was given first
+    Fence computed;                     ///< of the last work launched for it
     std::uint64_t launched_tokens = 0;  ///< since it was given its blocks, those of the cache included
     std::uint32_t committed = 0;
     std::uint64_t compared = 0;  ///< of the hits that `stats` tells of
     bool matched = false;
-    bool begun = false;          ///< something of it has been launched, ever
-    bool prompted = false;       ///< all of its prompt has, once
-    bool has_new_hits = false;   ///< given to it, and not yet read by compute
-    bool ending = false;         ///< all of it has been launched
-    bool preempted = false;      ///< once
+    bool begun = false;         ///< something of it has been launched, ever
+    bool prompted = false;      ///< all of its prompt has, once
+    bool has_new_hits = false;  ///< given to it, and not yet read by compute
+    bool ending = false;        ///< all of it has been launched
+    bool preempted = false;     ///< once
   };
   /// A part of a step, on the device.
   struct Launch {
@@ -93,7 +93,7 @@ class ConfinedDriver {
   std::unordered_map<RequestNumber, std::unique_ptr<Flight>> flights_;  ///< of the scheduler's requests
   std::optional<Prepared> next_;                                        ///< not due yet
   ComputeBatch batch_;
-  std::vector<Member> members_;                                         ///< of the batch
+  std::vector<Member> members_;  ///< of the batch
   std::deque<Launch> launched_;
   TimePoint began_{};
 };

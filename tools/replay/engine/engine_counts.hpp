@@ -15,9 +15,9 @@ struct EngineCounts {
   std::uint64_t decoded = 0;            ///< output tokens
   std::uint64_t recomputed = 0;         ///< of both: again, after a preemption
   std::uint64_t preemptions = 0;
-  std::uint64_t hits_again = 0;         ///< blocks that preempted requests found when they came back
-  std::uint64_t aborted = 0;            ///< requests
-  std::uint64_t output_blocks = 0;      ///< full of output, and shared
+  std::uint64_t hits_again = 0;     ///< blocks that preempted requests found when they came back
+  std::uint64_t aborted = 0;        ///< requests
+  std::uint64_t output_blocks = 0;  ///< full of output, and shared
 
   /// Tokens of a request that are computed, by where they stand: before the furthest that was, in its prompt, or behind that.
   void add(TokenRange tokens, std::uint64_t furthest, std::uint64_t prompt_tokens) {

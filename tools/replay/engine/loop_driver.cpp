@@ -87,9 +87,7 @@ asio::awaitable<void> LoopDriver::serve_all() {
   while (in_flight_ > 0) co_await wait_for_change(never);
 }
 
-std::uint64_t LoopDriver::Life::end() const {
-  return tokens_computed(request.prompt_tokens, request.output_tokens);
-}
+std::uint64_t LoopDriver::Life::end() const { return tokens_computed(request.prompt_tokens, request.output_tokens); }
 
 bool LoopDriver::Life::is_aborted() const {
   return request.abort && !request.abort->waiting && request.abort->tokens <= computed;

@@ -17,8 +17,8 @@
 
 namespace terrace::tools {
 
-/// Serves the requests as a server on an event loop does: a coroutine for each, over an AsyncCache. Requests begin in order; those
-/// that find no room wait in the runtime, in order.
+/// Serves the requests as a server on an event loop does: a coroutine for each, over an AsyncCache. Requests begin in order;
+/// those that find no room wait in the runtime, in order.
 ///
 /// A request's life is that of ConfinedDriver's, but there are no steps that requests share, so that no budget either: its
 /// prompt is computed in chunks of `step_tokens`, its output a block at a time, each waited for before the next. One that cannot

@@ -6,9 +6,7 @@
 
 namespace terrace::tools {
 
-std::uint64_t Scheduler::Request::end() const {
-  return tokens_computed(wanted.prompt_tokens, wanted.output_tokens);
-}
+std::uint64_t Scheduler::Request::end() const { return tokens_computed(wanted.prompt_tokens, wanted.output_tokens); }
 
 void Scheduler::add(const ScheduledRequest& request) {
   TERRACE_CHECK(requests_.empty() || request.number > requests_.rbegin()->first);
@@ -51,9 +49,7 @@ Action Scheduler::resume(Answer answer) {
           ++in_flight_;
           request.state = State::pending;
           return advance();
-        case Outcome::never_fits:
-          forget(request);
-          return advance();
+        case Outcome::never_fits: forget(request); return advance();
         case Outcome::no_room:
           phase_ = Phase::idle;  // and those behind it wait
           return advance();

@@ -108,8 +108,7 @@ AcquireRequest Session::acquire_request(const Prepared& request, std::uint64_t t
   AcquireRequest wanted;
   wanted.id = RequestId{request.number};
   wanted.keys = to_share(request, tokens);
-  wanted.blocks =
-      blocks_to_acquire(tokens, tokens_computed(request.prompt_tokens, request.output_tokens), options_.block_tokens);
+  wanted.blocks = blocks_to_acquire(tokens, tokens_computed(request.prompt_tokens, request.output_tokens), options_.block_tokens);
   // A token is left to compute: the next one comes of it.
   if (!options_.reference) wanted.hit_blocks_max = static_cast<std::uint32_t>((tokens - 1) / options_.block_tokens);
   wanted.tenant = TenantId{keys_.root().prefix64()};

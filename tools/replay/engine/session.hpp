@@ -7,17 +7,17 @@
 #include "tools/replay/engine/engine_counts.hpp"
 #include "tools/replay/engine/key_maker.hpp"
 #include "tools/replay/engine/latencies.hpp"
-#include "tools/replay/options/options.hpp"
 #include "tools/replay/engine/progress.hpp"
-#include "tools/replay/workload/request_source.hpp"
 #include "tools/replay/engine/verifier.hpp"
+#include "tools/replay/options/options.hpp"
+#include "tools/replay/workload/request_source.hpp"
 #include "transfer/device/device.hpp"
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <memory>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,11 +30,11 @@ struct Prepared {
   std::uint64_t number = 0;  ///< in the trace, from 1; also its RequestId
   double timestamp_ms = 0;
   std::uint64_t prompt_tokens = 0;
-  std::uint64_t output_tokens = 0;     ///< to be written
-  std::vector<BlockKey> keys;          ///< of all blocks that will be full, those of the output behind those of the prompt
-  std::uint32_t prompt_blocks = 0;     ///< of them
-  std::uint32_t shared_blocks = 0;     ///< of `keys`, those that are cached: all, or the prompt's
-  std::uint32_t full_blocks = 0;       ///< what counts: the prompt's, also those beyond the device that --reference cuts off
+  std::uint64_t output_tokens = 0;  ///< to be written
+  std::vector<BlockKey> keys;       ///< of all blocks that will be full, those of the output behind those of the prompt
+  std::uint32_t prompt_blocks = 0;  ///< of them
+  std::uint32_t shared_blocks = 0;  ///< of `keys`, those that are cached: all, or the prompt's
+  std::uint32_t full_blocks = 0;    ///< what counts: the prompt's, also those beyond the device that --reference cuts off
   std::optional<AbortPoint> abort;
 };
 

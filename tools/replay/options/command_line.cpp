@@ -110,7 +110,8 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
       .option("--output-tokens-max", into.output_tokens_max, "COUNT",
               "Output tokens of a request at most, whatever the trace says (default 128); 0 and 1: prompts alone")
       .option("--cache-output", into.cache_output, "on|off", "Whether full blocks of the output are cached as well (default on)")
-      .option("--abort-rate", into.abort_rate, "SHARE", "Share of the requests, 0 to 1, aborted at any point of their life "
+      .option("--abort-rate", into.abort_rate, "SHARE",
+              "Share of the requests, 0 to 1, aborted at any point of their life "
               "(default 0)");
 
   Group{command, "Device and host memory"}
@@ -149,14 +150,12 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
               "At the end, Ctrl-C included: bring what is cached to storage in this time, and say what is durable");
 
   Group{command, "Pace"}
-      .flag("--reference", into.reference,
-            "Instantaneous, in order, one at a time; only full blocks; the last token may hit")
+      .flag("--reference", into.reference, "Instantaneous, in order, one at a time; only full blocks; the last token may hit")
       .option("--concurrency", into.concurrency, "COUNT", "Requests in flight at most (default 16)")
       .option("--step-tokens", into.step_tokens, "COUNT",
               "Tokens computed in a step at most, all requests together (default 8192); loop: of one request at a time")
       .option("--speed", into.speed, "FACTOR", "Requests come at the trace's own times, sped up so many times")
-      .option("--prefill-speed", into.prefill_speed, "COUNT",
-              "Tokens computed a second: compute takes its time")
+      .option("--prefill-speed", into.prefill_speed, "COUNT", "Tokens computed a second: compute takes its time")
       .option("--loads", into.loads, "NAME",
               "Hits taken: always (default); measured, where that is sooner than computing (default with --prefill-speed or "
               "--storage-bandwidth; not with --reference); host, none from storage; none, from the device alone")

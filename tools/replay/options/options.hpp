@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/bytes.hpp"
-#include "runtime/types/config.hpp"
 #include "runtime/system/cache_system.hpp"
+#include "runtime/types/config.hpp"
 #include "tools/policies/policies.hpp"
 #include "tools/replay/options/faults.hpp"
 #include "tools/usage_error.hpp"
@@ -71,7 +71,7 @@ struct ReplayArguments {
 enum class Loads : unsigned char {
   measured,  ///< as far as that is sooner than computing them
   always,
-  host,      ///< none from storage
+  host,  ///< none from storage
   none,
 };
 [[nodiscard]] std::string_view to_string(Loads loads);
@@ -101,7 +101,7 @@ struct ReplayOptions {
   std::filesystem::path trace;  ///< empty: the workload
   std::string workload = "chat";
   std::uint64_t seed = 1;
-  std::uint64_t skip = 0;  ///< of the first requests
+  std::uint64_t skip = 0;                     ///< of the first requests
   std::uint64_t requests_max = all_requests;  ///< of those that follow
   std::uint32_t block_tokens = 0;
 
@@ -120,16 +120,16 @@ struct ReplayOptions {
   PolicyKind policy = PolicyKind::lru;  ///< as a reference run has it; read from a command line, adaptive in the others
 
   bool reference = false;
-  std::uint32_t concurrency = 0;  ///< requests in flight at most
-  std::uint64_t step_tokens = 8192;        ///< computed in a step at most; loop mode has no steps: of a request at a time
-  std::uint64_t output_tokens_max = 128;   ///< of a request, whatever the trace says
+  std::uint32_t concurrency = 0;          ///< requests in flight at most
+  std::uint64_t step_tokens = 8192;       ///< computed in a step at most; loop mode has no steps: of a request at a time
+  std::uint64_t output_tokens_max = 128;  ///< of a request, whatever the trace says
   bool cache_output = true;
-  double abort_rate = 0;                   ///< share of the requests
-  std::optional<double> speed;    ///< the trace's clock runs so many times faster; else as fast as it goes
-  double prefill_speed = 0;       ///< tokens a second that compute takes at most; 0: as fast as it goes
+  double abort_rate = 0;        ///< share of the requests
+  std::optional<double> speed;  ///< the trace's clock runs so many times faster; else as fast as it goes
+  double prefill_speed = 0;     ///< tokens a second that compute takes at most; 0: as fast as it goes
   Loads loads = Loads::always;
   Mode mode = Mode::confined;
-  std::uint32_t threads = 1;      ///< of the event loop
+  std::uint32_t threads = 1;  ///< of the event loop
   Verify verify = Verify::all;
   Release release = Release::done;
   Fault inject = Fault::none;

@@ -22,8 +22,8 @@ json::object to_object(const Moved& moved) {
 json::object to_object(const Percentiles& p) { return {{"p50", p.p50}, {"p99", p.p99}, {"max", p.max}}; }
 
 json::object to_object(const Ledger& ledger) {
-  return {{"free", ledger.free},   {"held", ledger.held},     {"filling", ledger.filling}, {"ready", ledger.ready},
-          {"null", ledger.null},   {"total", ledger.total},   {"quarantined", ledger.quarantined}};
+  return {{"free", ledger.free}, {"held", ledger.held},   {"filling", ledger.filling},        {"ready", ledger.ready},
+          {"null", ledger.null}, {"total", ledger.total}, {"quarantined", ledger.quarantined}};
 }
 
 json::string text(std::string_view view) { return json::string{json::string_view{view.data(), view.size()}}; }
@@ -65,10 +65,16 @@ json::object to_object(const ManagerStats& stats) {
 }
 
 json::object to_object(const StoreStat& stat) {
-  return {{"capacity_blocks", stat.capacity_blocks}, {"wanted_blocks", stat.wanted_blocks}, {"blocks", stat.blocks},
-          {"evicted", stat.evicted}, {"corrupt", stat.corrupt}, {"io_errors", stat.io_errors},
-          {"growth_stopped", stat.growth_stopped}, {"floor_stopped", stat.floor_stopped},
-          {"directories", stat.directories}, {"directories_lost", stat.directories_lost}};
+  return {{"capacity_blocks", stat.capacity_blocks},
+          {"wanted_blocks", stat.wanted_blocks},
+          {"blocks", stat.blocks},
+          {"evicted", stat.evicted},
+          {"corrupt", stat.corrupt},
+          {"io_errors", stat.io_errors},
+          {"growth_stopped", stat.growth_stopped},
+          {"floor_stopped", stat.floor_stopped},
+          {"directories", stat.directories},
+          {"directories_lost", stat.directories_lost}};
 }
 
 json::object to_object(const StoreHealth& health) {
@@ -77,9 +83,15 @@ json::object to_object(const StoreHealth& health) {
   json::array lost;
   for (const std::filesystem::path& directory : health.lost_directories) lost.push_back(text(directory.string()));
   return {{"lost_directories", std::move(lost)},
-          {"state", to_string(health.state)}, {"reason", health.reason},       {"breaker", to_string(health.breaker)},
-          {"opened", health.opened},          {"retried", health.retried},     {"recovered", health.recovered},
-          {"declined", health.declined},      {"held_back", health.held_back}, {"failed", failed}};
+          {"state", to_string(health.state)},
+          {"reason", health.reason},
+          {"breaker", to_string(health.breaker)},
+          {"opened", health.opened},
+          {"retried", health.retried},
+          {"recovered", health.recovered},
+          {"declined", health.declined},
+          {"held_back", health.held_back},
+          {"failed", failed}};
 }
 
 json::object storage_config(const ReplayOptions& options) {
@@ -179,8 +191,7 @@ json::object checkpoint(const ReplayResult& result) {
 }
 
 json::object to_object(const EngineCounts& engine) {
-  const json::object tokens{
-      {"prefilled", engine.prefilled}, {"decoded", engine.decoded}, {"recomputed", engine.recomputed}};
+  const json::object tokens{{"prefilled", engine.prefilled}, {"decoded", engine.decoded}, {"recomputed", engine.recomputed}};
   return {{"steps", engine.steps},
           {"running_mean", engine.running_mean()},
           {"tokens", tokens},
@@ -191,12 +202,9 @@ json::object to_object(const EngineCounts& engine) {
 }
 
 json::object to_object(const Mismatch& mismatch) {
-  return {{"request", mismatch.request},
-          {"block", mismatch.block},
-          {"key", to_hex(mismatch.key)},
-          {"found_in", text(to_string(mismatch.found_in))},
-          {"slot", mismatch.slot.value()},
-          {"byte", mismatch.byte}};
+  return {{"request", mismatch.request},   {"block", mismatch.block},
+          {"key", to_hex(mismatch.key)},   {"found_in", text(to_string(mismatch.found_in))},
+          {"slot", mismatch.slot.value()}, {"byte", mismatch.byte}};
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 
 #include "runtime/cache/cache.hpp"
 #include "storage/resilience/resilient_store.hpp"
-#include "tools/replay/report/final_checks.hpp"
 #include "tools/replay/engine/session.hpp"
+#include "tools/replay/report/final_checks.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -43,7 +43,7 @@ struct ReplayResult {
   ManagerStats manager;
   std::optional<StoreStat> store;
   std::optional<StoreHealth> storage_health;  ///< none: no guard, as without file storage
-  std::string storage_io;      ///< CacheSystem::io(); empty where no files are
+  std::string storage_io;                     ///< CacheSystem::io(); empty where no files are
   bool interrupted = false;
   std::optional<std::string> failure;  ///< why it ended early, where it did
 };

@@ -18,7 +18,8 @@ Verdict judge_injected(const ReplayOptions& options, const ReplayResult& result)
             fmt::format("{}: {} {} planted, and none was caught", name, planted, planted_unit(options.inject))};
   }
   return {ExitStatus::run_failed, fmt::format("{}: nothing was planted, since too little was copied: replay more requests, or "
-                                              "over a smaller device", name)};
+                                              "over a smaller device",
+                                              name)};
 }
 
 }  // namespace

@@ -64,8 +64,8 @@ void TraceFile::fail(const std::string& what) const { throw UsageError{fmt::form
 TraceFile::TraceFile(const std::filesystem::path& name, const TraceLimits& limits)
     : name_{name == "-" ? "standard input" : name.string()} {
   // Without O_NONBLOCK, opening a FIFO would wait for its writer, and heed no signal.
-  const int opened = name == "-" ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
-                                 : ::open(name.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  const int opened =
+      name == "-" ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0) : ::open(name.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (opened < 0) fail(fmt::format("cannot open: {}", std::strerror(errno)));
   descriptor_ = std::make_shared<Descriptor>(opened);
   struct stat status {};

@@ -67,8 +67,6 @@ void ChatWorkload::grow(Session& session, std::uint32_t tokens) {
   while (session.ids.size() < session.context / block_tokens_) session.ids.push_back(next_id_++);
 }
 
-std::uint32_t ChatWorkload::draw_text(double median) {
-  return draw_length(random_, median, model_.length_sigma, text_max);
-}
+std::uint32_t ChatWorkload::draw_text(double median) { return draw_length(random_, median, model_.length_sigma, text_max); }
 
 }  // namespace terrace::tools

@@ -1,7 +1,7 @@
 #include "transfer/cuda/copy/calibration.hpp"
 
-#include "transfer/cuda/driver/handles.hpp"
 #include "transfer/cuda/copy/piece_copier.hpp"
+#include "transfer/cuda/driver/handles.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -105,7 +105,7 @@ CopyMethodTable calibrate_methods(const CudaDriver& driver, int ordinal, const C
 }
 
 CopyMethodTable kept_or_measured(const CudaDriver& driver, int ordinal, const std::filesystem::path& file, const Clock& clock,
-                           CalibrationOptions options) {
+                                 CalibrationOptions options) {
   const std::string device = cuda_device_name(driver, cuda_device_at(driver, ordinal));
   const std::string version = cuda_driver_name(driver);
   if (const Result<CopyMethodTable> kept = CopyMethodTable::load(file, device, version)) return *kept;

@@ -162,7 +162,8 @@ Result<CopyMethodTable> CopyMethodTable::from_json(std::string_view text, std::s
   return made;
 }
 
-Result<CopyMethodTable> CopyMethodTable::load(const std::filesystem::path& file, std::string_view device, std::string_view driver) {
+Result<CopyMethodTable> CopyMethodTable::load(const std::filesystem::path& file, std::string_view device,
+                                              std::string_view driver) {
   std::ifstream in{file, std::ios::binary};
   if (!in) return Errc::not_found;
   std::ostringstream text;

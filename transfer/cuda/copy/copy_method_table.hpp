@@ -43,7 +43,7 @@ class CopyMethodTable {
   using Rates = std::array<double, copy_method_count>;
   struct Cell {
     std::array<CopyMethod, copy_method_count> order{};  ///< best first
-    Rates rates{};                                  ///< all 0: not measured
+    Rates rates{};                                      ///< all 0: not measured
   };
 
   /// Not measured: batches from 32 KiB a piece on; below that kernels, where there are many pieces; single pieces plainly.
@@ -65,7 +65,7 @@ class CopyMethodTable {
 
   /// Fails: not_found, and as from_json.
   [[nodiscard]] static Result<CopyMethodTable> load(const std::filesystem::path& file, std::string_view device,
-                                              std::string_view driver);
+                                                    std::string_view driver);
   /// Whole or not at all, readable by its owner alone. Fails: io_failed.
   [[nodiscard]] Result<void> save(const std::filesystem::path& file, std::string_view device, std::string_view driver) const;
 

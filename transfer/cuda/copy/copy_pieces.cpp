@@ -19,7 +19,7 @@ void append(std::vector<CopyPiece>& out, std::size_t first, const CopyPiece& nex
 
 /// Blocks whose host sides lie in one chunk, each `host_stride` after the one before.
 void plan_span(std::uint64_t device_slot, std::byte* host, std::uint64_t host_stride, std::uint32_t slots,
-                  const DeviceGeometry& geometry, std::optional<LayerRange> layers, std::vector<CopyPiece>& out) {
+               const DeviceGeometry& geometry, std::optional<LayerRange> layers, std::vector<CopyPiece>& out) {
   const std::size_t first = out.size();
   const std::span<const DeviceRegion> regions = geometry.regions();
   const std::uint64_t block_bytes = count(geometry.block_bytes());

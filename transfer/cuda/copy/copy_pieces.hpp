@@ -31,8 +31,7 @@ struct HostShares {
 /// run and chunk, or where the device has only a share of each host slot, one a block; of blocks in regions one a block and
 /// region, but for regions that lie side by side. Of a command of layers those regions only. The command's slots and layers
 /// exist.
-void plan_pieces(const CopyCommand& command, const DeviceGeometry& geometry, const HostShares& host,
-                 std::vector<CopyPiece>& out);
+void plan_pieces(const CopyCommand& command, const DeviceGeometry& geometry, const HostShares& host, std::vector<CopyPiece>& out);
 
 /// Appends the pieces of one block of the pool whose other side is `host`, contiguous.
 void plan_block(SlotId device_slot, std::byte* host, const DeviceGeometry& geometry, std::vector<CopyPiece>& out);

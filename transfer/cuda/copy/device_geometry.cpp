@@ -111,9 +111,8 @@ DeviceGeometry::DeviceGeometry(std::uint32_t slots, std::vector<DeviceRegion> re
     sum += regions_[i].bytes;
   }
   if (sum != count(block_bytes_)) {
-    throw std::invalid_argument{
-        fmt::format("device geometry: {} regions add up to {} a block, and the host has {} of each", regions_.size(),
-                    to_string(Bytes{sum}), to_string(block_bytes_))};
+    throw std::invalid_argument{fmt::format("device geometry: {} regions add up to {} a block, and the host has {} of each",
+                                            regions_.size(), to_string(Bytes{sum}), to_string(block_bytes_))};
   }
   for (std::size_t i = 0; i < regions_.size(); ++i) {
     for (std::size_t j = i + 1; j < regions_.size(); ++j) {
