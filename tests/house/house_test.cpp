@@ -30,7 +30,10 @@ const std::map<std::string, std::vector<SourceFile>>& folders() {
     std::map<std::string, std::vector<SourceFile>> read;
     for (const std::string_view folder : product_folders()) read.emplace(folder, read_folder(root, std::string{folder}));
     for (const std::string folder : {"tests", "examples", "cmake", "docs"}) read.emplace(folder, read_folder(root, folder));
-    read.emplace("", std::vector{read_file(root, "CMakeLists.txt"), read_file(root, "README.md")});
+    std::vector<SourceFile>& top = read[""];
+    for (const std::string file : {"CMakeLists.txt", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"}) {
+      top.push_back(read_file(root, file));
+    }
     return read;
   }();
   return all;
