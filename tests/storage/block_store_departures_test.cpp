@@ -13,7 +13,7 @@ namespace {
 
 using Kind = StoreEvent::Kind;
 
-class BlockStoreDepartures : public testing::TestWithParam<StoreKind> {
+class BlockStoreRemoval : public testing::TestWithParam<StoreKind> {
  protected:
   StoreHarness& make(std::uint32_t capacity) {
     harness_ = make_harness(GetParam(), capacity);
@@ -23,10 +23,10 @@ class BlockStoreDepartures : public testing::TestWithParam<StoreKind> {
   std::unique_ptr<StoreHarness> harness_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Stores, BlockStoreDepartures, testing::ValuesIn(store_kinds()),
+INSTANTIATE_TEST_SUITE_P(Stores, BlockStoreRemoval, testing::ValuesIn(store_kinds()),
                          [](const auto& param) { return to_string(param.param); });
 
-TEST_P(BlockStoreDepartures, a_slot_is_bad_also_where_nobody_waits_for_its_write_any_more) {
+TEST_P(BlockStoreRemoval, a_slot_is_bad_also_where_nobody_waits_for_its_write_any_more) {
   StoreHarness& h = make(3);
   const auto path = path_of(1, 2);
   h.write({path[0]});
@@ -38,7 +38,7 @@ TEST_P(BlockStoreDepartures, a_slot_is_bad_also_where_nobody_waits_for_its_write
   EXPECT_EQ(h.store().stat().free, 2U);
 }
 
-TEST_P(BlockStoreDepartures, a_removed_block_takes_its_descendants_along) {
+TEST_P(BlockStoreRemoval, a_removed_block_takes_its_descendants_along) {
   StoreHarness& h = make(8);
   const auto path = path_of(1, 4);
   h.write(path);
@@ -56,7 +56,7 @@ TEST_P(BlockStoreDepartures, a_removed_block_takes_its_descendants_along) {
   EXPECT_TRUE(h.reads_back(key_of(60)));
 }
 
-TEST_P(BlockStoreDepartures, every_key_that_was_named_and_there_is_reported_with_the_token) {
+TEST_P(BlockStoreRemoval, every_key_that_was_named_and_there_is_reported_with_the_token) {
   StoreHarness& h = make(8);
   const auto path = path_of(1, 3);
   h.write(path);
@@ -67,7 +67,7 @@ TEST_P(BlockStoreDepartures, every_key_that_was_named_and_there_is_reported_with
   for (const StoreEvent& event : events) EXPECT_EQ(event.token, event.key == path[1].key ? 0U : 5U);
 }
 
-TEST_P(BlockStoreDepartures, a_block_that_is_removed_while_being_written_goes_when_it_is_written) {
+TEST_P(BlockStoreRemoval, a_block_that_is_removed_while_being_written_goes_when_it_is_written) {
   StoreHarness& h = make(8);
   const auto path = path_of(1, 3);
   h.start_write({path[0], path[1]});
@@ -89,7 +89,7 @@ TEST_P(BlockStoreDepartures, a_block_that_is_removed_while_being_written_goes_wh
   for (const StoredBlock& block : path) EXPECT_FALSE(h.has(block.key));
 }
 
-TEST_P(BlockStoreDepartures, removing_a_parent_fails_the_write_of_its_child) {
+TEST_P(BlockStoreRemoval, removing_a_parent_fails_the_write_of_its_child) {
   StoreHarness& h = make(4);
   const auto path = path_of(1, 2);
   h.write({path[0]});
@@ -102,7 +102,7 @@ TEST_P(BlockStoreDepartures, removing_a_parent_fails_the_write_of_its_child) {
   EXPECT_EQ(h.store().stat().free, 4U);
 }
 
-TEST_P(BlockStoreDepartures, a_read_under_way_survives_the_removal_of_its_block) {
+TEST_P(BlockStoreRemoval, a_read_under_way_survives_the_removal_of_its_block) {
   StoreHarness& h = make(1);
   h.write({root_block(1)});
   const std::uint64_t token = h.start_read(key_of(1));
@@ -118,7 +118,7 @@ TEST_P(BlockStoreDepartures, a_read_under_way_survives_the_removal_of_its_block)
   EXPECT_EQ(h.store().stat().free, 1U);
 }
 
-TEST_P(BlockStoreDepartures, removing_what_is_not_there_says_nothing) {
+TEST_P(BlockStoreRemoval, removing_what_is_not_there_says_nothing) {
   StoreHarness& h = make(4);
   const BlockKey key = key_of(1);
   h.store().remove({&key, 1}, 5);
@@ -126,7 +126,7 @@ TEST_P(BlockStoreDepartures, removing_what_is_not_there_says_nothing) {
   EXPECT_TRUE(h.drain().empty());
 }
 
-TEST_P(BlockStoreDepartures, what_leaves_is_named_by_the_token_of_the_write_that_stored_it) {
+TEST_P(BlockStoreRemoval, what_leaves_is_named_by_the_token_of_the_write_that_stored_it) {
   StoreHarness& h = make(3);
   const auto path = path_of(1, 2);
   h.write(path);              // tokens 1 and 2
@@ -146,7 +146,7 @@ TEST_P(BlockStoreDepartures, what_leaves_is_named_by_the_token_of_the_write_that
   for (const StoreEvent& event : h.drain()) EXPECT_EQ(event.write_token, event.key == path[0].key ? 77U : 4U);
 }
 
-TEST_P(BlockStoreDepartures, a_refused_write_knows_nothing_of_the_block) {
+TEST_P(BlockStoreRemoval, a_refused_write_knows_nothing_of_the_block) {
   StoreHarness& h = make(3);
   const BlockKey key = key_of(1);
   h.start_write({root_block(1)});
@@ -155,7 +155,7 @@ TEST_P(BlockStoreDepartures, a_refused_write_knows_nothing_of_the_block) {
   for (const StoreEvent& event : h.drain()) EXPECT_EQ(event.write_token, event.kind == Kind::removed ? 1U : 0U);
 }
 
-TEST_P(BlockStoreDepartures, a_flipped_bit_is_a_miss_and_costs_the_descendants) {
+TEST_P(BlockStoreRemoval, a_flipped_bit_is_a_miss_and_costs_the_descendants) {
   StoreHarness& h = make(8);
   const auto path = path_of(1, 4);
   h.write(path);
@@ -185,7 +185,7 @@ TEST_P(BlockStoreDepartures, a_flipped_bit_is_a_miss_and_costs_the_descendants) 
   EXPECT_TRUE(h.reads_back(path[3].key)) << "and may be stored again";
 }
 
-TEST_P(BlockStoreDepartures, a_flipped_bit_is_found_while_what_builds_on_the_block_is_read) {
+TEST_P(BlockStoreRemoval, a_flipped_bit_is_found_while_what_builds_on_the_block_is_read) {
   StoreHarness& h = make(8);
   const auto path = path_of(1, 4);
   h.write(path);
@@ -206,7 +206,7 @@ TEST_P(BlockStoreDepartures, a_flipped_bit_is_found_while_what_builds_on_the_blo
   EXPECT_EQ(stat.free, 7U);
 }
 
-TEST_P(BlockStoreDepartures, stays_closed_under_parent_whatever_happens) {
+TEST_P(BlockStoreRemoval, stays_closed_under_parent_whatever_happens) {
   const std::uint64_t seed = seed_from_env_or(1);
   SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
   Random random{seed};

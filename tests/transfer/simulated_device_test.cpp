@@ -20,9 +20,9 @@ using test::writes;
 
 constexpr std::uint32_t slots = 8;
 
-class SteppedDeviceTest : public testing::Test {
+class SimulatedDeviceTest : public testing::Test {
  protected:
-  SteppedDeviceTest() {
+  SimulatedDeviceTest() {
     for (std::uint32_t slot = 0; slot < slots; ++slot) {
       device_.launch(writes(slot, 100 + slot));
       fill(arena_.block(SlotId{slot}), 200 + slot);
@@ -50,7 +50,7 @@ class SteppedDeviceTest : public testing::Test {
   SimulatedDevice device_{slots, arena_, 3};
 };
 
-TEST_F(SteppedDeviceTest, does_nothing_unless_stepped) {
+TEST_F(SimulatedDeviceTest, does_nothing_unless_stepped) {
   EXPECT_TRUE(device_.step_options().empty());
   const Fence point = device_.launch([](BlockAccess&) { FAIL() << "nobody stepped"; });
   device_.submit({1, swap_out, {}, {run(0, 0, 1)}});
@@ -60,7 +60,7 @@ TEST_F(SteppedDeviceTest, does_nothing_unless_stepped) {
   EXPECT_TRUE(host_holds(0, 200));
 }
 
-TEST_F(SteppedDeviceTest, shows_a_copy_half_way) {
+TEST_F(SimulatedDeviceTest, shows_a_copy_half_way) {
   device_.submit({1, swap_out, {}, {run(0, 5, 1), run(3, 2, 1)}});
   device_.step(Part::swap_out);
   EXPECT_EQ(arrived(5, 100), 30U);
@@ -75,7 +75,7 @@ TEST_F(SteppedDeviceTest, shows_a_copy_half_way) {
   EXPECT_EQ(done(), std::vector<std::uint64_t>{1});
 }
 
-TEST_F(SteppedDeviceTest, offers_a_copy_only_once_its_point_is_reached) {
+TEST_F(SimulatedDeviceTest, offers_a_copy_only_once_its_point_is_reached) {
   const Fence first = device_.launch(writes(0, 1));
   const Fence second = device_.launch(writes(0, 2));
   device_.submit({1, swap_out, first, {run(0, 0, 1)}});
@@ -87,7 +87,7 @@ TEST_F(SteppedDeviceTest, offers_a_copy_only_once_its_point_is_reached) {
   EXPECT_EQ(device_.step_options(), (std::vector{Part::swap_out, Part::swap_in}));
 }
 
-TEST_F(SteppedDeviceTest, fails_the_next_command_with_part_of_its_bytes_written) {
+TEST_F(SimulatedDeviceTest, fails_the_next_command_with_part_of_its_bytes_written) {
   device_.fail_next(swap_out);
   device_.submit({1, swap_in, {}, {run(0, 0, 1)}});
   device_.submit({2, swap_out, {}, {run(1, 1, 1)}});
@@ -101,7 +101,7 @@ TEST_F(SteppedDeviceTest, fails_the_next_command_with_part_of_its_bytes_written)
   EXPECT_TRUE(host_holds(2, 102));
 }
 
-TEST_F(SteppedDeviceTest, fails_a_command_half_way_too) {
+TEST_F(SimulatedDeviceTest, fails_a_command_half_way_too) {
   device_.submit({1, swap_out, {}, {run(1, 1, 2)}});
   for (int i = 0; i < 3; ++i) device_.step(Part::swap_out);
   device_.fail_next(swap_out);
@@ -114,7 +114,7 @@ TEST_F(SteppedDeviceTest, fails_a_command_half_way_too) {
   EXPECT_EQ(arrived(2, 102), 15U);
 }
 
-TEST_F(SteppedDeviceTest, freezes_a_stuck_stream_where_it_is) {
+TEST_F(SimulatedDeviceTest, freezes_a_stuck_stream_where_it_is) {
   device_.submit({1, swap_out, {}, {run(0, 0, 1)}});
   device_.submit({2, swap_in, {}, {run(1, 1, 1)}});
   device_.step(Part::swap_out);
@@ -129,7 +129,7 @@ TEST_F(SteppedDeviceTest, freezes_a_stuck_stream_where_it_is) {
   EXPECT_TRUE(host_holds(0, 100));
 }
 
-TEST_F(SteppedDeviceTest, holds_back_the_word_of_what_it_has_done) {
+TEST_F(SimulatedDeviceTest, holds_back_the_word_of_what_it_has_done) {
   test::CountingWaker waker;
   device_.set_waker(waker);
   device_.delay_completion(swap_out, true);
@@ -149,7 +149,7 @@ TEST_F(SteppedDeviceTest, holds_back_the_word_of_what_it_has_done) {
   EXPECT_EQ(done(), std::vector<std::uint64_t>{3});
 }
 
-TEST_F(SteppedDeviceTest, lets_work_launch_more_work) {
+TEST_F(SimulatedDeviceTest, lets_work_launch_more_work) {
   Fence inner;
   const Fence outer = device_.launch([&](BlockAccess&) { inner = device_.launch(writes(0, 5)); });
   device_.run();
@@ -157,13 +157,13 @@ TEST_F(SteppedDeviceTest, lets_work_launch_more_work) {
   EXPECT_EQ(device_.reached(), inner);
 }
 
-TEST_F(SteppedDeviceTest, takes_at_least_one_step_a_block) {
+TEST_F(SimulatedDeviceTest, takes_at_least_one_step_a_block) {
   EXPECT_THROW((SimulatedDevice{1, arena_, 0}), std::invalid_argument);
 }
 
-using SteppedDeviceDeathTest = SteppedDeviceTest;
+using SimulatedDeviceDeathTest = SimulatedDeviceTest;
 
-TEST_F(SteppedDeviceDeathTest, stops_at_a_step_that_is_no_option) {
+TEST_F(SimulatedDeviceDeathTest, stops_at_a_step_that_is_no_option) {
   EXPECT_DEATH(device_.step(Part::compute), "launched_");
   EXPECT_DEATH(device_.step(Part::swap_in), "can_step");
 }

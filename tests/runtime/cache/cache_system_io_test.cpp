@@ -11,13 +11,13 @@
 namespace terrace::test {
 namespace {
 
-class StackIo : public testing::Test {
+class CacheSystemIo : public testing::Test {
  protected:
-  StackIo() {
+  CacheSystemIo() {
     std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
     if (::mkdtemp(name.data()) != nullptr) directory_ = name;
   }
-  ~StackIo() override { std::filesystem::remove_all(directory_); }
+  ~CacheSystemIo() override { std::filesystem::remove_all(directory_); }
 
   CacheSystemOptions options(IoChoice io) const {
     CacheSystemOptions options;
@@ -30,14 +30,14 @@ class StackIo : public testing::Test {
   std::filesystem::path directory_;
 };
 
-TEST_F(StackIo, is_done_by_what_was_named) {
+TEST_F(CacheSystemIo, is_done_by_what_was_named) {
   EXPECT_EQ(CacheSystem{options(IoChoice::threads)}.io(), "4 threads");
   CacheSystemOptions none = options(IoChoice::threads);
   none.storage = NoStorage{};
   EXPECT_EQ(CacheSystem{none}.io(), "");
 }
 
-TEST_F(StackIo, is_guarded_unless_told_otherwise) {
+TEST_F(CacheSystemIo, is_guarded_unless_told_otherwise) {
   CacheSystemOptions guarded = options(IoChoice::threads);
   {
     CacheSystem stack{guarded};
@@ -51,7 +51,7 @@ TEST_F(StackIo, is_guarded_unless_told_otherwise) {
   EXPECT_NE(stack.store(), nullptr);
 }
 
-TEST_F(StackIo, has_the_host_tiers_memory_registered) {
+TEST_F(CacheSystemIo, has_the_host_tiers_memory_registered) {
   if (const auto why = UringIo::unavailable()) GTEST_SKIP() << *why;
   CacheSystem stack{options(IoChoice::automatic)};
   const std::string said = stack.io();
@@ -60,7 +60,7 @@ TEST_F(StackIo, has_the_host_tiers_memory_registered) {
       << said;
 }
 
-TEST_F(StackIo, has_no_pace_with_io_uring) {
+TEST_F(CacheSystemIo, has_no_pace_with_io_uring) {
   CacheSystemOptions paced = options(IoChoice::automatic);
   std::get<FileStorage>(paced.storage).bandwidth = MiB;
   EXPECT_EQ(CacheSystem{paced}.io(), "4 threads, at 1MiB a second");
@@ -68,7 +68,7 @@ TEST_F(StackIo, has_no_pace_with_io_uring) {
   EXPECT_THROW(CacheSystem{paced}, std::invalid_argument);
 }
 
-TEST_F(StackIo, has_a_store_of_its_own_by_its_name) {
+TEST_F(CacheSystemIo, has_a_store_of_its_own_by_its_name) {
   CacheSystemOptions one = options(IoChoice::threads);
   CacheSystemOptions two = one;
   std::get<FileStorage>(one.storage).name = "rank-0";
@@ -81,7 +81,7 @@ TEST_F(StackIo, has_a_store_of_its_own_by_its_name) {
   EXPECT_THROW(CacheSystem{two}, std::system_error);
 }
 
-TEST_F(StackIo, says_that_it_has_lost_a_directory) {
+TEST_F(CacheSystemIo, says_that_it_has_lost_a_directory) {
   CacheSystemOptions striped = options(IoChoice::threads);
   auto& file = std::get<FileStorage>(striped.storage);
   file.more_directories = {directory_ / "second"};

@@ -40,9 +40,9 @@ BlockKey key_of_block(unsigned char n) {
 }
 
 /// A guarded store on a simulated disk, and a log that is read when it has ended.
-class StackWatchTest : public testing::Test {
+class CacheSystemWatchTest : public testing::Test {
  protected:
-  StackWatchTest() {
+  CacheSystemWatchTest() {
     FileStoreConfig config;
     config.directory = "/store";
     config.name.clear();
@@ -101,7 +101,7 @@ class StackWatchTest : public testing::Test {
   std::optional<CacheSystemWatch> watch_;
 };
 
-TEST_F(StackWatchTest, says_nothing_while_all_is_well) {
+TEST_F(CacheSystemWatchTest, says_nothing_while_all_is_well) {
   write(1);
   read(1);
   watch_->on_flushed({});
@@ -109,7 +109,7 @@ TEST_F(StackWatchTest, says_nothing_while_all_is_well) {
   EXPECT_TRUE(said().empty());
 }
 
-TEST_F(StackWatchTest, says_once_that_storage_is_not_used_in_full_and_that_it_is_again) {
+TEST_F(CacheSystemWatchTest, says_once_that_storage_is_not_used_in_full_and_that_it_is_again) {
   for (unsigned char n = 1; n <= 3; ++n) write(n);
   read(1, EAGAIN);
   read(2, EAGAIN);
@@ -124,7 +124,7 @@ TEST_F(StackWatchTest, says_once_that_storage_is_not_used_in_full_and_that_it_is
   EXPECT_EQ(lines[1], "warning: storage is used in full again");
 }
 
-TEST_F(StackWatchTest, says_once_that_storage_stopped_growing_and_why) {
+TEST_F(CacheSystemWatchTest, says_once_that_storage_stopped_growing_and_why) {
   io_.files().set_disk_bytes(Bytes{count(io_.files().used_bytes()) + 3 * count(block_bytes)});
   ASSERT_TRUE(file_->resize(60).has_value());
   settle();
@@ -135,7 +135,7 @@ TEST_F(StackWatchTest, says_once_that_storage_stopped_growing_and_why) {
   EXPECT_NE(lines[0].find("No space left on device"), std::string::npos) << lines[0];
 }
 
-TEST_F(StackWatchTest, says_at_the_first_of_several_failed_flushes_that_a_power_failure_may_cost_blocks) {
+TEST_F(CacheSystemWatchTest, says_at_the_first_of_several_failed_flushes_that_a_power_failure_may_cost_blocks) {
   const ErrorCode error{EIO, boost::system::generic_category()};
   watch_->on_flushed(error);
   watch_->on_flushed(error);
@@ -146,7 +146,7 @@ TEST_F(StackWatchTest, says_at_the_first_of_several_failed_flushes_that_a_power_
   EXPECT_TRUE(lines[0].starts_with("error: storage could not be flushed: Input/output error")) << lines[0];
 }
 
-TEST_F(StackWatchTest, says_once_that_files_of_the_store_have_been_taken_away) {
+TEST_F(CacheSystemWatchTest, says_once_that_files_of_the_store_have_been_taken_away) {
   write(1);
   ASSERT_TRUE(io_.files().remove_file("/store/catalog"));
   for (int n = 0; n < 2; ++n) {
@@ -159,7 +159,7 @@ TEST_F(StackWatchTest, says_once_that_files_of_the_store_have_been_taken_away) {
   EXPECT_TRUE(lines[0].starts_with("error: /store/catalog cannot be found any more")) << lines[0];
 }
 
-TEST_F(StackWatchTest, looks_only_now_and_then) {
+TEST_F(CacheSystemWatchTest, looks_only_now_and_then) {
   io_.files().set_disk_bytes(io_.files().used_bytes());
   ASSERT_TRUE(file_->resize(60).has_value());
   watch_->on_polled(clock_.now());  // looks
@@ -168,7 +168,7 @@ TEST_F(StackWatchTest, looks_only_now_and_then) {
   EXPECT_TRUE(said().empty());
 }
 
-TEST(StackLog, tells_its_embedder_how_storage_is_reached_and_nobody_who_did_not_ask) {
+TEST(CacheSystemLog, tells_its_embedder_how_storage_is_reached_and_nobody_who_did_not_ask) {
   std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
   ASSERT_NE(::mkdtemp(name.data()), nullptr);
   Collected sink;

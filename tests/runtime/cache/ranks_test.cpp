@@ -256,7 +256,7 @@ CacheSystemOptions two_ranks() {
   return options;
 }
 
-TEST(StackOfRanks, deals_blocks_out_evenly) {
+TEST(CacheSystemOfRanks, deals_blocks_out_evenly) {
   CacheSystem stack{two_ranks()};
   ASSERT_EQ(stack.devices().size(), 2U);
   EXPECT_EQ(stack.devices().at(1).info().pool().block_bytes, KiB * 4);
@@ -282,7 +282,7 @@ TEST(StackOfRanks, deals_blocks_out_evenly) {
 }
 
 /// Byte for byte: what each rank has written is in its part of the host slot, from its first byte to its last, and comes back.
-TEST(StackOfRanks, keeps_each_ranks_share_in_its_part_of_the_block) {
+TEST(CacheSystemOfRanks, keeps_each_ranks_share_in_its_part_of_the_block) {
   constexpr std::size_t share = 4096;
   CacheSystemOptions options = two_ranks();
   options.block_bytes = Bytes{3 * share};
@@ -362,7 +362,7 @@ void await_threads(std::ptrdiff_t wanted) {
   EXPECT_EQ(entries_in("/proc/self/task"), wanted);
 }
 
-TEST(StackOfRanks, of_which_any_cannot_start_does_not_start_and_leaves_nothing) {
+TEST(CacheSystemOfRanks, of_which_any_cannot_start_does_not_start_and_leaves_nothing) {
   std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
   ASSERT_NE(::mkdtemp(name.data()), nullptr);
   const std::filesystem::path directory{name};

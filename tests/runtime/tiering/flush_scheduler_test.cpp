@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::seconds;
 
-class FlushesTest : public ::testing::Test {
+class FlushSchedulerTest : public ::testing::Test {
  protected:
   std::vector<std::uint64_t> begun() { return std::exchange(actions_.flushes, {}); }
   static TimePoint at(int second) { return TimePoint{} + seconds{second}; }
@@ -26,7 +26,7 @@ class FlushesTest : public ::testing::Test {
 
 using Rounds = std::vector<std::uint64_t>;
 
-TEST_F(FlushesTest, begin_an_interval_after_something_has_changed_and_not_before) {
+TEST_F(FlushSchedulerTest, begin_an_interval_after_something_has_changed_and_not_before) {
   flushes_.on_time(at(100));
   EXPECT_EQ(flushes_.next_deadline(), never);
   flushes_.on_stored();
@@ -42,7 +42,7 @@ TEST_F(FlushesTest, begin_an_interval_after_something_has_changed_and_not_before
   EXPECT_EQ(flushes_.next_deadline(), never) << "nothing has changed since";
 }
 
-TEST_F(FlushesTest, cover_what_came_before_they_began) {
+TEST_F(FlushSchedulerTest, cover_what_came_before_they_began) {
   flushes_.on_stored();
   flushes_.on_stored();
   EXPECT_EQ(flushes_.not_covered(), 2U);
@@ -55,7 +55,7 @@ TEST_F(FlushesTest, cover_what_came_before_they_began) {
   EXPECT_EQ(flushes_.next_deadline(), at(205)) << "for the third";
 }
 
-TEST_F(FlushesTest, that_fail_cover_nothing_and_come_again) {
+TEST_F(FlushSchedulerTest, that_fail_cover_nothing_and_come_again) {
   flushes_.on_time(at(100));
   flushes_.on_stored();
   flushes_.on_time(at(105));
@@ -70,7 +70,7 @@ TEST_F(FlushesTest, that_fail_cover_nothing_and_come_again) {
   EXPECT_FALSE(flushes_.error());
 }
 
-TEST_F(FlushesTest, that_are_asked_for_share_what_covers_them) {
+TEST_F(FlushSchedulerTest, that_are_asked_for_share_what_covers_them) {
   flushes_.on_stored();
   EXPECT_EQ(flushes_.ask(), 1U);
   EXPECT_EQ(flushes_.ask(), 1U) << "nothing has changed since it began";

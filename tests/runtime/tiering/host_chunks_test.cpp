@@ -286,7 +286,7 @@ CacheSystemOptions small() {
   return options;
 }
 
-TEST(StackMemory, is_refused_with_the_largest_size_that_fits) {
+TEST(CacheSystemMemory, is_refused_with_the_largest_size_that_fits) {
   CacheSystemOptions options = small();
   options.memory_limits = [] {
     MemoryLimits limits;
@@ -307,7 +307,7 @@ TEST(StackMemory, is_refused_with_the_largest_size_that_fits) {
   const CacheSystem stack{options};
 }
 
-TEST(StackMemory, can_serve_before_it_is_warm_and_is_warm_soon) {
+TEST(CacheSystemMemory, can_serve_before_it_is_warm_and_is_warm_soon) {
   CacheSystemOptions options = small();
   options.storage = MemoryStorage{MiB};
   options.host_warm_up = HostWarmUp::while_serving;
@@ -343,7 +343,7 @@ TEST(StackMemory, can_serve_before_it_is_warm_and_is_warm_soon) {
 
 /// What is configured is the total: what is mapped stays within 2 % of it, for as long as the tier is at least a fifth of what it
 /// began as.
-TEST(StackMemory, stays_within_two_percent_of_what_is_configured_when_it_shrinks) {
+TEST(CacheSystemMemory, stays_within_two_percent_of_what_is_configured_when_it_shrinks) {
   CacheSystemOptions options;
   options.block_bytes = KiB * 128;
   options.device_blocks = 4;
@@ -362,14 +362,14 @@ TEST(StackMemory, stays_within_two_percent_of_what_is_configured_when_it_shrinks
   }
 }
 
-TEST(StackMemory, ends_while_it_is_being_warmed) {
+TEST(CacheSystemMemory, ends_while_it_is_being_warmed) {
   CacheSystemOptions options = small();
   options.host_blocks = 6000;
   options.host_warm_up = HostWarmUp::while_serving;
   const CacheSystem stack{options};
 }
 
-TEST(StackMemory, is_warm_before_instant_copies) {
+TEST(CacheSystemMemory, is_warm_before_instant_copies) {
   CacheSystemOptions options = small();
   options.instant_copies = true;
   const CacheSystem stack{options};

@@ -115,7 +115,7 @@ TEST(SlotAllocator, that_was_made_smaller_takes_many_back_each_to_its_place) {
   pool.check_invariants();
 }
 
-TEST(SlotPoolDeathTest, refuses_to_free_what_is_free_or_read) {
+TEST(SlotAllocatorDeathTest, refuses_to_free_what_is_free_or_read) {
   SlotAllocator pool{2};
   const SlotId slot = pool.take(SlotState::ready).value();
   EXPECT_DEATH(pool.put(SlotId{1}), "broken invariant");

@@ -11,7 +11,7 @@ using test::keys_of;
 using test::sizes;
 using test::with_storage;
 
-class PersistsRoom : public test::CacheFixture {
+class StorageWriterRoom : public test::CacheFixture {
  protected:
   /// `staging` blocks at a time get on their way; nothing is written before the next poll().
   void make_with_staging(ManagerConfig config, std::uint32_t staging) {
@@ -34,7 +34,7 @@ class PersistsRoom : public test::CacheFixture {
   [[nodiscard]] const ManagerStats& totals() const { return cache->manager().stats(); }
 };
 
-TEST_F(PersistsRoom, blocks_that_wait_to_be_stored_can_be_given_up_by_extend) {
+TEST_F(StorageWriterRoom, blocks_that_wait_to_be_stored_can_be_given_up_by_extend) {
   make_with_staging(with_storage(sizes(4), WritePolicy::write_through), 1);
   compute(1, keys_of({1, 2, 3}));  // the first is being staged, the others are wishes
   ASSERT_TRUE(acquire(2, keys_of({9})).has_value());
@@ -46,14 +46,14 @@ TEST_F(PersistsRoom, blocks_that_wait_to_be_stored_can_be_given_up_by_extend) {
   release(2);
 }
 
-TEST_F(PersistsRoom, blocks_that_wait_to_be_stored_make_no_request_wait) {
+TEST_F(StorageWriterRoom, blocks_that_wait_to_be_stored_make_no_request_wait) {
   make_with_staging(with_storage(sizes(4), WritePolicy::write_through), 1);
   compute(1, keys_of({1, 2, 3}));
   ASSERT_TRUE(acquire(2, keys_of({7, 8, 9})).has_value());
   EXPECT_TRUE(ready(2));
 }
 
-TEST_F(PersistsRoom, a_wish_that_is_not_in_the_way_is_granted_however_late) {
+TEST_F(StorageWriterRoom, a_wish_that_is_not_in_the_way_is_granted_however_late) {
   make_with_staging(with_storage(sizes(16), WritePolicy::write_through), 1);
   compute(1, keys_of({1, 2, 3, 4, 5, 6, 7}));
   settle();
@@ -61,7 +61,7 @@ TEST_F(PersistsRoom, a_wish_that_is_not_in_the_way_is_granted_however_late) {
   EXPECT_EQ(store->stat().orphans, 0U);
 }
 
-TEST_F(PersistsRoom, a_full_host_gives_up_a_block_that_is_to_be_written_back_at_once) {
+TEST_F(StorageWriterRoom, a_full_host_gives_up_a_block_that_is_to_be_written_back_at_once) {
   make_with_staging(with_storage(sizes(2, 2), WritePolicy::write_back), 2);
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6}));  // {1, 2} is in the host alone
@@ -75,7 +75,7 @@ TEST_F(PersistsRoom, a_full_host_gives_up_a_block_that_is_to_be_written_back_at_
   EXPECT_EQ(totals().store_no_room, 0U);
 }
 
-TEST_F(PersistsRoom, what_finds_no_staging_is_dropped_and_counted) {
+TEST_F(StorageWriterRoom, what_finds_no_staging_is_dropped_and_counted) {
   make_with_staging(with_storage(sizes(2, 2), WritePolicy::write_back), 1);
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6}));
@@ -88,7 +88,7 @@ TEST_F(PersistsRoom, what_finds_no_staging_is_dropped_and_counted) {
   EXPECT_EQ(store->stat().orphans, 0U);
 }
 
-TEST_F(PersistsRoom, without_a_host_what_finds_no_staging_is_dropped_and_counted) {
+TEST_F(StorageWriterRoom, without_a_host_what_finds_no_staging_is_dropped_and_counted) {
   make_with_staging(with_storage(sizes(2), WritePolicy::write_back), 1);
   run(1, keys_of({1, 2}));
   ASSERT_TRUE(acquire(2, keys_of({5, 6})).has_value());
@@ -99,7 +99,7 @@ TEST_F(PersistsRoom, without_a_host_what_finds_no_staging_is_dropped_and_counted
   EXPECT_EQ(cache->match(keys_of({1, 2})).storage, 1U);
 }
 
-TEST_F(PersistsRoom, more_wishes_than_the_bound_are_refused_and_counted) {
+TEST_F(StorageWriterRoom, more_wishes_than_the_bound_are_refused_and_counted) {
   constexpr std::uint32_t extra = 100;
   make_with_staging(with_storage(sizes(StorageWriter::wishes_max + extra), WritePolicy::write_through), 1);
   std::vector<std::uint32_t> names(StorageWriter::wishes_max + extra);
@@ -108,7 +108,7 @@ TEST_F(PersistsRoom, more_wishes_than_the_bound_are_refused_and_counted) {
   EXPECT_EQ(totals().store_skipped, extra);
 }
 
-TEST_F(PersistsRoom, what_builds_on_a_block_that_storage_failed_is_counted_apart) {
+TEST_F(StorageWriterRoom, what_builds_on_a_block_that_storage_failed_is_counted_apart) {
   make_with_staging(with_storage(sizes(4), WritePolicy::write_through), 4);
   store->fail_next_write();
   run(1, keys_of({1, 2, 3}));
@@ -117,7 +117,7 @@ TEST_F(PersistsRoom, what_builds_on_a_block_that_storage_failed_is_counted_apart
   EXPECT_EQ(totals().store_gone + totals().store_cancelled, 0U);
 }
 
-TEST_F(PersistsRoom, what_nobody_wants_any_more_is_counted_apart) {
+TEST_F(StorageWriterRoom, what_nobody_wants_any_more_is_counted_apart) {
   make_with_staging(with_storage(sizes(4), WritePolicy::none), 1);
   compute(1, keys_of({1, 2, 3}));
   WriteBackOrder order;
@@ -131,7 +131,7 @@ TEST_F(PersistsRoom, what_nobody_wants_any_more_is_counted_apart) {
   EXPECT_EQ(totals().store_failed + totals().store_orphaned + totals().store_gone, 0U);
 }
 
-TEST_F(PersistsRoom, a_block_that_waits_to_be_stored_is_not_in_use) {
+TEST_F(StorageWriterRoom, a_block_that_waits_to_be_stored_is_not_in_use) {
   make_with_staging(with_storage(sizes(4), WritePolicy::write_through), 1);
   ASSERT_TRUE(acquire(1, keys_of({1, 2, 3})).has_value());
   const std::vector<SlotId> slots = table(1);
@@ -146,7 +146,7 @@ TEST_F(PersistsRoom, a_block_that_waits_to_be_stored_is_not_in_use) {
   EXPECT_EQ(totals().store_gone, 1U);
 }
 
-TEST_F(PersistsRoom, a_job_waits_for_its_blocks_but_not_with_slots_of_requests) {
+TEST_F(StorageWriterRoom, a_job_waits_for_its_blocks_but_not_with_slots_of_requests) {
   make_with_staging(with_storage(sizes(4), WritePolicy::none), 1);
   compute(1, keys_of({1, 2, 3}));
   WriteBackOrder order;

@@ -17,7 +17,7 @@ namespace {
 
 using Kind = StoreEvent::Kind;
 
-class StoreSpaceTest : public testing::Test {
+class CapacityManagerTest : public testing::Test {
  protected:
   std::unique_ptr<SteppedHarness> open(std::uint32_t blocks) {
     FileStoreConfig config = config_;
@@ -43,7 +43,7 @@ class StoreSpaceTest : public testing::Test {
   std::uint64_t seed_ = seed_from_env_or(1);
 };
 
-TEST_F(StoreSpaceTest, the_room_of_what_goes_is_given_back_and_taken_again) {
+TEST_F(CapacityManagerTest, the_room_of_what_goes_is_given_back_and_taken_again) {
   const auto h = open(20);
   for (std::uint64_t n = 0; n < 20; ++n) h->write({root_block(n)});
   const std::uint64_t full = used();
@@ -58,7 +58,7 @@ TEST_F(StoreSpaceTest, the_room_of_what_goes_is_given_back_and_taken_again) {
   EXPECT_EQ(h->store().stat().free, 7U);
 }
 
-TEST_F(StoreSpaceTest, grows_across_files_and_catalog_pages) {
+TEST_F(CapacityManagerTest, grows_across_files_and_catalog_pages) {
   config_.data_file_bytes_max = Bytes{7 * block_size};
   config_.growth_piece_bytes = Bytes{3 * block_size};
   const auto path = path_of(1, 100);
@@ -77,7 +77,7 @@ TEST_F(StoreSpaceTest, grows_across_files_and_catalog_pages) {
   for (const StoredBlock& block : path) EXPECT_TRUE(h->reads_back(block.key));
 }
 
-TEST_F(StoreSpaceTest, a_full_disk_stops_the_growth_where_it_is) {
+TEST_F(CapacityManagerTest, a_full_disk_stops_the_growth_where_it_is) {
   const auto h = open(4);
   leave_free(7 * block_size + 100 + catalog_page_bytes);
   ASSERT_TRUE(h->store().resize(60).has_value());
@@ -97,7 +97,7 @@ TEST_F(StoreSpaceTest, a_full_disk_stops_the_growth_where_it_is) {
   EXPECT_EQ(stat.blocks, 11U);
 }
 
-TEST_F(StoreSpaceTest, an_error_on_the_way_stops_the_growth_and_the_store_serves_on) {
+TEST_F(CapacityManagerTest, an_error_on_the_way_stops_the_growth_and_the_store_serves_on) {
   config_.data_file_bytes_max = Bytes{4 * block_size};
   for (std::uint64_t fault = 0; fault < 12; ++fault) {
     SCOPED_TRACE(fault);
@@ -121,7 +121,7 @@ TEST_F(StoreSpaceTest, an_error_on_the_way_stops_the_growth_and_the_store_serves
   }
 }
 
-TEST_F(StoreSpaceTest, a_hole_that_cannot_be_made_costs_its_room_only) {
+TEST_F(CapacityManagerTest, a_hole_that_cannot_be_made_costs_its_room_only) {
   const auto h = open(4);
   for (std::uint64_t n = 0; n < 4; ++n) h->write({root_block(n)});
   idle(*h);
@@ -138,7 +138,7 @@ TEST_F(StoreSpaceTest, a_hole_that_cannot_be_made_costs_its_room_only) {
 
 // Restarts.
 
-TEST_F(StoreSpaceTest, a_shrunk_store_that_starts_with_that_capacity_has_all_its_blocks) {
+TEST_F(CapacityManagerTest, a_shrunk_store_that_starts_with_that_capacity_has_all_its_blocks) {
   {
     const auto h = open(40);
     for (std::uint64_t n = 0; n < 40; ++n) h->write({root_block(n)});
@@ -183,7 +183,7 @@ TEST_F(StoreSpaceTest, a_shrunk_store_that_starts_with_that_capacity_has_all_its
   EXPECT_LT(used(), shrunk + 30 * block_size) << "and cut, as of any store";
 }
 
-TEST_F(StoreSpaceTest, a_grown_store_that_starts_with_its_first_capacity_is_cut) {
+TEST_F(CapacityManagerTest, a_grown_store_that_starts_with_its_first_capacity_is_cut) {
   {
     const auto h = open(4);
     resize(*h, 30);
@@ -196,7 +196,7 @@ TEST_F(StoreSpaceTest, a_grown_store_that_starts_with_its_first_capacity_is_cut)
 
 // The floor.
 
-TEST_F(StoreSpaceTest, a_start_that_would_go_below_the_floor_is_refused) {
+TEST_F(CapacityManagerTest, a_start_that_would_go_below_the_floor_is_refused) {
   io_.files().set_disk_bytes(Bytes{100 * block_size});
   config_.floor = Bytes{60 * block_size};
   FileStoreConfig config = config_;
@@ -219,7 +219,7 @@ TEST_F(StoreSpaceTest, a_start_that_would_go_below_the_floor_is_refused) {
   EXPECT_GE(100 * block_size - used(), count(config_.floor));
 }
 
-TEST_F(StoreSpaceTest, a_store_that_takes_nothing_starts_below_the_floor) {
+TEST_F(CapacityManagerTest, a_store_that_takes_nothing_starts_below_the_floor) {
   { const auto h = open(10); }
   leave_free(block_size);
   config_.floor = Bytes{5 * block_size};
@@ -227,7 +227,7 @@ TEST_F(StoreSpaceTest, a_store_that_takes_nothing_starts_below_the_floor) {
   EXPECT_EQ(h->store().stat().capacity_blocks, 10U) << "its room is its own already";
 }
 
-TEST_F(StoreSpaceTest, growth_stops_at_the_floor) {
+TEST_F(CapacityManagerTest, growth_stops_at_the_floor) {
   config_.floor = Bytes{10 * block_size};
   config_.growth_piece_bytes = Bytes{4 * block_size};
   const auto h = open(10);
@@ -241,7 +241,7 @@ TEST_F(StoreSpaceTest, growth_stops_at_the_floor) {
   EXPECT_EQ(stat.wanted_blocks, 17U);
 }
 
-TEST_F(StoreSpaceTest, where_room_cannot_be_taken_ahead_the_floor_stops_first_writes) {
+TEST_F(CapacityManagerTest, where_room_cannot_be_taken_ahead_the_floor_stops_first_writes) {
   io_.files().set_preallocates(false);
   io_.files().set_disk_bytes(Bytes{400 * block_size});
   config_.floor = Bytes{100 * block_size};
@@ -284,7 +284,7 @@ TEST_F(StoreSpaceTest, where_room_cannot_be_taken_ahead_the_floor_stops_first_wr
   for (std::uint64_t n = 750; n < 1000; ++n) EXPECT_TRUE(h->reads_back(key_of(n)));
 }
 
-TEST_F(StoreSpaceTest, others_who_eat_the_disk_stop_a_burst_of_first_writes) {
+TEST_F(CapacityManagerTest, others_who_eat_the_disk_stop_a_burst_of_first_writes) {
   io_.files().set_preallocates(false);
   io_.files().set_disk_bytes(Bytes{4000 * block_size});
   config_.floor = Bytes{100 * block_size};
@@ -390,7 +390,7 @@ void run_world(std::uint64_t seed, Totals& totals) {
   }
 }
 
-TEST(StoreSpaceWorld, survives_resizes_full_disks_and_restarts) {
+TEST(CapacityManagerWorld, survives_resizes_full_disks_and_restarts) {
   Totals totals;
   const std::uint64_t first = seed_from_env_or(1);
   const std::uint64_t seeds = std::getenv("TERRACE_SEED") != nullptr ? 1 : 300;

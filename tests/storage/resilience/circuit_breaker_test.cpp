@@ -63,7 +63,7 @@ TEST(ErrorClasses, of_what_the_system_reports) {
   EXPECT_EQ(class_of({}), ErrorClass::none);
 }
 
-class Breaker : public testing::Test {
+class CircuitBreakerTest : public testing::Test {
  protected:
   static constexpr BreakerOptions options{
       .failures_max = 3, .window = milliseconds{100}, .probe_first = milliseconds{10}, .probe_max = milliseconds{35}};
@@ -81,7 +81,7 @@ class Breaker : public testing::Test {
   CircuitBreaker breaker{options};
 };
 
-TEST_F(Breaker, opens_after_failures_in_a_row) {
+TEST_F(CircuitBreakerTest, opens_after_failures_in_a_row) {
   fail(2);
   EXPECT_EQ(breaker.admit(now), Admission::passed);
   EXPECT_EQ(breaker.next_probe(), never);
@@ -93,7 +93,7 @@ TEST_F(Breaker, opens_after_failures_in_a_row) {
   EXPECT_EQ(breaker.declined(), 1U);
 }
 
-TEST_F(Breaker, forgets_failures_at_a_success_and_at_nothing_less) {
+TEST_F(CircuitBreakerTest, forgets_failures_at_a_success_and_at_nothing_less) {
   fail(2);
   end(Outcome::succeeded);
   fail(2);
@@ -103,7 +103,7 @@ TEST_F(Breaker, forgets_failures_at_a_success_and_at_nothing_less) {
   EXPECT_EQ(breaker.state(), State::open);
 }
 
-TEST_F(Breaker, stays_closed_where_failures_are_far_between) {
+TEST_F(CircuitBreakerTest, stays_closed_where_failures_are_far_between) {
   for (int i = 0; i < 50; ++i) {
     fail(1);
     now += milliseconds{51};  // three of them take 102
@@ -118,7 +118,7 @@ TEST_F(Breaker, stays_closed_where_failures_are_far_between) {
   EXPECT_EQ(breaker.state(), State::open) << "and now 100";
 }
 
-TEST_F(Breaker, lets_one_probe_through_and_closes_when_it_succeeds) {
+TEST_F(CircuitBreakerTest, lets_one_probe_through_and_closes_when_it_succeeds) {
   fail(3);
   now += milliseconds{9};
   EXPECT_EQ(breaker.admit(now), Admission::declined);
@@ -132,7 +132,7 @@ TEST_F(Breaker, lets_one_probe_through_and_closes_when_it_succeeds) {
   EXPECT_EQ(breaker.state(), State::closed) << "former failures are forgotten";
 }
 
-TEST_F(Breaker, waits_twice_as_long_after_each_probe_that_fails_up_to_a_bound) {
+TEST_F(CircuitBreakerTest, waits_twice_as_long_after_each_probe_that_fails_up_to_a_bound) {
   fail(3);
   for (const int wait : {10, 20, 35, 35}) {
     EXPECT_EQ(breaker.next_probe(), now + milliseconds{wait});
@@ -146,7 +146,7 @@ TEST_F(Breaker, waits_twice_as_long_after_each_probe_that_fails_up_to_a_bound) {
   EXPECT_EQ(breaker.next_probe(), now + milliseconds{10}) << "from the beginning again";
 }
 
-TEST_F(Breaker, probes_again_at_once_where_a_probe_told_nothing) {
+TEST_F(CircuitBreakerTest, probes_again_at_once_where_a_probe_told_nothing) {
   fail(3);
   now = breaker.next_probe();
   end_probe(Outcome::unclear);
@@ -155,7 +155,7 @@ TEST_F(Breaker, probes_again_at_once_where_a_probe_told_nothing) {
   EXPECT_EQ(breaker.state(), State::closed);
 }
 
-TEST_F(Breaker, hears_nothing_from_stragglers) {
+TEST_F(CircuitBreakerTest, hears_nothing_from_stragglers) {
   fail(3);
   const TimePoint probe = breaker.next_probe();
   end(Outcome::succeeded);
@@ -165,7 +165,7 @@ TEST_F(Breaker, hears_nothing_from_stragglers) {
   EXPECT_EQ(breaker.opened(), 1U);
 }
 
-TEST_F(Breaker, says_what_it_does) {
+TEST_F(CircuitBreakerTest, says_what_it_does) {
   EXPECT_EQ(breaker.describe(now), "the tier is in use");
   fail(1);
   EXPECT_EQ(breaker.describe(now), "the tier is in use; its last 1 operations failed");
@@ -176,7 +176,7 @@ TEST_F(Breaker, says_what_it_does) {
   EXPECT_EQ(breaker.describe(now), "the tier is not used, and 1 probes of it failed; it is tried again in 20 ms");
 }
 
-TEST_F(Breaker, refuses_options_that_make_no_sense) {
+TEST_F(CircuitBreakerTest, refuses_options_that_make_no_sense) {
   EXPECT_THROW(CircuitBreaker({.failures_max = 0}), std::invalid_argument);
   EXPECT_THROW(CircuitBreaker({.window = {}}), std::invalid_argument);
   EXPECT_THROW(CircuitBreaker({.probe_first = {}}), std::invalid_argument);
@@ -184,7 +184,7 @@ TEST_F(Breaker, refuses_options_that_make_no_sense) {
 }
 
 /// Against the list of all failures since the last success.
-TEST_F(Breaker, agrees_with_a_plain_model_at_random) {
+TEST_F(CircuitBreakerTest, agrees_with_a_plain_model_at_random) {
   const std::uint64_t seed = seed_from_env_or(1);
   SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
   Random random{seed};

@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 using Kind = StoreEvent::Kind;
 
 /// Over a file store on a disk whose operations fail while the test says so.
-class Guard : public testing::Test {
+class ResilientStoreTest : public testing::Test {
  protected:
   static ResilienceOptions options() {
     ResilienceOptions options;
@@ -87,7 +87,7 @@ class Guard : public testing::Test {
   std::vector<AlignedBuffer> buffers_;
 };
 
-TEST_F(Guard, reads_again_after_a_back_off_and_the_content_is_right) {
+TEST_F(ResilientStoreTest, reads_again_after_a_back_off_and_the_content_is_right) {
   store({root_block(1)});
   fail_next();
   const auto content = read(key_of(1), 7);
@@ -109,7 +109,7 @@ TEST_F(Guard, reads_again_after_a_back_off_and_the_content_is_right) {
   EXPECT_EQ(health.failed[static_cast<std::size_t>(ErrorClass::transient)], 1U);
 }
 
-TEST_F(Guard, hands_no_key_to_the_store_inside_its_back_off) {
+TEST_F(ResilientStoreTest, hands_no_key_to_the_store_inside_its_back_off) {
   store({root_block(1)});
   fail_next();
   read(key_of(1), 7);
@@ -124,7 +124,7 @@ TEST_F(Guard, hands_no_key_to_the_store_inside_its_back_off) {
   EXPECT_EQ(guard.health().held_back, 1U);
 }
 
-TEST_F(Guard, goes_on_with_the_back_off_after_the_last_try_and_doubles_it) {
+TEST_F(ResilientStoreTest, goes_on_with_the_back_off_after_the_last_try_and_doubles_it) {
   fail_next();
   write(root_block(1), 7);
   settle();
@@ -140,7 +140,7 @@ TEST_F(Guard, goes_on_with_the_back_off_after_the_last_try_and_doubles_it) {
   EXPECT_FALSE(outcome(settle(), Kind::written, key_of(1)));
 }
 
-TEST_F(Guard, keeps_writes_in_order_behind_one_that_is_tried_again) {
+TEST_F(ResilientStoreTest, keeps_writes_in_order_behind_one_that_is_tried_again) {
   const auto path = path_of(1, 3);
   fail_next();
   write(path[0], 10);
@@ -157,7 +157,7 @@ TEST_F(Guard, keeps_writes_in_order_behind_one_that_is_tried_again) {
   }
 }
 
-TEST_F(Guard, ends_what_builds_on_a_write_that_failed_for_good) {
+TEST_F(ResilientStoreTest, ends_what_builds_on_a_write_that_failed_for_good) {
   const auto path = path_of(1, 2);
   fail_next();
   write(path[0], 10);
@@ -170,7 +170,7 @@ TEST_F(Guard, ends_what_builds_on_a_write_that_failed_for_good) {
   EXPECT_EQ(guard.in_flight(), 0U);
 }
 
-TEST_F(Guard, brings_nothing_back_that_was_removed_meanwhile) {
+TEST_F(ResilientStoreTest, brings_nothing_back_that_was_removed_meanwhile) {
   fail_next();
   write(root_block(1), 10);
   settle();
@@ -188,7 +188,7 @@ TEST_F(Guard, brings_nothing_back_that_was_removed_meanwhile) {
   EXPECT_EQ(guard.stat().blocks, 0U);
 }
 
-TEST_F(Guard, ends_a_waiting_write_whose_parent_the_store_gives_up) {
+TEST_F(ResilientStoreTest, ends_a_waiting_write_whose_parent_the_store_gives_up) {
   const auto path = path_of(1, 2);
   store({path[0]});
   fail_next();
@@ -203,7 +203,7 @@ TEST_F(Guard, ends_a_waiting_write_whose_parent_the_store_gives_up) {
   EXPECT_EQ(guard.in_flight(), 0U);
 }
 
-TEST_F(Guard, lets_no_more_wait_than_its_bound) {
+TEST_F(ResilientStoreTest, lets_no_more_wait_than_its_bound) {
   store({root_block(1)});
   ResilienceOptions wide = options();
   wide.breaker.failures_max = 100;
@@ -223,7 +223,7 @@ TEST_F(Guard, lets_no_more_wait_than_its_bound) {
   for (const StoreEvent& event : events) EXPECT_EQ(event.error, Errc::io_failed);
 }
 
-TEST_F(Guard, declines_while_the_breaker_is_open_and_probes_with_one_operation) {
+TEST_F(ResilientStoreTest, declines_while_the_breaker_is_open_and_probes_with_one_operation) {
   store({root_block(1), root_block(2)});
   open_breakers();
   StoreHealth health = guard.health();
@@ -261,7 +261,7 @@ TEST_F(Guard, declines_while_the_breaker_is_open_and_probes_with_one_operation) 
   EXPECT_FALSE(outcome(settle(), Kind::read, key_of(2)));
 }
 
-TEST_F(Guard, is_down_when_probes_go_on_failing) {
+TEST_F(ResilientStoreTest, is_down_when_probes_go_on_failing) {
   store({root_block(1), root_block(2)});
   open_breakers();
   for (const std::uint64_t n : {1, 2}) {
@@ -275,7 +275,7 @@ TEST_F(Guard, is_down_when_probes_go_on_failing) {
   EXPECT_LE(guard.health().next_probe, clock.now()) << "a write may try at once";
 }
 
-TEST_F(Guard, learns_nothing_from_a_probe_without_io) {
+TEST_F(ResilientStoreTest, learns_nothing_from_a_probe_without_io) {
   store({root_block(1)});
   open_breakers();
   clock.advance(milliseconds{100});
@@ -293,7 +293,7 @@ TEST_F(Guard, learns_nothing_from_a_probe_without_io) {
   EXPECT_EQ(guard.health().state, StoreState::well);
 }
 
-TEST_F(Guard, goes_on_reading_while_only_writes_fail) {
+TEST_F(ResilientStoreTest, goes_on_reading_while_only_writes_fail) {
   store({root_block(1)});
   open_write_breaker();
   EXPECT_EQ(guard.health().state, StoreState::degraded);
@@ -308,7 +308,7 @@ TEST_F(Guard, goes_on_reading_while_only_writes_fail) {
   EXPECT_EQ(guard.health().state, StoreState::degraded) << "that is no news of writes";
 }
 
-TEST_F(Guard, stops_reading_what_takes_everything_and_gives_nothing_back) {
+TEST_F(ResilientStoreTest, stops_reading_what_takes_everything_and_gives_nothing_back) {
   std::vector<StoredBlock> blocks;
   for (std::uint64_t n = 1; n <= 6; ++n) blocks.push_back(root_block(n));
   store(blocks);
@@ -334,7 +334,7 @@ TEST_F(Guard, stops_reading_what_takes_everything_and_gives_nothing_back) {
   EXPECT_EQ(guard.health().state, StoreState::well);
 }
 
-TEST_F(Guard, refuses_options_that_make_no_sense) {
+TEST_F(ResilientStoreTest, refuses_options_that_make_no_sense) {
   ResilienceOptions wrong = options();
   wrong.back_off_first = {};
   EXPECT_THROW(ResilientStore(file, clock, wrong), std::invalid_argument);

@@ -15,14 +15,14 @@ namespace {
 using enum Direction;
 using enum Urgency;
 using std::chrono::seconds;
-using test::LanesTest;
+using test::TransferSchedulerTest;
 using test::run;
 using test::start;
 using test::transfer;
 
-using LanesEndTest = LanesTest;
+using TransferSchedulerEndTest = TransferSchedulerTest;
 
-TEST_F(LanesEndTest, cancel_a_queued_job_at_once) {
+TEST_F(TransferSchedulerEndTest, cancel_a_queued_job_at_once) {
   submit(1, request, 3);
   submit(2, request, 3);
   lanes_.cancel(TransferId{1});
@@ -34,7 +34,7 @@ TEST_F(LanesEndTest, cancel_a_queued_job_at_once) {
   EXPECT_EQ(order(), std::vector<std::uint64_t>{2});
 }
 
-TEST_F(LanesEndTest, report_a_cancelled_job_when_what_had_started_has_ended) {
+TEST_F(TransferSchedulerEndTest, report_a_cancelled_job_when_what_had_started_has_ended) {
   submit(1, request, 10);
   const std::optional<Piece> piece = next();
   lanes_.cancel(TransferId{1});
@@ -49,7 +49,7 @@ TEST_F(LanesEndTest, report_a_cancelled_job_when_what_had_started_has_ended) {
   EXPECT_TRUE(lanes_.idle());
 }
 
-TEST_F(LanesEndTest, report_a_job_normally_that_is_cancelled_when_all_of_it_has_started) {
+TEST_F(TransferSchedulerEndTest, report_a_job_normally_that_is_cancelled_when_all_of_it_has_started) {
   submit(1, request, 4);
   const std::optional<Piece> piece = next();
   lanes_.cancel(TransferId{1});
@@ -60,7 +60,7 @@ TEST_F(LanesEndTest, report_a_job_normally_that_is_cancelled_when_all_of_it_has_
   EXPECT_FALSE(reported[0].error);
 }
 
-TEST_F(LanesEndTest, cancel_everything_that_has_not_started) {
+TEST_F(TransferSchedulerEndTest, cancel_everything_that_has_not_started) {
   submit(1, request, 8);
   submit(2, store, 1);
   submit(4, store, 1);
@@ -76,7 +76,7 @@ TEST_F(LanesEndTest, cancel_everything_that_has_not_started) {
   EXPECT_TRUE(lanes_.idle());
 }
 
-TEST_F(LanesEndTest, resolve_a_job_at_its_deadline_and_confirm_it_when_the_last_piece_has_ended) {
+TEST_F(TransferSchedulerEndTest, resolve_a_job_at_its_deadline_and_confirm_it_when_the_last_piece_has_ended) {
   submit(1, request, 12, start + seconds{5});
   const std::optional<Piece> first = next();
   const std::optional<Piece> second = next();
@@ -111,7 +111,7 @@ TEST_F(LanesEndTest, resolve_a_job_at_its_deadline_and_confirm_it_when_the_last_
   EXPECT_TRUE(lanes_.idle());
 }
 
-TEST_F(LanesEndTest, never_start_the_rest_of_a_job_past_its_deadline) {
+TEST_F(TransferSchedulerEndTest, never_start_the_rest_of_a_job_past_its_deadline) {
   submit(1, request, 8, start + seconds{5});
   const std::optional<Piece> piece = next();
   EXPECT_FALSE(next(swap_out, start + seconds{5}));
@@ -122,7 +122,7 @@ TEST_F(LanesEndTest, never_start_the_rest_of_a_job_past_its_deadline) {
   EXPECT_EQ(events().size(), 1U);
 }
 
-TEST_F(LanesEndTest, resolve_a_queued_job_at_its_deadline_with_nothing_to_confirm) {
+TEST_F(TransferSchedulerEndTest, resolve_a_queued_job_at_its_deadline_with_nothing_to_confirm) {
   submit(1, request, 3, start + seconds{5});
   lanes_.expire(start + seconds{9});
   const std::vector<TransferEvent> reported = events();
@@ -133,7 +133,7 @@ TEST_F(LanesEndTest, resolve_a_queued_job_at_its_deadline_with_nothing_to_confir
   EXPECT_TRUE(lanes_.idle());
 }
 
-TEST_F(LanesEndTest, report_a_job_normally_whose_pieces_ended_before_the_deadline) {
+TEST_F(TransferSchedulerEndTest, report_a_job_normally_whose_pieces_ended_before_the_deadline) {
   submit(1, request, 2, start + seconds{5});
   finish(*next(), {}, start + seconds{4});
   lanes_.expire(start + seconds{5});
@@ -144,7 +144,7 @@ TEST_F(LanesEndTest, report_a_job_normally_whose_pieces_ended_before_the_deadlin
   EXPECT_EQ(lanes_.next_deadline(), never);
 }
 
-TEST_F(LanesEndTest, resolve_a_cancelled_job_at_its_deadline_if_what_had_started_has_not_ended) {
+TEST_F(TransferSchedulerEndTest, resolve_a_cancelled_job_at_its_deadline_if_what_had_started_has_not_ended) {
   submit(1, request, 8, start + seconds{5});
   const std::optional<Piece> piece = next();
   lanes_.cancel(TransferId{1});
@@ -160,7 +160,7 @@ TEST_F(LanesEndTest, resolve_a_cancelled_job_at_its_deadline_if_what_had_started
   EXPECT_EQ(reported[0].kind, TransferEvent::Kind::confirmed);
 }
 
-TEST_F(LanesEndTest, fail_the_blocks_of_a_failed_piece_and_move_the_others) {
+TEST_F(TransferSchedulerEndTest, fail_the_blocks_of_a_failed_piece_and_move_the_others) {
   submit(1, request, 12);
   finish(*next());
   finish(*next(), Errc::io_failed);
@@ -174,9 +174,9 @@ TEST_F(LanesEndTest, fail_the_blocks_of_a_failed_piece_and_move_the_others) {
   EXPECT_EQ(reported[0].error, Errc::io_failed);
 }
 
-using LanesEndDeathTest = LanesTest;
+using TransferSchedulerEndDeathTest = TransferSchedulerTest;
 
-TEST_F(LanesEndDeathTest, stop_at_a_piece_that_ends_twice) {
+TEST_F(TransferSchedulerEndDeathTest, stop_at_a_piece_that_ends_twice) {
   submit(1, request, 8);
   const std::optional<Piece> piece = next();
   finish(*piece);

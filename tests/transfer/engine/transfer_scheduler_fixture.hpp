@@ -17,7 +17,7 @@ namespace terrace::test {
 inline constexpr TimePoint start{std::chrono::hours{1}};
 
 /// Lanes of blocks of 10 bytes in pieces of 4 blocks, 2 pieces under way.
-class LanesTest : public testing::Test {
+class TransferSchedulerTest : public testing::Test {
  protected:
   static TransferSchedulerConfig config() {
     TransferSchedulerConfig made;

@@ -235,7 +235,7 @@ class World {
   std::uint64_t told_ = 0;
 };
 
-TEST(LanesProperty, every_block_of_every_transfer_comes_to_exactly_one_end) {
+TEST(TransferSchedulerProperty, every_block_of_every_transfer_comes_to_exactly_one_end) {
   std::map<BlockOutcome, std::uint64_t> totals;
   std::uint64_t told = 0;
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
