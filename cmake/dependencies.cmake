@@ -35,7 +35,7 @@ if(NOT TERRACE_PORTABLE)
 endif()
 
 # moodycamel::ConcurrentQueue: lock-free queues between threads. Included by base/completion_queue.hpp and
-# storage/io/thread_pool_io.hpp alone.
+# storage/io/threaded_io.hpp alone.
 find_path(CONCURRENTQUEUE_INCLUDE_DIR concurrentqueue.h
           PATH_SUFFIXES concurrentqueue concurrentqueue/moodycamel moodycamel REQUIRED)
 add_library(terrace_concurrentqueue INTERFACE)

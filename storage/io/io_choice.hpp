@@ -1,7 +1,7 @@
 #pragma once
 
 #include "storage/io/io_engine.hpp"
-#include "storage/io/thread_pool_io.hpp"
+#include "storage/io/threaded_io.hpp"
 #include "storage/io/uring_io.hpp"
 
 #include <memory>
@@ -26,7 +26,7 @@ struct IoOptions {
   UringIo::Config uring;
 };
 
-/// Makes the engine; `waker` outlives it. A pace (`threads.bandwidth`) is the thread pool's, which is what it gets under
+/// Makes the engine; `waker` outlives it. A pace (`threads.bandwidth`) is that of the worker threads, which is what it gets under
 /// `automatic`. Throws as the engines do; std::invalid_argument where io_uring is to have a pace; std::runtime_error, with one
 /// sentence why, where io_uring is asked for and there is none.
 [[nodiscard]] std::unique_ptr<IoEngine> make_io_engine(const IoOptions& options, Waker& waker);

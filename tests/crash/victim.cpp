@@ -1,6 +1,6 @@
 #include "tests/crash/victim.hpp"
 
-#include "storage/io/thread_pool_io.hpp"
+#include "storage/io/threaded_io.hpp"
 #include "storage/io/uring_io.hpp"
 
 #include <fcntl.h>

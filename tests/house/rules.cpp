@@ -69,7 +69,7 @@ constexpr std::array<std::string_view, 20> no_business_of_radix{
     "unistd.h", "stop_token"};
 
 /// The files that include moodycamel's queues, so that what its fences need (cmake/tsan.supp) is needed nowhere else.
-constexpr std::array<std::string_view, 2> seams_of_moodycamel{"base/completion_queue.hpp", "storage/io/thread_pool_io.hpp"};
+constexpr std::array<std::string_view, 2> seams_of_moodycamel{"base/completion_queue.hpp", "storage/io/threaded_io.hpp"};
 
 /// Whether the path is of the folder, or of one below it.
 bool is_in(std::string_view path, std::string_view folder) {

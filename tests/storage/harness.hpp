@@ -2,7 +2,7 @@
 
 #include "storage/file/file_store.hpp"
 #include "storage/index/block_store.hpp"
-#include "storage/io/thread_pool_io.hpp"
+#include "storage/io/threaded_io.hpp"
 #include "storage/io/uring_calls.hpp"
 #include "storage/io/uring_io.hpp"
 #include "tests/simulated/simulated_io.hpp"

@@ -1,7 +1,7 @@
 #include "tools/store/change.hpp"
 
 #include "storage/file/file_store.hpp"
-#include "storage/io/thread_pool_io.hpp"
+#include "storage/io/threaded_io.hpp"
 #include "tools/output.hpp"
 #include "tools/store/opening.hpp"
 

@@ -1,4 +1,4 @@
-#include "storage/io/thread_pool_io.hpp"
+#include "storage/io/threaded_io.hpp"
 #include "storage/io/uring_io.hpp"
 #include "tests/simulated/simulated_io.hpp"
 

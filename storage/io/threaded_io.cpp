@@ -1,4 +1,4 @@
-#include "storage/io/thread_pool_io.hpp"
+#include "storage/io/threaded_io.hpp"
 
 #include "base/check.hpp"
 #include "storage/io/signals_blocked.hpp"
@@ -20,7 +20,7 @@ ThreadedIo::ThreadedIo(Config config, Waker& waker, PosixCalls& calls)
       ahead_token_{ahead_},
       completions_{config.in_flight_max, config.threads, waker_},
       bandwidth_{config.bandwidth} {
-  if (config.threads == 0) throw std::invalid_argument{"a thread pool for I/O needs at least one thread"};
+  if (config.threads == 0) throw std::invalid_argument{"the I/O needs at least one worker thread"};
   const SignalsBlocked blocked;
   try {
     for (unsigned n = 0; n < config.threads; ++n) threads_.emplace_back([this] { run(); });
