@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 namespace terrace {
@@ -17,33 +18,30 @@ bool is_no_space(int error) { return error == ENOSPC || error == EDQUOT; }
 
 }  // namespace
 
-CapacityManager::CapacityManager(const FileStoreConfig& config, StoreOperations& operations, StoreDirectory& directory,
-                                 const DirectoryHealth& health, IoEngine& engine)
+CapacityManager::CapacityManager(const FileStoreConfig& config, StoreOperations& operations, FileSet& files, IoEngine& engine)
     : operations_{operations},
-      directory_{directory},
-      health_{health},
+      files_{files},
       engine_{engine},
       config_floor_{count(config.floor)},
       piece_slots_{static_cast<std::uint32_t>(
           std::clamp<std::uint64_t>(count(config.growth_piece_bytes) / count(config.block_bytes), 1, slots_max))},
-      ahead_{config.writes_max},
-      without_room_(directory.layout().directories) {}
+      ahead_{config.writes_max} {}
 
 std::uint32_t CapacityManager::open_slots() const { return index().capacity() - index().count(State::closing); }
 
 void CapacityManager::start(std::vector<SlotId>& gone) {
-  sparse_ = directory_.sparse();
+  sparse_ = files_.sparse();
   const std::uint32_t slots = index().slots();
-  const std::uint32_t wanted = directory_.open_slots();
+  const std::uint32_t wanted = files_.open_slots();
   if (config_floor_ > 0) {
     has_room_.assign(slots, !sparse_);
     for (std::uint32_t slot = 0; slot < slots; ++slot) {
       const State state = index().at(SlotId{slot}).state;
       if (state == State::ready) has_room_[slot] = true;
-      if (state != State::lost) without_room(SlotId{slot}) += !has_room_[slot];
+      if (state != State::lost && !has_room_[slot]) files_.add_unwritten(SlotId{slot});
     }
   }
-  if (wanted < slots || directory_.has_holes()) {
+  if (wanted < slots || files_.has_holes()) {
     // Which of the free slots have room nobody knows: none has, when they have been through closing.
     index().limit(std::min(wanted, index().count(State::ready)));
     while (const auto shrunk = index().shrink()) {
@@ -85,20 +83,16 @@ void CapacityManager::shrink() {
 }
 
 void CapacityManager::punch() {
-  const StoreLayout& layout = directory_.layout();
   const SlotId last = closing_.back();
   hole_ = {last.value(), 0};
   while (!closing_.empty() && hole_.count < piece_slots_) {
     const SlotId slot = closing_.back();
-    if (slot.value() + hole_.count != last.value() || layout.file_of(slot) != layout.file_of(last)) break;
+    if (slot.value() + hole_.count != last.value() || !files_.in_one_file(slot, last)) break;
     hole_ = {slot.value(), hole_.count + 1};
     closing_.pop_back();
   }
-  const IoOperation operation{.kind = Kind::deallocate,
-                              .token = hole_token,
-                              .file = directory_.data(SlotId{hole_.first}),
-                              .offset = layout.offset_of(SlotId{hole_.first}),
-                              .length = hole_.count * layout.block_bytes};
+  IoOperation operation = files_.operation(Kind::deallocate, SlotId{hole_.first}, hole_.count);
+  operation.token = hole_token;
   engine_.submit({&operation, 1});
 }
 
@@ -122,7 +116,7 @@ std::uint64_t CapacityManager::noted_slots() const {
 
 void CapacityManager::next_step() {
   const std::uint64_t note = noted_slots();
-  if (note != directory_.superblock().open_slots && note != note_failed_) {
+  if (note != files_.superblock().open_slots && note != note_failed_) {
     write_superblock(index().slots());
     return;
   }
@@ -132,24 +126,9 @@ void CapacityManager::next_step() {
   if (larger) {
     grow();
   } else if (look_due) {
-    look_at_next();
+    if (const std::optional<IoOperation> look = files_.next_look()) return submit(Step::looking, *look);
+    looked_at_ = first_writes_;
   }
-}
-
-/// In turn. Directories that have no file yet, as all but the first of a small store, have nobody to ask about.
-void CapacityManager::look_at_next() {
-  const auto with_files =
-      static_cast<std::uint32_t>(std::min<std::size_t>(directory_.layout().directories, directory_.data_files().size()));
-  for (std::uint32_t n = 1; n <= with_files; ++n) {
-    const std::uint32_t next = (looked_in_ + n) % with_files;
-    if (!health_.lost(next)) return look_at(next);
-  }
-  looked_at_ = first_writes_;
-}
-
-void CapacityManager::look_at(std::uint32_t directory) {
-  looked_in_ = directory;
-  submit(Step::looking, {.kind = Kind::free_space, .file = directory_.any_file_in(directory)});
 }
 
 void CapacityManager::grow() {
@@ -158,15 +137,14 @@ void CapacityManager::grow() {
     take_run(std::min({wanted, piece_slots_, tried_ > 0 ? tried_ : slots_max}));
   } else if (index().count(State::closing) > 0) {
     return;  // those come first
-  } else if (health_.lost() > 0) {
+  } else if (files_.any_lost()) {
     return fail(errno_code(EIO));
   } else {
-    const StoreLayout& layout = directory_.layout();
-    numbering_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(layout.next_row(), index().limit()));
-    TERRACE_CHECK(numbering_ > layout.slots);
+    numbering_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(files_.next_row(), index().limit()));
+    TERRACE_CHECK(numbering_ > files_.slots());
   }
   if (config_floor_ > 0) {
-    look_at(numbering_ > 0 ? 0 : directory_.layout().directory_of(SlotId{run_.first}));
+    submit(Step::looking, numbering_ > 0 ? files_.look_at_catalog() : files_.look_at(SlotId{run_.first}));
   } else if (numbering_ > 0) {
     number_slots();
   } else {
@@ -176,14 +154,11 @@ void CapacityManager::grow() {
 
 /// The lowest of the closed slots, and those that follow it.
 void CapacityManager::take_run(std::uint32_t count) {
-  const StoreLayout& layout = directory_.layout();
   scratch_.clear();
-  if (layout.directories > 1) count = std::min(count, layout.stripe_slots);
-  index().take_closed(count, scratch_);
+  index().take_closed(std::min(count, files_.run_slots_max()), scratch_);
   run_ = {scratch_.front().value(), 0};
   for (const SlotId slot : scratch_) {
-    const bool follows = slot.value() == run_.first + run_.count && layout.file_of(slot) == layout.file_of(SlotId{run_.first});
-    if (follows) {
+    if (slot.value() == run_.first + run_.count && files_.in_one_file(slot, SlotId{run_.first})) {
       ++run_.count;
     } else {
       index().put_closed(slot);
@@ -219,10 +194,10 @@ void CapacityManager::step_ended(const IoCompletion& completion) {
     case Step::looking: looked(completion); break;
     case Step::opening_file:
       if (completion.error != 0) {
-        directory_.forget_prepared(new_file_);
+        files_.forget_prepared(new_file_);
         fail(errno_code(completion.error));
       } else {
-        directory_.add_data_file(new_file_);
+        files_.add_data_file(new_file_);
         number_slots();
       }
       break;
@@ -242,14 +217,12 @@ void CapacityManager::step_ended(const IoCompletion& completion) {
 void CapacityManager::looked(const IoCompletion& completion) {
   looked_at_ = first_writes_;
   if (completion.error != 0) return fail(errno_code(completion.error));
-  const std::uint64_t promised = config_floor_ + (on_demand() ? without_room_[looked_in_] * block_bytes() : 0);
-  if (on_demand() && completion.bytes < promised) close_unwritten(looked_in_);
+  const std::uint64_t promised = config_floor_ + (on_demand() ? files_.unwritten_at_last_look() * block_bytes() : 0);
+  if (on_demand() && completion.bytes < promised) close_unwritten();
   if (run_.count == 0 && numbering_ == 0) return;  // it was only a look
   const std::uint64_t room = completion.bytes > promised ? completion.bytes - promised : 0;
   if (numbering_ > 0) {
-    StoreLayout longer = directory_.layout();
-    longer.slots = numbering_;
-    const Bytes catalog = longer.catalog_bytes() - directory_.layout().catalog_bytes();
+    const Bytes catalog = files_.catalog_bytes(numbering_) - files_.catalog_bytes(files_.slots());
     if (room >= count(catalog) + block_bytes()) return number_slots();
   } else if (room >= block_bytes()) {
     put_back(static_cast<std::uint32_t>(std::min<std::uint64_t>(run_.count, room / block_bytes())));
@@ -260,24 +233,20 @@ void CapacityManager::looked(const IoCompletion& completion) {
 }
 
 void CapacityManager::number_slots() {
-  StoreLayout longer = directory_.layout();
-  longer.slots = numbering_;
-  if (directory_.data_files().size() >= longer.data_files()) return lengthen();
-  new_file_ = directory_.prepare_data_file();
+  if (files_.has_files_for(numbering_)) return lengthen();
+  new_file_ = files_.prepare_data_file();
   submit(Step::opening_file, {.kind = Kind::open, .file = new_file_});
 }
 
 void CapacityManager::lengthen() {
-  StoreLayout longer = directory_.layout();
-  const std::uint64_t before = count(longer.catalog_bytes());
-  longer.slots = numbering_;
-  const std::uint64_t after = count(longer.catalog_bytes());
+  const std::uint64_t before = count(files_.catalog_bytes(files_.slots()));
+  const std::uint64_t after = count(files_.catalog_bytes(numbering_));
   if (after == before) return write_superblock(numbering_);
-  submit(Step::lengthening, {.kind = Kind::allocate, .file = directory_.catalog(), .offset = before, .length = after - before});
+  submit(Step::lengthening, {.kind = Kind::allocate, .file = files_.catalog(), .offset = before, .length = after - before});
 }
 
 Superblock CapacityManager::superblock_with(std::uint32_t slots, std::uint64_t open_slots) const {
-  Superblock superblock = directory_.superblock();
+  Superblock superblock = files_.superblock();
   superblock.slots = slots;
   superblock.open_slots = open_slots;
   return superblock;
@@ -285,7 +254,7 @@ Superblock CapacityManager::superblock_with(std::uint32_t slots, std::uint64_t o
 
 void CapacityManager::write_superblock(std::uint32_t slots) {
   noting_ = numbering_ > 0 ? std::min(index().limit(), slots) : noted_slots();
-  superblock_write_.begin(superblock_with(slots, noting_), directory_.catalog(), directory_.lock_file());
+  superblock_write_.begin(superblock_with(slots, noting_), files_.catalog(), files_.superblock_copy());
   submit(Step::writing_superblock, superblock_write_.operation());
 }
 
@@ -298,7 +267,7 @@ void CapacityManager::superblock_step(const IoCompletion& completion) {
 CapacityManager::Note CapacityManager::note() const {
   if (step_ == Step::writing_superblock) return Note::waiting;
   const std::uint64_t wanted = noted_slots();
-  if (wanted == directory_.superblock().open_slots) return Note::written;
+  if (wanted == files_.superblock().open_slots) return Note::written;
   return wanted == note_failed_ ? Note::failed : Note::waiting;
 }
 
@@ -312,12 +281,12 @@ bool CapacityManager::write_note() {
   TERRACE_CHECK(stopped_);
   if (note() == Note::written) return true;
   const Superblock superblock = superblock_with(index().slots(), noted_slots());
-  if (terrace::write_superblock(engine_, superblock, directory_.catalog(), directory_.lock_file())) {
+  if (terrace::write_superblock(engine_, superblock, files_.catalog(), files_.superblock_copy())) {
     operations_.count_io_error();
     note_failed_ = noted_slots();
     return false;
   }
-  directory_.noted(index().slots(), noted_slots());
+  files_.noted(index().slots(), noted_slots());
   return true;
 }
 
@@ -328,7 +297,7 @@ void CapacityManager::superblock_written(bool whole) {
     return;
   }
   note_failed_ = ~std::uint64_t{0};
-  directory_.noted(numbering_ > 0 ? numbering_ : index().slots(), noting_);
+  files_.noted(numbering_ > 0 ? numbering_ : index().slots(), noting_);
   if (numbering_ == 0) return;
   const std::uint32_t before = index().slots();
   operations_.extend(numbering_);
@@ -337,26 +306,16 @@ void CapacityManager::superblock_written(bool whole) {
   numbering_ = 0;
 }
 
-void CapacityManager::allocate() {
-  const StoreLayout& layout = directory_.layout();
-  submit(Step::allocating, {.kind = Kind::allocate,
-                            .file = directory_.data(SlotId{run_.first}),
-                            .offset = layout.offset_of(SlotId{run_.first}),
-                            .length = run_.count * layout.block_bytes});
-}
+void CapacityManager::allocate() { submit(Step::allocating, files_.operation(Kind::allocate, SlotId{run_.first}, run_.count)); }
 
 void CapacityManager::allocated(int error) {
-  sparse_ = directory_.sparse();
+  sparse_ = files_.sparse();
   if (error == 0) {
     for (std::uint32_t slot = run_.first; slot < run_.first + run_.count; ++slot) opened(SlotId{slot});
     run_ = {};
     return;
   }
-  const StoreLayout& layout = directory_.layout();
-  const IoOperation give_back{.kind = Kind::deallocate,
-                              .file = directory_.data(SlotId{run_.first}),
-                              .offset = layout.offset_of(SlotId{run_.first}),
-                              .length = run_.count * layout.block_bytes};
+  const IoOperation give_back = files_.operation(Kind::deallocate, SlotId{run_.first}, run_.count);
   if (is_no_space(error) && run_.count > 1) {
     tried_ = run_.count / 2;
     put_back(0);
@@ -371,12 +330,12 @@ void CapacityManager::opened(SlotId slot) {
   index().open(slot);
   if (config_floor_ == 0) return;
   has_room_[slot.value()] = !sparse_;
-  without_room(slot) += sparse_;
+  if (sparse_) files_.add_unwritten(slot);
 }
 
 void CapacityManager::closed(SlotId slot) {
   if (config_floor_ == 0) return;
-  without_room(slot) -= !has_room_[slot.value()];
+  if (!has_room_[slot.value()]) files_.remove_unwritten(slot);
   has_room_[slot.value()] = false;
 }
 
@@ -385,15 +344,15 @@ void CapacityManager::wrote(SlotId slot) {
   ++writes_;
   if (has_room_[slot.value()]) return;
   has_room_[slot.value()] = true;
-  --without_room(slot);
+  files_.remove_unwritten(slot);
   ++first_writes_;
 }
 
-void CapacityManager::close_unwritten(std::uint32_t directory) {
-  if (without_room_[directory] == 0) return;
+void CapacityManager::close_unwritten() {
+  if (files_.unwritten_at_last_look() == 0) return;
   for (std::uint32_t slot = 0; slot < index().slots(); ++slot) {
     if (has_room_[slot] || index().at(SlotId{slot}).state != State::absent) continue;
-    if (directory_.layout().directory_of(SlotId{slot}) != directory) continue;
+    if (!files_.last_look_was_for(SlotId{slot})) continue;
     index().close_free(SlotId{slot});
     closed(SlotId{slot});
   }
@@ -422,17 +381,14 @@ void CapacityManager::add_to(StoreStat& stat) const {
 
 void CapacityManager::check_invariants() const {
   const StoreIndex& i = index();
-  TERRACE_CHECK(i.slots() == directory_.layout().slots);
+  TERRACE_CHECK(i.slots() == files_.slots());
   std::uint64_t closed = 0;
-  std::vector<std::uint64_t> without_room(without_room_.size());
-  for (std::uint32_t slot = 0; slot < i.slots(); ++slot) {
-    const State state = i.at(SlotId{slot}).state;
-    closed += state == State::closed;
-    if (config_floor_ == 0 || state == State::closed || state == State::lost) continue;
-    without_room[directory_.layout().directory_of(SlotId{slot})] += !has_room_[slot];
-  }
+  for (std::uint32_t slot = 0; slot < i.slots(); ++slot) closed += i.at(SlotId{slot}).state == State::closed;
   TERRACE_CHECK(closed == i.closed_to_take() + run_.count);
-  TERRACE_CHECK(without_room == without_room_);
+  files_.check_unwritten([&](SlotId slot) {
+    const State state = i.at(slot).state;
+    return config_floor_ > 0 && state != State::closed && state != State::lost && !has_room_[slot.value()];
+  });
   // The index hands over what closes with the next pump.
   TERRACE_CHECK(stopped_ || closing_.size() + hole_.count <= i.count(State::closing));
 }

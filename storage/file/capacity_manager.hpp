@@ -2,8 +2,7 @@
 
 #include "base/bytes.hpp"
 #include "base/result.hpp"
-#include "storage/file/directory_health.hpp"
-#include "storage/file/store_directory.hpp"
+#include "storage/file/file_set.hpp"
 #include "storage/file/superblock_io.hpp"
 #include "storage/index/store_operations.hpp"
 #include "storage/io/io_engine.hpp"
@@ -25,17 +24,16 @@ namespace terrace {
 /// Files keep their length, and the catalog its size. Where the file system has no holes the room stays taken: stat() counts the
 /// slots.
 ///
-/// A start whose files have holes (StoreDirectory::has_holes()) closes its free slots in the same way, and takes their room
-/// again.
+/// A start whose files have holes (FileSet::has_holes()) closes its free slots in the same way, and takes their room again.
 ///
 /// Floor: before room is taken the engine looks at the free space, and what would go below the floor is not taken. Room that was
 /// taken ahead is the store's, and needs no look. Where a file system cannot take room ahead, blocks take it as they are
 /// written: then slots are opened only as they are needed, every look_every first writes the engine looks again, and below the
 /// floor free slots without room are closed: writes re-use slots that have room. It tries again after retry_writes writes.
 ///
-/// Striped over several directories, all of this holds of each disk by itself: a piece of growth, and a hole, lie within a
-/// stripe, and the floor is each file system's. Where a directory is lost the store grows no further than to the slots that it
-/// has: the others are not to take more than their shares.
+/// A store may lie on several disks (FileSet). A piece of growth, and a hole, lie side by side in one file, and the floor is each
+/// file system's. Where slots are lost the store grows no further than to the slots that it has: the other disks are not to take
+/// more than their shares.
 ///
 /// At most one piece of growth and one hole are under way. No call blocks. Threads: the store's.
 class CapacityManager {
@@ -43,8 +41,7 @@ class CapacityManager {
   static constexpr std::uint64_t token = std::uint64_t{1} << 61;  ///< in all of its operations
 
   /// All outlive it.
-  CapacityManager(const FileStoreConfig& config, StoreOperations& operations, StoreDirectory& directory,
-                  const DirectoryHealth& health, IoEngine& engine);
+  CapacityManager(const FileStoreConfig& config, StoreOperations& operations, FileSet& files, IoEngine& engine);
 
   /// When the index is as the catalog says: closes what must not be used. Slots whose blocks go by that, of whom nobody has heard
   /// yet, are appended.
@@ -96,7 +93,7 @@ class CapacityManager {
   [[nodiscard]] std::uint32_t open_slots() const;
   [[nodiscard]] std::uint32_t lost_slots() const { return index().count(StoreIndex::State::lost); }
   [[nodiscard]] bool on_demand() const { return config_floor_ > 0 && sparse_; }
-  [[nodiscard]] std::uint64_t block_bytes() const { return directory_.layout().block_bytes; }
+  [[nodiscard]] std::uint64_t block_bytes() const { return files_.block_bytes(); }
   [[nodiscard]] std::uint64_t noted_slots() const;
 
   void shrink();
@@ -116,18 +113,15 @@ class CapacityManager {
   void put_back(std::uint32_t from);
   void allocate();
   void allocated(int error);
-  void close_unwritten(std::uint32_t directory);
-  void look_at(std::uint32_t directory);
-  void look_at_next();
-  [[nodiscard]] std::uint64_t& without_room(SlotId slot) { return without_room_[directory_.layout().directory_of(slot)]; }
+  /// Closes the free slots that take their room when they are written, in the directory that was looked at.
+  void close_unwritten();
   void opened(SlotId slot);
   void closed(SlotId slot);
   void fail(ErrorCode error);
   void submit(Step step, IoOperation operation);
 
   StoreOperations& operations_;
-  StoreDirectory& directory_;
-  const DirectoryHealth& health_;
+  FileSet& files_;
   IoEngine& engine_;
   const std::uint64_t config_floor_;
   const std::uint32_t piece_slots_;
@@ -151,9 +145,7 @@ class CapacityManager {
   std::uint64_t note_failed_ = ~std::uint64_t{0};  ///< what could not be written, not to be tried again
 
   // Of slots that take their room when they are written; only where there is a floor.
-  std::vector<bool> has_room_;
-  std::vector<std::uint64_t> without_room_;  ///< by directory: slots that are not closed and have none
-  std::uint32_t looked_in_ = 0;              ///< the directory that the last look was for
+  std::vector<bool> has_room_;  ///< FileSet counts those that are not closed and have none
   std::uint64_t writes_ = 0;
   std::uint64_t first_writes_ = 0;
   std::uint64_t looked_at_ = 0;  ///< first_writes_ at the last look

@@ -2,6 +2,7 @@
 
 #include "base/check.hpp"
 
+#include <algorithm>
 #include <cerrno>
 
 namespace terrace {
@@ -9,28 +10,22 @@ namespace terrace {
 FileStore::FileStore(const FileStoreConfig& config, IoEngine& engine)
     : engine_{engine},
       fingerprint_{config.fingerprint},
-      directory_{config, engine},
-      operations_{directory_.layout().slots, config.block_bytes, config.writes_max},
-      health_{directory_.layout().directories},
-      space_{config, operations_, directory_, health_, engine},
-      seals_(directory_.layout().slots),
-      pages_{directory_.layout().catalog_pages(), pages_under_way_max},
+      files_{config, engine},
+      operations_{files_.slots(), config.block_bytes, config.writes_max},
+      space_{config, operations_, files_, engine},
+      seals_(files_.slots()),
+      pages_{files_.catalog_pages(), pages_under_way_max},
       page_writes_(pages_under_way_max),
-      records_on_disk_(directory_.layout().catalog_pages()),
-      superblock_page_{catalog_page_bytes},
-      data_ends_(directory_.data_files().size()),
-      unsynced_(directory_.data_files().size(), true) {
+      records_on_disk_(files_.catalog_pages()),
+      superblock_page_{catalog_page_bytes} {
   for (PageWrite& write : page_writes_) write.image = AlignedBuffer{catalog_page_bytes};
-  for (std::uint32_t n = 0; n < directory_.layout().directories; ++n) {
-    if (directory_.missing(n)) (void)health_.lose(n);
-  }
-  if (directory_.restored()) operations_.count_io_error();
+  if (files_.restored()) operations_.count_io_error();
   restore();
   sweep_lost(Sweep::all);
   std::vector<SlotId> gone;
   space_.start(gone);
   for (const SlotId slot : gone) pages_.mark(slot.value() / records_per_page);
-  directory_.commit();
+  files_.commit();
   pump_space();
   write_pages();
 }
@@ -40,21 +35,20 @@ FileStore::~FileStore() { (void)close(); }
 IoOperation FileStore::operation_on(const StoreOperations::Started& started, IoOperation::Kind kind) {
   if (started.id.value() >= moving_.size()) moving_.resize(started.id.value() + std::size_t{1});
   moving_[started.id.value()] = {kind, started.slot, seals_[started.slot.value()].checksum};
-  return {.kind = kind,
-          .token = started.id.value(),
-          .file = directory_.data(started.slot),
-          .offset = directory_.layout().offset_of(started.slot),
-          .seal = &fingerprint_};
+  IoOperation operation = files_.operation(kind, started.slot);
+  operation.token = started.id.value();
+  operation.seal = &fingerprint_;
+  return operation;
 }
 
 void FileStore::read(std::span<const StoreRead> batch) {
   TERRACE_CHECK(!closed_);
   operations_.begin_call();
   for (const StoreRead& read : batch) {
-    TERRACE_CHECK(read.into.size() == directory_.layout().block_bytes);
+    TERRACE_CHECK(read.into.size() == files_.block_bytes());
     const auto started = operations_.start_read(read);
     if (!started) continue;
-    if (is_lost(started->slot)) {
+    if (files_.is_lost(started->slot)) {
       operations_.end_read(started->id, StoreOperations::ReadOutcome::lost);
       continue;
     }
@@ -69,10 +63,10 @@ void FileStore::write(std::span<const StoreWrite> batch) {
   TERRACE_CHECK(!closed_);
   operations_.begin_call();
   for (const StoreWrite& write : batch) {
-    TERRACE_CHECK(write.from.size() == directory_.layout().block_bytes);
+    TERRACE_CHECK(write.from.size() == files_.block_bytes());
     const auto started = operations_.start_write(write);
     if (!started) continue;
-    if (is_lost(started->slot)) {
+    if (files_.is_lost(started->slot)) {
       operations_.end_write(started->id, StoreOperations::WriteOutcome::lost);
       continue;
     }
@@ -121,21 +115,17 @@ Result<void> FileStore::resize(std::uint32_t blocks) {
 
 void FileStore::pump_space() {
   space_.pump();
-  const StoreLayout& layout = directory_.layout();
-  if (seals_.size() == layout.slots) return;
-  seals_.resize(layout.slots);
-  pages_.grow(layout.catalog_pages());
-  records_on_disk_.resize(layout.catalog_pages());
-  data_ends_.resize(directory_.data_files().size());
-  unsynced_.resize(directory_.data_files().size(), true);
+  if (seals_.size() == files_.slots()) return;
+  seals_.resize(files_.slots());
+  pages_.grow(files_.catalog_pages());
+  records_on_disk_.resize(files_.catalog_pages());
 }
 
 StoreStat FileStore::stat() const { return completed(operations_.stat()); }
 
 StoreStat FileStore::completed(StoreStat stat) const {
   space_.add_to(stat);
-  stat.directories = directory_.layout().directories;
-  stat.directories_lost = health_.lost();
+  files_.add_to(stat);
   return stat;
 }
 
@@ -176,23 +166,49 @@ void FileStore::collect() {
 void FileStore::block_ended(const IoCompletion& completion) {
   const StoreOperations::Id id{static_cast<std::uint32_t>(completion.token)};
   const Moving& moved = moving_[id.value()];
-  const bool whole = completion.error == 0 && completion.bytes == directory_.layout().block_bytes;
+  const bool whole = completion.error == 0 && completion.bytes == files_.block_bytes();
   const bool no_space = completion.error == ENOSPC || completion.error == EDQUOT;
-  note_outcome(moved.slot, !whole && !no_space);
+  files_.note_outcome(moved.slot, !whole && !no_space);
   if (moved.kind == IoOperation::Kind::read) {
     using Outcome = StoreOperations::ReadOutcome;
     const Outcome of_whole = completion.checksum == moved.checksum ? Outcome::verified : Outcome::corrupt;
     operations_.end_read(id, whole ? of_whole : Outcome::io_failed);
     return;
   }
-  unsynced_[directory_.layout().file_of(moved.slot)] = true;
+  files_.note_unsynced(moved.slot);
   using Outcome = StoreOperations::WriteOutcome;
   if (whole) {
     seals_[moved.slot.value()].checksum = completion.checksum;
     space_.wrote(moved.slot);
-    note_data(moved.slot);
+    files_.note_data(moved.slot);
   }
   operations_.end_write(id, whole ? Outcome::done : no_space ? Outcome::no_space : Outcome::io_failed);
+}
+
+bool FileStore::is_swept() const { return operations_.index().count(StoreIndex::State::lost) == files_.lost_slots(); }
+
+/// Again and again, until all are: slots that an operation has, or that are closing, come later.
+void FileStore::sweep_lost(Sweep extent) {
+  using State = StoreIndex::State;
+  if (is_swept()) return;
+  const StoreIndex& index = operations_.index();
+  const std::uint32_t before = index.count(State::lost);
+  std::uint32_t looks = extent == Sweep::all ? files_.slots() : std::min(sweep_looks_max, files_.slots());
+  while (looks > 0) {
+    const SlotId slot{sweep_at_ < files_.slots() ? sweep_at_ : 0};
+    if (!files_.is_lost(slot)) {
+      const std::uint32_t end = files_.end_of_run(slot);
+      looks -= std::min(looks, end - slot.value());
+      sweep_at_ = end;
+      continue;
+    }
+    const bool was_closed = index.at(slot).state == State::closed || index.at(slot).state == State::lost;
+    if (operations_.lose(slot) && !was_closed) space_.lost(slot);
+    sweep_at_ = slot.value() + 1;
+    --looks;
+  }
+  // Somebody is to poll the events, and go on.
+  if (index.count(State::lost) > before) engine_.waker().wake();
 }
 
 void FileStore::for_each(const std::function<void(const StoredBlock&)>& visit) const { operations_.for_each(visit); }
@@ -201,23 +217,13 @@ std::optional<FileStore::Location> FileStore::location(const BlockKey& key) cons
   const StoreIndex& index = operations_.index();
   const std::optional<SlotId> slot = index.find(key);
   if (!slot || index.at(*slot).state != StoreIndex::State::ready) return std::nullopt;
-  const StoreLayout& layout = directory_.layout();
-  return Location{directory_.data_path(layout.file_of(*slot)), layout.offset_of(*slot)};
-}
-
-bool FileStore::is_direct() const {
-  const std::vector<FileId>& files = directory_.data_files();
-  for (std::size_t file = 0; file < files.size(); ++file) {
-    if (directory_.missing(static_cast<std::uint32_t>(file % directory_.layout().directories))) continue;
-    if (engine_.files().direct(files[file]) == Direct::no) return false;
-  }
-  return true;
+  return Location{files_.path(*slot), files_.offset(*slot)};
 }
 
 void FileStore::check_invariants() const {
   operations_.check_invariants();
   space_.check_invariants();
-  TERRACE_CHECK(seals_.size() == directory_.layout().slots);
+  TERRACE_CHECK(seals_.size() == files_.slots());
   std::uint32_t under_way = 0;
   for (const PageWrite& write : page_writes_) under_way += write.page.has_value();
   TERRACE_CHECK(under_way == pages_.under_way());

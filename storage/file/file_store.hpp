@@ -1,10 +1,9 @@
 #pragma once
 
 #include "storage/file/capacity_manager.hpp"
-#include "storage/file/directory_health.hpp"
 #include "storage/file/dirty_pages.hpp"
+#include "storage/file/file_set.hpp"
 #include "storage/file/group_flush.hpp"
-#include "storage/file/store_directory.hpp"
 #include "storage/format/format.hpp"
 #include "storage/index/block_store.hpp"
 #include "storage/index/store_operations.hpp"
@@ -55,7 +54,7 @@ class FileStore final : public BlockStore {
  public:
   /// Opens or makes the store; blocks until its index is in memory. `engine` outlives the store and serves nothing else.
   /// Records that do not check themselves are free slots; blocks whose parent is missing are dropped. Throws
-  /// std::system_error, and leaves behind nothing that was not there: see StoreDirectory.
+  /// std::system_error, and leaves behind nothing that was not there: see FileSet.
   FileStore(const FileStoreConfig& config, IoEngine& engine);
   /// As close().
   ~FileStore() override;
@@ -72,7 +71,7 @@ class FileStore final : public BlockStore {
   [[nodiscard]] Result<void> resize(std::uint32_t blocks) override;
   std::size_t poll(std::vector<StoreEvent>& out) override;
   [[nodiscard]] std::size_t in_flight() const override { return operations_.in_flight() + flush_.in_flight(); }
-  [[nodiscard]] Bytes block_bytes() const override { return Bytes{directory_.layout().block_bytes}; }
+  [[nodiscard]] Bytes block_bytes() const override { return Bytes{files_.block_bytes()}; }
   [[nodiscard]] StoreStat stat() const override;
   /// The same without the orphans: cheap enough for whoever looks often.
   [[nodiscard]] StoreStat quick_stat() const { return completed(operations_.quick_stat()); }
@@ -91,11 +90,11 @@ class FileStore final : public BlockStore {
   /// Where a readable block's bytes lie.
   [[nodiscard]] std::optional<Location> location(const BlockKey& key) const;
   /// Directories that are out of use, whether they could not be used at the start or failed since.
-  [[nodiscard]] std::vector<std::filesystem::path> lost_directories() const;
+  [[nodiscard]] std::vector<std::filesystem::path> lost_directories() const { return files_.lost_directories(); }
   /// Why no flush succeeds before the next start, in a sentence; empty: none has found a reason.
   [[nodiscard]] const std::string& durability_lost() const { return durability_lost_; }
   /// Whether the data files bypass the page cache, after all.
-  [[nodiscard]] bool is_direct() const;
+  [[nodiscard]] bool is_direct() const { return files_.is_direct(); }
   /// Catalog pages not yet written as they are now.
   [[nodiscard]] std::size_t unwritten_pages() const { return pages_.waiting() + pages_.under_way(); }
 
@@ -114,9 +113,7 @@ class FileStore final : public BlockStore {
   void pump_space();
   /// Of what a started read or write has to move.
   [[nodiscard]] IoOperation operation_on(const StoreOperations::Started& started, IoOperation::Kind kind);
-  [[nodiscard]] bool is_lost(SlotId slot) const { return health_.lost(directory_.layout().directory_of(slot)); }
-  void note_outcome(SlotId slot, bool failed);
-  /// Gives up some of what lies in directories that are lost.
+  /// Gives up some of what is in slots that are lost.
   enum class Sweep : bool { some, all };
   void sweep_lost(Sweep extent);
   [[nodiscard]] bool is_swept() const;
@@ -140,29 +137,24 @@ class FileStore final : public BlockStore {
   void add_superblock_check();
   /// False: it goes on.
   [[nodiscard]] bool check_ended(const IoCompletion& completion);
-  /// Blocks; nothing else is under way.
-  void sync(FileId file, std::optional<std::uint32_t> directory);
-  void doubt(const ErrorCode& error, std::optional<std::uint32_t> directory, const std::string& why);
-  /// The block in this slot must be there for as long as the store serves.
-  void note_data(SlotId slot);
+  /// Syncs the file of this number (FileSet). Blocks; nothing else is under way.
+  void sync(std::uint32_t file);
+  void doubt(const ErrorCode& error, std::uint32_t file, const std::string& why);
   void wake_for_events();
 
   static constexpr std::uint32_t pages_under_way_max = 16;
-  static constexpr std::uint64_t page_token = std::uint64_t{1} << 63;  ///< | which of page_writes_
-  static constexpr std::uint64_t sync_token = std::uint64_t{1} << 62;  ///< | which of the data files, or:
-  static constexpr std::uint64_t catalog_sync_token = sync_token | 0xFFFF'FFFF;
-  /// | a file: a directory's lock by its number; then the catalog; then the data files. Or:
-  static constexpr std::uint64_t check_token = std::uint64_t{1} << 60;
+  static constexpr std::uint64_t page_token = std::uint64_t{1} << 63;   ///< | which of page_writes_
+  static constexpr std::uint64_t sync_token = std::uint64_t{1} << 62;   ///< | the number of a file (FileSet)
+  static constexpr std::uint64_t check_token = std::uint64_t{1} << 60;  ///< the same, or:
   static constexpr std::uint64_t superblock_check_token = check_token | 0xFFFF'FFFF;
   static constexpr std::uint32_t sweep_looks_max = 1024;  ///< a poll
 
   // Constant after construction.
   IoEngine& engine_;
   Fingerprint fingerprint_;
-  StoreDirectory directory_;
+  FileSet files_;
 
   StoreOperations operations_;
-  DirectoryHealth health_;
   std::uint32_t sweep_at_ = 0;  ///< the slot that is looked at next for what is lost
   CapacityManager space_;
   std::vector<Seal> seals_;  ///< by slot
@@ -189,8 +181,6 @@ class FileStore final : public BlockStore {
   GroupFlush flush_;
   AlignedBuffer superblock_page_;  ///< as a flush finds it
   Superblock superblock_expected_;
-  std::vector<std::uint64_t> data_ends_;  ///< by data file: behind its last block, of all that have been in it
-  std::vector<bool> unsynced_;            ///< by data file: may have blocks that are not on the device
   bool catalog_unsynced_ = true;    ///< after a kill the system may hold what the former process wrote, as in the data files
   ErrorCode doubt_;                 ///< of the first sync or check that failed, and cost more than a directory
   std::string durability_lost_;     ///< because of it

@@ -24,8 +24,8 @@ void FileStore::write_pages() {
     records_on_disk_[*write.page] |= write.records;
     batch_.push_back({.kind = IoOperation::Kind::write,
                       .token = page_token | n,
-                      .file = directory_.catalog(),
-                      .offset = directory_.layout().page_offset(*write.page),
+                      .file = files_.catalog(),
+                      .offset = files_.page_offset(*write.page),
                       .from = write.image.span(),
                       .ahead = true});
   }
@@ -67,7 +67,7 @@ std::uint32_t FileStore::encode_page(std::uint32_t page, std::span<std::byte> in
     const StoreIndex::Entry& entry = index.at(SlotId{slot});
     if (entry.state != StoreIndex::State::ready) continue;
     const CatalogRecord record{.block = entry.block,
-                               .length = static_cast<std::uint32_t>(directory_.layout().block_bytes),
+                               .length = static_cast<std::uint32_t>(files_.block_bytes()),
                                .checksum = seals_[slot].checksum,
                                .fingerprint_prefix = fingerprint_prefix(fingerprint_),
                                .generation = seals_[slot].generation,
@@ -80,8 +80,7 @@ std::uint32_t FileStore::encode_page(std::uint32_t page, std::span<std::byte> in
 
 /// Records are taken as their pieces arrive, in any order, so that the device and the processor work side by side.
 void FileStore::restore() {
-  const StoreLayout& layout = directory_.layout();
-  const std::uint32_t slots = directory_.recorded_slots();
+  const std::uint32_t slots = files_.recorded_slots();
   if (slots == 0) return;
 
   constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 20;
@@ -94,8 +93,8 @@ void FileStore::restore() {
     const std::uint64_t length = std::min(piece_bytes, bytes - next);
     batch_.push_back({.kind = IoOperation::Kind::read,
                       .token = next | buffer,  // pieces begin at multiples of a page
-                      .file = directory_.catalog(),
-                      .offset = layout.page_offset(0) + next,
+                      .file = files_.catalog(),
+                      .offset = files_.page_offset(0) + next,
                       .into = buffers.span(buffer * piece_bytes, length)});
     next += length;
   };
@@ -127,14 +126,14 @@ void FileStore::restore() {
 void FileStore::restore_records(std::uint32_t first, std::span<const std::byte> records) {
   const std::uint64_t of_this_store = fingerprint_prefix(fingerprint_);
   const auto count = static_cast<std::uint32_t>(records.size() / record_bytes);
-  for (std::uint32_t slot = first; slot < first + count && slot < directory_.recorded_slots(); ++slot) {
+  for (std::uint32_t slot = first; slot < first + count && slot < files_.recorded_slots(); ++slot) {
     const auto record = decode_record(records.subspan(std::size_t{slot - first} * record_bytes, record_bytes));
-    if (!record || record->slot != slot || record->length != directory_.layout().block_bytes ||
-        !directory_.had_data(SlotId{slot}) || record->fingerprint_prefix != of_this_store) {
+    if (!record || record->slot != slot || record->length != files_.block_bytes() || !files_.had_data(SlotId{slot}) ||
+        record->fingerprint_prefix != of_this_store) {
       continue;
     }
     seals_[slot] = {record->checksum, record->generation};
-    note_data(SlotId{slot});
+    files_.note_data(SlotId{slot});
     records_on_disk_[slot / records_per_page] |= 1U << slot % records_per_page;
     operations_.index().restore(SlotId{slot}, record->block, record->generation);
   }

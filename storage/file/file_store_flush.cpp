@@ -5,9 +5,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <optional>
 #include <utility>
 
 namespace terrace {
@@ -29,7 +27,8 @@ void FileStore::go_on_with_flush() {
   if (flush_.wants_to_begin()) begin_flush();
   if (!flush_.data_are_synced() || pages_.owed() > 0 || space_.note() == CapacityManager::Note::waiting) return;
   if (std::exchange(catalog_unsynced_, false)) {
-    batch_.push_back({.kind = IoOperation::Kind::sync, .token = catalog_sync_token, .file = directory_.catalog(), .ahead = true});
+    batch_.push_back(
+        {.kind = IoOperation::Kind::sync, .token = sync_token | files_.catalog_file(), .file = files_.catalog(), .ahead = true});
   }
   add_checks();
   flush_.begin_catalog(static_cast<std::uint32_t>(batch_.size()));
@@ -42,12 +41,10 @@ void FileStore::begin_flush() {
   space_.retry_note();
   pages_.retry_failed();
   pages_.begin_owing();
-  for (std::size_t file = 0; file < unsynced_.size(); ++file) {
-    if (!unsynced_[file] || health_.lost(static_cast<std::uint32_t>(file % directory_.layout().directories))) continue;
+  for (std::uint32_t file = files_.first_data_file(); file < files_.files(); ++file) {
     // A write that ends from now on may be missed by this sync, and says so again.
-    unsynced_[file] = false;
-    batch_.push_back(
-        {.kind = IoOperation::Kind::sync, .token = sync_token | file, .file = directory_.data_files()[file], .ahead = true});
+    if (!files_.take_unsynced(file)) continue;
+    batch_.push_back({.kind = IoOperation::Kind::sync, .token = sync_token | file, .file = files_.file(file), .ahead = true});
   }
   flush_.begin(static_cast<std::uint32_t>(batch_.size()));
   engine_.submit(batch_);
@@ -56,19 +53,16 @@ void FileStore::begin_flush() {
 }
 
 void FileStore::sync_ended(const IoCompletion& completion) {
-  const bool of_catalog = completion.token == catalog_sync_token;
   if (completion.error != 0) {
     operations_.count_io_error();
-    const auto file = static_cast<std::uint32_t>(completion.token & ~sync_token);
-    doubt(errno_code(completion.error), of_catalog ? std::nullopt : std::optional{file % directory_.layout().directories},
-          sync_failed);
+    doubt(errno_code(completion.error), static_cast<std::uint32_t>(completion.token & ~sync_token), sync_failed);
   }
   flush_.operation_ended();
 }
 
-/// A sync or a check has failed. What of a directory is in doubt can be given up with it, while there are others.
-void FileStore::doubt(const ErrorCode& error, std::optional<std::uint32_t> directory, const std::string& why) {
-  if (directory && (health_.lost(*directory) || health_.lose(*directory))) {
+/// A sync or a check of the file has failed. What of a directory is in doubt can be given up with it, while there are others.
+void FileStore::doubt(const ErrorCode& error, std::uint32_t file, const std::string& why) {
+  if (files_.give_up_directory_of(file)) {
     flush_error_ = error;
   } else if (!doubt_) {
     doubt_ = error;
@@ -78,48 +72,35 @@ void FileStore::doubt(const ErrorCode& error, std::optional<std::uint32_t> direc
   }
 }
 
-void FileStore::note_data(SlotId slot) {
-  const StoreLayout& layout = directory_.layout();
-  std::uint64_t& end = data_ends_[layout.file_of(slot)];
-  end = std::max(end, layout.offset_of(slot) + layout.block_bytes);
-}
-
 void FileStore::add_checks() {
-  const StoreLayout& layout = directory_.layout();
-  auto check = [this, number = check_token](FileId file, std::uint64_t bytes, bool lost = false) mutable {
-    const std::uint64_t token = number++;
-    if (lost) return;
-    batch_.push_back({.kind = IoOperation::Kind::check, .token = token, .file = file, .length = bytes, .ahead = true});
-  };
-  for (std::uint32_t n = 0; n < layout.directories; ++n) check(directory_.lock_file(n), 0, health_.lost(n));
-  check(directory_.catalog(), count(layout.catalog_bytes()));
-  // (A file that growth has just made has no blocks yet, and is not among these.)
-  for (std::size_t file = 0; file < data_ends_.size(); ++file) {
-    const auto directory = static_cast<std::uint32_t>(file % layout.directories);
-    check(directory_.data_files()[file], data_ends_[file], health_.lost(directory));
+  for (std::uint32_t file = 0; file < files_.files(); ++file) {
+    if (files_.file_is_lost(file)) continue;
+    batch_.push_back({.kind = IoOperation::Kind::check,
+                      .token = check_token | file,
+                      .file = files_.file(file),
+                      .length = files_.bytes_expected(file),
+                      .ahead = true});
   }
   add_superblock_check();
 }
 
 void FileStore::add_superblock_check() {
-  superblock_expected_ = directory_.superblock();
+  superblock_expected_ = files_.superblock();
   batch_.push_back({.kind = IoOperation::Kind::read,
                     .token = superblock_check_token,
-                    .file = directory_.catalog(),
+                    .file = files_.catalog(),
                     .into = superblock_page_.span(),
                     .ahead = true});
 }
 
 bool FileStore::check_ended(const IoCompletion& completion) {
-  const std::uint32_t directories = directory_.layout().directories;
-  const auto number = static_cast<std::uint32_t>(completion.token & ~check_token);
   const bool of_superblock = completion.token == superblock_check_token;
   ErrorCode error = completion.error != 0 ? errno_code(completion.error) : ErrorCode{};
   if (of_superblock && !error) {
     const Result<Superblock> found = decode_superblock(superblock_page_.span());
     if (completion.bytes != catalog_page_bytes || !found || *found != superblock_expected_) error = Errc::corrupt;
     // It may have been read while it was written.
-    if (error && (space_.writes_superblock() || superblock_expected_ != directory_.superblock())) {
+    if (error && (space_.writes_superblock() || superblock_expected_ != files_.superblock())) {
       add_superblock_check();
       engine_.submit(batch_);
       batch_.clear();
@@ -128,16 +109,12 @@ bool FileStore::check_ended(const IoCompletion& completion) {
   }
   if (!error) return true;
 
-  const bool of_catalog = of_superblock || number == directories;
-  const std::filesystem::path name = of_catalog             ? directory_.directory(0) / "catalog"
-                                     : number < directories ? directory_.directory(number) / "lock"
-                                                            : directory_.data_path(number - directories - 1);
+  const std::uint32_t file = of_superblock ? files_.catalog_file() : static_cast<std::uint32_t>(completion.token & ~check_token);
   const char* const what = of_superblock                  ? "has lost its superblock"
                            : error == errno_code(ESTALE)  ? "is another file now"
                            : error == errno_code(ENODATA) ? "has been cut short"
                                                           : "cannot be found any more";
-  const std::uint32_t directory = number < directories ? number : (number - directories - 1) % directories;
-  doubt(error, of_catalog ? std::nullopt : std::optional{directory}, fmt::format("{} {}", name.string(), what));
+  doubt(error, file, fmt::format("{} {}", files_.path_of_file(file).string(), what));
   return true;
 }
 
@@ -163,9 +140,8 @@ Result<void> FileStore::close() {
   };
   finish();
   // Data before the records that speak of them.
-  for (std::size_t file = 0; file < directory_.data_files().size(); ++file) {
-    const auto directory = static_cast<std::uint32_t>(file % directory_.layout().directories);
-    if (!health_.lost(directory)) sync(directory_.data_files()[file], directory);
+  for (std::uint32_t file = files_.first_data_file(); file < files_.files(); ++file) {
+    if (!files_.file_is_lost(file)) sync(file);
   }
   add_checks();
   submit();
@@ -180,19 +156,19 @@ Result<void> FileStore::close() {
   pages_.retry_failed();
   collect();
   finish();
-  sync(directory_.catalog(), std::nullopt);
-  directory_.close();
+  sync(files_.catalog_file());
+  files_.close();
   closed_ = true;
   if (doubt_) return doubt_;
   if (pages_.failed() > 0 || !noted) return Errc::io_failed;
   return {};
 }
 
-void FileStore::sync(FileId file, std::optional<std::uint32_t> directory) {
-  const IoCompletion synced = run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = file});
+void FileStore::sync(std::uint32_t file) {
+  const IoCompletion synced = run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = files_.file(file)});
   if (synced.error == 0) return;
   operations_.count_io_error();
-  doubt(errno_code(synced.error), directory, sync_failed);
+  doubt(errno_code(synced.error), file, sync_failed);
 }
 
 }  // namespace terrace

@@ -1,6 +1,6 @@
 #include "storage/file/store_owner.hpp"
 
-#include "storage/file/store_directory.hpp"
+#include "storage/file/file_set.hpp"
 #include "storage/io/aligned_buffer.hpp"
 
 #include <fmt/chrono.h>

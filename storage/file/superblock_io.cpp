@@ -1,7 +1,7 @@
 #include "storage/file/superblock_io.hpp"
 
 #include "base/check.hpp"
-#include "storage/file/store_directory.hpp"
+#include "storage/file/file_set.hpp"
 
 #include <algorithm>
 #include <span>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "storage/file/store_directory.hpp"
+#include "storage/file/file_set.hpp"
 #include "storage/file/superblock_io.hpp"
 #include "storage/format/catalog_scan.hpp"
 #include "storage/format/store_part.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "radix/eviction/block_records.hpp"
+#include "tools/policies/block_records.hpp"
 #include "radix/eviction/leaf_heaps.hpp"
 
 #include <array>

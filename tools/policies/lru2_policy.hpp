@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/indexed_heap.hpp"
-#include "radix/eviction/block_records.hpp"
+#include "tools/policies/block_records.hpp"
 #include "radix/eviction/leaf_heaps.hpp"
 
 namespace terrace::tools {

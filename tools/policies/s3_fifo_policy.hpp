@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/indexed_heap.hpp"
-#include "radix/eviction/block_records.hpp"
+#include "tools/policies/block_records.hpp"
 #include "radix/eviction/eviction_policy.hpp"
 
 namespace terrace::tools {

@@ -1,6 +1,6 @@
-// The part of StoreDirectory that opens the further directories of a store that is striped.
+// The part of FileSet that opens the further directories of a store that is striped.
 
-#include "storage/file/store_directory.hpp"
+#include "storage/file/file_set.hpp"
 #include "storage/io/aligned_buffer.hpp"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ bool is(const std::system_error& error, Errc code) { return error.code() == stat
 
 }  // namespace
 
-void StoreDirectory::open_parts(const FileStoreConfig& config) {
+void FileSet::open_parts(const FileStoreConfig& config) {
   const bool is_new = recorded_slots_ == 0;
   if (is_new) begin_parts(config);
   for (const std::filesystem::path& more : config.more_directories) {
@@ -51,14 +51,14 @@ void StoreDirectory::open_parts(const FileStoreConfig& config) {
   }
 }
 
-void StoreDirectory::begin_parts(const FileStoreConfig& config) {
+void FileSet::begin_parts(const FileStoreConfig& config) {
   const std::optional<StorePart> found = part_in(directory_);
   if (found && found->part > 1) refuse_part_as_store();
   superblock_.id = found ? found->store : config.id != 0 ? config.id : random_id();
   write_part({superblock_.id, 1, layout_.directories}, open(path(part_name), Direct::no), directory_);
 }
 
-void StoreDirectory::open_part(std::uint32_t number, const FileStoreConfig& config) {
+void FileSet::open_part(std::uint32_t number, const FileStoreConfig& config) {
   const bool is_new = recorded_slots_ == 0;
   const bool may_be_empty = is_new || config.accept_lost_directories;
   const std::filesystem::path& directory = parts_[number].directory;
@@ -86,7 +86,7 @@ void StoreDirectory::open_part(std::uint32_t number, const FileStoreConfig& conf
   if (*linked == Made::created) undo_.push_back([this, link] { (void)files_.remove_file(link); });
 }
 
-void StoreDirectory::claim(std::uint32_t number, bool may_be_empty) {
+void FileSet::claim(std::uint32_t number, bool may_be_empty) {
   const std::filesystem::path& directory = parts_[number].directory;
   const StorePart ours{superblock_.id, number + 1, layout_.directories};
   const std::optional<StorePart> found = part_in(directory);
@@ -112,7 +112,7 @@ void StoreDirectory::claim(std::uint32_t number, bool may_be_empty) {
   write_part(ours, open(directory / part_name, Direct::no), directory);
 }
 
-void StoreDirectory::write_part(const StorePart& part, FileId file, const std::filesystem::path& directory) {
+void FileSet::write_part(const StorePart& part, FileId file, const std::filesystem::path& directory) {
   AlignedBuffer buffer{part_text_bytes};
   const std::span<std::byte> bytes = buffer.span(0, part_text_bytes);
   std::memcpy(bytes.data(), to_text(part).data(), bytes.size());
@@ -124,7 +124,7 @@ void StoreDirectory::write_part(const StorePart& part, FileId file, const std::f
   if (!named) fail(named.error(), fmt::format("cannot sync the directory {}", directory.string()));
 }
 
-std::optional<StorePart> StoreDirectory::part_in(const std::filesystem::path& directory) {
+std::optional<StorePart> FileSet::part_in(const std::filesystem::path& directory) {
   const Result<OpenedFile> opened = files_.open(directory / part_name, Create::no, Direct::no);
   if (!opened) {
     if (opened.error() == errno_code(ENOENT)) return std::nullopt;
@@ -138,7 +138,7 @@ std::optional<StorePart> StoreDirectory::part_in(const std::filesystem::path& di
   return parse_part({reinterpret_cast<const char*>(bytes.data()), read.bytes});
 }
 
-void StoreDirectory::refuse_part_as_store() {
+void FileSet::refuse_part_as_store() {
   const std::optional<StorePart> found = part_in(directory_);
   if (!found || found->part == 1) return;  // of a store that was being made, and never was
   fail(Errc::incompatible, fmt::format("{} is part {} of a file store that is striped over {} directories: give its first "

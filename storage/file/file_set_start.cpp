@@ -1,4 +1,6 @@
-#include "storage/file/store_directory.hpp"
+// The part of FileSet that opens, locks and sizes the files when a store starts.
+
+#include "storage/file/file_set.hpp"
 
 #include "base/check.hpp"
 #include "storage/file/store_owner.hpp"
@@ -131,8 +133,14 @@ IoCompletion run_alone(IoEngine& engine, const IoOperation& operation) {
   return completed.front();
 }
 
-StoreDirectory::StoreDirectory(const FileStoreConfig& config, IoEngine& engine)
-    : directory_{place_of(config)}, engine_{engine}, files_{engine.files()}, layout_{layout_of(config)}, direct_{config.direct} {
+FileSet::FileSet(const FileStoreConfig& config, IoEngine& engine)
+    : directory_{place_of(config)},
+      engine_{engine},
+      files_{engine.files()},
+      layout_{layout_of(config)},
+      direct_{config.direct},
+      health_{layout_.directories},
+      unwritten_(layout_.directories) {
   try {
     parts_.push_back({directory_});
     make(config.directory);
@@ -147,6 +155,11 @@ StoreDirectory::StoreDirectory(const FileStoreConfig& config, IoEngine& engine)
       refuse_part_as_store();
     }
     take_room(config);
+    data_ends_.resize(data_.size());
+    unsynced_.resize(data_.size(), true);
+    for (std::uint32_t n = 0; n < layout_.directories; ++n) {
+      if (parts_[n].missing) (void)health_.lose(n);
+    }
   } catch (...) {
     undo_to(0);
     close();
@@ -154,51 +167,23 @@ StoreDirectory::StoreDirectory(const FileStoreConfig& config, IoEngine& engine)
   }
 }
 
-StoreDirectory::~StoreDirectory() {
+FileSet::~FileSet() {
   undo_to(0);
   close();
 }
 
-void StoreDirectory::undo_to(std::size_t steps) noexcept {
+void FileSet::undo_to(std::size_t steps) noexcept {
   // What cannot be undone stays; the error that led here is the one to report.
   for (; undo_.size() > steps; undo_.pop_back()) undo_.back()();
 }
 
-void StoreDirectory::close_to(std::size_t files) {
+void FileSet::close_to(std::size_t files) {
   for (; open_.size() > files; open_.pop_back()) files_.close(open_.back());
 }
 
-void StoreDirectory::close() { close_to(0); }
+void FileSet::close() { close_to(0); }
 
-std::filesystem::path StoreDirectory::data_path(std::uint32_t file) const {
-  return parts_[file % layout_.directories].directory / fmt::format("blocks-{:04}", file / layout_.directories);
-}
-
-bool StoreDirectory::sparse() const {
-  return std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) { return !part.missing && files_.sparse(part.lock); });
-}
-
-FileId StoreDirectory::prepare_data_file() {
-  open_.push_back(files_.prepare(data_path(static_cast<std::uint32_t>(data_.size())), direct_));
-  return open_.back();
-}
-
-void StoreDirectory::forget_prepared(FileId file) {
-  std::erase(open_, file);
-  files_.close(file);
-}
-
-void StoreDirectory::noted(std::uint32_t slots, std::uint64_t open_slots) {
-  layout_.slots = slots;
-  superblock_.slots = slots;
-  superblock_.open_slots = open_slots;
-}
-
-bool StoreDirectory::had_data(SlotId slot) const {
-  return layout_.offset_of(slot) + layout_.block_bytes <= data_bytes_before_[layout_.file_of(slot)];
-}
-
-FileId StoreDirectory::open(const std::filesystem::path& path, Direct direct) {
+FileId FileSet::open(const std::filesystem::path& path, Direct direct) {
   const Result<OpenedFile> opened = files_.open(path, Create::if_missing, direct);
   if (!opened) cannot_open(path, opened.error());
   open_.push_back(opened->id);
@@ -206,7 +191,7 @@ FileId StoreDirectory::open(const std::filesystem::path& path, Direct direct) {
   return opened->id;
 }
 
-void StoreDirectory::make(const std::filesystem::path& directory) {
+void FileSet::make(const std::filesystem::path& directory) {
   const Result<Made> made = files_.make_directory(directory);
   if (!made) {
     fail(made.error(), fmt::format("cannot make the file store's directory {}: its parent must be a directory that this user "
@@ -218,7 +203,7 @@ void StoreDirectory::make(const std::filesystem::path& directory) {
   if (*made == Made::created) undo_.push_back([this, directory] { (void)files_.remove_directory(directory); });
 }
 
-void StoreDirectory::refuse_former_layout(const FileStoreConfig& config) {
+void FileSet::refuse_former_layout(const FileStoreConfig& config) {
   if (config.name != default_store_name) return;
   const Result<OpenedFile> former = files_.open(config.directory / "catalog", Create::no, Direct::no);
   if (!former) return;
@@ -228,7 +213,7 @@ void StoreDirectory::refuse_former_layout(const FileStoreConfig& config) {
                                        config.directory.string(), directory_.string()));
 }
 
-FileId StoreDirectory::lock(const std::filesystem::path& directory) {
+FileId FileSet::lock(const std::filesystem::path& directory) {
   check_private(files_, directory);
   const std::size_t steps = undo_.size();
   const FileId lock = open(directory / "lock", Direct::no);
@@ -244,7 +229,7 @@ FileId StoreDirectory::lock(const std::filesystem::path& directory) {
   return lock;
 }
 
-void StoreDirectory::read_superblock(const FileStoreConfig& config) {
+void FileSet::read_superblock(const FileStoreConfig& config) {
   catalog_ = open(path("catalog"), Direct::no);
   const std::string name = path("catalog").string();
   superblock_ = {layout_.directories > 1 ? striped_format_version : format_version,
@@ -257,7 +242,7 @@ void StoreDirectory::read_superblock(const FileStoreConfig& config) {
                  layout_.directories,
                  layout_.stripe_slots,
                  config.id};
-  const FoundSuperblock found = terrace::read_superblock(engine_, catalog_, lock_file());
+  const FoundSuperblock found = terrace::read_superblock(engine_, catalog_, superblock_copy());
   if (found.error) fail(found.error, fmt::format("cannot read the superblock of {}", name));
   if (!found.superblock) {
     // The making of this store was interrupted: nothing in it was ever promised.
@@ -283,7 +268,7 @@ void StoreDirectory::read_superblock(const FileStoreConfig& config) {
   recorded_slots_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(superblock_.slots, layout_.slots));
 }
 
-bool StoreDirectory::has_records(Bytes catalog_bytes) {
+bool FileSet::has_records(Bytes catalog_bytes) {
   AlignedBuffer piece{std::size_t{1} << 20};
   const Bytes end = std::min(catalog_bytes, layout_.catalog_bytes());
   for (std::uint64_t at = catalog_page_bytes; at < count(end); at += piece.size()) {
@@ -297,7 +282,7 @@ bool StoreDirectory::has_records(Bytes catalog_bytes) {
   return false;
 }
 
-void StoreDirectory::check_compatible(const FileStoreConfig& config) const {
+void FileSet::check_compatible(const FileStoreConfig& config) const {
   const std::string where = directory_.string();
   if (!known_version(superblock_.version)) {
     fail(Errc::incompatible, fmt::format("the file store in {} has format version {}, and this program has {}: give another "
@@ -325,7 +310,7 @@ void StoreDirectory::check_compatible(const FileStoreConfig& config) const {
   }
 }
 
-void StoreDirectory::no_room(Bytes free, std::uint32_t directory, const FileStoreConfig& config) const {
+void FileSet::no_room(Bytes free, std::uint32_t directory, const FileStoreConfig& config) const {
   const Bytes needed = parts_[directory].needed;
   const Bytes all = needed + config.floor;
   const Bytes fits = parts_[directory].had + (free > config.floor ? free - config.floor : Bytes{});
@@ -350,13 +335,13 @@ void StoreDirectory::no_room(Bytes free, std::uint32_t directory, const FileStor
                               : "and did not give them: is there a quota, or does somebody else take room just now?"));
 }
 
-Bytes StoreDirectory::size_of(FileId file, const std::filesystem::path& name) {
+Bytes FileSet::size_of(FileId file, const std::filesystem::path& name) {
   const Result<Bytes> size = files_.size(file);
   if (!size) fail(size.error(), fmt::format("cannot read the size of {}", name.string()));
   return *size;
 }
 
-void StoreDirectory::take_room(const FileStoreConfig& config) {
+void FileSet::take_room(const FileStoreConfig& config) {
   data_.resize(layout_.data_files());
   data_bytes_before_.resize(layout_.data_files(), 0);
   catalog_bytes_before_ = size_of(catalog_, path("catalog"));
@@ -364,14 +349,14 @@ void StoreDirectory::take_room(const FileStoreConfig& config) {
   take_catalog_room(config);
 }
 
-Bytes StoreDirectory::room_of(FileId file, Bytes size, std::uint32_t directory, const std::filesystem::path& name) {
+Bytes FileSet::room_of(FileId file, Bytes size, std::uint32_t directory, const std::filesystem::path& name) {
   if (files_.sparse(parts_[directory].lock)) return size;
   const Result<Bytes> room = files_.allocated(file);
   if (!room) fail(room.error(), fmt::format("cannot read the size of {}", name.string()));
   return std::min(*room, size);
 }
 
-void StoreDirectory::open_data(std::uint32_t directory, Bytes usable) {
+void FileSet::open_data(std::uint32_t directory, Bytes usable) {
   const bool was_made_smaller = open_slots_ < layout_.slots;
   Bytes& had = parts_[directory].had;
   Bytes& needed = parts_[directory].needed;
@@ -394,7 +379,7 @@ void StoreDirectory::open_data(std::uint32_t directory, Bytes usable) {
   }
 }
 
-void StoreDirectory::take_room_in(std::uint32_t directory, const FileStoreConfig& config) {
+void FileSet::take_room_in(std::uint32_t directory, const FileStoreConfig& config) {
   const Part& part = parts_[directory];
   if (part.missing) {
     for (std::uint32_t n = directory; n < layout_.data_files(); n += layout_.directories) {
@@ -415,7 +400,7 @@ void StoreDirectory::take_room_in(std::uint32_t directory, const FileStoreConfig
   }
 }
 
-void StoreDirectory::take_catalog_room(const FileStoreConfig& config) {
+void FileSet::take_catalog_room(const FileStoreConfig& config) {
   const bool is_new = recorded_slots_ == 0;
   if (is_new && catalog_bytes_before_ > Bytes{}) {
     // A catalog that has no superblock may hold anything: it becomes zeros.
@@ -427,8 +412,8 @@ void StoreDirectory::take_catalog_room(const FileStoreConfig& config) {
   grow(catalog_, path("catalog"), catalog_bytes_before_, layout_.catalog_bytes(), 0, config);
 }
 
-void StoreDirectory::grow(FileId file, const std::filesystem::path& name, Bytes before, Bytes wanted, std::uint32_t directory,
-                          const FileStoreConfig& config) {
+void FileSet::grow(FileId file, const std::filesystem::path& name, Bytes before, Bytes wanted, std::uint32_t directory,
+                   const FileStoreConfig& config) {
   if (wanted <= before) return;  // what is too much commit() cuts
   Part& part = parts_[directory];
   const Bytes more = wanted - before;
@@ -449,7 +434,7 @@ void StoreDirectory::grow(FileId file, const std::filesystem::path& name, Bytes 
   no_room(left ? *left : Bytes{}, directory, config);
 }
 
-void StoreDirectory::forget_beyond_recorded() {
+void FileSet::forget_beyond_recorded() {
   const StoreLayout recorded{layout_.block_bytes, recorded_slots_, layout_.slots_per_file};
   const auto done = [this](ErrorCode error) {
     if (error) fail(error, fmt::format("cannot clear the end of {}", path("catalog").string()));
@@ -465,7 +450,7 @@ void StoreDirectory::forget_beyond_recorded() {
   if (changed) done(error_of(run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = catalog_}), 0));
 }
 
-bool StoreDirectory::clear_page_from(std::uint32_t slots) {
+bool FileSet::clear_page_from(std::uint32_t slots) {
   const std::uint32_t used = slots % records_per_page;
   if (used == 0) return false;
   AlignedBuffer page{catalog_page_bytes};
@@ -483,7 +468,7 @@ bool StoreDirectory::clear_page_from(std::uint32_t slots) {
   return true;
 }
 
-void StoreDirectory::sync_names() {
+void FileSet::sync_names() {
   for (const Part& part : parts_) {
     if (part.missing) continue;
     const Result<void> synced = files_.sync_directory(part.directory);
@@ -498,14 +483,14 @@ void StoreDirectory::sync_names() {
   }
 }
 
-void StoreDirectory::commit() {
+void FileSet::commit() {
   // Before the superblock, which says that the store is made: whoever finds one need not do this again.
   sync_names();
   superblock_.slots = layout_.slots;
   superblock_.slots_per_file = layout_.slots_per_file;
   superblock_.open_slots = has_holes_ || open_slots_ < layout_.slots ? open_slots_ : 0;
   ++superblock_.generation;
-  if (const ErrorCode error = write_superblock(engine_, superblock_, catalog_, lock_file())) {
+  if (const ErrorCode error = write_superblock(engine_, superblock_, catalog_, superblock_copy())) {
     fail(error, fmt::format("cannot write the superblock of {}", path("catalog").string()));
   }
   undo_.clear();
@@ -516,7 +501,7 @@ void StoreDirectory::commit() {
   if (recorded_slots_ > 0) (void)clear_page_from(layout_.slots);
 }
 
-void StoreDirectory::give_back_room() {
+void FileSet::give_back_room() {
   const auto done = [this](const Result<void>& result) {
     if (!result) fail(result.error(), fmt::format("cannot make the file store in {} smaller", directory_.string()));
   };
@@ -535,7 +520,7 @@ void StoreDirectory::give_back_room() {
 }
 
 /// Of this directory, the data files behind those that the layout has.
-void StoreDirectory::remove_files_behind(std::uint32_t directory) {
+void FileSet::remove_files_behind(std::uint32_t directory) {
   const auto done = [this](const Result<void>& result) {
     if (!result) fail(result.error(), fmt::format("cannot make the file store in {} smaller", directory_.string()));
   };

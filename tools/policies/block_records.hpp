@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace terrace {
+namespace terrace::tools {
 
 /// What a policy remembers of blocks: of those that are in its tier for as long as they are, and of some that have left
 /// (ghosts) for as long as it likes. Ghosts stand in lines, newest first, so that the oldest can be forgotten.
@@ -97,7 +97,6 @@ class BlockRecords {
   }
 
   /// Of a line; none where it is empty.
-  [[nodiscard]] Index oldest(std::size_t line) const { return lines_[line].oldest; }
   [[nodiscard]] std::size_t ghosts(std::size_t line = 0) const { return lines_[line].size; }
   [[nodiscard]] std::size_t residents() const { return residents_; }
   /// In the tier: more than residents() where two share a record.
@@ -164,4 +163,4 @@ class BlockRecords {
   std::size_t blocks_ = 0;
 };
 
-}  // namespace terrace
+}  // namespace terrace::tools
