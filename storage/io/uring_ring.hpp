@@ -98,9 +98,9 @@ class UringRing {
   };
   /// Where the ring has nothing to do, it looks out for more for so long before it sleeps.
   static constexpr std::chrono::nanoseconds look_out{std::chrono::microseconds{50}};
-  static constexpr std::uint64_t seal_piece_bytes = 256 * 1024;
+  static constexpr std::uint64_t seal_piece_bytes = std::uint64_t{256} * 1024;
   /// The owner is woken when there is nothing more to seal, or at the latest when so much has been sealed: some 40 microseconds.
-  static constexpr std::uint64_t tell_bytes = 512 * 1024;
+  static constexpr std::uint64_t tell_bytes = std::uint64_t{512} * 1024;
   static constexpr std::uint64_t request_bytes_max = std::uint64_t{1} << 30;
   static constexpr std::uint64_t bell_data = ~std::uint64_t{0};
 

@@ -96,6 +96,7 @@ PinnedPools::PinnedPools(const HostPins::User& device, HostPins& pins, std::span
 
 void PinnedPools::relocate(const CudaDriver& driver, CUdevice device, std::span<const RelocatedPool> pools) {
   std::vector<DeviceGeometry> geometries;
+  geometries.reserve(pools_.size());
   for (const Pool& pool : pools_) geometries.push_back(pool.geometry);
   for (const RelocatedPool& moved : pools) {
     const std::size_t number = moved.pool.value();
@@ -114,6 +115,7 @@ void PinnedPools::relocate(const CudaDriver& driver, CUdevice device, std::span<
 
 std::vector<DevicePool> PinnedPools::info() const {
   std::vector<DevicePool> pools;
+  pools.reserve(pools_.size());
   for (const Pool& pool : pools_) {
     pools.push_back({pool.geometry.slots(), pool.geometry.block_bytes(), pool.geometry.layers()});
   }

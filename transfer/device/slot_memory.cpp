@@ -95,6 +95,7 @@ SlotMemories::SlotMemories(std::span<const PoolMemory> pools) {
 
 std::vector<DevicePool> SlotMemories::pools() const {
   std::vector<DevicePool> pools;
+  pools.reserve(memories_.size());
   for (const SlotMemory& memory : memories_) pools.push_back(memory.pool());
   return pools;
 }

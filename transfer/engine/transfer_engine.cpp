@@ -69,7 +69,7 @@ void wait_until(const EventFdWaker& waker, TimePoint time, TimePoint now) {
 }  // namespace
 
 TransferEngine::TransferEngine(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker)
-    : lanes_{with_block_bytes_of(device, config)}, device_{device}, clock_{clock} {
+    : lanes_{with_block_bytes_of(device, std::move(config))}, device_{device}, clock_{clock} {
   device_.set_waker(waker);
 }
 
@@ -82,6 +82,7 @@ TransferEngine::~TransferEngine() {
 void TransferEngine::submit(Transfer transfer) {
   changed_ = true;
   const Result<void> taken = lanes_.submit(std::move(transfer));
+  // NOLINTNEXTLINE(bugprone-use-after-move): a transfer that is refused is still its caller's
   if (!taken) refused_.push_back(not_taken(std::move(transfer), taken.error()));
 }
 
@@ -134,7 +135,7 @@ ThreadedTransfers::ThreadedTransfers(TransferSchedulerConfig config, Device& dev
       events_{transfers_in_flight_max, 1, waker},
       event_in_{events_},
       clock_{clock},
-      engine_{config, device, clock, engine_waker_},
+      engine_{std::move(config), device, clock, engine_waker_},
       thread_{[this] { run(); }} {}
 
 ThreadedTransfers::~ThreadedTransfers() {

@@ -61,7 +61,7 @@ class DirectTransfers final : public TransferPort {
  public:
   /// As TransferEngine; `waker` is told when the device has something for poll().
   DirectTransfers(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker)
-      : engine_{config, device, clock, waker} {}
+      : engine_{std::move(config), device, clock, waker} {}
 
   void submit(Transfer transfer) override { engine_.submit(std::move(transfer)); }
   void raise(TransferId id, Urgency urgency) override { engine_.raise(id, urgency); }
