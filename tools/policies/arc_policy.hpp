@@ -1,7 +1,7 @@
 #pragma once
 
-#include "tools/policies/block_records.hpp"
 #include "radix/eviction/leaf_heaps.hpp"
+#include "tools/policies/block_records.hpp"
 
 #include <array>
 

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/indexed_heap.hpp"
-#include "tools/policies/block_records.hpp"
 #include "radix/eviction/eviction_policy.hpp"
+#include "tools/policies/block_records.hpp"
 
 namespace terrace::tools {
 

@@ -13,8 +13,12 @@ namespace terrace::test {
 namespace {
 
 CatalogRecord some_record() {
-  return {
-      .block = {key_of(1), key_of(2), 3, TenantId{4}}, .length = 65536, .checksum = 5, .fingerprint_prefix = 6, .generation = 7, .slot = 8};
+  return {.block = {key_of(1), key_of(2), 3, TenantId{4}},
+          .length = 65536,
+          .checksum = 5,
+          .fingerprint_prefix = 6,
+          .generation = 7,
+          .slot = 8};
 }
 
 TEST(Format, records_come_back) {

@@ -15,10 +15,10 @@ namespace {
 using enum Direction;
 using enum Urgency;
 using std::chrono::seconds;
-using test::TransferSchedulerTest;
 using test::run;
 using test::start;
 using test::transfer;
+using test::TransferSchedulerTest;
 
 using TransferSchedulerEndTest = TransferSchedulerTest;
 

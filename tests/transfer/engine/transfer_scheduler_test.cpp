@@ -16,10 +16,10 @@ namespace {
 using enum Direction;
 using enum Urgency;
 using std::chrono::seconds;
-using test::TransferSchedulerTest;
 using test::run;
 using test::start;
 using test::transfer;
+using test::TransferSchedulerTest;
 
 TEST_F(TransferSchedulerTest, moves_a_job_and_reports_it_once) {
   Transfer made = transfer(7, swap_in, request, {run(3, 5, 2)});
