@@ -62,7 +62,7 @@ TEST(Doctor, says_where_nothing_was_measured) {
 TEST(Doctor, reports_every_figure_to_programs) {
   CudaFacts facts;
   facts.device = "a GPU";
-  facts.paths = all();
+  facts.methods = all();
   const json::value report = json::parse(to_json(facts, measured()));
   EXPECT_EQ(report.at("device").as_string(), "a GPU");
   const json::value& in = report.at("swap_in");

@@ -30,8 +30,8 @@ constexpr double giga = 1e-9;
 constexpr const char* examples = R"(
 Examples:
   terrace doctor
-      what is here; the copy methods of the first CUDA device are measured once (a
-      few seconds) and kept
+      what is here; the copy methods of the first CUDA device are measured once
+      (a few seconds) and kept
   terrace doctor --device cuda:1 --measure
       those of another device, anew
   terrace doctor --report paths.json
@@ -151,7 +151,8 @@ void add_doctor_options(CLI::App& command, DoctorArguments& into) {
   command.footer(examples);
   command.add_option("--device", into.device, "cuda[:N]: fails where it is not to be had (default: the first, if there is one)")
       ->type_name("DEVICE");
-  command.add_flag("--measure", into.measure, "Measure the copy paths again, though figures of this device and driver are kept");
+  command.add_flag("--measure", into.measure,
+                   "Measure the copy methods again, though figures of this device and driver are kept");
   command.add_option("--report", into.report, "Write all figures as JSON to this file")->type_name("FILE");
 }
 

@@ -54,10 +54,10 @@ TEST(Watermarks, use_the_lane_of_what_nobody_waits_for) {
   ASSERT_TRUE(manager.acquire(wanted).has_value());
   ASSERT_TRUE(manager.commit(wanted.id, keys, Fence{}).has_value());
   ASSERT_TRUE(manager.release(wanted.id, Fence{}).has_value());
-  ASSERT_EQ(manager.actions().plans.size(), 1U);
-  EXPECT_EQ(manager.actions().plans[0].urgency, Urgency::make_room);
+  ASSERT_EQ(manager.actions().transfers.size(), 1U);
+  EXPECT_EQ(manager.actions().transfers[0].urgency, Urgency::make_room);
   EXPECT_TRUE(manager.actions().raises.empty());
-  const TransferId ahead = manager.actions().plans[0].job;
+  const TransferId ahead = manager.actions().transfers[0].id;
   manager.actions().clear();
 
   // A request for which the free slots are too few waits for what is being copied: its urgency is the copy's from now on.
