@@ -83,7 +83,7 @@ void CacheManager::take_hits(Request& r, std::span<const BlockKey> keys, std::ui
       pool.cancel_eviction(hit.unchained[i]);
     }
   }
-  if (config_.instant_copies && config_.relation == InclusionPolicy::exclusive) detach_hits(r);
+  if (config_.instant_copies && config_.inclusion == InclusionPolicy::exclusive) detach_hits(r);
 }
 
 /// Reference order for exclusive: the host slots of the hits count as free before room is made. Their bytes are still to be

@@ -272,7 +272,7 @@ CacheManager::Committed CacheManager::commit_over(std::size_t group, BlockRef bl
   }
   residency.pool(Tier::device).raise_fence(own, written);
   residency.adopt(block, Tier::device, own);
-  if (config_.relation == InclusionPolicy::exclusive && residency.copy(block, Tier::host).state() == CopyState::ready) {
+  if (config_.inclusion == InclusionPolicy::exclusive && residency.copy(block, Tier::host).state() == CopyState::ready) {
     residency.drop(block, Tier::host);
   }
   return Committed::adopted;

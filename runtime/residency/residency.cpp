@@ -23,7 +23,7 @@ std::unique_ptr<EvictionPolicy> make_policy(const ManagerConfig& config, std::ui
 std::unique_ptr<EvictionPolicy> make_host_policy(const ManagerConfig& config) {
   if (config.host_blocks == 0) return lru_policy(0);  // there is nothing to decide
   // What the host gives up under exclusive leaves both tiers: it decides for as many blocks as both hold.
-  const std::uint32_t above = config.relation == InclusionPolicy::exclusive ? config.device_blocks : 0;
+  const std::uint32_t above = config.inclusion == InclusionPolicy::exclusive ? config.device_blocks : 0;
   return make_policy(config, config.host_blocks + above);
 }
 

@@ -39,7 +39,7 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
   if (config.staging_blocks == 0) {
     if (config.storage) config.staging_blocks = default_staging_blocks;
     // Hits give their host slots back before they are loaded; as many as a request can have.
-    if (options.instant_copies && options.relation == InclusionPolicy::exclusive) config.staging_blocks = options.device_blocks;
+    if (options.instant_copies && options.inclusion == InclusionPolicy::exclusive) config.staging_blocks = options.device_blocks;
   }
   const std::uint64_t arena_blocks = std::uint64_t{config.host_blocks} + config.staging_blocks;
   if (config.device_blocks >= Copy::slots_max || arena_blocks >= Copy::slots_max) {
@@ -48,7 +48,7 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
   }
   config.caching = options.caching;
   config.store_uncached = options.store_uncached;
-  config.relation = options.relation;
+  config.inclusion = options.inclusion;
   config.policy = options.policy;
   config.device_watermarks = options.device_watermarks;
   config.host_watermarks = options.host_watermarks;

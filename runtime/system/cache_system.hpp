@@ -101,7 +101,7 @@ struct CacheSystemOptions {
   /// As ManagerConfig's: an instance that decodes has the first off, and the second on where others are to hit what it writes.
   bool caching = true;
   bool store_uncached = false;
-  InclusionPolicy relation = InclusionPolicy::non_inclusive;
+  InclusionPolicy inclusion = InclusionPolicy::non_inclusive;
   WritePolicy write_policy = WritePolicy::none;
   std::uint32_t selective_hits = 1;
   PolicyFactory policy = adaptive_policy;

@@ -25,7 +25,7 @@ class DeviceSlotAllocator {
 
   DeviceSlotAllocator(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction,
                       HostSlotAllocator& host_slots, StorageWriter& storage_writer, ManagerStats& stats)
-      : inclusive_{config.relation == InclusionPolicy::inclusive},
+      : inclusive_{config.inclusion == InclusionPolicy::inclusive},
         write_back_{config.storage && config.write_policy == WritePolicy::write_back},
         residency_{residency},
         deferred_eviction_{deferred_eviction},

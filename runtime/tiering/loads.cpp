@@ -9,7 +9,7 @@ namespace terrace {
 Loads::Loads(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction,
              HostSlotAllocator& host_slots, Actions& actions, ManagerStats& stats)
     : instant_{config.instant_copies},
-      exclusive_{config.relation == InclusionPolicy::exclusive},
+      exclusive_{config.inclusion == InclusionPolicy::exclusive},
       residency_{residency},
       deferred_eviction_{deferred_eviction},
       host_slots_{host_slots},

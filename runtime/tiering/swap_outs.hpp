@@ -43,7 +43,7 @@ class SwapOuts {
 
   SwapOuts(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, Actions& actions)
       : instant_{config.instant_copies},
-        relation_{config.relation},
+        inclusion_{config.inclusion},
         residency_{residency},
         deferred_eviction_{deferred_eviction},
         actions_{actions} {}
@@ -79,7 +79,7 @@ class SwapOuts {
   void finish(const Block& block, BlockOutcome outcome);
 
   bool instant_;
-  InclusionPolicy relation_;
+  InclusionPolicy inclusion_;
   Residency& residency_;
   DeferredEviction& deferred_eviction_;
   Actions& actions_;

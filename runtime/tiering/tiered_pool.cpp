@@ -113,7 +113,7 @@ void TieredPool::cancel_eviction(const Found& found) {
 
 void TieredPool::copy_down(std::uint32_t from, Prefix prefix) {
   if (prefix.length == from) return;
-  if (config.relation == InclusionPolicy::inclusive && config.host_blocks > 0) {
+  if (config.inclusion == InclusionPolicy::inclusive && config.host_blocks > 0) {
     for (std::uint32_t i = from; i < prefix.length; ++i) {
       const BlockRef block = residency.tree().at(prefix, i);
       if (residency.copy(block, Tier::host).present()) continue;

@@ -35,7 +35,7 @@ void validate(const ManagerConfig& config) {
   if (config.store_uncached && (config.caching || !config.storage)) {
     refuse("storing what is not cached needs storage, and caching off");
   }
-  if (config.store_uncached && config.relation == InclusionPolicy::inclusive) {
+  if (config.store_uncached && config.inclusion == InclusionPolicy::inclusive) {
     refuse("storing what is not cached leaves no copies in the host, and relation inclusive wants them there");
   }
   if (config.write_back_blocks_ahead == 0) refuse("a write-back job needs at least one block under way");

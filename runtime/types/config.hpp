@@ -37,7 +37,7 @@ enum class LoadPolicy : unsigned char {
 
 [[nodiscard]] constexpr std::string_view to_string(InclusionPolicy r) {
   switch (r) {
-    case InclusionPolicy::non_inclusive: return "keep";
+    case InclusionPolicy::non_inclusive: return "non-inclusive";
     case InclusionPolicy::exclusive: return "exclusive";
     case InclusionPolicy::inclusive: return "inclusive";
   }
@@ -85,7 +85,7 @@ struct ManagerConfig : PoolSizes {
   std::vector<GroupConfig> groups;
   std::vector<PoolSizes> other_pools;
   bool storage = false;
-  InclusionPolicy relation = InclusionPolicy::non_inclusive;
+  InclusionPolicy inclusion = InclusionPolicy::non_inclusive;
   WritePolicy write_policy = WritePolicy::none;
   /// With WritePolicy::selective, the hit that stores a block, 1 to 255: runtime/tiering/hit_count_write_policy.hpp says how they
   /// are counted.

@@ -148,11 +148,11 @@ class CacheFixture : public ::testing::Test {
 };
 
 inline ManagerConfig sizes(std::uint32_t device_blocks, std::uint32_t host_blocks = 0,
-                           InclusionPolicy relation = InclusionPolicy::non_inclusive) {
+                           InclusionPolicy inclusion = InclusionPolicy::non_inclusive) {
   ManagerConfig config;
   config.device_blocks = device_blocks;
   config.host_blocks = host_blocks;
-  config.relation = relation;
+  config.inclusion = inclusion;
   return config;
 }
 

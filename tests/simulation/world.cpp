@@ -571,7 +571,7 @@ std::string World::describe() const {
   return groups + fmt::format("layers {} device {} ({}) host {} ({}) staging {} {} {} {} store {} ({} blocks) "
                               "faults {}{}{} ranks {}{}",
                               options_.layers, m.device_blocks, m.device_watermarks.high, m.host_blocks, m.host_watermarks.high,
-                              m.staging_blocks, to_string(m.relation), to_string(m.write_policy), to_string(options_.policy),
+                              m.staging_blocks, to_string(m.inclusion), to_string(m.write_policy), to_string(options_.policy),
                               static_cast<int>(options_.store), options_.stored_blocks, options_.faults.transfers_fail,
                               options_.faults.streams_freeze, options_.faults.disk_fails, options_.ranks.count,
                               options_.ranks.payload == RankPayload::replicated ? " alike" : "");

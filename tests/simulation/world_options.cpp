@@ -49,7 +49,7 @@ WorldOptions random_options(std::uint64_t seed) {
   manager.null_block = random.chance(0.2);
   manager.first_slot = random.chance(0.2) ? static_cast<std::uint32_t>(random.between(1, 5)) : 0;
   manager.host_blocks = random.chance(0.2) ? 0 : static_cast<std::uint32_t>(random.between(1, 24));
-  manager.relation = static_cast<InclusionPolicy>(random.below(3));
+  manager.inclusion = static_cast<InclusionPolicy>(random.below(3));
   options.store = static_cast<WorldOptions::Store>(random.below(3));
   options.stored_blocks = static_cast<std::uint32_t>(random.between(4, 40));
   manager.storage = options.store != WorldOptions::Store::none;
@@ -59,7 +59,7 @@ WorldOptions random_options(std::uint64_t seed) {
     manager.selective_hits = static_cast<std::uint32_t>(random.between(1, 3));
     manager.flush_interval = std::chrono::milliseconds{random.chance(0.4) ? 0 : random.between(1, 60)};
   }
-  if (manager.storage && manager.relation != InclusionPolicy::inclusive && random.chance(0.1)) {
+  if (manager.storage && manager.inclusion != InclusionPolicy::inclusive && random.chance(0.1)) {
     manager.caching = false;
     manager.store_uncached = true;
   }

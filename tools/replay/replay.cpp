@@ -63,7 +63,7 @@ CacheSystemOptions stack_options(const ReplayOptions& options, std::uint32_t ful
   stack.host_blocks = options.host_blocks;
   stack.storage = options.storage;
   stack.storage_guard = options.storage_guard;
-  stack.relation = options.relation;
+  stack.inclusion = options.inclusion;
   stack.policy = policy_factory(options.policy);
   stack.write_policy = options.write_policy;
   stack.instant_copies = options.reference;
@@ -73,7 +73,7 @@ CacheSystemOptions stack_options(const ReplayOptions& options, std::uint32_t ful
   }
   // In a reference run no request waits for a staging slot: exclusive copies free the host slots of all hits before room is
   // made for them, and what comes from storage lands all at once.
-  if (options.reference && (options.relation == InclusionPolicy::exclusive || options.has_storage())) {
+  if (options.reference && (options.inclusion == InclusionPolicy::exclusive || options.has_storage())) {
     stack.staging_blocks = std::max(1U, std::min(full_blocks_max, options.device_blocks));
   }
   stack.log.sink = &standard_error_log();

@@ -203,7 +203,7 @@ class PromptStore final : public BlockStore {
 
 struct Tiers {
   const char* name;
-  InclusionPolicy relation;
+  InclusionPolicy inclusion;
   WritePolicy write_policy;
   bool reads = false;  ///< comes to hits that storage alone has
   int ranks = 1;
@@ -251,7 +251,7 @@ void serve(Cache& cache, std::uint64_t id, const std::vector<BlockKey>& keys) {
 TEST_P(TierAllocations, are_none_on_the_step_path_once_warm) {
   const Tiers& tiers = GetParam();
   ManagerConfig config = with_policy(PolicyKind::adaptive);
-  config.relation = tiers.relation;
+  config.inclusion = tiers.inclusion;
   config.write_policy = tiers.write_policy;
   config.storage = tiers.write_policy != WritePolicy::none;
   config.host_blocks = device_blocks / 2;

@@ -288,7 +288,7 @@ TEST(CacheSystemOfRanks, keeps_each_ranks_share_in_its_part_of_the_block) {
   options.block_bytes = Bytes{3 * share};
   options.other_ranks = {EmulatedGpu{}, EmulatedGpu{}};
   options.device_blocks = 2;
-  options.relation = InclusionPolicy::inclusive;
+  options.inclusion = InclusionPolicy::inclusive;
   CacheSystem stack{options};
   const auto written = [](std::uint32_t rank, std::size_t block, std::size_t at) {
     return static_cast<std::byte>((at * 7 + at / 256 + rank * 83 + block * 31) % 251);

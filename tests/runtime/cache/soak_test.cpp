@@ -34,7 +34,7 @@ constexpr std::size_t clients_max = 5;
 
 struct Kind {
   const char* name;
-  InclusionPolicy relation;
+  InclusionPolicy inclusion;
   WritePolicy write_policy;
 };
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
@@ -63,7 +63,7 @@ class Soak : public testing::TestWithParam<Kind> {
     config.host_blocks = host_blocks;
     config.staging_blocks = staging_blocks;
     config.storage = true;
-    config.relation = GetParam().relation;
+    config.inclusion = GetParam().inclusion;
     config.write_policy = GetParam().write_policy;
     cache_.emplace(config, CacheParts{transfers_, arena_, &store_, clock_, nullptr, nullptr});
     clients_.reserve(clients_max);

@@ -174,9 +174,9 @@ TEST_F(SlotReuse, of_a_preempted_request_waits_for_its_compute) {
 // ---- F04: two sources for one host slot in one step
 
 TEST_F(SlotReuse, gives_every_block_of_a_step_a_slot_of_its_own) {
-  for (const InclusionPolicy relation :
+  for (const InclusionPolicy inclusion :
        {InclusionPolicy::non_inclusive, InclusionPolicy::exclusive, InclusionPolicy::inclusive}) {
-    make(with_storage(sizes(6, 6, relation), WritePolicy::write_through));
+    make(with_storage(sizes(6, 6, inclusion), WritePolicy::write_through));
     PlanWatch watch{*transfers};
     cache = std::make_unique<Cache>(cache->manager().config(), CacheParts{watch, *arena, store.get(), clock});
     // Three prompts leave in one step for a longer one, with a host tier that is full of others, and copies for storage beside.

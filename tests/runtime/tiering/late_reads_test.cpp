@@ -18,14 +18,14 @@ using test::keys_of;
 
 class LateReads : public testing::Test {
  protected:
-  static ManagerConfig config(std::uint32_t device_blocks, std::uint32_t host_blocks, InclusionPolicy relation) {
-    ManagerConfig made = test::with_storage(test::sizes(device_blocks, host_blocks, relation), WritePolicy::write_through);
+  static ManagerConfig config(std::uint32_t device_blocks, std::uint32_t host_blocks, InclusionPolicy inclusion) {
+    ManagerConfig made = test::with_storage(test::sizes(device_blocks, host_blocks, inclusion), WritePolicy::write_through);
     made.staging_blocks = 8;
     made.unit_prefill_seconds = 0.010;
     return made;
   }
-  void make(std::uint32_t device_blocks, std::uint32_t host_blocks, InclusionPolicy relation = InclusionPolicy::non_inclusive) {
-    manager = std::make_unique<CacheManager>(config(device_blocks, host_blocks, relation));
+  void make(std::uint32_t device_blocks, std::uint32_t host_blocks, InclusionPolicy inclusion = InclusionPolicy::non_inclusive) {
+    manager = std::make_unique<CacheManager>(config(device_blocks, host_blocks, inclusion));
     manager->note_time(now);
   }
   /// The link and the disk do all that is ordered, but reads are kept in `reads`, and copies up to the device in `swap_ins`.

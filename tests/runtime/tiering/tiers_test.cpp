@@ -1,4 +1,4 @@
-// Swap-out, swap-in, rescue, join, and what each relation does with the two copies.
+// Swap-out, swap-in, rescue, join, and what each inclusion policy does with the two copies.
 
 #include "tests/runtime/fixture.hpp"
 

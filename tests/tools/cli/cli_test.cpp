@@ -136,9 +136,9 @@ INSTANTIATE_TEST_SUITE_P(Modes, EveryWay,
                          });
 
 TEST_P(EveryWay, serves_right_blocks_and_counts_them) {
-  const auto& [mode, relation, policy] = GetParam();
+  const auto& [mode, inclusion, policy] = GetParam();
   const TemporaryDirectory directory;
-  Words words{"--mode", mode, "--relation", relation, "--report", (directory.path() / "r.json").string()};
+  Words words{"--mode", mode, "--relation", inclusion, "--report", (directory.path() / "r.json").string()};
   // Smaller than what is written, so that storage has to give blocks up too.
   if (policy != "none")
     words.insert(words.end(), {"--write-policy", policy, "--storage", "memory:", "--storage-capacity", "3MiB"});

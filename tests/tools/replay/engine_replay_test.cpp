@@ -74,10 +74,10 @@ TEST_P(EngineReplay, takes_preempted_requests_up_again_where_they_were) {
 TEST_P(EngineReplay, gets_everything_back_from_requests_that_are_aborted) {
   ReplayOptions options = small_tiers(GetParam());
   options.abort_rate = 0.5;
-  for (const InclusionPolicy relation :
+  for (const InclusionPolicy inclusion :
        {InclusionPolicy::non_inclusive, InclusionPolicy::exclusive, InclusionPolicy::inclusive}) {
     for (const Release release : {Release::done, Release::launch}) {
-      options.relation = relation;
+      options.inclusion = inclusion;
       options.release = release;
       const ReplayResult result = replay_well(options);
       EXPECT_GT(result.engine.aborted, options.requests_max / 5);

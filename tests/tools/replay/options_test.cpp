@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--block-bytes", "6KiB"}, "a multiple of 4KiB"},
         Bad{{"--write-policy", "write-back"}, "needs --storage"},
         Bad{{"--write-policy", "sometimes"}, "there is: none, write-through"},
-        Bad{{"--relation", "none"}, "there is: keep, exclusive, inclusive"},
+        Bad{{"--inclusion", "none"}, "there is: non-inclusive, exclusive, inclusive"},
         Bad{{"--mode", "threads"}, "there is: confined, loop"}, Bad{{"--verify", "most"}, "there is: all, sample, none"},
         Bad{{"--release", "never"}, "there is: done, launch"}, Bad{{"--concurrency", "0"}, "--concurrency: 0"},
         Bad{{"--speed", "0"}, "greater than 0"}, Bad{{"--speed", "-1"}, "greater than 0"},
@@ -230,15 +230,17 @@ TEST(Options, guard_file_storage_as_they_are_told) {
   EXPECT_EQ(options.storage_guard.breaker.probe_max, std::chrono::seconds{60}) << "no less than the first";
 }
 
-TEST(Options, know_every_relation_policy_mode_and_fault) {
+TEST(Options, know_every_inclusion_policy_mode_and_fault) {
   const Words storage{"--storage", "memory:", "--storage-capacity", "1GiB"};
   const auto with = [&](const std::string& option, const std::string& value) {
     Words words = storage;
     words.insert(words.end(), {option, value});
     return parse(words);
   };
-  EXPECT_EQ(with("--relation", "exclusive").relation, InclusionPolicy::exclusive);
-  EXPECT_EQ(with("--relation", "inclusive").relation, InclusionPolicy::inclusive);
+  EXPECT_EQ(with("--inclusion", "non-inclusive").inclusion, InclusionPolicy::non_inclusive);
+  EXPECT_EQ(with("--inclusion", "exclusive").inclusion, InclusionPolicy::exclusive);
+  EXPECT_EQ(with("--relation", "inclusive").inclusion, InclusionPolicy::inclusive) << "the earlier name";
+  EXPECT_EQ(with("--relation", "keep").inclusion, InclusionPolicy::non_inclusive) << "and word";
   EXPECT_EQ(with("--write-policy", "none").write_policy, WritePolicy::none);
   EXPECT_EQ(with("--write-policy", "selective").write_policy, WritePolicy::selective);
   EXPECT_EQ(with("--write-policy", "write-back").write_policy, WritePolicy::write_back);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <ostream>
@@ -17,14 +18,14 @@ namespace {
 constexpr Bytes block_bytes{64};
 
 ReplayOptions reference_of(const std::filesystem::path& trace, std::uint32_t device_blocks, std::uint32_t host_blocks,
-                           InclusionPolicy relation) {
+                           InclusionPolicy inclusion) {
   ReplayOptions options;
   options.trace = trace;
   options.block_tokens = 512;
   options.block_bytes = block_bytes;
   options.device_blocks = device_blocks;
   options.host_blocks = host_blocks;
-  options.relation = relation;
+  options.inclusion = inclusion;
   options.reference = true;
   options.concurrency = 1;
   return options;
@@ -104,7 +105,7 @@ struct TwoTiers {
   std::string trace;
   std::uint32_t device_blocks;
   std::uint32_t host_blocks;
-  InclusionPolicy relation;
+  InclusionPolicy inclusion;
   std::string device;  ///< per cent
   std::string host;
   std::string miss;
@@ -112,7 +113,7 @@ struct TwoTiers {
   std::uint64_t down;
 
   friend void PrintTo(const TwoTiers& row, std::ostream* out) {
-    *out << row.trace << " at " << row.device_blocks << " and " << row.host_blocks << ", " << to_string(row.relation);
+    *out << row.trace << " at " << row.device_blocks << " and " << row.host_blocks << ", " << to_string(row.inclusion);
   }
 };
 
@@ -122,7 +123,7 @@ TEST_P(TwoTierReference, hits_and_moves_exactly_as_its_relation_does) {
   const TwoTiers& row = GetParam();
   const auto trace = trace_file(row.trace);
   if (!trace) GTEST_SKIP() << no_traces;
-  const ReplayOptions options = reference_of(*trace, row.device_blocks, row.host_blocks, row.relation);
+  const ReplayOptions options = reference_of(*trace, row.device_blocks, row.host_blocks, row.inclusion);
   const ReplayResult result = run_replay(options);
   EXPECT_EQ(per_cent(result.counts.device, result.counts.total), row.device);
   EXPECT_EQ(per_cent(result.counts.host, result.counts.total), row.host);
@@ -149,14 +150,16 @@ INSTANTIATE_TEST_SUITE_P(
         TwoTiers{"agent", 1000, 20'000, InclusionPolicy::inclusive, "2.50", "91.95", "5.55", 940'169, 56'698},
         TwoTiers{"agent", 1000, 20'000, InclusionPolicy::non_inclusive, "2.50", "91.97", "5.53", 940'369, 56'492}),
     [](const auto& row) {
-      return fmt::format("{}_{}_{}_{}", row.param.trace, row.param.device_blocks, row.param.host_blocks,
-                         to_string(row.param.relation));
+      std::string name = fmt::format("{}_{}_{}_{}", row.param.trace, row.param.device_blocks, row.param.host_blocks,
+                                     to_string(row.param.inclusion));
+      std::ranges::replace(name, '-', '_');
+      return name;
     });
 
-/// What follows from the relations alone, so that it holds for any workload: here the built-in one, without traces.
-std::uint64_t hits_of_chat(std::uint32_t device_blocks, std::uint32_t host_blocks, InclusionPolicy relation,
+/// What follows from the inclusion policies alone, so that it holds for any workload: here the built-in one, without traces.
+std::uint64_t hits_of_chat(std::uint32_t device_blocks, std::uint32_t host_blocks, InclusionPolicy inclusion,
                            WritePolicy write_policy = WritePolicy::none) {
-  ReplayOptions options = reference_of({}, device_blocks, host_blocks, relation);
+  ReplayOptions options = reference_of({}, device_blocks, host_blocks, inclusion);
   options.write_policy = write_policy;
   if (write_policy != WritePolicy::none) options.storage = MemoryStorage{MiB * 4};
   options.block_tokens = 64;

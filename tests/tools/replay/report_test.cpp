@@ -94,7 +94,7 @@ TEST(Report, says_in_its_config_what_was_replayed) {
   options.trace = "a/b.jsonl.gz";
   options.block_bytes = KiB * 4;
   options.storage = FileStorage{.directory = "/some/where", .capacity = GiB};
-  options.relation = InclusionPolicy::exclusive;
+  options.inclusion = InclusionPolicy::exclusive;
   options.speed = 2;
   options.step_tokens = 512;
   options.abort_rate = 0.25;

@@ -50,18 +50,18 @@ std::vector<VirtualRequest> conversations() {
   return requests;
 }
 
-VirtualOptions without_storage(InclusionPolicy relation, Mode mode) {
+VirtualOptions without_storage(InclusionPolicy inclusion, Mode mode) {
   VirtualOptions options;
   options.manager.device_blocks = 200;
   options.manager.host_blocks = 300;
-  options.manager.relation = relation;
+  options.manager.inclusion = inclusion;
   options.manager.policy = lru_policy;
   options.mode = mode;
   return options;
 }
 
-VirtualOptions with_storage(InclusionPolicy relation, Mode mode, WritePolicy policy, std::optional<Duration> disk_operation) {
-  VirtualOptions options = without_storage(relation, mode);
+VirtualOptions with_storage(InclusionPolicy inclusion, Mode mode, WritePolicy policy, std::optional<Duration> disk_operation) {
+  VirtualOptions options = without_storage(inclusion, mode);
   options.manager.storage = true;
   options.manager.staging_blocks = 32;
   options.manager.write_policy = policy;
@@ -70,7 +70,7 @@ VirtualOptions with_storage(InclusionPolicy relation, Mode mode, WritePolicy pol
 }
 
 struct Case {
-  InclusionPolicy relation;
+  InclusionPolicy inclusion;
   Mode mode;
 };
 
@@ -85,18 +85,22 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{InclusionPolicy::non_inclusive, Mode::confined}, Case{InclusionPolicy::exclusive, Mode::confined},
                       Case{InclusionPolicy::inclusive, Mode::confined}, Case{InclusionPolicy::non_inclusive, Mode::loop},
                       Case{InclusionPolicy::exclusive, Mode::loop}, Case{InclusionPolicy::inclusive, Mode::loop}),
-    [](const auto& row) { return fmt::format("{}_{}", to_string(row.param.relation), tools::to_string(row.param.mode)); });
+    [](const auto& row) {
+      std::string name = fmt::format("{}_{}", to_string(row.param.inclusion), tools::to_string(row.param.mode));
+      std::ranges::replace(name, '-', '_');
+      return name;
+    });
 
 constexpr WritePolicy policies[] = {WritePolicy::none, WritePolicy::write_through, WritePolicy::selective,
                                     WritePolicy::write_back};
 
 TEST_P(SlowDisk, that_stands_still_changes_no_step_and_preempts_nobody) {
-  const auto [relation, mode] = GetParam();
-  const VirtualResult without = run(without_storage(relation, mode));
+  const auto [inclusion, mode] = GetParam();
+  const VirtualResult without = run(without_storage(inclusion, mode));
   EXPECT_GT(without.counts.preemptions, 0U) << "room is tight";
   for (const WritePolicy policy : policies) {
     SCOPED_TRACE(to_string(policy));
-    VirtualOptions options = with_storage(relation, mode, policy, std::nullopt);
+    VirtualOptions options = with_storage(inclusion, mode, policy, std::nullopt);
     options.lowest_tier = Tier::host;
     const VirtualResult with = run(options);
     EXPECT_EQ(with.counts.preemptions, without.counts.preemptions);
@@ -115,11 +119,11 @@ TEST_P(SlowDisk, that_stands_still_changes_no_step_and_preempts_nobody) {
 /// Eviction passes over a block that the link is just copying to staging, and another goes in its stead: that changes what is hit
 /// later. In loop mode requests come to their blocks in another order then, and some steps differ.
 TEST_P(SlowDisk, that_moves_changes_no_step_or_next_to_none) {
-  const auto [relation, mode] = GetParam();
-  const VirtualResult without = run(without_storage(relation, mode));
+  const auto [inclusion, mode] = GetParam();
+  const VirtualResult without = run(without_storage(inclusion, mode));
   for (const WritePolicy policy : policies) {
     SCOPED_TRACE(to_string(policy));
-    VirtualOptions options = with_storage(relation, mode, policy, slow);
+    VirtualOptions options = with_storage(inclusion, mode, policy, slow);
     options.lowest_tier = Tier::host;
     const VirtualResult with = run(options);
     if (mode == Mode::confined) {
@@ -141,12 +145,12 @@ Duration p99(std::vector<Duration> times) {
 }
 
 TEST_P(SlowDisk, with_look_ups_keeps_nobody_waiting_for_the_first_token) {
-  const auto [relation, mode] = GetParam();
-  const VirtualResult without = run(without_storage(relation, mode));
+  const auto [inclusion, mode] = GetParam();
+  const VirtualResult without = run(without_storage(inclusion, mode));
   for (const WritePolicy policy : {WritePolicy::write_through, WritePolicy::selective, WritePolicy::write_back}) {
     for (const bool stops : {false, true}) {
       SCOPED_TRACE(fmt::format("{}, 50 MiB/s{}", to_string(policy), stops ? ", then at a stand-still" : ""));
-      VirtualOptions options = with_storage(relation, mode, policy, slow);
+      VirtualOptions options = with_storage(inclusion, mode, policy, slow);
       // By then what no other tier holds any more has been stored, and is asked for.
       if (stops) options.disk_stops_after = without.took * 3 / 4;
       const VirtualResult with = run(options);

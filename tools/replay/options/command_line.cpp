@@ -26,7 +26,7 @@ Examples:
   zcat traces/*.gz | terrace replay - --requests 5000
       a trace from a pipe
   terrace replay trace.jsonl.gz --reference --block-bytes 4KiB \
-      --device-blocks 1000 --host-blocks 20000 --relation exclusive
+      --device-blocks 1000 --host-blocks 20000 --inclusion exclusive
       hit rates as they follow from the policy alone
   terrace replay trace.jsonl.gz --reference --policy arc \
       --device-blocks 3000 --host-blocks 0
@@ -118,7 +118,8 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
       .option("--block-bytes", into.block_bytes, "SIZE", "Size of a block (default 64KiB)")
       .option("--device-blocks", into.device_blocks, "COUNT", "Blocks of device memory (default 3000), instead of a capacity")
       .option("--host-blocks", into.host_blocks, "COUNT", "Blocks of host memory (default 8000), instead of a capacity")
-      .option("--relation", into.relation, "NAME", "How device and host copies relate: keep (default), exclusive, inclusive")
+      .option("--inclusion,--relation", into.inclusion, "NAME",
+              "How device and host copies relate: non-inclusive (default; also: keep), exclusive, inclusive")
       .option("--ranks", into.ranks, "COUNT", "Devices that share each block, under one manager (default: those named)")
       .option("--rank-payload", into.rank_payload, "NAME",
               "What a rank holds: sharded, its part of a block (default); replicated, all have the same");

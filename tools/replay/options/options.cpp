@@ -369,8 +369,9 @@ ReplayOptions resolve(const ReplayArguments& arguments) {
       pool_blocks({"host", arguments.host_blocks, arguments.host_capacity, default_host_blocks, 0}, options.block_bytes);
   options.storage = storage(arguments, options.block_bytes);
   choose_storage_guard(options, arguments);
-  options.relation = choice("--relation", arguments.relation, InclusionPolicy::non_inclusive,
-                            std::array{InclusionPolicy::non_inclusive, InclusionPolicy::exclusive, InclusionPolicy::inclusive});
+  options.inclusion = choice("--inclusion", arguments.inclusion == "keep" ? Word{"non-inclusive"} : arguments.inclusion,
+                             InclusionPolicy::non_inclusive,
+                             std::array{InclusionPolicy::non_inclusive, InclusionPolicy::exclusive, InclusionPolicy::inclusive});
   options.write_policy =
       choice("--write-policy", arguments.write_policy, options.has_storage() ? WritePolicy::write_through : WritePolicy::none,
              std::array{WritePolicy::none, WritePolicy::write_through, WritePolicy::selective, WritePolicy::write_back});

@@ -41,7 +41,7 @@ struct ReplayArguments {
   std::optional<std::string> storage_breaker_failures;
   std::optional<std::string> storage_breaker_window;
   std::optional<std::string> storage_breaker_probe;
-  std::optional<std::string> relation;
+  std::optional<std::string> inclusion;
   std::optional<std::string> write_policy;
   std::optional<std::string> checkpoint;
   std::optional<std::string> policy;
@@ -113,7 +113,7 @@ struct ReplayOptions {
   std::uint32_t host_blocks = 0;
   StorageOptions storage;
   ResilienceOptions storage_guard;  ///< of file storage
-  InclusionPolicy relation = InclusionPolicy::non_inclusive;
+  InclusionPolicy inclusion = InclusionPolicy::non_inclusive;
   WritePolicy write_policy = WritePolicy::none;
   /// At the end, also an early one: what is cached goes to storage within so much time. None: only what the policy stored is.
   std::optional<std::chrono::duration<double>> checkpoint;

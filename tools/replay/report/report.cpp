@@ -129,7 +129,7 @@ json::object to_object(const ReplayOptions& options) {
                       {"device_blocks", options.device_blocks},
                       {"host_blocks", options.host_blocks},
                       {"storage", storage_config(options)},
-                      {"relation", text(to_string(options.relation))},
+                      {"relation", text(to_string(options.inclusion))},
                       {"write_policy", text(to_string(options.write_policy))},
                       {"policy", text(to_string(options.policy))},
                       {"reference", options.reference},

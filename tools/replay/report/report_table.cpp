@@ -87,7 +87,7 @@ void add_head(Table& table, const ReplayOptions& options, const ReplayResult& re
              pool(options.device_blocks, options.block_bytes), to_string(options.block_bytes), options.block_tokens);
   if (options.ranks() > 1) table.line("  ranks    {}, {}", options.ranks(), to_string(options.rank_payload));
   table.line("  policy   {}", to_string(options.policy));
-  table.line("  host     {}, {}", pool(options.host_blocks, options.block_bytes), to_string(options.relation));
+  table.line("  host     {}, {}", pool(options.host_blocks, options.block_bytes), to_string(options.inclusion));
   table.line("  storage  {}{}", storage_name(options),
              options.has_storage() ? fmt::format(", {}", to_string(options.write_policy)) : "");
   if (!result.storage_io.empty()) table.line("           by {}", result.storage_io);
