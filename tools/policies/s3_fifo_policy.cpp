@@ -77,6 +77,9 @@ void S3FifoPolicy::settle() {
     const bool from_small = takes_small();
     IndexedHeap<Place>& queue = from_small ? small_ : main_;
     Place place = queue.top().priority;
+    // The leaf's block has just been removed: its record counts for nothing any more, and the tree says next which block takes
+    // its place.
+    if (!records_.resident(place.record)) return;
     Block& block = records_[place.record];
     if (block.uses < (from_small ? uses_that_prove : 1)) return;
     if (from_small) {
