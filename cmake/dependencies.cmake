@@ -55,7 +55,7 @@ target_include_directories(terrace_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE_DIR}
 target_link_libraries(terrace_xxhash INTERFACE ${XXHASH_LIBRARY})
 
 # liburing: I/O of file stores with deep queues and few threads. Optional: without it, or where the kernel at hand forbids
-# io_uring, a pool of threads does the I/O. 2.2 is the least that serves (sparse tables of buffers).
+# io_uring, threads do the I/O. 2.2 is the least that serves (sparse tables of buffers).
 set(TERRACE_HAS_URING OFF)
 if(TERRACE_WITH_URING)
   find_path(URING_INCLUDE_DIR liburing.h)

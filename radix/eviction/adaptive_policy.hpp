@@ -64,8 +64,8 @@ class AdaptivePolicy final : public EvictionPolicy {
   [[nodiscard]] std::size_t rule() const { return choice_.rule(); }
 
  private:
-  /// Of a node's blocks, by depth: those before `near` stand near, those from there to before `far` far; those before `told` have
-  /// been used since they last left (or came into the tree).
+  /// The reuse classes of a node's blocks, by depth: blocks before `near` are near, blocks from there to before `far` are far.
+  /// Blocks before `told` have been used since they were last evicted (or came into the tree).
   struct Depths {
     std::uint32_t near = 0;
     std::uint32_t far = 0;

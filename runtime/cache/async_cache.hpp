@@ -45,20 +45,20 @@ struct Commit {
 
 /// The cache in loop mode: a Cache on a strand of the caller's executor, for servers that live on an event loop.
 ///
-///     auto [error, grant] = co_await runtime.acquire(request, asio::as_tuple(asio::use_awaitable));
+///     auto [error, grant] = co_await cache.acquire(request, asio::as_tuple(asio::use_awaitable));
 ///
 /// Every operation takes an Asio completion token and completes on the token's executor, once. Spans given to one stay valid
 /// until it completes. A request that finds no room waits, in order, for others to release theirs.
 ///
-/// Threads: any, for every member but those that say otherwise. The executor is the caller's; the runtime never runs it. Leases
-/// may end on any thread, and before the runtime does; one that ended before an operation was begun has ended for it.
+/// Threads: any, for every member but those that say otherwise. The executor is the caller's; AsyncCache never runs it. Leases
+/// may end on any thread, and before the AsyncCache does; one that ended before an operation was begun has ended for it.
 ///
 /// Stop in two steps: stop() fails what waits for room with Errc::stopped and completes when the last lease has come back and
 /// nothing is under way; then destroy. From stop() on every operation but layers, commit and extend, which live requests still
 /// need, fails with Errc::stopped and does nothing.
 class AsyncCache : private LeaseHome {
  public:
-  /// `cache` has a waker, outlives the runtime, and is used by nobody else while it lives.
+  /// `cache` has a waker, outlives the AsyncCache, and is used by nobody else while it lives.
   AsyncCache(asio::any_io_executor executor, Cache& cache);
   ~AsyncCache() override;
   AsyncCache(const AsyncCache&) = delete;
@@ -341,7 +341,8 @@ class AsyncCache : private LeaseHome {
   auto write_back(WriteBackId id, Token&& token) {
     return perform<WriteBackProgress>(Then::nothing, std::forward<Token>(token), [this, id] { return progress(id); });
   }
-  /// void(ErrorCode, WriteBackProgress), once the job has ended. Fails: not_found, stopped (and the job ends with the runtime).
+  /// void(ErrorCode, WriteBackProgress), once the job has ended. Fails: not_found, stopped (and the job ends with the
+  /// AsyncCache).
   template <class Token>
   auto wait_write_back(WriteBackId id, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, WriteBackProgress)>(

@@ -69,7 +69,7 @@ struct CacheParts {
   const Clock& clock;
   /// Woken by `transfers` and `store`; what wake_fd() shows. A simulation that never sleeps passes none.
   EventFdWaker* waker = nullptr;
-  /// Hostile mode: slots are overwritten as they become free, so that whoever reads one too late, or serves it unfilled, is
+  /// Poison mode: slots are overwritten as they become free, so that whoever reads one too late, or serves it unfilled, is
   /// seen. Null: off. For tests.
   RankDevices* poison = nullptr;
   std::vector<PoolParts> other_pools = {};
@@ -211,7 +211,7 @@ class Cache : private LeaseHome {
   /// What transfers that nobody waits for may take of the link, in both directions together (of several ranks each); 0: what is
   /// left of it. Fails: invalid_argument, for requests.
   [[nodiscard]] Result<void> limit_transfers(Urgency urgency, Bytes per_second);
-  /// Plans, reads and writes that have been started and have not ended.
+  /// Transfers, reads and writes that have been started and have not ended.
   [[nodiscard]] std::uint64_t transfers_in_flight() const {
     return plans_[0].under_way() + plans_[1].under_way() + reads_.under_way() + writes_.under_way();
   }
@@ -248,7 +248,7 @@ class Cache : private LeaseHome {
   void on_transfer(TransferEvent event);
   void on_store(const StoreEvent& event, PoolId pool);
   void poison_freed(PoolId pool);
-  static void count_moved(Moved& moved, const Throughput& prefix, std::uint64_t blocks, Bytes bytes);
+  static void count_moved(Moved& moved, const Throughput& link, std::uint64_t blocks, Bytes bytes);
   void tell_load_costs();
   void note_time();
   void note_ready(RequestId id, TimePoint now);

@@ -31,8 +31,8 @@
 namespace terrace {
 
 /// The control plane: which request holds which blocks, what lives where, what moves. It turns calls and completions into
-/// decisions and plans; it does no I/O, reads no clock, takes no lock and never waits. Whoever owns it (runtime/cache/cache.hpp,
-/// or a simulation) has `actions()` done after each call and reports how they ended.
+/// decisions and transfers; it does no I/O, reads no clock, takes no lock and never waits. Whoever owns it
+/// (runtime/cache/cache.hpp, or a simulation) has `actions()` done after each call and reports how they ended.
 ///
 /// Life of a request:
 ///
@@ -234,7 +234,7 @@ class CacheManager {
   /// For people: what is under way, and who waits.
   [[nodiscard]] std::string describe_pending() const;
 
-  /// Hostile mode: its owner overwrites slots as they become free (`device`, `arena`: those since the last call), and says by
+  /// Poison mode: its owner overwrites slots as they become free (`device`, `arena`: those since the last call), and says by
   /// when that will be done.
   void remember_freed();
   void take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena, PoolId pool = {});

@@ -7,9 +7,9 @@
 
 namespace terrace {
 
-/// How fast a link has lately been, measured as it serves: bytes moved by the time during which anything was under way, or, where
-/// who moves them tells, by the time that this took: a transfer is under way also while it waits for compute. What is slow
-/// because it is shared counts as slow; what waited because nothing was asked for does not.
+/// How fast a link or a disk has lately been, measured as it serves: bytes moved by the time during which anything was under way,
+/// or, where who moves them tells, by the time that this took: a transfer is under way also while it waits for compute. What is
+/// slow because it is shared counts as slow; what waited because nothing was asked for does not.
 ///
 /// - Old figures fade: half of their weight in ten seconds, so that a link that has changed is soon known again.
 /// - Who finds a link too slow to use would never learn that it has recovered. So a link that is idle counts as twice as fast

@@ -34,7 +34,7 @@ struct FileStorage {
   Bytes capacity{};  ///< of all directories together
   /// So much of each file system stays free: FileStoreConfig::floor.
   Bytes floor{};
-  /// io_uring where the kernel allows it, else a pool of threads; or the one that is named.
+  /// io_uring where the kernel allows it, else threads; or the one that is named.
   IoChoice io = IoChoice::automatic;
   unsigned io_threads = 4;  ///< of the pool
   /// Per second, to try a slower disk than the one at hand; 0: as fast as it goes. Of the pool.
@@ -63,7 +63,7 @@ struct CudaGpu {
 using DeviceOptions = std::variant<EmulatedGpu, CudaGpu>;
 /// A host tier of hundreds of gigabytes takes its time to be touched. Until then the cache can serve with what is warm.
 enum class HostWarmUp : bool {
-  before_serving,  ///< the stack's constructor returns when all of it is warm
+  before_serving,  ///< CacheSystem's constructor returns when all of it is warm
   while_serving,   ///< it returns as soon as staging is; the tier grows in the polls that follow. Not with instant copies
 };
 
@@ -96,7 +96,7 @@ struct CacheSystemOptions {
   /// to the cache.
   std::optional<ResilienceOptions> storage_guard = ResilienceOptions{};
   /// What storage holds survives a power failure at most so long after it was written, and what a flush takes; 0: only what a
-  /// durable job wrote, or a stack that was taken down.
+  /// durable job wrote, or what a CacheSystem that was taken down had stored.
   Duration flush_interval = std::chrono::seconds{5};
   /// As ManagerConfig's: an instance that decodes has the first off, and the second on where others are to hit what it writes.
   bool caching = true;
@@ -142,10 +142,10 @@ class CacheSystem {
   [[nodiscard]] std::vector<RankHealth> rank_health() const;
   /// What the faults of EmulatedGpu have planted so far, on all ranks.
   [[nodiscard]] std::uint64_t faults_planted() const;
-  /// What the cache uses: the guard, where there is one. Null: none.
+  /// What the cache uses: the ResilientStore, where there is one. Null: none.
   [[nodiscard]] BlockStore* store();
-  /// How file storage does, as its guard sees it; none where there is no guard. Also `degraded` where directories of several are
-  /// lost. The owner's thread.
+  /// How file storage does, as its ResilientStore sees it; none where there is no ResilientStore. Also `degraded` where
+  /// directories of several are lost. The owner's thread.
   [[nodiscard]] std::optional<StoreHealth> storage_health() const;
   /// What does storage's I/O, for people; empty: there is none.
   [[nodiscard]] std::string io() const;

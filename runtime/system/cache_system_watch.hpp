@@ -20,8 +20,8 @@ struct WatchedParts {
   const RankedTransfers* ranks = nullptr;
 };
 
-/// Tells the log what changes in the parts of a stack: storage that is not used in full, or is again; lost directories; growth
-/// that stopped; blocks that do not verify; failed flushes; ranks that fall behind. Each change is said once.
+/// Tells the log what changes in the parts of a CacheSystem: storage that is not used in full, or is again; lost directories;
+/// growth that stopped; blocks that do not verify; failed flushes; ranks that fall behind. Each change is said once.
 ///
 /// It is polled by the cache, and looks four times a second at most, at numbers only: without a change a look costs
 /// no formatting and no allocation. Threads: the cache's.

@@ -122,7 +122,7 @@ void SwapOuts::finish(const Block& entry, BlockOutcome outcome) {
   deferred_eviction_.reader_gone(entry.block, Tier::device);
   // (With its host copy there, the block surely still is.)
   if (!arrived || entry.purpose == SwapOutPurpose::stage) return;
-  // Rescued; exclusive wants no second copy.
+  // The eviction was cancelled; exclusive wants no second copy.
   if (leaves(entry.purpose) && inclusion_ == InclusionPolicy::exclusive && residency_.copy(entry.block, Tier::device).present() &&
       residency_.copy(entry.block, Tier::host).state() == CopyState::ready) {
     residency_.drop(entry.block, Tier::host);

@@ -45,7 +45,7 @@ struct Found {
 /// The parts are public: this class says what belongs together, and holds what concerns all of them. Threads: the manager's.
 class TieredPool {
  public:
-  /// `sizes`: of this class, where `config` has the first pool's. `stats`, `events` and `budget` are the manager's.
+  /// `sizes`: of this pool, where `config` has the first pool's. `stats`, `events` and `budget` are the manager's.
   TieredPool(PoolId id, const ManagerConfig& config, const PoolSizes& sizes, ManagerStats& stats, KvEvents& events,
              WriteBudget& budget);
   TieredPool(const TieredPool&) = delete;
@@ -59,7 +59,7 @@ class TieredPool {
   /// What the inclusion policy and the write policy want done with a prefix's blocks from `from` on as they become shared.
   void copy_down(std::uint32_t from, Prefix prefix);
 
-  /// True where the event is of a transfer of this class; takes its runs then.
+  /// True where the event is of a transfer of this pool; takes its runs then.
   [[nodiscard]] bool on_transfer(TransferEvent& event);
   void on_store(const StoreEvent& event);
   /// Serves who waits with what has become free. True where anything changed.
@@ -95,7 +95,7 @@ class TieredPool {
   void check_invariants(std::uint64_t held, bool at_rest) const;
 
   const PoolId id;
-  ManagerConfig config;  ///< with the sizes of this class
+  ManagerConfig config;  ///< with the sizes of this pool
   Actions actions;
   Residency residency;
   DeferredEviction deferred_eviction;

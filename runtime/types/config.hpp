@@ -60,7 +60,7 @@ struct Watermarks {
   double high = 0;
 };
 
-/// Of one size class, in blocks.
+/// Of one pool, in blocks.
 struct PoolSizes {
   /// Of the device pool. The first slot is the null block where `null_block` is set: never handed out, never counted as used.
   /// Groups whose blocks may be given up while their request goes on need one: it keeps the other blocks' places in the table.
@@ -123,7 +123,7 @@ struct ManagerConfig : PoolSizes {
   /// What storage holds survives a power failure at most so long after it was written, plus the time a flush takes; 0: when a job
   /// has it flushed, and when the store is closed.
   Duration flush_interval{};
-  /// Copies between device and host count as done when they are decided; whoever executes the plans does so in order and
+  /// Copies between device and host count as done when they are decided; whoever executes the transfers does so in order and
   /// before anything else. For reference runs.
   bool instant_copies = false;
 

@@ -179,8 +179,8 @@ struct ClearOptions {
   bool storage = false;
 };
 
-/// What a tenant may keep cached in each tier of a pool: more goes first where there is no room. A tenant is known by the name
-/// space of its requests (AcquireRequest::tenant).
+/// What a tenant may keep cached in each tier of a pool: more goes first where there is no room. A tenant is known by the
+/// namespace of its requests (AcquireRequest::tenant).
 struct TenantQuota {
   std::uint32_t device_blocks = std::numeric_limits<std::uint32_t>::max();
   std::uint32_t host_blocks = std::numeric_limits<std::uint32_t>::max();

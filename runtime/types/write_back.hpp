@@ -22,7 +22,7 @@ struct WriteBackOrder {
   enum class Scope : std::uint8_t {
     request,  ///< what a ready request has committed, hits included
     prefix,   ///< what is cached of a prefix
-    tenant,   ///< what a name space has cached
+    tenant,   ///< what a tenant has cached
     age,      ///< what was not used for some time
     all,
   };

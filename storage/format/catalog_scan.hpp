@@ -58,7 +58,7 @@ class CatalogScan {
   std::vector<Damaged> damaged_;
 };
 
-/// Whether the superblock's numbers can be a store's: what layouts and survey rely on.
+/// Whether the superblock's numbers can be a store's: what layouts and CatalogScan rely on.
 [[nodiscard]] bool plausible(const Superblock& superblock);
 /// Of a plausible one.
 [[nodiscard]] StoreLayout layout_of(const Superblock& superblock);

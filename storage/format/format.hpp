@@ -15,10 +15,9 @@
 ///
 /// DIR is the store's own directory, FileStoreConfig::directory / name, with mode 0700; its files have 0600.
 ///
-///     DIR/lock          512 bytes of text: who has it, for people (storage/file/store_owner.hpp); then, 512 bytes long, a copy
-/// of the
-///                       superblock. Locked while in use, as a whole and by open file (F_OFD_SETLK), so that the lock ends
-///                       with its owner, however that ends
+///     DIR/lock          512 bytes of text: who has it, for people (storage/file/store_owner.hpp); then, 512 bytes long, a
+///                       copy of the superblock. Locked while in use, as a whole and by open file (F_OFD_SETLK), so that
+///                       the lock ends with its owner, however that ends
 ///     DIR/catalog       page 0: superblock; then records by slot number, 32 a page of 4096 bytes
 ///     DIR/blocks-0000   slots of block_bytes, nothing else; slot s lies in file s / slots_per_file
 ///     DIR/blocks-0001   ...

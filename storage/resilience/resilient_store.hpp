@@ -49,7 +49,7 @@ struct StoreHealth {
   std::uint64_t held_back = 0;  ///< the same because their key was inside its back-off
   std::array<std::uint64_t, error_class_count> failed{};  ///< by ErrorClass: tries of reads and writes that the store failed
   std::uint32_t waiting = 0;                              ///< for their next try, now
-  std::vector<std::filesystem::path> lost_directories{};  ///< of a striped store; who has the guard knows of none
+  std::vector<std::filesystem::path> lost_directories{};  ///< of a striped store; ResilientStore itself knows of none
 };
 
 /// A store whose device may fail for a while. Keeps the contract of BlockStore, over any store that does:
@@ -59,10 +59,9 @@ struct StoreHealth {
 ///   to the store inside its back-off, which goes on after the last try: reads of it end with io_failed, writes with refused.
 /// - Writes that build on one that waits for its next try wait with it, in their order. They end when the store gives up what
 ///   they build on, and all of them with remove(): a later try could bring back what was to go.
-/// - A CircuitBreaker watches the reads and another the writes: a device that takes everything may give nothing back, and one
-/// that
-///   takes nothing may serve what it has. While that of the reads is open, they end at once with not_found (a miss, as for any
-///   block that cannot be served: the block may be in the store all the same); while that of the writes is, they end with
+/// - A CircuitBreaker watches the reads and another the writes: a device that takes everything may give nothing back, and
+///   one that takes nothing may serve what it has. While that of the reads is open, they end at once with not_found (a miss, as
+///   for any block that cannot be served: the block may be in the store all the same); while that of the writes is, they end with
 ///   refused. What waited for its next try ends with what it failed with. When a breaker's time has come, the next operation of
 ///   its kind is its probe.
 /// - Everything else needs no device, and goes on as usual.
@@ -78,7 +77,7 @@ struct StoreHealth {
 /// were under way before.
 class ResilientStore final : public BlockStore {
  public:
-  /// All references outlive the guard, and nobody else calls the store's operations. `waker`, where given, is woken by calls
+  /// All references outlive it, and nobody else calls the store's operations. `waker`, where given, is woken by calls
   /// that leave something to poll. Throws std::invalid_argument where an option makes no sense.
   ResilientStore(BlockStore& store, const Clock& clock, const ResilienceOptions& options = {}, Waker* waker = nullptr);
 

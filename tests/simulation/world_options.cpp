@@ -80,7 +80,7 @@ WorldOptions random_options(std::uint64_t seed) {
     marks->high = marks->low + 0.1 * static_cast<double>(random.below(5));
   }
   if (random.chance(0.5)) choose_groups(random, manager);
-  // What prefixes take is measured by the clock, which goes on by a few milliseconds now and then.
+  // What links and disks take is measured by the clock, which goes on by a few milliseconds now and then.
   constexpr std::array<double, 4> prefill_seconds{0, 1e-6, 1e-3, 0.1};
   manager.unit_prefill_seconds = prefill_seconds[random.below(prefill_seconds.size())];
   if (random.chance(0.3)) manager.loads = LoadPolicy::always;

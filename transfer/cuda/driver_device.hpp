@@ -29,7 +29,7 @@ namespace terrace {
 ///
 ///     submit ──queue──► issuing thread ──────► stream ──event──► ending thread ──► CompletionQueue
 ///                       waits for work,        waits for         sleeps until
-///                       transfers the pieces       computations      the event
+///                       plans the pieces       computations      the event
 ///
 /// Two threads a direction, because the next command must be put on the stream while the one before still moves. Calls that may
 /// wait inside the driver are made on them and never on submit's.

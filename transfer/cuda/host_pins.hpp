@@ -34,7 +34,7 @@ class HostPins {
     CUcontext context;  ///< the device's; need not be current, and is not afterwards
   };
 
-  /// The range, whole pages that nobody pins but devices that share this, is the user's from now on, at `address`. Stretches
+  /// The range, whole pages that nobody pins but devices that share this, is the user's from now on, at `address`. Ranges
   /// are equal or apart. Failed: nothing has changed.
   [[nodiscard]] CudaOutcome pin(const User& user, std::span<std::byte> memory, CUdeviceptr& address);
   /// The user lets go of a range that it has, by its first byte. Failed: all the same, and the driver has the registration

@@ -103,7 +103,7 @@ struct TransferEvent {
   Duration copying{};
   /// The first failure, where any block is not done.
   ErrorCode error;
-  /// With the transfer's last event its transfer's, for whoever makes the next transfer in the same memory.
+  /// With the transfer's last event its runs, for whoever makes the next transfer in the same memory.
   std::vector<SlotRun> runs = {};
 };
 

@@ -13,7 +13,7 @@ class ArenaWorker {
   using Task = std::function<void()>;
 
   virtual ~ArenaWorker() = default;
-  /// From one thread. Jobs that have not begun when the worker ends never do.
+  /// From one thread. Tasks that have not begun when the worker ends never do.
   virtual void run(Task task) = 0;
 };
 

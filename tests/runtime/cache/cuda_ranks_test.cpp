@@ -241,7 +241,7 @@ TEST_F(CudaRanksCache, a_call_that_fails_on_one_rank_costs_a_block_and_nobody_se
   for (const RankPayload payload : {RankPayload::sharded, RankPayload::replicated}) {
     make({0, 1}, payload, CopyMethod::batch);
     for (int i = 0; i < 40; ++i) {
-      // Of the copies under test alone: this suite's own computing copies by the plain prefix.
+      // Of the copies under test alone: this suite's own computing copies by the plain method.
       cuda_.fail("memcpy_batch_13000", CUDA_ERROR_UNKNOWN, i % 7, 1);
       serve(5, false);
     }

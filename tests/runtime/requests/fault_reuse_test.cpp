@@ -226,7 +226,8 @@ TEST_F(SlotReuse, stores_a_block_that_is_being_loaded_from_where_its_bytes_are) 
 }
 
 TEST_F(SlotReuse, stores_no_block_that_only_a_load_has) {
-  // Storage gives a block up while it is on its way from there: a transfer that wants everything stored finds it nowhere yet.
+  // Storage gives a block up while it is on its way from there: a write-back job that wants everything stored finds it nowhere
+  // yet.
   make(with_storage(sizes(4), WritePolicy::write_through));
   const auto keys = keys_of({1, 2});
   serve(1, keys);

@@ -150,7 +150,7 @@ TEST_F(FailingTier, of_which_only_reads_fail_is_said_though_every_write_succeeds
   EXPECT_GT(found, 0U);
 }
 
-// ---- F49: another model, or other weights, at the same prefix
+// ---- F49: another model, or other weights, at the same path
 
 TEST_F(FailingTier, with_the_blocks_of_other_weights_serves_none_of_them) {
   RootFields old_weights;

@@ -18,31 +18,31 @@ std::vector<SlotRun> coalesced(std::vector<SlotPair> pairs) {
 }
 SlotPair pair(std::uint32_t source, std::uint32_t destination) { return {SlotId{source}, SlotId{destination}}; }
 
-TEST(Crossing, of_no_pairs_has_no_runs) {
+TEST(Coalesce, of_no_pairs_has_no_runs) {
   EXPECT_TRUE(coalesced({}).empty());
   EXPECT_EQ(block_count({}), 0U);
 }
 
-TEST(Crossing, joins_pairs_adjacent_on_both_sides) {
+TEST(Coalesce, joins_pairs_adjacent_on_both_sides) {
   EXPECT_EQ(coalesced({pair(4, 9), pair(5, 10), pair(6, 11)}), std::vector{run(4, 9, 3)});
 }
 
-TEST(Crossing, does_not_join_what_is_adjacent_on_one_side_only) {
+TEST(Coalesce, does_not_join_what_is_adjacent_on_one_side_only) {
   EXPECT_EQ(coalesced({pair(4, 9), pair(5, 12)}), (std::vector{run(4, 9, 1), run(5, 12, 1)}));
   EXPECT_EQ(coalesced({pair(4, 9), pair(7, 10)}), (std::vector{run(4, 9, 1), run(7, 10, 1)}));
 }
 
-TEST(Crossing, keeps_the_order_of_the_pairs) {
+TEST(Coalesce, keeps_the_order_of_the_pairs) {
   // Descending slots are neighbours too, but joined they would number the blocks the other way round.
   EXPECT_EQ(coalesced({pair(2, 2), pair(1, 1), pair(3, 3)}), (std::vector{run(2, 2, 1), run(1, 1, 1), run(3, 3, 1)}));
 }
 
-TEST(Crossing, does_not_join_around_the_last_slot_number) {
+TEST(Coalesce, does_not_join_around_the_last_slot_number) {
   constexpr std::uint32_t last = std::numeric_limits<std::uint32_t>::max();
   EXPECT_EQ(coalesced({pair(last, 1), pair(0, 2)}).size(), 2U);
 }
 
-TEST(Crossing, counts_the_blocks_of_all_runs) { EXPECT_EQ(block_count(std::vector{run(0, 0, 3), run(9, 5, 1)}), 4U); }
+TEST(Coalesce, counts_the_blocks_of_all_runs) { EXPECT_EQ(block_count(std::vector{run(0, 0, 3), run(9, 5, 1)}), 4U); }
 
 }  // namespace
 }  // namespace terrace

@@ -18,13 +18,13 @@
 namespace terrace::tools {
 
 /// Serves the requests as a server on an event loop does: a coroutine for each, over an AsyncCache. Requests begin in order;
-/// those that find no room wait in the runtime, in order.
+/// those that find no room wait in the AsyncCache, in order.
 ///
 /// A request's life is that of ConfinedDriver's, but there are no steps that requests share, so that no budget either: its
 /// prompt is computed in chunks of `step_tokens`, its output a block at a time, each waited for before the next. One that cannot
 /// be extended preempts itself: it gives everything back and acquires it again, behind those that wait already.
 ///
-/// Threads: the session and everything here lives on one strand; the runtime has its own. With more threads than one the two
+/// Threads: the session and everything here lives on one strand; the AsyncCache has its own. With more threads than one the two
 /// run beside each other.
 class LoopDriver {
  public:
