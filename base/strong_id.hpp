@@ -27,13 +27,13 @@ class StrongId {
 using SlotId = StrongId<struct SlotIdTag>;
 /// Layers that share a block table and an attention kind.
 using GroupId = StrongId<struct GroupIdTag, std::uint16_t>;
-/// Slots of one size, in all tiers together: a TieredPool.
+/// The number of a TieredPool: the pools of one block size in all tiers.
 using PoolId = StrongId<struct PoolIdTag, std::uint16_t>;
 /// Whose blocks these are, for quotas, statistics and jobs: the first eight bytes of the root key (BlockKey::prefix64).
 using TenantId = StrongId<struct TenantIdTag, std::uint64_t>;
 /// A caller's request, unique among those alive.
 using RequestId = StrongId<struct RequestIdTag, std::uint64_t>;
-/// One transfer.
+/// One transfer. Its maker numbers it; no two transfers that have not ended have the same id.
 using TransferId = StrongId<struct TransferIdTag, std::uint64_t>;
 /// A point on a device's compute timeline; work that waits for it starts after everything recorded up to it. 0: nothing to
 /// wait for.

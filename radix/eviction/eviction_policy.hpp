@@ -13,8 +13,8 @@ namespace terrace {
 /// A vertex of the prefix tree: a run of blocks without a branch.
 using NodeId = StrongId<struct NodeIdTag>;
 
-/// One block: the one at index `depth` of its prefix (0 is the first), in `node` or, where that has been split since, in the part
-/// below it. Stays valid through splits for as long as the block exists.
+/// Names one block. `depth` is its index in its prefix; the first block has 0. `node` is the node that holds the block, or that
+/// held it before a split moved it to a lower node. A BlockRef stays valid while the block exists, also after splits.
 struct BlockRef {
   NodeId node;
   std::uint32_t depth = 0;
@@ -22,16 +22,17 @@ struct BlockRef {
   friend bool operator==(const BlockRef&, const BlockRef&) = default;
 };
 
-/// How long a block is kept beside others: those of a lower priority are given up first, whatever their age.
+/// Blocks of a lower priority are evicted before blocks of a higher one, however recently they were used.
 using Priority = std::uint8_t;
 inline constexpr Priority usual_priority = 7;
 inline constexpr Priority highest_priority = 14;  ///< 0 is the lowest
 
-/// A tenant that the tree follows, by a small number of the tree's own; 0 stands for all that it does not.
+/// The tree's own small number for a tenant that it follows (PrefixTree::follow_tenant). 0 stands for all other tenants together.
 using TenantIndex = std::uint32_t;
 inline constexpr TenantIndex nobody{0};
 
-/// Neighbours of one node, from the one at depth `begin`, and their keys.
+/// Neighbouring blocks in one node. The first is at depth `begin`. `keys` has one key for each block; do not keep the span
+/// after the call, because the tree may move its keys.
 struct Blocks {
   NodeId node;
   std::uint32_t begin = 0;
@@ -40,61 +41,66 @@ struct Blocks {
   [[nodiscard]] std::uint32_t end() const { return begin + static_cast<std::uint32_t>(keys.size()); }
 };
 
-/// Decides which block of one tier is given up next. The tree tells it what happens and asks one question.
+/// Decides which block of one tier is evicted next. The tree reports what happens, and asks victim().
 ///
-/// A node has at most one candidate in a tier: its deepest block there, when no block below it stays there too (those that are
-/// being evicted do not count). So candidates are known by their node.
+/// A node has at most one candidate in a tier: its deepest block with a copy there, not counting copies that are being evicted.
+/// The copy must be ready, the block must not be pinned, and no node below may have a copy in the tier that is not being
+/// evicted. So the node's number is enough to name the candidate.
 ///
-/// A policy that follows blocks is told what becomes of them, too, in runs, so that it can do its work once a run. It may keep
-/// what it knows by the node (and hears when one is split or ends) as long as blocks are in the tree; what outlives that is a
-/// block's key. What it remembers of blocks that have left has a bound of its own. Decides by what it is told alone: no clock, no
-/// chance, so that runs repeat. Threads: the tree's.
+/// A policy whose follows_blocks() is true also hears what happens to blocks, in one call for each run of neighbouring blocks.
+/// It may keep its records by node: on_split() and on_gone() say when a node changes. When a block has left the tree, only its
+/// key still names it. A policy limits how many such blocks it remembers. It decides only by what it is told. It reads no clock
+/// and draws no random number, so that the same calls give the same decisions. Threads: one, the one that uses the tree.
 class EvictionPolicy {
  public:
-  /// A candidate, with what it is judged by.
+  /// A candidate (both words mean the same), and the properties by which a policy compares it.
   struct Leaf {
     BlockRef block;
-    const BlockKey& key;
-    std::uint64_t last_use = 0;
+    const BlockKey& key;         ///< valid during the call only
+    std::uint64_t last_use = 0;  ///< the stamp of the last use: a counter, not a time
     Priority priority = usual_priority;
     TenantIndex tenant = nobody;
   };
 
   virtual ~EvictionPolicy() = default;
 
-  /// Whether it wants the events of blocks. Asked once; the tree spares itself the work for one that does not.
+  /// Whether the tree is to call on_inserted(), on_used(), on_removed(), on_split() and on_gone(). PrefixTree::set_policy()
+  /// asks once.
   [[nodiscard]] virtual bool follows_blocks() const { return false; }
-  /// Copies of the blocks came into this tier. Their first use may be told before or after.
+  /// These blocks got copies in this tier; the bytes may still be on their way. on_used() for them may come before or after this.
   virtual void on_inserted(const Blocks&) {}
-  /// A request used these blocks, which begin their node, wherever they are: found in this tier, in another, or computed. One
-  /// request tells it more than once, by one stamp: when it finds them, and with the blocks that it has added. Those before
-  /// depth `known` have been told by this stamp, or a later one (of blocks that were added since, they may be more than were
-  /// told). Comes before the candidates' new places.
+  /// A request used these blocks, which are the first blocks of their node. They may be in this tier, in another tier, or newly
+  /// computed. One request may report a block twice with the same stamp: when it finds the block, and when it adds blocks after
+  /// it. Blocks before depth `known` already count as used at this stamp or a later one. They may include blocks that were
+  /// added to the node since, of which this policy has not been told. on_evictable() with the new last use comes after this
+  /// call.
   virtual void on_used(const Blocks&, std::uint64_t /*stamp*/, std::uint32_t /*known*/) {}
   /// The copies left this tier.
   virtual void on_removed(const Blocks&) {}
   /// The upper node's blocks from this depth on are the lower's now.
   virtual void on_split(NodeId /*upper*/, NodeId /*lower*/, std::uint32_t /*depth*/) {}
-  /// The node's blocks from this depth on are in the tree no more; from depth 0 on: nor is the node.
+  /// The node's blocks from this depth on have left the tree. Depth 0: the node has gone, too, and its number may be used again.
   virtual void on_gone(NodeId, std::uint32_t /*depth*/) {}
 
-  /// A new candidate, or one that is judged anew.
+  /// `leaf` is the node's candidate from now on, in place of an earlier one. Also called when its properties may have changed.
   virtual void on_evictable(const Leaf& leaf) = 0;
-  /// The node's candidate may not be given up any more.
+  /// The node has no candidate any more.
   virtual void on_unevictable(NodeId node) = 0;
 
-  /// The candidate to give up first. Stays a candidate until the tree says otherwise.
+  /// The node whose candidate is to be evicted first, or nothing if there is no candidate. The call does not remove the
+  /// candidate: the tree reports that by on_evictable() or on_unevictable().
   [[nodiscard]] virtual std::optional<NodeId> victim() const = 0;
-  /// The same among a tenant's. For a policy that knows tenants.
+  /// As victim(), among the candidates of one tenant. A policy without tenants returns nothing.
   [[nodiscard]] virtual std::optional<NodeId> victim(TenantIndex) const { return std::nullopt; }
   [[nodiscard]] virtual bool knows_tenants() const { return false; }
-  /// The first depth from which on the node's blocks, as far as `depth`, differ in nothing that it judges by but what the tree
-  /// tells it of leaves: given up one after the other from the end, nothing else would come between.
+  /// Returns a depth d: the policy treats the node's blocks from d up to and including `depth` alike. It ignores last use,
+  /// priority and tenant here, because the tree compares these itself. The tree may evict these blocks together, as one run. d
+  /// may be less than the depth of the node's first block. The default allows one block at a time.
   [[nodiscard]] virtual std::uint32_t alike_from(NodeId, std::uint32_t depth) const { return depth; }
   [[nodiscard]] virtual std::size_t candidates() const = 0;
-  /// Memory of the policy's own books.
+  /// Bytes of memory that the policy uses for itself.
   [[nodiscard]] virtual std::size_t bytes_held() const = 0;
-  /// Blocks it remembers that are not in its tier.
+  /// How many blocks the policy remembers that have left its tier.
   [[nodiscard]] virtual std::size_t ghosts() const { return 0; }
   virtual void check_invariants() const = 0;
 };

@@ -34,10 +34,11 @@ struct LeafAge {
   static constexpr unsigned use_bits = 60;  ///< uses are counted: that is enough for ever
 };
 
-/// The leaf heap, or several: a leaf stands in the heap of its line (a policy's kinds of leaves, looked at apart) and of
-/// its tenant. Whoever asks for a line's oldest gets it over all tenants, by a heap of the heaps' tops; with nobody followed that
-/// is one heap, and costs nothing. O(log n) a change, O(1) a question. One table says where each node's leaf stands, so that a
-/// heap more costs no memory beyond its leaves. Threads: one.
+/// Heaps of leaves. Each leaf is in one heap: the one for its line and its tenant. A line is one kind of leaf that a policy
+/// keeps apart from the others; AdaptivePolicy has a line for each ReuseClass. oldest(line) answers for all tenants: a second
+/// heap holds the tops of the tenants' heaps. If the tree follows no tenant, there is one heap for each line, and no second
+/// heap. A change costs O(log n), a question O(1). One table says where each node's leaf is, so that a further heap needs
+/// memory only for its leaves. Threads: one.
 class LeafHeaps {
  public:
   explicit LeafHeaps(std::size_t lines = 1) : lines_{lines}, heaps_(lines), tops_(lines) {}

@@ -49,7 +49,7 @@ class ShadowCaches {
   struct Record {
     std::uint64_t name = 0;
     std::uint64_t last = 0;                             ///< stamp
-    std::array<std::uint32_t, rule_count> evictions{};  ///< of the rule, the how manieth it was; 0: none yet
+    std::array<std::uint32_t, rule_count> evictions{};  ///< Rule::evictions when the rule last evicted this; 0: never
     std::array<Links, rule_count> links;                ///< in the rule's line where it is there
     Links ghost;                                        ///< in the line of those that no rule holds
     Index next = none;                                  ///< in its bucket

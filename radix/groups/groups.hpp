@@ -78,8 +78,9 @@ class GroupRule {
   /// The first block that any token from position `tokens` on needs. All before it may be given up once so many tokens are
   /// computed; and a hit of so many tokens (a whole number of blocks) wants the blocks from it up to the hit's end.
   [[nodiscard]] std::uint32_t first_needed(std::uint64_t tokens) const;
-  /// Of blocks [from, to) that come next, the first that needs a slot, where `units` of the sequence are to be computed now and
-  /// what is behind them is not known yet: of a state only that after the last of the units is kept, and those behind it.
+  /// A sequence is to get the blocks [from, to), and its first `units` hash units are to be computed now. Returns the first of
+  /// these blocks that needs a slot. In a recurrent group that is the block of the last of these units, because the states of
+  /// the blocks before it are not kept. In other groups it is `from`.
   [[nodiscard]] std::uint32_t first_new(std::uint32_t from, std::uint32_t to, std::uint32_t units) const {
     if (config_.kind != GroupKind::recurrent) return from;
     const std::uint32_t last = blocks_for(units) > 0 ? blocks_for(units) - 1 : 0;

@@ -86,8 +86,8 @@ class PrefixTree {
 
   /// The longest prefix in the tree that begins `keys`, whatever copies it has.
   [[nodiscard]] Prefix find(std::span<const BlockKey> keys) const;
-  /// From now on nothing that is in the tree is found any more. It stays until its last copy and pin go; references and prefixes
-  /// to it stay valid, but extend() leads nowhere from them that find() would.
+  /// Hides everything that is in the tree: find() finds none of it any more. A hidden block stays until its last copy and its
+  /// last pin are gone, and references to it stay valid. What extend() adds to a hidden prefix is hidden, too.
   void hide_all();
   [[nodiscard]] bool hidden(BlockRef block) const;
   /// Follows `keys` from the end of `at` and adds the blocks that are missing, without copies. Pin the result before anything
@@ -164,8 +164,8 @@ class PrefixTree {
 
   /// The block that the tier's policy would give up first.
   [[nodiscard]] std::optional<BlockRef> victim(Tier tier) const;
-  /// The victim and those before it, at most `blocks_max` in all, that are ready and judged alike: given up one by one from the
-  /// end they would follow each other.
+  /// The victim and the blocks before it in its node that can be evicted together with it: `blocks_max` at most. All are ready
+  /// and unpinned, have the same last use and priority, and are alike for the policy (EvictionPolicy::alike_from).
   [[nodiscard]] std::optional<Run> victims(Tier tier, std::uint32_t blocks_max) const;
 
   [[nodiscard]] std::uint64_t blocks() const { return blocks_; }

@@ -13,10 +13,10 @@
 
 namespace terrace {
 
-/// Finds device slots for requests: free ones, or those of the least recently used leaves. Where a leaf has to be copied down
-/// first, whoever wants its slot waits here, first come first served. A slot is promised only if there will be one whatever
-/// the copies' fate: a leaf that finds no room below, in the host or in staging, is dropped. A leaf that is hit while it leaves
-/// is replaced by another.
+/// Gives device slots to requests: free slots, or the slots of copies that it evicts. Quotas and the eviction policy choose
+/// these copies (Quotas::victims). If a copy must first be copied to the host or to staging, the request waits here; requests
+/// are served in order of arrival. A promised slot does not depend on that transfer: a copy that finds no room in the host or
+/// in staging is dropped. If a request hits a copy that is being evicted, that copy stays and another one is evicted.
 /// Threads: the manager's.
 class DeviceSlotAllocator {
  public:
@@ -39,9 +39,10 @@ class DeviceSlotAllocator {
   [[nodiscard]] bool can_promise(std::uint64_t slots) const;
   /// Appends slots that are free now and promised to nobody, up to `count`, side by side where they can be.
   void take_free(std::uint32_t count, std::optional<SlotId> after, std::vector<SlotId>& out);
-  /// For who cannot wait: chooses copies whose slots, given up without being saved, would make so many free; one that a lower
-  /// tier has too, where there is one among the next victims. False where what could go is being copied just now. What was chosen
-  /// goes with give_up_chosen(), or stays as it was with keep_chosen(): one of them is to follow.
+  /// For a caller that cannot wait. Chooses copies to be dropped without being saved, until they would free `slots` slots, and
+  /// marks them as evicting. Among the next few victims it prefers a copy that the host or storage has, too. Returns false if
+  /// too few copies can go now. After either answer the caller calls give_up_chosen(), which drops the chosen copies, or
+  /// keep_chosen(), which leaves them as they were.
   [[nodiscard]] bool choose(std::uint32_t slots, Quotas::Asker asker);
   void give_up_chosen();
   void keep_chosen();
@@ -59,7 +60,8 @@ class DeviceSlotAllocator {
 
   [[nodiscard]] bool idle() const { return waiters_.empty(); }
   [[nodiscard]] std::uint64_t promised() const { return promised_; }
-  /// Promised slots for which nothing is on its way out, but for so many copies that leave ahead of need.
+  /// How many promised slots no eviction under way will free. `evicting_ahead` of these evictions are not counted: they were
+  /// begun ahead of need, and their transfers are not urgent yet.
   [[nodiscard]] std::uint64_t missing(std::uint64_t evicting_ahead) const;
 
  private:

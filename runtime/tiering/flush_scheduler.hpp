@@ -36,9 +36,9 @@ class FlushScheduler {
   [[nodiscard]] TimePoint next_deadline() const { return under_way() ? never : due_; }
   [[nodiscard]] bool under_way() const { return begun_ > ended_; }
 
-  /// Blocks that became readable since the last round that ended began: no flush speaks of them yet. All of those that were found
-  /// at the start are among them until then, for their writer may have been killed before it flushed; and so are all, where
-  /// that round failed.
+  /// How many blocks no flush covers: those that became readable after the begin of the last round that has ended. If that round
+  /// failed, or none has ended, this counts all blocks, also those found at the start: the process that wrote them may have been
+  /// killed before it flushed. Blocks that storage has given up since still count.
   [[nodiscard]] std::uint64_t not_covered() const { return stored_ - covered_; }
 
  private:

@@ -11,10 +11,11 @@
 
 namespace terrace {
 
-/// Finds host slots for device copies: a free one, or the least recently used leaf's. A leaf that lives nowhere else is saved
-/// first where the write policy says so and staging has room, which takes no time: it leaves its slot to storage (Residency).
-/// Where all that could go is being copied, whoever wants the slot waits here for the link, first come first served; nobody
-/// waits for a disk. Threads: the manager's.
+/// Gives host slots to device copies: a free slot, or the slot of the copy that Quotas and the eviction policy choose. Under
+/// write policy `write-back`, a copy that is not on the device, not in storage and not on its way there is first given to
+/// StorageWriter if staging has room. That moves no byte: the copy's slot becomes a staging slot (Residency). If no slot can be
+/// had now but a transfer under way will free one, the swap-out waits here, in order of arrival. Nothing here waits for a disk.
+/// Threads: the manager's.
 class HostSlotAllocator {
  public:
   HostSlotAllocator(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, SwapOuts& swap_outs,
@@ -30,8 +31,8 @@ class HostSlotAllocator {
   /// Copies the block's device copy to the host as soon as there is a slot; for evict it is evicting from now on. `impossible`:
   /// everything in the host tier is pinned; nothing was done.
   [[nodiscard]] Answer swap_out(BlockRef block, SwapOutPurpose purpose);
-  /// A slot for a block of this tenant that storage is to read into, where that costs no block that would have to be saved
-  /// first. Until has_landed().
+  /// Takes a host slot into which a block of this tenant is to be read from storage. Returns nothing if there is no slot, or if
+  /// the copy to evict would first have to be written to storage. The caller calls has_landed() when the read has ended.
   [[nodiscard]] std::optional<SlotId> take_for_landing(TenantId tenant);
   void has_landed() { --landing_; }
   /// Gives up the least recently used leaf, though nobody waits for its room. False where there is none, or it has to be

@@ -38,8 +38,9 @@ struct LoadPart {
 /// back. Others that want the same blocks join it. What is under way for a load that nobody waits for any more goes on, and is
 /// cached.
 ///
-/// By layer, where somebody asks for it: the transfers made from then on are, and the load tells its waiters of the leading
-/// layers that all of its blocks have. Of transfers made before nothing is told until they have ended. Threads: the manager's.
+/// If a waiter asks for loading by layer, the load's next transfers go by layer, and its waiters are told how many leading
+/// layers all blocks of the load have. A transfer made before that reports no layers until it has ended. Threads: the
+/// manager's.
 class Loads {
  public:
   using LoadId = std::uint32_t;
@@ -74,12 +75,14 @@ class Loads {
   /// copies the load may have ended when this returns; then it returns nothing and calls no handler.
   [[nodiscard]] std::optional<LoadId> start(std::span<const LoadPart> parts, std::uint32_t waiter, Deadlines deadlines,
                                             bool by_layer);
-  /// The load that fills the block's device copy. The waiter is counted once however often it joins; true if it is new.
+  /// Adds a waiter to the load. Returns false if it waits for this load already. If `by_layer`, the load goes by layer from now
+  /// on.
   bool join(LoadId load, std::uint32_t waiter, bool by_layer);
-  /// Of a load that has not ended: so many leading layers of all its blocks are there. 0 once one of them did not arrive.
+  /// How many leading layers all blocks of this load have; the load must not have ended. 0 if one of its blocks did not arrive.
   [[nodiscard]] std::uint32_t layers(LoadId load) const;
+  /// The load that is filling the block's device copy. There must be one.
   [[nodiscard]] LoadId load_of(BlockRef block) const;
-  /// Of a load that nobody waits for any more, what has not begun never will.
+  /// The waiter does not wait any more. When nobody waits for the load, the parts of it that have not started are dropped.
   void leave(LoadId load, std::uint32_t waiter);
   /// Where the block's bytes come from.
   [[nodiscard]] Tier source_of(BlockRef block) const {

@@ -58,8 +58,8 @@ class StorageWriter {
     /// Why not all: cleared, not_found (no copy to take it from), refused (a bound), full (the budget).
     ErrorCode why;
   };
-  /// Wishes for the block, and for those of its ancestors that are missing: of these at most the first `blocks_max`. Blocks
-  /// already stored or on their way are not taken twice. Where not all are begun, the first ones may have been.
+  /// Creates a wish for the block and for each ancestor that is neither stored nor on its way: ancestors first, `blocks_max`
+  /// wishes at most. If it stops before the block itself, the wishes created so far stay.
   Begun begin(BlockRef block, Wants wants = by_policy, std::uint32_t blocks_max = std::numeric_limits<std::uint32_t>::max());
   enum class Saved : std::uint8_t {
     yes,      ///< the copy may go as soon as nothing reads it
@@ -73,7 +73,8 @@ class StorageWriter {
   [[nodiscard]] std::uint64_t ended() const { return ended_count_; }
   /// The block is on its way already: `wants` want it too, and what it builds on.
   void want(BlockRef block, Wants wants);
-  /// They want nothing any more; `keys`: what they wanted, and are not told of.
+  /// Withdraws all that the bits of `wants` wanted. Appends the keys of these blocks to `keys`; their end is not reported for
+  /// these bits any more. A block that nobody else wants, and that the store has not been given yet, is not stored.
   void unwant_all(Wants wants, std::vector<BlockKey>& keys);
   /// The policy adds no more wishes for now.
   [[nodiscard]] bool full() const { return wishes_.size() >= wishes_max; }
@@ -83,7 +84,7 @@ class StorageWriter {
   void on_written(std::uint32_t token, ErrorCode error);
   /// Storage gave up a stored block.
   void on_gone(BlockRef block) { residency_.forget_stored(block); }
-  /// Nothing of what has not been handed to the store will be.
+  /// Stops every pending write that the store has not been given yet: it ends with `cleared` at its next step.
   void stop_all();
   /// Starts wishes, as far as staging has room, and gives the store what it may take. True where anything changed.
   bool pump();

@@ -37,8 +37,8 @@ class SwapOuts {
     std::uint32_t write = 0;
     bool arrived = false;
   };
-  /// Called for each `stage` copy that ended. Where it arrived the slot, with the bytes, is the callee's; else it is this
-  /// object's affair.
+  /// Called once for each `stage` copy that has ended. If the bytes arrived, the slot now belongs to the callee. If not, SwapOuts
+  /// frees the slot itself.
   using StagedHandler = std::function<void(const Staged&)>;
 
   SwapOuts(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, Actions& actions)
@@ -53,10 +53,10 @@ class SwapOuts {
   /// The device copy must be usable; `host_slot` is held by the caller and goes over to the copy. Reads the device copy from
   /// now on; for evict the copy is evicting.
   void begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t write = 0);
-  /// Makes transfers of what was begun since the last call.
+  /// Makes transfers of the copies begun since the last call: one for each urgency. (This is not a flush of storage.)
   void flush(std::uint64_t& last_transfer, PoolId pool);
-  /// Requests wait for so many slots, beyond those that leave on their account: of what is being copied ahead of need as many
-  /// are urgent now, oldest first.
+  /// Requests wait for `slots` slots that no urgent swap-out will free. Raises transfers that were begun ahead of need to the
+  /// request lane, the oldest first, until they free as many slots.
   void raise_ahead(std::uint64_t slots);
   /// Blocks under way that make room, for which nobody waits.
   [[nodiscard]] std::uint64_t ahead_blocks() const { return ahead_blocks_; }

@@ -56,7 +56,8 @@ class TieredPool {
   /// The prefix, which find() has just found, is wanted: its copies that were on their way out stay; storage hears what is in use
   /// above it.
   void cancel_eviction(const Found& found);
-  /// What the inclusion policy and the write policy want done with a prefix's blocks from `from` on as they become shared.
+  /// The prefix's blocks from depth `from` on have become shared. Begins the copies to host and storage that the inclusion
+  /// policy and the write policy ask for.
   void copy_down(std::uint32_t from, Prefix prefix);
 
   /// True where the event is of a transfer of this pool; takes its runs then.

@@ -43,8 +43,8 @@ class CapacityManager {
   /// All outlive it.
   CapacityManager(const FileStoreConfig& config, StoreOperations& operations, FileSet& files, IoEngine& engine);
 
-  /// When the index is as the catalog says: closes what must not be used. Slots whose blocks go by that, of whom nobody has heard
-  /// yet, are appended.
+  /// Called once, when the index has been restored from the catalog. Closes the slots that must not be used. If blocks must go
+  /// for that, no event reports them, because nobody has been told of them yet; their slots are appended to `gone`.
   void start(std::vector<SlotId>& gone);
   [[nodiscard]] Result<void> resize(std::uint32_t slots);
   /// Begins what there is to do. After each call and completion; costs nothing where there is nothing.
@@ -56,8 +56,9 @@ class CapacityManager {
   void lost(SlotId slot) { closed(slot); }
   /// What is under way ends, nothing more begins.
   void stop() { stopped_ = true; }
-  /// Whether the superblock says how many slots may be used. Until it does, a start with so many takes the store for a larger
-  /// one, and cuts it: a flush is to promise nothing before.
+  /// Whether the superblock on the disk has the current number of open slots. While it does not, a restart with a smaller
+  /// capacity would cut the data files, and lose the blocks at their end. So a flush waits until the number is written, and
+  /// fails if it cannot be written.
   enum class Note : unsigned char { written, waiting, failed };
   [[nodiscard]] Note note() const;
   [[nodiscard]] bool writes_superblock() const { return step_ == Step::writing_superblock; }

@@ -30,8 +30,8 @@ class DirtyPages {
   void ended(std::uint32_t page, Outcome outcome);
   void retry_failed();
 
-  /// From now on owed() counts the pages that are not clean now and whose content, as of now or newer, has not been written: what
-  /// a flush waits for. Costs a look at each of them. One flush at a time: none is owed.
+  /// Begins a flush, which waits until owed() is 0. owed() counts the pages that wait for a write or are being written now, until
+  /// their content of now, or a newer one, has been written or its write has failed. Call it only while owed() is 0.
   void begin_owing();
   [[nodiscard]] std::uint32_t owed() const { return owed_; }
   /// Whether the write of an owed page has failed; it is owed no more.

@@ -19,11 +19,11 @@ namespace terrace {
 struct StoredBlock {
   BlockKey key;
   BlockKey parent;          ///< all zero where depth is 0
-  std::uint32_t depth = 0;  ///< blocks before it on its path
-  /// The first eight bytes of the path's root key: model, geometry, adapter, tenant and epoch in one number, for statistics
-  /// and jobs; never trusted for identity.
+  std::uint32_t depth = 0;  ///< the number of blocks before it in its prefix
+  /// The first eight bytes of the root key, which is made from model, geometry, adapter, tenant and epoch. Statistics and jobs
+  /// select blocks by it. It never decides whether two blocks are the same.
   TenantId tenant;
-  /// Of the block's layers. A store takes it as it is.
+  /// The KV cache group of the block's layers. A store keeps this number and does not interpret it.
   GroupId group = {};
 
   friend bool operator==(const StoredBlock&, const StoredBlock&) = default;
@@ -32,69 +32,74 @@ struct StoredBlock {
 struct StoreRead {
   std::uint64_t token = 0;
   BlockKey key;
-  /// Exactly one block; stays valid and is nobody else's until the event.
+  /// Memory for exactly one block. The caller keeps it valid, and nobody else uses it, until the `read` event comes.
   std::span<std::byte> into;
 };
 
 struct StoreWrite {
   std::uint64_t token = 0;
   StoredBlock block;
-  /// Exactly one block; stays valid and unchanged until the event.
+  /// The bytes of exactly one block. The caller keeps them valid and unchanged until the `written` event comes.
   std::span<const std::byte> from;
 };
 
 struct StoreEvent {
   enum class Kind : unsigned char {
-    read,     ///< of a StoreRead. Fails: not_found, corrupt, io_failed. After a failure the buffer's content means nothing.
-    written,  ///< of a StoreWrite. No error also where it was there already. Fails: parent_missing, full, refused, io_failed.
-    removed,  ///< of a remove(), one per key that was there, and one per descendant that had to go with it (token 0)
-    evicted,  ///< the store gave the block up by itself, to make room or because it did not verify (token 0)
-    flushed,  ///< of a flush(); without a key. Fails: io_failed, or the device's errno
+    read,     ///< a StoreRead has ended. Fails: not_found, corrupt, io_failed; then the content of the buffer means nothing
+    written,  ///< a StoreWrite has ended; no error if it was stored before. Fails: parent_missing, full, refused, io_failed
+    removed,  ///< a remove() gave up this block: with the call's token if the call named the key; a descendant has token 0
+    evicted,  ///< the store gave up this block by itself, to make room or because it cannot be read any more; token 0
+    flushed,  ///< a flush() has ended; no key. Fails: io_failed, corrupt (the superblock was overwritten), or an errno
   };
 
   Kind kind = Kind::read;
   std::uint64_t token = 0;
   BlockKey key;
   ErrorCode error;
-  /// removed, evicted: the token of the StoreWrite that stored the block, so that its owner need not look the key up.
+  /// For removed and evicted: the token of the last StoreWrite of this block, or the one that Adopt set. By it the owner finds
+  /// its own record of the block without the key.
   std::uint64_t write_token = 0;
 };
 
 struct StoreStat {
   std::uint64_t capacity_blocks = 0;  ///< slots that may be used, or whose room has not been given back yet
-  std::uint64_t wanted_blocks = 0;    ///< what capacity_blocks comes to when resizing is done: as the last resize() said, or as
-                                      ///< far as it came
+  std::uint64_t wanted_blocks = 0;    ///< what capacity_blocks will be when resizing is done: the number of the last resize(), or
+                                      ///< less if growth has stopped
   std::uint64_t blocks = 0;           ///< stored and readable
   std::uint64_t writing = 0;          ///< being written, or waiting for their parent
-  std::uint64_t quarantined = 0;      ///< slots that must not be used: an operation may touch them, bad sectors, or closing
-  std::uint64_t free = 0;             ///< free + blocks + writing + quarantined = capacity_blocks
-  std::uint64_t orphans = 0;          ///< readable blocks whose parent is not readable; always 0, counted afresh by each call
-  std::uint64_t evicted = 0;          ///< since construction, as are the rest
+  std::uint64_t quarantined = 0;      ///< slots without a block that must not be used: an operation may still touch them, a
+                                      ///< write to them failed, or they are being closed
+  std::uint64_t free = 0;             ///< slots for new blocks. free + blocks + writing + quarantined = capacity_blocks
+  std::uint64_t orphans = 0;          ///< readable blocks whose parent is not readable. Each call counts them; it must find 0
+  std::uint64_t evicted = 0;          ///< blocks in `evicted` events. This and the counts down to `floor_stopped` are since
+                                      ///< construction
   std::uint64_t corrupt = 0;
   std::uint64_t io_errors = 0;
   std::uint64_t reads = 0;
   std::uint64_t writes = 0;
   Bytes read{};
   Bytes written{};
-  std::uint64_t growth_stopped = 0;    ///< times that the store could not grow to what was wanted, for want of room, or an error
-  ErrorCode growth_error;              ///< why it was, the last time
-  std::uint64_t room_kept = 0;         ///< slots closed whose room the file system did not take back
-  std::uint64_t floor_stopped = 0;     ///< of those times, the ones at which the free space would have gone below the floor
-  std::uint32_t directories = 1;       ///< that it is striped over
-  std::uint32_t directories_lost = 0;  ///< of those, out of use until the next start; their slots are not in capacity_blocks
+  std::uint64_t growth_stopped = 0;    ///< how often growth stopped before the wanted size, because of missing room or an error
+  ErrorCode growth_error;              ///< why growth stopped the last time
+  std::uint64_t room_kept = 0;         ///< closed slots whose room the file system did not take back
+  std::uint64_t floor_stopped = 0;     ///< how many of `growth_stopped` were caused by the floor (FileStoreConfig::floor)
+  std::uint32_t directories = 1;       ///< the number of directories over which the store is striped
+  std::uint32_t directories_lost = 0;  ///< how many of them are out of use until the next start
 };
 
-/// Keeps blocks by key, bounded by a capacity, closed under parent: every readable block's ancestors are readable.
+/// Keeps blocks by key, up to a capacity. If a block is readable, all its ancestors are readable.
 ///
-/// - A write is accepted where its parent is stored or is itself being written (submitted before); it becomes readable after
-///   its parent, and fails with parent_missing if the parent's write fails.
-/// - When full, the store gives up leaves, least recently used first (read, written or touched), never one that an operation
-///   under way names; a block whose children are stored is no leaf. Where nothing may go, a write fails with `full`.
-/// - Every read is verified against the key it was asked for; what does not verify is not served, counted, and given up
-///   together with its descendants (`evicted` events).
-/// - Several operations may name one key; a read of a block being written is not_found.
+/// - The parent of a block must be stored, or its write must have been submitted before. A block becomes readable after its
+///   parent. If the parent's write fails, the block's write fails with parent_missing.
+/// - A full store gives up leaves: readable blocks without a child that is stored or being written. The least recently used
+///   leaf goes first; a read, a write and touch() are uses. A leaf that an operation is using stays. If no leaf may go, a write
+///   fails with `full`.
+/// - Every read checks the bytes against the block's checksum, which covers the key. A block that fails the check is not
+///   served. It is counted in StoreStat::corrupt, and given up together with its descendants (`evicted` events).
+/// - Several operations may name the same key. A read of a block that is still being written fails with not_found.
 ///
-/// Threads: all calls from one thread, the control plane's; none blocks. Every read, write and flush ends in exactly one event.
+/// Ownership: the caller owns all buffers; the spans of a batch are needed during the call only. Threads: all calls come from
+/// one thread (in a cache, the one that calls Cache), and none blocks. Every read, write and flush ends in exactly one event.
 class BlockStore {
  public:
   virtual ~BlockStore() = default;
@@ -106,39 +111,42 @@ class BlockStore {
   virtual void remove(std::span<const BlockKey> keys, std::uint64_t token) = 0;
   /// Whether a read of the block would find it: it is readable, as far as the index knows. No I/O, no use of the block.
   [[nodiscard]] virtual bool contains(const BlockKey& key) const = 0;
-  /// These were used in a tier above: they count as recently used here. Keys that are not there are ignored.
+  /// The blocks were hit in a tier above. The store counts that as a use. It ignores keys that it does not have.
   virtual void touch(std::span<const BlockKey> keys) = 0;
 
-  /// One `flushed` event. When it comes without an error, what polled events had told before this call survives a power failure,
-  /// as far as the store can survive anything: blocks that were `written` are there, unless they were given up since, and blocks
-  /// that were `removed` or `evicted` do not come back. All flush() calls while one is under way share the next one. After an
-  /// error nothing is known of what was written since the last flush that succeeded.
+  /// Ends in one `flushed` event. Without an error it promises for all events that were polled before this call: after a power
+  /// failure, blocks that were `written` are there unless they were given up since, and blocks that were `removed` or `evicted`
+  /// do not come back. (A store in memory survives nothing.) Calls made while a flush is under way are served together by the
+  /// next one; each still gets an event. After an error nothing is known about blocks written since the last flush that
+  /// succeeded.
   virtual void flush(std::uint64_t token) = 0;
 
-  /// Shown some of the blocks; whose token it sets has that as the write_token of its events from now on.
+  /// Called with a batch of readable blocks. tokens[i] belongs to blocks[i]: if the callee sets it, later `removed` and
+  /// `evicted` events of that block have it as their write_token.
   using Adopt = std::function<void(std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> tokens)>;
-  /// Shows every readable block, some at a time, in for_each()'s order: how the prefix tree comes back after a restart, and who
-  /// brings it back knows what an earlier process wrote.
+  /// Passes every readable block to `adopt`, in batches, in the order of for_each(). After a restart the prefix tree is rebuilt
+  /// by it.
   virtual void adopt_all(const Adopt& adopt) = 0;
 
-  /// So many blocks from now on. Larger: the room is taken in the background, piece by piece, and each piece is used as soon as
-  /// it is there. Smaller: blocks are given up as by a full store, with their `evicted` events, until the rest fits; the polls
-  /// that follow do it, and what operations hold goes when they end. stat() says how far it has come. Another resize() takes this
-  /// one's place. Fails, and changes nothing: invalid_argument (0, or a store of a fixed size), never_fits (more than can be
-  /// counted).
+  /// Sets the number of blocks that the store may hold. A larger store takes the room in the background, piece by piece, and
+  /// uses each piece at once. A smaller store gives up blocks as a full store does, with `evicted` events, during this call and
+  /// the next polls; a block that an operation uses goes after that operation. stat() shows the progress. A later resize()
+  /// replaces an earlier one. Fails and changes nothing: invalid_argument (0, or a store of a fixed size), never_fits (too many
+  /// to count), no_room (a store in memory that gets no more memory).
   [[nodiscard]] virtual Result<void> resize(std::uint32_t /*blocks*/) { return Errc::invalid_argument; }
 
   /// Appends the events that have arrived; returns how many.
   virtual std::size_t poll(std::vector<StoreEvent>& out) = 0;
-  /// Operations whose event has not been polled yet.
+  /// Operations under way, plus events that wait for poll().
   [[nodiscard]] virtual std::size_t in_flight() const = 0;
 
-  /// When poll() has something to do by itself, where that depends on time; `never`: it does not.
+  /// The time at which poll() must be called although nothing woke its owner, for example to try a failed read again. `never` if
+  /// there is no such time.
   [[nodiscard]] virtual TimePoint next_deadline() const { return never; }
 
   [[nodiscard]] virtual Bytes block_bytes() const = 0;
   [[nodiscard]] virtual StoreStat stat() const = 0;
-  /// Every readable block, depth first: what hangs on a block follows it, before anything else does.
+  /// Visits every readable block, depth first: all descendants of a block come directly after it.
   virtual void for_each(const std::function<void(const StoredBlock&)>& visit) const = 0;
   virtual void check_invariants() const = 0;
 };

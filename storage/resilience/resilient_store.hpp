@@ -59,11 +59,10 @@ struct StoreHealth {
 ///   to the store inside its back-off, which goes on after the last try: reads of it end with io_failed, writes with refused.
 /// - Writes that build on one that waits for its next try wait with it, in their order. They end when the store gives up what
 ///   they build on, and all of them with remove(): a later try could bring back what was to go.
-/// - A CircuitBreaker watches the reads and another the writes: a device that takes everything may give nothing back, and
-///   one that takes nothing may serve what it has. While that of the reads is open, they end at once with not_found (a miss, as
-///   for any block that cannot be served: the block may be in the store all the same); while that of the writes is, they end with
-///   refused. What waited for its next try ends with what it failed with. When a breaker's time has come, the next operation of
-///   its kind is its probe.
+/// - One CircuitBreaker watches the reads, and another one the writes, because a device may fail at only one of them. While the
+///   breaker of the reads is open, reads end at once with not_found, although the block may be in the store. While the breaker
+///   of the writes is open, writes end with refused. Operations that waited for their next try end with their last error. When a
+///   breaker's time has come, the next operation of its kind is its probe.
 /// - Everything else needs no device, and goes on as usual.
 ///
 /// A write that finds its block stored already succeeds without I/O. As a probe it tells nothing, and the next operation is

@@ -19,17 +19,17 @@ std::size_t index(Urgency urgency) { return static_cast<std::size_t>(urgency); }
 TransferSchedulerConfig checked(TransferSchedulerConfig config) {
   bool has_size = count(config.block_bytes) > 0;
   for (const Bytes bytes : config.other_block_bytes) has_size &= count(bytes) > 0;
-  if (!has_size) throw std::invalid_argument{"transfer lanes: block_bytes must not be 0"};
+  if (!has_size) throw std::invalid_argument{"transfer scheduler: block_bytes must not be 0"};
   if (count(config.rates[index(Urgency::request)]) > 0) {
-    throw std::invalid_argument{"transfer lanes: requests wait for their transfers, which have no rate"};
+    throw std::invalid_argument{"transfer scheduler: the rate of requests must be 0, because they wait for their transfers"};
   }
   config.other_layers.resize(config.other_block_bytes.size(), 1);
   bool has_layers = config.layers > 0 && count(config.block_bytes) % config.layers == 0;
   for (std::size_t i = 0; i < config.other_layers.size(); ++i) {
     has_layers &= config.other_layers[i] > 0 && count(config.other_block_bytes[i]) % config.other_layers[i] == 0;
   }
-  if (!has_layers) throw std::invalid_argument{"transfer lanes: a pool's layers must divide its blocks"};
-  if (config.pieces_in_flight == 0) throw std::invalid_argument{"transfer lanes: pieces_in_flight must not be 0"};
+  if (!has_layers) throw std::invalid_argument{"transfer scheduler: a pool's layers must divide its blocks"};
+  if (config.pieces_in_flight == 0) throw std::invalid_argument{"transfer scheduler: pieces_in_flight must not be 0"};
   return config;
 }
 

@@ -18,22 +18,25 @@
 namespace terrace {
 
 struct TransferSchedulerConfig {
-  /// Of the first pool's blocks, and of the other pools', by PoolId.
+  /// The size of one block: `block_bytes` in pool 0, and `other_block_bytes[i]` in pool i + 1.
   Bytes block_bytes{};
   std::vector<Bytes> other_block_bytes = {};
-  /// Of a block, as DevicePool::layers: the first pool's, and the other pools', by PoolId; pools that are not named have one.
+  /// The number of layers in one block (DevicePool::layers): `layers` in pool 0, and `other_layers[i]` in pool i + 1. A pool
+  /// that is missing in other_layers has one.
   std::uint32_t layers = 1;
   std::vector<std::uint32_t> other_layers = {};
-  /// A transfer is cut into pieces of at most this (but at least one block; of a transfer by layer, one layer of one block), so
-  /// that an urgent transfer waits at most for the pieces under way.
+  /// A transfer is cut into pieces of at most this many bytes, so that an urgent transfer waits at most for the pieces under
+  /// way. A piece that would be less than one block (in a transfer by layer: one layer of one block) is made that large.
   Bytes piece_bytes = MiB;
-  /// Pieces of the request lane under way at once per direction: enough to keep the stream busy. Of the lanes for which nobody
-  /// waits one starts only where nothing else is under way: a request has at most one piece of theirs before it.
+  /// How many pieces may be under way at once in each direction: enough to keep the stream busy. A piece of another lane than the
+  /// request lane starts only if nothing is under way in its direction. So a request waits for at most one such piece.
   std::uint32_t pieces_in_flight = 2;
-  /// Blocks queued per lane, not counting those under way. A transfer that would pass the bound is refused whole, so that one
-  /// larger than the bound never fits. Transfers that raise() moves are admitted already: they count, and are not refused.
+  /// The most blocks that may be queued in one lane; blocks under way do not count. A transfer that would exceed this bound is
+  /// refused as a whole. raise() refuses nothing: the blocks that it moves count in their new lane, which may then exceed the
+  /// bound.
   std::uint32_t queued_blocks_max = 1U << 20;
-  /// Of the lanes of both directions together, each a token bucket one piece deep. None for requests, which wait.
+  /// The rate limit of each urgency, in bytes per second for both directions together; 0 is no limit. Each is a token bucket as
+  /// deep as the largest piece. The limit of `request` must be 0, because requests wait for their transfers.
   LaneRates rates{};
 };
 
@@ -48,8 +51,8 @@ struct Piece {
   std::optional<LayerRange> layers = {};  ///< as CopyCommand's
 };
 
-/// The order of transfers: lanes of direction × urgency, deadlines, cancellation and quarantine, as a state machine without
-/// I/O, threads or a clock of its own. Its owner asks next() and tells finish().
+/// Orders transfers in lanes, one for each direction and urgency, and handles deadlines and cancellation. It is a state machine
+/// without I/O, threads or a clock. Its owner calls next() for the next piece, and finish() when a piece has ended.
 ///
 ///     queued --next--> under way --finish--> done | failed
 ///        |                 |
@@ -57,45 +60,48 @@ struct Piece {
 ///        v                 v
 ///     cancelled         unconfirmed
 ///
-/// A more urgent lane goes first; within a lane, first come first served. Blocks fail one by one: after a failed piece the
-/// transfer's others still go.
+/// A more urgent lane goes first unless its rate limit holds it back. Within a lane the order is first come, first served. If a
+/// piece fails, its blocks fail; the other pieces of the transfer still go.
 ///
-/// A transfer by layer is cut across: layer 0 of all blocks, then layer 1. Where a layer's bytes of the whole transfer are more
-/// than a piece they make several; where they are less, as many layers as fit make one. Example, pieces of 1 MiB, layers of 64
-/// KiB: of 64 blocks a layer is 4 pieces of 16 blocks; of 3 blocks a piece is 5 layers. A block is done when all its layers are,
-/// and has started, for the bounds, when its last has. Threads: one.
+/// A transfer by layer moves layer 0 of all blocks first, then layer 1, and so on. If one layer of all blocks is more than a
+/// piece, it is cut into several pieces. If it is less, a piece takes as many whole layers as fit. Example with pieces of 1 MiB
+/// and layers of 64 KiB: for 64 blocks, each layer is 4 pieces of 16 blocks; for 3 blocks, a piece has 5 layers of all 3. A
+/// block is done when all its layers are. It leaves the lane's count of queued blocks when its last layer starts. Threads: one.
 class TransferScheduler {
  public:
   /// Throws std::invalid_argument where a pool's block_bytes or pieces_in_flight is 0, requests have a rate, or a pool's layers
   /// do not divide its blocks.
   explicit TransferScheduler(TransferSchedulerConfig config);
 
-  /// Takes a transfer, whose transfer id is that of no transfer alive (one that awaits `confirmed` is). Fails, and then nothing
-  /// changed and the transfer is its caller's still: refused (the lane is at its bound), invalid_argument (no blocks, a run of
-  /// none, or no such pool).
+  /// Queues a transfer. Its id must differ from the ids of all transfers that have not ended; one that awaits `confirmed` has
+  /// not. Two equal ids stop the process. After a failure nothing has changed and `transfer` still has its content: refused
+  /// (the lane is at its bound), invalid_argument (no blocks, an empty run, or no such pool).
   [[nodiscard]] Result<void> submit(Transfer&& transfer);
-  /// The transfer inherits a more urgent waiter's urgency, and goes behind what waits in that lane already; a less urgent one
-  /// changes nothing. Unknown transfers are ignored: they may have ended a moment ago.
+  /// Makes the transfer as urgent as `urgency`, and moves what is queued of it to the end of that lane. If it is that urgent
+  /// already, or more, nothing changes. An unknown id is ignored, because the transfer may just have ended.
   void raise(TransferId id, Urgency urgency);
-  /// What has not started never will. The transfer's event comes when what has started has ended. Unknown transfers are ignored.
+  /// Drops the part of the transfer that has not started. The `finished` event comes when the started pieces have ended, or at
+  /// the transfer's deadline. An unknown id is ignored.
   void cancel(TransferId id);
   /// The same for every transfer.
   void cancel_all();
-  /// Changes the rate of an urgency's lanes. Not of requests'.
+  /// Sets the rate limit of an urgency, for both directions together; 0 is no limit. `urgency` must not be `request`.
   void limit(Urgency urgency, Bytes per_second);
-  /// Resolves every transfer whose deadline has come.
+  /// Reports every transfer as `finished` whose deadline is `now` or earlier. Its blocks that are under way are `unconfirmed`.
   void expire(TimePoint now);
 
-  /// The piece to start next in this direction, if one may start now. Expires first: nothing starts past its deadline.
+  /// The piece to start next in this direction, or nothing if none may start now. Calls expire(now) first, so that no transfer
+  /// starts after its deadline. For each piece that it returns, the owner calls finish() once.
   [[nodiscard]] std::optional<Piece> next(Direction direction, TimePoint now);
   /// A piece has ended: nothing touches its slots any more. `took`: as in CopyDone.
   void finish(std::uint64_t token, ErrorCode error, TimePoint now, Duration took = {});
 
   /// Appends the events since the last call.
   void take_events(std::vector<TransferEvent>& out);
-  /// When something changes without a call: the nearest deadline, or the moment the rate limit lets a piece go.
+  /// The next time at which expire() or next() will have something to do without a further call: the nearest deadline, or when
+  /// a rate limit lets a piece go. `never` if there is no such time.
   [[nodiscard]] TimePoint next_deadline() const;
-  /// Neither queued nor under way.
+  /// True if no transfer is queued or under way. Events may still wait for take_events().
   [[nodiscard]] bool idle() const { return handles_.empty(); }
   void check_invariants() const;
 
@@ -105,21 +111,22 @@ class TransferScheduler {
 
   struct Entry {
     Transfer transfer;
-    /// By block, as far as it is known before the transfer is reported: `failed`, else `cancelled`.
+    /// One for each block. A block that has not failed has `cancelled` here until the report: then it becomes `done` if it
+    /// arrived.
     std::vector<BlockOutcome> outcomes;
-    std::uint32_t layers = 1;      ///< that it is cut into; 1: it is not by layer
-    std::uint32_t layer = 0;       ///< the next piece begins in this one,
-    std::uint32_t block = 0;       ///< at this block,
-    std::size_t run = 0;           ///< which is in this run,
-    std::uint32_t within_run = 0;  ///< here
-    std::uint32_t started = 0;     ///< blocks, with all their layers
-    std::uint32_t told_layers = 0;
+    std::uint32_t layers = 1;       ///< how many layers the transfer is cut into; 1 if it is not by layer
+    std::uint32_t layer = 0;        ///< the first layer of the next piece
+    std::uint32_t block = 0;        ///< the first block of the next piece
+    std::size_t run = 0;            ///< the run that has this block
+    std::uint32_t within_run = 0;   ///< the place of this block in its run
+    std::uint32_t started = 0;      ///< blocks of which all layers have started
+    std::uint32_t told_layers = 0;  ///< leading layers that the last `layers` event reported
     std::uint32_t pieces_under_way = 0;
     std::optional<TimePoint> first_start;
     Duration copying{};
     ErrorCode error;
-    bool queued = false;    ///< stands in its lane, because it has blocks to start
-    bool reported = false;  ///< `finished` is out; only `confirmed` is owed
+    bool queued = false;    ///< the transfer is in its lane, because it has blocks to start
+    bool reported = false;  ///< `finished` has been reported; only `confirmed` is still to come
     Handle ahead = nobody;
     Handle behind = nobody;
 
@@ -169,7 +176,7 @@ class TransferScheduler {
   std::array<std::uint32_t, direction_count> in_flight_{};
   std::array<TokenBucket, urgency_count> buckets_;
   std::uint64_t last_token_ = 0;
-  TimePoint now_{};  ///< the latest we were told; dates the events of calls that bring no time
+  TimePoint now_{};  ///< the latest time that a call has brought; used for events of calls without a time, such as cancel()
   std::vector<TransferEvent> events_;
 };
 
