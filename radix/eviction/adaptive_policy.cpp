@@ -67,7 +67,7 @@ ReuseClass AdaptivePolicy::reuse_class(NodeId node, std::uint32_t depth) const {
 
 std::uint32_t AdaptivePolicy::alike_from(NodeId node, std::uint32_t depth) const {
   switch (reuse_class(node, depth)) {
-    case ReuseClass::fresh: return depths_[node.value()].far;
+    case ReuseClass::fresh: return node.value() < depths_.size() ? depths_[node.value()].far : 0;
     case ReuseClass::far: return depths_[node.value()].near;
     case ReuseClass::near: return 0;
   }
