@@ -306,10 +306,11 @@ void Cache::poll_while(Condition condition) {
     if (!condition()) break;
     if (parts_.waker == nullptr) continue;
     const TimePoint deadline = next_deadline();
-    int timeout_ms = -1;
-    if (deadline != never) {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - parts_.clock.now()).count();
-      timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left + 1, 0, std::numeric_limits<int>::max()));
+    const TimePoint now = parts_.clock.now();
+    int timeout_ms = deadline == never ? -1 : 0;
+    if (deadline != never && deadline > now) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now).count();
+      timeout_ms = static_cast<int>(std::min<std::int64_t>(left + 1, std::numeric_limits<int>::max()));
     }
     parts_.waker->wait(timeout_ms);
   }
@@ -353,11 +354,7 @@ void Cache::carry_out(PoolId pool) {
   const PoolParts& parts = pools_[pool.value()];
   for (Transfer& plan : actions.transfers) {
     plans_[static_cast<std::size_t>(plan.direction)].began(1, parts_.clock.now());
-    if (manager_.config().instant_copies) {
-      carry_out_at_once(std::move(plan));
-    } else {
-      parts_.transfers.submit(std::move(plan));
-    }
+    parts_.transfers.submit(std::move(plan));
   }
   for (const TransferId job : actions.cancels) parts_.transfers.cancel(job);
   for (const TransferId job : actions.raises) parts_.transfers.raise(job, Urgency::request);
@@ -378,25 +375,6 @@ void Cache::carry_out(PoolId pool) {
     for (const std::uint64_t round : actions.flushes) parts.store->flush(round);
   }
   actions.clear();
-}
-
-/// The books count an instant copy as done: nothing else may happen before its bytes have moved.
-void Cache::carry_out_at_once(Transfer plan) {
-  const TransferId job = plan.id;
-  parts_.transfers.submit(std::move(plan));
-  for (bool done = false; !done;) {
-    std::vector<TransferEvent> events;
-    if (parts_.waker != nullptr) parts_.waker->acknowledge();
-    parts_.transfers.poll(events);
-    for (TransferEvent& event : events) {
-      done |= event.id == job;
-      for (const BlockOutcome outcome : event.outcomes) TERRACE_CHECK(outcome == BlockOutcome::done);
-      on_transfer(std::move(event));
-    }
-    if (!done && parts_.waker != nullptr) parts_.waker->wait(-1);
-  }
-  // The wake-ups acknowledged above may have been the store's, which nobody has collected.
-  wake();
 }
 
 void Cache::count_moved(Moved& moved, const Throughput& link, std::uint64_t blocks, Bytes bytes) {

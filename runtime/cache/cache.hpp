@@ -244,7 +244,6 @@ class Cache : private LeaseHome {
   void after_clear(const ClearOptions& options);
   void carry_out();
   void carry_out(PoolId pool);
-  void carry_out_at_once(Transfer plan);
   void on_transfer(TransferEvent event);
   void on_store(const StoreEvent& event, PoolId pool);
   void poison_freed(PoolId pool);

@@ -87,8 +87,6 @@ void CacheManager::flush() {
 }
 
 void CacheManager::remember_freed() {
-  // An instant copy's source may be free, for the books, before its bytes are read.
-  TERRACE_CHECK(!config_.instant_copies);
   for (const auto& pool : pools_) {
     pool->residency.pool(Tier::device).remember_freed();
     pool->residency.pool(Tier::host).remember_freed();

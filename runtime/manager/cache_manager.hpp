@@ -158,7 +158,7 @@ class CacheManager {
   /// Makes a serving tier of a pool larger or smaller (runtime/tiering/pool_resizer.hpp says how, and what is lost). Larger: the
   /// device's memory has the slots, by the caller's word; the host tier has those for which open_host() says that there is
   /// memory, and others as that comes. Smaller: `closing` slots of the host arena are to go. Requests that wait for room keep
-  /// their promise; never_fits goes by the new size. Fails as PoolResizer::resize does; invalid_argument with instant copies.
+  /// their promise; never_fits goes by the new size. Fails as PoolResizer::resize does.
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, PoolId pool = {}, std::span<const SlotSpan> closing = {});
   /// There is memory for these slots of the host arena, from now on, or again. At first there is for host_blocks +
   /// staging_blocks.
@@ -204,7 +204,7 @@ class CacheManager {
   void on_time(TimePoint now);
   /// Whether a hit is loaded only where that is sooner than computing it, and a load has a deadline for what storage gives.
   [[nodiscard]] bool measures_loads() const {
-    return config_.loads == LoadPolicy::measured && !config_.instant_copies && (prefill_is_stated() || config_.storage);
+    return config_.loads == LoadPolicy::measured && (prefill_is_stated() || config_.storage);
   }
   /// Whether learn_prefill() is waited for.
   [[nodiscard]] bool learns_prefill() const { return measures_loads() && !prefill_is_stated(); }
@@ -288,7 +288,6 @@ class CacheManager {
     std::uint32_t blocks_now = 0;          ///< that it has, or waits for
     std::vector<Tier> found;               ///< where each hit was found
     std::vector<LoadRef> loads;
-    std::vector<std::pair<std::uint32_t, SlotId>> detached;  ///< instant exclusive: host slots of hits, by block
     std::span<const BlockKey> keys;  ///< to plan again: the caller's during acquire, then those that are kept
     std::vector<BlockKey> kept_keys;
     std::uint32_t hit_blocks_max = 0;
@@ -359,7 +358,6 @@ class CacheManager {
 
   [[nodiscard]] Result<void> plan(Index index, std::span<const BlockKey> keys);
   void take_hits(Request& request, std::span<const BlockKey> keys, std::uint32_t hits);
-  void detach_hits(Request& request);
   void on_served(PoolId pool, Index index, std::span<const SlotId> slots, bool last);
   [[nodiscard]] BlockRef hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const;
   void read_hits(const GroupPart& part, std::size_t group);

@@ -134,7 +134,6 @@ void CacheManager::end_pin(std::map<PinId, Pin>::iterator pin) {
 }
 
 Result<void> CacheManager::resize(Tier tier, std::uint32_t blocks, PoolId pool, std::span<const SlotSpan> closing) {
-  if (config_.instant_copies) return Errc::invalid_argument;
   const Result<void> resized = at(pool).resize(tier, blocks, closing);
   if (!resized) return resized;
   (tier == Tier::device ? config_.pool(pool).device_blocks : config_.pool(pool).host_blocks) = blocks;

@@ -83,20 +83,6 @@ void CacheManager::take_hits(Request& r, std::span<const BlockKey> keys, std::ui
       pool.cancel_eviction(hit.unchained[i]);
     }
   }
-  if (config_.instant_copies && config_.inclusion == InclusionPolicy::exclusive) detach_hits(r);
-}
-
-/// Reference order for exclusive: the host slots of the hits count as free before room is made. Their bytes are still to be
-/// read, so a staging slot's place in the budget is taken for each, for the length of this call. (One group, one pool.)
-void CacheManager::detach_hits(Request& r) {
-  Residency& residency = pools_.front()->residency;
-  for (std::uint32_t i = 0; i < r.hits && residency.staging_free() > 0; ++i) {
-    const BlockRef block{r.parts.front().prefix.node, i};
-    if (residency.copy(block, Tier::device).present()) continue;
-    const Copy in_host = residency.copy(block, Tier::host);
-    if (in_host.state() != CopyState::ready || residency.lent(in_host.slot())) continue;
-    r.detached.emplace_back(i, residency.detach(block, Tier::host));
-  }
 }
 
 void CacheManager::on_served(PoolId pool, Index index, std::span<const SlotId> slots, bool last) {
@@ -133,7 +119,6 @@ bool CacheManager::collect_loads(Index index, std::size_t group) {
   std::vector<LoadPart>& parts = load_parts_[group];
   parts.clear();
   read_hits(part, group);
-  std::size_t detached = 0;
   for (std::uint32_t i = part.first; i < part.end; ++i) {
     const Copy on_device = row_[i - part.first];
     if (on_device.usable()) continue;
@@ -145,9 +130,7 @@ bool CacheManager::collect_loads(Index index, std::size_t group) {
     }
     LoadPart wanted;
     wanted.block = rules_[group].chained() ? pool.residency.tree().at(part.prefix, i) : block;
-    if (detached < r.detached.size() && r.detached[detached].first == i) {
-      wanted.detached = r.detached[detached++].second;
-    } else if (pool.residency.usable(block, Tier::host)) {
+    if (pool.residency.usable(block, Tier::host)) {
       wanted.source = Tier::host;
     } else if (pool.residency.stored(block) && r.lowest_tier == Tier::storage) {
       wanted.source = Tier::storage;
@@ -174,7 +157,6 @@ void CacheManager::start_loads(Index index) {
     to_replan_.push_back(index);
     return;
   }
-  r.detached.clear();
 
   // Others may have loaded meanwhile what this request had planned to load itself.
   std::ranges::fill(needs_, 0);
@@ -189,8 +171,7 @@ void CacheManager::start_loads(Index index) {
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     if (load_parts_[g].empty()) continue;
     const PoolId pool = rules_[g].config().pool;
-    const auto load = at(pool).loads.start(load_parts_[g], index, {r.deadline, reads_wanted_by(r)}, r.by_layer);
-    if (load) r.loads.push_back({pool, *load});
+    r.loads.push_back({pool, at(pool).loads.start(load_parts_[g], index, {r.deadline, reads_wanted_by(r)}, r.by_layer)});
   }
   if (requests_[index].loads.empty()) return become_ready(index);
   tell_layers(index);  // it may have joined a load that is well on its way
@@ -287,9 +268,6 @@ void CacheManager::let_go_of_room(Index index) {
     pools_[pool]->device_slots.leave(index);
     pools_[pool]->residency.pool(Tier::device).put_all(r.own[pool]);
     r.own[pool].clear();
-  }
-  for (; !r.detached.empty(); r.detached.pop_back()) {
-    pools_.front()->residency.pool(Tier::host).put(r.detached.back().second);
   }
 }
 

@@ -65,7 +65,7 @@ Result<Acquired> CacheManager::acquire(const AcquireRequest& wanted) {
     r.announce = true;
     if (r.deadline != never) deadlines_.set(index, r.deadline);
   }
-  // With nothing to wait for, as with instant copies, this call ends what it began.
+  // With nothing to wait for, this call ends what it began.
   settle();
   Request& r = requests_[index];
   if (r.state == State::ready) {
@@ -509,13 +509,12 @@ void CacheManager::forget(Index index) {
   Request& r = requests_[index];
   for (const auto& own : r.own) TERRACE_CHECK(own.empty());
   for (const GroupPart& part : r.parts) TERRACE_CHECK(part.redundant.empty());
-  TERRACE_CHECK(r.loads.empty() && r.detached.empty());
+  TERRACE_CHECK(r.loads.empty());
   Request empty;
   std::swap(empty.parts, r.parts);
   std::swap(empty.own, r.own);
   std::swap(empty.found, r.found);
   std::swap(empty.loads, r.loads);
-  std::swap(empty.detached, r.detached);
   std::swap(empty.kept_keys, r.kept_keys);
   for (GroupPart& part : empty.parts) part.clear();
   empty.found.clear();

@@ -104,21 +104,17 @@ void Residency::drop(Run victims, Tier tier) {
 }
 
 void Residency::drop(BlockRef block, Tier tier) {
-  const SlotId slot = detach(block, tier);
+  const Copy now = copy(block, tier);
+  const SlotId slot = now.slot();
+  TERRACE_CHECK(now.state() == CopyState::ready);
+  TERRACE_CHECK(pool(tier).readers(slot) == 0);
+  pool(tier).set_evicting(slot, false);
+  pool(tier).change(slot, SlotState::held);
+  record(KvEvent::Kind::removed, block, tier);
+  tree_.set_copy(block, tier, {});
   // What was lent is staging now, and is held until its write has ended.
   if (tier == Tier::host && unlend(slot)) return;
   pool(tier).put(slot);
-}
-
-SlotId Residency::detach(BlockRef block, Tier tier) {
-  const Copy now = copy(block, tier);
-  TERRACE_CHECK(now.state() == CopyState::ready);
-  TERRACE_CHECK(pool(tier).readers(now.slot()) == 0);
-  pool(tier).set_evicting(now.slot(), false);
-  pool(tier).change(now.slot(), SlotState::held);
-  record(KvEvent::Kind::removed, block, tier);
-  tree_.set_copy(block, tier, {});
-  return now.slot();
 }
 
 void Residency::hold(BlockRef block, Tier tier) {

@@ -75,8 +75,6 @@ class Residency {
   void drop(BlockRef block, Tier tier);
   /// The same for a run of victims.
   void drop(Run victims, Tier tier);
-  /// ready → absent; the slot, with the bytes, is the caller's.
-  [[nodiscard]] SlotId detach(BlockRef block, Tier tier);
   /// A transfer reads the copy: ready → busy.
   void hold(BlockRef block, Tier tier);
   /// It does no more; with the last of them busy → ready. True where nothing reads it now.

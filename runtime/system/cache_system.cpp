@@ -4,7 +4,9 @@
 #include "runtime/system/cache_system_watch.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/memory/memory_store.hpp"
+#include "transfer/emulated/instant_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
+#include "transfer/engine/transfer_port.hpp"
 
 #include <fmt/format.h>
 
@@ -36,11 +38,7 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
   config.host_blocks = options.host_blocks;
   config.storage = has_storage(options);
   config.staging_blocks = options.staging_blocks;
-  if (config.staging_blocks == 0) {
-    if (config.storage) config.staging_blocks = default_staging_blocks;
-    // Hits give their host slots back before they are loaded; as many as a request can have.
-    if (options.instant_copies && options.inclusion == InclusionPolicy::exclusive) config.staging_blocks = options.device_blocks;
-  }
+  if (config.staging_blocks == 0 && config.storage) config.staging_blocks = default_staging_blocks;
   const std::uint64_t arena_blocks = std::uint64_t{config.host_blocks} + config.staging_blocks;
   if (config.device_blocks >= Copy::slots_max || arena_blocks >= Copy::slots_max) {
     throw std::invalid_argument{fmt::format("{} device blocks and {} host blocks: each must be under {}", config.device_blocks,
@@ -50,12 +48,12 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
   config.store_uncached = options.store_uncached;
   config.inclusion = options.inclusion;
   config.policy = options.policy;
+  config.evictions_in_flight_max = options.evictions_in_flight_max;
   config.device_watermarks = options.device_watermarks;
   config.host_watermarks = options.host_watermarks;
   config.write_policy = options.write_policy;
   config.selective_hits = options.selective_hits;
   config.flush_interval = options.flush_interval;
-  config.instant_copies = options.instant_copies;
   config.loads = options.loads;
   config.unit_prefill_seconds = options.unit_prefill_seconds;
   return config;
@@ -98,6 +96,7 @@ std::unique_ptr<Device> open_device(const DeviceOptions& options, const PoolMemo
     const CudaPool cuda_pool{.slots = pool.slots, .host = &arena, .share = pool.share, .regions = {}, .layers = pool.layers};
     return CudaDevice::open(std::span{&cuda_pool, 1}, cuda_options);
   }
+  if (std::holds_alternative<InstantGpu>(options)) return std::make_unique<InstantDevice>(std::span{&pool, 1});
   const auto& emulated = std::get<EmulatedGpu>(options);
   return std::make_unique<EmulatedDevice>(std::span{&pool, 1}, EmulatedOptions{.link = emulated.link, .faults = emulated.faults});
 }
@@ -113,7 +112,6 @@ Bytes chunk_bytes(Bytes total, Bytes block_bytes) {
 
 HostArenaOptions arena_options(const CacheSystemOptions& options, const ManagerConfig& config, Waker& waker) {
   const bool wait = options.host_warm_up == HostWarmUp::before_serving;
-  if (!wait && config.instant_copies) throw std::invalid_argument{"instant copies need a host tier that is warm before serving"};
   HostArenaOptions arena;
   arena.slots = config.host_blocks + config.staging_blocks;
   arena.ready_slots = wait ? arena.slots : config.staging_blocks;
@@ -215,7 +213,11 @@ struct CacheSystem::Parts {
       owned_devices.push_back(open_device(device_of(rank, options), pool, arena, pins));
       pointers.push_back(owned_devices.back().get());
       if (const auto* const cuda = dynamic_cast<const CudaDevice*>(pointers.back())) say_what_is_missing(*cuda);
-      engines.push_back(std::make_unique<ThreadedTransfers>(lanes, *pointers.back(), clock, waker));
+      if (std::holds_alternative<InstantGpu>(device_of(rank, options))) {
+        engines.push_back(std::make_unique<DirectTransfers>(lanes, *pointers.back(), clock, waker));
+      } else {
+        engines.push_back(std::make_unique<ThreadedTransfers>(lanes, *pointers.back(), clock, waker));
+      }
       ranks.push_back({fmt::format("rank {} ({})", rank, pointers.back()->info().name), engines.back().get()});
     }
     devices.emplace(std::move(pointers));
@@ -239,8 +241,8 @@ struct CacheSystem::Parts {
   HostArena arena;
   std::vector<std::unique_ptr<Device>> owned_devices;
   std::optional<RankDevices> devices;
-  std::vector<std::unique_ptr<ThreadedTransfers>> engines;  ///< by rank
-  std::optional<RankedTransfers> ranked;                    ///< over them, where there are several
+  std::vector<std::unique_ptr<TransferPort>> engines;  ///< by rank
+  std::optional<RankedTransfers> ranked;               ///< over them, where there are several
   std::unique_ptr<IoEngine> io;
   std::unique_ptr<IoMemory> io_memory;  ///< the engine knows the arena
   std::unique_ptr<BlockStore> store;

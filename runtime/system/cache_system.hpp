@@ -60,11 +60,14 @@ struct CudaGpu {
   /// Where the copy methods measured on this device are kept (CudaDevice::calibrated); empty: not measured, the usual ones.
   std::filesystem::path calibration;
 };
-using DeviceOptions = std::variant<EmulatedGpu, CudaGpu>;
+/// Ordinary memory in which copies and computations happen at once, on the caller's thread (InstantDevice). It is for a cache
+/// that one thread calls, without an event loop.
+struct InstantGpu {};
+using DeviceOptions = std::variant<EmulatedGpu, CudaGpu, InstantGpu>;
 /// A host tier of hundreds of gigabytes takes its time to be touched. Until then the cache can serve with what is warm.
 enum class HostWarmUp : bool {
   before_serving,  ///< CacheSystem's constructor returns when all of it is warm
-  while_serving,   ///< it returns as soon as staging is; the tier grows in the polls that follow. Not with instant copies
+  while_serving,   ///< it returns as soon as staging is; the tier grows in the polls that follow
 };
 
 struct CacheSystemOptions {
@@ -84,7 +87,7 @@ struct CacheSystemOptions {
   /// Memory is made for so many, so that Cache::resize may go up to them; at least the above. The host tier needs no such bound:
   /// its memory comes and goes with its size.
   std::uint32_t device_blocks_max = 0;
-  /// Bounce slots where there is storage (or instant exclusive copies); 0: chosen.
+  /// Bounce slots where there is storage; 0: chosen.
   std::uint32_t staging_blocks = 0;
   HostWarmUp host_warm_up = HostWarmUp::before_serving;
   /// How the host tier's pages are first touched: on how many threads, on which NUMA node, whether in huge pages.
@@ -105,6 +108,8 @@ struct CacheSystemOptions {
   WritePolicy write_policy = WritePolicy::none;
   std::uint32_t selective_hits = 1;
   PolicyFactory policy = adaptive_policy;
+  /// See ManagerConfig.
+  std::uint32_t evictions_in_flight_max = 0;
   Watermarks device_watermarks;
   Watermarks host_watermarks;
   /// As ManagerConfig's.
@@ -112,8 +117,6 @@ struct CacheSystemOptions {
   double unit_prefill_seconds = 0;
   /// Of the link, for what nobody waits for; Cache::limit_transfers changes them.
   LaneRates lane_rates{};
-  /// Reference runs: copies between device and host count as done when decided, and are carried out at once.
-  bool instant_copies = false;
   /// Identifies model and geometry: a store written under another one is refused.
   std::array<std::byte, 32> fingerprint{};
   /// Where it is said, once, that a part works less well than was asked for: storage that is not used after failures, growth that
@@ -123,10 +126,10 @@ struct CacheSystemOptions {
   bool poison = false;
 };
 
-/// Everything a cache needs, made, owned and taken down in order: the devices, the host arena, a transfer engine with
-/// a thread for each device, the store, and the cache itself. Throws std::system_error, std::invalid_argument or
-/// std::runtime_error, with one clear sentence, where a part cannot be made (a host tier that does not fit: with the largest size
-/// that does); nothing is left behind then.
+/// Everything a cache needs, made, owned and taken down in order: the devices, the host arena, a transfer engine for each
+/// device (on a thread of its own, but for an instant device), the store, and the cache itself. Throws std::system_error,
+/// std::invalid_argument or std::runtime_error, with one clear sentence, where a part cannot be made (a host tier that does not
+/// fit: with the largest size that does); nothing is left behind then.
 class CacheSystem {
  public:
   explicit CacheSystem(const CacheSystemOptions& options);

@@ -97,8 +97,9 @@ bool DeviceSlotAllocator::pump() {
       changed = true;
     }
     const std::uint64_t evicting = device.evicting_total() - device.retiring_and_evicting();
-    if (evicting >= promised_) break;
-    const auto wanted = static_cast<std::uint32_t>(promised_ - evicting);
+    const std::uint64_t may_leave = evictions_max_ == 0 ? promised_ : std::min<std::uint64_t>(promised_, evictions_max_);
+    if (evicting >= may_leave) break;
+    const auto wanted = static_cast<std::uint32_t>(may_leave - evicting);
     const std::optional<Run> victims = residency_.quotas().victims(Tier::device, wanted, asker_behind(evicting));
     if (!victims) break;  // those that will do are still read; their end calls again
     evict(*victims, SwapOutPurpose::evict);

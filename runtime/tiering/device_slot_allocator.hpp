@@ -27,6 +27,7 @@ class DeviceSlotAllocator {
                       HostSlotAllocator& host_slots, StorageWriter& storage_writer, ManagerStats& stats)
       : inclusive_{config.inclusion == InclusionPolicy::inclusive},
         write_back_{config.storage && config.write_policy == WritePolicy::write_back},
+        evictions_max_{config.evictions_in_flight_max},
         residency_{residency},
         deferred_eviction_{deferred_eviction},
         host_slots_{host_slots},
@@ -86,6 +87,7 @@ class DeviceSlotAllocator {
 
   bool inclusive_;
   bool write_back_;
+  std::uint32_t evictions_max_;  ///< 0: no bound
   Residency& residency_;
   DeferredEviction& deferred_eviction_;
   HostSlotAllocator& host_slots_;

@@ -8,8 +8,7 @@ namespace terrace {
 
 Loads::Loads(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction,
              HostSlotAllocator& host_slots, Actions& actions, ManagerStats& stats)
-    : instant_{config.instant_copies},
-      exclusive_{config.inclusion == InclusionPolicy::exclusive},
+    : exclusive_{config.inclusion == InclusionPolicy::exclusive},
       residency_{residency},
       deferred_eviction_{deferred_eviction},
       host_slots_{host_slots},
@@ -31,8 +30,7 @@ Loads::LoadId Loads::new_load() {
   return id;
 }
 
-std::optional<Loads::LoadId> Loads::start(std::span<const LoadPart> parts, std::uint32_t waiter, Deadlines deadlines,
-                                          bool by_layer) {
+Loads::LoadId Loads::start(std::span<const LoadPart> parts, std::uint32_t waiter, Deadlines deadlines, bool by_layer) {
   TERRACE_CHECK(!parts.empty());
   const LoadId id = new_load();
   Load& load = loads_[id];
@@ -47,9 +45,8 @@ std::optional<Loads::LoadId> Loads::start(std::span<const LoadPart> parts, std::
   load.deadlines = deadlines;
   load.waiters.push_back(waiter);
   load.unfinished = load.unsubmitted = static_cast<std::uint32_t>(parts.size());
-  load.by_layer = by_layer && !instant_;
+  load.by_layer = by_layer;
 
-  bool all_here = true;
   for (std::uint32_t i = 0; i < parts.size(); ++i) {
     const LoadPart& wanted = parts[i];
     Part part;
@@ -62,11 +59,6 @@ std::optional<Loads::LoadId> Loads::start(std::span<const LoadPart> parts, std::
       part.state = State::landing;
       landing_.push_back({id, i});
       ++load.unread;
-      all_here = false;
-    } else if (wanted.detached) {
-      part.arena_slot = *wanted.detached;
-      part.arena_slot_is_ours = true;
-      landed_.push_back({id, i});
     } else {
       residency_.hold(wanted.block, Tier::host);
       part.arena_slot = residency_.copy(wanted.block, Tier::host).slot();
@@ -74,16 +66,11 @@ std::optional<Loads::LoadId> Loads::start(std::span<const LoadPart> parts, std::
     }
     load.parts.push_back(part);
   }
-  if (!instant_ || !all_here) return id;
-
-  // Whoever executes the transfer does so before anything else: the books run ahead of the bytes. The transfer is made by
-  // flush().
-  load.waiters.clear();
-  return std::nullopt;
+  return id;
 }
 
 bool Loads::join(LoadId id, std::uint32_t waiter, bool by_layer) {
-  loads_[id].by_layer |= by_layer && !instant_;
+  loads_[id].by_layer |= by_layer;
   auto& waiters = loads_[id].waiters;
   if (std::find(waiters.begin(), waiters.end(), waiter) != waiters.end()) return false;
   waiters.push_back(waiter);
@@ -259,14 +246,10 @@ void Loads::flush(std::uint64_t& last_transfer, PoolId pool) {
     loads_[id].unsubmitted -= static_cast<std::uint32_t>(refs.size());
     transfer.runs = actions_.spare_runs.take();
     coalesce(pairs_, transfer.runs);
-    const bool ends_now = instant_ && loads_[id].waiters.empty();
-    if (!ends_now) crossing_ += static_cast<std::uint32_t>(refs.size());
-    transfer.id = transfers_.add(last_transfer, ends_now ? std::vector<PartRef>{} : std::move(refs));
+    crossing_ += static_cast<std::uint32_t>(refs.size());
+    transfer.id = transfers_.add(last_transfer, std::move(refs));
     loads_[id].transfers.push_back({transfer.id});
     actions_.transfers.push_back(std::move(transfer));
-    if (!ends_now) continue;
-    for (const PartRef& ref : refs) end_part(ref.load, ref.part, State::arrived);
-    spare_refs_.give(std::move(refs));
   }
 }
 
@@ -277,7 +260,6 @@ bool Loads::on_event(const TransferEvent& event) {
   std::optional<std::vector<PartRef>> taken = transfers_.take(event.id);
   if (!taken) return false;
   std::vector<PartRef>& refs = *taken;
-  if (refs.empty()) return true;  // an instant load, long since ended
   crossing_ -= static_cast<std::uint32_t>(refs.size());
   TERRACE_CHECK(event.outcomes.size() == refs.size());
   const bool all_done = std::ranges::all_of(event.outcomes, [](BlockOutcome o) { return o == BlockOutcome::done; });

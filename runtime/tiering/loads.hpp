@@ -23,8 +23,6 @@ struct LoadPart {
   BlockRef block;
   SlotId device_slot;  ///< held by the caller; goes over to the copy
   Tier source = Tier::host;
-  /// The bytes are in an arena slot that the caller hands over (a host copy it detached), not in a copy.
-  std::optional<SlotId> detached;
 };
 
 /// Copies on their way up to the device.
@@ -71,10 +69,8 @@ class Loads {
     layers_ = std::move(layers);
   }
 
-  /// `parts` in prefix order, prefix by prefix, each without a device copy and with a usable copy at its source. With instant
-  /// copies the load may have ended when this returns; then it returns nothing and calls no handler.
-  [[nodiscard]] std::optional<LoadId> start(std::span<const LoadPart> parts, std::uint32_t waiter, Deadlines deadlines,
-                                            bool by_layer);
+  /// `parts` in prefix order, prefix by prefix, each without a device copy and with a usable copy at its source.
+  [[nodiscard]] LoadId start(std::span<const LoadPart> parts, std::uint32_t waiter, Deadlines deadlines, bool by_layer);
   /// Adds a waiter to the load. Returns false if it waits for this load already. If `by_layer`, the load goes by layer from now
   /// on.
   bool join(LoadId load, std::uint32_t waiter, bool by_layer);
@@ -113,7 +109,7 @@ class Loads {
     SlotId device_slot;
     SlotId arena_slot;
     Tier source = Tier::host;
-    bool arena_slot_is_ours = false;  ///< staging or detached; else a host copy that is held
+    bool arena_slot_is_ours = false;  ///< staging; else a host copy that is held
     TransferId id;                    ///< where unconfirmed: the transfer it crosses with
     std::uint64_t read = 0;           ///< where it is being read: its token
     State state = State::landed;
@@ -177,7 +173,6 @@ class Loads {
   void release_source(const Part& part);
   void finish(LoadId load);
 
-  bool instant_;
   bool exclusive_;
   Residency& residency_;
   DeferredEviction& deferred_eviction_;

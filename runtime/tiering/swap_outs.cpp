@@ -9,21 +9,19 @@
 namespace terrace {
 
 void SwapOuts::begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t write) {
-  const Block entry{block, residency_.copy(block, Tier::device).slot(), host_slot, purpose, write};
+  const SlotId device_slot = residency_.copy(block, Tier::device).slot();
   if (leaves(purpose)) {
     deferred_eviction_.hold_evicting(block, Tier::device);
   } else {
     residency_.hold(block, Tier::device);
   }
   if (purpose != SwapOutPurpose::stage) residency_.begin_fill(block, Tier::host, host_slot);
-  collected_.push_back(entry);
-  if (instant_) finish(entry, BlockOutcome::done);
+  collected_.push_back({block, device_slot, host_slot, purpose, write});
 }
 
 void SwapOuts::flush(std::uint64_t& last_transfer, PoolId pool) {
-  // In the order of the slots, so that neighbours become runs. Instant copies keep the order in which they were decided: one
-  // may use what another gave up.
-  if (!instant_) std::ranges::sort(collected_, {}, [](const Block& block) { return block.device_slot; });
+  // In the order of the slots, so that neighbours become runs.
+  std::ranges::sort(collected_, {}, [](const Block& block) { return block.device_slot; });
   // One transfer per urgency: what a request's room waits for goes before what nobody does.
   for (const Urgency urgency : {Urgency::request, Urgency::make_room, Urgency::store}) {
     Transfer transfer;
@@ -81,12 +79,10 @@ bool SwapOuts::on_event(const TransferEvent& event) {
   std::optional<std::vector<Block>> blocks = transfers_.take(event.id);
   if (!blocks) return false;
   forget_ahead(event.id);
-  if (!instant_) {  // (else they ended when they were begun)
-    TERRACE_CHECK(event.outcomes.size() == blocks->size());
-    for (std::size_t i = 0; i < blocks->size(); ++i) {
-      finish((*blocks)[i], event.outcomes[i]);
-      if (event.outcomes[i] == BlockOutcome::unconfirmed) unconfirmed_[event.id].push_back((*blocks)[i]);
-    }
+  TERRACE_CHECK(event.outcomes.size() == blocks->size());
+  for (std::size_t i = 0; i < blocks->size(); ++i) {
+    finish((*blocks)[i], event.outcomes[i]);
+    if (event.outcomes[i] == BlockOutcome::unconfirmed) unconfirmed_[event.id].push_back((*blocks)[i]);
   }
   spare_.give(std::move(*blocks));
   return true;

@@ -42,11 +42,7 @@ class SwapOuts {
   using StagedHandler = std::function<void(const Staged&)>;
 
   SwapOuts(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, Actions& actions)
-      : instant_{config.instant_copies},
-        inclusion_{config.inclusion},
-        residency_{residency},
-        deferred_eviction_{deferred_eviction},
-        actions_{actions} {}
+      : inclusion_{config.inclusion}, residency_{residency}, deferred_eviction_{deferred_eviction}, actions_{actions} {}
 
   void set_staged_handler(StagedHandler handler) { staged_ = std::move(handler); }
 
@@ -78,7 +74,6 @@ class SwapOuts {
   [[nodiscard]] Urgency urgency_of(const Block& block) const;
   void finish(const Block& block, BlockOutcome outcome);
 
-  bool instant_;
   InclusionPolicy inclusion_;
   Residency& residency_;
   DeferredEviction& deferred_eviction_;

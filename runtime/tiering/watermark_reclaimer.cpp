@@ -14,14 +14,10 @@ std::uint64_t share_of(double share, std::uint64_t slots) {
   return static_cast<std::uint64_t>(share * static_cast<double>(slots));
 }
 
-void check_marks(const Watermarks& marks, std::string_view tier, bool instant) {
+void check_marks(const Watermarks& marks, std::string_view tier) {
   if (!(marks.low >= 0 && marks.low <= marks.high && marks.high < 1)) {
     throw std::invalid_argument{fmt::format(
         "watermarks of the {}: low {}, high {}: they are shares of the pool, 0 <= low <= high < 1", tier, marks.low, marks.high)};
-  }
-  if (instant && marks.low > 0) {
-    throw std::invalid_argument{
-        fmt::format("watermarks of the {}: none with instant copies, which make room in no time; low must be 0", tier)};
   }
 }
 
@@ -38,8 +34,8 @@ WatermarkReclaimer::WatermarkReclaimer(const ManagerConfig& config, Residency& r
       device_slots_{device_slots},
       host_slots_{host_slots},
       stats_{stats} {
-  check_marks(device_, "device", config.instant_copies);
-  check_marks(host_, "host", config.instant_copies);
+  check_marks(device_, "device");
+  check_marks(host_, "host");
 }
 
 bool WatermarkReclaimer::pump() {

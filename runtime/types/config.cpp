@@ -40,8 +40,6 @@ void validate(const ManagerConfig& config) {
   }
   if (config.write_back_blocks_ahead == 0) refuse("a write-back job needs at least one block under way");
   if (!(config.unit_prefill_seconds >= 0)) refuse("a prefill time must be 0 or more seconds");
-  if (config.instant_copies && config.unit_prefill_seconds > 0) refuse("instant copies take no time to weigh against a prefill");
-  if (config.instant_copies && config.groups.size() > 1) refuse("instant copies are for reference runs, with one group");
   if (config.groups.empty()) {
     if (config.pool_count() > 1) refuse("several pools are for several groups, and none is given");
     return;

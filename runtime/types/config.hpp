@@ -105,14 +105,16 @@ struct ManagerConfig : PoolSizes {
   std::uint32_t retained_blocks_max = 0;
   /// Makes the policies that choose what device and host give up first: one for each of the two in each pool.
   PolicyFactory policy = adaptive_policy;
-  /// Of each pool. 0 <= low <= high < 1; not with instant copies.
+  /// Largest number of blocks in each pool that are copied to the host at one time to make room for requests; 0: no limit. With
+  /// 1, each victim is in the host before the next one is chosen.
+  std::uint32_t evictions_in_flight_max = 0;
+  /// Of each pool. 0 <= low <= high < 1.
   Watermarks device_watermarks;
   Watermarks host_watermarks;
-  /// With instant copies hits are always taken.
   LoadPolicy loads = LoadPolicy::measured;
   /// How long the engine takes to compute a hash unit of a prompt (its tokens over the prefill speed). 0: not stated; then it is
   /// learned from commits (runtime/measure/prefill_speed.hpp), hits in storage are measured by it, and those in the host are
-  /// always taken. Not with instant copies.
+  /// always taken.
   double unit_prefill_seconds = 0;
   /// What storage may be written to in a day, by policy and by jobs: flash wears out (runtime/tiering/write_budget.hpp); 0: no
   /// limit.
@@ -123,9 +125,6 @@ struct ManagerConfig : PoolSizes {
   /// What storage holds survives a power failure at most so long after it was written, plus the time a flush takes; 0: when a job
   /// has it flushed, and when the store is closed.
   Duration flush_interval{};
-  /// Copies between device and host count as done when they are decided; whoever executes the transfers does so in order and
-  /// before anything else. For reference runs.
-  bool instant_copies = false;
 
   [[nodiscard]] std::size_t pool_count() const { return 1 + other_pools.size(); }
   [[nodiscard]] const PoolSizes& pool(PoolId id) const { return id.value() == 0 ? *this : other_pools.at(id.value() - 1U); }

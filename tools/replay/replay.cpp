@@ -51,29 +51,38 @@ Source open_source(const ReplayOptions& options, const Interrupt& interrupt) {
 }
 
 DeviceOptions device_of(const ReplayOptions& options, std::uint32_t rank) {
-  const std::optional<int> cuda = options.devices.at(rank);
-  if (!cuda) return EmulatedGpu{.link = {}, .faults = emulated(options.inject)};
-  return CudaGpu{.ordinal = *cuda, .calibration = calibration_file()};
+  if (const std::optional<int> cuda = options.devices.at(rank)) {
+    return CudaGpu{.ordinal = *cuda, .calibration = calibration_file()};
+  }
+  if (options.reference && options.inject == Fault::none) return InstantGpu{};
+  return EmulatedGpu{.link = {}, .faults = emulated(options.inject)};
+}
+
+/// Device slots beside those that the cache is to have: as many as a request can take.
+std::uint32_t reserved_slots(const ReplayOptions& options, std::uint32_t full_blocks_max) {
+  const bool needed = options.reference && options.inclusion == InclusionPolicy::exclusive && options.host_blocks > 0;
+  return needed ? std::max(1U, std::min(full_blocks_max, options.device_blocks)) : 0;
 }
 
 CacheSystemOptions stack_options(const ReplayOptions& options, std::uint32_t full_blocks_max) {
   CacheSystemOptions stack;
   stack.block_bytes = options.block_bytes;
   stack.device_blocks = options.device_blocks;
+  stack.device_blocks_max = options.device_blocks + reserved_slots(options, full_blocks_max);
   stack.host_blocks = options.host_blocks;
   stack.storage = options.storage;
   stack.storage_guard = options.storage_guard;
   stack.inclusion = options.inclusion;
   stack.policy = policy_factory(options.policy);
   stack.write_policy = options.write_policy;
-  stack.instant_copies = options.reference;
-  stack.loads = options.loads == Loads::always ? LoadPolicy::always : LoadPolicy::measured;
+  stack.loads = options.loads == Loads::measured ? LoadPolicy::measured : LoadPolicy::always;
   if (options.prefill_speed > 0 && options.loads == Loads::measured) {
     stack.unit_prefill_seconds = options.block_tokens / options.prefill_speed;
   }
-  // In a reference run no request waits for a staging slot: exclusive copies free the host slots of all hits before room is
-  // made for them, and what comes from storage lands all at once.
-  if (options.reference && (options.inclusion == InclusionPolicy::exclusive || options.has_storage())) {
+  // In a reference run each victim has its place in the host before the next is chosen.
+  stack.evictions_in_flight_max = options.reference ? 1 : 0;
+  // No request waits for a staging slot there: what comes from storage lands all at once.
+  if (options.reference && options.has_storage()) {
     stack.staging_blocks = std::max(1U, std::min(full_blocks_max, options.device_blocks));
   }
   stack.log.sink = &standard_error_log();
@@ -151,13 +160,16 @@ ReplayResult run_replay(const ReplayOptions& options) {
   Session session{options, *source.requests, progress};
 
   ReplayResult result;
+  std::uint64_t reserve_requests = 0;
   const auto begin = std::chrono::steady_clock::now();
   {
     const ProgressLine line{[&] { return progress.look(); }};
     if (options.mode == Mode::loop) {
       LoopDriver{session, *stack, waker, interrupt}.run();
     } else {
-      ConfinedDriver{session, *stack, waker, interrupt}.run();
+      ConfinedDriver driver{session, *stack, waker, interrupt, reserved_slots(options, source.full_blocks_max)};
+      driver.run();
+      reserve_requests = driver.reserve_requests();
     }
   }
   const ProgressLine ending{[] { return ProgressState{0, 0, "ending: copies and writes under way"}; }};
@@ -169,6 +181,8 @@ ReplayResult run_replay(const ReplayOptions& options) {
   result.interrupted = interrupt.requested();
   result.failure = session.failure();
   collect(result, session, *stack);
+  result.manager.acquired -= reserve_requests;
+  result.manager.requests.requests -= reserve_requests;
   // Taking it down would wait for the disk, however long; the process ends without.
   if (result.left_behind) (void)stack.release();
   return result;

@@ -1,4 +1,4 @@
-// A cache whose caller waits for what it asked for, over a device with threads.
+// A cache whose caller waits for what it asked for, over a device with threads, and over one without.
 
 #include "runtime/system/cache_system.hpp"
 
@@ -21,7 +21,7 @@ class SynchronousWait : public testing::Test {
   const std::vector<BlockKey> one = keys_of({1, 2});
   const std::vector<BlockKey> other = keys_of({3, 4});
 
-  [[nodiscard]] static CacheSystemOptions options(const EmulatedGpu& gpu = {}) {
+  [[nodiscard]] static CacheSystemOptions options(const DeviceOptions& gpu = {}) {
     CacheSystemOptions options;
     options.device = gpu;
     options.device_blocks = 4;
@@ -68,6 +68,17 @@ TEST_F(SynchronousWait, ends_when_every_block_is_there_and_says_where_it_came_fr
   EXPECT_TRUE(cache.wait(lease).has_value()) << "there is nothing to wait for any more";
   cache.release(std::move(lease), no_longer_used);
   EXPECT_EQ(cache.wait(lease).error(), Errc::unknown_request);
+}
+
+TEST_F(SynchronousWait, ends_over_a_device_that_copies_at_once) {
+  CacheSystem stack{options(InstantGpu{})};
+  Cache& cache = stack.cache();
+  fill(cache);
+  Lease lease = acquire(cache, 5, one);
+  EXPECT_EQ(cache.state(lease), RequestState::waiting) << "the manager hears of a copy's end in a poll, as ever";
+  ASSERT_TRUE(cache.wait(lease).has_value());
+  EXPECT_EQ(cache.hit_tiers(lease)->size(), 2U);
+  cache.release(std::move(lease), no_longer_used);
 }
 
 TEST_F(SynchronousWait, says_which_blocks_did_not_arrive) {

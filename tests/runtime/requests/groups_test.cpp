@@ -362,9 +362,6 @@ TEST_F(Groups, that_do_not_fit_their_pools_are_refused_with_what_would) {
   ManagerConfig without_null = model({group(GroupKind::recurrent, 1)}, {9});
   without_null.null_block = false;
   EXPECT_NE(refusal(without_null).find("needs a null block"), std::string::npos);
-  ManagerConfig instant = model({group(GroupKind::full, 1), group(GroupKind::full, 2)}, {9});
-  instant.instant_copies = true;
-  EXPECT_NE(refusal(instant).find("one group"), std::string::npos);
   ManagerConfig unstaged = model({group(GroupKind::full, 1)}, {9});
   unstaged.storage = true;
   EXPECT_NE(refusal(unstaged).find("staging"), std::string::npos);

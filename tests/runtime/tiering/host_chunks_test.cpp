@@ -369,13 +369,5 @@ TEST(CacheSystemMemory, ends_while_it_is_being_warmed) {
   const CacheSystem stack{options};
 }
 
-TEST(CacheSystemMemory, is_warm_before_instant_copies) {
-  CacheSystemOptions options = small();
-  options.instant_copies = true;
-  const CacheSystem stack{options};
-  options.host_warm_up = HostWarmUp::while_serving;
-  EXPECT_THROW(CacheSystem{options}, std::invalid_argument);
-}
-
 }  // namespace
 }  // namespace terrace

@@ -51,6 +51,24 @@ TEST_F(Tiers, a_device_slot_is_free_only_when_the_device_has_confirmed_the_copy)
   EXPECT_EQ(cache->match(keys_of({1, 2})).host, 2U);
 }
 
+TEST_F(Tiers, no_more_blocks_go_down_at_once_than_may) {
+  ManagerConfig config = sizes(4, 8);
+  config.evictions_in_flight_max = 1;
+  make(config);
+  run(1, keys_of({1, 2, 3, 4}));
+  ASSERT_TRUE(acquire(2, keys_of({5, 6, 7})).has_value());
+  for (std::uint32_t gone = 0; gone < 3; ++gone) {
+    poll();
+    EXPECT_EQ(cache->manager().residency().pool(Tier::device).evicting_total(), 1U);
+    EXPECT_EQ(resident(Tier::device), 4U - gone);
+    EXPECT_FALSE(ready(2));
+    device->run();
+    poll();
+    EXPECT_EQ(cache->match(keys_of({1, 2, 3, 4})).host, gone + 1);
+  }
+  EXPECT_TRUE(ready(2));
+}
+
 TEST_F(Tiers, a_host_hit_is_loaded_before_the_request_is_ready) {
   make(sizes(4, 4));
   run(1, keys_of({1, 2}));

@@ -177,8 +177,6 @@ TEST(WatermarksConfig, that_make_no_sense_are_refused_and_it_says_why) {
   config.device_watermarks = {};
   config.host_watermarks = {0.1, 0.2};
   EXPECT_EQ(refusal_of(config), "");
-  config.instant_copies = true;
-  EXPECT_NE(refusal_of(config).find("watermarks of the host: none with instant copies"), std::string::npos);
 }
 
 }  // namespace

@@ -148,7 +148,8 @@ INSTANTIATE_TEST_SUITE_P(
         TwoTiers{"synthetic", 1000, 20'000, InclusionPolicy::non_inclusive, "8.80", "51.66", "39.55", 60'898, 46'614},
         TwoTiers{"agent", 1000, 20'000, InclusionPolicy::exclusive, "2.50", "92.24", "5.26", 943'071, 995'867},
         TwoTiers{"agent", 1000, 20'000, InclusionPolicy::inclusive, "2.50", "91.95", "5.55", 940'169, 56'698},
-        TwoTiers{"agent", 1000, 20'000, InclusionPolicy::non_inclusive, "2.50", "91.97", "5.53", 940'369, 56'492}),
+        TwoTiers{"agent", 1000, 20'000, InclusionPolicy::non_inclusive, "2.50", "91.97", "5.53", 940'369, 56'492},
+        TwoTiers{"agent", 3000, 1000, InclusionPolicy::non_inclusive, "26.37", "9.43", "64.20", 96'414, 653'669}),
     [](const auto& row) {
       std::string name = fmt::format("{}_{}_{}_{}", row.param.trace, row.param.device_blocks, row.param.host_blocks,
                                      to_string(row.param.inclusion));
@@ -182,6 +183,18 @@ TEST(ReferenceIdentities, with_storage_for_everything_every_tier_hits_like_one_w
   EXPECT_EQ(hits_of_chat(700, 500, InclusionPolicy::non_inclusive, WritePolicy::write_through), without_limit);
   EXPECT_EQ(hits_of_chat(700, 0, InclusionPolicy::non_inclusive, WritePolicy::write_through), without_limit);
   EXPECT_EQ(hits_of_chat(700, 500, InclusionPolicy::exclusive, WritePolicy::write_through), without_limit);
+}
+
+/// The next victim may take the place of the last one in the host, which has to be there by then.
+TEST(ReferenceIdentities, a_host_smaller_than_the_device_gets_one_block_at_a_time) {
+  ReplayOptions options = reference_of({}, 1300, 100, InclusionPolicy::non_inclusive);
+  options.block_tokens = 64;
+  options.requests_max = 1500;
+  const ReplayResult result = run_replay(options);
+  expect_sound(options, result);
+  EXPECT_EQ(result.counts.device, 24'957U);
+  EXPECT_EQ(result.counts.host, 224U);
+  EXPECT_EQ(result.moved.swap_out.blocks, 11'827U);
 }
 
 TEST(ReferenceIdentities, a_larger_cache_hits_more) {

@@ -27,13 +27,16 @@ SchedulerLimits limits_of(const ReplayOptions& options) {
 
 }  // namespace
 
-ConfinedDriver::ConfinedDriver(Session& session, CacheSystem& stack, EventFdWaker& waker, const Interrupt& interrupt)
+ConfinedDriver::ConfinedDriver(Session& session, CacheSystem& stack, EventFdWaker& waker, const Interrupt& interrupt,
+                               std::uint32_t reserved_slots)
     : session_{session},
       cache_{stack.cache()},
       devices_{stack.devices()},
       waker_{waker},
       interrupt_{interrupt},
-      scheduler_{limits_of(session.options()), session.engine()} {}
+      scheduler_{limits_of(session.options()), session.engine()} {
+  if (reserved_slots > 0) reserve_.emplace(cache_, reserved_slots);
+}
 
 void ConfinedDriver::run() {
   began_ = now();
@@ -46,7 +49,6 @@ void ConfinedDriver::run() {
       give_up();
       if (launched_.empty()) break;
     } else {
-      if (session_.options().reference && scheduler_.empty()) cache_.drain();
       progress |= take_requests();
       if (scheduler_.empty() && !next_) break;
       if (launched_.size() <= launches_ahead_max) progress |= step();
@@ -55,6 +57,7 @@ void ConfinedDriver::run() {
     }
     if (!progress) sleep();
   }
+  if (reserve_) reserve_->give();
 }
 
 bool ConfinedDriver::collect() {
@@ -91,6 +94,7 @@ bool ConfinedDriver::reap() {
       Flight& ended = flight(number);
       if (ended.lease) {
         share(ended);
+        if (session_.options().reference) cache_.drain();  // while its blocks are pinned
         end_lease(ended);
       }
       session_.finish(ended.request, ended.stats, ended.compared);
@@ -176,9 +180,16 @@ Answer ConfinedDriver::acquire(const Action& action) {
     (void)timed(latencies.match, [&] { return cache_.match(wanted.keys); });
     flight.matched = true;
   }
+  if (reserve_) reserve_->give();
   Result<Lease> lease = timed(latencies.acquire, [&] { return cache_.acquire(wanted); });
+  if (lease) flight.lease = std::move(*lease);
+  if (reserve_) {
+    // The hits leave the host when they have come up.
+    const Result<void> ready = cache_.wait(flight.lease);
+    if (flight.lease && !ready) session_.fail(fmt::format("request {} failed: {}", action.request, ready.error().message()));
+    reserve_->take();
+  }
   if (lease) {
-    flight.lease = std::move(*lease);
     if (cache_.state(flight.lease) != RequestState::ready) return {Answer::Outcome::pending};
     return {Answer::Outcome::done, hits_of(flight)};
   }
@@ -294,8 +305,8 @@ void ConfinedDriver::sleep() {
   TimePoint until = cache_.next_deadline();
   if (next_ && !stopping() && scheduler_.wants_more()) until = std::min(until, due(*next_));
   timespec timeout{};
-  if (until != never) {
-    const auto left = std::max<std::int64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(until - now()).count(), 0);
+  if (const TimePoint present = now(); until != never && until > present) {
+    const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until - present).count();
     constexpr std::int64_t second = 1'000'000'000;
     timeout.tv_sec = static_cast<time_t>(left / second);
     timeout.tv_nsec = static_cast<long>(left % second);

@@ -5,6 +5,7 @@
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/replay/engine/scheduler.hpp"
 #include "tools/replay/engine/session.hpp"
+#include "tools/replay/engine/slot_reserve.hpp"
 
 #include <cstdint>
 #include <deque>
@@ -16,19 +17,26 @@
 namespace terrace::tools {
 
 /// Serves the requests as an engine does: one thread that polls the cache, has its scheduler decide step by step what runs,
-/// launches it, and sleeps while there is nothing to do. With --reference one request after the other, each to its end.
+/// launches it, and sleeps while there is nothing to do.
+///
+/// With --reference it serves one request after the other, each to its end, and every copy to its end before what follows it.
+/// The results of `exclusive` then need a SlotReserve.
 ///
 /// A step is launched in parts, since blocks are shared once the work that writes them is launched: what the running requests
 /// compute first, so that a request that is admitted in the same step finds it; then each of those. The next step is decided
 /// while the last part is still computed.
 class ConfinedDriver {
  public:
-  /// `waker` is woken by `interrupt`, and by compute; it outlives the stack's device, and all outlive the driver.
-  ConfinedDriver(Session& session, CacheSystem& stack, EventFdWaker& waker, const Interrupt& interrupt);
+  /// `waker` is woken by `interrupt`, and by compute; it outlives the system's device, and all outlive the driver.
+  /// `reserved_slots`: size of the SlotReserve; 0: none.
+  ConfinedDriver(Session& session, CacheSystem& stack, EventFdWaker& waker, const Interrupt& interrupt,
+                 std::uint32_t reserved_slots = 0);
 
   /// Returns when every request has ended; after an interruption or a failure when what is launched has been computed, and the
   /// other requests have been given up. Afterwards no lease is left.
   void run();
+  /// As SlotReserve::requests().
+  [[nodiscard]] std::uint64_t reserve_requests() const { return reserve_ ? reserve_->requests() : 0; }
 
  private:
   /// A request that has been taken from the trace and has not ended.
@@ -88,6 +96,7 @@ class ConfinedDriver {
   RankDevices& devices_;
   EventFdWaker& waker_;
   const Interrupt& interrupt_;
+  std::optional<SlotReserve> reserve_;
 
   Scheduler scheduler_;
   std::unordered_map<RequestNumber, std::unique_ptr<Flight>> flights_;  ///< of the scheduler's requests

@@ -1,0 +1,89 @@
+#include "tools/replay/engine/slot_reserve.hpp"
+
+#include "runtime/system/cache_system.hpp"
+#include "tests/radix/key_helpers.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace terrace::tools {
+namespace {
+
+using test::keys_of;
+
+constexpr std::uint32_t reserved = 4;
+
+/// Two blocks on the device, two in the host, and none in both.
+class SlotReserveTest : public testing::Test {
+ protected:
+  static CacheSystemOptions options() {
+    CacheSystemOptions options;
+    options.device = InstantGpu{};
+    options.block_bytes = Bytes{64};
+    options.device_blocks = 2;
+    options.device_blocks_max = options.device_blocks + reserved;
+    options.host_blocks = 2;
+    options.inclusion = InclusionPolicy::exclusive;
+    options.policy = lru_policy;
+    return options;
+  }
+
+  /// Acquires in the reserve's slots, and has room made for it.
+  Lease acquire(std::uint64_t id, const std::vector<BlockKey>& keys) {
+    AcquireRequest wanted;
+    wanted.id = RequestId{id};
+    wanted.keys = keys;
+    wanted.blocks = static_cast<std::uint32_t>(keys.size());
+    reserve_.give();
+    Lease lease = cache_.acquire(wanted).value();
+    EXPECT_TRUE(cache_.wait(lease).has_value());
+    reserve_.take();
+    return lease;
+  }
+  void serve(std::uint64_t id, const std::vector<BlockKey>& keys) {
+    Lease lease = acquire(id, keys);
+    ASSERT_TRUE(cache_.commit(lease, keys, Fence{}).has_value());
+    cache_.release(std::move(lease), no_longer_used);
+    cache_.drain();
+  }
+  [[nodiscard]] std::uint64_t cached(Tier tier) const { return cache_.manager().residency().tree().resident(tier); }
+
+  CacheSystem stack_{options()};
+  Cache& cache_ = stack_.cache();
+  SlotReserve reserve_{cache_, reserved};
+};
+
+TEST_F(SlotReserveTest, leaves_the_cache_what_it_was_configured_with) {
+  EXPECT_EQ(cache_.manager().device_ledger().free, 2U);
+  serve(1, keys_of({1, 2}));
+  serve(2, keys_of({3, 4}));
+  EXPECT_EQ(cached(Tier::device), 2U);
+  EXPECT_EQ(cached(Tier::host), 2U);
+  EXPECT_EQ(cache_.manager().device_ledger().free, 0U);
+  EXPECT_EQ(reserve_.requests(), 3U);
+}
+
+/// Without it each block that goes down takes the place of one in the host, before the hits have left theirs.
+TEST_F(SlotReserveTest, has_hits_leave_the_host_before_others_go_there) {
+  serve(1, keys_of({1, 2}));
+  serve(2, keys_of({3, 4}));
+  for (std::uint64_t id = 3; id < 9; ++id) {
+    const std::vector<BlockKey> keys = id % 2 == 0 ? keys_of({3, 4}) : keys_of({1, 2});
+    EXPECT_EQ(cache_.match(keys).host, 2U);
+    serve(id, keys);
+    EXPECT_EQ(cache_.match(keys).device, 2U);
+    EXPECT_EQ(cached(Tier::host), 2U);
+  }
+  EXPECT_EQ(cache_.stats().evicted_host, 0U);
+}
+
+TEST_F(SlotReserveTest, holds_on_to_what_the_request_hit) {
+  serve(1, keys_of({1, 2}));
+  Lease held = acquire(2, keys_of({1, 2}));
+  EXPECT_EQ(cache_.match(keys_of({1, 2})).device, 2U);
+  cache_.release(std::move(held), no_longer_used);
+}
+
+}  // namespace
+}  // namespace terrace::tools

@@ -1,0 +1,35 @@
+#include "transfer/emulated/instant_device.hpp"
+
+#include "base/check.hpp"
+#include "base/clock.hpp"
+
+#include <chrono>
+
+namespace terrace {
+
+InstantDevice::InstantDevice(std::span<const PoolMemory> pools) : memories_{pools}, info_{"instant", memories_.pools()} {}
+
+void InstantDevice::submit(CopyCommand command) {
+  const SlotMemory& memory = memories_.of(command);
+  memory.check(command);
+  TERRACE_CHECK(command.after.value() <= launched_);
+  const TimePoint began = std::chrono::steady_clock::now();
+  memory.copy(command);
+  done_.push_back({command.token, {}, std::chrono::steady_clock::now() - began});
+  waker_->wake();
+}
+
+std::size_t InstantDevice::poll(std::vector<CopyDone>& done) {
+  const std::size_t polled = done_.size();
+  done.insert(done.end(), done_.begin(), done_.end());
+  done_.clear();
+  return polled;
+}
+
+Fence InstantDevice::launch(ComputeWork work) {
+  InPlaceAccess access{memories_};
+  work(access);
+  return Fence{++launched_};
+}
+
+}  // namespace terrace

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "base/waker.hpp"
+#include "transfer/device/device.hpp"
+#include "transfer/device/slot_memory.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// A device in ordinary memory on which everything happens at once, on the caller's thread: a copy in submit(), a computation
+/// in launch(). For runs in which no time is to pass between a decision and what it asks for.
+///
+/// Both calls therefore take as long as their work does. Threads: one, for all members.
+class InstantDevice final : public Device {
+ public:
+  /// The arenas outlive the device. Throws as SlotMemory.
+  explicit InstantDevice(std::span<const PoolMemory> pools);
+
+  [[nodiscard]] const DeviceInfo& info() const override { return info_; }
+  void set_waker(Waker& waker) override { waker_ = &waker; }
+  void submit(CopyCommand command) override;
+  std::size_t poll(std::vector<CopyDone>& done) override;
+  Fence launch(ComputeWork work) override;
+  [[nodiscard]] Fence reached() const override { return Fence{launched_}; }
+  [[nodiscard]] Fence after_all_work() const override { return Fence{launched_}; }
+
+ private:
+  const SlotMemories memories_;
+  const DeviceInfo info_;
+  NullWaker nobody_;
+  Waker* waker_ = &nobody_;
+  std::uint64_t launched_ = 0;
+  std::vector<CopyDone> done_;
+};
+
+}  // namespace terrace
