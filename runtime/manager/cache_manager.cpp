@@ -19,16 +19,7 @@ CacheManager::CacheManager(const ManagerConfig& config) : config_{config} {
   single_ = rules_.size() == 1 && rules_.front().chained();
   for (std::size_t number = 0; number < config.pool_count(); ++number) {
     const PoolId id{static_cast<std::uint16_t>(number)};
-    TieredPool& pool =
-        *pools_.emplace_back(std::make_unique<TieredPool>(id, config, config.pool(id), stats_, kv_events_, write_budget_));
-    pool.device_slots.set_handler(
-        [this, id](std::uint32_t index, std::span<const SlotId> slots, bool last) { on_served(id, index, slots, last); });
-    pool.loads.set_handlers(
-        [this, id](std::uint32_t index, Loads::LoadId load) {
-          on_load_ended(index, {id, load});
-        },
-        [this, id](BlockRef missing, Loads::Late late) { on_load_failed(id, missing, late); },
-        [this](std::uint32_t index, Loads::LoadId) { tell_layers(index); });
+    pools_.push_back(std::make_unique<TieredPool>(id, config, config.pool(id), stats_, kv_events_, write_budget_));
   }
   write_backs_ = std::make_unique<WriteBackJobs>(pools_, config.write_back_blocks_ahead);
   write_budget_.limit(config.daily_write_bytes);
@@ -42,11 +33,15 @@ CacheManager::CacheManager(const ManagerConfig& config) : config_{config} {
 // ---- what happened elsewhere ---------------------------------------------------------------------------------------------
 
 void CacheManager::on_transfer(TransferEvent event) {
-  const bool known = std::ranges::any_of(pools_, [&](const auto& pool) { return pool->on_transfer(event); });
-  TERRACE_CHECK(known);
+  const auto pool = std::ranges::find_if(pools_, [&](const auto& each) { return each->on_transfer(event); });
+  TERRACE_CHECK(pool != pools_.end());
+  handle_events(**pool);
 }
 
-void CacheManager::on_store(const StoreEvent& event, PoolId pool) { at(pool).on_store(event); }
+void CacheManager::on_store(const StoreEvent& event, PoolId pool) {
+  at(pool).on_store(event);
+  handle_events(at(pool));
+}
 
 void CacheManager::on_time(TimePoint now) {
   now_ = std::max(now_, now);
@@ -55,6 +50,7 @@ void CacheManager::on_time(TimePoint now) {
   for (const auto& pool : pools_) {
     pool->flushes.on_time(now_);
     pool->loads.on_time(now_);
+    handle_events(*pool);
   }
   write_backs_->on_time(now_);
   while (!deadlines_.empty() && deadlines_.top().priority <= now) fail(deadlines_.top().handle, Errc::deadline_exceeded);
@@ -74,7 +70,10 @@ void CacheManager::settle() {
   for (bool again = true; again;) {
     again = !to_replan_.empty();
     replan_failed();
-    for (const auto& pool : pools_) again |= pool->pump();
+    for (const auto& pool : pools_) {
+      again |= pool->pump();
+      handle_events(*pool);
+    }
     again |= write_backs_->pump();
   }
   const bool all_gone = std::ranges::none_of(pools_, [](const auto& pool) { return pool->any_hidden(); });

@@ -358,7 +358,8 @@ class CacheManager {
 
   [[nodiscard]] Result<void> plan(Index index, std::span<const BlockKey> keys);
   void take_hits(Request& request, std::span<const BlockKey> keys, std::uint32_t hits);
-  void on_served(PoolId pool, Index index, std::span<const SlotId> slots, bool last);
+  void handle_events(TieredPool& pool);
+  void on_served(PoolId pool, const DeviceSlotAllocator::Served& served);
   [[nodiscard]] BlockRef hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const;
   void read_hits(const GroupPart& part, std::size_t group);
   [[nodiscard]] bool collect_loads(Index index, std::size_t group);
@@ -430,15 +431,17 @@ class CacheManager {
   CacheStatus status_ = CacheStatus::normal;
   Epoch epoch_;
   std::vector<Duplicate> duplicates_;
-  mutable std::vector<GroupHit> hits_;             ///< scratch: by GroupId, of the last look_up()
-  mutable std::vector<Tier> found_;                ///< scratch: by block, of the last look_up()
-  mutable std::vector<Tier> island_tier_;          ///< scratch: of one block, of a group whose blocks stand by themselves
-  mutable std::vector<UnitCost> unit_costs_;       ///< scratch: by block, of the last worth_loading()
-  mutable std::vector<BlockKey> group_keys_;       ///< scratch
-  mutable std::vector<std::uint32_t> needs_;       ///< scratch: slots by PoolId
-  std::vector<Copy> row_;                          ///< scratch
-  std::vector<std::vector<LoadPart>> load_parts_;  ///< scratch: by GroupId
-  std::vector<std::size_t> used_;                  ///< scratch: of Request::own, by PoolId
+  mutable std::vector<GroupHit> hits_;               ///< scratch: by GroupId, of the last look_up()
+  mutable std::vector<Tier> found_;                  ///< scratch: by block, of the last look_up()
+  mutable std::vector<Tier> island_tier_;            ///< scratch: of one block, of a group whose blocks stand by themselves
+  mutable std::vector<UnitCost> unit_costs_;         ///< scratch: by block, of the last worth_loading()
+  mutable std::vector<BlockKey> group_keys_;         ///< scratch
+  mutable std::vector<std::uint32_t> needs_;         ///< scratch: slots by PoolId
+  std::vector<Copy> row_;                            ///< scratch
+  std::vector<std::vector<LoadPart>> load_parts_;    ///< scratch: by GroupId
+  std::vector<std::size_t> used_;                    ///< scratch: of Request::own, by PoolId
+  std::vector<DeviceSlotAllocator::Served> served_;  ///< scratch
+  std::vector<Loads::Event> load_events_;            ///< scratch
   double learned_unit_seconds_ = 0;
   std::uint64_t last_transfer_ = 0;
   std::uint64_t last_stamp_ = 0;

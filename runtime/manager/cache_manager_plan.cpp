@@ -85,12 +85,32 @@ void CacheManager::take_hits(Request& r, std::span<const BlockKey> keys, std::ui
   }
 }
 
-void CacheManager::on_served(PoolId pool, Index index, std::span<const SlotId> slots, bool last) {
-  Request& r = requests_[index];
+/// What has happened in the pool, to the requests that wait for it.
+void CacheManager::handle_events(TieredPool& pool) {
+  if (!pool.has_events()) return;
+  pool.device_slots.take_served(served_);
+  for (const DeviceSlotAllocator::Served& served : served_) on_served(pool.id, served);
+  pool.loads.take_events(load_events_);
+  for (const Loads::Event& event : load_events_) {
+    switch (event.kind) {
+      case Loads::Event::Kind::layers:
+        for (const Index index : pool.loads.waiters(event.load)) tell_layers(index);
+        break;
+      case Loads::Event::Kind::missing: on_load_failed(pool.id, event.block, event.late); break;
+      case Loads::Event::Kind::ended:
+        for (const Index index : pool.loads.waiters(event.load)) on_load_ended(index, {pool.id, event.load});
+        pool.loads.close(event.load);
+        break;
+    }
+  }
+  TERRACE_CHECK(!pool.has_events());
+}
+
+void CacheManager::on_served(PoolId pool, const DeviceSlotAllocator::Served& served) {
+  Request& r = requests_[served.waiter];
   TERRACE_CHECK(r.state == State::waiting_for_room);
-  std::vector<SlotId>& own = r.own[pool.value()];
-  own.insert(own.end(), slots.begin(), slots.end());
-  if (last && --r.rooms_waited_for == 0) start_loads(index);
+  r.own[pool.value()].push_back(served.slot);
+  if (served.last && --r.rooms_waited_for == 0) start_loads(served.waiter);
 }
 
 /// A hit, while the request waits for it.

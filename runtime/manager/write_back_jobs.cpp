@@ -60,13 +60,7 @@ std::string_view to_string(WriteBackState state) {
 }
 
 WriteBackJobs::WriteBackJobs(std::span<const std::unique_ptr<TieredPool>> pools, std::uint32_t blocks_ahead)
-    : pools_{pools}, blocks_ahead_{blocks_ahead} {
-  for (const auto& pool : pools_) {
-    pool->storage_writer.set_end_handler([this, &pool = *pool](StorageWriter::Wants wants, const BlockKey& key, ErrorCode error) {
-      on_ended(pool, wants, key, error);
-    });
-  }
-}
+    : pools_{pools}, blocks_ahead_{blocks_ahead} {}
 
 Result<WriteBackJobs::Job*> WriteBackJobs::add(const WriteBackOrder& order) {
   const auto free = std::ranges::find(by_bit_.begin() + 1, by_bit_.end(), nullptr);
@@ -158,6 +152,7 @@ std::uint64_t WriteBackJobs::under_way(const Job& job) const {
 
 bool WriteBackJobs::pump() {
   if (running_ == 0) return false;
+  collect_ended();
   bool begun = false;
   for (Job* const job : by_bit_) {
     if (job == nullptr) continue;
@@ -221,12 +216,18 @@ bool WriteBackJobs::record(Job& job, const BlockKey& key, WriteBackOutcome outco
   return true;
 }
 
-void WriteBackJobs::on_ended(const TieredPool& pool, StorageWriter::Wants wants, const BlockKey& key, ErrorCode error) {
-  for (StorageWriter::Wants left = wants & ~StorageWriter::by_policy; left != 0; left &= left - 1) {
-    Job& job = *by_bit_[static_cast<std::size_t>(std::countr_zero(left))];
-    if (!record(job, key, outcome_of(error), error) || error) continue;
-    job.progress.written += pool.storage_writer.block_bytes();
-    job.in_storage += pool.storage_writer.block_bytes();
+/// Records what became of the blocks whose writes have ended. Every job in their `wants` still runs: end() collects first.
+void WriteBackJobs::collect_ended() {
+  for (const auto& pool : pools_) {
+    pool->storage_writer.take_ended(ended_);
+    for (const auto& [wants, key, error] : ended_) {
+      for (StorageWriter::Wants left = wants & ~StorageWriter::by_policy; left != 0; left &= left - 1) {
+        Job& job = *by_bit_[static_cast<std::size_t>(std::countr_zero(left))];
+        if (!record(job, key, outcome_of(error), error) || error) continue;
+        job.progress.written += pool->storage_writer.block_bytes();
+        job.in_storage += pool->storage_writer.block_bytes();
+      }
+    }
   }
 }
 
@@ -269,6 +270,7 @@ void WriteBackJobs::end_if_done(Job& job) {
 }
 
 void WriteBackJobs::end(Job& job, WriteBackState state) {
+  collect_ended();
   const StorageWriter::Wants mine = StorageWriter::Wants{1} << job.bit;
   for (const auto& pool : pools_) {
     unwanted_.clear();
@@ -311,6 +313,7 @@ Result<void> WriteBackJobs::cancel(WriteBackId id) {
 void WriteBackJobs::on_time(TimePoint now) {
   now_ = now;
   if (running_ == 0) return;
+  collect_ended();
   for (Job* const job : by_bit_) {
     if (job == nullptr) continue;
     if (job->closing <= now) close_job(*job);

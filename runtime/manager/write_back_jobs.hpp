@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -108,7 +107,7 @@ class WriteBackJobs {
   void next_pass(Job& job);
   /// False where the block has its result already.
   bool record(Job& job, const BlockKey& key, WriteBackOutcome outcome, ErrorCode error = {});
-  void on_ended(const TieredPool& pool, StorageWriter::Wants wants, const BlockKey& key, ErrorCode error);
+  void collect_ended();
   void close_job(Job& job);
   void ask_for_flush(Job& job);
   /// True where what the job has in storage has been flushed, or a flush has failed; asks for it where that is due.
@@ -123,7 +122,8 @@ class WriteBackJobs {
   std::size_t running_ = 0;
   WriteBackId last_;
   TimePoint now_{};
-  std::vector<BlockKey> unwanted_;  ///< scratch
+  std::vector<BlockKey> unwanted_;           ///< scratch
+  std::vector<StorageWriter::Ended> ended_;  ///< scratch
 };
 
 }  // namespace terrace

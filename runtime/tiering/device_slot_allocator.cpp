@@ -85,16 +85,17 @@ bool DeviceSlotAllocator::pump() {
   for (;;) {
     while (!waiters_.empty() && device.count(SlotState::free) > 0) {
       Waiter& first = waiters_.front();
-      const std::uint32_t who = first.who;
-      served_.clear();
-      device.take_many(first.slots, std::nullopt, SlotState::held, served_);
-      const auto got = static_cast<std::uint32_t>(served_.size());
+      taken_.clear();
+      device.take_many(first.slots, std::nullopt, SlotState::held, taken_);
+      const auto got = static_cast<std::uint32_t>(taken_.size());
       promised_ -= got;
       first.slots -= got;
-      const bool last = first.slots == 0;
-      if (last) waiters_.erase(waiters_.begin());
-      serve_(who, served_, last);
+      for (const SlotId slot : taken_) served_.push_back({first.who, slot, false});
       changed = true;
+      if (first.slots > 0) continue;
+      served_.back().last = true;
+      waiters_.erase(waiters_.begin());
+      return true;
     }
     const std::uint64_t evicting = device.evicting_total() - device.retiring_and_evicting();
     const std::uint64_t may_leave = evictions_max_ == 0 ? promised_ : std::min<std::uint64_t>(promised_, evictions_max_);

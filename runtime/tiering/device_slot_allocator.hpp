@@ -6,7 +6,6 @@
 #include "runtime/tiering/storage_writer.hpp"
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -20,8 +19,12 @@ namespace terrace {
 /// Threads: the manager's.
 class DeviceSlotAllocator {
  public:
-  /// A waiter got more slots, in state held; `last` with its last ones.
-  using ServeHandler = std::function<void(std::uint32_t waiter, std::span<const SlotId> slots, bool last)>;
+  /// A slot for a waiter, in state held; `last`: it waits for no more.
+  struct Served {
+    std::uint32_t waiter = 0;
+    SlotId slot;
+    bool last = false;
+  };
 
   DeviceSlotAllocator(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction,
                       HostSlotAllocator& host_slots, StorageWriter& storage_writer, ManagerStats& stats)
@@ -33,8 +36,6 @@ class DeviceSlotAllocator {
         host_slots_{host_slots},
         storage_writer_{storage_writer},
         stats_{stats} {}
-
-  void set_handler(ServeHandler serve) { serve_ = std::move(serve); }
 
   /// Whether so many more slots can be promised: free or unpinned ones that are not promised already.
   [[nodiscard]] bool can_promise(std::uint64_t slots) const;
@@ -56,8 +57,15 @@ class DeviceSlotAllocator {
   [[nodiscard]] bool give_up(BlockRef block);
   /// Gives up some of the oldest copies, at most so many, though nobody waits for their room: how many.
   std::uint32_t evict_ahead(std::uint32_t slots);
-  /// Makes room and serves. True where anything changed.
+  /// Makes room and serves; stops when a waiter has all its slots, since it may give some of them back. Returns true if anything
+  /// changed.
   bool pump();
+  [[nodiscard]] bool has_served() const { return !served_.empty(); }
+  /// The slots that waiters got since the last call, in order. Swaps the vectors, so that their memory is reused.
+  void take_served(std::vector<Served>& served) {
+    served.clear();
+    served.swap(served_);
+  }
 
   [[nodiscard]] bool idle() const { return waiters_.empty(); }
   [[nodiscard]] std::uint64_t promised() const { return promised_; }
@@ -93,12 +101,12 @@ class DeviceSlotAllocator {
   HostSlotAllocator& host_slots_;
   StorageWriter& storage_writer_;
   ManagerStats& stats_;
-  ServeHandler serve_;
   std::vector<Waiter> waiters_;  ///< in order; few enough to move up when one leaves
   std::uint64_t promised_ = 0;
   std::vector<BlockRef> chosen_;       ///< evicting, children before those they follow
   std::vector<BlockRef> passed_over_;  ///< scratch
-  std::vector<SlotId> served_;         ///< scratch
+  std::vector<SlotId> taken_;          ///< scratch
+  std::vector<Served> served_;         ///< that nobody has taken yet
 };
 
 }  // namespace terrace

@@ -79,7 +79,7 @@ bool Loads::join(LoadId id, std::uint32_t waiter, bool by_layer) {
 
 void Loads::leave(LoadId id, std::uint32_t waiter) {
   Load& load = loads_[id];
-  if (std::erase(load.waiters, waiter) == 0 || !load.waiters.empty()) return;
+  if (load.unfinished == 0 || std::erase(load.waiters, waiter) == 0 || !load.waiters.empty()) return;
   for (const Crossing& transfer : load.transfers) actions_.cancels.push_back(transfer.id);
 }
 
@@ -97,8 +97,7 @@ void Loads::set_layers(LoadId id, TransferId transfer, std::uint32_t layers) {
   const auto crossing = std::ranges::find(load.transfers, transfer, &Crossing::id);
   TERRACE_CHECK(crossing != load.transfers.end() && crossing->layers <= layers);
   crossing->layers = layers;
-  if (!load.by_layer || this->layers(id) <= before) return;
-  for (const std::uint32_t waiter : load.waiters) layers_(waiter, id);
+  if (load.by_layer && this->layers(id) > before) events_.push_back({Event::Kind::layers, id, {}, {}});
 }
 
 bool Loads::on_layers(const TransferEvent& event) {
@@ -217,8 +216,7 @@ void Loads::abandon_reads(LoadId id) {
     if (part.state != State::landing && part.state != State::reading) continue;
     if (part.state == State::reading) reads_.at(part.read).abandoned = true;
     ++stats_.loads_late;
-    // With the last one the load ends, and has no parts any more.
-    if (const bool last = loads_[id].unfinished == 1; end_part(id, i, State::failed), last) return;
+    end_part(id, i, State::failed);
   }
 }
 
@@ -331,10 +329,7 @@ void Loads::end_part(LoadId id, std::uint32_t index, State state) {
 }
 
 void Loads::finish(LoadId id) {
-  // Taken out first: the handlers may start other loads.
-  Load load = std::exchange(loads_[id], {});
-  --open_;
-
+  Load& load = loads_[id];
   auto prefix = load.prefixes.begin();
   for (std::uint32_t i = 0; i < load.parts.size(); ++i) {
     const Part& part = load.parts[i];
@@ -356,13 +351,17 @@ void Loads::finish(LoadId id) {
     residency_.fail_fill(part.block, Tier::device, part.state == State::unconfirmed ? FailedSlot::quarantine : FailedSlot::free);
   }
   for (const PinnedPrefix& each : load.prefixes) {
-    if (each.missing) failed_(*each.missing, load.late ? Late::yes : Late::no);
+    if (each.missing) events_.push_back({Event::Kind::missing, id, *each.missing, load.late ? Late::yes : Late::no});
   }
-  for (const std::uint32_t waiter : load.waiters) ended_(waiter, id);
-  for (const PinnedPrefix& each : load.prefixes) residency_.unpin(each.pin, each.missing);
+  events_.push_back({Event::Kind::ended, id, {}, {}});
+}
 
+void Loads::close(LoadId id) {
+  Load& load = loads_[id];
+  TERRACE_CHECK(load.in_use && load.unfinished == 0);
+  for (const PinnedPrefix& each : load.prefixes) residency_.unpin(each.pin, each.missing);
   load.clear();
-  loads_[id] = std::move(load);
+  --open_;
   free_.push_back(id);
 }
 

@@ -12,7 +12,6 @@
 #include <boost/unordered/unordered_flat_map.hpp>
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -42,32 +41,31 @@ struct LoadPart {
 class Loads {
  public:
   using LoadId = std::uint32_t;
-  /// Called for each request that waited, when the load has ended.
-  using WaiterHandler = std::function<void(std::uint32_t waiter, LoadId load)>;
   /// Whether blocks did not arrive because storage did not give them within their time.
   enum class Late : bool { no, yes };
-  /// Called before the waiters where blocks did not arrive: the first of each prefix. Whoever counts on it must let go of its
-  /// prefix here.
-  using FailureHandler = std::function<void(BlockRef first_missing, Late late)>;
+  /// News of a load, for those who wait for it. They are handled in order, and before anything else is asked of this object.
+  struct Event {
+    enum class Kind : std::uint8_t {
+      layers,   ///< layers() has grown
+      missing,  ///< `block` did not arrive, the first of its prefix: whoever counts on it must let go of the prefix
+      ended,    ///< the load has ended; comes last, after those of `missing`. The caller calls close() then
+    };
+    Kind kind = Kind::ended;
+    LoadId load = 0;
+    BlockRef block;
+    Late late = Late::no;
+  };
   struct Deadlines {
     TimePoint copies = never;
     /// What storage has not given by then is not waited for: the load ends without it, and gives its device slots back. What
     /// comes later goes no further than the host tier.
     TimePoint reads = never;
   };
-  /// Called for each request that waits, when layers() of the load has grown.
-  using LayersHandler = std::function<void(std::uint32_t waiter, LoadId load)>;
   /// What layers() says of blocks that are there.
   static constexpr std::uint32_t all_layers = 0xFFFF'FFFF;
 
   Loads(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, HostSlotAllocator& host_slots,
         Actions& actions, ManagerStats& stats);
-
-  void set_handlers(WaiterHandler ended, FailureHandler failed, LayersHandler layers) {
-    ended_ = std::move(ended);
-    failed_ = std::move(failed);
-    layers_ = std::move(layers);
-  }
 
   /// `parts` in prefix order, prefix by prefix, each without a device copy and with a usable copy at its source.
   [[nodiscard]] LoadId start(std::span<const LoadPart> parts, std::uint32_t waiter, Deadlines deadlines, bool by_layer);
@@ -95,6 +93,17 @@ class Loads {
   bool pump();
   /// Makes transfers of what can cross the link now.
   void flush(std::uint64_t& last_transfer, PoolId pool);
+
+  [[nodiscard]] bool has_events() const { return !events_.empty(); }
+  /// The events since the last call, in order. Swaps the vectors, so that their memory is reused.
+  void take_events(std::vector<Event>& events) {
+    events.clear();
+    events.swap(events_);
+  }
+  /// Those who wait for the load, or waited for it when it ended. Valid until the next call that changes the load.
+  [[nodiscard]] std::span<const std::uint32_t> waiters(LoadId load) const { return loads_[load].waiters; }
+  /// Lets go of the load's prefixes, after its `ended` event. Its id may be used again.
+  void close(LoadId load);
 
   /// Blocks that storage has still to read, and that have still to cross the link.
   [[nodiscard]] std::size_t reads_waiting() const { return landing_.size() + reads_.size(); }
@@ -130,7 +139,7 @@ class Loads {
     std::vector<std::uint32_t> waiters;
     std::vector<Crossing> transfers;
     Deadlines deadlines;
-    std::uint32_t unfinished = 0;
+    std::uint32_t unfinished = 0;   ///< 0: it has ended
     std::uint32_t unread = 0;       ///< parts that storage has still to give
     std::uint32_t unsubmitted = 0;  ///< parts that are not in a transfer yet
     bool by_layer = false;
@@ -179,10 +188,8 @@ class Loads {
   HostSlotAllocator& host_slots_;
   Actions& actions_;
   ManagerStats& stats_;
-  WaiterHandler ended_;
-  FailureHandler failed_;
-  LayersHandler layers_;
   std::vector<Load> loads_;
+  std::vector<Event> events_;  ///< that nobody has taken yet
   std::vector<LoadId> free_;
   Fifo<PartRef> landing_;        ///< wait for a landing slot
   std::vector<PartRef> landed_;  ///< to cross the link with the next transfer

@@ -15,9 +15,7 @@ StorageWriter::StorageWriter(Residency& residency, DeferredEviction& deferred_ev
       actions_{actions},
       stats_{stats},
       budget_{budget},
-      flushes_{flushes} {
-  swap_outs_.set_staged_handler([this](const SwapOuts::Staged& staged) { on_staged(staged); });
-}
+      flushes_{flushes} {}
 
 bool StorageWriter::has_source(BlockRef block) const {
   return residency_.usable(block, Tier::host) || residency_.usable(block, Tier::device);
@@ -311,7 +309,7 @@ void StorageWriter::finish(std::uint32_t index, ErrorCode error) {
   } else {
     budget_.give_back(block_bytes_);
   }
-  if ((ended.wants & ~by_policy) != 0) ended_(ended.wants, residency_.tree().key(ended.block), error);
+  if ((ended.wants & ~by_policy) != 0) ended_.push_back({ended.wants, residency_.tree().key(ended.block), error});
 
   if (!error) {
     TERRACE_CHECK(ended.first_child == nobody);

@@ -11,7 +11,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <vector>
 
@@ -37,13 +36,16 @@ class StorageWriter {
   using Wants = std::uint32_t;
   static constexpr std::uint32_t wants_count = 32;
   static constexpr Wants by_policy = 1;
-  /// Told of each block that others than the policy wanted: what became of it.
-  using EndHandler = std::function<void(Wants wants, const BlockKey& key, ErrorCode error)>;
+  /// A write that has ended, of a block that others than the policy wanted.
+  struct Ended {
+    Wants wants = 0;
+    BlockKey key;
+    ErrorCode error;
+  };
 
   StorageWriter(Residency& residency, DeferredEviction& deferred_eviction, SwapOuts& swap_outs, Actions& actions,
                 ManagerStats& stats, WriteBudget& budget, FlushScheduler& flushes);
 
-  void set_end_handler(EndHandler handler) { ended_ = std::move(handler); }
   /// Of each block, for the budget.
   void set_block_bytes(Bytes bytes) { block_bytes_ = bytes; }
   [[nodiscard]] Bytes block_bytes() const { return block_bytes_; }
@@ -82,6 +84,14 @@ class StorageWriter {
   [[nodiscard]] std::uint64_t wanted(std::uint32_t bit) const { return wanted_[bit]; }
   /// Of a WriteOrder. `token` is the block's number in storage.
   void on_written(std::uint32_t token, ErrorCode error);
+  /// The copy of a device block to staging has ended.
+  void on_staged(const SwapOuts::Staged& staged);
+  /// The writes that have ended since the last call, in order, as far as others than the policy wanted them. Swaps the vectors,
+  /// so that their memory is reused.
+  void take_ended(std::vector<Ended>& ended) {
+    ended.clear();
+    ended.swap(ended_);
+  }
   /// Storage gave up a stored block.
   void on_gone(BlockRef block) { residency_.forget_stored(block); }
   /// Stops every pending write that the store has not been given yet: it ends with `cleared` at its next step.
@@ -122,7 +132,6 @@ class StorageWriter {
   [[nodiscard]] bool is_being_evicted(BlockRef block) const;
   [[nodiscard]] bool parent_is_with_store(const PendingWrite& write);
   bool start(std::uint32_t index);
-  void on_staged(const SwapOuts::Staged& staged);
   bool start_wishes();
   bool give_to_store();
   void queue_or_wait(std::uint32_t index);
@@ -139,7 +148,7 @@ class StorageWriter {
   ManagerStats& stats_;
   WriteBudget& budget_;
   FlushScheduler& flushes_;
-  EndHandler ended_;
+  std::vector<Ended> ended_;  ///< that nobody has taken yet
   Bytes block_bytes_{1};
   std::array<std::uint64_t, wants_count> wanted_{};
   std::vector<PendingWrite> pending_;

@@ -105,7 +105,7 @@ void SwapOuts::finish(const Block& entry, BlockOutcome outcome) {
   const bool arrived = outcome == BlockOutcome::done;
   const bool unconfirmed = outcome == BlockOutcome::unconfirmed;
   if (entry.purpose == SwapOutPurpose::stage) {
-    staged_({entry.block, entry.host_slot, entry.write, arrived});
+    staged_.push_back({entry.write, arrived});
     if (!arrived && !unconfirmed) residency_.pool(Tier::host).put(entry.host_slot);
   } else if (arrived) {
     residency_.publish(entry.block, Tier::host);

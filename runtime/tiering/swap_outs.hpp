@@ -10,7 +10,6 @@
 #include <boost/unordered/unordered_flat_map.hpp>
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 namespace terrace {
@@ -31,20 +30,15 @@ enum class SwapOutPurpose : std::uint8_t {
 /// device copy until it ends. Threads: the manager's.
 class SwapOuts {
  public:
+  /// A `stage` copy that has ended. If the bytes arrived, the slot belongs to the storage writer from then on. If not, SwapOuts
+  /// has freed it.
   struct Staged {
-    BlockRef block;
-    SlotId slot;
-    std::uint32_t write = 0;
+    std::uint32_t write = 0;  ///< as given to begin()
     bool arrived = false;
   };
-  /// Called once for each `stage` copy that has ended. If the bytes arrived, the slot now belongs to the callee. If not, SwapOuts
-  /// frees the slot itself.
-  using StagedHandler = std::function<void(const Staged&)>;
 
   SwapOuts(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, Actions& actions)
       : inclusion_{config.inclusion}, residency_{residency}, deferred_eviction_{deferred_eviction}, actions_{actions} {}
-
-  void set_staged_handler(StagedHandler handler) { staged_ = std::move(handler); }
 
   /// The device copy must be usable; `host_slot` is held by the caller and goes over to the copy. Reads the device copy from
   /// now on; for evict the copy is evicting.
@@ -58,6 +52,11 @@ class SwapOuts {
   [[nodiscard]] std::uint64_t ahead_blocks() const { return ahead_blocks_; }
   /// True where the event is of a transfer of this object.
   bool on_event(const TransferEvent& event);
+  /// The `stage` copies that have ended since the last call, in order. Swaps the vectors, so that their memory is reused.
+  void take_staged(std::vector<Staged>& staged) {
+    staged.clear();
+    staged.swap(staged_);
+  }
 
   [[nodiscard]] bool idle() const { return collected_.empty() && transfers_.empty() && unconfirmed_.empty(); }
 
@@ -78,7 +77,7 @@ class SwapOuts {
   Residency& residency_;
   DeferredEviction& deferred_eviction_;
   Actions& actions_;
-  StagedHandler staged_;
+  std::vector<Staged> staged_;  ///< that nobody has taken yet
   std::vector<Block> collected_;
   std::vector<SlotPair> pairs_;  ///< scratch
   VectorPool<Block> spare_;

@@ -133,6 +133,8 @@ void TieredPool::copy_down(std::uint32_t from, Prefix prefix) {
 
 bool TieredPool::on_transfer(TransferEvent& event) {
   if (!swap_outs.on_event(event) && !loads.on_event(event)) return false;
+  swap_outs.take_staged(staged_);
+  for (const SwapOuts::Staged& staged : staged_) storage_writer.on_staged(staged);
   actions.spare_runs.give(std::move(event.runs));
   return true;
 }
@@ -158,7 +160,9 @@ bool TieredPool::pump() {
   bool changed = resizer.pump();  // first, so that nobody else need go for those that have to
   changed |= host_slots.pump();
   changed |= device_slots.pump();
+  if (has_events()) return true;
   changed |= loads.pump();  // before what nobody waits for takes its staging
+  if (has_events()) return true;
   changed |= storage_writer.pump();
   changed |= sweep_hidden();
   changed |= reclaimer.pump();

@@ -63,8 +63,11 @@ class TieredPool {
   /// True where the event is of a transfer of this pool; takes its runs then.
   [[nodiscard]] bool on_transfer(TransferEvent& event);
   void on_store(const StoreEvent& event);
-  /// Serves who waits with what has become free. True where anything changed.
+  /// Serves those who wait with what has become free. Returns true if anything changed. If there are events then, it has stopped
+  /// early: what requests do next goes before what nobody waits for.
   bool pump();
+  /// True if device_slots or loads have events that nobody has taken yet.
+  [[nodiscard]] bool has_events() const { return device_slots.has_served() || loads.has_events(); }
   /// Makes transfers of what was decided.
   void flush(std::uint64_t& last_transfer);
 
@@ -118,6 +121,7 @@ class TieredPool {
   ManagerStats& stats_;
   LoadCosts load_costs_;
   std::vector<std::pair<BlockRef, Tier>> gone_;   ///< scratch
+  std::vector<SwapOuts::Staged> staged_;          ///< scratch
   mutable std::vector<Copy> copies_[tier_count];  ///< scratch of find(), read by cancel_eviction()
 };
 
