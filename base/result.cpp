@@ -19,17 +19,17 @@ class Category final : public boost::system::error_category {
       case Errc::duplicate_request: return "the request id is in use";
       case Errc::not_ready: return "the request's blocks are not ready";
       case Errc::not_found: return "no such block";
-      case Errc::corrupt: return "the block does not verify";
+      case Errc::corrupt: return "the block is damaged";
       case Errc::parent_missing: return "the block's parent is not stored";
       case Errc::full: return "full, and nothing may be evicted";
       case Errc::io_failed: return "input/output failed";
-      case Errc::load_failed: return "a block did not arrive";
-      case Errc::refused: return "the queue is at its bound";
+      case Errc::load_failed: return "a block could not be loaded";
+      case Errc::refused: return "the queue is full";
       case Errc::cancelled: return "cancelled";
       case Errc::deadline_exceeded: return "the deadline passed";
       case Errc::incompatible: return "the store has another geometry or format";
       case Errc::in_use: return "in use by another process or request";
-      case Errc::paused: return "the cache is being cleared, or was and waits to be resumed";
+      case Errc::paused: return "the cache is being cleared, or has been cleared and waits to be resumed";
       case Errc::cleared: return "the cache was cleared meanwhile";
       case Errc::stopped: return "shutting down";
     }

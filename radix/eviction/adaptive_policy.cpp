@@ -42,7 +42,7 @@ AdaptivePolicy::AdaptivePolicy(std::uint32_t capacity)
       sample_capacity_{std::clamp<std::size_t>(capacity, 1, sample_blocks)},
       sample_below_{(sample_capacity_ << 32U) / std::max<std::size_t>(capacity, 1)},
       shadows_{sample_capacity_, boosts},
-      choice_{capacity, sample_capacity_},
+      selector_{capacity, sample_capacity_},
       ghosts_{ghosts_per_block * std::size_t{capacity},
               static_cast<unsigned>(std::bit_width(capacity / ghost_grains_per_capacity))} {}
 
@@ -51,7 +51,7 @@ AdaptivePolicy::AdaptivePolicy(std::uint32_t capacity)
 void AdaptivePolicy::Depths::cut(std::uint32_t depth) {
   near = std::min(near, depth);
   far = std::min(far, depth);
-  told = std::min(told, depth);
+  used = std::min(used, depth);
 }
 
 AdaptivePolicy::Depths& AdaptivePolicy::depths_of(NodeId node) {
@@ -83,7 +83,7 @@ void AdaptivePolicy::on_inserted(const Blocks& blocks) {
     std::uint32_t high = last;
     while (low < high) {
       const std::uint32_t middle = low + (high - low) / 2;
-      const auto age = ghosts_.age(blocks.keys[landmark(middle) - blocks.begin], departures_);
+      const auto age = ghosts_.age(blocks.keys[landmark(middle) - blocks.begin], evictions_);
       if (age && *age <= longest) {
         low = middle + 1;
       } else {
@@ -92,7 +92,7 @@ void AdaptivePolicy::on_inserted(const Blocks& blocks) {
     }
     return low == first ? blocks.begin : low == last ? blocks.end() : landmark(low);
   };
-  if (first < last && ghosts_.age(blocks.keys[landmark(first) - blocks.begin], departures_)) {
+  if (first < last && ghosts_.age(blocks.keys[landmark(first) - blocks.begin], evictions_)) {
     const std::uint32_t far = depth_until(~std::uint64_t{0});
     const std::uint32_t near = depth_until(capacity_);
     Depths& depths = depths_of(blocks.node);
@@ -106,22 +106,22 @@ void AdaptivePolicy::on_inserted(const Blocks& blocks) {
 void AdaptivePolicy::on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t known) {
   now_ = std::max(now_, stamp);
   Depths& depths = depths_of(blocks.node);
-  const std::uint32_t again = std::min(blocks.end(), depths.told);
+  const std::uint32_t again = std::min(blocks.end(), depths.used);
   if (known < again) {
     depths.near = std::max(depths.near, again);
     depths.far = std::max(depths.far, again);
   }
-  const std::uint32_t from = std::max(blocks.begin, std::min(known, depths.told));
-  depths.told = std::max(depths.told, blocks.end());
+  const std::uint32_t from = std::max(blocks.begin, std::min(known, depths.used));
+  depths.used = std::max(depths.used, blocks.end());
   if (from < blocks.end()) sample(blocks, from, stamp);
 }
 
 void AdaptivePolicy::on_removed(const Blocks& blocks) {
-  departures_ += blocks.keys.size();
+  evictions_ += blocks.keys.size();
   const std::uint32_t first = landmarks_before(blocks.begin);
   for (std::uint32_t i = landmarks_before(blocks.end()); i-- > first;) {
     const std::uint32_t depth = landmark(i);
-    ghosts_.insert(blocks.keys[depth - blocks.begin], departures_ - (depth - blocks.begin));
+    ghosts_.insert(blocks.keys[depth - blocks.begin], evictions_ - (depth - blocks.begin));
   }
   depths_of(blocks.node).cut(blocks.begin);
 }
@@ -151,7 +151,7 @@ void AdaptivePolicy::measure_residence_time() {
 void AdaptivePolicy::sample(const Blocks& blocks, std::uint32_t from, std::uint64_t stamp) {
   const auto look_at = [&](std::uint32_t depth, std::uint64_t below) {
     const BlockKey& key = blocks.keys[depth - blocks.begin];
-    if ((key.prefix64() >> 32U) < below) choice_.add(shadows_.use(key.prefix64(), stamp, residence_time_), stamp);
+    if ((key.prefix64() >> 32U) < below) selector_.add(shadows_.use(key.prefix64(), stamp, residence_time_), stamp);
   };
   const std::uint32_t end = blocks.end();
   std::uint32_t depth = from;

@@ -61,15 +61,15 @@ class AdaptivePolicy final : public EvictionPolicy {
   void check_invariants() const override;
 
   /// Which rule is followed now, from 0 (protects most) to rule_count - 1 (LRU).
-  [[nodiscard]] std::size_t rule() const { return choice_.rule(); }
+  [[nodiscard]] std::size_t rule() const { return selector_.rule(); }
 
  private:
   /// The reuse classes of a node's blocks, by depth: blocks before `near` are near, blocks from there to before `far` are far.
-  /// Blocks before `told` have been used since they were last evicted (or came into the tree).
+  /// Blocks before `used` have been used since they were last evicted (or came into the tree).
   struct Depths {
     std::uint32_t near = 0;
     std::uint32_t far = 0;
-    std::uint32_t told = 0;
+    std::uint32_t used = 0;
 
     void cut(std::uint32_t depth);
   };
@@ -84,13 +84,13 @@ class AdaptivePolicy final : public EvictionPolicy {
   std::size_t capacity_;
   std::size_t sample_capacity_;
   std::uint64_t sample_below_;  ///< of 32 bits of a key: those less are sampled
-  std::uint64_t departures_ = 0;
+  std::uint64_t evictions_ = 0;
   std::uint64_t now_ = 0;          ///< the latest stamp
   double residence_time_ = 0;      ///< in stamps
   std::uint64_t measured_at_ = 0;  ///< stamp of the last measurement of the residence time
   std::size_t inserted_since_ = 0;
   ShadowCaches shadows_;
-  PolicySelector choice_;
+  PolicySelector selector_;
   GhostTable ghosts_;
   ChunkedTable<Depths> depths_;  ///< by node
   LeafHeaps leaves_{reuse_class_count};

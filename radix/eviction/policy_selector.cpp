@@ -21,10 +21,10 @@ constexpr HalfLife short_half_life{0.5, 1024};
 
 constexpr std::size_t choices_per_capacity = 32;
 
-constexpr double errors_to_take_up = 3;
-constexpr double errors_behind_to_give_up = 1;  ///< over the short window; over the long one, none
-constexpr double lead_to_take_up = 0.002;       ///< of hit rate: a fifth of a point over LRU
-constexpr double lead_to_change = 0.0005;       ///< over the rule followed
+constexpr double errors_to_adopt = 3;
+constexpr double errors_behind_to_drop = 1;  ///< over the short window; over the long one, none
+constexpr double lead_to_adopt = 0.002;      ///< of hit rate: a fifth of a point over LRU
+constexpr double lead_to_change = 0.0005;    ///< over the rule followed
 /// So many requests, besides, in which the rules differed by one block: a lead of a few is no evidence.
 constexpr double squares_before = 4;
 
@@ -86,13 +86,13 @@ void PolicySelector::choose() {
   }
   // Nothing hit by some and not by others: nothing learnt, as in the midst of a scan.
   if (short_.disputed < disputed_min * short_.uses) return;
-  if (rule_ != lru && (long_.leads[rule_].hits < 0 || short_.leads[rule_].in_standard_errors() < -errors_behind_to_give_up)) {
+  if (rule_ != lru && (long_.leads[rule_].hits < 0 || short_.leads[rule_].in_standard_errors() < -errors_behind_to_drop)) {
     rule_ = lru;
   }
   double most = rule_ == lru ? 0 : long_.leads[rule_].hits;
   for (std::size_t rule = 0; rule < lru; ++rule) {
     const Lead& lead = long_.leads[rule];
-    const bool sure = lead.in_standard_errors() >= errors_to_take_up && lead.hits >= lead_to_take_up * long_.uses;
+    const bool sure = lead.in_standard_errors() >= errors_to_adopt && lead.hits >= lead_to_adopt * long_.uses;
     if (!sure || short_.leads[rule].hits < 0 || lead.hits <= most + lead_to_change * long_.uses) continue;
     most = lead.hits;
     rule_ = rule;

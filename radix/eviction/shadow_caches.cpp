@@ -40,10 +40,10 @@ void ShadowCaches::use_by(std::size_t r, Index index, double residence_time) {
   if (record.holders == 0) take_out(ghosts_, index, links_of_ghost());
   record.holders = static_cast<std::uint8_t>(record.holders | 1U << r);
   push_newest(line_of(rule, reuse_class), index, links_in(r));
-  if (++rule.blocks > capacity_) give_up_one(r, residence_time);
+  if (++rule.blocks > capacity_) evict_one(r, residence_time);
 }
 
-void ShadowCaches::give_up_one(std::size_t r, double residence_time) {
+void ShadowCaches::evict_one(std::size_t r, double residence_time) {
   Rule& rule = rules_[r];
   Index oldest = none;
   double oldest_age = 0;

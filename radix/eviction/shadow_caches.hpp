@@ -72,7 +72,7 @@ class ShadowCaches {
   template <class LinksOf>
   void take_out(Line& line, Index index, LinksOf links_of);
   void use_by(std::size_t rule, Index index, double residence_time);
-  void give_up_one(std::size_t rule, double residence_time);
+  void evict_one(std::size_t rule, double residence_time);
   [[nodiscard]] auto links_in(std::size_t rule) {
     return [this, rule](Index index) -> Links& { return records_[index].links[rule]; };
   }

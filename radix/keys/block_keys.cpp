@@ -8,7 +8,7 @@
 namespace terrace {
 
 /// What a chain keeps to make its keys with.
-struct KeyChain::Workshop {
+struct KeyChain::Scratch {
   KeyMessage message;
   KeyDigest digest;
 };
@@ -20,7 +20,7 @@ BlockKey root_key(const RootFields& fields) {
 }
 
 KeyChain::KeyChain(const BlockKey& root, std::uint32_t block_tokens)
-    : root_{root}, block_tokens_{block_tokens}, workshop_{std::make_unique<Workshop>()} {
+    : root_{root}, block_tokens_{block_tokens}, scratch_{std::make_unique<Scratch>()} {
   TERRACE_CHECK(block_tokens > 0);
 }
 
@@ -35,7 +35,7 @@ void KeyChain::append(std::span<const TokenId> tokens) {
 
 Result<void> KeyChain::append_block(std::span<const TokenId> tokens, std::span<const ExtraKey> extra) {
   if (!waiting_.empty() || tokens.size() != block_tokens_) return Errc::invalid_argument;
-  workshop_->message.begin_block(tip(), tokens);
+  scratch_->message.begin_block(tip(), tokens);
   compose_extras(extra);
   add_key();
   return {};
@@ -43,7 +43,7 @@ Result<void> KeyChain::append_block(std::span<const TokenId> tokens, std::span<c
 
 Result<void> KeyChain::append_opaque(std::span<const std::byte> name, std::span<const ExtraKey> extra) {
   if (!waiting_.empty()) return Errc::invalid_argument;
-  workshop_->message.begin_opaque(tip(), name);
+  scratch_->message.begin_opaque(tip(), name);
   compose_extras(extra);
   add_key();
   return {};
@@ -63,10 +63,10 @@ bool KeyChain::compose_next(std::span<const TokenId>& tokens) {
   }
   const std::size_t taken = block_tokens_ - waiting_.size();
   if (waiting_.empty()) {
-    workshop_->message.begin_block(tip(), tokens.first(taken));
+    scratch_->message.begin_block(tip(), tokens.first(taken));
   } else {
     waiting_.insert(waiting_.end(), tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(taken));
-    workshop_->message.begin_block(tip(), waiting_);
+    scratch_->message.begin_block(tip(), waiting_);
     waiting_.clear();
   }
   tokens = tokens.subspan(taken);
@@ -75,10 +75,10 @@ bool KeyChain::compose_next(std::span<const TokenId>& tokens) {
 }
 
 void KeyChain::compose_extras(std::span<const ExtraKey> extra) {
-  workshop_->message.add_extras(items_.next_block(block_tokens_));
-  workshop_->message.add_extras(extra);
+  scratch_->message.add_extras(items_.next_block(block_tokens_));
+  scratch_->message.add_extras(extra);
 }
 
-void KeyChain::add_key() { keys_.push_back(workshop_->digest(workshop_->message.bytes())); }
+void KeyChain::add_key() { keys_.push_back(scratch_->digest(scratch_->message.bytes())); }
 
 }  // namespace terrace

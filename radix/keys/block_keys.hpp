@@ -85,7 +85,7 @@ class KeyChain {
   }
 
  private:
-  struct Workshop;
+  struct Scratch;
 
   void reserve_keys(std::size_t tokens);
   /// Takes a block's tokens and writes its message. False where there are too few: then all of them wait.
@@ -100,7 +100,7 @@ class KeyChain {
   std::vector<BlockKey> keys_;
   std::vector<TokenId> waiting_;
   PromptItems items_;
-  std::unique_ptr<Workshop> workshop_;
+  std::unique_ptr<Scratch> scratch_;
 };
 
 }  // namespace terrace

@@ -23,7 +23,7 @@ DeviceAccess::DeviceAccess(const CudaDriver& driver, const PinnedPools& pools, C
       pools_{pools},
       stream_{stream},
       failures_{failures},
-      buffer_{driver, largest_block(pools), "a block in the hands of host code"},
+      buffer_{driver, largest_block(pools), "host access to a block"},
       copier_{driver, nullptr, pools.host(), 1} {}
 
 std::span<const std::byte> DeviceAccess::read(PoolId pool, SlotId slot, std::span<std::byte> scratch) {

@@ -78,7 +78,7 @@ DriverDevice::~DriverDevice() {
 
 void DriverDevice::check_only_method() const {
   if (!options_.only_method || facts_.methods.test(static_cast<std::size_t>(*options_.only_method))) return;
-  throw std::invalid_argument{fmt::format("CUDA device: the path {} is not to be had on {} with CUDA {}{}{}",
+  throw std::invalid_argument{fmt::format("CUDA device: copy method {} is not available on {} with CUDA {}{}{}",
                                           to_string(*options_.only_method), facts_.device, facts_.driver,
                                           no_kernels_.empty() ? "" : ": ", no_kernels_)};
 }

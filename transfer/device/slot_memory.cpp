@@ -24,7 +24,7 @@ Bytes device_bytes(std::uint32_t slots, Bytes block_bytes) {
 std::uint32_t checked_layers(std::uint32_t layers, Bytes block_bytes) {
   if (layers == 0 || count(block_bytes) % layers != 0) {
     throw std::invalid_argument{
-        fmt::format("emulated device: a block of {} does not fall into {} layers", to_string(block_bytes), layers)};
+        fmt::format("emulated device: a block of {} cannot be divided into {} layers", to_string(block_bytes), layers)};
   }
   return layers;
 }

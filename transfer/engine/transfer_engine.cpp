@@ -69,7 +69,7 @@ void wait_until(const EventFdWaker& waker, TimePoint time, TimePoint now) {
 }  // namespace
 
 TransferEngine::TransferEngine(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker)
-    : lanes_{with_block_bytes_of(device, std::move(config))}, device_{device}, clock_{clock} {
+    : scheduler_{with_block_bytes_of(device, std::move(config))}, device_{device}, clock_{clock} {
   device_.set_waker(waker);
 }
 
@@ -81,50 +81,50 @@ TransferEngine::~TransferEngine() {
 
 void TransferEngine::submit(Transfer transfer) {
   changed_ = true;
-  const Result<void> taken = lanes_.submit(std::move(transfer));
+  const Result<void> taken = scheduler_.submit(std::move(transfer));
   // NOLINTNEXTLINE(bugprone-use-after-move): a transfer that is refused is still its caller's
   if (!taken) refused_.push_back(not_taken(std::move(transfer), taken.error()));
 }
 
 void TransferEngine::raise(TransferId id, Urgency urgency) {
   changed_ = true;
-  lanes_.raise(id, urgency);
+  scheduler_.raise(id, urgency);
 }
 
 void TransferEngine::cancel(TransferId id) {
   changed_ = true;
-  lanes_.cancel(id);
+  scheduler_.cancel(id);
 }
 
 void TransferEngine::cancel_all() {
   changed_ = true;
-  lanes_.cancel_all();
+  scheduler_.cancel_all();
 }
 
 void TransferEngine::limit(Urgency urgency, Bytes per_second) {
   changed_ = true;
-  lanes_.limit(urgency, per_second);
+  scheduler_.limit(urgency, per_second);
 }
 
 std::size_t TransferEngine::poll(std::vector<TransferEvent>& out) {
   changed_ = false;
   const TimePoint now = clock_.now();
   device_.poll(done_);
-  for (const CopyDone& done : done_) lanes_.finish(done.token, done.error, now, done.took);
+  for (const CopyDone& done : done_) scheduler_.finish(done.token, done.error, now, done.took);
   done_.clear();
   // next() resolves the deadlines too.
   for (const Direction direction : {Direction::swap_out, Direction::swap_in}) {
-    while (std::optional<Piece> piece = lanes_.next(direction, now)) {
+    while (std::optional<Piece> piece = scheduler_.next(direction, now)) {
       try {
         device_.submit({piece->token, piece->direction, piece->after, std::move(piece->runs), piece->pool, piece->layers});
       } catch (const std::bad_alloc&) {
-        lanes_.finish(piece->token, Errc::io_failed, now);
+        scheduler_.finish(piece->token, Errc::io_failed, now);
       }
     }
   }
   const std::size_t before = out.size();
   take(refused_, out);
-  lanes_.take_events(out);
+  scheduler_.take_events(out);
   return out.size() - before;
 }
 

@@ -41,14 +41,14 @@ class TransferEngine {
   /// Collects what the device has done, resolves deadlines, starts what may start; appends the events, returns how many.
   std::size_t poll(std::vector<TransferEvent>& out);
   /// When poll() has something to do though the waker is not told: long past where it has now.
-  [[nodiscard]] TimePoint next_deadline() const { return changed_ ? TimePoint::min() : lanes_.next_deadline(); }
+  [[nodiscard]] TimePoint next_deadline() const { return changed_ ? TimePoint::min() : scheduler_.next_deadline(); }
   /// Nothing queued, under way, or unreported.
-  [[nodiscard]] bool idle() const { return lanes_.idle() && !changed_; }
+  [[nodiscard]] bool idle() const { return scheduler_.idle() && !changed_; }
   [[nodiscard]] const Device& device() const { return device_; }
-  void check_invariants() const { lanes_.check_invariants(); }
+  void check_invariants() const { scheduler_.check_invariants(); }
 
  private:
-  TransferScheduler lanes_;
+  TransferScheduler scheduler_;
   Device& device_;
   const Clock& clock_;
   bool changed_ = false;  ///< something was asked for since the last poll()

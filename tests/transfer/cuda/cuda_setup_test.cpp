@@ -117,7 +117,7 @@ TEST_F(CudaSetup, goes_without_kernels_where_they_do_not_load) {
   device_.reset();
   CudaOptions options;
   options.only_method = CopyMethod::kernel;
-  EXPECT_TRUE(says(refusal(std::array{pool()}, options), "the path kernel is not to be had on Fake GPU"));
+  EXPECT_TRUE(says(refusal(std::array{pool()}, options), "copy method kernel is not available on Fake GPU"));
 }
 
 TEST_F(CudaSetup, has_bulk_kernels_from_compute_capability_9_on) {

@@ -25,7 +25,7 @@ using TransferSchedulerEndTest = TransferSchedulerTest;
 TEST_F(TransferSchedulerEndTest, cancel_a_queued_job_at_once) {
   submit(1, request, 3);
   submit(2, request, 3);
-  lanes_.cancel(TransferId{1});
+  scheduler_.cancel(TransferId{1});
   const std::vector<TransferEvent> reported = events();
   ASSERT_EQ(reported.size(), 1U);
   EXPECT_EQ(reported[0].outcomes, std::vector(3, BlockOutcome::cancelled));
@@ -37,7 +37,7 @@ TEST_F(TransferSchedulerEndTest, cancel_a_queued_job_at_once) {
 TEST_F(TransferSchedulerEndTest, report_a_cancelled_job_when_what_had_started_has_ended) {
   submit(1, request, 10);
   const std::optional<Piece> piece = next();
-  lanes_.cancel(TransferId{1});
+  scheduler_.cancel(TransferId{1});
   EXPECT_TRUE(events().empty()) << "its first piece still moves";
   EXPECT_FALSE(next()) << "the rest never starts";
   finish(*piece);
@@ -46,13 +46,13 @@ TEST_F(TransferSchedulerEndTest, report_a_cancelled_job_when_what_had_started_ha
   EXPECT_EQ(reported[0].outcomes, outcomes(4, BlockOutcome::done, 6, BlockOutcome::cancelled));
   EXPECT_EQ(reported[0].moved, Bytes{40});
   EXPECT_EQ(reported[0].error, Errc::cancelled);
-  EXPECT_TRUE(lanes_.idle());
+  EXPECT_TRUE(scheduler_.idle());
 }
 
 TEST_F(TransferSchedulerEndTest, report_a_job_normally_that_is_cancelled_when_all_of_it_has_started) {
   submit(1, request, 4);
   const std::optional<Piece> piece = next();
-  lanes_.cancel(TransferId{1});
+  scheduler_.cancel(TransferId{1});
   finish(*piece);
   const std::vector<TransferEvent> reported = events();
   ASSERT_EQ(reported.size(), 1U);
@@ -66,14 +66,14 @@ TEST_F(TransferSchedulerEndTest, cancel_everything_that_has_not_started) {
   submit(4, store, 1);
   submit(transfer(3, swap_in, make_room, {run(0, 0, 1)}));
   const std::optional<Piece> piece = next();
-  lanes_.cancel_all();
-  lanes_.check_invariants();
+  scheduler_.cancel_all();
+  scheduler_.check_invariants();
   EXPECT_EQ(events().size(), 3U);
   EXPECT_FALSE(next());
   EXPECT_FALSE(next(swap_in));
   finish(*piece);
   EXPECT_EQ(events().size(), 1U);
-  EXPECT_TRUE(lanes_.idle());
+  EXPECT_TRUE(scheduler_.idle());
 }
 
 TEST_F(TransferSchedulerEndTest, resolve_a_job_at_its_deadline_and_confirm_it_when_the_last_piece_has_ended) {
@@ -83,12 +83,12 @@ TEST_F(TransferSchedulerEndTest, resolve_a_job_at_its_deadline_and_confirm_it_wh
   finish(*first, {}, start + seconds{1});
   const std::optional<Piece> third = next(swap_out, start + seconds{2});
   ASSERT_TRUE(second && third);
-  EXPECT_EQ(lanes_.next_deadline(), start + seconds{5});
+  EXPECT_EQ(scheduler_.next_deadline(), start + seconds{5});
 
-  lanes_.expire(start + seconds{5} - Duration{1});
+  scheduler_.expire(start + seconds{5} - Duration{1});
   EXPECT_TRUE(events().empty());
-  lanes_.expire(start + seconds{5});
-  lanes_.check_invariants();
+  scheduler_.expire(start + seconds{5});
+  scheduler_.check_invariants();
   std::vector<TransferEvent> reported = events();
   ASSERT_EQ(reported.size(), 1U);
   EXPECT_EQ(reported[0].kind, TransferEvent::Kind::finished);
@@ -96,8 +96,8 @@ TEST_F(TransferSchedulerEndTest, resolve_a_job_at_its_deadline_and_confirm_it_wh
   EXPECT_EQ(reported[0].moved, Bytes{40});
   EXPECT_EQ(reported[0].took, seconds{5});
   EXPECT_EQ(reported[0].error, Errc::deadline_exceeded);
-  EXPECT_EQ(lanes_.next_deadline(), never);
-  EXPECT_FALSE(lanes_.idle());
+  EXPECT_EQ(scheduler_.next_deadline(), never);
+  EXPECT_FALSE(scheduler_.idle());
 
   finish(*third, {}, start + seconds{6});
   EXPECT_TRUE(events().empty()) << "the second piece may still move bytes";
@@ -108,7 +108,7 @@ TEST_F(TransferSchedulerEndTest, resolve_a_job_at_its_deadline_and_confirm_it_wh
   EXPECT_EQ(reported[0].id, TransferId{1});
   EXPECT_TRUE(reported[0].outcomes.empty());
   EXPECT_EQ(reported[0].moved, Bytes{0});
-  EXPECT_TRUE(lanes_.idle());
+  EXPECT_TRUE(scheduler_.idle());
 }
 
 TEST_F(TransferSchedulerEndTest, never_start_the_rest_of_a_job_past_its_deadline) {
@@ -124,36 +124,36 @@ TEST_F(TransferSchedulerEndTest, never_start_the_rest_of_a_job_past_its_deadline
 
 TEST_F(TransferSchedulerEndTest, resolve_a_queued_job_at_its_deadline_with_nothing_to_confirm) {
   submit(1, request, 3, start + seconds{5});
-  lanes_.expire(start + seconds{9});
+  scheduler_.expire(start + seconds{9});
   const std::vector<TransferEvent> reported = events();
   ASSERT_EQ(reported.size(), 1U);
   EXPECT_EQ(reported[0].outcomes, std::vector(3, BlockOutcome::cancelled));
   EXPECT_EQ(reported[0].error, Errc::deadline_exceeded);
   EXPECT_EQ(reported[0].took, Duration{});
-  EXPECT_TRUE(lanes_.idle());
+  EXPECT_TRUE(scheduler_.idle());
 }
 
 TEST_F(TransferSchedulerEndTest, report_a_job_normally_whose_pieces_ended_before_the_deadline) {
   submit(1, request, 2, start + seconds{5});
   finish(*next(), {}, start + seconds{4});
-  lanes_.expire(start + seconds{5});
+  scheduler_.expire(start + seconds{5});
   const std::vector<TransferEvent> reported = events();
   ASSERT_EQ(reported.size(), 1U);
   EXPECT_EQ(reported[0].outcomes, std::vector(2, BlockOutcome::done));
   EXPECT_FALSE(reported[0].error);
-  EXPECT_EQ(lanes_.next_deadline(), never);
+  EXPECT_EQ(scheduler_.next_deadline(), never);
 }
 
 TEST_F(TransferSchedulerEndTest, resolve_a_cancelled_job_at_its_deadline_if_what_had_started_has_not_ended) {
   submit(1, request, 8, start + seconds{5});
   const std::optional<Piece> piece = next();
-  lanes_.cancel(TransferId{1});
-  lanes_.expire(start + seconds{5});
+  scheduler_.cancel(TransferId{1});
+  scheduler_.expire(start + seconds{5});
   std::vector<TransferEvent> reported = events();
   ASSERT_EQ(reported.size(), 1U);
   EXPECT_EQ(reported[0].outcomes, outcomes(4, BlockOutcome::unconfirmed, 4, BlockOutcome::cancelled));
   EXPECT_EQ(reported[0].error, Errc::cancelled);
-  lanes_.cancel(TransferId{1});
+  scheduler_.cancel(TransferId{1});
   finish(*piece, {}, start + seconds{60});
   reported = events();
   ASSERT_EQ(reported.size(), 1U);
@@ -180,7 +180,7 @@ TEST_F(TransferSchedulerEndDeathTest, stop_at_a_piece_that_ends_twice) {
   submit(1, request, 8);
   const std::optional<Piece> piece = next();
   finish(*piece);
-  EXPECT_DEATH(lanes_.finish(piece->token, {}, start), "broken invariant");
+  EXPECT_DEATH(scheduler_.finish(piece->token, {}, start), "broken invariant");
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ class TransferSchedulerTest : public testing::Test {
   }
 
   void submit(Transfer made) {
-    EXPECT_TRUE(lanes_.submit(std::move(made)));
-    lanes_.check_invariants();
+    EXPECT_TRUE(scheduler_.submit(std::move(made)));
+    scheduler_.check_invariants();
   }
   void submit(std::uint64_t id, Urgency urgency, std::uint32_t blocks, TimePoint deadline = never) {
     Transfer made = transfer(id, Direction::swap_out, urgency, {run(0, 0, blocks)});
@@ -38,18 +38,18 @@ class TransferSchedulerTest : public testing::Test {
     submit(std::move(made));
   }
   std::optional<Piece> next(Direction direction = Direction::swap_out, TimePoint now = start) {
-    std::optional<Piece> piece = lanes_.next(direction, now);
-    lanes_.check_invariants();
+    std::optional<Piece> piece = scheduler_.next(direction, now);
+    scheduler_.check_invariants();
     return piece;
   }
   void finish(const Piece& piece, ErrorCode error = {}, TimePoint now = start) {
-    lanes_.finish(piece.token, error, now);
-    lanes_.check_invariants();
+    scheduler_.finish(piece.token, error, now);
+    scheduler_.check_invariants();
   }
   std::vector<TransferEvent> events() {
     std::vector<TransferEvent> taken;
-    lanes_.take_events(taken);
-    lanes_.check_invariants();
+    scheduler_.take_events(taken);
+    scheduler_.check_invariants();
     return taken;
   }
   /// The transfers of the pieces that start when everything that starts ends at once.
@@ -67,7 +67,7 @@ class TransferSchedulerTest : public testing::Test {
     return all;
   }
 
-  TransferScheduler lanes_{config()};
+  TransferScheduler scheduler_{config()};
 };
 
 }  // namespace terrace::test

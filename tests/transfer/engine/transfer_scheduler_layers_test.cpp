@@ -29,7 +29,7 @@ class TransferSchedulerLayersTest : public test::TransferSchedulerTest {
     made.layers = 6;
     made.piece_bytes = Bytes{piece_bytes};
     made.pieces_in_flight = pieces_in_flight;
-    lanes_ = TransferScheduler{made};
+    scheduler_ = TransferScheduler{made};
   }
   void submit(std::uint32_t blocks, TimePoint deadline = never) {
     Transfer made = transfer(1, swap_in, request, {run(0, 50, blocks)});
@@ -82,7 +82,7 @@ TEST_F(TransferSchedulerLayersTest, split_a_layer_that_is_larger_than_a_piece) {
   }
   EXPECT_EQ(last_.outcomes, std::vector(5, BlockOutcome::done));
   EXPECT_EQ(last_.moved, Bytes{60});
-  EXPECT_TRUE(lanes_.idle());
+  EXPECT_TRUE(scheduler_.idle());
 }
 
 TEST_F(TransferSchedulerLayersTest, put_as_many_layers_into_a_piece_as_fit) {
@@ -146,7 +146,7 @@ TEST_F(TransferSchedulerLayersTest, move_whole_blocks_and_tell_nothing_where_nob
 TEST_F(TransferSchedulerLayersTest, take_a_transfer_by_layer_of_a_pool_without_layers_as_any_other) {
   TransferSchedulerConfig made = config();
   made.other_block_bytes = {Bytes{12}};
-  lanes_ = TransferScheduler{made};
+  scheduler_ = TransferScheduler{made};
   for (const PoolId pool : {PoolId{0}, PoolId{1}}) {
     Transfer asked = transfer(1, swap_in, request, {run(0, 0, 2)});
     asked.by_layer = true;
@@ -194,11 +194,11 @@ TEST_F(TransferSchedulerLayersTest, count_a_block_as_done_only_with_its_last_lay
   submit(2);
   for (int i = 0; i < 11; ++i) finish(start_next());  // all but the second block's last layer
   EXPECT_EQ(told(), (std::vector<std::uint32_t>{1, 2, 3, 4, 5}));
-  lanes_.cancel(TransferId{1});
+  scheduler_.cancel(TransferId{1});
   EXPECT_EQ(told(), std::vector{0U});
   EXPECT_EQ(last_.outcomes, outcomes(1, BlockOutcome::done, 1, BlockOutcome::cancelled));
   EXPECT_EQ(last_.error, Errc::cancelled);
-  EXPECT_TRUE(lanes_.idle());
+  EXPECT_TRUE(scheduler_.idle());
 }
 
 TEST_F(TransferSchedulerLayersTest, tell_of_no_layer_once_cancelled) {
@@ -206,7 +206,7 @@ TEST_F(TransferSchedulerLayersTest, tell_of_no_layer_once_cancelled) {
   submit(2);
   const Piece first = start_next();
   const Piece second = start_next();
-  lanes_.cancel(TransferId{1});
+  scheduler_.cancel(TransferId{1});
   finish(first);
   EXPECT_TRUE(told().empty());
   finish(second);
@@ -223,14 +223,14 @@ TEST_F(TransferSchedulerLayersTest, leave_unconfirmed_at_the_deadline_the_blocks
   finish(start_next());
   const Piece moving = start_next();  // the first block's layer 1
   EXPECT_EQ(told(), std::vector{1U});
-  lanes_.expire(start + seconds{1});
+  scheduler_.expire(start + seconds{1});
   EXPECT_EQ(told(), std::vector{0U});
   EXPECT_EQ(last_.outcomes, outcomes(1, BlockOutcome::unconfirmed, 2, BlockOutcome::cancelled));
   finish(moving);
   const std::vector<TransferEvent> confirmed = events();
   ASSERT_EQ(confirmed.size(), 1U);
   EXPECT_EQ(confirmed[0].kind, TransferEvent::Kind::confirmed);
-  EXPECT_TRUE(lanes_.idle());
+  EXPECT_TRUE(scheduler_.idle());
 }
 
 TEST_F(TransferSchedulerLayersTest, keep_a_failed_block_unconfirmed_while_another_of_its_layers_moves) {
@@ -238,7 +238,7 @@ TEST_F(TransferSchedulerLayersTest, keep_a_failed_block_unconfirmed_while_anothe
   submit(1, start + seconds{1});
   finish(start_next(), Errc::io_failed);
   const Piece moving = start_next();
-  lanes_.expire(start + seconds{1});
+  scheduler_.expire(start + seconds{1});
   EXPECT_EQ(told(), std::vector{0U});
   EXPECT_EQ(last_.outcomes, std::vector{BlockOutcome::unconfirmed});
   finish(moving);
@@ -250,12 +250,12 @@ TEST_F(TransferSchedulerLayersTest, count_towards_the_bound_until_the_last_layer
   const auto other = [] { return transfer(2, swap_in, request, {run(0, 0, 91)}); };
   for (int layer = 0; layer < 5; ++layer) {
     finish(start_next());
-    EXPECT_EQ(lanes_.submit(other()).error(), Errc::refused) << layer;
+    EXPECT_EQ(scheduler_.submit(other()).error(), Errc::refused) << layer;
   }
   const Piece last = start_next();
-  EXPECT_TRUE(lanes_.submit(other()));
+  EXPECT_TRUE(scheduler_.submit(other()));
   finish(last);
-  lanes_.cancel_all();
+  scheduler_.cancel_all();
 }
 
 TEST_F(TransferSchedulerLayersTest, let_an_urgent_job_in_between_two_layers) {

@@ -36,39 +36,39 @@ struct Seen {
 /// Drives lanes at random and keeps a plain account of every block beside them.
 class World {
  public:
-  explicit World(std::uint64_t seed) : random_{seed}, lanes_{config(random_)} {}
+  explicit World(std::uint64_t seed) : random_{seed}, scheduler_{config(random_)} {}
 
   void step() {
     switch (random_.below(8)) {
       case 0:
       case 1: submit(); break;
-      case 2: lanes_.raise(any_job(), static_cast<Urgency>(random_.below(urgency_count))); break;
+      case 2: scheduler_.raise(any_job(), static_cast<Urgency>(random_.below(urgency_count))); break;
       case 3:
-        if (random_.chance(0.3)) lanes_.cancel(any_job());
+        if (random_.chance(0.3)) scheduler_.cancel(any_job());
         break;
       case 4:
         now_ += std::chrono::milliseconds{random_.below(40)};
-        lanes_.expire(now_);
+        scheduler_.expire(now_);
         break;
       case 5:
       case 6: start(random_.chance(0.5) ? Direction::swap_out : Direction::swap_in); break;
       default: end_one(); break;
     }
     take_events();
-    lanes_.check_invariants();
+    scheduler_.check_invariants();
   }
 
   void drain() {
-    for (int i = 0; i < 200'000 && !lanes_.idle(); ++i) {
+    for (int i = 0; i < 200'000 && !scheduler_.idle(); ++i) {
       now_ += std::chrono::milliseconds{1};
       start(Direction::swap_out);
       start(Direction::swap_in);
       end_one();
       take_events();
-      lanes_.check_invariants();
+      scheduler_.check_invariants();
     }
-    EXPECT_TRUE(lanes_.idle());
-    EXPECT_EQ(lanes_.next_deadline(), never);
+    EXPECT_TRUE(scheduler_.idle());
+    EXPECT_EQ(scheduler_.next_deadline(), never);
     for (const auto& [id, seen] : jobs_) {
       EXPECT_TRUE(seen.finished) << id;
       EXPECT_FALSE(seen.owes_confirmation) << id;
@@ -114,7 +114,7 @@ class World {
     made.by_layer = random_.chance(0.5);
     const bool by_layer = made.by_layer;
     const std::uint32_t blocks = block_count(runs);
-    const Result<void> taken = lanes_.submit(std::move(made));
+    const Result<void> taken = scheduler_.submit(std::move(made));
     if (!taken) {
       EXPECT_EQ(taken.error(), Errc::refused);
       return;
@@ -128,7 +128,7 @@ class World {
   }
 
   void start(Direction direction) {
-    std::optional<Piece> piece = lanes_.next(direction, now_);
+    std::optional<Piece> piece = scheduler_.next(direction, now_);
     take_events();
     if (!piece) return;
     Seen& seen = jobs_.at(piece->id.value());
@@ -169,12 +169,12 @@ class World {
       if (all_arrived && seen.outcomes[block] != BlockOutcome::failed) seen.outcomes[block] = BlockOutcome::done;
     }
     seen.failed |= fails;
-    lanes_.finish(ended.piece.token, fails ? ErrorCode{Errc::io_failed} : ErrorCode{}, now_);
+    scheduler_.finish(ended.piece.token, fails ? ErrorCode{Errc::io_failed} : ErrorCode{}, now_);
   }
 
   void take_events() {
     std::vector<TransferEvent> events;
-    lanes_.take_events(events);
+    scheduler_.take_events(events);
     for (const TransferEvent& event : events) {
       Seen& seen = jobs_.at(event.id.value());
       if (event.kind == TransferEvent::Kind::layers) {
@@ -227,7 +227,7 @@ class World {
 
   Random random_;
   TimePoint now_{std::chrono::hours{1}};
-  TransferScheduler lanes_;
+  TransferScheduler scheduler_;
   std::uint64_t last_job_ = 0;
   std::map<std::uint64_t, Seen> jobs_;
   std::vector<Running> running_;

@@ -32,7 +32,7 @@ TEST_F(TransferSchedulerTest, moves_a_job_and_reports_it_once) {
   EXPECT_EQ(piece->after, Fence{11});
   EXPECT_EQ(piece->runs, std::vector{run(3, 5, 2)});
   EXPECT_TRUE(events().empty());
-  EXPECT_FALSE(lanes_.idle());
+  EXPECT_FALSE(scheduler_.idle());
 
   finish(*piece, {}, start + seconds{3});
   const std::vector<TransferEvent> reported = events();
@@ -43,7 +43,7 @@ TEST_F(TransferSchedulerTest, moves_a_job_and_reports_it_once) {
   EXPECT_EQ(reported[0].moved, Bytes{20});
   EXPECT_EQ(reported[0].took, seconds{3});
   EXPECT_FALSE(reported[0].error);
-  EXPECT_TRUE(lanes_.idle());
+  EXPECT_TRUE(scheduler_.idle());
   EXPECT_TRUE(events().empty());
 }
 
@@ -89,8 +89,8 @@ TEST_F(TransferSchedulerTest, keep_at_most_one_piece_ahead_of_an_urgent_job) {
     finish(*urgent);
     EXPECT_FALSE(next());
     finish(*first);
-    lanes_.cancel_all();
-    EXPECT_TRUE(lanes_.idle());
+    scheduler_.cancel_all();
+    EXPECT_TRUE(scheduler_.idle());
   }
 }
 
@@ -118,8 +118,8 @@ TEST_F(TransferSchedulerTest, raise_a_job_behind_those_that_wait_in_the_lane_alr
   submit(2, store, 1);
   submit(3, request, 1);
   submit(4, make_room, 1);
-  lanes_.raise(TransferId{2}, request);
-  lanes_.check_invariants();
+  scheduler_.raise(TransferId{2}, request);
+  scheduler_.check_invariants();
   EXPECT_EQ(order(), (std::vector<std::uint64_t>{3, 2, 4, 1}));
 }
 
@@ -127,29 +127,29 @@ TEST_F(TransferSchedulerTest, raise_what_is_left_of_a_job_under_way) {
   submit(1, store, 8);
   const std::optional<Piece> first = next();
   submit(2, make_room, 1);
-  lanes_.raise(TransferId{1}, request);
+  scheduler_.raise(TransferId{1}, request);
   EXPECT_EQ(order(), (std::vector<std::uint64_t>{1}));
   finish(*first);
   EXPECT_EQ(order(), (std::vector<std::uint64_t>{2}));
-  EXPECT_TRUE(lanes_.idle());
+  EXPECT_TRUE(scheduler_.idle());
 }
 
 TEST_F(TransferSchedulerTest, do_not_lower_a_job_and_ignore_unknown_ones) {
   submit(1, request, 1);
   submit(2, make_room, 1);
-  lanes_.raise(TransferId{1}, store);
-  lanes_.raise(TransferId{99}, request);
-  lanes_.cancel(TransferId{99});
+  scheduler_.raise(TransferId{1}, store);
+  scheduler_.raise(TransferId{99}, request);
+  scheduler_.cancel(TransferId{99});
   EXPECT_EQ(order(), (std::vector<std::uint64_t>{1, 2}));
 }
 
 TEST_F(TransferSchedulerTest, refuse_a_transfer_beyond_the_bound_and_change_nothing) {
   submit(1, store, 60);
   submit(2, request, 60);
-  const Result<void> refused = lanes_.submit(transfer(3, swap_out, store, {run(0, 0, 41)}));
+  const Result<void> refused = scheduler_.submit(transfer(3, swap_out, store, {run(0, 0, 41)}));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error(), Errc::refused);
-  lanes_.check_invariants();
+  scheduler_.check_invariants();
   EXPECT_TRUE(events().empty());
   submit(4, store, 40);  // exactly at the bound
   submit(transfer(5, swap_in, store, {run(0, 0, 100)}));
@@ -157,13 +157,13 @@ TEST_F(TransferSchedulerTest, refuse_a_transfer_beyond_the_bound_and_change_noth
   const std::optional<Piece> of_request = next();
   EXPECT_EQ(of_request->id, TransferId{2});
   submit(6, request, 44);  // what is under way does not count
-  EXPECT_FALSE(lanes_.submit(transfer(3, swap_out, request, {run(0, 0, 1)})));
+  EXPECT_FALSE(scheduler_.submit(transfer(3, swap_out, request, {run(0, 0, 1)})));
 }
 
 TEST_F(TransferSchedulerTest, refuse_a_transfer_without_blocks) {
-  EXPECT_EQ(lanes_.submit(transfer(1, swap_out, request, {})).error(), Errc::invalid_argument);
-  EXPECT_EQ(lanes_.submit(transfer(1, swap_out, request, {run(0, 0, 1), run(0, 0, 0)})).error(), Errc::invalid_argument);
-  EXPECT_TRUE(lanes_.idle());
+  EXPECT_EQ(scheduler_.submit(transfer(1, swap_out, request, {})).error(), Errc::invalid_argument);
+  EXPECT_EQ(scheduler_.submit(transfer(1, swap_out, request, {run(0, 0, 1), run(0, 0, 0)})).error(), Errc::invalid_argument);
+  EXPECT_TRUE(scheduler_.idle());
 }
 
 TEST_F(TransferSchedulerTest, refuse_a_configuration_that_moves_nothing) {
@@ -179,16 +179,16 @@ using TransferSchedulerDeathTest = TransferSchedulerTest;
 
 TEST_F(TransferSchedulerDeathTest, stop_at_a_second_job_of_one_name) {
   submit(1, request, 1);
-  EXPECT_DEATH((void)lanes_.submit(transfer(1, swap_out, request, {run(0, 0, 1)})), "is_new");
+  EXPECT_DEATH((void)scheduler_.submit(transfer(1, swap_out, request, {run(0, 0, 1)})), "is_new");
 }
 
-/// The same lanes with 40 bytes a second for persist: a piece of 4 blocks a second.
+/// The same lanes with 40 bytes a second for store: a piece of 4 blocks a second.
 class LimitedTransferSchedulerTest : public TransferSchedulerTest {
  protected:
   LimitedTransferSchedulerTest() {
     TransferSchedulerConfig limited = config();
     limited.rates[static_cast<std::size_t>(store)] = Bytes{40};
-    lanes_ = TransferScheduler{limited};
+    scheduler_ = TransferScheduler{limited};
   }
 };
 
@@ -196,22 +196,22 @@ TEST_F(LimitedTransferSchedulerTest, let_one_piece_go_at_once_and_then_keep_the_
   submit(1, store, 10);
   finish(*next());
   EXPECT_FALSE(next());
-  EXPECT_EQ(lanes_.next_deadline(), start + seconds{1});
+  EXPECT_EQ(scheduler_.next_deadline(), start + seconds{1});
   EXPECT_FALSE(next(swap_out, start + seconds{1} - Duration{1}));
   finish(*next(swap_out, start + seconds{1}));
   // The last piece is half a piece, so half a second is enough.
-  EXPECT_EQ(lanes_.next_deadline(), start + std::chrono::milliseconds{1500});
+  EXPECT_EQ(scheduler_.next_deadline(), start + std::chrono::milliseconds{1500});
   finish(*next(swap_out, start + std::chrono::milliseconds{1500}));
-  EXPECT_TRUE(lanes_.idle());
+  EXPECT_TRUE(scheduler_.idle());
 }
 
 TEST_F(LimitedTransferSchedulerTest, let_what_is_less_urgent_go_where_the_more_urgent_has_used_its_rate_up) {
-  lanes_.limit(make_room, Bytes{40});
-  lanes_.limit(store, Bytes{0});
+  scheduler_.limit(make_room, Bytes{40});
+  scheduler_.limit(store, Bytes{0});
   submit(1, make_room, 8);
   submit(2, store, 8);
   EXPECT_EQ(order(), (std::vector<std::uint64_t>{1, 2, 2}));
-  EXPECT_EQ(lanes_.next_deadline(), start + seconds{1});
+  EXPECT_EQ(scheduler_.next_deadline(), start + seconds{1});
   EXPECT_EQ(next(swap_out, start + seconds{1})->id, TransferId{1});
 }
 
@@ -219,9 +219,9 @@ TEST_F(LimitedTransferSchedulerTest, take_another_rate_at_once) {
   submit(1, store, 16);
   finish(*next());
   EXPECT_FALSE(next());
-  lanes_.limit(store, Bytes{0});
+  scheduler_.limit(store, Bytes{0});
   finish(*next());
-  lanes_.limit(store, Bytes{40});
+  scheduler_.limit(store, Bytes{40});
   finish(*next());
   EXPECT_FALSE(next());
   EXPECT_TRUE(next(swap_out, start + seconds{1}));
@@ -244,22 +244,22 @@ TEST_F(LimitedTransferSchedulerTest, hold_back_no_other_lane) {
   submit(2, make_room, 40);
   submit(3, request, 40);
   EXPECT_EQ(order(), (std::vector<std::uint64_t>{3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2}));
-  EXPECT_FALSE(lanes_.idle());
+  EXPECT_FALSE(scheduler_.idle());
 }
 
 TEST_F(LimitedTransferSchedulerTest, do_not_limit_a_job_that_was_raised) {
   submit(1, store, 12);
   finish(*next());
-  lanes_.raise(TransferId{1}, request);
+  scheduler_.raise(TransferId{1}, request);
   EXPECT_EQ(order(), (std::vector<std::uint64_t>{1, 1}));
-  EXPECT_TRUE(lanes_.idle());
+  EXPECT_TRUE(scheduler_.idle());
 }
 
 TEST_F(LimitedTransferSchedulerTest, do_not_ask_to_be_woken_for_the_rate_beside_a_piece_under_way) {
   submit(1, store, 4);
   ASSERT_TRUE(next());
   submit(3, store, 4);
-  EXPECT_EQ(lanes_.next_deadline(), never);
+  EXPECT_EQ(scheduler_.next_deadline(), never);
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ void print_copies(const std::vector<CopyRow>& rows) {
 }
 
 void print_urgent(const std::vector<UrgentRow>& rows) {
-  print("\nswap-in of 1 block, us: alone, and while the persist lane of the same direction is full\n");
+  print("\nswap-in of 1 block, us: alone, and while the store lane of the same direction is full\n");
   print("{:>7}  {:>9} {:>9}  {:>9} {:>9} {:>9}  {:>9} {:>9}\n", "block", "idle p50", "p99", "busy p50", "p99", "max", "one piece",
         "bound");
   for (const UrgentRow& row : rows) {
@@ -79,7 +79,7 @@ void print_urgent(const std::vector<UrgentRow>& rows) {
 
 void print_compute(const std::vector<ComputeRow>& rows) {
   if (rows.empty()) return;
-  print("\na step of compute that reads device memory, us: alone, and while the persist lane of one direction is full\n");
+  print("\na step of compute that reads device memory, us: alone, and while the store lane of one direction is full\n");
   print("{:>7} {:>8}  {:>9} {:>9}  {:>10} {:>9}  {:>8} {:>6}\n", "block", "reads", "alone p50", "p99", "beside p50", "p99",
         "slowdown", "of p99");
   for (const ComputeRow& row : rows) {

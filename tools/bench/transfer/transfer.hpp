@@ -30,9 +30,9 @@ struct TransferBenchOptions {
 /// - copies: the speed of each direction and of both at once, of contiguous and of scattered blocks, beside one plain copy of
 ///   as much, and beside the same copies without queues, lanes and threads' hand-overs (CopyRow);
 /// - the cost of a block on the control plane's thread: to submit it, and to take in its event;
-/// - urgent: how long a swap-in of one block takes while nothing else moves, and while the persist lane of the same direction is
+/// - urgent: how long a swap-in of one block takes while nothing else moves, and while the store lane of the same direction is
 ///   full, with what a piece takes (UrgentRow);
-/// - compute: what becomes of a step of compute beside a full persist lane; on the emulated device (ComputeRow);
+/// - compute: what becomes of a step of compute beside a full store lane; on the emulated device (ComputeRow);
 /// - layers: when the first layers of a load are there, beside the whole load (LayersRow).
 ///
 /// What is compared takes turns in each round. Prints the medians, and writes them to the report. Throws std::invalid_argument

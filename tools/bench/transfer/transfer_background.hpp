@@ -14,7 +14,7 @@
 
 namespace terrace::tools {
 
-/// A persist lane that never runs dry: two transfers of it, over slots of their own, each submitted again as soon as it has
+/// A store lane that never runs dry: two transfers of it, over slots of their own, each submitted again as soon as it has
 /// ended. Threads: the rig's.
 class BackgroundLoad {
  public:

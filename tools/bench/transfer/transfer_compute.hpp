@@ -15,7 +15,7 @@ struct ComputeRow {
   Bytes step_bytes{};         ///< that a step reads
   std::uint32_t samples = 0;  ///< of alone and of beside each
   Percentiles alone_us;       ///< nothing moves
-  Percentiles beside_us;      ///< the persist lane of a direction never runs dry
+  Percentiles beside_us;      ///< the store lane of a direction never runs dry
   double slowdown_p50 = 0;    ///< beside over alone
   double slowdown_p99 = 0;
 };

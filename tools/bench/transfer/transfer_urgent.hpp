@@ -14,9 +14,9 @@ struct UrgentRow {
   Bytes block_bytes{};
   std::uint32_t samples = 0;  ///< of idle and of busy each
   Percentiles idle_us;        ///< nothing else moves
-  Percentiles busy_us;        ///< the persist lane of the same direction never runs dry
+  Percentiles busy_us;        ///< the store lane of the same direction never runs dry
   std::uint32_t piece_blocks = 0;
-  double piece_us = 0;  ///< what a piece of the persist lane keeps the stream for; median
+  double piece_us = 0;  ///< what a piece of the store lane keeps the stream for; median
   /// What the lanes promise of busy_us at this speed: idle's median, and every piece that may be under way.
   double bound_us = 0;
 };

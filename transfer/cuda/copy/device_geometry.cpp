@@ -77,8 +77,8 @@ std::uint32_t checked_layers(std::span<const DeviceRegion> regions) {
   std::uint32_t last = 0;
   for (const DeviceRegion& region : regions) last = std::max(last, region.layer);
   if (last >= regions.size()) {
-    throw std::invalid_argument{
-        fmt::format("device geometry: a region is of layer {}, and {} regions cannot be of so many", last, regions.size())};
+    throw std::invalid_argument{fmt::format(
+        "device geometry: a region has layer number {}, but {} regions cannot have so many layers", last, regions.size())};
   }
   std::vector<std::uint64_t> bytes(last + 1);
   for (const DeviceRegion& region : regions) bytes[region.layer] += region.bytes;
@@ -127,7 +127,7 @@ DeviceGeometry::DeviceGeometry(std::uint32_t slots, std::vector<DeviceRegion> re
 DeviceGeometry packed_geometry(std::uint64_t base, std::uint32_t slots, Bytes block_bytes, std::uint32_t layers) {
   if (layers == 0 || count(block_bytes) % layers != 0) {
     throw std::invalid_argument{
-        fmt::format("device geometry: a block of {} does not fall into {} layers", to_string(block_bytes), layers)};
+        fmt::format("device geometry: a block of {} cannot be divided into {} layers", to_string(block_bytes), layers)};
   }
   const std::uint64_t bytes = count(block_bytes) / layers;
   std::vector<DeviceRegion> regions;

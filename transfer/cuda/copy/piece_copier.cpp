@@ -15,7 +15,7 @@ CUdeviceptr address_of(const std::byte* host) { return reinterpret_cast<std::uin
 /// Pieces as tiles of at most so many bytes, as many at a time as there is room for.
 class Tiling {
  public:
-  Tiling(std::span<const CopyPiece> pieces, Direction direction, const HostStretches& host, std::uint64_t tile_bytes)
+  Tiling(std::span<const CopyPiece> pieces, Direction direction, const HostRanges& host, std::uint64_t tile_bytes)
       : pieces_{pieces}, direction_{direction}, host_{host}, tile_bytes_{tile_bytes} {}
 
   [[nodiscard]] bool done() const { return pieces_.empty(); }
@@ -41,7 +41,7 @@ class Tiling {
  private:
   std::span<const CopyPiece> pieces_;
   Direction direction_;
-  const HostStretches& host_;
+  const HostRanges& host_;
   std::uint64_t tile_bytes_;
   std::uint64_t within_ = 0;
   CUdeviceptr piece_host_ = 0;
@@ -107,7 +107,7 @@ CudaOutcome PieceCopier::enqueue_batch(Direction direction, std::span<const Copy
 }
 
 CudaOutcome PieceCopier::enqueue_kernel(bool bulk, Direction direction, std::span<const CopyPiece> pieces, CUstream stream) {
-  const std::shared_ptr<const HostStretches> host = host_.now();
+  const std::shared_ptr<const HostRanges> host = host_.now();
   Tiling tiling{pieces, direction, *host, bulk ? bulk_tile_bytes : kernel_tile_bytes};
   while (!tiling.done()) {
     std::span<CopyTile> page;

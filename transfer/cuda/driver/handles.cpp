@@ -77,16 +77,16 @@ PinnedBuffer::PinnedBuffer(const CudaDriver& driver, Bytes size, std::string_vie
   driver.check(driver.cuMemHostGetDevicePointer(&device_, memory, 0), "cuMemHostGetDevicePointer", what);
 }
 
-void HostStretches::add(std::span<std::byte> host, CUdeviceptr device) {
+void HostRanges::add(std::span<std::byte> host, CUdeviceptr device) {
   const bool added = ranges_.emplace(reinterpret_cast<std::uintptr_t>(host.data()), Range{host.size(), device}).second;
   TERRACE_CHECK(added);
 }
 
-void HostStretches::remove(std::span<std::byte> host) {
+void HostRanges::remove(std::span<std::byte> host) {
   TERRACE_CHECK(ranges_.erase(reinterpret_cast<std::uintptr_t>(host.data())) == 1);
 }
 
-CUdeviceptr HostStretches::device_address(const std::byte* host, std::uint64_t bytes) const {
+CUdeviceptr HostRanges::device_address(const std::byte* host, std::uint64_t bytes) const {
   const auto address = reinterpret_cast<std::uintptr_t>(host);
   auto range = ranges_.upper_bound(address);
   TERRACE_CHECK(range != ranges_.begin());
@@ -99,19 +99,19 @@ CUdeviceptr HostStretches::device_address(const std::byte* host, std::uint64_t b
 
 void HostMap::add(std::span<std::byte> host, CUdeviceptr device) {
   const std::lock_guard lock{mutex_};
-  const auto next = std::make_shared<HostStretches>(*now_);
+  const auto next = std::make_shared<HostRanges>(*now_);
   next->add(host, device);
   now_ = next;
 }
 
 void HostMap::remove(std::span<std::byte> host) {
   const std::lock_guard lock{mutex_};
-  const auto next = std::make_shared<HostStretches>(*now_);
+  const auto next = std::make_shared<HostRanges>(*now_);
   next->remove(host);
   now_ = next;
 }
 
-std::shared_ptr<const HostStretches> HostMap::now() const {
+std::shared_ptr<const HostRanges> HostMap::now() const {
   const std::lock_guard lock{mutex_};
   return now_;
 }

@@ -121,7 +121,7 @@ class PinnedBuffer {
 };
 
 /// Stretches of pinned host memory, each with an address of the device's.
-class HostStretches {
+class HostRanges {
  public:
   void add(std::span<std::byte> host, CUdeviceptr device);
   void remove(std::span<std::byte> host);
@@ -144,11 +144,11 @@ class HostMap {
   void add(std::span<std::byte> host, CUdeviceptr device);
   /// A range that was added, whole or from its first byte on.
   void remove(std::span<std::byte> host);
-  [[nodiscard]] std::shared_ptr<const HostStretches> now() const;
+  [[nodiscard]] std::shared_ptr<const HostRanges> now() const;
 
  private:
   mutable std::mutex mutex_;
-  std::shared_ptr<const HostStretches> now_ = std::make_shared<const HostStretches>();
+  std::shared_ptr<const HostRanges> now_ = std::make_shared<const HostRanges>();
 };
 
 /// Events with timing write the device's time when they happen, and cost the stream a little more than those without.
