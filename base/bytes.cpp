@@ -55,7 +55,7 @@ std::string to_string(Bytes size) {
     if (n < one && unit->shift != 0) continue;
     if (n % one == 0) return fmt::format("{}{}", n >> unit->shift, unit->name);
     const double value = static_cast<double>(n) / static_cast<double>(one);
-    // Rounded, it may be 1024 of this unit: one of the next.
+    // Rounding could give 1024 of this unit. Return 1 of the next unit instead.
     if (value >= 1023.5 && unit != units.rbegin()) return fmt::format("1{}", std::prev(unit)->name);
     return value < 999.5 ? fmt::format("{:.3g}{}", value, unit->name) : fmt::format("{:.0f}{}", value, unit->name);
   }

@@ -9,7 +9,7 @@
 
 namespace terrace {
 
-/// A size in bytes: never a count of blocks.
+/// A size in bytes, never a count of blocks.
 enum class Bytes : std::uint64_t {};
 
 [[nodiscard]] constexpr std::uint64_t count(Bytes b) { return static_cast<std::uint64_t>(b); }
@@ -24,12 +24,12 @@ inline constexpr Bytes MiB{std::uint64_t{1} << 20};
 inline constexpr Bytes GiB{std::uint64_t{1} << 30};
 inline constexpr Bytes TiB{std::uint64_t{1} << 40};
 
-/// Reads `64GiB`, `1.5MiB`, `512B` or `4096` (plain bytes). Binary units only, so that `GB` is an error and not a guess.
-/// Fails: invalid_argument (not a number, unknown unit, not a whole number of bytes, over 2^64 - 1, more than nine digits after
-/// the point).
+/// Reads `64GiB`, `1.5MiB`, `512B` or `4096` (plain bytes). All units are binary; `GB` is an error, because its meaning is
+/// ambiguous. Fails: invalid_argument (not a number, unknown unit, not a whole number of bytes, over 2^64 - 1, or more than nine
+/// digits after the point).
 [[nodiscard]] Result<Bytes> parse_bytes(std::string_view text);
 
-/// The shortest exact or three-digit form: `64GiB`, `1.5MiB`, `517B`.
+/// Returns the size in the largest unit that fits, exactly or rounded to at least three digits: `64GiB`, `1.5MiB`, `517B`.
 [[nodiscard]] std::string to_string(Bytes size);
 
 }  // namespace terrace

@@ -12,9 +12,12 @@
 
 namespace terrace {
 
-/// A table of plain data that grows at its end, chunk by chunk of a huge page. A vector of millions of rows takes up to twice the
-/// memory that it uses, and copies it all in the middle of some step; this does neither. What it has taken it keeps. Only the
-/// first chunk begins small, so that rows may move until it is full. Threads: one.
+/// A table of plain data that grows at its end. Its memory comes in chunks of one huge page. A std::vector of millions of rows
+/// can hold twice the memory that it uses, and it copies all rows when it grows; this table does neither. Only the first chunk
+/// starts small and grows by copying, so rows may move until the first chunk is full.
+///
+/// Ownership: the table keeps its memory until it is destroyed. Threads: one. Errors: throws std::bad_alloc if there is no
+/// memory.
 template <class Row>
 class ChunkedTable {
  public:
@@ -43,7 +46,7 @@ class ChunkedTable {
   [[nodiscard]] bool empty() const { return size_ == 0; }
   [[nodiscard]] const Row& front() const { return (*this)[0]; }
   [[nodiscard]] const Row& back() const { return (*this)[size_ - 1]; }
-  /// Rows of the default value, until there are so many.
+  /// Appends rows of the default value until the table has `size` rows.
   void extend_to(std::size_t size) {
     while (size_ < size) push_back(Row{});
   }

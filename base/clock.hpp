@@ -7,10 +7,11 @@ namespace terrace {
 using TimePoint = std::chrono::steady_clock::time_point;
 using Duration = std::chrono::steady_clock::duration;
 
-/// "No deadline."
+/// The deadline of something that has no deadline.
 inline constexpr TimePoint never = TimePoint::max();
 
-/// The seam for time: everything that has a deadline or a rate asks a Clock. Threads: now() from any.
+/// Reads the time. All code that has a deadline or a rate takes a Clock, so that tests can control the time. Threads: now() from
+/// any.
 class Clock {
  public:
   virtual ~Clock() = default;
@@ -22,7 +23,7 @@ class SteadyClock final : public Clock {
   [[nodiscard]] TimePoint now() const noexcept override { return std::chrono::steady_clock::now(); }
 };
 
-/// Time that moves only when told to. Threads: one.
+/// A clock whose time changes only by advance(), for tests and simulations. Threads: one.
 class ManualClock final : public Clock {
  public:
   [[nodiscard]] TimePoint now() const noexcept override { return now_; }

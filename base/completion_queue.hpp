@@ -11,12 +11,16 @@
 
 namespace terrace {
 
-/// Results on their way from worker threads to the one thread that collects them: moodycamel's lock-free queue and a waker.
-/// Order holds per producer; none is promised across producers. `T` can be default-constructed and moved.
+/// A queue that carries results from worker threads to the one thread that collects them. It consists of moodycamel's lock-free
+/// queue and a waker. Items of one producer keep their order; there is no order between producers. `T` must be
+/// default-constructible and movable.
 ///
-/// Each producing thread owns a Producer, because a pre-sized queue without tokens refuses every other producer once one
-/// has filled it. Bound: what is in flight, by the owner's credits; `push` grows the queue only if those are exceeded.
-/// Lifetime: producers end before the queue. Threads: push from the producer's, drain from one.
+/// Ownership: producers must be destroyed before the queue, and the waker must outlive the queue. Each producing thread owns a
+/// Producer. (A queue with preallocated memory that is used without producer tokens refuses all other producers once one producer
+/// has filled it.)
+///
+/// Threads: push() from the producer's thread, drain() from one thread. Bound: the owner limits the number of items in flight.
+/// push() allocates memory only if more than `in_flight_max` items are in the queue.
 template <class T>
 class CompletionQueue {
  public:
@@ -28,7 +32,7 @@ class CompletionQueue {
       push_quietly(std::move(item));
       wake();
     }
-    /// To be followed by a wake(), once for several.
+    /// Adds an item without waking the consumer. Call wake() after the last one of several items.
     void push_quietly(T item) { TERRACE_CHECK(queue_->queue_.enqueue(token_, std::move(item))); }
     void wake() { queue_->waker_->wake(); }
 
@@ -37,11 +41,11 @@ class CompletionQueue {
     moodycamel::ProducerToken token_;
   };
 
-  /// `waker` outlives the queue.
+  /// `waker` must outlive the queue.
   CompletionQueue(std::size_t in_flight_max, std::size_t producers, Waker& waker)
       : queue_{in_flight_max, producers, 0}, consumer_{queue_}, waker_{&waker} {}
 
-  /// Appends everything that has arrived to `out`; returns how many.
+  /// Appends all items that have arrived to `out`, and returns their number.
   std::size_t drain(std::vector<T>& out) {
     std::size_t total = 0;
     T item;

@@ -8,8 +8,8 @@
 
 namespace terrace {
 
-/// The difference of two snapshots of counters. Counters only grow, however many read them; each reader keeps the
-/// snapshot that it took last and subtracts. `Counters` is made of std::uint64_t alone. Threads: any.
+/// Returns the difference of two snapshots of counters. Counters are never reset, so any number of readers can use them: each
+/// reader keeps its last snapshot and subtracts it. `Counters` is a struct of std::uint64_t members only. Threads: any.
 ///
 ///     const ManagerStats before = cache.stats();
 ///     ...

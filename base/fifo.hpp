@@ -8,14 +8,14 @@
 
 namespace terrace {
 
-/// A queue that keeps its memory: a ring that doubles when it is full. std::deque allocates and frees as it moves along, however
-/// short it stays. Threads: one.
+/// A queue in a ring buffer. The buffer doubles when it is full, and never shrinks. A std::deque would allocate and free memory
+/// all the time, even if it stays short. Threads: one.
 template <class T>
 class Fifo {
  public:
   [[nodiscard]] bool empty() const { return ring_.empty(); }
   [[nodiscard]] std::size_t size() const { return ring_.size(); }
-  /// Must not be empty.
+  /// The queue must not be empty.
   [[nodiscard]] const T& front() const { return ring_.front(); }
   void pop_front() { ring_.pop_front(); }
   void push_back(T item) {

@@ -17,7 +17,7 @@ std::uint64_t bit_of(std::uint32_t position) { return std::uint64_t{1} << (posit
 
 FreeSlots::FreeSlots(std::uint32_t capacity) : capacity_{0}, free_{0} { grow(capacity); }
 
-/// A bit a slot, none set, and the summaries above.
+/// Makes an empty bitmap for `slots` slots, and its summary levels.
 void FreeSlots::make_levels(std::size_t slots) {
   levels_.clear();
   std::size_t words = slots;
@@ -70,7 +70,8 @@ std::uint32_t FreeSlots::lowest() const {
 void FreeSlots::take_many(std::uint32_t count, std::optional<SlotId> neighbour, std::vector<SlotId>& out) {
   count = std::min(count, free_);
   free_ -= count;
-  // A word of the bitmap at a time: first behind the neighbour, while that goes without a gap.
+  // Each step takes slots from one word of the bitmap: first the slots behind the neighbour, as long as they are free, then the
+  // lowest free slots.
   std::uint32_t position = neighbour ? neighbour->value() + 1 : capacity_;
   while (count > 0) {
     const bool follows = position < capacity_ && contains(SlotId{position});

@@ -9,12 +9,14 @@
 
 namespace terrace {
 
-/// The free slots of a pool, as a bitmap with a summary level above each 64 words' worth, so that every operation costs a few
-/// word operations whatever the pool's size. Lowest first: neighbours stay neighbours, so that copies coalesce.
-/// Here and not in runtime/ because the file store hands out slots too. Threads: one.
+/// The free slots of a pool, as a bitmap with summary levels. Each bit of a summary level stands for one word of 64 bits of the
+/// level below. So every operation costs a few word operations, however large the pool is. The lowest free slot is taken first:
+/// neighbouring blocks get neighbouring slots, and their copies can be joined.
+///
+/// This class is in base/, because the pools of runtime/ and the file store both use it. Threads: one.
 class FreeSlots {
  public:
-  /// Slots [0, capacity), all free.
+  /// The slots are [0, capacity). All are free.
   explicit FreeSlots(std::uint32_t capacity);
 
   [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
@@ -22,21 +24,24 @@ class FreeSlots {
   [[nodiscard]] bool empty() const { return free_ == 0; }
   [[nodiscard]] bool contains(SlotId slot) const;
 
-  /// The lowest free slot, or nothing where none is free.
+  /// Takes the lowest free slot. Returns nothing if no slot is free.
   [[nodiscard]] std::optional<SlotId> take();
-  /// The slot after `neighbour` if it is free, so that a prefix's blocks lie side by side; else as take().
+  /// Takes the slot after `neighbour` if it is free, so that the blocks of a prefix lie side by side. Otherwise it does the same
+  /// as take().
   [[nodiscard]] std::optional<SlotId> take_after(SlotId neighbour);
-  /// Appends up to `count` free slots to `out`: those right after `neighbour` as far as they are free, then the lowest.
+  /// Takes up to `count` free slots and appends them to `out`: first those that follow `neighbour` without a gap, then the lowest
+  /// ones.
   void take_many(std::uint32_t count, std::optional<SlotId> neighbour, std::vector<SlotId>& out);
-  /// The highest free slot: for a prefix that is taken from its end, so that it lies in ascending order all the same.
+  /// Takes the highest free slot. A caller that takes slots for a prefix from its last block to its first gets ascending slots in
+  /// this way.
   [[nodiscard]] std::optional<SlotId> take_last();
-  /// Takes this very slot, which must be free.
+  /// Takes this slot, which must be free.
   void take_exactly(SlotId slot);
-  /// Gives a taken slot back.
+  /// Makes a taken slot free again.
   void put(SlotId slot) { put_many({&slot, 1}); }
-  /// The same for many; neighbours that stand next to each other cost little more than one.
+  /// The same for several slots. Adjacent slots that follow each other in the span cost little more than one slot.
   void put_many(std::span<const SlotId> slots);
-  /// Slots [capacity(), capacity) join, free. Takes time in proportion to `capacity`.
+  /// Adds the slots [capacity(), capacity) as free slots. The time is in proportion to `capacity`.
   void grow(std::uint32_t capacity);
 
   void check_invariants() const;
@@ -50,7 +55,8 @@ class FreeSlots {
 
   std::uint32_t capacity_;
   std::uint32_t free_;
-  /// levels_[0] has a bit per slot (set: free); a bit of levels_[n + 1] says that a word of levels_[n] is not zero.
+  /// levels_[0] has one bit for each slot, which is set if the slot is free. A bit of levels_[n + 1] is set if the word of
+  /// levels_[n] that it stands for is not zero.
   std::vector<std::vector<std::uint64_t>> levels_;
 };
 

@@ -5,9 +5,12 @@
 
 namespace terrace {
 
-// The two moves of a heap (Williams) with four children a node: half the levels of a binary one, and the children compared at
-// each lie in one or two cache lines. For heaps that know where each of their entries stands: `placed(at)` is called wherever
-// one has been put. Entries, in a vector or a table like one, are ordered by <; the smallest is first.
+// Operations on a heap (Williams) with four children for each node. It has half the levels of a binary heap, and the children
+// that are compared at each level lie in one or two cache lines. `Entries` is a vector or a similar table. Its entries are
+// ordered by <, and the smallest entry is first.
+//
+// The operations serve heaps that record the position of each entry: they call `placed(at)` each time that they have put an entry
+// at position `at`. heap_rise() moves an entry towards the top, heap_sink() towards the bottom, until it is in order.
 
 template <class Entries, class Placed>
 void heap_rise(Entries& entries, std::size_t at, Placed&& placed) {
@@ -43,7 +46,7 @@ void heap_sink(Entries& entries, std::size_t at, Placed&& placed) {
   placed(at);
 }
 
-/// Takes the entry at `at` out; the one that fills its place goes where it belongs.
+/// Removes the entry at `at`. The last entry takes its place and then moves to where it belongs.
 template <class Entries, class Placed>
 void heap_remove(Entries& entries, std::size_t at, Placed&& placed) {
   auto last = std::move(entries.back());
@@ -54,7 +57,7 @@ void heap_remove(Entries& entries, std::size_t at, Placed&& placed) {
   smaller ? heap_rise(entries, at, placed) : heap_sink(entries, at, placed);
 }
 
-/// Whether no entry comes before the one above it.
+/// Returns true if no entry is smaller than its parent.
 template <class Entries>
 [[nodiscard]] bool is_heap_in_order(const Entries& entries) {
   for (std::size_t at = 1; at < entries.size(); ++at) {

@@ -10,11 +10,11 @@
 
 namespace terrace {
 
-/// A heap over dense integer handles that knows where each one stands: insert, remove and re-key cost O(log n), finding the
-/// smallest costs O(1), and nothing is ever scanned or rebuilt.
+/// A priority queue whose entries are found by handle. Inserting an entry, removing it or changing its priority costs O(log n),
+/// and reading the smallest costs O(1). Nothing is ever scanned or rebuilt. Handles are small integers, because they index a
+/// table. `Priority` is ordered by <; the smallest is on top.
 ///
-/// `Priority` is ordered by <; the smallest is on top. Handles are small integers (they index a table). Here and not in radix/
-/// because the stores keep their own. Threads: one.
+/// This class is in base/, because radix/, transfer/, storage/ and runtime/ all use it. Threads: one.
 template <class Priority>
 class IndexedHeap {
  public:
@@ -32,7 +32,7 @@ class IndexedHeap {
   }
   [[nodiscard]] std::size_t size() const { return entries_.size(); }
   [[nodiscard]] bool contains(Handle handle) const { return handle < where_.size() && where_[handle] != nowhere; }
-  /// The smallest. Must not be empty.
+  /// Returns the entry with the smallest priority. The heap must not be empty.
   [[nodiscard]] const Entry& top() const {
     TERRACE_CHECK(!entries_.empty());
     return entries_.front();
@@ -43,7 +43,7 @@ class IndexedHeap {
     return entries_[where_[handle]].priority;
   }
 
-  /// Inserts, or re-keys what is there.
+  /// Inserts the handle, or changes its priority if it is in the heap.
   void set(Handle handle, Priority priority) {
     if (!contains(handle)) {
       if (handle >= where_.size()) where_.resize(std::size_t{handle} + 1, nowhere);
@@ -58,7 +58,7 @@ class IndexedHeap {
     smaller ? heap_rise(entries_, at, placed()) : heap_sink(entries_, at, placed());
   }
 
-  /// Removes; false where it was not there.
+  /// Removes the handle. Returns false if it was not in the heap.
   bool erase(Handle handle) {
     if (!contains(handle)) return false;
     const std::size_t at = where_[handle];
@@ -83,7 +83,7 @@ class IndexedHeap {
   }
 
   std::vector<Entry> entries_;
-  std::vector<std::uint32_t> where_;  ///< by handle
+  std::vector<std::uint32_t> where_;  ///< the position in entries_, by handle
 };
 
 }  // namespace terrace

@@ -13,7 +13,7 @@ std::size_t whole_pages(std::size_t bytes) { return (bytes + huge_page_bytes - 1
 
 void* map_memory(std::size_t bytes, HugePages huge) {
   const std::size_t size = whole_pages(bytes);
-  // The kernel aligns to small pages: one huge page more, and what is outside goes back.
+  // mmap() aligns to small pages only. So map one huge page more, and unmap what is outside the aligned range.
   void* const mapped = ::mmap(nullptr, size + huge_page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) throw std::bad_alloc{};
   const auto address = reinterpret_cast<std::uintptr_t>(mapped);
@@ -21,7 +21,7 @@ void* map_memory(std::size_t bytes, HugePages huge) {
   auto* const memory = static_cast<std::byte*>(mapped) + before;
   if (before > 0) ::munmap(mapped, before);
   ::munmap(memory + size, huge_page_bytes - before);
-  // Advice: without huge pages everything works as well, only slower.
+  // This is only advice. Without huge pages everything works, but more slowly.
   if (huge == HugePages::yes) ::madvise(memory, size, MADV_HUGEPAGE);
   return memory;
 }

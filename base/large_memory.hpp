@@ -5,19 +5,23 @@
 
 namespace terrace {
 
-/// A huge page, where the processor and the kernel have any: one entry of the TLB for what otherwise takes 512. A table of a
-/// hundred megabytes that is read here and there costs a walk of the page tables a look without them, as much as the look itself.
+/// The size of a huge page. One TLB entry maps a huge page; small pages need 512 entries for the same memory. With small pages,
+/// each random read of a table of a hundred megabytes also costs a walk of the page tables, which takes about as long as the read
+/// itself.
 inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 
-/// Whether to ask for huge pages. Not where little of the memory may ever be used: they come whole.
+/// Whether to ask the kernel for huge pages. Do not ask for memory of which only a little may be used: the first access to a huge
+/// page allocates all of it.
 enum class HugePages : bool { no, yes };
 
-/// Zeroed memory straight from the system, aligned to a huge page; nothing of it is there before it is touched. `bytes` is
-/// rounded up to whole huge pages. Throws std::bad_alloc. Threads: any.
+/// Maps zeroed memory from the kernel, aligned to a huge page. `bytes` is rounded up to whole huge pages. The kernel allocates a
+/// page when it is first accessed. The caller releases the memory by unmap_memory() with the same `bytes`. Threads: any. Errors:
+/// throws std::bad_alloc.
 [[nodiscard]] void* map_memory(std::size_t bytes, HugePages huge);
 void unmap_memory(void* memory, std::size_t bytes) noexcept;
 
-/// For vectors that are small in most caches and large in some: from one huge page on they are mapped.
+/// An allocator for vectors that are small in most caches and large in some. Vectors of one huge page or more are mapped with
+/// huge pages.
 template <class T>
 struct LargeAllocator {
   using value_type = T;

@@ -16,48 +16,50 @@
 
 namespace terrace {
 
-/// Ordered: a log takes its least level and those above.
+/// The levels of messages, in ascending order. A log writes the messages of its least level and of all higher levels.
 enum class LogLevel : unsigned char {
-  info,     ///< how things are set up; something is well again
-  warning,  ///< something works less well than was asked for
-  error,    ///< something that was asked for is not done
+  info,     ///< how the cache is set up, or that something works again
+  warning,  ///< something works, but less well than requested
+  error,    ///< something that was requested is not done
 };
 [[nodiscard]] std::string_view to_string(LogLevel level);
 
-/// The seam to the embedder's log. It outlives the Log that it is given to.
+/// The interface to the application's own log. A sink must outlive the Log that uses it.
 class LogSink {
  public:
   virtual ~LogSink() = default;
-  /// One sentence, without a line end; names in it are as they were given, whatever their bytes. Called by one thread, the log's
-  /// own; may block, and must not throw.
+  /// Writes one message: a sentence without a line end. Names in it may contain any bytes. Only the log's own thread calls this.
+  /// It may block. It must not throw.
   virtual void write(LogLevel level, std::string_view sentence) = 0;
 };
 
 struct LogOptions {
-  LogSink* sink = nullptr;  ///< null: no log, no thread, and no sentence is made
+  LogSink* sink = nullptr;  ///< null: the log is off, has no thread and builds no message
   LogLevel least = LogLevel::warning;
-  /// Sentences on one topic within `period`; further ones are counted, and the next one says how many were left out.
+  /// The most messages on one topic within one `period`. Further messages are dropped and counted. The next message on the topic
+  /// gives their number.
   std::uint32_t per_period = 5;
   Duration period = std::chrono::seconds{10};
-  /// Sentences that wait for a slow sink. Further ones are left out, and counted as above.
+  /// The most messages that may wait for a slow sink. Further messages are dropped and counted in the same way.
   std::size_t waiting_max = 64;
 };
 
-/// Hands sentences on to a sink by a thread of its own, so that whoever has something to say never waits for where it goes.
-/// It is for changes of state, which are rare: finding them is the caller's work, and must cost nothing while there are none.
+/// Passes messages to a sink on a thread of its own, so that a caller never waits for the sink. It is meant for changes of state,
+/// which are rare. The caller must find such changes itself, and this must cost nothing while there are none.
 ///
-/// Threads: write() from any.
+/// Ownership: the sink and the clock must outlive the log. Threads: write() from any.
 class Log {
  public:
-  /// `clock` outlives the log. A topic's name has static storage.
+  /// `clock` must outlive the log.
   Log(const LogOptions& options, const Clock& clock);
-  /// Hands the waiting messages to the sink first.
+  /// Passes all waiting messages to the sink, and then ends the thread.
   ~Log();
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
 
   [[nodiscard]] bool wants(LogLevel level) const { return options_.sink != nullptr && level >= options_.least; }
-  /// `make()` returns the sentence; it is called only where the log wants the level, and at once.
+  /// Writes a message on a topic. `make()` returns its text. It is called at once, and only if the log writes this level. `topic`
+  /// must have static storage duration.
   template <class Make>
   void write(LogLevel level, std::string_view topic, Make&& make) {
     if (wants(level)) post(level, topic, std::forward<Make>(make)());
@@ -67,7 +69,7 @@ class Log {
   struct Topic {
     std::string_view name;
     TimePoint period_begin;
-    std::uint32_t said = 0;  ///< within the period
+    std::uint32_t said = 0;  ///< messages written in this period
     std::uint64_t left_out = 0;
   };
   struct Waiting {
@@ -83,7 +85,7 @@ class Log {
   const Clock& clock_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Topic> topics_;  ///< under mutex_, as are the rest
+  std::vector<Topic> topics_;  ///< protected by mutex_, as are waiting_ and end_
   std::deque<Waiting> waiting_;
   bool end_ = false;
   std::thread thread_;

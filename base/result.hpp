@@ -7,29 +7,30 @@
 
 namespace terrace {
 
-/// Failures that a caller may act on. A cache miss is none of them, and a broken promise of our own is TERRACE_CHECK.
+/// The failures on which a caller may act. A cache miss is not a failure. A broken guarantee of Terrace's own code is not one
+/// either: TERRACE_CHECK stops the process.
 enum class Errc {
   ok = 0,
-  invalid_argument,   ///< the call makes no sense as given; nothing changed
-  no_room,            ///< would fit once something in use is released
+  invalid_argument,   ///< the arguments are not valid; nothing has changed
+  no_room,            ///< fits only after something in use is released
   never_fits,         ///< larger than the whole pool
-  unknown_request,    ///< no such request, or already released
-  duplicate_request,  ///< the id is in use
-  not_ready,          ///< the request's blocks are not all there yet
-  not_found,          ///< no such block in the store
-  corrupt,            ///< key, fingerprint, length or checksum do not verify
-  parent_missing,     ///< a block may be stored only after its parent
-  full,               ///< the cap or the disk is reached, and nothing may be evicted
-  io_failed,          ///< the device or disk reported an error, or moved fewer bytes than asked
-  load_failed,        ///< a block on its way up did not arrive
-  refused,            ///< a bounded queue is at its bound; try again later
-  cancelled,          ///< never started
-  deadline_exceeded,  ///< the caller's deadline passed first
-  incompatible,       ///< a store of another geometry, model or format version
-  in_use,             ///< another process, or a request, holds it
-  paused,             ///< being cleared: nothing is served until it is resumed
-  cleared,            ///< what it counted on was cleared meanwhile; ask again
-  stopped,            ///< shutting down
+  unknown_request,    ///< there is no such request, or it was released
+  duplicate_request,  ///< the request id is in use
+  not_ready,          ///< some of the request's blocks have not arrived yet
+  not_found,          ///< the store does not have the block
+  corrupt,            ///< the key, fingerprint, length or checksum is wrong
+  parent_missing,     ///< the parent is not stored, and a block may be stored only after its parent
+  full,               ///< the size limit is reached or the disk is full, and nothing may be evicted
+  io_failed,          ///< the device or disk reported an error, or moved fewer bytes than requested
+  load_failed,        ///< a block could not be loaded into a higher tier
+  refused,            ///< a bounded queue is full; try again later
+  cancelled,          ///< cancelled before it started
+  deadline_exceeded,  ///< the caller's deadline has passed
+  incompatible,       ///< the data were written for another geometry, model, device or format version
+  in_use,             ///< another process or a request uses it
+  paused,             ///< the cache is being cleared and serves nothing until it is resumed
+  cleared,            ///< the cache was cleared since the operation began; try again
+  stopped,            ///< the cache is shutting down
 };
 
 [[nodiscard]] const boost::system::error_category& terrace_category() noexcept;
@@ -40,7 +41,8 @@ enum class Errc {
 
 using ErrorCode = boost::system::error_code;
 
-/// A value or the reason there is none, as an error_code that Asio speaks. Allocates nothing.
+/// A value, or an error code that says why there is no value. The error code is of the type that Asio uses. A Result allocates
+/// nothing.
 template <class T>
 class [[nodiscard]] Result : public boost::system::result<T> {
  public:

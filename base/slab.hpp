@@ -10,9 +10,9 @@
 
 namespace terrace {
 
-/// Things under a number of ours, while they are under way: the number is where the thing stands, and is used again once it was
-/// taken out. A hash table of names that come and go cleans up after them now and then, all at once, in new memory; this
-/// allocates only where more are under way than ever before. Threads: one.
+/// A table of objects with short lives, each of which is found by a number. add() returns the number: the index of the object.
+/// After take() the number is used again. A hash table would sometimes move all its entries into new memory; this table allocates
+/// only if it holds more objects than ever before. Threads: one.
 template <class T>
 class Slab {
  public:
@@ -27,16 +27,16 @@ class Slab {
     things_[number].emplace(std::move(thing));
     return number;
   }
-  /// Null: nothing has this number now.
+  /// Returns the object with this number, or null if there is none.
   [[nodiscard]] const T* find(std::uint64_t number) const {
     return number < things_.size() && things_[number] ? &*things_[number] : nullptr;
   }
-  /// Something must have this number. The reference is good until the next add().
+  /// Returns the object with this number, which must exist. The reference is valid until the next add().
   [[nodiscard]] T& at(std::uint64_t number) {
     TERRACE_CHECK(find(number) != nullptr);
     return *things_[number];
   }
-  /// The same.
+  /// Removes the object with this number, which must exist, and returns it.
   [[nodiscard]] T take(std::uint64_t number) {
     TERRACE_CHECK(find(number) != nullptr);
     T thing = std::move(*things_[number]);

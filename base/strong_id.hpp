@@ -7,7 +7,7 @@
 
 namespace terrace {
 
-/// An integer with a meaning of its own: ids of two kinds do not mix and do no arithmetic by accident.
+/// An integer with a meaning of its own. Ids of two kinds cannot be mixed, and ids have no arithmetic.
 template <class Tag, class Rep = std::uint32_t>
 class StrongId {
  public:
@@ -23,22 +23,23 @@ class StrongId {
   Rep value_{};
 };
 
-/// A place of one block's size in one tier's pool (device, host arena). Which pool is said by the context.
+/// The number of a slot: a place for one block in the pool of one tier. The context says which pool.
 using SlotId = StrongId<struct SlotIdTag>;
-/// Layers that share a block table and an attention kind.
+/// The number of a KV cache group: layers that share a block table and have the same kind of attention.
 using GroupId = StrongId<struct GroupIdTag, std::uint16_t>;
 /// The number of a TieredPool: the pools of one block size in all tiers.
 using PoolId = StrongId<struct PoolIdTag, std::uint16_t>;
-/// Whose blocks these are, for quotas, statistics and jobs: the first eight bytes of the root key (BlockKey::prefix64).
+/// The owner of blocks, for quotas, statistics and write-back jobs. It is the first eight bytes of the root key
+/// (BlockKey::prefix64).
 using TenantId = StrongId<struct TenantIdTag, std::uint64_t>;
-/// A caller's request, unique among those alive.
+/// A caller's request. No two requests that have not ended have the same id.
 using RequestId = StrongId<struct RequestIdTag, std::uint64_t>;
-/// One transfer. Its maker numbers it; no two transfers that have not ended have the same id.
+/// One transfer. Its creator chooses the id. No two transfers that have not ended have the same id.
 using TransferId = StrongId<struct TransferIdTag, std::uint64_t>;
-/// A point on a device's compute timeline; work that waits for it starts after everything recorded up to it. 0: nothing to
-/// wait for.
+/// A point on a device's compute timeline. Work that waits for a fence starts after everything that was recorded before that
+/// point. The value 0 means that there is nothing to wait for.
 using Fence = StrongId<struct FenceTag, std::uint64_t>;
-/// Raised by a reset or a weight update; what belongs to an older epoch publishes nothing.
+/// A counter that is increased by a reset or a weight update. The results of work from an older epoch are dropped.
 using Epoch = StrongId<struct EpochTag>;
 
 }  // namespace terrace

@@ -6,7 +6,7 @@
 
 namespace terrace {
 
-/// Where a copy of a block can live, fastest first.
+/// The places where a copy of a block can be, fastest first.
 enum class Tier : unsigned char { device, host, storage };
 
 inline constexpr std::size_t tier_count = 3;

@@ -5,18 +5,19 @@
 
 namespace terrace {
 
-/// Emptied vectors, kept for their memory: what is made and done with at every step allocates only while it still grows.
-/// Holds as many as were ever out at the same time. Threads: one.
+/// Keeps emptied vectors so that their memory is used again. Code that fills and drops vectors at every step then allocates only
+/// while its vectors still grow. The pool holds as many vectors as were ever in use at the same time. Threads: one.
 template <class T>
 class VectorPool {
  public:
-  /// An empty one.
+  /// Returns an empty vector, which may have capacity.
   [[nodiscard]] std::vector<T> take() {
     if (vectors_.empty()) return {};
     std::vector<T> vector = std::move(vectors_.back());
     vectors_.pop_back();
     return vector;
   }
+  /// Takes a vector back and empties it.
   void give(std::vector<T> vector) {
     vector.clear();
     if (vector.capacity() > 0) vectors_.push_back(std::move(vector));

@@ -19,15 +19,15 @@ EventFdWaker::~EventFdWaker() { ::close(fd_); }
 void EventFdWaker::wake() noexcept {
   if (pending_.exchange(true, std::memory_order_acq_rel)) return;
   const std::uint64_t one = 1;
-  // Cannot fail: the counter stays small (an acknowledge() just now may leave 2), and the descriptor is ours.
+  // The write cannot fail: the descriptor is valid, and the counter stays small. (It may become 2 if an acknowledge() runs now.)
   [[maybe_unused]] const auto written = ::write(fd_, &one, sizeof one);
 }
 
 void EventFdWaker::acknowledge() noexcept {
   std::uint64_t counter = 0;
   [[maybe_unused]] const auto read = ::read(fd_, &counter, sizeof counter);
-  // After the read: a wake() between the two finds `pending_` still set, skips its write, and what it pushed is collected
-  // by the caller right after this call.
+  // This must follow the read. A wake() between the two finds `pending_` still set and does not write. This is no loss: the
+  // caller collects right after this call, and finds what was pushed before that wake().
   pending_.exchange(false, std::memory_order_acq_rel);
 }
 

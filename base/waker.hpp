@@ -4,25 +4,25 @@
 
 namespace terrace {
 
-/// The seam for "there is something to collect": producers call wake() after they pushed.
+/// Tells a consumer that there is something to collect. Producers call wake() after they have pushed. Threads: any.
 class Waker {
  public:
   virtual ~Waker() = default;
-  /// From any thread; never blocks.
+  /// Never blocks.
   virtual void wake() noexcept = 0;
 };
 
-/// Nobody sleeps: what a single-threaded owner that polls uses.
+/// A waker that does nothing, for an owner that polls and never sleeps.
 class NullWaker final : public Waker {
  public:
   void wake() noexcept override {}
 };
 
-/// Wakes a thread or an event loop that waits for a file descriptor to become readable. While a wake-up is pending, further
-/// ones cost no system call.
+/// Wakes a thread or an event loop that waits for a file descriptor to become readable. While a wake-up is pending, further calls
+/// of wake() cost no system call. Threads: wake() from any, the other members from the consumer's.
 class EventFdWaker final : public Waker {
  public:
-  /// Throws std::system_error where no descriptor is to be had.
+  /// Throws std::system_error if the kernel has no file descriptor left.
   EventFdWaker();
   ~EventFdWaker() override;
   EventFdWaker(const EventFdWaker&) = delete;
@@ -30,11 +30,11 @@ class EventFdWaker final : public Waker {
 
   void wake() noexcept override;
 
-  /// Readable while a wake-up is pending. Owned by this object.
+  /// Returns the file descriptor, which is readable while a wake-up is pending. This object owns it.
   [[nodiscard]] int fd() const noexcept { return fd_; }
-  /// Takes back the pending wake-up. Call it before collecting, so that a push after the collection wakes again.
+  /// Clears the pending wake-up. Call it before collecting, so that a push after the collection wakes the consumer again.
   void acknowledge() noexcept;
-  /// Blocks until woken or until `timeout_ms` passed (negative: for ever). Does not acknowledge.
+  /// Blocks until there is a wake-up or `timeout_ms` milliseconds have passed (negative: no limit). Does not clear the wake-up.
   void wait(int timeout_ms) const noexcept;
 
  private:

@@ -10,30 +10,32 @@ namespace terrace {
 namespace {
 
 constexpr std::size_t sample_blocks = 768;
-/// So many residence times are as good as for ever: a reused block goes only when no other is left.
+/// A boost of this many residence times is as good as an infinite one: a reused block is evicted only if no other is left.
 constexpr double always = 32;
 
-/// From the one that protects most.
+/// The rules, from the one that protects reused blocks most to LRU.
 constexpr std::array<RecencyBoost, AdaptivePolicy::rule_count> boosts{
     RecencyBoost{{0, always, always}}, RecencyBoost{{0, 0, always}}, RecencyBoost{{0, 1, 1}}, RecencyBoost{{0, 0, 0}}};
 
 constexpr std::size_t measurements_per_residence_time = 8;
 
-// Landmarks: each of a prefix's first blocks, then every eighth.
+// Landmarks are the first eight blocks of a prefix, and every eighth block after them.
 constexpr std::uint32_t dense_until = 8;
 constexpr std::uint32_t stride = 8;
 
-/// Depth of the i-th.
+/// Returns the depth of landmark `i`.
 constexpr std::uint32_t landmark(std::uint32_t i) { return i < dense_until ? i : dense_until + (i - dense_until) * stride; }
-/// How many there are before this depth.
+/// Returns the number of landmarks before this depth.
 constexpr std::uint32_t landmarks_before(std::uint32_t depth) {
   return depth <= dense_until ? depth : dense_until + (depth - dense_until + stride - 1) / stride;
 }
 static_assert(landmark(landmarks_before(7)) == 7 && landmark(landmarks_before(9)) == 16 && landmarks_before(17) == 10);
 
-/// Ghosts' ages are wanted to this part of a capacity; after 2^16 of such steps they would begin anew.
+/// Ages of ghosts are measured in steps of about 1/256 of the capacity. A GhostTable keeps 16 bits of them, so they wrap around
+/// after 2^16 steps.
 constexpr std::uint32_t ghost_grains_per_capacity = 256;
-constexpr std::size_t ghosts_per_block = 2;  ///< landmarks: of long prefixes eight times as many blocks
+/// Ghosts are landmarks, so in long prefixes they stand for eight times as many blocks.
+constexpr std::size_t ghosts_per_block = 2;
 
 }  // namespace
 
@@ -75,7 +77,8 @@ std::uint32_t AdaptivePolicy::alike_from(NodeId node, std::uint32_t depth) const
 }
 
 void AdaptivePolicy::on_inserted(const Blocks& blocks) {
-  // Along the prefix landmarks left ever longer ago, and those that are forgotten come last.
+  // Deeper blocks are evicted before the blocks above them. So the ages of ghosts increase along the prefix, and ghosts that are
+  // forgotten come last. This allows a binary search.
   const std::uint32_t first = landmarks_before(blocks.begin);
   const std::uint32_t last = landmarks_before(blocks.end());
   const auto depth_until = [&](std::uint64_t longest) {
@@ -136,7 +139,7 @@ void AdaptivePolicy::on_gone(NodeId node, std::uint32_t depth) {
   if (node.value() < depths_.size()) depths_[node.value()].cut(depth);
 }
 
-/// How many stamps go by while the tier takes in as many blocks as it holds.
+/// Measures the cache residence time: the number of stamps that pass while the tier takes in as many blocks as it holds.
 void AdaptivePolicy::measure_residence_time() {
   if (inserted_since_ * measurements_per_residence_time < capacity_) return;
   const double residence_times = static_cast<double>(inserted_since_) / static_cast<double>(capacity_);
@@ -155,7 +158,7 @@ void AdaptivePolicy::sample(const Blocks& blocks, std::uint32_t from, std::uint6
   };
   const std::uint32_t end = blocks.end();
   std::uint32_t depth = from;
-  // Where so many are sampled, a stride would miss some.
+  // If more than one block in eight is sampled, a stride of eight blocks would miss some of them.
   const bool strides = sample_below_ * stride <= std::uint64_t{1} << 32U;
   const std::uint32_t each_until = strides ? std::min(end, dense_until) : end;
   for (; depth < each_until; ++depth) look_at(depth, sample_below_);

@@ -15,28 +15,30 @@ namespace terrace {
 ///
 /// - not at all: this is LRU;
 /// - one residence time: a reused block stays a while longer;
-/// - very many, for blocks that were used again soon, or for all that were used again at all: a block without a second use always
-///   goes first, as in LRU-2.
+/// - very many, either for blocks that were used again soon, or for all blocks that were used again: a block without a second use
+///   is always evicted first, as in LRU-2.
 ///
-/// No fixed rule is best. Where the tier is small for its work, new blocks must not push out blocks that are used again and
-/// again; where it is large, blocks that were popular long ago must not stay. In a tree of prefixes a second use tells a shared
-/// prompt, or a conversation that goes on, from the end of an answer that nobody asks for again.
+/// No fixed rule is best. If the tier is small for its work, new blocks must not push out blocks that are used again and again.
+/// If it is large, blocks that were popular long ago must not stay. In a tree of prefixes, a second use marks a shared prompt or
+/// a conversation that goes on. The end of an answer that is never requested again has no second use.
 ///
-/// *What is known of blocks.* A request that uses a block uses all blocks before it. So the ReuseClass of blocks only gets worse
-/// along a prefix, and three depths per node describe all blocks of the node. Of evicted blocks only landmarks are remembered
-/// (GhostTable): the first eight blocks of a prefix, and every eighth block after. A returning prefix is looked up at O(log n)
-/// of its landmarks.
+/// *Reuse classes.* A request that uses a block uses all blocks before it. So the ReuseClass of blocks only gets worse along a
+/// prefix, and three depths per node describe all blocks of the node. For evicted blocks, only landmarks are remembered
+/// (GhostTable): the first eight blocks of a prefix, and every eighth block after them. When a prefix returns, O(log n) of its
+/// landmarks are looked up.
 ///
-/// *How a rule is chosen.* Every rule runs a shadow cache over a fixed sample of the blocks, which their keys decide: 768 blocks
-/// of those that fit, or all where fewer fit. Only landmarks are sampled; landmarks after the eighth block have eight times the
-/// chance, so that every run of blocks has its share. PolicySelector chooses from what the shadow caches hit: LRU until another
-/// rule is clearly ahead, and LRU again once that rule is behind; while nothing is missed, the rule that protects most. A change
-/// of the rule moves nothing: leaves stand in one heap per reuse class, by last use, and a rule only compares the tops of the
-/// three heaps.
+/// *The choice of a rule.* Every rule runs a shadow cache over a fixed sample of the blocks, which their keys determine. The
+/// sample stands for 768 of the blocks that the tier holds, or for all if it holds fewer. Only landmarks are sampled. A landmark
+/// after the first eight blocks is eight times as likely to be sampled, because it stands for eight blocks. PolicySelector
+/// chooses the rule by the hits of the shadow caches: LRU until another rule is clearly ahead, and LRU again when that rule falls
+/// behind; while nothing is missed, the rule that protects most. A change of the rule moves no leaves: there is one heap of
+/// leaves per reuse class, ordered by last use, and a rule only compares the tops of the three heaps.
 ///
-/// After sampled shadow caches (Waldspurger, Saemundsson, Ahmad, Park, "Cache modeling and optimization using miniature
-/// simulations", ATC 2017) and the choice among experts by what they lately hit (Gramacy, Warmuth, Brandt, Ari, "Adaptive caching
-/// by refetching", NIPS 2002). O(log n) per event of a run, and a look at one key in eight. Threads: one.
+/// The design follows sampled shadow caches (Waldspurger, Saemundsson, Ahmad, Park, "Cache modeling and optimization using
+/// miniature simulations", ATC 2017) and the choice among experts by their recent hits (Gramacy, Warmuth, Brandt, Ari, "Adaptive
+/// caching by refetching", NIPS 2002).
+///
+/// Threads: one. Each event of a run costs O(log n), and reads one key in eight.
 class AdaptivePolicy final : public EvictionPolicy {
  public:
   static constexpr std::size_t rule_count = PolicySelector::rule_count;
@@ -60,7 +62,7 @@ class AdaptivePolicy final : public EvictionPolicy {
   [[nodiscard]] std::size_t ghosts() const override { return ghosts_.size(); }
   void check_invariants() const override;
 
-  /// Which rule is followed now, from 0 (protects most) to rule_count - 1 (LRU).
+  /// Returns the rule that is followed now, from 0 (protects most) to rule_count - 1 (LRU).
   [[nodiscard]] std::size_t rule() const { return selector_.rule(); }
 
  private:
@@ -83,9 +85,9 @@ class AdaptivePolicy final : public EvictionPolicy {
 
   std::size_t capacity_;
   std::size_t sample_capacity_;
-  std::uint64_t sample_below_;  ///< of 32 bits of a key: those less are sampled
+  std::uint64_t sample_below_;  ///< a block is sampled if the upper 32 bits of its key's prefix64() are less
   std::uint64_t evictions_ = 0;
-  std::uint64_t now_ = 0;          ///< the latest stamp
+  std::uint64_t now_ = 0;          ///< the latest stamp of a use
   double residence_time_ = 0;      ///< in stamps
   std::uint64_t measured_at_ = 0;  ///< stamp of the last measurement of the residence time
   std::size_t inserted_since_ = 0;

@@ -31,8 +31,8 @@ inline constexpr Priority highest_priority = 14;  ///< 0 is the lowest
 using TenantIndex = std::uint32_t;
 inline constexpr TenantIndex nobody{0};
 
-/// Neighbouring blocks in one node. The first is at depth `begin`. `keys` has one key for each block; do not keep the span
-/// after the call, because the tree may move its keys.
+/// Adjacent blocks in one node. The first is at depth `begin`. `keys` has one key for each block. Do not keep the span after the
+/// call, because the tree may move its keys.
 struct Blocks {
   NodeId node;
   std::uint32_t begin = 0;
@@ -41,22 +41,25 @@ struct Blocks {
   [[nodiscard]] std::uint32_t end() const { return begin + static_cast<std::uint32_t>(keys.size()); }
 };
 
-/// Decides which block of one tier is evicted next. The tree reports what happens, and asks victim().
+/// Decides which block of one tier is evicted next. The prefix tree reports what happens, and asks victim().
 ///
 /// A node has at most one candidate in a tier: its deepest block with a copy there, not counting copies that are being evicted.
-/// The copy must be ready, the block must not be pinned, and no node below may have a copy in the tier that is not being
-/// evicted. So the node's number is enough to name the candidate.
+/// The copy must be ready, the block must not be pinned, and no node below may have a copy in the tier that is not being evicted.
+/// So the number of the node is enough to name the candidate.
 ///
-/// A policy whose follows_blocks() is true also hears what happens to blocks, in one call for each run of neighbouring blocks.
-/// It may keep its records by node: on_split() and on_gone() say when a node changes. When a block has left the tree, only its
-/// key still names it. A policy limits how many such blocks it remembers. It decides only by what it is told. It reads no clock
-/// and draws no random number, so that the same calls give the same decisions. Threads: one, the one that uses the tree.
+/// A policy whose follows_blocks() is true is also told what happens to blocks, in one call for each run of adjacent blocks. It
+/// may keep its records by node: on_split() and on_gone() report changes of nodes. After a block has left the tree, only its key
+/// names it. A policy must limit how many such blocks it remembers.
+///
+/// Ownership: a policy must outlive the tree that it is given to (PrefixTree::set_policy). Threads: one, the thread that uses the
+/// tree. A policy decides only by these calls. It reads no clock and draws no random number, so that the same calls give the same
+/// decisions.
 class EvictionPolicy {
  public:
-  /// A candidate (both words mean the same), and the properties by which a policy compares it.
+  /// A candidate for eviction (both words mean the same), and the properties by which a policy compares candidates.
   struct Leaf {
     BlockRef block;
-    const BlockKey& key;         ///< valid during the call only
+    const BlockKey& key;         ///< valid only during the call
     std::uint64_t last_use = 0;  ///< the stamp of the last use: a counter, not a time
     Priority priority = usual_priority;
     TenantIndex tenant = nobody;
@@ -64,10 +67,11 @@ class EvictionPolicy {
 
   virtual ~EvictionPolicy() = default;
 
-  /// Whether the tree is to call on_inserted(), on_used(), on_removed(), on_split() and on_gone(). PrefixTree::set_policy()
-  /// asks once.
+  /// Returns true if the tree must call on_inserted(), on_used(), on_removed(), on_split() and on_gone().
+  /// PrefixTree::set_policy() asks once.
   [[nodiscard]] virtual bool follows_blocks() const { return false; }
-  /// These blocks got copies in this tier; the bytes may still be on their way. on_used() for them may come before or after this.
+  /// These blocks have got copies in this tier; their bytes may not have arrived yet. on_used() for these blocks may come before
+  /// or after this call.
   virtual void on_inserted(const Blocks&) {}
   /// A request used these blocks, which are the first blocks of their node. They may be in this tier, in another tier, or newly
   /// computed. One request may report a block twice with the same stamp: when it finds the block, and when it adds blocks after
@@ -75,11 +79,12 @@ class EvictionPolicy {
   /// added to the node since, of which this policy has not been told. on_evictable() with the new last use comes after this
   /// call.
   virtual void on_used(const Blocks&, std::uint64_t /*stamp*/, std::uint32_t /*known*/) {}
-  /// The copies left this tier.
+  /// The copies of these blocks have left this tier.
   virtual void on_removed(const Blocks&) {}
-  /// The upper node's blocks from this depth on are the lower's now.
+  /// A node was split: its blocks from this depth on belong to `lower` now.
   virtual void on_split(NodeId /*upper*/, NodeId /*lower*/, std::uint32_t /*depth*/) {}
-  /// The node's blocks from this depth on have left the tree. Depth 0: the node has gone, too, and its number may be used again.
+  /// The node's blocks from this depth on have left the tree. If the depth is 0, the node has gone, too, and its number may be
+  /// used again.
   virtual void on_gone(NodeId, std::uint32_t /*depth*/) {}
 
   /// `leaf` is the node's candidate from now on, in place of an earlier one. Also called when its properties may have changed.
@@ -90,7 +95,7 @@ class EvictionPolicy {
   /// The node whose candidate is to be evicted first, or nothing if there is no candidate. The call does not remove the
   /// candidate: the tree reports that by on_evictable() or on_unevictable().
   [[nodiscard]] virtual std::optional<NodeId> victim() const = 0;
-  /// As victim(), among the candidates of one tenant. A policy without tenants returns nothing.
+  /// The same as victim(), but only among the candidates of one tenant. A policy without tenants returns nothing.
   [[nodiscard]] virtual std::optional<NodeId> victim(TenantIndex) const { return std::nullopt; }
   [[nodiscard]] virtual bool knows_tenants() const { return false; }
   /// Returns a depth d: the policy treats the node's blocks from d up to and including `depth` alike. It ignores last use,
@@ -100,7 +105,7 @@ class EvictionPolicy {
   [[nodiscard]] virtual std::size_t candidates() const = 0;
   /// Bytes of memory that the policy uses for itself.
   [[nodiscard]] virtual std::size_t bytes_held() const = 0;
-  /// How many blocks the policy remembers that have left its tier.
+  /// Returns the number of blocks that have left the tier and that the policy remembers.
   [[nodiscard]] virtual std::size_t ghosts() const { return 0; }
   virtual void check_invariants() const = 0;
 };

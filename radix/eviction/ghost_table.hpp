@@ -11,14 +11,19 @@
 
 namespace terrace {
 
-/// When blocks left: the last so many, in a little more than four bytes each. They lie in sets of a cache line, each a ring where
-/// the newest takes the oldest one's place, so that to remember a block costs one line and no search. Time is counted by the
-/// caller, in evictions, and kept in steps of 2^`grain_bits`. A block is known by its set and sixteen bits: one stranger in four
-/// thousand is taken for a ghost. Memory is taken at construction. O(1). Threads: one.
+/// Records when blocks left a tier, for the last `blocks` blocks, in a little more than four bytes for each. The caller counts
+/// time in evictions. The table keeps 16 bits of it, in steps of 2^`grain_bits`.
+///
+/// The table consists of sets of one cache line. Each set is a ring in which the newest record replaces the oldest, so that
+/// recording a block touches one line and needs no search. A record names its block by its set and 16 bits of its key: about one
+/// lookup in four thousand finds the ghost of another block.
+///
+/// Ownership: all memory is taken at construction. Threads: one. Every call costs O(1).
 class GhostTable {
  public:
   GhostTable(std::size_t blocks, unsigned grain_bits) : grain_bits_{grain_bits}, sets_(blocks / ways + 1) {}
 
+  /// Records that the block leaves the tier at `now`.
   void insert(const BlockKey& key, std::uint64_t now) {
     Set& set = sets_[index_of(key)];
     size_ += set.tags[set.oldest] == 0;
@@ -26,11 +31,11 @@ class GhostTable {
     set.times[set.oldest] = static_cast<std::uint16_t>(now >> grain_bits_);
     set.oldest = static_cast<std::uint16_t>(set.oldest + 1 == ways ? 0 : set.oldest + 1);
   }
-  /// How long ago the block left last; nothing where that is not known.
+  /// Returns how long ago the block left last, in evictions, or nothing if there is no record of it.
   [[nodiscard]] std::optional<std::uint64_t> age(const BlockKey& key, std::uint64_t now) const {
     const Set& set = sets_[index_of(key)];
     const std::uint16_t tag = tag_of(key);
-    for (std::size_t i = 0, way = set.oldest; i < ways; ++i) {  // from the newest
+    for (std::size_t i = 0, way = set.oldest; i < ways; ++i) {  // from the newest record to the oldest
       way = way == 0 ? ways - 1 : way - 1;
       if (set.tags[way] != tag) continue;
       return std::uint64_t{static_cast<std::uint16_t>((now >> grain_bits_) - set.times[way])} << grain_bits_;
@@ -44,7 +49,7 @@ class GhostTable {
  private:
   static constexpr std::size_t ways = 15;
   struct alignas(64) Set {
-    std::array<std::uint16_t, ways> tags{};  ///< 0: free
+    std::array<std::uint16_t, ways> tags{};  ///< 0: no record
     std::array<std::uint16_t, ways> times{};
     std::uint16_t oldest = 0;
   };

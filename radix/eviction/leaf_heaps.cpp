@@ -33,7 +33,8 @@ void LeafHeaps::erase(NodeId node) {
   refresh_top(place.heap);
 }
 
-/// Room for all lines of all tenants up to the heap's. With the second tenant the first one's tops are wanted, too.
+/// Adds heaps for all lines of all tenants up to the tenant of this heap. When the second tenant comes, the tops of the first
+/// tenant's heaps are recorded as well.
 void LeafHeaps::make_heap(std::uint32_t heap) {
   const bool is_first = !has_tenants();
   heaps_.resize((heap / lines_ + 1) * lines_);

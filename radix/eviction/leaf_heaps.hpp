@@ -10,10 +10,11 @@
 
 namespace terrace {
 
-/// When a leaf goes: those of a lower priority first, then the least recently used, of equal age the deepest, so that a prefix is
-/// given up from its end; two leaves of one age and depth in any fixed order, so that runs repeat.
+/// The order in which leaves are evicted, smallest first: by priority, then by last use, then by depth. The deepest leaf goes
+/// first, so that a prefix is evicted from its end. Two leaves that are equal in all of these are ordered by the number of their
+/// node, so that runs repeat.
 struct LeafAge {
-  std::uint64_t rank = 0;  ///< priority, then last use
+  std::uint64_t rank = 0;  ///< the priority in the upper bits, the last use in the lower bits
   std::uint32_t depth = 0;
   NodeId node;
 
@@ -31,24 +32,25 @@ struct LeafAge {
   }
 
  private:
-  static constexpr unsigned use_bits = 60;  ///< uses are counted: that is enough for ever
+  static constexpr unsigned use_bits = 60;  ///< the last use is a counter, which never needs more bits
 };
 
-/// Heaps of leaves. Each leaf is in one heap: the one for its line and its tenant. A line is one kind of leaf that a policy
-/// keeps apart from the others; AdaptivePolicy has a line for each ReuseClass. oldest(line) answers for all tenants: a second
-/// heap holds the tops of the tenants' heaps. If the tree follows no tenant, there is one heap for each line, and no second
-/// heap. A change costs O(log n), a question O(1). One table says where each node's leaf is, so that a further heap needs
-/// memory only for its leaves. Threads: one.
+/// Heaps of leaves. Each leaf is in one heap: the one for its line and its tenant. A line is one kind of leaf that a policy keeps
+/// apart from the others; AdaptivePolicy has a line for each ReuseClass. oldest(line) answers for all tenants, by a second heap
+/// that holds the tops of the tenants' heaps. If the tree follows no tenant, there is one heap for each line, and no second heap.
+/// One table says where the leaf of each node is, so that a further heap needs memory only for its leaves.
+///
+/// Threads: one. A change costs O(log n), a query O(1).
 class LeafHeaps {
  public:
   explicit LeafHeaps(std::size_t lines = 1) : lines_{lines}, heaps_(lines), tops_(lines) {}
 
-  /// Inserts the node's leaf, or puts it where it belongs now.
+  /// Inserts the node's leaf, or moves it to its new place.
   void set(std::size_t line, TenantIndex tenant, const LeafAge& age);
-  /// Nothing where the node has no leaf here.
+  /// Removes the node's leaf. Does nothing if the node has none.
   void erase(NodeId node);
 
-  /// Nullptr where the line has none.
+  /// Returns the leaf of this line, and of this tenant if one is given, that is evicted first. Returns nullptr if there is none.
   [[nodiscard]] const LeafAge* oldest(std::size_t line) const;
   [[nodiscard]] const LeafAge* oldest(std::size_t line, TenantIndex tenant) const;
   [[nodiscard]] std::size_t size() const { return size_; }
@@ -71,7 +73,7 @@ class LeafHeaps {
 
   std::size_t lines_;
   std::vector<ChunkedTable<LeafAge>> heaps_;  ///< by tenant, then by line
-  std::vector<IndexedHeap<LeafAge>> tops_;    ///< by line, of its heaps by tenant; empty while there is one
+  std::vector<IndexedHeap<LeafAge>> tops_;    ///< by line: the tops of its heaps, by tenant; empty while there is only one tenant
   ChunkedTable<Place> where_;                 ///< by node
   std::size_t size_ = 0;
 };

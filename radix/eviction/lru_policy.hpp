@@ -4,7 +4,7 @@
 
 namespace terrace {
 
-/// Least recently used leaf first (LeafAge). The leaf heap is all it needs: O(log n) per event and O(1) per question.
+/// Evicts the least recently used leaf first (LeafAge). Threads: one. Each event costs O(log n), each query O(1).
 class LruPolicy final : public EvictionPolicy {
  public:
   void on_evictable(const Leaf& leaf) override { heap_.set(0, leaf.tenant, LeafAge{leaf}); }

@@ -6,11 +6,13 @@
 namespace terrace {
 namespace {
 
-/// A window halves after so many capacities of uses, but no fewer uses of the tier than tell the rules apart by more than chance.
+/// The half-life of a window: a number of capacities of the tier, counted in uses, but at least `uses_min` uses. With fewer uses,
+/// the differences between the rules would be due to chance.
 struct HalfLife {
   double capacities;
   double uses_min;
 
+  /// Returns the half-life in sampled uses.
   [[nodiscard]] double in_samples(std::size_t capacity, std::size_t sampled) const {
     const auto blocks = static_cast<double>(std::max<std::size_t>(capacity, 1));
     return std::max(capacities, uses_min / blocks) * static_cast<double>(sampled);
@@ -22,13 +24,14 @@ constexpr HalfLife short_half_life{0.5, 1024};
 constexpr std::size_t choices_per_capacity = 32;
 
 constexpr double errors_to_adopt = 3;
-constexpr double errors_behind_to_drop = 1;  ///< over the short window; over the long one, none
-constexpr double lead_to_adopt = 0.002;      ///< of hit rate: a fifth of a point over LRU
-constexpr double lead_to_change = 0.0005;    ///< over the rule followed
-/// So many requests, besides, in which the rules differed by one block: a lead of a few is no evidence.
+constexpr double errors_behind_to_drop = 1;  ///< in the short window; in the long window, any deficit is enough
+constexpr double lead_to_adopt = 0.002;      ///< of the hit rate: 0.2 percentage points more than LRU
+constexpr double lead_to_change = 0.0005;    ///< of the hit rate, more than the present rule
+/// This number is added to the sum of squares, as if the rules had differed by one block in that many further requests. So a lead
+/// of a few blocks is no evidence.
 constexpr double squares_before = 4;
 
-constexpr double disputed_min = 0.0005;  ///< of the uses: below that there is nothing to learn
+constexpr double disputed_min = 0.0005;  ///< as a share of the uses; below it there is nothing to learn
 
 }  // namespace
 
@@ -80,11 +83,11 @@ void PolicySelector::close_request() {
 }
 
 void PolicySelector::choose() {
-  if (hits_in_a_row_ >= short_.half_life) {  // at peace
+  if (hits_in_a_row_ >= short_.half_life) {  // no rule has missed
     rule_ = 0;
     return;
   }
-  // Nothing hit by some and not by others: nothing learnt, as in the midst of a scan.
+  // If almost no use is hit by some rules and missed by others, there is nothing to learn. This is so in the middle of a scan.
   if (short_.disputed < disputed_min * short_.uses) return;
   if (rule_ != lru && (long_.leads[rule_].hits < 0 || short_.leads[rule_].in_standard_errors() < -errors_behind_to_drop)) {
     rule_ = lru;

@@ -8,40 +8,45 @@
 
 namespace terrace {
 
-/// Which rule to follow, by what each would have hit of a sample of the uses (ShadowCaches). The last rule is LRU: the others are
-/// measured by how far they are ahead of it.
+/// Chooses the eviction rule to follow, by the hits that each rule would have had in a sample of the uses (ShadowCaches). The
+/// last rule is LRU. The lead of another rule is the number of its hits minus those of LRU.
 ///
-/// A rule is taken up where its lead is large enough to be worth a change, and so much larger than it varies from request to
-/// request that chance does not explain it: three standard errors. (The question is asked again and again, of three rules: two
-/// standard errors come by chance now and then.) It is given up for LRU once it is behind over the long window, or by one
-/// standard error over the short one, so that an error costs little, and what was right before a workload changed is not held
-/// against what comes. All blocks of a request count as one observation: they hit together.
+/// *A rule is adopted* if its lead is large enough to be worth a change, and at least three standard errors. The standard error
+/// follows from how much the lead varies from request to request, so chance does not explain such a lead. (The lead is checked
+/// again and again, for three rules; two standard errors would occur by chance now and then.) All blocks of a request count as
+/// one observation, because they are hit together.
 ///
-/// At peace, where all rules have hit every block for as long as the short window (everything fits), the first one is taken up,
-/// which protects most: that costs nothing now, and a scan may come. Where some uses miss, blocks are given up, and it is not
-/// known yet what it costs to give up others than LRU does: there is no peace. O(1) a use. Threads: one.
+/// *A rule is dropped* for LRU if it is behind LRU in the long window, or by one standard error in the short window. So a wrong
+/// choice costs little, and hits from before a change of the workload do not count for long.
+///
+/// *Without misses*: if all rules have hit every block for as long as the short window (everything fits), the first rule is
+/// chosen, which protects most. This costs nothing now, and helps if a scan comes. If some uses miss, blocks are evicted, and it
+/// is not known what a rule other than LRU would cost; so the first rule is not chosen for this reason.
+///
+/// Threads: one. A use costs O(1).
 class PolicySelector {
  public:
   static constexpr std::size_t rule_count = ShadowCaches::rule_count;
   static constexpr std::size_t lru = rule_count - 1;
 
-  /// `capacity` of the tier, of which `sampled` blocks are looked at.
+  /// `capacity` is the number of blocks that the tier holds, and `sampled` the number that a shadow cache holds.
   PolicySelector(std::size_t capacity, std::size_t sampled);
 
-  /// A block was used, in the request of this stamp; `hit_by`: the rules that had it, bit i for rule i.
+  /// Reports that the request with this stamp has used a block. Bit i of `hit_by` is set if rule i had the block.
   void add(std::uint32_t hit_by, std::uint64_t stamp);
 
+  /// Returns the rule to follow now.
   [[nodiscard]] std::size_t rule() const { return rule_; }
 
  private:
-  /// Of a rule beside LRU.
+  /// The lead of a rule over LRU.
   struct Lead {
-    double hits = 0;     ///< more than LRU's
-    double squares = 0;  ///< of those of each request
+    double hits = 0;     ///< hits of the rule minus hits of LRU
+    double squares = 0;  ///< the sum, over all requests, of the square of each request's lead
 
     [[nodiscard]] double in_standard_errors() const;
   };
-  /// What came lately: all sums halve after so many uses.
+  /// Sums over recent uses. All sums are halved after every `half_life` uses, gradually.
   struct Window {
     double half_life = 0;
     double uses = 0;
@@ -54,7 +59,7 @@ class PolicySelector {
     std::uint64_t stamp = 0;
     std::uint32_t uses = 0;
     std::uint32_t disputed = 0;
-    std::uint32_t missed = 0;  ///< by some rule
+    std::uint32_t missed = 0;  ///< uses that some rule missed
     std::array<std::uint32_t, rule_count> hits{};
   };
 

@@ -9,7 +9,8 @@ namespace terrace {
 ShadowCaches::ShadowCaches(std::size_t capacity, const std::array<RecencyBoost, rule_count>& rules) : capacity_{capacity} {
   TERRACE_CHECK(capacity > 0 && capacity <= capacity_max);
   for (std::size_t rule = 0; rule < rule_count; ++rule) rules_[rule].recency_boost = rules[rule];
-  // Should no two rules hold the same block, and each one more for the moment of a use.
+  // The largest number of records: no two rules hold the same block, all ghosts are used, and each rule holds one block more
+  // during a use().
   const std::size_t most = (rule_count + ghosts_per_block) * capacity + rule_count;
   static_assert((rule_count + ghosts_per_block) * capacity_max + rule_count < none);
   records_.resize(most);

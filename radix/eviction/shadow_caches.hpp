@@ -10,22 +10,24 @@
 
 namespace terrace {
 
-/// What caches of so many blocks would hit, each by a rule of its own (RecencyBoost), of the same uses: names and ages, no
-/// blocks. They know no tree and need none: a parent's age is no less than its child's (it is used whenever the child is), so
-/// that by age alone a prefix would go from its end too.
+/// Simulates caches of equal capacity over the same uses, each with a rule of its own (RecencyBoost), and reports which of them
+/// would have hit. It keeps names and ages, no blocks. The caches know no tree and need none: a block is used whenever its child
+/// is, so its last use is never earlier. Eviction by last use alone therefore evicts a prefix from its end, too.
 ///
-/// One record a block serves all rules: it is looked up once, and lies in a cache line. A block that no rule holds is
-/// remembered for as long as there is room. O(1) a use; memory is taken at construction. Threads: one.
+/// One record per block serves all rules: it is looked up once for each use and fits a cache line. A block that no rule holds is
+/// remembered as long as there is room.
+///
+/// Ownership: all memory is taken at construction. Threads: one. A use costs O(1).
 class ShadowCaches {
  public:
   static constexpr std::size_t rule_count = 4;
   static constexpr std::size_t capacity_max = 4096;
 
-  /// `capacity`: of each, from 1 to capacity_max.
+  /// `capacity` is the number of blocks that each cache holds, from 1 to capacity_max.
   ShadowCaches(std::size_t capacity, const std::array<RecencyBoost, rule_count>& rules);
 
-  /// A set of the rules that had the block: bit i for rule i. `name`: its own; two blocks of one name would be one.
-  /// `residence_time`: the cache residence time now, in stamps.
+  /// Reports that a block was used. Returns the set of the rules that had it: bit i for rule i. `name` identifies the block; two
+  /// blocks with the same name are taken for one. `residence_time` is the present cache residence time, in stamps.
   std::uint32_t use(std::uint64_t name, std::uint64_t stamp, double residence_time);
 
   [[nodiscard]] std::size_t bytes_held() const;
@@ -36,7 +38,7 @@ class ShadowCaches {
   static constexpr Index none = 0xFFFF;
   static constexpr std::size_t ghosts_per_block = 4;
 
-  /// A line of blocks in order of use.
+  /// A list of blocks in the order of their last use.
   struct Line {
     Index newest = none;
     Index oldest = none;
@@ -48,12 +50,12 @@ class ShadowCaches {
   };
   struct Record {
     std::uint64_t name = 0;
-    std::uint64_t last = 0;                             ///< stamp
-    std::array<std::uint32_t, rule_count> evictions{};  ///< Rule::evictions when the rule last evicted this; 0: never
-    std::array<Links, rule_count> links;                ///< in the rule's line where it is there
-    Links ghost;                                        ///< in the line of those that no rule holds
-    Index next = none;                                  ///< in its bucket
-    std::uint8_t holders = 0;                           ///< bit i: rule i has it
+    std::uint64_t last = 0;                             ///< stamp of the last use
+    std::array<std::uint32_t, rule_count> evictions{};  ///< Rule::evictions when the rule last evicted the block; 0: never
+    std::array<Links, rule_count> links;                ///< by rule: its place in a line of the rule, if the rule holds the block
+    Links ghost;                                        ///< its place in ghosts_, if no rule holds the block
+    Index next = none;                                  ///< the next record in the same hash bucket
+    std::uint8_t holders = 0;                           ///< bit i: rule i holds the block
     std::array<ReuseClass, rule_count> reuse_classes{};
   };
   static_assert(sizeof(Record) <= 64);
@@ -61,7 +63,7 @@ class ShadowCaches {
     RecencyBoost recency_boost;
     std::uint32_t evictions = 0;
     std::uint32_t blocks = 0;
-    std::array<Line, reuse_class_count> lines{};  ///< of what is there, by reuse class
+    std::array<Line, reuse_class_count> lines{};  ///< the blocks that the rule holds, by reuse class
   };
 
   [[nodiscard]] Index& bucket_of(std::uint64_t name) { return buckets_[name >> 32U & (buckets_.size() - 1)]; }

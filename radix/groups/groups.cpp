@@ -19,7 +19,7 @@ std::uint32_t hash_unit(std::span<const GroupConfig> groups) {
 
 BlockKey key_in_group(const BlockKey& key, GroupId group) {
   BlockKey named = key;
-  // In those bytes that hash tables go by.
+  // Change the bytes by which hash tables find keys.
   named.bytes[0] ^= static_cast<std::byte>(group.value() & 0xFF);
   named.bytes[1] ^= static_cast<std::byte>(group.value() >> 8);
   return named;
@@ -36,7 +36,7 @@ GroupRule::GroupRule(const GroupConfig& config, std::uint32_t unit_tokens) : con
     throw std::invalid_argument{"a " + kind + " group has no span; its span_tokens must be 0"};
   }
   if (config.kind == GroupKind::chunked_local && config.span_tokens % config.block_tokens != 0) {
-    // A block across two chunks would be needed by neither whole.
+    // Some block would span two chunks, and neither chunk would need all of it.
     std::string text{"a chunk of "};
     text.append(std::to_string(config.span_tokens)).append(" tokens is not a whole number of blocks of ");
     throw std::invalid_argument{text.append(std::to_string(config.block_tokens))};
@@ -51,7 +51,7 @@ std::uint32_t GroupRule::first_needed(std::uint64_t tokens) const {
     case GroupKind::full:
     case GroupKind::cross: return 0;
     case GroupKind::sliding_window:
-      // The token at `tokens` is the window's last.
+      // The window ends with the token at position `tokens`.
       token = tokens + 1 > config_.span_tokens ? tokens + 1 - config_.span_tokens : 0;
       break;
     case GroupKind::chunked_local: token = tokens - tokens % config_.span_tokens; break;

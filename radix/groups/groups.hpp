@@ -13,13 +13,13 @@
 
 namespace terrace {
 
-/// What a token of a group's layers attends to, and so which blocks a sequence still needs.
+/// The kind of attention of a group: to which tokens a token attends. It decides which blocks a sequence still needs.
 enum class GroupKind : std::uint8_t {
   full,            ///< all tokens before it
-  sliding_window,  ///< the last `span_tokens`, itself included
-  chunked_local,   ///< those before it in its chunk of `span_tokens`
-  recurrent,       ///< a state (Mamba and the like): a block holds the state after its last token, and the last block says it all
-  cross,           ///< an encoder's tokens; each request computes its own, nothing is shared
+  sliding_window,  ///< the last `span_tokens` tokens, including itself
+  chunked_local,   ///< the tokens before it in its chunk of `span_tokens` tokens
+  recurrent,       ///< a state, as in Mamba: a block holds the state after its last token, and only the last block is needed
+  cross,           ///< the tokens of an encoder; each request computes its own blocks, which are not shared
 };
 
 [[nodiscard]] constexpr std::string_view to_string(GroupKind k) {
@@ -33,50 +33,54 @@ enum class GroupKind : std::uint8_t {
   return "?";
 }
 
-/// Layers that share a block table.
+/// A KV cache group: layers that share a block table.
 struct GroupConfig {
   GroupKind kind = GroupKind::full;
-  /// Of one block; of encoder tokens for cross attention.
+  /// The number of tokens in one block. For cross attention these are tokens of the encoder.
   std::uint32_t block_tokens = 1;
-  /// Of sliding_window and chunked_local; 0 for the others.
+  /// The window of sliding_window or the chunk of chunked_local, in tokens; 0 for the other kinds.
   std::uint32_t span_tokens = 0;
-  /// Never vetoes a hit: a draft model's layers. Where it cannot serve what the others can, the request does without it.
+  /// If true, the group never shortens a hit. This is for the layers of a draft model. If such a group lacks blocks of a hit, the
+  /// request does without them.
   bool optional = false;
-  /// Whose slots its blocks live in. Groups with blocks of as many bytes share one.
+  /// The pool of the group's blocks. Groups whose blocks have the same size in bytes share a pool.
   PoolId pool;
 };
 
-/// The hash unit of groups: the greatest common divisor of the block sizes of those that are cached.
+/// Returns the hash unit of the groups: the greatest common divisor of the block sizes of all groups that are cached. Throws
+/// std::invalid_argument if no group is cached or a block has no tokens.
 [[nodiscard]] std::uint32_t hash_unit(std::span<const GroupConfig> groups);
 
-/// The key under which a group keeps a block: pools and stores hold several groups' blocks. Group 0's is the block's own. The
-/// same call leads back. (Two digests never differ in the group's two bytes alone.)
+/// Returns the key under which a group keeps a block. Pools and stores hold blocks of several groups, so this key names the
+/// group, too. In group 0 it is the block's own key. A second call with the same group gives the block's own key again. (Two
+/// digests never differ only in the two bytes that the group changes.)
 [[nodiscard]] BlockKey key_in_group(const BlockKey& key, GroupId group);
 
-/// A group's arithmetic, in blocks of its own and in hash units. Pure; any thread.
+/// The arithmetic of one group, in its own blocks and in hash units. A plain value. Threads: any.
 class GroupRule {
  public:
-  /// Throws std::invalid_argument, saying what is wrong, where the block is not a whole number of units or the span does not fit
-  /// the kind.
+  /// Throws std::invalid_argument, with the reason in its text, if the block is not a whole number of units or the span does not
+  /// fit the kind.
   GroupRule(const GroupConfig& config, std::uint32_t unit_tokens);
 
   [[nodiscard]] const GroupConfig& config() const { return config_; }
-  /// Its blocks hang together: each needs all before it. Others stand alone, and a sequence needs the last few.
+  /// Returns true if each block depends on all blocks before it. Blocks of other groups are unchained: each stands alone, and a
+  /// sequence needs only the last few.
   [[nodiscard]] bool chained() const { return config_.kind == GroupKind::full; }
   [[nodiscard]] bool cached() const { return config_.kind != GroupKind::cross; }
   [[nodiscard]] std::uint32_t units_per_block() const { return units_per_block_; }
-  /// Blocks that hold so many units, the last one partly.
+  /// Returns the number of blocks that hold `units` units. The last block may be partly filled.
   [[nodiscard]] std::uint32_t blocks_for(std::uint32_t units) const {
     return static_cast<std::uint32_t>((std::uint64_t{units} + units_per_block_ - 1) / units_per_block_);
   }
   [[nodiscard]] std::uint32_t full_blocks(std::uint32_t units) const { return units / units_per_block_; }
-  /// Of a cross attention group: for so many tokens of the encoder.
+  /// For a cross attention group: returns the number of blocks for `tokens` tokens of the encoder.
   [[nodiscard]] std::uint32_t encoder_blocks(std::uint32_t tokens) const {
     return static_cast<std::uint32_t>((std::uint64_t{tokens} + config_.block_tokens - 1) / config_.block_tokens);
   }
 
-  /// The first block that any token from position `tokens` on needs. All before it may be given up once so many tokens are
-  /// computed; and a hit of so many tokens (a whole number of blocks) wants the blocks from it up to the hit's end.
+  /// Returns the first block that any token from position `tokens` on needs. When `tokens` tokens are computed, the blocks before
+  /// it may be freed. A hit of `tokens` tokens (a whole number of blocks) needs the blocks from it to the end of the hit.
   [[nodiscard]] std::uint32_t first_needed(std::uint64_t tokens) const;
   /// A sequence is to get the blocks [from, to), and its first `units` hash units are to be computed now. Returns the first of
   /// these blocks that needs a slot. In a recurrent group that is the block of the last of these units, because the states of
@@ -92,17 +96,20 @@ class GroupRule {
   std::uint32_t units_per_block_ = 1;
 };
 
-/// On what boundary a hit may end: the least common multiple, in units, of the required groups' blocks.
+/// Returns the alignment of hits, in units: a hit may end only at a multiple of it. It is the least common multiple of the block
+/// sizes of all required groups.
 [[nodiscard]] std::uint32_t hit_alignment(std::span<const GroupRule> rules);
 
-/// The longest hit, in units and at most `limit`, that every required group can serve, on a common boundary. `there` answers
+/// Returns the longest hit, in units, that every required group can serve. It is at most `limit` and a multiple of `alignment`.
+/// `there` must have two functions:
 ///
-///     std::uint32_t chain(std::size_t group, std::uint32_t blocks)  leading blocks that a chained group has, of so many at most
-///     bool has(std::size_t group, std::uint32_t block)              whether another group has this block
+///     std::uint32_t chain(std::size_t group, std::uint32_t blocks)  leading blocks that a chained group has, up to `blocks`
+///     bool has(std::size_t group, std::uint32_t block)              whether an unchained group has this block
 ///
-/// A group shortens the hit to what it can serve; that may be less than another, asked before, could; so all are asked until
-/// none shortens it (the fixed point of vLLM's hybrid coordinator). Each block of a group is asked for about once: where one is
-/// missing, every boundary whose needs include it is ruled out, and first_needed() only grows.
+/// Each group shortens the hit to what it can serve. The shorter hit may need other blocks of the groups that were asked before.
+/// So all groups are asked again until no group shortens the hit. (vLLM's hybrid coordinator finds the same fixed point.) Each
+/// block of a group is asked for about once: a missing block rules out every boundary that needs it, and first_needed() only
+/// grows.
 template <class There>
 [[nodiscard]] std::uint32_t longest_common_hit(std::span<const GroupRule> rules, std::uint32_t unit_tokens,
                                                std::uint32_t alignment, std::uint32_t limit, There&& there) {
@@ -122,7 +129,7 @@ template <class There>
           std::uint32_t block = end;
           while (block > first && there.has(g, block - 1)) --block;
           if (block == first) break;
-          // A boundary after the missing block needs it too.
+          // A hit that ends after the missing block would need that block, too.
           served = (block - 1) * rule.units_per_block();
           served -= served % alignment;
         }

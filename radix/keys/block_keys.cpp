@@ -7,7 +7,7 @@
 
 namespace terrace {
 
-/// What a chain keeps to make its keys with.
+/// The buffers with which a chain makes its keys.
 struct KeyChain::Scratch {
   KeyMessage message;
   KeyDigest digest;
@@ -51,7 +51,7 @@ Result<void> KeyChain::append_opaque(std::span<const std::byte> name, std::span<
 
 void KeyChain::reserve_keys(std::size_t tokens) {
   const std::size_t needed = keys_.size() + (waiting_.size() + tokens) / block_tokens_;
-  // Twice what there was, since a chain that grows a little at a time must not copy its keys each time.
+  // Reserve at least twice the old capacity, so that a chain that grows a little at a time does not copy all its keys each time.
   if (needed > keys_.capacity()) keys_.reserve(std::max(needed, 2 * keys_.capacity()));
 }
 

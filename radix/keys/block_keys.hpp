@@ -14,41 +14,44 @@
 
 namespace terrace {
 
-/// How keys are made. docs/block-keys.md gives the same encoding in words, with golden vectors, so that other programs can
-/// compute keys.
+/// How block keys are made. docs/block-keys.md describes the same encoding in words, with golden vectors, so that other programs
+/// can compute keys.
 ///
-/// A key is SHA-256 over a message of this form:
+/// A key is the SHA-256 digest of a message of this form:
 ///
 ///     "TRC"  version (1 byte, 2)  kind (1 byte)  field*
-///     field = tag (1 byte)  length (8 bytes, little-endian)  that many bytes
+///     field = tag (1 byte)  length (8 bytes, little-endian)  `length` bytes
 ///
-/// kind 'R', a root:   1 model digest, 2 geometry fingerprint, 3 adapter, 4 tenant salt, 5 weight epoch (8 bytes, little-endian)
-/// kind 'B', a block:  16 parent key, 17 token ids (4 bytes each, little-endian), then any number of extra keys
-/// kind 'O', a block named by the engine:  16 parent key, 18 the engine's bytes, then any number of extra keys
-/// extra key:          32 media and 35 run of prompt embeddings (8 bytes: where the item begins, in tokens from the block's
-///                     first, two's complement, little-endian; then the digest), 33 prompt embedding digest, 34 anything else
-///                     that the engine wants to tell apart
+///     kind 'R', a root:   1 model digest, 2 geometry fingerprint, 3 adapter, 4 tenant salt,
+///                         5 weight epoch (8 bytes, little-endian)
+///     kind 'B', a block:  16 parent key, 17 token ids (4 bytes each, little-endian), then any number of extra keys
+///     kind 'O', a block named by the engine:  16 parent key, 18 the engine's bytes, then any number of extra keys
+///     extra key:          32 media and 35 run of prompt embeddings (8 bytes: the item's first token relative to the
+///                         block's first, two's complement, little-endian; then the digest), 33 prompt embedding digest,
+///                         34 anything else that the engine wants to distinguish
 ///
-/// Absent optional fields are left out, so that absent and empty differ; fields stand in the order given. The extra keys of a
-/// prompt's items come first, in the order of PromptItems::next_block.
+/// An optional field that is absent is left out, so that an absent and an empty field give different keys. Fields are in the
+/// order given above. The extra keys of a prompt's items come before all others, in the order of PromptItems::next_block.
 
 using TokenId = std::uint32_t;
 
-/// What all keys of a namespace have in common. Any field changed is another namespace.
+/// The fields that all keys of a namespace share. If any field differs, all keys differ.
 struct RootFields {
   std::span<const std::byte> model_digest;
-  std::span<const std::byte> fingerprint;   ///< of the geometry
+  std::span<const std::byte> fingerprint;   ///< a fingerprint of the geometry
   std::optional<std::string_view> adapter;  ///< LoRA adapter
   std::optional<std::string_view> tenant_salt;
   std::uint64_t weight_epoch = 0;
 };
 
+/// Returns the root key of a namespace. It stands before the first block of every sequence.
 [[nodiscard]] BlockKey root_key(const RootFields& fields);
 
-/// The keys of one sequence's full blocks, made as its tokens arrive. Use it on any thread, one at a time, and never inside a
-/// step-path call: hashing costs a fraction of a microsecond a block.
+/// Makes the keys of one sequence's full blocks, as its tokens arrive. Every block covers `block_tokens` tokens, even a block
+/// that the engine names. Items count tokens from the chain's first token.
 ///
-/// Each block is `block_tokens` tokens, also one that the engine names; items count tokens from the chain's first.
+/// Threads: any, one at a time. Do not use it inside a step-path call, because hashing costs a fraction of a microsecond per
+/// block.
 class KeyChain {
  public:
   /// `block_tokens` must not be 0.
@@ -57,29 +60,31 @@ class KeyChain {
   KeyChain(KeyChain&&) noexcept;
   KeyChain& operator=(KeyChain&&) noexcept;
 
-  /// Says what stands in the prompt in place of tokens; a block's key contains the items that overlap the block. At any time
-  /// before the first block that an item overlaps is complete: usually all of a prompt's at once, and later a new turn's.
-  /// Fails: invalid_argument (an item that begins in a block whose key is made, and see PromptItems::add); nothing changed.
+  /// Adds items, which stand in the prompt in place of tokens. The key of a block contains all items that overlap the block. An
+  /// item must be added before the first block that it overlaps is complete: usually a caller adds all items of a prompt at once,
+  /// and later those of the next turn. Fails: invalid_argument (an item begins in a block that has its key already; see also
+  /// PromptItems::add). Nothing has changed then.
   [[nodiscard]] Result<void> add_items(std::span<const PromptItem> items) { return items_.add(items); }
 
-  /// Adds tokens; each block they complete gets its key. What is left over waits for more.
+  /// Adds tokens. Each block that they complete gets its key. The tokens of an incomplete block wait for more tokens.
   void append(std::span<const TokenId> tokens);
-  /// Adds one full block with extra keys, which follow those of the items that overlap it. Fails: invalid_argument (not exactly
-  /// block_tokens tokens, or tokens of an unfinished block are waiting); nothing changed.
+  /// Adds one full block with extra keys, which follow the extra keys of its items. Fails: invalid_argument (there are not
+  /// exactly block_tokens tokens, or tokens of an incomplete block are waiting). Nothing has changed then.
   [[nodiscard]] Result<void> append_block(std::span<const TokenId> tokens, std::span<const ExtraKey> extra);
-  /// Adds one full block that the engine names itself, by bytes of any length; items and extra keys as above. Fails:
-  /// invalid_argument (tokens of an unfinished block are waiting); nothing changed.
+  /// Adds one full block that the engine names by bytes of any length. Items and extra keys are added as in append_block().
+  /// Fails: invalid_argument (tokens of an incomplete block are waiting). Nothing has changed then.
   [[nodiscard]] Result<void> append_opaque(std::span<const std::byte> name, std::span<const ExtraKey> extra = {});
 
   [[nodiscard]] const BlockKey& root() const { return root_; }
-  /// One per full block, from the first. Valid until the next append.
+  /// Returns the keys of all full blocks, from the first. They are valid until the next append.
   [[nodiscard]] std::span<const BlockKey> keys() const { return keys_; }
   [[nodiscard]] std::uint32_t block_tokens() const { return block_tokens_; }
-  /// Tokens of the unfinished last block.
+  /// Returns the number of tokens in the incomplete last block.
   [[nodiscard]] std::size_t tokens_waiting() const { return waiting_.size(); }
 
-  /// The media item inside which a match of so many blocks ends, if it does. An engine whose encoder makes an item as a whole
-  /// leaves the match at the block in which the item begins; ask again for that, since items may overlap.
+  /// Returns the media item inside which a match of `blocks` blocks ends, or nothing if it ends inside none. An engine whose
+  /// encoder computes an item as a whole must shorten the match, so that it ends before the block in which the item begins. Then
+  /// it asks again, because items may overlap.
   [[nodiscard]] std::optional<PromptItem> media_across(std::size_t blocks) const {
     return items_.media_across(std::uint64_t{blocks} * block_tokens_);
   }
@@ -88,10 +93,10 @@ class KeyChain {
   struct Scratch;
 
   void reserve_keys(std::size_t tokens);
-  /// Takes a block's tokens and writes its message. False where there are too few: then all of them wait.
+  /// Takes the tokens of one block and writes the message for its key. Returns false if there are too few: then all of them wait.
   [[nodiscard]] bool compose_next(std::span<const TokenId>& tokens);
   void compose_extras(std::span<const ExtraKey> extra);
-  /// The key of the message.
+  /// Appends the key of the message.
   void add_key();
   [[nodiscard]] const BlockKey& tip() const { return keys_.empty() ? root_ : keys_.back(); }
 

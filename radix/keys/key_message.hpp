@@ -12,8 +12,8 @@ struct evp_md_ctx_st;  // OpenSSL's EVP_MD_CTX
 
 namespace terrace {
 
-/// Writes the message of a key, byte by byte, into a buffer that is kept from one message to the next.
-/// radix/keys/block_keys.hpp says what a message looks like. Threads: one at a time.
+/// Writes the message of a key into a buffer. The buffer is kept from one message to the next. radix/keys/block_keys.hpp defines
+/// the form of a message. Threads: one at a time.
 class KeyMessage {
  public:
   void begin_root(const RootFields& fields);
@@ -24,21 +24,22 @@ class KeyMessage {
   [[nodiscard]] std::span<const std::byte> bytes() const { return {buffer_.data(), size_}; }
 
  private:
-  /// Makes room for so many more bytes; what is put then needs no look at the buffer's size.
+  /// Makes room for `size` more bytes. put() does not check the size of the buffer.
   void make_room(std::size_t size);
   void put_start(char kind);
   void put_parent(const BlockKey& parent);
   void put_field(std::uint8_t tag, std::span<const std::byte> value);
-  /// Tag and length; the value has to follow.
+  /// Writes tag and length. The value must follow.
   void put_head(std::uint8_t tag, std::size_t value_size);
   void put_u64(std::uint64_t value);
   void put(const void* from, std::size_t size);
 
-  std::vector<std::byte> buffer_;  ///< never shrinks: filling it anew costs no clearing
+  std::vector<std::byte> buffer_;  ///< never shrinks, so that the next message does not clear memory first
   std::size_t size_ = 0;
 };
 
-/// Digests messages one after another. Threads: one at a time.
+/// Computes the SHA-256 digests of messages, which are keys. OpenSSL's context is kept from one message to the next. Threads: one
+/// at a time.
 class KeyDigest {
  public:
   KeyDigest();

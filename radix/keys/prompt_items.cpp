@@ -9,7 +9,7 @@
 namespace terrace {
 namespace {
 
-/// Offsets relative to a block are signed.
+/// The largest token number. It fits a signed number, because offsets relative to a block are signed.
 constexpr auto token_max = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
 
 constexpr ExtraKind extra_kind(ItemKind kind) { return kind == ItemKind::media ? ExtraKind::media : ExtraKind::embedding_item; }
@@ -33,7 +33,7 @@ Result<void> PromptItems::add(std::span<const PromptItem> items) {
   }
   const auto added = items_.begin() + sorted_size;
   std::sort(added, items_.end());
-  // No index below next_ moves: what has begun begins before position_, and what is added does not.
+  // No item below next_ moves: these items begin before position_, and the added items do not.
   const auto changed = std::upper_bound(items_.begin() + static_cast<std::ptrdiff_t>(next_), added, *added);
   std::inplace_merge(changed, added, items_.end());
 
@@ -60,7 +60,7 @@ std::span<const ExtraKey> PromptItems::next_block(std::uint32_t tokens) {
 }
 
 std::optional<PromptItem> PromptItems::media_across(std::uint64_t token) const {
-  // The first item where the reach passes the token is the first media item that goes on with it.
+  // The first item whose media_reach is greater than `token` is the first media item that continues at this token.
   const auto found = std::upper_bound(items_.begin(), items_.end(), token,
                                       [](std::uint64_t at, const Item& item) { return at < item.media_reach; });
   if (found == items_.end() || found->begin >= token) return std::nullopt;
