@@ -23,7 +23,7 @@ Fence ComputePoints::add(ComputeWork work, Event event) {
 
 bool ComputePoints::work_done() {
   const std::lock_guard lock{mutex_};
-  // What has been done may still be in the list.
+  // Points that are done may still be in the list.
   const Fence done = timeline_.reached();
   return std::ranges::none_of(open_, [done](const Point& each) { return each.work && each.number > done; });
 }
@@ -54,7 +54,7 @@ void ComputePoints::run(const std::function<void(ComputeWork&)>& work, const std
       std::unique_lock lock{mutex_};
       changed_.wait(lock, [this] { return stopped_ || !open_.empty(); });
       if (stopped_) return;
-      // Stays where it is, for wait_for to see; a deque's items do not move when others are added behind them.
+      // The point stays in the list, so that wait_for() sees it. Adding items at the end of a deque does not move the others.
       first = &open_.front();
     }
     if (first->work) {
@@ -63,7 +63,8 @@ void ComputePoints::run(const std::function<void(ComputeWork&)>& work, const std
       wait(first->event);
     }
     const Fence number = first->number;
-    // Reached before it is no longer open: in between, wait_for may see it as both, never as neither.
+    // Mark the point as reached before it leaves the list. In between, wait_for() may see it as both open and reached, but never
+    // as neither.
     timeline_.reach(number);
     Point done;
     {

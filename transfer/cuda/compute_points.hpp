@@ -16,33 +16,36 @@
 
 namespace terrace {
 
-/// The compute timeline of a CUDA device: points in the order they were given out, each of them work for the compute thread or an
-/// event on a stream of the caller's. A point is reached when it and all before it are done.
+/// The compute timeline of a CUDA device: the points in the order in which they were given out. Each point is either work for the
+/// compute thread or an event on a stream of the caller. A point is reached when it and all points before it are done.
 ///
-/// Threads: add_* from compute's side, run() is the compute thread, wait_for() from the copies' threads, the rest from any.
+/// Threads: add_work() and add_event() from the compute side, run() on the compute thread, wait_for() from the issuing threads,
+/// the rest from any.
 class ComputePoints {
  public:
   using Event = EventPool::Event;
 
+  /// Adds a point for work that the compute thread does.
   Fence add_work(ComputeWork work);
-  /// `event` has been recorded.
+  /// Adds a point for an event, which must have been recorded.
   Fence add_event(Event event);
-  /// Whether the point has been given out.
+  /// Returns true if the point has been given out.
   [[nodiscard]] bool exists(Fence point) const { return point.value() <= added_.load(std::memory_order_relaxed); }
   [[nodiscard]] Fence reached() const { return timeline_.reached(); }
-  /// The next point that will be given out.
+  /// Returns the next point that will be given out.
   [[nodiscard]] Fence next() const { return Fence{added_.load(std::memory_order_relaxed) + 1}; }
 
-  /// Whether all work that was added is done; events may still be open.
+  /// Returns true if all work that was added is done. Events may still be open.
   [[nodiscard]] bool work_done();
 
-  /// Waits until no work up to the point is left; then only events stand between the caller and the point, and those that may not
-  /// have happened yet are in `open`. A stream that waits for them all comes after the point. False: stopped before.
+  /// Waits until all work up to the point is done. Then adds to `open` the events up to the point that may not have happened yet.
+  /// A stream that waits for all of them comes after the point. Returns false if stopped before.
   [[nodiscard]] bool wait_for(Fence point, std::vector<Event>& open);
 
-  /// Does the points one by one until stopped: the work by `work`, and for an event `wait`, which returns when it has happened.
+  /// Processes the points one by one until stopped: calls `work` for work, and `wait` for an event. `wait` must return when the
+  /// event has happened.
   void run(const std::function<void(ComputeWork&)>& work, const std::function<void(const Event&)>& wait);
-  /// What has not begun never does.
+  /// Ends run() and all waits. Work that has not begun is never done.
   void stop();
 
  private:
@@ -58,7 +61,7 @@ class ComputePoints {
   std::atomic<std::uint64_t> added_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Point> open_;  ///< not yet done, oldest first; the first is the one under way
+  std::deque<Point> open_;  ///< points that are not done, oldest first; the first one is under way
   bool stopped_ = false;
 };
 

@@ -14,116 +14,122 @@
 #include <string>
 #include <vector>
 
-struct CUstream_st;  // *CUstream, without cuda.h
+struct CUstream_st;  // CUstream is a pointer to this; so cuda.h is not needed here
 
 namespace terrace {
 
-/// What devices that share an arena have pinned of it (transfer/cuda/host_pins.hpp).
+/// The host memory that is pinned for the devices that share an arena (transfer/cuda/host_pins.hpp).
 class HostPins;
 
-/// A pool's memory on both sides.
+/// The memory of one pool on both sides.
 struct CudaPool {
   std::uint32_t slots = 0;
-  HostArena* host = nullptr;  ///< outlives the device, which is its observer; may be several pools'
-  /// The device's part of every host slot, which its blocks fill: all, unless ranks share the arena.
+  HostArena* host = nullptr;  ///< must outlive the device, which observes it; several pools may have the same arena
+  /// The part of every host slot that belongs to the device: one block. It is the whole slot, unless ranks share the arena.
   HostShare share = {};
-  /// The engine's own, which outlive the device. None: the device allocates packed, zeroed blocks.
+  /// Memory of the engine, which must outlive the device. Empty: the device allocates packed, zeroed blocks.
   std::vector<DeviceRegion> regions;
-  /// Of blocks that the device allocates, side by side in each; regions say it themselves.
+  /// The number of layers in a block that the device allocates; they lie side by side. Regions of the engine name their layer.
   std::uint32_t layers = 1;
 };
 
-/// Where the blocks of a pool lie from now on.
+/// The new place of the blocks of one pool.
 struct RelocatedPool {
   PoolId pool;
   std::vector<DeviceRegion> regions;
 };
 
 struct CudaOptions {
-  int ordinal = 0;  ///< which device of the machine
+  int ordinal = 0;  ///< the number of the device in this machine
   CopyMethodTable methods;
-  /// One method for everything, whatever the table says.
+  /// If set, this method is used for all copies, whatever the table says.
   std::optional<CopyMethod> only_method;
-  /// Thread blocks of a copy kernel: multiprocessors that it takes from compute while it runs.
+  /// The number of thread blocks of a copy kernel. While it runs, compute cannot use as many multiprocessors.
   unsigned kernel_blocks = 8;
-  /// Of ranks that share an arena, the same for all (CudaDevice::shared_pins): memory is pinned once for all devices, and a
-  /// second device that would pin it again is refused. Null: the device's own.
+  /// The pinned host memory. All ranks that share an arena must have the same object (CudaDevice::shared_pins), because memory is
+  /// pinned once for all devices, and a second device that pins it again is refused. Null: the device has its own.
   std::shared_ptr<HostPins> pins;
 };
 
-/// What `terrace doctor` would say of an open device.
+/// Facts about an open device, which `terrace doctor` prints.
 struct CudaFacts {
   std::string device;
   std::string driver;
   int compute_capability_major = 0;
   int compute_capability_minor = 0;
-  CopyMethods methods;       ///< that are to be had
-  std::string no_kernels;    ///< why there are none, where there are none
-  std::uint64_t failed = 0;  ///< calls of the driver that failed since it was opened
+  CopyMethods methods;       ///< the available methods
+  std::string no_kernels;    ///< why the copy kernels are not available; empty if they are
+  std::uint64_t failed = 0;  ///< driver calls that have failed since the device was opened
   std::string first_failure;
 };
 
-/// Blocks in the memory of an NVIDIA GPU. A stream a direction; the host arenas pinned chunk by chunk while the device is open:
-/// what they have then, and what comes and goes later. A chunk that cannot be pinned is refused, and the arena does without it;
-/// its event says which call failed, and why. Ranks that share an arena share its pins: a chunk is refused where any of them
-/// cannot have it, so that what the arena shows is pinned for all; it is pinned until the last of them lets go, in whichever
-/// order they are opened and closed.
+/// Blocks in the memory of an NVIDIA GPU. Each direction has a stream.
 ///
-/// Order against compute. A fence is a point of one timeline, on which there are computations of the caller's, marked by
-/// signal(), and work launched here, done by a thread. Copies that name a point wait for it: on the device for the caller's
-/// computations (cuStreamWaitEvent), before they are put on their stream for launched work. A copy stream never waits for what
-/// is not yet on another stream. (cuStreamWaitValue64 could wait for either; but streams share hardware queues, and a stream
-/// that waits for a word would hold up the very work behind it in the queue that is to write the word.)
+/// *Host memory.* The host arenas are pinned chunk by chunk while the device is open: the chunks that exist when it is opened,
+/// and later ones as they are added. If a chunk cannot be pinned, it is refused, and the arena does without it; the chunk's event
+/// names the call that failed and the reason. Ranks that share an arena share its pins. A chunk is refused if any rank cannot
+/// have it, so every chunk that the arena shows is pinned for all ranks. It stays pinned until the last rank releases it, in
+/// whatever order the ranks are opened and closed.
 ///
-/// CopyDone::took is measured on the device, between two events around the command's copies, behind what it waited for. That is
-/// one event more a command than its end needs, some microseconds of the issuing thread and of the stream. Events with timing are
-/// used for this alone. 0 where the driver fails to say.
+/// *Order against compute.* A fence is a point on one timeline. The points are computations of the caller, marked by signal(),
+/// and launched work, which a thread does. A copy that names a point waits for it: for computations of the caller on the device
+/// (cuStreamWaitEvent), and for launched work before it is put on its stream. So a copy stream never waits for something that is
+/// not on a stream yet. (cuStreamWaitValue64 could wait for both. But streams share hardware queues: a stream that waits for a
+/// word would block the work behind it in the queue, which may be the work that writes this word.)
 ///
-/// What has a CopyDone without an error is in its place for the host and for whatever the caller puts on a stream from then on.
+/// *Time.* CopyDone::took is measured on the device, between two events around the command's copies, after its waits. This needs
+/// one event more for each command, which costs some microseconds of the issuing thread and of the stream. Only these events have
+/// timing. The time is 0 if the driver does not tell.
 ///
-/// Failures: a call that fails ends its command with io_failed, once nothing of the command moves any more; facts() has the
-/// call and the driver's reason. After a failure that the context does not survive every later command ends so.
+/// *Visibility.* After a CopyDone without an error, the bytes are in place for the host and for everything that the caller puts
+/// on a stream afterwards.
 ///
-/// Stops when destroyed: what is not yet on a stream is dropped, what is on one ends, which takes as long as the computations
-/// that it waits for; afterwards nothing touches arenas and regions.
+/// Ownership: arenas, and regions of the engine, must outlive the device. The destructor drops commands that are not on a stream
+/// yet, and waits for those that are, and so for the computations for which they wait. After it, nothing touches arenas and
+/// regions.
 ///
-/// Threads: as Device, signal() as launch(); facts() from any.
+/// Threads: as for Device; signal() as launch(); facts() from any.
+///
+/// Errors: if a call fails, its command ends with io_failed when nothing of the command moves any more. facts() has the call and
+/// the driver's reason. If the failure destroys the context, all later commands end in this way.
 class CudaDevice : public Device {
  public:
-  /// Marks what the stream has been given up to now, and returns the point at which it is done. Costs the record of an event;
-  /// the stream waits for nothing. Fails: invalid_argument (the stream is being captured into a graph), io_failed (also where
-  /// the stream is of another context than the device's, the primary one; facts() names the call that said so).
+  /// Marks all work that is on the stream now, and returns the point at which it is done. This records an event; the stream does
+  /// not wait. Fails: invalid_argument (the stream is being captured into a graph), io_failed (also if the stream belongs to a
+  /// context other than the device's primary context; facts() names the call that failed).
   ///
-  /// Of several ranks each has its stream marked, in the same order, so that a point is the same on all (RankDevices). Where
-  /// one fails, no point has been given out: who goes on puts one there with a launch of nothing, once the stream has been
-  /// waited for.
+  /// With several ranks, call it for a stream of each rank, in the same order on all, so that a point is the same on every rank
+  /// (RankDevices). If it fails on a rank, that rank has not given out a point. To go on, wait for the stream and then launch
+  /// empty work there, which gives out a point.
   [[nodiscard]] virtual Result<Fence> signal(CUstream_st* stream) = 0;
 
-  /// The blocks of these pools lie at other addresses from now on, as when an engine has put its GPU memory to sleep and got
-  /// another when it woke. All of them at once, in the layout they had: as many regions, each with its size, stride and layer,
-  /// in memory of this device, apart from each other's and from those of the pools that stay. Nothing is copied: what was cached
-  /// on the device has gone with the old memory, and is forgotten by the caller (Cache::reset) before it is asked for again.
+  /// Moves the blocks of these pools to other addresses. An engine needs this if it has released its GPU memory to sleep, and has
+  /// other memory when it wakes. All regions of a pool are replaced and keep their layout: their number, and the size, stride and
+  /// layer of each. They must be memory of this device, and must not overlap each other or the regions of other pools. Nothing is
+  /// copied. The cached blocks on the device are lost with the old memory, so the caller must forget them (Cache::reset) before
+  /// they are requested again.
   ///
-  /// Between transfers. Fails: in_use (a command has not come back from poll(), or launched work is not done; nothing of either
-  /// may be under way, for it has the old addresses), io_failed. Throws std::invalid_argument, with a sentence, where the regions
-  /// are not as above, or the pool's memory is the device's own. Nothing has changed then. Threads: submit's, while nobody calls
-  /// launch().
+  /// Call it between transfers. Fails: in_use (a command has not come back from poll(), or launched work is not done; both use
+  /// the old addresses), io_failed. Throws std::invalid_argument, with a sentence, if the regions are not as described or if the
+  /// device has allocated the memory of the pool itself. Nothing has changed then. Threads: that of submit(), while no thread
+  /// calls launch().
   [[nodiscard]] virtual Result<void> relocate(std::span<const RelocatedPool> pools) = 0;
   [[nodiscard]] virtual CudaFacts facts() const = 0;
 
-  /// Throws CudaUnavailable (driver.hpp) or, in a build without CUDA, std::runtime_error with why there is no device;
-  /// std::invalid_argument where pools make no sense, are not the device's memory, or the only method is not to be had; CudaError
-  /// where memory is not to be had, on the device or to be pinned.
+  /// Opens a device. Throws CudaUnavailable (driver.hpp) if there is no device; std::runtime_error in a build without CUDA;
+  /// std::invalid_argument if the pools are not valid, if regions are not memory of the device, or if only_method is not
+  /// available; CudaError if memory cannot be allocated or pinned.
   [[nodiscard]] static std::unique_ptr<CudaDevice> open(std::span<const CudaPool> pools, CudaOptions options = {});
 
-  /// For the devices of several ranks over one arena. Null in a build without CUDA.
+  /// Makes pins to share among the devices of several ranks over one arena. Returns null in a build without CUDA.
   [[nodiscard]] static std::shared_ptr<HostPins> shared_pins();
 
-  /// Why there is no device of this ordinal here, in a sentence; nothing: there is one.
+  /// Returns a sentence that says why this machine has no device of this ordinal, or nothing if it has one.
   [[nodiscard]] static std::optional<std::string> unavailable(int ordinal = 0);
 
-  /// The methods measured on this device: from the file, where it holds for this device and driver, else measured now, which
-  /// takes a few seconds and 128 MiB on each side, and saved there. Throws as open().
+  /// Returns the copy methods that were measured on this device. They come from the file if it is for this device and driver.
+  /// Otherwise they are measured now, which takes a few seconds and 128 MiB on each side, and saved in the file. Throws as open()
+  /// does.
   [[nodiscard]] static CopyMethodTable calibrated(int ordinal, const std::filesystem::path& file);
 };
 

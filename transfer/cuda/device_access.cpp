@@ -43,7 +43,7 @@ std::span<std::byte> DeviceAccess::write_target(PoolId pool, SlotId slot, std::s
 void DeviceAccess::written(PoolId pool, SlotId slot, std::span<std::byte> scratch) {
   const std::span<std::byte> block = block_of(pool, slot, scratch);
   std::memcpy(buffer_.bytes().data(), block.data(), block.size());
-  // A failure is noted; what the slot holds is not what was to be written, as whoever compares it will find.
+  // A failure is noted. Then the slot does not hold what was to be written, and a comparison will find this.
   static_cast<void>(copy(Direction::swap_in, pool, slot));
 }
 
@@ -58,7 +58,7 @@ bool DeviceAccess::copy(Direction direction, PoolId pool, SlotId slot) {
   pieces_.clear();
   plan_block(slot, buffer_.bytes().data(), pools_.of(pool).geometry, pieces_);
   const CudaOutcome enqueued = copier_.enqueue(CopyMethod::plain, direction, pieces_, stream_);
-  // In either case: what is on the stream uses the buffer.
+  // Wait even after a failure, because copies that are on the stream use the buffer.
   const CudaOutcome ended{await_stream(driver_, stream_), "cuStreamSynchronize"};
   if (enqueued.failed()) failures_.note(enqueued);
   if (ended.failed()) failures_.note(ended);

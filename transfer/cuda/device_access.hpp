@@ -11,14 +11,14 @@
 
 namespace terrace {
 
-/// A GPU's blocks for work that runs on the host: copied to and fro by way of a pinned buffer, each call to its end. It is what
-/// replay and tests compute with; an engine has kernels.
+/// Gives work on the host access to the blocks of a GPU. Each call copies a block through a pinned buffer and waits for the end
+/// of the copy. Replay and tests compute in this way; an engine has kernels.
 ///
-/// There is no one to tell that a copy failed: it is noted, and what is read is then a pattern that no content has. Threads: the
-/// compute thread.
+/// Threads: the compute thread. Errors: a copy that fails is noted in the FailureLog. A block that could not be read is filled
+/// with a fixed pattern.
 class DeviceAccess final : public BlockAccess {
  public:
-  /// Throws CudaError. What is given outlives this.
+  /// All arguments must outlive this object. Throws CudaError.
   DeviceAccess(const CudaDriver& driver, const PinnedPools& pools, CUstream stream, FailureLog& failures);
 
   using BlockAccess::read;
@@ -29,9 +29,9 @@ class DeviceAccess final : public BlockAccess {
   void written(PoolId pool, SlotId slot, std::span<std::byte> scratch) override;
 
  private:
-  /// The slot exists; its block's part of the scratch.
+  /// Checks that the slot exists. Returns as much of the scratch as a block needs.
   [[nodiscard]] std::span<std::byte> block_of(PoolId pool, SlotId slot, std::span<std::byte> scratch) const;
-  /// False: noted.
+  /// Copies a block between the device and the buffer. Returns false if that failed; the failure is noted.
   [[nodiscard]] bool copy(Direction direction, PoolId pool, SlotId slot);
 
   const CudaDriver& driver_;

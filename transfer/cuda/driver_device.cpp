@@ -13,10 +13,10 @@
 namespace terrace {
 namespace {
 
-/// More than anyone keeps under way; beyond it the queue grows.
+/// More commands than a transfer scheduler keeps under way. If there are more, the queue grows.
 constexpr std::size_t dones_in_flight = 64;
 
-/// Nothing, and why, where the kernels do not load: the copy engine serves as well.
+/// Loads the copy kernels. If that fails, returns nothing and sets `why`; then the copy engine makes all copies.
 std::optional<CopyKernels> load_kernels(const CudaDriver& driver, CUdevice device, CUstream stream, std::string& why) {
   try {
     return CopyKernels{driver, device, stream};
@@ -90,7 +90,7 @@ void DriverDevice::stop() noexcept {
   for (Stream& each : streams_) {
     if (each.issuing.joinable()) each.issuing.join();
   }
-  // Nothing is put on the streams any more; what is on them ends.
+  // No thread puts anything on the streams any more. Wait for what is on them.
   for (Stream& each : streams_) {
     static_cast<void>(await_stream(driver_, each.handle.get()));
     each.ends.stop();
@@ -101,7 +101,7 @@ void DriverDevice::stop() noexcept {
 void DriverDevice::submit(CopyCommand command) {
   const PinnedPools::Pool& pool = pools_.of(command.pool);
   check_slots(command, info_.pool(command.pool), *pool.host.arena);
-  // A point that nobody has given out would hold the stream for ever.
+  // The stream would wait for ever for a point that was never given out.
   TERRACE_CHECK(points_.exists(command.after));
   Stream& stream = streams_[static_cast<std::size_t>(command.direction)];
   stream.commands.push(std::move(command));
@@ -115,7 +115,7 @@ std::size_t DriverDevice::poll(std::vector<CopyDone>& done) {
 }
 
 Result<void> DriverDevice::relocate(std::span<const RelocatedPool> pools) {
-  // Afterwards no thread of ours looks at a pool before it is given a command or work, and then it sees the new regions.
+  // The device's threads look at a pool only for a command or for work. There is none now, so they will see only the new regions.
   if (under_way_ > 0 || !points_.work_done()) return Errc::in_use;
   const CurrentContext current{driver_, context_.get()};
   if (note(current.result(), "cuCtxPushCurrent")) return Errc::io_failed;
@@ -128,7 +128,7 @@ Result<Fence> DriverDevice::signal(CUstream_st* stream) {
   if (note(current.result(), "cuCtxPushCurrent")) return Errc::io_failed;
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
   if (note(driver_.cuStreamIsCapturing(stream, &capture), "cuStreamIsCapturing")) return Errc::io_failed;
-  // The record would become a part of the graph, and happen when the graph runs.
+  // The record would become a part of the graph, and would happen only when the graph runs.
   if (capture != CU_STREAM_CAPTURE_STATUS_NONE) return Errc::invalid_argument;
   CUresult made = CUDA_SUCCESS;
   EventPool::Event event = events_.take(made);
@@ -153,7 +153,8 @@ bool DriverDevice::note(CUresult result, std::string_view call) {
 
 void DriverDevice::join_context() {
   note(driver_.cuCtxSetCurrent(context_.get()), "cuCtxSetCurrent");
-  // An engine that captures a graph forbids other threads what could disturb it; what ours do does not touch its streams.
+  // While an engine captures a graph, the driver refuses calls of other threads that could disturb the capture. The calls of this
+  // thread do not touch the engine's streams, so they are allowed.
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   note(driver_.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
 }
@@ -176,7 +177,7 @@ DriverDevice::Issued DriverDevice::issue(Stream& stream, const CopyCommand& comm
   Issued issued{.token = command.token, .begin = nullptr, .event = nullptr, .error = {}};
   const CudaOutcome enqueued = enqueue(stream, command, issued);
   if (note(enqueued.result, enqueued.call)) issued.error = Errc::io_failed;
-  // Of a command that failed half way a part may be under way: it ends behind that as well.
+  // If a command failed half way, a part of it may be under way. So it ends after that part, too.
   issued.event = record_time(stream);
   if (!issued.event) {
     note(await_stream(driver_, stream.handle.get()), "cuStreamSynchronize");
@@ -197,7 +198,7 @@ Duration DriverDevice::time_of(const Issued& issued) {
   if (!issued.begin || issued.error) return {};
   float milliseconds = 0;
   if (note(driver_.cuEventElapsedTime(&milliseconds, *issued.begin, *issued.event), "cuEventElapsedTime")) return {};
-  // Less than the events tell apart is not nothing.
+  // A time of 0 means that it is unknown. A copy may take less than the events can measure.
   return std::max(std::chrono::round<Duration>(std::chrono::duration<float, std::milli>{milliseconds}), Duration{1});
 }
 
@@ -207,7 +208,7 @@ CudaOutcome DriverDevice::enqueue(Stream& stream, const CopyCommand& command, Is
     outcome = {driver_.cuStreamWaitEvent(stream.handle.get(), *event, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent"};
     if (outcome.failed()) break;
   }
-  // The stream waits for what the events stand for now, whatever they are used for next.
+  // The stream waits for the present state of the events. They may be recorded again for something else.
   stream.open.clear();
   if (outcome.failed()) return outcome;
   stream.pieces.clear();
@@ -216,7 +217,7 @@ CudaOutcome DriverDevice::enqueue(Stream& stream, const CopyCommand& command, Is
   const CopyMethod method = options_.only_method
                                 ? *options_.only_method
                                 : options_.methods.choose(command.direction, shape_of(stream.pieces), stream.copier.available());
-  // Behind the waits and, since the stream may be idle, with nothing left to do here but to put the copies behind it.
+  // Record the start after the waits. If the stream is idle, the time counts from here, so do it when only the copies are left.
   issued.begin = record_time(stream);
   return stream.copier.enqueue(method, command.direction, stream.pieces, stream.handle.get());
 }

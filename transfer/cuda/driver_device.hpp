@@ -25,17 +25,17 @@
 
 namespace terrace {
 
-/// CudaDevice over a table of the driver's functions.
+/// A CudaDevice that calls the driver through a table of functions.
 ///
 ///     submit ──queue──► issuing thread ──────► stream ──event──► ending thread ──► CompletionQueue
 ///                       waits for work,        waits for         sleeps until
 ///                       plans the pieces       computations      the event
 ///
-/// Two threads a direction, because the next command must be put on the stream while the one before still moves. Calls that may
-/// wait inside the driver are made on them and never on submit's.
+/// Each direction has two threads, because the next command must be put on the stream while the one before still copies. Calls
+/// that may wait inside the driver are made on these threads, and never on the thread of submit().
 class DriverDevice final : public CudaDevice {
  public:
-  /// The driver outlives the device. Throws as CudaDevice::open.
+  /// The driver must outlive the device. Throws as CudaDevice::open() does.
   DriverDevice(const CudaDriver& driver, std::span<const CudaPool> pools, CudaOptions options);
   ~DriverDevice() override;
   DriverDevice(const DriverDevice&) = delete;
@@ -55,11 +55,11 @@ class DriverDevice final : public CudaDevice {
   [[nodiscard]] CudaFacts facts() const override;
 
  private:
-  /// On a stream, and done when its event has happened.
+  /// A command that is on a stream. It is done when its event has happened.
   struct Issued {
     std::uint64_t token = 0;
-    EventPool::Event begin;  ///< before its first copy; null: its time is not measured
-    EventPool::Event event;  ///< null: nothing of it is on the stream any more
+    EventPool::Event begin;  ///< recorded before its first copy; null: its time is not measured
+    EventPool::Event event;  ///< recorded after its last copy; null: nothing of it is on the stream any more
     ErrorCode error;
   };
   struct Stream {
@@ -69,28 +69,29 @@ class DriverDevice final : public CudaDevice {
     WorkQueue<Issued> ends;
     std::thread issuing;
     std::thread ending;
-    // The issuing thread's.
+    // Used by the issuing thread.
     PieceCopier copier;
     std::vector<CopyPiece> pieces;
     std::vector<EventPool::Event> open;
-    // The ending thread's.
+    // Used by the ending thread.
     CompletionQueue<CopyDone>::Producer done;
   };
 
   void check_only_method() const;
-  /// Makes the context current on a thread of ours.
+  /// Makes the context current on one of the device's own threads.
   void join_context();
   void compute();
   void issue(Stream& stream);
   void end(Stream& stream);
-  /// Puts on the stream what the command waits for, its copies, and an event behind them. Its work has been waited for.
+  /// Puts the waits of the command, its copies, and an event after them on the stream. The launched work for which the command
+  /// waits must be done.
   [[nodiscard]] Issued issue(Stream& stream, const CopyCommand& command);
   [[nodiscard]] CudaOutcome enqueue(Stream& stream, const CopyCommand& command, Issued& issued);
-  /// Behind what is on the stream; null where there is none to be had, which is noted.
+  /// Records an event with timing on the stream. Returns null if that fails; the failure is noted.
   [[nodiscard]] EventPool::Event record_time(Stream& stream);
-  /// From the command's first copy to its last; 0 where the driver does not say.
+  /// Returns the time from the start of the command's first copy to the end of its last; 0 if the driver does not tell.
   [[nodiscard]] Duration time_of(const Issued& issued);
-  /// Reports a failed call; true if it is one.
+  /// Notes the call if it failed. Returns true if it failed.
   bool note(CUresult result, std::string_view call);
   void stop() noexcept;
 
@@ -105,15 +106,15 @@ class DriverDevice final : public CudaDevice {
   const DeviceInfo info_;
   std::string no_kernels_;
   const std::optional<CopyKernels> kernels_;
-  DeviceAccess access_;  ///< the compute thread's
+  DeviceAccess access_;  ///< used by the compute thread
   EventPool events_;
   EventPool timed_events_;
   ComputePoints points_;
   WakerRelay relay_;
   CompletionQueue<CopyDone> done_;
   std::array<Stream, direction_count> streams_;
-  CudaFacts facts_;              ///< constant once open, failures apart
-  std::uint64_t under_way_ = 0;  ///< submit's thread's: commands that poll() has not reported
+  CudaFacts facts_;              ///< constant once the device is open, except the failures
+  std::uint64_t under_way_ = 0;  ///< commands that poll() has not reported; used by the thread of submit()
   std::thread compute_thread_;
 };
 

@@ -36,7 +36,7 @@ CudaOutcome HostPins::register_in(const User& user, std::span<std::byte> memory,
   if (retained != CUDA_SUCCESS) return {retained, "cuDevicePrimaryCtxRetain"};
   pin.retained = {user.device, user.driver.cuDevicePrimaryCtxRelease};
   pin.size = memory.size();
-  // For every context, and where kernels can reach it.
+  // Register the memory for all contexts, and map it so that kernels can reach it.
   constexpr unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
   return {user.driver.cuMemHostRegister(memory.data(), memory.size(), flags), "cuMemHostRegister"};
 }

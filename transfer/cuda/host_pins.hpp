@@ -12,14 +12,17 @@
 
 namespace terrace {
 
-/// What is pinned of the host's memory for the devices that share this: the driver registers memory once for all contexts, and
-/// refuses to do it again. So the first device that wants a range registers it, the others count, and the last that lets go
-/// takes the registration back. Each has its own address of the memory, asked for in its own context.
+/// The host memory that is pinned for the devices that share this object. The driver registers memory once for all contexts, and
+/// refuses to register it again. So the first device that wants a range registers it, further devices are only counted, and the
+/// registration is removed when the last device has released the range. Each device has its own address for the memory, which is
+/// queried in its own context.
 ///
-/// A registration lives and dies with the context that made it, which is kept until it is taken back: the device that registered
-/// may be closed before the others. Where that context has failed, it is taken back in the context of who lets go last.
+/// A registration ends with the context that made it. So that context is kept until the registration is removed, because the
+/// device that registered may be closed before the others. If that context has failed, the registration is removed in the context
+/// of the device that releases the range last.
 ///
-/// Ownership: shared by the devices (CudaOptions::pins); nothing is pinned when the last of them is gone. Threads: any.
+/// Ownership: the devices share this object (CudaOptions::pins). Nothing may be pinned any more when it is destroyed. Threads:
+/// any.
 class HostPins {
  public:
   HostPins() = default;
@@ -27,18 +30,18 @@ class HostPins {
   HostPins(const HostPins&) = delete;
   HostPins& operator=(const HostPins&) = delete;
 
-  /// Whose memory it is to be.
+  /// The device for which memory is pinned.
   struct User {
     const CudaDriver& driver;
     CUdevice device;
-    CUcontext context;  ///< the device's; need not be current, and is not afterwards
+    CUcontext context;  ///< the context of the device; it need not be current
   };
 
-  /// The range, whole pages that nobody pins but devices that share this, is the user's from now on, at `address`. Ranges
-  /// are equal or apart. Failed: nothing has changed.
+  /// Pins a range for the device, and sets `address` to the device's address of it. The range must consist of whole pages, which
+  /// are pinned only through this object. Two ranges must be equal or must not overlap. If it fails, nothing has changed.
   [[nodiscard]] CudaOutcome pin(const User& user, std::span<std::byte> memory, CUdeviceptr& address);
-  /// The user lets go of a range that it has, by its first byte. Failed: all the same, and the driver has the registration
-  /// still.
+  /// Releases a range that the device has pinned, by its first byte. If it fails, the range is released all the same, but the
+  /// driver still has the registration.
   [[nodiscard]] CudaOutcome unpin(const User& user, const std::byte* begin);
 
  private:
@@ -46,14 +49,14 @@ class HostPins {
     std::size_t size = 0;
     std::uint32_t users = 0;
     CUcontext registered_in = nullptr;
-    Owned<CUdevice> retained;  ///< its device, whose context is kept
+    Owned<CUdevice> retained;  ///< the device of `registered_in`; keeps that context alive
   };
 
   [[nodiscard]] static CudaOutcome register_in(const User& user, std::span<std::byte> memory, Pin& pin);
   [[nodiscard]] static CudaOutcome take_back_in(const CudaDriver& driver, CUcontext context, const std::byte* begin);
 
   std::mutex mutex_;
-  std::map<const std::byte*, Pin> pins_;  ///< by where they begin
+  std::map<const std::byte*, Pin> pins_;  ///< by their first byte
 };
 
 }  // namespace terrace

@@ -9,7 +9,8 @@
 namespace terrace {
 namespace {
 
-/// Whole pages, which a chunk is mapped in: the driver pins no less, and some insist on it.
+/// Rounds up to whole pages, which are mapped in any case. The driver pins whole pages, and some drivers insist on being given
+/// them.
 std::span<std::byte> whole_pages(std::span<std::byte> bytes) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   return {bytes.data(), (bytes.size() + page - 1) / page * page};

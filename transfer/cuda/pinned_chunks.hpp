@@ -11,26 +11,27 @@
 
 namespace terrace {
 
-/// The chunks of one host arena for one device, each pinned by itself from when the arena shows it until it goes. What is
-/// pinned is in the HostMap; a copy names nothing else.
+/// Pins the chunks of one host arena for one device. Each chunk is pinned separately, from when the arena shows it until it goes.
+/// The HostMap has what is pinned; a copy uses no other host memory.
 ///
-/// A chunk that cannot be pinned, or that the device has no address of, is refused, with the driver's reason: the arena does
-/// without it, as do the other devices that follow it, and a copy never meets memory that is not pinned. One whose registration
-/// cannot be taken back goes all the same, and the failure is noted. The context need not be current on the arena's worker.
+/// If a chunk cannot be pinned, or the device has no address for it, it is refused with the driver's reason. Then the arena does
+/// without it, as do the other devices that observe the arena, and no copy uses memory that is not pinned. If the registration of
+/// a chunk cannot be removed, the chunk goes all the same, and the failure is noted.
 ///
-/// Threads: the arena's worker for the members of ArenaChunks; made and destroyed on the control plane's.
+/// Threads: the members of ArenaChunks as described there, where the device's context need not be current; construction and
+/// destruction on the control plane's thread.
 class PinnedChunks final : public ArenaChunks {
  public:
-  /// Pins what the arena has, and follows it. What is given outlives this. Throws CudaError.
+  /// Pins the chunks that the arena has, and observes the arena. All arguments must outlive this object. Throws CudaError.
   PinnedChunks(const HostPins::User& user, HostPins& pins, HostArena& arena, HostMap& map, FailureLog& failures);
-  /// Nothing of the arena is pinned for the device afterwards. No transfer of its is under way.
+  /// Unpins all chunks. No transfer of the device may be under way.
   ~PinnedChunks() override;
   PinnedChunks(const PinnedChunks&) = delete;
   PinnedChunks& operator=(const PinnedChunks&) = delete;
 
   [[nodiscard]] HostArena& arena() const { return arena_; }
 
-  /// Fails: io_failed.
+  /// Pins the chunk. Fails: io_failed.
   [[nodiscard]] Result<void> chunk_added(const ArenaChunk& chunk) override;
   void chunk_removing(const ArenaChunk& chunk) override;
   [[nodiscard]] std::string refusal() const override { return refusal_; }
@@ -41,7 +42,7 @@ class PinnedChunks final : public ArenaChunks {
   HostArena& arena_;
   HostMap& map_;
   FailureLog& failures_;
-  // One at a time, as the arena calls.
+  // The arena makes one call at a time, so these members need no lock.
   CUresult failed_ = CUDA_SUCCESS;
   std::string refusal_;
 };

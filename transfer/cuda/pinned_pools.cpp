@@ -19,7 +19,7 @@ Bytes pool_bytes(const CudaPool& pool) {
   return block_bytes * pool.slots;
 }
 
-/// Whether the driver knows the byte as memory of this device.
+/// Returns true if the driver knows the address as memory of this device.
 bool is_on_device(const CudaDriver& driver, CUdevice device, CUdeviceptr address) {
   unsigned type = 0;
   int ordinal = -1;
@@ -30,7 +30,7 @@ bool is_on_device(const CudaDriver& driver, CUdevice device, CUdeviceptr address
   return type == CU_MEMORYTYPE_DEVICE && owner == device;
 }
 
-/// Looks at both ends of each region: an engine may have put it together from several allocations.
+/// Checks both ends of each region, because an engine may have put it together from several allocations.
 void check_on_device(const CudaDriver& driver, CUdevice device, const DeviceGeometry& geometry) {
   for (std::size_t i = 0; i < geometry.regions().size(); ++i) {
     const DeviceRegion& region = geometry.regions()[i];
@@ -41,7 +41,7 @@ void check_on_device(const CudaDriver& driver, CUdevice device, const DeviceGeom
   }
 }
 
-/// Blocks that are on the host, or on their way, have the layout of before.
+/// Checks that the layout is the same as before, because blocks on the host have that layout.
 void check_same_layout(std::size_t pool, const DeviceGeometry& before, std::span<const DeviceRegion> regions) {
   if (regions.size() != before.regions().size()) {
     throw std::invalid_argument{

@@ -15,22 +15,23 @@
 
 namespace terrace {
 
-/// The memory of a device's pools: where their blocks lie on the device, owned or the engine's, and the host arenas, whose chunks
-/// are pinned as they come and unpinned as they go. Constant after construction, but for these chunks and relocate().
+/// The memory of a device's pools: where their blocks lie on the device, in memory of the device or of the engine, and the host
+/// arenas, whose chunks are pinned and unpinned as they come and go. Constant after construction, except for these chunks and
+/// relocate().
 class PinnedPools {
  public:
   struct Pool {
     DeviceGeometry geometry;
     HostShares host;
-    bool owned;  ///< the device's own memory
+    bool owned;  ///< the device has allocated the memory itself
   };
 
-  /// The context is the device's, and current. `pins` outlives this. Owned memory is zeroed on `stream`, and waited for: it may
-  /// hold what another process has left there. Throws as CudaDevice::open.
+  /// The device's context must be current. `pins` must outlive this object. Memory that is allocated here is zeroed on `stream`,
+  /// and the constructor waits for this, because the memory may hold data of another process. Throws as CudaDevice::open() does.
   PinnedPools(const HostPins::User& device, HostPins& pins, std::span<const CudaPool> pools, CUstream stream,
               FailureLog& failures);
 
-  /// As CudaDevice::relocate. The device's context is current, and nobody reads meanwhile.
+  /// The same as CudaDevice::relocate(). The device's context must be current, and no thread may read the pools meanwhile.
   void relocate(const CudaDriver& driver, CUdevice device, std::span<const RelocatedPool> pools);
 
   [[nodiscard]] const Pool& of(PoolId pool) const { return pools_.at(pool.value()); }
@@ -42,7 +43,7 @@ class PinnedPools {
   std::vector<DeviceMemory> owned_;
   HostMap host_;
   std::vector<Pool> pools_;
-  std::vector<std::unique_ptr<PinnedChunks>> pinned_;  ///< one an arena; ends first
+  std::vector<std::unique_ptr<PinnedChunks>> pinned_;  ///< one for each arena; destroyed first
 };
 
 }  // namespace terrace

@@ -1,4 +1,4 @@
-// CudaDevice in a build without the CUDA toolkit: it says so.
+// CudaDevice in a build without the CUDA toolkit. Its functions say that there is no CUDA device.
 #include "transfer/cuda/cuda_device.hpp"
 
 #include <stdexcept>

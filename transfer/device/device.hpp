@@ -18,20 +18,23 @@ namespace terrace {
 
 class HostArena;
 
-/// Which bytes of every host slot are a device's: of ranks that share an arena each has its own, or all have the same.
+/// The bytes of every host slot that belong to one device. If ranks share an arena, each rank has its own share, or all have the
+/// same.
 struct HostShare {
   Bytes offset{};
-  Bytes bytes{};  ///< 0: from the offset on all
+  Bytes bytes{};  ///< 0: all bytes from the offset on
 };
 
-/// The share's size. Throws std::invalid_argument where it is not within a slot of the arena, or empty.
+/// Returns the size of the share. Throws std::invalid_argument if the share is empty or not within a slot of the arena.
 [[nodiscard]] Bytes checked_size(const HostShare& share, const HostArena& host);
 
+/// The blocks of one size on a device.
 struct DevicePool {
   std::uint32_t slots = 0;
-  /// Of one block, all its regions gathered: what the device's share of one host slot holds.
+  /// The size of one block, all its regions together. The device's share of one host slot is as large.
   Bytes block_bytes{};
-  /// Of one block, all of one size: what a transfer by layer moves one after the other. 1: blocks move whole.
+  /// The number of layers in one block, all of the same size. A transfer by layer moves them one after another. 1: blocks are
+  /// moved as a whole.
   std::uint32_t layers = 1;
 };
 
@@ -42,40 +45,43 @@ struct DeviceInfo {
   [[nodiscard]] const DevicePool& pool(PoolId id = {}) const { return pools.at(id.value()); }
 };
 
-/// A part of a transfer, small enough that an urgent one need not wait long for it. One direction's commands run in order of
-/// submission; the two directions run at the same time.
+/// A copy that a device is told to make: a part of a transfer, so small that an urgent transfer need not wait long for it. The
+/// commands of one direction run in the order of submission. The two directions run at the same time.
 struct CopyCommand {
-  std::uint64_t token = 0;  ///< comes back in CopyDone
+  std::uint64_t token = 0;  ///< is returned in CopyDone
   Direction direction = Direction::swap_out;
+  /// No device slot is read or written before the device's compute has reached this point.
   Fence after;
   std::vector<SlotRun> runs;
-  PoolId pool = {};  ///< whose slots the runs name
-  /// Of each block these layers only; nothing: whole blocks.
+  PoolId pool = {};  ///< the pool of the slots in `runs`
+  /// Copies only these layers of each block. Nothing: whole blocks.
   std::optional<LayerRange> layers = {};
 };
 
-/// Checks that every slot of the command exists, and its layers: nobody but our own runtime names them.
+/// Checks by TERRACE_CHECK that all slots and layers of the command exist, because only Terrace's own runtime chooses them.
 void check_slots(const CopyCommand& command, const DevicePool& pool, const HostArena& host);
 
+/// Reports the end of a command. Nothing touches the command's slots any more.
 struct CopyDone {
   std::uint64_t token = 0;
-  ErrorCode error;  ///< set: any part of the destinations may have been written; nothing touches the slots any more
-  /// For how long the command kept its stream, not counting what it waited for compute; 0: the device cannot tell.
+  ErrorCode error;  ///< if set, any part of the destinations may have been written
+  /// How long the command has used its stream, without its wait for compute. 0: unknown.
   Duration took{};
 };
 
-/// A device's blocks as compute sees them, while work launched on the compute timeline runs.
+/// Gives access to a device's blocks to work that runs on the compute timeline.
 class BlockAccess {
  public:
   virtual ~BlockAccess() = default;
-  /// The block's bytes: in place where the host can address them, else copied to `scratch` (one block large).
+  /// Returns the bytes of a block: in place if the host can address them, otherwise copied to `scratch`, which must be as large
+  /// as a block.
   [[nodiscard]] virtual std::span<const std::byte> read(PoolId pool, SlotId slot, std::span<std::byte> scratch) = 0;
-  /// Where to put the block's bytes: in place, or `scratch`. They are the block's once `written` is called with the same
-  /// arguments.
+  /// Returns where to write the bytes of a block: in place, or in `scratch`. The block has these bytes only after a call of
+  /// written() with the same arguments.
   [[nodiscard]] virtual std::span<std::byte> write_target(PoolId pool, SlotId slot, std::span<std::byte> scratch) = 0;
   virtual void written(PoolId pool, SlotId slot, std::span<std::byte> scratch) = 0;
 
-  /// In the first pool.
+  /// The same for the first pool.
   [[nodiscard]] std::span<const std::byte> read(SlotId slot, std::span<std::byte> scratch) { return read({}, slot, scratch); }
   [[nodiscard]] std::span<std::byte> write_target(SlotId slot, std::span<std::byte> scratch) {
     return write_target({}, slot, scratch);
@@ -85,32 +91,32 @@ class BlockAccess {
 
 using ComputeWork = std::function<void(BlockAccess&)>;
 
-/// A device that holds blocks, and its link to the host arenas it was made with, one a pool. It moves what it is told and
-/// decides nothing.
+/// A device that holds blocks, and its link to host arenas: one arena for each pool. It makes the copies that it is told to make,
+/// and decides nothing.
 ///
-/// Threads: submit and poll from one (the transfer engine's); launch from one (the caller's compute side), which may be another;
-/// reached and after_all_work from any.
+/// Ownership: the arenas must outlive the device. Threads: submit(), poll() and set_waker() from one thread, the transfer
+/// engine's; launch() from one thread, the caller's compute side, which may be another; reached() and after_all_work() from any.
 class Device {
  public:
   virtual ~Device() = default;
   [[nodiscard]] virtual const DeviceInfo& info() const = 0;
 
-  /// Told when poll() has something. Set before the first submit; the device may outlive its waker, who is replaced before:
-  /// once this returns, the former is not touched any more. Threads: submit's.
+  /// Sets the waker that is woken when poll() has something. Must be called before the first submit(). When this call returns,
+  /// the device does not use the former waker any more. So a device may outlive a waker if the waker is replaced in time.
   virtual void set_waker(Waker& waker) = 0;
-  /// Starts the command; exactly one CopyDone follows. Never blocks. Throws std::bad_alloc where there is no memory to remember
-  /// it in: then it has not been taken.
+  /// Queues the command. Exactly one CopyDone follows. Never blocks. Throws std::bad_alloc if there is no memory to queue it;
+  /// then no CopyDone follows.
   virtual void submit(CopyCommand command) = 0;
-  /// Appends what has ended to `done`; returns how many.
+  /// Appends the commands that have ended to `done`, and returns their number.
   virtual std::size_t poll(std::vector<CopyDone>& done) = 0;
 
-  /// Puts work on the compute timeline, after all launched before it, and returns the point at which it is done. This is
-  /// how a caller without a GPU of its own (replay, tests, the poison mode) computes. Never blocks.
+  /// Puts work on the compute timeline, after all work that was launched before, and returns the point at which it is done. A
+  /// caller that has no GPU program of its own computes in this way (replay, tests, the poison mode). Never blocks.
   virtual Fence launch(ComputeWork work) = 0;
-  /// The point that compute has reached: everything launched up to it is done.
+  /// Returns the point that compute has reached: everything that was launched up to it is done.
   [[nodiscard]] virtual Fence reached() const = 0;
-  /// The first point that is certain to come after everything that compute has been given up to now. A device that compute gives
-  /// work to on streams of its own does not see what is there: then it is the next point that will be given out.
+  /// Returns the first point that certainly comes after all compute work up to now. If compute uses streams of its own, the
+  /// device does not see the work on them. Then this is the next point that will be given out.
   [[nodiscard]] virtual Fence after_all_work() const = 0;
 };
 

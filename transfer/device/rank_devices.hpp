@@ -12,22 +12,22 @@
 
 namespace terrace {
 
-/// Called once per rank, on that rank's compute timeline: at the same time as for the others.
+/// Work that is called once for each rank, on the compute timeline of that rank. Ranks may call it at the same time.
 using RankWork = std::function<void(std::uint32_t rank, BlockAccess& access)>;
 
-/// The devices of one cache, one per rank, as compute sees them. Every rank launches the same steps in the same order (and
-/// nothing of its own), so that one fence names the same point on all of them, and a transfer can name it for all.
+/// The devices of one cache, one for each rank, as the compute side uses them. Every rank launches the same steps in the same
+/// order, and nothing else. So one fence names the same point on all ranks, and a transfer to all ranks needs only one fence.
 ///
-/// Threads: as Device's compute side.
+/// Threads: those of Device's compute side.
 class RankDevices {
  public:
-  /// At least one; they outlive this.
+  /// There must be at least one device. The devices must outlive this object.
   explicit RankDevices(std::vector<Device*> devices) : devices_{std::move(devices)} { TERRACE_CHECK(!devices_.empty()); }
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(devices_.size()); }
   [[nodiscard]] Device& at(std::uint32_t rank) const { return *devices_.at(rank); }
 
-  /// On every rank. `work` is shared by them.
+  /// Launches the work on every rank. All ranks share `work`. Returns the point, which is the same on every rank.
   Fence launch(RankWork work) {
     if (devices_.size() == 1) {
       return devices_.front()->launch([work = std::move(work)](BlockAccess& access) { work(0, access); });
@@ -42,7 +42,7 @@ class RankDevices {
     }
     return point;
   }
-  /// That all ranks have reached.
+  /// Returns the point that all ranks have reached.
   [[nodiscard]] Fence reached() const {
     Fence least = devices_.front()->reached();
     for (const Device* const device : devices_) least = std::min(least, device->reached());

@@ -14,12 +14,12 @@
 
 namespace terrace {
 
-/// What a pool of such a device is made of.
+/// The parameters of one pool of a device in ordinary memory.
 struct PoolMemory {
   std::uint32_t slots = 0;
-  const HostArena* host = nullptr;  ///< outlives the device
+  const HostArena* host = nullptr;  ///< must outlive the device
   HostShare share = {};
-  std::uint32_t layers = 1;  ///< of a block's share, side by side
+  std::uint32_t layers = 1;  ///< the layers of a block, which lie side by side
 };
 
 /// Bytes [begin, begin + size) of a block.
@@ -28,24 +28,24 @@ struct ByteRange {
   std::size_t size = 0;
 };
 
-/// A pool's device slots in ordinary memory beside a host arena, and the copies between them: what the devices without hardware
-/// have in common.
+/// The device slots of one pool, in ordinary memory, and the copies between them and a host arena. All devices without hardware
+/// use it.
 ///
-/// Threads: any; who may touch which slot is said by the commands' order.
+/// Threads: any. The order of the commands decides which thread may touch which slot.
 class SlotMemory {
  public:
-  /// The arena outlives this. Throws std::invalid_argument where there are no slots, the share is not within a host slot, or does
-  /// not fall into the layers; std::system_error where the memory is not to be had.
+  /// The arena must outlive this object. Throws std::invalid_argument if there are no slots, if the share is not within a host
+  /// slot, or if it cannot be divided into the layers; std::system_error if there is not enough memory.
   explicit SlotMemory(const PoolMemory& pool);
 
   [[nodiscard]] DevicePool pool() const { return {slots_, block_bytes_, layers_}; }
   [[nodiscard]] std::span<std::byte> device_block(SlotId slot) const;
-  /// The device's share of the slot.
+  /// Returns the device's share of the host slot.
   [[nodiscard]] std::span<std::byte> host_block(SlotId slot) const;
 
-  /// As check_slots.
+  /// The same as check_slots().
   void check(const CopyCommand& command) const;
-  /// Where in a block the layers are; nothing: all of it.
+  /// Returns the place of the layers in a block. Nothing: the whole block.
   [[nodiscard]] ByteRange range_of(std::optional<LayerRange> layers) const;
   void copy(const CopyCommand& command) const;
   /// Copies whole runs, each range of blocks that is adjacent on both sides with one memcpy.
@@ -65,10 +65,10 @@ class SlotMemory {
   Mapping device_;
 };
 
-/// One SlotMemory a pool. Threads: as there.
+/// One SlotMemory for each pool. Threads: as for SlotMemory.
 class SlotMemories {
  public:
-  /// Throws as SlotMemory, and std::invalid_argument where there is no pool.
+  /// Throws as SlotMemory does, and std::invalid_argument if there is no pool.
   explicit SlotMemories(std::span<const PoolMemory> pools);
 
   [[nodiscard]] const SlotMemory& of(PoolId pool) const { return memories_.at(pool.value()); }
@@ -79,7 +79,7 @@ class SlotMemories {
   std::vector<SlotMemory> memories_;
 };
 
-/// Compute sees the blocks in place.
+/// Gives compute access to the blocks in place.
 class InPlaceAccess final : public BlockAccess {
  public:
   explicit InPlaceAccess(const SlotMemories& memories) : memories_{&memories} {}

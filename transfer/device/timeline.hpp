@@ -10,8 +10,8 @@
 
 namespace terrace {
 
-/// How far compute has come, and the waiting for it; waits end early when the device stops.
-/// Threads: any; reach() from compute's only.
+/// The point that compute has reached. Other threads can wait for a point. All waits end early when the device stops. Threads:
+/// any; reach() only from compute's thread.
 class Timeline {
  public:
   [[nodiscard]] Fence reached() const { return Fence{reached_.load(std::memory_order_acquire)}; }
@@ -24,7 +24,7 @@ class Timeline {
     changed_.notify_all();
   }
 
-  /// False: stopped before compute came there.
+  /// Waits until compute has reached the point. Returns false if the device was stopped before.
   [[nodiscard]] bool wait_for(Fence point) {
     if (reached() >= point) return true;
     std::unique_lock lock{mutex_};
@@ -32,7 +32,7 @@ class Timeline {
     return reached() >= point;
   }
 
-  /// False: stopped before that time came.
+  /// Waits until this time. Returns false if the device was stopped before.
   [[nodiscard]] bool wait_until(TimePoint time) {
     std::unique_lock lock{mutex_};
     return !changed_.wait_until(lock, time, [this] { return stopped_; });

@@ -11,7 +11,7 @@ void coalesce(std::span<const SlotPair> pairs, std::vector<SlotRun>& runs) {
   for (const SlotPair& pair : pairs) {
     if (!runs.empty()) {
       SlotRun& last = runs.back();
-      // In 64 bits: the last slot's number plus the count must not come round to slot 0.
+      // The sums have 64 bits, so that the number after the last slot is not taken for slot 0.
       const std::uint64_t next_source = std::uint64_t{last.source.value()} + last.count;
       const std::uint64_t next_destination = std::uint64_t{last.destination.value()} + last.count;
       if (pair.source.value() == next_source && pair.destination.value() == next_destination) {

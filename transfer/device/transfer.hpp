@@ -14,22 +14,22 @@
 
 namespace terrace {
 
-/// Which way bytes cross the link between device and host.
+/// The direction in which bytes cross the link between device and host.
 enum class Direction : unsigned char { swap_out, swap_in };
 inline constexpr std::size_t direction_count = 2;
 
-/// Who waits for a transfer, most urgent first. Direction × urgency is a lane.
+/// How urgent a transfer is, most urgent first. The transfers of one direction and one urgency form a lane.
 enum class Urgency : unsigned char {
-  request,    ///< a request waits: a swap-in, or the swap-out that makes its room
-  make_room,  ///< room ahead of need
-  store,      ///< on its way to storage; nobody waits
+  request,    ///< a request waits for it: a swap-in, or a swap-out that frees slots for a request
+  make_room,  ///< frees slots before a request needs them
+  store,      ///< its blocks go to storage; no request waits for it
 };
 inline constexpr std::size_t urgency_count = 3;
-/// Bytes a second by urgency; 0: no limit.
+/// Rate limits by urgency, in bytes per second; 0: no limit.
 using LaneRates = std::array<Bytes, urgency_count>;
 
-/// `count` blocks at adjacent slots on both sides. swap_out: the source is on the device, the destination in the host arena;
-/// swap_in: the other way round.
+/// `count` blocks at adjacent slots on both sides. For swap_out, the source is on the device and the destination in the host
+/// arena; for swap_in, it is the other way round.
 struct SlotRun {
   SlotId source;
   SlotId destination;
@@ -44,13 +44,13 @@ struct SlotPair {
   SlotId destination;
 };
 
-/// Joins pairs that are adjacent on both sides, in the order given: block i of the transfer is the i-th pair. The runs take the
-/// place of what was in `runs`, whose memory they use.
+/// Joins pairs that are adjacent on both sides, and keeps their order: block i of the transfer is the i-th pair. The result
+/// replaces the content of `runs` and uses its memory again.
 void coalesce(std::span<const SlotPair> pairs, std::vector<SlotRun>& runs);
 [[nodiscard]] std::uint32_t block_count(std::span<const SlotRun> runs);
 
-/// Neighbouring layers of a block. Every block of a pool has as many (DevicePool::layers), all of one size; where their bytes are
-/// in the gathered block is the device's to know.
+/// Adjacent layers of a block. All blocks of a pool have the same number of layers (DevicePool::layers), and all layers have the
+/// same size. Only the device knows where the bytes of a layer are in a block.
 struct LayerRange {
   std::uint32_t first = 0;
   std::uint32_t count = 1;
@@ -58,52 +58,54 @@ struct LayerRange {
   friend bool operator==(const LayerRange&, const LayerRange&) = default;
 };
 
-/// What to move: data, and no more, so that it can be sent to another process. Blocks are numbered in the order of `runs`.
+/// One unit of transfer work: which blocks to move, and how urgently. It is plain data, so it could be sent to another process.
+/// Its blocks are numbered in the order of `runs`.
 struct Transfer {
   TransferId id;
-  /// Whose slots the runs name, on both sides.
+  /// The pool of the slots in `runs`, on both sides.
   PoolId pool;
   Direction direction = Direction::swap_out;
   Urgency urgency = Urgency::request;
   TimePoint deadline = never;
   /// No device slot of the transfer is read or written before the device's compute has reached this point.
   Fence after;
-  /// First layer 0 of all blocks, then layer 1, and so on, and a `layers` event each time that more of them are there. Of a pool
-  /// whose blocks have one layer it asks for nothing.
+  /// If true, layer 0 of all blocks is moved first, then layer 1, and so on, and a `layers` event comes each time that more
+  /// layers have arrived. If the blocks of the pool have only one layer, this has no effect.
   bool by_layer = false;
   std::vector<SlotRun> runs;
 };
 
-/// What became of one block of a transfer.
+/// The outcome of one block of a transfer.
 enum class BlockOutcome : unsigned char {
   done,         ///< every byte is at its destination
   failed,       ///< the device reported an error; nothing will touch the slots any more
-  cancelled,    ///< never started; of a transfer by layer, maybe only some of its layers did
-  unconfirmed,  ///< the deadline passed while it was under way: both slots stay untouchable until `confirmed` is reported
+  cancelled,    ///< never started; in a transfer by layer, some of its layers may have been copied
+  unconfirmed,  ///< its deadline passed while it was under way: neither slot may be used until `confirmed` is reported
 };
 
-/// The completion record of a transfer: exactly one `finished` per transfer, and after one with unconfirmed blocks exactly one
-/// `confirmed`, when no byte of the transfer can move any more. Of a transfer by layer `layers` events come before `finished`,
-/// with ever more layers and never all of them; none once anything of it has failed, was cancelled or is past its deadline.
+/// A completion record of a transfer. Each transfer gets exactly one `finished` event. If that has unconfirmed blocks, exactly
+/// one `confirmed` event follows, when no byte of the transfer can move any more. A transfer by layer also gets `layers` events
+/// before `finished`. Each reports more layers than the one before, and never all of them. There are none after a part of the
+/// transfer has failed, was cancelled or has missed its deadline.
 struct TransferEvent {
   enum class Kind : unsigned char { finished, confirmed, layers };
 
   TransferId id;
   Kind kind = Kind::finished;
-  Direction direction = Direction::swap_out;  ///< the transfer's
-  /// Of `layers`: so many leading layers of every block are at their destination.
+  Direction direction = Direction::swap_out;  ///< the direction of the transfer
+  /// Only for `layers`: the number of leading layers of every block that are at their destination.
   std::uint32_t layers = 0;
-  /// By the transfer's block numbers; of `finished` only.
+  /// Only for `finished`: one outcome for each block, by block number.
   std::vector<BlockOutcome> outcomes;
-  /// Of the blocks that are done.
+  /// The bytes of the blocks that are done.
   Bytes moved{};
-  /// From the first piece's start to the event.
+  /// The time from the start of the first piece to the event.
   Duration took{};
-  /// Of all pieces together: for how long they kept their stream (CopyDone::took).
+  /// The sum of CopyDone::took over all pieces.
   Duration copying{};
-  /// The first failure, where any block is not done.
+  /// The first failure, if any block is not done.
   ErrorCode error;
-  /// With the transfer's last event its runs, for whoever makes the next transfer in the same memory.
+  /// The last event of a transfer returns its runs, so that the next transfer can use their memory.
   std::vector<SlotRun> runs = {};
 };
 

@@ -6,8 +6,8 @@
 
 namespace terrace {
 
-/// Wakes whom set() named last: what stands between a device's threads and a waker that may be replaced. With a lock, so that the
-/// former waker may die once set() has returned. Threads: any.
+/// Passes wake-ups on to the waker that set() has named last. It stands between the threads of a device and a waker that may be
+/// replaced. It has a lock, so that the former waker may be destroyed once set() has returned. Threads: any.
 class WakerRelay final : public Waker {
  public:
   void wake() noexcept override {

@@ -8,7 +8,7 @@
 namespace terrace {
 namespace {
 
-/// More than anyone keeps under way; beyond it the queue grows.
+/// More commands than a transfer scheduler keeps under way. If there are more, the queue grows.
 constexpr std::size_t dones_in_flight = 64;
 
 std::size_t index(Direction direction) { return static_cast<std::size_t>(direction); }
@@ -51,7 +51,7 @@ void EmulatedDevice::set_waker(Waker& waker) { relay_.set(waker); }
 
 void EmulatedDevice::submit(CopyCommand command) {
   memories_.of(command).check(command);
-  // A point that no launch has returned would hold the stream for ever.
+  // The stream would wait for ever for a point that no launch() has returned.
   TERRACE_CHECK(command.after.value() <= launched_.load(std::memory_order_relaxed));
   Stream& stream = streams_[index(command.direction)];
   stream.queue.push({std::move(command), std::chrono::steady_clock::now()});
@@ -111,7 +111,7 @@ std::optional<LinkTurn> EmulatedDevice::await_turn(Stream& stream, const Submitt
     stream.began = std::chrono::steady_clock::now();
     return turn;
   }
-  // From when the link was free, not from now: a thread that wakes late does not make the link slower.
+  // Count from when the link became free, not from now, so that a thread that wakes up late does not slow the link down.
   stream.began = std::max(stream.link_free_at, ready_at);
   stream.link_free_at = stream.began + turn.held;
   if (!timeline_.wait_until(stream.link_free_at)) return std::nullopt;
@@ -151,7 +151,7 @@ void EmulatedDevice::flip_bits(Stream& stream, const CopyCommand& command) {
     for (std::uint32_t i = 0; i < run.count; ++i) {
       const std::uint64_t number = ++stream.blocks;
       if (!is_nth(number, faults_.flip_every)) continue;
-      // Somewhere else in each block: a verification that looks at one place only must not pass.
+      // Choose another place in each block, so that a verification that looks at only one place does not pass.
       const std::span<std::byte> block = memories_.of(command).host_block(SlotId{run.destination.value() + i});
       block[range.begin + number * 7919 % range.size] ^= std::byte{1} << (number % 8);
       flipped_.fetch_add(1, std::memory_order_release);

@@ -22,31 +22,34 @@
 
 namespace terrace {
 
-/// Faults that a verification must catch; 0 is off. Commands and blocks are counted per direction, so that a run repeats.
+/// Faults that a verification must detect; 0 switches a fault off. Commands and blocks are counted per direction, so that runs
+/// repeat.
 struct EmulatedFaults {
-  /// Flips one bit of every n-th block swapped out, in the host slot. (Of a command of layers, in those.)
+  /// Flips one bit of every n-th block that is swapped out, in the host slot. If a command copies only some layers, the bit is in
+  /// these.
   std::uint64_t flip_every = 0;
-  /// Reports every n-th swap-in done first and moves its bytes `late_by` later: a late DMA.
+  /// Reports every n-th swap-in as done first, and moves its bytes `late_by` later, as a late DMA would.
   std::uint64_t late_every = 0;
   Duration late_by = std::chrono::milliseconds{5};
-  /// Copies do not wait for compute, and compute begins each work `compute_lag` late, so that a missing fence shows.
+  /// Copies do not wait for compute, and compute begins each work `compute_lag` late, so that a missing fence becomes visible.
   bool ignore_fences = false;
   Duration compute_lag = std::chrono::milliseconds{2};
 };
 
-/// How many faults have been planted.
+/// The number of faults that the device has planted so far.
 struct PlantedFaults {
-  std::uint64_t flipped = 0;      ///< blocks
+  std::uint64_t flipped = 0;      ///< blocks with a flipped bit
   std::uint64_t late = 0;         ///< commands reported done before their bytes moved
-  std::uint64_t late_landed = 0;  ///< of those, whose bytes have moved by now
-  std::uint64_t unfenced = 0;     ///< commands that did not wait for a point compute had not reached
+  std::uint64_t late_landed = 0;  ///< commands of `late` whose bytes have moved by now
+  std::uint64_t unfenced = 0;     ///< commands that started before compute had reached their fence
 
   friend bool operator==(const PlantedFaults&, const PlantedFaults&) = default;
 };
 
-/// What one direction of the link has done to commands so far.
+/// Counts what one direction of the link has done to commands so far.
 struct LinkCounts {
-  std::uint64_t stalled = 0;  ///< have begun to stand still
+  std::uint64_t stalled = 0;  ///< commands that the link has stalled
+  /// Commands that the link has failed.
   std::uint64_t failed = 0;
 
   friend bool operator==(const LinkCounts&, const LinkCounts&) = default;
@@ -54,23 +57,25 @@ struct LinkCounts {
 
 struct EmulatedOptions {
   std::string name = "emulated";
-  /// A command keeps its stream for as long as the link says; its bytes move at the end of that time, so that a slot given away
-  /// too early shows.
+  /// Says how long a command uses its stream. Its bytes move at the end of that time, so that a slot that is given away too early
+  /// becomes visible.
   LinkModel link;
   EmulatedFaults faults;
 };
 
-/// A device in ordinary memory, for where there is no GPU: one thread computes, one swaps out, one swaps in.
+/// A device in ordinary memory, for machines without a GPU. It has one thread for compute, one for swap-outs and one for
+/// swap-ins.
 ///
-/// Stops when destroyed: what is queued is dropped, a copy or a computation under way ends, late bytes still to come never do;
-/// afterwards nothing touches the arena. Whoever wants his CopyDones collects them before. Bounds: commands and computations in
-/// flight are their submitters' credits.
+/// Ownership: the arenas must outlive the device. The destructor drops queued work and waits for the copy and the computation
+/// under way; bytes that are still late are never moved. After it, nothing touches the arenas. A caller that needs its CopyDones
+/// must collect them before.
 ///
-/// Threads: as Device; planted() and link_counts() from any.
+/// Threads: as for Device; planted() and link_counts() from any. Bounds: those who submit commands and computations limit their
+/// number.
 class EmulatedDevice final : public Device {
  public:
-  /// The arenas outlive the device. Throws std::invalid_argument where `slots` is 0, or as LinkStream; std::system_error where
-  /// there is no memory or no thread to be had.
+  /// The arenas must outlive the device. Throws std::invalid_argument as SlotMemories and LinkStream do, and std::system_error if
+  /// there is not enough memory or no thread can be started.
   explicit EmulatedDevice(std::span<const PoolMemory> pools, EmulatedOptions options = {});
   EmulatedDevice(std::uint32_t slots, const HostArena& host, EmulatedOptions options = {});
   ~EmulatedDevice() override;
@@ -98,7 +103,7 @@ class EmulatedDevice final : public Device {
     ComputeWork work;
     Fence point;
   };
-  /// One direction's queue and thread; but for the queue and the counts, the thread's own.
+  /// The queue and the thread of one direction. All members except the queue and the counts belong to the thread.
   struct Stream {
     Stream(CompletionQueue<CopyDone>& done_queue, const LinkModel& model, Direction direction)
         : done{done_queue}, link{model, direction} {}
@@ -107,16 +112,16 @@ class EmulatedDevice final : public Device {
     LinkStream link;
     std::uint64_t blocks = 0;
     TimePoint link_free_at{};
-    TimePoint began{};  ///< the command under way, once it need not wait any more
+    TimePoint began{};  ///< when the present command started, after its wait for compute
     std::atomic<std::uint64_t> stalled{0};
     std::atomic<std::uint64_t> failed{0};
     std::thread thread;
   };
   void compute();
   void stream(Stream& stream);
-  /// Nothing: stopped before the copy could begin.
+  /// Waits for the command's fence and for the link. Returns nothing if the device was stopped before the copy could begin.
   [[nodiscard]] std::optional<LinkTurn> await_turn(Stream& stream, const Submitted& submitted);
-  /// False: stopped before all bytes had moved.
+  /// Returns false if the device was stopped before all bytes had moved.
   [[nodiscard]] bool execute(Stream& stream, const CopyCommand& command, const LinkTurn& turn);
   void flip_bits(Stream& stream, const CopyCommand& command);
   void stop() noexcept;

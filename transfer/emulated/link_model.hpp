@@ -11,17 +11,17 @@
 
 namespace terrace {
 
-/// How one direction of an emulated link behaves. Every n-th: commands are counted from 1; 0 is never.
+/// The behaviour of one direction of an emulated link. "Every n-th" counts commands from 1; 0 means never.
 struct LinkDirection {
-  Bytes bytes_per_second{};  ///< 0: as fast as memory goes
-  /// Of every command, before its bytes.
+  Bytes bytes_per_second{};  ///< 0: no limit
+  /// The delay of every command before its bytes move.
   Duration latency{};
-  /// Each command takes up to so much longer, evenly drawn from the link's seed.
+  /// Each command takes longer by a random time up to this. The time is uniformly distributed, by the seed of the link.
   Duration jitter_max{};
-  /// The stream stands still for `stall` before every n-th command's bytes.
+  /// The stream stalls for `stall` before the bytes of every n-th command.
   std::uint64_t stall_every = 0;
   Duration stall{};
-  /// Every n-th command ends with io_failed, half of its first block written.
+  /// Every n-th command ends with io_failed, after half of its first block was written.
   std::uint64_t fail_every = 0;
 };
 
@@ -35,22 +35,23 @@ struct LinkModel {
   }
 };
 
-/// What the link does to one command.
+/// The effect of the link on one command.
 struct LinkTurn {
-  std::uint64_t number = 0;  ///< of this direction's commands, from 1
-  /// For how long the command keeps its stream: latency, jitter, stall and its bytes at the direction's rate.
+  std::uint64_t number = 0;  ///< the number of the command in its direction, from 1
+  /// How long the command uses its stream: latency, jitter, stall, and its bytes at the rate of the direction.
   Duration held{};
   bool stalled = false;
   bool fails = false;
 };
 
-/// One direction of a link, command by command, without a clock: the same model does the same to the same commands, whatever
-/// the other direction does. Threads: one.
+/// One direction of a link. It decides for each command how long it takes and whether it fails, and reads no clock. The same
+/// model does the same to the same commands, whatever the other direction does. Threads: one.
 class LinkStream {
  public:
-  /// Throws std::invalid_argument where a duration is negative.
+  /// Throws std::invalid_argument if a duration is negative.
   LinkStream(const LinkModel& model, Direction direction);
 
+  /// Returns what the link does to the next command, which moves `moved` bytes.
   [[nodiscard]] LinkTurn next(Bytes moved);
 
  private:

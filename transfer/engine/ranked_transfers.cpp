@@ -14,10 +14,10 @@
 namespace terrace {
 namespace {
 
-/// Of a rank that has all of them, or nothing to do with the transfer.
+/// The number of layers of a rank that has all of them, or that does not take part in the transfer.
 constexpr std::uint32_t all_layers = std::numeric_limits<std::uint32_t>::max();
 
-/// What a block has come to on two ranks together.
+/// Combines the outcomes of a block on two ranks.
 BlockOutcome both(BlockOutcome a, BlockOutcome b) {
   if (a == b) return a;
   const bool any_unconfirmed = a == BlockOutcome::unconfirmed || b == BlockOutcome::unconfirmed;
@@ -141,7 +141,7 @@ std::size_t RankedTransfers::poll(std::vector<TransferEvent>& out) {
     for (TransferEvent& event : collected_) on_event(rank, std::move(event));
   }
   collected_.clear();
-  // After what they had to say: a rank that reports late, but before it is asked, is in time.
+  // Check deadlines after the reports, so that a report that arrived before this call is in time.
   if (!deadlines_.empty()) expire(clock_.now());
   const std::size_t reported = events_.size() + refused_.size();
   std::ranges::move(events_, std::back_inserter(out));
@@ -171,7 +171,7 @@ Fence RankedTransfers::after_all_work() const {
 
 void RankedTransfers::on_event(std::uint32_t rank, TransferEvent event) {
   if (!event.runs.empty()) spare_runs_.give(std::move(event.runs));
-  if (ranks_[rank].lost) return;  // settled when it was lost
+  if (ranks_[rank].lost) return;  // its transfers were settled when it was lost
   const auto found = open_.find(event.id);
   TERRACE_CHECK(found != open_.end());
   const Handle handle = found->second;
@@ -191,7 +191,7 @@ void RankedTransfers::on_event(std::uint32_t rank, TransferEvent event) {
   settle(handle);
 }
 
-/// What every rank has of the transfer's layers is told, as long as nothing of it has failed anywhere.
+/// Reports the layers that have arrived on every rank, unless a part of the transfer has failed on any rank.
 void RankedTransfers::on_layers(Entry& entry, std::uint32_t rank, std::uint32_t layers) {
   if (entry.layers.empty()) return;
   entry.layers[rank] = layers;
@@ -216,7 +216,7 @@ void RankedTransfers::on_finished(Entry& entry, TransferEvent& event, Mask rank)
   if (!entry.error) entry.error = event.error;
 }
 
-/// Reports what there is to report of the transfer.
+/// Reports `finished` or `confirmed` if it is time for it.
 void RankedTransfers::settle(Handle handle) {
   Entry& entry = entries_.at(handle);
   if (entry.working == 0 && !entry.reported) {
@@ -231,7 +231,8 @@ void RankedTransfers::settle(Handle handle) {
   }
 }
 
-/// Ranks that have not reported by now are not waited for: for all that is known they are copying.
+/// Reports the transfers whose deadline and grace have passed. Ranks that have not reported may still be copying, so all blocks
+/// are unconfirmed.
 void RankedTransfers::expire(TimePoint now) {
   while (!deadlines_.empty() && deadlines_.top().priority <= now) {
     const Handle handle = deadlines_.top().handle;
@@ -276,7 +277,7 @@ void RankedTransfers::lose(std::uint32_t rank) {
   lost_ |= bit(rank);
   std::vector<Handle> handles;
   for (const auto& [id, handle] : open_) handles.push_back(handle);
-  // In the order in which they were made, not in that of a hash table: runs repeat.
+  // Use the order of the ids, and not that of the hash table, so that runs repeat.
   std::ranges::sort(handles, {}, [&](Handle handle) { return entries_.at(handle).transfer.id; });
   for (const Handle handle : handles) {
     Entry& entry = entries_.at(handle);

@@ -17,99 +17,101 @@
 
 namespace terrace {
 
-/// What ranks keep in a host slot.
+/// How ranks use a host slot.
 enum class RankPayload : unsigned char {
-  sharded,     ///< each its own share: a block is down when every rank has copied its part
-  replicated,  ///< all the same bytes, as with one latent head for all (MLA): one rank copies down, all copy up
+  sharded,     ///< each rank has its own share; a block is on the host when every rank has copied its part
+  replicated,  ///< all ranks have the same bytes, as with one latent head (MLA); one rank swaps out, all swap in
 };
 
 struct RankedTransfersOptions {
   RankPayload payload = RankPayload::sharded;
-  /// How long after a transfer's deadline a rank may still report what it has cancelled in time. A rank that has not reported by
-  /// then counts as one whose copies are under way.
+  /// How long after the deadline of a transfer a rank may still report that it cancelled the transfer in time. If a rank has not
+  /// reported by then, its copies count as under way.
   Duration report_grace = std::chrono::milliseconds{10};
-  /// A rank is slow while it owes a transfer that another finished so long ago.
+  /// A rank is slow while it owes a transfer that a rank has finished at least this long ago.
   Duration slow_after = std::chrono::seconds{1};
 };
 
-/// How a rank does. Asked for now and then, by whoever watches: costs a look at every transfer under way.
+/// The health of one rank, for monitoring. health() looks at every transfer under way, so do not call it often.
 struct RankHealth {
   enum class State : unsigned char {
     well,
-    slow,  ///< owes what another rank has finished, or was itself given up on, RankedTransfersOptions::slow_after ago or longer
-    lost,  ///< lose() was called: its process is gone
+    slow,  ///< it still owes a transfer that a rank finished RankedTransfersOptions::slow_after ago or earlier
+    lost,  ///< lose() was called, because its process has ended
   };
   std::string_view name;
   State state = State::well;
-  std::uint32_t transfers = 0;  ///< that it owes a report of, or the end of what was under way at the deadline
-  Duration oldest{};            ///< how long it has owed the oldest of them
-  Duration behind{};            ///< how long ago the first of them was finished elsewhere, or given up on
+  std::uint32_t transfers = 0;  ///< transfers of which it still owes `finished` or `confirmed`
+  Duration oldest{};            ///< the time since the oldest of them was submitted
+  Duration behind{};            ///< the longest time since one of them was finished by a rank
 };
 
 [[nodiscard]] std::string_view to_string(RankPayload payload);
 [[nodiscard]] std::string_view to_string(RankHealth::State state);
 
-/// One control plane over several transfer engines, one per rank: a transfer goes to every rank, and is done when all have
-/// acknowledged. Ranks do not wait for each other: each works through its transfers at its own pace.
+/// Runs the transfers of one control plane on several transfer engines, one for each rank. A transfer goes to every rank, and is
+/// done when all ranks have reported it. (If all ranks have the same bytes, a swap-out goes to one rank only.) Ranks do not wait
+/// for each other: each works at its own pace.
 ///
-///     a block is   done         where it is done on every rank
-///                  unconfirmed  where any rank may still touch its slots; `confirmed` follows when none does
-///                  cancelled    where no rank began it
+///     a block is   done         if it is done on every rank
+///                  unconfirmed  if any rank may still touch its slots; `confirmed` follows when none does
+///                  cancelled    if no rank began it
 ///                  failed       otherwise
 ///
-/// Of a transfer by layer, a layer is there when it is on every rank.
+/// A layer of a transfer by layer has arrived when it has arrived on every rank.
 ///
-/// A rank that says nothing holds up the transfers it owes, up to their deadline, and nothing else: the other ranks work on,
-/// transfers without it end, and health() names it. A rank whose process is gone is lost (lose()): what it owes has failed, and
-/// no transfer is taken any more, since none can be done by all.
+/// If a rank does not report, the transfers that it owes are delayed, up to their deadline. All other transfers go on, and
+/// health() names the rank. If the process of a rank has ended, call lose(). Then the transfers that the rank owes have failed,
+/// and all new transfers are refused, because they cannot be done on all ranks.
 ///
-/// Threads: one, the control plane's. No call blocks. Step-path calls allocate nothing once warm.
+/// Ownership: the ports must outlive this object. Threads: one, the control plane's. No call blocks. After the first calls,
+/// step-path calls allocate no memory.
 class RankedTransfers final : public TransferPort {
  public:
   static constexpr std::size_t ranks_max = 64;
 
   struct Rank {
-    std::string name;  ///< for people
+    std::string name;  ///< for messages and reports
     TransferPort* port = nullptr;
   };
 
-  /// The ports outlive this, and wake the control plane as `waker` does. Throws std::invalid_argument where there is no rank or
-  /// more than ranks_max.
+  /// The ports must outlive this object, and must wake the control plane as `waker` does. Throws std::invalid_argument if there
+  /// is no rank or there are more than ranks_max.
   RankedTransfers(std::vector<Rank> ranks, const Clock& clock, Waker& waker, RankedTransfersOptions options = {});
 
   void submit(Transfer transfer) override;
   void raise(TransferId id, Urgency urgency) override;
   void cancel(TransferId id) override;
-  /// Each rank's, of its own share.
+  /// Each rank gets this limit for the bytes of its own share.
   void limit(Urgency urgency, Bytes per_second) override;
   std::size_t poll(std::vector<TransferEvent>& out) override;
   [[nodiscard]] TimePoint next_deadline() const override;
   [[nodiscard]] Fence reached() const override;
   [[nodiscard]] Fence after_all_work() const override;
 
-  /// The rank's process has ended, and with it every copy of its device: nothing touches slots for it any more.
+  /// Reports that the process of a rank has ended, and with it every copy of its device: it does not touch any slot any more.
   void lose(std::uint32_t rank);
   [[nodiscard]] RankHealth health(std::uint32_t rank) const;
   [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(ranks_.size()); }
-  /// Nothing owed, nothing unreported.
+  /// Returns true if no transfer is open and no refused transfer waits to be reported.
   [[nodiscard]] bool idle() const { return open_.empty() && refused_.empty(); }
   void check_invariants() const;
 
  private:
-  using Mask = std::uint64_t;  ///< a bit a rank
+  using Mask = std::uint64_t;  ///< one bit for each rank
   using Handle = std::uint32_t;
 
   struct Entry {
     Transfer transfer;
-    Mask working = 0;     ///< owe `finished`
-    Mask confirming = 0;  ///< owe `confirmed`
+    Mask working = 0;     ///< ranks that owe `finished`
+    Mask confirming = 0;  ///< ranks that owe `confirmed`
     bool reported = false;
-    std::vector<BlockOutcome> outcomes;  ///< of the ranks that have finished
+    std::vector<BlockOutcome> outcomes;  ///< the outcomes of the ranks that have finished, combined
     Bytes moved{};
     Duration took{};
     Duration copying{};
     ErrorCode error;
-    std::vector<std::uint32_t> layers;  ///< by layer: by rank, what has arrived
+    std::vector<std::uint32_t> layers;  ///< of a transfer by layer: how many layers have arrived, by rank
     std::uint32_t told_layers = 0;
     TimePoint submitted;
     std::optional<TimePoint> first_finish;
@@ -129,7 +131,7 @@ class RankedTransfers final : public TransferPort {
     std::string name;
     TransferPort* port;
     bool lost = false;
-    std::uint32_t owed = 0;  ///< transfers
+    std::uint32_t owed = 0;  ///< transfers of which it owes `finished`
   };
 
   const Clock& clock_;
@@ -140,13 +142,14 @@ class RankedTransfers final : public TransferPort {
 
   Slab<Entry> entries_;
   std::unordered_map<TransferId, Handle> open_;
-  std::vector<std::unordered_map<TransferId, Handle>::node_type> spare_nodes_;  ///< of open_: a map allocates one a transfer
-  IndexedHeap<TimePoint> deadlines_;                                            ///< of unreported transfers, the grace included
+  /// nodes of open_ to use again, because a map allocates one for each entry
+  std::vector<std::unordered_map<TransferId, Handle>::node_type> spare_nodes_;
+  IndexedHeap<TimePoint> deadlines_;  ///< of transfers that have not been reported, including the grace
   VectorPool<SlotRun> spare_runs_;
   VectorPool<std::uint32_t> spare_layers_;
   std::vector<TransferEvent> events_;
   std::vector<TransferEvent> refused_;
-  std::vector<TransferEvent> collected_;  ///< scratch
+  std::vector<TransferEvent> collected_;  ///< scratch memory of poll()
 };
 
 }  // namespace terrace

@@ -9,23 +9,24 @@
 
 namespace terrace {
 
-/// A rate limit that lets `depth` bytes go at once and the rest at `per_second`. Time enters as an argument.
+/// A rate limit: up to `depth` bytes may go at once, and further bytes at `per_second`. The caller passes the time.
 ///
-/// Kept as the moment the bucket is full again, so that there is nothing to refill: a bucket of depth 4 at 1 a second from
-/// which 3 are taken at t=10 is full at t=13; 2 more may go when at least 2 are in it, at 13 - (4 - 2) = t=11. Threads: one.
+/// The bucket stores the time at which it is full again, so there is nothing to refill. Example: a bucket of depth 4 with a rate
+/// of 1 per second, from which 3 are taken at t=10, is full at t=13. Two more may go when at least 2 are in it, at t = 13 - (4 -
+/// 2) = 11. Threads: one.
 class TokenBucket {
  public:
-  /// `per_second` 0: no limit.
+  /// A `per_second` of 0 means no limit.
   TokenBucket(Bytes per_second, Bytes depth) : per_second_{per_second}, depth_{depth} {}
 
-  /// What was taken at the former rate counts as it did then.
+  /// Changes the rate. Bytes that were taken before count at the former rate.
   void set_rate(Bytes per_second) {
     if (!limited()) full_at_ = {};
     per_second_ = per_second;
   }
 
   [[nodiscard]] bool limited() const { return count(per_second_) > 0; }
-  /// From when on `cost` bytes, at most the depth, may go. Long past where there is no limit.
+  /// Returns the time from which on `cost` bytes may go; `cost` is at most the depth. TimePoint::min() if there is no limit.
   [[nodiscard]] TimePoint allowed_at(Bytes cost) const {
     if (!limited()) return TimePoint::min();
     return full_at_ - (time_for(depth_) - time_for(cost));

@@ -31,7 +31,7 @@ TransferSchedulerConfig with_block_bytes_of(const Device& device, TransferSchedu
   return config;
 }
 
-/// The event of a transfer that was not taken.
+/// Returns the event of a transfer that was refused.
 TransferEvent not_taken(Transfer transfer, ErrorCode why) {
   return {.id = transfer.id,
           .kind = TransferEvent::Kind::finished,
@@ -52,7 +52,8 @@ std::size_t take(std::vector<TransferEvent>& from, std::vector<TransferEvent>& o
   return taken;
 }
 
-/// Sleeps until woken or until `time`. Not EventFdWaker::wait, whose milliseconds are too coarse for a rate limit.
+/// Sleeps until the waker is woken or until `time`. EventFdWaker::wait() counts in milliseconds, which is too coarse for a rate
+/// limit.
 void wait_until(const EventFdWaker& waker, TimePoint time, TimePoint now) {
   pollfd entry{waker.fd(), POLLIN, 0};
   if (time == never) {
@@ -74,7 +75,7 @@ TransferEngine::TransferEngine(TransferSchedulerConfig config, Device& device, c
 }
 
 TransferEngine::~TransferEngine() {
-  // The device outlives the waker it was told of.
+  // The device may outlive the waker that it was given.
   static NullWaker nobody;
   device_.set_waker(nobody);
 }
@@ -112,7 +113,7 @@ std::size_t TransferEngine::poll(std::vector<TransferEvent>& out) {
   device_.poll(done_);
   for (const CopyDone& done : done_) scheduler_.finish(done.token, done.error, now, done.took);
   done_.clear();
-  // next() resolves the deadlines too.
+  // next() handles the deadlines, too.
   for (const Direction direction : {Direction::swap_out, Direction::swap_in}) {
     while (std::optional<Piece> piece = scheduler_.next(direction, now)) {
       try {
@@ -177,7 +178,7 @@ void ThreadedTransfers::run() {
   std::vector<TransferEvent> events;
   while (!ending_ || !engine_.idle()) {
     wait_until(engine_waker_, engine_.next_deadline(), clock_.now());
-    engine_waker_.acknowledge();  // before collecting: what comes after it wakes us again
+    engine_waker_.acknowledge();  // before collecting, so that a later push wakes this thread again
     commands_.drain(commands);
     for (Command& command : commands) apply(std::move(command));
     commands.clear();

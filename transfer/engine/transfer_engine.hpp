@@ -17,32 +17,36 @@
 
 namespace terrace {
 
-/// A transfer scheduler, a device and a clock: takes transfers, keeps the device busy with their pieces, and says what became of
-/// them.
+/// Runs transfers on a device: a transfer scheduler orders them, the device copies their pieces, and events report how they
+/// ended.
 ///
-/// Destruction drops what is queued and waits for nothing: pieces under way are the device's, which may move their bytes until
-/// it is destroyed itself. Who needs to know that none moves any more cancels and polls until idle(). Threads: one.
+/// Ownership: device, clock and waker must outlive the engine. The destructor drops what is queued and waits for nothing: the
+/// device may still move the bytes of pieces under way, until it is destroyed itself. A caller that must know that no byte moves
+/// any more cancels everything and polls until idle(). Threads: one.
 class TransferEngine {
  public:
-  /// Device and clock outlive the engine, and `waker`, told when poll() has something to do, does too. A config without
-  /// block_bytes takes the device's; layers are always the device's. Throws as TransferScheduler, and
-  /// std::invalid_argument where the config's are not the device's.
+  /// `waker` is woken when poll() has something to do. If the config has no block_bytes, the device's size is used; the layers
+  /// are always those of the device. Throws as TransferScheduler does, and std::invalid_argument if the block_bytes are not those
+  /// of the device.
   TransferEngine(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker);
   ~TransferEngine();
   TransferEngine(const TransferEngine&) = delete;
   TransferEngine& operator=(const TransferEngine&) = delete;
 
-  /// As TransferPort. Nothing starts before poll(), so that of transfers submitted together the most urgent goes first.
+  /// The same as in TransferPort. Nothing starts before poll(), so that of several transfers submitted together the most urgent
+  /// goes first.
   void submit(Transfer transfer);
   void raise(TransferId id, Urgency urgency);
   void cancel(TransferId id);
   void cancel_all();
   void limit(Urgency urgency, Bytes per_second);
-  /// Collects what the device has done, resolves deadlines, starts what may start; appends the events, returns how many.
+  /// Collects the pieces that have ended, handles deadlines, and starts the pieces that may start. Appends the events, and
+  /// returns their number.
   std::size_t poll(std::vector<TransferEvent>& out);
-  /// When poll() has something to do though the waker is not told: long past where it has now.
+  /// Returns the time at which poll() has something to do although the waker is not woken; TimePoint::min() if it has something
+  /// now.
   [[nodiscard]] TimePoint next_deadline() const { return changed_ ? TimePoint::min() : scheduler_.next_deadline(); }
-  /// Nothing queued, under way, or unreported.
+  /// Returns true if nothing is queued, under way, or unreported.
   [[nodiscard]] bool idle() const { return scheduler_.idle() && !changed_; }
   [[nodiscard]] const Device& device() const { return device_; }
   void check_invariants() const { scheduler_.check_invariants(); }
@@ -51,15 +55,15 @@ class TransferEngine {
   TransferScheduler scheduler_;
   Device& device_;
   const Clock& clock_;
-  bool changed_ = false;  ///< something was asked for since the last poll()
+  bool changed_ = false;  ///< there was a call since the last poll()
   std::vector<TransferEvent> refused_;
-  std::vector<CopyDone> done_;  ///< poll()'s, kept for its memory
+  std::vector<CopyDone> done_;  ///< scratch memory of poll()
 };
 
-/// A transfer engine on the caller's own thread, at work in poll(). Destruction: as the engine's. Threads: one.
+/// A transfer engine on the caller's own thread; it works in poll(). Ownership: as for TransferEngine. Threads: one.
 class DirectTransfers final : public TransferPort {
  public:
-  /// As TransferEngine; `waker` is told when the device has something for poll().
+  /// The same as for TransferEngine. `waker` is woken when the device has something for poll().
   DirectTransfers(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker)
       : engine_{std::move(config), device, clock, waker} {}
 
@@ -78,28 +82,29 @@ class DirectTransfers final : public TransferPort {
   TransferEngine engine_;
 };
 
-/// A transfer engine on a thread of its own, which sleeps until it is asked for something, the device has something, or a
-/// deadline comes. Lock-free queues lead to it and back.
+/// A transfer engine on a thread of its own. The thread sleeps until there is a call, the device has something, or a deadline
+/// comes. Lock-free queues connect it with the caller.
 ///
-/// Stops in two steps. stop() refuses new transfers and cancels what has not started; events go on coming through poll(). The
-/// destructor does the same, drops events not collected, and waits for the pieces under way and for no others: as long as the
-/// device needs for pieces_in_flight of them in each direction, so for ever if a stream of the device never moves again.
+/// Ownership: device, clock and waker must outlive this object. It stops in two steps. stop() refuses new transfers and cancels
+/// those that have not started; events still come through poll(). The destructor does the same, drops events that were not
+/// collected, and waits for the pieces under way, at most pieces_in_flight in each direction. It waits for ever if a stream of
+/// the device never goes on.
 ///
-/// Bounds: transfers_in_flight_max between submit() and the engine, beyond which a transfer is refused; raise and cancel come a
-/// few times a transfer; events are at most two a transfer, and of a transfer by layer one more a layer. Threads: one, the
-/// control plane's.
+/// Threads: one, the control plane's. Bounds: at most transfers_in_flight_max transfers are between submit() and the engine, and
+/// further ones are refused. There are a few calls of raise() and cancel() for each transfer, and at most two events, in a
+/// transfer by layer one more for each layer.
 class ThreadedTransfers final : public TransferPort {
  public:
   static constexpr std::size_t transfers_in_flight_max = 4096;
 
-  /// As TransferEngine, with a clock of real time; `waker` is told when poll() has events. Throws std::system_error where there
-  /// is no thread or descriptor to be had.
+  /// The same as for TransferEngine. The clock must show real time. `waker` is woken when poll() has events. Throws
+  /// std::system_error if no thread can be started or there is no file descriptor left.
   ThreadedTransfers(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker);
   ~ThreadedTransfers() override;
   ThreadedTransfers(const ThreadedTransfers&) = delete;
   ThreadedTransfers& operator=(const ThreadedTransfers&) = delete;
 
-  /// After stop(): comes back with error `stopped`.
+  /// After stop(), the transfer comes back with the error `stopped`.
   void submit(Transfer transfer) override;
   void raise(TransferId id, Urgency urgency) override;
   void cancel(TransferId id) override;
@@ -108,6 +113,7 @@ class ThreadedTransfers final : public TransferPort {
   [[nodiscard]] TimePoint next_deadline() const override { return never; }
   [[nodiscard]] Fence reached() const override { return engine_.device().reached(); }
   [[nodiscard]] Fence after_all_work() const override { return engine_.device().after_all_work(); }
+  /// Refuses new transfers from now on, and cancels those that have not started.
   void stop();
 
  private:
@@ -131,12 +137,12 @@ class ThreadedTransfers final : public TransferPort {
   void run();
   void apply(Command command);
 
-  // The control plane's.
+  // Used by the control plane.
   Waker& waker_;
   bool stopped_ = false;
   std::vector<TransferEvent> refused_;
 
-  // Between the two.
+  // Used by both threads.
   EventFdWaker engine_waker_;
   Commands commands_;
   Commands::Producer command_in_;
@@ -144,7 +150,7 @@ class ThreadedTransfers final : public TransferPort {
   Events::Producer event_in_;
   std::atomic<std::size_t> transfers_in_flight_{0};
 
-  // The engine thread's.
+  // Used by the engine's thread.
   const Clock& clock_;
   TransferEngine engine_;
   bool ending_ = false;

@@ -33,7 +33,7 @@ TransferSchedulerConfig checked(TransferSchedulerConfig config) {
   return config;
 }
 
-/// Whole blocks, or layers of blocks: at least one, however large that is.
+/// Returns how many parts (blocks, or layers of blocks) fit into a piece. The result is at least 1, however large a part is.
 std::uint64_t parts_per_piece(const TransferSchedulerConfig& config, Bytes part) {
   return std::max<std::uint64_t>(config.piece_bytes / part, 1);
 }
@@ -80,7 +80,7 @@ Result<void> TransferScheduler::submit(Transfer&& transfer) {
     free_.pop_back();
   }
   const bool is_new = handles_.emplace(transfer.id, handle).second;
-  TERRACE_CHECK(is_new);  // events about two transfers of one name would be ambiguous
+  TERRACE_CHECK(is_new);  // events about two transfers with one id would be ambiguous
   if (transfer.deadline != never) deadlines_.set(handle, transfer.deadline);
   Entry& entry = entries_[handle];
   entry.transfer = std::move(transfer);
@@ -115,7 +115,7 @@ void TransferScheduler::cancel_all() {
 }
 
 void TransferScheduler::cancel(Handle handle) {
-  if (!entries_[handle].queued) return;  // all of it has started: it ends as it would have
+  if (!entries_[handle].queued) return;  // all of it has started, so it ends in the usual way
   drop_queued(handle, Errc::cancelled);
   settle(handle);
 }
@@ -150,7 +150,7 @@ std::optional<Piece> TransferScheduler::next(Direction direction, TimePoint now)
     if (urgency != index(Urgency::request) && under_way > 0) return std::nullopt;
     TokenBucket& bucket = buckets_[urgency];
     const Bytes cost = next_piece_bytes(entries_[handle]);
-    if (now < bucket.allowed_at(cost)) continue;  // those below it have rates of their own
+    if (now < bucket.allowed_at(cost)) continue;  // the lanes after it have rate limits of their own
     bucket.take(cost, now);
     return cut(handle);
   }
@@ -186,7 +186,7 @@ TimePoint TransferScheduler::next_deadline() const {
     if (!buckets_[urgency].limited()) continue;
     for (const Direction direction : directions) {
       const Handle head = lanes_[index(direction)][urgency].first;
-      // Beside a piece under way it is its finish() that lets the next one go, not time.
+      // While a piece is under way, its finish() lets the next piece go, and not the time.
       if (head == nobody || in_flight_[index(direction)] > 0) continue;
       soonest = std::min(soonest, buckets_[urgency].allowed_at(next_piece_bytes(entries_[head])));
     }
@@ -210,7 +210,7 @@ std::uint32_t TransferScheduler::layers_of(PoolId pool) const {
 TransferScheduler::Cut TransferScheduler::next_cut(const Entry& entry) const {
   const std::uint64_t parts = parts_per_piece(config_, Bytes{count(block_bytes(entry)) / entry.layers});
   const auto blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(parts, entry.blocks() - entry.block));
-  // Several layers only where each is whole.
+  // A piece takes several layers only if it takes all blocks of each.
   const std::uint64_t layers = std::clamp<std::uint64_t>(parts / entry.blocks(), 1, entry.layers - entry.layer);
   return {blocks, static_cast<std::uint32_t>(layers)};
 }
@@ -287,7 +287,8 @@ Piece TransferScheduler::cut(Handle handle) {
   return piece;
 }
 
-/// Pieces are cut in the order of the layers: what is before all that is under way or still to be cut has arrived.
+/// Reports the layers that have arrived. Pieces are cut in the order of the layers. So all layers before those that are under way
+/// or still to be cut have arrived.
 void TransferScheduler::tell_layers(Handle handle) {
   Entry& entry = entries_[handle];
   if (entry.layers == 1 || entry.error) return;
@@ -321,7 +322,7 @@ void TransferScheduler::report(Entry& entry, TransferEvent::Kind kind) {
                       .error = entry.error};
   if (kind == TransferEvent::Kind::layers) event.layers = entry.told_layers;
   if (kind == TransferEvent::Kind::finished) {
-    // What has started whole, did not fail and is not under way any more has arrived.
+    // A block has arrived if all its layers have started, it did not fail, and it is not under way any more.
     std::replace(entry.outcomes.begin(), entry.outcomes.begin() + entry.started, BlockOutcome::cancelled, BlockOutcome::done);
     event.outcomes = entry.outcomes;
     event.moved = block_bytes(entry) * static_cast<std::uint64_t>(std::ranges::count(entry.outcomes, BlockOutcome::done));

@@ -40,7 +40,7 @@ struct TransferSchedulerConfig {
   LaneRates rates{};
 };
 
-/// A part of a transfer that is to be started now.
+/// A part of a transfer that must be started now.
 struct Piece {
   std::uint64_t token = 0;
   TransferId id;
@@ -48,7 +48,7 @@ struct Piece {
   Direction direction = Direction::swap_out;
   Fence after;
   std::vector<SlotRun> runs;
-  std::optional<LayerRange> layers = {};  ///< as CopyCommand's
+  std::optional<LayerRange> layers = {};  ///< as in CopyCommand
 };
 
 /// Orders transfers in lanes, one for each direction and urgency, and handles deadlines and cancellation. It is a state machine
@@ -60,17 +60,19 @@ struct Piece {
 ///        v                 v
 ///     cancelled         unconfirmed
 ///
-/// A more urgent lane goes first unless its rate limit holds it back. Within a lane the order is first come, first served. If a
-/// piece fails, its blocks fail; the other pieces of the transfer still go.
+/// A more urgent lane goes first unless its rate limit holds it back. Within a lane, transfers go in the order of submission. If
+/// a piece fails, its blocks fail; the other pieces of the transfer still go.
 ///
 /// A transfer by layer moves layer 0 of all blocks first, then layer 1, and so on. If one layer of all blocks is more than a
 /// piece, it is cut into several pieces. If it is less, a piece takes as many whole layers as fit. Example with pieces of 1 MiB
-/// and layers of 64 KiB: for 64 blocks, each layer is 4 pieces of 16 blocks; for 3 blocks, a piece has 5 layers of all 3. A
-/// block is done when all its layers are. It leaves the lane's count of queued blocks when its last layer starts. Threads: one.
+/// and layers of 64 KiB: for 64 blocks, each layer is 4 pieces of 16 blocks; for 3 blocks, a piece has 5 layers of all 3. A block
+/// is done when all its layers are done. It leaves the lane's count of queued blocks when its last layer starts.
+///
+/// Threads: one.
 class TransferScheduler {
  public:
-  /// Throws std::invalid_argument where a pool's block_bytes or pieces_in_flight is 0, requests have a rate, or a pool's layers
-  /// do not divide its blocks.
+  /// Throws std::invalid_argument if the block_bytes of a pool or pieces_in_flight is 0, if requests have a rate limit, or if a
+  /// pool's blocks cannot be divided into its layers.
   explicit TransferScheduler(TransferSchedulerConfig config);
 
   /// Queues a transfer. Its id must differ from the ids of all transfers that have not ended; one that awaits `confirmed` has
@@ -90,8 +92,8 @@ class TransferScheduler {
   /// Reports every transfer as `finished` whose deadline is `now` or earlier. Its blocks that are under way are `unconfirmed`.
   void expire(TimePoint now);
 
-  /// The piece to start next in this direction, or nothing if none may start now. Calls expire(now) first, so that no transfer
-  /// starts after its deadline. For each piece that it returns, the owner calls finish() once.
+  /// Returns the piece to start next in this direction, or nothing if none may start now. Calls expire(now) first, so that no
+  /// transfer starts after its deadline. For each piece that it returns, the owner must call finish() once.
   [[nodiscard]] std::optional<Piece> next(Direction direction, TimePoint now);
   /// A piece has ended: nothing touches its slots any more. `took`: as in CopyDone.
   void finish(std::uint64_t token, ErrorCode error, TimePoint now, Duration took = {});
@@ -106,7 +108,7 @@ class TransferScheduler {
   void check_invariants() const;
 
  private:
-  using Handle = std::uint32_t;  ///< into entries_
+  using Handle = std::uint32_t;  ///< an index into entries_
   static constexpr Handle nobody = 0xFFFF'FFFF;
 
   struct Entry {
@@ -170,9 +172,9 @@ class TransferScheduler {
   std::array<std::array<Lane, urgency_count>, direction_count> lanes_;
   std::vector<Entry> entries_;
   std::vector<Handle> free_;
-  std::unordered_map<TransferId, Handle> handles_;  ///< every transfer alive
-  IndexedHeap<TimePoint> deadlines_;                ///< of transfers alive, unreported, and with a deadline
-  std::vector<UnderWay> under_way_;                 ///< a handful: pieces_in_flight of each direction at most
+  std::unordered_map<TransferId, Handle> handles_;  ///< every transfer that has not ended
+  IndexedHeap<TimePoint> deadlines_;                ///< of transfers with a deadline that have not been reported
+  std::vector<UnderWay> under_way_;                 ///< at most pieces_in_flight of each direction
   std::array<std::uint32_t, direction_count> in_flight_{};
   std::array<TokenBucket, urgency_count> buckets_;
   std::uint64_t last_token_ = 0;

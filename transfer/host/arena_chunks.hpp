@@ -19,26 +19,27 @@ struct SlotSpan {
   friend bool operator==(const SlotSpan&, const SlotSpan&) = default;
 };
 
-/// A piece of the host arena's memory, mapped by itself.
+/// A chunk of the host arena's memory. Each chunk is mapped separately.
 struct ArenaChunk {
   SlotSpan slots;
   std::span<std::byte> bytes;
 };
 
-/// Who wants to know what memory the arena has: a device that registers each chunk for its copies, an I/O engine that keeps a
-/// table of buffers. Made known with HostArena::observe.
+/// An observer of the host arena's chunks: for example a device, which registers each chunk for its copies, or an I/O engine,
+/// which keeps a table of buffers. HostArena::observe() adds an observer. It must stay alive until HostArena::unobserve().
 ///
-/// Threads: the arena's worker's, or the one that calls observe(); one call at a time. May take as long as it must: nobody's
-/// step waits. No member calls the arena.
+/// Threads: the arena's worker, or the thread that calls observe() or unobserve(); one call at a time. A call may take long,
+/// because no step of the control plane waits for it. No member may call the arena.
 class ArenaChunks {
  public:
   virtual ~ArenaChunks() = default;
-  /// Every page of the chunk is there; none of its slots has been handed out. Fails: then the arena does without the chunk,
-  /// and says so.
+  /// Is called when every page of the chunk is present, and before a new chunk's slots are handed out. If it fails, the arena
+  /// does without the chunk and reports why.
   [[nodiscard]] virtual Result<void> chunk_added(const ArenaChunk& chunk) = 0;
-  /// What chunk_added failed with last, in words; asked right after it, on its thread. Empty: the error says it all.
+  /// Returns the reason of chunk_added()'s last failure as text. The arena calls this right after the failure, on the same
+  /// thread. Empty: the error code says everything.
   [[nodiscard]] virtual std::string refusal() const { return {}; }
-  /// The chunk, which was added before, is about to be unmapped: no transfer names its slots any more.
+  /// Is called before a chunk that was added is unmapped. No transfer uses its slots any more.
   virtual void chunk_removing(const ArenaChunk& chunk) = 0;
 };
 

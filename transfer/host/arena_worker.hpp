@@ -7,20 +7,20 @@
 
 namespace terrace {
 
-/// Who does what must not happen on the control plane: mapping, touching, registering and unmapping memory, in order.
+/// Runs tasks that must not run on the control plane, one after another: mapping, touching, registering and unmapping memory.
 class ArenaWorker {
  public:
   using Task = std::function<void()>;
 
   virtual ~ArenaWorker() = default;
-  /// From one thread. Tasks that have not begun when the worker ends never do.
+  /// Adds a task. Tasks that have not begun when the worker is destroyed never run. Threads: one.
   virtual void run(Task task) = 0;
 };
 
-/// A thread of its own, which ends with the task it is at.
+/// A worker with a thread of its own. The destructor waits for the task that is running.
 class ThreadArenaWorker final : public ArenaWorker {
  public:
-  /// Throws std::system_error where there is no thread to be had.
+  /// Throws std::system_error if no thread can be started.
   ThreadArenaWorker();
   ~ThreadArenaWorker() override;
   ThreadArenaWorker(const ThreadArenaWorker&) = delete;

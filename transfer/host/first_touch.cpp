@@ -18,12 +18,13 @@
 namespace terrace {
 namespace {
 
-/// What one thread takes at a time: whole huge pages, and soon done.
+/// A thread touches this much at a time. It is a multiple of a huge page, and is done soon, so that a thread soon sees `cancel`.
 constexpr std::size_t slice_bytes = std::size_t{8} << 20;
 constexpr unsigned threads_most = 8;
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 
-/// The kernel does it in one call, and says where memory is short; an older one does not know the call. 0, or errno.
+/// Touches the pages and returns 0 or an errno. MADV_POPULATE_WRITE does this in one call and reports missing memory. Older
+/// kernels do not have it.
 int touch(std::span<std::byte> bytes) {
 #ifdef MADV_POPULATE_WRITE
   if (::madvise(bytes.data(), bytes.size(), MADV_POPULATE_WRITE) == 0) return 0;
@@ -34,7 +35,8 @@ int touch(std::span<std::byte> bytes) {
   return 0;
 }
 
-/// What the kernel has put into huge pages. Neighbouring mappings that are alike are one in its books: then by share.
+/// Returns how many of the bytes are in huge pages. The kernel may have joined neighbouring mappings to one area; then the result
+/// is the area's huge pages in proportion to the overlap.
 Bytes in_huge_pages(std::span<const std::byte> bytes) {
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
   const std::uintptr_t end = begin + bytes.size();
@@ -66,7 +68,7 @@ FirstTouch first_touch(std::span<std::byte> bytes, const TouchOptions& options) 
   FirstTouch got;
   if (bytes.empty()) return got;
   if (options.numa_node) got.node_asked = prefer_node(bytes, *options.numa_node);
-  // A wish, either way: a kernel without huge pages refuses it, and the same memory comes in small ones.
+  // This is only a request. A kernel without huge pages refuses it and gives the same memory in small pages.
   ::madvise(bytes.data(), bytes.size(), options.huge_pages == HugePages::yes ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 
   const std::size_t slices = (bytes.size() + slice_bytes - 1) / slice_bytes;
@@ -90,7 +92,7 @@ FirstTouch first_touch(std::span<std::byte> bytes, const TouchOptions& options) 
     try {
       others.emplace_back(work);
     } catch (const std::system_error&) {
-      break;  // no thread to be had: those that are there do it
+      break;  // no more threads can be started: the existing ones do the work
     }
   }
   work();

@@ -29,7 +29,7 @@ HostArenaOptions all_ready(std::uint32_t slots, Bytes block_bytes, Bytes chunk_b
   options.slots = options.ready_slots = slots;
   options.block_bytes = block_bytes;
   options.chunk_bytes = chunk_bytes;
-  // Small arenas by the dozen, in tests and tools: no threads for each.
+  // Tests and tools make many small arenas, which need no threads of their own.
   options.touch.threads = 1;
   return options;
 }
@@ -59,7 +59,7 @@ HostArena::HostArena(HostArenaOptions options)
   ask_for_rest(0);
   std::uint32_t made = 0;
   while (made < std::min(options_.ready_slots, options_.slots)) {
-    if (made > 0) ask_for_rest(made);  // others may take memory meanwhile: several ranks that start at once
+    if (made > 0) ask_for_rest(made);  // other processes may take memory meanwhile, for example ranks that start at the same time
     const std::uint32_t here = std::min(slots_per_chunk_, options_.slots - made);
     const std::uint32_t chunk = new_chunk(here);
     Place& p = place(chunk);
@@ -161,7 +161,7 @@ std::uint32_t HostArena::new_chunk(std::uint32_t slots) {
   return chunk;
 }
 
-/// Its slots can be named from now on.
+/// Makes the slots of the chunk available.
 void HostArena::show(std::uint32_t chunk) {
   Place& p = place(chunk);
   p.begin.store(p.mapping.bytes().data(), std::memory_order_release);
@@ -177,7 +177,7 @@ std::uint64_t HostArena::numbers_after(std::uint32_t slots) const {
   const std::uint64_t more = (std::uint64_t{slots} + slots_per_chunk_ - 1) / slots_per_chunk_;
   const std::uint64_t chunks = chunks_end_ + more - std::min<std::uint64_t>(more, absent_.size());
   if (chunks == 0) return 0;
-  // Of the last chunk, only what it has.
+  // The last chunk may be smaller.
   const std::uint64_t last = more == 0 ? slots_per_chunk_ : slots - (more - 1) * slots_per_chunk_;
   return (chunks - 1) * slots_per_chunk_ + (more > absent_.size() ? last : slots_per_chunk_);
 }
@@ -206,7 +206,7 @@ void HostArena::do_later(ArenaWorker::Task task) {
   worker_->run(std::move(task));
 }
 
-/// On the worker. Why not, where it did not come about: empty where it was cancelled.
+/// Touches the memory of a chunk and measures how long this takes. Runs on the worker, or in the constructor.
 FirstTouch HostArena::touch(Place& p) {
   TouchOptions options = options_.touch;
   options.cancel = &p.cancelled;
@@ -217,6 +217,8 @@ FirstTouch HostArena::touch(Place& p) {
   return got;
 }
 
+/// Makes a chunk. Runs on the worker. Returns nothing on success; otherwise the reason, which is empty if the chunk was
+/// cancelled.
 std::optional<std::string> HostArena::make(std::uint32_t chunk, Bytes with_those_after) {
   Place& p = place(chunk);
   if (p.cancelled) return "";
@@ -247,7 +249,7 @@ std::optional<std::string> HostArena::make(std::uint32_t chunk, Bytes with_those
   return failed;
 }
 
-/// Of all observers or, where one refuses, of none; then why.
+/// Shows a chunk to all observers. If one refuses it, the others are told that it goes, and the reason is returned.
 std::optional<std::string> HostArena::tell_added(std::uint32_t chunk) {
   for (auto each = observers_.begin(); each != observers_.end(); ++each) {
     const Result<void> added = (*each)->chunk_added(chunk_at(chunk));
@@ -278,7 +280,7 @@ void HostArena::give_back(std::uint32_t chunk) {
   });
 }
 
-/// On the worker.
+/// Removes a chunk. Runs on the worker.
 void HostArena::unmake(std::uint32_t chunk) {
   Place& p = place(chunk);
   {

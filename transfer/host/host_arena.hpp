@@ -26,64 +26,66 @@
 namespace terrace {
 
 struct HostArenaOptions {
-  /// To begin with; grow() adds more.
+  /// The number of slots at the start; grow() adds more.
   std::uint32_t slots = 0;
-  /// Of these so many, rounded up to whole chunks, are warm when the constructor returns; the worker sees to the rest.
+  /// How many of these slots, rounded up to whole chunks, are warm when the constructor returns. The worker prepares the others.
   std::uint32_t ready_slots = 0;
   Bytes block_bytes{};
-  /// Of one chunk, at most.
+  /// The largest size of one chunk.
   Bytes chunk_bytes = GiB;
   TouchOptions touch;
-  /// Asked before memory is taken, by whoever takes it. Null: nobody asks.
+  /// Reads the memory limits, before memory is taken and on the thread that takes it. Null: limits are not checked.
   std::function<MemoryLimits()> limits;
-  /// What the rest of the process is to be left when `limits` is asked.
+  /// How much memory must be left for the rest of the process. Applies if `limits` is set.
   Bytes spare = MiB * 64;
-  /// Woken when poll() has something. Null: nobody. Outlives the arena.
+  /// Is woken when poll() has events. May be null. Must outlive the arena.
   Waker* waker = nullptr;
-  /// Null: a thread, made when it is first needed.
+  /// Null: a ThreadArenaWorker, which is made when it is first needed.
   std::unique_ptr<ArenaWorker> worker;
 };
 
-/// Where a chunk is in its life.
+/// The state of a chunk.
 ///
-///     absent --grow--> reserved --the worker takes it up--> touching --all pages there, observers told--> warm
+///     absent --grow--> reserved --- the worker starts ----> touching --all pages there, observers told--> warm
 ///        ▲                 |                                    |                                          |
 ///        |                 +-- cancelled, refused --+-- failed -+                              give_back   |
 ///        +------------------------------------------+---------------- unmapping <--------------------------+
 enum class ChunkState : std::uint8_t { absent, reserved, touching, warm, unmapping };
 
-/// What became of a chunk that was ordered or given back.
+/// The end of an order to add a chunk or to remove one.
 struct ArenaEvent {
   enum class Kind : std::uint8_t { warm, failed, gone };
   Kind kind = Kind::gone;
   std::uint32_t chunk = 0;
   SlotSpan slots;
-  std::string why;  ///< failed: one sentence; empty where it was cancelled
+  std::string why;  ///< of `failed`: the reason, in one sentence; empty if the chunk was cancelled
 };
 
-/// The host tier's memory: slots of one block each, in chunks that are mapped one by one, and come and go while others serve.
-/// Chunk n has the slots from n * slots_per_chunk() on; all chunks but those that were asked for with less are full, so that
-/// slot numbers may have gaps. Slots start at page boundaries where the block size is a multiple of the page, so that
-/// they serve as direct I/O buffers, and never straddle two chunks, so that no copy descriptor crosses two registrations.
+/// The memory of the host tier: slots of one block each. The memory consists of chunks that are mapped one by one. Chunks can be
+/// added and removed while others are in use.
 ///
-/// What a slot is for is its owner's affair: the host tier's copies, and the staging slots through which device and storage meet,
-/// share the arena.
+/// Chunk n has the slots from n * slots_per_chunk() on. A chunk may have fewer slots than slots_per_chunk(), so slot numbers may
+/// have gaps. If the block size is a multiple of the page size, slots begin at page boundaries and can be used for direct I/O. No
+/// slot lies in two chunks, so no copy descriptor crosses two registrations. The arena does not know what a slot is used for: the
+/// copies of the host tier and the staging slots between device and storage share it.
 ///
-/// Ready and warm: the arena can be used for the chunks that are warm, from the constructor on; it is_warm() when there are no
-/// others. Memory is mapped, touched, shown to observers and unmapped by the worker, one chunk after the other, each
-/// touched by several threads (transfer/host/first_touch.hpp); no other call but the constructor, observe() and unobserve() waits
-/// for that.
+/// A chunk is warm when its slots can be used. The arena can be used from construction on, in the chunks that are warm; is_warm()
+/// is true when no other chunks are coming. The worker maps and touches memory, shows it to observers and unmaps it, one chunk
+/// after another. Several threads touch a chunk (transfer/host/first_touch.hpp). Only the constructor, observe() and unobserve()
+/// wait for such work.
 ///
-/// Threads: grow, cancel, give_back, poll, observe and what they change (state, counts) are for one thread, the control plane's.
-/// block() and the like are for any, for slots of chunks that were warm when whoever names the slot was told of it.
+/// Ownership: observers must outlive their registration. Threads: grow(), cancel(), give_back(), poll(), observe(), unobserve()
+/// and what they change (state, counts) belong to one thread, the control plane's. block(), contiguous_from() and holds() may be
+/// called from any thread, for slots of a chunk that was warm when the caller learned of the slot.
 class HostArena {
  public:
-  /// All slots warm when it returns; 0 is an arena without any. Throws std::system_error where the memory is not to be had
-  /// (what, how much), and std::invalid_argument where block_bytes is 0 or over a chunk.
+  /// Makes an arena whose slots are all warm. It may have 0 slots. Throws std::system_error if there is not enough memory (with
+  /// purpose and size in its text), and std::invalid_argument if block_bytes is 0 or larger than a chunk.
   HostArena(std::uint32_t slots, Bytes block_bytes, Bytes chunk_bytes = GiB);
-  /// The same for ready_slots. Throws also std::runtime_error, with the largest size that fits, where `limits` refuse.
+  /// Makes an arena of which `ready_slots` slots are warm. Throws the same, and std::runtime_error, with the largest size that
+  /// fits in its text, if `limits` do not allow the memory.
   explicit HostArena(HostArenaOptions options);
-  /// Ends the touching under way. Observers are told of every chunk's end before.
+  /// Cancels the chunks that are being made. Observers are told of the end of every chunk before it is unmapped.
   ~HostArena();
   HostArena(const HostArena&) = delete;
   HostArena& operator=(const HostArena&) = delete;
@@ -91,58 +93,59 @@ class HostArena {
   [[nodiscard]] Bytes block_bytes() const { return block_bytes_; }
   [[nodiscard]] std::uint32_t slots_per_chunk() const { return slots_per_chunk_; }
   [[nodiscard]] std::span<std::byte> block(SlotId slot) const;
-  /// How many slots from this one on lie in one piece of memory, itself included.
+  /// Returns how many slots, from this one on and including it, lie in one contiguous range of memory.
   [[nodiscard]] std::uint32_t contiguous_from(SlotId slot) const;
-  /// Whether all these slots are there.
+  /// Returns true if all these slots are in warm chunks.
   [[nodiscard]] bool holds(SlotSpan slots) const;
 
   // ---- coming and going
 
-  /// Orders chunks for so many more slots, none of them larger than a chunk, the last as large as needed. Each ends in one
-  /// event: warm, or failed. Fails, and orders none: never_fits (more slots than can be numbered).
+  /// Orders chunks for `slots` more slots. All chunks are full, except that the last may be smaller. Each chunk ends in one
+  /// event, `warm` or `failed`. Fails: never_fits (more slots than can be numbered); then nothing is ordered.
   [[nodiscard]] Result<void> grow(std::uint32_t slots);
-  /// Slot numbers are below this after growing by so many.
+  /// Returns a bound: after grow(slots), all slot numbers are less than it.
   [[nodiscard]] std::uint64_t numbers_after(std::uint32_t slots) const;
-  /// A chunk that is reserved or touching is not wanted any more: it ends in `failed`, or in `warm` where that came first.
+  /// Cancels a chunk that is reserved or touching. It ends in `failed`, or in `warm` if it was complete first.
   void cancel(std::uint32_t chunk);
-  /// A warm chunk, whose slots nobody names any more: it ends in `gone`.
+  /// Removes a warm chunk, whose slots must not be in use any more. It ends in `gone`.
   void give_back(std::uint32_t chunk);
-  /// Appends what has ended since the last call. Costs a comparison where nothing is under way.
+  /// Appends the events since the last call. Costs one comparison if no order is under way.
   void poll(std::vector<ArenaEvent>& events);
-  /// From now on `observer` is told of chunks, beside those who are already; first of all that are warm now. Fails as it does:
-  /// then it observes nothing. Both wait for the chunk that is just being made.
+  /// Adds an observer, which is told of all later changes. First it is told of all chunks that are warm now. If it refuses one,
+  /// observe() fails with its error and does not add it. observe() and unobserve() wait while the worker shows a chunk to
+  /// observers.
   [[nodiscard]] Result<void> observe(ArenaChunks& observer);
-  /// It is told that all go, and of no more. Does nothing where it does not observe.
+  /// Removes an observer. It is told that all chunks go, and of nothing afterwards. Does nothing if it is not an observer.
   void unobserve(ArenaChunks& observer);
 
   // ---- what there is
 
-  /// Chunks by number: those below it are, or have been.
+  /// Returns one more than the highest number that a chunk has had. Chunks below it may be absent.
   [[nodiscard]] std::uint32_t chunks_end() const { return chunks_end_; }
   [[nodiscard]] ChunkState state(std::uint32_t chunk) const { return place(chunk).state.load(std::memory_order_acquire); }
-  /// None where it is absent.
+  /// Returns the slots of a chunk, or no slots if it is absent.
   [[nodiscard]] SlotSpan slots_of(std::uint32_t chunk) const;
-  /// Warm ones.
+  /// Returns the number of slots in warm chunks.
   [[nodiscard]] std::uint32_t slots() const { return warm_slots_; }
-  /// Those that are reserved or being touched.
+  /// Returns the number of slots in chunks that are reserved or being touched.
   [[nodiscard]] std::uint32_t slots_coming() const { return coming_slots_; }
   [[nodiscard]] bool is_warm() const { return coming_slots_ == 0; }
-  /// Of all chunks that are not absent.
+  /// Returns the size of all chunks that are not absent.
   [[nodiscard]] Bytes mapped() const { return mapped_; }
-  /// What a warm chunk got of what was wished for.
+  /// Returns what the kernel gave for a warm chunk.
   [[nodiscard]] const FirstTouch& got(std::uint32_t chunk) const { return place(chunk).got; }
 
  private:
   struct Place {
     std::atomic<std::byte*> begin{nullptr};
-    std::atomic<std::uint32_t> slots{0};  ///< that block() may give
+    std::atomic<std::uint32_t> slots{0};  ///< the number of slots that block() accepts
     std::atomic<ChunkState> state{ChunkState::absent};
     std::atomic<bool> cancelled{false};
-    std::uint32_t size = 0;  ///< slots; the control plane's
-    // The worker's between an order and its event, else the control plane's.
+    std::uint32_t size = 0;  ///< the number of slots; used by the control plane
+    // Between an order and its event these belong to the worker, otherwise to the control plane.
     Mapping mapping;
     FirstTouch got;
-    bool shown = false;  ///< mapped, and the observers know; under observing_
+    bool shown = false;  ///< the chunk is mapped and the observers know it; protected by observing_
   };
   static constexpr std::uint32_t places_per_segment = 256;
   static constexpr std::uint32_t segments_max = 1024;
@@ -163,27 +166,27 @@ class HostArena {
 
   const Bytes block_bytes_;
   const std::uint32_t slots_per_chunk_;
-  HostArenaOptions options_;  ///< constant, but that its worker was taken
-  PageChoice pages_;          ///< the constructor's, then the worker's
+  HostArenaOptions options_;  ///< constant, except that its worker was moved out
+  PageChoice pages_;          ///< used by the constructor, then by the worker
 
-  // The control plane's.
+  // These belong to the control plane.
   std::uint32_t chunks_end_ = 0;
   std::uint32_t warm_slots_ = 0;
   std::uint32_t coming_slots_ = 0;
-  std::uint32_t under_way_ = 0;  ///< orders without an event
+  std::uint32_t under_way_ = 0;  ///< orders that have no event yet
   Bytes mapped_{};
-  std::vector<std::uint32_t> absent_;  ///< chunks below chunks_end_ that are to be had, highest first
+  std::vector<std::uint32_t> absent_;  ///< absent chunks below chunks_end_, in any order
 
   std::mutex observing_;
-  std::vector<ArenaChunks*> observers_;  ///< under observing_, as are calls to them
+  std::vector<ArenaChunks*> observers_;  ///< protected by observing_, as are the calls to them
 
-  /// Places keep where they are: others read them meanwhile.
+  /// Segments never move, because other threads read them.
   std::array<std::atomic<Segment*>, segments_max> segments_{};
   std::vector<std::unique_ptr<Segment>> owned_segments_;
   NullWaker nobody_;
   CompletionQueue<ArenaEvent> done_;
-  CompletionQueue<ArenaEvent>::Producer ended_;  ///< the worker's
-  std::unique_ptr<ArenaWorker> worker_;          ///< ends first
+  CompletionQueue<ArenaEvent>::Producer ended_;  ///< used by the worker
+  std::unique_ptr<ArenaWorker> worker_;          ///< destroyed first
 };
 
 }  // namespace terrace

@@ -16,14 +16,15 @@ namespace terrace {
 namespace {
 
 constexpr std::size_t huge_page = std::size_t{2} << 20;
-/// More than any process can address; below it, no sum here overflows.
+/// This is more than any process can address. No sum in this file overflows for sizes below it.
 constexpr std::size_t address_space = std::size_t{1} << 57;
 
 [[noreturn]] void fail(std::string_view what, Bytes size, std::string_view doing) {
   throw std::system_error{errno, std::generic_category(), fmt::format("{}: {} {}", what, doing, to_string(size))};
 }
 
-/// Maps `size` bytes at a multiple of a huge page: a little too much, and what sticks out goes back.
+/// Maps `size` bytes, aligned to a huge page: maps a little too much and unmaps what is outside. Returns null and sets errno if
+/// that fails.
 std::byte* map_aligned(std::size_t size) {
   if (size > address_space) {
     errno = ENOMEM;

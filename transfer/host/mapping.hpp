@@ -8,15 +8,15 @@
 
 namespace terrace {
 
-/// Anonymous memory straight from the kernel: zeroed, and aligned to a huge page where it is at least one large. Move-only;
-/// unmaps when destroyed. Threads: one.
+/// Anonymous memory from the kernel, zeroed and aligned to a huge page. Move-only; the destructor unmaps it. Threads: one.
 class Mapping {
  public:
   Mapping() = default;
-  /// Huge pages asked for, and every page touched, so that no copy later waits for one. Throws std::system_error, with `what` and
-  /// the size in its text, where the memory is not to be had.
+  /// Maps `size` bytes, asks for huge pages, and touches every page, so that no later copy waits for a page fault. Throws
+  /// std::system_error, with `what` and the size in its text, if there is not enough memory.
   Mapping(Bytes size, std::string_view what);
-  /// Addresses alone: no page is there before somebody touches it (transfer/host/first_touch.hpp). Throws as above.
+  /// Maps addresses only. A page is allocated when it is first touched (transfer/host/first_touch.hpp). Throws as the constructor
+  /// does.
   [[nodiscard]] static Mapping reserve(Bytes size, std::string_view what);
   ~Mapping();
   Mapping(Mapping&& other) noexcept;

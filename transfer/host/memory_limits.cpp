@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Version 1 says "no limit" with a number that no machine has.
+/// Version 1 expresses "no limit" by a number that is larger than the memory of any machine.
 constexpr std::uint64_t unlimited = std::uint64_t{1} << 60;
 
 std::optional<std::uint64_t> number_in(const fs::path& file) {
@@ -25,7 +25,7 @@ std::optional<std::uint64_t> number_in(const fs::path& file) {
   return std::nullopt;  // also "max"
 }
 
-/// The number behind `name` in a file of lines "name number".
+/// Returns the number after `name` in a file of lines "name number".
 std::optional<std::uint64_t> field_in(const fs::path& file, std::string_view name) {
   std::ifstream in{file};
   for (std::string word; in >> word;) {
@@ -43,14 +43,15 @@ std::optional<Bytes> kilobytes_in(const fs::path& file, std::string_view name) {
 
 Bytes left_of(Bytes limit, Bytes taken) { return limit - std::min(limit, taken); }
 
-/// A version's files for a limit, what is used of it, and in memory.stat what of that would be given back.
+/// The names that one version of control groups uses: the file of the limit, the file of the usage, and the field of memory.stat
+/// that says how much of the usage is page cache that can be dropped.
 struct GroupFiles {
   const char* limit;
   const char* usage;
   const char* cache;
 };
 
-/// Of the group and of those it is in. Where groups are named from within a container, the outermost stands at the root.
+/// Looks at a control group and all its ancestors. Inside a container, the outermost group that is visible is at the root.
 void look_at_groups(const fs::path& root, fs::path group, const GroupFiles& files, MemoryLimits& limits) {
   for (;; group = group.parent_path()) {
     const fs::path here = root / group.relative_path();
@@ -68,7 +69,7 @@ void look_at_groups(const fs::path& root, fs::path group, const GroupFiles& file
   }
 }
 
-/// The soft limit, in a line "Max locked memory   65536   65536   bytes".
+/// Returns the soft limit from a line such as "Max locked memory   65536   65536   bytes".
 std::optional<Bytes> memlock_in(const fs::path& file) {
   constexpr std::string_view name = "Max locked memory";
   std::ifstream in{file};

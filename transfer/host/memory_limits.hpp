@@ -8,37 +8,39 @@
 
 namespace terrace {
 
-/// What the system lets this process have. Nothing stands where it does not say, or sets no bound.
+/// How much memory the system allows this process. An empty member means that there is no limit or that it is unknown.
 struct MemoryLimits {
-  std::optional<Bytes> available;   ///< on the machine, page cache that it would give back included
-  std::optional<Bytes> cgroup_max;  ///< of the control group that leaves least: this process's, or one it is in
-  Bytes cgroup_current{};           ///< used of that, without page cache that would be given back
-  std::optional<Bytes> memlock;     ///< what the process may lock
-  Bytes locked{};                   ///< and has locked
+  std::optional<Bytes> available;  ///< available on the machine, including page cache that the kernel can drop
+  /// the limit of the control group that leaves the least, of the process's group and its ancestors
+  std::optional<Bytes> cgroup_max;
+  Bytes cgroup_current{};        ///< the usage of that group, without page cache that the kernel can drop
+  std::optional<Bytes> memlock;  ///< how much memory the process may lock
+  Bytes locked{};                ///< how much it has locked
 };
 
-/// Of this process, from proc and sys/fs/cgroup (version 1, 2, or both) under `root`: another than "/" is for tests. A file that
-/// is not there says nothing. Reads files: not for the step path.
+/// Reads the limits of this process from proc and sys/fs/cgroup (version 1, 2, or both) under `root`. Tests use a root other than
+/// "/". A missing file sets no limit. This reads files, so do not call it on the step path.
 [[nodiscard]] MemoryLimits read_memory_limits(const std::filesystem::path& root = "/");
 
-/// What the machine and the control groups leave; nothing where neither says.
+/// Returns how much memory the machine and the control groups leave, or nothing if neither is known.
 [[nodiscard]] std::optional<Bytes> memory_left(const MemoryLimits& limits);
 
-/// Memory that somebody is about to take.
+/// A request for memory that is going to be taken.
 struct MemoryRequest {
   Bytes bytes{};
-  Bytes unit{1};        ///< it comes in multiples of this
-  bool locked = false;  ///< it will count against what the process may lock
-  Bytes spare{};        ///< to be left to everything else
+  Bytes unit{1};        ///< the memory is taken in multiples of this
+  bool locked = false;  ///< it counts against the limit of locked memory
+  Bytes spare{};        ///< how much must be left for everything else
 };
 
 struct MemoryRefusal {
-  Bytes fits{};          ///< the most that does, in whole units; asked for that, preflight() has no objection
-  std::string sentence;  ///< what was asked for, what limits it, and what fits
+  Bytes fits{};          ///< the largest size that preflight() would accept, in whole units
+  std::string sentence;  ///< the requested size, the limit, and the size that fits
 };
 
-/// Whether so much is to be had, before any of it is touched: a cgroup that is exceeded kills the process, and memory that is
-/// nearly gone stalls everybody's. Nothing: it fits. Where several limits are exceeded, the tightest is named.
+/// Checks, before memory is touched, whether a request fits the limits. The kernel kills a process that exceeds its control
+/// group, and a machine that is nearly out of memory becomes slow for all processes. Returns nothing if the request fits. If
+/// several limits are exceeded, the tightest is named.
 [[nodiscard]] std::optional<MemoryRefusal> preflight(const MemoryRequest& request, const MemoryLimits& limits);
 
 }  // namespace terrace

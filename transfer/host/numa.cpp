@@ -20,7 +20,7 @@ bool prefer_node(std::span<std::byte> bytes, unsigned node) {
   if (bytes.empty() || node >= nodes_max) return false;
   std::array<std::uint64_t, nodes_max / word_bits> mask{};
   mask[node / word_bits] = std::uint64_t{1} << (node % word_bits);
-  // (One more than the mask has: the kernel takes it for a bound that is not reached.)
+  // (The number is one more than the bits of the mask, because the kernel takes it for an exclusive bound.)
   return ::syscall(SYS_mbind, bytes.data(), bytes.size(), policy_preferred, mask.data(), nodes_max + 1, 0U) == 0;
 }
 
@@ -35,7 +35,7 @@ std::optional<double> share_on_node(std::span<std::byte> bytes, unsigned node) {
     const auto at = reinterpret_cast<std::uintptr_t>(bytes.data()) + i * stride;
     pages[i] = reinterpret_cast<void*>(at / page * page);
   }
-  // Without nodes to go to, it moves nothing and says where each page is.
+  // If it is given no target nodes, move_pages() moves nothing and reports the node of each page.
   if (::syscall(SYS_move_pages, 0, samples, pages.data(), nullptr, found.data(), 0) != 0) return std::nullopt;
   const auto there = std::ranges::count_if(found, [](int at) { return at >= 0; });
   if (there == 0) return std::nullopt;

@@ -6,12 +6,13 @@
 
 namespace terrace {
 
-/// Asks that the pages of `bytes`, which begins at a page and has none yet, come from the memory of this node, as long as it has
-/// any; then from others: memory that is a little further away beats none. False where the kernel, or the container, does
-/// not let us. By system calls, since that is all of libnuma that is needed.
+/// Asks the kernel to take the pages of `bytes` from the memory of this node as long as it has any, and then from other nodes.
+/// `bytes` must begin at a page boundary, and none of its pages may be present yet. Returns false if the kernel or the container
+/// does not allow this. The implementation uses system calls, because nothing else of libnuma is needed.
 [[nodiscard]] bool prefer_node(std::span<std::byte> bytes, unsigned node);
 
-/// The share of pages that lie on the node, of a sample of those that are there. Nothing where the kernel does not say.
+/// Returns the share of pages that lie on the node, from a sample of the pages that are present. Returns nothing if the kernel
+/// does not tell.
 [[nodiscard]] std::optional<double> share_on_node(std::span<std::byte> bytes, unsigned node);
 
 }  // namespace terrace

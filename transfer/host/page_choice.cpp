@@ -31,7 +31,7 @@ void PageChoice::touched(Bytes bytes, Duration took) {
       }
       break;
     case State::trying_small:
-      // Where small pages are as slow, it is not the compaction.
+      // If small pages are as slow, compaction is not the reason.
       state_ = 2 * seconds <= huge_seconds_ ? State::small : State::huge;
       left_ = stay_;
       break;

@@ -9,19 +9,22 @@
 
 namespace terrace {
 
-/// Whether memory is next touched in huge pages or in small ones. Where a machine's memory is in fragments the kernel compacts it
-/// to make huge pages, which can take a hundred times as long as touching small ones. So where huge pages come slowly, small
-/// ones are tried; they stay where they come at least twice as fast, and huge ones are tried again later, ever more seldom.
-/// A state machine without memory or a clock. Threads: one.
+/// Chooses whether memory is next touched in huge pages or in small ones. If the memory of a machine is fragmented, the kernel
+/// compacts it to make huge pages, which can take a hundred times as long as touching small ones. So if huge pages come slowly,
+/// small ones are tried. Small pages are kept if they come at least twice as fast; then huge pages are tried again later, at
+/// growing intervals.
+///
+/// A state machine that touches no memory and reads no clock. Threads: one.
 class PageChoice {
  public:
-  /// Slower than this is slow, on any machine that has its memory in one piece.
+  /// A lower speed counts as slow. Every machine with unfragmented memory is faster.
   static constexpr Bytes slow_per_second = MiB * 512;
 
   explicit PageChoice(HugePages wish) : wish_{wish} {}
 
+  /// Returns whether to use huge pages next.
   [[nodiscard]] HugePages next() const;
-  /// So many bytes were touched as next() said.
+  /// Reports that `bytes` were touched in the pages that next() has returned, and how long this took.
   void touched(Bytes bytes, Duration took);
 
  private:
@@ -30,8 +33,8 @@ class PageChoice {
 
   HugePages wish_;
   State state_ = State::huge;
-  double huge_seconds_ = 0;          ///< a byte, when they last came
-  std::uint32_t stay_ = stay_first;  ///< pieces in small pages before huge ones are tried again
+  double huge_seconds_ = 0;          ///< seconds per byte when huge pages were last used
+  std::uint32_t stay_ = stay_first;  ///< the number of chunks in small pages before huge pages are tried again
   std::uint32_t left_ = 0;
 };
 

@@ -8,8 +8,8 @@
 
 namespace terrace {
 
-/// Items for one thread that sleeps while there are none. Not bounded: what is in it is in flight by its owner's credits.
-/// Threads: push and stop from any, pop from one.
+/// A queue of items for one thread, which sleeps while there are none. The queue has no bound: its owner limits the number of
+/// items in flight. Threads: push() and stop() from any, pop() from one.
 template <class T>
 class WorkQueue {
  public:
@@ -21,7 +21,7 @@ class WorkQueue {
     changed_.notify_one();
   }
 
-  /// Waits for an item. Nothing: stopped, and what was queued stays there until the queue is destroyed.
+  /// Waits for an item. Returns nothing after stop(); items that are still queued are destroyed with the queue.
   [[nodiscard]] std::optional<T> pop() {
     std::unique_lock lock{mutex_};
     changed_.wait(lock, [this] { return stopped_ || !items_.empty(); });

@@ -1,3 +1,3 @@
-// Boost.JSON without its library: one translation unit holds it all, for this folder's method tables and what the tools read and
-// write.
+// Boost.JSON is used without its library: this file contains its implementation. This folder's method tables and the tools use
+// it.
 #include <boost/json/src.hpp>

@@ -11,7 +11,7 @@
 namespace terrace {
 namespace {
 
-/// The smallest pieces of the smallest class.
+/// The size of the pieces with which the smallest class is measured.
 constexpr std::uint64_t least_piece = 4096;
 
 class Calibration {
@@ -28,7 +28,7 @@ class Calibration {
     copier_.emplace(driver, kernels_ ? &*kernels_ : nullptr, map_, options.kernel_blocks);
   }
 
-  /// Not before what is on the stream has ended: a call may have failed behind it.
+  /// Waits for the stream, because copies may be on it if a call after them has failed.
   ~Calibration() { static_cast<void>(await_stream(driver_, stream_.get())); }
   Calibration(const Calibration&) = delete;
   Calibration& operator=(const Calibration&) = delete;
@@ -36,7 +36,7 @@ class Calibration {
   CopyMethodTable::Rates measure(Direction direction, std::uint64_t piece_bytes, std::uint64_t pieces) {
     const std::vector<CopyPiece> scattered = scatter(piece_bytes, pieces);
     CopyMethodTable::Rates rates{};
-    // Rounds outside, methods inside, so that what changes meanwhile changes for all.
+    // Each round measures all methods, so that a change of conditions affects them all.
     for (unsigned round = 0; round < options_.rounds; ++round) {
       for (std::size_t method = 0; method < copy_method_count; ++method) {
         if (!copier_->available().test(method)) continue;
@@ -55,8 +55,8 @@ class Calibration {
     }
   }
 
-  /// Pieces that are contiguous on neither side, as far as there is room: the device's in one order, the host's in the opposite
-  /// one.
+  /// Makes pieces that are contiguous on neither side, as many as wanted if there is room: in ascending order on the device, and
+  /// in descending order on the host.
   std::vector<CopyPiece> scatter(std::uint64_t piece_bytes, std::uint64_t wanted) {
     const std::uint64_t number = std::clamp<std::uint64_t>(count(options_.bytes) / piece_bytes, 1, wanted);
     std::vector<CopyPiece> pieces;
@@ -110,7 +110,7 @@ CopyMethodTable kept_or_measured(const CudaDriver& driver, int ordinal, const st
   const std::string version = cuda_driver_name(driver);
   if (const Result<CopyMethodTable> kept = CopyMethodTable::load(file, device, version)) return *kept;
   const CopyMethodTable measured = calibrate_methods(driver, ordinal, clock, options);
-  // Where it cannot be kept it is measured again next time.
+  // If it cannot be saved, it is measured again next time.
   static_cast<void>(measured.save(file, device, version));
   return measured;
 }

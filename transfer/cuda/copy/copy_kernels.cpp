@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-/// kernels.cu compiled, for several devices; the build makes the file that holds it.
+/// The compiled form of kernels.cu, for several kinds of devices. The build makes the file that contains it.
 extern "C" const unsigned char terrace_cuda_kernels[];
 
 namespace terrace {
@@ -24,7 +24,7 @@ CopyKernels::CopyKernels(const CudaDriver& driver, CUdevice device, CUstream str
 }
 
 CUresult CopyKernels::copy_tiles(CUstream stream, CUdeviceptr tiles, std::uint32_t count, unsigned blocks_max) const {
-  // A warp a tile: no more blocks than have something to do.
+  // Each warp copies one tile at a time. Launch no more blocks than have work.
   constexpr unsigned warps = kernel_threads / 32;
   const unsigned blocks = std::clamp((count + warps - 1) / warps, 1U, blocks_max);
   void* parameters[] = {&tiles, &count};
@@ -48,7 +48,7 @@ TileRing::TileRing(const CudaDriver& driver)
 
 CUresult TileRing::next_page(std::span<CopyTile>& tiles, CUdeviceptr& address) {
   page_ = (page_ + 1) % pages;
-  // An event that was never recorded has happened.
+  // An event that was never recorded counts as happened.
   const CUresult result = await_event(driver_, read_[page_].get());
   const std::size_t begin = page_ * page_tiles;
   tiles = {reinterpret_cast<CopyTile*>(memory_.bytes().data()) + begin, page_tiles};

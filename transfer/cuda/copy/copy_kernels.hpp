@@ -12,16 +12,18 @@
 
 namespace terrace {
 
-/// The kernels of kernels.cu, loaded into the current context and run once on nothing: a driver that loads lazily would load at
-/// the first launch, and wait for all that runs. Constant after construction.
+/// The kernels of kernels.cu, loaded into the current context. The constructor runs each kernel once without tiles, because a
+/// driver that loads lazily would otherwise load it at its first launch, and would then wait for all running work. Constant after
+/// construction.
 class CopyKernels {
  public:
-  /// Throws CudaError, as where the driver is older than the compiler of the kernels.
+  /// Throws CudaError, for example if the driver is older than the compiler of the kernels.
   CopyKernels(const CudaDriver& driver, CUdevice device, CUstream stream);
 
-  /// Devices from compute capability 9.0 on.
+  /// Returns true on devices of compute capability 9.0 or higher.
   [[nodiscard]] bool has_bulk() const { return bulk_ != nullptr; }
-  /// `tiles` is the address of the device's; they stay what they are until the kernel has ended.
+  /// Launch a kernel on the stream that copies `count` tiles with at most `blocks_max` thread blocks. `tiles` is the device's
+  /// address of the tiles, which must not change until the kernel has ended.
   [[nodiscard]] CUresult copy_tiles(CUstream stream, CUdeviceptr tiles, std::uint32_t count, unsigned blocks_max) const;
   [[nodiscard]] CUresult copy_bulk(CUstream stream, CUdeviceptr tiles, std::uint32_t count, unsigned blocks_max) const;
 
@@ -32,8 +34,8 @@ class CopyKernels {
   CUfunction bulk_ = nullptr;
 };
 
-/// Tiles on their way to kernels of one stream, in pinned memory: a few pages, each written again only when the kernel that
-/// reads it has ended. Threads: the stream's issuing one.
+/// Passes tiles to the kernels of one stream, in a ring of pages of pinned memory. A page is written again only when the kernel
+/// that reads it has ended. Threads: the issuing thread of the stream.
 class TileRing {
  public:
   static constexpr std::size_t pages = 8;
@@ -42,9 +44,9 @@ class TileRing {
   /// Throws CudaError.
   explicit TileRing(const CudaDriver& driver);
 
-  /// The next page, waited for.
+  /// Waits until the next page is free, and returns it in `tiles`, with the device's address in `address`.
   [[nodiscard]] CUresult next_page(std::span<CopyTile>& tiles, CUdeviceptr& address);
-  /// What has been launched on the stream up to now reads the page that next_page gave last.
+  /// Reports that the kernel that reads the present page has been launched on the stream.
   [[nodiscard]] CUresult launched(CUstream stream);
 
  private:

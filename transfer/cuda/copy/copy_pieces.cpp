@@ -5,7 +5,8 @@
 namespace terrace {
 namespace {
 
-/// Pieces that may grow are those from `first` on: a range of slots in one chunk.
+/// Appends a piece, or joins it to the last one if they are contiguous. The pieces from `first` on may be joined, because they
+/// are of one range of slots in one chunk.
 void append(std::vector<CopyPiece>& out, std::size_t first, const CopyPiece& next) {
   if (out.size() > first) {
     CopyPiece& last = out.back();
@@ -17,7 +18,7 @@ void append(std::vector<CopyPiece>& out, std::size_t first, const CopyPiece& nex
   out.push_back(next);
 }
 
-/// Blocks whose host sides lie in one chunk, each `host_stride` after the one before.
+/// Appends the pieces of blocks whose host sides lie in one chunk, each `host_stride` bytes after the one before.
 void plan_span(std::uint64_t device_slot, std::byte* host, std::uint64_t host_stride, std::uint32_t slots,
                const DeviceGeometry& geometry, std::optional<LayerRange> layers, std::vector<CopyPiece>& out) {
   const std::size_t first = out.size();
@@ -31,7 +32,7 @@ void plan_span(std::uint64_t device_slot, std::byte* host, std::uint64_t host_st
   for (std::uint32_t i = 0; i < slots; ++i) {
     std::byte* at = host + i * host_stride;
     for (const DeviceRegion& region : regions) {
-      // (Unsigned: one before the first is far beyond the last.)
+      // The difference is unsigned: for a layer before the first one it is very large.
       const bool is_wanted = region.layer - wanted.first < wanted.count;
       if (is_wanted) append(out, first, {region.base + (device_slot + i) * region.stride, at, region.bytes});
       at += region.bytes;

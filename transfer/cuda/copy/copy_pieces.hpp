@@ -11,8 +11,8 @@
 
 namespace terrace {
 
-/// Bytes that are contiguous on both sides, and on the host within one chunk of the arena: what one copy descriptor may name,
-/// since each chunk is pinned by itself.
+/// Bytes that are contiguous on both sides, and on the host within one chunk of the arena. A copy descriptor may not name more,
+/// because each chunk is pinned separately.
 struct CopyPiece {
   std::uint64_t device = 0;
   std::byte* host = nullptr;
@@ -21,26 +21,28 @@ struct CopyPiece {
   friend bool operator==(const CopyPiece&, const CopyPiece&) = default;
 };
 
-/// A device's share of every slot of an arena, as large as its blocks.
+/// A device's share of every slot of an arena. The share is as large as a block of the device.
 struct HostShares {
   const HostArena* arena = nullptr;
-  std::uint64_t offset = 0;  ///< bytes, of a slot
+  std::uint64_t offset = 0;  ///< where the share begins in a slot, in bytes
 };
 
-/// Appends the pieces of a command, in the order of the host's bytes, as few as the two layouts allow: of packed blocks one a
-/// run and chunk, or where the device has only a share of each host slot, one a block; of blocks in regions one a block and
-/// region, but for regions that lie side by side. Of a command of layers those regions only. The command's slots and layers
-/// exist.
+/// Appends the pieces of a command, in the order of the host's bytes. There are as few as the two layouts allow:
+///
+/// - packed blocks: one piece for each run and chunk, or one for each block if the device has only a share of each host slot;
+/// - blocks in regions: one piece for each block and region, but regions that lie side by side are joined.
+///
+/// If the command names layers, only the regions of these layers are copied. The slots and layers of the command must exist.
 void plan_pieces(const CopyCommand& command, const DeviceGeometry& geometry, const HostShares& host, std::vector<CopyPiece>& out);
 
-/// Appends the pieces of one block of the pool whose other side is `host`, contiguous.
+/// Appends the pieces of one block of the pool. Its other side is the contiguous memory at `host`.
 void plan_block(SlotId device_slot, std::byte* host, const DeviceGeometry& geometry, std::vector<CopyPiece>& out);
 
-/// What the choice of a method depends on.
+/// The properties of pieces on which the choice of a method depends.
 struct PieceShape {
   std::size_t count = 0;
-  std::uint64_t bytes = 0;  ///< of all pieces
-  /// Each piece's two addresses and its size are multiples of 16: what a vectorised access needs.
+  std::uint64_t bytes = 0;  ///< of all pieces together
+  /// Whether the two addresses and the size of each piece are multiples of 16. Vectorised accesses need this.
   bool aligned = false;
 };
 [[nodiscard]] PieceShape shape_of(std::span<const CopyPiece> pieces);

@@ -21,9 +21,9 @@ struct Strided {
   [[nodiscard]] std::uint64_t end() const { return end(slots - 1); }
 };
 
-/// With one stride, what overlaps does so at a fixed distance of slots: one of the two that the distance of the bases lies
-/// between. K and V side by side, at bases 0 and 64 with stride 128: V's slot i lies between K's slots i and i + 1 and touches
-/// neither.
+/// Two regions with the same stride can overlap only at a fixed distance in slots: one of the two numbers between which the
+/// distance of their bases lies. Example: K and V lie side by side, at bases 0 and 64 with stride 128. Slot i of V lies between
+/// slots i and i + 1 of K, and overlaps neither.
 bool overlap_at_one_stride(const Strided& low, const Strided& high) {
   const std::uint64_t stride = low.region->stride;
   const std::uint64_t distance = high.region->base - low.region->base;
@@ -51,7 +51,7 @@ bool overlap_by_walking(const Strided& a, const Strided& b) {
 bool overlap(Strided a, Strided b) {
   if (a.end() <= b.region->base || b.end() <= a.region->base) return false;
   if (a.region->base > b.region->base) std::swap(a, b);
-  // The stride of a region of one slot says nothing.
+  // The stride of a region with one slot has no meaning.
   const bool one_stride = a.region->stride == b.region->stride && a.slots > 1 && b.slots > 1;
   return one_stride ? overlap_at_one_stride(a, b) : overlap_by_walking(a, b);
 }
@@ -72,7 +72,7 @@ void check_region(const DeviceRegion& region, std::size_t number, std::uint32_t 
   }
 }
 
-/// How many layers the regions are of.
+/// Returns the number of layers. Throws std::invalid_argument if a layer is missing or differs in size.
 std::uint32_t checked_layers(std::span<const DeviceRegion> regions) {
   std::uint32_t last = 0;
   for (const DeviceRegion& region : regions) last = std::max(last, region.layer);

@@ -1,8 +1,8 @@
-// Gather and scatter: tiles named by descriptors in pinned host memory, from anywhere to anywhere. What is the device's and
-// what the host's makes no difference here; the host's pages are mapped.
+// Gather and scatter kernels. Descriptors in pinned host memory name the tiles to copy. The kernels do not distinguish memory of
+// the device and of the host, because the host's pages are mapped.
 //
-// Few thread blocks on purpose: a copy beside a decode step should leave it its multiprocessors. What a link needs is bytes in
-// flight, about 100 KB for 55 GB/s at 2 microseconds; one block of 1024 threads has 128 KiB in flight.
+// They run on few thread blocks, so that a copy beside a decode step leaves the multiprocessors to that step. A link needs enough
+// bytes in flight: about 100 KB for 55 GB/s at 2 microseconds. One block of 1024 threads has 128 KiB in flight.
 
 #include "transfer/cuda/copy/copy_tile.hpp"
 
@@ -15,7 +15,7 @@ using terrace::CopyTile;
 constexpr unsigned lanes = 32;
 constexpr unsigned all_lanes = 0xFFFF'FFFFU;
 
-/// A descriptor's words come from the host each time: the ring they lie in is written anew between launches.
+/// Reads a descriptor from the host each time, and not from a cache, because the host writes the ring again between launches.
 __device__ CopyTile load(const CopyTile* tile) {
   const auto* words = reinterpret_cast<const unsigned long long*>(tile);
   CopyTile loaded;
@@ -25,7 +25,7 @@ __device__ CopyTile load(const CopyTile* tile) {
   return loaded;
 }
 
-/// Streaming accesses: neither side is read again soon, and compute's lines should stay in the cache.
+/// Copies by streaming accesses: neither side is read again soon, and compute's data should stay in the cache.
 __device__ void copy_vectors(const uint4* source, uint4* destination, unsigned count, unsigned lane) {
   constexpr unsigned unroll = 8;
   unsigned at = lane;
@@ -52,7 +52,8 @@ __device__ void copy_tile(unsigned long long source, unsigned long long destinat
 
 }  // namespace
 
-/// A warp a tile. A warp reads the descriptors of its next 32 tiles at once, a lane each: one trip across the link, not 32.
+/// Each warp copies one tile at a time. A warp reads the descriptors of its next 32 tiles at once, one for each lane, so that
+/// this takes one trip across the link instead of 32.
 extern "C" __global__ void __launch_bounds__(terrace::kernel_threads) terrace_copy_tiles(const CopyTile* tiles, unsigned count) {
   const unsigned lane = threadIdx.x % lanes;
   const unsigned warp = (blockIdx.x * blockDim.x + threadIdx.x) / lanes;
@@ -76,7 +77,7 @@ namespace {
 using terrace::bulk_stages;
 using terrace::bulk_tile_bytes;
 
-/// Stores that may still be reading their stage while the next load is issued; the other stages are loads in flight.
+/// The number of stores that may still read their stage while the next load is issued. The other stages are loads in flight.
 constexpr unsigned stores_behind = 2;
 static_assert(stores_behind < bulk_stages);
 
@@ -116,7 +117,7 @@ __device__ void store_stage(unsigned stage, const CopyTile& tile) {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-/// Until all but the newest `stores_behind` stores have read their stages.
+/// Waits until all but the newest `stores_behind` stores have read their stages.
 __device__ void await_stages_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(stores_behind) : "memory"); }
 
 __device__ void await_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
@@ -125,8 +126,9 @@ __device__ void await_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: 
 
 #endif
 
-/// A tile at a time through shared memory, moved by the multiprocessor's bulk copy engine: one thread a block issues, the others
-/// only fetch descriptors. Tiles must be aligned to 16 bytes. Devices before 9.0 have it not, and nobody launches it there.
+/// Copies one tile at a time through shared memory, by the bulk copy engine of the multiprocessor. One thread of each block
+/// issues the copies; the others only read descriptors. Tiles must be aligned to 16 bytes. Devices before compute capability 9.0
+/// have no such engine, and the kernel is not launched there.
 extern "C" __global__ void __launch_bounds__(terrace::bulk_threads) terrace_copy_bulk(const CopyTile* tiles, unsigned count) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char stages[];
@@ -137,10 +139,11 @@ extern "C" __global__ void __launch_bounds__(terrace::bulk_threads) terrace_copy
   const unsigned first_barrier = shared_address(barriers);
   if (threadIdx.x == 0) {
     for (unsigned i = 0; i < bulk_stages; ++i) barrier_init(first_barrier + i * 8);
-    // The bulk engine must see the barriers that this thread has written.
+    // Make the barriers that this thread has written visible to the bulk copy engine.
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
-  // Which load of the block's whole life is next: says the stage, and by the parity of its rounds whether it has arrived.
+  // The number of loads that this block has made so far. It gives the stage of the next load and the parity of its round, by
+  // which await_stage() sees whether it has arrived.
   unsigned loads = 0;
   const unsigned block_tiles = blockIdx.x < count ? (count - blockIdx.x - 1) / gridDim.x + 1 : 0;
   for (unsigned begin = 0; begin < block_tiles; begin += blockDim.x) {
@@ -158,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(terrace::bulk_threads) terrace_copy
         const unsigned stage = (base + i) % bulk_stages;
         await_stage(first_barrier + stage * 8, (base + i) / bulk_stages % 2);
         store_stage(first_stage + stage * bulk_tile_bytes, batch[i]);
-        // The store of tile i - stores_behind has read its stage: the next tile that goes there may come.
+        // The store of tile i - stores_behind has read its stage, so load the next tile into that stage.
         await_stages_read();
         if (i >= stores_behind && i - stores_behind + bulk_stages < in_batch) load_tile(i - stores_behind + bulk_stages);
       }

@@ -9,10 +9,10 @@ namespace {
 
 std::size_t index(CopyMethod method) { return static_cast<std::size_t>(method); }
 
-/// The copy engine takes host memory by the host's address.
+/// Returns the address by which the copy engine knows host memory: the host's own address.
 CUdeviceptr address_of(const std::byte* host) { return reinterpret_cast<std::uintptr_t>(host); }
 
-/// Pieces as tiles of at most so many bytes, as many at a time as there is room for.
+/// Cuts pieces into tiles of at most `tile_bytes` bytes. Each call of fill() makes as many tiles as there is room for.
 class Tiling {
  public:
   Tiling(std::span<const CopyPiece> pieces, Direction direction, const HostRanges& host, std::uint64_t tile_bytes)
@@ -89,7 +89,8 @@ CudaOutcome PieceCopier::enqueue_batch(Direction direction, std::span<const Copy
     sources_.push_back(out ? piece.device : address_of(piece.host));
     sizes_.push_back(piece.bytes);
   }
-  // In the order of the stream: any other lets the driver read a source before the event that says it is written.
+  // Read sources in the order of the stream. With any other order, the driver may read a source before the event that says that
+  // it is written.
   CUmemcpyAttributes attributes{};
   attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
   attributes.flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE;
@@ -120,7 +121,7 @@ CudaOutcome PieceCopier::enqueue_kernel(bool bulk, Direction direction, std::spa
     if (launched != CUDA_SUCCESS) return {launched, "cuLaunchKernel"};
     const CUresult recorded = ring_->launched(stream);
     if (recorded != CUDA_SUCCESS) {
-      // Nobody would know when the page may be written again.
+      // Without the event, it is unknown when the page may be written again. So wait for the kernel now.
       static_cast<void>(await_stream(driver_, stream));
       return {recorded, "cuEventRecord"};
     }

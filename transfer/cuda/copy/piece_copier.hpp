@@ -14,16 +14,16 @@
 
 namespace terrace {
 
-/// Puts the copies of pieces on a stream, by any of the methods. Threads: the stream's issuing one.
+/// Puts the copies of pieces on a stream, by any copy method. Threads: the issuing thread of the stream.
 class PieceCopier {
  public:
-  /// Without kernels there are the methods of the copy engine only. What is given by reference outlives this. Throws CudaError.
+  /// If `kernels` is null, only the methods of the copy engine are available. All arguments given by reference or pointer must
+  /// outlive this object. Throws CudaError.
   PieceCopier(const CudaDriver& driver, const CopyKernels* kernels, const HostMap& host, unsigned kernel_blocks);
 
   [[nodiscard]] CopyMethods available() const { return available_; }
-  /// Returns when the copies are on the stream, or before where they need descriptors of which none are free. `method` is
-  /// available; for pieces that are not aligned the kernel stands in for the bulk kernel. Failed: some of the copies may be on
-  /// the stream.
+  /// Returns when the copies are on the stream. It may wait for free descriptors before. `method` must be available; if pieces
+  /// are not aligned, `kernel` is used instead of `bulk_kernel`. If it fails, some of the copies may be on the stream.
   [[nodiscard]] CudaOutcome enqueue(CopyMethod method, Direction direction, std::span<const CopyPiece> pieces, CUstream stream);
 
  private:
@@ -37,7 +37,7 @@ class PieceCopier {
   unsigned kernel_blocks_;
   CopyMethods available_;
   std::optional<TileRing> ring_;
-  // enqueue_batch's, kept for their memory.
+  // Scratch memory of enqueue_batch().
   std::vector<CUdeviceptr> destinations_;
   std::vector<CUdeviceptr> sources_;
   std::vector<std::size_t> sizes_;

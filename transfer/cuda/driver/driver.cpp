@@ -13,7 +13,7 @@ using GetProcAddress = CUresult(CUDAAPI*)(const char*, void**, int, cuuint64_t, 
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
-/// Null where the driver has no such function of that version.
+/// Returns null if the driver has no such function of that version.
 template <class Function>
 Function find(GetProcAddress get_proc_address, const char* name, int version) {
   void* found = nullptr;

@@ -9,15 +9,16 @@
 
 namespace terrace {
 
-/// How a call ended that went to the driver.
+/// How one or several driver calls have ended.
 struct CudaOutcome {
   CUresult result = CUDA_SUCCESS;
-  std::string_view call;  ///< the one that failed
+  std::string_view call;  ///< the name of the call that failed
 
   [[nodiscard]] bool failed() const { return result != CUDA_SUCCESS; }
 };
 
-/// The calls of the driver that have failed while a device was at work; whoever makes one reports it here. Threads: any.
+/// The driver calls that have failed while a device was open. All code that makes such a call reports its failure here. Threads:
+/// any.
 class FailureLog {
  public:
   explicit FailureLog(const CudaDriver& driver) : driver_{driver} {}
@@ -29,7 +30,7 @@ class FailureLog {
 
   struct Failures {
     std::uint64_t count = 0;
-    std::string first;  ///< the call and the driver's reason; empty: there was none
+    std::string first;  ///< the first call that failed and the driver's reason; empty if there was none
   };
   [[nodiscard]] Failures read() const {
     const std::lock_guard lock{mutex_};

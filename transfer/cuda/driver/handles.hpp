@@ -16,7 +16,8 @@
 
 namespace terrace {
 
-/// What the driver gave out and takes back with one call: move-only. A failure to take it back has no one to hear of it.
+/// An object of the driver that is released by one call. Move-only. A failure of that call is ignored, because a destructor
+/// cannot report it.
 template <class T>
 class Owned {
  public:
@@ -41,8 +42,9 @@ class Owned {
   Release release_ = nullptr;
 };
 
-/// The device's primary context, which the engine's framework uses as well: current on the thread that made it from
-/// construction to leave(), and again from enter() on, so that what is made and destroyed beside it finds it current.
+/// The primary context of a device, which the engine's framework also uses. It is current on the constructing thread until
+/// leave(), and again after enter(), so that objects that are constructed or destroyed together with it find it current. Threads:
+/// one.
 class PrimaryContext {
  public:
   PrimaryContext(const CudaDriver& driver, CUdevice device);
@@ -61,7 +63,7 @@ class PrimaryContext {
   bool current_ = false;
 };
 
-/// Makes a context current on this thread for as long as it lives, and then what was current before.
+/// Makes a context current on this thread as long as it lives. The destructor makes the former context current again.
 class CurrentContext {
  public:
   CurrentContext(const CudaDriver& driver, CUcontext context);
@@ -69,7 +71,7 @@ class CurrentContext {
   CurrentContext(const CurrentContext&) = delete;
   CurrentContext& operator=(const CurrentContext&) = delete;
 
-  /// How that went.
+  /// Returns the result of making the context current.
   [[nodiscard]] CUresult result() const { return pushed_; }
 
  private:
@@ -77,8 +79,9 @@ class CurrentContext {
   CUresult pushed_;
 };
 
-/// An engine that captures a graph forbids other threads what could disturb the capture, registering memory among it. What we do
-/// does not touch its streams: on this thread all is allowed for as long as this lives.
+/// Allows all driver calls on this thread as long as it lives. While an engine captures a graph, the driver refuses calls of
+/// other threads that could disturb the capture, for example the registration of memory. Terrace's calls do not touch the
+/// engine's streams.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(const CudaDriver& driver);
@@ -95,18 +98,18 @@ using DeviceMemory = Owned<CUdeviceptr>;
 using StreamHandle = Owned<CUstream>;
 using EventHandle = Owned<CUevent>;
 
-/// `what` is in the text of a failure, beside the size.
+/// Allocates device memory. Throws CudaError, with `what` and the size in its text.
 [[nodiscard]] DeviceMemory allocate_device(const CudaDriver& driver, Bytes size, std::string_view what);
-/// One that does not wait for the legacy default stream, nor it for this.
+/// Makes a stream that does not wait for the legacy default stream, and for which that stream does not wait. Throws CudaError.
 [[nodiscard]] StreamHandle make_stream(const CudaDriver& driver);
 
-/// Until all that is on the stream is done, or that the event stands for. A call may report what went wrong earlier, without
-/// having waited; it is made again then. Failed all the same: the context is gone, and nothing moves in it any more. Returns
-/// the first failure.
+/// Wait until all work on the stream is done, or until the event has happened, and return the first failure. A call may report an
+/// earlier failure without having waited, so it is repeated after a failure. If the second call fails, too, the context is
+/// destroyed, and nothing moves in it any more.
 [[nodiscard]] CUresult await_stream(const CudaDriver& driver, CUstream stream);
 [[nodiscard]] CUresult await_event(const CudaDriver& driver, CUevent event);
 
-/// Pinned host memory that the device can address.
+/// Pinned host memory that the device can address. The constructor throws CudaError, with `what` in its text.
 class PinnedBuffer {
  public:
   PinnedBuffer(const CudaDriver& driver, Bytes size, std::string_view what);
@@ -120,12 +123,12 @@ class PinnedBuffer {
   CUdeviceptr device_ = 0;
 };
 
-/// Stretches of pinned host memory, each with an address of the device's.
+/// Ranges of pinned host memory, each with the device's address for it.
 class HostRanges {
  public:
   void add(std::span<std::byte> host, CUdeviceptr device);
   void remove(std::span<std::byte> host);
-  /// The bytes lie in one range.
+  /// Returns the device's address of these bytes, which must lie in one range.
   [[nodiscard]] CUdeviceptr device_address(const std::byte* host, std::uint64_t bytes) const;
 
  private:
@@ -136,13 +139,13 @@ class HostRanges {
   std::map<std::uintptr_t, Range> ranges_;
 };
 
-/// Where the device sees pinned host memory, while ranges of it come and go. Whoever looks something up takes the ranges
-/// of the moment once, and looks in them without a lock: what a command names was there before it and stays until its end.
-/// Threads: any.
+/// Finds the device's addresses of pinned host memory, while ranges come and go. A reader calls now() once to get the present
+/// ranges, and searches them without a lock. This is safe because the memory of a command is there before the command and stays
+/// until its end. Threads: any.
 class HostMap {
  public:
   void add(std::span<std::byte> host, CUdeviceptr device);
-  /// A range that was added, whole or from its first byte on.
+  /// Removes a range that was added. Only its first byte is used.
   void remove(std::span<std::byte> host);
   [[nodiscard]] std::shared_ptr<const HostRanges> now() const;
 
@@ -151,11 +154,14 @@ class HostMap {
   std::shared_ptr<const HostRanges> now_ = std::make_shared<const HostRanges>();
 };
 
-/// Events with timing write the device's time when they happen, and cost the stream a little more than those without.
+/// Whether events have timing. An event with timing records the device's time when it happens, and costs the stream a little
+/// more.
 enum class EventTiming : bool { no, yes };
 
-/// Events whose waiters sleep, to be used again: an event goes back when the last that holds it lets go, so that no wait finds it
-/// recorded for something else. Outlives its events. Threads: any.
+/// Events that are used again. A thread that waits for such an event sleeps. An event returns to the pool when its last holder
+/// releases it, so that no waiter finds it recorded for something else.
+///
+/// Ownership: the pool must outlive its events. Threads: any.
 class EventPool {
  public:
   using Event = std::shared_ptr<const CUevent>;
@@ -165,7 +171,7 @@ class EventPool {
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
 
-  /// Null, with the driver's reason in `result`, where there is none to be had.
+  /// Returns an event. If none can be made, returns null and sets `result` to the driver's reason.
   [[nodiscard]] Event take(CUresult& result);
 
  private:
