@@ -10,7 +10,7 @@
 namespace terrace::house {
 namespace {
 
-constexpr std::array<std::string_view, 8> text_extensions{".hpp", ".cpp", ".cu", ".txt", ".cmake", ".md", ".py", ".sh"};
+constexpr std::array<std::string_view, 9> text_extensions{".hpp", ".cpp", ".cu", ".cuh", ".txt", ".cmake", ".md", ".py", ".sh"};
 
 bool is_text(const SourceFile& file) {
   const std::string extension = std::filesystem::path{file.path}.extension().string();

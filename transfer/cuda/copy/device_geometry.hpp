@@ -19,8 +19,8 @@ struct DeviceRegion {
   std::uint32_t layer = 0;  ///< the layer to which the bytes belong; used by commands that name layers
 };
 
-/// The place of the blocks of one pool on the device. The parts of a block, in the order of the regions, make up one contiguous host
-/// slot. The regions of a layer need not be adjacent there (for example, all K may come before all V). Constant after
+/// The place of the blocks of one pool on the device. The parts of a block, in the order of the regions, make up one contiguous
+/// host slot. The regions of a layer need not be adjacent there (for example, all K may come before all V). Constant after
 /// construction.
 class DeviceGeometry {
  public:
