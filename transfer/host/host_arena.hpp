@@ -58,7 +58,7 @@ struct ArenaEvent {
   Kind kind = Kind::gone;
   std::uint32_t chunk = 0;
   SlotSpan slots;
-  std::string why;  ///< of `failed`: the reason, in one sentence; empty if the chunk was cancelled
+  std::string why;  ///< for `failed`: the reason, in one sentence; empty if the chunk was cancelled
 };
 
 /// The memory of the host tier: slots of one block each. The memory consists of chunks that are mapped one by one. Chunks can be
