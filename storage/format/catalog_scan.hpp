@@ -11,16 +11,17 @@
 
 namespace terrace {
 
-/// What a catalog's records come to, by the rules by which a store that starts takes them: which blocks it would serve, and
-/// what of the rest is of no use to it. No I/O: the records are handed in, in pieces, in any order, and a piece once more where
-/// it may have changed; finish() then sorts it out, once.
+/// Classifies the records of a catalog by the rules that a store applies when it starts. Each record becomes a block that the
+/// store would serve, an orphan, a superseded record or a damaged one. It does no I/O. The owner passes the records to add(), in
+/// pieces and in any order, and then calls finish() once. A slot that take_unreadable() has returned may be added again.
 ///
-/// Trusts nothing: any bytes end in some classification. Costs: memory for the records that say something, not for slots.
+/// Threads: one. Errors: none, because every sequence of bytes has a class. Memory grows with the number of records that are not
+/// zero, and not with the number of slots.
 class CatalogScan {
  public:
   enum class Flaw : unsigned char {
-    unreadable,  ///< does not check itself
-    misplaced,   ///< a record of another slot, another size of block, or another store
+    unreadable,  ///< the record's own checksum does not match
+    misplaced,   ///< the record names another slot, another block size, or another store
     no_data,     ///< the data file ends before its block
   };
   struct Damaged {
@@ -29,21 +30,22 @@ class CatalogScan {
     std::optional<BlockKey> key;
   };
 
-  /// `data_bytes(file)`: the size of a data file, 0 where it is missing; asked only for files that records name.
+  /// `data_bytes(file)` returns the size of a data file, or 0 if the file is missing. It is called only for files that records
+  /// name.
   CatalogScan(const Superblock& superblock, std::function<std::uint64_t(std::uint32_t file)> data_bytes);
 
-  /// Whole records, of the slots from `first` on. What lies beyond the last slot is left out.
+  /// Adds whole records, which belong to the slots from `first` on. Records beyond the last slot are ignored.
   void add(std::uint32_t first, std::span<const std::byte> records);
-  /// Slots whose record does not check itself, so far; they are forgotten, to be added again.
+  /// Returns the slots whose record was `unreadable` so far, and forgets these records, so that they can be added again.
   [[nodiscard]] std::vector<std::uint32_t> take_unreadable();
   void finish();
 
-  // After finish().
-  /// What a store would serve; parents before children.
+  // Valid only after finish().
+  /// Blocks that a store would serve, parents before children.
   [[nodiscard]] const std::vector<CatalogRecord>& blocks() const { return blocks_; }
-  /// Blocks whose parent is not among blocks(); a store that starts drops them.
+  /// Blocks whose parent is not in blocks(). A store drops them when it starts.
   [[nodiscard]] const std::vector<CatalogRecord>& orphans() const { return orphans_; }
-  /// Older records of keys that are among blocks() or orphans().
+  /// Older records of keys that are in blocks() or orphans().
   [[nodiscard]] const std::vector<CatalogRecord>& superseded() const { return superseded_; }
   [[nodiscard]] const std::vector<Damaged>& damaged() const { return damaged_; }
   [[nodiscard]] std::uint64_t free_slots() const;
@@ -58,9 +60,9 @@ class CatalogScan {
   std::vector<Damaged> damaged_;
 };
 
-/// Whether the superblock's numbers can be a store's: what layouts and CatalogScan rely on.
+/// Whether the numbers in the superblock are within the limits that StoreLayout and CatalogScan rely on.
 [[nodiscard]] bool plausible(const Superblock& superblock);
-/// Of a plausible one.
+/// The superblock must be plausible().
 [[nodiscard]] StoreLayout layout_of(const Superblock& superblock);
 
 }  // namespace terrace

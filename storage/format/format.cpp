@@ -125,7 +125,7 @@ std::uint32_t StoreLayout::slots_in(std::uint32_t directory) const {
 }
 
 std::uint32_t StoreLayout::data_files() const {
-  // No directory has more slots than one before it: those that have a file in the last row come first.
+  // A directory never has fewer slots than a later one. So the directories that have a file in the last row come first.
   const std::uint32_t rows = parts(slots_in(0), slots_per_file);
   if (rows == 0) return 0;
   std::uint32_t last = 1;
@@ -149,12 +149,12 @@ Bytes StoreLayout::total_bytes() const {
 }
 
 std::uint32_t slots_within(Bytes capacity, std::uint64_t block_bytes, std::uint32_t directories) {
-  // A superblock and at least a lock.
+  // One page for the superblock, and at least one page for a lock file.
   constexpr std::uint64_t fixed = 2 * catalog_page_bytes;
   if (count(capacity) <= fixed) return 0;
   const std::uint64_t estimate = (count(capacity) - fixed) / (block_bytes + record_bytes);
   auto slots = static_cast<std::uint32_t>(std::min(estimate, slots_max));
-  // The last page of records may be a part one, which the estimate does not know.
+  // The estimate does not count the unused part of the last page of records.
   while (slots > 0 && capacity_for(slots, Bytes{block_bytes}, directories) > capacity) --slots;
   return slots;
 }

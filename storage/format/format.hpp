@@ -11,26 +11,27 @@
 #include <optional>
 #include <span>
 
-/// The file store's format, version 1; version 2 is the same striped over several directories. All numbers are little-endian.
+/// The format of the file store on disk. Version 1 uses one directory. Version 2 is the same format striped over several
+/// directories. All numbers are little-endian.
 ///
-/// DIR is the store's own directory, FileStoreConfig::directory / name, with mode 0700; its files have 0600.
+/// DIR is the store's own directory, FileStoreConfig::directory / name. It has mode 0700, and its files have mode 0600.
 ///
-///     DIR/lock          512 bytes of text: who has it, for people (storage/file/store_owner.hpp); then, 512 bytes long, a
-///                       copy of the superblock. Locked while in use, as a whole and by open file (F_OFD_SETLK), so that
-///                       the lock ends with its owner, however that ends
-///     DIR/catalog       page 0: superblock; then records by slot number, 32 a page of 4096 bytes
-///     DIR/blocks-0000   slots of block_bytes, nothing else; slot s lies in file s / slots_per_file
+///     DIR/lock          512 bytes of text that name the owner, for people to read (storage/file/store_owner.hpp). Then 512 bytes
+///                       with a copy of the superblock. The owner locks the whole file with F_OFD_SETLK. So the lock ends
+///                       when the owner's process ends, also if it is killed.
+///     DIR/catalog       page 0 is the superblock. Then come the records in the order of slot numbers, 32 in a page of 4096 bytes
+///     DIR/blocks-0000   slots of block_bytes, and nothing else. Slot s lies in file s / slots_per_file
 ///     DIR/blocks-0001   ...
 ///
-/// Striped over directories DIR, DIR1, DIR2, ...: each has a lock and data files of its own; stripes of stripe_slots slots go to
-/// them in turn, the first to DIR. Within its directory a stripe lies behind those that came there before, and slots_per_file is
-/// a multiple of stripe_slots.
+/// A striped store lies in the directories DIR, DIR1, DIR2, and so on. Each of them has its own lock file and data files. Slots
+/// are grouped into stripes of stripe_slots slots. The stripes are dealt to the directories in turn, and the first one goes to
+/// DIR. Within a directory the stripes follow each other without gaps. slots_per_file is a multiple of stripe_slots.
 ///
-///     DIR/stripe        512 bytes of text: "store ID part 1 of N" (storage/format/store_part.hpp); in DIR1 "part 2", and so on
-///     DIR/stripe-1      a symbolic link to DIR1: where readers look for it; and for people
+///     DIR/stripe        512 bytes of text: "store ID part 1 of N" (storage/format/store_part.hpp). DIR1 has "part 2", and so on
+///     DIR/stripe-1      a symbolic link to DIR1, for readers (storage/offline/store_reader.hpp) and for people
 ///     DIR/stripe-2      ...
 ///
-/// Superblock, in the first 512-byte sector of its page so that no torn write leaves half of it:
+/// The superblock lies in the first 512-byte sector of its page, so that a torn write cannot leave half of it:
 ///
 ///     offset  bytes
 ///          0      8  magic, "terrace" and a zero byte
@@ -41,41 +42,44 @@
 ///         32      8  slots_per_file
 ///         40      8  generation: how often the store has been opened
 ///         48     32  fingerprint of the geometry
-///         80      8  of the slots, how many may hold blocks, where the store was made smaller while it served, or has slots
-///                    without room; 0: all
-///         88      4  directories, of version 2
-///         92      4  stripe_slots, of version 2
-///         96      8  id of the store, of version 2: the same in all its directories
+///         80      8  how many of the slots may hold blocks. It is less than `slots` if the store was made smaller while it
+///                    served, or has slots without disk space. 0: all of them
+///         88      4  number of directories (version 2 only)
+///         92      4  stripe_slots (version 2 only)
+///         96      8  id of the store, the same in all its directories (version 2 only)
 ///        504      8  XXH3-64 of the 504 bytes before
 ///
-/// Two places. A superblock is written to the catalog's first page, and when that is durable to the copy. The catalog's is
-/// believed where it checks itself; else the copy is, and the next start writes both. A store of a program that knew no copy has
-/// none, and gets it by its next start: the version stays, and that program can open the store again.
+/// The superblock exists twice. It is written to the first page of the catalog, and when that is durable, to the copy in the lock
+/// file. A reader uses the one in the catalog if its checksum matches, and the copy if not; the next start then writes both. A
+/// store that was written by an older program has no copy, and gets one at its next start. The version number stays the same, so
+/// that the older program can still open the store.
 ///
-/// Zeros in both places, and no record behind them, are a store whose making was interrupted: everything else is written before
-/// its superblock, and records after it. Zeros in front of records are damage.
+/// If both places are zero and no record follows, the making of the store was interrupted: everything else is written before the
+/// superblock, and records are written after it. If both places are zero and a record follows, the store is damaged.
 ///
-/// Record, 128 bytes, four a sector and none across two. All zeros where the slot is free:
+/// A record has 128 bytes. A sector holds four records, and no record lies across two sectors. A record is all zeros if its slot
+/// is free:
 ///
 ///     offset  bytes
 ///          0     32  key
 ///         32     32  parent's key
-///         64      8  namespace
+///         64      8  tenant ("namespace" in reports)
 ///         72      4  depth
 ///         76      4  length: block_bytes
 ///         80      8  XXH3-64 over key, fingerprint, length and payload
 ///         88      8  the fingerprint's first eight bytes
-///         96      8  generation: the store's count of calls when the block was placed; of two records of a key the higher
-///                    one is true
+///         96      8  generation: the value of the store's call counter when the block was placed. Of two records with the same
+///                    key, the one with the higher generation is valid
 ///        104      8  flags: bit 0, the slot holds a block; bits 16 to 31, its group
-///        112      8  slot, so that a record in another's place is none
+///        112      8  slot number. A record that lies in the place of another slot is invalid
 ///        120      8  XXH3-64 of the 120 bytes before
 ///
-/// Order. A block's record is written after its data, and cleared before the next block's data are written to its slot. Nothing
-/// is synced for that: it holds of what the system has, and so of a process that is killed. A power failure may keep the data
-/// and lose the page. A store that becomes smaller also gives a slot's room back before the record is cleared. Then there is,
-/// for a moment or until the next start, a record that its slot's data contradict. That is harmless, for the checksum covers
-/// the key: the first read does not verify, and the block, which had been given up anyway, is gone.
+/// Order of writes. The record of a block is written after its data. It is cleared before the data of the next block are written
+/// to the slot. There is no sync between these writes, so the order holds only for what the operating system has received. It
+/// survives the end of the process, but not a power failure, which may keep the data and lose the page of the catalog. Also, a
+/// store that becomes smaller gives the disk space of a slot back before it clears the record. In both cases a record may exist
+/// for a moment, or until the next start, that does not match the data in its slot. This is harmless. The checksum covers the
+/// key, so the first read finds the mismatch and drops the block, which had been evicted already.
 namespace terrace {
 
 inline constexpr std::uint32_t format_version = 1;
@@ -97,8 +101,8 @@ struct Superblock {
   Fingerprint fingerprint{};
   std::uint64_t open_slots = 0;
   std::uint32_t directories = 1;
-  std::uint32_t stripe_slots = 0;  ///< where there is more than one
-  std::uint64_t id = 0;            ///< the same
+  std::uint32_t stripe_slots = 0;  ///< meaningful only if directories > 1
+  std::uint64_t id = 0;            ///< meaningful only if directories > 1
 
   friend bool operator==(const Superblock&, const Superblock&) = default;
 };
@@ -114,33 +118,33 @@ struct CatalogRecord {
   friend bool operator==(const CatalogRecord&, const CatalogRecord&) = default;
 };
 
-/// `page` holds catalog_page_bytes, all of which are written.
+/// `page` holds catalog_page_bytes. The call writes all of them.
 void encode(const Superblock& superblock, std::span<std::byte> page);
-/// Reads the first sector of what is given. Fails: corrupt, also where there is less than a sector. A version that is not ours is
-/// the caller's affair.
+/// Decodes the first sector of `bytes`. Fails with corrupt if the sector is damaged, or if `bytes` is shorter than a sector. An
+/// unknown version is no error here; the caller checks it with known_version().
 [[nodiscard]] Result<Superblock> decode_superblock(std::span<const std::byte> bytes);
 [[nodiscard]] bool all_zero(std::span<const std::byte> bytes);
 
-/// `at` holds record_bytes, all of which are written.
+/// `at` holds record_bytes. The call writes all of them.
 void encode(const CatalogRecord& record, std::span<std::byte> at);
-/// Nothing where there is no block, or where the bytes do not check themselves: a free slot either way.
+/// Returns nothing if the record is empty or its checksum does not match. The slot counts as free in both cases.
 [[nodiscard]] std::optional<CatalogRecord> decode_record(std::span<const std::byte> at);
 
 [[nodiscard]] std::uint64_t fingerprint_prefix(const Fingerprint& fingerprint);
 
-/// Whether this program can read it.
+/// Whether this program can read a store of this version.
 [[nodiscard]] constexpr bool known_version(std::uint32_t version) {
   return version == format_version || version == striped_format_version;
 }
 
-/// Where things lie, given the numbers that decide it. Data files are numbered through: file f is the (f / directories)th of
-/// directory f % directories, so that those of a store that grows come at the end.
+/// Computes where each block and each file of a store lies. The data files of all directories share one numbering: file f is file
+/// number f / directories of directory f % directories. So new files of a store that grows always get the highest numbers.
 struct StoreLayout {
   std::uint64_t block_bytes = 0;
   std::uint32_t slots = 0;
   std::uint32_t slots_per_file = 0;
   std::uint32_t directories = 1;
-  std::uint32_t stripe_slots = 0;  ///< where there is more than one directory
+  std::uint32_t stripe_slots = 0;  ///< meaningful only if directories > 1
 
   [[nodiscard]] std::uint32_t catalog_pages() const { return parts(slots, records_per_page); }
   [[nodiscard]] Bytes catalog_bytes() const { return Bytes{(std::uint64_t{1} + catalog_pages()) * catalog_page_bytes}; }
@@ -154,31 +158,32 @@ struct StoreLayout {
     return place_of(slot) / slots_per_file * directories + directory_of(slot);
   }
   [[nodiscard]] std::uint64_t offset_of(SlotId slot) const { return place_of(slot) % slots_per_file * block_bytes; }
-  /// Slots whose blocks lie in this directory.
+  /// The number of slots whose blocks lie in this directory.
   [[nodiscard]] std::uint32_t slots_in(std::uint32_t directory) const;
-  /// The slot behind those from `slot` on that lie behind each other in a file.
+  /// The first slot after `slot` that does not follow its predecessor in the same file.
   [[nodiscard]] std::uint64_t end_of_run(SlotId slot) const;
-  /// Where the next data file, of each directory, would begin.
+  /// The first slot of the next row of data files. A row has one file in each directory.
   [[nodiscard]] std::uint64_t next_row() const {
     const std::uint64_t row = std::uint64_t{slots_per_file} * directories;
     return (slots / row + 1) * row;
   }
-  /// Everything: data, catalog, and a page for each directory's lock, two where there are several.
+  /// The size of the whole store: data, catalog, and lock files (one page for a single directory, else two pages for each
+  /// directory).
   [[nodiscard]] Bytes total_bytes() const;
 
  private:
-  /// `n` divided by `size`, rounded up; the sum that one would write first may be more than 32 bits hold.
+  /// Returns `n` divided by `size`, rounded up. The usual form (n + size - 1) / size could overflow 32 bits.
   [[nodiscard]] static std::uint32_t parts(std::uint32_t n, std::uint32_t size) { return n / size + (n % size != 0 ? 1 : 0); }
-  /// Within its directory.
+  /// The position of the slot within its directory.
   [[nodiscard]] std::uint32_t place_of(SlotId slot) const {
     if (directories == 1) return slot.value();
     return slot.value() / stripe_slots / directories * stripe_slots + slot.value() % stripe_slots;
   }
 };
 
-/// The most slots whose store stays within `capacity`; 0 where not even one does. Capped at 2^32 - 2.
+/// The largest number of slots whose store fits into `capacity`, at most 2^32 - 2. Returns 0 if not even one slot fits.
 [[nodiscard]] std::uint32_t slots_within(Bytes capacity, std::uint64_t block_bytes, std::uint32_t directories = 1);
-/// The capacity of which a store of this many slots makes use: the inverse of slots_within().
+/// The size of a store with this many slots. It is the inverse of slots_within().
 [[nodiscard]] Bytes capacity_for(std::uint32_t slots, Bytes block_bytes, std::uint32_t directories = 1);
 
 }  // namespace terrace

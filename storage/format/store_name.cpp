@@ -9,8 +9,8 @@
 namespace terrace {
 
 Fingerprint store_fingerprint(const StoreIdentity& identity) {
-  // Four sums of 64 bits, each over the same message with another number in front. What goes in is a digest already, and what
-  // comes out guards against accidents, as all sums in the files do.
+  // The result is four checksums of 64 bits over the same message, each with another number in front. The input is a digest
+  // already. The result has to detect accidents only, like all checksums in the files.
   std::array<std::byte, 8 + sizeof(Fingerprint) + 16> message{};
   std::memcpy(message.data() + 8, identity.fingerprint.data(), sizeof(Fingerprint));
   store_le64(message.data() + 8 + sizeof(Fingerprint), identity.group.value());

@@ -8,21 +8,22 @@
 
 namespace terrace {
 
-/// The sub-directory that a store makes for itself where it is given no other name.
+/// The name of the store's own directory if the configuration does not give one.
 inline constexpr const char* default_store_name = "store";
 
-/// Which one of several stores that share a directory: of which model and geometry, of which group of layers, of which rank.
+/// Identifies one of several stores that share a directory, by model and geometry, KV cache group and rank.
 struct StoreIdentity {
   Fingerprint fingerprint{};
   GroupId group{};
   std::uint32_t rank = 0;
 };
 
-/// The fingerprint of that store's own: group and rank are part of it, so that one rank's files in another's place, whose
-/// blocks have the same keys, are refused like those of another model.
+/// The fingerprint of the store itself. It covers group and rank too. Blocks of different ranks have the same keys. If the files
+/// of one rank are moved to the place of another rank, the fingerprint differs and the store is refused, like a store of another
+/// model.
 [[nodiscard]] Fingerprint store_fingerprint(const StoreIdentity& identity);
 
-/// For FileStoreConfig::name: 32 hexadecimal digits of store_fingerprint(). Says nothing of what it is made from.
+/// A value for FileStoreConfig::name: 32 hexadecimal digits of store_fingerprint(). The name does not reveal its input.
 [[nodiscard]] std::string store_directory_name(const StoreIdentity& identity);
 
 }  // namespace terrace

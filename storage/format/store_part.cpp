@@ -9,7 +9,7 @@
 namespace terrace {
 namespace {
 
-/// Takes the word before the number, and the number, off the text.
+/// Removes `word` and the number after it from the front of the text. Returns false if the text does not start with them.
 template <class Number>
 bool take(std::string_view& text, std::string_view word, int base, Number& number) {
   if (!text.starts_with(word)) return false;

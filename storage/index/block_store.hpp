@@ -15,7 +15,7 @@
 
 namespace terrace {
 
-/// What a store remembers of a block beside its bytes.
+/// What a store records about a block in addition to its bytes.
 struct StoredBlock {
   BlockKey key;
   BlockKey parent;          ///< all zero where depth is 0

@@ -38,7 +38,7 @@ Result<StoreIndex::Placed> StoreIndex::place(const StoredBlock& block) {
 
   Placed placed;
   if (free_.empty()) {
-    // Until the child is linked its parent may be a leaf, even the oldest: it must not make the room.
+    // The parent may be a leaf until the child is linked, even the leaf used longest ago. It must not be evicted here.
     if (*parent != none) leaves_.erase(*parent);
     if (leaves_.empty()) {
       if (*parent != none) consider(*parent);
@@ -73,7 +73,7 @@ void StoreIndex::data_arrived(SlotId slot, std::vector<SlotId>& became_ready) {
     set_state(slot.value(), State::awaiting_parent);
     return;
   }
-  // `became_ready` is also the queue of whose children to look at next.
+  // `became_ready` also serves as the queue of blocks whose children are looked at next.
   std::size_t next = became_ready.size();
   became_ready.push_back(slot);
   for (; next < became_ready.size(); ++next) {
@@ -143,7 +143,9 @@ void StoreIndex::restore(SlotId slot, const StoredBlock& block, std::uint64_t la
   set_state(slot.value(), State::awaiting_parent);
 }
 
-/// In the order of their places in the table, roughly: a piece of it at a time, which stays in the processor's cache.
+/// Enters the keys of restored blocks into slots_, and drops all but one of several blocks with the same key. It sorts the slots
+/// by the highest bits of their keys, which decide the place in the hash table. So it fills the table piece by piece, and each
+/// piece stays in the processor's cache.
 void StoreIndex::key_restored(std::vector<SlotId>& dropped) {
   constexpr int piece_bits = 9;
   constexpr std::size_t ahead = 8;
@@ -180,12 +182,12 @@ void StoreIndex::forget_restored(std::uint32_t slot) {
 
 void StoreIndex::finish_restore(std::vector<SlotId>& dropped) {
   key_restored(dropped);
-  // A path lies side by side, as a rule: then its parents need not be looked up.
+  // The blocks of a prefix usually lie side by side, so most parents are in the slot before and need no lookup.
   const auto is_parent = [this](std::uint32_t slot, const StoredBlock& block) {
     const Entry& e = entries_[slot];
     return e.state == State::awaiting_parent && e.block.depth + 1 == block.depth && e.block.key == block.parent;
   };
-  std::vector<std::uint32_t> path;  // roots, at first
+  std::vector<std::uint32_t> path;  // starts with the blocks of depth 0
   for (std::uint32_t slot = 0; slot < slots(); ++slot) {
     const StoredBlock& block = entries_[slot].block;
     if (entries_[slot].state != State::awaiting_parent) continue;
@@ -207,7 +209,7 @@ void StoreIndex::finish_restore(std::vector<SlotId>& dropped) {
     }
   }
   if (count(State::awaiting_parent) == 0) return;
-  // They hang on each other at most: what hangs on a ready block is ready.
+  // Blocks that still wait lack an ancestor. At most they are linked to each other: a block below a ready block is ready.
   for (std::uint32_t slot = 0; slot < slots(); ++slot) {
     if (entries_[slot].state != State::awaiting_parent) continue;
     slots_.erase(entries_[slot].block.key);
@@ -305,7 +307,7 @@ void StoreIndex::take_closing(std::vector<SlotId>& closing) {
   closing.swap(closing_);
 }
 
-/// Slots that join are free to the set, and have to be taken.
+/// Grows closed_ to the current number of slots. New slots are free in closed_ at first, so they are taken from it here.
 void StoreIndex::number_closed() {
   const std::uint32_t known = closed_.capacity();
   if (known == slots()) return;

@@ -19,31 +19,31 @@
 
 namespace terrace {
 
-/// What a store holds, without a byte of it: which key has which slot, who is whose parent, and who goes next. The heart of
-/// every store; no I/O, no events, no clock (time is a count of calls to advance()).
+/// The index of a store: which key is in which slot, which block is the parent of which, and which block is evicted next. It
+/// holds no block data, does no I/O, emits no events and reads no clock; its time is the number of calls to advance().
 ///
-/// Slots go lowest first, but a block takes the slot after its parent's where that is free, so that a path's blocks lie side
-/// by side. Leaves (no child stored or being written) that no operation holds stand in a heap: oldest last use on top, the
-/// deeper of two equals first.
+/// place() takes the free slot after the parent's slot if there is one, so that the blocks of a prefix lie side by side.
+/// Otherwise it takes the lowest free slot. Leaves (ready blocks without a stored child or a child that is being written) that no
+/// operation holds are in a heap. The leaf used longest ago is on top; of two used at the same time, the deeper one.
 ///
-/// Closed under parent at all times: an entry that is `ready` has a `ready` parent or depth 0, and one that is `writing` or
-/// `awaiting_parent` has a parent in one of the three. check_invariants() walks all of it.
+/// Invariant: a `ready` entry has depth 0 or a `ready` parent. A `writing` or `awaiting_parent` entry has depth 0 or a parent
+/// that is `writing`, `awaiting_parent` or `ready`. check_invariants() checks every entry.
 ///
-/// Threads: one. Costs of all that serving calls: O(1), and O(log n) in the heap.
+/// Threads: one. Errors: see place(). Cost of a call during service: O(1), plus O(log n) for the heap.
 class StoreIndex {
  public:
   ///   absent --place()--> writing --data_arrived(), parent ready---------------------------------> ready
   ///                          \------data_arrived()--> awaiting_parent --the parent becomes ready--> ready
   ///
-  ///   writing, awaiting_parent, ready --drop(), held by nobody--> absent
-  ///                                   \-drop(), held----------> removing --last release()--> absent
-  ///                                                                   \----the same, retired--> bad, for ever
+  ///   writing, awaiting_parent, ready --drop(), no operation holds it--> absent
+  ///                                   \-drop(), an operation holds it--> removing --last release()--> absent
+  ///                                                                              \--the same, after retire_slot()--> bad (final)
   ///
-  ///   absent, closed, bad --lose()--> lost, for ever: its device is gone
+  ///   absent, closed, bad --lose()--> lost (final): the device of the slot is gone
   ///
-  /// What of the slots may be used is bounded by limit(); while there are more, a slot that would become absent is `closing`:
+  /// limit() bounds how many slots may be in use. While more are in use, a slot that would become absent becomes `closing`:
   ///
-  ///   absent <--open()-- closed <--close()-- closing <--(limit)-- absent, and where the above leads to absent
+  ///   absent <--open()-- closed <--close()-- closing <-- absent, or any arrow above that leads to absent
   ///      ^                                      |
   ///      \--------------open()-----------------/
   enum class State : unsigned char { absent, writing, awaiting_parent, ready, removing, bad, closing, closed, lost };
@@ -54,15 +54,15 @@ class StoreIndex {
   struct Entry {
     StoredBlock block;
     std::uint64_t last_use = 0;
-    std::uint64_t write_token = 0;  ///< of the write that stored it, or as adopted
-    std::uint32_t operations = 0;   ///< that may touch the slot; see hold()
-    std::uint32_t parent = none;    ///< slots, as are the next three
+    std::uint64_t write_token = 0;  ///< token of the write that stored the block, or the token set by Adopt
+    std::uint32_t operations = 0;   ///< number of operations that may touch the slot; see hold()
+    std::uint32_t parent = none;    ///< slot numbers, like the next three
     std::uint32_t first_child = none;
     std::uint32_t next_sibling = none;
     std::uint32_t previous_sibling = none;
     State state = State::absent;
-    bool marked_for_removal = false;  ///< to be given up when its write has ended; takes no more children
-    bool slot_retired = false;        ///< its slot must not be used again
+    bool marked_for_removal = false;  ///< the block goes when its write has ended; it accepts no more children
+    bool slot_retired = false;        ///< the slot must not be used again
   };
 
   struct Evicted {
@@ -72,7 +72,7 @@ class StoreIndex {
 
   struct Placed {
     SlotId slot;
-    std::optional<Evicted> evicted;  ///< who had to make room, and whose slot this was
+    std::optional<Evicted> evicted;  ///< the block that was evicted to free the slot
   };
 
   struct Dropped {
@@ -84,96 +84,101 @@ class StoreIndex {
 
   explicit StoreIndex(std::uint32_t capacity);
 
-  /// All, closed ones included: what slots are numbered below.
+  /// The number of all slots, including closed and lost ones. Slots are numbered from 0.
   [[nodiscard]] std::uint32_t slots() const { return static_cast<std::uint32_t>(entries_.size()); }
-  /// All but the closed and the lost ones.
+  /// The number of slots that are neither closed nor lost.
   [[nodiscard]] std::uint32_t capacity() const { return slots() - count(State::closed) - count(State::lost); }
   [[nodiscard]] const Entry& at(SlotId slot) const { return entries_[slot.value()]; }
   [[nodiscard]] std::uint32_t count(State state) const { return counts_[static_cast<std::size_t>(state)]; }
-  /// Slots that nobody has. Those that place() could still empty are not among them.
+  /// Free slots. place() can get further slots by eviction; they are not counted here.
   [[nodiscard]] std::uint32_t free() const { return free_.size(); }
 
   /// The slot of a block that is writing, awaiting its parent, or ready.
   [[nodiscard]] std::optional<SlotId> find(const BlockKey& key) const;
 
-  /// The time that use() and place() stamp with. One advance() a call of the store: what one call names is equally old.
+  /// The current time, which use() and place() record. The store calls advance() once in each of its calls, so all blocks named
+  /// in one call are equally old.
   [[nodiscard]] std::uint64_t now() const { return now_; }
-  /// It ends at the highest number, which only a crafted catalog can bring about: from then on all uses are equally old.
+  /// Time stops at the highest number, which only a crafted catalog can reach. After that all uses are equally old.
   void advance() { advance_past(now_); }
   void advance_past(std::uint64_t time) {
     if (now_ <= time) now_ = std::max(time, time + 1);
   }
 
-  /// Finds a slot for a block that is not here, evicting one leaf where none is free; the block is then `writing` and held
-  /// once, by its write. Fails: parent_missing (also where the parent is marked for removal or not one level up), full. A failure
-  /// changes nothing.
+  /// Finds a slot for a block that is not in the index, and evicts one leaf if no slot is free. The block is then `writing`, and
+  /// its write holds it once. Fails: parent_missing (the parent is not in the index, is marked for removal, or is not exactly one
+  /// level up), full. A failure changes nothing.
   [[nodiscard]] Result<Placed> place(const StoredBlock& block);
 
-  /// The block's bytes are in its slot, and its write lets go of it. Appends what became `ready` by that, parents before
-  /// children: nothing, or the block itself and all that waited for it. The block must be `writing`.
+  /// Reports that the bytes of a `writing` block are in its slot; this ends the hold of its write. Appends the blocks that became
+  /// `ready`, parents before children: either none, or the block itself and all descendants that waited for it.
   void data_arrived(SlotId slot, std::vector<SlotId>& became_ready);
 
-  /// Gives up a block that find() finds, with all its descendants. Appends them, children first.
+  /// Removes a block and all its descendants. Appends them to `gone`, children first.
   void drop(SlotId slot, std::vector<Dropped>& gone);
 
-  /// An operation that touches the slot begins, ends. What is held is not evicted, and its slot not re-used.
+  /// Begin and end of an operation that touches the slot. A held block is not evicted, and its slot is not used again.
   void hold(SlotId slot);
   void release(SlotId slot);
-  /// Never use this slot again once it is released. The block must be `removing`.
+  /// Forbids any use of this slot after it is released. The block must be `removing`.
   void retire_slot(SlotId slot);
-  /// Marks a block that is writing or awaiting its parent.
+  /// Marks a block for removal. The block must be `writing` or `awaiting_parent`.
   void mark_for_removal(SlotId slot);
-  /// Counts as used now.
+  /// Records that the block is used now.
   void use(SlotId slot);
-  /// What its owner calls the block; told when it goes.
+  /// Sets the token by which the owner knows the block. Evicted and Dropped return it.
   void set_write_token(SlotId slot, std::uint64_t token) { entries_[slot.value()].write_token = token; }
 
-  /// Puts a block back where a catalog says it was, in any order, before anything else is done with the index; to be ended by
-  /// finish_restore().
+  /// Puts a block back into the slot where a catalog has it, in any order. All restores come before any other use of the index,
+  /// and finish_restore() ends them.
   void restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use);
-  /// What was put back is `ready`, but for blocks that lack an ancestor, and but for one of two that have a key: the less deep
-  /// one stays, then the one used last, then the lower slot. Appends the slots of the others, which are free again.
+  /// Makes restored blocks `ready`, except blocks that lack an ancestor. Of several blocks with one key it keeps the least deep
+  /// one, then the one used last, then the one in the lower slot. Appends the slots of all other blocks; these slots are free
+  /// again.
   void finish_restore(std::vector<SlotId>& dropped);
 
-  /// The slot of every ready block, depth first: what hangs on a block follows it before anything else does.
+  /// Visits the slot of every ready block, depth first: all descendants of a block come directly after it.
   template <class Visit>
   void for_each_ready(Visit visit) const;
 
-  /// Ready blocks whose parent is not: always 0. Found out by key and not by link, each time anew.
+  /// Counts ready blocks whose parent is not ready; it must find 0. It looks up each parent by key and does not rely on the
+  /// links.
   [[nodiscard]] std::uint64_t count_orphans() const;
 
-  // The number of slots in use. Which of them they are does not matter: the blocks that stay are those used last.
+  // The next members change the number of slots in use. Which slots these are does not matter; the blocks used last stay.
 
-  /// So many slots may be neither closed nor closing. Those beyond it leave by shrink(), and by themselves as they become free.
+  /// Sets how many slots may be neither closed nor closing. Slots in excess of it close by shrink(), or when they become free.
   void limit(std::uint32_t slots) { limit_ = slots; }
   [[nodiscard]] std::uint32_t limit() const { return limit_; }
-  /// Slots that are still to be closed beyond those that are closing.
+  /// The number of slots that must still be closed, in addition to those that are closing.
   [[nodiscard]] std::uint32_t excess() const {
     const std::uint32_t open = capacity() - count(State::closing);
     return open > limit_ ? open - limit_ : 0;
   }
-  /// Closes one slot of the excess: the highest free one, else that of the leaf that is used longest ago.
+  /// A slot that shrink() has begun to close, and the block that it evicted for that.
   struct Shrunk {
     SlotId slot;
     std::optional<Evicted> evicted;
   };
-  /// Nothing where there is no excess, or nothing may go just now.
+  /// Begins to close one slot if there is an excess: the highest free slot, or else the slot of the leaf used longest ago.
+  /// Returns nothing if there is no excess, or if no block may be evicted now.
   [[nodiscard]] std::optional<Shrunk> shrink();
-  /// Slots that are closing since the last call; each is their owner's to close() or open() once. Swaps.
+  /// Returns the slots that began to close since the last call. The owner must close() or open() each of them once. The vectors
+  /// are swapped.
   void take_closing(std::vector<SlotId>& closing);
   void close(SlotId slot);
-  /// The slot, closing or taken by take_closed(), is free from now on.
+  /// Makes a slot free that is closing, or that take_closed() has returned.
   void open(SlotId slot);
-  /// Takes up to `count` closed slots, the lowest first, to open() or put_closed() them.
+  /// Takes up to `count` closed slots, the lowest first. The caller must open() or put_closed() each of them.
   void take_closed(std::uint32_t count, std::vector<SlotId>& out) { closed_.take_many(count, std::nullopt, out); }
   void put_closed(SlotId slot) { closed_.put(slot); }
   [[nodiscard]] std::uint32_t closed_to_take() const { return closed_.size(); }
-  /// This free slot is closed at once.
+  /// Closes a free slot at once.
   void close_free(SlotId slot);
-  /// The slot's device is gone. False, and nothing has changed, where a block, an operation, or who has taken the closed slot,
-  /// has to let go of it first.
+  /// Marks the slot as lost because its device is gone. Returns false and changes nothing if a block, an operation, or the caller
+  /// of take_closed() still has the slot.
   bool lose(SlotId slot);
-  /// Slots [slots(), `slots`) join, closed and taken.
+  /// Adds the slots from slots() up to `slots`. They are closed, and count as taken by take_closed().
   void extend(std::uint32_t slots);
 
   void check_invariants() const;
@@ -191,25 +196,26 @@ class StoreIndex {
   [[nodiscard]] bool evictable(const Entry& e) const {
     return e.state == State::ready && e.operations == 0 && e.first_child == none;
   }
-  /// The slot of the parent, `none` at depth 0, or no answer where there is no such parent to hang a child on.
+  /// The slot of the parent, or `none` if the depth is 0. Returns nothing if the block has no parent to which it could be linked.
   [[nodiscard]] std::optional<std::uint32_t> parent_of(const StoredBlock& block) const;
   void set_state(std::uint32_t slot, State state);
-  void consider(std::uint32_t slot);  ///< in or out of the heap, as it should be
+  void consider(std::uint32_t slot);  ///< adds the slot to the heap or removes it, as its state requires
   void link(std::uint32_t slot, std::uint32_t parent);
-  void link_child(std::uint32_t slot, std::uint32_t parent);  ///< the same, but for the heap
+  void link_child(std::uint32_t slot, std::uint32_t parent);  ///< the same without a change in the heap
   void key_restored(std::vector<SlotId>& dropped);
   void forget_restored(std::uint32_t slot);
   void unlink(std::uint32_t slot);
   enum class Reuse : bool { no, yes };
-  /// A childless block: out of everything but the slot's own life.
+  /// Removes a block without children from everything except its slot, which stays in use until it is released.
   void forget(std::uint32_t slot, Reuse reuse = Reuse::no);
   void begin_closing(std::uint32_t slot);
   void number_closed();
-  /// `yes`: the slot is wanted at once, whatever the limit.
+  /// With Reuse::yes the slot becomes free even if the limit is exceeded, because the caller takes it at once.
   void free_slot(std::uint32_t slot, Reuse reuse = Reuse::no);
 
   std::vector<Entry, LargeAllocator<Entry>> entries_;  ///< by slot
-  /// A key's first bytes are as good as random, so that its place in the table follows from the highest: finish_restore().
+  /// The first bytes of a key are as good as random. The place in the table depends on the highest bits; finish_restore() uses
+  /// that.
   struct KeyHash {
     using is_avalanching = void;
     std::size_t operator()(const BlockKey& key) const { return key.prefix64(); }
@@ -218,8 +224,8 @@ class StoreIndex {
                             LargeAllocator<std::pair<const BlockKey, std::uint32_t>>>
       slots_;
   FreeSlots free_;
-  FreeSlots closed_;             ///< but for those that are taken
-  std::vector<SlotId> closing_;  ///< not yet handed to the owner
+  FreeSlots closed_;             ///< closed slots that nobody has taken
+  std::vector<SlotId> closing_;  ///< slots that take_closing() has not returned yet
   std::uint32_t limit_;
   IndexedHeap<Priority> leaves_;
   std::array<std::uint32_t, state_count> counts_{};

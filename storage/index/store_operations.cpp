@@ -10,7 +10,7 @@ using State = StoreIndex::State;
 
 namespace {
 
-/// Whether the slot is not to be used again after such a write.
+/// Whether the slot must not be used again after a write with this outcome.
 bool retires_slot(StoreOperations::WriteOutcome outcome) {
   return outcome == StoreOperations::WriteOutcome::io_failed || outcome == StoreOperations::WriteOutcome::lost;
 }
@@ -64,7 +64,7 @@ std::optional<StoreOperations::Started> StoreOperations::start_write(const Store
       answer(Errc::refused);
       return std::nullopt;
     }
-    index_.set_write_token(*slot, write.token);  // the latest writer is who knows it
+    index_.set_write_token(*slot, write.token);  // events carry the token of the latest write
     if (is_ready) {
       answer({});
     } else {
@@ -87,7 +87,7 @@ std::optional<StoreOperations::Started> StoreOperations::start_write(const Store
     ++counted_.evicted;
     emit(StoreEvent::Kind::evicted, 0, placed->evicted->key, {}, placed->evicted->write_token);
   }
-  // The slot may be the one that the evicted block had, and is another catalog record from now on.
+  // The slot may be the one of the evicted block. In both cases its catalog record changes.
   changed_.push_back(placed->slot);
   suspected_.erase(placed->slot.value());
   index_.set_write_token(placed->slot, write.token);
@@ -114,7 +114,8 @@ void StoreOperations::end_read(Id id, ReadOutcome outcome) {
       if (still_here) give_up(read.slot, StoreEvent::Kind::evicted, 0);
       break;
     case ReadOutcome::io_failed:
-      // Once may be the way to the device; twice in a row is the block. A new write of the slot will tell about the medium.
+      // One failure may have its cause between us and the device. A second one in a row means that the block is damaged. The next
+      // write to the slot shows whether the medium is damaged.
       ++counted_.io_errors;
       emit(StoreEvent::Kind::read, read.token, read.key, Errc::io_failed);
       if (still_here && !suspected_.insert(read.slot.value()).second) {
@@ -136,7 +137,7 @@ void StoreOperations::end_write(Id id, WriteOutcome outcome) {
   if (outcome == WriteOutcome::io_failed) ++counted_.io_errors;
 
   if (index_.at(write.slot).state == State::removing) {
-    // Its parent went while the bytes were on their way.
+    // The parent was removed while the bytes were being written.
     if (retires_slot(outcome)) index_.retire_slot(write.slot);
     finish_writes(write.slot, Errc::parent_missing);
     index_.release(write.slot);
@@ -157,7 +158,7 @@ void StoreOperations::write_succeeded(SlotId slot) {
     changed_.push_back(block);
     finish_writes(block, {});
   }
-  // Parents first: a block that is marked for removal takes its descendants along, marked or not.
+  // Parents come first. A block that is marked for removal takes all its descendants with it, marked or not.
   for (const SlotId block : ready) {
     const auto mark_for_removal = to_remove_.find(block.value());
     if (mark_for_removal == to_remove_.end()) continue;
@@ -176,7 +177,7 @@ void StoreOperations::write_failed(SlotId slot, WriteOutcome outcome) {
   finish_writes(slot, error);
   for (auto block = gone.rbegin(); block != gone.rend(); ++block) {
     to_remove_.erase(block->slot.value());
-    // A descendant whose own bytes are still on their way hears of it when they have arrived.
+    // A descendant whose bytes are still being written gets its event when that write ends.
     if (block->was == State::awaiting_parent) finish_writes(block->slot, Errc::parent_missing);
   }
   gone_ = std::move(gone);

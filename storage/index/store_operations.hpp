@@ -15,35 +15,36 @@
 
 namespace terrace {
 
-/// The rules of BlockStore without its I/O: turns calls, and what became of the I/O they needed, into changes of the index
-/// and into events. A store asks start_read() or start_write() what to move, moves it, and reports with end_read() or
-/// end_write(); everything else needs no bytes and is done here.
+/// The rules of BlockStore without its I/O. It turns calls and the results of I/O into changes of the index and into events. A
+/// store calls start_read() or start_write(), carries out the I/O, and reports the result with end_read() or end_write(). All
+/// other calls need no I/O and are complete when they return.
 ///
-/// Threads: one. Allocates nothing once as many operations were under way before.
+/// Threads: one. It allocates memory only when more operations are under way than ever before.
 class StoreOperations {
  public:
-  using Id = StrongId<struct StoreOperationTag>;  // dense from 0: a store may index its own table with it
+  using Id = StrongId<struct StoreOperationTag>;  // dense from 0, so that a store can use it as an index into a table of its own
   struct Started {
     Id id;
     SlotId slot;
   };
 
-  /// `lost`: its slot's device is gone, as is known, and nothing was tried.
+  /// `lost`: the device of the slot is known to be gone, and no I/O was tried.
   enum class ReadOutcome : unsigned char { verified, corrupt, io_failed, lost };
   enum class WriteOutcome : unsigned char { done, no_space, io_failed, lost };
 
-  /// `writes_max`: writes under way beyond which further ones are `refused`. Reads need no bound of ours: each brings a
-  /// block's buffer of its caller's.
+  /// `writes_max`: how many writes may be under way; further ones end with `refused`. Reads have no bound, because each of them
+  /// brings its own buffer.
   StoreOperations(std::uint32_t capacity_blocks, Bytes block_bytes, std::uint32_t writes_max);
 
-  /// Call it first in every call of the store: what one call names is equally old.
+  /// Must be the first call in every call of the store. All blocks named in one call of the store are equally old.
   void begin_call() { index_.advance(); }
 
-  /// What has to be read, or nothing where the event is there already.
+  /// Returns what must be read, or nothing if the event is already there.
   [[nodiscard]] std::optional<Started> start_read(const StoreRead& read);
-  /// What has to be written, or nothing where the event is there already, or comes with that of an earlier write of this key.
+  /// Returns what must be written. Returns nothing if the event is already there, or if an earlier write of the same key is under
+  /// way; then one I/O serves both, and each gets its event.
   [[nodiscard]] std::optional<Started> start_write(const StoreWrite& write);
-  /// The I/O of a started operation has ended; nothing touches its buffer or its slot any more.
+  /// Reports that the I/O of a started operation has ended. Nothing may touch its buffer or its slot any more.
   void end_read(Id id, ReadOutcome outcome);
   void end_write(Id id, WriteOutcome outcome);
 
@@ -52,37 +53,37 @@ class StoreOperations {
   [[nodiscard]] bool contains(const BlockKey& key) const;
   void touch(std::span<const BlockKey> keys);
   void adopt_all(const BlockStore::Adopt& adopt);
-  /// A flush() has ended.
+  /// Emits the event of a flush() that has ended.
   void end_flush(std::uint64_t token, ErrorCode error) { emit(StoreEvent::Kind::flushed, token, {}, error); }
 
-  /// Closes slots beyond the index's limit, with the events of who had to go, at most so many; returns how many. Blocks that
-  /// operations hold go with a later call.
+  /// Closes at most `slots_max` slots in excess of the index's limit, and emits the events of the evicted blocks. Returns how
+  /// many it closed. Blocks that operations hold go in a later call.
   std::size_t shrink(std::uint32_t slots_max);
-  /// The slot's device is gone: a readable block in it is given up with its descendants. False where the slot is not lost by
-  /// that yet: an operation, or who has taken it, lets go of it later.
+  /// Reports that the device of the slot is gone. A readable block in it is given up, with its descendants. Returns false if the
+  /// slot is not lost yet, because an operation or the caller of take_closed() still has it.
   bool lose(SlotId slot);
-  /// As StoreIndex's.
+  /// See StoreIndex::extend().
   void extend(std::uint32_t slots);
 
   std::size_t poll(std::vector<StoreEvent>& out);
-  /// Operations under way and events not yet polled.
+  /// Operations under way, plus events that wait for poll().
   [[nodiscard]] std::size_t in_flight() const { return operations_.size() - free_ids_.size() + events_.size(); }
-  /// True where poll() has something to give.
+  /// Whether poll() would return any events.
   [[nodiscard]] bool has_events() const { return !events_.empty(); }
 
-  /// Every readable block, depth first.
+  /// Visits every readable block, depth first.
   void for_each(const std::function<void(const StoredBlock&)>& visit) const;
   [[nodiscard]] StoreStat stat() const;
-  /// Without the orphans: costs no look at the blocks.
+  /// The same without `orphans`, so that it need not look at every block.
   [[nodiscard]] StoreStat quick_stat() const;
   [[nodiscard]] const StoreIndex& index() const { return index_; }
-  /// For restoring from a catalog.
+  /// For use while the index is restored from a catalog.
   [[nodiscard]] StoreIndex& index() { return index_; }
-  /// For I/O that no operation asked for, such as a catalog's.
+  /// Counts a failure of I/O that belongs to no operation, for example a write of the catalog.
   void count_io_error() { ++counted_.io_errors; }
 
-  /// Slots whose block became readable or ceased to be since the last call, in order, perhaps more than once: what a catalog
-  /// has to write down. Swaps, so that the caller's vector is re-used.
+  /// Returns the slots whose block became readable or stopped being readable since the last call, in order; a slot may appear
+  /// more than once. The catalog records of these slots must be written. The vectors are swapped.
   void take_changed(std::vector<SlotId>& changed);
 
   void check_invariants() const;
@@ -101,11 +102,11 @@ class StoreOperations {
   Id begin(Kind kind, SlotId slot, std::uint64_t token, const BlockKey& key);
   void finish(std::uint32_t id);
   void emit(StoreEvent::Kind kind, std::uint64_t token, const BlockKey& key, ErrorCode error = {}, std::uint64_t write_token = 0);
-  /// The events of every write of this slot's block.
+  /// Emits the events of all writes of the block in this slot.
   void finish_writes(SlotId slot, ErrorCode error);
   void write_succeeded(SlotId slot);
   void write_failed(SlotId slot, WriteOutcome outcome);
-  /// Drops a block and its descendants: those that were readable leave with an event of `kind`, writes with parent_missing.
+  /// Drops a block and its descendants. A readable block leaves with an event of `kind`; a write ends with parent_missing.
   void give_up(SlotId slot, StoreEvent::Kind kind, std::uint64_t token);
 
   StoreIndex index_;
@@ -115,9 +116,10 @@ class StoreOperations {
   std::vector<std::uint32_t> free_ids_;
   std::vector<std::uint32_t> write_of_;  ///< by slot: the first write of its block, or none
   std::uint32_t writes_ = 0;
-  boost::unordered_flat_map<std::uint32_t, std::uint64_t> to_remove_;  ///< slot to the token of the remove() that waits
-  boost::unordered_flat_set<std::uint32_t> suspected_;                 ///< slots whose last read failed with an I/O error
-  boost::unordered_flat_set<std::uint32_t> named_;                     ///< slots that the remove() at hand names
+  /// slot -> token of the remove() that waits for the write to end
+  boost::unordered_flat_map<std::uint32_t, std::uint64_t> to_remove_;
+  boost::unordered_flat_set<std::uint32_t> suspected_;  ///< slots whose last read failed with an I/O error
+  boost::unordered_flat_set<std::uint32_t> named_;      ///< slots that the current remove() names
   std::vector<StoreEvent> events_;
   std::vector<SlotId> changed_;
   std::vector<SlotId> became_ready_;       ///< scratch

@@ -16,7 +16,7 @@ namespace terrace {
   return reinterpret_cast<std::uintptr_t>(buffer) % io_alignment == 0;
 }
 
-/// Zeroed memory that direct I/O accepts. `bytes` is rounded up to whole pages. Throws std::bad_alloc.
+/// A buffer of zeroed memory that direct I/O accepts. `bytes` is rounded up to whole pages. Throws std::bad_alloc.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;

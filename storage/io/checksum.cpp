@@ -2,8 +2,8 @@
 
 #include "storage/io/little_endian.hpp"
 
-#define XXH_STATIC_LINKING_ONLY  // for a hash state on the stack
-// Where the library was built with it, the widest vector unit of the processor at hand is chosen at run time.
+#define XXH_STATIC_LINKING_ONLY  // makes XXH3_state_t a complete type
+// If xxHash was built with it, this header chooses the widest vector instructions of the processor at run time.
 #if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
 #include <xxh_x86dispatch.h>
 #else

@@ -9,17 +9,18 @@
 
 namespace terrace {
 
-/// Digest of what a block's bytes mean: model, groups, device regions. Blocks of another fingerprint are noise to us.
+/// A digest of everything that decides what the bytes of a block mean: model, groups, device regions. Blocks with different
+/// fingerprints cannot be exchanged.
 using Fingerprint = std::array<std::byte, 32>;
 
-/// XXH3-64 over key, fingerprint, length (eight bytes, little-endian) and payload, in this order. It guards against accidents
-/// (flipped bits, torn and lost writes, a slot that holds another block), not against someone who may write the files.
-/// Runs at memory speed, so it belongs on the thread that moves the bytes. Threads: any.
+/// Computes XXH3-64 over key, fingerprint, length (eight bytes, little-endian) and payload, in this order. The checksum detects
+/// accidents: flipped bits, torn or lost writes, a slot that holds another block. It is no protection against someone who may
+/// write the files. It runs at memory speed, so the thread that moves the bytes should compute it. Threads: any.
 [[nodiscard]] std::uint64_t payload_checksum(const BlockKey& key, const Fingerprint& fingerprint,
                                              std::span<const std::byte> payload) noexcept;
 
-/// The same, made piece by piece: begin(), add() of the payload's pieces in their order, value(). Between two pieces a thread can
-/// look after other things. Threads: one.
+/// Computes the same checksum piece by piece: begin(), then add() for each piece of the payload in order, then value(). The
+/// thread can do other work between two pieces. Threads: one.
 class PayloadChecksum {
  public:
   void begin(const BlockKey& key, const Fingerprint& fingerprint, std::uint64_t payload_bytes) noexcept;
@@ -27,11 +28,11 @@ class PayloadChecksum {
   [[nodiscard]] std::uint64_t value() const noexcept;
 
  private:
-  /// The library's, whose header must not be seen from here.
+  /// Storage for an XXH3_state_t. Its header is not included here, so that includers do not depend on xxHash.
   alignas(64) std::array<std::byte, 576> state_;
 };
 
-/// XXH3-64 of plain bytes: what superblocks and catalog records check themselves with. Threads: any.
+/// Computes XXH3-64 over plain bytes. Superblocks and catalog records use it for their own checksum. Threads: any.
 [[nodiscard]] std::uint64_t plain_checksum(std::span<const std::byte> bytes) noexcept;
 
 }  // namespace terrace

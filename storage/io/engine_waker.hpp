@@ -4,7 +4,8 @@
 
 namespace terrace {
 
-/// What an engine's threads wake when they have pushed a completion: its owner, and the engine's own wait().
+/// Wakes two waiters when a thread of an engine has pushed a completion: the owner of the engine, and the engine's own wait().
+/// `owner` must outlive this object. Threads: wake() may be called from any.
 struct EngineWaker final : Waker {
   explicit EngineWaker(Waker& owners) : owner{owners} {}
   void wake() noexcept override {

@@ -10,14 +10,14 @@
 
 namespace terrace {
 
-/// Which engine does the I/O of files.
+/// Selects the engine that does file I/O.
 enum class IoChoice : unsigned char {
-  automatic,  ///< io_uring where there is any, else threads
+  automatic,  ///< io_uring if it is available, else threads
   uring,
   threads,
 };
 [[nodiscard]] std::string_view to_string(IoChoice choice);
-/// The inverse; nothing where the word names none.
+/// The inverse of to_string(). Returns nothing if the word is unknown.
 [[nodiscard]] std::optional<IoChoice> parse_io_choice(std::string_view word);
 
 struct IoOptions {
@@ -26,11 +26,12 @@ struct IoOptions {
   UringIo::Config uring;
 };
 
-/// Makes the engine; `waker` outlives it. A pace (`threads.bandwidth`) is that of the worker threads, which is what it gets under
-/// `automatic`. Throws as the engines do; std::invalid_argument where io_uring is to have a pace; std::runtime_error, with one
-/// sentence why, where io_uring is asked for and there is none.
+/// Makes the engine. `waker` must outlive it. A bandwidth limit (`threads.bandwidth`) exists only for ThreadedIo, so `automatic`
+/// chooses ThreadedIo if there is one. Throws what the constructors of the engines throw; std::invalid_argument if `uring` is
+/// chosen together with a bandwidth limit; std::runtime_error, with the reason in one sentence, if `uring` is chosen and io_uring
+/// is not available.
 [[nodiscard]] std::unique_ptr<IoEngine> make_io_engine(const IoOptions& options, Waker& waker);
-/// The same, asking `calls` whether there is io_uring.
+/// The same; `calls` is used instead of the real kernel to find out whether io_uring is available.
 [[nodiscard]] std::unique_ptr<IoEngine> make_io_engine(const IoOptions& options, Waker& waker, UringCalls& calls);
 
 }  // namespace terrace

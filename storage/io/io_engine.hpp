@@ -18,7 +18,7 @@
 
 namespace terrace {
 
-/// An open file of one engine. Never re-used within the engine's life.
+/// An open file of one engine. An id is never used again during the life of the engine.
 using FileId = StrongId<struct FileIdTag>;
 
 enum class Create : unsigned char { no, if_missing };
@@ -30,124 +30,131 @@ struct OpenedFile {
   Made made = Made::existed;
 };
 
-/// What a store does with files when it starts and stops. Every call but prepare(), direct() and sparse() may block, and none
-/// of those that may is made while serving: what has to be done to files then is an IoOperation. Errors carry an errno. Paths
-/// are not followed if their last component is a symbolic link. A file or directory is private if it belongs to this user, its
-/// mode gives nothing to others (mode & 077 is 0), and, for a file, it is a regular file with one link. Threads: the engine
-/// owner's.
+/// The file operations that a store needs when it starts and stops. All calls except prepare(), direct() and sparse() may block,
+/// so a store does not make them while it serves; it submits an IoOperation instead. Threads: the engine owner's. Errors carry an
+/// errno. A path whose last component is a symbolic link is not opened. A file or directory is *private* if it belongs to this
+/// user, its mode gives nothing to others (mode & 077 is 0), and, if it is a file, it is a regular file with one link.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  /// Makes one directory, mode 0700; its parent must exist.
+  /// Makes one directory with mode 0700. The parent must exist.
   [[nodiscard]] virtual Result<Made> make_directory(const std::filesystem::path& path) = 0;
-  /// Fails with EPERM where the directory is not private, or is a link to one.
+  /// Fails with EPERM if the directory is not private, or if the path is a symbolic link.
   [[nodiscard]] virtual Result<void> check_private(const std::filesystem::path& path) = 0;
   [[nodiscard]] virtual Result<void> remove_directory(const std::filesystem::path& path) = 0;
-  /// A symbolic link to a directory; one that is there and leads elsewhere is replaced. No call here follows it.
+  /// Makes a symbolic link to a directory. An existing link that leads elsewhere is replaced.
   [[nodiscard]] virtual Result<Made> link_directory(const std::filesystem::path& link, const std::filesystem::path& to) = 0;
-  /// Makes names in the directory survive a power failure.
+  /// Makes the names in the directory survive a power failure.
   [[nodiscard]] virtual Result<void> sync_directory(const std::filesystem::path& path) = 0;
-  /// For reading and writing; what it creates has mode 0600. `Direct::yes` bypasses the page cache where the file system
-  /// lets it; where it refuses, now or at the first read or write, the file is used through the cache. Fails with EPERM where
-  /// what is there is no private file; never waits for another process, as the opening of a pipe may.
+  /// Opens a private file for reading and writing. A file that it creates gets mode 0600. `Direct::yes` bypasses the page cache.
+  /// If the file system refuses that, at open or at the first read or write, the file is used through the page cache. Fails with
+  /// EPERM if the path leads to anything but a private file. It never waits for another process (as the opening of a pipe could).
   [[nodiscard]] virtual Result<OpenedFile> open(const std::filesystem::path& path, Create create, Direct direct) = 0;
-  /// A file that is not open yet: an operation of kind `open` opens it, or makes it, as the above. Until that has succeeded, no
-  /// other operation may name it, and only close() may be called of it.
+  /// Returns the id of a file that is not open yet. An operation of kind `open` then opens it, or creates it, with the same rules
+  /// as open(). Until that has succeeded no other operation may name the file, and close() is the only call allowed.
   [[nodiscard]] virtual FileId prepare(const std::filesystem::path& path, Direct direct) = 0;
-  /// No operation may be under way on the file. Lets go of its lock.
+  /// Closes the file and releases its lock. No operation may be under way on the file.
   virtual void close(FileId file) = 0;
   [[nodiscard]] virtual Result<void> remove_file(const std::filesystem::path& path) = 0;
-  /// Until close() or the end of the process. Fails: in_use, where another open file has the lock. Who opens the file
-  /// otherwise may ask for the lock's state without taking it (StoreReader).
+  /// Locks the file until close() or the end of the process. Fails with in_use if another open file has the lock. Other programs
+  /// can query the lock without taking it (StoreReader).
   [[nodiscard]] virtual Result<void> lock(FileId file) = 0;
   [[nodiscard]] virtual Result<Bytes> size(FileId file) = 0;
-  /// What the file has of the device: less than its size where it has holes.
+  /// The space that the file takes on the device. It is less than the size if the file has holes.
   [[nodiscard]] virtual Result<Bytes> allocated(FileId file) = 0;
-  /// Cuts off, or grows with zeros whose room on the device is taken at once where the file system can do that. Fails with
-  /// ENOSPC where there is no such room; the size is then anything between the two.
+  /// Truncates the file, or extends it with zeros. When it extends the file, it allocates the space on the device if the file
+  /// system can do that. Fails with ENOSPC if there is not enough space; the size may then be anything between the old and the
+  /// new one.
   [[nodiscard]] virtual Result<void> resize(FileId file, Bytes size) = 0;
-  /// What this user may still write to the file system that holds `path`.
+  /// The number of bytes that this user may still write to the file system of `path`.
   [[nodiscard]] virtual Result<Bytes> free_space(const std::filesystem::path& path) = 0;
-  /// Whether the file still bypasses the page cache.
+  /// Whether the file bypasses the page cache at present.
   [[nodiscard]] virtual Direct direct(FileId file) const = 0;
-  /// Whether a resize(), or an operation of kind `allocate`, could not take the room of this file, because the file system has
-  /// no such thing: room is then taken by writing.
+  /// Whether resize(), or an operation of kind `allocate`, could not allocate space for this file because the file system does
+  /// not support it. The file then takes its space only as it is written.
   [[nodiscard]] virtual bool sparse(FileId file) const = 0;
 };
 
-/// Direct I/O wants buffers, lengths and offsets aligned to the device's sectors, which a page always is. An engine takes
-/// other buffers too, at the price of a copy.
+/// Direct I/O needs buffers, lengths and offsets that are aligned to the sectors of the device. Alignment to pages always
+/// suffices. Engines also accept unaligned buffers, but have to copy them.
 inline constexpr std::size_t io_alignment = 4096;
 
-/// One piece of I/O that may be under way beside others, in any order: who needs an order waits in between.
+/// One I/O operation. Operations under way may run in any order. A caller that needs an order waits for one to complete before it
+/// submits the next.
 struct IoOperation {
   enum class Kind : unsigned char {
     read,
     write,
     sync,
-    // Work on the file as a whole, which may take long; engines do it beside the others, one at a time.
-    open,      ///< of a file that prepare() named; what it makes survives a power failure
-    allocate,  ///< takes the room of a piece as resize() does, lengthening the file. ENOSPC: perhaps part of it
-    /// Gives the room of a piece, which is whole pages, back to the device: it reads as zeros, and the size stays. EOPNOTSUPP:
-    /// the file system cannot do that.
+    // Operations on a whole file. They may take long; an engine runs them beside the others, one at a time.
+    open,  ///< opens a file that prepare() has named; if it creates the file, the name survives a power failure
+    /// allocates `length` bytes at `offset` as resize() does, and extends the file; after ENOSPC a part may be allocated
+    allocate,
+    /// Gives the space of whole pages back to the device. The range then reads as zeros, and the file keeps its size. Fails with
+    /// EOPNOTSUPP if the file system cannot do that.
     deallocate,
-    free_space,  ///< `bytes` of the completion: what this user may still write to the file system that holds the file
-    check,       ///< whether its name still leads to the file (else ENOENT, ENOTDIR, ESTALE), of `length` bytes (else ENODATA)
+    free_space,  ///< the completion's `bytes` say how much this user may still write to the file system of the file
+    /// whether the file still has its name (else ENOENT, ENOTDIR or ESTALE) and at least `length` bytes (else ENODATA)
+    check,
   };
 
   Kind kind = Kind::read;
-  std::uint64_t token = 0;  ///< comes back with the completion
+  std::uint64_t token = 0;  ///< returned with the completion
   FileId file{};
   std::uint64_t offset = 0;
-  /// Of a read, of a write. Valid and nobody else's (of a write: unchanged) until the completion has been polled.
+  /// Buffers of a read (`into`) and of a write (`from`). They must stay valid until the completion has been polled. Nobody else
+  /// uses `into` until then, and nobody changes `from`.
   std::span<std::byte> into{};
   std::span<const std::byte> from{};
-  /// Of a piece that is allocated or deallocated; of a check, what the file must have at least.
+  /// The length of the range to allocate or deallocate, or the least size that `check` accepts.
   std::uint64_t length = 0;
-  /// Where given, payload_checksum(key, *seal, buffer) is made by whoever moves the bytes: of what is about to be written,
-  /// of what has been read. Outlives the operation.
+  /// If not null, the engine computes payload_checksum(key, *seal, buffer) on the thread that moves the bytes: before a write, or
+  /// after a read. Must outlive the operation.
   const Fingerprint* seal = nullptr;
   BlockKey key{};
-  /// Begun before all that waits for its turn: for what is small and rare, and holds others up.
+  /// If true, the operation starts before all others that wait. For small and rare operations on which others depend.
   bool ahead = false;
 };
 
-/// Whether it moves a buffer's bytes, or says to the device that they should stay.
+/// True for operations that move the bytes of a buffer, and for `sync`.
 [[nodiscard]] constexpr bool is_transfer(IoOperation::Kind kind) noexcept { return kind <= IoOperation::Kind::sync; }
 
 struct IoCompletion {
   std::uint64_t token = 0;
-  int error = 0;               ///< an errno; 0 also where fewer bytes were moved than asked and nobody said why
-  std::uint64_t bytes = 0;     ///< moved; partial progress has been retried already, so that fewer than asked is final
-  std::uint64_t checksum = 0;  ///< of a sealed operation that moved all its bytes
+  /// an errno; 0 also if fewer bytes were moved than asked without an error (end of file, full device)
+  int error = 0;
+  /// bytes moved; the engine has retried partial transfers already, so a smaller number than asked is final
+  std::uint64_t bytes = 0;
+  std::uint64_t checksum = 0;  ///< checksum of an operation with `seal` that moved all its bytes
 };
 
-/// The one way to the disk: an engine can be replaced by another, or by a simulation, without the store noticing. Threads:
-/// all calls from the owner's; an engine may have threads of its own. One store an engine, which outlives it.
+/// The interface through which a store does all disk I/O. It lets one engine, or a simulation, replace another without a change
+/// in the store. Each engine serves one store and outlives it. Threads: the owner calls all members from one thread unless a
+/// comment says otherwise; an engine may have threads of its own.
 class IoEngine {
  public:
   virtual ~IoEngine() = default;
 
   [[nodiscard]] virtual FileSystem& files() = 0;
-  /// Takes all of the batch, without blocking. Bound: the owner's; an engine holds whatever it is given.
+  /// Accepts the whole batch without blocking. The engine sets no bound on the number of operations; the owner does.
   virtual void submit(std::span<const IoOperation> batch) = 0;
-  /// Appends what has completed since the last call; returns how many.
+  /// Appends what has completed since the last call. Returns how many.
   virtual std::size_t poll(std::vector<IoCompletion>& out) = 0;
-  /// Blocks until poll() has something to give, or returns at once where nothing is under way. For starting and stopping.
+  /// Blocks until poll() has something to return. Returns at once if nothing is under way. Used at start and stop.
   virtual void wait() = 0;
-  /// Operations submitted whose completion has not been polled.
+  /// Operations that were submitted and whose completion has not been polled.
   [[nodiscard]] virtual std::size_t in_flight() const = 0;
-  /// Woken when there is something to poll.
+  /// The waker that is woken when there is something to poll.
   [[nodiscard]] virtual Waker& waker() = 0;
 
-  /// Memory that many operations will name, from now until forget_memory() of the same span: an engine may have the kernel map
-  /// it once, instead of for every operation. What cannot be had so is served all the same; describe() says it. No operation
-  /// names the memory when it is forgotten, which comes before it is unmapped and before the engine ends.
-  /// Threads: any, beside the owner's calls; one call at a time. May take as long as it must.
+  /// Announces memory that many operations will use until forget_memory() is called with the same span. An engine may let the
+  /// kernel map it once, instead of once for each operation. If this is not possible, operations still work; describe() reports
+  /// it. When the memory is forgotten, no operation may use it. It must be forgotten before it is unmapped and before the engine
+  /// ends. Threads: any, also during calls of the owner; one call at a time. May block for a long time.
   virtual void register_memory(std::span<std::byte>) {}
   virtual void forget_memory(std::span<std::byte>) {}
-  /// What does the I/O, for people: "4 threads". Threads: the owner's.
+  /// Describes for people how the I/O is done, for example "4 threads". Threads: the owner's.
   [[nodiscard]] virtual std::string describe() const = 0;
 };
 

@@ -5,8 +5,8 @@
 
 namespace terrace {
 
-/// The system calls that fail in interesting ways, so that a test can make them. Each as its namesake: -1 and errno.
-/// Threads: any.
+/// System calls whose failures the tests must be able to produce. Each behaves like the function of the same name: on failure it
+/// returns -1 and sets errno. Threads: any.
 class PosixCalls {
  public:
   virtual ~PosixCalls() = default;
@@ -14,10 +14,10 @@ class PosixCalls {
   virtual ssize_t pread(int fd, void* into, std::size_t bytes, off_t offset);
   virtual ssize_t pwrite(int fd, const void* from, std::size_t bytes, off_t offset);
   virtual int fdatasync(int fd);
-  virtual int fallocate(int fd, off_t offset, off_t bytes);  ///< growing the file where it ends before that
+  virtual int fallocate(int fd, off_t offset, off_t bytes);  ///< extends the file if the range ends beyond it
   virtual int punch_hole(int fd, off_t offset, off_t bytes);
 
-  /// The real ones.
+  /// The calls of the operating system itself.
   [[nodiscard]] static PosixCalls& system();
 };
 

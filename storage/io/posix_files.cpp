@@ -16,13 +16,13 @@ namespace {
 
 constexpr unsigned file_mode = 0600;
 constexpr unsigned directory_mode = 0700;
-constexpr std::uint64_t allocation_unit = 512;  // of st_blocks, whatever the file system's own is
+constexpr std::uint64_t allocation_unit = 512;  // the unit of st_blocks on every file system
 
 bool is_private(const struct stat& found, mode_t type) {
   return (found.st_mode & S_IFMT) == type && found.st_uid == ::geteuid() && (found.st_mode & (S_IRWXG | S_IRWXO)) == 0;
 }
 
-/// Of a file that was opened without waiting: an errno, or 0. From then on it waits as files do, for engines that ask.
+/// Checks a file that was opened with O_NONBLOCK, and clears that flag. Returns an errno, or 0 if the file is private.
 int check_private_file(int fd) {
   struct stat found {};
   if (::fstat(fd, &found) != 0) return errno;
@@ -67,7 +67,7 @@ Result<Made> PosixFiles::link_directory(const std::filesystem::path& link, const
   if (errno != EEXIST) return errno_code(errno);
   std::error_code error;
   if (std::filesystem::read_symlink(link, error) == to) return Made::existed;
-  if (error) return errno_code(error.value());  // it is no link
+  if (error) return errno_code(error.value());  // the existing entry is no link
   if (::unlink(link.c_str()) != 0 || ::symlink(to.c_str(), link.c_str()) != 0) return errno_code(errno);
   return Made::existed;
 }
@@ -78,7 +78,7 @@ int PosixFiles::sync_path(const std::filesystem::path& path) noexcept {
   const int returned = ::fsync(fd);
   const int error = errno;
   ::close(fd);
-  // Some file systems have no such thing as syncing a directory, and say so.
+  // Some file systems cannot sync a directory, and return EINVAL.
   return returned != 0 && error != EINVAL ? error : 0;
 }
 
@@ -102,7 +102,7 @@ int PosixFiles::open_path(File& file, Create create, Made& made) noexcept {
     made = Made::created;
   }
   if (fd < 0) {
-    // A symbolic link, a directory, a socket.
+    // The path leads to a symbolic link, a directory or a socket.
     if (errno == ELOOP || errno == EISDIR || errno == ENXIO) errno = EPERM;
     return fd;
   }
@@ -149,8 +149,8 @@ Result<void> PosixFiles::lock(FileId id) {
     if (errno == EAGAIN || errno == EACCES) return Errc::in_use;
     return errno_code(errno);
   }
-  // The name may have been removed, or given to another file, between our opening it and our locking it: then it is
-  // somebody else's start that succeeds.
+  // Another process may have removed the name, or given it to another file, after we opened the file and before we locked it.
+  // Then the start of that other process succeeds, and ours fails.
   struct stat ours {};
   struct stat named {};
   const bool same = ::fstat(locked.fd, &ours) == 0 && ::stat(locked.path.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
@@ -175,7 +175,7 @@ Result<void> PosixFiles::resize(FileId id, Bytes wanted) {
   const Result<Bytes> now = size(id);
   if (!now) return now.error();
   const auto bytes = static_cast<off_t>(count(wanted));
-  // Also where the size is right already: a copied file may have holes.
+  // Allocate also if the size is right already, because a copied file may have holes.
   if (wanted >= *now && bytes > 0) {
     if (const int error = allocate(file(id), 0, bytes)) return errno_code(error);
     return {};
@@ -209,7 +209,7 @@ PosixFiles::File& PosixFiles::file(FileId id) const {
   return *files_[id.value()];
 }
 
-/// Some file systems take O_DIRECT at open and refuse it here. Clearing the flag twice does no harm.
+/// Some file systems accept O_DIRECT in open() and refuse it at the first read or write. Clearing the flag twice does no harm.
 bool PosixFiles::leave_direct(File& file) noexcept {
   const int flags = ::fcntl(file.fd, F_GETFL);
   if (flags < 0 || ::fcntl(file.fd, F_SETFL, flags & ~O_DIRECT) != 0) return false;
@@ -234,7 +234,7 @@ IoCompletion PosixFiles::perform(const IoOperation& operation, File& file, Align
 
   const bool reading = operation.kind == IoOperation::Kind::read;
   const std::uint64_t length = reading ? operation.into.size() : operation.from.size();
-  // A write's buffer is only ever read from; one pointer serves both directions.
+  // Nothing writes to the buffer of a write operation. The cast lets one pointer serve both directions.
   std::byte* buffer = reading ? operation.into.data() : const_cast<std::byte*>(operation.from.data());
   std::byte* const callers = buffer;
   if (!reading && operation.seal != nullptr) {
@@ -289,7 +289,7 @@ void PosixFiles::work_on(const IoOperation& operation, File& file, IoCompletion&
   }
 }
 
-/// An errno, or 0.
+/// Returns an errno, or 0.
 int PosixFiles::check(const File& file, std::uint64_t bytes) noexcept {
   struct stat ours {};
   struct stat named {};
@@ -309,7 +309,7 @@ int PosixFiles::move_bytes(const IoOperation& operation, File& file, std::byte* 
       moved += static_cast<std::uint64_t>(n);
       continue;
     }
-    if (n == 0) return 0;  // the file's end, or a device that takes no more: asking again would not help
+    if (n == 0) return 0;  // end of file, or the device accepts no more; another try would not help
     if (errno == EINTR) continue;
     if (errno == EINVAL && was_direct && moved == 0) {
       if (!leave_direct(file)) return EINVAL;

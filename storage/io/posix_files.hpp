@@ -11,15 +11,16 @@
 
 namespace terrace {
 
-/// Files of the operating system, and one piece of I/O on them at a time: what engines for real disks share.
-/// Threads: the FileSystem's calls and file() from one; perform() from any, on files that stay open meanwhile.
+/// Files of the operating system, and blocking I/O on them, one operation at a time. The engines for real disks share this class.
+/// Threads: the calls of FileSystem and file() from one thread; perform() from any thread, on files that stay open during the
+/// call.
 class PosixFiles : public FileSystem {
  public:
   struct File {
     int fd = -1;
-    std::filesystem::path path;       ///< absolute: a process may change its directory
-    std::atomic<bool> direct{false};  ///< cleared by the first operation that is refused for it
-    std::atomic<bool> sparse{false};  ///< set where room could not be taken ahead
+    std::filesystem::path path;       ///< absolute, because a process may change its working directory
+    std::atomic<bool> direct{false};  ///< cleared when the first operation is refused because of it
+    std::atomic<bool> sparse{false};  ///< set if space could not be allocated in advance
   };
 
   explicit PosixFiles(PosixCalls& calls = PosixCalls::system()) : calls_{calls} {}
@@ -44,30 +45,31 @@ class PosixFiles : public FileSystem {
   [[nodiscard]] Direct direct(FileId file) const override;
   [[nodiscard]] bool sparse(FileId file) const override;
 
-  /// Stays where it is until close().
+  /// The reference stays valid until close().
   [[nodiscard]] File& file(FileId id) const;
 
-  /// After a read or write of the file was refused, which direct I/O may be the reason for: goes on through the page cache.
-  /// Several threads may find out at the same time. False where that cannot be done.
+  /// Switches the file to the page cache, after a read or write was refused and direct I/O may be the reason. Several threads may
+  /// call it at the same time. Returns false if the switch is not possible.
   [[nodiscard]] static bool leave_direct(File& file) noexcept;
 
-  /// Carries the operation out, blocking. `scratch` is the calling thread's own; it grows where a buffer is not aligned.
+  /// Carries out the operation, and blocks until it is done. `scratch` belongs to the calling thread; it grows if the operation's
+  /// buffer is not aligned.
   [[nodiscard]] IoCompletion perform(const IoOperation& operation, File& file, AlignedBuffer& scratch) noexcept;
 
  private:
-  /// Opens file.path, or makes it where it may: the descriptor of a private file, or -1 and errno.
+  /// Opens file.path, and creates the file if `create` allows it. Returns the descriptor of a private file, or -1 and sets errno.
   [[nodiscard]] int open_path(File& file, Create create, Made& made) noexcept;
-  /// An errno, or 0.
+  /// This call and the next two return an errno, or 0.
   [[nodiscard]] int allocate(File& file, off_t offset, off_t bytes) noexcept;
   [[nodiscard]] static int check(const File& file, std::uint64_t bytes) noexcept;
   [[nodiscard]] int sync_path(const std::filesystem::path& directory) noexcept;
-  /// Of a kind that is no transfer.
+  /// Carries out an operation for which is_transfer() is false.
   void work_on(const IoOperation& operation, File& file, IoCompletion& completion) noexcept;
   [[nodiscard]] int move_bytes(const IoOperation& operation, File& file, std::byte* buffer, std::uint64_t length,
                                std::uint64_t& moved) noexcept;
 
   PosixCalls& calls_;
-  std::vector<std::unique_ptr<File>> files_;  ///< by id; null once closed
+  std::vector<std::unique_ptr<File>> files_;  ///< by id; null after close()
 };
 
 }  // namespace terrace

@@ -5,7 +5,8 @@
 
 namespace terrace {
 
-/// While it lives, threads started here take no signals: those belong to the program's own threads.
+/// Blocks all signals while it exists, so that threads started meanwhile do not receive any. Signals are for the program's own
+/// threads.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

@@ -70,7 +70,7 @@ std::string ThreadedIo::describe() const {
   return fmt::format("{} threads{}", threads_.size(), pace);
 }
 
-/// Until a disk of this bandwidth would have moved the bytes, after all that came before.
+/// Sleeps until a disk of this bandwidth would have moved these bytes and all earlier ones.
 void ThreadedIo::pace(Bytes bytes) {
   const std::chrono::duration<double> takes{static_cast<double>(count(bytes)) / static_cast<double>(count(bandwidth_))};
   std::unique_lock lock{pacing_};

@@ -19,24 +19,24 @@
 
 namespace terrace {
 
-/// Does I/O with plain reads and writes on threads of its own: works wherever there are files, containers that forbid
-/// io_uring included. As many operations are at the device at once as there are threads; the rest wait their turn, first
-/// come first served, so that one stalled operation costs one thread and not its neighbours' time.
+/// Does I/O with plain blocking calls on threads of its own. It works on every system, also in containers that forbid io_uring.
+/// Each thread carries out one operation at a time. The others wait, first come, first served. So a stalled operation blocks one
+/// thread only.
 ///
 /// The queues in both directions are lock-free: the owner's calls never wait for a thread that moves bytes.
 class ThreadedIo final : public IoEngine {
  public:
   struct Config {
     unsigned threads = 16;
-    /// Sizes the queues; more than this many operations under way cost an allocation, nothing else.
+    /// Sets the size of the queues. If more operations are under way, the queues allocate memory; there is no other effect.
     std::size_t in_flight_max = 4096;
-    /// Of reads and writes together, per second; 0: as fast as the disk goes. A slower disk than the one at hand, for trials.
+    /// The limit for reads and writes together, in bytes per second; 0 is no limit. It imitates a slower disk in experiments.
     Bytes bandwidth{};
   };
 
-  /// `waker` and `calls` outlive the engine. Throws std::system_error where a thread or a descriptor is not to be had.
+  /// `waker` and `calls` must outlive the engine. Throws std::system_error if a thread or a descriptor cannot be created.
   ThreadedIo(Config config, Waker& waker, PosixCalls& calls = PosixCalls::system());
-  /// Finishes what is under way, then ends its threads.
+  /// Finishes the operations under way, then ends the threads.
   ~ThreadedIo() override;
   ThreadedIo(const ThreadedIo&) = delete;
   ThreadedIo& operator=(const ThreadedIo&) = delete;
@@ -56,7 +56,7 @@ class ThreadedIo final : public IoEngine {
     IoOperation operation;
     PosixFiles::File* file = nullptr;
   };
-  /// A thread without work sleeps rather soon: there are more threads than processors, and other work for them.
+  /// An idle thread spins only briefly before it sleeps, because there are more I/O threads than processors.
   struct QueueTraits : moodycamel::ConcurrentQueueDefaultTraits {
     static const int MAX_SEMA_SPINS = 100;
   };
@@ -72,17 +72,17 @@ class ThreadedIo final : public IoEngine {
   EngineWaker waker_;
   WorkQueue work_;
   moodycamel::ProducerToken work_token_;
-  /// What goes ahead: whoever takes anything from the other queue empties this one first. Each has a look_ahead in the other, so
-  /// that somebody comes.
+  /// Operations with IoOperation::ahead. A thread that takes anything from `work_` first empties this queue. For each entry there
+  /// is a `look_ahead` in `work_`, so that a thread wakes up for it.
   moodycamel::ConcurrentQueue<Work> ahead_;
   moodycamel::ProducerToken ahead_token_;
   std::vector<Work> submitting_;  ///< scratch
   CompletionQueue<IoCompletion> completions_;
-  std::vector<IoCompletion> collected_;  ///< by wait(), for the next poll()
+  std::vector<IoCompletion> collected_;  ///< completions that wait() has collected for the next poll()
   std::size_t in_flight_ = 0;
   const Bytes bandwidth_;
   std::mutex pacing_;
-  std::chrono::steady_clock::time_point disk_free_at_;  ///< pacing_'s
+  std::chrono::steady_clock::time_point disk_free_at_;  ///< guarded by pacing_
   std::vector<std::jthread> threads_;
 };
 

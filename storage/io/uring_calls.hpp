@@ -10,18 +10,18 @@ struct io_uring_params;
 
 namespace terrace {
 
-/// What the kernel may refuse or do by halves, so that a test can make it. Each returns what the kernel would: a negative errno
-/// is a failure. Threads: a ring's own, and the one that makes it.
+/// Kernel calls of io_uring whose failures and partial results the tests must be able to produce. Each returns what the kernel
+/// would return: a negative errno is a failure. Threads: the thread of a ring, and the thread that makes the ring.
 class UringCalls {
  public:
   virtual ~UringCalls() = default;
   virtual int setup(unsigned entries, io_uring& ring, io_uring_params& params);
-  /// Puts the memory into this place of the table; memory of no bytes empties the place.
+  /// Puts the memory into this entry of the table of buffers. Memory of zero bytes clears the entry.
   virtual int register_buffer(io_uring& ring, unsigned place, const iovec& memory);
-  /// The kernel's result of one request, of at most `asked` bytes; what is returned counts instead.
+  /// Receives the kernel's result of one request for at most `asked` bytes. The ring uses the value that this function returns.
   virtual int ended(const IoOperation& operation, int fd, std::uint64_t asked, int result);
 
-  /// The real ones.
+  /// The calls of the kernel itself.
   [[nodiscard]] static UringCalls& system();
 };
 

@@ -22,7 +22,7 @@ namespace {
 
 using Rings = std::vector<std::unique_ptr<UringRing>>;
 
-/// Files whose rings forget them when they are closed: a ring's table would keep them open.
+/// Files that are removed from the tables of all rings when they are closed. Otherwise a ring's table would keep them open.
 class UringFiles final : public PosixFiles {
  public:
   UringFiles(PosixCalls& calls, const Rings& rings) : PosixFiles{calls}, rings_{rings} {}
@@ -39,7 +39,7 @@ class UringFiles final : public PosixFiles {
   const Rings& rings_;
 };
 
-/// Work on whole files, which would keep a ring waiting, on a thread of its own.
+/// Carries out operations on whole files on a thread of its own, because they would block a ring.
 class Chores {
  public:
   Chores(PosixFiles& files, CompletionQueue<IoCompletion>& completions) : files_{files}, completions_{completions} {
@@ -53,7 +53,7 @@ class Chores {
   Chores(const Chores&) = delete;
   Chores& operator=(const Chores&) = delete;
 
-  /// Without a file: the end.
+  /// An entry without a file ends the thread.
   void push(const UringRing::Work& work) {
     {
       const std::lock_guard lock{mutex_};
@@ -115,16 +115,16 @@ struct UringIo::Parts {
   UringFiles files;
   EngineWaker waker;
   CompletionQueue<IoCompletion> completions;
-  std::vector<IoCompletion> collected;  ///< by wait(), for the next poll()
+  std::vector<IoCompletion> collected;  ///< completions that wait() has collected for the next poll()
   std::size_t in_flight = 0;
   std::size_t next_ring = 0;
   mutable std::mutex registering;
-  // Under it.
+  // Guarded by `registering`.
   std::size_t pieces = 0;
-  int registering_error = 0;  ///< the last
+  int registering_error = 0;  ///< the last error
   std::vector<std::byte*> not_registered;
 
-  Rings rings;  ///< end first, but for the chores
+  Rings rings;  ///< destroyed after `chores`, and before the members above
   std::optional<Chores> chores;
 };
 

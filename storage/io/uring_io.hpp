@@ -15,34 +15,34 @@ namespace terrace {
 
 class UringCalls;
 
-/// Does I/O with io_uring: the kernel takes operations in batches and keeps as many at the device as it will take, for a thread
-/// or a few of ours. Files are registered, and memory where the kernel lets us (register_memory). A stalled operation costs a
-/// slot of its ring and nobody's time.
+/// Does I/O with io_uring. The kernel takes operations in batches, and a few threads keep many operations under way. Files are
+/// registered with the kernel, and so is memory if the kernel allows it (register_memory). A stalled operation takes one of the
+/// ring's entries, and blocks no thread.
 ///
-/// One thread a ring submits, takes in completions and makes checksums, at memory speed: about 10 GB/s a ring. The owner's
-/// calls never wait for it: operations go there and back through lock-free queues. In a build without liburing there is none,
-/// and unavailable() says so.
+/// Each ring has one thread. It submits operations, collects completions and computes checksums, about 10 GB/s for each ring. The
+/// owner's calls never wait for this thread, because operations and completions pass through lock-free queues. A build without
+/// liburing has no io_uring; unavailable() says so.
 class UringIo final : public IoEngine {
  public:
   struct Config {
-    /// Each with a thread. 0: one for every four processors, at most four.
+    /// The number of rings. 0: one for every four processors, at least one and at most four.
     unsigned rings = 0;
-    /// Operations under way in each at once; the rest waits its turn.
+    /// How many operations may be under way in each ring. The others wait.
     unsigned depth = 256;
-    /// Sizes the queues; more than this many operations under way cost an allocation, nothing else.
+    /// Sets the size of the queues. If more operations are under way, the queues allocate memory; there is no other effect.
     std::size_t in_flight_max = 4096;
   };
 
-  /// `waker` and `calls` outlive the engine. Throws std::runtime_error, with a sentence, where there can be no
-  /// ring, std::system_error where a descriptor or a thread is not to be had.
+  /// `waker` and `calls` must outlive the engine. Throws std::runtime_error, with the reason in one sentence, if no ring can be
+  /// made; std::system_error if a descriptor or a thread cannot be created.
   UringIo(Config config, Waker& waker);
   UringIo(Config config, Waker& waker, UringCalls& calls, PosixCalls& posix_calls = PosixCalls::system());
-  /// Finishes what is under way, then ends its threads.
+  /// Finishes the operations under way, then ends the threads.
   ~UringIo() override;
   UringIo(const UringIo&) = delete;
   UringIo& operator=(const UringIo&) = delete;
 
-  /// Why there is no io_uring here, in a sentence; nothing: there is.
+  /// The reason, in one sentence, why io_uring cannot be used here. Returns nothing if it can be used.
   [[nodiscard]] static std::optional<std::string> unavailable();
   [[nodiscard]] static std::optional<std::string> unavailable(UringCalls& calls);
 
@@ -52,7 +52,8 @@ class UringIo final : public IoEngine {
   void wait() override;
   [[nodiscard]] std::size_t in_flight() const override;
   [[nodiscard]] Waker& waker() override;
-  /// Waits for the ring, and that for the kernel, which looks up every page: some 10 ms a GiB of small pages. Of at most 1 GiB.
+  /// Blocks until the ring's thread and the kernel have done it. The kernel looks up every page: about 10 ms for 1 GiB of small
+  /// pages. `memory` may have at most 1 GiB.
   void register_memory(std::span<std::byte> memory) override;
   void forget_memory(std::span<std::byte> memory) override;
   [[nodiscard]] std::string describe() const override;

@@ -7,18 +7,18 @@
 
 namespace terrace {
 
-/// Which memory has which place in a ring's table of buffers. Threads: one.
+/// Records which piece of memory has which entry in a ring's table of buffers. Threads: one.
 class UringMemory {
  public:
   explicit UringMemory(unsigned places);
 
-  /// A place that is free; nothing: all are taken. It is taken by add().
+  /// An entry that is free, or nothing if all are used. add() uses this entry.
   [[nodiscard]] std::optional<unsigned> free_place() const;
-  /// The memory, which overlaps no other, has the place that free_place() named.
+  /// Gives the memory the entry that free_place() returned. The memory must not overlap memory that was added before.
   void add(std::span<std::byte> memory);
-  /// The memory goes; its place, or nothing where it has none.
+  /// Removes the memory. Returns its entry, or nothing if it has none.
   std::optional<unsigned> remove(std::span<std::byte> memory);
-  /// The place of the memory that holds all these bytes.
+  /// The entry of the piece of memory that contains all these bytes, or nothing.
   [[nodiscard]] std::optional<unsigned> find(const std::byte* begin, std::size_t bytes) const;
 
  private:
@@ -26,7 +26,7 @@ class UringMemory {
     std::span<std::byte> memory;
     unsigned place;
   };
-  std::vector<Piece> pieces_;  ///< by address
+  std::vector<Piece> pieces_;  ///< sorted by address
   std::vector<unsigned> free_;
 };
 

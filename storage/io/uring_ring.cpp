@@ -21,14 +21,14 @@
 namespace terrace {
 namespace {
 
-/// What kernels know of keeping a completion from interrupting whoever computes, the best first.
+/// Setup flags, the best ones first. They keep completions from interrupting a thread that computes. Older kernels know fewer.
 constexpr std::array<unsigned, 3> setup_flags{
-    // 6.1: completions are finished by the one thread that waits for them, when it asks.
+    // Linux 6.1: the one thread that waits for completions also finishes them, when it asks for them.
     IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_R_DISABLED,
-    IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,  // 5.19
+    IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,  // Linux 5.19
     0};
 
-/// Makes the ring with the best flags that the kernel has; they are left in `params`.
+/// Makes the ring with the best flags that the kernel accepts. Stores the flags in `params`. Returns an errno, or 0.
 int make_ring(UringCalls& calls, unsigned entries, io_uring& ring, io_uring_params& params) {
   int error = 0;
   for (const unsigned flags : setup_flags) {
@@ -40,7 +40,7 @@ int make_ring(UringCalls& calls, unsigned entries, io_uring& ring, io_uring_para
   return -error;
 }
 
-/// Makes the calling thread the ring's. liburing 2.3 forgets to export its function for this.
+/// Makes the calling thread the only one that may use the ring. liburing 2.3 does not export its function for this.
 void enable(io_uring& ring) {
   TERRACE_CHECK(::syscall(__NR_io_uring_register, ring.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr, 0) == 0);
 }
@@ -82,7 +82,7 @@ UringRing::UringRing(const Config& config, UringCalls& calls, CompletionQueue<Io
     throw std::system_error{error, std::generic_category(), "io_uring"};
   }
   starts_disabled_ = (params.flags & IORING_SETUP_R_DISABLED) != 0;
-  // Not non-blocking: of such a descriptor io_uring would report at once that there is nothing to read.
+  // The descriptor must be blocking. io_uring would complete a read of a non-blocking one at once, with nothing to read.
   bell_ = ::eventfd(0, EFD_CLOEXEC);
   if (bell_ < 0) {
     const int error = errno;
@@ -115,12 +115,13 @@ int UringRing::carry_out(Order order) {
   return done.get_future().get();
 }
 
-/// Either this thread sees that the ring sleeps, or the ring sees, before it does, that something has arrived.
+/// Wakes the ring's thread if it sleeps. Either this thread sees that the ring's thread sleeps, or the ring's thread sees the new
+/// value of arrivals_ before it sleeps.
 void UringRing::ring_bell() noexcept {
   arrivals_.fetch_add(1);
   if (!asleep_.load() || !asleep_.exchange(false)) return;
   const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = ::write(bell_, &one, sizeof one);  // cannot fail: the counter stays small
+  [[maybe_unused]] const auto written = ::write(bell_, &one, sizeof one);  // cannot fail, because the counter stays small
 }
 
 void UringRing::run() {
@@ -137,7 +138,7 @@ void UringRing::run() {
     if (ending_ && idle()) break;
     if (look_out_in_vain()) sleep();
   }
-  // The kernel is done with our memory and files before whoever waits for the end goes on.
+  // The kernel must have finished with our memory and files before the thread that waits for the end continues.
   if (bell_armed_) {
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto written = ::write(bell_, &one, sizeof one);
@@ -155,7 +156,8 @@ bool UringRing::take_arrivals() {
   if (arrivals == arrivals_seen_) return false;
   arrivals_seen_ = arrivals;
   arriving_queue_.drain(arrived_);
-  // After the work, so that memory is in the table that the work taken just now was told of; and before it is begun.
+  // Orders are taken after the work: an order to register memory was given before the work that uses the memory, so it is in
+  // orders_ now. They are carried out before the work begins.
   {
     const std::lock_guard lock{ordering_};
     taken_orders_.swap(orders_);
@@ -230,7 +232,7 @@ void UringRing::begin(std::uint32_t slot, const Work& work) {
   Moving& moving = moving_[slot];
   moving = Moving{};
   moving.work = work;
-  // A write's buffer is only ever read from; one pointer serves both directions.
+  // Nothing writes to the buffer of a write operation. The cast lets one pointer serve both directions.
   moving.buffer = reading ? operation.into.data() : const_cast<std::byte*>(operation.from.data());
   moving.length = reading ? operation.into.size() : operation.from.size();
   if (operation.kind != IoOperation::Kind::sync && work.file->direct && !io_aligned(moving.buffer)) {
@@ -260,7 +262,7 @@ io_uring_sqe* UringRing::next_sqe() {
   return sqe;
 }
 
-/// What of the operation has not been moved yet.
+/// Submits a request for the part of the operation that has not been moved yet.
 void UringRing::request(std::uint32_t slot) {
   Moving& moving = moving_[slot];
   const IoOperation& operation = moving.work.operation;
@@ -289,14 +291,14 @@ void UringRing::request(std::uint32_t slot) {
         ::io_uring_prep_write(sqe, target, at, bytes, offset);
       }
       break;
-    default: TERRACE_CHECK(false);  // is not a ring's
+    default: TERRACE_CHECK(false);  // other kinds never reach a ring
   }
   if (place) sqe->flags |= IOSQE_FIXED_FILE;
   if (moving.may_block) sqe->flags |= IOSQE_ASYNC;
   ::io_uring_sqe_set_data64(sqe, slot);
 }
 
-/// The kernel takes all there is; where it cannot just now, the rest goes with the next call.
+/// Submits all prepared requests to the kernel. Requests that it cannot take now stay for the next call.
 void UringRing::submit() {
   if (::io_uring_sq_ready(&ring_) == 0) return;
   const int result = ::io_uring_submit(&ring_);
@@ -340,7 +342,7 @@ void UringRing::request_ended(std::uint32_t slot, int result) {
   } else if (result == -EINVAL && moving.direct && moving.moved == 0 && PosixFiles::leave_direct(*moving.work.file)) {
     return request(slot);
   } else {
-    moving.error = -result;  // 0: the file's end, or a device that takes no more; asking again would not help
+    moving.error = -result;  // 0 is the end of the file, or a device that accepts no more; another try would not help
   }
   io_ended(slot);
 }
@@ -389,8 +391,8 @@ void UringRing::complete(std::uint32_t slot) {
   untold_ = true;
 }
 
-/// Devices end several operations at a time. Told of each as its checksum is there, the owner wakes for each, and begins what
-/// follows it by itself: five times the system calls.
+/// Wakes the owner for several completions at once. Devices complete several operations at a time. If the owner were woken for
+/// each of them when its checksum is ready, it would submit each following operation alone, with five times as many system calls.
 void UringRing::tell() {
   if (!untold_ || (!to_seal_.empty() && summed_untold_ < tell_bytes)) return;
   untold_ = false;
@@ -398,12 +400,13 @@ void UringRing::tell() {
   completions_.wake();
 }
 
-/// Whoever gets a completion often has the next operation at hand; waking this thread would take longer than that.
+/// Polls for work for a short time before the thread sleeps. The owner often submits the next operation soon after a completion,
+/// and waking this thread would take longer. Returns true if no work has come.
 bool UringRing::look_out_in_vain() {
   const auto until = std::chrono::steady_clock::now() + look_out;
   do {
     if (arrivals_.load(std::memory_order_relaxed) != arrivals_seen_) return false;
-    const unsigned flags = __atomic_load_n(ring_.sq.kflags, __ATOMIC_RELAXED);  // the kernel's
+    const unsigned flags = __atomic_load_n(ring_.sq.kflags, __ATOMIC_RELAXED);  // written by the kernel
     if (::io_uring_cq_ready(&ring_) > 0 || (flags & IORING_SQ_TASKRUN) != 0) return false;
   } while (std::chrono::steady_clock::now() < until);
   return true;

@@ -23,54 +23,54 @@
 
 namespace terrace {
 
-/// One io_uring, and the thread that alone touches it: it submits what has arrived (one system call for all of it), takes in what
-/// has completed, and makes the checksums: of what has been read, and, while the device writes it, of what is being written. It
-/// does so a piece at a time and looks after the ring in between, so that the device waits for a checksum at most that long.
+/// One io_uring and the thread that alone uses it. The thread submits what has arrived with one system call, collects
+/// completions, and computes checksums: after a read, and during a write. It computes them in pieces and serves the ring between
+/// two pieces, so that the device never waits longer than one piece takes.
 ///
-/// Life of an operation:
+/// The life of an operation:
 ///
 ///     queued ──► waiting ──► under way ──► ended ──► sealed ──► pushed as a completion
-///               (for a slot)     ▲  │        (a read's checksum; a write's may be there before the write ends)
-///                                └──┘ short, interrupted, or refused for O_DIRECT: the rest again
+///               (for a slot)     ▲  │        (the checksum is ready; for a write it may be ready before the write ends)
+///                                └──┘ short, interrupted, or refused because of O_DIRECT: requests the rest again
 ///
-/// Threads: push() and start() from the engine owner's; forget_file(), register_memory() and forget_memory() from any;
-/// the rest is the ring's own.
+/// Threads: push() and start() from the engine owner's; keep_out(), forget_file(), register_memory() and forget_memory() from
+/// any; everything else from the ring's own thread.
 class UringRing {
  public:
   struct Config {
-    unsigned depth = 256;  ///< under way at once; the rest waits, first come first served
+    unsigned depth = 256;  ///< operations under way at once; the others wait, first come, first served
     std::size_t in_flight_max = 4096;
-    unsigned memory_places = 4096;  ///< of registered memory
-    unsigned file_places = 64;      ///< of registered files; others are named by their descriptor
+    unsigned memory_places = 4096;  ///< entries for registered memory
+    unsigned file_places = 64;      ///< entries for registered files; other files are named by their descriptor
   };
   struct Work {
     IoOperation operation;
     PosixFiles::File* file = nullptr;
   };
 
-  /// Throws std::system_error where the kernel gives no ring.
+  /// Throws std::system_error if the kernel cannot make a ring.
   UringRing(const Config& config, UringCalls& calls, CompletionQueue<IoCompletion>& completions);
-  /// Finishes what is under way.
+  /// Finishes the operations under way.
   ~UringRing();
   UringRing(const UringRing&) = delete;
   UringRing& operator=(const UringRing&) = delete;
 
-  /// Takes the work; start() has the ring look at all that was pushed before.
+  /// push() queues the work. start() then lets the ring look at everything that was pushed before.
   void push(const Work& work) { arriving_.push(work); }
   void start() noexcept { ring_bell(); }
 
-  // Each returns when the ring has done it; an errno, or 0.
+  // Each of these calls returns when the ring's thread has carried it out. The result is an errno, or 0.
   int register_memory(std::span<std::byte> memory) { return carry_out({Order::Kind::register_memory, memory, {}}); }
   void forget_memory(std::span<std::byte> memory) { (void)carry_out({Order::Kind::forget_memory, memory, {}}); }
   void forget_file(FileId file) { (void)carry_out({Order::Kind::forget_file, {}, file}); }
-  /// The file is named by its descriptor from now on. The kernel takes a killed process's table down in its own time, and what is
-  /// in it stays open until then: a lock would outlive its owner.
+  /// Never registers this file; the ring names it by its descriptor. This is for lock files. After a process was killed, the
+  /// kernel clears the ring's table only later, and a file in the table stays open and locked until then.
   void keep_out(FileId file) { (void)carry_out({Order::Kind::keep_out, {}, file}); }
 
-  /// Whether the kernel keeps a table of memory at all: an errno, or 0.
+  /// The reason why the kernel keeps no table of memory: an errno. 0: it keeps one.
   [[nodiscard]] int memory_error() const { return memory_error_; }
 
-  /// Why there can be no ring here: an errno; 0: there can be one.
+  /// The reason why no ring can be made here: an errno. 0: one can be made.
   [[nodiscard]] static int probe(UringCalls& calls);
 
  private:
@@ -81,25 +81,26 @@ class UringRing {
     FileId file;
     std::promise<int>* done = nullptr;
   };
-  /// An operation that has a slot.
+  /// An operation that has one of the `depth` slots.
   struct Moving {
     Work work;
-    std::byte* buffer = nullptr;  ///< the caller's, or the copy's
+    std::byte* buffer = nullptr;  ///< the caller's buffer, or the memory of `copy`
     std::uint64_t length = 0;
     std::uint64_t moved = 0;
-    std::uint64_t asked = 0;  ///< of the request under way
+    std::uint64_t asked = 0;  ///< bytes asked for by the request under way
     std::uint64_t checksum = 0;
-    AlignedBuffer copy;  ///< where direct I/O cannot have the caller's buffer
+    AlignedBuffer copy;  ///< used if direct I/O cannot use the caller's buffer
     int error = 0;
-    bool direct = false;     ///< as the request under way was submitted
-    bool may_block = false;  ///< the kernel is to take a thread of its own for it
+    bool direct = false;     ///< whether the request under way was submitted with direct I/O
+    bool may_block = false;  ///< the kernel must use a thread of its own for the request
     bool io_ended = false;
-    bool to_seal = false;  ///< in to_seal_
+    bool to_seal = false;  ///< the operation is in to_seal_
   };
-  /// Where the ring has nothing to do, it looks out for more for so long before it sleeps.
+  /// How long the ring polls for work before it sleeps.
   static constexpr std::chrono::nanoseconds look_out{std::chrono::microseconds{50}};
   static constexpr std::uint64_t seal_piece_bytes = std::uint64_t{256} * 1024;
-  /// The owner is woken when there is nothing more to seal, or at the latest when so much has been sealed: some 40 microseconds.
+  /// The owner is woken when nothing is left to seal, or when this many bytes have been sealed, which takes about 40
+  /// microseconds.
   static constexpr std::uint64_t tell_bytes = std::uint64_t{512} * 1024;
   static constexpr std::uint64_t request_bytes_max = std::uint64_t{1} << 30;
   static constexpr std::uint64_t bell_data = ~std::uint64_t{0};
@@ -108,23 +109,23 @@ class UringRing {
   void ring_bell() noexcept;
 
   void run();
-  [[nodiscard]] bool take_arrivals();  ///< whether there were any
+  [[nodiscard]] bool take_arrivals();  ///< returns whether there were any
   int perform(const Order& order);
   void begin_waiting();
   void begin(std::uint32_t slot, const Work& work);
   void request(std::uint32_t slot);
   [[nodiscard]] io_uring_sqe* next_sqe();
   void submit();
-  [[nodiscard]] bool reap();  ///< whether anything had completed
+  [[nodiscard]] bool reap();  ///< returns whether anything had completed
   void request_ended(std::uint32_t slot, int result);
   void io_ended(std::uint32_t slot);
-  [[nodiscard]] bool seal_a_piece();  ///< whether there was anything to seal
+  [[nodiscard]] bool seal_a_piece();  ///< returns whether there was anything to seal
   void complete(std::uint32_t slot);
   void tell();
   [[nodiscard]] bool look_out_in_vain();
   void sleep();
   [[nodiscard]] bool idle() const { return waiting_.empty() && ahead_.empty() && free_.size() == moving_.size(); }
-  /// The file's place in the table, or nothing.
+  /// The file's entry in the table of registered files, or nothing if it has none.
   [[nodiscard]] std::optional<int> place_of(FileId id, int fd);
 
   const Config config_;
@@ -134,36 +135,36 @@ class UringRing {
   int memory_error_ = 0;
   int bell_ = -1;  ///< an eventfd
 
-  // Between the threads.
+  // Used by several threads.
   NullWaker nobody_;
   CompletionQueue<Work> arriving_queue_;
   CompletionQueue<Work>::Producer arriving_;
-  std::atomic<std::uint64_t> arrivals_{0};  ///< of work or orders, counted after they are there
+  std::atomic<std::uint64_t> arrivals_{0};  ///< counts work and orders, after they are in their queues
   std::atomic<bool> asleep_{false};
   std::mutex ordering_;
-  std::vector<Order> orders_;  ///< ordering_'s
+  std::vector<Order> orders_;  ///< guarded by ordering_
 
-  // The ring's thread's.
+  // Used by the ring's thread only.
   CompletionQueue<IoCompletion>::Producer completions_;
   std::uint64_t arrivals_seen_ = 0;
   std::uint64_t bell_value_ = 0;
   bool bell_armed_ = false;
   bool ending_ = false;
-  std::vector<Order> taken_orders_;  ///< scratch, as is the next
+  std::vector<Order> taken_orders_;  ///< scratch, like the next member
   std::vector<Work> arrived_;
   Fifo<Work> waiting_;
-  Fifo<Work> ahead_;  ///< of what waits, what is begun first
+  Fifo<Work> ahead_;  ///< waiting operations that begin first
   std::vector<Moving> moving_;
   std::vector<std::uint32_t> free_;
   Fifo<std::uint32_t> to_seal_;
-  PayloadChecksum sum_;  ///< of the first of to_seal_
+  PayloadChecksum sum_;  ///< the checksum of the first operation in to_seal_
   std::uint64_t summed_ = 0;
-  bool untold_ = false;              ///< there are completions for which the owner has not been woken
-  std::uint64_t summed_untold_ = 0;  ///< since it was woken last
+  bool untold_ = false;              ///< some completions are there for which the owner has not been woken
+  std::uint64_t summed_untold_ = 0;  ///< bytes sealed since the owner was last woken
   UringMemory memory_;
   static constexpr int not_registered = -1;
   static constexpr int kept_out = -2;
-  std::vector<int> file_places_;  ///< by FileId; not_registered, kept_out
+  std::vector<int> file_places_;  ///< by FileId: a place in the table, not_registered or kept_out
   std::vector<int> free_file_places_;
 
   std::jthread thread_;

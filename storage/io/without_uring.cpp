@@ -1,4 +1,4 @@
-// In place of uring_*.cpp where liburing is not installed, or not wanted.
+// This file replaces uring_*.cpp if liburing is not installed or not wanted.
 
 #include "base/check.hpp"
 #include "storage/io/uring_calls.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* absent = "io_uring: this build is without it (liburing was not installed, or TERRACE_WITH_URING is off)";
 
-/// No object of the class exists.
+/// Cannot be reached, because no object of the class can exist.
 [[noreturn]] void not_here() { check_failed(absent, __FILE__, __LINE__); }
 
 }  // namespace

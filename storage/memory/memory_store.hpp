@@ -12,16 +12,17 @@
 
 namespace terrace {
 
-/// Keeps its blocks in memory: the store of tests, of replays without a disk, and the simplest example of the contract. Gone
-/// with the process. What a call asked for is done by the next poll(), in order, so that everything the contract says about
-/// operations under way can be seen here too. Reads are verified as a file's are.
+/// A store that keeps its blocks in memory and loses them at the end of the process. It serves tests and replays without a disk,
+/// and it is the simplest example of the BlockStore contract. The next poll() carries out what the calls asked for, in order. So
+/// callers see operations under way here as with any other store. Reads are verified as in a file store.
 ///
-/// Memory is taken at construction and by a resize() that needs more, touched as slots are first written, and kept until the end.
-/// resize() fails with no_room, too, where there is no memory; what it opens is there at once. Threads: one.
+/// Memory is allocated by the constructor, and by a resize() to more blocks than ever before; it is kept until the end. Pages are
+/// first touched when a slot is first written. resize() also fails with no_room if there is no memory; new slots are usable at
+/// once. Threads: one.
 class MemoryStore final : public BlockStore {
  public:
-  /// `waker`, where given, is woken by every call that leaves something to poll; it outlives the store. Throws
-  /// std::invalid_argument where a number is 0, std::bad_alloc where the memory is not to be had.
+  /// `waker` may be null. If given, it is woken by every call that leaves something to poll, and it must outlive the store.
+  /// Throws std::invalid_argument if a number is 0, std::bad_alloc if there is not enough memory.
   MemoryStore(std::uint32_t capacity_blocks, Bytes block_bytes, Waker* waker = nullptr);
 
   void read(std::span<const StoreRead> batch) override;
@@ -29,7 +30,7 @@ class MemoryStore final : public BlockStore {
   void remove(std::span<const BlockKey> keys, std::uint64_t token) override;
   [[nodiscard]] bool contains(const BlockKey& key) const override { return operations_.contains(key); }
   void touch(std::span<const BlockKey> keys) override;
-  /// Nothing survives the process; what this says is that there is nothing to wait for.
+  /// The `flushed` event means only that nothing is left to wait for. Nothing survives the process.
   void flush(std::uint64_t token) override;
   void adopt_all(const Adopt& adopt) override { operations_.adopt_all(adopt); }
   [[nodiscard]] Result<void> resize(std::uint32_t blocks) override;
@@ -40,20 +41,20 @@ class MemoryStore final : public BlockStore {
   void for_each(const std::function<void(const StoredBlock&)>& visit) const override;
   void check_invariants() const override { operations_.check_invariants(); }
 
-  /// The block's bytes, for tests that damage them; empty where it is not readable.
+  /// For tests that damage blocks: the bytes of the block, or an empty span if the block is not readable.
   [[nodiscard]] std::span<std::byte> raw(const BlockKey& key);
-  /// The next write that is carried out fails with io_failed, as on a bad sector.
+  /// For tests: the next write that is carried out fails with io_failed, as on a bad sector.
   void fail_next_write() { fail_next_write_ = true; }
-  /// What flushes end with from now on.
+  /// For tests: the error with which flushes end from now on.
   void fail_flushes(ErrorCode error) { flush_error_ = error; }
-  /// While they are held, flushes are under way, as on a slow disk.
+  /// For tests: while this is true, flushes stay under way, as on a slow disk.
   void hold_flushes(bool held) { flushes_held_ = held; }
 
  private:
   struct Work {
     StoreOperations::Started started;
     BlockKey key;
-    std::span<std::byte> into;        ///< of a read
+    std::span<std::byte> into;        ///< used by a read
     std::span<const std::byte> from;  ///< of a write
   };
 
@@ -64,20 +65,20 @@ class MemoryStore final : public BlockStore {
   void open_closed();
 
   struct Chunk {
-    std::uint32_t first;  ///< slot
+    std::uint32_t first;  ///< the number of its first slot
     std::unique_ptr<std::byte[]> bytes;
   };
 
   Bytes block_bytes_;
   Waker* waker_;
-  std::vector<Chunk> chunks_;             ///< in the order of their slots
+  std::vector<Chunk> chunks_;             ///< in the order of slot numbers
   std::vector<std::uint64_t> checksums_;  ///< by slot
   StoreOperations operations_;
   std::vector<Work> queue_;
-  std::vector<SlotId> changed_;  ///< scratch: there is no catalog to tell
+  std::vector<SlotId> changed_;  ///< scratch; there is no catalog that needs it
   std::vector<SlotId> closed_;   ///< scratch
   bool fail_next_write_ = false;
-  std::vector<std::uint64_t> flushes_;  ///< by token
+  std::vector<std::uint64_t> flushes_;  ///< tokens
   ErrorCode flush_error_;
   bool flushes_held_ = false;
 };

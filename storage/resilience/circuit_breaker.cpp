@@ -49,9 +49,10 @@ void CircuitBreaker::ended(Admission admission, Outcome outcome, TimePoint now) 
   failed_at_[failures_in_row_ % failed_at_.size()] = now;
   ++failures_in_row_;
   if (failures_in_row_ < options_.failures_max) return;
-  const TimePoint first = failed_at_[failures_in_row_ % failed_at_.size()];  // of the last failures_max
+  const TimePoint first = failed_at_[failures_in_row_ % failed_at_.size()];  // the first of the last failures_max failures
   if (now - first <= options_.window) return open(now);
-  failures_in_row_ = options_.failures_max + failures_in_row_ % options_.failures_max;  // bounded, and the ring stays where it is
+  // keeps the number bounded, and keeps its position in the ring
+  failures_in_row_ = options_.failures_max + failures_in_row_ % options_.failures_max;
 }
 
 void CircuitBreaker::open(TimePoint now) {

@@ -9,16 +9,16 @@ namespace terrace {
 /// What a caller can do about an error.
 enum class ErrorClass : unsigned char {
   none,       ///< no error
-  missing,    ///< it is not there: a miss
-  corrupt,    ///< it is there and does not verify: asking again gives the same
-  transient,  ///< the way to the device or the device itself: the same call may succeed a little later
-  refused,    ///< the call was not accepted, now or as it is: not a word about the device
-  full,       ///< nothing more fits until something goes
+  missing,    ///< the data is not there: a miss
+  corrupt,    ///< the data is there, and its checksum does not match; a retry gives the same result
+  transient,  ///< a failure of the device or of the way to it; the same call may succeed later
+  refused,    ///< the call was not accepted, now or in this form; it says nothing about the device
+  full,       ///< no space until something is removed
 };
 inline constexpr std::size_t error_class_count = 6;
 
-/// The class of an Errc, or of an errno in the generic or system category. What is in none of its tables is `refused`: it is not
-/// tried again, and is held against no device. Threads: any. Allocates nothing.
+/// Returns the class of an Errc, or of an errno in the generic or system category. An unknown error is `refused`: it is not
+/// retried, and it does not count as a failure of the device. Threads: any. Allocates nothing.
 [[nodiscard]] ErrorClass class_of(const ErrorCode& error) noexcept;
 [[nodiscard]] const char* to_string(ErrorClass error_class) noexcept;
 

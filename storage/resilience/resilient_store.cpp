@@ -172,7 +172,8 @@ void ResilientStore::on_failure(std::uint32_t id, ErrorCode error, TimePoint now
   begin_wait(id, until);
 }
 
-/// Its parent may be what waits, or what was tried again (and perhaps stored) while the bytes of this one were on their way.
+/// Handles a write that failed with parent_missing. Its parent may be waiting for a retry, or may have been retried (and perhaps
+/// stored) while this write was under way. Returns true if the write goes on.
 bool ResilientStore::goes_on_with_parent(std::uint32_t id) {
   Operation& operation = operations_[id];
   if (operation.last_try || declines(Which::writes)) return false;
@@ -214,7 +215,7 @@ void ResilientStore::end_waiting(Which ended, std::vector<StoreEvent>& out) {
 
 void ResilientStore::end_below(const BlockKey& key, std::vector<StoreEvent>& out) {
   std::vector<BlockKey> gone{key};
-  // Parents come first in the list: once over it is enough.
+  // Parents come before their children in the list, so one pass is enough.
   std::erase_if(waiting_, [&](std::uint32_t id) {
     const Operation& operation = operations_[id];
     if (operation.kind != Kind::write || operation.block.depth == 0) return false;
@@ -234,7 +235,7 @@ void ResilientStore::retry_due(TimePoint now) {
     return true;
   });
   for (const std::uint32_t id : due_) {
-    // One that has failed before is what others wait for; they are handed over behind it, for the first time or again.
+    // A write that has failed before is the one that others wait for. They are handed over after it, for the first time or again.
     if (operations_[id].kind == Kind::write && operations_[id].tries > 0) ++write_retries_;
     if (operations_[id].tries > 0) ++counted_.retried;
     hand_over(id);
@@ -257,7 +258,7 @@ void ResilientStore::hand_over(std::uint32_t id) {
 TimePoint ResilientStore::note_failure(const BlockKey& key, TimePoint now) {
   const auto known = std::ranges::find(failing_, key, &Failing::key);
   if (known != failing_.end()) {
-    if (known->until > now) return known->until;  // of tries that were made together
+    if (known->until > now) return known->until;  // the failure belongs to tries that were made together
     known->wait = known->wait > options_.back_off_max / 2 ? options_.back_off_max : 2 * known->wait;
     known->until = now + known->wait;
     return known->until;
@@ -271,7 +272,7 @@ bool ResilientStore::inside_back_off(const BlockKey& key, TimePoint now) const {
   return std::ranges::any_of(failing_, [&](const Failing& failing) { return failing.key == key && failing.until > now; });
 }
 
-/// As long after a back-off as it took, the next failure of the key is the first again.
+/// Forgets a key when its back-off has been over for as long as it lasted. The next failure of the key is then a first one.
 void ResilientStore::forget_failures(TimePoint now) {
   std::erase_if(failing_, [&](const Failing& failing) { return now - failing.until >= failing.wait; });
 }

@@ -17,76 +17,84 @@
 namespace terrace {
 
 struct ResilienceOptions {
-  /// How often an operation that failed with a transient error is tried again. A FileStore gives a block up at the second
-  /// failed read in a row, and loses the use of a slot at each failed write: more than one seldom helps.
+  /// How often an operation is retried after a transient error. More than one retry seldom helps: a FileStore gives a block up at
+  /// the second failed read in a row, and stops using a slot after each failed write.
   std::uint32_t read_retries = 1;
   std::uint32_t write_retries = 1;
-  /// From a failure to the next try of the same key; doubled by each failure of that key.
+  /// The time from a failure to the next try of the same key. Each failure of that key doubles it.
   Duration back_off_first = std::chrono::milliseconds{20};
   Duration back_off_max = std::chrono::seconds{2};
-  /// Operations that may wait for their next try at a time. What fails beyond that is not tried again.
+  /// How many operations may wait for a retry. If more fail, they are not retried.
   std::uint32_t waiting_max = 64;
   BreakerOptions breaker;
 };
 
 enum class StoreState : unsigned char {
-  well,      ///< in use
-  degraded,  ///< not used after failures, and being probed; or a part of it is lost, or its files are not what a restart will
-             ///< find (both: CacheSystem::storage_health)
-  down,      ///< the same, and two probes in a row or more have failed
+  well,  ///< in use
+  /// not used after failures, and being probed; or a part of it is lost, or a restart would not find its files (for these two see
+  /// CacheSystem::storage_health)
+  degraded,
+  down,  ///< as `degraded`, and at least two probes in a row have failed
 };
 [[nodiscard]] const char* to_string(StoreState state) noexcept;
 
 struct StoreHealth {
   StoreState state = StoreState::well;
-  std::string reason;                                             ///< one sentence for people
-  CircuitBreaker::State breaker = CircuitBreaker::State::closed;  ///< the one of reads or of writes that does worse
-  TimePoint next_probe = never;                                   ///< of either; never where both are closed
-  std::uint64_t opened = 0;     ///< times that either breaker opened since construction, as are the rest
-  std::uint64_t retried = 0;    ///< operations handed to the store once more after a failure
-  std::uint64_t recovered = 0;  ///< operations that succeeded after one
-  std::uint64_t declined = 0;   ///< reads and writes not handed to the store because their breaker was open
-  std::uint64_t held_back = 0;  ///< the same because their key was inside its back-off
-  std::array<std::uint64_t, error_class_count> failed{};  ///< by ErrorClass: tries of reads and writes that the store failed
-  std::uint32_t waiting = 0;                              ///< for their next try, now
-  std::vector<std::filesystem::path> lost_directories{};  ///< of a striped store; ResilientStore itself knows of none
+  std::string reason;  ///< one sentence for people
+  /// state of the breaker that is in the worse state, of reads or of writes
+  CircuitBreaker::State breaker = CircuitBreaker::State::closed;
+  TimePoint next_probe = never;  ///< the earlier of the two; `never` if both breakers are closed
+  /// how often either breaker opened since construction; the counts down to `failed` are since construction too
+  std::uint64_t opened = 0;
+  std::uint64_t retried = 0;    ///< operations given to the store again after a failure
+  std::uint64_t recovered = 0;  ///< operations that succeeded after a failure
+  std::uint64_t declined = 0;   ///< reads and writes not given to the store because their breaker was open
+  std::uint64_t held_back = 0;  ///< the same because their key was within its back-off
+  std::array<std::uint64_t, error_class_count> failed{};  ///< by ErrorClass: tries of reads and writes that failed
+  std::uint32_t waiting = 0;                              ///< operations that wait for a retry now
+  /// filled in for striped stores by CacheSystem; ResilientStore leaves it empty
+  std::vector<std::filesystem::path> lost_directories{};
 };
 
-/// A store whose device may fail for a while. Keeps the contract of BlockStore, over any store that does:
+/// A store with retries and circuit breakers in front of another store, for devices that fail for a while. It keeps the contract
+/// of BlockStore.
 ///
-/// - A read or write that fails with a transient error (class_of) is tried again after a back-off; its event comes when it has
-///   succeeded or its tries are used up, with the last error. Its buffer stays the operation's until then. No key is handed
-///   to the store inside its back-off, which goes on after the last try: reads of it end with io_failed, writes with refused.
-/// - Writes that build on one that waits for its next try wait with it, in their order. They end when the store gives up what
-///   they build on, and all of them with remove(): a later try could bring back what was to go.
+/// - A read or write that fails with a transient error (class_of) is retried after a back-off. Its event comes when it has
+/// succeeded,
+///   or, with the last error, when no retries are left. Its buffer stays in use until then. During the back-off of a key no
+///   operation on that key reaches the store: reads end with io_failed, and writes with refused. The last failure starts a
+///   back-off too.
+/// - If a write waits for its retry, writes of blocks below it wait with it, in their order. They end when the store gives up an
+///   ancestor. A call of remove() ends all writes that wait, because a retry could bring back a block that was removed.
 /// - One CircuitBreaker watches the reads, and another one the writes, because a device may fail at only one of them. While the
 ///   breaker of the reads is open, reads end at once with not_found, although the block may be in the store. While the breaker
-///   of the writes is open, writes end with refused. Operations that waited for their next try end with their last error. When a
-///   breaker's time has come, the next operation of its kind is its probe.
-/// - Everything else needs no device, and goes on as usual.
+///   of the writes is open, writes end with refused. Operations that wait for their next try end with their last error. When
+///   the time of a breaker's probe has come, the next operation of its kind is the probe.
+/// - All other calls need no device and work as usual.
 ///
-/// A write that finds its block stored already succeeds without I/O. As a probe it tells nothing, and the next operation is
-/// the probe; in a row of failures it counts as a success all the same.
+/// A write of a block that is already stored succeeds without I/O. It counts as a success in a row of failures. As a probe it
+/// says nothing about the device, so the next write becomes the probe.
 ///
-/// It remembers the back-offs of 256 keys (failing_max). Where more fail within theirs, the one whose back-off ends first is
-/// forgotten: that key is handed to the store sooner, and its next back-off is the first again. So many keys failing at a time
-/// are the device's failure, and the breaker's affair.
+/// It records the back-offs of at most 256 keys (failing_max). If more keys fail, it forgets the one whose back-off ends first.
+/// That key reaches the store sooner, and its next back-off is a first one again. This does no harm: if so many keys fail, the
+/// device has failed, and the breakers handle it.
 ///
-/// The owner polls at next_deadline() too. Threads: one. Allocates nothing while nothing fails, once as many operations
-/// were under way before.
+/// The owner must also call poll() at next_deadline(). Threads: one. While nothing fails, it allocates memory only when more
+/// operations are under way than ever before.
 class ResilientStore final : public BlockStore {
  public:
-  /// All references outlive it, and nobody else calls the store's operations. `waker`, where given, is woken by calls
-  /// that leave something to poll. Throws std::invalid_argument where an option makes no sense.
+  /// `store`, `clock` and `waker` must outlive this object, and nobody else may call the operations of `store`. `waker` may be
+  /// null; it is woken by calls that leave something to poll. Throws std::invalid_argument if an option has an impossible value.
   ResilientStore(BlockStore& store, const Clock& clock, const ResilienceOptions& options = {}, Waker* waker = nullptr);
 
   void read(std::span<const StoreRead> batch) override;
   void write(std::span<const StoreWrite> batch) override;
   void remove(std::span<const BlockKey> keys, std::uint64_t token) override;
-  /// Also while the breaker is open, though a read ends with not_found then.
+  /// The index's answer. It may be true while the breaker is open, although a read then ends with not_found.
   [[nodiscard]] bool contains(const BlockKey& key) const override { return store_.contains(key); }
   void touch(std::span<const BlockKey> keys) override { store_.touch(keys); }
-  /// Handed on whatever the breaker says, and not tried again: what had been written is to be made durable all the same.
+  /// Passes the call on, whatever the state of the breakers, and does not retry it. Blocks written before must still become
+  /// durable.
   void flush(std::uint64_t token) override { store_.flush(token); }
   void adopt_all(const Adopt& adopt) override { store_.adopt_all(adopt); }
   [[nodiscard]] Result<void> resize(std::uint32_t blocks) override { return store_.resize(blocks); }
@@ -94,7 +102,7 @@ class ResilientStore final : public BlockStore {
   [[nodiscard]] std::size_t in_flight() const override;
   [[nodiscard]] TimePoint next_deadline() const override;
   [[nodiscard]] Bytes block_bytes() const override { return store_.block_bytes(); }
-  /// The store's. A write that waits for its next try has no slot, and is not in `writing`.
+  /// The stat() of the store. A write that waits for its retry has no slot, and is not counted in `writing`.
   [[nodiscard]] StoreStat stat() const override { return store_.stat(); }
   void for_each(const std::function<void(const StoredBlock&)>& visit) const override { store_.for_each(visit); }
   void check_invariants() const override;
@@ -110,18 +118,19 @@ class ResilientStore final : public BlockStore {
     Kind kind = Kind::unused;
     CircuitBreaker::Admission admission = CircuitBreaker::Admission::passed;
     bool waiting = false;
-    bool last_try = false;                   ///< it is not handed over again
-    std::uint32_t tries = 0;                 ///< that have failed
-    std::uint32_t next = none;               ///< in its bucket; of writes
-    std::uint64_t token = 0;                 ///< the owner's
-    std::uint64_t retries_seen = 0;          ///< write_retries_ when it was handed over
-    TimePoint due = never;                   ///< of the next try
-    ErrorCode error = Errc::parent_missing;  ///< of the last try; of one that was never handed over, what it waits for
-    StoredBlock block;                       ///< of a read only the key
+    bool last_try = false;           ///< the operation is not retried again
+    std::uint32_t tries = 0;         ///< number of failed tries
+    std::uint32_t next = none;       ///< next write in the same bucket
+    std::uint64_t token = 0;         ///< the owner's token
+    std::uint64_t retries_seen = 0;  ///< the value of write_retries_ when the operation was handed over
+    TimePoint due = never;           ///< time of the next try
+    /// error of the last try. An operation that was never handed over waits for its parent, hence the initial value
+    ErrorCode error = Errc::parent_missing;
+    StoredBlock block;  ///< for a read, only its key is set
     std::span<std::byte> into;
     std::span<const std::byte> from;
   };
-  /// A key that failed, inside its back-off or a little after.
+  /// A key that has failed. It is kept during its back-off, and for the same time after it.
   struct Failing {
     BlockKey key;
     TimePoint until;
@@ -143,12 +152,12 @@ class ResilientStore final : public BlockStore {
 
   void on_event(const StoreEvent& event, TimePoint now, std::vector<StoreEvent>& out);
   void on_failure(std::uint32_t id, ErrorCode error, TimePoint now, std::vector<StoreEvent>& out);
-  /// Of a write whose parent was not there. True where it is not over.
+  /// Handles a write that failed with parent_missing. Returns true if the write goes on.
   [[nodiscard]] bool goes_on_with_parent(std::uint32_t id);
   void end(std::uint32_t id, ErrorCode error, std::vector<StoreEvent>& out);
   void tell_breaker(const Operation& operation, const StoreEvent& event, TimePoint now);
   void begin_wait(std::uint32_t id, TimePoint due);
-  /// Ends the waiting writes that build on this block.
+  /// Ends the waiting writes of descendants of this block.
   void end_below(const BlockKey& key, std::vector<StoreEvent>& out);
   void retry_due(TimePoint now);
   void hand_over(std::uint32_t id);
@@ -166,17 +175,18 @@ class ResilientStore final : public BlockStore {
   const Clock& clock_;
   ResilienceOptions options_;
   Waker* waker_;
-  std::array<CircuitBreaker, 2> breakers_;  ///< of reads, of writes
-  std::vector<Operation> operations_;       ///< reads are handed on under their place here
+  std::array<CircuitBreaker, 2> breakers_;  ///< [0] for reads, [1] for writes
+  std::vector<Operation> operations_;       ///< the token that the store gets for a read is its index here
   std::vector<std::uint32_t> free_;
-  std::vector<std::uint32_t> buckets_;  ///< writes by key: their events carry the owner's token, as later ones of the block do
-  std::vector<std::uint32_t> waiting_;  ///< for their next try, parents before those that build on them
+  /// writes by key. The store gets the owner's token for a write, because later events of the block carry it
+  std::vector<std::uint32_t> buckets_;
+  std::vector<std::uint32_t> waiting_;  ///< operations that wait for a retry, parents before their children
   std::vector<Failing> failing_;
   std::uint64_t write_retries_ = 0;
   std::uint64_t probe_writes_ = 0;        ///< the store's count of writes when the probe was handed over
-  StoreHealth counted_;                   ///< only its totals
-  std::vector<StoreEvent> events_;        ///< of what was not handed on
-  std::vector<StoreEvent> store_events_;  ///< scratch, as are the rest
+  StoreHealth counted_;                   ///< only its totals are used
+  std::vector<StoreEvent> events_;        ///< events of operations that did not reach the store
+  std::vector<StoreEvent> store_events_;  ///< scratch, like the members below
   std::vector<StoreRead> reads_;
   std::vector<StoreWrite> writes_;
   std::vector<std::uint32_t> due_;
