@@ -42,7 +42,7 @@ void CapacityManager::start(std::vector<SlotId>& gone) {
     }
   }
   if (wanted < slots || files_.has_holes()) {
-    // Which of the free slots have room nobody knows: none has, when they have been through closing.
+    // Nobody knows which free slots have disk space. After they have been closed, none of them has.
     index().limit(std::min(wanted, index().count(State::ready)));
     while (const auto shrunk = index().shrink()) {
       if (shrunk->evicted) gone.push_back(shrunk->slot);
@@ -108,7 +108,7 @@ void CapacityManager::hole_ended(const IoCompletion& completion) {
   hole_ = {};
 }
 
-/// Of the slots, so many are open: what the superblock has to say. 0: all of them, with their room.
+/// The number of open slots that the superblock must have. 0: all slots are open and have their disk space.
 std::uint64_t CapacityManager::noted_slots() const {
   const std::uint32_t slots = index().slots();
   return open_slots() + lost_slots() == slots && index().limit() >= slots ? 0 : std::min(index().limit(), slots);
@@ -136,7 +136,7 @@ void CapacityManager::grow() {
   if (index().closed_to_take() > 0) {
     take_run(std::min({wanted, piece_slots_, tried_ > 0 ? tried_ : slots_max}));
   } else if (index().count(State::closing) > 0) {
-    return;  // those come first
+    return;  // finish these first
   } else if (files_.any_lost()) {
     return fail(errno_code(EIO));
   } else {
@@ -152,7 +152,7 @@ void CapacityManager::grow() {
   }
 }
 
-/// The lowest of the closed slots, and those that follow it.
+/// Takes the lowest closed slot, and the closed slots that follow it directly in the same file.
 void CapacityManager::take_run(std::uint32_t count) {
   scratch_.clear();
   index().take_closed(std::min(count, files_.run_slots_max()), scratch_);
@@ -166,7 +166,7 @@ void CapacityManager::take_run(std::uint32_t count) {
   }
 }
 
-/// The run ends before its slot `from`.
+/// Shortens the run to its first `from` slots, and puts the other slots back.
 void CapacityManager::put_back(std::uint32_t from) {
   for (std::uint32_t slot = run_.first + from; slot < run_.first + run_.count; ++slot) index().put_closed(SlotId{slot});
   run_.count = from;
@@ -219,7 +219,7 @@ void CapacityManager::looked(const IoCompletion& completion) {
   if (completion.error != 0) return fail(errno_code(completion.error));
   const std::uint64_t promised = config_floor_ + (on_demand() ? files_.unwritten_at_last_look() * block_bytes() : 0);
   if (on_demand() && completion.bytes < promised) close_unwritten();
-  if (run_.count == 0 && numbering_ == 0) return;  // it was only a look
+  if (run_.count == 0 && numbering_ == 0) return;  // it was a routine look, not the start of a growth step
   const std::uint64_t room = completion.bytes > promised ? completion.bytes - promised : 0;
   if (numbering_ > 0) {
     const Bytes catalog = files_.catalog_bytes(numbering_) - files_.catalog_bytes(files_.slots());
@@ -322,7 +322,8 @@ void CapacityManager::allocated(int error) {
   } else {
     fail(errno_code(error));
   }
-  // Part of the piece may have been taken. (Nobody else takes these slots meanwhile: one step at a time.)
+  // A part of the piece may have been allocated. No other step can use these slots meanwhile, because only one step runs at a
+  // time.
   submit(Step::giving_back, give_back);
 }
 
@@ -389,7 +390,7 @@ void CapacityManager::check_invariants() const {
     const State state = i.at(slot).state;
     return config_floor_ > 0 && state != State::closed && state != State::lost && !has_room_[slot.value()];
   });
-  // The index hands over what closes with the next pump.
+  // The index hands over closing slots with the next pump().
   TERRACE_CHECK(stopped_ || closing_.size() + hole_.count <= i.count(State::closing));
 }
 

@@ -12,49 +12,54 @@
 
 namespace terrace {
 
-/// How much of the disk a serving FileStore has: makes it larger and smaller, and stops it where the disk would become too full.
+/// Controls how much of the disk a serving FileStore uses. It makes the store larger or smaller, and keeps a minimum of free
+/// space on the disk (FileStoreConfig::floor).
 ///
-/// Larger: slots are numbered first (a data file made where one is full, the catalog longer, the superblock written), closed;
-/// then their room is taken, a piece at a time, and each piece is opened when it is there. Where the disk has no room for a
-/// piece, half of it is tried, down to one slot; then the growth has stopped: the store keeps what it has, and stat() says why.
+/// A store becomes larger in two steps. First the new slots get numbers and are closed: a new data file is made if the last one
+/// is full, the catalog is extended, and the superblock is written. Then disk space is allocated piece by piece, and the slots of
+/// each piece are opened when the piece is there. If the disk has no space for a piece, half of it is tried, down to one slot. If
+/// that fails too, growth stops: the store keeps what it has, and stat() says why.
 ///
-/// Smaller: the index closes slots, wherever they lie, as their blocks are given up (least recently used first), so that no
-/// block moves and the most useful ones stay; the room of each slot is given back to the disk as it closes, by a hole in its
-/// data file. Once that is done the data take no more than the limit's slots; until then those that are closing come on top.
-/// Files keep their length, and the catalog its size. Where the file system has no holes the room stays taken: stat() counts the
-/// slots.
+/// A store becomes smaller as the index closes slots, wherever they lie, when their blocks are evicted (least recently used
+/// first). So no block moves, and the most useful blocks stay. When a slot closes, a hole in its data file gives its space back
+/// to the disk. At the end the data take no more space than the new number of slots; until then the space of closing slots is
+/// still in use. Data files keep their length, and the catalog keeps its size. If the file system does not support holes, the
+/// space is not given back; stat() counts these slots.
 ///
-/// A start whose files have holes (FileSet::has_holes()) closes its free slots in the same way, and takes their room again.
+/// If the files have holes at the start (FileSet::has_holes()), the free slots are closed in the same way, and their space is
+/// allocated again.
 ///
-/// Floor: before room is taken the engine looks at the free space, and what would go below the floor is not taken. Room that was
-/// taken ahead is the store's, and needs no look. Where a file system cannot take room ahead, blocks take it as they are
-/// written: then slots are opened only as they are needed, every look_every first writes the engine looks again, and below the
-/// floor free slots without room are closed: writes re-use slots that have room. It tries again after retry_writes writes.
+/// Floor: before it allocates space, the engine asks for the free space, and allocates nothing that would leave less than the
+/// floor. Space that is allocated in advance belongs to the store and needs no later check. Some file systems cannot allocate in
+/// advance; there a block takes its space when it is written. Then slots are opened only as they are needed, and the engine asks
+/// for the free space after every look_every first writes. If the free space is below the floor, free slots without space are
+/// closed, so that writes use slots that have space. Growth is tried again after retry_writes writes.
 ///
-/// A store may lie on several disks (FileSet). A piece of growth, and a hole, lie side by side in one file, and the floor is each
-/// file system's. Where slots are lost the store grows no further than to the slots that it has: the other disks are not to take
-/// more than their shares.
+/// A store may lie on several disks (FileSet). A piece of growth and a hole always lie within one file, and the floor holds for
+/// each file system. If slots are lost with a disk, the store does not get new slots in their place: the other disks must not
+/// take more than their shares.
 ///
-/// At most one piece of growth and one hole are under way. No call blocks. Threads: the store's.
+/// Ownership: see the constructor. Threads: the store's. No call blocks, except write_note(). At most one growth step and one
+/// hole are under way at a time.
 class CapacityManager {
  public:
-  static constexpr std::uint64_t token = std::uint64_t{1} << 61;  ///< in all of its operations
+  static constexpr std::uint64_t token = std::uint64_t{1} << 61;  ///< part of the tokens of all its operations
 
-  /// All outlive it.
+  /// All arguments must outlive this object.
   CapacityManager(const FileStoreConfig& config, StoreOperations& operations, FileSet& files, IoEngine& engine);
 
-  /// Called once, when the index has been restored from the catalog. Closes the slots that must not be used. If blocks must go
-  /// for that, no event reports them, because nobody has been told of them yet; their slots are appended to `gone`.
+  /// Call it once, after the index has been restored from the catalog. It closes the slots that must not be used. If blocks must
+  /// be evicted for that, no event reports them, because the owner does not know them yet; their slots are appended to `gone`.
   void start(std::vector<SlotId>& gone);
   [[nodiscard]] Result<void> resize(std::uint32_t slots);
-  /// Begins what there is to do. After each call and completion; costs nothing where there is nothing.
+  /// Begins the work that is due. Call it after each call and each completion. It returns quickly if nothing is due.
   void pump();
   void ended(const IoCompletion& completion);
-  /// A block's write of this slot has ended well.
+  /// Reports that a block was written to this slot successfully.
   void wrote(SlotId slot);
-  /// The slot is lost, and was not closed.
+  /// Reports that the slot is lost. It must not have been closed.
   void lost(SlotId slot) { closed(slot); }
-  /// What is under way ends, nothing more begins.
+  /// Lets operations under way finish, and begins nothing new.
   void stop() { stopped_ = true; }
   /// Whether the superblock on the disk has the current number of open slots. While it does not, a restart with a smaller
   /// capacity would cut the data files, and lose the blocks at their end. So a flush waits until the number is written, and
@@ -62,9 +67,9 @@ class CapacityManager {
   enum class Note : unsigned char { written, waiting, failed };
   [[nodiscard]] Note note() const;
   [[nodiscard]] bool writes_superblock() const { return step_ == Step::writing_superblock; }
-  /// Tries again what could not be written.
+  /// Tries again to write a number whose write has failed.
   void retry_note();
-  /// Has it say so now. Blocks; nothing is under way, and it was stopped. False where it could not be written.
+  /// Writes the number now. Blocks. Call it after stop(), while nothing is under way. Returns false if it cannot be written.
   [[nodiscard]] bool write_note();
   void add_to(StoreStat& stat) const;
   void check_invariants() const;
@@ -72,7 +77,7 @@ class CapacityManager {
  private:
   static constexpr std::uint64_t hole_token = token | 1;
   static constexpr std::uint64_t growth_token = token | 2;
-  static constexpr std::uint32_t evictions_max = 256;  ///< a pump
+  static constexpr std::uint32_t evictions_max = 256;  ///< in each pump()
   static constexpr std::uint64_t look_every = 32;
   static constexpr std::uint64_t retry_writes = 64;
   static constexpr std::uint32_t slots_max = 0xFFFF'FFFE;
@@ -80,7 +85,7 @@ class CapacityManager {
   ///   idle --> looking --> opening_file --> lengthening --> writing_superblock --> idle     (numbers slots)
   ///     |  \-> looking --> allocating --> idle                                              (opens slots)
   ///     |                      \-- no room --> giving_back --> idle
-  ///     \----> writing_superblock, looking                                                  (for themselves)
+  ///     \----> writing_superblock, looking                                                  (without growth)
   enum class Step : unsigned char { idle, looking, opening_file, lengthening, writing_superblock, allocating, giving_back };
   /// Slots that lie side by side in one data file.
   struct Run {
@@ -90,7 +95,7 @@ class CapacityManager {
 
   [[nodiscard]] StoreIndex& index() { return operations_.index(); }
   [[nodiscard]] const StoreIndex& index() const { return static_cast<const StoreOperations&>(operations_).index(); }
-  /// Neither closed nor closing.
+  /// Slots that are neither closed nor closing.
   [[nodiscard]] std::uint32_t open_slots() const;
   [[nodiscard]] std::uint32_t lost_slots() const { return index().count(StoreIndex::State::lost); }
   [[nodiscard]] bool on_demand() const { return config_floor_ > 0 && sparse_; }
@@ -114,7 +119,7 @@ class CapacityManager {
   void put_back(std::uint32_t from);
   void allocate();
   void allocated(int error);
-  /// Closes the free slots that take their room when they are written, in the directory that was looked at.
+  /// Closes the free slots without disk space in the directory whose free space was asked for last.
   void close_unwritten();
   void opened(SlotId slot);
   void closed(SlotId slot);
@@ -126,33 +131,33 @@ class CapacityManager {
   IoEngine& engine_;
   const std::uint64_t config_floor_;
   const std::uint32_t piece_slots_;
-  const std::uint32_t ahead_;  ///< free slots to have ready where they are opened on demand
+  const std::uint32_t ahead_;  ///< how many free slots to keep open when slots are opened on demand
 
   bool stopped_ = false;
   bool sparse_ = false;
 
-  std::vector<SlotId> closing_;  ///< waiting for their hole, in order
+  std::vector<SlotId> closing_;  ///< slots that wait for their hole, sorted
   std::vector<SlotId> scratch_;
-  Run hole_;  ///< under way
+  Run hole_;  ///< the hole under way
 
   Step step_ = Step::idle;
-  Run run_;                      ///< taken from the closed slots, to be opened
-  std::uint32_t numbering_ = 0;  ///< slots to come to; 0: not numbering
-  std::uint32_t tried_ = 0;      ///< how much of a piece to try next; 0: all
+  Run run_;                      ///< slots that were taken from the closed ones and are about to be opened
+  std::uint32_t numbering_ = 0;  ///< the number of slots after the growth step; 0: the step adds no slots
+  std::uint32_t tried_ = 0;      ///< how many slots to try next; 0: a whole piece
   bool halted_ = false;          ///< growth has failed
   FileId new_file_;
   SuperblockWrite superblock_write_;
   std::uint64_t noting_ = 0;
-  std::uint64_t note_failed_ = ~std::uint64_t{0};  ///< what could not be written, not to be tried again
+  std::uint64_t note_failed_ = ~std::uint64_t{0};  ///< the number whose write failed and is not retried
 
-  // Of slots that take their room when they are written; only where there is a floor.
-  std::vector<bool> has_room_;  ///< FileSet counts those that are not closed and have none
+  // For slots that take their disk space when they are written; used only if there is a floor.
+  std::vector<bool> has_room_;  ///< by slot; FileSet counts the slots that are not closed and have no space
   std::uint64_t writes_ = 0;
   std::uint64_t first_writes_ = 0;
-  std::uint64_t looked_at_ = 0;  ///< first_writes_ at the last look
-  std::uint64_t retry_at_ = 0;   ///< writes_ at which a halted growth on demand goes on
+  std::uint64_t looked_at_ = 0;  ///< the value of first_writes_ when the free space was last asked for
+  std::uint64_t retry_at_ = 0;   ///< the value of writes_ at which stopped growth is tried again
 
-  StoreStat counted_;  ///< only what add_to() adds
+  StoreStat counted_;  ///< only the fields that add_to() sets
 };
 
 }  // namespace terrace

@@ -7,17 +7,18 @@
 
 namespace terrace {
 
-/// Which of several directories that a store is striped over has failed, each being a device of its own. One has when
-/// stripes_max operations in a row have failed in it, in so many different stripes, while at least one succeeded elsewhere: a
-/// bad piece of a medium lies in one stripe, and what fails everywhere at once is not the directory's doing (it is the breaker's
-/// affair, as it is with a single directory). The last one that is left never has. (Apache Traffic Server takes a disk of its
-/// cache out of use in the same manner: proxy.config.cache.max_disk_errors.)
+/// Decides which directories of a striped store have failed. Each directory is on a device of its own. A directory has failed if
+/// stripes_max operations in a row failed in it, each in a different stripe, while at least one operation succeeded in another
+/// directory. The reason for the two conditions: a bad area of a medium affects one stripe only; and if all directories fail at
+/// the same time, the fault is not in one of them (then the circuit breaker acts, as with a single directory). The last directory
+/// that is left never counts as failed. (Apache Traffic Server handles the disks of its cache in a similar way:
+/// proxy.config.cache.max_disk_errors.)
 ///
-/// No I/O, no clock. Threads: one.
+/// It does no I/O and reads no clock. Threads: one.
 class DirectoryHealth {
  public:
-  /// One less than the failures in a row at which a CircuitBreaker opens by default: a device that is gone is not to close the
-  /// tier.
+  /// One less than the default number of failures in a row at which a CircuitBreaker opens, so that the loss of one device does
+  /// not stop the use of the whole tier.
   static constexpr std::uint32_t stripes_max = 4;
 
   explicit DirectoryHealth(std::uint32_t directories) : directories_(directories), left_{directories} {}
@@ -26,7 +27,7 @@ class DirectoryHealth {
     ++successes_;
     directories_[directory].stripes = 0;
   }
-  /// True where the directory has failed by that.
+  /// Records a failed operation. Returns true if the directory has now failed.
   [[nodiscard]] bool failed(std::uint32_t directory, std::uint64_t stripe) {
     Directory& d = directories_[directory];
     if (d.lost || left_ == 1) return false;
@@ -35,7 +36,7 @@ class DirectoryHealth {
     if (d.stripes < stripes_max && std::find(d.failed.begin(), end, stripe) == end) d.failed[d.stripes++] = stripe;
     return d.stripes == stripes_max && successes_ > d.successes_before && lose(directory);
   }
-  /// From now on it has. False where it had already, or is the last.
+  /// Marks the directory as failed. Returns false if it was marked before, or is the last one left.
   bool lose(std::uint32_t directory) {
     if (directories_[directory].lost || left_ == 1) return false;
     directories_[directory].lost = true;
@@ -49,14 +50,14 @@ class DirectoryHealth {
  private:
   struct Directory {
     bool lost = false;
-    std::uint32_t stripes = 0;                        ///< that have failed since the last success in it
-    std::array<std::uint64_t, stripes_max> failed{};  ///< those
-    std::uint64_t successes_before = 0;               ///< when the first of them did
+    std::uint32_t stripes = 0;                        ///< how many stripes have failed since the last success in this directory
+    std::array<std::uint64_t, stripes_max> failed{};  ///< the numbers of these stripes
+    std::uint64_t successes_before = 0;               ///< the value of successes_ when the first of them failed
   };
 
   std::vector<Directory> directories_;
   std::uint32_t left_;
-  std::uint64_t successes_ = 0;  ///< in all of them
+  std::uint64_t successes_ = 0;  ///< in all directories
 };
 
 }  // namespace terrace

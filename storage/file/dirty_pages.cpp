@@ -36,7 +36,7 @@ void DirtyPages::ended(std::uint32_t number, Outcome outcome) {
   std::erase(writing_, number);
   const bool again = page.state == State::writing_old;
   if (page.writes_owed > 0) {
-    // What is written next is newer than what failed, and will do as well.
+    // The next image is newer than the one that failed, and replaces it.
     page.writes_owed = outcome == Outcome::written ? page.writes_owed - 1 : again ? 1 : 0;
     if (page.writes_owed == 0) --owed_;
     owed_failed_ |= outcome == Outcome::failed && !again;

@@ -8,25 +8,25 @@
 
 namespace terrace {
 
-/// Which catalog pages have to be written, and which are being written. First marked, first written; a page that is marked
-/// while its write is under way is written again afterwards, never twice at once, so that an older image cannot land on a
-/// newer one. No I/O, no page's bytes. Threads: one.
+/// Records which catalog pages must be written and which are being written. The page that was marked first is written first. A
+/// page that is marked during its write is written again afterwards. A page is never written twice at the same time, so that an
+/// old image cannot overwrite a newer one. It does no I/O and holds no page contents. Threads: one.
 class DirtyPages {
  public:
-  /// `writes_max`: how many pages may be under way. Few: pages that wait collect more changes, and the blocks' own writes
-  /// are what the device is for.
+  /// `writes_max`: how many pages may be under way. It should be small: a page that waits collects more changes, and the device
+  /// should mainly write blocks.
   DirtyPages(std::uint32_t pages, std::uint32_t writes_max) : pages_(pages), writes_max_{writes_max} {}
 
-  /// Pages are numbered below `pages` from now on; those that join are clean.
+  /// Sets the number of pages. New pages are clean.
   void grow(std::uint32_t pages) { pages_.resize(pages); }
-  /// The page's content has changed.
+  /// Records that the content of the page has changed.
   void mark(std::uint32_t page);
-  /// A page to write, now under way; its content as of now is what must be written. Nothing where none waits, or where as
-  /// many as may be are under way.
+  /// Returns a page that must be written now, with its present content, and counts it as under way. Returns nothing if no page
+  /// waits, or if `writes_max` pages are under way.
   [[nodiscard]] std::optional<std::uint32_t> take();
   enum class Outcome : unsigned char { written, failed };
-  /// A failed page is not tried again before it is marked again, or retry_failed() is called: a broken device must not keep
-  /// the processor busy.
+  /// Reports the end of a write. A failed page is not retried until it is marked again or retry_failed() is called, because
+  /// retries on a broken device would keep the processor busy.
   void ended(std::uint32_t page, Outcome outcome);
   void retry_failed();
 
@@ -34,7 +34,7 @@ class DirtyPages {
   /// their content of now, or a newer one, has been written or its write has failed. Call it only while owed() is 0.
   void begin_owing();
   [[nodiscard]] std::uint32_t owed() const { return owed_; }
-  /// Whether the write of an owed page has failed; it is owed no more.
+  /// Whether the write of an owed page has failed. Such a page is no longer owed.
   [[nodiscard]] bool owed_failed() const { return owed_failed_; }
 
   [[nodiscard]] std::uint32_t under_way() const { return static_cast<std::uint32_t>(writing_.size()); }
@@ -51,7 +51,8 @@ class DirtyPages {
 
   struct Page {
     State state = State::clean;
-    unsigned char writes_owed = 0;  ///< that must end before the page is owed no more, of an older image included
+    /// how many writes must end before the page is no longer owed; a write of an older image counts too
+    unsigned char writes_owed = 0;
   };
 
   void queue(std::uint32_t page);

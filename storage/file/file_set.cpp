@@ -149,7 +149,7 @@ IoOperation FileSet::look_in(std::uint32_t directory) {
   return {.kind = IoOperation::Kind::free_space, .file = directory == 0 ? catalog_ : data_[directory]};
 }
 
-/// Directories that have no data file yet, as all but the first of a small store, have nobody to ask about.
+/// A directory without a data file cannot be asked. In a small store only the first directory may have one.
 std::optional<IoOperation> FileSet::next_look() {
   const auto with_files = static_cast<std::uint32_t>(std::min<std::size_t>(layout_.directories, data_.size()));
   for (std::uint32_t n = 1; n <= with_files; ++n) {

@@ -18,95 +18,99 @@
 namespace terrace {
 
 struct FileStoreConfig {
-  /// Where the store has its own directory. May be any user's, and shared: a mounted volume, say. Made (mode 0700) where it is
-  /// missing; its parent must exist, so that a disk that is not mounted is noticed.
+  /// The directory in which the store makes its own directory. It may belong to any user and may be shared, for example a mounted
+  /// volume. If it is missing it is made with mode 0700. Its parent must exist, so that a disk that is not mounted is noticed.
   std::filesystem::path directory;
-  /// The store's own directory in `directory`, with a lock, files and a capacity of its own; several stores, of ranks, groups or
-  /// models, have different names (store_directory_name()). Digits, lower-case letters and '-'. Empty: `directory` itself. The
-  /// store makes its own directory with mode 0700, and its files with 0600. It refuses a directory or file that is there and is
-  /// not private: of this user, closed to everybody else, and, if a file, a regular one without further links.
+  /// The name of the store's own directory in `directory`. Each store has its own lock, files and capacity, so stores of
+  /// different ranks, groups or models need different names (store_directory_name()). Allowed are digits, lower-case letters and
+  /// '-'. If it is empty, `directory` itself is the store's own. The store makes its own directory with mode 0700, and its files
+  /// with 0600. It refuses a directory or file that exists and is not private (FileSystem).
   std::string name = default_store_name;
-  /// Further directories, each on a disk of its own, over which the store's blocks are striped together with `directory`, in
-  /// equal shares: made, named and locked as that one is. What is in one is of use with the others alone: a store has all its
-  /// directories, in their order, or is refused.
+  /// Further directories, each on a disk of its own. The blocks are striped over `directory` and these in equal shares. They are
+  /// made, named and locked as `directory` is. One of them is of no use without the others: a store is refused unless all its
+  /// directories are given, in their order.
   std::vector<std::filesystem::path> more_directories;
-  /// So much lies side by side in a directory before the next one's turn comes; a block at least. Of a new store only, an old one
-  /// keeps its own.
+  /// How many bytes lie side by side in one directory before the next directory follows; at least one block. It applies to a new
+  /// store only; an existing store keeps its value.
   Bytes stripe_bytes = Bytes{std::uint64_t{4} << 20};
-  /// A store whose disk is lost may go on without what was there: of more_directories, one that is missing, or cannot be used, is
-  /// left out until the next start, and one that is there and empty is taken in its place. (So give a directory within a disk and
-  /// not the disk's own: one that is not mounted is empty.) Otherwise both are refused.
+  /// If true, a store whose disk is lost continues without it. A directory in more_directories that is missing or cannot be used
+  /// is left out until the next start; one that exists and is empty replaces the lost one. Because of this, give a directory
+  /// inside the disk and not its mount point, which is empty while the disk is not mounted. If false, the store is refused in
+  /// both cases.
   bool accept_lost_directories = false;
-  /// What a new store that is striped calls itself; 0: drawn at random.
+  /// The id of a new striped store; 0: a random one.
   std::uint64_t id = 0;
-  /// What the store may take of its disks, everything included; mandatory. capacity_for() says what so many blocks need.
+  /// How much disk space the store may use in total; mandatory. capacity_for() computes the capacity for a number of blocks.
   Bytes capacity{};
   /// A multiple of 4096.
   Bytes block_bytes{};
-  /// Of the model and geometry whose blocks these are; a store of another one is refused.
+  /// The fingerprint of the model and geometry. A store with another fingerprint is refused.
   Fingerprint fingerprint{};
-  /// A data file is cut at this size; of a new store only, an old one keeps its own.
+  /// The maximum size of a data file. It applies to a new store only; an existing store keeps its value.
   Bytes data_file_bytes_max = Bytes{std::uint64_t{256} << 30};
-  /// Of each file system, so much is to stay free: nothing is taken that would leave less. Not of what others take.
+  /// How much of each file system must stay free. The store allocates nothing that would leave less. Other programs may still use
+  /// that space.
   Bytes floor{};
-  /// Room is taken in pieces of this size by a store that grows while it serves.
+  /// The size of the pieces in which a growing store allocates space while it serves.
   Bytes growth_piece_bytes = Bytes{std::uint64_t{1} << 30};
-  /// Whether to bypass the page cache, where the file system can.
+  /// Whether to bypass the page cache, if the file system can.
   Direct direct = Direct::yes;
-  /// Writes under way beyond which further ones are `refused`.
+  /// How many writes may be under way; further ones end with `refused`.
   std::uint32_t writes_max = 4096;
 };
 
-/// The files of one file store, in however many directories they are. The rest of a serving store names slots and files, and
-/// knows of directories only that a slot or a file may be lost.
+/// The files of one file store, in one or several directories. The other parts of a serving store name slots and files. The only
+/// thing that they know about directories is that a slot or a file may be lost.
 ///
-/// Start. Opens and locks the files, finds out whether they are a store, ours, and of the right size, and makes or resizes them.
-/// Until commit() it can still go back: a directory or file that it made is removed again, a file that it grew is cut again, so
-/// that a start that is refused leaves the disk with the room that it had.
+/// Start: the constructor opens and locks the files, checks that they are a compatible store, and makes or resizes them. Until
+/// commit() everything can be undone: a directory or file that was made is removed, and a file that was extended is cut again. So
+/// a start that fails does not change the space in use on the disk.
 ///
-/// Room. What the files are to become longer by is taken here, and checked against the free space and the floor before. What they
-/// have as holes (has_holes()), of a store that became smaller or was copied without its zeros, is not taken here:
-/// CapacityManager takes it piece by piece, as far as the disk and the floor allow.
+/// Space: the constructor allocates the space by which files must become longer. Before that it compares this space with the free
+/// space and the floor. It does not fill holes of existing files (has_holes()), which a store that became smaller has, or a copy
+/// without its zeros. CapacityManager fills them piece by piece, as far as the disk and the floor allow.
 ///
-/// Losses. A directory that cannot be used is lost until the next start: one that is missing at the start, one whose device
-/// fails later (storage/file/directory_health.hpp), and one of which a sync or a check has failed. The last directory that is
-/// left is never lost.
+/// Losses: a directory that cannot be used is lost until the next start. This may be a directory that is missing at the start,
+/// one whose device fails later (storage/file/directory_health.hpp), or one in which a sync or a check has failed. The last
+/// directory that is left is never lost.
 ///
-/// Free space. Each directory may be on a file system of its own, and slots that have no room ahead will take theirs there when
-/// they are written. A look asks for the free space of one of them, and what is unwritten there is counted beside it.
+/// Free space: each directory may be on its own file system. A slot without allocated space takes it there when it is written. A
+/// *look* is an operation that asks for the free space in one directory; the number of unwritten slots there is counted beside
+/// it.
 ///
-/// The constructor, commit() and close() do I/O and block; the engine has nothing else under way then. The other members submit
-/// nothing. Threads: the engine owner's.
+/// Ownership: `engine` must outlive it. Threads: the engine owner's. The constructor, commit() and close() do I/O and block; the
+/// engine must have nothing else under way then. The other members submit nothing.
 class FileSet {
  public:
-  /// Throws std::system_error; what() is one sentence with what, where and what would be right. Codes of our own:
-  /// invalid_argument (configuration), incompatible (a store of another geometry or version, or no store), in_use; else an
-  /// errno, ENOSPC where the capacity does not fit on the disk, or the disk's free space would go below the floor.
+  /// Throws std::system_error. what() is one sentence that says what is wrong, where, and how to correct it. Own codes:
+  /// invalid_argument (configuration), incompatible (another geometry or version, or no store at all), in_use. Other codes are
+  /// errnos; ENOSPC means that the capacity does not fit on the disk, or that the free space would fall below the floor.
   FileSet(const FileStoreConfig& config, IoEngine& engine);
-  /// Closes the files and lets go of the lock. Nothing may be under way on them.
+  /// Closes the files and releases the locks. Nothing may be under way on them.
   ~FileSet();
   FileSet(const FileSet&) = delete;
   FileSet& operator=(const FileSet&) = delete;
 
-  /// From now on the store is ours: writes the superblock, and gives back what a smaller capacity does not need. Throws
+  /// Completes the start: writes the superblock, and frees the space that a smaller capacity does not need. Throws
   /// std::system_error.
   void commit();
-  /// As the destructor does, earlier. Does nothing the second time.
+  /// Does what the destructor does, earlier. A second call does nothing.
   void close();
 
   // ---- slots
 
   [[nodiscard]] std::uint32_t slots() const { return layout_.slots; }
   [[nodiscard]] std::uint64_t block_bytes() const { return layout_.block_bytes; }
-  /// An operation of this kind at the slot's place. The caller adds the token and what is moved. One that is no transfer covers
-  /// so many slots, which lie side by side. Files in a directory that was missing at the start are not open: no slot of those.
+  /// Returns an operation of this kind at the place of the slot. The caller adds the token and the buffer. An operation that is
+  /// no transfer covers `slots` slots, which must lie side by side. The slot must not be in a directory that was missing at the
+  /// start, because the files there are not open.
   [[nodiscard]] IoOperation operation(IoOperation::Kind kind, SlotId slot, std::uint32_t slots = 1) const;
   [[nodiscard]] std::filesystem::path path(SlotId slot) const { return data_path(layout_.file_of(slot)); }
   [[nodiscard]] std::uint64_t offset(SlotId slot) const { return layout_.offset_of(slot); }
   [[nodiscard]] bool in_one_file(SlotId a, SlotId b) const { return layout_.file_of(a) == layout_.file_of(b); }
-  /// The most slots that lie side by side in one file.
+  /// The largest number of slots that lie side by side in one file.
   [[nodiscard]] std::uint32_t run_slots_max() const;
-  /// The slot behind those from `slot` on that lie side by side.
+  /// The first slot after `slot` that does not lie side by side with its predecessor.
   [[nodiscard]] std::uint32_t end_of_run(SlotId slot) const;
 
   // ---- losses
@@ -115,9 +119,9 @@ class FileSet {
   [[nodiscard]] bool any_lost() const { return health_.lost() > 0; }
   [[nodiscard]] std::uint32_t lost_slots() const;
   [[nodiscard]] std::vector<std::filesystem::path> lost_directories() const;
-  /// A read or write of the slot's block has ended; one that failed may cost the directory.
+  /// Reports that a read or write of the slot's block has ended. A failure may cost the directory.
   void note_outcome(SlotId slot, bool failed);
-  /// Sets the numbers of directories.
+  /// Sets the counts of directories.
   void add_to(StoreStat& stat) const;
 
   // ---- the catalog and the superblock
@@ -125,84 +129,85 @@ class FileSet {
   [[nodiscard]] FileId catalog() const { return catalog_; }
   [[nodiscard]] std::uint32_t catalog_pages() const { return layout_.catalog_pages(); }
   [[nodiscard]] std::uint64_t page_offset(std::uint32_t page) const { return layout_.page_offset(page); }
-  /// The catalog's size in a store of so many slots.
+  /// The size of the catalog in a store with this many slots.
   [[nodiscard]] Bytes catalog_bytes(std::uint32_t slots) const { return longer(slots).catalog_bytes(); }
   /// The superblock as it is on the disk.
   [[nodiscard]] const Superblock& superblock() const { return superblock_; }
-  /// The file with the superblock's copy.
+  /// The file that holds the copy of the superblock.
   [[nodiscard]] FileId superblock_copy() const { return parts_[0].lock; }
-  /// Whether the superblock had to be taken from its copy. (FileStore counts that as an I/O error.)
+  /// Whether the superblock was damaged and had to be taken from its copy. FileStore counts that as an I/O error.
   [[nodiscard]] bool restored() const { return restored_; }
 
   // ---- durability
   //
-  // Files have numbers: those that are locked, the catalog, the data files. A data file that growth has made is among them once
-  // slots are numbered in it; it comes last, so that a file keeps its number.
+  // Files are numbered: first the lock files, then the catalog, then the data files. A new data file gets the last number, once
+  // slots are numbered in it, so that every file keeps its number.
 
   [[nodiscard]] std::uint32_t files() const { return first_data_file() + static_cast<std::uint32_t>(data_ends_.size()); }
   [[nodiscard]] std::uint32_t catalog_file() const { return layout_.directories; }
   [[nodiscard]] std::uint32_t first_data_file() const { return layout_.directories + 1; }
   [[nodiscard]] FileId file(std::uint32_t number) const;
   [[nodiscard]] std::filesystem::path path_of_file(std::uint32_t number) const;
-  /// Whether the file is in a directory that is lost. The catalog never counts as lost.
+  /// Whether the file is in a lost directory. The catalog never counts as lost.
   [[nodiscard]] bool file_is_lost(std::uint32_t number) const;
-  /// A sync or a check of the file has failed: its directory is lost by that. False where it cannot be given up: the catalog's,
-  /// and the last one.
+  /// Marks the directory of the file as lost, because a sync or a check of the file has failed. Returns false if this is not
+  /// possible: for the catalog, and for the last directory that is left.
   bool give_up_directory_of(std::uint32_t number);
-  /// How long the file has to be: behind the last block that has been in it.
+  /// The minimum length of the file: it ends after the last block that was ever in it.
   [[nodiscard]] std::uint64_t bytes_expected(std::uint32_t number) const;
-  /// The block in this slot must be there for as long as the store serves.
+  /// Records that the slot has data. From now on the file must be long enough for it.
   void note_data(SlotId slot);
-  /// A write of this slot has ended, whole or not: its file may have blocks that are not on the device.
+  /// Records that a write of this slot has ended, successfully or not. Its file may now have blocks that are not durable.
   void note_unsynced(SlotId slot) { unsynced_[layout_.file_of(slot)] = true; }
-  /// Whether the data file has to be synced and is not lost. It counts as synced from now on.
+  /// Whether the data file must be synced and is not lost. After this call it counts as synced.
   [[nodiscard]] bool take_unsynced(std::uint32_t number);
-  /// Whether the data files bypass the page cache, after all.
+  /// Whether all data files bypass the page cache at present.
   [[nodiscard]] bool is_direct() const;
 
   // ---- size
 
-  /// How many of the slots may be used: fewer than there are where the store was made smaller while it served, and still has no
-  /// more capacity than then; its files are left as they are, with their holes.
+  /// How many of the slots may be used. It is less than slots() if the store was made smaller while it served and its capacity
+  /// has not been raised since; then its files stay as they are, with their holes.
   [[nodiscard]] std::uint32_t open_slots() const { return open_slots_; }
-  /// Whether the file system of one of the directories cannot take room ahead.
+  /// Whether the file system of one of the directories cannot allocate space in advance.
   [[nodiscard]] bool sparse() const;
-  /// Whether slots that may be used have no room in their files, though the file system could have taken it ahead.
+  /// Whether slots that may be used have no disk space, although the file system could have allocated it in advance.
   [[nodiscard]] bool has_holes() const { return has_holes_; }
 
-  // A store that grows while it serves does this to its files, by operations of its own.
-  /// The number of slots with which each directory begins its next data file.
+  // For a store that grows while it serves. The caller submits the operations.
+  /// The next number of slots at which each directory begins a new data file.
   [[nodiscard]] std::uint64_t next_row() const { return layout_.next_row(); }
-  /// Whether there are data files for so many slots.
+  /// Whether there are data files for this many slots.
   [[nodiscard]] bool has_files_for(std::uint32_t slots) const { return data_.size() >= longer(slots).data_files(); }
-  /// The next data file, for an operation of kind `open`; then one of the next two.
+  /// Returns the next data file, for an operation of kind `open`. After that the caller must call add_data_file() or
+  /// forget_prepared().
   [[nodiscard]] FileId prepare_data_file();
   void add_data_file(FileId file) { data_.push_back(file); }
   void forget_prepared(FileId file);
-  /// A superblock with these numbers has been written.
+  /// Records that a superblock with these numbers has been written.
   void noted(std::uint32_t slots, std::uint64_t open_slots);
 
-  /// Slots below this have a record in the catalog from an earlier run; 0 for a new store.
+  /// Slots below this number may have a record in the catalog from an earlier run; 0 for a new store.
   [[nodiscard]] std::uint32_t recorded_slots() const { return recorded_slots_; }
-  /// Whether the slot's data lie within what an earlier run left.
+  /// Whether the slot's data lie within the data files as an earlier run left them.
   [[nodiscard]] bool had_data(SlotId slot) const;
 
   // ---- free space
 
-  /// The operation that looks at the free space of the file system that has the slot, or the catalog.
+  /// Returns the operation that asks for the free space of the file system of the slot, or of the catalog.
   [[nodiscard]] IoOperation look_at(SlotId slot) { return look_in(layout_.directory_of(slot)); }
   [[nodiscard]] IoOperation look_at_catalog() { return look_in(0); }
-  /// The same for the directory whose turn it is. Nothing where there is none that can be asked.
+  /// The same for each directory in turn. Returns nothing if no directory can be asked.
   [[nodiscard]] std::optional<IoOperation> next_look();
-  /// Whether the last look was for the slot's directory.
+  /// Whether the last look was in the slot's directory.
   [[nodiscard]] bool last_look_was_for(SlotId slot) const { return layout_.directory_of(slot) == looked_in_; }
-  /// The slot will take its room when it is written.
+  /// Records that the slot takes its disk space only when it is written.
   void add_unwritten(SlotId slot) { ++unwritten_[layout_.directory_of(slot)]; }
-  /// It has been written, or is not used any more.
+  /// Records that such a slot has been written, or is no longer used.
   void remove_unwritten(SlotId slot) { --unwritten_[layout_.directory_of(slot)]; }
-  /// Unwritten slots of the directory that the last look was for.
+  /// The number of unwritten slots in the directory of the last look.
   [[nodiscard]] std::uint64_t unwritten_at_last_look() const { return unwritten_[looked_in_]; }
-  /// Checks that just these slots are unwritten.
+  /// Checks that exactly these slots are unwritten.
   void check_unwritten(const std::function<bool(SlotId)>& is_unwritten) const;
 
  private:
@@ -210,67 +215,68 @@ class FileSet {
     std::filesystem::path directory;
     bool missing = false;
     FileId lock{};
-    Bytes had{};     ///< what its files have
-    Bytes needed{};  ///< what they are still to get at this start
+    Bytes had{};     ///< the space that its files have
+    Bytes needed{};  ///< the space that its files still need at this start
   };
 
-  /// A store that became smaller while it served keeps its slots at a start with less capacity, up to so many times as many as
-  /// the capacity has: what a superblock says sizes neither the index nor the catalog beyond that.
+  /// A store that became smaller while it served keeps its slots at a start with less capacity, but at most this many times the
+  /// slots of the capacity. This bounds the memory for index and catalog, whatever the superblock says.
   static constexpr std::uint32_t kept_slots_factor = 32;
 
   void make(const std::filesystem::path& directory);
-  /// Of a directory of the store's own: checks first that it is private.
+  /// Locks a directory of the store's own, after a check that it is private.
   [[nodiscard]] FileId lock(const std::filesystem::path& directory);
   void read_superblock(const FileStoreConfig& config);
   void check_compatible(const FileStoreConfig& config) const;
-  /// Whether the catalog, as far as this configuration reaches, has a record that checks itself.
+  /// Whether the catalog has a valid record, within the part that this configuration covers.
   [[nodiscard]] bool has_records(Bytes catalog_bytes);
   void take_room(const FileStoreConfig& config);
   void take_room_in(std::uint32_t directory, const FileStoreConfig& config);
   void take_catalog_room(const FileStoreConfig& config);
-  /// Opens the directory's data files, and finds out what they, and the catalog, have and need.
+  /// Opens the data files of the directory, and computes what they and the catalog have and need.
   void open_data(std::uint32_t directory, Bytes usable);
-  /// Undone by undo().
+  /// Extends the file. undo_to() can reverse it.
   void grow(FileId file, const std::filesystem::path& name, Bytes before, Bytes wanted, std::uint32_t directory,
             const FileStoreConfig& config);
   [[nodiscard]] Bytes size_of(FileId file, const std::filesystem::path& name);
-  /// What of its size the file has of the device; all of it where that cannot be taken ahead.
+  /// How much of the file's size has space on the device. Returns all of it if the file system cannot allocate in advance.
   [[nodiscard]] Bytes room_of(FileId file, Bytes size, std::uint32_t directory, const std::filesystem::path& name);
   [[nodiscard]] FileId open(const std::filesystem::path& path, Direct direct);
   [[nodiscard]] std::filesystem::path path(const char* name) const { return directory_ / name; }
   [[nodiscard]] std::filesystem::path data_path(std::uint32_t data_file) const;
-  /// The layout of a store of so many slots.
+  /// The layout of a store with this many slots.
   [[nodiscard]] StoreLayout longer(std::uint32_t slots) const;
-  /// The file's directory; the catalog's is the first.
+  /// The directory of the file. The catalog is in the first one.
   [[nodiscard]] std::uint32_t directory_of_file(std::uint32_t number) const;
   [[nodiscard]] IoOperation look_in(std::uint32_t directory);
-  /// For what the directory needs.
+  /// Throws ENOSPC with a sentence about the space that the directory needs.
   [[noreturn]] void no_room(Bytes free, std::uint32_t directory, const FileStoreConfig& config) const;
-  /// Of a store that is to grow: there may be records beyond the slots that the superblock knows, of an earlier and larger
-  /// store. They must not come back with the slots.
+  /// For a store that becomes larger at this start. The catalog may have records beyond the slots of the superblock, from an
+  /// earlier, larger store. They are removed, so that they do not come back with the new slots.
   void forget_beyond_recorded();
-  /// Clears the records behind so many slots on the page that has the last of them. False: there were none.
+  /// Clears the records after the first `slots` slots on the page of the last of these slots. Returns false if there were none.
   bool clear_page_from(std::uint32_t slots);
   void give_back_room();
   void remove_files_behind(std::uint32_t directory);
-  /// Makes the names of the files durable, and of a new store its own.
+  /// Makes the names of the files durable and, for a new store, the names of its directories.
   void sync_names();
-  /// Takes back what was done since there were so many steps to undo; closes the files opened since there were so many.
+  /// undo_to() reverses all steps after the first `steps` ones. close_to() closes all files after the first `files` ones.
   void undo_to(std::size_t steps) noexcept;
   void close_to(std::size_t files);
 
-  // Of a store that is striped (file_set_parts.cpp).
+  // For striped stores (file_set_parts.cpp).
   void open_parts(const FileStoreConfig& config);
-  /// Part 1, before there is a superblock: says which store this will be, so that one whose making is interrupted knows its own
-  /// parts again.
+  /// Writes part 1 before there is a superblock. It has the id of the new store, so that after an interrupted start the next one
+  /// recognises the store's own parts.
   void begin_parts(const FileStoreConfig& config);
   void open_part(std::uint32_t number, const FileStoreConfig& config);
-  /// Whether the directory says that it is this part; one that says nothing is made to where it may be.
+  /// Checks that the directory is this part of the store. If the directory has no part file and may be empty, writes the part
+  /// file.
   void claim(std::uint32_t number, bool may_be_empty);
   void write_part(const StorePart& part, FileId file, const std::filesystem::path& directory);
   [[nodiscard]] std::optional<StorePart> part_in(const std::filesystem::path& directory);
   void refuse_part_as_store();
-  /// Earlier versions had the files in FileStoreConfig::directory itself.
+  /// Refuses a store made by an earlier version, which had its files in FileStoreConfig::directory itself.
   void refuse_former_layout(const FileStoreConfig& config);
 
   std::filesystem::path directory_;
@@ -283,27 +289,27 @@ class FileSet {
   std::uint32_t open_slots_ = 0;
   bool has_holes_ = false;
   bool restored_ = false;
-  std::vector<std::filesystem::path> parents_;  ///< of the directories that are ours
-  std::vector<Part> parts_;                     ///< the first is directory_
+  std::vector<std::filesystem::path> parents_;  ///< parent directories of the store's own directories
+  std::vector<Part> parts_;                     ///< parts_[0] is directory_
   std::vector<FileId> open_;
   FileId catalog_;
-  std::vector<FileId> data_;  ///< by data file; those in a directory that is missing are not open
+  std::vector<FileId> data_;  ///< by number of the data file; files in a missing directory are not open
   Bytes catalog_bytes_before_{};
-  std::vector<std::uint64_t> data_bytes_before_;  ///< by data file: its size when we came
-  std::vector<std::function<void()>> undo_;       ///< run backwards
+  std::vector<std::uint64_t> data_bytes_before_;  ///< by number of the data file: its size when the constructor found it
+  std::vector<std::function<void()>> undo_;       ///< run in reverse order
 
   DirectoryHealth health_;
-  std::vector<std::uint64_t> data_ends_;  ///< by data file: behind its last block, of all that have been in it
-  std::vector<bool> unsynced_;            ///< by data file: may have blocks that are not on the device
-  std::vector<std::uint64_t> unwritten_;  ///< by directory: slots that take their room when they are written
-  std::uint32_t looked_in_ = 0;           ///< the directory that the last look was for
+  std::vector<std::uint64_t> data_ends_;  ///< by number of the data file: the end of the last block that was ever in it
+  std::vector<bool> unsynced_;            ///< by number of the data file: it may have blocks that are not durable
+  std::vector<std::uint64_t> unwritten_;  ///< by directory: slots that take their disk space when they are written
+  std::uint32_t looked_in_ = 0;           ///< the directory of the last look
 };
 
-/// Submits one operation to an engine that has nothing else under way, and waits for it.
+/// Submits one operation to an engine that has nothing else under way, and blocks until it is done.
 [[nodiscard]] IoCompletion run_alone(IoEngine& engine, const IoOperation& operation);
-/// What went wrong with a completed operation that should have moved `bytes`.
+/// The error of a completed operation that should have moved `bytes` bytes.
 [[nodiscard]] ErrorCode error_of(const IoCompletion& completion, std::uint64_t bytes);
-/// Throws what there is to say where a file of a store could not be opened, for this reason.
+/// Throws std::system_error with a sentence that says why a file of a store could not be opened.
 [[noreturn]] void cannot_open(const std::filesystem::path& path, const ErrorCode& error);
 
 }  // namespace terrace

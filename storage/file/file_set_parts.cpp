@@ -1,4 +1,4 @@
-// The part of FileSet that opens the further directories of a store that is striped.
+// The part of FileSet that opens the further directories of a striped store.
 
 #include "storage/file/file_set.hpp"
 #include "storage/io/aligned_buffer.hpp"
@@ -42,7 +42,7 @@ void FileSet::open_parts(const FileStoreConfig& config) {
     try {
       open_part(number, config);
     } catch (const std::system_error& error) {
-      // One that others have, or that holds something else, is a mistake and not a loss.
+      // A directory that another process uses, or that holds something else, is a mistake in the configuration and not a loss.
       if (is_new || !config.accept_lost_directories || is(error, Errc::in_use) || is(error, Errc::incompatible)) throw;
       undo_to(steps);
       close_to(files);
@@ -91,7 +91,7 @@ void FileSet::claim(std::uint32_t number, bool may_be_empty) {
   const StorePart ours{superblock_.id, number + 1, layout_.directories};
   const std::optional<StorePart> found = part_in(directory);
   if (found == ours) return;
-  // What was begun before us, and not ended, may have been another number of directories.
+  // An earlier start that was interrupted may have had another number of directories.
   const bool is_new = recorded_slots_ == 0;
   if (found && found->store == ours.store && is_new) return write_part(ours, open(directory / part_name, Direct::no), directory);
   if (found && found->store == ours.store && found->of == ours.of) {
@@ -119,7 +119,7 @@ void FileSet::write_part(const StorePart& part, FileId file, const std::filesyst
   ErrorCode error = error_of(run_alone(engine_, {.kind = IoOperation::Kind::write, .file = file, .from = bytes}), bytes.size());
   if (!error) error = error_of(run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = file}), 0);
   if (error) fail(error, fmt::format("cannot write {}", (directory / part_name).string()));
-  // Its name, too: the next part must not say that it belongs to something of which nothing is known here.
+  // The name must be durable too. Otherwise the next part could name a store that is unknown here.
   const Result<void> named = files_.sync_directory(directory);
   if (!named) fail(named.error(), fmt::format("cannot sync the directory {}", directory.string()));
 }
@@ -140,7 +140,7 @@ std::optional<StorePart> FileSet::part_in(const std::filesystem::path& directory
 
 void FileSet::refuse_part_as_store() {
   const std::optional<StorePart> found = part_in(directory_);
-  if (!found || found->part == 1) return;  // of a store that was being made, and never was
+  if (!found || found->part == 1) return;  // a part of a store whose making was interrupted
   fail(Errc::incompatible, fmt::format("{} is part {} of a file store that is striped over {} directories: give its first "
                                        "directory first, or remove it to start empty",
                                        directory_.string(), found->part, found->of));

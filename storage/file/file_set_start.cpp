@@ -90,7 +90,7 @@ StoreLayout layout_of(const FileStoreConfig& config) {
   return layout;
 }
 
-/// Throws where a store's own directory is not private.
+/// Throws if a store's own directory is not private.
 void check_private(FileSystem& files, const std::filesystem::path& directory) {
   const Result<void> checked = files.check_private(directory);
   if (checked) return;
@@ -173,7 +173,7 @@ FileSet::~FileSet() {
 }
 
 void FileSet::undo_to(std::size_t steps) noexcept {
-  // What cannot be undone stays; the error that led here is the one to report.
+  // A step that cannot be undone is left as it is. The error that led here is the one to report.
   for (; undo_.size() > steps; undo_.pop_back()) undo_.back()();
 }
 
@@ -220,11 +220,11 @@ FileId FileSet::lock(const std::filesystem::path& directory) {
   try {
     take_lock(engine_, lock, directory);
   } catch (const std::system_error& refused) {
-    // Even if this file is one that we made a moment ago: it is its owner's now. So is what the directory lies in.
+    // The lock file belongs to its owner now, even if this start has just made it. The same is true of the directory.
     if (refused.code() == static_cast<std::error_code>(make_error_code(Errc::in_use))) undo_.resize(steps);
     throw;
   }
-  // Shows whether this file system takes room ahead. Where there is none, commit() finds out.
+  // Finds out whether this file system can allocate space in advance. If there is no space, commit() reports it.
   (void)run_alone(engine_, {.kind = IoOperation::Kind::allocate, .file = lock, .length = lock_file_bytes});
   return lock;
 }
@@ -245,7 +245,7 @@ void FileSet::read_superblock(const FileStoreConfig& config) {
   const FoundSuperblock found = terrace::read_superblock(engine_, catalog_, superblock_copy());
   if (found.error) fail(found.error, fmt::format("cannot read the superblock of {}", name));
   if (!found.superblock) {
-    // The making of this store was interrupted: nothing in it was ever promised.
+    // The making of this store was interrupted, so it has no data yet.
     if (found.blank && !has_records(size_of(catalog_, name))) return;
     if (found.blank) {
       fail(Errc::incompatible, fmt::format("the superblock of {} has been overwritten with zeros, and there is no copy of it: "
@@ -262,7 +262,7 @@ void FileSet::read_superblock(const FileStoreConfig& config) {
   layout_.slots_per_file = static_cast<std::uint32_t>(superblock_.slots_per_file);
   layout_.stripe_slots = superblock_.stripe_slots;
   if (superblock_.open_slots > 0 && superblock_.slots > layout_.slots && superblock_.slots / kept_slots_factor <= layout_.slots) {
-    // Blocks lie anywhere in its files: to cut those would lose most of what fits.
+    // Blocks lie anywhere in the files. If the files were cut, most blocks that fit would be lost.
     layout_.slots = static_cast<std::uint32_t>(superblock_.slots);
   }
   recorded_slots_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(superblock_.slots, layout_.slots));
@@ -317,7 +317,7 @@ void FileSet::no_room(Bytes free, std::uint32_t directory, const FileStoreConfig
   const std::uint32_t directories = layout_.directories;
   std::uint32_t slots = slots_within(fits, layout_.block_bytes);
   if (directories > 1) {
-    // Whole stripes, as many in each; in the first the records of all come on top.
+    // The slots of whole stripes, the same number in each directory. The first directory also has the records of all slots.
     const std::uint64_t block = layout_.block_bytes + (directory == 0 ? directories * record_bytes : 0);
     const std::uint64_t stripes = count(fits) / (block * layout_.stripe_slots);
     slots = static_cast<std::uint32_t>(std::min<std::uint64_t>(stripes * layout_.stripe_slots * directories, layout_.slots));
@@ -360,14 +360,14 @@ void FileSet::open_data(std::uint32_t directory, Bytes usable) {
   const bool was_made_smaller = open_slots_ < layout_.slots;
   Bytes& had = parts_[directory].had;
   Bytes& needed = parts_[directory].needed;
-  had = Bytes{catalog_page_bytes};  // the lock
+  had = Bytes{catalog_page_bytes};  // the lock file
   const auto need = [&](Bytes now, Bytes wanted) {
     had += now;
     needed += wanted > now ? wanted - now : Bytes{};
   };
   if (directory == 0) need(room_of(catalog_, catalog_bytes_before_, 0, path("catalog")), layout_.catalog_bytes());
   for (std::uint32_t n = directory; n < layout_.data_files(); n += layout_.directories) {
-    // Where it is too much already, those that were not looked at are not there yet, as a rule: they are made in this order.
+    // If it is too much already, the remaining files usually do not exist yet, because files are made in this order.
     if (needed <= usable) {
       data_[n] = open(data_path(n), direct_);
       data_bytes_before_[n] = count(size_of(data_[n], data_path(n)));
@@ -388,13 +388,13 @@ void FileSet::take_room_in(std::uint32_t directory, const FileStoreConfig& confi
     }
     return;
   }
-  // Asked before anything is taken, because the answer is exact and nothing has to be given back.
+  // The free space is checked before anything is allocated: the result is exact, and nothing has to be undone.
   const Result<Bytes> free = files_.free_space(part.directory);
   if (!free) fail(free.error(), fmt::format("cannot find out the free space around {}", part.directory.string()));
   const Bytes usable = *free > config.floor ? *free - config.floor : Bytes{};
   open_data(directory, usable);
   if (part.needed > usable) no_room(*free, directory, config);
-  if (open_slots_ < layout_.slots) return;  // it was made smaller, and has holes
+  if (open_slots_ < layout_.slots) return;  // the store was made smaller, and its files have holes
   for (std::uint32_t n = directory; n < layout_.data_files(); n += layout_.directories) {
     grow(data_[n], data_path(n), Bytes{data_bytes_before_[n]}, layout_.data_file_bytes(n), directory, config);
   }
@@ -403,7 +403,7 @@ void FileSet::take_room_in(std::uint32_t directory, const FileStoreConfig& confi
 void FileSet::take_catalog_room(const FileStoreConfig& config) {
   const bool is_new = recorded_slots_ == 0;
   if (is_new && catalog_bytes_before_ > Bytes{}) {
-    // A catalog that has no superblock may hold anything: it becomes zeros.
+    // A catalog without a superblock may hold anything. It is filled with zeros.
     const Result<void> emptied = files_.resize(catalog_, Bytes{});
     if (!emptied) fail(emptied.error(), fmt::format("cannot empty {}", path("catalog").string()));
     catalog_bytes_before_ = {};
@@ -414,7 +414,7 @@ void FileSet::take_catalog_room(const FileStoreConfig& config) {
 
 void FileSet::grow(FileId file, const std::filesystem::path& name, Bytes before, Bytes wanted, std::uint32_t directory,
                    const FileStoreConfig& config) {
-  if (wanted <= before) return;  // what is too much commit() cuts
+  if (wanted <= before) return;  // commit() cuts a file that is too large
   Part& part = parts_[directory];
   const Bytes more = wanted - before;
   undo_.push_back([this, file, before] { (void)files_.resize(file, before); });
@@ -425,7 +425,7 @@ void FileSet::grow(FileId file, const std::filesystem::path& name, Bytes before,
     part.needed = part.needed - std::min(part.needed, more);
     return;
   }
-  // Part of it may have been taken, and is free again before anybody looks how much there is.
+  // A part may have been allocated. It is freed before the free space is asked for.
   undo_to(undo_.size() - 1);
   if (!is_no_space(errno_code(taken.error))) {
     fail(errno_code(taken.error), fmt::format("cannot make {} {} large", name.string(), to_string(wanted)));
@@ -455,7 +455,7 @@ bool FileSet::clear_page_from(std::uint32_t slots) {
   if (used == 0) return false;
   AlignedBuffer page{catalog_page_bytes};
   const std::uint64_t at = layout_.page_offset(slots / records_per_page);
-  // What cannot be read is left as it is: then its blocks are not found either, and whoever next writes the page clears it.
+  // A page that cannot be read stays as it is: its blocks cannot be found either, and the next write of the page clears it.
   const IoOperation read{.kind = IoOperation::Kind::read, .file = catalog_, .offset = at, .into = page.span()};
   if (error_of(run_alone(engine_, read), catalog_page_bytes)) return false;
   const auto rest = page.span(std::size_t{used} * record_bytes, (records_per_page - used) * record_bytes);
@@ -477,14 +477,15 @@ void FileSet::sync_names() {
   if (recorded_slots_ > 0) return;
   for (const std::filesystem::path& parent : parents_) {
     const Result<void> named = files_.sync_directory(parent);
-    // Who may enter the parent but not read it cannot sync it either: the store's name then lasts when it lasts.
+    // A user who may enter the parent but not read it cannot sync it either. Then the store's name becomes durable at some later
+    // time.
     if (named || named.error() == errno_code(EACCES)) continue;
     fail(named.error(), fmt::format("cannot sync the directory {}", parent.string()));
   }
 }
 
 void FileSet::commit() {
-  // Before the superblock, which says that the store is made: whoever finds one need not do this again.
+  // Names come before the superblock: a start that finds a superblock does not have to sync them again.
   sync_names();
   superblock_.slots = layout_.slots;
   superblock_.slots_per_file = layout_.slots_per_file;
@@ -495,9 +496,10 @@ void FileSet::commit() {
   }
   undo_.clear();
 
-  // Only now: had the superblock still named the slots that go, they would be missing.
+  // This must follow the superblock. Otherwise a crash could leave a superblock that names slots which are gone.
   give_back_room();
-  // Of slots that may join while it serves: their records must not come back with them. (No sync: until then nobody reads them.)
+  // Clears the records of slots that may be added while the store serves, so that they do not come back. No sync is needed,
+  // because nobody reads them before that.
   if (recorded_slots_ > 0) (void)clear_page_from(layout_.slots);
 }
 
@@ -505,9 +507,9 @@ void FileSet::give_back_room() {
   const auto done = [this](const Result<void>& result) {
     if (!result) fail(result.error(), fmt::format("cannot make the file store in {} smaller", directory_.string()));
   };
-  // A copied catalog may have holes. Their room was checked for; where it is gone, writes of pages meet that.
+  // A copied catalog may have holes. The space for them was checked at the start; if it is gone now, writes of pages will fail.
   (void)run_alone(engine_, {.kind = IoOperation::Kind::allocate, .file = catalog_, .length = count(layout_.catalog_bytes())});
-  // Whatever is too large, as a start that was to make the store smaller may have ended anywhere in here.
+  // Cuts every file that is too large, because an earlier start that made the store smaller may have ended at any point here.
   if (catalog_bytes_before_ > layout_.catalog_bytes()) done(files_.resize(catalog_, layout_.catalog_bytes()));
   for (std::uint32_t n = 0; n < layout_.data_files(); ++n) {
     const Bytes wanted = layout_.data_file_bytes(n);
@@ -519,7 +521,7 @@ void FileSet::give_back_room() {
   }
 }
 
-/// Of this directory, the data files behind those that the layout has.
+/// Removes the data files of this directory that are not part of the layout.
 void FileSet::remove_files_behind(std::uint32_t directory) {
   const auto done = [this](const Result<void>& result) {
     if (!result) fail(result.error(), fmt::format("cannot make the file store in {} smaller", directory_.string()));
@@ -533,7 +535,7 @@ void FileSet::remove_files_behind(std::uint32_t directory) {
   }
   for (; end > first; end -= layout_.directories) {
     done(files_.remove_file(data_path(end - layout_.directories)));
-    // One after the other: what a crash leaves has no gaps, in which the next start would stop looking.
+    // One file at a time, so that a crash leaves no gap in the numbers; the next start would stop its search at a gap.
     done(files_.sync_directory(parts_[directory].directory));
   }
 }

@@ -150,7 +150,7 @@ void FileStore::collect() {
       if (check_ended(completion)) flush_.operation_ended();
     } else if ((completion.token & CapacityManager::token) != 0) {
       space_.ended(completion);
-      catalog_unsynced_ = true;  // the superblock, perhaps
+      catalog_unsynced_ = true;  // it may have been a write of the superblock
     } else {
       block_ended(completion);
     }
@@ -187,7 +187,8 @@ void FileStore::block_ended(const IoCompletion& completion) {
 
 bool FileStore::is_swept() const { return operations_.index().count(StoreIndex::State::lost) == files_.lost_slots(); }
 
-/// Again and again, until all are: slots that an operation has, or that are closing, come later.
+/// Gives up the blocks in lost slots. It must be called until is_swept(): slots that an operation has, or that are closing, can
+/// be given up only later.
 void FileStore::sweep_lost(Sweep extent) {
   using State = StoreIndex::State;
   if (is_swept()) return;
@@ -207,7 +208,7 @@ void FileStore::sweep_lost(Sweep extent) {
     sweep_at_ = slot.value() + 1;
     --looks;
   }
-  // Somebody is to poll the events, and go on.
+  // Someone must poll the events, and call again.
   if (index.count(State::lost) > before) engine_.waker().wake();
 }
 
@@ -227,7 +228,7 @@ void FileStore::check_invariants() const {
   std::uint32_t under_way = 0;
   for (const PageWrite& write : page_writes_) under_way += write.page.has_value();
   TERRACE_CHECK(under_way == pages_.under_way());
-  // Else nobody would hand those writes over.
+  // Without a page write under way no completion would hand over these writes.
   TERRACE_CHECK(held_.empty() || under_way > 0);
 }
 

@@ -1,4 +1,6 @@
-// The part of FileStore that writes its catalog down, and reads it when it starts.
+// The catalog of a file store: the part of FileStore that writes it while the store serves, and reads it when the store starts.
+// The catalog is the file `catalog`, which has one record for each slot: which block the slot holds, and the checksum of its
+// data. The record format is in storage/format/format.hpp. The offline reader of a catalog is storage/format/catalog_scan.hpp.
 
 #include "base/check.hpp"
 #include "storage/file/file_store.hpp"
@@ -19,7 +21,7 @@ void FileStore::write_pages() {
     if (write.page) continue;
     write.page = pages_.take();
     if (!write.page) break;
-    // The image is a copy: the page may change again while the engine's thread reads this one.
+    // The image is a copy, because the page may change again while the engine writes it.
     write.records = encode_page(*write.page, write.image.span());
     records_on_disk_[*write.page] |= write.records;
     batch_.push_back({.kind = IoOperation::Kind::write,
@@ -39,7 +41,8 @@ void FileStore::page_ended(const IoCompletion& completion) {
   const bool whole = completion.error == 0 && completion.bytes == catalog_page_bytes;
   if (!whole) operations_.count_io_error();
   catalog_unsynced_ = true;
-  // Nobody waits for a page that cannot be written: a record that stays says of other data that they do not verify.
+  // No write waits for a page that cannot be written. An old record that stays does not match the new data, so they fail
+  // verification.
   records_on_disk_[*write.page] = whole ? write.records : 0;
   pages_.ended(*write.page, whole ? DirtyPages::Outcome::written : DirtyPages::Outcome::failed);
   write.page.reset();
@@ -78,7 +81,8 @@ std::uint32_t FileStore::encode_page(std::uint32_t page, std::span<std::byte> in
   return records;
 }
 
-/// Records are taken as their pieces arrive, in any order, so that the device and the processor work side by side.
+/// Reads the catalog. Records are handled as their pieces arrive, in any order, so that device and processor work at the same
+/// time.
 void FileStore::restore() {
   const std::uint32_t slots = files_.recorded_slots();
   if (slots == 0) return;
@@ -92,7 +96,7 @@ void FileStore::restore() {
     if (next >= bytes) return;
     const std::uint64_t length = std::min(piece_bytes, bytes - next);
     batch_.push_back({.kind = IoOperation::Kind::read,
-                      .token = next | buffer,  // pieces begin at multiples of a page
+                      .token = next | buffer,  // pieces begin at multiples of a page, so the low bits are free for the buffer
                       .file = files_.catalog(),
                       .offset = files_.page_offset(0) + next,
                       .into = buffers.span(buffer * piece_bytes, length)});
@@ -110,14 +114,14 @@ void FileStore::restore() {
       const std::uint64_t buffer = completion.token % catalog_page_bytes;
       const std::uint64_t at = completion.token - buffer;
       const std::uint64_t asked = std::min(piece_bytes, bytes - at);
-      // What did not arrive is a cache's loss, and no reason to refuse to start: free slots.
+      // A record that cannot be read costs a cached block, which is no reason to refuse the start. Its slot is free.
       if (completion.error != 0 || completion.bytes != asked) operations_.count_io_error();
       const std::uint64_t arrived = completion.error != 0 ? 0 : completion.bytes;
       restore_records(static_cast<std::uint32_t>(at / record_bytes), buffers.span(buffer * piece_bytes, arrived));
       begin_piece(buffer);
     }
   }
-  // A crash between the writes of two pages can leave two records of a key, or a block without its parent.
+  // A crash between the writes of two pages can leave two records with the same key, or a block without its parent.
   std::vector<SlotId> dropped;
   operations_.index().finish_restore(dropped);
   for (const SlotId slot : dropped) pages_.mark(slot.value() / records_per_page);

@@ -1,4 +1,4 @@
-// The part of FileStore that makes durable what it has: while serving, and when it closes.
+// The part of FileStore that makes its data durable, in a flush and when it closes.
 
 #include "base/check.hpp"
 #include "storage/file/file_store.hpp"
@@ -42,7 +42,7 @@ void FileStore::begin_flush() {
   pages_.retry_failed();
   pages_.begin_owing();
   for (std::uint32_t file = files_.first_data_file(); file < files_.files(); ++file) {
-    // A write that ends from now on may be missed by this sync, and says so again.
+    // This sync may miss a write that ends from now on; such a write marks its file as unsynced again.
     if (!files_.take_unsynced(file)) continue;
     batch_.push_back({.kind = IoOperation::Kind::sync, .token = sync_token | file, .file = files_.file(file), .ahead = true});
   }
@@ -60,7 +60,8 @@ void FileStore::sync_ended(const IoCompletion& completion) {
   flush_.operation_ended();
 }
 
-/// A sync or a check of the file has failed. What of a directory is in doubt can be given up with it, while there are others.
+/// Handles a failed sync or check of the file. If only one directory is affected and others are left, the directory is given up.
+/// Otherwise no flush can succeed any more.
 void FileStore::doubt(const ErrorCode& error, std::uint32_t file, const std::string& why) {
   if (files_.give_up_directory_of(file)) {
     flush_error_ = error;
@@ -99,7 +100,7 @@ bool FileStore::check_ended(const IoCompletion& completion) {
   if (of_superblock && !error) {
     const Result<Superblock> found = decode_superblock(superblock_page_.span());
     if (completion.bytes != catalog_page_bytes || !found || *found != superblock_expected_) error = Errc::corrupt;
-    // It may have been read while it was written.
+    // The superblock may have been written while it was read.
     if (error && (space_.writes_superblock() || superblock_expected_ != files_.superblock())) {
       add_superblock_check();
       engine_.submit(batch_);
@@ -125,7 +126,7 @@ void FileStore::end_flush() {
                           : pages_.owed_failed() || space_.note() == CapacityManager::Note::failed ? ErrorCode{Errc::io_failed}
                                                                                                    : ErrorCode{};
   for (const std::uint64_t token : flush_.end()) operations_.end_flush(token, error);
-  // For who asked meanwhile.
+  // Begins the next flush if one was asked for meanwhile.
   go_on_with_flush();
 }
 
@@ -139,7 +140,7 @@ Result<void> FileStore::close() {
     }
   };
   finish();
-  // Data before the records that speak of them.
+  // Data must be durable before the records that describe them.
   for (std::uint32_t file = files_.first_data_file(); file < files_.files(); ++file) {
     if (!files_.file_is_lost(file)) sync(file);
   }

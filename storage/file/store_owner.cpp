@@ -34,7 +34,8 @@ std::string printable(std::string_view text) {
   return clean;
 }
 
-/// The program's file name; and the word after it where that looks like a command. What else there is may be anybody's secret.
+/// Returns the program's file name, and the next word if it looks like a command. Other arguments are left out, because they may
+/// be secret.
 std::string program_name() {
   std::ifstream in{"/proc/self/cmdline", std::ios::binary};
   const std::string words{std::istreambuf_iterator<char>{in}, {}};
@@ -108,8 +109,8 @@ std::string describe(const std::optional<StoreOwner>& owner) {
 
 namespace {
 
-/// Killed a moment ago, as it seems: the system takes a process's io_uring apart in its own time, and until its last operation
-/// has ended that may keep the lock's file open.
+/// Whether the owner has probably been killed a moment ago. The kernel takes its io_uring down later, and until the last
+/// operation has ended the lock file may stay open and locked.
 bool has_ended(const std::optional<StoreOwner>& owner) {
   return owner && owner->host == this_process().host && ::kill(static_cast<pid_t>(owner->pid), 0) != 0 && errno == ESRCH;
 }
@@ -119,8 +120,8 @@ bool has_ended(const std::optional<StoreOwner>& owner) {
 void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& directory) {
   constexpr std::chrono::milliseconds pause{5};
   constexpr int pauses_max = 400;
-  // No name or our own, where who was killed had not come to write down its own. Or it is about to, or we have the store open
-  // twice: a short wait.
+  // The file may name nobody or this process: a killed owner may not have written its name yet, another process may be about to
+  // write its name, or this process may have the store open twice. Wait for a short time.
   constexpr int unnamed_pauses_max = 40;
   AlignedBuffer buffer{owner_text_bytes};
   const std::span<std::byte> bytes = buffer.span(0, owner_text_bytes);

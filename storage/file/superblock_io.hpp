@@ -9,35 +9,36 @@
 
 namespace terrace {
 
-// A superblock has two places: the catalog's first page, and a copy in the lock file (storage/format/format.hpp). Both of a
-// striped store are in its first directory.
+// A superblock exists twice: in the catalog's first page, and as a copy in the lock file (storage/format/format.hpp). For a
+// striped store both are in its first directory.
 
-/// The superblock of a store, as its files have it.
+/// The superblock of a store, as read from its files.
 struct FoundSuperblock {
-  std::optional<Superblock> superblock{};  ///< the catalog's where that checks itself, else the copy
+  std::optional<Superblock> superblock{};  ///< the one in the catalog if its checksum matches, else the copy
   bool from_copy = false;
-  bool blank = false;  ///< there is none, and both places are empty or zeros
-  ErrorCode error{};   ///< there is none, and a place could not be read
+  bool blank = false;  ///< no superblock was found, and both places are empty or zero
+  ErrorCode error{};   ///< no superblock was found, and one of the places could not be read
 };
 
-/// Blocks. The engine has nothing else under way.
+/// Reads the superblock, or its copy. Blocks. The engine must have nothing else under way.
 [[nodiscard]] FoundSuperblock read_superblock(IoEngine& engine, FileId catalog, FileId lock);
 
-/// Writes a superblock to both places. The first is durable before the second is touched, and the second before this ends. So a
-/// power failure tears one of them at most, and the other one is what the store was before or is now.
+/// Writes a superblock to both places, one after the other. The first is durable before the second is written. So a power failure
+/// can damage only one of them, and the other one holds the old or the new superblock.
 ///
-/// The caller submits operation(), and tells ended() how it went, until is_done(). Owns the bytes that are written, and so
-/// outlives the operations.
+/// The caller submits operation() and passes its completion to ended(), until is_done(). The object owns the bytes that are
+/// written, so it must outlive the operations.
 class SuperblockWrite {
  public:
   void begin(const Superblock& superblock, FileId catalog, FileId lock);
   [[nodiscard]] IoOperation operation() const;
-  /// Fails: an errno, or io_failed where too little was written. Then the write is over, and either place may have either value.
+  /// Fails with an errno, or with io_failed if too few bytes were written. Then the write has ended, and each place may have the
+  /// old or the new value.
   [[nodiscard]] ErrorCode ended(const IoCompletion& completion);
   [[nodiscard]] bool is_done() const { return step_ == steps; }
 
  private:
-  static constexpr unsigned steps = 4;  ///< write and sync, of each place
+  static constexpr unsigned steps = 4;  ///< a write and a sync for each place
 
   AlignedBuffer page_{catalog_page_bytes};
   FileId catalog_;
@@ -45,7 +46,7 @@ class SuperblockWrite {
   unsigned step_ = steps;
 };
 
-/// The whole write. Blocks. The engine has nothing else under way.
+/// Writes a superblock to both places. Blocks. The engine must have nothing else under way.
 [[nodiscard]] ErrorCode write_superblock(IoEngine& engine, const Superblock& superblock, FileId catalog, FileId lock);
 
 }  // namespace terrace
