@@ -1,4 +1,4 @@
-// A device of one's own, driven by a transfer engine. docs/how-to/add-a-device.md shows parts of this file.
+// An example of a Device of your own, driven by a transfer engine. docs/how-to/add-a-device.md shows parts of this file.
 
 #include "base/check.hpp"
 #include "base/clock.hpp"

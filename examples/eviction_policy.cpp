@@ -1,4 +1,5 @@
-// An eviction policy of one's own, under the prefix tree. docs/how-to/add-an-eviction-policy.md shows parts of this file.
+// An example of an eviction policy of your own in the prefix tree. docs/how-to/add-an-eviction-policy.md shows parts of this
+// file.
 
 #include "base/check.hpp"
 #include "radix/keys/block_keys.hpp"

@@ -8,7 +8,7 @@ namespace terrace::tools {
 namespace {
 
 std::filesystem::path cache_folder() {
-  // An empty variable counts as none.
+  // An empty variable counts as not set.
   if (const char* const set = std::getenv("XDG_CACHE_HOME"); set != nullptr && *set == '/') return set;
   const char* const home = std::getenv("HOME");
   return home != nullptr && *home == '/' ? std::filesystem::path{home} / ".cache" : std::filesystem::path{};

@@ -4,8 +4,9 @@
 
 namespace terrace::tools {
 
-/// Where the copy paths measured on this machine's devices are kept: `terrace/copy-paths.json` under $XDG_CACHE_HOME, or under
-/// ~/.cache. Empty where there is no such place: then the usual paths are taken. Makes the folder.
+/// The file that keeps the measured rates of copy methods on this machine's devices: `terrace/copy-paths.json` under
+/// $XDG_CACHE_HOME or ~/.cache. Makes the folder. Returns an empty path if this is not possible; then the default methods are
+/// used.
 [[nodiscard]] std::filesystem::path calibration_file();
 
 }  // namespace terrace::tools

@@ -8,17 +8,17 @@
 
 namespace terrace::tools {
 
-/// The device that a word of the command line names: `emulated` (none), `cuda` or `cuda:N`. `option`: whose word it is. Throws
-/// UsageError where it names none, or one that is not to be had here (why, and what is).
+/// Parses the name of a device: `emulated` (returns nothing), `cuda` or `cuda:N`. `option` is the option that has this word.
+/// Throws UsageError if the word names no device, or a device that cannot be used here; the text says why, and what can be used.
 [[nodiscard]] std::optional<int> parse_cuda(const std::string& option, const std::string& word);
 
-/// One such word a rank, with commas between them; or one word for `ranks`, which stands for emulated devices or for so many CUDA
-/// devices with consecutive numbers. Throws UsageError as above, and where there are not as many words as ranks.
+/// Parses one such word for each rank, separated by commas. One single word stands for all `ranks`: emulated devices, or CUDA
+/// devices with consecutive numbers. Throws UsageError as parse_cuda() does, and if the number of words differs from `ranks`.
 [[nodiscard]] std::vector<std::optional<int>> parse_devices(const std::string& option, const std::string& words,
                                                             std::optional<std::uint32_t> ranks);
 
 [[nodiscard]] std::string device_name(std::optional<int> cuda);
-/// By rank, with commas; all alike emulated: once.
+/// The names in the order of ranks, separated by commas. If all are emulated, the name comes only once.
 [[nodiscard]] std::string device_names(std::span<const std::optional<int>> devices);
 
 }  // namespace terrace::tools

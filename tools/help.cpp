@@ -11,9 +11,9 @@ namespace terrace::tools {
 namespace {
 
 constexpr std::size_t columns = 80;
-constexpr std::size_t text_column = 30;  ///< where descriptions begin
+constexpr std::size_t text_column = 30;  ///< the column where descriptions begin
 
-/// `text` from column `at` on, broken between words; further lines begin at column `indent`.
+/// Breaks `text` between words. The first line begins at column `at`, the following ones at column `indent`.
 std::string wrapped(std::string_view text, std::size_t at, std::size_t indent) {
   std::string out;
   bool first = true;
@@ -103,7 +103,7 @@ class HelpFormatter final : public CLI::Formatter {
   }
 };
 
-/// How many letters have to be inserted, left out, replaced or swapped with their neighbour.
+/// The number of letters that must be inserted, removed, replaced or swapped with their neighbour to turn `a` into `b`.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) {
@@ -119,7 +119,7 @@ std::size_t distance(std::string_view a, std::string_view b) {
   return d[a.size()][b.size()];
 }
 
-/// "; did you mean WORD?", where one is near.
+/// Returns "; did you mean WORD?" if a known word is similar, else nothing.
 std::string suggestion(std::string_view word, const std::vector<std::string>& known) {
   constexpr std::size_t longest = 64;
   if (word.size() > longest || known.empty()) return "";
@@ -155,7 +155,7 @@ std::optional<std::string> unknown_word(const CLI::App& app, std::span<const cha
       const std::string name{word.substr(0, word.find('='))};
       const CLI::Option* const option = at->get_option_no_throw(name);
       if (option == nullptr) return fmt::format("there is no option {}{}", name, suggestion(name, names_of_options(*at)));
-      if (option->get_type_size() != 0 && name == word) ++i;  // its value
+      if (option->get_type_size() != 0 && name == word) ++i;  // skips the option's value
     } else if (!names_of_commands(*at).empty()) {
       const auto commands = at->get_subcommands(nullptr);
       const auto command = std::ranges::find(commands, word, &CLI::App::get_name);

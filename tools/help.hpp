@@ -12,12 +12,12 @@ class FormatterBase;
 
 namespace terrace::tools {
 
-/// Help for a screen of 80 columns, broken between words. A command with a flag for all help shows in its short help only the
-/// options without a group of their own. Footers are shown as they are.
+/// Formats help for a screen of 80 columns, broken between words. If a command has a flag for all help, its short help shows only
+/// the options without a group of their own. Footers are shown unchanged.
 [[nodiscard]] std::shared_ptr<CLI::FormatterBase> help_formatter();
 
-/// What is wrong with the first word that names no command and no option of `app`, with the nearest one that there is; or that a
-/// command is missing. Nothing where the words are not at fault. `words` are what follows the program's name.
+/// Explains what is wrong with the command line: the first word that is no command and no option of `app`, with the most similar
+/// one that exists, or a missing command. Returns nothing if no word is wrong. `words` are the words after the program's name.
 [[nodiscard]] std::optional<std::string> unknown_word(const CLI::App& app, std::span<const char* const> words);
 
 }  // namespace terrace::tools

@@ -17,14 +17,14 @@
 namespace terrace::tools {
 namespace {
 
-/// The errno of the first write to standard output that failed; 0: none did.
+/// The errno of the first failed write to standard output; 0 if none failed.
 int failed_with = 0;
 
 void note(bool done) {
   if (!done && failed_with == 0) failed_with = errno;
 }
 
-/// Of the terminal's last line.
+/// Guards the last line of the terminal.
 std::timed_mutex terminal;
 std::atomic<bool> drawn = false;
 constexpr std::string_view erase_line = "\r\x1b[K";
@@ -44,7 +44,7 @@ std::string what_failed() { return fmt::format("cannot write to standard output:
 
 void prepare_output() {
   std::signal(SIGPIPE, SIG_IGN);
-  // Opened the wrong way round: whoever uses one is told that it cannot be used.
+  // Descriptors are opened in the wrong direction on purpose, so that each use of them fails.
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     const bool closed = ::fcntl(descriptor, F_GETFD) < 0 && errno == EBADF;
     if (closed) (void)::open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
@@ -63,14 +63,14 @@ void flush_output() {
 void write_error(std::string_view who, std::string_view what) noexcept {
   constexpr std::size_t shown_max = 2000;
   try {
-    // Not waited for much longer: a terminal that stands still must not keep a process from ending. (By the system's clock: the
-    // ThreadSanitizer of GCC 12 does not see what locks by the steady one.)
+    // The wait is short, because a terminal that does not accept output must not keep a process from ending. It uses the system
+    // clock, because ThreadSanitizer of GCC 12 does not see locks that wait by the steady clock.
     const std::unique_lock lock{terminal, std::chrono::system_clock::now() + std::chrono::milliseconds{200}};
     std::string line = drawn ? std::string{erase_line} : std::string{};
     line += fmt::format("{}: {}", who, printable(what.substr(0, shown_max)));
     line += what.size() > shown_max ? "...\n" : "\n";
     to_standard_error(line);
-  } catch (...) {  // no memory for a line
+  } catch (...) {  // no memory for the line
   }
 }
 
@@ -80,7 +80,7 @@ LogSink& standard_error_log() {
       write_error("terrace", fmt::format("{}: {}", to_string(level), sentence));
     }
   };
-  // Never destroyed: a process may end while a log hands on.
+  // Never destroyed, because a log may still write while the process ends.
   static auto* const log = new StandardErrorLog;
   return *log;
 }
@@ -95,12 +95,12 @@ void draw_progress(std::string_view line) noexcept {
 }
 
 void complain(std::string_view who, std::string_view what) noexcept {
-  note(std::fflush(stdout) == 0);  // what was printed before is seen before
+  note(std::fflush(stdout) == 0);  // what was printed before appears first
   write_error(who, what);
 }
 
 int end_output(std::string_view who, ExitStatus status) {
-  note(std::fclose(stdout) == 0);  // some file systems tell only now
+  note(std::fclose(stdout) == 0);  // some file systems report errors only here
   if (failed_with != 0 && status == ExitStatus::done) {
     complain(who, what_failed());
     status = ExitStatus::run_failed;

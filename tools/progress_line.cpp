@@ -21,7 +21,7 @@ std::size_t terminal_columns() {
   return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : usual;
 }
 
-/// "12 s", "3:07", "1:02:33".
+/// Returns for example "12 s", "3:07" or "1:02:33".
 std::string time_text(double seconds) {
   constexpr double longest = 1e6;
   const auto whole = static_cast<std::uint64_t>(std::clamp(seconds, 0.0, longest));
@@ -35,12 +35,12 @@ std::string time_text(double seconds) {
 std::string progress_text(const ProgressState& state, double seconds, std::size_t columns) {
   constexpr std::size_t bar_max = 30;
   constexpr std::size_t bar_min = 10;
-  // A terminal that writes into its last column may go on to the next line.
+  // Some terminals move to the next line after a character in the last column.
   const std::size_t width = columns > 1 ? columns - 1 : 0;
   const double share = state.total == 0 ? 0 : std::min(1.0, static_cast<double>(state.done) / static_cast<double>(state.total));
   std::string line = state.total == 0 ? state.text : fmt::format("{:5.1f} %  {}", 100 * share, state.text);
   const std::string passed = fmt::format("  {}", time_text(seconds));
-  // The first moment tells nothing of the rest.
+  // In the first second there is not enough data for an estimate.
   const std::string left = share > 0 && seconds >= 1 ? fmt::format("  {} left", time_text(seconds * (1 - share) / share)) : "";
   if (line.size() + passed.size() + left.size() <= width) line += passed;
   line += left;

@@ -10,18 +10,19 @@
 
 namespace terrace::tools {
 
-/// How far something is.
+/// The progress of a task.
 struct ProgressState {
   std::uint64_t done = 0;
-  std::uint64_t total = 0;  ///< 0: not known; then there is no share, and no estimate
-  std::string text;         ///< ASCII
+  std::uint64_t total = 0;  ///< 0: not known; then no percentage and no estimate are shown
+  std::string text;         ///< ASCII only
 };
 
-/// A line on standard error, where that is a terminal, which says how far something is: drawn at once and then ten times a
-/// second, by a thread of its own, so that it moves whatever the program waits for. Erased when destroyed. One at a time.
+/// A line on standard error that shows the progress of a task, if standard error is a terminal. A thread of its own draws it at
+/// once and then ten times a second, so that it moves while the program waits. The destructor erases it. There may be one at a
+/// time.
 class ProgressLine {
  public:
-  /// `look` is called by that thread, until the destructor has returned.
+  /// That thread calls `look` until the destructor has returned.
   explicit ProgressLine(std::function<ProgressState()> look);
   ~ProgressLine();
   ProgressLine(const ProgressLine&) = delete;
@@ -32,12 +33,12 @@ class ProgressLine {
 
   std::mutex mutex_;
   std::condition_variable ended_;
-  bool end_ = false;  ///< under mutex_
+  bool end_ = false;  ///< guarded by mutex_
   std::thread thread_;
 };
 
-/// The line for a terminal of so many columns: never wider. Share, text and the time that is left come first, then the time that
-/// has passed, then a bar.
+/// Returns the line for a terminal of `columns` columns; it is never wider. Percentage, text and remaining time have priority,
+/// then the elapsed time, then a bar.
 [[nodiscard]] std::string progress_text(const ProgressState& state, double seconds, std::size_t columns);
 
 }  // namespace terrace::tools

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// From the root, links followed; empty where that cannot be found out.
+/// Returns the absolute path with links resolved, or an empty path if this is not possible.
 fs::path true_path(const fs::path& path) {
   std::error_code error;
   const fs::path absolute = fs::absolute(path, error);
@@ -32,15 +32,15 @@ bool is_inside(const fs::path& file, const fs::path& directory) {
   return !inner.empty() && !outer.empty() && std::ranges::mismatch(outer, inner).in1 == outer.end();
 }
 
-/// Whether the directory is one of a store, whatever the store's name: the first one has a catalog, each further one a file that
-/// says which part it is.
+/// Whether the directory belongs to a store of any name. The first directory of a store has a catalog; each further one has a
+/// file that says which part it is.
 bool is_a_stores(const fs::path& directory) {
   std::error_code ignored;
   const auto has = [&](const char* name) { return fs::exists(directory / name, ignored); };
   return has("lock") && (has("catalog") || has("stripe"));
 }
 
-/// An empty file, as mktemp makes it, may become one.
+/// Whether the file is empty (as mktemp makes it) or begins as JSON does.
 bool may_be_a_report(const fs::path& file) {
   const int first = std::ifstream{file, std::ios::binary}.get();
   return first == '{' || first == std::ifstream::traits_type::eof();

@@ -6,18 +6,18 @@
 
 namespace terrace::tools {
 
-/// What a report must not be written over.
+/// Files that a report must not overwrite.
 struct KeptFiles {
-  std::filesystem::path trace;  ///< empty: none
+  std::filesystem::path trace;  ///< empty: there is none
   std::vector<std::filesystem::path> store_directories;
 };
 
-/// Refuses a report that could not be written, or that would overwrite something else than an earlier report: the trace, anything
-/// in a store's directories, known or found to be one's, a file that does not begin as JSON does. Changes nothing. An empty name
-/// is no report. Throws UsageError.
+/// Throws UsageError if the report cannot be written, or if it would overwrite something other than an earlier report: the trace,
+/// a file in a store's directory (one in `kept` or any other), or a file that does not begin as JSON does. It changes nothing. An
+/// empty name means that no report is wanted.
 void check_report(const std::filesystem::path& report, const KeptFiles& kept);
 
-/// Writes the file, or throws std::runtime_error.
+/// Writes the file. Throws std::runtime_error if this fails.
 void write_report(const std::filesystem::path& file, const std::string& json);
 
 }  // namespace terrace::tools

@@ -21,7 +21,7 @@ namespace {
 
 using terrace::tools::ExitStatus;
 
-/// A broken invariant is a check that failed: one line, and nothing more of this process touches anything.
+/// A broken invariant counts as a failed check. The process writes one line and ends at once.
 void on_broken_check(const char* condition, const char* file, int line) {
   terrace::tools::write_error("terrace", fmt::format("broken invariant: {} ({}:{})", condition, file, line));
   ::_exit(static_cast<int>(ExitStatus::check_failed));
@@ -35,10 +35,10 @@ std::string one_line(std::string text) {
   return text.substr(0, text.find_last_not_of(' ') + 1);
 }
 
-/// What `terrace ARGUMENTS...` comes to; `who` is then who complains.
+/// Runs `terrace ARGUMENTS...` and returns its status. Stores the name for error lines in `who`.
 ExitStatus run(int argc, char** argv, std::string& who) {
   CLI::App app{"terrace: the memory tier of an LLM serving stack", "terrace"};
-  app.formatter(terrace::tools::help_formatter());  // commands added from now on have it, too
+  app.formatter(terrace::tools::help_formatter());  // applies to all commands that are added later
   app.set_version_flag("--version", "terrace " TERRACE_VERSION);
   app.require_subcommand(1);
   app.footer("\n`terrace COMMAND --help` has examples.");

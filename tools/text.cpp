@@ -15,7 +15,8 @@ struct Character {
   bool well_formed = false;
 };
 
-/// The first character of `text`, which is not empty. A byte that begins none counts as one that is not well formed.
+/// Returns the first character of `text`, which must not be empty. A byte that begins no character is returned as not well
+/// formed.
 Character first_of(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned lead = byte(0);
@@ -27,13 +28,13 @@ Character first_of(std::string_view text) {
     if ((byte(i) & 0xc0) != 0x80) return {};
     code = code << 6 | (byte(i) & 0x3fU);
   }
-  constexpr std::uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};  // shorter forms are not well formed
+  constexpr std::uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};  // a longer form than necessary is not well formed
   const bool surrogate = code >= 0xd800 && code <= 0xdfff;
   if (code < least[bytes] || code > 0x10ffff || surrogate) return {};
   return {bytes, code, true};
 }
 
-/// Of ASCII (C0 and DEL) and of Latin-1 (C1): some terminals act on the latter, too.
+/// Control characters of ASCII (C0 and DEL) and of Latin-1 (C1); some terminals obey the latter too.
 bool is_control(std::uint32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
 
 }  // namespace
@@ -52,7 +53,7 @@ std::string printable(std::string_view text) {
   return shown;
 }
 
-/// What is not ASCII, and DEL, occurs inside JSON's strings alone: the text as a whole can be set right.
+/// DEL and characters outside ASCII occur in JSON only inside strings, so the serialized text can be corrected as a whole.
 std::string json_text(const boost::json::value& value) {
   const std::string serialized = boost::json::serialize(value);
   std::string valid;

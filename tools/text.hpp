@@ -7,14 +7,15 @@
 
 namespace terrace::tools {
 
-// Names come from the command line, from traces and from stores: any bytes but zero. These two make them safe to show.
+// Names come from the command line, from traces and from stores, and may contain any bytes except zero. These functions make them
+// safe to show.
 
-/// `text` for a terminal: control characters (of ASCII and of Unicode) and bytes that are not UTF-8 become \xNN, line ends
-/// included. Other text is unchanged, so that calling it twice does no harm.
+/// Returns `text` for a terminal. Control characters (of ASCII and of Unicode), including line ends, and bytes that are not UTF-8
+/// become \xNN. Other text is unchanged, so a second call does no harm.
 [[nodiscard]] std::string printable(std::string_view text);
 
-/// `value` as JSON text that every parser accepts: bytes that are not UTF-8 become U+FFFD. It has no control characters, so that
-/// it is safe on a terminal too.
+/// Returns `value` as JSON text that every parser accepts: bytes that are not UTF-8 become U+FFFD. The text has no control
+/// characters, so it is safe on a terminal too.
 [[nodiscard]] std::string json_text(const boost::json::value& value);
 
 }  // namespace terrace::tools

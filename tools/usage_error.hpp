@@ -4,7 +4,7 @@
 
 namespace terrace::tools {
 
-/// What the user gave cannot be: one clear line for standard error, and exit status 2.
+/// The user's input is invalid. The program writes one clear line to standard error and exits with status 2.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

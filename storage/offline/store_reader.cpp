@@ -23,14 +23,14 @@ namespace terrace {
 namespace {
 
 constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 20;
-constexpr std::chrono::milliseconds breath{20};  ///< before something that may have been half written is read again
+constexpr std::chrono::milliseconds breath{20};  ///< wait before something that may be half written is read again
 constexpr int attempts_max = 5;
 
 [[noreturn]] void fail(ErrorCode error, const std::string& sentence) {
   throw std::system_error{static_cast<std::error_code>(error), sentence};
 }
 
-/// Of a directory that a store was given, the store's own in there, as it is unless it has another name.
+/// Returns the store's own directory: `directory` itself, or the store with the default name in it.
 std::filesystem::path own_directory(std::filesystem::path directory) {
   std::error_code error;
   const auto has = [&](const std::filesystem::path& name) {
@@ -40,7 +40,7 @@ std::filesystem::path own_directory(std::filesystem::path directory) {
   return !has("catalog") && !has("stripe") && has(own / "lock") ? directory / own : directory;
 }
 
-/// Of stores that lie side by side in a directory that is none itself.
+/// Returns the name of the first store in a directory that is no store itself. Empty if there is none.
 std::string first_store_in(const std::filesystem::path& directory) {
   std::error_code error;
   std::string first;
@@ -83,7 +83,7 @@ void StoreReader::close() noexcept {
 }
 
 StoreReader::File StoreReader::open(const std::filesystem::path& path, bool direct) const {
-  // Not to hang on a pipe that somebody put there.
+  // O_NONBLOCK: opening must not hang if the path is a pipe.
   constexpr int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   File file;
   file.direct = direct;
@@ -173,7 +173,7 @@ void StoreReader::read_superblock() {
       catalog_.bytes = static_cast<std::uint64_t>(now.st_size);
       if (catalog_.bytes >= due) return;
     }
-    // An owner that starts may be writing the one, or resizing the other.
+    // A starting owner may be writing the superblock, or resizing the catalog.
     if (attempt < attempts_max && in_use()) {
       std::this_thread::sleep_for(breath);
     } else if (whole) {
@@ -188,7 +188,8 @@ std::uint64_t StoreReader::next_data(std::uint64_t at, std::uint64_t end) const 
   const off_t data = ::lseek(catalog_.fd, static_cast<off_t>(at), SEEK_DATA);
   if (data >= 0) return std::clamp(static_cast<std::uint64_t>(data) / catalog_page_bytes * catalog_page_bytes, at, end);
   struct stat now {};
-  // None, where that is for want of data and not of a file; where the file system does not know, all of it is read.
+  // ENXIO can mean that no data follow, or that the file is shorter now. If the file system does not support SEEK_DATA,
+  // everything is read.
   return errno == ENXIO && ::fstat(catalog_.fd, &now) == 0 && static_cast<std::uint64_t>(now.st_size) >= end ? end : at;
 }
 
@@ -271,7 +272,7 @@ bool StoreReader::in_use() const {
   struct flock lock {};
   lock.l_type = F_RDLCK;
   lock.l_whence = SEEK_SET;
-  // Asks, without taking it for a moment, which would keep an owner out who starts just then.
+  // Queries the lock without taking it. Taking it, even for a moment, could make the start of an owner fail.
   return ::fcntl(lock_.fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
@@ -301,7 +302,7 @@ StoreReader::Location StoreReader::location(std::uint32_t slot) const {
 }
 
 Bytes StoreReader::allocated() const {
-  constexpr std::uint64_t unit = 512;  // of st_blocks, whatever the file system's own is
+  constexpr std::uint64_t unit = 512;  // the unit of st_blocks on every file system
   Bytes total{};
   std::error_code error;
   for (std::uint32_t n = 0; n < layout_.directories; ++n) {
@@ -354,7 +355,7 @@ StoreReader::Verified StoreReader::verify(const CatalogRecord& block, std::span<
   if (file.fd < 0) return {Verdict::unreadable, file.error};
   Result<std::optional<std::uint64_t>> got = checksum(file, block, scratch);
   if (!got && got.error() == errno_code(EINVAL) && file.direct) {
-    // Some file systems take O_DIRECT at open and refuse it here.
+    // Some file systems accept O_DIRECT in open() and refuse it at the first read.
     const int flags = ::fcntl(file.fd, F_GETFL);
     if (flags >= 0) (void)::fcntl(file.fd, F_SETFL, flags & ~O_DIRECT);
     got = checksum(file, block, scratch);

@@ -20,32 +20,31 @@
 
 namespace terrace {
 
-/// A file store looked at from outside: reads, and never writes, locks, makes or resizes anything, so that it works beside the
-/// store's owner as well as without one. The catalog is read once, when this is made; data are read when they are asked for, a
-/// piece at a time. Where the superblock is damaged, its copy is believed.
+/// Reads a file store from outside. It never writes, locks, makes or resizes anything, so it works with or without a process that
+/// has the store open (its owner). The constructor reads the catalog once; data are read when they are asked for, piece by piece.
+/// If the superblock is damaged, its copy is used.
 ///
-/// Trusts nothing: whatever the files say, the memory that this takes grows with what they really hold. Holes of a catalog are
-/// passed over unread.
+/// Threads: verify(), record() and in_use() from any; everything else is constant. Errors: see the constructor and verify(). The
+/// files may contain any bytes. Memory use depends on how much the files really hold, and not on numbers that they contain. Holes
+/// in the catalog are not read.
 ///
-/// Beside an owner. Pages of the catalog go out one by one, so that what was read is not one moment's truth: a block may lack
-/// a parent that was stored a moment later, and count as an orphan. A record that was caught while it was being written does
-/// not check itself, and is read again. A block's data may be another block's by the time they are read: verify() therefore
-/// looks at the record again where data do not verify. If it is another one, the block has `changed`. If it is the same, that
-/// is still no proof, since an owner that becomes smaller gives a slot's room back before it clears the record
-/// (storage/format/format.hpp, "Order"): while there is an owner, the answer is `doubtful`, and becomes `corrupt` only if it
-/// stays so for longer than owners take to write a page. Whether there is an owner is found out before the record is read again,
-/// so that an owner who ends in between has written the record that is then read.
+/// With an owner. The owner writes the catalog page by page, so the result is no snapshot: a block may count as an orphan because
+/// its parent was stored a moment later. A record that was read during its write has a wrong checksum, and is read again. The
+/// data of a block may have been replaced before they are read. So if data do not match, verify() reads the record again. If the
+/// record is now another one, the block has `changed`. If it is the same, the data may still be correct, because an owner that
+/// becomes smaller gives a slot's space back before it clears the record (storage/format/format.hpp, "Order of writes"). So while
+/// there is an owner, the answer is `doubtful`. It becomes `corrupt` only if it stays so for longer than an owner needs to write
+/// a page. The check for an owner comes before the second read of the record, so that an owner that ends in between has written
+/// the record that is then read.
 ///
-/// Without an owner all of it is exact, with one exception that a power failure leaves, or the end by force of an owner that was
-/// becoming smaller: a block that it had given up may still have its record, and then does not verify.
-///
-/// Threads: verify(), record() and in_use() from any; the rest is constant.
+/// Without an owner the result is exact, with one exception. After a power failure, or after an owner was killed while it became
+/// smaller, a block that was evicted may still have its record; then it does not match its data.
 class StoreReader {
  public:
-  /// `directory`: the store's own, or the one in which a store of the default name has its own.
-  /// Throws std::system_error, one sentence: an errno (no such directory, not readable), or incompatible (no store, another
-  /// version, a catalog that is cut short or whose superblock is damaged). `go_on` is asked before each piece of the catalog;
-  /// where it returns false this throws ECANCELED. `calls` outlives it.
+  /// `directory` is the store's own directory, or a directory in which a store with the default name has its own. Throws
+  /// std::system_error with one sentence: an errno (no such directory, not readable), or incompatible (no store, another version,
+  /// a truncated catalog, a damaged superblock). `go_on` is called before each piece of the catalog; if it returns false, this
+  /// throws ECANCELED. `calls` must outlive this object.
   explicit StoreReader(
       std::filesystem::path directory, PosixCalls& calls = PosixCalls::system(),
       const std::function<bool()>& go_on = [] { return true; });
@@ -53,26 +52,26 @@ class StoreReader {
   StoreReader(const StoreReader&) = delete;
   StoreReader& operator=(const StoreReader&) = delete;
 
-  /// The store's own.
+  /// The store's own directory.
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
-  /// Of a store that is striped, the further ones, in their order; where a link is missing, the link.
+  /// The further directories of a striped store, in their order. If a link cannot be read, the path of the link itself.
   [[nodiscard]] std::vector<std::filesystem::path> more_directories() const;
-  /// Of those, the ones that were not there, or held no part of this store, when this was made. What the catalog says of their
-  /// blocks is taken as true.
+  /// The further directories that did not exist, or held no part of this store, when the constructor looked. The records of
+  /// blocks in them are taken as valid.
   [[nodiscard]] std::vector<std::filesystem::path> missing_directories() const;
-  /// Whether the block lies in one of them.
+  /// Whether the block lies in a missing directory.
   [[nodiscard]] bool missing(const CatalogRecord& block) const { return missing_[layout_.directory_of(SlotId{block.slot})]; }
-  /// Of catalog().blocks(), those.
+  /// How many blocks in catalog().blocks() lie in missing directories.
   [[nodiscard]] std::uint64_t missing_blocks() const;
   [[nodiscard]] const Superblock& superblock() const { return superblock_; }
   [[nodiscard]] const StoreLayout& layout() const { return layout_; }
   [[nodiscard]] const CatalogScan& catalog() const { return *survey_; }
-  /// The block, or orphan, of this key.
+  /// Returns the block or orphan with this key, or null.
   [[nodiscard]] const CatalogRecord* find(const BlockKey& key) const;
 
-  /// Whether somebody has the store now.
+  /// Whether a process has the store open now.
   [[nodiscard]] bool in_use() const;
-  /// What the lock file says, which means something only while the store is in use.
+  /// Returns the owner that the lock file names. This is meaningful only while the store is in use.
   [[nodiscard]] std::optional<StoreOwner> owner() const;
 
   struct Location {
@@ -80,45 +79,46 @@ class StoreReader {
     std::uint64_t offset = 0;
   };
   [[nodiscard]] Location location(std::uint32_t slot) const;
-  /// What the store's files take of the disk now.
+  /// The disk space that the store's files use now.
   [[nodiscard]] Bytes allocated() const;
 
   enum class Verdict : unsigned char { verified, changed, doubtful, corrupt, unreadable, missing };
   struct Verified {
     Verdict verdict = Verdict::verified;
-    int error = 0;  ///< of `unreadable`: an errno, or 0 where the file ended
+    int error = 0;  ///< for `unreadable`: an errno, or 0 if the file is too short
   };
-  /// Memory for verify(): a piece of a block, or all of it.
+  /// Makes a buffer for verify(). It holds a whole block, or a piece of one if blocks are large.
   [[nodiscard]] AlignedBuffer make_scratch() const;
-  /// Reads the block's data, through `scratch`, and compares them with its checksum. `scratch` is aligned to io_alignment, and a
-  /// multiple of that long.
+  /// Reads the data of the block through `scratch` and compares their checksum with the record. `scratch` must be aligned to
+  /// io_alignment, and its size must be a multiple of that.
   [[nodiscard]] Verified verify(const CatalogRecord& block, std::span<std::byte> scratch) const;
-  /// The same; what is doubtful is read again until it is not, or is corrupt when `patience` has passed. Blocks so long.
+  /// The same, but a `doubtful` block is read again until it has another verdict. After `patience` it is `corrupt`. Blocks
+  /// meanwhile.
   [[nodiscard]] Verified verify(const CatalogRecord& block, std::chrono::milliseconds patience) const;
 
-  /// The slot's record as it is now; nothing where there is none that checks itself. Fails: an errno.
+  /// Reads the present record of the slot. Returns nothing if the slot has no valid record. Fails with an errno.
   [[nodiscard]] Result<std::optional<CatalogRecord>> record(std::uint32_t slot) const;
 
  private:
   struct File {
     int fd = -1;
     bool direct = false;
-    int error = 0;  ///< why it is not open
+    int error = 0;  ///< why the file is not open
     std::uint64_t bytes = 0;
   };
 
   [[nodiscard]] File open(const std::filesystem::path& path, bool direct) const;
-  /// Opened when it is asked for first; stays open.
+  /// Opens the file at its first use; it stays open.
   [[nodiscard]] File data_file(std::uint32_t number) const;
-  /// The bytes that were there, or an errno.
+  /// Returns how many bytes were read, or an errno.
   [[nodiscard]] Result<std::uint64_t> read(int fd, std::span<std::byte> into, std::uint64_t offset) const;
   void open_catalog();
   void read_superblock();
   void find_missing();
   void read_records(const std::function<bool()>& go_on);
-  /// Where the catalog's next data begin, from a page on that is not beyond `end`; `end` where there are none.
+  /// Returns the first page at or after `at` that has data, or `end` if no page before `end` has any.
   [[nodiscard]] std::uint64_t next_data(std::uint64_t at, std::uint64_t end) const;
-  /// The block's checksum, or no value where its file ends too soon. Fails: an errno.
+  /// Returns the checksum of the block's data, or no value if the file is too short. Fails with an errno.
   [[nodiscard]] Result<std::optional<std::uint64_t>> checksum(const File& file, const CatalogRecord& block,
                                                               std::span<std::byte> scratch) const;
   void close() noexcept;
@@ -134,7 +134,7 @@ class StoreReader {
   File catalog_;
   File lock_;
   mutable std::mutex opening_;
-  mutable std::map<std::uint32_t, File> data_;  ///< opening_'s
+  mutable std::map<std::uint32_t, File> data_;  ///< guarded by opening_
 };
 
 }  // namespace terrace

@@ -18,7 +18,7 @@ using Verdict = StoreReader::Verdict;
 
 constexpr std::chrono::milliseconds tick{100};
 
-/// What the threads share.
+/// The state that the threads share.
 class Work {
  public:
   Work(const StoreReader& reader, const VerificationOptions& options) : reader_{reader}, options_{options} {
@@ -28,7 +28,7 @@ class Work {
     running_ = options.threads;
   }
 
-  /// Of one thread, until nothing is left or it is to stop.
+  /// The body of each thread. Returns when no block is left, or after stop().
   void run() {
     const AlignedBuffer scratch = reader_.make_scratch();
     while (!stop_) {
@@ -41,13 +41,13 @@ class Work {
     ended_.notify_all();
   }
 
-  /// Waits for a moment; true once all threads have ended.
+  /// Waits for one tick. Returns true once all threads have ended.
   bool wait() {
     std::unique_lock guard{mutex_};
     return ended_.wait_for(guard, tick, [&] { return running_ == 0; });
   }
 
-  /// Looks again at what was doubtful; true once nothing is.
+  /// Verifies doubtful blocks again. Returns true once there are none.
   bool look_again() {
     std::vector<Doubt> doubts;
     {
@@ -92,7 +92,7 @@ class Work {
     }
   }
 
-  /// Waits until the bandwidth allows for one more block; false where it is to stop.
+  /// Waits until the bandwidth limit allows one more block. Returns false after stop().
   bool pace() {
     if (count(options_.bandwidth) == 0) return !stop_;
     const std::chrono::duration<double> cost{static_cast<double>(reader_.layout().block_bytes) /
@@ -115,7 +115,7 @@ class Work {
   std::atomic<std::uint64_t> next_{0};
   std::atomic<bool> stop_{false};
 
-  std::mutex mutex_;  ///< of what follows
+  std::mutex mutex_;  ///< guards the members below
   std::condition_variable ended_;
   unsigned running_ = 0;
   Verification found_;

@@ -12,33 +12,34 @@ namespace terrace {
 
 struct VerificationOptions {
   unsigned threads = 4;  ///< at least 1
-  /// A second, of all threads together; 0: as fast as the disk goes.
+  /// The limit for all threads together, in bytes per second; 0 is no limit.
   Bytes bandwidth{};
-  /// How long a block beside an owner may stay doubtful (StoreReader) until it is corrupt.
+  /// How long a block may stay `doubtful` while the store has an owner (StoreReader). After that it is `corrupt`.
   std::chrono::milliseconds patience{5000};
 };
 
 struct Verification {
   struct Wrong {
     CatalogRecord block;
-    StoreReader::Verified why;  ///< corrupt, unreadable
+    StoreReader::Verified why;  ///< `corrupt` or `unreadable`
   };
 
-  std::uint64_t blocks = 0;  ///< those that a store would serve
+  std::uint64_t blocks = 0;  ///< blocks that a store would serve
   std::uint64_t verified = 0;
-  std::uint64_t changed = 0;  ///< given up by the store's owner meanwhile
-  std::uint64_t missing = 0;  ///< not read, in directories that are missing
-  std::vector<Wrong> wrong;   ///< by slot
+  std::uint64_t changed = 0;  ///< blocks that the store's owner evicted meanwhile
+  std::uint64_t missing = 0;  ///< blocks in missing directories, which are not read
+  std::vector<Wrong> wrong;   ///< sorted by slot
   Bytes read{};
   double seconds = 0;
   bool stopped = false;
 
-  [[nodiscard]] std::uint64_t done() const { return verified + changed + missing + wrong.size(); }  ///< all, unless stopped
+  /// equal to `blocks`, unless stopped
+  [[nodiscard]] std::uint64_t done() const { return verified + changed + missing + wrong.size(); }
 };
 
-/// Reads and verifies all data, in the order in which they lie. `go_on(blocks done, bytes read)` is called some ten times a
-/// second, on the calling thread, which this blocks; where it returns false the rest is left out. Throws std::system_error
-/// where a thread is not to be had.
+/// Reads and verifies the data of all blocks, in the order of their slots. Blocks until it is done. About ten times a second it
+/// calls `go_on(blocks done, bytes read)` on the calling thread; if that returns false, the remaining blocks are left out. Throws
+/// std::system_error if a thread cannot be started.
 [[nodiscard]] Verification verify_all(const StoreReader& reader, const VerificationOptions& options,
                                       const std::function<bool(std::uint64_t done, Bytes read)>& go_on);
 

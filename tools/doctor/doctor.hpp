@@ -13,21 +13,21 @@ class App;
 namespace terrace::tools {
 
 struct DoctorArguments {
-  std::optional<std::string> device;  ///< as --device of replay; none: the first CUDA device, if there is one
-  bool measure = false;               ///< though there are figures of an earlier time
-  std::filesystem::path report;       ///< empty: none
+  std::optional<std::string> device;  ///< as --device of replay; empty: the first CUDA device, if there is one
+  bool measure = false;               ///< measure again, even if earlier results are kept
+  std::filesystem::path report;       ///< file name; empty: no report
 };
 void add_doctor_options(CLI::App& command, DoctorArguments& into);
 
-/// What the machine has of what Terrace wants, and what each path of the device is worth, to standard output. Throws UsageError,
-/// CudaError.
+/// Prints to standard output what this machine offers to Terrace, and how fast the copy methods of its GPU are. Throws UsageError
+/// and CudaError.
 void run_doctor(const DoctorArguments& arguments);
 
-/// The fastest that the link was seen to be, in bytes per second.
+/// The highest rate measured on the link in this direction, in bytes per second.
 [[nodiscard]] double link_peak(const CopyMethodTable& paths, Direction direction);
-/// For each direction, size and number of pieces: the path that is taken, and its speed.
+/// For each direction, size and number of pieces: the copy method that is used, and its rate.
 [[nodiscard]] std::string to_table(const CopyMethodTable& paths, CopyMethods available);
-/// The same for programs.
+/// The same as JSON.
 [[nodiscard]] std::string to_json(const CudaFacts& facts, const CopyMethodTable& paths);
 
 }  // namespace terrace::tools

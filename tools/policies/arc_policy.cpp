@@ -15,7 +15,7 @@ void ArcPolicy::insert(const BlockKey& key) {
   Block& block = records_[index];
   const bool is_ghost = !records_.resident(index) && block.last != 0;
   if (is_ghost) {
-    // It would have been a hit, had its kind had more room.
+    // With more space for its kind, the block would have been a hit.
     const std::size_t b1 = std::max<std::size_t>(records_.ghosts(once), 1);
     const std::size_t b2 = std::max<std::size_t>(records_.ghosts(again), 1);
     if (block.kind == once) {
@@ -52,9 +52,9 @@ void ArcPolicy::remove(const BlockKey& key) {
   if (!records_.leave(index)) return;
   Block& block = records_[index];
   --resident_[block.kind];
-  block.last = std::max<std::uint64_t>(block.last, 1);  // a ghost, though it was never used here
+  block.last = std::max<std::uint64_t>(block.last, 1);  // marks it as a ghost even if it was never used here
   records_.make_newest(index, block.kind);
-  // What is remembered of one kind and what is there of it are as many as the tier holds; all ghosts are no more either.
+  // The blocks and ghosts of kind `once` together are at most as many as the tier holds. All ghosts together are too.
   while (records_.ghosts(once) > 0 && resident_[once] + records_.ghosts(once) > capacity_) records_.forget_oldest(once);
   while (ghosts() > capacity_) records_.forget_oldest(records_.ghosts(again) > 0 ? again : once);
 }

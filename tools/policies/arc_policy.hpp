@@ -7,12 +7,13 @@
 
 namespace terrace::tools {
 
-/// Keeps blocks used once apart from those used again, each in order of use, and lets the hits on what it has lately given up
-/// of either say how much room the first may take. After Megiddo and Modha, "ARC: a self-tuning, low overhead replacement
-/// cache" (FAST 2003). O(log n) an event.
+/// An eviction policy that keeps blocks used once apart from blocks used again, each in order of use. Hits on ghosts of the two
+/// kinds decide how much space the first kind may take. After Megiddo and Modha, "ARC: a self-tuning, low overhead replacement
+/// cache" (FAST 2003). O(log n) for each event.
 ///
-/// What the tree changes: only leaves can go, so that each kind has a heap of its leaves for a list of its blocks; and room is
-/// made before a block comes, so that the hit on its ghost is heard after. Ghosts: as many as the tier holds.
+/// Two differences follow from the prefix tree. Only leaves can be evicted, so each kind has a heap of its leaves in place of a
+/// list of its blocks. And space is made before a block comes, so a hit on its ghost is seen only afterwards. The number of
+/// ghosts is at most the number of blocks that the tier holds.
 class ArcPolicy final : public EvictionPolicy {
  public:
   explicit ArcPolicy(std::uint32_t capacity);
@@ -30,8 +31,8 @@ class ArcPolicy final : public EvictionPolicy {
   void check_invariants() const override;
 
  private:
-  static constexpr std::size_t once = 0;   ///< T1, B1
-  static constexpr std::size_t again = 1;  ///< T2, B2
+  static constexpr std::size_t once = 0;   ///< lists T1 and B1 of the paper
+  static constexpr std::size_t again = 1;  ///< lists T2 and B2 of the paper
 
   struct Block {
     std::uint64_t last = 0;
@@ -43,8 +44,8 @@ class ArcPolicy final : public EvictionPolicy {
   void remove(const BlockKey& key);
 
   std::size_t capacity_;
-  std::size_t target_ = 0;                 ///< p: room for what was used once
-  std::array<std::size_t, 2> resident_{};  ///< |T1|, |T2|
+  std::size_t target_ = 0;                 ///< p of the paper: the space for blocks used once
+  std::array<std::size_t, 2> resident_{};  ///< |T1| and |T2| of the paper
   Records records_;
   LeafHeaps leaves_{2};  ///< by kind
 };

@@ -13,19 +13,19 @@
 
 namespace terrace::tools {
 
-/// What a policy remembers of blocks: of those that are in its tier for as long as they are, and of some that have left
-/// (ghosts) for as long as it likes. Ghosts stand in lines, newest first, so that the oldest can be forgotten.
+/// A policy's records about blocks: of all blocks in its tier, and of some blocks that have left the tier (ghosts). Ghosts are in
+/// lines, newest first, so that the oldest can be dropped.
 ///
-/// A block is known by eight bytes of its key. Two blocks that agree in them share a record: that makes for a bad guess about
-/// what to give up, never for a wrong block. Records keep their index while they exist, and are re-used: with room reserved,
-/// nothing is allocated. Threads: one.
+/// A block is identified by eight bytes of its key. Two blocks with equal bytes share a record. This can only make an eviction
+/// decision worse; it never gives a wrong block. A record keeps its index while it exists, and then its memory is used again.
+/// Nothing is allocated while there are at most as many records as were reserved. Threads: one.
 template <class Data, std::size_t line_count = 1>
 class BlockRecords {
  public:
   using Index = std::uint32_t;
   static constexpr Index none = 0xFFFF'FFFF;
 
-  /// Room for so many records is made at once; more are allocated when they come.
+  /// Reserves memory for this many records. Further records allocate memory when they come.
   explicit BlockRecords(std::size_t expected) {
     records_.reserve(expected);
     by_id_.reserve(expected);
@@ -39,7 +39,7 @@ class BlockRecords {
     const auto found = by_id_.find(key.prefix64());
     return found == by_id_.end() ? none : found->second;
   }
-  /// The block's record; a new one, in no line and not resident, where there is none.
+  /// Returns the block's record. A new record is in no line and not resident.
   [[nodiscard]] Index find_or_add(const BlockKey& key) {
     const auto [place, is_new] = by_id_.try_emplace(key.prefix64(), none);
     if (!is_new) return place->second;
@@ -57,7 +57,7 @@ class BlockRecords {
     return index;
   }
 
-  /// The block came into the tier: its record leaves its line. True where it was not there before.
+  /// Records that the block came into the tier, and removes its record from its line. Returns true if it was not there before.
   bool enter(Index index) {
     ++blocks_;
     if (records_[index].copies++ > 0) return false;
@@ -65,7 +65,8 @@ class BlockRecords {
     ++residents_;
     return true;
   }
-  /// It left. True where it is not there any more: then its record is in no line, for the caller to keep or to forget.
+  /// Records that the block left the tier. Returns true if no block with this record is left there. Then the record is in no
+  /// line, and the caller must keep it as a ghost or forget it.
   bool leave(Index index) {
     TERRACE_CHECK(records_[index].copies > 0);
     --blocks_;
@@ -74,7 +75,7 @@ class BlockRecords {
     return true;
   }
 
-  /// Puts a ghost in front of a line, wherever it was.
+  /// Moves a ghost to the front of a line.
   void make_newest(Index index, std::size_t line) {
     TERRACE_CHECK(!resident(index));
     unlink(index);
@@ -87,7 +88,7 @@ class BlockRecords {
     to.newest = index;
     ++to.size;
   }
-  /// Forgets the line's oldest. It must have one.
+  /// Drops the oldest ghost of the line, which must not be empty.
   void forget_oldest(std::size_t line) { forget(lines_[line].oldest); }
   void forget(Index index) {
     TERRACE_CHECK(index != none && !resident(index));
@@ -96,10 +97,10 @@ class BlockRecords {
     free_.push_back(index);
   }
 
-  /// Of a line; none where it is empty.
+  /// The number of ghosts in a line.
   [[nodiscard]] std::size_t ghosts(std::size_t line = 0) const { return lines_[line].size; }
   [[nodiscard]] std::size_t residents() const { return residents_; }
-  /// In the tier: more than residents() where two share a record.
+  /// The number of blocks in the tier. It is larger than residents() if blocks share a record.
   [[nodiscard]] std::size_t blocks() const { return blocks_; }
   [[nodiscard]] std::size_t bytes_held() const {
     constexpr std::size_t a_bucket = sizeof(std::pair<std::uint64_t, Index>) + 1;
@@ -134,7 +135,7 @@ class BlockRecords {
   struct Record {
     std::uint64_t id = 0;
     Data data{};
-    std::uint32_t copies = 0;  ///< blocks of this identity in the tier
+    std::uint32_t copies = 0;  ///< how many blocks in the tier have this record
     Index older = none;
     Index newer = none;
     std::uint8_t line = no_line;

@@ -17,7 +17,7 @@ void Lru2Policy::on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_
       uses.previous = uses.last;
       uses.last = stamp;
     }
-    // Used where it lies in another tier: what is known of it is wanted when it comes.
+    // The block was used in another tier. Its uses are recorded, because they count when it comes into this tier.
     if (!records_.resident(index)) remember_as_ghost(index);
   }
 }

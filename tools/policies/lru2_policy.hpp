@@ -6,12 +6,12 @@
 
 namespace terrace::tools {
 
-/// Gives up the leaf whose use before the last is longest ago; first those that were used only once, least recently used first.
-/// After O'Neil, O'Neil and Weikum, "The LRU-K page replacement algorithm for database disk buffering" (SIGMOD 1993), with K =
-/// 2. Blocks that have left are remembered (the "retained information"), four times as many as the tier holds: so a block that
-/// is computed a second time is known to be one. O(log n) an event.
+/// Evicts the leaf whose second-to-last use is longest ago. Leaves that were used only once go first, least recently used first.
+/// After O'Neil, O'Neil and Weikum, "The LRU-K page replacement algorithm for database disk buffering" (SIGMOD 1993), with K = 2.
+/// It keeps records of blocks that have left (the paper's "retained information"), four times as many as the tier holds, so it
+/// recognises a block that is computed a second time. O(log n) for each event.
 ///
-/// A parent is used whenever its child is, so that its use before the last is never older: a path is given up from its end.
+/// A parent is used whenever its child is used, so its second-to-last use is never older. So a prefix is evicted from its end.
 class Lru2Policy final : public EvictionPolicy {
  public:
   static constexpr std::size_t ghosts_per_block = 4;
@@ -32,7 +32,7 @@ class Lru2Policy final : public EvictionPolicy {
 
  private:
   struct Uses {
-    std::uint64_t last = 0;  ///< 0: never
+    std::uint64_t last = 0;  ///< 0: it was never used
     std::uint64_t previous = 0;
   };
   struct Age {

@@ -9,13 +9,13 @@
 
 namespace terrace::tools {
 
-/// The eviction policies that a replay can be run with: the two of the cache, and three to compare them with.
+/// The eviction policies that a replay can use: the two of the cache, and three for comparison.
 enum class PolicyKind : unsigned char {
   lru,       ///< the least recently used leaf: LruPolicy, the reference
-  lru_2,     ///< the leaf whose use before the last is longest ago: Lru2Policy
+  lru_2,     ///< the leaf whose second-to-last use is longest ago: Lru2Policy
   arc,       ///< ArcPolicy
   s3_fifo,   ///< S3FifoPolicy
-  adaptive,  ///< whichever of a few rules has lately hit most: AdaptivePolicy
+  adaptive,  ///< the rule, of a few, that has had most hits lately: AdaptivePolicy
 };
 
 inline constexpr std::array all_policies{PolicyKind::lru, PolicyKind::lru_2, PolicyKind::arc, PolicyKind::s3_fifo,

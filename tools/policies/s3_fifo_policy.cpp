@@ -70,21 +70,21 @@ void S3FifoPolicy::on_unevictable(NodeId node) {
 
 bool S3FifoPolicy::takes_small() const { return main_.empty() || (!small_.empty() && small_blocks_ >= small_max_); }
 
-/// Leaves at the head of their queue go where their uses take them, until one is there that may be given up. (Each step pays
-/// for a use with O(log n).)
+/// Moves leaves from the head of their queue as their uses require, until the leaf at the head may be evicted. Each step costs
+/// O(log n) and consumes a use.
 void S3FifoPolicy::settle() {
   while (candidates() > 0) {
     const bool from_small = takes_small();
     IndexedHeap<Place>& queue = from_small ? small_ : main_;
     Place place = queue.top().priority;
-    // The leaf's block has just been removed: its record counts for nothing any more, and the tree says next which block takes
-    // its place.
+    // The leaf's block has just been removed, so its record is no longer valid. The tree reports next which block is the leaf
+    // now.
     if (!records_.resident(place.record)) return;
     Block& block = records_[place.record];
     if (block.uses < (from_small ? uses_that_prove : 1)) return;
     if (from_small) {
       block.uses = 0;
-      if (!std::exchange(block.is_main, true)) --small_blocks_;  // a block that shares the record may have moved it
+      if (!std::exchange(block.is_main, true)) --small_blocks_;  // a block that shares the record may have moved it already
       small_.erase(place.node);
     } else {
       --block.uses;

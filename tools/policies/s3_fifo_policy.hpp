@@ -6,12 +6,13 @@
 
 namespace terrace::tools {
 
-/// Three queues: new blocks wait in a small one, a tenth of the tier, and go to the main one only if they are used twice again;
-/// those that come back soon after they were given up go there at once. In the main queue a use buys one more round. After
-/// Yang, Zhang, Qiu, Yue and Rashmi, "FIFO queues are all you need for cache eviction" (SOSP 2023). O(log n) an event, over time.
+/// An eviction policy with three queues. New blocks wait in a small queue, a tenth of the tier, and move to the main queue only
+/// if they are used twice more. A block that comes back soon after its eviction goes to the main queue at once (the third queue
+/// records such ghosts). In the main queue each use gives a block one more round. After Yang, Zhang, Qiu, Yue and Rashmi, "FIFO
+/// queues are all you need for cache eviction" (SOSP 2023). Amortised O(log n) for each event.
 ///
-/// What the tree changes: only leaves can go, so that each queue is a heap of its leaves, by the order in which their blocks
-/// came. Ghosts: nine tenths of what the tier holds.
+/// One difference follows from the prefix tree: only leaves can be evicted, so each queue is a heap of its leaves, in the order
+/// in which their blocks came. The number of ghosts is at most nine tenths of the blocks that the tier holds.
 class S3FifoPolicy final : public EvictionPolicy {
  public:
   explicit S3FifoPolicy(std::uint32_t capacity);
@@ -35,9 +36,9 @@ class S3FifoPolicy final : public EvictionPolicy {
   static constexpr std::uint8_t uses_that_prove = 2;
 
   struct Block {
-    std::uint64_t order = 0;  ///< in its queue
-    std::uint64_t last = 0;   ///< stamp of its last use; 0: none yet
-    std::uint8_t uses = 0;    ///< after the first, not yet paid for
+    std::uint64_t order = 0;  ///< position in its queue
+    std::uint64_t last = 0;   ///< time stamp of its last use; 0: none yet
+    std::uint8_t uses = 0;    ///< uses after the first one that have not been consumed
     bool is_main = false;
   };
   using Records = BlockRecords<Block>;

@@ -19,7 +19,7 @@ namespace {
 
 namespace json = boost::json;
 
-/// An owner, or a store that is none, is the user's to do something about; all else is ours.
+/// The user must act if the store has an owner or is no store. All other errors are failures of the program.
 template <class Open>
 auto opened(Open open) {
   try {
@@ -36,7 +36,8 @@ FileStoreConfig config_of(const StoreReader& reader) {
   config.directory = reader.directory();
   config.name.clear();
   config.block_bytes = Bytes{reader.layout().block_bytes};
-  const std::uint64_t open = reader.superblock().open_slots;  // of a store that was made smaller: it stays that
+  // less than all slots if the store was made smaller; it keeps this size
+  const std::uint64_t open = reader.superblock().open_slots;
   config.more_directories = reader.more_directories();
   config.capacity = capacity_for(open > 0 ? static_cast<std::uint32_t>(open) : reader.layout().slots, config.block_bytes,
                                  reader.layout().directories);

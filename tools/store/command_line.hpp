@@ -14,7 +14,7 @@ class App;
 
 namespace terrace::tools {
 
-/// `terrace store`, as typed.
+/// The command line of `terrace store`.
 struct StoreArguments {
   enum class Part : unsigned char { stat, list, show, verify, remove };
 
@@ -31,13 +31,13 @@ struct StoreArguments {
   bool yes = false;                    ///< remove
 };
 
-/// Adds `store stat`, `store list`, `store show`, `store verify`, `store remove` and their flags. `arguments` outlives the
+/// Adds `store stat`, `store list`, `store show`, `store verify`, `store remove` and their flags. `arguments` must outlive the
 /// parsing.
 void add_store_options(CLI::App& store, StoreArguments& arguments);
 
-/// Runs what was asked for; results on standard output, one line on standard error where a check failed or was interrupted.
-/// Throws UsageError for arguments that make no sense, a directory that is no store and one that is in use where it must not
-/// be; std::exception where the work itself breaks.
+/// Runs the command. Results go to standard output. If a check failed or the user interrupted the run, one line goes to standard
+/// error. Throws UsageError for invalid arguments, for a directory that is no store, and for a store in use that must not be;
+/// throws std::exception if the work itself fails.
 [[nodiscard]] ExitStatus run_store(const StoreArguments& arguments);
 
 }  // namespace terrace::tools

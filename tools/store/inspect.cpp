@@ -19,7 +19,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::chrono::seconds patience{5};  ///< as verify has beside an owner
+constexpr std::chrono::seconds patience{5};  ///< the same as in `verify` for a store that is in use
 constexpr std::size_t namespaces_shown = 20;
 
 json::value to_value(const StoreReader& reader) {
@@ -48,12 +48,12 @@ json::object to_object(const StoreReader& reader, const CatalogRecord& record, b
           {"missing", reader.missing(record)}};
 }
 
-/// From the root, or from the last ancestor that is there, down to the block itself.
+/// The blocks from the root, or from the last ancestor that exists, down to the block itself.
 std::vector<const CatalogRecord*> path_to(const StoreReader& reader, const CatalogRecord& block) {
   std::vector<const CatalogRecord*> path{&block};
   while (path.back()->block.depth > 0) {
     const CatalogRecord* const parent = reader.find(path.back()->block.parent);
-    // Depths fall by one, so that this ends whatever the files say.
+    // The depth falls by one in each step, so the loop ends whatever the files contain.
     if (parent == nullptr || parent->block.depth + 1 != path.back()->block.depth) break;
     path.push_back(parent);
   }
@@ -83,7 +83,7 @@ const char* to_text(StoreReader::Verdict verdict) {
   return "?";
 }
 
-/// Slots that hold no block and may not: the store was made smaller while it served.
+/// Free slots that must not hold a block, because the store was made smaller while it served.
 std::uint64_t closed_slots(const StoreReader& reader) {
   const std::uint64_t open = reader.superblock().open_slots;
   if (open == 0) return 0;
@@ -141,7 +141,7 @@ void print_stat(const std::filesystem::path& directory, bool as_json) {
                      {"orphans", catalog.orphans().size()},
                      {"superseded", catalog.superseded().size()},
                      {"damaged", catalog.damaged().size()},
-                     {"missing", reader->missing_blocks()}};  // among the blocks
+                     {"missing", reader->missing_blocks()}};  // counted in "blocks" too
   json::array more;
   json::array missing;
   for (const std::filesystem::path& each : reader->missing_directories()) missing.push_back(json::string{each.string()});

@@ -9,18 +9,19 @@
 
 namespace terrace::tools {
 
-// `terrace store stat`, `list` and `show`: to standard output. All throw UsageError where there is no store to look into.
+// `terrace store stat`, `list` and `show`. They print to standard output, and throw UsageError if there is no store to read.
 
 void print_stat(const std::filesystem::path& directory, bool json);
 
 struct ListOptions {
   std::optional<std::uint64_t> limit;
-  std::string wanted_namespace;  ///< hexadecimal digits that it begins with; empty: all
+  std::string wanted_namespace;  ///< first hexadecimal digits of the namespace; empty: all
   bool json = false;
 };
 void print_list(const std::filesystem::path& directory, const ListOptions& options);
 
-/// check_failed where the block's data do not verify. Throws UsageError also where there is no such block, or more than one.
+/// Returns check_failed if the block's data do not match its checksum. Throws UsageError also if no block or several blocks
+/// match.
 [[nodiscard]] ExitStatus show_block(const std::filesystem::path& directory, const std::string& digits, bool json);
 
 }  // namespace terrace::tools

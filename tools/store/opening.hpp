@@ -14,27 +14,28 @@
 
 namespace terrace::tools {
 
-/// What the error says, without the name of a code of our own that follows the sentence; an errno's stays.
+/// Returns the text of the error. If the code is one of ours, the text is without the code's name; the text of an errno stays.
 [[nodiscard]] std::string sentence_of(const std::system_error& error);
 
-/// Looks into the store. Throws UsageError where there is none that can be read: a directory is an argument. Throws Interrupted
-/// where `go_on`, asked from time to time, returns false.
+/// Opens the store for reading. Throws UsageError if no store can be read there, because the directory is an argument of the
+/// user. Throws Interrupted if `go_on`, which is called from time to time, returns false.
 [[nodiscard]] std::unique_ptr<StoreReader> open_store(
     const std::filesystem::path& directory, const std::function<bool()>& go_on = [] { return true; });
 
-/// The text in lower case, where it is at most so many hexadecimal digits.
+/// Returns the text in lower case if it consists of at most `most` hexadecimal digits, else nothing.
 [[nodiscard]] std::optional<std::string> hex_digits(const std::string& text, std::size_t most);
 
-/// The one block, or orphan, whose key begins with these hexadecimal digits. Throws UsageError where there is none, or several.
+/// Returns the block or orphan whose key begins with these hexadecimal digits. Throws UsageError if none or several match.
 [[nodiscard]] const CatalogRecord& find_block(const StoreReader& reader, const std::string& digits);
 
-/// What a person can find the block by: as the first 16 digits of the root's key.
+/// The namespace as shown to people: the first 16 hexadecimal digits of the root key.
 [[nodiscard]] std::string namespace_hex(TenantId tenant);
 
-/// "does not verify", "cannot be read: Input/output error": of what verify() called wrong.
+/// A verdict that verify() reported as wrong, in words: "does not match its checksum", "cannot be read: Input/output error".
 [[nodiscard]] std::string what_is_wrong(const StoreReader::Verified& verified);
 [[nodiscard]] const char* what_is_wrong(CatalogScan::Flaw flaw);
-/// "/mnt/b/store and /mnt/c/store, of a store over 4 directories, are not there, and 352 blocks in them: mount their disks"
+/// Returns for example "2 of the 4 directories of this store are missing, with 352 blocks: /mnt/b/store and /mnt/c/store; mount
+/// their disks".
 [[nodiscard]] std::string what_is_missing(const StoreReader& reader);
 
 }  // namespace terrace::tools

@@ -74,7 +74,7 @@ void print_text(const StoreReader& reader, const Verification& found) {
   }
 }
 
-/// Of all that is wrong, for one line: how much, and the first.
+/// One line about all that is wrong: how much it is, and the first of it.
 std::string summary(const StoreReader& reader, const Verification& found) {
   const auto& damaged = reader.catalog().damaged();
   if (found.wrong.empty()) {

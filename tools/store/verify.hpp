@@ -9,12 +9,12 @@ namespace terrace::tools {
 
 struct VerifyOptions {
   unsigned threads = 4;
-  Bytes bandwidth{};  ///< a second; 0: any
+  Bytes bandwidth{};  ///< in bytes per second; 0 is no limit
   bool json = false;
 };
 
-/// `terrace store verify`: all data, with a progress line; SIGINT and SIGTERM end it in good order. Throws UsageError where
-/// there is no store to look into.
+/// Runs `terrace store verify`: reads the data of all blocks and shows a progress line. SIGINT and SIGTERM end it in an orderly
+/// way. Throws UsageError if there is no store to read.
 [[nodiscard]] ExitStatus verify_store(const std::filesystem::path& directory, const VerifyOptions& options);
 
 }  // namespace terrace::tools
