@@ -7,21 +7,22 @@
 
 namespace terrace::tools {
 
-/// Where in its life a request is given up by whoever sent it.
+/// The point in its life at which a client aborts a request.
 struct AbortPoint {
-  /// Before it is admitted; else once it is, and so many of its tokens are there. 0: at once, its blocks may still be coming.
+  /// True: before the request is admitted. False: after that, when `tokens` of its tokens are computed. With 0 tokens it is
+  /// aborted as soon as it is admitted, and its blocks may still be loading.
   bool waiting = false;
   std::uint64_t tokens = 0;
 
   friend bool operator==(const AbortPoint&, const AbortPoint&) = default;
 };
 
-/// Draws which requests are aborted, and where: a quarter of them each while they wait, as soon as they are admitted, while
-/// their prompt is computed, and while they write. Whoever is through before its point is not aborted. The same for the same
-/// seed and the same requests. Threads: one.
+/// Draws which requests are aborted, and when: with equal chances while they wait, as soon as they are admitted, while their
+/// prompt is computed, or while their output is written. A request that ends before its abort point is not aborted. The same seed
+/// and the same requests give the same result. Threads: one.
 class Aborts {
  public:
-  /// `rate`: the share of requests, 0 to 1.
+  /// `rate` is the share of requests that are aborted, from 0 to 1.
   Aborts(std::uint64_t seed, double rate) : random_{seed}, rate_{rate} {}
 
   [[nodiscard]] std::optional<AbortPoint> draw(std::uint64_t prompt_tokens, std::uint64_t output_tokens);

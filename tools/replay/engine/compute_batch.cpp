@@ -9,7 +9,8 @@
 namespace terrace::tools {
 namespace {
 
-/// A block that is never full has no key, and nobody else ever reads it: any content of the request's own will do.
+/// A block that never becomes full has no key, and no other request reads it. So any content that is specific to the request will
+/// do.
 BlockKey private_key(std::uint64_t request) {
   BlockKey key;
   std::memcpy(key.bytes.data(), &request, sizeof request);

@@ -11,20 +11,20 @@
 
 namespace terrace::tools {
 
-/// What a launch of the device computes, complete in itself: what it reads, what it writes.
+/// What one launch of the device computes: the blocks that it reads and the parts that it writes. It needs no other data.
 struct ComputeBatch {
   struct HitBlock {
     BlockKey key;
     SlotId slot;
     Tier found_in = Tier::device;
   };
-  /// The leading blocks that a request was given by the cache: whoever computes what follows reads them all.
+  /// The leading blocks that the cache gave to a request. The computation of its other blocks reads them all.
   struct Hits {
-    std::uint64_t request = 0;  ///< its number in the trace, from 1
+    std::uint64_t request = 0;  ///< the request's number in the trace, from 1
     std::vector<HitBlock> blocks;
-    std::uint64_t compared = 0;  ///< by compute; to be read once it is through
+    std::uint64_t compared = 0;  ///< set by the computation; to be read when the launch is done
   };
-  /// Tokens of one block that are computed: their share of the block's bytes is written.
+  /// Tokens of one block that are computed. The bytes of the block that belong to these tokens are written.
   struct Part {
     BlockKey key;
     SlotId slot;
@@ -34,12 +34,12 @@ struct ComputeBatch {
 
   std::vector<Hits> hits;
   std::vector<Part> parts;
-  std::uint64_t token_count = 0;  ///< of all parts
+  std::uint64_t token_count = 0;  ///< the sum over all parts
 
-  /// A request's hits: of its table as much as there are tiers.
+  /// Adds a request's hits: the first entries of its block table, as many as there are `tiers`.
   void add_hits(std::uint64_t request, std::span<const BlockKey> keys, std::span<const Tier> tiers,
                 std::span<const SlotId> table);
-  /// Tokens of a request. A block behind the last of `keys` will not be full: what it holds is nobody else's.
+  /// Adds tokens of a request. A block beyond the end of `keys` will not become full, so no other request reads it.
   void add_tokens(std::uint64_t request, std::span<const BlockKey> keys, std::span<const SlotId> table,
                   std::uint32_t block_tokens, TokenRange tokens);
 };

@@ -14,7 +14,7 @@
 namespace terrace::tools {
 namespace {
 
-/// Parts of steps that may still be computed when the next step is decided.
+/// How many launched parts of steps may still be computed when the next step is decided.
 constexpr std::size_t launches_ahead_max = 1;
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
@@ -41,7 +41,7 @@ ConfinedDriver::ConfinedDriver(Session& session, CacheSystem& stack, EventFdWake
 void ConfinedDriver::run() {
   began_ = now();
   for (;;) {
-    // Before looking: what happens after this wakes again.
+    // First acknowledge earlier wakes, then look for work: an event that comes after this wakes the thread again.
     waker_.acknowledge();
     bool progress = collect();
     progress |= reap();
@@ -53,7 +53,7 @@ void ConfinedDriver::run() {
       if (scheduler_.empty() && !next_) break;
       if (launched_.size() <= launches_ahead_max) progress |= step();
       if (!progress) check_not_stuck();
-      if (session_.failed()) continue;  // nothing might wake us
+      if (session_.failed()) continue;  // do not sleep, because nothing might wake this thread
     }
     if (!progress) sleep();
   }
@@ -64,7 +64,7 @@ bool ConfinedDriver::collect() {
   const std::span<const RequestEvent> events = cache_.poll();
   for (const RequestEvent& event : events) {
     const auto at = flights_.find(event.id.value());
-    if (at == flights_.end() || !at->second->lease) continue;  // given up meanwhile
+    if (at == flights_.end() || !at->second->lease) continue;  // the request has given up its lease meanwhile
     Flight& flight = *at->second;
     if (!event.error) {
       scheduler_.became_ready(at->first, hits_of(flight));
@@ -87,7 +87,7 @@ bool ConfinedDriver::reap() {
     for (const TimePoint came : launch.prompted) session_.first_tokens().add(now() - came);
     for (const ComputeBatch::Hits& hits : launch.batch->hits) {
       const bool first = std::ranges::find(launch.begun, hits.request) != launch.begun.end();
-      const auto at = flights_.find(hits.request);  // aborted meanwhile?
+      const auto at = flights_.find(hits.request);  // empty if the request was aborted meanwhile
       if (first && at != flights_.end()) at->second->compared += hits.compared;
     }
     for (const RequestNumber number : launch.ended) {
@@ -106,7 +106,7 @@ bool ConfinedDriver::reap() {
   return any;
 }
 
-/// As many as might be admitted, and are due.
+/// Takes requests from the trace, as many as could be admitted and are due.
 bool ConfinedDriver::take_requests() {
   bool any = false;
   while (scheduler_.wants_more()) {
@@ -169,7 +169,7 @@ Answer ConfinedDriver::carry_out(const Action& action) {
 }
 
 Answer ConfinedDriver::acquire(const Action& action) {
-  // What is launched is shared, and so to be found.
+  // Launched blocks are shared, so the request can find them.
   launch();
   Flight& flight = this->flight(action.request);
   AcquireRequest wanted = session_.acquire_request(flight.request, action.tokens.to);
@@ -204,7 +204,7 @@ Answer ConfinedDriver::acquire(const Action& action) {
   return {Answer::Outcome::no_room};
 }
 
-/// Of a request that has just become ready: how many blocks it was given.
+/// Returns how many blocks a request that has just become ready got from the cache.
 std::uint32_t ConfinedDriver::hits_of(Flight& flight) {
   const auto tiers = cache_.hit_tiers(flight.lease);
   TERRACE_CHECK(tiers);
@@ -235,7 +235,7 @@ void ConfinedDriver::add_to_batch(const Action& action) {
   members_.push_back({action.request, action.tokens.to, action.last});
 }
 
-/// Puts what has been decided on the device, and shares the blocks that it fills.
+/// Launches the batch that was gathered, and shares the blocks that it fills.
 void ConfinedDriver::launch() {
   if (members_.empty()) return;
   auto batch = std::make_shared<ComputeBatch>(std::exchange(batch_, {}));
@@ -262,7 +262,7 @@ void ConfinedDriver::launch() {
   launched_.push_back(std::move(launch));
 }
 
-/// What is computed of it, or will be at the fence: its full blocks are everybody's.
+/// Shares the full blocks of the request that are computed, or that will be computed when its fence is reached.
 void ConfinedDriver::share(Flight& flight) {
   const std::span<const BlockKey> keys = session_.to_share(flight.request, flight.launched_tokens);
   if (keys.size() <= flight.committed) return;
@@ -271,7 +271,7 @@ void ConfinedDriver::share(Flight& flight) {
     session_.fail(fmt::format("request {}: commit failed: {}", flight.request.number, duplicates.error().message()));
     return;
   }
-  // A commit stops before a block that is being loaded; then the next one goes on from there.
+  // A commit stops before a block that is being loaded. The next commit continues from there.
   const std::uint32_t prompt_blocks = flight.request.prompt_blocks;
   const std::uint32_t before = std::max(flight.committed, prompt_blocks);
   flight.committed = cache_.manager().committed_blocks(flight.lease.id()).value();
@@ -284,7 +284,7 @@ void ConfinedDriver::end_lease(Flight& flight) {
   session_.latencies().release.add(now() - begin);
 }
 
-/// All but those whose work is all launched.
+/// Drops all requests except those whose work has been launched completely.
 void ConfinedDriver::give_up() {
   std::erase_if(flights_, [this](auto& entry) {
     Flight& flight = *entry.second;
@@ -294,13 +294,13 @@ void ConfinedDriver::give_up() {
   });
 }
 
-/// With nothing in flight and nothing under way, what is waited for will never come.
+/// Fails the session if requests wait although nothing is under way that could end their wait.
 void ConfinedDriver::check_not_stuck() {
   if (!launched_.empty() || scheduler_.empty() || cache_.has_pending_work()) return;
   session_.fail(fmt::format("{} requests wait for room that nobody will give back", flights_.size()));
 }
 
-/// Until something is to be collected, compute has got on, a signal came, or the next request is due.
+/// Sleeps until the cache or the computation has something to report, a signal comes, or the next request is due.
 void ConfinedDriver::sleep() {
   TimePoint until = cache_.next_deadline();
   if (next_ && !stopping() && scheduler_.wants_more()) until = std::min(until, due(*next_));

@@ -16,62 +16,64 @@
 
 namespace terrace::tools {
 
-/// Serves the requests as an engine does: one thread that polls the cache, has its scheduler decide step by step what runs,
+/// Serves the requests as an inference engine does: one thread polls the cache, asks the scheduler what to run in each step,
 /// launches it, and sleeps while there is nothing to do.
 ///
-/// With --reference it serves one request after the other, each to its end, and every copy to its end before what follows it.
-/// The results of `exclusive` then need a SlotReserve.
+/// With --reference it serves one request at a time, each to its end, and waits for each copy before the next thing happens. With
+/// `exclusive` copies the results are then those of the policy only if there is a SlotReserve.
 ///
-/// A step is launched in parts, since blocks are shared once the work that writes them is launched: what the running requests
-/// compute first, so that a request that is admitted in the same step finds it; then each of those. The next step is decided
-/// while the last part is still computed.
+/// A step is launched in parts, because blocks are shared when the work that writes them is launched. The first part is the work
+/// of the running requests, so that a request that is admitted in the same step finds their blocks. Then each admitted request is
+/// a part of its own. The next step is decided while the last part is still computed.
+///
+/// Threads: one.
 class ConfinedDriver {
  public:
-  /// `waker` is woken by `interrupt`, and by compute; it outlives the system's device, and all outlive the driver.
-  /// `reserved_slots`: size of the SlotReserve; 0: none.
+  /// `interrupt` and the computation wake `waker`. `waker` must outlive the devices of `stack`, and all arguments must outlive
+  /// the driver. `reserved_slots` is the size of the SlotReserve; 0: there is none.
   ConfinedDriver(Session& session, CacheSystem& stack, EventFdWaker& waker, const Interrupt& interrupt,
                  std::uint32_t reserved_slots = 0);
 
-  /// Returns when every request has ended; after an interruption or a failure when what is launched has been computed, and the
-  /// other requests have been given up. Afterwards no lease is left.
+  /// Returns when every request has ended. After an interruption or a failure it returns when all launched work is computed and
+  /// all other requests have been dropped. Then no lease is left.
   void run();
-  /// As SlotReserve::requests().
+  /// See SlotReserve::requests().
   [[nodiscard]] std::uint64_t reserve_requests() const { return reserve_ ? reserve_->requests() : 0; }
 
  private:
-  /// A request that has been taken from the trace and has not ended.
+  /// A request that was taken from the trace and has not ended.
   struct Flight {
     Prepared request;
     TimePoint came;
     Lease lease;
-    RequestStats stats;                 ///< of the blocks it was given first
-    Fence computed;                     ///< of the last work launched for it
-    std::uint64_t launched_tokens = 0;  ///< since it was given its blocks, those of the cache included
+    RequestStats stats;                 ///< of the blocks that it got when it was first admitted
+    Fence computed;                     ///< the fence of the last work launched for it
+    std::uint64_t launched_tokens = 0;  ///< tokens since its last admission, including those from the cache
     std::uint32_t committed = 0;
-    std::uint64_t compared = 0;  ///< of the hits that `stats` tells of
+    std::uint64_t compared = 0;  ///< how many of the hits in `stats` were compared
     bool matched = false;
-    bool begun = false;         ///< something of it has been launched, ever
-    bool prompted = false;      ///< all of its prompt has, once
-    bool has_new_hits = false;  ///< given to it, and not yet read by compute
-    bool ending = false;        ///< all of it has been launched
-    bool preempted = false;     ///< once
+    bool begun = false;         ///< some of its work has ever been launched
+    bool prompted = false;      ///< its whole prompt has been launched once
+    bool has_new_hits = false;  ///< it has hits that no computation has read yet
+    bool ending = false;        ///< all its work has been launched
+    bool preempted = false;     ///< it has been preempted at least once
   };
-  /// A part of a step, on the device.
+  /// A launched part of a step.
   struct Launch {
     std::uint64_t number = 0;
     std::shared_ptr<const ComputeBatch> batch;
-    std::vector<RequestNumber> begun;  ///< with the first hits they were given
-    std::vector<TimePoint> prompted;   ///< whose first token it gives: when they came
+    std::vector<RequestNumber> begun;  ///< requests that got their first hits in this launch
+    std::vector<TimePoint> prompted;   ///< arrival times of the requests that get their first token in this launch
     std::vector<RequestNumber> ended;
   };
-  /// A request's share of what is launched next.
+  /// The part of a request in the next launch.
   struct Member {
     RequestNumber request = 0;
     std::uint64_t tokens_end = 0;
     bool last = false;
   };
 
-  /// Each says whether anything happened, so that what depends on it is looked at again before sleeping.
+  /// Each of these returns whether anything happened. If so, the loop runs again before it sleeps.
   [[nodiscard]] bool collect();
   [[nodiscard]] bool reap();
   [[nodiscard]] bool take_requests();
@@ -99,10 +101,10 @@ class ConfinedDriver {
   std::optional<SlotReserve> reserve_;
 
   Scheduler scheduler_;
-  std::unordered_map<RequestNumber, std::unique_ptr<Flight>> flights_;  ///< of the scheduler's requests
-  std::optional<Prepared> next_;                                        ///< not due yet
+  std::unordered_map<RequestNumber, std::unique_ptr<Flight>> flights_;  ///< by number; the same requests as in scheduler_
+  std::optional<Prepared> next_;                                        ///< the next request of the trace, which is not due yet
   ComputeBatch batch_;
-  std::vector<Member> members_;  ///< of the batch
+  std::vector<Member> members_;  ///< the requests in batch_
   std::deque<Launch> launched_;
   TimePoint began_{};
 };

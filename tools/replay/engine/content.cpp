@@ -12,7 +12,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "content is written a word at a time");
 
-/// Worked on at a time: whole cache lines, and a count that the compiler knows, so that it uses vectors.
+/// Words handled at a time: whole cache lines, and a constant number, so that the compiler uses vector instructions.
 constexpr std::size_t chunk_words = 32;
 constexpr std::size_t chunk_bytes = chunk_words * sizeof(std::uint64_t);
 using Chunk = std::array<std::uint64_t, chunk_words>;

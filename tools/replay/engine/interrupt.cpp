@@ -22,7 +22,7 @@ void on_alarm(int) {
   ::_exit(130);
 }
 
-/// An EventFdWaker does nothing but an atomic exchange and a write(2): both are allowed here.
+/// An EventFdWaker only does an atomic exchange and a write(2). Both are allowed in a signal handler.
 void on_signal(int) {
   ::alarm(alarm_seconds_.load(std::memory_order_acquire));
   requested_.store(true, std::memory_order_release);

@@ -6,17 +6,17 @@
 
 namespace terrace::tools {
 
-/// Turns SIGINT and SIGTERM into a flag and a wake-up for as long as it lives. The process ends by itself some time after, even
-/// if whoever was told hangs, with status 130; a second signal ends it at once. One at a time.
+/// Turns SIGINT and SIGTERM into a flag and a wake-up while it exists. If the process does not end within some time after that,
+/// it ends itself with status 130. A second signal ends it at once. There may be one object at a time. Threads: requested() from
+/// any.
 class Interrupt {
  public:
-  /// `waker` outlives it, and is woken by the signal. `work_left`: what whoever is told has still to do may take so long.
+  /// The signal wakes `waker`, which must outlive this object. `work_left` is added to the time in which the process must end.
   explicit Interrupt(Waker& waker, std::chrono::seconds work_left = {});
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  /// Threads: any.
   [[nodiscard]] bool requested() const;
 };
 

@@ -12,7 +12,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "names are encoded little-endian");
 
 BlockKey make_key(const BlockKey& parent, std::span<const std::byte> name) {
-  // A chain may begin at any key: the next one depends on nothing else.
+  // A chain may begin at any key, because the next key depends on nothing else.
   KeyChain chain{parent, 1};
   TERRACE_CHECK(chain.append_opaque(name).has_value());
   return chain.keys().front();
@@ -36,7 +36,7 @@ std::vector<BlockKey> KeyMaker::keys(std::span<const std::uint64_t> hash_ids) {
 
 void KeyMaker::append_own(std::vector<BlockKey>& keys, std::uint64_t request, std::size_t blocks) const {
   while (keys.size() < blocks) {
-    // Longer than a hash id, so that it is no other block's name.
+    // This name is longer than a hash id, so it differs from the names of all other blocks.
     const std::array<std::uint64_t, 2> name{request, keys.size()};
     keys.push_back(make_key(keys.empty() ? root_ : keys.back(), std::as_bytes(std::span{name})));
   }

@@ -10,17 +10,18 @@
 
 namespace terrace::tools {
 
-/// Makes a trace's hash ids into block keys: each id is the opaque name of its block, chained to the key before it. Remembers
-/// each id's key and under which parent it was made, since an id nearly always comes with the same one; where it does not, the
-/// key is made anew, so that a trace with colliding ids cannot mix up two prefixes. Threads: one.
+/// Turns the hash ids of a trace into block keys. Each id is the opaque name of its block, and its key is chained to the key
+/// before it. The maker keeps each id's key with the parent for which it was made, because an id nearly always comes with the
+/// same parent. If the parent differs, it makes a new key, so that a trace with colliding ids cannot mix up two prefixes.
+/// Threads: one.
 class KeyMaker {
  public:
   explicit KeyMaker(const BlockKey& root) : root_{root} {}
 
   [[nodiscard]] const BlockKey& root() const { return root_; }
   [[nodiscard]] std::vector<BlockKey> keys(std::span<const std::uint64_t> hash_ids);
-  /// Makes `keys` longer, up to `blocks`, by blocks whose content no other request has: what `request` writes itself. The same
-  /// ones whenever it is asked.
+  /// Extends `keys` to `blocks` entries by keys for content that only this request has: its own output. The same call always
+  /// gives the same keys.
   void append_own(std::vector<BlockKey>& keys, std::uint64_t request, std::size_t blocks) const;
 
  private:

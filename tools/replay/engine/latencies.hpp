@@ -12,22 +12,23 @@ struct Percentiles {
   double max = 0;
 };
 
-/// Every measured duration, so that percentiles are exact: four bytes a call. Threads: one.
+/// Keeps every measured duration, four bytes each, so that percentiles are exact. Threads: one.
 class Latencies {
  public:
-  /// Counts in units of this: up to 4.3 s in nanoseconds, 71 minutes in microseconds. Longer ones count as that.
+  /// Durations are kept in multiples of `unit`: up to 4.3 s in nanoseconds, or 71 minutes in microseconds. Longer ones are cut to
+  /// that.
   explicit Latencies(std::chrono::nanoseconds unit = std::chrono::nanoseconds{1}) : unit_{unit} {}
 
   void add(std::chrono::steady_clock::duration took);
-  /// In microseconds; zeros where nothing was measured. By nearest rank.
+  /// The percentiles in microseconds, by nearest rank; zeros if nothing was measured.
   [[nodiscard]] Percentiles microseconds() const;
 
  private:
   std::chrono::nanoseconds unit_;
-  std::vector<std::uint32_t> took_;  ///< in units
+  std::vector<std::uint32_t> took_;  ///< in multiples of unit_
 };
 
-/// Calls `f`, adds how long it took, and returns what it returned.
+/// Calls `f`, records how long it took, and returns its result.
 template <class F>
 auto timed(Latencies& latencies, F&& f) {
   const auto begin = std::chrono::steady_clock::now();

@@ -19,13 +19,13 @@ namespace terrace::tools {
 namespace {
 
 constexpr auto as_result = asio::as_tuple(asio::use_awaitable);
-/// How often a request that lost what it counted on is tried again.
+/// How often acquire() is tried again after no_room.
 constexpr int attempts_max = 100;
 constexpr auto interrupted_wait = std::chrono::seconds{10};
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
-/// As AsyncCache::acquire, and measures the call alone, not the wait for blocks.
+/// Calls AsyncCache::acquire, and measures only the call itself, without the wait for blocks.
 template <class Token>
 auto timed_acquire(AsyncCache& runtime, const AcquireRequest& request, Latencies& latencies, Token&& token) {
   return asio::async_initiate<Token, void(ErrorCode, Grant)>(
@@ -54,7 +54,7 @@ void LoopDriver::run() {
   began_ = now();
   watch_wakes();
   asio::co_spawn(strand_, serve_all(), [this](std::exception_ptr error) {
-    wakes_.release();  // the descriptor is the waker's
+    wakes_.release();  // the descriptor belongs to the waker
     if (error) std::rethrow_exception(error);
   });
   std::vector<std::jthread> others;
@@ -81,7 +81,7 @@ asio::awaitable<void> LoopDriver::serve_all() {
     if (stop_waiting_at && now() >= *stop_waiting_at) break;
     co_await wait_for_change(stop_waiting_at.value_or(never));
   }
-  // Fails those that still wait; those that have their blocks end first.
+  // stop() fails the requests that still wait. Requests that have their blocks end first.
   auto [error, left] = co_await runtime_.stop(as_result);
   TERRACE_CHECK(!error && left == 0);
   while (in_flight_ > 0) co_await wait_for_change(never);
@@ -113,7 +113,7 @@ asio::awaitable<void> LoopDriver::serve(Prepared request) {
   std::uint64_t known = life.request.prompt_tokens;
   while (!life.begun || life.computed < life.end()) {
     if (!life.grant.lease) {
-      // What it has written so far is asked for, too, and a place for the next token.
+      // The request asks also for the blocks of what it has written so far, and for space for the next token.
       known = std::max(known, std::min(life.furthest + 1, life.end()));
       const bool acquired = co_await acquire(life, known);
       if (!acquired) co_return;
@@ -124,7 +124,7 @@ asio::awaitable<void> LoopDriver::serve(Prepared request) {
       co_return;
     }
     if (life.computed == known && known < life.end()) {
-      // Up to the end of the block, which is the next one where this is full.
+      // Extends to the end of the block, or of the next block if this one is full.
       known = std::min(life.end(), (known / block_tokens + 1) * block_tokens);
       const Extended extended = co_await extend(life, known);
       if (extended == Extended::no) {
@@ -140,7 +140,7 @@ asio::awaitable<void> LoopDriver::serve(Prepared request) {
   session_.finish(life.request, life.stats, life.compared);
 }
 
-/// Blocks for its first `tokens` tokens.
+/// Acquires blocks for the request's first `tokens` tokens.
 asio::awaitable<bool> LoopDriver::acquire(Life& life, std::uint64_t tokens) {
   AcquireRequest wanted = session_.acquire_request(life.request, tokens);
   wanted.preempted = life.preempted;
@@ -150,7 +150,7 @@ asio::awaitable<bool> LoopDriver::acquire(Life& life, std::uint64_t tokens) {
     if (error != Errc::no_room) break;
   }
   if (!error) {
-    life.grant.lease.used_until(no_longer_used);  // until something is launched
+    life.grant.lease.used_until(no_longer_used);  // holds until something is launched
     life.computed = std::uint64_t{life.grant.stats.blocks - life.grant.stats.miss} * session_.options().block_tokens;
     life.has_new_hits = true;
     co_return true;
@@ -163,7 +163,7 @@ asio::awaitable<bool> LoopDriver::acquire(Life& life, std::uint64_t tokens) {
   co_return false;
 }
 
-/// So that its table reaches to `tokens`.
+/// Extends the request's block table to `tokens` tokens.
 asio::awaitable<LoopDriver::Extended> LoopDriver::extend(Life& life, std::uint64_t tokens) {
   const std::uint32_t blocks = CacheManager::blocks_for(tokens, session_.options().block_tokens);
   const auto there = static_cast<std::uint32_t>(life.grant.table.size());
@@ -179,7 +179,7 @@ asio::awaitable<LoopDriver::Extended> LoopDriver::extend(Life& life, std::uint64
   co_return Extended::yes;
 }
 
-/// Its blocks are shared already; it holds none of them any more.
+/// Gives up all blocks of the request. They are shared already.
 void LoopDriver::preempt(Life& life) {
   ++session_.engine().preemptions;
   life.preempted = true;
@@ -213,7 +213,7 @@ asio::awaitable<void> LoopDriver::compute(Life& life, std::uint64_t to) {
   auto [error, committed] = co_await runtime_.commit(life.grant.lease, keys, launched.fence, as_result);
   session_.latencies().commit.add(now() - begin);
   if (error) session_.fail(fmt::format("request {}: commit failed: {}", request.number, error.message()));
-  // A commit stops before a block that is being loaded; then the next one goes on from there.
+  // A commit stops before a block that is being loaded. The next commit continues from there.
   const std::uint32_t before = std::max(life.committed, request.prompt_blocks);
   life.committed = std::max(life.committed, committed.blocks);
   counts.output_blocks += std::max(life.committed, before) - before;
@@ -232,7 +232,7 @@ void LoopDriver::end_lease(Life& life) {
   session_.latencies().release.add(now() - begin);
 }
 
-/// False where the replay stops before.
+/// Returns false if the replay stops before.
 asio::awaitable<bool> LoopDriver::wait_until_due(double timestamp_ms) {
   if (!session_.options().speed) co_return true;
   const TimePoint due = began_ + session_.due_after(timestamp_ms);
@@ -242,16 +242,17 @@ asio::awaitable<bool> LoopDriver::wait_until_due(double timestamp_ms) {
 
 asio::awaitable<void> LoopDriver::wait_for_change(TimePoint until) {
   changed_.expires_at(until);
-  ErrorCode ignored;  // cancelled: something changed
+  ErrorCode ignored;  // the timer is cancelled when something changed
   co_await changed_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
 }
 
 asio::awaitable<void> LoopDriver::wait_for_compute(Computing& computing) {
-  ErrorCode ignored;  // cancelled: done
+  ErrorCode ignored;  // the timer is cancelled when the computation is done
   if (!computing.done) co_await computing.timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
 }
 
-/// Compute only wakes; it touches nothing of the loop, whose objects end before the device's threads do.
+/// The computation only wakes this descriptor and uses no object of the loop, because these objects are destroyed before the
+/// device's threads end.
 void LoopDriver::watch_wakes() {
   wakes_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const ErrorCode& error) {
     if (error) return;

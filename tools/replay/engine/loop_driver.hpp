@@ -17,48 +17,50 @@
 
 namespace terrace::tools {
 
-/// Serves the requests as a server on an event loop does: a coroutine for each, over an AsyncCache. Requests begin in order;
-/// those that find no room wait in the AsyncCache, in order.
+/// Serves the requests as a server with an event loop does: one coroutine for each request, on an AsyncCache. Requests begin in
+/// their order. A request without space waits in the AsyncCache, also in order.
 ///
-/// A request's life is that of ConfinedDriver's, but there are no steps that requests share, so that no budget either: its
-/// prompt is computed in chunks of `step_tokens`, its output a block at a time, each waited for before the next. One that cannot
-/// be extended preempts itself: it gives everything back and acquires it again, behind those that wait already.
+/// A request's life is the same as in ConfinedDriver, but there are no common steps and so no common token budget. Its prompt is
+/// computed in chunks of `step_tokens`, and its output block by block; it waits for each part before it launches the next. A
+/// request that cannot be extended preempts itself: it releases all its blocks and acquires them again, behind the requests that
+/// wait already.
 ///
-/// Threads: the session and everything here lives on one strand; the AsyncCache has its own. With more threads than one the two
-/// run beside each other.
+/// Threads: the session and this driver run on one strand, and the AsyncCache on its own. With more than one thread the two run
+/// in parallel.
 class LoopDriver {
  public:
-  /// `waker` is woken by `interrupt`, and by compute; it outlives the stack's device, and all outlive the driver.
+  /// `interrupt` and the computation wake `waker`. `waker` must outlive the devices of `stack`, and all arguments must outlive
+  /// the driver.
   LoopDriver(Session& session, CacheSystem& stack, EventFdWaker& waker, const Interrupt& interrupt);
 
-  /// As ConfinedDriver::run().
+  /// See ConfinedDriver::run().
   void run();
 
  private:
-  /// Waits for a launch. Lives in its coroutine.
+  /// A wait for a launch. The object lives in the coroutine that waits.
   struct Computing {
     std::uint64_t launch = 0;
-    asio::steady_timer timer;  ///< never expires; cancelled when compute is through
+    asio::steady_timer timer;  ///< never expires; it is cancelled when the launch is done
     bool done = false;
   };
-  /// A request that is served. Lives in its coroutine.
+  /// A request that is being served. The object lives in its coroutine.
   struct Life {
     explicit Life(Prepared prepared) : request{std::move(prepared)} {}
 
     Prepared request;
     TimePoint came;
     Grant grant;
-    RequestStats stats;           ///< of the blocks it was given first
-    std::uint64_t computed = 0;   ///< tokens, cached ones included
-    std::uint64_t furthest = 0;   ///< that `computed` ever was
-    std::uint32_t committed = 0;  ///< blocks that ever were
-    std::uint64_t compared = 0;   ///< of the hits that `stats` tells of
-    bool begun = false;           ///< something of it has been launched, ever
-    bool has_new_hits = false;    ///< given to it, and not yet read by compute
-    bool prompted = false;        ///< its prompt has been computed, once
-    bool preempted = false;       ///< once
+    RequestStats stats;           ///< of the blocks that it got when it was first admitted
+    std::uint64_t computed = 0;   ///< tokens, including those from the cache
+    std::uint64_t furthest = 0;   ///< the highest value that `computed` ever had
+    std::uint32_t committed = 0;  ///< the highest number of blocks that were ever committed
+    std::uint64_t compared = 0;   ///< how many of the hits in `stats` were compared
+    bool begun = false;           ///< some of its work has ever been launched
+    bool has_new_hits = false;    ///< it has hits that no computation has read yet
+    bool prompted = false;        ///< its whole prompt has been computed once
+    bool preempted = false;       ///< it has been preempted at least once
 
-    /// Tokens computed when it is through.
+    /// The number of computed tokens at which the request is complete.
     [[nodiscard]] std::uint64_t end() const;
     [[nodiscard]] bool is_aborted() const;
   };
@@ -66,16 +68,16 @@ class LoopDriver {
 
   asio::awaitable<void> serve_all();
   asio::awaitable<void> serve(Prepared request);
-  /// False: it was rejected, or the replay stops.
+  /// Returns false if the request was rejected, or if the replay stops.
   asio::awaitable<bool> acquire(Life& life, std::uint64_t tokens);
   asio::awaitable<Extended> extend(Life& life, std::uint64_t tokens);
   asio::awaitable<void> compute(Life& life, std::uint64_t to);
   void preempt(Life& life);
   void end_lease(Life& life);
   asio::awaitable<bool> wait_until_due(double timestamp_ms);
-  /// Completes, with nothing, when something this driver waits for may have changed, or at `until`.
+  /// Completes when something that this driver waits for may have changed, or at `until`.
   asio::awaitable<void> wait_for_change(TimePoint until);
-  /// At once where compute is done already.
+  /// Completes at once if the launch is done already.
   static asio::awaitable<void> wait_for_compute(Computing& computing);
   void watch_wakes();
   void ended(std::exception_ptr error);
@@ -91,7 +93,7 @@ class LoopDriver {
   AsyncCache runtime_;
   asio::posix::stream_descriptor wakes_;
   asio::steady_timer changed_;
-  std::deque<Computing*> computing_;  ///< in order of their launches
+  std::deque<Computing*> computing_;  ///< in the order of their launches
   std::uint32_t in_flight_ = 0;
   TimePoint began_{};
 };

@@ -9,7 +9,7 @@
 namespace terrace::tools {
 namespace {
 
-/// Of this process, in memory; 0 where it cannot be told.
+/// The resident memory of this process; 0 if it cannot be read.
 Bytes resident() {
   std::ifstream statm{"/proc/self/statm"};
   std::uint64_t all = 0;

@@ -9,7 +9,7 @@
 
 namespace terrace::tools {
 
-/// How far the requests are, for a ProgressLine. Threads: show() is for one, look() for any.
+/// The progress of the requests, for a ProgressLine. Threads: show() from one, look() from any.
 class Progress {
  public:
   explicit Progress(std::uint64_t requests_total) : requests_total_{requests_total} {}
@@ -24,10 +24,11 @@ class Progress {
   std::atomic<std::uint64_t> blocks_{0};
 };
 
-/// How far the memory is that a replay begins with, by what the process has. Threads: one.
+/// The progress of the allocation of memory at the start of a replay, measured by the resident memory of the process. Threads:
+/// one.
 class StartProgress {
  public:
-  /// `needed`: what it will take from now on, or about that.
+  /// `needed`: about how much memory will be allocated from now on.
   explicit StartProgress(Bytes needed);
   [[nodiscard]] ProgressState look() const;
 

@@ -51,7 +51,7 @@ Action Scheduler::resume(Answer answer) {
           return advance();
         case Outcome::never_fits: forget(request); return advance();
         case Outcome::no_room:
-          phase_ = Phase::idle;  // and those behind it wait
+          phase_ = Phase::idle;  // the requests behind it wait, too
           return advance();
       }
       break;
@@ -61,7 +61,7 @@ Action Scheduler::resume(Answer answer) {
   return {};
 }
 
-/// The next thing to do in this step.
+/// Returns the next action of this step.
 Action Scheduler::advance() {
   if (phase_ == Phase::aborting) {
     if (Request* const request = next_aborted()) {
@@ -92,7 +92,7 @@ Action Scheduler::advance() {
   return ask(Action::Kind::end, 0);
 }
 
-/// A running request computes what there are tokens for, once it has the blocks.
+/// A running request computes as many tokens as the step has left, after it has got the blocks for them.
 Action Scheduler::serve(Request& request) {
   const std::uint32_t needed = blocks_for(request.computed + std::min(request.known - request.computed, tokens_left_));
   if (needed <= request.blocks) return compute(request);
@@ -117,7 +117,7 @@ Action Scheduler::compute(Request& request) {
   return ask(Action::Kind::compute, request.wanted.number, 0, {from, to}, request.state == State::ending);
 }
 
-/// For a running request that could not be extended.
+/// Handles a running request that could not be extended.
 Action Scheduler::make_room(Request& request) {
   Request* oldest = nullptr;
   Request* youngest = nullptr;
@@ -126,7 +126,7 @@ Action Scheduler::make_room(Request& request) {
     if (oldest == nullptr) oldest = &other;
     youngest = &other;
   }
-  // Nobody to take from: those that end give back what they hold soon, and copies on their way out end, too.
+  // No request can be preempted. Requests that end, and copies that are under way, will free blocks soon.
   if (youngest == oldest) return advance();
   ++counts_.preemptions;
   preempted_ = true;

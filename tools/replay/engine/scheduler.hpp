@@ -10,12 +10,12 @@
 
 namespace terrace::tools {
 
-/// A request's number in the trace, from 1: its place in every line.
+/// A request's number in the trace, from 1. It decides the order everywhere.
 using RequestNumber = std::uint64_t;
 
 struct SchedulerLimits {
-  std::uint64_t step_tokens = 1;    ///< computed in a step at most, all requests together
-  std::uint32_t in_flight_max = 1;  ///< requests that hold blocks
+  std::uint64_t step_tokens = 1;    ///< the most tokens computed in a step, for all requests together
+  std::uint32_t in_flight_max = 1;  ///< the most requests that may hold blocks
   std::uint32_t block_tokens = 1;
 };
 
@@ -23,19 +23,20 @@ struct SchedulerLimits {
 struct ScheduledRequest {
   RequestNumber number = 0;
   std::uint64_t prompt_tokens = 0;
-  std::uint64_t output_tokens = 0;  ///< n of them take n - 1 steps more than the prompt
+  std::uint64_t output_tokens = 0;  ///< n output tokens take n - 1 steps after the prompt
   std::optional<AbortPoint> abort;
 };
 
-/// What whoever drives a scheduler does next, before it answers.
+/// What the driver of the scheduler must do next, before it calls resume() with the answer.
 struct Action {
   enum class Kind : std::uint8_t {
-    abort,    ///< the request is over: give back what it holds, if anything
-    extend,   ///< its block table, by `blocks`: done, or no_room
-    preempt,  ///< give back what it holds; it will be acquired again
-    acquire,  ///< `blocks`, for its first `tokens.to` tokens: done (and how many blocks hit), pending, no_room, never_fits
-    compute,  ///< `tokens` of it are part of this step; `last`: then it is through, and wants ended() once they are computed
-    end,      ///< of the step: launch it
+    abort,    ///< the request is aborted: release its lease, if it has one
+    extend,   ///< extend its block table by `blocks`; answers: done, no_room
+    preempt,  ///< release its lease; it will be acquired again later
+    /// acquire `blocks` for its first `tokens.to` tokens; answers: done (with hit_blocks), pending, no_room, never_fits
+    acquire,
+    compute,  ///< add `tokens` to this step; after the request's `last` part the driver must call ended() when it is computed
+    end,      ///< the step is complete: launch it
   };
   Kind kind = Kind::end;
   RequestNumber request = 0;
@@ -44,70 +45,70 @@ struct Action {
   bool last = false;
 };
 
-/// How an action went.
+/// The result of an action.
 struct Answer {
   enum class Outcome : std::uint8_t { done, pending, no_room, never_fits };
   Outcome outcome = Outcome::done;
   std::uint32_t hit_blocks = 0;
 };
 
-/// The decisions of a continuous-batching engine, step by step; no I/O, no clock, no thread, and no cache: what the cache says
-/// comes back as answers.
+/// Decides what a continuous-batching engine does in each step. It does no I/O and has no clock, no thread and no cache; results
+/// from the cache come as answers.
 ///
 ///     for (Action action = scheduler.begin_step(); action.kind != Action::Kind::end; action = scheduler.resume(answer)) …
 ///
-/// A step goes like this. First whoever is to be aborted goes. Then the running requests get tokens, in order: a decoding one a
-/// single token, one whose prompt is not all computed as many as the step has left. At last waiting requests are admitted, in
-/// order, while the step has tokens left; the first that finds no room holds up those behind it, and one whose blocks have to
-/// come up first is pending until became_ready().
+/// In a step, requests that reached their abort point are aborted first. Then the running requests get tokens, in order: one
+/// token for a request that decodes, and as many as the step has left for a request whose prompt is not complete. Then waiting
+/// requests are admitted, in order, while the step has tokens left. The first request without space holds up those behind it. A
+/// request whose blocks must be loaded first is pending until became_ready().
 ///
-/// A running request that needs a block where there is none preempts the youngest request that holds any, which may be itself:
-/// that one waits again, at the head of the line, and nobody is admitted in that step. The oldest is never preempted: alone, it
-/// leaves out a step. So it always gets to its end.
+/// If a running request needs a block and there is none, the scheduler preempts the youngest request that holds blocks, which may
+/// be the same request. The preempted request waits again, at the head of the queue, and nothing is admitted in that step. The
+/// oldest request is never preempted. If it is alone and gets no block, it skips a step. So it always completes.
 ///
-/// All lines are ordered by number: whoever came first goes first, whatever happened to him meanwhile. Threads: one.
+/// All queues are ordered by request number: an earlier request goes first, also after a preemption. Threads: one.
 class Scheduler {
  public:
-  /// `counts` outlives the scheduler, which counts there what it decides.
+  /// The scheduler counts its decisions in `counts`, which must outlive it.
   Scheduler(const SchedulerLimits& limits, EngineCounts& counts) : limits_{limits}, counts_{counts} {}
 
-  /// It waits. Numbers ascend.
+  /// Adds a waiting request. Numbers must ascend.
   void add(const ScheduledRequest& request);
-  /// Whether another request could be admitted beside those that wait.
+  /// Whether one more request, in addition to those that wait, could be admitted.
   [[nodiscard]] bool wants_more() const { return requests_.size() < limits_.in_flight_max; }
 
   [[nodiscard]] Action begin_step();
-  /// Not after `end`.
+  /// Continues the step after an action. Do not call it after `end`.
   [[nodiscard]] Action resume(Answer answer);
 
-  // Between steps.
+  // Only between steps:
 
-  /// A pending request has its blocks, so many of them from the cache.
+  /// A pending request has got its blocks; `hit_blocks` of them came from the cache.
   void became_ready(RequestNumber number, std::uint32_t hit_blocks);
-  /// A pending request holds nothing any more, and will be acquired again.
+  /// A pending request has lost its blocks, and will be acquired again.
   void lost(RequestNumber number);
-  /// What was computed last of it is there.
+  /// The last part of the request has been computed.
   void ended(RequestNumber number);
 
   [[nodiscard]] bool empty() const { return requests_.empty(); }
-  /// Requests that hold blocks.
+  /// The number of requests that hold blocks.
   [[nodiscard]] std::uint32_t in_flight() const { return in_flight_; }
   void check_invariants() const;
 
  private:
   /// waiting --acquire--> pending --> running --compute the last--> ending
   ///    ^                    |           |
-  ///    +--------------------+-----------+  preempted, or lost what it counted on
+  ///    +--------------------+-----------+  preempted, or lost its blocks
   enum class State : std::uint8_t { waiting, pending, running, ending };
   struct Request {
     ScheduledRequest wanted;
     State state = State::waiting;
-    std::uint64_t known = 0;     ///< tokens: the prompt's, and those written so far
-    std::uint64_t computed = 0;  ///< of them, cached ones included
-    std::uint64_t furthest = 0;  ///< that `computed` ever was: what is computed below it is computed again
-    std::uint32_t blocks = 0;    ///< of its table
+    std::uint64_t known = 0;     ///< tokens: those of the prompt and those written so far
+    std::uint64_t computed = 0;  ///< how many of them are computed, including those from the cache
+    std::uint64_t furthest = 0;  ///< the highest value that `computed` ever had; tokens below it are computed again
+    std::uint32_t blocks = 0;    ///< the length of its block table
 
-    /// Known when it is through.
+    /// The value of `known` at which the request is complete.
     [[nodiscard]] std::uint64_t end() const;
   };
   using Requests = std::map<RequestNumber, Request>;
@@ -134,13 +135,13 @@ class Scheduler {
   std::uint32_t in_flight_ = 0;
   EngineCounts& counts_;
 
-  // Of the step.
+  // State of the current step.
   Phase phase_ = Phase::idle;
   Action asked_;
-  RequestNumber served_ = 0;     ///< the last that was looked at in this phase
-  RequestNumber extending_ = 0;  ///< who preempts
+  RequestNumber served_ = 0;     ///< the last request that was looked at in this phase
+  RequestNumber extending_ = 0;  ///< the request for which another one is preempted
   std::uint64_t tokens_left_ = 0;
-  std::uint64_t computing_ = 0;  ///< requests that are part of it
+  std::uint64_t computing_ = 0;  ///< requests that are part of the step
   bool preempted_ = false;
 };
 

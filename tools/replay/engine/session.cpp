@@ -80,14 +80,14 @@ std::optional<Prepared> Session::next() {
 
 Duration Session::due_after(double timestamp_ms) {
   if (!first_timestamp_ms_) first_timestamp_ms_ = timestamp_ms;
-  // Centuries are more than a clock can count.
+  // The clock cannot represent centuries.
   constexpr std::chrono::duration<double> longest = std::chrono::years{10};
   const std::chrono::duration<double, std::milli> after{(timestamp_ms - *first_timestamp_ms_) / *options_.speed};
   return std::chrono::duration_cast<Duration>(std::clamp<std::chrono::duration<double>>(after, -longest, longest));
 }
 
-/// How much a request may write: what it was told to, and no more than leaves it within the device, as a model's length would.
-/// (The last token needs no room: its own KV is never computed.)
+/// How many tokens a request may write: at most what the options allow, and no more than fits into the device together with the
+/// prompt. The last token needs no space, because its own KV is never computed.
 std::uint64_t Session::output_room(std::uint64_t prompt_tokens) const {
   const std::uint64_t device_tokens = std::uint64_t{options_.device_blocks} * options_.block_tokens;
   if (prompt_tokens > device_tokens) return 0;
@@ -97,7 +97,7 @@ std::uint64_t Session::output_room(std::uint64_t prompt_tokens) const {
 void Session::make_keys(Prepared& request, const TraceRequest& traced) {
   const std::uint64_t blocks = tokens_computed(request.prompt_tokens, request.output_tokens) / options_.block_tokens;
   std::vector<std::uint64_t> ids{traced.hash_ids.begin(), traced.hash_ids.begin() + request.prompt_blocks};
-  // Later prompts ask for the answer's blocks by these ids; where none are given, nobody but the request itself ever will.
+  // Later prompts name the blocks of the answer by these ids. Without ids only the request itself can ask for them again.
   const std::size_t known = std::min<std::size_t>(blocks - request.prompt_blocks, traced.output_ids.size());
   ids.insert(ids.end(), traced.output_ids.begin(), traced.output_ids.begin() + static_cast<std::ptrdiff_t>(known));
   request.keys = keys_.keys(ids);
@@ -109,7 +109,7 @@ AcquireRequest Session::acquire_request(const Prepared& request, std::uint64_t t
   wanted.id = RequestId{request.number};
   wanted.keys = to_share(request, tokens);
   wanted.blocks = blocks_to_acquire(tokens, tokens_computed(request.prompt_tokens, request.output_tokens), options_.block_tokens);
-  // A token is left to compute: the next one comes of it.
+  // At least one token must be computed, because the next token follows from it.
   if (!options_.reference) wanted.hit_blocks_max = static_cast<std::uint32_t>((tokens - 1) / options_.block_tokens);
   wanted.tenant = TenantId{keys_.root().prefix64()};
   if (options_.loads == Loads::host) wanted.lowest_tier = Tier::host;
@@ -124,7 +124,7 @@ std::span<const BlockKey> Session::to_share(const Prepared& request, std::uint64
 
 Launched Session::launch(RankDevices& devices, Waker& waker, std::shared_ptr<ComputeBatch> batch) {
   const std::uint64_t number = ++launches_;
-  // What a rank notes in its batch is the first one's to tell: the others do the same with copies.
+  // The caller reads the results from the first rank's batch. The other ranks use copies.
   std::vector<std::shared_ptr<ComputeBatch>> batches{std::move(batch)};
   while (batches.size() < devices.size()) batches.push_back(std::make_shared<ComputeBatch>(*batches.front()));
   const Fence fence =

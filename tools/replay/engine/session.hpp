@@ -25,36 +25,37 @@
 
 namespace terrace::tools {
 
-/// A request with its keys made: what a driver serves.
+/// A request with its keys, as a driver serves it.
 struct Prepared {
-  std::uint64_t number = 0;  ///< in the trace, from 1; also its RequestId
+  std::uint64_t number = 0;  ///< its number in the trace, from 1; also its RequestId
   double timestamp_ms = 0;
   std::uint64_t prompt_tokens = 0;
-  std::uint64_t output_tokens = 0;  ///< to be written
-  std::vector<BlockKey> keys;       ///< of all blocks that will be full, those of the output behind those of the prompt
-  std::uint32_t prompt_blocks = 0;  ///< of them
-  std::uint32_t shared_blocks = 0;  ///< of `keys`, those that are cached: all, or the prompt's
-  std::uint32_t full_blocks = 0;    ///< what counts: the prompt's, also those beyond the device that --reference cuts off
+  std::uint64_t output_tokens = 0;  ///< how many to write
+  std::vector<BlockKey> keys;       ///< of all blocks that will become full: first those of the prompt, then those of the output
+  std::uint32_t prompt_blocks = 0;  ///< the number of keys that belong to the prompt
+  std::uint32_t shared_blocks = 0;  ///< how many of `keys` are cached: all, or those of the prompt
+  /// full blocks of the prompt, for the counts; includes those beyond the device, which --reference cuts off
+  std::uint32_t full_blocks = 0;
   std::optional<AbortPoint> abort;
 };
 
-/// What was served, in blocks by where they were found when their request was first given its blocks. Of requests that were
-/// finished.
+/// What was served, in blocks, by the tier in which each block was found when its request was first admitted. Only finished
+/// requests count.
 struct Counts {
-  std::uint64_t requests = 0;  ///< finished
-  std::uint64_t rejected = 0;  ///< larger than the device
+  std::uint64_t requests = 0;  ///< finished requests
+  std::uint64_t rejected = 0;  ///< requests that are larger than the device
   std::uint64_t total = 0;
   std::uint64_t device = 0;
   std::uint64_t host = 0;
   std::uint64_t storage = 0;
   std::uint64_t miss = 0;
-  std::uint64_t joined = 0;  ///< of host and storage
+  std::uint64_t joined = 0;  ///< those of `host` and `storage` that another request was already loading
 
   [[nodiscard]] std::uint64_t hits() const { return device + host + storage; }
 };
 
-/// Of the calls. In loop mode `match` and `commit` last until their completion, `acquire` and `release` until the call has
-/// handed over; all of it includes the way over the strand.
+/// Latencies of the calls. In loop mode, `match` and `commit` end with their completion, and `acquire` and `release` when the
+/// call returns. All of them include the way over the strand.
 struct CallLatencies {
   Latencies match;
   Latencies acquire;
@@ -63,52 +64,52 @@ struct CallLatencies {
   Latencies release;
 };
 
-/// Work on the device's compute timeline.
+/// Work that was put on the device's compute timeline.
 struct Launched {
-  std::uint64_t number = 0;  ///< of the launch, from 1
+  std::uint64_t number = 0;  ///< the number of the launch, from 1
   Fence fence;
 };
 
-/// What both drivers have in common: where requests come from, how they are counted, what computes them. Threads: the
-/// driver's, one at a time; a verifier is its rank's device's.
+/// What both drivers share: the source of requests, the counts, and the computation. Threads: the driver's, one at a time; each
+/// verifier is used by the compute thread of its rank's device.
 class Session {
  public:
-  /// All outlive the session.
+  /// All arguments must outlive the session.
   Session(const ReplayOptions& options, RequestSource& source, Progress& progress);
 
   [[nodiscard]] const ReplayOptions& options() const { return options_; }
 
-  /// The next request of the trace; nothing at its end, or when enough have been given.
+  /// Returns the next request of the trace, or nothing at its end or after --requests requests.
   [[nodiscard]] std::optional<Prepared> next();
-  /// With --speed: how long after the first request of all this one comes.
+  /// With --speed: the time from the first request of the trace to this one.
   [[nodiscard]] Duration due_after(double timestamp_ms);
-  /// For the request's first `tokens` tokens. Valid while `request` is.
+  /// Returns the acquire request for the request's first `tokens` tokens. It is valid as long as `request`.
   [[nodiscard]] AcquireRequest acquire_request(const Prepared& request, std::uint64_t tokens) const;
-  /// The keys of the blocks that may be shared once so many tokens are computed.
+  /// The keys of the blocks that may be shared when this many tokens are computed.
   [[nodiscard]] std::span<const BlockKey> to_share(const Prepared& request, std::uint64_t tokens) const;
-  /// Puts work on the compute timeline of every rank; wakes `waker`, which outlives the devices, when it is done.
+  /// Puts work on the compute timeline of every rank. Wakes `waker` when it is done; `waker` must outlive the devices.
   Launched launch(RankDevices& devices, Waker& waker, std::shared_ptr<ComputeBatch> batch);
-  /// The last launch that is done on all ranks: what it wrote into its batch can be read. Threads: any.
+  /// The number of the last launch that is done on all ranks. The results in its batch can be read. Threads: any.
   [[nodiscard]] std::uint64_t launches_done() const;
 
-  /// `compared`: of the hits that `stats` tells of.
+  /// Counts a finished request. `compared` says how many of the hits in `stats` were compared.
   void finish(const Prepared& request, const RequestStats& stats, std::uint64_t compared);
   void reject() { ++counts_.rejected; }
-  /// The replay cannot go on; the first reason is kept.
+  /// Stops the replay. Only the first reason is kept.
   void fail(std::string reason);
   [[nodiscard]] bool failed() const { return failure_.has_value(); }
 
   [[nodiscard]] const Counts& counts() const { return counts_; }
-  /// Hits of finished requests that were compared.
+  /// How many hits of finished requests were compared.
   [[nodiscard]] std::uint64_t checked() const { return checked_; }
   [[nodiscard]] EngineCounts& engine() { return engine_; }
   [[nodiscard]] CallLatencies& latencies() { return latencies_; }
-  /// From when a request came (with --speed: was due) until its prompt was computed.
+  /// Times from a request's arrival (with --speed: from when it was due) until its prompt was computed.
   [[nodiscard]] Latencies& first_tokens() { return first_tokens_; }
   /// By rank.
   [[nodiscard]] const std::deque<Verifier>& verifiers() const { return verifiers_; }
   [[nodiscard]] const std::optional<std::string>& failure() const { return failure_; }
-  /// Time spent making keys.
+  /// Seconds spent on making keys.
   [[nodiscard]] double key_seconds() const { return key_seconds_; }
 
  private:
@@ -130,13 +131,13 @@ class Session {
   std::uint64_t given_ = 0;
   std::uint64_t skipped_ = 0;
   std::uint64_t launches_ = 0;
-  /// By rank, compute's; what follows in its work touches nothing of the session.
+  /// By rank, written by the compute threads. After this write, the work of a launch uses nothing of the session.
   std::deque<std::atomic<std::uint64_t>> launches_done_;
   double key_seconds_ = 0;
   std::optional<std::string> failure_;
 };
 
-/// Identifies the replay's model and geometry, to storage and in keys: block size, tokens a block, and the form of content.
+/// Identifies the replay's model and geometry in storage and in keys: block size, tokens in a block, and the form of content.
 [[nodiscard]] BlockKey replay_fingerprint(const ReplayOptions& options);
 
 }  // namespace terrace::tools

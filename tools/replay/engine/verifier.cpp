@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t sample_every = 16;
 
-/// Adds the time of a scope.
+/// Adds the duration of a scope to a total.
 class Stopwatch {
  public:
   explicit Stopwatch(std::atomic<std::uint64_t>& total) : total_{total} {}
@@ -70,7 +70,7 @@ void Verifier::write(const ComputeBatch::Part& part, BlockAccess& access) {
   const std::size_t begin = shape_.offset_of(part.from);
   const std::size_t end = shape_.offset_of(part.to);
   if (begin == end) return;
-  // What the block's other tokens have written stays: where the device's memory is far, it is read first.
+  // The bytes of the block's other tokens must stay. If the device's memory is not directly accessible, the block is read first.
   const bool whole = begin == 0 && end == scratch_.size();
   if (!whole) (void)access.read(part.slot, scratch_);
   fill_content(access.write_target(part.slot, scratch_).subspan(begin, end - begin), part.key, count(shape_.begin) + begin);

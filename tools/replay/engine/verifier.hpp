@@ -18,44 +18,47 @@
 
 namespace terrace::tools {
 
-/// What a block consists of: as many equal shares of bytes as tokens.
+/// The shape of a block: each of its tokens has an equal share of its bytes.
 struct BlockShape {
   Bytes bytes{};
   std::uint32_t tokens = 1;
-  /// What of the block is here, where each rank has a share: so many bytes of it, from there on. A multiple of eight.
+  /// If each rank has a part of a block: the offset of this rank's part in the block. `bytes` is the size of the part. A multiple
+  /// of eight.
   Bytes begin = {};
 
-  /// Where the share of a token begins, that of the one behind the last included. Of a block's words each belongs to one token.
+  /// The offset at which the share of a token begins; for `tokens` it is the end of the block. Each word belongs to one token
+  /// only.
   [[nodiscard]] std::size_t offset_of(std::uint32_t token) const;
 };
 
-/// A hit block that did not hold what its key says.
+/// A hit block whose content does not match its key.
 struct Mismatch {
   std::uint64_t request = 0;
   std::size_t block = 0;
   BlockKey key;
   Tier found_in = Tier::device;
   SlotId slot;
-  std::size_t byte = 0;  ///< the first that differs
+  std::size_t byte = 0;  ///< the first byte that differs
 };
 
 [[nodiscard]] std::string describe(const Mismatch& mismatch);
 
-/// What stands in for a model: compares the blocks that a request was given with what they must hold, and writes the tokens that
-/// are computed, each into its share of its block. Each rank has its own. Threads: run() from the device's compute, one at a
-/// time; the rest from any.
+/// Takes the place of a model. It compares the blocks that a request got from the cache with their expected content, and writes
+/// the content of computed tokens. Each rank has its own verifier. Threads: run() from the compute thread of the device, one call
+/// at a time; the other members from any.
 class Verifier {
  public:
   Verifier(Verify verify, const BlockShape& shape);
 
-  /// Compares first and writes then: no part of a batch is read by the same batch. Notes in it how many hits were compared.
+  /// Compares the hits and then writes the parts. The batch must not read a block that it also writes. Stores in the batch how
+  /// many hits were compared.
   void run(ComputeBatch& batch, BlockAccess& access);
 
-  /// Of all hits, whatever became of their request.
+  /// These counts include hits of requests that were aborted later.
   [[nodiscard]] std::uint64_t compared() const { return compared_.load(std::memory_order_acquire); }
   [[nodiscard]] std::uint64_t mismatches() const { return mismatches_.load(std::memory_order_acquire); }
   [[nodiscard]] std::optional<Mismatch> first_mismatch() const;
-  /// Time spent comparing, and writing content.
+  /// Seconds spent on comparing, and on writing content.
   [[nodiscard]] double verify_seconds() const { return seconds(verify_ns_); }
   [[nodiscard]] double content_seconds() const { return seconds(content_ns_); }
 
@@ -70,7 +73,7 @@ class Verifier {
   const Verify verify_;
   const BlockShape shape_;
 
-  // run()'s own.
+  // Used by run() only.
   std::uint64_t hits_ = 0;
   std::vector<std::byte> scratch_;
 
@@ -79,7 +82,7 @@ class Verifier {
   std::atomic<std::uint64_t> verify_ns_{0};
   std::atomic<std::uint64_t> content_ns_{0};
 
-  mutable std::mutex mutex_;  ///< first_
+  mutable std::mutex mutex_;  ///< guards first_
   std::optional<Mismatch> first_;
 };
 
