@@ -41,7 +41,7 @@ Source open_source(const ReplayOptions& options, const Interrupt& interrupt) {
   const ProgressLine progress{[] { return ProgressState{0, 0, "reading the trace"}; }};
   const TraceLimits limits{.go_on = [&] { return !interrupt.requested(); }};
   const TraceFile file{options.trace, limits};
-  // Read to its end first, so that a bad line is found before anything is made.
+  // The trace is read to its end first, so that a bad line is found before anything is made.
   const std::uint64_t last = std::min(options.requests_max, ReplayOptions::all_requests - options.skip) + options.skip;
   const TraceSummary summary = scan_trace(file, options.block_tokens, last, limits);
   if (options.skip > 0 && summary.requests <= options.skip) {
@@ -79,9 +79,9 @@ CacheSystemOptions stack_options(const ReplayOptions& options, std::uint32_t ful
   if (options.prefill_speed > 0 && options.loads == Loads::measured) {
     stack.unit_prefill_seconds = options.block_tokens / options.prefill_speed;
   }
-  // In a reference run each victim has its place in the host before the next is chosen.
+  // In a reference run each evicted block has its slot in the host before the next block is chosen.
   stack.evictions_in_flight_max = options.reference ? 1 : 0;
-  // No request waits for a staging slot there: what comes from storage lands all at once.
+  // In a reference run no request may wait for a staging slot, because all blocks from storage arrive at the same time.
   if (options.reference && options.has_storage()) {
     stack.staging_blocks = std::max(1U, std::min(full_blocks_max, options.device_blocks));
   }
@@ -93,7 +93,7 @@ CacheSystemOptions stack_options(const ReplayOptions& options, std::uint32_t ful
   return stack;
 }
 
-/// What cannot be made as asked for is bad input: nothing has been replayed yet.
+/// A system that cannot be made as asked for is bad input, because nothing has been replayed yet.
 std::unique_ptr<CacheSystem> make_stack(const ReplayOptions& options, std::uint32_t full_blocks_max) {
   const StartProgress start{needed_memory(options)};
   const ProgressLine progress{[&] { return start.look(); }};
@@ -118,7 +118,7 @@ void collect(ReplayResult& result, Session& session, CacheSystem& stack) {
   result.moved = stack.cache().moved();
   result.checked = session.checked();
   result.compared = session.verifiers().front().compared();
-  for (const Verifier& verifier : session.verifiers()) {  // one per rank; each looks at all hits
+  for (const Verifier& verifier : session.verifiers()) {  // one per rank; each compares all hits
     result.mismatches += verifier.mismatches();
     if (!result.first_mismatch) result.first_mismatch = verifier.first_mismatch();
     result.verify_seconds += verifier.verify_seconds();
@@ -137,7 +137,7 @@ void take_checkpoint(const ReplayOptions& options, Cache& cache, ReplayResult& r
   if (!options.checkpoint) return;
   const auto begin = std::chrono::steady_clock::now();
   const Result<CheckpointReport> report = cache.checkpoint(std::chrono::duration_cast<Duration>(*options.checkpoint));
-  TERRACE_CHECK(report.has_value());  // there is storage, and no other job
+  TERRACE_CHECK(report.has_value());  // cannot fail, because there is storage and no other write-back job
   result.checkpoint = *report;
   result.checkpoint_seconds = seconds_since(begin);
   result.left_behind = cache.has_pending_work();
@@ -183,7 +183,7 @@ ReplayResult run_replay(const ReplayOptions& options) {
   collect(result, session, *stack);
   result.manager.acquired -= reserve_requests;
   result.manager.requests.requests -= reserve_requests;
-  // Taking it down would wait for the disk, however long; the process ends without.
+  // Destroying it would wait for the disk without a limit. The process ends without that.
   if (result.left_behind) (void)stack.release();
   return result;
 }
@@ -194,7 +194,7 @@ ExitStatus replay(const ReplayOptions& options) {
   Verdict verdict = judge(options, result);
   try {
     if (!options.report.empty()) write_report(options.report, to_json(options, result));
-  } catch (const std::exception& failure) {  // what was found out matters more
+  } catch (const std::exception& failure) {  // the result of the replay is more important
     if (verdict.status == ExitStatus::done) {
       verdict = {ExitStatus::run_failed, failure.what()};
     } else {

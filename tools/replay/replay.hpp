@@ -6,12 +6,12 @@
 
 namespace terrace::tools {
 
-/// Replays, to the end or until something stops it; a SIGINT or SIGTERM does so in good order. Throws UsageError before anything
-/// is made or served, std::exception where the run itself breaks.
+/// Runs a replay until its end, or until something stops it; a SIGINT or SIGTERM ends it in an orderly way. Throws UsageError
+/// before anything is made or served, std::exception if the run itself fails.
 [[nodiscard]] ReplayResult run_replay(const ReplayOptions& options);
 
-/// The command: replays, prints the table on standard output, writes the report, and where the outcome is not `done` prints one
-/// line on standard error. Throws as run_replay().
+/// Runs the command: replays, prints the table to standard output, and writes the report. If the outcome is not `done`, prints
+/// one line to standard error. Throws what run_replay() throws.
 [[nodiscard]] ExitStatus replay(const ReplayOptions& options);
 
 }  // namespace terrace::tools

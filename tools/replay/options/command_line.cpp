@@ -59,7 +59,7 @@ Examples:
 /// Adds options of one group.
 class Group {
  public:
-  /// Empty: the options that the short help shows.
+  /// An empty name stands for the options that the short help shows.
   Group(CLI::App& command, std::string name) : command_{command}, name_{std::move(name)} {}
 
   template <class Value>

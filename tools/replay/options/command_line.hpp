@@ -8,7 +8,7 @@ class App;
 
 namespace terrace::tools {
 
-/// Teaches `command` the options of `terrace replay`, with their help; parsing fills `into`, which outlives the command.
+/// Adds the options of `terrace replay` and their help to `command`. Parsing fills `into`, which must outlive the command.
 void add_replay_options(CLI::App& command, ReplayArguments& into);
 
 }  // namespace terrace::tools

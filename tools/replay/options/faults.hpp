@@ -8,17 +8,17 @@
 
 namespace terrace::tools {
 
-/// A fault planted in the emulated device, to see that the verification catches it.
+/// A fault planted in the emulated device, to show that the verification detects it.
 enum class Fault : unsigned char {
   none,
-  flip,      ///< a bit of every 7th block that is swapped out turns over
-  late,      ///< every 5th swap-in is reported done before its bytes have moved
-  no_fence,  ///< copies do not wait for compute, which begins each work late; leases end as work is launched
+  flip,      ///< flips one bit in every 7th block that is swapped out
+  late,      ///< reports every 5th swap-in as done before its bytes have moved
+  no_fence,  ///< copies do not wait for the computation, which starts each work late; leases end when work is launched
 };
 
 [[nodiscard]] std::string_view to_string(Fault fault);
 [[nodiscard]] EmulatedFaults emulated(Fault fault);
-/// What counts as planted, for messages: blocks or copies.
+/// The unit of planted faults in messages: "blocks" or "copies".
 [[nodiscard]] std::string_view planted_unit(Fault fault);
 
 }  // namespace terrace::tools

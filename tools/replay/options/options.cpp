@@ -27,7 +27,7 @@ constexpr std::uint32_t default_workload_block_tokens = 64;
 constexpr std::uint64_t default_workload_requests = 2000;
 constexpr std::uint32_t default_concurrency = 16;
 constexpr std::uint32_t concurrency_max = 65'536;
-constexpr std::uint32_t speed_concurrency = 4096;  ///< the trace's clock decides; this is only a bound
+constexpr std::uint32_t speed_concurrency = 4096;  ///< only a safety limit; the trace's clock decides
 constexpr std::uint32_t threads_max = 64;
 constexpr std::uint64_t tokens_max = std::uint64_t{1} << 32;
 constexpr std::uint64_t skip_max = std::uint64_t{1} << 48;
@@ -69,7 +69,7 @@ Bytes positive_size(std::string_view option, const std::string& text) {
   return parsed;
 }
 
-/// Words are their own names.
+/// Lets choice() treat plain words like enumerators.
 std::string_view to_string(std::string_view word) { return word; }
 
 template <class T, std::size_t n>
@@ -105,7 +105,7 @@ std::uint32_t pool_blocks(const PoolWords& pool, Bytes block_bytes) {
   return static_cast<std::uint32_t>(blocks);
 }
 
-/// What only files have, where it was given.
+/// Returns the first given option that only file storage has.
 std::optional<std::string_view> file_option(const ReplayArguments& arguments) {
   if (!arguments.storage_stripes.empty()) return "--storage-stripe";
   if (arguments.storage_accept_lost) return "--storage-accept-lost";
@@ -176,7 +176,7 @@ StorageOptions storage(const ReplayArguments& arguments, Bytes block_bytes) {
   return file;
 }
 
-/// Nothing where it is none, or none that is finite.
+/// Returns nothing if the text is no number, or no finite one.
 std::optional<double> real_number(const std::string& text) {
   double number = 0;
   const char* const end = text.data() + text.size();
@@ -199,7 +199,7 @@ Duration seconds(std::string_view option, const Word& word, Duration fallback, d
   return std::max(Duration{1}, std::chrono::duration_cast<Duration>(std::chrono::duration<double>{*number}));
 }
 
-/// Chooses what is done about a device that fails.
+/// Sets the handling of failures of the storage device.
 void choose_storage_guard(ReplayOptions& options, const ReplayArguments& arguments) {
   ResilienceOptions& guard = options.storage_guard;
   guard.read_retries = small_number("--storage-retries", arguments.storage_retries, guard.read_retries, 0, storage_retries_max);
@@ -281,7 +281,7 @@ void choose_devices(ReplayOptions& options, const ReplayArguments& arguments) {
   }
 }
 
-/// The block size is known.
+/// Must be called after the block size is set.
 void choose_payload(ReplayOptions& options, const ReplayArguments& arguments) {
   if (arguments.rank_payload && !arguments.ranks && options.ranks() == 1) {
     throw UsageError{"--rank-payload needs --ranks, or a --device for each"};
@@ -324,7 +324,8 @@ void choose_pace(ReplayOptions& options, const ReplayArguments& arguments) {
   const std::uint32_t fallback = options.reference ? 1 : options.speed ? speed_concurrency : default_concurrency;
   options.concurrency = small_number("--concurrency", arguments.concurrency, fallback, 1, concurrency_max);
   options.prefill_speed = positive_number("--prefill-speed", arguments.prefill_speed).value_or(0);
-  // Beside compute that takes no time nothing would be worth loading; who says nothing of time asks for hits.
+  // If the computation takes no time, loading is never faster. So hits are loaded unless the options say how long something
+  // takes.
   const bool paced = !options.reference && (options.prefill_speed > 0 || arguments.storage_bandwidth);
   options.loads = choice("--loads", arguments.loads, paced ? Loads::measured : Loads::always,
                          std::array{Loads::measured, Loads::always, Loads::host, Loads::none});

@@ -17,7 +17,7 @@
 
 namespace terrace::tools {
 
-/// The words of the command line, as they were given; nothing where an option was not.
+/// The words of the command line as given. An option that was not given is empty.
 struct ReplayArguments {
   std::optional<std::string> trace;
   std::optional<std::string> workload;
@@ -67,11 +67,11 @@ struct ReplayArguments {
   std::optional<std::string> release;
 };
 
-/// Which hits below the device are taken.
+/// Which hits in tiers below the device are loaded.
 enum class Loads : unsigned char {
-  measured,  ///< as far as that is sooner than computing them
+  measured,  ///< those that are faster to load than to compute
   always,
-  host,  ///< none from storage
+  host,  ///< only those in the host tier
   none,
 };
 [[nodiscard]] std::string_view to_string(Loads loads);
@@ -86,61 +86,63 @@ enum class Verify : unsigned char {
   none,
 };
 enum class Release : unsigned char {
-  done,    ///< when compute has reached the request's work
-  launch,  ///< when the work is launched, with its fence, as an asynchronous scheduler does
+  done,    ///< when the request's work is computed
+  launch,  ///< when the request's last work is launched, with its fence, as an asynchronous scheduler does
 };
 
 [[nodiscard]] std::string_view to_string(Mode mode);
 [[nodiscard]] std::string_view to_string(Verify verify);
 [[nodiscard]] std::string_view to_string(Release release);
 
-/// What a replay is to do: complete and consistent in itself.
+/// The complete and consistent options of a replay.
 struct ReplayOptions {
   static constexpr std::uint64_t all_requests = std::numeric_limits<std::uint64_t>::max();
 
-  std::filesystem::path trace;  ///< empty: the workload
+  std::filesystem::path trace;  ///< empty: the workload is used
   std::string workload = "chat";
   std::uint64_t seed = 1;
-  std::uint64_t skip = 0;                     ///< of the first requests
-  std::uint64_t requests_max = all_requests;  ///< of those that follow
+  std::uint64_t skip = 0;                     ///< number of first requests to leave out
+  std::uint64_t requests_max = all_requests;  ///< number of requests to serve after those
   std::uint32_t block_tokens = 0;
 
-  /// By rank, at least one: which CUDA device; none: the emulated one.
+  /// By rank, at least one: the number of a CUDA device; empty for an emulated one.
   std::vector<std::optional<int>> devices{std::nullopt};
   RankPayload rank_payload = RankPayload::sharded;
   Bytes block_bytes{};
   std::uint32_t device_blocks = 0;
   std::uint32_t host_blocks = 0;
   StorageOptions storage;
-  ResilienceOptions storage_guard;  ///< of file storage
+  ResilienceOptions storage_guard;  ///< for file storage
   InclusionPolicy inclusion = InclusionPolicy::non_inclusive;
   WritePolicy write_policy = WritePolicy::none;
-  /// At the end, also an early one: what is cached goes to storage within so much time. None: only what the policy stored is.
+  /// If set: at the end, also after an interruption, cached blocks are written to storage within this time. Otherwise storage has
+  /// only what the write policy stored.
   std::optional<std::chrono::duration<double>> checkpoint;
-  PolicyKind policy = PolicyKind::lru;  ///< as a reference run has it; read from a command line, adaptive in the others
+  PolicyKind policy = PolicyKind::lru;  ///< the default is that of a reference run; resolve() uses adaptive for other runs
 
   bool reference = false;
-  std::uint32_t concurrency = 0;          ///< requests in flight at most
-  std::uint64_t step_tokens = 8192;       ///< computed in a step at most; loop mode has no steps: of a request at a time
-  std::uint64_t output_tokens_max = 128;  ///< of a request, whatever the trace says
+  std::uint32_t concurrency = 0;          ///< maximum number of requests in flight
+  std::uint64_t step_tokens = 8192;       ///< the most tokens computed in a step; in loop mode, of one request at a time
+  std::uint64_t output_tokens_max = 128;  ///< the most output tokens of a request
   bool cache_output = true;
-  double abort_rate = 0;        ///< share of the requests
-  std::optional<double> speed;  ///< the trace's clock runs so many times faster; else as fast as it goes
-  double prefill_speed = 0;     ///< tokens a second that compute takes at most; 0: as fast as it goes
+  double abort_rate = 0;  ///< share of the requests, 0 to 1
+  /// how many times faster the trace's clock runs; empty: requests come as fast as they can be served
+  std::optional<double> speed;
+  double prefill_speed = 0;  ///< the most tokens computed in a second; 0: no limit
   Loads loads = Loads::always;
   Mode mode = Mode::confined;
   std::uint32_t threads = 1;  ///< of the event loop
   Verify verify = Verify::all;
   Release release = Release::done;
   Fault inject = Fault::none;
-  std::filesystem::path report;  ///< empty: none
+  std::filesystem::path report;  ///< empty: no report
 
   [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(devices.size()); }
   [[nodiscard]] std::uint32_t emulated_ranks() const;
   [[nodiscard]] bool has_storage() const { return !std::holds_alternative<NoStorage>(storage); }
 };
 
-/// Fills in what was not given, and refuses what cannot be. Touches nothing. Throws UsageError.
+/// Adds defaults, and refuses invalid combinations. Does no I/O. Throws UsageError.
 [[nodiscard]] ReplayOptions resolve(const ReplayArguments& arguments);
 
 }  // namespace terrace::tools

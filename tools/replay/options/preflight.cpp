@@ -11,7 +11,7 @@
 namespace terrace::tools {
 namespace {
 
-/// Beside the blocks: the tree, queues, staging, what the allocator keeps.
+/// Memory in addition to the blocks: tree, queues, staging, and what the allocator keeps.
 constexpr Bytes overhead = MiB * 64;
 constexpr std::uint64_t overhead_per_block = 512;
 
@@ -32,14 +32,14 @@ KeptFiles kept_files(const ReplayOptions& options) {
 std::optional<Bytes> available_memory() { return memory_left(read_memory_limits()); }
 
 Bytes needed_memory(const ReplayOptions& options) {
-  // A GPU's blocks are in its own memory. Of emulated ranks each has its share of a block or, where they all hold the same, a
-  // copy.
+  // A GPU's blocks are in the GPU's own memory. Each emulated rank has its share of every block, or a full copy if ranks are
+  // replicated.
   const double copies = options.emulated_ranks() / (options.rank_payload == RankPayload::replicated ? 1.0 : options.ranks());
   const double blocks = copies * options.device_blocks + options.host_blocks;
   const double per_block = static_cast<double>(count(options.block_bytes) + overhead_per_block);
   double bytes = static_cast<double>(count(overhead)) + blocks * per_block;
   if (const auto* memory = std::get_if<MemoryStorage>(&options.storage)) bytes += static_cast<double>(count(memory->capacity));
-  // In floating point, since the product may pass 64 bits.
+  // Computed in floating point, because the product could exceed 64 bits.
   constexpr double most = 9e18;
   return Bytes{static_cast<std::uint64_t>(std::min(bytes, most))};
 }

@@ -7,15 +7,15 @@
 
 namespace terrace::tools {
 
-/// What this process may still take: the machine's available memory, or what its control groups leave of it. Nothing where the
-/// system does not say.
+/// How much memory this process may still take: the available memory of the machine, or what its control groups leave of it.
+/// Empty if the system does not tell.
 [[nodiscard]] std::optional<Bytes> available_memory();
 
-/// What the replay's tiers and tables take, roughly.
+/// The approximate memory for the tiers and tables of the replay.
 [[nodiscard]] Bytes needed_memory(const ReplayOptions& options);
 
-/// Refuses what would end in the middle, before anything is made: tiers larger than `available` (the message says what would
-/// fit), a report that could not be written. Throws UsageError.
+/// Refuses a run that would fail later, before anything is made: tiers larger than `available` (the message says what would fit),
+/// or a report that cannot be written. Throws UsageError.
 void check_feasible(const ReplayOptions& options, std::optional<Bytes> available);
 
 }  // namespace terrace::tools

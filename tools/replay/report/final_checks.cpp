@@ -9,7 +9,8 @@
 namespace terrace::tools {
 namespace {
 
-/// Told from the store's list alone: of blocks in order of depth, each needs its parent among those found whole before.
+/// Counts the blocks whose ancestors are all stored. It uses only the store's list: it visits blocks in order of depth, and a
+/// block counts if its parent has been counted.
 std::uint64_t count_with_ancestors(const BlockStore& store) {
   std::vector<StoredBlock> blocks;
   store.for_each([&](const StoredBlock& block) { blocks.push_back(block); });

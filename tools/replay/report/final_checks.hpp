@@ -8,7 +8,7 @@
 
 namespace terrace::tools {
 
-/// How things stand at idle: what must hold whatever was replayed.
+/// The state after a replay, when nothing is under way: conditions that must hold whatever was replayed.
 struct FinalChecks {
   bool ledgers_balanced = false;
   std::uint64_t leases = 0;
@@ -16,17 +16,16 @@ struct FinalChecks {
   std::uint64_t quarantined = 0;
   Ledger device;
   Ledger host;
-  // With storage:
+  // Only with storage:
   std::uint64_t stored = 0;
   std::uint64_t orphans = 0;
   std::uint64_t stored_with_ancestors = 0;  ///< blocks whose ancestors are all stored
 
-  /// The first thing that is not as it must be.
+  /// Describes the first condition that does not hold.
   [[nodiscard]] std::optional<std::string> broken() const;
 };
 
-/// Checks the invariants of manager and store (a broken one ends the process, as ever), and counts the rest. Nothing is in
-/// flight.
+/// Checks the invariants of manager and store (a broken one ends the process), and counts the rest. Nothing may be in flight.
 [[nodiscard]] FinalChecks check_idle(CacheSystem& stack);
 
 }  // namespace terrace::tools

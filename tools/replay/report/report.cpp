@@ -13,7 +13,7 @@ namespace {
 
 namespace json = boost::json;
 
-// Values are made with parentheses: braces make an array of one.
+// Values are made with parentheses, because braces would make an array of one element.
 
 json::object to_object(const Moved& moved) {
   return {{"blocks", moved.blocks}, {"bytes", count(moved.bytes)}, {"seconds", moved.seconds}};
@@ -28,7 +28,7 @@ json::object to_object(const Ledger& ledger) {
 
 json::string text(std::string_view view) { return json::string{json::string_view{view.data(), view.size()}}; }
 
-/// In tokens; the counts are of blocks.
+/// Converts counts of blocks to tokens.
 json::object to_object(const RequestTotals& totals, std::uint32_t block_tokens) {
   return {{"requests", totals.requests},
           {"asked", totals.asked * block_tokens},

@@ -12,7 +12,7 @@
 
 namespace terrace::tools {
 
-/// What a replay found out, complete or not.
+/// The results of a replay, which may have ended early.
 struct ReplayResult {
   Counts counts;
   struct {
@@ -22,36 +22,36 @@ struct ReplayResult {
     Percentiles commit;
     Percentiles release;
   } latency_us;
-  Percentiles first_token_us;  ///< from when a request came until its prompt was computed
+  Percentiles first_token_us;  ///< from a request's arrival until its prompt was computed
   EngineCounts engine;
   MovedTotals moved;
-  std::uint64_t checked = 0;   ///< hits that `counts` tells of, compared
-  std::uint64_t compared = 0;  ///< the same, and those of requests that were aborted or came back after a preemption
+  std::uint64_t checked = 0;   ///< how many of the hits in `counts` were compared
+  std::uint64_t compared = 0;  ///< `checked`, plus hits of requests that were aborted or came back after a preemption
   std::uint64_t mismatches = 0;
   std::optional<Mismatch> first_mismatch;
   std::uint64_t faults_planted = 0;
-  double seconds = 0;          ///< from the first request to the end of the last
+  double seconds = 0;          ///< from the start of the first request to the end of the last one
   double drain_seconds = 0;    ///< until nothing was under way any more
-  double key_seconds = 0;      ///< of `seconds`: making keys
-  double content_seconds = 0;  ///< compute's: writing content (beside `seconds`, on the device's thread)
-  double verify_seconds = 0;   ///< compute's: comparing
+  double key_seconds = 0;      ///< part of `seconds`: making keys
+  double content_seconds = 0;  ///< writing content, on the device's thread (not part of `seconds`)
+  double verify_seconds = 0;   ///< comparing content, on the device's thread (not part of `seconds`)
   std::optional<CheckpointReport> checkpoint;
   double checkpoint_seconds = 0;
-  /// Storage had not come to an end when the time for the checkpoint had: nothing was waited for any more.
+  /// True if storage was still busy when the time for the checkpoint was over. Then the replay did not wait for it.
   bool left_behind = false;
-  FinalChecks checks;  ///< where nothing was left behind
+  FinalChecks checks;  ///< set only if nothing was left behind
   ManagerStats manager;
   std::optional<StoreStat> store;
-  std::optional<StoreHealth> storage_health;  ///< none: no guard, as without file storage
-  std::string storage_io;                     ///< CacheSystem::io(); empty where no files are
+  std::optional<StoreHealth> storage_health;  ///< empty if there is no ResilientStore, that is, without file storage
+  std::string storage_io;                     ///< CacheSystem::io(); empty without file storage
   bool interrupted = false;
-  std::optional<std::string> failure;  ///< why it ended early, where it did
+  std::optional<std::string> failure;  ///< why the replay ended early; empty if it did not
 };
 
-/// The report as one JSON object, with the fields that docs and tests name.
+/// Returns the report as one JSON object, with the fields that docs and tests name.
 [[nodiscard]] std::string to_json(const ReplayOptions& options, const ReplayResult& result);
 
-/// The same for people.
+/// Returns the same as text for people.
 [[nodiscard]] std::string to_table(const ReplayOptions& options, const ReplayResult& result);
 
 }  // namespace terrace::tools

@@ -14,7 +14,7 @@
 namespace terrace::tools {
 namespace {
 
-/// 1234567 as "1,234,567".
+/// Returns for example "1,234,567" for 1234567.
 std::string grouped(std::uint64_t number) {
   const std::string digits = std::to_string(number);
   std::string result;
@@ -57,12 +57,12 @@ constexpr std::size_t columns = 80;
 
 class Table {
  public:
-  /// Broken after 80 columns.
+  /// Adds a line; a line longer than 80 columns is broken.
   template <class... Args>
   void line(fmt::format_string<Printable<Args>...> format, const Args&... args) {
     std::string rest = printable_format<Args...>(format, args...);
     const std::size_t indent = std::min(rest.find_first_not_of(' '), rest.size()) + 2;
-    // Between words, where there are any; a name that is too long stays whole.
+    // Lines are broken between words. A word that is too long stays whole.
     while (rest.size() > columns) {
       const std::size_t blank = rest.rfind(' ', columns);
       if (blank == std::string::npos || blank <= indent) break;
@@ -143,7 +143,7 @@ void add_moved(Table& table, const ReplayOptions& options, const MovedTotals& mo
   const std::uint64_t for_room = stats.store_gone + stats.store_no_room;
   const std::uint64_t times = for_room + stats.store_skipped + stats.store_failed + stats.store_orphaned;
   if (times == 0) return;
-  // (Whether the block before had to make room or failed is not known of an orphan.)
+  // For an orphan it is not known whether the block before it was evicted or failed.
   table.line("  not stored: {} times a block, since its room was wanted ({}), too many waited for the disk ({}), writing it "
              "failed ({}), or the block before it was not stored ({})",
              grouped(times), grouped(for_room), grouped(stats.store_skipped), grouped(stats.store_failed),

@@ -9,11 +9,11 @@ namespace terrace::tools {
 
 struct Verdict {
   ExitStatus status = ExitStatus::done;
-  std::string line;  ///< for standard error; empty where it is done
+  std::string line;  ///< for standard error; empty if the status is `done`
 };
 
-/// What the run comes to, worst first: a check that failed, a run that failed, an interruption. With --inject a run that ends
-/// well is a verification that did not catch.
+/// Judges the run. The worst result counts: first a failed check, then a failed run, then an interruption. With --inject, a run
+/// without mismatches means that the verification did not detect the fault.
 [[nodiscard]] Verdict judge(const ReplayOptions& options, const ReplayResult& result);
 
 }  // namespace terrace::tools

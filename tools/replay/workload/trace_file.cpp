@@ -18,7 +18,7 @@
 namespace terrace::tools {
 namespace {
 
-/// Blocks until there is something to read, or the end.
+/// Blocks until there is something to read, or the source has ended.
 void wait_for(int source, const TraceLimits& limits) {
   pollfd entry{source, POLLIN, 0};
   while (::poll(&entry, 1, 100) <= 0 || entry.revents == 0) {
@@ -26,7 +26,7 @@ void wait_for(int source, const TraceLimits& limits) {
   }
 }
 
-/// Bytes that follow the last line end of text; of what is compressed nothing is known.
+/// Counts the bytes after the last line end of a text. For compressed data it returns 0, because lines are unknown.
 class OpenLine {
  public:
   [[nodiscard]] std::uint64_t after(std::string_view bytes) {
@@ -63,7 +63,7 @@ void TraceFile::fail(const std::string& what) const { throw UsageError{fmt::form
 
 TraceFile::TraceFile(const std::filesystem::path& name, const TraceLimits& limits)
     : name_{name == "-" ? "standard input" : name.string()} {
-  // Without O_NONBLOCK, opening a FIFO would wait for its writer, and heed no signal.
+  // Without O_NONBLOCK, opening a FIFO would wait for its writer and ignore signals.
   const int opened =
       name == "-" ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0) : ::open(name.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (opened < 0) fail(fmt::format("cannot open: {}", std::strerror(errno)));
@@ -92,7 +92,7 @@ std::shared_ptr<TraceFile::Descriptor> TraceFile::copy_of(int source, const Trac
     if (got < 0) fail(fmt::format("cannot read on: {}", std::strerror(errno)));
     if (got == 0) return copy;
     copied += static_cast<std::uint64_t>(got);
-    // Before it fills the disk.
+    // The line is checked before the copy fills the disk.
     if (line.after({buffer.data(), static_cast<std::size_t>(got)}) > count(limits.line_max)) {
       fail(fmt::format("a line is longer than {}", to_string(limits.line_max)));
     }

@@ -9,25 +9,25 @@
 
 namespace terrace::tools {
 
-/// What is refused, so that no input takes all memory, all disk or all time; and who may stop the reading of it.
+/// Limits, so that no input can use all memory, disk space or time; and a way to stop reading.
 struct TraceLimits {
   Bytes line_max = MiB * 16;
-  /// Of a compressed trace when it is decompressed, and of one from a pipe.
+  /// The limit for a compressed trace after decompression, and for a trace from a pipe.
   Bytes content_max = GiB * 16;
-  /// Asked every 64 KiB, and ten times a second while a pipe is waited for; where it says false, reading throws Interrupted.
-  /// Null: nobody.
+  /// Called every 64 KiB, and ten times a second while a pipe is waited for. If it returns false, reading throws Interrupted. May
+  /// be null.
   std::function<bool()> go_on{};
 };
 
-/// A trace that was opened: a file, or something that can be read only once (a pipe, a FIFO, a terminal; "-" is standard input),
-/// whose content is then copied to an unlinked temporary file first, so that it can be read again all the same.
-/// Copies share the descriptor and its position: one of them is read at a time.
+/// An open trace: a file, or something that can be read only once (a pipe, a FIFO, a terminal; "-" is standard input). The second
+/// kind is first copied to an unlinked temporary file, so that it can be read twice. Copies of this object share the descriptor
+/// and its position, so only one of them may be read at a time.
 class TraceFile {
  public:
-  /// Throws UsageError: `NAME: what is wrong`; Interrupted.
+  /// Throws UsageError with `NAME: what is wrong`, or Interrupted.
   explicit TraceFile(const std::filesystem::path& name, const TraceLimits& limits = {});
 
-  /// For messages.
+  /// The name for messages.
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] int descriptor() const { return descriptor_->number; }
 

@@ -21,9 +21,9 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr double timestamp_max_ms = 1e15;  ///< beyond any calendar; that 1e999 is infinite is no concern then
+constexpr double timestamp_max_ms = 1e15;  ///< later than any real date; it also excludes infinity (1e999)
 
-/// What is wrong with a line, before it is known which line that is.
+/// Describes what is wrong with a line. The caller adds the line's number.
 struct BadLine {
   std::string what;
 };
@@ -88,11 +88,11 @@ TraceRequest parse_line(std::string_view text, std::uint32_t block_tokens) {
 
 }  // namespace
 
-/// Lines out of a file that may be compressed: zlib's gzread passes text through as it is.
+/// The lines of a file that may be compressed. zlib's gzread returns uncompressed text as it is.
 class TraceReader::Lines {
  public:
   Lines(const TraceFile& file, TraceLimits limits) : file_{file}, limits_{std::move(limits)} {
-    // From the beginning, wherever an earlier reader has left it.
+    // Reading starts at the beginning, wherever an earlier reader has left the position.
     const int descriptor = ::lseek(file.descriptor(), 0, SEEK_SET) == 0 ? ::dup(file.descriptor()) : -1;
     stream_ = descriptor < 0 ? nullptr : ::gzdopen(descriptor, "rb");
     if (stream_ == nullptr) throw UsageError{fmt::format("{}: cannot open: {}", file_.name(), std::strerror(errno))};
@@ -101,7 +101,7 @@ class TraceReader::Lines {
   Lines(const Lines&) = delete;
   Lines& operator=(const Lines&) = delete;
 
-  /// False at the end.
+  /// Returns false at the end.
   bool next(std::string& line) {
     line.clear();
     for (;;) {
@@ -123,11 +123,11 @@ class TraceReader::Lines {
     if (number_++ == 0 && line.starts_with(byte_order_mark)) line.erase(0, byte_order_mark.size());
     return true;
   }
-  /// Of the line read last, from 1.
+  /// The number of the line that was read last, counted from 1.
   [[nodiscard]] std::uint64_t number() const { return number_; }
 
  private:
-  /// Of the line that is being read.
+  /// Throws an error for the line that is being read.
   [[noreturn]] void fail(const std::string& what) const {
     throw UsageError{fmt::format("{}:{}: {}", file_.name(), number_ + 1, what)};
   }
@@ -137,7 +137,7 @@ class TraceReader::Lines {
     const int got = ::gzread(stream_, buffer_.data(), static_cast<unsigned>(buffer_.size()));
     int error = Z_OK;
     const char* const message = ::gzerror(stream_, &error);
-    // A compressed file that was cut short reads as its beginning, and says so only here.
+    // A truncated compressed file can be read up to its end; only this error shows that a part is missing.
     if (got < 0 || error == Z_BUF_ERROR) {
       const char* const what = error == Z_ERRNO ? std::strerror(errno) : error == Z_BUF_ERROR ? "cut short" : message;
       fail(fmt::format("cannot read on: {}", what));

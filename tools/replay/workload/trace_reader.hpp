@@ -10,15 +10,15 @@
 
 namespace terrace::tools {
 
-/// Reads a trace in Mooncake's form, one JSON object a line, as text or compressed by gzip (told by content, not by name):
+/// Reads a trace in Mooncake's format: one JSON object in each line, as text or compressed by gzip. The content decides, not the
+/// file's name:
 ///
 ///     {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, 48, 2353]}
 ///
-/// `hash_ids` holds one id per block of `block_tokens` tokens; that of a partly filled last block may be missing. Further
-/// members are ignored, as are empty lines and a byte order mark. Lines are read as they are asked for, so that a file may be of
-/// any length.
+/// `hash_ids` has one id for each block of `block_tokens` tokens; the id of a partly filled last block may be missing. Other
+/// members, empty lines and a byte order mark are ignored. Lines are read as they are asked for, so a file may have any length.
 ///
-/// Every failure is a UsageError of one line: `FILE:LINE: what is wrong`; or Interrupted.
+/// Errors: a UsageError with one line, `FILE:LINE: what is wrong`; or Interrupted. Threads: one.
 class TraceReader final : public RequestSource {
  public:
   TraceReader(const TraceFile& file, std::uint32_t block_tokens, TraceLimits limits = {});
@@ -34,13 +34,13 @@ class TraceReader final : public RequestSource {
   std::unique_ptr<Lines> lines_;
 };
 
-/// What can be known of a trace by reading it once; that it is well-formed to the end, above all.
+/// What one pass over a trace finds out. It also shows that the trace is well-formed to its end.
 struct TraceSummary {
   std::uint64_t requests = 0;
-  std::uint32_t full_blocks_max = 0;  ///< of one request
+  std::uint32_t full_blocks_max = 0;  ///< in one request
 };
 
-/// Looks at the first `requests_max` requests. Throws UsageError, Interrupted.
+/// Reads the first `requests_max` requests. Throws UsageError and Interrupted.
 [[nodiscard]] TraceSummary scan_trace(const TraceFile& file, std::uint32_t block_tokens, std::uint64_t requests_max,
                                       const TraceLimits& limits = {});
 

@@ -53,7 +53,7 @@ AgentWorkload::Agent AgentWorkload::new_agent() {
   return agent;
 }
 
-/// What comes after a step, whose call is part of the context by now.
+/// Decides what follows a step. The call of this step is already part of the context.
 void AgentWorkload::step_on(Agent agent) {
   const double steps_mean = agent.parent ? model_.sub_steps_mean : model_.steps_mean;
   const bool ends = random_.chance(1.0 / steps_mean) || !has_room(agent);
@@ -80,12 +80,13 @@ void AgentWorkload::fork(Agent agent) {
   waiting_.emplace(agent.number, Waiting{std::move(agent), sub_agents});
 }
 
-/// A sub-agent's parent gets a report, and goes on when the last of them is there.
+/// Ends an agent. A sub-agent adds a report to its parent's context; the parent continues after its last sub-agent.
 void AgentWorkload::end(const Agent& agent) {
   if (!agent.parent) return;
   const auto found = waiting_.find(*agent.parent);
   Waiting& parent = found->second;
-  const std::uint32_t longest = model_.text_max / static_cast<std::uint32_t>(model_.forks_max);  // all reports are one text
+  // all reports together are one text
+  const std::uint32_t longest = model_.text_max / static_cast<std::uint32_t>(model_.forks_max);
   grow(parent.agent, draw_length(random_, model_.task_median, model_.task_sigma, longest));
   if (--parent.sub_agents > 0) return;
   parent.agent.due = agent.due;

@@ -61,7 +61,7 @@ ChatWorkload::Session ChatWorkload::new_session() {
   return session;
 }
 
-/// Appends to the context; blocks that this fills get ids of the session's own.
+/// Appends tokens to the context. Blocks that become full get ids that only this session has.
 void ChatWorkload::grow(Session& session, std::uint32_t tokens) {
   session.context += tokens;
   while (session.ids.size() < session.context / block_tokens_) session.ids.push_back(next_id_++);

@@ -10,7 +10,7 @@
 
 namespace terrace::tools {
 
-/// Sizes are tokens, times milliseconds.
+/// Sizes are in tokens, times in milliseconds.
 struct ChatModel {
   std::uint32_t system_prompts = 24;
   std::uint64_t system_prompt_min = 256;
@@ -24,19 +24,20 @@ struct ChatModel {
   std::uint32_t context_max = 32'768;
 };
 
-/// A chat service, made from a seed: an endless stream of requests, the same for the same seed on every platform.
+/// A workload of a chat service, made from a seed: an endless stream of requests, the same for the same seed on every platform.
 ///
-/// - There are a few system prompts. Their lengths are uniform; which one a session uses follows Zipf's law (the k-th is
-///   chosen in proportion to 1/k), so that a few are shared by most sessions and some by hardly any.
-/// - Sessions begin as a Poisson process. One has a geometrically distributed number of turns.
-/// - A turn's prompt is everything before it (system prompt, texts, replies) and a new text. Texts' and replies' lengths are
-///   log-normal: mostly short, at times very long.
-/// - Between a request and the session's next one lie the time to write the reply (25 ms a token) and an exponentially
-///   distributed time to think, so that many sessions are interleaved and a session's blocks have time to leave the device.
-/// - A session also ends where its context would pass the longest one.
+/// - There are a few system prompts with uniformly distributed lengths. Which one a session uses follows Zipf's law (the k-th is
+///   chosen in proportion to 1/k). So a few are shared by most sessions, and some are hardly ever used.
+/// - Sessions start as a Poisson process. The number of their turns is geometrically distributed.
+/// - The prompt of a turn is everything before it (system prompt, texts, replies) and a new text. The lengths of texts and
+///   replies are log-normal: mostly short, sometimes very long.
+/// - Between a request and the next one of its session there is the time to write the reply (25 ms for each token) and an
+///   exponentially distributed time to think. So many sessions run at the same time, and a session's blocks have time to leave
+///   the device.
+/// - A session also ends if its context would exceed the maximum.
 ///
-/// A full block has an id: within the system prompt that of the prompt's block, shared by all sessions that use it; behind it
-/// the session's own. So every id has one predecessor, and ids of different seeds differ. Threads: one.
+/// Each full block has an id. Blocks of a system prompt have the same ids in all sessions that use it; later blocks have ids that
+/// only their session has. So each id always follows the same id. Ids of different seeds differ. Threads: one.
 class ChatWorkload final : public RequestSource {
  public:
   ChatWorkload(std::uint64_t seed, std::uint32_t block_tokens, const ChatModel& model = {});
@@ -45,13 +46,13 @@ class ChatWorkload final : public RequestSource {
 
  private:
   struct Session {
-    double due = 0;  ///< when its next request comes
+    double due = 0;  ///< the time of its next request
     std::uint64_t number = 0;
     std::uint32_t system_prompt = 0;
     std::uint32_t context = 0;  ///< tokens so far
     std::vector<std::uint64_t> ids;
 
-    /// The earliest on top of the queue; the older session where two are due at once.
+    /// The session with the earliest time is on top of the queue; of two with the same time, the older session.
     friend bool operator<(const Session& a, const Session& b) { return a.due != b.due ? a.due > b.due : a.number > b.number; }
   };
 

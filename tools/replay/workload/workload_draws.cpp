@@ -11,7 +11,8 @@ namespace terrace::tools {
 
 std::uint32_t draw_length(Random& random, double median, double sigma, std::uint32_t max) {
   const double drawn = boost::random::lognormal_distribution<double>{std::log(median), sigma}(random.engine());
-  // exp(log(median)) may fall short of the median, here and not there: what is meant as whole must not lose a token to that.
+  // exp(log(median)) may be slightly less than the median on some platforms. Without this correction a whole number could lose a
+  // token.
   constexpr double rounding = 1e-9;
   return static_cast<std::uint32_t>(std::clamp(drawn + rounding, 1.0, static_cast<double>(max)));
 }

@@ -35,7 +35,7 @@ std::vector<RagWorkload::Document> RagWorkload::draw_documents() {
     const Document document = draw_document_(random_);
     if (std::ranges::find(documents, document) == documents.end()) documents.push_back(document);
   }
-  // As drawn is no order that prefers any: the first is simply the first that came up.
+  // The drawn order prefers no document: the first one is simply the first that was drawn.
   if (random_.chance(model_.best_first_chance)) std::ranges::sort(documents);
   return documents;
 }
@@ -51,7 +51,7 @@ std::uint32_t RagWorkload::draw_count() {
   return count;
 }
 
-/// A document that stood here before has the ids that it had then.
+/// Appends the document. If it was appended at this place before, its blocks have the same ids as then.
 void RagWorkload::append(WorkloadContext& context, Place& place, Document document) {
   const auto [at, is_new] = placed_.try_emplace({place, document}, Placed{placed_.size() + 1, next_id_});
   std::uint64_t id = at->second.first_id;

@@ -12,7 +12,7 @@
 
 namespace terrace::tools {
 
-/// Sizes are tokens, times milliseconds.
+/// Sizes are in tokens, times in milliseconds.
 struct RagModel {
   static constexpr std::uint32_t documents_per_request_max = 4;
 
@@ -21,9 +21,9 @@ struct RagModel {
   double document_median = 1200;
   double document_sigma = 0.8;
   std::uint32_t document_max = 6000;
-  /// How many documents stand before a question: the chances of 1, 2, 3 and 4.
+  /// The chances of 1, 2, 3 and 4 documents before a question.
   std::array<double, documents_per_request_max> document_counts{0.5, 0.2, 0.15, 0.15};
-  double best_first_chance = 0.5;  ///< that several documents stand in order of popularity; else in any order
+  double best_first_chance = 0.5;  ///< the chance that documents are ordered by popularity; otherwise their order is random
   double question_median = 130;
   double question_sigma = 0.5;
   std::uint32_t question_max = 2048;
@@ -37,19 +37,19 @@ struct RagModel {
   }
 };
 
-/// Questions to a corpus of documents, made from a seed: an endless stream of requests, the same for the same seed on every
-/// platform.
+/// A workload of questions about a corpus of documents, made from a seed: an endless stream of requests, the same for the same
+/// seed on every platform.
 ///
-/// - A prompt is a preamble that all share, one to four different documents, and a question that nobody asked before.
-/// - Which documents follows Zipf's law: the k-th is drawn in proportion to 1/k. So some documents are hubs, with hundreds of
-///   questions and documents right behind them, and most are rare.
-/// - The order of several documents varies. A cached document helps only where all that stands before it is the same, so that
-///   the same documents in another order are found but for the first ones.
-/// - Documents' lengths are log-normal, and drawn once; questions' and answers' are log-normal.
-/// - Requests come as a Poisson process, and none belongs to another.
+/// - A prompt is a preamble that all requests share, one to four different documents, and a new question.
+/// - Which documents are drawn follows Zipf's law: the k-th in proportion to 1/k. So some documents are followed by hundreds of
+///   different questions and documents, and most are rare.
+/// - The order of several documents varies. A cached document is a hit only if everything before it is the same. So of the same
+///   documents in another order only the first ones are hits.
+/// - The lengths of documents are log-normal and drawn once; those of questions and answers are log-normal.
+/// - Requests come as a Poisson process and are independent of each other.
 ///
-/// A full block has an id, and every id one predecessor. A document's blocks have ids of their own behind each sequence of
-/// documents that it follows, since an id names what stands before it too. Ids of different seeds differ. Threads: one.
+/// Each full block has an id, and each id always follows the same id. An id also stands for everything before it, so a document's
+/// blocks have different ids after each different sequence of documents. Ids of different seeds differ. Threads: one.
 class RagWorkload final : public RequestSource {
  public:
   RagWorkload(std::uint64_t seed, std::uint32_t block_tokens, const RagModel& model = {});
@@ -58,12 +58,12 @@ class RagWorkload final : public RequestSource {
 
  private:
   using Document = std::uint32_t;
-  using Place = std::uint64_t;  ///< a sequence of documents, numbered as they come up; 0: none yet
+  using Place = std::uint64_t;  ///< a sequence of documents, numbered in the order in which they first appear; 0: no document yet
 
-  /// A document behind a sequence of others.
+  /// A document after a certain sequence of documents.
   struct Placed {
     Place place = 0;
-    std::uint64_t first_id = 0;  ///< of the blocks that it fills; those behind count on
+    std::uint64_t first_id = 0;  ///< the id of the first block that it fills; the following blocks have the following ids
   };
 
   [[nodiscard]] std::vector<Document> draw_documents();

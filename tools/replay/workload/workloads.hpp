@@ -12,10 +12,10 @@ namespace terrace::tools {
 /// A built-in workload: an endless stream of requests, made from a seed.
 struct Workload {
   std::unique_ptr<RequestSource> requests;
-  std::uint32_t context_max = 0;  ///< tokens of the longest prompt there may be
+  std::uint32_t context_max = 0;  ///< tokens of the longest possible prompt
 };
 
-/// As --workload takes them; the first is the default.
+/// The names that --workload accepts. The first is the default.
 inline constexpr std::array<std::string_view, 3> workload_names{"chat", "agent", "rag"};
 
 /// `name` must be one of workload_names.
