@@ -11,7 +11,7 @@ class App;
 
 namespace terrace::tools {
 
-/// `terrace bench`, as typed.
+/// The command line of `terrace bench`.
 struct BenchArguments {
   enum class Part : unsigned char { copy, index, keys, restart, storage, touch, transfer };
 
@@ -75,10 +75,10 @@ struct BenchArguments {
 };
 
 /// Adds `bench copy`, `bench index`, `bench keys`, `bench restart`, `bench storage`, `bench touch`, `bench transfer` and their
-/// flags. `arguments` outlives the parsing.
+/// flags. `arguments` must outlive the parsing.
 void add_bench_options(CLI::App& bench, BenchArguments& arguments);
-/// Runs what was asked for. Throws UsageError for sizes that make no sense, Interrupted after a signal,
-/// std::runtime_error where the report cannot be written.
+/// Runs the chosen bench. Throws UsageError for invalid sizes, Interrupted after a signal, std::runtime_error if the report
+/// cannot be written.
 void run_bench(const BenchArguments& arguments);
 
 }  // namespace terrace::tools

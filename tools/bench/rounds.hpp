@@ -7,16 +7,16 @@
 #include <numeric>
 #include <vector>
 
-/// What the benches share that measure in rounds.
+/// Functions that several benches share.
 namespace terrace::tools {
 
-/// Of at least one value; the upper one of two in the middle.
+/// The median of at least one value; of two in the middle, the upper one.
 [[nodiscard]] inline double median(std::vector<double> values) {
   std::ranges::sort(values);
   return values[values.size() / 2];
 }
 
-/// How long `f` takes.
+/// Returns how long `f` takes.
 template <class F>
 [[nodiscard]] double seconds_of(F&& f) {
   const auto begin = std::chrono::steady_clock::now();
@@ -24,15 +24,15 @@ template <class F>
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// What this thread has computed for: on a busy machine a call takes longer than it costs.
+/// The processor time of this thread. On a busy machine a call may take longer than this.
 [[nodiscard]] inline double thread_cpu_seconds() {
   timespec time{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-/// All numbers below `count`, no one followed by its neighbour above: a step that shares no factor with the count visits each
-/// once.
+/// Returns all numbers below `count` in a scattered order: no number directly follows its predecessor. The step has no common
+/// factor with `count`, so each number comes once.
 [[nodiscard]] inline std::vector<std::uint32_t> scattered_order(std::uint32_t count) {
   std::uint64_t step = std::uint64_t{count} / 2 + 1;
   while (std::gcd(std::uint64_t{count}, step) != 1) ++step;
@@ -46,8 +46,8 @@ template <class F>
   return order;
 }
 
-/// So many of a number of blocks, for one turn of one subject after the other: each block once before any comes again, so that
-/// nobody finds in a cache below what another has read just before.
+/// Chooses blocks for the turns of several subjects. Each block comes once before any comes again, so that no subject benefits
+/// from blocks that another one has just brought into a lower cache.
 class ScatteredTurns {
  public:
   ScatteredTurns(std::uint32_t blocks, std::uint64_t operations) : once_{scattered_order(blocks)}, operations_{operations} {}

@@ -22,8 +22,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Prompts of equal length, enough to fill a cache, without a common beginning. Random keys do: nobody looks at how they came
-/// about, only at whether they are equal.
+/// Prompts of equal length, enough to fill a cache, without a common prefix. Their keys are random numbers, which suffices
+/// because subjects only compare keys.
 class Prompts {
  public:
   Prompts(std::uint32_t blocks, std::uint32_t length, std::uint64_t seed) : length_{length}, keys_(blocks / length * length) {
@@ -52,14 +52,14 @@ const std::vector<SubjectKind>& all_subjects() {
   return all;
 }
 
-/// How far a benchmark has come with a subject. It is run several times, until it has taken long enough: each time it goes on, or
-/// it would ask for what it has just brought in.
+/// The progress of a benchmark with one subject. Google Benchmark runs it several times until it has taken long enough. Each run
+/// continues where the last one stopped; otherwise it would ask for the blocks that were inserted last.
 struct Turn {
   std::uint64_t prompt = 0;
   Random random{7};
 };
 
-/// Caches full of prompts of one length; kept for the benchmarks that take turns at the same size.
+/// Caches full of prompts of one length. They are kept for all benchmarks of the same size.
 struct Fixture {
   Fixture(std::uint32_t blocks, std::uint32_t length, const std::vector<SubjectKind>& kinds = all_subjects())
       : length_{length}, cached{blocks, length, 1} {
@@ -75,7 +75,7 @@ struct Fixture {
   std::map<const IndexSubject*, Turn> turns;
 };
 
-/// At the least.
+/// The minimum time for each benchmark.
 constexpr double seconds_a_benchmark = 0.05;
 
 /// Times each call, in nanoseconds.
@@ -99,7 +99,7 @@ class Calls {
   std::vector<double> nanos_;
 };
 
-/// The cached prompts in a scattered order, so that each finds the processor's caches cold, as far as they are too small.
+/// Chooses the cached prompts in a scattered order, so that the processor's caches do not hold them (unless all of them fit).
 std::size_t scattered(std::uint64_t i, std::size_t count) { return static_cast<std::size_t>(i * 0x9E37'79B9'7F4A'7C15U % count); }
 
 void match(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
@@ -107,7 +107,7 @@ void match(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
   std::vector<BlockKey> keys(fixture.length_);
   std::uint64_t i = 0;
   for ([[maybe_unused]] auto each : state) {
-    // Whoever asks has made the keys just now: that they lie cold in a prompt of the fixture is no part of a match.
+    // The copy brings the keys into the processor's cache, because a real caller has just made them.
     std::ranges::copy(fixture.cached[scattered(++i, fixture.cached.size())], keys.begin());
     std::uint32_t hits = 0;
     calls.time(state, [&] { hits = subject.match(keys); });
@@ -116,8 +116,8 @@ void match(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
   calls.report(state, 1);
 }
 
-/// Half of each prompt is cached, half is new; as many blocks are given up. The clock of LRU turns with it: of every two rounds
-/// over the prompts each finds its first half again.
+/// Half of each prompt is cached and half is new, so as many blocks are evicted. Over two rounds through the prompts, LRU finds
+/// the first half of each prompt again.
 void cycle(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
   Calls calls;
   Turn& turn = fixture.turns[&subject];
@@ -134,7 +134,7 @@ void cycle(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
   calls.report(state, 1);
 }
 
-/// Prompts of tokens, cached beside the others.
+/// Prompts as tokens, cached in addition to the prompts of the fixture.
 class TokenPrompts {
  public:
   TokenPrompts(Fixture& fixture, IndexSubject& subject) : tokens_(count, std::vector<TokenId>(fixture.length_ * block_tokens)) {
@@ -159,7 +159,7 @@ class TokenPrompts {
   std::vector<std::vector<TokenId>> tokens_;
 };
 
-/// What a match from tokens takes before anybody looks anything up.
+/// Measures only how long it takes to make the keys of a prompt from its tokens, without a lookup.
 void make_keys(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
   const TokenPrompts prompts{fixture, subject};
   Calls calls;
@@ -192,7 +192,7 @@ void evict(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
   std::vector<BlockKey> keys(fixture.length_);
   for ([[maybe_unused]] auto each : state) {
     calls.time(state, [&] { subject.evict(batch); });
-    // As many come, and all are new: which blocks went depends on the policy.
+    // As many new blocks are inserted. They are all new, because it depends on the policy which blocks were evicted.
     for (std::uint32_t n = 0; n < batch; n += fixture.length_) {
       for (BlockKey& key : keys) {
         const std::uint64_t fresh = turn.random.engine()();
@@ -204,7 +204,7 @@ void evict(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
   calls.report(state, batch);
 }
 
-/// Why a run failed; empty where it did not. (The names changed with Google Benchmark 1.8.)
+/// Returns why a run failed, or an empty text if it did not. Google Benchmark 1.8 changed the names of these fields.
 template <class Run>
 std::string failure_of(const Run& run) {
   if constexpr (requires { run.error_occurred; }) {
@@ -222,7 +222,7 @@ class Collector final : public benchmark::BenchmarkReporter {
     for (const Run& run : runs) {
       const std::string failure = failure_of(run);
       if (!failure.empty()) throw std::runtime_error{run.benchmark_name() + ": " + failure};
-      // Of a single repetition there are no aggregates: it is its own median.
+      // A single repetition has no aggregates; it is its own median.
       if (run.run_type == Run::RT_Iteration) medians_.try_emplace(run.run_name.function_name, run);
       if (run.run_type == Run::RT_Aggregate && run.aggregate_name == "median") medians_[run.run_name.function_name] = run;
       all_.push_back(run);
@@ -274,7 +274,7 @@ struct Operation {
   std::vector<std::uint32_t> lengths;
 };
 
-/// Everything named must outlive the run.
+/// Registers a benchmark. All arguments must outlive the run.
 void enlist(const std::string& name, Measurement run, Fixture& fixture, IndexSubject& subject) {
   benchmark::RegisterBenchmark(name.c_str(), [run, &fixture, &subject](benchmark::State& state) { run(state, fixture, subject); })
       ->UseManualTime()

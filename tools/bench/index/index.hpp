@@ -7,27 +7,27 @@
 namespace terrace::tools {
 
 struct IndexBenchOptions {
-  /// Cached blocks to measure at.
+  /// The numbers of cached blocks at which to measure.
   std::vector<std::uint32_t> blocks = {10'000, 100'000, 1'000'000};
   unsigned repetitions = 5;
-  std::filesystem::path report;  ///< JSON; empty: none
+  std::filesystem::path report;  ///< JSON file; empty: no report
 };
 
-/// Measures the control plane by itself at several sizes, with the baselines (index_subject.hpp) beside it in the same run, and
-/// prints medians and ratios. Google Benchmark underneath.
+/// Measures the control plane at several sizes, together with the baselines (index_subject.hpp) in the same run, and prints
+/// medians and ratios. It uses Google Benchmark.
 void bench_index(const IndexBenchOptions& options);
 
 struct IndexTraceOptions {
   std::filesystem::path trace;
   std::uint32_t trace_block_tokens = 512;
-  std::uint32_t block_tokens = 64;  ///< divides trace_block_tokens: each hash id of the trace becomes several blocks
-  std::uint32_t capacity = 40'000;  ///< cached blocks
+  std::uint32_t block_tokens = 64;  ///< must divide trace_block_tokens: each hash id of the trace becomes several blocks
+  std::uint32_t capacity = 40'000;  ///< number of cached blocks
   unsigned rounds = 5;
   std::filesystem::path report;
 };
 
-/// Replays a trace's control plane alone: every request one whole cycle, keys known, each subject in turn, `rounds` times. Throws
-/// UsageError for a trace that cannot be read; std::runtime_error where the subjects disagree on the hits.
+/// Replays the control plane of a trace: each request is one whole cycle with known keys. The subjects take turns, `rounds`
+/// times. Throws UsageError for a trace that cannot be read; std::runtime_error if the subjects disagree on the hits.
 void bench_index_trace(const IndexTraceOptions& options);
 
 }  // namespace terrace::tools

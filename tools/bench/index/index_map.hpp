@@ -12,10 +12,10 @@ namespace terrace::tools {
 
 enum class Prefetch : bool { no, yes };
 
-/// The least that a cache of blocks can do: an open-addressing hash table (linear probing, half full, backward-shift deletion)
-/// from keys to slots, and an intrusive list in order of use through the slots. With prefetching, the memory of the next keys
-/// is on its way while one is looked at, and table and slots lie in huge pages where there are any. A request's blocks are used
-/// from the last to the first, so that the list gives a path up from its end, as a leaf heap does.
+/// The minimum that a cache of blocks must do: an open-addressing hash table from keys to slots (linear probing, half full,
+/// backward-shift deletion), and an intrusive list of the slots in order of use. With Prefetch::yes it prefetches the memory for
+/// the next keys, and puts table and slots into huge pages if there are any. A request uses its blocks from the last to the
+/// first, so the list evicts a prefix from its end, as a heap of leaves does.
 template <Prefetch prefetch>
 class MapIndex final : public IndexSubject {
  public:
@@ -81,8 +81,9 @@ class MapIndex final : public IndexSubject {
     std::uint32_t tag = 0;
     std::uint32_t slot = end_;
   };
-  static constexpr std::uint32_t end_ = 0;  ///< of the list; no block's slot
-  static constexpr std::size_t ahead = 12;  ///< keys whose memory is on its way; the best of 4 to 32 here
+  static constexpr std::uint32_t end_ = 0;  ///< marks the end of the list; no block has this slot
+  /// how many keys ahead memory is prefetched; the best value from 4 to 32 on the machine of the benchmarks
+  static constexpr std::size_t ahead = 12;
 
   [[nodiscard]] static std::uint32_t tag(const BlockKey& key) { return static_cast<std::uint32_t>(key.prefix64()); }
   [[nodiscard]] std::size_t home(std::uint32_t tag) const { return tag & mask_; }

@@ -10,7 +10,7 @@
 namespace terrace::tools {
 namespace {
 
-/// What an engine's scheduler calls for a request, without the data plane.
+/// Makes the calls that an engine's scheduler makes for a request, without the data plane.
 class TerraceSubject final : public IndexSubject {
  public:
   TerraceSubject(std::uint32_t capacity, PolicyFactory policy) : manager_{config(capacity, std::move(policy))} {}

@@ -11,30 +11,31 @@
 
 namespace terrace::tools {
 
-/// An index of cached blocks under the load of `bench index`: Terrace's control plane, or one of the baselines beside it. All of
-/// them keep at most `capacity` blocks and, but for `terrace_adaptive`, give up the least recently used leaf first, the deepest
-/// among equals, so that they must agree on every hit. Threads: one.
+/// An index of cached blocks under the load of `bench index`: Terrace's control plane, or one of the baselines. Each keeps at
+/// most `capacity` blocks. All except `terrace_adaptive` evict the least recently used leaf first, and the deepest of equally old
+/// ones, so they must agree on every hit. Threads: one.
 class IndexSubject {
  public:
   virtual ~IndexSubject() = default;
 
-  /// How many of the prompt's blocks are cached, from the first. Changes nothing.
+  /// Returns how many leading blocks of the prompt are cached. Changes nothing.
   [[nodiscard]] virtual std::uint32_t match(std::span<const BlockKey> keys) = 0;
-  /// One whole request: looks the prompt up, holds what is cached, makes room for the rest, inserts it and lets go. Returns
-  /// the hits. `keys` are no more than the capacity.
+  /// Serves one request: looks up the prompt, holds the cached blocks, makes space for the others, inserts them, and releases
+  /// all. Returns the number of hits. There are at most `capacity` keys.
   virtual std::uint32_t serve(std::span<const BlockKey> keys) = 0;
-  /// Gives up so many blocks, which are cached.
+  /// Evicts this many blocks. At least that many must be cached.
   virtual void evict(std::uint32_t blocks) = 0;
-  /// Memory for its own books.
+  /// The memory of the index itself, in bytes.
   [[nodiscard]] virtual std::size_t bytes() const = 0;
 };
 
 enum class SubjectKind : std::uint8_t {
-  terrace_adaptive,  ///< CacheManager as it is by default, device tier alone: match, acquire, commit, release
-  terrace_lru,       ///< the same with lru_policy, as the baselines have it
-  tree,              ///< a tree with a node per block, a hash lookup per block, and an indexed heap of leaves
-  map,               ///< an open-addressing table of keys and an intrusive LRU list, an entry a block: no tree, no leases
-  floor,             ///< the same table and list with prefetching and huge pages
+  terrace_adaptive,  ///< CacheManager with its defaults and only a device tier: match, acquire, commit, release
+  terrace_lru,       ///< the same with lru_policy, for comparison with the baselines
+  tree,              ///< a tree with one node and one hash lookup for each block, and an indexed heap of leaves
+  /// an open-addressing table of keys and an intrusive LRU list with an entry for each block; no tree and no leases
+  map,
+  floor,  ///< the same with prefetching and huge pages
 };
 inline constexpr std::size_t subject_count = 5;
 

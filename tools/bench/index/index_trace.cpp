@@ -21,7 +21,7 @@ namespace {
 
 using Prompts = std::vector<std::vector<BlockKey>>;
 
-/// A hash id stands for several blocks: the id with each of their numbers, in order.
+/// A hash id of the trace stands for several blocks. Each gets an id from the hash id and the number of the block.
 Prompts read_prompts(const IndexTraceOptions& options) {
   const std::uint32_t parts = options.trace_block_tokens / options.block_tokens;
   KeyMaker keys{root_key({})};

@@ -8,8 +8,8 @@
 
 namespace terrace::tools {
 
-/// A tree of prefixes as most caches keep it: a node for each block, found by a hash lookup for each block, and a heap of the
-/// leaves by last use. (Keys are chained, so one table serves for the children of all nodes.)
+/// A tree of prefixes as most caches keep it: a node and a hash lookup for each block, and a heap of the leaves by last use. Keys
+/// are chained, so one table serves for the children of all nodes.
 class TreeIndex final : public IndexSubject {
  public:
   explicit TreeIndex(std::uint32_t capacity) {

@@ -34,7 +34,7 @@ std::vector<Prompt> draw_prompts(const KeysBenchOptions& options) {
   return prompts;
 }
 
-/// OpenSSL and nothing else, called as its manual says: the algorithm is fetched once, the context is kept.
+/// OpenSSL digests, called as its manual recommends: the algorithm is fetched once, and the context is kept.
 class Digests {
  public:
   Digests() : algorithm_{EVP_MD_fetch(nullptr, "SHA256", nullptr), EVP_MD_free}, context_{EVP_MD_CTX_new(), EVP_MD_CTX_free} {}
@@ -54,7 +54,7 @@ class Digests {
   std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
 };
 
-/// The messages of all blocks of all prompts, as they are digested.
+/// The messages that are digested for all blocks of all prompts.
 class Messages {
  public:
   Messages(const std::vector<Prompt>& prompts, std::uint32_t block_tokens) {
@@ -82,7 +82,7 @@ class Messages {
  private:
   std::size_t message_bytes_ = 0;
   std::vector<std::byte> bytes_;
-  std::vector<BlockKey> last_keys_;  ///< one a prompt
+  std::vector<BlockKey> last_keys_;  ///< one for each prompt
 };
 
 template <class F>
@@ -93,7 +93,7 @@ double nanoseconds(F&& f) {
 struct Row {
   std::uint32_t block_tokens = 0;
   std::size_t message_bytes = 0;
-  double digest_ns = 0;  // all of a block
+  double digest_ns = 0;  // for one whole block
   double append_ns = 0;
 };
 
@@ -113,7 +113,7 @@ Row measure(const std::vector<Prompt>& prompts, std::uint32_t block_tokens, unsi
       for (std::size_t i = 0; i < prompts.size(); ++i) chains[i].append(prompts[i]);
     });
     for (std::size_t i = 0; i < chains.size(); ++i) TERRACE_CHECK(chains[i].keys().back() == messages.last_keys()[i]);
-    if (round == 0) continue;  // warms up
+    if (round == 0) continue;  // the first round only warms up
     const auto blocks = static_cast<double>(keys.size());
     digest_ns.push_back(digest_time / blocks);
     append_ns.push_back(append_time / blocks);

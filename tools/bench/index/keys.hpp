@@ -11,17 +11,17 @@ struct KeysBenchOptions {
   std::uint32_t prompt_tokens = 4096;
   std::uint32_t prompts = 16;
   unsigned rounds = 51;
-  std::filesystem::path report;  ///< empty: none
+  std::filesystem::path report;  ///< empty: no report
 };
 
-/// What making keys from tokens costs beside the digests alone, for each size of block:
+/// Measures how long it takes to make keys from tokens, compared with the digests alone, for each size of block:
 ///
-/// - digest: one SHA-256 digest by OpenSSL for each block's message, which was written before;
+/// - digest: one SHA-256 digest by OpenSSL for each block; its message is made before;
 /// - append: KeyChain::append.
 ///
-/// The two take turns in each round, over the same prompts. Prints the medians, in nanoseconds a block, and writes them to the
-/// report. Throws std::invalid_argument where a prompt is less than a block, or there is nothing to do, std::runtime_error
-/// where the report cannot be written.
+/// The two take turns in each round, over the same prompts. Prints the medians in nanoseconds for each block, and writes them to
+/// the report. Throws std::invalid_argument if a prompt is shorter than a block or if there is nothing to do, std::runtime_error
+/// if the report cannot be written.
 void bench_keys(const KeysBenchOptions& options);
 
 }  // namespace terrace::tools

@@ -1,4 +1,4 @@
-// `terrace bench index` without a trace in a build without Google Benchmark: it says so.
+// Replaces index.cpp in a build without Google Benchmark: `terrace bench index` without a trace fails with a clear message.
 #include "tools/bench/index/index.hpp"
 
 #include <stdexcept>

@@ -12,7 +12,7 @@
 
 namespace terrace::tools {
 
-/// Below the directory that was named; gone with the object. Throws UsageError where it cannot be made.
+/// A temporary directory in the given one. The destructor removes it. Throws UsageError if it cannot be made.
 class BenchDirectory {
  public:
   explicit BenchDirectory(const std::filesystem::path& parent, const char* option = "--directory") {

@@ -39,9 +39,9 @@ class Ground {
     config_.block_bytes = block_bytes;
   }
 
-  /// Prompts that go on from a block of an earlier one, as conversations do.
+  /// Fills the store with prompts that continue from a block of an earlier prompt, as conversations do.
   void fill(const Interrupt& interrupt) {
-    const AlignedBuffer content{count(block_bytes)};  // outlives what is under way
+    const AlignedBuffer content{count(block_bytes)};  // must outlive the operations under way
     const std::unique_ptr<IoEngine> io = make_engine();
     FileStore store{config_, *io};
     Random random{1};
@@ -62,7 +62,7 @@ class Ground {
     std::vector<StoreEvent> events;
     while (blocks.size() < options_.blocks) {
       const std::size_t length = std::min<std::size_t>(options_.path_blocks, options_.blocks - blocks.size());
-      // One in sixteen begins anew.
+      // One prompt in sixteen starts a new conversation.
       const bool root = blocks.empty() || random.below(16) == 0;
       StoredBlock above = root ? StoredBlock{} : blocks[static_cast<std::size_t>(random.below(blocks.size()))];
       for (std::size_t n = 0; n < length; ++n) {
@@ -85,11 +85,11 @@ class Ground {
     if (const auto closed = store.close(); !closed) fail("cannot write", store_directory(), closed.error());
   }
 
-  /// From end to end, in pieces as large as the store's.
+  /// Reads the catalog from end to end, in pieces of the same size as the store's.
   void read_catalog() {
     constexpr std::uint64_t piece = std::uint64_t{1} << 20;
     constexpr std::uint64_t pieces_under_way = 8;
-    const AlignedBuffer buffers{piece * pieces_under_way};  // outlives what is under way
+    const AlignedBuffer buffers{piece * pieces_under_way};  // must outlive the operations under way
     const std::filesystem::path path = store_directory() / "catalog";
     const std::unique_ptr<IoEngine> io = make_engine();
     const Result<OpenedFile> opened = io->files().open(path, Create::no, Direct::yes);

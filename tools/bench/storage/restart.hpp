@@ -8,19 +8,19 @@
 namespace terrace::tools {
 
 struct RestartBenchOptions {
-  std::filesystem::path directory;  ///< on the disk to measure; what is made in it goes again
+  std::filesystem::path directory;  ///< on the disk to measure; temporary files are removed
   std::uint32_t blocks = 1'000'000;
-  std::uint32_t path_blocks = 16;  ///< that each prompt adds to one that was there
+  std::uint32_t path_blocks = 16;  ///< blocks that each prompt adds to an earlier one
   unsigned rounds = 5;
   IoChoice io = IoChoice::automatic;
-  std::filesystem::path report;  ///< empty: none
+  std::filesystem::path report;  ///< empty: no report
 };
 
-/// How long a stack takes until it serves what an earlier process stored: a store of so many blocks of 4 KiB is made once; then,
-/// in each round, its catalog is read from end to end and nothing else, the store alone is opened, and a whole stack, whose
-/// prefix tree has the blocks again. Prints the medians, and writes them to the report.
+/// Measures how long it takes from a process start until a cache serves what an earlier process stored. It makes a store with
+/// `blocks` blocks of 4 KiB once. In each round it reads only the store's catalog from end to end; opens only the store; and
+/// opens a whole CacheSystem, which rebuilds its prefix tree. Prints the medians, and writes them to the report.
 ///
-/// Throws std::invalid_argument, UsageError and std::runtime_error as bench_storage(), and Interrupted.
+/// Throws what bench_storage() throws.
 void bench_restart(const RestartBenchOptions& options);
 
 }  // namespace terrace::tools

@@ -29,12 +29,13 @@ constexpr Bytes largest_block = GiB;
 constexpr unsigned depth_limit = 4096;
 constexpr double giga = 1e-9;
 
-/// Each directory has its share; where two are on one disk, that is told when the disk is full.
+/// Checks the free space for each directory's share. If two directories are on the same disk, the bench finds out only when the
+/// disk is full.
 void check_room(const std::filesystem::path& directory, const char* option, const StorageBenchOptions& options) {
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(directory, error);
   if (error) throw UsageError{fmt::format("{} {}: {}", option, directory.string(), error.message())};
-  // The store's files and, beside it, the plain one; catalog and directories.
+  // The store's files and the plain file; then the catalog and directories.
   const Bytes all = options.size * 2 + Bytes{count(options.size) / 64};
   const Bytes needed = Bytes{count(all) / (options.stripes.size() + 1)} + MiB * 16;
   if (space.available >= count(needed)) return;
@@ -78,8 +79,8 @@ struct Row {
   StorageWay way = StorageWay::read;
   struct Subject {
     double gb_per_s = 0;
-    double ratio = 0;   ///< to the plain one's, in the same round
-    double cpu_us = 0;  ///< of the calling thread, a block
+    double ratio = 0;   ///< relative to the plain subject in the same round
+    double cpu_us = 0;  ///< microseconds of the calling thread for each block
   };
   Subject store, engine, plain;
 };
@@ -152,7 +153,7 @@ void bench_storage(const StorageBenchOptions& options) {
     const StorageDirectories directories{options};
     StorageGround ground = make_ground(options, directories, block_bytes, interrupt, waker);
     StoreSubject store{ground};
-    if (interrupt.requested()) throw Interrupted{};  // it is not full
+    if (interrupt.requested()) throw Interrupted{};  // the store is not full after an interruption
     const StorageFiles files = store.files();
     const std::unique_ptr<StorageSubject> plain = make_plain_subject(ground, files);
     EngineSubject bare{ground, files};

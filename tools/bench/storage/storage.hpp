@@ -9,24 +9,26 @@
 namespace terrace::tools {
 
 struct StorageBenchOptions {
-  std::filesystem::path directory;               ///< on the disk to measure; what is made in it goes again
-  std::vector<std::filesystem::path> stripes{};  ///< the same, on further disks: the store is striped over all of them
-  Bytes size = GiB;                              ///< of the store's blocks, and of the file of the plain reads and writes
+  std::filesystem::path directory;  ///< on the disk to measure; temporary files are removed
+  /// further directories, each on another disk; the store is striped over all of them
+  std::vector<std::filesystem::path> stripes{};
+  Bytes size = GiB;  ///< size of the store's blocks, and of the file for plain reads and writes
   std::vector<Bytes> block_bytes{KiB * 64, KiB * 256, MiB, MiB * 4};
   std::vector<unsigned> depths{1, 4, 16, 64};
-  Bytes moved = MiB * 256;  ///< in each measurement, or eight times the depth where that is more
+  Bytes moved = MiB * 256;  ///< bytes moved in each measurement; at least eight times the depth
   unsigned rounds = 5;
   IoChoice io = IoChoice::automatic;
-  std::filesystem::path report;  ///< empty: none
+  std::filesystem::path report;  ///< empty: no report
 };
 
-/// A FileStore's reads and writes of blocks in scattered order, so many under way at once: checksums, catalog and eviction
-/// included. Beside it, on the same file system and in the same order, the same I/O by the bare engine, without checksums; and
-/// issued plainly, by one thread with an io_uring of its own (no io_uring: by as many threads as are to be under way, with pread
-/// and pwrite). All three take turns in each round. Prints the medians, and writes them to the report.
+/// Measures a FileStore's reads and writes of blocks, in scattered order and with several under way at once. This includes
+/// checksums, catalog and eviction. It compares them with the same I/O on the same file system and in the same order: by the
+/// engine alone, without checksums; and plainly, by one thread with its own io_uring (without io_uring, by as many threads as
+/// operations are under way, with pread and pwrite). The three take turns in each round. Prints the medians, and writes them to
+/// the report.
 ///
-/// Throws std::invalid_argument where sizes make no sense or are more than the disk or the memory has room for; UsageError where
-/// the directory cannot be used, std::runtime_error where I/O fails or the report cannot be written, Interrupted.
+/// Throws std::invalid_argument for invalid sizes and for sizes that do not fit on the disk or into memory; UsageError if the
+/// directory cannot be used; std::runtime_error if I/O fails or the report cannot be written; Interrupted.
 void bench_storage(const StorageBenchOptions& options);
 
 }  // namespace terrace::tools

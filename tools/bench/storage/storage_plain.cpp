@@ -22,8 +22,8 @@ namespace {
 
 [[noreturn]] void fail(int error, const std::string& what) { throw std::system_error{error, std::generic_category(), what}; }
 
-/// The store's files, and files of as many blocks beside them, all of them written: a file system reads and writes otherwise what
-/// it has only promised.
+/// The store's files, and files with as many blocks beside them. All blocks are written once, because file systems handle
+/// allocated blocks differently if they were never written.
 class PlainFiles {
  public:
   PlainFiles(const StorageGround& ground, const StorageFiles& files) : ground_{ground}, files_{files} {

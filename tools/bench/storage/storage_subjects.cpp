@@ -17,7 +17,8 @@ std::unique_ptr<IoEngine> make_engine(const StorageGround& ground) {
   return engine;
 }
 
-/// As good as random, as digests are: indexes rely on it. (Each number another key: an odd factor, and both ends.)
+/// Returns a key that looks random, as real keys do; indexes rely on that. The factor is odd, so different numbers give different
+/// keys. The xor with the swapped bytes mixes both ends.
 BlockKey numbered_key(std::uint64_t n) {
   const std::uint64_t mixed = n * 0x9E37'79B9'7F4A'7C15ULL;
   const std::uint64_t bytes = __builtin_bswap64(mixed) ^ mixed;
@@ -141,7 +142,7 @@ void StoreSubject::move(StorageWay way, unsigned depth, std::span<const std::uin
     store_->poll(events_);
     std::size_t ended = 0;
     for (const StoreEvent& event : events_) {
-      if (event.kind != expected) continue;  // evicted
+      if (event.kind != expected) continue;  // it is an `evicted` event
       ++ended;
       if (event.error) failed = event.error;
       --under_way;

@@ -23,15 +23,15 @@ namespace terrace::tools {
 enum class StorageWay : unsigned char { read, write };
 [[nodiscard]] std::string_view to_string(StorageWay way);
 
-/// What the subjects of `bench storage` share: where they are, and the memory that they move.
+/// What the subjects of `bench storage` share: their directories, and the memory that they read and write.
 struct StorageGround {
-  std::vector<std::filesystem::path> directories;  ///< theirs alone; a store is striped over several
+  std::vector<std::filesystem::path> directories;  ///< used only by this bench; a store is striped over all of them
   Bytes block_bytes{};
-  std::uint32_t blocks = 0;  ///< of the file
+  std::uint32_t blocks = 0;  ///< the number of blocks in the file
   unsigned depth_max = 1;
   IoChoice io = IoChoice::automatic;
   const Interrupt& interrupt;
-  EventFdWaker& waker;    ///< the interrupt wakes it, too
+  EventFdWaker& waker;    ///< woken by the interrupt, too
   AlignedBuffer buffers;  ///< depth_max blocks of noise
 
   [[nodiscard]] std::span<std::byte> buffer(std::uint64_t n) const {
@@ -39,7 +39,8 @@ struct StorageGround {
   }
 };
 
-/// Directories of a bench's own in those of the options; gone with the object. Throws as BenchDirectory.
+/// The temporary directories of the bench, one in each given directory. The destructor removes them. Throws as BenchDirectory
+/// does.
 class StorageDirectories {
  public:
   explicit StorageDirectories(const StorageBenchOptions& options);
@@ -51,11 +52,11 @@ class StorageDirectories {
 [[nodiscard]] StorageGround make_ground(const StorageBenchOptions& options, const StorageDirectories& directories,
                                         Bytes block_bytes, const Interrupt& interrupt, EventFdWaker& waker);
 
-/// Bytes that no disk below takes for a row of zeros.
+/// Returns bytes that a disk cannot store as a range of zeros or compress.
 [[nodiscard]] AlignedBuffer noise(std::uint64_t bytes);
 
-/// What those read and write that are compared with a store. They read the same bytes of the same files as the store does, for
-/// where a file lies on its disk, and what of it a cache below has kept, may matter more than who reads it.
+/// The files that the compared subjects read and write. They read the same bytes of the same files as the store does, because the
+/// place of a file on the disk, and what a lower cache holds of it, may matter more than who reads it.
 struct StorageFiles {
   struct Place {
     std::uint32_t file = 0;
@@ -63,8 +64,8 @@ struct StorageFiles {
     friend auto operator<=>(const Place&, const Place&) = default;
   };
   std::vector<std::filesystem::path> to_read;
-  std::vector<Place> places;                    ///< in these, by block
-  std::vector<std::filesystem::path> to_write;  ///< one a directory, to which blocks go in turn
+  std::vector<Place> places;                    ///< by block: the place in to_read
+  std::vector<std::filesystem::path> to_write;  ///< one for each directory; blocks go to them in turn
 
   [[nodiscard]] Place place(StorageWay way, std::uint32_t block, Bytes block_bytes) const {
     if (way == StorageWay::read) return places[block];
@@ -77,47 +78,48 @@ struct StorageFiles {
 class StorageSubject {
  public:
   virtual ~StorageSubject() = default;
-  /// Before move(), which is timed.
+  /// Called before move(). Only move() is timed.
   virtual void prepare(StorageWay) {}
-  /// Moves the blocks of this order, `depth` of them under way at once. After an interrupt, what is under way ends, and
-  /// nothing else begins. Throws std::runtime_error where I/O fails.
+  /// Moves the blocks in this order, `depth` of them at a time. After an interrupt it waits for the operations under way and
+  /// begins no others. Throws std::runtime_error if I/O fails.
   virtual void move(StorageWay way, unsigned depth, std::span<const std::uint32_t> order) = 0;
 };
 
-/// A whole FileStore. Its own, and made full at construction.
+/// A whole FileStore. The constructor makes it and fills it.
 class StoreSubject final : public StorageSubject {
  public:
   explicit StoreSubject(StorageGround& ground);
   ~StoreSubject() override;
-  /// Which blocks there are to be read.
+  /// Lists the blocks that can be read.
   void prepare(StorageWay way) override;
-  /// Of what is written the store chooses the places: the order is that in which blocks were used last.
+  /// For writes the store chooses the places: it evicts the blocks in the order of their last use.
   void move(StorageWay way, unsigned depth, std::span<const std::uint32_t> order) override;
   [[nodiscard]] std::string engine() const { return io_->describe(); }
   [[nodiscard]] bool is_direct() const { return store_->is_direct(); }
-  /// Its own, to be read; and names for what is to be written beside it.
+  /// The store's files to read, and names of files to write beside them.
   [[nodiscard]] StorageFiles files();
 
  private:
   void start(StorageWay way, std::uint64_t buffer, std::uint32_t block);
-  /// All that is stored, by place. Notes the files in which it lies.
+  /// All stored blocks, sorted by place. Records the files in which they lie.
   [[nodiscard]] std::vector<std::pair<StorageFiles::Place, BlockKey>> stored();
 
   StorageGround& ground_;
   std::unique_ptr<IoEngine> io_;
   std::unique_ptr<FileStore> store_;
   std::vector<std::filesystem::path> files_;
-  std::vector<BlockKey> keys_;  ///< of what is stored, as of prepare(), by place: a block's number is the same for all subjects
+  /// keys of the stored blocks by place, set by prepare(); so a block's number means the same place for all subjects
+  std::vector<BlockKey> keys_;
   std::uint64_t next_key_ = 0;
   std::vector<StoreEvent> events_;
   std::vector<StoreRead> reads_;
   std::vector<StoreWrite> writes_;
 };
 
-/// The engine alone, on files of the blocks.
+/// The I/O engine alone, on files with the same blocks.
 class EngineSubject final : public StorageSubject {
  public:
-  /// The files are there, and have their sizes.
+  /// The files must exist and have their sizes.
   EngineSubject(StorageGround& ground, StorageFiles files);
   ~EngineSubject() override;
   void move(StorageWay way, unsigned depth, std::span<const std::uint32_t> order) override;

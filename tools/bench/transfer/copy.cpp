@@ -34,7 +34,7 @@ void bench_copy(const CopyBenchOptions& options) {
       }
     });
     const double bytes = static_cast<double>(blocks) * static_cast<double>(count(options.block_bytes));
-    if (round > 0) speeds.push_back(bytes / seconds / 1e9);  // the first round warms up
+    if (round > 0) speeds.push_back(bytes / seconds / 1e9);  // the first round only warms up
   }
   std::ranges::sort(speeds);
   print("one core copies {} blocks: {:.2f} GB/s (median of {}; {:.2f} to {:.2f})\n", to_string(options.block_bytes),

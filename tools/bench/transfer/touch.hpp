@@ -12,9 +12,9 @@ struct TouchBenchOptions {
   unsigned rounds = 5;
 };
 
-/// How long the first touch of host memory takes, by the number of threads and with huge pages and without, in turns. Prints
-/// the medians, and what came in huge pages.
-/// Throws std::invalid_argument where there is nothing to measure, std::system_error where there is no memory.
+/// Measures the first touch of host memory for each number of threads, with and without huge pages, in turns. Prints the medians,
+/// and how much of the memory got huge pages. Throws std::invalid_argument if there is nothing to measure, std::system_error if
+/// there is not enough memory.
 void bench_touch(const TouchBenchOptions& options);
 
 }  // namespace terrace::tools

@@ -22,9 +22,9 @@
 namespace terrace::tools {
 namespace {
 
-/// What a lane may hold.
+/// The most blocks that a lane may hold.
 constexpr std::uint32_t blocks_max = TransferSchedulerConfig{}.queued_blocks_max;
-/// A block has room for a stamp at each end, and fits into a chunk of the arena.
+/// A block needs space for a stamp at each end, and must fit into a chunk of the arena.
 constexpr Bytes smallest_block{64};
 constexpr Bytes largest_block = GiB;
 
@@ -48,7 +48,7 @@ void check(const TransferBenchOptions& options) {
       throw std::invalid_argument{fmt::format("--block-bytes {}: must be from {} to {}", to_string(block_bytes),
                                               to_string(smallest_block), to_string(largest_block))};
     }
-    // Of both directions: on the device, in the arena, and on the device's side of the plain copies.
+    // Both directions: on the device, in the arena, and on the device side of the plain copies.
     const Bytes needed = block_bytes * (std::uint64_t{blocks_of(options, block_bytes)} * 2 + 1) * 3;
     if (available && needed > *available) {
       throw std::invalid_argument{fmt::format("{} blocks of {} a direction take {} of memory; {} is available",

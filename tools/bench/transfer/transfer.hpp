@@ -10,34 +10,35 @@
 namespace terrace::tools {
 
 struct TransferBenchOptions {
-  std::optional<int> cuda;  ///< which CUDA device; none: the emulated one
+  std::optional<int> cuda;  ///< the number of a CUDA device; empty: the emulated device
   std::vector<Bytes> block_bytes{KiB * 4, KiB * 16, KiB * 64, KiB * 256, MiB, MiB * 4};
-  /// Of one direction; as many blocks of each size as it holds. Well above the last-level cache.
+  /// Bytes moved in each direction, in as many blocks of each size as fit. It should be much larger than the last-level cache.
   Bytes area_bytes = MiB * 256;
-  std::uint32_t blocks = 0;  ///< a direction, of whatever size, instead of the area; 0: the area's
+  std::uint32_t blocks = 0;  ///< blocks in each direction for every size, instead of area_bytes; 0: use area_bytes
   unsigned rounds = 9;
-  Bytes piece_bytes = MiB;             ///< TransferSchedulerConfig's
-  std::uint32_t pieces_in_flight = 2;  ///< TransferSchedulerConfig's
-  /// Of a block, of sizes that they divide: what loads by layer are measured with. 1: none.
+  Bytes piece_bytes = MiB;             ///< for TransferSchedulerConfig
+  std::uint32_t pieces_in_flight = 2;  ///< for TransferSchedulerConfig
+  /// Layers of a block, for sizes that are a multiple of them; loads by layer are measured with these. 1: loads by layer are not
+  /// measured.
   std::uint32_t layers = 32;
-  /// Of the emulated device, per second and direction; 0: as fast as memory goes.
+  /// The speed of the emulated device's link, per second and direction; 0: the speed of memory.
   Bytes link_bytes_per_second{};
-  std::filesystem::path report;  ///< empty: none
+  std::filesystem::path report;  ///< empty: no report
 };
 
-/// What ThreadedTransfers make of a device, for each size of block:
+/// Measures what ThreadedTransfers achieve on a device, for each size of block:
 ///
-/// - copies: the speed of each direction and of both at once, of contiguous and of scattered blocks, beside one plain copy of
-///   as much, and beside the same copies without queues, lanes and threads' hand-overs (CopyRow);
-/// - the cost of a block on the control plane's thread: to submit it, and to take in its event;
+/// - copies: the speed of each direction and of both together, for contiguous and for scattered blocks. It is compared with one
+///   plain copy of the same size, and with the same copies without queues, lanes and the hand-over between threads (CopyRow);
+/// - the cost of a block on the control plane's thread: to submit it, and to collect its event;
 /// - urgent: how long a swap-in of one block takes while nothing else moves, and while the store lane of the same direction is
-///   full, with what a piece takes (UrgentRow);
-/// - compute: what becomes of a step of compute beside a full store lane; on the emulated device (ComputeRow);
-/// - layers: when the first layers of a load are there, beside the whole load (LayersRow).
+///   full (UrgentRow);
+/// - compute: how much a full store lane slows down a step of compute; only on the emulated device (ComputeRow);
+/// - layers: when the first layers of a load arrive, compared with the whole load (LayersRow).
 ///
-/// What is compared takes turns in each round. Prints the medians, and writes them to the report. Throws std::invalid_argument
-/// where sizes make no sense or are more than there is memory for, std::system_error where memory is not to be had after all,
-/// std::runtime_error where the device does not answer or the report cannot be written.
+/// The compared subjects take turns in each round. Prints the medians, and writes them to the report. Throws
+/// std::invalid_argument for invalid sizes and for sizes that do not fit into memory, std::system_error if memory cannot be
+/// allocated, std::runtime_error if the device does not answer or the report cannot be written.
 void bench_transfer(const TransferBenchOptions& options);
 
 }  // namespace terrace::tools

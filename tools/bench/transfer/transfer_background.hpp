@@ -14,8 +14,8 @@
 
 namespace terrace::tools {
 
-/// A store lane that never runs dry: two transfers of it, over slots of their own, each submitted again as soon as it has
-/// ended. Threads: the rig's.
+/// Keeps the store lane of one direction full: two transfers with slots of their own, each submitted again as soon as it ends.
+/// Threads: the rig's.
 class BackgroundLoad {
  public:
   BackgroundLoad(TransferRig& rig, const TransferSchedulerConfig& lanes)
@@ -32,7 +32,7 @@ class BackgroundLoad {
     running_ = true;
     for (Crossing& transfer : transfers_) submit(transfer);
   }
-  /// Waits for what has started to end.
+  /// Cancels the transfers, and waits until their started pieces have ended.
   void stop() {
     running_ = false;
     for (const Crossing& transfer : transfers_) {
@@ -42,13 +42,13 @@ class BackgroundLoad {
       for (const TransferEvent& event : rig_.await_events()) take(event);
     }
   }
-  /// Until so many transfers have ended since the beginning.
+  /// Waits until this many transfers have ended since construction.
   void await_transfers(std::size_t transfers) {
     while (piece_us_.size() < transfers) {
       for (const TransferEvent& event : rig_.await_events()) take(event);
     }
   }
-  /// Does nothing with others' events.
+  /// Handles an event of this load. Ignores other events.
   void take(const TransferEvent& event) {
     for (Crossing& transfer : transfers_) {
       if (transfer.id != event.id) continue;
@@ -59,11 +59,11 @@ class BackgroundLoad {
   }
   [[nodiscard]] std::size_t transfers_ended() const { return piece_us_.size(); }
   [[nodiscard]] std::uint32_t piece_blocks() const { return piece_blocks_; }
-  /// What a piece keeps the stream for; median.
+  /// The median time that a piece uses the stream.
   [[nodiscard]] double piece_us() const { return median(piece_us_); }
 
  private:
-  /// Of one transfer: enough that two of them outlast any pause.
+  /// The pieces of one transfer: enough that the other transfer always covers the pause between two submits.
   static constexpr std::uint64_t transfer_pieces = 16;
   struct Crossing {
     std::vector<SlotPair> pairs;

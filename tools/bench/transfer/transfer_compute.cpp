@@ -15,7 +15,7 @@ namespace terrace::tools {
 namespace {
 
 constexpr std::uint32_t steps_a_round = 40;
-/// Of a step: some milliseconds' worth, out of any cache.
+/// Bytes that a step reads: a few milliseconds of work, and more than fits into a cache.
 constexpr Bytes step_bytes_wanted = MiB * 32;
 
 std::uint64_t sum(std::span<const std::byte> bytes) {
@@ -28,8 +28,8 @@ std::uint64_t sum(std::span<const std::byte> bytes) {
   return all;
 }
 
-/// Reads blocks that nobody writes, from the sources of the other direction, and says how long that took.
-/// `background`, if any, is kept full meanwhile.
+/// Reads blocks that nothing writes (the sources of the other direction), and returns how long that took. Keeps `background` full
+/// meanwhile, if it is given.
 Duration step(TransferRig& rig, std::uint32_t blocks, BackgroundLoad* background) {
   Duration took{};
   const std::uint32_t first = rig.first_slot(Direction::swap_out).value();
@@ -39,14 +39,14 @@ Duration step(TransferRig& rig, std::uint32_t blocks, BackgroundLoad* background
     std::uint64_t all = 0;
     for (std::uint32_t block = 0; block < blocks; ++block) all += sum(access.read(SlotId{first + block}, scratch));
     took = std::chrono::steady_clock::now() - begin;
-    static volatile std::uint64_t kept = 0;  // else nobody need read anything
+    static volatile std::uint64_t kept = 0;  // prevents the compiler from removing the reads
     kept = kept + all;
   });
   while (rig.device().reached() < done) {
     if (background != nullptr) {
       for (const TransferEvent& event : rig.events()) background->take(event);
     }
-    std::this_thread::sleep_for(std::chrono::microseconds{100});  // its core is wanted by others
+    std::this_thread::sleep_for(std::chrono::microseconds{100});  // leaves the core to the other threads
   }
   return took;
 }

@@ -9,19 +9,19 @@
 
 namespace terrace::tools {
 
-/// How long a step of compute takes that reads the device's memory, as decoding does.
+/// The duration of a step of compute that reads device memory, as decoding does.
 struct ComputeRow {
   Bytes block_bytes{};
-  Bytes step_bytes{};         ///< that a step reads
-  std::uint32_t samples = 0;  ///< of alone and of beside each
-  Percentiles alone_us;       ///< nothing moves
-  Percentiles beside_us;      ///< the store lane of a direction never runs dry
-  double slowdown_p50 = 0;    ///< beside over alone
+  Bytes step_bytes{};         ///< bytes that a step reads
+  std::uint32_t samples = 0;  ///< for `alone` and for `beside`, each
+  Percentiles alone_us;       ///< while nothing moves
+  Percentiles beside_us;      ///< while the store lane of one direction is always full
+  double slowdown_p50 = 0;    ///< beside_us divided by alone_us
   double slowdown_p99 = 0;
 };
 
-/// Alone and beside in turn, `rounds` times. Of the emulated device alone: compute is a thread there, the copies are others, and
-/// what they share is memory.
+/// Measures steps alone and beside a full lane in turns, `rounds` times. This is only for the emulated device: there the compute
+/// and the copies are different threads that share only memory.
 [[nodiscard]] ComputeRow measure_compute(TransferRig& rig, const TransferSchedulerConfig& lanes, unsigned rounds);
 
 }  // namespace terrace::tools

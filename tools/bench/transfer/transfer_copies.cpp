@@ -12,15 +12,15 @@ namespace {
 
 using enum Direction;
 
-/// Of one request's transfer: 16,384 tokens in blocks of 64, a piece in blocks of 4 KiB.
+/// The size of one request's transfer: 16,384 tokens in blocks of 64. With blocks of 4 KiB this is one piece.
 constexpr std::uint32_t transfer_blocks_max = 256;
 
 /// One direction's part of a measurement.
 struct Work {
   Direction direction = swap_out;
   std::vector<SlotPair> pairs;
-  std::vector<SlotRun> plain;  ///< everything at once
-  std::vector<SlotRun> bare;   ///< cut as the lanes cut it
+  std::vector<SlotRun> plain;  ///< everything as one run
+  std::vector<SlotRun> bare;   ///< cut into the same pieces as the lanes make
 };
 
 Work make_work(const TransferRig& rig, Direction direction, Layout layout, Bytes piece_bytes) {
@@ -46,12 +46,12 @@ Work make_work(const TransferRig& rig, Direction direction, Layout layout, Bytes
 
 struct Moved {
   double seconds = 0;
-  // Of this thread's processor time.
+  // Processor time of this thread.
   double submit_seconds = 0;
   double collect_seconds = 0;
 };
 
-/// The directions' transfers in turn.
+/// Submits the transfers of all directions in turns, and waits for their end.
 Moved move_all(TransferRig& rig, std::span<const Work> works) {
   Moved moved;
   const double collected = rig.collecting_seconds();
@@ -70,7 +70,7 @@ Moved move_all(TransferRig& rig, std::span<const Work> works) {
   return moved;
 }
 
-/// The first direction on this thread, the other on one of its own, which is there when the time begins.
+/// Copies the first direction on this thread, and the second one on a thread of its own, which is ready when the clock starts.
 double copy_all(TransferRig& rig, std::span<const Work> works, std::vector<SlotRun> Work::*runs) {
   const auto copy = [&](const Work& work) { rig.plain().copy(work.direction, work.*runs); };
   if (works.size() == 1) return seconds_of([&] { copy(works[0]); });

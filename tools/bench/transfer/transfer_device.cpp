@@ -15,7 +15,7 @@
 namespace terrace::tools {
 namespace {
 
-/// memcpy, on the calling thread.
+/// Copies with memcpy on the calling thread.
 class MemoryCopies final : public PlainCopies {
  public:
   MemoryCopies(std::uint32_t slots, const HostArena& host) : memory_{PoolMemory{slots, &host}} {}
@@ -37,7 +37,8 @@ std::unique_ptr<CudaDevice> open_cuda(int ordinal, std::uint32_t slots, HostAren
   return CudaDevice::open(std::span{&pool, 1}, options);
 }
 
-/// A call of the driver a run, on memory of its own on both sides: what is pinned once cannot be pinned again.
+/// Copies with one call of the driver for each run. It has memory of its own on both sides, because pinned memory cannot be
+/// pinned again.
 class CudaCopies final : public PlainCopies {
  public:
   CudaCopies(int ordinal, std::uint32_t slots, const HostArena& host)
@@ -46,7 +47,7 @@ class CudaCopies final : public PlainCopies {
   }
 
   void copy(Direction direction, std::span<const SlotRun> runs) override {
-    // A device is for one thread at a time; the two directions move beside each other all the same.
+    // Only one thread at a time may use a device. The copies of the two directions still run at the same time.
     std::unique_lock lock{mutex_};
     const std::uint64_t mine = ++token_;
     device_->submit({mine, direction, Fence{}, {runs.begin(), runs.end()}, PoolId{}});

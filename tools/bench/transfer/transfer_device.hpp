@@ -12,28 +12,28 @@
 
 namespace terrace::tools {
 
-/// The yardstick of a device: copies over the same link with nothing of ours around them. Threads: any, one a direction.
+/// The baseline of a device: copies over the same link, without any other code of Terrace. Threads: any, one for each direction.
 class PlainCopies {
  public:
   virtual ~PlainCopies() = default;
-  /// One plain copy a run (two where a run crosses chunks of the arena), one after the other, and waits for the last. The host's
-  /// side is the arena's, the device's is memory of its own.
+  /// Makes one plain copy for each run (two if a run crosses chunks of the arena), one after the other, and waits for the last
+  /// one. The host side is in the arena; the device side is memory of its own.
   virtual void copy(Direction direction, std::span<const SlotRun> runs) = 0;
 };
 
-/// What `bench transfer` knows of a kind of device; another kind is made here, and nowhere else.
+/// Everything in `bench transfer` that depends on the kind of device. make_transfer_device() is the only place that chooses it.
 struct TransferDevice {
   std::unique_ptr<Device> device;
   std::unique_ptr<PlainCopies> plain;
 };
 
 struct TransferDeviceOptions {
-  std::optional<int> cuda;        ///< which CUDA device; none: the emulated one
-  std::uint32_t layers = 1;       ///< of a block
-  Bytes link_bytes_per_second{};  ///< of the emulated device, each way; 0: as fast as memory goes
+  std::optional<int> cuda;        ///< the number of a CUDA device; empty: the emulated device
+  std::uint32_t layers = 1;       ///< layers of a block
+  Bytes link_bytes_per_second{};  ///< speed of the emulated device's link in each direction; 0: the speed of memory
 };
 
-/// The arena outlives both. Throws as the device's constructor.
+/// The arena must outlive both. Throws what the constructor of the device throws.
 [[nodiscard]] TransferDevice make_transfer_device(const TransferDeviceOptions& options, std::uint32_t slots, HostArena& host);
 
 }  // namespace terrace::tools

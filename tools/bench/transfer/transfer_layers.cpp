@@ -53,7 +53,7 @@ LayersRow measure_layers(TransferRig& rig, unsigned rounds) {
   for (unsigned round = 0; round < rounds + 1; ++round) {
     const Load at_once = load(rig, pairs, TransferRig::ByLayer::no);
     const Load by_layer = load(rig, pairs, TransferRig::ByLayer::yes);
-    if (round == 0) continue;  // touches the memory
+    if (round == 0) continue;  // the first round touches the memory
     whole.push_back(at_once.all_us);
     first.push_back(by_layer.first_us);
     all.push_back(by_layer.all_us);

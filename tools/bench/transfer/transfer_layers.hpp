@@ -7,21 +7,21 @@
 
 namespace terrace::tools {
 
-/// How soon compute could begin: one transfer of all the rig's blocks swapped in whole, and the same by layer. Medians, from
-/// submit to the event.
+/// How early compute could begin: one transfer of all the rig's blocks as a whole, and the same by layer. The values are medians
+/// of the time from submit to the event.
 struct LayersRow {
   Bytes block_bytes{};
   std::uint32_t blocks = 0;
   std::uint32_t layers = 0;
-  std::uint32_t told = 0;     ///< times that more layers were there, the end not counted
-  double whole_us = 0;        ///< not by layer, to the end
-  double first_us = 0;        ///< by layer, to the first layers
-  double all_us = 0;          ///< by layer, to the end
-  double first_of_whole = 0;  ///< first_us in whole_us, round by round
+  std::uint32_t told = 0;     ///< how many events reported further layers, without the last event
+  double whole_us = 0;        ///< as a whole, until its end
+  double first_us = 0;        ///< by layer, until the first layers arrived
+  double all_us = 0;          ///< by layer, until its end
+  double first_of_whole = 0;  ///< first_us divided by whole_us, in the same round
   double all_of_whole = 0;
 };
 
-/// The two take turns, `rounds` times. The rig's blocks have layers.
+/// The two kinds take turns, `rounds` times. The rig's blocks must have layers.
 [[nodiscard]] LayersRow measure_layers(TransferRig& rig, unsigned rounds);
 
 }  // namespace terrace::tools

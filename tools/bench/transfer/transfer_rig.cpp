@@ -14,7 +14,7 @@ namespace {
 
 constexpr int patience_ms = 60'000;
 
-/// At both ends of a block, so that half a block does not pass for a whole one.
+/// Writes a stamp at both ends of a block, so that a block of which only half was copied is detected.
 void write_stamp(std::span<std::byte> block, SlotId slot) {
   const std::uint64_t stamp = 0x7E44'ACE0'0000'0000U + slot.value();
   std::memcpy(block.data(), &stamp, sizeof stamp);

@@ -17,15 +17,15 @@
 
 namespace terrace::tools {
 
-/// A device, the host's memory and ThreadedTransfers between them, with this thread in the place of the control plane's.
+/// A device, host memory, and ThreadedTransfers between them. The calling thread has the role of the control plane.
 ///
-/// The directions do not share a slot: on both sides [0, blocks) is swapped out, [blocks, 2 * blocks) swapped in, and the last
-/// slot is the urgent transfer's. Threads: one.
+/// The directions do not share slots. On both sides, slots [0, blocks) are swapped out, slots [blocks, 2 * blocks) are swapped
+/// in, and the last slot is for the urgent transfer. Threads: one.
 class TransferRig {
  public:
   enum class ByLayer : bool { no, yes };
 
-  /// Throws as the device, the arena and the lanes.
+  /// Throws what the device, the arena and the scheduler throw.
   TransferRig(const TransferDeviceOptions& device, Bytes block_bytes, std::uint32_t blocks, const TransferSchedulerConfig& lanes);
 
   [[nodiscard]] std::uint32_t blocks() const { return blocks_; }
@@ -35,19 +35,20 @@ class TransferRig {
   [[nodiscard]] SlotId urgent_slot() const { return SlotId{2 * blocks_}; }
   [[nodiscard]] PlainCopies& plain() { return *device_.plain; }
 
-  /// Makes a transfer of the pairs, as the control plane would, in the memory of transfers that have ended, and submits it.
+  /// Makes a transfer of the pairs as the control plane does, with memory of ended transfers, and submits it. Returns its id.
   TransferId submit(Direction direction, Urgency urgency, std::span<const SlotPair> pairs, ByLayer by_layer = ByLayer::no);
   void cancel(TransferId id) { transfers_.cancel(id); }
-  /// Sleeps until there are events, and collects them; they stay until the next call. Throws std::runtime_error where
-  /// none comes for a minute. Any that tells of a failure is a broken promise: the device was not told to fail.
+  /// Sleeps until there are events, and collects them; the span is valid until the next call. Throws std::runtime_error if none
+  /// comes for a minute. A failed transfer stops the process, because nothing should make the device fail.
   [[nodiscard]] std::span<const TransferEvent> await_events();
   /// The same without waiting.
   [[nodiscard]] std::span<const TransferEvent> events();
   [[nodiscard]] Device& device() { return *device_.device; }
-  /// Of this thread's processor time, what await_events() has taken so far, sleeping and waking not included.
+  /// The processor time of this thread that await_events() has used so far, without sleeping and waking.
   [[nodiscard]] double collecting_seconds() const { return collecting_seconds_; }
 
-  /// Gives every source of the direction bytes that say which slot it is, and checks that the pairs' destinations have them.
+  /// stamp() writes the number of its slot into every source block of the direction. check_stamps() checks that the destinations
+  /// of the pairs have the stamps of their sources.
   void stamp(Direction direction);
   void check_stamps(Direction direction, std::span<const SlotPair> pairs);
 

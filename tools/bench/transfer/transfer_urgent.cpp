@@ -21,7 +21,7 @@ Duration urgent(TransferRig& rig, BackgroundLoad& background) {
   const TransferId id = rig.submit(swap_in, Urgency::request, {&pair, 1});
   std::optional<Duration> took;
   while (!took) {
-    // The others' events after ours do not make ours later, and those before it do: as in an engine's own loop.
+    // As in the loop of an engine, events before ours delay it, and events after it do not.
     for (const TransferEvent& event : rig.await_events()) {
       if (event.id == id) took = std::chrono::steady_clock::now() - begin;
       background.take(event);
@@ -40,7 +40,7 @@ UrgentRow measure_urgent(TransferRig& rig, const TransferSchedulerConfig& lanes,
     std::this_thread::sleep_for(std::chrono::nanoseconds{random.between(0, longest)});
     latencies.add(urgent(rig, background));
   };
-  // The pauses depend on how long a piece takes, so that is looked at first.
+  // The pauses depend on how long a piece takes, so this is measured first.
   background.start();
   background.await_transfers(4);
   background.stop();
