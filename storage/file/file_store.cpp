@@ -12,7 +12,7 @@ FileStore::FileStore(const FileStoreConfig& config, IoEngine& engine)
       fingerprint_{config.fingerprint},
       files_{config, engine},
       operations_{files_.slots(), config.block_bytes, config.writes_max},
-      space_{config, operations_, files_, engine},
+      capacity_{config, operations_, files_, engine},
       seals_(files_.slots()),
       pages_{files_.catalog_pages(), pages_under_way_max},
       page_writes_(pages_under_way_max),
@@ -23,10 +23,10 @@ FileStore::FileStore(const FileStoreConfig& config, IoEngine& engine)
   restore();
   sweep_lost(Sweep::all);
   std::vector<SlotId> gone;
-  space_.start(gone);
+  capacity_.start(gone);
   for (const SlotId slot : gone) pages_.mark(slot.value() / records_per_page);
   files_.commit();
-  pump_space();
+  pump_capacity();
   write_pages();
 }
 
@@ -107,14 +107,14 @@ void FileStore::touch(std::span<const BlockKey> keys) {
 Result<void> FileStore::resize(std::uint32_t blocks) {
   TERRACE_CHECK(!closed_);
   operations_.begin_call();
-  const Result<void> resized = space_.resize(blocks);
-  pump_space();
+  const Result<void> resized = capacity_.resize(blocks);
+  pump_capacity();
   wake_for_events();
   return resized;
 }
 
-void FileStore::pump_space() {
-  space_.pump();
+void FileStore::pump_capacity() {
+  capacity_.pump();
   if (seals_.size() == files_.slots()) return;
   seals_.resize(files_.slots());
   pages_.grow(files_.catalog_pages());
@@ -124,7 +124,7 @@ void FileStore::pump_space() {
 StoreStat FileStore::stat() const { return completed(operations_.stat()); }
 
 StoreStat FileStore::completed(StoreStat stat) const {
-  space_.add_to(stat);
+  capacity_.add_to(stat);
   files_.add_to(stat);
   return stat;
 }
@@ -149,14 +149,14 @@ void FileStore::collect() {
     } else if ((completion.token & check_token) != 0) {
       if (check_ended(completion)) flush_.operation_ended();
     } else if ((completion.token & CapacityManager::token) != 0) {
-      space_.ended(completion);
+      capacity_.ended(completion);
       catalog_unsynced_ = true;  // it may have been a write of the superblock
     } else {
       block_ended(completion);
     }
   }
   sweep_lost(Sweep::some);
-  pump_space();
+  pump_capacity();
   mark_changed();
   submit_held();
   write_pages();
@@ -179,7 +179,7 @@ void FileStore::block_ended(const IoCompletion& completion) {
   using Outcome = StoreOperations::WriteOutcome;
   if (whole) {
     seals_[moved.slot.value()].checksum = completion.checksum;
-    space_.wrote(moved.slot);
+    capacity_.wrote(moved.slot);
     files_.note_data(moved.slot);
   }
   operations_.end_write(id, whole ? Outcome::done : no_space ? Outcome::no_space : Outcome::io_failed);
@@ -204,7 +204,7 @@ void FileStore::sweep_lost(Sweep extent) {
       continue;
     }
     const bool was_closed = index.at(slot).state == State::closed || index.at(slot).state == State::lost;
-    if (operations_.lose(slot) && !was_closed) space_.lost(slot);
+    if (operations_.lose(slot) && !was_closed) capacity_.lost(slot);
     sweep_at_ = slot.value() + 1;
     --looks;
   }
@@ -223,7 +223,7 @@ std::optional<FileStore::Location> FileStore::location(const BlockKey& key) cons
 
 void FileStore::check_invariants() const {
   operations_.check_invariants();
-  space_.check_invariants();
+  capacity_.check_invariants();
   TERRACE_CHECK(seals_.size() == files_.slots());
   std::uint32_t under_way = 0;
   for (const PageWrite& write : page_writes_) under_way += write.page.has_value();

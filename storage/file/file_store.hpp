@@ -113,7 +113,7 @@ class FileStore final : public BlockStore {
   void restore_records(std::uint32_t first, std::span<const std::byte> records);
   void submit();   ///< submits the operations that the current call has gathered
   void collect();  ///< handles completions, and marks the pages that must be written because of them
-  void pump_space();
+  void pump_capacity();
   /// Returns the operation for a started read or write.
   [[nodiscard]] IoOperation operation_on(const StoreOperations::Started& started, IoOperation::Kind kind);
   /// Gives up blocks in lost slots: a limited number, or all.
@@ -159,7 +159,7 @@ class FileStore final : public BlockStore {
 
   StoreOperations operations_;
   std::uint32_t sweep_at_ = 0;  ///< the next slot that the sweep looks at
-  CapacityManager space_;
+  CapacityManager capacity_;
   std::vector<Seal> seals_;  ///< by slot
   struct Moving {
     IoOperation::Kind kind = IoOperation::Kind::read;

@@ -25,7 +25,7 @@ void FileStore::flush(std::uint64_t token) {
 void FileStore::go_on_with_flush() {
   if (flush_.catalog_is_done()) return end_flush();
   if (flush_.wants_to_begin()) begin_flush();
-  if (!flush_.data_are_synced() || pages_.owed() > 0 || space_.note() == CapacityManager::Note::waiting) return;
+  if (!flush_.data_are_synced() || pages_.owed() > 0 || capacity_.note() == CapacityManager::Note::waiting) return;
   if (std::exchange(catalog_unsynced_, false)) {
     batch_.push_back(
         {.kind = IoOperation::Kind::sync, .token = sync_token | files_.catalog_file(), .file = files_.catalog(), .ahead = true});
@@ -38,7 +38,7 @@ void FileStore::go_on_with_flush() {
 
 void FileStore::begin_flush() {
   mark_changed();
-  space_.retry_note();
+  capacity_.retry_note();
   pages_.retry_failed();
   pages_.begin_owing();
   for (std::uint32_t file = files_.first_data_file(); file < files_.files(); ++file) {
@@ -101,7 +101,7 @@ bool FileStore::check_ended(const IoCompletion& completion) {
     const Result<Superblock> found = decode_superblock(superblock_page_.span());
     if (completion.bytes != catalog_page_bytes || !found || *found != superblock_expected_) error = Errc::corrupt;
     // The superblock may have been written while it was read.
-    if (error && (space_.writes_superblock() || superblock_expected_ != files_.superblock())) {
+    if (error && (capacity_.writes_superblock() || superblock_expected_ != files_.superblock())) {
       add_superblock_check();
       engine_.submit(batch_);
       batch_.clear();
@@ -121,10 +121,10 @@ bool FileStore::check_ended(const IoCompletion& completion) {
 
 void FileStore::end_flush() {
   const ErrorCode in_this_one = std::exchange(flush_error_, {});
-  const ErrorCode error = doubt_                                                                   ? doubt_
-                          : in_this_one                                                            ? in_this_one
-                          : pages_.owed_failed() || space_.note() == CapacityManager::Note::failed ? ErrorCode{Errc::io_failed}
-                                                                                                   : ErrorCode{};
+  const ErrorCode error = doubt_                                                                      ? doubt_
+                          : in_this_one                                                               ? in_this_one
+                          : pages_.owed_failed() || capacity_.note() == CapacityManager::Note::failed ? ErrorCode{Errc::io_failed}
+                                                                                                      : ErrorCode{};
   for (const std::uint64_t token : flush_.end()) operations_.end_flush(token, error);
   // Begins the next flush if one was asked for meanwhile.
   go_on_with_flush();
@@ -132,7 +132,7 @@ void FileStore::end_flush() {
 
 Result<void> FileStore::close() {
   if (closed_) return {};
-  space_.stop();
+  capacity_.stop();
   const auto finish = [this] {
     while (engine_.in_flight() > 0) {
       engine_.wait();
@@ -153,7 +153,7 @@ Result<void> FileStore::close() {
     for (const IoCompletion& completion : completed_) (void)check_ended(completion);
   }
   sweep_lost(Sweep::all);
-  const bool noted = space_.write_note();
+  const bool noted = capacity_.write_note();
   pages_.retry_failed();
   collect();
   finish();

@@ -84,10 +84,10 @@ void CatalogScan::finish() {
   kept.reserve(blocks_.size());
   for (const CatalogRecord& record : blocks_) {
     const auto parent = record.block.depth == 0 ? depths.end() : depths.find(record.block.parent);
-    const bool hangs = record.block.depth == 0 || (parent != depths.end() && parent->second + 1 == record.block.depth);
+    const bool has_parent = record.block.depth == 0 || (parent != depths.end() && parent->second + 1 == record.block.depth);
     if (!seen.insert(record.block.key).second) {
       superseded_.push_back(record);
-    } else if (!hangs) {
+    } else if (!has_parent) {
       orphans_.push_back(record);
     } else {
       depths.emplace(record.block.key, record.block.depth);

@@ -45,10 +45,10 @@ Result<StoreIndex::Placed> StoreIndex::place(const StoredBlock& block) {
       return Errc::full;
     }
     const std::uint32_t victim = leaves_.top().handle;
-    const std::uint32_t widowed = entry(victim).parent;
+    const std::uint32_t parent_before = entry(victim).parent;
     placed.evicted = Evicted{entry(victim).block.key, entry(victim).write_token};
     forget(victim, Reuse::yes);
-    if (widowed != none && widowed != *parent) consider(widowed);
+    if (parent_before != none && parent_before != *parent) consider(parent_before);
   }
 
   const std::optional<SlotId> slot = *parent == none ? free_.take() : free_.take_after(SlotId{*parent});
@@ -88,7 +88,7 @@ void StoreIndex::data_arrived(SlotId slot, std::vector<SlotId>& became_ready) {
 
 void StoreIndex::drop(SlotId slot, std::vector<Dropped>& gone) {
   const std::uint32_t top = slot.value();
-  const std::uint32_t widowed = entry(top).parent;
+  const std::uint32_t parent_before = entry(top).parent;
   for (std::uint32_t at = top;;) {
     while (entry(at).first_child != none) at = entry(at).first_child;
     const std::uint32_t up = entry(at).parent;
@@ -97,7 +97,7 @@ void StoreIndex::drop(SlotId slot, std::vector<Dropped>& gone) {
     if (at == top) break;
     at = up;
   }
-  if (widowed != none) consider(widowed);
+  if (parent_before != none) consider(parent_before);
 }
 
 void StoreIndex::hold(SlotId slot) {
@@ -146,7 +146,7 @@ void StoreIndex::restore(SlotId slot, const StoredBlock& block, std::uint64_t la
 /// Enters the keys of restored blocks into slots_, and drops all but one of several blocks with the same key. It sorts the slots
 /// by the highest bits of their keys, which decide the place in the hash table. So it fills the table piece by piece, and each
 /// piece stays in the processor's cache.
-void StoreIndex::key_restored(std::vector<SlotId>& dropped) {
+void StoreIndex::enter_restored_keys(std::vector<SlotId>& dropped) {
   constexpr int piece_bits = 9;
   constexpr std::size_t ahead = 8;
   const auto piece_of = [this](std::uint32_t slot) { return entries_[slot].block.key.prefix64() >> (64 - piece_bits); };
@@ -181,7 +181,7 @@ void StoreIndex::forget_restored(std::uint32_t slot) {
 }
 
 void StoreIndex::finish_restore(std::vector<SlotId>& dropped) {
-  key_restored(dropped);
+  enter_restored_keys(dropped);
   // The blocks of a prefix usually lie side by side, so most parents are in the slot before and need no lookup.
   const auto is_parent = [this](std::uint32_t slot, const StoredBlock& block) {
     const Entry& e = entries_[slot];
@@ -295,10 +295,10 @@ std::optional<StoreIndex::Shrunk> StoreIndex::shrink() {
   }
   if (leaves_.empty()) return std::nullopt;
   const std::uint32_t victim = leaves_.top().handle;
-  const std::uint32_t widowed = entry(victim).parent;
+  const std::uint32_t parent_before = entry(victim).parent;
   const Evicted evicted{entry(victim).block.key, entry(victim).write_token};
   forget(victim);
-  if (widowed != none) consider(widowed);
+  if (parent_before != none) consider(parent_before);
   return Shrunk{SlotId{victim}, evicted};
 }
 

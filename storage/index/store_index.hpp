@@ -202,7 +202,7 @@ class StoreIndex {
   void consider(std::uint32_t slot);  ///< adds the slot to the heap or removes it, as its state requires
   void link(std::uint32_t slot, std::uint32_t parent);
   void link_child(std::uint32_t slot, std::uint32_t parent);  ///< the same without a change in the heap
-  void key_restored(std::vector<SlotId>& dropped);
+  void enter_restored_keys(std::vector<SlotId>& dropped);
   void forget_restored(std::uint32_t slot);
   void unlink(std::uint32_t slot);
   enum class Reuse : bool { no, yes };

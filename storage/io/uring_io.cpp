@@ -27,7 +27,7 @@ class UringFiles final : public PosixFiles {
  public:
   UringFiles(PosixCalls& calls, const Rings& rings) : PosixFiles{calls}, rings_{rings} {}
   Result<void> lock(FileId file) override {
-    for (const auto& ring : rings_) ring->keep_out(file);
+    for (const auto& ring : rings_) ring->never_register(file);
     return PosixFiles::lock(file);
   }
   void close(FileId file) override {
@@ -40,18 +40,18 @@ class UringFiles final : public PosixFiles {
 };
 
 /// Carries out operations on whole files on a thread of its own, because they would block a ring.
-class Chores {
+class FileWorker {
  public:
-  Chores(PosixFiles& files, CompletionQueue<IoCompletion>& completions) : files_{files}, completions_{completions} {
+  FileWorker(PosixFiles& files, CompletionQueue<IoCompletion>& completions) : files_{files}, completions_{completions} {
     const SignalsBlocked blocked;
     thread_ = std::jthread{[this] { run(); }};
   }
-  ~Chores() {
+  ~FileWorker() {
     push({});
     thread_.join();
   }
-  Chores(const Chores&) = delete;
-  Chores& operator=(const Chores&) = delete;
+  FileWorker(const FileWorker&) = delete;
+  FileWorker& operator=(const FileWorker&) = delete;
 
   /// An entry without a file ends the thread.
   void push(const UringRing::Work& work) {
@@ -109,7 +109,7 @@ struct UringIo::Parts {
     for (unsigned n = 0; n < rings_of(config.rings); ++n) {
       rings.push_back(std::make_unique<UringRing>(of_ring, calls, completions));
     }
-    chores.emplace(files, completions);
+    file_worker.emplace(files, completions);
   }
 
   UringFiles files;
@@ -124,8 +124,8 @@ struct UringIo::Parts {
   int registering_error = 0;  ///< the last error
   std::vector<std::byte*> not_registered;
 
-  Rings rings;  ///< destroyed after `chores`, and before the members above
-  std::optional<Chores> chores;
+  Rings rings;  ///< destroyed after `file_worker`, and before the members above
+  std::optional<FileWorker> file_worker;
 };
 
 std::optional<std::string> UringIo::unavailable() { return unavailable(UringCalls::system()); }
@@ -155,7 +155,7 @@ void UringIo::submit(std::span<const IoOperation> batch) {
   const std::size_t first = parts_->next_ring;
   for (const IoOperation& operation : batch) {
     if (!is_transfer(operation.kind)) {
-      parts_->chores->push({operation, &parts_->files.file(operation.file)});
+      parts_->file_worker->push({operation, &parts_->files.file(operation.file)});
       continue;
     }
     rings[parts_->next_ring]->push({operation, &parts_->files.file(operation.file)});

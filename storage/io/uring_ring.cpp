@@ -133,10 +133,10 @@ void UringRing::run() {
     submit();
     const bool reaped = reap();
     const bool sealed = seal_a_piece();
-    tell();
+    wake_owner();
     if (arrived || reaped || sealed) continue;
     if (ending_ && idle()) break;
-    if (look_out_in_vain()) sleep();
+    if (found_no_work()) sleep();
   }
   // The kernel must have finished with our memory and files before the thread that waits for the end continues.
   if (bell_armed_) {
@@ -187,7 +187,7 @@ int UringRing::perform(const Order& order) {
       }
       return 0;
     case Order::Kind::forget_file:
-    case Order::Kind::keep_out: {
+    case Order::Kind::never_register: {
       if (order.file.value() >= file_places_.size()) file_places_.resize(order.file.value() + std::size_t{1}, not_registered);
       int& place = file_places_[order.file.value()];
       if (place >= 0) {
@@ -195,7 +195,7 @@ int UringRing::perform(const Order& order) {
         TERRACE_CHECK(::io_uring_register_files_update(&ring_, static_cast<unsigned>(place), &nothing, 1) >= 0);
         free_file_places_.push_back(place);
       }
-      place = order.kind == Order::Kind::keep_out ? kept_out : not_registered;
+      place = order.kind == Order::Kind::never_register ? never_registered : not_registered;
       return 0;
     }
     case Order::Kind::end: ending_ = true; return 0;
@@ -207,7 +207,7 @@ std::optional<int> UringRing::place_of(FileId id, int fd) {
   if (id.value() >= file_places_.size()) file_places_.resize(id.value() + std::size_t{1}, not_registered);
   int& place = file_places_[id.value()];
   if (place >= 0) return place;
-  if (place == kept_out || free_file_places_.empty()) return std::nullopt;
+  if (place == never_registered || free_file_places_.empty()) return std::nullopt;
   const int wanted = free_file_places_.back();
   if (::io_uring_register_files_update(&ring_, static_cast<unsigned>(wanted), &fd, 1) < 0) return std::nullopt;
   free_file_places_.pop_back();
@@ -371,7 +371,7 @@ bool UringRing::seal_a_piece() {
   const std::uint64_t piece = std::min<std::uint64_t>(all.size() - summed_, seal_piece_bytes);
   sum_.add(all.subspan(summed_, piece));
   summed_ += piece;
-  summed_untold_ += piece;
+  sealed_since_wake_ += piece;
   if (summed_ < all.size()) return true;
   summed_ = 0;
   to_seal_.pop_front();
@@ -388,22 +388,22 @@ void UringRing::complete(std::uint32_t slot) {
   moving.copy = {};
   free_.push_back(slot);
   completions_.push_quietly(completion);
-  untold_ = true;
+  wake_pending_ = true;
 }
 
 /// Wakes the owner for several completions at once. Devices complete several operations at a time. If the owner were woken for
 /// each of them when its checksum is ready, it would submit each following operation alone, with five times as many system calls.
-void UringRing::tell() {
-  if (!untold_ || (!to_seal_.empty() && summed_untold_ < tell_bytes)) return;
-  untold_ = false;
-  summed_untold_ = 0;
+void UringRing::wake_owner() {
+  if (!wake_pending_ || (!to_seal_.empty() && sealed_since_wake_ < wake_after_bytes)) return;
+  wake_pending_ = false;
+  sealed_since_wake_ = 0;
   completions_.wake();
 }
 
 /// Polls for work for a short time before the thread sleeps. The owner often submits the next operation soon after a completion,
 /// and waking this thread would take longer. Returns true if no work has come.
-bool UringRing::look_out_in_vain() {
-  const auto until = std::chrono::steady_clock::now() + look_out;
+bool UringRing::found_no_work() {
+  const auto until = std::chrono::steady_clock::now() + spin_time;
   do {
     if (arrivals_.load(std::memory_order_relaxed) != arrivals_seen_) return false;
     const unsigned flags = __atomic_load_n(ring_.sq.kflags, __ATOMIC_RELAXED);  // written by the kernel

@@ -33,8 +33,8 @@ namespace terrace {
 ///               (for a slot)     ▲  │        (the checksum is ready; for a write it may be ready before the write ends)
 ///                                └──┘ short, interrupted, or refused because of O_DIRECT: requests the rest again
 ///
-/// Threads: push() and start() from the engine owner's; keep_out(), forget_file(), register_memory() and forget_memory() from
-/// any; everything else from the ring's own thread.
+/// Threads: push() and start() from the engine owner's; never_register(), forget_file(), register_memory() and forget_memory()
+/// from any; everything else from the ring's own thread.
 class UringRing {
  public:
   struct Config {
@@ -65,7 +65,7 @@ class UringRing {
   void forget_file(FileId file) { (void)carry_out({Order::Kind::forget_file, {}, file}); }
   /// Never registers this file; the ring names it by its descriptor. This is for lock files. After a process was killed, the
   /// kernel clears the ring's table only later, and a file in the table stays open and locked until then.
-  void keep_out(FileId file) { (void)carry_out({Order::Kind::keep_out, {}, file}); }
+  void never_register(FileId file) { (void)carry_out({Order::Kind::never_register, {}, file}); }
 
   /// The reason why the kernel keeps no table of memory: an errno. 0: it keeps one.
   [[nodiscard]] int memory_error() const { return memory_error_; }
@@ -75,7 +75,7 @@ class UringRing {
 
  private:
   struct Order {
-    enum class Kind : unsigned char { register_memory, forget_memory, forget_file, keep_out, end };
+    enum class Kind : unsigned char { register_memory, forget_memory, forget_file, never_register, end };
     Kind kind;
     std::span<std::byte> memory;
     FileId file;
@@ -97,11 +97,11 @@ class UringRing {
     bool to_seal = false;  ///< the operation is in to_seal_
   };
   /// How long the ring polls for work before it sleeps.
-  static constexpr std::chrono::nanoseconds look_out{std::chrono::microseconds{50}};
+  static constexpr std::chrono::nanoseconds spin_time{std::chrono::microseconds{50}};
   static constexpr std::uint64_t seal_piece_bytes = std::uint64_t{256} * 1024;
   /// The owner is woken when nothing is left to seal, or when this many bytes have been sealed, which takes about 40
   /// microseconds.
-  static constexpr std::uint64_t tell_bytes = std::uint64_t{512} * 1024;
+  static constexpr std::uint64_t wake_after_bytes = std::uint64_t{512} * 1024;
   static constexpr std::uint64_t request_bytes_max = std::uint64_t{1} << 30;
   static constexpr std::uint64_t bell_data = ~std::uint64_t{0};
 
@@ -121,8 +121,8 @@ class UringRing {
   void io_ended(std::uint32_t slot);
   [[nodiscard]] bool seal_a_piece();  ///< returns whether there was anything to seal
   void complete(std::uint32_t slot);
-  void tell();
-  [[nodiscard]] bool look_out_in_vain();
+  void wake_owner();
+  [[nodiscard]] bool found_no_work();
   void sleep();
   [[nodiscard]] bool idle() const { return waiting_.empty() && ahead_.empty() && free_.size() == moving_.size(); }
   /// The file's entry in the table of registered files, or nothing if it has none.
@@ -159,12 +159,12 @@ class UringRing {
   Fifo<std::uint32_t> to_seal_;
   PayloadChecksum sum_;  ///< the checksum of the first operation in to_seal_
   std::uint64_t summed_ = 0;
-  bool untold_ = false;              ///< some completions are there for which the owner has not been woken
-  std::uint64_t summed_untold_ = 0;  ///< bytes sealed since the owner was last woken
+  bool wake_pending_ = false;            ///< some completions are there for which the owner has not been woken
+  std::uint64_t sealed_since_wake_ = 0;  ///< bytes sealed since the owner was last woken
   UringMemory memory_;
   static constexpr int not_registered = -1;
-  static constexpr int kept_out = -2;
-  std::vector<int> file_places_;  ///< by FileId: a place in the table, not_registered or kept_out
+  static constexpr int never_registered = -2;
+  std::vector<int> file_places_;  ///< by FileId: a place in the table, not_registered or never_registered
   std::vector<int> free_file_places_;
 
   std::jthread thread_;

@@ -23,7 +23,7 @@ namespace terrace {
 namespace {
 
 constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 20;
-constexpr std::chrono::milliseconds breath{20};  ///< wait before something that may be half written is read again
+constexpr std::chrono::milliseconds retry_pause{20};  ///< wait before something that may be half written is read again
 constexpr int attempts_max = 5;
 
 [[noreturn]] void fail(ErrorCode error, const std::string& sentence) {
@@ -66,7 +66,7 @@ StoreReader::StoreReader(std::filesystem::path directory, PosixCalls& calls, con
     close();
     throw;
   }
-  for (const auto* records : {&survey_->blocks(), &survey_->orphans()}) {
+  for (const auto* records : {&scan_->blocks(), &scan_->orphans()}) {
     for (const CatalogRecord& record : *records) by_key_.emplace_back(record.block.key, &record);
   }
   std::sort(by_key_.begin(), by_key_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -175,7 +175,7 @@ void StoreReader::read_superblock() {
     }
     // A starting owner may be writing the superblock, or resizing the catalog.
     if (attempt < attempts_max && in_use()) {
-      std::this_thread::sleep_for(breath);
+      std::this_thread::sleep_for(retry_pause);
     } else if (whole) {
       fail(Errc::incompatible, fmt::format("{} is cut short: it has {} bytes of {}", name, catalog_.bytes, due));
     } else {
@@ -216,12 +216,12 @@ std::vector<std::filesystem::path> StoreReader::missing_directories() const {
 
 std::uint64_t StoreReader::missing_blocks() const {
   const auto is = [this](const CatalogRecord& block) { return missing(block); };
-  return static_cast<std::uint64_t>(std::count_if(survey_->blocks().begin(), survey_->blocks().end(), is));
+  return static_cast<std::uint64_t>(std::count_if(scan_->blocks().begin(), scan_->blocks().end(), is));
 }
 
 void StoreReader::read_records(const std::function<bool()>& go_on) {
   const std::string name = (directory_ / "catalog").string();
-  survey_.emplace(superblock_, [this](std::uint32_t number) {
+  scan_.emplace(superblock_, [this](std::uint32_t number) {
     return missing_[number % layout_.directories] ? ~std::uint64_t{0} : data_file(number).bytes;
   });
   AlignedBuffer piece{piece_bytes};
@@ -232,21 +232,21 @@ void StoreReader::read_records(const std::function<bool()>& go_on) {
     const Result<std::uint64_t> got = read(catalog_.fd, into, at);
     if (!got) fail(got.error(), fmt::format("cannot read {}", name));
     if (*got != into.size()) fail(Errc::incompatible, fmt::format("{} became shorter while it was read", name));
-    survey_->add(static_cast<std::uint32_t>((at - catalog_page_bytes) / record_bytes), into);
+    scan_->add(static_cast<std::uint32_t>((at - catalog_page_bytes) / record_bytes), into);
   }
   for (int attempt = 1; attempt < attempts_max && in_use(); ++attempt) {
-    const std::vector<std::uint32_t> unreadable = survey_->take_unreadable();
+    const std::vector<std::uint32_t> unreadable = scan_->take_unreadable();
     if (unreadable.empty()) break;
-    std::this_thread::sleep_for(breath);
+    std::this_thread::sleep_for(retry_pause);
     std::array<std::byte, record_bytes> bytes;
     for (const std::uint32_t slot : unreadable) {
       const Result<std::uint64_t> got = read(catalog_.fd, bytes, catalog_page_bytes + std::uint64_t{slot} * record_bytes);
       if (!got) fail(got.error(), fmt::format("cannot read {}", name));
       if (*got != bytes.size()) fail(Errc::incompatible, fmt::format("{} became shorter while it was read", name));
-      survey_->add(slot, bytes);
+      scan_->add(slot, bytes);
     }
   }
-  survey_->finish();
+  scan_->finish();
 }
 
 Result<std::uint64_t> StoreReader::read(int fd, std::span<std::byte> into, std::uint64_t offset) const {
@@ -379,7 +379,7 @@ StoreReader::Verified StoreReader::verify(const CatalogRecord& block, std::chron
     const Verified verified = verify(block, scratch.span());
     if (verified.verdict != Verdict::doubtful) return verified;
     if (std::chrono::steady_clock::now() >= end) return {Verdict::corrupt};
-    std::this_thread::sleep_for(breath);
+    std::this_thread::sleep_for(retry_pause);
   }
 }
 

@@ -65,7 +65,7 @@ class StoreReader {
   [[nodiscard]] std::uint64_t missing_blocks() const;
   [[nodiscard]] const Superblock& superblock() const { return superblock_; }
   [[nodiscard]] const StoreLayout& layout() const { return layout_; }
-  [[nodiscard]] const CatalogScan& catalog() const { return *survey_; }
+  [[nodiscard]] const CatalogScan& catalog() const { return *scan_; }
   /// Returns the block or orphan with this key, or null.
   [[nodiscard]] const CatalogRecord* find(const BlockKey& key) const;
 
@@ -129,7 +129,7 @@ class StoreReader {
   Superblock superblock_;
   StoreLayout layout_;
   std::vector<bool> missing_;  ///< by directory
-  std::optional<CatalogScan> survey_;
+  std::optional<CatalogScan> scan_;
   std::vector<std::pair<BlockKey, const CatalogRecord*>> by_key_;  ///< sorted
   File catalog_;
   File lock_;

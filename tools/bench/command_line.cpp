@@ -105,7 +105,7 @@ void add_restart_options(CLI::App& restart, BenchArguments::Restart& arguments) 
   restart.add_option("--blocks", arguments.blocks, "Blocks in the store, of 4 KiB each")
       ->type_name("COUNT")
       ->capture_default_str();
-  restart.add_option("--path-blocks", arguments.path_blocks, "Blocks that each prompt adds to an earlier one")
+  restart.add_option("--prefix-blocks", arguments.prefix_blocks, "Blocks that each prompt adds to an earlier one")
       ->type_name("COUNT")
       ->capture_default_str();
   restart.add_option("--rounds", arguments.rounds, "Measurements to take the medians of")
@@ -183,7 +183,7 @@ IoChoice io_of(const std::string& word) {
 void run_restart(const BenchArguments::Restart& arguments) {
   bench_restart({.directory = arguments.directory,
                  .blocks = arguments.blocks,
-                 .path_blocks = arguments.path_blocks,
+                 .prefix_blocks = arguments.prefix_blocks,
                  .rounds = arguments.rounds,
                  .io = io_of(arguments.io),
                  .report = arguments.report});

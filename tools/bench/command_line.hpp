@@ -39,7 +39,7 @@ struct BenchArguments {
   struct Restart {
     std::string directory;
     std::uint32_t blocks = 1'000'000;
-    std::uint32_t path_blocks = 16;
+    std::uint32_t prefix_blocks = 16;
     unsigned rounds = 5;
     std::string io = "auto";
     std::string report;

@@ -24,10 +24,10 @@ void add_doctor_options(CLI::App& command, DoctorArguments& into);
 void run_doctor(const DoctorArguments& arguments);
 
 /// The highest rate measured on the link in this direction, in bytes per second.
-[[nodiscard]] double link_peak(const CopyMethodTable& paths, Direction direction);
+[[nodiscard]] double link_peak(const CopyMethodTable& methods, Direction direction);
 /// For each direction, size and number of pieces: the copy method that is used, and its rate.
-[[nodiscard]] std::string to_table(const CopyMethodTable& paths, CopyMethods available);
+[[nodiscard]] std::string to_table(const CopyMethodTable& methods, CopyMethods available);
 /// The same as JSON.
-[[nodiscard]] std::string to_json(const CudaFacts& facts, const CopyMethodTable& paths);
+[[nodiscard]] std::string to_json(const CudaFacts& facts, const CopyMethodTable& methods);
 
 }  // namespace terrace::tools

@@ -64,41 +64,41 @@ std::uint32_t reserved_slots(const ReplayOptions& options, std::uint32_t full_bl
   return needed ? std::max(1U, std::min(full_blocks_max, options.device_blocks)) : 0;
 }
 
-CacheSystemOptions stack_options(const ReplayOptions& options, std::uint32_t full_blocks_max) {
-  CacheSystemOptions stack;
-  stack.block_bytes = options.block_bytes;
-  stack.device_blocks = options.device_blocks;
-  stack.device_blocks_max = options.device_blocks + reserved_slots(options, full_blocks_max);
-  stack.host_blocks = options.host_blocks;
-  stack.storage = options.storage;
-  stack.storage_guard = options.storage_guard;
-  stack.inclusion = options.inclusion;
-  stack.policy = policy_factory(options.policy);
-  stack.write_policy = options.write_policy;
-  stack.loads = options.loads == Loads::measured ? LoadPolicy::measured : LoadPolicy::always;
+CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t full_blocks_max) {
+  CacheSystemOptions system;
+  system.block_bytes = options.block_bytes;
+  system.device_blocks = options.device_blocks;
+  system.device_blocks_max = options.device_blocks + reserved_slots(options, full_blocks_max);
+  system.host_blocks = options.host_blocks;
+  system.storage = options.storage;
+  system.storage_guard = options.storage_guard;
+  system.inclusion = options.inclusion;
+  system.policy = policy_factory(options.policy);
+  system.write_policy = options.write_policy;
+  system.loads = options.loads == Loads::measured ? LoadPolicy::measured : LoadPolicy::always;
   if (options.prefill_speed > 0 && options.loads == Loads::measured) {
-    stack.unit_prefill_seconds = options.block_tokens / options.prefill_speed;
+    system.unit_prefill_seconds = options.block_tokens / options.prefill_speed;
   }
   // In a reference run each evicted block has its slot in the host before the next block is chosen.
-  stack.evictions_in_flight_max = options.reference ? 1 : 0;
+  system.evictions_in_flight_max = options.reference ? 1 : 0;
   // In a reference run no request may wait for a staging slot, because all blocks from storage arrive at the same time.
   if (options.reference && options.has_storage()) {
-    stack.staging_blocks = std::max(1U, std::min(full_blocks_max, options.device_blocks));
+    system.staging_blocks = std::max(1U, std::min(full_blocks_max, options.device_blocks));
   }
-  stack.log.sink = &standard_error_log();
-  stack.fingerprint = replay_fingerprint(options).bytes;
-  stack.rank_payload = options.rank_payload;
-  stack.device = device_of(options, 0);
-  for (std::uint32_t rank = 1; rank < options.ranks(); ++rank) stack.other_ranks.push_back(device_of(options, rank));
-  return stack;
+  system.log.sink = &standard_error_log();
+  system.fingerprint = replay_fingerprint(options).bytes;
+  system.rank_payload = options.rank_payload;
+  system.device = device_of(options, 0);
+  for (std::uint32_t rank = 1; rank < options.ranks(); ++rank) system.other_ranks.push_back(device_of(options, rank));
+  return system;
 }
 
 /// A system that cannot be made as asked for is bad input, because nothing has been replayed yet.
-std::unique_ptr<CacheSystem> make_stack(const ReplayOptions& options, std::uint32_t full_blocks_max) {
+std::unique_ptr<CacheSystem> make_system(const ReplayOptions& options, std::uint32_t full_blocks_max) {
   const StartProgress start{needed_memory(options)};
   const ProgressLine progress{[&] { return start.look(); }};
   try {
-    return std::make_unique<CacheSystem>(stack_options(options, full_blocks_max));
+    return std::make_unique<CacheSystem>(system_options(options, full_blocks_max));
   } catch (const std::exception& failure) {
     throw UsageError{failure.what()};
   }
@@ -108,14 +108,14 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-void collect(ReplayResult& result, Session& session, CacheSystem& stack) {
+void collect(ReplayResult& result, Session& session, CacheSystem& system) {
   result.counts = session.counts();
   const CallLatencies& latencies = session.latencies();
   result.latency_us = {latencies.match.microseconds(), latencies.acquire.microseconds(), latencies.extend.microseconds(),
                        latencies.commit.microseconds(), latencies.release.microseconds()};
   result.first_token_us = session.first_tokens().microseconds();
   result.engine = session.engine();
-  result.moved = stack.cache().moved();
+  result.moved = system.cache().moved();
   result.checked = session.checked();
   result.compared = session.verifiers().front().compared();
   for (const Verifier& verifier : session.verifiers()) {  // one per rank; each compares all hits
@@ -125,12 +125,12 @@ void collect(ReplayResult& result, Session& session, CacheSystem& stack) {
     result.content_seconds += verifier.content_seconds();
   }
   result.key_seconds = session.key_seconds();
-  result.faults_planted = stack.faults_planted();
-  result.manager = stack.cache().manager().stats();
-  if (const BlockStore* const store = stack.store()) result.store = store->stat();
-  result.storage_health = stack.storage_health();
-  result.storage_io = stack.io();
-  if (!result.left_behind) result.checks = check_idle(stack);
+  result.faults_planted = system.faults_planted();
+  result.manager = system.cache().manager().stats();
+  if (const BlockStore* const store = system.store()) result.store = store->stat();
+  result.storage_health = system.storage_health();
+  result.storage_io = system.io();
+  if (!result.left_behind) result.checks = check_idle(system);
 }
 
 void take_checkpoint(const ReplayOptions& options, Cache& cache, ReplayResult& result) {
@@ -155,7 +155,7 @@ ReplayResult run_replay(const ReplayOptions& options) {
   EventFdWaker waker;
   const Interrupt interrupt{waker, time_for_checkpoint(options)};
   const Source source = open_source(options, interrupt);
-  std::unique_ptr<CacheSystem> stack = make_stack(options, source.full_blocks_max);
+  std::unique_ptr<CacheSystem> system = make_system(options, source.full_blocks_max);
   Progress progress{source.requests_total};
   Session session{options, *source.requests, progress};
 
@@ -165,26 +165,26 @@ ReplayResult run_replay(const ReplayOptions& options) {
   {
     const ProgressLine line{[&] { return progress.look(); }};
     if (options.mode == Mode::loop) {
-      LoopDriver{session, *stack, waker, interrupt}.run();
+      LoopDriver{session, *system, waker, interrupt}.run();
     } else {
-      ConfinedDriver driver{session, *stack, waker, interrupt, reserved_slots(options, source.full_blocks_max)};
+      ConfinedDriver driver{session, *system, waker, interrupt, reserved_slots(options, source.full_blocks_max)};
       driver.run();
       reserve_requests = driver.reserve_requests();
     }
   }
   const ProgressLine ending{[] { return ProgressState{0, 0, "ending: copies and writes under way"}; }};
   result.seconds = seconds_since(begin);
-  take_checkpoint(options, stack->cache(), result);
+  take_checkpoint(options, system->cache(), result);
   const auto drain_begin = std::chrono::steady_clock::now();
-  if (!result.left_behind) stack->cache().drain();
+  if (!result.left_behind) system->cache().drain();
   result.drain_seconds = seconds_since(drain_begin);
   result.interrupted = interrupt.requested();
   result.failure = session.failure();
-  collect(result, session, *stack);
+  collect(result, session, *system);
   result.manager.acquired -= reserve_requests;
   result.manager.requests.requests -= reserve_requests;
   // Destroying it would wait for the disk without a limit. The process ends without that.
-  if (result.left_behind) (void)stack.release();
+  if (result.left_behind) (void)system.release();
   return result;
 }
 

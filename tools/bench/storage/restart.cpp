@@ -61,7 +61,7 @@ class Ground {
     std::vector<StoreWrite> batch;
     std::vector<StoreEvent> events;
     while (blocks.size() < options_.blocks) {
-      const std::size_t length = std::min<std::size_t>(options_.path_blocks, options_.blocks - blocks.size());
+      const std::size_t length = std::min<std::size_t>(options_.prefix_blocks, options_.blocks - blocks.size());
       // One prompt in sixteen starts a new conversation.
       const bool root = blocks.empty() || random.below(16) == 0;
       StoredBlock above = root ? StoredBlock{} : blocks[static_cast<std::size_t>(random.below(blocks.size()))];
@@ -134,14 +134,14 @@ class Ground {
     return seconds;
   }
 
-  [[nodiscard]] double open_stack() {
-    CacheSystemOptions stack;
-    stack.block_bytes = block_bytes;
-    stack.device_blocks = 16;
-    stack.staging_blocks = 16;
-    stack.storage = FileStorage{.directory = config_.directory, .capacity = config_.capacity, .io = options_.io};
+  [[nodiscard]] double open_system() {
+    CacheSystemOptions system;
+    system.block_bytes = block_bytes;
+    system.device_blocks = 16;
+    system.staging_blocks = 16;
+    system.storage = FileStorage{.directory = config_.directory, .capacity = config_.capacity, .io = options_.io};
     std::optional<CacheSystem> opened;
-    const double seconds = seconds_of([&] { opened.emplace(stack); });
+    const double seconds = seconds_of([&] { opened.emplace(system); });
     expect_all(opened->cache().durability().lost_blocks);
     return seconds;
   }
@@ -172,7 +172,7 @@ void bench_restart(const RestartBenchOptions& options) {
   if (options.blocks == 0 || options.blocks > blocks_max) {
     throw std::invalid_argument{fmt::format("--blocks {}: must be from 1 to {}", options.blocks, blocks_max)};
   }
-  if (options.path_blocks == 0) throw std::invalid_argument{"--path-blocks 0: at least 1 is needed"};
+  if (options.prefix_blocks == 0) throw std::invalid_argument{"--prefix-blocks 0: at least 1 is needed"};
   EventFdWaker waker;
   const Interrupt interrupt{waker};
   const BenchDirectory directory{options.directory};
@@ -181,27 +181,27 @@ void bench_restart(const RestartBenchOptions& options) {
 
   std::vector<double> read;
   std::vector<double> store;
-  std::vector<double> stack;
+  std::vector<double> system;
   std::vector<double> ratios;
   for (unsigned round = 0; round < options.rounds; ++round) {
     read.push_back(seconds_of([&] { ground.read_catalog(); }));
     store.push_back(ground.open_store());
-    stack.push_back(ground.open_stack());
-    ratios.push_back(stack.back() / read.back());
+    system.push_back(ground.open_system());
+    ratios.push_back(system.back() / read.back());
     if (interrupt.requested()) throw Interrupted{};
   }
   const Bytes catalog = Bytes{std::uint64_t{options.blocks} * record_bytes};
   print("medians of {} rounds; {} blocks, a catalog of {}\n", options.rounds, options.blocks, to_string(catalog));
   print("  catalog read       {:>9.4f} s\n  store opened       {:>9.4f} s\n", median(read), median(store));
-  print("  stack, with tree   {:>9.4f} s, {:.2f} times the read\n", median(stack), median(ratios));
+  print("  stack, with tree   {:>9.4f} s, {:.2f} times the read\n", median(system), median(ratios));
   if (options.report.empty()) return;
   write_report(options.report, json_text(boost::json::object{{"blocks", options.blocks},
-                                                             {"path_blocks", options.path_blocks},
+                                                             {"path_blocks", options.prefix_blocks},
                                                              {"rounds", options.rounds},
                                                              {"catalog_bytes", count(catalog)},
                                                              {"read_seconds", median(read)},
                                                              {"store_seconds", median(store)},
-                                                             {"stack_seconds", median(stack)},
+                                                             {"stack_seconds", median(system)},
                                                              {"ratio", median(ratios)}}));
 }
 

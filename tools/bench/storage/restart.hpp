@@ -10,7 +10,7 @@ namespace terrace::tools {
 struct RestartBenchOptions {
   std::filesystem::path directory;  ///< on the disk to measure; temporary files are removed
   std::uint32_t blocks = 1'000'000;
-  std::uint32_t path_blocks = 16;  ///< blocks that each prompt adds to an earlier one
+  std::uint32_t prefix_blocks = 16;  ///< blocks that each prompt adds to an earlier one
   unsigned rounds = 5;
   IoChoice io = IoChoice::automatic;
   std::filesystem::path report;  ///< empty: no report

@@ -41,7 +41,7 @@ SlotId TransferRig::first_slot(Direction direction) const { return SlotId{direct
 TransferId TransferRig::submit(Direction direction, Urgency urgency, std::span<const SlotPair> pairs, ByLayer by_layer) {
   Transfer transfer;
   transfer.by_layer = by_layer == ByLayer::yes;
-  transfer.id = TransferId{++last_job_};
+  transfer.id = TransferId{++last_id_};
   transfer.direction = direction;
   transfer.urgency = urgency;
   transfer.runs = spare_runs_.take();

@@ -61,7 +61,7 @@ class TransferRig {
   SteadyClock clock_;
   EventFdWaker waker_;
   ThreadedTransfers transfers_;
-  std::uint64_t last_job_ = 0;
+  std::uint64_t last_id_ = 0;
   VectorPool<SlotRun> spare_runs_;  ///< of transfers that have ended
   std::vector<TransferEvent> events_;
   double collecting_seconds_ = 0;

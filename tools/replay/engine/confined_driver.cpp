@@ -27,11 +27,11 @@ SchedulerLimits limits_of(const ReplayOptions& options) {
 
 }  // namespace
 
-ConfinedDriver::ConfinedDriver(Session& session, CacheSystem& stack, EventFdWaker& waker, const Interrupt& interrupt,
+ConfinedDriver::ConfinedDriver(Session& session, CacheSystem& system, EventFdWaker& waker, const Interrupt& interrupt,
                                std::uint32_t reserved_slots)
     : session_{session},
-      cache_{stack.cache()},
-      devices_{stack.devices()},
+      cache_{system.cache()},
+      devices_{system.devices()},
       waker_{waker},
       interrupt_{interrupt},
       scheduler_{limits_of(session.options()), session.engine()} {

@@ -29,9 +29,9 @@ namespace terrace::tools {
 /// Threads: one.
 class ConfinedDriver {
  public:
-  /// `interrupt` and the computation wake `waker`. `waker` must outlive the devices of `stack`, and all arguments must outlive
+  /// `interrupt` and the computation wake `waker`. `waker` must outlive the devices of `system`, and all arguments must outlive
   /// the driver. `reserved_slots` is the size of the SlotReserve; 0: there is none.
-  ConfinedDriver(Session& session, CacheSystem& stack, EventFdWaker& waker, const Interrupt& interrupt,
+  ConfinedDriver(Session& session, CacheSystem& system, EventFdWaker& waker, const Interrupt& interrupt,
                  std::uint32_t reserved_slots = 0);
 
   /// Returns when every request has ended. After an interruption or a failure it returns when all launched work is computed and

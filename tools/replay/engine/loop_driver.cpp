@@ -27,11 +27,11 @@ TimePoint now() { return std::chrono::steady_clock::now(); }
 
 /// Calls AsyncCache::acquire, and measures only the call itself, without the wait for blocks.
 template <class Token>
-auto timed_acquire(AsyncCache& runtime, const AcquireRequest& request, Latencies& latencies, Token&& token) {
+auto timed_acquire(AsyncCache& cache, const AcquireRequest& request, Latencies& latencies, Token&& token) {
   return asio::async_initiate<Token, void(ErrorCode, Grant)>(
-      [&runtime, &latencies](auto handler, const AcquireRequest& wanted) {
+      [&cache, &latencies](auto handler, const AcquireRequest& wanted) {
         const TimePoint begin = now();
-        runtime.acquire(wanted, std::move(handler));
+        cache.acquire(wanted, std::move(handler));
         latencies.add(now() - begin);
       },
       token, request);
@@ -39,14 +39,14 @@ auto timed_acquire(AsyncCache& runtime, const AcquireRequest& request, Latencies
 
 }  // namespace
 
-LoopDriver::LoopDriver(Session& session, CacheSystem& stack, EventFdWaker& waker, const Interrupt& interrupt)
+LoopDriver::LoopDriver(Session& session, CacheSystem& system, EventFdWaker& waker, const Interrupt& interrupt)
     : session_{session},
-      devices_{stack.devices()},
+      devices_{system.devices()},
       waker_{waker},
       interrupt_{interrupt},
       context_{static_cast<int>(session.options().threads)},
       strand_{asio::make_strand(asio::any_io_executor{context_.get_executor()})},
-      runtime_{context_.get_executor(), stack.cache()},
+      cache_{context_.get_executor(), system.cache()},
       wakes_{strand_, waker.fd()},
       changed_{strand_} {}
 
@@ -82,7 +82,7 @@ asio::awaitable<void> LoopDriver::serve_all() {
     co_await wait_for_change(stop_waiting_at.value_or(never));
   }
   // stop() fails the requests that still wait. Requests that have their blocks end first.
-  auto [error, left] = co_await runtime_.stop(as_result);
+  auto [error, left] = co_await cache_.stop(as_result);
   TERRACE_CHECK(!error && left == 0);
   while (in_flight_ > 0) co_await wait_for_change(never);
 }
@@ -106,7 +106,7 @@ asio::awaitable<void> LoopDriver::serve(Prepared request) {
   life.came = now();
   const std::span<const BlockKey> keys = session_.to_share(life.request, life.request.prompt_tokens);
   const TimePoint begin = now();
-  co_await runtime_.match(keys, as_result);
+  co_await cache_.match(keys, as_result);
   session_.latencies().match.add(now() - begin);
 
   const std::uint32_t block_tokens = session_.options().block_tokens;
@@ -146,7 +146,7 @@ asio::awaitable<bool> LoopDriver::acquire(Life& life, std::uint64_t tokens) {
   wanted.preempted = life.preempted;
   ErrorCode error;
   for (int attempt = 0; attempt < attempts_max; ++attempt) {
-    std::tie(error, life.grant) = co_await timed_acquire(runtime_, wanted, session_.latencies().acquire, as_result);
+    std::tie(error, life.grant) = co_await timed_acquire(cache_, wanted, session_.latencies().acquire, as_result);
     if (error != Errc::no_room) break;
   }
   if (!error) {
@@ -169,7 +169,7 @@ asio::awaitable<LoopDriver::Extended> LoopDriver::extend(Life& life, std::uint64
   const auto there = static_cast<std::uint32_t>(life.grant.table.size());
   if (blocks <= there) co_return Extended::yes;
   const TimePoint begin = now();
-  auto [error, table] = co_await runtime_.extend(life.grant.lease, blocks - there, as_result);
+  auto [error, table] = co_await cache_.extend(life.grant.lease, blocks - there, as_result);
   session_.latencies().extend.add(now() - begin);
   if (error && error != Errc::no_room) {
     session_.fail(fmt::format("request {}: extend failed: {}", life.request.number, error.message()));
@@ -210,7 +210,7 @@ asio::awaitable<void> LoopDriver::compute(Life& life, std::uint64_t to) {
 
   const std::span<const BlockKey> keys = session_.to_share(request, to);
   const TimePoint begin = now();
-  auto [error, committed] = co_await runtime_.commit(life.grant.lease, keys, launched.fence, as_result);
+  auto [error, committed] = co_await cache_.commit(life.grant.lease, keys, launched.fence, as_result);
   session_.latencies().commit.add(now() - begin);
   if (error) session_.fail(fmt::format("request {}: commit failed: {}", request.number, error.message()));
   // A commit stops before a block that is being loaded. The next commit continues from there.

@@ -29,9 +29,9 @@ namespace terrace::tools {
 /// in parallel.
 class LoopDriver {
  public:
-  /// `interrupt` and the computation wake `waker`. `waker` must outlive the devices of `stack`, and all arguments must outlive
+  /// `interrupt` and the computation wake `waker`. `waker` must outlive the devices of `system`, and all arguments must outlive
   /// the driver.
-  LoopDriver(Session& session, CacheSystem& stack, EventFdWaker& waker, const Interrupt& interrupt);
+  LoopDriver(Session& session, CacheSystem& system, EventFdWaker& waker, const Interrupt& interrupt);
 
   /// See ConfinedDriver::run().
   void run();
@@ -90,7 +90,7 @@ class LoopDriver {
 
   asio::io_context context_;
   asio::strand<asio::any_io_executor> strand_;
-  AsyncCache runtime_;
+  AsyncCache cache_;
   asio::posix::stream_descriptor wakes_;
   asio::steady_timer changed_;
   std::deque<Computing*> computing_;  ///< in the order of their launches

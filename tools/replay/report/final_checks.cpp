@@ -36,8 +36,8 @@ std::optional<std::string> FinalChecks::broken() const {
   return std::nullopt;
 }
 
-FinalChecks check_idle(CacheSystem& stack) {
-  const CacheManager& manager = stack.cache().manager();
+FinalChecks check_idle(CacheSystem& system) {
+  const CacheManager& manager = system.cache().manager();
   manager.check_invariants();
   FinalChecks checks;
   checks.device = manager.device_ledger();
@@ -46,7 +46,7 @@ FinalChecks check_idle(CacheSystem& stack) {
   checks.leases = manager.live_requests();
   checks.readers = manager.readers();
   checks.quarantined = checks.device.quarantined + checks.host.quarantined;
-  if (const BlockStore* const store = stack.store()) {
+  if (const BlockStore* const store = system.store()) {
     store->check_invariants();
     const StoreStat stat = store->stat();
     checks.stored = stat.blocks;

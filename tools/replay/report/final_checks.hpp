@@ -26,6 +26,6 @@ struct FinalChecks {
 };
 
 /// Checks the invariants of manager and store (a broken one ends the process), and counts the rest. Nothing may be in flight.
-[[nodiscard]] FinalChecks check_idle(CacheSystem& stack);
+[[nodiscard]] FinalChecks check_idle(CacheSystem& system);
 
 }  // namespace terrace::tools
