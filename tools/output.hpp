@@ -46,8 +46,8 @@ void print(fmt::format_string<Printable<Args>...> format, const Args&... args) {
 }
 /// Prints one line of JSON.
 void print_json(const boost::json::object& object);
-/// Flushes standard output, so that results are visible while the work goes on. Throws std::runtime_error if this or an earlier
-/// write has failed.
+/// Calls fflush() on standard output, so that results are visible while the work goes on. Throws std::runtime_error if this or
+/// an earlier write has failed.
 void flush_output();
 
 /// Writes "who: what" as one line to standard error. A failure is ignored. Threads: any.

@@ -43,19 +43,20 @@ ExitStatus run(int argc, char** argv, std::string& who) {
   app.require_subcommand(1);
   app.footer("\n`terrace COMMAND --help` has examples.");
   app.get_help_ptr()->description("Print this help, and exit");
-  CLI::App* const replay = app.add_subcommand("replay", "Drive the whole runtime with a trace, and compare every hit");
+  CLI::App* const replay = app.add_subcommand("replay", "Drives the whole cache with a trace, and compares every hit");
   terrace::tools::ReplayArguments arguments;
   terrace::tools::add_replay_options(*replay, arguments);
 
-  CLI::App* const bench = app.add_subcommand("bench", "Measures a part by itself");
+  CLI::App* const bench = app.add_subcommand("bench", "Measures one part of the cache by itself");
   terrace::tools::BenchArguments bench_arguments;
   terrace::tools::add_bench_options(*bench, bench_arguments);
 
-  CLI::App* const doctor = app.add_subcommand("doctor", "What this machine has, and how fast the copy methods of its GPU are");
+  CLI::App* const doctor =
+      app.add_subcommand("doctor", "Shows what this machine has, and how fast the copy methods of its GPU are");
   terrace::tools::DoctorArguments doctor_arguments;
   terrace::tools::add_doctor_options(*doctor, doctor_arguments);
 
-  CLI::App* const store = app.add_subcommand("store", "Looks into a file store, verifies it, and takes blocks out of it");
+  CLI::App* const store = app.add_subcommand("store", "Inspects and verifies a file store, and removes blocks from it");
   terrace::tools::StoreArguments store_arguments;
   terrace::tools::add_store_options(*store, store_arguments);
 

@@ -42,7 +42,7 @@ void CapacityManager::start(std::vector<SlotId>& gone) {
     }
   }
   if (wanted < slots || files_.has_holes()) {
-    // Nobody knows which free slots have disk space. After they have been closed, none of them has.
+    // It is not known which free slots have disk space. After they have been closed, none of them has.
     index().limit(std::min(wanted, index().count(State::ready)));
     while (const auto shrunk = index().shrink()) {
       if (shrunk->evicted) gone.push_back(shrunk->slot);

@@ -75,8 +75,8 @@ struct FileStoreConfig {
 /// directory that is left is never lost.
 ///
 /// Free space: each directory may be on its own file system. A slot without allocated space takes it there when it is written. A
-/// *look* is an operation that asks for the free space in one directory; the number of unwritten slots there is counted beside
-/// it.
+/// *look* is an operation that asks for the free space in one directory; the number of unwritten slots there is known
+/// too.
 ///
 /// Ownership: `engine` must outlive it. Threads: the engine owner's. The constructor, commit() and close() do I/O and block; the
 /// engine must have nothing else under way then. The other members submit nothing.

@@ -75,7 +75,7 @@ void FileSet::open_part(std::uint32_t number, const FileStoreConfig& config) {
   }
   if (const Result<OpenedFile> catalog = files_.open(directory / "catalog", Create::no, Direct::no)) {
     files_.close(catalog->id);
-    fail(Errc::incompatible, fmt::format("{} is to be part {} of the file store in {}, and is the first directory of another "
+    fail(Errc::incompatible, fmt::format("{} should be part {} of the file store in {}, but is the first directory of another "
                                          "one: give another directory, or remove it",
                                          directory.string(), number + 1, directory_.string()));
   }
@@ -95,18 +95,18 @@ void FileSet::claim(std::uint32_t number, bool may_be_empty) {
   const bool is_new = recorded_slots_ == 0;
   if (found && found->store == ours.store && is_new) return write_part(ours, open(directory / part_name, Direct::no), directory);
   if (found && found->store == ours.store && found->of == ours.of) {
-    fail(Errc::incompatible, fmt::format("{} is given as part {} of the file store in {}, and is its part {}: give the "
+    fail(Errc::incompatible, fmt::format("{} is given as part {} of the file store in {}, but is its part {}: give the "
                                          "directories in their order",
                                          directory.string(), ours.part, directory_.string(), found->part));
   }
   if (found) {
-    fail(Errc::incompatible, fmt::format("{} is to be part {} of the file store in {}, and is part {} of another one: give "
+    fail(Errc::incompatible, fmt::format("{} should be part {} of the file store in {}, but is part {} of another one: give "
                                          "another directory, or remove it",
                                          directory.string(), ours.part, directory_.string(), found->part));
   }
   if (!may_be_empty) {
     fail(errno_code(ENOENT), fmt::format("the file store in {} is striped over {} directories, and {}, which should have part {} "
-                                         "of it, has nothing: mount its disk, or accept that what it held is lost",
+                                         "of it, is empty: mount its disk, or accept that what it held is lost",
                                          directory_.string(), ours.of, directory.string(), ours.part));
   }
   write_part(ours, open(directory / part_name, Direct::no), directory);

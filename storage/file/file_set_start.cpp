@@ -40,7 +40,7 @@ void check_directories(const FileStoreConfig& config) {
   std::vector<std::filesystem::path> all{config.directory.lexically_normal()};
   for (const std::filesystem::path& more : config.more_directories) {
     if (std::find(all.begin(), all.end(), more.lexically_normal()) != all.end()) {
-      fail(Errc::invalid_argument, fmt::format("the file store in {} cannot be striped over {} twice: each directory is to be on "
+      fail(Errc::invalid_argument, fmt::format("the file store in {} cannot be striped over {} twice: each directory must be on "
                                                "a disk of its own",
                                                config.directory.string(), more.string()));
     }
@@ -208,8 +208,8 @@ void FileSet::refuse_former_layout(const FileStoreConfig& config) {
   const Result<OpenedFile> former = files_.open(config.directory / "catalog", Create::no, Direct::no);
   if (!former) return;
   files_.close(former->id);
-  fail(Errc::incompatible, fmt::format("{} has the files of a store in itself, as earlier versions made it: move lock, catalog, "
-                                       "blocks-* and stripe* from there into {}, which is to have mode 0700, or remove them",
+  fail(Errc::incompatible, fmt::format("{} itself has the files of a store, as earlier versions made it: move lock, catalog, "
+                                       "blocks-* and stripe* from there into {}, with mode 0700, or remove them",
                                        config.directory.string(), directory_.string()));
 }
 
@@ -306,7 +306,7 @@ void FileSet::check_compatible(const FileStoreConfig& config) const {
   }
   if (!plausible(superblock_)) {
     fail(Errc::incompatible,
-         fmt::format("the file store in {} has a superblock that makes no sense: remove it to start empty", where));
+         fmt::format("the file store in {} has a superblock with impossible values: remove it to start empty", where));
   }
 }
 
@@ -332,7 +332,7 @@ void FileSet::no_room(Bytes free, std::uint32_t directory, const FileStoreConfig
                    "needed{}, {}",
                    directory_.string(), to_string(config.capacity), where, to_string(free), to_string(needed), stays,
                    all > free ? fmt::format("{} too little; {}", to_string(all - free), largest)
-                              : "and did not give them: is there a quota, or does somebody else take room just now?"));
+                              : "but could not allocate them: check for a quota, or for another process that fills the disk"));
 }
 
 Bytes FileSet::size_of(FileId file, const std::filesystem::path& name) {

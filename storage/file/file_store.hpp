@@ -90,7 +90,7 @@ class FileStore final : public BlockStore {
     std::filesystem::path file;
     std::uint64_t offset;
   };
-  /// Where the bytes of a readable block are.
+  /// Returns the place of a readable block's bytes, or nothing if the block is not readable.
   [[nodiscard]] std::optional<Location> location(const BlockKey& key) const;
   /// Directories that are out of use, because they were unusable at the start or have failed since.
   [[nodiscard]] std::vector<std::filesystem::path> lost_directories() const { return files_.lost_directories(); }

@@ -18,7 +18,7 @@ namespace terrace {
 class GroupFlush {
  public:
   void ask(std::uint64_t token) { asked_.push_back(token); }
-  /// Flushes that were asked for and have not ended.
+  /// The number of flush requests that have not ended.
   [[nodiscard]] std::size_t in_flight() const { return asked_.size() + (phase_ == Phase::idle ? 0 : served_.size()); }
 
   [[nodiscard]] bool wants_to_begin() const { return phase_ == Phase::idle && !asked_.empty(); }

@@ -96,7 +96,7 @@ std::optional<StoreOwner> parse_owner(std::string_view text) {
 }
 
 std::string describe(const std::optional<StoreOwner>& owner) {
-  if (!owner) return "a process that has not said who it is";
+  if (!owner) return "an unknown process";
   std::string text = fmt::format("process {}", owner->pid);
   if (!owner->program.empty() && !owner->host.empty()) {
     text += fmt::format(" ({} on {})", owner->program, owner->host);

@@ -15,7 +15,7 @@
 
 namespace terrace {
 
-/// What a store records about a block in addition to its bytes.
+/// The data that a store keeps about a block in addition to its bytes.
 struct StoredBlock {
   BlockKey key;
   BlockKey parent;          ///< all zero where depth is 0

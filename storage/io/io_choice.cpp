@@ -7,7 +7,8 @@ namespace {
 
 std::unique_ptr<IoEngine> make(const IoOptions& options, Waker& waker, UringCalls* calls) {
   const bool paced = options.threads.bandwidth != Bytes{};
-  if (options.choice == IoChoice::uring && paced) throw std::invalid_argument{"I/O at a pace needs threads, not io_uring"};
+  if (options.choice == IoChoice::uring && paced)
+    throw std::invalid_argument{"I/O with a bandwidth limit needs threads, not io_uring"};
   bool use_uring = options.choice == IoChoice::uring;
   if (options.choice == IoChoice::automatic && !paced) {
     use_uring = !(calls != nullptr ? UringIo::unavailable(*calls) : UringIo::unavailable());

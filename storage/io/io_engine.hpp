@@ -87,7 +87,7 @@ struct IoOperation {
     read,
     write,
     sync,
-    // Operations on a whole file. They may take long; an engine runs them beside the others, one at a time.
+    // Operations on a whole file. They may take long; an engine runs them in parallel to other operations, one at a time.
     open,  ///< opens a file that prepare() has named; if it creates the file, the name survives a power failure
     /// allocates `length` bytes at `offset` as resize() does, and extends the file; after ENOSPC a part may be allocated
     allocate,

@@ -161,7 +161,7 @@ void StoreReader::read_superblock() {
                                            directory_.string(), found->version, striped_format_version));
     }
     if (whole && !plausible(*found)) {
-      fail(Errc::incompatible, fmt::format("the file store in {} has a superblock that makes no sense", directory_.string()));
+      fail(Errc::incompatible, fmt::format("the file store in {} has a superblock with impossible values", directory_.string()));
     }
     std::uint64_t due = 0;
     if (whole) {

@@ -6,7 +6,7 @@
 
 namespace terrace {
 
-/// What a caller can do about an error.
+/// Classifies errors by what a caller can do about them.
 enum class ErrorClass : unsigned char {
   none,       ///< no error
   missing,    ///< the data is not there: a miss

@@ -34,16 +34,16 @@ void add_copy_options(CLI::App& copy, BenchArguments::Copy& arguments) {
 }
 
 void add_index_options(CLI::App& index, BenchArguments::Index& arguments) {
-  index.add_option("--blocks", arguments.blocks, "Cached blocks to measure at; with --trace, the first")
+  index.add_option("--blocks", arguments.blocks, "Numbers of cached blocks to measure at; --trace uses the first")
       ->type_name("COUNT")
       ->delimiter(',')
       ->capture_default_str();
   index.add_option("--rounds", arguments.rounds, "Measurements to take the median of")->type_name("COUNT")->capture_default_str();
-  index.add_option("--trace", arguments.trace, "Replay this trace's control plane alone instead")->type_name("FILE");
+  index.add_option("--trace", arguments.trace, "Replay only the control plane of this trace instead")->type_name("FILE");
   index.add_option("--trace-block-tokens", arguments.trace_block_tokens, "Tokens per hash id of the trace")
       ->type_name("COUNT")
       ->capture_default_str();
-  index.add_option("--block-tokens", arguments.block_tokens, "Tokens per block; divides the trace's")
+  index.add_option("--block-tokens", arguments.block_tokens, "Tokens per block; must divide --trace-block-tokens")
       ->type_name("COUNT")
       ->capture_default_str();
   index.add_option("--report", arguments.report, "Write the figures to this file, as JSON")->type_name("FILE");
@@ -85,11 +85,12 @@ void add_transfer_options(CLI::App& transfer, BenchArguments::Transfer& argument
   transfer.add_option("--pieces-in-flight", arguments.pieces_in_flight, "Pieces under way in each direction")
       ->type_name("COUNT")
       ->capture_default_str();
-  transfer.add_option("--layers", arguments.layers, "Layers of a block, for loads by layer; 1: none are measured")
+  transfer.add_option("--layers", arguments.layers, "Layers of a block for loads by layer; 1: loads by layer are not measured")
       ->type_name("COUNT")
       ->capture_default_str();
   transfer
-      .add_option("--link", arguments.link, "Speed of the emulated device's link, a second and direction; 0B: that of memory")
+      .add_option("--link", arguments.link,
+                  "Speed of the emulated device's link per second and direction; 0B: the speed of memory")
       ->type_name("SIZE")
       ->capture_default_str();
   transfer.add_option("--report", arguments.report, "Write the medians to this file, as JSON")->type_name("FILE");
@@ -99,7 +100,7 @@ void add_transfer_options(CLI::App& transfer, BenchArguments::Transfer& argument
 }
 
 void add_restart_options(CLI::App& restart, BenchArguments::Restart& arguments) {
-  restart.add_option("--directory", arguments.directory, "Directory on the disk to measure; left as it was")
+  restart.add_option("--directory", arguments.directory, "Directory on the disk to measure; temporary files are removed")
       ->type_name("DIR")
       ->required();
   restart.add_option("--blocks", arguments.blocks, "Blocks in the store, of 4 KiB each")
@@ -117,14 +118,14 @@ void add_restart_options(CLI::App& restart, BenchArguments::Restart& arguments) 
 }
 
 void add_storage_options(CLI::App& storage, BenchArguments::Storage& arguments) {
-  storage.add_option("--directory", arguments.directory, "Directory on the disk to measure; left as it was")
+  storage.add_option("--directory", arguments.directory, "Directory on the disk to measure; temporary files are removed")
       ->type_name("DIR")
       ->required();
   storage
       .add_option("--stripe", arguments.stripes,
                   "Directory on a further disk: the store is striped over all; may be given several times")
       ->type_name("DIR");
-  storage.add_option("--size", arguments.size, "Size of the store; a plain file of the same size is made beside it")
+  storage.add_option("--size", arguments.size, "Size of the store; a plain file of the same size is made too")
       ->type_name("SIZE")
       ->capture_default_str();
   storage.add_option("--sizes", arguments.sizes, "Sizes of block")->type_name("SIZE")->delimiter(',')->capture_default_str();
@@ -132,7 +133,7 @@ void add_storage_options(CLI::App& storage, BenchArguments::Storage& arguments) 
       ->type_name("COUNT")
       ->delimiter(',')
       ->capture_default_str();
-  storage.add_option("--moved", arguments.moved, "Bytes moved in each measurement; eight times the depth at least")
+  storage.add_option("--moved", arguments.moved, "Bytes moved in each measurement; at least eight times the depth")
       ->type_name("SIZE")
       ->capture_default_str();
   storage.add_option("--rounds", arguments.rounds, "Measurements to take the medians of")
@@ -176,7 +177,7 @@ void run_keys(const BenchArguments::Keys& arguments) {
 
 IoChoice io_of(const std::string& word) {
   const std::optional<IoChoice> io = parse_io_choice(word);
-  if (!io) throw UsageError{fmt::format("--io {}: there is auto, uring, threads", word)};
+  if (!io) throw UsageError{fmt::format("--io: there is no \"{}\"; there is: auto, uring, threads", word)};
   return *io;
 }
 
@@ -253,25 +254,25 @@ void run_transfer(const BenchArguments::Transfer& arguments) {
 
 void add_bench_options(CLI::App& bench, BenchArguments& arguments) {
   bench.require_subcommand(1);
-  CLI::App* const copy = bench.add_subcommand("copy", "One core's copy speed, scattered blocks: the yardstick of replay's moves");
+  CLI::App* const copy = bench.add_subcommand("copy", "Copy speed of one core for scattered blocks, a baseline for replay");
   add_copy_options(*copy, arguments.copy);
   copy->callback([&] { arguments.part = BenchArguments::Part::copy; });
-  CLI::App* const index = bench.add_subcommand("index", "The control plane alone, beside three baselines");
+  CLI::App* const index = bench.add_subcommand("index", "The control plane alone, compared with three baselines");
   add_index_options(*index, arguments.index);
   index->callback([&] { arguments.part = BenchArguments::Part::index; });
-  CLI::App* const keys = bench.add_subcommand("keys", "From tokens to keys, beside OpenSSL's digests of the same messages");
+  CLI::App* const keys = bench.add_subcommand("keys", "Making keys from tokens, compared with OpenSSL's digests");
   add_keys_options(*keys, arguments.keys);
   keys->callback([&] { arguments.part = BenchArguments::Part::keys; });
-  CLI::App* const transfer = bench.add_subcommand("transfer", "Device and host through the lanes, beside plain copies");
+  CLI::App* const transfer = bench.add_subcommand("transfer", "Transfers between device and host, compared with plain copies");
   add_transfer_options(*transfer, arguments.transfer);
   transfer->callback([&] { arguments.part = BenchArguments::Part::transfer; });
-  CLI::App* const restart = bench.add_subcommand("restart", "From a catalog on disk to a prefix tree, beside reading it");
+  CLI::App* const restart = bench.add_subcommand("restart", "Start from a store's catalog, compared with reading the catalog");
   add_restart_options(*restart, arguments.restart);
   restart->callback([&] { arguments.part = BenchArguments::Part::restart; });
-  CLI::App* const storage = bench.add_subcommand("storage", "A file store with its checks, beside plain direct I/O");
+  CLI::App* const storage = bench.add_subcommand("storage", "A file store with its checks, compared with plain direct I/O");
   add_storage_options(*storage, arguments.storage);
   storage->callback([&] { arguments.part = BenchArguments::Part::storage; });
-  CLI::App* const touch = bench.add_subcommand("touch", "How long the host tier's memory takes until it is warm");
+  CLI::App* const touch = bench.add_subcommand("touch", "Time for the first touch of the host tier's memory");
   add_touch_options(*touch, arguments.touch);
   touch->callback([&] { arguments.part = BenchArguments::Part::touch; });
 }

@@ -30,12 +30,12 @@ constexpr double giga = 1e-9;
 constexpr const char* examples = R"(
 Examples:
   terrace doctor
-      what is here; the copy methods of the first CUDA device are measured once
-      (a few seconds) and kept
+      shows what this machine has; measures the copy methods of the first CUDA
+      device once (a few seconds), and keeps the results
   terrace doctor --device cuda:1 --measure
-      those of another device, anew
-  terrace doctor --report paths.json
-      all figures of all copy methods, for programs)";
+      measures another device, even if results are kept
+  terrace doctor --report methods.json
+      writes all figures of all copy methods as JSON)";
 
 CopyMethod chosen(const CopyMethodTable::Cell& cell, CopyMethods available) {
   const auto taken =
@@ -55,9 +55,9 @@ std::string huge_pages() {
   std::getline(in, words);
   const auto begin = words.find('[');
   const auto end = words.find(']');
-  if (begin == std::string::npos || end == std::string::npos) return "not known";
+  if (begin == std::string::npos || end == std::string::npos) return "unknown";
   const std::string mode = words.substr(begin + 1, end - begin - 1);
-  return mode == "never" ? "never: tables and arenas are in small pages (madvise would do)" : mode;
+  return mode == "never" ? "never: tables and arenas use small pages (madvise would be enough)" : mode;
 }
 
 CudaFacts facts_of(int ordinal) {
@@ -70,10 +70,10 @@ CudaFacts facts_of(int ordinal) {
 
 void print_machine() {
   const std::optional<Bytes> memory = available_memory();
-  print("memory   {} for host tiers, as of now\n", memory ? to_string(*memory) : "not known how much");
+  print("memory   {} available for host tiers now\n", memory ? to_string(*memory) : "an unknown amount");
   print("pages    transparent huge pages: {}\n", huge_pages());
   const std::optional<std::string> no_uring = UringIo::unavailable();
-  print("storage  files, with direct reads and writes: by {}\n", no_uring ? "a pool of threads" : "io_uring");
+  print("storage  files, with direct reads and writes: by {}\n", no_uring ? "I/O workers" : "io_uring");
   if (no_uring) print("         {}\n", *no_uring);
   print("device   emulated: always\n");
 }
@@ -149,10 +149,10 @@ std::string to_json(const CudaFacts& facts, const CopyMethodTable& methods) {
 
 void add_doctor_options(CLI::App& command, DoctorArguments& into) {
   command.footer(examples);
-  command.add_option("--device", into.device, "cuda[:N]: fails where it is not to be had (default: the first, if there is one)")
+  command.add_option("--device", into.device, "cuda[:N]; fails if it is not available (default: the first one, if any)")
       ->type_name("DEVICE");
   command.add_flag("--measure", into.measure,
-                   "Measure the copy methods again, though figures of this device and driver are kept");
+                   "Measure the copy methods again, even if results for this device and driver are kept");
   command.add_option("--report", into.report, "Write all figures as JSON to this file")->type_name("FILE");
 }
 
@@ -166,7 +166,7 @@ void run_doctor(const DoctorArguments& arguments) {
   }
   if (!cuda && (arguments.measure || !arguments.report.empty())) {
     const std::string why = CudaDevice::unavailable().value_or("the emulated device has none");
-    throw UsageError{fmt::format("there are no paths to measure: {}", why)};
+    throw UsageError{fmt::format("there are no copy methods to measure: {}", why)};
   }
   print_machine();
   if (!cuda) {
@@ -181,7 +181,7 @@ void run_doctor(const DoctorArguments& arguments) {
   const CudaFacts facts = facts_of(*cuda);
   const CopyMethodTable methods = file.empty() ? CopyMethodTable{} : CudaDevice::calibrated(*cuda, file);
   print_cuda(facts, methods);
-  print("{}\n", file.empty() ? std::string{"not measured: there is no home to keep the figures in ($HOME, $XDG_CACHE_HOME)"}
+  print("{}\n", file.empty() ? std::string{"not measured: there is no folder for the results (set $HOME or $XDG_CACHE_HOME)"}
                              : fmt::format("kept in {}", file.string()));
   if (!arguments.report.empty()) write_report(arguments.report, to_json(facts, methods));
 }

@@ -1,5 +1,5 @@
-// The library of the compiler, linked into portable programs, asks for arc4random, which glibc has since 2.36 only. Nothing of
-// ours calls it (it is behind std::random_device); with one here programs run on older systems too.
+// The compiler's runtime library, which is linked into portable programs, needs arc4random for std::random_device. glibc has it
+// since version 2.36 only. With this definition the programs also run on older systems.
 
 #include <sys/random.h>
 

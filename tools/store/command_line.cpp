@@ -17,22 +17,22 @@ using Part = StoreArguments::Part;
 
 constexpr const char* exit_statuses = R"(
 Exit status: 0 done; 1 a check failed; 2 bad arguments, no store there, or one
-that is in use; 3 failed while running; 130 interrupted. Each but 0 comes with
-one line on standard error.
+that is in use; 3 failed while running; 130 interrupted. Each status but 0
+comes with one line on standard error.
 )";
 
 constexpr const char* overview = R"(
-DIR is that of --storage file:DIR, or a store's own directory in there:
-DIR/store, or the name that it was given. stat, list, show and verify only read,
-and work beside the process that has the store; what they say of it then is true
-of the moment when they looked. remove needs a stopped store. Which slots the
-owner has quarantined since its start it does not write down: they count as
-free here.
+DIR is the directory of --storage file:DIR, or the store's own directory in it:
+DIR/store, or another name if one was given. stat, list, show and verify only
+read. They also work while a process has the store open; then they show its
+state at the moment of the command. remove needs a store that is not in use.
+Slots that the owner has quarantined since its start are not recorded on disk:
+they count as free here.
 )";
 
 constexpr const char* list_help = R"(
-Parents come before their children, orphans (blocks whose parent is not there)
-last. A namespace is shown as the first 16 digits of the root key of model,
+Parents come before their children. Orphans (blocks whose parent is missing)
+come last. A namespace is shown as the first 16 digits of the root key of model,
 adapter and tenant.
 
 Examples:
@@ -40,31 +40,31 @@ Examples:
   terrace store list /var/cache/terrace --namespace 3fa4 --json)";
 
 constexpr const char* show_help = R"(
-Says what the catalog has of the block, where its bytes lie, whether they
-verify (exit status 1 if not), and on which blocks it stands, root first.
+Shows the catalog's record of the block, where its bytes are, whether they match
+their checksum (exit status 1 if not), and all its ancestors, root first.
 
 Example:
   terrace store show /var/cache/terrace 09fd2c)";
 
 constexpr const char* verify_help = R"(
-Reads every block and compares it with its checksum, in the order in which they
-lie, past the page cache where the file system lets it. Beside an owner, a
-block that is given up meanwhile counts as changed; one that does not verify is
-looked at for five more seconds before it counts as wrong, since its owner may
-be about to write down that it is gone.
+Reads every block in the order of its place on the disk and compares it with
+its checksum. Reads bypass the page cache if the file system allows it. While a
+process has the store open, a block that it evicts counts as changed. A block
+that does not match is read again for five seconds before it counts as wrong,
+because the owner may be about to remove its record.
 
-A power failure may leave records of blocks that the owner had given up already:
-they are reported as wrong. They do no harm: the owner verifies what it reads.
+A power failure may leave records of blocks that were evicted before. They are
+reported as wrong. They do no harm, because the owner verifies what it reads.
 
 Examples:
   terrace store verify /var/cache/terrace
   terrace store verify /var/cache/terrace --bandwidth 50MiB
-      beside an owner that needs the disk
+      leaves most of the disk to the process that uses the store
   terrace store verify /var/cache/terrace --threads 16 --json)";
 
 constexpr const char* remove_help = R"(
-Each block goes with all that stand on it. When this returns, a power failure
-does not bring them back. Like any start of the store it takes the whole
+Removes the blocks and all their descendants. After that, a power failure does
+not bring them back. Like any start of the store, this allocates its whole
 capacity.
 
 Examples:
@@ -97,9 +97,9 @@ VerifyOptions verify_options(const StoreArguments& arguments) {
 }
 
 RemoveOptions remove_options(const StoreArguments& arguments) {
-  if (arguments.all && !arguments.keys.empty()) throw UsageError{"keys and --all: give the ones or the other"};
+  if (arguments.all && !arguments.keys.empty()) throw UsageError{"give keys or --all, not both"};
   if (!arguments.all && arguments.keys.empty()) throw UsageError{"nothing to remove: give keys, or --all"};
-  if (arguments.all && !arguments.yes) throw UsageError{"--all removes every block: say --yes, too"};
+  if (arguments.all && !arguments.yes) throw UsageError{"--all removes every block: confirm it with --yes"};
   if (!arguments.all && arguments.yes) throw UsageError{"--yes: only with --all"};
   return {.keys = arguments.keys, .all = arguments.all, .json = arguments.json};
 }
@@ -109,26 +109,26 @@ RemoveOptions remove_options(const StoreArguments& arguments) {
 void add_store_options(CLI::App& store, StoreArguments& arguments) {
   store.require_subcommand(1);
   store.footer(std::string{overview} + exit_statuses + "\n`terrace store COMMAND --help` has examples.");
-  add_part(store, arguments, Part::stat, "stat", "Format, geometry, what is used and free, namespaces, owner",
+  add_part(store, arguments, Part::stat, "stat", "Shows format, geometry, used and free slots, namespaces, owner",
            "\nExample:\n  terrace store stat /var/cache/terrace");
 
   CLI::App* const list =
-      add_part(store, arguments, Part::list, "list", "The blocks: key, depth, namespace, generation", list_help);
-  list->add_option("--limit", arguments.limit, "Blocks to list at most")->type_name("COUNT");
-  list->add_option("--namespace", arguments.wanted_namespace, "Only of the namespace that begins with these hexadecimal digits")
+      add_part(store, arguments, Part::list, "list", "Lists the blocks: key, depth, namespace, generation", list_help);
+  list->add_option("--limit", arguments.limit, "Most blocks to list")->type_name("COUNT");
+  list->add_option("--namespace", arguments.wanted_namespace,
+                   "Only blocks of namespaces that begin with these hexadecimal digits")
       ->type_name("DIGITS");
 
-  CLI::App* const show = add_part(store, arguments, Part::show, "show", "All about one block", show_help);
-  show->add_option("key", arguments.key, "Hexadecimal digits of its key, from the first; as many as it takes")->required();
+  CLI::App* const show = add_part(store, arguments, Part::show, "show", "Shows everything about one block", show_help);
+  show->add_option("key", arguments.key, "First hexadecimal digits of its key, as many as are unambiguous")->required();
 
-  CLI::App* const verify = add_part(store, arguments, Part::verify, "verify", "Reads all data and checks them",
+  CLI::App* const verify = add_part(store, arguments, Part::verify, "verify", "Reads and checks all data",
                                     std::string{verify_help} + "\n" + exit_statuses);
   verify->add_option("--threads", arguments.threads, "Threads that read and check")->type_name("COUNT")->capture_default_str();
-  verify->add_option("--bandwidth", arguments.bandwidth, "Read no more than this a second (default: what the disk gives)")
-      ->type_name("SIZE");
+  verify->add_option("--bandwidth", arguments.bandwidth, "Most bytes read per second (default: no limit)")->type_name("SIZE");
 
-  CLI::App* const remove =
-      add_part(store, arguments, Part::remove, "remove", "Blocks and all that stand on them, of a stopped store", remove_help);
+  CLI::App* const remove = add_part(store, arguments, Part::remove, "remove",
+                                    "Removes blocks and all their descendants from a store that is not in use", remove_help);
   remove->add_option("keys", arguments.keys, "Hexadecimal digits of the blocks' keys, as show takes them");
   remove->add_flag("--all", arguments.all, "Remove every block");
   remove->add_flag("--yes", arguments.yes, "Confirms --all");

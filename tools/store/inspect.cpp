@@ -99,8 +99,8 @@ void print_stat_text(const StoreReader& reader) {
         reader.superblock().generation == 1 ? "" : "s");
   print("blocks of    {}, for the model and geometry {}...\n", to_string(Bytes{layout.block_bytes}),
         to_hex(BlockKey{reader.superblock().fingerprint}).substr(0, 16));
-  print("capacity     {} blocks, {} in {} data file{}; of the disk now {}\n", layout.slots, to_string(layout.total_bytes()),
-        layout.data_files(), layout.data_files() == 1 ? "" : "s", to_string(reader.allocated()));
+  print("capacity     {} blocks, {} in {} data file{}; {} of the disk in use now\n", layout.slots,
+        to_string(layout.total_bytes()), layout.data_files(), layout.data_files() == 1 ? "" : "s", to_string(reader.allocated()));
   if (layout.directories > 1) {
     print("striped      over {} directories, {} side by side in each\n", layout.directories,
           to_string(Bytes{layout.stripe_slots * layout.block_bytes}));
@@ -110,7 +110,7 @@ void print_stat_text(const StoreReader& reader) {
   const std::uint64_t closed = closed_slots(reader);
   print("slots        {} with blocks, {} free{}\n", catalog.blocks().size(), catalog.free_slots() - closed,
         closed > 0 ? fmt::format(", {} closed (made smaller while it served)", closed) : "");
-  print("of no use    {} orphans, {} superseded, {} damaged records\n", catalog.orphans().size(), catalog.superseded().size(),
+  print("unusable     {} orphans, {} superseded, {} damaged records\n", catalog.orphans().size(), catalog.superseded().size(),
         catalog.damaged().size());
   print("in use       {}\n", reader.in_use() ? "by " + describe(reader.owner()) : "no");
   const auto namespaces = namespaces_of(catalog);
@@ -218,12 +218,12 @@ ExitStatus show_block(const std::filesystem::path& directory, const std::string&
   } else {
     print("key          {}\n", to_hex(block.block.key));
     print("depth        {}, group {}, namespace {}{}\n", block.block.depth, block.block.group.value(),
-          namespace_hex(block.block.tenant), orphan ? "; an orphan: its parent is not there" : "");
+          namespace_hex(block.block.tenant), orphan ? "; an orphan: its parent is missing" : "");
     print("generation   {}\n", block.generation);
     print("bytes        {} at offset {} of {} (slot {})\n", block.length, at.offset, at.file.string(), block.slot);
     print("checksum     {:016x}: {}\n", block.checksum, to_text(verified.verdict));
     print("children     {}\n", children_of(*reader, block.block.key));
-    print("path         root first{}\n", path.front()->block.depth > 0 ? ", as far as it is there" : "");
+    print("path         root first{}\n", path.front()->block.depth > 0 ? ", without missing ancestors" : "");
     for (const CatalogRecord* const each : path) print("  {:>6}  {}\n", each->block.depth, to_hex(each->block.key));
   }
   if (verified.verdict == StoreReader::Verdict::verified || verified.verdict == StoreReader::Verdict::changed) {

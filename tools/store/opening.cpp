@@ -68,14 +68,14 @@ std::string namespace_hex(TenantId tenant) {
 }
 
 std::string what_is_wrong(const StoreReader::Verified& verified) {
-  if (verified.verdict == StoreReader::Verdict::corrupt) return "does not verify";
-  if (verified.verdict == StoreReader::Verdict::missing) return "lies in a directory that is not there";
-  return fmt::format("cannot be read: {}", verified.error == 0 ? "the file ends before" : std::strerror(verified.error));
+  if (verified.verdict == StoreReader::Verdict::corrupt) return "does not match its checksum";
+  if (verified.verdict == StoreReader::Verdict::missing) return "lies in a directory that is missing";
+  return fmt::format("cannot be read: {}", verified.error == 0 ? "the file is too short" : std::strerror(verified.error));
 }
 
 const char* what_is_wrong(CatalogScan::Flaw flaw) {
   switch (flaw) {
-    case CatalogScan::Flaw::unreadable: return "record does not check itself";
+    case CatalogScan::Flaw::unreadable: return "record does not match its checksum";
     case CatalogScan::Flaw::misplaced: return "record of another slot, block size or store";
     case CatalogScan::Flaw::no_data: return "data file ends before the block";
   }
@@ -90,8 +90,8 @@ std::string what_is_missing(const StoreReader& reader) {
     names += each.string();
   }
   const bool one = missing.size() == 1;
-  return fmt::format("{}, of a store over {} directories, {} not there, and {} blocks in {}: mount {}", names,
-                     reader.layout().directories, one ? "is" : "are", reader.missing_blocks(), one ? "it" : "them",
+  return fmt::format("{} of {} directories of the store {} missing, with {} blocks: {}; mount {}", missing.size(),
+                     reader.layout().directories, one ? "is" : "are", reader.missing_blocks(), names,
                      one ? "its disk" : "their disks");
 }
 

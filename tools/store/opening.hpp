@@ -34,8 +34,8 @@ namespace terrace::tools {
 /// A verdict that verify() reported as wrong, in words: "does not match its checksum", "cannot be read: Input/output error".
 [[nodiscard]] std::string what_is_wrong(const StoreReader::Verified& verified);
 [[nodiscard]] const char* what_is_wrong(CatalogScan::Flaw flaw);
-/// Returns for example "2 of the 4 directories of this store are missing, with 352 blocks: /mnt/b/store and /mnt/c/store; mount
-/// their disks".
+/// Returns for example "2 of 4 directories of the store are missing, with 352 blocks: /mnt/b/store and /mnt/c/store; mount their
+/// disks".
 [[nodiscard]] std::string what_is_missing(const StoreReader& reader);
 
 }  // namespace terrace::tools

@@ -64,7 +64,7 @@ void print_text(const StoreReader& reader, const Verification& found) {
   print("verified   {} of {} blocks\n", found.verified, found.blocks);
   if (found.changed > 0) print("changed    {} blocks, while this was reading\n", found.changed);
   if (found.missing > 0) print("missing    {} blocks, not read\n", found.missing);
-  if (!catalog.orphans().empty()) print("orphans    {} further blocks, of no use\n", catalog.orphans().size());
+  if (!catalog.orphans().empty()) print("orphans    {} further blocks, unusable\n", catalog.orphans().size());
   print("wrong      {} blocks, {} records\n", found.wrong.size(), catalog.damaged().size());
   for (const Verification::Wrong& each : found.wrong) {
     print("  {}\n      {}: {}\n", to_hex(each.block.block.key), place_of(reader, each.block.slot), what_is_wrong(each.why));

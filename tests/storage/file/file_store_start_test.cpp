@@ -145,7 +145,7 @@ TEST_F(FileStoreStart, room_that_somebody_else_takes_meanwhile_leaves_nothing_be
     calls_.fallocate_error = code;
     const auto error = refusal(config());
     EXPECT_EQ(error.code(), std::errc::no_space_on_device);
-    EXPECT_SAYS(error, "did not give them: is there a quota, or does somebody else take room just now?");
+    EXPECT_SAYS(error, "but could not allocate them: check for a quota, or for another process that fills the disk");
     EXPECT_TRUE(is_empty());
   }
 }

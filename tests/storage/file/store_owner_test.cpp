@@ -37,7 +37,7 @@ TEST(StoreOwnerText, that_is_no_owners_is_nobody) {
                                  "pid 99999999999999999999999\n", "\xff\xfe\x00"}) {
     EXPECT_EQ(parse_owner(text), std::nullopt) << text;
   }
-  EXPECT_EQ(describe(std::nullopt), "a process that has not said who it is");
+  EXPECT_EQ(describe(std::nullopt), "an unknown process");
 }
 
 TEST(StoreOwnerText, in_part_is_told_in_part) {
@@ -143,7 +143,7 @@ TEST_F(OwnedStore, is_refused_whatever_stands_in_the_lock_file) {
   const OwningProcess owner{config_};
   for (const std::string& text : {std::string{}, std::string{"no pid"}, std::string(9000, '\xff')}) {
     std::ofstream{config_.directory / "lock", std::ios::trunc} << text;
-    EXPECT_NE(refusal().find("in use by a process that has not said who it is"), std::string::npos);
+    EXPECT_NE(refusal().find("in use by an unknown process"), std::string::npos);
   }
 }
 

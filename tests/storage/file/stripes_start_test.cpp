@@ -68,7 +68,7 @@ TEST_F(StripesStart, an_empty_directory_takes_the_place_of_a_lost_one_only_where
   h_->write(blocks);
   h_.reset();
   for (const fs::path& file : disk().files_in("/store-2")) ASSERT_FALSE(disk().remove_file(file).has_error());
-  EXPECT_SAYS(refusal(config_, io_), "/store-2, which should have part 3 of it, has nothing");
+  EXPECT_SAYS(refusal(config_, io_), "/store-2, which should have part 3 of it, is empty");
   EXPECT_TRUE(disk().files_in("/store-2").empty()) << "a refused start leaves nothing";
 
   config_.accept_lost_directories = true;
@@ -131,15 +131,15 @@ TEST_F(StripesStart, directories_in_another_order_or_number_or_of_another_store_
   FileStoreConfig wrong = config_;
   wrong.accept_lost_directories = true;  // these are mistakes and no losses
   std::swap(wrong.more_directories[0], wrong.more_directories[1]);
-  EXPECT_SAYS(refusal(wrong, io_), "/store-2 is given as part 2 of the file store in /store, and is its part 3");
+  EXPECT_SAYS(refusal(wrong, io_), "/store-2 is given as part 2 of the file store in /store, but is its part 3");
   wrong.more_directories = {"/store-1"};
   EXPECT_SAYS(refusal(wrong, io_), "is striped over 3 directories, this one included, and this configuration has 2");
   wrong.more_directories = {};
   EXPECT_SAYS(refusal(wrong, io_), "is striped over 3 directories, this one included, and this configuration has 1");
   wrong.more_directories = {"/store-1", "/other-2"};
-  EXPECT_SAYS(refusal(wrong, io_), "/other-2 is to be part 3 of the file store in /store, and is part 3 of another one");
+  EXPECT_SAYS(refusal(wrong, io_), "/other-2 should be part 3 of the file store in /store, but is part 3 of another one");
   wrong.more_directories = {"/store-1", "/other"};
-  EXPECT_SAYS(refusal(wrong, io_), "/other is to be part 3 of the file store in /store, and is the first directory of another");
+  EXPECT_SAYS(refusal(wrong, io_), "/other should be part 3 of the file store in /store, but is the first directory of another");
   wrong.more_directories = {"/store-1", "/store-1"};
   EXPECT_SAYS(refusal(wrong, io_), "cannot be striped over /store-1 twice");
   wrong.more_directories = {"/store", "/store-1"};
@@ -152,7 +152,7 @@ TEST_F(StripesStart, directories_in_another_order_or_number_or_of_another_store_
   FileStoreConfig new_one = striped_config_for("/new", 60, 2, stripe_blocks);
   new_one.id = 2;
   new_one.more_directories = {"/store-1"};
-  EXPECT_SAYS(refusal(new_one, io_), "/store-1 is to be part 2 of the file store in /new, and is part 2 of another one");
+  EXPECT_SAYS(refusal(new_one, io_), "/store-1 should be part 2 of the file store in /new, but is part 2 of another one");
   EXPECT_FALSE(disk().exists("/new"));
   open();
 }

@@ -192,7 +192,7 @@ TEST_F(ReaderTest, refuses_another_version_and_numbers_that_make_no_sense) {
     other.slots = slots;
     other.slots_per_file = per_file;
     with(other);
-    expect_refused("has a superblock that makes no sense");
+    expect_refused("has a superblock with impossible values");
   }
   other = good;
   other.slots = 0xFFFF'FFFE;

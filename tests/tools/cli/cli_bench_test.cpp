@@ -378,7 +378,7 @@ TEST(CliBench, of_a_restart_tells_it_beside_reading_the_catalog) {
   const Ended ended =
       run(bench_words({"restart", "--directory", disk.path().string(), "--blocks", "500", "--rounds", "3", "--report", file}));
   ASSERT_EQ(ended.status, 0) << ended.err;
-  EXPECT_NE(ended.out.find("stack, with tree"), std::string::npos) << ended.out;
+  EXPECT_NE(ended.out.find("cache, with tree"), std::string::npos) << ended.out;
   const boost::json::value report = report_in(disk);
   EXPECT_EQ(report.at("catalog_bytes").to_number<int>(), 500 * 128);
   EXPECT_GT(report.at("ratio").to_number<double>(), 0);

@@ -202,17 +202,18 @@ TEST_F(CliStore, verify_finds_a_flipped_bit_and_names_its_block) {
   const Ended ended = store("verify");
   EXPECT_EQ(ended.status, 1);
   EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
-  EXPECT_EQ(ended.err, "terrace store: 1 blocks and 0 records are wrong; first: " + key + ", " + place + ": does not verify\n");
+  EXPECT_EQ(ended.err,
+            "terrace store: 1 blocks and 0 records are wrong; first: " + key + ", " + place + ": does not match its checksum\n");
   EXPECT_NE(ended.out.find(key), std::string::npos);
   EXPECT_NE(ended.out.find("verified   30 of 31 blocks"), std::string::npos) << ended.out;
   const json::value found = object("verify", {}, 1);
   EXPECT_EQ(number(found, "/verified"), 30);
   EXPECT_EQ(text(found.at("wrong").at(0), "key"), key);
-  EXPECT_EQ(text(found.at("wrong").at(0), "what"), "does not verify");
+  EXPECT_EQ(text(found.at("wrong").at(0), "what"), "does not match its checksum");
 
   const Ended shown = store("show", {key});
   EXPECT_EQ(shown.status, 1);
-  EXPECT_EQ(shown.err, "terrace store: block " + key + " does not verify\n");
+  EXPECT_EQ(shown.err, "terrace store: block " + key + " does not match its checksum\n");
 }
 
 TEST_F(CliStore, verify_finds_a_damaged_record) {
@@ -268,8 +269,8 @@ TEST_F(CliStore, remove_takes_a_block_and_what_stands_on_it) {
 
   expect_refused(store("remove", {one}), "no block in ");
   expect_refused(store("remove"), "nothing to remove");
-  expect_refused(store("remove", {"--all"}), "say --yes");
-  expect_refused(store("remove", {"--all", "--yes", one}), "the ones or the other");
+  expect_refused(store("remove", {"--all"}), "confirm it with --yes");
+  expect_refused(store("remove", {"--all", "--yes", one}), "give keys or --all, not both");
   expect_refused(store("remove", {one, "--yes"}), "only with --all");
   EXPECT_EQ(number(object("stat"), "/slots/blocks"), 10);
   const Ended cleared = store("remove", {"--all", "--yes"});

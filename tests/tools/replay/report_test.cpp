@@ -126,7 +126,7 @@ TEST(Report, tells_of_the_store_where_there_is_one) {
   result.store->growth_stopped = 2;
   EXPECT_NE(to_table({}, result).find("no room for more than 1,234 blocks\n"), std::string::npos);
   result.store->floor_stopped = 1;
-  EXPECT_NE(unwrapped(to_table({}, result)).find("1,234 blocks: the rest of the disk is to stay free"), std::string::npos)
+  EXPECT_NE(unwrapped(to_table({}, result)).find("1,234 blocks: the rest of the disk must stay free"), std::string::npos)
       << to_table({}, result);
   EXPECT_EQ(json::parse(to_json({}, result)).at("store").at("floor_stopped").to_number<int>(), 1);
 }
@@ -185,13 +185,14 @@ TEST(Report, of_people_says_how_often_a_block_was_not_stored_and_why) {
   result.manager.store_orphaned = 6000;
   result.manager.store_cancelled = 70'000;  // nobody wanted it any more
   const std::string table = unwrapped(to_table(options, result));
-  EXPECT_NE(table.find("not stored: 7,248 times a block, since its room was wanted (1,203), too many waited for the disk (40), "
-                       "writing it failed (5), or the block before it was not stored (6,000)\n"),
-            std::string::npos)
+  EXPECT_NE(
+      table.find("7,248 blocks were not stored, because they were evicted first (1,203), too many waited for the disk (40), "
+                 "the write failed (5), or the block before was not stored (6,000)\n"),
+      std::string::npos)
       << table;
   result.manager = {};
   result.manager.store_failed = 1;
-  EXPECT_NE(unwrapped(to_table(options, result)).find("not stored: 1 times a block"), std::string::npos);
+  EXPECT_NE(unwrapped(to_table(options, result)).find("1 blocks were not stored"), std::string::npos);
 }
 
 TEST(Report, that_cannot_be_written_is_a_failure) {

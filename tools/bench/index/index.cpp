@@ -192,7 +192,7 @@ void evict(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
   std::vector<BlockKey> keys(fixture.length_);
   for ([[maybe_unused]] auto each : state) {
     calls.time(state, [&] { subject.evict(batch); });
-    // As many new blocks are inserted. They are all new, because it depends on the policy which blocks were evicted.
+    // The same number of blocks is inserted. All are new, because the policy decided which blocks were evicted.
     for (std::uint32_t n = 0; n < batch; n += fixture.length_) {
       for (BlockKey& key : keys) {
         const std::uint64_t fresh = turn.random.engine()();

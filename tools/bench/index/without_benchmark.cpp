@@ -6,8 +6,8 @@
 namespace terrace::tools {
 
 void bench_index(const IndexBenchOptions&) {
-  throw std::runtime_error{
-      "this build has no Google Benchmark (TERRACE_PORTABLE), which bench index needs without --trace; other benches do without"};
+  throw std::runtime_error{"this build has no Google Benchmark (TERRACE_PORTABLE), which bench index needs unless --trace is "
+                           "given; the other benches do not need it"};
 }
 
 }  // namespace terrace::tools

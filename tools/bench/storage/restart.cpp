@@ -193,7 +193,7 @@ void bench_restart(const RestartBenchOptions& options) {
   const Bytes catalog = Bytes{std::uint64_t{options.blocks} * record_bytes};
   print("medians of {} rounds; {} blocks, a catalog of {}\n", options.rounds, options.blocks, to_string(catalog));
   print("  catalog read       {:>9.4f} s\n  store opened       {:>9.4f} s\n", median(read), median(store));
-  print("  stack, with tree   {:>9.4f} s, {:.2f} times the read\n", median(system), median(ratios));
+  print("  cache, with tree   {:>9.4f} s, {:.2f} times the read\n", median(system), median(ratios));
   if (options.report.empty()) return;
   write_report(options.report, json_text(boost::json::object{{"blocks", options.blocks},
                                                              {"path_blocks", options.prefix_blocks},

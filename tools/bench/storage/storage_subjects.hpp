@@ -23,7 +23,7 @@ namespace terrace::tools {
 enum class StorageWay : unsigned char { read, write };
 [[nodiscard]] std::string_view to_string(StorageWay way);
 
-/// What the subjects of `bench storage` share: their directories, and the memory that they read and write.
+/// Shared by all subjects of `bench storage`: their directories, and the memory that they read and write.
 struct StorageGround {
   std::vector<std::filesystem::path> directories;  ///< used only by this bench; a store is striped over all of them
   Bytes block_bytes{};
@@ -96,7 +96,7 @@ class StoreSubject final : public StorageSubject {
   void move(StorageWay way, unsigned depth, std::span<const std::uint32_t> order) override;
   [[nodiscard]] std::string engine() const { return io_->describe(); }
   [[nodiscard]] bool is_direct() const { return store_->is_direct(); }
-  /// The store's files to read, and names of files to write beside them.
+  /// The store's files to read, and the names of files to write in the same directories.
   [[nodiscard]] StorageFiles files();
 
  private:

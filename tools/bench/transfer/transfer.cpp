@@ -91,7 +91,7 @@ void print_compute(const std::vector<ComputeRow>& rows) {
 
 void print_layers(const std::vector<LayersRow>& rows) {
   if (rows.empty()) return;
-  print("\nswap-in of all blocks in one plan, us: whole, and by layer\n");
+  print("\nswap-in of all blocks in one transfer, us: whole, and by layer\n");
   print("{:>7} {:>8} {:>7} {:>6}  {:>10}  {:>12} {:>6}  {:>10} {:>6}\n", "block", "blocks", "layers", "told", "whole",
         "first layers", "ratio", "all layers", "ratio");
   for (const LayersRow& row : rows) {

@@ -21,7 +21,7 @@ Duration urgent(TransferRig& rig, BackgroundLoad& background) {
   const TransferId id = rig.submit(swap_in, Urgency::request, {&pair, 1});
   std::optional<Duration> took;
   while (!took) {
-    // As in the loop of an engine, events before ours delay it, and events after it do not.
+    // Events before ours delay it, and events after it do not, as in the loop of an engine.
     for (const TransferEvent& event : rig.await_events()) {
       if (event.id == id) took = std::chrono::steady_clock::now() - begin;
       background.take(event);

@@ -11,7 +11,7 @@
 
 namespace terrace::tools {
 
-/// What one launch of the device computes: the blocks that it reads and the parts that it writes. It needs no other data.
+/// The work of one launch of the device: the blocks that it reads and the parts that it writes. It needs no other data.
 struct ComputeBatch {
   struct HitBlock {
     BlockKey key;

@@ -297,7 +297,7 @@ void ConfinedDriver::give_up() {
 /// Fails the session if requests wait although nothing is under way that could end their wait.
 void ConfinedDriver::check_not_stuck() {
   if (!launched_.empty() || scheduler_.empty() || cache_.has_pending_work()) return;
-  session_.fail(fmt::format("{} requests wait for room that nobody will give back", flights_.size()));
+  session_.fail(fmt::format("{} requests wait for blocks that will never become free", flights_.size()));
 }
 
 /// Sleeps until the cache or the computation has something to report, a signal comes, or the next request is due.

@@ -7,7 +7,7 @@
 
 namespace terrace::tools {
 
-/// What serving the requests took in addition to their prompts' blocks. All requests count, including aborted ones.
+/// Counts of the engine's work, in addition to the counts of prompt blocks. All requests count, including aborted ones.
 struct EngineCounts {
   std::uint64_t steps = 0;              ///< steps in which something was computed; 0 in loop mode
   std::uint64_t requests_in_steps = 0;  ///< the number of requests in each step, summed over all steps

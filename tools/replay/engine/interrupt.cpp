@@ -17,7 +17,7 @@ constexpr std::chrono::seconds patience{30};
 std::atomic<unsigned> alarm_seconds_{0};
 
 void on_alarm(int) {
-  constexpr std::string_view line = "terrace: interrupted, and did not come to an end\n";
+  constexpr std::string_view line = "terrace: interrupted, but the run did not end in time\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
   ::_exit(130);
 }

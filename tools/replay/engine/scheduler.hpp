@@ -27,7 +27,7 @@ struct ScheduledRequest {
   std::optional<AbortPoint> abort;
 };
 
-/// What the driver of the scheduler must do next, before it calls resume() with the answer.
+/// The next thing that the driver of the scheduler must do, before it calls resume() with the answer.
 struct Action {
   enum class Kind : std::uint8_t {
     abort,    ///< the request is aborted: release its lease, if it has one

@@ -39,7 +39,7 @@ struct Prepared {
   std::optional<AbortPoint> abort;
 };
 
-/// What was served, in blocks, by the tier in which each block was found when its request was first admitted. Only finished
+/// The served blocks, counted by the tier in which each block was found when its request was first admitted. Only finished
 /// requests count.
 struct Counts {
   std::uint64_t requests = 0;  ///< finished requests
@@ -70,7 +70,7 @@ struct Launched {
   Fence fence;
 };
 
-/// What both drivers share: the source of requests, the counts, and the computation. Threads: the driver's, one at a time; each
+/// Shared by both drivers: the source of requests, the counts, and the computation. Threads: the driver's, one at a time; each
 /// verifier is used by the compute thread of its rank's device.
 class Session {
  public:

@@ -12,14 +12,14 @@ Sizes take B, KiB, MiB, GiB, TiB. A request that does not fit beside those in
 flight waits, in order.
 
 Exit status: 0 done; 1 a check failed (a mismatch, a broken invariant); 2 bad
-arguments or input; 3 failed while running; 130 interrupted (the report is of
-what was done). Each but 0 comes with one line on standard error.
+arguments or input; 3 failed while running; 130 interrupted (the report
+has what was done). Each status but 0 comes with one line on standard error.
 
 Examples:
   terrace replay
-      a chat service, made up from a seed, over a small device and host
+      a generated chat workload over a small device and host
   terrace replay --workload agent --requests 500
-      agents at work, whose long contexts are read again at each step
+      agents that send their long contexts again in each step
   terrace replay trace.jsonl.gz --device-blocks 3000 --host-blocks 20000 \
       --report report.json
       a trace, up to 16 requests in flight, every hit compared
@@ -27,10 +27,10 @@ Examples:
       a trace from a pipe
   terrace replay trace.jsonl.gz --reference --block-bytes 4KiB \
       --device-blocks 1000 --host-blocks 20000 --inclusion exclusive
-      hit rates as they follow from the policy alone
+      hit rates that depend on the policy only
   terrace replay trace.jsonl.gz --reference --policy arc \
       --device-blocks 3000 --host-blocks 0
-      the same of another policy than lru, in one tier
+      the same for another policy, in one tier
   terrace replay --storage file:/var/cache/terrace --storage-capacity 4GiB \
       --write-policy write-back
       three tiers; run it twice to see a warm restart
@@ -38,23 +38,23 @@ Examples:
       --storage file:/var/cache/terrace --storage-capacity 16GiB
   terrace replay trace.jsonl.gz --skip 6000 \
       --storage file:/var/cache/terrace --storage-capacity 16GiB
-      stopped in the middle and started again: what was cached is durable, and
-      a hit
+      stop in the middle and start again: cached blocks are durable, and are
+      hits
   terrace replay --workload agent --device-blocks 800 --concurrency 32 \
       --step-tokens 2048 --output-tokens-max 1000
       an engine short of memory: prompts in small chunks, long answers,
-      requests preempted and taken up again
+      requests are preempted and continued
   terrace replay --abort-rate 0.3 --output-tokens-max 200
-      clients that leave, while they wait, while their blocks come up, and in
+      clients that leave while they wait, while their blocks are loaded, and in
       the middle of an answer
   terrace replay trace.jsonl --speed 60 --mode loop
       an hour of trace in a minute, on an event loop
   terrace replay --speed 20 --prefill-speed 40000 --storage-bandwidth 50MiB \
       --storage file:/var/cache/terrace --storage-capacity 4GiB
-      a slow disk: what of it is worth waiting for, and the time to the first
-      token; compare --loads always and none
+      a slow disk: loads only what is faster than computing; compare the time to
+      the first token with --loads always and --loads none
   terrace replay --inject flip
-      plants faults, and ends with 1 since the verification catches them)";
+      plants faults; the status is 1, because the verification detects them)";
 
 /// Adds options of one group.
 class Group {
@@ -89,7 +89,7 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
   Group{command, ""}
       .option("--workload", into.workload, "NAME",
               "Built-in workload: chat (default); agent, long contexts sent again at each step; rag, questions to documents")
-      .option("--requests", into.requests, "COUNT", "Requests to serve at most (default: the whole trace; a workload: 2000)")
+      .option("--requests", into.requests, "COUNT", "Most requests to serve (default: the whole trace; a workload: 2000)")
       .option("--device", into.device, "DEVICE",
               "emulated (default), cuda[:N]; for several ranks: the first, or all: cuda:0,cuda:2")
       .option("--device-capacity", into.device_capacity, "SIZE", "Device memory for blocks (default: 3000 blocks)")
@@ -105,10 +105,10 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
 
   Group{command, "Requests"}
       .option("--seed", into.seed, "NUMBER", "Seed of the built-in workload and of aborts (default 1)")
-      .option("--skip", into.skip, "COUNT", "Leave out so many first requests: go on where --requests ended (default 0)")
+      .option("--skip", into.skip, "COUNT", "Skip this many first requests, to continue where --requests ended (default 0)")
       .option("--block-tokens", into.block_tokens, "COUNT", "Tokens per hash id of the trace (default 512; a workload: 64)")
       .option("--output-tokens-max", into.output_tokens_max, "COUNT",
-              "Output tokens of a request at most, whatever the trace says (default 128); 0 and 1: prompts alone")
+              "Most output tokens of a request (default 128); 0 and 1: prompts only")
       .option("--cache-output", into.cache_output, "on|off", "Whether full blocks of the output are cached as well (default on)")
       .option("--abort-rate", into.abort_rate, "SHARE",
               "Share of the requests, 0 to 1, aborted at any point of their life "
@@ -125,41 +125,41 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
               "What a rank holds: sharded, its part of a block (default); replicated, all have the same");
 
   Group{command, "Storage"}
-      .option("--storage-floor", into.storage_floor, "SIZE",
-              "Free space of the file system that is kept, with file:DIR (default 0)")
+      .option("--storage-floor", into.storage_floor, "SIZE", "Free space to keep in the file system of file:DIR (default 0)")
       .option("--storage-name", into.storage_name, "NAME",
               "The store's own directory in file:DIR: digits, lower-case letters and '-' (default store)")
       .option("--storage-stripe", into.storage_stripes, "DIR",
               "A further directory, on another disk, that file:DIR is striped over; may be given several times")
       .option("--storage-stripe-size", into.storage_stripe_size, "SIZE",
-              "Bytes that lie side by side in one directory before the next one's turn (default 4MiB)")
+              "Bytes that lie side by side in one directory before the next one follows (default 4MiB)")
       .flag("--storage-accept-lost", into.storage_accept_lost,
             "Start without the directories that cannot be used: what they held is lost")
       .option("--storage-bandwidth", into.storage_bandwidth, "SIZE",
-              "Bytes read and written a second at most: a slower disk than the one at hand, with file:DIR")
+              "Most bytes read and written per second with file:DIR, to imitate a slower disk")
       .option("--storage-io", into.storage_io, "NAME",
-              "What reads and writes files: auto (default: io_uring where there is any), uring, threads")
+              "What reads and writes files: auto (default: io_uring if it is available), uring, threads")
       .option("--storage-retries", into.storage_retries, "COUNT",
-              "Times that a failed read or write of file:DIR is tried again where that may help (default 1)")
+              "How often a failed read or write of file:DIR is retried, if that may help (default 1)")
       .option("--storage-breaker-failures", into.storage_breaker_failures, "COUNT",
               "Failures in a row after which file:DIR is not used for a while (default 5)")
       .option("--storage-breaker-window", into.storage_breaker_window, "SECONDS",
-              "Time within which these failures come (default 10)")
+              "Time within which these failures must come (default 10)")
       .option("--storage-breaker-probe", into.storage_breaker_probe, "SECONDS",
-              "Time until one operation is let through, to try file:DIR again (default 0.5)")
+              "Time until one operation tests whether file:DIR works again (default 0.5)")
       .option("--checkpoint", into.checkpoint, "SECONDS",
-              "At the end, Ctrl-C included: bring what is cached to storage in this time, and say what is durable");
+              "At the end, also after Ctrl-C: write cached blocks to storage within this time, and report what is durable");
 
   Group{command, "Pace"}
-      .flag("--reference", into.reference, "Instantaneous, in order, one at a time; only full blocks; the last token may hit")
-      .option("--concurrency", into.concurrency, "COUNT", "Requests in flight at most (default 16)")
+      .flag("--reference", into.reference,
+            "Copies take no time, requests run one at a time, in order; only full blocks; the last token may hit")
+      .option("--concurrency", into.concurrency, "COUNT", "Most requests in flight (default 16)")
       .option("--step-tokens", into.step_tokens, "COUNT",
-              "Tokens computed in a step at most, all requests together (default 8192); loop: of one request at a time")
-      .option("--speed", into.speed, "FACTOR", "Requests come at the trace's own times, sped up so many times")
-      .option("--prefill-speed", into.prefill_speed, "COUNT", "Tokens computed a second: compute takes its time")
+              "Most tokens computed in a step, for all requests together (default 8192); in loop mode for one request")
+      .option("--speed", into.speed, "FACTOR", "Requests come at the times of the trace, this many times faster")
+      .option("--prefill-speed", into.prefill_speed, "COUNT", "Most tokens computed per second (default: no limit)")
       .option("--loads", into.loads, "NAME",
-              "Hits taken: always (default); measured, where that is sooner than computing (default with --prefill-speed or "
-              "--storage-bandwidth; not with --reference); host, none from storage; none, from the device alone")
+              "Which hits below the device are loaded: always (default); measured, if loading is faster than computing (default "
+              "with --prefill-speed or --storage-bandwidth; not with --reference); host, none from storage; none")
       .option("--mode", into.mode, "NAME", "confined: one thread that polls (default); loop: event loop and coroutines")
       .option("--threads", into.threads, "COUNT", "Threads of the event loop (default 1)")
       .option("--release", into.release, "NAME",

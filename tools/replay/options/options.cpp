@@ -136,7 +136,8 @@ StorageOptions storage(const ReplayArguments& arguments, Bytes block_bytes) {
     return NoStorage{};
   }
   const bool is_file = word.starts_with("file:");
-  if (!is_file && word != "memory:") throw UsageError{fmt::format("--storage: \"{}\" is none of none, memory:, file:DIR", word)};
+  if (!is_file && word != "memory:")
+    throw UsageError{fmt::format("--storage: there is no \"{}\"; there is: none, memory:, file:DIR", word)};
   const std::string directory = is_file ? word.substr(5) : "";
   if (is_file && directory.empty()) throw UsageError{"--storage file: needs a directory, as in file:/var/cache/terrace"};
   if (!capacity_word) throw UsageError{fmt::format("--storage {} needs --storage-capacity", word)};
@@ -169,7 +170,8 @@ StorageOptions storage(const ReplayArguments& arguments, Bytes block_bytes) {
   if (bandwidth_word) file.bandwidth = positive_size("--storage-bandwidth", *bandwidth_word);
   if (arguments.storage_io) {
     const std::optional<IoChoice> io = parse_io_choice(*arguments.storage_io);
-    if (!io) throw UsageError{fmt::format("--storage-io: there is auto, uring, threads, and no \"{}\"", *arguments.storage_io)};
+    if (!io)
+      throw UsageError{fmt::format("--storage-io: there is no \"{}\"; there is: auto, uring, threads", *arguments.storage_io)};
     file.io = *io;
   }
   if (file.io == IoChoice::uring && bandwidth_word) throw UsageError{"--storage-bandwidth needs --storage-io threads, or auto"};
@@ -238,7 +240,7 @@ void check_reference(const ReplayArguments& arguments) {
   }
   if (arguments.mode == "loop") throw UsageError{"--reference runs in --mode confined"};
   if (arguments.inject == "no-fence")
-    throw UsageError{"--reference lets nothing run beside: --inject no-fence makes no sense with it"};
+    throw UsageError{"--reference runs nothing in parallel: --inject no-fence makes no sense with it"};
   if (arguments.loads == "measured") throw UsageError{"--reference copies in no time: --loads measured makes no sense with it"};
 }
 
@@ -246,7 +248,7 @@ void check_inject(const ReplayOptions& options, const ReplayArguments& arguments
   if (options.inject == Fault::none) return;
   const std::string name = fmt::format("--inject {}", to_string(options.inject));
   if (options.emulated_ranks() < options.ranks()) {
-    throw UsageError{fmt::format("{} is for --device emulated: a real one has its faults itself", name)};
+    throw UsageError{fmt::format("{} is for --device emulated: a real device has its own faults", name)};
   }
   if (options.verify != Verify::all) throw UsageError{fmt::format("{} needs --verify all", name)};
   if (options.host_blocks == 0 && !options.has_storage()) {
@@ -291,7 +293,7 @@ void choose_payload(ReplayOptions& options, const ReplayArguments& arguments) {
   constexpr std::uint64_t word = 8;
   if (options.ranks() == 1 || options.rank_payload == RankPayload::replicated) return;
   if (count(options.block_bytes) % (word * options.ranks()) == 0) return;
-  throw UsageError{fmt::format("--block-bytes: {} cannot be dealt out to {} ranks: a multiple of {} bytes can",
+  throw UsageError{fmt::format("--block-bytes: {} cannot be divided among {} ranks: use a multiple of {} bytes",
                                to_string(options.block_bytes), options.ranks(), word * options.ranks())};
 }
 

@@ -28,7 +28,7 @@ std::optional<std::string> FinalChecks::broken() const {
   if (!ledgers_balanced) return "a ledger does not add up";
   if (leases != 0) return fmt::format("{} leases are left", leases);
   if (readers != 0) return fmt::format("{} readers are left", readers);
-  if (device.held + host.held != 0) return fmt::format("{} slots are held by nobody", device.held + host.held);
+  if (device.held + host.held != 0) return fmt::format("{} slots are held without an owner", device.held + host.held);
   if (orphans != 0) return fmt::format("{} stored blocks have no stored parent", orphans);
   if (stored_with_ancestors != stored) {
     return fmt::format("{} of {} stored blocks have all their ancestors", stored_with_ancestors, stored);

@@ -96,7 +96,7 @@ void add_head(Table& table, const ReplayOptions& options, const ReplayResult& re
   }
   if (result.store && result.store->growth_stopped > 0) {
     table.line("           no room for more than {} blocks{}", grouped(result.store->capacity_blocks),
-               result.store->floor_stopped > 0 ? ": the rest of the disk is to stay free" : "");
+               result.store->floor_stopped > 0 ? ": the rest of the disk must stay free" : "");
   }
   table.line("  pace     {}", pace(options));
 }
@@ -112,7 +112,7 @@ void add_blocks(Table& table, const ReplayOptions& options, const Counts& counts
   if (options.has_storage()) row("storage", counts.storage);
   row("any tier", counts.hits());
   row("none: computed", counts.miss);
-  if (counts.joined > 0) table.line("  ({} of them on their way up for another request already)", grouped(counts.joined));
+  if (counts.joined > 0) table.line("  ({} of them were being loaded for another request already)", grouped(counts.joined));
 }
 
 void add_engine(Table& table, const ReplayOptions& options, const EngineCounts& engine) {
@@ -144,8 +144,8 @@ void add_moved(Table& table, const ReplayOptions& options, const MovedTotals& mo
   const std::uint64_t times = for_room + stats.store_skipped + stats.store_failed + stats.store_orphaned;
   if (times == 0) return;
   // For an orphan it is not known whether the block before it was evicted or failed.
-  table.line("  not stored: {} times a block, since its room was wanted ({}), too many waited for the disk ({}), writing it "
-             "failed ({}), or the block before it was not stored ({})",
+  table.line("  {} blocks were not stored, because they were evicted first ({}), too many waited for the disk ({}), "
+             "the write failed ({}), or the block before was not stored ({})",
              grouped(times), grouped(for_room), grouped(stats.store_skipped), grouped(stats.store_failed),
              grouped(stats.store_orphaned));
 }
@@ -173,7 +173,7 @@ void add_first_token(Table& table, const ReplayOptions& options, const ReplayRes
                us.p99 * 1e-3, us.max * 1e-3);
   }
   if (result.manager.turned_down == 0) return;
-  table.line("{} blocks of hits computed, since that was sooner than loading them", grouped(result.manager.turned_down));
+  table.line("{} hit blocks were computed, because that was faster than loading them", grouped(result.manager.turned_down));
 }
 
 }  // namespace
@@ -184,7 +184,7 @@ void add_checkpoint(Table& table, const ReplayResult& result) {
   table.line("");
   table.line("checkpoint: {} in {:.2f} s; durable {} blocks ({}), lost {} ({})", to_string(job.state), result.checkpoint_seconds,
              grouped(left.durable_blocks), to_string(left.durable), grouped(left.lost_blocks), to_string(left.lost));
-  if (result.left_behind) table.line("  storage had not come to an end by then, and was not waited for");
+  if (result.left_behind) table.line("  storage was still busy then, and the replay did not wait for it");
 }
 
 std::string to_table(const ReplayOptions& options, const ReplayResult& result) {
@@ -205,7 +205,7 @@ std::string to_table(const ReplayOptions& options, const ReplayResult& result) {
   } else {
     const std::uint64_t more = result.compared - result.checked;
     table.line("{} hit blocks compared, {} mismatches{}", grouped(result.checked), grouped(result.mismatches),
-               more == 0 ? "" : fmt::format("; {} more of requests aborted or taken up again", grouped(more)));
+               more == 0 ? "" : fmt::format("; {} more of requests that were aborted or preempted", grouped(more)));
   }
   return table.take();
 }

@@ -34,7 +34,7 @@ class TraceReader final : public RequestSource {
   std::unique_ptr<Lines> lines_;
 };
 
-/// What one pass over a trace finds out. It also shows that the trace is well-formed to its end.
+/// The result of one pass over a trace. A summary also shows that the trace is well-formed to its end.
 struct TraceSummary {
   std::uint64_t requests = 0;
   std::uint32_t full_blocks_max = 0;  ///< in one request
