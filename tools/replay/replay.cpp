@@ -58,7 +58,7 @@ DeviceOptions device_of(const ReplayOptions& options, std::uint32_t rank) {
   return EmulatedGpu{.link = {}, .faults = emulated(options.inject)};
 }
 
-/// Device slots beside those that the cache is to have: as many as a request can take.
+/// The number of device slots for a SlotReserve: as many as one request can take. 0 if no reserve is needed.
 std::uint32_t reserved_slots(const ReplayOptions& options, std::uint32_t full_blocks_max) {
   const bool needed = options.reference && options.inclusion == InclusionPolicy::exclusive && options.host_blocks > 0;
   return needed ? std::max(1U, std::min(full_blocks_max, options.device_blocks)) : 0;

@@ -94,7 +94,7 @@ bool ConfinedDriver::reap() {
       Flight& ended = flight(number);
       if (ended.lease) {
         share(ended);
-        if (session_.options().reference) cache_.drain();  // while its blocks are pinned
+        if (session_.options().reference) cache_.drain();  // its blocks must still be pinned here
         end_lease(ended);
       }
       session_.finish(ended.request, ended.stats, ended.compared);
@@ -184,7 +184,7 @@ Answer ConfinedDriver::acquire(const Action& action) {
   Result<Lease> lease = timed(latencies.acquire, [&] { return cache_.acquire(wanted); });
   if (lease) flight.lease = std::move(*lease);
   if (reserve_) {
-    // The hits leave the host when they have come up.
+    // The hits free their host slots when they are loaded.
     const Result<void> ready = cache_.wait(flight.lease);
     if (flight.lease && !ready) session_.fail(fmt::format("request {} failed: {}", action.request, ready.error().message()));
     reserve_->take();

@@ -8,7 +8,7 @@
 namespace terrace::tools {
 namespace {
 
-/// No request of a trace has it.
+/// No request of a trace has this id.
 constexpr RequestId reserve_id{std::numeric_limits<RequestId::rep>::max()};
 
 }  // namespace

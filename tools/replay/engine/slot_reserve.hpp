@@ -6,22 +6,24 @@
 
 namespace terrace::tools {
 
-/// Device slots that a reference run keeps out of the cache's use, beside those that the cache is to have. With them the hits
-/// of a request come up before anything goes down to make room, so that under `exclusive` their host slots are free by then:
+/// Additional device slots that the driver of a reference run holds, so that the cache cannot use them. With `exclusive` copies a
+/// hit frees its host slot when it is loaded. The reserve lets a request load its hits before any block is evicted to the host,
+/// so that evicted blocks find these host slots free:
 ///
 ///     give()   the reserve's slots are free
 ///     ...      a request acquires its blocks in them, and is ready
-///     take()   the cache gives up as many blocks as the request took slots, and their copies to the host have ended
+///     take()   the cache evicts as many blocks as the request took slots, and their copies to the host have ended
 ///
-/// Between take() and give() the cache has the slots that it was configured with. Threads: the cache's.
+/// Between take() and give() the cache can use the slots that it was configured with. Threads: the cache's.
 class SlotReserve {
  public:
-  /// The cache outlives this; the device has memory for so many slots more than are configured. Takes them.
+  /// Adds `slots` slots to the device tier and takes them. `cache` must outlive this object. The device must have memory for
+  /// these slots in addition to the configured ones.
   SlotReserve(Cache& cache, std::uint32_t slots);
 
   void give();
   void take();
-  /// Requests that take() has acquired so far: the cache counts them as it counts others.
+  /// The number of requests that take() has acquired so far. The cache's counts of requests include them.
   [[nodiscard]] std::uint64_t requests() const { return requests_; }
 
  private:
