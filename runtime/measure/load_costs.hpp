@@ -6,35 +6,38 @@
 
 namespace terrace {
 
-/// What it costs to bring a block of one pool up, by what has been measured (Throughput). 0: not known, and so nothing.
+/// Measured cost of loading one block of a pool (see Throughput). 0: nothing has been measured, and the block counts as free of
+/// cost.
 struct LoadCosts {
-  double link_seconds = 0;  ///< of a block, from host to device
+  double link_seconds = 0;  ///< from host to device
   double read_seconds = 0;  ///< from storage to the host
-  /// How many blocks may be asked of storage at once.
+  /// The most blocks that may be requested from storage at a time.
   std::uint32_t reads_max = std::numeric_limits<std::uint32_t>::max();
 };
 
-/// Of one unit of a hit: how long its blocks keep the links busy.
+/// Cost of one hash unit of a hit: how long its blocks keep disk and link busy.
 struct UnitCost {
   double read_seconds = 0;
   double link_seconds = 0;
-  std::uint32_t reads = 0;  ///< blocks that storage is asked for
-  bool joins_read = false;  ///< somebody else has asked storage for some of it, or the host
+  std::uint32_t reads = 0;  ///< blocks to read from storage
+  /// Another request already reads blocks of this unit from storage (joins_read), or copies them from the host (joins_link).
+  bool joins_read = false;
   bool joins_link = false;
 };
 
-/// What others have asked of the links already, and what may be asked for.
+/// Load work that is queued already, and a limit for new work.
 struct LoadQueues {
   double read_seconds = 0;
   double link_seconds = 0;
   std::uint32_t reads_max = std::numeric_limits<std::uint32_t>::max();
 };
 
-/// How many leading units of a hit to take, so that the request has its whole prompt as soon as it can: what is taken has to be
-/// waited for, behind what others wait for; what is not is computed, `unit_prefill_seconds` a unit. Of choices that are equally
-/// good the one that computes least.
+/// Number of leading units of a hit to load, chosen so that the request has its whole prompt as early as possible. Units that are
+/// loaded wait behind the work in `queues`. Units that are not loaded are computed, in `unit_prefill_seconds` each. If two
+/// choices are equally good, the function returns the one that computes less.
 ///
-/// Read and link are added up, though they overlap: a hit is to be worth it without luck.
+/// Read time and link time are added, although reads and copies overlap. So a hit is loaded only if that pays off even without
+/// overlap.
 [[nodiscard]] std::uint32_t units_worth_loading(std::span<const UnitCost> units, const LoadQueues& queues,
                                                 double unit_prefill_seconds);
 

@@ -8,7 +8,7 @@ namespace terrace {
 namespace {
 
 constexpr std::uint64_t pieces_known = 8;
-/// What a piece leaves of the weight of those before it.
+/// Factor by which each new sample reduces the weight of the earlier ones.
 constexpr double fading = 0.9;
 
 }  // namespace

@@ -13,28 +13,31 @@
 
 namespace terrace {
 
-/// Learns how long the engine takes to compute a unit of a prompt while it serves: units committed, by the time until compute has
-/// reached the point at which they are there. The time begins when a request became ready while no other had units to compute, or
-/// when the units before were there, whichever is later. So it does not matter whether blocks are committed as their compute is
-/// launched or when it is done.
+/// Measures how long the engine takes to compute one hash unit of a prompt.
 ///
-/// Small pieces of prompts share their steps with other work, and look slower than they are. So pieces of about one size are
-/// measured together, and the fastest size counts: what computing a hit instead of loading it costs is a larger piece. Nothing is
-/// said before eight pieces of a size were seen. Threads: one.
+/// A sample is a number of committed units, and the time until compute reaches the fence at which they are written. The time
+/// starts when a request becomes ready while no other request has units to compute, or when the units before were written,
+/// whichever is later. So it does not matter whether the engine commits blocks when it launches their compute or when that is
+/// done.
+///
+/// Short pieces of prompts share their steps with other work and look slower than they are. So pieces of similar size are
+/// measured together, and the size with the shortest time per unit counts, because a hit that is not loaded makes a piece longer.
+/// There is no result before eight pieces of one size have been measured. Threads: one.
 class PrefillSpeed {
  public:
-  /// The request is ready, and so many units of its prompt are to be computed for it.
+  /// The request is ready, and `units_left` units of its prompt must be computed.
   void on_ready(RequestId request, std::uint32_t units_left, TimePoint now);
-  /// So many are left after a commit; those committed are there when compute reaches `written`. Points ascend.
+  /// After a commit of the request, `units_left` units are left. The committed ones are written when compute reaches `written`.
+  /// Fences ascend.
   void on_commit(RequestId request, std::uint32_t units_left, Fence written);
   /// The request has ended. What it committed still counts.
   void on_released(RequestId request) { left_.erase(request); }
-  /// Whether on_commit() of this request is waited for.
+  /// Whether the request still has units to compute, so that on_commit() is needed for it.
   [[nodiscard]] bool computes(RequestId request) const { return left_.contains(request); }
   /// Compute has reached this point.
   void on_reached(Fence reached, TimePoint now);
 
-  /// 0: not known.
+  /// Seconds per hash unit. 0: not known yet.
   [[nodiscard]] double unit_seconds() const;
 
  private:
@@ -42,7 +45,7 @@ class PrefillSpeed {
     Fence written;
     std::uint32_t units = 0;
   };
-  /// On their way at a time; of more the last ones are measured as one.
+  /// The most pieces that are in progress at a time. Beyond that, new pieces are added to the last one.
   static constexpr std::size_t pieces_max = 1024;
   struct Shape {
     double units = 0;    ///< recent
@@ -51,9 +54,10 @@ class PrefillSpeed {
   };
 
   TimePoint since_{};
-  boost::unordered_flat_map<RequestId, std::uint32_t, std::hash<RequestId>> left_;  ///< requests with units to compute
+  /// units that each request still has to compute
+  boost::unordered_flat_map<RequestId, std::uint32_t, std::hash<RequestId>> left_;
   boost::circular_buffer<Piece> computing_{pieces_max};
-  std::array<Shape, 33> shapes_{};  ///< by the bits of their units
+  std::array<Shape, 33> shapes_{};  ///< by the bit width of the number of units
 };
 
 }  // namespace terrace

@@ -14,7 +14,7 @@ void ResidencySample::follow(std::uint32_t one_in, std::uint64_t blocks) {
   places_.clear();
   if (one_in == 0) return places_.shrink_to_fit();
   const std::uint64_t share = std::bit_ceil(std::uint64_t{one_in});
-  // The key's upper bits say whether it is followed, the lower ones where: they must not be the same.
+  // The upper bits of a key decide whether it is followed, and the lower bits decide its bucket. The two must be independent.
   mask_ = std::rotr(share - 1, std::countr_zero(share));
   const std::uint64_t expected = blocks / share + 1;
   places_.resize(std::bit_ceil(2 * expected + bucket_places - 1));
@@ -54,7 +54,7 @@ void ResidencySample::came(const BlockKey& key, Tier tier) {
 
 void ResidencySample::went(const BlockKey& key, Tier tier) {
   Place* const place = find(key);
-  if (place == nullptr || place->since[index(tier)] == absent) return;  // it came before this was on, or was overlooked
+  if (place == nullptr || place->since[index(tier)] == absent) return;  // it was cached before sampling began, or had no place
   ResidencyTotals::OfTier& totals = tier == Tier::device ? totals_.device : totals_.host;
   const std::uint64_t since = std::exchange(place->since[index(tier)], absent);
   totals.lifetime.add(now_ - since);

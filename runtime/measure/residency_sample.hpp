@@ -12,8 +12,8 @@
 
 namespace terrace {
 
-/// How often values of each size were seen: bucket 0 counts zeros, bucket n those from 2^(n-1) to 2^n - 1, the last one all that
-/// are larger, too.
+/// Counts values by size. Bucket 0 counts zeros, bucket n counts values from 2^(n-1) to 2^n - 1. The last bucket also counts all
+/// larger values.
 struct Histogram {
   static constexpr std::size_t buckets = 32;
   std::array<std::uint64_t, buckets> counts{};
@@ -22,54 +22,54 @@ struct Histogram {
     const auto bucket = static_cast<std::size_t>(std::bit_width(value));
     ++counts[bucket < buckets ? bucket : buckets - 1];
   }
-  /// The smallest value that a bucket counts.
+  /// The smallest value that the bucket counts.
   [[nodiscard]] static constexpr std::uint64_t smallest(std::size_t bucket) {
     return bucket == 0 ? 0 : std::uint64_t{1} << (bucket - 1);
   }
   [[nodiscard]] std::uint64_t total() const;
 };
 
-/// Of the blocks that are followed. Lengths are counted in requests: those that were accepted between two events.
+/// Statistics of the sampled blocks. Durations are counted in requests: the number that was accepted between two events.
 struct ResidencyTotals {
   struct OfTier {
-    Histogram lifetime;  ///< from the block's coming to the tier to its going, however it went
-    Histogram idle;      ///< of that, from its last use to its going
+    Histogram lifetime;  ///< from arrival in the tier to removal from it, for any reason
+    Histogram idle;      ///< the part of that from the last use to the removal
   };
   OfTier device;
   OfTier host;
-  Histogram gaps;                ///< between two uses of a block that was in memory all the while
-  std::uint64_t overlooked = 0;  ///< blocks that should have been followed, and that no place was left for
+  Histogram gaps;                ///< between two uses of a block that stayed in memory between them
+  std::uint64_t overlooked = 0;  ///< blocks that should have been sampled, but found no place
 
   friend ResidencyTotals operator-(const ResidencyTotals& now, const ResidencyTotals& before) { return difference(now, before); }
 };
 
-/// Follows how long blocks stay in device and host memory, how long they had not been used when they went, and how far apart
-/// their uses are. It follows a fixed share of the keys, always the same ones, so that each block it follows is followed through
-/// its whole life; what the rest does costs a look at the key, and nothing at all while this is off.
+/// Measures how long blocks stay in device and host memory, how long they were unused before they left, and how far apart their
+/// uses are. It follows a fixed share of the keys. The share is always the same, so that a sampled block is followed for its
+/// whole life. For other blocks the cost is one test of the key, and nothing while sampling is off.
 ///
-/// It counts in requests, not in seconds: whoever calls it reads no clock, the counts repeat from run to run, and the question
-/// they answer (how much more traffic would a larger tier have kept this block through?) does not change with the load. A block
-/// counts when it goes: those that live on are in no histogram yet. What a clear() takes is not counted: nobody gave it up for
-/// want of room.
+/// Time is counted in requests, not in seconds. So the class reads no clock, the counts repeat from run to run, and the result
+/// does not depend on the load. It answers the question: by how much more traffic would a larger tier have kept this block? A
+/// block is counted when it leaves a tier. Blocks that are still cached are in no histogram yet. Blocks that clear() removes are
+/// not counted, because they did not leave for lack of slots.
 ///
-/// Memory: 32 bytes for each place, of which there are two for each block that is to be expected. None is allocated but by
-/// follow(). Threads: one.
+/// Memory: 32 bytes per place, with two places for each expected block. Only follow() allocates. Threads: one.
 class ResidencySample {
  public:
-  /// One in `one_in` keys from now on (rounded up to a power of two; 0: none), of at most so many blocks at a time. Blocks that
-  /// are there already are followed when they come again. The totals go on.
+  /// From now on, follows one in `one_in` keys (rounded up to a power of two; 0: none), and at most about `blocks` / `one_in`
+  /// blocks at a time. Blocks that are cached already are followed after their next arrival. The totals are kept.
   void follow(std::uint32_t one_in, std::uint64_t blocks);
   [[nodiscard]] bool on() const { return !places_.empty(); }
-  /// While on().
+  /// Call it only while on().
   [[nodiscard]] bool follows(const BlockKey& key) const { return (key.prefix64() & mask_) == 0; }
 
-  /// So many requests have been accepted.
+  /// Sets the time: the number of requests accepted so far.
   void set_now(std::uint64_t requests) { now_ = requests; }
-  /// The block came to the tier, device or host; it left it; a request hit it. Of keys that are followed.
+  /// The block arrived in the tier (device or host), left it, or was hit by a request. Call these only for keys that are
+  /// followed.
   void came(const BlockKey& key, Tier tier);
   void went(const BlockKey& key, Tier tier);
   void used(const BlockKey& key);
-  /// Of all that is there.
+  /// Forgets all followed blocks.
   void forget();
 
   [[nodiscard]] const ResidencyTotals& totals() const { return totals_; }
@@ -81,7 +81,7 @@ class ResidencySample {
   struct Place {
     std::uint64_t name = 0;
     std::uint64_t last_use = 0;
-    std::array<std::uint64_t, 2> since{absent, absent};  ///< by tier; in neither, the place is free
+    std::array<std::uint64_t, 2> since{absent, absent};  ///< by tier; if both are `absent`, the place is free
 
     [[nodiscard]] bool free() const { return since[0] == absent && since[1] == absent; }
   };
@@ -92,7 +92,7 @@ class ResidencySample {
 
   std::uint64_t mask_ = 0;
   std::uint64_t now_ = 0;
-  std::vector<Place> places_;  ///< buckets, each of neighbours: a power of two of them
+  std::vector<Place> places_;  ///< in buckets of adjacent places; the size is a power of two
   ResidencyTotals totals_;
 };
 

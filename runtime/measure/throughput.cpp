@@ -11,9 +11,9 @@ namespace terrace {
 namespace {
 
 constexpr double half_life_seconds = 10;
-/// Of what has lately been moved, so many times as much may be asked for at once.
+/// A caller may request at most this many times the bytes that were moved recently.
 constexpr double trust = 8;
-/// Who has moved so much is known well enough.
+/// After this many recently moved bytes, the throughput counts as known, and there is no limit.
 constexpr double known_bytes = 32.0 * static_cast<double>(count(MiB));
 
 double seconds_between(TimePoint from, TimePoint to) { return std::max(0.0, std::chrono::duration<double>(to - from).count()); }
@@ -27,7 +27,7 @@ void Throughput::began(std::uint64_t operations, TimePoint now) {
   if (under_way_ == 0) {
     const double left = faded(now);
     bytes_ *= left;
-    seconds_ *= left * left;  // idle: faster, as seconds_per_byte() says
+    seconds_ *= left * left;  // an idle link counts as faster, see seconds_per_byte()
     mark_ = now;
   }
   under_way_ += operations;

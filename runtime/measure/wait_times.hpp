@@ -13,7 +13,7 @@
 
 namespace terrace {
 
-/// Requests that waited for the same thing, and how long.
+/// Waits of one kind: how many requests waited, and how long.
 struct WaitTotal {
   std::uint64_t requests = 0;
   double seconds = 0;
@@ -24,13 +24,13 @@ struct WaitTotal {
   }
 };
 
-/// How long accepted requests waited until they were ready, by the slowest thing that they waited for: each counts once. (What
-/// it waited for beside that, room say while blocks came from storage, is part of the same time.)
+/// How long accepted requests waited until they were ready. Each request counts once, under the slowest thing that it waited for.
+/// (Its other waits, for example for a slot while blocks came from storage, are part of the same time.)
 struct WaitTotals {
-  std::uint64_t at_once = 0;  ///< waited for nothing
-  WaitTotal room;             ///< for slots alone
-  WaitTotal host;             ///< for blocks from the host, none from storage
-  WaitTotal storage;          ///< for blocks from storage
+  std::uint64_t at_once = 0;  ///< did not wait
+  WaitTotal room;             ///< waited only for slots
+  WaitTotal host;             ///< waited for blocks from the host, and for none from storage
+  WaitTotal storage;          ///< waited for blocks from storage
   std::uint64_t failed = 0;   ///< ended their wait with an error
 
   friend WaitTotals operator-(const WaitTotals& now, const WaitTotals& before) {
@@ -39,26 +39,26 @@ struct WaitTotals {
   }
 };
 
-/// Measures these times, from acquire() to the poll() that tells of the end. Memory in proportion to the live requests.
-/// Threads: the cache's.
+/// Measures the wait of each request, from acquire() to the poll() that reports its end. Its memory is proportional to the number
+/// of live requests. Threads: the thread of the cache.
 class WaitTimes {
  public:
   void ready_at_once() { ++totals_.at_once; }
   void begin(RequestId id, TimePoint now);
-  /// The wait is over. `found`: where the request's blocks were. Said twice, it counts once.
+  /// The wait is over. `found`: where the blocks of the request were found. A second call for the same request has no effect.
   void end(RequestId id, TimePoint now, const RequestStats& found);
   void fail(RequestId id, TimePoint now);
-  /// The request is over.
+  /// The request has ended.
   void forget(RequestId id) { waits_.erase(id); }
 
-  /// How long this request has waited until `now`, or did: 0 where it was ready at once.
+  /// Seconds that this request has waited until `now` or until it was ready; 0 if it was ready at once.
   [[nodiscard]] double seconds(RequestId id, TimePoint now) const;
   [[nodiscard]] const WaitTotals& totals() const { return totals_; }
 
  private:
   struct Span {
     TimePoint begun;
-    TimePoint ended = never;  ///< `never`: it waits
+    TimePoint ended = never;  ///< `never`: still waiting
   };
 
   [[nodiscard]] Span* waiting(RequestId id);

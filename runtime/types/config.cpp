@@ -13,11 +13,11 @@ namespace {
 
 void validate(const PoolSizes& pool, std::size_t number, bool storage) {
   if (pool.device_blocks <= (pool.null_block ? 1U : 0U)) {
-    const char* const beside = pool.null_block ? " beside the null block" : "";
-    refuse(fmt::format("pool {}: the device needs at least one block{}", number, beside));
+    const char* const in_addition = pool.null_block ? " in addition to the null block" : "";
+    refuse(fmt::format("pool {}: the device needs at least one block{}", number, in_addition));
   }
   if (storage && pool.staging_blocks == 0) {
-    refuse(fmt::format("pool {}: storage needs at least one staging block to pass through", number));
+    refuse(fmt::format("pool {}: storage needs at least one staging block", number));
   }
   const std::uint64_t arena = std::uint64_t{pool.host_blocks} + pool.staging_blocks;
   if (std::uint64_t{pool.first_slot} + pool.device_blocks >= Copy::slots_max || arena >= Copy::slots_max) {
@@ -33,15 +33,15 @@ void validate(const ManagerConfig& config) {
     validate(config.pool(PoolId{static_cast<std::uint16_t>(pool)}), pool, config.storage);
   }
   if (config.store_uncached && (config.caching || !config.storage)) {
-    refuse("storing what is not cached needs storage, and caching off");
+    refuse("store_uncached needs storage, and caching must be off");
   }
   if (config.store_uncached && config.inclusion == InclusionPolicy::inclusive) {
-    refuse("storing what is not cached leaves no copies in the host, and relation inclusive wants them there");
+    refuse("store_uncached keeps no copies in the host, but inclusion policy inclusive needs them there");
   }
   if (config.write_back_blocks_ahead == 0) refuse("a write-back job needs at least one block under way");
   if (!(config.unit_prefill_seconds >= 0)) refuse("a prefill time must be 0 or more seconds");
   if (config.groups.empty()) {
-    if (config.pool_count() > 1) refuse("several pools are for several groups, and none is given");
+    if (config.pool_count() > 1) refuse("several pools need several groups, but no group is given");
     return;
   }
   const std::uint32_t unit = hash_unit(config.groups);
@@ -49,7 +49,7 @@ void validate(const ManagerConfig& config) {
   for (std::size_t g = 0; g < config.groups.size(); ++g) {
     const GroupConfig& group = config.groups[g];
     if (group.pool.value() >= config.pool_count()) {
-      refuse(fmt::format("group {} wants pool {}, and there are {}", g, group.pool.value(), config.pool_count()));
+      refuse(fmt::format("group {} uses pool {}, but there are {} pools", g, group.pool.value(), config.pool_count()));
     }
     used[group.pool.value()] = true;
     const GroupRule rule{group, unit};
@@ -61,7 +61,7 @@ void validate(const ManagerConfig& config) {
     }
   }
   for (std::size_t pool = 0; pool < used.size(); ++pool) {
-    if (!used[pool]) refuse(fmt::format("pool {} is no group's", pool));
+    if (!used[pool]) refuse(fmt::format("pool {} is used by no group", pool));
   }
 }
 

@@ -12,25 +12,25 @@
 
 namespace terrace {
 
-/// How a block's device and host copies relate.
+/// How the device copy and the host copy of a block relate.
 enum class InclusionPolicy : unsigned char {
-  non_inclusive,  ///< the host copy stays after a swap-in: a duplicate that costs nothing to drop
-  exclusive,      ///< a block is in one of the two: a swap-in frees the host slot
+  non_inclusive,  ///< the host copy stays after a swap-in, and can be dropped at any time
+  exclusive,      ///< a block has a copy in one of the two tiers; a swap-in frees the host slot
   inclusive,      ///< every computed block is copied to the host at once
 };
 
-/// What reaches storage, and when.
+/// Which blocks are written to storage, and when.
 enum class WritePolicy : unsigned char {
   none,
-  write_through,  ///< on insertion
+  write_through,  ///< when a request commits the block
   selective,      ///< when it is hit for the n-th time: ManagerConfig::selective_hits
-  write_back,     ///< when the last copy above goes
+  write_back,     ///< when the last copy in device and host is evicted
 };
 
-/// Which hits in tiers below the device are taken.
+/// Which hits in the tiers below the device are used.
 enum class LoadPolicy : unsigned char {
-  /// Those that are had sooner by loading than by computing them (runtime/measure/load_costs.hpp). What comes from storage has a
-  /// time within which it must come, too.
+  /// Only hits that load faster than they can be computed again (runtime/measure/load_costs.hpp). A read from storage also has a
+  /// deadline: if the read is late, the block is computed.
   measured,
   always,
 };
@@ -54,76 +54,77 @@ enum class LoadPolicy : unsigned char {
   return "?";
 }
 
-/// Free slots of a pool, as shares of it: fewer than `low`, and room is made in the background up to `high`. Off where low is 0.
+/// Background eviction in one pool, given as shares of its slots. When fewer than `low` of the slots are free, the cache evicts
+/// until `high` of them are free. If `low` is 0, there is no background eviction.
 struct Watermarks {
   double low = 0;
   double high = 0;
 };
 
-/// Of one pool, in blocks.
+/// Sizes of one pool, in blocks.
 struct PoolSizes {
-  /// Of the device pool. The first slot is the null block where `null_block` is set: never handed out, never counted as used.
-  /// Groups whose blocks may be given up while their request goes on need one: it keeps the other blocks' places in the table.
+  /// Slots of the device pool. If `null_block` is set, the first slot is the null block: it is never handed out and never counted
+  /// as used. A pool needs a null block if a group can give blocks up while their request continues. The null block then takes
+  /// their place in the block table, so that the other blocks keep their index.
   std::uint32_t device_blocks = 0;
-  /// The pool is slots [first_slot, first_slot + device_blocks) of the device: one shard of several, each with a manager of its
-  /// own, so that the hits and slots of a data-parallel rank are confined to its shard. Slots below are others': they count as
-  /// `null` in the ledger.
+  /// The pool consists of the device slots [first_slot, first_slot + device_blocks). So one device can have several shards, each
+  /// with a manager of its own: the hits and slots of a data-parallel rank stay within its shard. The slots below first_slot
+  /// belong to other shards; the ledger counts them as `null`.
   std::uint32_t first_slot = 0;
   bool null_block = false;
-  /// Of the host tier; 0: none.
+  /// Slots of the host tier. 0: there is no host tier.
   std::uint32_t host_blocks = 0;
-  /// Bounce slots of the host arena, beside host_blocks, through which device and storage meet. At least 1 where there is
-  /// storage.
+  /// Slots of the host arena, in addition to host_blocks, through which blocks pass between device and storage. At least 1 if
+  /// there is storage.
   std::uint32_t staging_blocks = 0;
 };
 
-/// The sizes are those of the first pool; where there are others, theirs stand in `other_pools`.
+/// Options of a CacheManager. The inherited sizes are those of the first pool; `other_pools` has the sizes of the other pools.
 struct ManagerConfig : PoolSizes {
-  /// The model's layers, by GroupId; each names its pool. Empty: one group with full attention in the first pool, whose blocks
-  /// are what requests count in. With several, requests and keys count in hash units (hash_unit()): one block of a group is
-  /// one or several of them.
+  /// The KV cache groups of the model, by GroupId. Each group names its pool. If empty, there is one group with full attention in
+  /// the first pool, and requests count in its blocks. If there are several groups, requests and keys count in hash units
+  /// (hash_unit()), and a block of a group is one or more hash units.
   std::vector<GroupConfig> groups;
   std::vector<PoolSizes> other_pools;
   bool storage = false;
   InclusionPolicy inclusion = InclusionPolicy::non_inclusive;
   WritePolicy write_policy = WritePolicy::none;
-  /// With WritePolicy::selective, the hit that stores a block, 1 to 255: runtime/tiering/hit_count_write_policy.hpp says how they
-  /// are counted.
+  /// With WritePolicy::selective: a block is stored at this hit, 1 to 255 (runtime/tiering/hit_count_write_policy.hpp).
   std::uint32_t selective_hits = 1;
-  /// Off: nothing is matched, and nothing is kept when a request is released.
+  /// If false, no request finds a hit, and no block stays cached after its request is released.
   bool caching = true;
-  /// With caching off: what requests commit goes to storage all the same, by the write policy and by jobs, and is given up above
-  /// as soon as its bytes have left the device. For an instance that decodes: its conversations are hits of who reads the store
-  /// next. Needs storage; not with inclusive.
+  /// With caching off: the blocks that requests commit are still written to storage, by the write policy and by write-back jobs.
+  /// Their device copies are dropped as soon as the bytes have left the device. Use it for an instance that only decodes, and
+  /// whose output other instances read from the store. Needs storage. Cannot be combined with InclusionPolicy::inclusive.
   bool store_uncached = false;
-  /// Of one request, in hash units, as the model's length gives it: who asks for more has so many. 0: no such bound, and who asks
-  /// for more than the pools hold is refused.
+  /// The most blocks of one request, in hash units, from the maximum length of the model. A request that asks for more gets this
+  /// many. If 0, there is no such limit, and a request that asks for more than the pools hold is refused.
   std::uint32_t request_blocks_max = 0;
-  /// What pin() may keep from eviction in each pool, all pins together; 0: half of its device_blocks.
+  /// The most blocks of each pool that all pins together can keep from eviction. 0: half of device_blocks.
   std::uint32_t pinned_blocks_max = 0;
-  /// What retain() may speak of, all retentions together; 0: as many as the first pool's device_blocks.
+  /// The most blocks that all retentions together can name. 0: device_blocks of the first pool.
   std::uint32_t retained_blocks_max = 0;
-  /// Makes the policies that choose what device and host give up first: one for each of the two in each pool.
+  /// Makes the eviction policies: one for the device and one for the host, in each pool.
   PolicyFactory policy = adaptive_policy;
-  /// Largest number of blocks in each pool that are copied to the host at one time to make room for requests; 0: no limit. With
-  /// 1, each victim is in the host before the next one is chosen.
+  /// The most blocks in each pool that are copied to the host at a time to free slots for requests; 0: no limit. With 1, each
+  /// victim has arrived in the host before the next one is chosen.
   std::uint32_t evictions_in_flight_max = 0;
-  /// Of each pool. 0 <= low <= high < 1.
+  /// The watermarks of each pool: 0 <= low <= high < 1.
   Watermarks device_watermarks;
   Watermarks host_watermarks;
   LoadPolicy loads = LoadPolicy::measured;
-  /// How long the engine takes to compute a hash unit of a prompt (its tokens over the prefill speed). 0: not stated; then it is
-  /// learned from commits (runtime/measure/prefill_speed.hpp), hits in storage are measured by it, and those in the host are
-  /// always taken.
+  /// Seconds that the engine takes to compute one hash unit of a prompt: tokens of a unit divided by prefill speed. If 0, the
+  /// cache learns this time from commits (runtime/measure/prefill_speed.hpp) and uses it for hits in storage; hits in the host
+  /// are then always used.
   double unit_prefill_seconds = 0;
-  /// What storage may be written to in a day, by policy and by jobs: flash wears out (runtime/tiering/write_budget.hpp); 0: no
-  /// limit.
+  /// The most bytes per day that may be written to storage, by the write policy and by jobs together, because flash memory wears
+  /// out (runtime/tiering/write_budget.hpp). 0: no limit.
   Bytes daily_write_bytes{};
-  /// A write-back job over the whole tree has at most so many blocks under way, so that requests still find copies that may be
-  /// given up.
+  /// The most blocks that a write-back job over the whole tree has under way at a time. The limit leaves enough copies that
+  /// requests can evict.
   std::uint32_t write_back_blocks_ahead = 256;
-  /// What storage holds survives a power failure at most so long after it was written, plus the time a flush takes; 0: when a job
-  /// has it flushed, and when the store is closed.
+  /// The longest time that a stored block waits for a flush. A power failure costs at most the blocks of this time and of the
+  /// flush itself. If 0, storage is flushed only for a durable job and when the store is closed.
   Duration flush_interval{};
 
   [[nodiscard]] std::size_t pool_count() const { return 1 + other_pools.size(); }
@@ -131,8 +132,8 @@ struct ManagerConfig : PoolSizes {
   [[nodiscard]] PoolSizes& pool(PoolId id) { return id.value() == 0 ? *this : other_pools.at(id.value() - 1U); }
 };
 
-/// Throws std::invalid_argument, saying what is wrong and what would be right, where the sizes, groups and pools do not fit
-/// each other.
+/// Checks that the sizes, groups and pools fit each other. Throws std::invalid_argument with a message that says what is wrong
+/// and what would be right.
 void validate(const ManagerConfig& config);
 
 }  // namespace terrace

@@ -9,36 +9,37 @@
 
 namespace terrace {
 
-/// For the end of a lease: compute does not use its blocks any more, or never did.
+/// For Lease::used_until(): compute no longer uses the blocks of the lease, or never did.
 inline constexpr Fence no_longer_used{};
 
-/// A lease on its way home: made with the lease, so that giving it back allocates nothing.
+/// The part of a lease that goes back to the cache. It is allocated together with the lease, so that the end of a lease allocates
+/// nothing.
 struct ReturnedLease {
   RequestId id;
-  std::optional<Fence> last_use;  ///< nothing: nobody said
+  std::optional<Fence> last_use;  ///< none: used_until() was not called
   ReturnedLease* next = nullptr;
 };
 
-/// Where leases go when they end.
+/// Takes back leases that end.
 class LeaseHome {
  public:
   virtual ~LeaseHome() = default;
   virtual void give_back(std::unique_ptr<ReturnedLease> lease) noexcept = 0;
 };
 
-/// A request's hold on its blocks. Move-only; ends on destruction. In confined mode it ends on the cache's thread; in loop mode
-/// on any. Its home outlives it.
+/// Holds the blocks of one request until it is destroyed. Move-only. The LeaseHome outlives it. Threads: in confined mode a lease
+/// ends on the thread of the cache; in loop mode it can end on any thread.
 ///
-/// A lease that ends by used_until() names the point of compute until which its blocks may still be touched. One that ends
-/// without, as when an exception comes between a launch and the point that marks it, is safe as well, and slower: its slots are
-/// quarantined, and the blocks that it hit stay pinned, until compute has reached a point after everything that it has been
-/// given by then (Device::after_all_work). Where nobody has asked for its block table, compute has nothing of it, and it just
-/// ends.
+/// used_until() names the point of compute until which the blocks may still be touched. If a lease ends without it, for example
+/// because an exception was thrown between a launch and its fence, this is safe but slower. The slots are then quarantined, and
+/// the blocks that were hit stay pinned, until compute has reached a point after all work that it has been given by then
+/// (Device::after_all_work). If the block table of the request was never read, compute cannot use its slots, and the lease ends
+/// without a quarantine.
 class Lease {
  public:
   Lease() = default;
   Lease(LeaseHome& home, RequestId id) : Lease{home, id, std::make_unique<ReturnedLease>()} {}
-  /// In the memory of one that has come home.
+  /// Makes a lease in the memory of one that has ended.
   Lease(LeaseHome& home, RequestId id, std::unique_ptr<ReturnedLease> returned) : home_{&home}, lease_{std::move(returned)} {
     *lease_ = {id, std::nullopt, nullptr};
   }
@@ -54,10 +55,11 @@ class Lease {
   }
 
   [[nodiscard]] explicit operator bool() const { return lease_ != nullptr; }
-  /// Must hold a lease.
+  /// Call it only while it holds a lease.
   [[nodiscard]] RequestId id() const { return lease_->id; }
-  /// What compute launched up to `fence` may still touch the blocks after the lease has ended, and nothing that was launched
-  /// later: a transfer will wait for it. Best said after each launch; `no_longer_used` where there is nothing to wait for.
+  /// Work that was launched up to `fence` may still touch the blocks after the lease has ended; work that was launched later does
+  /// not. Transfers that reuse the slots wait for the fence. Call it after each launch, or with `no_longer_used` if there is
+  /// nothing to wait for.
   void used_until(Fence fence) { lease_->last_use = fence; }
   /// Ends the lease now.
   void reset() noexcept {
@@ -69,8 +71,8 @@ class Lease {
   std::unique_ptr<ReturnedLease> lease_;
 };
 
-/// Leases given back by any thread, collected by one: a stack of intrusive nodes (Treiber's), taken whole, so that there is no
-/// ABA. Lock-free; allocates nothing.
+/// Leases that any thread gives back and one thread collects. It is a lock-free stack of intrusive nodes (a Treiber stack). The
+/// collector takes the whole stack at once, so there is no ABA problem. Allocates nothing.
 class ReturnedLeases {
  public:
   ~ReturnedLeases() {
@@ -84,7 +86,7 @@ class ReturnedLeases {
     }
   }
 
-  /// Calls `f` for each, in no particular order, and frees it.
+  /// Calls `f` for each lease, in no particular order, and frees the lease.
   template <class F>
   void take(F f) {
     ReturnedLease* node = head_.exchange(nullptr, std::memory_order_acquire);

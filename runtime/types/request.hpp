@@ -17,7 +17,7 @@
 
 namespace terrace {
 
-/// The longest cached prefix of a sequence, by the tier each block would come from.
+/// The longest cached prefix of a sequence: number of its blocks by the tier from which they would come.
 struct MatchResult {
   std::uint32_t device = 0;
   std::uint32_t host = 0;
@@ -26,86 +26,89 @@ struct MatchResult {
   [[nodiscard]] std::uint32_t total() const { return device + host + storage; }
 };
 
-/// What a request needs to run. Blocks are counted from the sequence's start. Where a manager has several groups, "block" means
-/// a hash unit here and in the statistics (hash_unit() of its groups); with one, a hash unit is a block of it.
+/// What a request needs to run. Blocks are counted from the start of the sequence. In a manager with several groups, "block"
+/// means a hash unit here and in the statistics (hash_unit() of its groups). In a manager with one group, a hash unit is one of
+/// its blocks.
 struct AcquireRequest {
   RequestId id;
-  /// Of the full blocks that are known, from the first. Need to stay valid for the call only.
+  /// Keys of the full blocks that are known, from the first block on. They must stay valid only during the call.
   std::span<const BlockKey> keys;
-  /// All blocks the request needs now: those of `keys`, a partly filled last one, lookahead. At least keys.size(). No more than
-  /// ManagerConfig::request_blocks_max are given, and keys beyond them are not looked at. (Of a recurrent state a slot is kept
-  /// after the last of `keys`, and in each block behind them.)
+  /// All blocks that the request needs now: the blocks of `keys`, a last block that is not full, and lookahead. At least
+  /// keys.size(). A request gets at most ManagerConfig::request_blocks_max blocks, and keys beyond them are ignored. (A group
+  /// with recurrent state keeps a slot after the last of `keys`, and one in each block behind them.)
   std::uint32_t blocks = 0;
-  /// At most so many of them beyond those that come from the cache: the first chunk of a prompt that is computed in chunks.
-  /// The rest is extend()ed.
+  /// The most blocks to allocate now in addition to cached ones: the first chunk of a prompt that is computed in chunks. The
+  /// caller gets the other blocks with extend().
   std::uint32_t new_blocks_max = std::numeric_limits<std::uint32_t>::max();
-  /// Of the blocks after the cached ones, so many are filled by somebody else (another instance's prefill, say): they are the
-  /// request's own like any it computes, and are committed when they are there.
+  /// Number of blocks after the cached ones that something else fills, for example the prefill of another instance. They belong
+  /// to this request like the blocks that it computes, and are committed when their data has arrived.
   std::uint32_t external_blocks = 0;
-  /// What groups with cross attention keep for as long as the request lives.
+  /// Number of encoder tokens, which groups with cross attention keep until the request ends.
   std::uint32_t encoder_tokens = 0;
-  /// At most so many blocks may come from the cache, so that something is left to compute where the caller needs logits.
+  /// The most blocks that may come from the cache. It leaves something to compute if the caller needs logits.
   std::uint32_t hit_blocks_max = std::numeric_limits<std::uint32_t>::max();
-  /// Takes one cached block less than were found: speculative decoding computes the last one again for its draft's state.
+  /// Uses one cached block less than was found. Speculative decoding computes this block again for the state of its draft model.
   bool drop_last_hit = false;
-  /// Takes nothing from tiers below this one: what only they have is computed, and cached all the same.
+  /// The lowest tier from which blocks are loaded. Blocks that only lower tiers have are computed, and then cached as usual.
   Tier lowest_tier = Tier::storage;
-  /// The request was served before, was preempted, and comes back: the totals count it apart.
+  /// The request was served before, was preempted, and is back. It is counted in separate totals.
   bool preempted = false;
-  /// The first eight bytes of the root key (BlockKey::prefix64): kept with stored blocks, for statistics and jobs.
+  /// The tenant: the first eight bytes of the root key (BlockKey::prefix64). Stored with the blocks, for statistics and jobs.
   TenantId tenant;
-  /// For everything the caller waits for, from room to loads.
+  /// The latest time for everything the request waits for, from free slots to loads.
   TimePoint deadline = never;
-  /// While it waits for loads, events tell of the leading layers of all its blocks that are there (RequestEvent::layers), so that
-  /// their compute goes on beside the load of those behind them. What it loads itself is moved so; of blocks that another request
-  /// is loading already, and not by layer, nothing is told until all of their layers are there.
+  /// Report loads layer by layer. While the request waits for loads, events say how many leading layers of all its blocks have
+  /// arrived (RequestEvent::layers), so that compute can start before the other layers arrive. This works for loads that this
+  /// request starts. If another request already loads a block, and not by layer, the block counts only when all its layers have
+  /// arrived.
   bool by_layer = false;
 };
 
-/// Whether room may come from what is cached, which is given up then.
+/// Whether an allocation may evict cached blocks.
 enum class Evicting : bool { no, yes };
 
-/// How much of a pool is where.
+/// How the slots of a pool are used.
 struct Usage {
-  std::uint64_t blocks = 0;  ///< of the pool, null block excepted
+  std::uint64_t blocks = 0;  ///< in the pool, without the null block
   std::uint64_t free = 0;
-  std::uint64_t evictable = 0;  ///< cached, and held by nobody
-  std::uint64_t promised = 0;   ///< of free and evictable: to requests that wait
+  std::uint64_t evictable = 0;  ///< cached, and not held by anything
+  std::uint64_t promised = 0;   ///< slots out of free and evictable that are promised to waiting requests
 
-  /// What can still be asked for.
+  /// Slots that a new request can get.
   [[nodiscard]] std::uint64_t available() const { return free + evictable - promised; }
-  /// Whether so many blocks can be had now.
+  /// Whether `wanted` slots can be allocated now.
   [[nodiscard]] bool has_room(std::uint64_t wanted, Evicting evicting) const {
     return wanted <= (evicting == Evicting::yes ? available() : free - std::min(free, promised));
   }
-  /// 0 to 1: held, or on its way.
+  /// From 0 to 1: slots that are held or in transit.
   [[nodiscard]] double share_used() const {
     return blocks == 0 ? 0 : 1 - static_cast<double>(free + evictable) / static_cast<double>(blocks);
   }
-  /// 0 to 1: without anything cached.
+  /// From 0 to 1: slots with nothing cached in them.
   [[nodiscard]] double share_free() const { return blocks == 0 ? 0 : static_cast<double>(free) / static_cast<double>(blocks); }
 };
 
-/// How an accepted request stands: `pending` while it waits for room or loads.
+/// State of an accepted request. `pending`: it waits for slots or loads.
 enum class Acquired : bool { pending, ready };
 
-/// What a lease has at the moment.
+/// State of a lease.
 enum class RequestState : std::uint8_t {
-  unknown,  ///< nothing: the lease has ended, or is another cache's
-  waiting,  ///< for room or loads; events will tell
-  failed,   ///< nothing, and never will: an event has said why, or the next poll says it
+  unknown,  ///< the lease has ended, or belongs to another cache
+  waiting,  ///< for slots or loads; an event will report the end
+  failed,   ///< the request holds nothing, and must be released; an event has said why, or the next poll will
   ready,
 };
 
-/// Whether a group can serve what a request has hit. Only optional groups may not.
+/// Whether a group can serve what a request has hit. Only optional groups can fail to.
 enum class GroupState : std::uint8_t {
-  unknown,  ///< the request is, or it has no block table, or there is no such group
+  unknown,  ///< there is no such request or group, or the request has no block table yet
   serves,
-  does_not_serve,  ///< the table has null blocks there, and the group shares nothing of this request
+  does_not_serve,  ///< the block table has null blocks there, and the group shares no block of this request
 };
 
-/// Where a request's keyed blocks were found; the tiers, external and miss sum to all. A join counts under its source's tier; a
-/// block whose load failed is a miss. With several groups a block counts under the lowest tier that any of them wanted it from.
+/// Where the blocks of a request with keys were found. The tiers, external and miss add up to all of them. A block that another
+/// request was already loading counts under the tier that it is loaded from. A block whose load failed is a miss. With several
+/// groups, a block counts under the lowest tier from which any group needed it.
 struct RequestStats {
   std::uint32_t blocks = 0;
   std::uint32_t device = 0;
@@ -113,13 +116,13 @@ struct RequestStats {
   std::uint32_t storage = 0;
   std::uint32_t external = 0;
   std::uint32_t miss = 0;
-  std::uint32_t joined = 0;  ///< of host and storage: another request's load was under way already
+  std::uint32_t joined = 0;  ///< out of host and storage: another request was already loading them
   bool preempted = false;    ///< AcquireRequest::preempted
 };
 
-/// Tokens that requests asked for, and where they were found. Counted when a request becomes ready, so that nothing counts
-/// that did not arrive: `asked` is the sum of what follows it. Of a manager without groups, which does not know how many
-/// tokens a block has, the counts are of blocks.
+/// Tokens that requests asked for, by where they were found. A request is counted when it becomes ready, so that data that never
+/// arrived is not counted. `asked` is the sum of the fields after it. A manager without groups does not know the number of tokens
+/// in a block, so it counts blocks.
 struct RequestTotals {
   std::uint64_t requests = 0;
   std::uint64_t asked = 0;  ///< in full blocks with keys
@@ -138,49 +141,50 @@ struct BlockPlace {
   bool in_use = false;  ///< a request, a pin or a transfer holds it
 };
 
-/// What became of blocks that were to be evicted by name.
+/// Result of an eviction by name.
 struct EvictedBlocks {
-  std::uint32_t evicted = 0;     ///< blocks, those that followed the named ones included
-  std::vector<SlotId> in_use{};  ///< the named slots whose blocks are cached still: they, or blocks that follow them, are held
+  std::uint32_t evicted = 0;     ///< number of evicted blocks, including blocks that followed the named ones
+  std::vector<SlotId> in_use{};  ///< named slots whose blocks stay cached, because they or blocks after them are held
 };
 
-/// Tells how a pending request ended its wait: no error, and it is ready; else it failed, holds nothing, and wants to be
-/// released. Errors: no_room (something it counted on is gone), deadline_exceeded, cleared.
+/// Reports the end of the wait of a pending request. If there is no error, the request is ready. Otherwise it has failed, holds
+/// nothing, and must be released. Errors: no_room (something that it counted on is gone), deadline_exceeded, cleared.
 ///
-/// Of a request by layer, events with ever more `layers` may come before: its block table is final and can be asked for, and
-/// compute that reads these layers of its hits, or writes any of its new blocks, may be launched. Nothing else may be asked of
-/// the request before it is ready. A group whose blocks have fewer layers has them all by then. Where it fails after such an
-/// event (load_failed too, then: it is not planned again) what was computed is void: nothing of it can be committed, and what it
-/// read may not be there any more. The new blocks stay the request's until it is released; the release names what compute may
-/// still write them.
+/// For a request by layer, events with increasing `layers` can come first. After the first of them the block table is final and
+/// can be read. Compute may be launched that reads these layers of the hits, or that writes any of the new blocks. No other call
+/// is allowed for this request until it is ready. A group whose blocks have fewer layers has received all of them by then.
+///
+/// If the request fails after such an event (load_failed is possible then, because it is not planned again), everything that was
+/// computed is void. It cannot be committed, and the blocks that it read may have been overwritten. The new blocks belong to the
+/// request until it is released. The fence of the release must cover compute that may still write them.
 struct RequestEvent {
   RequestId id;
   ErrorCode error;
-  /// Not 0: the wait goes on, and so many leading layers of all the request's blocks are there.
+  /// If not 0, the wait continues, and this many leading layers of all blocks of the request have arrived.
   std::uint32_t layers = 0;
 
   [[nodiscard]] bool ends_wait() const { return layers == 0; }
 };
 
-/// What the cache is doing as a whole.
+/// State of the whole cache.
 enum class CacheStatus : std::uint8_t {
   normal,
-  clearing,  ///< nothing is served until the last of what was cached has gone
-  cleared,   ///< it has; resume() goes back to normal
+  clearing,  ///< serves nothing until everything that was cached has been dropped
+  cleared,   ///< everything has been dropped; resume() returns to normal
 };
 
-/// How a cache is cleared.
+/// How to clear a cache.
 struct ClearOptions {
-  /// Serve nothing until transfers under way have ended, live requests are released and resume() is called. Else new requests
-  /// are served at once, in the room that is free.
+  /// If true, nothing is served until transfers under way have ended, live requests have been released, and resume() is called.
+  /// If false, new requests are served at once, in the slots that are free.
   bool wait = false;
-  /// Stored blocks go too. Else they are hits again, under the keys they have: for a weight update, give new weights new keys
-  /// (RootFields::weight_epoch), and the old ones will never be asked for.
+  /// If true, stored blocks are removed too. If false, they are hits again under their keys. For a weight update, give new
+  /// weights new keys (RootFields::weight_epoch), so that nobody asks for the old keys again.
   bool storage = false;
 };
 
-/// What a tenant may keep cached in each tier of a pool: more goes first where there is no room. A tenant is known by the
-/// namespace of its requests (AcquireRequest::tenant).
+/// The most blocks that a tenant can keep cached in each tier of a pool. Blocks beyond the quota are evicted first when slots are
+/// needed. The tenant of a block is AcquireRequest::tenant.
 struct TenantQuota {
   std::uint32_t device_blocks = std::numeric_limits<std::uint32_t>::max();
   std::uint32_t host_blocks = std::numeric_limits<std::uint32_t>::max();
@@ -188,52 +192,53 @@ struct TenantQuota {
   friend bool operator==(const TenantQuota&, const TenantQuota&) = default;
 };
 
-/// Blocks kept from eviction on the caller's wish.
+/// A set of blocks that a caller keeps from eviction.
 using PinId = StrongId<struct PinIdTag, std::uint64_t>;
 
-/// A block whose content was in the tree already when it was committed. The request's own slot stays its own until it is
-/// released, since some engines' block tables only grow; a table that may change can use the shared slot from now on.
+/// A block whose content was already cached when it was committed. The request keeps its own slot until it is released, because
+/// the block tables of some engines can only grow. An engine whose table can change may use the shared slot from now on.
 struct Duplicate {
   GroupId group;
-  std::uint32_t block = 0;  ///< index in the group's table
+  std::uint32_t block = 0;  ///< index in the block table of the group
   SlotId own;
   SlotId shared;
 };
 
-/// Counts since construction. They only grow: readers keep snapshots and subtract.
+/// Counts since construction. They only grow: a reader keeps an earlier copy and subtracts it.
 struct ManagerStats {
-  RequestTotals requests;   ///< without those that were preempted and came back
-  RequestTotals preempted;  ///< those
+  RequestTotals requests;   ///< without preempted requests that came back
+  RequestTotals preempted;  ///< preempted requests that came back
   std::uint64_t acquired = 0;
   std::uint64_t refused_no_room = 0;
-  std::uint64_t evictions_cancelled = 0;  ///< hit while being swapped out, and stayed
-  std::uint64_t joined = 0;               ///< blocks of requests that joined another's load
-  std::uint64_t turned_down = 0;          ///< blocks of hits that took longer to load than to compute
+  std::uint64_t evictions_cancelled = 0;  ///< blocks that were hit during their swap-out, and stayed
+  std::uint64_t joined = 0;               ///< blocks for which a request joined the load of another
+  std::uint64_t turned_down = 0;          ///< blocks of hits that take longer to load than to compute
   std::uint64_t load_failures = 0;        ///< blocks that did not arrive
-  std::uint64_t loads_late = 0;           ///< of them: storage had not given them within their time
-  std::uint64_t replans = 0;              ///< requests planned again after a failed load
+  std::uint64_t loads_late = 0;           ///< load failures because storage did not answer in time
+  std::uint64_t replans = 0;              ///< requests that were planned again after a failed load
   std::uint64_t duplicates = 0;
-  std::uint64_t evicted_device = 0;  ///< device copies given up, however
+  std::uint64_t evicted_device = 0;  ///< device copies dropped, for any reason
   std::uint64_t evicted_host = 0;
-  std::uint64_t ahead_device = 0;  ///< device copies given up, or begun to be, for a watermark
+  std::uint64_t ahead_device = 0;  ///< device copies dropped, or being dropped, for a watermark
   std::uint64_t ahead_host = 0;
-  std::uint64_t dropped_clean = 0;  ///< of those given up: a lower tier had the block
-  std::uint64_t dropped_lost = 0;   ///< of those given up: no lower tier had it (none configured, no room, or the copy failed)
-  std::uint64_t backup_candidates = 0;  ///< WritePolicy::selective: blocks whose hits began to be counted
-  std::uint64_t backed_up = 0;          ///< blocks ordered to storage for their hits, ancestors included
-  // Blocks that were to be stored and were not, by reason. One that is wished for again counts again.
-  std::uint64_t store_failed = 0;       ///< storage, or the copy there, failed
-  std::uint64_t store_skipped = 0;      ///< so many wait already (StorageWriter::wishes_max)
-  std::uint64_t store_gone = 0;         ///< its copies were given up for the room before its turn came
-  std::uint64_t store_no_room = 0;      ///< write-back: given up at once, since staging had no room for what it needs
+  std::uint64_t dropped_clean = 0;  ///< of the dropped copies: a lower tier had the block
+  /// Of the dropped copies: no lower tier had the block. None is configured, none had a free slot, or the copy failed.
+  std::uint64_t dropped_lost = 0;
+  std::uint64_t backup_candidates = 0;  ///< WritePolicy::selective: blocks for which a hit count was started
+  std::uint64_t backed_up = 0;          ///< blocks ordered to storage because of their hits, with ancestors
+  // Blocks that should have been stored and were not, by reason. A block that is ordered again is counted again.
+  std::uint64_t store_failed = 0;       ///< storage failed, or the copy to it
+  std::uint64_t store_skipped = 0;      ///< too many were waiting already (StorageWriter::wishes_max)
+  std::uint64_t store_gone = 0;         ///< its copies were evicted before its turn came
+  std::uint64_t store_no_room = 0;      ///< write-back: dropped at once, because no staging slot was free
   std::uint64_t store_orphaned = 0;     ///< a block before it was not stored
-  std::uint64_t store_cancelled = 0;    ///< its job was, or the cache was cleared
-  std::uint64_t store_over_budget = 0;  ///< the day's budget is spent
-  std::uint64_t stored_evicted = 0;     ///< blocks that storage gave up
+  std::uint64_t store_cancelled = 0;    ///< its job was cancelled, or the cache was cleared
+  std::uint64_t store_over_budget = 0;  ///< the daily budget was spent
+  std::uint64_t stored_evicted = 0;     ///< blocks that storage evicted
   std::uint64_t cleared = 0;            ///< device and host copies dropped by clear()
   std::uint64_t dropped_by_call = 0;    ///< by drop() and evict()
-  std::uint64_t released_unfenced = 0;  ///< requests that were quarantined: their leases ended without a word of the last use
-  std::uint64_t dropped_uncached = 0;   ///< device copies of what is stored without being cached, when they had left for there
+  std::uint64_t released_unfenced = 0;  ///< requests that were quarantined: their leases ended without used_until()
+  std::uint64_t dropped_uncached = 0;   ///< device copies of blocks that are stored without being cached, dropped after the copy
 
   friend ManagerStats operator-(const ManagerStats& now, const ManagerStats& before) { return difference(now, before); }
 };

@@ -14,43 +14,44 @@
 
 namespace terrace {
 
-/// An operator's order to bring cached blocks to storage now, whatever the write policy. Never used again.
+/// Identifies a write-back job. A number is never used again. A job brings cached blocks to storage now, whatever the write
+/// policy.
 using WriteBackId = StrongId<struct WriteBackIdTag, std::uint64_t>;
 
-/// What to bring to storage. Ancestors that are missing there come too, and first.
+/// What to write to storage. Ancestors that storage does not have are written too, before their descendants.
 struct WriteBackOrder {
   enum class Scope : std::uint8_t {
-    request,  ///< what a ready request has committed, hits included
-    prefix,   ///< what is cached of a prefix
-    tenant,   ///< what a tenant has cached
-    age,      ///< what was not used for some time
+    request,  ///< the blocks that a ready request has committed, hits included
+    prefix,   ///< the cached blocks of a prefix
+    tenant,   ///< the cached blocks of a tenant
+    age,      ///< the blocks that were not used for some time
     all,
   };
 
   Scope scope = Scope::all;
   RequestId request;
-  /// Of the prefix, as in AcquireRequest. Needed for the call only.
+  /// For Scope::prefix: its keys, as in AcquireRequest. They must stay valid only during the call.
   std::span<const BlockKey> keys;
   TenantId tenant;
   Duration unused_for{};
-  /// What has not reached storage by then is not waited for. Of a durable order the last eighth of the time, a second at most, is
-  /// kept for the flush.
+  /// Blocks that have not reached storage by then are given up. A durable job keeps the last eighth of the time, at most one
+  /// second, for the flush.
   TimePoint deadline = never;
-  /// The job ends when storage has been flushed, too: what it stored survives a power failure then.
+  /// The job also flushes storage before it ends. The blocks that it stored then survive a power failure.
   bool durable = true;
-  /// To be written, at most; 0: as much as there is.
+  /// The most bytes to write. 0: no limit.
   Bytes budget{};
 };
 
-/// What became of a block of a job. Every block of its scope comes to exactly one.
+/// What happened to a block of a job. Every block in the scope has exactly one outcome.
 enum class WriteBackOutcome : std::uint8_t {
-  stored,  ///< by this job, or by whoever had begun to while it ran
+  stored,  ///< by this job, or by another writer while it ran
   already_there,
   dropped_full,  ///< storage had no room
-  dropped_gone,  ///< it had left the tiers above, or was cleared
-  over_budget,   ///< the job's, or the day's
+  dropped_gone,  ///< it was evicted from device and host, or cleared
+  over_budget,   ///< of the job, or of the day
   failed,        ///< WriteBackResult::error says why
-  cancelled,     ///< the job ended first; what was just being written may be stored all the same
+  cancelled,     ///< the job ended first; a write that was under way may still succeed
 };
 inline constexpr std::size_t write_back_outcome_count = 7;
 
@@ -58,7 +59,7 @@ enum class WriteBackState : std::uint8_t {
   running,
   paused,
   done,
-  cancelled,  ///< by call
+  cancelled,  ///< by a call
   deadline_exceeded,
 };
 
@@ -72,24 +73,24 @@ struct WriteBackResult {
   ErrorCode error;
 };
 
-/// How far a job is.
+/// Progress of a job.
 struct WriteBackProgress {
   WriteBackId id;
   WriteBackOrder::Scope scope = WriteBackOrder::Scope::all;
   WriteBackState state = WriteBackState::running;
-  std::array<std::uint64_t, write_back_outcome_count> blocks{};  ///< by outcome
-  std::uint64_t under_way = 0;                                   ///< blocks
-  Bytes written{};                                               ///< of those that are stored
-  /// Of those that are stored or were there already: what a flush has covered since, unless storage gave it up again.
+  std::array<std::uint64_t, write_back_outcome_count> blocks{};  ///< number of blocks by outcome
+  std::uint64_t under_way = 0;                                   ///< number of blocks
+  Bytes written{};                                               ///< bytes of the stored blocks
+  /// Bytes of blocks that are stored or were already there, and that a flush has covered since, unless storage has evicted them.
   Bytes durable{};
-  ErrorCode flush_error;  ///< why that is not all: of the last flush
+  ErrorCode flush_error;  ///< of the last flush: why `durable` is less than everything
 
   [[nodiscard]] std::uint64_t of(WriteBackOutcome outcome) const { return blocks[static_cast<std::size_t>(outcome)]; }
   [[nodiscard]] bool ended() const { return state != WriteBackState::running && state != WriteBackState::paused; }
 };
 
-/// What a power failure would leave of what is cached, and what not; lost blocks are those that device or host alone have, and
-/// those that storage has and no flush has covered.
+/// What would survive a power failure now, and what would be lost. Lost blocks are those that only device or host have, and those
+/// that storage has but no flush has covered.
 struct Durability {
   std::uint64_t durable_blocks = 0;  ///< at least
   std::uint64_t lost_blocks = 0;
@@ -97,10 +98,10 @@ struct Durability {
   Bytes lost{};
 };
 
-/// What became of a checkpoint: a job over all that is cached.
+/// Result of a checkpoint: a job over everything that is cached.
 struct CheckpointReport {
   WriteBackProgress job;
-  Durability left;  ///< when it ended
+  Durability left;  ///< state when the job ended
 };
 
 }  // namespace terrace

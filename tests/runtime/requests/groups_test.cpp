@@ -355,9 +355,11 @@ TEST_F(Groups, take_a_speculated_block_back_on_the_common_boundary) {
 }
 
 TEST_F(Groups, that_do_not_fit_their_pools_are_refused_with_what_would) {
-  EXPECT_NE(refusal(model({group(GroupKind::full, 1, 0, 2)}, {9, 9})).find("wants pool 2, and there are 2"), std::string::npos);
-  EXPECT_NE(refusal(model({group(GroupKind::full, 1)}, {9, 9})).find("pool 1 is no group's"), std::string::npos);
-  EXPECT_NE(refusal(model({group(GroupKind::full, 1)}, {1})).find("at least one block beside the null block"), std::string::npos);
+  EXPECT_NE(refusal(model({group(GroupKind::full, 1, 0, 2)}, {9, 9})).find("uses pool 2, but there are 2 pools"),
+            std::string::npos);
+  EXPECT_NE(refusal(model({group(GroupKind::full, 1)}, {9, 9})).find("pool 1 is used by no group"), std::string::npos);
+  EXPECT_NE(refusal(model({group(GroupKind::full, 1)}, {1})).find("at least one block in addition to the null block"),
+            std::string::npos);
   EXPECT_NE(refusal(model({}, {9, 9})).find("several groups"), std::string::npos);
   ManagerConfig without_null = model({group(GroupKind::recurrent, 1)}, {9});
   without_null.null_block = false;
