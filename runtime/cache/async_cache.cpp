@@ -16,7 +16,7 @@ AsyncCache::AsyncCache(asio::any_io_executor executor, Cache& cache)
 }
 
 AsyncCache::~AsyncCache() {
-  wake_.release();  // the descriptor is the cache's
+  wake_.release();  // the descriptor belongs to the cache
   TERRACE_CHECK(leases_.empty());
 }
 
@@ -43,10 +43,10 @@ void AsyncCache::cancel_acquire(std::uint64_t number) {
     give_up(pending->first);
     pending_.erase(pending);
   } else {
-    return;  // it is over
+    return;  // it has already completed
   }
   Wait<Grant>::fail(std::move(wait), asio::error::operation_aborted);
-  turn();  // others may have waited behind it
+  turn();  // requests behind it may fit now
 }
 
 void AsyncCache::give_up(RequestId id) {
@@ -55,7 +55,7 @@ void AsyncCache::give_up(RequestId id) {
   lease.reset();
 }
 
-/// False: there is no room yet.
+/// Returns false if the request must still wait for slots.
 bool AsyncCache::try_acquire(Waiting& waiting) {
   Result<Lease> lease = cache_.acquire(waiting.request);
   if (!lease) {
@@ -88,7 +88,8 @@ void AsyncCache::grant(RequestId id, std::unique_ptr<Wait<Grant>> wait, std::uin
   Wait<Grant>::complete(std::move(wait), {}, std::move(granted));
 }
 
-/// Requests that wait for room, in order: the first that does not fit holds up those behind it, so that none starves.
+/// Admits the requests that wait for slots, in order. The first one that does not fit blocks those behind it, so that no request
+/// starves.
 void AsyncCache::admit() {
   const TimePoint now = std::chrono::steady_clock::now();
   while (!waiting_.empty()) {
@@ -119,7 +120,7 @@ void AsyncCache::take_returned() {
   });
 }
 
-/// Everything that may have changed, looked at once.
+/// Handles everything that may have changed. Called after each operation, wake-up and deadline.
 void AsyncCache::turn() {
   take_returned();
   for (const RequestEvent& event : cache_.poll()) on_event(event);
@@ -152,7 +153,7 @@ void AsyncCache::on_event(const RequestEvent& event) {
   grant(event.id, std::move(wait), layers);
 }
 
-/// Those that have what they wait for, or never will.
+/// Completes the waits whose layers have arrived, and all of them if the request has failed.
 void AsyncCache::end_layers_waits(Loading& loading) {
   std::erase_if(loading.waits, [&](LayersWait& each) {
     if (!loading.error && loading.layers < each.wanted) return false;
@@ -167,7 +168,7 @@ void AsyncCache::begin_layers(RequestId id, LayersWait wait) {
     loading->second.waits.push_back(std::move(wait));
     return end_layers_waits(loading->second);
   }
-  const bool known = leases_.contains(id);  // granted, and not by layer or ready since
+  const bool known = leases_.contains(id);  // granted: not by layer, or ready since then
   Wait<std::uint32_t>::complete(std::move(wait.wait), known ? ErrorCode{} : Errc::unknown_request, known ? Grant::all_layers : 0);
 }
 
@@ -223,7 +224,8 @@ void AsyncCache::tell_ended(JobWait wait, const std::optional<WriteBackProgress>
     if (!progress) return Wait<CheckpointReport>::fail(std::move(wait.checkpoint), Errc::not_found);
     return Wait<CheckpointReport>::complete(std::move(wait.checkpoint), {}, {*progress, cache_.durability()});
   }
-  if (!progress) return Wait<WriteBackProgress>::fail(std::move(wait.progress), Errc::not_found);  // so many have ended since
+  // So many jobs have ended since that this one is forgotten.
+  if (!progress) return Wait<WriteBackProgress>::fail(std::move(wait.progress), Errc::not_found);
   Wait<WriteBackProgress>::complete(std::move(wait.progress), {}, *progress);
 }
 
@@ -242,7 +244,7 @@ void AsyncCache::tell_ended_jobs() {
 void AsyncCache::begin_stop(std::unique_ptr<Wait<std::uint64_t>> wait) {
   stop_begun_ = true;
   stopping_.push_back(std::move(wait));
-  cache_.resume_transfers();  // it waits for what is under way
+  cache_.resume_transfers();  // the stop waits for transfers under way
   for (const WriteBackProgress& job : cache_.write_backs()) {
     if (!job.ended()) (void)cache_.cancel_write_back(job.id);
   }
@@ -251,10 +253,10 @@ void AsyncCache::begin_stop(std::unique_ptr<Wait<std::uint64_t>> wait) {
 
 void AsyncCache::finish_stop() {
   if (stopping_.empty() || !leases_.empty() || cache_.has_pending_work()) return;
-  // Nothing will wake this runtime any more; the executor may run dry.
+  // Nothing will wake this cache any more, so the executor may run out of work.
   wake_.cancel();
   timer_.cancel();
-  // Whoever is told may destroy the runtime at once, on another thread: not before this turn has ended, then.
+  // A completed stop may destroy this cache at once, on another thread. So complete it only after this turn has ended.
   asio::post(strand_, [waits = std::exchange(stopping_, {})]() mutable {
     for (auto& wait : waits) Wait<std::uint64_t>::complete(std::move(wait), {}, 0);
   });
@@ -269,7 +271,8 @@ void AsyncCache::wait_for_wake() {
 }
 
 void AsyncCache::wait_for_deadline() {
-  if (stop_begun_ && stopping_.empty()) return;  // stopped: a pin's end, say, is nobody's concern any more
+  // Stopped: deadlines, for example the end of a pin, no longer matter.
+  if (stop_begun_ && stopping_.empty()) return;
   TimePoint deadline = cache_.next_deadline();
   if (!waiting_.empty()) deadline = std::min(deadline, waiting_.front().request.deadline);
   if (deadline == never || deadline == timer_.expiry()) return;

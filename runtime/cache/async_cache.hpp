@@ -24,51 +24,58 @@
 
 namespace terrace {
 
-/// What a ready request got, or one by layer that was told of its first layers.
+/// What a granted request has. A request is granted when it is ready; a request by layer, when its first layers have arrived.
 struct Grant {
-  /// `layers` of what is ready.
+  /// Value of `layers` when all layers have arrived.
   static constexpr std::uint32_t all_layers = Loads::all_layers;
 
   Lease lease;
   std::vector<SlotId> table;    ///< a slot per block of the sequence
-  std::vector<Tier> hit_tiers;  ///< of its leading blocks, one per hit
+  std::vector<Tier> hit_tiers;  ///< of the leading blocks, one per hit
   RequestStats stats;
-  double seconds_waited = 0;          ///< since it was accepted
-  std::uint32_t layers = all_layers;  ///< so many leading layers of all its blocks are there
+  double seconds_waited = 0;          ///< since the request was accepted
+  std::uint32_t layers = all_layers;  ///< leading layers of all its blocks that have arrived
 };
 
-/// What became of a commit.
+/// Result of a commit.
 struct Commit {
-  std::uint32_t blocks = 0;  ///< of the request, committed by now: fewer than the keys where it stopped early; call again then
+  /// Blocks of the request that are committed by now. Fewer than the keys if the commit stopped early; then call it again.
+  std::uint32_t blocks = 0;
   std::vector<Duplicate> duplicates;
 };
 
-/// The cache in loop mode: a Cache on a strand of the caller's executor, for servers that live on an event loop.
+/// The cache in loop mode: a Cache on a strand of an executor, for servers with an event loop.
 ///
 ///     auto [error, grant] = co_await cache.acquire(request, asio::as_tuple(asio::use_awaitable));
 ///
-/// Every operation takes an Asio completion token and completes on the token's executor, once. Spans given to one stay valid
-/// until it completes. A request that finds no room waits, in order, for others to release theirs.
+/// Every operation takes an Asio completion token. It completes exactly once, on the executor of the token. The comment of each
+/// operation begins with its completion signature. Spans that are passed to an operation must stay valid until it completes.
+/// Requests that do not find enough slots wait in a queue until other requests release theirs.
 ///
-/// Threads: any, for every member but those that say otherwise. The executor is the caller's; AsyncCache never runs it. Leases
-/// may end on any thread, and before the AsyncCache does; one that ended before an operation was begun has ended for it.
+/// Ownership: the executor belongs to the caller, and AsyncCache never runs it. Leases may end before the AsyncCache does. If a
+/// lease ends before an operation begins, the operation sees it as ended.
 ///
-/// Stop in two steps: stop() fails what waits for room with Errc::stopped and completes when the last lease has come back and
-/// nothing is under way; then destroy. From stop() on every operation but layers, commit and extend, which live requests still
-/// need, fails with Errc::stopped and does nothing.
+/// Threads: every member can be called from any thread unless its comment says otherwise. Leases may end on any thread.
+///
+/// To stop it, call stop() first. Requests that wait for slots then fail with Errc::stopped. stop() completes when the last lease
+/// has come back and nothing is under way. Then destroy the object. After stop() was called, live requests can still use layers,
+/// commit and extend; every other operation fails with Errc::stopped and does nothing.
 class AsyncCache : private LeaseHome {
  public:
-  /// `cache` has a waker, outlives the AsyncCache, and is used by nobody else while it lives.
+  /// `cache` must have a waker and outlive the AsyncCache. Nothing else may use it meanwhile.
   AsyncCache(asio::any_io_executor executor, Cache& cache);
   ~AsyncCache() override;
   AsyncCache(const AsyncCache&) = delete;
   AsyncCache& operator=(const AsyncCache&) = delete;
 
-  /// Completes when everything the request needs is there: void(ErrorCode, Grant). Fails as CacheManager::acquire does, but for
-  /// no_room, which is waited for; deadline_exceeded, load failures that leave no room (no_room), stopped. Can be cancelled while
-  /// it waits, for room or for loads, by any type of cancellation: then fails with asio::error::operation_aborted and holds
-  /// nothing. Cancelled later it completes as if it had not been. A request by layer completes as soon as it has leading layers:
-  /// layers() awaits the others.
+  /// void(ErrorCode, Grant). Completes when everything that the request needs is there. Fails as CacheManager::acquire does
+  /// (except that it waits instead of failing with no_room), and with deadline_exceeded, no_room (too few slots after a failed
+  /// load), stopped.
+  ///
+  /// While the request waits, it can be cancelled by any type of cancellation. It then fails with asio::error::operation_aborted
+  /// and holds nothing. A later cancellation has no effect.
+  ///
+  /// A request by layer completes as soon as its first layers have arrived. layers() awaits the others.
   template <class Token>
   auto acquire(AcquireRequest request, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, Grant)>(
@@ -89,9 +96,9 @@ class AsyncCache : private LeaseHome {
         token, request);
   }
 
-  /// Completes when the request has so many leading layers: void(ErrorCode, std::uint32_t), with how many it has by then; with
-  /// Grant::all_layers, when it is ready. Fails as the request does (RequestEvent says what that means), and the lease is to be
-  /// ended; unknown_request where it has ended.
+  /// void(ErrorCode, std::uint32_t). Completes when at least `count` leading layers of the request have arrived, and returns how
+  /// many have. With Grant::all_layers, completes when the request is ready. If the request fails (see RequestEvent), this fails
+  /// with the same error, and the caller must end the lease. Fails with unknown_request if the lease has ended.
   template <class Token>
   auto layers(const Lease& lease, std::uint32_t count, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, std::uint32_t)>(
@@ -104,7 +111,7 @@ class AsyncCache : private LeaseHome {
         token, lease.id(), count);
   }
 
-  /// void(ErrorCode, Commit). The lease must live until it completes.
+  /// void(ErrorCode, Commit). The lease must not end before it completes.
   template <class Token>
   auto commit(const Lease& lease, std::span<const BlockKey> keys, Fence written, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, Commit)>(
@@ -116,7 +123,7 @@ class AsyncCache : private LeaseHome {
         token, lease.id(), keys, written);
   }
 
-  /// void(ErrorCode, std::vector<SlotId>): the whole block table after it. The lease must live until it completes.
+  /// void(ErrorCode, std::vector<SlotId>). Returns the whole new block table. The lease must not end before it completes.
   template <class Token>
   auto extend(const Lease& lease, std::uint32_t blocks, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, std::vector<SlotId>)>(
@@ -127,13 +134,13 @@ class AsyncCache : private LeaseHome {
         token, lease.id(), blocks);
   }
 
-  /// void(ErrorCode): what no later token attends to is given up. The lease must live until it completes.
+  /// void(ErrorCode). As CacheManager::advance. The lease must not end before it completes.
   template <class Token>
   auto advance(const Lease& lease, std::uint64_t tokens, Fence last_use, Token&& token) {
     return perform<>(Then::turn, std::forward<Token>(token),
                      [this, &lease, tokens, last_use] { return cache_.advance(lease, tokens, last_use); });
   }
-  /// void(ErrorCode): as Cache::compute_is_idle.
+  /// void(ErrorCode). As Cache::compute_is_idle.
   template <class Token>
   auto compute_is_idle(Token&& token) {
     return perform<>(Then::turn, std::forward<Token>(token), [this] {
@@ -141,8 +148,8 @@ class AsyncCache : private LeaseHome {
       return Result<void>{};
     });
   }
-  /// void(ErrorCode, std::vector<SlotId>): the table of one of several groups; that of the first is in the grant. The lease must
-  /// live until it completes.
+  /// void(ErrorCode, std::vector<SlotId>). The block table of one group; the grant has the table of the first group. The lease
+  /// must not end before it completes.
   template <class Token>
   auto block_table(const Lease& lease, GroupId group, Token&& token) {
     return perform<std::vector<SlotId>>(Then::nothing, std::forward<Token>(token),
@@ -164,10 +171,10 @@ class AsyncCache : private LeaseHome {
                                 [this, keys, lowest_tier] { return Result<MatchResult>{cache_.match(keys, lowest_tier)}; });
   }
 
-  // ---- the cache as a whole: the calls of these names in runtime/cache/cache.hpp, which say what they do and how they fail
+  // ---- the cache as a whole: runtime/cache/cache.hpp says what these calls do and how they fail
 
-  /// void(ErrorCode). Requests that wait fail with `cleared`; those that wait for room find it in what became free, or, where
-  /// the clear waits, fail with `paused`.
+  /// void(ErrorCode). Pending requests fail with `cleared`. Requests that wait for slots get those that became free; if
+  /// ClearOptions::wait is set, they fail with `paused`.
   template <class Token>
   auto clear(const ClearOptions& options, Token&& token) {
     return perform<>(Then::turn, std::forward<Token>(token), [this, options] {
@@ -185,10 +192,10 @@ class AsyncCache : private LeaseHome {
   auto resume(Token&& token) {
     return perform<>(Then::turn, std::forward<Token>(token), [this] { return cache_.resume(); });
   }
-  /// From any thread, at once.
+  /// Returns at once. Can be called from any thread.
   [[nodiscard]] CacheStatus status() const noexcept { return cache_.status(); }
 
-  /// void(ErrorCode, std::uint32_t): device blocks that it freed.
+  /// void(ErrorCode, std::uint32_t). Returns the number of device blocks that it freed.
   template <class Token>
   auto drop(std::span<const BlockKey> keys, Token&& token) {
     return perform<std::uint32_t>(Then::turn, std::forward<Token>(token), [this, keys] { return cache_.drop(keys); });
@@ -231,13 +238,14 @@ class AsyncCache : private LeaseHome {
   auto remove_quota(TenantId tenant, Token&& token) {
     return perform<>(Then::nothing, std::forward<Token>(token), [this, tenant] { return cache_.remove_quota(tenant); });
   }
-  /// void(ErrorCode). Requests that wait for room and can never have it any more fail with never_fits. Of storage it is done in
-  /// the turns that follow, as BlockStore::resize says.
+  /// void(ErrorCode). Requests that wait for more slots than the new size has fail with never_fits. A resize of storage goes on
+  /// after this has completed, see BlockStore::resize.
   template <class Token>
   auto resize(Tier tier, std::uint32_t blocks, Token&& token) {
     return perform<>(Then::turn, std::forward<Token>(token), [this, tier, blocks] { return cache_.resize(tier, blocks); });
   }
-  /// void(ErrorCode, std::uint64_t): slots that a resize has still to retire. Fails: invalid_argument (storage).
+  /// void(ErrorCode, std::uint64_t). Returns the number of slots that a resize has still to retire. Fails: invalid_argument
+  /// (storage).
   template <class Token>
   auto retiring(Tier tier, Token&& token) {
     return perform<std::uint64_t>(Then::nothing, std::forward<Token>(token), [this, tier] {
@@ -316,7 +324,7 @@ class AsyncCache : private LeaseHome {
     });
   }
 
-  /// void(ErrorCode, WriteBackId). The order's keys must stay valid until it completes. A stop() cancels the jobs that run.
+  /// void(ErrorCode, WriteBackId). The keys of the order must stay valid until it completes. stop() cancels running jobs.
   template <class Token>
   auto start_write_back(const WriteBackOrder& order, Token&& token) {
     return perform<WriteBackId>(Then::turn, std::forward<Token>(token), [this, order] { return cache_.start_write_back(order); });
@@ -336,12 +344,12 @@ class AsyncCache : private LeaseHome {
   auto cancel_write_back(WriteBackId id, Token&& token) {
     return perform<>(Then::turn, std::forward<Token>(token), [this, id] { return cache_.cancel_write_back(id); });
   }
-  /// void(ErrorCode, WriteBackProgress), as it is now. Fails: not_found.
+  /// void(ErrorCode, WriteBackProgress). Returns the current progress. Fails: not_found.
   template <class Token>
   auto write_back(WriteBackId id, Token&& token) {
     return perform<WriteBackProgress>(Then::nothing, std::forward<Token>(token), [this, id] { return progress(id); });
   }
-  /// void(ErrorCode, WriteBackProgress), once the job has ended. Fails: not_found, stopped (and the job ends with the
+  /// void(ErrorCode, WriteBackProgress). Completes when the job has ended. Fails: not_found, stopped (the job ends with the
   /// AsyncCache).
   template <class Token>
   auto wait_write_back(WriteBackId id, Token&& token) {
@@ -358,8 +366,8 @@ class AsyncCache : private LeaseHome {
     return perform<Durability>(Then::nothing, std::forward<Token>(token),
                                [this] { return Result<Durability>{cache_.durability()}; });
   }
-  /// void(ErrorCode, CheckpointReport): all that is cached is brought to storage and flushed, within the time there is, beside
-  /// whatever is served. Fails: as Cache::start_write_back; stopped.
+  /// void(ErrorCode, CheckpointReport). Writes everything that is cached to storage and flushes it, within `budget`, while the
+  /// cache serves. Fails as Cache::start_write_back, and with stopped.
   template <class Token>
   auto checkpoint(Duration budget, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, CheckpointReport)>(
@@ -396,7 +404,7 @@ class AsyncCache : private LeaseHome {
                      [this, urgency, per_second] { return cache_.limit_transfers(urgency, per_second); });
   }
 
-  /// void(ErrorCode). A stop() resumes what was paused.
+  /// void(ErrorCode). stop() resumes paused transfers.
   template <class Token>
   auto pause_transfers(Token&& token) {
     return perform<>(Then::nothing, std::forward<Token>(token), [this] {
@@ -419,7 +427,7 @@ class AsyncCache : private LeaseHome {
                                   [this] { return Result<std::uint64_t>{cache_.transfers_in_flight()}; });
   }
 
-  /// void(ErrorCode, std::uint64_t): completes when nothing is left, with the count 0. A second stop() joins the first.
+  /// void(ErrorCode, std::uint64_t). Completes with 0 when nothing is left. A second stop() joins the first.
   template <class Token>
   auto stop(Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, std::uint64_t)>(
@@ -436,10 +444,10 @@ class AsyncCache : private LeaseHome {
     return std::make_unique<WaitFor<Handler, T...>>(std::move(handler), executor_);
   }
 
-  /// What else may have changed with an operation: nothing; or requests that wait, deadlines, work under way.
+  /// What must follow an operation: `turn` if it may affect waiting requests, deadlines or work under way.
   enum class Then : bool { nothing, turn };
 
-  /// Runs `work` on the strand and completes with its Result.
+  /// Runs `work` on the strand and completes with its result.
   template <class... T, class Token, class Work>
   auto perform(Then then, Token&& token, Work work) {
     return asio::async_initiate<Token, void(ErrorCode, T...)>(
@@ -464,7 +472,7 @@ class AsyncCache : private LeaseHome {
   }
 
   struct Waiting {
-    std::uint64_t number = 0;  ///< of the call; a request's name may be used again
+    std::uint64_t number = 0;  ///< of this call, because a RequestId may be used again
     AcquireRequest request;
     std::unique_ptr<Wait<Grant>> wait;
   };
@@ -473,7 +481,7 @@ class AsyncCache : private LeaseHome {
     std::uint32_t wanted = 0;
     std::unique_ptr<Wait<std::uint32_t>> wait;
   };
-  /// Granted, and not ready yet; or failed since.
+  /// A request that is granted by layer and not ready yet, or that has failed since.
   struct Loading {
     std::uint32_t layers = 0;
     ErrorCode error;
@@ -490,7 +498,7 @@ class AsyncCache : private LeaseHome {
   void do_commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<Commit>> wait);
   void do_extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait<std::vector<SlotId>>> wait);
   [[nodiscard]] Result<WriteBackProgress> progress(WriteBackId id) const;
-  struct JobWait {  ///< for one of the two
+  struct JobWait {  ///< either `progress` or `checkpoint` is set
     WriteBackId id;
     std::unique_ptr<Wait<WriteBackProgress>> progress;
     std::unique_ptr<Wait<CheckpointReport>> checkpoint;
@@ -519,10 +527,10 @@ class AsyncCache : private LeaseHome {
   Cache& cache_;
   asio::posix::stream_descriptor wake_;
   asio::steady_timer timer_;
-  std::unordered_map<RequestId, Lease> leases_;     ///< the cache's own, behind those handed out
-  std::unordered_map<RequestId, Waiting> pending_;  ///< acquired, not granted
-  std::unordered_map<RequestId, Loading> loading_;  ///< granted by layer; those that failed, until their lease ends
-  std::deque<Waiting> waiting_;                     ///< for room, in order
+  std::unordered_map<RequestId, Lease> leases_;     ///< the leases of the cache; callers hold leases on these
+  std::unordered_map<RequestId, Waiting> pending_;  ///< accepted, not granted yet
+  std::unordered_map<RequestId, Loading> loading_;  ///< granted by layer; a failed one stays until its lease ends
+  std::deque<Waiting> waiting_;                     ///< for slots, in order
   std::vector<JobWait> job_waits_;
   std::vector<std::unique_ptr<Wait<std::uint64_t>>> stopping_;
   bool stop_begun_ = false;

@@ -32,7 +32,7 @@ Cache::Cache(const ManagerConfig& config, const CacheParts& parts) : parts_{part
 
 Cache::~Cache() { TERRACE_CHECK(manager_.live_requests() == 0); }
 
-/// What an earlier process stored is a hit again.
+/// Makes the blocks that an earlier process stored available as hits.
 void Cache::restore_stored() {
   for (const PoolId pool : pool_ids_) {
     CatalogRecovery& catalog_recovery = manager_.catalog_recovery(pool);
@@ -223,7 +223,7 @@ void Cache::resume_transfers() {
 }
 
 std::span<const RequestEvent> Cache::poll() {
-  // Before collecting: what arrives after this wakes again.
+  // Acknowledge before collecting, so that anything that arrives later wakes the thread again.
   if (parts_.waker != nullptr) parts_.waker->acknowledge();
   transfer_events_.clear();
   parts_.transfers.poll(transfer_events_);
@@ -243,7 +243,7 @@ std::span<const RequestEvent> Cache::poll() {
   end_quarantines();
   manager_.settle();
   carry_out();
-  if (manager_.write_backs().wants_pump()) wake();  // it looked at a part of the tree, and there is more
+  if (manager_.write_backs().wants_pump()) wake();  // it has looked at a part of the tree, and there is more
   events_.clear();
   events_.swap(manager_.events());
   for (const RequestEvent& event : events_) {
@@ -261,7 +261,7 @@ std::span<const RequestEvent> Cache::poll() {
 
 TimePoint Cache::next_deadline() const {
   TimePoint next = std::min(manager_.next_deadline(), parts_.transfers.next_deadline());
-  // Compute wakes nobody when it reaches a point.
+  // The device does not wake anybody when compute reaches a fence.
   if (quarantine_in_the_way_) next = std::min(next, parts_.clock.now() + quarantine_poll_interval);
   for (const PoolParts& pool : pools_) {
     if (pool.store != nullptr) next = std::min(next, pool.store->next_deadline());
@@ -298,7 +298,7 @@ Result<CheckpointReport> Cache::checkpoint(Duration budget) {
 template <class Condition>
 void Cache::poll_while(Condition condition) {
   TERRACE_CHECK(!transfers_paused_);
-  // Requests that end their wait meanwhile are still to be told of.
+  // The events of requests that end their wait meanwhile are kept for the next poll().
   std::vector<RequestEvent> events;
   while (condition()) {
     const auto ended = poll();
@@ -366,7 +366,7 @@ void Cache::carry_out(PoolId pool) {
     }
     writes_.began(store_writes_.size(), parts_.clock.now());
     if (!store_writes_.empty()) parts.store->write(store_writes_);
-    // After the writes: where transfers were paused, one of them may be of what was cleared since.
+    // Removes come after the writes. If transfers were paused, one of the writes may be for a block that was cleared since.
     if (!actions.removes.empty()) parts.store->remove(actions.removes, 0);
     store_reads_.clear();
     for (const ReadOrder& order : actions.reads) store_reads_.push_back({order.token, order.key, parts.arena->block(order.into)});
@@ -383,13 +383,13 @@ void Cache::count_moved(Moved& moved, const Throughput& link, std::uint64_t bloc
   moved.seconds = link.busy_seconds();
 }
 
-/// The link, and the disk, are one for all pools; what they take for a block depends on its size.
+/// All pools share the link and the disk. The cost of a block depends on its size.
 void Cache::tell_load_costs() {
   if (!manager_.measures_loads()) return;
   const TimePoint now = parts_.clock.now();
   const double link = plans_[static_cast<std::size_t>(Direction::swap_in)].seconds_per_byte(now);
   const double read = reads_.seconds_per_byte(now);
-  // Without a prefill speed to go by, no more is risked than on a link that nobody knows.
+  // While the prefill speed is unknown, risk no more than on an unknown link.
   const bool knows_prefill = !manager_.learns_prefill() || prefill_.unit_seconds() > 0;
   const Bytes trusted = knows_prefill ? reads_.trusted(now) : Throughput::trusted_unseen;
   for (const PoolId pool : pool_ids_) {
@@ -403,14 +403,14 @@ void Cache::tell_load_costs() {
   }
 }
 
-/// Before each call that may free room: whoever waited for it may begin a load.
+/// Called before every operation that may free slots, because a waiting request may then start a load.
 void Cache::note_time() {
   if (manager_.measures_loads()) manager_.note_time(parts_.clock.now());
 }
 
 void Cache::note_ready(RequestId id, TimePoint now) {
   if (!manager_.learns_prefill()) return;
-  // Blocks that somebody else computes say nothing about the speed of this engine.
+  // Blocks that are computed elsewhere say nothing about the speed of this engine.
   const bool computes = manager_.request_stats(id)->external == 0;
   prefill_.on_ready(id, computes ? manager_.prompt_left(id) : 0, now);
 }
@@ -430,7 +430,7 @@ void Cache::poison_freed(PoolId pool) {
     std::memset(block.data(), poison_byte, block.size());
   }
   if (freed_on_device.empty()) return;
-  // On the compute timeline, after whatever may still use the slots; transfers into them wait for it.
+  // Overwrite on the compute timeline, after all work that may still use the slots. Transfers into the slots wait for the fence.
   std::vector<std::size_t> bytes;
   for (std::uint32_t rank = 0; rank < parts_.poison->size(); ++rank) {
     bytes.push_back(count(parts_.poison->at(rank).info().pool(pool).block_bytes));

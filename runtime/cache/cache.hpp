@@ -24,11 +24,11 @@
 
 namespace terrace {
 
-/// Copies of one kind that were completed.
+/// Completed copies of one kind.
 struct Moved {
   std::uint64_t blocks = 0;
   Bytes bytes{};
-  /// During which at least one copy of the kind was under way.
+  /// Time during which at least one copy of this kind was under way.
   double seconds = 0;
 
   friend Moved operator-(const Moved& now, const Moved& before) {
@@ -43,53 +43,55 @@ struct MovedTotals {
   Moved storage_writes;  ///< the arena to storage
 };
 
-/// Of one pool.
+/// The parts of one pool.
 struct PoolParts {
-  /// Has, or will have, host_blocks + staging_blocks slots; of these staging_blocks at least are warm. It comes and goes with
-  /// the host tier's size.
+  /// Has, or will have, host_blocks + staging_blocks slots. At least staging_blocks of them are warm. It grows and shrinks with
+  /// the host tier.
   HostArena* arena;
-  BlockStore* store;  ///< null: none. A store keeps blocks of one size: each pool has its own
+  BlockStore* store;  ///< null: none. Each pool has its own store, because all blocks of a store have one size
 };
 
-/// Told by a cache what its owner may want to log (CacheSystemWatch). Threads: the cache's.
+/// Receives what the owner of a cache may want to log (see CacheSystemWatch). Threads: the thread of the cache.
 class CacheWatch {
  public:
   virtual ~CacheWatch() = default;
-  /// At the end of every poll.
+  /// Called at the end of every poll.
   virtual void on_polled(TimePoint now) = 0;
-  /// A flush of storage has ended.
+  /// Called when a flush of storage has ended.
   virtual void on_flushed(ErrorCode error) = 0;
 };
 
-/// What a cache works with; all of it outlives the cache.
+/// The parts that a cache works with. All of them outlive the cache.
 struct CacheParts {
-  TransferPort& transfers;  ///< of a device with all the pools
-  HostArena& arena;         ///< the first pool's, as in PoolParts
-  BlockStore* store;        ///< the first pool's; null: none
+  TransferPort& transfers;  ///< for a device that has all pools
+  HostArena& arena;         ///< of the first pool, as in PoolParts
+  BlockStore* store;        ///< of the first pool; null: none
   const Clock& clock;
-  /// Woken by `transfers` and `store`; what wake_fd() shows. A simulation that never sleeps passes none.
+  /// `transfers` and `store` wake it; wake_fd() is its descriptor. Null: for simulations that never sleep.
   EventFdWaker* waker = nullptr;
-  /// Poison mode: slots are overwritten as they become free, so that whoever reads one too late, or serves it unfilled, is
-  /// seen. Null: off. For tests.
+  /// Poison mode, for tests: slots are overwritten as they become free, so that a read that comes too late, or of a slot that was
+  /// never filled, is noticed. Null: off.
   RankDevices* poison = nullptr;
   std::vector<PoolParts> other_pools = {};
-  /// Null: nobody watches.
+  /// Null: none.
   CacheWatch* watch = nullptr;
 };
 
-/// The cache in confined mode: a CacheManager whose decisions are carried out. The engine owns it, calls it from one thread,
-/// and calls poll() once a step; nothing blocks.
+/// The cache in confined mode: a CacheManager, together with everything that carries out its decisions.
+///
+/// The engine owns it, calls it from one thread, and calls poll() once per step. No call blocks, except wait(), drain() and
+/// checkpoint().
 ///
 ///     while (serving) {
-///       for (const RequestEvent& event : cache.poll()) …   // requests that became ready, or failed; by layer, how far they are
-///       …acquire, extend, commit, drop leases, launch the step…
+///       for (const RequestEvent& event : cache.poll()) …   // requests that became ready, failed, or have more layers
+///       …acquire, extend, commit, end leases, launch the step…
 ///     }
 ///
 /// An engine that has nothing to do sleeps until wake_fd() is readable or next_deadline() has come. Threads: one.
 class Cache : private LeaseHome {
  public:
   Cache(const ManagerConfig& config, const CacheParts& parts);
-  /// Every lease has ended before, and the work under way: drain() first.
+  /// All leases and all work under way must have ended: call drain() before.
   ~Cache() override;
   Cache(const Cache&) = delete;
   Cache& operator=(const Cache&) = delete;
@@ -97,27 +99,27 @@ class Cache : private LeaseHome {
   [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Tier lowest_tier = Tier::storage) const {
     return manager_.match(keys, lowest_tier);
   }
-  /// The lease of a request that is ready or pending; which, says `state()`. Fails as CacheManager::acquire does.
-  /// If it fails with no_room while slots are quarantined, next_deadline() says when to try again.
+  /// Returns the lease of a request that is ready or pending; `state()` says which. Fails as CacheManager::acquire does. If it
+  /// fails with no_room while slots are quarantined, next_deadline() says when to try again.
   [[nodiscard]] Result<Lease> acquire(const AcquireRequest& request);
   [[nodiscard]] RequestState state(const Lease& lease) const {
     return lease ? manager_.state(lease.id()) : RequestState::unknown;
   }
-  /// Polls, sleeping between, until the request is ready or has failed: the synchronous form of what acquire() began. Afterwards
-  /// hit_tiers() and request_stats() say of each block where it came from, or that it is to be computed. Events of other requests
-  /// that end their wait meanwhile are kept for the next poll(). Fails: as the request does (RequestEvent), not_ready where
-  /// poll() has told why; unknown_request; paused (transfers are).
+  /// Blocks until the request is ready or has failed: it polls, and sleeps between polls. Afterwards hit_tiers() and
+  /// request_stats() say where each block came from and which blocks must be computed. Events of other requests are kept for the
+  /// next poll(). Fails with the error of the request (RequestEvent), not_ready (poll() has reported that error already),
+  /// unknown_request, paused (transfers are paused).
   [[nodiscard]] Result<void> wait(const Lease& lease);
   [[nodiscard]] Result<void> extend(const Lease& lease, std::uint32_t blocks);
   [[nodiscard]] Result<std::span<const Duplicate>> commit(const Lease& lease, std::span<const BlockKey> keys, Fence written);
-  /// How far the request's blocks are committed, hits included: after a commit(), less than its keys where that stopped early.
-  /// Fails: not_ready.
+  /// Number of blocks of the request that are committed, hits included. After a commit() that stopped early it is less than the
+  /// number of keys. Fails: not_ready.
   [[nodiscard]] Result<std::uint32_t> committed_blocks(const Lease& lease) const { return manager_.committed_blocks(lease.id()); }
-  /// Ends the lease. What compute launched up to `last_use` may still touch its blocks.
+  /// Ends the lease. Work that was launched up to `last_use` may still touch its blocks.
   void release(Lease lease, Fence last_use);
-  /// Nothing that compute has been given so far is still to be done, whether or not a point marks it; the device has been
-  /// synchronized, say. Ends the quarantines of leases that ended without used_until(). For an engine that gives compute
-  /// nothing more: else the next points do that.
+  /// Tells the cache that compute has finished everything that it was given, whether or not a fence marks it, for example after
+  /// the device was synchronized. This ends the quarantines of leases that ended without used_until(). It is meant for an engine
+  /// that launches no more compute; otherwise later fences end the quarantines.
   void compute_is_idle();
 
   [[nodiscard]] Result<void> advance(const Lease& lease, std::uint64_t tokens, Fence last_use);
@@ -133,12 +135,13 @@ class Cache : private LeaseHome {
   [[nodiscard]] Result<std::span<const Tier>> hit_tiers(const Lease& lease) const { return manager_.hit_tiers(lease.id()); }
   [[nodiscard]] Result<RequestStats> request_stats(const Lease& lease) const { return manager_.request_stats(lease.id()); }
 
-  /// How long the request waited until it was ready, or has waited so far; in loop mode not what it waited to be accepted.
+  /// Seconds that the request waited until it was ready, or has waited so far. In loop mode, the time before it was accepted is
+  /// not included.
   [[nodiscard]] double seconds_waited(const Lease& lease) const { return waits_.seconds(lease.id(), parts_.clock.now()); }
   /// The waits of all requests so far.
   [[nodiscard]] WaitTotals wait_totals() const { return waits_.totals(); }
 
-  /// The manager's calls of these names (runtime/manager/cache_manager.hpp), carried out.
+  /// The calls of CacheManager with these names (runtime/manager/cache_manager.hpp). Their decisions are carried out.
   void clear(const ClearOptions& options);
   [[nodiscard]] Result<void> reset(const ClearOptions& options);
   [[nodiscard]] Result<void> resume();
@@ -160,29 +163,29 @@ class Cache : private LeaseHome {
   [[nodiscard]] std::optional<std::uint64_t> tenant_blocks(TenantId tenant, Tier tier, PoolId pool = {}) const {
     return manager_.tenant_blocks(tenant, tier, pool);
   }
-  /// Of the host tier it does not wait for memory: a tier that becomes larger serves with what it has, and grows chunk by chunk
-  /// in the polls that follow; host_memory() says how far it has come, and why it stopped short. Of storage it is
-  /// BlockStore::resize, whose errors it has, and the store's stat() says how far it has come; invalid_argument without storage.
+  /// Does not wait. A host tier that becomes larger grows chunk by chunk in later polls; host_memory() says how far it has come
+  /// and why it stopped early. For storage this is BlockStore::resize, with its errors; the stat() of the store says how far it
+  /// has come. Fails with invalid_argument if there is no storage.
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, PoolId pool = {});
   [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const { return manager_.retiring(tier, pool); }
   [[nodiscard]] HostMemory host_memory(PoolId pool = {}) const { return host_chunks_.at(pool.value()).memory(); }
-  /// Times since construction that the host tier could not grow as it was to; host_memory() says why the last one was.
+  /// How often the host tier could not grow as ordered; host_memory() says why the last growth failed.
   [[nodiscard]] std::uint64_t host_growth_failures(PoolId pool = {}) const { return host_chunks_.at(pool.value()).failures(); }
   [[nodiscard]] std::uint32_t common_prefix(GroupId group = {}) const { return manager_.common_prefix(group); }
-  /// Counts that only grow, as those of wait_totals(), residency_totals() and moved(): a reader keeps what it read last, and
-  /// subtracts it from what it reads now.
+  /// These counts only grow, like those of wait_totals(), residency_totals() and moved(). A reader keeps the last values and
+  /// subtracts them from the new ones.
   [[nodiscard]] ManagerStats stats() const { return manager_.stats(); }
-  /// The manager's calls of these names.
+  /// The calls of CacheManager with these names.
   [[nodiscard]] TreeCounts tree_counts(PoolId pool = {}) const { return manager_.tree_counts(pool); }
   [[nodiscard]] std::string describe_tree(std::size_t lines_max) const { return manager_.describe_tree(lines_max); }
   void sample_residency(std::uint32_t one_in) { manager_.sample_residency(one_in); }
   [[nodiscard]] ResidencyTotals residency_totals(PoolId pool = {}) const { return manager_.residency_totals(pool); }
   void record_events() { manager_.record_events(); }
   void take_events(std::vector<KvEvent>& events) { manager_.take_events(events); }
-  /// From any thread, as of the last call.
+  /// The state after the last call. Can be called from any thread.
   [[nodiscard]] CacheStatus status() const noexcept { return status_.load(std::memory_order_acquire); }
 
-  /// Operators' jobs (runtime/types/write_back.hpp). They go on in poll(), and end in it; a job that is cancelled ends at once.
+  /// Write-back jobs (runtime/types/write_back.hpp). They progress in poll(), and end there. A cancelled job ends at once.
   [[nodiscard]] Result<WriteBackId> start_write_back(const WriteBackOrder& order);
   [[nodiscard]] Result<void> pause_write_back(WriteBackId id) { return manager_.write_backs().pause(id); }
   [[nodiscard]] Result<void> resume_write_back(WriteBackId id);
@@ -192,43 +195,47 @@ class Cache : private LeaseHome {
   [[nodiscard]] Result<std::vector<WriteBackResult>> take_write_back_results(WriteBackId id) {
     return manager_.write_backs().take_results(id);
   }
-  /// What a power failure now would leave, of all pools together.
+  /// What a power failure now would leave, in all pools together.
   [[nodiscard]] Durability durability() const { return manager_.durability(); }
-  /// A job that brings all that is cached to storage and has it flushed, within the time there is. Fails as start_write_back().
+  /// Starts a job that writes everything that is cached to storage and flushes it, within `budget`. Fails as start_write_back().
   [[nodiscard]] Result<WriteBackId> start_checkpoint(Duration budget);
-  /// The same, to its end: polls, sleeping between, and says what is durable and what is not. For the end of a process, when
-  /// requests have been released; the disk, however slow, is not waited for beyond the budget. Where it stands still, taking the
-  /// store down waits for it all the same: a process in a hurry ends without (std::quick_exit), which costs nothing that is
-  /// durable. Not while transfers are paused.
+  /// Does the same and blocks until the job has ended: it polls, and sleeps between polls. Returns what is durable and what is
+  /// not. Use it at the end of a process, when all requests have been released, and not while transfers are paused.
+  ///
+  /// It never waits longer than `budget`, however slow the disk is. But if the disk hangs, the destructor of the store still
+  /// waits for it. A process that cannot wait can end without destructors (std::quick_exit); it loses nothing that is durable.
   [[nodiscard]] Result<CheckpointReport> checkpoint(Duration budget);
-  /// What storage may be written to in a day, by policy and by jobs; 0: no limit. What was written today counts.
+  /// The most bytes per day that may be written to storage, by the write policy and by jobs together; 0: no limit. Bytes that
+  /// were written earlier today count.
   void limit_daily_writes(Bytes per_day) { manager_.write_budget().limit(per_day); }
   [[nodiscard]] const WriteBudget& write_budget() const { return manager_.write_budget(); }
 
-  /// Starts no transfer, read or write until resume_transfers(); what is under way goes on. Requests that need one stay pending.
+  /// Starts no transfer, read or write until resume_transfers(). Work under way continues. Requests that need a transfer stay
+  /// pending.
   void pause_transfers() { transfers_paused_ = true; }
   void resume_transfers();
-  /// What transfers that nobody waits for may take of the link, in both directions together (of several ranks each); 0: what is
-  /// left of it. Fails: invalid_argument, for requests.
+  /// Limits the link bandwidth of transfers that no request waits for, in both directions together (and on each rank). 0: they
+  /// use what is left of the link. Fails: invalid_argument (for Urgency::request).
   [[nodiscard]] Result<void> limit_transfers(Urgency urgency, Bytes per_second);
-  /// Transfers, reads and writes that have been started and have not ended.
+  /// Transfers, reads and writes that have started and have not ended.
   [[nodiscard]] std::uint64_t transfers_in_flight() const {
     return plans_[0].under_way() + plans_[1].under_way() + reads_.under_way() + writes_.under_way();
   }
 
-  /// Collects what has ended, decides what follows, and starts it. Returns the requests that ended their wait since the last
-  /// call, and those by layer of which more is there; valid until the next.
+  /// Collects ended work, makes decisions and starts new work. Returns an event for each request that ended its wait since the
+  /// last call, and for each request by layer that has more layers. The result is valid until the next call.
   std::span<const RequestEvent> poll();
-  /// Readable when poll() has something. -1 without a waker.
+  /// Becomes readable when poll() has something to collect. -1 without a waker.
   [[nodiscard]] int wake_fd() const { return parts_.waker == nullptr ? -1 : parts_.waker->fd(); }
-  /// Makes wake_fd() readable. From any thread.
+  /// Makes wake_fd() readable. Can be called from any thread.
   void wake() noexcept {
     if (parts_.waker != nullptr) parts_.waker->wake();
   }
-  /// When poll() should be called though nothing woke.
+  /// When to call poll() even if wake_fd() is not readable.
   [[nodiscard]] TimePoint next_deadline() const;
   [[nodiscard]] bool has_pending_work() const;
-  /// Polls, sleeping between, until nothing is under way. Waits for no lease. Not while transfers are paused.
+  /// Blocks until nothing is under way: it polls, and sleeps between polls. It does not wait for leases. Not while transfers are
+  /// paused.
   void drain();
 
   [[nodiscard]] const CacheManager& manager() const { return manager_; }
@@ -260,7 +267,7 @@ class Cache : private LeaseHome {
   std::vector<HostChunks> host_chunks_;  ///< by PoolId
   std::atomic<CacheStatus> status_{CacheStatus::normal};
   bool transfers_paused_ = false;
-  bool quarantine_in_the_way_ = false;  ///< a request found no room while there was one
+  bool quarantine_in_the_way_ = false;  ///< during a quarantine, a request found too few slots
   MovedTotals moved_;
   WaitTimes waits_;
   Throughput plans_[direction_count] = {Throughput{Throughput::Times::told}, Throughput{Throughput::Times::told}};

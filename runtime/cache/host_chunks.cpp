@@ -8,7 +8,7 @@
 namespace terrace {
 namespace {
 
-/// The least by which memory grows is this share of it.
+/// Memory grows by at least this fraction of its size.
 constexpr std::uint64_t grain_share = 128;
 
 bool is_coming(ChunkState state) { return state == ChunkState::reserved || state == ChunkState::touching; }
@@ -20,7 +20,7 @@ HostChunks::HostChunks(HostArena& arena, CacheManager& manager, PoolId pool) : a
   const std::uint32_t known = sizes.host_blocks + sizes.staging_blocks;
   TERRACE_CHECK(arena.slots() >= sizes.staging_blocks);
   TERRACE_CHECK(std::uint64_t{arena.slots()} + arena.slots_coming() >= known);
-  // The manager takes it that there is memory for all that it was told of.
+  // The manager assumes memory for all slots that it was configured with.
   std::vector<SlotSpan> closing;
   for (std::uint32_t chunk = 0; chunk < arena.chunks_end(); ++chunk) {
     const SlotSpan slots = arena.slots_of(chunk);
@@ -43,7 +43,7 @@ HostChunks::Plan HostChunks::plan(std::uint64_t slots) const {
   const auto open = [&](std::uint32_t chunk) { return arena_.state(chunk) == ChunkState::warm && !goes(chunk); };
   const auto awaited = [&](std::uint32_t chunk) { return is_coming(arena_.state(chunk)) && !is_cancelled(chunk); };
   std::uint64_t have_open = 0;
-  std::uint64_t have = 0;  // or will
+  std::uint64_t have = 0;  // including chunks that are being made
   for (std::uint32_t chunk = 0; chunk < arena_.chunks_end(); ++chunk) {
     const std::uint32_t here = arena_.slots_of(chunk).count;
     if (open(chunk)) have_open += here;
@@ -55,7 +55,7 @@ HostChunks::Plan HostChunks::plan(std::uint64_t slots) const {
     plan.cancel.push_back(chunk);
     have -= here;
   }
-  // Nothing goes for what is not there yet.
+  // Close only chunks that are replaced by memory that exists already.
   for (std::uint32_t chunk = arena_.chunks_end(); chunk-- > 0 && have_open > slots;) {
     const std::uint32_t here = arena_.slots_of(chunk).count;
     if (!open(chunk) || have_open - here < slots) continue;
@@ -115,7 +115,7 @@ void HostChunks::poll() {
     if (event.kind == ArenaEvent::Kind::failed) {
       if (event.why.empty() || unwanted) continue;
       failure_ = event.why;
-      failures_ += !failure_.empty();  // it was not cancelled
+      failures_ += !failure_.empty();  // empty: it was cancelled
       failed = true;
     } else if (unwanted) {
       arena_.give_back(event.chunk);
@@ -127,19 +127,19 @@ void HostChunks::poll() {
   if (!events_.empty() && arena_.is_warm()) trim();
 }
 
-/// What a tier that was made smaller kept until the memory that it has now was there.
+/// Closes chunks that a smaller tier kept until its new memory had arrived.
 void HostChunks::trim() {
   const std::uint32_t blocks = manager_.residency(pool_).host_blocks_wanted();
   const Plan plan = this->plan(std::uint64_t{blocks} + manager_.config().pool(pool_).staging_blocks);
   if (!plan.close.empty()) TERRACE_CHECK(close(plan, blocks).has_value());
 }
 
-/// The rest of a growth is of no use to who asked for all of it, and memory is short.
+/// Cancels the other chunks of a failed growth: the caller needs all of them, and memory is short.
 void HostChunks::stop_growing() {
   for (std::uint32_t chunk = 0; chunk < arena_.chunks_end(); ++chunk) {
     if (is_coming(arena_.state(chunk)) && !is_cancelled(chunk)) cancel(chunk);
   }
-  // (Refused where more is held than that, because a chunk that is to go is pinned: then the next resize says.)
+  // (This fails if a chunk that should go is pinned, so that more slots are held. Then the next resize reports it.)
   (void)manager_.resize(Tier::host, manager_.residency(pool_).host_blocks(), pool_);
 }
 

@@ -11,47 +11,48 @@
 
 namespace terrace {
 
-/// The host tier's memory as it is just now.
+/// The state of the memory of the host tier.
 struct HostMemory {
-  std::uint32_t wanted = 0;  ///< blocks of the tier, by the last resize
-  std::uint32_t usable = 0;  ///< of them, those there is memory for
-  Bytes mapped{};            ///< by the arena: staging included, and what comes and goes
+  std::uint32_t wanted = 0;  ///< blocks of the tier, as set by the last resize
+  std::uint32_t usable = 0;  ///< out of `wanted`: blocks that have memory
+  Bytes mapped{};            ///< by the arena, including staging and chunks that are coming or going
   std::uint32_t coming = 0;  ///< chunks that are being made
-  std::uint32_t going = 0;   ///< chunks that are to be given back, and wait for who is in them
-  std::string failure;       ///< why the last growth stopped short; empty: it did not
+  std::uint32_t going = 0;   ///< chunks that wait to be unmapped until their slots are no longer used
+  std::string failure;       ///< why the last growth stopped early; empty: it did not
 
-  /// All of the tier can be used. Before, it is ready: it serves with what is usable.
+  /// True if the whole tier can be used. Before that, the cache already serves with the usable part.
   [[nodiscard]] bool warm() const { return usable == wanted; }
 };
 
-/// Lets a pool's host tier follow its arena, and the arena the tier: orders chunks where the tier becomes larger, opens their
-/// slots as they become warm, closes whole chunks where it becomes smaller, and gives them back when the last of their slots has
-/// retired.
+/// Makes the memory of a pool's host tier follow its size. When the tier becomes larger, it orders chunks from the arena, and
+/// gives their slots to the manager as the chunks become warm. When the tier becomes smaller, it closes whole chunks, and returns
+/// each chunk to the arena when its last slot has retired.
 ///
-/// What is mapped is what is wanted, and up to a 128th of it more, so that a tier that grows in small steps does not come to
-/// consist of small chunks. After shrinking it may be up to one chunk more: chunks go as a whole, from the highest down, and
-/// one whose blocks are pinned or read stays until they let go. What stays of a chunk's surplus is retired slots.
+/// Mapped memory is the wanted size plus up to 1/128 of it, so that many small growth steps do not produce many small chunks.
+/// After shrinking, up to one more chunk stays. Chunks are closed as a whole, from the highest down. A chunk with blocks that are
+/// pinned or being read stays until they are released. The slots of a kept chunk that the tier does not need are retired.
 ///
-/// A growth that fails part way (no memory, refused by the preflight or by an observer) ends where it is: the tier's size is what
-/// there is memory for from then on, and memory() says why. Threads: the manager's.
+/// If a growth fails part way (no memory, or refused by the memory check or by an observer), the tier keeps the size that it has
+/// reached, and memory() says why. Threads: the thread of the manager.
 class HostChunks {
  public:
-  /// The arena has, or will have, the pool's host_blocks and staging_blocks; of these the latter are warm.
+  /// The arena has, or will have, host_blocks + staging_blocks slots of the pool. The staging slots are warm.
   HostChunks(HostArena& arena, CacheManager& manager, PoolId pool);
 
-  /// Fails as CacheManager::resize, and with never_fits where the slots could not be numbered. Nothing has changed then. It does
-  /// not wait: how far it has come, says memory().
+  /// Does not wait; memory() says how far the resize has come. Fails as CacheManager::resize, and with never_fits if the slots
+  /// would exceed the numbers of SlotId. After a failure nothing has changed.
   [[nodiscard]] Result<void> resize(std::uint32_t blocks);
-  /// Takes up what the arena has done meanwhile.
+  /// Handles the events of the arena.
   void poll();
-  /// Call after the manager's decisions have been carried out: what it has let go of is nobody's then.
+  /// Returns chunks whose slots have all retired. Call it after the decisions of the manager have been carried out, because only
+  /// then are slots that the manager has retired no longer used.
   void give_back_emptied();
   [[nodiscard]] HostMemory memory() const;
-  /// Chunks since construction that there was no memory for.
+  /// Number of chunks since construction for which there was no memory.
   [[nodiscard]] std::uint64_t failures() const { return failures_; }
 
  private:
-  /// A chunk on its way out: slots before `next` have retired.
+  /// A chunk that is closing. Its slots before `next` have retired.
   struct Going {
     std::uint32_t chunk = 0;
     SlotSpan slots;
@@ -76,7 +77,7 @@ class HostChunks {
   CacheManager& manager_;
   PoolId pool_;
   std::vector<Going> going_;
-  std::vector<std::uint32_t> cancelled_;  ///< and without an event yet
+  std::vector<std::uint32_t> cancelled_;  ///< their events have not arrived yet
   std::string failure_;
   std::uint64_t failures_ = 0;
   std::vector<ArenaEvent> events_;  ///< scratch

@@ -16,9 +16,9 @@ namespace terrace {
 
 namespace asio = boost::asio;
 
-/// A completion handler void(ErrorCode, T...) of any type, to be called once, on its own executor, which is kept busy until
-/// then. Complete it from any thread; never completed, it is destroyed uncalled. What was put into its cancellation slot is taken
-/// out before it is called.
+/// A completion handler void(ErrorCode, T...) with its type erased. It is called once, on its own executor, which stays busy
+/// until then. It can be completed from any thread. If it is never completed, it is destroyed without a call. Its cancellation
+/// slot is cleared before the call.
 template <class... T>
 class Wait {
  public:
@@ -28,7 +28,7 @@ class Wait {
     Wait* const w = wait.get();
     w->post(std::move(wait), error, std::move(values)...);
   }
-  /// With whatever an empty T is.
+  /// Completes with default values.
   static void fail(std::unique_ptr<Wait> wait, ErrorCode error) { complete(std::move(wait), error, T{}...); }
 
  private:
@@ -38,7 +38,7 @@ class Wait {
 template <class Handler, class... T>
 class WaitFor final : public Wait<T...> {
  public:
-  /// `fallback`: the executor of a handler that names none.
+  /// `fallback`: the executor for handlers that have none.
   WaitFor(Handler handler, const asio::any_io_executor& fallback)
       : handler_{std::move(handler)}, work_{asio::get_associated_executor(handler_, fallback)} {}
 
