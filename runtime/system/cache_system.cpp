@@ -22,7 +22,7 @@
 namespace terrace {
 namespace {
 
-/// Enough staging to keep disk and link busy beside each other.
+/// Enough staging slots to keep disk and link busy at the same time.
 constexpr std::uint32_t default_staging_blocks = 64;
 
 bool has_storage(const CacheSystemOptions& options) { return !std::holds_alternative<NoStorage>(options.storage); }
@@ -76,7 +76,7 @@ HostShare share_of(std::uint32_t rank, const CacheSystemOptions& options) {
   return {each * rank, each};
 }
 
-/// Before any memory is made ready: hundreds of gigabytes take their time.
+/// Checked before the memory is set up, because setting up hundreds of gigabytes takes long.
 void check_devices(const CacheSystemOptions& options) {
   for (std::uint32_t rank = 0; rank < rank_count(options); ++rank) {
     const auto* const cuda = std::get_if<CudaGpu>(&device_of(rank, options));
@@ -101,8 +101,8 @@ std::unique_ptr<Device> open_device(const DeviceOptions& options, const PoolMemo
   return std::make_unique<EmulatedDevice>(std::span{&pool, 1}, EmulatedOptions{.link = emulated.link, .faults = emulated.faults});
 }
 
-/// Small enough that what shrinking leaves over (less than one chunk) is under 2 % of what a fifth of the tier would be, and
-/// that the first chunks are soon warm; as few as may be otherwise.
+/// Size of a chunk. Chunks are small enough that the rest which remains after shrinking (less than one chunk) is under 2 % of a
+/// tier of a fifth of the size, and that the first chunks are warm soon. Otherwise they are as large as possible.
 Bytes chunk_bytes(Bytes total, Bytes block_bytes) {
   constexpr std::uint64_t chunks = 256;
   constexpr Bytes least = MiB * 2;
@@ -131,7 +131,7 @@ IoOptions io_options(const FileStorage& file) {
   return options;
 }
 
-/// While it lives, the engine has the arena's chunks registered, as they come and go.
+/// Registers the chunks of the arena with the I/O engine, as they are added and removed, until it is destroyed.
 class IoMemory final : public ArenaChunks {
  public:
   IoMemory(HostArena& arena, IoEngine& engine) : arena_{arena}, engine_{engine} {
@@ -154,7 +154,7 @@ class IoMemory final : public ArenaChunks {
 
 }  // namespace
 
-/// In order of construction; taken down backwards.
+/// Members are constructed in this order and destroyed in reverse.
 struct CacheSystem::Parts {
   explicit Parts(const CacheSystemOptions& options)
       : config{manager_config(options)}, log{options.log, clock}, arena{arena_options(options, config, waker)} {
@@ -242,12 +242,12 @@ struct CacheSystem::Parts {
   std::vector<std::unique_ptr<Device>> owned_devices;
   std::optional<RankDevices> devices;
   std::vector<std::unique_ptr<TransferPort>> engines;  ///< by rank
-  std::optional<RankedTransfers> ranked;               ///< over them, where there are several
+  std::optional<RankedTransfers> ranked;               ///< over `engines`, if there are several ranks
   std::unique_ptr<IoEngine> io;
-  std::unique_ptr<IoMemory> io_memory;  ///< the engine knows the arena
+  std::unique_ptr<IoMemory> io_memory;  ///< registers the arena with `io`
   std::unique_ptr<BlockStore> store;
-  const FileStore* file_store = nullptr;  ///< the same, where it is one
-  std::optional<ResilientStore> guard;    ///< over it
+  const FileStore* file_store = nullptr;  ///< the same object as `store`, if that is a FileStore
+  std::optional<ResilientStore> guard;    ///< in front of `store`
   std::unique_ptr<Cache> cache;
 };
 

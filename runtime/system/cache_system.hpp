@@ -25,83 +25,87 @@
 namespace terrace {
 
 struct NoStorage {};
-/// Ordinary memory in place of a disk: for tests and demonstrations.
+/// Ordinary memory in place of a disk, for tests and demonstrations.
 struct MemoryStorage {
   Bytes capacity{};
 };
 struct FileStorage {
   std::filesystem::path directory;
-  Bytes capacity{};  ///< of all directories together
-  /// So much of each file system stays free: FileStoreConfig::floor.
+  Bytes capacity{};  ///< all directories together
+  /// The space to keep free on each file system: FileStoreConfig::floor.
   Bytes floor{};
-  /// io_uring where the kernel allows it, else threads; or the one that is named.
+  /// `automatic`: io_uring if the kernel allows it, otherwise threads.
   IoChoice io = IoChoice::automatic;
-  unsigned io_threads = 4;  ///< of the pool
-  /// Per second, to try a slower disk than the one at hand; 0: as fast as it goes. Of the pool.
+  unsigned io_threads = 4;  ///< only for I/O by threads
+  /// Bytes per second, to imitate a slower disk; 0: no limit. Only for I/O by threads.
   Bytes bandwidth{};
-  /// Further directories, each on a disk of its own, over which blocks are striped; as the next two, FileStoreConfig's.
+  /// More directories, each on its own disk, over which blocks are striped. This and the next two fields are as in
+  /// FileStoreConfig.
   std::vector<std::filesystem::path> more_directories{};
   Bytes stripe_bytes = FileStoreConfig{}.stripe_bytes;
   bool accept_lost_directories = false;
-  /// The store's own directory in each of the directories; of several stores there, of processes or models, each needs another:
-  /// FileStoreConfig::name, store_directory_name().
+  /// The name of the store's own directory inside each directory. If several processes or models keep stores there, each store
+  /// needs a different name: FileStoreConfig::name, store_directory_name().
   std::string name = FileStoreConfig{}.name;
 };
 using StorageOptions = std::variant<NoStorage, MemoryStorage, FileStorage>;
 
-/// Ordinary memory in place of a GPU's, on any machine.
+/// Ordinary memory in place of a GPU. Works on every machine.
 struct EmulatedGpu {
   LinkModel link;
   EmulatedFaults faults;
 };
-/// An NVIDIA GPU. CudaDevice::unavailable() says beforehand whether there is one.
+/// An NVIDIA GPU. CudaDevice::unavailable() says whether there is one.
 struct CudaGpu {
   int ordinal = 0;
-  /// Where the copy methods measured on this device are kept (CudaDevice::calibrated); empty: not measured, the usual ones.
+  /// The file with the copy methods that were measured on this device (CudaDevice::calibrated). If empty, the defaults are used.
   std::filesystem::path calibration;
 };
 /// Ordinary memory in which copies and computations happen at once, on the caller's thread (InstantDevice). It is for a cache
 /// that one thread calls, without an event loop.
 struct InstantGpu {};
 using DeviceOptions = std::variant<EmulatedGpu, CudaGpu, InstantGpu>;
-/// A host tier of hundreds of gigabytes takes its time to be touched. Until then the cache can serve with what is warm.
+/// When the memory of the host tier is touched for the first time. For hundreds of gigabytes this takes long; the cache can serve
+/// meanwhile with the part that is warm.
 enum class HostWarmUp : bool {
-  before_serving,  ///< CacheSystem's constructor returns when all of it is warm
-  while_serving,   ///< it returns as soon as staging is; the tier grows in the polls that follow
+  before_serving,  ///< CacheSystem's constructor returns when the whole tier is warm
+  while_serving,   ///< it returns when the staging slots are warm; the tier grows in later polls
 };
 
 struct CacheSystemOptions {
   DeviceOptions device;
-  /// Of the ranks beyond the first, where a model is spread over several devices: the cache decides for all of them, and each
-  /// moves its part. At most RankedTransfers::ranks_max together, of any kind; several may be on one GPU (each with its own
-  /// device_blocks there), which shows that it works and not how fast.
+  /// The ranks after the first, if a model is spread over several devices. The cache decides for all ranks, and each rank moves
+  /// its part of the data. At most RankedTransfers::ranks_max in total, of any kind. Several ranks may share one GPU (each with
+  /// its own device_blocks there), to test the function; the speed then means nothing.
   std::vector<DeviceOptions> other_ranks;
-  /// sharded: each rank has an equal share of every block.
+  /// `sharded`: each rank has an equal share of every block.
   RankPayload rank_payload = RankPayload::sharded;
-  /// Of one block, all layers and all shares together. With file storage a multiple of 4 KiB.
+  /// Size of one block, all layers and all ranks together. With file storage it must be a multiple of 4 KiB.
   Bytes block_bytes = KiB * 64;
-  /// Of a block, side by side and of one size: what requests by layer are told of. 1: such a request waits for all of its load.
+  /// Layers of a block, of equal size and adjacent. Requests by layer are told of their arrival. If 1, such a request waits for
+  /// its whole load.
   std::uint32_t layers = 1;
   std::uint32_t device_blocks = 0;
   std::uint32_t host_blocks = 0;
-  /// Memory is made for so many, so that Cache::resize may go up to them; at least the above. The host tier needs no such bound:
-  /// its memory comes and goes with its size.
+  /// Memory is reserved for this many device blocks, so that Cache::resize can go up to it; 0: device_blocks. The host tier needs
+  /// no such limit, because its memory grows and shrinks with its size.
   std::uint32_t device_blocks_max = 0;
-  /// Bounce slots where there is storage; 0: chosen.
+  /// Staging slots, if there is storage; 0: chosen automatically.
   std::uint32_t staging_blocks = 0;
   HostWarmUp host_warm_up = HostWarmUp::before_serving;
-  /// How the host tier's pages are first touched: on how many threads, on which NUMA node, whether in huge pages.
+  /// How pages of the host tier are first touched: number of threads, NUMA node, huge pages.
   TouchOptions host_touch;
-  /// What the host tier's memory is checked against, now and whenever the tier grows. Null: nothing.
+  /// Gives the limits against which host memory is checked, at the start and when the tier grows. Null: no check.
   std::function<MemoryLimits()> memory_limits = [] { return read_memory_limits(); };
   StorageOptions storage;
-  /// Of file storage: what fails for a while is tried again, and not used while it goes on failing. None: failures go straight
-  /// to the cache.
+  /// For file storage: retries failed operations, and stops using storage while it keeps failing (ResilientStore). None: failures
+  /// go directly to the cache.
   std::optional<ResilienceOptions> storage_guard = ResilienceOptions{};
-  /// What storage holds survives a power failure at most so long after it was written, and what a flush takes; 0: only what a
-  /// durable job wrote, or what a CacheSystem that was taken down had stored.
+  /// The longest time that a stored block waits for a flush. A power failure costs at most the blocks of this time and of the
+  /// flush itself. If 0, storage is flushed only for a durable job and when the CacheSystem is destroyed.
   Duration flush_interval = std::chrono::seconds{5};
-  /// As ManagerConfig's: an instance that decodes has the first off, and the second on where others are to hit what it writes.
+  /// As in ManagerConfig. An instance that only decodes sets `caching` to false. It also sets `store_uncached` to true if other
+  /// instances read its output from the store.
   bool caching = true;
   bool store_uncached = false;
   InclusionPolicy inclusion = InclusionPolicy::non_inclusive;
@@ -112,47 +116,49 @@ struct CacheSystemOptions {
   std::uint32_t evictions_in_flight_max = 0;
   Watermarks device_watermarks;
   Watermarks host_watermarks;
-  /// As ManagerConfig's.
+  /// As in ManagerConfig.
   LoadPolicy loads = LoadPolicy::measured;
   double unit_prefill_seconds = 0;
-  /// Of the link, for what nobody waits for; Cache::limit_transfers changes them.
+  /// Limits of the link bandwidth for transfers that no request waits for. Cache::limit_transfers changes them.
   LaneRates lane_rates{};
-  /// Identifies model and geometry: a store written under another one is refused.
+  /// Identifies model and geometry. A store that was written with another fingerprint is refused.
   std::array<std::byte, 32> fingerprint{};
-  /// Where it is said, once, that a part works less well than was asked for: storage that is not used after failures, growth that
-  /// stopped, lost directories, copy kernels that cannot be loaded. Default: nowhere.
+  /// Where it is logged, once, that a part works less well than configured: storage that is not used after failures, growth that
+  /// stopped, lost directories, copy kernels that cannot be loaded. By default nothing is logged.
   LogOptions log;
-  /// Slots are overwritten as they become free. For tests.
+  /// Poison mode, for tests: slots are overwritten as they become free.
   bool poison = false;
 };
 
-/// Everything a cache needs, made, owned and taken down in order: the devices, the host arena, a transfer engine for each
-/// device (on a thread of its own, but for an instant device), the store, and the cache itself. Throws std::system_error,
-/// std::invalid_argument or std::runtime_error, with one clear sentence, where a part cannot be made (a host tier that does not
-/// fit: with the largest size that does); nothing is left behind then.
+/// Everything that a cache needs: the devices, the host arena, a transfer engine for each device (with its own thread, except
+/// for an instant device), the store, and the cache itself. It creates and owns these parts, and destroys them in the right
+/// order.
+///
+/// Errors: if a part cannot be made, the constructor throws std::system_error, std::invalid_argument or std::runtime_error with
+/// one clear sentence, and leaves nothing behind. If the host tier does not fit, the sentence says the largest size that does.
 class CacheSystem {
  public:
   explicit CacheSystem(const CacheSystemOptions& options);
-  /// Drains. Every lease has ended before.
+  /// Waits until nothing is under way. All leases must have ended before.
   ~CacheSystem();
 
   [[nodiscard]] Cache& cache();
-  /// The first rank's: the device, where there is one.
+  /// The device of the first rank.
   [[nodiscard]] Device& device();
   /// By rank.
   [[nodiscard]] RankDevices& devices();
-  /// By rank; empty where there is one, which cannot fall behind the others.
+  /// By rank. Empty if there is only one rank.
   [[nodiscard]] std::vector<RankHealth> rank_health() const;
-  /// What the faults of EmulatedGpu have planted so far, on all ranks.
+  /// Number of faults that the EmulatedGpu options have planted so far, on all ranks.
   [[nodiscard]] std::uint64_t faults_planted() const;
-  /// What the cache uses: the ResilientStore, where there is one. Null: none.
+  /// The store that the cache uses: the ResilientStore, if there is one. Null: none.
   [[nodiscard]] BlockStore* store();
-  /// How file storage does, as its ResilientStore sees it; none where there is no ResilientStore. Also `degraded` where
-  /// directories of several are lost. The owner's thread.
+  /// Health of file storage, as its ResilientStore sees it. None if there is no ResilientStore. The state is also `degraded` if
+  /// some of several directories are lost. Call it on the thread of the owner.
   [[nodiscard]] std::optional<StoreHealth> storage_health() const;
-  /// What does storage's I/O, for people; empty: there is none.
+  /// A text for users that says how storage does its I/O. Empty: there is no file storage.
   [[nodiscard]] std::string io() const;
-  /// Of host tier and staging together.
+  /// The memory of host tier and staging together.
   [[nodiscard]] HostArena& arena();
 
  private:

@@ -9,7 +9,7 @@ namespace {
 
 constexpr Duration between_looks = std::chrono::milliseconds{250};
 
-/// "/mnt/a and 2 more".
+/// Returns for example "/mnt/a and 2 more".
 std::string first_of(const std::vector<std::filesystem::path>& directories) {
   if (directories.empty()) return "?";
   const std::string first = directories.front().string();
@@ -42,7 +42,7 @@ void CacheSystemWatch::look_at_guard() {
   const CircuitBreaker& writes = parts_.guard->write_breaker();
   const bool in_use = reads.state() == CircuitBreaker::State::closed && writes.state() == CircuitBreaker::State::closed;
   const std::uint64_t opened = reads.opened() + writes.opened();
-  // It may have been out of use and in use again since the last look.
+  // Storage may have gone out of use and come back since the last look.
   if (opened != opened_ && in_use_) {
     log_.write(LogLevel::warning, "storage", [&] {
       return in_use ? std::string{"storage was not used in full for a moment, after failures"}

@@ -12,7 +12,7 @@
 
 namespace terrace {
 
-/// What a watch looks at; null: there is none of it. All of it outlives the watch's polls.
+/// The parts that a watch observes. Null: there is no such part. All of them outlive the last poll.
 struct WatchedParts {
   const Cache* cache = nullptr;
   const ResilientStore* guard = nullptr;
@@ -20,21 +20,21 @@ struct WatchedParts {
   const RankedTransfers* ranks = nullptr;
 };
 
-/// Tells the log what changes in the parts of a CacheSystem: storage that is not used in full, or is again; lost directories;
-/// growth that stopped; blocks that do not verify; failed flushes; ranks that fall behind. Each change is said once.
+/// Logs changes in the parts of a CacheSystem: storage that is not used in full, or is used again; lost directories; growth that
+/// stopped; blocks that do not verify; failed flushes; ranks that fall behind. Each change is logged once.
 ///
-/// It is polled by the cache, and looks four times a second at most, at numbers only: without a change a look costs
-/// no formatting and no allocation. Threads: the cache's.
+/// The cache calls it in every poll. It looks at most four times per second, and only compares numbers: if nothing has changed,
+/// it formats nothing and allocates nothing. Threads: the thread of the cache.
 class CacheSystemWatch final : public CacheWatch {
  public:
   explicit CacheSystemWatch(Log& log) : log_{log} {}
 
-  /// Before the first poll.
+  /// Call it before the first poll.
   void begin(const WatchedParts& parts);
   void on_polled(TimePoint now) override;
   void on_flushed(ErrorCode error) override;
 
-  /// A look at once.
+  /// Looks at all parts now.
   void look();
 
  private:
@@ -48,7 +48,7 @@ class CacheSystemWatch final : public CacheWatch {
   TimePoint next_look_{};
   bool in_use_ = true;
   std::uint64_t opened_ = 0;
-  StoreStat told_;  ///< what has been said of it
+  StoreStat told_;  ///< the values that were logged last
   bool durability_told_ = false;
   std::uint64_t host_failures_ = 0;
   ErrorCode flush_error_;

@@ -11,7 +11,7 @@ namespace {
 
 std::uint64_t blocks_for(std::uint64_t tokens, std::uint32_t block_tokens) { return (tokens + block_tokens - 1) / block_tokens; }
 
-/// That a sequence holds in the group, while it runs.
+/// Number of blocks of the group that one running sequence holds.
 std::uint64_t blocks_of_one(const GroupConfig& group, const TypicalSequence& typical) {
   const std::uint64_t all = blocks_for(typical.tokens, group.block_tokens);
   switch (group.kind) {
@@ -20,13 +20,14 @@ std::uint64_t blocks_of_one(const GroupConfig& group, const TypicalSequence& typ
     case GroupKind::chunked_local:
       // The window may begin in the middle of a block.
       return std::min(all, blocks_for(std::uint64_t{group.span_tokens} + typical.chunk_tokens, group.block_tokens) + 1);
-    case GroupKind::recurrent: return std::min<std::uint64_t>(all, 2);  // the state before, and the one that is being made
+    // the state before this step, and the one that is being computed
+    case GroupKind::recurrent: return std::min<std::uint64_t>(all, 2);
     case GroupKind::cross: return blocks_for(typical.encoder_tokens, group.block_tokens);
   }
   return all;
 }
 
-/// Blocks for each pool in the ratio of `shares`, together at most `bytes`.
+/// Numbers of blocks for the pools, in the ratio of `shares`, with at most `bytes` in total.
 std::vector<std::uint64_t> divide(Bytes bytes, std::span<const std::uint64_t> shares, std::span<const Bytes> block_bytes) {
   std::uint64_t of_one = 0;
   for (std::size_t pool = 0; pool < shares.size(); ++pool) of_one += shares[pool] * count(block_bytes[pool]);
@@ -35,10 +36,11 @@ std::vector<std::uint64_t> divide(Bytes bytes, std::span<const std::uint64_t> sh
   const double sequences = static_cast<double>(count(bytes)) / static_cast<double>(of_one);
   for (std::size_t pool = 0; pool < shares.size(); ++pool) {
     blocks[pool] = static_cast<std::uint64_t>(sequences * static_cast<double>(shares[pool]));
-    while (blocks[pool] * count(block_bytes[pool]) > left) --blocks[pool];  // where the product was rounded up
+    while (blocks[pool] * count(block_bytes[pool]) > left) --blocks[pool];  // if the product was rounded up
     left -= blocks[pool] * count(block_bytes[pool]);
   }
-  // What rounding left goes, a block at a time, to whoever has least of its share among those whose block still fits.
+  // Distribute the bytes that rounding left, one block at a time. The next block goes to the pool with the smallest part of its
+  // share, among those whose block still fits.
   for (;;) {
     std::size_t poorest = shares.size();
     for (std::size_t pool = 0; pool < shares.size(); ++pool) {

@@ -10,35 +10,35 @@
 
 namespace terrace {
 
-/// A group and how large its blocks are: all its layers together, on one rank.
+/// A group, and the size of its blocks: all layers together, on one rank.
 struct SizedGroup {
-  GroupConfig group;  ///< its pool is chosen by the plan
+  GroupConfig group;  ///< the plan chooses its pool
   Bytes block_bytes{};
 };
 
-/// What a sequence is like, typically.
+/// A typical sequence.
 struct TypicalSequence {
-  std::uint32_t tokens = 0;        ///< prompt and output
-  std::uint32_t chunk_tokens = 0;  ///< computed in one step, at most; what a window's group holds beside its window
+  std::uint32_t tokens = 0;        ///< of prompt and output together
+  std::uint32_t chunk_tokens = 0;  ///< the most tokens per step; a window group holds them in addition to its window
   std::uint32_t encoder_tokens = 0;
 };
 
-/// How memory is divided among the groups of a model.
+/// The division of memory among the groups of a model.
 struct PoolPlan {
-  std::vector<GroupConfig> groups;  ///< with their pools, for ManagerConfig::groups
-  std::vector<PoolSizes> pools;     ///< for ManagerConfig, the first as its own sizes
+  std::vector<GroupConfig> groups;  ///< for ManagerConfig::groups, with pools
+  std::vector<PoolSizes> pools;     ///< for ManagerConfig; the first pool is its own sizes
   std::vector<Bytes> block_bytes;   ///< by pool
-  Bytes device_used{};              ///< null blocks included
+  Bytes device_used{};              ///< including null blocks
   Bytes host_used{};
-  std::uint32_t sequences = 0;  ///< typical ones that fit the device side by side
+  std::uint32_t sequences = 0;  ///< typical sequences that fit the device at the same time
 };
 
-/// Divides device and host memory so that all pools are full at the same time, if sequences are typical. Groups with blocks of
-/// equal size share a pool. No byte of a slot is padding, so that what is lost is less than the smallest block, and a null
-/// block for each pool that needs one. `staging_blocks` of each pool come out of the host's bytes.
+/// Divides device and host memory so that all pools become full at the same time if sequences are typical. Groups with blocks of
+/// equal size share a pool. Slots have no padding. So the loss is less than the smallest block, plus one null block for each pool
+/// that needs one. `staging_blocks` slots of each pool are taken from `host`.
 ///
-/// Throws std::invalid_argument where a group has no block in a typical sequence, and, with the number of bytes that would do,
-/// where not even one typical sequence fits the device.
+/// Throws std::invalid_argument if a group has no block in a typical sequence, or if not even one typical sequence fits the
+/// device; the message then says how many bytes would do.
 [[nodiscard]] PoolPlan plan_pools(std::span<const SizedGroup> groups, const TypicalSequence& typical, Bytes device, Bytes host,
                                   std::uint32_t staging_blocks = 0);
 
