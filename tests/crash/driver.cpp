@@ -104,7 +104,7 @@ void Driver::drain() {
 
 void Driver::write() {
   std::vector<StoreWrite> batch;
-  for (const StoredBlock& block : Universe::get().path_to(random_.below(Universe::get().blocks().size()))) {
+  for (const StoredBlock& block : Universe::get().prefix_to(random_.below(Universe::get().blocks().size()))) {
     ground_.say({Said::write, block.key});
     const auto buffer = buffers_.emplace(next_token_, content_of(block.key)).first;
     batch.push_back({next_token_++, block, buffer->second.span()});

@@ -21,11 +21,11 @@ const Universe& Universe::get() {
   return universe;
 }
 
-std::vector<StoredBlock> Universe::path_to(std::size_t number) const {
-  std::vector<StoredBlock> path{blocks_[number]};
-  while (path.back().depth > 0) path.push_back(*find(path.back().parent));
-  std::reverse(path.begin(), path.end());
-  return path;
+std::vector<StoredBlock> Universe::prefix_to(std::size_t number) const {
+  std::vector<StoredBlock> prefix{blocks_[number]};
+  while (prefix.back().depth > 0) prefix.push_back(*find(prefix.back().parent));
+  std::reverse(prefix.begin(), prefix.end());
+  return prefix;
 }
 
 const StoredBlock* Universe::find(const BlockKey& key) const {
@@ -101,7 +101,7 @@ void Promises::hear(const Saying& saying) {
   switch (saying.what) {
     case Said::write:
       ++evictions_possible_;
-      for (auto* keys : {&gone_, &leaving_, &away_}) keys->erase(key);
+      for (auto* keys : {&gone_, &going_away_, &away_}) keys->erase(key);
       break;
     case Said::remove: removing_.push_back(key); break;
     case Said::called:
@@ -115,11 +115,11 @@ void Promises::hear(const Saying& saying) {
       break;
     case Said::flushing:
       keeping_ = readable_;
-      leaving_ = gone_;
+      going_away_ = gone_;
       break;
     case Said::flushed:
       kept_ = keeping_;
-      away_.insert(leaving_.begin(), leaving_.end());
+      away_.insert(going_away_.begin(), going_away_.end());
       break;
     case Said::there:
       if (away_.contains(key)) complain("came back from the dead at a start:", key);
@@ -146,9 +146,9 @@ void Promises::hear(const Saying& saying) {
 void Promises::check(const std::set<BlockKey>& served) {
   std::vector<BlockKey> lost;
   for (const BlockKey& key : kept_) {
-    const bool was_leaving = std::any_of(removing_.begin(), removing_.end(),
-                                         [&](const BlockKey& root) { return Universe::get().is_under(key, root); });
-    if (!served.contains(key) && !was_leaving && !may_be_cut()) lost.push_back(key);
+    const bool is_being_removed = std::any_of(removing_.begin(), removing_.end(),
+                                              [&](const BlockKey& root) { return Universe::get().is_under(key, root); });
+    if (!served.contains(key) && !is_being_removed && !may_be_cut()) lost.push_back(key);
   }
   // Calls that had not returned may have made room without anybody having heard of it, and so may a resize under way.
   if (lost.size() > evictions_possible_ + shrinking_) {

@@ -21,7 +21,7 @@ class Universe {
   Universe();
   [[nodiscard]] const std::vector<StoredBlock>& blocks() const { return blocks_; }
   /// From its root to the block of this number.
-  [[nodiscard]] std::vector<StoredBlock> path_to(std::size_t number) const;
+  [[nodiscard]] std::vector<StoredBlock> prefix_to(std::size_t number) const;
   [[nodiscard]] const StoredBlock* find(const BlockKey& key) const;
   /// Whether the block is `ancestor` or below it.
   [[nodiscard]] bool is_under(const BlockKey& key, const BlockKey& ancestor) const;
@@ -92,7 +92,7 @@ class Promises {
   std::set<BlockKey> readable_;
   std::set<BlockKey> gone_;     ///< removed or evicted, and not written since
   std::set<BlockKey> keeping_;  ///< as of the beginning of the flush, less what went since
-  std::set<BlockKey> leaving_;
+  std::set<BlockKey> going_away_;
   std::set<BlockKey> kept_;  ///< as of the beginning of the last flush that ended, less what went since
   std::set<BlockKey> away_;
   std::size_t evictions_possible_ = 0;  ///< by the calls at hand

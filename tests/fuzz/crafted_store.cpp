@@ -73,9 +73,9 @@ SimulatedFiles make_good_disk() {
   SimulatedIo io;
   {
     FileStore store{config_of(good_slots), io};
-    write(io, store, path_of(1, 12));
-    write(io, store, path_of(100, 5));
-    write(io, store, {child_of(path_of(1, 4).back(), 200)});
+    write(io, store, prefix_of(1, 12));
+    write(io, store, prefix_of(100, 5));
+    write(io, store, {child_of(prefix_of(1, 4).back(), 200)});
   }
   return io.files().left_by(SimulatedFiles::End::killed);
 }
@@ -240,8 +240,8 @@ std::optional<std::set<BlockKey>> serve(SimulatedIo& io, const FileStoreConfig& 
     }
   }
   store->check_invariants();
-  write(io, *store, path_of(1000, 3));
-  write(io, *store, path_of(1, 6));
+  write(io, *store, prefix_of(1000, 3));
+  write(io, *store, prefix_of(1, 6));
   store->check_invariants();
   store->flush(2);
   (void)settle(io, *store);

@@ -42,7 +42,7 @@ class PrefixTreeTest : public ::testing::Test {
   PrefixTree tree;
 };
 
-TEST_F(PrefixTreeTest, finds_the_longest_common_path) {
+TEST_F(PrefixTreeTest, finds_the_longest_common_prefix) {
   insert(keys_of({1, 2, 3, 4}), 1);
   insert(keys_of({1, 2, 7}), 2, 10);
   EXPECT_EQ(tree.find(keys_of({1, 2, 3, 4, 5})).length, 4U);

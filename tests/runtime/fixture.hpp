@@ -64,7 +64,7 @@ class CacheFixture : public ::testing::Test {
       others.push_back({other_arenas.back().get(), config.storage ? other_stores.back().get() : nullptr});
     }
     device = std::make_unique<SimulatedDevice>(memories);
-    transfers = std::make_unique<DirectTransfers>(lanes, *device, clock, waker);
+    transfers = std::make_unique<DirectTransfers>(scheduler_config, *device, clock, waker);
     CacheParts parts{*transfers, *arena, store.get(), clock, nullptr, nullptr};
     parts.other_pools = std::move(others);
     cache = std::make_unique<Cache>(config, parts);
@@ -130,7 +130,7 @@ class CacheFixture : public ::testing::Test {
   std::uint32_t host_chunk_blocks = 1024;
   /// Set before make(): of the blocks of all pools, and how jobs are cut.
   std::uint32_t layers = 1;
-  TransferSchedulerConfig lanes;
+  TransferSchedulerConfig scheduler_config;
   bool host_warm = true;  ///< from the beginning; else staging alone is
   std::function<MemoryLimits()> host_limits;
   ManualClock clock;

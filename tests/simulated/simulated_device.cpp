@@ -13,8 +13,8 @@ SimulatedDevice::SimulatedDevice(std::uint32_t slots, const HostArena& host, std
     : SimulatedDevice{std::array{PoolMemory{slots, &host}}, steps_per_block} {}
 
 SimulatedDevice::SimulatedDevice(std::span<const PoolMemory> pools, std::uint32_t steps_per_block)
-    : memories_{pools}, info_{"stepped", memories_.pools()}, steps_per_block_{steps_per_block} {
-  if (steps_per_block == 0) throw std::invalid_argument{"stepped device: a block takes at least one step"};
+    : memories_{pools}, info_{"simulated", memories_.pools()}, steps_per_block_{steps_per_block} {
+  if (steps_per_block == 0) throw std::invalid_argument{"simulated device: a block takes at least one step"};
 }
 
 void SimulatedDevice::submit(CopyCommand command) {

@@ -66,13 +66,13 @@ World::World(std::uint64_t seed, const WorldOptions& options) : options_{options
     const PoolSizes& sizes = manager.pool(PoolId{static_cast<std::uint16_t>(pool)});
     make_arena(pool);
     memories.push_back({sizes.first_slot + device_blocks_max, arenas_.back().get(), {}, options.layers});
-    stores_.push_back(guard(make_store(pool)));
+    stores_.push_back(make_resilient(make_store(pool)));
   }
-  TransferSchedulerConfig lanes;
-  lanes.piece_bytes = Bytes{least_block_bytes * random_.between(1, 4)};
-  if (options.layers > 1) lanes.piece_bytes = Bytes{least_block_bytes * random_.between(1, 4) / 4};
-  lanes.pieces_in_flight = static_cast<std::uint32_t>(random_.between(1, 3));
-  ranks_.emplace(options.ranks, memories, lanes, clock_, waker_);
+  TransferSchedulerConfig scheduler_config;
+  scheduler_config.piece_bytes = Bytes{least_block_bytes * random_.between(1, 4)};
+  if (options.layers > 1) scheduler_config.piece_bytes = Bytes{least_block_bytes * random_.between(1, 4) / 4};
+  scheduler_config.pieces_in_flight = static_cast<std::uint32_t>(random_.between(1, 3));
+  ranks_.emplace(options.ranks, memories, scheduler_config, clock_, waker_);
   RankDevices* const poison = options.poison ? &ranks_->devices() : nullptr;
   CacheParts parts{ranks_->transfers(), *arenas_.front(), stores_.front().get(), clock_, nullptr, poison};
   for (std::size_t pool = 1; pool < stores_.size(); ++pool) {
@@ -533,7 +533,7 @@ void World::wind_down() {
   }
   ranks_->run();
   check();
-  see_guards();
+  see_resilient_stores();
   check_jobs();
   for (const WriteBackProgress& job : cache_->write_backs()) TERRACE_CHECK(job.ended());
   check_durable();

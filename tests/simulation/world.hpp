@@ -42,7 +42,7 @@ struct WorldOptions {
   std::uint32_t stored_blocks = 16;
   std::uint32_t directories = 1;  ///< that a file store is striped over
   std::uint32_t layers = 1;       ///< of a block, in every pool
-  bool guarded = false;           ///< the stores are behind a ResilientStore each
+  bool resilient = false;         ///< the stores are behind a ResilientStore each
   Faults faults;
   bool poison = true;
   bool equal_prefixes = false;  ///< all keys agree in their first eight bytes
@@ -134,9 +134,9 @@ class World {
   static constexpr std::uint32_t stored_blocks_max = 60;  ///< what a store may grow to
   [[nodiscard]] std::unique_ptr<BlockStore> make_store(std::size_t pool);
   void check_durable();
-  [[nodiscard]] std::unique_ptr<BlockStore> guard(std::unique_ptr<BlockStore> store);
+  [[nodiscard]] std::unique_ptr<BlockStore> make_resilient(std::unique_ptr<BlockStore> store);
   void rot();
-  void see_guards();
+  void see_resilient_stores();
   void compute(Client& client);
   void disk_step();
   void arena_step();

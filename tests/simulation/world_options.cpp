@@ -90,8 +90,8 @@ WorldOptions random_options(std::uint64_t seed) {
   }
   constexpr std::array<std::uint32_t, 4> layers{1, 2, 4, 16};
   options.layers = layers[random.below(layers.size())];
-  options.guarded = manager.storage && random.chance(0.5);
-  options.faults.blocks_rot = options.guarded && random.chance(0.5) && options.faults.disk_fails;
+  options.resilient = manager.storage && random.chance(0.5);
+  options.faults.blocks_rot = options.resilient && random.chance(0.5) && options.faults.disk_fails;
   options.equal_prefixes = random.chance(0.15);
   if (random.chance(0.3)) {
     // Conflicts over slots: few of them above a large host tier, compute that lags, copies that outlive their requests. Freed

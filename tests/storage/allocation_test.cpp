@@ -54,7 +54,7 @@ class StoreAllocations : public testing::Test {
   }
 };
 
-TEST_F(StoreAllocations, are_none_where_a_store_in_memory_is_guarded) {
+TEST_F(StoreAllocations, are_none_where_a_memory_store_is_resilient) {
   MemoryStore store{capacity, Bytes{block_size}};
   ResilientStore guard{store, clock};
   serve(guard, 400);

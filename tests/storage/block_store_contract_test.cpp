@@ -26,9 +26,9 @@ INSTANTIATE_TEST_SUITE_P(Stores, BlockStoreContract, testing::ValuesIn(store_kin
 
 TEST_P(BlockStoreContract, a_block_comes_back_byte_for_byte) {
   StoreHarness& h = make(8);
-  const auto path = path_of(1, 5);
-  const auto events = h.write(path);
-  for (const StoredBlock& block : path) {
+  const auto prefix = prefix_of(1, 5);
+  const auto events = h.write(prefix);
+  for (const StoredBlock& block : prefix) {
     EXPECT_FALSE(outcome(events, Kind::written, block.key));
     EXPECT_TRUE(h.reads_back(block.key));
   }
@@ -62,7 +62,7 @@ TEST_P(BlockStoreContract, keys_that_agree_in_their_first_eight_bytes_are_two_bl
 TEST_P(BlockStoreContract, each_flush_ends_in_one_event_whatever_else_is_under_way) {
   StoreHarness& h = make(8);
   h.store().flush(100);
-  h.start_write(path_of(1, 5));
+  h.start_write(prefix_of(1, 5));
   h.store().flush(101);
   h.store().flush(102);
   EXPECT_GE(h.store().in_flight(), 8U);
@@ -84,36 +84,36 @@ TEST_P(BlockStoreContract, what_was_never_written_is_not_found) {
 
 TEST_P(BlockStoreContract, a_block_is_stored_only_after_its_parent) {
   StoreHarness& h = make(4);
-  const auto path = path_of(1, 3);
-  EXPECT_EQ(outcome(h.write({path[1]}), Kind::written, path[1].key), Errc::parent_missing);
-  h.write({path[0]});
-  EXPECT_EQ(outcome(h.write({path[2]}), Kind::written, path[2].key), Errc::parent_missing);
-  StoredBlock too_deep = path[1];
+  const auto prefix = prefix_of(1, 3);
+  EXPECT_EQ(outcome(h.write({prefix[1]}), Kind::written, prefix[1].key), Errc::parent_missing);
+  h.write({prefix[0]});
+  EXPECT_EQ(outcome(h.write({prefix[2]}), Kind::written, prefix[2].key), Errc::parent_missing);
+  StoredBlock too_deep = prefix[1];
   too_deep.depth = 5;
-  EXPECT_EQ(outcome(h.write({too_deep}), Kind::written, path[1].key), Errc::parent_missing);
-  EXPECT_FALSE(outcome(h.write({path[1]}), Kind::written, path[1].key));
+  EXPECT_EQ(outcome(h.write({too_deep}), Kind::written, prefix[1].key), Errc::parent_missing);
+  EXPECT_FALSE(outcome(h.write({prefix[1]}), Kind::written, prefix[1].key));
   EXPECT_EQ(h.store().stat().blocks, 2U);
 }
 
 TEST_P(BlockStoreContract, a_parent_that_is_being_written_will_do) {
   StoreHarness& h = make(16);
-  const auto path = path_of(1, 12);
-  h.start_write({path[0]});
-  h.start_write({path.begin() + 1, path.end()});
+  const auto prefix = prefix_of(1, 12);
+  h.start_write({prefix[0]});
+  h.start_write({prefix.begin() + 1, prefix.end()});
   EXPECT_EQ(h.store().stat().writing, 12U);
   const auto written = keys_of(h.drain(), Kind::written);
   ASSERT_EQ(written.size(), 12U);
-  for (std::size_t n = 0; n < 12; ++n) EXPECT_EQ(written[n], path[n].key) << "parents become readable first";
+  for (std::size_t n = 0; n < 12; ++n) EXPECT_EQ(written[n], prefix[n].key) << "parents become readable first";
 }
 
 TEST_P(BlockStoreContract, a_write_that_fails_takes_those_that_wait_for_it_along) {
   StoreHarness& h = make(8);
-  const auto path = path_of(1, 4);
+  const auto prefix = prefix_of(1, 4);
   const StoredBlock other = root_block(100);
-  h.fail_write_of(path[0].key);
-  const auto events = h.write({path[0], path[1], path[2], path[3], other});
-  EXPECT_EQ(outcome(events, Kind::written, path[0].key), Errc::io_failed);
-  for (std::size_t n = 1; n < 4; ++n) EXPECT_EQ(outcome(events, Kind::written, path[n].key), Errc::parent_missing);
+  h.fail_write_of(prefix[0].key);
+  const auto events = h.write({prefix[0], prefix[1], prefix[2], prefix[3], other});
+  EXPECT_EQ(outcome(events, Kind::written, prefix[0].key), Errc::io_failed);
+  for (std::size_t n = 1; n < 4; ++n) EXPECT_EQ(outcome(events, Kind::written, prefix[n].key), Errc::parent_missing);
   EXPECT_FALSE(outcome(events, Kind::written, other.key));
   const StoreStat stat = h.store().stat();
   EXPECT_EQ(stat.blocks, 1U);
@@ -121,8 +121,8 @@ TEST_P(BlockStoreContract, a_write_that_fails_takes_those_that_wait_for_it_along
   EXPECT_EQ(stat.quarantined, 1U) << "the slot whose write failed, and no other";
   EXPECT_EQ(stat.free, 6U);
   EXPECT_EQ(stat.io_errors, 1U);
-  EXPECT_FALSE(outcome(h.write({path[0]}), Kind::written, path[0].key)) << "another slot is tried";
-  EXPECT_TRUE(h.reads_back(path[0].key));
+  EXPECT_FALSE(outcome(h.write({prefix[0]}), Kind::written, prefix[0].key)) << "another slot is tried";
+  EXPECT_TRUE(h.reads_back(prefix[0].key));
 }
 
 TEST_P(BlockStoreContract, a_bad_slot_is_never_used_again) {
@@ -206,35 +206,35 @@ TEST_P(BlockStoreContract, the_least_recently_used_goes_first) {
 TEST_P(BlockStoreContract, of_two_equally_old_leaves_the_deeper_one_goes_first) {
   StoreHarness& h = make(3);
   const StoredBlock shallow = root_block(1);
-  const auto path = path_of(10, 2);
-  h.write({path[0], path[1], shallow});
-  EXPECT_EQ(keys_of(h.write({root_block(20)}), Kind::evicted), std::vector{path[1].key});
+  const auto prefix = prefix_of(10, 2);
+  h.write({prefix[0], prefix[1], shallow});
+  EXPECT_EQ(keys_of(h.write({root_block(20)}), Kind::evicted), std::vector{prefix[1].key});
 }
 
 TEST_P(BlockStoreContract, a_block_whose_children_are_stored_stays) {
   StoreHarness& h = make(4);
-  const auto path = path_of(1, 3);
-  h.write(path);
+  const auto prefix = prefix_of(1, 3);
+  h.write(prefix);
   h.write({root_block(50)});
-  // The path is older than block 50, and leaves from its end.
+  // The prefix is older than block 50, and leaves from its end.
   std::vector<BlockKey> evicted;
   for (std::uint64_t n = 51; n <= 53; ++n) {
     const auto keys = keys_of(h.write({root_block(n)}), Kind::evicted);
     evicted.insert(evicted.end(), keys.begin(), keys.end());
   }
-  EXPECT_EQ(evicted, (std::vector{path[2].key, path[1].key, path[0].key}));
+  EXPECT_EQ(evicted, (std::vector{prefix[2].key, prefix[1].key, prefix[0].key}));
 }
 
 TEST_P(BlockStoreContract, room_is_never_made_by_the_parent_of_what_comes) {
   StoreHarness& h = make(2);
-  const auto path = path_of(1, 3);
-  h.write({path[0]});
-  h.write({path[1]});
-  EXPECT_EQ(outcome(h.write({path[2]}), Kind::written, path[2].key), Errc::full);
-  EXPECT_TRUE(h.has(path[0].key));
-  EXPECT_TRUE(h.has(path[1].key));
+  const auto prefix = prefix_of(1, 3);
+  h.write({prefix[0]});
+  h.write({prefix[1]});
+  EXPECT_EQ(outcome(h.write({prefix[2]}), Kind::written, prefix[2].key), Errc::full);
+  EXPECT_TRUE(h.has(prefix[0].key));
+  EXPECT_TRUE(h.has(prefix[1].key));
   // Its leaf is as good a victim as before.
-  EXPECT_EQ(keys_of(h.write({root_block(9)}), Kind::evicted), std::vector{path[1].key});
+  EXPECT_EQ(keys_of(h.write({root_block(9)}), Kind::evicted), std::vector{prefix[1].key});
 }
 
 TEST_P(BlockStoreContract, a_block_that_is_being_read_or_written_is_not_evicted) {
@@ -266,9 +266,9 @@ TEST_P(BlockStoreContract, says_at_once_what_it_contains_and_that_is_no_use_of_a
 
 TEST_P(BlockStoreContract, for_each_goes_depth_first) {
   StoreHarness& h = make(32);
-  const auto path = path_of(1, 6);
-  h.write(path);
-  std::vector<StoredBlock> stored = path;
+  const auto prefix = prefix_of(1, 6);
+  h.write(prefix);
+  std::vector<StoredBlock> stored = prefix;
   for (std::uint64_t n = 0; n < 8; ++n) stored.push_back(child_of(stored[n * 3 % stored.size()], 100 + n));
   h.write({stored.begin() + 6, stored.end()});
   std::vector<StoredBlock> visited;

@@ -39,10 +39,10 @@ inline StoredBlock child_of(const StoredBlock& parent, std::uint64_t n) {
   return {key_of(n), parent.key, parent.depth + 1, parent.tenant};
 }
 /// Blocks `first`, `first` + 1, ..., each the parent of the next.
-inline std::vector<StoredBlock> path_of(std::uint64_t first, std::size_t length) {
-  std::vector<StoredBlock> path{root_block(first)};
-  while (path.size() < length) path.push_back(child_of(path.back(), first + path.size()));
-  return path;
+inline std::vector<StoredBlock> prefix_of(std::uint64_t first, std::size_t length) {
+  std::vector<StoredBlock> prefix{root_block(first)};
+  while (prefix.size() < length) prefix.push_back(child_of(prefix.back(), first + prefix.size()));
+  return prefix;
 }
 
 /// A block's content follows from its key, and starts with it.

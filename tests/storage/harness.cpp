@@ -34,48 +34,48 @@ class MemoryHarness final : public StoreHarness {
 };
 
 /// A harness with what it stands on.
-template <class Ground>
-class Grounded final : public StoreHarness {
+template <class Setup>
+class PlainHarness final : public StoreHarness {
  public:
-  explicit Grounded(std::uint32_t capacity) : ground_{capacity} {}
-  BlockStore& store() override { return ground_.harness.store(); }
-  void advance() override { ground_.harness.advance(); }
-  void fail_write_of(const BlockKey& key) override { ground_.harness.fail_write_of(key); }
-  void damage(const BlockKey& key) override { ground_.harness.damage(key); }
+  explicit PlainHarness(std::uint32_t capacity) : setup_{capacity} {}
+  BlockStore& store() override { return setup_.harness.store(); }
+  void advance() override { setup_.harness.advance(); }
+  void fail_write_of(const BlockKey& key) override { setup_.harness.fail_write_of(key); }
+  void damage(const BlockKey& key) override { setup_.harness.damage(key); }
 
  private:
-  Ground ground_;
+  Setup setup_;
 };
 
-struct SteppedGround {
-  explicit SteppedGround(std::uint32_t capacity) : harness{io, config_for("/store", capacity)} {}
+struct SimulatedSetup {
+  explicit SimulatedSetup(std::uint32_t capacity) : harness{io, config_for("/store", capacity)} {}
   SimulatedIo io;
-  SteppedHarness harness;
+  SimulatedHarness harness;
 };
 
-struct MemoryGround {
-  explicit MemoryGround(std::uint32_t capacity) : harness{capacity} {}
+struct MemorySetup {
+  explicit MemorySetup(std::uint32_t capacity) : harness{capacity} {}
   MemoryHarness harness;
 };
 
 /// Behind a guard that tries no write again: the contract's tests count each write and its slot.
-template <class Ground>
-class Guarded final : public StoreHarness {
+template <class Setup>
+class ResilientHarness final : public StoreHarness {
  public:
-  explicit Guarded(std::uint32_t capacity) : ground_{capacity}, guard_{ground_.harness.store(), clock_, options()} {}
+  explicit ResilientHarness(std::uint32_t capacity) : setup_{capacity}, resilient_{setup_.harness.store(), clock_, options()} {}
   /// Time passes between calls: what a test does again is outside its back-off.
   BlockStore& store() override {
     clock_.advance(std::chrono::seconds{1});
-    return guard_;
+    return resilient_;
   }
   /// The store's I/O, or else time up to the next try.
   void advance() override {
-    const StoreStat stat = ground_.harness.store().stat();
-    if (ground_.harness.store().in_flight() > 0 || stat.capacity_blocks != stat.wanted_blocks) return ground_.harness.advance();
-    if (guard_.next_deadline() != never) clock_.advance(guard_.next_deadline() - clock_.now());
+    const StoreStat stat = setup_.harness.store().stat();
+    if (setup_.harness.store().in_flight() > 0 || stat.capacity_blocks != stat.wanted_blocks) return setup_.harness.advance();
+    if (resilient_.next_deadline() != never) clock_.advance(resilient_.next_deadline() - clock_.now());
   }
-  void fail_write_of(const BlockKey& key) override { ground_.harness.fail_write_of(key); }
-  void damage(const BlockKey& key) override { ground_.harness.damage(key); }
+  void fail_write_of(const BlockKey& key) override { setup_.harness.fail_write_of(key); }
+  void damage(const BlockKey& key) override { setup_.harness.damage(key); }
 
  private:
   static ResilienceOptions options() {
@@ -85,34 +85,34 @@ class Guarded final : public StoreHarness {
     return options;
   }
 
-  Ground ground_;
+  Setup setup_;
   ManualClock clock_;
-  ResilientStore guard_;
+  ResilientStore resilient_;
 };
 
-struct ThreadsGround {
-  explicit ThreadsGround(std::uint32_t capacity) : harness{config_for(directory.path() / "store", capacity), calls} {}
+struct ThreadsSetup {
+  explicit ThreadsSetup(std::uint32_t capacity) : harness{config_for(directory.path() / "store", capacity), calls} {}
   TemporaryDirectory directory;
   FaultyCalls calls;
   ThreadsHarness harness;
 };
 
-struct StripedThreadsGround {
-  explicit StripedThreadsGround(std::uint32_t capacity)
+struct StripedThreadsSetup {
+  explicit StripedThreadsSetup(std::uint32_t capacity)
       : harness{striped_config_for(directory.path() / "store", capacity, 3, 2), calls} {}
   TemporaryDirectory directory;
   FaultyCalls calls;
   ThreadsHarness harness;
 };
 
-struct StripedSteppedGround {
-  explicit StripedSteppedGround(std::uint32_t capacity) : harness{io, striped_config_for("/store", capacity, 3, 2)} {}
+struct StripedSimulatedSetup {
+  explicit StripedSimulatedSetup(std::uint32_t capacity) : harness{io, striped_config_for("/store", capacity, 3, 2)} {}
   SimulatedIo io;
-  SteppedHarness harness;
+  SimulatedHarness harness;
 };
 
-struct UringGround {
-  explicit UringGround(std::uint32_t capacity) : harness{config_for(directory.path() / "store", capacity), calls, uring} {}
+struct UringSetup {
+  explicit UringSetup(std::uint32_t capacity) : harness{config_for(directory.path() / "store", capacity), calls, uring} {}
   TemporaryDirectory directory;
   FaultyCalls calls;
   FaultyUring uring{calls};
@@ -278,9 +278,9 @@ bool StoreHarness::has(const BlockKey& key) {
 }
 
 std::vector<StoreKind> store_kinds() {
-  std::vector<StoreKind> kinds{StoreKind::memory,         StoreKind::file_threads, StoreKind::file_stepped,
-                               StoreKind::guarded_memory, StoreKind::guarded_file, StoreKind::striped_threads,
-                               StoreKind::striped_stepped};
+  std::vector<StoreKind> kinds{StoreKind::memory,           StoreKind::file_threads,   StoreKind::file_simulated,
+                               StoreKind::resilient_memory, StoreKind::resilient_file, StoreKind::striped_threads,
+                               StoreKind::striped_simulated};
   if (!UringIo::unavailable()) kinds.push_back(StoreKind::file_uring);
   return kinds;
 }
@@ -290,11 +290,11 @@ std::string to_string(StoreKind kind) {
     case StoreKind::memory: return "memory";
     case StoreKind::file_threads: return "file_threads";
     case StoreKind::file_uring: return "file_uring";
-    case StoreKind::file_stepped: return "file_stepped";
-    case StoreKind::guarded_memory: return "guarded_memory";
-    case StoreKind::guarded_file: return "guarded_file";
+    case StoreKind::file_simulated: return "file_simulated";
+    case StoreKind::resilient_memory: return "resilient_memory";
+    case StoreKind::resilient_file: return "resilient_file";
     case StoreKind::striped_threads: return "striped_threads";
-    case StoreKind::striped_stepped: return "striped_stepped";
+    case StoreKind::striped_simulated: return "striped_simulated";
   }
   return "?";
 }
@@ -302,21 +302,21 @@ std::string to_string(StoreKind kind) {
 std::unique_ptr<StoreHarness> make_harness(StoreKind kind, std::uint32_t capacity_blocks) {
   switch (kind) {
     case StoreKind::memory: return std::make_unique<MemoryHarness>(capacity_blocks);
-    case StoreKind::file_threads: return std::make_unique<Grounded<ThreadsGround>>(capacity_blocks);
-    case StoreKind::file_uring: return std::make_unique<Grounded<UringGround>>(capacity_blocks);
-    case StoreKind::file_stepped: return std::make_unique<Grounded<SteppedGround>>(capacity_blocks);
-    case StoreKind::guarded_memory: return std::make_unique<Guarded<MemoryGround>>(capacity_blocks);
-    case StoreKind::guarded_file: return std::make_unique<Guarded<SteppedGround>>(capacity_blocks);
-    case StoreKind::striped_threads: return std::make_unique<Grounded<StripedThreadsGround>>(capacity_blocks);
-    case StoreKind::striped_stepped: return std::make_unique<Grounded<StripedSteppedGround>>(capacity_blocks);
+    case StoreKind::file_threads: return std::make_unique<PlainHarness<ThreadsSetup>>(capacity_blocks);
+    case StoreKind::file_uring: return std::make_unique<PlainHarness<UringSetup>>(capacity_blocks);
+    case StoreKind::file_simulated: return std::make_unique<PlainHarness<SimulatedSetup>>(capacity_blocks);
+    case StoreKind::resilient_memory: return std::make_unique<ResilientHarness<MemorySetup>>(capacity_blocks);
+    case StoreKind::resilient_file: return std::make_unique<ResilientHarness<SimulatedSetup>>(capacity_blocks);
+    case StoreKind::striped_threads: return std::make_unique<PlainHarness<StripedThreadsSetup>>(capacity_blocks);
+    case StoreKind::striped_simulated: return std::make_unique<PlainHarness<StripedSimulatedSetup>>(capacity_blocks);
   }
   return nullptr;
 }
 
-SteppedHarness::SteppedHarness(SimulatedIo& io, const FileStoreConfig& config, std::uint64_t seed)
+SimulatedHarness::SimulatedHarness(SimulatedIo& io, const FileStoreConfig& config, std::uint64_t seed)
     : io_{io}, store_{config, io}, random_{seed} {}
 
-void SteppedHarness::advance() {
+void SimulatedHarness::advance() {
   if (io_.queued() == 0) {
     io_.wait();
     return;
@@ -325,9 +325,9 @@ void SteppedHarness::advance() {
   io_.step((random_ >> 33) % io_.queued());
 }
 
-void SteppedHarness::fail_write_of(const BlockKey&) { io_.files().inject(io_.files().next_number(), {.error = EIO}); }
+void SimulatedHarness::fail_write_of(const BlockKey&) { io_.files().inject(io_.files().next_number(), {.error = EIO}); }
 
-void SteppedHarness::damage(const BlockKey& key) {
+void SimulatedHarness::damage(const BlockKey& key) {
   const auto at = store_.location(key);
   ASSERT_TRUE(at.has_value());
   io_.files().content(at->file)[at->offset + 1234] ^= std::byte{4};

@@ -118,11 +118,11 @@ enum class StoreKind {
   memory,
   file_threads,
   file_uring,
-  file_stepped,
-  guarded_memory,
-  guarded_file,
+  file_simulated,
+  resilient_memory,
+  resilient_file,
   striped_threads,
-  striped_stepped
+  striped_simulated
 };
 /// All of them that there can be here: without io_uring, all but that.
 [[nodiscard]] std::vector<StoreKind> store_kinds();
@@ -130,9 +130,9 @@ enum class StoreKind {
 [[nodiscard]] std::unique_ptr<StoreHarness> make_harness(StoreKind kind, std::uint32_t capacity_blocks);
 
 /// A file store on a disk in memory. Operations end in an order that the seed decides.
-class SteppedHarness final : public StoreHarness {
+class SimulatedHarness final : public StoreHarness {
  public:
-  SteppedHarness(SimulatedIo& io, const FileStoreConfig& config, std::uint64_t seed = 1);
+  SimulatedHarness(SimulatedIo& io, const FileStoreConfig& config, std::uint64_t seed = 1);
   [[nodiscard]] FileStore& store() override { return store_; }
   void advance() override;
   void fail_write_of(const BlockKey& key) override;

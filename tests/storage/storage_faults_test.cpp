@@ -41,7 +41,7 @@ std::vector<StoredBlock> roots(std::uint64_t first, std::uint64_t count) {
 }
 
 TEST_F(StorageFaults, a_disk_that_others_have_filled_costs_a_running_store_nothing) {
-  SteppedHarness h{io_, config_for("/store", 8)};
+  SimulatedHarness h{io_, config_for("/store", 8)};
   io_.files().set_disk_bytes(Bytes{0});
   for (std::uint64_t n = 1; n <= 30; ++n) {
     EXPECT_FALSE(outcome(h.write({root_block(n)}), Kind::written, key_of(n))) << "its room was taken when it started";
@@ -54,7 +54,7 @@ TEST_F(StorageFaults, a_disk_that_others_have_filled_costs_a_running_store_nothi
 
 TEST_F(StorageFaults, a_full_disk_in_the_middle_of_serving_fails_writes_and_nothing_else) {
   // As on a file system that cannot reserve room: each write may meet it, and the next may not.
-  SteppedHarness h{io_, config_for("/store", 8)};
+  SimulatedHarness h{io_, config_for("/store", 8)};
   h.write(roots(1, 4));
   for (const int error : {ENOSPC, EDQUOT}) {
     inject_next({.error = error});
@@ -93,7 +93,7 @@ TEST_F(StorageFaults, an_error_on_any_block_of_a_batch_is_that_blocks_alone) {
   for (const IoFault& fault : {IoFault{.error = EIO}, IoFault{.bytes_max = 0}, IoFault{.bytes_max = 512}}) {
     for (std::uint64_t bad = 0; bad < batch; ++bad) {
       SimulatedIo io;
-      SteppedHarness h{io, config_for("/store", 20), bad};
+      SimulatedHarness h{io, config_for("/store", 20), bad};
       io.files().inject(io.files().next_number() + bad, fault);
       const auto written = h.write(roots(1, batch));
       for (std::uint64_t n = 0; n < batch; ++n) {
@@ -124,7 +124,7 @@ TEST_F(StorageFaults, an_error_on_any_block_of_a_batch_is_that_blocks_alone) {
 }
 
 TEST_F(StorageFaults, a_block_that_goes_between_lookup_and_read_is_a_miss) {
-  SteppedHarness h{io_, config_for("/store", 2)};
+  SimulatedHarness h{io_, config_for("/store", 2)};
   h.write({root_block(1)});
   ASSERT_TRUE(h.has(key_of(1)));
   h.write(roots(10, 2));  // it makes room
@@ -152,7 +152,7 @@ TEST(StorageFaultsOnDisk, a_data_file_that_is_cut_off_while_serving_is_a_miss_an
 TEST_F(StorageFaults, a_restart_with_a_nearly_full_store_on_a_full_disk_counts_before_it_writes) {
   const FileStoreConfig config = config_for("/store", 40);
   {
-    SteppedHarness h{io_, config};
+    SimulatedHarness h{io_, config};
     h.write(roots(1, 39));
   }
   std::uint64_t used = 0;
@@ -160,7 +160,7 @@ TEST_F(StorageFaults, a_restart_with_a_nearly_full_store_on_a_full_disk_counts_b
   EXPECT_LE(used, count(config.capacity));
   io_.files().set_disk_bytes(Bytes{used});
 
-  SteppedHarness h{io_, config};
+  SimulatedHarness h{io_, config};
   EXPECT_EQ(h.store().stat().blocks, 39U);
   EXPECT_EQ(h.store().stat().free, 1U);
   const auto events = h.write(roots(100, 3));
@@ -173,7 +173,7 @@ TEST_F(StorageFaults, a_restart_with_a_nearly_full_store_on_a_full_disk_counts_b
 }
 
 TEST_F(StorageFaults, an_oldest_block_that_cannot_go_stands_in_nobodys_way) {
-  SteppedHarness h{io_, config_for("/store", 4)};
+  SimulatedHarness h{io_, config_for("/store", 4)};
   for (std::uint64_t n = 1; n <= 4; ++n) h.write({root_block(n)});
   // The read of the oldest hangs, which also makes it the youngest; then all others are used.
   inject_next({.stall = true});
@@ -203,7 +203,7 @@ TEST_F(StorageFaults, an_oldest_block_that_cannot_go_stands_in_nobodys_way) {
 TEST_F(StorageFaults, an_eviction_whose_record_cannot_be_cleared_makes_room_all_the_same) {
   const FileStoreConfig config = config_for("/store", 2);
   {
-    SteppedHarness h{io_, config};
+    SimulatedHarness h{io_, config};
     h.write(roots(1, 2));
     for (std::uint64_t n = 10; n < 14; ++n) {
       while (io_.in_flight() > 0) {
@@ -217,13 +217,13 @@ TEST_F(StorageFaults, an_eviction_whose_record_cannot_be_cleared_makes_room_all_
     }
     EXPECT_EQ(h.store().stat().io_errors, 4U);
   }
-  SteppedHarness h{io_, config};
+  SimulatedHarness h{io_, config};
   for (std::uint64_t n = 12; n < 14; ++n) EXPECT_TRUE(h.reads_back(key_of(n))) << "close() has written the records";
   EXPECT_FALSE(h.has(key_of(1)));
 }
 
 TEST_F(StorageFaults, a_read_that_moves_nothing_is_no_success_whatever_the_buffer_holds) {
-  SteppedHarness h{io_, config_for("/store", 4)};
+  SimulatedHarness h{io_, config_for("/store", 4)};
   h.write({root_block(1)});
   AlignedBuffer buffer = content_of(key_of(1));  // what an earlier load left there, right as it happens
   inject_next({.bytes_max = 0});
@@ -235,7 +235,7 @@ TEST_F(StorageFaults, a_read_that_moves_nothing_is_no_success_whatever_the_buffe
 TEST_F(StorageFaults, lookups_are_answered_and_writes_bounded_while_the_disk_stands_still) {
   FileStoreConfig config = config_for("/store", 40);
   config.writes_max = 5;
-  SteppedHarness h{io_, config};
+  SimulatedHarness h{io_, config};
   h.write({root_block(1)});
   inject_next({.stall = true}, 20);
   h.start_read(key_of(1));
@@ -261,23 +261,23 @@ TEST_F(StorageFaults, lookups_are_answered_and_writes_bounded_while_the_disk_sta
 
 TEST_F(StorageFaults, a_listed_block_whose_slot_is_empty_is_a_miss_once_and_then_unlisted) {
   const FileStoreConfig config = config_for("/store", 8);
-  const auto path = path_of(1, 3);
+  const auto prefix = prefix_of(1, 3);
   {
-    SteppedHarness h{io_, config};
-    h.write(path);
+    SimulatedHarness h{io_, config};
+    h.write(prefix);
   }
   const auto data = io_.files().content("/store/blocks-0000");
   std::fill_n(data.begin() + block_size, block_size, std::byte{0});  // the second slot, which is the second block's
-  SteppedHarness h{io_, config};
-  ASSERT_TRUE(h.has(path[1].key));
-  h.start_read(path[1].key);
+  SimulatedHarness h{io_, config};
+  ASSERT_TRUE(h.has(prefix[1].key));
+  h.start_read(prefix[1].key);
   const auto events = h.drain();
-  EXPECT_EQ(outcome(events, Kind::read, path[1].key), Errc::corrupt);
+  EXPECT_EQ(outcome(events, Kind::read, prefix[1].key), Errc::corrupt);
   EXPECT_EQ(keys_of(events, Kind::evicted).size(), 2U) << "with its child";
-  EXPECT_FALSE(h.has(path[1].key));
-  EXPECT_TRUE(h.reads_back(path[0].key));
-  h.write(path);
-  for (const StoredBlock& block : path) EXPECT_TRUE(h.reads_back(block.key));
+  EXPECT_FALSE(h.has(prefix[1].key));
+  EXPECT_TRUE(h.reads_back(prefix[0].key));
+  h.write(prefix);
+  for (const StoredBlock& block : prefix) EXPECT_TRUE(h.reads_back(block.key));
 }
 
 TEST(StorageFaultsOnDisk, a_failed_write_leaves_no_marker_and_no_descriptor) {

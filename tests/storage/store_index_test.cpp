@@ -212,7 +212,7 @@ TEST(StoreIndex, agrees_with_plain_maps_over_random_operations) {
   EXPECT_GT(evictions, 500U);
 }
 
-TEST(StoreIndex, lays_a_path_side_by_side) {
+TEST(StoreIndex, lays_a_prefix_side_by_side) {
   StoreIndex index{64};
   std::vector<SlotId> ready;
   const auto write = [&](const StoredBlock& block) {
@@ -222,31 +222,31 @@ TEST(StoreIndex, lays_a_path_side_by_side) {
   };
   EXPECT_EQ(write(root_block(1)), 0U);
   EXPECT_EQ(write(root_block(2)), 1U);
-  const auto path = path_of(10, 4);
-  for (std::uint32_t n = 0; n < 4; ++n) EXPECT_EQ(write(path[n]), 2 + n);
-  EXPECT_EQ(write(child_of(path[0], 20)), 6U) << "the slot beside its parent's is taken: the lowest free one";
+  const auto prefix = prefix_of(10, 4);
+  for (std::uint32_t n = 0; n < 4; ++n) EXPECT_EQ(write(prefix[n]), 2 + n);
+  EXPECT_EQ(write(child_of(prefix[0], 20)), 6U) << "the slot beside its parent's is taken: the lowest free one";
   std::vector<StoreIndex::Dropped> gone;
-  index.drop(*index.find(path[1].key), gone);
-  EXPECT_EQ(write(child_of(path[0], 21)), 3U);
+  index.drop(*index.find(prefix[1].key), gone);
+  EXPECT_EQ(write(child_of(prefix[0], 21)), 3U);
 
   gone.clear();
   index.drop(*index.find(key_of(1)), gone);  // slot 0: lower than all, and beside nobody's parent
-  EXPECT_EQ(write(child_of(child_of(path[0], 20), 30)), 7U);
+  EXPECT_EQ(write(child_of(child_of(prefix[0], 20), 30)), 7U);
   EXPECT_EQ(write(root_block(40)), 0U);
 }
 
 TEST(StoreIndex, restores_in_any_order_but_for_orphans_and_doubles) {
   StoreIndex index{12};
-  const auto path = path_of(1, 3);
-  const auto lone = path_of(50, 4);
-  index.restore(SlotId{4}, path[1], 5);
-  index.restore(SlotId{7}, path[0], 9);
-  index.restore(SlotId{5}, path[1], 6);  // newer
-  index.restore(SlotId{3}, path[1], 2);  // older
+  const auto prefix = prefix_of(1, 3);
+  const auto lone = prefix_of(50, 4);
+  index.restore(SlotId{4}, prefix[1], 5);
+  index.restore(SlotId{7}, prefix[0], 9);
+  index.restore(SlotId{5}, prefix[1], 6);  // newer
+  index.restore(SlotId{3}, prefix[1], 2);  // older
   index.restore(SlotId{8}, lone[1], 3);
   index.restore(SlotId{9}, lone[2], 3);
-  index.restore(SlotId{0}, child_of(path[0], 70), 3);
-  StoredBlock too_deep = child_of(path[0], 71);
+  index.restore(SlotId{0}, child_of(prefix[0], 70), 3);
+  StoredBlock too_deep = child_of(prefix[0], 71);
   too_deep.depth = 5;
   index.restore(SlotId{1}, too_deep, 3);
   std::vector<SlotId> dropped;
@@ -257,7 +257,7 @@ TEST(StoreIndex, restores_in_any_order_but_for_orphans_and_doubles) {
   index.check_invariants();
   EXPECT_EQ(index.count(State::ready), 3U);
   EXPECT_EQ(index.free(), 9U);
-  EXPECT_EQ(index.find(path[1].key), SlotId{5});
+  EXPECT_EQ(index.find(prefix[1].key), SlotId{5});
   EXPECT_FALSE(index.find(lone[1].key).has_value());
   std::vector<StoreIndex::Dropped> gone;
   index.drop(SlotId{7}, gone);

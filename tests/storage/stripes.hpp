@@ -17,7 +17,7 @@ inline constexpr std::uint32_t stripe_blocks = 2;
 /// A store over three directories of a disk in memory.
 class Stripes : public testing::Test {
  protected:
-  void open(std::uint64_t seed = 1) { h_ = std::make_unique<SteppedHarness>(io_, config_, seed); }
+  void open(std::uint64_t seed = 1) { h_ = std::make_unique<SimulatedHarness>(io_, config_, seed); }
   void reopen() {
     h_.reset();
     open();
@@ -64,7 +64,7 @@ class Stripes : public testing::Test {
 
   FileStoreConfig config_ = striped_config_for("/store", 60, 3, stripe_blocks);
   SimulatedIo io_;
-  std::unique_ptr<SteppedHarness> h_;
+  std::unique_ptr<SimulatedHarness> h_;
   std::vector<StoreEvent> ignored_;
 };
 

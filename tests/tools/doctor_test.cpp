@@ -34,7 +34,7 @@ CopyMethodTable measured() {
   return paths;
 }
 
-TEST(Doctor, says_which_path_is_taken_and_how_fast_it_is) {
+TEST(Doctor, says_which_copy_method_is_used_and_how_fast_it_is) {
   const std::string table = to_table(measured(), all());
   EXPECT_NE(table.find("device to host: at most 48.0 GB/s"), std::string::npos) << table;
   EXPECT_NE(table.find("host to device: at most 50.0 GB/s"), std::string::npos) << table;
@@ -45,7 +45,7 @@ TEST(Doctor, says_which_path_is_taken_and_how_fast_it_is) {
   EXPECT_EQ(table.find("plain"), std::string::npos) << table;
 }
 
-TEST(Doctor, names_no_path_that_is_not_to_be_had) {
+TEST(Doctor, names_no_copy_method_that_is_not_available) {
   CopyMethods without_kernels = all();
   without_kernels.reset(static_cast<std::size_t>(CopyMethod::kernel));
   without_kernels.reset(static_cast<std::size_t>(CopyMethod::bulk_kernel));

@@ -24,12 +24,12 @@ class Emulated : public Threaded {
 };
 
 /// How the contract drives the device without threads.
-class Stepped {
+class Simulated {
  public:
   static std::optional<std::string> unavailable() { return std::nullopt; }
   static constexpr HostLayout host = whole_slots;
 
-  Stepped(const HostArena& arena, Failing failing)
+  Simulated(const HostArena& arena, Failing failing)
       : device_{std::array{PoolMemory{.slots = slots, .host = &arena, .layers = layers}}}, failing_{failing} {
     device_.set_waker(waker_);
   }
@@ -66,7 +66,7 @@ class Stepped {
   int submitted_ = 0;
 };
 
-using Drivers = testing::Types<Emulated<whole_slots>, Emulated<shares_of_slots>, Stepped>;
+using Drivers = testing::Types<Emulated<whole_slots>, Emulated<shares_of_slots>, Simulated>;
 INSTANTIATE_TYPED_TEST_SUITE_P(WithoutHardware, DeviceContract, Drivers);
 INSTANTIATE_TYPED_TEST_SUITE_P(WithoutHardware, DeviceContractDeathTest, Drivers);
 

@@ -50,7 +50,7 @@ class SimulatedDeviceTest : public testing::Test {
   SimulatedDevice device_{slots, arena_, 3};
 };
 
-TEST_F(SimulatedDeviceTest, does_nothing_unless_stepped) {
+TEST_F(SimulatedDeviceTest, does_nothing_until_a_step) {
   EXPECT_TRUE(device_.step_options().empty());
   const Fence point = device_.launch([](BlockAccess&) { FAIL() << "nobody stepped"; });
   device_.submit({1, swap_out, {}, {run(0, 0, 1)}});

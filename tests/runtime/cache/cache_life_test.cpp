@@ -169,7 +169,7 @@ TEST_F(CacheLife, pinned_blocks_stay_until_they_are_unpinned) {
   EXPECT_EQ(hits(keys_of({1, 2, 3})), 0U);
 }
 
-TEST_F(CacheLife, a_pin_rescues_what_is_on_its_way_out) {
+TEST_F(CacheLife, a_pin_cancels_evictions_under_way) {
   make(sizes(4, 8));
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6}));

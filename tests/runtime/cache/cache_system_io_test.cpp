@@ -37,7 +37,7 @@ TEST_F(CacheSystemIo, is_done_by_what_was_named) {
   EXPECT_EQ(CacheSystem{none}.io(), "");
 }
 
-TEST_F(CacheSystemIo, is_guarded_unless_told_otherwise) {
+TEST_F(CacheSystemIo, is_resilient_unless_told_otherwise) {
   CacheSystemOptions guarded = options(IoChoice::threads);
   {
     CacheSystem stack{guarded};

@@ -32,7 +32,7 @@ class CudaHostTier : public ::testing::Test {
   static constexpr std::uint32_t device_blocks = 12;
   static constexpr std::uint32_t chunk_blocks = 4;
 
-  void make(std::uint32_t host_blocks, bool warm, std::optional<CopyMethod> path) {
+  void make(std::uint32_t host_blocks, bool warm, std::optional<CopyMethod> method) {
     ManagerConfig config;
     config.device_blocks = device_blocks;
     config.host_blocks = host_blocks;
@@ -50,7 +50,7 @@ class CudaHostTier : public ::testing::Test {
     }
     const CudaPool pool{.slots = device_blocks, .host = arena_.get(), .regions = memory_->regions()};
     CudaOptions options;
-    options.only_method = path;
+    options.only_method = method;
     device_ = std::make_unique<DriverDevice>(cuda_.driver(), std::array{pool}, options);
     transfers_ =
         std::make_unique<ThreadedTransfers>(TransferSchedulerConfig{.block_bytes = block_bytes}, *device_, clock_, waker_);

@@ -41,7 +41,7 @@ class CudaRanksCache : public ::testing::Test {
   static constexpr std::uint32_t host_blocks = 8;
 
   /// Every other rank has its blocks in regions of an engine's.
-  void make(std::vector<Ordinal> ordinals, RankPayload payload, std::optional<CopyMethod> path = {}) {
+  void make(std::vector<Ordinal> ordinals, RankPayload payload, std::optional<CopyMethod> method = {}) {
     payload_ = payload;
     const auto ranks = static_cast<std::uint32_t>(ordinals.size());
     ManagerConfig config;
@@ -69,7 +69,7 @@ class CudaRanksCache : public ::testing::Test {
         }
         CudaOptions options;
         options.ordinal = *ordinal;
-        options.only_method = path;
+        options.only_method = method;
         options.pins = pins;
         devices_.push_back(std::make_unique<DriverDevice>(cuda_.driver(), std::array{pool}, options));
         cuda_devices_.push_back(static_cast<DriverDevice*>(devices_.back().get()));
@@ -78,8 +78,8 @@ class CudaRanksCache : public ::testing::Test {
         devices_.push_back(std::make_unique<EmulatedDevice>(std::array{pool}));
       }
       pointers.push_back(devices_.back().get());
-      const TransferSchedulerConfig lanes{.block_bytes = share};
-      engines_.push_back(std::make_unique<ThreadedTransfers>(lanes, *pointers.back(), clock_, waker_));
+      const TransferSchedulerConfig scheduler_config{.block_bytes = share};
+      engines_.push_back(std::make_unique<ThreadedTransfers>(scheduler_config, *pointers.back(), clock_, waker_));
       members.push_back({"rank " + std::to_string(rank), engines_.back().get()});
     }
     all_.emplace(std::move(pointers));

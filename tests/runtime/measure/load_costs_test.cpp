@@ -20,12 +20,12 @@ std::vector<UnitCost> hit(std::size_t device, std::size_t host, std::size_t stor
   return units;
 }
 
-TEST(LoadChoice, takes_what_costs_nothing) {
+TEST(UnitsWorthLoading, takes_what_costs_nothing) {
   EXPECT_EQ(units_worth_loading(hit(10, 0, 0, 1, 1), {.read_seconds = 100, .link_seconds = 100}, prefill), 10U);
   EXPECT_EQ(units_worth_loading({}, {}, prefill), 0U);
 }
 
-TEST(LoadChoice, takes_each_tier_only_where_it_beats_computing) {
+TEST(UnitsWorthLoading, takes_each_tier_only_where_it_beats_computing) {
   EXPECT_EQ(units_worth_loading(hit(3, 4, 5, 0.001, 0.002), {}, prefill), 12U);
   EXPECT_EQ(units_worth_loading(hit(3, 4, 5, 0.001, 0.020), {}, prefill), 7U);
   EXPECT_EQ(units_worth_loading(hit(3, 4, 5, 0.020, 0.001), {}, prefill), 3U);
@@ -33,7 +33,7 @@ TEST(LoadChoice, takes_each_tier_only_where_it_beats_computing) {
   EXPECT_EQ(units_worth_loading(hit(3, 4, 5, 0.006, 0.006), {}, prefill), 7U);
 }
 
-TEST(LoadChoice, counts_what_others_wait_for) {
+TEST(UnitsWorthLoading, counts_what_others_wait_for) {
   // Ten blocks from the host save 90 ms; that is worth a wait of 80 and not one of 100. Fewer are worth none of it.
   EXPECT_EQ(units_worth_loading(hit(0, 10, 0, 0.001, 0), {.link_seconds = 0.080}, prefill), 10U);
   EXPECT_EQ(units_worth_loading(hit(0, 10, 0, 0.001, 0), {.link_seconds = 0.100}, prefill), 0U);
@@ -41,18 +41,18 @@ TEST(LoadChoice, counts_what_others_wait_for) {
   EXPECT_EQ(units_worth_loading(hit(0, 10, 10, 0.001, 0.001), {.read_seconds = 10}, prefill), 10U);
 }
 
-TEST(LoadChoice, counts_the_queue_for_what_it_joins) {
+TEST(UnitsWorthLoading, counts_the_queue_for_what_it_joins) {
   std::vector<UnitCost> units(10);
   for (UnitCost& unit : units) unit.joins_read = unit.joins_link = true;
   EXPECT_EQ(units_worth_loading(units, {.read_seconds = 0.050, .link_seconds = 0.040}, prefill), 10U);
   EXPECT_EQ(units_worth_loading(units, {.read_seconds = 0.050, .link_seconds = 0.060}, prefill), 0U);
 }
 
-TEST(LoadChoice, asks_no_more_of_storage_than_it_is_trusted_with) {
+TEST(UnitsWorthLoading, asks_no_more_of_storage_than_it_is_trusted_with) {
   EXPECT_EQ(units_worth_loading(hit(2, 2, 10, 0.001, 0), {.reads_max = 4}, prefill), 8U);
 }
 
-TEST(LoadChoice, takes_a_dear_beginning_for_a_cheap_end) {
+TEST(UnitsWorthLoading, takes_a_dear_beginning_for_a_cheap_end) {
   // A window's group may have cheap blocks behind dear ones: the sum decides.
   std::vector<UnitCost> units{in_host(0.030), on_device(), on_device(), on_device()};
   EXPECT_EQ(units_worth_loading(units, {}, prefill), 4U);

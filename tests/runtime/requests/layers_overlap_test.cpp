@@ -61,10 +61,10 @@ class LayersOverlap : public testing::Test {
     options.link[Direction::swap_in].bytes_per_second = GiB;
     options.faults = faults;
     device.emplace(std::array{PoolMemory{.slots = 8, .host = &arena, .layers = layers}}, options);
-    TransferSchedulerConfig lanes;
-    lanes.piece_bytes = Bytes{layer_bytes * prompt.size()};
-    lanes.pieces_in_flight = 1;
-    transfers.emplace(lanes, *device, clock, waker);
+    TransferSchedulerConfig scheduler_config;
+    scheduler_config.piece_bytes = Bytes{layer_bytes * prompt.size()};
+    scheduler_config.pieces_in_flight = 1;
+    transfers.emplace(scheduler_config, *device, clock, waker);
     ManagerConfig config;
     config.device_blocks = 8;
     config.host_blocks = 16;

@@ -27,7 +27,7 @@ TEST_F(NamedBlocks, are_evicted_in_every_tier_with_what_follows_them) {
   cache->record_events();
   const std::vector<SlotId> named{slots_of(bad)[1]};
   const EvictedBlocks evicted = cache->evict(named).value();
-  EXPECT_EQ(evicted.evicted, 4U) << "the second, and what was computed behind it on both paths";
+  EXPECT_EQ(evicted.evicted, 4U) << "the second, and what was computed behind it in both branches";
   EXPECT_TRUE(evicted.in_use.empty());
   settle();
   EXPECT_EQ(cache->match(bad).total(), 1U);

@@ -23,7 +23,7 @@ class Checkpoints : public test::CacheFixture {
     config.storage = true;
     make(config, 256);
   }
-  void run_paths(std::uint32_t prefixes) {
+  void run_prefixes(std::uint32_t prefixes) {
     for (std::uint32_t i = 1; i <= prefixes; ++i) run(i, keys_of({i * 10, i * 10 + 1, i * 10 + 2}));
   }
   WriteBackProgress progress(WriteBackId id) { return cache->write_back(id).value(); }
@@ -37,7 +37,7 @@ class Checkpoints : public test::CacheFixture {
 };
 
 TEST_F(Checkpoints, end_when_storage_has_been_flushed) {
-  run_paths(4);
+  run_prefixes(4);
   store->hold_flushes(true);
   const WriteBackId id = start(seconds{60});
   settle();
@@ -52,7 +52,7 @@ TEST_F(Checkpoints, end_when_storage_has_been_flushed) {
 }
 
 TEST_F(Checkpoints, end_at_their_time_though_the_flush_stands_still) {
-  run_paths(4);
+  run_prefixes(4);
   store->hold_flushes(true);
   const TimePoint before = clock.now();
   const WriteBackId id = start(seconds{4});
@@ -68,7 +68,7 @@ TEST_F(Checkpoints, end_at_their_time_though_the_flush_stands_still) {
 }
 
 TEST_F(Checkpoints, end_at_their_time_though_no_copy_moves) {
-  run_paths(2);
+  run_prefixes(2);
   const WriteBackId id = start(seconds{4});
   for (int i = 0; i < 8; ++i) {
     clock.advance(milliseconds{500});
@@ -80,7 +80,7 @@ TEST_F(Checkpoints, end_at_their_time_though_no_copy_moves) {
 }
 
 TEST_F(Checkpoints, keep_the_last_of_their_time_for_the_flush) {
-  run_paths(4);
+  run_prefixes(4);
   const WriteBackId id = start(seconds{8});
   EXPECT_EQ(cache->manager().next_deadline(), clock.now() + seconds{7});
   for (int i = 0; i < 10 && progress(id).of(WriteBackOutcome::stored) == 0; ++i) {
@@ -106,7 +106,7 @@ TEST_F(Checkpoints, keep_the_last_of_their_time_for_the_flush) {
 }
 
 TEST_F(Checkpoints, flush_what_arrives_while_the_last_flush_is_under_way_too) {
-  run_paths(4);
+  run_prefixes(4);
   const WriteBackId id = start(seconds{8});
   for (int i = 0; i < 10 && progress(id).of(WriteBackOutcome::stored) == 0; ++i) {
     device->run();
@@ -129,7 +129,7 @@ TEST_F(Checkpoints, flush_what_arrives_while_the_last_flush_is_under_way_too) {
 }
 
 TEST_F(Checkpoints, say_when_a_flush_has_failed) {
-  run_paths(1);
+  run_prefixes(1);
   store->fail_flushes(Errc::io_failed);
   const CheckpointReport report = checkpoint();
   EXPECT_EQ(report.job.flush_error, Errc::io_failed);
@@ -139,7 +139,7 @@ TEST_F(Checkpoints, say_when_a_flush_has_failed) {
 }
 
 TEST_F(Checkpoints, of_what_is_durable_already_write_nothing_and_ask_whether_storage_still_has_it) {
-  run_paths(2);
+  run_prefixes(2);
   EXPECT_EQ(checkpoint().left.lost_blocks, 0U);
   const std::uint64_t writes = store->stat().writes;
   store->hold_flushes(true);
@@ -162,7 +162,7 @@ TEST_F(CheckpointsWithoutStorage, are_refused) {
 }
 
 TEST_F(Checkpoints, that_need_not_be_durable_do_not_wait_for_a_flush) {
-  run_paths(1);
+  run_prefixes(1);
   store->hold_flushes(true);
   WriteBackOrder order;
   order.durable = false;

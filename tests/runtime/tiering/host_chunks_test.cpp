@@ -23,7 +23,7 @@ class HostChunksTest : public test::CacheFixture {
     return done;
   }
   /// Leaves prefixes of two blocks, the first of which are in the host.
-  void run_paths(std::uint32_t first, std::uint32_t count) {
+  void run_prefixes(std::uint32_t first, std::uint32_t count) {
     for (std::uint32_t i = 0; i < count; ++i) run(next_id_++, prefix(first + i));
     cache->manager().check_invariants();
   }
@@ -65,7 +65,7 @@ TEST_F(HostChunksTest, serves_without_the_host_tier_until_there_is_memory_and_wi
   EXPECT_EQ(cache->manager().usage(Tier::host).free, 6U);
   settle();
   EXPECT_TRUE(cache->host_memory().warm());
-  run_paths(2, 5);
+  run_prefixes(2, 5);
   EXPECT_EQ(resident(Tier::host), 8U);
   EXPECT_EQ(mapped_blocks(), 10U);
 }
@@ -73,7 +73,7 @@ TEST_F(HostChunksTest, serves_without_the_host_tier_until_there_is_memory_and_wi
 TEST_F(HostChunksTest, grows_beyond_what_it_began_with_as_chunks_become_warm) {
   host_chunk_blocks = 4;
   make(sizes(2, 4));
-  run_paths(1, 3);
+  run_prefixes(1, 3);
   ASSERT_EQ(resident(Tier::host), 4U);
   ASSERT_TRUE(resize(13).has_value());
   EXPECT_EQ(cache->host_memory().wanted, 13U);
@@ -85,7 +85,7 @@ TEST_F(HostChunksTest, grows_beyond_what_it_began_with_as_chunks_become_warm) {
   settle();
   EXPECT_EQ(cache->host_memory().usable, 13U);
   EXPECT_EQ(mapped_blocks(), 13U);
-  run_paths(4, 6);
+  run_prefixes(4, 6);
   EXPECT_EQ(resident(Tier::host), 13U);
   EXPECT_EQ(in_host(3), 2U);
   ASSERT_TRUE(acquire(50, prefix(3)).has_value());
@@ -96,7 +96,7 @@ TEST_F(HostChunksTest, grows_beyond_what_it_began_with_as_chunks_become_warm) {
 TEST_F(HostChunksTest, gives_back_whole_chunks_from_the_highest_when_it_shrinks) {
   host_chunk_blocks = 4;
   make(sizes(2, 12));
-  run_paths(1, 7);
+  run_prefixes(1, 7);
   ASSERT_EQ(resident(Tier::host), 12U);
   ASSERT_TRUE(resize(5).has_value());  // two chunks are needed for that
   EXPECT_EQ(cache->retiring(Tier::host), 0U);
@@ -106,14 +106,14 @@ TEST_F(HostChunksTest, gives_back_whole_chunks_from_the_highest_when_it_shrinks)
   EXPECT_EQ(arena->state(2), ChunkState::absent);
   EXPECT_EQ(mapped_blocks(), 8U);
   EXPECT_EQ(arena->state(0), ChunkState::warm);
-  run_paths(11, 6);
+  run_prefixes(11, 6);
   EXPECT_EQ(resident(Tier::host), 5U);
   ASSERT_TRUE(resize(0).has_value());
   settle();
   EXPECT_EQ(mapped_blocks(), 0U);
   ASSERT_TRUE(resize(6).has_value());
   settle();
-  run_paths(21, 6);
+  run_prefixes(21, 6);
   EXPECT_EQ(resident(Tier::host), 6U);
   EXPECT_EQ(mapped_blocks(), 6U);
 }
@@ -121,7 +121,7 @@ TEST_F(HostChunksTest, gives_back_whole_chunks_from_the_highest_when_it_shrinks)
 TEST_F(HostChunksTest, what_is_in_a_chunk_that_goes_leaves_rather_than_others) {
   host_chunk_blocks = 4;
   make(sizes(2, 8));
-  run_paths(1, 5);
+  run_prefixes(1, 5);
   ASSERT_EQ(resident(Tier::host), 8U);
   // The prefixes lie in the order in which they came: two a chunk.
   ASSERT_TRUE(resize(4).has_value());
@@ -136,7 +136,7 @@ TEST_F(HostChunksTest, what_is_in_a_chunk_that_goes_leaves_rather_than_others) {
 TEST_F(HostChunksTest, a_chunk_with_a_pinned_block_stays_until_that_goes) {
   host_chunk_blocks = 4;
   make(sizes(4, 8));
-  run_paths(1, 6);
+  run_prefixes(1, 6);
   ASSERT_EQ(resident(Tier::host), 8U);
   const std::uint32_t high = prefix_above(4);
   ASSERT_NE(high, 0U);
@@ -147,20 +147,20 @@ TEST_F(HostChunksTest, a_chunk_with_a_pinned_block_stays_until_that_goes) {
   EXPECT_EQ(resident(Tier::host), 4U);  // the others have made room in the chunk that stays
   EXPECT_EQ(cache->host_memory().going, 1U);
   EXPECT_EQ(mapped_blocks(), 8U);
-  run_paths(11, 3);
+  run_prefixes(11, 3);
   EXPECT_EQ(resident(Tier::host), 4U);
   ASSERT_TRUE(cache->unpin(pin).has_value());
   settle();
   EXPECT_EQ(in_host(high), 0U);
   EXPECT_EQ(mapped_blocks(), 4U);
-  run_paths(21, 5);
+  run_prefixes(21, 5);
   EXPECT_EQ(resident(Tier::host), 4U);
 }
 
 TEST_F(HostChunksTest, a_chunk_that_was_to_go_comes_back_where_the_tier_grows_again) {
   host_chunk_blocks = 4;
   make(sizes(4, 8));
-  run_paths(1, 6);
+  run_prefixes(1, 6);
   const PinId pin = cache->pin(prefix(prefix_above(4))).value();
   ASSERT_TRUE(resize(4).has_value());
   EXPECT_EQ(cache->host_memory().going, 1U);
@@ -169,7 +169,7 @@ TEST_F(HostChunksTest, a_chunk_that_was_to_go_comes_back_where_the_tier_grows_ag
   EXPECT_EQ(cache->host_memory().usable, 8U);
   EXPECT_EQ(cache->host_memory().going, 0U);
   EXPECT_EQ(mapped_blocks(), 8U);
-  run_paths(11, 6);
+  run_prefixes(11, 6);
   EXPECT_EQ(resident(Tier::host), 8U);
   ASSERT_TRUE(cache->unpin(pin).has_value());
 }
@@ -232,7 +232,7 @@ TEST_F(HostChunksTest, growth_that_does_not_fit_leaves_the_tier_as_it_is_and_say
   now.available = GiB;
   host_limits = [&now] { return now; };
   make(sizes(2, 4));
-  run_paths(1, 3);
+  run_prefixes(1, 3);
   now.available = Bytes{block_bytes} * 6;
   ASSERT_TRUE(resize(20).has_value());
   settle();
@@ -251,7 +251,7 @@ TEST_F(HostChunksTest, under_write_back_what_leaves_with_its_chunk_is_stored) {
   host_chunk_blocks = 4;
   ManagerConfig config = with_storage(sizes(2, 8), WritePolicy::write_back);
   make(config);
-  run_paths(1, 5);
+  run_prefixes(1, 5);
   ASSERT_EQ(resident(Tier::host), 8U);
   ASSERT_TRUE(resize(0).has_value());
   EXPECT_EQ(mapped_blocks(), 12U);  // until they are

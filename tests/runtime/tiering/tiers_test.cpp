@@ -168,7 +168,7 @@ TEST_F(Tiers, a_block_hit_while_it_leaves_stays_on_the_device) {
   EXPECT_EQ(cache->match(keys_of({5, 6})).host, 2U);
 }
 
-TEST_F(Tiers, a_rescue_that_would_break_a_promise_is_refused) {
+TEST_F(Tiers, an_eviction_is_not_cancelled_if_that_would_break_a_promise) {
   make(sizes(2, 8));
   run(1, keys_of({1, 2}));
   ASSERT_TRUE(acquire(2, keys_of({8, 9})).has_value());

@@ -76,11 +76,11 @@ class RaiseWatch final : public TransferPort {
  public:
   explicit RaiseWatch(TransferPort& port) : port_{port} {}
   void submit(Transfer plan) override { port_.submit(std::move(plan)); }
-  void raise(TransferId job, Urgency urgency) override {
-    raised.emplace_back(job, urgency);
-    port_.raise(job, urgency);
+  void raise(TransferId id, Urgency urgency) override {
+    raised.emplace_back(id, urgency);
+    port_.raise(id, urgency);
   }
-  void cancel(TransferId job) override { port_.cancel(job); }
+  void cancel(TransferId id) override { port_.cancel(id); }
   void limit(Urgency urgency, Bytes per_second) override { limits.emplace_back(urgency, per_second); }
   std::size_t poll(std::vector<TransferEvent>& out) override { return port_.poll(out); }
   [[nodiscard]] TimePoint next_deadline() const override { return port_.next_deadline(); }

@@ -39,7 +39,7 @@ class WriteBackJobsTest : public test::CacheFixture {
   WriteBackProgress progress(WriteBackId id) { return cache->write_back(id).value(); }
   std::uint64_t of(WriteBackId id, WriteBackOutcome outcome) { return progress(id).of(outcome); }
   /// Prefixes of a few blocks each, so many.
-  void run_paths(std::uint32_t first, std::uint32_t count, std::uint32_t length = 3) {
+  void run_prefixes(std::uint32_t first, std::uint32_t count, std::uint32_t length = 3) {
     for (std::uint32_t i = 0; i < count; ++i) {
       std::vector<std::uint32_t> names;
       for (std::uint32_t block = 0; block < length; ++block) names.push_back((first + i) * 16 + block);
@@ -117,12 +117,12 @@ TEST_F(WriteBackJobsTest, store_what_a_tenant_has_and_nothing_of_others) {
 
 TEST_F(WriteBackJobsTest, store_what_was_not_used_for_so_long) {
   make_store(16);
-  run_paths(1, 2);
+  run_prefixes(1, 2);
   clock.advance(seconds{1});
   poll();
   clock.advance(seconds{60});
   poll();
-  run_paths(3, 2);
+  run_prefixes(3, 2);
   clock.advance(seconds{1});
   poll();
   clock.advance(seconds{10});
@@ -145,7 +145,7 @@ TEST_F(WriteBackJobsTest, store_what_was_not_used_for_so_long) {
 
 TEST_F(WriteBackJobsTest, store_all_there_is_in_device_and_host_a_part_at_a_time) {
   make_store(600, 700, 2048);
-  run_paths(1, 400);
+  run_prefixes(1, 400);
   ASSERT_GT(resident(Tier::host), 500U);
   const WriteBackId id = start(order(Scope::all));
   const std::uint32_t ahead_max = cache->manager().config().write_back_blocks_ahead;
@@ -322,7 +322,7 @@ TEST_F(WriteBackJobsTest, say_what_is_not_cached_any_more) {
 
 TEST_F(WriteBackJobsTest, begin_nothing_while_they_are_paused) {
   make_store(1200, 0, 2048);
-  run_paths(1, 300);
+  run_prefixes(1, 300);
   const WriteBackId id = start(order(Scope::all));
   ASSERT_TRUE(cache->pause_write_back(id).has_value());
   for (int i = 0; i < 100 && progress(id).under_way > 0; ++i) settle();
@@ -343,7 +343,7 @@ TEST_F(WriteBackJobsTest, begin_nothing_while_they_are_paused) {
 
 TEST_F(WriteBackJobsTest, see_blocks_that_move_to_where_they_had_looked_already) {
   make_store(600, 0, 2048);
-  run_paths(1, 100, 4);
+  run_prefixes(1, 100, 4);
   const WriteBackId id = start(order(Scope::all));
   ASSERT_FALSE(progress(id).ended());
   // Each of these parts a prefix that is not all stored yet; the end of it gets another node.
@@ -364,7 +364,7 @@ TEST_F(WriteBackJobsTest, tell_of_each_block_once_though_they_meet_it_twice) {
   ManagerConfig config = with_storage(sizes(600), WritePolicy::none);
   config.write_back_blocks_ahead = 8;
   make(config, 2048);
-  run_paths(1, 40, 4);
+  run_prefixes(1, 40, 4);
   for (std::uint32_t i = 1; i <= 10; ++i) start(prefix(keys_of({i * 16, i * 16 + 1, i * 16 + 2, i * 16 + 3})));
   settle();
   ASSERT_EQ(store->stat().blocks, 40U);

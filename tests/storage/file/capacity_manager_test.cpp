@@ -19,14 +19,14 @@ using Kind = StoreEvent::Kind;
 
 class CapacityManagerTest : public testing::Test {
  protected:
-  std::unique_ptr<SteppedHarness> open(std::uint32_t blocks) {
+  std::unique_ptr<SimulatedHarness> open(std::uint32_t blocks) {
     FileStoreConfig config = config_;
     config.capacity = capacity_for(blocks, config.block_bytes);
     return open(config);
   }
-  std::unique_ptr<SteppedHarness> open(const FileStoreConfig& c) { return std::make_unique<SteppedHarness>(io_, c, seed_++); }
+  std::unique_ptr<SimulatedHarness> open(const FileStoreConfig& c) { return std::make_unique<SimulatedHarness>(io_, c, seed_++); }
   /// Everything that is queued, and what follows from it.
-  void idle(SteppedHarness& h) {
+  void idle(SimulatedHarness& h) {
     std::vector<StoreEvent> events;
     for (int n = 0; n < 10'000; ++n) {
       while (io_.queued() > 0) h.advance();
@@ -61,20 +61,20 @@ TEST_F(CapacityManagerTest, the_room_of_what_goes_is_given_back_and_taken_again)
 TEST_F(CapacityManagerTest, grows_across_files_and_catalog_pages) {
   config_.data_file_bytes_max = Bytes{7 * block_size};
   config_.growth_piece_bytes = Bytes{3 * block_size};
-  const auto path = path_of(1, 100);
+  const auto prefix = prefix_of(1, 100);
   {
     const auto h = open(5);
-    h->write({path.begin(), path.begin() + 5});
+    h->write({prefix.begin(), prefix.begin() + 5});
     resize(*h, 100);
     idle(*h);
     EXPECT_EQ(used(), count(StoreLayout{block_size, 100, 7}.total_bytes()) - catalog_page_bytes + lock_file_bytes);
-    h->write({path.begin() + 5, path.end()});
-    for (const StoredBlock& block : path) EXPECT_TRUE(h->reads_back(block.key));
-    EXPECT_EQ(h->store().location(path[99].key)->file, "/store/blocks-0014");
+    h->write({prefix.begin() + 5, prefix.end()});
+    for (const StoredBlock& block : prefix) EXPECT_TRUE(h->reads_back(block.key));
+    EXPECT_EQ(h->store().location(prefix[99].key)->file, "/store/blocks-0014");
   }
   const auto h = open(100);
   EXPECT_EQ(h->store().stat().blocks, 100U);
-  for (const StoredBlock& block : path) EXPECT_TRUE(h->reads_back(block.key));
+  for (const StoredBlock& block : prefix) EXPECT_TRUE(h->reads_back(block.key));
 }
 
 TEST_F(CapacityManagerTest, a_full_disk_stops_the_growth_where_it_is) {
@@ -104,9 +104,9 @@ TEST_F(CapacityManagerTest, an_error_on_the_way_stops_the_growth_and_the_store_s
     SimulatedIo io;
     FileStoreConfig config = config_;
     config.capacity = capacity_for(4, config.block_bytes);
-    SteppedHarness h{io, config};
-    const auto path = path_of(1, 4);
-    h.write(path);
+    SimulatedHarness h{io, config};
+    const auto prefix = prefix_of(1, 4);
+    h.write(prefix);
     const std::uint64_t first = io.files().next_number();
     io.files().inject(first + fault, {.error = EIO});
     ASSERT_TRUE(h.store().resize(40).has_value());
@@ -114,7 +114,7 @@ TEST_F(CapacityManagerTest, an_error_on_the_way_stops_the_growth_and_the_store_s
     ASSERT_GT(io.files().next_number(), first + fault);
     EXPECT_EQ(h.store().stat().growth_stopped, h.store().stat().capacity_blocks < 40 ? 1U : 0U);
     EXPECT_GT(h.store().stat().io_errors, 0U);
-    for (const StoredBlock& block : path) EXPECT_TRUE(h.reads_back(block.key));
+    for (const StoredBlock& block : prefix) EXPECT_TRUE(h.reads_back(block.key));
     resize(h, 40);
     EXPECT_EQ(h.store().stat().capacity_blocks, 40U);
     ASSERT_TRUE(h.store().close().has_value());
@@ -324,7 +324,7 @@ void run_world(std::uint64_t seed, Totals& totals) {
   SCOPED_TRACE(testing::Message() << "TERRACE_SEED=" << seed);
   Random random{seed};
   std::vector<std::unique_ptr<SimulatedIo>> disks;
-  std::vector<std::unique_ptr<SteppedHarness>> killed;  // their stores end last of all
+  std::vector<std::unique_ptr<SimulatedHarness>> killed;  // their stores end last of all
   disks.push_back(std::make_unique<SimulatedIo>());
   FileStoreConfig config = config_for("/store", 12);
   config.data_file_bytes_max = Bytes{block_size * random.between(10, 60)};
@@ -332,7 +332,7 @@ void run_world(std::uint64_t seed, Totals& totals) {
   config.writes_max = static_cast<std::uint32_t>(random.between(2, 64));
   if (random.chance(0.5)) config.floor = Bytes{block_size * random.between(1, 20)};
   disks.back()->files().set_preallocates(random.chance(0.6));
-  auto h = std::make_unique<SteppedHarness>(*disks.back(), config, seed);
+  auto h = std::make_unique<SimulatedHarness>(*disks.back(), config, seed);
   for (int step = 0; step < 250; ++step) {
     SimulatedIo& io = *disks.back();
     BlockStore& store = h->store();
@@ -370,7 +370,7 @@ void run_world(std::uint64_t seed, Totals& totals) {
       }
       disks.back()->files().set_disk_bytes(Bytes{~0ULL});
       config.capacity = capacity_for(static_cast<std::uint32_t>(random.between(1, 50)), config.block_bytes);
-      h = std::make_unique<SteppedHarness>(*disks.back(), config, seed + static_cast<std::uint64_t>(step));
+      h = std::make_unique<SimulatedHarness>(*disks.back(), config, seed + static_cast<std::uint64_t>(step));
       totals.kept += h->store().stat().blocks;
     }
     std::vector<StoreEvent> events;

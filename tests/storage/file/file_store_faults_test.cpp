@@ -48,21 +48,21 @@ class Witness {
 };
 
 /// Writes paths into a store that is too small for all, reads, removes, and closes.
-std::vector<BlockKey> workload(SteppedHarness& h) {
+std::vector<BlockKey> workload(SimulatedHarness& h) {
   Witness witness{h};
-  const auto path = path_of(1, 4);
-  const auto other = path_of(20, 4);
-  witness.note(h.write(path));
-  for (const StoredBlock& block : path) h.start_read(block.key);
+  const auto prefix = prefix_of(1, 4);
+  const auto other = prefix_of(20, 4);
+  witness.note(h.write(prefix));
+  for (const StoredBlock& block : prefix) h.start_read(block.key);
   witness.note(h.drain());
   h.start_write(other);
-  h.start_read(path[3].key);
+  h.start_read(prefix[3].key);
   witness.note(h.drain());
   h.store().remove({&other[2].key, 1}, 3);
   for (const StoredBlock& block : other) h.start_read(block.key);
   witness.note(h.drain());
-  witness.note(h.write({child_of(path[0], 40), root_block(41), root_block(42)}));
-  for (const StoredBlock& block : {path[0], path[1], other[0], other[1]}) h.start_read(block.key);
+  witness.note(h.write({child_of(prefix[0], 40), root_block(41), root_block(42)}));
+  for (const StoredBlock& block : {prefix[0], prefix[1], other[0], other[1]}) h.start_read(block.key);
   witness.note(h.drain());
   (void)h.store().close();
   return witness.readable();
@@ -80,7 +80,7 @@ void sweep(const IoFault& fault, Then then) {
     io.files().inject(number, fault);
     std::vector<BlockKey> readable;
     try {
-      SteppedHarness h{io, config, number};
+      SimulatedHarness h{io, config, number};
       readable = workload(h);
     } catch (const std::system_error& error) {
       EXPECT_FALSE(io.files().exists("/store")) << "left behind by: " << error.what();
@@ -92,7 +92,7 @@ void sweep(const IoFault& fault, Then then) {
     // Whatever happened, the next start serves nothing wrong; and what the fault did not flip is still what it was.
     if (then == Then::power_failure) io.files().lose_unsynced();
     const bool may_be_damaged = fault.flip || then == Then::power_failure;
-    SteppedHarness again{io, config, number};
+    SimulatedHarness again{io, config, number};
     Witness witness{again};
     std::vector<BlockKey> there;
     again.store().for_each([&](const StoredBlock& block) { there.push_back(block.key); });
@@ -123,26 +123,26 @@ TEST_P(FileStoreFaults, a_flipped_bit_at_any_operation) { sweep({.flip = true}, 
 TEST_P(FileStoreFaults, a_stall_at_any_operation) { sweep({.stall = true}, GetParam()); }
 
 TEST(FileStoreRestart, an_error_at_any_operation_of_a_restart_loses_only_what_it_hit) {
-  const auto path = path_of(1, 6);
+  const auto prefix = prefix_of(1, 6);
   const FileStoreConfig config = config_for("/store", 40);
   for (std::uint64_t number = 0;; ++number) {
     SCOPED_TRACE("fault at operation " + std::to_string(number));
     SimulatedIo io;
     {
-      SteppedHarness h{io, config};
-      h.write(path);
+      SimulatedHarness h{io, config};
+      h.write(prefix);
     }
     const std::uint64_t first = io.files().next_number();
     io.files().inject(first + number, {.error = EIO});
     try {
-      SteppedHarness h{io, config};
-      for (const StoredBlock& block : path) {
+      SimulatedHarness h{io, config};
+      for (const StoredBlock& block : prefix) {
         const ErrorCode error = h.read(block.key);
         EXPECT_TRUE(!error || error == Errc::not_found || error == Errc::io_failed) << error.message();
       }
     } catch (const std::system_error&) {
-      SteppedHarness h{io, config};
-      for (const StoredBlock& block : path) EXPECT_TRUE(h.reads_back(block.key)) << "a start that failed lost a block";
+      SimulatedHarness h{io, config};
+      for (const StoredBlock& block : prefix) EXPECT_TRUE(h.reads_back(block.key)) << "a start that failed lost a block";
     }
     if (io.files().next_number() <= first + number) break;
     ASSERT_LT(number, 100U);
@@ -162,7 +162,7 @@ TEST(FileStoreRestart, a_lock_whose_owner_was_killed_before_it_could_say_who_it_
   SimulatedIo io;
   // The system has not taken its last descriptors away yet.
   for (std::uint64_t n = 0; n < 3; ++n) io.files().inject(3 + 2 * n, {.error = EWOULDBLOCK});
-  SteppedHarness h{io, config_for("/store", 4)};
+  SimulatedHarness h{io, config_for("/store", 4)};
   h.write({root_block(1)});
   EXPECT_TRUE(h.reads_back(key_of(1)));
 }

@@ -21,7 +21,7 @@ using Kind = StoreEvent::Kind;
 
 class FileStoreFlush : public testing::Test {
  protected:
-  void open() { h_ = std::make_unique<SteppedHarness>(io_, config); }
+  void open() { h_ = std::make_unique<SimulatedHarness>(io_, config); }
 
   /// Flushes; what became of it.
   ErrorCode flush() {
@@ -33,25 +33,25 @@ class FileStoreFlush : public testing::Test {
   [[nodiscard]] SimulatedIo after_power_failure() { return SimulatedIo{io_.files().left_by(SimulatedFiles::End::power_failure)}; }
   const FileStoreConfig config = config_for("/store", 40);
   SimulatedIo io_;
-  std::unique_ptr<SteppedHarness> h_;
+  std::unique_ptr<SimulatedHarness> h_;
 };
 
 TEST_F(FileStoreFlush, what_was_written_before_it_survives_a_power_failure) {
   open();
-  const auto path = path_of(1, 20);
-  h_->write(path);
+  const auto prefix = prefix_of(1, 20);
+  h_->write(prefix);
   EXPECT_FALSE(flush());
   SimulatedIo after = after_power_failure();
-  SteppedHarness again{after, config};
-  EXPECT_EQ(blocks_in(again.store()), path);
-  for (const StoredBlock& block : path) EXPECT_TRUE(again.reads_back(block.key));
+  SimulatedHarness again{after, config};
+  EXPECT_EQ(blocks_in(again.store()), prefix);
+  for (const StoredBlock& block : prefix) EXPECT_TRUE(again.reads_back(block.key));
 }
 
 TEST_F(FileStoreFlush, without_one_a_power_failure_takes_what_it_likes_and_nothing_wrong_is_served) {
   open();
-  h_->write(path_of(1, 20));
+  h_->write(prefix_of(1, 20));
   SimulatedIo after = after_power_failure();
-  SteppedHarness again{after, config};
+  SimulatedHarness again{after, config};
   EXPECT_TRUE(blocks_in(again.store()).empty());
 }
 
@@ -77,7 +77,7 @@ TEST_F(FileStoreFlush, a_smaller_size_is_durable_with_it_so_that_a_start_of_that
     h_.reset();
     FileStoreConfig smaller = config;
     smaller.capacity = capacity_for(15, config.block_bytes);
-    SteppedHarness again{after, smaller};
+    SimulatedHarness again{after, smaller};
     for (std::size_t n = 20; n < 30; ++n) EXPECT_TRUE(again.reads_back(blocks[n].key)) << n;
   }
 }
@@ -101,21 +101,21 @@ TEST_F(FileStoreFlush, a_smaller_size_that_could_not_be_written_down_is_tried_ag
   SimulatedIo after = after_power_failure();
   FileStoreConfig smaller = config;
   smaller.capacity = capacity_for(29, config.block_bytes);
-  SteppedHarness again{after, smaller};
+  SimulatedHarness again{after, smaller};
   EXPECT_TRUE(again.reads_back(blocks[29].key)) << "slot 29 is behind those that a cut would leave";
 }
 
 TEST_F(FileStoreFlush, what_was_removed_before_it_does_not_come_back) {
   open();
-  const auto path = path_of(1, 6);
-  h_->write(path);
+  const auto prefix = prefix_of(1, 6);
+  h_->write(prefix);
   EXPECT_FALSE(flush());
-  h_->store().remove({&path[3].key, 1}, 1);
+  h_->store().remove({&prefix[3].key, 1}, 1);
   h_->drain();
   EXPECT_FALSE(flush());
   SimulatedIo after = after_power_failure();
-  SteppedHarness again{after, config};
-  EXPECT_EQ(blocks_in(again.store()), (std::vector<StoredBlock>{path.begin(), path.begin() + 3}));
+  SimulatedHarness again{after, config};
+  EXPECT_EQ(blocks_in(again.store()), (std::vector<StoredBlock>{prefix.begin(), prefix.begin() + 3}));
 }
 
 TEST_F(FileStoreFlush, those_asked_for_while_one_is_under_way_share_the_next) {
@@ -151,7 +151,7 @@ TEST_F(FileStoreFlush, a_page_that_cannot_be_written_fails_it_and_the_next_one_t
   EXPECT_EQ(flush(), Errc::io_failed);
   EXPECT_FALSE(flush());
   SimulatedIo after = after_power_failure();
-  SteppedHarness again{after, config};
+  SimulatedHarness again{after, config};
   EXPECT_TRUE(again.reads_back(key_of(1)));
 }
 
@@ -171,7 +171,7 @@ TEST_F(FileStoreFlush, a_sync_that_fails_leaves_it_in_doubt_for_good) {
 
 TEST_F(FileStoreFlush, one_under_way_when_the_store_is_closed_is_told_of) {
   open();
-  h_->write(path_of(1, 5));
+  h_->write(prefix_of(1, 5));
   h_->store().flush(1);
   h_->store().flush(2);
   EXPECT_FALSE(h_->store().close().has_error());
@@ -186,17 +186,17 @@ TEST_F(FileStoreFlush, promises_no_more_than_it_keeps_whatever_the_order) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     SimulatedIo io;
-    SteppedHarness h{io, config_for("/store", capacity), seed};
+    SimulatedHarness h{io, config_for("/store", capacity), seed};
     Random random{seed};
     std::set<std::uint64_t> told;                               // first bytes of keys that were written and not given up
     std::map<std::uint64_t, std::set<std::uint64_t>> promised;  // by the flush's token: what it promises
-    std::uint64_t next_path = 1000;
+    std::uint64_t next_prefix = 1000;
     std::uint64_t next_flush = 1;
     std::map<std::uint64_t, BlockKey> keys;
     int checked = 0;
     const auto on_flushed = [&](std::uint64_t token) {
       SimulatedIo after{io.files().left_by(SimulatedFiles::End::power_failure)};
-      SteppedHarness again{after, config_for("/store", capacity)};
+      SimulatedHarness again{after, config_for("/store", capacity)};
       for (const std::uint64_t key : promised[token]) {
         EXPECT_TRUE(again.reads_back(keys[key])) << "promised by flush " << token;
       }
@@ -229,8 +229,8 @@ TEST_F(FileStoreFlush, promises_no_more_than_it_keeps_whatever_the_order) {
     for (int step = 0; step < 400; ++step) {
       switch (random.below(12)) {
         case 0: {
-          h.start_write(path_of(next_path, 1 + static_cast<std::uint32_t>(random.below(8))));
-          next_path += 10;
+          h.start_write(prefix_of(next_prefix, 1 + static_cast<std::uint32_t>(random.below(8))));
+          next_prefix += 10;
           break;
         }
         case 1:

@@ -16,25 +16,27 @@ using Kind = StoreEvent::Kind;
 
 class FileStoreIo : public testing::Test {
  protected:
-  std::unique_ptr<SteppedHarness> open(std::uint32_t blocks = 40) { return open(config_for("/store", blocks)); }
-  std::unique_ptr<SteppedHarness> open(const FileStoreConfig& config) { return std::make_unique<SteppedHarness>(io_, config); }
+  std::unique_ptr<SimulatedHarness> open(std::uint32_t blocks = 40) { return open(config_for("/store", blocks)); }
+  std::unique_ptr<SimulatedHarness> open(const FileStoreConfig& config) {
+    return std::make_unique<SimulatedHarness>(io_, config);
+  }
 
   SimulatedIo io_;
 };
 
 TEST_F(FileStoreIo, a_read_that_fails_once_is_forgiven_and_twice_is_not) {
   const auto h = open();
-  const auto path = path_of(1, 3);
-  h->write(path);
+  const auto prefix = prefix_of(1, 3);
+  h->write(prefix);
   const auto fail_next = [&] { io_.files().inject(io_.files().next_number(), {.error = EIO}); };
   fail_next();
-  EXPECT_EQ(h->read(path[1].key), Errc::io_failed);
-  EXPECT_TRUE(h->reads_back(path[1].key));
+  EXPECT_EQ(h->read(prefix[1].key), Errc::io_failed);
+  EXPECT_TRUE(h->reads_back(prefix[1].key));
   fail_next();
-  EXPECT_EQ(h->read(path[1].key), Errc::io_failed);
+  EXPECT_EQ(h->read(prefix[1].key), Errc::io_failed);
   io_.files().inject(io_.files().next_number(), {.bytes_max = block_size - 512});
-  EXPECT_EQ(h->read(path[1].key), Errc::io_failed) << "a short read is a failed one";
-  EXPECT_EQ(blocks_in(h->store()), std::vector{path[0]});
+  EXPECT_EQ(h->read(prefix[1].key), Errc::io_failed) << "a short read is a failed one";
+  EXPECT_EQ(blocks_in(h->store()), std::vector{prefix[0]});
   EXPECT_EQ(h->store().stat().io_errors, 3U);
   EXPECT_EQ(h->store().stat().corrupt, 0U);
 }
@@ -66,10 +68,10 @@ TEST_F(FileStoreIo, a_bit_that_flips_on_its_way_to_the_disk_is_found_on_the_way_
 
 TEST_F(FileStoreIo, one_stalled_write_holds_up_nobody_but_its_descendants) {
   const auto h = open();
-  const auto path = path_of(1, 3);
+  const auto prefix = prefix_of(1, 3);
   io_.files().inject(io_.files().next_number(), {.stall = true});
-  h->start_write({path[0]});
-  h->start_write({path[1], root_block(50)});
+  h->start_write({prefix[0]});
+  h->start_write({prefix[1], root_block(50)});
   std::vector<StoreEvent> events;
   while (io_.queued() > 0) {
     io_.step(0);
@@ -80,31 +82,31 @@ TEST_F(FileStoreIo, one_stalled_write_holds_up_nobody_but_its_descendants) {
   EXPECT_EQ(h->store().in_flight(), 2U);
   h->store().check_invariants();
   io_.release_stalled();
-  EXPECT_EQ(keys_of(h->drain(), Kind::written), (std::vector{path[0].key, path[1].key}));
+  EXPECT_EQ(keys_of(h->drain(), Kind::written), (std::vector{prefix[0].key, prefix[1].key}));
 }
 
 TEST_F(FileStoreIo, closing_waits_for_what_is_under_way) {
-  const auto path = path_of(1, 3);
+  const auto prefix = prefix_of(1, 3);
   {
     const auto h = open();
     io_.files().inject(io_.files().next_number() + 1, {.stall = true});
-    h->start_write(path);
+    h->start_write(prefix);
     EXPECT_FALSE(h->store().close().has_error());
     EXPECT_EQ(io_.in_flight(), 0U);
     std::vector<StoreEvent> events;
     EXPECT_EQ(h->store().poll(events), 3U) << "the events can still be had";
     EXPECT_FALSE(h->store().close().has_error()) << "and again does nothing";
   }
-  EXPECT_EQ(blocks_in(open()->store()), path);
+  EXPECT_EQ(blocks_in(open()->store()), prefix);
 }
 
 TEST_F(FileStoreIo, a_record_that_could_not_be_written_is_written_by_close) {
-  const auto path = path_of(1, 3);
+  const auto prefix = prefix_of(1, 3);
   {
     const auto h = open();
-    h->write({path[0]});
+    h->write({prefix[0]});
     // The next page write fails, wherever it comes; blocks are written before it.
-    h->start_write({path[1]});
+    h->start_write({prefix[1]});
     io_.files().inject(io_.files().next_number(), {.error = EIO});
     h->drain();
     while (h->store().unwritten_pages() > 0) {
@@ -112,7 +114,7 @@ TEST_F(FileStoreIo, a_record_that_could_not_be_written_is_written_by_close) {
       h->drain();
     }
     EXPECT_EQ(h->store().stat().io_errors, 1U);
-    EXPECT_TRUE(h->reads_back(path[1].key)) << "served all the same";
+    EXPECT_TRUE(h->reads_back(prefix[1].key)) << "served all the same";
     EXPECT_FALSE(h->store().close().has_error());
   }
   EXPECT_EQ(blocks_in(open()->store()).size(), 2U);

@@ -244,8 +244,8 @@ TEST_F(FileStoreStart, a_symbolic_link_in_place_of_a_file_is_not_followed) {
 }
 
 TEST_F(FileStoreStart, grows_and_shrinks_between_runs) {
-  const auto path = path_of(1, 40);
-  open(config(40))->write(path);
+  const auto prefix = prefix_of(1, 40);
+  open(config(40))->write(prefix);
   struct Run {
     std::uint32_t capacity;
     std::uint32_t kept;
@@ -254,20 +254,20 @@ TEST_F(FileStoreStart, grows_and_shrinks_between_runs) {
     const auto h = open(config(capacity));
     EXPECT_EQ(h->store().stat().capacity_blocks, capacity);
     EXPECT_EQ(h->store().stat().blocks, kept);
-    for (std::uint32_t n = 0; n < kept; ++n) EXPECT_TRUE(h->reads_back(path[n].key));
+    for (std::uint32_t n = 0; n < kept; ++n) EXPECT_TRUE(h->reads_back(prefix[n].key));
     EXPECT_EQ(fs::file_size(where_ / "blocks-0000"), capacity * block_size);
   }
 }
 
 TEST_F(FileStoreStart, slots_that_come_back_come_back_empty) {
-  open(config(70))->write(path_of(1, 70));
+  open(config(70))->write(prefix_of(1, 70));
   for (const std::uint32_t capacity : {40U, 70U, 70U}) {
     EXPECT_EQ(open(config(capacity))->store().stat().blocks, 40U) << capacity;
   }
 }
 
 TEST_F(FileStoreStart, records_that_a_killed_start_left_beyond_its_slots_do_not_come_back_with_them) {
-  open(config(70))->write(path_of(1, 70));
+  open(config(70))->write(prefix_of(1, 70));
   fs::copy_file(where_ / "catalog", directory_.path() / "before");
   open(config(40));
   // Its superblock, and behind that what had not been cut and cleared yet.
@@ -286,7 +286,7 @@ TEST_F(FileStoreStart, records_that_a_killed_start_left_beyond_its_slots_do_not_
 TEST_F(FileStoreStart, what_a_start_that_was_killed_while_it_made_the_store_smaller_left_is_given_back) {
   auto split = config(12);
   split.data_file_bytes_max = Bytes{4 * block_size};
-  open(split)->write(path_of(1, 5));
+  open(split)->write(prefix_of(1, 5));
   // All but the superblock, which says five already.
   fs::copy(where_, directory_.path() / "before");
   split.capacity = capacity_for(5, split.block_bytes);
@@ -298,24 +298,24 @@ TEST_F(FileStoreStart, what_a_start_that_was_killed_while_it_made_the_store_smal
   EXPECT_EQ(h->store().stat().blocks, 5U);
   EXPECT_FALSE(fs::exists(where_ / "blocks-0002"));
   EXPECT_EQ(fs::file_size(where_ / "blocks-0001"), block_size);
-  for (const StoredBlock& block : path_of(1, 5)) EXPECT_TRUE(h->reads_back(block.key));
+  for (const StoredBlock& block : prefix_of(1, 5)) EXPECT_TRUE(h->reads_back(block.key));
 }
 
 TEST_F(FileStoreStart, a_growth_that_fails_leaves_the_store_as_it_was) {
-  const auto path = path_of(1, 8);
-  open(config(8))->write(path);
+  const auto prefix = prefix_of(1, 8);
+  open(config(8))->write(prefix);
   calls_.fallocate_error = ENOSPC;
   (void)refusal(config(64));
   calls_.fallocate_error = 0;
   EXPECT_EQ(fs::file_size(where_ / "blocks-0000"), 8 * block_size);
   const auto h = open(config(8));
-  for (const StoredBlock& block : path) EXPECT_TRUE(h->reads_back(block.key));
+  for (const StoredBlock& block : prefix) EXPECT_TRUE(h->reads_back(block.key));
 }
 
 TEST_F(FileStoreStart, a_smaller_store_gives_back_the_files_it_does_not_need) {
   auto split = config(12);
   split.data_file_bytes_max = Bytes{4 * block_size};
-  open(split)->write(path_of(1, 12));
+  open(split)->write(prefix_of(1, 12));
   EXPECT_TRUE(fs::exists(where_ / "blocks-0002"));
   split.capacity = capacity_for(5, split.block_bytes);
   const auto h = open(split);

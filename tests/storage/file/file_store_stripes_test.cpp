@@ -18,17 +18,17 @@ namespace {
 using Kind = StoreEvent::Kind;
 namespace fs = std::filesystem;
 
-TEST_F(Stripes, a_path_goes_to_the_directories_in_turn_and_lies_side_by_side_in_each) {
+TEST_F(Stripes, a_prefix_goes_to_the_directories_in_turn_and_lies_side_by_side_in_each) {
   open();
-  const auto path = path_of(1, 12);
-  h_->write(path);
+  const auto prefix = prefix_of(1, 12);
+  h_->write(prefix);
   const std::vector<fs::path> directories{"/store", "/store-1", "/store-2"};
-  for (std::size_t n = 0; n < path.size(); ++n) {
-    const auto at = store().location(path[n].key);
+  for (std::size_t n = 0; n < prefix.size(); ++n) {
+    const auto at = store().location(prefix[n].key);
     ASSERT_TRUE(at.has_value());
     EXPECT_EQ(at->file, directories[n / stripe_blocks % 3] / "blocks-0000");
     EXPECT_EQ(at->offset, (n / stripe_blocks / 3 * stripe_blocks + n % stripe_blocks) * block_size);
-    EXPECT_TRUE(h_->reads_back(path[n].key));
+    EXPECT_TRUE(h_->reads_back(prefix[n].key));
   }
   EXPECT_EQ(store().stat().directories, 3U);
   EXPECT_EQ(store().stat().directories_lost, 0U);
@@ -46,13 +46,13 @@ TEST_F(Stripes, takes_equal_shares_and_no_more_than_the_capacity_together) {
 
 TEST_F(Stripes, everything_is_there_after_a_restart_and_after_a_power_failure_since_a_flush) {
   open();
-  auto blocks = path_of(1, 30);
+  auto blocks = prefix_of(1, 30);
   blocks.push_back(root_block(77));
   h_->write(blocks);
   store().flush(1);
   EXPECT_FALSE(outcome(h_->drain(), Kind::flushed, {}));
   SimulatedIo after{disk().left_by(SimulatedFiles::End::power_failure)};
-  SteppedHarness again{after, config_};
+  SimulatedHarness again{after, config_};
   for (const StoredBlock& block : blocks) EXPECT_TRUE(again.reads_back(block.key));
   reopen();
   for (const StoredBlock& block : blocks) EXPECT_TRUE(h_->reads_back(block.key));
@@ -71,10 +71,10 @@ TEST_F(Stripes, a_start_that_ends_anywhere_leaves_what_the_next_one_can_start_fr
     SimulatedIo io{std::move(moment)};
     FileStoreConfig config = config_;
     config.id = 99;  // as one that is drawn anew
-    SteppedHarness h{io, config};
-    const auto path = path_of(1, 12);
-    h.write(path);
-    for (const StoredBlock& block : path) ASSERT_TRUE(h.reads_back(block.key));
+    SimulatedHarness h{io, config};
+    const auto prefix = prefix_of(1, 12);
+    h.write(prefix);
+    for (const StoredBlock& block : prefix) ASSERT_TRUE(h.reads_back(block.key));
   }
 }
 
@@ -99,8 +99,8 @@ TEST_F(Stripes, a_start_that_fails_anywhere_leaves_nothing_behind) {
 TEST_F(Stripes, a_directory_whose_device_fails_costs_its_blocks_and_what_builds_on_them) {
   open();
   const auto alone = roots(100, 24);
-  const auto path = path_of(1, 8);
-  h_->write(path);
+  const auto prefix = prefix_of(1, 8);
+  h_->write(prefix);
   h_->write(alone);
   const auto lost_blocks = keys_in("/store-1");
   EXPECT_GT(lost_blocks.size(), 8U);
@@ -110,15 +110,15 @@ TEST_F(Stripes, a_directory_whose_device_fails_costs_its_blocks_and_what_builds_
   const auto later = settle();
   events.insert(events.end(), later.begin(), later.end());
   const auto gone = keys_of(events, Kind::evicted);
-  // The path's third and fourth block were there, and the last four build on them.
+  // The prefix's third and fourth block were there, and the last four build on them.
   std::set<BlockKey> expected = lost_blocks;
-  for (std::size_t n = 2; n < path.size(); ++n) expected.insert(path[n].key);
+  for (std::size_t n = 2; n < prefix.size(); ++n) expected.insert(prefix[n].key);
   EXPECT_EQ(std::set<BlockKey>(gone.begin(), gone.end()), expected);
   EXPECT_EQ(gone.size(), expected.size()) << "each is told once";
 
   for (const StoredBlock& block : alone) EXPECT_EQ(h_->reads_back(block.key), !expected.contains(block.key));
-  EXPECT_TRUE(h_->reads_back(path[0].key));
-  EXPECT_TRUE(h_->reads_back(path[1].key));
+  EXPECT_TRUE(h_->reads_back(prefix[0].key));
+  EXPECT_TRUE(h_->reads_back(prefix[1].key));
   const StoreStat stat = store().stat();
   EXPECT_EQ(stat.directories_lost, 1U);
   EXPECT_EQ(stat.capacity_blocks, 40U);
@@ -246,7 +246,7 @@ TEST_F(Stripes, a_sync_that_fails_in_one_costs_that_directory_and_this_flush) {
   EXPECT_EQ(left.size(), 20U);
 
   SimulatedIo after{disk().left_by(SimulatedFiles::End::power_failure)};
-  SteppedHarness again{after, config_};
+  SimulatedHarness again{after, config_};
   for (const StoredBlock& block : left) EXPECT_TRUE(again.reads_back(block.key));
   EXPECT_EQ(again.store().stat().blocks, 20U) << "the disk is back, and what was given up stays given up";
   EXPECT_EQ(again.store().stat().directories_lost, 0U);
@@ -279,7 +279,7 @@ TEST_F(Stripes, grows_and_shrinks_over_all_of_them_through_several_files) {
   config_ = striped_config_for("/store", 12, 3, stripe_blocks);
   config_.data_file_bytes_max = config_.block_bytes * 4;
   open();
-  h_->write(path_of(1, 12));
+  h_->write(prefix_of(1, 12));
   ASSERT_FALSE(store().resize(64).has_error());
   settle();
   EXPECT_EQ(store().stat().capacity_blocks, 64U);
@@ -308,15 +308,15 @@ TEST_F(Stripes, a_smaller_start_removes_the_files_of_every_directory) {
   config_ = striped_config_for("/store", 60, 3, stripe_blocks);
   config_.data_file_bytes_max = config_.block_bytes * 4;
   open();
-  h_->write(path_of(1, 60));
+  h_->write(prefix_of(1, 60));
   config_.capacity = capacity_for(9, config_.block_bytes, 3);
   reopen();
-  EXPECT_EQ(blocks_in(store()).size(), 9U) << "a path's beginning";
+  EXPECT_EQ(blocks_in(store()).size(), 9U) << "the beginning of a prefix";
   for (const char* directory : {"/store", "/store-1", "/store-2"}) {
     EXPECT_TRUE(disk().exists(fs::path{directory} / "blocks-0000"));
     EXPECT_FALSE(disk().exists(fs::path{directory} / "blocks-0001")) << directory;
   }
-  for (const StoredBlock& block : path_of(1, 9)) EXPECT_TRUE(h_->reads_back(block.key));
+  for (const StoredBlock& block : prefix_of(1, 9)) EXPECT_TRUE(h_->reads_back(block.key));
 }
 
 TEST_F(Stripes, watches_the_free_space_of_those_that_have_files) {
@@ -372,7 +372,7 @@ TEST_F(Stripes, property_whatever_happens_books_and_blocks_agree) {
     if (random.below(2) == 0) config.data_file_bytes_max = config.block_bytes * 8;
     if (random.below(3) == 0) config.floor = Bytes{1};
     io.files().set_preallocates(random.below(3) != 0);
-    auto h = std::make_unique<SteppedHarness>(io, config, seed);
+    auto h = std::make_unique<SimulatedHarness>(io, config, seed);
     std::set<BlockKey> there;
     const auto note = [&](const std::vector<StoreEvent>& events) {
       for (const StoreEvent& event : events) {

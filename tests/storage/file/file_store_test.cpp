@@ -16,8 +16,10 @@ using Kind = StoreEvent::Kind;
 
 class FileStoreTest : public testing::Test {
  protected:
-  std::unique_ptr<SteppedHarness> open(std::uint32_t blocks = 40) { return open(config_for("/store", blocks)); }
-  std::unique_ptr<SteppedHarness> open(const FileStoreConfig& config) { return std::make_unique<SteppedHarness>(io_, config); }
+  std::unique_ptr<SimulatedHarness> open(std::uint32_t blocks = 40) { return open(config_for("/store", blocks)); }
+  std::unique_ptr<SimulatedHarness> open(const FileStoreConfig& config) {
+    return std::make_unique<SimulatedHarness>(io_, config);
+  }
   [[nodiscard]] std::span<std::byte> data() { return io_.files().content("/store/blocks-0000"); }
   [[nodiscard]] std::span<std::byte> catalog() { return io_.files().content("/store/catalog"); }
   [[nodiscard]] std::span<std::byte> record(std::uint64_t slot) {
@@ -28,21 +30,21 @@ class FileStoreTest : public testing::Test {
 };
 
 TEST_F(FileStoreTest, a_closed_store_has_everything_when_it_is_opened_again) {
-  auto path = path_of(1, 20);
-  path.push_back(child_of(path[4], 50));
-  path.push_back(root_block(60));
+  auto prefix = prefix_of(1, 20);
+  prefix.push_back(child_of(prefix[4], 50));
+  prefix.push_back(root_block(60));
   {
     const auto h = open();
-    h->write(path);
+    h->write(prefix);
     EXPECT_FALSE(h->store().close().has_error());
     EXPECT_EQ(blocks_in(h->store()).size(), 22U) << "the index can still be looked at";
   }
   io_.files().lose_unsynced();
   const auto h = open();
   const auto there = blocks_in(h->store());
-  EXPECT_TRUE(std::is_permutation(there.begin(), there.end(), path.begin(), path.end()));
-  for (const StoredBlock& block : path) EXPECT_TRUE(h->reads_back(block.key));
-  EXPECT_FALSE(outcome(h->write({child_of(path.back(), 70)}), Kind::written, key_of(70)));
+  EXPECT_TRUE(std::is_permutation(there.begin(), there.end(), prefix.begin(), prefix.end()));
+  for (const StoredBlock& block : prefix) EXPECT_TRUE(h->reads_back(block.key));
+  EXPECT_FALSE(outcome(h->write({child_of(prefix.back(), 70)}), Kind::written, key_of(70)));
   EXPECT_EQ(h->store().stat().blocks, 23U);
 }
 
@@ -63,8 +65,8 @@ TEST_F(FileStoreTest, keys_that_agree_in_their_first_eight_bytes_are_found_again
 /// The catalog is read in pieces of a MiB, of which the last is shorter.
 TEST_F(FileStoreTest, a_catalog_of_several_pieces_is_read_without_an_error) {
   constexpr std::uint32_t blocks = (1U << 20U) / record_bytes + 40;
-  const auto path = path_of(1, 3);
-  open(blocks)->write(path);
+  const auto prefix = prefix_of(1, 3);
+  open(blocks)->write(prefix);
   const auto h = open(blocks);
   EXPECT_EQ(h->store().stat().io_errors, 0U);
   EXPECT_EQ(h->store().stat().blocks, 3U);
@@ -73,20 +75,20 @@ TEST_F(FileStoreTest, a_catalog_of_several_pieces_is_read_without_an_error) {
 TEST_F(FileStoreTest, a_real_store_on_threads_is_found_again_too) {
   const TemporaryDirectory directory;
   FaultyCalls calls;
-  const auto path = path_of(1, 30);
+  const auto prefix = prefix_of(1, 30);
   const auto config = config_for(directory.path() / "store", 30);
   for (int run = 0; run < 3; ++run) {
     ThreadsHarness h{config, calls};
-    if (run == 0) h.write(path);
-    EXPECT_EQ(blocks_in(h.store()), path);
-    for (const StoredBlock& block : path) EXPECT_TRUE(h.reads_back(block.key));
+    if (run == 0) h.write(prefix);
+    EXPECT_EQ(blocks_in(h.store()), prefix);
+    for (const StoredBlock& block : prefix) EXPECT_TRUE(h.reads_back(block.key));
   }
 }
 
 TEST_F(FileStoreTest, a_killed_store_has_the_blocks_whose_records_had_gone_out) {
   const auto h = open();
-  const auto path = path_of(1, 5);
-  h->write(path);
+  const auto prefix = prefix_of(1, 5);
+  h->write(prefix);
   while (h->store().unwritten_pages() > 0) {
     h->advance();
     h->drain();
@@ -94,9 +96,9 @@ TEST_F(FileStoreTest, a_killed_store_has_the_blocks_whose_records_had_gone_out) 
   h->start_write({root_block(9)});  // on its way when the process dies
 
   SimulatedIo after{io_.files().left_by(SimulatedFiles::End::killed)};
-  SteppedHarness again{after, config_for("/store", 40)};
-  EXPECT_EQ(blocks_in(again.store()), path);
-  for (const StoredBlock& block : path) EXPECT_TRUE(again.reads_back(block.key));
+  SimulatedHarness again{after, config_for("/store", 40)};
+  EXPECT_EQ(blocks_in(again.store()), prefix);
+  for (const StoredBlock& block : prefix) EXPECT_TRUE(again.reads_back(block.key));
 }
 
 TEST_F(FileStoreTest, what_was_evicted_or_removed_stays_away_after_a_restart) {
@@ -154,13 +156,13 @@ TEST_F(FileStoreTest, a_child_is_found_again_also_in_a_slot_before_its_parents) 
   EXPECT_TRUE(h->reads_back(key_of(3)));
 }
 
-TEST_F(FileStoreTest, a_path_lies_in_one_piece) {
+TEST_F(FileStoreTest, a_prefix_lies_in_one_piece) {
   const auto h = open();
   h->write({root_block(100)});
-  const auto path = path_of(1, 6);
-  h->write(path);
-  for (std::size_t n = 1; n < path.size(); ++n) {
-    EXPECT_EQ(h->store().location(path[n].key)->offset, h->store().location(path[n - 1].key)->offset + block_size);
+  const auto prefix = prefix_of(1, 6);
+  h->write(prefix);
+  for (std::size_t n = 1; n < prefix.size(); ++n) {
+    EXPECT_EQ(h->store().location(prefix[n].key)->offset, h->store().location(prefix[n - 1].key)->offset + block_size);
   }
   EXPECT_FALSE(h->store().location(key_of(999)).has_value());
 }
@@ -168,16 +170,16 @@ TEST_F(FileStoreTest, a_path_lies_in_one_piece) {
 TEST_F(FileStoreTest, spreads_over_several_files) {
   auto config = config_for("/store", 10);
   config.data_file_bytes_max = Bytes{3 * block_size + 100};
-  const auto path = path_of(1, 10);
+  const auto prefix = prefix_of(1, 10);
   {
     const auto h = open(config);
-    h->write(path);
-    EXPECT_EQ(h->store().location(path[9].key)->file, "/store/blocks-0003");
+    h->write(prefix);
+    EXPECT_EQ(h->store().location(prefix[9].key)->file, "/store/blocks-0003");
   }
   EXPECT_EQ(data().size(), 3 * block_size);
   config.data_file_bytes_max = Bytes{5 * block_size};  // an old store keeps its own
   const auto h = open(config);
-  for (const StoredBlock& block : path) EXPECT_TRUE(h->reads_back(block.key));
+  for (const StoredBlock& block : prefix) EXPECT_TRUE(h->reads_back(block.key));
 }
 
 TEST_F(FileStoreTest, swapped_slots_are_served_as_neither) {
@@ -192,16 +194,16 @@ TEST_F(FileStoreTest, swapped_slots_are_served_as_neither) {
 }
 
 TEST_F(FileStoreTest, data_that_changed_while_the_store_was_closed_are_not_served) {
-  const auto path = path_of(1, 4);
+  const auto prefix = prefix_of(1, 4);
   {
     const auto h = open();
-    h->write(path);
+    h->write(prefix);
   }
   data()[1 * block_size + 17] ^= std::byte{1};
   const auto h = open();
-  EXPECT_TRUE(h->has(path[1].key));
-  EXPECT_EQ(h->read(path[1].key), Errc::corrupt);
-  EXPECT_EQ(blocks_in(h->store()), std::vector{path[0]});
+  EXPECT_TRUE(h->has(prefix[1].key));
+  EXPECT_EQ(h->read(prefix[1].key), Errc::corrupt);
+  EXPECT_EQ(blocks_in(h->store()), std::vector{prefix[0]});
 }
 
 TEST_F(FileStoreTest, a_block_of_another_key_in_the_slot_of_a_stale_record_is_not_served) {
@@ -228,17 +230,17 @@ TEST_F(FileStoreTest, a_block_of_another_key_in_the_slot_of_a_stale_record_is_no
 }
 
 TEST_F(FileStoreTest, a_record_that_does_not_check_itself_is_a_free_slot_and_its_orphans_are_dropped) {
-  const auto path = path_of(1, 5);
+  const auto prefix = prefix_of(1, 5);
   {
     const auto h = open(40);
-    h->write(path);
+    h->write(prefix);
     h->write({root_block(50)});
   }
   record(2)[3] ^= std::byte{1};
   {
     const auto h = open(40);
     const auto there = blocks_in(h->store());
-    const std::vector expected{path[0], path[1], root_block(50)};
+    const std::vector expected{prefix[0], prefix[1], root_block(50)};
     EXPECT_TRUE(std::is_permutation(there.begin(), there.end(), expected.begin(), expected.end()));
     EXPECT_EQ(h->store().stat().orphans, 0U);
     EXPECT_EQ(h->store().stat().free, 37U);
@@ -276,18 +278,18 @@ TEST_F(FileStoreTest, of_two_records_of_a_key_the_newer_one_is_believed) {
 }
 
 TEST_F(FileStoreTest, the_end_of_the_data_cut_off_is_a_smaller_store_not_a_broken_one) {
-  const auto path = path_of(1, 6);
+  const auto prefix = prefix_of(1, 6);
   {
     const auto h = open();
-    h->write(path);
+    h->write(prefix);
   }
   const FileId file = io_.files().open("/store/blocks-0000", Create::no, Direct::no)->id;
   ASSERT_FALSE(io_.files().resize(file, Bytes{3 * block_size + 5}).has_error());
   io_.files().close(file);
   const auto h = open();
-  EXPECT_EQ(blocks_in(h->store()), (std::vector{path[0], path[1], path[2]}));
-  EXPECT_TRUE(h->reads_back(path[2].key));
-  EXPECT_FALSE(outcome(h->write({path[3]}), Kind::written, path[3].key)) << "the room is there again";
+  EXPECT_EQ(blocks_in(h->store()), (std::vector{prefix[0], prefix[1], prefix[2]}));
+  EXPECT_TRUE(h->reads_back(prefix[2].key));
+  EXPECT_FALSE(outcome(h->write({prefix[3]}), Kind::written, prefix[3].key)) << "the room is there again";
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ TEST_P(LostFiles, make_every_flush_and_the_end_fail_and_are_named) {
   for (const Loss& loss : losses) {
     SCOPED_TRACE(loss.what);
     const auto h = open(config_for(where_, 8));
-    h->write(path_of(1, 8));
+    h->write(prefix_of(1, 8));
     EXPECT_FALSE(flush(*h));
     EXPECT_EQ(h->store().durability_lost(), "");
     loss.happens();
@@ -102,7 +102,7 @@ TEST_P(LostFiles, make_every_flush_and_the_end_fail_and_are_named) {
 
 TEST_P(LostFiles, that_nobody_flushed_after_make_the_end_fail) {
   const auto h = open(config_for(where_, 8));
-  h->write(path_of(1, 8));
+  h->write(prefix_of(1, 8));
   fs::remove_all(where_);
   EXPECT_FALSE(h->store().close());
 }
@@ -112,7 +112,7 @@ TEST_P(LostFiles, are_none_where_the_process_goes_to_another_directory) {
   fs::current_path(directory_.path());
   const auto h = open(config_for("store", 8));
   fs::current_path("/");
-  h->write(path_of(1, 8));
+  h->write(prefix_of(1, 8));
   EXPECT_FALSE(flush(*h));
   EXPECT_TRUE(h->store().close());
   fs::current_path(before);
@@ -129,7 +129,7 @@ TEST_P(LostFiles, are_none_where_the_store_has_become_larger_and_smaller) {
       h->advance();
       h->drain();
     }
-    h->write(path_of(blocks * 100, blocks));
+    h->write(prefix_of(blocks * 100, blocks));
     EXPECT_FALSE(flush(*h)) << h->store().durability_lost();
   }
   EXPECT_TRUE(h->store().close());

@@ -170,7 +170,7 @@ TEST_P(PrivateFiles, of_every_directory_that_a_store_is_striped_over_are_checked
   striped.capacity = capacity_for(64, striped.block_bytes, 2);
   striped.stripe_bytes = striped.block_bytes;
   const fs::path part = striped.more_directories[0] / "store";
-  open(striped)->write(path_of(1, 10));
+  open(striped)->write(prefix_of(1, 10));
   for (const char* name : {"lock", "stripe", "blocks-0000", "."}) {
     const mode_t before = name == std::string{"."} ? 0700 : 0600;
     EXPECT_EQ(::chmod((part / name).c_str(), before | 0060U), 0);

@@ -40,13 +40,13 @@ TEST(RecordOrder, leaves_no_record_whose_data_another_block_has_overwritten) {
     std::uint32_t records_max = 0;
     std::uint64_t evicted = 0;
     for (int run = 0; run < 2; ++run) {
-      SteppedHarness h{io, config, seed};
+      SimulatedHarness h{io, config, seed};
       Random random{seed + 100 * static_cast<std::uint64_t>(run)};
       std::vector<StoreEvent> events;
       for (int step = 0; step < 400; ++step) {
         const std::uint64_t die = random.below(20);
         if (die < 6) {
-          h.start_write(path_of(next, 1 + static_cast<std::uint32_t>(random.below(6))));
+          h.start_write(prefix_of(next, 1 + static_cast<std::uint32_t>(random.below(6))));
           next += 10;
         } else if (die == 6) {
           const BlockKey key = key_of(next - 10 * random.below(5) - 10);

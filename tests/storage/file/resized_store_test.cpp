@@ -40,25 +40,25 @@ TEST_P(ResizedStore, a_larger_store_keeps_what_it_has_and_takes_more) {
 
 TEST_P(ResizedStore, a_smaller_store_keeps_the_blocks_used_last) {
   StoreHarness& h = make(10);
-  const auto path = path_of(100, 4);
-  h.write(path);
+  const auto prefix = prefix_of(100, 4);
+  h.write(prefix);
   for (std::uint64_t n = 0; n < 5; ++n) h.write({root_block(n)});
-  const auto key = path[1].key;
+  const auto key = prefix[1].key;
   h.store().touch({&key, 1});  // its children are still the oldest
   const auto gone = keys_of(resize(h, 4), Kind::evicted);
-  EXPECT_EQ(gone, (std::vector{path[3].key, path[2].key, key_of(0), key_of(1), key_of(2)}));
+  EXPECT_EQ(gone, (std::vector{prefix[3].key, prefix[2].key, key_of(0), key_of(1), key_of(2)}));
   const StoreStat stat = h.store().stat();
   EXPECT_EQ(stat.capacity_blocks, 4U);
   EXPECT_EQ(stat.blocks, 4U);
   EXPECT_EQ(stat.evicted, 5U);
-  for (const BlockKey& kept : {path[0].key, path[1].key, key_of(3), key_of(4)}) EXPECT_TRUE(h.reads_back(kept));
+  for (const BlockKey& kept : {prefix[0].key, prefix[1].key, key_of(3), key_of(4)}) EXPECT_TRUE(h.reads_back(kept));
   EXPECT_EQ(keys_of(h.write({root_block(50)}), Kind::evicted).size(), 1U) << "it stays that small";
   EXPECT_EQ(h.store().stat().blocks, 4U);
 }
 
 TEST_P(ResizedStore, free_slots_go_first) {
   StoreHarness& h = make(10);
-  h.write(path_of(1, 3));
+  h.write(prefix_of(1, 3));
   EXPECT_TRUE(resize(h, 3).empty());
   EXPECT_TRUE(resize(h, 10).empty());
   EXPECT_EQ(h.store().stat().free, 7U);
@@ -66,15 +66,15 @@ TEST_P(ResizedStore, free_slots_go_first) {
 
 TEST_P(ResizedStore, what_is_read_and_written_goes_when_that_has_ended) {
   StoreHarness& h = make(6);
-  const auto path = path_of(1, 3);
-  h.write(path);
-  const std::uint64_t token = h.start_read(path[2].key);
-  h.start_write({child_of(path[2], 20), root_block(30)});
+  const auto prefix = prefix_of(1, 3);
+  h.write(prefix);
+  const std::uint64_t token = h.start_read(prefix[2].key);
+  h.start_write({child_of(prefix[2], 20), root_block(30)});
   ASSERT_TRUE(h.store().resize(1).has_value());
   expect_ledger(h.store());
   const auto events = settle(h);
-  EXPECT_FALSE(outcome(events, Kind::read, path[2].key));
-  EXPECT_TRUE(holds(h.content(token), path[2].key));
+  EXPECT_FALSE(outcome(events, Kind::read, prefix[2].key));
+  EXPECT_TRUE(holds(h.content(token), prefix[2].key));
   EXPECT_FALSE(outcome(events, Kind::written, key_of(20)));
   EXPECT_FALSE(outcome(events, Kind::written, key_of(30)));
   EXPECT_EQ(keys_of(events, Kind::evicted).size(), 4U);
@@ -166,7 +166,7 @@ TYPED_TEST(ResizedFiles, keep_their_room_where_the_file_system_has_no_holes) {
   const TemporaryDirectory directory;
   FaultyUring uring{calls};
   const auto h = on_disk<TypeParam>(config_for(directory.path() / "store", 8), calls, uring);
-  h->write(path_of(1, 3));
+  h->write(prefix_of(1, 3));
   resize(*h, 3);
   EXPECT_EQ(h->store().stat().room_kept, 5U);
   EXPECT_EQ(h->store().stat().io_errors, 0U);

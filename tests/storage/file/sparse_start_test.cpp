@@ -31,8 +31,8 @@ class SparseStart : public testing::Test {
     EXPECT_TRUE(punch_free_slots("/store", io_));
     EXPECT_EQ(before - used(), (slots - blocks) * block_size);
   }
-  std::unique_ptr<SteppedHarness> open() { return std::make_unique<SteppedHarness>(io_, config_); }
-  void idle(SteppedHarness& h) {
+  std::unique_ptr<SimulatedHarness> open() { return std::make_unique<SimulatedHarness>(io_, config_); }
+  void idle(SimulatedHarness& h) {
     std::vector<StoreEvent> events;
     do {
       while (io_.queued() > 0) h.advance();
@@ -43,7 +43,7 @@ class SparseStart : public testing::Test {
   [[nodiscard]] std::uint64_t used() { return count(io_.files().used_bytes()); }
   [[nodiscard]] std::uint64_t free_now() { return count(io_.files().free_space("/store").value()); }
   void leave_free(std::uint64_t bytes) { io_.files().set_disk_bytes(Bytes{used() + bytes}); }
-  static void expect_blocks(SteppedHarness& h) {
+  static void expect_blocks(SimulatedHarness& h) {
     for (std::uint64_t n = 0; n < blocks; ++n) EXPECT_TRUE(h.reads_back(key_of(n))) << n;
   }
   std::string refusal() {
@@ -144,7 +144,7 @@ TEST_F(SparseStart, that_meets_the_end_of_the_room_half_way_gives_back_exactly_w
     io.files().inject(io.files().next_number() + step, {.bytes_max = 3 * 4096});
     const std::uint64_t end = io.files().next_number() + step;
     try {
-      SteppedHarness h{io, config_};
+      SimulatedHarness h{io, config_};
       started = io.files().next_number() <= end;
       expect_blocks(h);
     } catch (const std::system_error& error) {
@@ -181,7 +181,7 @@ TEST_F(SparseStart, of_a_killed_store_that_became_smaller_is_no_other) {
     left.emplace(io_.files().left_by(SimulatedFiles::End::killed));
   }
   left->files().set_disk_bytes(left->files().used_bytes() + Bytes{2 * block_size});
-  SteppedHarness h{*left, config_};
+  SimulatedHarness h{*left, config_};
   while (left->queued() > 0) {
     h.advance();
     h.drain();
@@ -200,8 +200,8 @@ class SparseStartOnDisk : public testing::Test {
         slots_within(config.capacity, block_size, static_cast<std::uint32_t>(config.more_directories.size() + 1));
     {
       ThreadsHarness h{config, calls_};
-      h.write(path_of(1, 10));
-      h.write(path_of(100, 20));
+      h.write(prefix_of(1, 10));
+      h.write(prefix_of(100, 20));
       const BlockKey key = key_of(5);
       h.store().remove({&key, 1}, 0);  // and the five after it
       h.drain();
@@ -226,7 +226,7 @@ class SparseStartOnDisk : public testing::Test {
     EXPECT_GE(count(StoreReader{config.directory}.allocated()), slots * block_size);
     for (std::uint64_t n = 1; n < 5; ++n) EXPECT_TRUE(h.reads_back(key_of(n)));
     for (std::uint64_t n = 100; n < 120; ++n) EXPECT_TRUE(h.reads_back(key_of(n)));
-    h.write(path_of(200, slots - 24));
+    h.write(prefix_of(200, slots - 24));
     EXPECT_TRUE(h.reads_back(key_of(200 + slots - 25)));
   }
 

@@ -64,7 +64,7 @@ class OwningProcess {
     if (pid_ == 0) {
       FaultyCalls calls;
       ThreadsHarness harness{config, calls, 1};
-      harness.write(path_of(1, 3));
+      harness.write(prefix_of(1, 3));
       while (harness.store().unwritten_pages() > 0) harness.drain();
       (void)!::write(ends[1], "!", 1);
       for (;;) ::pause();

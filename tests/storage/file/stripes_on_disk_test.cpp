@@ -36,7 +36,7 @@ class StripesOnDisk : public testing::Test {
 };
 
 TEST_F(StripesOnDisk, files_are_private_and_links_lead_to_the_others) {
-  store(path_of(1, 48));
+  store(prefix_of(1, 48));
   const auto mode = [](const fs::path& path) {
     struct stat found {};
     EXPECT_EQ(::stat(path.c_str(), &found), 0) << path;
@@ -52,8 +52,8 @@ TEST_F(StripesOnDisk, files_are_private_and_links_lead_to_the_others) {
 }
 
 TEST_F(StripesOnDisk, a_reader_finds_and_verifies_all_of_it_through_the_links) {
-  const auto path = path_of(1, 48);
-  store(path);
+  const auto prefix = prefix_of(1, 48);
+  store(prefix);
   const StoreReader reader{where_};
   EXPECT_EQ(reader.catalog().blocks().size(), 48U);
   EXPECT_EQ(reader.more_directories(), config_.more_directories);
@@ -64,7 +64,7 @@ TEST_F(StripesOnDisk, a_reader_finds_and_verifies_all_of_it_through_the_links) {
 }
 
 TEST_F(StripesOnDisk, a_disk_that_was_mounted_elsewhere_is_followed) {
-  store(path_of(1, 48));
+  store(prefix_of(1, 48));
   fs::rename(config_.more_directories[1], directory_.path() / "moved");
   config_.more_directories[1] = directory_.path() / "moved";
   store({});
@@ -73,7 +73,7 @@ TEST_F(StripesOnDisk, a_disk_that_was_mounted_elsewhere_is_followed) {
 }
 
 TEST_F(StripesOnDisk, a_reader_without_one_of_them_says_which_and_reads_the_rest) {
-  store(path_of(1, 48));
+  store(prefix_of(1, 48));
   const fs::path hidden = directory_.path() / "hidden";
   fs::rename(config_.more_directories[0], hidden);
   const StoreReader reader{where_};
@@ -90,7 +90,7 @@ TEST_F(StripesOnDisk, a_reader_without_one_of_them_says_which_and_reads_the_rest
 }
 
 TEST_F(StripesOnDisk, a_reader_takes_an_empty_directory_and_another_stores_part_for_none) {
-  store(path_of(1, 48));
+  store(prefix_of(1, 48));
   fs::rename(config_.more_directories[0], directory_.path() / "hidden");
   fs::create_directory(config_.more_directories[0]);
   EXPECT_EQ(StoreReader{where_}.missing_blocks(), 16U);
@@ -100,7 +100,7 @@ TEST_F(StripesOnDisk, a_reader_takes_an_empty_directory_and_another_stores_part_
 }
 
 TEST_F(StripesOnDisk, a_part_by_itself_is_no_store_to_a_reader) {
-  store(path_of(1, 4));
+  store(prefix_of(1, 4));
   EXPECT_NE(message([&] { StoreReader{config_.more_directories[0]}; }).find("is part of a file store that is striped"),
             std::string::npos);
 }

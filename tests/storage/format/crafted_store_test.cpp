@@ -25,8 +25,8 @@ constexpr std::uint64_t number_max = std::numeric_limits<std::uint64_t>::max();
 class CraftedStore : public testing::Test {
  protected:
   void SetUp() override {
-    SteppedHarness h{io_, config_};
-    h.write(path_of(1, 6));
+    SimulatedHarness h{io_, config_};
+    h.write(prefix_of(1, 6));
   }
   void craft(const std::function<void(Superblock&)>& change) {
     const std::span<std::byte> page = io_.files().content("/store/catalog").first(catalog_page_bytes);
@@ -51,11 +51,11 @@ TEST_F(CraftedStore, of_as_many_slots_as_there_can_be_takes_what_was_configured)
       s.slots = 0xFFFF'FFFE;
       s.open_slots = open_slots;
     });
-    SteppedHarness h{io_, config_};
+    SimulatedHarness h{io_, config_};
     settle(h);
     EXPECT_EQ(h.store().stat().capacity_blocks, 40U);
     EXPECT_LE(io_.files().used_bytes(), config_.capacity);
-    for (const StoredBlock& block : path_of(1, 6)) EXPECT_TRUE(h.reads_back(block.key));
+    for (const StoredBlock& block : prefix_of(1, 6)) EXPECT_TRUE(h.reads_back(block.key));
   }
 }
 
@@ -64,7 +64,7 @@ TEST_F(CraftedStore, that_says_it_became_smaller_keeps_some_times_its_slots_and_
     s.slots = 32 * 40;
     s.open_slots = 40;
   });
-  SteppedHarness h{io_, config_};
+  SimulatedHarness h{io_, config_};
   EXPECT_EQ(StoreStat{h.store().stat()}.wanted_blocks, 40U);
   EXPECT_LE(count(io_.files().used_bytes()), count(config_.capacity) + 32 * 40 * record_bytes);
 }
@@ -73,7 +73,7 @@ TEST_F(CraftedStore, with_more_open_slots_than_slots_makes_no_sense) {
   for (const std::uint64_t open_slots : {41ULL, 1ULL << 32, (1ULL << 32) + 1}) {
     craft([&](Superblock& s) { s.open_slots = open_slots; });
     try {
-      const SteppedHarness h{io_, config_};
+      const SimulatedHarness h{io_, config_};
       ADD_FAILURE() << "the store started";
     } catch (const std::system_error& error) {
       EXPECT_NE(std::string{error.what()}.find("a superblock with impossible values"), std::string::npos) << error.what();
@@ -87,7 +87,7 @@ TEST_F(CraftedStore, with_records_of_the_last_generation_serves_and_writes_on) {
     craft_record(slot, [&](CatalogRecord& record) { record.generation = number_max - slot; });
   }
   for (int start = 0; start < 2; ++start) {
-    SteppedHarness h{io_, config_};
+    SimulatedHarness h{io_, config_};
     expect_ledger(h.store());
     for (std::uint64_t n = 100; n < 150; ++n) {
       h.write({root_block(n)});
@@ -101,7 +101,7 @@ TEST_F(CraftedStore, with_records_of_the_last_generation_serves_and_writes_on) {
 
 class CraftedFiles : public testing::Test {
  protected:
-  void SetUp() override { ThreadsHarness{config_for(where_, 8), calls_}.write(path_of(1, 4)); }
+  void SetUp() override { ThreadsHarness{config_for(where_, 8), calls_}.write(prefix_of(1, 4)); }
 
   TemporaryDirectory directory_;
   fs::path where_ = directory_.path() / "store";

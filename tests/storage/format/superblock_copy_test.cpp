@@ -24,7 +24,7 @@ class SuperblockCopy : public testing::Test {
  protected:
   static constexpr std::uint32_t slots = 100;
 
-  std::unique_ptr<SteppedHarness> open() { return std::make_unique<SteppedHarness>(io_, config_); }
+  std::unique_ptr<SimulatedHarness> open() { return std::make_unique<SimulatedHarness>(io_, config_); }
   void fill() {
     const auto h = open();
     for (std::uint64_t n = 0; n < 80; ++n) h->write({root_block(n)});
@@ -69,7 +69,7 @@ TEST_F(SuperblockCopy, restores_a_superblock_that_cannot_be_read) {
     SimulatedIo io{io_.files().left_by(SimulatedFiles::End::killed)};
     io.files().inject(n, {.error = EIO});
     try {
-      SteppedHarness h{io, config_};
+      SimulatedHarness h{io, config_};
       met = met || h.store().stat().io_errors == 1;
     } catch (const std::system_error&) {
       continue;  // another operation of a start
@@ -103,7 +103,7 @@ TEST_F(SuperblockCopy, says_how_many_slots_there_are_after_a_resize_too) {
     std::ranges::fill(io.files().content("/store/catalog").first(catalog_page_bytes), std::byte{0});
     FileStoreConfig config = config_;
     config.capacity = capacity_for(300, config.block_bytes);
-    SteppedHarness after{io, config};
+    SimulatedHarness after{io, config};
     for (std::uint64_t n = 0; n < 300; ++n) EXPECT_TRUE(after.reads_back(key_of(n))) << n;
   }
 }
@@ -146,12 +146,12 @@ TEST(SuperblockCopyOnDisk, serves_readers_too) {
   const TemporaryDirectory directory;
   const fs::path where = directory.path() / "store";
   FaultyCalls calls;
-  { ThreadsHarness{config_for(where, 16), calls}.write(path_of(1, 6)); }
+  { ThreadsHarness{config_for(where, 16), calls}.write(prefix_of(1, 6)); }
   const std::vector<std::byte> zeros(catalog_page_bytes);
   write_at(where / "catalog", 0, zeros);
   EXPECT_EQ(StoreReader{where}.catalog().blocks().size(), 6U);
   ThreadsHarness h{config_for(where, 16), calls};
-  for (const StoredBlock& block : path_of(1, 6)) EXPECT_TRUE(h.reads_back(block.key));
+  for (const StoredBlock& block : prefix_of(1, 6)) EXPECT_TRUE(h.reads_back(block.key));
 }
 
 TEST(SuperblockWrites, touch_the_second_place_when_the_first_is_durable) {

@@ -303,9 +303,9 @@ TEST(FileStoreOnThreads, works_where_direct_io_is_refused) {
     calls.no_direct_open = at_open;
     calls.no_direct_io = !at_open;
     ThreadsHarness h{config_for(directory.path() / "store", 20), calls};
-    const auto path = path_of(1, 20);
-    h.write(path);
-    for (const StoredBlock& block : path) EXPECT_TRUE(h.reads_back(block.key));
+    const auto prefix = prefix_of(1, 20);
+    h.write(prefix);
+    for (const StoredBlock& block : prefix) EXPECT_TRUE(h.reads_back(block.key));
     EXPECT_FALSE(h.store().is_direct());
     EXPECT_EQ(h.store().stat().quarantined, 0U);
   }
@@ -320,9 +320,9 @@ TEST(FileStoreOnUring, works_where_direct_io_is_refused) {
     calls.no_direct_open = at_open;
     calls.no_direct_io = !at_open;
     UringHarness h{config_for(directory.path() / "store", 20), calls, uring};
-    const auto path = path_of(1, 20);
-    h.write(path);
-    for (const StoredBlock& block : path) EXPECT_TRUE(h.reads_back(block.key));
+    const auto prefix = prefix_of(1, 20);
+    h.write(prefix);
+    for (const StoredBlock& block : prefix) EXPECT_TRUE(h.reads_back(block.key));
     EXPECT_FALSE(h.store().is_direct());
     EXPECT_EQ(h.store().stat().quarantined, 0U);
   }

@@ -21,9 +21,9 @@ class Fuzz : public testing::Test {
  protected:
   void SetUp() override {
     ThreadsHarness h{config_for(good_, 40), calls_};
-    h.write(path_of(1, 20));
-    h.write(path_of(100, 10));
-    h.write({child_of(path_of(1, 5).back(), 200)});
+    h.write(prefix_of(1, 20));
+    h.write(prefix_of(100, 10));
+    h.write({child_of(prefix_of(1, 5).back(), 200)});
   }
   void copy_good() {
     fs::remove_all(bad_);

@@ -52,7 +52,7 @@ class ReaderTest : public testing::Test {
 };
 
 TEST_F(ReaderTest, tells_what_a_stopped_store_holds) {
-  auto blocks = path_of(1, 4);
+  auto blocks = prefix_of(1, 4);
   blocks.push_back(child_of(blocks[1], 50));
   blocks.back().group = GroupId{3};
   fill_store(blocks);
@@ -89,7 +89,7 @@ TEST_F(ReaderTest, tells_what_a_stopped_store_holds) {
 
 TEST_F(ReaderTest, reads_beside_an_owner_and_names_it) {
   ThreadsHarness owner{config(), calls_};
-  owner.write(path_of(1, 3));
+  owner.write(prefix_of(1, 3));
   while (owner.store().unwritten_pages() > 0) owner.drain();
   const StoreReader reader{where_};
   EXPECT_TRUE(reader.in_use());
@@ -100,7 +100,7 @@ TEST_F(ReaderTest, reads_beside_an_owner_and_names_it) {
 }
 
 TEST_F(ReaderTest, does_not_keep_an_owner_out) {
-  fill_store(path_of(1, 3));
+  fill_store(prefix_of(1, 3));
   const StoreReader reader{where_};
   EXPECT_FALSE(reader.in_use());
   ThreadsHarness owner{config(), calls_};
@@ -109,7 +109,7 @@ TEST_F(ReaderTest, does_not_keep_an_owner_out) {
 }
 
 TEST_F(ReaderTest, changes_nothing) {
-  fill_store(path_of(1, 3));
+  fill_store(prefix_of(1, 3));
   for (const auto& entry : fs::directory_iterator{where_}) fs::permissions(entry.path(), fs::perms::owner_read);
   const Snapshot before = snapshot(where_);
   {
@@ -121,7 +121,7 @@ TEST_F(ReaderTest, changes_nothing) {
 }
 
 TEST_F(ReaderTest, works_without_direct_reads_and_with_short_ones) {
-  fill_store(path_of(1, 3));
+  fill_store(prefix_of(1, 3));
   FaultyCalls no_open;
   no_open.no_direct_open = true;
   FaultyCalls no_io;
@@ -173,7 +173,7 @@ TEST_F(ReaderTest, refuses_what_stands_in_a_files_place) {
 }
 
 TEST_F(ReaderTest, refuses_another_version_and_numbers_that_make_no_sense) {
-  fill_store(path_of(1, 3));
+  fill_store(prefix_of(1, 3));
   const auto with = [&](const Superblock& superblock) { write_superblock(where_, superblock); };
   const Superblock good{format_version, block_size, 8, 8, 1, config().fingerprint};
   Superblock other = good;
@@ -203,7 +203,7 @@ TEST_F(ReaderTest, refuses_another_version_and_numbers_that_make_no_sense) {
 }
 
 TEST_F(ReaderTest, refuses_a_catalog_that_is_cut_short) {
-  fill_store(path_of(1, 40), 64);
+  fill_store(prefix_of(1, 40), 64);
   for (const std::uintmax_t bytes : {3 * 4096 - 1, 2 * 4096, 4096}) {
     fs::resize_file(where_ / "catalog", bytes);
     expect_refused("is cut short: it has " + std::to_string(bytes) + " bytes of 12288");
@@ -213,7 +213,7 @@ TEST_F(ReaderTest, refuses_a_catalog_that_is_cut_short) {
 // ---- what is not whole ---------------------------------------------------------------------------------------------------
 
 TEST_F(ReaderTest, tells_records_apart_that_a_start_would_not_take) {
-  fill_store(path_of(1, 6), 16);
+  fill_store(prefix_of(1, 6), 16);
   const StoreReader before{where_};
   const auto record_of = [&](std::uint64_t n) { return *before.find(key_of(n)); };
   flip(where_ / "catalog", catalog_page_bytes + record_of(6).slot * record_bytes + 40, 1);  // unreadable
@@ -250,7 +250,7 @@ TEST_F(ReaderTest, tells_records_apart_that_a_start_would_not_take) {
 }
 
 TEST_F(ReaderTest, knows_blocks_whose_data_are_cut_off) {
-  fill_store(path_of(1, 6));
+  fill_store(prefix_of(1, 6));
   fs::resize_file(where_ / "blocks-0000", 4 * block_size + 1);
   const StoreReader reader{where_};
   EXPECT_EQ(reader.catalog().blocks().size(), 4U);
@@ -262,7 +262,7 @@ TEST_F(ReaderTest, knows_blocks_whose_data_are_cut_off) {
 }
 
 TEST_F(ReaderTest, finds_a_flipped_bit_in_the_data) {
-  fill_store(path_of(1, 3));
+  fill_store(prefix_of(1, 3));
   const StoreReader reader{where_};
   const CatalogRecord block = *reader.find(key_of(2));
   flip(where_ / "blocks-0000", reader.location(block.slot).offset + 4321, 8);
@@ -281,7 +281,7 @@ TEST_F(ReaderTest, says_why_data_are_not_readable) {
     }
     bool fail = false;
   };
-  fill_store(path_of(1, 3));
+  fill_store(prefix_of(1, 3));
   FailingReads calls;
   const StoreReader reader{where_, calls};
   calls.fail = true;
@@ -293,7 +293,7 @@ TEST_F(ReaderTest, says_why_data_are_not_readable) {
 
 TEST_F(ReaderTest, doubts_a_block_beside_an_owner_before_it_calls_it_corrupt) {
   ThreadsHarness owner{config(), calls_};
-  owner.write(path_of(1, 3));
+  owner.write(prefix_of(1, 3));
   while (owner.store().unwritten_pages() > 0) owner.drain();
   const StoreReader reader{where_};
   const CatalogRecord block = *reader.find(key_of(2));
@@ -306,7 +306,7 @@ TEST_F(ReaderTest, doubts_a_block_beside_an_owner_before_it_calls_it_corrupt) {
 
 TEST_F(ReaderTest, sees_that_a_slot_has_another_block_now) {
   ThreadsHarness owner{config(3), calls_};
-  owner.write(path_of(1, 3));
+  owner.write(prefix_of(1, 3));
   while (owner.store().unwritten_pages() > 0) owner.drain();
   const StoreReader reader{where_};
   owner.write({root_block(10)});  // in the place of the path's last block
@@ -321,7 +321,7 @@ TEST_F(ReaderTest, finds_nothing_wrong_beside_an_owner_that_writes_without_pause
   std::thread owner{[&] {
     ThreadsHarness store{config(16), calls_};
     for (std::uint64_t n = 1; !stop; n += 4) {
-      store.write(path_of(n, 4));
+      store.write(prefix_of(n, 4));
       written = n;
     }
   }};

@@ -19,7 +19,7 @@ class VerificationTest : public testing::Test {
  protected:
   void fill_store(std::size_t blocks) {
     ThreadsHarness h{config_, calls_};
-    if (blocks > 0) h.write(path_of(1, blocks));
+    if (blocks > 0) h.write(prefix_of(1, blocks));
   }
   void damage(std::uint64_t n) {
     const StoreReader reader{config_.directory};
@@ -105,7 +105,7 @@ TEST_F(VerificationTest, goes_no_faster_than_it_may) {
 
 TEST_F(VerificationTest, beside_an_owner_waits_for_its_patience_before_it_accuses) {
   ThreadsHarness owner{config_, calls_};
-  owner.write(path_of(1, 5));
+  owner.write(prefix_of(1, 5));
   while (owner.store().unwritten_pages() > 0) owner.drain();
   const StoreReader reader{config_.directory};
   owner.damage(key_of(3));
@@ -118,7 +118,7 @@ TEST_F(VerificationTest, beside_an_owner_waits_for_its_patience_before_it_accuse
 
 TEST_F(VerificationTest, beside_an_owner_finds_out_that_a_doubtful_block_is_gone) {
   ThreadsHarness owner{config_, calls_};
-  owner.write(path_of(1, 5));
+  owner.write(prefix_of(1, 5));
   while (owner.store().unwritten_pages() > 0) owner.drain();
   const StoreReader reader{config_.directory};
   owner.damage(key_of(5));

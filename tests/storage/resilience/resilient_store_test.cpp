@@ -141,16 +141,16 @@ TEST_F(ResilientStoreTest, goes_on_with_the_back_off_after_the_last_try_and_doub
 }
 
 TEST_F(ResilientStoreTest, keeps_writes_in_order_behind_one_that_is_tried_again) {
-  const auto path = path_of(1, 3);
+  const auto prefix = prefix_of(1, 3);
   fail_next();
-  write(path[0], 10);
-  write(path[1], 11);
+  write(prefix[0], 10);
+  write(prefix[1], 11);
   EXPECT_TRUE(settle().empty());
-  write(path[2], 12);
+  write(prefix[2], 12);
   EXPECT_TRUE(settle().empty());
   EXPECT_EQ(guard.health().waiting, 3U);
-  EXPECT_EQ(keys_of(after(milliseconds{20}), Kind::written), (std::vector{path[0].key, path[1].key, path[2].key}));
-  for (const StoredBlock& block : path) {
+  EXPECT_EQ(keys_of(after(milliseconds{20}), Kind::written), (std::vector{prefix[0].key, prefix[1].key, prefix[2].key}));
+  for (const StoredBlock& block : prefix) {
     const auto content = read(block.key, 1);
     EXPECT_FALSE(outcome(settle(), Kind::read, block.key));
     EXPECT_TRUE(holds(content, block.key));
@@ -158,15 +158,15 @@ TEST_F(ResilientStoreTest, keeps_writes_in_order_behind_one_that_is_tried_again)
 }
 
 TEST_F(ResilientStoreTest, ends_what_builds_on_a_write_that_failed_for_good) {
-  const auto path = path_of(1, 2);
+  const auto prefix = prefix_of(1, 2);
   fail_next();
-  write(path[0], 10);
-  write(path[1], 11);
+  write(prefix[0], 10);
+  write(prefix[1], 11);
   settle();
   fail_next();
   const auto events = after(milliseconds{20});
-  EXPECT_EQ(outcome(events, Kind::written, path[0].key), Errc::io_failed);
-  EXPECT_EQ(outcome(events, Kind::written, path[1].key), Errc::parent_missing);
+  EXPECT_EQ(outcome(events, Kind::written, prefix[0].key), Errc::io_failed);
+  EXPECT_EQ(outcome(events, Kind::written, prefix[1].key), Errc::parent_missing);
   EXPECT_EQ(guard.in_flight(), 0U);
 }
 
@@ -189,17 +189,17 @@ TEST_F(ResilientStoreTest, brings_nothing_back_that_was_removed_meanwhile) {
 }
 
 TEST_F(ResilientStoreTest, ends_a_waiting_write_whose_parent_the_store_gives_up) {
-  const auto path = path_of(1, 2);
-  store({path[0]});
+  const auto prefix = prefix_of(1, 2);
+  store({prefix[0]});
   fail_next();
-  write(path[1], 10);
+  write(prefix[1], 10);
   settle();
-  const auto at = file.location(path[0].key);
+  const auto at = file.location(prefix[0].key);
   io.files().content(at->file)[at->offset + 100] ^= std::byte{1};
-  read(path[0].key, 11);
+  read(prefix[0].key, 11);
   const auto events = settle();
-  EXPECT_EQ(outcome(events, Kind::read, path[0].key), Errc::corrupt);
-  EXPECT_EQ(outcome(events, Kind::written, path[1].key), Errc::parent_missing);
+  EXPECT_EQ(outcome(events, Kind::read, prefix[0].key), Errc::corrupt);
+  EXPECT_EQ(outcome(events, Kind::written, prefix[1].key), Errc::parent_missing);
   EXPECT_EQ(guard.in_flight(), 0U);
 }
 

@@ -151,7 +151,7 @@ TEST_F(CliStore, list_names_parents_before_children) {
   EXPECT_NE(ended.out.find("... and 29 more"), std::string::npos);
 }
 
-TEST_F(CliStore, show_tells_all_about_a_block_and_its_path) {
+TEST_F(CliStore, show_tells_all_about_a_block_and_its_prefix) {
   const json::array all = blocks();
   const std::string key = text(all.back(), "key");
   for (const std::string& digits : {key, key.substr(0, 16)}) {

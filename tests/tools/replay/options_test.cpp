@@ -215,7 +215,7 @@ TEST(Options, let_the_kernel_decide_about_io_uring_where_nothing_is_said) {
   }
 }
 
-TEST(Options, guard_file_storage_as_they_are_told) {
+TEST(Options, make_file_storage_resilient_as_they_are_told) {
   const Words file{"--storage", "file:/some/where", "--storage-capacity", "1GiB"};
   EXPECT_EQ(parse(file).storage_guard.read_retries, 1U);
   Words words = file;

@@ -119,7 +119,7 @@ struct TwoTiers {
 
 class TwoTierReference : public testing::TestWithParam<TwoTiers> {};
 
-TEST_P(TwoTierReference, hits_and_moves_exactly_as_its_relation_does) {
+TEST_P(TwoTierReference, hits_and_moves_exactly_as_its_inclusion_policy_does) {
   const TwoTiers& row = GetParam();
   const auto trace = trace_file(row.trace);
   if (!trace) GTEST_SKIP() << no_traces;

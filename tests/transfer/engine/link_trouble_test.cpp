@@ -67,12 +67,12 @@ class LinkTroubleTest : public testing::Test {
     return events;
   }
   std::map<std::uint64_t, TransferEvent> await_events(std::size_t wanted) {
-    std::map<std::uint64_t, TransferEvent> by_job;
+    std::map<std::uint64_t, TransferEvent> by_id;
     const auto collect = [this](std::vector<TransferEvent>& events) { return transfers_->poll(events); };
     for (TransferEvent& event : test::await<TransferEvent>(waker_, wanted, collect)) {
-      by_job[event.id.value()] = std::move(event);
+      by_id[event.id.value()] = std::move(event);
     }
-    return by_job;
+    return by_id;
   }
 
   ManualClock clock_;

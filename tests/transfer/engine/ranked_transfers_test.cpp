@@ -49,9 +49,9 @@ class RankedTransfersTest : public testing::Test {
       if (sharded) pool.share = {Bytes{share_bytes * rank}, Bytes{share_bytes}};
       devices_.push_back(std::make_unique<SimulatedDevice>(std::span{&pool, 1}));
       pointers.push_back(devices_.back().get());
-      TransferSchedulerConfig lanes;
-      lanes.piece_bytes = Bytes{4096};
-      engines_.push_back(std::make_unique<DirectTransfers>(lanes, *devices_.back(), clock_, waker_));
+      TransferSchedulerConfig scheduler_config;
+      scheduler_config.piece_bytes = Bytes{4096};
+      engines_.push_back(std::make_unique<DirectTransfers>(scheduler_config, *devices_.back(), clock_, waker_));
       ports.push_back({"rank " + std::to_string(rank), engines_.back().get()});
     }
     group_.emplace(std::move(pointers));

@@ -27,11 +27,11 @@ class Ranks {
   };
 
   /// `pools`: slots and arena of each; the shares are dealt out here.
-  Ranks(const Options& options, std::span<const PoolMemory> pools, const TransferSchedulerConfig& lanes, const Clock& clock,
-        Waker& waker);
+  Ranks(const Options& options, std::span<const PoolMemory> pools, const TransferSchedulerConfig& scheduler_config,
+        const Clock& clock, Waker& waker);
 
   [[nodiscard]] RankDevices& devices() { return *devices_; }
-  [[nodiscard]] SimulatedDevice& device(std::uint32_t rank) { return *stepped_.at(rank); }
+  [[nodiscard]] SimulatedDevice& device(std::uint32_t rank) { return *simulated_.at(rank); }
   [[nodiscard]] RankedTransfers& transfers() { return *transfers_; }
   /// Which byte of a block a rank's share begins with.
   [[nodiscard]] std::size_t share_begin(std::uint32_t rank, PoolId pool) const { return begins_.at(rank).at(pool.value()); }
@@ -39,20 +39,20 @@ class Ranks {
   /// One rank's device does one thing, if it can. While there is something to copy, compute goes on with this probability only.
   void step(Random& random, double compute = 1);
   void run();
-  [[nodiscard]] SimulatedDevice& any(Random& random) { return *stepped_[random.below(stepped_.size())]; }
+  [[nodiscard]] SimulatedDevice& any(Random& random) { return *simulated_[random.below(simulated_.size())]; }
   void mend();
   [[nodiscard]] std::size_t commands(Direction direction) const;
   void check_invariants() const;
 
  private:
   std::vector<std::vector<std::size_t>> begins_;
-  std::vector<std::unique_ptr<SimulatedDevice>> stepped_;
+  std::vector<std::unique_ptr<SimulatedDevice>> simulated_;
   std::optional<RankDevices> devices_;
   std::vector<std::unique_ptr<DirectTransfers>> engines_;
   std::optional<RankedTransfers> transfers_;
 };
 
-inline Ranks::Ranks(const Options& options, std::span<const PoolMemory> pools, const TransferSchedulerConfig& lanes,
+inline Ranks::Ranks(const Options& options, std::span<const PoolMemory> pools, const TransferSchedulerConfig& scheduler_config,
                     const Clock& clock, Waker& waker) {
   std::vector<Device*> devices;
   std::vector<RankedTransfers::Rank> ports;
@@ -69,9 +69,9 @@ inline Ranks::Ranks(const Options& options, std::span<const PoolMemory> pools, c
       }
       begins_.back().push_back(count(pool.share.offset));
     }
-    stepped_.push_back(std::make_unique<SimulatedDevice>(mine));
-    devices.push_back(stepped_.back().get());
-    engines_.push_back(std::make_unique<DirectTransfers>(lanes, *stepped_.back(), clock, waker));
+    simulated_.push_back(std::make_unique<SimulatedDevice>(mine));
+    devices.push_back(simulated_.back().get());
+    engines_.push_back(std::make_unique<DirectTransfers>(scheduler_config, *simulated_.back(), clock, waker));
     ports.push_back({"rank " + std::to_string(rank), engines_.back().get()});
   }
   devices_.emplace(std::move(devices));
@@ -88,11 +88,11 @@ inline void Ranks::step(Random& random, double compute) {
 }
 
 inline void Ranks::run() {
-  for (const auto& device : stepped_) device->run();
+  for (const auto& device : simulated_) device->run();
 }
 
 inline void Ranks::mend() {
-  for (const auto& device : stepped_) {
+  for (const auto& device : simulated_) {
     for (const Direction direction : {Direction::swap_in, Direction::swap_out}) {
       device->stuck(direction, false);
       device->delay_completion(direction, false);
@@ -102,7 +102,7 @@ inline void Ranks::mend() {
 
 inline std::size_t Ranks::commands(Direction direction) const {
   std::size_t all = 0;
-  for (const auto& device : stepped_) all += device->commands(direction);
+  for (const auto& device : simulated_) all += device->commands(direction);
   return all;
 }
 

@@ -180,11 +180,11 @@ TEST_F(ThreadedTransfersTest, refuse_new_transfers_once_stopped_and_end_the_old)
   ASSERT_EQ(await_events(1).size(), 1U);
   transfers_->stop();
   transfers_->submit(transfer(3, swap_out, request, {run(30, 30, 2)}));
-  std::map<std::uint64_t, TransferEvent> by_job;
-  for (TransferEvent& event : await_events(2)) by_job[event.id.value()] = std::move(event);
-  EXPECT_EQ(by_job[2].error, Errc::cancelled);
-  EXPECT_EQ(by_job[3].error, Errc::stopped);
-  EXPECT_EQ(by_job[3].outcomes, std::vector(2, BlockOutcome::cancelled));
+  std::map<std::uint64_t, TransferEvent> by_id;
+  for (TransferEvent& event : await_events(2)) by_id[event.id.value()] = std::move(event);
+  EXPECT_EQ(by_id[2].error, Errc::cancelled);
+  EXPECT_EQ(by_id[3].error, Errc::stopped);
+  EXPECT_EQ(by_id[3].outcomes, std::vector(2, BlockOutcome::cancelled));
   release_compute();
   const std::vector<TransferEvent> events = await_events(1);
   ASSERT_EQ(events.size(), 1U);
@@ -242,7 +242,7 @@ TEST_F(ThreadedTransfersTest, fail_what_the_device_threw_at_and_live_on) {
   EXPECT_EQ(moved(3, 12), expected);
 }
 
-TEST_F(ThreadedTransfersTest, end_with_jobs_still_queued) {
+TEST_F(ThreadedTransfersTest, end_with_transfers_still_queued) {
   for (std::uint64_t id = 1; id <= 100; ++id) transfers_->submit(transfer(id, swap_out, store, {run(0, 0, 64)}));
   transfers_.reset();
 }

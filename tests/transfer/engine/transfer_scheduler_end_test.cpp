@@ -22,7 +22,7 @@ using test::TransferSchedulerTest;
 
 using TransferSchedulerEndTest = TransferSchedulerTest;
 
-TEST_F(TransferSchedulerEndTest, cancel_a_queued_job_at_once) {
+TEST_F(TransferSchedulerEndTest, cancels_a_queued_transfer_at_once) {
   submit(1, request, 3);
   submit(2, request, 3);
   scheduler_.cancel(TransferId{1});
@@ -34,7 +34,7 @@ TEST_F(TransferSchedulerEndTest, cancel_a_queued_job_at_once) {
   EXPECT_EQ(order(), std::vector<std::uint64_t>{2});
 }
 
-TEST_F(TransferSchedulerEndTest, report_a_cancelled_job_when_what_had_started_has_ended) {
+TEST_F(TransferSchedulerEndTest, reports_a_cancelled_transfer_when_what_had_started_has_ended) {
   submit(1, request, 10);
   const std::optional<Piece> piece = next();
   scheduler_.cancel(TransferId{1});
@@ -49,7 +49,7 @@ TEST_F(TransferSchedulerEndTest, report_a_cancelled_job_when_what_had_started_ha
   EXPECT_TRUE(scheduler_.idle());
 }
 
-TEST_F(TransferSchedulerEndTest, report_a_job_normally_that_is_cancelled_when_all_of_it_has_started) {
+TEST_F(TransferSchedulerEndTest, reports_a_transfer_normally_that_is_cancelled_when_all_of_it_has_started) {
   submit(1, request, 4);
   const std::optional<Piece> piece = next();
   scheduler_.cancel(TransferId{1});
@@ -60,7 +60,7 @@ TEST_F(TransferSchedulerEndTest, report_a_job_normally_that_is_cancelled_when_al
   EXPECT_FALSE(reported[0].error);
 }
 
-TEST_F(TransferSchedulerEndTest, cancel_everything_that_has_not_started) {
+TEST_F(TransferSchedulerEndTest, cancels_everything_that_has_not_started) {
   submit(1, request, 8);
   submit(2, store, 1);
   submit(4, store, 1);
@@ -76,7 +76,7 @@ TEST_F(TransferSchedulerEndTest, cancel_everything_that_has_not_started) {
   EXPECT_TRUE(scheduler_.idle());
 }
 
-TEST_F(TransferSchedulerEndTest, resolve_a_job_at_its_deadline_and_confirm_it_when_the_last_piece_has_ended) {
+TEST_F(TransferSchedulerEndTest, resolves_a_transfer_at_its_deadline_and_confirms_it_when_the_last_piece_has_ended) {
   submit(1, request, 12, start + seconds{5});
   const std::optional<Piece> first = next();
   const std::optional<Piece> second = next();
@@ -111,7 +111,7 @@ TEST_F(TransferSchedulerEndTest, resolve_a_job_at_its_deadline_and_confirm_it_wh
   EXPECT_TRUE(scheduler_.idle());
 }
 
-TEST_F(TransferSchedulerEndTest, never_start_the_rest_of_a_job_past_its_deadline) {
+TEST_F(TransferSchedulerEndTest, never_starts_the_rest_of_a_transfer_past_its_deadline) {
   submit(1, request, 8, start + seconds{5});
   const std::optional<Piece> piece = next();
   EXPECT_FALSE(next(swap_out, start + seconds{5}));
@@ -122,7 +122,7 @@ TEST_F(TransferSchedulerEndTest, never_start_the_rest_of_a_job_past_its_deadline
   EXPECT_EQ(events().size(), 1U);
 }
 
-TEST_F(TransferSchedulerEndTest, resolve_a_queued_job_at_its_deadline_with_nothing_to_confirm) {
+TEST_F(TransferSchedulerEndTest, resolves_a_queued_transfer_at_its_deadline_with_nothing_to_confirm) {
   submit(1, request, 3, start + seconds{5});
   scheduler_.expire(start + seconds{9});
   const std::vector<TransferEvent> reported = events();
@@ -133,7 +133,7 @@ TEST_F(TransferSchedulerEndTest, resolve_a_queued_job_at_its_deadline_with_nothi
   EXPECT_TRUE(scheduler_.idle());
 }
 
-TEST_F(TransferSchedulerEndTest, report_a_job_normally_whose_pieces_ended_before_the_deadline) {
+TEST_F(TransferSchedulerEndTest, reports_a_transfer_normally_whose_pieces_ended_before_the_deadline) {
   submit(1, request, 2, start + seconds{5});
   finish(*next(), {}, start + seconds{4});
   scheduler_.expire(start + seconds{5});
@@ -144,7 +144,7 @@ TEST_F(TransferSchedulerEndTest, report_a_job_normally_whose_pieces_ended_before
   EXPECT_EQ(scheduler_.next_deadline(), never);
 }
 
-TEST_F(TransferSchedulerEndTest, resolve_a_cancelled_job_at_its_deadline_if_what_had_started_has_not_ended) {
+TEST_F(TransferSchedulerEndTest, resolves_a_cancelled_transfer_at_its_deadline_if_what_had_started_has_not_ended) {
   submit(1, request, 8, start + seconds{5});
   const std::optional<Piece> piece = next();
   scheduler_.cancel(TransferId{1});
@@ -160,7 +160,7 @@ TEST_F(TransferSchedulerEndTest, resolve_a_cancelled_job_at_its_deadline_if_what
   EXPECT_EQ(reported[0].kind, TransferEvent::Kind::confirmed);
 }
 
-TEST_F(TransferSchedulerEndTest, fail_the_blocks_of_a_failed_piece_and_move_the_others) {
+TEST_F(TransferSchedulerEndTest, fails_the_blocks_of_a_failed_piece_and_moves_the_others) {
   submit(1, request, 12);
   finish(*next());
   finish(*next(), Errc::io_failed);
@@ -176,7 +176,7 @@ TEST_F(TransferSchedulerEndTest, fail_the_blocks_of_a_failed_piece_and_move_the_
 
 using TransferSchedulerEndDeathTest = TransferSchedulerTest;
 
-TEST_F(TransferSchedulerEndDeathTest, stop_at_a_piece_that_ends_twice) {
+TEST_F(TransferSchedulerEndDeathTest, stops_at_a_piece_that_ends_twice) {
   submit(1, request, 8);
   const std::optional<Piece> piece = next();
   finish(*piece);

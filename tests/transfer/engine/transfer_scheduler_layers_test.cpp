@@ -63,7 +63,7 @@ struct Part {
   friend bool operator==(const Part&, const Part&) = default;
 };
 
-TEST_F(TransferSchedulerLayersTest, split_a_layer_that_is_larger_than_a_piece) {
+TEST_F(TransferSchedulerLayersTest, splits_a_layer_that_is_larger_than_a_piece) {
   make(7);  // three layers of a block each
   submit(5);
   std::vector<Part> parts;
@@ -85,7 +85,7 @@ TEST_F(TransferSchedulerLayersTest, split_a_layer_that_is_larger_than_a_piece) {
   EXPECT_TRUE(scheduler_.idle());
 }
 
-TEST_F(TransferSchedulerLayersTest, put_as_many_layers_into_a_piece_as_fit) {
+TEST_F(TransferSchedulerLayersTest, puts_as_many_layers_into_a_piece_as_fit) {
   make(17);  // eight layers of a block: of two blocks four layers
   submit(2);
   const Piece first = start_next();
@@ -99,7 +99,7 @@ TEST_F(TransferSchedulerLayersTest, put_as_many_layers_into_a_piece_as_fit) {
   EXPECT_EQ(told(), std::vector{0U});
 }
 
-TEST_F(TransferSchedulerLayersTest, say_nothing_of_layers_where_all_fit_into_a_piece) {
+TEST_F(TransferSchedulerLayersTest, says_nothing_of_layers_where_all_fit_into_a_piece) {
   make(24);
   submit(2);
   const Piece whole = start_next();
@@ -108,13 +108,13 @@ TEST_F(TransferSchedulerLayersTest, say_nothing_of_layers_where_all_fit_into_a_p
   EXPECT_EQ(told(), std::vector{0U});
 }
 
-TEST_F(TransferSchedulerLayersTest, make_one_layer_of_one_block_a_piece_where_that_is_larger_already) {
+TEST_F(TransferSchedulerLayersTest, makes_one_layer_of_one_block_a_piece_where_that_is_larger_already) {
   make(1);
   submit(2);
   EXPECT_EQ(start_next().runs, std::vector{run(0, 50, 1)});
 }
 
-TEST_F(TransferSchedulerLayersTest, cut_runs_anew_in_each_layer) {
+TEST_F(TransferSchedulerLayersTest, cuts_runs_anew_in_each_layer) {
   make(6);
   Transfer made = transfer(1, swap_in, request, {run(0, 10, 2), run(7, 30, 2)});
   made.by_layer = true;
@@ -131,7 +131,7 @@ TEST_F(TransferSchedulerLayersTest, cut_runs_anew_in_each_layer) {
   }
 }
 
-TEST_F(TransferSchedulerLayersTest, move_whole_blocks_and_tell_nothing_where_nobody_asked) {
+TEST_F(TransferSchedulerLayersTest, moves_whole_blocks_and_tells_nothing_where_nobody_asked) {
   make(12);
   TransferSchedulerTest::submit(transfer(1, swap_in, request, {run(0, 0, 2)}));
   for (int i = 0; i < 2; ++i) {
@@ -143,7 +143,7 @@ TEST_F(TransferSchedulerLayersTest, move_whole_blocks_and_tell_nothing_where_nob
   EXPECT_EQ(told(), std::vector{0U});
 }
 
-TEST_F(TransferSchedulerLayersTest, take_a_transfer_by_layer_of_a_pool_without_layers_as_any_other) {
+TEST_F(TransferSchedulerLayersTest, takes_a_transfer_by_layer_of_a_pool_without_layers_as_any_other) {
   TransferSchedulerConfig made = config();
   made.other_block_bytes = {Bytes{12}};
   scheduler_ = TransferScheduler{made};
@@ -159,7 +159,7 @@ TEST_F(TransferSchedulerLayersTest, take_a_transfer_by_layer_of_a_pool_without_l
   }
 }
 
-TEST_F(TransferSchedulerLayersTest, wait_for_the_earliest_piece_whatever_the_order_in_which_they_end) {
+TEST_F(TransferSchedulerLayersTest, waits_for_the_earliest_piece_whatever_the_order_in_which_they_end) {
   make(4, 3);  // two blocks of a layer
   submit(2);
   const Piece first = start_next();
@@ -172,7 +172,7 @@ TEST_F(TransferSchedulerLayersTest, wait_for_the_earliest_piece_whatever_the_ord
   EXPECT_EQ(told(), std::vector{3U});
 }
 
-TEST_F(TransferSchedulerLayersTest, tell_of_no_layer_once_a_piece_has_failed_and_fail_its_blocks) {
+TEST_F(TransferSchedulerLayersTest, tells_of_no_layer_once_a_piece_has_failed_and_fails_its_blocks) {
   make(2, 2);  // one block of a layer
   submit(2);
   finish(start_next());
@@ -189,7 +189,7 @@ TEST_F(TransferSchedulerLayersTest, tell_of_no_layer_once_a_piece_has_failed_and
   EXPECT_EQ(last_.moved, Bytes{12});
 }
 
-TEST_F(TransferSchedulerLayersTest, count_a_block_as_done_only_with_its_last_layer) {
+TEST_F(TransferSchedulerLayersTest, counts_a_block_as_done_only_with_its_last_layer) {
   make(2, 2);
   submit(2);
   for (int i = 0; i < 11; ++i) finish(start_next());  // all but the second block's last layer
@@ -201,7 +201,7 @@ TEST_F(TransferSchedulerLayersTest, count_a_block_as_done_only_with_its_last_lay
   EXPECT_TRUE(scheduler_.idle());
 }
 
-TEST_F(TransferSchedulerLayersTest, tell_of_no_layer_once_cancelled) {
+TEST_F(TransferSchedulerLayersTest, tells_of_no_layer_once_cancelled) {
   make(4, 2);
   submit(2);
   const Piece first = start_next();
@@ -215,7 +215,7 @@ TEST_F(TransferSchedulerLayersTest, tell_of_no_layer_once_cancelled) {
   EXPECT_EQ(last_.moved, Bytes{0});
 }
 
-TEST_F(TransferSchedulerLayersTest, leave_unconfirmed_at_the_deadline_the_blocks_of_which_any_layer_moves) {
+TEST_F(TransferSchedulerLayersTest, leaves_unconfirmed_at_the_deadline_the_blocks_of_which_any_layer_moves) {
   make(2, 2);
   submit(3, start + seconds{1});
   finish(start_next());
@@ -233,7 +233,7 @@ TEST_F(TransferSchedulerLayersTest, leave_unconfirmed_at_the_deadline_the_blocks
   EXPECT_TRUE(scheduler_.idle());
 }
 
-TEST_F(TransferSchedulerLayersTest, keep_a_failed_block_unconfirmed_while_another_of_its_layers_moves) {
+TEST_F(TransferSchedulerLayersTest, keeps_a_failed_block_unconfirmed_while_another_of_its_layers_moves) {
   make(2, 2);
   submit(1, start + seconds{1});
   finish(start_next(), Errc::io_failed);
@@ -244,7 +244,7 @@ TEST_F(TransferSchedulerLayersTest, keep_a_failed_block_unconfirmed_while_anothe
   finish(moving);
 }
 
-TEST_F(TransferSchedulerLayersTest, count_towards_the_bound_until_the_last_layer_has_started) {
+TEST_F(TransferSchedulerLayersTest, counts_towards_the_bound_until_the_last_layer_has_started) {
   make(24, 2);  // twelve layers of a block: one of ten blocks
   submit(10);
   const auto other = [] { return transfer(2, swap_in, request, {run(0, 0, 91)}); };
@@ -258,7 +258,7 @@ TEST_F(TransferSchedulerLayersTest, count_towards_the_bound_until_the_last_layer
   scheduler_.cancel_all();
 }
 
-TEST_F(TransferSchedulerLayersTest, let_an_urgent_job_in_between_two_layers) {
+TEST_F(TransferSchedulerLayersTest, lets_an_urgent_transfer_in_between_two_layers) {
   make(4);
   Transfer background = transfer(1, swap_in, make_room, {run(0, 0, 2)});
   background.by_layer = true;
@@ -269,7 +269,7 @@ TEST_F(TransferSchedulerLayersTest, let_an_urgent_job_in_between_two_layers) {
   EXPECT_EQ(start_next().id, TransferId{2});
 }
 
-TEST_F(TransferSchedulerLayersTest, refuse_layers_that_do_not_divide_a_block) {
+TEST_F(TransferSchedulerLayersTest, refuses_layers_that_do_not_divide_a_block) {
   TransferSchedulerConfig odd = config();
   odd.layers = 3;
   EXPECT_THROW(TransferScheduler{odd}, std::invalid_argument);

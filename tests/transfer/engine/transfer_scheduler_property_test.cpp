@@ -42,9 +42,9 @@ class World {
     switch (random_.below(8)) {
       case 0:
       case 1: submit(); break;
-      case 2: scheduler_.raise(any_job(), static_cast<Urgency>(random_.below(urgency_count))); break;
+      case 2: scheduler_.raise(any_transfer(), static_cast<Urgency>(random_.below(urgency_count))); break;
       case 3:
-        if (random_.chance(0.3)) scheduler_.cancel(any_job());
+        if (random_.chance(0.3)) scheduler_.cancel(any_transfer());
         break;
       case 4:
         now_ += std::chrono::milliseconds{random_.below(40)};
@@ -69,13 +69,13 @@ class World {
     }
     EXPECT_TRUE(scheduler_.idle());
     EXPECT_EQ(scheduler_.next_deadline(), never);
-    for (const auto& [id, seen] : jobs_) {
+    for (const auto& [id, seen] : transfers_) {
       EXPECT_TRUE(seen.finished) << id;
       EXPECT_FALSE(seen.owes_confirmation) << id;
     }
   }
 
-  std::size_t ids() const { return jobs_.size(); }
+  std::size_t ids() const { return transfers_.size(); }
   const std::map<BlockOutcome, std::uint64_t>& totals() const { return totals_; }
   std::uint64_t told() const { return told_; }
 
@@ -100,7 +100,7 @@ class World {
     return made;
   }
 
-  TransferId any_job() { return TransferId{random_.between(1, std::max<std::uint64_t>(last_job_, 1))}; }
+  TransferId any_transfer() { return TransferId{random_.between(1, std::max<std::uint64_t>(last_transfer_, 1))}; }
 
   void submit() {
     std::vector<SlotRun> runs;
@@ -108,7 +108,7 @@ class World {
       runs.push_back(run(static_cast<std::uint32_t>(random_.below(1000)), static_cast<std::uint32_t>(random_.below(1000)),
                          static_cast<std::uint32_t>(random_.between(1, 6))));
     }
-    Transfer made = transfer(++last_job_, random_.chance(0.5) ? Direction::swap_out : Direction::swap_in,
+    Transfer made = transfer(++last_transfer_, random_.chance(0.5) ? Direction::swap_out : Direction::swap_in,
                              static_cast<Urgency>(random_.below(urgency_count)), runs);
     if (random_.chance(0.5)) made.deadline = now_ + std::chrono::milliseconds{random_.below(200)};
     made.by_layer = random_.chance(0.5);
@@ -119,7 +119,7 @@ class World {
       EXPECT_EQ(taken.error(), Errc::refused);
       return;
     }
-    Seen& seen = jobs_[last_job_];
+    Seen& seen = transfers_[last_transfer_];
     seen.runs = std::move(runs);
     seen.outcomes.assign(blocks, BlockOutcome::cancelled);
     seen.by_layer = by_layer;
@@ -131,7 +131,7 @@ class World {
     std::optional<Piece> piece = scheduler_.next(direction, now_);
     take_events();
     if (!piece) return;
-    Seen& seen = jobs_.at(piece->id.value());
+    Seen& seen = transfers_.at(piece->id.value());
     EXPECT_FALSE(seen.finished) << "a piece of a job that has ended";
     EXPECT_EQ(piece->direction, direction);
     EXPECT_EQ(piece->layers.has_value(), seen.by_layer);
@@ -161,7 +161,7 @@ class World {
     const Running ended = std::move(running_[which]);
     running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(which));
     const bool fails = random_.chance(0.1);
-    Seen& seen = jobs_.at(ended.piece.id.value());
+    Seen& seen = transfers_.at(ended.piece.id.value());
     for (std::uint32_t block = ended.first_block; block < ended.first_block + ended.blocks; ++block) {
       if (fails) seen.outcomes[block] = BlockOutcome::failed;
       for (std::uint32_t i = 0; i < ended.layers.count; ++i) seen.arrived[ended.layers.first + i][block] = true;
@@ -176,7 +176,7 @@ class World {
     std::vector<TransferEvent> events;
     scheduler_.take_events(events);
     for (const TransferEvent& event : events) {
-      Seen& seen = jobs_.at(event.id.value());
+      Seen& seen = transfers_.at(event.id.value());
       if (event.kind == TransferEvent::Kind::layers) {
         EXPECT_TRUE(seen.by_layer && !seen.finished && !seen.failed);
         EXPECT_GT(event.layers, seen.told_layers);
@@ -228,8 +228,8 @@ class World {
   Random random_;
   TimePoint now_{std::chrono::hours{1}};
   TransferScheduler scheduler_;
-  std::uint64_t last_job_ = 0;
-  std::map<std::uint64_t, Seen> jobs_;
+  std::uint64_t last_transfer_ = 0;
+  std::map<std::uint64_t, Seen> transfers_;
   std::vector<Running> running_;
   std::map<BlockOutcome, std::uint64_t> totals_;
   std::uint64_t told_ = 0;

@@ -21,7 +21,7 @@ using test::start;
 using test::transfer;
 using test::TransferSchedulerTest;
 
-TEST_F(TransferSchedulerTest, moves_a_job_and_reports_it_once) {
+TEST_F(TransferSchedulerTest, moves_a_transfer_and_reports_it_once) {
   Transfer made = transfer(7, swap_in, request, {run(3, 5, 2)});
   made.after = Fence{11};
   submit(std::move(made));
@@ -47,7 +47,7 @@ TEST_F(TransferSchedulerTest, moves_a_job_and_reports_it_once) {
   EXPECT_TRUE(events().empty());
 }
 
-TEST_F(TransferSchedulerTest, cuts_jobs_into_pieces_that_may_end_within_a_run) {
+TEST_F(TransferSchedulerTest, cuts_transfers_into_pieces_that_may_end_within_a_run) {
   submit(transfer(1, swap_out, request, {run(0, 10, 1), run(20, 30, 6), run(5, 5, 2)}));
   std::vector<std::vector<SlotRun>> pieces;
   while (const std::optional<Piece> piece = next()) {
@@ -59,15 +59,15 @@ TEST_F(TransferSchedulerTest, cuts_jobs_into_pieces_that_may_end_within_a_run) {
   EXPECT_EQ(pieces, expected);
 }
 
-TEST_F(TransferSchedulerTest, cut_pieces_of_one_block_where_a_block_is_larger_than_a_piece) {
+TEST_F(TransferSchedulerTest, cuts_pieces_of_one_block_where_a_block_is_larger_than_a_piece) {
   TransferSchedulerConfig large = config();
   large.block_bytes = Bytes{1000};
-  TransferScheduler lanes{large};
-  ASSERT_TRUE(lanes.submit(transfer(1, swap_out, request, {run(0, 0, 2)})));
-  EXPECT_EQ(lanes.next(swap_out, start)->runs, std::vector{run(0, 0, 1)});
+  TransferScheduler scheduler{large};
+  ASSERT_TRUE(scheduler.submit(transfer(1, swap_out, request, {run(0, 0, 2)})));
+  EXPECT_EQ(scheduler.next(swap_out, start)->runs, std::vector{run(0, 0, 1)});
 }
 
-TEST_F(TransferSchedulerTest, serve_the_urgent_first_and_within_a_lane_who_came_first) {
+TEST_F(TransferSchedulerTest, serves_the_urgent_first_and_within_a_lane_who_came_first) {
   submit(1, store, 1);
   submit(2, make_room, 1);
   submit(3, request, 1);
@@ -76,7 +76,7 @@ TEST_F(TransferSchedulerTest, serve_the_urgent_first_and_within_a_lane_who_came_
   EXPECT_EQ(order(), (std::vector<std::uint64_t>{3, 5, 2, 1, 4}));
 }
 
-TEST_F(TransferSchedulerTest, keep_at_most_one_piece_ahead_of_an_urgent_job) {
+TEST_F(TransferSchedulerTest, keeps_at_most_one_piece_ahead_of_an_urgent_transfer) {
   for (const Urgency background : {make_room, store}) {
     submit(1, background, 40);
     const std::optional<Piece> first = next();
@@ -94,7 +94,7 @@ TEST_F(TransferSchedulerTest, keep_at_most_one_piece_ahead_of_an_urgent_job) {
   }
 }
 
-TEST_F(TransferSchedulerTest, keep_the_stream_busy_with_what_requests_wait_for) {
+TEST_F(TransferSchedulerTest, keeps_the_stream_busy_with_what_requests_wait_for) {
   submit(1, request, 40);
   const std::optional<Piece> first = next();
   ASSERT_TRUE(first && next());
@@ -104,7 +104,7 @@ TEST_F(TransferSchedulerTest, keep_the_stream_busy_with_what_requests_wait_for) 
   EXPECT_TRUE(next());
 }
 
-TEST_F(TransferSchedulerTest, do_not_make_one_direction_wait_for_the_other) {
+TEST_F(TransferSchedulerTest, does_not_make_one_direction_wait_for_the_other) {
   submit(1, request, 40);
   ASSERT_TRUE(next() && next());
   submit(transfer(2, swap_in, store, {run(0, 0, 1)}));
@@ -113,7 +113,7 @@ TEST_F(TransferSchedulerTest, do_not_make_one_direction_wait_for_the_other) {
   EXPECT_EQ(piece->id, TransferId{2});
 }
 
-TEST_F(TransferSchedulerTest, raise_a_job_behind_those_that_wait_in_the_lane_already) {
+TEST_F(TransferSchedulerTest, raises_a_transfer_behind_those_that_wait_in_the_lane_already) {
   submit(1, store, 1);
   submit(2, store, 1);
   submit(3, request, 1);
@@ -123,7 +123,7 @@ TEST_F(TransferSchedulerTest, raise_a_job_behind_those_that_wait_in_the_lane_alr
   EXPECT_EQ(order(), (std::vector<std::uint64_t>{3, 2, 4, 1}));
 }
 
-TEST_F(TransferSchedulerTest, raise_what_is_left_of_a_job_under_way) {
+TEST_F(TransferSchedulerTest, raises_what_is_left_of_a_transfer_under_way) {
   submit(1, store, 8);
   const std::optional<Piece> first = next();
   submit(2, make_room, 1);
@@ -134,7 +134,7 @@ TEST_F(TransferSchedulerTest, raise_what_is_left_of_a_job_under_way) {
   EXPECT_TRUE(scheduler_.idle());
 }
 
-TEST_F(TransferSchedulerTest, do_not_lower_a_job_and_ignore_unknown_ones) {
+TEST_F(TransferSchedulerTest, does_not_lower_a_transfer_and_ignores_unknown_ones) {
   submit(1, request, 1);
   submit(2, make_room, 1);
   scheduler_.raise(TransferId{1}, store);
@@ -143,7 +143,7 @@ TEST_F(TransferSchedulerTest, do_not_lower_a_job_and_ignore_unknown_ones) {
   EXPECT_EQ(order(), (std::vector<std::uint64_t>{1, 2}));
 }
 
-TEST_F(TransferSchedulerTest, refuse_a_transfer_beyond_the_bound_and_change_nothing) {
+TEST_F(TransferSchedulerTest, refuses_a_transfer_beyond_the_bound_and_changes_nothing) {
   submit(1, store, 60);
   submit(2, request, 60);
   const Result<void> refused = scheduler_.submit(transfer(3, swap_out, store, {run(0, 0, 41)}));
@@ -160,13 +160,13 @@ TEST_F(TransferSchedulerTest, refuse_a_transfer_beyond_the_bound_and_change_noth
   EXPECT_FALSE(scheduler_.submit(transfer(3, swap_out, request, {run(0, 0, 1)})));
 }
 
-TEST_F(TransferSchedulerTest, refuse_a_transfer_without_blocks) {
+TEST_F(TransferSchedulerTest, refuses_a_transfer_without_blocks) {
   EXPECT_EQ(scheduler_.submit(transfer(1, swap_out, request, {})).error(), Errc::invalid_argument);
   EXPECT_EQ(scheduler_.submit(transfer(1, swap_out, request, {run(0, 0, 1), run(0, 0, 0)})).error(), Errc::invalid_argument);
   EXPECT_TRUE(scheduler_.idle());
 }
 
-TEST_F(TransferSchedulerTest, refuse_a_configuration_that_moves_nothing) {
+TEST_F(TransferSchedulerTest, refuses_a_configuration_that_moves_nothing) {
   TransferSchedulerConfig bad = config();
   bad.block_bytes = Bytes{0};
   EXPECT_THROW(TransferScheduler{bad}, std::invalid_argument);
@@ -177,7 +177,7 @@ TEST_F(TransferSchedulerTest, refuse_a_configuration_that_moves_nothing) {
 
 using TransferSchedulerDeathTest = TransferSchedulerTest;
 
-TEST_F(TransferSchedulerDeathTest, stop_at_a_second_job_of_one_name) {
+TEST_F(TransferSchedulerDeathTest, stops_at_a_second_transfer_of_one_id) {
   submit(1, request, 1);
   EXPECT_DEATH((void)scheduler_.submit(transfer(1, swap_out, request, {run(0, 0, 1)})), "is_new");
 }
@@ -192,7 +192,7 @@ class LimitedTransferSchedulerTest : public TransferSchedulerTest {
   }
 };
 
-TEST_F(LimitedTransferSchedulerTest, let_one_piece_go_at_once_and_then_keep_the_rate) {
+TEST_F(LimitedTransferSchedulerTest, lets_one_piece_go_at_once_and_then_keeps_the_rate) {
   submit(1, store, 10);
   finish(*next());
   EXPECT_FALSE(next());
@@ -205,7 +205,7 @@ TEST_F(LimitedTransferSchedulerTest, let_one_piece_go_at_once_and_then_keep_the_
   EXPECT_TRUE(scheduler_.idle());
 }
 
-TEST_F(LimitedTransferSchedulerTest, let_what_is_less_urgent_go_where_the_more_urgent_has_used_its_rate_up) {
+TEST_F(LimitedTransferSchedulerTest, lets_what_is_less_urgent_go_where_the_more_urgent_has_used_its_rate_up) {
   scheduler_.limit(make_room, Bytes{40});
   scheduler_.limit(store, Bytes{0});
   submit(1, make_room, 8);
@@ -215,7 +215,7 @@ TEST_F(LimitedTransferSchedulerTest, let_what_is_less_urgent_go_where_the_more_u
   EXPECT_EQ(next(swap_out, start + seconds{1})->id, TransferId{1});
 }
 
-TEST_F(LimitedTransferSchedulerTest, take_another_rate_at_once) {
+TEST_F(LimitedTransferSchedulerTest, takes_another_rate_at_once) {
   submit(1, store, 16);
   finish(*next());
   EXPECT_FALSE(next());
@@ -230,7 +230,7 @@ TEST_F(LimitedTransferSchedulerTest, take_another_rate_at_once) {
   EXPECT_THROW(TransferScheduler{of_requests}, std::invalid_argument);
 }
 
-TEST_F(LimitedTransferSchedulerTest, share_the_rate_between_the_directions) {
+TEST_F(LimitedTransferSchedulerTest, shares_the_rate_between_the_directions) {
   submit(1, store, 4);
   submit(transfer(2, swap_in, store, {run(0, 0, 4)}));
   ASSERT_TRUE(next());
@@ -238,7 +238,7 @@ TEST_F(LimitedTransferSchedulerTest, share_the_rate_between_the_directions) {
   EXPECT_TRUE(next(swap_in, start + seconds{1}));
 }
 
-TEST_F(LimitedTransferSchedulerTest, hold_back_no_other_lane) {
+TEST_F(LimitedTransferSchedulerTest, holds_back_no_other_lane) {
   submit(1, store, 8);
   finish(*next());
   submit(2, make_room, 40);
@@ -247,7 +247,7 @@ TEST_F(LimitedTransferSchedulerTest, hold_back_no_other_lane) {
   EXPECT_FALSE(scheduler_.idle());
 }
 
-TEST_F(LimitedTransferSchedulerTest, do_not_limit_a_job_that_was_raised) {
+TEST_F(LimitedTransferSchedulerTest, does_not_limit_a_transfer_that_was_raised) {
   submit(1, store, 12);
   finish(*next());
   scheduler_.raise(TransferId{1}, request);
@@ -255,7 +255,7 @@ TEST_F(LimitedTransferSchedulerTest, do_not_limit_a_job_that_was_raised) {
   EXPECT_TRUE(scheduler_.idle());
 }
 
-TEST_F(LimitedTransferSchedulerTest, do_not_ask_to_be_woken_for_the_rate_beside_a_piece_under_way) {
+TEST_F(LimitedTransferSchedulerTest, does_not_ask_to_be_woken_for_the_rate_beside_a_piece_under_way) {
   submit(1, store, 4);
   ASSERT_TRUE(next());
   submit(3, store, 4);

@@ -11,8 +11,8 @@
 namespace terrace::test {
 
 /// Back-offs and breaks as long as the steps of time are: both pass within a run.
-std::unique_ptr<BlockStore> World::guard(std::unique_ptr<BlockStore> store) {
-  if (!options_.guarded || store == nullptr) return store;
+std::unique_ptr<BlockStore> World::make_resilient(std::unique_ptr<BlockStore> store) {
+  if (!options_.resilient || store == nullptr) return store;
   using std::chrono::milliseconds;
   Random random{options_.stored_blocks + 77ULL};
   ResilienceOptions options;
@@ -45,16 +45,16 @@ void World::rot() {
   bytes[random_.below(bytes.size())] ^= std::byte{64};
 }
 
-void World::see_guards() {
+void World::see_resilient_stores() {
   for (const auto& store : stores_) {
-    const auto* const guarded = dynamic_cast<const ResilientStore*>(store.get());
-    if (guarded == nullptr) continue;
-    const StoreHealth health = guarded->health();
-    TERRACE_CHECK(health.waiting == 0 && guarded->in_flight() == 0);
+    const auto* const resilient = dynamic_cast<const ResilientStore*>(store.get());
+    if (resilient == nullptr) continue;
+    const StoreHealth health = resilient->health();
+    TERRACE_CHECK(health.waiting == 0 && resilient->in_flight() == 0);
     seen_->retried += health.retried;
     seen_->breakers_opened += health.opened;
     seen_->declined += health.declined;
-    seen_->corrupt += guarded->stat().corrupt;
+    seen_->corrupt += resilient->stat().corrupt;
   }
 }
 

@@ -28,77 +28,77 @@ INSTANTIATE_TEST_SUITE_P(Stores, BlockStoreRemoval, testing::ValuesIn(store_kind
 
 TEST_P(BlockStoreRemoval, a_slot_is_bad_also_where_nobody_waits_for_its_write_any_more) {
   StoreHarness& h = make(3);
-  const auto path = path_of(1, 2);
-  h.write({path[0]});
-  h.fail_write_of(path[1].key);
-  h.start_write({path[1]});
-  h.store().remove({&path[0].key, 1}, 5);
-  EXPECT_EQ(outcome(h.drain(), Kind::written, path[1].key), Errc::parent_missing);
+  const auto prefix = prefix_of(1, 2);
+  h.write({prefix[0]});
+  h.fail_write_of(prefix[1].key);
+  h.start_write({prefix[1]});
+  h.store().remove({&prefix[0].key, 1}, 5);
+  EXPECT_EQ(outcome(h.drain(), Kind::written, prefix[1].key), Errc::parent_missing);
   EXPECT_EQ(h.store().stat().quarantined, 1U);
   EXPECT_EQ(h.store().stat().free, 2U);
 }
 
 TEST_P(BlockStoreRemoval, a_removed_block_takes_its_descendants_along) {
   StoreHarness& h = make(8);
-  const auto path = path_of(1, 4);
-  h.write(path);
-  h.write({child_of(path[1], 50), root_block(60)});
-  h.store().remove({&path[1].key, 1}, 77);
+  const auto prefix = prefix_of(1, 4);
+  h.write(prefix);
+  h.write({child_of(prefix[1], 50), root_block(60)});
+  h.store().remove({&prefix[1].key, 1}, 77);
   const auto events = h.drain();
   ASSERT_EQ(events.size(), 4U);
   for (const StoreEvent& event : events) {
     EXPECT_EQ(event.kind, Kind::removed);
-    EXPECT_EQ(event.token, event.key == path[1].key ? 77U : 0U);
+    EXPECT_EQ(event.token, event.key == prefix[1].key ? 77U : 0U);
   }
   EXPECT_EQ(h.store().stat().blocks, 2U);
-  EXPECT_TRUE(h.reads_back(path[0].key));
-  EXPECT_FALSE(h.reads_back(path[3].key));
+  EXPECT_TRUE(h.reads_back(prefix[0].key));
+  EXPECT_FALSE(h.reads_back(prefix[3].key));
   EXPECT_TRUE(h.reads_back(key_of(60)));
 }
 
 TEST_P(BlockStoreRemoval, every_key_that_was_named_and_there_is_reported_with_the_token) {
   StoreHarness& h = make(8);
-  const auto path = path_of(1, 3);
-  h.write(path);
-  const std::vector keys{path[0].key, path[2].key, key_of(999)};
+  const auto prefix = prefix_of(1, 3);
+  h.write(prefix);
+  const std::vector keys{prefix[0].key, prefix[2].key, key_of(999)};
   h.store().remove(keys, 5);
   const auto events = h.drain();
   ASSERT_EQ(events.size(), 3U);
-  for (const StoreEvent& event : events) EXPECT_EQ(event.token, event.key == path[1].key ? 0U : 5U);
+  for (const StoreEvent& event : events) EXPECT_EQ(event.token, event.key == prefix[1].key ? 0U : 5U);
 }
 
 TEST_P(BlockStoreRemoval, a_block_that_is_removed_while_being_written_goes_when_it_is_written) {
   StoreHarness& h = make(8);
-  const auto path = path_of(1, 3);
-  h.start_write({path[0], path[1]});
-  h.store().remove({&path[0].key, 1}, 5);
-  h.start_write({path[2], path[0]});  // a grandchild of what will go, and the block itself
-  h.start_write({child_of(path[0], 40)});
+  const auto prefix = prefix_of(1, 3);
+  h.start_write({prefix[0], prefix[1]});
+  h.store().remove({&prefix[0].key, 1}, 5);
+  h.start_write({prefix[2], prefix[0]});  // a grandchild of what will go, and the block itself
+  h.start_write({child_of(prefix[0], 40)});
   const auto events = h.drain();
   EXPECT_EQ(outcome(events, Kind::written, key_of(40)), Errc::parent_missing);
   std::vector<ErrorCode> of_root;
   for (const StoreEvent& event : events) {
-    if (event.kind == Kind::written && event.key == path[0].key) of_root.push_back(event.error);
+    if (event.kind == Kind::written && event.key == prefix[0].key) of_root.push_back(event.error);
   }
   ASSERT_EQ(of_root.size(), 2U);
   EXPECT_EQ(of_root[0], Errc::refused) << "the second write came while the block was on its way out";
   EXPECT_FALSE(of_root[1]);
-  EXPECT_EQ(keys_of(events, Kind::removed).back(), path[0].key);
+  EXPECT_EQ(keys_of(events, Kind::removed).back(), prefix[0].key);
   EXPECT_EQ(h.store().stat().blocks, 0U);
   EXPECT_EQ(h.store().stat().free, 8U);
-  for (const StoredBlock& block : path) EXPECT_FALSE(h.has(block.key));
+  for (const StoredBlock& block : prefix) EXPECT_FALSE(h.has(block.key));
 }
 
 TEST_P(BlockStoreRemoval, removing_a_parent_fails_the_write_of_its_child) {
   StoreHarness& h = make(4);
-  const auto path = path_of(1, 2);
-  h.write({path[0]});
-  h.start_write({path[1]});
-  h.store().remove({&path[0].key, 1}, 5);
+  const auto prefix = prefix_of(1, 2);
+  h.write({prefix[0]});
+  h.start_write({prefix[1]});
+  h.store().remove({&prefix[0].key, 1}, 5);
   EXPECT_EQ(h.store().stat().quarantined, 1U) << "the child's slot, until its write has ended";
   const auto events = h.drain();
-  EXPECT_EQ(outcome(events, Kind::written, path[1].key), Errc::parent_missing);
-  EXPECT_FALSE(outcome(events, Kind::removed, path[0].key));
+  EXPECT_EQ(outcome(events, Kind::written, prefix[1].key), Errc::parent_missing);
+  EXPECT_FALSE(outcome(events, Kind::removed, prefix[0].key));
   EXPECT_EQ(h.store().stat().free, 4U);
 }
 
@@ -128,22 +128,22 @@ TEST_P(BlockStoreRemoval, removing_what_is_not_there_says_nothing) {
 
 TEST_P(BlockStoreRemoval, what_leaves_is_named_by_the_token_of_the_write_that_stored_it) {
   StoreHarness& h = make(3);
-  const auto path = path_of(1, 2);
-  h.write(path);              // tokens 1 and 2
+  const auto prefix = prefix_of(1, 2);
+  h.write(prefix);            // tokens 1 and 2
   h.write({root_block(50)});  // 3
   h.write({root_block(50)});  // 4: the latest writer is who knows it
   const auto first = h.write({root_block(60)});
-  ASSERT_EQ(keys_of(first, Kind::evicted), std::vector{path[1].key});
+  ASSERT_EQ(keys_of(first, Kind::evicted), std::vector{prefix[1].key});
   EXPECT_EQ(first.front().write_token, 2U);
 
   h.store().adopt_all([&](std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> tokens) {
     for (std::size_t i = 0; i < blocks.size(); ++i) {
-      if (blocks[i].key == path[0].key) tokens[i] = 77;
+      if (blocks[i].key == prefix[0].key) tokens[i] = 77;
     }
   });
-  const std::vector keys{path[0].key, key_of(50)};
+  const std::vector keys{prefix[0].key, key_of(50)};
   h.store().remove(keys, 9);
-  for (const StoreEvent& event : h.drain()) EXPECT_EQ(event.write_token, event.key == path[0].key ? 77U : 4U);
+  for (const StoreEvent& event : h.drain()) EXPECT_EQ(event.write_token, event.key == prefix[0].key ? 77U : 4U);
 }
 
 TEST_P(BlockStoreRemoval, a_refused_write_knows_nothing_of_the_block) {
@@ -157,13 +157,13 @@ TEST_P(BlockStoreRemoval, a_refused_write_knows_nothing_of_the_block) {
 
 TEST_P(BlockStoreRemoval, a_flipped_bit_is_a_miss_and_costs_the_descendants) {
   StoreHarness& h = make(8);
-  const auto path = path_of(1, 4);
-  h.write(path);
+  const auto prefix = prefix_of(1, 4);
+  h.write(prefix);
   h.write({root_block(50)});
-  h.damage(path[1].key);
-  EXPECT_TRUE(h.reads_back(path[0].key));
-  h.start_read(path[1].key);
-  h.start_read(path[1].key);
+  h.damage(prefix[1].key);
+  EXPECT_TRUE(h.reads_back(prefix[0].key));
+  h.start_read(prefix[1].key);
+  h.start_read(prefix[1].key);
   const auto events = h.drain();
   const auto reads = keys_of(events, Kind::read);
   EXPECT_EQ(reads.size(), 2U);
@@ -172,34 +172,34 @@ TEST_P(BlockStoreRemoval, a_flipped_bit_is_a_miss_and_costs_the_descendants) {
     EXPECT_TRUE(event.kind == Kind::read || (event.kind == Kind::evicted && event.token == 0));
   }
   auto evicted = keys_of(events, Kind::evicted);
-  EXPECT_EQ(evicted, (std::vector{path[3].key, path[2].key, path[1].key}));
-  EXPECT_EQ(h.read(path[1].key), Errc::not_found);
-  EXPECT_EQ(h.read(path[2].key), Errc::not_found);
-  EXPECT_TRUE(h.reads_back(path[0].key));
+  EXPECT_EQ(evicted, (std::vector{prefix[3].key, prefix[2].key, prefix[1].key}));
+  EXPECT_EQ(h.read(prefix[1].key), Errc::not_found);
+  EXPECT_EQ(h.read(prefix[2].key), Errc::not_found);
+  EXPECT_TRUE(h.reads_back(prefix[0].key));
   EXPECT_TRUE(h.reads_back(key_of(50)));
   const StoreStat stat = h.store().stat();
   EXPECT_EQ(stat.corrupt, 2U);
   EXPECT_EQ(stat.blocks, 2U);
   EXPECT_EQ(stat.free, 6U);
-  h.write(path);
-  EXPECT_TRUE(h.reads_back(path[3].key)) << "and may be stored again";
+  h.write(prefix);
+  EXPECT_TRUE(h.reads_back(prefix[3].key)) << "and may be stored again";
 }
 
 TEST_P(BlockStoreRemoval, a_flipped_bit_is_found_while_what_builds_on_the_block_is_read) {
   StoreHarness& h = make(8);
-  const auto path = path_of(1, 4);
-  h.write(path);
-  h.damage(path[1].key);
-  h.start_read(path[1].key);
-  const std::array below{h.start_read(path[2].key), h.start_read(path[3].key)};
+  const auto prefix = prefix_of(1, 4);
+  h.write(prefix);
+  h.damage(prefix[1].key);
+  h.start_read(prefix[1].key);
+  const std::array below{h.start_read(prefix[2].key), h.start_read(prefix[3].key)};
   const auto events = h.drain();
-  EXPECT_EQ(outcome(events, Kind::read, path[1].key), Errc::corrupt);
+  EXPECT_EQ(outcome(events, Kind::read, prefix[1].key), Errc::corrupt);
   for (std::size_t n = 0; n < below.size(); ++n) {
-    const BlockKey& key = path[2 + n].key;
+    const BlockKey& key = prefix[2 + n].key;
     EXPECT_FALSE(outcome(events, Kind::read, key));
     EXPECT_TRUE(holds(h.content(below[n]), key)) << "its own bytes are good";
   }
-  EXPECT_EQ(keys_of(events, Kind::evicted), (std::vector{path[3].key, path[2].key, path[1].key}));
+  EXPECT_EQ(keys_of(events, Kind::evicted), (std::vector{prefix[3].key, prefix[2].key, prefix[1].key}));
   const StoreStat stat = h.store().stat();
   EXPECT_EQ(stat.corrupt, 1U);
   EXPECT_EQ(stat.blocks, 1U);
