@@ -1,7 +1,7 @@
 #pragma once
 
-// Counts allocations, and what of them is alive: replaces operator new of the program. For one source file of a program, and one
-// thread.
+// Counts allocations and the bytes that are still allocated. It replaces operator new of the program, so include it in only one
+// source file. It counts on one thread.
 
 #include <malloc.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 std::size_t allocations = 0;
 bool counting = true;
-std::size_t living_bytes = 0;  ///< as the allocator rounds them
+std::size_t living_bytes = 0;  ///< including the rounding of the allocator
 
 void* allocate(std::size_t size) {
   allocations += counting;
@@ -29,7 +29,7 @@ void deallocate(void* memory) noexcept {
   std::free(memory);
 }
 
-/// What the other side of a seam allocates is its own affair: it has threads of its own.
+/// Excludes allocations of the other side of a seam, which has threads of its own.
 class Uncounted {
  public:
   Uncounted() : before_{std::exchange(counting, false)} {}

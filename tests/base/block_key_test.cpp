@@ -55,7 +55,7 @@ TEST(BlockKey, compares_by_its_bytes) {
   larger.bytes[31] = std::byte{0xFF};
   EXPECT_LT(smaller, larger);
   EXPECT_NE(smaller, larger);
-  // The first byte decides, and bytes are not signed.
+  // The first byte decides, and bytes compare as unsigned.
   smaller.bytes[0] = std::byte{0x7F};
   larger.bytes[0] = std::byte{0x80};
   larger.bytes[31] = std::byte{0};
@@ -69,7 +69,7 @@ TEST(BlockKey, serves_as_a_key_of_a_hash_table) {
     key.bytes[i % 32] ^= static_cast<std::byte>(i < 32 ? 1 : 2);
     keys.insert(key);
   }
-  EXPECT_EQ(keys.size(), 64U);  // those that differ past the hashed bytes too
+  EXPECT_EQ(keys.size(), 64U);  // keys that differ only after the hashed bytes are different too
   EXPECT_FALSE(keys.contains(counting_key()));
 }
 

@@ -12,7 +12,7 @@
 namespace terrace {
 namespace {
 
-// A size is no number and a number is no size.
+// A size does not convert to a number, and a number does not convert to a size.
 static_assert(!std::convertible_to<std::uint64_t, Bytes>);
 static_assert(!std::convertible_to<Bytes, std::uint64_t>);
 template <class A, class B>
@@ -48,7 +48,7 @@ TEST(Bytes, are_read_exactly_where_there_is_a_fraction) {
   EXPECT_EQ(parsed("0.25GiB"), std::uint64_t{1} << 28);
   EXPECT_EQ(parsed("2.000KiB"), 2048U);
   EXPECT_EQ(parsed("12.0B"), 12U);
-  // 2^-9, as many digits as are taken, and no floating point on the way: 2^40 - 2^31.
+  // 2^-9 TiB: the most digits that are read, exact because no floating point is used: 2^40 - 2^31.
   EXPECT_EQ(parsed("0.998046875TiB"), (std::uint64_t{1} << 40) - (std::uint64_t{1} << 31));
   EXPECT_EQ(parsed("1048575.998046875TiB") % (std::uint64_t{1} << 40), (std::uint64_t{1} << 40) - (std::uint64_t{1} << 31));
 }
@@ -105,7 +105,7 @@ TEST(Bytes, print_in_the_largest_unit_that_fits) {
   EXPECT_EQ(to_string(MiB * 3), "3MiB");
   EXPECT_EQ(to_string(GiB * 64), "64GiB");
   EXPECT_EQ(to_string(TiB * 2000), "2000TiB");
-  // Three digits where the exact form is longer.
+  // Prints three digits if the exact form is longer.
   EXPECT_EQ(to_string(Bytes{1234567}), "1.18MiB");
   EXPECT_EQ(to_string(GiB * 64 + MiB * 300), "64.3GiB");
   EXPECT_EQ(to_string(GiB - KiB * 64), "1GiB") << "rounded, and not 1024MiB";

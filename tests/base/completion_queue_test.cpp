@@ -69,7 +69,7 @@ TEST(CompletionQueue, takes_more_than_it_was_made_for) {
   CompletionQueue<int>::Producer greedy{queue};
   CompletionQueue<int>::Producer other{queue};
   for (int i = 0; i < 1000; ++i) greedy.push(i);
-  other.push(1000);  // one that has filled the queue must not shut out the rest
+  other.push(1000);  // a producer that has filled the queue must not block the others
   std::vector<int> out;
   EXPECT_EQ(queue.drain(out), 1001U);
 }
@@ -99,7 +99,7 @@ TEST(CompletionQueue, brings_every_item_of_every_thread_once_and_each_threads_in
     });
   }
 
-  // The collector sleeps whenever there is nothing, so that a wake-up that got lost ends the loop short.
+  // The collector sleeps whenever the queue is empty. So a lost wake-up would end the loop too early.
   std::vector<unsigned> next(producers, 0);
   std::vector<Item> out;
   std::size_t received = 0;

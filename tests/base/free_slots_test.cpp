@@ -13,7 +13,7 @@
 namespace terrace {
 namespace {
 
-/// Around the sizes at which a word, a summary word and a summary of summaries fill up.
+/// Sizes around those at which a word, a summary word and a summary of summaries are full.
 constexpr std::uint32_t telling_sizes[] = {1, 2, 63, 64, 65, 127, 128, 129, 4095, 4096, 4097, 4160, 262'143, 262'144, 262'145};
 
 class FreeSlotsOfSize : public ::testing::TestWithParam<std::uint32_t> {};
@@ -89,8 +89,8 @@ TEST(FreeSlots, prefer_the_one_after_a_neighbour) {
   EXPECT_EQ(slots.take_after(SlotId{99}), SlotId{100});
   EXPECT_EQ(slots.take_after(SlotId{100}), SlotId{101});
   slots.take_exactly(SlotId{64});
-  EXPECT_EQ(slots.take_after(SlotId{63}), SlotId{0});   // taken: the lowest instead
-  EXPECT_EQ(slots.take_after(SlotId{199}), SlotId{1});  // none after the last
+  EXPECT_EQ(slots.take_after(SlotId{63}), SlotId{0});   // slot 64 is taken: takes the lowest free slot instead
+  EXPECT_EQ(slots.take_after(SlotId{199}), SlotId{1});  // there is no slot after the last one
   EXPECT_EQ(slots.take_after(SlotId{0xFFFF'FFFF}), SlotId{2});
   slots.check_invariants();
 }
@@ -103,7 +103,7 @@ TEST(FreeSlots, agree_with_a_set_over_random_operations) {
     FreeSlots slots{capacity};
     std::set<std::uint32_t> model;
     for (std::uint32_t i = 0; i < capacity; ++i) model.insert(i);
-    bool filling = true;  // phases, so that full and empty are both met
+    bool filling = true;  // phases, so that the bitmap becomes full and empty
     for (int step = 0; step < 20'000; ++step) {
       if (model.empty()) filling = false;
       if (model.size() == capacity) filling = true;

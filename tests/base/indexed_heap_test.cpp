@@ -39,7 +39,7 @@ TEST(IndexedHeap, moves_what_is_re_keyed_either_way) {
   heap.set(29, 100);
   heap.check_invariants();
   EXPECT_EQ(heap.top().handle, 0U);
-  heap.set(0, 0);  // the same again
+  heap.set(0, 0);  // the same value again
   heap.check_invariants();
   EXPECT_EQ(heap.size(), 30U);
 }
@@ -89,7 +89,7 @@ TEST(IndexedHeap, agrees_with_a_set_over_random_operations) {
       const auto handle = static_cast<std::uint32_t>(random.below(handles));
       const std::uint64_t dice = random.below(10);
       if (dice < 6) {
-        const std::uint64_t priority = random.below(50);  // many equal ones
+        const std::uint64_t priority = random.below(50);  // many equal priorities
         heap.set(handle, priority);
         forget(handle);
         by_handle[handle] = priority;
@@ -111,7 +111,7 @@ TEST(IndexedHeap, agrees_with_a_set_over_random_operations) {
         ASSERT_EQ(heap.top().priority, by_priority.begin()->first);
       }
     }
-    // What is left comes out in order.
+    // The remaining entries come out in order.
     while (!heap.empty()) {
       ASSERT_EQ(heap.top().priority, by_priority.begin()->first);
       const std::uint32_t top = heap.top().handle;

@@ -18,7 +18,7 @@ class Collected final : public LogSink {
     if (first_) std::exchange(first_, nullptr)->wait();
     lines.emplace_back(level, sentence);
   }
-  /// The first write blocks until then.
+  /// The first write blocks until `freed` is ready.
   void block_until(const std::shared_future<void>& freed) { first_ = &freed; }
 
   Lines lines;
@@ -82,7 +82,7 @@ TEST(LogTest, never_waits_for_a_sink_that_stands_still) {
   const ManualClock clock;
   {
     Log log{{.sink = &sink, .per_period = 1000, .waiting_max = 3}, clock};
-    // All of these return, though the sink does not: one may be with the sink, three wait.
+    // All calls return although the sink does not: one line may be with the sink, and three wait.
     for (int i = 0; i < 100; ++i) say(log, std::to_string(i));
     freed.set_value();
   }

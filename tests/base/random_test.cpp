@@ -22,8 +22,8 @@ TEST(Random, draws_the_same_numbers_from_the_same_seed_and_others_from_another) 
   EXPECT_NE(ten(1, draw), ten(2, draw));
 }
 
-// A failing seed is worth something only if it fails everywhere. The engine's number is the C++ standard's; the rest was drawn
-// once and must not change.
+// A seed must give the same numbers on every platform, so that a failure can be repeated. The number of the engine is from the
+// C++ standard. The others were drawn once and must not change.
 TEST(Random, draws_the_golden_numbers) {
   Random standard{5489};
   standard.engine().discard(9999);

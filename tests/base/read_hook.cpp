@@ -1,4 +1,4 @@
-// Its inline read() would stand in the way of the one below.
+// The inline read() of fortified builds would hide the read() below.
 #undef _FORTIFY_SOURCE
 
 #include "tests/base/read_hook.hpp"
@@ -28,7 +28,7 @@ ReadHook::~ReadHook() { hook = {}; }
 
 }  // namespace terrace::test
 
-/// Takes the place of the C library's.
+/// Replaces read() of the C library.
 extern "C" ssize_t read(int file, void* into, std::size_t bytes) {
   if (terrace::test::hook.before) terrace::test::hook.before();
   const long got = syscall(SYS_read, file, into, bytes);

@@ -4,8 +4,8 @@
 
 namespace terrace::test {
 
-/// While one exists, this thread calls `before` and `after` around every read() of the program. They stand for what another
-/// thread may do at that moment.
+/// While an object exists, every read() of the program on this thread calls `before` and `after` around it. They stand for what
+/// another thread may do at that moment.
 class ReadHook {
  public:
   ReadHook(std::function<void()> before, std::function<void()> after);

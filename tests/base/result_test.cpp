@@ -9,7 +9,7 @@
 namespace terrace {
 namespace {
 
-// An Errc is an error code without further ado, in and out of a Result.
+// An Errc converts to an error code, and both convert to a Result.
 static_assert(std::is_convertible_v<Errc, ErrorCode>);
 static_assert(std::is_convertible_v<Errc, Result<int>>);
 static_assert(std::is_convertible_v<ErrorCode, Result<int>>);
@@ -27,7 +27,7 @@ TEST(ErrorCategory, has_a_message_of_its_own_for_every_error) {
     EXPECT_NE(message.back(), '.') << message;
     EXPECT_TRUE(messages.insert(message).second) << message;
   }
-  // Whoever adds an error after the last one meets this line.
+  // This line fails when an error is added after the last one: then adjust last_errc.
   EXPECT_EQ(terrace_category().message(last_errc + 1), "unknown error");
   EXPECT_EQ(terrace_category().message(-1), "unknown error");
 }
@@ -43,7 +43,7 @@ TEST(ErrorCode, of_an_errc_compares_with_it_and_with_no_other) {
   EXPECT_TRUE(code == Errc::no_room);
   EXPECT_FALSE(code == Errc::never_fits);
   EXPECT_EQ(code.message(), "no room until something in use is released");
-  // An errno of the same number is another error.
+  // An errno of the same number is a different error.
   EXPECT_NE(code, (ErrorCode{code.value(), boost::system::generic_category()}));
 }
 

@@ -25,17 +25,17 @@ template <class Id, class Other>
 concept mixes = std::convertible_to<Other, Id> || std::constructible_from<Id, Other> || std::assignable_from<Id&, Other> ||
                 comparable<Id, Other> || ordered<Id, Other> || addable<Id, Other>;
 
-// Two kinds of the same representation, and of different ones.
+// Ids with the same representation do not mix, and ids with different ones do not either.
 static_assert(!mixes<RequestId, TransferId>);
 static_assert(!mixes<TransferId, RequestId>);
 static_assert(!mixes<TransferId, Fence>);
 static_assert(!mixes<SlotId, Epoch>);
 static_assert(!mixes<SlotId, TransferId>);
 static_assert(!mixes<TransferId, SlotId>);
-// (That the concept can be true at all.)
+// (This shows that the concept can be true.)
 static_assert(mixes<SlotId, SlotId>);
 
-// A number becomes an id by name only, and an id never a number by itself.
+// A number becomes an id only by an explicit conversion, and an id never becomes a number implicitly.
 static_assert(!std::convertible_to<std::uint32_t, SlotId>);
 static_assert(!std::assignable_from<SlotId&, std::uint32_t>);
 static_assert(std::constructible_from<SlotId, std::uint32_t>);
@@ -46,7 +46,7 @@ static_assert(!addable<SlotId, SlotId>);
 static_assert(!countable<SlotId>);
 static_assert(!truthy<SlotId>);
 
-// It costs what its number costs.
+// An id is as large as its number.
 static_assert(sizeof(SlotId) == sizeof(std::uint32_t));
 static_assert(sizeof(TransferId) == sizeof(std::uint64_t));
 static_assert(std::is_trivially_copyable_v<SlotId>);

@@ -25,7 +25,7 @@ bool readable(const EventFdWaker& waker, int timeout_ms = 0) {
 TEST(EventFdWaker, is_not_readable_until_woken) {
   EventFdWaker waker;
   EXPECT_FALSE(readable(waker));
-  waker.wait(0);  // comes back
+  waker.wait(0);  // returns at once
   waker.wake();
   EXPECT_TRUE(readable(waker));
 }
@@ -33,14 +33,14 @@ TEST(EventFdWaker, is_not_readable_until_woken) {
 TEST(EventFdWaker, remembers_a_wake_that_came_before_the_wait) {
   EventFdWaker waker;
   waker.wake();
-  waker.wait(-1);  // returns at once, or the test never ends
+  waker.wait(-1);  // returns at once; otherwise the test does not end
   EXPECT_TRUE(readable(waker)) << "waiting does not acknowledge";
 }
 
 TEST(EventFdWaker, makes_one_of_many_wakes) {
   EventFdWaker waker;
   for (int i = 0; i < 100; ++i) waker.wake();
-  // Coalesced before the kernel: the descriptor has counted one.
+  // Several wakes are merged before the kernel: the descriptor counts one.
   std::uint64_t counter = 0;
   ASSERT_EQ(::read(waker.fd(), &counter, sizeof counter), static_cast<ssize_t>(sizeof counter));
   EXPECT_EQ(counter, 1U);
@@ -55,7 +55,7 @@ TEST(EventFdWaker, is_quiet_after_acknowledge_and_wakes_again) {
     waker.acknowledge();
     EXPECT_FALSE(readable(waker));
   }
-  waker.acknowledge();  // of nothing: neither blocks nor breaks
+  waker.acknowledge();  // with nothing to acknowledge: it neither blocks nor fails
   waker.wake();
   EXPECT_TRUE(readable(waker));
 }
@@ -69,7 +69,7 @@ TEST(EventFdWaker, wakes_again_whenever_it_was_woken_while_it_acknowledged) {
       const test::ReadHook other_thread{before ? wake : std::function<void()>{}, before ? std::function<void()>{} : wake};
       waker.acknowledge();
     }
-    // Its owner collects here, and sees what both wakes were for. Who pushes afterwards wakes it.
+    // The owner collects here, and sees everything that both wakes announced. A later push wakes it again.
     waker.wake();
     EXPECT_TRUE(readable(waker)) << (before ? "woken before the read" : "woken after it");
     waker.acknowledge();
@@ -85,8 +85,8 @@ TEST(EventFdWaker, ends_the_wait_of_another_thread) {
 }
 
 TEST(EventFdWaker, loses_no_push_that_its_owner_has_not_seen) {
-  // The contract between producers (push, then wake) and the owner (wait, acknowledge, then collect): nothing is left lying
-  // while the owner sleeps.
+  // The contract between producers (push, then wake) and the owner (wait, acknowledge, then collect): no item is left in the
+  // queue while the owner sleeps.
   constexpr int producers = 3;
   constexpr int pushes = 20'000;
   EventFdWaker waker;

@@ -1,5 +1,7 @@
-// Drives a file store, and says on standard output what it does and is told: a saying at a time, so that what the parent has
-// not heard did not happen before the kill. DIRECTORY ENGINE SEED BLOCKS STEPS [OPERATION MOMENT]
+// Drives a file store. It writes to standard output what it does and what the store tells it, one message at a time. So
+// everything that the parent has not read did not happen before the kill.
+//
+// Usage: DIRECTORY ENGINE SEED BLOCKS STEPS [OPERATION MOMENT]
 
 #include "tests/crash/pointed_io.hpp"
 #include "tests/crash/victim.hpp"
@@ -22,7 +24,7 @@ namespace {
 void say(const Saying& saying) {
   std::array<char, saying_bytes> bytes{static_cast<char>(saying.what)};
   std::memcpy(bytes.data() + 1, saying.key.bytes.data(), saying.key.bytes.size());
-  // Whole or not at all: so few bytes are atomic in a pipe.
+  // A message is written as a whole or not at all: writes of so few bytes to a pipe are atomic.
   while (::write(STDOUT_FILENO, bytes.data(), bytes.size()) < 0) {
     if (errno != EINTR) std::_Exit(3);
   }

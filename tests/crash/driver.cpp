@@ -164,9 +164,9 @@ void Driver::resize() {
   TERRACE_CHECK(store_->resize(blocks).has_value());
   poll();
   ground_.say({Said::called});
-  // Who resizes a store may or may not write it down for the next start.
+  // An owner that resizes a store may or may not configure the new size for the next start.
   if (random_.chance(0.6)) set_capacity(blocks);
-  // Half of them have their end before anything else is asked.
+  // Half of the resizes are finished before the next operation.
   if (random_.chance(0.5)) return;
   while (resizing_to_ != 0 && ground_.engine->in_flight() > 0) {
     ground_.advance();
@@ -243,7 +243,7 @@ Restarted restart_and_check(const Driver::Ground& ground, Promises promises) {
   expect(listed.size() == before.blocks, "more or fewer blocks are listed than counted");
 
   std::vector<StoreEvent> events;
-  // What a smaller store has left closed has its room given back, and what is to be open takes it.
+  // The start gives back the space of slots that a smaller store left closed, and takes the space of slots that become open.
   StoreStat settled = before;
   for (int n = 0; n < 1000 && (settled.capacity_blocks != wanted || settled.quarantined > 0); ++n) {
     ground.advance();
@@ -278,7 +278,7 @@ Restarted restart_and_check(const Driver::Ground& ground, Promises promises) {
       found.served.insert(key);
     }
   }
-  // A parent that turned out corrupt has taken its children along, read before it or not.
+  // A parent that turned out to be corrupt took its children with it, whether they were read before it or not.
   std::erase_if(found.served, [&](const BlockKey& key) { return !store.location(key).has_value(); });
   found.unserved = listed.size() - found.served.size();
   promises.check(found.served);

@@ -1,5 +1,5 @@
-// A process that uses a store is killed, at any moment and at every single operation; the next one finds everything in order.
-// TERRACE_KILLS says how many kills at random moments each engine gets; 50 unless told otherwise.
+// A process that uses a store is killed, at random moments and at every single operation. The next process must find the store in
+// order. TERRACE_KILLS sets the number of kills at random moments for each engine; the default is 50.
 
 #include "storage/format/catalog_scan.hpp"
 #include "tests/crash/pointed_io.hpp"
@@ -63,12 +63,12 @@ Superblock superblock_in(const fs::path& directory) {
   return found ? *found : Superblock{};
 }
 
-/// What a victim's life came to, and what the next owner found.
+/// The result of one victim: what it reported, and what the next owner found.
 class Aftermath {
  public:
   explicit Aftermath(fs::path directory) : directory_{std::move(directory)} {}
 
-  /// Beyond what was known of the store before.
+  /// Adds these messages to what was known of the store before.
   void hear(const std::vector<Saying>& said) {
     for (const Saying& saying : said) {
       if (saying.what == Said::capacity) blocks_ = static_cast<std::uint32_t>(key_as_number(saying.key));
@@ -77,7 +77,7 @@ class Aftermath {
     for (const std::string& what : promises_.broken()) ADD_FAILURE() << what;
   }
 
-  /// Starts the store, and looks at everything.
+  /// Starts the store and checks everything.
   void check(EngineKind kind) {
     const FileStoreConfig config = crash_config(directory_, blocks_);
     const auto engine = make_engine(kind);
@@ -96,24 +96,24 @@ class Aftermath {
       EXPECT_TRUE(store.slots == blocks_ || (store.slots > blocks_ && store.open_slots == blocks_))
           << store.slots << " slots of " << store.open_slots << " open where " << blocks_ << " were asked for";
       left_smaller_ += store.slots > blocks_;
-      // Each try to lock that was too early has read who the owner was.
+      // Every attempt to lock the store that came too early has read the name of the owner.
       at_opening = io.operations();
       EXPECT_LE(at_opening, 40 * store.directories + 8 * files + 2 * io.locks());
       expect_nothing_else(config, store);
     };
     ground.settled = [&] {
-      // A hole and a piece for each slot at most, and what the superblock says of it, in both its places.
+      // At most one hole and one write per slot, and the updates of both superblocks.
       EXPECT_LE(io.operations() - at_opening, 2 * store.slots + 16);
-      // Before the first write: the disk holds what the store's books say.
+      // Before the first write, the disk holds what the ledger of the store says.
       const Bytes whole = crash_capacity(config, static_cast<std::uint32_t>(store.slots));
       const Room room = room_of(config);
       EXPECT_LE(room.sizes, whole);
-      // A file of many pieces, as holes leave it, costs the file system a page of its own.
+      // A file of many extents, which holes cause, costs the file system one more page.
       const Bytes holes{(store.slots - blocks_) * block_size};
       EXPECT_LE(room.allocated, whole - holes + Bytes{(files + 2) * 4096});
       expect_nothing_else(config, superblock_in(directory_));
     };
-    const Restarted found = restart_and_check(ground, promises_);  // throws where the old lock is in the way
+    const Restarted found = restart_and_check(ground, promises_);  // throws if the old lock still blocks the store
     for (const std::string& what : found.objections) ADD_FAILURE() << what;
     kept_ += promises_.kept().size();
     away_ += promises_.away().size();
@@ -171,7 +171,7 @@ void kill_at_random(EngineKind engine, const char* name) {
   for (std::uint64_t n = 0; n < kills() && !testing::Test::HasFailure(); ++n) {
     SCOPED_TRACE("kill " + std::to_string(n));
     Victim victim{{.directory = where, .engine = engine, .seed = seed + n, .blocks = aftermath.blocks()}};
-    // Some while they start, the others after so much work and a little.
+    // Some are killed while they start, the others after some work.
     if (random.chance(0.3)) {
       victim.listen(~std::size_t{0}, std::chrono::microseconds{random.below(12'000)});
     } else {

@@ -17,7 +17,7 @@ void PointedIo::submit(std::span<const IoOperation> batch) {
     const std::uint64_t number = number_++;
     at_(number, Moment::before);
     if (operation.kind == IoOperation::Kind::write) {
-      // Direct I/O goes by pages; what is shorter goes through the cache, and by sectors.
+      // Direct I/O writes whole pages. Shorter writes go through the page cache, in sectors.
       const std::size_t unit = operation.from.size() > io_alignment ? io_alignment : 512;
       IoOperation half = operation;
       half.seal = nullptr;

@@ -9,8 +9,8 @@
 
 namespace terrace::test {
 
-/// An engine for real files that does one thing after the other, with a numbered point before and after each: before a write's
-/// second half too. What happens at a point is its owner's: the process may end there.
+/// An engine for real files that carries out one operation after the other. There is a numbered point before and after each
+/// operation, and before the second half of each write. The owner decides what happens at a point; the process may end there.
 class PointedIo final : public IoEngine {
  public:
   enum class Moment : unsigned char { before, halfway, after };
@@ -26,9 +26,9 @@ class PointedIo final : public IoEngine {
   [[nodiscard]] Waker& waker() override { return engine_.waker(); }
   [[nodiscard]] std::string describe() const override { return "point by point"; }
 
-  /// Operations and calls to the file system so far.
+  /// Number of I/O operations and file system calls so far.
   [[nodiscard]] std::uint64_t operations() const { return number_; }
-  /// Of them, tries to lock a file.
+  /// How many of them were attempts to lock a file.
   [[nodiscard]] std::uint64_t locks() const { return locks_; }
 
  private:

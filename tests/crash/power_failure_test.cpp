@@ -1,5 +1,5 @@
-// The power fails after every single thing that happens to the disk, and any part of what was not synced is lost: writes
-// whole, torn or in another order, names, sizes. Then the store starts again.
+// The power fails after every single change of the disk. Any part of what was not synced is lost: writes (whole, torn or out of
+// order), names, sizes. Then the store starts again.
 
 #include "storage/file/store_owner.hpp"
 #include "storage/format/catalog_scan.hpp"
@@ -19,7 +19,7 @@
 namespace terrace::test {
 namespace {
 
-/// A disk's last moment, as one of several kinds of disks has it.
+/// What survives a power failure on one of several kinds of disks.
 std::function<bool(bool)> any_survival(Random& random) {
   switch (random.below(5)) {
     case 0: return [](bool) { return false; };
@@ -52,12 +52,12 @@ struct Count {
   std::uint64_t kept = 0;
   std::uint64_t away = 0;
   std::uint64_t corrupt = 0;
-  std::uint64_t resized = 0;       ///< while serving, to the end
-  std::uint64_t left_smaller = 0;  ///< failures after which the store kept slots that it may not use
+  std::uint64_t resized = 0;       ///< resizes that ended while the store served
+  std::uint64_t left_smaller = 0;  ///< failures after which the store had slots that it may not use
   std::uint64_t torn = 0;          ///< failures that left one of the two superblocks damaged
 };
 
-/// One of the two superblocks, where both are there, is also torn or overwritten with zeros. False: they are not.
+/// If both superblocks exist, also tears one of them or overwrites it with zeros. Returns false if they do not both exist.
 bool damage_superblock(SimulatedFiles& disk, const std::filesystem::path& directory, Random& random) {
   const std::span<std::byte> catalog = disk.content(directory / "catalog");
   const std::span<std::byte> lock = disk.content(directory / "lock");
@@ -71,7 +71,7 @@ bool damage_superblock(SimulatedFiles& disk, const std::filesystem::path& direct
   return true;
 }
 
-/// What a store takes of the disk that has come to its size: its catalog is that of all of its slots.
+/// Disk space of a store that has reached its size. Its catalog covers all of its slots.
 Bytes bytes_of(const FileStoreConfig& config, const Superblock& store, std::uint32_t open_slots) {
   Bytes parts{};
   for (const auto& more : config.more_directories) {
@@ -81,7 +81,7 @@ Bytes bytes_of(const FileStoreConfig& config, const Superblock& store, std::uint
   return Bytes{lock_file_bytes} + parts + layout_of(store).catalog_bytes() + Bytes{open_slots * store.block_bytes};
 }
 
-/// False where something was wrong.
+/// Returns false if something was wrong.
 bool restart_after(const SimulatedFiles& disk, const FileStoreConfig& config, const Promises& promises, Random& random,
                    Count& count) {
   SimulatedIo io{disk};
@@ -99,7 +99,7 @@ bool restart_after(const SimulatedFiles& disk, const FileStoreConfig& config, co
     EXPECT_EQ(names, names_of_store(store.value(), n));
   }
   const std::uint32_t open_slots = crash_blocks(config);
-  // The record of a block that went may have survived, and the hole in its place, too: nobody knows before it is read.
+  // The record of a removed block may have survived, and the hole in its place too. This is noticed only when the block is read.
   EXPECT_LE(io.files().used_bytes(), bytes_of(config, *store, open_slots));
   EXPECT_GE(io.files().used_bytes() + config.block_bytes * found.unserved, bytes_of(config, *store, open_slots));
   if (testing::Test::HasFailure()) return false;

@@ -150,7 +150,7 @@ void Promises::check(const std::set<BlockKey>& served) {
                                               [&](const BlockKey& root) { return Universe::get().is_under(key, root); });
     if (!served.contains(key) && !is_being_removed && !may_be_cut()) lost.push_back(key);
   }
-  // Calls that had not returned may have made room without anybody having heard of it, and so may a resize under way.
+  // Calls that had not returned may have evicted blocks without an event, and so may a resize under way.
   if (lost.size() > evictions_possible_ + shrinking_) {
     for (const BlockKey& key : lost) complain("promised and lost:", key);
   }

@@ -17,12 +17,12 @@
 namespace terrace::test {
 
 enum class EngineKind : unsigned char { threads, uring };
-/// Those that there can be here.
+/// The engines that this machine supports.
 [[nodiscard]] std::vector<EngineKind> engine_kinds();
 [[nodiscard]] std::string to_string(EngineKind kind);
 [[nodiscard]] std::unique_ptr<IoEngine> make_engine(EngineKind kind);
 
-/// A process that drives a file store (crash_child.cpp), to be killed. Killed, if it still runs, when this ends.
+/// A process that drives a file store (crash_child.cpp) and is killed. If it still runs, the destructor kills it.
 class Victim {
  public:
   struct Task {
@@ -30,9 +30,9 @@ class Victim {
     EngineKind engine = EngineKind::threads;
     std::uint64_t seed = 1;
     std::uint32_t blocks = 48;
-    /// Steps of the driver; 0: until it is killed.
+    /// Steps of the driver; 0: it runs until it is killed.
     std::uint64_t steps = 0;
-    /// Where it kills itself: at the operation of this number, at the moment (PointedIo) of this one.
+    /// If set, the process kills itself at this operation and at this moment of it (PointedIo).
     std::optional<std::uint64_t> operation{};
     unsigned moment = 0;
   };
@@ -42,12 +42,12 @@ class Victim {
   Victim(const Victim&) = delete;
   Victim& operator=(const Victim&) = delete;
 
-  /// Hears what it says until it has said so much, or has ended, or the time is over. Appends to said().
+  /// Reads messages until there are this many, the process has ended, or the time is over. Appends them to said().
   void listen(std::size_t sayings, std::optional<std::chrono::microseconds> time);
-  /// Kills it, hears the rest, waits for its end.
+  /// Kills the process, reads the remaining messages, and waits for its end.
   void kill();
   [[nodiscard]] const std::vector<Saying>& said() const { return said_; }
-  /// Of waitpid(), once it has ended.
+  /// The status from waitpid(), after the process has ended.
   [[nodiscard]] int status() const { return status_; }
   void wait();
 
@@ -60,7 +60,7 @@ class Victim {
   std::vector<Saying> said_;
 };
 
-/// How a saying goes through a pipe: its letter and the key.
+/// A message in the pipe: its letter and the key.
 inline constexpr std::size_t saying_bytes = 33;
 
 }  // namespace terrace::test

@@ -1,4 +1,4 @@
-// What the fuzzer has been taught and has found, run again by any compiler (tests/fuzz/README.md).
+// Runs the inputs that the fuzzer started from and those that it found, with any compiler (tests/fuzz/README.md).
 
 #include "tests/fuzz/crafted_store.hpp"
 

@@ -48,7 +48,7 @@ FileStoreConfig config_of(std::uint32_t slots) {
   return config;
 }
 
-/// Everything that is under way, and what follows from it.
+/// Completes everything that is under way, and everything that follows from it.
 std::vector<StoreEvent> settle(SimulatedIo& io, FileStore& store) {
   std::vector<StoreEvent> events;
   do {
@@ -80,7 +80,7 @@ SimulatedFiles make_good_disk() {
   return io.files().left_by(SimulatedFiles::End::killed);
 }
 
-/// The good store's files and the configuration, as the input has changed them.
+/// The files and the configuration of the good store, after the changes of the input.
 class Crafted {
  public:
   explicit Crafted(std::span<const std::byte> input) {
@@ -126,14 +126,14 @@ class Crafted {
         if (a % 4 == 3) {
           slots_ = static_cast<std::uint32_t>(1 + number % 100);
         } else {
-          // A start leaves a lock file as long as it is; the others it cuts.
+          // A start does not change the length of a lock file; it truncates the other files.
           sizes_[a % 4] = number % (a % 4 == 2 ? 2 * lock_file_bytes : std::size_t{1} << 20);
         }
         break;
     }
   }
 
-  /// What is all zero has none to be made right.
+  /// A file of zeros has no checksum to correct.
   void make_sums() {
     const auto make = [&](unsigned which, std::span<std::byte> bytes) {
       if (kept_.contains(which) || all_zero(bytes)) return;
@@ -159,7 +159,7 @@ class Crafted {
   std::map<unsigned, std::uint64_t> sizes_;
 };
 
-/// A directory /store whose files are memory, with the content that a disk has.
+/// A directory /store whose files are memory, with the content of a simulated disk.
 class MemoryCalls final : public PosixCalls {
  public:
   explicit MemoryCalls(SimulatedFiles& disk) : disk_{disk} {}
@@ -184,7 +184,7 @@ std::set<BlockKey> keys_of(const std::vector<CatalogRecord>& records) {
   return keys;
 }
 
-/// What a reader says that a store would serve; nothing where it finds no store.
+/// What a reader expects a store to serve. Nothing if it finds no store.
 struct Look {
   Superblock superblock;
   std::set<BlockKey> blocks;
@@ -213,7 +213,7 @@ std::optional<Look> look(SimulatedFiles disk) {
   }
 }
 
-/// Starts the store, and has it serve. The blocks that it listed; nothing where it was refused.
+/// Starts the store and lets it serve. Returns the blocks that it listed, or nothing if the start was refused.
 std::optional<std::set<BlockKey>> serve(SimulatedIo& io, const FileStoreConfig& config, std::uint32_t slots) {
   std::unique_ptr<FileStore> store;
   const Bytes before = io.files().used_bytes();
@@ -227,7 +227,7 @@ std::optional<std::set<BlockKey>> serve(SimulatedIo& io, const FileStoreConfig& 
   store->for_each([&](const StoredBlock& block) { listed.insert(block.key); });
   (void)settle(io, *store);
   store->check_invariants();
-  // Its data, and a catalog of as many slots as it may keep.
+  // The data, and a catalog of as many slots as the store may keep.
   const Bytes kept_records{32 * std::uint64_t{slots} * record_bytes};
   expect(io.files().used_bytes() <= config.capacity + kept_records, "more than was configured");
   expect(store->stat().capacity_blocks <= slots, "more slots than were configured");

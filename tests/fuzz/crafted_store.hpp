@@ -6,27 +6,29 @@
 
 namespace terrace::test {
 
-/// Builds a store whose superblock, copy and catalog are what `input` makes of those of a good store. Starts it, serves from it,
-/// reads it from outside, and starts it without the room of its free slots. Checksums are made right after the changes, so that
-/// what is behind them is reached.
-/// Ends the process where an answer is wrong: a block of other bytes, more of the disk than was configured, an invariant that
-/// does not hold, or a reader that disagrees with a store.
+/// Builds a store whose superblock, copy and catalog are those of a good store with the changes of `input`. It starts the store,
+/// uses it, reads it from outside, and starts it again with holes in place of its free slots. Checksums are corrected after the
+/// changes, so that the code behind them is reached.
 ///
-/// The input is a list of changes of 11 bytes each; a rest that is shorter is left out:
+/// Ends the process if an answer is wrong: a block with wrong bytes, more disk space than configured, a broken invariant, or a
+/// reader that disagrees with a store.
 ///
-///     byte 0        what: its remainder by 7 (see Change)
+/// The input is a list of changes of 11 bytes each; a shorter rest is ignored:
+///
+///     byte 0        which change: remainder by 7 (see Change)
 ///     byte 1, 2     two arguments, a and b
 ///     bytes 3..10   a number, little-endian
 ///
-/// The empty input is the good store.
+/// An empty input is the good store.
 enum class Change : unsigned char {
-  superblock_word,  ///< the number becomes the superblock's word a (of eight bytes; the magic is not changed)
-  copy_word,        ///< the same, of the copy
-  record_word,      ///< the number becomes word b of the record in slot a
-  record_moved,     ///< the record of slot a is copied to slot b, and says so where the number is odd
-  overwritten,      ///< a: the first page, the copy, or both are filled with the byte b
-  sum_kept,         ///< a: the checksum of superblock, copy or record b is not made right
-  size,             ///< a: catalog, data or lock file get the number as their size, below a bound; or the configuration as slots
+  superblock_word,  ///< writes the number to word a of the superblock (words of eight bytes; the magic does not change)
+  copy_word,        ///< the same for the copy
+  record_word,      ///< writes the number to word b of the record in slot a
+  record_moved,     ///< copies the record of slot a to slot b; if the number is odd, the record also names slot b
+  overwritten,      ///< a: fills the first page, the copy, or both with the byte b
+  sum_kept,         ///< a: does not correct the checksum of superblock, copy or record b
+  /// a: sets the size of catalog, data or lock file to the number, up to a limit, or the number of slots in the configuration.
+  size,
 };
 void run_crafted_store(std::span<const std::byte> input);
 

@@ -1,4 +1,4 @@
-// The house itself, held to its rules (rules.hpp).
+// Applies the house rules (rules.hpp) to this repository.
 
 #include "tests/house/rules.hpp"
 
@@ -24,7 +24,7 @@ bool exists(const std::string& path) { return std::filesystem::exists(root / pat
 bool is_cpp(const SourceFile& file) { return file.path.ends_with(".hpp") || file.path.ends_with(".cpp"); }
 bool is_document(const SourceFile& file) { return file.path.ends_with(".md"); }
 
-/// Every text file of the repository, by its folder.
+/// All text files of the repository, by folder.
 const std::map<std::string, std::vector<SourceFile>>& folders() {
   static const auto all = [] {
     std::map<std::string, std::vector<SourceFile>> read;
@@ -41,7 +41,7 @@ const std::map<std::string, std::vector<SourceFile>>& folders() {
 
 bool is_product(const std::string& folder) { return std::ranges::find(product_folders(), folder) != product_folders().end(); }
 
-/// Applies the rule to every file that `wanted` picks, and expects it to find nothing.
+/// Applies the rule to every file that `wanted` selects, and expects no findings.
 void expect_kept(const std::function<bool(const std::string& folder, const SourceFile&)>& wanted,
                  const std::function<Findings(const SourceFile&)>& rule) {
   std::size_t files = 0;

@@ -19,7 +19,7 @@ struct Folder {
 
 constexpr std::array<std::string_view, 6> products{"base", "radix", "transfer", "storage", "runtime", "tools"};
 
-/// The house: what each folder includes beside itself. The list has no circle: each folder stands on those that it names.
+/// The folders, and what each may include besides itself. The list has no cycle: each folder uses only the folders that it names.
 const std::vector<Folder>& house() {
   static const std::vector<Folder> folders{
       {"base", {}},
@@ -63,21 +63,21 @@ const std::vector<Folder>& house() {
   return folders;
 }
 
-/// Of radix/, which is data structures and nothing else.
+/// Headers that radix/ must not include, because it has only data structures.
 constexpr std::array<std::string_view, 20> no_business_of_radix{
     "atomic",   "chrono",    "condition_variable", "ctime",   "filesystem", "fstream", "future",     "iostream", "mutex",
     "poll.h",   "random",    "semaphore",          "stdio.h", "cstdio",     "thread",  "sys/mman.h", "fcntl.h",  "time.h",
     "unistd.h", "stop_token"};
 
-/// The files that include moodycamel's queues, so that what its fences need (cmake/tsan.supp) is needed nowhere else.
+/// The only files that include moodycamel's queues. So the exceptions for its fences (cmake/tsan.supp) are needed for these only.
 constexpr std::array<std::string_view, 2> seams_of_moodycamel{"base/completion_queue.hpp", "storage/io/threaded_io.hpp"};
 
-/// Whether the path is of the folder, or of one below it.
+/// True if the path is in the folder or below it.
 bool is_in(std::string_view path, std::string_view folder) {
   return path.starts_with(folder) && (path.size() == folder.size() || path[folder.size()] == '/');
 }
 
-/// The lowest folder of the house that the file is in.
+/// The deepest folder of the list that has the file.
 const Folder* folder_of(std::string_view path) {
   const Folder* lowest = nullptr;
   for (const Folder& folder : house()) {
@@ -86,12 +86,12 @@ const Folder* folder_of(std::string_view path) {
   return lowest;
 }
 
-/// Whether a folder that may include these may include that one: it, or all of the folder that it is in, is named.
+/// True if `names` allows the folder, by naming it or a folder that contains it.
 bool allows(const Names& names, std::string_view folder) {
   return std::ranges::any_of(names, [&](std::string_view name) { return name == folder || is_in(folder, name); });
 }
 
-/// As its library is called: "radix/keys" is terrace::radix_keys.
+/// The library name of a folder: "radix/keys" is terrace::radix_keys.
 std::string library_of(std::string_view folder) {
   std::string name{folder};
   std::ranges::replace(name, '/', '_');
@@ -130,7 +130,7 @@ bool ends_with_any(std::string_view text, std::initializer_list<std::string_view
   return std::ranges::any_of(ends, [&](std::string_view end) { return text.ends_with(end); });
 }
 
-/// What an `#include` line names.
+/// The header that an `#include` line names.
 struct Include {
   std::string_view path;
   bool quoted = false;
@@ -147,7 +147,7 @@ std::optional<Include> include_of(std::string_view line) {
   return Include{line.substr(1, line.find(quoted ? '"' : '>', 1) - 1), quoted};
 }
 
-/// Calls `f` with each word of the text.
+/// Calls `f` for each word of the text.
 void for_each_word(std::string_view text, const std::function<void(std::string_view)>& f) {
   for (std::size_t at = 0; at < text.size();) {
     std::size_t end = at;
@@ -157,7 +157,7 @@ void for_each_word(std::string_view text, const std::function<void(std::string_v
   }
 }
 
-/// Calls `f` with what stands in each pair of backticks of a line.
+/// Calls `f` for the text in each pair of backticks of a line.
 void for_each_quote(std::string_view line, const std::function<void(std::string_view)>& f) {
   const auto parts = split(line, '`');
   for (std::size_t i = 1; i + 1 < parts.size(); i += 2) f(parts[i]);
@@ -243,7 +243,7 @@ Findings links_mirror_the_arrows(const SourceFile& file) {
     }
     if (code.find("GTest::") != std::string_view::npos) findings.push_back(finding(file, i, "a product links a test library"));
   }
-  if (from->name == "tools") return findings;  // runtime brings the rest
+  if (from->name == "tools") return findings;  // it links the others through runtime
   for (const std::string& to : allowed) {
     if (!linked.contains(to)) findings.push_back(file.path + ": does not link terrace::" + to);
   }
@@ -251,7 +251,7 @@ Findings links_mirror_the_arrows(const SourceFile& file) {
 }
 
 Findings arrows_make_no_circle() {
-  // Folders that stand on nothing that is left are taken away; what cannot be is in a circle.
+  // Remove every folder that uses no remaining folder. The folders that stay are part of a cycle.
   std::vector<Folder> left{house()};
   for (bool any = true; any;) {
     any = std::erase_if(left, [&](const Folder& folder) {
@@ -311,7 +311,7 @@ Findings lines_are_no_wider_than(const SourceFile& file, std::size_t columns_max
   Findings findings;
   const auto lines = lines_of(file);
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    // Every byte of UTF-8 but a code point's first is 10xxxxxx.
+    // In UTF-8 every byte of a code point except the first is 10xxxxxx.
     const auto columns = static_cast<std::size_t>(
         std::ranges::count_if(lines[i], [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
     if (columns > columns_max) findings.push_back(finding(file, i, std::to_string(columns) + " columns"));
@@ -320,7 +320,7 @@ Findings lines_are_no_wider_than(const SourceFile& file, std::size_t columns_max
 }
 
 Findings nothing_is_left_for_later(const SourceFile& file) {
-  // In halves, so that this file passes its own rule.
+  // Each marker is split in two, so that this file follows its own rule.
   static const std::array<std::string, 3> markers{std::string{"to"} + "do", std::string{"fix"} + "me", std::string{"x"} + "xx"};
   Findings findings;
   const auto lines = lines_of(file);
@@ -482,7 +482,7 @@ Findings links_lead_somewhere(const SourceFile& document, const std::function<bo
   bool fenced = false;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     fenced ^= lines[i].starts_with("```");
-    if (fenced) continue;  // code, in which a lambda looks like a link
+    if (fenced) continue;  // code, where a lambda looks like a link
     for (std::size_t at = lines[i].find("]("); at != std::string_view::npos; at = lines[i].find("](", at + 1)) {
       const std::string_view target = lines[i].substr(at + 2, lines[i].find_first_of(")#", at + 2) - at - 2);
       if (target.empty() || target.find("://") != std::string_view::npos) continue;

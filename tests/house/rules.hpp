@@ -9,43 +9,43 @@
 #include <string_view>
 #include <vector>
 
-/// The rules of the house, each a function over text, so that each can be tried on a sample that breaks it.
+/// The rules of the house. Each rule is a function over text, so that tests can try it on samples that break it.
 namespace terrace::house {
 
-/// What a rule objects to, a line each: "base/bytes.hpp:12: a tab". Empty: nothing.
+/// The findings of a rule, one line each: "base/bytes.hpp:12: a tab". Empty if there are none.
 using Findings = std::vector<std::string>;
 
-/// Folders of product code, from the one below all to the one above.
+/// Folders of product code, from the lowest to the highest.
 [[nodiscard]] std::span<const std::string_view> product_folders();
-/// Those of them, and of their sub-folders, that are a library each: "base", "radix/keys".
+/// The folders and sub-folders of product code that are libraries: "base", "radix/keys".
 [[nodiscard]] std::vector<std::string> library_folders();
 
 // ---- the arrows
 
-/// Each folder includes itself and what the arrows allow; product code never includes tests. Our headers are named from the
-/// root and in quotes.
+/// A file includes only its own folder and the folders that the arrows allow. Product code never includes tests. Our own headers
+/// are included from the root and in quotes.
 [[nodiscard]] Findings includes_follow_the_arrows(const SourceFile& file);
-/// radix/ knows no clock, thread or I/O; moodycamel is included by the two files that are its seams.
+/// radix/ uses no clock, thread or I/O. Only the two wrapper files include moodycamel.
 [[nodiscard]] Findings includes_keep_to_the_seams(const SourceFile& file);
-/// The CMakeLists.txt of a library's folder links what its arrows allow, all of it, and no test library.
+/// The CMakeLists.txt of a library links exactly the libraries that its arrows allow, and no test library.
 [[nodiscard]] Findings links_mirror_the_arrows(const SourceFile& cmake_lists);
-/// Whoever follows the arrows never comes back to where they began.
+/// The arrows have no cycle.
 [[nodiscard]] Findings arrows_make_no_circle();
 
 // ---- files
 
 [[nodiscard]] Findings header_starts_with_pragma_once(const SourceFile& file);
-/// `has_header`: whether a header of this path exists.
+/// `has_header`: whether a header with this path exists.
 [[nodiscard]] Findings own_header_comes_first(const SourceFile& file, const std::function<bool(const std::string&)>& has_header);
 [[nodiscard]] Findings is_no_longer_than(const SourceFile& file, std::size_t lines_max);
 
 // ---- lines
 
-/// No tabs, no blanks at the end of a line, no carriage returns; the last line ends.
+/// No tabs, no spaces at the end of a line, no carriage returns; the last line ends with a newline.
 [[nodiscard]] Findings lines_are_clean(const SourceFile& file);
-/// Columns are code points.
+/// Width in columns; one code point is one column.
 [[nodiscard]] Findings lines_are_no_wider_than(const SourceFile& file, std::size_t columns_max);
-/// None of the words that mark work left for later.
+/// None of the words that mark unfinished work.
 [[nodiscard]] Findings nothing_is_left_for_later(const SourceFile& file);
 
 // ---- documents
@@ -55,46 +55,48 @@ void collect_tests(const SourceFile& file, std::set<std::string>& names);
 
 struct ParityRow {
   std::string id;
-  std::string test;   ///< the column
-  std::string state;  ///< the column
+  std::string test;   ///< the test column
+  std::string state;  ///< the state column
   std::size_t line = 0;
 };
 /// The table rows whose first column is a letter and a number.
 [[nodiscard]] std::vector<ParityRow> parity_rows(const SourceFile& file);
-/// A row is done or partly done with a test that exists; or it is planned, or different on purpose, and says what or why.
+/// Each row is done or partly done and names a test that exists, or it is planned or intentionally different and says what or
+/// why.
 [[nodiscard]] Findings parity_rows_name_tests(const SourceFile& file, const std::set<std::string>& tests);
 
 struct FaultRow {
   std::string id;
-  std::string test;      ///< the column: tests in backticks, or "none"
-  std::string asserted;  ///< the column
+  std::string test;      ///< the test column: tests in backticks, or "none"
+  std::string asserted;  ///< the column of what is asserted
   std::size_t line = 0;
 };
 /// The table rows whose first column is F and a number.
 [[nodiscard]] std::vector<FaultRow> fault_rows(const SourceFile& file);
-/// A row names tests that exist and what they assert, or says that there is none.
+/// Each row names tests that exist and what they assert, or says "none".
 [[nodiscard]] Findings fault_rows_name_tests(const SourceFile& file, const std::set<std::string>& tests);
 
-/// What stands between a line that is `begin` and the next that is `end`; empty where they are not there.
+/// The text between a line `begin` and the next line `end`; empty if they do not exist.
 [[nodiscard]] std::string between(const SourceFile& file, std::string_view begin, std::string_view end);
-/// Whether a fenced block of the document is `code`, to the letter.
+/// True if a fenced block of the document is exactly `code`.
 [[nodiscard]] bool has_code_block(const SourceFile& document, std::string_view code);
 
-/// Each fenced block of C++ stands, to the letter, in the file to which the last link before it leads. `text_of`: the text of a
-/// file, empty if there is none.
+/// Each fenced C++ block occurs, character by character, in the file to which the last link before it points. `text_of` returns
+/// the text of a file, or an empty string if there is none.
 [[nodiscard]] Findings code_is_quoted(const SourceFile& document,
                                       const std::function<std::string(const std::string& path)>& text_of);
 
-/// Adds the words of 64 hexadecimal digits: block keys.
+/// Adds all words of 64 hexadecimal digits, which are block keys.
 void collect_keys(const SourceFile& file, std::set<std::string>& keys);
 
-/// `[text](target)` of a file beside it, and `path/file.hpp` in backticks from the root: both must exist.
+/// Targets of `[text](target)` links, relative to the file, and files named as `path/file.hpp` in backticks, from the root, must
+/// exist.
 [[nodiscard]] Findings links_lead_somewhere(const SourceFile& document, const std::function<bool(const std::string&)>& exists);
-/// `Type::member` in backticks: both words must occur in the code.
+/// Both words of a `Type::member` in backticks must occur in the code.
 [[nodiscard]] Findings named_functions_exist(const SourceFile& document, const std::set<std::string>& words);
-/// The names of the glossary's table of retired ones: the first column of each row, in backticks.
+/// The names in the glossary's table of retired names: those in backticks in the first column.
 [[nodiscard]] std::set<std::string> retired_names(const SourceFile& glossary);
-/// No such name outside of quotes, be it in code or in a comment.
+/// No retired name outside of quotes, neither in code nor in comments.
 [[nodiscard]] Findings uses_no_retired_name(const SourceFile& file, const std::set<std::string>& retired);
 /// No line of a comment begins with "Of", "What", "As", "Where", "Whoever", "Somebody" or "Nobody": such a line is a fragment or
 /// a riddle, and not a sentence with a subject.

@@ -1,4 +1,4 @@
-// Every rule on samples that keep it and samples that break it: a rule that finds nothing anywhere is no rule.
+// Tries every rule on samples that follow it and samples that break it. A rule that never finds anything checks nothing.
 
 #include "tests/house/rules.hpp"
 
@@ -153,7 +153,7 @@ TEST(Rules, lines_are_no_wider_than_told_in_code_points) {
 }
 
 TEST(Rules, nothing_is_left_for_later) {
-  // In halves, so that this file passes.
+  // Each marker is split in two, so that this file passes.
   for (const std::string& marker :
        {std::string{"TO"} + "DO", std::string{"to"} + "do", std::string{"FIX"} + "ME", std::string{"XX"} + "X"}) {
     EXPECT_EQ(nothing_is_left_for_later(file("base/a.hpp", "int a;  // " + marker + ": later\n")).size(), 1U) << marker;

@@ -1,5 +1,5 @@
-// What the adaptive policy promises, on workloads made up from a seed: never much worse than least recently used, better where
-// that is bad, and a hot set that outlives a scan. (No trace: what holds for three recordings need not hold for the fourth.)
+// What the adaptive policy promises, on random workloads: it is never much worse than LRU, it is better where LRU is bad, and a
+// hot set survives a scan. (No recorded traces: a property of three recordings need not hold for a fourth.)
 
 #include "radix/eviction/adaptive_policy.hpp"
 #include "radix/eviction/policies.hpp"
@@ -20,7 +20,7 @@ using test::Requests;
 using test::Workload;
 using test::WorkloadShape;
 
-/// Per cent of the blocks.
+/// Hit rate in per cent of the blocks.
 double serve(CacheSimulator& cache, const Requests& requests) {
   CheapKeys keys;
   std::uint64_t hits = 0;
@@ -38,7 +38,7 @@ double hit_rate(const PolicyFactory& make, std::uint32_t capacity, const Request
   return serve(cache, requests);
 }
 
-/// What a workload was meant for, and the caches it meets: too small, just right, and larger than the sample.
+/// The cache size that a workload was made for, and the sizes that it runs with: too small, just right, larger than the sample.
 struct Sizes {
   std::uint32_t meant_for;
   std::uint32_t capacity;
@@ -49,7 +49,8 @@ constexpr std::uint64_t seeds = 2;
 
 class Adaptive : public testing::TestWithParam<Workload> {};
 
-/// Up to six tenths where a hot set that fits is followed by another working set: what fits is protected, since a scan may come.
+/// A loss of up to 0.6 points is allowed if a hot set that fits is followed by another working set: the policy protects what
+/// fits, because a scan may come.
 TEST_P(Adaptive, is_never_a_tenth_of_a_point_under_lru_unless_a_hot_set_is_given_up) {
   const double allowed = GetParam().name == "phases" ? 0.6 : 0.1;
   const std::uint64_t base = test::seed_from_env_or(1);
@@ -65,7 +66,7 @@ TEST_P(Adaptive, is_never_a_tenth_of_a_point_under_lru_unless_a_hot_set_is_given
 INSTANTIATE_TEST_SUITE_P(Workloads, Adaptive, testing::ValuesIn(test::all_workloads()),
                          [](const auto& workload) { return workload.param.name; });
 
-/// Where new blocks push proven ones out of a small cache.
+/// In a small cache, new blocks push out blocks that were reused.
 TEST(AdaptivePolicyTest, hits_well_above_lru_where_shared_prompts_compete_with_what_comes_once) {
   const Requests prompts = test::zipf({1000, 1, 200'000});
   EXPECT_GT(hit_rate(adaptive_policy, 1000, prompts), hit_rate(lru_policy, 1000, prompts) + 8);
@@ -80,7 +81,7 @@ TEST(AdaptivePolicyTest, follows_lru_where_what_was_used_last_is_used_next) {
   EXPECT_EQ(policy.rule(), AdaptivePolicy::rule_count - 1);
   serve(cache, test::drift({capacity, 1, 100'000}));
   EXPECT_EQ(policy.rule(), AdaptivePolicy::rule_count - 1);
-  // And no longer where it is not.
+  // It stops doing so where that does not pay.
   serve(cache, test::zipf({capacity, 2, 200'000}));
   EXPECT_LT(policy.rule(), AdaptivePolicy::rule_count - 2);
 }
@@ -101,7 +102,7 @@ TEST(AdaptivePolicyTest, a_scan_of_ten_times_its_size_costs_the_hot_set_under_fi
   }
 }
 
-/// Whatever it has learnt before.
+/// Whatever the policy has learnt before.
 TEST(AdaptivePolicyTest, a_hot_set_outlives_a_scan_though_another_workload_came_before) {
   for (const std::uint32_t capacity : scan_sizes) {
     SCOPED_TRACE(capacity);

@@ -48,7 +48,7 @@ TEST(ArrayPool, makes_short_arrays_of_what_long_ones_have_left_and_long_ones_aga
   for (std::uint32_t i = 0; i < many; ++i) whole.push_back(pool.take(pool.capacity_for(2048)));
   const std::size_t held = pool.bytes_held();
   for (int round = 0; round < 3; ++round) {
-    // Each gives up half, which is enough for as many others of that length.
+    // Each array gives back half, which is enough for the same number of arrays of that length.
     std::vector<std::byte*> halves;
     for (std::byte* const arrays : whole) {
       ASSERT_TRUE(pool.can_shrink(pool.capacity_for(2048), pool.capacity_for(1024)));

@@ -1,4 +1,4 @@
-// A table of what must never share a key, however it is contrived: each row against each other row.
+// A table of prompts that must never share a key, however contrived they are. Each row is compared with every other row.
 
 #include "radix/keys/block_keys.hpp"
 
@@ -21,7 +21,7 @@ std::span<const std::byte> bytes(std::string_view text) { return std::as_bytes(s
 using Name = std::optional<std::string_view>;
 constexpr Name none = std::nullopt;
 
-/// Everything that a block's key may depend on, plainly.
+/// Everything that the key of a block can depend on, in plain form.
 struct Prompt {
   std::string_view model = "model";
   std::string_view fingerprint = "print";
@@ -32,12 +32,12 @@ struct Prompt {
   std::uint32_t block_tokens = 4;
   std::vector<PromptItem> items;
   std::vector<ExtraKey> extra;
-  std::optional<std::string> opaque;  ///< the engine's name for the block in place of the tokens
+  std::optional<std::string> opaque;  ///< the engine's own name for the block, instead of tokens
 };
 
 BlockKey root_of(const Prompt& p) { return root_key({bytes(p.model), bytes(p.fingerprint), p.adapter, p.salt, p.epoch}); }
 
-/// Of the prompt's last block.
+/// The key of the last block of the prompt.
 BlockKey key_of(const Prompt& p) {
   KeyChain chain{root_of(p), p.block_tokens};
   EXPECT_TRUE(chain.add_items(p.items));
@@ -69,7 +69,7 @@ PromptItem embedding(std::uint64_t offset, std::uint64_t length, std::string_vie
 }
 ExtraKey other(std::string_view digest) { return {ExtraKind::other, bytes(digest), 0}; }
 
-/// Holds what rows refer to.
+/// Memory that rows refer to.
 const std::string opaque_bytes = raw_tokens({1, 2, 3, 4});
 const std::string offset_then_digest = raw(std::int64_t{1}) + std::string{image};
 const std::string digest_with_offset = raw(std::int64_t{0}) + std::string{image};
@@ -89,7 +89,7 @@ std::vector<Row> table() {
   };
   row("nothing special", [](Prompt&) {});
 
-  // What a namespace is made of.
+  // The parts of a namespace.
   row("no model", [](Prompt& p) { p.model = ""; });
   row("no fingerprint", [](Prompt& p) { p.fingerprint = ""; });
   row("model takes the fingerprint's first byte", [](Prompt& p) { p.model = "modelp", p.fingerprint = "rint"; });
@@ -172,7 +172,7 @@ std::vector<Row> table() {
   });
   row("empty embedding of the block", [](Prompt& p) { p.extra = {{ExtraKind::prompt_embedding, {}, 0}}; });
 
-  // The engine's words.
+  // Extra values from the engine.
   row("a word", [](Prompt& p) { p.extra = {other(image)}; });
   row("a word with an offset", [](Prompt& p) { p.extra = {other(digest_with_offset)}; });
   row("an empty word", [](Prompt& p) { p.extra = {other("")}; });
@@ -183,7 +183,7 @@ std::vector<Row> table() {
   row("two words in one", [](Prompt& p) { p.extra = {other("abc")}; });
   row("a word that is an image's whole field", [](Prompt& p) { p.extra = {other(whole_media_field)}; });
 
-  // A field inside another, as it would stand there if lengths said nothing.
+  // One field placed inside another, as it would look if keys did not include lengths.
   static const std::string no_length(8, '\0');
   static const std::string two_words_in_one = "ab" + (static_cast<char>(34) + no_length) + "c";
   row("a word that holds another without its length", [](Prompt& p) { p.extra = {other(two_words_in_one)}; });
@@ -192,7 +192,7 @@ std::vector<Row> table() {
   static const std::string print_and_adapter = "print" + (static_cast<char>(3) + no_length) + "a";
   row("fingerprint that holds an adapter without its length", [](Prompt& p) { p.fingerprint = print_and_adapter; });
 
-  // Names that the engine gives.
+  // Block names from the engine.
   row("name of the tokens' bytes", [](Prompt& p) { p.opaque = opaque_bytes; });
   row("name of a whole token field", [](Prompt& p) { p.opaque = field(17, opaque_bytes); });
   row("empty name", [](Prompt& p) { p.opaque = ""; });
@@ -211,13 +211,13 @@ TEST(BlockKeysTable, no_two_rows_share_a_key) {
     EXPECT_EQ(key, key_of(row.prompt)) << row.name;
     const auto [at, is_new] = seen.emplace(key, row.name);
     EXPECT_TRUE(is_new) << "\"" << row.name << "\" has the key of \"" << at->second << "\"";
-    // A root is a key too, and a block's parent: it must not be a block's key.
+    // A root is a key too, and the parent of first blocks. It must differ from every block's key.
     const auto [root_at, _] = seen.emplace(root_of(row.prompt), "a root");
     EXPECT_EQ(root_at->second, "a root") << "a root has the key of \"" << root_at->second << "\"";
   }
 }
 
-/// The other half of the promise: what is the same, said differently, does share its key.
+/// The opposite promise: the same prompt, described differently, has the same key.
 TEST(BlockKeysTable, the_same_prompt_said_differently_has_the_same_key) {
   Prompt one;
   one.items = {media(0, 2, image), media(1, 1, same_low_bits)};

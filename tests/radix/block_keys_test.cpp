@@ -29,7 +29,7 @@ std::vector<TokenId> count_from(TokenId first, std::size_t n) {
   return tokens;
 }
 
-// The vectors of docs/block-keys.md, computed there by another program. They never change within a format version.
+// The vectors of docs/block-keys.md, which another program has computed. They never change within a format version.
 TEST(BlockKeys, match_the_golden_vectors) {
   EXPECT_EQ(to_hex(example_root()), "cee3fc66810bbcff72932120829381b40ffd12bfd2bb04f767ef50ca7029d2cd");
   RootFields bare;
@@ -102,10 +102,10 @@ TEST(BlockKeys, change_with_every_field_and_with_where_one_field_ends) {
     return root_key({bytes(model), bytes(print), adapter, salt, epoch});
   };
   add(root("ab", "c", std::nullopt, std::nullopt, 0));
-  add(root("a", "bc", std::nullopt, std::nullopt, 0));  // boundary shifted
-  add(root("ab", "c", "", std::nullopt, 0));            // empty is not absent
+  add(root("a", "bc", std::nullopt, std::nullopt, 0));  // the boundary is shifted
+  add(root("ab", "c", "", std::nullopt, 0));            // an empty field is not an absent one
   add(root("ab", "c", std::nullopt, "", 0));
-  add(root("ab", "c", "x", std::nullopt, 0));  // an adapter named like a salt
+  add(root("ab", "c", "x", std::nullopt, 0));  // an adapter with the name of a salt
   add(root("ab", "c", std::nullopt, "x", 0));
   add(root("ab", "c", "x", "x", 0));
   add(root("ab", "c", "x", "x", 1));

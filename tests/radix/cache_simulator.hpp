@@ -10,7 +10,7 @@
 
 namespace terrace::test {
 
-/// Keys for workloads of millions of blocks: chained as real ones are, but by a mixer instead of a digest.
+/// Keys for workloads of millions of blocks. They are chained like real keys, but with a mixing function instead of a digest.
 class CheapKeys {
  public:
   /// The keys of the prefix whose blocks have these names. Valid until the next call.
@@ -30,7 +30,7 @@ class CheapKeys {
   }
 
  private:
-  /// Vigna's splitmix64.
+  /// splitmix64 by Vigna.
   static std::uint64_t mix(std::uint64_t x) {
     x += 0x9E37'79B9'7F4A'7C15U;
     x = (x ^ (x >> 30U)) * 0xBF58'476D'1CE4'E5B9U;
@@ -41,12 +41,12 @@ class CheapKeys {
   std::vector<BlockKey> keys_;
 };
 
-/// One tier of a cache, in the order of events of the reference mode: the tree and a policy, no slots, no bytes.
+/// One tier of a cache, with the event order of reference mode: the tree and a policy, without slots or bytes.
 class CacheSimulator {
  public:
   CacheSimulator(EvictionPolicy& policy, std::uint32_t capacity) : capacity_{capacity} { tree_.set_policy(device, policy); }
 
-  /// Serves one request; returns how many of its blocks were there.
+  /// Serves one request. Returns how many of its blocks were cached.
   std::uint32_t serve(std::span<const BlockKey> keys) {
     if (keys.size() > capacity_) keys = keys.first(capacity_);
     const Prefix hit = tree_.find(keys);

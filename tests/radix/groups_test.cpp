@@ -29,13 +29,14 @@ std::string refusal(const GroupConfig& config, std::uint32_t unit) {
   return "";
 }
 
-/// What the token at `position` attends to, itself excluded, said as the kind's definition says it.
+/// Whether the token at `position` attends to the token at `to`, by the definition of the kind. A token does not attend to
+/// itself.
 bool attends(const GroupConfig& config, std::uint64_t position, std::uint64_t to) {
   switch (config.kind) {
     case GroupKind::full: return true;
     case GroupKind::sliding_window: return position - to < config.span_tokens;
     case GroupKind::chunked_local: return position / config.span_tokens == to / config.span_tokens;
-    case GroupKind::recurrent: return to + 1 == position;  // the state after the token before it
+    case GroupKind::recurrent: return to + 1 == position;  // it uses the state after the token before it
     case GroupKind::cross: return false;
   }
   return false;
@@ -58,14 +59,14 @@ TEST(GroupRule, needs_exactly_the_blocks_that_later_tokens_attend_to) {
   for (const GroupConfig& config : many_groups()) {
     const GroupRule rule{config, 1};
     for (std::uint64_t computed = 0; computed < 30; ++computed) {
-      // Of any token from `computed` on; far enough that none attends back further than the first does.
+      // For all tokens from `computed` on: no later one attends further back than the first.
       std::uint64_t first = computed;
       for (std::uint64_t later = computed; later < computed + 40; ++later) {
         for (std::uint64_t to = 0; to < computed; ++to) {
           if (attends(config, later, to)) first = std::min(first, to);
         }
       }
-      // What nobody attends to may be given up: whole blocks of it.
+      // Whole blocks to which no token attends can be given up.
       const std::uint64_t expected = first / config.block_tokens;
       EXPECT_EQ(rule.first_needed(computed), expected) << to_string(config.kind) << " blocks of " << config.block_tokens
                                                        << " span " << config.span_tokens << " at " << computed;
@@ -88,7 +89,7 @@ TEST(GroupRule, of_a_state_only_the_last_of_what_is_computed_gets_a_slot) {
   const GroupRule state{group(GroupKind::recurrent, 32), 16};
   EXPECT_EQ(state.first_new(2, 9, 18), 8U);
   EXPECT_EQ(state.first_new(2, 9, 17), 8U);
-  EXPECT_EQ(state.first_new(2, 9, 16), 7U);  // a block behind what is computed: room for the state before it, too
+  EXPECT_EQ(state.first_new(2, 9, 16), 7U);  // one block behind what is computed, which has room for the state before it
   EXPECT_EQ(state.first_new(2, 2, 4), 2U);
   EXPECT_EQ(state.first_new(2, 9, 3), 2U);
   EXPECT_EQ(state.first_new(0, 1, 0), 0U);
@@ -121,7 +122,7 @@ TEST(KeyInGroup, tells_groups_apart_and_leads_back) {
   }
 }
 
-/// Which blocks of each group are there.
+/// The cached blocks of each group.
 struct Cached {
   std::vector<std::vector<bool>> blocks;
 
@@ -133,7 +134,7 @@ struct Cached {
   bool has(std::size_t g, std::uint32_t block) const { return blocks[g][block]; }
 };
 
-/// Whether a hit of so many units can be served: by its definition, group by group and block by block.
+/// Whether a hit of `unit` units can be served, by the definition: group by group and block by block.
 bool servable(std::span<const GroupRule> rules, std::uint32_t unit, const Cached& cached, std::uint32_t units) {
   for (std::size_t g = 0; g < rules.size(); ++g) {
     const GroupConfig& config = rules[g].config();

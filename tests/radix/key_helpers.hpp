@@ -11,7 +11,7 @@
 
 namespace terrace::test {
 
-/// The keys of a sequence whose blocks are told apart by a number each.
+/// The keys of a sequence whose blocks differ by one number each.
 inline std::vector<BlockKey> keys_of(std::span<const std::uint32_t> names, const BlockKey& root = {}) {
   KeyChain chain{root, 1};
   for (const std::uint32_t name : names) {
@@ -24,8 +24,8 @@ inline std::vector<BlockKey> keys_of(std::initializer_list<std::uint32_t> names)
   return keys_of(std::span{names.begin(), names.size()});
 }
 
-/// The same keys with equal first eight bytes, which is all that hash tables look at (BlockKey::prefix64). Only a comparison of
-/// whole keys tells them apart.
+/// The same keys with equal first eight bytes, the part that hash tables use (BlockKey::prefix64). Only a comparison of whole
+/// keys tells them apart.
 inline std::vector<BlockKey> with_equal_prefix64(std::vector<BlockKey> keys) {
   for (BlockKey& key : keys) std::fill_n(key.bytes.begin(), sizeof(std::uint64_t), std::byte{0x5A});
   return keys;

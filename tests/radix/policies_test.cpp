@@ -1,4 +1,4 @@
-// What each policy gives up first, on the smallest cases that tell it from least recently used.
+// Which block each policy evicts first, on the smallest cases in which it differs from LRU.
 
 #include "tools/policies/policies.hpp"
 #include "tests/radix/cache_simulator.hpp"
@@ -18,7 +18,7 @@ using tools::PolicyKind;
 
 constexpr std::uint32_t capacity = 20;
 
-/// A cache of twenty blocks; a request is a prefix of so many below a root of its own.
+/// A cache of twenty blocks. A request is a prefix of the given length below its own root.
 class SmallCache {
  public:
   explicit SmallCache(PolicyKind kind) : policy_{make_policy(kind, capacity)}, cache_{*policy_, capacity} {}
@@ -47,7 +47,8 @@ TEST(Policies, lru_loses_what_was_used_twice_to_what_comes_once) {
   EXPECT_EQ(cache.use(1), 0U);
 }
 
-/// From the first use on; the adaptive policy is LRU until it has seen that another rule pays (adaptive_policy_test.cpp).
+/// Policies that resist scans from the first use on. The adaptive policy is LRU until another rule has proven better
+/// (adaptive_policy_test.cpp).
 class ScanResistant : public testing::TestWithParam<PolicyKind> {};
 
 TEST_P(ScanResistant, keep_what_was_used_again_from_what_comes_once) {
@@ -57,7 +58,7 @@ TEST_P(ScanResistant, keep_what_was_used_again_from_what_comes_once) {
   EXPECT_EQ(cache.use(1), 2U);
 }
 
-/// What was given up is remembered: it comes back as proven.
+/// An evicted block is remembered: when it returns, it counts as reused.
 TEST_P(ScanResistant, know_what_comes_back_after_it_was_given_up) {
   SmallCache cache{GetParam()};
   for (int i = 0; i < 3; ++i) {
@@ -82,13 +83,13 @@ TEST(Policies, lru_2_gives_up_first_what_was_used_twice_longest_ago) {
   cache.use(1, 10);
   cache.use(2, 10);
   cache.use(2, 10);
-  cache.use(1, 10);  // the latest use; but its use before that is the oldest of all
+  cache.use(1, 10);  // this is the latest use, but the use before it is the oldest of all
   cache.use(3, 2);
   EXPECT_EQ(cache.use(2, 10), 10U);
 }
 
-/// Ten prefixes used twice fill it. Then every prefix is used a second time six prefixes later, and never again: that is hit only
-/// if what was used once gets room, and only hits on what was given up can tell.
+/// Ten prefixes that were used twice fill the cache. Then every prefix is used a second time after six others, and never again.
+/// Such uses hit only if blocks that were used once get room, and only hits on evicted blocks can show that.
 TEST(Policies, arc_makes_room_for_what_was_used_once_when_that_comes_back) {
   SmallCache cache{PolicyKind::arc};
   for (int round = 0; round < 2; ++round) {
@@ -104,7 +105,7 @@ TEST(Policies, arc_makes_room_for_what_was_used_once_when_that_comes_back) {
   EXPECT_GT(late_hits, 40U);
 }
 
-/// A leaf that nobody pins is used where it stands: its new place follows from that use, not from the one before.
+/// A leaf that is not pinned is used where it stands. Its new position depends on this use, not on the one before.
 TEST(Policies, hear_of_a_use_before_the_leaf_takes_its_new_place) {
   constexpr Tier device = Tier::device;
   const auto policy = make_policy(PolicyKind::lru_2, capacity);
@@ -125,7 +126,7 @@ TEST(Policies, hear_of_a_use_before_the_leaf_takes_its_new_place) {
   tree.touch(prefixes[1], 5);
   tree.touch(prefixes[0], 9);
   tree.touch(prefixes[1], 10);
-  EXPECT_EQ(tree.victim(device), prefixes[0].last());  // used at 3 before the last time, the other at 5
+  EXPECT_EQ(tree.victim(device), prefixes[0].last());  // its last use but one was at 3, that of the other at 5
 }
 
 TEST(Policies, s3_fifo_passes_new_blocks_through_a_tenth) {

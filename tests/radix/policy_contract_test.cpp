@@ -1,4 +1,5 @@
-// What every eviction policy owes the tree, whatever it gives up first: random operations on a tree whose policies are watched.
+// The contract of every eviction policy with the tree, whatever it evicts first: random operations on a tree with observed
+// policies.
 
 #include "base/random.hpp"
 #include "radix/tree/prefix_tree.hpp"
@@ -23,7 +24,7 @@ using tools::PolicyKind;
 
 constexpr std::size_t ghosts_per_block_max = 4;
 
-/// Passes everything on, and keeps plain books of it beside.
+/// Forwards every call to a policy, and keeps a simple record for comparison.
 class Watched final : public EvictionPolicy {
  public:
   Watched(PolicyKind kind, std::uint32_t capacity) : policy_{make_policy(kind, capacity)}, capacity_{capacity} {}
@@ -77,7 +78,7 @@ class Watched final : public EvictionPolicy {
   [[nodiscard]] const std::map<NodeId, std::uint32_t>& leaves() const { return leaves_; }
 
  private:
-  /// (The policy's own invariants hold between the tree's operations: the tree asks for them.)
+  /// (The policy's own invariants hold between operations of the tree, which checks them.)
   void check() const {
     EXPECT_EQ(policy_->candidates(), leaves_.size());
     EXPECT_LE(policy_->ghosts(), ghosts_per_block_max * capacity_);
@@ -86,7 +87,7 @@ class Watched final : public EvictionPolicy {
     if (victim) {
       EXPECT_TRUE(leaves_.contains(*victim));
     }
-    EXPECT_EQ(policy_->victim(), victim);  // to ask changes nothing
+    EXPECT_EQ(policy_->victim(), victim);  // asking changes nothing
   }
 
   std::unique_ptr<EvictionPolicy> policy_;
@@ -95,7 +96,8 @@ class Watched final : public EvictionPolicy {
   std::map<BlockKey, int> blocks_;
 };
 
-/// A device and a host of so few blocks that all is given up all the time. More may be there than fit: a policy must bear it.
+/// A device and a host with so few blocks that they evict all the time. More blocks than fit may be cached: a policy must accept
+/// it.
 class TwoTiers {
  public:
   TwoTiers(PolicyKind kind, std::uint64_t seed) : random_{seed}, device_{kind, 16}, host_{kind, 24} {
@@ -115,7 +117,7 @@ class TwoTiers {
     tree_.check_invariants();
   }
 
-  /// Everything can be given up in the end, leaf by leaf.
+  /// Evicts everything, leaf by leaf.
   void drain() {
     while (!held_.empty()) let_go();
     for (const BlockRef block : busy_) tree_.set_copy(block, Tier::device, ready);
@@ -176,7 +178,7 @@ class TwoTiers {
     EXPECT_EQ(watched.leaves().at(victim->node), victim->depth);
     give_up_run(tier);
   }
-  /// What is offered as a run is what would go one by one.
+  /// The blocks that are offered as one run are those that would be evicted one by one.
   void give_up_run(Tier tier) {
     const auto run = tree_.victims(tier, static_cast<std::uint32_t>(random_.between(1, 5)));
     ASSERT_TRUE(run.has_value());

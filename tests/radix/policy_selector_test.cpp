@@ -1,4 +1,4 @@
-// When a rule is taken up and when it is given up, on uses made up for it: no cache, no tree.
+// When the selector starts and stops using a rule, for given hits: without a cache or a tree.
 
 #include "radix/eviction/policy_selector.hpp"
 
@@ -17,7 +17,7 @@ constexpr std::uint32_t by_lru_alone = 1U << lru;
 constexpr std::uint32_t by_first_alone = 1U;
 constexpr std::uint32_t by_second_alone = 1U << 1U;
 
-/// Requests of so many blocks, each block hit by the same rules.
+/// Requests of a fixed number of blocks. Each block is hit by the same rules.
 class Uses {
  public:
   void add(std::uint32_t hit_by, int requests, int blocks = 1) {
@@ -49,7 +49,7 @@ TEST(PolicySelector, takes_up_a_rule_that_is_clearly_ahead) {
   EXPECT_EQ(uses.rule(), 1U);
 }
 
-/// As many hits more, but in one request: that may be chance.
+/// As many more hits, but in one request: this may be chance.
 TEST(PolicySelector, takes_a_request_for_one_observation_however_long_it_is) {
   Uses many;
   many.add(none, 500);
@@ -81,7 +81,7 @@ TEST(PolicySelector, stays_with_lru_where_the_lead_is_sure_but_small) {
   }
 }
 
-/// Long before what it has earned is used up.
+/// Long before its earned lead is used up.
 TEST(PolicySelector, gives_a_rule_up_soon_after_it_is_behind) {
   Uses uses;
   uses.add(by_first_alone, 10 * capacity);
@@ -90,7 +90,7 @@ TEST(PolicySelector, gives_a_rule_up_soon_after_it_is_behind) {
   EXPECT_EQ(uses.rule(), lru);
 }
 
-/// Three standard errors: two come by chance now and then where the question is asked again and again.
+/// Three standard errors are required. Two occur by chance if the question is asked again and again.
 TEST(PolicySelector, takes_a_lead_of_two_standard_errors_for_chance) {
   Uses uses;
   uses.add(by_lru_alone, 100);
@@ -102,7 +102,7 @@ TEST(PolicySelector, takes_a_lead_of_two_standard_errors_for_chance) {
   EXPECT_EQ(uses.rule(), 0U);
 }
 
-/// Where something is always new, blocks are given up all the time: to give up others than LRU does costs hits later.
+/// If there are always new blocks, blocks are evicted all the time. Evicting others than LRU does costs hits later.
 TEST(PolicySelector, has_no_peace_where_some_blocks_are_missed) {
   Uses uses;
   for (std::size_t i = 0; i < capacity; ++i) {

@@ -1,4 +1,4 @@
-// The tree against a model of plain maps, over random operations.
+// The tree compared with a model of plain maps, over random operations.
 
 #include "base/random.hpp"
 #include "radix/eviction/lru_policy.hpp"
@@ -18,7 +18,7 @@
 namespace terrace {
 namespace {
 
-using Names = std::vector<std::uint32_t>;  // a block is known by the names from the root to it
+using Names = std::vector<std::uint32_t>;  // the names from the root to a block identify it
 
 struct ModelBlock {
   std::array<Copy, tier_count> copies{};
@@ -110,7 +110,7 @@ class World {
   }
 
  private:
-  /// In some worlds whole keys have to be compared to tell blocks apart.
+  /// In some worlds only a comparison of whole keys tells blocks apart.
   [[nodiscard]] std::vector<BlockKey> keys_of(const Names& names) const {
     const std::vector<BlockKey> keys = test::keys_of(names);
     return equal_prefixes_ ? test::with_equal_prefix64(keys) : keys;
@@ -120,8 +120,8 @@ class World {
   static Tenant tenant_of(const Names& names) { return Tenant{names.front()}; }
   static bool counts(const Names& names, std::optional<Tenant> tenant) { return !tenant || tenant_of(names) == *tenant; }
 
-  using Age = std::tuple<Priority, std::uint64_t, std::size_t>;  // and last use and depth
-  /// Of the block to give up first: of the lowest priority the oldest, the deepest among equals.
+  using Age = std::tuple<Priority, std::uint64_t, std::size_t>;  // priority, last use and depth
+  /// The next block to evict: the oldest of the lowest priority; the deepest among equals.
   std::optional<Age> oldest(std::size_t t, std::optional<Tenant> tenant) {
     std::optional<Age> found;
     const auto before = [](const Age& a, const Age& b) {
@@ -205,7 +205,7 @@ class World {
     tree_.unpin(at);
     model_.prune();
   }
-  /// Some of the blocks that are new get copies in one tier, in one call.
+  /// Gives some of the new blocks copies in one tier, in one call.
   void fill_added(Prefix at, const Names& names) {
     std::vector<SlotId> slots(random_.below(tree_.added() + 1));
     for (SlotId& slot : slots) slot = SlotId{static_cast<std::uint32_t>(random_.below(1000))};
@@ -285,7 +285,7 @@ class World {
     }
   }
   void evict() { random_.chance(0.5) ? evict_one() : evict_run(); }
-  /// One by one from its end, the blocks of the run are what the policy would have given up.
+  /// The blocks of the run are, from its end, those that the policy would evict one by one.
   void evict_run() {
     const std::size_t tier = random_.below(2);
     const auto most = static_cast<std::uint32_t>(random_.between(1, 6));
@@ -329,7 +329,7 @@ class World {
   PrefixTree tree_;
   Model model_;
   std::vector<std::pair<Prefix, Names>> pins_;
-  std::vector<Names> retained_;  // by id - 1
+  std::vector<Names> retained_;  // index: RetentionId - 1
   std::set<Tenant> followed_;
   std::uint64_t stamp_ = 0;
 };

@@ -24,7 +24,7 @@ class PrefixTreeTest : public ::testing::Test {
   }
   ~PrefixTreeTest() override { tree.check_invariants(); }
 
-  /// Adds a prefix with copies in the tier, slots counted from `first_slot`.
+  /// Adds a prefix with copies in the tier, in the slots from `first_slot` on.
   Prefix insert(const std::vector<BlockKey>& keys, std::uint64_t stamp, std::uint32_t first_slot = 0, Tier tier = device) {
     const Prefix prefix = tree.extend({}, keys);
     tree.pin(prefix);
@@ -96,7 +96,7 @@ TEST_F(PrefixTreeTest, gives_up_the_oldest_leaf_first_and_a_prefix_from_its_end)
 }
 
 TEST_F(PrefixTreeTest, gives_up_the_deepest_of_leaves_that_are_equally_old) {
-  // Three branches of three lengths, used together, and a newer one.
+  // Three branches of different lengths, used together, and a newer one.
   insert(keys_of({1, 5, 6, 7}), 1);
   insert(keys_of({1, 2}), 1, 10);
   insert(keys_of({1, 3, 4}), 1, 20);
@@ -129,7 +129,7 @@ TEST_F(PrefixTreeTest, offers_a_parent_when_its_last_child_in_the_tier_has_left)
   tree.set_copy({other.node, 1}, host, Copy{CopyState::ready, SlotId{0}});
   tree.set_copy(*tree.victim(device), device, {});
   tree.set_copy(*tree.victim(device), device, {});
-  EXPECT_EQ(tree.victim(device)->depth, 0U);  // though {1, 3} is still in the host tier
+  EXPECT_EQ(tree.victim(device)->depth, 0U);  // although {1, 3} is still in the host tier
   EXPECT_EQ(tree.victim(host)->depth, 1U);
 }
 
@@ -150,7 +150,7 @@ TEST_F(PrefixTreeTest, remembers_the_use_of_a_part_of_a_node) {
   tree.touch({prefix.node, 4}, 2);
   const std::vector<std::uint64_t> expected{5, 5, 4, 2};
   for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(tree.last_use({prefix.node, i}), expected[i]);
-  insert(keys_of({1, 2, 3, 9}), 3, 10);  // splits between uses
+  insert(keys_of({1, 2, 3, 9}), 3, 10);  // splits the node between uses
   for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(tree.last_use({prefix.node, i}), expected[i]);
 }
 
@@ -172,7 +172,7 @@ TEST_F(PrefixTreeTest, tells_prefixes_apart_by_their_namespace) {
   EXPECT_EQ(tree.find(test::keys_of(names, other_root)).length, 0U);
 }
 
-/// Tables and comparisons that look at a part of the key would serve one prompt's blocks to another.
+/// Tables and comparisons that use only a part of the key would serve the blocks of one prompt to another.
 TEST_F(PrefixTreeTest, tells_keys_apart_that_agree_in_their_first_eight_bytes) {
   const auto keys = [](std::initializer_list<std::uint32_t> names) { return test::with_equal_prefix64(keys_of(names)); };
   ASSERT_EQ(keys({1})[0].prefix64(), keys({2})[0].prefix64());
@@ -184,7 +184,7 @@ TEST_F(PrefixTreeTest, tells_keys_apart_that_agree_in_their_first_eight_bytes) {
   EXPECT_EQ(tree.find(keys({1, 2, 4})).length, 2U);
   EXPECT_EQ(tree.find(keys({1, 5, 3})).length, 1U);
   EXPECT_EQ(tree.find(keys({6, 2, 3})).length, 0U);
-  // As siblings, below a block and as first blocks.
+  // As siblings: below a block, and as first blocks.
   const Prefix sibling = insert(keys({1, 2, 4}), 2, 10);
   const Prefix root = insert(keys({6, 2}), 3, 20);
   EXPECT_EQ(tree.blocks(), 6U);
@@ -212,7 +212,8 @@ TEST_F(PrefixTreeTest, names_the_end_of_a_prefix_as_one_run) {
   EXPECT_TRUE(std::ranges::equal(tree.keys(run), std::span{keys}.last(3)));
 }
 
-/// Of long prompts, each parts early from another, and its old end goes: what stays must not hold memory for what went.
+/// Each of several long prompts branches off early from another, and the old end is evicted. What stays must not keep memory for
+/// what was evicted.
 TEST_F(PrefixTreeTest, keeps_no_memory_for_blocks_that_have_gone) {
   constexpr std::uint32_t prompts = 50;
   constexpr std::uint32_t blocks = 400;
@@ -226,7 +227,7 @@ TEST_F(PrefixTreeTest, keeps_no_memory_for_blocks_that_have_gone) {
   const std::size_t before = tree.bytes_held();
   for (std::uint32_t turn = 1; turn <= 8; ++turn) {
     for (std::uint32_t number = 0; number < prompts; ++number) {
-      // The last turn's end is the oldest then, and goes first.
+      // The end of the last turn is then the oldest, and is evicted first.
       const std::uint64_t room = blocks * prompts - blocks / 2;
       while (tree.resident(device) > room) tree.drop(*tree.victims(device, blocks), device);
       insert(prompt(number, blocks / 2, turn), ++stamp);

@@ -26,7 +26,7 @@ PromptItem embedding(std::uint64_t offset, std::uint64_t length, std::string_vie
   return {ItemKind::prompt_embedding, offset, length, bytes(digest)};
 }
 
-/// What a block sees, for people: kind, digest and offset of each item.
+/// What a block sees, as text: kind, digest and offset of each item.
 std::string seen(std::span<const ExtraKey> overlaps) {
   std::string text;
   for (const ExtraKey& each : overlaps) {
@@ -44,7 +44,7 @@ TEST(PromptItems, are_seen_by_every_block_that_they_overlap_and_by_no_other) {
   EXPECT_EQ(seen(items.next_block(4)), " media image@-2 embedding run@1");
   EXPECT_EQ(seen(items.next_block(4)), " media image@-6");
   EXPECT_EQ(seen(items.next_block(4)), "");
-  EXPECT_EQ(seen(items.next_block(4)), " media exact@0");  // and not the blocks that it touches
+  EXPECT_EQ(seen(items.next_block(4)), " media exact@0");  // without the blocks that it only touches
   EXPECT_EQ(seen(items.next_block(4)), " media last@3");
   EXPECT_EQ(seen(items.next_block(4)), "");
   EXPECT_EQ(items.position(), 28U);
@@ -79,7 +79,7 @@ TEST(PromptItems, are_refused_where_they_say_nothing_or_come_too_late) {
     const std::array with_a_good_one{media(16, 4, "good"), bad};
     EXPECT_EQ(items.add(with_a_good_one).error(), Errc::invalid_argument) << bad.offset;
   }
-  EXPECT_EQ(seen(items.next_block(16)), "");  // a refused call adds nothing at all
+  EXPECT_EQ(seen(items.next_block(16)), "");  // a refused call adds nothing
   EXPECT_TRUE(items.add(std::array{media(token_max - 4, 4, "far")}));
 }
 
@@ -96,7 +96,7 @@ TEST(PromptItems, say_inside_which_media_item_a_prefix_ends) {
   EXPECT_EQ(across(2), "none");  // before its first token
   EXPECT_EQ(across(3), "2+7");
   EXPECT_EQ(across(8), "2+7");
-  EXPECT_EQ(across(9), "none");  // behind its last
+  EXPECT_EQ(across(9), "none");  // after its last token
   EXPECT_EQ(across(12), "none");
   EXPECT_EQ(across(15), "12+4");
   EXPECT_EQ(across(16), "none");
@@ -105,7 +105,7 @@ TEST(PromptItems, say_inside_which_media_item_a_prefix_ends) {
   EXPECT_EQ(across(1000), "none");
 }
 
-/// Against the plain definition: every item looked at for every block and for every token.
+/// Compares with the plain definition, which looks at every item for every block and every token.
 TEST(PromptItems, agree_with_a_plain_search) {
   const std::uint64_t seed = test::seed_from_env_or(1);
   SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
@@ -149,7 +149,7 @@ TEST(PromptItems, agree_with_a_plain_search) {
   }
 }
 
-/// A prompt of a million blocks with an item in each: were all items looked at for each block, this would not end.
+/// A prompt of a million blocks with one item each. If each block looked at all items, this test would not end.
 TEST(PromptItems, of_a_long_prompt_are_walked_over_once) {
   constexpr std::uint64_t blocks = 1'000'000;
   std::vector<PromptItem> all;
@@ -204,7 +204,7 @@ TEST(KeyChainItems, are_the_same_however_the_prompt_arrives) {
     KeyChain chain{{}, 16};
     std::size_t added = 0;
     for (std::size_t at = 0; at < tokens.size(); at += piece) {
-      // Each item as late as may be: before the block in which it begins is complete.
+      // Each item is added as late as possible: before the block in which it begins is complete.
       const std::size_t end = std::min(at + piece, tokens.size());
       for (; added < items.size() && items[added].offset < end; ++added) {
         ASSERT_TRUE(chain.add_items({&items[added], 1})) << added;

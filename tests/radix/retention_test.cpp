@@ -1,4 +1,4 @@
-// Priorities and tenants: what goes first where age alone does not say it, under both policies that the tiers run by.
+// Priorities and tenants: which block is evicted first when age alone does not decide, under both policies that the tiers use.
 
 #include "radix/eviction/lru_policy.hpp"
 #include "radix/tree/prefix_tree.hpp"
@@ -23,7 +23,7 @@ class Retention : public testing::TestWithParam<PolicyKind> {
  protected:
   Retention() { tree_.set_policy(device, *policy_); }
 
-  /// A prefix that one request brings.
+  /// The prefix of one request.
   Prefix add(const Names& names, std::uint64_t tenant = 0) {
     const std::vector<BlockKey> keys = test::keys_of(names);
     Prefix prefix = tree_.find(keys);
@@ -111,7 +111,7 @@ TEST_P(Retention, is_over_for_what_has_left_and_come_back) {
   add({1, 2});
   EXPECT_EQ(tree_.priority(find({1, 2}).last()), usual_priority);
   tree_.retain(find({1, 2}), RetentionId{2}, high);
-  tree_.end_retention(find({1, 2}), RetentionId{1});  // takes nobody else's
+  tree_.end_retention(find({1, 2}), RetentionId{1});  // does not end any other retention
   EXPECT_EQ(tree_.priority(find({1, 2}).last()), high);
 }
 
@@ -142,7 +142,8 @@ TEST_P(Retention, counts_what_a_tenant_may_give_up) {
   tree_.check_invariants();
 }
 
-/// A quota as large as the tier changes nothing: whoever asks for no tenant's victims gets those of a tree without tenants.
+/// A quota as large as the tier changes nothing: a caller that asks for victims of any tenant gets those of a tree without
+/// tenants.
 TEST_P(Retention, gives_up_the_same_over_all_whether_tenants_are_followed_or_not) {
   const auto order = [](PolicyKind kind, bool follows) {
     const auto policy = make_policy(kind, 1000);

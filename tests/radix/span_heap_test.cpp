@@ -20,7 +20,7 @@ TEST(SpanHeap, rounds_up_by_a_sixteenth_at_most) {
   }
 }
 
-/// Spans of all lengths come, shrink and go; each keeps what was written into it, and in the end all is one piece a slab again.
+/// Spans of all lengths are allocated, shrunk and freed. Each keeps its content, and in the end each slab is one piece again.
 TEST(SpanHeap, keeps_spans_apart_and_merges_what_comes_back) {
   struct Span {
     std::byte* at;
@@ -62,7 +62,7 @@ TEST(SpanHeap, keeps_spans_apart_and_merges_what_comes_back) {
     heap.put(span.at, span.granules);
   }
   heap.check_invariants();
-  // One slab takes one span of the longest after another, however it was cut up before.
+  // A slab can hold the longest span again, however it was divided before.
   const std::size_t slabs = (held_most + (std::size_t{2} << 20) - 1) >> 21U;
   for (std::size_t i = 0; i < slabs; ++i) (void)heap.take(SpanHeap::granules_max);
   EXPECT_LE(heap.bytes_held(), slabs << 21U);

@@ -10,7 +10,7 @@
 namespace terrace::test {
 namespace {
 
-/// Names that no other workload of another seed has.
+/// Names that no workload with another seed uses.
 std::uint64_t name_base(const WorkloadShape& shape) { return shape.seed << 40U; }
 
 class Writer {
@@ -29,7 +29,7 @@ class Writer {
   Requests requests_;
 };
 
-/// `length` blocks below a root of their own.
+/// `length` blocks below their own root.
 std::vector<std::uint64_t> prefix(std::uint64_t root, std::uint64_t length) {
   std::vector<std::uint64_t> names(length);
   std::iota(names.begin(), names.end(), root << 16U);
@@ -108,7 +108,7 @@ Requests drift(const WorkloadShape& shape) {
   double first = 0;
   while (!writer.full()) {
     writer.add(prefix(name_base(shape) + static_cast<std::uint64_t>(first) + random.below(window), prefix_length));
-    first += 0.2;  // a prefix is used five times, on average, while the window goes over it
+    first += 0.2;  // a prefix is used five times on average while the window passes over it
   }
   return writer.take();
 }
@@ -130,7 +130,7 @@ Requests phases(const WorkloadShape& shape) {
   std::uint64_t blocks = 0;
   for (std::uint64_t phase = 1; blocks < shape.blocks; ++phase) {
     const std::vector<Workload>& kinds = all_workloads();
-    const Workload& kind = kinds[random.below(kinds.size() - 1)];  // the last is this
+    const Workload& kind = kinds[random.below(kinds.size() - 1)];  // the last kind is this one
     const std::uint64_t length = shape.size * random.between(5, 25);
     Requests part = kind.make({shape.size, shape.seed * 100 + phase, std::min<std::uint64_t>(length, shape.blocks - blocks)});
     for (const auto& request : part) blocks += request.size();

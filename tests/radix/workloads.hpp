@@ -6,32 +6,32 @@
 
 namespace terrace::test {
 
-/// Requests made up from a seed: each is the names of its blocks, from the first. `size` is that of the cache they are meant
-/// for, in blocks: what a workload does to a cache depends on how much of it fits.
+/// Random requests from a seed. Each request is the list of its block names, from the first. `size` is the size of the cache they
+/// are made for, in blocks, because the effect of a workload depends on how much of it fits.
 using Requests = std::vector<std::vector<std::uint64_t>>;
 
 struct WorkloadShape {
   std::uint32_t size = 0;
   std::uint64_t seed = 0;
-  std::uint64_t blocks = 0;  ///< ends with the request that reaches so many
+  std::uint64_t blocks = 0;  ///< the workload ends with the request that reaches this number
 };
 
-/// Shared prompts of popularity 1/rank, each with a tail nobody asks for again.
+/// Shared prompts whose popularity is 1/rank, each with a tail that is used only once.
 [[nodiscard]] Requests zipf(const WorkloadShape& shape);
-/// Round and round over half as many blocks again as fit: least recently used never hits.
+/// A loop over 1.5 times as many blocks as fit: LRU never hits.
 [[nodiscard]] Requests loop(const WorkloadShape& shape);
-/// Conversations that go on for some turns, each turn with all that was said before; several go on at a time, about so many as
-/// fit. What was used last is used next.
+/// Conversations of several turns. Each turn has all earlier text. As many conversations run in parallel as about fit, so that
+/// the most recently used blocks are used next.
 [[nodiscard]] Requests conversations(const WorkloadShape& shape);
-/// A hot set, nine tenths of what fits, in any order.
+/// Random uses of a hot set that fills nine tenths of the cache.
 [[nodiscard]] Requests hot_set(const WorkloadShape& shape);
-/// Nothing comes twice.
+/// No block is used twice.
 [[nodiscard]] Requests scan(const WorkloadShape& shape);
-/// Uses of a window of blocks that moves on: what was used most is soon not used any more.
+/// Uses of a moving window of blocks: the most used blocks are soon not used any more.
 [[nodiscard]] Requests drift(const WorkloadShape& shape);
-/// A hot set with a scan beside it, ten blocks of scan to one of the hot set.
+/// A hot set and a scan in parallel, with ten blocks of scan per block of the hot set.
 [[nodiscard]] Requests hot_set_and_scan(const WorkloadShape& shape);
-/// All of the others by turns, in an order made up from the seed, each for a while and with names of its own.
+/// All of the other workloads in turns. The order comes from the seed; each runs for a while with its own names.
 [[nodiscard]] Requests phases(const WorkloadShape& shape);
 
 struct Workload {

@@ -11,12 +11,12 @@
 
 namespace terrace::test {
 
-/// A cache whose blocks hold what their keys say, so that a test sees whether what a request hits is right.
+/// A cache whose blocks have the content that belongs to their keys, so that a test can check hits.
 class ContentFixture : public CacheFixture {
  protected:
   static std::uint64_t content_of(const BlockKey& key) { return key.prefix64(); }
 
-  /// Launches compute that writes the blocks [from, keys.size()) of the request's table. Returns the point at which they are.
+  /// Launches compute that writes the blocks [from, keys.size()) of the request. Returns the fence after which they are written.
   Fence compute(std::uint64_t id, const std::vector<BlockKey>& keys, std::size_t from) {
     return device->launch([from, keys, slots = table(id)](BlockAccess& access) {
       std::vector<std::byte> scratch(block_bytes);
@@ -26,7 +26,8 @@ class ContentFixture : public CacheFixture {
       }
     });
   }
-  /// Launches compute that compares the request's first `count` blocks with their keys; noted in `mismatches`.
+  /// Launches compute that compares the first `count` blocks of the request with their keys. Differences are added to
+  /// `mismatches`.
   Fence compare(std::uint64_t id, const std::vector<BlockKey>& keys, std::size_t count) {
     return device->launch([this, count, keys, slots = table(id)](BlockAccess& access) {
       std::vector<std::byte> scratch(block_bytes);
@@ -37,19 +38,20 @@ class ContentFixture : public CacheFixture {
     });
   }
   [[nodiscard]] std::size_t hits(std::uint64_t id) const { return cache->hit_tiers(leases.at(id)).value().size(); }
-  /// Ends the request: compute may touch its blocks up to `last_use`.
+  /// Ends the request. Compute may touch its blocks up to `last_use`.
   void end(std::uint64_t id, Fence last_use) {
     cache->release(std::move(leases.at(id)), last_use);
     leases.erase(id);
   }
-  /// Of a request that is ready: compares its hits, computes the rest, commits all of it and ends it. Nothing has run yet then.
+  /// For a ready request: compares its hits, computes the other blocks, commits all and ends it. The launched work has not run
+  /// yet.
   void use(std::uint64_t id, const std::vector<BlockKey>& keys) {
     (void)compare(id, keys, hits(id));
     const Fence written = compute(id, keys, hits(id));
     ASSERT_TRUE(cache->commit(leases.at(id), keys, written).has_value());
     end(id, written);
   }
-  /// A request from beginning to end.
+  /// Serves a whole request.
   void serve(std::uint64_t id, const std::vector<BlockKey>& keys) {
     ASSERT_TRUE(acquire(id, keys).has_value());
     settle();
@@ -57,7 +59,7 @@ class ContentFixture : public CacheFixture {
     use(id, keys);
     settle();
   }
-  /// As serve(), of blocks that must all be found.
+  /// As serve(), for blocks that must all be hits.
   void expect_hit(std::uint64_t id, const std::vector<BlockKey>& keys) {
     ASSERT_TRUE(acquire(id, keys).has_value());
     settle();

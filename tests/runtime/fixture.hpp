@@ -27,12 +27,12 @@ namespace terrace::test {
   return wanted;
 }
 
-/// A cache over a device without threads and a store in memory: the test decides what moves when.
+/// A cache on a device without threads, with a store in memory. The test decides what moves when.
 class CacheFixture : public ::testing::Test {
  protected:
   static constexpr std::uint64_t block_bytes = 64;
 
-  /// Blocks of another pool than the first are of other sizes: the next twice as large, and so on.
+  /// Block sizes grow with the pool: those of the second pool are twice as large as those of the first, and so on.
   static std::uint64_t block_bytes_of(PoolId pool) { return block_bytes * (pool.value() + 1U); }
 
   void make(ManagerConfig config, std::uint32_t stored_blocks = 64) {
@@ -82,14 +82,14 @@ class CacheFixture : public ::testing::Test {
     return request_for(id, keys, extra);
   }
 
-  /// Acquires; true where it was accepted. The lease is kept under its id.
+  /// Acquires a request. Returns an error if it was refused. The lease is kept under the id.
   Result<void> acquire(std::uint64_t id, const std::vector<BlockKey>& keys, std::uint32_t extra = 0) {
     Result<Lease> lease = cache->acquire(request(id, keys, extra));
     if (!lease) return lease.error();
     leases[id] = std::move(*lease);
     return {};
   }
-  /// What a finished request leaves behind: acquired, computed, committed, released.
+  /// A whole request: acquire, compute, commit, release.
   void run(std::uint64_t id, const std::vector<BlockKey>& keys) {
     ASSERT_TRUE(acquire(id, keys).has_value());
     settle();
@@ -108,12 +108,12 @@ class CacheFixture : public ::testing::Test {
     const auto slots = cache->block_table(leases.at(id), group).value();
     return {slots.begin(), slots.end()};
   }
-  /// Events since the last call are appended to `events`.
+  /// Appends the events since the last call to `events`.
   void poll() {
     const auto some = cache->poll();
     events.insert(events.end(), some.begin(), some.end());
   }
-  /// Everything that can move moves.
+  /// Lets everything move that can.
   void settle() {
     for (int i = 0; i < 50; ++i) {
       device->run();
@@ -124,18 +124,18 @@ class CacheFixture : public ::testing::Test {
   [[nodiscard]] std::uint64_t free_on_device() const { return cache->manager().device_ledger().free; }
   [[nodiscard]] std::uint64_t resident(Tier tier) const { return cache->manager().residency().tree().resident(tier); }
 
-  /// Set before make(): room to grow, in the first pool.
+  /// Set it before make(): slots to which the first pool can grow.
   std::uint32_t device_blocks_max = 0;
-  /// Set before make(): of the first pool's arena.
+  /// Set it before make(): chunk size of the first pool's arena.
   std::uint32_t host_chunk_blocks = 1024;
-  /// Set before make(): of the blocks of all pools, and how jobs are cut.
+  /// Set these before make(): layers of the blocks of all pools, and how transfers are cut into pieces.
   std::uint32_t layers = 1;
   TransferSchedulerConfig scheduler_config;
-  bool host_warm = true;  ///< from the beginning; else staging alone is
+  bool host_warm = true;  ///< if false, only staging is warm at the start
   std::function<MemoryLimits()> host_limits;
   ManualClock clock;
   NullWaker waker;
-  SimulatedArenaWorker* arena_worker = nullptr;  ///< the arena's
+  SimulatedArenaWorker* arena_worker = nullptr;  ///< of the first arena
   std::unique_ptr<HostArena> arena;
   std::vector<std::unique_ptr<HostArena>> other_arenas;
   std::vector<std::unique_ptr<MemoryStore>> other_stores;

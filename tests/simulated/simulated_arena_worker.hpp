@@ -8,12 +8,12 @@
 
 namespace terrace {
 
-/// Whoever owns it says when: for tests and the simulation. Threads: one.
+/// A worker that works only when a test or the simulation calls step(). Threads: one.
 class SimulatedArenaWorker final : public ArenaWorker {
  public:
   void run(Task task) override { tasks_.push_back(std::move(task)); }
   [[nodiscard]] std::size_t queued() const { return tasks_.size(); }
-  /// The next task, there and then. False where there is none.
+  /// Carries out the next task at once. Returns false if there is none.
   bool step();
 
  private:

@@ -19,7 +19,7 @@ SimulatedDevice::SimulatedDevice(std::span<const PoolMemory> pools, std::uint32_
 
 void SimulatedDevice::submit(CopyCommand command) {
   memories_.of(command).check(command);
-  // A point that no launch has returned would hold the stream for ever.
+  // A fence that no launch has returned would block the stream for ever.
   TERRACE_CHECK(command.after.value() <= given_out_);
   Stream& target = stream(command.direction);
   target.commands.push_back(std::move(command));
@@ -82,7 +82,7 @@ void SimulatedDevice::compute() {
   const Launched next = std::move(launched_.front());
   InPlaceAccess access{memories_};
   next.work(access);
-  // Only now, so that what the work itself launches comes after it.
+  // Pop it only now, so that everything that the work launches comes after it.
   launched_.pop_front();
   if (next.is_point) ++reached_;
 }
@@ -93,7 +93,7 @@ void SimulatedDevice::copy(Stream& stream) {
   const SlotRun& run = command.runs[stream.run];
   stream.took += step_takes;
   const SlotPair block{SlotId{run.source.value() + stream.block}, SlotId{run.destination.value() + stream.block}};
-  // Parts differ by a byte at most where the bytes do not divide evenly.
+  // If the bytes do not divide evenly, parts differ by at most one byte.
   const SlotMemory& memory = memories_.of(command);
   const ByteRange range = memory.range_of(command.layers);
   const std::size_t begin = range.begin + range.size * stream.part / steps_per_block_;

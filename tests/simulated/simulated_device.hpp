@@ -13,22 +13,20 @@
 
 namespace terrace {
 
-/// A device without threads: nothing happens but in step(), and the simulation chooses by its seed what happens next. Compute
-/// and the two directions are three choices; a copy takes several steps a block, so that what runs between them meets half
-/// copied blocks.
+/// A device without threads. Things happen only in step(), and the simulation chooses by its seed what happens next: compute, or
+/// one of the two directions. A copy of a block takes several steps, so that other steps in between see half copied blocks.
 ///
-/// Stops when destroyed: what has not happened never does. Threads: one.
+/// When it is destroyed, everything that has not happened is dropped. Threads: one.
 class SimulatedDevice final : public Device {
  public:
-  /// What a step of a copy claims to have taken.
+  /// The time that a step of a copy reports.
   static constexpr Duration step_takes = std::chrono::microseconds{1};
 
   /// What can make progress.
   enum class Part : unsigned char { compute, swap_out, swap_in };
 
-  /// `steps_per_block`: into how many steps the copy of what a command names of a block falls, at least 1. The arenas outlive the
-  /// device. Throws as
-  /// SlotMemory, and std::invalid_argument where steps_per_block is 0.
+  /// `steps_per_block`: number of steps in which a command copies a block, or its part of the block; at least 1. The arenas
+  /// outlive the device. Throws as SlotMemory does, and std::invalid_argument if steps_per_block is 0.
   explicit SimulatedDevice(std::span<const PoolMemory> pools, std::uint32_t steps_per_block = 2);
   SimulatedDevice(std::uint32_t slots, const HostArena& host, std::uint32_t steps_per_block = 2);
 
@@ -39,35 +37,36 @@ class SimulatedDevice final : public Device {
   Fence launch(ComputeWork work) override;
   [[nodiscard]] Fence reached() const override { return Fence{reached_}; }
   [[nodiscard]] Fence after_all_work() const override { return Fence{given_out_ + (sees_all_ ? 0U : 1U)}; }
-  /// As work on a stream of the caller's that nobody has marked yet: runs after all launched before it, and gives out no point.
+  /// Launches work as on a stream of the caller that no fence marks yet. It runs after all work that was launched before it.
   void launch_unseen(ComputeWork work);
 
-  /// What step() may be asked for now: compute with work launched; a direction with a command whose point compute has
-  /// reached, unless it is stuck.
+  /// The parts that step() can advance now: compute if work is launched; a direction if it has a command whose fence compute has
+  /// reached, and if it is not stuck.
   [[nodiscard]] std::vector<Part> step_options() const;
-  /// One thing happens: the next computation runs; or a part of one block of the direction's oldest command moves, and with
-  /// the last part the command is done. `part` must be among step_options().
+  /// Does one thing: runs the next work of compute, or moves one part of one block of the oldest command of a direction. The last
+  /// part completes the command. `part` must be one of step_options().
   void step(Part part);
-  /// Steps whatever can be stepped until nothing can.
+  /// Steps until nothing can make progress.
   void run();
 
-  /// One more command of this direction fails: the one that moves next, at its next step, half of which is written.
+  /// Makes one more command of this direction fail: the next one that moves, at its next step. Half of that step is written.
   void fail_next(Direction direction) { ++stream(direction).failures_due; }
-  /// A frozen stream: its commands stay where they are, half done if they are.
+  /// If `frozen`, the commands of this direction stop where they are, possibly half done.
   void stuck(Direction direction, bool frozen) { stream(direction).stuck = frozen; }
-  /// While set, what this direction has done is not reported, though its bytes have moved; unset, all of it is.
+  /// If `delayed`, completed commands of this direction are not reported, although their bytes have moved. Later all are
+  /// reported.
   void delay_completion(Direction direction, bool delayed);
 
-  /// What the slot holds this moment, half a copy or not. For tests: compute sees it in launched work.
+  /// The present content of the slot, even in the middle of a copy. For tests. Compute sees it in launched work.
   [[nodiscard]] std::span<const std::byte> peek(PoolId pool, SlotId slot) const { return memories_.of(pool).device_block(slot); }
-  /// Commands submitted and not yet done, by direction.
+  /// Number of commands of this direction that are submitted and not done.
   [[nodiscard]] std::size_t commands(Direction direction) const { return stream(direction).commands.size(); }
 
  private:
   struct Stream {
     Duration took{};
     std::deque<CopyCommand> commands;
-    /// Where the oldest command is: run, block of the run, part of the block.
+    /// Position in the oldest command: run, block of the run, part of the block.
     std::size_t run = 0;
     std::uint32_t block = 0;
     std::uint32_t part = 0;

@@ -16,7 +16,7 @@ constexpr std::uint64_t sector = 512;
 
 std::vector<std::byte> survivor(const SimulatedFiles::File& file, const std::function<bool(bool whole)>& survives) {
   std::vector<std::byte> bytes = file.durable;
-  // Where a change of the size is lost, so are those after it, and what was written to where it reached or cut.
+  // If a change of the size is lost, the later ones are lost too, and so are writes into the range that they added or cut.
   std::optional<std::uint64_t> lost_from;
   for (const SimulatedFiles::File::Change& change : file.unsynced) {
     if (change.resizes) {
@@ -65,7 +65,7 @@ void SimulatedFiles::write(File& file, std::uint64_t offset, std::vector<std::by
 void SimulatedFiles::resize(File& file, std::uint64_t size) {
   if (size == file.bytes.size()) return;
   file.bytes.resize(size);
-  // (The last page is whole no more.)
+  // (The last page is no longer a whole page.)
   file.holes.erase(file.holes.lower_bound(size / page_bytes), file.holes.end());
   file.unsynced.push_back({file.changes++, size, {}, true});
 }
@@ -77,7 +77,7 @@ void SimulatedFiles::make_longer(File& f, std::uint64_t size) {
   punch(f, before, size - before);
 }
 
-/// Whole pages of it.
+/// Only whole pages become holes.
 void SimulatedFiles::punch(File& f, std::uint64_t offset, std::uint64_t length) {
   const std::uint64_t end = std::min<std::uint64_t>(offset + length, f.bytes.size());
   for (std::uint64_t page = (offset + page_bytes - 1) / page_bytes; (page + 1) * page_bytes <= end; ++page) f.holes.insert(page);
@@ -93,7 +93,7 @@ bool SimulatedFiles::take_room(File& f, std::uint64_t offset, std::uint64_t leng
   const std::uint64_t end = std::max(offset + length, begin);
   const std::uint64_t needed = static_cast<std::uint64_t>(std::distance(first, last)) * page_bytes + (end - begin);
   if (needed > disk_bytes_ - std::min(used(), disk_bytes_)) return false;
-  make_longer(f, begin);  // what it skips takes no room
+  make_longer(f, begin);  // the skipped part takes no space
   const auto [from, to] = holes();
   f.holes.erase(from, to);
   resize(f, end);
@@ -121,7 +121,7 @@ Result<Made> SimulatedFiles::make_directory(const std::filesystem::path& path) {
   return made;
 }
 
-/// Everything here is its user's own.
+/// All files here belong to the user.
 Result<void> SimulatedFiles::check_private(const std::filesystem::path& path) {
   if (const int error = error_at(path)) return errno_code(error);
   if (!names_.directories.contains(path)) return errno_code(names_.files.contains(path) ? EPERM : ENOENT);
@@ -288,7 +288,7 @@ SimulatedFiles SimulatedFiles::after_power_failure(const std::function<bool(bool
     auto copy = std::make_shared<File>();
     copy->bytes = copy->durable = survivor(*chosen, survives);
     copy->is_link = chosen->is_link;
-    // A hole that something was left of is none.
+    // A hole of which something was kept is no hole.
     for (const std::uint64_t page : chosen->holes) {
       if ((page + 1) * page_bytes > copy->bytes.size()) break;
       const auto in_it = std::span{copy->bytes}.subspan(page * page_bytes, page_bytes);

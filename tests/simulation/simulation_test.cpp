@@ -86,7 +86,7 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
               total.device, total.host, total.storage, total.miss, total.failed, total.no_room, stats.evictions_cancelled,
               stats.joined, stats.duplicates, stats.load_failures, stats.loads_late, stats.replans, stats.store_failed,
               stats.store_gone, stats.store_no_room, stats.store_orphaned, stats.stored_evicted);
-  // A world in which these never happen proves nothing about them.
+  // If these events never happen in a world, it proves nothing about them.
   if (count < 1000) return;
   EXPECT_GT(total.device, 0U);
   EXPECT_GT(total.host, 0U);
@@ -137,7 +137,7 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   EXPECT_GT(stats.stored_evicted, 0U);
 }
 
-/// Worlds in which most hits are loads by layer, and transfers fail.
+/// Worlds in which most hits are loaded by layer, and transfers fail.
 TEST(Simulation, tells_of_no_layer_that_is_not_there) {
   const std::uint64_t first = test::seed_from_env_or(1);
   const std::uint64_t count = seeds_from_env_or(std::getenv("TERRACE_SEED") != nullptr ? 1 : 1000);

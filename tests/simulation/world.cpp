@@ -13,17 +13,17 @@
 namespace terrace::test {
 namespace {
 
-/// What pools may grow to.
+/// The largest sizes of pools.
 constexpr std::uint32_t device_blocks_max = 24;
 constexpr std::uint32_t host_blocks_max = 60;
-/// Prefixes differ between them from the first block on.
+/// Prefixes of different tenants differ from the first block on.
 constexpr std::uint32_t tenants = 3;
 
 TenantId tenant_of(std::span<const std::uint32_t> names) { return TenantId{names.front() / 3 % tenants}; }
 
 }  // namespace
 
-/// Refuses a chunk now and then, and knows that none comes twice, goes without having come, or goes with somebody in it.
+/// Sometimes refuses a chunk. Checks that no chunk is added twice, removed without having been added, or removed while in use.
 class World::ChunkWatch final : public ArenaChunks {
  public:
   ChunkWatch(World& world, PoolId pool) : world_{world}, pool_{pool} {}
@@ -82,7 +82,7 @@ World::World(std::uint64_t seed, const WorldOptions& options) : options_{options
   cache_->record_events();
 }
 
-/// Of a few small chunks; not all of them are warm at first.
+/// An arena of a few small chunks, some of which are not warm at first.
 void World::make_arena(std::size_t pool) {
   const PoolId id{static_cast<std::uint16_t>(pool)};
   const PoolSizes& sizes = options_.manager.pool(id);
@@ -136,10 +136,10 @@ void World::step() {
   }
   if (!winding_down_ && random_.chance(0.01)) plant_fault();
   if (random_.chance(0.02)) operate();
-  // Most of the time the cache serves.
+  // Most of the time transfers are not paused.
   if (paused_ && random_.chance(0.05)) resume_transfers();
   if (cache_->status() == CacheStatus::cleared && random_.chance(0.1)) TERRACE_CHECK(cache_->resume().has_value());
-  // Without another point a quarantine may last for ever.
+  // Without another fence, a quarantine might last for ever.
   const bool marks = cache_->manager().quarantined_requests() > 0 && random_.chance(0.05);
   if (marks) ranks_->devices().launch([](std::uint32_t, BlockAccess&) {});
   check_counters();
@@ -162,20 +162,20 @@ std::vector<BlockKey> World::keys_of(std::span<const std::uint32_t> names) const
   return options_.equal_prefixes ? with_equal_prefix64(std::move(keys)) : keys;
 }
 
-/// What operators do to a cache while it serves.
+/// What operators do with a serving cache.
 void World::operate() {
   std::vector<std::uint32_t> names;
   switch (random_.below(11)) {
     case 0: {
       if (winding_down_ || !random_.chance(0.2)) return;
-      // Cleared below: requests that are alive go on with the weights they began with.
+      // After the clear, live requests continue with the weights that they began with.
       ClearOptions how;
       how.wait = random_.chance(0.3);
       how.storage = random_.chance(0.5);
       ++weights_;
       if (!how.storage) ++generation_;
       cache_->clear(how);
-      // Those that wait have failed; the next poll says so.
+      // Requests that waited have failed; the next poll reports it.
       for (const auto& client : clients_) {
         if (client->state == Client::State::pending) *client->valid = false;
       }
@@ -193,14 +193,14 @@ void World::operate() {
       return;
     case 3:
       if (pins_.empty()) return;
-      (void)cache_->unpin(pins_.back());  // its time may have passed
+      (void)cache_->unpin(pins_.back());  // it may have expired
       pins_.pop_back();
       return;
     case 4:
       if (cache_->drop(random_keys(names))) ++seen_->drops;
       return;
     case 6:
-      // An end before its time, now and then; its time may have passed.
+      // Sometimes ends a retention early; it may have expired.
       if (!retentions_.empty() && random_.chance(0.5)) {
         (void)cache_->end_retention(retentions_.back());
         retentions_.pop_back();
@@ -275,7 +275,7 @@ void World::start_request() {
   if (random_.chance(0.1)) request.lowest_tier = random_.chance(0.5) ? Tier::host : Tier::device;
   if (random_.chance(0.3)) request.hit_blocks_max = static_cast<std::uint32_t>(client->keys.size() - 1);
   request.by_layer = random_.chance(0.5);
-  // (Where a stream freezes the copy under way outlives its request's deadline.)
+  // (If a stream freezes, the copy under way outlives the deadline of its request.)
   const bool freezes = options_.faults.streams_freeze;
   if (random_.chance(freezes ? 0.6 : 0.3)) {
     request.deadline = clock_.now() + std::chrono::milliseconds{random_.below(freezes ? 60 : 400)};
@@ -321,7 +321,7 @@ void World::poll() {
         clients_.erase(client);
         continue;
       }
-      // Its compute goes on for a while.
+      // Its compute continues for a while.
       ++seen_->failed_late;
       (*client)->state = Client::State::failed;
     } else {
@@ -335,9 +335,9 @@ void World::poll() {
   }
 }
 
-/// An optional group that can serve a hit does, and one that cannot does not.
+/// Checks that an optional group serves a hit if and only if it can.
 void World::check_serves(const Client& client) {
-  if (stats().replans != client.replans) return;  // what it found may have gone meanwhile
+  if (stats().replans != client.replans) return;  // what it found may have been evicted meanwhile
   const std::size_t hits = cache_->hit_tiers(client.lease)->size();
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     if (client.could_serve[g].empty()) continue;
@@ -365,7 +365,7 @@ void World::act(std::size_t which) {
       client.state = Client::State::computed;
       return;
     case Client::State::computed: {
-      // Committed before compute is through, as an asynchronous scheduler does: the fence keeps transfers back.
+      // Commits before compute is done, as an asynchronous scheduler does. The fence holds transfers back.
       const std::size_t full = std::min<std::size_t>(client.keys.size(), client.filled);
       const std::size_t committed = random_.chance(0.3) ? random_.between(1, full) : full;
       const auto duplicates = cache_->commit(client.lease, std::span{client.keys}.first(committed), client.fence);
@@ -380,14 +380,14 @@ void World::act(std::size_t which) {
         const std::uint64_t unit = cache_->manager().unit_tokens();
         TERRACE_CHECK(cache_->advance(client.lease, client.filled * unit, client.fence).has_value());
       }
-      // The next chunk of the prompt, then what is generated.
+      // The next chunk of the prompt, then generated tokens.
       const bool all = client.filled == client.keys.size();
       if (!winding_down_ && (!all || client.extensions_left > 0)) {
         if (client.held == client.filled) {
           const auto left = static_cast<std::uint32_t>(client.keys.size()) - client.filled;
           const std::uint32_t more = all ? 1 : std::min(client.chunk, left);
           if (!cache_->extend(client.lease, more)) {
-            // An engine would preempt somebody; here it may be this one.
+            // An engine would preempt some request; here it may be this one.
             if (random_.chance(0.2)) forget(which);
             return;
           }
@@ -412,7 +412,7 @@ void World::act(std::size_t which) {
   }
 }
 
-/// A request that is not to be served any further; its compute may still be under way.
+/// Stops serving a request. Its compute may still be under way.
 void World::forget(std::size_t which) {
   Lease lease = std::move(clients_[which]->lease);
   const Fence fence = clients_[which]->fence;
@@ -473,7 +473,7 @@ void World::check() {
   cache_->take_events(kv_events_);
   mirror_.apply(kv_events_);
   seen_->kv_events += kv_events_.size();
-  // Where nobody was told of anything, now and then: what came or went without an event is still there then, or still missing.
+  // Also compare sometimes when there was no event, to find changes without an event.
   if (!kv_events_.empty() || ++checks_ % 16 == 0) mirror_.compare(cache_->manager());
   ranks_->check_invariants();
   for (const auto& store : stores_) {
@@ -503,7 +503,7 @@ void World::wind_down() {
   ranks_->mend();
   end_jobs();
   const auto chunks_move = [this] {
-    // What is mapped and not warm is coming or going.
+    // Mapped chunks that are not warm are coming or going.
     return std::ranges::any_of(arenas_,
                                [](const auto& arena) { return arena->mapped() != arena->block_bytes() * arena->slots(); });
   };
@@ -523,7 +523,7 @@ void World::wind_down() {
   for (std::size_t pool = 0; pool < arenas_.size(); ++pool) {
     const PoolId id{static_cast<std::uint16_t>(pool)};
     TERRACE_CHECK(cache_->retiring(Tier::device, id) == 0 && cache_->retiring(Tier::host, id) == 0);
-    // Nobody holds anything: every chunk that was to go has gone, and what is wanted is there.
+    // No lease is left: every chunk that should go has gone, and the wanted size is there.
     const HostMemory memory = cache_->host_memory(id);
     const std::uint64_t slots = std::uint64_t{memory.wanted} + options_.manager.pool(id).staging_blocks;
     const std::uint64_t chunk = arenas_[pool]->slots_per_chunk();

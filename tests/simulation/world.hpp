@@ -24,51 +24,52 @@
 
 namespace terrace::test {
 
-/// What a world may do to itself.
+/// The faults of a world.
 struct Faults {
   bool transfers_fail = false;
   bool streams_freeze = false;
-  bool disk_fails = false;       ///< errors, short transfers, flipped bits, stalls
-  bool blocks_rot = false;       ///< bits of blocks flip where they lie, in stores behind a guard
-  bool directory_fails = false;  ///< of a striped store: all that is in it, for good
+  bool disk_fails = false;       ///< I/O errors, short transfers, flipped bits, stalls
+  bool blocks_rot = false;       ///< bits of stored blocks flip, in stores behind a ResilientStore
+  bool directory_fails = false;  ///< one directory of a striped store fails for good
   bool clients_abort = true;
-  bool leases_drop = false;  ///< without a word of their last use; of some, compute gives no point for what it has launched
+  /// Leases end without used_until(). For some of them, no fence marks the compute that was launched.
+  bool leases_drop = false;
 };
 
 struct WorldOptions {
   ManagerConfig manager;
-  tools::PolicyKind policy = tools::PolicyKind::adaptive;  ///< names what manager.policy makes
+  tools::PolicyKind policy = tools::PolicyKind::adaptive;  ///< the name of the policy that manager.policy makes
   enum class Store : unsigned char { none, memory, file } store = Store::none;
   std::uint32_t stored_blocks = 16;
-  std::uint32_t directories = 1;  ///< that a file store is striped over
+  std::uint32_t directories = 1;  ///< over which a file store is striped
   std::uint32_t layers = 1;       ///< of a block, in every pool
-  bool resilient = false;         ///< the stores are behind a ResilientStore each
+  bool resilient = false;         ///< each store is behind a ResilientStore
   Faults faults;
   bool poison = true;
-  bool equal_prefixes = false;  ///< all keys agree in their first eight bytes
-  bool slow_compute = false;    ///< copies overtake it wherever nothing holds them back
+  bool equal_prefixes = false;  ///< all keys have the same first eight bytes
+  bool slow_compute = false;    ///< copies overtake compute unless something holds them back
   Ranks::Options ranks;
 };
 
-/// Chosen by the seed: groups, sizes, relation, write policy, store, faults.
+/// Options chosen by the seed: groups, sizes, inclusion policy, write policy, store, faults.
 [[nodiscard]] WorldOptions random_options(std::uint64_t seed);
-/// As there, but with a host tier that keeps most, blocks of several layers, and transfers that fail.
+/// The same, but with a host tier that keeps most blocks, blocks of several layers, and failing transfers.
 [[nodiscard]] WorldOptions layered_options(std::uint64_t seed);
 
-/// The cache with everything around it on one thread: clients that acquire, compute, commit, extend and release, the devices
-/// of one rank or several and a disk that move when the seed says so, time that passes when the seed says so. Every hit is
-/// compared with the content its key stands for when compute reads it; every copy's invariants are checked after every step.
+/// A cache and everything around it, on one thread: clients that acquire, compute, commit, extend and release; the devices of one
+/// or several ranks and a disk, which move when the seed says so; and time, which also passes when the seed says so. Whenever
+/// compute reads a hit, it is compared with the content that belongs to its key. All invariants are checked after every step.
 class World {
  public:
   World(std::uint64_t seed, const WorldOptions& options);
   ~World();
 
-  /// One thing happens.
+  /// Does one thing.
   void step();
   void check();
-  /// No new requests; everything under way ends; faults are mended.
+  /// Ends the world: no new requests, everything under way ends, faults are repaired.
   void wind_down();
-  /// Everything that is left, in one number.
+  /// A number that summarises the final state.
   [[nodiscard]] std::uint64_t digest() const;
 
   struct Seen {
@@ -88,8 +89,8 @@ class World {
     std::uint64_t storage_grown = 0;
     std::uint64_t storage_shrunk = 0;
     std::uint64_t growth_stopped = 0;    ///< of a store
-    std::uint64_t directories_lost = 0;  ///< the same
-    std::uint64_t chunks_added = 0;      ///< while serving
+    std::uint64_t directories_lost = 0;  ///< of a store
+    std::uint64_t chunks_added = 0;      ///< while the cache was serving
     std::uint64_t chunks_removed = 0;
     std::uint64_t growths_failed = 0;
     std::uint64_t retained = 0;
@@ -100,18 +101,18 @@ class World {
     std::uint64_t grouped_hits = 0;  ///< blocks hit by requests of several groups
     std::uint64_t unserved = 0;      ///< optional groups that could not serve a hit
     std::uint64_t served = 0;        ///< optional groups that could, and did
-    std::uint64_t given_up = 0;      ///< blocks that fell out of a window
-    std::uint64_t layers_told = 0;   ///< times that a request was told of more layers
-    std::uint64_t layers_seen = 0;   ///< layers of blocks that were looked at when told of
+    std::uint64_t given_up = 0;      ///< blocks that left the window of a group
+    std::uint64_t layers_told = 0;   ///< how often a request was told of more layers
+    std::uint64_t layers_seen = 0;   ///< layers of blocks that were checked after the request was told of them
     std::uint64_t failed_late = 0;   ///< requests that failed after that
-    std::uint64_t dropped = 0;       ///< leases that ended without a word of their last use
+    std::uint64_t dropped = 0;       ///< leases that ended without used_until()
     std::uint64_t quarantined = 0;   ///< steps after which a request was quarantined
-    std::uint64_t retried = 0;       ///< by the guards of the stores, as are the next two
+    std::uint64_t retried = 0;       ///< this and the next two: counts of the resilient stores
     std::uint64_t breakers_opened = 0;
     std::uint64_t declined = 0;
-    std::uint64_t durable = 0;  ///< blocks that a power failure at the end would leave, by the books
-    std::uint64_t lost = 0;     ///< and those that it would not
-    std::uint64_t corrupt = 0;  ///< reads that did not verify, of stores behind a guard
+    std::uint64_t durable = 0;  ///< blocks that would survive a power failure at the end, by the cache's own count
+    std::uint64_t lost = 0;     ///< blocks that would not
+    std::uint64_t corrupt = 0;  ///< reads that did not verify, in stores behind a ResilientStore
   };
   [[nodiscard]] const Seen& seen() const { return *seen_; }
   [[nodiscard]] const ManagerStats& stats() const { return cache_->manager().stats(); }
@@ -131,7 +132,7 @@ class World {
   void launch(Client& client, RankWork work);
   void check_counters();
   [[nodiscard]] FileStoreConfig file_config(std::size_t pool) const;
-  static constexpr std::uint32_t stored_blocks_max = 60;  ///< what a store may grow to
+  static constexpr std::uint32_t stored_blocks_max = 60;  ///< the largest size of a store
   [[nodiscard]] std::unique_ptr<BlockStore> make_store(std::size_t pool);
   void check_durable();
   [[nodiscard]] std::unique_ptr<BlockStore> make_resilient(std::unique_ptr<BlockStore> store);
@@ -156,13 +157,13 @@ class World {
   Random random_;
   ManualClock clock_;
   NullWaker waker_;
-  std::vector<GroupRule> rules_;                      ///< of the groups
-  std::vector<std::unique_ptr<ChunkWatch>> watches_;  ///< by PoolId, as are the arenas and the stores
+  std::vector<GroupRule> rules_;                      ///< by GroupId
+  std::vector<std::unique_ptr<ChunkWatch>> watches_;  ///< by PoolId, like the arenas and the stores
   std::vector<std::unique_ptr<HostArena>> arenas_;
-  std::vector<SimulatedArenaWorker*> arena_workers_;  ///< the arenas'
+  std::vector<SimulatedArenaWorker*> arena_workers_;  ///< of the arenas
   std::optional<Ranks> ranks_;
   std::vector<std::unique_ptr<SimulatedIo>> disks_;
-  std::vector<std::unique_ptr<BlockStore>> bare_stores_;  ///< behind a guard
+  std::vector<std::unique_ptr<BlockStore>> bare_stores_;  ///< behind a ResilientStore
   std::vector<std::unique_ptr<BlockStore>> stores_;
   std::unique_ptr<Cache> cache_;
   std::vector<std::unique_ptr<Client>> clients_;
@@ -170,16 +171,16 @@ class World {
   std::uint64_t next_id_ = 1;
   std::uint64_t digest_ = 0;
   bool winding_down_ = false;
-  bool throws_before_marking_ = false;       ///< compute is launched, and nobody gets to know a point for it
+  bool throws_before_marking_ = false;       ///< compute is launched, but an exception comes before its fence
   std::vector<GroupId> dropped_duplicates_;  ///< of clients that have dropped their leases, while any request is quarantined
   ManagerStats stats_before_;
-  /// What the model's weights are: content depends on them. A clear that keeps storage changes the keys with them, as it must.
+  /// The weights of the model, on which content depends. A clear that keeps storage must also change the keys.
   std::uint64_t weights_ = 0;
   std::uint32_t generation_ = 0;
   std::vector<PinId> pins_;
   std::vector<RetentionId> retentions_;
   std::vector<WriteBackId> jobs_;
-  /// What a job has told of its blocks so far.
+  /// Blocks that a job has reported so far.
   struct Told {
     std::array<std::uint64_t, write_back_outcome_count> blocks{};
     std::set<BlockKey> keys;
@@ -191,7 +192,7 @@ class World {
   bool paused_ = false;
 };
 
-/// What a block with this key holds, from byte `begin` on; keys differ between groups.
+/// The content of a block with this key, from byte `begin` on. Keys differ between groups.
 void fill_content(const BlockKey& key, std::uint64_t weights, std::size_t begin, std::span<std::byte> part);
 [[nodiscard]] bool has_content(const BlockKey& key, std::uint64_t weights, std::size_t begin, std::span<const std::byte> part);
 

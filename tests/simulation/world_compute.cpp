@@ -11,7 +11,7 @@
 namespace terrace::test {
 namespace {
 
-/// The words of a block's content. All of the key counts: others may agree with it in a part.
+/// The words of a block's content. They depend on the whole key, because keys may share a part.
 class Words {
  public:
   Words(const BlockKey& key, std::uint64_t weights) {
@@ -27,7 +27,7 @@ class Words {
   std::uint64_t first_ = 0;
 };
 
-/// What compute does to a block: compares it, or writes it.
+/// The work of compute on a block: compare it, or write it.
 struct Work {
   PoolId pool;
   SlotId slot;
@@ -55,7 +55,7 @@ bool has_content(const BlockKey& key, std::uint64_t weights, std::size_t begin, 
   return true;
 }
 
-/// Looks at the layers, and launches what a model would do by then: read them, and write into the new blocks.
+/// Checks the layers, and launches what a model would do at that time: read them, and write into the new blocks.
 void World::told_of_layers(Client& client, std::uint32_t layers) {
   TERRACE_CHECK(layers > client.layers && layers < options_.layers);
   TERRACE_CHECK(cache_->state(client.lease) != RequestState::ready);
@@ -64,7 +64,7 @@ void World::told_of_layers(Client& client, std::uint32_t layers) {
   std::vector<Work> work;
   const auto hits = static_cast<std::uint32_t>(cache_->hit_tiers(client.lease)->size());
   const Fence reached = ranks_->devices().reached();
-  // Of a rank's share of a block.
+  // In the share of one rank.
   const auto arrived = [all = options_.layers, layers](std::span<const std::byte> share) {
     return share.first(share.size() / all * layers);
   };
@@ -85,7 +85,8 @@ void World::told_of_layers(Client& client, std::uint32_t layers) {
       }
       const BlockKey key = key_in_group(client.keys[std::size_t{block + 1} * rule.units_per_block() - 1], group);
       work.push_back({pool, table[block], key, true});
-      // What another has committed meanwhile may not be computed yet; a load has waited for whatever was to be waited for.
+      // A block that another request has committed may not be computed yet. A load has already waited for everything that it must
+      // wait for.
       const Fence filled = cache_->manager().residency(pool).pool(Tier::device).fence(table[block]);
       if (filled > reached) continue;
       ++seen_->layers_seen;
@@ -99,7 +100,7 @@ void World::told_of_layers(Client& client, std::uint32_t layers) {
                   arrived](std::uint32_t rank, BlockAccess& access) {
     for (const Work& w : work) {
       if (!w.hit) {
-        // Some of it, and not what its key says: nobody may take it for that.
+        // Writes a part of it, so that the block differs from the content of its key and must not be served.
         const auto target = access.write_target(w.pool, w.slot, {});
         std::memset(target.data(), 0xEE, target.size() / 2);
         access.written(w.pool, w.slot, {});
@@ -112,7 +113,7 @@ void World::told_of_layers(Client& client, std::uint32_t layers) {
   });
 }
 
-/// Launches what a model would do: read the blocks that are there, write those that are not.
+/// Launches what a model would do: read the blocks that exist, and write the others.
 void World::compute(Client& client) {
   std::vector<Work> work;
   const auto hits = static_cast<std::uint32_t>(cache_->hit_tiers(client.lease)->size());
@@ -145,7 +146,8 @@ void World::compute(Client& client) {
     for (std::uint32_t block = 0; block < rule.full_blocks(now); ++block) {
       if (has_null && table[block] == null_slot) {
         ++seen_->given_up;
-        // What the next token attends to is never given up: of a state that is the last, of windows the first and all after it.
+        // Blocks to which the next token attends are never given up: the last block of a state, and the first needed block of a
+        // window and all blocks after it.
         const std::uint32_t needed = rule.first_needed(std::uint64_t{known} * cache_->manager().unit_tokens());
         TERRACE_CHECK(known == 0 || (rule.config().kind == GroupKind::recurrent ? block != needed : block < needed));
         continue;
@@ -183,7 +185,7 @@ void World::launch(Client& client, RankWork work) {
   }
 }
 
-/// An exception on the way from a launch to the commit: the lease ends, and what was launched goes on.
+/// An exception between a launch and the commit: the lease ends, and the launched work continues.
 void World::drop_lease(std::size_t which) {
   Client& client = *clients_[which];
   if (client.state == Client::State::ready) {
@@ -191,14 +193,14 @@ void World::drop_lease(std::size_t which) {
     compute(client);
     throws_before_marking_ = false;
   }
-  // Loads may fail, and then what compute reads of them means nothing.
+  // Loads may fail; then what compute reads of them means nothing.
   if (client.state == Client::State::pending) *client.valid = false;
   ++seen_->dropped;
   dropped_duplicates_.insert(dropped_duplicates_.end(), client.duplicates.begin(), client.duplicates.end());
   clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(which));
 }
 
-/// Whatever was preempted, planned again or dropped: no count goes back, and tokens add up.
+/// No counter decreases and token counts add up, whatever was preempted, planned again or dropped.
 void World::check_counters() {
   using Words = std::array<std::uint64_t, sizeof(ManagerStats) / sizeof(std::uint64_t)>;
   const ManagerStats now = cache_->stats();

@@ -1,4 +1,4 @@
-// What the cache says of a power failure, held against one.
+// Compares what the cache says about a power failure with the result of one.
 #include "base/check.hpp"
 #include "storage/io/aligned_buffer.hpp"
 #include "tests/simulation/world.hpp"
@@ -11,7 +11,7 @@
 namespace terrace::test {
 namespace {
 
-/// Blocks of the store that can be read, each verified as it is.
+/// Number of stored blocks that can be read. Each is verified.
 std::uint64_t readable_blocks(SimulatedIo& disk, const FileStoreConfig& config) {
   FileStore store{config, disk};
   std::vector<BlockKey> keys;
@@ -51,7 +51,7 @@ FileStoreConfig World::file_config(std::size_t pool) const {
   return config;
 }
 
-/// On a disk that does what it is told.
+/// On a disk without faults.
 void World::check_durable() {
   const Durability said = cache_->durability();
   seen_->durable += said.durable_blocks;
@@ -61,7 +61,7 @@ void World::check_durable() {
   for (std::size_t pool = 0; pool < disks_.size(); ++pool) {
     SimulatedIo after{disks_[pool]->files().left_by(SimulatedFiles::End::power_failure)};
     FileStoreConfig config = file_config(pool);
-    // (Less would cut a store that has grown.)
+    // (A smaller capacity would cut a store that has grown.)
     config.capacity = capacity_for(stored_blocks_max, config.block_bytes, options_.directories);
     after.files().set_disk_bytes(Bytes{~0ULL});
     left += readable_blocks(after, config);

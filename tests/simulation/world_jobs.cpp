@@ -6,7 +6,7 @@
 
 namespace terrace::test {
 
-/// An operator orders write-backs, changes his mind, and asks.
+/// An operator starts write-back jobs, pauses, resumes or cancels them, and reads their progress.
 void World::order_write_back() {
   if (winding_down_) return;
   if (!jobs_.empty() && random_.chance(0.4)) {
@@ -35,11 +35,11 @@ void World::order_write_back() {
   ++seen_->jobs;
 }
 
-/// What the books say of each job, and what they say of its blocks one by one, is the same.
+/// The counts of each job agree with its results block by block.
 void World::check_jobs() {
   for (const WriteBackId id : jobs_) {
     const auto progress = cache_->write_back(id);
-    if (!progress) continue;  // long ago
+    if (!progress) continue;  // it ended long ago and is forgotten
     const auto results = cache_->take_write_back_results(id);
     TERRACE_CHECK(results.has_value());
     Told& told = told_[id];

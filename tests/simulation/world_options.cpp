@@ -1,4 +1,4 @@
-// The worlds that there are.
+// The random options of worlds.
 #include "tests/simulation/world.hpp"
 
 #include "base/random.hpp"
@@ -9,7 +9,7 @@
 namespace terrace::test {
 namespace {
 
-/// Groups of all kinds, one to four, in one to three pools. Full attention is among them mostly, as in models.
+/// One to four groups of any kind, in one to three pools. Most have a group with full attention, as models do.
 void choose_groups(Random& random, ManagerConfig& manager) {
   const std::uint64_t groups = random.between(1, 4);
   const std::uint64_t pools = random.between(1, std::min<std::uint64_t>(groups, 3));
@@ -25,7 +25,7 @@ void choose_groups(Random& random, ManagerConfig& manager) {
     group.pool = PoolId{static_cast<std::uint16_t>(g < pools ? g : random.below(pools))};
     manager.groups.push_back(group);
   }
-  // Somebody is cached, and decides.
+  // At least one group is cached, and decides what is a hit.
   if (manager.groups.front().kind == GroupKind::cross) manager.groups.front().kind = GroupKind::full;
   manager.null_block = true;
   for (std::uint64_t pool = 1; pool < pools; ++pool) {
@@ -80,7 +80,7 @@ WorldOptions random_options(std::uint64_t seed) {
     marks->high = marks->low + 0.1 * static_cast<double>(random.below(5));
   }
   if (random.chance(0.5)) choose_groups(random, manager);
-  // What links and disks take is measured by the clock, which goes on by a few milliseconds now and then.
+  // The speed of links and disks is measured with the clock, which advances by a few milliseconds now and then.
   constexpr std::array<double, 4> prefill_seconds{0, 1e-6, 1e-3, 0.1};
   manager.unit_prefill_seconds = prefill_seconds[random.below(prefill_seconds.size())];
   if (random.chance(0.3)) manager.loads = LoadPolicy::always;
@@ -94,8 +94,8 @@ WorldOptions random_options(std::uint64_t seed) {
   options.faults.blocks_rot = options.resilient && random.chance(0.5) && options.faults.disk_fails;
   options.equal_prefixes = random.chance(0.15);
   if (random.chance(0.3)) {
-    // Conflicts over slots: few of them above a large host tier, compute that lags, copies that outlive their requests. Freed
-    // slots are not overwritten, since transfers would wait for that.
+    // These options cause conflicts over device slots: few slots above a large host tier, slow compute, and copies that outlive
+    // their requests. Freed slots are not overwritten, because transfers would wait for that.
     manager.device_blocks = static_cast<std::uint32_t>(random.between(6, 9));
     manager.host_blocks = static_cast<std::uint32_t>(random.between(16, 40));
     manager.unit_prefill_seconds = 0;
@@ -103,7 +103,7 @@ WorldOptions random_options(std::uint64_t seed) {
     options.slow_compute = true;
     options.faults.streams_freeze = random.chance(0.6);
   }
-  // A job over the tree that may not begin much at a time sees the tree change under it, and goes over it again.
+  // A job over the tree with few blocks under way sees the tree change, and must scan it again.
   if (random.chance(0.7)) manager.write_back_blocks_ahead = static_cast<std::uint32_t>(random.between(1, 4));
   return options;
 }

@@ -1,4 +1,4 @@
-// What must hold of a world whatever happens in it, computed in the plainest way from what can be seen from outside.
+// What must always hold in a world, computed in the simplest way from what is visible from outside.
 #include "tests/simulation/world_oracles.hpp"
 
 #include "base/check.hpp"
@@ -52,7 +52,7 @@ std::vector<std::optional<bool>> could_serve(const CacheManager& manager, const 
     const Prefix prefix = tree.find(names);
     if (prefix.length < names.size()) return false;
     if (residency.usable(prefix.last(), Tier::device)) return true;
-    if (residency.copy(prefix.last(), Tier::device).present()) return std::nullopt;  // on its way from one of the tiers below
+    if (residency.copy(prefix.last(), Tier::device).present()) return std::nullopt;  // it is coming from one of the lower tiers
     return (lowest != Tier::device && residency.usable(prefix.last(), Tier::host)) ||
            (lowest == Tier::storage && residency.stored(prefix.last()));
   };

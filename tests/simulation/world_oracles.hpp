@@ -15,12 +15,12 @@
 
 namespace terrace::test {
 
-/// What a router believes that each tier can serve: it hears of nothing but events.
+/// What a router believes that each tier can serve. It knows only the events.
 class EventMirror {
  public:
-  /// Nothing is stored twice, and nothing is removed that was not stored.
+  /// Checks that nothing is stored twice, and nothing is removed that was not stored.
   void apply(std::span<const KvEvent> events);
-  /// The tree's copies that can be served are those that the events tell of, and no others.
+  /// Checks that the servable copies in the tree are exactly those that the events report.
   void compare(const CacheManager& manager) const;
 
  private:
@@ -35,14 +35,14 @@ class EventMirror {
   std::set<Served> served_;
 };
 
-/// For each number of leading hits, 0 to keys.size(): whether the group could serve them from `lowest` or a tier above it just
-/// now. Nothing where that depends on a load that is under way.
+/// For each number of leading hits, from 0 to keys.size(): whether the group could now serve them from `lowest` or a higher tier.
+/// Nothing if that depends on a load under way.
 [[nodiscard]] std::vector<std::optional<bool>> could_serve(const CacheManager& manager, const GroupRule& rule, GroupId group,
                                                            std::span<const BlockKey> keys, Tier lowest);
 
-/// Promises of device slots are kept with slots that are free or can be freed, and that stay: a slot that a resize has still to
-/// retire is promised to nobody. `duplicates`, by PoolId: slots that requests hold beside a copy that was there when they
-/// committed (Duplicate). That copy could be freed before; instead the slot is free when its request is released.
+/// Checks that promises of device slots can be kept with slots that are free or can be freed, and that stay. (A slot that a
+/// resize will retire is promised to nobody.) `duplicates`, by PoolId: slots of requests that committed a block that was cached
+/// already (Duplicate). Such a slot becomes free when its request is released.
 void check_promises(const CacheManager& manager, std::span<const std::uint64_t> duplicates);
 
 }  // namespace terrace::test

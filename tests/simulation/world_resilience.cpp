@@ -10,7 +10,7 @@
 
 namespace terrace::test {
 
-/// Back-offs and breaks as long as the steps of time are: both pass within a run.
+/// Back-offs and breaks are as long as the time steps, so that both pass within a run.
 std::unique_ptr<BlockStore> World::make_resilient(std::unique_ptr<BlockStore> store) {
   if (!options_.resilient || store == nullptr) return store;
   using std::chrono::milliseconds;
@@ -28,7 +28,7 @@ std::unique_ptr<BlockStore> World::make_resilient(std::unique_ptr<BlockStore> st
   return std::make_unique<ResilientStore>(*bare_stores_.back(), clock_, options);
 }
 
-/// A bit of some block changes while it lies there.
+/// Flips a bit of a stored block.
 void World::rot() {
   const std::size_t pool = random_.below(bare_stores_.size());
   BlockStore& store = *bare_stores_[pool];

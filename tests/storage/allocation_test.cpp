@@ -1,4 +1,4 @@
-// A store's guard allocates nothing once warm. In a program of its own, because it counts every allocation.
+// A ResilientStore allocates nothing once it is warm. This is a separate program, because it counts every allocation.
 #include "storage/memory/memory_store.hpp"
 #include "storage/resilience/resilient_store.hpp"
 #include "tests/allocation_count.hpp"
@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 
 constexpr std::uint32_t capacity = 256;
 
-/// Stores over each other: blocks are written that make others go, and read.
+/// A store in front of another one. Blocks are written that evict others, and read.
 class StoreAllocations : public testing::Test {
  protected:
   void serve(ResilientStore& guard, int rounds) {
@@ -36,7 +36,7 @@ class StoreAllocations : public testing::Test {
     do {
       events_.clear();
       guard.poll(events_);
-      if (guard.in_flight() > 0) clock.advance(milliseconds{1});  // what failed waits for its next try
+      if (guard.in_flight() > 0) clock.advance(milliseconds{1});  // a failed operation waits for its retry
     } while (guard.in_flight() > 0);
   }
 

@@ -1,4 +1,4 @@
-// What storage/index/block_store.hpp promises, on every store.
+// The contract in storage/index/block_store.hpp, for every kind of store.
 
 #include "tests/storage/harness.hpp"
 
@@ -192,7 +192,7 @@ TEST_P(BlockStoreContract, the_least_recently_used_goes_first) {
   EXPECT_TRUE(h.reads_back(key_of(1)));
   const BlockKey touched = key_of(2);
   h.store().touch({&touched, 1});
-  h.write({root_block(3)});  // once more
+  h.write({root_block(3)});  // a second time
   std::vector<BlockKey> evicted;
   for (std::uint64_t n = 11; n <= 14; ++n) {
     const auto keys = keys_of(h.write({root_block(n)}), Kind::evicted);
@@ -216,7 +216,7 @@ TEST_P(BlockStoreContract, a_block_whose_children_are_stored_stays) {
   const auto prefix = prefix_of(1, 3);
   h.write(prefix);
   h.write({root_block(50)});
-  // The prefix is older than block 50, and leaves from its end.
+  // The prefix is older than block 50, and is evicted from its end.
   std::vector<BlockKey> evicted;
   for (std::uint64_t n = 51; n <= 53; ++n) {
     const auto keys = keys_of(h.write({root_block(n)}), Kind::evicted);
@@ -233,7 +233,7 @@ TEST_P(BlockStoreContract, room_is_never_made_by_the_parent_of_what_comes) {
   EXPECT_EQ(outcome(h.write({prefix[2]}), Kind::written, prefix[2].key), Errc::full);
   EXPECT_TRUE(h.has(prefix[0].key));
   EXPECT_TRUE(h.has(prefix[1].key));
-  // Its leaf is as good a victim as before.
+  // The last block of the prefix can still be evicted.
   EXPECT_EQ(keys_of(h.write({root_block(9)}), Kind::evicted), std::vector{prefix[1].key});
 }
 
@@ -272,7 +272,7 @@ TEST_P(BlockStoreContract, for_each_goes_depth_first) {
   for (std::uint64_t n = 0; n < 8; ++n) stored.push_back(child_of(stored[n * 3 % stored.size()], 100 + n));
   h.write({stored.begin() + 6, stored.end()});
   std::vector<StoredBlock> visited;
-  std::vector<BlockKey> trail;  // of the block at hand, by depth
+  std::vector<BlockKey> trail;  // the ancestors of the present block, by depth
   h.store().for_each([&](const StoredBlock& block) {
     ASSERT_LE(block.depth, trail.size());
     if (block.depth > 0) {

@@ -1,4 +1,5 @@
-// What storage/index/block_store.hpp promises about blocks that go: removed, damaged, named, and at random. On every store.
+// The contract in storage/index/block_store.hpp for blocks that leave the store: removed, damaged, reported with their tokens,
+// and at random. For every kind of store.
 
 #include "base/random.hpp"
 #include "tests/storage/harness.hpp"
@@ -72,7 +73,7 @@ TEST_P(BlockStoreRemoval, a_block_that_is_removed_while_being_written_goes_when_
   const auto prefix = prefix_of(1, 3);
   h.start_write({prefix[0], prefix[1]});
   h.store().remove({&prefix[0].key, 1}, 5);
-  h.start_write({prefix[2], prefix[0]});  // a grandchild of what will go, and the block itself
+  h.start_write({prefix[2], prefix[0]});  // a grandchild of the removed block, and the block itself
   h.start_write({child_of(prefix[0], 40)});
   const auto events = h.drain();
   EXPECT_EQ(outcome(events, Kind::written, key_of(40)), Errc::parent_missing);
@@ -131,7 +132,7 @@ TEST_P(BlockStoreRemoval, what_leaves_is_named_by_the_token_of_the_write_that_st
   const auto prefix = prefix_of(1, 2);
   h.write(prefix);            // tokens 1 and 2
   h.write({root_block(50)});  // 3
-  h.write({root_block(50)});  // 4: the latest writer is who knows it
+  h.write({root_block(50)});  // 4: the events name the latest writer
   const auto first = h.write({root_block(60)});
   ASSERT_EQ(keys_of(first, Kind::evicted), std::vector{prefix[1].key});
   EXPECT_EQ(first.front().write_token, 2U);
@@ -217,7 +218,7 @@ TEST_P(BlockStoreRemoval, stays_closed_under_parent_whatever_happens) {
   }
   const auto any = [&]() -> const StoredBlock& { return known[random.below(known.size())]; };
 
-  std::vector<BlockKey> readable;  // as the events tell it
+  std::vector<BlockKey> readable;  // according to the events
   std::vector<StoreEvent> events;
   std::size_t served = 0;
   for (int step = 0; step < 2500; ++step) {
@@ -270,7 +271,7 @@ TEST_P(BlockStoreRemoval, stays_closed_under_parent_whatever_happens) {
     const StoreStat stat = h.store().stat();
     ASSERT_EQ(stat.orphans, 0U);
     ASSERT_EQ(stat.free + stat.blocks + stat.writing + stat.quarantined, stat.capacity_blocks);
-    if (stat.quarantined > 16) break;  // so many slots have failed that little is left to test
+    if (stat.quarantined > 16) break;  // too many slots have failed to test much more
     if (!events.empty() && h.store().in_flight() == 0) {
       std::vector<BlockKey> there;
       h.store().for_each([&](const StoredBlock& block) { there.push_back(block.key); });

@@ -13,7 +13,7 @@
 
 namespace terrace::test {
 
-/// Two pages, so that a block's write is not mistaken for a catalog page's.
+/// Two pages, so that the write of a block differs from the write of a catalog page.
 inline constexpr std::size_t block_size = 8192;
 
 /// Keys that differ in their first bytes, as digests do.
@@ -27,7 +27,7 @@ inline BlockKey key_of(std::uint64_t n) {
   return key;
 }
 
-/// Another key with the same first eight bytes, which is all that hash tables look at (BlockKey::prefix64).
+/// Another key with the same first eight bytes, the part that hash tables use (BlockKey::prefix64).
 inline BlockKey with_prefix64_of(const BlockKey& key, std::uint64_t n) {
   BlockKey other = key_of(n);
   std::copy_n(key.bytes.begin(), sizeof(std::uint64_t), other.bytes.begin());
@@ -38,14 +38,14 @@ inline StoredBlock root_block(std::uint64_t n) { return {key_of(n), key_of(~n), 
 inline StoredBlock child_of(const StoredBlock& parent, std::uint64_t n) {
   return {key_of(n), parent.key, parent.depth + 1, parent.tenant};
 }
-/// Blocks `first`, `first` + 1, ..., each the parent of the next.
+/// Blocks `first`, `first` + 1, ..., each the parent of the next one.
 inline std::vector<StoredBlock> prefix_of(std::uint64_t first, std::size_t length) {
   std::vector<StoredBlock> prefix{root_block(first)};
   while (prefix.size() < length) prefix.push_back(child_of(prefix.back(), first + prefix.size()));
   return prefix;
 }
 
-/// A block's content follows from its key, and starts with it.
+/// Fills in the content of a block. It depends on the key, and begins with it.
 inline void fill(std::span<std::byte> bytes, const BlockKey& key) {
   std::uint64_t word = key.prefix64();
   for (std::size_t at = 0; at < bytes.size(); at += 8) {

@@ -15,7 +15,7 @@
 
 namespace terrace::test {
 
-// What tests do to the files of a stopped store.
+// Changes to the files of a stopped store.
 
 inline void write_at(const std::filesystem::path& file, std::uint64_t offset, std::span<const std::byte> bytes) {
   std::fstream out{file, std::ios::in | std::ios::out | std::ios::binary};
@@ -45,7 +45,7 @@ inline void write_record(const std::filesystem::path& directory, std::uint32_t s
   write_at(directory / "catalog", catalog_page_bytes + std::uint64_t{slot} * record_bytes, bytes);
 }
 
-/// Each file's content and the time of its last change.
+/// The content of each file, and the time of its last change.
 using Snapshot = std::map<std::string, std::tuple<std::string, std::filesystem::file_time_type>>;
 inline Snapshot snapshot(const std::filesystem::path& directory) {
   Snapshot all;

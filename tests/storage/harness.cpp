@@ -33,7 +33,7 @@ class MemoryHarness final : public StoreHarness {
   MemoryStore store_;
 };
 
-/// A harness with what it stands on.
+/// A harness together with what it needs.
 template <class Setup>
 class PlainHarness final : public StoreHarness {
  public:
@@ -58,17 +58,17 @@ struct MemorySetup {
   MemoryHarness harness;
 };
 
-/// Behind a guard that tries no write again: the contract's tests count each write and its slot.
+/// A harness behind a ResilientStore that does not retry writes, because the contract tests count each write and its slot.
 template <class Setup>
 class ResilientHarness final : public StoreHarness {
  public:
   explicit ResilientHarness(std::uint32_t capacity) : setup_{capacity}, resilient_{setup_.harness.store(), clock_, options()} {}
-  /// Time passes between calls: what a test does again is outside its back-off.
+  /// Time passes between calls, so that an operation that a test repeats is outside of its back-off.
   BlockStore& store() override {
     clock_.advance(std::chrono::seconds{1});
     return resilient_;
   }
-  /// The store's I/O, or else time up to the next try.
+  /// Advances the I/O of the store, or otherwise the time up to the next retry.
   void advance() override {
     const StoreStat stat = setup_.harness.store().stat();
     if (setup_.harness.store().in_flight() > 0 || stat.capacity_blocks != stat.wanted_blocks) return setup_.harness.advance();
@@ -127,7 +127,7 @@ TemporaryDirectory::TemporaryDirectory() {
   std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
   if (::mkdtemp(name.data()) == nullptr) throw std::system_error{errno, std::generic_category(), name};
   path_ = name;
-  // What a test makes in a store's place is private, as the store's own files are.
+  // Files that a test creates in place of a store are private, as the store's own files are.
   (void)::umask(077);
 }
 
@@ -203,7 +203,7 @@ int FaultyUring::register_buffer(io_uring& ring, unsigned place, const iovec& me
 }
 
 int FaultyUring::ended(const IoOperation& operation, int fd, std::uint64_t asked, int result) {
-  if (asked == block_size) {  // a block, and no page of a catalog
+  if (asked == block_size) {  // a block, not a page of the catalog
     if (const int other = next_result.exchange(0)) return other;
   }
   return calls_.uring_ended(operation, fd, result);

@@ -18,7 +18,7 @@
 
 namespace terrace::test {
 
-/// A directory of its own, gone with the object.
+/// A directory of its own, which is removed with the object.
 class TemporaryDirectory {
  public:
   TemporaryDirectory();
@@ -31,7 +31,7 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-/// The system's calls, and what a test makes of them. The plain members are for before the first call.
+/// System calls with faults that a test chooses. Members that are not atomic must be set before the first call.
 class FaultyCalls : public PosixCalls {
  public:
   int open(const char* path, int flags, unsigned mode) override;
@@ -39,20 +39,20 @@ class FaultyCalls : public PosixCalls {
   ssize_t pwrite(int fd, const void* from, std::size_t bytes, off_t offset) override;
   int fallocate(int fd, off_t offset, off_t bytes) override;
 
-  /// What the members below make of an io_uring request's result.
+  /// The result of an io_uring request after the faults below.
   int uring_ended(const IoOperation& operation, int fd, int result);
 
-  /// Writes that start with this key's block fail with EIO, once.
+  /// The next write that begins with the block of this key fails with EIO.
   void fail_write_of(const BlockKey& key);
 
-  int open_error = 0;  ///< of opens that may create
+  int open_error = 0;  ///< for calls of open() that may create a file
   int opens = 0;
-  std::atomic<int> fallocate_error{0};  ///< having taken a page more than there was
+  std::atomic<int> fallocate_error{0};  ///< after it has allocated one page
   std::atomic<int> fallocates{0};
-  bool no_direct_open = false;                 ///< O_DIRECT is refused by open()
-  bool no_direct_io = false;                   ///< O_DIRECT is refused by the first read or write
-  std::barrier<>* refused_together = nullptr;  ///< where several threads are refused at the same moment
-  std::size_t piece = 0;                       ///< at most so many bytes a call, and every other call is interrupted
+  bool no_direct_open = false;                 ///< open() refuses O_DIRECT
+  bool no_direct_io = false;                   ///< the first read or write refuses O_DIRECT
+  std::barrier<>* refused_together = nullptr;  ///< for several threads that are refused at the same time
+  std::size_t piece = 0;                       ///< at most this many bytes per call, and every second call is interrupted
   std::atomic<int> interrupts{0};
 
  private:
@@ -60,10 +60,10 @@ class FaultyCalls : public PosixCalls {
   [[nodiscard]] bool interrupted();
   [[nodiscard]] bool fails(std::span<const std::byte> from);
 
-  std::atomic<std::uint64_t> failing_{0};  ///< what the content starts with, which is its key
+  std::atomic<std::uint64_t> failing_{0};  ///< the first bytes of the content, which are those of its key
 };
 
-/// io_uring with the faults of FaultyCalls, and some of its own. The members are for before the first call.
+/// io_uring with the faults of FaultyCalls, and some of its own. Set the members before the first call.
 class FaultyUring final : public UringCalls {
  public:
   explicit FaultyUring(FaultyCalls& calls) : calls_{calls} {}
@@ -72,40 +72,40 @@ class FaultyUring final : public UringCalls {
   int ended(const IoOperation& operation, int fd, std::uint64_t asked, int result) override;
 
   int setup_error = 0;
-  int flags_refused = 0;   ///< so many times EINVAL before each ring, as of older kernels that know fewer flags
-  int register_error = 0;  ///< of the second piece of memory and those after it
+  int flags_refused = 0;   ///< fails this many times with EINVAL before each ring, as older kernels that know fewer flags
+  int register_error = 0;  ///< for the second piece of memory and later ones
   std::atomic<int> registered{0};
-  std::atomic<int> next_result{0};  ///< of the next request of a block, once; 0: what it was
+  std::atomic<int> next_result{0};  ///< result of the next request of a block, once; 0: the real result
 
  private:
   FaultyCalls& calls_;
   int refusals_ = 0;
 };
 
-/// A store under test, with the handles that a test needs to make things happen.
+/// A store under test, with the controls that a test needs.
 class StoreHarness {
  public:
   virtual ~StoreHarness() = default;
   [[nodiscard]] virtual BlockStore& store() = 0;
-  /// Lets at least one piece of I/O end, where any is under way.
+  /// Lets at least one I/O operation end, if any is under way.
   virtual void advance() = 0;
-  /// The write that is submitted next, which is of this key, fails.
+  /// Makes the next submitted write fail. It must be the write of this key.
   virtual void fail_write_of(const BlockKey& key) = 0;
-  /// Flips one bit of a readable block's bytes.
+  /// Flips one bit of a readable block.
   virtual void damage(const BlockKey& key) = 0;
 
-  /// Advances and polls until nothing is in flight; the events in their order.
+  /// Advances and polls until nothing is in flight. Returns the events in their order.
   std::vector<StoreEvent> drain();
 
-  // One call and its events, with tokens counted up. Buffers live until the harness ends.
+  // Each of these makes one call and returns its events. Tokens count up. Buffers live as long as the harness.
   std::vector<StoreEvent> write(const std::vector<StoredBlock>& blocks);
   void start_write(const std::vector<StoredBlock>& blocks);
-  /// Starts a read into a buffer of its own; see content().
+  /// Starts a read into its own buffer; see content().
   std::uint64_t start_read(const BlockKey& key);
   [[nodiscard]] std::span<const std::byte> content(std::uint64_t token) const;
-  /// True where the block is read and is what was written; false where it is not there. Anything else fails the test.
+  /// True if the block is read with the right content, false if it is not stored. Anything else fails the test.
   [[nodiscard]] bool reads_back(const BlockKey& key);
-  /// The outcome of one read.
+  /// The result of one read.
   [[nodiscard]] ErrorCode read(const BlockKey& key);
   [[nodiscard]] bool has(const BlockKey& key);
 
@@ -124,12 +124,12 @@ enum class StoreKind {
   striped_threads,
   striped_simulated
 };
-/// All of them that there can be here: without io_uring, all but that.
+/// All kinds that this machine supports: without io_uring, all except that.
 [[nodiscard]] std::vector<StoreKind> store_kinds();
 [[nodiscard]] std::string to_string(StoreKind kind);
 [[nodiscard]] std::unique_ptr<StoreHarness> make_harness(StoreKind kind, std::uint32_t capacity_blocks);
 
-/// A file store on a disk in memory. Operations end in an order that the seed decides.
+/// A file store on a disk in memory. The seed decides the order in which operations end.
 class SimulatedHarness final : public StoreHarness {
  public:
   SimulatedHarness(SimulatedIo& io, const FileStoreConfig& config, std::uint64_t seed = 1);
@@ -175,14 +175,14 @@ class UringHarness final : public DiskHarness {
 
 [[nodiscard]] FileStoreConfig config_for(const std::filesystem::path& directory, std::uint32_t blocks);
 
-/// Striped over /store, /store-1, ..., or the same beside `directory`, with stripes of so many blocks.
+/// Striped over /store, /store-1, ..., or the same next to `directory`, with this many blocks per stripe.
 [[nodiscard]] FileStoreConfig striped_config_for(const std::filesystem::path& directory, std::uint32_t blocks,
                                                  std::uint32_t directories, std::uint32_t stripe_blocks);
 
-/// Every readable block, as for_each() visits them.
+/// All readable blocks, in the order of for_each().
 [[nodiscard]] std::vector<StoredBlock> blocks_in(const BlockStore& store);
 
-// What events say.
+// Helpers to evaluate events.
 [[nodiscard]] std::vector<BlockKey> keys_of(const std::vector<StoreEvent>& events, StoreEvent::Kind kind);
 [[nodiscard]] ErrorCode outcome(const std::vector<StoreEvent>& events, StoreEvent::Kind kind, const BlockKey& key);
 

@@ -15,7 +15,7 @@
 
 namespace terrace::test {
 
-/// The files of a stopped store, which are closed with the object.
+/// The files of a stopped store. They are closed with the object.
 class FilesOfStore {
  public:
   explicit FilesOfStore(FileSystem& files) : files_{files} {}
@@ -37,9 +37,9 @@ class FilesOfStore {
   std::vector<FileId> open_;
 };
 
-/// Makes a stopped store sparse: gives the disk the room of every slot without a record, as a copy of its files that leaves out
-/// zeros would. Blocks and records stay as they are. False where the store has no superblock or catalog to go by; then nothing
-/// has changed. The engine has nothing else under way.
+/// Makes a stopped store sparse: gives back the disk space of all slots without a record, as a copy of its files that leaves out
+/// zeros would. Blocks and records stay as they are. Returns false, and changes nothing, if the store has no superblock or
+/// catalog. The engine must have nothing else under way.
 [[nodiscard]] inline bool punch_free_slots(const std::filesystem::path& directory, IoEngine& engine) {
   FilesOfStore files{engine.files()};
   const std::optional<FileId> lock = files.open(directory / "lock");
@@ -65,7 +65,7 @@ class FilesOfStore {
   }
 
   for (std::uint32_t slot = 0; slot < layout.slots;) {
-    // The free slots from this one on that lie behind each other in a file.
+    // Free slots from this one on that are consecutive in one file.
     const auto end = static_cast<std::uint32_t>(std::min<std::uint64_t>(layout.end_of_run(SlotId{slot}), layout.slots));
     std::uint32_t next = slot;
     while (next < end && is_free(next)) ++next;

@@ -16,7 +16,7 @@ inline void expect_ledger(const BlockStore& store) {
   store.check_invariants();
 }
 
-/// Until the store has the size that it wants; the events on the way.
+/// Waits until the store has reached its wanted size. Returns the events until then.
 inline std::vector<StoreEvent> settle(StoreHarness& h) {
   std::vector<StoreEvent> events = h.drain();
   for (int n = 0; n < 100'000; ++n) {

@@ -1,5 +1,5 @@
-// The faults of docs/reliability.md that storage meets and no other test brings about: each as somebody's cache has met it,
-// translated to a store whose blocks are slots of a few files.
+// Faults of storage in docs/reliability.md that no other test covers. Each occurred in some cache, and is translated here to a
+// store whose blocks are slots of a few files.
 
 #include "storage/file/file_store.hpp"
 
@@ -26,7 +26,7 @@ class StorageFaults : public testing::Test {
     EXPECT_EQ(stat.free + stat.blocks + stat.writing + stat.quarantined, stat.capacity_blocks);
     EXPECT_EQ(stat.orphans, 0U);
   }
-  /// The fault happens to the next operation or call, and all after it up to `count`.
+  /// Applies the fault to the next `count` operations and calls.
   void inject_next(const IoFault& fault, std::uint64_t count = 1) {
     for (std::uint64_t n = 0; n < count; ++n) io_.files().inject(io_.files().next_number() + n, fault);
   }
@@ -53,7 +53,7 @@ TEST_F(StorageFaults, a_disk_that_others_have_filled_costs_a_running_store_nothi
 }
 
 TEST_F(StorageFaults, a_full_disk_in_the_middle_of_serving_fails_writes_and_nothing_else) {
-  // As on a file system that cannot reserve room: each write may meet it, and the next may not.
+  // As on a file system that cannot reserve space: each write may fail, and the next one may succeed.
   SimulatedHarness h{io_, config_for("/store", 8)};
   h.write(roots(1, 4));
   for (const int error : {ENOSPC, EDQUOT}) {
@@ -67,7 +67,7 @@ TEST_F(StorageFaults, a_full_disk_in_the_middle_of_serving_fails_writes_and_noth
 }
 
 TEST(StorageFaultsOnDisk, a_directory_that_takes_no_more_names_matters_to_a_start_alone) {
-  // What says "no space" with free bytes and inodes; a running store makes no names.
+  // "No space" although there are free bytes and inodes: a running store creates no names.
   const TemporaryDirectory directory;
   FaultyCalls calls;
   calls.open_error = ENOSPC;
@@ -127,7 +127,7 @@ TEST_F(StorageFaults, a_block_that_goes_between_lookup_and_read_is_a_miss) {
   SimulatedHarness h{io_, config_for("/store", 2)};
   h.write({root_block(1)});
   ASSERT_TRUE(h.has(key_of(1)));
-  h.write(roots(10, 2));  // it makes room
+  h.write(roots(10, 2));  // evicts others
   EXPECT_EQ(h.read(key_of(1)), Errc::not_found);
   ASSERT_TRUE(h.has(key_of(10)));
   const BlockKey key = key_of(10);
@@ -175,7 +175,7 @@ TEST_F(StorageFaults, a_restart_with_a_nearly_full_store_on_a_full_disk_counts_b
 TEST_F(StorageFaults, an_oldest_block_that_cannot_go_stands_in_nobodys_way) {
   SimulatedHarness h{io_, config_for("/store", 4)};
   for (std::uint64_t n = 1; n <= 4; ++n) h.write({root_block(n)});
-  // The read of the oldest hangs, which also makes it the youngest; then all others are used.
+  // The read of the oldest block hangs, which also makes this block the most recently used. Then all others are used.
   inject_next({.stall = true});
   const std::uint64_t token = h.start_read(key_of(1));
   io_.step(0);
@@ -210,7 +210,7 @@ TEST_F(StorageFaults, an_eviction_whose_record_cannot_be_cleared_makes_room_all_
         h.advance();
         h.drain();
       }
-      // The catalog's page, before the data.
+      // First the page of the catalog, then the data.
       io_.files().inject(io_.files().next_number(), {.error = EIO});
       EXPECT_FALSE(outcome(h.write({root_block(n)}), Kind::written, key_of(n)));
       EXPECT_TRUE(h.reads_back(key_of(n)));
@@ -225,7 +225,7 @@ TEST_F(StorageFaults, an_eviction_whose_record_cannot_be_cleared_makes_room_all_
 TEST_F(StorageFaults, a_read_that_moves_nothing_is_no_success_whatever_the_buffer_holds) {
   SimulatedHarness h{io_, config_for("/store", 4)};
   h.write({root_block(1)});
-  AlignedBuffer buffer = content_of(key_of(1));  // what an earlier load left there, right as it happens
+  AlignedBuffer buffer = content_of(key_of(1));  // left by an earlier load, and right by chance
   inject_next({.bytes_max = 0});
   const StoreRead read{7, key_of(1), buffer.span()};
   h.store().read({&read, 1});
@@ -267,7 +267,7 @@ TEST_F(StorageFaults, a_listed_block_whose_slot_is_empty_is_a_miss_once_and_then
     h.write(prefix);
   }
   const auto data = io_.files().content("/store/blocks-0000");
-  std::fill_n(data.begin() + block_size, block_size, std::byte{0});  // the second slot, which is the second block's
+  std::fill_n(data.begin() + block_size, block_size, std::byte{0});  // the second slot, which has the second block
   SimulatedHarness h{io_, config};
   ASSERT_TRUE(h.has(prefix[1].key));
   h.start_read(prefix[1].key);
@@ -308,7 +308,7 @@ TEST(StorageFaultsOnDisk, a_data_file_that_is_missing_or_anothers_is_served_as_n
   };
   written(ours, 1);
   written(other, 100);
-  // A copy of another store's data, of the same size: nothing but the blocks' own checksums can tell.
+  // A copy of another store's data with the same size. Only the blocks' own checksums can show it.
   fs::copy_file(other.directory / "blocks-0000", ours.directory / "blocks-0000", fs::copy_options::overwrite_existing);
   {
     ThreadsHarness h{ours, calls};

@@ -14,7 +14,7 @@ namespace {
 
 using State = StoreIndex::State;
 
-/// The same rules over plain maps, by searching everything every time.
+/// The same rules with plain maps, which are searched completely every time.
 class NaiveIndex {
  public:
   struct Entry {
@@ -26,7 +26,7 @@ class NaiveIndex {
   };
   std::map<BlockKey, Entry> entries;
   std::size_t capacity = 0;
-  std::size_t untouchable = 0;  ///< slots that are being removed or bad
+  std::size_t untouchable = 0;  ///< slots that are being removed, or are bad
 
   [[nodiscard]] bool has_child(const BlockKey& key) const {
     return std::any_of(entries.begin(), entries.end(),
@@ -37,7 +37,7 @@ class NaiveIndex {
     const auto parent = entries.find(block.parent);
     return parent != entries.end() && !parent->second.marked_for_removal && parent->second.block.depth + 1 == block.depth;
   }
-  /// Who may have to go for a child of `parent`: all that are equally first.
+  /// The blocks that may be evicted for a child of `parent`: all that are equally first.
   [[nodiscard]] std::set<BlockKey> victims(const StoredBlock& newcomer) const {
     std::set<BlockKey> best;
     std::pair<std::uint64_t, std::uint64_t> least{~0ULL, 0};
@@ -89,7 +89,7 @@ TEST(StoreIndex, agrees_with_plain_maps_over_random_operations) {
     for (std::uint64_t n = 1; n < 3 * capacity + 4; ++n) {
       known.push_back(random.chance(0.2) ? root_block(n) : child_of(known[random.below(known.size())], n));
     }
-    std::vector<std::pair<SlotId, bool>> held;  // slots with a hold of ours; whether of a write
+    std::vector<std::pair<SlotId, bool>> held;  // slots on which the test has a hold; true: for a write
     for (int step = 0; step < 20000; ++step) {
       const StoredBlock& block = known[random.below(known.size())];
       const std::optional<SlotId> slot = index.find(block.key);
@@ -121,7 +121,7 @@ TEST(StoreIndex, agrees_with_plain_maps_over_random_operations) {
           }
           break;
         }
-        case 3: {  // data arrived
+        case 3: {  // the data of a block have arrived
           if (!slot || mine->second.state != State::writing) break;
           std::vector<SlotId> ready;
           index.data_arrived(*slot, ready);
@@ -134,7 +134,7 @@ TEST(StoreIndex, agrees_with_plain_maps_over_random_operations) {
           for (std::size_t n = 1; n < ready.size(); ++n) {
             ASSERT_LE(index.at(ready[n - 1]).block.depth, index.at(ready[n]).block.depth) << "parents first";
           }
-          // As a store does: what is doomed goes once it is ready.
+          // As a store does: a block that is marked for removal is dropped when its write has ended.
           for (const BlockKey& key : expected) {
             if (!naive.entries.contains(key) || !naive.entries.at(key).marked_for_removal) continue;
             std::vector<StoreIndex::Dropped> gone;
@@ -189,7 +189,7 @@ TEST(StoreIndex, agrees_with_plain_maps_over_random_operations) {
           index.release(released);
           break;
         }
-        case 7:  // use, doom
+        case 7:  // use, mark for removal
           if (!slot) break;
           if (mine->second.state != State::ready && random.chance(0.2)) {
             index.mark_for_removal(*slot);
@@ -230,7 +230,7 @@ TEST(StoreIndex, lays_a_prefix_side_by_side) {
   EXPECT_EQ(write(child_of(prefix[0], 21)), 3U);
 
   gone.clear();
-  index.drop(*index.find(key_of(1)), gone);  // slot 0: lower than all, and beside nobody's parent
+  index.drop(*index.find(key_of(1)), gone);  // slot 0 is the lowest, and not next to a parent
   EXPECT_EQ(write(child_of(child_of(prefix[0], 20), 30)), 7U);
   EXPECT_EQ(write(root_block(40)), 0U);
 }

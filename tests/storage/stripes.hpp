@@ -32,7 +32,7 @@ class Stripes : public testing::Test {
     }
     return keys;
   }
-  /// Reads roots, each of a stripe of its own or not, until the directory is given up; returns all events.
+  /// Reads root blocks, each in its own stripe or not, until the directory counts as lost. Returns all events.
   std::vector<StoreEvent> read_until_lost(const std::vector<StoredBlock>& blocks) {
     std::vector<StoreEvent> all;
     for (int round = 0; round < 3; ++round) {
@@ -46,7 +46,7 @@ class Stripes : public testing::Test {
     ADD_FAILURE() << "the directory is still in use";
     return all;
   }
-  /// Until nothing is under way, of the store's own work either.
+  /// Waits until nothing is under way, including the store's own work.
   std::vector<StoreEvent> settle() {
     std::vector<StoreEvent> all;
     do {

@@ -21,17 +21,17 @@ namespace json = boost::json;
 
 CopyMethods all() { return CopyMethods{}.set(); }
 
-/// Where kernels are best for small pieces up, and batches for the rest; 50 GB/s at the most.
+/// A table in which kernels are best for small pieces from host to device, and batches for everything else; at most 50 GB/s.
 CopyMethodTable measured() {
-  CopyMethodTable paths;
+  CopyMethodTable table;
   for (std::size_t bytes = 0; bytes < CopyMethodTable::piece_bytes.size(); ++bytes) {
     for (std::size_t count = 0; count < CopyMethodTable::piece_counts.size(); ++count) {
       const double batch = 8e9 * static_cast<double>(bytes + 1);
-      paths.measured(Direction::swap_out, bytes, count, {batch, 1e9, 2e9, 0});
-      paths.measured(Direction::swap_in, bytes, count, {batch + 2e9, 1e9, bytes == 0 ? 20e9 : 2e9, 0});
+      table.measured(Direction::swap_out, bytes, count, {batch, 1e9, 2e9, 0});
+      table.measured(Direction::swap_in, bytes, count, {batch + 2e9, 1e9, bytes == 0 ? 20e9 : 2e9, 0});
     }
   }
-  return paths;
+  return table;
 }
 
 TEST(Doctor, says_which_copy_method_is_used_and_how_fast_it_is) {
@@ -97,7 +97,7 @@ TEST(DeviceName, of_several_are_by_rank) {
   EXPECT_EQ(device_names(std::vector<std::optional<int>>{0, 2}), "cuda:0,cuda:2");
   EXPECT_EQ(device_names(std::vector<std::optional<int>>{std::nullopt, 1}), "emulated,cuda:1");
   EXPECT_THROW((void)parse_devices("--device", "emulated,emulated", 3), UsageError);
-  // A machine with one GPU has no second; one with none has not even the first.
+  // A machine with one GPU has no second one, and a machine without a GPU has no first one.
   try {
     (void)parse_devices("--device", "cuda", 64);
     FAIL() << "nobody has so many devices";

@@ -9,7 +9,7 @@
 
 namespace terrace::test {
 
-/// A directory of the test's own, removed with all it holds.
+/// A directory of its own, which is removed with its content.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {

@@ -26,8 +26,8 @@ const std::vector<Sample> samples{
     {"\xc2\x9b"
      "2J",
      "\\xc2\\x9b2J"},            // the control sequence introducer as one character
-    {"\xff\xc3", "\\xff\\xc3"},  // no lead byte; one whose second is missing
-    {"\xc0\x80", "\\xc0\\x80"},  // longer than need be
+    {"\xff\xc3", "\\xff\\xc3"},  // no lead byte; a lead byte without a second byte
+    {"\xc0\x80", "\\xc0\\x80"},  // longer than necessary
     {"\xe0\x80\x80", "\\xe0\\x80\\x80"},
     {"\xed\xa0\x80", "\\xed\\xa0\\x80"},           // a surrogate
     {"\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80"},  // beyond Unicode

@@ -18,7 +18,8 @@
 #include <utility>
 #include <vector>
 
-/// What every Device promises. Blocks are of an odd size, and few host slots lie in one chunk, so that a device that counts
+/// The contract of every Device. Blocks have an odd size and a chunk has few host slots, so that wrong arithmetic is noticed. A
+/// test program instantiates the suites with drivers, which say how the contract drives a device.
 /// wrongly shows. A test program instantiates the suites with drivers: how the contract drives the devices it is about.
 namespace terrace::contract {
 
@@ -31,11 +32,11 @@ using test::writes;
 inline constexpr Bytes block_bytes{1003};
 inline constexpr std::uint32_t slots = 24;
 inline constexpr std::uint32_t slots_per_chunk = 5;
-/// Of packed blocks; where they lie in regions, the device says.
+/// Of packed blocks. If the blocks are in regions, the device says how many layers they have.
 inline constexpr std::uint32_t layers = 17;
 static_assert(count(block_bytes) % layers == 0);
 
-/// The host's slots, of which the device's blocks may be a part: what lies before and behind is another's.
+/// The layout of host slots. The device's block may be a part of a slot: the bytes before and behind it belong to others.
 struct HostLayout {
   std::uint64_t before = 0;
   std::uint64_t behind = 0;
@@ -44,16 +45,17 @@ struct HostLayout {
   [[nodiscard]] constexpr HostShare share() const { return {Bytes{before}, block_bytes}; }
 };
 inline constexpr HostLayout whole_slots{};
-/// Unaligned, as are the blocks.
+/// Not aligned, like the blocks.
 inline constexpr HostLayout shares_of_slots{.before = 77, .behind = 130};
 
 enum class Failing { none, second_command };
 
-/// How the contract drives a device with threads. Who derives from it says what `host` slots it wants, gives it the device, and
+/// Drives a device with threads. A derived class says which `host` layout it needs, sets the device, and calls close() before
+/// things that the device needs are destroyed.
 /// calls close() before what the device needs is destroyed.
 class Threaded {
  public:
-  /// Why there is no such device here.
+  /// Why there is no such device on this machine.
   static std::optional<std::string> unavailable() { return std::nullopt; }
   static constexpr HostLayout host = whole_slots;
 
@@ -64,7 +66,7 @@ class Threaded {
   }
   void let_copies_happen() {}
   void await_compute(Fence point) { test::await_compute(*device_, point); }
-  /// Compute that stands still, until released, before it does the work.
+  /// Launches compute that blocks until it is released, and then does the work.
   Fence launch_held(ComputeWork work) {
     return device_->launch([this, work = std::move(work)](BlockAccess& access) {
       gate_.wait();
@@ -74,7 +76,7 @@ class Threaded {
   void release_compute() {
     if (!gate_.try_wait()) gate_.count_down();
   }
-  /// Lets a copy happen that must not: whole round trips of the other direction pass by meanwhile.
+  /// Gives a forbidden copy time to happen: meanwhile the other direction does whole round trips.
   std::size_t done_while_compute_stands_still(Direction direction) {
     const Direction other = direction == swap_out ? swap_in : swap_out;
     std::size_t ended = 0;
@@ -92,7 +94,7 @@ class Threaded {
     device_ = std::move(device);
     device_->set_waker(waker_);
   }
-  /// The device joins the thread that may wait at the gate.
+  /// Opens the gate first, because the device joins the thread that may wait there.
   void close() {
     release_compute();
     device_.reset();
@@ -116,7 +118,7 @@ class DeviceContract : public testing::Test {
       EXPECT_TRUE(holds(others_behind(slot), 400 + slot)) << slot;
     }
   }
-  /// Every device slot holds pattern 100 + slot, every host slot 200 + slot, and what of it is another's 300 and 400 + slot.
+  /// Each device slot has pattern 100 + slot, each host slot 200 + slot; the parts of others have 300 and 400 + slot.
   void start(Failing failing = Failing::none) {
     for (std::uint32_t slot = 0; slot < slots; ++slot) {
       fill(others_before(slot), 300 + slot);
@@ -167,7 +169,7 @@ class DeviceContract : public testing::Test {
     }));
     return bytes;
   }
-  /// Layers of `inside`'s pattern among those of `outside`'s.
+  /// True if the layers in `range` have the pattern of `inside`, and the others that of `outside`.
   static bool is_mixed(std::span<const std::byte> block, LayerRange range, std::uint32_t of, std::uint64_t inside,
                        std::uint64_t outside) {
     const std::size_t layer_bytes = block.size() / of;

@@ -1,4 +1,4 @@
-// What every Device promises, on those without hardware.
+// The Device contract, for devices without hardware.
 #include "tests/transfer/device_contract.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "transfer/emulated/emulated_device.hpp"
@@ -23,7 +23,7 @@ class Emulated : public Threaded {
   }
 };
 
-/// How the contract drives the device without threads.
+/// Drives the device without threads.
 class Simulated {
  public:
   static std::optional<std::string> unavailable() { return std::nullopt; }

@@ -25,7 +25,7 @@ using test::writes;
 constexpr Bytes block_bytes{4096};
 constexpr std::uint32_t slots = 16;
 
-/// A link whose other direction is as fast as memory goes, and never fails.
+/// A link whose other direction has no limit and never fails.
 LinkModel link_out(const LinkDirection& out) {
   LinkModel link;
   link[swap_out] = out;
@@ -41,7 +41,7 @@ class EmulatedDeviceTest : public testing::Test {
     device_->set_waker(waker_);
     for (std::uint32_t slot = 0; slot < slots; ++slot) fill(arena_.block(SlotId{slot}), 200 + slot);
   }
-  /// Device slots hold 100 + slot.
+  /// Fills each device slot with pattern 100 + slot.
   void write_device() {
     Fence last;
     for (std::uint32_t slot = 0; slot < slots; ++slot) last = device_->launch(writes(slot, 100 + slot));
@@ -58,7 +58,7 @@ class EmulatedDeviceTest : public testing::Test {
     }));
     return bytes;
   }
-  /// How many bits of a host slot are not the seed's.
+  /// Number of bits of the host slot that differ from the pattern of the seed.
   int wrong_bits(std::uint32_t slot, std::uint64_t seed) {
     int wrong = 0;
     const std::span<const std::byte> block = arena_.block(SlotId{slot});
@@ -67,8 +67,8 @@ class EmulatedDeviceTest : public testing::Test {
     }
     return wrong;
   }
-  /// Swaps out a slot that compute is about to write, naming the point at which it is written; returns whether the host then
-  /// holds what compute writes.
+  /// Swaps out a slot that compute is about to write, and waits for its fence. Returns whether the host then has what compute
+  /// wrote.
   bool swap_out_after_compute() {
     const Fence written = device_->launch(writes(3, 999));
     device_->submit({1, swap_out, written, {run(3, 3, 1)}});
@@ -104,7 +104,7 @@ TEST_F(EmulatedDeviceTest, flips_exactly_one_bit_of_every_nth_block_swapped_out)
   device_->submit({1, swap_out, {}, {run(0, 0, 4), run(8, 8, 1)}});
   device_->submit({2, swap_out, {}, {run(4, 4, 4)}});
   ASSERT_EQ(await_done(2).size(), 2U);
-  const int expected[] = {0, 0, 1, 0, 1, 0, 0, 1, 0};  // blocks in order: slots 0 to 3, 8, 4 to 7
+  const int expected[] = {0, 0, 1, 0, 1, 0, 0, 1, 0};  // blocks in their order: slots 0 to 3, 8, 4 to 7
   for (std::uint32_t slot = 0; slot < 9; ++slot) EXPECT_EQ(wrong_bits(slot, 100 + slot), expected[slot]) << slot;
   EXPECT_EQ(device_->planted(), PlantedFaults{.flipped = 3});
 }
@@ -138,7 +138,7 @@ TEST_F(EmulatedDeviceTest, moves_late_bytes_in_the_end) {
 }
 
 TEST_F(EmulatedDeviceTest, swaps_out_stale_bytes_where_fences_are_ignored) {
-  // So late that the copy is certain to come first.
+  // So late that the copy certainly comes first.
   start({.ignore_fences = true, .compute_lag = std::chrono::hours{1}});
   EXPECT_FALSE(swap_out_after_compute());
   EXPECT_EQ(device_->planted(), PlantedFaults{.unfenced = 1});
@@ -199,7 +199,7 @@ TEST_F(EmulatedDeviceTest, stands_still_in_one_direction_only) {
 }
 
 TEST_F(EmulatedDeviceTest, drops_what_is_queued_when_it_is_destroyed) {
-  // A byte a second: the first command would hold the link for an hour. The other direction has a rate of its own.
+  // One byte per second: the first command would take the link for an hour. The other direction has its own rate.
   start({}, link_out({.bytes_per_second = Bytes{1}}));
   write_device();
   device_->submit({1, swap_out, {}, {run(0, 0, 1)}});

@@ -10,16 +10,16 @@
 
 namespace terrace::test {
 
-/// Where an engine may keep its blocks.
+/// Where an engine keeps its blocks.
 enum class Layout {
-  packed,   ///< the device's own
-  regions,  ///< three parts, two of them side by side in one array, the third in another, with gaps between blocks
+  packed,   ///< in memory of the device
+  regions,  ///< three parts: two are adjacent in one array, the third is in another one; with gaps between blocks
 };
 
 /// An engine's arrays for blocks of three parts.
 class EngineMemory {
  public:
-  /// With gaps of 16 bytes after the first two, and of 32 after the third.
+  /// There are gaps of 16 bytes after the first two parts, and of 32 bytes after the third.
   EngineMemory(const CudaDriver& driver, std::uint32_t slots, std::uint64_t first, std::uint64_t second, std::uint64_t third)
       : stride_low_{first + second + 16},
         stride_high_{third + 32},

@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 
 LinkModel both(const LinkDirection& each, std::uint64_t seed = 1) { return {.directions = {each, each}, .seed = seed}; }
 
-/// For how long each of the first commands, of a KiB each, keeps its stream.
+/// How long each of the first commands, of 1 KiB each, keeps its stream busy.
 std::vector<Duration> held(const LinkModel& model, Direction direction, int commands = 100) {
   LinkStream stream{model, direction};
   std::vector<Duration> all;

@@ -38,7 +38,7 @@ class SimulatedDeviceTest : public testing::Test {
     return tokens;
   }
   bool host_holds(std::uint32_t slot, std::uint64_t seed) { return holds(arena_.block(SlotId{slot}), seed); }
-  /// How many leading bytes of the host slot are the seed's.
+  /// Number of leading bytes of the host slot that have the pattern of the seed.
   std::size_t arrived(std::uint32_t slot, std::uint64_t seed) {
     const std::span<const std::byte> block = arena_.block(SlotId{slot});
     std::size_t at = 0;

@@ -17,11 +17,10 @@
 #include <utility>
 #include <vector>
 
-/// What the tests of this folder share.
+/// Helpers for the tests in this folder.
 namespace terrace::test {
 
-/// How long a test waits for something that another thread owes it before it fails: no assertion about speed, but an end to a
-/// test that would hang.
+/// How long a test waits for another thread before it fails. This says nothing about speed; it only ends a test that would hang.
 inline constexpr int patience_ms = 60'000;
 
 inline SlotRun run(std::uint32_t source, std::uint32_t destination, std::uint32_t count) {
@@ -37,7 +36,7 @@ inline Transfer transfer(std::uint64_t id, Direction direction, Urgency urgency,
   return made;
 }
 
-/// Bytes that differ from place to place and from seed to seed.
+/// A pattern of bytes that depends on the place and on the seed.
 inline std::byte pattern(std::uint64_t seed, std::size_t at) {
   std::uint64_t mixed = (seed + 1) * 0x9E37'79B9'7F4A'7C15U + at * 0xBF58'476D'1CE4'E5B9U;
   mixed ^= mixed >> 29;
@@ -53,10 +52,10 @@ inline bool holds(std::span<const std::byte> block, std::uint64_t seed) {
   return true;
 }
 
-/// No block of these tests is larger.
+/// The largest block of these tests.
 inline constexpr std::size_t scratch_bytes = 64 << 10;
 
-/// Compute work that writes the seed's pattern into a device slot.
+/// Compute work that writes the pattern of the seed into a device slot.
 inline ComputeWork writes(std::uint32_t slot, std::uint64_t seed) {
   return [=](BlockAccess& access) {
     std::vector<std::byte> scratch(scratch_bytes);
@@ -75,7 +74,7 @@ class CountingWaker final : public Waker {
   std::atomic<std::uint64_t> woken_{0};
 };
 
-/// Collects from `poll` until `wanted` items have come, asleep in between. A wake-up may bring nothing: what it announced may
+/// Collects from `poll` until `wanted` items have come, and sleeps in between. A wake-up may bring nothing, because its item may
 /// have been collected just before.
 template <class Item, class Poll>
 std::vector<Item> await(EventFdWaker& waker, std::size_t wanted, Poll poll) {
@@ -93,7 +92,7 @@ std::vector<Item> await(EventFdWaker& waker, std::size_t wanted, Poll poll) {
   }
 }
 
-/// Waits until compute has come to `point`.
+/// Waits until compute has reached `point`.
 inline void await_compute(const Device& device, Fence point) {
   while (device.reached() < point) std::this_thread::yield();
 }

@@ -1,4 +1,4 @@
-// The step path of a warm manager allocates nothing. In a program of its own, because it counts every allocation.
+// The step path of a warm manager allocates nothing. This is a separate program, because it counts every allocation.
 #include "runtime/cache/cache.hpp"
 #include "tests/allocation_count.hpp"
 #include "tests/radix/key_helpers.hpp"
@@ -19,7 +19,7 @@ using tools::PolicyKind;
 constexpr std::uint32_t device_blocks = 2000;
 constexpr std::uint32_t prompt_blocks = 64;
 
-/// Prompts that share their first half with the others of their family, and have an end of their own.
+/// Prompts in families: the prompts of a family share their first half and differ after it.
 std::vector<std::vector<BlockKey>> prompts() {
   std::vector<std::vector<BlockKey>> made;
   for (std::uint32_t family = 0; family < 8; ++family) {
@@ -32,7 +32,7 @@ std::vector<std::vector<BlockKey>> prompts() {
   return made;
 }
 
-/// A whole request: looked up, acquired, extended by a block of output, committed in two parts, released.
+/// A whole request: match, acquire, extend by one block of output, commit in two parts, release.
 void serve(CacheManager& manager, std::uint64_t id, const std::vector<BlockKey>& keys) {
   const RequestId request{id};
   (void)manager.match(keys);
@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(Policies, Allocations, testing::Values(PolicyKind::lru,
 void expect_none_once_warm(CacheManager& manager) {
   const auto requests = prompts();
   std::uint64_t id = 0;
-  // More blocks than the device has, so that each round gives up what the next one wants.
+  // There are more blocks than fit the device, so that each round evicts what the next one needs.
   ASSERT_GT(8 * (prompt_blocks / 2) + requests.size() * (prompt_blocks / 2), device_blocks);
   for (int round = 0; round < 4; ++round) {
     for (const auto& keys : requests) serve(manager, ++id, keys);
@@ -68,7 +68,7 @@ void expect_none_once_warm(CacheManager& manager) {
     for (const auto& keys : requests) serve(manager, ++id, keys);
   }
   EXPECT_EQ(allocations - before, 0U);
-  EXPECT_GT(manager.match(requests.back()).total(), 0U);  // it hit, too
+  EXPECT_GT(manager.match(requests.back()).total(), 0U);  // and it has had hits
   EXPECT_GT(manager.stats().evicted_device, evicted_before + 4 * device_blocks);
 }
 
@@ -99,7 +99,8 @@ TEST_P(Allocations, are_none_where_groups_have_windows_and_states) {
   window.pool = PoolId{1};
   GroupConfig state;
   state.kind = GroupKind::recurrent;
-  state.optional = true;  // of a prompt that is computed at once only the last is kept: it would veto the beginnings others share
+  // A prompt that is computed at once keeps only its last state, so a required group would prevent hits of shared beginnings.
+  state.optional = true;
   state.pool = PoolId{1};
   config.groups = {GroupConfig{}, window, state};
   config.null_block = true;
@@ -110,7 +111,7 @@ TEST_P(Allocations, are_none_where_groups_have_windows_and_states) {
 
 // ---- with tiers below ----------------------------------------------------------------------------------------------------
 
-/// Every transfer has succeeded by the next poll.
+/// Completes every transfer by the next poll.
 class PromptTransfers final : public TransferPort {
  public:
   void submit(Transfer transfer) override {
@@ -157,7 +158,7 @@ class PromptTransfers final : public TransferPort {
   std::uint64_t layers_told_ = 0;
 };
 
-/// Keeps names, all of them for ever; every operation has succeeded by the next poll.
+/// Remembers every key for ever, and completes every operation by the next poll.
 class PromptStore final : public BlockStore {
  public:
   void read(std::span<const StoreRead> batch) override {
@@ -205,7 +206,7 @@ struct Tiers {
   const char* name;
   InclusionPolicy inclusion;
   WritePolicy write_policy;
-  bool reads = false;  ///< comes to hits that storage alone has
+  bool reads = false;  ///< there were hits that only storage has
   int ranks = 1;
 };
 void PrintTo(const Tiers& tiers, std::ostream* out) { *out << tiers.name; }
@@ -223,7 +224,7 @@ INSTANTIATE_TEST_SUITE_P(Tiers, TierAllocations,
                                          Tiers{"keep_selective", InclusionPolicy::non_inclusive, WritePolicy::selective}),
                          [](const auto& param) { return param.param.name; });
 
-/// As above, with the waits that copies from below need, and with a deadline; every other request is by layer.
+/// As above, with the waits that loads need, and with a deadline. Every second request is by layer.
 void serve(Cache& cache, std::uint64_t id, const std::vector<BlockKey>& keys) {
   AcquireRequest wanted;
   wanted.id = RequestId{id};
@@ -242,7 +243,7 @@ void serve(Cache& cache, std::uint64_t id, const std::vector<BlockKey>& keys) {
   }
   TERRACE_CHECK(cache.commit(*lease, std::span{keys}.first(keys.size() / 2), Fence{id}).has_value());
   TERRACE_CHECK(cache.commit(*lease, keys, Fence{id}).has_value());
-  // What would have to be copied down first is no room for who cannot wait.
+  // extend() never waits, so it cannot use slots whose blocks must be copied down first.
   if (!cache.extend(*lease, 1)) cache.poll();
   cache.release(std::move(*lease), Fence{id});
   cache.poll();

@@ -1,4 +1,4 @@
-// The cache as a whole: clearing and resuming, dropping and pinning by hand, events, pausing.
+// The cache as a whole: clear and resume, drop and pin, events, pause.
 
 #include "tests/runtime/fixture.hpp"
 
@@ -42,7 +42,7 @@ TEST_F(CacheLife, what_a_request_computed_before_a_clear_is_nobody_elses_after_i
   cache->clear({});
   ASSERT_TRUE(commit(1, keys_of({1, 2, 3, 4})).has_value());
   EXPECT_EQ(hits(keys_of({1, 2, 3, 4})), 0U);
-  EXPECT_EQ(table(1).size(), 4U);  // it goes on with its own slots
+  EXPECT_EQ(table(1).size(), 4U);  // it continues with its own slots
   run(2, keys_of({1, 2}));
   EXPECT_EQ(hits(keys_of({1, 2})), 2U);
   EXPECT_EQ(free_on_device(), 2U);
@@ -75,7 +75,7 @@ TEST_F(CacheLife, a_clear_that_waits_serves_nothing_until_it_is_resumed) {
 TEST_F(CacheLife, requests_that_wait_fail_when_the_cache_is_cleared) {
   make(sizes(4, 8));
   run(1, keys_of({1, 2, 3, 4}));
-  ASSERT_TRUE(acquire(2, keys_of({5, 6})).has_value());  // waits for the device to copy two blocks down
+  ASSERT_TRUE(acquire(2, keys_of({5, 6})).has_value());  // waits for two swap-outs
   ASSERT_FALSE(ready(2));
   cache->clear({});
   poll();
@@ -83,7 +83,7 @@ TEST_F(CacheLife, requests_that_wait_fail_when_the_cache_is_cleared) {
   EXPECT_EQ(events[0].error, Errc::cleared);
   release(2);
   settle();
-  // What was on its way has ended in nothing.
+  // The load that was under way has no effect.
   EXPECT_EQ(free_on_device(), 4U);
   EXPECT_EQ(resident(Tier::host), 0U);
   EXPECT_FALSE(cache->manager().residency().tree().any_hidden());
@@ -93,7 +93,7 @@ TEST_F(CacheLife, a_load_that_ends_after_a_clear_publishes_nothing) {
   make(sizes(4, 8));
   run(1, keys_of({1, 2, 3, 4}));
   run(2, keys_of({5, 6, 7, 8}));
-  ASSERT_TRUE(acquire(3, keys_of({1, 2})).has_value());  // up from the host
+  ASSERT_TRUE(acquire(3, keys_of({1, 2})).has_value());  // a load from the host
   ASSERT_FALSE(ready(3));
   cache->clear({});
   release(3);
@@ -149,7 +149,7 @@ TEST_F(CacheLife, what_is_in_use_is_not_dropped) {
   EXPECT_EQ(cache->drop(keys_of({1, 7})).error(), Errc::not_found);
   release(2);
   ASSERT_TRUE(acquire(3, keys_of({1})).has_value());
-  EXPECT_EQ(cache->drop(keys_of({1, 2, 3})).value(), 2U);  // as far as nobody holds it
+  EXPECT_EQ(cache->drop(keys_of({1, 2, 3})).value(), 2U);  // down to the first block that is held
   EXPECT_EQ(hits(keys_of({1, 2, 3})), 1U);
   EXPECT_EQ(cache->drop(keys_of({1, 2})).error(), Errc::not_found);
 }
@@ -173,10 +173,10 @@ TEST_F(CacheLife, a_pin_cancels_evictions_under_way) {
   make(sizes(4, 8));
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6}));
-  ASSERT_TRUE(acquire(3, keys_of({8, 9})).has_value());  // 1 and 2 are being copied down
+  ASSERT_TRUE(acquire(3, keys_of({8, 9})).has_value());  // blocks 1 and 2 are being swapped out
   const PinId pin = cache->pin(keys_of({1, 2})).value();
   settle();
-  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);  // 5 and 6 went instead
+  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);  // 5 and 6 were evicted instead
   ASSERT_TRUE(cache->unpin(pin).has_value());
   EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
 }
@@ -235,7 +235,7 @@ TEST_F(CacheLife, events_tell_what_each_tier_can_serve_once_and_in_order) {
   EXPECT_EQ(first[1].depth, 1U);
   EXPECT_TRUE(taken().empty());
 
-  run(2, keys_of({5, 6}));  // 1 and 2 go down, 5 and 6 come
+  run(2, keys_of({5, 6}));  // swaps 1 and 2 out; 5 and 6 arrive
   std::map<std::pair<Tier, BlockKey>, int> served;
   for (const KvEvent& event : first) ++served[{event.tier, event.key}];
   for (const KvEvent& event : taken()) {
@@ -295,14 +295,15 @@ TEST_F(CacheLife, tokens_asked_are_counted_by_where_they_were_found_and_preempte
   config.groups.emplace_back().block_tokens = 16;
   make(config);
   run(1, keys_of({1, 2, 3}));
-  run(2, keys_of({1, 2, 4}));  // two from the device
+  run(2, keys_of({1, 2, 4}));  // two hits on the device
   RequestTotals totals = cache->stats().requests;
   EXPECT_EQ(totals.requests, 2U);
   EXPECT_EQ(totals.asked, 6U * 16);
   EXPECT_EQ(totals.device, 2U * 16);
   EXPECT_EQ(totals.miss, 4U * 16);
 
-  // Preempted before all of its blocks are computed, it comes back; its partly filled last block has no key.
+  // The request is preempted before all of its blocks are computed, and comes back. Its last block is partly filled and has no
+  // key.
   ASSERT_TRUE(acquire(3, keys_of({1, 2, 5})).has_value());
   settle();
   ASSERT_TRUE(commit(3, keys_of({1, 2})).has_value());
@@ -322,7 +323,7 @@ TEST_F(CacheLife, tokens_asked_are_counted_by_where_they_were_found_and_preempte
   EXPECT_EQ(now.preempted.external, 1U * 16);
   release(3);
 
-  // What comes from lower tiers counts when it has arrived, and not before.
+  // Blocks from lower tiers count when they have arrived, not earlier.
   run(4, keys_of({11, 12, 13, 14}));
   const RequestTotals before = cache->stats().requests;
   ASSERT_TRUE(acquire(5, keys_of({1, 2})).has_value());

@@ -1,4 +1,4 @@
-// What a stack does its file I/O with.
+// How a CacheSystem does its file I/O.
 
 #include "runtime/system/cache_system.hpp"
 

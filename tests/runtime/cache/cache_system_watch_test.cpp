@@ -1,4 +1,4 @@
-// What a stack says in its log, and that it says it once.
+// What a CacheSystem logs, and that it logs it once.
 
 #include "runtime/system/cache_system_watch.hpp"
 
@@ -39,7 +39,7 @@ BlockKey key_of_block(unsigned char n) {
   return key;
 }
 
-/// A guarded store on a simulated disk, and a log that is read when it has ended.
+/// A resilient store on a simulated disk, and a log that is read after it has ended.
 class CacheSystemWatchTest : public testing::Test {
  protected:
   CacheSystemWatchTest() {
@@ -66,7 +66,7 @@ class CacheSystemWatchTest : public testing::Test {
       guard_->poll(events);
     }
   }
-  /// As the cache does in its polls, often.
+  /// Polls as often as a cache does.
   void poll() {
     for (int i = 0; i < 3; ++i) {
       clock_.advance(milliseconds{250});
@@ -162,9 +162,9 @@ TEST_F(CacheSystemWatchTest, says_once_that_files_of_the_store_have_been_taken_a
 TEST_F(CacheSystemWatchTest, looks_only_now_and_then) {
   io_.files().set_disk_bytes(io_.files().used_bytes());
   ASSERT_TRUE(file_->resize(60).has_value());
-  watch_->on_polled(clock_.now());  // looks
+  watch_->on_polled(clock_.now());  // it looks
   settle();
-  watch_->on_polled(clock_.now());  // too soon
+  watch_->on_polled(clock_.now());  // too soon to look
   EXPECT_TRUE(said().empty());
 }
 

@@ -1,5 +1,5 @@
-// A cache over the CUDA device, over the fake driver: its host tier grows and shrinks while blocks move, its device's memory
-// goes elsewhere, and every hit is compared byte for byte.
+// A cache on the CUDA device with the fake driver. Its host tier grows and shrinks while blocks move, the device memory is
+// replaced, and every hit is compared byte for byte.
 
 #include "runtime/cache/cache.hpp"
 #include "tests/radix/key_helpers.hpp"
@@ -89,7 +89,7 @@ class CudaHostTier : public ::testing::Test {
     wanted.blocks = static_cast<std::uint32_t>(keys.size());
     return cache_->acquire(wanted).value();
   }
-  /// Compares what was hit, computes the rest, commits.
+  /// Compares the hits, computes the other blocks, commits.
   void end(std::uint32_t prefix, Lease lease) {
     while (cache_->state(lease) != RequestState::ready) wait_for_work();
     const std::vector<std::uint32_t> blocks = names(prefix);
@@ -124,7 +124,7 @@ class CudaHostTier : public ::testing::Test {
   std::unique_ptr<Cache> cache_;
   std::uint64_t requests_ = 0;
   std::uint64_t from_host_ = 0;
-  std::atomic<std::uint64_t> wrong_{0};  ///< the compute thread's
+  std::atomic<std::uint64_t> wrong_{0};  ///< set by the compute thread
 };
 
 class CudaHostTierMethods : public CudaHostTier, public ::testing::WithParamInterface<CopyMethod> {};
@@ -136,7 +136,7 @@ TEST_P(CudaHostTierMethods, grows_and_shrinks_while_blocks_move_and_every_hit_is
   std::mt19937_64 random{seed};
   for (int round = 0; round < 600; ++round) {
     static_cast<void>(cache_->poll());
-    // Now and then all of it: rounds without a host tier are over before it could have come.
+    // Sometimes wait for the whole tier. Otherwise rounds without a host tier would end before it could grow.
     if (round % 10 == 9) await_host();
     const auto first = static_cast<std::uint32_t>(random() % 10);
     const auto second = static_cast<std::uint32_t>(random() % 10);
@@ -180,7 +180,7 @@ TEST_F(CudaHostTier, serves_from_other_device_memory_each_time_the_engine_has_sl
     while (cache_->status() != CacheStatus::cleared) wait_for_work();
     cache_->drain();
     test::await_compute(*device_, device_->launch([](BlockAccess&) {}));
-    // Asleep: the old memory is gone, and what the new one holds is nobody's block.
+    // The old memory is gone, and the content of the new memory belongs to no block.
     std::optional<test::EngineMemory> awake;
     {
       const PrimaryContext context{cuda_.driver(), 0};
@@ -240,10 +240,10 @@ TEST_F(CudaHostTier, serves_before_it_is_warm) {
 
 TEST_F(CudaHostTier, that_cannot_be_pinned_stops_growing_where_it_is_and_says_why) {
   make(8, true, std::nullopt);
-  cuda_.fail("cuMemHostRegister", CUDA_ERROR_OUT_OF_MEMORY, 2);  // the third of six chunks
+  cuda_.fail("cuMemHostRegister", CUDA_ERROR_OUT_OF_MEMORY, 2);  // fails for the third of six chunks
   ASSERT_TRUE(cache_->resize(Tier::host, 32));
   await_host();
-  // Chunks behind the one that failed may have come before anybody heard of it; they go again.
+  // Chunks after the failed one may have arrived before the failure was noticed. They are given back.
   const auto chunks_mapped = [this] { return cache_->host_memory().mapped / (block_bytes * chunk_blocks); };
   for (int i = 0; i < 10'000 && cuda_.registered() != chunks_mapped(); ++i) wait_for_work();
   const HostMemory memory = cache_->host_memory();

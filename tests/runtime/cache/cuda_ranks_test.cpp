@@ -1,5 +1,5 @@
-// A cache over several CUDA devices, over the fake driver: each rank moves its part, the host tier grows and shrinks meanwhile,
-// calls of the driver fail on one of them, and every hit is compared byte for byte on every rank.
+// A cache on several CUDA devices with the fake driver. Each rank moves its part while the host tier grows and shrinks. Driver
+// calls fail on one of the ranks, and every hit is compared byte for byte on every rank.
 
 #include "runtime/cache/cache.hpp"
 #include "tests/radix/key_helpers.hpp"
@@ -30,7 +30,7 @@ namespace {
 using test::FakeCuda;
 using test::keys_of;
 
-/// A rank on this GPU, or an emulated one.
+/// A rank on this GPU, or an emulated one if there is no value.
 using Ordinal = std::optional<int>;
 
 class CudaRanksCache : public ::testing::Test {
@@ -40,7 +40,7 @@ class CudaRanksCache : public ::testing::Test {
   static constexpr std::uint32_t chunk_blocks = 4;
   static constexpr std::uint32_t host_blocks = 8;
 
-  /// Every other rank has its blocks in regions of an engine's.
+  /// Every second rank has its blocks in regions of an engine.
   void make(std::vector<Ordinal> ordinals, RankPayload payload, std::optional<CopyMethod> method = {}) {
     payload_ = payload;
     const auto ranks = static_cast<std::uint32_t>(ordinals.size());
@@ -104,7 +104,7 @@ class CudaRanksCache : public ::testing::Test {
     }
     EXPECT_EQ(cuda_.complaints(), "");
   }
-  /// What a rank has of a block: of its own, or the same as the others.
+  /// The content of a block on a rank: its own, or the same on all ranks.
   [[nodiscard]] std::uint64_t content(std::uint32_t rank, std::uint32_t block) const {
     return payload_ == RankPayload::sharded ? 1000 * rank + block : block;
   }
@@ -130,7 +130,7 @@ class CudaRanksCache : public ::testing::Test {
     wanted.blocks = static_cast<std::uint32_t>(keys.size());
     return cache_->acquire(wanted).value();
   }
-  /// Compares what was hit, computes the rest, commits.
+  /// Compares the hits, computes the other blocks, commits.
   void end(std::uint32_t prefix, Lease lease) {
     while (cache_->state(lease) != RequestState::ready) wait_for_work();
     const std::vector<std::uint32_t> blocks = names(prefix);
@@ -156,11 +156,11 @@ class CudaRanksCache : public ::testing::Test {
     cache_->release(std::move(lease), written);
   }
   void run(std::uint32_t prefix) { end(prefix, begin(prefix)); }
-  /// Each round two prefixes out of ten, and now and then another size of the host tier.
+  /// Serves two of ten prefixes in each round, and sometimes resizes the host tier.
   void serve(int rounds, bool resizer) {
     for (int round = 0; round < rounds; ++round) {
       static_cast<void>(cache_->poll());
-      // Now and then all of it: rounds without a host tier are over before it could have come.
+      // Sometimes wait for the whole tier. Otherwise rounds without a host tier would end before it could grow.
       if (resizer && round % 10 == 9) await_host();
       const auto first = static_cast<std::uint32_t>(random_() % 10);
       const auto second = static_cast<std::uint32_t>(random_() % 10);
@@ -196,8 +196,8 @@ class CudaRanksCache : public ::testing::Test {
   std::mt19937_64 random_{test::seed_from_env_or(1)};
   std::uint64_t requests_ = 0;
   std::uint64_t from_host_ = 0;
-  std::atomic<std::uint64_t> compared_{0};  ///< the compute threads'
-  std::atomic<std::uint64_t> wrong_{0};     ///< the compute threads'
+  std::atomic<std::uint64_t> compared_{0};  ///< counted by the compute threads
+  std::atomic<std::uint64_t> wrong_{0};     ///< counted by the compute threads
 };
 
 class CudaRanksCacheMethods : public CudaRanksCache,
@@ -241,7 +241,7 @@ TEST_F(CudaRanksCache, a_call_that_fails_on_one_rank_costs_a_block_and_nobody_se
   for (const RankPayload payload : {RankPayload::sharded, RankPayload::replicated}) {
     make({0, 1}, payload, CopyMethod::batch);
     for (int i = 0; i < 40; ++i) {
-      // Of the copies under test alone: this suite's own computing copies by the plain method.
+      // Only the copies under test fail: the compute of this suite uses the plain copy method.
       cuda_.fail("memcpy_batch_13000", CUDA_ERROR_UNKNOWN, i % 7, 1);
       serve(5, false);
     }
@@ -260,7 +260,7 @@ TEST_F(CudaRanksCache, a_call_that_fails_on_one_rank_costs_a_block_and_nobody_se
 
 TEST_F(CudaRanksCache, a_chunk_that_one_rank_cannot_have_is_used_by_none) {
   make({0, 1, 2}, RankPayload::sharded);
-  cuda_.fail("cuMemHostGetDevicePointer", CUDA_ERROR_OUT_OF_MEMORY, 1, 2);  // on the last rank, the second of the chunks to come
+  cuda_.fail("cuMemHostGetDevicePointer", CUDA_ERROR_OUT_OF_MEMORY, 1, 2);  // on the last rank, for the second of the next chunks
   ASSERT_TRUE(cache_->resize(Tier::host, 32));
   await_host();
   const auto chunks_mapped = [this] { return cache_->host_memory().mapped / (share * 3 * chunk_blocks); };
@@ -287,7 +287,7 @@ TEST_F(CudaRanksCache, a_rank_whose_context_is_lost_costs_its_hits_and_then_the_
   ASSERT_EQ(wrong_, 0U);
   const std::uint64_t before = from_host_;
   cuda_.break_context(CUDA_ERROR_ILLEGAL_ADDRESS, 0);
-  // Its engine is down, and compares nothing; loads fail, and requests compute.
+  // The engine of that rank is down and compares nothing. Loads fail, and requests compute.
   Lease lease = begin(0);
   while (cache_->state(lease) != RequestState::ready) wait_for_work();
   EXPECT_TRUE(cache_->hit_tiers(lease).value().empty());
@@ -301,7 +301,7 @@ TEST_F(CudaRanksCache, a_rank_whose_context_is_lost_costs_its_hits_and_then_the_
   EXPECT_EQ(ranked_->health(0).state, RankHealth::State::lost);
   EXPECT_EQ(ranked_->health(1).state, RankHealth::State::well);
   cache_->release(std::move(after), {});
-  // The host tier shrinks all the same: what the lost rank registered is taken back by the other.
+  // The host tier still shrinks: another rank undoes the registrations of the lost one.
   ASSERT_TRUE(cache_->resize(Tier::host, 0));
   await_host();
   while (cache_->host_memory().mapped > Bytes{}) wait_for_work();

@@ -1,5 +1,5 @@
-// The faults of docs/reliability.md that make requests wait for ever: a load that fails costs its request no more than the time
-// it brought, and an engine that has nothing to do hears of it.
+// Faults of docs/reliability.md that could make requests wait for ever. A failed load costs a request no more than the time that
+// it allowed, and an idle engine is told about it.
 
 #include "runtime/system/cache_system.hpp"
 #include "storage/file/file_store.hpp"
@@ -25,7 +25,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Time that the test makes pass.
+// The test advances the clock.
 
 class FailedLoads : public CacheFixture {
  protected:
@@ -38,7 +38,7 @@ class FailedLoads : public CacheFixture {
 
 TEST_F(FailedLoads, leave_a_request_the_deadline_it_came_with) {
   ManagerConfig config = with_storage(sizes(4), WritePolicy::write_through);
-  config.loads = LoadPolicy::always;  // no other deadline
+  config.loads = LoadPolicy::always;  // so that there is no other deadline
   make(config);
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6, 7, 8}));
@@ -48,8 +48,8 @@ TEST_F(FailedLoads, leave_a_request_the_deadline_it_came_with) {
   EXPECT_EQ(cache->next_deadline(), deadline);
 
   clock.advance(seconds{6});
-  poll();  // storage has read them
-  poll();  // and the link has them
+  poll();  // storage has read the blocks
+  poll();  // they are on the link
   device->fail_next(Direction::swap_in);
   device->run();
   device->stuck(Direction::swap_in, true);
@@ -113,7 +113,7 @@ TEST_F(FailedLoads, that_cannot_start_leave_a_request_its_deadline) {
   const TimePoint deadline = clock.now() + seconds{10};
   acquire_until(4, keys_of({1, 2}), deadline);
   ASSERT_GT(cache->manager().usage(Tier::device).promised, 0U) << "it waits for room";
-  // Storage gives up what it is to load before there is room to load it into.
+  // Storage evicts the block that is to be loaded, before a slot for it is free.
   const BlockKey second = keys_of({1, 2})[1];
   store->remove({&second, 1}, 0);
   device->stuck(Direction::swap_in, true);
@@ -147,7 +147,7 @@ TEST_F(DroppedLeases, in_the_middle_of_a_transfer_that_stands_still_hold_up_nobo
   const Ledger while_stuck = cache->manager().device_ledger();
   EXPECT_EQ(while_stuck.held, 0U);
   EXPECT_EQ(while_stuck.filling, 2U) << "they are nobody else's before the bytes have moved";
-  // Others are served meanwhile, in the room that there is.
+  // Meanwhile other requests are served in the remaining slots.
   ASSERT_TRUE(acquire(5, keys_of({5, 6})).has_value());
   EXPECT_TRUE(ready(5));
   EXPECT_EQ(acquire(6, keys_of({9})).error(), Errc::no_room);
@@ -178,7 +178,7 @@ TEST(FailedReads, that_storage_will_try_again_leave_a_request_its_deadline) {
   SimulatedDevice device{2, arena};
   DirectTransfers transfers{{}, device, clock, nobody};
   ManagerConfig config = with_storage(sizes(2), WritePolicy::write_through);
-  config.loads = LoadPolicy::always;  // no other deadline
+  config.loads = LoadPolicy::always;  // so that there is no other deadline
   config.staging_blocks = 4;
   Cache cache{config, CacheParts{transfers, arena, &guard, clock, nullptr, nullptr}};
   std::vector<RequestEvent> events;
@@ -229,7 +229,7 @@ TEST(FailedReads, that_storage_will_try_again_leave_a_request_its_deadline) {
   EXPECT_EQ(cache.manager().device_ledger().held + cache.manager().device_ledger().filling, 0U);
 }
 
-// Real time and threads: an engine that has nothing else to do.
+// With real time and threads: an engine that has nothing else to do.
 
 class IdleEngine : public testing::Test {
  protected:
@@ -239,7 +239,7 @@ class IdleEngine : public testing::Test {
     options_.device_blocks = 2;
     options_.block_bytes = KiB * 8;
     options_.write_policy = WritePolicy::write_through;
-    // Nothing else has deadlines.
+    // So that there are no other deadlines.
     options_.loads = LoadPolicy::always;
     options_.flush_interval = {};
     options_.storage = FileStorage{.directory = directory_, .capacity = MiB};
@@ -261,7 +261,7 @@ class IdleEngine : public testing::Test {
     stack.cache().release(std::move(lease), Fence{});
     stack.cache().drain();
   }
-  /// Asleep but for what wakes it and the times it was told, until a request's wait has ended.
+  /// Sleeps until wake_fd() or next_deadline() says so, until the wait of a request has ended.
   static RequestEvent sleep_until_told(Cache& cache) {
     const SteadyClock clock;
     for (;;) {
@@ -281,7 +281,7 @@ class IdleEngine : public testing::Test {
       }
     }
   }
-  /// A request for what is below the device, whose load fails: it is told, and computes.
+  /// A request for blocks below the device, whose load fails: it gets an event, and computes.
   static void expect_told(CacheSystem& stack, const std::vector<BlockKey>& keys) {
     const Lease lease = acquire(stack, 100, keys);
     ASSERT_FALSE(stack.cache().state(lease) == RequestState::ready);

@@ -1,4 +1,4 @@
-// What operators and watchers do to a cache on an event loop, from threads of their own.
+// What operators and observers do with a cache on an event loop, from other threads.
 
 #include "runtime/cache/async_cache.hpp"
 #include "runtime/system/cache_system.hpp"
@@ -21,7 +21,7 @@ namespace {
 
 using test::keys_of;
 
-/// A runtime on threads of its own; the test calls it from another.
+/// An AsyncCache on its own threads. The test calls it from another thread.
 class LoopLife : public testing::Test {
  protected:
   LoopLife() {
@@ -57,7 +57,7 @@ class LoopLife : public testing::Test {
     (void)runtime->commit(grant.lease, keys, Fence{}, asio::use_future).get();
   }
   [[nodiscard]] MatchResult match(const std::vector<BlockKey>& keys) { return runtime->match(keys, asio::use_future).get(); }
-  /// How the operation ended.
+  /// The error of the operation, if any.
   template <class T>
   static ErrorCode error_of(std::future<T> ended) {
     try {
@@ -103,11 +103,11 @@ TEST_F(LoopLife, a_request_that_waits_for_room_gets_what_a_clear_frees) {
   const PinId pin = runtime->pin(keys_of({1, 2, 3, 4}), never, asio::use_future).get();
   const auto keys = keys_of({11, 12, 13, 14, 15});
   auto waiting = runtime->acquire(request(2, keys), asio::use_future);
-  EXPECT_EQ(match(keys).total(), 0U);  // comes after it: by now the request has been refused once
+  EXPECT_EQ(match(keys).total(), 0U);  // this call is carried out after the request, which has found no room by then
   EXPECT_EQ(waiting.wait_for(std::chrono::seconds{0}), std::future_status::timeout);
   runtime->clear({}, asio::use_future).get();
   EXPECT_EQ(waiting.get().table.size(), 5U);
-  EXPECT_EQ(error_of(runtime->unpin(pin, asio::use_future)), Errc::not_found);  // pins end with a clear
+  EXPECT_EQ(error_of(runtime->unpin(pin, asio::use_future)), Errc::not_found);  // a clear ends pins
 }
 
 TEST_F(LoopLife, a_request_that_waits_for_room_gets_what_an_unpin_frees) {
@@ -127,7 +127,7 @@ TEST_F(LoopLife, a_request_that_waits_for_room_can_be_called_back) {
   asio::cancellation_signal signal;
   auto first = runtime->acquire(request(2, large), asio::bind_cancellation_slot(signal.slot(), asio::use_future));
   auto behind_it = runtime->acquire(request(3, small), asio::use_future);
-  EXPECT_EQ(match(small).total(), 0U);  // comes after both
+  EXPECT_EQ(match(small).total(), 0U);  // this call is carried out after both requests
   EXPECT_EQ(behind_it.wait_for(std::chrono::seconds{0}), std::future_status::timeout);
   signal.emit(asio::cancellation_type::total);
   EXPECT_EQ(error_of(std::move(first)), asio::error::operation_aborted);
@@ -137,7 +137,7 @@ TEST_F(LoopLife, a_request_that_waits_for_room_can_be_called_back) {
 TEST_F(LoopLife, a_request_that_waits_for_copies_can_be_called_back) {
   const auto keys = keys_of({1, 2});
   run(1, keys);
-  run(2, keys_of({11, 12, 13, 14, 15, 16, 17, 18}));  // takes the whole device: 1 and 2 are in the host
+  run(2, keys_of({11, 12, 13, 14, 15, 16, 17, 18}));  // takes the whole device: 1 and 2 go to the host
   runtime->pause_transfers(asio::use_future).get();
   asio::cancellation_signal signal;
   auto waits = runtime->acquire(request(3, keys), asio::bind_cancellation_slot(signal.slot(), asio::use_future));
@@ -146,7 +146,7 @@ TEST_F(LoopLife, a_request_that_waits_for_copies_can_be_called_back) {
   EXPECT_EQ(error_of(std::move(waits)), asio::error::operation_aborted);
   EXPECT_EQ(runtime->usage(Tier::device, asio::use_future).get().promised, 0U);
   runtime->resume_transfers(asio::use_future).get();
-  EXPECT_EQ(acquire(3, keys).hit_tiers.size(), 2U);  // its name is free again
+  EXPECT_EQ(acquire(3, keys).hit_tiers.size(), 2U);  // the id is free again
 }
 
 TEST_F(LoopLife, calling_back_a_request_that_is_served_does_nothing) {
@@ -163,7 +163,7 @@ TEST_F(LoopLife, a_pin_ends_with_its_time) {
   run(1, pinned);
   (void)runtime->pin(pinned, std::chrono::steady_clock::now() + std::chrono::milliseconds{1}, asio::use_future).get();
   const auto keys = keys_of({11, 12, 13, 14, 15});
-  EXPECT_EQ(acquire(2, keys).table.size(), 5U);  // woken by the timer, if it had to wait
+  EXPECT_EQ(acquire(2, keys).table.size(), 5U);  // if it had to wait, the timer woke it
 }
 
 TEST_F(LoopLife, a_reset_is_refused_while_requests_are_alive) {
@@ -214,7 +214,7 @@ TEST_F(LoopLife, shows_tables_by_group_and_advances) {
   const Grant grant = acquire(1, keys_of({1, 2, 3}));
   EXPECT_EQ(runtime->block_table(grant.lease, GroupId{0}, asio::use_future).get(), grant.table);
   EXPECT_THROW((void)runtime->block_table(grant.lease, GroupId{1}, asio::use_future).get(), boost::system::system_error);
-  runtime->advance(grant.lease, 3, Fence{}, asio::use_future).get();  // full attention keeps everything
+  runtime->advance(grant.lease, 3, Fence{}, asio::use_future).get();  // groups with full attention keep everything
   EXPECT_EQ(runtime->block_table(grant.lease, GroupId{0}, asio::use_future).get(), grant.table);
   EXPECT_THROW(runtime->advance(grant.lease, 4, Fence{}, asio::use_future).get(), boost::system::system_error);
 }
@@ -226,7 +226,7 @@ TEST_F(LoopLife, pools_change_their_size) {
   auto waiting = runtime->acquire(request(3, six), asio::use_future);
   EXPECT_EQ(error_of(runtime->resize(Tier::device, 4, asio::use_future)), Errc::no_room);
   runtime->resize(Tier::device, 5, asio::use_future).get();
-  EXPECT_EQ(error_of(std::move(waiting)), Errc::never_fits);  // had it waited on, it would have for ever
+  EXPECT_EQ(error_of(std::move(waiting)), Errc::never_fits);  // otherwise it would have waited for ever
   EXPECT_EQ(error_of(runtime->retiring(Tier::storage, asio::use_future)), Errc::invalid_argument);
   held = {};
   const auto five = keys_of({21, 22, 23, 24, 25});
@@ -235,7 +235,7 @@ TEST_F(LoopLife, pools_change_their_size) {
   EXPECT_EQ(runtime->retiring(Tier::device, asio::use_future).get(), 0U);
   EXPECT_EQ(acquire(5, six).table.size(), 6U);
   EXPECT_EQ(error_of(runtime->resize(Tier::host, Copy::slots_max, asio::use_future)), Errc::never_fits);
-  // The arena's worker wakes the loop, which takes up the memory that it has made.
+  // The worker of the arena wakes the loop, which then uses the new memory.
   runtime->resize(Tier::host, 40, asio::use_future).get();
   HostMemory memory;
   do memory = runtime->host_memory(asio::use_future).get();
@@ -262,8 +262,8 @@ TEST_F(LoopLife, a_stop_resumes_what_was_paused_and_forgets_the_ends_of_pins) {
   const auto keys = keys_of({11, 12});
   auto waiting = runtime->acquire(request(2, keys), asio::use_future);
   EXPECT_EQ(match(pinned).device, 2U);
-  auto stopped = runtime->stop(asio::use_future);  // (that nothing is left to wait for shows the pool's end)
-  // The copies that make its room are under way: what has been accepted is served.
+  auto stopped = runtime->stop(asio::use_future);  // that the test ends shows that nothing is left to wait for
+  // The copies that make room for it are under way: an accepted request is served.
   EXPECT_EQ(waiting.get().table.size(), 2U);
   stopped.get();
 }
@@ -293,7 +293,7 @@ TEST_F(LoopLife, refuses_everything_after_a_stop) {
   EXPECT_EQ(runtime->status(), CacheStatus::normal);
 }
 
-/// The same over storage that takes nothing unless it is told to.
+/// The same with a storage tier to which only jobs write.
 class LoopJobs : public LoopLife {
  protected:
   LoopJobs() {
@@ -321,7 +321,7 @@ TEST_F(LoopJobs, are_waited_for_and_asked_about) {
   EXPECT_EQ(runtime->write_back(id, asio::use_future).get().written, KiB * 12);
   EXPECT_EQ(runtime->take_write_back_results(id, asio::use_future).get().size(), 3U);
   EXPECT_EQ(runtime->write_backs(asio::use_future).get().size(), 1U);
-  // One that has ended already is no wait.
+  // Waiting for a job that has ended completes at once.
   EXPECT_EQ(runtime->wait_write_back(id, asio::use_future).get().state, WriteBackState::done);
   EXPECT_EQ(error_of(runtime->wait_write_back(WriteBackId{99}, asio::use_future)), Errc::not_found);
   EXPECT_EQ(error_of(runtime->cancel_write_back(id, asio::use_future)), Errc::not_found);

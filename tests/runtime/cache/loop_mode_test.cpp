@@ -43,7 +43,7 @@ AcquireRequest request(std::uint64_t id, const std::vector<BlockKey>& keys) {
   return wanted;
 }
 
-/// One request's whole life; returns its hits, or the error.
+/// The whole life of one request. Returns its number of hits, or the error.
 asio::awaitable<ErrorCode> serve(AsyncCache& runtime, std::uint64_t id, std::vector<BlockKey> keys, RequestStats& stats) {
   const AcquireRequest wanted = request(id, keys);
   auto [error, grant] = co_await runtime.acquire(wanted, as_tuple);

@@ -22,7 +22,7 @@ SizedGroup group(GroupKind kind, std::uint32_t block_tokens, std::uint32_t span_
   return sized;
 }
 
-/// Nine groups whose blocks are of eight sizes that have little in common.
+/// Nine groups with eight block sizes that have few common divisors.
 std::vector<SizedGroup> nine_groups() {
   return {group(GroupKind::full, 16, 0, KiB * 40),
           group(GroupKind::full, 32, 0, KiB * 17),
@@ -81,7 +81,7 @@ TEST(PoolPlan, says_how_much_would_do_where_there_is_too_little) {
   EXPECT_NE(refusal(cross, {16, 0, 0}, MiB).find("encoder tokens"), std::string::npos);
 }
 
-/// Sequences of all lengths around the typical one, as many side by side as there is room for.
+/// As many sequences as fit, of all lengths around the typical one.
 TEST(PoolPlan, nine_mixed_groups_waste_under_a_twentieth_of_their_bytes_when_full) {
   const TypicalSequence typical{1024, 256, 64};
   const Bytes device = MiB * 512;
@@ -121,7 +121,7 @@ TEST(PoolPlan, nine_mixed_groups_waste_under_a_twentieth_of_their_bytes_when_ful
     }
     if (step % 100 == 0) manager.check_invariants();
   }
-  EXPECT_GT(refused, 100U);  // it was full
+  EXPECT_GT(refused, 100U);  // the pools were full
   std::uint64_t used = 0;
   for (std::size_t pool = 0; pool < plan.pools.size(); ++pool) {
     const Ledger ledger = manager.device_ledger(PoolId{static_cast<std::uint16_t>(pool)});

@@ -1,4 +1,4 @@
-// One cache over several ranks: each moves its own, and one that does not move holds up what needs it, and nothing else.
+// One cache with several ranks. Each rank moves its own part. A rank that does not move delays only the requests that need it.
 
 #include "runtime/cache/cache.hpp"
 #include "runtime/system/cache_system.hpp"
@@ -73,7 +73,7 @@ class CacheOfRanks : public testing::Test {
     leases_.erase(id);
     settle();
   }
-  /// What a rank computes for a key differs from what others do.
+  /// The content for a key differs between ranks.
   static std::byte content(std::uint32_t rank, const BlockKey& key) {
     return static_cast<std::byte>(key.prefix64() % 89 + 89 * rank);
   }
@@ -145,14 +145,14 @@ TEST_F(CacheOfRanks, a_block_comes_back_on_every_rank_with_what_that_rank_wrote)
 TEST_F(CacheOfRanks, a_frozen_rank_costs_a_request_its_deadline_and_nobody_else_anything) {
   make(2, 4, 8);
   run_named(1, {1, 2});
-  run_named(2, {5, 6, 7, 8});  // 1 and 2 are in the host now
+  run_named(2, {5, 6, 7, 8});  // swaps 1 and 2 out to the host
   run_named(3, {5});
   ASSERT_EQ(cache_->match(keys_of({1, 2})).host, 2U);
   ranks_->device(1).stuck(Direction::swap_in, true);
   ASSERT_TRUE(acquire(4, keys_of({1, 2}), clock_.now() + seconds{1}).has_value());
   EXPECT_TRUE(settle().empty());
   EXPECT_FALSE(cache_->state(leases_.at(4)) == RequestState::ready);
-  // A hit on the device is served meanwhile, since no call waits for anything.
+  // A hit on the device is served meanwhile, because no call waits.
   keys_[5] = keys_of({5, 6});
   ASSERT_TRUE(acquire(5, keys_[5]).has_value());
   EXPECT_TRUE(cache_->state(leases_.at(5)) == RequestState::ready);
@@ -165,7 +165,7 @@ TEST_F(CacheOfRanks, a_frozen_rank_costs_a_request_its_deadline_and_nobody_else_
   clock_.advance(seconds{2});
   EXPECT_EQ(ranks_->transfers().health(0).state, RankHealth::State::well);
   EXPECT_EQ(ranks_->transfers().health(1).state, RankHealth::State::slow);
-  // Its slots belong to nobody until the rank has let go of them.
+  // Its slots are quarantined until the rank has stopped using them.
   EXPECT_EQ(cache_->manager().device_ledger().quarantined, 2U);
   leases_.erase(4);
   ranks_->mend();
@@ -186,7 +186,7 @@ TEST_F(CacheOfRanks, a_lost_rank_fails_loads_and_the_request_computes) {
   EXPECT_GT(cache_->manager().stats().load_failures, 0U);
 }
 
-/// An engine whose thread does not come round until it is thawed.
+/// An engine whose thread does nothing while it is frozen.
 class FrozenTransfers final : public TransferPort {
  public:
   explicit FrozenTransfers(TransferPort& port) : port_{port} {}
@@ -216,7 +216,7 @@ class FrozenTransfers final : public TransferPort {
   std::vector<Transfer> transfers_;
 };
 
-/// No call of the cache waits for its engine: requests that need it have their deadlines, and those that do not are served.
+/// No call of the cache waits for its engine: requests that need the engine have deadlines, and the others are served.
 TEST_F(CacheOfRanks, a_frozen_engine_costs_a_request_its_deadline_and_nobody_else_anything) {
   make(1, 4, 8);
   FrozenTransfers engine{ranks_->transfers()};
@@ -227,7 +227,7 @@ TEST_F(CacheOfRanks, a_frozen_engine_costs_a_request_its_deadline_and_nobody_els
   ASSERT_EQ(cache_->match(keys_[1]).host, 2U);
   engine.frozen = true;
   ASSERT_TRUE(acquire(3, keys_of({1, 2}), clock_.now() + seconds{1}).has_value());
-  ASSERT_TRUE(acquire(4, keys_of({8, 9}), clock_.now() + seconds{1}).has_value());  // waits for room that a copy would make
+  ASSERT_TRUE(acquire(4, keys_of({8, 9}), clock_.now() + seconds{1}).has_value());  // waits for slots that a swap-out must free
   EXPECT_TRUE(settle().empty());
   clock_.advance(seconds{1});
   const std::vector<RequestEvent> events = settle();
@@ -244,7 +244,7 @@ TEST_F(CacheOfRanks, a_frozen_engine_costs_a_request_its_deadline_and_nobody_els
   EXPECT_FALSE(cache_->has_pending_work());
   cache_->manager().check_invariants();
   cache_.reset();
-  make(1, 4, 8);  // what TearDown looks at
+  make(1, 4, 8);  // TearDown needs it
 }
 
 CacheSystemOptions two_ranks() {
@@ -281,7 +281,8 @@ TEST(CacheSystemOfRanks, deals_blocks_out_evenly) {
   EXPECT_TRUE(CacheSystem{one}.rank_health().empty());
 }
 
-/// Byte for byte: what each rank has written is in its part of the host slot, from its first byte to its last, and comes back.
+/// Byte for byte: the data that each rank has written fills its part of the host slot from the first byte to the last, and comes
+/// back.
 TEST(CacheSystemOfRanks, keeps_each_ranks_share_in_its_part_of_the_block) {
   constexpr std::size_t share = 4096;
   CacheSystemOptions options = two_ranks();
@@ -330,7 +331,7 @@ TEST(CacheSystemOfRanks, keeps_each_ranks_share_in_its_part_of_the_block) {
       ASSERT_EQ(bytes[at], written(static_cast<std::uint32_t>(at / share), block, at % share)) << "byte " << at;
     }
   }
-  stack.cache().release(acquire(2, keys_of({5, 6})), Fence{});  // in their place on the devices
+  stack.cache().release(acquire(2, keys_of({5, 6})), Fence{});  // takes their place on the devices
   Lease lease = acquire(3, keys);
   ASSERT_EQ(stack.cache().state(lease), RequestState::ready);
   EXPECT_EQ(stack.cache().request_stats(lease)->host, 2U);
@@ -355,7 +356,7 @@ std::ptrdiff_t entries_in(const char* directory) {
   return std::distance(std::filesystem::directory_iterator{directory}, std::filesystem::directory_iterator{});
 }
 
-/// Threads that have been joined leave the list a moment later.
+/// Threads that were joined leave the list a moment later.
 void await_threads(std::ptrdiff_t wanted) {
   const auto give_up_at = std::chrono::steady_clock::now() + std::chrono::milliseconds{test::patience_ms};
   while (entries_in("/proc/self/task") != wanted && std::chrono::steady_clock::now() < give_up_at) std::this_thread::yield();
@@ -370,11 +371,11 @@ TEST(CacheSystemOfRanks, of_which_any_cannot_start_does_not_start_and_leaves_not
   options.block_bytes = KiB * 24;
   options.other_ranks = {EmulatedGpu{}, EmulatedGpu{}};
   options.storage = FileStorage{.directory = directory, .capacity = MiB};
-  { const CacheSystem once{two_ranks()}; }  // whatever a first stack makes for good
+  { const CacheSystem once{two_ranks()}; }  // the first CacheSystem allocates things that stay
   const std::ptrdiff_t threads = entries_in("/proc/self/task");
   const std::ptrdiff_t descriptors = entries_in("/proc/self/fd");
 
-  // Each is found out when those before it have started, with their threads.
+  // Each error is found when the ranks before it have started, with their threads.
   EmulatedGpu broken;
   broken.link[Direction::swap_in].latency = -seconds{1};
   for (std::size_t rank = 0; rank < 3; ++rank) {

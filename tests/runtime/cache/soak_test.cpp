@@ -1,5 +1,5 @@
-// A cache whose tiers have been full for a very long time: what it holds in memory stays what it was. In a program of its own,
-// because it counts every byte that is allocated.
+// A cache whose tiers have been full for a very long time: its memory does not grow. This is a separate program, because it
+// counts all allocated bytes.
 
 #include "base/random.hpp"
 #include "runtime/cache/cache.hpp"
@@ -39,7 +39,8 @@ struct Kind {
 };
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
 
-/// Prompts of 3 to 10 blocks, of 40 beginnings: several times what all tiers hold together, some asked for much more often.
+/// Prompts of 3 to 10 blocks with 40 different beginnings: several times as many blocks as all tiers hold. Some prompts are much
+/// more frequent than others.
 std::vector<std::vector<BlockKey>> prompts() {
   std::vector<std::vector<BlockKey>> made;
   for (std::uint32_t n = 0; n < 400; ++n) {
@@ -107,7 +108,7 @@ class Soak : public testing::TestWithParam<Kind> {
       cache_->poll();
     }
   }
-  /// Nobody wants anything any more, and all that was under way has ended.
+  /// Waits until no request is left and nothing is under way.
   void come_to_rest() {
     clients_.clear();
     for (int i = 0; i < 200; ++i) {
@@ -131,7 +132,7 @@ class Soak : public testing::TestWithParam<Kind> {
     }
     EXPECT_EQ(manager.device_ledger().total, device_blocks);
     EXPECT_EQ(manager.host_ledger().total, host_blocks + staging_blocks);
-    // An exclusive host tier gives a slot back for each block that goes up.
+    // An exclusive host tier frees a slot for each block that is loaded.
     EXPECT_LE(manager.host_ledger().free, staging_blocks + device_blocks) << "it is full";
     EXPECT_EQ(store_.stat().blocks, stored_blocks);
   }
@@ -172,7 +173,7 @@ TEST_P(Soak, at_full_tiers_holds_no_more_memory_in_the_end_than_when_they_had_be
     living.push_back(living_bytes);
     ASSERT_FALSE(HasFailure()) << "in round " << round;
   }
-  // What is kept for later may come to its largest at any time; what leaks does so for ever.
+  // Memory that is kept for reuse may reach its maximum at any time. A leak grows for ever.
   const auto half = living.begin() + static_cast<std::ptrdiff_t>(living.size() / 2);
   const std::size_t most_early = *std::max_element(living.begin(), half);
   const std::size_t most_late = *std::max_element(half, living.end());

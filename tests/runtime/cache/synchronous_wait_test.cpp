@@ -1,4 +1,4 @@
-// A cache whose caller waits for what it asked for, over a device with threads, and over one without.
+// A cache whose caller waits for its requests, on a device with threads and on one without.
 
 #include "runtime/system/cache_system.hpp"
 
@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Two prompts of two blocks each are in the host, and two others on the device.
+/// Two prompts of two blocks each are in the host, and two others are on the device.
 class SynchronousWait : public testing::Test {
  protected:
   const std::vector<BlockKey> one = keys_of({1, 2});

@@ -7,7 +7,7 @@
 namespace terrace {
 namespace {
 
-constexpr double prefill = 0.010;  // of a unit
+constexpr double prefill = 0.010;  // per unit
 
 UnitCost on_device() { return {}; }
 UnitCost in_host(double link) { return {.link_seconds = link}; }
@@ -29,15 +29,16 @@ TEST(UnitsWorthLoading, takes_each_tier_only_where_it_beats_computing) {
   EXPECT_EQ(units_worth_loading(hit(3, 4, 5, 0.001, 0.002), {}, prefill), 12U);
   EXPECT_EQ(units_worth_loading(hit(3, 4, 5, 0.001, 0.020), {}, prefill), 7U);
   EXPECT_EQ(units_worth_loading(hit(3, 4, 5, 0.020, 0.001), {}, prefill), 3U);
-  // Both stages of what comes from storage count.
+  // For blocks from storage, both the read and the copy count.
   EXPECT_EQ(units_worth_loading(hit(3, 4, 5, 0.006, 0.006), {}, prefill), 7U);
 }
 
 TEST(UnitsWorthLoading, counts_what_others_wait_for) {
-  // Ten blocks from the host save 90 ms; that is worth a wait of 80 and not one of 100. Fewer are worth none of it.
+  // Loading ten blocks from the host saves 90 ms. That is worth a wait of 80 ms but not of 100 ms. Loading fewer blocks never
+  // pays here.
   EXPECT_EQ(units_worth_loading(hit(0, 10, 0, 0.001, 0), {.link_seconds = 0.080}, prefill), 10U);
   EXPECT_EQ(units_worth_loading(hit(0, 10, 0, 0.001, 0), {.link_seconds = 0.100}, prefill), 0U);
-  // A queue in front of storage is nothing to what comes from the host.
+  // A queue in front of storage does not matter for blocks from the host.
   EXPECT_EQ(units_worth_loading(hit(0, 10, 10, 0.001, 0.001), {.read_seconds = 10}, prefill), 10U);
 }
 
@@ -53,7 +54,7 @@ TEST(UnitsWorthLoading, asks_no_more_of_storage_than_it_is_trusted_with) {
 }
 
 TEST(UnitsWorthLoading, takes_a_dear_beginning_for_a_cheap_end) {
-  // A window's group may have cheap blocks behind dear ones: the sum decides.
+  // In a window group, cheap blocks may come after expensive ones. The sum decides.
   std::vector<UnitCost> units{in_host(0.030), on_device(), on_device(), on_device()};
   EXPECT_EQ(units_worth_loading(units, {}, prefill), 4U);
   units.resize(2);

@@ -11,7 +11,7 @@ using namespace std::chrono_literals;
 
 class PrefillSpeedOf : public ::testing::Test {
  protected:
-  /// So many pieces, each of a request of its own and committed as its compute is launched.
+  /// Computes this number of pieces. Each belongs to its own request and is committed when its compute is launched.
   void compute(int pieces, std::uint32_t units, Duration each) {
     for (int i = 0; i < pieces; ++i) {
       speed.on_ready(RequestId{++requests}, units, now);
@@ -69,7 +69,7 @@ TEST_F(PrefillSpeedOf, a_request_that_ends_uncomputed_is_waited_for_no_longer) {
 
 TEST_F(PrefillSpeedOf, only_a_request_that_was_announced_counts) {
   for (int i = 0; i < 8; ++i) {
-    speed.on_ready(RequestId{1}, 0, now);  // nothing to compute: hit, or computed by somebody else
+    speed.on_ready(RequestId{1}, 0, now);  // nothing to compute: all hits, or computed elsewhere
     EXPECT_FALSE(speed.computes(RequestId{1}));
     speed.on_commit(RequestId{1}, 0, Fence{++launched});
     now += 100ms;

@@ -1,4 +1,4 @@
-// What becomes of blocks, of which a share is followed. Lengths are in requests.
+// How long sampled blocks stay cached. Durations are numbers of requests.
 
 #include "tests/runtime/fixture.hpp"
 
@@ -14,10 +14,10 @@ TEST_F(ResidencySampleTest, tells_lifetime_idle_time_and_gaps) {
   make(sizes(2));
   cache->sample_residency(1);
   run(1, keys_of({1, 2}));
-  run(2, keys_of({8, 2}));  // 1 and 2 went after one request, unused
+  run(2, keys_of({8, 2}));  // 1 and 2 were evicted after one request, unused
   run(3, keys_of({8, 2}));
   run(4, keys_of({8, 2}));
-  run(5, keys_of({9}));  // a prefix goes from its end
+  run(5, keys_of({9}));  // a prefix is evicted from its end
   run(6, keys_of({9}));
   const ResidencyTotals totals = cache->residency_totals();
   EXPECT_EQ(totals.device.lifetime.counts[1], 2U);
@@ -51,13 +51,13 @@ TEST_F(ResidencySampleTest, follows_a_block_from_tier_to_tier) {
   make(sizes(2, 6, InclusionPolicy::exclusive));
   cache->sample_residency(1);
   run(1, keys_of({1, 2}));
-  run(2, keys_of({8, 9}));  // 1 and 2 go down
+  run(2, keys_of({8, 9}));  // swaps 1 and 2 out
   run(3, keys_of({7, 6}));
-  run(4, keys_of({1, 2}));  // and up again
+  run(4, keys_of({1, 2}));  // and loads them again
   const ResidencyTotals totals = cache->residency_totals();
   EXPECT_EQ(totals.host.lifetime.counts[2], 2U);
   EXPECT_EQ(totals.host.lifetime.total(), 2U);
-  EXPECT_EQ(totals.host.idle.counts[0], 2U);  // it was a use that took them from there
+  EXPECT_EQ(totals.host.idle.counts[0], 2U);  // the load itself was a use
   EXPECT_EQ(totals.gaps.counts[2], 2U);
   EXPECT_EQ(totals.device.lifetime.counts[1], 6U);
 }
@@ -82,7 +82,7 @@ TEST_F(ResidencySampleTest, is_of_nothing_while_it_is_off) {
   run(1, keys_of({1, 2}));
   run(2, keys_of({1, 2}));
   cache->sample_residency(1);
-  run(3, keys_of({8, 9}));  // what was there before is not known
+  run(3, keys_of({8, 9}));  // blocks from before sampling are not followed
   cache->sample_residency(0);
   run(4, keys_of({1, 2}));
   const ResidencyTotals totals = cache->residency_totals();
@@ -100,7 +100,7 @@ TEST_F(ResidencySampleTest, counts_nothing_that_a_clear_took) {
   run(4, keys_of({1, 2}));
   const ResidencyTotals totals = cache->residency_totals();
   EXPECT_EQ(totals.device.lifetime.total(), 0U);
-  EXPECT_EQ(totals.gaps.counts[1], 4U);  // the 2nd request's and the 4th's
+  EXPECT_EQ(totals.gaps.counts[1], 4U);  // of the 2nd and the 4th request
 }
 
 TEST(ResidencySampleMemory, is_bounded_and_says_what_it_overlooked) {
@@ -117,7 +117,7 @@ TEST(ResidencySampleMemory, is_bounded_and_says_what_it_overlooked) {
   EXPECT_GT(totals.device.lifetime.total(), 0U);
   EXPECT_GT(totals.overlooked, 0U);
   EXPECT_EQ(totals.device.lifetime.total() + totals.overlooked, keys.size());
-  // Places that were left serve others.
+  // Free places are used again.
   sample.came(keys.back(), Tier::device);
   EXPECT_EQ(sample.totals().overlooked, totals.overlooked);
 }

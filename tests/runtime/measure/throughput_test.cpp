@@ -27,7 +27,7 @@ TEST(Throughput, counts_the_time_during_which_anything_was_under_way) {
   EXPECT_EQ(link.under_way(), 0U);
   EXPECT_NEAR(link.busy_seconds(), 0.2, 1e-9);
   EXPECT_NEAR(link.seconds_per_byte(start + 200ms) * mib, 0.05, 0.001);
-  // Idle for a while, and as fast again: the pause does not count.
+  // Idle for a while, and then as fast as before: the pause does not count.
   link.began(1, start + 300ms);
   link.ended(1, MiB * 4, start + 500ms);
   EXPECT_NEAR(link.busy_seconds(), 0.4, 1e-9);
@@ -60,7 +60,7 @@ TEST(Throughput, of_what_nobody_tries_is_thought_better_with_time) {
   EXPECT_NEAR(link.seconds_per_byte(end) * mib, 1, 0.01);
   EXPECT_NEAR(link.seconds_per_byte(end + 10s) * mib, 0.5, 0.01);
   EXPECT_NEAR(link.seconds_per_byte(end + 60s) * mib, 1 / 64.0, 0.001);
-  // Tried again, it is as fast as it was thought, until that trial has ended.
+  // During the next operation it keeps its estimate, until that operation has ended.
   link.began(1, end + 60s);
   EXPECT_NEAR(link.seconds_per_byte(end + 60s) * mib, 1 / 64.0, 0.001);
   link.ended(1, MiB, end + 61s);
@@ -88,7 +88,7 @@ TEST(Throughput, counts_the_time_that_failures_took) {
 TEST(Throughput, goes_by_the_times_it_is_told) {
   Throughput link{Throughput::Times::told};
   link.began(2, start);
-  link.ended(1, MiB, start + 10s, 100ms);  // nearly all of it spent waiting for compute
+  link.ended(1, MiB, start + 10s, 100ms);  // nearly all of this time was spent waiting for compute
   link.ended(1, MiB, start + 20s, 100ms);
   EXPECT_NEAR(link.seconds_per_byte(start + 20s) * mib, 0.1, 1e-6);
   EXPECT_NEAR(link.busy_seconds(), 20, 1e-9);
@@ -104,7 +104,7 @@ TEST(Throughput, is_trusted_with_more_as_it_delivers) {
   link.began(1, start + 1ms);
   link.ended(1, MiB * 40, start + 2ms);
   EXPECT_GT(link.trusted(start + 2ms), TiB);
-  // That, too, is forgotten.
+  // This measurement is forgotten, too.
   EXPECT_LT(link.trusted(start + 120s), MiB * 2);
 }
 

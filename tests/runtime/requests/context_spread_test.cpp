@@ -1,4 +1,4 @@
-// How tokens spread over ranks, compared with dealing them out one by one.
+// How tokens are distributed over ranks, compared with distributing them one by one.
 
 #include "runtime/system/context_spread.hpp"
 
@@ -22,7 +22,7 @@ class ContextSpreadOf : public testing::TestWithParam<ContextSpread::Sizes> {
  protected:
   static constexpr std::uint64_t tokens = 300;
 
-  /// Every token of a sequence in turn: each rank's slots are filled from their beginnings, and a block is full when all are.
+  /// Places the tokens of a sequence one by one: each rank fills its slot from the start, and a block is full when all slots are.
   [[nodiscard]] static std::vector<ContextSpread::Place> dealt_out() {
     const ContextSpread::Sizes& sizes = GetParam();
     const std::uint32_t ranks = sizes.decode_ranks * sizes.prefill_ranks;

@@ -1,5 +1,5 @@
-// Faults of docs/reliability.md: a slot is used again, or its copy is taken, before a transfer that was decided is through with
-// it. The cache runs over a device that moves when the test says so, and every hit is compared with its key.
+// Faults of docs/reliability.md: a slot is reused, or its copy is taken, before a transfer of it has ended. The cache runs on a
+// device that moves only when the test says so, and every hit is compared with its key.
 
 #include "tests/runtime/content_fixture.hpp"
 
@@ -10,7 +10,7 @@ namespace {
 
 using enum Direction;
 
-/// Passes transfers on, and checks that no two that are under way use one slot in a way that harms.
+/// Forwards transfers, and checks that no two transfers under way use one slot in conflict.
 class PlanWatch final : public TransferPort {
  public:
   explicit PlanWatch(TransferPort& port) : port_{port} {}
@@ -51,7 +51,7 @@ class PlanWatch final : public TransferPort {
   [[nodiscard]] Fence reached() const override { return port_.reached(); }
   [[nodiscard]] Fence after_all_work() const override { return port_.after_all_work(); }
 
-  std::uint32_t blocks_max = 0;  ///< of one transfer
+  std::uint32_t blocks_max = 0;  ///< the most blocks of one transfer
 
  private:
   TransferPort& port_;
@@ -62,7 +62,7 @@ class PlanWatch final : public TransferPort {
 
 class SlotReuse : public ContentFixture {
  protected:
-  /// Moves one part of a block, then stands still again.
+  /// Moves one part of a block, and then stops again.
   void move_a_part(Direction direction, SimulatedDevice::Part part) {
     device->stuck(direction, false);
     device->step(part);
@@ -70,16 +70,16 @@ class SlotReuse : public ContentFixture {
   }
 };
 
-// ---- F02: freed and taken again between the decision to copy and the copy
+// ---- F02: a slot is freed and taken again between the decision to copy it and the copy
 
 TEST_F(SlotReuse, waits_for_a_copy_that_was_decided_before_the_block_was_given_up) {
   make(sizes(4, 8));
   serve(1, keys_of({1, 2}));
   serve(2, keys_of({5, 6}));
   device->stuck(swap_out, true);
-  ASSERT_TRUE(acquire(3, keys_of({8, 9, 10})).has_value());  // three blocks are to be copied to the host
+  ASSERT_TRUE(acquire(3, keys_of({8, 9, 10})).has_value());  // three blocks must be copied to the host
   poll();
-  end(3, {});  // nobody waits for that any more, and what it waited for is to be had
+  end(3, {});  // the request that needed them has ended, and the slots can be used again
   EXPECT_EQ(cache->drop(keys_of({1, 2})).value(), 0U) << "its copy has been decided";
   ASSERT_TRUE(acquire(4, keys_of({11, 12, 13, 14})).has_value());
   for (int parts = 0; parts < 3; ++parts) {
@@ -125,7 +125,7 @@ TEST_F(SlotReuse, waits_for_a_copy_that_was_decided_before_the_cache_was_cleared
   expect_hit(4, keys_of({11, 12, 13}));
 }
 
-// ---- F03: a preempted request's blocks are overwritten while they are stored
+// ---- F03: the blocks of a preempted request are overwritten while they are stored
 
 TEST_F(SlotReuse, of_a_preempted_request_waits_until_its_blocks_are_stored) {
   make(with_storage(sizes(4), WritePolicy::write_through));
@@ -133,14 +133,14 @@ TEST_F(SlotReuse, of_a_preempted_request_waits_until_its_blocks_are_stored) {
   ASSERT_TRUE(acquire(1, keys, 1).has_value());
   ASSERT_TRUE(ready(1));
   const Fence written = compute(1, keys, 0);
-  // Preempted: its compute has not run yet, nor has a copy begun.
+  // Preempted: its compute has not run yet, and no copy has begun.
   ASSERT_TRUE(cache->commit(leases.at(1), keys, written).has_value());
   end(1, written);
   device->stuck(swap_out, true);
-  ASSERT_TRUE(acquire(2, keys_of({7, 8, 9, 10})).has_value());  // who it was preempted for
+  ASSERT_TRUE(acquire(2, keys_of({7, 8, 9, 10})).has_value());  // the request for which it was preempted
   for (int i = 0; i < 4; ++i) {
     poll();
-    device->run();  // all but copies to the host
+    device->run();  // everything except copies to the host
   }
   EXPECT_FALSE(ready(2)) << "three of its slots are still to be read";
   device->stuck(swap_out, false);
@@ -148,7 +148,7 @@ TEST_F(SlotReuse, of_a_preempted_request_waits_until_its_blocks_are_stored) {
   ASSERT_TRUE(ready(2));
   use(2, keys_of({7, 8, 9, 10}));
   settle();
-  // Taken up again: what storage was given is what it computed.
+  // It comes back: storage has the content that it computed.
   ASSERT_EQ(cache->match(keys).storage, 3U);
   expect_hit(3, keys);
   EXPECT_EQ(compared, 3U);
@@ -179,7 +179,8 @@ TEST_F(SlotReuse, gives_every_block_of_a_step_a_slot_of_its_own) {
     make(with_storage(sizes(6, 6, inclusion), WritePolicy::write_through));
     PlanWatch watch{*transfers};
     cache = std::make_unique<Cache>(cache->manager().config(), CacheParts{watch, *arena, store.get(), clock});
-    // Three prompts leave in one step for a longer one, with a host tier that is full of others, and copies for storage beside.
+    // Three prompts are evicted in one step for a longer one, the host tier is full of others, and copies to storage run at the
+    // same time.
     std::uint64_t id = 0;
     std::vector<std::vector<BlockKey>> prompts;
     for (std::uint32_t round = 0; round < 3; ++round) {
@@ -200,7 +201,7 @@ TEST_F(SlotReuse, gives_every_block_of_a_step_a_slot_of_its_own) {
 // ---- F06: a block is stored whose own load has not completed
 
 TEST_F(SlotReuse, stores_a_block_that_is_being_loaded_from_where_its_bytes_are) {
-  // The second hit orders a block to storage, and loads it: the device has no more than half of it yet.
+  // The second hit orders a block to storage and loads it. At that time the device has at most half of it.
   ManagerConfig config = with_storage(sizes(4, 8), WritePolicy::selective);
   config.selective_hits = 1;
   make(config);
@@ -226,7 +227,7 @@ TEST_F(SlotReuse, stores_a_block_that_is_being_loaded_from_where_its_bytes_are) 
 }
 
 TEST_F(SlotReuse, stores_no_block_that_only_a_load_has) {
-  // Storage gives a block up while it is on its way from there: a write-back job that wants everything stored finds it nowhere
+  // Storage evicts a block that is being loaded from it. A write-back job over everything does not find the block in any tier
   // yet.
   make(with_storage(sizes(4), WritePolicy::write_through));
   const auto keys = keys_of({1, 2});
@@ -253,13 +254,13 @@ TEST_F(SlotReuse, stores_no_block_that_only_a_load_has) {
   ASSERT_TRUE(ready(3));
   use(3, keys);
   settle();
-  // Now they are there.
+  // Now the blocks have arrived.
   ASSERT_TRUE(cache->start_write_back(all).has_value());
   settle();
   for (const BlockKey& key : keys) EXPECT_TRUE(holds(store->raw(key), content_of(key)));
 }
 
-// ---- F08: the host gives up what is being loaded from it
+// ---- F08: the host evicts a copy that is being loaded
 
 TEST_F(SlotReuse, of_a_host_slot_waits_for_the_load_from_it) {
   make(sizes(4, 2));
@@ -269,14 +270,14 @@ TEST_F(SlotReuse, of_a_host_slot_waits_for_the_load_from_it) {
   serve(3, keys_of({7, 8}));
   ASSERT_EQ(cache->match(keys).host, 2U);
   device->stuck(swap_in, true);
-  ASSERT_TRUE(acquire(4, keys).has_value());  // {5, 6} goes, and finds no room in the host
+  ASSERT_TRUE(acquire(4, keys).has_value());  // {5, 6} is evicted and finds no slot in the host
   for (int i = 0; i < 10; ++i) {
     device->run();
     poll();
   }
   ASSERT_EQ(device->commands(swap_in), 1U);
   move_a_part(swap_in, SimulatedDevice::Part::swap_in);
-  // The host tier is asked for room again: there is none but under the load, which is waited for.
+  // The host tier needs slots again. Only those of the running load could become free, so it waits for the load.
   ASSERT_TRUE(acquire(10, keys_of({20, 30})).has_value());
   for (int i = 0; i < 10; ++i) {
     device->run();

@@ -1,4 +1,4 @@
-// Faults of docs/reliability.md: a tier below has no room for what must leave the one above, or is smaller than one prompt.
+// Faults of docs/reliability.md: a lower tier has no slot for an evicted block, or a tier is smaller than one prompt.
 
 #include "tests/runtime/content_fixture.hpp"
 
@@ -11,7 +11,7 @@ class NoRoomBelow : public ContentFixture {
  protected:
   const std::vector<BlockKey> pinned = keys_of({91, 92});
 
-  /// A host tier of two blocks, which are pinned: nothing else can have a slot there.
+  /// A host tier of two blocks, which are both pinned: no other block can have a slot there.
   void make_with_full_host(ManagerConfig config) {
     config.pinned_blocks_max = 2;
     make(config);
@@ -24,7 +24,7 @@ class NoRoomBelow : public ContentFixture {
   }
 };
 
-// ---- F09: the host has no slot for what leaves the device
+// ---- F09: the host has no slot for a block that is evicted from the device
 
 TEST_F(NoRoomBelow, loses_what_leaves_the_device_and_every_later_look_up_says_so) {
   make_with_full_host(sizes(4, 2));
@@ -44,7 +44,7 @@ TEST_F(NoRoomBelow, loses_what_leaves_the_device_and_every_later_look_up_says_so
     }));
   }
   EXPECT_EQ(cache->moved().swap_out.blocks, 2U) << "the pinned ones alone ever left for the host";
-  // Asked for again it is a miss, is computed, and what is pinned has stayed what it was.
+  // The next request for it is a miss and computes it. The pinned blocks have not changed.
   ASSERT_TRUE(acquire(5, lost).has_value());
   settle();
   ASSERT_TRUE(ready(5));
@@ -57,7 +57,7 @@ TEST_F(NoRoomBelow, loses_what_leaves_the_device_and_every_later_look_up_says_so
 }
 
 TEST_F(NoRoomBelow, is_found_out_while_a_block_waits_for_it) {
-  // Of the host's two slots one is being loaded from, so that who leaves waits for it; then it is pinned.
+  // One of the host's two slots is being loaded from, so the eviction waits for it. Then it is pinned.
   make(sizes(4, 1));
   serve(1, keys_of({1}));
   serve(2, keys_of({5, 6, 7, 8}));
@@ -82,13 +82,13 @@ TEST_F(NoRoomBelow, is_found_out_while_a_block_waits_for_it) {
   serve(5, keys_of({5, 6, 7}));
 }
 
-// ---- F47: the host tier is exhausted while requests are preempted
+// ---- F47: the host tier is full while requests are preempted
 
 TEST_F(NoRoomBelow, ends_every_request_that_is_preempted_meanwhile) {
   make_with_full_host(sizes(6, 2));
   struct Client {
     std::uint64_t id = 0;
-    std::vector<BlockKey> keys;  ///< what it is to have in the end
+    std::vector<BlockKey> keys;  ///< the keys that it will have in the end
     std::size_t computed = 0;
     enum class State { waiting, pending, running, done } state = State::waiting;
   };
@@ -102,11 +102,11 @@ TEST_F(NoRoomBelow, ends_every_request_that_is_preempted_meanwhile) {
     return std::vector<BlockKey>{client.keys.begin(), client.keys.begin() + static_cast<std::ptrdiff_t>(client.computed)};
   };
   const auto preempt = [&](Client& client) {
-    use(client.id, head(client));  // commits what there is
+    use(client.id, head(client));  // commits its present blocks
     client.state = Client::State::waiting;
     ++preempted;
   };
-  // The oldest go first; whoever finds no room takes it from the youngest that runs.
+  // The oldest client goes first. A client that finds no slots preempts the youngest running one.
   for (int step = 0; step < 200; ++step) {
     device->run();
     poll();
@@ -150,7 +150,7 @@ TEST_F(NoRoomBelow, ends_every_request_that_is_preempted_meanwhile) {
 // ---- F46: one prompt is larger than a tier
 
 TEST_F(NoRoomBelow, for_a_whole_prompt_costs_its_end_and_nothing_else) {
-  // Larger than the device: told at once, and nothing has moved for it. Larger than host and storage: served.
+  // A prompt larger than the device is refused at once, and nothing is moved for it. One larger than host and storage is served.
   make(with_storage(sizes(6, 2), WritePolicy::write_through), 3);
   std::uint64_t id = 1;
   EXPECT_EQ(acquire(id, keys_of({1, 2, 3, 4, 5, 6, 7})).error(), Errc::never_fits);
@@ -168,7 +168,7 @@ TEST_F(NoRoomBelow, for_a_whole_prompt_costs_its_end_and_nothing_else) {
     }
   }
   EXPECT_GT(compared, 0U) << "a beginning was found again";
-  // A job that wants more stored than there is room for ends, and says what had none.
+  // A job for more blocks than storage has slots ends, and reports which blocks found no slot.
   WriteBackOrder all;
   const WriteBackId job = cache->start_write_back(all).value();
   settle();

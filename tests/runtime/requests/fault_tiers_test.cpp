@@ -1,5 +1,5 @@
-// Faults of docs/reliability.md: a tier fails while everything else goes on, or comes back with another model's blocks. What is
-// served, and what is said of it.
+// Faults of docs/reliability.md: a tier fails while everything else continues, or it comes back with the blocks of another model.
+// The tests check what is served and what is reported.
 
 #include "storage/file/file_store.hpp"
 #include "storage/resilience/resilient_store.hpp"
@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-/// A cache over a guarded file store on a disk that the test breaks.
+/// A cache with a resilient file store on a disk that the test breaks.
 class FailingTier : public ContentFixture {
  protected:
   static constexpr Bytes stored_bytes = KiB * 4;
@@ -60,12 +60,12 @@ class FailingTier : public ContentFixture {
       poll();
     }
   }
-  /// A request from beginning to end; how many of its blocks were found.
+  /// A whole request. Returns how many of its blocks were hits.
   std::uint32_t serve_over_disk(std::uint64_t id, const std::vector<BlockKey>& keys) {
     if (!acquire(id, keys).has_value()) return 0;
     for (int i = 0; i < 20 && !ready(id); ++i) {
       work();
-      if (!ready(id)) clock.advance(milliseconds{25});  // what is tried again waits for that
+      if (!ready(id)) clock.advance(milliseconds{25});  // retries wait for this time
     }
     EXPECT_TRUE(ready(id));
     const RequestStats found = stats(id);
@@ -94,7 +94,7 @@ class FailingTier : public ContentFixture {
   std::unique_ptr<HostArena> big_arena;
 };
 
-// ---- F57: a tier fails while metrics and health stay green
+// ---- F57: a tier fails while metrics and health look good
 
 TEST_F(FailingTier, of_storage_is_a_miss_and_counted_and_said_until_it_is_well_again) {
   make_over_disk();
@@ -131,8 +131,8 @@ TEST_F(FailingTier, of_which_only_reads_fail_is_said_though_every_write_succeeds
   make_over_disk();
   io.files().fail_reads(true);
   StoreHealth worst;
-  // Six prompts of a block each, and four slots: each is read in vain, computed, and written anew, so that of three operations in
-  // a row one succeeds.
+  // Six prompts of one block each, and four slots: each block is read without success, computed, and written again. So one of
+  // three operations in a row succeeds.
   for (std::uint32_t n = 0; n < 40; ++n) {
     EXPECT_EQ(serve_over_disk(n + 1, keys_of({n % 6})), 0U);
     if (guard->health().state != StoreState::well) worst = guard->health();
@@ -150,7 +150,7 @@ TEST_F(FailingTier, of_which_only_reads_fail_is_said_though_every_write_succeeds
   EXPECT_GT(found, 0U);
 }
 
-// ---- F49: another model, or other weights, at the same path
+// ---- F49: another model, or other weights, with the same path
 
 TEST_F(FailingTier, with_the_blocks_of_other_weights_serves_none_of_them) {
   RootFields old_weights;
@@ -183,7 +183,7 @@ TEST_F(FailingTier, of_another_geometry_is_refused_and_left_as_it_was) {
   guard.reset();
   file.reset();
   FileStoreConfig other = stored();
-  other.fingerprint[0] = std::byte{1};  // another model, type or layout
+  other.fingerprint[0] = std::byte{1};  // another model, data type or layout
   try {
     const FileStore refused{other, io};
     ADD_FAILURE() << "another model's blocks were taken for its own";

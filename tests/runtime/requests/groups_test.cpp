@@ -1,4 +1,4 @@
-// Requests of models with several groups of layers, on the device.
+// Requests of models with several KV cache groups, on the device.
 
 #include "tests/runtime/fixture.hpp"
 
@@ -22,7 +22,7 @@ class Groups : public test::CacheFixture {
     config.pool = PoolId{pool};
     return config;
   }
-  /// A pool for each number; the groups name theirs.
+  /// One pool for each number. Each group names its pool.
   static ManagerConfig model(std::vector<GroupConfig> groups, const std::vector<std::uint32_t>& device_blocks) {
     ManagerConfig config;
     config.groups = std::move(groups);
@@ -61,16 +61,16 @@ TEST_F(Groups, have_a_table_each_of_blocks_of_their_own_size) {
   ASSERT_TRUE(acquire(1, prompt(7)).has_value());
   EXPECT_EQ(cache->manager().unit_tokens(), 16U);
   EXPECT_EQ(table(1, first).size(), 7U);
-  EXPECT_EQ(table(1, second).size(), 3U);  // the third holds one unit of three
+  EXPECT_EQ(table(1, second).size(), 3U);  // the third block has one unit of three
   EXPECT_EQ(cache->block_table(leases.at(1), GroupId{2}).error(), Errc::invalid_argument);
   ASSERT_TRUE(commit(1, prompt(7)).has_value());
-  EXPECT_EQ(cache->manager().committed_blocks(RequestId{1}).value(), 6U);  // what all of them have
+  EXPECT_EQ(cache->manager().committed_blocks(RequestId{1}).value(), 6U);  // the smallest of all groups
 }
 
 TEST_F(Groups, hit_what_all_of_them_can_serve_on_a_common_boundary) {
   make(model({group(GroupKind::full, 32), group(GroupKind::full, 48, 0, 1)}, {20, 20}));
   run(1, prompt(17));
-  // Units of 16 tokens; boundaries common to 32 and 48 are every sixth.
+  // Units have 16 tokens. Blocks of 32 and 48 tokens have a common boundary at every sixth unit.
   ASSERT_TRUE(acquire(2, prompt(17)).has_value());
   EXPECT_EQ(hits(2), 12U);
   EXPECT_EQ(cache->match(prompt(17)).total(), 12U);
@@ -84,7 +84,7 @@ TEST_F(Groups, of_a_window_hit_its_last_blocks_and_null_blocks_stand_for_the_res
   EXPECT_EQ(hits(2), 6U);
   const auto window = table(2, second);
   ASSERT_EQ(window.size(), 7U);
-  // The next token attends to itself and two before it.
+  // The next token attends to itself and to two tokens before it.
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(window[i], null_slot) << i;
   for (std::size_t i = 4; i < 7; ++i) EXPECT_NE(window[i], null_slot) << i;
 }
@@ -92,7 +92,7 @@ TEST_F(Groups, of_a_window_hit_its_last_blocks_and_null_blocks_stand_for_the_res
 TEST_F(Groups, are_vetoed_by_a_required_group_whose_block_is_gone) {
   make(model({group(GroupKind::full, 1), group(GroupKind::sliding_window, 1, 3, 1)}, {30, 7}));
   run(1, prompt(6));
-  // Another prompt pushes the window's blocks out, not the others.
+  // Another prompt evicts the blocks of the window group, and no others.
   run(2, prompt(5, 2));
   EXPECT_EQ(cache->match(prompt(5, 2)).total(), 5U);
   EXPECT_LT(cache->match(prompt(6)).total(), 6U);
@@ -104,7 +104,7 @@ TEST_F(Groups, that_are_optional_never_veto_and_say_that_they_cannot_serve) {
   draft.optional = true;
   make(model({group(GroupKind::full, 1), draft}, {30, 7}));
   run(1, prompt(6));
-  run(2, prompt(5, 2));  // takes the draft's blocks of the first
+  run(2, prompt(5, 2));  // evicts the draft group's blocks of the first prompt
   ASSERT_TRUE(acquire(3, prompt(6), 1).has_value());
   EXPECT_EQ(hits(3), 6U);
   EXPECT_EQ(cache->group_state(leases.at(3), first), GroupState::serves);
@@ -113,14 +113,14 @@ TEST_F(Groups, that_are_optional_never_veto_and_say_that_they_cannot_serve) {
   ASSERT_EQ(tables.size(), 7U);
   for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(tables[i], null_slot) << i;
   EXPECT_NE(tables[6], null_slot);
-  // What it computes stands on nothing: it is nobody's.
+  // It computes on top of gaps, so its blocks are not shared.
   std::vector<BlockKey> longer = prompt(7);
   ASSERT_TRUE(commit(3, longer).has_value());
   release(3);
   ASSERT_TRUE(acquire(4, longer).has_value());
   EXPECT_EQ(hits(4), 7U);
   EXPECT_EQ(cache->group_state(leases.at(4), second), GroupState::does_not_serve);
-  // Another request knows nothing of that: where nothing is hit, nothing is missing.
+  // For another request there is no gap: if nothing is hit, nothing is missing.
   release(4);
   ASSERT_TRUE(acquire(5, prompt(3, 9)).has_value());
   EXPECT_EQ(hits(5), 0U);
@@ -141,7 +141,7 @@ TEST_F(Groups, that_are_optional_serve_what_they_have) {
   EXPECT_EQ(cache->group_state(leases.at(2), second), GroupState::serves);
   const std::vector<SlotId> window = table(2, second);
   release(2);
-  // Without its window it serves nothing, and with that computed again it does.
+  // Without the last block of the window there is no hit. After it has been computed again, there is.
   ASSERT_EQ(cache->evict(std::span{window}.last(1), PoolId{1}).value().evicted, 1U);
   ASSERT_TRUE(acquire(3, prompt(6)).has_value());
   EXPECT_EQ(hits(3), 6U);
@@ -155,7 +155,7 @@ TEST_F(Groups, that_are_optional_serve_what_they_have) {
 
 TEST_F(Groups, give_up_what_fell_out_of_the_window_before_more_is_asked_for) {
   make(model({group(GroupKind::full, 1), group(GroupKind::sliding_window, 1, 3, 1)}, {30, 6}));
-  // Five slots for the window's group; the prompt needs seven. In chunks it fits.
+  // The window group has five slots and the prompt needs seven. In chunks it fits.
   const auto keys = prompt(7);
   AcquireRequest wanted = request(1, keys);
   EXPECT_EQ(cache->acquire(wanted).error(), Errc::never_fits);
@@ -183,7 +183,7 @@ TEST_F(Groups, keep_what_fell_out_of_the_window_cached_while_there_is_room) {
   ASSERT_TRUE(commit(1, prompt(6)).has_value());
   ASSERT_TRUE(cache->advance(leases.at(1), 6, Fence{}).has_value());
   for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(table(1, second)[i], null_slot);
-  // A shorter prompt finds its window, which the first request does not hold any more.
+  // A shorter prompt needs an earlier window, which is still cached although the first request has given it up.
   EXPECT_EQ(cache->match(prompt(3)).total(), 3U);
   EXPECT_EQ(cache->manager().usage(Tier::device, PoolId{1}).evictable, 5U);
 }
@@ -198,14 +198,14 @@ TEST_F(Groups, of_a_state_need_the_last_block_and_compute_one) {
   EXPECT_NE(states[2], null_slot);
   ASSERT_TRUE(commit(1, prompt(6)).has_value());
   release(1);
-  // Only where a state was kept is a boundary that can be hit.
+  // Only boundaries at which a state was kept can be hit.
   EXPECT_EQ(cache->match(prompt(6)).total(), 6U);
   EXPECT_EQ(cache->match(prompt(5)).total(), 0U);
   ASSERT_TRUE(acquire(2, prompt(8)).has_value());
   EXPECT_EQ(hits(2), 6U);
   ASSERT_EQ(table(2, second).size(), 4U);
-  EXPECT_EQ(table(2, second)[2], states[2]);  // to begin with
-  EXPECT_NE(table(2, second)[3], null_slot);  // to end in
+  EXPECT_EQ(table(2, second)[2], states[2]);  // the state to start from
+  EXPECT_NE(table(2, second)[3], null_slot);  // the slot for the final state
   ASSERT_TRUE(cache->advance(leases.at(2), 8, Fence{}).has_value());
   EXPECT_EQ(table(2, second)[2], null_slot);
 }
@@ -232,7 +232,7 @@ TEST_F(Groups, with_cross_attention_hold_the_encoders_blocks_and_share_nothing) 
   EXPECT_EQ(table(1, second).size(), 3U);
   ASSERT_TRUE(commit(1, prompt(3)).has_value());
   wanted.id = RequestId{2};
-  EXPECT_EQ(cache->acquire(wanted).error(), Errc::no_room);  // two are left
+  EXPECT_EQ(cache->acquire(wanted).error(), Errc::no_room);  // two slots are left
   ASSERT_TRUE(cache->extend(leases.at(1), 2).has_value());
   EXPECT_EQ(table(1, second).size(), 3U);
   release(1);
@@ -257,7 +257,7 @@ TEST_F(Groups, with_blocks_of_one_size_share_its_pool_by_age_alone) {
   make(model({group(GroupKind::full, 1), group(GroupKind::sliding_window, 1, 2)}, {9}));
   run(1, prompt(4));  // all eight slots are cached now
   EXPECT_EQ(free_in(0), 0U);
-  run(2, prompt(3, 2));  // takes six of them, whosever they are
+  run(2, prompt(3, 2));  // evicts six of them, from any prompt
   EXPECT_EQ(cache->match(prompt(3, 2)).total(), 3U);
   EXPECT_EQ(free_in(0), 0U);
 }
@@ -295,7 +295,7 @@ TEST_F(Groups, are_pinned_dropped_and_cleared_together) {
   run(1, prompt(5));
   const PinId pin = cache->pin(prompt(5)).value();
   EXPECT_EQ(cache->manager().pinned_blocks(PoolId{0}), 5U);
-  EXPECT_EQ(cache->manager().pinned_blocks(PoolId{1}), 2U);  // what a hit of them all needs
+  EXPECT_EQ(cache->manager().pinned_blocks(PoolId{1}), 2U);  // as many as a hit of all blocks needs
   run(2, prompt(5, 2));
   EXPECT_EQ(cache->match(prompt(5)).total(), 5U);
   EXPECT_EQ(cache->drop(prompt(5)).error(), Errc::in_use);
@@ -338,7 +338,7 @@ TEST_F(Groups, count_what_somebody_else_computes_apart) {
   EXPECT_EQ(counts.device, 2U);
   EXPECT_EQ(counts.external, 3U);
   EXPECT_EQ(counts.miss, 1U);
-  // It arrives, and is shared like what the request computes itself.
+  // When it has arrived, it is shared like blocks that the request computes.
   ASSERT_TRUE(commit(2, prompt(5)).has_value());
   release(2);
   EXPECT_EQ(cache->manager().residency().tree().find(prompt(5)).length, 5U);

@@ -1,4 +1,4 @@
-// Several groups and the tiers below the device: what a window or a state left there comes back byte for byte.
+// Several groups with tiers below the device: the content of a window or a state comes back byte for byte.
 
 #include "tests/runtime/fixture.hpp"
 
@@ -39,7 +39,7 @@ class GroupsTiers : public test::CacheFixture {
   [[nodiscard]] static std::byte mark(GroupId group, std::size_t block) {
     return static_cast<std::byte>(16 * (group.value() + 1) + block);
   }
-  /// Acquires, writes every block's mark, commits and releases.
+  /// Acquires, writes a mark into every block, commits and releases.
   void compute(std::uint64_t id, const std::vector<BlockKey>& keys) {
     ASSERT_TRUE(acquire(id, keys).has_value());
     settle();
@@ -59,7 +59,7 @@ class GroupsTiers : public test::CacheFixture {
     release(id);
     settle();
   }
-  /// Whether the blocks of the table that are there have their marks.
+  /// True if all blocks in the table have their marks.
   [[nodiscard]] bool reads(std::uint64_t id, GroupId group, PoolId pool, std::size_t from, std::size_t to) {
     bool right = true;
     const auto slots = table(id, group);
@@ -96,7 +96,7 @@ TEST_F(GroupsTiers, a_hit_counts_under_the_lowest_tier_that_any_group_wants_it_f
   make(model(20, false));
   const auto keys = test::keys_of({1, 1, 1, 1, 1});
   compute(1, keys);
-  // Pushes the windows' blocks out, and nobody else's: five of these and two of that fit the small pool.
+  // Evicts the window blocks and no others: five of these and two of that prompt fit the small pool.
   ASSERT_TRUE(acquire(2, test::keys_of({1, 1, 1, 1, 1, 2, 2})).has_value());
   settle();
   release(2);
@@ -113,7 +113,7 @@ TEST_F(GroupsTiers, a_failed_load_of_one_group_is_planned_again_for_all) {
   compute(1, keys);
   compute(2, test::keys_of({2, 2, 2, 2, 2, 2}));
   compute(3, test::keys_of({3, 3, 3, 3, 3, 3}));
-  // Each group's load is one plan: both fail, and both again, so that nothing of it is taken a third time.
+  // The load of each group is one transfer. Both fail twice, so that the request does not try the hit a third time.
   for (int i = 0; i < 4; ++i) device->fail_next(Direction::swap_in);
   ASSERT_TRUE(acquire(4, keys).has_value());
   settle();
@@ -129,9 +129,9 @@ TEST_F(GroupsTiers, whoever_counts_on_any_block_of_a_failed_load_plans_again) {
   make(config);
   const auto keys = test::keys_of({1, 1, 1, 1, 1, 1});
   compute(1, keys);
-  compute(2, test::keys_of({2, 2, 2, 2, 2, 2, 2}));  // of the first, only the window's blocks leave
+  compute(2, test::keys_of({2, 2, 2, 2, 2, 2, 2}));  // of the first prompt, only window blocks are evicted
   ASSERT_EQ(cache->match(keys).host, 2U);
-  // One load brings the fourth and the fifth block; the other request waits for the fifth and the sixth.
+  // One load brings the fourth and the fifth block. The other request waits for the fifth and the sixth.
   AcquireRequest shorter = request(3, keys);
   shorter.hit_blocks_max = 5;
   leases[3] = cache->acquire(shorter).value();
@@ -145,7 +145,7 @@ TEST_F(GroupsTiers, whoever_counts_on_any_block_of_a_failed_load_plans_again) {
   EXPECT_TRUE(reads(4, window, large, 4, 6));
 }
 
-/// A window's slot is filled from the host while compute may still read, or write, what was given up in it.
+/// The slot of a window block that was given up is filled from the host while compute may still read or write the slot.
 class GivenUp : public GroupsTiers {
  protected:
   const std::vector<BlockKey> in_host = test::keys_of({2, 2});
@@ -155,10 +155,10 @@ class GivenUp : public GroupsTiers {
     config.device_blocks = 40;
     make(config);
     compute(1, in_host);
-    compute(2, test::keys_of({1, 1, 1, 1, 1, 1, 1}));  // all seven slots of the window's pool
+    compute(2, test::keys_of({1, 1, 1, 1, 1, 1, 1}));  // takes all seven slots of the window pool
     ASSERT_EQ(cache->match(in_host).host, 2U);
   }
-  /// Whether the swap-in of what is in the host can begin before compute has gone on.
+  /// True if the swap-in of the blocks in the host can begin before compute continues.
   [[nodiscard]] bool swap_in_overtakes_compute() {
     if (!acquire(9, in_host)) return true;
     for (int i = 0; i < 20; ++i) {
@@ -176,10 +176,10 @@ TEST_F(GivenUp, what_was_hit_is_not_overwritten_before_compute_has_read_it) {
   const auto keys = test::keys_of({1, 1, 1, 1, 1, 1, 1, 5, 5, 5});
   AcquireRequest wanted = request(3, keys);
   wanted.new_blocks_max = 3;
-  leases[3] = cache->acquire(wanted).value();  // two hits, three new: the other two slots are cached still
+  leases[3] = cache->acquire(wanted).value();  // two hits and three new blocks; the other two slots still have cached blocks
   settle();
   ASSERT_TRUE(ready(3));
-  leases[4] = cache->acquire(request(4, test::keys_of({6, 6}))).value();  // takes these
+  leases[4] = cache->acquire(request(4, test::keys_of({6, 6}))).value();  // takes these two slots
   settle();
   ASSERT_TRUE(ready(4));
   const Fence reading = device->launch([](BlockAccess&) {});
@@ -195,7 +195,7 @@ TEST_F(GivenUp, what_was_computed_for_nobody_else_is_not_overwritten_before_it_h
   settle();
   ASSERT_TRUE(ready(3));
   const Fence writing = device->launch([](BlockAccess&) {});
-  // Not committed: its slots are free as soon as they are given up.
+  // The blocks are not committed, so their slots become free as soon as they are given up.
   ASSERT_TRUE(cache->advance(leases.at(3), 7, writing).has_value());
   EXPECT_FALSE(swap_in_overtakes_compute());
   settle();
@@ -213,7 +213,7 @@ TEST_F(GroupsTiers, each_pool_has_a_store_and_what_they_hold_is_found_after_a_re
     EXPECT_EQ(block.depth, 0U);
   });
 
-  // Another process: the stores are what it has.
+  // Another process, which has the same stores.
   CacheParts parts{*transfers, *arena, store.get(), clock, nullptr, nullptr};
   parts.other_pools = {{other_arenas.front().get(), other_stores.front().get()}};
   const ManagerConfig config = cache->manager().config();

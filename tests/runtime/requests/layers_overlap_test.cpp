@@ -1,4 +1,4 @@
-// Compute of one layer beside the load of the next, on threads: a request by layer over the emulated device.
+// Compute of one layer during the load of the next, with threads: a request by layer on the emulated device.
 
 #include "runtime/cache/async_cache.hpp"
 #include "runtime/cache/cache.hpp"
@@ -52,7 +52,7 @@ bool holds_layer(std::span<const std::byte> block, const BlockKey& key, std::uin
   return true;
 }
 
-/// Transfers start only in poll(), one at a time: between two polls at most one layer is under way, whatever the threads do.
+/// Transfers start only in poll(), one at a time. So between two polls at most one layer is under way, whatever the threads do.
 class LayersOverlap : public testing::Test {
  protected:
   void make(EmulatedFaults faults = {}) {
@@ -78,7 +78,8 @@ class LayersOverlap : public testing::Test {
     device.reset();
   }
 
-  /// Until there is something to poll for: what the last poll decided starts with the next, and wakes nobody.
+  /// Sleeps until a poll has something to collect. A transfer that the last poll decided starts in the next poll, and wakes
+  /// nobody.
   void sleep() {
     if (cache->has_pending_work() && cache->next_deadline() == never) waker.wait(patience_ms);
   }
@@ -109,8 +110,8 @@ class LayersOverlap : public testing::Test {
   void await_compute(Fence point) {
     while (device->reached() < point) std::this_thread::yield();
   }
-  /// Loads the prompt from the host, and launches the compute of each layer when that is told of; the next poll, with which more
-  /// of the load may start, comes when the compute is through. Returns how many blocks' layers were not what they should be.
+  /// Loads the prompt from the host. Launches the compute of each layer when the layer is reported. The next poll, which may
+  /// start more of the load, comes when that compute is done. Returns the number of wrong layers in all blocks.
   std::uint64_t load_and_compute() {
     compute(prompt);
     compute(keys_of({91, 92, 93, 94, 95, 96, 97, 98}));
@@ -131,7 +132,7 @@ class LayersOverlap : public testing::Test {
           for (std::size_t i = 0; i < prompt.size(); ++i) {
             const auto block = access.read(slots[i], {});
             for (std::uint32_t layer = from; layer < upto; ++layer) wrong += !holds_layer(block, prompt[i], layer);
-            // What follows the piece that started with this poll cannot have moved.
+            // Layers after the piece that this poll has started cannot have moved yet.
             for (std::uint32_t layer = upto + 1; layer < layers; ++layer) ahead_of_load += !holds_layer(block, prompt[i], layer);
           }
         });
@@ -153,14 +154,14 @@ class LayersOverlap : public testing::Test {
   Lease lease;
   std::uint64_t last_id = 0;
   std::uint32_t layers_told = 0;
-  std::uint64_t ahead_of_load = 0;  ///< layers that compute found not to be there yet
+  std::uint64_t ahead_of_load = 0;  ///< layers that had not arrived yet when compute looked
 };
 
 TEST_F(LayersOverlap, computes_a_layer_while_those_behind_it_have_not_arrived) {
   make();
   EXPECT_EQ(load_and_compute(), 0U);
   EXPECT_EQ(layers_told, layers - 1);
-  // At layer n of the compute, those from n + 2 on: 6 + 5 + … + 1, in four blocks.
+  // During the compute of layer n, the layers from n + 2 on have not arrived: 6 + 5 + … + 1, in four blocks.
   EXPECT_EQ(ahead_of_load, 21 * prompt.size());
 }
 
@@ -256,7 +257,7 @@ TEST_F(LayersLoop, a_clear_fails_those_who_await_layers) {
     EXPECT_EQ(error.code(), Errc::cleared);
     EXPECT_THROW((void)runtime->layers(grant.lease, 1, asio::use_future).get(), boost::system::system_error);
   }
-  // Unless it had become ready before the clear came: a ready request keeps what it has.
+  // Unless it became ready before the clear: a ready request keeps its blocks.
   if (!failed) {
     EXPECT_EQ(runtime->layers(grant.lease, 1, asio::use_future).get(), Grant::all_layers);
   }

@@ -1,4 +1,4 @@
-// Requests by layer: what they are told of, when, and what becomes of them where a load fails after that.
+// Requests by layer: what is reported to them, when, and what happens if a load fails after that.
 
 #include "tests/runtime/fixture.hpp"
 
@@ -11,7 +11,7 @@ using test::keys_of;
 using test::sizes;
 using test::with_storage;
 
-/// Blocks of four layers; a piece of a load is one layer of four blocks, and one is under way at a time.
+/// Blocks of four layers. A piece of a load is one layer of four blocks, and one piece is under way at a time.
 class Layers : public test::CacheFixture {
  protected:
   Layers() {
@@ -23,7 +23,7 @@ class Layers : public test::CacheFixture {
   [[nodiscard]] static std::byte mark(const BlockKey& key, std::size_t at) {
     return key.bytes[at % key.bytes.size()] ^ static_cast<std::byte>(at);
   }
-  /// Acquires, writes what the keys say, commits and releases.
+  /// Acquires, writes the content that belongs to the keys, commits and releases.
   void compute(std::uint64_t id, const std::vector<BlockKey>& keys) {
     ASSERT_TRUE(acquire(id, keys).has_value());
     settle();
@@ -38,7 +38,7 @@ class Layers : public test::CacheFixture {
     release(id);
     settle();
   }
-  /// Eight blocks on the device, and of `down` copies in the host alone.
+  /// Eight blocks on the device. The copies of `down` are only in the host.
   void make_with_below(const std::vector<BlockKey>& down, std::uint32_t host_blocks = 16) {
     make(sizes(8, host_blocks));
     compute(101, down);
@@ -52,7 +52,7 @@ class Layers : public test::CacheFixture {
     wanted.deadline = deadline;
     leases[id] = std::move(cache->acquire(wanted).value());
   }
-  /// How many leading layers of all the blocks are on the device this moment.
+  /// How many leading layers of all blocks are on the device now.
   [[nodiscard]] std::uint32_t arrived(std::uint64_t id, const std::vector<BlockKey>& keys) const {
     const auto slots = table(id);
     for (std::uint32_t at = 0; at < block_bytes; ++at) {
@@ -62,7 +62,7 @@ class Layers : public test::CacheFixture {
     }
     return layers;
   }
-  /// One thing happens on the device, and is polled for; what the events since are is looked at.
+  /// Does one step on the device and polls. Calls `look` for each event.
   template <class Look>
   void step(Look look) {
     const auto options = device->step_options();
@@ -80,7 +80,7 @@ class Layers : public test::CacheFixture {
     for (int i = 0; i < 1000 && !ready(id); ++i) step(look);
     ASSERT_TRUE(ready(id));
   }
-  /// Steps until the request has been told of so many layers.
+  /// Steps until this many layers were reported to the request.
   void await_layers(std::uint64_t id, std::uint32_t count) {
     bool enough = false;
     for (int i = 0; i < 1000 && !enough; ++i) {
@@ -173,7 +173,7 @@ TEST_F(Layers, that_did_not_arrive_fail_the_request_that_was_told_of_others) {
   EXPECT_EQ(commit(1, prompt).error(), Errc::not_ready);
   EXPECT_EQ(stats(1).miss, 4U);
 
-  // What its caller launched may still write the new blocks: nobody else gets them, and then not before that.
+  // Launched compute may still write the new blocks: nobody else gets them before that has ended.
   EXPECT_EQ(held(), held_before);
   const Fence last_use = device->launch([](BlockAccess&) {});
   cache->release(std::move(leases.at(1)), last_use);
@@ -182,7 +182,7 @@ TEST_F(Layers, that_did_not_arrive_fail_the_request_that_was_told_of_others) {
   EXPECT_EQ(fence(slots[4]), last_use);
   EXPECT_EQ(fence(slots[5]), last_use);
 
-  // The host's copies are as good as before.
+  // The host copies are still valid.
   acquire_by_layer(2, prompt);
   settle();
   ASSERT_TRUE(ready(2));
@@ -269,18 +269,18 @@ TEST_F(Layers, are_those_of_all_loads_that_the_request_waits_for) {
   make_with_below(longer);
   acquire_by_layer(1, prompt);
   await_layers(1, 2);
-  acquire_by_layer(2, longer);  // joins the first four, and loads two
+  acquire_by_layer(2, longer);  // joins the load of the first four blocks, and loads two
   EXPECT_EQ(stats(2).joined, 4U);
   await_ready(2, [&](const RequestEvent& event) {
     if (event.id != RequestId{2} || event.ends_wait()) return;
     EXPECT_GE(arrived(2, longer), event.layers);
   });
-  // Two layers of two blocks are a piece: of its own load nothing is told but the half.
+  // A piece is two layers of two blocks. Only the first half of its own load is reported.
   EXPECT_EQ(told(2), (std::vector<std::uint32_t>{2, 0}));
 }
 
 TEST_F(Layers, wait_for_what_storage_has_still_to_read) {
-  make(with_storage(sizes(8), WritePolicy::write_through));  // and no host tier
+  make(with_storage(sizes(8), WritePolicy::write_through));  // without a host tier
   compute(101, prompt);
   compute(102, keys_of({91, 92, 93, 94, 95, 96, 97, 98}));
   ASSERT_EQ(cache->match(prompt).storage, 4U);

@@ -1,4 +1,4 @@
-// What the manager orders, and in which call: the order itself, whatever storage or the link make of it.
+// What the manager orders, and in which call. The result of the order in storage or on the link does not matter here.
 
 #include "runtime/manager/cache_manager.hpp"
 
@@ -19,7 +19,7 @@ class ManagerOrders : public testing::Test {
     made.staging_blocks = 8;
     return made;
   }
-  /// The transfers of the last call.
+  /// Returns the transfers of the last call.
   std::vector<Transfer> commit(const std::vector<BlockKey>& wanted) {
     manager.actions().clear();
     EXPECT_TRUE(manager.commit(RequestId{1}, wanted, Fence{}).has_value());

@@ -1,4 +1,4 @@
-// Blocks by the names that callers have for them: evicted by slot, found by key alone, told apart by whether they have a key.
+// Blocks as callers name them: evicted by slot, found by key, and distinguished by whether they have a key.
 
 #include "tests/runtime/content_fixture.hpp"
 
@@ -60,7 +60,7 @@ TEST_F(NamedBlocks, that_are_in_use_stay_and_are_reported) {
   ASSERT_TRUE(acquire(4, keys_of({1, 2})).has_value());
   std::vector<SlotId> named = slots_of(held);
   named.push_back(slots_of(pinned)[1]);
-  named.push_back(SlotId{9});  // free
+  named.push_back(SlotId{9});  // a free slot
   const EvictedBlocks evicted = cache->evict(named).value();
   EXPECT_EQ(evicted.evicted, 1U) << "the third alone is nobody's";
   std::vector<SlotId> in_use = evicted.in_use;
@@ -82,7 +82,7 @@ TEST_F(NamedBlocks, that_a_transfer_reads_or_fills_are_in_use) {
   serve(1, keys);
   const std::vector<SlotId> slots = slots_of(keys);
   device->stuck(Direction::swap_out, true);
-  ASSERT_TRUE(acquire(2, keys_of({5, 6, 7, 8})).has_value());  // both leave for the host
+  ASSERT_TRUE(acquire(2, keys_of({5, 6, 7, 8})).has_value());  // both are swapped out to the host
   poll();
   EXPECT_EQ(cache->evict(slots).value().in_use.size(), 2U);
   device->stuck(Direction::swap_out, false);

@@ -26,7 +26,7 @@ TEST_F(RequestLife, match_has_no_side_effect) {
   make(sizes(4));
   run(1, keys_of({1, 2}));
   run(2, keys_of({7, 8}));
-  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);  // does not renew: it still goes first
+  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);  // match() is no use of a block: it is still evicted first
   run(3, keys_of({5}));
   EXPECT_EQ(cache->match(keys_of({1, 2})).device, 1U);
   EXPECT_EQ(cache->match(keys_of({7, 8})).device, 2U);
@@ -56,7 +56,7 @@ TEST_F(RequestLife, leaves_a_block_to_compute_where_the_caller_needs_logits) {
   wanted.hit_blocks_max = 2;
   leases[2] = std::move(cache->acquire(wanted).value());
   EXPECT_EQ(stats(2).device, 2U);
-  // What it computes again is a duplicate, and its own until it is released.
+  // A block that it computes again is a duplicate. The request keeps its own slot until it is released.
   const auto duplicates = commit(2, keys).value();
   ASSERT_EQ(duplicates.size(), 1U);
   EXPECT_EQ(duplicates[0].block, 2U);
@@ -237,7 +237,7 @@ TEST_F(RequestLife, is_no_longer_than_the_model) {
   EXPECT_EQ(stats(1).blocks, 3U) << "what is beyond is not looked at";
   ASSERT_TRUE(commit(1, keys_of({1, 2, 3})).has_value());
   release(1);
-  // Lookahead ends where the model does, too: what there is room for, then nothing more.
+  // Lookahead ends at the length of the model: it gets the slots up to there, and then no more.
   ASSERT_TRUE(acquire(2, keys_of({6, 7})).has_value());
   EXPECT_EQ(cache->extend(leases[2], 0).error(), Errc::invalid_argument);
   ASSERT_TRUE(cache->extend(leases[2], 2).has_value());
@@ -263,7 +263,7 @@ TEST_F(RequestLife, knows_beforehand_what_it_may_ask_for) {
   const Usage usage = cache->manager().usage(Tier::device);
   EXPECT_EQ(usage.blocks, 8U);
   EXPECT_EQ(usage.free, 4U);
-  EXPECT_EQ(usage.evictable, 2U);  // 2 and 3; 1 is held
+  EXPECT_EQ(usage.evictable, 2U);  // 2 and 3; block 1 is held
   EXPECT_EQ(usage.available(), 6U);
   EXPECT_DOUBLE_EQ(usage.share_used(), 0.25);
   EXPECT_DOUBLE_EQ(usage.share_free(), 0.5);
@@ -271,7 +271,7 @@ TEST_F(RequestLife, knows_beforehand_what_it_may_ask_for) {
   ASSERT_TRUE(acquire(4, keys_of({11, 12, 13, 14, 15, 16})).has_value());
   EXPECT_EQ(cache->manager().usage(Tier::device).available(), 0U);
   settle();
-  EXPECT_EQ(cache->manager().usage(Tier::host).free, 2U);  // 2 and 3 went down
+  EXPECT_EQ(cache->manager().usage(Tier::host).free, 2U);  // 2 and 3 were swapped out
 }
 
 TEST_F(RequestLife, can_ask_whether_there_is_room_with_evicting_and_without) {
@@ -285,7 +285,7 @@ TEST_F(RequestLife, can_ask_whether_there_is_room_with_evicting_and_without) {
   EXPECT_TRUE(room(8, Evicting::yes));
   EXPECT_FALSE(room(9, Evicting::yes));
   EXPECT_TRUE(cache->manager().usage(Tier::host).has_room(4, Evicting::no));
-  // What it says is what happens.
+  // The reported numbers are right.
   ASSERT_TRUE(acquire(2, keys_of({11, 12, 13, 14, 15})).has_value());
   EXPECT_TRUE(ready(2));
   EXPECT_EQ(resident(Tier::device), 3U);
@@ -348,7 +348,7 @@ TEST_F(RequestLife, counts_nodes_leaves_and_references_in_each_tier) {
 
   ASSERT_TRUE(acquire(3, keys_of({1, 2, 9})).has_value());
   ASSERT_TRUE(acquire(4, keys_of({1})).has_value());
-  ASSERT_TRUE(acquire(5, keys_of({7, 8})).has_value());  // the 3 goes down
+  ASSERT_TRUE(acquire(5, keys_of({7, 8})).has_value());  // swaps block 3 out
   settle();
   counts = cache->tree_counts();
   EXPECT_EQ(counts.references, 2U);

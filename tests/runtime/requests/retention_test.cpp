@@ -1,4 +1,4 @@
-// Priorities and quotas: what goes first where age alone would have it otherwise.
+// Priorities and quotas: which block is evicted first when age alone would decide otherwise.
 
 #include "tests/runtime/fixture.hpp"
 #include "tools/policies/policies.hpp"
@@ -34,7 +34,7 @@ TEST_F(CacheRetention, what_has_a_higher_priority_outlives_what_is_newer) {
   run(3, prefix(3, 4));
   EXPECT_EQ(cached(prefix(1, 4)), 4U);
   EXPECT_EQ(cached(prefix(2, 4)), 0U);
-  // Once it ends, age counts again.
+  // When it ends, age counts again.
   ASSERT_TRUE(cache->end_retention(kept).has_value());
   EXPECT_EQ(cache->end_retention(kept).error(), Errc::not_found);
   EXPECT_EQ(cache->manager().retained_blocks(), 0U);
@@ -74,7 +74,7 @@ TEST_F(CacheRetention, holds_nothing_back_from_who_needs_the_room) {
   run(2, prefix(2, 8));
   EXPECT_EQ(cached(prefix(2, 8)), 8U);
   EXPECT_EQ(cached(prefix(1, 8)), 0U);
-  // What comes back comes back without.
+  // A block that comes back has no retention any more.
   run(3, prefix(1, 8));
   run(4, prefix(2, 4));
   EXPECT_EQ(cached(prefix(2, 4)), 4U);
@@ -149,7 +149,7 @@ TEST_F(CacheRetention, speaks_for_every_group) {
   }
 }
 
-/// Each tenant's prompts differ from the others', as the salt in their root keys makes them.
+/// The prompts of different tenants differ, because of the salt in their root keys.
 class TenantQuotas : public CacheRetention {
  protected:
   static std::vector<BlockKey> of(std::uint64_t tenant, std::uint32_t name, std::uint32_t length) {
@@ -191,13 +191,13 @@ TEST_F(TenantQuotas, what_is_over_goes_first_when_others_want_room) {
   ASSERT_TRUE(cache->set_quota(TenantId{2}, {4, 0}).has_value());
   serve(1, 1, 4);
   serve(2, 1, 4);
-  serve(2, 2, 4);  // room that nobody wants
+  serve(2, 2, 4);  // takes free slots
   EXPECT_EQ(cache->tenant_blocks(TenantId{2}, Tier::device), 8U);
   serve(3, 1, 4);
   EXPECT_EQ(cached(of(1, 1, 4)), 4U);
   EXPECT_EQ(cached(of(2, 1, 4)), 0U);
   EXPECT_EQ(cached(of(2, 2, 4)), 4U);
-  serve(3, 2, 4);  // nobody is over now: the oldest
+  serve(3, 2, 4);  // nobody is over the quota now: evicts the oldest
   EXPECT_EQ(cached(of(1, 1, 4)), 0U);
 }
 
@@ -216,7 +216,7 @@ TEST_F(TenantQuotas, are_never_a_reason_to_refuse) {
   make(lru(8));
   ASSERT_TRUE(cache->set_quota(TenantId{2}, {0, 0}).has_value());
   serve(1, 1, 4);
-  serve(2, 1, 8);  // it has none of its own to give up: the others' it is
+  serve(2, 1, 8);  // it has no blocks of its own to evict, so it evicts those of others
   EXPECT_EQ(cached(of(2, 1, 8)), 8U);
 }
 
@@ -240,14 +240,14 @@ TEST_F(TenantQuotas, hold_in_the_host_tier_too) {
   ASSERT_TRUE(cache->set_quota(TenantId{2}, {4, 4}).has_value());
   serve(1, 1, 4);
   for (std::uint32_t scan = 1; scan < 8; ++scan) serve(2, scan, 4);
-  EXPECT_EQ(cached(of(1, 1, 4)), 4U);  // went down with the first of the scan, and stayed
+  EXPECT_EQ(cached(of(1, 1, 4)), 4U);  // they were swapped out at the first request of the scan, and stayed
   EXPECT_EQ(cache->tenant_blocks(TenantId{2}, Tier::host), 4U);
 }
 
 TEST_F(TenantQuotas, end_when_they_are_removed) {
   make(lru(8));
   ASSERT_TRUE(cache->set_quota(TenantId{2}, {4, 0}).has_value());
-  ASSERT_TRUE(cache->set_quota(TenantId{2}, {2, 0}).has_value());  // another one
+  ASSERT_TRUE(cache->set_quota(TenantId{2}, {2, 0}).has_value());  // another tenant
   serve(1, 1, 4);
   serve(2, 1, 4);
   ASSERT_TRUE(cache->remove_quota(TenantId{2}).has_value());

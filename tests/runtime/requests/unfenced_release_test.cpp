@@ -1,4 +1,4 @@
-// Leases that end without a word of their last use, while compute goes on.
+// Leases that end without used_until(), while compute continues.
 
 #include "runtime/cache/async_cache.hpp"
 #include "runtime/system/cache_system.hpp"
@@ -20,7 +20,7 @@ using test::sizes;
 
 class UnfencedRelease : public test::CacheFixture {
  protected:
-  /// Everything moves but compute.
+  /// Lets everything move except compute.
   void settle_copies() {
     for (int i = 0; i < 50; ++i) {
       for (const auto part : device->step_options()) {
@@ -29,7 +29,7 @@ class UnfencedRelease : public test::CacheFixture {
       poll();
     }
   }
-  /// The exception's way: launched, perhaps not marked, and the lease is gone.
+  /// As after an exception: work is launched, perhaps without a fence, and the lease is lost.
   void launch_and_drop(std::uint64_t id, bool marked) {
     (void)table(id);
     if (marked) {
@@ -68,7 +68,7 @@ TEST_F(UnfencedRelease, waits_for_the_next_point_where_the_device_did_not_see_th
   ASSERT_TRUE(acquire(1, keys_of({1, 2})).has_value());
   const Fence earlier = device->launch([](BlockAccess&) {});
   launch_and_drop(1, false);
-  // A point that was given out before, and is named only now, says nothing of what came after it.
+  // A fence that was made earlier, and is named only now, says nothing about work that was launched after it.
   ASSERT_TRUE(acquire(2, keys_of({3})).has_value());
   cache->release(std::move(leases.at(2)), earlier);
   settle();
@@ -106,7 +106,7 @@ TEST_F(UnfencedRelease, is_at_once_where_compute_has_nothing_of_the_request) {
   ASSERT_TRUE(acquire(3, keys_of({5, 6})).has_value());
   settle_copies();
   ASSERT_TRUE(ready(3));
-  release(3);  // nobody has asked for its table
+  release(3);  // its block table was never read
   ASSERT_TRUE(acquire(4, keys_of({5, 6})).has_value());
   settle_copies();
   (void)table(4);
@@ -216,7 +216,7 @@ class UnfencedOnThreads : public testing::Test {
       }
     };
   }
-  /// Blocks that do not hold the value.
+  /// Number of blocks that do not have the value.
   static std::size_t wrong(CacheSystem& stack, const std::vector<SlotId>& slots, int value) {
     std::promise<std::size_t> counted;
     (void)stack.device().launch([&](BlockAccess& access) {

@@ -1,4 +1,4 @@
-// Jobs that are durable when they end, and checkpoints: within their time, with the truth about what is left.
+// Jobs that are durable when they end, and checkpoints: they end in time, and report correctly what is not stored.
 
 #include "tests/runtime/fixture.hpp"
 
@@ -28,7 +28,7 @@ class Checkpoints : public test::CacheFixture {
   }
   WriteBackProgress progress(WriteBackId id) { return cache->write_back(id).value(); }
   WriteBackId start(Duration budget) { return cache->start_checkpoint(budget).value(); }
-  /// To its end, where nothing holds it up.
+  /// Runs a checkpoint to its end, if nothing blocks it.
   CheckpointReport checkpoint() {
     const WriteBackId id = start(seconds{4});
     settle();
@@ -72,7 +72,7 @@ TEST_F(Checkpoints, end_at_their_time_though_no_copy_moves) {
   const WriteBackId id = start(seconds{4});
   for (int i = 0; i < 8; ++i) {
     clock.advance(milliseconds{500});
-    poll();  // the device stands still
+    poll();  // the device does nothing
   }
   EXPECT_EQ(progress(id).state, WriteBackState::deadline_exceeded);
   EXPECT_GT(progress(id).of(WriteBackOutcome::cancelled), 0U);
@@ -87,7 +87,7 @@ TEST_F(Checkpoints, keep_the_last_of_their_time_for_the_flush) {
     device->run();
     poll();
   }
-  for (int i = 0; i < 10; ++i) poll();  // the device stands still from here on
+  for (int i = 0; i < 10; ++i) poll();  // the device does nothing from here on
   const std::uint64_t stored = progress(id).of(WriteBackOutcome::stored);
   ASSERT_GT(stored, 0U);
   ASSERT_LT(stored, 12U);

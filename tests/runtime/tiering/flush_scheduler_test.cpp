@@ -1,4 +1,4 @@
-// When a pool's storage is flushed, by itself.
+// When a pool's storage is flushed without a call.
 
 #include "runtime/tiering/flush_scheduler.hpp"
 

@@ -1,4 +1,4 @@
-// A host tier whose memory comes and goes while it serves.
+// A host tier whose memory grows and shrinks while it serves.
 
 #include "runtime/system/cache_system.hpp"
 #include "tests/runtime/fixture.hpp"
@@ -22,7 +22,7 @@ class HostChunksTest : public test::CacheFixture {
     cache->manager().check_invariants();
     return done;
   }
-  /// Leaves prefixes of two blocks, the first of which are in the host.
+  /// Serves prefixes of two blocks each. The first of them end up in the host.
   void run_prefixes(std::uint32_t first, std::uint32_t count) {
     for (std::uint32_t i = 0; i < count; ++i) run(next_id_++, prefix(first + i));
     cache->manager().check_invariants();
@@ -30,7 +30,7 @@ class HostChunksTest : public test::CacheFixture {
   static std::vector<BlockKey> prefix(std::uint32_t number) { return keys_of({number * 10, number * 10 + 1}); }
   [[nodiscard]] std::uint32_t in_host(std::uint32_t number) const { return cache->match(prefix(number)).host; }
   [[nodiscard]] std::uint64_t mapped_blocks() const { return cache->host_memory().mapped / Bytes{block_bytes}; }
-  /// One of the first six that lies in the host's slots from here on.
+  /// One of the first six prefixes that is in host slots from here on.
   [[nodiscard]] std::uint32_t prefix_above(std::uint32_t slot) const {
     const Residency& residency = cache->manager().residency();
     for (std::uint32_t number = 1; number <= 6; ++number) {
@@ -50,7 +50,7 @@ TEST_F(HostChunksTest, serves_without_the_host_tier_until_there_is_memory_and_wi
   ManagerConfig config = with_storage(sizes(2, 8), WritePolicy::none);
   config.staging_blocks = 2;
   make(config);
-  EXPECT_EQ(cache->host_memory().usable, 2U);  // what staging left of its chunk
+  EXPECT_EQ(cache->host_memory().usable, 2U);  // the rest of the chunk that staging uses
   EXPECT_EQ(cache->host_memory().coming, 2U);
   EXPECT_FALSE(cache->host_memory().warm());
   ASSERT_TRUE(acquire(1, prefix(1)).has_value());
@@ -77,7 +77,7 @@ TEST_F(HostChunksTest, grows_beyond_what_it_began_with_as_chunks_become_warm) {
   ASSERT_EQ(resident(Tier::host), 4U);
   ASSERT_TRUE(resize(13).has_value());
   EXPECT_EQ(cache->host_memory().wanted, 13U);
-  EXPECT_EQ(cache->host_memory().usable, 4U);  // nobody has touched a page yet
+  EXPECT_EQ(cache->host_memory().usable, 4U);  // no page has been touched yet
   EXPECT_EQ(cache->host_memory().coming, 3U);
   ASSERT_TRUE(arena_worker->step());
   poll();
@@ -98,7 +98,7 @@ TEST_F(HostChunksTest, gives_back_whole_chunks_from_the_highest_when_it_shrinks)
   make(sizes(2, 12));
   run_prefixes(1, 7);
   ASSERT_EQ(resident(Tier::host), 12U);
-  ASSERT_TRUE(resize(5).has_value());  // two chunks are needed for that
+  ASSERT_TRUE(resize(5).has_value());  // this needs two chunks
   EXPECT_EQ(cache->retiring(Tier::host), 0U);
   EXPECT_EQ(resident(Tier::host), 5U);
   EXPECT_EQ(arena->state(2), ChunkState::unmapping);
@@ -123,7 +123,7 @@ TEST_F(HostChunksTest, what_is_in_a_chunk_that_goes_leaves_rather_than_others) {
   make(sizes(2, 8));
   run_prefixes(1, 5);
   ASSERT_EQ(resident(Tier::host), 8U);
-  // The prefixes lie in the order in which they came: two a chunk.
+  // The prefixes are in their order of arrival: two per chunk.
   ASSERT_TRUE(resize(4).has_value());
   EXPECT_EQ(resident(Tier::host), 4U);
   settle();
@@ -144,7 +144,7 @@ TEST_F(HostChunksTest, a_chunk_with_a_pinned_block_stays_until_that_goes) {
   ASSERT_TRUE(resize(4).has_value());
   settle();
   EXPECT_EQ(in_host(high), 2U);
-  EXPECT_EQ(resident(Tier::host), 4U);  // the others have made room in the chunk that stays
+  EXPECT_EQ(resident(Tier::host), 4U);  // the others have been evicted in the chunk that stays
   EXPECT_EQ(cache->host_memory().going, 1U);
   EXPECT_EQ(mapped_blocks(), 8U);
   run_prefixes(11, 3);
@@ -179,7 +179,7 @@ TEST_F(HostChunksTest, growth_that_is_not_wanted_any_more_is_called_off) {
   make(sizes(2, 4));
   ASSERT_TRUE(resize(20).has_value());
   ASSERT_TRUE(arena_worker->step());
-  ASSERT_TRUE(resize(4).has_value());  // the first of four chunks is there, and nobody has heard
+  ASSERT_TRUE(resize(4).has_value());  // the first of four chunks is there, but its event has not been collected
   settle();
   EXPECT_EQ(cache->host_memory().usable, 4U);
   EXPECT_EQ(mapped_blocks(), 4U);
@@ -194,7 +194,7 @@ TEST_F(HostChunksTest, what_is_warm_stays_until_what_takes_its_place_is_warm_and
   host_chunk_blocks = 8;
   make(sizes(2, 4));
   ASSERT_TRUE(resize(12).has_value());
-  ASSERT_TRUE(resize(8).has_value());  // the chunk that is coming has all of it
+  ASSERT_TRUE(resize(8).has_value());  // the chunk that is coming has enough slots
   EXPECT_EQ(cache->host_memory().usable, 4U);
   EXPECT_EQ(cache->host_memory().going, 0U);
   settle();
@@ -254,10 +254,10 @@ TEST_F(HostChunksTest, under_write_back_what_leaves_with_its_chunk_is_stored) {
   run_prefixes(1, 5);
   ASSERT_EQ(resident(Tier::host), 8U);
   ASSERT_TRUE(resize(0).has_value());
-  EXPECT_EQ(mapped_blocks(), 12U);  // until they are
+  EXPECT_EQ(mapped_blocks(), 12U);  // until they are unmapped
   settle();
   EXPECT_EQ(resident(Tier::host), 0U);
-  EXPECT_EQ(mapped_blocks(), 4U);  // staging
+  EXPECT_EQ(mapped_blocks(), 4U);  // staging only
   for (std::uint32_t number = 1; number <= 5; ++number) EXPECT_EQ(cache->match(prefix(number)).total(), 2U);
 }
 
@@ -276,7 +276,7 @@ TEST_F(HostChunksTest, what_is_mapped_stays_within_a_128th_of_what_is_wanted_as_
   cache->manager().check_invariants();
 }
 
-// ---- a stack of its own threads
+// ---- a CacheSystem with its own threads
 
 CacheSystemOptions small() {
   CacheSystemOptions options;
@@ -341,8 +341,8 @@ TEST(CacheSystemMemory, can_serve_before_it_is_warm_and_is_warm_soon) {
   cache.manager().check_invariants();
 }
 
-/// What is configured is the total: what is mapped stays within 2 % of it, for as long as the tier is at least a fifth of what it
-/// began as.
+/// The configured size is the total: mapped memory stays within 2 % of it, as long as the tier has at least a fifth of its first
+/// size.
 TEST(CacheSystemMemory, stays_within_two_percent_of_what_is_configured_when_it_shrinks) {
   CacheSystemOptions options;
   options.block_bytes = KiB * 128;
@@ -352,7 +352,7 @@ TEST(CacheSystemMemory, stays_within_two_percent_of_what_is_configured_when_it_s
   for (const std::uint32_t blocks : {4095U, 4000U, 3001U, 2047U, 1001U, 820U}) {
     ASSERT_TRUE(stack.cache().resize(Tier::host, blocks).has_value());
     const auto most = Bytes{count(options.block_bytes) * blocks / 100 * 102};
-    // Chunks are unmapped beside the control plane, which hears of it.
+    // Chunks are unmapped on another thread, which then tells the control plane.
     for (int patience = 0; patience < 60'000 && stack.arena().mapped() > most; ++patience) {
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
       stack.cache().poll();

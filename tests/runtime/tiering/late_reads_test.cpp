@@ -1,4 +1,5 @@
-// Reads of storage that are late, or fail after nobody waits for them any more; the manager alone, and the test is link and disk.
+// Reads of storage that are late, or that fail when nothing waits for them any more. There is only the manager; the test acts as
+// link and disk.
 
 #include "runtime/manager/cache_manager.hpp"
 
@@ -28,7 +29,7 @@ class LateReads : public testing::Test {
     manager = std::make_unique<CacheManager>(config(device_blocks, host_blocks, inclusion));
     manager->note_time(now);
   }
-  /// The link and the disk do all that is ordered, but reads are kept in `reads`, and copies up to the device in `swap_ins`.
+  /// Carries out all orders, except that reads are kept in `reads` and copies up to the device in `swap_ins`.
   void carry_out() {
     for (bool any = true; any;) {
       Actions& actions = manager->actions();
@@ -102,13 +103,13 @@ class LateReads : public testing::Test {
   std::unique_ptr<CacheManager> manager;
   std::vector<ReadOrder> reads;
   std::vector<Transfer> swap_ins;
-  std::vector<SlotId> staged;  ///< slots of host memory that copies went down into
+  std::vector<SlotId> staged;  ///< slots of host memory that received swap-outs
 };
 
 TEST_F(LateReads, are_due_after_twice_the_time_that_computing_what_storage_has_takes) {
   make(3, 0);
   run(1, keys_of({1, 2, 3}));
-  run(2, keys_of({9}));  // takes the slot of the third
+  run(2, keys_of({9}));  // takes the slot of the third block
   acquire(3, keys_of({1, 2, 3}));
   ASSERT_EQ(reads.size(), 1U);
   EXPECT_EQ(manager->next_deadline(), now + 20ms + 2 * 10ms) << "the two blocks on the device are not computed in any case";
@@ -127,7 +128,7 @@ TEST_F(LateReads, that_fail_take_with_them_what_came_to_stand_on_their_copies) {
   pass(1s);
   EXPECT_EQ(manager->stats().loads_late, 3U);
   commit_and_release(4, keys_of({1, 2, 3, 4}));
-  // The fourth goes to the host, where the three before it seem to be.
+  // The fourth block goes to the host, where the three before it seem to be.
   run(5, keys_of({21, 22, 23, 24}));
   ASSERT_EQ(manager->match(keys_of({1, 2, 3, 4})).device, 0U);
   end_reads(make_error_code(Errc::io_failed));
@@ -159,7 +160,7 @@ TEST_F(LateReads, do_not_cost_what_is_on_its_way_from_the_host) {
   run(1, keys_of({1, 2, 3}));
   run(2, keys_of({5, 6, 7, 8}));
   run(3, keys_of({11, 12, 13, 14}));
-  run(4, keys_of({21, 22}));  // room in the host costs the third, the leaf that was used longest ago
+  run(4, keys_of({21, 22}));  // the host evicts the third block, which is the least recently used leaf
   MatchResult found = manager->match(keys_of({1, 2, 3}));
   ASSERT_EQ(found.host, 2U);
   ASSERT_EQ(found.storage, 1U);

@@ -1,4 +1,4 @@
-// Hits below the device, where the engine has said how fast it computes: taken as far as they beat that.
+// Hits below the device when the compute speed is known: they are loaded only as far as that is faster than computing.
 
 #include "tests/runtime/fixture.hpp"
 
@@ -20,7 +20,7 @@ class LoadOrRecompute : public test::CacheFixture {
     config.unit_prefill_seconds = 0.010;
     return config;
   }
-  /// The request's reads and writes take so long.
+  /// Runs a request whose reads and writes take `each`.
   void run_slowly(std::uint64_t id, const std::vector<BlockKey>& keys, Duration each) {
     ASSERT_TRUE(acquire(id, keys).has_value());
     for (int i = 0; i < 50; ++i) {
@@ -45,7 +45,7 @@ TEST_F(LoadOrRecompute, passes_over_a_storage_that_is_slow_and_tries_it_again) {
   make(with_prefill(with_storage(sizes(4), WritePolicy::write_through)));
   run(1, keys_of({1, 2, 3}));
   run(2, keys_of({5, 6, 7, 8}));
-  // Nothing is known yet: it is tried.
+  // Nothing is known yet, so it is tried.
   ASSERT_TRUE(acquire(3, keys_of({1, 2, 3})).has_value());
   EXPECT_EQ(stats(3).storage, 3U);
   clock.advance(3s);
@@ -54,15 +54,15 @@ TEST_F(LoadOrRecompute, passes_over_a_storage_that_is_slow_and_tries_it_again) {
   release(3);
   run(4, keys_of({5, 6, 7, 8}));
 
-  // A second a block, where computing it takes ten milliseconds.
-  EXPECT_EQ(totals().turned_down, 3U);  // (of request 4's own end)
+  // It takes a second to load a block, and ten milliseconds to compute it.
+  EXPECT_EQ(totals().turned_down, 3U);  // for the end of request 4
   ASSERT_TRUE(acquire(5, keys_of({1, 2, 3})).has_value());
   EXPECT_EQ(totals().turned_down, 6U);
   EXPECT_EQ(stats(5).storage, 0U);
   EXPECT_EQ(stats(5).miss, 3U);
   settle();
   ASSERT_TRUE(ready(5));
-  // Computed anew, they are shared as ever, and storage has them still.
+  // They are computed again and shared as usual, and storage still has them.
   ASSERT_TRUE(commit(5, keys_of({1, 2, 3})).has_value());
   release(5);
   EXPECT_EQ(cache->match(keys_of({1, 2, 3})).device, 3U);
@@ -97,7 +97,7 @@ TEST_F(LoadOrRecompute, learns_how_fast_the_engine_is_where_that_is_not_stated) 
     ASSERT_TRUE(ready(i));
     const Fence written = device->launch([](BlockAccess&) {});
     ASSERT_TRUE(cache->commit(leases.at(i), prompt(i), written).has_value());
-    clock.advance(40ms);  // ten a block
+    clock.advance(40ms);  // ten per block
     settle();
     release(i);
   }
@@ -175,14 +175,14 @@ TEST_F(LoadOrRecompute, goes_on_by_computing_where_storage_does_not_answer) {
     ASSERT_TRUE(ready(4));
     EXPECT_EQ(stats(4).storage, 0U);
     EXPECT_EQ(stats(4).miss, 3U);
-    // What came too late is cached where that costs nothing.
+    // A block that arrived too late is cached if that costs nothing.
     EXPECT_EQ(cache->match(keys_of({1, 2, 3})).host, host_blocks == 0 ? 0U : 3U);
     ASSERT_TRUE(commit(4, keys_of({1, 2, 3})).has_value());
     EXPECT_EQ(cache->match(keys_of({1, 2, 3})).device, 3U);
     release(4);
     settle();
     cache.reset();
-    transfers.reset();  // before the device that it speaks to
+    transfers.reset();  // it uses the device, so it must end first
   }
 }
 
@@ -205,7 +205,7 @@ TEST_F(LoadOrRecompute, takes_the_hosts_part_of_a_hit_whose_end_is_in_a_slow_sto
 }
 
 TEST_F(LoadOrRecompute, asks_little_of_a_storage_it_does_not_know) {
-  constexpr std::uint32_t trusted = (1U << 20) / block_bytes;  // a MiB
+  constexpr std::uint32_t trusted = (1U << 20) / block_bytes;  // 1 MiB
   ManagerConfig config = with_prefill(with_storage(sizes(trusted + 100), WritePolicy::write_through));
   config.staging_blocks = trusted + 100;
   make(config, 3 * trusted);
@@ -221,7 +221,7 @@ TEST_F(LoadOrRecompute, asks_little_of_a_storage_it_does_not_know) {
   ASSERT_GT(cache->match(keys).storage, trusted);
   ASSERT_TRUE(acquire(3, keys).has_value());
   EXPECT_EQ(stats(3).storage, trusted);
-  // Storage is trusted with no more before those reads have ended.
+  // No more is requested from storage before those reads have ended.
   ASSERT_EQ(cache->match(others).storage, 2U);
   ASSERT_TRUE(acquire(4, others).has_value());
   EXPECT_EQ(stats(4).storage, 0U);
@@ -233,7 +233,7 @@ TEST_F(LoadOrRecompute, counts_what_others_wait_for) {
   run(2, keys_of({5, 6}));
   run(3, keys_of({11, 12, 13, 14, 15, 16, 17, 18}));
   ASSERT_TRUE(acquire(4, keys_of({1, 2, 3})).has_value());
-  clock.advance(15ms);  // five a block: half of what computing it takes
+  clock.advance(15ms);  // five per block: half of the time to compute it
   settle();
   release(4);
   run(5, keys_of({21, 22, 23, 24, 25, 26, 27, 28}));

@@ -119,7 +119,7 @@ TEST_F(Resize, less_than_is_held_pinned_and_promised_is_refused) {
   run(2, keys_of({21, 22, 23, 24}));
   ASSERT_TRUE(acquire(3, keys_of({3})).has_value());
   ASSERT_TRUE(acquire(4, keys_of({31, 32})).has_value());
-  ASSERT_FALSE(ready(4));  // one of its slots is still being copied down
+  ASSERT_FALSE(ready(4));  // one of its slots is still being swapped out
   EXPECT_EQ(resize(Tier::device, 4).error(), Errc::no_room);
   EXPECT_EQ(cache->retiring(Tier::device), 0U);
   ASSERT_TRUE(resize(Tier::device, 5).has_value());
@@ -136,7 +136,7 @@ TEST_F(Resize, a_slot_that_will_retire_is_promised_to_nobody) {
   ASSERT_TRUE(acquire(3, keys_of({1})).has_value());
   ASSERT_TRUE(commit(2, keys_of({5, 6, 7})).has_value());
   ASSERT_TRUE(resize(Tier::device, 4).has_value());
-  // Slots 1 and 2 can be had; 0 and 3 are held, and 4 and 5, though cached, are nobody's any more.
+  // Slots 1 and 2 can be used; 0 and 3 are held, and 4 and 5 have cached blocks but must retire.
   EXPECT_EQ(acquire(4, keys_of({8, 9, 10})).error(), Errc::no_room);
   ASSERT_TRUE(acquire(4, keys_of({8, 9})).has_value());
   ASSERT_TRUE(ready(4));
@@ -157,7 +157,7 @@ TEST_F(Resize, nor_is_a_slot_that_retires_as_soon_as_its_copy_has_gone_down) {
   release(2);
   ASSERT_EQ(cache->manager().readers(), 3U);
   ASSERT_TRUE(resize(Tier::device, 4).has_value());
-  // Nobody holds slots 1 to 5, but two of them are to go: three can be had, and are told of.
+  // Nobody holds slots 1 to 5, but two of them must retire: three can be used, and the usage says so.
   EXPECT_EQ(cache->manager().usage(Tier::device).evictable, 3U);
   EXPECT_EQ(acquire(4, keys_of({8, 9, 10, 11})).error(), Errc::no_room);
   ASSERT_TRUE(acquire(4, keys_of({8, 9, 10})).has_value());
@@ -184,7 +184,7 @@ TEST_F(Resize, what_is_committed_into_a_retiring_slot_is_known_after_the_prefix_
   ASSERT_TRUE(acquire(5, keys_of({1, 2})).has_value());
   release(4);
   EXPECT_EQ(cache->retiring(Tier::device), 2U);
-  ASSERT_TRUE(cache->drop(keys).has_value());  // the third block has left the tree, and others take its place there
+  ASSERT_TRUE(cache->drop(keys).has_value());  // the third block has left the tree, and its place there is used by others
   run(6, keys_of({31}));
   cache->manager().check_invariants();
   release(5);

@@ -111,7 +111,7 @@ TEST(SlotAllocator, that_was_made_smaller_takes_many_back_each_to_its_place) {
   EXPECT_EQ(pool.ledger().retired, 3U);
   std::vector<SlotId> freed;
   pool.take_freed(freed);
-  EXPECT_EQ(freed.size(), 5U);  // what is retired may be somebody else's memory by now
+  EXPECT_EQ(freed.size(), 5U);  // the memory of a retired slot may belong to something else by now
   pool.check_invariants();
 }
 
@@ -140,7 +140,7 @@ TEST(SlotAllocator, hands_out_no_closed_slot_and_retires_those_first) {
   pool.put(busy);
   EXPECT_FALSE(pool.take(SlotState::held).has_value());
   pool.check_invariants();
-  // It retires in the stead of slot 1.
+  // It retires instead of slot 1.
   EXPECT_TRUE(pool.retire_closed_instead());
   EXPECT_EQ(pool.take(SlotState::held), SlotId{1});
   EXPECT_EQ(pool.count(SlotState::retired), 3U);

@@ -1,4 +1,4 @@
-// What reaches storage, when, and how it comes back.
+// Which blocks reach storage, when, and how they come back.
 
 #include "tests/runtime/fixture.hpp"
 
@@ -64,7 +64,7 @@ TEST_F(StorageTier, back_ups_that_wait_for_staging_go_with_the_next_batch) {
   make(config);
   run(1, keys_of({1, 2, 3}));
   run(2, keys_of({11, 12, 13}));
-  // Four of the six wait, of both prompts, until the first two have been written.
+  // Four of the six blocks, of both prompts, wait until the first two have been written.
   ASSERT_TRUE(acquire(3, keys_of({1, 2, 3})).has_value());
   ASSERT_TRUE(acquire(4, keys_of({11, 12, 13})).has_value());
   EXPECT_EQ(cache->manager().stats().backed_up, 6U);
@@ -92,7 +92,7 @@ TEST_F(StorageTier, a_request_can_do_without_the_tiers_below_one) {
   make(with_storage(sizes(2, 2), WritePolicy::write_through));
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6}));
-  run(3, keys_of({7, 8}));  // {1, 2} is in storage alone, {5, 6} in the host, too
+  run(3, keys_of({7, 8}));  // {1, 2} is only in storage; {5, 6} is also in the host
   EXPECT_EQ(cache->match(keys_of({1, 2})).storage, 2U);
   EXPECT_EQ(cache->match(keys_of({1, 2}), Tier::host).total(), 0U);
   EXPECT_EQ(cache->match(keys_of({5, 6}), Tier::host).host, 2U);
@@ -122,7 +122,7 @@ TEST_F(StorageTier, a_request_that_does_without_storage_joins_no_load_from_there
   settle();
   EXPECT_TRUE(ready(3));
   EXPECT_TRUE(ready(4));
-  EXPECT_EQ(commit(4, keys)->size(), 2U);  // what it computed is there by now
+  EXPECT_EQ(commit(4, keys)->size(), 2U);  // the blocks that it computed are cached by now
 }
 
 TEST_F(StorageTier, requests_for_a_block_on_its_way_up_share_one_read) {
@@ -149,7 +149,7 @@ TEST_F(StorageTier, an_aborted_load_returns_its_slots_and_keeps_what_was_under_w
   ASSERT_TRUE(acquire(3, keys_of({1, 2}), 1).has_value());
   ASSERT_FALSE(ready(3));
   release(3);
-  EXPECT_EQ(cache->manager().device_ledger().held, 0U);  // what it would have computed into
+  EXPECT_EQ(cache->manager().device_ledger().held, 0U);  // the slots for blocks that it would have computed
   settle();
   EXPECT_FALSE(cache->has_pending_work());
   EXPECT_EQ(cache->manager().device_ledger().filling, 0U);
@@ -183,7 +183,7 @@ TEST_F(StorageTier, missing_ancestors_are_stored_first_and_stay_where_they_are) 
   make(with_storage(sizes(4), WritePolicy::write_back));
   run(1, keys_of({1, 2, 3}));
   ASSERT_TRUE(acquire(2, keys_of({1, 2})).has_value());
-  run(3, keys_of({9, 8}));  // only the third block can leave
+  run(3, keys_of({9, 8}));  // only the third block can be evicted
   EXPECT_EQ(store->stat().blocks, 3U);
   EXPECT_EQ(store->stat().orphans, 0U);
   EXPECT_EQ(cache->match(keys_of({1, 2, 3})).device, 2U);
@@ -254,7 +254,7 @@ TEST_F(StorageTier, a_block_that_is_written_back_is_a_hit_again_when_it_is_store
   run(2, keys_of({5, 6}));
   run(3, keys_of({7, 8}));  // {1, 2} in the host
   ASSERT_EQ(cache->match(keys_of({1, 2})).host, 2U);
-  ASSERT_TRUE(acquire(4, keys_of({10, 11})).has_value());  // {5, 6} wants the host, {1, 2} is to be written back
+  ASSERT_TRUE(acquire(4, keys_of({10, 11})).has_value());  // {5, 6} needs slots in the host, and {1, 2} must be written back
   EXPECT_EQ(cache->match(keys_of({1, 2})).total(), 0U);
   settle();
   EXPECT_EQ(cache->match(keys_of({1, 2})).storage, 2U);
@@ -271,7 +271,7 @@ TEST_F(StorageTier, a_refused_write_loses_the_block_and_nothing_else) {
 }
 
 TEST_F(StorageTier, a_decode_instance_keeps_no_tree_and_stores_nothing) {
-  // Of the same store as a prefill instance, whose blocks it leaves alone.
+  // A decode instance of the same store as a prefill instance leaves the blocks of that one alone.
   make(with_storage(sizes(8, 4), WritePolicy::write_through));
   run(1, keys_of({1, 2, 3}));
   ASSERT_EQ(store->stat().blocks, 3U);
@@ -312,13 +312,13 @@ TEST_F(StorageTier, a_refused_extend_drops_nothing) {
   const auto busy = keys_of({2, 2});
   run(1, old);
   ASSERT_TRUE(acquire(2, keys_of({3})).has_value());
-  // Committed and released, but still being copied to storage.
+  // Committed and released, but the copies to storage are still under way.
   ASSERT_TRUE(acquire(3, busy).has_value());
   ASSERT_TRUE(ready(3));
   ASSERT_TRUE(commit(3, busy).has_value());
   release(3);
   ASSERT_EQ(cache->manager().readers(), 2U);
-  // One slot is free and two copies could go; two more are read.
+  // One slot is free and two copies could be evicted; two more are being read.
   EXPECT_EQ(cache->extend(leases.at(2), 4).error(), Errc::no_room);
   EXPECT_EQ(cache->match(old, Tier::device).device, 2U);
   EXPECT_EQ(cache->match(busy, Tier::device).device, 2U);

@@ -1,4 +1,4 @@
-// Blocks on their way to storage: they are no reason for anybody to wait, and what is not stored is counted.
+// Blocks on their way to storage: no request waits for them, and blocks that are not stored are counted.
 
 #include "tests/runtime/fixture.hpp"
 
@@ -13,19 +13,19 @@ using test::with_storage;
 
 class StorageWriterRoom : public test::CacheFixture {
  protected:
-  /// `staging` blocks at a time get on their way; nothing is written before the next poll().
+  /// `staging` blocks can be on their way at a time. Nothing is written before the next poll().
   void make_with_staging(ManagerConfig config, std::uint32_t staging) {
     config.staging_blocks = staging;
     make(config, 1024);
   }
-  /// Commits and releases, with nothing moving in between.
+  /// Commits and releases while nothing moves.
   void compute(std::uint64_t id, const std::vector<BlockKey>& keys) {
     ASSERT_TRUE(acquire(id, keys).has_value());
     ASSERT_TRUE(ready(id));
     ASSERT_TRUE(commit(id, keys).has_value());
     release(id);
   }
-  /// The link moves what it has been given.
+  /// The link moves everything that it was given.
   void move() {
     poll();
     device->run();
@@ -36,7 +36,7 @@ class StorageWriterRoom : public test::CacheFixture {
 
 TEST_F(StorageWriterRoom, blocks_that_wait_to_be_stored_can_be_given_up_by_extend) {
   make_with_staging(with_storage(sizes(4), WritePolicy::write_through), 1);
-  compute(1, keys_of({1, 2, 3}));  // the first is being staged, the others are wishes
+  compute(1, keys_of({1, 2, 3}));  // the first is being staged, the others wait as wishes
   ASSERT_TRUE(acquire(2, keys_of({9})).has_value());
   EXPECT_TRUE(cache->extend(leases.at(2), 2).has_value());
   settle();
@@ -64,7 +64,7 @@ TEST_F(StorageWriterRoom, a_wish_that_is_not_in_the_way_is_granted_however_late)
 TEST_F(StorageWriterRoom, a_full_host_gives_up_a_block_that_is_to_be_written_back_at_once) {
   make_with_staging(with_storage(sizes(2, 2), WritePolicy::write_back), 2);
   run(1, keys_of({1, 2}));
-  run(2, keys_of({5, 6}));  // {1, 2} is in the host alone
+  run(2, keys_of({5, 6}));  // {1, 2} is only in the host
   ASSERT_TRUE(acquire(3, keys_of({7, 8})).has_value());
   EXPECT_EQ(cache->match(keys_of({1, 2})).total(), 0U) << "nothing has been written yet, and both have left the host";
   EXPECT_EQ(cache->manager().host_ledger().held, 2U) << "their slots are staging now";
@@ -82,7 +82,7 @@ TEST_F(StorageWriterRoom, what_finds_no_staging_is_dropped_and_counted) {
   ASSERT_TRUE(acquire(3, keys_of({7, 8})).has_value());
   settle();
   EXPECT_TRUE(ready(3));
-  // The second needs the first to be stored, for which there was no place beside its own; the first found it.
+  // The second block needs the first one to be stored too, and there was only one staging slot. The first block found it.
   EXPECT_EQ(totals().store_no_room, 1U);
   EXPECT_EQ(cache->match(keys_of({1, 2})).storage, 1U);
   EXPECT_EQ(store->stat().orphans, 0U);

@@ -1,4 +1,4 @@
-// Swap-out, swap-in, rescue, join, and what each inclusion policy does with the two copies.
+// Swap-out, swap-in, cancelled eviction, joined loads, and what each inclusion policy does with the two copies.
 
 #include "tests/runtime/fixture.hpp"
 
@@ -10,13 +10,13 @@ using test::sizes;
 
 class Tiers : public test::CacheFixture {
  protected:
-  /// Fills the device with a prefix and pushes it down.
+  /// Fills the device with a prefix and evicts it to the host.
   void push_down(std::uint64_t id) {
     run(id, keys_of({1, 2}));
     run(id + 1, keys_of({8, 9}));
   }
-  /// A request writes a block behind its prompt; before it commits that, another one has cached the same content, and the host
-  /// alone has it left.
+  /// A request writes a block after its prompt. Before it commits this block, another request has cached the same content, of
+  /// which only the host copy is left.
   void write_what_the_host_has() {
     ASSERT_TRUE(acquire(1, keys_of({1})).has_value());
     ASSERT_TRUE(cache->extend(leases.at(1), 1).has_value());
@@ -88,7 +88,7 @@ TEST_F(Tiers, keep_leaves_the_host_copy_and_drops_the_device_copy_for_nothing) {
   const std::uint64_t out = cache->moved().swap_out.blocks;
   EXPECT_EQ(resident(Tier::host), 4U);  // both prefixes
   run(4, keys_of({8, 9}));
-  EXPECT_EQ(cache->moved().swap_out.blocks, out);  // {1, 2} was in the host still
+  EXPECT_EQ(cache->moved().swap_out.blocks, out);  // {1, 2} was still in the host
   EXPECT_GE(cache->manager().stats().dropped_clean, 2U);
 }
 
@@ -108,7 +108,7 @@ TEST_F(Tiers, what_is_committed_over_a_host_copy_takes_the_callers_slot_and_keep
   EXPECT_EQ(cache->match(keys).device, 2U);
   EXPECT_EQ(cache->moved().swap_in.blocks, 0U);
   release(3);
-  // The host's copies are there still: giving the device's up costs nothing.
+  // The host copies still exist, so dropping the device copies costs nothing.
   const std::uint64_t moved = cache->moved().swap_out.blocks;
   EXPECT_EQ(cache->drop(keys_of({5, 6, 7, 8})).value(), 2U);
   run(4, keys_of({11, 12, 13, 14}));
@@ -137,7 +137,7 @@ TEST_F(Tiers, exclusive_frees_the_host_slot_of_a_hit) {
   push_down(1);
   EXPECT_EQ(resident(Tier::host), 2U);
   run(3, keys_of({1, 2}));
-  EXPECT_EQ(resident(Tier::host), 2U);  // {8, 9} now; {1, 2} is on the device alone
+  EXPECT_EQ(resident(Tier::host), 2U);  // {8, 9} now; {1, 2} is only on the device
   EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
   EXPECT_EQ(cache->match(keys_of({8, 9})).host, 2U);
 }
@@ -155,7 +155,7 @@ TEST_F(Tiers, a_block_hit_while_it_leaves_stays_on_the_device) {
   make(sizes(4, 8));
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6}));
-  ASSERT_TRUE(acquire(3, keys_of({8, 9})).has_value());  // {1, 2} leaves
+  ASSERT_TRUE(acquire(3, keys_of({8, 9})).has_value());  // evicts {1, 2}
   poll();
   ASSERT_FALSE(ready(3));
   ASSERT_TRUE(acquire(4, keys_of({1, 2})).has_value());
@@ -163,7 +163,7 @@ TEST_F(Tiers, a_block_hit_while_it_leaves_stays_on_the_device) {
   EXPECT_EQ(stats(4).device, 2U);
   EXPECT_EQ(cache->manager().stats().evictions_cancelled, 2U);
   settle();
-  EXPECT_TRUE(ready(3));  // planned again: {5, 6} went instead
+  EXPECT_TRUE(ready(3));  // planned again: {5, 6} was evicted instead
   EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
   EXPECT_EQ(cache->match(keys_of({5, 6})).host, 2U);
 }
@@ -213,8 +213,8 @@ TEST_F(Tiers, victims_are_dropped_where_the_host_has_no_room_for_them) {
 TEST_F(Tiers, extend_drops_a_copy_that_a_lower_tier_has_before_one_that_it_has_not) {
   make(sizes(4, 8));
   run(1, keys_of({1}));
-  run(2, keys_of({5, 6, 7, 8}));  // {1} goes down
-  run(3, keys_of({1}));           // and comes back: clean, and the most recently used
+  run(2, keys_of({5, 6, 7, 8}));  // swaps {1} out
+  run(3, keys_of({1}));           // and loads it: it is clean, and the most recently used
   ASSERT_TRUE(acquire(4, keys_of({3})).has_value());
   settle();
   ASSERT_TRUE(ready(4));
@@ -244,7 +244,7 @@ TEST_F(Tiers, a_failed_swap_in_is_planned_again) {
   settle();
   ASSERT_TRUE(ready(3));
   EXPECT_EQ(cache->manager().stats().replans, 1U);
-  EXPECT_EQ(stats(3).host, 2U);  // the host copies were still good
+  EXPECT_EQ(stats(3).host, 2U);  // the host copies were still valid
 }
 
 TEST_F(Tiers, a_block_whose_load_fails_for_good_is_a_miss) {

@@ -1,4 +1,4 @@
-// A decode instance: what it computes goes to storage, and nowhere else.
+// A decode instance: what it computes is written to storage and not cached.
 
 #include "radix/keys/block_keys.hpp"
 #include "tests/runtime/fixture.hpp"
@@ -24,7 +24,7 @@ class Uncached : public test::CacheFixture {
     config.store_uncached = true;
     make(config);
   }
-  /// Acquires and commits, and leaves the copies where they are.
+  /// Acquires and commits, and lets no copy move.
   void decode(std::uint64_t id, const std::vector<BlockKey>& keys) {
     ASSERT_TRUE(acquire(id, keys).has_value());
     ASSERT_TRUE(ready(id)) << "nothing is looked up";
@@ -41,7 +41,7 @@ TEST_F(Uncached, blocks_are_stored_and_nothing_of_them_stays_above) {
   EXPECT_EQ(resident(Tier::device) + resident(Tier::host), 0U);
   EXPECT_EQ(cache->manager().stats().dropped_uncached, 3U);
   EXPECT_EQ(cache->match(keys_of({1, 2, 3})).total(), 0U);
-  // Again: nothing is written twice.
+  // Nothing is written a second time.
   run(2, keys_of({1, 2, 3, 4}));
   EXPECT_EQ(store->stat().writes, 4U);
   EXPECT_EQ(free_on_device(), 8U);

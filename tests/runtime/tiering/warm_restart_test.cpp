@@ -1,4 +1,4 @@
-// What a process that checkpointed, or was killed after a flush, has again when it comes back.
+// What a process that made a checkpoint, or was killed after a flush, has again after its restart.
 
 #include "runtime/system/cache_system.hpp"
 
@@ -36,7 +36,7 @@ class WarmRestart : public testing::Test {
     options.storage = FileStorage{.directory = directory_ / "store", .capacity = MiB * 8, .io = IoChoice::threads};
     return options;
   }
-  /// Three blocks of a root that several share, and two of its own.
+  /// Three blocks that several prompts share, and two of its own.
   static std::vector<BlockKey> prompt(std::uint32_t n) { return keys_of({n % 4, n % 4 + 10, n % 4 + 20, 100 + n, 200 + n}); }
 
   static void serve(Cache& cache) {

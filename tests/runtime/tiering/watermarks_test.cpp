@@ -1,4 +1,4 @@
-// Room that is made before anybody asks for it.
+// Slots that are freed before a request needs them.
 
 #include "tests/runtime/fixture.hpp"
 
@@ -33,11 +33,11 @@ TEST_F(WatermarksTest, are_off_unless_asked_for) {
 TEST_F(WatermarksTest, make_room_on_the_device_that_a_request_need_not_wait_for) {
   make(with_marks(sizes(10, 20), {0.2, 0.4}));
   run(1, keys_of({1, 2, 3, 4, 5, 6, 7, 8}));
-  EXPECT_EQ(free_on_device(), 2U);  // not below the low mark
+  EXPECT_EQ(free_on_device(), 2U);  // not below the low watermark
   run(2, keys_of({1, 2, 3, 4, 5, 6, 7, 8, 9}));
-  EXPECT_EQ(free_on_device(), 4U);  // up to the high one
+  EXPECT_EQ(free_on_device(), 4U);  // up to the high watermark
   EXPECT_EQ(totals().ahead_device, 3U);
-  EXPECT_EQ(cache->match(keys_of({1, 2, 3, 4, 5, 6, 7, 8, 9})).total(), 9U);  // what left is in the host
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3, 4, 5, 6, 7, 8, 9})).total(), 9U);  // the evicted blocks are in the host
   ASSERT_TRUE(acquire(3, keys_of({11, 12, 13, 14})).has_value());
   EXPECT_TRUE(ready(3));
 }
@@ -60,7 +60,7 @@ TEST(Watermarks, use_the_lane_of_what_nobody_waits_for) {
   const TransferId ahead = manager.actions().transfers[0].id;
   manager.actions().clear();
 
-  // A request for which the free slots are too few waits for what is being copied: its urgency is the copy's from now on.
+  // A request that needs more than the free slots waits for a running swap-out. The copy then gets the urgency of the request.
   wanted.id = RequestId{2};
   const auto others = keys_of({7, 8, 9});
   wanted.keys = others;
@@ -68,10 +68,10 @@ TEST(Watermarks, use_the_lane_of_what_nobody_waits_for) {
   EXPECT_EQ(manager.actions().raises, std::vector{ahead});
   manager.actions().clear();
   ASSERT_TRUE(manager.release(wanted.id, Fence{}).has_value());
-  EXPECT_TRUE(manager.actions().raises.empty());  // once is enough
+  EXPECT_TRUE(manager.actions().raises.empty());  // it is raised only once
 }
 
-/// Passes on, and notes, what it is asked for.
+/// Forwards raises, and records them.
 class RaiseWatch final : public TransferPort {
  public:
   explicit RaiseWatch(TransferPort& port) : port_{port} {}
@@ -104,11 +104,11 @@ TEST_F(WatermarksTest, what_was_begun_ahead_is_urgent_once_somebody_waits_for_it
   poll();
   EXPECT_TRUE(watch.raised.empty());
   ASSERT_TRUE(acquire(2, keys_of({7, 8, 9})).has_value());
-  ASSERT_EQ(watch.raised.size(), 1U);  // not what is made room ahead beside it
+  ASSERT_EQ(watch.raised.size(), 1U);  // the other swap-outs for the watermark are not raised
   EXPECT_EQ(watch.raised[0].second, Urgency::request);
   settle();
   EXPECT_TRUE(ready(2));
-  // What they may take of the link is for those that do not wait.
+  // The limit applies to transfers that no request waits for.
   ASSERT_TRUE(cache->limit_transfers(Urgency::store, MiB).has_value());
   EXPECT_EQ(watch.limits, (std::vector{std::pair{Urgency::store, MiB}}));
   EXPECT_EQ(cache->limit_transfers(Urgency::request, MiB).error(), Errc::invalid_argument);

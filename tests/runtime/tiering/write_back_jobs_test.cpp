@@ -1,4 +1,4 @@
-// Operators' write-back jobs: what they bring to storage, and what they say of each block.
+// Write-back jobs: what they write to storage, and what they report for each block.
 
 #include "tests/runtime/fixture.hpp"
 
@@ -38,7 +38,7 @@ class WriteBackJobsTest : public test::CacheFixture {
   }
   WriteBackProgress progress(WriteBackId id) { return cache->write_back(id).value(); }
   std::uint64_t of(WriteBackId id, WriteBackOutcome outcome) { return progress(id).of(outcome); }
-  /// Prefixes of a few blocks each, so many.
+  /// Serves `count` prefixes of a few blocks each.
   void run_prefixes(std::uint32_t first, std::uint32_t count, std::uint32_t length = 3) {
     for (std::uint32_t i = 0; i < count; ++i) {
       std::vector<std::uint32_t> names;
@@ -70,7 +70,7 @@ TEST_F(WriteBackJobsTest, store_a_prefix_and_say_so_of_each_block) {
     EXPECT_EQ(results[i].outcome, stored);
   }
   EXPECT_TRUE(cache->take_write_back_results(id)->empty());
-  // Once more changes nothing.
+  // A second job changes nothing.
   const WriteBackId again = start(prefix(keys));
   settle();  // storage is asked whether it still has them
   EXPECT_EQ(progress(again).state, WriteBackState::done);
@@ -169,7 +169,7 @@ TEST_F(WriteBackJobsTest, store_all_there_is_in_device_and_host_a_part_at_a_time
 TEST_F(WriteBackJobsTest, copy_a_block_once_for_all_who_want_it) {
   make(with_storage(sizes(4), WritePolicy::write_through));
   ASSERT_TRUE(acquire(1, keys_of({1, 2, 3})).has_value());
-  ASSERT_TRUE(commit(1, keys_of({1, 2, 3})).has_value());  // on its way to storage by policy
+  ASSERT_TRUE(commit(1, keys_of({1, 2, 3})).has_value());  // the write policy is already storing them
   const WriteBackId a = start(prefix(keys_of({1, 2, 3})));
   const WriteBackId b = start(order(Scope::all));
   settle();
@@ -189,7 +189,7 @@ TEST_F(WriteBackJobsTest, end_at_once_when_they_are_cancelled) {
   EXPECT_EQ(of(mine, cancelled), 3U);
   EXPECT_EQ(cache->cancel_write_back(mine).error(), Errc::not_found);
   settle();
-  // What the other one builds on is stored all the same.
+  // The block on which the other job's blocks depend is stored anyway.
   EXPECT_EQ(progress(other).state, WriteBackState::done);
   EXPECT_EQ(of(other, stored), 3U);
   EXPECT_EQ(store->stat().blocks, 3U);
@@ -293,7 +293,7 @@ TEST_F(WriteBackJobsTest, try_a_block_that_fails_once) {
   run(1, keys_of({1, 2, 3}));
   store->fail_next_write();
   const WriteBackId id = start(order(Scope::all));
-  run(2, keys_of({1, 2, 9}));  // parts the prefix: another pass follows
+  run(2, keys_of({1, 2, 9}));  // splits the prefix: another pass follows
   settle();
   EXPECT_EQ(progress(id).state, WriteBackState::done);
   EXPECT_EQ(of(id, failed), 3U);
@@ -310,7 +310,7 @@ TEST_F(WriteBackJobsTest, say_what_is_not_cached_any_more) {
   EXPECT_EQ(of(id, dropped_gone), 2U);
   const auto strangers = keys_of({7, 8});
   EXPECT_EQ(cache->start_write_back(prefix(strangers)).error(), Errc::not_found);
-  // And what is cleared while a job has it under way.
+  // Blocks that are cleared while a job stores them.
   run(2, keys_of({21, 22}));
   const auto others = keys_of({21, 22});
   const WriteBackId cleared = start(prefix(others));
@@ -328,7 +328,7 @@ TEST_F(WriteBackJobsTest, begin_nothing_while_they_are_paused) {
   for (int i = 0; i < 100 && progress(id).under_way > 0; ++i) settle();
   EXPECT_EQ(progress(id).state, WriteBackState::paused);
   const std::uint64_t so_far = of(id, stored);
-  EXPECT_GT(so_far, 0U);  // what was under way
+  EXPECT_GT(so_far, 0U);  // the blocks that were under way
   EXPECT_LT(so_far, 900U);
   settle();
   EXPECT_EQ(of(id, stored), so_far);
@@ -346,7 +346,7 @@ TEST_F(WriteBackJobsTest, see_blocks_that_move_to_where_they_had_looked_already)
   run_prefixes(1, 100, 4);
   const WriteBackId id = start(order(Scope::all));
   ASSERT_FALSE(progress(id).ended());
-  // Each of these parts a prefix that is not all stored yet; the end of it gets another node.
+  // Each of these splits a prefix that is not completely stored yet. The end of it gets another node.
   for (std::uint32_t i = 1; i <= 100; ++i) run(1000 + i, keys_of({i * 16, i * 16 + 1, 5000 + i}));
   for (int i = 0; i < 2000 && !progress(id).ended(); ++i) {
     device->run();
@@ -359,7 +359,7 @@ TEST_F(WriteBackJobsTest, see_blocks_that_move_to_where_they_had_looked_already)
   }
 }
 
-/// The job has looked at half of the tree when prompts part, so that it goes over all of it again.
+/// The job has looked at half of the tree when prefixes are split, so it scans the whole tree again.
 TEST_F(WriteBackJobsTest, tell_of_each_block_once_though_they_meet_it_twice) {
   ManagerConfig config = with_storage(sizes(600), WritePolicy::none);
   config.write_back_blocks_ahead = 8;
@@ -399,7 +399,7 @@ TEST_F(WriteBackJobsTest, are_refused_beyond_their_bound) {
     start(prefix(keys));
     settle();
   }
-  EXPECT_FALSE(cache->write_back(ids.front()).has_value());  // long ago
+  EXPECT_FALSE(cache->write_back(ids.front()).has_value());  // it ended long ago
   EXPECT_LE(cache->write_backs().size(), WriteBackJobs::ended_max);
   EXPECT_EQ(cache->take_write_back_results(ids.front()).error(), Errc::not_found);
   EXPECT_EQ(to_string(Scope::tenant), "tenant");

@@ -1,4 +1,4 @@
-// What a store that becomes larger and smaller while it serves takes of its disk, and the floor of free space.
+// The disk space of a store that is resized while it serves, and its floor of free space.
 
 #include "storage/file/capacity_manager.hpp"
 
@@ -25,7 +25,7 @@ class CapacityManagerTest : public testing::Test {
     return open(config);
   }
   std::unique_ptr<SimulatedHarness> open(const FileStoreConfig& c) { return std::make_unique<SimulatedHarness>(io_, c, seed_++); }
-  /// Everything that is queued, and what follows from it.
+  /// Completes all queued operations, and everything that follows from them.
   void idle(SimulatedHarness& h) {
     std::vector<StoreEvent> events;
     for (int n = 0; n < 10'000; ++n) {
@@ -126,7 +126,7 @@ TEST_F(CapacityManagerTest, a_hole_that_cannot_be_made_costs_its_room_only) {
   for (std::uint64_t n = 0; n < 4; ++n) h->write({root_block(n)});
   idle(*h);
   const std::uint64_t full = used();
-  // The superblock's note, then the hole.
+  // First the entry in the superblock, then the hole.
   for (std::uint64_t n = 0; n < 3; ++n) io_.files().inject(io_.files().next_number() + n, {.error = EOPNOTSUPP});
   resize(*h, 2);
   idle(*h);
@@ -255,7 +255,7 @@ TEST_F(CapacityManagerTest, where_room_cannot_be_taken_ahead_the_floor_stops_fir
     idle(*h);
   }
   EXPECT_EQ(h->store().stat().blocks, 100U);
-  // Somebody else fills the disk.
+  // Something else fills the disk.
   leave_free(120 * block_size);
   for (std::uint64_t n = 100; n < 400; ++n) {
     EXPECT_FALSE(outcome(h->write({root_block(n)}), Kind::written, key_of(n)));
@@ -273,7 +273,7 @@ TEST_F(CapacityManagerTest, where_room_cannot_be_taken_ahead_the_floor_stops_fir
     idle(*h);
   }
   EXPECT_EQ(used(), before);
-  // And there is room again.
+  // There is space again.
   leave_free(1000 * block_size);
   for (std::uint64_t n = 500; n < 1000; ++n) {
     h->write({root_block(n)});
@@ -288,7 +288,7 @@ TEST_F(CapacityManagerTest, others_who_eat_the_disk_stop_a_burst_of_first_writes
   io_.files().set_preallocates(false);
   io_.files().set_disk_bytes(Bytes{4000 * block_size});
   config_.floor = Bytes{100 * block_size};
-  const auto h = open(1000);  // with many slots open ahead
+  const auto h = open(1000);  // with many slots open in advance
   idle(*h);
   EXPECT_EQ(h->store().stat().capacity_blocks, 1000U);
   leave_free(101 * block_size);
@@ -301,11 +301,11 @@ TEST_F(CapacityManagerTest, others_who_eat_the_disk_stop_a_burst_of_first_writes
   EXPECT_LE(h->store().stat().blocks, 33U);
 }
 
-// Everything together, and the process is killed at times.
+// All of it together; sometimes the process is killed.
 
-/// What a process that was killed leaves, or one whose machine lost power.
+/// The disk that a killed process leaves, or a machine that lost power.
 std::unique_ptr<SimulatedIo> disk_after(SimulatedIo& io, Random& random) {
-  // What was under way has happened, or it has not.
+  // Each operation under way has happened or not.
   while (io.queued() > 0 && random.chance(0.7)) io.step(random.below(io.queued()));
   using End = SimulatedFiles::End;
   return std::make_unique<SimulatedIo>(io.files().left_by(random.chance(0.5) ? End::killed : End::power_failure));
@@ -316,7 +316,7 @@ struct Totals {
   std::uint64_t shrunk = 0;
   std::uint64_t stopped = 0;
   std::uint64_t floors = 0;
-  std::uint64_t kept = 0;  ///< blocks, over restarts
+  std::uint64_t kept = 0;  ///< blocks that were kept over restarts
   std::uint64_t killed = 0;
 };
 
@@ -324,7 +324,7 @@ void run_world(std::uint64_t seed, Totals& totals) {
   SCOPED_TRACE(testing::Message() << "TERRACE_SEED=" << seed);
   Random random{seed};
   std::vector<std::unique_ptr<SimulatedIo>> disks;
-  std::vector<std::unique_ptr<SimulatedHarness>> killed;  // their stores end last of all
+  std::vector<std::unique_ptr<SimulatedHarness>> killed;  // their stores are destroyed last
   disks.push_back(std::make_unique<SimulatedIo>());
   FileStoreConfig config = config_for("/store", 12);
   config.data_file_bytes_max = Bytes{block_size * random.between(10, 60)};

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::uint32_t failures = DirectoryHealth::stripes_max;
 
-/// Failures in so many stripes, from `first` on; whether one of them was the last that was needed.
+/// Reports failures in this many stripes, from `first` on. Returns true if one of them made the directory count as lost.
 bool fails_in(DirectoryHealth& health, std::uint32_t directory, std::uint32_t stripes, std::uint64_t first = 0) {
   bool lost = false;
   for (std::uint64_t stripe = first; stripe < first + stripes; ++stripe) lost |= health.failed(directory, stripe);

@@ -1,5 +1,5 @@
-// Fault sweeps: the same run again and again, with the first operation going wrong, then the second, until a run has no more
-// operations. Every call to the file system and every read, write and sync counts.
+// Fault sweeps: the same run is repeated. The first operation fails in the first run, the second one in the next run, and so on,
+// until a run has no more operations. Every call to the file system and every read, write and sync counts as an operation.
 
 #include "storage/file/file_store.hpp"
 
@@ -17,7 +17,7 @@ namespace {
 
 using Kind = StoreEvent::Kind;
 
-/// Keeps what the events say is there, and that nothing wrong is served.
+/// Records which blocks are stored according to the events, and checks that no wrong bytes are served.
 class Witness {
  public:
   explicit Witness(StoreHarness& h) : h_{h} {}
@@ -47,7 +47,7 @@ class Witness {
   std::vector<BlockKey> readable_;
 };
 
-/// Writes paths into a store that is too small for all, reads, removes, and closes.
+/// Writes prefixes into a store that is too small for all of them, reads, removes, and closes the store.
 std::vector<BlockKey> workload(SimulatedHarness& h) {
   Witness witness{h};
   const auto prefix = prefix_of(1, 4);
@@ -70,7 +70,7 @@ std::vector<BlockKey> workload(SimulatedHarness& h) {
 
 enum class Then : unsigned char { restart, power_failure };
 
-/// Every operation in turn meets the fault; then the store is started again.
+/// Each operation in turn has the fault. Then the store is started again.
 void sweep(const IoFault& fault, Then then) {
   const FileStoreConfig config = config_for("/store", 6);
   std::size_t runs = 0;
@@ -89,7 +89,7 @@ void sweep(const IoFault& fault, Then then) {
     const bool swept = io.files().next_number() <= number;
     io.files().inject(number, {});
 
-    // Whatever happened, the next start serves nothing wrong; and what the fault did not flip is still what it was.
+    // Whatever happened, the next start serves no wrong bytes, and blocks in which the fault flipped no bit are intact.
     if (then == Then::power_failure) io.files().lose_unsynced();
     const bool may_be_damaged = fault.flip || then == Then::power_failure;
     SimulatedHarness again{io, config, number};
@@ -151,7 +151,8 @@ TEST(FileStoreRestart, an_error_at_any_operation_of_a_restart_loses_only_what_it
 
 TEST(FileStoreRestart, a_lock_that_another_process_was_quicker_to_take_is_left_alone) {
   SimulatedIo io;
-  // After making and checking the directory, and making the lock's file; between two tries it looks who the owner is.
+  // Operations 3, 5, ...: after the directory was made and checked and the lock file was made. Between two attempts to lock, the
+  // start reads who the owner is.
   for (std::uint64_t n = 0; n < 100; ++n) io.files().inject(3 + 2 * n, {.error = EWOULDBLOCK});
   EXPECT_THROW((FileStore{config_for("/store", 4), io}), std::system_error);
   EXPECT_TRUE(io.files().exists("/store/lock"));
@@ -160,7 +161,7 @@ TEST(FileStoreRestart, a_lock_that_another_process_was_quicker_to_take_is_left_a
 
 TEST(FileStoreRestart, a_lock_whose_owner_was_killed_before_it_could_say_who_it_was_is_waited_for) {
   SimulatedIo io;
-  // The system has not taken its last descriptors away yet.
+  // The system has not closed the last descriptors of the old process yet.
   for (std::uint64_t n = 0; n < 3; ++n) io.files().inject(3 + 2 * n, {.error = EWOULDBLOCK});
   SimulatedHarness h{io, config_for("/store", 4)};
   h.write({root_block(1)});

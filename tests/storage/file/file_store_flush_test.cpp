@@ -1,4 +1,4 @@
-// What a flush promises: what was told before it survives a power failure.
+// The promise of a flush: blocks whose writes were reported before it survive a power failure.
 
 #include "storage/file/file_store.hpp"
 
@@ -23,13 +23,13 @@ class FileStoreFlush : public testing::Test {
  protected:
   void open() { h_ = std::make_unique<SimulatedHarness>(io_, config); }
 
-  /// Flushes; what became of it.
+  /// Flushes, and returns the result.
   ErrorCode flush() {
     h_->store().flush(7);
     const auto events = h_->drain();
     return outcome(events, Kind::flushed, {});
   }
-  /// The disk, where the power fails now.
+  /// The disk after a power failure at this moment.
   [[nodiscard]] SimulatedIo after_power_failure() { return SimulatedIo{io_.files().left_by(SimulatedFiles::End::power_failure)}; }
   const FileStoreConfig config = config_for("/store", 40);
   SimulatedIo io_;
@@ -90,7 +90,7 @@ TEST_F(FileStoreFlush, a_smaller_size_that_could_not_be_written_down_is_tried_ag
   h_->store().remove(std::vector{blocks[0].key}, 1);
   EXPECT_FALSE(flush());
   const std::uint64_t errors = h_->store().stat().io_errors;
-  io_.files().inject(io_.files().next_number() + 1, {.error = EIO});  // behind the first hole
+  io_.files().inject(io_.files().next_number() + 1, {.error = EIO});  // after the first hole
   ASSERT_FALSE(h_->store().resize(29).has_error());
   while (io_.in_flight() > 0) {
     h_->advance();
@@ -144,7 +144,7 @@ TEST_F(FileStoreFlush, a_page_that_cannot_be_written_fails_it_and_the_next_one_t
   while (h_->store().stat().writing > 0) {
     h_->advance();
     std::vector<StoreEvent> events;
-    io_.files().inject(io_.files().next_number(), {.error = EIO});  // what poll submits: the page
+    io_.files().inject(io_.files().next_number(), {.error = EIO});  // the page that poll submits
     h_->store().poll(events);
   }
   EXPECT_EQ(h_->store().unwritten_pages(), 1U);
@@ -180,7 +180,7 @@ TEST_F(FileStoreFlush, one_under_way_when_the_store_is_closed_is_told_of) {
   EXPECT_EQ(keys_of(events, Kind::flushed).size(), 2U);
 }
 
-/// Writes, removals and flushes at random, the I/O in any order. The power fails at the very moment when a flush is told of.
+/// Random writes, removals and flushes, with I/O in any order. The power fails at the moment when a flush is reported.
 TEST_F(FileStoreFlush, promises_no_more_than_it_keeps_whatever_the_order) {
   constexpr std::uint32_t capacity = 100;  // four catalog pages
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
@@ -188,8 +188,8 @@ TEST_F(FileStoreFlush, promises_no_more_than_it_keeps_whatever_the_order) {
     SimulatedIo io;
     SimulatedHarness h{io, config_for("/store", capacity), seed};
     Random random{seed};
-    std::set<std::uint64_t> told;                               // first bytes of keys that were written and not given up
-    std::map<std::uint64_t, std::set<std::uint64_t>> promised;  // by the flush's token: what it promises
+    std::set<std::uint64_t> told;                               // first bytes of the keys that were written and not dropped
+    std::map<std::uint64_t, std::set<std::uint64_t>> promised;  // by the token of a flush: the blocks that it promises
     std::uint64_t next_prefix = 1000;
     std::uint64_t next_flush = 1;
     std::map<std::uint64_t, BlockKey> keys;
@@ -261,10 +261,10 @@ TEST(DirtyPagesOwed, are_those_not_written_as_they_were_when_it_began) {
   pages.mark(3);
   EXPECT_EQ(pages.take(), 1U);
   EXPECT_EQ(pages.take(), 2U);
-  pages.mark(1);  // its image is old
+  pages.mark(1);  // its image is out of date
   pages.begin_owing();
   EXPECT_EQ(pages.owed(), 3U);
-  pages.mark(2);  // newer than what is owed
+  pages.mark(2);  // newer than the write that is owed
   pages.mark(4);
   pages.ended(1, Outcome::written);
   EXPECT_EQ(pages.owed(), 3U) << "an older image went out";

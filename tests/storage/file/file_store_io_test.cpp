@@ -1,4 +1,4 @@
-// What a file store makes of I/O that fails, stalls, or has to wait.
+// How a file store reacts to I/O that fails, stalls, or has to wait.
 
 #include "storage/file/file_store.hpp"
 
@@ -105,7 +105,7 @@ TEST_F(FileStoreIo, a_record_that_could_not_be_written_is_written_by_close) {
   {
     const auto h = open();
     h->write({prefix[0]});
-    // The next page write fails, wherever it comes; blocks are written before it.
+    // The next write of a page fails. Blocks are written before it.
     h->start_write({prefix[1]});
     io_.files().inject(io_.files().next_number(), {.error = EIO});
     h->drain();
@@ -121,11 +121,11 @@ TEST_F(FileStoreIo, a_record_that_could_not_be_written_is_written_by_close) {
 }
 
 TEST_F(FileStoreIo, no_catalog_page_is_written_twice_at_once) {
-  // All records of this store share one page. With every page write held back, at most one may have been submitted.
+  // All records of this store are in one page. While page writes are held back, at most one can have been submitted.
   const auto h = open(30);
   for (std::uint64_t n = 0; n < 20; ++n) {
     h->start_write({root_block(n)});
-    io_.step(io_.queued() - 1);  // the block's write: the page's, if any, was submitted before
+    io_.step(io_.queued() - 1);  // the write of the block; a write of the page would have been submitted before it
     std::vector<StoreEvent> events;
     h->store().poll(events);
     ASSERT_LE(io_.queued(), 1U);

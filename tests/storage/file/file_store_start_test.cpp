@@ -1,4 +1,4 @@
-// How a file store starts: what it makes, what it refuses, and what it leaves behind when it does.
+// How a file store starts: what it creates, what it refuses, and what it leaves behind after a refusal.
 
 #include "storage/file/file_store.hpp"
 
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 class FileStoreStart : public testing::Test {
  protected:
-  /// Expects that no store comes about, and gives the reason.
+  /// Expects the start to fail, and returns the error.
   std::system_error refusal(const FileStoreConfig& config) {
     try {
       ThreadedIo io{{.threads = 2}, waker_, calls_};
@@ -112,7 +112,7 @@ TEST_F(FileStoreStart, a_directory_that_cannot_be_made_is_named) {
 }
 
 TEST_F(FileStoreStart, a_directory_that_is_not_writable_is_named) {
-  // Also what root would meet on a read-only file system.
+  // The same as root would get on a read-only file system.
   calls_.open_error = EACCES;
   const auto error = refusal(config());
   EXPECT_EQ(error.code(), std::errc::permission_denied);
@@ -270,7 +270,7 @@ TEST_F(FileStoreStart, records_that_a_killed_start_left_beyond_its_slots_do_not_
   open(config(70))->write(prefix_of(1, 70));
   fs::copy_file(where_ / "catalog", directory_.path() / "before");
   open(config(40));
-  // Its superblock, and behind that what had not been cut and cleared yet.
+  // The superblock, followed by the part that was not cut and cleared yet.
   std::ifstream now{where_ / "catalog", std::ios::binary};
   std::string superblock(catalog_page_bytes, '\0');
   now.read(superblock.data(), static_cast<std::streamsize>(superblock.size()));
@@ -287,7 +287,7 @@ TEST_F(FileStoreStart, what_a_start_that_was_killed_while_it_made_the_store_smal
   auto split = config(12);
   split.data_file_bytes_max = Bytes{4 * block_size};
   open(split)->write(prefix_of(1, 5));
-  // All but the superblock, which says five already.
+  // Everything except the superblock, which already says five.
   fs::copy(where_, directory_.path() / "before");
   split.capacity = capacity_for(5, split.block_bytes);
   open(split);

@@ -1,4 +1,5 @@
-// A file store that is striped over several directories: where its blocks lie, and what the loss of one costs while it serves.
+// A file store that is striped over several directories: where its blocks are, and what it costs to lose a directory while it
+// serves.
 
 #include "storage/file/file_store.hpp"
 
@@ -70,7 +71,7 @@ TEST_F(Stripes, a_start_that_ends_anywhere_leaves_what_the_next_one_can_start_fr
   for (SimulatedFiles& moment : moments) {
     SimulatedIo io{std::move(moment)};
     FileStoreConfig config = config_;
-    config.id = 99;  // as one that is drawn anew
+    config.id = 99;  // as if it were newly drawn
     SimulatedHarness h{io, config};
     const auto prefix = prefix_of(1, 12);
     h.write(prefix);
@@ -110,7 +111,7 @@ TEST_F(Stripes, a_directory_whose_device_fails_costs_its_blocks_and_what_builds_
   const auto later = settle();
   events.insert(events.end(), later.begin(), later.end());
   const auto gone = keys_of(events, Kind::evicted);
-  // The prefix's third and fourth block were there, and the last four build on them.
+  // The third and fourth block of the prefix were there, and the last four depend on them.
   std::set<BlockKey> expected = lost_blocks;
   for (std::size_t n = 2; n < prefix.size(); ++n) expected.insert(prefix[n].key);
   EXPECT_EQ(std::set<BlockKey>(gone.begin(), gone.end()), expected);
@@ -147,7 +148,7 @@ TEST_F(Stripes, a_bad_piece_of_a_medium_is_no_loss_of_the_directory) {
   open();
   const auto blocks = roots(1, 60);
   h_->write(blocks);
-  // Both blocks of two stripes in /store-1 cannot be read, again and again.
+  // Both blocks of two stripes in /store-1 cannot be read, in every attempt.
   std::vector<StoredBlock> bad;
   for (const StoredBlock& block : blocks) {
     if (directory_of(block.key) == "/store-1" && bad.size() < 4) bad.push_back(block);
@@ -199,7 +200,7 @@ TEST_F(Stripes, what_is_lost_and_not_given_up_yet_is_a_miss_and_takes_nothing) {
   const std::uint64_t operations = disk().next_number();
   h_->start_read(there.back().key);
   EXPECT_EQ(disk().next_number(), operations) << "without asking the device";
-  // Free slots begin at 4000, and those that lie there have not been looked at yet.
+  // Free slots begin at 4000. The lost slots there have not been processed yet.
   const auto more = roots(10'000, 6);
   h_->start_write(more);
   const auto events = settle();
@@ -215,7 +216,7 @@ TEST_F(Stripes, closing_gives_up_all_that_is_lost) {
   open();
   const auto blocks = roots(1, 4000);
   h_->write(blocks);
-  // Those that one poll looks at are gone already.
+  // The blocks that one poll processes are gone already.
   std::vector<BlockKey> first;
   for (std::size_t n = 0; n < 3900; ++n) first.push_back(blocks[n].key);
   store().remove(first, 1);
@@ -320,7 +321,7 @@ TEST_F(Stripes, a_smaller_start_removes_the_files_of_every_directory) {
 }
 
 TEST_F(Stripes, watches_the_free_space_of_those_that_have_files) {
-  // All in one stripe: the others have no file.
+  // All blocks are in one stripe, so the other directories have no file.
   config_ = striped_config_for("/store", 80, 3, 80);
   config_.floor = config_.block_bytes * 10;
   disk().set_preallocates(false);
@@ -336,7 +337,7 @@ TEST_F(Stripes, watches_the_free_space_of_those_that_have_files) {
   };
   write_one_by_one(roots(1, 40));
   EXPECT_EQ(store().stat().blocks, 40U);
-  // Now others fill the disk.
+  // Now something else fills the disk.
   disk().set_disk_bytes(disk().used_bytes() + config_.block_bytes * 8);
   write_one_by_one(roots(100, 200));
   EXPECT_LT(store().stat().blocks, 80U);
@@ -359,8 +360,8 @@ TEST_F(Stripes, does_not_grow_past_its_slots_while_a_directory_is_lost) {
   EXPECT_EQ(store().stat().growth_error, errno_code(EIO));
 }
 
-/// Whatever is done, in whatever order it ends, and whenever a directory fails: what is served is right, and events and content
-/// agree.
+/// Random operations in random order, and directories that fail at random times: everything that is served is right, and events
+/// and content agree.
 TEST_F(Stripes, property_whatever_happens_books_and_blocks_agree) {
   const std::uint64_t first = seed_from_env_or(1);
   for (std::uint64_t seed = first; seed < first + 60; ++seed) {
@@ -408,7 +409,7 @@ TEST_F(Stripes, property_whatever_happens_books_and_blocks_agree) {
     std::set<BlockKey> stored;
     for (const StoredBlock& block : blocks_in(h->store())) stored.insert(block.key);
     EXPECT_EQ(stored, there);
-    for (const BlockKey& key : stored) (void)h->read(key);  // what is read is right, or is not
+    for (const BlockKey& key : stored) (void)h->read(key);  // a read returns the right bytes or an error
   }
 }
 

@@ -62,7 +62,7 @@ TEST_F(FileStoreTest, keys_that_agree_in_their_first_eight_bytes_are_found_again
   EXPECT_FALSE(h->has(with_prefix64_of(blocks[0].key, 4)));
 }
 
-/// The catalog is read in pieces of a MiB, of which the last is shorter.
+/// The catalog is read in pieces of 1 MiB; the last piece is shorter.
 TEST_F(FileStoreTest, a_catalog_of_several_pieces_is_read_without_an_error) {
   constexpr std::uint32_t blocks = (1U << 20U) / record_bytes + 40;
   const auto prefix = prefix_of(1, 3);
@@ -93,7 +93,7 @@ TEST_F(FileStoreTest, a_killed_store_has_the_blocks_whose_records_had_gone_out) 
     h->advance();
     h->drain();
   }
-  h->start_write({root_block(9)});  // on its way when the process dies
+  h->start_write({root_block(9)});  // the process dies during this write
 
   SimulatedIo after{io_.files().left_by(SimulatedFiles::End::killed)};
   SimulatedHarness again{after, config_for("/store", 40)};
@@ -177,7 +177,7 @@ TEST_F(FileStoreTest, spreads_over_several_files) {
     EXPECT_EQ(h->store().location(prefix[9].key)->file, "/store/blocks-0003");
   }
   EXPECT_EQ(data().size(), 3 * block_size);
-  config.data_file_bytes_max = Bytes{5 * block_size};  // an old store keeps its own
+  config.data_file_bytes_max = Bytes{5 * block_size};  // an existing store keeps its own value
   const auto h = open(config);
   for (const StoredBlock& block : prefix) EXPECT_TRUE(h->reads_back(block.key));
 }
@@ -222,7 +222,7 @@ TEST_F(FileStoreTest, a_block_of_another_key_in_the_slot_of_a_stale_record_is_no
     h->write({root_block(2)});
     EXPECT_EQ(h->store().location(key_of(2))->offset, 0U);
   }
-  // A crash before the new record went out would have left this.
+  // A crash before the new record was written would leave this.
   std::copy(stale.begin(), stale.end(), record(0).begin());
   const auto h = open(2);
   EXPECT_EQ(h->read(key_of(1)), Errc::corrupt);
@@ -263,7 +263,7 @@ TEST_F(FileStoreTest, of_two_records_of_a_key_the_newer_one_is_believed) {
     const auto h = open(40);
     h->write({root_block(2), block});  // in slots 0 and 1
   }
-  // As if the block had been in slot 5 before, and the crash came before that record was cleared.
+  // As if the block had been in slot 5 before, and the crash came before the record of slot 5 was cleared.
   CatalogRecord older = decode_record(record(1)).value();
   older.slot = 5;
   older.checksum ^= 1;

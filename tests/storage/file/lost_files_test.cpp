@@ -1,4 +1,4 @@
-// A store whose files are taken away while it serves: it goes on, and calls nothing durable.
+// A store whose files are removed while it serves: it continues, and reports nothing as durable.
 
 #include "storage/file/file_store.hpp"
 

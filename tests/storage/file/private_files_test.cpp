@@ -1,4 +1,4 @@
-// A store's directory and files are its user's alone: what it makes, and what it refuses to use.
+// The directory and the files of a store belong to its user alone: what it creates, and what it refuses to use.
 
 #include "storage/file/file_store.hpp"
 #include "storage/offline/store_reader.hpp"
@@ -27,7 +27,7 @@ constexpr const char* about_directories = "must belong to this user and be close
 
 class PrivateFiles : public testing::TestWithParam<StoreKind> {
  protected:
-  /// In a directory that others may write, as container platforms mount volumes.
+  /// In a directory that other users may write, as container platforms mount volumes.
   PrivateFiles() { fs::permissions(volume_.path(), fs::perms::all); }
 
   [[nodiscard]] FileStoreConfig config() const {
@@ -39,10 +39,10 @@ class PrivateFiles : public testing::TestWithParam<StoreKind> {
     if (GetParam() == StoreKind::file_uring) return std::make_unique<UringHarness>(config, calls_, uring_);
     return std::make_unique<ThreadsHarness>(config, calls_);
   }
-  /// Makes the store, and leaves it.
+  /// Creates the store and closes it.
   void make_store() { open(config())->write({root_block(1)}); }
 
-  /// Why there is no store with this; empty: there is.
+  /// The reason why the store does not start; empty if it starts.
   [[nodiscard]] std::string refusal(const FileStoreConfig& config) {
     try {
       (void)open(config);

@@ -1,4 +1,4 @@
-// What a process leaves that is killed at any moment: records and the data that they speak of.
+// What a process that is killed at any moment leaves behind: records and their data.
 
 #include "base/random.hpp"
 #include "storage/format/format.hpp"
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint32_t slots = 80;
 
-/// Expects of every record in the catalog that its data verify; returns how many there are.
+/// Expects that the data of every record in the catalog verify. Returns the number of records.
 std::uint32_t expect_all_verify(SimulatedFiles& disk, const FileStoreConfig& config) {
   const auto catalog = disk.content("/store/catalog");
   const auto data = disk.content("/store/blocks-0000");

@@ -1,4 +1,4 @@
-// A store that becomes larger and smaller while it serves: every kind of store, and the room on a real disk.
+// A store that is resized while it serves: every kind of store, and the disk space of real files.
 
 #include "tests/storage/resizing.hpp"
 
@@ -44,7 +44,7 @@ TEST_P(ResizedStore, a_smaller_store_keeps_the_blocks_used_last) {
   h.write(prefix);
   for (std::uint64_t n = 0; n < 5; ++n) h.write({root_block(n)});
   const auto key = prefix[1].key;
-  h.store().touch({&key, 1});  // its children are still the oldest
+  h.store().touch({&key, 1});  // its children are still the oldest blocks
   const auto gone = keys_of(resize(h, 4), Kind::evicted);
   EXPECT_EQ(gone, (std::vector{prefix[3].key, prefix[2].key, key_of(0), key_of(1), key_of(2)}));
   const StoreStat stat = h.store().stat();
@@ -184,7 +184,7 @@ TYPED_TEST(ResizedFiles, an_error_of_the_file_system_is_told) {
   settle(*h);
   EXPECT_EQ(h->store().stat().capacity_blocks, 8U);
   EXPECT_EQ(h->store().stat().growth_error, errno_code(EDQUOT));
-  calls.fallocate_error = EOPNOTSUPP;  // room is taken as it is needed
+  calls.fallocate_error = EOPNOTSUPP;  // disk space is allocated when it is needed
   resize(*h, 30);
   for (std::uint64_t n = 0; n < 30; ++n) h->write({root_block(n)});
   EXPECT_EQ(h->store().stat().blocks, 30U);

@@ -1,4 +1,4 @@
-// A start of a store whose files have holes, or are to become longer, also where the disk has no room for that.
+// The start of a store whose files have holes or must grow, also if the disk has no space for that.
 
 #include "storage/offline/store_reader.hpp"
 #include "tests/storage/holes.hpp"
@@ -20,7 +20,7 @@ class SparseStart : public testing::Test {
   static constexpr std::uint32_t slots = 40;
   static constexpr std::uint64_t blocks = 10;
 
-  /// Of 40 slots, those without a block have no room.
+  /// Of 40 slots, those without a block have no disk space.
   void SetUp() override {
     config_.capacity = capacity_for(slots, config_.block_bytes);
     {
@@ -86,7 +86,7 @@ TEST_F(SparseStart, where_the_room_is_gone_serves_its_blocks_and_has_the_slots_t
       EXPECT_FALSE(outcome(h->write({root_block(n)}), StoreEvent::Kind::written, key_of(n))) << "within what it has";
     }
   }
-  // At the next start there is room, and the slots are there as if nothing had been.
+  // At the next start there is space, and the slots can be used as before.
   leave_free(100 * block_size);
   const auto h = open();
   idle(*h);
@@ -131,7 +131,7 @@ TEST_F(SparseStart, that_is_refused_takes_nothing_and_says_the_largest_capacity_
 }
 
 TEST_F(SparseStart, that_meets_the_end_of_the_room_half_way_gives_back_exactly_what_it_took) {
-  // Others take the room between the look and the taking: at each of the start's steps, with a part of what is asked.
+  // Others take the space after the start has checked it: at each step of the start, with a part of what it needs.
   config_.capacity = capacity_for(100, config_.block_bytes);
   config_.data_file_bytes_max = Bytes{16 * block_size};
   std::uint64_t refused = 0;
@@ -194,7 +194,7 @@ TEST_F(SparseStart, of_a_killed_store_that_became_smaller_is_no_other) {
 
 class SparseStartOnDisk : public testing::Test {
  protected:
-  /// Stores two paths, the first without its end, makes the store sparse and starts it again.
+  /// Stores two prefixes, the first one without its end, makes the store sparse, and starts it again.
   void expect_all_again(const FileStoreConfig& config) {
     const std::uint32_t slots =
         slots_within(config.capacity, block_size, static_cast<std::uint32_t>(config.more_directories.size() + 1));
@@ -203,7 +203,7 @@ class SparseStartOnDisk : public testing::Test {
       h.write(prefix_of(1, 10));
       h.write(prefix_of(100, 20));
       const BlockKey key = key_of(5);
-      h.store().remove({&key, 1}, 0);  // and the five after it
+      h.store().remove({&key, 1}, 0);  // and the five blocks after it
       h.drain();
     }
     const Bytes before = StoreReader{config.directory}.allocated();
@@ -230,7 +230,7 @@ class SparseStartOnDisk : public testing::Test {
     EXPECT_TRUE(h.reads_back(key_of(200 + slots - 25)));
   }
 
-  /// Until every slot is free or has a block.
+  /// Waits until every slot is free or has a block.
   static void settle_space(StoreHarness& h) {
     std::vector<StoreEvent> events;
     for (StoreStat stat = h.store().stat(); stat.capacity_blocks < stat.wanted_blocks || stat.quarantined > 0;) {

@@ -1,4 +1,4 @@
-// Where a store's slots lie, alone and striped, held against what one would write down slot by slot.
+// Where the slots of a store are, striped and not, compared with a table that is filled slot by slot.
 
 #include "storage/format/format.hpp"
 
@@ -12,7 +12,7 @@
 namespace terrace::test {
 namespace {
 
-/// Stripes dealt out to directories one by one, files filled one after the other.
+/// Distributes stripes to directories one by one, and fills one file after the other.
 std::map<std::uint32_t, std::pair<std::uint32_t, std::uint64_t>> dealt_out(const StoreLayout& layout) {
   std::map<std::uint32_t, std::pair<std::uint32_t, std::uint64_t>> places;
   std::vector<std::uint32_t> used(layout.directories, 0);

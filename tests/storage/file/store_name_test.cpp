@@ -1,4 +1,4 @@
-// Many stores in one directory.
+// Several stores in one directory.
 
 #include "storage/format/store_name.hpp"
 
@@ -36,7 +36,7 @@ TEST(StoreName, tells_models_groups_and_ranks_apart) {
 }
 
 TEST(StoreName, is_the_same_tomorrow) {
-  // What lies on disks bears it: another name is another, empty store.
+  // Stores on disks have this name. If it changes, they are not found, and a new empty store is made.
   EXPECT_EQ(store_directory_name({model(1), GroupId{2}, 3}), "2e37795b6dc4ab670acddc860bcbea10");
 }
 
@@ -75,7 +75,7 @@ class SharedDirectory : public testing::Test {
 TEST_F(SharedDirectory, keeps_ranks_and_models_from_meeting) {
   const std::vector<FileStoreConfig> configs{config(1, 0), config(1, 1), config(2, 0), config(2, 1)};
   {
-    // All at once, each with its own lock; all of the same key, and each with other bytes.
+    // All are open at the same time, each with its own lock. They have the same keys with different bytes.
     std::vector<std::unique_ptr<ThreadsHarness>> stores;
     for (const FileStoreConfig& each : configs) stores.push_back(std::make_unique<ThreadsHarness>(each, calls_));
     for (std::size_t n = 0; n < stores.size(); ++n) {

@@ -1,4 +1,4 @@
-// Who has a store: what the lock's file says, and that the lock alone decides.
+// Who owns a store: what the lock file says, and that only the lock decides.
 
 #include "storage/file/store_owner.hpp"
 
@@ -54,7 +54,7 @@ TEST(StoreOwnerText, brings_nothing_unprintable_to_a_terminal) {
   EXPECT_EQ(parse_owner(to_text(loud))->host, "h?ost");
 }
 
-/// A process that opens the store, and keeps it until it is ended.
+/// A process that opens the store and keeps it until the process is ended.
 class OwningProcess {
  public:
   explicit OwningProcess(const FileStoreConfig& config) {
@@ -118,7 +118,7 @@ TEST_F(OwnedStore, is_refused_and_its_owner_named_until_that_is_killed) {
   EXPECT_NE(why.find("), since 20"), std::string::npos) << why;
 
   owner.kill();
-  // The file still names the dead one: nobody minds.
+  // The file still names the dead process, which does no harm.
   std::ifstream file{config_.directory / "lock"};
   const std::string left{std::istreambuf_iterator<char>{file}, {}};
   EXPECT_TRUE(parse_owner(left).has_value());

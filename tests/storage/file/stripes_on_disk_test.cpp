@@ -1,4 +1,4 @@
-// A striped store on real directories: what its files are, and what those see of it who look from outside.
+// A striped store in real directories: its files, and what tools see that read them from outside.
 
 #include "storage/offline/store_reader.hpp"
 #include "storage/offline/store_verification.hpp"

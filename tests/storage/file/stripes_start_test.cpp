@@ -1,4 +1,4 @@
-// How a striped file store starts: with all of its directories, in their order, or with the loss of one accepted.
+// How a striped file store starts: with all directories in their order, or with the accepted loss of one.
 
 #include "storage/file/file_store.hpp"
 
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using Kind = StoreEvent::Kind;
 using StripesStart = Stripes;
 
-/// The sentence, or nothing where the store started.
+/// The refusal, or nothing if the store started.
 std::string refusal(const FileStoreConfig& config, IoEngine& io) {
   try {
     const FileStore store{config, io};
@@ -53,7 +53,7 @@ TEST_F(StripesStart, does_not_start_without_a_directory_unless_its_loss_is_accep
   store().flush(3);
   EXPECT_FALSE(outcome(h_->drain(), Kind::flushed, {}));
 
-  // It comes back: what was stored there before has been given up, and its slots are of use again.
+  // The directory comes back. The blocks stored there have been dropped, and its slots can be used again.
   disk().mend_directory("/store-1");
   reopen();
   EXPECT_EQ(store().stat().capacity_blocks, 60U);
@@ -129,7 +129,7 @@ TEST_F(StripesStart, directories_in_another_order_or_number_or_of_another_store_
   { const FileStore theirs{other, io_}; }
 
   FileStoreConfig wrong = config_;
-  wrong.accept_lost_directories = true;  // these are mistakes and no losses
+  wrong.accept_lost_directories = true;  // these are mistakes, not losses
   std::swap(wrong.more_directories[0], wrong.more_directories[1]);
   EXPECT_SAYS(refusal(wrong, io_), "/store-2 is given as part 2 of the file store in /store, but is its part 3");
   wrong.more_directories = {"/store-1"};

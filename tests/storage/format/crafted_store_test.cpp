@@ -1,4 +1,5 @@
-// Superblocks and records that check themselves and say what no store ever wrote: they size nothing, and end in an answer.
+// Superblocks and records with correct checksums and contents that no store ever wrote. They must not decide the size of
+// anything, and every call must end with an answer.
 
 #include "storage/file/file_store.hpp"
 #include "storage/offline/store_reader.hpp"
@@ -97,7 +98,7 @@ TEST_F(CraftedStore, with_records_of_the_last_generation_serves_and_writes_on) {
   }
 }
 
-// Readers have no configuration to hold it against.
+// Readers have no configuration to compare with.
 
 class CraftedFiles : public testing::Test {
  protected:
@@ -119,7 +120,7 @@ TEST_F(CraftedFiles, with_blocks_of_four_gibibytes_are_verified_in_pieces) {
   const StoreReader reader{where_};
   EXPECT_LE(reader.make_scratch().size(), std::size_t{4} << 20);
   ASSERT_EQ(reader.catalog().blocks().size(), 1U);
-  fs::resize_file(where_ / "blocks-0000", 16U << 20);  // (all of it would take seconds)
+  fs::resize_file(where_ / "blocks-0000", 16U << 20);  // (the full size would take seconds)
   const Verification found = verify_all(reader, {.threads = 2}, [](std::uint64_t, Bytes) { return true; });
   ASSERT_EQ(found.wrong.size(), 1U);
   EXPECT_EQ(found.wrong.front().why.verdict, StoreReader::Verdict::unreadable);

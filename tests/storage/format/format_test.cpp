@@ -110,7 +110,7 @@ TEST(Format, the_checksum_covers_key_fingerprint_and_payload) {
 TEST(Format, the_checksum_is_the_same_on_every_machine) {
   std::vector<std::byte> payload(4096);
   for (std::size_t n = 0; n < payload.size(); ++n) payload[n] = static_cast<std::byte>(n % 251);
-  // From XXH3's portable code, in one piece: 72 bytes of key, fingerprint and length, then the payload.
+  // Computed with the portable code of XXH3 in one piece: 72 bytes of key, fingerprint and length, then the payload.
   EXPECT_EQ(payload_checksum(BlockKey{}, Fingerprint{}, payload), 12985513725535773091ULL);
 }
 

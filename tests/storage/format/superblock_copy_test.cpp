@@ -1,4 +1,4 @@
-// The second place of the superblock: what becomes of a store whose first, or second, one is lost.
+// The second copy of the superblock: what happens to a store that loses the first or the second one.
 
 #include "storage/file/superblock_io.hpp"
 
@@ -72,7 +72,7 @@ TEST_F(SuperblockCopy, restores_a_superblock_that_cannot_be_read) {
       SimulatedHarness h{io, config_};
       met = met || h.store().stat().io_errors == 1;
     } catch (const std::system_error&) {
-      continue;  // another operation of a start
+      continue;  // the fault hit another operation of the start
     }
   }
   EXPECT_TRUE(met);
@@ -82,7 +82,7 @@ TEST_F(SuperblockCopy, is_made_again_where_it_is_damaged_or_was_never_made) {
   fill();
   std::ranges::fill(copy(), std::byte{0xA5});
   expect_all_there();
-  // A store of a program that knew of none.
+  // A store of a version that had no second superblock.
   const FileId lock = io_.files().open("/store/lock", Create::no, Direct::no)->id;
   ASSERT_TRUE(io_.files().resize(lock, Bytes{superblock_copy_at}).has_value());
   io_.files().close(lock);
@@ -155,7 +155,8 @@ TEST(SuperblockCopyOnDisk, serves_readers_too) {
 }
 
 TEST(SuperblockWrites, touch_the_second_place_when_the_first_is_durable) {
-  // Whatever of the write a power failure leaves, torn sectors too, one place has the superblock of before or of now.
+  // Whatever part of the write a power failure leaves, torn sectors included, one of the two places has the old or the new
+  // superblock.
   const Superblock before{format_version, block_size, 10, 10, 1};
   Superblock now = before;
   now.generation = 2;
@@ -170,7 +171,7 @@ TEST(SuperblockWrites, touch_the_second_place_when_the_first_is_durable) {
     SuperblockWrite write;
     write.begin(now, catalog, lock);
     for (unsigned n = 0; n < done; ++n) ASSERT_FALSE(write.ended(run_alone(io, write.operation())));
-    // What is written and not synced may be anything.
+    // Data that were written and not synced may be anything.
     SimulatedIo left{io.files().after_power_failure([](bool) { return false; })};
     const auto tear = [&](const char* file, std::uint64_t at) {
       const auto is = io.files().content(file).subspan(at, sector_bytes);

@@ -16,7 +16,7 @@
 #include <ostream>
 #include <set>
 
-/// What cannot be had is std::bad_alloc with sanitizers, too.
+/// Makes a failed allocation throw std::bad_alloc with sanitizers, too.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 
 namespace terrace::test {
@@ -32,7 +32,7 @@ std::vector<EngineKind> engine_kinds() {
   return kinds;
 }
 
-/// What storage/io/io_engine.hpp promises, of every engine for real disks.
+/// The contract in storage/io/io_engine.hpp, for all engines for real disks.
 class IoEngineContract : public testing::TestWithParam<EngineKind> {
  protected:
   IoEngineContract() : engine_ptr_{make(waker_)}, engine_{*engine_ptr_} {}
@@ -41,7 +41,7 @@ class IoEngineContract : public testing::TestWithParam<EngineKind> {
     if (GetParam() == EngineKind::threads) {
       return std::make_unique<ThreadedIo>(ThreadedIo::Config{.threads = 3, .in_flight_max = 16}, waker, calls_);
     }
-    // Fewer slots than some tests have operations: some of these wait.
+    // There are fewer slots than some tests have operations, so some operations wait.
     return std::make_unique<UringIo>(UringIo::Config{.rings = 2, .depth = 8, .in_flight_max = 16}, waker, uring_, calls_);
   }
 
@@ -110,7 +110,7 @@ TEST_P(IoEngineContract, carries_out_what_is_submitted_and_wakes_its_owner) {
 
 TEST_P(IoEngineContract, operations_whose_threads_find_no_memory_fail_and_the_threads_live_on) {
   const FileId file = open(Direct::yes);
-  // A buffer that is not aligned is copied, and no machine has the memory to copy so much. Nobody touches it.
+  // A buffer that is not aligned is copied, and no machine has memory for a copy of this size. Nothing accesses the buffer.
   AlignedBuffer block{block_size};
   const std::span<std::byte> too_much{block.data() + 1, std::size_t{1} << 46};
   std::vector<IoOperation> batch;
@@ -226,7 +226,7 @@ TEST_P(IoEngineContract, waiting_for_nothing_returns) {
 
 TEST_P(IoEngineContract, begins_what_goes_ahead_before_what_waits) {
   NullWaker waker;
-  std::unique_ptr<IoEngine> one;  // at a time
+  std::unique_ptr<IoEngine> one;  // one engine at a time
   if (GetParam() == EngineKind::threads) {
     one = std::make_unique<ThreadedIo>(ThreadedIo::Config{.threads = 1, .in_flight_max = 64}, waker, calls_);
   } else {
@@ -265,7 +265,7 @@ TEST(ThreadedIo, is_no_faster_than_its_bandwidth) {
   constexpr std::uint64_t blocks = 20;
   const TemporaryDirectory directory;
   EventFdWaker waker;
-  // All of them in a tenth of a second, whatever the disk could do. (A test can only say: not sooner.)
+  // All of them would take a tenth of a second however fast the disk is. (A test can only check: not less.)
   ThreadedIo slow{{.threads = 3, .bandwidth = Bytes{blocks * block_size * 10}}, waker};
   const FileId file = slow.files().open(directory.path() / "paced", Create::if_missing, Direct::no).value().id;
   const AlignedBuffer block = content_of(key_of(1));
@@ -328,7 +328,7 @@ TEST(FileStoreOnUring, works_where_direct_io_is_refused) {
   }
 }
 
-/// A disk with one file of two blocks, all of it durable, the first block with content.
+/// A disk with one file of two blocks. All of it is durable, and the first block has content.
 struct SyncedFile {
   SyncedFile() {
     EXPECT_FALSE(io.files().make_directory("/d").has_error());

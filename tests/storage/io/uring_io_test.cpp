@@ -1,4 +1,4 @@
-// What only io_uring has: a kernel that may forbid it, tables of registered memory and files, and results of its own.
+// Properties of io_uring alone: a kernel that may forbid it, tables of registered memory and files, and its own results.
 
 #include "storage/io/uring_io.hpp"
 #include "storage/io/io_choice.hpp"
@@ -48,7 +48,7 @@ class UringIoTest : public testing::Test {
   EventFdWaker waker_;
 };
 
-// ---- whether there is any
+// ---- whether it is available
 
 TEST_F(UringIoTest, is_not_there_where_the_kernel_forbids_it) {
   const std::vector<std::pair<int, std::string>> reasons{
@@ -116,7 +116,7 @@ TEST_F(UringIoTest, reads_and_writes_registered_memory_while_more_comes_and_goes
     std::vector<IoOperation> batch;
     for (std::uint64_t n = 0; n < 2; ++n) batch.push_back(write(file, chunk.span(n * block_size, block_size), n * block_size));
     engine->submit(batch);
-    engine->forget_memory(other.span());  // nobody names it
+    engine->forget_memory(other.span());  // no operation uses it
     std::vector<IoCompletion> completed;
     while (engine->in_flight() > 0) {
       engine->wait();
@@ -167,7 +167,7 @@ TEST_F(UringIoTest, goes_on_without_what_cannot_be_registered_and_says_so) {
   engine->forget_memory(one.span());
 }
 
-/// In a child without privileges: an administrator's memory is not counted.
+/// Runs in a child process without privileges, because the memory of an administrator is not limited.
 [[noreturn]] void serve_below_memlock(const std::filesystem::path& directory) {
   const rlimit low{.rlim_cur = 64 << 10, .rlim_max = 64 << 10};
   const bool is_limited = ::setrlimit(RLIMIT_MEMLOCK, &low) == 0 && (::geteuid() != 0 || ::setresuid(65534, 65534, 65534) == 0);
@@ -195,9 +195,9 @@ TEST_F(UringIoTest, serves_where_memory_may_not_be_locked) {
 TEST_F(UringIoTest, lets_go_of_a_file_that_is_closed) {
   const auto engine = make();
   const AlignedBuffer block = content_of(key_of(1));
-  for (int n = 0; n < 100; ++n) {  // more than there are places
+  for (int n = 0; n < 100; ++n) {  // more than there are places in the table
     const FileId file = open(*engine, Direct::no);
-    // A table that still names the file would keep its lock.
+    // If a table still named the file, the file would keep its lock.
     ASSERT_FALSE(engine->files().lock(file).has_error()) << n;
     EXPECT_EQ(run_alone(*engine, write(file, block.span())).bytes, block_size);
     engine->files().close(file);
@@ -275,12 +275,12 @@ TEST_F(UringIoTest, seals_blocks_of_several_pieces) {
   EXPECT_EQ(run_alone(*engine, sealed).checksum, sum);
 }
 
-/// A pipe that nobody writes to stands for a disk that does not answer.
+/// A pipe to which nobody writes stands for a disk that does not answer.
 TEST_F(UringIoTest, one_stalled_operation_holds_up_nobody) {
   const auto pipe = directory_.path() / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   const auto engine = make();
-  // (An engine opens no pipe.)
+  // (An engine does not open pipes.)
   const FileId silent = engine->files().open(directory_.path() / "silent", Create::if_missing, Direct::no).value().id;
   const int end = ::open(pipe.c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_GE(::dup3(end, dynamic_cast<PosixFiles&>(engine->files()).file(silent).fd, O_CLOEXEC), 0);
@@ -311,7 +311,7 @@ TEST_F(UringIoTest, one_stalled_operation_holds_up_nobody) {
   EXPECT_EQ(completed.at(0).bytes, 5U);
 }
 
-/// The owner submits while the rings are about to fall asleep, again and again: no operation is left lying.
+/// Again and again, the owner submits while the rings are about to fall asleep. No operation is forgotten.
 TEST_F(UringIoTest, no_wake_up_is_lost) {
   const auto engine = make({.rings = 2, .depth = 4, .in_flight_max = 16});
   const FileId file = open(*engine, Direct::no);

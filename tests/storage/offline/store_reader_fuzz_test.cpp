@@ -1,4 +1,4 @@
-// A reader of files that anything may have happened to: it ends in an error or in an answer, and no answer is a lie.
+// A reader of files with arbitrary damage: every call ends with an error or an answer, and no answer is wrong.
 
 #include "storage/offline/store_reader.hpp"
 
@@ -31,7 +31,7 @@ class Fuzz : public testing::Test {
   }
   std::uint64_t random(std::uint64_t below) { return random_() % below; }
 
-  /// All that a reader can be asked, of the bad copy.
+  /// Asks the reader everything about the damaged copy.
   void look() {
     try {
       const StoreReader reader{bad_};
@@ -75,7 +75,7 @@ TEST_F(Fuzz, of_flipped_and_overwritten_bytes_ends_in_an_answer_and_none_is_a_li
     for (std::uint64_t n = 0; n < changes; ++n) {
       const fs::path file = bad_ / (random(4) == 0 ? "blocks-0000" : random(8) == 0 ? "lock" : "catalog");
       const std::uint64_t size = fs::file_size(file);
-      // Superblock and records are a small part of the files, and the most interesting one.
+      // Superblock and records are a small part of the files, but the most important one.
       const std::uint64_t at = file.filename() == "catalog" && random(4) == 0 ? random(sector_bytes) : random(size);
       if (random(2) == 0) {
         flip(file, at, 1U << random(8));
@@ -134,7 +134,7 @@ TEST_F(Fuzz, of_records_agrees_with_what_a_store_that_starts_makes_of_them) {
     copy_good();
     const std::uint64_t changes = 1 + random(30);
     for (std::uint64_t n = 0; n < changes; ++n) {
-      // A record of another slot's block, a little changed: twice the same key, orphans, cycles, what belongs nowhere.
+      // The record of another slot's block with small changes: a key twice, orphans, cycles, records in the wrong place.
       CatalogRecord record = originals[random(originals.size())];
       const auto slot = static_cast<std::uint32_t>(random(40));
       if (random(8) != 0) record.slot = slot;

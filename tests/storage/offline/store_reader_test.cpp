@@ -1,4 +1,4 @@
-// A store looked at from outside: stopped, beside its owner, and when it is none or not whole.
+// A store read from outside: stopped, in use by its owner, incomplete, or no store at all.
 
 #include "storage/offline/store_reader.hpp"
 
@@ -30,7 +30,7 @@ class ReaderTest : public testing::Test {
     AlignedBuffer scratch{block_size};
     return reader.verify(block, scratch.span()).verdict;
   }
-  /// Expects that the directory is not read, and gives the reason.
+  /// Expects that the directory cannot be read, and returns the reason.
   std::string refusal(const fs::path& directory) {
     try {
       const StoreReader reader{directory};
@@ -217,7 +217,7 @@ TEST_F(ReaderTest, tells_records_apart_that_a_start_would_not_take) {
   const StoreReader before{where_};
   const auto record_of = [&](std::uint64_t n) { return *before.find(key_of(n)); };
   flip(where_ / "catalog", catalog_page_bytes + record_of(6).slot * record_bytes + 40, 1);  // unreadable
-  CatalogRecord record = record_of(5);                                                      // in another's place
+  CatalogRecord record = record_of(5);                                                      // in the place of another slot
   record.slot = 0;
   write_record(where_, 12, record);
   record = record_of(5);
@@ -228,7 +228,7 @@ TEST_F(ReaderTest, tells_records_apart_that_a_start_would_not_take) {
   record.generation = 0;
   record.slot = 14;
   write_record(where_, 14, record);
-  record = record_of(3);  // whose parent was never here
+  record = record_of(3);  // whose parent was never stored
   record.block.key = key_of(77);
   record.block.parent = key_of(76);
   record.slot = 15;
@@ -309,7 +309,7 @@ TEST_F(ReaderTest, sees_that_a_slot_has_another_block_now) {
   owner.write(prefix_of(1, 3));
   while (owner.store().unwritten_pages() > 0) owner.drain();
   const StoreReader reader{where_};
-  owner.write({root_block(10)});  // in the place of the path's last block
+  owner.write({root_block(10)});  // in the place of the prefix's last block
   while (owner.store().unwritten_pages() > 0) owner.drain();
   EXPECT_EQ(verdict_of(reader, *reader.find(key_of(3))), Verdict::changed);
   EXPECT_EQ(verdict_of(reader, *reader.find(key_of(2))), Verdict::verified);
@@ -332,7 +332,7 @@ TEST_F(ReaderTest, finds_nothing_wrong_beside_an_owner_that_writes_without_pause
     EXPECT_TRUE(reader.in_use());
     EXPECT_TRUE(reader.catalog().damaged().empty());
     const std::uint64_t before = written;
-    while (round % 2 == 0 && written < before + 40) std::this_thread::yield();  // so that some have gone
+    while (round % 2 == 0 && written < before + 40) std::this_thread::yield();  // so that some blocks have been evicted
     for (const CatalogRecord& block : reader.catalog().blocks()) {
       const Verdict verdict = reader.verify(block, std::chrono::minutes{2}).verdict;
       changed += verdict == Verdict::changed;

@@ -86,7 +86,7 @@ TEST_F(VerificationTest, tells_a_file_that_cannot_be_read) {
 TEST_F(VerificationTest, stops_when_it_is_told_to) {
   fill_store(50);
   const StoreReader reader{config_.directory};
-  // A block a second: without the order to stop it would take a minute.
+  // At one block per second, it would take a minute without the order to stop.
   int calls = 0;
   const Verification found =
       verify_all(reader, {.threads = 2, .bandwidth = Bytes{block_size}}, [&](std::uint64_t, Bytes) { return ++calls < 3; });
@@ -124,7 +124,7 @@ TEST_F(VerificationTest, beside_an_owner_finds_out_that_a_doubtful_block_is_gone
   owner.damage(key_of(5));
   int calls = 0;
   const Verification found = verify_all(reader, {.patience = std::chrono::minutes{10}}, [&](std::uint64_t done, Bytes) {
-    // When all else is done: the owner writes the page that says so only now.
+    // At the very end: only now the owner writes the page that says so.
     if (done == 4 && ++calls == 3) {
       const BlockKey key = key_of(5);
       owner.store().remove({&key, 1}, 1);

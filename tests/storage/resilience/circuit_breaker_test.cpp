@@ -183,7 +183,7 @@ TEST_F(CircuitBreakerTest, refuses_options_that_make_no_sense) {
   EXPECT_THROW(CircuitBreaker({.probe_first = milliseconds{2}, .probe_max = milliseconds{1}}), std::invalid_argument);
 }
 
-/// Against the list of all failures since the last success.
+/// Compared with a list of all failures since the last success.
 TEST_F(CircuitBreakerTest, agrees_with_a_plain_model_at_random) {
   const std::uint64_t seed = seed_from_env_or(1);
   SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));

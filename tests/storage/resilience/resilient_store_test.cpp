@@ -12,7 +12,7 @@ namespace {
 using std::chrono::milliseconds;
 using Kind = StoreEvent::Kind;
 
-/// Over a file store on a disk whose operations fail while the test says so.
+/// A ResilientStore in front of a file store on a disk whose operations fail when the test says so.
 class ResilientStoreTest : public testing::Test {
  protected:
   static ResilienceOptions options() {
@@ -35,13 +35,13 @@ class ResilientStoreTest : public testing::Test {
     guard.read({&read, 1});
     return buffers_.back().span();
   }
-  /// The next operation fails.
+  /// Makes the next operations fail.
   void fail_next(int operations = 1) {
     for (int i = 0; i < operations; ++i) {
       io.files().inject(io.files().next_number() + static_cast<std::uint64_t>(i), {.error = EIO});
     }
   }
-  /// All I/O under way; time stands still.
+  /// Completes all I/O under way, without advancing the time.
   std::vector<StoreEvent> settle() {
     std::vector<StoreEvent> events;
     do {
@@ -60,7 +60,7 @@ class ResilientStoreTest : public testing::Test {
     settle();
     ASSERT_GE(guard.stat().blocks, blocks.size());
   }
-  /// Writes of roots that fail, one after the other, until their breaker is open.
+  /// Writes root blocks that fail, one after the other, until the breaker of writes is open.
   void open_write_breaker() {
     for (std::uint64_t n = 900; guard.write_breaker().state() == CircuitBreaker::State::closed; ++n) {
       fail_next();
@@ -68,7 +68,7 @@ class ResilientStoreTest : public testing::Test {
       settle();
     }
   }
-  /// And reads, of blocks that are stored for that.
+  /// Opens the breaker of reads as well, with reads of blocks that are stored for it.
   void open_breakers() {
     for (std::uint64_t n = 950; n < 954; ++n) write(root_block(n), n);
     settle();
@@ -279,7 +279,7 @@ TEST_F(ResilientStoreTest, learns_nothing_from_a_probe_without_io) {
   store({root_block(1)});
   open_breakers();
   clock.advance(milliseconds{100});
-  write(root_block(1), 7);  // it is there already
+  write(root_block(1), 7);  // it is stored already
   EXPECT_FALSE(outcome(settle(), Kind::written, key_of(1)));
   EXPECT_EQ(guard.health().state, StoreState::degraded);
   read(key_of(55), 8);
@@ -317,7 +317,7 @@ TEST_F(ResilientStoreTest, stops_reading_what_takes_everything_and_gives_nothing
   for (; n < 6 && guard.health().state == StoreState::well; ++n) {
     read(key_of(n + 1), n);
     settle();
-    write(root_block(50 + n), n);  // between any two reads a write succeeds
+    write(root_block(50 + n), n);  // between two reads a write succeeds
     EXPECT_FALSE(outcome(settle(), Kind::written, key_of(50 + n)));
   }
   EXPECT_EQ(n, 4U) << "as many failures in a row as it takes";

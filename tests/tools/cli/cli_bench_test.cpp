@@ -50,7 +50,7 @@ TEST(CliBench, of_keys_reports_every_size_of_block) {
   }
 }
 
-/// Whether `text` has a line that begins so.
+/// True if a line of `text` begins with `begin`.
 bool has_row(const std::string& text, const std::string& begin) { return text.find("\n" + begin) != std::string::npos; }
 
 TEST(CliBench, of_the_index_measures_every_size_beside_the_baselines) {
@@ -78,7 +78,7 @@ TEST(CliBench, of_the_index_measures_every_size_beside_the_baselines) {
   }
 }
 
-/// Google Benchmark makes no aggregates of a single repetition.
+/// Google Benchmark prints no aggregates for a single repetition.
 TEST(CliBench, of_the_index_has_every_figure_after_one_round_too) {
   const Ended ended = run(bench_words({"index", "--blocks", "600", "--rounds", "1"}));
   EXPECT_EQ(ended.status, 0) << ended.err;
@@ -105,7 +105,7 @@ TEST(CliBench, of_the_index_over_a_trace_reports_every_subject) {
   }
 }
 
-/// A hot set beside a scan: where the policies differ, so do the hits, and the run goes on.
+/// A hot set and a scan: if policies differ, their hits differ, and the run continues.
 TEST(CliBench, of_the_index_over_a_trace_measures_the_policy_that_a_subject_is_named_after) {
   const TemporaryDirectory directory;
   std::string lines;
@@ -198,7 +198,7 @@ TEST(CliBench, of_transfers_reports_when_the_first_layers_of_a_load_are_there) {
   ASSERT_EQ(rows.size(), 1U) << "96 bytes do not fall into 64 layers";
   EXPECT_EQ(rows[0].at("block_bytes"), 64 << 10);
   EXPECT_EQ(rows[0].at("layers"), 64);
-  // Eight layers of eight blocks make a piece; the last of eight pieces is the end, and two may end together.
+  // A piece has eight layers of eight blocks. The last of the eight pieces is the end, and two may end together.
   EXPECT_GE(rows[0].at("told").to_number<int>(), 1);
   EXPECT_LE(rows[0].at("told").to_number<int>(), 7);
   for (const char* const field : {"whole_us", "first_us", "all_us", "first_of_whole", "all_of_whole"}) {
@@ -236,14 +236,14 @@ TEST(CliBench, of_transfers_refuses_a_device_that_is_not_there) {
   }
 }
 
-/// A subject named after a policy has to have it.
+/// A subject that is named after a policy must use this policy.
 TEST(IndexSubjects, have_the_default_policy_among_them) {
   EXPECT_EQ(tools::to_string(tools::SubjectKind{}), "terrace-adaptive");
   EXPECT_NE(dynamic_cast<AdaptivePolicy*>(ManagerConfig{}.policy(1).get()), nullptr);
 }
 
 TEST(IndexSubjects, agree_on_every_hit) {
-  // Real caches' work: prompts that share beginnings, in a cache that is too small for them.
+  // A realistic workload: prompts with shared beginnings, in a cache that is too small for them.
   Random random{test::seed_from_env_or(1)};
   constexpr std::uint32_t capacity = 300;
   std::vector<std::unique_ptr<tools::IndexSubject>> subjects;

@@ -1,4 +1,4 @@
-// A replay that is stopped and started again, through the program.
+// A replay that is stopped and started again, run as a program.
 
 #include "tests/tools/cli/program.hpp"
 
@@ -53,7 +53,7 @@ TEST_F(CliCheckpoint, a_replay_goes_on_where_another_was_stopped) {
 
   const auto again = replay({"--reference", "--write-policy", "none", "--skip", "200", "--requests", "200"});
   EXPECT_EQ(number(again, "/requests"), 200U);
-  // Upper tiers keep what they kept; storage, which nothing else writes to, has what they had at the stop.
+  // The upper tiers work as before. Storage, to which nothing else writes, has the blocks of the checkpoint.
   EXPECT_GT(number(again, "/blocks/storage"), 0U);
   EXPECT_GE(hits(again) * 100, (whole - first) * 98);
 
@@ -71,7 +71,7 @@ TEST_F(CliCheckpoint, on_a_slow_disk_ends_with_its_time_and_says_what_is_lost) {
   EXPECT_GT(number(report, "/checkpoint/lost_blocks"), 0U);
   EXPECT_NE(out.find("storage was still busy"), std::string::npos) << out;
 
-  // Nothing waited for the disk; what was called durable is there.
+  // Nothing waited for the disk, and what was reported durable is there.
   const Ended stat = run({TERRACE_PROGRAM, "store", "stat", (directory.path() / "store").string(), "--json"});
   ASSERT_EQ(stat.status, 0) << stat.err;
   EXPECT_GE(boost::json::parse(stat.out).at_pointer("/slots/blocks").to_number<std::uint64_t>(), durable);

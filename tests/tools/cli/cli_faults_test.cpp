@@ -1,4 +1,4 @@
-// Planted faults must be caught, and the same run without them must be good: otherwise "0 mismatches" would say nothing.
+// Planted faults must be found, and the same run without them must be good. Otherwise "0 mismatches" would mean nothing.
 #include "tests/tools/cli/program.hpp"
 
 #include <gtest/gtest.h>
@@ -16,14 +16,14 @@ INSTANTIATE_TEST_SUITE_P(Faults, EveryFault,
                            return fault + "_" + std::get<1>(row.param);
                          });
 
-/// Late and unfenced copies race with compute, which is what they are for.
+/// Late and unfenced copies race with compute on purpose.
 const std::map<std::string, std::string> no_race_reports{{"TSAN_OPTIONS", "report_bugs=0"}};
 
 TEST_P(EveryFault, is_caught_and_without_it_the_run_is_good) {
   const auto& [fault, mode] = GetParam();
   const TemporaryDirectory directory;
   Words words = small({"--mode", mode, "--relation", "inclusive", "--report", (directory.path() / "r.json").string()});
-  // Every launch is late then, so that there are to be few.
+  // With this fault every launch is late, so there must be few.
   if (fault == "no-fence") words.insert(words.end(), {"--release", "launch", "--output-tokens-max", "16"});
   const Ended good = run(replay_words(words));
   EXPECT_EQ(good.status, 0) << good.err;

@@ -1,4 +1,4 @@
-// Help, complaints about words, and what fits on a terminal.
+// Help texts, error messages about arguments, and the width of lines.
 #include "tests/tools/cli/program.hpp"
 
 #include <gtest/gtest.h>

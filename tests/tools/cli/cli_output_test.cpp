@@ -1,4 +1,4 @@
-// Where results and complaints go: closed and full outputs, and names that a terminal must not get as they are.
+// Where results and errors are written: closed and full outputs, and names that must not reach a terminal unchanged.
 #include "tests/tools/cli/program.hpp"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace terrace::test {
 namespace {
 
-/// Runs the program with redirections as a shell has them: "2>&-", ">/dev/full".
+/// Runs the program with redirections of the shell: "2>&-", ">/dev/full".
 Ended run_redirected(const std::string& redirections, const Words& words) {
   return run_in_shell("exec \"$@\" " + redirections, words);
 }
@@ -101,7 +101,7 @@ TEST(Names, never_reach_the_terminal_with_control_characters) {
     EXPECT_EQ(ended.status, 0) << ended.err;
     EXPECT_FALSE(has_control_characters(ended.out)) << ended.out;
   }
-  // Parsing fails where JSON is not valid, UTF-8 included.
+  // Parsing fails if the JSON or its UTF-8 is invalid.
   EXPECT_EQ(report_in(directory).at_pointer("/config/storage/kind").as_string(), "file");
   const Ended stat = run(program({"store", "stat", store, "--json"}));
   EXPECT_EQ(stat.status, 0) << stat.err;
@@ -119,7 +119,7 @@ TEST(Report, is_never_written_over_the_trace_or_a_store) {
   const std::string store = (directory.path() / "store").string();
   const Words words{trace, "--block-bytes", "4KiB", "--storage", "file:" + store, "--storage-capacity", "1MiB"};
   ASSERT_EQ(run(replay_words(words)).status, 0);
-  // A file of the store itself, by its name and by a link from outside, and one beside its files.
+  // A file of the store itself, by its name and by a link from outside, and a file next to its files.
   std::string some_file;
   for (const auto& entry : std::filesystem::recursive_directory_iterator{store}) {
     if (entry.is_regular_file() && entry.file_size() > 0) some_file = entry.path().string();
@@ -134,7 +134,7 @@ TEST(Report, is_never_written_over_the_trace_or_a_store) {
     EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
   }
   EXPECT_EQ(read_file(trace), line);
-  // A store of another name, over two directories; and without saying of any of them that it is a store's.
+  // A store with another name, over two directories, also when it is not said that they belong to a store.
   const std::string further = (directory.path() / "further").string();
   const Words striped{trace,   "--block-bytes",  "4KiB", "--storage",        "file:" + store, "--storage-capacity",
                       "16MiB", "--storage-name", "mine", "--storage-stripe", further,         "--storage-stripe-size",
@@ -152,7 +152,7 @@ TEST(Report, is_never_written_over_the_trace_or_a_store) {
       EXPECT_FALSE(std::filesystem::exists(report));
     }
   }
-  // A file that is no JSON is not overwritten either.
+  // A file that is not JSON is not overwritten either.
   EXPECT_EQ(run(replay_words({"--requests", "1", "--report", directory.write("precious", "text").string()})).status, 2);
   EXPECT_EQ(run(program({"bench", "index", "--trace", trace, "--report", trace})).status, 2);
   EXPECT_EQ(read_file(trace), line);

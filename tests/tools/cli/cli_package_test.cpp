@@ -1,4 +1,4 @@
-// tools/package: what it takes and refuses. It builds everything anew, so that nobody runs it here to its end.
+// tools/package: which arguments it accepts and refuses. It builds everything anew, so no test runs it to its end.
 #include "tests/tools/cli/program.hpp"
 
 #include <gtest/gtest.h>

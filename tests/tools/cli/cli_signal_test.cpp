@@ -16,7 +16,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, Interrupted,
                            return std::get<0>(row.param) + (std::get<1>(row.param) == SIGINT ? "_by_SIGINT" : "_by_SIGTERM");
                          });
 
-/// Three requests, then none for a long time: it is asleep, in good order, when the signal comes.
+/// Three requests, then none for a long time: the program sleeps when the signal comes.
 std::string waiting_trace(const TemporaryDirectory& directory) {
   const auto line = [](const std::string& timestamp) {
     return R"({"timestamp": )" + timestamp +
@@ -31,7 +31,7 @@ TEST_P(Interrupted, prints_what_was_done_and_ends_with_130) {
   const TemporaryDirectory directory;
   OnTerminal program{replay_words({waiting_trace(directory), "--speed", "1", "--mode", mode, "--block-bytes", "4KiB", "--report",
                                    (directory.path() / "r.json").string()})};
-  // The first request has ended, and is shown.
+  // The first request has ended and is displayed.
   ASSERT_TRUE(program.wait_for("3 requests  hits"));
   program.signal(signal);
   const Ended ended = program.wait();

@@ -1,4 +1,4 @@
-// `terrace store`, through the program, on stores that replays have left and on one that a replay is using.
+// `terrace store`, run as a program, on stores that replays have left and on a store that a replay is using.
 #include "tests/tools/cli/program.hpp"
 
 #include "storage/format/format.hpp"
@@ -24,14 +24,14 @@ Words store_words(const Words& words) {
   return all;
 }
 
-/// A directory with a store in it, as a replay of two long prompts leaves it.
+/// A directory with a store, as a replay of two long prompts leaves it.
 class CliStore : public testing::Test {
  protected:
   void SetUp() override {
     const Ended ended = run(replay_words(replay_of(trace("0"))));
     ASSERT_EQ(ended.status, 0) << ended.err;
   }
-  /// Two prompts of 20 blocks, 10 of which they share; then one of a single block, at this time.
+  /// Two prompts of 20 blocks, of which they share 10; then a prompt of one block, at the time `last`.
   std::string trace(const std::string& last) {
     const auto line = [](const std::string& timestamp, int first, int own, int blocks) {
       std::string ids = std::to_string(first);
@@ -51,7 +51,7 @@ class CliStore : public testing::Test {
     words.insert(words.end(), rest.begin(), rest.end());
     return run(store_words(words));
   }
-  /// The JSON of a command that ends with this status.
+  /// The JSON of a command, which must end with this status.
   json::value object(const std::string& command, const Words& rest = {}, int status = 0) const {
     Words words = rest;
     words.emplace_back("--json");
@@ -66,7 +66,7 @@ class CliStore : public testing::Test {
   static std::string text(const json::value& value, const char* name) { return std::string{value.at(name).as_string()}; }
   [[nodiscard]] json::array blocks() const { return object("list").at("blocks").as_array(); }
 
-  /// Flips a bit in the block's data; says where they lie.
+  /// Flips a bit in the data of the block. Returns where the data are.
   std::string damage(const std::string& key) const {
     const json::value shown = object("show", {key});
     const std::string file = text(shown, "file");
@@ -165,7 +165,7 @@ TEST_F(CliStore, show_tells_all_about_a_block_and_its_prefix) {
     EXPECT_EQ(number(shown, "/length"), 4096);
     EXPECT_EQ(number(shown, "/children"), 0);
   }
-  // Where two prompts part.
+  // Where the two prompts branch.
   EXPECT_EQ(number(object("show", {std::string{object("show", {key}).at("path").at(9).as_string()}}), "/children"), 2);
   std::string upper = key;
   for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
@@ -174,7 +174,7 @@ TEST_F(CliStore, show_tells_all_about_a_block_and_its_prefix) {
   expect_refused(store("show", {std::string(64, '0')}), "no block in ");
   expect_refused(store("show", {"xyz"}), "xyz: not a key");
   expect_refused(store("show", {key + "0"}), "not a key");
-  // Of 31 keys two begin alike in one digit.
+  // Of 31 keys, two begin with the same digit.
   bool ambiguous = false;
   for (const char digit : std::string{"0123456789abcdef"}) {
     const Ended ended = store("show", {std::string(1, digit)});
@@ -232,7 +232,7 @@ TEST_F(CliStore, verify_finds_a_damaged_record) {
 }
 
 TEST_F(CliStore, verify_tells_data_that_cannot_be_read) {
-  // Root reads whatever it likes: a directory in the file's place is what nobody can read.
+  // Root can read every file. A directory in place of the file cannot be read by anybody.
   fs::rename(store_ + "/blocks-0000", store_ + "/elsewhere");
   fs::create_directory(store_ + "/blocks-0000");
   const Ended ended = store("verify");
@@ -243,7 +243,7 @@ TEST_F(CliStore, verify_tells_data_that_cannot_be_read) {
 
 TEST_F(CliStore, verify_is_interrupted_in_good_order_and_shows_how_far_it_was) {
   for (const int signal : {SIGINT, SIGTERM}) {
-    // A block a second: half a minute.
+    // One block per second: half a minute.
     OnTerminal program{store_words({"verify", store_, "--bandwidth", "4KiB"})};
     ASSERT_TRUE(program.wait_for(" of 31 blocks"));
     program.signal(signal);
@@ -289,7 +289,7 @@ TEST_F(CliStore, works_beside_a_running_replay_and_keeps_its_hands_off) {
   OnTerminal replay{replay_words({trace("1e12"), "--block-bytes", "4KiB", "--storage", storage_, "--storage-name", "mine",
                                   "--storage-capacity", "1MiB", "--speed", "1"})};
   ASSERT_TRUE(replay.wait_for("requests  hits"));
-  // Its records go out behind the data.
+  // Its records are written after the data.
   json::value stat = object("stat");
   for (int i = 0; i < 1000 && number(stat, "/slots/blocks") < 30; ++i) {
     ::usleep(10'000);

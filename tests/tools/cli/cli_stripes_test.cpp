@@ -1,4 +1,4 @@
-// A striped store through the program: replays over it, `terrace store`, and a directory that is gone.
+// A striped store, run as a program: replays over it, `terrace store`, and a missing directory.
 #include "tests/tools/cli/program.hpp"
 
 #include <gtest/gtest.h>

@@ -88,7 +88,7 @@ TEST_P(BadInput, ends_with_2_and_one_line_and_leaves_nothing_behind) {
   Words words = GetParam();
   for (std::string& word : words) {
     if (word == "BAD_TRACE") {
-      // Bad in its last line, well behind what a reader that does not look ahead would have served already.
+      // The error is in the last line, far behind what a reader without look-ahead would already have served.
       const std::string good = R"({"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [1]})"
                                "\n";
       std::string text;
@@ -96,7 +96,7 @@ TEST_P(BadInput, ends_with_2_and_one_line_and_leaves_nothing_behind) {
       word = input.write("t.jsonl", text + "{]\n").string();
     }
   }
-  // What is given last counts for a Words of its own: only options that are not there are added.
+  // The arguments of the caller take precedence: only missing options are added.
   const auto add = [&](const std::string& option, const std::string& value) {
     if (std::ranges::find(words, option) == words.end()) words.insert(words.end(), {option, value});
   };
@@ -139,7 +139,7 @@ TEST_P(EveryWay, serves_right_blocks_and_counts_them) {
   const auto& [mode, inclusion, policy] = GetParam();
   const TemporaryDirectory directory;
   Words words{"--mode", mode, "--relation", inclusion, "--report", (directory.path() / "r.json").string()};
-  // Smaller than what is written, so that storage has to give blocks up too.
+  // Smaller than the written data, so that storage has to evict blocks too.
   if (policy != "none")
     words.insert(words.end(), {"--write-policy", policy, "--storage", "memory:", "--storage-capacity", "3MiB"});
   const Ended ended = run(replay_words(small(words)));

@@ -1,4 +1,4 @@
-// Traces that are no plain files, and that are not what they should be.
+// Traces that are no plain files, or that are malformed.
 #include "tests/tools/cli/program.hpp"
 
 #include <gtest/gtest.h>

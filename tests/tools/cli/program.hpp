@@ -13,7 +13,7 @@ namespace terrace::test {
 
 using Words = std::vector<std::string>;
 
-/// `terrace replay` with these words.
+/// The words of `terrace replay` with these arguments.
 inline Words replay_words(const Words& words) {
   Words all{TERRACE_PROGRAM, "replay"};
   all.insert(all.end(), words.begin(), words.end());
@@ -26,14 +26,14 @@ inline Words program(const Words& words) {
   return all;
 }
 
-/// What a shell makes of `script`, in which "$@" stands for `words`.
+/// Runs `script` in a shell; "$@" stands for `words`.
 inline Ended run_in_shell(const std::string& script, const Words& words) {
   Words all{"/bin/sh", "-c", script, "sh"};
   all.insert(all.end(), words.begin(), words.end());
   return run(all);
 }
 
-/// The columns of the widest line.
+/// Number of columns of the widest line.
 inline std::size_t width(const std::string& text) {
   std::size_t widest = 0;
   for (std::size_t at = 0; at < text.size();) {
@@ -44,7 +44,7 @@ inline std::size_t width(const std::string& text) {
   return widest;
 }
 
-/// Small enough for a sanitizer, and still under pressure in every tier.
+/// Adds options that make a replay small enough for a sanitizer, but with all tiers too small for it.
 inline Words small(Words words) {
   const Words tiers{"--block-bytes", "4KiB", "--device-blocks", "300", "--host-blocks", "600", "--requests", "300"};
   words.insert(words.begin(), tiers.begin(), tiers.end());
@@ -55,7 +55,7 @@ inline boost::json::value report_in(const TemporaryDirectory& directory) {
   return boost::json::parse(read_file(directory.path() / "r.json"));
 }
 
-/// One line, which begins with the program's name.
+/// True if it is one line that begins with the name of the program.
 inline bool is_one_line(const std::string& text) { return text.starts_with("terrace") && text.find('\n') == text.size() - 1; }
 
 }  // namespace terrace::test

@@ -17,7 +17,7 @@
 namespace terrace::test {
 namespace {
 
-/// Arguments are made before the fork: nothing is allocated between it and exec.
+/// The arguments are prepared before the fork, because nothing may be allocated between it and exec.
 pid_t start(const std::vector<std::string>& words, const std::map<std::string, std::string>& environment, int out, int err) {
   std::vector<char*> argv;
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
@@ -91,7 +91,7 @@ OnTerminal::OnTerminal(const std::vector<std::string>& words, unsigned short col
   const int other_side = ::open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC);
   const winsize size{24, columns, 0, 0};
   if (::ioctl(other_side, TIOCSWINSZ, &size) != 0) throw std::runtime_error{"no terminal"};
-  // Standard output is not looked at here.
+  // Standard output is not needed here.
   out_ = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   pid_ = start(words, {}, out_, other_side);
   ::close(other_side);

@@ -9,7 +9,7 @@
 namespace terrace::test {
 
 struct Ended {
-  int status = 0;  ///< of exit; 128 + n where signal n ended it
+  int status = 0;  ///< exit status; 128 + n if signal n ended it
   std::string out;
   std::string err;
 };
@@ -17,7 +17,7 @@ struct Ended {
 /// Runs a program to its end.
 [[nodiscard]] Ended run(const std::vector<std::string>& words, const std::map<std::string, std::string>& environment = {});
 
-/// A program whose standard error is a terminal, so that it shows its progress. Killed, if it still runs, when this ends.
+/// A program whose standard error is a terminal, so that it shows its progress. If it still runs, the destructor kills it.
 class OnTerminal {
  public:
   explicit OnTerminal(const std::vector<std::string>& words, unsigned short columns = 80);
@@ -25,14 +25,14 @@ class OnTerminal {
   OnTerminal(const OnTerminal&) = delete;
   OnTerminal& operator=(const OnTerminal&) = delete;
 
-  /// Blocks until the terminal has shown `text`; false where the program ended before.
+  /// Blocks until the terminal has shown `text`. Returns false if the program ended before.
   [[nodiscard]] bool wait_for(const std::string& text);
   void signal(int number) const;
-  /// Waits for its end; `err` is all that the terminal has shown.
+  /// Waits for the end of the program; `err` is everything that the terminal has shown.
   [[nodiscard]] Ended wait();
 
  private:
-  /// False at the end.
+  /// Returns false at the end.
   bool read_more();
 
   pid_t pid_ = -1;

@@ -24,7 +24,7 @@ bool begins_with(const std::vector<std::uint64_t>& ids, const std::vector<std::u
 }
 
 TEST(AgentWorkload, stays_the_same_from_release_to_release) {
-  // A change here changes everybody's figures: it has to be meant.
+  // A change here changes everybody's results, so it must be intended.
   std::uint64_t input = 0;
   std::uint64_t output = 0;
   for (const TraceRequest& request : make(1, 1000)) {
@@ -45,13 +45,13 @@ TEST(AgentWorkload, reads_long_contexts_again_at_each_step) {
       if (++seen[id] > 1) ++again;
     }
   }
-  EXPECT_GT(blocks, 3000 * 100);      // 6,400 tokens a request and more
-  EXPECT_GT(again * 10, blocks * 9);  // nine blocks in ten were sent before
+  EXPECT_GT(blocks, 3000 * 100);      // at least 6,400 tokens per request
+  EXPECT_GT(again * 10, blocks * 9);  // nine of ten blocks were sent before
 }
 
 TEST(AgentWorkload, shares_the_preamble_among_all_and_tools_among_those_of_a_kind) {
   const AgentModel model;
-  std::map<std::uint64_t, std::set<std::uint64_t>> behind;  // of a block: what comes next
+  std::map<std::uint64_t, std::set<std::uint64_t>> behind;  // for each block, the blocks that follow it
   std::set<std::uint64_t> first;
   for (const TraceRequest& request : make(6, 3000)) {
     first.insert(request.hash_ids.front());
@@ -63,7 +63,7 @@ TEST(AgentWorkload, shares_the_preamble_among_all_and_tools_among_those_of_a_kin
 }
 
 TEST(AgentWorkload, interleaves_agents) {
-  // Of requests in a row most do not go on with the one right before.
+  // Most requests do not continue the one directly before them.
   const std::vector<TraceRequest> requests = make(7, 2000);
   int goes_on = 0;
   for (std::size_t i = 1000; i < requests.size(); ++i) {
@@ -74,11 +74,11 @@ TEST(AgentWorkload, interleaves_agents) {
 
 TEST(AgentWorkload, forks_sub_agents_from_their_parents_context_and_then_goes_on) {
   AgentModel model;
-  model.task_gap_mean = 1e12;  // one agent
+  model.task_gap_mean = 1e12;  // one agent at a time
   model.fork_chance = 0.3;
   model.steps_mean = 1000;
   const std::vector<TraceRequest> requests = make(1, 40, model);
-  // The blocks where contexts part: one that two different ones follow is where sub-agents, or an agent and its sub-agent, part.
+  // Blocks where contexts branch: if two different blocks follow a block, sub-agents branch there, or an agent and its sub-agent.
   std::map<std::uint64_t, std::set<std::uint64_t>> behind;
   for (const TraceRequest& request : requests) {
     for (std::size_t i = 1; i < request.hash_ids.size(); ++i) behind[request.hash_ids[i - 1]].insert(request.hash_ids[i]);
@@ -86,7 +86,7 @@ TEST(AgentWorkload, forks_sub_agents_from_their_parents_context_and_then_goes_on
   const auto forks = std::ranges::count_if(behind, [](const auto& each) { return each.second.size() > 1; });
   EXPECT_GE(forks, 2);
   EXPECT_TRUE(std::ranges::all_of(behind, [&](const auto& each) { return each.second.size() <= model.forks_max + 1; }));
-  // And the trunk is long: the last request still begins with what the first sent.
+  // The common context is long: the last request still begins with the first request.
   EXPECT_TRUE(begins_with(requests.back().hash_ids, requests.front().hash_ids));
   EXPECT_GT(requests.back().hash_ids.size(), requests.front().hash_ids.size() + 20);
 }

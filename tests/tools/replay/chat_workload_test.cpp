@@ -21,7 +21,7 @@ TEST(ChatWorkload, is_the_same_for_the_same_seed_and_another_for_another) {
 }
 
 TEST(ChatWorkload, stays_the_same_from_release_to_release) {
-  // A change here changes everybody's figures: it has to be meant.
+  // A change here changes everybody's results, so it must be intended.
   const std::vector<TraceRequest> requests = make(1, 1000);
   std::uint64_t input = 0;
   std::uint64_t output = 0;

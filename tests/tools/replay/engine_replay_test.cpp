@@ -1,4 +1,4 @@
-// Requests live as they do in an engine: whole replays, in this process, over both ways to drive the cache.
+// Requests as in an engine: whole replays in this process, with both ways to drive the cache.
 #include "tests/tools/temporary_directory.hpp"
 #include "tools/replay/replay.hpp"
 #include "tools/replay/report/verdict.hpp"
@@ -16,7 +16,7 @@ void PrintTo(Mode mode, std::ostream* out) { *out << to_string(mode); }
 
 namespace {
 
-/// Three tiers, each too small for its work.
+/// Three tiers, each too small for the work.
 ReplayOptions small_tiers(Mode mode) {
   ReplayOptions options;
   options.mode = mode;
@@ -32,7 +32,7 @@ ReplayOptions small_tiers(Mode mode) {
   return options;
 }
 
-/// Roomy, and one request after the other, so that what is hit follows from the workload alone.
+/// Large tiers and one request at a time, so that hits depend only on the workload.
 ReplayOptions roomy(Mode mode, const std::string& workload) {
   ReplayOptions options;
   options.mode = mode;
@@ -65,7 +65,7 @@ TEST_P(EngineReplay, takes_preempted_requests_up_again_where_they_were) {
   EXPECT_EQ(result.counts.requests + result.counts.rejected, options.requests_max);
   EXPECT_GT(result.engine.preemptions, 0U);
   EXPECT_GT(result.engine.hits_again, 0U);
-  // Their hits are compared, too, and counted apart.
+  // The hits of preempted requests are compared too, and counted separately.
   EXPECT_EQ(result.compared, result.checked + result.engine.hits_again);
   EXPECT_GT(result.engine.output_blocks, 0U);
   EXPECT_EQ(result.engine.aborted, 0U);
@@ -98,7 +98,7 @@ TEST_P(EngineReplay, computes_prompts_in_chunks_and_answers_behind_them) {
   options.concurrency = 1;
   options.step_tokens = 400;
   const ReplayResult result = replay_well(options);
-  // The second block of the first request holds some of its answer; that of the second request has another name.
+  // The second block of the first request has a part of its answer. That of the second request has another id.
   EXPECT_EQ(result.counts.device, 1U);
   EXPECT_EQ(result.counts.total, 3U);
   EXPECT_EQ(result.engine.prefilled, 1000U + 1100U - 512U);
@@ -118,8 +118,8 @@ TEST_P(EngineReplay, finds_in_the_next_prompt_what_the_model_has_written) {
     const ReplayResult without = replay_well(options);
     EXPECT_EQ(without.engine.output_blocks, 0U);
     EXPECT_EQ(with_output.counts.total, without.counts.total);
-    // Many answers are followed by a prompt that begins with them, within these requests, and each of their blocks is then a hit
-    // once that would have been a miss.
+    // Many answers in these requests are followed by a prompt that begins with them. Each block of such an answer is then one hit
+    // that would have been a miss.
     EXPECT_GT(with_output.counts.hits(), without.counts.hits() + with_output.engine.output_blocks / 4) << workload;
     EXPECT_LE(with_output.counts.hits(), without.counts.hits() + with_output.engine.output_blocks) << workload;
   }
@@ -136,7 +136,7 @@ TEST_P(EngineReplay, invents_no_hits_where_nobody_asks_for_an_answer) {
 TEST_P(EngineReplay, takes_hits_from_the_tiers_that_it_is_told_to_and_where_told_only_what_pays) {
   ReplayOptions options = small_tiers(GetParam());
   options.write_policy = WritePolicy::write_through;
-  options.prefill_speed = 1e12;  // nothing can be loaded as fast
+  options.prefill_speed = 1e12;  // no load is as fast as this
   const auto replay_with = [&options](Loads loads) {
     options.loads = loads;
     return replay_well(options);
@@ -181,7 +181,7 @@ TEST(EngineSteps, computes_no_more_tokens_in_a_step_than_it_may) {
   EXPECT_LT(result.engine.steps, result.engine.prefilled / 100 * 11 / 10);
 }
 
-/// Blocks are shared when they are launched, chunk by chunk: who comes while a prompt is computed finds what is done of it.
+/// Blocks are shared when they are launched, chunk by chunk: a request that comes while a prompt is computed finds its done part.
 TEST(EngineSteps, shares_a_prompt_chunk_by_chunk) {
   const test::TemporaryDirectory directory;
   const std::string line = R"({"timestamp": 0, "input_length": 1536, "output_length": 1, "hash_ids": [1, 2, 3]})"
@@ -189,7 +189,7 @@ TEST(EngineSteps, shares_a_prompt_chunk_by_chunk) {
   ReplayOptions options = small_tiers(Mode::confined);
   options.trace = directory.write("t.jsonl", line + line + line);
   options.block_tokens = 512;
-  // In the second step the first request's last chunk leaves tokens for the second, which finds that chunk, too.
+  // In the second step, the last chunk of the first request leaves tokens for the second request, which also finds that chunk.
   options.step_tokens = 1000;
   const ReplayResult result = replay_well(options);
   EXPECT_EQ(result.counts.hits(), 4U) << "of each the block with the last token is left to compute";

@@ -11,19 +11,19 @@
 namespace terrace::tools {
 namespace {
 
-/// As the program does it: CLI11's parser, then our sense.
+/// Parses as the program does: with CLI11's parser, and then our checks.
 ReplayOptions parse(std::vector<std::string> words) {
   CLI::App app;
   ReplayArguments arguments;
   add_replay_options(app, arguments);
-  std::ranges::reverse(words);  // as CLI11 wants them
+  std::ranges::reverse(words);  // CLI11 expects this order
   app.parse(words);
   return resolve(arguments);
 }
 
 struct Bad {
   std::vector<std::string> words;
-  std::string message;  ///< a part of it
+  std::string message;  ///< a part of the message
 };
 
 class BadOptions : public testing::TestWithParam<Bad> {};
@@ -282,7 +282,7 @@ TEST(Options, have_as_many_ranks_as_are_asked_for) {
   EXPECT_EQ(parse({"--device", "emulated,emulated"}).ranks(), 2U);
   EXPECT_EQ(parse({"--device", "emulated,emulated", "--ranks", "2", "--rank-payload", "replicated"}).ranks(), 2U);
   EXPECT_EQ(parse({"--device", "emulated,emulated", "--rank-payload", "replicated"}).rank_payload, RankPayload::replicated);
-  // What is not dealt out need not come out even.
+  // A replicated block need not be divisible by the number of ranks.
   EXPECT_EQ(parse({"--ranks", "3", "--rank-payload", "replicated"}).rank_payload, RankPayload::replicated);
 }
 

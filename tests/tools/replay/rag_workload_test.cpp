@@ -20,7 +20,7 @@ std::vector<TraceRequest> make(std::uint64_t seed, std::size_t requests, const R
 }
 
 TEST(RagWorkload, stays_the_same_from_release_to_release) {
-  // A change here changes everybody's figures: it has to be meant.
+  // A change here changes everybody's results, so it must be intended.
   std::uint64_t input = 0;
   std::uint64_t output = 0;
   for (const TraceRequest& request : make(1, 1000)) {
@@ -31,7 +31,7 @@ TEST(RagWorkload, stays_the_same_from_release_to_release) {
   EXPECT_EQ(output, 229'573);
 }
 
-/// How many different blocks follow each block that is not the preamble's.
+/// For each block that is not in the preamble: how many different blocks follow it.
 std::vector<std::size_t> children(const std::vector<TraceRequest>& requests, const RagModel& model) {
   std::map<std::uint64_t, std::set<std::uint64_t>> behind;
   for (const TraceRequest& request : requests) {
@@ -57,11 +57,11 @@ TEST(RagWorkload, asks_each_question_once) {
   std::set<std::uint64_t> last;
   std::size_t with_a_block = 0;
   for (const TraceRequest& request : make(3, 2000)) with_a_block += last.insert(request.hash_ids.back()).second ? 1 : 0;
-  EXPECT_GT(with_a_block, 1600U);  // a few questions fill no block
+  EXPECT_GT(with_a_block, 1600U);  // a few questions do not fill a block
 }
 
 TEST(RagWorkload, puts_the_same_documents_in_different_orders) {
-  // Two documents of one block each and nothing else: the ids say which order they stand in.
+  // Two documents of one block each and nothing else: the ids show their order.
   RagModel model;
   model.preamble = block_tokens;
   model.documents = 2;
@@ -76,7 +76,7 @@ TEST(RagWorkload, puts_the_same_documents_in_different_orders) {
   const auto& [one, other] = std::pair{*orders.begin(), *orders.rbegin()};
   EXPECT_EQ(one.first[0], other.first[0]);  // the preamble
   EXPECT_NE(one.first[1], other.first[1]);  // another document
-  EXPECT_NE(one.first[2], other.first[2]);  // and the first one's blocks behind it are others than before it
+  EXPECT_NE(one.first[2], other.first[2]);  // the first document has other blocks after the second one than before it
   EXPECT_NE(one.first[1], other.first[2]);
   EXPECT_GT(one.second, 100);
   EXPECT_GT(other.second, 100);

@@ -1,5 +1,5 @@
-// The hit rates of the reference mode, over real traces: what a correct cache with leaf LRU reaches, exactly. TERRACE_TRACES
-// names the folder that holds conversation_trace.jsonl.gz, synthetic_trace.jsonl.gz and agent_trace.jsonl.gz.
+// Hit rates of reference mode on real traces: the exact results of a correct cache with leaf LRU. TERRACE_TRACES is the folder
+// with conversation_trace.jsonl.gz, synthetic_trace.jsonl.gz and agent_trace.jsonl.gz.
 #include "tools/replay/replay.hpp"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 namespace terrace::tools {
 namespace {
 
-/// Small blocks: what is compared here are counts, and content all the same.
+/// Small blocks: these tests compare counts, and also content.
 constexpr Bytes block_bytes{64};
 
 ReplayOptions reference_of(const std::filesystem::path& trace, std::uint32_t device_blocks, std::uint32_t host_blocks,
@@ -39,7 +39,7 @@ std::optional<std::filesystem::path> trace_file(const std::string& name) {
 
 constexpr const char* no_traces = "TERRACE_TRACES is not set: no traces to replay";
 
-/// As tables print them.
+/// As tables print it.
 std::string per_cent(std::uint64_t part, std::uint64_t whole) {
   return fmt::format("{:.2f}", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
 }
@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(
                     OneTier{"agent", 1'022'426, 10'000, 896'587}, OneTier{"agent", 1'022'426, 30'000, 972'283}),
     [](const auto& row) { return fmt::format("{}_{}", row.param.trace, row.param.device_blocks); });
 
-/// Not exact figures: what other policies hit is theirs to improve.
+/// These are no exact numbers, because other policies may improve.
 TEST_P(OneTierReference, adaptive_is_never_a_tenth_of_a_point_under_lru_and_well_above_it_where_the_cache_is_small) {
   const auto trace = trace_file(GetParam().trace);
   if (!trace) GTEST_SKIP() << no_traces;
@@ -157,7 +157,8 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-/// What follows from the inclusion policies alone, so that it holds for any workload: here the built-in one, without traces.
+/// These results follow from the inclusion policies alone, so they hold for every workload. Here it is the built-in one, without
+/// traces.
 std::uint64_t hits_of_chat(std::uint32_t device_blocks, std::uint32_t host_blocks, InclusionPolicy inclusion,
                            WritePolicy write_policy = WritePolicy::none) {
   ReplayOptions options = reference_of({}, device_blocks, host_blocks, inclusion);

@@ -13,7 +13,7 @@ namespace {
 
 namespace json = boost::json;
 
-/// The table with its long lines whole: what goes on in the next line is indented there, by however much.
+/// The table with its long lines joined again. Continuation lines are indented.
 std::string unwrapped(const std::string& table) { return std::regex_replace(table, std::regex("\\n +"), " "); }
 
 ReplayResult some_result() {
@@ -183,7 +183,7 @@ TEST(Report, of_people_says_how_often_a_block_was_not_stored_and_why) {
   result.manager.store_skipped = 40;
   result.manager.store_failed = 5;
   result.manager.store_orphaned = 6000;
-  result.manager.store_cancelled = 70'000;  // nobody wanted it any more
+  result.manager.store_cancelled = 70'000;  // they were no longer needed
   const std::string table = unwrapped(to_table(options, result));
   EXPECT_NE(
       table.find("7,248 blocks were not stored, because they were evicted first (1,203), too many waited for the disk (40), "

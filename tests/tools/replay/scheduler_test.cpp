@@ -19,7 +19,7 @@ using Outcome = Answer::Outcome;
 
 constexpr SchedulerLimits limits{.step_tokens = 100, .in_flight_max = 4, .block_tokens = 10};
 
-/// As tests write them down: "acquire 1: 4 blocks for 35", "compute 1: 0 to 35".
+/// The form in which tests write actions: "acquire 1: 4 blocks for 35", "compute 1: 0 to 35".
 std::string text(const Action& action) {
   switch (action.kind) {
     case Kind::abort: return fmt::format("abort {}", action.request);
@@ -35,11 +35,11 @@ std::string text(const Action& action) {
   return "?";
 }
 
-/// A scheduler, and a cache that answers as it is told; by default it has room for everything and nothing in it.
+/// A scheduler, and a cache that gives planned answers. By default it has room for everything, and no hits.
 struct Engine {
   EngineCounts counts;
   Scheduler scheduler;
-  std::map<RequestNumber, Answer> acquired;  ///< how acquiring goes; else done
+  std::map<RequestNumber, Answer> acquired;  ///< answers to acquire; otherwise `done`
   std::function<bool(const Action&)> can_extend = [](const Action&) { return true; };
 
   explicit Engine(const SchedulerLimits& with = limits) : scheduler{with, counts} {}
@@ -48,7 +48,7 @@ struct Engine {
     scheduler.add({number, prompt, output, abort});
   }
 
-  /// What happens in a step. What it computes last of a request is there before the next one.
+  /// Runs one step and returns its actions. The last computation of a request is done before the next step.
   std::vector<std::string> step() {
     std::vector<std::string> happened;
     std::vector<RequestNumber> ended;
@@ -183,7 +183,7 @@ TEST(Scheduler, forgets_a_request_that_will_never_fit_and_goes_on) {
   EXPECT_TRUE(engine.scheduler.empty());
 }
 
-/// Three requests that write, each about to need a block more.
+/// Three requests that generate tokens. Each will soon need one more block.
 Engine& three_writing(Engine& engine) {
   for (RequestNumber number = 1; number <= 3; ++number) engine.add(number, 10, 40);
   for (int i = 0; i < 11; ++i) engine.step();
@@ -200,7 +200,7 @@ TEST(Scheduler, preempts_the_youngest_which_is_the_first_to_be_taken_up_again) {
             (Steps{"extend 1 by 1", "preempt 3", "extend 1 by 1", "compute 1: 20 to 21", "extend 2 by 1", "compute 2: 20 to 21"}))
       << "and nobody is admitted in that step";
   EXPECT_EQ(engine.counts.preemptions, 1);
-  // What it has written is asked for with its prompt, and the token that comes next is known.
+  // Its output is requested together with its prompt, and the next token is known.
   engine.acquired[3] = {Outcome::done, 1};
   EXPECT_EQ(engine.step(), (Steps{"compute 1: 21 to 22", "compute 2: 21 to 22", "acquire 3: 4 blocks for 21",
                                   "compute 3: 10 to 21", "acquire 4: 1 blocks for 10", "compute 4: 0 to 10, last"}));
@@ -258,7 +258,8 @@ TEST(Scheduler, aborts_a_request_wherever_it_is) {
   EXPECT_EQ(engine.counts.aborted, 4);
 }
 
-/// A cache of so many blocks, without any content: who holds what, and that nobody holds what is not there.
+/// A cache of a number of blocks, without content. It tracks who holds which blocks, and that nobody holds blocks that do not
+/// exist.
 class Room {
  public:
   Room(std::uint32_t blocks, Random& random) : free_{blocks}, random_{random} {}
@@ -321,7 +322,7 @@ TEST(Scheduler, brings_every_request_to_its_end_whatever_the_cache_does) {
     Room room{24, random};
     Engine engine{{.step_tokens = random.between(1, 60), .in_flight_max = 6, .block_tokens = 10}};
     std::map<RequestNumber, std::uint64_t> prompts;
-    std::map<RequestNumber, std::uint64_t> reached;  // by those that have computed anything
+    std::map<RequestNumber, std::uint64_t> reached;  // by requests that have computed anything
     std::map<RequestNumber, std::uint64_t> outputs;
     std::uint64_t ended_total = 0;
     RequestNumber last = 0;

@@ -1,4 +1,4 @@
-// A disk that is slow, or stands still, takes nothing from requests: an engine in virtual time, with storage and without it.
+// A slow or hanging disk does not delay requests: an engine in virtual time, with storage and without it.
 
 #include "base/random.hpp"
 #include "tests/radix/key_helpers.hpp"
@@ -19,10 +19,10 @@ using namespace std::chrono_literals;
 using tools::Mode;
 
 constexpr std::uint32_t block_tokens = VirtualEngine::block_tokens;
-/// Blocks of 64 KiB at 50 MiB/s; the engine's own are smaller, to be quick.
+/// Blocks of 64 KiB at 50 MiB/s. The blocks of this engine are smaller, so that the test is fast.
 constexpr Duration slow = 1250us;
 
-/// Conversations side by side, each of some turns over a system prompt that all share. The next turn begins with the answer.
+/// Parallel conversations of several turns each, with a shared system prompt. The next turn begins with the answer.
 std::vector<VirtualRequest> conversations() {
   Random random{1};
   std::vector<std::vector<std::uint32_t>> histories(20);
@@ -116,8 +116,8 @@ TEST_P(SlowDisk, that_stands_still_changes_no_step_and_preempts_nobody) {
   }
 }
 
-/// Eviction passes over a block that the link is just copying to staging, and another goes in its stead: that changes what is hit
-/// later. In loop mode requests come to their blocks in another order then, and some steps differ.
+/// Eviction skips a block that the link is copying to staging, and evicts another one instead. This changes later hits. In loop
+/// mode requests then get their blocks in another order, and some steps differ.
 TEST_P(SlowDisk, that_moves_changes_no_step_or_next_to_none) {
   const auto [inclusion, mode] = GetParam();
   const VirtualResult without = run(without_storage(inclusion, mode));
@@ -151,7 +151,7 @@ TEST_P(SlowDisk, with_look_ups_keeps_nobody_waiting_for_the_first_token) {
     for (const bool stops : {false, true}) {
       SCOPED_TRACE(fmt::format("{}, 50 MiB/s{}", to_string(policy), stops ? ", then at a stand-still" : ""));
       VirtualOptions options = with_storage(inclusion, mode, policy, slow);
-      // By then what no other tier holds any more has been stored, and is asked for.
+      // At that time, blocks that are in no other tier have been stored, and are requested.
       if (stops) options.disk_stops_after = without.took * 3 / 4;
       const VirtualResult with = run(options);
       EXPECT_LE(p99(with.first_tokens), p99(without.first_tokens) * 11 / 10);

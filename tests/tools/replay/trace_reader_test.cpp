@@ -31,7 +31,7 @@ const std::vector<TraceRequest> two_requests{{27482, 1100, 52, {46, 47, 2353}, {
 
 class TraceReaderTest : public testing::Test {
  protected:
-  /// The one line of the failure that reading the file ends in, without the directory.
+  /// The one-line error of reading the file, without the directory.
   std::string failure(const std::filesystem::path& file) {
     try {
       (void)read_all(file);
@@ -145,7 +145,7 @@ TEST_F(TraceReaderTest, refuses_a_line_and_a_decompressed_trace_beyond_their_lim
     return std::string{"none"};
   };
   const auto has = [](const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; };
-  // In one piece, and over the end of a buffer.
+  // In one piece, and across the end of a buffer.
   EXPECT_EQ(failure_with(directory_.write("t.jsonl", two_lines), {.line_max = Bytes{200}}), "none");
   const std::string text = failure_with(directory_.write("t.jsonl", two_lines), {.line_max = Bytes{90}});
   EXPECT_TRUE(has(text, "t.jsonl:1: the line is longer than 90B")) << text;

@@ -17,7 +17,7 @@ BlockKey key_of(std::uint8_t number) {
   return key;
 }
 
-/// A device whose memory the host cannot address: everything goes through the scratch.
+/// A device whose memory the host cannot address, so everything is copied through `scratch`.
 class FarMemory final : public BlockAccess {
  public:
   explicit FarMemory(std::size_t slots) : slots_(slots, std::vector<std::byte>(block_bytes)) {}
@@ -42,7 +42,7 @@ constexpr BlockShape shape{Bytes{block_bytes}, block_tokens};
 const std::vector<BlockKey> keys{key_of(1), key_of(2), key_of(3)};
 const std::vector<SlotId> table{SlotId{5}, SlotId{2}, SlotId{7}, SlotId{0}};
 
-/// Of three full blocks and one that is filled in part: `hits` of them are given, the rest is computed.
+/// A batch of three full blocks and one partly filled block: `hits` of them are hits, the others are computed.
 ComputeBatch batch_of(std::uint64_t request, std::size_t hits) {
   ComputeBatch batch;
   batch.add_hits(request, keys, std::vector(hits, Tier::host), table);
@@ -69,7 +69,7 @@ TEST(Verifier, what_is_computed_token_by_token_comes_to_the_same) {
   for (const std::uint32_t tokens : {1U, 3U, 8U, 64U, 512U}) {
     FarMemory memory{8};
     Verifier verifier{Verify::all, {Bytes{block_bytes}, tokens}};
-    // A token of each block in turn, as requests that are served together write them.
+    // One token of each block in turn, as requests that are served together write them.
     for (std::uint64_t token = 0; token < tokens; ++token) {
       for (std::size_t block = 0; block < keys.size(); ++block) {
         EXPECT_NE(first_difference(memory.at(table[block].value()), keys[block]), std::nullopt);

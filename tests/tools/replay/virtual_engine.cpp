@@ -25,7 +25,7 @@ std::unique_ptr<FileStore> make_store(const VirtualOptions& options, SimulatedIo
   FileStoreConfig config;
   config.directory = "/store";
   config.block_bytes = VirtualEngine::block_bytes;
-  config.capacity = VirtualEngine::block_bytes * (options.stored_blocks + 64);  // and the catalog
+  config.capacity = VirtualEngine::block_bytes * (options.stored_blocks + 64);  // including the catalog
   return std::make_unique<FileStore>(config, disk);
 }
 
@@ -45,7 +45,7 @@ VirtualEngine::VirtualEngine(const VirtualOptions& options)
 
 VirtualEngine::~VirtualEngine() {
   flights_.clear();
-  options_.disk_operation = 1us;  // it is mended, if it was not well
+  options_.disk_operation = 1us;  // the disk is repaired
   disk_stops_ = never;
   for (bool stopped = runtime_ == nullptr; !stopped || cache_->has_pending_work();) {
     const auto handler = [&stopped](ErrorCode, std::uint64_t) { stopped = true; };
@@ -180,7 +180,7 @@ bool VirtualEngine::extend(Flight& flight, std::uint32_t blocks) {
   return !how;
 }
 
-/// What has been decided is computed by the end of the step; its full blocks are everybody's.
+/// The decided work is computed by the end of the step. Its full blocks are shared.
 void VirtualEngine::launch() {
   if (members_.empty()) return;
   const Fence fence = device_.launch([](BlockAccess&) {});
@@ -241,7 +241,7 @@ void VirtualEngine::link() {
     const auto copy = std::ranges::find_if(parts, [](auto part) { return part != SimulatedDevice::Part::compute; });
     return copy == parts.end() ? std::nullopt : std::optional{*copy};
   };
-  // What one poll decides, the next one gives to the device.
+  // A transfer that one poll decides is given to the device by the next poll.
   for (int quiet = 0; quiet < 2; ++quiet) {
     for (auto part = next(); part; part = next()) {
       device_.step(*part);

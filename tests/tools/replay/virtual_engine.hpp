@@ -25,7 +25,7 @@
 
 namespace terrace::test {
 
-/// A prompt, and the keys of all blocks that will be full, those of the output included.
+/// A prompt, and the keys of all blocks that will be full, including those of the output.
 struct VirtualRequest {
   std::uint64_t prompt_tokens = 0;
   std::uint64_t output_tokens = 0;
@@ -35,25 +35,25 @@ struct VirtualRequest {
 struct VirtualOptions {
   ManagerConfig manager;
   tools::Mode mode = tools::Mode::confined;
-  /// What the disk takes for an operation; nothing: it stands still.
+  /// Time of a disk operation; none: the disk hangs.
   std::optional<Duration> disk_operation;
-  /// It stands still from then on; nothing: never.
+  /// The disk hangs from then on; none: never.
   std::optional<Duration> disk_stops_after;
-  Tier lowest_tier = Tier::storage;  ///< that requests are served from
+  Tier lowest_tier = Tier::storage;  ///< the lowest tier that serves requests
   std::uint32_t stored_blocks = 600;
 };
 
 struct VirtualResult {
   tools::EngineCounts counts;
-  Duration took{};                     ///< of virtual time
+  Duration took{};                     ///< virtual time
   std::vector<Duration> first_tokens;  ///< by request
   ManagerStats stats;
   StoreStat store;
 };
 
-/// A continuous-batching engine in virtual time, over the real cache and a file store on a simulated disk. A step takes 5 ms, and
-/// 50 microseconds a token. The link takes no time, but waits for compute as ever; the disk takes its time while steps are
-/// computed. So what differs between two runs is the disk's doing. Threads: one.
+/// A continuous-batching engine in virtual time, with the real cache and a file store on a simulated disk. A step takes 5 ms plus
+/// 50 microseconds per token. The link takes no time, but its copies wait for compute as usual. The disk works while steps are
+/// computed. So differences between two runs come from the disk. Threads: one.
 class VirtualEngine {
  public:
   static constexpr std::uint32_t block_tokens = 16;
@@ -62,7 +62,7 @@ class VirtualEngine {
   explicit VirtualEngine(const VirtualOptions& options);
   ~VirtualEngine();
 
-  /// Serves the requests, eight at a time, each to its end.
+  /// Serves all requests to their end, eight at a time.
   [[nodiscard]] VirtualResult run(std::span<const VirtualRequest> requests);
 
  private:
@@ -76,7 +76,7 @@ class VirtualEngine {
     std::size_t hits = 0;
     bool prompted = false;
     bool pending = false;       ///< the cache has not answered yet
-    bool told_pending = false;  ///< and the scheduler knows that it has to wait
+    bool told_pending = false;  ///< the scheduler has been told to wait
     bool failed = false;
     std::unique_ptr<asio::cancellation_signal> cancel;
   };
@@ -95,10 +95,10 @@ class VirtualEngine {
   void share(Flight& flight);
   void end_lease(Flight& flight);
   void tell_scheduler();
-  /// The link moves all it can, and the cache hears of it.
+  /// Lets the link move everything that it can, and tells the cache.
   void link();
   void collect();
-  /// Time passes, in which the disk works.
+  /// Advances the time, in which the disk works.
   void pass(Duration time);
 
   VirtualOptions options_;
@@ -119,8 +119,8 @@ class VirtualEngine {
   std::vector<Member> members_;
   std::vector<tools::RequestNumber> prompted_;
   std::vector<tools::RequestNumber> ended_;
-  std::uint64_t tokens_ = 0;  ///< of the step
-  TimePoint disk_began_{};    ///< the operation that it is at
+  std::uint64_t tokens_ = 0;  ///< of this step
+  TimePoint disk_began_{};    ///< start of the present disk operation
   TimePoint disk_stops_ = never;
   bool disk_is_idle_ = true;
 };

@@ -11,7 +11,7 @@
 namespace terrace::tools {
 namespace {
 
-/// What every built-in workload promises.
+/// The promises of all built-in workloads.
 class Workloads : public testing::TestWithParam<std::string_view> {
  protected:
   static std::vector<TraceRequest> make(std::uint64_t seed, std::size_t requests, std::uint32_t block_tokens = 64) {
@@ -40,7 +40,7 @@ TEST_P(Workloads, of_two_seeds_share_no_id) {
 
 TEST_P(Workloads, name_the_blocks_of_an_output_as_the_prompt_that_repeats_it_does) {
   struct Output {
-    std::uint64_t before = 0;  ///< the prompt's last block
+    std::uint64_t before = 0;  ///< the last block of the prompt
     std::vector<std::uint64_t> ids;
   };
   std::map<std::uint64_t, Output> outputs;  // by their first block
@@ -61,7 +61,7 @@ TEST_P(Workloads, name_the_blocks_of_an_output_as_the_prompt_that_repeats_it_doe
     ASSERT_EQ(request.output_ids.size(), end / 64 - request.input_tokens / 64);
     outputs[request.output_ids.front()] = {ids.back(), request.output_ids};
   }
-  // Nobody repeats what was answered about a document.
+  // No prompt repeats an answer about a document.
   if (GetParam() == "rag") {
     EXPECT_EQ(outputs.size(), 0U);
   } else {

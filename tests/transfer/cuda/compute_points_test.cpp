@@ -12,7 +12,7 @@ namespace {
 
 using test::Gate;
 
-/// Points whose events are numbers, and happen when their gates open.
+/// Fences whose events are numbers. They happen when their gates open.
 class ComputePointsTest : public testing::Test {
  protected:
   ~ComputePointsTest() override { stop(); }

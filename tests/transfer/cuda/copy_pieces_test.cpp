@@ -34,7 +34,7 @@ class CopyPieces : public testing::Test {
 
   HostArena arena_{20, block_bytes, block_bytes* slots_per_chunk};
   DeviceGeometry packed_ = packed_geometry(base, 30, block_bytes);
-  /// Three parts of 32 bytes, each in an array of its own.
+  /// Three parts of 32 bytes, each in its own array.
   DeviceGeometry layers_{30, {{base, 32, 32}, {base + 0x1'0000, 32, 32}, {base + 0x2'0000, 32, 32}}, block_bytes};
 };
 
@@ -63,7 +63,7 @@ TEST_F(CopyPieces, of_regions_are_one_a_block_and_region_in_the_order_of_the_hos
 }
 
 TEST_F(CopyPieces, join_regions_that_lie_side_by_side) {
-  // K and V of one layer beside each other, the other layer elsewhere.
+  // K and V of one layer are adjacent; those of the other layer are elsewhere.
   const DeviceGeometry beside{30, {{base, 64, 32}, {base + 32, 64, 32}, {base + 0x2'0000, 32, 32}}, block_bytes};
   EXPECT_EQ(plan(swap_in, {run(1, 4, 1)}, beside),
             (std::vector<CopyPiece>{{base + 4 * 64, host(1), 64}, {base + 0x2'0000 + 4 * 32, host(1, 64), 32}}));
@@ -75,7 +75,7 @@ TEST_F(CopyPieces, join_whole_blocks_whose_regions_lie_side_by_side_but_not_over
 }
 
 TEST_F(CopyPieces, of_layers_are_their_regions_wherever_those_lie_in_the_gathered_block) {
-  // All K, then all V, of two layers; K of both layers lies side by side.
+  // All K, then all V, of two layers. K of both layers is adjacent.
   const DeviceGeometry geometry{
       30, {{base, 48, 24, 0}, {base + 24, 48, 24, 1}, {base + 0x1'0000, 24, 24, 0}, {base + 0x2'0000, 24, 24, 1}}, block_bytes};
   EXPECT_EQ(geometry.layers(), 2U);
@@ -96,7 +96,7 @@ TEST_F(CopyPieces, of_layers_of_packed_blocks_are_one_a_block) {
   EXPECT_EQ(plan(swap_in, {run(3, 7, 3)}, packed), plan(swap_in, {run(3, 7, 3)}, packed_)) << "whole ones lose nothing by it";
 }
 
-/// Of slots of 96 bytes, those from byte 24 to 72.
+/// A share of 96-byte slots: bytes 24 to 72.
 class SharePieces : public CopyPieces {
  protected:
   static constexpr std::uint64_t offset = 24;
@@ -118,7 +118,7 @@ TEST_F(SharePieces, of_the_last_share_of_a_slot_do_not_join_the_first_of_the_nex
 TEST_F(SharePieces, of_layers_and_regions_are_gathered_within_the_share) {
   EXPECT_EQ(plan(swap_in, {run(3, 7, 2)}, packed_share_, LayerRange{1, 1}, offset),
             (std::vector<CopyPiece>{{base + 7 * 48 + 24, host(3, 48), 24}, {base + 8 * 48 + 24, host(4, 48), 24}}));
-  // K and V of layer 0 side by side, those of layer 1 elsewhere.
+  // K and V of layer 0 are adjacent; those of layer 1 are elsewhere.
   const DeviceGeometry regions{
       30, {{base, 24, 12, 0}, {base + 12, 24, 12, 0}, {base + 0x1'0000, 12, 12, 1}, {base + 0x2'0000, 12, 12, 1}}, share};
   EXPECT_EQ(plan(swap_out, {run(4, 1, 1)}, regions, {}, offset),
@@ -169,7 +169,7 @@ TEST_F(CopyPieces, cover_every_byte_of_every_block_once_and_no_other) {
     std::uint64_t bytes = 0;
     for (const CopyPiece& piece : plan(swap_out, runs, geometry)) {
       bytes += piece.bytes;
-      // Counts in the arena itself: outside of it, the sanitizers object.
+      // Counts in the arena itself. An access outside of it is reported by the sanitizers.
       for (std::byte& byte : std::span{piece.host, piece.bytes}) byte = std::byte(std::to_integer<int>(byte) + 1);
     }
     std::uint64_t wanted = 0;

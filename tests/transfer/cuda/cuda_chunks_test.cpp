@@ -1,4 +1,4 @@
-// The CUDA device and an arena whose chunks come and go: what is registered when, and what becomes of a chunk that cannot be.
+// The CUDA device with an arena whose chunks come and go: what is registered when, and what happens if a registration fails.
 #include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/transfer/cuda/cuda_fixture.hpp"
 
@@ -18,7 +18,7 @@ using enum Direction;
 
 bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// An arena of four slots a chunk, whose worker moves when the test says.
+/// An arena with four slots per chunk, whose worker works when the test says so.
 class CudaChunks : public CudaOnFake {
  protected:
   static constexpr std::uint32_t chunk_slots = 4;
@@ -46,7 +46,7 @@ class CudaChunks : public CudaOnFake {
                                              std::array{CudaPool{.slots = slots, .host = coming_.get(), .regions = {}}}, options);
     device_->set_waker(waker_);
   }
-  /// What the worker has to do it does, on a thread without a context of the driver's.
+  /// Lets the worker finish its work, on a thread without a driver context.
   std::vector<ArenaEvent> settle() {
     std::thread{[this] {
       while (worker_->step()) {
@@ -102,7 +102,7 @@ TEST_F(CudaChunks, are_registered_as_they_come_and_no_longer_when_they_go_on_eve
 TEST_F(CudaChunks, are_registered_though_the_driver_takes_no_piece_as_large_as_the_arena) {
   FakeCuda::Machine machine;
   constexpr std::uint64_t page = 4096;
-  machine.registration_max = (count(block_bytes) * chunk_slots + page - 1) / page * page;  // a chunk, in whole pages
+  machine.registration_max = (count(block_bytes) * chunk_slots + page - 1) / page * page;  // one chunk, rounded up to whole pages
   make_machine(machine);
   make_arena(12, 12);
   open_over_arena();
@@ -237,7 +237,7 @@ TEST_F(CudaChunks, come_and_go_while_others_are_copied_from_and_to) {
         const std::uint32_t slot = round % 4;
         device.submit({2 * round, swap_in, {}, {run(slot, slot, 1)}});
         device.submit({2 * round + 1, swap_out, {}, {run(12 + slot, 4 + slot, 1)}});
-        // The chunks from the third on come and go all the while; nobody names their slots.
+        // Chunks from the third one on come and go all the time. No transfer uses their slots.
         if (arena.state(2) == ChunkState::warm) arena.give_back(2);
         if (arena.slots_coming() == 0) {
           ASSERT_TRUE(arena.grow(chunk_slots));

@@ -1,4 +1,4 @@
-// What every Device promises, on the CUDA device over a driver that is none.
+// The Device contract, for the CUDA device with the fake driver.
 #include "tests/transfer/cuda/cuda_support.hpp"
 #include "tests/transfer/cuda/fake_cuda.hpp"
 #include "tests/transfer/device_contract.hpp"

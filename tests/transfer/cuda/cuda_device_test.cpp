@@ -1,4 +1,4 @@
-// The CUDA device at work, over the fake driver: every method, and the order against compute.
+// The CUDA device with the fake driver: every copy method, and the order relative to compute.
 #include "tests/transfer/cuda/cuda_fixture.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ using enum Direction;
 class CudaMethods : public CudaOnFake, public testing::WithParamInterface<std::tuple<CopyMethod, Layout>> {
  protected:
   void start_method() { start(std::get<1>(GetParam()), std::get<0>(GetParam())); }
-  /// A call that this method makes and no other.
+  /// A driver call that only this copy method makes.
   const char* call(Direction direction) {
     switch (std::get<0>(GetParam())) {
       case CopyMethod::batch: return "memcpy_batch_13000";
@@ -33,7 +33,8 @@ TEST_P(CudaMethods, move_every_byte_and_touch_no_other) {
     ASSERT_FALSE(await_done(1).at(0).error);
     EXPECT_GT(cuda_->calls(call(direction)), before) << "went another way";
   }
-  // The swap-out put device blocks 3 to 13 into host slots 1 to 11, 20 into 14, 0 and 1 into 20 and 21.
+  // The swap-out put device blocks 3 to 13 into host slots 1 to 11, block 20 into slot 14, and blocks 0 and 1 into slots 20 and
+  // 21.
   const auto in_host = [](std::uint32_t slot) {
     if (slot >= 1 && slot < 12) return 100 + slot + 2;
     if (slot == 14) return 120U;
@@ -55,7 +56,7 @@ TEST_P(CudaMethods, move_more_than_they_have_descriptors_for_behind_compute_that
   cuda_->run_on(engine_.get(), [gate] { gate.wait(); });
   const Result<Fence> point = device_->signal(engine_.get());
   ASSERT_TRUE(point);
-  // More commands than the ring of descriptors has pages: whoever writes one again too early sends bytes astray.
+  // More commands than the descriptor ring has pages. If a page were reused too early, bytes would go to the wrong place.
   constexpr std::uint32_t commands = 3 * TileRing::pages;
   for (std::uint32_t i = 0; i < commands; ++i) {
     const std::uint32_t slot = i * 7 % (slots - 1);
@@ -80,7 +81,7 @@ TEST_P(CudaMethods, tell_how_long_a_command_kept_its_stream_and_not_what_it_wait
   const Gate gate;
   cuda_->run_on(engine_.get(), [this, gate] {
     gate.wait();
-    cuda_->pass_time(5'000'000);  // of a computation
+    cuda_->pass_time(5'000'000);  // time of a computation
   });
   const Result<Fence> point = device_->signal(engine_.get());
   ASSERT_TRUE(point);
@@ -89,7 +90,7 @@ TEST_P(CudaMethods, tell_how_long_a_command_kept_its_stream_and_not_what_it_wait
   EXPECT_EQ(ended_soon(), 0U);
   gate.open();
   const std::vector<CopyDone> done = await_done(2);
-  // A byte takes a nanosecond. The driver tells milliseconds in a float.
+  // A byte takes a nanosecond. The driver reports milliseconds as a float.
   const auto bytes = static_cast<double>(count(block_bytes));
   EXPECT_NEAR(static_cast<double>(nanoseconds{done.at(0).took}.count()), 4 * bytes, 8);
   EXPECT_NEAR(static_cast<double>(nanoseconds{done.at(1).took}.count()), bytes, 8) << "nor what was before it on the stream";
@@ -133,7 +134,7 @@ TEST_F(CudaOnFake, batches_go_through_the_older_call_where_the_driver_has_no_new
 }
 
 TEST_F(CudaOnFake, a_kernel_moves_more_tiles_than_a_page_of_the_ring_has) {
-  // One block of 5000 tiles and a bit.
+  // One block of 5000 tiles and a part of a tile.
   const Bytes large{5000 * std::uint64_t{kernel_tile_bytes} + 48};
   make_machine();
   HostArena arena{2, large, large};
@@ -182,7 +183,7 @@ TEST_F(CudaOnFake, pools_have_their_own_blocks_and_may_share_an_arena) {
 
 TEST_F(CudaOnFake, layers_move_by_their_regions_wherever_those_lie) {
   make_machine();
-  // Two layers: all K, then all V, each in an array of its own.
+  // Two layers: all K, then all V, each in its own array.
   constexpr std::uint64_t part = 640;
   constexpr std::uint32_t blocks = 4;
   HostArena arena{blocks, Bytes{4 * part}, Bytes{8 * part}};
@@ -212,7 +213,7 @@ TEST_F(CudaOnFake, layers_move_by_their_regions_wherever_those_lie) {
   EXPECT_EQ(wrong, 0);
 }
 
-// ---- order against compute
+// ---- order relative to compute
 
 TEST_F(CudaOnFake, a_copy_waits_for_what_the_engine_has_marked) {
   start(Layout::regions);
@@ -342,8 +343,8 @@ TEST_F(CudaOnFake, what_is_not_on_a_stream_is_dropped_when_it_is_destroyed_and_w
   submit(1, swap_out, {run(1, 1, 1)}, *marked);
   bool worked = false;
   const Fence work = device_->launch([&](BlockAccess&) { worked = true; });
-  submit(2, swap_out, {run(2, 2, 1)}, work);  // not on its stream before the work is done
-  // The first is on its stream when the event behind it is, and waits there.
+  submit(2, swap_out, {run(2, 2, 1)}, work);  // it is put on its stream only when the work is done
+  // The first transfer is on its stream when the event after it is, and waits there.
   while (cuda_->calls("cuEventRecord") == recorded) std::this_thread::yield();
   std::thread opener{[gate] {
     std::this_thread::sleep_for(std::chrono::milliseconds{20});

@@ -1,4 +1,4 @@
-// The CUDA device when the driver's calls fail, one after another, and when the context does.
+// The CUDA device when driver calls fail, one after another, and when the context fails.
 #include "tests/transfer/cuda/cuda_fixture.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ TEST_P(CudaFailures, of_any_call_while_it_is_opened_are_thrown_and_leave_nothing
     cuda_->fail_any(CUDA_ERROR_OUT_OF_MEMORY, after);
     try {
       open(GetParam());
-      // Kernels that do not load are none; whoever asks for the copy engine alone never hears of it.
+      // If kernels cannot be loaded, there are none. A device that uses only the copy engine does not notice it.
       opened = !cuda_->failed_any();
       cuda_->fail_any(CUDA_SUCCESS, -1);
       device_.reset();

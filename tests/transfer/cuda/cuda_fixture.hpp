@@ -18,7 +18,7 @@
 
 namespace terrace::test {
 
-/// Something that stands still until it is let go. Copies are the same gate, so that who waits may outlive the test's body.
+/// A gate that blocks until it is opened. Copies share one gate, so that a waiter may outlive the body of the test.
 class Gate {
  public:
   void open() const {
@@ -42,7 +42,7 @@ class Gate {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-/// A CUDA device over the fake driver, of blocks in three parts that are aligned to 16 bytes, and an engine's stream beside it.
+/// A CUDA device on the fake driver, with blocks of three parts aligned to 16 bytes, and a stream of an engine.
 class CudaOnFake : public testing::Test {
  protected:
   static constexpr std::uint32_t slots = 24;
@@ -51,7 +51,7 @@ class CudaOnFake : public testing::Test {
 
   ~CudaOnFake() override { close(); }
 
-  /// Before start().
+  /// Call it before start().
   void make_machine(FakeCuda::Machine machine = {}) {
     cuda_.emplace(machine);
     context_.emplace(cuda_->driver(), 0);
@@ -73,7 +73,7 @@ class CudaOnFake : public testing::Test {
     device_ = std::make_unique<DriverDevice>(cuda_->driver(), std::array{pool}, options);
     device_->set_waker(waker_);
   }
-  /// Checks that everything has been given back, and nothing been done that must not be.
+  /// Checks that everything has been given back and that nothing forbidden was done.
   void close() {
     device_.reset();
     memory_.reset();
@@ -84,7 +84,7 @@ class CudaOnFake : public testing::Test {
     }
     cuda_.reset();
   }
-  /// Device slots hold 100 + slot.
+  /// Fills each device slot with pattern 100 + slot.
   void write_device() {
     Fence last;
     for (std::uint32_t slot = 0; slot < slots; ++slot) last = device_->launch(writes(slot, 100 + slot));
@@ -96,7 +96,7 @@ class CudaOnFake : public testing::Test {
   std::vector<CopyDone> await_done(std::size_t wanted) {
     return await<CopyDone>(waker_, wanted, [this](auto& done) { return device_->poll(done); });
   }
-  /// Whatever has ended by now, after a time that is long for a copy that may go on and short for a test.
+  /// Collects what has ended after a time that is long for a copy that is allowed to run, and short for a test.
   std::size_t ended_soon() {
     std::this_thread::sleep_for(std::chrono::milliseconds{20});
     std::vector<CopyDone> done;
@@ -111,7 +111,7 @@ class CudaOnFake : public testing::Test {
     }));
     return same;
   }
-  /// Work of the engine's that stands still until the gate opens, and then writes the block of a device of regions.
+  /// Launches work of the engine that blocks until the gate opens, and then writes the block of a device with regions.
   void engine_writes_late(const Gate& gate, std::uint32_t slot, std::uint64_t seed) {
     cuda_->run_on(engine_.get(), [this, gate, slot, seed] {
       gate.wait();

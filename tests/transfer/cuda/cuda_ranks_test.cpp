@@ -1,5 +1,5 @@
-// Several CUDA devices over one arena: each moves its share of every host slot, and what is pinned is pinned once for all of
-// them, in whichever order they come, go and fail.
+// Several CUDA devices on one arena. Each moves its share of every host slot. Memory is pinned once for all of them, whatever the
+// order in which they start, end and fail.
 #include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/transfer/cuda/cuda_support.hpp"
 #include "tests/transfer/cuda/fake_cuda.hpp"
@@ -25,7 +25,8 @@ using enum Direction;
 
 bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// Three ranks with a third of every slot each, on two GPUs: ranks 0 and 2 are on the first. The arena's worker moves when told.
+/// Three ranks with a third of every slot each, on two GPUs: ranks 0 and 2 use the first. The worker of the arena works when
+/// told.
 class CudaRanks : public testing::Test {
  protected:
   static constexpr std::uint32_t ranks = 3;
@@ -71,7 +72,7 @@ class CudaRanks : public testing::Test {
     device(rank).submit({1, direction, {}, {run}});
     return await<CopyDone>(waker_, 1, [&](auto& done) { return device(rank).poll(done); }).at(0).error;
   }
-  /// The rank's part of two slots, by way of its device; the other ranks' parts stay as they are.
+  /// Moves the rank's part of two slots through its device and back. The parts of other ranks do not change.
   bool moves_there_and_back(std::uint32_t rank, std::uint32_t slot, std::uint64_t seed) {
     for (std::uint32_t i = 0; i < 2; ++i) {
       for (std::uint32_t each = 0; each < ranks; ++each) fill(part(slot + i, each), seed + 10 * i + each);
@@ -85,7 +86,7 @@ class CudaRanks : public testing::Test {
     }
     return in && out && same;
   }
-  /// What the worker has to do it does, on a thread without a context of the driver's.
+  /// Lets the worker finish its work, on a thread without a driver context.
   std::vector<ArenaEvent> settle() {
     std::thread{[this] {
       while (worker_->step()) {
@@ -252,7 +253,7 @@ TEST_F(CudaRanks, one_that_cannot_be_opened_leaves_the_others_as_they_were) {
   EXPECT_TRUE(moves_there_and_back(1, 5, 6));
 }
 
-/// The one that is lost has registered everything.
+/// The lost rank has registered all memory.
 TEST_F(CudaRanks, one_whose_context_is_lost_fails_what_it_is_asked_for_and_takes_nothing_from_the_others) {
   open(0, CopyMethod::kernel);
   open(1, CopyMethod::kernel);

@@ -1,4 +1,4 @@
-// Device memory that has gone elsewhere, as after an engine has slept: the device takes the new addresses between transfers.
+// Device memory that has moved, as after an engine was asleep: the device takes the new addresses between transfers.
 #include "tests/transfer/cuda/cuda_fixture.hpp"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ class CudaRelocation : public CudaOnFake {
   static std::vector<RelocatedPool> moved(std::vector<DeviceRegion> regions, std::uint16_t pool = 0) {
     return {{PoolId{pool}, std::move(regions)}};
   }
-  /// What the call throws; empty: nothing.
+  /// The exception's text; empty if there is none.
   std::string refusal(const std::vector<RelocatedPool>& pools) {
     try {
       EXPECT_TRUE(device_->relocate(pools));
@@ -45,7 +45,7 @@ TEST_F(CudaRelocation, blocks_move_to_and_from_the_new_addresses_on_every_method
     submit(1, swap_out, {run(3, 3, 2)});
     ASSERT_FALSE(await_done(1).at(0).error);
     ASSERT_TRUE(device_->relocate(moved(awake_->regions())));
-    // The engine has given its memory back: who touches it from now on is told so by the driver.
+    // The engine has freed its memory: the driver reports every later access.
     memory_.reset();
     submit(2, swap_in, {run(0, 0, slots)});
     ASSERT_FALSE(await_done(1).at(0).error);
@@ -116,7 +116,7 @@ TEST_F(CudaRelocation, is_refused_in_a_sentence_where_the_regions_do_not_fit_and
   regions.back().layer = 1;
   EXPECT_TRUE(says(refusal(moved(regions)), "is of layer 0, and not of 1")) << refusal(moved(regions));
   regions = awake_->regions();
-  regions[2].base = reinterpret_cast<std::uintptr_t>(arena_.block(SlotId{0}).data());  // the host's
+  regions[2].base = reinterpret_cast<std::uintptr_t>(arena_.block(SlotId{0}).data());  // host memory
   EXPECT_TRUE(says(refusal(moved(regions)), "is not memory of this device")) << refusal(moved(regions));
   regions = awake_->regions();
   regions[1].base = regions[0].base;

@@ -1,4 +1,4 @@
-// Opening a CUDA device, over the fake driver: what it takes, what it refuses, and what it measures.
+// Opening a CUDA device with the fake driver: what it accepts, what it refuses, and what it measures.
 #include "tests/transfer/cuda/cuda_fixture.hpp"
 #include "transfer/cuda/copy/calibration.hpp"
 
@@ -16,7 +16,7 @@ using enum Direction;
 
 class CudaSetup : public CudaOnFake {
  protected:
-  /// What opening a device is refused with; empty: it is not.
+  /// Why opening a device is refused; empty if it is not.
   std::string refusal(std::span<const CudaPool> pools, const CudaOptions& options = {}) {
     try {
       const DriverDevice device{cuda_->driver(), pools, options};
@@ -141,7 +141,7 @@ TEST_F(CudaSetup, has_batches_where_the_driver_has) {
 TEST_F(CudaSetup, leaves_the_callers_context_as_it_was) {
   make_machine();
   open();
-  // The fixture's own is current still, and nothing else.
+  // Only the context of the fixture is still current.
   EXPECT_NO_THROW(static_cast<void>(make_stream(cuda_->driver())));
   CUcontext popped = nullptr;
   EXPECT_EQ(cuda_->driver().cuCtxPopCurrent(&popped), CUDA_SUCCESS);
@@ -154,7 +154,7 @@ TEST_F(CudaSetup, leaves_the_callers_context_as_it_was) {
 
 // ---- calibration
 
-/// A time in which the n-th reading is n microseconds after the one before: the later a method is measured, the slower it is.
+/// A clock whose n-th reading is n microseconds after the one before. So methods that are measured later are slower.
 class SlowerAndSlower final : public Clock {
  public:
   [[nodiscard]] TimePoint now() const noexcept override {

@@ -16,11 +16,11 @@
 #include <string>
 #include <vector>
 
-/// What tests of the CUDA device share, whether the driver is real or not.
+/// Helpers for tests of the CUDA device with the real and with the fake driver.
 namespace terrace::test {
 
 /// A driver whose swap-outs fail once: the n-th call that puts one on a stream copies a quarter of its first piece and fails.
-/// One at a time; what it stands before outlives it.
+/// Only one may exist at a time. The driver that it wraps outlives it.
 class PartlyFailing {
  public:
   explicit PartlyFailing(const CudaDriver& before) : driver_{before} {
@@ -44,7 +44,7 @@ class PartlyFailing {
       if (!due()) {
         return real()->cuLaunchKernel(function, x, y, z, threads_x, threads_y, threads_z, shared, stream, parameters, extra);
       }
-      // The ring is memory of the driver's own, which has one address on both sides.
+      // The ring is memory that the driver has allocated, so it has one address on both sides.
       auto* const tile = reinterpret_cast<CopyTile*>(*static_cast<CUdeviceptr*>(parameters[0]));
       tile->bytes /= 4;
       unsigned one = 1;
@@ -55,7 +55,7 @@ class PartlyFailing {
   }
 
   [[nodiscard]] const CudaDriver& driver() const { return driver_; }
-  /// From now on.
+  /// Counts from now on.
   void fail_nth(int n) { countdown() = n; }
 
  private:
@@ -90,8 +90,8 @@ class CudaContract : public contract::Threaded {
     CudaOptions options;
     options.only_method = method;
     open(std::make_unique<DriverDevice>(partly_failing_.driver(), std::array{pool}, options));
-    // Of the contract's second command, which is of two blocks as the first is: its first call, or where a block has several, the
-    // second of its first block.
+    // The second command of the contract has two blocks, like the first one. Its first call fails; if a block needs several
+    // calls, the second call of its first block fails.
     if (failing == contract::Failing::second_command) {
       const bool is_whole = host.slot_bytes() == contract::block_bytes;
       const int where_calls_are_many = layout == Layout::regions ? 6 : is_whole ? 2 : 3;

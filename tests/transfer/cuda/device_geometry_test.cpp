@@ -11,7 +11,7 @@ namespace {
 
 using Regions = std::vector<DeviceRegion>;
 
-/// What the geometry is refused with; empty: it is not.
+/// Why the geometry is refused; empty if it is not.
 std::string refusal(std::uint32_t slots, const Regions& regions, std::uint64_t block_bytes) {
   try {
     const DeviceGeometry made{slots, regions, Bytes{block_bytes}};
@@ -51,7 +51,7 @@ TEST(DeviceGeometry, refuses_parts_of_different_regions_that_overlap) {
 }
 
 TEST(DeviceGeometry, refuses_overlaps_at_different_strides) {
-  // Blocks of 16 at 0, 48, 96, 144 and at 20, 84, 148.
+  // Blocks of 16 bytes at 0, 48, 96, 144 and at 20, 84, 148.
   EXPECT_TRUE(says(refusal(4, {{0x1000, 48, 16}, {0x1014, 64, 16}}, 32), "overlap"));
   EXPECT_EQ(refusal(3, {{0x1000, 48, 16}, {0x1010, 96, 16}}, 32), "");
 }
@@ -88,7 +88,7 @@ TEST(DeviceGeometry, refuses_what_makes_no_sense_and_names_it) {
 }
 
 TEST(DeviceGeometry, knows_the_layers_of_its_regions) {
-  // K of both, then V of both.
+  // K of both layers, then V of both.
   EXPECT_EQ((DeviceGeometry{8, {{0x1000, 64, 64, 0}, {0x2000, 64, 64, 1}, {0x3000, 32, 32, 0}, {0x4000, 32, 32, 1}}, Bytes{192}}
                  .layers()),
             2U);

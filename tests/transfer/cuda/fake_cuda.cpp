@@ -13,16 +13,16 @@
 namespace terrace::test {
 namespace {
 
-/// What the device's addresses of its own memory, and of registered host memory, differ by from where the bytes are: whoever
-/// takes one side's for the other's is found out. Memory that the driver itself has allocated on the host has one address on
+/// The offset between the device address and the real address of device memory and of registered host memory. If code uses the
+/// address of one side on the other, the fake driver notices it. Host memory that the driver has allocated has one address on
 /// both sides.
 constexpr CUdeviceptr device_side = CUdeviceptr{1} << 61;
 constexpr CUdeviceptr mapped_side = CUdeviceptr{1} << 60;
-/// By this much, times its number, every device sees registered memory elsewhere.
+/// Each device sees registered memory at a different address: this offset times the number of the device.
 constexpr CUdeviceptr mapped_apart = CUdeviceptr{1} << 52;
 constexpr CUdeviceptr mapped_bits = mapped_side | (mapped_apart * 0xFF);
 
-/// What the machine has of either memory.
+/// The size of device memory and of host memory.
 constexpr std::size_t memory_max = std::size_t{1} << 30;
 
 std::byte* pointer(CUdeviceptr address) { return reinterpret_cast<std::byte*>(address); }
@@ -67,7 +67,7 @@ struct FakeCuda::Stream {
     }
     changed.notify_all();
   }
-  /// To the end, also when it is destroyed: so does a real stream.
+  /// It runs to the end even when it is destroyed, as a real stream does.
   void run() {
     for (;;) {
       std::function<void()> item;
@@ -236,7 +236,7 @@ CUresult FakeCuda::allocate(Memory kind, std::size_t size, int device, std::byte
   void* made = nullptr;
   if (size == 0 || size > memory_max || ::posix_memalign(&made, 256, size) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
   memory = static_cast<std::byte*>(made);
-  std::memset(made, 0xA5, size);  // memory that nobody has cleared
+  std::memset(made, 0xA5, size);  // memory that was not cleared
   const std::lock_guard lock{mutex_};
   ranges_[memory] = {kind, size, device};
   return CUDA_SUCCESS;
@@ -250,7 +250,8 @@ CUresult FakeCuda::free(Memory kind, std::byte* memory, int device) {
       complaints_.emplace_back("gives back memory that is not there");
       return CUDA_ERROR_INVALID_VALUE;
     }
-    // What was registered in a context that has failed is taken back in another; else each takes back its own.
+    // Memory that was registered in a failed context may be unregistered in another one. Otherwise each context unregisters its
+    // own.
     const Context& made_in = contexts_[static_cast<std::size_t>(found->second.device)];
     const bool orphan = kind == Memory::registered && made_in.broken != CUDA_SUCCESS;
     if (found->second.device != device && !orphan) complaints_.emplace_back("gives back memory in another context");

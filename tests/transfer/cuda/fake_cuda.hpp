@@ -16,17 +16,20 @@
 #include <string_view>
 #include <vector>
 
-/// The CUDA driver of a machine that does not exist: "device" memory is the host's, a stream is a thread that does what it is
-/// given in order, a kernel is a function. Stricter than a real one: a copy must stay within one allocation of its stream's
-/// device and one registration of the host, when it is asked for and when it happens; addresses of the two sides are not
-/// interchangeable, nor are the addresses that two devices have of the same host memory; memory that is registered is not
-/// registered again; every call wants a current context, and the one of what it is about; and whatever was not given back is
-/// said at the end.
+/// The CUDA driver of an imaginary machine. "Device" memory is host memory, a stream is a thread that executes in order, and a
+/// kernel is a function. It is stricter than a real driver:
+/// - A copy must stay within one allocation of the stream's device and one registration of the host, both when it is launched and
+///   when it runs.
+/// - Addresses of device and host cannot be exchanged, and neither can the addresses that two devices have for the same host
+///   memory.
+/// - Registered memory cannot be registered again.
+/// - Every call needs a current context, and the right one for its object.
+/// - Everything that was not given back is reported at the end.
 namespace terrace::test {
 
 class FakeCuda {
  public:
-  /// What the machine has. Set before it is used.
+  /// The properties of the machine. Set them before use.
   struct Machine {
     int driver_version = 13000;
     int devices = 1;
@@ -34,11 +37,11 @@ class FakeCuda {
     bool loads_kernels = true;
     bool batch_12080 = true;
     bool batch_13000 = true;
-    /// The most that one registration of the host's memory may have.
+    /// The largest possible registration of host memory.
     std::size_t registration_max = std::numeric_limits<std::size_t>::max();
   };
 
-  /// One at a time in a process: the driver's functions have no state of their own.
+  /// One at a time in a process, because the driver's functions have no state of their own.
   explicit FakeCuda(Machine machine);
   FakeCuda() : FakeCuda(Machine{}) {}
   ~FakeCuda();
@@ -49,34 +52,34 @@ class FakeCuda {
 
   static constexpr int any_device = -1;
 
-  /// The call fails once, after `after` more of it that do not, in this device's context or in any. (Of those that only take
-  /// things back, cuMemHostUnregister can.)
+  /// After `after` successful calls of this function in this device's context (or in any), one call fails. (Of the functions that
+  /// only free something, only cuMemHostUnregister can fail.)
   void fail(std::string_view call, CUresult result, int after = 0, int device = any_device);
-  /// Of all calls together that can fail, those that only take things back excepted, the one after `after` more.
+  /// Fails the call after `after` more calls of any function that can fail, except those that only free something.
   void fail_any(CUresult result, int after);
   [[nodiscard]] bool failed_any() const;
-  /// The device's context has failed, as after an illegal address: nothing moves in it any more, and every call in it says so.
-  /// When it ends, what was registered in it is no longer.
+  /// Makes the context of the device fail, as after an illegal address: nothing moves in it any more, and every call in it
+  /// returns the error. When the context ends, its registrations end too.
   void break_context(CUresult result, int device = 0);
 
-  /// The machine's own time, which events with timing tell: a byte that is copied takes a nanosecond of it, nothing else any.
+  /// Advances the machine's own time, which timing events report. Copying a byte takes one nanosecond; nothing else takes time.
   void pass_time(std::uint64_t nanoseconds) { now_ += nanoseconds; }
 
-  /// Runs on the stream, in order with what else is put there.
+  /// Runs work on the stream, in order with other work there.
   void run_on(CUstream stream, std::function<void()> work);
   void set_capturing(CUstream stream, bool capturing);
-  /// The stream is of another context than all else from now on.
+  /// From now on, the stream belongs to a different context than everything else.
   void set_foreign(CUstream stream);
-  /// Where the host finds what the device has at this address.
+  /// The host address of what the device has at this address.
   [[nodiscard]] std::byte* at(CUdeviceptr device) const;
 
   [[nodiscard]] int calls(std::string_view call) const;
-  /// Stretches of the host's memory that are registered.
+  /// Number of registered ranges of host memory.
   [[nodiscard]] std::size_t registered() const;
-  /// What was taken and not given back, and what was done that must not be; empty: nothing.
+  /// What was not given back, and what was done wrong; empty if nothing.
   [[nodiscard]] std::string complaints() const;
 
-  // ---- for the driver's functions
+  // ---- used by the driver's functions
 
   struct Mark;
   struct Event {
@@ -88,21 +91,21 @@ class FakeCuda {
   enum class Memory { device, pinned, registered };
   static constexpr int nobody = -2;  ///< no device
 
-  /// What the call, about this device, is to fail with; success: it goes on.
+  /// The error that the call must return for this device, or success if it may continue.
   [[nodiscard]] CUresult begin(const char* call, int device, bool takes_back = false);
   void complain(const std::string& what);
-  /// Of its primary context.
+  /// Retains the primary context of the device.
   [[nodiscard]] CUresult retain(int device, CUcontext& context);
   void release(int device);
-  /// Whose context it is, as long as it is retained; or `nobody`.
+  /// The device of the context while it is retained; otherwise `nobody`.
   [[nodiscard]] int device_of(CUcontext context) const;
   [[nodiscard]] int device_of(CUstream stream) const;
   [[nodiscard]] CUresult allocate(Memory kind, std::size_t size, int device, std::byte*& memory);
   [[nodiscard]] CUresult free(Memory kind, std::byte* memory, int device);
   [[nodiscard]] CUresult pin(std::byte* memory, std::size_t size, int device);
-  /// The registration or pinned allocation that begins there, as the device sees it.
+  /// Finds the registration or pinned allocation that begins there, and its address for the device.
   [[nodiscard]] bool is_pinned(std::byte* begin, int device, CUdeviceptr& address) const;
-  /// Whose memory it is; or `nobody`.
+  /// The device that owns the memory, or `nobody`.
   [[nodiscard]] int owner(CUdeviceptr address) const;
   [[nodiscard]] CUresult copy(CUdeviceptr destination, CUdeviceptr source, std::size_t size, CUstream stream, const char* call);
   [[nodiscard]] CUresult copy_tiles(CUdeviceptr tiles, unsigned count, bool bulk, CUstream stream);
@@ -130,14 +133,14 @@ class FakeCuda {
   struct Range {
     Memory kind;
     std::size_t size;
-    int device;  ///< in whose context it was made
+    int device;  ///< the device in whose context it was made
   };
   struct Failure {
     int after;
     CUresult result;
     int device;
   };
-  /// Where the bytes are, if they lie within one range that may stand on this side.
+  /// The host address of the bytes, if they are within one range that is valid on this side.
   [[nodiscard]] std::byte* device_bytes(CUdeviceptr address, std::size_t size, int device) const;
   [[nodiscard]] std::byte* mapped_bytes(CUdeviceptr address, std::size_t size, int device) const;
   [[nodiscard]] std::byte* host_bytes(CUdeviceptr address, std::size_t size) const;
@@ -155,7 +158,7 @@ class FakeCuda {
   std::atomic<std::uint64_t> now_{0};
   std::set<std::shared_ptr<Stream>> streams_;
   std::set<CUevent> events_;
-  std::vector<Context> contexts_;  ///< the primary ones, by device
+  std::vector<Context> contexts_;  ///< the primary contexts, by device
   int modules_ = 0;
   std::vector<std::string> complaints_;
 };

@@ -1,4 +1,4 @@
-// The driver's functions, each of them a few words to the FakeCuda there is.
+// The driver's functions. Each forwards to the FakeCuda object.
 #include "tests/transfer/cuda/fake_cuda.hpp"
 
 #include <cstring>
@@ -13,10 +13,10 @@ constexpr std::uintptr_t page = 4096;
 
 using Memory = FakeCuda::Memory;
 
-/// Whose context is current on this thread.
+/// The device whose context is current on this thread.
 int current() { return contexts.empty() ? FakeCuda::nobody : fake->device_of(contexts.back()); }
 
-/// Success: the call may go on.
+/// Success if the call may continue.
 CUresult begin(const char* call) {
   const int device = current();
   if (const CUresult result = fake->begin(call, device); result != CUDA_SUCCESS) return result;
@@ -33,19 +33,19 @@ CUresult begin_on(const char* call, CUstream stream) {
   return CUDA_ERROR_INVALID_HANDLE;
 }
 
-/// A call that wants no context.
+/// A call that needs no context.
 CUresult begin_outside(const char* call, int device = FakeCuda::nobody) { return fake->begin(call, device); }
 
 void take_back(const char* call) { static_cast<void>(fake->begin(call, FakeCuda::nobody, true)); }
 
-/// Of what belongs to a context.
+/// A call that frees something of a context.
 CUresult take_back_inside(const char* call) {
   const CUresult result = fake->begin(call, current(), true);
   if (current() == FakeCuda::nobody) fake->complain(std::string{call} + ": without a context");
   return result;
 }
 
-/// Success: the call is none that disturbs a graph being captured, or this thread may make it all the same.
+/// Success if the call does not disturb a graph capture, or if this thread may make it anyway.
 CUresult beside_captures() {
   const bool disturbs = capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED && fake->any_capturing();
   return disturbs ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
@@ -117,7 +117,7 @@ void add_machine_calls(CudaDriver& driver) {
     return CUDA_SUCCESS;
   };
   driver.cuCtxSetCurrent = [](CUcontext context) -> CUresult {
-    // A thread that fails to be in the context makes every later call fail: more than this machine wants to play.
+    // If a thread cannot set its context, every later call fails. The fake machine does not simulate that.
     take_back("cuCtxSetCurrent");
     contexts = {context};
     return CUDA_SUCCESS;

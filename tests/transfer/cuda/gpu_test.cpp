@@ -1,4 +1,4 @@
-// The CUDA device over the driver of this machine. Without a device each test skips, and says why.
+// The CUDA device with the real driver of this machine. Without a GPU, each test is skipped and says why.
 #include "tests/transfer/cuda/cuda_support.hpp"
 #include "tests/transfer/device_contract.hpp"
 #include "transfer/cuda/copy/calibration.hpp"
@@ -34,7 +34,7 @@ namespace {
 
 using enum Direction;
 
-/// Blocks in three parts, aligned, larger than a tile of any kernel; an engine's stream beside the device.
+/// Aligned blocks in three parts, larger than a tile of any kernel; and a stream of an engine.
 class Gpu : public testing::Test {
  protected:
   static constexpr std::uint32_t slots = 64;
@@ -118,7 +118,7 @@ TEST_P(GpuMethods, move_every_byte_of_random_runs_there_and_back) {
     const std::uint32_t destination = static_cast<std::uint32_t>(random()) % (slots - number);
     copy(direction, {run(source, destination, number)});
     for (std::uint32_t i = 0; i < number; ++i) to[destination + i] = from[source + i];
-    // A block that nobody has had before, so that old bytes do not pass for new ones.
+    // A block that was not used before, so that old bytes cannot pass for new ones.
     const std::uint32_t changed = static_cast<std::uint32_t>(random()) % slots;
     in_host[changed] = 1000 + round;
     fill(arena_.block(SlotId{changed}), in_host[changed]);
@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(Gpu, GpuMethods,
                                   (std::get<1>(name.param) == Layout::packed ? "_packed" : "_regions");
                          });
 
-/// A kernel of the engine's stands still on its stream, and writes one part of a block when it is let go.
+/// A kernel of the engine blocks on its stream, and writes one part of a block when it is released.
 class GpuLateKernel : public Gpu {
  protected:
   void SetUp() override {
@@ -150,7 +150,7 @@ class GpuLateKernel : public Gpu {
     module_ = {module, driver_->cuModuleUnload};
     driver_->check(driver_->cuModuleGetFunction(&late_write_, module, "terrace_test_late_write"), "cuModuleGetFunction");
     gate_.emplace(*driver_, KiB, "a gate");
-    // Once with an open gate: a kernel may be loaded only when it is first launched, and that waits for all that runs.
+    // Run it once with an open gate: a kernel may be loaded at its first launch, and that waits for all running work.
     open_gate();
     launch_late_write(0);
     driver_->check(driver_->cuStreamSynchronize(engine_.get()), "cuStreamSynchronize");
@@ -181,7 +181,7 @@ class GpuLateKernel : public Gpu {
     driver_->check(driver_->cuLaunchKernel(late_write_, 1, 1, 1, 256, 1, 1, 0, engine_.get(), parameters, nullptr),
                    "cuLaunchKernel");
   }
-  /// What the host has of the part that the kernel writes.
+  /// The host's copy of the part that the kernel writes.
   std::byte host_part(std::uint32_t slot) { return arena_.block(SlotId{slot})[part_bytes[0] + part_bytes[1]]; }
 
   Owned<CUmodule> module_;
@@ -242,7 +242,7 @@ TEST_F(Gpu, follows_the_arenas_chunks_as_they_come_and_go) {
   }
 }
 
-/// On one GPU, or on two where there are two.
+/// Uses one GPU, or two if there are two.
 TEST_F(Gpu, ranks_move_their_shares_of_one_arena_and_follow_its_chunks) {
   constexpr std::uint32_t ranks = 2;
   const bool two = !CudaDevice::unavailable(1);
@@ -298,7 +298,7 @@ TEST_F(Gpu, ranks_move_their_shares_of_one_arena_and_follow_its_chunks) {
       ASSERT_EQ(events.at(0).kind, ArenaEvent::Kind::warm) << events[0].why;
       const std::uint32_t first = events[0].slots.first.value();
       there_and_back(first, 7, 1000);
-      // What the first has registered stays for the second, and goes when it is asked to.
+      // Registrations of the first device stay for the second one, and end when that is asked to remove them.
       devices[0].reset();
       there_and_back(first, 7, 2000);
       arena.give_back(first / arena.slots_per_chunk());
@@ -325,7 +325,7 @@ TEST_F(Gpu, takes_new_addresses_between_transfers) {
   open(Layout::regions, std::nullopt);
   EngineMemory awake{*driver_, slots, part_bytes[0], part_bytes[1], part_bytes[2]};
   ASSERT_TRUE(device_->relocate(std::array{RelocatedPool{PoolId{0}, awake.regions()}}));
-  memory_.reset();  // asleep: who still writes there fails
+  memory_.reset();  // the engine is asleep: later writes there fail
   for (std::uint32_t slot = 0; slot < slots; ++slot) fill(arena_.block(SlotId{slot}), 300 + slot);
   copy(swap_in, {run(0, 0, slots)});
   for (std::uint32_t slot = 0; slot < slots; ++slot) EXPECT_TRUE(device_holds(slot, 300 + slot)) << slot;
@@ -334,14 +334,14 @@ TEST_F(Gpu, takes_new_addresses_between_transfers) {
 
 TEST_F(Gpu, does_not_mark_a_stream_of_another_context) {
   open(Layout::regions, std::nullopt);
-  // Not among the calls that the device makes.
+  // The device itself does not call these functions.
   void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr);
   const auto create = reinterpret_cast<CUresult (*)(CUcontext*, unsigned, CUdevice)>(::dlsym(library, "cuCtxCreate_v2"));
   const auto destroy = reinterpret_cast<CUresult (*)(CUcontext)>(::dlsym(library, "cuCtxDestroy_v2"));
   if (create == nullptr || destroy == nullptr) GTEST_SKIP() << "this driver makes no contexts in the way the test knows";
   CUcontext other = nullptr;
-  driver_->check(create(&other, 0, cuda_device_at(*driver_, 0)), "cuCtxCreate");  // and current
+  driver_->check(create(&other, 0, cuda_device_at(*driver_, 0)), "cuCtxCreate");  // and makes it current
   StreamHandle foreign = make_stream(*driver_);
   EXPECT_EQ(device_->signal(foreign.get()).error(), Errc::io_failed);
   EXPECT_FALSE(device_->facts().first_failure.empty());

@@ -1,6 +1,6 @@
-// A kernel that is late: it stands still until the host says so, and then writes.
+// A late kernel: it blocks until the host releases it, and then writes.
 
-/// One thread a byte of the part, in one block; `gate` is pinned host memory.
+/// One block with one thread per byte of the part; `gate` is pinned host memory.
 extern "C" __global__ void terrace_test_late_write(const volatile unsigned* gate, unsigned char* part, unsigned bytes,
                                                    unsigned char value) {
   if (threadIdx.x == 0) {

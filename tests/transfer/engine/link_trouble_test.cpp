@@ -13,7 +13,8 @@
 #include <utility>
 #include <vector>
 
-/// The engine over a link that stands still and fails. The engine's clock moves when told to; the device's is the real one, and
+/// The engine with a link that hangs and fails. The test advances the engine's clock. The device uses real time, and its stalls
+/// are so long that they do not end, except where a test waits for their end.
 /// its stalls are so long that they do not end by themselves, but where a test waits for their end.
 namespace terrace {
 namespace {
@@ -38,7 +39,7 @@ class LinkTroubleTest : public testing::Test {
  protected:
   ~LinkTroubleTest() override { stop(); }
 
-  /// Device slots hold 100 + slot, host slots 200 + slot. A piece is a block.
+  /// Fills device slots with pattern 100 + slot and host slots with 200 + slot. A piece is one block.
   void start(const LinkModel& link) {
     stop();
     device_.emplace(slots, arena_, EmulatedOptions{.name = "troubled", .link = link, .faults = {}});
@@ -101,18 +102,18 @@ TEST_F(LinkTroubleTest, a_stall_that_outlives_the_deadline_leaves_what_is_under_
             (Outcomes{BlockOutcome::unconfirmed, BlockOutcome::unconfirmed, BlockOutcome::cancelled, BlockOutcome::cancelled}));
   EXPECT_FALSE(transfers_->idle()) << "two slots are in quarantine";
 
-  // The other direction takes no notice.
+  // The other direction is not affected.
   submit(transfer(4, swap_in, request, {run(0, 12, 4)}), seconds{5});
   EXPECT_EQ(await_events(1)[4].outcomes, Outcomes(4, BlockOutcome::done));
 
-  // Job 3 stands behind the stalled stream, and never starts.
+  // Transfer 3 is behind the stalled stream, and never starts.
   clock_.advance(hours{2});
   const std::vector<TransferEvent> late = poll();
   ASSERT_EQ(late.size(), 1U);
   EXPECT_EQ(late[0].id, TransferId{3});
   EXPECT_EQ(late[0].outcomes, Outcomes(2, BlockOutcome::cancelled));
 
-  while (device_->link_counts(swap_out).stalled == 0) std::this_thread::yield();  // its thread may not have come to it yet
+  while (device_->link_counts(swap_out).stalled == 0) std::this_thread::yield();  // its thread may not have started it yet
   EXPECT_EQ(device_->link_counts(swap_out), LinkCounts{.stalled = 1});
   EXPECT_EQ(device_->link_counts(swap_in), LinkCounts{});
   stop();
@@ -120,7 +121,7 @@ TEST_F(LinkTroubleTest, a_stall_that_outlives_the_deadline_leaves_what_is_under_
 }
 
 TEST_F(LinkTroubleTest, a_stall_that_ends_after_the_deadline_confirms_once_the_bytes_have_moved) {
-  // On a busy machine the stall may end before we have looked: then once more, with a longer one.
+  // On a busy machine the stall may end before the test has looked. Then try again with a longer one.
   for (auto stall = milliseconds{50};; stall *= 2) {
     LinkModel link;
     link[swap_out] = {.stall_every = 1, .stall = stall};

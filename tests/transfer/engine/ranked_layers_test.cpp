@@ -1,4 +1,4 @@
-// Transfers by layer over several ranks, whose engines say what the test makes them say.
+// Transfers by layer over several ranks, whose engines report what the test says.
 #include "tests/transfer/support.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 
@@ -57,7 +57,7 @@ class RankedLayers : public testing::Test {
     made.by_layer = true;
     transfers_.submit(std::move(made));
   }
-  /// The layers told of; 0 stands for the end.
+  /// The reported layers; 0 stands for the end.
   std::vector<std::uint32_t> told() {
     std::vector<TransferEvent> events;
     transfers_.poll(events);

@@ -35,7 +35,7 @@ constexpr std::uint32_t ranks = 3;
 constexpr std::uint32_t slots = 16;
 constexpr std::uint64_t share_bytes = 64;
 
-/// What rank r holds of the block that was first in device slot s.
+/// The pattern on rank r of the block that was first in device slot s.
 std::uint64_t seed_of(std::uint32_t rank, std::uint32_t slot) { return 1000 * (rank + 1) + slot; }
 
 class RankedTransfersTest : public testing::Test {
@@ -72,7 +72,7 @@ class RankedTransfersTest : public testing::Test {
     transfers_->check_invariants();
     return events;
   }
-  /// Lets the ranks of the mask run until nothing moves on them.
+  /// Lets the ranks in the mask run until nothing moves on them.
   std::vector<TransferEvent> run_ranks(std::uint32_t mask = 0b111) {
     std::vector<TransferEvent> all;
     for (bool moved = true; moved;) {
@@ -87,7 +87,7 @@ class RankedTransfersTest : public testing::Test {
     std::ranges::move(poll(), std::back_inserter(all));
     return all;
   }
-  /// What the device slot holds on each rank.
+  /// The content of the device slot on each rank.
   std::vector<std::vector<std::byte>> on_device(std::uint32_t slot) {
     std::vector<std::vector<std::byte>> found(ranks);
     group_->launch([&](std::uint32_t rank, BlockAccess& access) {
@@ -153,7 +153,7 @@ TEST_F(RankedTransfersTest, are_done_when_the_last_rank_has_acknowledged) {
 }
 
 TEST_F(RankedTransfersTest, say_for_a_block_what_all_ranks_together_have_come_to) {
-  // One piece a block: the first fails on rank 1, the second nowhere.
+  // One piece per block: the first block fails on rank 1, and the second one does not fail.
   devices_[1]->fail_next(swap_out);
   transfers_->submit(transfer(1, swap_out, request, {run(0, 0, 1)}));
   transfers_->submit(transfer(2, swap_out, request, {run(1, 1, 1)}));
@@ -164,7 +164,7 @@ TEST_F(RankedTransfersTest, say_for_a_block_what_all_ranks_together_have_come_to
   EXPECT_EQ(events[1].outcomes, std::vector(1, BlockOutcome::done));
   EXPECT_FALSE(events[1].error);
 
-  // Cancelled before any rank began: nothing was written. Where one has begun, it is another matter.
+  // If it is cancelled before any rank began, nothing was written. If one has begun, its blocks are unconfirmed.
   transfers_->submit(transfer(3, swap_out, request, {run(2, 2, 1)}));
   transfers_->cancel(TransferId{3});
   events = run_ranks();
@@ -172,7 +172,7 @@ TEST_F(RankedTransfersTest, say_for_a_block_what_all_ranks_together_have_come_to
   EXPECT_EQ(events[0].outcomes, std::vector(1, BlockOutcome::cancelled));
   transfers_->submit(transfer(4, swap_out, request, {run(2, 2, 1)}));
   std::vector<TransferEvent> rank_0;
-  engines_[0]->poll(rank_0);  // begins there alone
+  engines_[0]->poll(rank_0);  // it begins only there
   transfers_->cancel(TransferId{4});
   events = run_ranks();
   ASSERT_EQ(events.size(), 1U);
@@ -191,7 +191,7 @@ TEST_F(RankedTransfersTest, name_a_rank_that_falls_behind_and_let_the_others_wor
   EXPECT_EQ(transfers_->health(1).oldest, seconds{2});
   EXPECT_EQ(transfers_->health(1).behind, seconds{2});
   EXPECT_EQ(transfers_->health(0).state, RankHealth::State::well);
-  // The other direction of the same rank, and the other ranks, go on.
+  // The other direction of the same rank and the other ranks continue.
   transfers_->submit(transfer(2, swap_in, request, {run(8, 8, 1)}));
   ASSERT_EQ(run_ranks().size(), 1U);
   transfers_->submit(transfer(3, swap_out, request, {run(3, 3, 1)}));
@@ -227,7 +227,7 @@ TEST_F(RankedTransfersTest, resolve_at_the_deadline_and_confirm_when_the_last_ra
   EXPECT_TRUE(transfers_->idle());
 }
 
-/// An engine whose thread does not come round: it takes transfers, and says nothing until it is told to.
+/// An engine whose thread does nothing: it accepts transfers, and reports nothing until the test says so.
 class FrozenPort final : public TransferPort {
  public:
   void submit(Transfer transfer) override { transfers.push_back(std::move(transfer)); }
@@ -288,7 +288,7 @@ TEST_F(FrozenRanksTest, are_given_up_on_a_moment_after_the_deadline) {
   a_.say(1, finished, {done, done});
   EXPECT_TRUE(poll().empty());
   clock_.advance(seconds{1});
-  EXPECT_TRUE(poll().empty());  // it may just be reporting
+  EXPECT_TRUE(poll().empty());  // it may be about to report
   EXPECT_EQ(transfers_.next_deadline(), clock_.now() + RankedTransfersOptions{}.report_grace);
   clock_.advance(RankedTransfersOptions{}.report_grace);
   std::vector<TransferEvent> events = poll();
@@ -296,7 +296,7 @@ TEST_F(FrozenRanksTest, are_given_up_on_a_moment_after_the_deadline) {
   EXPECT_EQ(events[0].outcomes, std::vector(2, unconfirmed));
   EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
   EXPECT_EQ(transfers_.next_deadline(), never);
-  // What it says late ends the quarantine, and no more: first that something is under way, then that nothing is.
+  // A late report only ends the quarantine: first it says that something is still under way, and then that nothing is.
   b_.say(1, finished, {done, unconfirmed});
   EXPECT_TRUE(poll().empty());
   b_.say(1, confirmed);
@@ -357,7 +357,7 @@ TEST_F(FrozenRanksTest, that_are_lost_owe_nothing_any_more) {
   a_.say(1, finished, {done, done});
   a_.say(3, finished, {done, unconfirmed});
   clock_.advance(seconds{2});
-  ASSERT_EQ(poll().size(), 1U);  // 3, unconfirmed on both
+  ASSERT_EQ(poll().size(), 1U);  // 3, unconfirmed on both ranks
   const std::uint64_t woken = waker_.woken();
   transfers_.lose(1);
   transfers_.lose(1);
@@ -369,7 +369,7 @@ TEST_F(FrozenRanksTest, that_are_lost_owe_nothing_any_more) {
   EXPECT_EQ(events[0].error, Errc::stopped);
   EXPECT_EQ(transfers_.health(1).state, RankHealth::State::lost);
   EXPECT_EQ(transfers_.health(1).transfers, 0U);
-  // What rank a still has under way is waited for; what b says after its end is nobody's.
+  // It waits for what rank a still has under way. What b reports after the end is ignored.
   b_.say(2, finished, {done, done});
   a_.say(2, finished, {done, done});
   a_.say(3, confirmed);
@@ -377,7 +377,7 @@ TEST_F(FrozenRanksTest, that_are_lost_owe_nothing_any_more) {
   ASSERT_EQ(events.size(), 2U);
   EXPECT_EQ(events[0].outcomes, std::vector(2, BlockOutcome::failed));
   EXPECT_EQ(events[1].kind, confirmed);
-  // Nothing can be done by all ranks any more.
+  // No block can be done by all ranks any more.
   submit(4);
   events = poll();
   ASSERT_EQ(events.size(), 1U);
@@ -394,7 +394,7 @@ class ReplicatedRanksTest : public RankedTransfersTest {
 
 TEST_F(ReplicatedRanksTest, copy_down_once_and_up_to_all) {
   for (std::uint32_t i = 0; i < ranks; ++i) transfers_->submit(transfer(i + 1, swap_out, request, {run(i, i, 1)}));
-  // The one that owes least copies: each rank got one.
+  // The rank with the least outstanding work copies: each rank got one.
   for (std::uint32_t rank = 0; rank < ranks; ++rank) EXPECT_EQ(transfers_->health(rank).transfers, 1U);
   EXPECT_EQ(run_ranks().size(), ranks);
   for (std::uint32_t i = 0; i < ranks; ++i) {
@@ -408,8 +408,8 @@ TEST_F(ReplicatedRanksTest, copy_down_once_and_up_to_all) {
   }
 }
 
-/// Ranks that are late by up to half a second each, at random, for a hundred thousand steps: no rank ever waits for another. The
-/// first is always in time; whatever the others do, it has done all that was asked of it after each step.
+/// Each rank is late by up to half a second at random, for a hundred thousand steps. No rank waits for another: the first rank is
+/// always in time, and after each step it has done all its work, whatever the others do.
 TEST_F(RankedTransfersTest, never_wait_for_each_other) {
   Random random{17};
   TimePoint free_at[ranks] = {};

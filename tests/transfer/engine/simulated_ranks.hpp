@@ -17,7 +17,7 @@
 
 namespace terrace::test {
 
-/// Devices without threads, one per rank, each with lanes of its own: they move when a test or a seed says so, each at its own
+/// Devices without threads, one per rank, each with its own scheduler. They move when a test or a seed says so, each at its own
 /// pace.
 class Ranks {
  public:
@@ -26,17 +26,18 @@ class Ranks {
     RankPayload payload = RankPayload::sharded;
   };
 
-  /// `pools`: slots and arena of each; the shares are dealt out here.
+  /// `pools`: slots and arena of each pool. The shares of the ranks are set here.
   Ranks(const Options& options, std::span<const PoolMemory> pools, const TransferSchedulerConfig& scheduler_config,
         const Clock& clock, Waker& waker);
 
   [[nodiscard]] RankDevices& devices() { return *devices_; }
   [[nodiscard]] SimulatedDevice& device(std::uint32_t rank) { return *simulated_.at(rank); }
   [[nodiscard]] RankedTransfers& transfers() { return *transfers_; }
-  /// Which byte of a block a rank's share begins with.
+  /// The first byte of a rank's share in a block.
   [[nodiscard]] std::size_t share_begin(std::uint32_t rank, PoolId pool) const { return begins_.at(rank).at(pool.value()); }
 
-  /// One rank's device does one thing, if it can. While there is something to copy, compute goes on with this probability only.
+  /// Lets the device of one rank do one thing, if it can. If there is something to copy, compute continues only with this
+  /// probability.
   void step(Random& random, double compute = 1);
   void run();
   [[nodiscard]] SimulatedDevice& any(Random& random) { return *simulated_[random.below(simulated_.size())]; }
@@ -61,7 +62,7 @@ inline Ranks::Ranks(const Options& options, std::span<const PoolMemory> pools, c
     begins_.emplace_back();
     for (PoolMemory& pool : mine) {
       if (options.payload == RankPayload::sharded) {
-        // Of whole words in each layer; the last rank's is the largest where they do not come out even.
+        // Shares are whole words of each layer. If they do not divide evenly, the last rank has the largest one.
         const std::uint64_t unit = std::uint64_t{8} * pool.layers;
         const std::uint64_t each = count(pool.host->block_bytes()) / options.count / unit * unit;
         const bool last = rank + 1 == options.count;

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-/// The engine on a thread of its own, over the device with threads.
+/// The engine on its own thread, with a device with threads.
 namespace terrace {
 namespace {
 
@@ -46,7 +46,7 @@ class ThreadedTransfersTest : public testing::Test {
     transfers_.reset();
   }
 
-  /// Compute stands still at the point returned, until released.
+  /// Compute blocks at the returned fence until it is released.
   Fence hold_compute() {
     return device_.launch([this](BlockAccess&) { gate_.wait(); });
   }
@@ -86,7 +86,7 @@ TEST_F(ThreadedTransfersTest, move_every_byte_out_and_back_in) {
 }
 
 TEST_F(ThreadedTransfersTest, end_thousands_of_transfers_each_exactly_once) {
-  // More in all than may be between us and the engine at once.
+  // More in total than the queue between the test and the engine can hold.
   constexpr std::uint64_t batches = 10;
   constexpr std::uint64_t batch = 500;
   static_assert(batches * batch > ThreadedTransfers::transfers_in_flight_max);
@@ -98,7 +98,7 @@ TEST_F(ThreadedTransfersTest, end_thousands_of_transfers_each_exactly_once) {
       const auto slot = static_cast<std::uint32_t>(random.below(slots / 2 - 8));
       const auto blocks = static_cast<std::uint32_t>(random.between(1, 8));
       const auto urgency = static_cast<Urgency>(random.below(urgency_count));
-      // The directions keep to a half of the slots each: between them there is no order.
+      // Each direction uses its own half of the slots, because there is no order between the directions.
       const bool out = random.chance(0.5);
       const std::uint32_t at = out ? slot : slot + slots / 2;
       transfers_->submit(transfer(++id, out ? swap_out : swap_in, urgency, {run(at, at, blocks)}));
@@ -129,7 +129,7 @@ TEST_F(ThreadedTransfersTest, wait_for_the_point_a_transfer_names) {
 TEST_F(ThreadedTransfersTest, resolve_a_deadline_by_themselves_and_confirm_later) {
   const Fence held = hold_compute();
   std::vector<TransferEvent> events;
-  // On a busy machine a deadline may pass before the engine's thread has come to the transfer: then once more, with a later one.
+  // On a busy machine a deadline may pass before the engine has seen the transfer. Then try again with a later one.
   std::uint64_t id = 0;
   for (auto time = std::chrono::milliseconds{20}; id == 0 || events[0].outcomes[0] == BlockOutcome::cancelled; time *= 2) {
     Transfer made = transfer(++id, swap_out, request, {run(5, 5, 1)});
@@ -149,7 +149,7 @@ TEST_F(ThreadedTransfersTest, resolve_a_deadline_by_themselves_and_confirm_later
 }
 
 TEST_F(ThreadedTransfersTest, cancel_and_raise_what_is_queued) {
-  // Two pieces stand before the gate; the rest of the first transfer and the others are queued.
+  // Two pieces wait at the gate; the rest of the first transfer and the others are queued.
   Transfer first = transfer(1, swap_out, request, {run(0, 0, 12)});
   first.after = hold_compute();
   transfers_->submit(std::move(first));
@@ -175,7 +175,7 @@ TEST_F(ThreadedTransfersTest, refuse_new_transfers_once_stopped_and_end_the_old)
   first.after = hold_compute();
   transfers_->submit(std::move(first));
   transfers_->submit(transfer(2, swap_out, store, {run(20, 20, 1)}));
-  // Once this one has ended, the engine has come to those before it, and two pieces of the first are under way.
+  // When this transfer has ended, the engine has seen those before it, and two pieces of the first are under way.
   transfers_->submit(transfer(4, swap_in, request, {run(50, 50, 1)}));
   ASSERT_EQ(await_events(1).size(), 1U);
   transfers_->stop();
@@ -194,7 +194,7 @@ TEST_F(ThreadedTransfersTest, refuse_new_transfers_once_stopped_and_end_the_old)
   EXPECT_EQ(events[0].outcomes, expected);
 }
 
-/// A device that has no memory for a command, at times.
+/// A device that sometimes has no memory for a command.
 class ForgetfulDevice final : public Device {
  public:
   explicit ForgetfulDevice(Device& device) : device_{device} {}
@@ -235,7 +235,7 @@ TEST_F(ThreadedTransfersTest, fail_what_the_device_threw_at_and_live_on) {
   EXPECT_EQ(moved(1, 4), std::vector(4, BlockOutcome::failed));
   EXPECT_EQ(moved(2, 4), std::vector(4, BlockOutcome::done));
   EXPECT_TRUE(holds(arena_.block(SlotId{3}), 103));
-  // Of a transfer of several pieces those alone.
+  // In a transfer of several pieces, only that piece fails.
   forgetful.forget(1);
   std::vector<BlockOutcome> expected(12, BlockOutcome::done);
   std::fill_n(expected.begin(), 4, BlockOutcome::failed);
@@ -248,7 +248,7 @@ TEST_F(ThreadedTransfersTest, end_with_transfers_still_queued) {
 }
 
 TEST_F(ThreadedTransfersTest, move_no_byte_once_they_have_ended) {
-  // Slow enough that the piece is still under way when we end.
+  // So slow that the piece is still under way at the end.
   EmulatedOptions slow;
   slow.link[swap_out].bytes_per_second = block_bytes * 5;
   EmulatedDevice device{slots, arena_, slow};
@@ -256,7 +256,7 @@ TEST_F(ThreadedTransfersTest, move_no_byte_once_they_have_ended) {
   {
     ThreadedTransfers transfers{TransferSchedulerConfig{}, device, clock_, waker_};
     transfers.submit(transfer(1, swap_out, request, {run(5, 5, 1)}));
-    // Once this one has ended, the engine has come to the one before.
+    // When this transfer has ended, the engine has seen the one before.
     transfers.submit(transfer(2, swap_in, request, {run(6, 6, 1)}));
     const auto events = test::await<TransferEvent>(waker_, 1, [&](auto& out) { return transfers.poll(out); });
     ASSERT_EQ(events.size(), 1U);
@@ -265,7 +265,8 @@ TEST_F(ThreadedTransfersTest, move_no_byte_once_they_have_ended) {
 }
 
 TEST_F(ThreadedTransfersTest, refuse_transfers_beyond_their_bound) {
-  // The engine drains while we push, so we push until one is refused; however fast it is, its lane is bounded as well.
+  // The engine drains the queue during the loop, so push until one is refused. However fast the engine is, its lane has a limit
+  // too.
   std::uint64_t submitted = 0;
   Transfer held = transfer(++submitted, swap_out, request, {run(0, 0, 64)});
   held.after = hold_compute();

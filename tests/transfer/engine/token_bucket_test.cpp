@@ -44,7 +44,7 @@ TEST(TokenBucket, lets_its_rate_through_over_time) {
     bucket.take(Bytes{300}, now);
     gone += 300;
   }
-  // The first 300 were in the bucket.
+  // The first 300 tokens were in the bucket.
   EXPECT_EQ(now - start, std::chrono::milliseconds{29'700});
 }
 

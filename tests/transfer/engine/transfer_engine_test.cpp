@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-/// The engine on one thread, over a device that moves when told to and a clock that does too.
+/// The engine on one thread, with a device and a clock that the test advances.
 namespace terrace {
 namespace {
 
@@ -46,14 +46,14 @@ class DirectTransfersTest : public testing::Test {
   }
 
   std::vector<TransferEvent> poll() {
-    std::vector<TransferEvent> events(1);  // of the caller's: poll() appends
+    std::vector<TransferEvent> events(1);  // of the caller: poll() appends
     const std::size_t appended = transfers_->poll(events);
     EXPECT_EQ(appended, events.size() - 1);
     events.erase(events.begin());
     transfers_->check_invariants();
     return events;
   }
-  /// Polls and steps until nothing moves any more.
+  /// Polls and steps until nothing moves.
   std::vector<TransferEvent> poll_all() {
     std::vector<TransferEvent> events = poll();
     while (!device_.step_options().empty()) {
@@ -201,8 +201,8 @@ TEST_F(DirectTransfersTest, refuse_blocks_of_another_size_than_the_devices) {
   EXPECT_THROW((DirectTransfers{config, device_, clock_, waker_}), std::invalid_argument);
 }
 
-/// Random transfers, cancellations, failures, frozen streams and steps. Slots that a transfer names are not named again before it
-/// has ended, as the runtime promises; a block that is done must hold its source's bytes at that moment.
+/// Random transfers, cancellations, failures, frozen streams and steps. As the runtime promises, a slot is not used again before
+/// its transfer has ended. A block that is reported done must have the bytes of its source at that moment.
 TEST(TransferEngineProperty, a_block_reported_done_is_where_it_should_be) {
   std::uint64_t verified = 0;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
@@ -233,7 +233,7 @@ TEST(TransferEngineProperty, a_block_reported_done_is_where_it_should_be) {
           ++verified;
           continue;
         }
-        // Compute looks, before anything that is launched later changes the block again.
+        // Compute compares before anything that is launched later changes the block again.
         device.launch([&verified, slot, i, expected = std::vector(in_arena.begin(), in_arena.end())](BlockAccess& access) {
           EXPECT_TRUE(std::ranges::equal(access.read(SlotId{slot + i}, {}), expected));
           ++verified;

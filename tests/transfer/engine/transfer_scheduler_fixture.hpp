@@ -16,7 +16,7 @@ namespace terrace::test {
 
 inline constexpr TimePoint start{std::chrono::hours{1}};
 
-/// Lanes of blocks of 10 bytes in pieces of 4 blocks, 2 pieces under way.
+/// A scheduler with blocks of 10 bytes, pieces of 4 blocks, and 2 pieces under way.
 class TransferSchedulerTest : public testing::Test {
  protected:
   static TransferSchedulerConfig config() {
@@ -52,7 +52,7 @@ class TransferSchedulerTest : public testing::Test {
     scheduler_.check_invariants();
     return taken;
   }
-  /// The transfers of the pieces that start when everything that starts ends at once.
+  /// The transfers of all pieces in the order of their start, if each piece ends at once.
   std::vector<std::uint64_t> order() {
     std::vector<std::uint64_t> ids;
     while (const std::optional<Piece> piece = next()) {

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
-/// Transfers by layer: how they are cut, what is told of them, how they end.
+/// Transfers by layer: how they are cut, what is reported, how they end.
 namespace terrace {
 namespace {
 
@@ -20,7 +20,7 @@ using test::run;
 using test::start;
 using test::transfer;
 
-/// Blocks of 12 bytes in 6 layers of 2.
+/// Blocks of 12 bytes in 6 layers of 2 bytes.
 class TransferSchedulerLayersTest : public test::TransferSchedulerTest {
  protected:
   void make(std::uint64_t piece_bytes, std::uint32_t pieces_in_flight = 1) {
@@ -42,7 +42,7 @@ class TransferSchedulerLayersTest : public test::TransferSchedulerTest {
     EXPECT_TRUE(piece);
     return piece.value_or(Piece{});
   }
-  /// The layers told of since the last call; 0 stands for `finished`.
+  /// The layers reported since the last call; 0 stands for `finished`.
   std::vector<std::uint32_t> told() {
     std::vector<std::uint32_t> layers;
     for (const TransferEvent& event : events()) {
@@ -64,7 +64,7 @@ struct Part {
 };
 
 TEST_F(TransferSchedulerLayersTest, splits_a_layer_that_is_larger_than_a_piece) {
-  make(7);  // three layers of a block each
+  make(7);  // three layers of one block
   submit(5);
   std::vector<Part> parts;
   std::vector<std::vector<std::uint32_t>> told_after;
@@ -86,7 +86,7 @@ TEST_F(TransferSchedulerLayersTest, splits_a_layer_that_is_larger_than_a_piece) 
 }
 
 TEST_F(TransferSchedulerLayersTest, puts_as_many_layers_into_a_piece_as_fit) {
-  make(17);  // eight layers of a block: of two blocks four layers
+  make(17);  // eight layers of one block, or four layers of two blocks
   submit(2);
   const Piece first = start_next();
   EXPECT_EQ(first.layers, (LayerRange{0, 4}));
@@ -160,7 +160,7 @@ TEST_F(TransferSchedulerLayersTest, takes_a_transfer_by_layer_of_a_pool_without_
 }
 
 TEST_F(TransferSchedulerLayersTest, waits_for_the_earliest_piece_whatever_the_order_in_which_they_end) {
-  make(4, 3);  // two blocks of a layer
+  make(4, 3);  // two blocks of one layer
   submit(2);
   const Piece first = start_next();
   const Piece second = start_next();
@@ -173,7 +173,7 @@ TEST_F(TransferSchedulerLayersTest, waits_for_the_earliest_piece_whatever_the_or
 }
 
 TEST_F(TransferSchedulerLayersTest, tells_of_no_layer_once_a_piece_has_failed_and_fails_its_blocks) {
-  make(2, 2);  // one block of a layer
+  make(2, 2);  // one block of one layer
   submit(2);
   finish(start_next());
   finish(start_next());
@@ -192,7 +192,7 @@ TEST_F(TransferSchedulerLayersTest, tells_of_no_layer_once_a_piece_has_failed_an
 TEST_F(TransferSchedulerLayersTest, counts_a_block_as_done_only_with_its_last_layer) {
   make(2, 2);
   submit(2);
-  for (int i = 0; i < 11; ++i) finish(start_next());  // all but the second block's last layer
+  for (int i = 0; i < 11; ++i) finish(start_next());  // everything except the last layer of the second block
   EXPECT_EQ(told(), (std::vector<std::uint32_t>{1, 2, 3, 4, 5}));
   scheduler_.cancel(TransferId{1});
   EXPECT_EQ(told(), std::vector{0U});
@@ -221,7 +221,7 @@ TEST_F(TransferSchedulerLayersTest, leaves_unconfirmed_at_the_deadline_the_block
   finish(start_next());
   finish(start_next());
   finish(start_next());
-  const Piece moving = start_next();  // the first block's layer 1
+  const Piece moving = start_next();  // layer 1 of the first block
   EXPECT_EQ(told(), std::vector{1U});
   scheduler_.expire(start + seconds{1});
   EXPECT_EQ(told(), std::vector{0U});
@@ -245,7 +245,7 @@ TEST_F(TransferSchedulerLayersTest, keeps_a_failed_block_unconfirmed_while_anoth
 }
 
 TEST_F(TransferSchedulerLayersTest, counts_towards_the_bound_until_the_last_layer_has_started) {
-  make(24, 2);  // twelve layers of a block: one of ten blocks
+  make(24, 2);  // twelve layers of one block, or one layer of ten blocks
   submit(10);
   const auto other = [] { return transfer(2, swap_in, request, {run(0, 0, 91)}); };
   for (int layer = 0; layer < 5; ++layer) {

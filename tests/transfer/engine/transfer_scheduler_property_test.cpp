@@ -17,23 +17,23 @@ namespace {
 using test::run;
 using test::transfer;
 
-/// What a transfer's blocks may have come to, as seen from outside the lanes.
+/// What can have happened to the blocks of a transfer, as seen from outside the scheduler.
 struct Seen {
   std::vector<SlotRun> runs;
-  std::vector<BlockOutcome> outcomes;  ///< cancelled until its piece ends
+  std::vector<BlockOutcome> outcomes;  ///< `cancelled` until the piece of the block ends
   bool by_layer = false;
-  /// By layer (whole blocks have one), by block.
+  /// By layer (whole blocks have one layer), by block.
   std::vector<std::vector<bool>> started;
   std::vector<std::vector<bool>> arrived;
-  std::uint32_t next_layer = 0;  ///< where the next piece begins
+  std::uint32_t next_layer = 0;  ///< first layer of the next piece
   std::uint32_t next_block = 0;
   std::uint32_t told_layers = 0;
-  bool failed = false;  ///< a piece did
+  bool failed = false;  ///< a piece has failed
   bool finished = false;
   bool owes_confirmation = false;
 };
 
-/// Drives lanes at random and keeps a plain account of every block beside them.
+/// Uses a scheduler at random, and keeps a simple record of every block.
 class World {
  public:
   explicit World(std::uint64_t seed) : random_{seed}, scheduler_{config(random_)} {}
@@ -247,7 +247,7 @@ TEST(TransferSchedulerProperty, every_block_of_every_transfer_comes_to_exactly_o
     told += world.told();
     if (HasFailure()) return;
   }
-  // The test means little if an outcome never occurs.
+  // The test means little if some outcome never occurs.
   EXPECT_EQ(totals.size(), 4U);
   EXPECT_GT(told, 1'000U);
 }

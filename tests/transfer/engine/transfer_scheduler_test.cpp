@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
-/// What the lanes take, and in which order it starts.
+/// What the scheduler accepts, and in which order it starts pieces.
 namespace terrace {
 namespace {
 
@@ -151,12 +151,12 @@ TEST_F(TransferSchedulerTest, refuses_a_transfer_beyond_the_bound_and_changes_no
   EXPECT_EQ(refused.error(), Errc::refused);
   scheduler_.check_invariants();
   EXPECT_TRUE(events().empty());
-  submit(4, store, 40);  // exactly at the bound
+  submit(4, store, 40);  // exactly at the limit
   submit(transfer(5, swap_in, store, {run(0, 0, 100)}));
 
   const std::optional<Piece> of_request = next();
   EXPECT_EQ(of_request->id, TransferId{2});
-  submit(6, request, 44);  // what is under way does not count
+  submit(6, request, 44);  // work under way does not count
   EXPECT_FALSE(scheduler_.submit(transfer(3, swap_out, request, {run(0, 0, 1)})));
 }
 
@@ -182,7 +182,7 @@ TEST_F(TransferSchedulerDeathTest, stops_at_a_second_transfer_of_one_id) {
   EXPECT_DEATH((void)scheduler_.submit(transfer(1, swap_out, request, {run(0, 0, 1)})), "is_new");
 }
 
-/// The same lanes with 40 bytes a second for store: a piece of 4 blocks a second.
+/// The same scheduler with 40 bytes per second for Urgency::store: a piece of 4 blocks per second.
 class LimitedTransferSchedulerTest : public TransferSchedulerTest {
  protected:
   LimitedTransferSchedulerTest() {

@@ -33,7 +33,7 @@ TEST(Coalesce, does_not_join_what_is_adjacent_on_one_side_only) {
 }
 
 TEST(Coalesce, keeps_the_order_of_the_pairs) {
-  // Descending slots are neighbours too, but joined they would number the blocks the other way round.
+  // Descending slots are adjacent too, but joining them would reverse the order of the blocks.
   EXPECT_EQ(coalesced({pair(2, 2), pair(1, 1), pair(3, 3)}), (std::vector{run(2, 2, 1), run(1, 1, 1), run(3, 3, 1)}));
 }
 

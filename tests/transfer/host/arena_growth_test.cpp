@@ -1,4 +1,4 @@
-// The arena as it comes and goes: what is warm when, what observers hear, what cannot be had.
+// A growing and shrinking arena: which chunks are warm when, what observers are told, and what is refused.
 
 #include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/transfer/support.hpp"
@@ -25,12 +25,12 @@ using test::holds;
 constexpr Bytes block_bytes{4096};
 constexpr std::uint32_t chunk_slots = 4;
 
-/// Remembers what it was told, as "+first,count" and "-first,count".
+/// Records what it was told, as "+first,count" and "-first,count".
 class Recorder final : public ArenaChunks {
  public:
   [[nodiscard]] Result<void> chunk_added(const ArenaChunk& chunk) override {
     EXPECT_EQ(chunk.bytes.size(), chunk.slots.count * count(block_bytes));
-    // Every page is there by now, and zero.
+    // All pages exist by now, and are zero.
     EXPECT_TRUE(std::ranges::all_of(chunk.bytes, [](std::byte b) { return b == std::byte{0}; }));
     if (refuse) return Errc::io_failed;
     tell('+', chunk.slots);
@@ -67,7 +67,7 @@ class ArenaGrowth : public ::testing::Test {
     arena->poll(events);
     return events;
   }
-  /// What the worker has to do, it does.
+  /// Lets the worker finish its work.
   std::vector<ArenaEvent> settle() {
     while (worker->step()) {
     }
@@ -88,7 +88,7 @@ TEST_F(ArenaGrowth, is_ready_with_what_was_asked_for_at_once_and_warm_with_the_r
   EXPECT_TRUE(arena->holds({SlotId{0}, 4}));
   EXPECT_FALSE(arena->holds({SlotId{4}, 1}));
   ASSERT_TRUE(worker->step());
-  EXPECT_FALSE(arena->holds({SlotId{4}, 1}));  // until the control plane has heard of it
+  EXPECT_FALSE(arena->holds({SlotId{4}, 1}));  // until the control plane has collected the event
   const auto events = poll();
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].kind, ArenaEvent::Kind::warm);
@@ -102,13 +102,13 @@ TEST_F(ArenaGrowth, is_ready_with_what_was_asked_for_at_once_and_warm_with_the_r
 }
 
 TEST_F(ArenaGrowth, that_is_to_be_ready_at_once_asks_before_each_chunk_since_others_start_too) {
-  // Two of them fit alone, and not together: the machine has room for five chunks, and each wants four.
-  std::uint32_t taken = 0;  // chunks, by the other one: one for each of ours
+  // Each of the two arenas fits alone, but not both: the machine has memory for five chunks, and each arena needs four.
+  std::uint32_t taken = 0;  // chunks taken by the other arena: one for each of ours
   std::uint32_t asked = 0;
   limits = [&] {
     MemoryLimits now;
     taken = asked;
-    now.available = block_bytes * chunk_slots * (5 - std::min(5U, asked + taken));  // ours, and the other's
+    now.available = block_bytes * chunk_slots * (5 - std::min(5U, asked + taken));  // ours, and those of the other arena
     ++asked;
     return now;
   };
@@ -152,7 +152,7 @@ TEST_F(ArenaGrowth, keeps_what_is_there_as_it_grows_and_shrinks) {
   EXPECT_EQ(arena->state(2), ChunkState::reserved);
   EXPECT_EQ(settle().size(), 2U);
   EXPECT_EQ(arena->slots(), 11U);
-  EXPECT_EQ(arena->slots_of(2), (SlotSpan{SlotId{8}, 4}));  // behind the gap that the partial chunk leaves
+  EXPECT_EQ(arena->slots_of(2), (SlotSpan{SlotId{8}, 4}));  // after the gap that the partial chunk leaves
   EXPECT_EQ(arena->slots_of(3), (SlotSpan{SlotId{12}, 1}));
   EXPECT_FALSE(arena->holds({SlotId{5}, 2}));
   fill(arena->block(SlotId{12}), 12);
@@ -176,7 +176,7 @@ TEST_F(ArenaGrowth, tells_an_observer_of_every_chunk_that_comes_and_goes) {
   EXPECT_EQ(recorder.told, (std::vector<std::string>{"+0,4", "+4,2"}));
   (void)settle();
   arena->give_back(0);
-  EXPECT_EQ(recorder.told.size(), 3U);  // not on the control plane's thread
+  EXPECT_EQ(recorder.told.size(), 3U);  // not on the thread of the control plane
   (void)settle();
   EXPECT_EQ(recorder.told, (std::vector<std::string>{"+0,4", "+4,2", "+8,4", "-0,4"}));
   Recorder second;
@@ -307,7 +307,7 @@ TEST(ArenaThread, makes_and_unmakes_chunks_while_others_use_theirs) {
   wait_for(11);
   EXPECT_EQ(arena.mapped(), block_bytes * 32);
   for (std::uint32_t slot = 8; slot < 32; ++slot) EXPECT_TRUE(holds(arena.block(SlotId{slot}), slot));
-  ASSERT_TRUE(arena.grow(1024).has_value());  // and is not waited for
+  ASSERT_TRUE(arena.grow(1024).has_value());  // and do not wait for it
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ std::size_t pages_there(std::span<std::byte> bytes) {
 
 TEST(FirstTouch, brings_every_page_on_however_many_threads_and_in_pages_of_either_size) {
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  const Bytes size{count(MiB * 100) + page};  // thirteen slices, the last of them short
+  const Bytes size{count(MiB * 100) + page};  // thirteen slices; the last one is short
   for (const unsigned threads : {0U, 1U, 2U, 3U}) {
     for (const HugePages huge : {HugePages::yes, HugePages::no}) {
       const Mapping mapping = Mapping::reserve(size, "a test");
@@ -56,7 +56,7 @@ TEST(FirstTouch, says_whether_the_pages_are_on_the_node) {
   options.numa_node = 0;
   const FirstTouch got = first_touch(mapping.bytes(), options);
   ASSERT_EQ(got.error, 0);
-  // A container may let us neither wish nor look.
+  // A container may forbid both setting and reading the NUMA node.
   if (!got.node_asked || !got.share_on_node) GTEST_SKIP() << "the kernel does not say";
   EXPECT_EQ(*got.share_on_node, 1.0);
 }

@@ -34,7 +34,8 @@ TEST(HostArena, begins_blocks_of_whole_pages_at_pages) {
 }
 
 TEST(HostArena, says_how_far_memory_is_contiguous) {
-  // 1000 bytes fit three times into a chunk of 3500; the rest of a chunk is not used, as no slot straddles two.
+  // A slot of 1000 bytes fits three times into a chunk of 3500 bytes. The rest is unused, because no slot crosses a chunk
+  // boundary.
   const HostArena arena{8, Bytes{1000}, Bytes{3500}};
   const std::uint32_t expected[] = {3, 2, 1, 3, 2, 1, 2, 1};
   for (std::uint32_t slot = 0; slot < 8; ++slot) {

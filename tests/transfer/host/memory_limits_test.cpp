@@ -89,7 +89,7 @@ TEST(Preflight, names_the_tightest_limit_and_the_largest_size_that_fits) {
                                "the largest size that fits is 2.93GiB");
   EXPECT_EQ(refusal->fits, MiB * 3000);
 
-  // What it says fits does, and nothing larger.
+  // The reported size fits, and nothing larger does.
   wanted.bytes = refusal->fits;
   EXPECT_FALSE(preflight(wanted, limits).has_value());
   wanted.bytes = refusal->fits + wanted.unit;

@@ -9,10 +9,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr Duration fast = milliseconds{100};  // a GiB
+constexpr Duration fast = milliseconds{100};  // per GiB
 constexpr Duration slow = std::chrono::seconds{10};
 
-/// How the next so many GiB are touched, where huge pages take so long and small ones so long.
+/// How many of the next GiB are touched in huge pages, if huge pages take `huge` and small pages take `small`.
 int in_huge_pages(PageChoice& choice, int pieces, Duration huge, Duration small) {
   int count = 0;
   for (int i = 0; i < pieces; ++i) {
@@ -35,7 +35,8 @@ TEST(PageChoice, is_what_was_wished_where_none_were) {
 
 TEST(PageChoice, goes_over_to_small_pages_where_huge_ones_crawl) {
   PageChoice choice{HugePages::yes};
-  // The first crawls; sixteen in small pages after the trial; then they are tried again, twice as seldom each time.
+  // The first one is slow. After this trial sixteen are touched in small pages; then huge pages are tried again, each time half
+  // as often.
   EXPECT_EQ(in_huge_pages(choice, 1 + 1 + 16, slow, fast), 1);
   EXPECT_EQ(in_huge_pages(choice, 1 + 32, slow, fast), 1);
   EXPECT_EQ(in_huge_pages(choice, 1 + 64, slow, fast), 1);
