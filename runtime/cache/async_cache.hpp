@@ -24,7 +24,8 @@
 
 namespace terrace {
 
-/// What a granted request has. A request is granted when it is ready; a request by layer, when its first layers have arrived.
+/// The result of a granted request. A request is granted when it is ready; a request by layer, when its first layers have
+/// arrived.
 struct Grant {
   /// Value of `layers` when all layers have arrived.
   static constexpr std::uint32_t all_layers = Loads::all_layers;
@@ -444,7 +445,7 @@ class AsyncCache : private LeaseHome {
     return std::make_unique<WaitFor<Handler, T...>>(std::move(handler), executor_);
   }
 
-  /// What must follow an operation: `turn` if it may affect waiting requests, deadlines or work under way.
+  /// The step that must follow an operation: `turn` if it may affect waiting requests, deadlines or work under way.
   enum class Then : bool { nothing, turn };
 
   /// Runs `work` on the strand and completes with its result.

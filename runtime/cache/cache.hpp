@@ -195,7 +195,7 @@ class Cache : private LeaseHome {
   [[nodiscard]] Result<std::vector<WriteBackResult>> take_write_back_results(WriteBackId id) {
     return manager_.write_backs().take_results(id);
   }
-  /// What a power failure now would leave, in all pools together.
+  /// The blocks that would survive a power failure now, and those that would be lost, in all pools together.
   [[nodiscard]] Durability durability() const { return manager_.durability(); }
   /// Starts a job that writes everything that is cached to storage and flushes it, within `budget`. Fails as start_write_back().
   [[nodiscard]] Result<WriteBackId> start_checkpoint(Duration budget);

@@ -104,8 +104,8 @@ struct CacheSystemOptions {
   /// The longest time that a stored block waits for a flush. A power failure costs at most the blocks of this time and of the
   /// flush itself. If 0, storage is flushed only for a durable job and when the CacheSystem is destroyed.
   Duration flush_interval = std::chrono::seconds{5};
-  /// As in ManagerConfig. An instance that only decodes sets `caching` to false. It also sets `store_uncached` to true if other
-  /// instances read its output from the store.
+  /// The same as in ManagerConfig. An instance that only decodes sets `caching` to false. It also sets `store_uncached` to true
+  /// if other instances read its output from the store.
   bool caching = true;
   bool store_uncached = false;
   InclusionPolicy inclusion = InclusionPolicy::non_inclusive;
@@ -116,15 +116,15 @@ struct CacheSystemOptions {
   std::uint32_t evictions_in_flight_max = 0;
   Watermarks device_watermarks;
   Watermarks host_watermarks;
-  /// As in ManagerConfig.
+  /// The same as in ManagerConfig.
   LoadPolicy loads = LoadPolicy::measured;
   double unit_prefill_seconds = 0;
   /// Limits of the link bandwidth for transfers that no request waits for. Cache::limit_transfers changes them.
   LaneRates lane_rates{};
   /// Identifies model and geometry. A store that was written with another fingerprint is refused.
   std::array<std::byte, 32> fingerprint{};
-  /// Where it is logged, once, that a part works less well than configured: storage that is not used after failures, growth that
-  /// stopped, lost directories, copy kernels that cannot be loaded. By default nothing is logged.
+  /// The log for messages, one each, that a part works less well than configured: storage that is not used after failures, growth
+  /// that stopped, lost directories, copy kernels that cannot be loaded. By default nothing is logged.
   LogOptions log;
   /// Poison mode, for tests: slots are overwritten as they become free.
   bool poison = false;

@@ -33,7 +33,7 @@ class ContextSpread {
     std::uint32_t prefill_ranks = 1;  ///< further factor for prefill: there are decode_ranks * prefill_ranks ranks
     std::uint32_t interleave = 1;     ///< consecutive tokens on one rank; must divide block_tokens
   };
-  /// Where the KV of a token is.
+  /// The place of the KV of a token.
   struct Place {
     std::uint32_t rank = 0;
     std::uint64_t block = 0;   ///< index in the block table

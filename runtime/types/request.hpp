@@ -26,7 +26,7 @@ struct MatchResult {
   [[nodiscard]] std::uint32_t total() const { return device + host + storage; }
 };
 
-/// What a request needs to run. Blocks are counted from the start of the sequence. In a manager with several groups, "block"
+/// The needs of a request. Blocks are counted from the start of the sequence. In a manager with several groups, "block"
 /// means a hash unit here and in the statistics (hash_unit() of its groups). In a manager with one group, a hash unit is one of
 /// its blocks.
 struct AcquireRequest {
@@ -106,9 +106,9 @@ enum class GroupState : std::uint8_t {
   does_not_serve,  ///< the block table has null blocks there, and the group shares no block of this request
 };
 
-/// Where the blocks of a request with keys were found. The tiers, external and miss add up to all of them. A block that another
-/// request was already loading counts under the tier that it is loaded from. A block whose load failed is a miss. With several
-/// groups, a block counts under the lowest tier from which any group needed it.
+/// The tiers in which the blocks of a request with keys were found, as counts. The tiers, external and miss add up to all of
+/// them. A block that another request was already loading counts under the tier that it is loaded from. A block whose load failed
+/// is a miss. With several groups, a block counts under the lowest tier from which any group needed it.
 struct RequestStats {
   std::uint32_t blocks = 0;
   std::uint32_t device = 0;
@@ -133,7 +133,7 @@ struct RequestTotals {
   std::uint64_t miss = 0;
 };
 
-/// Where a block is cached.
+/// The copies of a cached block.
 struct BlockPlace {
   std::optional<SlotId> device;
   std::optional<SlotId> host;
@@ -222,7 +222,7 @@ struct ManagerStats {
   std::uint64_t ahead_device = 0;  ///< device copies dropped, or being dropped, for a watermark
   std::uint64_t ahead_host = 0;
   std::uint64_t dropped_clean = 0;  ///< of the dropped copies: a lower tier had the block
-  /// Of the dropped copies: no lower tier had the block. None is configured, none had a free slot, or the copy failed.
+  /// Dropped copies whose block no lower tier had: none is configured, none had a free slot, or the copy failed.
   std::uint64_t dropped_lost = 0;
   std::uint64_t backup_candidates = 0;  ///< WritePolicy::selective: blocks for which a hit count was started
   std::uint64_t backed_up = 0;          ///< blocks ordered to storage because of their hits, with ancestors

@@ -18,7 +18,7 @@ namespace terrace {
 /// policy.
 using WriteBackId = StrongId<struct WriteBackIdTag, std::uint64_t>;
 
-/// What to write to storage. Ancestors that storage does not have are written too, before their descendants.
+/// The blocks to write to storage. Ancestors that storage does not have are written too, before their descendants.
 struct WriteBackOrder {
   enum class Scope : std::uint8_t {
     request,  ///< the blocks that a ready request has committed, hits included
@@ -43,7 +43,7 @@ struct WriteBackOrder {
   Bytes budget{};
 };
 
-/// What happened to a block of a job. Every block in the scope has exactly one outcome.
+/// The end of a block of a job. Every block in the scope has exactly one outcome.
 enum class WriteBackOutcome : std::uint8_t {
   stored,  ///< by this job, or by another writer while it ran
   already_there,
@@ -89,8 +89,8 @@ struct WriteBackProgress {
   [[nodiscard]] bool ended() const { return state != WriteBackState::running && state != WriteBackState::paused; }
 };
 
-/// What would survive a power failure now, and what would be lost. Lost blocks are those that only device or host have, and those
-/// that storage has but no flush has covered.
+/// The blocks that would survive a power failure now, and those that would be lost. Lost blocks are those that only device or
+/// host have, and those that storage has but no flush has covered.
 struct Durability {
   std::uint64_t durable_blocks = 0;  ///< at least
   std::uint64_t lost_blocks = 0;

@@ -19,7 +19,7 @@
 namespace terrace::test {
 namespace {
 
-/// What survives a power failure on one of several kinds of disks.
+/// Chooses what survives a power failure, for one of several kinds of disks.
 std::function<bool(bool)> any_survival(Random& random) {
   switch (random.below(5)) {
     case 0: return [](bool) { return false; };

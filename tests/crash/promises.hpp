@@ -64,7 +64,7 @@ struct Saying {
 [[nodiscard]] BlockKey number_as_key(std::uint64_t number);
 [[nodiscard]] std::uint64_t key_as_number(const BlockKey& key);
 
-/// What a store has promised about its blocks, derived from the messages so far: which blocks must be there after a crash at this
+/// The promises of a store about its blocks, derived from the messages so far: which blocks must be there after a crash at this
 /// moment, and which must not. It follows the contracts of BlockStore and FileStore, and does not look at the store.
 ///
 /// Size: a start with fewer slots than the store may have been left with can drop any block. A start with at least as many slots

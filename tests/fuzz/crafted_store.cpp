@@ -184,7 +184,7 @@ std::set<BlockKey> keys_of(const std::vector<CatalogRecord>& records) {
   return keys;
 }
 
-/// What a reader expects a store to serve. Nothing if it finds no store.
+/// The blocks that a reader expects a store to serve. Nothing if it finds no store.
 struct Look {
   Superblock superblock;
   std::set<BlockKey> blocks;

@@ -108,7 +108,7 @@ def main():
     copy_tree(scratch)
     outcomes = {"caught": [], "survived": [], "not planted": []}
     with open(scratch / "build.log", "w") as log:
-        # As the dev preset has it, so that a compiler cache knows all but the mutants.
+        # The same flags as in the dev preset, so that a compiler cache has everything except the mutants.
         if subprocess.run(["cmake", "--preset", "dev"], cwd=scratch, stdout=log, stderr=subprocess.STDOUT).returncode != 0:
             sys.exit(f"the copy cannot be configured: see {scratch / 'build.log'}")
         for target in sorted({mutant["target"] for mutant in mutants}):

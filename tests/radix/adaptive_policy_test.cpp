@@ -1,4 +1,4 @@
-// What the adaptive policy promises, on random workloads: it is never much worse than LRU, it is better where LRU is bad, and a
+// The promises of the adaptive policy, on random workloads: it is never much worse than LRU, it is better where LRU is bad, and a
 // hot set survives a scan. (No recorded traces: a property of three recordings need not hold for a fourth.)
 
 #include "radix/eviction/adaptive_policy.hpp"
@@ -102,7 +102,7 @@ TEST(AdaptivePolicyTest, a_scan_of_ten_times_its_size_costs_the_hot_set_under_fi
   }
 }
 
-/// Whatever the policy has learnt before.
+/// This holds regardless of what the policy has learnt before.
 TEST(AdaptivePolicyTest, a_hot_set_outlives_a_scan_though_another_workload_came_before) {
   for (const std::uint32_t capacity : scan_sizes) {
     SCOPED_TRACE(capacity);

@@ -13,7 +13,7 @@
 namespace terrace {
 namespace {
 
-/// So few tags that many keys share one.
+/// There are so few tags that many keys share one.
 BlockKey key_of(std::uint64_t number, std::uint64_t tags) {
   BlockKey key;
   const std::uint64_t tag = number % tags * 0x9E37'79B9U;

@@ -49,7 +49,7 @@ TEST(PolicySelector, takes_up_a_rule_that_is_clearly_ahead) {
   EXPECT_EQ(uses.rule(), 1U);
 }
 
-/// As many more hits, but in one request: this may be chance.
+/// The same number of additional hits in one request may be chance.
 TEST(PolicySelector, takes_a_request_for_one_observation_however_long_it_is) {
   Uses many;
   many.add(none, 500);

@@ -184,7 +184,7 @@ TEST_F(PrefixTreeTest, tells_keys_apart_that_agree_in_their_first_eight_bytes) {
   EXPECT_EQ(tree.find(keys({1, 2, 4})).length, 2U);
   EXPECT_EQ(tree.find(keys({1, 5, 3})).length, 1U);
   EXPECT_EQ(tree.find(keys({6, 2, 3})).length, 0U);
-  // As siblings: below a block, and as first blocks.
+  // Both keys are siblings: below a block, and as first blocks.
   const Prefix sibling = insert(keys({1, 2, 4}), 2, 10);
   const Prefix root = insert(keys({6, 2}), 3, 20);
   EXPECT_EQ(tree.blocks(), 6U);

@@ -26,7 +26,7 @@ PromptItem embedding(std::uint64_t offset, std::uint64_t length, std::string_vie
   return {ItemKind::prompt_embedding, offset, length, bytes(digest)};
 }
 
-/// What a block sees, as text: kind, digest and offset of each item.
+/// The items that a block sees, as text: kind, digest and offset of each item.
 std::string seen(std::span<const ExtraKey> overlaps) {
   std::string text;
   for (const ExtraKey& each : overlaps) {

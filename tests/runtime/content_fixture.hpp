@@ -59,7 +59,7 @@ class ContentFixture : public CacheFixture {
     use(id, keys);
     settle();
   }
-  /// As serve(), for blocks that must all be hits.
+  /// The same as serve(), for blocks that must all be hits.
   void expect_hit(std::uint64_t id, const std::vector<BlockKey>& keys) {
     ASSERT_TRUE(acquire(id, keys).has_value());
     settle();

@@ -22,7 +22,7 @@ class SimulatedDevice final : public Device {
   /// The time that a step of a copy reports.
   static constexpr Duration step_takes = std::chrono::microseconds{1};
 
-  /// What can make progress.
+  /// The parts that can make progress.
   enum class Part : unsigned char { compute, swap_out, swap_in };
 
   /// `steps_per_block`: number of steps in which a command copies a block, or its part of the block; at least 1. The arenas

@@ -162,7 +162,7 @@ std::vector<BlockKey> World::keys_of(std::span<const std::uint32_t> names) const
   return options_.equal_prefixes ? with_equal_prefix64(std::move(keys)) : keys;
 }
 
-/// What operators do with a serving cache.
+/// Does what operators do with a serving cache.
 void World::operate() {
   std::vector<std::uint32_t> names;
   switch (random_.below(11)) {

@@ -1,4 +1,4 @@
-// Compares what the cache says about a power failure with the result of one.
+// Compares what the cache reports about a power failure with the result of one.
 #include "base/check.hpp"
 #include "storage/io/aligned_buffer.hpp"
 #include "tests/simulation/world.hpp"

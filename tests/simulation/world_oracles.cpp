@@ -1,4 +1,4 @@
-// What must always hold in a world, computed in the simplest way from what is visible from outside.
+// Properties that must always hold in a world, computed in the simplest way from what is visible from outside.
 #include "tests/simulation/world_oracles.hpp"
 
 #include "base/check.hpp"

@@ -15,7 +15,7 @@
 
 namespace terrace::test {
 
-/// What a router believes that each tier can serve. It knows only the events.
+/// The blocks that each tier can serve, in the view of a router. It knows only the events.
 class EventMirror {
  public:
   /// Checks that nothing is stored twice, and nothing is removed that was not stored.

@@ -53,7 +53,7 @@ TEST_F(StorageFaults, a_disk_that_others_have_filled_costs_a_running_store_nothi
 }
 
 TEST_F(StorageFaults, a_full_disk_in_the_middle_of_serving_fails_writes_and_nothing_else) {
-  // As on a file system that cannot reserve space: each write may fail, and the next one may succeed.
+  // The file system cannot reserve space: each write may fail, and the next one may succeed.
   SimulatedHarness h{io_, config_for("/store", 8)};
   h.write(roots(1, 4));
   for (const int error : {ENOSPC, EDQUOT}) {

@@ -134,7 +134,7 @@ TEST(StoreIndex, agrees_with_plain_maps_over_random_operations) {
           for (std::size_t n = 1; n < ready.size(); ++n) {
             ASSERT_LE(index.at(ready[n - 1]).block.depth, index.at(ready[n]).block.depth) << "parents first";
           }
-          // As a store does: a block that is marked for removal is dropped when its write has ended.
+          // A store does the same: a block that is marked for removal is dropped when its write has ended.
           for (const BlockKey& key : expected) {
             if (!naive.entries.contains(key) || !naive.entries.at(key).marked_for_removal) continue;
             std::vector<StoreIndex::Dropped> gone;

@@ -32,7 +32,7 @@ using test::writes;
 inline constexpr Bytes block_bytes{1003};
 inline constexpr std::uint32_t slots = 24;
 inline constexpr std::uint32_t slots_per_chunk = 5;
-/// Of packed blocks. If the blocks are in regions, the device says how many layers they have.
+/// The number of layers of packed blocks. If the blocks are in regions, the device says how many layers they have.
 inline constexpr std::uint32_t layers = 17;
 static_assert(count(block_bytes) % layers == 0);
 

@@ -138,7 +138,7 @@ TEST_F(EmulatedDeviceTest, moves_late_bytes_in_the_end) {
 }
 
 TEST_F(EmulatedDeviceTest, swaps_out_stale_bytes_where_fences_are_ignored) {
-  // So late that the copy certainly comes first.
+  // Compute is so late that the copy certainly comes first.
   start({.ignore_fences = true, .compute_lag = std::chrono::hours{1}});
   EXPECT_FALSE(swap_out_after_compute());
   EXPECT_EQ(device_->planted(), PlantedFaults{.unfenced = 1});

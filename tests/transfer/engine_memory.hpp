@@ -10,7 +10,7 @@
 
 namespace terrace::test {
 
-/// Where an engine keeps its blocks.
+/// The place in which an engine keeps its blocks.
 enum class Layout {
   packed,   ///< in memory of the device
   regions,  ///< three parts: two are adjacent in one array, the third is in another one; with gaps between blocks

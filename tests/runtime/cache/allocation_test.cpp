@@ -224,7 +224,7 @@ INSTANTIATE_TEST_SUITE_P(Tiers, TierAllocations,
                                          Tiers{"keep_selective", InclusionPolicy::non_inclusive, WritePolicy::selective}),
                          [](const auto& param) { return param.param.name; });
 
-/// As above, with the waits that loads need, and with a deadline. Every second request is by layer.
+/// The same as above, with the waits that loads need, and with a deadline. Every second request is by layer.
 void serve(Cache& cache, std::uint64_t id, const std::vector<BlockKey>& keys) {
   AcquireRequest wanted;
   wanted.id = RequestId{id};

@@ -1,4 +1,4 @@
-// What a CacheSystem logs, and that it logs it once.
+// The log messages of a CacheSystem: each is logged once.
 
 #include "runtime/system/cache_system_watch.hpp"
 

@@ -279,7 +279,7 @@ TEST_F(CudaRanksCache, a_chunk_that_one_rank_cannot_have_is_used_by_none) {
   EXPECT_GT(from_host_, 0U);
 }
 
-/// As after an illegal address in a kernel of that rank's engine.
+/// The state after an illegal address in a kernel of that rank's engine.
 TEST_F(CudaRanksCache, a_rank_whose_context_is_lost_costs_its_hits_and_then_the_rank_and_no_request_gets_a_wrong_block) {
   make({0, 1}, RankPayload::sharded);
   for (std::uint32_t prefix = 0; prefix < 6; ++prefix) run(prefix);

@@ -239,7 +239,7 @@ class IdleEngine : public testing::Test {
     options_.device_blocks = 2;
     options_.block_bytes = KiB * 8;
     options_.write_policy = WritePolicy::write_through;
-    // So that there are no other deadlines.
+    // This avoids any other deadline.
     options_.loads = LoadPolicy::always;
     options_.flush_interval = {};
     options_.storage = FileStorage{.directory = directory_, .capacity = MiB};

@@ -1,4 +1,4 @@
-// What operators and observers do with a cache on an event loop, from other threads.
+// Calls of operators and observers on a cache on an event loop, from other threads.
 
 #include "runtime/cache/async_cache.hpp"
 #include "runtime/system/cache_system.hpp"

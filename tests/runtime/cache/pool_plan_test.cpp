@@ -81,7 +81,7 @@ TEST(PoolPlan, says_how_much_would_do_where_there_is_too_little) {
   EXPECT_NE(refusal(cross, {16, 0, 0}, MiB).find("encoder tokens"), std::string::npos);
 }
 
-/// As many sequences as fit, of all lengths around the typical one.
+/// Allocates as many sequences as fit, of all lengths around the typical one.
 TEST(PoolPlan, nine_mixed_groups_waste_under_a_twentieth_of_their_bytes_when_full) {
   const TypicalSequence typical{1024, 256, 64};
   const Bytes device = MiB * 512;

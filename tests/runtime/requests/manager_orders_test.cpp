@@ -1,4 +1,5 @@
-// What the manager orders, and in which call. The result of the order in storage or on the link does not matter here.
+// The orders of the manager, and the call in which it gives each. The result of the order in storage or on the link does not
+// matter here.
 
 #include "runtime/manager/cache_manager.hpp"
 

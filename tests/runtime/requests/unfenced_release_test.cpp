@@ -29,7 +29,7 @@ class UnfencedRelease : public test::CacheFixture {
       poll();
     }
   }
-  /// As after an exception: work is launched, perhaps without a fence, and the lease is lost.
+  /// Acts like a request with an exception: work is launched, perhaps without a fence, and the lease is lost.
   void launch_and_drop(std::uint64_t id, bool marked) {
     (void)table(id);
     if (marked) {

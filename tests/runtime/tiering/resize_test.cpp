@@ -157,7 +157,7 @@ TEST_F(Resize, nor_is_a_slot_that_retires_as_soon_as_its_copy_has_gone_down) {
   release(2);
   ASSERT_EQ(cache->manager().readers(), 3U);
   ASSERT_TRUE(resize(Tier::device, 4).has_value());
-  // Nobody holds slots 1 to 5, but two of them must retire: three can be used, and the usage says so.
+  // Slots 1 to 5 are not held, but two of them must retire: three can be used, and the usage says so.
   EXPECT_EQ(cache->manager().usage(Tier::device).evictable, 3U);
   EXPECT_EQ(acquire(4, keys_of({8, 9, 10, 11})).error(), Errc::no_room);
   ASSERT_TRUE(acquire(4, keys_of({8, 9, 10})).has_value());

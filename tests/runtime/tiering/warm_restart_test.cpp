@@ -1,4 +1,4 @@
-// What a process that made a checkpoint, or was killed after a flush, has again after its restart.
+// The hits after a restart of a process that made a checkpoint or was killed after a flush.
 
 #include "runtime/system/cache_system.hpp"
 

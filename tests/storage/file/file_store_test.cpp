@@ -1,4 +1,4 @@
-// What a file store finds again after a restart, and what it does not serve.
+// The blocks that a file store finds again after a restart, and those that it does not serve.
 
 #include "storage/file/file_store.hpp"
 
@@ -263,7 +263,7 @@ TEST_F(FileStoreTest, of_two_records_of_a_key_the_newer_one_is_believed) {
     const auto h = open(40);
     h->write({root_block(2), block});  // in slots 0 and 1
   }
-  // As if the block had been in slot 5 before, and the crash came before the record of slot 5 was cleared.
+  // This is the state when the block was in slot 5 before, and the crash came before the record of slot 5 was cleared.
   CatalogRecord older = decode_record(record(1)).value();
   older.slot = 5;
   older.checksum ^= 1;

@@ -1,4 +1,4 @@
-// What a process that is killed at any moment leaves behind: records and their data.
+// The records and data that a process leaves when it is killed at any moment.
 
 #include "base/random.hpp"
 #include "storage/format/format.hpp"

@@ -20,7 +20,7 @@ class SparseStart : public testing::Test {
   static constexpr std::uint32_t slots = 40;
   static constexpr std::uint64_t blocks = 10;
 
-  /// Of 40 slots, those without a block have no disk space.
+  /// The store has 40 slots; those without a block have no disk space.
   void SetUp() override {
     config_.capacity = capacity_for(slots, config_.block_bytes);
     {

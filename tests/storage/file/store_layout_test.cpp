@@ -1,4 +1,4 @@
-// Where the slots of a store are, striped and not, compared with a table that is filled slot by slot.
+// The places of the slots of a store, striped and not, compared with a table that is filled slot by slot.
 
 #include "storage/format/format.hpp"
 

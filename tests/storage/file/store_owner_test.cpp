@@ -1,4 +1,4 @@
-// Who owns a store: what the lock file says, and that only the lock decides.
+// The owner of a store: the lock file names it, and only the lock decides.
 
 #include "storage/file/store_owner.hpp"
 

@@ -98,7 +98,7 @@ TEST_F(SuperblockCopy, says_how_many_slots_there_are_after_a_resize_too) {
     h->store().flush(1);
     h->drain();
     EXPECT_EQ(decode_superblock(first()).value(), decode_superblock(copy()).value());
-    // As if its owner were killed now.
+    // The disk as if the owner were killed now.
     SimulatedIo io{io_.files().left_by(SimulatedFiles::End::power_failure)};
     std::ranges::fill(io.files().content("/store/catalog").first(catalog_page_bytes), std::byte{0});
     FileStoreConfig config = config_;

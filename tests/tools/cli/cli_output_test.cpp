@@ -1,4 +1,4 @@
-// Where results and errors are written: closed and full outputs, and names that must not reach a terminal unchanged.
+// Outputs of results and errors: closed and full outputs, and names that must not reach a terminal unchanged.
 #include "tests/tools/cli/program.hpp"
 
 #include <gtest/gtest.h>

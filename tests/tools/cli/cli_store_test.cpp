@@ -165,7 +165,7 @@ TEST_F(CliStore, show_tells_all_about_a_block_and_its_prefix) {
     EXPECT_EQ(number(shown, "/length"), 4096);
     EXPECT_EQ(number(shown, "/children"), 0);
   }
-  // Where the two prompts branch.
+  // This is the block at which the two prompts branch.
   EXPECT_EQ(number(object("show", {std::string{object("show", {key}).at("path").at(9).as_string()}}), "/children"), 2);
   std::string upper = key;
   for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
@@ -174,7 +174,7 @@ TEST_F(CliStore, show_tells_all_about_a_block_and_its_prefix) {
   expect_refused(store("show", {std::string(64, '0')}), "no block in ");
   expect_refused(store("show", {"xyz"}), "xyz: not a key");
   expect_refused(store("show", {key + "0"}), "not a key");
-  // Of 31 keys, two begin with the same digit.
+  // At least two of 31 keys begin with the same digit.
   bool ambiguous = false;
   for (const char digit : std::string{"0123456789abcdef"}) {
     const Ended ended = store("show", {std::string(1, digit)});

@@ -39,7 +39,7 @@ std::optional<std::filesystem::path> trace_file(const std::string& name) {
 
 constexpr const char* no_traces = "TERRACE_TRACES is not set: no traces to replay";
 
-/// As tables print it.
+/// The share in the form that tables print.
 std::string per_cent(std::uint64_t part, std::uint64_t whole) {
   return fmt::format("{:.2f}", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
 }

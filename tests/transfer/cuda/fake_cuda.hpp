@@ -76,7 +76,7 @@ class FakeCuda {
   [[nodiscard]] int calls(std::string_view call) const;
   /// Number of registered ranges of host memory.
   [[nodiscard]] std::size_t registered() const;
-  /// What was not given back, and what was done wrong; empty if nothing.
+  /// A text about everything that was not given back or was done wrong; empty if there is nothing.
   [[nodiscard]] std::string complaints() const;
 
   // ---- used by the driver's functions

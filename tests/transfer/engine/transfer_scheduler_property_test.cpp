@@ -17,7 +17,7 @@ namespace {
 using test::run;
 using test::transfer;
 
-/// What can have happened to the blocks of a transfer, as seen from outside the scheduler.
+/// The state of the blocks of a transfer, as seen from outside the scheduler.
 struct Seen {
   std::vector<SlotRun> runs;
   std::vector<BlockOutcome> outcomes;  ///< `cancelled` until the piece of the block ends

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
-/// What the scheduler accepts, and in which order it starts pieces.
+/// Tests of the transfers that the scheduler accepts, and of the order in which it starts pieces.
 namespace terrace {
 namespace {
 
