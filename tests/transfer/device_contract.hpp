@@ -20,7 +20,6 @@
 
 /// The contract of every Device. Blocks have an odd size and a chunk has few host slots, so that wrong arithmetic is noticed. A
 /// test program instantiates the suites with drivers, which say how the contract drives a device.
-/// wrongly shows. A test program instantiates the suites with drivers: how the contract drives the devices it is about.
 namespace terrace::contract {
 
 using enum Direction;
@@ -52,7 +51,6 @@ enum class Failing { none, second_command };
 
 /// Drives a device with threads. A derived class says which `host` layout it needs, sets the device, and calls close() before
 /// things that the device needs are destroyed.
-/// calls close() before what the device needs is destroyed.
 class Threaded {
  public:
   /// Why there is no such device on this machine.

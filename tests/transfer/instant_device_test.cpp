@@ -1,4 +1,4 @@
-// What the contract of a device says, where nothing has to be waited for.
+// The Device contract, for a device on which nothing has to be waited for.
 #include "transfer/emulated/instant_device.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/host/host_arena.hpp"

@@ -186,7 +186,7 @@ TEST(ReferenceIdentities, with_storage_for_everything_every_tier_hits_like_one_w
   EXPECT_EQ(hits_of_chat(700, 500, InclusionPolicy::exclusive, WritePolicy::write_through), without_limit);
 }
 
-/// The next victim may take the place of the last one in the host, which has to be there by then.
+/// In the host, the next victim may replace the previous one, which must have arrived there by then.
 TEST(ReferenceIdentities, a_host_smaller_than_the_device_gets_one_block_at_a_time) {
   ReplayOptions options = reference_of({}, 1300, 100, InclusionPolicy::non_inclusive);
   options.block_tokens = 64;

@@ -14,7 +14,7 @@ using test::keys_of;
 
 constexpr std::uint32_t reserved = 4;
 
-/// Two blocks on the device, two in the host, and none in both.
+/// A device and a host of two blocks each; no block is in both tiers.
 class SlotReserveTest : public testing::Test {
  protected:
   static CacheSystemOptions options() {
@@ -29,7 +29,7 @@ class SlotReserveTest : public testing::Test {
     return options;
   }
 
-  /// Acquires in the reserve's slots, and has room made for it.
+  /// Acquires with slots of the reserve, which then frees slots again.
   Lease acquire(std::uint64_t id, const std::vector<BlockKey>& keys) {
     AcquireRequest wanted;
     wanted.id = RequestId{id};
@@ -64,7 +64,7 @@ TEST_F(SlotReserveTest, leaves_the_cache_what_it_was_configured_with) {
   EXPECT_EQ(reserve_.requests(), 3U);
 }
 
-/// Without it each block that goes down takes the place of one in the host, before the hits have left theirs.
+/// Without the reserve, each evicted block would take the place of a host block before the hits have left their slots.
 TEST_F(SlotReserveTest, has_hits_leave_the_host_before_others_go_there) {
   serve(1, keys_of({1, 2}));
   serve(2, keys_of({3, 4}));

@@ -15,7 +15,6 @@
 
 /// The engine with a link that hangs and fails. The test advances the engine's clock. The device uses real time, and its stalls
 /// are so long that they do not end, except where a test waits for their end.
-/// its stalls are so long that they do not end by themselves, but where a test waits for their end.
 namespace terrace {
 namespace {
 
