@@ -86,19 +86,15 @@ void CacheManager::flush() {
 }
 
 void CacheManager::remember_freed() {
-  for (const auto& pool : pools_) {
-    pool->residency.pool(Tier::device).remember_freed();
-    pool->residency.pool(Tier::host).remember_freed();
-  }
+  for (const auto& pool : pools_) pool->residency.remember_freed();
 }
 
 void CacheManager::take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena, PoolId pool) {
-  at(pool).residency.pool(Tier::device).take_freed(device);
-  at(pool).residency.pool(Tier::host).take_freed(arena);
+  at(pool).residency.take_freed(device, arena);
 }
 
 void CacheManager::overwritten_by(std::span<const SlotId> device, Fence fence, PoolId pool) {
-  for (const SlotId slot : device) at(pool).residency.pool(Tier::device).raise_fence(slot, fence);
+  at(pool).residency.raise_fences(device, fence);
   // The plans at hand were made before.
   for (Transfer& plan : at(pool).actions.transfers) plan.after = std::max(plan.after, fence);
 }

@@ -129,7 +129,7 @@ void CacheManager::end_pin(std::map<PinId, Pin>::iterator pin) {
   pins_.erase(pin);
   for (const PinnedPrefix& pinned : prefixes) {
     pinned_[pinned.pool.value()] -= pinned.prefix.length;
-    at(pinned.pool).residency.unpin(pinned.prefix);
+    at(pinned.pool).residency.unpin_incomplete(pinned.prefix);
   }
 }
 

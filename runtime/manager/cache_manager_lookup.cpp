@@ -160,11 +160,13 @@ void CacheManager::add_costs(std::size_t group) const {
 
 /// Keeps what the last look_up() found, or lets it go again.
 void CacheManager::hold_hits(Hold hold) {
-  const auto change = [&](PrefixTree& tree, Prefix prefix) { hold == Hold::pin ? tree.pin(prefix) : tree.unpin(prefix); };
+  const auto change = [&](Residency& residency, Prefix prefix) {
+    hold == Hold::pin ? residency.pin(prefix) : residency.unpin(prefix);
+  };
   for (std::size_t g = 0; g < rules_.size(); ++g) {
-    PrefixTree& tree = pool_of(g).residency.tree();
-    if (rules_[g].chained()) change(tree, hits_[g].found.prefix);
-    for (const Found& unchained_block : hits_[g].unchained) change(tree, unchained_block.prefix);
+    Residency& residency = pool_of(g).residency;
+    if (rules_[g].chained()) change(residency, hits_[g].found.prefix);
+    for (const Found& unchained_block : hits_[g].unchained) change(residency, unchained_block.prefix);
   }
 }
 

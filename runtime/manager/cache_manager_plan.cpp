@@ -59,7 +59,7 @@ void CacheManager::take_hits(Request& r, std::span<const BlockKey> keys, std::ui
   const bool is_first = r.stamp == 0;
   if (is_first) {
     r.stamp = ++last_stamp_;
-    for (const auto& pool : pools_) pool->residency.sample().set_now(r.stamp);
+    for (const auto& pool : pools_) pool->residency.set_sample_time(r.stamp);
   }
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     const GroupHit& hit = hits_[g];
@@ -73,12 +73,12 @@ void CacheManager::take_hits(Request& r, std::span<const BlockKey> keys, std::ui
     if (rules_[g].chained()) {
       part.prefix = hit.found.prefix;
       if (is_first) pool.residency.used(keys_in(g, keys, 0).first(part.prefix.length));
-      pool.residency.tree().touch(part.prefix, r.stamp);
+      pool.residency.touch(part.prefix, r.stamp);
       pool.cancel_eviction(hit.found);
     }
     for (std::uint32_t i = 0; i < hit.unchained.size(); ++i) {
       part.unchained.push_back({hit.first + i, hit.unchained[i].prefix});
-      pool.residency.tree().touch(hit.unchained[i].prefix, r.stamp);
+      pool.residency.touch(hit.unchained[i].prefix, r.stamp);
       if (is_first) pool.residency.used(std::span{&pool.residency.tree().key(hit.unchained[i].prefix.last()), 1});
       pool.cancel_eviction(hit.unchained[i]);
     }
@@ -185,7 +185,7 @@ void CacheManager::start_loads(Index index) {
     std::vector<SlotId>& own = r.own[pool];
     own.erase(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(used_[pool]));
     TERRACE_CHECK(own.size() >= needs_[pool]);
-    pools_[pool]->residency.pool(Tier::device).put_all(std::span{own}.subspan(needs_[pool]));
+    pools_[pool]->residency.free_slots(Tier::device, std::span{own}.subspan(needs_[pool]));
     own.resize(needs_[pool]);
   }
   for (std::size_t g = 0; g < rules_.size(); ++g) {
@@ -275,8 +275,8 @@ void CacheManager::let_go_of_hits(Index index) {
   r.hits = 0;
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     Residency& residency = pool_of(g).residency;
-    if (rules_[g].chained()) residency.unpin(r.parts[g].prefix);
-    for (const UnchainedBlock& unchained_block : r.parts[g].unchained) residency.unpin(unchained_block.prefix);
+    if (rules_[g].chained()) residency.unpin_incomplete(r.parts[g].prefix);
+    for (const UnchainedBlock& unchained_block : r.parts[g].unchained) residency.unpin_incomplete(unchained_block.prefix);
     r.parts[g].clear();
   }
 }
@@ -286,7 +286,7 @@ void CacheManager::let_go_of_room(Index index) {
   r.rooms_waited_for = 0;
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
     pools_[pool]->device_slots.leave(index);
-    pools_[pool]->residency.pool(Tier::device).put_all(r.own[pool]);
+    pools_[pool]->residency.free_slots(Tier::device, r.own[pool]);
     r.own[pool].clear();
   }
 }

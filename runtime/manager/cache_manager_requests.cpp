@@ -94,23 +94,22 @@ void CacheManager::give_up_before(GroupPart& part, std::size_t group, std::uint3
   first = std::min(first, static_cast<std::uint32_t>(part.table.size()));
   if (first <= part.given_up) return;
   Residency& residency = pool_of(group).residency;
-  SlotAllocator& device = residency.pool(Tier::device);
   const auto kept =
       std::ranges::find_if(part.unchained, [&](const UnchainedBlock& unchained_block) { return unchained_block.block >= first; });
   for (auto unchained_block = part.unchained.begin(); unchained_block != kept; ++unchained_block) {
     const SlotId slot = part.table[unchained_block->block];
-    device.raise_fence(slot, last_use);
+    residency.raise_fence(slot, last_use);
     if (unchained_block->duplicate) {
-      device.raise_fence(residency.copy(unchained_block->prefix.last(), Tier::device).slot(), last_use);
-      device.put(slot);
+      residency.raise_fence(residency.copy(unchained_block->prefix.last(), Tier::device).slot(), last_use);
+      residency.free_slot(Tier::device, slot);
     }
     let_go(pool_of(group), unchained_block->prefix);
   }
   part.unchained.erase(part.unchained.begin(), kept);
   for (std::uint32_t block = std::max(part.committed, part.given_up); block < first; ++block) {
     if (is_null(group, part.table[block])) continue;
-    device.raise_fence(part.table[block], last_use);
-    device.put(part.table[block]);
+    residency.raise_fence(part.table[block], last_use);
+    residency.free_slot(Tier::device, part.table[block]);
   }
   std::fill_n(part.table.begin() + part.given_up, first - part.given_up, null_of(group));
   part.given_up = first;
@@ -156,14 +155,14 @@ Result<void> CacheManager::extend(RequestId id, std::uint32_t blocks) {
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     if (!rules_[g].cached()) continue;
     std::vector<SlotId>& table = r.parts[g].table;
-    SlotAllocator& device = pool_of(g).residency.pool(Tier::device);
+    Residency& residency = pool_of(g).residency;
     const std::uint32_t blocks_then = rules_[g].blocks_for(enough ? now : r.blocks_now);
     if (table.size() < blocks_then) {
-      device.take_many(blocks_then - static_cast<std::uint32_t>(table.size()), std::nullopt, SlotState::held, table);
+      residency.take_device(blocks_then - static_cast<std::uint32_t>(table.size()), std::nullopt, table);
       TERRACE_CHECK(table.size() == blocks_then);
     }
     for (; table.size() > blocks_then; table.pop_back()) {
-      if (!is_null(g, table.back())) device.put(table.back());
+      if (!is_null(g, table.back())) residency.free_slot(Tier::device, table.back());
     }
   }
   if (enough) r.blocks_now = now;
@@ -199,12 +198,11 @@ Result<std::span<const Duplicate>> CacheManager::commit(RequestId id, std::span<
 void CacheManager::commit_chain(Request& r, std::size_t group, std::span<const BlockKey> keys, Fence written) {
   GroupPart& part = r.parts[group];
   TieredPool& pool = pool_of(group);
-  PrefixTree& tree = pool.residency.tree();
+  Residency& residency = pool.residency;
   const std::uint32_t from = part.prefix.length;
-  const Prefix whole = tree.extend(part.prefix, keys_in(group, keys, from), r.tenant, id_of(group));
-  tree.pin(whole);
+  const Prefix whole = residency.extend_pinned(part.prefix, keys_in(group, keys, from), r.tenant, id_of(group));
   // First what was in the tree before, block by block; then what is new to it, at once.
-  const std::uint32_t known = whole.length - tree.added();
+  const std::uint32_t known = whole.length - residency.tree().added();
   std::uint32_t end = from;
   for (; end < known; ++end) {
     const SlotId own = part.table[end];
@@ -215,45 +213,42 @@ void CacheManager::commit_chain(Request& r, std::size_t group, std::span<const B
   Prefix prefix = whole;
   if (end == known) {
     const std::span<const SlotId> slots = std::span{part.table}.first(whole.length).subspan(known);
-    pool.residency.pool(Tier::device).raise_fences(slots, written);
-    pool.residency.adopt_added(whole, slots);
+    residency.adopt_added(whole, slots, written);
   } else {
-    prefix = tree.first(whole, end);
-    tree.pin(prefix);
-    tree.unpin(whole);
+    prefix = residency.tree().first(whole, end);
+    residency.pin(prefix);
+    residency.unpin(whole);
   }
-  tree.unpin(part.prefix);
+  residency.unpin(part.prefix);
   part.prefix = prefix;
   part.committed = prefix.length;
-  tree.touch(prefix, r.stamp);
+  residency.touch(prefix, r.stamp);
   pool.copy_down(from, prefix);
 }
 
 void CacheManager::commit_islands(Request& r, std::size_t group, std::span<const BlockKey> keys, Fence written) {
   GroupPart& part = r.parts[group];
   TieredPool& pool = pool_of(group);
-  PrefixTree& tree = pool.residency.tree();
+  Residency& residency = pool.residency;
   const std::uint32_t end = rules_[group].full_blocks(static_cast<std::uint32_t>(keys.size()));
   for (; part.committed < end; ++part.committed) {
     const std::uint32_t block = part.committed;
     const SlotId own = part.table[block];
     if (is_null(group, own)) continue;
     const BlockKey key = key_in(group, keys, block);
-    const Prefix prefix = tree.extend({}, std::span{&key, 1}, r.tenant, id_of(group));
-    tree.pin(prefix);
+    const Prefix prefix = residency.extend_pinned({}, std::span{&key, 1}, r.tenant, id_of(group));
     Committed done = Committed::adopted;
-    if (tree.added() == 0) {
+    if (residency.tree().added() == 0) {
       done = commit_over(group, prefix.last(), block, own, written);
     } else {
-      pool.residency.pool(Tier::device).raise_fence(own, written);
-      pool.residency.adopt_added(prefix, std::span{&own, 1});
+      residency.adopt_added(prefix, std::span{&own, 1}, written);
     }
     if (done == Committed::not_now) {
-      tree.unpin(prefix);
+      residency.unpin(prefix);
       return;
     }
     part.unchained.push_back({block, prefix, done == Committed::duplicate});
-    tree.touch(prefix, r.stamp);
+    residency.touch(prefix, r.stamp);
     pool.copy_down(0, prefix);
   }
 }
@@ -270,8 +265,7 @@ CacheManager::Committed CacheManager::commit_over(std::size_t group, BlockRef bl
     duplicates_.push_back({id_of(group), place, own, there.slot()});
     return Committed::duplicate;
   }
-  residency.pool(Tier::device).raise_fence(own, written);
-  residency.adopt(block, Tier::device, own);
+  residency.adopt(block, own, written);
   if (config_.inclusion == InclusionPolicy::exclusive && residency.copy(block, Tier::host).state() == CopyState::ready) {
     residency.drop(block, Tier::host);
   }
@@ -309,7 +303,7 @@ Result<void> CacheManager::quarantine(RequestId id, Fence until) {
   Request& r = requests_[*index];
   if (!r.table_told) return release(id, no_longer_used);
   TERRACE_CHECK(quarantined_.empty() || requests_[quarantined_.back()].quarantined_until <= until);
-  for (const auto& [pool, slot] : own_slots(r)) at(pool).residency.pool(Tier::device).change(slot, SlotState::quarantined);
+  for (const auto& [pool, slot] : own_slots(r)) at(pool).residency.quarantine(slot);
   r.quarantined_until = until;
   quarantined_.push_back(*index);
   ++stats_.released_unfenced;
@@ -353,22 +347,21 @@ std::vector<std::pair<PoolId, SlotId>> CacheManager::own_slots(const Request& r)
 
 /// Of what a request had in the tree.
 void CacheManager::let_go(TieredPool& pool, Prefix prefix) {
-  pool.residency.tree().unpin(prefix);
+  pool.residency.unpin(prefix);
   if (prefix.length > 0) pool.deferred_eviction.not_needed(prefix.last());
 }
 
 void CacheManager::release_part(GroupPart& part, std::size_t group, Fence last_use) {
   Residency& residency = pool_of(group).residency;
-  SlotAllocator& device = residency.pool(Tier::device);
   if (rules_[group].chained() && part.serves) {
-    device.raise_fences(part.table, last_use);
+    residency.raise_fences(part.table, last_use);
     // Compute may have gone over to the shared slots.
     for (std::uint32_t block = 0; !part.redundant.empty() && block < part.prefix.length; ++block) {
-      device.raise_fence(residency.copy({part.prefix.node, block}, Tier::device).slot(), last_use);
+      residency.raise_fence(residency.copy({part.prefix.node, block}, Tier::device).slot(), last_use);
     }
     let_go(pool_of(group), part.prefix);
-    device.put_all(std::span{part.table}.subspan(part.prefix.length));
-    device.put_all(part.redundant);
+    residency.free_slots(Tier::device, std::span{part.table}.subspan(part.prefix.length));
+    residency.free_slots(Tier::device, part.redundant);
     part.redundant.clear();
   } else {
     give_up_before(part, group, static_cast<std::uint32_t>(part.table.size()), last_use);
@@ -378,13 +371,13 @@ void CacheManager::release_part(GroupPart& part, std::size_t group, Fence last_u
 /// Of a request that is not ready, but was told of layers: what compute may still read or write.
 void CacheManager::fence_slots(const Request& r, Fence last_use) {
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
-    pools_[pool]->residency.pool(Tier::device).raise_fences(r.own[pool], last_use);
+    pools_[pool]->residency.raise_fences(r.own[pool], last_use);
   }
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     const GroupPart& part = r.parts[g];
     const std::size_t hits_end = std::min<std::size_t>(part.end, part.table.size());
     for (std::size_t block = part.first; block < hits_end; ++block) {
-      pool_of(g).residency.pool(Tier::device).raise_fence(part.table[block], last_use);
+      pool_of(g).residency.raise_fence(part.table[block], last_use);
     }
   }
 }

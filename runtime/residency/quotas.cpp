@@ -10,14 +10,11 @@ void Quotas::set(TenantId tenant, TenantQuota quota) {
     found->quota = quota;
     return;
   }
-  tree_.follow_tenant(tenant);
   entries_.push_back({tenant, quota});
 }
 
 bool Quotas::remove(TenantId tenant) {
-  if (std::erase_if(entries_, [&](const Entry& entry) { return entry.tenant == tenant; }) == 0) return false;
-  tree_.ignore_tenant(tenant);
-  return true;
+  return std::erase_if(entries_, [&](const Entry& entry) { return entry.tenant == tenant; }) > 0;
 }
 
 std::optional<TenantQuota> Quotas::quota(TenantId tenant) const {

@@ -22,9 +22,9 @@ namespace terrace {
 class Quotas {
  public:
   /// The tree outlives this.
-  explicit Quotas(PrefixTree& tree) : tree_{tree} {}
+  explicit Quotas(const PrefixTree& tree) : tree_{tree} {}
 
-  /// From now on, in place of one it had. The policies must know tenants.
+  /// From now on, in place of one it had. The tree must follow the tenant (PrefixTree::follow_tenant) as long as it has a quota.
   void set(TenantId tenant, TenantQuota quota);
   /// False where it had none.
   bool remove(TenantId tenant);
@@ -47,7 +47,7 @@ class Quotas {
   /// So many copies has the tenant more than it may keep.
   [[nodiscard]] std::uint64_t excess(const Entry& entry, Tier tier, std::optional<Asker> asker) const;
 
-  PrefixTree& tree_;
+  const PrefixTree& tree_;
   std::vector<Entry> entries_;  ///< few: those of an operator's list
 };
 

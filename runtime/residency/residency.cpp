@@ -44,17 +44,44 @@ Residency::Residency(const ManagerConfig& config, KvEvents& events)
   for (std::uint32_t slot = 0; slot < unused; ++slot) device_.make_null(SlotId{slot});
 }
 
+void Residency::set_quota(TenantId tenant, TenantQuota quota) {
+  tree_.follow_tenant(tenant);
+  quotas_.set(tenant, quota);
+}
+
+bool Residency::remove_quota(TenantId tenant) {
+  if (!quotas_.remove(tenant)) return false;
+  tree_.ignore_tenant(tenant);
+  return true;
+}
+
+Prefix Residency::extend_pinned(Prefix at, std::span<const BlockKey> keys, TenantId tenant, GroupId group) {
+  const Prefix whole = tree_.extend(at, keys, tenant, group);
+  tree_.pin(whole);
+  return whole;
+}
+
+void Residency::hide_all() {
+  tree_.hide_all();
+  sample_.forget();
+}
+
 void Residency::begin_fill(BlockRef block, Tier tier, SlotId slot) {
   TERRACE_CHECK(!copy(block, tier).present());
   TERRACE_CHECK(pool(tier).state(slot) == SlotState::held);
-  pool(tier).change(slot, SlotState::filling);
+  slots_in(tier).change(slot, SlotState::filling);
   tree_.set_copy(block, tier, Copy{CopyState::filling, slot});
+}
+
+void Residency::begin_load(BlockRef block, SlotId slot, std::uint32_t load, Tier source) {
+  begin_fill(block, Tier::device, slot);
+  device_.set_load(slot, load, source);
 }
 
 void Residency::publish(BlockRef block, Tier tier) {
   const Copy now = copy(block, tier);
   TERRACE_CHECK(now.state() == CopyState::filling);
-  pool(tier).change(now.slot(), SlotState::ready);
+  slots_in(tier).change(now.slot(), SlotState::ready);
   tree_.set_copy(block, tier, Copy{CopyState::ready, now.slot()});
   note_retiring(block, tier, now.slot());
   record(KvEvent::Kind::stored, block, tier);
@@ -64,24 +91,26 @@ void Residency::fail_fill(BlockRef block, Tier tier, FailedSlot slot) {
   const Copy now = copy(block, tier);
   TERRACE_CHECK(now.state() == CopyState::filling);
   if (slot == FailedSlot::free) {
-    pool(tier).put(now.slot());
+    slots_in(tier).put(now.slot());
   } else {
-    pool(tier).change(now.slot(), SlotState::quarantined);
+    slots_in(tier).change(now.slot(), SlotState::quarantined);
   }
   tree_.set_copy(block, tier, {});
 }
 
-void Residency::adopt(BlockRef block, Tier tier, SlotId slot) {
-  TERRACE_CHECK(!copy(block, tier).present());
-  TERRACE_CHECK(pool(tier).state(slot) == SlotState::held);
-  pool(tier).change(slot, SlotState::ready);
-  tree_.set_copy(block, tier, Copy{CopyState::ready, slot});
-  note_retiring(block, tier, slot);
-  record(KvEvent::Kind::stored, block, tier);
+void Residency::adopt(BlockRef block, SlotId slot, Fence written) {
+  TERRACE_CHECK(!copy(block, Tier::device).present());
+  TERRACE_CHECK(device_.state(slot) == SlotState::held);
+  device_.raise_fence(slot, written);
+  device_.change(slot, SlotState::ready);
+  tree_.set_copy(block, Tier::device, Copy{CopyState::ready, slot});
+  note_retiring(block, Tier::device, slot);
+  record(KvEvent::Kind::stored, block, Tier::device);
 }
 
-void Residency::adopt_added(Prefix prefix, std::span<const SlotId> slots) {
+void Residency::adopt_added(Prefix prefix, std::span<const SlotId> slots, Fence written) {
   TERRACE_CHECK(slots.size() <= tree_.added());
+  device_.raise_fences(slots, written);
   device_.change_all(slots, SlotState::held, SlotState::ready);
   tree_.fill(prefix, Tier::device, slots);
   if (device_.retiring(SlotState::ready) > 0) {
@@ -100,7 +129,7 @@ void Residency::drop(Run victims, Tier tier) {
     slots_.push_back(now.slot());
   }
   tree_.drop(victims, tier);
-  pool(tier).put_all(slots_);
+  slots_in(tier).put_all(slots_);
 }
 
 void Residency::drop(BlockRef block, Tier tier) {
@@ -108,25 +137,25 @@ void Residency::drop(BlockRef block, Tier tier) {
   const SlotId slot = now.slot();
   TERRACE_CHECK(now.state() == CopyState::ready);
   TERRACE_CHECK(pool(tier).readers(slot) == 0);
-  pool(tier).set_evicting(slot, false);
-  pool(tier).change(slot, SlotState::held);
+  slots_in(tier).set_evicting(slot, false);
+  slots_in(tier).change(slot, SlotState::held);
   record(KvEvent::Kind::removed, block, tier);
   tree_.set_copy(block, tier, {});
   // What was lent is staging now, and is held until its write has ended.
   if (tier == Tier::host && unlend(slot)) return;
-  pool(tier).put(slot);
+  slots_in(tier).put(slot);
 }
 
 void Residency::hold(BlockRef block, Tier tier) {
   const Copy now = copy(block, tier);
   TERRACE_CHECK(now.usable());
-  if (pool(tier).add_reader(now.slot()) == 1) show_state(block, tier, now.slot());
+  if (slots_in(tier).add_reader(now.slot()) == 1) show_state(block, tier, now.slot());
 }
 
 bool Residency::unhold(BlockRef block, Tier tier) {
   const Copy now = copy(block, tier);
   TERRACE_CHECK(now.usable());
-  if (pool(tier).remove_reader(now.slot()) > 0) return false;
+  if (slots_in(tier).remove_reader(now.slot()) > 0) return false;
   show_state(block, tier, now.slot());
   return true;
 }
@@ -134,7 +163,7 @@ bool Residency::unhold(BlockRef block, Tier tier) {
 void Residency::set_evicting(BlockRef block, Tier tier, bool evicting) {
   const Copy now = copy(block, tier);
   TERRACE_CHECK(now.usable());
-  pool(tier).set_evicting(now.slot(), evicting);
+  slots_in(tier).set_evicting(now.slot(), evicting);
   show_state(block, tier, now.slot());
 }
 
@@ -228,7 +257,7 @@ void Residency::drop_orphans_below(BlockRef block) {
   }
 }
 
-void Residency::unpin(Prefix prefix, std::optional<BlockRef> missing) {
+void Residency::unpin_incomplete(Prefix prefix, std::optional<BlockRef> missing) {
   // A block may have outlived the one before it while it was pinned: its eviction was cancelled, or it was on its way with
   // another load that failed.
   std::optional<BlockRef> gap = missing;
@@ -244,6 +273,16 @@ void Residency::unpin(Prefix prefix, std::optional<BlockRef> missing) {
   tree_.unpin(prefix);
   drop_orphans_below(*gap);
   tree_.unpin(to_gap);
+}
+
+void Residency::remember_freed() {
+  device_.remember_freed();
+  arena_.remember_freed();
+}
+
+void Residency::take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena) {
+  device_.take_freed(device);
+  arena_.take_freed(arena);
 }
 
 void Residency::resize_device(std::uint32_t blocks) {
@@ -267,6 +306,12 @@ void Residency::note_retiring(BlockRef block, Tier tier, SlotId slot) {
 std::uint64_t Residency::unpinned_of(std::span<const Retiring> entries, const SlotAllocator& slots) const {
   return static_cast<std::uint64_t>(std::ranges::count_if(
       entries, [&](const Retiring& entry) { return slots.state(entry.slot) == SlotState::ready && !tree_.pinned(entry.block); }));
+}
+
+void Residency::erase_retired(Tier tier, std::size_t entry) {
+  auto& entries = tier == Tier::device ? retiring_ : closing_host_;
+  entries[entry] = entries.back();
+  entries.pop_back();
 }
 
 void Residency::resize_host(std::uint32_t blocks) {
@@ -364,8 +409,30 @@ std::uint32_t Residency::number_stored(BlockRef block) {
   return number;
 }
 
-std::uint64_t Residency::restore_added(Prefix prefix, std::span<std::optional<std::uint64_t>> numbers) {
-  TERRACE_CHECK(numbers.size() <= tree_.added());
+Residency::Restored Residency::restore(Prefix at, std::span<const BlockKey> keys, TenantId tenant, GroupId group,
+                                       std::span<std::optional<std::uint64_t>> numbers) {
+  TERRACE_CHECK(numbers.size() == keys.size());
+  Restored restored{tree_.extend(at, keys, tenant, group)};
+  if (tree_.added() == keys.size()) {
+    restore_added(restored.prefix, numbers);
+    restored.blocks = keys.size();
+    return restored;
+  }
+  // Some of it was in the tree, with copies in other tiers perhaps.
+  tree_.pin(restored.prefix);
+  for (std::uint32_t i = 0; i < keys.size(); ++i) {
+    const BlockRef block = tree_.at(restored.prefix, at.length + i);
+    if (copy(block, Tier::storage).present()) continue;
+    numbers[i] = begin_store(block);
+    publish_stored(block);
+    ++restored.blocks;
+  }
+  tree_.unpin(restored.prefix);
+  return restored;
+}
+
+/// Numbers the last blocks of the prefix, all of which the last extend() added.
+void Residency::restore_added(Prefix prefix, std::span<std::optional<std::uint64_t>> numbers) {
   const std::uint32_t first = prefix.length - static_cast<std::uint32_t>(numbers.size());
   slots_.clear();
   for (std::uint32_t i = 0; i < numbers.size(); ++i) {
@@ -375,7 +442,6 @@ std::uint64_t Residency::restore_added(Prefix prefix, std::span<std::optional<st
   }
   tree_.fill(prefix, Tier::storage, slots_);
   if (watched()) record(KvEvent::Kind::stored, tree_.last(prefix, static_cast<std::uint32_t>(numbers.size())), Tier::storage);
-  return numbers.size();
 }
 
 std::uint32_t Residency::begin_store(BlockRef block) {

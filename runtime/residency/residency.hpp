@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -37,9 +38,9 @@ class Residency {
   /// `events` outlives it.
   Residency(const ManagerConfig& config, KvEvents& events);
 
-  [[nodiscard]] PrefixTree& tree() { return tree_; }
+  /// To look at. All changes go through the members below.
   [[nodiscard]] const PrefixTree& tree() const { return tree_; }
-  [[nodiscard]] SlotAllocator& pool(Tier tier) { return tier == Tier::device ? device_ : arena_; }
+  /// The slots of the device, or those of the host arena. To look at, as the tree.
   [[nodiscard]] const SlotAllocator& pool(Tier tier) const { return tier == Tier::device ? device_ : arena_; }
 
   [[nodiscard]] Copy copy(BlockRef block, Tier tier) const { return tree_.copy(block, tier); }
@@ -53,24 +54,45 @@ class Residency {
   /// Storage has the block, or is being given it, whatever becomes of the other copies once nothing reads them.
   [[nodiscard]] bool saved(BlockRef block) const { return copy(block, Tier::storage).present() && !wished(block); }
 
-  /// Whose copies go first where tenants have quotas.
-  [[nodiscard]] Quotas& quotas() { return quotas_; }
+  /// Says whose copies go first where tenants have quotas.
   [[nodiscard]] const Quotas& quotas() const { return quotas_; }
+  /// Gives the tenant this quota, in place of one it had. Looks at the whole tree. Call only where ranks() is true.
+  void set_quota(TenantId tenant, TenantQuota quota);
+  /// Returns false if the tenant has no quota.
+  bool remove_quota(TenantId tenant);
   /// Whether what goes first goes by priority and tenant, too: not under every policy.
   [[nodiscard]] bool ranks() const { return device_policy_->knows_tenants() && host_policy_->knows_tenants(); }
+
+  // ---- prefixes
+
+  /// Adds the blocks of `keys` that are missing behind the prefix `at` (PrefixTree::extend), and pins the whole prefix.
+  [[nodiscard]] Prefix extend_pinned(Prefix at, std::span<const BlockKey> keys, TenantId tenant, GroupId group);
+  /// As in PrefixTree. Each pin needs one unpin() or one unpin_incomplete() of the same length.
+  void pin(Prefix prefix) { tree_.pin(prefix); }
+  void unpin(Prefix prefix) { tree_.unpin(prefix); }
+  /// Unpins a prefix that may have a gap: a block without what the blocks after it depend on. These are dropped, unless another
+  /// request pins them. `missing`: a block of the prefix whose copy has just failed.
+  void unpin_incomplete(Prefix prefix, std::optional<BlockRef> missing = std::nullopt);
+  void touch(Prefix prefix, std::uint64_t stamp) { tree_.touch(prefix, stamp); }
+  void retain(Prefix prefix, RetentionId id, Priority priority) { tree_.retain(prefix, id, priority); }
+  void end_retention(Prefix prefix, RetentionId id) { tree_.end_retention(prefix, id); }
+  /// Hides everything that is cached now (PrefixTree::hide_all). The sample forgets it.
+  void hide_all();
 
   // ---- device and host copies
 
   /// absent → filling, in a slot that the caller holds.
   void begin_fill(BlockRef block, Tier tier, SlotId slot);
+  /// The same on the device, by a load (`load` is its number) from the tier `source`.
+  void begin_load(BlockRef block, SlotId slot, std::uint32_t load, Tier source);
   /// filling → ready.
   void publish(BlockRef block, Tier tier);
   /// filling → absent.
   void fail_fill(BlockRef block, Tier tier, FailedSlot slot);
-  /// absent → ready, in a slot that the caller holds and has filled.
-  void adopt(BlockRef block, Tier tier, SlotId slot);
-  /// The same for the last blocks of a prefix, which the tree's last extend() added. Device.
-  void adopt_added(Prefix prefix, std::span<const SlotId> slots);
+  /// absent → ready on the device, in a slot that the caller holds, and that compute has filled when it reaches `written`.
+  void adopt(BlockRef block, SlotId slot, Fence written);
+  /// The same for the last blocks of a prefix, which the last extend_pinned() added.
+  void adopt_added(Prefix prefix, std::span<const SlotId> slots, Fence written);
   /// ready → absent; nothing may be reading it.
   void drop(BlockRef block, Tier tier);
   /// The same for a run of victims.
@@ -89,9 +111,24 @@ class Residency {
   /// Gives up the device and host copies below this block that lost their support, where nothing reads or pins them.
   void drop_orphans_below(BlockRef block);
 
-  /// Unpins a prefix that may have a gap, a block without what those after it stand on: these go, where nobody else pins them.
-  /// `missing`: a block of it whose copy has just failed.
-  void unpin(Prefix prefix, std::optional<BlockRef> missing = std::nullopt);
+  // ---- slots that the caller holds, or that are quarantined
+
+  /// Appends up to `count` free device slots to `out`, in state held (SlotAllocator::take_many).
+  void take_device(std::uint32_t count, std::optional<SlotId> after, std::vector<SlotId>& out) {
+    device_.take_many(count, after, SlotState::held, out);
+  }
+  /// The slots become free.
+  void free_slot(Tier tier, SlotId slot) { slots_in(tier).put(slot); }
+  void free_slots(Tier tier, std::span<const SlotId> slots) { slots_in(tier).put_all(slots); }
+  /// held → quarantined. Device.
+  void quarantine(SlotId slot) { device_.change(slot, SlotState::quarantined); }
+  /// Compute launched up to `fence` may touch these device slots, whatever is in them.
+  void raise_fence(SlotId slot, Fence fence) { device_.raise_fence(slot, fence); }
+  void raise_fences(std::span<const SlotId> slots, Fence fence) { device_.raise_fences(slots, fence); }
+  /// For the poison mode: remembers from now on which slots became free.
+  void remember_freed();
+  /// The slots that became free since the last call. Swaps the vectors, so that their memory is used again.
+  void take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena);
 
   // ---- sizes
 
@@ -104,7 +141,6 @@ class Residency {
     BlockRef block;
     SlotId slot;
   };
-  [[nodiscard]] std::vector<Retiring>& retiring() { return retiring_; }
   [[nodiscard]] const std::vector<Retiring>& retiring() const { return retiring_; }
   /// Of them, those that nobody pins. Looks at each.
   [[nodiscard]] std::uint64_t retiring_unpinned() const { return unpinned_of(retiring_, device_); }
@@ -115,7 +151,10 @@ class Residency {
   /// there is in `closing_host()`, for others to give up. At least staging_blocks stay open. Time: an operator's step.
   void open_host(SlotSpan slots);
   void close_host(SlotSpan slots);
-  [[nodiscard]] std::vector<Retiring>& closing_host() { return closing_host_; }
+  [[nodiscard]] const std::vector<Retiring>& closing_host() const { return closing_host_; }
+  /// Takes an entry whose slot is not ready any more out of `retiring()` (device) or `closing_host()` (host). The last entry
+  /// moves to its place.
+  void erase_retired(Tier tier, std::size_t entry);
   [[nodiscard]] std::uint64_t closing_host_unpinned() const { return unpinned_of(closing_host_, arena_); }
   /// Retires the arena's slots that neither role will need, closed ones first. True where anything changed.
   bool retire_host_slots();
@@ -149,16 +188,22 @@ class Residency {
   void start_store(BlockRef block) { wished_[copy(block, Tier::storage).slot().value()] = false; }
   void publish_stored(BlockRef block);
   void forget_stored(BlockRef block);
-  /// The blocks at the end of the prefix, which the tree's last extend() added, are in storage from before: sets their numbers.
-  /// Returns how many they are.
-  std::uint64_t restore_added(Prefix prefix, std::span<std::optional<std::uint64_t>> numbers);
+  struct Restored {
+    Prefix prefix;
+    std::uint64_t blocks = 0;  ///< that got a number
+  };
+  /// Storage has the blocks of `keys`, which follow the prefix `at`, from before: adds them to the tree where they are missing,
+  /// and sets the number of each. A block that is in storage already keeps its number, and gets none here.
+  Restored restore(Prefix at, std::span<const BlockKey> keys, TenantId tenant, GroupId group,
+                   std::span<std::optional<std::uint64_t>> numbers);
   /// The block that has this number, if any has.
   [[nodiscard]] std::optional<BlockRef> stored_block(std::uint32_t number) const;
 
   // ---- what becomes of copies, sampled
 
-  [[nodiscard]] ResidencySample& sample() { return sample_; }
   [[nodiscard]] const ResidencySample& sample() const { return sample_; }
+  /// As ResidencySample::set_now.
+  void set_sample_time(std::uint64_t requests) { sample_.set_now(requests); }
   /// As ResidencySample::follow, of as many blocks as device and host have room for now.
   void follow_sample(std::uint32_t one_in) { sample_.follow(one_in, std::uint64_t{device_.capacity()} + host_blocks_); }
   /// A request hit these blocks of a prefix.
@@ -169,7 +214,9 @@ class Residency {
   void check_invariants() const;
 
  private:
+  [[nodiscard]] SlotAllocator& slots_in(Tier tier) { return tier == Tier::device ? device_ : arena_; }
   [[nodiscard]] std::uint32_t number_stored(BlockRef block);
+  void restore_added(Prefix prefix, std::span<std::optional<std::uint64_t>> numbers);
   void show_state(BlockRef block, Tier tier, SlotId slot);
   /// Somebody wants to know what becomes of each block.
   [[nodiscard]] bool watched() const { return events_.on() || sample_.on(); }

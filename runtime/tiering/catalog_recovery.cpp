@@ -19,25 +19,13 @@ void CatalogRecovery::add(std::span<const StoredBlock> blocks, std::span<std::op
 void CatalogRecovery::add_run(std::span<const StoredBlock> run, std::span<std::optional<std::uint64_t>> numbers) {
   const std::uint32_t depth = run.front().depth;
   if (depth > trail_.size() || (depth > 0 && trail_[depth - 1] != run.front().parent)) return;
-  PrefixTree& tree = residency_.tree();
   trail_.resize(depth);
   for (const StoredBlock& block : run) trail_.push_back(block.key);
-  const Prefix parent = depth == 0 ? Prefix{} : tree.first(at_, depth);
-  at_ = tree.extend(parent, std::span{trail_}.subspan(depth), run.front().tenant, run.front().group);
-  if (tree.added() == run.size()) {
-    flushes_.on_stored(residency_.restore_added(at_, numbers));
-    return;
-  }
-  // Some of it was in the tree, with copies in other tiers perhaps.
-  tree.pin(at_);
-  for (std::uint32_t i = 0; i < run.size(); ++i) {
-    const BlockRef block = tree.at(at_, depth + i);
-    if (residency_.copy(block, Tier::storage).present()) continue;
-    numbers[i] = residency_.begin_store(block);
-    residency_.publish_stored(block);
-    flushes_.on_stored(1);
-  }
-  tree.unpin(at_);
+  const Prefix parent = residency_.tree().first(at_, depth);
+  const Residency::Restored restored =
+      residency_.restore(parent, std::span{trail_}.subspan(depth), run.front().tenant, run.front().group, numbers);
+  at_ = restored.prefix;
+  if (restored.blocks > 0) flushes_.on_stored(restored.blocks);
 }
 
 }  // namespace terrace

@@ -18,7 +18,7 @@ bool DeviceSlotAllocator::can_promise(std::uint64_t slots) const {
 
 void DeviceSlotAllocator::take_free(std::uint32_t count, std::optional<SlotId> after, std::vector<SlotId>& out) {
   if (!waiters_.empty()) return;  // what is free is theirs
-  residency_.pool(Tier::device).take_many(count, after, SlotState::held, out);
+  residency_.take_device(count, after, out);
 }
 
 bool DeviceSlotAllocator::choose(std::uint32_t slots, Quotas::Asker asker) {
@@ -80,13 +80,13 @@ void DeviceSlotAllocator::leave(std::uint32_t who) {
 }
 
 bool DeviceSlotAllocator::pump() {
-  SlotAllocator& device = residency_.pool(Tier::device);
+  const SlotAllocator& device = residency_.pool(Tier::device);
   bool changed = false;
   for (;;) {
     while (!waiters_.empty() && device.count(SlotState::free) > 0) {
       Waiter& first = waiters_.front();
       taken_.clear();
-      device.take_many(first.slots, std::nullopt, SlotState::held, taken_);
+      residency_.take_device(first.slots, std::nullopt, taken_);
       const auto got = static_cast<std::uint32_t>(taken_.size());
       promised_ -= got;
       first.slots -= got;

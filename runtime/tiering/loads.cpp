@@ -39,7 +39,7 @@ Loads::LoadId Loads::start(std::span<const LoadPart> parts, std::uint32_t waiter
     if (i + 1 < parts.size() && parts[i + 1].block.depth > parts[i].block.depth) continue;
     const BlockRef last = parts[i].block;
     const Prefix prefix{last.node, last.depth + 1};
-    residency_.tree().pin(prefix);
+    residency_.pin(prefix);
     load.prefixes.push_back({prefix, i + 1, std::nullopt});
   }
   load.deadlines = deadlines;
@@ -53,8 +53,7 @@ Loads::LoadId Loads::start(std::span<const LoadPart> parts, std::uint32_t waiter
     part.block = wanted.block;
     part.device_slot = wanted.device_slot;
     part.source = wanted.source;
-    residency_.begin_fill(wanted.block, Tier::device, wanted.device_slot);
-    residency_.pool(Tier::device).set_load(wanted.device_slot, id, wanted.source);
+    residency_.begin_load(wanted.block, wanted.device_slot, id, wanted.source);
     if (wanted.source == Tier::storage) {
       part.state = State::landing;
       landing_.push_back({id, i});
@@ -153,15 +152,15 @@ void Loads::on_read(std::uint64_t token, ErrorCode error) {
   if (!read.slot_is_ours) host_slots_.has_landed();
   if (error) {
     if (read.slot_is_ours) {
-      residency_.pool(Tier::host).put(read.slot);
+      residency_.free_slot(Tier::host, read.slot);
     } else if (!read.abandoned) {
       residency_.fail_fill(read.block, Tier::host, FailedSlot::free);
     } else {
       // Its load let go of the prefix long ago: what came to stand on this copy meanwhile goes with it.
       const Prefix prefix{read.block.node, read.block.depth + 1};
-      residency_.tree().pin(prefix);
+      residency_.pin(prefix);
       residency_.fail_fill(read.block, Tier::host, FailedSlot::free);
-      residency_.unpin(prefix, read.block);
+      residency_.unpin_incomplete(prefix, read.block);
     }
   } else if (!read.slot_is_ours) {
     residency_.publish(read.block, Tier::host);
@@ -169,7 +168,7 @@ void Loads::on_read(std::uint64_t token, ErrorCode error) {
   if (read.abandoned) {
     if (error) return;
     if (read.slot_is_ours) {
-      residency_.pool(Tier::host).put(read.slot);
+      residency_.free_slot(Tier::host, read.slot);
     } else {
       deferred_eviction_.drop_unsupported(read.block, Tier::host);
     }
@@ -301,7 +300,7 @@ bool Loads::on_confirmed(TransferId id) {
   const auto closed = quarantined_.find(id);
   if (closed == quarantined_.end()) return false;
   for (const Part& part : closed->second) {
-    residency_.pool(Tier::device).put(part.device_slot);
+    residency_.free_slot(Tier::device, part.device_slot);
     release_source(part);
   }
   quarantined_.erase(closed);
@@ -311,7 +310,7 @@ bool Loads::on_confirmed(TransferId id) {
 /// What the part was copied from is not needed any more. Not for parts whose transfer may still be under way.
 void Loads::release_source(const Part& part) {
   if (part.arena_slot_is_ours) {
-    residency_.pool(Tier::host).put(part.arena_slot);
+    residency_.free_slot(Tier::host, part.arena_slot);
   } else {
     deferred_eviction_.reader_gone(part.block, Tier::host);
   }
@@ -359,7 +358,7 @@ void Loads::finish(LoadId id) {
 void Loads::close(LoadId id) {
   Load& load = loads_[id];
   TERRACE_CHECK(load.in_use && load.unfinished == 0);
-  for (const PinnedPrefix& each : load.prefixes) residency_.unpin(each.pin, each.missing);
+  for (const PinnedPrefix& each : load.prefixes) residency_.unpin_incomplete(each.pin, each.missing);
   load.clear();
   --open_;
   free_.push_back(id);

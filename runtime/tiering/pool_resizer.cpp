@@ -52,11 +52,11 @@ std::uint32_t PoolResizer::first_in_use(SlotSpan slots) const {
   return slot < known ? slot : slots.end();
 }
 
-std::vector<Residency::Retiring>& PoolResizer::entries(Tier tier) {
+const std::vector<Residency::Retiring>& PoolResizer::entries(Tier tier) const {
   return tier == Tier::device ? residency_.retiring() : residency_.closing_host();
 }
 
-PoolResizer::Seen PoolResizer::look(Tier tier) {
+PoolResizer::Seen PoolResizer::look(Tier tier) const {
   const SlotAllocator& pool = residency_.pool(tier);
   return {residency_.tree().unpinned(tier), pool.readers_total(), pool.evicting_total(), entries(tier).size(),
           storage_writer_.ended()};
@@ -68,7 +68,7 @@ bool PoolResizer::pump() {
 }
 
 bool PoolResizer::pump(Tier tier) {
-  auto& all = entries(tier);
+  const auto& all = entries(tier);
   if (all.empty() || look(tier) == seen_[index(tier)]) return false;
   const SlotAllocator& pool = residency_.pool(tier);
   bool changed = false;
@@ -76,8 +76,7 @@ bool PoolResizer::pump(Tier tier) {
   for (std::size_t i = 0; i < all.size() && later < evicting_max;) {
     const Residency::Retiring entry = all[i];
     if (pool.state(entry.slot) != SlotState::ready) {
-      all[i] = all.back();
-      all.pop_back();
+      residency_.erase_retired(tier, i);
       continue;
     }
     // Those that leave change what look() sees when they have left. (Host copies take no time for it.)

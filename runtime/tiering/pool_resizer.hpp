@@ -64,8 +64,8 @@ class PoolResizer {
     friend bool operator==(const Seen&, const Seen&) = default;
   };
 
-  [[nodiscard]] std::vector<Residency::Retiring>& entries(Tier tier);
-  [[nodiscard]] Seen look(Tier tier);
+  [[nodiscard]] const std::vector<Residency::Retiring>& entries(Tier tier) const;
+  [[nodiscard]] Seen look(Tier tier) const;
   [[nodiscard]] std::uint64_t needed(Tier tier) const;
   bool pump(Tier tier);
   enum class Gone : std::uint8_t { yes, no, later };

@@ -95,7 +95,7 @@ bool SwapOuts::on_confirmed(TransferId id) {
   const std::vector<Block> blocks = std::move(found->second);
   unconfirmed_.erase(found);
   for (const Block& block : blocks) {
-    residency_.pool(Tier::host).put(block.host_slot);
+    residency_.free_slot(Tier::host, block.host_slot);
     deferred_eviction_.reader_gone(block.block, Tier::device);
   }
   return true;
@@ -106,7 +106,7 @@ void SwapOuts::finish(const Block& entry, BlockOutcome outcome) {
   const bool unconfirmed = outcome == BlockOutcome::unconfirmed;
   if (entry.purpose == SwapOutPurpose::stage) {
     staged_.push_back({entry.write, arrived});
-    if (!arrived && !unconfirmed) residency_.pool(Tier::host).put(entry.host_slot);
+    if (!arrived && !unconfirmed) residency_.free_slot(Tier::host, entry.host_slot);
   } else if (arrived) {
     residency_.publish(entry.block, Tier::host);
   } else {

@@ -179,9 +179,8 @@ void TieredPool::flush(std::uint64_t& last_transfer) {
 
 void TieredPool::clear(bool storage) {
   storage_writer.stop_all();
-  PrefixTree& tree = residency.tree();
-  tree.hide_all();
-  residency.sample().forget();
+  const PrefixTree& tree = residency.tree();
+  residency.hide_all();
 
   gone_.clear();
   tree.for_each_hidden([&](BlockRef block) {
@@ -197,7 +196,7 @@ void TieredPool::clear(bool storage) {
 /// What was hidden goes as soon as nobody holds or reads it. What a transfer brings there later goes with the next call. True
 /// where anything went.
 bool TieredPool::sweep_hidden() {
-  PrefixTree& tree = residency.tree();
+  const PrefixTree& tree = residency.tree();
   if (!tree.any_hidden()) return false;
   gone_.clear();
   tree.for_each_hidden([&](BlockRef block) {
@@ -220,10 +219,9 @@ bool TieredPool::sweep_hidden() {
 }
 
 std::uint32_t TieredPool::drop(Prefix prefix) {
-  PrefixTree& tree = residency.tree();
-  const std::uint32_t from = tree.unshared_from(prefix);
+  const std::uint32_t from = residency.tree().unshared_from(prefix);
   std::uint32_t freed = 0;
-  tree.pin(prefix);  // so that it stays a prefix until all is done
+  residency.pin(prefix);  // so that it stays a prefix until all is done
   for (std::uint32_t depth = prefix.length; depth-- > from;) {
     const BlockRef block{prefix.node, depth};
     // What stands before a copy that a transfer reads stays with it.
@@ -239,7 +237,7 @@ std::uint32_t TieredPool::drop(Prefix prefix) {
       if (tier == Tier::device) ++freed;
     }
   }
-  tree.unpin(prefix);
+  residency.unpin(prefix);
   return freed;
 }
 
@@ -253,7 +251,7 @@ bool TieredPool::in_use(BlockRef block) const {
 }
 
 EvictedBlocks TieredPool::evict(std::span<const SlotId> slots) {
-  PrefixTree& tree = residency.tree();
+  const PrefixTree& tree = residency.tree();
   std::vector<SlotId> wanted{slots.begin(), slots.end()};
   std::ranges::sort(wanted);
   std::vector<BlockRef> named;
@@ -274,14 +272,14 @@ EvictedBlocks TieredPool::evict(std::span<const SlotId> slots) {
     if (residency.stored(*block)) actions.removes.push_back(tree.key(*block));
     for (auto each = going.rbegin(); each != going.rend(); ++each) {
       const Prefix prefix{each->node, each->depth + 1};
-      tree.pin(prefix);  // so that it stays until it has lost all its copies
+      residency.pin(prefix);  // so that it stays until it has lost all its copies
       for (const Tier tier : {Tier::device, Tier::host}) {
         if (!residency.copy(*each, tier).present()) continue;
         residency.drop(*each, tier);
         ++stats_.dropped_by_call;
       }
       if (residency.stored(*each)) residency.forget_stored(*each);
-      tree.unpin(prefix);
+      residency.unpin(prefix);
     }
     result.evicted += static_cast<std::uint32_t>(going.size());
   }
