@@ -35,11 +35,10 @@ Cache::~Cache() { TERRACE_CHECK(manager_.live_requests() == 0); }
 /// Makes the blocks that an earlier process stored available as hits.
 void Cache::restore_stored() {
   for (const PoolId pool : pool_ids_) {
-    CatalogRecovery& catalog_recovery = manager_.catalog_recovery(pool);
-    catalog_recovery.begin();
+    manager_.begin_recovery(pool);
     pools_[pool.value()].store->adopt_all(
         [&](std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers) {
-          catalog_recovery.add(blocks, numbers);
+          manager_.recover(blocks, numbers, pool);
         });
   }
 }

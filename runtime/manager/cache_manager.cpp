@@ -48,8 +48,7 @@ void CacheManager::on_time(TimePoint now) {
   use_clock_.note(now_, last_stamp_);
   write_budget_.on_time(now_);
   for (const auto& pool : pools_) {
-    pool->flushes.on_time(now_);
-    pool->loads.on_time(now_);
+    pool->on_time(now_);
     handle_events(*pool);
   }
   write_backs_->on_time(now_);
@@ -86,17 +85,15 @@ void CacheManager::flush() {
 }
 
 void CacheManager::remember_freed() {
-  for (const auto& pool : pools_) pool->residency.remember_freed();
+  for (const auto& pool : pools_) pool->remember_freed();
 }
 
 void CacheManager::take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena, PoolId pool) {
-  at(pool).residency.take_freed(device, arena);
+  at(pool).take_freed(device, arena);
 }
 
 void CacheManager::overwritten_by(std::span<const SlotId> device, Fence fence, PoolId pool) {
-  at(pool).residency.raise_fences(device, fence);
-  // The plans at hand were made before.
-  for (Transfer& plan : at(pool).actions.transfers) plan.after = std::max(plan.after, fence);
+  at(pool).overwritten_by(device, fence);
 }
 
 // ---- what to know --------------------------------------------------------------------------------------------------------
@@ -104,7 +101,7 @@ void CacheManager::overwritten_by(std::span<const SlotId> device, Fence fence, P
 TimePoint CacheManager::next_deadline() const {
   TimePoint next = deadlines_.empty() ? never : deadlines_.top().priority;
   next = std::min(next, write_backs_->next_deadline());
-  for (const auto& pool : pools_) next = std::min({next, pool->flushes.next_deadline(), pool->loads.next_deadline()});
+  for (const auto& pool : pools_) next = std::min(next, pool->next_deadline());
   for (const auto& [id, pin] : pins_) next = std::min(next, pin.until);
   for (const auto& [id, retention] : retentions_) next = std::min(next, retention.until);
   return next;
@@ -156,15 +153,15 @@ void CacheManager::check_invariants() const {
       if (r.state == State::failed) TERRACE_CHECK(part.prefix.length == 0 && part.unchained.empty());
       const bool told = r.state == State::loading && r.layers > 0;
       for (std::uint32_t i = part.first; told && i < part.end; ++i) {
-        TERRACE_CHECK(pool.residency.copy(hit_block(part, g, i), Tier::device).slot() == part.table[i]);
+        TERRACE_CHECK(pool.residency().copy(hit_block(part, g, i), Tier::device).slot() == part.table[i]);
       }
       if (r.state != State::ready) continue;
       TERRACE_CHECK(part.prefix.length <= part.table.size());
       for (std::uint32_t i = 0; i < part.prefix.length; ++i) {
-        TERRACE_CHECK(pool.residency.copy({part.prefix.node, i}, Tier::device).usable());
+        TERRACE_CHECK(pool.residency().copy({part.prefix.node, i}, Tier::device).usable());
       }
       for (const UnchainedBlock& unchained_block : part.unchained) {
-        const Copy copy = pool.residency.copy(unchained_block.prefix.last(), Tier::device);
+        const Copy copy = pool.residency().copy(unchained_block.prefix.last(), Tier::device);
         TERRACE_CHECK(copy.usable());
         TERRACE_CHECK(unchained_block.duplicate || copy.slot() == part.table[unchained_block.block]);
       }
@@ -175,7 +172,7 @@ void CacheManager::check_invariants() const {
   }
   TERRACE_CHECK(live == by_id_.size() + quarantined_.size());
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
-    if (live == 0) TERRACE_CHECK(pools_[pool]->device_slots.promised() == 0);
+    if (live == 0) TERRACE_CHECK(pools_[pool]->device_slots().promised() == 0);
     pools_[pool]->check_invariants(held[pool], live == 0 && pins_.empty());
   }
 }

@@ -165,14 +165,14 @@ class CacheManager {
   void open_host(SlotSpan slots, PoolId pool = {});
   /// As PoolResizer::first_in_use.
   [[nodiscard]] std::uint32_t first_in_use(SlotSpan slots, PoolId pool = {}) const {
-    return at(pool).resizer.first_in_use(slots);
+    return at(pool).resizer().first_in_use(slots);
   }
   /// Slots that a resize has still to retire, of device or host.
-  [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const { return at(pool).resizer.retiring(tier); }
+  [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const { return at(pool).resizer().retiring(tier); }
   /// Follows one in `one_in` of each pool's blocks from now on (runtime/measure/residency_sample.hpp); 0: none, as at first.
   /// Allocates.
   void sample_residency(std::uint32_t one_in) {
-    for (const auto& pool : pools_) pool->residency.follow_sample(one_in);
+    for (const auto& pool : pools_) pool->follow_sample(one_in);
   }
   /// Totals of the sampled blocks so far.
   [[nodiscard]] const ResidencyTotals& residency_totals(PoolId pool = {}) const { return residency(pool).sample().totals(); }
@@ -191,7 +191,7 @@ class CacheManager {
   /// Of all pools together.
   [[nodiscard]] Durability durability() const;
   /// Of the pool's blocks, for what is counted in bytes. 1 until it is said.
-  void set_block_bytes(Bytes bytes, PoolId pool = {}) { at(pool).storage_writer.set_block_bytes(bytes); }
+  void set_block_bytes(Bytes bytes, PoolId pool = {}) { at(pool).set_block_bytes(bytes); }
   [[nodiscard]] WriteBudget& write_budget() { return write_budget_; }
   [[nodiscard]] const WriteBudget& write_budget() const { return write_budget_; }
 
@@ -219,13 +219,16 @@ class CacheManager {
   void set_load_costs(const LoadCosts& costs, PoolId pool = {}) { at(pool).set_load_costs(costs); }
   /// Call after a batch of the above: serves who waits with what has become free.
   void settle();
-  /// For blocks that storage holds from before: see there.
-  [[nodiscard]] CatalogRecovery& catalog_recovery(PoolId pool = {}) { return at(pool).catalog_recovery; }
+  /// For blocks that the pool's store holds from before: CatalogRecovery::begin and CatalogRecovery::add.
+  void begin_recovery(PoolId pool = {}) { at(pool).begin_recovery(); }
+  void recover(std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers, PoolId pool = {}) {
+    at(pool).recover(blocks, numbers);
+  }
 
   // ---- what is to be done, and what to know
 
   /// Filled by every call; its owner takes and clears each pool's.
-  [[nodiscard]] Actions& actions(PoolId pool = {}) { return at(pool).actions; }
+  [[nodiscard]] Actions& actions(PoolId pool = {}) { return at(pool).actions(); }
   /// Pending requests that ended their wait; the owner takes and clears them.
   [[nodiscard]] std::vector<RequestEvent>& events() { return events_; }
   [[nodiscard]] TimePoint next_deadline() const;
@@ -259,7 +262,7 @@ class CacheManager {
   [[nodiscard]] Ledger host_ledger(PoolId pool = {}) const { return residency(pool).pool(Tier::host).ledger(); }
   /// Transfers that read a copy just now.
   [[nodiscard]] std::uint64_t readers() const;
-  [[nodiscard]] const Residency& residency(PoolId pool = {}) const { return at(pool).residency; }
+  [[nodiscard]] const Residency& residency(PoolId pool = {}) const { return at(pool).residency(); }
   [[nodiscard]] std::size_t pool_count() const { return pools_.size(); }
   [[nodiscard]] std::size_t group_count() const { return rules_.size(); }
   /// Tokens of a hash unit; 1 for a manager that was given no groups, which does not know.
@@ -334,9 +337,9 @@ class CacheManager {
   void forget(Index index);
   [[nodiscard]] std::vector<std::pair<PoolId, SlotId>> own_slots(const Request& request) const;
   [[nodiscard]] static GroupId id_of(std::size_t group) { return GroupId{static_cast<std::uint16_t>(group)}; }
-  [[nodiscard]] SlotId null_of(std::size_t group) const { return SlotId{pool_of(group).config.first_slot}; }
+  [[nodiscard]] SlotId null_of(std::size_t group) const { return SlotId{pool_of(group).config().first_slot}; }
   [[nodiscard]] bool is_null(std::size_t group, SlotId slot) const {
-    return slot == null_of(group) && pool_of(group).config.null_block;
+    return slot == null_of(group) && pool_of(group).config().null_block;
   }
 
   [[nodiscard]] std::span<const BlockKey> keys_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t from) const;
@@ -378,11 +381,8 @@ class CacheManager {
   void on_load_ended(Index index, LoadRef load);
   void replan_failed();
   void flush();
-  enum class Committed : std::uint8_t { adopted, duplicate, not_now };
   void commit_chain(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
-  void commit_islands(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
-  [[nodiscard]] Committed commit_over(std::size_t group, BlockRef block, std::uint32_t place, SlotId own, Fence written);
-  void let_go(TieredPool& pool, Prefix prefix);
+  void commit_unchained(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
   void release_part(GroupPart& part, std::size_t group, Fence last_use);
   void give_up_before(GroupPart& part, std::size_t group, std::uint32_t first, Fence last_use);
   [[nodiscard]] Result<WriteBackId> write_back_request(const WriteBackOrder& order);

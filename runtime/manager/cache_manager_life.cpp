@@ -45,7 +45,7 @@ Result<std::uint32_t> CacheManager::drop(std::span<const BlockKey> keys) {
     const GroupRule& rule = rules_[g];
     if (!rule.cached()) continue;
     const PoolId pool = rule.config().pool;
-    const PrefixTree& tree = at(pool).residency.tree();
+    const PrefixTree& tree = residency(pool).tree();
     const std::uint32_t blocks = rule.full_blocks(static_cast<std::uint32_t>(keys.size()));
     if (rule.chained()) {
       const Prefix prefix = tree.find(keys_in(g, keys, 0));
@@ -69,7 +69,7 @@ Result<std::uint32_t> CacheManager::drop(std::span<const BlockKey> keys) {
 }
 
 Result<EvictedBlocks> CacheManager::evict(std::span<const SlotId> slots, PoolId pool) {
-  const std::uint32_t end = at(pool).residency.pool(Tier::device).capacity();
+  const std::uint32_t end = residency(pool).pool(Tier::device).capacity();
   if (std::ranges::any_of(slots, [&](SlotId slot) { return slot.value() >= end; })) return Errc::invalid_argument;
   EvictedBlocks evicted = at(pool).evict(slots);
   settle();
@@ -91,9 +91,9 @@ Result<PinId> CacheManager::pin(std::span<const BlockKey> keys, TimePoint until)
   for (std::size_t g = 0; g < rules_.size(); ++g) wanted[rules_[g].config().pool.value()] += hits_[g].end - hits_[g].first;
   hold_hits(Hold::pin);
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
-    const std::uint64_t half = pools_[pool]->config.device_blocks / 2;
+    const std::uint64_t half = pools_[pool]->config().device_blocks / 2;
     const std::uint64_t most = config_.pinned_blocks_max > 0 ? config_.pinned_blocks_max : half;
-    if (wanted[pool] <= most && pools_[pool]->device_slots.can_promise(0)) continue;
+    if (wanted[pool] <= most && pools_[pool]->device_slots().can_promise(0)) continue;
     hold_hits(Hold::unpin);
     return Errc::no_room;
   }
@@ -105,11 +105,7 @@ Result<PinId> CacheManager::pin(std::span<const BlockKey> keys, TimePoint until)
     for (const Found& unchained_block : hits_[g].unchained) pin.prefixes.push_back({pool, unchained_block.prefix});
   }
   // Else one of them might stay, being pinned when its copy ends, and outlive the one before it.
-  for (const PinnedPrefix& pinned : pin.prefixes) {
-    for (std::uint32_t i = 0; i < pinned.prefix.length; ++i) {
-      if (at(pinned.pool).residency.cancel_eviction({pinned.prefix.node, i}, Tier::device)) ++stats_.evictions_cancelled;
-    }
-  }
+  for (const PinnedPrefix& pinned : pin.prefixes) at(pinned.pool).cancel_evictions(pinned.prefix);
   pinned_ = wanted;
   last_pin_ = PinId{last_pin_.value() + 1};
   pins_.emplace(last_pin_, std::move(pin));
@@ -129,7 +125,7 @@ void CacheManager::end_pin(std::map<PinId, Pin>::iterator pin) {
   pins_.erase(pin);
   for (const PinnedPrefix& pinned : prefixes) {
     pinned_[pinned.pool.value()] -= pinned.prefix.length;
-    at(pinned.pool).residency.unpin_incomplete(pinned.prefix);
+    at(pinned.pool).unpin_incomplete(pinned.prefix);
   }
 }
 
@@ -142,7 +138,7 @@ Result<void> CacheManager::resize(Tier tier, std::uint32_t blocks, PoolId pool, 
 }
 
 void CacheManager::open_host(SlotSpan slots, PoolId pool) {
-  at(pool).resizer.open_host(slots);
+  at(pool).open_host(slots);
   settle();
 }
 
@@ -155,7 +151,7 @@ std::uint32_t CacheManager::common_prefix(GroupId group) const {
     if (!common) {
       common = r.parts[g].prefix;
     } else {
-      const std::uint32_t length = pool_of(g).residency.tree().common(*common, r.parts[g].prefix);
+      const std::uint32_t length = pool_of(g).residency().tree().common(*common, r.parts[g].prefix);
       common = Prefix{common->node, length};
     }
   }

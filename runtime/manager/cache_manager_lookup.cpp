@@ -124,9 +124,9 @@ std::uint32_t CacheManager::worth_loading(std::uint32_t hits) const {
   LoadQueues queues;
   for (const auto& pool : pools_) {
     const LoadCosts& costs = pool->load_costs();
-    const std::uint64_t waiting = pool->loads.reads_waiting();
+    const std::uint64_t waiting = pool->loads().reads_waiting();
     queues.read_seconds += static_cast<double>(waiting) * costs.read_seconds;
-    if (prefill_is_stated()) queues.link_seconds += static_cast<double>(pool->loads.links_waiting()) * costs.link_seconds;
+    if (prefill_is_stated()) queues.link_seconds += static_cast<double>(pool->loads().links_waiting()) * costs.link_seconds;
     const auto more = static_cast<std::uint32_t>(costs.reads_max - std::min<std::uint64_t>(costs.reads_max, waiting));
     queues.reads_max = std::min(queues.reads_max, more);
   }
@@ -160,13 +160,11 @@ void CacheManager::add_costs(std::size_t group) const {
 
 /// Keeps what the last look_up() found, or lets it go again.
 void CacheManager::hold_hits(Hold hold) {
-  const auto change = [&](Residency& residency, Prefix prefix) {
-    hold == Hold::pin ? residency.pin(prefix) : residency.unpin(prefix);
-  };
+  const auto change = [&](TieredPool& pool, Prefix prefix) { hold == Hold::pin ? pool.pin(prefix) : pool.unpin(prefix); };
   for (std::size_t g = 0; g < rules_.size(); ++g) {
-    Residency& residency = pool_of(g).residency;
-    if (rules_[g].chained()) change(residency, hits_[g].found.prefix);
-    for (const Found& unchained_block : hits_[g].unchained) change(residency, unchained_block.prefix);
+    TieredPool& pool = pool_of(g);
+    if (rules_[g].chained()) change(pool, hits_[g].found.prefix);
+    for (const Found& unchained_block : hits_[g].unchained) change(pool, unchained_block.prefix);
   }
 }
 
@@ -190,7 +188,7 @@ void CacheManager::sum_needs(const Request& r) const {
 
 bool CacheManager::can_promise_all() const {
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
-    if (!pools_[pool]->device_slots.can_promise(needs_[pool])) return false;
+    if (!pools_[pool]->device_slots().can_promise(needs_[pool])) return false;
   }
   return true;
 }
@@ -205,7 +203,7 @@ bool CacheManager::could_ever_fit(const Request& r) const {
         all ? rules_[g].blocks_for(r.blocks) : hit.end - hit.first + new_blocks(g, r, hit.end);
   }
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
-    const SlotAllocator& device = pools_[pool]->residency.pool(Tier::device);
+    const SlotAllocator& device = pools_[pool]->residency().pool(Tier::device);
     if (needs_[pool] > device.capacity() - device.count(SlotState::null)) return false;
   }
   return true;

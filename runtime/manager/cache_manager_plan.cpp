@@ -33,12 +33,7 @@ Result<void> CacheManager::plan(Index index, std::span<const BlockKey> keys) {
 
   r.rooms_waited_for = 0;
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
-    const std::uint32_t needed = needs_[pool];
-    std::vector<SlotId>& own = r.own[pool];
-    if (needed > 0) pools_[pool]->device_slots.take_free(needed, std::nullopt, own);
-    if (own.size() == needed) continue;
-    ++r.rooms_waited_for;
-    pools_[pool]->device_slots.wait(index, needed - static_cast<std::uint32_t>(own.size()), r.tenant);
+    if (!pools_[pool]->take_or_wait(index, needs_[pool], r.tenant, r.own[pool])) ++r.rooms_waited_for;
   }
   if (r.rooms_waited_for > 0) {
     r.state = State::waiting_for_room;
@@ -59,7 +54,7 @@ void CacheManager::take_hits(Request& r, std::span<const BlockKey> keys, std::ui
   const bool is_first = r.stamp == 0;
   if (is_first) {
     r.stamp = ++last_stamp_;
-    for (const auto& pool : pools_) pool->residency.set_sample_time(r.stamp);
+    for (const auto& pool : pools_) pool->set_sample_time(r.stamp);
   }
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     const GroupHit& hit = hits_[g];
@@ -72,15 +67,13 @@ void CacheManager::take_hits(Request& r, std::span<const BlockKey> keys, std::ui
     r.joined = std::max(r.joined, hit.found.filling * rules_[g].units_per_block());
     if (rules_[g].chained()) {
       part.prefix = hit.found.prefix;
-      if (is_first) pool.residency.used(keys_in(g, keys, 0).first(part.prefix.length));
-      pool.residency.touch(part.prefix, r.stamp);
-      pool.cancel_eviction(hit.found);
+      if (is_first) pool.sample_uses(keys_in(g, keys, 0).first(part.prefix.length));
+      pool.hit(hit.found, r.stamp);
     }
     for (std::uint32_t i = 0; i < hit.unchained.size(); ++i) {
       part.unchained.push_back({hit.first + i, hit.unchained[i].prefix});
-      pool.residency.touch(hit.unchained[i].prefix, r.stamp);
-      if (is_first) pool.residency.used(std::span{&pool.residency.tree().key(hit.unchained[i].prefix.last()), 1});
-      pool.cancel_eviction(hit.unchained[i]);
+      if (is_first) pool.sample_uses(std::span{&pool.residency().tree().key(hit.unchained[i].prefix.last()), 1});
+      pool.hit(hit.unchained[i], r.stamp);
     }
   }
 }
@@ -88,18 +81,18 @@ void CacheManager::take_hits(Request& r, std::span<const BlockKey> keys, std::ui
 /// What has happened in the pool, to the requests that wait for it.
 void CacheManager::handle_events(TieredPool& pool) {
   if (!pool.has_events()) return;
-  pool.device_slots.take_served(served_);
-  for (const DeviceSlotAllocator::Served& served : served_) on_served(pool.id, served);
-  pool.loads.take_events(load_events_);
+  pool.take_served(served_);
+  for (const DeviceSlotAllocator::Served& served : served_) on_served(pool.id(), served);
+  pool.take_load_events(load_events_);
   for (const Loads::Event& event : load_events_) {
     switch (event.kind) {
       case Loads::Event::Kind::layers:
-        for (const Index index : pool.loads.waiters(event.load)) tell_layers(index);
+        for (const Index index : pool.loads().waiters(event.load)) tell_layers(index);
         break;
-      case Loads::Event::Kind::missing: on_load_failed(pool.id, event.block, event.late); break;
+      case Loads::Event::Kind::missing: on_load_failed(pool.id(), event.block, event.late); break;
       case Loads::Event::Kind::ended:
-        for (const Index index : pool.loads.waiters(event.load)) on_load_ended(index, {pool.id, event.load});
-        pool.loads.close(event.load);
+        for (const Index index : pool.loads().waiters(event.load)) on_load_ended(index, {pool.id(), event.load});
+        pool.close_load(event.load);
         break;
     }
   }
@@ -120,7 +113,7 @@ BlockRef CacheManager::hit_block(const GroupPart& part, std::size_t group, std::
 
 /// The device copies of the part's hits, to row_.
 void CacheManager::read_hits(const GroupPart& part, std::size_t group) {
-  const Residency& residency = pool_of(group).residency;
+  const Residency& residency = pool_of(group).residency();
   row_.resize(part.end - part.first);
   if (rules_[group].chained()) {
     residency.tree().read(part.prefix, Tier::device, 0, row_);
@@ -144,15 +137,15 @@ bool CacheManager::collect_loads(Index index, std::size_t group) {
     if (on_device.usable()) continue;
     const BlockRef block = hit_block(part, group, i);
     if (on_device.present()) {
-      const LoadRef load{pool_id, pool.loads.load_of(block)};
-      if (pool.loads.join(load.load, index, r.by_layer)) r.loads.push_back(load);
+      const LoadRef load{pool_id, pool.loads().load_of(block)};
+      if (pool.join_load(load.load, index, r.by_layer)) r.loads.push_back(load);
       continue;
     }
     LoadPart wanted;
-    wanted.block = rules_[group].chained() ? pool.residency.tree().at(part.prefix, i) : block;
-    if (pool.residency.usable(block, Tier::host)) {
+    wanted.block = rules_[group].chained() ? pool.residency().tree().at(part.prefix, i) : block;
+    if (pool.residency().usable(block, Tier::host)) {
       wanted.source = Tier::host;
-    } else if (pool.residency.stored(block) && r.lowest_tier == Tier::storage) {
+    } else if (pool.residency().stored(block) && r.lowest_tier == Tier::storage) {
       wanted.source = Tier::storage;
     } else {
       return false;  // the tier it was in gave it up while the request waited for room
@@ -185,13 +178,13 @@ void CacheManager::start_loads(Index index) {
     std::vector<SlotId>& own = r.own[pool];
     own.erase(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(used_[pool]));
     TERRACE_CHECK(own.size() >= needs_[pool]);
-    pools_[pool]->residency.free_slots(Tier::device, std::span{own}.subspan(needs_[pool]));
+    pools_[pool]->free_slots(std::span{own}.subspan(needs_[pool]));
     own.resize(needs_[pool]);
   }
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     if (load_parts_[g].empty()) continue;
     const PoolId pool = rules_[g].config().pool;
-    r.loads.push_back({pool, at(pool).loads.start(load_parts_[g], index, {r.deadline, reads_wanted_by(r)}, r.by_layer)});
+    r.loads.push_back({pool, at(pool).start_load(load_parts_[g], index, {r.deadline, reads_wanted_by(r)}, r.by_layer)});
   }
   if (requests_[index].loads.empty()) return become_ready(index);
   tell_layers(index);  // it may have joined a load that is well on its way
@@ -247,7 +240,7 @@ void CacheManager::tell_layers(Index index) {
   Request& r = requests_[index];
   if (!r.by_layer || r.state != State::loading) return;
   std::uint32_t layers = Loads::all_layers;
-  for (const LoadRef load : r.loads) layers = std::min(layers, at(load.pool).loads.layers(load.load));
+  for (const LoadRef load : r.loads) layers = std::min(layers, at(load.pool).loads().layers(load.load));
   if (layers <= r.layers || layers == Loads::all_layers) return;
   if (r.layers == 0) make_tables(r);
   r.layers = layers;
@@ -270,13 +263,13 @@ void CacheManager::undo(Index index) {
 
 void CacheManager::let_go_of_hits(Index index) {
   Request& r = requests_[index];
-  for (const LoadRef load : r.loads) at(load.pool).loads.leave(load.load, index);
+  for (const LoadRef load : r.loads) at(load.pool).leave_load(load.load, index);
   r.loads.clear();
   r.hits = 0;
   for (std::size_t g = 0; g < rules_.size(); ++g) {
-    Residency& residency = pool_of(g).residency;
-    if (rules_[g].chained()) residency.unpin_incomplete(r.parts[g].prefix);
-    for (const UnchainedBlock& unchained_block : r.parts[g].unchained) residency.unpin_incomplete(unchained_block.prefix);
+    TieredPool& pool = pool_of(g);
+    if (rules_[g].chained()) pool.unpin_incomplete(r.parts[g].prefix);
+    for (const UnchainedBlock& unchained_block : r.parts[g].unchained) pool.unpin_incomplete(unchained_block.prefix);
     r.parts[g].clear();
   }
 }
@@ -285,8 +278,8 @@ void CacheManager::let_go_of_room(Index index) {
   Request& r = requests_[index];
   r.rooms_waited_for = 0;
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
-    pools_[pool]->device_slots.leave(index);
-    pools_[pool]->residency.free_slots(Tier::device, r.own[pool]);
+    pools_[pool]->stop_waiting(index);
+    pools_[pool]->free_slots(r.own[pool]);
     r.own[pool].clear();
   }
 }
@@ -317,7 +310,7 @@ TimePoint CacheManager::reads_wanted_by(const Request& r) const {
 /// Every pending request that counts on the block lets go of its prefix and plans again; one that was told of layers fails, since
 /// its caller has begun to compute with what is not coming.
 void CacheManager::on_load_failed(PoolId pool, BlockRef missing, Loads::Late late) {
-  const PrefixTree& tree = at(pool).residency.tree();
+  const PrefixTree& tree = residency(pool).tree();
   for (Index index = 0; index < requests_.size(); ++index) {
     Request& r = requests_[index];
     if (r.state != State::waiting_for_room && r.state != State::loading) continue;

@@ -93,23 +93,24 @@ Result<void> CacheManager::advance(RequestId id, std::uint64_t tokens, Fence las
 void CacheManager::give_up_before(GroupPart& part, std::size_t group, std::uint32_t first, Fence last_use) {
   first = std::min(first, static_cast<std::uint32_t>(part.table.size()));
   if (first <= part.given_up) return;
-  Residency& residency = pool_of(group).residency;
+  TieredPool& pool = pool_of(group);
   const auto kept =
       std::ranges::find_if(part.unchained, [&](const UnchainedBlock& unchained_block) { return unchained_block.block >= first; });
   for (auto unchained_block = part.unchained.begin(); unchained_block != kept; ++unchained_block) {
     const SlotId slot = part.table[unchained_block->block];
-    residency.raise_fence(slot, last_use);
+    pool.raise_fences({&slot, 1}, last_use);
     if (unchained_block->duplicate) {
-      residency.raise_fence(residency.copy(unchained_block->prefix.last(), Tier::device).slot(), last_use);
-      residency.free_slot(Tier::device, slot);
+      const SlotId shared = pool.residency().copy(unchained_block->prefix.last(), Tier::device).slot();
+      pool.raise_fences({&shared, 1}, last_use);
+      pool.free_slots({&slot, 1});
     }
-    let_go(pool_of(group), unchained_block->prefix);
+    pool.let_go(unchained_block->prefix);
   }
   part.unchained.erase(part.unchained.begin(), kept);
   for (std::uint32_t block = std::max(part.committed, part.given_up); block < first; ++block) {
     if (is_null(group, part.table[block])) continue;
-    residency.raise_fence(part.table[block], last_use);
-    residency.free_slot(Tier::device, part.table[block]);
+    pool.raise_fences({&part.table[block], 1}, last_use);
+    pool.free_slots({&part.table[block], 1});
   }
   std::fill_n(part.table.begin() + part.given_up, first - part.given_up, null_of(group));
   part.given_up = first;
@@ -147,22 +148,22 @@ Result<void> CacheManager::extend(RequestId id, std::uint32_t blocks) {
     const Quotas::Asker asker{r.tenant, to - from + part.table.size() - part.committed};
     const std::optional<SlotId> after = part.table.empty() ? std::nullopt : std::optional{part.table.back()};
     part.table.resize(from, null_of(g));
-    DeviceSlotAllocator& room = pool_of(g).device_slots;
-    if (to > from) room.take_free(to - from, after, part.table);
-    enough = room.choose(to - static_cast<std::uint32_t>(part.table.size()), asker);
+    TieredPool& pool = pool_of(g);
+    if (to > from) pool.take_free(to - from, after, part.table);
+    enough = pool.choose(to - static_cast<std::uint32_t>(part.table.size()), asker);
   }
-  for (const auto& pool : pools_) enough ? pool->device_slots.give_up_chosen() : pool->device_slots.keep_chosen();
+  for (const auto& pool : pools_) enough ? pool->give_up_chosen() : pool->keep_chosen();
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     if (!rules_[g].cached()) continue;
     std::vector<SlotId>& table = r.parts[g].table;
-    Residency& residency = pool_of(g).residency;
+    TieredPool& pool = pool_of(g);
     const std::uint32_t blocks_then = rules_[g].blocks_for(enough ? now : r.blocks_now);
     if (table.size() < blocks_then) {
-      residency.take_device(blocks_then - static_cast<std::uint32_t>(table.size()), std::nullopt, table);
+      pool.take_given_up(blocks_then - static_cast<std::uint32_t>(table.size()), table);
       TERRACE_CHECK(table.size() == blocks_then);
     }
     for (; table.size() > blocks_then; table.pop_back()) {
-      if (!is_null(g, table.back())) residency.free_slot(Tier::device, table.back());
+      if (!is_null(g, table.back())) pool.free_slots({&table.back(), 1});
     }
   }
   if (enough) r.blocks_now = now;
@@ -188,7 +189,7 @@ Result<std::span<const Duplicate>> CacheManager::commit(RequestId id, std::span<
     if (rule.chained()) {
       commit_chain(r, g, keys, written);
     } else {
-      commit_islands(r, g, keys, written);
+      commit_unchained(r, g, keys, written);
     }
   }
   if (any) settle();
@@ -197,79 +198,30 @@ Result<std::span<const Duplicate>> CacheManager::commit(RequestId id, std::span<
 
 void CacheManager::commit_chain(Request& r, std::size_t group, std::span<const BlockKey> keys, Fence written) {
   GroupPart& part = r.parts[group];
-  TieredPool& pool = pool_of(group);
-  Residency& residency = pool.residency;
   const std::uint32_t from = part.prefix.length;
-  const Prefix whole = residency.extend_pinned(part.prefix, keys_in(group, keys, from), r.tenant, id_of(group));
-  // First what was in the tree before, block by block; then what is new to it, at once.
-  const std::uint32_t known = whole.length - residency.tree().added();
-  std::uint32_t end = from;
-  for (; end < known; ++end) {
-    const SlotId own = part.table[end];
-    const Committed done = commit_over(group, {whole.node, end}, end, own, written);
-    if (done == Committed::not_now) break;
-    if (done == Committed::duplicate) part.redundant.push_back(own);
-  }
-  Prefix prefix = whole;
-  if (end == known) {
-    const std::span<const SlotId> slots = std::span{part.table}.first(whole.length).subspan(known);
-    residency.adopt_added(whole, slots, written);
-  } else {
-    prefix = residency.tree().first(whole, end);
-    residency.pin(prefix);
-    residency.unpin(whole);
-  }
-  residency.unpin(part.prefix);
-  part.prefix = prefix;
-  part.committed = prefix.length;
-  residency.touch(prefix, r.stamp);
-  pool.copy_down(from, prefix);
+  const std::span<const BlockKey> computed = keys_in(group, keys, from);
+  const std::span<const SlotId> slots = std::span{part.table}.subspan(from, computed.size());
+  const std::size_t known = duplicates_.size();
+  part.prefix =
+      pool_of(group).commit({part.prefix, computed, slots, from, r.tenant, id_of(group), written, r.stamp}, duplicates_);
+  part.committed = part.prefix.length;
+  for (std::size_t i = known; i < duplicates_.size(); ++i) part.redundant.push_back(duplicates_[i].own);
 }
 
-void CacheManager::commit_islands(Request& r, std::size_t group, std::span<const BlockKey> keys, Fence written) {
+void CacheManager::commit_unchained(Request& r, std::size_t group, std::span<const BlockKey> keys, Fence written) {
   GroupPart& part = r.parts[group];
-  TieredPool& pool = pool_of(group);
-  Residency& residency = pool.residency;
   const std::uint32_t end = rules_[group].full_blocks(static_cast<std::uint32_t>(keys.size()));
   for (; part.committed < end; ++part.committed) {
     const std::uint32_t block = part.committed;
     const SlotId own = part.table[block];
     if (is_null(group, own)) continue;
     const BlockKey key = key_in(group, keys, block);
-    const Prefix prefix = residency.extend_pinned({}, std::span{&key, 1}, r.tenant, id_of(group));
-    Committed done = Committed::adopted;
-    if (residency.tree().added() == 0) {
-      done = commit_over(group, prefix.last(), block, own, written);
-    } else {
-      residency.adopt_added(prefix, std::span{&own, 1}, written);
-    }
-    if (done == Committed::not_now) {
-      residency.unpin(prefix);
-      return;
-    }
-    part.unchained.push_back({block, prefix, done == Committed::duplicate});
-    residency.touch(prefix, r.stamp);
-    pool.copy_down(0, prefix);
+    const std::size_t known = duplicates_.size();
+    const Prefix prefix =
+        pool_of(group).commit({{}, {&key, 1}, {&own, 1}, block, r.tenant, id_of(group), written, r.stamp}, duplicates_);
+    if (prefix.length == 0) return;
+    part.unchained.push_back({block, prefix, duplicates_.size() > known});
   }
-}
-
-/// Commits a block that was in the tree before: its device copy may be there already, or on its way.
-CacheManager::Committed CacheManager::commit_over(std::size_t group, BlockRef block, std::uint32_t place, SlotId own,
-                                                  Fence written) {
-  Residency& residency = pool_of(group).residency;
-  const Copy there = residency.copy(block, Tier::device);
-  if (there.state() == CopyState::filling) return Committed::not_now;
-  if (there.present()) {
-    if (residency.cancel_eviction(block, Tier::device)) ++stats_.evictions_cancelled;
-    ++stats_.duplicates;
-    duplicates_.push_back({id_of(group), place, own, there.slot()});
-    return Committed::duplicate;
-  }
-  residency.adopt(block, own, written);
-  if (config_.inclusion == InclusionPolicy::exclusive && residency.copy(block, Tier::host).state() == CopyState::ready) {
-    residency.drop(block, Tier::host);
-  }
-  return Committed::adopted;
 }
 
 Result<void> CacheManager::release(RequestId id, Fence last_use) {
@@ -303,7 +255,7 @@ Result<void> CacheManager::quarantine(RequestId id, Fence until) {
   Request& r = requests_[*index];
   if (!r.table_told) return release(id, no_longer_used);
   TERRACE_CHECK(quarantined_.empty() || requests_[quarantined_.back()].quarantined_until <= until);
-  for (const auto& [pool, slot] : own_slots(r)) at(pool).residency.quarantine(slot);
+  for (const auto& [pool, slot] : own_slots(r)) at(pool).quarantine(slot);
   r.quarantined_until = until;
   quarantined_.push_back(*index);
   ++stats_.released_unfenced;
@@ -328,7 +280,7 @@ void CacheManager::end_quarantines(Fence reached) {
 std::vector<std::pair<PoolId, SlotId>> CacheManager::own_slots(const Request& r) const {
   std::vector<std::pair<PoolId, SlotId>> slots;
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
-    for (const SlotId slot : r.own[pool]) slots.emplace_back(pools_[pool]->id, slot);
+    for (const SlotId slot : r.own[pool]) slots.emplace_back(pools_[pool]->id(), slot);
   }
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     const GroupPart& part = r.parts[g];
@@ -345,23 +297,18 @@ std::vector<std::pair<PoolId, SlotId>> CacheManager::own_slots(const Request& r)
   return slots;
 }
 
-/// Of what a request had in the tree.
-void CacheManager::let_go(TieredPool& pool, Prefix prefix) {
-  pool.residency.unpin(prefix);
-  if (prefix.length > 0) pool.deferred_eviction.not_needed(prefix.last());
-}
-
 void CacheManager::release_part(GroupPart& part, std::size_t group, Fence last_use) {
-  Residency& residency = pool_of(group).residency;
+  TieredPool& pool = pool_of(group);
   if (rules_[group].chained() && part.serves) {
-    residency.raise_fences(part.table, last_use);
+    pool.raise_fences(part.table, last_use);
     // Compute may have gone over to the shared slots.
     for (std::uint32_t block = 0; !part.redundant.empty() && block < part.prefix.length; ++block) {
-      residency.raise_fence(residency.copy({part.prefix.node, block}, Tier::device).slot(), last_use);
+      const SlotId shared = pool.residency().copy({part.prefix.node, block}, Tier::device).slot();
+      pool.raise_fences({&shared, 1}, last_use);
     }
-    let_go(pool_of(group), part.prefix);
-    residency.free_slots(Tier::device, std::span{part.table}.subspan(part.prefix.length));
-    residency.free_slots(Tier::device, part.redundant);
+    pool.let_go(part.prefix);
+    pool.free_slots(std::span{part.table}.subspan(part.prefix.length));
+    pool.free_slots(part.redundant);
     part.redundant.clear();
   } else {
     give_up_before(part, group, static_cast<std::uint32_t>(part.table.size()), last_use);
@@ -371,13 +318,13 @@ void CacheManager::release_part(GroupPart& part, std::size_t group, Fence last_u
 /// Of a request that is not ready, but was told of layers: what compute may still read or write.
 void CacheManager::fence_slots(const Request& r, Fence last_use) {
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
-    pools_[pool]->residency.raise_fences(r.own[pool], last_use);
+    pools_[pool]->raise_fences(r.own[pool], last_use);
   }
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     const GroupPart& part = r.parts[g];
     const std::size_t hits_end = std::min<std::size_t>(part.end, part.table.size());
     for (std::size_t block = part.first; block < hits_end; ++block) {
-      pool_of(g).residency.raise_fence(part.table[block], last_use);
+      pool_of(g).raise_fences({&part.table[block], 1}, last_use);
     }
   }
 }

@@ -7,7 +7,7 @@
 namespace terrace {
 
 Result<RetentionId> CacheManager::retain(std::span<const BlockKey> keys, Priority priority, TimePoint until) {
-  const bool ranked = std::ranges::all_of(pools_, [](const auto& pool) { return pool->residency.ranks(); });
+  const bool ranked = std::ranges::all_of(pools_, [](const auto& pool) { return pool->residency().ranks(); });
   if (priority > highest_priority || !ranked) return Errc::invalid_argument;
   if (status_ != CacheStatus::normal) return Errc::paused;
   const std::uint32_t hits = look_up(keys, Tier::storage);
@@ -16,9 +16,9 @@ Result<RetentionId> CacheManager::retain(std::span<const BlockKey> keys, Priorit
   if (retained_blocks_ + hits > most) return Errc::no_room;
   last_retention_ = RetentionId{last_retention_.value() + 1};
   for (std::size_t g = 0; g < rules_.size(); ++g) {
-    Residency& residency = pool_of(g).residency;
-    if (hits_[g].found.prefix.length > 0) residency.retain(hits_[g].found.prefix, last_retention_, priority);
-    for (const Found& unchained_block : hits_[g].unchained) residency.retain(unchained_block.prefix, last_retention_, priority);
+    TieredPool& pool = pool_of(g);
+    if (hits_[g].found.prefix.length > 0) pool.retain(hits_[g].found.prefix, last_retention_, priority);
+    for (const Found& unchained_block : hits_[g].unchained) pool.retain(unchained_block.prefix, last_retention_, priority);
   }
   retentions_.emplace(last_retention_, Retention{{keys.begin(), keys.begin() + hits}, until});
   retained_blocks_ += hits;
@@ -40,36 +40,34 @@ void CacheManager::end_retention(std::map<RetentionId, Retention>::iterator rete
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     const GroupRule& rule = rules_[g];
     if (!rule.cached()) continue;
-    Residency& residency = pool_of(g).residency;
-    const PrefixTree& tree = residency.tree();
+    TieredPool& pool = pool_of(g);
+    const PrefixTree& tree = pool.residency().tree();
     if (rule.chained()) {
-      if (const Prefix prefix = tree.find(keys_in(g, keys, 0)); prefix.length > 0) residency.end_retention(prefix, id);
+      if (const Prefix prefix = tree.find(keys_in(g, keys, 0)); prefix.length > 0) pool.end_retention(prefix, id);
       continue;
     }
     const std::uint32_t end = rule.full_blocks(static_cast<std::uint32_t>(keys.size()));
     for (std::uint32_t block = rule.first_needed(keys.size() * unit_tokens_); block < end; ++block) {
       const BlockKey key = key_in(g, keys, block);
-      if (const Prefix prefix = tree.find(std::span{&key, 1}); prefix.length > 0) residency.end_retention(prefix, id);
+      if (const Prefix prefix = tree.find(std::span{&key, 1}); prefix.length > 0) pool.end_retention(prefix, id);
     }
   }
 }
 
 Result<void> CacheManager::set_quota(TenantId tenant, TenantQuota quota, PoolId pool) {
-  Residency& residency = at(pool).residency;
-  if (!residency.ranks()) return Errc::invalid_argument;
-  residency.set_quota(tenant, quota);
+  if (!residency(pool).ranks()) return Errc::invalid_argument;
+  at(pool).set_quota(tenant, quota);
   return {};
 }
 
 Result<void> CacheManager::remove_quota(TenantId tenant, PoolId pool) {
-  if (!at(pool).residency.remove_quota(tenant)) return Errc::not_found;
+  if (!at(pool).remove_quota(tenant)) return Errc::not_found;
   return {};
 }
 
 std::optional<std::uint64_t> CacheManager::tenant_blocks(TenantId tenant, Tier tier, PoolId pool) const {
-  const Residency& residency = at(pool).residency;
-  if (!residency.quotas().quota(tenant)) return std::nullopt;
-  return residency.tree().resident(tier, tenant);
+  if (!residency(pool).quotas().quota(tenant)) return std::nullopt;
+  return residency(pool).tree().resident(tier, tenant);
 }
 
 }  // namespace terrace

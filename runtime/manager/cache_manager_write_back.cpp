@@ -62,7 +62,7 @@ Result<WriteBackId> CacheManager::write_back_prefix(const WriteBackOrder& order)
     const GroupRule& rule = rules_[g];
     if (!rule.cached()) continue;
     const PoolId pool = rule.config().pool;
-    const PrefixTree& tree = at(pool).residency.tree();
+    const PrefixTree& tree = residency(pool).tree();
     const std::uint32_t blocks = rule.full_blocks(static_cast<std::uint32_t>(order.keys.size()));
     if (rule.chained()) {
       const Prefix prefix = tree.find(keys_in(g, order.keys, 0));

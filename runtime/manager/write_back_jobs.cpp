@@ -92,7 +92,7 @@ Result<WriteBackId> WriteBackJobs::start(const WriteBackOrder& order, std::span<
   for (const PrefixIn& each : prefixes) {
     TieredPool& pool = *pools_[each.pool.value()];
     for (std::uint32_t depth = 0; depth < each.prefix.length; ++depth) {
-      take(job, pool, pool.residency.tree().at(each.prefix, depth));
+      take(job, pool, pool.residency().tree().at(each.prefix, depth));
     }
   }
   for (const BlockKey& key : gone) record(job, key, WriteBackOutcome::dropped_gone, Errc::not_found);
@@ -115,29 +115,28 @@ std::uint32_t WriteBackJobs::blocks_left(const Job& job, const TieredPool& pool)
   constexpr std::uint32_t most = std::numeric_limits<std::uint32_t>::max();
   if (job.order.budget == Bytes{}) return most;
   const Bytes left = job.order.budget - std::min(job.order.budget, job.begun);
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(left / pool.storage_writer.block_bytes(), most));
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(left / pool.storage_writer().block_bytes(), most));
 }
 
 /// Has the block stored, if it is not; true where something was begun.
 bool WriteBackJobs::take(Job& job, TieredPool& pool, BlockRef block) {
-  const Residency& residency = pool.residency;
+  const Residency& residency = pool.residency();
   const BlockKey key = residency.tree().key(block);
   if (job.told.contains(key)) return false;
   const StorageWriter::Wants mine = StorageWriter::Wants{1} << job.bit;
   const Copy stored = residency.copy(block, Tier::storage);
   if (stored.state() == CopyState::filling) {
-    pool.storage_writer.want(block, mine);
+    pool.want_stored(block, mine);
     return false;
   }
   if (stored.present()) {
     record(job, key, WriteBackOutcome::already_there);
-    job.in_storage += pool.storage_writer.block_bytes();
+    job.in_storage += pool.storage_writer().block_bytes();
     return false;
   }
   const std::uint32_t left = blocks_left(job, pool);
-  const StorageWriter::Begun begun =
-      left == 0 ? StorageWriter::Begun{0, Errc::full} : pool.storage_writer.begin(block, mine, left);
-  job.begun += pool.storage_writer.block_bytes() * begun.blocks;
+  const StorageWriter::Begun begun = left == 0 ? StorageWriter::Begun{0, Errc::full} : pool.begin_store(block, mine, left);
+  job.begun += pool.storage_writer().block_bytes() * begun.blocks;
   if (!begun.why) return begun.blocks > 0;
   const bool bound = begun.why == Errc::full || begun.why == Errc::refused;
   record(job, key, bound ? WriteBackOutcome::over_budget : WriteBackOutcome::dropped_gone, begun.why);
@@ -146,7 +145,7 @@ bool WriteBackJobs::take(Job& job, TieredPool& pool, BlockRef block) {
 
 std::uint64_t WriteBackJobs::under_way(const Job& job) const {
   std::uint64_t blocks = 0;
-  for (const auto& pool : pools_) blocks += pool->storage_writer.wanted(job.bit);
+  for (const auto& pool : pools_) blocks += pool->storage_writer().wanted(job.bit);
   return blocks;
 }
 
@@ -175,7 +174,7 @@ bool WriteBackJobs::scan_some(Job& job) {
   bool begun = false;
   for (std::uint32_t nodes = 0; nodes < nodes_a_pump && !scan.done;) {
     TieredPool& pool = *pools_[scan.pool];
-    const PrefixTree& tree = pool.residency.tree();
+    const PrefixTree& tree = pool.residency().tree();
     if (scan.node >= tree.nodes_end()) {
       scan.node = scan.depth = 0;
       if (++scan.pool == pools_.size()) next_pass(job);
@@ -202,7 +201,7 @@ bool WriteBackJobs::scan_some(Job& job) {
 void WriteBackJobs::next_pass(Job& job) {
   Scan& scan = *job.scan;
   std::vector<std::uint64_t> splits;
-  for (const auto& pool : pools_) splits.push_back(pool->residency.tree().splits());
+  for (const auto& pool : pools_) splits.push_back(pool->residency().tree().splits());
   scan.done = scan.pass == passes_max || (scan.pass > 0 && splits == scan.splits);
   scan.splits = std::move(splits);
   scan.pool = 0;
@@ -219,13 +218,13 @@ bool WriteBackJobs::record(Job& job, const BlockKey& key, WriteBackOutcome outco
 /// Records what became of the blocks whose writes have ended. Every job in their `wants` still runs: end() collects first.
 void WriteBackJobs::collect_ended() {
   for (const auto& pool : pools_) {
-    pool->storage_writer.take_ended(ended_);
+    pool->take_ended_writes(ended_);
     for (const auto& [wants, key, error] : ended_) {
       for (StorageWriter::Wants left = wants & ~StorageWriter::by_policy; left != 0; left &= left - 1) {
         Job& job = *by_bit_[static_cast<std::size_t>(std::countr_zero(left))];
         if (!record(job, key, outcome_of(error), error) || error) continue;
-        job.progress.written += pool->storage_writer.block_bytes();
-        job.in_storage += pool->storage_writer.block_bytes();
+        job.progress.written += pool->storage_writer().block_bytes();
+        job.in_storage += pool->storage_writer().block_bytes();
       }
     }
   }
@@ -234,7 +233,7 @@ void WriteBackJobs::collect_ended() {
 void WriteBackJobs::ask_for_flush(Job& job) {
   job.asked_for = job.in_storage;
   job.rounds.clear();
-  for (const auto& pool : pools_) job.rounds.push_back(pool->flushes.ask());
+  for (const auto& pool : pools_) job.rounds.push_back(pool->ask_for_flush());
 }
 
 bool WriteBackJobs::flushed(Job& job) {
@@ -242,7 +241,7 @@ bool WriteBackJobs::flushed(Job& job) {
   if (job.rounds.empty()) ask_for_flush(job);
   ErrorCode error;
   for (std::size_t i = 0; i < pools_.size(); ++i) {
-    const FlushScheduler& flushes = pools_[i]->flushes;
+    const FlushScheduler& flushes = pools_[i]->flushes();
     if (!flushes.ended(job.rounds[i])) return false;
     if (flushes.error()) error = flushes.error();
   }
@@ -274,7 +273,7 @@ void WriteBackJobs::end(Job& job, WriteBackState state) {
   const StorageWriter::Wants mine = StorageWriter::Wants{1} << job.bit;
   for (const auto& pool : pools_) {
     unwanted_.clear();
-    pool->storage_writer.unwant_all(mine, unwanted_);
+    pool->unwant_all(mine, unwanted_);
     for (const BlockKey& key : unwanted_) record(job, key, WriteBackOutcome::cancelled, Errc::cancelled);
   }
   job.progress.state = state;
@@ -354,7 +353,7 @@ void WriteBackJobs::check_invariants() const {
   TERRACE_CHECK(static_cast<std::size_t>(std::ranges::count_if(by_bit_, [](const Job* job) { return job != nullptr; })) ==
                 running_);
   for (std::uint32_t bit = 1; bit < by_bit_.size(); ++bit) {
-    for (const auto& pool : pools_) TERRACE_CHECK(by_bit_[bit] != nullptr || pool->storage_writer.wanted(bit) == 0);
+    for (const auto& pool : pools_) TERRACE_CHECK(by_bit_[bit] != nullptr || pool->storage_writer().wanted(bit) == 0);
   }
 }
 

@@ -123,7 +123,6 @@ class Residency {
   /// held → quarantined. Device.
   void quarantine(SlotId slot) { device_.change(slot, SlotState::quarantined); }
   /// Compute launched up to `fence` may touch these device slots, whatever is in them.
-  void raise_fence(SlotId slot, Fence fence) { device_.raise_fence(slot, fence); }
   void raise_fences(std::span<const SlotId> slots, Fence fence) { device_.raise_fences(slots, fence); }
   /// For the poison mode: remembers from now on which slots became free.
   void remember_freed();

@@ -66,10 +66,14 @@ std::optional<BlockRef> DeviceSlotAllocator::choose_one(Quotas::Asker asker) {
   return victim;
 }
 
-void DeviceSlotAllocator::wait(std::uint32_t waiter, std::uint32_t slots, TenantId tenant) {
-  TERRACE_CHECK(slots > 0);
-  waiters_.push_back({waiter, slots, tenant});
-  promised_ += slots;
+bool DeviceSlotAllocator::take_or_wait(std::uint32_t waiter, std::uint32_t slots, TenantId tenant, std::vector<SlotId>& out) {
+  const std::size_t before = out.size();
+  if (slots > 0) take_free(slots, std::nullopt, out);
+  const std::uint32_t missing = slots - static_cast<std::uint32_t>(out.size() - before);
+  if (missing == 0) return true;
+  waiters_.push_back({waiter, missing, tenant});
+  promised_ += missing;
+  return false;
 }
 
 void DeviceSlotAllocator::leave(std::uint32_t who) {

@@ -48,8 +48,9 @@ class DeviceSlotAllocator {
   [[nodiscard]] bool choose(std::uint32_t slots, Quotas::Asker asker);
   void give_up_chosen();
   void keep_chosen();
-  /// `slots` more for this waiter, as they become free. Call only where can_promise(slots).
-  void wait(std::uint32_t waiter, std::uint32_t slots, TenantId tenant);
+  /// Appends `slots` slots to `out` if so many are free and promised to nobody. Otherwise appends those that are, promises the
+  /// others to the waiter, which gets them as they become free, and returns false. Call only where can_promise(slots).
+  [[nodiscard]] bool take_or_wait(std::uint32_t waiter, std::uint32_t slots, TenantId tenant, std::vector<SlotId>& out);
   /// The waiter wants no more.
   void leave(std::uint32_t waiter);
   /// Gives up a ready copy that nobody pins, as for a request's room, though none waits for it. False where it has to be saved

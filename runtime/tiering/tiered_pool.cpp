@@ -20,26 +20,26 @@ ManagerConfig with_sizes(const ManagerConfig& config, const PoolSizes& sizes) {
 
 TieredPool::TieredPool(PoolId number, const ManagerConfig& all, const PoolSizes& sizes, ManagerStats& stats, KvEvents& events,
                        WriteBudget& budget)
-    : id{number},
-      config{with_sizes(all, sizes)},
-      residency{config, events},
-      deferred_eviction{config, residency, stats},
-      swap_outs{config, residency, deferred_eviction, actions},
-      flushes{actions, config.storage ? config.flush_interval : Duration{}},
-      storage_writer{residency, deferred_eviction, swap_outs, actions, stats, budget, flushes},
-      hit_count_writes{config, residency, storage_writer, stats},
-      host_slots{config, residency, deferred_eviction, swap_outs, storage_writer, stats},
-      device_slots{config, residency, deferred_eviction, host_slots, storage_writer, stats},
-      resizer{config, residency, storage_writer, host_slots, device_slots},
-      reclaimer{config, residency, device_slots, host_slots, stats},
-      loads{config, residency, deferred_eviction, host_slots, actions, stats},
-      catalog_recovery{residency, flushes},
+    : id_{number},
+      config_{with_sizes(all, sizes)},
+      residency_{config_, events},
+      deferred_eviction_{config_, residency_, stats},
+      swap_outs_{config_, residency_, deferred_eviction_, actions_},
+      flushes_{actions_, config_.storage ? config_.flush_interval : Duration{}},
+      storage_writer_{residency_, deferred_eviction_, swap_outs_, actions_, stats, budget, flushes_},
+      hit_count_writes_{config_, residency_, storage_writer_, stats},
+      host_slots_{config_, residency_, deferred_eviction_, swap_outs_, storage_writer_, stats},
+      device_slots_{config_, residency_, deferred_eviction_, host_slots_, storage_writer_, stats},
+      resizer_{config_, residency_, storage_writer_, host_slots_, device_slots_},
+      reclaimer_{config_, residency_, device_slots_, host_slots_, stats},
+      loads_{config_, residency_, deferred_eviction_, host_slots_, actions_, stats},
+      catalog_recovery_{residency_, flushes_},
       stats_{stats} {}
 
 // ---- prefixes of requests ---------------------------------------------------------------------------------------------------
 
 Found TieredPool::find(std::span<const BlockKey> keys, Tier lowest, std::vector<Tier>& tiers) const {
-  const PrefixTree& tree = residency.tree();
+  const PrefixTree& tree = residency_.tree();
   Found found;
   const Prefix prefix = tree.find(keys);
   tiers.clear();
@@ -74,7 +74,7 @@ Found TieredPool::find(std::span<const BlockKey> keys, Tier lowest, std::vector<
       } else if (lowest == Tier::device) {
         break;
       } else if (copy.present()) {
-        const Tier source = loads.source_of({prefix.node, i});
+        const Tier source = loads_.source_of({prefix.node, i});
         if (source > lowest) break;
         tiers.push_back(source);
         ++found.filling;
@@ -91,127 +91,190 @@ Found TieredPool::find(std::span<const BlockKey> keys, Tier lowest, std::vector<
   return found;
 }
 
-void TieredPool::cancel_eviction(const Found& found) {
-  const Prefix prefix = found.prefix;
-  if (found.evicting) {
-    for (std::uint32_t i = 0; i < prefix.length; ++i) {
-      if (residency.cancel_eviction({prefix.node, i}, Tier::device)) ++stats_.evictions_cancelled;
-    }
+void TieredPool::hit(const Found& found, std::uint64_t stamp) {
+  residency_.touch(found.prefix, stamp);
+  if (found.evicting) cancel_evictions(found.prefix);
+  tell_storage_of_hit(found);
+}
+
+void TieredPool::cancel_evictions(Prefix prefix) {
+  for (std::uint32_t i = 0; i < prefix.length; ++i) {
+    if (residency_.cancel_eviction({prefix.node, i}, Tier::device)) ++stats_.evictions_cancelled;
   }
+}
+
+/// The store renews the deepest stored block of the prefix, and with it those before it. The write policy counts the hit.
+void TieredPool::tell_storage_of_hit(const Found& found) {
+  const Prefix prefix = found.prefix;
   if (found.lower) {
     std::optional<BlockRef> deepest_stored;
     auto& in_storage = copies_[index(Tier::storage)];
     in_storage.resize(prefix.length);
-    residency.tree().read(prefix, Tier::storage, 0, in_storage);
+    residency_.tree().read(prefix, Tier::storage, 0, in_storage);
     for (std::uint32_t i = 0; i < prefix.length; ++i) {
       if (in_storage[i].usable()) deepest_stored = BlockRef{prefix.node, i};
     }
-    if (deepest_stored) actions.touches.push_back(residency.tree().key(*deepest_stored));
+    if (deepest_stored) actions_.touches.push_back(residency_.tree().key(*deepest_stored));
   }
-  hit_count_writes.on_hits(prefix);
+  hit_count_writes_.on_hits(prefix);
 }
 
+Prefix TieredPool::commit(const ComputedBlocks& computed, std::vector<Duplicate>& duplicates) {
+  const std::uint32_t from = computed.held.length;
+  const Prefix whole = residency_.extend_pinned(computed.held, computed.keys, computed.tenant, computed.group);
+  // First the blocks that were in the tree before, one by one; then those that are new to it, all at once.
+  const std::uint32_t known = whole.length - residency_.tree().added();
+  std::uint32_t end = from;
+  for (; end < known; ++end) {
+    const BlockRef block{whole.node, end};
+    const SlotId own = computed.slots[end - from];
+    const Copy there = residency_.copy(block, Tier::device);
+    if (there.state() == CopyState::filling) break;
+    if (!there.present()) {
+      adopt_known(block, own, computed.written);
+      continue;
+    }
+    if (residency_.cancel_eviction(block, Tier::device)) ++stats_.evictions_cancelled;
+    ++stats_.duplicates;
+    duplicates.push_back({computed.group, computed.first_in_table + (end - from), own, there.slot()});
+  }
+  Prefix prefix = whole;
+  if (end == known) {
+    residency_.adopt_added(whole, computed.slots.subspan(known - from), computed.written);
+  } else {
+    prefix = residency_.tree().first(whole, end);
+    residency_.pin(prefix);
+    residency_.unpin(whole);
+  }
+  residency_.unpin(computed.held);
+  residency_.touch(prefix, computed.stamp);
+  copy_down(from, prefix);
+  return prefix;
+}
+
+/// The block was in the tree before, but not on the device.
+void TieredPool::adopt_known(BlockRef block, SlotId own, Fence written) {
+  residency_.adopt(block, own, written);
+  if (config_.inclusion == InclusionPolicy::exclusive && residency_.copy(block, Tier::host).state() == CopyState::ready) {
+    residency_.drop(block, Tier::host);
+  }
+}
+
+void TieredPool::let_go(Prefix prefix) {
+  residency_.unpin(prefix);
+  if (prefix.length > 0) deferred_eviction_.not_needed(prefix.last());
+}
+
+/// The blocks of the prefix from depth `from` on have just become shared. Begins the copies to host and storage that the
+/// inclusion policy and the write policy ask for.
 void TieredPool::copy_down(std::uint32_t from, Prefix prefix) {
   if (prefix.length == from) return;
-  if (config.inclusion == InclusionPolicy::inclusive && config.host_blocks > 0) {
+  if (config_.inclusion == InclusionPolicy::inclusive && config_.host_blocks > 0) {
     for (std::uint32_t i = from; i < prefix.length; ++i) {
-      const BlockRef block = residency.tree().at(prefix, i);
-      if (residency.copy(block, Tier::host).present()) continue;
+      const BlockRef block = residency_.tree().at(prefix, i);
+      if (residency_.copy(block, Tier::host).present()) continue;
       // No room in the host tier: then the block has no copy there, as if the host had given it up again.
-      (void)host_slots.swap_out(block, SwapOutPurpose::duplicate);
+      (void)host_slots_.swap_out(block, SwapOutPurpose::duplicate);
     }
   }
-  if (!config.storage || config.write_policy != WritePolicy::write_through) return;
-  if (storage_writer.full()) {
+  if (!config_.storage || config_.write_policy != WritePolicy::write_through) return;
+  if (storage_writer_.full()) {
     stats_.store_skipped += prefix.length - from;
   } else {
-    (void)storage_writer.begin(prefix.last());
+    (void)storage_writer_.begin(prefix.last());
   }
 }
 
 // ---- what happened elsewhere ---------------------------------------------------------------------------------------------
 
 bool TieredPool::on_transfer(TransferEvent& event) {
-  if (!swap_outs.on_event(event) && !loads.on_event(event)) return false;
-  swap_outs.take_staged(staged_);
-  for (const SwapOuts::Staged& staged : staged_) storage_writer.on_staged(staged);
-  actions.spare_runs.give(std::move(event.runs));
+  if (!swap_outs_.on_event(event) && !loads_.on_event(event)) return false;
+  swap_outs_.take_staged(staged_);
+  for (const SwapOuts::Staged& staged : staged_) storage_writer_.on_staged(staged);
+  actions_.spare_runs.give(std::move(event.runs));
   return true;
 }
 
 void TieredPool::on_store(const StoreEvent& event) {
   switch (event.kind) {
-    case StoreEvent::Kind::read: loads.on_read(event.token, event.error); break;
-    case StoreEvent::Kind::written: storage_writer.on_written(static_cast<std::uint32_t>(event.token), event.error); break;
+    case StoreEvent::Kind::read: loads_.on_read(event.token, event.error); break;
+    case StoreEvent::Kind::written: storage_writer_.on_written(static_cast<std::uint32_t>(event.token), event.error); break;
     case StoreEvent::Kind::removed:
     case StoreEvent::Kind::evicted: {
-      flushes.on_gone();
-      const auto block = residency.stored_block(static_cast<std::uint32_t>(event.write_token));
-      if (!block || !residency.stored(*block) || residency.tree().key(*block) != event.key) break;
+      flushes_.on_gone();
+      const auto block = residency_.stored_block(static_cast<std::uint32_t>(event.write_token));
+      if (!block || !residency_.stored(*block) || residency_.tree().key(*block) != event.key) break;
       ++stats_.stored_evicted;
-      storage_writer.on_gone(*block);
+      storage_writer_.on_gone(*block);
       break;
     }
-    case StoreEvent::Kind::flushed: flushes.on_flushed(event.error); break;
+    case StoreEvent::Kind::flushed: flushes_.on_flushed(event.error); break;
   }
 }
 
+void TieredPool::on_time(TimePoint now) {
+  flushes_.on_time(now);
+  loads_.on_time(now);
+}
+
+TimePoint TieredPool::next_deadline() const { return std::min(flushes_.next_deadline(), loads_.next_deadline()); }
+
 bool TieredPool::pump() {
-  bool changed = resizer.pump();  // first, so that nobody else need go for those that have to
-  changed |= host_slots.pump();
-  changed |= device_slots.pump();
+  bool changed = resizer_.pump();  // first, so that nobody else need go for those that have to
+  changed |= host_slots_.pump();
+  changed |= device_slots_.pump();
   if (has_events()) return true;
-  changed |= loads.pump();  // before what nobody waits for takes its staging
+  changed |= loads_.pump();  // before what nobody waits for takes its staging
   if (has_events()) return true;
-  changed |= storage_writer.pump();
+  changed |= storage_writer_.pump();
   changed |= sweep_hidden();
-  changed |= reclaimer.pump();
+  changed |= reclaimer_.pump();
   return changed;
 }
 
 void TieredPool::flush(std::uint64_t& last_transfer) {
-  swap_outs.flush(last_transfer, id);
-  swap_outs.raise_ahead(device_slots.missing(swap_outs.ahead_blocks()));
-  loads.flush(last_transfer, id);
+  swap_outs_.flush(last_transfer, id_);
+  swap_outs_.raise_ahead(device_slots_.missing(swap_outs_.ahead_blocks()));
+  loads_.flush(last_transfer, id_);
 }
 
 // ---- as a whole ----------------------------------------------------------------------------------------------------------
 
 void TieredPool::clear(bool storage) {
-  storage_writer.stop_all();
-  const PrefixTree& tree = residency.tree();
-  residency.hide_all();
+  storage_writer_.stop_all();
+  const PrefixTree& tree = residency_.tree();
+  residency_.hide_all();
 
   gone_.clear();
   tree.for_each_hidden([&](BlockRef block) {
-    if (residency.copy(block, Tier::storage).present()) gone_.emplace_back(block, Tier::storage);
+    if (residency_.copy(block, Tier::storage).present()) gone_.emplace_back(block, Tier::storage);
   });
   for (auto at = gone_.rbegin(); at != gone_.rend(); ++at) {
     // What is being written is removed when that ends; else its key would bring back what was cleared.
-    if (storage) actions.removes.push_back(tree.key(at->first));
-    if (residency.stored(at->first)) residency.forget_stored(at->first);
+    if (storage) actions_.removes.push_back(tree.key(at->first));
+    if (residency_.stored(at->first)) residency_.forget_stored(at->first);
   }
 }
 
 /// What was hidden goes as soon as nobody holds or reads it. What a transfer brings there later goes with the next call. True
 /// where anything went.
 bool TieredPool::sweep_hidden() {
-  const PrefixTree& tree = residency.tree();
+  const PrefixTree& tree = residency_.tree();
   if (!tree.any_hidden()) return false;
   gone_.clear();
   tree.for_each_hidden([&](BlockRef block) {
-    if (residency.stored(block)) gone_.emplace_back(block, Tier::storage);
+    if (residency_.stored(block)) gone_.emplace_back(block, Tier::storage);
     if (tree.pinned(block)) return;
     for (const Tier tier : {Tier::device, Tier::host}) {
-      if (residency.copy(block, tier).state() == CopyState::ready) gone_.emplace_back(block, tier);
+      if (residency_.copy(block, tier).state() == CopyState::ready) gone_.emplace_back(block, tier);
     }
   });
   // Children first; each has a copy until its turn comes, and so is still in the tree.
   for (auto at = gone_.rbegin(); at != gone_.rend(); ++at) {
     if (at->second == Tier::storage) {
-      residency.forget_stored(at->first);
+      residency_.forget_stored(at->first);
     } else {
-      residency.drop(at->first, at->second);
+      residency_.drop(at->first, at->second);
       ++stats_.cleared;
     }
   }
@@ -219,44 +282,44 @@ bool TieredPool::sweep_hidden() {
 }
 
 std::uint32_t TieredPool::drop(Prefix prefix) {
-  const std::uint32_t from = residency.tree().unshared_from(prefix);
+  const std::uint32_t from = residency_.tree().unshared_from(prefix);
   std::uint32_t freed = 0;
-  residency.pin(prefix);  // so that it stays a prefix until all is done
+  residency_.pin(prefix);  // so that it stays a prefix until all is done
   for (std::uint32_t depth = prefix.length; depth-- > from;) {
     const BlockRef block{prefix.node, depth};
     // What stands before a copy that a transfer reads stays with it.
     const auto settled = [&](Tier tier) {
-      const CopyState state = residency.copy(block, tier).state();
+      const CopyState state = residency_.copy(block, tier).state();
       return state == CopyState::absent || state == CopyState::ready;
     };
     if (!settled(Tier::device) || !settled(Tier::host)) break;
     for (const Tier tier : {Tier::device, Tier::host}) {
-      if (residency.copy(block, tier).state() != CopyState::ready) continue;
-      residency.drop(block, tier);
+      if (residency_.copy(block, tier).state() != CopyState::ready) continue;
+      residency_.drop(block, tier);
       ++stats_.dropped_by_call;
       if (tier == Tier::device) ++freed;
     }
   }
-  residency.unpin(prefix);
+  residency_.unpin(prefix);
   return freed;
 }
 
 bool TieredPool::in_use(BlockRef block) const {
   const auto moves = [&](Tier tier) {
-    if (tier == Tier::storage && residency.wished(block)) return false;  // a wish holds nothing
-    const CopyState state = residency.copy(block, tier).state();
+    if (tier == Tier::storage && residency_.wished(block)) return false;  // a wish holds nothing
+    const CopyState state = residency_.copy(block, tier).state();
     return state != CopyState::absent && state != CopyState::ready;
   };
-  return residency.tree().pinned(block) || std::ranges::any_of(all_tiers, moves);
+  return residency_.tree().pinned(block) || std::ranges::any_of(all_tiers, moves);
 }
 
 EvictedBlocks TieredPool::evict(std::span<const SlotId> slots) {
-  const PrefixTree& tree = residency.tree();
+  const PrefixTree& tree = residency_.tree();
   std::vector<SlotId> wanted{slots.begin(), slots.end()};
   std::ranges::sort(wanted);
   std::vector<BlockRef> named;
   tree.for_each([&](BlockRef block) {
-    const Copy copy = residency.copy(block, Tier::device);
+    const Copy copy = residency_.copy(block, Tier::device);
     if (copy.present() && std::ranges::binary_search(wanted, copy.slot()) && !tree.hidden(block)) named.push_back(block);
   });
   EvictedBlocks result;
@@ -266,20 +329,20 @@ EvictedBlocks TieredPool::evict(std::span<const SlotId> slots) {
     going.assign(1, *block);
     tree.collect_below(*block, going);
     if (std::ranges::any_of(going, [&](BlockRef each) { return in_use(each); })) {
-      result.in_use.push_back(residency.copy(*block, Tier::device).slot());
+      result.in_use.push_back(residency_.copy(*block, Tier::device).slot());
       continue;
     }
-    if (residency.stored(*block)) actions.removes.push_back(tree.key(*block));
+    if (residency_.stored(*block)) actions_.removes.push_back(tree.key(*block));
     for (auto each = going.rbegin(); each != going.rend(); ++each) {
       const Prefix prefix{each->node, each->depth + 1};
-      residency.pin(prefix);  // so that it stays until it has lost all its copies
+      residency_.pin(prefix);  // so that it stays until it has lost all its copies
       for (const Tier tier : {Tier::device, Tier::host}) {
-        if (!residency.copy(*each, tier).present()) continue;
-        residency.drop(*each, tier);
+        if (!residency_.copy(*each, tier).present()) continue;
+        residency_.drop(*each, tier);
         ++stats_.dropped_by_call;
       }
-      if (residency.stored(*each)) residency.forget_stored(*each);
-      residency.unpin(prefix);
+      if (residency_.stored(*each)) residency_.forget_stored(*each);
+      residency_.unpin(prefix);
     }
     result.evicted += static_cast<std::uint32_t>(going.size());
   }
@@ -287,7 +350,7 @@ EvictedBlocks TieredPool::evict(std::span<const SlotId> slots) {
 }
 
 std::optional<BlockPlace> TieredPool::find_block(const BlockKey& key) const {
-  const PrefixTree& tree = residency.tree();
+  const PrefixTree& tree = residency_.tree();
   std::optional<BlockPlace> found;
   tree.for_each_node([&](Run run) {
     const std::span<const BlockKey> keys = tree.keys(run);
@@ -296,9 +359,9 @@ std::optional<BlockPlace> TieredPool::find_block(const BlockKey& key) const {
     const BlockRef block{run.node, run.begin + static_cast<std::uint32_t>(at - keys.begin())};
     if (tree.hidden(block)) return;
     BlockPlace place;
-    if (residency.usable(block, Tier::device)) place.device = residency.copy(block, Tier::device).slot();
-    if (residency.usable(block, Tier::host)) place.host = residency.copy(block, Tier::host).slot();
-    place.storage = residency.stored(block);
+    if (residency_.usable(block, Tier::device)) place.device = residency_.copy(block, Tier::device).slot();
+    if (residency_.usable(block, Tier::host)) place.host = residency_.copy(block, Tier::host).slot();
+    place.storage = residency_.stored(block);
     place.in_use = in_use(block);
     if (place.device || place.host || place.storage) found = place;
   });
@@ -306,9 +369,15 @@ std::optional<BlockPlace> TieredPool::find_block(const BlockKey& key) const {
 }
 
 Result<void> TieredPool::resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing) {
-  const Result<void> resized = resizer.resize(tier, blocks, closing);
-  if (resized) (tier == Tier::device ? config.device_blocks : config.host_blocks) = blocks;
+  const Result<void> resized = resizer_.resize(tier, blocks, closing);
+  if (resized) (tier == Tier::device ? config_.device_blocks : config_.host_blocks) = blocks;
   return resized;
+}
+
+void TieredPool::overwritten_by(std::span<const SlotId> device, Fence fence) {
+  residency_.raise_fences(device, fence);
+  // The transfers that wait in actions_ were made before.
+  for (Transfer& transfer : actions_.transfers) transfer.after = std::max(transfer.after, fence);
 }
 
 // ---- what to know --------------------------------------------------------------------------------------------------------
@@ -316,45 +385,46 @@ Result<void> TieredPool::resize(Tier tier, std::uint32_t blocks, std::span<const
 Usage TieredPool::usage(Tier tier) const {
   TERRACE_CHECK(tier != Tier::storage);
   Usage usage;
-  usage.evictable = residency.tree().unpinned(tier);
+  usage.evictable = residency_.tree().unpinned(tier);
   if (tier == Tier::device) {
-    const SlotAllocator& device = residency.pool(Tier::device);
+    const SlotAllocator& device = residency_.pool(Tier::device);
     usage.blocks = device.capacity() - device.count(SlotState::null);
     usage.free = device.count(SlotState::free);
-    usage.promised = device_slots.promised();
+    usage.promised = device_slots_.promised();
     // (What is in a slot that is to be retired makes no room.)
-    if (device.retiring(SlotState::ready) > 0) usage.evictable -= residency.retiring_unpinned();
+    if (device.retiring(SlotState::ready) > 0) usage.evictable -= residency_.retiring_unpinned();
   } else {
-    usage.blocks = residency.host_blocks();
-    usage.free = residency.host_free();
+    usage.blocks = residency_.host_blocks();
+    usage.free = residency_.host_free();
   }
   return usage;
 }
 
 bool TieredPool::idle() const {
-  return swap_outs.idle() && storage_writer.idle() && host_slots.idle() && device_slots.idle() && loads.idle() &&
-         !flushes.under_way();
+  return swap_outs_.idle() && storage_writer_.idle() && host_slots_.idle() && device_slots_.idle() && loads_.idle() &&
+         !flushes_.under_way();
 }
 
 Durability TieredPool::durability() const {
-  const PrefixTree& tree = residency.tree();
-  const std::uint64_t stored = tree.resident(Tier::storage) - storage_writer.in_flight();
+  const PrefixTree& tree = residency_.tree();
+  const std::uint64_t stored = tree.resident(Tier::storage) - storage_writer_.in_flight();
   Durability now;
-  now.durable_blocks = stored - std::min(stored, flushes.not_covered());
+  now.durable_blocks = stored - std::min(stored, flushes_.not_covered());
   now.lost_blocks = tree.blocks() - now.durable_blocks;
-  now.durable = storage_writer.block_bytes() * now.durable_blocks;
-  now.lost = storage_writer.block_bytes() * now.lost_blocks;
+  now.durable = storage_writer_.block_bytes() * now.durable_blocks;
+  now.lost = storage_writer_.block_bytes() * now.lost_blocks;
   return now;
 }
 
 std::string TieredPool::describe_pending() const {
   return fmt::format("swap-outs {}, loads {}, persists {}, flush {}, waiting for host room {}, for device room {}",
-                     swap_outs.idle() ? "idle" : "under way", loads.idle() ? "idle" : "under way", storage_writer.in_flight(),
-                     flushes.under_way() ? "under way" : "none", host_slots.idle() ? "nobody" : "some", device_slots.promised());
+                     swap_outs_.idle() ? "idle" : "under way", loads_.idle() ? "idle" : "under way", storage_writer_.in_flight(),
+                     flushes_.under_way() ? "under way" : "none", host_slots_.idle() ? "nobody" : "some",
+                     device_slots_.promised());
 }
 
 std::string TieredPool::describe_tree(std::size_t lines_max) const {
-  const PrefixTree& tree = residency.tree();
+  const PrefixTree& tree = residency_.tree();
   std::string text = fmt::format("{} blocks in {} nodes; device {}, host {}, storage {}\n", tree.blocks(), tree.node_count(),
                                  tree.resident(Tier::device), tree.resident(Tier::host), tree.resident(Tier::storage));
   std::size_t lines = 0;
@@ -374,16 +444,16 @@ std::string TieredPool::describe_tree(std::size_t lines_max) const {
 }
 
 void TieredPool::check_invariants(std::uint64_t held, bool at_rest) const {
-  residency.check_invariants();
-  const SlotAllocator& device = residency.pool(Tier::device);
-  const SlotAllocator& arena = residency.pool(Tier::host);
+  residency_.check_invariants();
+  const SlotAllocator& device = residency_.pool(Tier::device);
+  const SlotAllocator& arena = residency_.pool(Tier::host);
   TERRACE_CHECK(device.ledger().balanced());
   TERRACE_CHECK(arena.ledger().balanced());
   TERRACE_CHECK(held == device.count(SlotState::held));
   if (!at_rest || !idle()) return;
   for (const Tier tier : {Tier::device, Tier::host}) {
-    TERRACE_CHECK(residency.tree().unpinned(tier) == residency.tree().resident(tier));
-    TERRACE_CHECK(residency.pool(tier).evicting_total() == 0);
+    TERRACE_CHECK(residency_.tree().unpinned(tier) == residency_.tree().resident(tier));
+    TERRACE_CHECK(residency_.pool(tier).evicting_total() == 0);
   }
   TERRACE_CHECK(readers() == 0);
   TERRACE_CHECK(arena.count(SlotState::held) == 0);

@@ -27,102 +27,216 @@
 
 namespace terrace {
 
-/// What of a prefix is there.
+/// The part of a prefix that some tier can serve.
 struct Found {
   Prefix prefix;
-  std::uint32_t on_device = 0;  ///< usable there
-  std::uint32_t filling = 0;    ///< on their way there
+  std::uint32_t on_device = 0;  ///< blocks that are usable on the device
+  std::uint32_t filling = 0;    ///< blocks that a load is bringing to the device
   bool lower = false;           ///< blocks of the prefix may have copies in other tiers, too
-  bool evicting = false;        ///< one of the device copies is
+  bool evicting = false;        ///< at least one of the device copies is being evicted
 };
 
-/// Blocks of one size, in all tiers: which are cached where, the pools of slots, and what is under way between them. A manager
-/// has one for each size of block; groups whose blocks are equally large share it, and so its room, by age alone.
+/// Blocks that a request has computed in one group, one after the other.
+struct ComputedBlocks {
+  Prefix held;                       ///< the blocks before them, which the request has pinned; empty for an unchained block
+  std::span<const BlockKey> keys;    ///< one key per block
+  std::span<const SlotId> slots;     ///< one device slot per block, held by the request
+  std::uint32_t first_in_table = 0;  ///< index of the first block in the request's block table
+  TenantId tenant;
+  GroupId group;
+  Fence written;            ///< the slots hold the blocks when compute reaches this point
+  std::uint64_t stamp = 0;  ///< of the request
+};
+
+/// The cached blocks of one size in all tiers: where each block has copies, the slots of each tier, and the transfers and writes
+/// under way between the tiers. A manager has one TieredPool for each block size. Groups whose blocks are equally large share
+/// a pool, and one eviction order.
 ///
-/// A group with full attention keeps its blocks as prefixes of the tree. Of others each block is a prefix by itself: nothing
-/// hangs on it, so that it is kept, moved, stored and given up alone, by the same rules.
+/// Blocks of a group with full attention are prefixes in the tree. A block of any other group is a prefix of its own, of one
+/// block: no other block depends on it, so it is kept, moved, stored and evicted alone.
 ///
-/// The parts are public: this class says what belongs together, and holds what concerns all of them. Threads: the manager's.
+/// The parts (Residency, Loads, StorageWriter and others) know each other as far as they must: the constructor connects them.
+/// Everybody else looks at them through const accessors, and changes them through the members of this class.
+///
+/// Threads: the manager's.
 class TieredPool {
  public:
-  /// `sizes`: of this pool, where `config` has the first pool's. `stats`, `events` and `budget` are the manager's.
+  /// `sizes` are those of this pool; the sizes in `config` are those of the first pool. `stats`, `events` and `budget` belong to
+  /// the manager, and outlive the pool.
   TieredPool(PoolId id, const ManagerConfig& config, const PoolSizes& sizes, ManagerStats& stats, KvEvents& events,
              WriteBudget& budget);
   TieredPool(const TieredPool&) = delete;
   TieredPool& operator=(const TieredPool&) = delete;
 
-  /// Where each block of the longest prefix would come from, as far as that is `lowest` or above.
-  [[nodiscard]] Found find(std::span<const BlockKey> keys, Tier lowest, std::vector<Tier>& tiers) const;
-  /// The prefix, which find() has just found, is wanted: its copies that were on their way out stay; storage hears what is in use
-  /// above it.
-  void cancel_eviction(const Found& found);
-  /// The prefix's blocks from depth `from` on have become shared. Begins the copies to host and storage that the inclusion
-  /// policy and the write policy ask for.
-  void copy_down(std::uint32_t from, Prefix prefix);
+  [[nodiscard]] PoolId id() const { return id_; }
+  /// With the sizes of this pool.
+  [[nodiscard]] const ManagerConfig& config() const { return config_; }
+  [[nodiscard]] const Residency& residency() const { return residency_; }
+  [[nodiscard]] const DeviceSlotAllocator& device_slots() const { return device_slots_; }
+  [[nodiscard]] const Loads& loads() const { return loads_; }
+  [[nodiscard]] const StorageWriter& storage_writer() const { return storage_writer_; }
+  [[nodiscard]] const FlushScheduler& flushes() const { return flushes_; }
+  [[nodiscard]] const PoolResizer& resizer() const { return resizer_; }
+  /// What the pool wants done. The owner of the manager takes and clears it.
+  [[nodiscard]] Actions& actions() { return actions_; }
 
-  /// True where the event is of a transfer of this pool; takes its runs then.
+  // ---- prefixes of requests
+
+  /// The longest prefix whose blocks can come from the tier `lowest` or a higher one. `tiers` gets one tier per block: the tier
+  /// that it would come from.
+  [[nodiscard]] Found find(std::span<const BlockKey> keys, Tier lowest, std::vector<Tier>& tiers) const;
+  /// A request uses the prefix that find() has just found: updates its last use, cancels evictions of its device copies, and
+  /// tells storage and the write policy of the hit.
+  void hit(const Found& found, std::uint64_t stamp);
+  /// Keeps the device copies of the prefix that were going to be evicted.
+  void cancel_evictions(Prefix prefix);
+  /// Shares blocks that a request has computed, and copies them to the lower tiers as the inclusion policy and the write policy
+  /// say. Pins the longer prefix in place of `computed.held`, and returns it. It ends before a block that a load is just bringing
+  /// to the device. If a block has a device copy already, that copy is shared: the block is appended to `duplicates`, and the
+  /// request keeps its slot.
+  [[nodiscard]] Prefix commit(const ComputedBlocks& computed, std::vector<Duplicate>& duplicates);
+  /// As in Residency.
+  void pin(Prefix prefix) { residency_.pin(prefix); }
+  void unpin(Prefix prefix) { residency_.unpin(prefix); }
+  void unpin_incomplete(Prefix prefix) { residency_.unpin_incomplete(prefix); }
+  /// Unpins the prefix. A manager that stores without caching drops what nobody needs any more (DeferredEviction::not_needed).
+  void let_go(Prefix prefix);
+  void retain(Prefix prefix, RetentionId id, Priority priority) { residency_.retain(prefix, id, priority); }
+  void end_retention(Prefix prefix, RetentionId id) { residency_.end_retention(prefix, id); }
+  void set_quota(TenantId tenant, TenantQuota quota) { residency_.set_quota(tenant, quota); }
+  bool remove_quota(TenantId tenant) { return residency_.remove_quota(tenant); }
+  /// Drops the prefix's device and host copies from its end, up to the first block that is held, that a transfer reads, or that
+  /// another block follows. Returns how many device blocks that freed.
+  std::uint32_t drop(Prefix prefix);
+
+  // ---- device slots of requests. The members of DeviceSlotAllocator say more.
+
+  /// Appends `slots` slots to `out`. If fewer are free, it appends those, promises the others to `waiter`, and returns false.
+  [[nodiscard]] bool take_or_wait(std::uint32_t waiter, std::uint32_t slots, TenantId tenant, std::vector<SlotId>& out) {
+    return device_slots_.take_or_wait(waiter, slots, tenant, out);
+  }
+  void stop_waiting(std::uint32_t waiter) { device_slots_.leave(waiter); }
+  void take_free(std::uint32_t count, std::optional<SlotId> after, std::vector<SlotId>& out) {
+    device_slots_.take_free(count, after, out);
+  }
+  [[nodiscard]] bool choose(std::uint32_t slots, Quotas::Asker asker) { return device_slots_.choose(slots, asker); }
+  void keep_chosen() { device_slots_.keep_chosen(); }
+  void give_up_chosen() { device_slots_.give_up_chosen(); }
+  /// Takes slots that give_up_chosen() has freed.
+  void take_given_up(std::uint32_t count, std::vector<SlotId>& out) { residency_.take_device(count, std::nullopt, out); }
+  void free_slots(std::span<const SlotId> slots) { residency_.free_slots(Tier::device, slots); }
+  void quarantine(SlotId slot) { residency_.quarantine(slot); }
+  void raise_fences(std::span<const SlotId> slots, Fence fence) { residency_.raise_fences(slots, fence); }
+
+  // ---- loads. The members of Loads say more.
+
+  [[nodiscard]] Loads::LoadId start_load(std::span<const LoadPart> parts, std::uint32_t waiter, Loads::Deadlines deadlines,
+                                         bool by_layer) {
+    return loads_.start(parts, waiter, deadlines, by_layer);
+  }
+  bool join_load(Loads::LoadId load, std::uint32_t waiter, bool by_layer) { return loads_.join(load, waiter, by_layer); }
+  void leave_load(Loads::LoadId load, std::uint32_t waiter) { loads_.leave(load, waiter); }
+  /// Frees a load whose event `ended` was handled.
+  void close_load(Loads::LoadId load) { loads_.close(load); }
+  /// As CacheManager::set_load_costs.
+  void set_load_costs(const LoadCosts& now) { load_costs_ = now; }
+  [[nodiscard]] const LoadCosts& load_costs() const { return load_costs_; }
+
+  // ---- storage. The members of StorageWriter, FlushScheduler and CatalogRecovery say more.
+
+  StorageWriter::Begun begin_store(BlockRef block, StorageWriter::Wants wants, std::uint32_t blocks_max) {
+    return storage_writer_.begin(block, wants, blocks_max);
+  }
+  void want_stored(BlockRef block, StorageWriter::Wants wants) { storage_writer_.want(block, wants); }
+  void unwant_all(StorageWriter::Wants wants, std::vector<BlockKey>& keys) { storage_writer_.unwant_all(wants, keys); }
+  void take_ended_writes(std::vector<StorageWriter::Ended>& ended) { storage_writer_.take_ended(ended); }
+  void set_block_bytes(Bytes bytes) { storage_writer_.set_block_bytes(bytes); }
+  /// Returns the round of the flush.
+  [[nodiscard]] std::uint64_t ask_for_flush() { return flushes_.ask(); }
+  void begin_recovery() { catalog_recovery_.begin(); }
+  void recover(std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers) {
+    catalog_recovery_.add(blocks, numbers);
+  }
+
+  // ---- events and time
+
+  /// Returns false if the event is not about a transfer of this pool. Otherwise takes the runs of the event.
   [[nodiscard]] bool on_transfer(TransferEvent& event);
   void on_store(const StoreEvent& event);
-  /// Serves those who wait with what has become free. Returns true if anything changed. If there are events then, it has stopped
-  /// early: what requests do next goes before what nobody waits for.
+  void on_time(TimePoint now);
+  [[nodiscard]] TimePoint next_deadline() const;
+  /// Gives what has become free to those who wait. Returns true if anything changed. It stops early if has_events() then: the
+  /// requests that these events are for go on before work that no request waits for.
   bool pump();
-  /// True if device_slots or loads have events that nobody has taken yet.
-  [[nodiscard]] bool has_events() const { return device_slots.has_served() || loads.has_events(); }
-  /// Makes transfers of what was decided.
+  /// Returns true if take_served() or take_load_events() has something to take.
+  [[nodiscard]] bool has_events() const { return device_slots_.has_served() || loads_.has_events(); }
+  void take_served(std::vector<DeviceSlotAllocator::Served>& served) { device_slots_.take_served(served); }
+  void take_load_events(std::vector<Loads::Event>& events) { loads_.take_events(events); }
+  /// Makes transfers of the copies that were decided on.
   void flush(std::uint64_t& last_transfer);
 
-  /// Forgets everything that is cached; `storage`: there too. What is held or read goes when that ends.
+  // ---- the pool as a whole
+
+  /// Forgets everything that is cached, and with `storage` everything that is stored, too. A copy that is held or read goes
+  /// when that ends.
   void clear(bool storage);
-  [[nodiscard]] bool any_hidden() const { return residency.tree().any_hidden(); }
-  /// Gives up the prefix's device and host copies from its end, up to the first block that others follow, hold or are just
-  /// reading. Returns how many device blocks that freed.
-  std::uint32_t drop(Prefix prefix);
+  [[nodiscard]] bool any_hidden() const { return residency_.tree().any_hidden(); }
   /// As CacheManager::evict and find_block.
   [[nodiscard]] EvictedBlocks evict(std::span<const SlotId> slots);
   [[nodiscard]] std::optional<BlockPlace> find_block(const BlockKey& key) const;
   /// As CacheManager::resize.
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing = {});
+  void open_host(SlotSpan slots) { resizer_.open_host(slots); }
+  /// As ResidencySample::follow, set_now and used.
+  void follow_sample(std::uint32_t one_in) { residency_.follow_sample(one_in); }
+  void set_sample_time(std::uint64_t requests) { residency_.set_sample_time(requests); }
+  void sample_uses(std::span<const BlockKey> keys) { residency_.used(keys); }
+  /// For the poison mode: as CacheManager::remember_freed, take_freed and overwritten_by.
+  void remember_freed() { residency_.remember_freed(); }
+  void take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena) { residency_.take_freed(device, arena); }
+  void overwritten_by(std::span<const SlotId> device, Fence fence);
 
   [[nodiscard]] Usage usage(Tier tier) const;
+  /// Transfers that read a device or host copy now, counted once per copy.
   [[nodiscard]] std::uint64_t readers() const {
-    return residency.pool(Tier::device).readers_total() + residency.pool(Tier::host).readers_total();
+    return residency_.pool(Tier::device).readers_total() + residency_.pool(Tier::host).readers_total();
   }
-  /// As CacheManager::set_load_costs.
-  void set_load_costs(const LoadCosts& now) { load_costs_ = now; }
-  [[nodiscard]] const LoadCosts& load_costs() const { return load_costs_; }
   [[nodiscard]] bool idle() const;
   [[nodiscard]] Durability durability() const;
   [[nodiscard]] std::string describe_pending() const;
   [[nodiscard]] std::string describe_tree(std::size_t lines_max) const;
-  [[nodiscard]] std::size_t bytes_held() const { return residency.bytes_held() + hit_count_writes.bytes_held(); }
-  /// `held`: device slots that requests hold themselves. `at_rest`: there are no requests and no pins.
+  [[nodiscard]] std::size_t bytes_held() const { return residency_.bytes_held() + hit_count_writes_.bytes_held(); }
+  /// `held`: number of device slots that requests hold themselves. `at_rest`: there are no requests and no pins.
   void check_invariants(std::uint64_t held, bool at_rest) const;
 
-  const PoolId id;
-  ManagerConfig config;  ///< with the sizes of this pool
-  Actions actions;
-  Residency residency;
-  DeferredEviction deferred_eviction;
-  SwapOuts swap_outs;
-  FlushScheduler flushes;
-  StorageWriter storage_writer;
-  HitCountWritePolicy hit_count_writes;
-  HostSlotAllocator host_slots;
-  DeviceSlotAllocator device_slots;
-  PoolResizer resizer;
-  WatermarkReclaimer reclaimer;
-  Loads loads;
-  CatalogRecovery catalog_recovery;
-
  private:
+  void adopt_known(BlockRef block, SlotId own, Fence written);
+  void tell_storage_of_hit(const Found& found);
+  void copy_down(std::uint32_t from, Prefix prefix);
   bool sweep_hidden();
   [[nodiscard]] bool in_use(BlockRef block) const;
+
+  PoolId id_;
+  ManagerConfig config_;
+  Actions actions_;
+  Residency residency_;
+  DeferredEviction deferred_eviction_;
+  SwapOuts swap_outs_;
+  FlushScheduler flushes_;
+  StorageWriter storage_writer_;
+  HitCountWritePolicy hit_count_writes_;
+  HostSlotAllocator host_slots_;
+  DeviceSlotAllocator device_slots_;
+  PoolResizer resizer_;
+  WatermarkReclaimer reclaimer_;
+  Loads loads_;
+  CatalogRecovery catalog_recovery_;
 
   ManagerStats& stats_;
   LoadCosts load_costs_;
   std::vector<std::pair<BlockRef, Tier>> gone_;   ///< scratch
   std::vector<SwapOuts::Staged> staged_;          ///< scratch
-  mutable std::vector<Copy> copies_[tier_count];  ///< scratch of find(), read by cancel_eviction()
+  mutable std::vector<Copy> copies_[tier_count];  ///< scratch of find(), read by hit()
 };
 
 }  // namespace terrace
