@@ -86,8 +86,8 @@ bool HostSlotAllocator::pump() {
     const Want want = wants_.front();
     const SlotAllocator& device = residency_.pool(Tier::device);
     const SlotId source = residency_.copy(want.block, Tier::device).slot();
-    const bool evictions_cancelled = leaves(want.purpose) && !device.evicting(source);
-    const bool needless = evictions_cancelled || residency_.copy(want.block, Tier::host).present();
+    const bool eviction_cancelled = leaves(want.purpose) && !device.evicting(source);
+    const bool needless = eviction_cancelled || residency_.copy(want.block, Tier::host).present();
     if (!needless) {
       const TenantId tenant = residency_.tree().tenant(want.block);
       if (const std::optional<SlotId> slot = take(order_of(want.purpose), tenant, Unsaved::goes_all_the_same)) {

@@ -328,7 +328,7 @@ CUresult FakeCuda::copy(CUdeviceptr destination, CUdeviceptr source, std::size_t
   const auto to = [=, this] { return out ? host_bytes(destination, size) : device_bytes(destination, size, device); };
   const auto from = [=, this] { return out ? device_bytes(source, size, device) : host_bytes(source, size); };
   if (to() == nullptr || from() == nullptr) {
-    complain(std::string{call} + ": not from one pinned stretch of the host to one allocation of the stream's device, or back");
+    complain(std::string{call} + ": not from one pinned range of host memory to one allocation of the stream's device, or back");
     return CUDA_ERROR_INVALID_VALUE;
   }
   run_on(stream, [=, this] {
