@@ -8,7 +8,7 @@
 namespace terrace {
 namespace {
 
-constexpr std::uint32_t run_granules = 64;  ///< that short arrays are cut from
+constexpr std::uint32_t run_granules = 64;  ///< size of a span that short arrays are cut from
 
 }  // namespace
 
@@ -53,7 +53,7 @@ std::byte* ArrayPool::take(std::uint32_t capacity) {
 
 std::byte* ArrayPool::cut(std::size_t bytes) {
   if (bytes > left_) {
-    // What is left is as long as some shorter array.
+    // The rest of the old span becomes a free array of a smaller class.
     if (const auto elements = static_cast<std::uint32_t>(left_ / element_bytes_); elements > 0) {
       put(cursor_, elements <= exact_max ? elements : elements - elements % 2);
     }

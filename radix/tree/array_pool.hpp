@@ -8,29 +8,35 @@
 
 namespace terrace {
 
-/// Memory for the tree's per-node arrays. Short ones (up to 32 elements) by class of exactly so many elements (from 16 on, of
-/// even numbers), recycled by class. Longer ones are spans (SpanHeap), whose memory serves for any length again: what one long
-/// prompt has left is cut up for shorter ones, and the other way about. Once warm, nothing is allocated, but for arrays of
-/// more than a megabyte (24,000 blocks), which the system gives and gets one by one. Threads: one.
+/// Memory for the arrays of tree nodes. Once warm, the pool takes no more memory from the system, except for arrays of more
+/// than 1 MiB (24,000 blocks): each of these is mapped when it is taken, and unmapped when it is put back. All of them must be
+/// back before the pool is destroyed.
+///
+/// Short arrays (up to 32 elements) have size classes: one class for each size up to 16 elements, and one for each even size
+/// above. An array that is put back serves the next request of its class. Longer arrays are spans of a SpanHeap. There, the
+/// memory of one long array can later hold several short ones, and the other way round.
+///
+/// Threads: one.
 class ArrayPool {
  public:
-  /// `element_bytes`: of all arrays of a node together, per element; a multiple of 4.
+  /// `element_bytes`: bytes per element, summed over all arrays of a node. A multiple of 4.
   explicit ArrayPool(std::size_t element_bytes);
   ~ArrayPool();
   ArrayPool(const ArrayPool&) = delete;
   ArrayPool& operator=(const ArrayPool&) = delete;
 
-  /// What is taken for `elements` (at least 1).
+  /// Returns the capacity to take for `elements` elements (at least 1). It is at least `elements`.
   [[nodiscard]] std::uint32_t capacity_for(std::uint32_t elements) const;
-  /// Uninitialised, aligned to 8. `capacity` comes from capacity_for.
+  /// Returns uninitialised memory, aligned to 8 bytes. `capacity` comes from capacity_for().
   [[nodiscard]] std::byte* take(std::uint32_t capacity);
+  /// Takes the memory back. `capacity` is its current capacity.
   void put(std::byte* arrays, std::uint32_t capacity);
-  /// Whether arrays can become smaller where they are.
+  /// Returns true if arrays of capacity `from` can shrink to capacity `to` in place.
   [[nodiscard]] bool can_shrink(std::uint32_t from, std::uint32_t to) const;
-  /// Gives back what is behind the first `to` elements' memory. Where they can.
+  /// Frees the memory behind the first `to` elements. Call only if can_shrink(from, to).
   void shrink(std::byte* arrays, std::uint32_t from, std::uint32_t to);
 
-  /// From the system, used or not.
+  /// Bytes taken from the system, in use or not.
   [[nodiscard]] std::size_t bytes_held() const { return spans_.bytes_held() + mapped_bytes_; }
   void check_invariants() const { spans_.check_invariants(); }
 
@@ -47,9 +53,9 @@ class ArrayPool {
 
   std::size_t element_bytes_;
   SpanHeap spans_;
-  std::array<std::byte*, class_count> free_{};  ///< short ones; each begins with the next
-  std::byte* cursor_ = nullptr;                 ///< of the span that short ones are cut from
-  std::size_t left_ = 0;
+  std::array<std::byte*, class_count> free_{};  ///< free short arrays by class; each begins with a pointer to the next
+  std::byte* cursor_ = nullptr;                 ///< the unused rest of the span that short arrays are cut from
+  std::size_t left_ = 0;                        ///< bytes of that rest
   std::size_t mapped_bytes_ = 0;
 };
 

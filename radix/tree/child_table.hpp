@@ -13,18 +13,23 @@
 
 namespace terrace {
 
-/// Nodes by the first key of each: an open-addressing table with linear probing. A bucket has 32 bits of the key beside the node,
-/// so that a look-up touches one cache line here and then the node it is after, hardly ever another; those bits say where a
-/// bucket belongs, too, so that neither erasing (neighbours move up, nothing is left to clean up later) nor growing looks at
-/// nodes or keys. Buckets lie in the order of those bits: the table grows by a quarter, from beginning to end, all at once but
-/// as fast as memory is read. Two nodes may have one key: the caller tells them apart. Three fifths to three quarters full.
+/// Finds nodes by their first key: a hash table with open addressing and linear probing. Two nodes may have the same first key;
+/// the caller tells them apart.
+///
+/// A bucket holds the node and 32 bits of the key. So a look-up touches one cache line of the table and then, nearly always,
+/// only the node that it looks for. The same 32 bits say where the bucket belongs. So neither erasing nor growing reads nodes
+/// or keys. Erasing moves the following buckets up and leaves no marker behind. Growing adds a quarter to the table in one pass
+/// from begin to end, because buckets lie in the order of these bits. The table is between three fifths and three quarters
+/// full.
+///
 /// Threads: one.
 class ChildTable {
  public:
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] std::size_t bytes_held() const { return buckets_.size() * sizeof(Bucket); }
 
-  /// The node of this first key that `is_it` accepts; what else it is asked about is rare. Or NodeId{none}.
+  /// Returns the node with this first key that `is_it` accepts, or NodeId{0xFFFF'FFFF} if there is none. `is_it` is seldom asked
+  /// about another node.
   template <class IsIt>
   [[nodiscard]] NodeId find(const BlockKey& first, IsIt&& is_it) const {
     const std::uint32_t tag = tag_of(first);
@@ -39,7 +44,7 @@ class ChildTable {
     put({tag_of(first), node});
     ++size_;
   }
-  /// It must be there.
+  /// The node must be in the table.
   void erase(const BlockKey& first, NodeId node) {
     std::size_t hole = home(tag_of(first));
     while (buckets_[hole].node != node) {
@@ -63,11 +68,11 @@ class ChildTable {
   };
   using Buckets = std::vector<Bucket, LargeAllocator<Bucket>>;
 
-  /// Keys are digests: any of their bits are a hash.
+  /// Keys are digests, so any 32 of their bits are a good hash.
   [[nodiscard]] static std::uint32_t tag_of(const BlockKey& key) { return static_cast<std::uint32_t>(key.prefix64()); }
   [[nodiscard]] std::size_t home(std::uint32_t tag) const { return std::uint64_t{tag} * buckets_.size() >> 32U; }
   [[nodiscard]] std::size_t next(std::size_t at) const { return at + 1 == buckets_.size() ? 0 : at + 1; }
-  /// From one bucket on to another, around the end.
+  /// Number of steps forward from one bucket to another, past the end of the table if need be.
   [[nodiscard]] std::size_t distance(std::size_t from, std::size_t to) const {
     return to >= from ? to - from : to + buckets_.size() - from;
   }

@@ -7,17 +7,19 @@
 
 namespace terrace {
 
-/// A block's presence in a tier.
+/// State of one block's copy in one tier.
 ///
 ///     absent --> filling --> ready <--> busy <--> evicting
 ///        ^          |          |                      |
 ///        +----------+----------+----------------------+
 ///
-/// filling: its bytes are on their way. ready: matches, may be evicted. busy: matches, but a transfer reads it, so that it may
-/// not be evicted now. evicting: the same, and it is evicted when that transfer ends; the block before it may be evicted already.
+/// absent: the tier has no copy. filling: the copy has a slot, and its bytes are on their way. ready: a request can use the copy,
+/// and the tier can evict it. busy: a request can use it, but a transfer reads it, so the tier cannot evict it now. evicting: as
+/// busy, but the copy is evicted when the transfer ends. The block before an evicting one may be evicted already.
 enum class CopyState : std::uint8_t { absent, filling, ready, busy, evicting };
 
-/// State and slot in four bytes: a tree of millions of blocks is mostly keys and these.
+/// One copy of a block: its state and its slot. It takes four bytes, because a tree of millions of blocks consists mostly of
+/// keys and copies.
 class Copy {
  public:
   static constexpr unsigned slot_bits = 29;
@@ -28,15 +30,15 @@ class Copy {
       : word_{(static_cast<std::uint32_t>(state) << slot_bits) | (state == CopyState::absent ? 0 : slot.value())} {}
 
   [[nodiscard]] constexpr CopyState state() const { return static_cast<CopyState>(word_ >> slot_bits); }
-  /// Where the bytes are (device and host), or the number under which the owner knows the stored block (storage).
+  /// On device and host: the slot with the bytes. In storage: the number that the owner of the tree gave to the stored block.
   [[nodiscard]] SlotId slot() const {
     TERRACE_CHECK(present());
     return SlotId{word_ & (slots_max - 1)};
   }
   [[nodiscard]] constexpr bool present() const { return state() != CopyState::absent; }
-  /// Stays, as far as is known: what follows it in the tier keeps it from being a leaf.
+  /// The copy is there and not about to be evicted. While it is, no block before it is a leaf in the tier.
   [[nodiscard]] constexpr bool stays() const { return present() && state() != CopyState::evicting; }
-  /// Its bytes are there.
+  /// The bytes have arrived.
   [[nodiscard]] constexpr bool usable() const { return state() >= CopyState::ready; }
 
   friend constexpr bool operator==(Copy, Copy) = default;

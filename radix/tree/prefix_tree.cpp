@@ -10,12 +10,13 @@
 namespace terrace {
 namespace {
 
-/// How many of the first min(n, m) keys agree. Keys are chained: they agree up to some point and nowhere after it.
+/// Returns how many of the first min(n, m) keys are equal. Keys are chained, so they are equal up to some index and differ from
+/// there on.
 std::uint32_t common_prefix(const BlockKey* a, std::size_t n, const BlockKey* b, std::size_t m) {
   const std::size_t length = std::min(n, m);
   if (length == 0) return 0;
   if (a[length - 1] == b[length - 1]) return static_cast<std::uint32_t>(length);
-  std::size_t low = 0;  // all before it agree
+  std::size_t low = 0;  // all keys before this index are equal
   std::size_t high = length - 1;
   while (low < high) {
     const std::size_t middle = low + (high - low) / 2;
@@ -52,7 +53,7 @@ void PrefixTree::set_policy(Tier tier, EvictionPolicy& policy) {
 
 NodeId PrefixTree::parent_of(const Node& node) const { return owners_[node.parent_branch]; }
 
-/// The node that holds the block at `depth` of the prefix through `node`: above it, or below it where it has been split since.
+/// Returns the node that holds the block at `depth`, on the prefix through `node`: a node above it, or below it if it was split.
 NodeId PrefixTree::resolve(NodeId node, std::uint32_t depth) const {
   while (depth < nodes_[node.value()].start) node = parent_of(nodes_[node.value()]);
   while (depth >= nodes_[node.value()].end() && nodes_[node.value()].split_child != no_node)
@@ -64,7 +65,7 @@ NodeId PrefixTree::child_of(NodeId parent, const BlockKey& first) const {
   const std::uint32_t branch = nodes_[parent.value()].branch;
   return children_.find(first, [&](NodeId id) {
     const Node& node = nodes_[id.value()];
-    // Whoever asks for the node asks for these next: three misses of memory at once, and not one after the other.
+    // The caller reads these next. Fetching all now makes three cache misses overlap.
     __builtin_prefetch(keys(node) + node.size - 1);
     __builtin_prefetch(copies(node, Tier::device));
     return node.parent_branch == branch && keys(node)[0] == first;
@@ -109,7 +110,7 @@ Prefix PrefixTree::extend(Prefix at, std::span<const BlockKey> wanted, TenantId 
   }
   if (wanted.empty()) return {id, length};
 
-  // Everything left is new.
+  // All keys that are left are new.
   const Node& node = nodes_[id.value()];
   const auto added = static_cast<std::uint32_t>(wanted.size());
   added_ = added;
@@ -153,9 +154,9 @@ NodeId PrefixTree::new_node(NodeId parent, std::uint32_t start, std::uint32_t ca
   return NodeId{index};
 }
 
-/// Whether a leaf takes more blocks into its own arrays. Where these have to grow, what is there is copied: that pays for a node
-/// saved as long as it is no more than a few times what is added, so that a long context that grows by small turns is not copied
-/// at each.
+/// Returns true if a node without children takes the new blocks into its own arrays. If the arrays have to grow, the blocks that
+/// are there are copied. That is worth a node saved, as long as they are only a few times as many as the new ones. Otherwise a
+/// long context that grows by small turns would be copied at each turn.
 bool PrefixTree::has_room(const Node& node, std::size_t added) const {
   constexpr std::size_t copied_per_added_max = 4;
   return node.size + added <= node.capacity || node.size <= copied_per_added_max * added;
@@ -179,8 +180,8 @@ void PrefixTree::append(NodeId id, std::span<const BlockKey> added) {
   blocks_ += added.size();
 }
 
-/// Gives back what the arrays have beyond the node's blocks. A prompt that is split early, or of which only the beginning stays,
-/// must not keep the memory of its whole length.
+/// Frees the memory of the arrays behind the node's blocks. When a long node is split early, or has lost most of its blocks, it
+/// must not keep the memory of its old length.
 void PrefixTree::fit(Node& node) {
   const std::uint32_t capacity = arrays_.capacity_for(node.size);
   if (capacity >= node.capacity) return;
@@ -191,7 +192,7 @@ void PrefixTree::fit(Node& node) {
     smaller.arrays = arrays_.take(capacity);
     std::copy_n(keys(node), node.size, keys(smaller));
   }
-  // Each row moves down, first ones first, into what is no longer wanted of the one before.
+  // Each row moves down into memory that the row before it has left. The first row moves first.
   for (const Tier tier : all_tiers) std::memmove(copies(smaller, tier), copies(node, tier), node.size * sizeof(Copy));
   if (in_place) {
     arrays_.shrink(node.arrays, node.capacity, capacity);
@@ -201,9 +202,9 @@ void PrefixTree::fit(Node& node) {
   node = smaller;
 }
 
-/// Blocks [at, size) and the children go to a new node below, the children by the branch they name; the node keeps its id and
-/// the rest. So a node is never outlived by a block that once was in it, and references to such blocks find their way down by
-/// `split_child`.
+/// Moves blocks [at, size) and the children to a new node below. The children move by the branch that they name. The node keeps
+/// its id and its first blocks. So it exists as long as any block that was once in it, and references to these blocks find the
+/// new node through `split_child`.
 void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
   ++splits_;
   const std::uint32_t moved = nodes_[upper_id.value()].size - at;
@@ -258,7 +259,8 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
   refresh_leaves(lower_id);
 }
 
-/// A node without blocks takes over the root's children, by the branch they name. It stands below the root, but in no table.
+/// A new node without blocks takes over the root's children, by the branch that they name. It is a child of the root, but
+/// children_ does not have it.
 void PrefixTree::hide_all() {
   NodeId visible = nodes_[0].first_child;
   while (visible != no_node && nodes_[visible.value()].size == 0) visible = nodes_[visible.value()].next_sibling;
@@ -314,7 +316,7 @@ void PrefixTree::unlink(NodeId id) {
   if (node.next_sibling != no_node) nodes_[node.next_sibling.value()].previous_sibling = node.previous_sibling;
 }
 
-/// Cuts blocks without copies off the end of a branch.
+/// Removes blocks without copies and pins from the end of a branch, and nodes that become empty.
 void PrefixTree::prune(NodeId id) {
   while (id != root_node) {
     Node& node = nodes_[id.value()];

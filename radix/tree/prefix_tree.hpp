@@ -21,9 +21,11 @@
 
 namespace terrace {
 
-/// The first `length` blocks of a sequence. Length 0 is the empty prefix. As the tree returns it, `node` holds the last block, or
-/// did before it was split; it is valid while that block exists. `{prefix.node, shorter}` is good for a question while `prefix`
-/// itself is valid; to keep it, ask the tree for first(prefix, shorter), and for at(prefix, i) to keep a block.
+/// The first `length` blocks of a sequence. Length 0 is the empty prefix. `node` holds the last block, or held it before a split.
+/// A prefix that the tree returns is valid while its last block exists.
+///
+/// While `prefix` is valid, `{prefix.node, shorter}` names its first blocks in a call to the tree. To keep a shorter prefix or a
+/// block for longer, ask the tree for first(prefix, shorter) or at(prefix, depth).
 struct Prefix {
   NodeId node;
   std::uint32_t length = 0;
@@ -31,7 +33,7 @@ struct Prefix {
   [[nodiscard]] BlockRef last() const { return {node, length - 1}; }
 };
 
-/// Neighbours of one node, by depth. Valid until the tree changes.
+/// Neighbouring blocks of one node: those at depths [begin, end). Valid until the tree changes.
 struct Run {
   NodeId node;
   std::uint32_t begin = 0;
@@ -40,40 +42,44 @@ struct Run {
   [[nodiscard]] std::uint32_t size() const { return end - begin; }
 };
 
-/// The current contents of a tree, in numbers.
+/// What a tree holds now, in numbers.
 struct TreeCounts {
   struct InTier {
-    std::uint64_t blocks = 0;  ///< copies, whatever their state
-    std::uint64_t pinned = 0;  ///< of them; of a tier without a policy 0
-    std::uint64_t leaves = 0;  ///< nodes with a copy that stays, below which none does
+    std::uint64_t blocks = 0;  ///< copies in any state
+    std::uint64_t pinned = 0;  ///< copies of pinned blocks; 0 for a tier without a policy
+    std::uint64_t leaves = 0;  ///< nodes that have a staying copy (Copy::stays) while no node below them has one
   };
   std::uint64_t nodes = 0;
   std::uint64_t blocks = 0;
-  std::uint64_t references = 0;  ///< pins that hold a prefix
+  std::uint64_t references = 0;  ///< pins
   std::array<InTier, tier_count> tiers{};
 };
 
-/// A wish that a prefix be kept with some priority, named by who wishes it.
+/// Names a retention: a caller's order to give a prefix some priority. The caller chooses the id.
 using RetentionId = StrongId<struct RetentionIdTag, std::uint64_t>;
 
-/// Which prefixes are cached, and where: a path-compressed tree over chained block keys. A node is a run of blocks without a
-/// branch, with arrays of keys and, per tier, of copies. Because keys are chained, two runs agree exactly as far
-/// as their last equal key: a match costs one hash lookup and O(log n) comparisons a node, not a lookup a block.
+/// Says which prefixes are cached, and in which slots of which tiers. It is a compressed tree over chained block keys: a node is
+/// a run of blocks without a branch, and has one array of keys and, for each tier, one array of copies.
 ///
-/// Pins and last uses are kept per node as marks ("the first n blocks"), so that a request touches the nodes of its prefix, not
-/// its blocks. A pinned block is no eviction candidate in any tier and stays in the tree.
+/// The tree holds no bytes, frees no slots, reads no clock, and leaves the choice of victims to the policies. A block leaves the
+/// tree when it has lost its last copy, unless it is pinned or another block follows it.
 ///
-/// A block's *priority* (which orders candidates before their age) is the highest that any retention gives it, the usual
-/// one where there is none. A retention holds for the blocks that are there when it is made, for as long as they stay: what
-/// comes back comes back without. Ancestors need no care, since a prefix goes from its end.
+/// Cost: find() needs one hash look-up and O(log n) key comparisons for each node, not a look-up for each block. This works
+/// because keys are chained: if the keys of two runs are equal at some index, all keys before it are equal, too. Keys must come
+/// from a KeyChain. Other keys corrupt no memory, but find() may miss blocks.
 ///
-/// A block's *tenant* is the one that its prefix was extended with. Some tenants can be followed: then the tree counts their
-/// copies, and answers for the next to go among theirs. The others cost nothing.
+/// Pins, last uses and retentions are kept in marks of the node ("the first n blocks"). So a request touches the nodes of its
+/// prefix, and not each block. A pinned block is no candidate for eviction in any tier.
 ///
-/// A block leaves the tree when its last copy does, unless it is pinned or others follow it.
+/// A block's *priority* is the highest that a retention gives it, and usual_priority without a retention. Candidates are
+/// compared by priority first, and by age only if the priorities are equal. A retention is for the blocks that are in the tree
+/// when it is made. A block that leaves the tree and comes back later has none. Blocks before a retained one need no retention,
+/// because a prefix is evicted from its end.
 ///
-/// Not here: bytes, slots' owners, clocks, policies' decisions. Keys must come from a KeyChain: others harm no memory, but may
-/// miss. Threads: one.
+/// A block's *tenant* is the one with which its prefix was extended first. For a tenant that is followed (follow_tenant()), the
+/// tree counts copies, and can choose victims among them. Other tenants cost nothing.
+///
+/// Threads: one.
 class PrefixTree {
  public:
   PrefixTree();
@@ -81,122 +87,128 @@ class PrefixTree {
   PrefixTree(const PrefixTree&) = delete;
   PrefixTree& operator=(const PrefixTree&) = delete;
 
-  /// Told of this tier's candidates from now on. Set before the first block; outlives the tree.
+  /// Reports the candidates of this tier to the policy. Call it before the first block is added. The policy outlives the tree.
   void set_policy(Tier tier, EvictionPolicy& policy);
 
-  /// The longest prefix in the tree that begins `keys`, whatever copies it has.
+  /// Returns the longest prefix of `keys` that is in the tree, whatever copies its blocks have.
   [[nodiscard]] Prefix find(std::span<const BlockKey> keys) const;
-  /// Hides everything that is in the tree: find() finds none of it any more. A hidden block stays until its last copy and its
-  /// last pin are gone, and references to it stay valid. What extend() adds to a hidden prefix is hidden, too.
+  /// Hides all blocks that are in the tree now: find() does not return them any more. A hidden block stays until its last copy
+  /// and its last pin are gone. References to it stay valid. Blocks that extend() adds behind a hidden block are hidden, too.
   void hide_all();
   [[nodiscard]] bool hidden(BlockRef block) const;
-  /// Follows `keys` from the end of `at` and adds the blocks that are missing, without copies. Pin the result before anything
-  /// else is changed: an unpinned block without copies may go at any time. `tenant` and `group` are remembered with new
-  /// prefixes.
+  /// Follows `keys` from the end of `at`, adds the blocks that are missing, without copies, and returns the whole prefix. The
+  /// caller pins it, or gives its blocks copies, before it changes anything else: an unpinned block without copies may leave the
+  /// tree with any change. New blocks get the tenant and the group of the block before them; the first block of a prefix gets
+  /// `tenant` and `group`.
   [[nodiscard]] Prefix extend(Prefix at, std::span<const BlockKey> keys, TenantId tenant = {}, GroupId group = {});
-  /// How many blocks at the end of the prefix the last extend() added, and no copy has been set of since: one run.
+  /// How many blocks the last extend() added. They are at the end of the prefix, in one node.
   [[nodiscard]] std::uint32_t added() const { return added_; }
 
   [[nodiscard]] Copy copy(BlockRef block, Tier tier) const;
   void set_copy(BlockRef block, Tier tier, Copy copy);
-  /// Gives the last slots.size() blocks of the prefix, which lie in one node and have no copy in the tier, one each: ready.
+  /// Gives each of the last slots.size() blocks of the prefix a copy in state ready. The blocks are in one node, and have no copy
+  /// in the tier.
   void fill(Prefix prefix, Tier tier, std::span<const SlotId> slots);
-  /// Takes the copies of a victims' run away.
+  /// Removes the copies of a run that victims() returned.
   void drop(Run victims, Tier tier);
-  /// The copies of a run, in order; gone with the next change.
+  /// The copies of a run, in order. The span is valid until the tree changes.
   [[nodiscard]] std::span<const Copy> copies(Run run, Tier tier) const;
-  /// Whether any block of the run's node has a copy in the tier.
+  /// Returns true if any block of the run's node has a copy in the tier.
   [[nodiscard]] bool any_in_node(Run run, Tier tier) const;
-  /// The copies of the prefix's blocks [first, prefix.length), in order. `out` has that size.
+  /// Writes the copies of the prefix's blocks [first, prefix.length) to `out`, which has that size.
   void read(Prefix prefix, Tier tier, std::uint32_t first, std::span<Copy> out) const;
 
   [[nodiscard]] const BlockKey& key(BlockRef block) const;
-  /// The keys of a run, in order; gone with the next change.
+  /// The keys of a run, in order. The span is valid until the tree changes.
   [[nodiscard]] std::span<const BlockKey> keys(Run run) const;
-  /// The last `blocks` blocks of a prefix, which lie in one node.
+  /// The last `blocks` blocks of a prefix. They must be in one node.
   [[nodiscard]] Run last(Prefix prefix, std::uint32_t blocks) const;
-  /// The block before it. Its depth must not be 0.
+  /// The block before this one. Its depth must not be 0.
   [[nodiscard]] BlockRef parent(BlockRef block) const { return {resolve(block.node, block.depth - 1), block.depth - 1}; }
-  /// A prefix's first blocks, as a prefix that is valid while they exist.
+  /// The first `length` blocks of a prefix, as a prefix that is valid while its own last block exists.
   [[nodiscard]] Prefix first(Prefix prefix, std::uint32_t length) const;
-  /// A prefix's block at this depth, valid while it exists.
+  /// The prefix's block at this depth, as a reference that is valid while the block exists.
   [[nodiscard]] BlockRef at(Prefix prefix, std::uint32_t depth) const { return {resolve(prefix.node, depth), depth}; }
-  /// The key before the block's: its parent's, or nothing for a first block (its parent is the root key, which is not kept).
+  /// The key of the block before this one. Nothing for the first block of a prefix: its parent key is the root key, which the
+  /// tree does not keep.
   [[nodiscard]] std::optional<BlockKey> parent_key(BlockRef block) const;
-  /// As given when its prefix was first extended.
+  /// Those with which the prefix was extended first.
   [[nodiscard]] TenantId tenant(BlockRef block) const;
   [[nodiscard]] GroupId group(BlockRef block) const;
-  /// Whether the two name one block.
+  /// Returns true if both references name one block.
   [[nodiscard]] bool same(BlockRef a, BlockRef b) const;
-  /// All blocks that follow this one, each after its parent.
+  /// Appends all blocks that follow this one, each after its parent.
   void collect_below(BlockRef block, std::vector<BlockRef>& out) const;
-  /// Whether any block that follows this one has a copy in the tier that stays.
+  /// Returns true if any block that follows this one has a staying copy in the tier (Copy::stays).
   [[nodiscard]] bool any_staying_below(BlockRef block, Tier tier) const;
 
-  /// Each pin wants its unpin with the same length.
+  /// Each pin() needs one unpin() with the same length.
   void pin(Prefix prefix);
   void unpin(Prefix prefix);
   [[nodiscard]] bool pinned(BlockRef block) const;
 
-  /// The prefix's blocks were used at `stamp` (a count that only grows; an older stamp changes nothing where a newer one is).
+  /// Records that the prefix's blocks were used at `stamp`. Stamps are a counter of the caller. A stamp that is older than a
+  /// block's last use does not change it.
   void touch(Prefix prefix, std::uint64_t stamp);
   [[nodiscard]] std::uint64_t last_use(BlockRef block) const;
 
-  /// The prefix's blocks have this priority, unless another retention gives a higher one. A second call with the id changes it
-  /// where it holds. Costs a step a node of the prefix and of retentions it has.
+  /// Gives the prefix's blocks this priority, unless another retention gives them a higher one. A second call with the same id
+  /// replaces its priority. Cost: the nodes of the prefix, times their retentions.
   void retain(Prefix prefix, RetentionId id, Priority priority);
-  /// Ends it for the blocks of the prefix; what has left the tree meanwhile has none. `prefix` is what find() says now for the
-  /// keys of the prefix that was retained.
+  /// Ends the retention for the blocks of the prefix. `prefix` is what find() returns now for the keys that were retained: blocks
+  /// that have left the tree since have no retention any more.
   void end_retention(Prefix prefix, RetentionId id);
   [[nodiscard]] Priority priority(BlockRef block) const;
 
-  /// Counts the tenant's copies from now on. An operator's step: where anything is cached it looks at every node. The policies
-  /// of all tiers must know tenants.
+  /// Counts the tenant's copies from now on. Looks at every node, so only an operator's call should do it. The policies of all
+  /// tiers must know tenants.
   void follow_tenant(TenantId tenant);
   void ignore_tenant(TenantId tenant);
   [[nodiscard]] bool follows_tenant(TenantId tenant) const { return tenant_of(tenant) != nobody; }
-  /// As resident(tier) and unpinned(tier), of a tenant that is followed.
+  /// As resident(tier) and unpinned(tier), for one tenant that is followed.
   [[nodiscard]] std::uint64_t resident(Tier tier, TenantId tenant) const;
   [[nodiscard]] std::uint64_t unpinned(Tier tier, TenantId tenant) const;
   /// As victim(tier) and victims(tier), among the candidates of a tenant that is followed.
   [[nodiscard]] std::optional<BlockRef> victim(Tier tier, TenantId tenant) const;
   [[nodiscard]] std::optional<Run> victims(Tier tier, std::uint32_t blocks_max, TenantId tenant) const;
 
-  /// The block that the tier's policy would give up first.
+  /// The block that the tier's policy would evict first.
   [[nodiscard]] std::optional<BlockRef> victim(Tier tier) const;
-  /// The victim and the blocks before it in its node that can be evicted together with it: `blocks_max` at most. All are ready
-  /// and unpinned, have the same last use and priority, and are alike for the policy (EvictionPolicy::alike_from).
+  /// The victim, and blocks before it in its node that can be evicted together with it: at most `blocks_max` in all. All are
+  /// ready and unpinned, have the same last use and priority, and are equal for the policy (EvictionPolicy::alike_from).
   [[nodiscard]] std::optional<Run> victims(Tier tier, std::uint32_t blocks_max) const;
 
   [[nodiscard]] std::uint64_t blocks() const { return blocks_; }
   [[nodiscard]] std::uint64_t node_count() const { return node_count_; }
   /// Looks at every node.
   [[nodiscard]] TreeCounts counts() const;
-  /// Copies in the tier, whatever their state, and those of them that no pin covers (the latter for tiers with a policy).
+  /// Number of copies in the tier, in any state, and number of those that no pin covers. The latter is only counted for tiers
+  /// with a policy.
   [[nodiscard]] std::uint64_t resident(Tier tier) const { return totals_[index(tier)].count.resident; }
   [[nodiscard]] std::uint64_t unpinned(Tier tier) const {
     return totals_[index(tier)].count.resident - totals_[index(tier)].count.pinned;
   }
-  /// Of the tree's own memory, used or held for re-use.
+  /// Bytes of memory of the tree itself, in use or kept for reuse.
   [[nodiscard]] std::size_t bytes_held() const;
 
-  /// The blocks that two prefixes share from their beginning.
+  /// How many leading blocks two prefixes share.
   [[nodiscard]] std::uint32_t common(Prefix a, Prefix b) const;
-  /// The first depth from which on the prefix's blocks are nobody else's: not pinned, and without others that follow them. The
-  /// prefix's length where its last block is not.
+  /// Returns the first depth from which on no block of the prefix is pinned, and none is followed by a block outside the prefix.
+  /// That is the prefix's length if its last block is pinned or followed.
   [[nodiscard]] std::uint32_t unshared_from(Prefix prefix) const;
-  /// Every block, each after its parent; hidden ones too, or those alone.
+  /// Visits every block (or node) after its parent. for_each() and for_each_node() visit hidden ones, too; for_each_hidden()
+  /// visits only those.
   void for_each(const std::function<void(BlockRef)>& visit) const;
   void for_each_node(const std::function<void(Run)>& visit) const;
   void for_each_hidden(const std::function<void(BlockRef)>& visit) const;
-  /// For who looks at the tree bit by bit, while it changes: nodes have numbers below nodes_end(), and keep them while they
-  /// exist; splits() tells whether blocks have moved to another node since, without saying where.
+  /// For a scan of the tree in several steps, while the tree changes: all nodes have numbers below nodes_end(), and a node keeps
+  /// its number. splits() counts splits: if it has grown, blocks have moved to other nodes since.
   [[nodiscard]] std::uint32_t nodes_end() const { return static_cast<std::uint32_t>(nodes_.size()); }
-  /// The blocks of the node; nothing where there is none of this number now.
+  /// The blocks of the node, or nothing if no node has this number now.
   [[nodiscard]] std::optional<Run> blocks_in(NodeId node) const;
   [[nodiscard]] std::uint64_t splits() const { return splits_; }
   [[nodiscard]] bool any_hidden() const { return hidden_nodes_ > 0; }
-  /// The whole tree against itself; costs time in proportion to it.
+  /// Checks the whole tree, in time proportional to its size.
   void check_invariants() const;
 
  private:
@@ -209,7 +221,7 @@ class PrefixTree {
   };
   struct Totals {
     EvictionPolicy* policy = nullptr;
-    EvictionPolicy* follower = nullptr;  ///< the same where it wants the events of blocks
+    EvictionPolicy* follower = nullptr;  ///< the same policy if it follows blocks (EvictionPolicy::follows_blocks), else null
     Count count;
   };
   struct Tenant {
@@ -262,22 +274,22 @@ class PrefixTree {
 
   ArrayPool arrays_;
   ChunkedTable<Node> nodes_;
-  ChunkedTable<NodeId> owners_;  ///< by branch
+  ChunkedTable<NodeId> owners_;  ///< by branch: the node that it grows from
   std::vector<std::uint32_t> free_nodes_;
   std::vector<Marks> marks_;
   std::unique_ptr<Marks> split_marks_;  ///< scratch
   std::vector<std::uint32_t> free_marks_;
   std::array<Totals, tier_count> totals_{};
   std::vector<EvictionPolicy*> followers_;
-  std::vector<Tenant> tenants_;  ///< by TenantIndex; the first stands for all that are not followed, and counts nothing
+  std::vector<Tenant> tenants_;  ///< by TenantIndex; the first stands for all tenants that are not followed, and counts nothing
   std::vector<TenantIndex> free_tenants_;
   boost::unordered_flat_map<TenantId, TenantIndex, std::hash<TenantId>> followed_;  ///< by tenant
-  /// By their first key. Children name their parent's branch, not the parent, so that all of them get another parent at once when
-  /// a hub with thousands is split.
+  /// The nodes by their first key. A child names the branch of its parent, not the parent itself. So when a node with thousands
+  /// of children is split, all of them get the new parent in one step.
   ChildTable children_;
   std::uint64_t blocks_ = 0;
   std::uint64_t node_count_ = 0;
-  std::uint32_t hidden_nodes_ = 0;  ///< nodes without blocks that stand over what is hidden
+  std::uint32_t hidden_nodes_ = 0;  ///< nodes without blocks, above hidden ones: one for each hide_all() with nodes left
   std::uint32_t added_ = 0;
   std::uint64_t splits_ = 0;
 };

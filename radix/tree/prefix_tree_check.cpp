@@ -1,4 +1,4 @@
-// The tree against itself.
+// PrefixTree::check_invariants: recomputes what the tree keeps incrementally, and compares.
 
 #include "base/check.hpp"
 #include "radix/tree/prefix_tree.hpp"
@@ -54,7 +54,7 @@ void PrefixTree::check_node(NodeId id) const {
   }
   TERRACE_CHECK(owners_[node.branch] == id);
   TERRACE_CHECK(node.size <= node.capacity);
-  if (node.size == 0) {  // over what is hidden
+  if (node.size == 0) {  // a node above hidden nodes
     TERRACE_CHECK(nodes_[parent_of(node).value()].size == 0 && node.first_child != no_node && node.start == 0);
     return;
   }
@@ -114,7 +114,7 @@ void PrefixTree::check_node(NodeId id) const {
                            row[deepest - 1].state() == CopyState::ready;
     TERRACE_CHECK(evictable == (here.listed != 0));
   }
-  // A branch ends with a block that something holds.
+  // The last block of a branch has a copy or a pin.
   if (node.first_child == no_node) TERRACE_CHECK(std::max(deepest_of_all, node.pinned) == node.size);
 }
 

@@ -1,4 +1,4 @@
-// Copies, and which of them may be given up.
+// Copies, and which of them can be evicted.
 
 #include "base/check.hpp"
 #include "radix/tree/prefix_tree.hpp"
@@ -45,7 +45,7 @@ void PrefixTree::set_copy(BlockRef block, Tier tier, Copy copy) {
   if (!copy.present()) prune(id);
 }
 
-/// Takes back the marks behind the last copies, where these went.
+/// Moves `end` and `deepest` down to the last copies that are left.
 void PrefixTree::shrink_to_copies(InTier& here, const Copy* row) const {
   while (here.end > 0 && !row[here.end - 1].present()) --here.end;
   while (here.deepest > 0 && !row[here.deepest - 1].stays()) --here.deepest;
@@ -116,7 +116,7 @@ void PrefixTree::read(Prefix prefix, Tier tier, std::uint32_t first, std::span<C
   }
 }
 
-/// Tells the ancestors when a subtree gains its first copy that stays in a tier or loses its last.
+/// Updates the ancestors when a subtree gets its first staying copy in a tier, or loses its last one.
 void PrefixTree::set_subtree_resident(NodeId id, Tier tier, bool was) {
   while (id != root_node && state(id, tier).any() != was) {
     const NodeId above = parent_of(nodes_[id.value()]);
@@ -133,7 +133,7 @@ void PrefixTree::set_subtree_resident(NodeId id, Tier tier, bool was) {
   }
 }
 
-/// Tells the tier's policy whether the node has a candidate now, and which.
+/// Tells the tier's policy whether the node has a candidate for eviction now, and which block it is.
 void PrefixTree::refresh_leaf(NodeId id, Tier tier) {
   EvictionPolicy* const policy = totals_[index(tier)].policy;
   if (policy == nullptr) return;
@@ -189,7 +189,7 @@ std::uint32_t PrefixTree::resident_in(NodeId id, Tier tier, std::uint32_t from, 
   const InTier& here = state(id, tier);
   const std::uint32_t end = std::min(to, here.end);
   if (end <= from) return 0;
-  if (here.resident == here.end) return end - from;  // no gaps, as is the rule
+  if (here.resident == here.end) return end - from;  // the usual case: no gaps
   const Copy* const row = copies(nodes_[id.value()], tier);
   return static_cast<std::uint32_t>(std::count_if(row + from, row + end, [](Copy c) { return c.present(); }));
 }

@@ -1,4 +1,4 @@
-// What is known of the first so many blocks of a node: pins, uses, retentions.
+// Marks: pins, uses and retentions, each of the first blocks of a node.
 
 #include "base/check.hpp"
 #include "radix/tree/prefix_tree.hpp"
@@ -69,7 +69,7 @@ void PrefixTree::set_pinned(NodeId id, std::uint32_t pinned) {
     }
     refresh_leaves(id);
 
-    // A node with a pin pins everything above it.
+    // A pin in a node pins all blocks above the node.
     const NodeId parent = parent_of(node);
     if ((before > 0) == (pinned > 0) || parent == root_node) return;
     id = parent;
@@ -110,7 +110,7 @@ void PrefixTree::touch_node(NodeId id, std::uint32_t blocks, std::uint64_t stamp
   } else {
     if (last_use_in(node, blocks - 1) >= stamp) return;
     auto& uses = marks(node).uses;
-    // Older uses that reach no farther are covered by this one.
+    // This use replaces older ones of as many blocks or fewer.
     std::erase_if(uses, [&](const Marks::Use& use) { return use.blocks <= blocks && use.stamp <= stamp; });
     if (blocks == node.size) {
       node.last_use = stamp;
@@ -137,7 +137,7 @@ std::uint64_t PrefixTree::last_use_in(const Node& node, std::uint32_t offset) co
   return node.last_use;
 }
 
-/// How many of the node's first blocks were used at the stamp or later.
+/// Returns how many of the node's first blocks were used at the stamp or later.
 std::uint32_t PrefixTree::used_since(const Node& node, std::uint64_t stamp) const {
   if (node.last_use >= stamp) return node.size;
   if (node.marks == Node::none) return 0;
@@ -147,7 +147,7 @@ std::uint32_t PrefixTree::used_since(const Node& node, std::uint64_t stamp) cons
   return 0;
 }
 
-/// The first of the blocks up to `offset` that were last used with it and are retained as it is.
+/// Returns the first offset from which on all blocks up to `offset` have the same last use and the same retentions.
 std::uint32_t PrefixTree::marked_alike_from(const Node& node, std::uint32_t offset) const {
   if (node.marks == Node::none) return 0;
   std::uint32_t from = 0;
@@ -235,11 +235,11 @@ void PrefixTree::drop_empty_marks(Node& node) {
   node.marks = Node::none;
 }
 
-/// Nothing reaches beyond the node's end, which has come nearer.
+/// The node has lost blocks at its end: cuts the marks to the blocks that are left.
 void PrefixTree::cut_marks(Node& node) {
   if (node.marks == Node::none) return;
   Marks& m = marks_[node.marks];
-  while (!m.uses.empty() && m.uses.front().blocks >= node.size) {  // of the whole node: its last use
+  while (!m.uses.empty() && m.uses.front().blocks >= node.size) {  // it covers the whole node now
     node.last_use = m.uses.front().stamp;
     m.uses.erase(m.uses.begin());
   }
@@ -248,11 +248,12 @@ void PrefixTree::cut_marks(Node& node) {
   drop_empty_marks(node);
 }
 
-/// Deals out the marks of a node that is now `upper`.
+/// Divides the marks of a node that was split between its two halves.
 void PrefixTree::split_marks(Node& upper, Node& lower, std::uint32_t at) {
   lower.last_use = upper.last_use;
   if (upper.marks == Node::none) return;
-  // Taken out first: both halves' marks live in one vector, which may move. (By copying, so that each keeps its memory.)
+  // Copied to scratch memory first: the marks of both halves are in one vector, which may reallocate. A copy keeps the memory of
+  // the vectors in place.
   Marks& old = *split_marks_;
   old = marks_[upper.marks];
   marks_[upper.marks].pins.clear();
@@ -266,7 +267,7 @@ void PrefixTree::split_marks(Node& upper, Node& lower, std::uint32_t at) {
       marks(upper).pins.push_back(pin);
     }
   }
-  for (const Marks::Use& use : old.uses) {  // longest first: the last that covers all of the upper half is its last use
+  for (const Marks::Use& use : old.uses) {  // longest first: the last one that covers the whole upper half is its last use
     if (use.blocks >= at) upper.last_use = use.stamp;
     if (use.blocks > at) marks(lower).uses.push_back({use.blocks - at, use.stamp});
     if (use.blocks < at) marks(upper).uses.push_back(use);

@@ -1,6 +1,6 @@
 #pragma once
 
-// The inside of PrefixTree; included by its sources only.
+// The internals of PrefixTree. Only its own sources include this file.
 
 #include "radix/tree/prefix_tree.hpp"
 
@@ -9,10 +9,10 @@
 
 namespace terrace {
 
-/// A pin or a use that reaches only into the node, not through it.
+/// Pins that end in the node, uses that cover only its first blocks, and retentions of its blocks.
 struct PrefixTree::Marks {
   struct Pin {
-    std::uint32_t blocks;  ///< the first so many of the node
+    std::uint32_t blocks;  ///< how many of the node's first blocks
     std::uint32_t count;
   };
   struct Use {
@@ -24,45 +24,44 @@ struct PrefixTree::Marks {
     std::uint32_t blocks;
     Priority priority;
   };
-  /// Pins that end in this node.
   std::vector<Pin> pins;
-  /// Longest first, and of growing stamp: blocks deeper in the node were never used later than those before them.
+  /// Longest first, with growing stamps: a block was never used later than the blocks before it.
   std::vector<Use> uses;
   std::vector<Retention> retentions;
 
   [[nodiscard]] bool empty() const { return pins.empty() && uses.empty() && retentions.empty(); }
 };
 
-/// What a node knows of one tier.
+/// The state of a node in one tier.
 struct PrefixTree::InTier {
-  std::uint32_t resident = 0;    ///< copies in this node, whatever their state
-  std::uint32_t end = 0;         ///< one past the last of them; 0 where there is none
-  std::uint32_t deepest = 0;     ///< the same of those that stay
-  std::uint32_t below : 31 = 0;  ///< children with a copy that stays anywhere in their subtree
+  std::uint32_t resident = 0;    ///< copies in this node, in any state
+  std::uint32_t end = 0;         ///< one past the last copy; 0 if there is none
+  std::uint32_t deepest = 0;     ///< one past the last staying copy (Copy::stays); 0 if there is none
+  std::uint32_t below : 31 = 0;  ///< children with a staying copy anywhere in their subtree
   std::uint32_t listed : 1 = 0;  ///< the policy knows this node as a candidate
 
   [[nodiscard]] bool any() const { return deepest > 0 || below > 0; }
 };
 
-/// Two cache lines: what a match looks at is in the first, what only a change does is in the second.
+/// A node takes two cache lines. find() reads only the first; the fields that only changes need are in the second.
 struct alignas(128) PrefixTree::Node {
   static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
 
   std::byte* arrays = nullptr;      ///< keys[capacity], then Copy[tier_count][capacity]
-  std::uint32_t parent_branch = 0;  ///< its children branch: owners_ says whose
-  std::uint32_t branch = 0;         ///< the one that this node's children name
+  std::uint32_t parent_branch = 0;  ///< the branch that this node grows from: owners_ says which node has it
+  std::uint32_t branch = 0;         ///< the branch that this node's children name
   std::uint32_t start = 0;          ///< depth of the first block
-  std::uint32_t size = 0;           ///< blocks; 0 in the root alone
+  std::uint32_t size = 0;           ///< number of blocks; 0 in the root, and in a node above hidden ones
   std::uint32_t capacity = 0;       ///< of the arrays
   NodeId first_child{none};
   NodeId split_child{none};  ///< the child that took over this node's later blocks when it was split
-  std::uint32_t pinned = 0;  ///< the first so many blocks are pinned
+  std::uint32_t pinned = 0;  ///< how many of the first blocks are pinned
   std::uint32_t pinned_children = 0;
-  std::uint32_t marks = none;  ///< index of Marks
+  std::uint32_t marks = none;  ///< index in PrefixTree::marks_
   std::array<InTier, tier_count> in_tiers;
   NodeId next_sibling{none};
   NodeId previous_sibling{none};
-  std::uint64_t last_use = 0;  ///< of all blocks, but for those that marks.uses cover
+  std::uint64_t last_use = 0;  ///< of all blocks that no use in the marks covers
   TenantId tenant;
   TenantIndex tenant_index = nobody;
   GroupId group;
@@ -85,7 +84,8 @@ inline const PrefixTree::InTier& PrefixTree::state(NodeId node, Tier tier) const
   return nodes_[node.value()].in_tiers[index(tier)];
 }
 
-/// The node and all below it, each after its parent. Finds its way back up by itself: a stack would have to be allocated.
+/// Visits the node and all nodes below it, each after its parent. It finds its way back up by parent links, so that it needs no
+/// stack, and no allocation.
 template <class Visit>
 void PrefixTree::walk(NodeId top, Visit&& visit) const {
   for (NodeId id = top;;) {

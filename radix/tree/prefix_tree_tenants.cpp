@@ -1,4 +1,4 @@
-// Whose blocks they are: counts and candidates of the tenants that are followed.
+// Tenants: counts and candidates of those that are followed.
 
 #include "base/check.hpp"
 #include "radix/tree/prefix_tree.hpp"
@@ -45,7 +45,7 @@ void PrefixTree::ignore_tenant(TenantId tenant) {
   free_tenants_.push_back(followed);
 }
 
-/// Counts and candidates of what is there go along.
+/// Gives the tenant's nodes this index, counts their copies under it, and tells the policies.
 void PrefixTree::set_tenant(TenantId tenant, TenantIndex followed) {
   walk(root_node, [&](NodeId id) {
     Node& node = nodes_[id.value()];

@@ -15,8 +15,8 @@ constexpr std::uint32_t granules_a_slab = slab_bytes / SpanHeap::granule_bytes;
 
 }  // namespace
 
-/// The beginning of each slab, which is aligned to its size. `free[i]` is the length of the free span that begins or ends with
-/// granule i, and 0 everywhere else. The granules of the slab's own beginning are never free, and one beyond the end neither.
+/// The header of each slab. A slab is aligned to its size. `free[i]` is the length of the free span whose first or last granule
+/// is i, and 0 for all other granules. The granules of the header are never free. The entry behind the last granule is 0, too.
 struct SpanHeap::Slab {
   std::array<std::uint16_t, granules_a_slab + 1> free;
 
@@ -37,7 +37,7 @@ SpanHeap::Slab& SpanHeap::slab_of(std::byte* span) {
   return *reinterpret_cast<Slab*>(reinterpret_cast<std::uintptr_t>(span) & ~(std::uintptr_t{slab_bytes} - 1));
 }
 
-/// The last bin of which no span is longer.
+/// The bin for free spans of this length: the highest one whose length is not greater.
 std::uint32_t SpanHeap::bin_of(std::uint32_t granules) {
   if (granules < exact_bins) return granules;
   const auto high = static_cast<std::uint32_t>(std::bit_width(granules)) - 1;  // 2^high <= granules
@@ -86,7 +86,7 @@ void SpanHeap::put(std::byte* span, std::uint32_t granules) {
   insert(slab.at(begin), length);
 }
 
-/// A span of the first bin that has any and none that is too short; nullptr where there is none.
+/// Returns a span from the first filled bin whose spans are all long enough, or nullptr if there is none.
 std::byte* SpanHeap::find(std::uint32_t granules) const {
   const std::uint32_t bin = bin_of(granules);
   std::uint64_t word = filled_[bin / 64] & ~std::uint64_t{0} << bin % 64;
@@ -98,9 +98,9 @@ std::byte* SpanHeap::find(std::uint32_t granules) const {
 }
 
 void SpanHeap::add_slab() {
-  // A small tree stays within a part of its first slab.
+  // No huge pages for the first slab: a small tree uses only a part of it.
   auto* const memory = static_cast<std::byte*>(map_memory(slab_bytes, slabs_.empty() ? HugePages::no : HugePages::yes));
-  slabs_.push_back(memory);  // the system has zeroed it: nothing is free
+  slabs_.push_back(memory);  // the system has zeroed the memory, so the table says that nothing is free
   constexpr std::uint32_t head = (sizeof(Slab) + granule_bytes - 1) / granule_bytes;
   insert(memory + head * granule_bytes, granules_a_slab - head);
 }
@@ -138,7 +138,7 @@ void SpanHeap::check_invariants() const {
       const std::uint32_t length = slab.free[begin];
       TERRACE_CHECK(length > 0 && bin_of(length) == bin);
       TERRACE_CHECK(slab.free[begin + length - 1] == length);
-      TERRACE_CHECK(slab.free[begin - 1] == 0 && slab.free[begin + length] == 0);  // or the two would be one
+      TERRACE_CHECK(slab.free[begin - 1] == 0 && slab.free[begin + length] == 0);  // else the spans would have been merged
       TERRACE_CHECK(reinterpret_cast<const Links*>(at)->previous == previous);
       previous = at;
       ++listed;

@@ -7,10 +7,14 @@
 
 namespace terrace {
 
-/// Memory by the span: runs of granules of 256 bytes, cut from slabs of 2 MiB, merged with their neighbours when they come back,
-/// so that what was one long array can be many short ones and one again. The smallest span that fits is taken (by bins: exact
-/// up to 32 granules, then sixteen sizes a doubling, to which requests are rounded up). What is free is noted in the slab's
-/// first granules, so that to merge touches no neighbour's memory. O(1). Nothing goes back to the system but with the heap.
+/// Allocates spans: runs of granules of 256 bytes, cut from slabs of 2 MiB. A span that is put back merges with its free
+/// neighbours, so the memory of one long array can become many short ones and one long one again. All memory goes back to the
+/// system when the heap is destroyed, and none before. Every call takes constant time.
+///
+/// take() chooses the smallest free span that fits. Free spans are kept in bins: one bin for each length up to 32 granules, then
+/// sixteen bins for each doubling, to which requests are rounded up. The first granules of a slab hold a table of its free
+/// spans. So merging does not touch the memory of the neighbours.
+///
 /// Threads: one.
 class SpanHeap {
  public:
@@ -22,20 +26,20 @@ class SpanHeap {
   SpanHeap(const SpanHeap&) = delete;
   SpanHeap& operator=(const SpanHeap&) = delete;
 
-  /// What take() makes of so many granules, at most granules_max: the size of a bin.
+  /// Returns how many granules take() takes for so many granules (at most granules_max): the length of a bin.
   [[nodiscard]] static std::uint32_t rounded(std::uint32_t granules);
-  /// Uninitialised, aligned to a granule.
+  /// Returns uninitialised memory, aligned to a granule.
   [[nodiscard]] std::byte* take(std::uint32_t granules);
-  /// The whole of a span, or a part: what is left stays taken.
+  /// Takes back a span, or a part of one; the rest of the span stays taken.
   void put(std::byte* span, std::uint32_t granules);
 
-  /// From the system: all slabs, but of the first, which is not asked of the system in huge pages, what was ever used.
+  /// Bytes taken from the system. The first slab does not use huge pages, so of it only the part that was ever used counts.
   [[nodiscard]] std::size_t bytes_held() const;
   void check_invariants() const;
 
  private:
   struct Slab;
-  /// In the first bytes of a free span.
+  /// The list of a bin; stored in the first bytes of each free span.
   struct Links {
     std::byte* next = nullptr;
     std::byte* previous = nullptr;
@@ -52,7 +56,7 @@ class SpanHeap {
   void remove(std::byte* span, std::uint32_t granules);
 
   std::array<std::byte*, bin_count> bins_{};
-  std::array<std::uint64_t, (bin_count + 63) / 64> filled_{};  ///< a bit a bin
+  std::array<std::uint64_t, (bin_count + 63) / 64> filled_{};  ///< one bit per bin: it is not empty
   std::vector<std::byte*> slabs_;
   std::size_t first_slab_used_ = 0;  ///< bytes
 };
