@@ -31,11 +31,11 @@ void DeferredEviction::drop_now(BlockRef block, Tier tier) {
   ++(host_has_it || device_has_it || storage_has_it ? stats_.dropped_clean : stats_.dropped_lost);
 
   const PrefixTree& tree = residency_.tree();
-  // (A device copy that goes because it lost its support may have others below that still have theirs, in it.)
+  // (A device copy that is dropped because it is not supported may itself support device copies below it.)
   const bool orphans = (tier == Tier::device && tree.any_staying_below(block, Tier::device)) ||
                        (!host_has_it && !device_has_it && tree.any_staying_below(block, Tier::host));
   residency_.drop(block, tier);
-  // Whoever follows in the host tier stood on this copy. (Then the block is still in the tree: others follow it.)
+  // The block is still in the tree, because the orphans follow it.
   if (orphans) residency_.drop_orphans_below(block);
 }
 
@@ -48,12 +48,12 @@ void DeferredEviction::drop_now(Run victims, bool clean) {
 void DeferredEviction::not_needed(BlockRef block) {
   const PrefixTree& tree = residency_.tree();
   for (bool goes_on = keeps_nothing_; goes_on;) {
-    // (What has gone to the host for its room leaves there as others do.)
+    // (A block that has been swapped out to make room is evicted from the host in the ordinary way.)
     const bool in_host = residency_.copy(block, Tier::host).present();
     const bool settled = residency_.copy(block, Tier::device).state() == CopyState::ready && !in_host;
     if (!settled || tree.pinned(block) || residency_.wished(block)) return;
     if (tree.any_staying_below(block, Tier::device) || tree.any_staying_below(block, Tier::host)) return;
-    // (What has no copy left leaves the tree with what follows it.)
+    // (Taken before the drop: a block without copies leaves the tree.)
     const BlockRef above = block.depth > 0 ? tree.parent(block) : block;
     goes_on = block.depth > 0 && residency_.copy(above, Tier::device).present();
     residency_.drop(block, Tier::device);

@@ -6,27 +6,28 @@
 
 namespace terrace {
 
-/// Copies going: at once, or when the last transfer that reads them has ended. Threads: the manager's.
+/// Drops copies: at once, or when the last transfer that reads them has ended. Counts what it drops. Threads: the manager's.
 class DeferredEviction {
  public:
   DeferredEviction(const ManagerConfig& config, Residency& residency, ManagerStats& stats)
       : keeps_nothing_{config.store_uncached}, residency_{residency}, stats_{stats} {}
 
-  /// Marks the copy as evicting and holds it, until reader_gone() takes the hold back.
+  /// Marks the copy as evicting, and holds it until reader_gone() ends that hold.
   void hold_evicting(BlockRef block, Tier tier);
-  /// A transfer does not read the copy any more. With the last one, a copy that is evicting goes, unless a request has pinned
-  /// it meanwhile; so does one that has lost its support.
+  /// A transfer does not read the copy any more. If it was the last reader, the copy is dropped if it is evicting or not
+  /// supported any more (Residency::supported), unless a request has pinned it meanwhile.
   void reader_gone(BlockRef block, Tier tier);
-  /// Gives up a copy that came too late: what it stands on has gone meanwhile.
+  /// Drops the copy if it is ready, not pinned, and not supported: the block before it has lost its copy while this one was
+  /// filled.
   void drop_unsupported(BlockRef block, Tier tier);
-  /// Gives up a copy that nothing reads or pins, with what loses its support.
+  /// Drops a copy that nothing reads or pins, and the copies that are not supported without it.
   void drop_now(BlockRef block, Tier tier);
-  /// The same for a run of the device's victims, of which all or none (`clean`) have a copy in the tiers below, and none that
-  /// others stand on.
+  /// The same for a run of victims of the device. `clean`: all of them have a copy in a lower tier; otherwise none has. No copy
+  /// depends on them.
   void drop_now(Run victims, bool clean);
-  /// A request, or whoever stored the block, is through with it. Where the manager stores without caching
-  /// (ManagerConfig::store_uncached), what nobody needs any more goes: the copies of this block, and then of those before it, as
-  /// far as nothing pins or reads them, wishes to store them, or stands on them.
+  /// A request, or the write to storage, does not need the block any more. If the manager stores without caching
+  /// (ManagerConfig::store_uncached), this drops the device copy of the block, and then those of the blocks before it, up to the
+  /// first that is pinned, read, wished to be stored, has a host copy, or is needed by another copy. Otherwise it does nothing.
   void not_needed(BlockRef block);
 
  private:

@@ -10,33 +10,37 @@
 
 namespace terrace {
 
-/// What tenants may keep cached, and so whose copies a tier gives up first:
+/// Chooses whose copies a tier evicts first, by the quotas of the tenants:
 ///
-/// 1. those of the tenant that asks for room, where that room takes it over its quota;
-/// 2. those of any other tenant that is over its quota, having used room that nobody wanted;
-/// 3. whatever the policy would give up.
+/// 1. copies of the tenant that asks for slots, if these slots take it over its quota;
+/// 2. copies of another tenant that is over its quota;
+/// 3. the copies that the eviction policy chooses among all.
 ///
-/// So a tenant over its quota evicts its own copies only, as long as it has some that nobody holds; one whose quota is the whole
-/// tier or more is never over it. A quota forbids nothing: room that nobody wants may be used by anybody. Costs a step a
-/// quota where there are any. Threads: the manager's.
+/// So a tenant over its quota evicts its own copies, as long as some of them are not pinned. A tenant whose quota is the whole
+/// tier or more is never over it. A quota forbids nothing: a tenant may use free slots beyond its quota. A call costs one step
+/// for each quota.
+///
+/// Threads: the manager's.
 class Quotas {
  public:
-  /// The tree outlives this.
+  /// The tree outlives the Quotas.
   explicit Quotas(const PrefixTree& tree) : tree_{tree} {}
 
-  /// From now on, in place of one it had. The tree must follow the tenant (PrefixTree::follow_tenant) as long as it has a quota.
+  /// Gives the tenant this quota, in place of one it had. The tree must follow the tenant (PrefixTree::follow_tenant) as long as
+  /// it has a quota.
   void set(TenantId tenant, TenantQuota quota);
-  /// False where it had none.
+  /// Returns false if the tenant has no quota.
   bool remove(TenantId tenant);
   [[nodiscard]] std::optional<TenantQuota> quota(TenantId tenant) const;
 
-  /// Who wants `slots` of a tier, those included that it has and that hold nothing cached yet.
+  /// A tenant that asks for slots. `slots` includes those that it has got already and that hold nothing cached yet.
   struct Asker {
     TenantId tenant;
     std::uint64_t slots = 0;
   };
+  /// The block whose copy in the tier is evicted first; nothing if no copy can be evicted.
   [[nodiscard]] std::optional<BlockRef> victim(Tier tier, std::optional<Asker> asker) const;
-  /// At most `most` of them, as PrefixTree::victims.
+  /// The same for a run of at most `most` blocks, as PrefixTree::victims.
   [[nodiscard]] std::optional<Run> victims(Tier tier, std::uint32_t most, std::optional<Asker> asker) const;
 
  private:
@@ -44,11 +48,11 @@ class Quotas {
     TenantId tenant;
     TenantQuota quota;
   };
-  /// So many copies has the tenant more than it may keep.
+  /// How many copies the tenant has more than its quota.
   [[nodiscard]] std::uint64_t excess(const Entry& entry, Tier tier, std::optional<Asker> asker) const;
 
   const PrefixTree& tree_;
-  std::vector<Entry> entries_;  ///< few: those of an operator's list
+  std::vector<Entry> entries_;  ///< few: an operator sets them
 };
 
 }  // namespace terrace

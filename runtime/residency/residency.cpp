@@ -22,7 +22,7 @@ std::unique_ptr<EvictionPolicy> make_policy(const ManagerConfig& config, std::ui
 
 std::unique_ptr<EvictionPolicy> make_host_policy(const ManagerConfig& config) {
   if (config.host_blocks == 0) return lru_policy(0);  // there is nothing to decide
-  // What the host gives up under exclusive leaves both tiers: it decides for as many blocks as both hold.
+  // In exclusive mode a block that the host evicts has left both tiers. So the host's policy plans for the blocks of both.
   const std::uint32_t above = config.inclusion == InclusionPolicy::exclusive ? config.device_blocks : 0;
   return make_policy(config, config.host_blocks + above);
 }
@@ -141,7 +141,7 @@ void Residency::drop(BlockRef block, Tier tier) {
   slots_in(tier).change(slot, SlotState::held);
   record(KvEvent::Kind::removed, block, tier);
   tree_.set_copy(block, tier, {});
-  // What was lent is staging now, and is held until its write has ended.
+  // A lent slot becomes a staging slot: it stays held until its write has ended.
   if (tier == Tier::host && unlend(slot)) return;
   slots_in(tier).put(slot);
 }
@@ -178,9 +178,10 @@ void Residency::record(KvEvent::Kind kind, BlockRef block, Tier tier) {
   if (watched()) record(kind, tree_.last({block.node, block.depth + 1}, 1), tier);
 }
 
-/// Neighbours that came or went together. What comes is told from the first, what goes from the last.
+/// Records that copies of neighbouring blocks came or went together: those that came from the first to the last, those that went
+/// from the last to the first.
 void Residency::record(KvEvent::Kind kind, Run run, Tier tier) {
-  if (tree_.hidden({run.node, run.begin})) return;  // of what is hidden, `cleared` has told
+  if (tree_.hidden({run.node, run.begin})) return;  // the event `cleared` has reported these
   if (sample_.on() && tier != Tier::storage) {
     for (const BlockKey& key : tree_.keys(run)) {
       if (sample_.follows(key)) kind == KvEvent::Kind::stored ? sample_.came(key, tier) : sample_.went(key, tier);
@@ -212,7 +213,7 @@ void Residency::used(std::span<const BlockKey> keys) {
   }
 }
 
-/// Shows the tree what the pool knows of a usable copy.
+/// Sets the tree's state of a usable copy by what the slot allocator knows of its slot.
 void Residency::show_state(BlockRef block, Tier tier, SlotId slot) {
   const SlotAllocator& slots = pool(tier);
   const CopyState state = slots.readers(slot) == 0 ? CopyState::ready
@@ -231,8 +232,8 @@ bool Residency::supported(BlockRef block, Tier tier) const {
 void Residency::drop_orphans_below(BlockRef block) {
   below_.clear();
   tree_.collect_below(block, below_);
-  // First who goes, parents before children, since one that goes takes its support along. Then, children first, the drops:
-  // each may prune the tree.
+  // First decide which copies go, parents before children: a copy that goes does not support its children any more. Then drop
+  // them, children before parents, because each drop may remove blocks from the tree.
   auto& [goes, places] = orphans_;
   goes.assign(below_.size(), {});
   places.clear();
@@ -258,8 +259,8 @@ void Residency::drop_orphans_below(BlockRef block) {
 }
 
 void Residency::unpin_incomplete(Prefix prefix, std::optional<BlockRef> missing) {
-  // A block may have outlived the one before it while it was pinned: its eviction was cancelled, or it was on its way with
-  // another load that failed.
+  // While the prefix was pinned, a block may have lost its support: the eviction of the block was cancelled, but not that of the
+  // block before it, or the load of the block before it failed.
   std::optional<BlockRef> gap = missing;
   for (std::uint32_t depth = 1; depth < prefix.length && (!gap || depth <= gap->depth); ++depth) {
     const BlockRef block{prefix.node, depth};
@@ -298,7 +299,7 @@ void Residency::resize_device(std::uint32_t blocks) {
 void Residency::note_retiring(BlockRef block, Tier tier, SlotId slot) {
   const bool goes = tier == Tier::device ? device_.retires(slot) : arena_.closed(slot);
   if (!goes) return;
-  // To be kept, it must name the node that holds it.
+  // A reference that is kept must name the node that holds the block now.
   auto& entries = tier == Tier::device ? retiring_ : closing_host_;
   entries.push_back({tree_.at({block.node, block.depth + 1}, block.depth), slot});
 }
@@ -319,7 +320,7 @@ void Residency::resize_host(std::uint32_t blocks) {
   follow_host_slots();
 }
 
-/// As many blocks as are wanted and there is memory for; and so many slots in use.
+/// Sets host_blocks_ to as many blocks as are wanted and have memory, and takes as many slots into use.
 void Residency::follow_host_slots() {
   const std::uint64_t open = arena_.capacity() - arena_.closed_total();
   TERRACE_CHECK(open >= staging_blocks_);
@@ -346,11 +347,11 @@ void Residency::close_host(SlotSpan slots) {
 }
 
 bool Residency::retire_host_slots() {
-  // What is left has room for all that the host tier holds or may hold, and for staging: so there is a free slot here.
+  // `needed` covers all slots that are taken. If more are in use, one of them is free.
   const std::uint64_t needed = std::max<std::uint64_t>(host_used(), host_blocks_) + staging_blocks_;
   bool any = arena_.in_use() > needed;
   while (arena_.in_use() > needed) arena_.retire_free();
-  // A closed slot that was in use when others retired in its stead.
+  // A closed slot may have been taken when an open one retired in its place. Now the closed one retires.
   while (arena_.retire_closed_instead()) any = true;
   return any;
 }
@@ -369,7 +370,7 @@ std::optional<SlotId> Residency::take_host(PrefixOrder order) {
 
 std::optional<SlotId> Residency::take_staging() {
   if (staging_free() == 0) return std::nullopt;
-  // While the host tier holds more than it is to, what is free may all be in slots that are to go.
+  // While the host tier holds more blocks than it should, all free slots may be closed ones.
   if (const auto slot = arena_.take(SlotState::held)) return slot;
   return arena_.take_closed(SlotState::held);
 }
@@ -418,7 +419,7 @@ Residency::Restored Residency::restore(Prefix at, std::span<const BlockKey> keys
     restored.blocks = keys.size();
     return restored;
   }
-  // Some of it was in the tree, with copies in other tiers perhaps.
+  // Some of the blocks were in the tree before, perhaps with copies in other tiers.
   tree_.pin(restored.prefix);
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
     const BlockRef block = tree_.at(restored.prefix, at.length + i);
@@ -431,7 +432,7 @@ Residency::Restored Residency::restore(Prefix at, std::span<const BlockKey> keys
   return restored;
 }
 
-/// Numbers the last blocks of the prefix, all of which the last extend() added.
+/// The same for the last blocks of the prefix, all of which the last extend() added.
 void Residency::restore_added(Prefix prefix, std::span<std::optional<std::uint64_t>> numbers) {
   const std::uint32_t first = prefix.length - static_cast<std::uint32_t>(numbers.size());
   slots_.clear();
@@ -501,7 +502,7 @@ void Residency::check_invariants() const {
   }
   TERRACE_CHECK(closing_host == arena_.closed_ready());
   TERRACE_CHECK(arena_.in_use() >= std::uint64_t{host_blocks_} + staging_blocks_);
-  // Whoever may have a staging slot finds one.
+  // There is a free slot for each block that the budget of staging still allows.
   TERRACE_CHECK(arena_.count(SlotState::free) >= staging_free());
   TERRACE_CHECK(arena_.count(SlotState::held) + lent_count_ <= staging_blocks_);
   std::uint64_t lent = 0;
@@ -543,7 +544,8 @@ void Residency::check_invariants() const {
   TERRACE_CHECK(copies[index(Tier::storage)] == stored_.size() - free_numbers_.size());
 }
 
-/// Copies that are under way, read, or pinned may have lost their support a moment ago; they go, or regain it, when that ends.
+/// Checks that ready copies are supported. Copies that are filling, read or pinned may have lost their support; they are dropped
+/// when that ends.
 void Residency::check_closure(BlockRef block) const {
   for (const Tier tier : memory_tiers) {
     if (copy(block, tier).state() == CopyState::ready && !tree_.pinned(block)) TERRACE_CHECK(supported(block, tier));

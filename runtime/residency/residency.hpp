@@ -21,46 +21,51 @@
 
 namespace terrace {
 
-/// What happens to the slot of a copy that did not come about.
+/// What happens to the slot of a fill that failed. `quarantine`: a transfer may still write to the slot.
 enum class FailedSlot : bool { free, quarantine };
 
-/// Which block has a copy where: the prefix tree and the pools of slots, changed together so that they always agree. Each
-/// member is one arrow of the copy's states; when to take it is others' business.
+/// Says which block has a copy in which slot. It owns the prefix tree and the slot allocators of device and host, and is the only
+/// class that changes them: so they always agree. Each member that changes a copy is one arrow of CopyState. Residency does
+/// not decide when to change a copy: the classes of runtime/tiering do.
 ///
-/// The host arena is one pool of slots in two roles with a budget each: copies of the host tier (filling, ready, quarantined:
-/// at most host_blocks) and staging (held, and lent: at most staging_blocks).
+/// The slots of the host arena have two roles, with a budget each. Slots of the host tier hold its copies (states filling, ready
+/// and quarantined: at most host_blocks). Staging slots hold blocks that pass through (state held, and lent slots: at most
+/// staging_blocks).
 ///
-/// A host copy that is written to storage is *lent*: it stays an ordinary copy, which may be evicted at any time. Then its slot
-/// becomes a staging slot, with the bytes, until the write has ended. A lent slot counts against the budget of staging from the
-/// beginning, so that this never takes room from the host tier. Threads: one.
+/// A host copy that is being written to storage is *lent*. It stays an ordinary copy, which can be evicted at any time. If it is
+/// evicted before the write has ended, its slot becomes a staging slot and keeps the bytes until then. A lent slot counts as
+/// staging from the start, so an eviction always makes room in the host tier.
+///
+/// Example: a commit calls extend_pinned(), then adopt_added() with the slots that compute has filled. The copies are ready; a
+/// later swap-out holds them (hold), fills host copies (begin_fill, publish), and drops the device copies (unhold, drop).
+///
+/// Threads: one.
 class Residency {
  public:
-  /// `events` outlives it.
+  /// `events` outlives the Residency. Throws std::invalid_argument if `config` makes no eviction policy.
   Residency(const ManagerConfig& config, KvEvents& events);
 
-  /// To look at. All changes go through the members below.
   [[nodiscard]] const PrefixTree& tree() const { return tree_; }
-  /// The slots of the device, or those of the host arena. To look at, as the tree.
+  /// The slots of the device, or those of the host arena.
   [[nodiscard]] const SlotAllocator& pool(Tier tier) const { return tier == Tier::device ? device_ : arena_; }
 
   [[nodiscard]] Copy copy(BlockRef block, Tier tier) const { return tree_.copy(block, tier); }
   [[nodiscard]] bool usable(BlockRef block, Tier tier) const { return copy(block, tier).usable(); }
   [[nodiscard]] bool stored(BlockRef block) const { return usable(block, Tier::storage); }
-  /// The block is to be stored, and nothing has been done for that yet.
+  /// The block shall be stored, but its write has not been started (begin_store).
   [[nodiscard]] bool wished(BlockRef block) const {
     const Copy now = copy(block, Tier::storage);
     return now.present() && wished_[now.slot().value()];
   }
-  /// Storage has the block, or is being given it, whatever becomes of the other copies once nothing reads them.
+  /// Storage has the block, or its write has been started. So the block survives the eviction of its other copies.
   [[nodiscard]] bool saved(BlockRef block) const { return copy(block, Tier::storage).present() && !wished(block); }
 
-  /// Says whose copies go first where tenants have quotas.
   [[nodiscard]] const Quotas& quotas() const { return quotas_; }
   /// Gives the tenant this quota, in place of one it had. Looks at the whole tree. Call only where ranks() is true.
   void set_quota(TenantId tenant, TenantQuota quota);
   /// Returns false if the tenant has no quota.
   bool remove_quota(TenantId tenant);
-  /// Whether what goes first goes by priority and tenant, too: not under every policy.
+  /// Whether the eviction policies of both tiers know priorities and tenants. Not every policy does.
   [[nodiscard]] bool ranks() const { return device_policy_->knows_tenants() && host_policy_->knows_tenants(); }
 
   // ---- prefixes
@@ -87,28 +92,29 @@ class Residency {
   void begin_load(BlockRef block, SlotId slot, std::uint32_t load, Tier source);
   /// filling → ready.
   void publish(BlockRef block, Tier tier);
-  /// filling → absent.
+  /// filling → absent: the bytes did not arrive.
   void fail_fill(BlockRef block, Tier tier, FailedSlot slot);
   /// absent → ready on the device, in a slot that the caller holds, and that compute has filled when it reaches `written`.
   void adopt(BlockRef block, SlotId slot, Fence written);
   /// The same for the last blocks of a prefix, which the last extend_pinned() added.
   void adopt_added(Prefix prefix, std::span<const SlotId> slots, Fence written);
-  /// ready → absent; nothing may be reading it.
+  /// ready → absent. The slot becomes free, or staging if it is lent.
   void drop(BlockRef block, Tier tier);
-  /// The same for a run of victims.
+  /// The same for a run of victims (PrefixTree::victims), none of which is lent.
   void drop(Run victims, Tier tier);
-  /// A transfer reads the copy: ready → busy.
+  /// A transfer begins to read the copy: ready → busy. A copy can have several readers.
   void hold(BlockRef block, Tier tier);
-  /// It does no more; with the last of them busy → ready. True where nothing reads it now.
+  /// A transfer has ended to read the copy. Returns true if that was the last reader: then busy → ready.
   bool unhold(BlockRef block, Tier tier);
-  /// The copy goes, or does not, when its last reader is done; say so while it has one.
+  /// busy → evicting, or back. The caller drops an evicting copy when its last reader has ended.
   void set_evicting(BlockRef block, Tier tier, bool evicting);
-  /// The copy is wanted after all. True where it was evicting.
+  /// evicting → busy, because a request wants the copy. Returns false if the copy was not evicting.
   bool cancel_eviction(BlockRef block, Tier tier);
 
-  /// Closure: whether the block before it has a copy in this tier or above (the first block of a prefix needs none).
+  /// Returns true if the block may have a copy in this tier: it is the first of its prefix, or the block before it has a copy in
+  /// this tier or, for a host copy, on the device.
   [[nodiscard]] bool supported(BlockRef block, Tier tier) const;
-  /// Gives up the device and host copies below this block that lost their support, where nothing reads or pins them.
+  /// Drops device and host copies of blocks below this one that are not supported any more, unless something reads or pins them.
   void drop_orphans_below(BlockRef block);
 
   // ---- slots that the caller holds, or that are quarantined
@@ -122,7 +128,7 @@ class Residency {
   void free_slots(Tier tier, std::span<const SlotId> slots) { slots_in(tier).put_all(slots); }
   /// held → quarantined. Device.
   void quarantine(SlotId slot) { device_.change(slot, SlotState::quarantined); }
-  /// Compute launched up to `fence` may touch these device slots, whatever is in them.
+  /// Compute that was launched up to `fence` may touch these device slots. Transfers to or from them wait for it.
   void raise_fences(std::span<const SlotId> slots, Fence fence) { device_.raise_fences(slots, fence); }
   /// For the poison mode: remembers from now on which slots became free.
   void remember_freed();
@@ -131,31 +137,31 @@ class Residency {
 
   // ---- sizes
 
-  /// The device pool is slots [0, blocks) from now on (SlotAllocator::resize). What of the cache is in slots from there on is in
-  /// `retiring()`, for others to give up.
+  /// The device has slots [0, blocks) from now on (SlotAllocator::resize). Copies in slots behind them are listed in retiring(),
+  /// for PoolResizer to evict.
   void resize_device(std::uint32_t blocks);
-  /// A device copy that was matched in its slot when that was to be retired, or came to be since. Some have gone: those whose
-  /// slot is not ready any more. While it is, the block is the same.
+  /// A copy in a slot that shall retire. The entry is out of date if its slot is not in state ready: then the copy has gone.
+  /// While the slot is ready, it holds this block.
   struct Retiring {
     BlockRef block;
     SlotId slot;
   };
   [[nodiscard]] const std::vector<Retiring>& retiring() const { return retiring_; }
-  /// Of them, those that nobody pins. Looks at each.
+  /// Number of those copies that no pin covers. Looks at each.
   [[nodiscard]] std::uint64_t retiring_unpinned() const { return unpinned_of(retiring_, device_); }
-  /// The host tier is to have so many of the arena's slots: it has them as far as they are open. The arena's pool follows, by
-  /// retire_host_slots() as far as it becomes smaller. No copy moves.
+  /// Sets how many blocks the host tier shall hold (host_blocks_wanted). It holds as many of them as there are open slots for
+  /// (host_blocks). If it becomes smaller, retire_host_slots() retires slots as they become free. No copy moves.
   void resize_host(std::uint32_t blocks);
-  /// The arena's memory comes and goes by chunks. Open: there is memory for these slots. Close: it is to go; what of the cache is
-  /// there is in `closing_host()`, for others to give up. At least staging_blocks stay open. Time: an operator's step.
+  /// The memory of the arena comes and goes in chunks. open_host(): these slots have memory. close_host(): the memory of these
+  /// slots shall go; copies in them are listed in closing_host(), for PoolResizer to evict. At least staging_blocks slots stay
+  /// open. Both take time in proportion to the slots, and close_host() to the tree.
   void open_host(SlotSpan slots);
   void close_host(SlotSpan slots);
   [[nodiscard]] const std::vector<Retiring>& closing_host() const { return closing_host_; }
-  /// Takes an entry whose slot is not ready any more out of `retiring()` (device) or `closing_host()` (host). The last entry
-  /// moves to its place.
+  /// Erases an entry that is out of date from retiring() (device) or closing_host() (host). The last entry takes its place.
   void erase_retired(Tier tier, std::size_t entry);
   [[nodiscard]] std::uint64_t closing_host_unpinned() const { return unpinned_of(closing_host_, arena_); }
-  /// Retires the arena's slots that neither role will need, closed ones first. True where anything changed.
+  /// Retires free slots of the arena that neither role needs any more, closed ones first. Returns true if anything changed.
   bool retire_host_slots();
   [[nodiscard]] std::uint32_t host_blocks() const { return host_blocks_; }
   [[nodiscard]] std::uint32_t host_blocks_wanted() const { return host_blocks_wanted_; }
@@ -167,48 +173,52 @@ class Residency {
   [[nodiscard]] std::uint64_t host_used() const;
   [[nodiscard]] std::uint64_t host_free() const { return host_blocks_ - std::min<std::uint64_t>(host_used(), host_blocks_); }
   [[nodiscard]] std::uint64_t staging_free() const { return staging_blocks_ - arena_.count(SlotState::held) - lent_count_; }
-  /// A held slot, to be filled as a host copy at once. Prefixes go down from their end and come up from their beginning: told
-  /// which, the pool lays both out in ascending order, so that neighbours are copied in one run.
+  /// Takes a slot, in state held, that the caller fills as a host copy at once; nothing if the tier is full. Swap-outs take a
+  /// prefix from its end, loads from its begin. With the order given here, the slots ascend along the prefix in both cases, so
+  /// that neighbouring blocks are copied in one run.
   enum class PrefixOrder : bool { from_begin, from_end };
   [[nodiscard]] std::optional<SlotId> take_host(PrefixOrder order);
-  /// A held slot for something on its way through.
+  /// Takes a staging slot, in state held; nothing if staging is full.
   [[nodiscard]] std::optional<SlotId> take_staging();
-  /// Lends the block's host copy. Its slot, or nothing where staging is full.
+  /// Lends the block's host copy and returns its slot; nothing if staging is full.
   [[nodiscard]] std::optional<SlotId> lend_host(BlockRef block);
   [[nodiscard]] bool lent(SlotId slot) const { return slot.value() < lent_.size() && lent_[slot.value()]; }
-  /// Ends the use of a slot of take_staging() or lend_host().
+  /// Ends the use of a slot that take_staging() or lend_host() returned.
   void end_staging(SlotId slot);
 
-  // ---- stored blocks, known by a number of ours
+  // ---- stored blocks. Each has a number, which stands for the slot in its Copy.
 
-  /// absent → filling, as a wish: nothing is done for it yet. The number stays the block's until forget_stored().
+  /// absent → filling, as a wish: the write has not been started. Returns the block's number, valid until forget_stored().
   std::uint32_t begin_store(BlockRef block);
-  /// The block's bytes are being taken to storage: from now on it is saved().
+  /// The write of the block starts: it is not wished() any more, but saved().
   void start_store(BlockRef block) { wished_[copy(block, Tier::storage).slot().value()] = false; }
+  /// filling → ready.
   void publish_stored(BlockRef block);
+  /// filling or ready → absent.
   void forget_stored(BlockRef block);
   struct Restored {
     Prefix prefix;
-    std::uint64_t blocks = 0;  ///< that got a number
+    std::uint64_t blocks = 0;  ///< number of blocks that got a number
   };
-  /// Storage has the blocks of `keys`, which follow the prefix `at`, from before: adds them to the tree where they are missing,
-  /// and sets the number of each. A block that is in storage already keeps its number, and gets none here.
+  /// Storage has the blocks of `keys`, which follow the prefix `at`, from an earlier process: adds those that the tree does not
+  /// have, makes their storage copies ready, and sets numbers[i] for each. A block that has a storage copy already keeps its
+  /// number, and gets none here.
   Restored restore(Prefix at, std::span<const BlockKey> keys, TenantId tenant, GroupId group,
                    std::span<std::optional<std::uint64_t>> numbers);
-  /// The block that has this number, if any has.
+  /// The block with this number, if there is one.
   [[nodiscard]] std::optional<BlockRef> stored_block(std::uint32_t number) const;
 
-  // ---- what becomes of copies, sampled
+  // ---- sample of how long copies stay
 
   [[nodiscard]] const ResidencySample& sample() const { return sample_; }
   /// As ResidencySample::set_now.
   void set_sample_time(std::uint64_t requests) { sample_.set_now(requests); }
-  /// As ResidencySample::follow, of as many blocks as device and host have room for now.
+  /// As ResidencySample::follow, for as many blocks as device and host hold now.
   void follow_sample(std::uint32_t one_in) { sample_.follow(one_in, std::uint64_t{device_.capacity()} + host_blocks_); }
-  /// A request hit these blocks of a prefix.
+  /// A request hit these blocks. Only the sample needs to know.
   void used(std::span<const BlockKey> keys);
 
-  /// Memory of the books: tree, pools, policies.
+  /// Bytes of memory of tree, slot allocators, policies and sample.
   [[nodiscard]] std::size_t bytes_held() const;
   void check_invariants() const;
 
@@ -217,9 +227,9 @@ class Residency {
   [[nodiscard]] std::uint32_t number_stored(BlockRef block);
   void restore_added(Prefix prefix, std::span<std::optional<std::uint64_t>> numbers);
   void show_state(BlockRef block, Tier tier, SlotId slot);
-  /// Somebody wants to know what becomes of each block.
+  /// Events or sample need to know when copies come and go.
   [[nodiscard]] bool watched() const { return events_.on() || sample_.on(); }
-  /// True where it was.
+  /// Returns false if the slot was not lent.
   bool unlend(SlotId slot);
   void record(KvEvent::Kind kind, BlockRef block, Tier tier);
   void record(KvEvent::Kind kind, Run run, Tier tier);
@@ -229,7 +239,7 @@ class Residency {
   [[nodiscard]] std::uint64_t unpinned_of(std::span<const Retiring> entries, const SlotAllocator& slots) const;
   void follow_host_slots();
 
-  std::uint32_t host_blocks_;  ///< of those that are wanted, the ones there is memory for
+  std::uint32_t host_blocks_;  ///< at most host_blocks_wanted_: as many as there is memory for
   std::uint32_t host_blocks_wanted_;
   std::uint32_t staging_blocks_;
   std::unique_ptr<EvictionPolicy> device_policy_;
@@ -238,19 +248,19 @@ class Residency {
   Quotas quotas_{tree_};
   SlotAllocator device_;
   SlotAllocator arena_;
-  KvEvents& events_;  ///< a copy that matches is one, and so is its end
+  KvEvents& events_;  ///< gets an event when a copy becomes usable, and when it goes
   ResidencySample sample_;
   std::vector<bool> lent_;  ///< by slot
   std::uint64_t lent_count_ = 0;
-  std::vector<std::optional<BlockRef>> stored_;
-  std::vector<bool> wished_;  ///< by number
+  std::vector<std::optional<BlockRef>> stored_;  ///< by number
+  std::vector<bool> wished_;                     ///< by number
   std::vector<std::uint32_t> free_numbers_;
-  std::vector<Retiring> retiring_;
-  std::vector<Retiring> closing_host_;  ///< the same of the arena's closed slots
+  std::vector<Retiring> retiring_;      ///< of the device
+  std::vector<Retiring> closing_host_;  ///< the same for closed slots of the arena
   std::vector<BlockRef> below_;         ///< scratch
   struct Orphans {
-    std::vector<std::array<bool, 2>> goes;                         ///< by place in below_, and by tier
-    boost::unordered_flat_map<std::uint64_t, std::size_t> places;  ///< in below_, by block
+    std::vector<std::array<bool, 2>> goes;                         ///< by index in below_, and by tier
+    boost::unordered_flat_map<std::uint64_t, std::size_t> places;  ///< by block: its index in below_
   };
   Orphans orphans_;            ///< scratch
   std::vector<SlotId> slots_;  ///< scratch

@@ -8,7 +8,7 @@
 namespace terrace {
 namespace {
 
-/// Somebody, or a copy, has the slot.
+/// The slot belongs to a request, a copy or staging, or is quarantined.
 bool is_taken(SlotState state) { return state != SlotState::free && state != SlotState::null && state != SlotState::retired; }
 
 }  // namespace
@@ -45,7 +45,7 @@ void SlotAllocator::occupy(SlotId slot, SlotState state) {
   move(slot, state);
 }
 
-/// From one state to another, in the books alone.
+/// Changes the state and all counts, but not free_.
 void SlotAllocator::move(SlotId slot, SlotState to) {
   Slot& s = slots_[slot.value()];
   const SlotState now = s.state();
@@ -80,7 +80,7 @@ void SlotAllocator::resize(std::uint32_t capacity) {
       free_.put(slot);
     }
   }
-  retiring_ = {};  // counted anew: by another boundary
+  retiring_ = {};  // counted again, because the boundary has moved
   retiring_evicting_ = 0;
   for (std::uint32_t i = capacity; i < slots_.size(); ++i) {
     if (slots_[i].state() == SlotState::retired) continue;
@@ -118,7 +118,7 @@ bool SlotAllocator::retire_closed_instead() { return !retired_free_.empty() && t
 void SlotAllocator::extend(std::uint32_t slots) {
   const auto before = static_cast<std::uint32_t>(slots_.size());
   if (slots <= before) return;
-  TERRACE_CHECK(capacity_ == before);  // a pool that retires from its end does not grow by chunks
+  TERRACE_CHECK(capacity_ == before);  // a pool that is resized at its end cannot grow by chunks
   capacity_ = slots;
   slots_.resize(slots);
   free_.grow(slots);

@@ -17,22 +17,23 @@
 
 namespace terrace {
 
-/// What a slot holds.
+/// State of a slot.
 ///
-///     free --> held ----------> ready --> free        held: a request's own, or a copy on its way through
+///     free --> held ----------> ready --> free        held: a request's own slot, or a staging slot
 ///       |      | | |              ^
 ///       |      | v |              |
 ///       |      | free             |
 ///       +------|-----> filling ---+
 ///              |          |
-///              +----------+--> quarantined --> free   quarantined: a transfer that was given up, or compute of a request whose
-///                                                     lease ended without a word of its last use, may still touch it
+///              +----------+--> quarantined --> free   quarantined: something may still touch the slot: a transfer that was
+///                                                     abandoned, or compute of a request whose lease ended without a fence
 ///
-/// A pool that was made smaller: what would become free becomes `retired` there, until the pool is made larger again.
+/// filling: a transfer writes the copy's bytes. ready: the slot holds a cached copy. null: the slot is never used. retired: the
+/// pool was made smaller; a slot that would become free is retired instead, until the pool is made larger again.
 enum class SlotState : std::uint8_t { free, held, filling, ready, quarantined, null, retired };
 inline constexpr std::size_t slot_state_count = 7;
 
-/// The states of a pool's slots add up to its size, always.
+/// Number of slots in each state. They add up to the size of the pool at all times.
 struct Ledger {
   std::uint64_t free = 0;
   std::uint64_t held = 0;
@@ -41,104 +42,114 @@ struct Ledger {
   std::uint64_t quarantined = 0;
   std::uint64_t null = 0;
   std::uint64_t retired = 0;
-  std::uint64_t total = 0;  ///< of the largest size that the pool has had
+  std::uint64_t total = 0;  ///< the largest size that the pool has had
 
   [[nodiscard]] bool balanced() const { return free + held + filling + ready + quarantined + null + retired == total; }
 };
 
-/// One tier's slots: who holds each, and what still reads it. Threads: one.
+/// Hands out the slots of one tier, and keeps the state of each: who holds it, how many transfers read it, which compute may
+/// touch it.
+///
+/// Two things can take slots out of use. A pool of the device is cut at its end: slots from capacity() on *retire*. Slots of the
+/// host arena lose their memory by chunks: such slots are *closed*, anywhere in the pool. On the device a free slot retires at
+/// once, and a taken slot when it becomes free. In the arena a free slot retires when retire_free() is called.
+///
+/// Threads: one.
 class SlotAllocator {
  public:
   static constexpr std::uint32_t no_load = std::numeric_limits<std::uint32_t>::max();
 
   explicit SlotAllocator(std::uint32_t slots);
 
-  /// The lowest free slot, the highest, or the one after `neighbour` if that is free.
+  /// These take a free slot that is not closed, and return nothing if there is none. take(): the lowest. take_last(): the
+  /// highest. take_after(): the one behind `neighbour` if that is free, else the lowest.
   [[nodiscard]] std::optional<SlotId> take(SlotState state);
   [[nodiscard]] std::optional<SlotId> take_last(SlotState state);
   [[nodiscard]] std::optional<SlotId> take_after(SlotId neighbour, SlotState state);
-  /// Appends up to `count` slots to `out`, each after the one before it where that is free; the first after `neighbour`.
+  /// Appends up to `count` free slots to `out`: where it can, each directly behind the one before, the first behind `neighbour`.
   void take_many(std::uint32_t count, std::optional<SlotId> neighbour, SlotState state, std::vector<SlotId>& out);
-  /// As put, change and raise_fence, for many.
+  /// As put(), change() and raise_fence(), for many slots.
   void put_all(std::span<const SlotId> slots);
   void change_all(std::span<const SlotId> slots, SlotState from, SlotState to);
   void raise_fences(std::span<const SlotId> slots, Fence fence);
-  /// Takes the slot out of use for ever: the null block, or a slot that is not this pool's.
+  /// Takes the free slot out of use for ever: it is the null block, or does not belong to this pool.
   void make_null(SlotId slot);
+  /// The taken slot becomes free, or retired. Nothing may read it.
   void put(SlotId slot);
   void change(SlotId slot, SlotState to);
 
   [[nodiscard]] SlotState state(SlotId slot) const { return slots_[slot.value()].state(); }
   [[nodiscard]] std::uint64_t count(SlotState state) const { return counts_[static_cast<std::size_t>(state)]; }
-  /// Slots that are, or will be, used: those below stay, those from here on retire.
+  /// Slots below this number stay in use, or come into use; slots from here on retire.
   [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
-  /// Slots that are not retired, those that are to be included.
+  /// Number of slots that are not retired now. Slots that still have to retire are included.
   [[nodiscard]] std::uint64_t in_use() const { return slots_.size() - count(SlotState::retired); }
 
-  /// From now on the pool is slots [0, capacity). Those from there on retire, at once where they are free, else when they would
-  /// become free; retired ones below are free again, and so are those that are new. Takes time in proportion to the difference
-  /// (where the pool becomes larger than ever, to its size).
+  /// The pool has slots [0, capacity) from now on. Slots behind them retire: free ones at once, others when they become free. A
+  /// retired slot below `capacity` is free again; a new slot is free. Takes time in proportion to the change (in proportion to
+  /// the size, if the pool becomes larger than it ever was).
   void resize(std::uint32_t capacity);
   [[nodiscard]] bool retires(SlotId slot) const { return slot.value() >= capacity_; }
-  /// Slots in this state that are to be retired, and those of them whose copy is evicting.
+  /// Number of slots in this state that still have to retire, and number of those whose copy is evicting.
   [[nodiscard]] std::uint64_t retiring(SlotState state) const { return retiring_[static_cast<std::size_t>(state)]; }
   [[nodiscard]] std::uint64_t retiring_and_evicting() const { return retiring_evicting_; }
-  /// Retires the highest free slot, a closed one first; there must be a free one. Until unretire(), which frees the last
-  /// retired one that is not closed: false where there is none.
+  /// Retires a free slot: a closed one if there is one, else the highest. There must be a free slot.
   void retire_free();
+  /// Frees the open slot that retire_free() retired last. Returns false if there is none.
   [[nodiscard]] bool unretire();
 
-  /// The pool has slots up to `slots` from now on; the new ones are closed, and retired. Takes time in proportion to its size.
+  /// The pool has `slots` slots from now on. The new ones are closed and retired. Takes time in proportion to its size.
   void extend(std::uint32_t slots);
-  /// Closed slots are not handed out by take() and its like: those that are free retire before any others, and who is in one
-  /// should go. Opening takes that back; those that have retired are free again. Both take time in proportion to `slots`.
+  /// Closed slots are not handed out by the take functions, except take_closed(). Free ones retire before open ones. Opening
+  /// slots takes that back, and retired ones become free. Both take time in proportion to `slots`.
   void close(SlotSpan slots);
   void open(SlotSpan slots);
   [[nodiscard]] bool closed(SlotId slot) const { return slots_[slot.value()].closed != 0; }
   [[nodiscard]] std::uint64_t closed_total() const { return closed_total_; }
-  /// Closed slots whose state is `ready`: cached, with nobody to ask but who caches.
+  /// Number of closed slots in state ready. They hold copies that the cache has to evict.
   [[nodiscard]] std::uint64_t closed_ready() const { return closed_ready_; }
-  /// Retires a closed slot that is free, in the place of one that is not closed, which is free again. False: no such pair.
+  /// Retires a free closed slot in place of a retired open one, which becomes free. Returns false if there is no such pair.
   [[nodiscard]] bool retire_closed_instead();
-  /// A closed slot that is free, for what will not be in it for long.
+  /// A free closed slot, for a block that does not stay in it for long.
   [[nodiscard]] std::optional<SlotId> take_closed(SlotState state);
 
-  /// Transfers that read the slot. Returns the count after the call.
+  /// A transfer begins, or ends, to read the slot, which is ready. Both return the number of readers after the call.
   std::uint32_t add_reader(SlotId slot);
   std::uint32_t remove_reader(SlotId slot);
   [[nodiscard]] std::uint32_t readers(SlotId slot) const { return slots_[slot.value()].readers(); }
   [[nodiscard]] std::uint64_t readers_total() const { return readers_total_; }
 
-  /// The slot's copy goes as soon as its readers are done, unless somebody changes their mind.
+  /// The slot's copy is evicted when its last reader has ended, unless the eviction is cancelled.
   [[nodiscard]] bool evicting(SlotId slot) const { return slots_[slot.value()].evicting != 0; }
   void set_evicting(SlotId slot, bool evicting);
   [[nodiscard]] std::uint64_t evicting_total() const { return evicting_total_; }
 
-  /// The load that fills the slot, for as long as it does, and where from; no_load where none was set.
+  /// The load that fills the slot (no_load if none does), and the tier that its bytes come from. Known while the slot is filling.
   [[nodiscard]] std::uint32_t load(SlotId slot) const;
   [[nodiscard]] Tier source(SlotId slot) const;
   void set_load(SlotId slot, std::uint32_t load, Tier source);
 
-  /// The last compute that touched the slot.
+  /// Compute may touch the slot until it reaches this point. raise_fence() never lowers it.
   [[nodiscard]] Fence fence(SlotId slot) const { return std::bit_cast<Fence>(slots_[slot.value()].fence); }
   void raise_fence(SlotId slot, Fence fence);
 
-  /// From now on remembers which slots became free, for the poison mode.
+  /// For the poison mode: remembers from now on which slots became free.
   void remember_freed() { remember_freed_ = true; }
-  /// Those since the last call. Swaps, so that the caller's vector is re-used.
+  /// The slots that became free since the last call. Swaps the vectors, so that their memory is used again.
   void take_freed(std::vector<SlotId>& freed) {
     freed.clear();
     freed.swap(freed_);
   }
 
   [[nodiscard]] Ledger ledger() const;
-  /// Memory of the pool's own books.
+  /// Bytes of memory of the allocator itself.
   [[nodiscard]] std::size_t bytes_held() const { return slots_.capacity() * sizeof(Slot) + slots_.size() / 8; }
   void check_invariants() const;
 
  private:
-  /// Twelve bytes, since there are as many as blocks: that is why a fence is in two words, and why one field counts readers while
-  /// the slot is ready and names the load, by one more, and its source while it is filling. In other states it is neither.
+  /// It takes only twelve bytes, because there are as many slots as blocks. Therefore the fence is in two words, and `note` has
+  /// two uses: while the slot is ready, it counts readers; while the slot is filling, it holds the number of the load plus one,
+  /// and the source. In other states it is 0.
   struct Slot {
     static constexpr unsigned note_bits = 27;
     static constexpr std::uint32_t note_max = (1U << note_bits) - 1;
@@ -163,12 +174,12 @@ class SlotAllocator {
   std::uint32_t capacity_;
   std::vector<Slot, LargeAllocator<Slot>> slots_;
   std::array<std::uint64_t, slot_state_count> counts_{};
-  std::array<std::uint64_t, slot_state_count> retiring_{};  ///< of the slots from capacity_ on, without those that have retired
+  std::array<std::uint64_t, slot_state_count> retiring_{};  ///< slots from capacity_ on that have not retired yet, by state
   std::uint64_t retiring_evicting_ = 0;
-  std::vector<SlotId> retired_free_;  ///< by retire_free(), without closed ones
+  std::vector<SlotId> retired_free_;  ///< open slots that retire_free() retired, in order
   std::uint64_t closed_total_ = 0;
   std::uint64_t closed_ready_ = 0;
-  std::vector<SlotId> closed_free_;  ///< the closed slots that are free; free_ has the others
+  std::vector<SlotId> closed_free_;  ///< free closed slots; free_ has the open ones
   std::uint64_t readers_total_ = 0;
   std::uint64_t evicting_total_ = 0;
   bool remember_freed_ = false;
