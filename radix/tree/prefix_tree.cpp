@@ -448,7 +448,7 @@ std::uint32_t PrefixTree::common(Prefix a, Prefix b) const {
   NodeId x = resolve(a.node, a.length - 1);
   NodeId y = resolve(b.node, b.length - 1);
   while (x != y) {
-    // Of two different nodes the one that begins deeper is no ancestor of the other.
+    // If the nodes differ, the one that begins deeper is no ancestor of the other.
     NodeId& deeper = nodes_[x.value()].start >= nodes_[y.value()].start ? x : y;
     Prefix& prefix = deeper == x ? a : b;
     prefix.length = nodes_[deeper.value()].start;

@@ -42,7 +42,7 @@ struct Run {
   [[nodiscard]] std::uint32_t size() const { return end - begin; }
 };
 
-/// What a tree holds now, in numbers.
+/// Counts of the current contents of a tree.
 struct TreeCounts {
   struct InTier {
     std::uint64_t blocks = 0;  ///< copies in any state
@@ -165,10 +165,10 @@ class PrefixTree {
   void follow_tenant(TenantId tenant);
   void ignore_tenant(TenantId tenant);
   [[nodiscard]] bool follows_tenant(TenantId tenant) const { return tenant_of(tenant) != nobody; }
-  /// As resident(tier) and unpinned(tier), for one tenant that is followed.
+  /// The same as resident(tier) and unpinned(tier), for one tenant that is followed.
   [[nodiscard]] std::uint64_t resident(Tier tier, TenantId tenant) const;
   [[nodiscard]] std::uint64_t unpinned(Tier tier, TenantId tenant) const;
-  /// As victim(tier) and victims(tier), among the candidates of a tenant that is followed.
+  /// The same as victim(tier) and victims(tier), among the candidates of a tenant that is followed.
   [[nodiscard]] std::optional<BlockRef> victim(Tier tier, TenantId tenant) const;
   [[nodiscard]] std::optional<Run> victims(Tier tier, std::uint32_t blocks_max, TenantId tenant) const;
 

@@ -52,7 +52,7 @@ struct alignas(128) PrefixTree::Node {
   std::uint32_t branch = 0;         ///< the branch that this node's children name
   std::uint32_t start = 0;          ///< depth of the first block
   std::uint32_t size = 0;           ///< number of blocks; 0 in the root, and in a node above hidden ones
-  std::uint32_t capacity = 0;       ///< of the arrays
+  std::uint32_t capacity = 0;       ///< length of the arrays
   NodeId first_child{none};
   NodeId split_child{none};  ///< the child that took over this node's later blocks when it was split
   std::uint32_t pinned = 0;  ///< how many of the first blocks are pinned
@@ -61,7 +61,7 @@ struct alignas(128) PrefixTree::Node {
   std::array<InTier, tier_count> in_tiers;
   NodeId next_sibling{none};
   NodeId previous_sibling{none};
-  std::uint64_t last_use = 0;  ///< of all blocks that no use in the marks covers
+  std::uint64_t last_use = 0;  ///< last use of all blocks that no use in the marks covers
   TenantId tenant;
   TenantIndex tenant_index = nobody;
   GroupId group;

@@ -19,7 +19,7 @@ namespace terrace {
 class SpanHeap {
  public:
   static constexpr std::size_t granule_bytes = 256;
-  static constexpr std::uint32_t granules_max = 4096;  ///< of a span
+  static constexpr std::uint32_t granules_max = 4096;  ///< length of the longest span
 
   SpanHeap() = default;
   ~SpanHeap();

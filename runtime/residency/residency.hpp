@@ -21,7 +21,7 @@
 
 namespace terrace {
 
-/// What happens to the slot of a fill that failed. `quarantine`: a transfer may still write to the slot.
+/// Says what happens to the slot of a fill that failed. `quarantine`: a transfer may still write to the slot.
 enum class FailedSlot : bool { free, quarantine };
 
 /// Says which block has a copy in which slot. It owns the prefix tree and the slot allocators of device and host, and is the only
@@ -72,7 +72,7 @@ class Residency {
 
   /// Adds the blocks of `keys` that are missing behind the prefix `at` (PrefixTree::extend), and pins the whole prefix.
   [[nodiscard]] Prefix extend_pinned(Prefix at, std::span<const BlockKey> keys, TenantId tenant, GroupId group);
-  /// As in PrefixTree. Each pin needs one unpin() or one unpin_incomplete() of the same length.
+  /// The same as in PrefixTree. Each pin() needs one unpin() or unpin_incomplete() of the same length.
   void pin(Prefix prefix) { tree_.pin(prefix); }
   void unpin(Prefix prefix) { tree_.unpin(prefix); }
   /// Unpins a prefix that may have a gap: a block without what the blocks after it depend on. These are dropped, unless another
@@ -211,9 +211,9 @@ class Residency {
   // ---- sample of how long copies stay
 
   [[nodiscard]] const ResidencySample& sample() const { return sample_; }
-  /// As ResidencySample::set_now.
+  /// The same as ResidencySample::set_now.
   void set_sample_time(std::uint64_t requests) { sample_.set_now(requests); }
-  /// As ResidencySample::follow, for as many blocks as device and host hold now.
+  /// The same as ResidencySample::follow, for as many blocks as device and host can hold now.
   void follow_sample(std::uint32_t one_in) { sample_.follow(one_in, std::uint64_t{device_.capacity()} + host_blocks_); }
   /// A request hit these blocks. Only the sample needs to know.
   void used(std::span<const BlockKey> keys);
@@ -255,7 +255,7 @@ class Residency {
   std::vector<std::optional<BlockRef>> stored_;  ///< by number
   std::vector<bool> wished_;                     ///< by number
   std::vector<std::uint32_t> free_numbers_;
-  std::vector<Retiring> retiring_;      ///< of the device
+  std::vector<Retiring> retiring_;      ///< on the device
   std::vector<Retiring> closing_host_;  ///< the same for closed slots of the arena
   std::vector<BlockRef> below_;         ///< scratch
   struct Orphans {

@@ -68,7 +68,7 @@ class SlotAllocator {
   [[nodiscard]] std::optional<SlotId> take_after(SlotId neighbour, SlotState state);
   /// Appends up to `count` free slots to `out`: where it can, each directly behind the one before, the first behind `neighbour`.
   void take_many(std::uint32_t count, std::optional<SlotId> neighbour, SlotState state, std::vector<SlotId>& out);
-  /// As put(), change() and raise_fence(), for many slots.
+  /// The same as put(), change() and raise_fence(), for many slots.
   void put_all(std::span<const SlotId> slots);
   void change_all(std::span<const SlotId> slots, SlotState from, SlotState to);
   void raise_fences(std::span<const SlotId> slots, Fence fence);

@@ -25,24 +25,24 @@ struct WriteOrder {
   SlotId from;
 };
 
-/// What the manager wants done, in this order. Whoever owns the manager takes them after each call and has them done; the
-/// manager touches no device, no disk and no queue itself.
+/// The work that the manager wants done, in the order of the members. The manager itself uses no device, no disk and no queue:
+/// after each call, its owner takes the actions, has them carried out, and clears this struct.
 struct Actions {
   std::vector<Transfer> transfers;
   std::vector<TransferId> cancels;
-  std::vector<TransferId> raises;  ///< somebody waits for these now
+  std::vector<TransferId> raises;  ///< move to the lane of transfers that a request waits for
   std::vector<BlockKey> touches;
   std::vector<WriteOrder> writes;
-  std::vector<BlockKey> removes;  ///< from storage, with all that follows them
+  std::vector<BlockKey> removes;  ///< from storage, with all blocks that follow them
   std::vector<ReadOrder> reads;
-  std::vector<std::uint64_t> flushes;  ///< of storage, by round
-  VectorPool<SlotRun> spare_runs;      ///< of transfers that have ended, for the next ones
+  std::vector<std::uint64_t> flushes;  ///< rounds of storage flushes to begin
+  VectorPool<SlotRun> spare_runs;      ///< runs of ended transfers, whose memory the next ones use
 
   [[nodiscard]] bool empty() const {
     return transfers.empty() && cancels.empty() && raises.empty() && touches.empty() && writes.empty() && removes.empty() &&
            reads.empty() && flushes.empty();
   }
-  /// Keeps the memory.
+  /// The vectors keep their memory.
   void clear() {
     transfers.clear();
     cancels.clear();

@@ -12,17 +12,19 @@
 
 namespace terrace {
 
-/// Brings back into the tree what storage holds from before. Blocks come depth first, as BlockStore::adopt_all() shows them: what
-/// a block builds on is then on the prefix that was followed last, and whole runs of a prefix are added at once. Threads: the
-/// manager's.
+/// Adds the blocks that a store holds from an earlier process to the tree. The blocks come depth first, as
+/// BlockStore::adopt_all() reports them. So the parent of a block is always on the prefix that was added last, and a run of
+/// blocks is added at once.
+///
+/// Threads: the manager's.
 class CatalogRecovery {
  public:
   CatalogRecovery(Residency& residency, FlushScheduler& flushes) : residency_{residency}, flushes_{flushes} {}
 
-  /// Before the first blocks of a store.
+  /// Call it before the first blocks of a store.
   void begin() { trail_.clear(); }
-  /// Sets each block's number, to be used as the token of its events; none of one whose parent was not shown before it, or that
-  /// is in storage already.
+  /// Adds blocks. numbers[i] gets the number of block i, which is the token of its later events. It stays empty if the parent of
+  /// the block was not added before it, or if the tree knows already that storage has the block.
   void add(std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers);
 
  private:
@@ -30,7 +32,7 @@ class CatalogRecovery {
 
   Residency& residency_;
   FlushScheduler& flushes_;
-  Prefix at_;                    ///< that was followed last
+  Prefix at_;                    ///< the prefix that was added last
   std::vector<BlockKey> trail_;  ///< its keys
 };
 

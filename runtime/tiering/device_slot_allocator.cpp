@@ -12,12 +12,12 @@ bool DeviceSlotAllocator::can_promise(std::uint64_t slots) const {
   const std::uint64_t there = device.count(SlotState::free) + unpinned;
   const std::uint64_t wanted = promised_ + slots;
   if (device.retiring(SlotState::ready) == 0 || there < wanted) return there >= wanted;
-  // No slot that is to retire will be anybody's.
+  // The slots of retiring_unpinned() will retire, so they cannot be promised.
   return there - residency_.retiring_unpinned() >= wanted;
 }
 
 void DeviceSlotAllocator::take_free(std::uint32_t count, std::optional<SlotId> after, std::vector<SlotId>& out) {
-  if (!waiters_.empty()) return;  // what is free is theirs
+  if (!waiters_.empty()) return;  // free slots are promised to them
   residency_.take_device(count, after, out);
 }
 
@@ -26,9 +26,9 @@ bool DeviceSlotAllocator::choose(std::uint32_t slots, Quotas::Asker asker) {
   for (std::uint32_t gained = 0; gained < slots;) {
     const std::optional<BlockRef> victim = choose_one(asker);
     if (!victim) return false;
-    // (A slot that is to be retired is no gain.)
+    // (A slot that retires cannot be used.)
     if (!device.retires(residency_.copy(*victim, Tier::device).slot())) ++gained;
-    // Leaving, it does not shield the one before it any more.
+    // While it is evicting, the block before it can be the next victim.
     deferred_eviction_.hold_evicting(*victim, Tier::device);
     chosen_.push_back(*victim);
     if (asker.slots > 0) --asker.slots;
@@ -50,8 +50,8 @@ void DeviceSlotAllocator::keep_chosen() {
 }
 
 std::optional<BlockRef> DeviceSlotAllocator::choose_one(Quotas::Asker asker) {
-  // A copy that a lower tier has too costs nothing. Looked for among the next few victims only: those passed over are held for
-  // the moment, which takes them out of the policy's sight.
+  // It costs nothing to evict a copy that a lower tier has, too. Looks for one among the next few victims. Those that it passes
+  // over are held for the moment, so that the policy does not name them again.
   passed_over_.clear();
   const auto next = [&] { return residency_.quotas().victim(Tier::device, asker); };
   std::optional<BlockRef> victim = next();
@@ -106,7 +106,7 @@ bool DeviceSlotAllocator::pump() {
     if (evicting >= may_leave) break;
     const auto wanted = static_cast<std::uint32_t>(may_leave - evicting);
     const std::optional<Run> victims = residency_.quotas().victims(Tier::device, wanted, asker_behind(evicting));
-    if (!victims) break;  // those that will do are still read; their end calls again
+    if (!victims) break;  // transfers still read the others; pump() is called again when they end
     evict(*victims, SwapOutPurpose::evict);
     changed = true;
   }
@@ -128,13 +128,13 @@ Quotas::Asker DeviceSlotAllocator::asker_behind(std::uint64_t on_their_way) cons
   return {};
 }
 
-/// The highest tier below the device that has the block, too; the device itself where none has.
+/// Returns the highest tier below the device that has the block, or the device if none has.
 Tier DeviceSlotAllocator::highest_below(BlockRef block) const {
   if (residency_.copy(block, Tier::host).present()) return Tier::host;
   return residency_.saved(block) ? Tier::storage : Tier::device;
 }
 
-/// The end of the run, as far as it is in the same tier below as its last block.
+/// Returns the last blocks of the run for which highest_below() is the same as for the last one.
 Run DeviceSlotAllocator::alike_at_end(Run victims, Tier below) const {
   const PrefixTree& tree = residency_.tree();
   const bool none_below = !tree.any_in_node(victims, Tier::host) && !tree.any_in_node(victims, Tier::storage);
@@ -146,12 +146,12 @@ Run DeviceSlotAllocator::alike_at_end(Run victims, Tier below) const {
   return alike;
 }
 
-/// The end of the run, or all of it: how many.
+/// Evicts the last blocks of the run, or all. Returns how many.
 std::uint32_t DeviceSlotAllocator::evict(Run victims, SwapOutPurpose purpose) {
   const BlockRef last{victims.node, victims.end - 1};
   const Tier below = highest_below(last);
-  // What costs nothing to give up, or is given up whatever it costs, goes with its neighbours. The rest may have to be copied
-  // down, or may have others in the host tier stand on it: one by one.
+  // Blocks that are simply dropped are dropped together. Others are evicted one by one: they may have to be copied down, or host
+  // copies may depend on them.
   const bool just_goes = below == Tier::host || (!host_tier() && (below == Tier::storage || !write_back_));
   if (just_goes) {
     const Run alike = alike_at_end(victims, below);
@@ -172,13 +172,14 @@ bool DeviceSlotAllocator::give_up(BlockRef block) {
   return true;
 }
 
-/// Whether the host is to have a copy of what it has none of.
+/// Returns true if the block, which has no host copy, is to get one before it is evicted.
 bool DeviceSlotAllocator::wants_host(BlockRef block) const {
-  // Inclusive has copied it down once already; if the host gave that copy up, it goes down again only where others stand on it.
+  // In inclusive mode the block has been copied to the host before, and the host has evicted that copy. It is copied again only
+  // if other host copies depend on it.
   return !inclusive_ || residency_.tree().any_staying_below(block, Tier::host);
 }
 
-/// False where the copy stays: it is to be saved, there is no room for that yet, and nobody waits for the slot.
+/// Returns false if the copy stays: it must be stored first, staging has no room for it, and no request waits for the slot.
 bool DeviceSlotAllocator::evict(BlockRef block, SwapOutPurpose purpose) {
   TERRACE_CHECK(!residency_.copy(block, Tier::host).present());
   if (host_tier() && wants_host(block)) {
@@ -189,7 +190,7 @@ bool DeviceSlotAllocator::evict(BlockRef block, SwapOutPurpose purpose) {
       if (purpose == SwapOutPurpose::evict_ahead) return false;
       ++stats_.store_no_room;
     }
-    if (residency_.copy(block, Tier::device).state() == CopyState::busy) {  // it goes when the link has read it
+    if (residency_.copy(block, Tier::device).state() == CopyState::busy) {  // it is dropped when the swap-out has read it
       residency_.set_evicting(block, Tier::device, true);
       return true;
     }

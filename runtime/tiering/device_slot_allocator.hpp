@@ -19,7 +19,7 @@ namespace terrace {
 /// Threads: the manager's.
 class DeviceSlotAllocator {
  public:
-  /// A slot for a waiter, in state held; `last`: it waits for no more.
+  /// A slot that a waiter gets, in state held. `last`: the waiter has all its slots now.
   struct Served {
     std::uint32_t waiter = 0;
     SlotId slot;
@@ -37,9 +37,9 @@ class DeviceSlotAllocator {
         storage_writer_{storage_writer},
         stats_{stats} {}
 
-  /// Whether so many more slots can be promised: free or unpinned ones that are not promised already.
+  /// Returns true if `slots` more slots can be promised: so many are free or hold unpinned copies, and are not promised yet.
   [[nodiscard]] bool can_promise(std::uint64_t slots) const;
-  /// Appends slots that are free now and promised to nobody, up to `count`, side by side where they can be.
+  /// Appends up to `count` slots that are free now and not promised, side by side if possible, behind `after` if possible.
   void take_free(std::uint32_t count, std::optional<SlotId> after, std::vector<SlotId>& out);
   /// For a caller that cannot wait. Chooses copies to be dropped without being saved, until they would free `slots` slots, and
   /// marks them as evicting. Among the next few victims it prefers a copy that the host or storage has, too. Returns false if
@@ -48,21 +48,21 @@ class DeviceSlotAllocator {
   [[nodiscard]] bool choose(std::uint32_t slots, Quotas::Asker asker);
   void give_up_chosen();
   void keep_chosen();
-  /// Appends `slots` slots to `out` if so many are free and promised to nobody. Otherwise appends those that are, promises the
-  /// others to the waiter, which gets them as they become free, and returns false. Call only where can_promise(slots).
+  /// Appends `slots` slots to `out` and returns true, if so many are free and not promised. Otherwise appends those that are,
+  /// promises the rest to the waiter, which gets them as they become free, and returns false. Call it only if can_promise(slots).
   [[nodiscard]] bool take_or_wait(std::uint32_t waiter, std::uint32_t slots, TenantId tenant, std::vector<SlotId>& out);
-  /// The waiter wants no more.
+  /// The waiter needs no more slots.
   void leave(std::uint32_t waiter);
-  /// Gives up a ready copy that nobody pins, as for a request's room, though none waits for it. False where it has to be saved
-  /// and cannot be yet.
+  /// Evicts a copy that is ready and not pinned, in the same way as for a request, although no request waits for the slot.
+  /// Returns false if the block must be stored first, and cannot be stored now.
   [[nodiscard]] bool give_up(BlockRef block);
-  /// Gives up some of the oldest copies, at most so many, though nobody waits for their room: how many.
+  /// Evicts some of the next victims, at most `slots`, although no request waits for slots. Returns how many evictions it began.
   std::uint32_t evict_ahead(std::uint32_t slots);
-  /// Makes room and serves; stops when a waiter has all its slots, since it may give some of them back. Returns true if anything
-  /// changed.
+  /// Evicts copies for the waiters, and serves them free slots. It stops when a waiter has all its slots, because that waiter may
+  /// give some of them back. Returns true if anything changed.
   bool pump();
   [[nodiscard]] bool has_served() const { return !served_.empty(); }
-  /// The slots that waiters got since the last call, in order. Swaps the vectors, so that their memory is reused.
+  /// The slots that waiters have got since the last call, in order. Swaps the vectors, so that their memory is reused.
   void take_served(std::vector<Served>& served) {
     served.clear();
     served.swap(served_);
@@ -80,7 +80,8 @@ class DeviceSlotAllocator {
     std::uint32_t slots = 0;
     TenantId tenant;
   };
-  /// Whom the next slot is for, and how many more it wants, where so many are on their way.
+  /// The waiter for which the next eviction is, if `on_their_way` evictions are under way for the waiters before it, and how many
+  /// slots it still needs.
   [[nodiscard]] Quotas::Asker asker_behind(std::uint64_t on_their_way) const;
 
   static constexpr std::size_t passed_over_max = 8;
@@ -88,7 +89,7 @@ class DeviceSlotAllocator {
   [[nodiscard]] std::optional<BlockRef> choose_one(Quotas::Asker asker);
   bool evict(BlockRef block, SwapOutPurpose purpose);
   std::uint32_t evict(Run victims, SwapOutPurpose purpose);
-  /// There is one, or what is left of one whose size is 0 now: copies there may stand on those here.
+  /// There is a host tier, or copies are left of one whose size is 0 now. Host copies may depend on device copies.
   [[nodiscard]] bool host_tier() const { return residency_.host_blocks() > 0 || residency_.tree().resident(Tier::host) > 0; }
   [[nodiscard]] Tier highest_below(BlockRef block) const;
   [[nodiscard]] Run alike_at_end(Run victims, Tier below) const;
@@ -102,12 +103,12 @@ class DeviceSlotAllocator {
   HostSlotAllocator& host_slots_;
   StorageWriter& storage_writer_;
   ManagerStats& stats_;
-  std::vector<Waiter> waiters_;  ///< in order; few enough to move up when one leaves
+  std::vector<Waiter> waiters_;  ///< in order of arrival; few, so erasing from the front is cheap
   std::uint64_t promised_ = 0;
-  std::vector<BlockRef> chosen_;       ///< evicting, children before those they follow
+  std::vector<BlockRef> chosen_;       ///< by choose(): evicting, children before their parents
   std::vector<BlockRef> passed_over_;  ///< scratch
   std::vector<SlotId> taken_;          ///< scratch
-  std::vector<Served> served_;         ///< that nobody has taken yet
+  std::vector<Served> served_;         ///< not taken yet
 };
 
 }  // namespace terrace

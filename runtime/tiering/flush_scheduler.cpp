@@ -15,7 +15,7 @@ std::uint64_t FlushScheduler::ask() {
   if (under_way()) {
     asked_ = at_begin_.changes == changes_ ? begun_ : begun_ + 1;
   } else {
-    // Also where nothing has changed: the store's files may have been taken away since.
+    // Also if nothing has changed: the flush finds out if the files of the store have gone.
     asked_ = begun_ + 1;
     begin();
   }
@@ -39,10 +39,10 @@ void FlushScheduler::on_flushed(ErrorCode error) {
   TERRACE_CHECK(under_way());
   ended_ = begun_;
   error_ = error;
-  // A store that cannot say that it still has all that it had covers nothing.
+  // A failed flush does not even confirm what earlier ones covered.
   covered_ = error ? 0 : at_begin_.stored;
   if (asked_ > begun_) return begin();
-  // Nothing is known of what this one was for: the next takes it along, though nothing may change until then.
+  // The changes that the failed round was for are not durable. So another round follows, even if nothing changes until then.
   if (error && interval_ > Duration{}) due_ = std::min(due_, now_ + interval_);
 }
 

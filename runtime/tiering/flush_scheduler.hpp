@@ -8,37 +8,40 @@
 
 namespace terrace {
 
-/// When a pool's storage is flushed, and how much of what it holds a power failure would leave. Rounds have numbers, from 1; one
-/// is under way at a time. They begin when somebody asks, and by themselves at most `interval` after something has changed.
-/// Reads no clock: it is told. Threads: the manager's.
+/// Decides when the store of a pool is flushed, and counts how many stored blocks would survive a power failure. Each flush is a
+/// round, numbered from 1. One round is under way at a time. A round begins when ask() is called, and otherwise at most
+/// `interval` after a change. The class reads no clock: on_time() tells it the time.
+///
+/// Threads: the manager's.
 class FlushScheduler {
  public:
-  /// An interval of 0: only when asked.
+  /// With an interval of 0, rounds begin only when ask() is called.
   FlushScheduler(Actions& actions, Duration interval) : actions_{actions}, interval_{interval} {}
 
-  /// A block has become readable in storage: a write has ended, or it was found there at the start.
+  /// Blocks have become readable in storage: their writes have ended, or they were found at the start.
   void on_stored(std::uint64_t blocks = 1) {
     stored_ += blocks;
     on_change();
   }
-  /// Storage gave a block up.
+  /// Storage has evicted or removed a block.
   void on_gone() { on_change(); }
 
-  /// The round that covers what storage has told so far, and finds out that it still has it: one that is under way, or the next.
+  /// Returns the round that covers all changes so far: the round under way if nothing has changed since it began, else the next
+  /// one, which begins as soon as possible. A round also finds out whether the store still has its files.
   std::uint64_t ask();
   [[nodiscard]] bool ended(std::uint64_t round) const { return ended_ >= round; }
-  /// What became of the round that ended last.
+  /// The result of the round that ended last.
   [[nodiscard]] ErrorCode error() const { return error_; }
 
   void on_time(TimePoint now);
-  /// Of the flush that is under way.
+  /// The flush that was under way has ended.
   void on_flushed(ErrorCode error);
   [[nodiscard]] TimePoint next_deadline() const { return under_way() ? never : due_; }
   [[nodiscard]] bool under_way() const { return begun_ > ended_; }
 
   /// How many blocks no flush covers: those that became readable after the begin of the last round that has ended. If that round
   /// failed, or none has ended, this counts all blocks, also those found at the start: the process that wrote them may have been
-  /// killed before it flushed. Blocks that storage has given up since still count.
+  /// killed before it flushed. Blocks that storage has evicted since still count.
   [[nodiscard]] std::uint64_t not_covered() const { return stored_ - covered_; }
 
  private:
@@ -60,8 +63,8 @@ class FlushScheduler {
   ErrorCode error_;
   std::uint64_t changes_ = 0;
   std::uint64_t stored_ = 0;
-  Mark at_begin_;              ///< of the last round
-  std::uint64_t covered_ = 0;  ///< stored_ when the last round began, if it ended well
+  Mark at_begin_;              ///< the counts when the last round began
+  std::uint64_t covered_ = 0;  ///< stored_ when the last ended round began; 0 if it failed
 };
 
 }  // namespace terrace

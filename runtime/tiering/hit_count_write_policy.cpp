@@ -17,7 +17,8 @@ HitCountWritePolicy::HitCountWritePolicy(const ManagerConfig& config, Residency&
       stats_{stats} {
   constexpr std::uint32_t hits_max = 255;
   if (hits_wanted_ == 0 || hits_wanted_ > hits_max) {
-    throw std::invalid_argument{fmt::format("selective_hits is {}: 1 (stored when first hit) to {}", hits_wanted_, hits_max)};
+    throw std::invalid_argument{
+        fmt::format("selective_hits is {}: it must be 1 (store at the first hit) to {}", hits_wanted_, hits_max)};
   }
   constexpr std::uint64_t places_min = 64;
   const std::uint64_t blocks = std::uint64_t{config.device_blocks} + config.host_blocks;
@@ -27,9 +28,9 @@ HitCountWritePolicy::HitCountWritePolicy(const ManagerConfig& config, Residency&
 void HitCountWritePolicy::on_hits(Prefix prefix) {
   if (!on_ || prefix.length == 0 || residency_.copy(prefix.last(), Tier::storage).present()) return;
   const PrefixTree& tree = residency_.tree();
-  std::uint32_t length = prefix.length;  // of what is to be stored
+  std::uint32_t length = prefix.length;  // of the prefix to store
   if (hits_wanted_ > 1) {
-    // Stored blocks are the prefix's beginning.
+    // Blocks in storage are the first ones of the prefix.
     std::uint32_t first = prefix.length - 1;
     while (first > 0 && !residency_.copy({prefix.node, first - 1}, Tier::storage).present()) --first;
     length = 0;
@@ -43,7 +44,7 @@ void HitCountWritePolicy::on_hits(Prefix prefix) {
   stats_.backed_up += storage_writer_.in_flight() - before;
 }
 
-/// The hits of the block so far, this one included.
+/// Counts a hit of the block. Returns its hits so far, including this one.
 std::uint32_t HitCountWritePolicy::count(const BlockKey& key) {
   const std::uint64_t hash = key.prefix64();
   const auto name = static_cast<std::uint32_t>(hash >> 32);

@@ -11,18 +11,20 @@
 
 namespace terrace {
 
-/// Write policy `selective`: a block that has been hit ManagerConfig::selective_hits times goes to storage, with its ancestors.
-/// Those that wait for staging then go with the next batch.
+/// Write policy `selective`: a block that has been hit ManagerConfig::selective_hits times is stored, with its ancestors. With
+/// any other write policy the class does nothing.
 ///
-/// Hits are counted in a table with a fixed number of places, as many as device and host had blocks at construction (a power of
-/// two, 8 bytes each), of which a block's key names one. A block that comes to a place that another has takes it, and begins at
-/// one: it may be stored later than it should, but not sooner. Threads: the manager's.
+/// Hits are counted in a hash table of fixed size: one entry of 8 bytes for each block of device and host at construction,
+/// rounded up to a power of two. If two blocks share an entry, the one that is hit takes it from the other and starts at one hit.
+/// So a block may be stored later than it should be, but never sooner.
+///
+/// Threads: the manager's.
 class HitCountWritePolicy {
  public:
-  /// Throws std::invalid_argument where selective_hits is not 1 to 255.
+  /// Throws std::invalid_argument if selective_hits is not between 1 and 255.
   HitCountWritePolicy(const ManagerConfig& config, Residency& residency, StorageWriter& storage_writer, ManagerStats& stats);
 
-  /// A request hit these blocks.
+  /// A request has hit the blocks of this prefix.
   void on_hits(Prefix prefix);
 
   [[nodiscard]] std::size_t bytes_held() const { return places_.capacity() * sizeof(Place); }
@@ -40,7 +42,7 @@ class HitCountWritePolicy {
   Residency& residency_;
   StorageWriter& storage_writer_;
   ManagerStats& stats_;
-  std::vector<Place> places_;  ///< none where the first hit is enough
+  std::vector<Place> places_;  ///< empty if the first hit is enough
 };
 
 }  // namespace terrace

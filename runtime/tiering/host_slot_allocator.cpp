@@ -18,7 +18,7 @@ HostSlotAllocator::Answer HostSlotAllocator::swap_out(BlockRef block, SwapOutPur
     }
     if (!in_transition()) return Answer::impossible;
   }
-  // The wish itself reads the copy, so that it is there when its turn comes.
+  // The waiting swap-out holds the device copy, so that the copy is still there when its turn comes.
   if (leaves(purpose)) {
     deferred_eviction_.hold_evicting(block, Tier::device);
   } else {
@@ -35,7 +35,7 @@ std::optional<SlotId> HostSlotAllocator::take_for_landing(TenantId tenant) {
 }
 
 std::optional<SlotId> HostSlotAllocator::take(Residency::PrefixOrder order, TenantId tenant, Unsaved unsaved) {
-  // A tier that was made smaller has no room for one more before all of its excess has gone, which shrink() saves first.
+  // A tier that was made smaller first evicts its excess. shrink() stores those copies, so this call must not drop them unsaved.
   if (residency_.host_used() > residency_.host_blocks() && unsaved == Unsaved::goes_all_the_same) unsaved = Unsaved::is_saved;
   for (;;) {
     if (std::optional<SlotId> slot = residency_.take_host(order)) return slot;
@@ -62,19 +62,20 @@ bool HostSlotAllocator::evict(BlockRef victim, Unsaved unsaved) {
   return true;
 }
 
-/// (What storage reads into the tier is no concern of the link's.)
+/// (`landing_` copies are filled by reads from storage, not by transfers.)
 bool HostSlotAllocator::in_transition() const {
   const SlotAllocator& arena = residency_.pool(Tier::host);
   return arena.count(SlotState::filling) > landing_ || arena.readers_total() > 0 || arena.count(SlotState::quarantined) > 0;
 }
 
-/// What the tier holds beyond its size, after that became smaller.
+/// Evicts what the tier holds beyond its size, after it was made smaller.
 bool HostSlotAllocator::shrink() {
   bool changed = false;
-  // Those in chunks that are to go leave in any case (PoolResizer); it takes the oldest only for what is missing then.
+  // PoolResizer evicts the copies in closed slots in any case. So this evicts only what exceeds the size without them.
   const std::uint64_t leave = residency_.pool(Tier::host).closed_ready() > 0 ? residency_.closing_host_unpinned() : 0;
   while (residency_.host_used() > residency_.host_blocks() + leave) {
-    if (!evict_one(std::nullopt, Unsaved::is_saved)) break;  // pinned, read, or still to be saved: there will be another call
+    if (!evict_one(std::nullopt, Unsaved::is_saved))
+      break;  // the rest is pinned, read, or must be stored first; later calls go on
     changed = true;
   }
   return residency_.retire_host_slots() || changed;

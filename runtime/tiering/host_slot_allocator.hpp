@@ -28,19 +28,19 @@ class HostSlotAllocator {
         stats_{stats} {}
 
   enum class Answer : std::uint8_t { begun, waiting, impossible };
-  /// Copies the block's device copy to the host as soon as there is a slot; for evict it is evicting from now on. `impossible`:
-  /// everything in the host tier is pinned; nothing was done.
+  /// Copies the block's device copy to the host as soon as there is a slot. If the purpose is an eviction, the device copy is
+  /// evicting from now on. `impossible`: no host copy can be evicted, now or when transfers end; nothing was done.
   [[nodiscard]] Answer swap_out(BlockRef block, SwapOutPurpose purpose);
   /// Takes a host slot into which a block of this tenant is to be read from storage. Returns nothing if there is no slot, or if
   /// the copy to evict would first have to be written to storage. The caller calls has_landed() when the read has ended.
   [[nodiscard]] std::optional<SlotId> take_for_landing(TenantId tenant);
   void has_landed() { --landing_; }
-  /// Gives up the least recently used leaf, though nobody waits for its room. False where there is none, or it has to be
-  /// saved and cannot be yet.
+  /// Evicts the next victim, although nothing waits for the slot. Returns false if there is none, or if it must be stored first
+  /// and cannot be stored now.
   [[nodiscard]] bool evict_ahead() { return evict_one(std::nullopt, Unsaved::is_saved); }
-  /// Gives up this copy, which is ready and which nobody pins, as if it were the oldest. False as above.
+  /// Evicts this copy, which is ready and not pinned. Returns false as evict_ahead() does.
   [[nodiscard]] bool give_up(BlockRef block) { return evict(block, Unsaved::is_saved); }
-  /// Serves who waits, and gives up what exceeds the tier's size. True where anything changed.
+  /// Evicts what exceeds the size of the tier, and serves waiting swap-outs. Returns true if anything changed.
   bool pump();
 
   [[nodiscard]] bool idle() const { return wants_.empty(); }
@@ -50,18 +50,18 @@ class HostSlotAllocator {
     BlockRef block;
     SwapOutPurpose purpose = SwapOutPurpose::evict;
   };
-  /// What is to become of a copy that lives nowhere else, where the policy is to write back.
+  /// Says what to do with a victim that has no other copy, under write policy `write-back`.
   enum class Unsaved : std::uint8_t {
-    stays,
-    is_saved,           ///< and stays while it is to be saved later
-    goes_all_the_same,  ///< saved if it can be now
+    stays,              ///< do not evict it
+    is_saved,           ///< give it to StorageWriter; if that cannot take it yet, do not evict it
+    goes_all_the_same,  ///< give it to StorageWriter if that can take it; evict it in any case
   };
 
-  /// Gives up the least recently used leaf. `tenant`: who asks.
+  /// Evicts the next victim. `tenant`: the one that asks.
   [[nodiscard]] bool evict_one(std::optional<TenantId> tenant, Unsaved unsaved);
   [[nodiscard]] bool evict(BlockRef victim, Unsaved unsaved);
   [[nodiscard]] std::optional<SlotId> take(Residency::PrefixOrder order, TenantId tenant, Unsaved unsaved);
-  /// The link will make something in the host tier free or evictable.
+  /// A transfer under way will make a slot of the host tier free, or a copy evictable.
   [[nodiscard]] bool in_transition() const;
   bool shrink();
 

@@ -35,7 +35,7 @@ Loads::LoadId Loads::start(std::span<const LoadPart> parts, std::uint32_t waiter
   const LoadId id = new_load();
   Load& load = loads_[id];
   for (std::uint32_t i = 0; i < parts.size(); ++i) {
-    // A block that is no deeper than the one before it begins another prefix.
+    // A part that is not deeper than the one before it begins another prefix.
     if (i + 1 < parts.size() && parts[i + 1].block.depth > parts[i].block.depth) continue;
     const BlockRef last = parts[i].block;
     const Prefix prefix{last.node, last.depth + 1};
@@ -125,7 +125,7 @@ bool Loads::pump() {
       changed = true;
       continue;
     }
-    // A host copy serves the next swap-in too; where there is no room for one, staging does.
+    // Reads the block into a host copy if it can, because that serves later loads, too. Otherwise into a staging slot.
     std::optional<SlotId> slot;
     part.arena_slot_is_ours = true;
     if (lands_in_host() && !residency_.copy(part.block, Tier::host).present()) {
@@ -156,7 +156,7 @@ void Loads::on_read(std::uint64_t token, ErrorCode error) {
     } else if (!read.abandoned) {
       residency_.fail_fill(read.block, Tier::host, FailedSlot::free);
     } else {
-      // Its load let go of the prefix long ago: what came to stand on this copy meanwhile goes with it.
+      // The load has unpinned the prefix already. Copies that depend on this one go with it.
       const Prefix prefix{read.block.node, read.block.depth + 1};
       residency_.pin(prefix);
       residency_.fail_fill(read.block, Tier::host, FailedSlot::free);
@@ -198,12 +198,12 @@ TimePoint Loads::next_deadline() const {
   return next;
 }
 
-/// The load ends without what storage has not given yet.
+/// Ends the load without the parts that storage has not read yet.
 void Loads::abandon_reads(LoadId id) {
   Load& load = loads_[id];
   load.late = true;
   load.unread = 0;
-  // Those that wait for a landing slot leave the line.
+  // Takes its parts out of the queue for landing slots.
   for (std::size_t left = landing_.size(); left > 0; --left) {
     const PartRef ref = landing_.front();
     landing_.pop_front();
@@ -220,7 +220,7 @@ void Loads::abandon_reads(LoadId id) {
 }
 
 void Loads::flush(std::uint64_t& last_transfer, PoolId pool) {
-  // One transfer per load: a load's parts stand together.
+  // One transfer for each load.
   while (!landed_.empty()) {
     const LoadId id = landed_.front().load;
     Transfer transfer;
@@ -284,10 +284,10 @@ bool Loads::on_event(const TransferEvent& event) {
   return true;
 }
 
-/// No byte of the transfer's unconfirmed parts moves any more.
+/// The device confirms that the transfer's unconfirmed parts are not being copied any more.
 bool Loads::on_confirmed(TransferId id) {
   if (const auto open = unconfirmed_.find(id); open != unconfirmed_.end()) {
-    // Their load still waits for others; for these it is a failure like any other now.
+    // Their load still waits for other parts. These parts have failed, and nothing is special about them any more.
     for (const PartRef ref : open->second) {
       Part& part = loads_[ref.load].parts[ref.part];
       TERRACE_CHECK(part.state == State::unconfirmed);
@@ -307,7 +307,7 @@ bool Loads::on_confirmed(TransferId id) {
   return true;
 }
 
-/// What the part was copied from is not needed any more. Not for parts whose transfer may still be under way.
+/// Gives up the arena slot that the part was copied from. Not for parts whose transfer may still be under way.
 void Loads::release_source(const Part& part) {
   if (part.arena_slot_is_ours) {
     residency_.free_slot(Tier::host, part.arena_slot);
@@ -333,7 +333,7 @@ void Loads::finish(LoadId id) {
   for (std::uint32_t i = 0; i < load.parts.size(); ++i) {
     const Part& part = load.parts[i];
     if (i == prefix->end) ++prefix;
-    // (A block behind one that did not arrive has no ready parent.)
+    // (A block is not supported if the block before it did not arrive.)
     if (part.state == State::arrived && residency_.supported(part.block, Tier::device)) {
       residency_.publish(part.block, Tier::device);
       if (exclusive_ && residency_.copy(part.block, Tier::host).state() == CopyState::ready) {

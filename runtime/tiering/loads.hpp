@@ -17,38 +17,39 @@
 
 namespace terrace {
 
-/// A block to be brought up into a device slot.
+/// A block to load into a device slot.
 struct LoadPart {
   BlockRef block;
-  SlotId device_slot;  ///< held by the caller; goes over to the copy
+  SlotId device_slot;  ///< held by the caller, who hands it over
   Tier source = Tier::host;
 };
 
-/// Copies on their way up to the device.
+/// Copies blocks up to the device: from the host, or from storage through the host arena.
 ///
 ///     storage --read--> landing slot (a host copy, or staging) --+
 ///                                                                +--link--> device copy, published with its load
 ///     host copy --------------------------------------------------+
 ///
-/// A load is what one request asked for in one group: blocks of one prefix in order, or prefixes of one block each. Its device
-/// copies become ready together, of each prefix up to the first that did not arrive; that one and those after it give their slots
-/// back. Others that want the same blocks join it. What is under way for a load that nobody waits for any more goes on, and is
-/// cached.
+/// A load is what one request asks for in one group: the blocks of one prefix in order, or unchained blocks. Other requests that
+/// need the same blocks join the load. When all its parts have ended, its device copies become ready together. If a block did not
+/// arrive, it and the blocks after it in its prefix fail, and their slots become free. If no request waits for the load any more,
+/// transfers and reads that have started go on, and their blocks are cached.
 ///
 /// If a waiter asks for loading by layer, the load's next transfers go by layer, and its waiters are told how many leading
-/// layers all blocks of the load have. A transfer made before that reports no layers until it has ended. Threads: the
-/// manager's.
+/// layers all blocks of the load have. A transfer made before that reports no layers until it has ended.
+///
+/// Threads: the manager's.
 class Loads {
  public:
   using LoadId = std::uint32_t;
-  /// Whether blocks did not arrive because storage did not give them within their time.
+  /// Whether blocks did not arrive because the deadline for reads has passed.
   enum class Late : bool { no, yes };
-  /// News of a load, for those who wait for it. They are handled in order, and before anything else is asked of this object.
+  /// An event of a load. The caller handles the events in order, before it calls anything else of this object.
   struct Event {
     enum class Kind : std::uint8_t {
       layers,   ///< layers() has grown
-      missing,  ///< `block` did not arrive, the first of its prefix: whoever counts on it must let go of the prefix
-      ended,    ///< the load has ended; comes last, after those of `missing`. The caller calls close() then
+      missing,  ///< `block`, the first missing one of its prefix, did not arrive: requests that need it must unpin the prefix
+      ended,    ///< the load has ended. It is the last event of a load; the caller then calls close()
     };
     Kind kind = Kind::ended;
     LoadId load = 0;
@@ -57,17 +58,17 @@ class Loads {
   };
   struct Deadlines {
     TimePoint copies = never;
-    /// What storage has not given by then is not waited for: the load ends without it, and gives its device slots back. What
-    /// comes later goes no further than the host tier.
+    /// At this time the load ends without the blocks that storage has not read yet, and their device slots become free. A block
+    /// that arrives later goes no further than the host tier.
     TimePoint reads = never;
   };
-  /// What layers() says of blocks that are there.
+  /// The value of layers() when all blocks have arrived.
   static constexpr std::uint32_t all_layers = 0xFFFF'FFFF;
 
   Loads(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, HostSlotAllocator& host_slots,
         Actions& actions, ManagerStats& stats);
 
-  /// `parts` in prefix order, prefix by prefix, each without a device copy and with a usable copy at its source.
+  /// Starts a load. `parts` are in order, prefix by prefix. Each has no device copy, and a usable copy in its source.
   [[nodiscard]] LoadId start(std::span<const LoadPart> parts, std::uint32_t waiter, Deadlines deadlines, bool by_layer);
   /// Adds a waiter to the load. Returns false if it waits for this load already. If `by_layer`, the load goes by layer from now
   /// on.
@@ -76,22 +77,23 @@ class Loads {
   [[nodiscard]] std::uint32_t layers(LoadId load) const;
   /// The load that is filling the block's device copy. There must be one.
   [[nodiscard]] LoadId load_of(BlockRef block) const;
-  /// The waiter does not wait any more. When nobody waits for the load, the parts of it that have not started are dropped.
+  /// The waiter does not wait any more. When no request waits for the load, the parts of it that have not started are dropped.
   void leave(LoadId load, std::uint32_t waiter);
-  /// Where the block's bytes come from.
+  /// The tier from which a load is bringing the block to the device. There must be such a load.
   [[nodiscard]] Tier source_of(BlockRef block) const {
     return residency_.pool(Tier::device).source(residency_.copy(block, Tier::device).slot());
   }
 
+  /// A read from storage has ended. `token` is that of the ReadOrder.
   void on_read(std::uint64_t token, ErrorCode error);
-  /// Ends what storage has kept waiting too long.
+  /// Ends loads whose deadline for reads has passed.
   void on_time(TimePoint now);
   [[nodiscard]] TimePoint next_deadline() const;
-  /// True where the event is of a transfer of this object.
+  /// Returns false if the event is not about a transfer of this object.
   bool on_event(const TransferEvent& event);
-  /// Gives landing slots to blocks that wait for one. True where anything changed.
+  /// Gives landing slots to blocks that wait for one, and orders their reads. Returns true if anything changed.
   bool pump();
-  /// Makes transfers of what can cross the link now.
+  /// Makes transfers of the parts that have landed in the host arena.
   void flush(std::uint64_t& last_transfer, PoolId pool);
 
   [[nodiscard]] bool has_events() const { return !events_.empty(); }
@@ -100,12 +102,12 @@ class Loads {
     events.clear();
     events.swap(events_);
   }
-  /// Those who wait for the load, or waited for it when it ended. Valid until the next call that changes the load.
+  /// The requests that wait for the load, or waited for it when it ended. Valid until the next call that changes the load.
   [[nodiscard]] std::span<const std::uint32_t> waiters(LoadId load) const { return loads_[load].waiters; }
-  /// Lets go of the load's prefixes, after its `ended` event. Its id may be used again.
+  /// Unpins the load's prefixes after its `ended` event. Another load can get its id then.
   void close(LoadId load);
 
-  /// Blocks that storage has still to read, and that have still to cross the link.
+  /// Number of blocks that storage still has to read, and number of those that still have to cross the link to the device.
   [[nodiscard]] std::size_t reads_waiting() const { return landing_.size() + reads_.size(); }
   [[nodiscard]] std::size_t links_waiting() const { return landed_.size() + crossing_; }
 
@@ -118,20 +120,20 @@ class Loads {
     SlotId device_slot;
     SlotId arena_slot;
     Tier source = Tier::host;
-    bool arena_slot_is_ours = false;  ///< staging; else a host copy that is held
-    TransferId id;                    ///< where unconfirmed: the transfer it crosses with
-    std::uint64_t read = 0;           ///< where it is being read: its token
+    bool arena_slot_is_ours = false;  ///< a staging slot; otherwise the slot of a host copy, which the load holds
+    TransferId id;                    ///< in state unconfirmed: its transfer
+    std::uint64_t read = 0;           ///< in state reading: the token of the read
     State state = State::landed;
   };
-  /// Parts of one prefix.
+  /// The parts of a load that belong to one prefix.
   struct PinnedPrefix {
     Prefix pin;
-    std::uint32_t end = 0;  ///< one past its last part
-    std::optional<BlockRef> missing;
+    std::uint32_t end = 0;            ///< one past the index of its last part
+    std::optional<BlockRef> missing;  ///< the first block that did not arrive
   };
   struct Crossing {
     TransferId id;
-    std::uint32_t layers = 0;  ///< that have arrived
+    std::uint32_t layers = 0;  ///< leading layers that have arrived
   };
   struct Load {
     std::vector<PinnedPrefix> prefixes;
@@ -139,15 +141,15 @@ class Loads {
     std::vector<std::uint32_t> waiters;
     std::vector<Crossing> transfers;
     Deadlines deadlines;
-    std::uint32_t unfinished = 0;   ///< 0: it has ended
-    std::uint32_t unread = 0;       ///< parts that storage has still to give
+    std::uint32_t unfinished = 0;   ///< parts that have not ended; 0: the load has ended
+    std::uint32_t unread = 0;       ///< parts that storage still has to read
     std::uint32_t unsubmitted = 0;  ///< parts that are not in a transfer yet
     bool by_layer = false;
     bool lost = false;  ///< a part did not arrive
-    bool late = false;  ///< storage was too slow
+    bool late = false;  ///< the deadline for reads has passed
     bool in_use = false;
 
-    /// Keeps the memory.
+    /// The vectors keep their memory.
     void clear() {
       prefixes.clear();
       parts.clear();
@@ -163,7 +165,7 @@ class Loads {
     std::uint32_t part = 0;
   };
 
-  /// Of a part, or, where its load has ended without it, of nothing but the slot that storage reads into.
+  /// A read from storage under way. `abandoned`: its load has ended without it, and `part` is not valid any more.
   struct Read {
     PartRef part;
     BlockRef block;
@@ -189,20 +191,20 @@ class Loads {
   Actions& actions_;
   ManagerStats& stats_;
   std::vector<Load> loads_;
-  std::vector<Event> events_;  ///< that nobody has taken yet
+  std::vector<Event> events_;  ///< not taken yet
   std::vector<LoadId> free_;
-  Fifo<PartRef> landing_;        ///< wait for a landing slot
-  std::vector<PartRef> landed_;  ///< to cross the link with the next transfer
+  Fifo<PartRef> landing_;        ///< parts that wait for a landing slot
+  std::vector<PartRef> landed_;  ///< parts for the next transfers
   Slab<Read> reads_;             ///< by token
   TransferTable<std::vector<PartRef>> transfers_;
-  /// By transfer: parts whose transfer may still be under way, while their load is open, and after it (their device slots are
-  /// quarantined then).
+  /// Parts whose transfer was abandoned and may still be under way, by transfer. unconfirmed_: of open loads. quarantined_: of
+  /// loads that have ended; the device slots of these parts are quarantined.
   boost::unordered_flat_map<TransferId, std::vector<PartRef>, std::hash<TransferId>> unconfirmed_;
   boost::unordered_flat_map<TransferId, std::vector<Part>, std::hash<TransferId>> quarantined_;
   std::vector<SlotPair> pairs_;  ///< scratch
   VectorPool<PartRef> spare_refs_;
   std::uint32_t open_ = 0;
-  std::uint32_t crossing_ = 0;  ///< parts of transfers under way
+  std::uint32_t crossing_ = 0;  ///< parts in transfers under way
 };
 
 }  // namespace terrace

@@ -6,7 +6,7 @@
 
 namespace terrace {
 
-/// Slots that nobody can be asked to give up, and those that are promised.
+/// Number of slots that cannot be evicted, plus those that are promised.
 std::uint64_t PoolResizer::needed(Tier tier) const {
   const std::uint64_t unpinned = residency_.tree().unpinned(tier);
   if (tier == Tier::host) return residency_.host_used() - unpinned;
@@ -79,7 +79,7 @@ bool PoolResizer::pump(Tier tier) {
       residency_.erase_retired(tier, i);
       continue;
     }
-    // Those that leave change what look() sees when they have left. (Host copies take no time for it.)
+    // When one of these evictions ends, look() returns something else, and pump() goes on. (Host copies are dropped at once.)
     if (tier == Tier::device && pool.retiring_and_evicting() >= evicting_max) break;
     const Gone gone = give_up(entry.block, tier);
     changed |= gone == Gone::yes;
@@ -90,19 +90,19 @@ bool PoolResizer::pump(Tier tier) {
   return changed;
 }
 
-/// The block's copy with those that stand on it, from their ends; none while one of them is read.
+/// Evicts the block's copy and those that depend on it, the last block first. Does nothing while one of them is read.
 PoolResizer::Gone PoolResizer::give_up(BlockRef block, Tier tier) {
   const PrefixTree& tree = residency_.tree();
-  if (tree.pinned(block) || tree.hidden(block)) return Gone::no;  // (what is hidden goes by itself)
+  if (tree.pinned(block) || tree.hidden(block)) return Gone::no;  // (TieredPool drops hidden blocks)
   below_.assign(1, block);
-  // (Nothing stands on a host copy whose block is on the device, too.)
+  // (No copy depends on a host copy while the block is on the device, too.)
   if (tier == Tier::device || !residency_.copy(block, Tier::device).present()) tree.collect_below(block, below_);
   const auto state = [&](BlockRef at) { return residency_.copy(at, tier).state(); };
   if (std::ranges::any_of(below_, [&](BlockRef at) { return state(at) == CopyState::busy; })) return Gone::no;
   std::erase_if(below_, [&](BlockRef at) { return state(at) != CopyState::ready; });
   bool any = false;
   for (auto at = below_.rbegin(); at != below_.rend(); ++at) {
-    // (What goes to storage has its ancestors copied there first: those are read meanwhile, and go when that ends.)
+    // (To store a block, its ancestors are copied to storage first. They are read meanwhile, and are evicted in a later call.)
     if (state(*at) != CopyState::ready) continue;
     if (!(tier == Tier::device ? device_slots_.give_up(*at) : host_slots_.give_up(*at))) return any ? Gone::yes : Gone::later;
     any = true;

@@ -13,17 +13,20 @@
 
 namespace terrace {
 
-/// Makes the pools of a serving cache larger and smaller.
+/// Makes the pools of a cache larger and smaller while it serves.
 ///
-/// Larger: the new slots are free at once, those of the host tier as soon as there is memory for them (open_host). Smaller: of
-/// the device the highest slots retire, for the engine wants that memory back; of the host arena those of the chunks that are
-/// to go (`closing`), and of the others any, the highest first. A free slot retires at once. A cached one leaves by the tier's
-/// ordinary way, to the tier below or, where that has no room, for good; with a block go the blocks that follow it, and no copy
-/// moves within its pool. A slot that is held, pinned or read retires when its holder lets go: a block that requests hold without
-/// a break stays until they make one. Slots that are to be retired are handed out to nobody, and promised to nobody.
+/// Larger: new slots of the device are free at once. New slots of the host are free when they have memory (open_host).
 ///
-/// A second resize of a tier while one is under way takes its place: what has retired comes back where the new size has it,
-/// what has not need not leave. The memory of the eviction policies stays in proportion to the sizes at construction.
+/// Smaller: slots retire. On the device these are the highest slots, because the engine wants that memory back. In the host arena
+/// they are the slots of the chunks that go (`closing`), and then any others. A free slot retires at once. A cached copy is
+/// evicted in the ordinary way: to the tier below, or for good if that has no room. The blocks that follow it are evicted, too.
+/// No copy moves within its pool. A slot that is held, pinned or read retires when that ends; so a block that requests hold all
+/// the time delays the resize. Slots that shall retire are not handed out or promised any more.
+///
+/// A second resize of a tier replaces one that is under way. Retired slots that the new size includes are free again.
+///
+/// Memory: that of the eviction policies stays in proportion to the sizes at construction.
+///
 /// Threads: the manager's.
 class PoolResizer {
  public:
@@ -35,23 +38,23 @@ class PoolResizer {
         host_slots_{host_slots},
         device_slots_{device_slots} {}
 
-  /// The tier has so many blocks from now on, the null block included. Fails: invalid_argument (storage; nothing beside the
-  /// null block), never_fits (more slots than can be counted), no_room (requests, pins and promises need more). `closing`: slots
-  /// of the host arena that are to go with this.
+  /// Sets the size of the tier, in blocks, the null block included. `closing`: slots of the host arena whose memory shall go.
+  /// Fails: invalid_argument (the tier is storage, or no slot would be left beside the null block), never_fits (more slots than a
+  /// Copy can name), no_room (requests, pins and promises need more).
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing = {});
-  /// There is memory for these slots of the host arena.
+  /// These slots of the host arena have memory now.
   void open_host(SlotSpan slots);
-  /// Of the arena's slots, from one of them on, the first that has not retired: what stands in the way of a chunk's going.
-  /// Their end where there is none; slots that were never open are in nobody's way.
+  /// The first of these slots of the host arena that has not retired, or their end if all have. A chunk can go when all its slots
+  /// have retired. Slots that never had memory count as retired.
   [[nodiscard]] std::uint32_t first_in_use(SlotSpan slots) const;
-  /// Slots that are still to retire. At 0 no transfer touches a retired slot any more.
+  /// Number of slots that still have to retire. If it is 0, no transfer touches a retired slot any more.
   [[nodiscard]] std::uint64_t retiring(Tier tier) const;
-  /// Gives up what can be by now. True where anything changed. Costs a look at each cached slot that is to retire, and only where
-  /// any copy was released, read, stored or given up since the last call.
+  /// Evicts copies in slots that shall retire, as far as it can now. Returns true if anything changed. Looks at each of these
+  /// slots, but only if a copy was unpinned, read, stored or evicted since the last call.
   bool pump();
 
  private:
-  /// So that the queues of the lanes, the host tier and storage see no more of it at a time.
+  /// At most so many evictions at a time, so that the queues of transfers, host tier and storage do not fill up.
   static constexpr std::uint64_t evicting_max = 256;
 
   struct Seen {
@@ -76,7 +79,7 @@ class PoolResizer {
   const StorageWriter& storage_writer_;
   HostSlotAllocator& host_slots_;
   DeviceSlotAllocator& device_slots_;
-  Seen seen_[2];                 ///< of device and host, when the last pump found nothing to do
+  Seen seen_[2];                 ///< by tier: what look() returned at the end of the last pump()
   std::vector<BlockRef> below_;  ///< scratch
 };
 

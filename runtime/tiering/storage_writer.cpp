@@ -21,7 +21,8 @@ bool StorageWriter::has_source(BlockRef block) const {
   return residency_.usable(block, Tier::host) || residency_.usable(block, Tier::device);
 }
 
-/// What a chain will hang on must not be what storage gives up next, nor be called off.
+/// New pending writes depend on `above`: the store renews it if it is stored, so that it is not evicted next. If it is pending,
+/// it gets the same wants, so that it is not cancelled.
 void StorageWriter::depend_on(BlockRef above, Wants wants) {
   if (residency_.stored(above)) actions_.touches.push_back(residency_.tree().key(above));
   want(above, wants);
@@ -29,9 +30,9 @@ void StorageWriter::depend_on(BlockRef above, Wants wants) {
 
 StorageWriter::Begun StorageWriter::begin(BlockRef block, Wants wants, std::uint32_t blocks_max) {
   const PrefixTree& tree = residency_.tree();
-  if (tree.hidden(block)) return {0, Errc::cleared};  // its key may stand for something else by now
+  if (tree.hidden(block)) return {0, Errc::cleared};  // its key may name another block by now
   const bool bounded = wants == by_policy;
-  if (bounded && full()) {  // before looking how far back storage is behind: that may be far
+  if (bounded && full()) {  // checked first, because the walk to the first stored ancestor may be long
     ++stats_.store_skipped;
     return {0, Errc::refused};
   }
@@ -80,7 +81,7 @@ StorageWriter::Saved StorageWriter::save_now(BlockRef block) {
   for (BlockRef at = block; !residency_.saved(at); at = tree.parent(at)) {
     if (!has_source(at)) return not_now();
     if (chain_.size() == residency_.staging_free()) {
-      // What it builds on goes next: by then some of that may be saved.
+      // Its ancestors become wishes. When they are stored, there may be room for this block.
       const bool spent = block.depth > 0 && begin(tree.parent(block)).why == Errc::full;
       return spent ? Saved::refused : not_now();
     }
@@ -103,14 +104,14 @@ StorageWriter::Saved StorageWriter::save_now(BlockRef block) {
   return Saved::yes;
 }
 
-/// A storage that fails is not waited for; what is under way will tell whether it still does.
+/// Returns `later`, or `refused` if storage fails and no write is under way that could show that it works again.
 StorageWriter::Saved StorageWriter::not_now() {
   if (!failing_ || started_ > 0) return Saved::later;
   ++stats_.store_failed;
   return Saved::refused;
 }
 
-/// The pending write of a block that is on its way.
+/// The pending write of the block, or nullptr.
 StorageWriter::PendingWrite* StorageWriter::pending_write_of(BlockRef block) {
   const Copy copy = residency_.copy(block, Tier::storage);
   return copy.state() == CopyState::filling ? &pending_[by_number_[copy.slot().value()]] : nullptr;
@@ -118,7 +119,7 @@ StorageWriter::PendingWrite* StorageWriter::pending_write_of(BlockRef block) {
 
 void StorageWriter::want(BlockRef block, Wants wants) {
   for (PendingWrite* write = pending_write_of(block); write != nullptr; write = pending_write_of(block)) {
-    // Whoever wants a block wants what it builds on: from here on up they do already.
+    // The wants of a block are a part of the wants of its ancestors. So the ancestors have these, too.
     if ((write->wants & wants) == wants) return;
     add_wants(*write, wants);
     if (block.depth == 0) return;
@@ -177,7 +178,7 @@ bool StorageWriter::start_wishes() {
   while (!wishes_.empty()) {
     const auto [index, turn] = wishes_.front();
     const PendingWrite& wish = pending_[index];
-    if (wish.state == State::wish && wish.turn == turn) {  // (else it was started ahead of its turn)
+    if (wish.state == State::wish && wish.turn == turn) {  // (else save_now() has started it)
       if (const ErrorCode why = hopeless(wish)) {
         finish(index, why);
       } else if (is_being_evicted(wish.block) || !start(index)) {
@@ -190,12 +191,12 @@ bool StorageWriter::start_wishes() {
   return changed;
 }
 
-/// The block's only copy is being swapped out, which another reader would hold up: soon it is in the host.
+/// The block's only copy is being swapped out to the host. A read by staging would delay its eviction; soon the host has a copy.
 bool StorageWriter::is_being_evicted(BlockRef block) const {
   return !residency_.usable(block, Tier::host) && residency_.copy(block, Tier::device).state() == CopyState::evicting;
 }
 
-/// Why a wish whose turn has come is dropped, if it is.
+/// The reason to drop a wish whose turn has come, or no error.
 ErrorCode StorageWriter::hopeless(const PendingWrite& wish) const {
   if (wish.stop_with) return wish.stop_with;
   if (!has_source(wish.block)) return Errc::not_found;
@@ -203,7 +204,7 @@ ErrorCode StorageWriter::hopeless(const PendingWrite& wish) const {
   return Errc::parent_missing;
 }
 
-/// Takes the wish's slot's worth of staging, and its bytes there. False where staging is full.
+/// Starts a wish: takes a slot of staging, and brings the bytes there. Returns false if staging is full.
 bool StorageWriter::start(std::uint32_t index) {
   PendingWrite& write = pending_[index];
   const bool in_host = residency_.usable(write.block, Tier::host);
@@ -228,7 +229,7 @@ bool StorageWriter::give_to_store() {
     queued_.pop_front();
     PendingWrite& write = pending_[index];
     TERRACE_CHECK(write.state == State::queued);
-    if (!write.stop_with && !parent_is_with_store(write)) write.stop_with = Errc::parent_missing;  // it failed meanwhile
+    if (!write.stop_with && !parent_is_with_store(write)) write.stop_with = Errc::parent_missing;  // the parent has failed since
     if (write.stop_with) {
       finish(index, write.stop_with);
     } else {
@@ -264,7 +265,8 @@ void StorageWriter::queue_or_wait(std::uint32_t index) {
     queued_.push_back(index);
     return;
   }
-  // A parent that failed meanwhile may be wished for again. It is not waited for: it might wait for the very slot held here.
+  // The parent has failed since, and may be a wish again. This write must not wait for a wish: the wish may need its staging
+  // slot.
   PendingWrite* const parent = pending_write_of(residency_.tree().parent(write.block));
   if (parent == nullptr || parent->state == State::wish) return finish(index, Errc::parent_missing);
   write.next_sibling = std::exchange(parent->first_child, index);
@@ -321,9 +323,9 @@ void StorageWriter::finish(std::uint32_t index, ErrorCode error) {
     std::uint32_t child = ended.first_child;
     while (child != nobody) finish(std::exchange(child, pending_[child].next_sibling), why_below);
   }
-  // (A copy that did not arrive gives its slot back itself.)
+  // (SwapOuts frees the slot of a copy that did not arrive.)
   if (ended.state != State::wish && ended.state != State::staging) residency_.end_staging(ended.slot);
-  // Without another copy the block leaves the tree.
+  // Checked first: a block without another copy leaves the tree.
   const bool stays = residency_.copy(ended.block, Tier::device).present() || residency_.copy(ended.block, Tier::host).present();
   if (error) residency_.forget_stored(ended.block);
   if (stays) deferred_eviction_.not_needed(ended.block);

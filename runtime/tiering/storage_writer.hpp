@@ -16,27 +16,30 @@
 
 namespace terrace {
 
-/// Copies on their way to storage, ancestors first.
+/// Takes blocks to storage, ancestors first.
 ///
 ///     wish --> staging --> waiting for its parent --> queued --> writing --> stored, or failed, with all that wait for it
 ///      |       (a device copy)       (its bytes are in the arena)
 ///      +-----> waiting for its parent    (a host copy, which is lent)
 ///
-/// Nothing here is a reason for anybody to wait. A wish holds nothing: the copy may be given up, and then the wish is
-/// dropped when its turn comes, with those below it. From its start on a pending write has a slot's worth of the staging budget,
-/// and with it memory of its own, however slow storage is: a staging slot, or a lent host copy (Residency), which may be evicted
-/// as any other. A device copy is held while the link copies it to staging, and no longer.
+/// A pending write begins as a wish, and a wish holds nothing: its copy can be evicted. If the block has no copy left when the
+/// wish's turn comes, the wish is dropped, and so are those that depend on it. A pending write that has started has one slot of
+/// the staging budget: a staging slot, or a lent host copy (Residency), which can be evicted like any other copy. So its bytes
+/// stay available however slow storage is, and no request ever waits for storage to write. A device copy is held only while a
+/// swap-out copies it to staging.
 ///
-/// A pending write is started only when its parent is stored or has been started, so that those that are started never wait for a
-/// wish. A child is handed to the store once its parent has been; the store itself makes it readable after its parent. Threads:
-/// the manager's.
+/// Order: a pending write starts only after its parent is stored or has started, so a started one never waits for a wish. A block
+/// is given to the store after its parent. The store makes it readable only after its parent.
+///
+/// Threads: the manager's.
 class StorageWriter {
  public:
-  /// Who wants a block stored: a bit each. What nobody wants any more, and is not with the store yet, is not stored.
+  /// A set of those who want a block stored, one bit each: bit 0 is the write policy, the others are write-back jobs. A pending
+  /// write that loses its last bit before the store has it is cancelled.
   using Wants = std::uint32_t;
   static constexpr std::uint32_t wants_count = 32;
   static constexpr Wants by_policy = 1;
-  /// A write that has ended, of a block that others than the policy wanted.
+  /// The result of a pending write that at least one job wanted.
   struct Ended {
     Wants wants = 0;
     BlockKey key;
@@ -46,61 +49,63 @@ class StorageWriter {
   StorageWriter(Residency& residency, DeferredEviction& deferred_eviction, SwapOuts& swap_outs, Actions& actions,
                 ManagerStats& stats, WriteBudget& budget, FlushScheduler& flushes);
 
-  /// Of each block, for the budget.
+  /// The size of each block, which counts against the daily budget of writes.
   void set_block_bytes(Bytes bytes) { block_bytes_ = bytes; }
   [[nodiscard]] Bytes block_bytes() const { return block_bytes_; }
 
-  /// Blocks with the store at a time.
+  /// The store has at most so many blocks to write at a time.
   static constexpr std::uint32_t writes_max = 1024;
-  /// Wishes that the policy adds to.
+  /// With so many wishes, the write policy adds no more.
   static constexpr std::uint32_t wishes_max = 32768;
 
   struct Begun {
     std::uint32_t blocks = 0;  ///< ancestors included
-    /// Why not all: cleared, not_found (no copy to take it from), refused (a bound), full (the budget).
+    /// Why it stopped before the block itself: cleared, not_found (no copy to write), refused (too many wishes, or `blocks_max`),
+    /// full (the daily budget). No error if it did not.
     ErrorCode why;
   };
   /// Creates a wish for the block and for each ancestor that is neither stored nor on its way: ancestors first, `blocks_max`
   /// wishes at most. If it stops before the block itself, the wishes created so far stay.
   Begun begin(BlockRef block, Wants wants = by_policy, std::uint32_t blocks_max = std::numeric_limits<std::uint32_t>::max());
   enum class Saved : std::uint8_t {
-    yes,      ///< the copy may go as soon as nothing reads it
-    later,    ///< staging has no room for all of it, or it builds on what is on its way up: ask again when ended() has grown
-    refused,  ///< and counted: the day's budget is spent, storage fails, the block is hidden
+    yes,      ///< its bytes are safe: the copy can be dropped as soon as nothing reads it
+    later,    ///< staging has too few slots, or an ancestor is still being loaded: ask again when ended() has grown
+    refused,  ///< the daily budget is spent, storage fails, or the block is hidden; this is counted
   };
-  /// The block's last copy above storage is about to go: starts it, with all it builds on, ahead of its turn. Where it is to be
-  /// later, what it builds on is wished for.
+  /// The last copy of the block above storage is about to be evicted: starts the write of the block and of its ancestors at once,
+  /// before other wishes. If staging has no room for all of them, the ancestors become wishes.
   [[nodiscard]] Saved save_now(BlockRef block);
-  /// Pending writes that have ended, in whatever way. Grows only.
+  /// Number of pending writes that have ended, with any result. It only grows.
   [[nodiscard]] std::uint64_t ended() const { return ended_count_; }
-  /// The block is on its way already: `wants` want it too, and what it builds on.
+  /// Adds `wants` to the pending write of the block, and to those of its ancestors.
   void want(BlockRef block, Wants wants);
   /// Withdraws all that the bits of `wants` wanted. Appends the keys of these blocks to `keys`; their end is not reported for
-  /// these bits any more. A block that nobody else wants, and that the store has not been given yet, is not stored.
+  /// these bits any more. A block that has no other bit, and that the store has not been given yet, is not stored.
   void unwant_all(Wants wants, std::vector<BlockKey>& keys);
-  /// The policy adds no more wishes for now.
+  /// The write policy adds no more wishes for now.
   [[nodiscard]] bool full() const { return wishes_.size() >= wishes_max; }
-  /// Blocks under way that a bit of `wants` wants.
+  /// Number of pending writes that have this bit.
   [[nodiscard]] std::uint64_t wanted(std::uint32_t bit) const { return wanted_[bit]; }
-  /// Of a WriteOrder. `token` is the block's number in storage.
+  /// The store has ended a WriteOrder. `token` is the block's number (Residency::begin_store).
   void on_written(std::uint32_t token, ErrorCode error);
-  /// The copy of a device block to staging has ended.
+  /// A swap-out to staging has ended.
   void on_staged(const SwapOuts::Staged& staged);
-  /// The writes that have ended since the last call, in order, as far as others than the policy wanted them. Swaps the vectors,
-  /// so that their memory is reused.
+  /// The results of pending writes that have ended since the last call, in order. Swaps the vectors, so that their memory is
+  /// reused.
   void take_ended(std::vector<Ended>& ended) {
     ended.clear();
     ended.swap(ended_);
   }
-  /// Storage gave up a stored block.
+  /// The store has evicted or removed a block.
   void on_gone(BlockRef block) { residency_.forget_stored(block); }
   /// Stops every pending write that the store has not been given yet: it ends with `cleared` at its next step.
   void stop_all();
-  /// Starts wishes, as far as staging has room, and gives the store what it may take. True where anything changed.
+  /// Starts wishes while staging has room, and gives the store blocks while it has fewer than writes_max. Returns true if
+  /// anything changed.
   bool pump();
 
   [[nodiscard]] bool idle() const { return in_flight() == 0; }
-  /// Wishes included.
+  /// Number of pending writes, wishes included.
   [[nodiscard]] std::uint32_t in_flight() const { return static_cast<std::uint32_t>(pending_.size() - free_.size()); }
 
  private:
@@ -108,17 +113,18 @@ class StorageWriter {
   static constexpr std::uint32_t nobody = 0xFFFF'FFFF;
   struct PendingWrite {
     BlockRef block;
-    std::uint32_t number = 0;  ///< of the stored block
-    SlotId slot;               ///< where its bytes are in the arena, once it is started
+    std::uint32_t number = 0;  ///< number of the block in storage (Residency::begin_store)
+    SlotId slot;               ///< once it is started: the arena slot with its bytes
     Wants wants = 0;
-    ErrorCode stop_with;  ///< set: ends at the next station
+    ErrorCode stop_with;  ///< if set, the write ends with this error before its next state
     State state = State::unused;
-    /// Those below that wait until this one is handed to the store, and the next who waits for the same as this one.
+    /// A list of the children that wait until this block is given to the store: its first element, and the next element of the
+    /// list that this one is in.
     std::uint32_t first_child = nobody;
     std::uint32_t next_sibling = nobody;
-    std::uint64_t turn = 0;  ///< of a wish
+    std::uint64_t turn = 0;  ///< for a wish: the number of its entry in wishes_
   };
-  /// In the line of wishes. Out of date where the pending write has another turn, or none.
+  /// An entry of the queue of wishes. It is out of date if the pending write is no wish, or has another turn.
   struct Turn {
     std::uint32_t index = 0;
     std::uint64_t turn = 0;
@@ -148,20 +154,20 @@ class StorageWriter {
   ManagerStats& stats_;
   WriteBudget& budget_;
   FlushScheduler& flushes_;
-  std::vector<Ended> ended_;  ///< that nobody has taken yet
+  std::vector<Ended> ended_;  ///< not taken yet
   Bytes block_bytes_{1};
   std::array<std::uint64_t, wants_count> wanted_{};
   std::vector<PendingWrite> pending_;
   std::vector<std::uint32_t> free_;
-  std::vector<std::uint32_t> by_number_;  ///< the pending write of a stored block's number
+  std::vector<std::uint32_t> by_number_;  ///< by a block's number in storage: its pending write
   Fifo<Turn> wishes_;
   std::uint64_t last_turn_ = 0;
-  Fifo<std::uint32_t> queued_;   ///< for the store
+  Fifo<std::uint32_t> queued_;   ///< pending writes for the store
   std::vector<BlockRef> chain_;  ///< scratch
   std::uint32_t writing_ = 0;
-  std::uint32_t started_ = 0;  ///< under way, and no wishes any more
+  std::uint32_t started_ = 0;  ///< pending writes that are not wishes
   std::uint64_t ended_count_ = 0;
-  bool failing_ = false;  ///< the store failed the last write
+  bool failing_ = false;  ///< the last write of the store failed
 };
 
 }  // namespace terrace

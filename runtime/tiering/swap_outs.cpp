@@ -20,9 +20,9 @@ void SwapOuts::begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, s
 }
 
 void SwapOuts::flush(std::uint64_t& last_transfer, PoolId pool) {
-  // In the order of the slots, so that neighbours become runs.
+  // In order of the device slots, so that neighbouring slots become runs.
   std::ranges::sort(collected_, {}, [](const Block& block) { return block.device_slot; });
-  // One transfer per urgency: what a request's room waits for goes before what nobody does.
+  // One transfer for each urgency: those that free slots for a waiting request go first.
   for (const Urgency urgency : {Urgency::request, Urgency::make_room, Urgency::store}) {
     Transfer transfer;
     std::vector<Block> blocks = spare_.take();
@@ -69,7 +69,7 @@ void SwapOuts::forget_ahead(TransferId id) {
 
 Urgency SwapOuts::urgency_of(const Block& block) const {
   if (block.purpose == SwapOutPurpose::evict_ahead) return Urgency::make_room;
-  // A copy that leaves, by way of storage too, makes room that somebody waits for.
+  // A request waits for the slot of an evicting copy, also if the block goes to storage.
   if (residency_.pool(Tier::device).evicting(block.device_slot)) return Urgency::request;
   return block.purpose == SwapOutPurpose::stage ? Urgency::store : Urgency::make_room;
 }
@@ -88,7 +88,7 @@ bool SwapOuts::on_event(const TransferEvent& event) {
   return true;
 }
 
-/// No byte of the transfer's unconfirmed blocks moves any more.
+/// The device confirms that the transfer's unconfirmed blocks are not being copied any more.
 bool SwapOuts::on_confirmed(TransferId id) {
   const auto found = unconfirmed_.find(id);
   if (found == unconfirmed_.end()) return false;
@@ -116,9 +116,9 @@ void SwapOuts::finish(const Block& entry, BlockOutcome outcome) {
   if (unconfirmed) return;
 
   deferred_eviction_.reader_gone(entry.block, Tier::device);
-  // (With its host copy there, the block surely still is.)
+  // (The block still exists: it has a host copy.)
   if (!arrived || entry.purpose == SwapOutPurpose::stage) return;
-  // The eviction was cancelled; exclusive wants no second copy.
+  // The eviction was cancelled. In exclusive mode the block must not have two copies.
   if (leaves(entry.purpose) && inclusion_ == InclusionPolicy::exclusive && residency_.copy(entry.block, Tier::device).present() &&
       residency_.copy(entry.block, Tier::host).state() == CopyState::ready) {
     residency_.drop(entry.block, Tier::host);

@@ -14,24 +14,26 @@
 
 namespace terrace {
 
-/// What a copy from device to host is for.
+/// Purpose of a copy from device to host.
 enum class SwapOutPurpose : std::uint8_t {
-  evict,        ///< the device copy leaves, the host copy takes its place, and somebody waits for the slot
-  evict_ahead,  ///< as evict, but nobody waits
-  duplicate,    ///< inclusive: the host gets a copy too
-  stage,        ///< on its way to storage, through a staging slot
+  evict,        ///< the host copy replaces the device copy, and a request waits for the device slot
+  evict_ahead,  ///< the same, but no request waits
+  duplicate,    ///< inclusive mode: the host gets a copy, too
+  stage,        ///< the block goes to storage, through a staging slot
 };
 
 [[nodiscard]] constexpr bool leaves(SwapOutPurpose purpose) {
   return purpose == SwapOutPurpose::evict || purpose == SwapOutPurpose::evict_ahead;
 }
 
-/// Copies from device to host: collects them into transfers, and takes each to its end. Every begun copy holds a reader on its
-/// device copy until it ends. Threads: the manager's.
+/// Copies blocks from device to host. It collects the copies, makes transfers of them, and finishes each block when its transfer
+/// has ended. A swap-out that has begun holds its device copy (Residency::hold) until it ends.
+///
+/// Threads: the manager's.
 class SwapOuts {
  public:
-  /// A `stage` copy that has ended. If the bytes arrived, the slot belongs to the storage writer from then on. If not, SwapOuts
-  /// has freed it.
+  /// A swap-out of purpose stage that has ended. If the bytes arrived, the slot belongs to StorageWriter. If not, SwapOuts frees
+  /// it.
   struct Staged {
     std::uint32_t write = 0;  ///< as given to begin()
     bool arrived = false;
@@ -40,19 +42,20 @@ class SwapOuts {
   SwapOuts(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, Actions& actions)
       : inclusion_{config.inclusion}, residency_{residency}, deferred_eviction_{deferred_eviction}, actions_{actions} {}
 
-  /// The device copy must be usable; `host_slot` is held by the caller and goes over to the copy. Reads the device copy from
-  /// now on; for evict the copy is evicting.
+  /// Begins to copy the block. Its device copy must be usable. The caller holds `host_slot`, and hands it over. If the purpose is
+  /// an eviction, the device copy is evicting from now on. `write`: for purpose stage, returned in Staged.
   void begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t write = 0);
   /// Makes transfers of the copies begun since the last call: one for each urgency. (This is not a flush of storage.)
   void flush(std::uint64_t& last_transfer, PoolId pool);
   /// Requests wait for `slots` slots that no urgent swap-out will free. Raises transfers that were begun ahead of need to the
   /// request lane, the oldest first, until they free as many slots.
   void raise_ahead(std::uint64_t slots);
-  /// Blocks under way that make room, for which nobody waits.
+  /// Number of blocks of purpose evict_ahead in transfers that have not been raised.
   [[nodiscard]] std::uint64_t ahead_blocks() const { return ahead_blocks_; }
-  /// True where the event is of a transfer of this object.
+  /// Returns false if the event is not about a transfer of this object.
   bool on_event(const TransferEvent& event);
-  /// The `stage` copies that have ended since the last call, in order. Swaps the vectors, so that their memory is reused.
+  /// The swap-outs of purpose stage that have ended since the last call, in order. Swaps the vectors, so that their memory is
+  /// reused.
   void take_staged(std::vector<Staged>& staged) {
     staged.clear();
     staged.swap(staged_);
@@ -77,20 +80,20 @@ class SwapOuts {
   Residency& residency_;
   DeferredEviction& deferred_eviction_;
   Actions& actions_;
-  std::vector<Staged> staged_;  ///< that nobody has taken yet
+  std::vector<Staged> staged_;  ///< not taken yet
   std::vector<Block> collected_;
   std::vector<SlotPair> pairs_;  ///< scratch
   VectorPool<Block> spare_;
   TransferTable<std::vector<Block>> transfers_;
   struct Ahead {
     TransferId id;
-    std::uint64_t blocks = 0;  ///< that make room
+    std::uint64_t blocks = 0;  ///< number of blocks of purpose evict_ahead
   };
   void forget_ahead(TransferId id);
 
-  std::vector<Ahead> ahead_;  ///< of transfers_, in order, those that make room for which nobody waits
+  std::vector<Ahead> ahead_;  ///< transfers with blocks of purpose evict_ahead that have not been raised, oldest first
   std::uint64_t ahead_blocks_ = 0;
-  /// Blocks whose transfer may still be under way.
+  /// Blocks whose transfer was abandoned, and may still be under way.
   boost::unordered_flat_map<TransferId, std::vector<Block>, std::hash<TransferId>> unconfirmed_;
 };
 

@@ -49,11 +49,11 @@ Found TieredPool::find(std::span<const BlockKey> keys, Tier lowest, std::vector<
     tree.read(prefix, tier, 0, row);
     return row;
   };
-  // Most of what is looked up often is all on the device: as far as that goes, nothing else is read.
+  // Prefixes that are looked up often are usually all on the device. Then nothing else is read.
   const std::vector<Copy>& on_device = read(Tier::device);
-  // The rule, in a loop that the compiler makes vectors of: all ready or busy.
+  // Counts the copies that are not ready or busy, in a form that the compiler vectorises.
   std::uint32_t others = 0;
-  for (const Copy& copy : on_device) {  // by reference, or it is no vector
+  for (const Copy& copy : on_device) {  // by value, the loop is not vectorised
     others += static_cast<std::uint32_t>(copy.state()) - static_cast<std::uint32_t>(CopyState::ready) > 1U ? 1U : 0U;
   }
   static_assert(static_cast<int>(CopyState::busy) == static_cast<int>(CopyState::ready) + 1);
@@ -103,7 +103,7 @@ void TieredPool::cancel_evictions(Prefix prefix) {
   }
 }
 
-/// The store renews the deepest stored block of the prefix, and with it those before it. The write policy counts the hit.
+/// Lets the store renew the deepest stored block of the prefix, and with it those before it. Lets the write policy count the hit.
 void TieredPool::tell_storage_of_hit(const Found& found) {
   const Prefix prefix = found.prefix;
   if (found.lower) {
@@ -152,7 +152,7 @@ Prefix TieredPool::commit(const ComputedBlocks& computed, std::vector<Duplicate>
   return prefix;
 }
 
-/// The block was in the tree before, but not on the device.
+/// Commits a block that was in the tree before, but had no device copy.
 void TieredPool::adopt_known(BlockRef block, SlotId own, Fence written) {
   residency_.adopt(block, own, written);
   if (config_.inclusion == InclusionPolicy::exclusive && residency_.copy(block, Tier::host).state() == CopyState::ready) {
@@ -173,7 +173,7 @@ void TieredPool::copy_down(std::uint32_t from, Prefix prefix) {
     for (std::uint32_t i = from; i < prefix.length; ++i) {
       const BlockRef block = residency_.tree().at(prefix, i);
       if (residency_.copy(block, Tier::host).present()) continue;
-      // No room in the host tier: then the block has no copy there, as if the host had given it up again.
+      // If the host tier has no room, the block gets no copy there, as if the host had evicted it already.
       (void)host_slots_.swap_out(block, SwapOutPurpose::duplicate);
     }
   }
@@ -185,7 +185,7 @@ void TieredPool::copy_down(std::uint32_t from, Prefix prefix) {
   }
 }
 
-// ---- what happened elsewhere ---------------------------------------------------------------------------------------------
+// ---- events and time -----------------------------------------------------------------------------------------------------
 
 bool TieredPool::on_transfer(TransferEvent& event) {
   if (!swap_outs_.on_event(event) && !loads_.on_event(event)) return false;
@@ -220,11 +220,11 @@ void TieredPool::on_time(TimePoint now) {
 TimePoint TieredPool::next_deadline() const { return std::min(flushes_.next_deadline(), loads_.next_deadline()); }
 
 bool TieredPool::pump() {
-  bool changed = resizer_.pump();  // first, so that nobody else need go for those that have to
+  bool changed = resizer_.pump();  // first: its evictions are necessary, and may make others unnecessary
   changed |= host_slots_.pump();
   changed |= device_slots_.pump();
   if (has_events()) return true;
-  changed |= loads_.pump();  // before what nobody waits for takes its staging
+  changed |= loads_.pump();  // before the storage writer takes staging slots, for which no request waits
   if (has_events()) return true;
   changed |= storage_writer_.pump();
   changed |= sweep_hidden();
@@ -238,7 +238,7 @@ void TieredPool::flush(std::uint64_t& last_transfer) {
   loads_.flush(last_transfer, id_);
 }
 
-// ---- as a whole ----------------------------------------------------------------------------------------------------------
+// ---- the pool as a whole -------------------------------------------------------------------------------------------------
 
 void TieredPool::clear(bool storage) {
   storage_writer_.stop_all();
@@ -250,14 +250,14 @@ void TieredPool::clear(bool storage) {
     if (residency_.copy(block, Tier::storage).present()) gone_.emplace_back(block, Tier::storage);
   });
   for (auto at = gone_.rbegin(); at != gone_.rend(); ++at) {
-    // What is being written is removed when that ends; else its key would bring back what was cleared.
+    // A block that is being written is removed, too: otherwise it would be found again by its key.
     if (storage) actions_.removes.push_back(tree.key(at->first));
     if (residency_.stored(at->first)) residency_.forget_stored(at->first);
   }
 }
 
-/// What was hidden goes as soon as nobody holds or reads it. What a transfer brings there later goes with the next call. True
-/// where anything went.
+/// Drops the copies of hidden blocks that are neither pinned nor read, and forgets stored ones. Copies that arrive later are
+/// dropped by the next call. Returns true if anything was dropped.
 bool TieredPool::sweep_hidden() {
   const PrefixTree& tree = residency_.tree();
   if (!tree.any_hidden()) return false;
@@ -269,7 +269,7 @@ bool TieredPool::sweep_hidden() {
       if (residency_.copy(block, tier).state() == CopyState::ready) gone_.emplace_back(block, tier);
     }
   });
-  // Children first; each has a copy until its turn comes, and so is still in the tree.
+  // Children first. A block has a copy until its turn comes, so it is still in the tree then.
   for (auto at = gone_.rbegin(); at != gone_.rend(); ++at) {
     if (at->second == Tier::storage) {
       residency_.forget_stored(at->first);
@@ -284,10 +284,10 @@ bool TieredPool::sweep_hidden() {
 std::uint32_t TieredPool::drop(Prefix prefix) {
   const std::uint32_t from = residency_.tree().unshared_from(prefix);
   std::uint32_t freed = 0;
-  residency_.pin(prefix);  // so that it stays a prefix until all is done
+  residency_.pin(prefix);  // so that its blocks stay in the tree until all is done
   for (std::uint32_t depth = prefix.length; depth-- > from;) {
     const BlockRef block{prefix.node, depth};
-    // What stands before a copy that a transfer reads stays with it.
+    // A copy that a transfer reads or fills stays, and so do the blocks before it.
     const auto settled = [&](Tier tier) {
       const CopyState state = residency_.copy(block, tier).state();
       return state == CopyState::absent || state == CopyState::ready;
@@ -306,7 +306,7 @@ std::uint32_t TieredPool::drop(Prefix prefix) {
 
 bool TieredPool::in_use(BlockRef block) const {
   const auto moves = [&](Tier tier) {
-    if (tier == Tier::storage && residency_.wished(block)) return false;  // a wish holds nothing
+    if (tier == Tier::storage && residency_.wished(block)) return false;  // a wish reads nothing
     const CopyState state = residency_.copy(block, tier).state();
     return state != CopyState::absent && state != CopyState::ready;
   };
@@ -324,7 +324,7 @@ EvictedBlocks TieredPool::evict(std::span<const SlotId> slots) {
   });
   EvictedBlocks result;
   std::vector<BlockRef> going;
-  // Those at the end first: who follows a named block goes before it, and each is there until its turn comes.
+  // Deepest blocks first: blocks that follow another one go before it. A block is in the tree until its turn comes.
   for (auto block = named.rbegin(); block != named.rend(); ++block) {
     going.assign(1, *block);
     tree.collect_below(*block, going);
@@ -376,11 +376,11 @@ Result<void> TieredPool::resize(Tier tier, std::uint32_t blocks, std::span<const
 
 void TieredPool::overwritten_by(std::span<const SlotId> device, Fence fence) {
   residency_.raise_fences(device, fence);
-  // The transfers that wait in actions_ were made before.
+  // Transfers in actions_ were made before this call.
   for (Transfer& transfer : actions_.transfers) transfer.after = std::max(transfer.after, fence);
 }
 
-// ---- what to know --------------------------------------------------------------------------------------------------------
+// ---- what others ask -----------------------------------------------------------------------------------------------------
 
 Usage TieredPool::usage(Tier tier) const {
   TERRACE_CHECK(tier != Tier::storage);
@@ -391,7 +391,7 @@ Usage TieredPool::usage(Tier tier) const {
     usage.blocks = device.capacity() - device.count(SlotState::null);
     usage.free = device.count(SlotState::free);
     usage.promised = device_slots_.promised();
-    // (What is in a slot that is to be retired makes no room.)
+    // (The slot of such a copy retires when it is evicted.)
     if (device.retiring(SlotState::ready) > 0) usage.evictable -= residency_.retiring_unpinned();
   } else {
     usage.blocks = residency_.host_blocks();
@@ -417,10 +417,9 @@ Durability TieredPool::durability() const {
 }
 
 std::string TieredPool::describe_pending() const {
-  return fmt::format("swap-outs {}, loads {}, persists {}, flush {}, waiting for host room {}, for device room {}",
+  return fmt::format("swap-outs {}, loads {}, pending writes {}, flush {}, waiting for host slots: {}, device slots promised: {}",
                      swap_outs_.idle() ? "idle" : "under way", loads_.idle() ? "idle" : "under way", storage_writer_.in_flight(),
-                     flushes_.under_way() ? "under way" : "none", host_slots_.idle() ? "nobody" : "some",
-                     device_slots_.promised());
+                     flushes_.under_way() ? "under way" : "none", host_slots_.idle() ? "none" : "some", device_slots_.promised());
 }
 
 std::string TieredPool::describe_tree(std::size_t lines_max) const {
@@ -439,7 +438,7 @@ std::string TieredPool::describe_tree(std::size_t lines_max) const {
                         here(Tier::storage), tree.last_use(last), tree.pinned({run.node, run.begin}) ? ", in use" : "",
                         tree.hidden(last) ? ", cleared" : "");
   });
-  if (lines > lines_max) text += fmt::format("  and {} nodes more\n", lines - lines_max);
+  if (lines > lines_max) text += fmt::format("  and {} more nodes\n", lines - lines_max);
   return text;
 }
 

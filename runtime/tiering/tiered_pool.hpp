@@ -45,7 +45,7 @@ struct ComputedBlocks {
   TenantId tenant;
   GroupId group;
   Fence written;            ///< the slots hold the blocks when compute reaches this point
-  std::uint64_t stamp = 0;  ///< of the request
+  std::uint64_t stamp = 0;  ///< stamp of the request's last use
 };
 
 /// The cached blocks of one size in all tiers: where each block has copies, the slots of each tier, and the transfers and writes
@@ -77,7 +77,7 @@ class TieredPool {
   [[nodiscard]] const StorageWriter& storage_writer() const { return storage_writer_; }
   [[nodiscard]] const FlushScheduler& flushes() const { return flushes_; }
   [[nodiscard]] const PoolResizer& resizer() const { return resizer_; }
-  /// What the pool wants done. The owner of the manager takes and clears it.
+  /// The work that the pool wants done. The owner of the manager takes and clears it.
   [[nodiscard]] Actions& actions() { return actions_; }
 
   // ---- prefixes of requests
@@ -95,11 +95,12 @@ class TieredPool {
   /// to the device. If a block has a device copy already, that copy is shared: the block is appended to `duplicates`, and the
   /// request keeps its slot.
   [[nodiscard]] Prefix commit(const ComputedBlocks& computed, std::vector<Duplicate>& duplicates);
-  /// As in Residency.
+  /// The same as in Residency.
   void pin(Prefix prefix) { residency_.pin(prefix); }
   void unpin(Prefix prefix) { residency_.unpin(prefix); }
   void unpin_incomplete(Prefix prefix) { residency_.unpin_incomplete(prefix); }
-  /// Unpins the prefix. A manager that stores without caching drops what nobody needs any more (DeferredEviction::not_needed).
+  /// Unpins the prefix. If the manager stores without caching, drops the copies that are not needed any more
+  /// (DeferredEviction::not_needed).
   void let_go(Prefix prefix);
   void retain(Prefix prefix, RetentionId id, Priority priority) { residency_.retain(prefix, id, priority); }
   void end_retention(Prefix prefix, RetentionId id) { residency_.end_retention(prefix, id); }
@@ -138,7 +139,7 @@ class TieredPool {
   void leave_load(Loads::LoadId load, std::uint32_t waiter) { loads_.leave(load, waiter); }
   /// Frees a load whose event `ended` was handled.
   void close_load(Loads::LoadId load) { loads_.close(load); }
-  /// As CacheManager::set_load_costs.
+  /// The same as CacheManager::set_load_costs.
   void set_load_costs(const LoadCosts& now) { load_costs_ = now; }
   [[nodiscard]] const LoadCosts& load_costs() const { return load_costs_; }
 
@@ -181,17 +182,17 @@ class TieredPool {
   /// when that ends.
   void clear(bool storage);
   [[nodiscard]] bool any_hidden() const { return residency_.tree().any_hidden(); }
-  /// As CacheManager::evict and find_block.
+  /// The same as CacheManager::evict and find_block.
   [[nodiscard]] EvictedBlocks evict(std::span<const SlotId> slots);
   [[nodiscard]] std::optional<BlockPlace> find_block(const BlockKey& key) const;
-  /// As CacheManager::resize.
+  /// The same as CacheManager::resize.
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing = {});
   void open_host(SlotSpan slots) { resizer_.open_host(slots); }
-  /// As ResidencySample::follow, set_now and used.
+  /// The same as ResidencySample::follow, set_now and used.
   void follow_sample(std::uint32_t one_in) { residency_.follow_sample(one_in); }
   void set_sample_time(std::uint64_t requests) { residency_.set_sample_time(requests); }
   void sample_uses(std::span<const BlockKey> keys) { residency_.used(keys); }
-  /// For the poison mode: as CacheManager::remember_freed, take_freed and overwritten_by.
+  /// For the poison mode: the same as CacheManager::remember_freed, take_freed and overwritten_by.
   void remember_freed() { residency_.remember_freed(); }
   void take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena) { residency_.take_freed(device, arena); }
   void overwritten_by(std::span<const SlotId> device, Fence fence);

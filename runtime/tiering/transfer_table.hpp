@@ -9,8 +9,10 @@
 
 namespace terrace {
 
-/// Names transfers, and keeps what their maker has to know when they end. The upper half of a name is a number that no other
-/// transfer has, counted over all tables of a manager; the lower says where in its table the transfer stands. Threads: one.
+/// Gives transfers their ids, and keeps for each what its maker needs to know when it ends. The upper 32 bits of an id are a
+/// number that is unique over all tables of a manager. The lower 32 bits are the place of the transfer in its table.
+///
+/// Threads: one.
 template <class T>
 class TransferTable {
  public:
@@ -20,12 +22,12 @@ class TransferTable {
     transfers_.at(place).id = id;
     return id;
   }
-  /// None where the transfer is not of this table.
+  /// Removes the transfer and returns the data that was kept for it; nothing if the transfer is not in this table.
   [[nodiscard]] std::optional<T> take(TransferId id) {
     if (find(id) == nullptr) return std::nullopt;
     return transfers_.take(place_of(id)).thing;
   }
-  /// Null where the transfer is not of this table.
+  /// The data that is kept for the transfer; nullptr if the transfer is not in this table.
   [[nodiscard]] const T* find(TransferId id) const {
     const Crossing* const transfer = transfers_.find(place_of(id));
     return transfer == nullptr || transfer->id != id ? nullptr : &transfer->thing;

@@ -9,7 +9,7 @@
 namespace terrace {
 namespace {
 
-/// So many of a pool's slots. Watermarks are shares, so that they stay right when a pool is resized.
+/// Number of slots for a watermark. Watermarks are shares of a pool, so that they stay right when the pool is resized.
 std::uint64_t share_of(double share, std::uint64_t slots) {
   return static_cast<std::uint64_t>(share * static_cast<double>(slots));
 }
@@ -21,7 +21,7 @@ void check_marks(const Watermarks& marks, std::string_view tier) {
   }
 }
 
-/// Slots free, or about to be, beside those that others wait for.
+/// Slots that are free, or will be, less those that are promised to requests.
 std::uint64_t beyond(std::uint64_t there, std::uint64_t promised) { return there - std::min(there, promised); }
 
 }  // namespace

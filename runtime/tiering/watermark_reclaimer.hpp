@@ -9,17 +9,20 @@
 
 namespace terrace {
 
-/// Makes room before anybody asks: where fewer slots of a tier are free than its low watermark says, the tier gives up its oldest
-/// copies, as it does for requests, until as many are free, or on their way to be, as the high one says. Copies to the host go
-/// in the lane of what nobody waits for yet. Takes nothing away from a request that waits: what it evicts was evictable, and is
-/// free then. What is pinned stays, and a tier of pinned blocks stays below its mark. Threads: the manager's.
+/// Evicts copies in the background, before a request needs their slots. If a tier has fewer free slots than its low watermark,
+/// its next victims are evicted, in the same way as for a request, until the free slots and those that evictions under way will
+/// free reach the high watermark. The swap-outs go in the lane of transfers that no request waits for. A request that waits loses
+/// nothing by this: the slots become free for it, too. Pinned copies stay; if all copies are pinned, the tier stays below its
+/// watermark.
+///
+/// Threads: the manager's.
 class WatermarkReclaimer {
  public:
-  /// Throws std::invalid_argument where a watermark makes no sense.
+  /// Throws std::invalid_argument unless 0 <= low <= high < 1 for both tiers.
   WatermarkReclaimer(const ManagerConfig& config, Residency& residency, DeviceSlotAllocator& device_slots,
                      HostSlotAllocator& host_slots, ManagerStats& stats);
 
-  /// True where anything was given up.
+  /// Returns true if any eviction was begun.
   bool pump();
 
  private:

@@ -7,11 +7,14 @@
 
 namespace terrace {
 
-/// What a drive may be written to in a day: flash wears out. A day begins with the first write, and with the first after it is
-/// over. Known to this process only: a restart begins another day. Reads no clock: it is told. Threads: one.
+/// Limits how many bytes are written to a drive in a day, because flash memory wears out. A day is 24 hours. It begins with the
+/// first write, and the next day begins with the first write after it has ended. The count is kept in this process only: a
+/// restart begins a new day. The class reads no clock: on_time() tells it the time.
+///
+/// Threads: one.
 class WriteBudget {
  public:
-  /// 0: no limit. What was written today counts.
+  /// Sets the limit. 0 means no limit. Bytes that were written today already count.
   void limit(Bytes per_day) { per_day_ = per_day; }
   void on_time(TimePoint now) {
     now_ = now;
@@ -19,13 +22,14 @@ class WriteBudget {
     written_ = {};
     day_ends_ = {};
   }
+  /// Counts these bytes as written. Returns false, and counts nothing, if they would exceed the limit.
   [[nodiscard]] bool take(Bytes bytes) {
     if (limited() && (bytes > per_day_ || written_ > per_day_ - bytes)) return false;
     if (day_ends_ == TimePoint{}) day_ends_ = now_ + std::chrono::hours{24};
     written_ = Bytes{count(written_) + count(bytes)};
     return true;
   }
-  /// Of what was taken, and not written after all.
+  /// Bytes that take() counted were not written after all.
   void give_back(Bytes bytes) { written_ = written_ > bytes ? written_ - bytes : Bytes{}; }
 
   [[nodiscard]] bool limited() const { return count(per_day_) > 0; }

@@ -310,7 +310,7 @@ TEST_F(RequestLife, shows_what_is_cached) {
   const std::string all = cache->manager().describe_tree(10);
   EXPECT_NE(all.find("4 blocks in 3 nodes; device 4, host 0, storage 0\n"), std::string::npos) << all;
   EXPECT_NE(all.find("blocks 0 to 1, from " + to_hex(keys_of({1})[0]).substr(0, 12) + ": device 2"), std::string::npos) << all;
-  EXPECT_NE(cache->manager().describe_tree(1).find("and 2 nodes more"), std::string::npos);
+  EXPECT_NE(cache->manager().describe_tree(1).find("and 2 more nodes"), std::string::npos);
 }
 
 TEST_F(RequestLife, tells_waiting_failed_and_unknown_requests_apart) {
