@@ -69,7 +69,7 @@ class AsyncCache : private LeaseHome {
   AsyncCache(const AsyncCache&) = delete;
   AsyncCache& operator=(const AsyncCache&) = delete;
 
-  /// void(ErrorCode, Grant). Completes when everything that the request needs is there. Fails as CacheManager::acquire does
+  /// void(ErrorCode, Grant). Completes when everything that the request needs is there. Fails as Requests::acquire does
   /// (except that it waits instead of failing with no_room), and with deadline_exceeded, no_room (too few slots after a failed
   /// load), stopped.
   ///
@@ -135,7 +135,7 @@ class AsyncCache : private LeaseHome {
         token, lease.id(), blocks);
   }
 
-  /// void(ErrorCode). As CacheManager::advance. The lease must not end before it completes.
+  /// void(ErrorCode). As Requests::advance. The lease must not end before it completes.
   template <class Token>
   auto advance(const Lease& lease, std::uint64_t tokens, Fence last_use, Token&& token) {
     return perform<>(Then::turn, std::forward<Token>(token),

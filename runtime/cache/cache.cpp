@@ -30,7 +30,7 @@ Cache::Cache(const ManagerConfig& config, const CacheParts& parts) : parts_{part
   tell_load_costs();
 }
 
-Cache::~Cache() { TERRACE_CHECK(manager_.live_requests() == 0); }
+Cache::~Cache() { TERRACE_CHECK(manager_.requests().live_requests() == 0); }
 
 /// Makes the blocks that an earlier process stored available as hits.
 void Cache::restore_stored() {
@@ -46,10 +46,10 @@ void Cache::restore_stored() {
 Result<Lease> Cache::acquire(const AcquireRequest& request) {
   note_time();
   end_quarantines();
-  const Result<Acquired> acquired = manager_.acquire(request);
+  const Result<Acquired> acquired = manager_.requests().acquire(request);
   carry_out();
   if (!acquired) {
-    quarantine_in_the_way_ = acquired.error() == Errc::no_room && manager_.quarantined_requests() > 0;
+    quarantine_in_the_way_ = acquired.error() == Errc::no_room && manager_.requests().quarantined_requests() > 0;
     return acquired.error();
   }
   if (*acquired == Acquired::ready) {
@@ -70,7 +70,7 @@ Result<void> Cache::wait(const Lease& lease) {
   if (waits() && transfers_paused_) return Errc::paused;
   if (waits()) poll_while(waits);
   ErrorCode error = Errc::not_ready;
-  std::erase_if(manager_.events(), [&](const RequestEvent& event) {
+  std::erase_if(manager_.requests().events(), [&](const RequestEvent& event) {
     if (event.id != lease.id()) return false;
     error = event.error;
     return true;
@@ -82,23 +82,23 @@ Result<void> Cache::wait(const Lease& lease) {
 Result<void> Cache::extend(const Lease& lease, std::uint32_t blocks) {
   note_time();
   end_quarantines();
-  const Result<void> extended = manager_.extend(lease.id(), blocks);
+  const Result<void> extended = manager_.requests().extend(lease.id(), blocks);
   carry_out();
   return extended;
 }
 
 Result<void> Cache::advance(const Lease& lease, std::uint64_t tokens, Fence last_use) {
   note_time();
-  const Result<void> advanced = manager_.advance(lease.id(), tokens, last_use);
+  const Result<void> advanced = manager_.requests().advance(lease.id(), tokens, last_use);
   carry_out();
   return advanced;
 }
 
 Result<std::span<const Duplicate>> Cache::commit(const Lease& lease, std::span<const BlockKey> keys, Fence written) {
   note_time();
-  const Result<std::span<const Duplicate>> committed = manager_.commit(lease.id(), keys, written);
+  const Result<std::span<const Duplicate>> committed = manager_.requests().commit(lease.id(), keys, written);
   carry_out();
-  if (prefill_.computes(lease.id())) prefill_.on_commit(lease.id(), manager_.prompt_left(lease.id()), written);
+  if (prefill_.computes(lease.id())) prefill_.on_commit(lease.id(), manager_.requests().prompt_left(lease.id()), written);
   return committed;
 }
 
@@ -111,7 +111,8 @@ void Cache::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
   note_time();
   const Fence after = lease->last_use ? *lease->last_use : parts_.transfers.after_all_work();
   const bool is_known = lease->last_use || parts_.transfers.reached() >= after;
-  const Result<void> released = is_known ? manager_.release(lease->id, after) : manager_.quarantine(lease->id, after);
+  const Result<void> released =
+      is_known ? manager_.requests().release(lease->id, after) : manager_.requests().quarantine(lease->id, after);
   TERRACE_CHECK(released.has_value());
   waits_.forget(lease->id);
   prefill_.on_released(lease->id);
@@ -120,26 +121,26 @@ void Cache::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
 }
 
 void Cache::end_quarantines() {
-  if (manager_.quarantined_requests() > 0) manager_.end_quarantines(parts_.transfers.reached());
-  quarantine_in_the_way_ &= manager_.quarantined_requests() > 0;
+  if (manager_.requests().quarantined_requests() > 0) manager_.requests().end_quarantines(parts_.transfers.reached());
+  quarantine_in_the_way_ &= manager_.requests().quarantined_requests() > 0;
 }
 
 void Cache::compute_is_idle() {
   note_time();
-  manager_.end_quarantines(Fence{std::numeric_limits<Fence::rep>::max()});
+  manager_.requests().end_quarantines(Fence{std::numeric_limits<Fence::rep>::max()});
   carry_out();
 }
 
 void Cache::clear(const ClearOptions& options) {
   note_time();
-  manager_.clear(options);
+  manager_.administration().clear(options);
   after_clear(options);
 }
 
 Result<void> Cache::reset(const ClearOptions& options) {
   note_time();
   end_quarantines();
-  const Result<void> done = manager_.reset(options);
+  const Result<void> done = manager_.administration().reset(options);
   if (done) after_clear(options);
   return done;
 }
@@ -151,28 +152,28 @@ void Cache::after_clear(const ClearOptions& options) {
 
 Result<void> Cache::resume() {
   note_time();
-  const Result<void> resumed = manager_.resume();
+  const Result<void> resumed = manager_.administration().resume();
   carry_out();
   return resumed;
 }
 
 Result<std::uint32_t> Cache::drop(std::span<const BlockKey> keys) {
   note_time();
-  const Result<std::uint32_t> dropped = manager_.drop(keys);
+  const Result<std::uint32_t> dropped = manager_.administration().drop(keys);
   carry_out();
   return dropped;
 }
 
 Result<EvictedBlocks> Cache::evict(std::span<const SlotId> slots, PoolId pool) {
   note_time();
-  Result<EvictedBlocks> evicted = manager_.evict(slots, pool);
+  Result<EvictedBlocks> evicted = manager_.administration().evict(slots, pool);
   carry_out();
   return evicted;
 }
 
 Result<void> Cache::unpin(PinId pin) {
   note_time();
-  const Result<void> unpinned = manager_.unpin(pin);
+  const Result<void> unpinned = manager_.administration().unpin(pin);
   carry_out();
   return unpinned;
 }
@@ -181,7 +182,7 @@ Result<void> Cache::resize(Tier tier, std::uint32_t blocks, PoolId pool) {
   if (tier == Tier::storage) return resize_storage(blocks, pool);
   note_time();
   const Result<void> resized =
-      tier == Tier::host ? host_chunks_.at(pool.value()).resize(blocks) : manager_.resize(tier, blocks, pool);
+      tier == Tier::host ? host_chunks_.at(pool.value()).resize(blocks) : manager_.administration().resize(tier, blocks, pool);
   carry_out();
   return resized;
 }
@@ -196,7 +197,7 @@ Result<void> Cache::resize_storage(std::uint32_t blocks, PoolId pool) {
 
 Result<WriteBackId> Cache::start_write_back(const WriteBackOrder& order) {
   manager_.on_time(parts_.clock.now());
-  const Result<WriteBackId> started = manager_.start_write_back(order);
+  const Result<WriteBackId> started = manager_.administration().start_write_back(order);
   carry_out();
   if (manager_.write_backs().wants_pump()) wake();
   return started;
@@ -244,13 +245,13 @@ std::span<const RequestEvent> Cache::poll() {
   carry_out();
   if (manager_.write_backs().wants_pump()) wake();  // it has looked at a part of the tree, and there is more
   events_.clear();
-  events_.swap(manager_.events());
+  events_.swap(manager_.requests().events());
   for (const RequestEvent& event : events_) {
     if (!event.ends_wait()) continue;
     if (event.error) {
       waits_.fail(event.id, now);
     } else {
-      waits_.end(event.id, now, manager_.request_stats(event.id).value());
+      waits_.end(event.id, now, manager_.requests().request_stats(event.id).value());
       note_ready(event.id, now);
     }
   }
@@ -313,7 +314,7 @@ void Cache::poll_while(Condition condition) {
     }
     parts_.waker->wait(timeout_ms);
   }
-  manager_.events().insert(manager_.events().begin(), events.begin(), events.end());
+  manager_.requests().events().insert(manager_.requests().events().begin(), events.begin(), events.end());
 }
 
 void Cache::on_transfer(TransferEvent event) {
@@ -341,7 +342,7 @@ void Cache::on_store(const StoreEvent& event, PoolId pool) {
 }
 
 void Cache::carry_out() {
-  status_.store(manager_.status(), std::memory_order_release);
+  status_.store(manager_.administration().status(), std::memory_order_release);
   for (const PoolId pool : pool_ids_) carry_out(pool);
   for (HostChunks& chunks : host_chunks_) chunks.give_back_emptied();
 }
@@ -410,8 +411,8 @@ void Cache::note_time() {
 void Cache::note_ready(RequestId id, TimePoint now) {
   if (!manager_.learns_prefill()) return;
   // Blocks that are computed elsewhere say nothing about the speed of this engine.
-  const bool computes = manager_.request_stats(id)->external == 0;
-  prefill_.on_ready(id, computes ? manager_.prompt_left(id) : 0, now);
+  const bool computes = manager_.requests().request_stats(id)->external == 0;
+  prefill_.on_ready(id, computes ? manager_.requests().prompt_left(id) : 0, now);
 }
 
 void Cache::learn_prefill(TimePoint now) {

@@ -97,13 +97,13 @@ class Cache : private LeaseHome {
   Cache& operator=(const Cache&) = delete;
 
   [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Tier lowest_tier = Tier::storage) const {
-    return manager_.match(keys, lowest_tier);
+    return manager_.requests().match(keys, lowest_tier);
   }
-  /// Returns the lease of a request that is ready or pending; `state()` says which. Fails as CacheManager::acquire does. If it
+  /// Returns the lease of a request that is ready or pending; `state()` says which. Fails as Requests::acquire does. If it
   /// fails with no_room while slots are quarantined, next_deadline() says when to try again.
   [[nodiscard]] Result<Lease> acquire(const AcquireRequest& request);
   [[nodiscard]] RequestState state(const Lease& lease) const {
-    return lease ? manager_.state(lease.id()) : RequestState::unknown;
+    return lease ? manager_.requests().state(lease.id()) : RequestState::unknown;
   }
   /// Blocks until the request is ready or has failed: it polls, and sleeps between polls. Afterwards hit_tiers() and
   /// request_stats() say where each block came from and which blocks must be computed. Events of other requests are kept for the
@@ -114,7 +114,9 @@ class Cache : private LeaseHome {
   [[nodiscard]] Result<std::span<const Duplicate>> commit(const Lease& lease, std::span<const BlockKey> keys, Fence written);
   /// Number of blocks of the request that are committed, hits included. After a commit() that stopped early it is less than the
   /// number of keys. Fails: not_ready.
-  [[nodiscard]] Result<std::uint32_t> committed_blocks(const Lease& lease) const { return manager_.committed_blocks(lease.id()); }
+  [[nodiscard]] Result<std::uint32_t> committed_blocks(const Lease& lease) const {
+    return manager_.requests().committed_blocks(lease.id());
+  }
   /// Ends the lease. Work that was launched up to `last_use` may still touch its blocks.
   void release(Lease lease, Fence last_use);
   /// Tells the cache that compute has finished everything that it was given, whether or not a fence marks it, for example after
@@ -124,16 +126,20 @@ class Cache : private LeaseHome {
 
   [[nodiscard]] Result<void> advance(const Lease& lease, std::uint64_t tokens, Fence last_use);
   [[nodiscard]] Result<std::span<const SlotId>> block_table(const Lease& lease, GroupId group = {}) const {
-    return manager_.block_table(lease.id(), group);
+    return manager_.requests().block_table(lease.id(), group);
   }
   [[nodiscard]] Result<std::span<const SlotId>> unkeyed_blocks(const Lease& lease, GroupId group = {}) const {
-    return manager_.unkeyed_blocks(lease.id(), group);
+    return manager_.requests().unkeyed_blocks(lease.id(), group);
   }
   [[nodiscard]] GroupState group_state(const Lease& lease, GroupId group) const {
-    return lease ? manager_.group_state(lease.id(), group) : GroupState::unknown;
+    return lease ? manager_.requests().group_state(lease.id(), group) : GroupState::unknown;
   }
-  [[nodiscard]] Result<std::span<const Tier>> hit_tiers(const Lease& lease) const { return manager_.hit_tiers(lease.id()); }
-  [[nodiscard]] Result<RequestStats> request_stats(const Lease& lease) const { return manager_.request_stats(lease.id()); }
+  [[nodiscard]] Result<std::span<const Tier>> hit_tiers(const Lease& lease) const {
+    return manager_.requests().hit_tiers(lease.id());
+  }
+  [[nodiscard]] Result<RequestStats> request_stats(const Lease& lease) const {
+    return manager_.requests().request_stats(lease.id());
+  }
 
   /// Seconds that the request waited until it was ready, or has waited so far. In loop mode, the time before it was accepted is
   /// not included.
@@ -141,47 +147,55 @@ class Cache : private LeaseHome {
   /// The waits of all requests so far.
   [[nodiscard]] WaitTotals wait_totals() const { return waits_.totals(); }
 
-  /// The calls of CacheManager with these names (runtime/manager/cache_manager.hpp). Their decisions are carried out.
+  /// The same as in Administration (runtime/manager/administration.hpp). Their decisions are carried out.
   void clear(const ClearOptions& options);
   [[nodiscard]] Result<void> reset(const ClearOptions& options);
   [[nodiscard]] Result<void> resume();
   [[nodiscard]] Result<std::uint32_t> drop(std::span<const BlockKey> keys);
   [[nodiscard]] Result<EvictedBlocks> evict(std::span<const SlotId> slots, PoolId pool = {});
   [[nodiscard]] std::optional<BlockPlace> find_block(const BlockKey& key, GroupId group = {}) const {
-    return manager_.find_block(key, group);
+    return manager_.administration().find_block(key, group);
   }
-  [[nodiscard]] Result<PinId> pin(std::span<const BlockKey> keys, TimePoint until = never) { return manager_.pin(keys, until); }
+  [[nodiscard]] Result<PinId> pin(std::span<const BlockKey> keys, TimePoint until = never) {
+    return manager_.administration().pin(keys, until);
+  }
   [[nodiscard]] Result<void> unpin(PinId pin);
   [[nodiscard]] Result<RetentionId> retain(std::span<const BlockKey> keys, Priority priority, TimePoint until = never) {
-    return manager_.retain(keys, priority, until);
+    return manager_.administration().retain(keys, priority, until);
   }
-  [[nodiscard]] Result<void> end_retention(RetentionId retention) { return manager_.end_retention(retention); }
+  [[nodiscard]] Result<void> end_retention(RetentionId retention) { return manager_.administration().end_retention(retention); }
   [[nodiscard]] Result<void> set_quota(TenantId tenant, TenantQuota quota, PoolId pool = {}) {
-    return manager_.set_quota(tenant, quota, pool);
+    return manager_.administration().set_quota(tenant, quota, pool);
   }
-  [[nodiscard]] Result<void> remove_quota(TenantId tenant, PoolId pool = {}) { return manager_.remove_quota(tenant, pool); }
+  [[nodiscard]] Result<void> remove_quota(TenantId tenant, PoolId pool = {}) {
+    return manager_.administration().remove_quota(tenant, pool);
+  }
   [[nodiscard]] std::optional<std::uint64_t> tenant_blocks(TenantId tenant, Tier tier, PoolId pool = {}) const {
-    return manager_.tenant_blocks(tenant, tier, pool);
+    return manager_.administration().tenant_blocks(tenant, tier, pool);
   }
   /// Does not wait. A host tier that becomes larger grows chunk by chunk in later polls; host_memory() says how far it has come
   /// and why it stopped early. For storage this is BlockStore::resize, with its errors; the stat() of the store says how far it
   /// has come. Fails with invalid_argument if there is no storage.
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, PoolId pool = {});
-  [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const { return manager_.retiring(tier, pool); }
+  [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const {
+    return manager_.administration().retiring(tier, pool);
+  }
   [[nodiscard]] HostMemory host_memory(PoolId pool = {}) const { return host_chunks_.at(pool.value()).memory(); }
   /// How often the host tier could not grow as ordered; host_memory() says why the last growth failed.
   [[nodiscard]] std::uint64_t host_growth_failures(PoolId pool = {}) const { return host_chunks_.at(pool.value()).failures(); }
-  [[nodiscard]] std::uint32_t common_prefix(GroupId group = {}) const { return manager_.common_prefix(group); }
+  [[nodiscard]] std::uint32_t common_prefix(GroupId group = {}) const { return manager_.requests().common_prefix(group); }
   /// These counts only grow, like those of wait_totals(), residency_totals() and moved(). A reader keeps the last values and
   /// subtracts them from the new ones.
   [[nodiscard]] ManagerStats stats() const { return manager_.stats(); }
   /// The calls of CacheManager with these names.
   [[nodiscard]] TreeCounts tree_counts(PoolId pool = {}) const { return manager_.tree_counts(pool); }
   [[nodiscard]] std::string describe_tree(std::size_t lines_max) const { return manager_.describe_tree(lines_max); }
-  void sample_residency(std::uint32_t one_in) { manager_.sample_residency(one_in); }
-  [[nodiscard]] ResidencyTotals residency_totals(PoolId pool = {}) const { return manager_.residency_totals(pool); }
-  void record_events() { manager_.record_events(); }
-  void take_events(std::vector<KvEvent>& events) { manager_.take_events(events); }
+  void sample_residency(std::uint32_t one_in) { manager_.administration().sample_residency(one_in); }
+  [[nodiscard]] ResidencyTotals residency_totals(PoolId pool = {}) const {
+    return manager_.administration().residency_totals(pool);
+  }
+  void record_events() { manager_.administration().record_events(); }
+  void take_events(std::vector<KvEvent>& events) { manager_.administration().take_events(events); }
   /// The state after the last call. Can be called from any thread.
   [[nodiscard]] CacheStatus status() const noexcept { return status_.load(std::memory_order_acquire); }
 
@@ -196,7 +210,7 @@ class Cache : private LeaseHome {
     return manager_.write_backs().take_results(id);
   }
   /// The blocks that would survive a power failure now, and those that would be lost, in all pools together.
-  [[nodiscard]] Durability durability() const { return manager_.durability(); }
+  [[nodiscard]] Durability durability() const { return manager_.administration().durability(); }
   /// Starts a job that writes everything that is cached to storage and flushes it, within `budget`. Fails as start_write_back().
   [[nodiscard]] Result<WriteBackId> start_checkpoint(Duration budget);
   /// Does the same and blocks until the job has ended: it polls, and sleeps between polls. Returns what is durable and what is

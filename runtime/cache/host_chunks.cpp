@@ -28,10 +28,10 @@ HostChunks::HostChunks(HostArena& arena, CacheManager& manager, PoolId pool) : a
     if (!warm && slots.first.value() < known) {
       closing.push_back({slots.first, std::min(slots.end(), known) - slots.first.value()});
     } else if (warm && slots.end() > known) {
-      manager.open_host(slots, pool);
+      manager.administration().open_host(slots, pool);
     }
   }
-  if (!closing.empty()) TERRACE_CHECK(manager.resize(Tier::host, sizes.host_blocks, pool, closing).has_value());
+  if (!closing.empty()) TERRACE_CHECK(manager.administration().resize(Tier::host, sizes.host_blocks, pool, closing).has_value());
 }
 
 bool HostChunks::goes(std::uint32_t chunk) const { return std::ranges::find(going_, chunk, &Going::chunk) != going_.end(); }
@@ -83,7 +83,7 @@ Result<void> HostChunks::resize(std::uint32_t blocks) {
   for (const std::uint32_t chunk : plan.cancel) cancel(chunk);
   for (const std::uint32_t chunk : plan.reopen) {
     std::erase_if(going_, [&](const Going& going) { return going.chunk == chunk; });
-    manager_.open_host(arena_.slots_of(chunk), pool_);
+    manager_.administration().open_host(arena_.slots_of(chunk), pool_);
   }
   if (plan.grow > 0) TERRACE_CHECK(arena_.grow(plan.grow).has_value());
   return {};
@@ -92,7 +92,7 @@ Result<void> HostChunks::resize(std::uint32_t blocks) {
 Result<void> HostChunks::close(const Plan& plan, std::uint32_t blocks) {
   std::vector<SlotSpan> closing;
   for (const std::uint32_t chunk : plan.close) closing.push_back(arena_.slots_of(chunk));
-  if (const Result<void> resized = manager_.resize(Tier::host, blocks, pool_, closing); !resized) return resized;
+  if (const Result<void> resized = manager_.administration().resize(Tier::host, blocks, pool_, closing); !resized) return resized;
   for (const std::uint32_t chunk : plan.close) {
     const SlotSpan here = arena_.slots_of(chunk);
     going_.push_back({chunk, here, here.first.value()});
@@ -120,7 +120,7 @@ void HostChunks::poll() {
     } else if (unwanted) {
       arena_.give_back(event.chunk);
     } else {
-      manager_.open_host(event.slots, pool_);
+      manager_.administration().open_host(event.slots, pool_);
     }
   }
   if (failed) stop_growing();
@@ -140,13 +140,13 @@ void HostChunks::stop_growing() {
     if (is_coming(arena_.state(chunk)) && !is_cancelled(chunk)) cancel(chunk);
   }
   // (This fails if a chunk that should go is pinned, so that more slots are held. Then the next resize reports it.)
-  (void)manager_.resize(Tier::host, manager_.residency(pool_).host_blocks(), pool_);
+  (void)manager_.administration().resize(Tier::host, manager_.residency(pool_).host_blocks(), pool_);
 }
 
 void HostChunks::give_back_emptied() {
   for (std::size_t i = 0; i < going_.size();) {
     Going& going = going_[i];
-    going.next = manager_.first_in_use({SlotId{going.next}, going.slots.end() - going.next}, pool_);
+    going.next = manager_.administration().first_in_use({SlotId{going.next}, going.slots.end() - going.next}, pool_);
     if (going.next < going.slots.end()) {
       ++i;
       continue;

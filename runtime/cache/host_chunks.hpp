@@ -39,7 +39,7 @@ class HostChunks {
   /// The arena has, or will have, host_blocks + staging_blocks slots of the pool. The staging slots are warm.
   HostChunks(HostArena& arena, CacheManager& manager, PoolId pool);
 
-  /// Does not wait; memory() says how far the resize has come. Fails as CacheManager::resize, and with never_fits if the slots
+  /// Does not wait; memory() says how far the resize has come. Fails as Administration::resize, and with never_fits if the slots
   /// would exceed the numbers of SlotId. After a failure nothing has changed.
   [[nodiscard]] Result<void> resize(std::uint32_t blocks);
   /// Handles the events of the arena.

@@ -84,12 +84,12 @@ Result<WriteBackJobs::Job*> WriteBackJobs::add(const WriteBackOrder& order) {
   return &job;
 }
 
-Result<WriteBackId> WriteBackJobs::start(const WriteBackOrder& order, std::span<const PrefixIn> prefixes,
+Result<WriteBackId> WriteBackJobs::start(const WriteBackOrder& order, std::span<const PoolPrefix> prefixes,
                                          std::span<const BlockKey> gone) {
   const Result<Job*> added = add(order);
   if (!added) return added.error();
   Job& job = **added;
-  for (const PrefixIn& each : prefixes) {
+  for (const PoolPrefix& each : prefixes) {
     TieredPool& pool = *pools_[each.pool.value()];
     for (std::uint32_t depth = 0; depth < each.prefix.length; ++depth) {
       take(job, pool, pool.residency().tree().at(each.prefix, depth));

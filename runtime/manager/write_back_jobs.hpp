@@ -1,5 +1,6 @@
 #pragma once
 
+#include "runtime/manager/model_groups.hpp"
 #include "runtime/tiering/tiered_pool.hpp"
 #include "runtime/types/write_back.hpp"
 
@@ -32,13 +33,9 @@ class WriteBackJobs {
 
   WriteBackJobs(std::span<const std::unique_ptr<TieredPool>> pools, std::uint32_t blocks_ahead);
 
-  struct PrefixIn {
-    PoolId pool;
-    Prefix prefix;
-  };
   /// A job over what of the prefixes is there now. `gone`: keys that were asked for and are not. Fails: refused (as many jobs run
   /// as can).
-  [[nodiscard]] Result<WriteBackId> start(const WriteBackOrder& order, std::span<const PrefixIn> prefixes,
+  [[nodiscard]] Result<WriteBackId> start(const WriteBackOrder& order, std::span<const PoolPrefix> prefixes,
                                           std::span<const BlockKey> gone);
   /// A job over the tree: of `order`'s tenant where its scope is one, and of what was last used at `last_use_max` or before.
   [[nodiscard]] Result<WriteBackId> start(const WriteBackOrder& order, std::uint64_t last_use_max);

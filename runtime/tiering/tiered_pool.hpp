@@ -182,10 +182,10 @@ class TieredPool {
   /// when that ends.
   void clear(bool storage);
   [[nodiscard]] bool any_hidden() const { return residency_.tree().any_hidden(); }
-  /// The same as CacheManager::evict and find_block.
+  /// The same as Administration::evict and find_block.
   [[nodiscard]] EvictedBlocks evict(std::span<const SlotId> slots);
   [[nodiscard]] std::optional<BlockPlace> find_block(const BlockKey& key) const;
-  /// The same as CacheManager::resize.
+  /// The same as Administration::resize.
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing = {});
   void open_host(SlotSpan slots) { resizer_.open_host(slots); }
   /// The same as ResidencySample::follow, set_now and used.

@@ -44,7 +44,7 @@ class World::ChunkWatch final : public ArenaChunks {
   void chunk_removing(const ArenaChunk& chunk) override {
     TERRACE_CHECK(std::erase(chunks_, chunk.slots) == 1);
     if (!world_.cache_) return;
-    TERRACE_CHECK(world_.cache_->manager().first_in_use(chunk.slots, pool_) == chunk.slots.end());
+    TERRACE_CHECK(world_.cache_->manager().administration().first_in_use(chunk.slots, pool_) == chunk.slots.end());
     ++world_.seen_->chunks_removed;
   }
   void refuse_next() { refuse_next_ = true; }
@@ -140,7 +140,7 @@ void World::step() {
   if (paused_ && random_.chance(0.05)) resume_transfers();
   if (cache_->status() == CacheStatus::cleared && random_.chance(0.1)) TERRACE_CHECK(cache_->resume().has_value());
   // Without another fence, a quarantine might last for ever.
-  const bool marks = cache_->manager().quarantined_requests() > 0 && random_.chance(0.05);
+  const bool marks = cache_->manager().requests().quarantined_requests() > 0 && random_.chance(0.05);
   if (marks) ranks_->devices().launch([](std::uint32_t, BlockAccess&) {});
   check_counters();
 }
@@ -467,7 +467,7 @@ void World::check() {
   for (const auto& client : clients_) {
     for (const GroupId group : client->duplicates) ++duplicates[rules_[group.value()].config().pool.value()];
   }
-  if (cache_->manager().quarantined_requests() == 0) dropped_duplicates_.clear();
+  if (cache_->manager().requests().quarantined_requests() == 0) dropped_duplicates_.clear();
   for (const GroupId group : dropped_duplicates_) ++duplicates[rules_[group.value()].config().pool.value()];
   check_promises(cache_->manager(), duplicates);
   cache_->take_events(kv_events_);
@@ -507,7 +507,7 @@ void World::wind_down() {
     return std::ranges::any_of(arenas_,
                                [](const auto& arena) { return arena->mapped() != arena->block_bytes() * arena->slots(); });
   };
-  const auto quarantined = [this] { return cache_->manager().quarantined_requests() > 0; };
+  const auto quarantined = [this] { return cache_->manager().requests().quarantined_requests() > 0; };
   for (int i = 0; i < 200'000 && (!clients_.empty() || cache_->has_pending_work() || chunks_move() || quarantined()); ++i) {
     for (const auto& io : disks_) {
       if (io->queued() == 0 && io->stalled() > 0) io->release_stalled();

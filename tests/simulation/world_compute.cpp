@@ -211,7 +211,7 @@ void World::check_counters() {
   for (const RequestTotals& t : {now.requests, now.preempted}) {
     TERRACE_CHECK(t.asked == t.device + t.host + t.storage + t.external + t.miss);
   }
-  if (cache_->manager().quarantined_requests() > 0) ++seen_->quarantined;
+  if (cache_->manager().requests().quarantined_requests() > 0) ++seen_->quarantined;
 }
 
 }  // namespace terrace::test

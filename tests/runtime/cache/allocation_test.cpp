@@ -35,19 +35,19 @@ std::vector<std::vector<BlockKey>> prompts() {
 /// A whole request: match, acquire, extend by one block of output, commit in two parts, release.
 void serve(CacheManager& manager, std::uint64_t id, const std::vector<BlockKey>& keys) {
   const RequestId request{id};
-  (void)manager.match(keys);
+  (void)manager.requests().match(keys);
   AcquireRequest wanted;
   wanted.id = request;
   wanted.keys = keys;
   wanted.blocks = static_cast<std::uint32_t>(keys.size());
-  TERRACE_CHECK(manager.acquire(wanted).has_value());
-  TERRACE_CHECK(manager.extend(request, 1).has_value());
-  TERRACE_CHECK(manager.commit(request, std::span{keys}.first(keys.size() / 2), Fence{id}).has_value());
-  TERRACE_CHECK(manager.commit(request, keys, Fence{id}).has_value());
-  TERRACE_CHECK(manager.advance(request, keys.size(), Fence{id}).has_value());
-  TERRACE_CHECK(manager.block_table(request)->size() == keys.size() + 1);
-  TERRACE_CHECK(manager.request_stats(request).has_value());
-  TERRACE_CHECK(manager.release(request, Fence{id}).has_value());
+  TERRACE_CHECK(manager.requests().acquire(wanted).has_value());
+  TERRACE_CHECK(manager.requests().extend(request, 1).has_value());
+  TERRACE_CHECK(manager.requests().commit(request, std::span{keys}.first(keys.size() / 2), Fence{id}).has_value());
+  TERRACE_CHECK(manager.requests().commit(request, keys, Fence{id}).has_value());
+  TERRACE_CHECK(manager.requests().advance(request, keys.size(), Fence{id}).has_value());
+  TERRACE_CHECK(manager.requests().block_table(request)->size() == keys.size() + 1);
+  TERRACE_CHECK(manager.requests().request_stats(request).has_value());
+  TERRACE_CHECK(manager.requests().release(request, Fence{id}).has_value());
   manager.actions().clear();
 }
 
@@ -68,7 +68,7 @@ void expect_none_once_warm(CacheManager& manager) {
     for (const auto& keys : requests) serve(manager, ++id, keys);
   }
   EXPECT_EQ(allocations - before, 0U);
-  EXPECT_GT(manager.match(requests.back()).total(), 0U);  // and it has had hits
+  EXPECT_GT(manager.requests().match(requests.back()).total(), 0U);  // and it has had hits
   EXPECT_GT(manager.stats().evicted_device, evicted_before + 4 * device_blocks);
 }
 
@@ -86,9 +86,9 @@ TEST_P(Allocations, are_none_on_the_step_path_once_warm) {
 
 TEST_P(Allocations, are_none_where_residency_is_sampled) {
   CacheManager manager{with_policy(GetParam())};
-  manager.sample_residency(64);
+  manager.administration().sample_residency(64);
   expect_none_once_warm(manager);
-  EXPECT_GT(manager.residency_totals().device.lifetime.total(), 0U);
+  EXPECT_GT(manager.administration().residency_totals().device.lifetime.total(), 0U);
 }
 
 TEST_P(Allocations, are_none_where_groups_have_windows_and_states) {

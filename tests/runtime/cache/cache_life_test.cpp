@@ -30,7 +30,7 @@ TEST_F(CacheLife, a_clear_forgets_what_nobody_uses_at_once) {
   EXPECT_EQ(free_on_device(), 8U);
   EXPECT_EQ(resident(Tier::device) + resident(Tier::host), 0U);
   EXPECT_EQ(cache->status(), CacheStatus::normal);
-  EXPECT_EQ(cache->manager().epoch(), Epoch{1});
+  EXPECT_EQ(cache->manager().administration().epoch(), Epoch{1});
   run(3, keys_of({1, 2, 3}));
   EXPECT_EQ(hits(keys_of({1, 2, 3})), 3U);
 }
@@ -158,7 +158,7 @@ TEST_F(CacheLife, pinned_blocks_stay_until_they_are_unpinned) {
   make(sizes(8));
   run(1, keys_of({1, 2, 3}));
   const PinId pin = cache->pin(keys_of({1, 2, 3, 4})).value();
-  EXPECT_EQ(cache->manager().pinned_blocks(), 3U);
+  EXPECT_EQ(cache->manager().administration().pinned_blocks(), 3U);
   run(2, keys_of({11, 12, 13, 14, 15}));
   run(3, keys_of({21, 22, 23, 24, 25}));
   EXPECT_EQ(hits(keys_of({1, 2, 3})), 3U);
@@ -189,7 +189,7 @@ TEST_F(CacheLife, a_pin_ends_with_its_time) {
   EXPECT_EQ(acquire(2, keys_of({7, 8, 9})).error(), Errc::no_room);
   clock.advance(std::chrono::seconds{5});
   poll();
-  EXPECT_EQ(cache->manager().pinned_blocks(), 0U);
+  EXPECT_EQ(cache->manager().administration().pinned_blocks(), 0U);
   EXPECT_EQ(cache->next_deadline(), never);
   run(3, keys_of({7, 8, 9}));
 }

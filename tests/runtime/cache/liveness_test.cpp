@@ -143,7 +143,7 @@ TEST_F(DroppedLeases, in_the_middle_of_a_transfer_that_stands_still_hold_up_nobo
   settle();
   ASSERT_EQ(device->commands(Direction::swap_in), 1U);
   release(4);  // no call waits for the transfer
-  EXPECT_EQ(cache->manager().live_requests(), 0U);
+  EXPECT_EQ(cache->manager().requests().live_requests(), 0U);
   const Ledger while_stuck = cache->manager().device_ledger();
   EXPECT_EQ(while_stuck.held, 0U);
   EXPECT_EQ(while_stuck.filling, 2U) << "they are nobody else's before the bytes have moved";

@@ -38,7 +38,7 @@ class LoopLife : public testing::Test {
     runtime->stop(asio::use_future).get();
     pool.join();
     runtime.reset();
-    EXPECT_EQ(stack->cache().manager().live_requests(), 0U);
+    EXPECT_EQ(stack->cache().manager().requests().live_requests(), 0U);
     stack->cache().manager().check_invariants();
   }
 

@@ -111,7 +111,7 @@ TEST(LoopMode, requests_wait_in_order_for_room_and_all_are_served) {
     loop.run();
     EXPECT_EQ(served, count);
   }
-  EXPECT_EQ(stack.cache().manager().live_requests(), 0U);
+  EXPECT_EQ(stack.cache().manager().requests().live_requests(), 0U);
   EXPECT_EQ(stack.cache().manager().readers(), 0U);
   stack.cache().manager().check_invariants();
 }
@@ -137,7 +137,7 @@ TEST(LoopMode, leases_end_on_any_thread) {
     EXPECT_EQ(runtime.stop(asio::use_future).get(), 0U);
     pool.join();
   }
-  EXPECT_EQ(stack.cache().manager().live_requests(), 0U);
+  EXPECT_EQ(stack.cache().manager().requests().live_requests(), 0U);
   stack.cache().manager().check_invariants();
 }
 

@@ -102,22 +102,22 @@ TEST(PoolPlan, nine_mixed_groups_waste_under_a_twentieth_of_their_bytes_when_ful
     request.blocks = units;
     request.new_blocks_max = typical.chunk_tokens / unit;
     request.encoder_tokens = typical.encoder_tokens;
-    if (!manager.acquire(request)) {
+    if (!manager.requests().acquire(request)) {
       ++refused;
       ASSERT_FALSE(running.empty());
-      ASSERT_TRUE(manager.release(running.front(), Fence{}).has_value());
+      ASSERT_TRUE(manager.requests().release(running.front(), Fence{}).has_value());
       running.pop_front();
       continue;
     }
     running.push_back(request.id);
-    const auto hits = static_cast<std::uint32_t>(manager.hit_tiers(request.id)->size());
+    const auto hits = static_cast<std::uint32_t>(manager.requests().hit_tiers(request.id)->size());
     bool room = true;
     for (std::uint32_t done = std::min(units, hits + request.new_blocks_max); room; done += request.new_blocks_max) {
       done = std::min(done, units);
-      ASSERT_TRUE(manager.commit(request.id, std::span{keys}.first(done), Fence{}).has_value());
-      ASSERT_TRUE(manager.advance(request.id, std::uint64_t{done} * unit, Fence{}).has_value());
+      ASSERT_TRUE(manager.requests().commit(request.id, std::span{keys}.first(done), Fence{}).has_value());
+      ASSERT_TRUE(manager.requests().advance(request.id, std::uint64_t{done} * unit, Fence{}).has_value());
       if (done == units) break;
-      room = manager.extend(request.id, std::min(request.new_blocks_max, units - done)).has_value();
+      room = manager.requests().extend(request.id, std::min(request.new_blocks_max, units - done)).has_value();
     }
     if (step % 100 == 0) manager.check_invariants();
   }
@@ -128,7 +128,7 @@ TEST(PoolPlan, nine_mixed_groups_waste_under_a_twentieth_of_their_bytes_when_ful
     used += (ledger.held + ledger.ready) * count(plan.block_bytes[pool]);
   }
   EXPECT_GE(used, count(device) * 95 / 100) << "of " << count(device);
-  for (const RequestId id : running) ASSERT_TRUE(manager.release(id, Fence{}).has_value());
+  for (const RequestId id : running) ASSERT_TRUE(manager.requests().release(id, Fence{}).has_value());
 }
 
 }  // namespace

@@ -120,7 +120,7 @@ class Soak : public testing::TestWithParam<Kind> {
     const CacheManager& manager = cache_->manager();
     manager.check_invariants();
     store_.check_invariants();
-    EXPECT_EQ(manager.live_requests(), 0U);
+    EXPECT_EQ(manager.requests().live_requests(), 0U);
     EXPECT_EQ(manager.readers(), 0U);
     EXPECT_FALSE(cache_->has_pending_work());
     EXPECT_EQ(cache_->transfers_in_flight(), 0U);

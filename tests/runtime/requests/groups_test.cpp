@@ -64,7 +64,7 @@ TEST_F(Groups, have_a_table_each_of_blocks_of_their_own_size) {
   EXPECT_EQ(table(1, second).size(), 3U);  // the third block has one unit of three
   EXPECT_EQ(cache->block_table(leases.at(1), GroupId{2}).error(), Errc::invalid_argument);
   ASSERT_TRUE(commit(1, prompt(7)).has_value());
-  EXPECT_EQ(cache->manager().committed_blocks(RequestId{1}).value(), 6U);  // the smallest of all groups
+  EXPECT_EQ(cache->manager().requests().committed_blocks(RequestId{1}).value(), 6U);  // the smallest of all groups
 }
 
 TEST_F(Groups, hit_what_all_of_them_can_serve_on_a_common_boundary) {
@@ -294,8 +294,8 @@ TEST_F(Groups, are_pinned_dropped_and_cleared_together) {
   make(model({group(GroupKind::full, 1), group(GroupKind::sliding_window, 1, 3, 1)}, {30, 8}));
   run(1, prompt(5));
   const PinId pin = cache->pin(prompt(5)).value();
-  EXPECT_EQ(cache->manager().pinned_blocks(PoolId{0}), 5U);
-  EXPECT_EQ(cache->manager().pinned_blocks(PoolId{1}), 2U);  // as many as a hit of all blocks needs
+  EXPECT_EQ(cache->manager().administration().pinned_blocks(PoolId{0}), 5U);
+  EXPECT_EQ(cache->manager().administration().pinned_blocks(PoolId{1}), 2U);  // as many as a hit of all blocks needs
   run(2, prompt(5, 2));
   EXPECT_EQ(cache->match(prompt(5)).total(), 5U);
   EXPECT_EQ(cache->drop(prompt(5)).error(), Errc::in_use);

@@ -84,7 +84,7 @@ TEST_F(RequestLife, a_refused_acquire_changes_nothing) {
   const Ledger after = cache->manager().device_ledger();
   EXPECT_EQ(before.free, after.free);
   EXPECT_EQ(before.held, after.held);
-  EXPECT_EQ(cache->manager().live_requests(), 1U);
+  EXPECT_EQ(cache->manager().requests().live_requests(), 1U);
   cache->manager().check_invariants();
 }
 
@@ -167,10 +167,10 @@ TEST_F(RequestLife, evicts_the_tail_of_a_sequence_first) {
 TEST_F(RequestLife, calls_for_an_unknown_or_unready_request_say_so) {
   make(test::with_storage(sizes(4, 4), WritePolicy::none));
   CacheManager manager{sizes(4)};
-  EXPECT_EQ(manager.extend(RequestId{1}, 1).error(), Errc::unknown_request);
-  EXPECT_EQ(manager.commit(RequestId{1}, {}, Fence{}).error(), Errc::unknown_request);
-  EXPECT_EQ(manager.release(RequestId{1}, Fence{}).error(), Errc::unknown_request);
-  EXPECT_EQ(manager.block_table(RequestId{1}).error(), Errc::unknown_request);
+  EXPECT_EQ(manager.requests().extend(RequestId{1}, 1).error(), Errc::unknown_request);
+  EXPECT_EQ(manager.requests().commit(RequestId{1}, {}, Fence{}).error(), Errc::unknown_request);
+  EXPECT_EQ(manager.requests().release(RequestId{1}, Fence{}).error(), Errc::unknown_request);
+  EXPECT_EQ(manager.requests().block_table(RequestId{1}).error(), Errc::unknown_request);
   run(1, keys_of({1, 2, 3, 4}));
   ASSERT_TRUE(acquire(2, keys_of({7, 8})).has_value());  // waits for swap-outs
   ASSERT_FALSE(ready(2));
@@ -373,17 +373,17 @@ TEST(Shards, confine_hits_and_slots_to_their_ranks) {
   wanted.keys = keys;
   wanted.blocks = 3;
   for (CacheManager* const rank : {&first, &second}) {
-    ASSERT_TRUE(rank->acquire(wanted).has_value());
+    ASSERT_TRUE(rank->requests().acquire(wanted).has_value());
     EXPECT_EQ(rank->usage(Tier::device).blocks, 3U);
     const std::uint32_t lowest = rank == &first ? 1 : 5;
-    const auto table = rank->block_table(wanted.id).value();
+    const auto table = rank->requests().block_table(wanted.id).value();
     for (std::uint32_t i = 0; i < 3; ++i) EXPECT_EQ(table[i], SlotId{lowest + i});
   }
-  ASSERT_TRUE(first.commit(wanted.id, keys, Fence{}).has_value());
-  EXPECT_EQ(first.match(keys).device, 3U);
-  EXPECT_EQ(second.match(keys).total(), 0U);
+  ASSERT_TRUE(first.requests().commit(wanted.id, keys, Fence{}).has_value());
+  EXPECT_EQ(first.requests().match(keys).device, 3U);
+  EXPECT_EQ(second.requests().match(keys).total(), 0U);
   for (CacheManager* const rank : {&first, &second}) {
-    ASSERT_TRUE(rank->release(wanted.id, Fence{}).has_value());
+    ASSERT_TRUE(rank->requests().release(wanted.id, Fence{}).has_value());
     rank->check_invariants();
   }
 }
@@ -397,26 +397,26 @@ TEST(Shards, that_are_full_refuse_and_change_nothing) {
   wanted.id = RequestId{1};
   wanted.keys = keys;
   wanted.blocks = 3;
-  ASSERT_TRUE(rank.acquire(wanted).has_value());
+  ASSERT_TRUE(rank.requests().acquire(wanted).has_value());
   const Ledger before = rank.device_ledger();
   AcquireRequest more = wanted;
   more.id = RequestId{2};
   more.keys = std::span{keys}.first(2);
   more.blocks = 2;
-  EXPECT_EQ(rank.acquire(more).error(), Errc::no_room);
+  EXPECT_EQ(rank.requests().acquire(more).error(), Errc::no_room);
   more.blocks = 5;
-  EXPECT_EQ(rank.acquire(more).error(), Errc::never_fits);
-  EXPECT_EQ(rank.extend(wanted.id, 2).error(), Errc::no_room);
+  EXPECT_EQ(rank.requests().acquire(more).error(), Errc::never_fits);
+  EXPECT_EQ(rank.requests().extend(wanted.id, 2).error(), Errc::no_room);
   const Ledger after = rank.device_ledger();
   EXPECT_EQ(before.free, after.free);
   EXPECT_EQ(before.held, after.held);
-  EXPECT_EQ(rank.live_requests(), 1U);
-  ASSERT_TRUE(rank.extend(wanted.id, 1).has_value());
-  EXPECT_EQ(rank.block_table(wanted.id)->back(), SlotId{11});
-  ASSERT_TRUE(rank.release(wanted.id, Fence{}).has_value());
-  ASSERT_TRUE(rank.resize(Tier::device, 2).has_value());
+  EXPECT_EQ(rank.requests().live_requests(), 1U);
+  ASSERT_TRUE(rank.requests().extend(wanted.id, 1).has_value());
+  EXPECT_EQ(rank.requests().block_table(wanted.id)->back(), SlotId{11});
+  ASSERT_TRUE(rank.requests().release(wanted.id, Fence{}).has_value());
+  ASSERT_TRUE(rank.administration().resize(Tier::device, 2).has_value());
   EXPECT_EQ(rank.usage(Tier::device).free, 2U);
-  EXPECT_EQ(rank.resize(Tier::device, 0).error(), Errc::invalid_argument);
+  EXPECT_EQ(rank.administration().resize(Tier::device, 0).error(), Errc::invalid_argument);
   rank.check_invariants();
 }
 

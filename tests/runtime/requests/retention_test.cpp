@@ -29,7 +29,7 @@ TEST_F(CacheRetention, what_has_a_higher_priority_outlives_what_is_newer) {
   make(lru(8));
   run(1, prefix(1, 4));
   const RetentionId kept = cache->retain(prefix(1, 4), usual_priority + 1).value();
-  EXPECT_EQ(cache->manager().retained_blocks(), 4U);
+  EXPECT_EQ(cache->manager().administration().retained_blocks(), 4U);
   run(2, prefix(2, 4));
   run(3, prefix(3, 4));
   EXPECT_EQ(cached(prefix(1, 4)), 4U);
@@ -37,7 +37,7 @@ TEST_F(CacheRetention, what_has_a_higher_priority_outlives_what_is_newer) {
   // When it ends, age counts again.
   ASSERT_TRUE(cache->end_retention(kept).has_value());
   EXPECT_EQ(cache->end_retention(kept).error(), Errc::not_found);
-  EXPECT_EQ(cache->manager().retained_blocks(), 0U);
+  EXPECT_EQ(cache->manager().administration().retained_blocks(), 0U);
   run(4, prefix(4, 4));
   EXPECT_EQ(cached(prefix(1, 4)), 0U);
   EXPECT_EQ(cached(prefix(3, 4)), 4U);
@@ -61,7 +61,7 @@ TEST_F(CacheRetention, ends_with_its_time) {
   EXPECT_EQ(cache->next_deadline(), end);
   clock.advance(std::chrono::seconds{1});
   poll();
-  EXPECT_EQ(cache->manager().retained_blocks(), 0U);
+  EXPECT_EQ(cache->manager().administration().retained_blocks(), 0U);
   run(2, prefix(2, 4));
   run(3, prefix(3, 4));
   EXPECT_EQ(cached(prefix(1, 4)), 0U);
@@ -91,7 +91,7 @@ TEST_F(CacheRetention, is_bounded_and_refused_where_it_means_nothing) {
   ASSERT_TRUE(cache->retain(prefix(1, 3), 9).has_value());
   EXPECT_EQ(cache->retain(prefix(2, 2), 9).error(), Errc::no_room);
   cache->clear({});
-  EXPECT_EQ(cache->manager().retained_blocks(), 0U);
+  EXPECT_EQ(cache->manager().administration().retained_blocks(), 0U);
 }
 
 TEST_F(CacheRetention, wants_a_policy_that_ranks) {

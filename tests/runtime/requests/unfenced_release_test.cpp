@@ -134,7 +134,7 @@ TEST_F(UnfencedRelease, ends_when_the_caller_says_that_compute_is_idle) {
 TEST_F(UnfencedRelease, is_bounded) {
   make(sizes(4));
   run(1, keys_of({1}));
-  for (std::uint64_t id = 2; id < 2 + CacheManager::quarantined_max; ++id) {
+  for (std::uint64_t id = 2; id < 2 + Requests::quarantined_max; ++id) {
     ASSERT_TRUE(acquire(id, keys_of({1})).has_value());
     launch_and_drop(id, false);
   }

@@ -84,14 +84,14 @@ class LateReads : public testing::Test {
     carry_out();
   }
   void acquire(std::uint64_t id, const std::vector<BlockKey>& keys) {
-    ASSERT_TRUE(manager->acquire(test::request_for(id, keys)).has_value());
+    ASSERT_TRUE(manager->requests().acquire(test::request_for(id, keys)).has_value());
     carry_out();
   }
   void commit_and_release(std::uint64_t id, const std::vector<BlockKey>& keys) {
-    ASSERT_EQ(manager->state(RequestId{id}), RequestState::ready);
-    ASSERT_TRUE(manager->commit(RequestId{id}, keys, Fence{}).has_value());
+    ASSERT_EQ(manager->requests().state(RequestId{id}), RequestState::ready);
+    ASSERT_TRUE(manager->requests().commit(RequestId{id}, keys, Fence{}).has_value());
     carry_out();
-    ASSERT_TRUE(manager->release(RequestId{id}, Fence{}).has_value());
+    ASSERT_TRUE(manager->requests().release(RequestId{id}, Fence{}).has_value());
     carry_out();
   }
   void run(std::uint64_t id, const std::vector<BlockKey>& keys) {
@@ -130,10 +130,10 @@ TEST_F(LateReads, that_fail_take_with_them_what_came_to_stand_on_their_copies) {
   commit_and_release(4, keys_of({1, 2, 3, 4}));
   // The fourth block goes to the host, where the three before it seem to be.
   run(5, keys_of({21, 22, 23, 24}));
-  ASSERT_EQ(manager->match(keys_of({1, 2, 3, 4})).device, 0U);
+  ASSERT_EQ(manager->requests().match(keys_of({1, 2, 3, 4})).device, 0U);
   end_reads(make_error_code(Errc::io_failed));
   manager->check_invariants();
-  const MatchResult left = manager->match(keys_of({1, 2, 3, 4}));
+  const MatchResult left = manager->requests().match(keys_of({1, 2, 3, 4}));
   EXPECT_EQ(left.host, 0U);
   EXPECT_EQ(left.storage, 4U);
 }
@@ -161,18 +161,18 @@ TEST_F(LateReads, do_not_cost_what_is_on_its_way_from_the_host) {
   run(2, keys_of({5, 6, 7, 8}));
   run(3, keys_of({11, 12, 13, 14}));
   run(4, keys_of({21, 22}));  // the host evicts the third block, which is the least recently used leaf
-  MatchResult found = manager->match(keys_of({1, 2, 3}));
+  MatchResult found = manager->requests().match(keys_of({1, 2, 3}));
   ASSERT_EQ(found.host, 2U);
   ASSERT_EQ(found.storage, 1U);
   acquire(5, keys_of({1, 2}));
   acquire(6, keys_of({1, 2, 3}));
   ASSERT_EQ(reads.size(), 1U);
   pass(1s);
-  EXPECT_EQ(manager->state(RequestId{6}), RequestState::waiting) << "for the link, as request 5 does";
+  EXPECT_EQ(manager->requests().state(RequestId{6}), RequestState::waiting) << "for the link, as request 5 does";
   bring_up();
-  ASSERT_EQ(manager->state(RequestId{6}), RequestState::ready);
-  EXPECT_EQ(manager->request_stats(RequestId{6})->host, 2U);
-  EXPECT_EQ(manager->request_stats(RequestId{6})->miss, 1U);
+  ASSERT_EQ(manager->requests().state(RequestId{6}), RequestState::ready);
+  EXPECT_EQ(manager->requests().request_stats(RequestId{6})->host, 2U);
+  EXPECT_EQ(manager->requests().request_stats(RequestId{6})->miss, 1U);
   commit_and_release(6, keys_of({1, 2, 3}));
   commit_and_release(5, keys_of({1, 2}));
   end_reads({});
@@ -185,7 +185,7 @@ TEST_F(PartialLoad, leaves_in_the_host_what_arrived_behind_a_block_that_did_not)
   make(4, 8, InclusionPolicy::exclusive);
   run(1, keys_of({1, 2, 3}));
   run(2, keys_of({5, 6, 7, 8}));
-  ASSERT_EQ(manager->match(keys_of({1, 2, 3})).host, 3U);
+  ASSERT_EQ(manager->requests().match(keys_of({1, 2, 3})).host, 3U);
   acquire(3, keys_of({1, 2, 3}));
   ASSERT_EQ(swap_ins.size(), 1U);
   TransferEvent event;
@@ -195,7 +195,7 @@ TEST_F(PartialLoad, leaves_in_the_host_what_arrived_behind_a_block_that_did_not)
   swap_ins.clear();
   manager->on_transfer(std::move(event));
   manager->check_invariants();
-  const MatchResult left = manager->match(keys_of({1, 2, 3}));
+  const MatchResult left = manager->requests().match(keys_of({1, 2, 3}));
   EXPECT_EQ(left.device, 0U);
   EXPECT_EQ(left.host, 3U);
   manager->settle();

@@ -15,19 +15,19 @@ class TerraceSubject final : public IndexSubject {
  public:
   TerraceSubject(std::uint32_t capacity, PolicyFactory policy) : manager_{config(capacity, std::move(policy))} {}
 
-  std::uint32_t match(std::span<const BlockKey> keys) override { return manager_.match(keys).device; }
+  std::uint32_t match(std::span<const BlockKey> keys) override { return manager_.requests().match(keys).device; }
 
   std::uint32_t serve(std::span<const BlockKey> keys) override {
-    const std::uint32_t hits = manager_.match(keys).device;
+    const std::uint32_t hits = manager_.requests().match(keys).device;
     const RequestId id = acquire(keys, static_cast<std::uint32_t>(keys.size()));
-    TERRACE_CHECK(manager_.commit(id, keys, Fence{}).has_value());
-    TERRACE_CHECK(manager_.release(id, Fence{}).has_value());
+    TERRACE_CHECK(manager_.requests().commit(id, keys, Fence{}).has_value());
+    TERRACE_CHECK(manager_.requests().release(id, Fence{}).has_value());
     return hits;
   }
 
   void evict(std::uint32_t blocks) override {
     const RequestId id = acquire({}, blocks);
-    TERRACE_CHECK(manager_.release(id, Fence{}).has_value());
+    TERRACE_CHECK(manager_.requests().release(id, Fence{}).has_value());
   }
 
   std::size_t bytes() const override { return manager_.bytes_held(); }
@@ -45,7 +45,7 @@ class TerraceSubject final : public IndexSubject {
     wanted.id = RequestId{++last_id_};
     wanted.keys = keys;
     wanted.blocks = blocks;
-    const Result<Acquired> acquired = manager_.acquire(wanted);
+    const Result<Acquired> acquired = manager_.requests().acquire(wanted);
     TERRACE_CHECK(acquired.has_value() && *acquired == Acquired::ready);
     return wanted.id;
   }

@@ -274,7 +274,7 @@ void ConfinedDriver::share(Flight& flight) {
   // A commit stops before a block that is being loaded. The next commit continues from there.
   const std::uint32_t prompt_blocks = flight.request.prompt_blocks;
   const std::uint32_t before = std::max(flight.committed, prompt_blocks);
-  flight.committed = cache_.manager().committed_blocks(flight.lease.id()).value();
+  flight.committed = cache_.manager().requests().committed_blocks(flight.lease.id()).value();
   session_.engine().output_blocks += std::max(flight.committed, before) - before;
 }
 

@@ -43,7 +43,7 @@ FinalChecks check_idle(CacheSystem& system) {
   checks.device = manager.device_ledger();
   checks.host = manager.host_ledger();
   checks.ledgers_balanced = checks.device.balanced() && checks.host.balanced();
-  checks.leases = manager.live_requests();
+  checks.leases = manager.requests().live_requests();
   checks.readers = manager.readers();
   checks.quarantined = checks.device.quarantined + checks.host.quarantined;
   if (const BlockStore* const store = system.store()) {

@@ -1,39 +1,39 @@
-// From "wanted" to "ready": the room a request waits for, the loads it waits for, and planning again.
+// From "wanted" to "ready": the slots and the loads that a request waits for, and planning again.
 
 #include "base/check.hpp"
-#include "runtime/manager/cache_manager.hpp"
+#include "runtime/manager/requests.hpp"
 
 #include <algorithm>
-#include <chrono>
 
 namespace terrace {
 
 /// Pins what is there and takes or waits for the rest; nothing changed where it fails.
-Result<void> CacheManager::plan(Index index, std::span<const BlockKey> keys) {
+Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
   Request& r = requests_[index];
   // A prefix that failed to load twice is computed rather than tried a third time.
   const Tier lowest = r.failures >= 2 ? Tier::device : r.lowest_tier;
   const std::span<const BlockKey> usable = keys.first(std::min<std::size_t>(keys.size(), r.hit_blocks_max));
-  std::uint32_t hits = look_up(usable, lowest);
-  if (r.drop_last_hit && hits > 0) hits = look_up(usable.first(hits - 1), lowest);
+  std::uint32_t hits = planner_.look_up(usable, lowest);
+  if (r.drop_last_hit && hits > 0) hits = planner_.look_up(usable.first(hits - 1), lowest);
   std::uint32_t turned_down = hits;
-  if (const std::uint32_t worth = worth_loading(hits); worth < hits) hits = look_up(usable.first(worth), lowest);
+  if (const std::uint32_t worth = planner_.worth_loading(hits); worth < hits)
+    hits = planner_.look_up(usable.first(worth), lowest);
   turned_down -= hits;
   r.blocks_now = hits + std::min(r.blocks - hits, r.new_blocks_max);
-  if (!could_ever_fit(r)) return Errc::never_fits;
+  if (!planner_.could_ever_fit(r)) return Errc::never_fits;
 
-  sum_needs(r);
-  hold_hits(Hold::pin);
-  if (!can_promise_all()) {
-    hold_hits(Hold::unpin);
+  planner_.sum_needs(r, needs_);
+  planner_.pin_hits();
+  if (!planner_.can_promise(needs_)) {
+    planner_.unpin_hits();
     return Errc::no_room;
   }
-  stats_.turned_down += turned_down;
+  state_.stats.turned_down += turned_down;
   take_hits(r, keys, hits);
 
   r.rooms_waited_for = 0;
-  for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
-    if (!pools_[pool]->take_or_wait(index, needs_[pool], r.tenant, r.own[pool])) ++r.rooms_waited_for;
+  for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
+    if (!groups_.pools()[pool]->take_or_wait(index, needs_[pool], r.tenant, r.own[pool])) ++r.rooms_waited_for;
   }
   if (r.rooms_waited_for > 0) {
     r.state = State::waiting_for_room;
@@ -43,31 +43,31 @@ Result<void> CacheManager::plan(Index index, std::span<const BlockKey> keys) {
   return {};
 }
 
-/// What the last look_up() found, and holds, is the request's.
-void CacheManager::take_hits(Request& r, std::span<const BlockKey> keys, std::uint32_t hits) {
+/// What the last planner_.look_up() found, and holds, is the request's.
+void Requests::take_hits(Request& r, std::span<const BlockKey> keys, std::uint32_t hits) {
   r.hits = hits;
   r.joined = 0;
   // Planned again, blocks keep the tier they were first found in.
   const std::size_t known = std::min<std::size_t>(r.found.size(), hits);
   r.found.resize(known);
-  r.found.insert(r.found.end(), found_.begin() + static_cast<std::ptrdiff_t>(known), found_.begin() + hits);
+  r.found.insert(r.found.end(), planner_.tiers().begin() + static_cast<std::ptrdiff_t>(known), planner_.tiers().begin() + hits);
   const bool is_first = r.stamp == 0;
   if (is_first) {
-    r.stamp = ++last_stamp_;
-    for (const auto& pool : pools_) pool->set_sample_time(r.stamp);
+    r.stamp = ++state_.last_stamp;
+    for (const auto& pool : groups_.pools()) pool->set_sample_time(r.stamp);
   }
-  for (std::size_t g = 0; g < rules_.size(); ++g) {
-    const GroupHit& hit = hits_[g];
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const GroupHit& hit = planner_.hit(g);
     GroupPart& part = r.parts[g];
-    TieredPool& pool = pool_of(g);
+    TieredPool& pool = groups_.pool_of(g);
     part.serves = hit.serves;
     part.first = hit.first;
     part.end = part.committed = hit.end;
-    stats_.joined += hit.found.filling;
-    r.joined = std::max(r.joined, hit.found.filling * rules_[g].units_per_block());
-    if (rules_[g].chained()) {
+    state_.stats.joined += hit.found.filling;
+    r.joined = std::max(r.joined, hit.found.filling * groups_.rules()[g].units_per_block());
+    if (groups_.rules()[g].chained()) {
       part.prefix = hit.found.prefix;
-      if (is_first) pool.sample_uses(keys_in(g, keys, 0).first(part.prefix.length));
+      if (is_first) pool.sample_uses(groups_.keys_in(g, keys, 0).first(part.prefix.length));
       pool.hit(hit.found, r.stamp);
     }
     for (std::uint32_t i = 0; i < hit.unchained.size(); ++i) {
@@ -79,7 +79,7 @@ void CacheManager::take_hits(Request& r, std::span<const BlockKey> keys, std::ui
 }
 
 /// What has happened in the pool, to the requests that wait for it.
-void CacheManager::handle_events(TieredPool& pool) {
+void Requests::handle_events(TieredPool& pool) {
   if (!pool.has_events()) return;
   pool.take_served(served_);
   for (const DeviceSlotAllocator::Served& served : served_) on_served(pool.id(), served);
@@ -99,7 +99,7 @@ void CacheManager::handle_events(TieredPool& pool) {
   TERRACE_CHECK(!pool.has_events());
 }
 
-void CacheManager::on_served(PoolId pool, const DeviceSlotAllocator::Served& served) {
+void Requests::on_served(PoolId pool, const DeviceSlotAllocator::Served& served) {
   Request& r = requests_[served.waiter];
   TERRACE_CHECK(r.state == State::waiting_for_room);
   r.own[pool.value()].push_back(served.slot);
@@ -107,15 +107,15 @@ void CacheManager::on_served(PoolId pool, const DeviceSlotAllocator::Served& ser
 }
 
 /// A hit, while the request waits for it.
-BlockRef CacheManager::hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const {
-  return rules_[group].chained() ? BlockRef{part.prefix.node, block} : part.unchained[block - part.first].prefix.last();
+BlockRef Requests::hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const {
+  return groups_.rules()[group].chained() ? BlockRef{part.prefix.node, block} : part.unchained[block - part.first].prefix.last();
 }
 
 /// The device copies of the part's hits, to row_.
-void CacheManager::read_hits(const GroupPart& part, std::size_t group) {
-  const Residency& residency = pool_of(group).residency();
+void Requests::read_hits(const GroupPart& part, std::size_t group) {
+  const Residency& residency = groups_.pool_of(group).residency();
   row_.resize(part.end - part.first);
-  if (rules_[group].chained()) {
+  if (groups_.rules()[group].chained()) {
     residency.tree().read(part.prefix, Tier::device, 0, row_);
     return;
   }
@@ -124,11 +124,11 @@ void CacheManager::read_hits(const GroupPart& part, std::size_t group) {
 
 /// Gives each of the group's hits that is not on the device a slot and notes where its bytes are; joins the load that brings it
 /// already. False where one is gone.
-bool CacheManager::collect_loads(Index index, std::size_t group) {
+bool Requests::collect_loads(Index index, std::size_t group) {
   Request& r = requests_[index];
   const GroupPart& part = r.parts[group];
-  const PoolId pool_id = rules_[group].config().pool;
-  TieredPool& pool = at(pool_id);
+  const PoolId pool_id = groups_.rules()[group].config().pool;
+  TieredPool& pool = groups_.at(pool_id);
   std::vector<LoadPart>& parts = load_parts_[group];
   parts.clear();
   read_hits(part, group);
@@ -142,7 +142,7 @@ bool CacheManager::collect_loads(Index index, std::size_t group) {
       continue;
     }
     LoadPart wanted;
-    wanted.block = rules_[group].chained() ? pool.residency().tree().at(part.prefix, i) : block;
+    wanted.block = groups_.rules()[group].chained() ? pool.residency().tree().at(part.prefix, i) : block;
     if (pool.residency().usable(block, Tier::host)) {
       wanted.source = Tier::host;
     } else if (pool.residency().stored(block) && r.lowest_tier == Tier::storage) {
@@ -159,13 +159,13 @@ bool CacheManager::collect_loads(Index index, std::size_t group) {
 }
 
 /// All slots are there: what is not on the device is loaded.
-void CacheManager::start_loads(Index index) {
+void Requests::start_loads(Index index) {
   Request& r = requests_[index];
   r.state = State::loading;
   std::ranges::fill(used_, 0);
-  for (std::size_t g = 0; g < rules_.size(); ++g) {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
     if (collect_loads(index, g)) continue;
-    ++stats_.load_failures;
+    ++state_.stats.load_failures;
     undo(index);
     to_replan_.push_back(index);
     return;
@@ -173,36 +173,38 @@ void CacheManager::start_loads(Index index) {
 
   // Others may have loaded meanwhile what this request had planned to load itself.
   std::ranges::fill(needs_, 0);
-  for (std::size_t g = 0; g < rules_.size(); ++g) needs_[rules_[g].config().pool.value()] += new_blocks(g, r, r.parts[g].end);
-  for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    needs_[groups_.rules()[g].config().pool.value()] += planner_.new_blocks(g, r, r.parts[g].end);
+  for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
     std::vector<SlotId>& own = r.own[pool];
     own.erase(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(used_[pool]));
     TERRACE_CHECK(own.size() >= needs_[pool]);
-    pools_[pool]->free_slots(std::span{own}.subspan(needs_[pool]));
+    groups_.pools()[pool]->free_slots(std::span{own}.subspan(needs_[pool]));
     own.resize(needs_[pool]);
   }
-  for (std::size_t g = 0; g < rules_.size(); ++g) {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
     if (load_parts_[g].empty()) continue;
-    const PoolId pool = rules_[g].config().pool;
-    r.loads.push_back({pool, at(pool).start_load(load_parts_[g], index, {r.deadline, reads_wanted_by(r)}, r.by_layer)});
+    const PoolId pool = groups_.rules()[g].config().pool;
+    r.loads.push_back(
+        {pool, groups_.at(pool).start_load(load_parts_[g], index, {r.deadline, planner_.reads_wanted_by(r.found)}, r.by_layer)});
   }
   if (requests_[index].loads.empty()) return become_ready(index);
   tell_layers(index);  // it may have joined a load that is well on its way
 }
 
-void CacheManager::make_tables(Request& r) {
+void Requests::make_tables(Request& r) {
   std::ranges::fill(used_, 0);
-  for (std::size_t g = 0; g < rules_.size(); ++g) {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
     GroupPart& part = r.parts[g];
-    part.table.assign(part.first, null_of(g));
+    part.table.assign(part.first, groups_.null_of(g));
     read_hits(part, g);
     for (const Copy copy : row_) part.table.push_back(copy.slot());
-    const std::uint32_t count = new_blocks(g, r, part.end);
-    if (rules_[g].cached()) {
-      const std::uint32_t to = std::max(rules_[g].blocks_for(r.blocks_now), part.end);
-      part.table.resize(to - count, null_of(g));
+    const std::uint32_t count = planner_.new_blocks(g, r, part.end);
+    if (groups_.rules()[g].cached()) {
+      const std::uint32_t to = std::max(groups_.rules()[g].blocks_for(r.blocks_now), part.end);
+      part.table.resize(to - count, groups_.null_of(g));
     }
-    const std::size_t pool = rules_[g].config().pool.value();
+    const std::size_t pool = groups_.rules()[g].config().pool.value();
     const auto from = r.own[pool].begin() + static_cast<std::ptrdiff_t>(used_[pool]);
     part.table.insert(part.table.end(), from, from + count);
     used_[pool] += count;
@@ -211,7 +213,7 @@ void CacheManager::make_tables(Request& r) {
 }
 
 /// Once told of layers, the request has its tables, of the same slots.
-void CacheManager::become_ready(Index index) {
+void Requests::become_ready(Index index) {
   Request& r = requests_[index];
   if (r.layers == 0) make_tables(r);
   for (std::vector<SlotId>& own : r.own) own.clear();
@@ -222,10 +224,10 @@ void CacheManager::become_ready(Index index) {
   if (r.announce) events_.push_back({r.id, {}});
 }
 
-void CacheManager::count_ready(const Request& r) {
+void Requests::count_ready(const Request& r) {
   const RequestStats found = stats_of(r);
-  RequestTotals& totals = r.preempted ? stats_.preempted : stats_.requests;
-  const auto add = [this](std::uint64_t& total, std::uint32_t blocks) { total += std::uint64_t{blocks} * unit_tokens_; };
+  RequestTotals& totals = r.preempted ? state_.stats.preempted : state_.stats.requests;
+  const auto add = [this](std::uint64_t& total, std::uint32_t blocks) { total += std::uint64_t{blocks} * groups_.unit_tokens(); };
   ++totals.requests;
   add(totals.asked, found.blocks);
   add(totals.device, found.device);
@@ -236,11 +238,11 @@ void CacheManager::count_ready(const Request& r) {
 }
 
 /// What all of the request's loads have by now, where that is more than it was told of.
-void CacheManager::tell_layers(Index index) {
+void Requests::tell_layers(Index index) {
   Request& r = requests_[index];
   if (!r.by_layer || r.state != State::loading) return;
   std::uint32_t layers = Loads::all_layers;
-  for (const LoadRef load : r.loads) layers = std::min(layers, at(load.pool).loads().layers(load.load));
+  for (const LoadRef load : r.loads) layers = std::min(layers, groups_.at(load.pool).loads().layers(load.load));
   if (layers <= r.layers || layers == Loads::all_layers) return;
   if (r.layers == 0) make_tables(r);
   r.layers = layers;
@@ -250,41 +252,41 @@ void CacheManager::tell_layers(Index index) {
 }
 
 /// The wait has ended: layers of which nobody has heard yet are no news any more.
-void CacheManager::withdraw_layers(const Request& r) {
+void Requests::withdraw_layers(const Request& r) {
   if (r.layers == 0 || r.quarantined_until) return;
   std::erase_if(events_, [&](const RequestEvent& event) { return event.id == r.id && !event.ends_wait(); });
 }
 
 /// A pending request lets go of everything.
-void CacheManager::undo(Index index) {
+void Requests::undo(Index index) {
   let_go_of_hits(index);
   let_go_of_room(index);
 }
 
-void CacheManager::let_go_of_hits(Index index) {
+void Requests::let_go_of_hits(Index index) {
   Request& r = requests_[index];
-  for (const LoadRef load : r.loads) at(load.pool).leave_load(load.load, index);
+  for (const LoadRef load : r.loads) groups_.at(load.pool).leave_load(load.load, index);
   r.loads.clear();
   r.hits = 0;
-  for (std::size_t g = 0; g < rules_.size(); ++g) {
-    TieredPool& pool = pool_of(g);
-    if (rules_[g].chained()) pool.unpin_incomplete(r.parts[g].prefix);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    TieredPool& pool = groups_.pool_of(g);
+    if (groups_.rules()[g].chained()) pool.unpin_incomplete(r.parts[g].prefix);
     for (const UnchainedBlock& unchained_block : r.parts[g].unchained) pool.unpin_incomplete(unchained_block.prefix);
     r.parts[g].clear();
   }
 }
 
-void CacheManager::let_go_of_room(Index index) {
+void Requests::let_go_of_room(Index index) {
   Request& r = requests_[index];
   r.rooms_waited_for = 0;
-  for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
-    pools_[pool]->stop_waiting(index);
-    pools_[pool]->free_slots(r.own[pool]);
+  for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
+    groups_.pools()[pool]->stop_waiting(index);
+    groups_.pools()[pool]->free_slots(r.own[pool]);
     r.own[pool].clear();
   }
 }
 
-void CacheManager::fail(Index index, ErrorCode error) {
+void Requests::fail(Index index, ErrorCode error) {
   Request& r = requests_[index];
   deadlines_.erase(index);
   let_go_of_hits(index);
@@ -296,32 +298,21 @@ void CacheManager::fail(Index index, ErrorCode error) {
   if (!r.quarantined_until) events_.push_back({r.id, error});
 }
 
-/// By when storage is to have given what the request loads: twice the time that it takes to compute its hits from the first one
-/// in storage on, and a little more, since waiting is no use after that. A tenth of a second where that time is not known.
-TimePoint CacheManager::reads_wanted_by(const Request& r) const {
-  if (!measures_loads()) return never;
-  constexpr double least = 0.020;
-  constexpr double unknown = 0.100;
-  const auto computed_instead = static_cast<double>(r.found.end() - std::ranges::find(r.found, Tier::storage));
-  const double seconds = unit_seconds() > 0 ? least + 2 * computed_instead * unit_seconds() : unknown;
-  return now_ + std::chrono::duration_cast<Duration>(std::chrono::duration<double>{seconds});
-}
-
 /// Every pending request that counts on the block lets go of its prefix and plans again; one that was told of layers fails, since
 /// its caller has begun to compute with what is not coming.
-void CacheManager::on_load_failed(PoolId pool, BlockRef missing, Loads::Late late) {
-  const PrefixTree& tree = residency(pool).tree();
+void Requests::on_load_failed(PoolId pool, BlockRef missing, Loads::Late late) {
+  const PrefixTree& tree = groups_.at(pool).residency().tree();
   for (Index index = 0; index < requests_.size(); ++index) {
     Request& r = requests_[index];
     if (r.state != State::waiting_for_room && r.state != State::loading) continue;
     const auto counts_on_it = [&](std::size_t g) {
       const GroupPart& part = r.parts[g];
-      if (rules_[g].config().pool != pool) return false;
-      if (rules_[g].chained()) return part.end > missing.depth && tree.same({part.prefix.node, missing.depth}, missing);
+      if (groups_.rules()[g].config().pool != pool) return false;
+      if (groups_.rules()[g].chained()) return part.end > missing.depth && tree.same({part.prefix.node, missing.depth}, missing);
       return std::ranges::any_of(part.unchained, [&](const UnchainedBlock& i) { return tree.same(i.prefix.last(), missing); });
     };
     bool counts = false;
-    for (std::size_t g = 0; g < rules_.size(); ++g) counts |= counts_on_it(g);
+    for (std::size_t g = 0; g < groups_.size(); ++g) counts |= counts_on_it(g);
     if (!counts) continue;
     ++r.failures;
     if (late == Loads::Late::yes) r.lowest_tier = std::min(r.lowest_tier, Tier::host);  // storage is not tried again
@@ -334,7 +325,7 @@ void CacheManager::on_load_failed(PoolId pool, BlockRef missing, Loads::Late lat
   }
 }
 
-void CacheManager::on_load_ended(Index index, LoadRef load) {
+void Requests::on_load_ended(Index index, LoadRef load) {
   Request& r = requests_[index];
   // A request that planned again, or was released, does not wait for this load any more.
   if (r.state != State::loading || std::erase(r.loads, load) == 0) return;
@@ -342,7 +333,7 @@ void CacheManager::on_load_ended(Index index, LoadRef load) {
   else tell_layers(index);
 }
 
-void CacheManager::replan_failed() {
+void Requests::replan_failed() {
   while (!to_replan_.empty()) {
     const Index index = to_replan_.front();
     to_replan_.erase(to_replan_.begin());
@@ -350,7 +341,7 @@ void CacheManager::replan_failed() {
       fail(index, Errc::load_failed);
       continue;
     }
-    ++stats_.replans;
+    ++state_.stats.replans;
     if (const Result<void> planned = plan(index, requests_[index].keys); !planned) fail(index, planned.error());
   }
 }

@@ -1,0 +1,163 @@
+// The cache as a whole: clearing, dropping and evicting by hand, sizes, and write-back jobs.
+
+#include "runtime/manager/administration.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace terrace {
+
+Administration::Administration(ManagerState& state, HitPlanner& planner, Requests& requests, WriteBackJobs& write_backs)
+    : state_{state}, groups_{state.groups}, planner_{planner}, requests_{requests}, write_backs_{write_backs} {
+  pinned_.resize(groups_.pools().size());
+}
+
+CacheStatus Administration::status() const {
+  if (state_.status != CacheStatus::clearing) return state_.status;
+  const bool all_gone = std::ranges::none_of(groups_.pools(), [](const auto& pool) { return pool->any_hidden(); });
+  return all_gone ? CacheStatus::cleared : CacheStatus::clearing;
+}
+
+void Administration::clear(const ClearOptions& options) {
+  state_.epoch = Epoch{state_.epoch.value() + 1};
+  requests_.fail_pending(Errc::cleared);
+  while (!pins_.empty()) end_pin(pins_.begin());
+  retentions_.clear();  // they end with their blocks
+  retained_blocks_ = 0;
+  for (const auto& pool : groups_.pools()) pool->clear(options.storage);
+  if (state_.kv_events.on()) {
+    KvEvent event;
+    event.kind = KvEvent::Kind::cleared;
+    state_.kv_events.add(event);
+  }
+  if (options.wait) state_.status = CacheStatus::clearing;
+  requests_.settle();
+}
+
+Result<void> Administration::reset(const ClearOptions& options) {
+  if (requests_.live_requests() > 0 || requests_.quarantined_requests() > 0) return Errc::in_use;
+  clear(options);
+  return {};
+}
+
+Result<void> Administration::resume() {
+  if (status() == CacheStatus::clearing) return Errc::paused;
+  state_.status = CacheStatus::normal;
+  return {};
+}
+
+Result<std::uint32_t> Administration::drop(std::span<const BlockKey> keys) {
+  if (keys.empty()) return Errc::not_found;
+  std::vector<PoolPrefix> prefixes;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const GroupRule& rule = groups_.rules()[g];
+    if (!rule.cached()) continue;
+    const PoolId pool = rule.config().pool;
+    const PrefixTree& tree = groups_.at(pool).residency().tree();
+    const std::uint32_t blocks = rule.full_blocks(static_cast<std::uint32_t>(keys.size()));
+    if (rule.chained()) {
+      const Prefix prefix = tree.find(groups_.keys_in(g, keys, 0));
+      if (prefix.length < blocks && !rule.config().optional) return Errc::not_found;
+      if (prefix.length == 0) continue;
+      if (tree.pinned(prefix.last())) return Errc::in_use;
+      prefixes.push_back({pool, prefix});
+      continue;
+    }
+    for (std::uint32_t block = 0; block < blocks; ++block) {
+      const BlockKey key = groups_.key_in(g, keys, block);
+      const Prefix prefix = tree.find(std::span{&key, 1});
+      if (prefix.length > 0 && !tree.pinned(prefix.last())) prefixes.push_back({pool, prefix});
+    }
+  }
+  if (prefixes.empty()) return Errc::not_found;
+  std::uint32_t freed = 0;
+  for (const PoolPrefix& prefix : prefixes) freed += groups_.at(prefix.pool).drop(prefix.prefix);
+  requests_.settle();
+  return freed;
+}
+
+Result<EvictedBlocks> Administration::evict(std::span<const SlotId> slots, PoolId pool) {
+  const std::uint32_t end = groups_.at(pool).residency().pool(Tier::device).capacity();
+  if (std::ranges::any_of(slots, [&](SlotId slot) { return slot.value() >= end; })) return Errc::invalid_argument;
+  EvictedBlocks evicted = groups_.at(pool).evict(slots);
+  requests_.settle();
+  return evicted;
+}
+
+std::optional<BlockPlace> Administration::find_block(const BlockKey& key, GroupId group) const {
+  if (group.value() >= groups_.size()) return std::nullopt;
+  return groups_.pool_of(group.value()).find_block(key_in_group(key, group));
+}
+
+Result<void> Administration::resize(Tier tier, std::uint32_t blocks, PoolId pool, std::span<const SlotSpan> closing) {
+  const Result<void> resized = groups_.at(pool).resize(tier, blocks, closing);
+  if (!resized) return resized;
+  (tier == Tier::device ? state_.config.pool(pool).device_blocks : state_.config.pool(pool).host_blocks) = blocks;
+  requests_.settle();
+  return {};
+}
+
+void Administration::open_host(SlotSpan slots, PoolId pool) {
+  groups_.at(pool).open_host(slots);
+  requests_.settle();
+}
+
+Result<WriteBackId> Administration::start_write_back(const WriteBackOrder& order) {
+  using Scope = WriteBackOrder::Scope;
+  if (!state_.config.storage) return Errc::invalid_argument;
+  if (state_.status != CacheStatus::normal) return Errc::paused;
+  Result<WriteBackId> started = Errc::invalid_argument;
+  switch (order.scope) {
+    case Scope::request: {
+      const Result<std::vector<PoolPrefix>> prefixes = requests_.pinned_prefixes(order.request);
+      started = prefixes ? write_backs_.start(order, *prefixes, {}) : Result<WriteBackId>{prefixes.error()};
+      break;
+    }
+    case Scope::prefix: started = write_back_prefix(order); break;
+    case Scope::tenant:
+    case Scope::all: started = write_backs_.start(order, std::numeric_limits<std::uint64_t>::max()); break;
+    case Scope::age: started = write_backs_.start(order, use_clock_.stamp_at(state_.now - order.unused_for)); break;
+  }
+  requests_.settle();
+  return started;
+}
+
+Result<WriteBackId> Administration::write_back_prefix(const WriteBackOrder& order) {
+  std::vector<PoolPrefix> prefixes;
+  std::vector<BlockKey> gone;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const GroupRule& rule = groups_.rules()[g];
+    if (!rule.cached()) continue;
+    const PoolId pool = rule.config().pool;
+    const PrefixTree& tree = groups_.at(pool).residency().tree();
+    const std::uint32_t blocks = rule.full_blocks(static_cast<std::uint32_t>(order.keys.size()));
+    if (rule.chained()) {
+      const Prefix prefix = tree.find(groups_.keys_in(g, order.keys, 0));
+      if (prefix.length > 0) prefixes.push_back({pool, prefix});
+      for (std::uint32_t block = prefix.length; block < blocks; ++block) gone.push_back(groups_.key_in(g, order.keys, block));
+      continue;
+    }
+    // Of other kinds most blocks are given up by design: those that are there are all there are.
+    for (std::uint32_t block = 0; block < blocks; ++block) {
+      const BlockKey key = groups_.key_in(g, order.keys, block);
+      const Prefix prefix = tree.find(std::span{&key, 1});
+      if (prefix.length > 0) prefixes.push_back({pool, prefix});
+    }
+  }
+  if (prefixes.empty()) return Errc::not_found;
+  return write_backs_.start(order, prefixes, gone);
+}
+
+Durability Administration::durability() const {
+  Durability all;
+  for (const auto& pool : groups_.pools()) {
+    const Durability of_pool = pool->durability();
+    all.durable_blocks += of_pool.durable_blocks;
+    all.lost_blocks += of_pool.lost_blocks;
+    all.durable += of_pool.durable;
+    all.lost += of_pool.lost;
+  }
+  return all;
+}
+
+}  // namespace terrace

@@ -1,0 +1,211 @@
+// What a prompt hits, in each group and in all groups together.
+
+#include "runtime/manager/hit_planner.hpp"
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+namespace terrace {
+
+HitPlanner::HitPlanner(ManagerState& state) : state_{state}, groups_{state.groups} {
+  hits_.resize(groups_.size());
+  needs_.resize(groups_.pools().size());
+}
+
+std::uint32_t HitPlanner::look_up(std::span<const BlockKey> keys, Tier lowest) const {
+  if (groups_.single()) {
+    GroupHit& hit = hits_.front();
+    hit.found = groups_.pools().front()->find(keys, lowest, found_);
+    hit.end = hit.found.prefix.length;
+    return hit.end;
+  }
+  struct There {
+    const HitPlanner& planner;
+    std::span<const BlockKey> keys;
+    Tier lowest;
+
+    std::uint32_t chain(std::size_t group, std::uint32_t blocks) const {
+      // Once is enough: what the whole prompt finds, its beginning finds too.
+      GroupHit& hit = planner.hits_[group];
+      if (!hit.looked_up)
+        hit.found = planner.groups_.pool_of(group).find(planner.groups_.keys_in(group, keys, 0), lowest, hit.tiers);
+      hit.looked_up = true;
+      return std::min(blocks, hit.found.prefix.length);
+    }
+    bool has(std::size_t group, std::uint32_t block) const {
+      const BlockKey key = planner.groups_.key_in(group, keys, block);
+      return planner.groups_.pool_of(group).find(std::span{&key, 1}, lowest, planner.hits_[group].tiers).prefix.length > 0;
+    }
+  };
+  for (GroupHit& hit : hits_) hit.looked_up = false;
+  const auto all = static_cast<std::uint32_t>(keys.size());
+  const std::uint32_t hits =
+      longest_common_hit(groups_.rules(), groups_.unit_tokens(), groups_.alignment(), all, There{*this, keys, lowest});
+  for (std::size_t g = 0; g < groups_.size(); ++g) look_up_group(g, keys.first(hits), lowest);
+  note_tiers(hits);
+  return hits;
+}
+
+/// What the group contributes to a hit of all of `keys`.
+void HitPlanner::look_up_group(std::size_t group, std::span<const BlockKey> keys, Tier lowest) const {
+  const GroupRule& rule = groups_.rules()[group];
+  const TieredPool& pool = groups_.pool_of(group);
+  const auto hits = static_cast<std::uint32_t>(keys.size());
+  GroupHit& hit = hits_[group];
+  hit.found = {};
+  hit.unchained.clear();
+  hit.tiers.clear();
+  hit.first = hit.end = 0;
+  hit.serves = true;
+  if (!rule.cached()) return;
+  hit.end = rule.full_blocks(hits);
+  if (rule.chained()) {
+    hit.found = pool.find(groups_.keys_in(group, keys, 0), lowest, hit.tiers);
+    hit.serves = hit.found.prefix.length == hit.end;
+  } else {
+    hit.first = rule.first_needed(std::uint64_t{hits} * groups_.unit_tokens());
+    for (std::uint32_t block = hit.first; block < hit.end; ++block) {
+      const BlockKey key = groups_.key_in(group, keys, block);
+      const Found unchained_block = pool.find(std::span{&key, 1}, lowest, unchained_tier_);
+      if (unchained_block.prefix.length == 0) {
+        hit.serves = false;
+        break;
+      }
+      hit.unchained.push_back(unchained_block);
+      hit.tiers.push_back(unchained_tier_.front());
+      hit.found.on_device += unchained_block.on_device;
+      hit.found.filling += unchained_block.filling;
+    }
+  }
+  // An optional group's last block may be but begun where the others' end.
+  hit.serves &= hits % rule.units_per_block() == 0;
+  TERRACE_CHECK(hit.serves || rule.config().optional);
+  if (hit.serves) return;
+  hit.found = {};
+  hit.unchained.clear();
+  hit.tiers.clear();
+  hit.first = hit.end;
+}
+
+/// A block of the prompt is found in the lowest tier that any group wants it from.
+void HitPlanner::note_tiers(std::uint32_t hits) const {
+  found_.assign(hits, Tier::device);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const GroupHit& hit = hits_[g];
+    const std::uint32_t units = groups_.rules()[g].units_per_block();
+    for (std::size_t i = 0; i < hit.tiers.size(); ++i) {
+      for (std::size_t unit = (hit.first + i) * units; unit < (hit.first + i + 1) * units; ++unit) {
+        found_[unit] = std::max(found_[unit], hit.tiers[i]);
+      }
+    }
+  }
+}
+
+void HitPlanner::pin_hits() {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    TieredPool& pool = groups_.pool_of(g);
+    if (groups_.rules()[g].chained()) pool.pin(hits_[g].found.prefix);
+    for (const Found& unchained_block : hits_[g].unchained) pool.pin(unchained_block.prefix);
+  }
+}
+
+void HitPlanner::unpin_hits() {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    TieredPool& pool = groups_.pool_of(g);
+    if (groups_.rules()[g].chained()) pool.unpin(hits_[g].found.prefix);
+    for (const Found& unchained_block : hits_[g].unchained) pool.unpin(unchained_block.prefix);
+  }
+}
+
+std::uint32_t HitPlanner::worth_loading(std::uint32_t hits) const {
+  if (!measures_loads()) return hits;
+  const Tier measured_from = prefill_is_stated() ? Tier::host : Tier::storage;
+  if (std::ranges::none_of(found_, [&](Tier tier) { return tier >= measured_from; })) return hits;
+  unit_costs_.assign(hits, {});
+  for (std::size_t g = 0; g < groups_.size(); ++g) add_costs(g);
+  LoadQueues queues;
+  for (const auto& pool : groups_.pools()) {
+    const LoadCosts& costs = pool->load_costs();
+    const std::uint64_t waiting = pool->loads().reads_waiting();
+    queues.read_seconds += static_cast<double>(waiting) * costs.read_seconds;
+    if (prefill_is_stated()) queues.link_seconds += static_cast<double>(pool->loads().links_waiting()) * costs.link_seconds;
+    const auto more = static_cast<std::uint32_t>(costs.reads_max - std::min<std::uint64_t>(costs.reads_max, waiting));
+    queues.reads_max = std::min(queues.reads_max, more);
+  }
+  constexpr double whatever_it_takes = 1e9;
+  return units_worth_loading(unit_costs_, queues, unit_seconds() > 0 ? unit_seconds() : whatever_it_takes);
+}
+
+/// What the group's part of the hits costs, each block with the last of its units.
+void HitPlanner::add_costs(std::size_t group) const {
+  const GroupHit& hit = hits_[group];
+  const LoadCosts& costs = groups_.pool_of(group).load_costs();
+  // (With one group, found_ says the tiers.)
+  const std::span<const Tier> tiers = groups_.single() ? std::span<const Tier>{found_} : std::span<const Tier>{hit.tiers};
+  for (std::uint32_t i = 0; i < tiers.size(); ++i) {
+    if (tiers[i] == Tier::device) continue;
+    // What is on its way follows what the device has.
+    const Found& found = hit.unchained.empty() ? hit.found : hit.unchained[i];
+    const std::uint32_t place = hit.unchained.empty() ? i : 0;
+    const bool joins = place >= found.on_device && place < found.on_device + found.filling;
+    UnitCost& unit = unit_costs_[std::size_t{hit.first + i + 1} * groups_.rules()[group].units_per_block() - 1];
+    if (joins) {
+      (tiers[i] == Tier::storage ? unit.joins_read : unit.joins_link) = true;
+      continue;
+    }
+    if (prefill_is_stated()) unit.link_seconds += costs.link_seconds;
+    if (tiers[i] != Tier::storage) continue;
+    unit.read_seconds += costs.read_seconds;
+    ++unit.reads;
+  }
+}
+
+TimePoint HitPlanner::reads_wanted_by(std::span<const Tier> found) const {
+  if (!measures_loads()) return never;
+  constexpr double least = 0.020;
+  constexpr double unknown = 0.100;
+  const auto computed_instead = static_cast<double>(found.end() - std::ranges::find(found, Tier::storage));
+  const double seconds = unit_seconds() > 0 ? least + 2 * computed_instead * unit_seconds() : unknown;
+  return state_.now + std::chrono::duration_cast<Duration>(std::chrono::duration<double>{seconds});
+}
+
+std::uint32_t HitPlanner::new_blocks(std::size_t group, const RequestSize& r, std::uint32_t from) const {
+  const GroupRule& rule = groups_.rules()[group];
+  if (!rule.cached()) return rule.encoder_blocks(r.encoder_tokens);
+  const std::uint32_t to = std::max(rule.blocks_for(r.blocks_now), from);
+  return to - rule.first_new(from, to, std::min(r.key_count, r.blocks_now));
+}
+
+void HitPlanner::sum_needs(const RequestSize& r, std::span<std::uint32_t> needs) const {
+  std::ranges::fill(needs, 0);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const GroupHit& hit = hits_[g];
+    const std::uint32_t to_load = hit.end - hit.first - hit.found.on_device - hit.found.filling;
+    needs[groups_.rules()[g].config().pool.value()] += to_load + new_blocks(g, r, hit.end);
+  }
+}
+
+bool HitPlanner::can_promise(std::span<const std::uint32_t> needs) const {
+  for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
+    if (!groups_.pools()[pool]->device_slots().can_promise(needs[pool])) return false;
+  }
+  return true;
+}
+
+bool HitPlanner::could_ever_fit(const RequestSize& r) const {
+  std::ranges::fill(needs_, 0);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const GroupHit& hit = hits_[g];
+    const bool all = groups_.rules()[g].chained() && hit.serves;
+    needs_[groups_.rules()[g].config().pool.value()] +=
+        all ? groups_.rules()[g].blocks_for(r.blocks) : hit.end - hit.first + new_blocks(g, r, hit.end);
+  }
+  for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
+    const SlotAllocator& device = groups_.pools()[pool]->residency().pool(Tier::device);
+    if (needs_[pool] > device.capacity() - device.count(SlotState::null)) return false;
+  }
+  return true;
+}
+
+}  // namespace terrace

@@ -1,0 +1,31 @@
+#include "runtime/manager/model_groups.hpp"
+
+namespace terrace {
+
+ModelGroups::ModelGroups(const ManagerConfig& config, ManagerStats& stats, KvEvents& events, WriteBudget& budget) {
+  std::vector<GroupConfig> groups = config.groups;
+  if (groups.empty()) groups.emplace_back();
+  unit_tokens_ = hash_unit(groups);
+  for (const GroupConfig& group : groups) rules_.emplace_back(group, unit_tokens_);
+  alignment_ = hit_alignment(rules_);
+  single_ = rules_.size() == 1 && rules_.front().chained();
+  for (std::size_t number = 0; number < config.pool_count(); ++number) {
+    const PoolId id{static_cast<std::uint16_t>(number)};
+    pools_.push_back(std::make_unique<TieredPool>(id, config, config.pool(id), stats, events, budget));
+  }
+}
+
+std::span<const BlockKey> ModelGroups::keys_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t from) const {
+  const GroupRule& rule = rules_[group];
+  if (group == 0 && rule.units_per_block() == 1) return keys.subspan(from);
+  group_keys_.clear();
+  const std::uint32_t end = rule.full_blocks(static_cast<std::uint32_t>(keys.size()));
+  for (std::uint32_t block = from; block < end; ++block) group_keys_.push_back(key_in(group, keys, block));
+  return group_keys_;
+}
+
+BlockKey ModelGroups::key_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t block) const {
+  return key_in_group(keys[std::size_t{block + 1} * rules_[group].units_per_block() - 1], id_of(group));
+}
+
+}  // namespace terrace

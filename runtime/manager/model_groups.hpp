@@ -1,0 +1,69 @@
+#pragma once
+
+#include "base/block_key.hpp"
+#include "radix/groups/groups.hpp"
+#include "runtime/tiering/tiered_pool.hpp"
+#include "runtime/types/config.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// A prefix of the tree of one pool.
+struct PoolPrefix {
+  PoolId pool;
+  Prefix prefix;
+};
+
+/// The KV cache groups of the model, and the pool that holds the blocks of each group. Groups are counted by `std::size_t` here;
+/// the count is the value of the group's GroupId. Threads: the manager's.
+class ModelGroups {
+ public:
+  /// `stats`, `events` and `budget` belong to the manager, and outlive the pools. Throws std::invalid_argument as hash_unit() and
+  /// TieredPool do.
+  ModelGroups(const ManagerConfig& config, ManagerStats& stats, KvEvents& events, WriteBudget& budget);
+
+  [[nodiscard]] std::size_t size() const { return rules_.size(); }
+  /// By group.
+  [[nodiscard]] const std::vector<GroupRule>& rules() const { return rules_; }
+  /// Tokens of a hash unit; 1 if the configuration names no groups.
+  [[nodiscard]] std::uint32_t unit_tokens() const { return unit_tokens_; }
+  /// The length of a hit is a multiple of so many hash units.
+  [[nodiscard]] std::uint32_t alignment() const { return alignment_; }
+  /// True if there is one group, and each of its blocks is one hash unit.
+  [[nodiscard]] bool single() const { return single_; }
+
+  /// By PoolId.
+  [[nodiscard]] std::span<const std::unique_ptr<TieredPool>> pools() const { return pools_; }
+  [[nodiscard]] TieredPool& at(PoolId pool) { return *pools_.at(pool.value()); }
+  [[nodiscard]] const TieredPool& at(PoolId pool) const { return *pools_.at(pool.value()); }
+  [[nodiscard]] TieredPool& pool_of(std::size_t group) { return *pools_[rules_[group].config().pool.value()]; }
+  [[nodiscard]] const TieredPool& pool_of(std::size_t group) const { return *pools_[rules_[group].config().pool.value()]; }
+
+  [[nodiscard]] static GroupId id_of(std::size_t group) { return GroupId{static_cast<std::uint16_t>(group)}; }
+  /// The null block of the group's pool: its first slot.
+  [[nodiscard]] SlotId null_of(std::size_t group) const { return SlotId{pool_of(group).config().first_slot}; }
+  [[nodiscard]] bool is_null(std::size_t group, SlotId slot) const {
+    return slot == null_of(group) && pool_of(group).config().null_block;
+  }
+
+  /// The keys of the group's blocks from block `from` on. `keys` has one key for each hash unit; a block counts if all its units
+  /// have one. Valid until the next call.
+  [[nodiscard]] std::span<const BlockKey> keys_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t from) const;
+  /// The key of one block of the group: that of the block's last unit.
+  [[nodiscard]] BlockKey key_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t block) const;
+
+ private:
+  std::uint32_t unit_tokens_ = 1;
+  std::vector<GroupRule> rules_;
+  std::uint32_t alignment_ = 1;
+  bool single_ = true;
+  std::vector<std::unique_ptr<TieredPool>> pools_;
+  mutable std::vector<BlockKey> group_keys_;  ///< scratch
+};
+
+}  // namespace terrace

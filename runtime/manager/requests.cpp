@@ -1,0 +1,375 @@
+// The life of a request: from acquire to release, and what can be asked about it.
+
+#include "runtime/manager/requests.hpp"
+#include "base/check.hpp"
+#include "runtime/types/lease.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+
+namespace terrace {
+
+Requests::Requests(ManagerState& state, HitPlanner& planner, WriteBackJobs& write_backs)
+    : state_{state}, groups_{state.groups}, planner_{planner}, write_backs_{write_backs} {
+  needs_.resize(groups_.pools().size());
+  used_.resize(groups_.pools().size());
+  load_parts_.resize(groups_.size());
+}
+
+MatchResult Requests::match(std::span<const BlockKey> keys, Tier lowest_tier) const {
+  MatchResult result;
+  if (state_.status != CacheStatus::normal || !state_.config.caching) return result;
+  const std::uint32_t hits = planner_.look_up(keys, lowest_tier);
+  if (groups_.single() && planner_.hit(0).found.on_device == hits) {
+    result.device = hits;
+    return result;
+  }
+  // A block on its way up counts under where it comes from: that is what its bytes wait for.
+  for (const Tier tier : planner_.tiers())
+    ++(tier == Tier::device ? result.device : tier == Tier::host ? result.host : result.storage);
+  return result;
+}
+
+Result<Acquired> Requests::acquire(const AcquireRequest& wanted) {
+  if (wanted.blocks == 0 || wanted.keys.size() > wanted.blocks) return Errc::invalid_argument;
+  if (by_id_.contains(wanted.id)) return Errc::duplicate_request;
+  if (state_.status != CacheStatus::normal) return Errc::paused;
+  if (quarantined_.size() >= quarantined_max) {
+    ++state_.stats.refused_no_room;
+    return Errc::no_room;
+  }
+  // No request is longer than the model.
+  const std::uint32_t blocks_max = state_.config.request_blocks_max > 0 ? state_.config.request_blocks_max : wanted.blocks;
+  const std::span<const BlockKey> keys = wanted.keys.first(std::min<std::size_t>(wanted.keys.size(), blocks_max));
+
+  const Index index = new_request();
+  {
+    Request& r = requests_[index];
+    r.id = wanted.id;
+    r.blocks = std::min(wanted.blocks, blocks_max);
+    r.key_count = static_cast<std::uint32_t>(keys.size());
+    r.hit_blocks_max = state_.config.caching ? wanted.hit_blocks_max : 0;
+    r.new_blocks_max = wanted.new_blocks_max;
+    r.external_blocks = wanted.external_blocks;
+    r.preempted = wanted.preempted;
+    r.encoder_tokens = wanted.encoder_tokens;
+    r.drop_last_hit = wanted.drop_last_hit;
+    r.lowest_tier = wanted.lowest_tier;
+    r.tenant = wanted.tenant;
+    r.deadline = wanted.deadline;
+    r.by_layer = wanted.by_layer;
+    r.keys = keys;
+    r.epoch = state_.epoch;
+  }
+  if (const Result<void> planned = plan(index, keys); !planned) {
+    if (planned.error() == Errc::no_room) ++state_.stats.refused_no_room;
+    forget(index);
+    return planned.error();
+  }
+  ++state_.stats.acquired;
+  by_id_.emplace(wanted.id, index);
+  if (requests_[index].state != State::ready) {
+    Request& r = requests_[index];
+    r.announce = true;
+    if (r.deadline != never) deadlines_.set(index, r.deadline);
+  }
+  // With nothing to wait for, this call ends what it began.
+  settle();
+  Request& r = requests_[index];
+  if (r.state == State::ready) {
+    if (r.announce) std::erase_if(events_, [&](const RequestEvent& event) { return event.id == wanted.id; });
+    r.announce = false;
+    return Acquired::ready;
+  }
+  r.kept_keys.assign(keys.begin(), keys.end());
+  r.keys = r.kept_keys;
+  return Acquired::pending;
+}
+
+Result<void> Requests::release(RequestId id, Fence last_use) {
+  const Result<Index> index = find(id);
+  if (!index) return index.error();
+  // What was still to be told of it interests nobody now.
+  if (requests_[*index].announce) std::erase_if(events_, [&](const RequestEvent& event) { return event.id == id; });
+  by_id_.erase(id);
+  end(*index, last_use);
+  settle();
+  return {};
+}
+
+void Requests::end(Index index, Fence last_use) {
+  Request& r = requests_[index];
+  if (r.state == State::ready) {
+    for (std::size_t g = 0; g < groups_.size(); ++g) release_part(r.parts[g], g, last_use);
+  } else {
+    if (r.layers > 0) fence_slots(r, last_use);
+    undo(index);
+  }
+  std::erase(to_replan_, index);
+  deadlines_.erase(index);
+  forget(index);
+}
+
+/// The record lives on, with all that it holds: its loads, if any, go on as well, and tell nobody.
+Result<void> Requests::quarantine(RequestId id, Fence until) {
+  const Result<Index> index = find(id);
+  if (!index) return index.error();
+  Request& r = requests_[*index];
+  if (!r.table_told) return release(id, no_longer_used);
+  TERRACE_CHECK(quarantined_.empty() || requests_[quarantined_.back()].quarantined_until <= until);
+  for (const auto& [pool, slot] : own_slots(r)) groups_.at(pool).quarantine(slot);
+  r.quarantined_until = until;
+  quarantined_.push_back(*index);
+  ++state_.stats.released_unfenced;
+  if (r.announce) std::erase_if(events_, [&](const RequestEvent& event) { return event.id == id; });
+  r.announce = r.by_layer = false;
+  by_id_.erase(id);
+  deadlines_.erase(*index);
+  return {};
+}
+
+void Requests::end_quarantines(Fence reached) {
+  if (quarantined_.empty() || requests_[quarantined_.front()].quarantined_until > reached) return;
+  while (!quarantined_.empty() && requests_[quarantined_.front()].quarantined_until <= reached) {
+    const Index index = quarantined_.front();
+    quarantined_.pop_front();
+    end(index, no_longer_used);
+  }
+  settle();
+}
+
+void Requests::on_time() {
+  while (!deadlines_.empty() && deadlines_.top().priority <= state_.now) {
+    fail(deadlines_.top().handle, Errc::deadline_exceeded);
+  }
+}
+
+void Requests::fail_pending(ErrorCode error) {
+  for (Index index = 0; index < requests_.size(); ++index) {
+    const State state = requests_[index].state;
+    if (state == State::waiting_for_room || state == State::loading) fail(index, error);
+  }
+}
+
+void Requests::settle() {
+  for (bool again = true; again;) {
+    again = !to_replan_.empty();
+    replan_failed();
+    for (const auto& pool : groups_.pools()) {
+      again |= pool->pump();
+      handle_events(*pool);
+    }
+    again |= write_backs_.pump();
+  }
+  for (const auto& pool : groups_.pools()) pool->flush(last_transfer_);
+}
+
+// ---- what can be asked -------------------------------------------------------------------------------------------------------
+
+Result<std::span<const SlotId>> Requests::block_table(RequestId id, GroupId group) const {
+  const Result<Index> index = find_with_table(id);
+  if (!index) return index.error();
+  if (group.value() >= groups_.size()) return Errc::invalid_argument;
+  requests_[*index].table_told = true;
+  return std::span<const SlotId>{requests_[*index].parts[group.value()].table};
+}
+
+Result<std::span<const SlotId>> Requests::unkeyed_blocks(RequestId id, GroupId group) const {
+  const Result<std::span<const SlotId>> table = block_table(id, group);
+  if (!table) return table.error();
+  const GroupPart& part = requests_[*find(id)].parts[group.value()];
+  const bool shares = groups_.rules()[group.value()].cached() && part.serves;
+  return table->subspan(shares ? part.committed : 0);
+}
+
+RequestState Requests::state(RequestId id) const {
+  const Result<Index> index = find(id);
+  if (!index) return RequestState::unknown;
+  switch (requests_[*index].state) {
+    case State::unused: return RequestState::unknown;
+    case State::waiting_for_room:
+    case State::loading: return RequestState::waiting;
+    case State::ready: return RequestState::ready;
+    case State::failed: return RequestState::failed;
+  }
+  return RequestState::unknown;
+}
+
+GroupState Requests::group_state(RequestId id, GroupId group) const {
+  const Result<Index> index = find_with_table(id);
+  if (!index || group.value() >= groups_.size()) return GroupState::unknown;
+  return requests_[*index].parts[group.value()].serves ? GroupState::serves : GroupState::does_not_serve;
+}
+
+Result<std::span<const Tier>> Requests::hit_tiers(RequestId id) const {
+  const Result<Index> index = find(id);
+  if (!index) return index.error();
+  const Request& r = requests_[*index];
+  return std::span<const Tier>{r.found}.first(r.hits);
+}
+
+Result<std::uint32_t> Requests::committed_blocks(RequestId id) const {
+  const Result<Index> index = find_ready(id);
+  if (!index) return index.error();
+  std::uint32_t committed = std::numeric_limits<std::uint32_t>::max();
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const GroupPart& part = requests_[*index].parts[g];
+    if (!groups_.rules()[g].cached() || groups_.rules()[g].config().optional) continue;
+    committed = std::min(committed, part.committed * groups_.rules()[g].units_per_block());
+  }
+  return committed;
+}
+
+std::uint32_t Requests::prompt_left(RequestId id) const {
+  const Result<std::uint32_t> committed = committed_blocks(id);
+  if (!committed) return 0;
+  const std::uint32_t prompt = requests_[*find(id)].key_count;
+  return prompt - std::min(prompt, *committed);
+}
+
+Result<RequestStats> Requests::request_stats(RequestId id) const {
+  const Result<Index> index = find(id);
+  if (!index) return index.error();
+  return stats_of(requests_[*index]);
+}
+
+RequestStats Requests::stats_of(const Request& r) const {
+  RequestStats stats;
+  stats.blocks = r.key_count;
+  for (std::uint32_t i = 0; i < r.hits; ++i) {
+    ++(r.found[i] == Tier::device ? stats.device : r.found[i] == Tier::host ? stats.host : stats.storage);
+  }
+  stats.external = std::min(r.external_blocks, r.key_count - r.hits);
+  stats.miss = r.key_count - r.hits - stats.external;
+  stats.joined = r.joined;
+  stats.preempted = r.preempted;
+  return stats;
+}
+
+std::uint32_t Requests::common_prefix(GroupId group) const {
+  const std::size_t g = group.value();
+  if (g >= groups_.size() || !groups_.rules()[g].chained()) return 0;
+  std::optional<Prefix> common;
+  for (const Request& r : requests_) {
+    if (r.state != State::ready || r.quarantined_until) continue;
+    if (!common) {
+      common = r.parts[g].prefix;
+    } else {
+      const std::uint32_t length = groups_.pool_of(g).residency().tree().common(*common, r.parts[g].prefix);
+      common = Prefix{common->node, length};
+    }
+  }
+  return common ? common->length : 0;
+}
+
+Result<std::vector<PoolPrefix>> Requests::pinned_prefixes(RequestId id) const {
+  const Result<Index> index = find_ready(id);
+  if (!index) return index.error();
+  const Request& r = requests_[*index];
+  if (r.epoch != state_.epoch) return Errc::cleared;
+  std::vector<PoolPrefix> prefixes;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const GroupRule& rule = groups_.rules()[g];
+    if (!rule.cached()) continue;
+    if (rule.chained() && r.parts[g].prefix.length > 0) prefixes.push_back({rule.config().pool, r.parts[g].prefix});
+    for (const UnchainedBlock& unchained_block : r.parts[g].unchained) {
+      prefixes.push_back({rule.config().pool, unchained_block.prefix});
+    }
+  }
+  return prefixes;
+}
+
+// ---- the table ---------------------------------------------------------------------------------------------------------------
+
+Result<Requests::Index> Requests::find(RequestId id) const {
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end()) return Errc::unknown_request;
+  return found->second;
+}
+
+Result<Requests::Index> Requests::find_ready(RequestId id) const {
+  const Result<Index> index = find(id);
+  if (index && requests_[*index].state != State::ready) return Errc::not_ready;
+  return index;
+}
+
+Result<Requests::Index> Requests::find_with_table(RequestId id) const {
+  const Result<Index> index = find(id);
+  if (!index) return index.error();
+  const Request& r = requests_[*index];
+  const bool has_table = r.state == State::ready || (r.state == State::loading && r.layers > 0);
+  if (!has_table) return Errc::not_ready;
+  return index;
+}
+
+Requests::Index Requests::new_request() {
+  if (free_requests_.empty()) {
+    // Moved, not copied, when the vector grows: `keys` may look into `kept_keys`.
+    static_assert(std::is_nothrow_move_constructible_v<Request>);
+    Request& r = requests_.emplace_back();
+    r.parts.resize(groups_.size());
+    r.own.resize(groups_.pools().size());
+    return static_cast<Index>(requests_.size() - 1);
+  }
+  const Index index = free_requests_.back();
+  free_requests_.pop_back();
+  return index;
+}
+
+/// Empties the record, but keeps its vectors' memory for the next request.
+void Requests::forget(Index index) {
+  Request& r = requests_[index];
+  for (const auto& own : r.own) TERRACE_CHECK(own.empty());
+  for (const GroupPart& part : r.parts) TERRACE_CHECK(part.redundant.empty());
+  TERRACE_CHECK(r.loads.empty());
+  Request empty;
+  std::swap(empty.parts, r.parts);
+  std::swap(empty.own, r.own);
+  std::swap(empty.found, r.found);
+  std::swap(empty.loads, r.loads);
+  std::swap(empty.kept_keys, r.kept_keys);
+  for (GroupPart& part : empty.parts) part.clear();
+  empty.found.clear();
+  empty.kept_keys.clear();
+  r = std::move(empty);
+  free_requests_.push_back(index);
+}
+
+void Requests::check_invariants(std::span<std::uint64_t> held) const {
+  std::uint64_t live = 0;
+  for (const Request& r : requests_) {
+    if (r.state == State::unused) continue;
+    ++live;
+    const SlotState state = r.quarantined_until ? SlotState::quarantined : SlotState::held;
+    for (const auto& [pool, slot] : own_slots(r)) {
+      TERRACE_CHECK(groups_.at(pool).residency().pool(Tier::device).state(slot) == state);
+      if (!r.quarantined_until) ++held[pool.value()];
+    }
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      const GroupPart& part = r.parts[g];
+      const TieredPool& pool = groups_.pool_of(g);
+      if (r.state == State::failed) TERRACE_CHECK(part.prefix.length == 0 && part.unchained.empty());
+      const bool told = r.state == State::loading && r.layers > 0;
+      for (std::uint32_t i = part.first; told && i < part.end; ++i) {
+        TERRACE_CHECK(pool.residency().copy(hit_block(part, g, i), Tier::device).slot() == part.table[i]);
+      }
+      if (r.state != State::ready) continue;
+      TERRACE_CHECK(part.prefix.length <= part.table.size());
+      for (std::uint32_t i = 0; i < part.prefix.length; ++i) {
+        TERRACE_CHECK(pool.residency().copy({part.prefix.node, i}, Tier::device).usable());
+      }
+      for (const UnchainedBlock& unchained_block : part.unchained) {
+        const Copy copy = pool.residency().copy(unchained_block.prefix.last(), Tier::device);
+        TERRACE_CHECK(copy.usable());
+        TERRACE_CHECK(unchained_block.duplicate || copy.slot() == part.table[unchained_block.block]);
+      }
+    }
+    // One that was told of layers may have compute under way that writes its new blocks.
+    const bool holds_room = r.state != State::failed || r.layers > 0;
+    if (!holds_room) TERRACE_CHECK(std::ranges::all_of(r.own, [](const auto& own) { return own.empty(); }));
+  }
+  TERRACE_CHECK(live == by_id_.size() + quarantined_.size());
+}
+
+}  // namespace terrace
