@@ -64,8 +64,8 @@ TEST(GroupKeys, refuse_blocks_that_are_not_whole_units_and_say_why) {
       ADD_FAILURE() << unit << " into " << block << " was accepted as " << group.units_per_block();
     } catch (const std::invalid_argument& error) {
       const std::string text = error.what();
-      EXPECT_NE(text.find("every " + std::to_string(unit) + " tokens"), std::string::npos) << text;
-      EXPECT_NE(text.find("blocks of " + std::to_string(block) + " tokens"), std::string::npos) << text;
+      EXPECT_NE(text.find("hash units of " + std::to_string(unit) + " tokens"), std::string::npos) << text;
+      EXPECT_NE(text.find("block of " + std::to_string(block) + " tokens"), std::string::npos) << text;
     }
   }
 }

@@ -184,7 +184,7 @@ TEST(UncachedConfig, that_makes_no_sense_is_refused_and_it_says_why) {
     return std::string{};
   };
   EXPECT_EQ(refused([](ManagerConfig&) {}), "");
-  EXPECT_NE(refused([](ManagerConfig& config) { config.caching = true; }).find("caching off"), std::string::npos);
+  EXPECT_NE(refused([](ManagerConfig& config) { config.caching = true; }).find("caching must be off"), std::string::npos);
   EXPECT_NE(refused([](ManagerConfig& config) { config.storage = false; }).find("needs storage"), std::string::npos);
   EXPECT_NE(refused([](ManagerConfig& config) { config.inclusion = InclusionPolicy::inclusive; }).find("inclusive"),
             std::string::npos);

@@ -225,8 +225,7 @@ TEST_F(CliStore, verify_finds_a_damaged_record) {
   const Ended ended = store("verify");
   EXPECT_EQ(ended.status, 1);
   EXPECT_EQ(ended.err, "terrace store: 1 records are damaged; first: slot " + std::to_string(slot) +
-                           ": record does not check "
-                           "itself\n");
+                           ": record does not match its checksum\n");
   EXPECT_EQ(number(object("stat"), "/slots/damaged"), 1);
   EXPECT_GT(number(object("stat"), "/slots/orphans"), 0) << "what stood on it";
 }

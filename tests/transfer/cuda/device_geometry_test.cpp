@@ -96,7 +96,7 @@ TEST(DeviceGeometry, knows_the_layers_of_its_regions) {
   EXPECT_TRUE(
       says(refusal(8, {{0x1000, 64, 64, 0}, {0x2000, 32, 32, 1}}, 96), "layer 1 has 32B of each block, and layer 0 has 64B"));
   EXPECT_TRUE(says(refusal(8, {{0x1000, 64, 64, 0}, {0x2000, 64, 64, 2}, {0x3000, 64, 64, 2}}, 192), "layer 1 has 0B"));
-  EXPECT_TRUE(says(refusal(8, {{0x1000, 64, 64, 7}}, 64), "of layer 7"));
+  EXPECT_TRUE(says(refusal(8, {{0x1000, 64, 64, 7}}, 64), "layer number 7"));
 }
 
 TEST(DeviceGeometry, takes_packed_blocks_apart_into_layers) {
