@@ -1,4 +1,4 @@
-// The cache as a whole: clearing, dropping and evicting by hand, sizes, and write-back jobs.
+// Calls for the cache as a whole: clear, drop, evict, resize, and write-back jobs.
 
 #include "runtime/manager/administration.hpp"
 
@@ -22,7 +22,7 @@ void Administration::clear(const ClearOptions& options) {
   state_.epoch = Epoch{state_.epoch.value() + 1};
   requests_.fail_pending(Errc::cleared);
   while (!pins_.empty()) end_pin(pins_.begin());
-  retentions_.clear();  // they end with their blocks
+  retentions_.clear();  // the tree ends them with their blocks
   retained_blocks_ = 0;
   for (const auto& pool : groups_.pools()) pool->clear(options.storage);
   if (state_.kv_events.on()) {
@@ -137,7 +137,7 @@ Result<WriteBackId> Administration::write_back_prefix(const WriteBackOrder& orde
       for (std::uint32_t block = prefix.length; block < blocks; ++block) gone.push_back(groups_.key_in(g, order.keys, block));
       continue;
     }
-    // Of other kinds most blocks are given up by design: those that are there are all there are.
+    // Groups of other kinds keep only a few blocks. The others count as neither wanted nor gone.
     for (std::uint32_t block = 0; block < blocks; ++block) {
       const BlockKey key = groups_.key_in(g, order.keys, block);
       const Prefix prefix = tree.find(std::span{&key, 1});

@@ -12,101 +12,107 @@
 
 namespace terrace {
 
-/// What operators and engines do to the cache as a whole: clear it, pin and retain prefixes, evict named blocks, change sizes and
-/// quotas, write blocks back.
+/// The calls of operators and engines that concern the cache as a whole: clear it, pin and retain prefixes, evict named blocks,
+/// change sizes and quotas, and start write-back jobs.
 ///
-/// A call that fails says why, and changes nothing.
-///
-/// Ownership: CacheManager owns this object; `state`, `planner`, `requests` and `write_backs` outlive it. Threads: the manager's.
+/// Ownership: CacheManager owns this object; `state`, `planner`, `requests` and `write_backs` outlive it.
+/// Threads: the manager's.
+/// Units: keys are one for each hash unit, as in AcquireRequest; sizes and counts of a pool are in its blocks.
+/// Errors: a call that fails returns the reason and changes nothing. Its comment lists the errors.
 class Administration {
  public:
   Administration(ManagerState& state, HitPlanner& planner, Requests& requests, WriteBackJobs& write_backs);
   Administration(const Administration&) = delete;
   Administration& operator=(const Administration&) = delete;
 
-  /// `clearing` until everything that was hidden by a clear() that waits is gone; `cleared` then, until resume().
+  /// After a clear() that waits, the status is `clearing` until everything that was cached then is gone, and after that `cleared`
+  /// until resume().
   [[nodiscard]] CacheStatus status() const;
-  /// Raised by every clear(). Completions of an older epoch publish nothing.
+  /// Every clear() begins a new epoch. Work that began in an older epoch makes no block a hit any more.
   [[nodiscard]] Epoch epoch() const { return state_.epoch; }
-  /// Forgets everything that is cached. Pending requests fail with `cleared`; those that are ready keep their slots until they
-  /// are released, but share nothing any more. Pins end.
+  /// Forgets everything that is cached. Pending requests fail with `cleared`. Ready requests keep their slots until they are
+  /// released, but the blocks that they commit are not shared any more. Pins and retentions end.
   void clear(const ClearOptions& options);
-  /// Clears as clear() does, but refuses while any request is alive or quarantined. Fails: in_use.
+  /// The same as clear(), but only if no request is alive or in quarantine. Fails: in_use.
   [[nodiscard]] Result<void> reset(const ClearOptions& options);
-  /// After a clear() that waits. Fails: paused (something of what was cached is still there).
+  /// Returns to normal service after a clear() that waits. Fails: paused (some of the cleared blocks are still there).
   [[nodiscard]] Result<void> resume();
-  /// Gives up the prefix's device and host copies from its end, up to the first block that others follow, hold or are just
-  /// reading. Returns how many device blocks that freed. Fails: not_found (the prefix is not all in the tree), in_use (its last
-  /// block is held).
+  /// Drops the prefix's device and host copies from its end, up to the first block that is held, that a transfer reads, or that
+  /// another block follows. Returns how many device blocks that freed. Fails: not_found (part of the prefix is not in the tree),
+  /// in_use (its last block is held).
   [[nodiscard]] Result<std::uint32_t> drop(std::span<const BlockKey> keys);
-  /// Gives up the blocks that are cached in these device slots, and all that follow them, in every tier, storage included: for
-  /// blocks whose bytes have turned out to be wrong. Slots without a cached block are passed over. Where a request, a pin or a
-  /// transfer holds a block or one that follows it, all of these stay, and its slot is in EvictedBlocks::in_use. Looks at the
-  /// whole tree. Fails, and changes nothing: invalid_argument (no such slot).
+  /// Evicts the blocks that are cached in these device slots, and all blocks that follow them, from every tier, storage included.
+  /// Use it for blocks whose bytes have turned out to be wrong. Slots without a cached block are ignored. If a request, a pin or
+  /// a transfer holds a named block or a block that follows it, these blocks all stay, and the slot is in EvictedBlocks::in_use.
+  /// Looks at the whole tree. Fails: invalid_argument (no such slot).
   [[nodiscard]] Result<EvictedBlocks> evict(std::span<const SlotId> slots, PoolId pool = {});
-  /// Finds a block by its key alone; nothing if no tier has it. For tools and tests: the tree finds
-  /// blocks by their prefixes (match), and looks at all that it has for this.
+  /// Finds a block by its key alone. Returns nothing if no tier has it. It looks at the whole tree, so it is for tools and tests;
+  /// Requests::match finds a block by its prefix.
   [[nodiscard]] std::optional<BlockPlace> find_block(const BlockKey& key, GroupId group = {}) const;
-  /// Keeps what is cached of the prefix from eviction above storage, until unpin() or `until`. Fails: not_found (nothing is, or
-  /// caching is off), no_room (ManagerConfig::pinned_blocks_max).
+  /// Pins the cached part of the prefix: device and host do not evict it until unpin() or the time `until`. Fails: not_found
+  /// (nothing of it is cached, or caching is off), no_room (ManagerConfig::pinned_blocks_max, or the slots are promised to
+  /// requests), paused.
   [[nodiscard]] Result<PinId> pin(std::span<const BlockKey> keys, TimePoint until = never);
-  /// Fails: not_found (or its time has passed).
+  /// Fails: not_found (there is no such pin, or it has ended at its time).
   [[nodiscard]] Result<void> unpin(PinId pin);
-  /// In the pool, by pin().
+  /// Number of blocks of the pool in all pins.
   [[nodiscard]] std::uint64_t pinned_blocks(PoolId pool = {}) const { return pinned_.at(pool.value()); }
-  /// What is cached of the prefix, in device and host, is given up after all of lower priority (0 to highest_priority; what
-  /// nobody retains has usual_priority) and before all of higher, until end_retention() or `until`; where several retain a block,
-  /// the highest counts. It holds nothing: a block that is given up all the same, and comes back, comes back without. Costs no
-  /// room, but its keys are kept. Fails: not_found (nothing is cached), no_room (ManagerConfig::retained_blocks_max),
-  /// invalid_argument (no such priority, or a policy that has none: lru and adaptive do).
+  /// Gives the cached part of the prefix a priority until end_retention() or the time `until`. Device and host evict blocks of a
+  /// lower priority first. Priorities are 0 to highest_priority; a block without a retention has usual_priority, and of several
+  /// retentions of one block the highest counts. A retention does not keep a block from eviction: a block that is evicted and
+  /// comes back has no retention then. It takes no slots, but the manager keeps its keys. Fails: not_found (nothing of the prefix
+  /// is cached), no_room (ManagerConfig::retained_blocks_max), invalid_argument (no such priority, or a policy without
+  /// priorities; lru and adaptive have them), paused.
   [[nodiscard]] Result<RetentionId> retain(std::span<const BlockKey> keys, Priority priority, TimePoint until = never);
-  /// Fails: not_found (or its time has passed).
+  /// Fails: not_found (there is no such retention, or it has ended).
   [[nodiscard]] Result<void> end_retention(RetentionId retention);
+  /// Number of hash units in all retentions.
   [[nodiscard]] std::uint64_t retained_blocks() const { return retained_blocks_; }
-  /// What a tenant may keep cached in a pool (runtime/residency/quotas.hpp says what that means), from now on. An operator's
-  /// step: it looks at the whole tree. Fails: invalid_argument (a policy that knows no tenants: lru and adaptive do).
+  /// Sets how many blocks a tenant may keep cached in a pool (runtime/residency/quotas.hpp). Looks at the whole tree, so only an
+  /// operator's call should do it. Fails: invalid_argument (a policy that does not know tenants; lru and adaptive do).
   [[nodiscard]] Result<void> set_quota(TenantId tenant, TenantQuota quota, PoolId pool = {});
-  /// Fails: not_found.
+  /// Fails: not_found (the tenant has no quota).
   [[nodiscard]] Result<void> remove_quota(TenantId tenant, PoolId pool = {});
-  /// Copies that a tenant with a quota has in the tier; nothing for one without.
+  /// Number of copies that a tenant has in the tier. Returns nothing if the tenant has no quota.
   [[nodiscard]] std::optional<std::uint64_t> tenant_blocks(TenantId tenant, Tier tier, PoolId pool = {}) const;
-  /// Makes a serving tier of a pool larger or smaller (runtime/tiering/pool_resizer.hpp says how, and what is lost). Larger: the
-  /// device's memory has the slots, by the caller's word; the host tier has those for which open_host() says that there is
-  /// memory, and others as that comes. Smaller: `closing` slots of the host arena are to go. Requests that wait for room keep
-  /// their promise; never_fits goes by the new size. Fails as PoolResizer::resize does.
+  /// Makes a tier of a pool larger or smaller while it serves (PoolResizer::resize). A larger device tier: the caller guarantees
+  /// that the device has memory for the new slots. A larger host tier: a new slot can be used when open_host() has said that it
+  /// has memory. A smaller host tier: `closing` names the slots of the host arena whose memory shall go. Requests that wait for
+  /// slots keep their promises. Fails as PoolResizer::resize does.
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, PoolId pool = {}, std::span<const SlotSpan> closing = {});
-  /// There is memory for these slots of the host arena, from now on, or again. At first there is for host_blocks +
-  /// staging_blocks.
+  /// These slots of the host arena have memory from now on. At the start the first host_blocks + staging_blocks slots have it.
   void open_host(SlotSpan slots, PoolId pool = {});
-  /// As PoolResizer::first_in_use.
+  /// The same as PoolResizer::first_in_use.
   [[nodiscard]] std::uint32_t first_in_use(SlotSpan slots, PoolId pool = {}) const {
     return state_.groups.at(pool).resizer().first_in_use(slots);
   }
-  /// Slots that a resize has still to retire, of device or host.
+  /// Number of slots of a tier (device or host) that a resize still has to retire.
   [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const {
     return state_.groups.at(pool).resizer().retiring(tier);
   }
-  /// Follows one in `one_in` of each pool's blocks from now on (runtime/measure/residency_sample.hpp); 0: none, as at first.
-  /// Allocates.
+  /// Follows one block in `one_in` of each pool from now on (runtime/measure/residency_sample.hpp). 0: none, as at the start. The
+  /// call allocates memory.
   void sample_residency(std::uint32_t one_in) {
     for (const auto& pool : state_.groups.pools()) pool->follow_sample(one_in);
   }
-  /// Totals of the sampled blocks so far.
+  /// Totals of the followed blocks so far.
   [[nodiscard]] const ResidencyTotals& residency_totals(PoolId pool = {}) const {
     return state_.groups.at(pool).residency().sample().totals();
   }
-  /// Stored, removed, cleared: from the first call on. Swaps, so that the caller's vector is re-used.
+  /// Records changes of what is cached from now on (KvEvents). take_events() returns those since the last call. It swaps the
+  /// vectors, so that their memory is used again.
   void record_events() { state_.kv_events.record_from_now_on(); }
   void take_events(std::vector<KvEvent>& events) { state_.kv_events.take(events); }
 
-  /// Brings cached blocks to storage now (runtime/types/write_back.hpp). Looks at the tree bit by bit, in the calls of settle()
-  /// that follow. Fails: invalid_argument (there is no storage), unknown_request, not_ready, not_found (nothing of the prefix is
+  /// Starts a job that writes cached blocks to storage (runtime/types/write_back.hpp). If the job is over the whole tree, it
+  /// looks at some nodes in each later call of Requests::settle(). Fails: invalid_argument (there is no storage),
+  /// unknown_request, not_ready, cleared (the request was acquired before the last clear), not_found (nothing of the prefix is
   /// cached), refused (WriteBackJobs::running_max jobs run), paused.
   [[nodiscard]] Result<WriteBackId> start_write_back(const WriteBackOrder& order);
-  /// Of all pools together.
+  /// The sum of all pools.
   [[nodiscard]] Durability durability() const;
 
-  /// Notes the time for write-back jobs by age, and ends the pins and retentions whose time has passed.
+  /// Tells the use clock the time, and ends the pins and retentions whose time has passed.
   void on_time();
   [[nodiscard]] TimePoint next_deadline() const;
   [[nodiscard]] bool has_pins() const { return !pins_.empty(); }
@@ -132,7 +138,7 @@ class Administration {
   UseClock use_clock_;
   std::map<PinId, Pin> pins_;
   PinId last_pin_;
-  std::vector<std::uint64_t> pinned_;  ///< blocks, by PoolId
+  std::vector<std::uint64_t> pinned_;  ///< by PoolId: number of blocks in pins
   std::map<RetentionId, Retention> retentions_;
   RetentionId last_retention_;
   std::uint64_t retained_blocks_ = 0;

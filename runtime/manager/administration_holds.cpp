@@ -1,4 +1,4 @@
-// What is kept longer than its last use would have it: pins, priorities, and the quotas of tenants.
+// Calls that change the order of eviction: pins, retentions, and the quotas of tenants.
 
 #include "runtime/manager/administration.hpp"
 
@@ -12,7 +12,7 @@ Result<PinId> Administration::pin(std::span<const BlockKey> keys, TimePoint unti
   if (!state_.config.caching) return Errc::not_found;
   const std::uint32_t hits = planner_.look_up(keys, Tier::storage);
   if (hits == 0) return Errc::not_found;
-  // A pin takes slots out of what can be promised: those that are promised already stay so.
+  // Pinned copies cannot be promised to requests. So the pin is refused if it would break a promise.
   std::vector<std::uint64_t> wanted = pinned_;
   for (std::size_t g = 0; g < groups_.size(); ++g)
     wanted[groups_.rules()[g].config().pool.value()] += planner_.hit(g).end - planner_.hit(g).first;
@@ -31,7 +31,7 @@ Result<PinId> Administration::pin(std::span<const BlockKey> keys, TimePoint unti
     if (planner_.hit(g).found.prefix.length > 0) pin.prefixes.push_back({pool, planner_.hit(g).found.prefix});
     for (const Found& unchained_block : planner_.hit(g).unchained) pin.prefixes.push_back({pool, unchained_block.prefix});
   }
-  // Else one of them might stay, being pinned when its copy ends, and outlive the one before it.
+  // Otherwise an evicting block may stay, because it is pinned when its swap-out ends, although the block before it has gone.
   for (const PoolPrefix& pinned : pin.prefixes) groups_.at(pinned.pool).cancel_evictions(pinned.prefix);
   pinned_ = wanted;
   last_pin_ = PinId{last_pin_.value() + 1};

@@ -48,7 +48,7 @@ void CacheManager::overwritten_by(std::span<const SlotId> device, Fence fence, P
   state_.groups.at(pool).overwritten_by(device, fence);
 }
 
-// ---- what to know --------------------------------------------------------------------------------------------------------
+// ---- state ---------------------------------------------------------------------------------------------------------------
 
 TimePoint CacheManager::next_deadline() const {
   TimePoint next = std::min({requests_.next_deadline(), write_backs_.next_deadline(), administration_.next_deadline()});

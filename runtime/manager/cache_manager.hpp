@@ -21,14 +21,21 @@ namespace terrace {
 
 /// The control plane: it decides which request holds which blocks, where each block lives, and what moves.
 ///
-/// It has a part for each concern. Requests serves the requests of engines. HitPlanner answers what a prompt hits. Administration
-/// is for what concerns the cache as a whole. WriteBackJobs runs the orders to store blocks. A part knows only the parts named
-/// before it in ManagerState, HitPlanner, WriteBackJobs, Requests, Administration.
+/// It has one part for each concern:
 ///
-/// It does no I/O, reads no clock, takes no lock and never waits. Its owner (runtime/cache/cache.hpp, or a simulation) carries
-/// out `actions()` after each call, and reports how they ended by the calls below.
+///     ManagerState     what the parts share: configuration, counts, time, the groups of the model and their pools
+///     HitPlanner       answers what a prompt hits, and which of these hits are worth loading
+///     WriteBackJobs    runs the orders to write cached blocks to storage
+///     Requests         serves the requests of engines
+///     Administration   serves the calls for the cache as a whole: clear, pin, resize and others
 ///
-/// Ownership: it owns its parts. Threads: one, for it and its parts.
+/// A part uses only the parts above it in this list. The pools leave lists of events, and Requests and WriteBackJobs handle them
+/// (docs/decisions/0022-parts-leave-events.md).
+///
+/// The manager does no I/O, reads no clock, takes no lock and never waits. Its owner (runtime/cache/cache.hpp, or a simulation)
+/// carries out `actions()` after each call, and reports how they ended with on_transfer() and on_store().
+///
+/// Ownership: it owns its parts. Threads: one, for the manager and its parts.
 class CacheManager {
  public:
   /// Throws as validate(), and std::invalid_argument if config.policy makes no policy.
@@ -47,69 +54,75 @@ class CacheManager {
 
   // ---- what happened elsewhere
 
+  /// Handles an event of a transfer that the manager ordered.
   void on_transfer(TransferEvent event);
-  /// `event` comes from the pool's store.
+  /// Handles an event of the pool's store.
   void on_store(const StoreEvent& event, PoolId pool = {});
-  /// Fails pending requests whose deadline has passed, and ends loads whose reads are late.
+  /// Notes the time and does all that is due: fails requests whose deadline has passed, ends loads whose reads are late, ends
+  /// pins, retentions and write-back jobs, and begins flushes of storage.
   void on_time(TimePoint now);
-  /// The time is at least this. Call before what may begin a load.
+  /// Notes the time without doing anything else; an earlier time is ignored. Call it before a call that may begin a load.
   void note_time(TimePoint now) { state_.now = std::max(state_.now, now); }
   /// The same as in HitPlanner.
   [[nodiscard]] bool measures_loads() const { return planner_.measures_loads(); }
   [[nodiscard]] bool learns_prefill() const { return planner_.learns_prefill(); }
   void learn_prefill(double unit_seconds) { planner_.learn_prefill(unit_seconds); }
-  /// Sets the present cost of bringing up a block of the pool.
+  /// Sets the present cost of loading a block of the pool.
   void set_load_costs(const LoadCosts& costs, PoolId pool = {}) { state_.groups.at(pool).set_load_costs(costs); }
-  /// Sets the size of the pool's blocks, for what is counted in bytes. 1 until then.
+  /// Sets the size of the pool's blocks, for amounts that are counted in bytes. It is 1 before the first call.
   void set_block_bytes(Bytes bytes, PoolId pool = {}) { state_.groups.at(pool).set_block_bytes(bytes); }
-  /// Call after a batch of the above: serves those who wait with what has become free.
+  /// Gives freed slots to the requests that wait. Call it after a batch of the calls above.
   void settle() { requests_.settle(); }
-  /// For blocks that the pool's store holds from before: CatalogRecovery::begin and CatalogRecovery::add.
+  /// Add the blocks that the pool's store holds from an earlier process: CatalogRecovery::begin and CatalogRecovery::add.
   void begin_recovery(PoolId pool = {}) { state_.groups.at(pool).begin_recovery(); }
   void recover(std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers, PoolId pool = {}) {
     state_.groups.at(pool).recover(blocks, numbers);
   }
 
-  // ---- what is to be done, and what to know
+  // ---- work to be done, and state
 
-  /// Filled by every call; its owner takes and clears each pool's.
+  /// The work that the pool wants done. Every call may add to it; the owner takes and clears it, for each pool.
   [[nodiscard]] Actions& actions(PoolId pool = {}) { return state_.groups.at(pool).actions(); }
+  /// The next time at which on_time() has something to do.
   [[nodiscard]] TimePoint next_deadline() const;
-  /// Transfers, loads and writes to storage under way, or requests that wait.
+  /// Returns true if transfers, loads or writes to storage are under way, if requests wait for slots, or if a write-back job has
+  /// more of the tree to look at.
   [[nodiscard]] bool has_pending_work() const;
-  /// For people: what is under way, and who waits.
+  /// Describes for people what is under way and what waits.
   [[nodiscard]] std::string describe_pending() const;
 
-  /// Poison mode: its owner overwrites slots as they become free (`device`, `arena`: those since the last call), and says by
-  /// when that will be done.
+  /// Poison mode, for tests: the owner overwrites each slot that becomes free, so that a read that comes too late finds noise.
+  /// remember_freed() switches it on. take_freed() returns the slots of the device and of the host arena that became free since
+  /// the last call. overwritten_by() says that compute overwrites these device slots before it reaches `fence`; transfers of
+  /// these slots wait for that fence.
   void remember_freed();
   void take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena, PoolId pool = {});
   void overwritten_by(std::span<const SlotId> device, Fence fence, PoolId pool = {});
 
-  /// Of the device's pool or the host tier's; what an acquire of so many blocks finds.
+  /// How the slots of a tier (device or host) are used.
   [[nodiscard]] Usage usage(Tier tier, PoolId pool = {}) const { return state_.groups.at(pool).usage(tier); }
-  /// Slots that a request of so many tokens needs.
+  /// Returns the number of blocks of `block_tokens` tokens that hold `tokens` tokens. The last one may be partly filled.
   [[nodiscard]] static constexpr std::uint32_t blocks_for(std::uint64_t tokens, std::uint32_t block_tokens) {
     return static_cast<std::uint32_t>((tokens + block_tokens - 1) / block_tokens);
   }
-  /// Of the pool's tree. Looks at every node.
+  /// Counts what the pool's tree holds. Looks at every node.
   [[nodiscard]] TreeCounts tree_counts(PoolId pool = {}) const { return residency(pool).tree().counts(); }
-  /// For people: what is cached where, one line a node, down to `lines_max` of them.
+  /// Describes for people what is cached where: one line for each node, at most `lines_max` nodes for each pool.
   [[nodiscard]] std::string describe_tree(std::size_t lines_max) const;
 
   [[nodiscard]] const ManagerConfig& config() const { return state_.config; }
   [[nodiscard]] const ManagerStats& stats() const { return state_.stats; }
   [[nodiscard]] Ledger device_ledger(PoolId pool = {}) const { return residency(pool).pool(Tier::device).ledger(); }
-  /// Of the host arena: the host tier's slots and the staging slots (held while in use) together.
+  /// The ledger of the host arena: slots of the host tier and staging slots together. A staging slot in use counts as held.
   [[nodiscard]] Ledger host_ledger(PoolId pool = {}) const { return residency(pool).pool(Tier::host).ledger(); }
-  /// Transfers that read a copy just now.
+  /// Transfers that read a device or host copy now, counted once per copy.
   [[nodiscard]] std::uint64_t readers() const;
   [[nodiscard]] const Residency& residency(PoolId pool = {}) const { return state_.groups.at(pool).residency(); }
   [[nodiscard]] std::size_t pool_count() const { return state_.groups.pools().size(); }
   [[nodiscard]] std::size_t group_count() const { return state_.groups.size(); }
-  /// Tokens of a hash unit; 1 for a manager that was given no groups, which does not know.
+  /// Tokens of a hash unit. 1 if the configuration names no groups: the manager does not know the number then.
   [[nodiscard]] std::uint32_t unit_tokens() const { return state_.groups.unit_tokens(); }
-  /// Memory of the books that grow with the cached blocks.
+  /// Bytes of memory of the structures that grow with the number of cached blocks.
   [[nodiscard]] std::size_t bytes_held() const;
   void check_invariants() const;
 

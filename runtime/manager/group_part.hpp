@@ -8,29 +8,30 @@
 
 namespace terrace {
 
-/// A block that stands alone in the tree, as a prefix of its own: of a group whose blocks do not hang together.
+/// A block of a group whose blocks do not depend on each other. In the tree it is a prefix of length one.
 struct UnchainedBlock {
-  std::uint32_t block = 0;  ///< index in its group's table
+  std::uint32_t block = 0;  ///< index in the block table of its group
   Prefix prefix;
-  bool duplicate = false;  ///< the request has a slot of its own behind the block, too
+  bool duplicate = false;  ///< the block table has a slot of the request's own; the shared copy is in another slot
 };
 
-/// What a request has in one group. Chained groups hold a prefix; others hold unchained blocks, one entry each. Both are pinned.
+/// The blocks and slots of a request in one group. A chained group has a prefix; any other group has unchained blocks. Both are
+/// pinned.
 struct GroupPart {
   Prefix prefix;
   std::vector<UnchainedBlock> unchained;  ///< by ascending block
-  /// Hits: blocks [first, end). Before `first` the table has null blocks.
+  /// The hits are blocks [first, end) of the table. The blocks before `first` are null blocks.
   std::uint32_t first = 0;
   std::uint32_t end = 0;
-  /// Blocks from here on are not shared yet: the request's own, or null.
+  /// Blocks from this one on are not shared yet: they are the request's own, or null blocks.
   std::uint32_t committed = 0;
-  /// False: an optional group that cannot serve the hit. It has null blocks there, and shares nothing.
+  /// If false, this is an optional group that cannot serve the hit. It has null blocks there, and shares no block.
   bool serves = true;
-  std::vector<SlotId> table;      ///< a slot per block, once the request is ready
-  std::vector<SlotId> redundant;  ///< chained: its own slots behind blocks that are shared now
-  std::uint32_t given_up = 0;     ///< blocks before this one are null for good
+  std::vector<SlotId> table;      ///< the block table: one slot for each block
+  std::vector<SlotId> redundant;  ///< chained group: the request's own slots of blocks whose shared copy is in another slot
+  std::uint32_t given_up = 0;     ///< the request has given up the blocks before this one: they stay null blocks
 
-  /// Empties it, but keeps the memory.
+  /// Empties the part, but keeps the memory of its vectors.
   void clear() {
     prefix = {};
     unchained.clear();

@@ -1,5 +1,3 @@
-// What a prompt hits, in each group and in all groups together.
-
 #include "runtime/manager/hit_planner.hpp"
 #include "base/check.hpp"
 
@@ -26,7 +24,7 @@ std::uint32_t HitPlanner::look_up(std::span<const BlockKey> keys, Tier lowest) c
     Tier lowest;
 
     std::uint32_t chain(std::size_t group, std::uint32_t blocks) const {
-      // Once is enough: what the whole prompt finds, its beginning finds too.
+      // One look-up for the whole prompt is enough: a shorter beginning of the prompt finds the same blocks.
       GroupHit& hit = planner.hits_[group];
       if (!hit.looked_up)
         hit.found = planner.groups_.pool_of(group).find(planner.groups_.keys_in(group, keys, 0), lowest, hit.tiers);
@@ -47,7 +45,7 @@ std::uint32_t HitPlanner::look_up(std::span<const BlockKey> keys, Tier lowest) c
   return hits;
 }
 
-/// What the group contributes to a hit of all of `keys`.
+/// Sets hits_[group] to what the group contributes to a hit of all of `keys`.
 void HitPlanner::look_up_group(std::size_t group, std::span<const BlockKey> keys, Tier lowest) const {
   const GroupRule& rule = groups_.rules()[group];
   const TieredPool& pool = groups_.pool_of(group);
@@ -78,7 +76,7 @@ void HitPlanner::look_up_group(std::size_t group, std::span<const BlockKey> keys
       hit.found.filling += unchained_block.filling;
     }
   }
-  // An optional group's last block may be but begun where the others' end.
+  // The hit may end within a block of an optional group. Such a group does not serve it.
   hit.serves &= hits % rule.units_per_block() == 0;
   TERRACE_CHECK(hit.serves || rule.config().optional);
   if (hit.serves) return;
@@ -88,7 +86,7 @@ void HitPlanner::look_up_group(std::size_t group, std::span<const BlockKey> keys
   hit.first = hit.end;
 }
 
-/// A block of the prompt is found in the lowest tier that any group wants it from.
+/// Sets found_: for each hash unit, the lowest tier from which any group takes it.
 void HitPlanner::note_tiers(std::uint32_t hits) const {
   found_.assign(hits, Tier::device);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -137,15 +135,15 @@ std::uint32_t HitPlanner::worth_loading(std::uint32_t hits) const {
   return units_worth_loading(unit_costs_, queues, unit_seconds() > 0 ? unit_seconds() : whatever_it_takes);
 }
 
-/// What the group's part of the hits costs, each block with the last of its units.
+/// Adds the cost of the group's blocks to unit_costs_. The cost of a block is counted in the last unit of the block.
 void HitPlanner::add_costs(std::size_t group) const {
   const GroupHit& hit = hits_[group];
   const LoadCosts& costs = groups_.pool_of(group).load_costs();
-  // (With one group, found_ says the tiers.)
+  // With a single group, look_up() writes the tiers to found_ only.
   const std::span<const Tier> tiers = groups_.single() ? std::span<const Tier>{found_} : std::span<const Tier>{hit.tiers};
   for (std::uint32_t i = 0; i < tiers.size(); ++i) {
     if (tiers[i] == Tier::device) continue;
-    // What is on its way follows what the device has.
+    // In the prefix of a group, the blocks that a load is bringing follow those that the device has.
     const Found& found = hit.unchained.empty() ? hit.found : hit.unchained[i];
     const std::uint32_t place = hit.unchained.empty() ? i : 0;
     const bool joins = place >= found.on_device && place < found.on_device + found.filling;

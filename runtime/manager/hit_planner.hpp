@@ -11,12 +11,12 @@
 
 namespace terrace {
 
-/// How much a request wants.
+/// The size of a request.
 struct RequestSize {
   std::uint32_t blocks = 0;          ///< hash units in all
-  std::uint32_t blocks_now = 0;      ///< hash units that it has, or waits for
+  std::uint32_t blocks_now = 0;      ///< hash units for which it has slots now, or waits for slots
   std::uint32_t key_count = 0;       ///< hash units of its prompt that have a key
-  std::uint32_t encoder_tokens = 0;  ///< of the input of an encoder
+  std::uint32_t encoder_tokens = 0;  ///< tokens of the encoder's input
 };
 
 /// What one group contributes to a hit.
@@ -25,16 +25,16 @@ struct GroupHit {
   std::vector<Found> unchained;  ///< the blocks [first, end)
   std::uint32_t first = 0;
   std::uint32_t end = 0;
-  bool serves = true;  ///< false: an optional group that does not have the blocks
-  bool looked_up = false;
-  std::vector<Tier> tiers;  ///< where the blocks [first, end) come from
+  bool serves = true;       ///< false: an optional group that lacks blocks of the hit
+  bool looked_up = false;   ///< `found` has been set by the present look_up()
+  std::vector<Tier> tiers;  ///< the tiers that the blocks [first, end) come from
 };
 
-/// Answers what a prompt hits, in each group and in all groups together, which of the hits are worth loading, and how many slots
-/// the rest needs. It decides nothing and moves nothing.
+/// Answers what a prompt hits, in each group and in all groups together; which of the hits are worth loading; and how many slots
+/// the rest of the request needs. It starts nothing and moves nothing; only pin_hits() and unpin_hits() change anything.
 ///
-/// The hit of a prompt is its longest beginning that every group can serve, except optional groups. Each look_up() replaces the
-/// answers of the one before.
+/// The hit of a prompt is its longest beginning that every group can serve; optional groups are not asked. Each look_up()
+/// replaces the answers of the one before.
 ///
 /// Threads: the manager's.
 class HitPlanner {
@@ -50,35 +50,37 @@ class HitPlanner {
   [[nodiscard]] std::span<const Tier> tiers() const { return found_; }
   /// Pins all prefixes of the last hit.
   void pin_hits();
-  /// Takes back pin_hits(), before anything else has changed.
+  /// Undoes pin_hits(). Call it before anything else changes.
   void unpin_hits();
 
-  /// True if a hit is loaded only where that is sooner than computing it, and reads of a load have a deadline.
+  /// Returns true if a hit is loaded only when that is faster than computing it, and if the reads of a load have a deadline.
   [[nodiscard]] bool measures_loads() const {
     return state_.config.loads == LoadPolicy::measured && (prefill_is_stated() || state_.config.storage);
   }
-  /// True if learn_prefill() has an effect.
+  /// Returns true if learn_prefill() has an effect.
   [[nodiscard]] bool learns_prefill() const { return measures_loads() && !prefill_is_stated(); }
-  /// Sets how many seconds it takes to compute a hash unit, as measured; 0: not known. Only used while
-  /// ManagerConfig::unit_prefill_seconds is not stated.
+  /// Sets the measured time for computing one hash unit, in seconds. 0: not known. It is used only if the configuration does not
+  /// state that time (ManagerConfig::unit_prefill_seconds).
   void learn_prefill(double unit_seconds) { learned_unit_seconds_ = unit_seconds; }
-  /// Returns how many leading units of the last hit, `hits` long, are there sooner by loading than by computing. If the prefill
-  /// speed is not stated, only loads from storage are weighed. While it is not known either, few loads from storage are allowed,
-  /// but these are allowed at any cost.
+  /// Returns how many leading units of the last hit are available earlier if they are loaded than if they are computed. `hits` is
+  /// the length of that hit. If the configuration does not state the prefill speed, only loads from storage are compared with
+  /// computing. While the speed has not been learned either, the number of loads from storage is limited (LoadCosts::reads_max),
+  /// but their time does not count.
   [[nodiscard]] std::uint32_t worth_loading(std::uint32_t hits) const;
-  /// Deadline for the reads of a load whose units are in the tiers `found`: twice the time that computing takes from the first
-  /// unit in storage on, and a little more; waiting longer is of no use. A tenth of a second if that time is not known; `never`
-  /// if loads are not measured.
+  /// Returns the deadline for the reads of a load whose units are in the tiers `found`: 20 ms plus twice the time for computing
+  /// the units from the first one in storage on. Waiting longer costs more than computing them. 100 ms if that time is not
+  /// known; `never` if loads are not measured.
   [[nodiscard]] TimePoint reads_wanted_by(std::span<const Tier> found) const;
 
-  /// Slots that a request needs in the group beyond its hits, which end at block `from`.
+  /// Returns how many slots a request needs in the group for blocks after its hits. The hits end before block `from`.
   [[nodiscard]] std::uint32_t new_blocks(std::size_t group, const RequestSize& size, std::uint32_t from) const;
-  /// Sets `needs`, by PoolId, to the slots that the request needs beside those that hold its hits already.
+  /// Sets needs[pool] to the number of slots that the request needs in each pool, for blocks that it computes and for hits that
+  /// have to be loaded.
   void sum_needs(const RequestSize& size, std::span<std::uint32_t> needs) const;
-  /// True if each pool can promise the slots.
+  /// Returns true if each pool can promise the slots.
   [[nodiscard]] bool can_promise(std::span<const std::uint32_t> needs) const;
-  /// True if the pools could hold the request if they were empty: with full attention all of it, in other groups what it has at
-  /// one time.
+  /// Returns true if the request would fit into the pools if they were empty. Groups with full attention must hold all its
+  /// blocks; other groups must hold the blocks that it has now.
   [[nodiscard]] bool could_ever_fit(const RequestSize& size) const;
 
  private:
@@ -95,7 +97,7 @@ class HitPlanner {
   double learned_unit_seconds_ = 0;
   mutable std::vector<GroupHit> hits_;        ///< by group
   mutable std::vector<Tier> found_;           ///< by hash unit
-  mutable std::vector<Tier> unchained_tier_;  ///< scratch: where one unchained block comes from
+  mutable std::vector<Tier> unchained_tier_;  ///< scratch: the tier of one unchained block
   mutable std::vector<UnitCost> unit_costs_;  ///< scratch: by hash unit
   mutable std::vector<std::uint32_t> needs_;  ///< scratch: by PoolId
 };

@@ -11,9 +11,11 @@
 
 namespace terrace {
 
-/// What the parts of a manager share. CacheManager owns it; each part has a reference to it. Threads: the manager's.
+/// The state that the parts of a manager share.
+///
+/// Ownership: CacheManager owns it; each part has a reference to it. Threads: the manager's.
 struct ManagerState {
-  /// Throws as validate() and ModelGroups.
+  /// Throws what validate() and ModelGroups throw.
   explicit ManagerState(const ManagerConfig& wanted)
       : config{(validate(wanted), wanted)}, groups{config, stats, kv_events, write_budget} {
     write_budget.limit(config.daily_write_bytes);
@@ -21,16 +23,16 @@ struct ManagerState {
   ManagerState(const ManagerState&) = delete;
   ManagerState& operator=(const ManagerState&) = delete;
 
-  ManagerConfig config;  ///< with the sizes of today
+  ManagerConfig config;  ///< its sizes are the present ones, as resize() has set them
   ManagerStats stats;
   KvEvents kv_events;
   WriteBudget write_budget;
   CacheStatus status = CacheStatus::normal;
-  /// Raised by each clear.
+  /// Each Administration::clear() increments it.
   Epoch epoch;
-  /// The latest time that the manager was told.
+  /// The latest time of which the owner has told the manager.
   TimePoint now{};
-  /// The number of the latest use of a prefix: requests are counted in the order in which they were planned.
+  /// The stamp of the latest use. Each request gets the next number when it is planned for the first time.
   std::uint64_t last_stamp = 0;
   ModelGroups groups;
 };

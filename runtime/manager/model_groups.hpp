@@ -19,25 +19,27 @@ struct PoolPrefix {
   Prefix prefix;
 };
 
-/// The KV cache groups of the model, and the pool that holds the blocks of each group. Groups are counted by `std::size_t` here;
-/// the count is the value of the group's GroupId. Threads: the manager's.
+/// The KV cache groups of the model, and the pool that holds the blocks of each group. Members take the number of a group, which
+/// is the value of its GroupId.
+///
+/// Ownership: it owns the pools. Threads: the manager's.
 class ModelGroups {
  public:
-  /// `stats`, `events` and `budget` belong to the manager, and outlive the pools. Throws std::invalid_argument as hash_unit() and
-  /// TieredPool do.
+  /// `stats`, `events` and `budget` belong to the manager, and outlive the pools. Throws std::invalid_argument if hash_unit() or
+  /// a TieredPool does.
   ModelGroups(const ManagerConfig& config, ManagerStats& stats, KvEvents& events, WriteBudget& budget);
 
   [[nodiscard]] std::size_t size() const { return rules_.size(); }
-  /// By group.
+  /// The rules of the groups, by GroupId.
   [[nodiscard]] const std::vector<GroupRule>& rules() const { return rules_; }
   /// Tokens of a hash unit; 1 if the configuration names no groups.
   [[nodiscard]] std::uint32_t unit_tokens() const { return unit_tokens_; }
-  /// The length of a hit is a multiple of so many hash units.
+  /// The length of a hit is a multiple of this number of hash units.
   [[nodiscard]] std::uint32_t alignment() const { return alignment_; }
   /// True if there is one group, and each of its blocks is one hash unit.
   [[nodiscard]] bool single() const { return single_; }
 
-  /// By PoolId.
+  /// The pools, by PoolId.
   [[nodiscard]] std::span<const std::unique_ptr<TieredPool>> pools() const { return pools_; }
   [[nodiscard]] TieredPool& at(PoolId pool) { return *pools_.at(pool.value()); }
   [[nodiscard]] const TieredPool& at(PoolId pool) const { return *pools_.at(pool.value()); }
@@ -45,16 +47,16 @@ class ModelGroups {
   [[nodiscard]] const TieredPool& pool_of(std::size_t group) const { return *pools_[rules_[group].config().pool.value()]; }
 
   [[nodiscard]] static GroupId id_of(std::size_t group) { return GroupId{static_cast<std::uint16_t>(group)}; }
-  /// The null block of the group's pool: its first slot.
+  /// The first slot of the group's pool, which is its null block if it has one.
   [[nodiscard]] SlotId null_of(std::size_t group) const { return SlotId{pool_of(group).config().first_slot}; }
   [[nodiscard]] bool is_null(std::size_t group, SlotId slot) const {
     return slot == null_of(group) && pool_of(group).config().null_block;
   }
 
-  /// The keys of the group's blocks from block `from` on. `keys` has one key for each hash unit; a block counts if all its units
-  /// have one. Valid until the next call.
+  /// The keys of the group's blocks, from block `from` on. `keys` has one key for each hash unit. The result has a key for each
+  /// block all of whose units have one. It is valid until the next call.
   [[nodiscard]] std::span<const BlockKey> keys_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t from) const;
-  /// The key of one block of the group: that of the block's last unit.
+  /// The key of one block of the group: the key of the block's last unit, marked with the group (key_in_group).
   [[nodiscard]] BlockKey key_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t block) const;
 
  private:

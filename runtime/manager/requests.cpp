@@ -1,4 +1,4 @@
-// The life of a request: from acquire to release, and what can be asked about it.
+// Requests from acquire to release, and the queries about them.
 
 #include "runtime/manager/requests.hpp"
 #include "base/check.hpp"
@@ -25,7 +25,7 @@ MatchResult Requests::match(std::span<const BlockKey> keys, Tier lowest_tier) co
     result.device = hits;
     return result;
   }
-  // A block on its way up counts under where it comes from: that is what its bytes wait for.
+  // A block that a load is bringing to the device counts under the tier that it is loaded from.
   for (const Tier tier : planner_.tiers())
     ++(tier == Tier::device ? result.device : tier == Tier::host ? result.host : result.storage);
   return result;
@@ -74,7 +74,7 @@ Result<Acquired> Requests::acquire(const AcquireRequest& wanted) {
     r.announce = true;
     if (r.deadline != never) deadlines_.set(index, r.deadline);
   }
-  // With nothing to wait for, this call ends what it began.
+  // If the request has nothing to wait for, it is ready after this call.
   settle();
   Request& r = requests_[index];
   if (r.state == State::ready) {
@@ -90,7 +90,7 @@ Result<Acquired> Requests::acquire(const AcquireRequest& wanted) {
 Result<void> Requests::release(RequestId id, Fence last_use) {
   const Result<Index> index = find(id);
   if (!index) return index.error();
-  // What was still to be told of it interests nobody now.
+  // Events of this request are of no use any more.
   if (requests_[*index].announce) std::erase_if(events_, [&](const RequestEvent& event) { return event.id == id; });
   by_id_.erase(id);
   end(*index, last_use);
@@ -111,12 +111,12 @@ void Requests::end(Index index, Fence last_use) {
   forget(index);
 }
 
-/// The record lives on, with all that it holds: its loads, if any, go on as well, and tell nobody.
+/// The record of the request stays, with its slots and pins. Its loads go on, but no events report them.
 Result<void> Requests::quarantine(RequestId id, Fence until) {
   const Result<Index> index = find(id);
   if (!index) return index.error();
   Request& r = requests_[*index];
-  if (!r.table_told) return release(id, no_longer_used);
+  if (!r.table_was_read) return release(id, no_longer_used);
   TERRACE_CHECK(quarantined_.empty() || requests_[quarantined_.back()].quarantined_until <= until);
   for (const auto& [pool, slot] : own_slots(r)) groups_.at(pool).quarantine(slot);
   r.quarantined_until = until;
@@ -148,7 +148,7 @@ void Requests::on_time() {
 void Requests::fail_pending(ErrorCode error) {
   for (Index index = 0; index < requests_.size(); ++index) {
     const State state = requests_[index].state;
-    if (state == State::waiting_for_room || state == State::loading) fail(index, error);
+    if (state == State::waiting_for_slots || state == State::loading) fail(index, error);
   }
 }
 
@@ -165,13 +165,13 @@ void Requests::settle() {
   for (const auto& pool : groups_.pools()) pool->flush(last_transfer_);
 }
 
-// ---- what can be asked -------------------------------------------------------------------------------------------------------
+// ---- queries -----------------------------------------------------------------------------------------------------------------
 
 Result<std::span<const SlotId>> Requests::block_table(RequestId id, GroupId group) const {
   const Result<Index> index = find_with_table(id);
   if (!index) return index.error();
   if (group.value() >= groups_.size()) return Errc::invalid_argument;
-  requests_[*index].table_told = true;
+  requests_[*index].table_was_read = true;
   return std::span<const SlotId>{requests_[*index].parts[group.value()].table};
 }
 
@@ -188,7 +188,7 @@ RequestState Requests::state(RequestId id) const {
   if (!index) return RequestState::unknown;
   switch (requests_[*index].state) {
     case State::unused: return RequestState::unknown;
-    case State::waiting_for_room:
+    case State::waiting_for_slots:
     case State::loading: return RequestState::waiting;
     case State::ready: return RequestState::ready;
     case State::failed: return RequestState::failed;
@@ -305,7 +305,7 @@ Result<Requests::Index> Requests::find_with_table(RequestId id) const {
 
 Requests::Index Requests::new_request() {
   if (free_requests_.empty()) {
-    // Moved, not copied, when the vector grows: `keys` may look into `kept_keys`.
+    // When the vector grows, it must move its elements: a copy of `keys` would still point into the old `kept_keys`.
     static_assert(std::is_nothrow_move_constructible_v<Request>);
     Request& r = requests_.emplace_back();
     r.parts.resize(groups_.size());
@@ -317,7 +317,7 @@ Requests::Index Requests::new_request() {
   return index;
 }
 
-/// Empties the record, but keeps its vectors' memory for the next request.
+/// Empties the record, but keeps the memory of its vectors for the next request.
 void Requests::forget(Index index) {
   Request& r = requests_[index];
   for (const auto& own : r.own) TERRACE_CHECK(own.empty());
@@ -350,8 +350,8 @@ void Requests::check_invariants(std::span<std::uint64_t> held) const {
       const GroupPart& part = r.parts[g];
       const TieredPool& pool = groups_.pool_of(g);
       if (r.state == State::failed) TERRACE_CHECK(part.prefix.length == 0 && part.unchained.empty());
-      const bool told = r.state == State::loading && r.layers > 0;
-      for (std::uint32_t i = part.first; told && i < part.end; ++i) {
+      const bool has_layers = r.state == State::loading && r.layers > 0;
+      for (std::uint32_t i = part.first; has_layers && i < part.end; ++i) {
         TERRACE_CHECK(pool.residency().copy(hit_block(part, g, i), Tier::device).slot() == part.table[i]);
       }
       if (r.state != State::ready) continue;
@@ -365,9 +365,9 @@ void Requests::check_invariants(std::span<std::uint64_t> held) const {
         TERRACE_CHECK(unchained_block.duplicate || copy.slot() == part.table[unchained_block.block]);
       }
     }
-    // One that was told of layers may have compute under way that writes its new blocks.
-    const bool holds_room = r.state != State::failed || r.layers > 0;
-    if (!holds_room) TERRACE_CHECK(std::ranges::all_of(r.own, [](const auto& own) { return own.empty(); }));
+    // After an event has reported layers, compute may be writing the new blocks. So even a failed request keeps its slots then.
+    const bool may_have_slots = r.state != State::failed || r.layers > 0;
+    if (!may_have_slots) TERRACE_CHECK(std::ranges::all_of(r.own, [](const auto& own) { return own.empty(); }));
   }
   TERRACE_CHECK(live == by_id_.size() + quarantined_.size());
 }

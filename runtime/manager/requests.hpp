@@ -17,109 +17,114 @@
 
 namespace terrace {
 
-/// The requests that use the cache: which blocks each of them holds, and what it waits for.
+/// The requests that use the cache: the blocks that each request holds, and the slots and loads that it waits for.
 ///
-/// Life of a request:
+/// The states of a request:
 ///
 ///     acquire --> pending --> ready --> release
 ///        |           |          ^  \--> extend, commit (any number)
 ///        |           |          |
-///        +-----------|----------+   everything that it needs is on the device
+///        +-----------|----------+   if everything that it needs is on the device already
 ///                    +--> failed --> release
 ///
-/// A pending request that asked for loading by layer may be told of leading layers (RequestEvent). It is still pending then, but
-/// has its block table.
+/// If a request asks for loading by layer, events report its leading layers while it is still pending (RequestEvent). It has its
+/// block table from the first of these events on.
 ///
 /// A request has a block table in each of the model's groups (radix/groups/groups.hpp). If a group needs only the last blocks of
-/// the hit, its table has the null block (its pool's first slot) in place of the blocks before.
+/// the hit, its table has the null block (the first slot of its pool) in place of the blocks before them.
 ///
-/// A call that fails says why, and changes nothing.
-///
-/// Ownership: CacheManager owns this object; `state`, `planner` and `write_backs` outlive it. Threads: the manager's.
+/// Ownership: CacheManager owns this object; `state`, `planner` and `write_backs` outlive it.
+/// Threads: the manager's.
+/// Units: blocks and keys are counted in hash units, unless a comment names a group (AcquireRequest).
+/// Errors: a call that fails returns the reason and changes nothing. Its comment lists the errors.
 class Requests {
  public:
   Requests(ManagerState& state, HitPlanner& planner, WriteBackJobs& write_backs);
   Requests(const Requests&) = delete;
   Requests& operator=(const Requests&) = delete;
 
-  /// The longest cached prefix, as far as its blocks are in `lowest_tier` or above. No side effect: it neither pins nor renews.
+  /// Finds the longest cached prefix whose blocks can come from `lowest_tier` or a higher tier. It changes nothing: the blocks
+  /// are not pinned, and their last use stays as it is.
   [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Tier lowest_tier = Tier::storage) const;
 
-  /// All of what the request needs now, or nothing. Where it is pending, an event will tell. Fails: never_fits, no_room,
-  /// duplicate_request, invalid_argument, paused.
+  /// Gives the request everything that it needs now, or fails. If it returns `pending`, an event reports the end of the wait.
+  /// Fails: never_fits, no_room, duplicate_request, invalid_argument, paused.
   [[nodiscard]] Result<Acquired> acquire(const AcquireRequest& request);
-  /// So many tokens of the sequence are computed: what no later token attends to is given up, and null blocks take its place.
-  /// What compute launched up to `last_use` may still read it. Call after commit(), so that it stays cached, and before
-  /// extend(), so that its room serves. Groups with full attention keep everything. Fails: unknown_request, not_ready,
-  /// invalid_argument (more tokens than there are blocks for).
+  /// The first `tokens` tokens of the sequence are computed. The request gives up the blocks to which no later token attends, and
+  /// null blocks take their place. Compute that was launched up to `last_use` may still read them. Call it after commit(), so
+  /// that these blocks stay cached, and before extend(), so that their slots can be used again. Groups with full attention keep
+  /// all blocks. Fails: unknown_request, not_ready, invalid_argument (the request has blocks for fewer tokens).
   [[nodiscard]] Result<void> advance(RequestId id, std::uint64_t tokens, Fence last_use);
-  /// `blocks` more at the end of the request's tables, as far as ManagerConfig::request_blocks_max. Takes free slots, else drops
-  /// what is cached; never waits. Fails:
-  /// unknown_request, not_ready, invalid_argument (0), never_fits, no_room.
+  /// Adds `blocks` blocks at the end of the request's tables, at most up to ManagerConfig::request_blocks_max in all. Takes free
+  /// slots; if they are too few, drops cached copies. It never waits.
+  /// Fails: unknown_request, not_ready, invalid_argument (0 blocks), never_fits, no_room.
   [[nodiscard]] Result<void> extend(RequestId id, std::uint32_t blocks);
-  /// The request's first keys.size() blocks are full and, once compute reaches `written`, hold what their keys say: they
-  /// become shared. `keys` begins with those of acquire. Idempotent for what is committed. Returns the blocks whose content was
-  /// there already (valid until the next call). Stops early before a block that is being loaded just now: call again.
+  /// Shares the request's first keys.size() blocks. They must be full, and must hold the data of their keys when compute reaches
+  /// `written`. `keys` begins with the keys of acquire(). Blocks that are committed already stay as they are. Returns the blocks
+  /// whose content was cached already; the span is valid until the next call. It stops early before a block that a load is just
+  /// bringing to the device: the caller calls it again later.
   /// Fails: unknown_request, not_ready, invalid_argument (more keys than blocks).
   [[nodiscard]] Result<std::span<const Duplicate>> commit(RequestId id, std::span<const BlockKey> keys, Fence written);
-  /// Gives up the request's hold, whatever its state. What compute launched up to `last_use` may still touch its slots.
-  /// Fails: unknown_request.
+  /// Ends the request in any state: frees its own slots and unpins its hits. Compute that was launched up to `last_use` may still
+  /// touch its slots. Fails: unknown_request.
   Result<void> release(RequestId id, Fence last_use);
-  /// The same, where nobody knows the last use: the request is over, but its slots are quarantined, and what it hit stays
-  /// pinned, until end_quarantines(until). `until` comes after all that compute has been given so far. A request whose block
-  /// table nobody has asked for is released at once. While quarantined_max of them last, acquire() fails with no_room. Fails:
-  /// unknown_request.
+  /// Ends the request when its last use by compute is not known. `until` is a fence after all work that compute has been given
+  /// so far. The request's own slots are quarantined, and its hits stay pinned, until end_quarantines() is called with that fence
+  /// or a later one. A request whose block table was never asked for is released at once, because compute cannot know its slots.
+  /// While quarantined_max requests are in quarantine, acquire() fails with no_room. Fails: unknown_request.
   Result<void> quarantine(RequestId id, Fence until);
-  /// Compute has reached this point.
+  /// Compute has reached this fence: ends the quarantines that waited for it.
   void end_quarantines(Fence reached);
   [[nodiscard]] std::size_t quarantined_requests() const { return quarantined_.size(); }
   static constexpr std::size_t quarantined_max = 1024;
 
   [[nodiscard]] RequestState state(RequestId id) const;
-  /// A slot per block of the sequence, of a request that is ready or was told of layers. Valid until the next call for this
-  /// request. Fails: unknown_request, not_ready, invalid_argument (no such group).
+  /// The request's block table in the group: one slot for each block of the sequence. A request has one when it is ready, or when
+  /// an event has reported layers. Valid until the next call for this request.
+  /// Fails: unknown_request, not_ready, invalid_argument (no such group).
   [[nodiscard]] Result<std::span<const SlotId>> block_table(RequestId id, GroupId group = {}) const;
-  /// The end of its block table: the blocks that have no key yet, because they are not committed (or never will be, in a group
-  /// that shares nothing). Null blocks may be among them. Fails as block_table().
+  /// The part of the block table after the committed blocks: these blocks have no key yet. In a group that shares nothing, it is
+  /// the whole table. It may contain null blocks. Fails as block_table().
   [[nodiscard]] Result<std::span<const SlotId>> unkeyed_blocks(RequestId id, GroupId group = {}) const;
   [[nodiscard]] GroupState group_state(RequestId id, GroupId group) const;
   [[nodiscard]] Result<RequestStats> request_stats(RequestId id) const;
-  /// Where each of the request's leading blocks was found, one per hit. Fails: unknown_request.
+  /// The tier in which each hit of the request was found, from the first block on. Fails: unknown_request.
   [[nodiscard]] Result<std::span<const Tier>> hit_tiers(RequestId id) const;
-  /// Blocks committed so far, hits included.
+  /// Number of leading blocks that are committed in all required groups, hits included. Fails: unknown_request, not_ready.
   [[nodiscard]] Result<std::uint32_t> committed_blocks(RequestId id) const;
 
-  /// Units of the request's prompt (AcquireRequest::keys) that are not committed yet; 0 for one that is not ready.
+  /// Number of blocks of the request's prompt (AcquireRequest::keys) that are not committed yet. 0 if the request is not ready.
   [[nodiscard]] std::uint32_t prompt_left(RequestId id) const;
-  /// Leading blocks of the group that all ready requests share; 0 where there are none, and for groups that do not keep the
-  /// beginning of a sequence.
+  /// Number of leading blocks of the group that all ready requests share. 0 if no request is ready, and for groups that do not
+  /// keep the beginning of a sequence.
   [[nodiscard]] std::uint32_t common_prefix(GroupId group = {}) const;
-  /// The prefixes that a ready request has pinned, in all groups. Fails: unknown_request, not_ready, cleared (it is older than
-  /// the last clear).
+  /// The prefixes that a ready request has pinned, in all groups. Fails: unknown_request, not_ready, cleared (the cache was
+  /// cleared after the request had been acquired).
   [[nodiscard]] Result<std::vector<PoolPrefix>> pinned_prefixes(RequestId id) const;
-  /// Requests that were acquired and not released or quarantined yet.
+  /// Number of requests that were acquired, and were neither released nor quarantined since.
   [[nodiscard]] std::size_t live_requests() const { return by_id_.size(); }
-  /// Pending requests that ended their wait; the owner takes and clears them.
+  /// Events of pending requests: the end of a wait, or more layers. The owner takes and clears them.
   [[nodiscard]] std::vector<RequestEvent>& events() { return events_; }
 
   // ---- what happened elsewhere
 
-  /// Handles what has happened in a pool to the requests that wait there. Call after each call that may leave events.
+  /// Handles the events of a pool: slots that waiting requests have got, and events of loads. It is called after each call of the
+  /// pool that may leave events.
   void handle_events(TieredPool& pool);
   /// Fails each pending request.
   void fail_pending(ErrorCode error);
   /// Fails the pending requests whose deadline has passed.
   void on_time();
   [[nodiscard]] TimePoint next_deadline() const { return deadlines_.empty() ? never : deadlines_.top().priority; }
-  /// Serves the requests that wait with what has become free, lets write-back jobs go on, and makes transfers of what was
-  /// decided.
+  /// Gives freed slots to the requests that wait, plans requests again whose load failed, lets write-back jobs continue, and
+  /// handles the events of all pools, until nothing changes any more. Then it makes transfers of the copies that were decided on.
   void settle();
 
-  /// Adds to `held`, by PoolId, the device slots that requests hold.
+  /// Adds to held[pool] the number of device slots that requests hold themselves. Slots in quarantine do not count.
   void check_invariants(std::span<std::uint64_t> held) const;
 
  private:
-  enum class State : std::uint8_t { unused, waiting_for_room, loading, ready, failed };
+  enum class State : std::uint8_t { unused, waiting_for_slots, loading, ready, failed };
   using Index = std::uint32_t;
   struct LoadRef {
     PoolId pool;
@@ -130,12 +135,12 @@ class Requests {
     RequestId id;
     State state = State::unused;
     std::vector<GroupPart> parts;          ///< by GroupId
-    std::vector<std::vector<SlotId>> own;  ///< by PoolId: slots the request holds before it is ready, in the order of their use
-    std::uint32_t rooms_waited_for = 0;    ///< pools that still owe it slots
+    std::vector<std::vector<SlotId>> own;  ///< by PoolId: slots that it holds before it is ready, in the order of their use
+    std::uint32_t pools_waited_for = 0;    ///< pools that still have to give it slots
     std::uint32_t hits = 0;                ///< blocks that come from the cache
-    std::vector<Tier> found;               ///< where each hit was found
-    std::vector<LoadRef> loads;
-    std::span<const BlockKey> keys;  ///< to plan again: the caller's during acquire, then those that are kept
+    std::vector<Tier> found;               ///< the tier in which each hit was found
+    std::vector<LoadRef> loads;            ///< loads that it waits for
+    std::span<const BlockKey> keys;        ///< for planning again: the caller's keys during acquire(), then kept_keys
     std::vector<BlockKey> kept_keys;
     std::uint32_t hit_blocks_max = 0;
     std::uint32_t new_blocks_max = 0;
@@ -144,16 +149,16 @@ class Requests {
     Tier lowest_tier = Tier::storage;
     std::uint32_t joined = 0;
     bool preempted = false;
-    std::uint32_t failures = 0;  ///< loads that failed it
+    std::uint32_t failures = 0;  ///< number of times that a block it needed did not arrive
     TenantId tenant;
     std::uint64_t stamp = 0;
     Epoch epoch;
     TimePoint deadline = never;
-    bool announce = false;  ///< acquire said "pending": the caller waits for an event
+    bool announce = false;  ///< acquire() returned `pending`: the caller waits for an event
     bool by_layer = false;
-    std::uint32_t layers = 0;                ///< that it was told of; while it is loading, its tables are made then
-    mutable bool table_told = false;         ///< compute may know its slots
-    std::optional<Fence> quarantined_until;  ///< its lease has ended, and by_id_ does not know it any more
+    std::uint32_t layers = 0;                ///< leading layers that events have reported; if not 0, its tables are made
+    mutable bool table_was_read = false;     ///< block_table() was called: compute may know its slots
+    std::optional<Fence> quarantined_until;  ///< set while it is in quarantine: its lease has ended, and by_id_ has no entry
   };
 
   [[nodiscard]] Result<Index> find(RequestId id) const;
@@ -175,10 +180,10 @@ class Requests {
   void make_tables(Request& request);
   void become_ready(Index index);
   void count_ready(const Request& request);
-  void tell_layers(Index index);
+  void report_layers(Index index);
   void withdraw_layers(const Request& request);
-  void let_go_of_hits(Index index);
-  void let_go_of_room(Index index);
+  void release_hits(Index index);
+  void release_slots(Index index);
   void undo(Index index);
   void fence_slots(const Request& request, Fence last_use);
   void fail(Index index, ErrorCode error);
@@ -197,16 +202,16 @@ class Requests {
   std::vector<Request> requests_;
   std::vector<Index> free_requests_;
   boost::unordered_flat_map<RequestId, Index, std::hash<RequestId>> by_id_;
-  std::deque<Index> quarantined_;     ///< in the order of the points that they wait for
+  std::deque<Index> quarantined_;     ///< in the order of the fences that they wait for
   IndexedHeap<TimePoint> deadlines_;  ///< of pending requests, by Index
   std::vector<Index> to_replan_;
   std::vector<RequestEvent> events_;
   std::uint64_t last_transfer_ = 0;
-  std::vector<Duplicate> duplicates_;                ///< of the last commit()
+  std::vector<Duplicate> duplicates_;                ///< result of the last commit()
   std::vector<std::uint32_t> needs_;                 ///< scratch: slots by PoolId
   std::vector<Copy> row_;                            ///< scratch
   std::vector<std::vector<LoadPart>> load_parts_;    ///< scratch: by group
-  std::vector<std::size_t> used_;                    ///< scratch: number of slots used of Request::own, by PoolId
+  std::vector<std::size_t> used_;                    ///< scratch: by PoolId, number of slots of Request::own that are used
   std::vector<DeviceSlotAllocator::Served> served_;  ///< scratch
   std::vector<Loads::Event> load_events_;            ///< scratch
 };

@@ -1,4 +1,4 @@
-// The blocks of a ready request: it computes more of them, shares them, and lets go of them.
+// The blocks of a ready request: how it gets more of them, shares them, and gives them up.
 
 #include "base/check.hpp"
 #include "runtime/manager/requests.hpp"
@@ -20,7 +20,8 @@ Result<void> Requests::advance(RequestId id, std::uint64_t tokens, Fence last_us
   return {};
 }
 
-/// Blocks that no later token needs: what was shared stays cached as long as there is room; what was not is free.
+/// Gives up the part's blocks before `first`. Shared blocks are unpinned: they stay cached until they are evicted. The slots of
+/// the other blocks become free.
 void Requests::give_up_before(GroupPart& part, std::size_t group, std::uint32_t first, Fence last_use) {
   first = std::min(first, static_cast<std::uint32_t>(part.table.size()));
   if (first <= part.given_up) return;
@@ -70,12 +71,12 @@ Result<void> Requests::extend(RequestId id, std::uint32_t blocks) {
   }
   if (!planner_.can_promise(needs_)) return Errc::no_room;
 
-  // First what is free and what could be given up, everywhere; only if that is enough does anything go.
+  // First takes free slots and chooses copies to drop, in every pool. Copies are dropped only if that is enough in all pools.
   bool enough = true;
   for (std::size_t g = 0; enough && g < groups_.size(); ++g) {
     GroupPart& part = r.parts[g];
     const auto [from, to] = new_blocks(g);
-    // Its blocks that are not shared yet are the tenant's as well.
+    // The request's blocks that are not shared yet count as the tenant's, too.
     const Quotas::Asker asker{r.tenant, to - from + part.table.size() - part.committed};
     const std::optional<SlotId> after = part.table.empty() ? std::nullopt : std::optional{part.table.back()};
     part.table.resize(from, groups_.null_of(g));
@@ -109,7 +110,7 @@ Result<std::span<const Duplicate>> Requests::commit(RequestId id, std::span<cons
   Request& r = requests_[*index];
   if (keys.size() > r.blocks_now) return Errc::invalid_argument;
   duplicates_.clear();
-  // What an older epoch computed is nobody else's.
+  // Blocks that were computed in an older epoch are not shared.
   if (r.epoch != state_.epoch || !(state_.config.caching || state_.config.store_uncached)) return std::span<const Duplicate>{};
   bool any = false;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -155,7 +156,7 @@ void Requests::commit_unchained(Request& r, std::size_t group, std::span<const B
   }
 }
 
-/// Device slots that are the request's alone: not those of blocks in the tree.
+/// The device slots that belong to the request alone. Slots of blocks in the tree are not among them.
 std::vector<std::pair<PoolId, SlotId>> Requests::own_slots(const Request& r) const {
   std::vector<std::pair<PoolId, SlotId>> slots;
   for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
@@ -180,7 +181,7 @@ void Requests::release_part(GroupPart& part, std::size_t group, Fence last_use) 
   TieredPool& pool = groups_.pool_of(group);
   if (groups_.rules()[group].chained() && part.serves) {
     pool.raise_fences(part.table, last_use);
-    // Compute may have gone over to the shared slots.
+    // For a duplicate block, compute may have used the shared slot instead of the request's own.
     for (std::uint32_t block = 0; !part.redundant.empty() && block < part.prefix.length; ++block) {
       const SlotId shared = pool.residency().copy({part.prefix.node, block}, Tier::device).slot();
       pool.raise_fences({&shared, 1}, last_use);
@@ -194,7 +195,8 @@ void Requests::release_part(GroupPart& part, std::size_t group, Fence last_use) 
   }
 }
 
-/// Of a request that is not ready, but was told of layers: what compute may still read or write.
+/// For a request that is not ready, and for which an event has reported layers: compute that was launched up to `last_use` may
+/// still read its hits and write its new blocks.
 void Requests::fence_slots(const Request& r, Fence last_use) {
   for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
     groups_.pools()[pool]->raise_fences(r.own[pool], last_use);

@@ -1,4 +1,4 @@
-// From "wanted" to "ready": the slots and the loads that a request waits for, and planning again.
+// A pending request: how it is planned, the slots and loads that it waits for, and how it is planned again after a failed load.
 
 #include "base/check.hpp"
 #include "runtime/manager/requests.hpp"
@@ -7,10 +7,10 @@
 
 namespace terrace {
 
-/// Pins what is there and takes or waits for the rest; nothing changed where it fails.
+/// Pins the hits of the request, and takes slots for its other blocks or waits for them. If it fails, it changes nothing.
 Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
   Request& r = requests_[index];
-  // A prefix that failed to load twice is computed rather than tried a third time.
+  // After two failed loads the request takes only hits on the device, and computes the rest.
   const Tier lowest = r.failures >= 2 ? Tier::device : r.lowest_tier;
   const std::span<const BlockKey> usable = keys.first(std::min<std::size_t>(keys.size(), r.hit_blocks_max));
   std::uint32_t hits = planner_.look_up(usable, lowest);
@@ -31,23 +31,23 @@ Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
   state_.stats.turned_down += turned_down;
   take_hits(r, keys, hits);
 
-  r.rooms_waited_for = 0;
+  r.pools_waited_for = 0;
   for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
-    if (!groups_.pools()[pool]->take_or_wait(index, needs_[pool], r.tenant, r.own[pool])) ++r.rooms_waited_for;
+    if (!groups_.pools()[pool]->take_or_wait(index, needs_[pool], r.tenant, r.own[pool])) ++r.pools_waited_for;
   }
-  if (r.rooms_waited_for > 0) {
-    r.state = State::waiting_for_room;
+  if (r.pools_waited_for > 0) {
+    r.state = State::waiting_for_slots;
   } else {
     start_loads(index);
   }
   return {};
 }
 
-/// What the last planner_.look_up() found, and holds, is the request's.
+/// Records the last hit of the planner as the hit of the request, which owns its pins from now on.
 void Requests::take_hits(Request& r, std::span<const BlockKey> keys, std::uint32_t hits) {
   r.hits = hits;
   r.joined = 0;
-  // Planned again, blocks keep the tier they were first found in.
+  // If the request is planned again, its blocks keep the tier in which they were found first.
   const std::size_t known = std::min<std::size_t>(r.found.size(), hits);
   r.found.resize(known);
   r.found.insert(r.found.end(), planner_.tiers().begin() + static_cast<std::ptrdiff_t>(known), planner_.tiers().begin() + hits);
@@ -78,7 +78,6 @@ void Requests::take_hits(Request& r, std::span<const BlockKey> keys, std::uint32
   }
 }
 
-/// What has happened in the pool, to the requests that wait for it.
 void Requests::handle_events(TieredPool& pool) {
   if (!pool.has_events()) return;
   pool.take_served(served_);
@@ -87,7 +86,7 @@ void Requests::handle_events(TieredPool& pool) {
   for (const Loads::Event& event : load_events_) {
     switch (event.kind) {
       case Loads::Event::Kind::layers:
-        for (const Index index : pool.loads().waiters(event.load)) tell_layers(index);
+        for (const Index index : pool.loads().waiters(event.load)) report_layers(index);
         break;
       case Loads::Event::Kind::missing: on_load_failed(pool.id(), event.block, event.late); break;
       case Loads::Event::Kind::ended:
@@ -101,17 +100,17 @@ void Requests::handle_events(TieredPool& pool) {
 
 void Requests::on_served(PoolId pool, const DeviceSlotAllocator::Served& served) {
   Request& r = requests_[served.waiter];
-  TERRACE_CHECK(r.state == State::waiting_for_room);
+  TERRACE_CHECK(r.state == State::waiting_for_slots);
   r.own[pool.value()].push_back(served.slot);
-  if (served.last && --r.rooms_waited_for == 0) start_loads(served.waiter);
+  if (served.last && --r.pools_waited_for == 0) start_loads(served.waiter);
 }
 
-/// A hit, while the request waits for it.
+/// Returns a hit of a pending request, by its index in the group's block table.
 BlockRef Requests::hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const {
   return groups_.rules()[group].chained() ? BlockRef{part.prefix.node, block} : part.unchained[block - part.first].prefix.last();
 }
 
-/// The device copies of the part's hits, to row_.
+/// Reads the device copies of the part's hits into row_.
 void Requests::read_hits(const GroupPart& part, std::size_t group) {
   const Residency& residency = groups_.pool_of(group).residency();
   row_.resize(part.end - part.first);
@@ -122,8 +121,9 @@ void Requests::read_hits(const GroupPart& part, std::size_t group) {
   for (std::size_t i = 0; i < row_.size(); ++i) row_[i] = residency.copy(part.unchained[i].prefix.last(), Tier::device);
 }
 
-/// Gives each of the group's hits that is not on the device a slot and notes where its bytes are; joins the load that brings it
-/// already. False where one is gone.
+/// Looks at the group's hits that are not on the device. If a load is bringing the block already, joins that load. Otherwise adds
+/// the block to load_parts_, with a slot of the request and the tier that has its bytes. Returns false if no tier that the
+/// request may use has a block any more.
 bool Requests::collect_loads(Index index, std::size_t group) {
   Request& r = requests_[index];
   const GroupPart& part = r.parts[group];
@@ -148,7 +148,7 @@ bool Requests::collect_loads(Index index, std::size_t group) {
     } else if (pool.residency().stored(block) && r.lowest_tier == Tier::storage) {
       wanted.source = Tier::storage;
     } else {
-      return false;  // the tier it was in gave it up while the request waited for room
+      return false;  // its tier evicted it while the request waited for slots
     }
     std::size_t& used = used_[pool_id.value()];
     TERRACE_CHECK(used < r.own[pool_id.value()].size());
@@ -158,7 +158,7 @@ bool Requests::collect_loads(Index index, std::size_t group) {
   return true;
 }
 
-/// All slots are there: what is not on the device is loaded.
+/// The request has all its slots: starts the loads of the hits that are not on the device.
 void Requests::start_loads(Index index) {
   Request& r = requests_[index];
   r.state = State::loading;
@@ -171,7 +171,7 @@ void Requests::start_loads(Index index) {
     return;
   }
 
-  // Others may have loaded meanwhile what this request had planned to load itself.
+  // Other requests may have loaded some of these blocks meanwhile. The slots for them are free again.
   std::ranges::fill(needs_, 0);
   for (std::size_t g = 0; g < groups_.size(); ++g)
     needs_[groups_.rules()[g].config().pool.value()] += planner_.new_blocks(g, r, r.parts[g].end);
@@ -189,9 +189,10 @@ void Requests::start_loads(Index index) {
         {pool, groups_.at(pool).start_load(load_parts_[g], index, {r.deadline, planner_.reads_wanted_by(r.found)}, r.by_layer)});
   }
   if (requests_[index].loads.empty()) return become_ready(index);
-  tell_layers(index);  // it may have joined a load that is well on its way
+  report_layers(index);  // a load that it has joined may have brought layers already
 }
 
+/// Makes the block tables: null blocks, then the hits, then the request's own slots.
 void Requests::make_tables(Request& r) {
   std::ranges::fill(used_, 0);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -212,9 +213,9 @@ void Requests::make_tables(Request& r) {
   }
 }
 
-/// Once told of layers, the request has its tables, of the same slots.
 void Requests::become_ready(Index index) {
   Request& r = requests_[index];
+  // If layers were reported, the tables have been made then, with the same slots.
   if (r.layers == 0) make_tables(r);
   for (std::vector<SlotId>& own : r.own) own.clear();
   r.state = State::ready;
@@ -237,8 +238,8 @@ void Requests::count_ready(const Request& r) {
   add(totals.miss, found.miss);
 }
 
-/// What all of the request's loads have by now, where that is more than it was told of.
-void Requests::tell_layers(Index index) {
+/// Reports how many leading layers all loads of the request have brought, if that is more than was reported before.
+void Requests::report_layers(Index index) {
   Request& r = requests_[index];
   if (!r.by_layer || r.state != State::loading) return;
   std::uint32_t layers = Loads::all_layers;
@@ -251,19 +252,19 @@ void Requests::tell_layers(Index index) {
   events_.back().layers = layers;
 }
 
-/// The wait has ended: layers of which nobody has heard yet are no news any more.
+/// The wait has ended: removes an event about layers that the owner has not taken yet.
 void Requests::withdraw_layers(const Request& r) {
   if (r.layers == 0 || r.quarantined_until) return;
   std::erase_if(events_, [&](const RequestEvent& event) { return event.id == r.id && !event.ends_wait(); });
 }
 
-/// A pending request lets go of everything.
+/// Takes back all that plan() and start_loads() did for a pending request.
 void Requests::undo(Index index) {
-  let_go_of_hits(index);
-  let_go_of_room(index);
+  release_hits(index);
+  release_slots(index);
 }
 
-void Requests::let_go_of_hits(Index index) {
+void Requests::release_hits(Index index) {
   Request& r = requests_[index];
   for (const LoadRef load : r.loads) groups_.at(load.pool).leave_load(load.load, index);
   r.loads.clear();
@@ -276,9 +277,9 @@ void Requests::let_go_of_hits(Index index) {
   }
 }
 
-void Requests::let_go_of_room(Index index) {
+void Requests::release_slots(Index index) {
   Request& r = requests_[index];
-  r.rooms_waited_for = 0;
+  r.pools_waited_for = 0;
   for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
     groups_.pools()[pool]->stop_waiting(index);
     groups_.pools()[pool]->free_slots(r.own[pool]);
@@ -289,35 +290,36 @@ void Requests::let_go_of_room(Index index) {
 void Requests::fail(Index index, ErrorCode error) {
   Request& r = requests_[index];
   deadlines_.erase(index);
-  let_go_of_hits(index);
-  // Told of layers, its caller may have launched what writes the new blocks: they are nobody else's before it is released.
-  if (r.layers == 0) let_go_of_room(index);
+  release_hits(index);
+  // If layers were reported, the caller may have launched work that writes the new blocks. They stay the request's own until it
+  // is released.
+  if (r.layers == 0) release_slots(index);
   std::erase(to_replan_, index);
   withdraw_layers(r);
   r.state = State::failed;
   if (!r.quarantined_until) events_.push_back({r.id, error});
 }
 
-/// Every pending request that counts on the block lets go of its prefix and plans again; one that was told of layers fails, since
-/// its caller has begun to compute with what is not coming.
+/// Each pending request that needs the block gives its prefix up and is planned again. But if layers were reported for it, it
+/// fails: its caller may already compute with blocks that will not arrive.
 void Requests::on_load_failed(PoolId pool, BlockRef missing, Loads::Late late) {
   const PrefixTree& tree = groups_.at(pool).residency().tree();
   for (Index index = 0; index < requests_.size(); ++index) {
     Request& r = requests_[index];
-    if (r.state != State::waiting_for_room && r.state != State::loading) continue;
-    const auto counts_on_it = [&](std::size_t g) {
+    if (r.state != State::waiting_for_slots && r.state != State::loading) continue;
+    const auto needs_it = [&](std::size_t g) {
       const GroupPart& part = r.parts[g];
       if (groups_.rules()[g].config().pool != pool) return false;
       if (groups_.rules()[g].chained()) return part.end > missing.depth && tree.same({part.prefix.node, missing.depth}, missing);
       return std::ranges::any_of(part.unchained, [&](const UnchainedBlock& i) { return tree.same(i.prefix.last(), missing); });
     };
-    bool counts = false;
-    for (std::size_t g = 0; g < groups_.size(); ++g) counts |= counts_on_it(g);
-    if (!counts) continue;
+    bool needed = false;
+    for (std::size_t g = 0; g < groups_.size(); ++g) needed |= needs_it(g);
+    if (!needed) continue;
     ++r.failures;
     if (late == Loads::Late::yes) r.lowest_tier = std::min(r.lowest_tier, Tier::host);  // storage is not tried again
     if (r.layers > 0) {
-      let_go_of_hits(index);
+      release_hits(index);
     } else {
       undo(index);
     }
@@ -327,10 +329,10 @@ void Requests::on_load_failed(PoolId pool, BlockRef missing, Loads::Late late) {
 
 void Requests::on_load_ended(Index index, LoadRef load) {
   Request& r = requests_[index];
-  // A request that planned again, or was released, does not wait for this load any more.
+  // A request that was planned again, or released, does not wait for this load any more.
   if (r.state != State::loading || std::erase(r.loads, load) == 0) return;
   if (r.loads.empty()) become_ready(index);
-  else tell_layers(index);
+  else report_layers(index);
 }
 
 void Requests::replan_failed() {

@@ -10,16 +10,21 @@
 
 namespace terrace {
 
-/// Which uses were before a time: last uses are counted, not timed, since nothing else needs their time. Notes the count every
-/// second; where many notes have come together, every other one is forgotten, and they become half as frequent: what it says is
-/// exact to about a two-thousandth of the time that it has been told of. Reads no clock. Threads: one.
+/// Says which uses of blocks were before a given time. The tree only counts uses (PrefixTree::touch); write-back jobs by age need
+/// their time.
+///
+/// The clock notes the count of uses at most once a second. When it has notes_max notes, it erases every other one, and notes the
+/// count half as often from then on. So an answer is exact to a second, or to about 1/2000 of the time since the first
+/// note if that is more. It reads no clock: its owner tells it the time.
+///
+/// Threads: one.
 class UseClock {
  public:
   static constexpr std::size_t notes_max = 4096;
 
   UseClock() { notes_.reserve(notes_max); }
 
-  /// `stamp`: of the latest use so far. Neither goes back.
+  /// `stamp` is the stamp of the latest use so far. Neither argument may be less than in the call before.
   void note(TimePoint now, std::uint64_t stamp) {
     if (!notes_.empty() && now < notes_.back().at + step_) return;
     if (notes_.size() == notes_max) {
@@ -29,7 +34,8 @@ class UseClock {
     }
     notes_.push_back({now, stamp});
   }
-  /// A use with this stamp, or an earlier one, was surely at `time` or before; 0: none that is known of.
+  /// Returns a stamp such that the use with this stamp, and all earlier ones, were at `time` or before. Returns 0 if no such use
+  /// is known.
   [[nodiscard]] std::uint64_t stamp_at(TimePoint time) const {
     const auto later = std::ranges::upper_bound(notes_, time, {}, &Note::at);
     return later == notes_.begin() ? 0 : std::prev(later)->stamp;

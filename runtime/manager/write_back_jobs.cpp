@@ -11,7 +11,8 @@ namespace terrace {
 namespace {
 
 constexpr std::uint32_t nodes_a_pump = 128;
-/// Blocks move to nodes that were looked at only where prompts part: a second pass over a tree finds few, a third next to none.
+/// When a node is split during a pass, blocks may move to a node that the pass has visited already. This is rare: a second pass
+/// over the tree finds few such blocks, and a third one almost none.
 constexpr std::uint32_t passes_max = 8;
 
 WriteBackOutcome outcome_of(ErrorCode error) {
@@ -110,7 +111,7 @@ Result<WriteBackId> WriteBackJobs::start(const WriteBackOrder& order, std::uint6
   return job.progress.id;
 }
 
-/// What the job may still begin, in blocks of the pool.
+/// Returns how many more blocks of the pool fit into the budget of the job.
 std::uint32_t WriteBackJobs::blocks_left(const Job& job, const TieredPool& pool) const {
   constexpr std::uint32_t most = std::numeric_limits<std::uint32_t>::max();
   if (job.order.budget == Bytes{}) return most;
@@ -118,7 +119,7 @@ std::uint32_t WriteBackJobs::blocks_left(const Job& job, const TieredPool& pool)
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(left / pool.storage_writer().block_bytes(), most));
 }
 
-/// Has the block stored, if it is not; true where something was begun.
+/// Starts the write of the block, or records a result for it. Returns true if a write was started.
 bool WriteBackJobs::take(Job& job, TieredPool& pool, BlockRef block) {
   const Residency& residency = pool.residency();
   const BlockKey key = residency.tree().key(block);
@@ -162,7 +163,7 @@ bool WriteBackJobs::pump() {
 }
 
 bool WriteBackJobs::wants_pump() const {
-  if (running_ == 0) return false;  // as nearly always: this is asked at every poll
+  if (running_ == 0) return false;  // the usual case; every poll asks
   return std::ranges::any_of(by_bit_, [&](const Job* job) {
     return job != nullptr && job->progress.state == WriteBackState::running && job->scan && !job->scan->done && !job->cut &&
            under_way(*job) < blocks_ahead_;
@@ -197,7 +198,7 @@ bool WriteBackJobs::scan_some(Job& job) {
   return begun;
 }
 
-/// Another pass is due where blocks have moved between nodes meanwhile: some may have gone where the last one had been.
+/// Starts another pass if nodes were split during the last one, because blocks may have moved to nodes that it had visited.
 void WriteBackJobs::next_pass(Job& job) {
   Scan& scan = *job.scan;
   std::vector<std::uint64_t> splits;
@@ -215,7 +216,7 @@ bool WriteBackJobs::record(Job& job, const BlockKey& key, WriteBackOutcome outco
   return true;
 }
 
-/// Records what became of the blocks whose writes have ended. Every job in their `wants` still runs: end() collects first.
+/// Records the results of writes that have ended. Every job in their `wants` still runs, because end() calls this function first.
 void WriteBackJobs::collect_ended() {
   for (const auto& pool : pools_) {
     pool->take_ended_writes(ended_);
@@ -253,7 +254,8 @@ bool WriteBackJobs::flushed(Job& job) {
   return false;
 }
 
-/// What is in storage by now is made durable while what is under way may still arrive, and be flushed in turn.
+/// The time for the flush has come: asks for a flush of the blocks that are in storage now. Writes that are under way may still
+/// end in time. A later flush covers them then.
 void WriteBackJobs::close_job(Job& job) {
   job.closing = never;
   job.cut = job.scan && !job.scan->done;

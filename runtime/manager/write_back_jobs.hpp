@@ -17,59 +17,63 @@
 
 namespace terrace {
 
-/// Operators' orders to write cached blocks back, and what became of each block.
+/// Runs write-back jobs: orders to write cached blocks to storage now. It keeps one result for each block of a job.
 ///
-/// A job over a prefix begins all of it at once; one over the tree goes through its nodes bit by bit, a few a call, and keeps at
-/// most ManagerConfig::write_back_blocks_ahead of its blocks under way, so that requests still find copies that may be given up.
-/// Blocks that come while it runs may be taken along. What several jobs and the write policy want of one block is copied once
-/// (StorageWriter::Wants).
+/// A job over a prefix or a request starts the writes of all its blocks at once. A job over the tree looks at a few nodes in each
+/// pump(), and has at most ManagerConfig::write_back_blocks_ahead blocks under way, so that requests still find copies to evict.
+/// It may include blocks that were cached after it had started. If several jobs and the write policy want the same block, the
+/// block is written once (StorageWriter::Wants).
 ///
-/// Threads: the manager's.
+/// Ownership: CacheManager owns this object; the pools outlive it. Threads: the manager's. Errors: a call that fails returns the
+/// reason and changes nothing.
 class WriteBackJobs {
  public:
+  /// The most jobs that can run at a time.
   static constexpr std::size_t running_max = StorageWriter::wants_count - 1;
-  /// Ended jobs that can still be asked about; the oldest are forgotten.
+  /// The most ended jobs that are kept. Older ones are forgotten.
   static constexpr std::size_t ended_max = 64;
 
   WriteBackJobs(std::span<const std::unique_ptr<TieredPool>> pools, std::uint32_t blocks_ahead);
 
-  /// A job over what of the prefixes is there now. `gone`: keys that were asked for and are not. Fails: refused (as many jobs run
-  /// as can).
+  /// Starts a job over the blocks of these prefixes. `gone`: keys that were asked for, but are not cached; each gets the result
+  /// dropped_gone. Fails: refused (running_max jobs run).
   [[nodiscard]] Result<WriteBackId> start(const WriteBackOrder& order, std::span<const PoolPrefix> prefixes,
                                           std::span<const BlockKey> gone);
-  /// A job over the tree: of `order`'s tenant where its scope is one, and of what was last used at `last_use_max` or before.
+  /// Starts a job over the tree. It takes the blocks whose last use has the stamp `last_use_max` or an earlier one. If the scope
+  /// of the order is a tenant, it takes only blocks of this tenant. Fails: refused (running_max jobs run).
   [[nodiscard]] Result<WriteBackId> start(const WriteBackOrder& order, std::uint64_t last_use_max);
 
-  /// Begins nothing more until it is resumed; what is under way goes on, and so does its deadline. Fails: not_found (no such job,
-  /// or it has ended).
+  /// The job starts no more writes until resume(). Writes that are under way continue, and its deadline does not change. Fails:
+  /// not_found (there is no such job, or it has ended).
   [[nodiscard]] Result<void> pause(WriteBackId id);
   [[nodiscard]] Result<void> resume(WriteBackId id);
-  /// Ends at once. What is with the store already may be stored all the same. Fails: not_found, as pause().
+  /// Ends the job at once. Blocks that the store is writing may still be stored. Fails: not_found, as pause().
   [[nodiscard]] Result<void> cancel(WriteBackId id);
   void on_time(TimePoint now);
   [[nodiscard]] TimePoint next_deadline() const;
-  /// Goes on with jobs over the tree. True where blocks were begun.
+  /// Continues the jobs over the tree, and ends jobs that are complete. Returns true if it started writes.
   bool pump();
-  /// A job has more of the tree to look at, and waits for nothing but the next pump().
+  /// Returns true if a job has more of the tree to look at, and can do so in the next pump().
   [[nodiscard]] bool wants_pump() const;
 
-  /// None: no such job, or it ended long ago.
+  /// Returns nothing if there is no such job, or if it ended so long ago that it was forgotten.
   [[nodiscard]] std::optional<WriteBackProgress> progress(WriteBackId id) const;
+  /// The progress of all jobs that run, or ended and are kept.
   [[nodiscard]] std::vector<WriteBackProgress> all() const;
-  /// What has become known of its blocks since the last call; they are kept until then. Fails: not_found.
+  /// Returns the job's results since the last call. They are kept until they are taken. Fails: not_found.
   [[nodiscard]] Result<std::vector<WriteBackResult>> take_results(WriteBackId id);
   [[nodiscard]] bool idle() const { return running_ == 0; }
   void check_invariants() const;
 
  private:
-  /// Of a job over the tree: where it is.
+  /// How far a job over the tree has come.
   struct Scan {
     std::uint64_t last_use_max = 0;
     std::size_t pool = 0;
     std::uint32_t node = 0;
-    std::uint32_t depth = 0;  ///< of the node's blocks, those before were looked at
+    std::uint32_t depth = 0;  ///< the node's blocks before this depth have been looked at
     std::uint32_t pass = 0;
-    std::vector<std::uint64_t> splits;  ///< by PoolId, of the tree when the pass began
+    std::vector<std::uint64_t> splits;  ///< by PoolId: PrefixTree::splits() when the pass began
     bool done = false;
   };
   struct KeyHash {
@@ -79,19 +83,19 @@ class WriteBackJobs {
   struct Job {
     WriteBackOrder order;
     WriteBackProgress progress;
-    std::uint32_t bit = 0;
+    std::uint32_t bit = 0;  ///< its bit in StorageWriter::Wants
     std::optional<Scan> scan;
     Bytes begun{};
-    /// From then on nothing more is begun: what is left of the time is the flush's.
+    /// From this time on the job starts no more writes: the rest of its time is for the flush.
     TimePoint closing = never;
-    bool cut = false;  ///< it was closing before it had begun everything
-    /// The flush it waits for: a round of each pool, and what it had in storage when that was asked for.
+    bool cut = false;  ///< at `closing`, the job had not looked at the whole tree
+    /// The flush that the job has asked for: the round of each pool, by PoolId. Empty if it has asked for none.
     std::vector<std::uint64_t> rounds;
-    Bytes asked_for{};
-    Bytes in_storage{};  ///< stored or there already
+    Bytes asked_for{};   ///< value of in_storage when the job asked for this flush
+    Bytes in_storage{};  ///< bytes of its blocks that were stored, or were there already
     std::vector<WriteBackResult> results;
-    /// Of a scan: blocks that have their result. It meets some again: in a later pass, or because it has stored them with their
-    /// children before it came to them.
+    /// Only for a scan: the blocks that have their result. A scan can meet such a block again: in a later pass, or after it has
+    /// stored the block as an ancestor of another one.
     boost::unordered_flat_set<BlockKey, KeyHash> told;
   };
 
@@ -102,12 +106,13 @@ class WriteBackJobs {
   [[nodiscard]] std::uint64_t under_way(const Job& job) const;
   bool scan_some(Job& job);
   void next_pass(Job& job);
-  /// False where the block has its result already.
+  /// Returns false, and records nothing, if the block has its result already.
   bool record(Job& job, const BlockKey& key, WriteBackOutcome outcome, ErrorCode error = {});
   void collect_ended();
   void close_job(Job& job);
   void ask_for_flush(Job& job);
-  /// True where what the job has in storage has been flushed, or a flush has failed; asks for it where that is due.
+  /// Returns true if the job needs no flush, if a flush has covered all its blocks in storage, or if a flush has failed.
+  /// Otherwise asks for a flush, unless one is under way.
   [[nodiscard]] bool flushed(Job& job);
   void end_if_done(Job& job);
   void end(Job& job, WriteBackState state);
@@ -115,7 +120,7 @@ class WriteBackJobs {
   std::span<const std::unique_ptr<TieredPool>> pools_;
   std::uint32_t blocks_ahead_;
   std::map<WriteBackId, Job> jobs_;
-  std::array<Job*, StorageWriter::wants_count> by_bit_{};  ///< those that run
+  std::array<Job*, StorageWriter::wants_count> by_bit_{};  ///< the running jobs
   std::size_t running_ = 0;
   WriteBackId last_;
   TimePoint now_{};
