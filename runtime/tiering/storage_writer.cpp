@@ -293,7 +293,8 @@ void StorageWriter::submit(std::uint32_t index) {
 void StorageWriter::on_written(std::uint32_t number, ErrorCode error) {
   const std::uint32_t index = by_number_[number];
   TERRACE_CHECK(index != nobody && pending_[index].state == State::writing);
-  failing_ = error && error != Errc::parent_missing;
+  // parent_missing says what became of another block, not whether the store takes writes.
+  if (error != Errc::parent_missing) failing_ = static_cast<bool>(error);
   finish(index, error);
 }
 

@@ -167,7 +167,8 @@ class StorageWriter {
   std::uint32_t writing_ = 0;
   std::uint32_t started_ = 0;  ///< pending writes that are not wishes
   std::uint64_t ended_count_ = 0;
-  bool failing_ = false;  ///< the last write of the store failed
+  /// The last write of the store failed. Writes that ended with parent_missing do not count.
+  bool failing_ = false;
 };
 
 }  // namespace terrace

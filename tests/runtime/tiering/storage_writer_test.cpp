@@ -117,6 +117,20 @@ TEST_F(StorageWriterRoom, what_builds_on_a_block_that_storage_failed_is_counted_
   EXPECT_EQ(totals().store_gone + totals().store_cancelled, 0U);
 }
 
+/// The store holds two blocks of the prefix. Of the next two, one fails for want of room and the other for want of its parent.
+TEST_F(StorageWriterRoom, a_prefix_longer_than_the_store_is_dropped_from_the_host_and_not_written_again_and_again) {
+  ManagerConfig config = with_storage(sizes(7, 7), WritePolicy::write_back);
+  config.staging_blocks = 2;
+  make(config, 2);
+  run(1, keys_of({1, 2, 3, 4, 5, 6, 7}));
+  run(2, keys_of({11, 12, 13, 14, 15, 16, 17}));
+  ASSERT_EQ(resident(Tier::host), 7U);
+  ASSERT_TRUE(cache->resize(Tier::host, 3).has_value());
+  settle();
+  EXPECT_LE(resident(Tier::host), 3U);
+  EXPECT_FALSE(cache->has_pending_work());
+}
+
 TEST_F(StorageWriterRoom, what_nobody_wants_any_more_is_counted_apart) {
   make_with_staging(with_storage(sizes(4), WritePolicy::none), 1);
   compute(1, keys_of({1, 2, 3}));
