@@ -140,6 +140,33 @@ TEST(Policies, s3_fifo_passes_new_blocks_through_a_tenth) {
   EXPECT_EQ(hits, 18U);
 }
 
+/// Three blocks in the small queue are more than a tenth of twenty, and the oldest of them is due for the main queue when it is
+/// removed. It leaves the small queue once.
+TEST(Policies, s3_fifo_counts_a_block_once_that_is_removed_when_it_is_due_for_the_main_queue) {
+  constexpr Tier device = Tier::device;
+  const auto policy = make_policy(PolicyKind::s3_fifo, capacity);
+  PrefixTree tree;
+  tree.set_policy(device, *policy);
+  CheapKeys keys;
+  std::uint64_t stamp = 0;
+  const auto insert = [&](std::uint64_t name, int uses) {
+    const Prefix prefix = tree.extend({}, keys.of(std::vector<std::uint64_t>{name}));
+    tree.pin(prefix);
+    tree.set_copy(prefix.last(), device, Copy{CopyState::ready, SlotId{0}});
+    for (int i = 0; i < uses; ++i) tree.touch(prefix, ++stamp);
+    return prefix;
+  };
+  tree.unpin(insert(1, 3));  // goes to the main queue, which gives candidates while the small one holds fewer than two blocks
+  const Prefix due = insert(2, 3);
+  tree.unpin(due);
+  insert(3, 1);
+  insert(4, 1);
+  tree.check_invariants();
+  ASSERT_EQ(tree.victim(device), due.last());
+  tree.set_copy(due.last(), device, {});
+  tree.check_invariants();
+}
+
 TEST(Policies, are_known_by_their_names) {
   EXPECT_EQ(to_string(PolicyKind::lru_2), "lru-2");
   EXPECT_EQ(to_string(PolicyKind::s3_fifo), "s3-fifo");

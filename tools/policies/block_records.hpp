@@ -5,6 +5,7 @@
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -102,6 +103,12 @@ class BlockRecords {
   [[nodiscard]] std::size_t residents() const { return residents_; }
   /// The number of blocks in the tier. It is larger than residents() if blocks share a record.
   [[nodiscard]] std::size_t blocks() const { return blocks_; }
+  /// How many resident records satisfy `condition`, a function of Data. Looks at every record.
+  template <class Condition>
+  [[nodiscard]] std::size_t count_residents(Condition&& condition) const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(records_, [&](const Record& record) { return record.copies > 0 && condition(record.data); }));
+  }
   [[nodiscard]] std::size_t bytes_held() const {
     constexpr std::size_t a_bucket = sizeof(std::pair<std::uint64_t, Index>) + 1;
     return records_.capacity() * sizeof(Record) + free_.capacity() * sizeof(Index) + by_id_.bucket_count() * a_bucket;

@@ -105,7 +105,7 @@ void S3FifoPolicy::check_invariants() const {
   main_.check_invariants();
   records_.check_invariants();
   TERRACE_CHECK(records_.ghosts() <= ghosts_max_);
-  TERRACE_CHECK(small_blocks_ <= records_.blocks());
+  TERRACE_CHECK(small_blocks_ == records_.count_residents([](const Block& block) { return !block.is_main; }));
   TERRACE_CHECK(candidates() <= records_.blocks());
 }
 
