@@ -98,15 +98,14 @@ __device__ void load_stage(unsigned stage, unsigned barrier, const CopyTile& til
 __device__ void await_stage(unsigned barrier, unsigned parity) {
   unsigned done = 0;
   while (done == 0) {
-    asm volatile(
-        "{\n"
-        ".reg .pred arrived;\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 arrived, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, arrived;\n"
-        "}\n"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
+    asm volatile("{\n"
+                 ".reg .pred arrived;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 arrived, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, arrived;\n"
+                 "}\n"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
   }
 }
 
