@@ -7,10 +7,14 @@
 namespace terrace::tools {
 namespace {
 
+const char* environment(const char* variable) {
+  return std::getenv(variable);  // NOLINT(concurrency-mt-unsafe): no thread changes the environment
+}
+
 std::filesystem::path cache_folder() {
   // An empty variable counts as not set.
-  if (const char* const set = std::getenv("XDG_CACHE_HOME"); set != nullptr && *set == '/') return set;
-  const char* const home = std::getenv("HOME");
+  if (const char* const set = environment("XDG_CACHE_HOME"); set != nullptr && *set == '/') return set;
+  const char* const home = environment("HOME");
   return home != nullptr && *home == '/' ? std::filesystem::path{home} / ".cache" : std::filesystem::path{};
 }
 

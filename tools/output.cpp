@@ -9,10 +9,10 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 namespace terrace::tools {
 namespace {
@@ -38,7 +38,9 @@ void to_standard_error(std::string_view text) {
   }
 }
 
-std::string what_failed() { return fmt::format("cannot write to standard output: {}", std::strerror(failed_with)); }
+std::string what_failed() {
+  return fmt::format("cannot write to standard output: {}", std::generic_category().message(failed_with));
+}
 
 }  // namespace
 

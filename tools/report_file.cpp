@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <stdexcept>
 #include <system_error>
@@ -62,7 +61,7 @@ void check_report(const fs::path& report, const KeptFiles& kept) {
   const bool exists = fs::exists(report, ignored);
   const fs::path target = exists ? report : report.has_parent_path() ? report.parent_path() : fs::path{"."};
   if (::access(target.c_str(), W_OK) != 0) {
-    throw UsageError{fmt::format("--report: cannot write {}: {}", report.string(), std::strerror(errno))};
+    throw UsageError{fmt::format("--report: cannot write {}: {}", report.string(), std::generic_category().message(errno))};
   }
   if (exists && fs::is_regular_file(report, ignored) && !may_be_a_report(report)) {
     refuse("exists and is not a JSON report: give another file, or remove it");
@@ -74,7 +73,10 @@ void write_report(const fs::path& file, const std::string& json) {
   std::ofstream out{file, std::ios::binary};
   out << json << '\n';
   out.close();
-  if (!out) throw std::runtime_error{fmt::format("cannot write the report {}: {}", file.string(), std::strerror(errno))};
+  if (!out) {
+    throw std::runtime_error{
+        fmt::format("cannot write the report {}: {}", file.string(), std::generic_category().message(errno))};
+  }
 }
 
 }  // namespace terrace::tools

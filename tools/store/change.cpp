@@ -50,6 +50,7 @@ FileStoreConfig config_of(const StoreReader& reader) {
 void remove_blocks(const std::filesystem::path& directory, const RemoveOptions& options) {
   const std::unique_ptr<StoreReader> reader = open_store(directory);
   std::vector<BlockKey> keys;
+  keys.reserve(options.keys.size());
   for (const std::string& digits : options.keys) keys.push_back(find_block(*reader, digits).block.key);
   for (const CatalogRecord& record : reader->catalog().blocks()) {
     if (options.all) keys.push_back(record.block.key);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <system_error>
 
 namespace terrace::tools {
 
@@ -70,7 +71,8 @@ std::string namespace_hex(TenantId tenant) {
 std::string what_is_wrong(const StoreReader::Verified& verified) {
   if (verified.verdict == StoreReader::Verdict::corrupt) return "does not match its checksum";
   if (verified.verdict == StoreReader::Verdict::missing) return "lies in a directory that is missing";
-  return fmt::format("cannot be read: {}", verified.error == 0 ? "the file is too short" : std::strerror(verified.error));
+  return fmt::format("cannot be read: {}",
+                     verified.error == 0 ? "the file is too short" : std::generic_category().message(verified.error));
 }
 
 const char* what_is_wrong(CatalogScan::Flaw flaw) {

@@ -6,9 +6,9 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <string>
+#include <system_error>
 
 namespace terrace::tools {
 
@@ -18,7 +18,7 @@ class BenchDirectory {
   explicit BenchDirectory(const std::filesystem::path& parent, const char* option = "--directory") {
     std::string name = (parent / "terrace-bench-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) {
-      throw UsageError{fmt::format("{} {}: {}", option, parent.string(), std::strerror(errno))};
+      throw UsageError{fmt::format("{} {}: {}", option, parent.string(), std::generic_category().message(errno))};
     }
     path_ = name;
   }

@@ -154,6 +154,7 @@ std::vector<CopyRow> measure_copies(TransferRig& rig, Bytes piece_bytes, unsigne
     for (Cell& cell : cells) measure(rig, cell);
   }
   std::vector<CopyRow> rows;
+  rows.reserve(cells.size());
   for (Cell& cell : cells) {
     rows.push_back({.block_bytes = rig.block_bytes(),
                     .blocks = rig.blocks(),

@@ -53,7 +53,7 @@ LoopDriver::LoopDriver(Session& session, CacheSystem& system, EventFdWaker& wake
 void LoopDriver::run() {
   began_ = now();
   watch_wakes();
-  asio::co_spawn(strand_, serve_all(), [this](std::exception_ptr error) {
+  asio::co_spawn(strand_, serve_all(), [this](const std::exception_ptr& error) {
     wakes_.release();  // the descriptor belongs to the waker
     if (error) std::rethrow_exception(error);
   });
@@ -73,7 +73,7 @@ asio::awaitable<void> LoopDriver::serve_all() {
     const bool is_due = co_await wait_until_due(request->timestamp_ms);
     if (!is_due) break;
     ++in_flight_;
-    asio::co_spawn(strand_, serve(std::move(*request)), [this](std::exception_ptr error) { ended(error); });
+    asio::co_spawn(strand_, serve(std::move(*request)), [this](const std::exception_ptr& error) { ended(error); });
   }
   std::optional<TimePoint> stop_waiting_at;
   while (in_flight_ > 0) {
@@ -267,7 +267,7 @@ void LoopDriver::watch_wakes() {
   });
 }
 
-void LoopDriver::ended(std::exception_ptr error) {
+void LoopDriver::ended(const std::exception_ptr& error) {
   --in_flight_;
   changed_.cancel();
   if (!error) return;

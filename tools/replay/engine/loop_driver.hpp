@@ -80,7 +80,7 @@ class LoopDriver {
   /// Completes at once if the launch is done already.
   static asio::awaitable<void> wait_for_compute(Computing& computing);
   void watch_wakes();
-  void ended(std::exception_ptr error);
+  void ended(const std::exception_ptr& error);
   [[nodiscard]] bool stopping() const { return interrupt_.requested() || session_.failed(); }
 
   Session& session_;

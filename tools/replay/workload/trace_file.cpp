@@ -11,8 +11,8 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace terrace::tools {
@@ -66,10 +66,10 @@ TraceFile::TraceFile(const std::filesystem::path& name, const TraceLimits& limit
   // Without O_NONBLOCK, opening a FIFO would wait for its writer and ignore signals.
   const int opened =
       name == "-" ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0) : ::open(name.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (opened < 0) fail(fmt::format("cannot open: {}", std::strerror(errno)));
+  if (opened < 0) fail(fmt::format("cannot open: {}", std::generic_category().message(errno)));
   descriptor_ = std::make_shared<Descriptor>(opened);
   struct stat status {};
-  if (::fstat(opened, &status) != 0) fail(fmt::format("cannot open: {}", std::strerror(errno)));
+  if (::fstat(opened, &status) != 0) fail(fmt::format("cannot open: {}", std::generic_category().message(errno)));
   if (S_ISDIR(status.st_mode)) fail("is a directory");
   if (S_ISBLK(status.st_mode)) fail("is a disk, not a file");
   if (!S_ISREG(status.st_mode)) descriptor_ = copy_of(opened, limits);
@@ -79,7 +79,7 @@ std::shared_ptr<TraceFile::Descriptor> TraceFile::copy_of(int source, const Trac
   const std::filesystem::path folder = std::filesystem::temp_directory_path();
   std::string file = (folder / "terrace-trace-XXXXXX").string();
   const int made = ::mkostemp(file.data(), O_CLOEXEC);
-  if (made < 0) fail(fmt::format("cannot make a copy in {}: {}", folder.string(), std::strerror(errno)));
+  if (made < 0) fail(fmt::format("cannot make a copy in {}: {}", folder.string(), std::generic_category().message(errno)));
   ::unlink(file.c_str());
   auto copy = std::make_shared<Descriptor>(made);
   std::uint64_t copied = 0;
@@ -89,7 +89,7 @@ std::shared_ptr<TraceFile::Descriptor> TraceFile::copy_of(int source, const Trac
     wait_for(source, limits);
     const ssize_t got = ::read(source, buffer.data(), buffer.size());
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (got < 0) fail(fmt::format("cannot read on: {}", std::strerror(errno)));
+    if (got < 0) fail(fmt::format("cannot read on: {}", std::generic_category().message(errno)));
     if (got == 0) return copy;
     copied += static_cast<std::uint64_t>(got);
     // The line is checked before the copy fills the disk.
@@ -100,7 +100,7 @@ std::shared_ptr<TraceFile::Descriptor> TraceFile::copy_of(int source, const Trac
       fail(fmt::format("is longer than {}: give it as a file", to_string(limits.content_max)));
     }
     if (!write_all(made, buffer.data(), static_cast<std::size_t>(got))) {
-      fail(fmt::format("cannot make a copy in {}: {}", folder.string(), std::strerror(errno)));
+      fail(fmt::format("cannot make a copy in {}: {}", folder.string(), std::generic_category().message(errno)));
     }
   }
 }

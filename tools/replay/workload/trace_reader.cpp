@@ -11,9 +11,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <limits>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace terrace::tools {
@@ -95,7 +95,9 @@ class TraceReader::Lines {
     // Reading starts at the beginning, wherever an earlier reader has left the position.
     const int descriptor = ::lseek(file.descriptor(), 0, SEEK_SET) == 0 ? ::dup(file.descriptor()) : -1;
     stream_ = descriptor < 0 ? nullptr : ::gzdopen(descriptor, "rb");
-    if (stream_ == nullptr) throw UsageError{fmt::format("{}: cannot open: {}", file_.name(), std::strerror(errno))};
+    if (stream_ == nullptr) {
+      throw UsageError{fmt::format("{}: cannot open: {}", file_.name(), std::generic_category().message(errno))};
+    }
   }
   ~Lines() { ::gzclose(stream_); }
   Lines(const Lines&) = delete;
@@ -139,7 +141,8 @@ class TraceReader::Lines {
     const char* const message = ::gzerror(stream_, &error);
     // A truncated compressed file can be read up to its end; only this error shows that a part is missing.
     if (got < 0 || error == Z_BUF_ERROR) {
-      const char* const what = error == Z_ERRNO ? std::strerror(errno) : error == Z_BUF_ERROR ? "cut short" : message;
+      const std::string system_message = std::generic_category().message(errno);
+      const char* const what = error == Z_ERRNO ? system_message.c_str() : error == Z_BUF_ERROR ? "cut short" : message;
       fail(fmt::format("cannot read on: {}", what));
     }
     at_ = 0;

@@ -77,7 +77,8 @@ void AgentWorkload::fork(Agent agent) {
     grow(sub_agent, draw_length(random_, model_.task_median, model_.task_sigma, model_.text_max));
     at_work_.push(std::move(sub_agent));
   }
-  waiting_.emplace(agent.number, Waiting{std::move(agent), sub_agents});
+  const AgentNumber number = agent.number;
+  waiting_.emplace(number, Waiting{std::move(agent), sub_agents});
 }
 
 /// Ends an agent. A sub-agent adds a report to its parent's context; the parent continues after its last sub-agent.
