@@ -105,7 +105,7 @@ Result<WriteBackId> WriteBackJobs::start(const WriteBackOrder& order, std::uint6
   const Result<Job*> added = add(order);
   if (!added) return added.error();
   Job& job = **added;
-  job.scan.emplace();
+  job.scan = Scan{};
   job.scan->last_use_max = last_use_max;
   next_pass(job);
   return job.progress.id;
