@@ -29,13 +29,6 @@ std::string_view to_string(IoChoice choice) {
   return "?";
 }
 
-std::optional<IoChoice> parse_io_choice(std::string_view word) {
-  for (const IoChoice choice : {IoChoice::automatic, IoChoice::uring, IoChoice::threads}) {
-    if (word == to_string(choice)) return choice;
-  }
-  return std::nullopt;
-}
-
 std::unique_ptr<IoEngine> make_io_engine(const IoOptions& options, Waker& waker) { return make(options, waker, nullptr); }
 
 std::unique_ptr<IoEngine> make_io_engine(const IoOptions& options, Waker& waker, UringCalls& calls) {

@@ -5,7 +5,6 @@
 #include "storage/io/uring_io.hpp"
 
 #include <memory>
-#include <optional>
 #include <string_view>
 
 namespace terrace {
@@ -17,8 +16,6 @@ enum class IoChoice : unsigned char {
   threads,
 };
 [[nodiscard]] std::string_view to_string(IoChoice choice);
-/// The inverse of to_string(). Returns nothing if the word is unknown.
-[[nodiscard]] std::optional<IoChoice> parse_io_choice(std::string_view word);
 
 struct IoOptions {
   IoChoice choice = IoChoice::automatic;

@@ -1,5 +1,6 @@
 #include "tools/store/command_line.hpp"
 
+#include "tools/arguments.hpp"
 #include "tools/store/change.hpp"
 #include "tools/store/inspect.hpp"
 #include "tools/store/verify.hpp"
@@ -81,21 +82,6 @@ CLI::App* add_part(CLI::App& store, StoreArguments& arguments, Part part, const 
   return command;
 }
 
-VerifyOptions verify_options(const StoreArguments& arguments) {
-  constexpr unsigned threads_max = 256;
-  if (arguments.threads == 0 || arguments.threads > threads_max) {
-    throw UsageError{fmt::format("--threads {}: must be from 1 to {}", arguments.threads, threads_max)};
-  }
-  VerifyOptions options{.threads = arguments.threads, .json = arguments.json};
-  if (arguments.bandwidth.empty()) return options;
-  const Result<Bytes> bandwidth = parse_bytes(arguments.bandwidth);
-  if (!bandwidth || count(*bandwidth) == 0) {
-    throw UsageError{fmt::format("--bandwidth {}: not a size above 0; write it as 50MiB or 4096", arguments.bandwidth)};
-  }
-  options.bandwidth = *bandwidth;
-  return options;
-}
-
 RemoveOptions remove_options(const StoreArguments& arguments) {
   if (arguments.all && !arguments.keys.empty()) throw UsageError{"give keys or --all, not both"};
   if (!arguments.all && arguments.keys.empty()) throw UsageError{"nothing to remove: give keys, or --all"};
@@ -114,7 +100,7 @@ void add_store_options(CLI::App& store, StoreArguments& arguments) {
 
   CLI::App* const list =
       add_part(store, arguments, Part::list, "list", "Lists the blocks: key, depth, namespace, generation", list_help);
-  list->add_option("--limit", arguments.limit, "Most blocks to list")->type_name("COUNT");
+  add_value(*list, "--limit", arguments.limit, WholeNumber<std::uint64_t>{}, "COUNT", "Most blocks to list");
   list->add_option("--namespace", arguments.wanted_namespace,
                    "Only blocks of namespaces that begin with these hexadecimal digits")
       ->type_name("DIGITS");
@@ -124,8 +110,10 @@ void add_store_options(CLI::App& store, StoreArguments& arguments) {
 
   CLI::App* const verify = add_part(store, arguments, Part::verify, "verify", "Reads and checks all data",
                                     std::string{verify_help} + "\n" + exit_statuses);
-  verify->add_option("--threads", arguments.threads, "Threads that read and check")->type_name("COUNT")->capture_default_str();
-  verify->add_option("--bandwidth", arguments.bandwidth, "Most bytes read per second (default: no limit)")->type_name("SIZE");
+  add_value(*verify, "--threads", arguments.threads, WholeNumber<unsigned>{1, 256}, "COUNT", "Threads that read and check")
+      ->default_str(fmt::format("{}", arguments.threads));
+  add_value(*verify, "--bandwidth", arguments.bandwidth, to_positive_size, "SIZE",
+            "Most bytes read per second (default: no limit)");
 
   CLI::App* const remove = add_part(store, arguments, Part::remove, "remove",
                                     "Removes blocks and all their descendants from a store that is not in use", remove_help);
@@ -142,7 +130,9 @@ ExitStatus run_store(const StoreArguments& arguments) {
                  {.limit = arguments.limit, .wanted_namespace = arguments.wanted_namespace, .json = arguments.json});
       return ExitStatus::done;
     case Part::show: return show_block(arguments.directory, arguments.key, arguments.json);
-    case Part::verify: return verify_store(arguments.directory, verify_options(arguments));
+    case Part::verify:
+      return verify_store(arguments.directory,
+                          {.threads = arguments.threads, .bandwidth = arguments.bandwidth, .json = arguments.json});
     case Part::remove: remove_blocks(arguments.directory, remove_options(arguments)); return ExitStatus::done;
   }
   return ExitStatus::bad_input;

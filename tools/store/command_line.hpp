@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/bytes.hpp"
 #include "tools/replay/report/verdict.hpp"
 
 #include <cstdint>
@@ -25,7 +26,7 @@ struct StoreArguments {
   std::string wanted_namespace;        ///< list
   std::string key;                     ///< show
   unsigned threads = 4;                ///< verify
-  std::string bandwidth;               ///< verify
+  Bytes bandwidth{};                   ///< verify: bytes per second; 0 is no limit
   std::vector<std::string> keys;       ///< remove
   bool all = false;                    ///< remove
   bool yes = false;                    ///< remove

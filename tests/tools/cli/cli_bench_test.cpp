@@ -358,7 +358,7 @@ TEST(CliBench, of_storage_refuses_what_cannot_be) {
                                                        {{"--size", "64KiB"}, "at least twice the depth"},
                                                        {{"--size", "4096TiB", "--sizes", "4MiB"}, "are free"},
                                                        {{"--stripe", "/no/such/place"}, "--stripe /no/such/place: No such file"},
-                                                       {{"--io", "aio"}, "there is auto, uring, threads"}};
+                                                       {{"--io", "aio"}, "there is: auto, uring, threads"}};
   for (const auto& [words, part] : bad) {
     const Ended ended = run(storage_words(disk, words));
     EXPECT_EQ(ended.status, 2) << part;

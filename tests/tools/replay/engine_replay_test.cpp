@@ -40,6 +40,7 @@ ReplayOptions roomy(Mode mode, const std::string& workload) {
   options.block_tokens = 64;
   options.block_bytes = Bytes{64};
   options.device_blocks = 60'000;
+  options.host_blocks = 0;
   options.requests_max = 250;
   options.concurrency = 1;
   options.output_tokens_max = 130;

@@ -11,7 +11,7 @@
 namespace terrace::tools {
 namespace {
 
-/// Parses as the program does: with CLI11's parser, and then our checks.
+/// Parses as the program does.
 ReplayOptions parse(std::vector<std::string> words) {
   CLI::App app;
   ReplayArguments arguments;
@@ -28,16 +28,20 @@ struct Bad {
 
 class BadOptions : public testing::TestWithParam<Bad> {};
 
-TEST_P(BadOptions, are_refused_with_one_clear_line) {
+/// Returns why the words are refused; nothing if they are not.
+std::string refusal(const std::vector<std::string>& words) {
   try {
-    (void)parse(GetParam().words);
+    (void)parse(words);
   } catch (const UsageError& error) {
-    const std::string text = error.what();
-    EXPECT_NE(text.find(GetParam().message), std::string::npos) << text;
-    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
-    return;
+    return error.what();
   }
-  ADD_FAILURE() << "accepted";
+  return "";
+}
+
+TEST_P(BadOptions, are_refused_with_one_clear_line) {
+  const std::string text = refusal(GetParam().words);
+  EXPECT_NE(text.find(GetParam().message), std::string::npos) << text;
+  EXPECT_EQ(text.find('\n'), std::string::npos) << text;
 }
 
 using Words = std::vector<std::string>;
@@ -108,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"--storage", "memory:", "--storage-capacity", "1GiB", "--checkpoint", "1e9"}, "more than a day"},
         Bad{{"--skip", "some"}, "--skip: \"some\" is not a whole number"},
         Bad{{"--storage", "memory:", "--storage-capacity", "1GiB", "--storage-io", "uring"}, "for --storage file:DIR"},
-        Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-io", "aio"}, "there is auto, uring, threads"},
+        Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-io", "aio"}, "there is: auto, uring, threads"},
         Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-io", "uring", "--storage-bandwidth", "1MiB"},
             "--storage-io threads"},
         Bad{{"--storage-retries", "2"}, "--storage-retries is given, but no --storage"},
@@ -116,7 +120,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-retries", "101"}, "101 is not from 0 to 100"},
         Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-breaker-failures", "0"}, "0 is not from 1"},
         Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-breaker-window", "0"}, "greater than 0"},
-        Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-breaker-probe", "90000"}, "more than 86400 s"},
+        Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-breaker-probe", "90000"},
+            "90000 is more than a day (86400 seconds)"},
         Bad{{"--step-tokens", "0"}, "--step-tokens: 0 is not from 1"}, Bad{{"--step-tokens", "few"}, "not a whole number"},
         Bad{{"--output-tokens-max", "-1"}, "not a whole number"},
         Bad{{"--output-tokens-max", "99999999999"}, "--output-tokens-max: 99999999999 is not from 0"},
@@ -138,6 +143,24 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"--inject", "flip", "--host-blocks", "0"}, "needs a host tier or storage"},
         Bad{{"--inject", "flip", "--verify", "none"}, "needs --verify all"},
         Bad{{"--inject", "no-fence", "--release", "done"}, "needs --release launch"}));
+
+TEST(Options, of_files_are_refused_without_them) {
+  for (const Words& option :
+       {Words{"--storage-floor", "0"}, Words{"--storage-name", "x"}, Words{"--storage-stripe", "/y"},
+        Words{"--storage-stripe-size", "1MiB"}, Words{"--storage-accept-lost"}, Words{"--storage-bandwidth", "1MiB"},
+        Words{"--storage-io", "auto"}, Words{"--storage-retries", "2"}, Words{"--storage-breaker-failures", "2"},
+        Words{"--storage-breaker-window", "2"}, Words{"--storage-breaker-probe", "2"}}) {
+    Words memory{"--storage", "memory:", "--storage-capacity", "1GiB"};
+    memory.insert(memory.end(), option.begin(), option.end());
+    EXPECT_EQ(refusal(memory), option.front() + " is for --storage file:DIR");
+    EXPECT_EQ(refusal(option), option.front() + " is given, but no --storage");
+  }
+}
+
+TEST(Options, show_the_help_even_with_a_wrong_value) {
+  EXPECT_THROW((void)parse({"--policy", "mru", "--help"}), CLI::CallForHelp);
+  EXPECT_THROW((void)parse({"--help-all", "--policy", "mru"}), CLI::CallForAllHelp);
+}
 
 TEST(Options, are_complete_where_nothing_is_given) {
   const ReplayOptions options = parse({});

@@ -1,11 +1,19 @@
 #include "tools/replay/options/command_line.hpp"
 
+#include "radix/tree/copy.hpp"
+#include "tools/arguments.hpp"
+#include "tools/replay/workload/workloads.hpp"
+
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include <string>
+#include <string_view>
 
 namespace terrace::tools {
 namespace {
+
+using namespace std::string_view_literals;
 
 constexpr const char* examples = R"(
 Sizes take B, KiB, MiB, GiB, TiB. A request that does not fit beside those in
@@ -56,15 +64,53 @@ Examples:
   terrace replay --inject flip
       plants faults; the status is 1, because the verification detects them)";
 
+constexpr std::uint64_t tokens_max = std::uint64_t{1} << 32;
+constexpr std::uint64_t skip_max = std::uint64_t{1} << 48;
+
+Bytes to_block_size(const std::string& option, const std::string& word) {
+  constexpr Bytes max = MiB * 512;
+  const Bytes size = to_positive_size(option, word);
+  if (size > max) throw UsageError{fmt::format("{}: {} is more than {}", option, word, to_string(max))};
+  return size;
+}
+
+/// Leaves the capacity open.
+StorageOptions to_storage(const std::string& option, const std::string& word) {
+  constexpr std::string_view file = "file:";
+  if (word == "none") return NoStorage{};
+  if (word == "memory:") return MemoryStorage{};
+  if (!word.starts_with(file)) {
+    throw UsageError{fmt::format("{}: there is no \"{}\"; there is: none, memory:, file:DIR", option, word)};
+  }
+  if (word == file) throw UsageError{fmt::format("{} file: needs a directory, as in file:/var/cache/terrace", option)};
+  FileStorage storage;
+  storage.directory = word.substr(file.size());
+  return storage;
+}
+
+InclusionPolicy to_inclusion(const std::string& option, const std::string& word) {
+  if (word == "keep") return InclusionPolicy::non_inclusive;
+  return one_of(InclusionPolicy::non_inclusive, InclusionPolicy::exclusive, InclusionPolicy::inclusive)(option, word);
+}
+
+std::string to_word(const std::string&, const std::string& word) { return word; }
+
+bool to_bool(const std::string& option, const std::string& word) { return one_of("on"sv, "off"sv)(option, word) == "on"; }
+
 /// Adds options of one group.
 class Group {
  public:
   /// An empty name stands for the options that the short help shows.
-  Group(CLI::App& command, std::string name) : command_{command}, name_{std::move(name)} {}
+  Group(CLI::App& command, std::string name, ReplayArguments& arguments)
+      : command_{command}, name_{std::move(name)}, arguments_{arguments} {}
 
-  template <class Value>
-  const Group& option(const char* name, Value& value, const char* type, const char* text) const {
-    CLI::Option* const added = command_.add_option(name, value, text)->type_name(type);
+  template <class T, class Convert>
+  const Group& option(const char* names, T& into, Convert convert, const char* type, const char* text) const {
+    const auto convert_and_note = [&given = arguments_.given, convert](const std::string& option, const std::string& word) {
+      given.insert(option);
+      return convert(option, word);
+    };
+    CLI::Option* const added = add_value(command_, names, into, convert_and_note, type, text);
     if (!name_.empty()) added->group(name_);
     return *this;
   }
@@ -76,6 +122,7 @@ class Group {
  private:
   CLI::App& command_;
   const std::string name_;
+  ReplayArguments& arguments_;
 };
 
 }  // namespace
@@ -83,91 +130,112 @@ class Group {
 void add_replay_options(CLI::App& command, ReplayArguments& into) {
   command.footer(examples);
   command.set_help_all_flag("--help-all", "Print all options, and exit");
-  command.add_option("trace", into.trace,
-                     "Trace to replay: Mooncake JSON lines, may be gzipped; - is standard input; else a built-in workload");
+  ReplayOptions& options = into.options;
+  FileStorage& file = into.file;
+  ResilienceOptions& guard = options.storage_guard;
+  add_value(command, "trace", options.trace, to_file, "FILE",
+            "Trace to replay: Mooncake JSON lines, may be gzipped; - is standard input; else a built-in workload");
 
-  Group{command, ""}
-      .option("--workload", into.workload, "NAME",
+  Group{command, "", into}
+      .option("--workload", options.workload, OneOf{workload_names}, "NAME",
               "Built-in workload: chat (default); agent, long contexts sent again at each step; rag, questions to documents")
-      .option("--requests", into.requests, "COUNT", "Most requests to serve (default: the whole trace; a workload: 2000)")
-      .option("--device", into.device, "DEVICE",
+      .option("--requests", options.requests_max, WholeNumber<std::uint64_t>{1}, "COUNT",
+              "Most requests to serve (default: the whole trace; a workload: 2000)")
+      .option("--device", into.device, to_word, "DEVICE",
               "emulated (default), cuda[:N]; for several ranks: the first, or all: cuda:0,cuda:2")
-      .option("--device-capacity", into.device_capacity, "SIZE", "Device memory for blocks (default: 3000 blocks)")
-      .option("--host-capacity", into.host_capacity, "SIZE", "Host memory for blocks (default: 8000 blocks); 0: no host tier")
-      .option("--storage", into.storage, "WHERE",
+      .option("--device-capacity", into.device_capacity, to_positive_size, "SIZE",
+              "Device memory for blocks (default: 3000 blocks)")
+      .option("--host-capacity", into.host_capacity, to_size, "SIZE",
+              "Host memory for blocks (default: 8000 blocks); 0: no host tier")
+      .option("--storage", options.storage, to_storage, "WHERE",
               "none (default), memory:, file:DIR (blocks that DIR holds from before are hits)")
-      .option("--storage-capacity", into.storage_capacity, "SIZE", "Capacity of the storage tier; mandatory with --storage")
-      .option("--write-policy", into.write_policy, "NAME",
+      .option("--storage-capacity", into.storage_capacity, to_positive_size, "SIZE",
+              "Capacity of the storage tier; mandatory with --storage")
+      .option("--write-policy", options.write_policy,
+              one_of(WritePolicy::none, WritePolicy::write_through, WritePolicy::selective, WritePolicy::write_back), "NAME",
               "Which blocks reach storage: none, write-through (default with --storage), selective, write-back")
-      .option("--policy", into.policy, "NAME",
+      .option("--policy", options.policy, OneOf{all_policies}, "NAME",
               "Eviction policy: adaptive (default), lru (default with --reference), lru-2, arc, s3-fifo")
-      .option("--report", into.report, "FILE", "Write a JSON report to this file");
+      .option("--report", options.report, to_file, "FILE", "Write a JSON report to this file");
 
-  Group{command, "Requests"}
-      .option("--seed", into.seed, "NUMBER", "Seed of the built-in workload and of aborts (default 1)")
-      .option("--skip", into.skip, "COUNT", "Skip this many first requests, to continue where --requests ended (default 0)")
-      .option("--block-tokens", into.block_tokens, "COUNT", "Tokens per hash id of the trace (default 512; a workload: 64)")
-      .option("--output-tokens-max", into.output_tokens_max, "COUNT",
+  Group{command, "Requests", into}
+      .option("--seed", options.seed, WholeNumber<std::uint64_t>{}, "NUMBER",
+              "Seed of the built-in workload and of aborts (default 1)")
+      .option("--skip", options.skip, WholeNumber<std::uint64_t>{0, skip_max}, "COUNT",
+              "Skip this many first requests, to continue where --requests ended (default 0)")
+      .option("--block-tokens", options.block_tokens, WholeNumber<std::uint32_t>{1, 1 << 20}, "COUNT",
+              "Tokens per hash id of the trace (default 512; a workload: 64)")
+      .option("--output-tokens-max", options.output_tokens_max, WholeNumber<std::uint64_t>{0, tokens_max}, "COUNT",
               "Most output tokens of a request (default 128); 0 and 1: prompts only")
-      .option("--cache-output", into.cache_output, "on|off", "Whether full blocks of the output are cached as well (default on)")
-      .option("--abort-rate", into.abort_rate, "SHARE",
+      .option("--cache-output", options.cache_output, to_bool, "on|off",
+              "Whether full blocks of the output are cached as well (default on)")
+      .option("--abort-rate", options.abort_rate, to_fraction, "SHARE",
               "Share of the requests, 0 to 1, aborted at any point of their life "
               "(default 0)");
 
-  Group{command, "Device and host memory"}
-      .option("--block-bytes", into.block_bytes, "SIZE", "Size of a block (default 64KiB)")
-      .option("--device-blocks", into.device_blocks, "COUNT", "Blocks of device memory (default 3000), instead of a capacity")
-      .option("--host-blocks", into.host_blocks, "COUNT", "Blocks of host memory (default 8000), instead of a capacity")
-      .option("--inclusion,--relation", into.inclusion, "NAME",
+  Group{command, "Device and host memory", into}
+      .option("--block-bytes", options.block_bytes, to_block_size, "SIZE", "Size of a block (default 64KiB)")
+      .option("--device-blocks", options.device_blocks, WholeNumber<std::uint32_t>{1, ReplayOptions::pool_blocks_max}, "COUNT",
+              "Blocks of device memory (default 3000), instead of a capacity")
+      .option("--host-blocks", options.host_blocks, WholeNumber<std::uint32_t>{0, ReplayOptions::pool_blocks_max}, "COUNT",
+              "Blocks of host memory (default 8000), instead of a capacity")
+      .option("--inclusion,--relation", options.inclusion, to_inclusion, "NAME",
               "How device and host copies relate: non-inclusive (default; also: keep), exclusive, inclusive")
-      .option("--ranks", into.ranks, "COUNT", "Devices that share each block, under one manager (default: those named)")
-      .option("--rank-payload", into.rank_payload, "NAME",
+      .option("--ranks", into.ranks, WholeNumber<std::uint32_t>{1, RankedTransfers::ranks_max}, "COUNT",
+              "Devices that share each block, under one manager (default: those named)")
+      .option("--rank-payload", options.rank_payload, one_of(RankPayload::sharded, RankPayload::replicated), "NAME",
               "What a rank holds: sharded, its part of a block (default); replicated, all have the same");
 
-  Group{command, "Storage"}
-      .option("--storage-floor", into.storage_floor, "SIZE", "Free space to keep in the file system of file:DIR (default 0)")
-      .option("--storage-name", into.storage_name, "NAME",
+  Group{command, "Storage", into}
+      .option("--storage-floor", file.floor, to_size, "SIZE", "Free space to keep in the file system of file:DIR (default 0)")
+      .option("--storage-name", file.name, to_word, "NAME",
               "The store's own directory in file:DIR: digits, lower-case letters and '-' (default store)")
-      .option("--storage-stripe", into.storage_stripes, "DIR",
+      .option("--storage-stripe", file.more_directories, to_directory, "DIR",
               "A further directory, on another disk, that file:DIR is striped over; may be given several times")
-      .option("--storage-stripe-size", into.storage_stripe_size, "SIZE",
+      .option("--storage-stripe-size", file.stripe_bytes, to_positive_size, "SIZE",
               "Bytes that lie side by side in one directory before the next one follows (default 4MiB)")
-      .flag("--storage-accept-lost", into.storage_accept_lost,
+      .flag("--storage-accept-lost", file.accept_lost_directories,
             "Start without the directories that cannot be used: what they held is lost")
-      .option("--storage-bandwidth", into.storage_bandwidth, "SIZE",
+      .option("--storage-bandwidth", file.bandwidth, to_positive_size, "SIZE",
               "Most bytes read and written per second with file:DIR, to imitate a slower disk")
-      .option("--storage-io", into.storage_io, "NAME",
+      .option("--storage-io", file.io, to_io_choice, "NAME",
               "What reads and writes files: auto (default: io_uring if it is available), uring, threads")
-      .option("--storage-retries", into.storage_retries, "COUNT",
+      .option("--storage-retries", guard.read_retries, WholeNumber<std::uint32_t>{0, 100}, "COUNT",
               "How often a failed read or write of file:DIR is retried, if that may help (default 1)")
-      .option("--storage-breaker-failures", into.storage_breaker_failures, "COUNT",
+      .option("--storage-breaker-failures", guard.breaker.failures_max, WholeNumber<std::uint32_t>{1, 100'000}, "COUNT",
               "Failures in a row after which file:DIR is not used for a while (default 5)")
-      .option("--storage-breaker-window", into.storage_breaker_window, "SECONDS",
+      .option("--storage-breaker-window", guard.breaker.window, to_duration, "SECONDS",
               "Time within which these failures must come (default 10)")
-      .option("--storage-breaker-probe", into.storage_breaker_probe, "SECONDS",
+      .option("--storage-breaker-probe", guard.breaker.probe_first, to_duration, "SECONDS",
               "Time until one operation tests whether file:DIR works again (default 0.5)")
-      .option("--checkpoint", into.checkpoint, "SECONDS",
+      .option("--checkpoint", options.checkpoint, to_duration, "SECONDS",
               "At the end, also after Ctrl-C: write cached blocks to storage within this time, and report what is durable");
 
-  Group{command, "Pace"}
-      .flag("--reference", into.reference,
+  Group{command, "Pace", into}
+      .flag("--reference", options.reference,
             "Copies take no time, requests run one at a time, in order; only full blocks; the last token may hit")
-      .option("--concurrency", into.concurrency, "COUNT", "Most requests in flight (default 16)")
-      .option("--step-tokens", into.step_tokens, "COUNT",
+      .option("--concurrency", options.concurrency, WholeNumber<std::uint32_t>{1, 65'536}, "COUNT",
+              "Most requests in flight (default 16)")
+      .option("--step-tokens", options.step_tokens, WholeNumber<std::uint64_t>{1, tokens_max}, "COUNT",
               "Most tokens computed in a step, for all requests together (default 8192); in loop mode for one request")
-      .option("--speed", into.speed, "FACTOR", "Requests come at the times of the trace, this many times faster")
-      .option("--prefill-speed", into.prefill_speed, "COUNT", "Most tokens computed per second (default: no limit)")
-      .option("--loads", into.loads, "NAME",
+      .option("--speed", options.speed, to_positive_number, "FACTOR",
+              "Requests come at the times of the trace, this many times faster")
+      .option("--prefill-speed", options.prefill_speed, to_positive_number, "COUNT",
+              "Most tokens computed per second (default: no limit)")
+      .option("--loads", options.loads, one_of(Loads::measured, Loads::always, Loads::host, Loads::none), "NAME",
               "Which hits below the device are loaded: always (default); measured, if loading is faster than computing (default "
               "with --prefill-speed or --storage-bandwidth; not with --reference); host, none from storage; none")
-      .option("--mode", into.mode, "NAME", "confined: one thread that polls (default); loop: event loop and coroutines")
-      .option("--threads", into.threads, "COUNT", "Threads of the event loop (default 1)")
-      .option("--release", into.release, "NAME",
+      .option("--mode", options.mode, one_of(Mode::confined, Mode::loop), "NAME",
+              "confined: one thread that polls (default); loop: event loop and coroutines")
+      .option("--threads", options.threads, WholeNumber<std::uint32_t>{1, 64}, "COUNT", "Threads of the event loop (default 1)")
+      .option("--release", options.release, one_of(Release::done, Release::launch), "NAME",
               "When a request's lease ends: done, its work is computed (default); launch, it is launched");
 
-  Group{command, "Checks"}
-      .option("--verify", into.verify, "NAME", "Compare the content of hits: all (default), sample (every 16th), none")
-      .option("--inject", into.inject, "NAME", "Plant a fault that the verification must catch: flip, late, no-fence");
+  Group{command, "Checks", into}
+      .option("--verify", options.verify, one_of(Verify::all, Verify::sample, Verify::none), "NAME",
+              "Compare the content of hits: all (default), sample (every 16th), none")
+      .option("--inject", options.inject, one_of(Fault::flip, Fault::late, Fault::no_fence), "NAME",
+              "Plant a fault that the verification must catch: flip, late, no-fence");
 }
 
 }  // namespace terrace::tools

@@ -8,7 +8,9 @@ class App;
 
 namespace terrace::tools {
 
-/// Adds the options of `terrace replay` and their help to `command`. Parsing fills `into`, which must outlive the command.
+/// Adds the options of `terrace replay` and their help to `command`. Parsing converts and checks each value by
+/// itself, and stores it in `into`, which must outlive the command. Parsing throws UsageError for a wrong value, and
+/// CLI::ParseError for everything else.
 void add_replay_options(CLI::App& command, ReplayArguments& into);
 
 }  // namespace terrace::tools

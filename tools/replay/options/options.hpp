@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/bytes.hpp"
+#include "radix/tree/copy.hpp"
 #include "runtime/system/cache_system.hpp"
 #include "runtime/types/config.hpp"
 #include "tools/policies/policies.hpp"
@@ -10,62 +11,15 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace terrace::tools {
-
-/// The words of the command line as given. An option that was not given is empty.
-struct ReplayArguments {
-  std::optional<std::string> trace;
-  std::optional<std::string> workload;
-  std::optional<std::string> device;
-  std::optional<std::string> ranks;
-  std::optional<std::string> rank_payload;
-  std::optional<std::string> device_blocks;
-  std::optional<std::string> device_capacity;
-  std::optional<std::string> host_blocks;
-  std::optional<std::string> host_capacity;
-  std::optional<std::string> storage;
-  std::optional<std::string> storage_capacity;
-  std::optional<std::string> storage_floor;
-  std::optional<std::string> storage_name;
-  std::vector<std::string> storage_stripes;
-  std::optional<std::string> storage_stripe_size;
-  bool storage_accept_lost = false;
-  std::optional<std::string> storage_bandwidth;
-  std::optional<std::string> storage_io;
-  std::optional<std::string> storage_retries;
-  std::optional<std::string> storage_breaker_failures;
-  std::optional<std::string> storage_breaker_window;
-  std::optional<std::string> storage_breaker_probe;
-  std::optional<std::string> inclusion;
-  std::optional<std::string> write_policy;
-  std::optional<std::string> checkpoint;
-  std::optional<std::string> policy;
-  std::optional<std::string> block_tokens;
-  std::optional<std::string> block_bytes;
-  bool reference = false;
-  std::optional<std::string> concurrency;
-  std::optional<std::string> step_tokens;
-  std::optional<std::string> output_tokens_max;
-  std::optional<std::string> cache_output;
-  std::optional<std::string> abort_rate;
-  std::optional<std::string> speed;
-  std::optional<std::string> prefill_speed;
-  std::optional<std::string> loads;
-  std::optional<std::string> mode;
-  std::optional<std::string> threads;
-  std::optional<std::string> skip;
-  std::optional<std::string> requests;
-  std::optional<std::string> verify;
-  std::optional<std::string> seed;
-  std::optional<std::string> report;
-  std::optional<std::string> inject;
-  std::optional<std::string> release;
-};
 
 /// Which hits in tiers below the device are loaded.
 enum class Loads : unsigned char {
@@ -97,6 +51,7 @@ enum class Release : unsigned char {
 /// The complete and consistent options of a replay.
 struct ReplayOptions {
   static constexpr std::uint64_t all_requests = std::numeric_limits<std::uint64_t>::max();
+  static constexpr std::uint32_t pool_blocks_max = Copy::slots_max - 1;
 
   std::filesystem::path trace;  ///< empty: the workload is used
   std::string workload = "chat";
@@ -108,9 +63,9 @@ struct ReplayOptions {
   /// By rank, at least one: the number of a CUDA device; empty for an emulated one.
   std::vector<std::optional<int>> devices{std::nullopt};
   RankPayload rank_payload = RankPayload::sharded;
-  Bytes block_bytes{};
-  std::uint32_t device_blocks = 0;
-  std::uint32_t host_blocks = 0;
+  Bytes block_bytes = KiB * 64;
+  std::uint32_t device_blocks = 3000;
+  std::uint32_t host_blocks = 8000;
   StorageOptions storage;
   ResilienceOptions storage_guard;  ///< for file storage
   InclusionPolicy inclusion = InclusionPolicy::non_inclusive;
@@ -142,7 +97,21 @@ struct ReplayOptions {
   [[nodiscard]] bool has_storage() const { return !std::holds_alternative<NoStorage>(storage); }
 };
 
-/// Adds defaults, and refuses invalid combinations. Does no I/O. Throws UsageError.
+/// The command line as given. Each value is already converted and checked by itself.
+struct ReplayArguments {
+  ReplayOptions options;  ///< a value that was not given has the default that it has without other options
+  FileStorage file;       ///< for --storage file:DIR, all but the directory and the capacity
+  std::string device = "emulated";
+  std::optional<std::uint32_t> ranks;
+  std::optional<Bytes> device_capacity;
+  std::optional<Bytes> host_capacity;
+  std::optional<Bytes> storage_capacity;
+  std::set<std::string, std::less<>> given;  ///< the names of the given options, without flags
+
+  [[nodiscard]] bool has(std::string_view option) const { return given.contains(option); }
+};
+
+/// Adds the defaults that depend on other options, and refuses invalid combinations. Does no I/O. Throws UsageError.
 [[nodiscard]] ReplayOptions resolve(const ReplayArguments& arguments);
 
 }  // namespace terrace::tools
