@@ -22,7 +22,8 @@ struct BlockRef {
   friend bool operator==(const BlockRef&, const BlockRef&) = default;
 };
 
-/// Blocks of a lower priority are evicted before blocks of a higher one, however recently they were used.
+/// Of two candidates that are compared, the one with the lower priority is evicted first, however recently it was used. All
+/// candidates of a tier are compared; if tenants are over their quota, only those of one such tenant.
 using Priority = std::uint8_t;
 inline constexpr Priority usual_priority = 7;
 inline constexpr Priority highest_priority = 14;  ///< 0 is the lowest
@@ -68,20 +69,22 @@ class EvictionPolicy {
   virtual ~EvictionPolicy() = default;
 
   /// Returns true if the tree must call on_inserted(), on_used(), on_removed(), on_split() and on_gone().
-  /// PrefixTree::set_policy() asks once.
+  /// PrefixTree::set_policy() asks once. Within one change of the tree, on_gone() comes last, after on_evictable() and
+  /// on_unevictable(); the others come before these.
   [[nodiscard]] virtual bool follows_blocks() const { return false; }
   /// These blocks have got copies in this tier; their bytes may not have arrived yet. on_used() for these blocks may come before
   /// or after this call.
   virtual void on_inserted(const Blocks&) {}
   /// A request used these blocks, which are the first blocks of their node. They may be in this tier, in another tier, or newly
   /// computed. One request may report a block twice with the same stamp: when it finds the block, and when it adds blocks after
-  /// it. Blocks before depth `known` already count as used at this stamp or a later one. They may include blocks that were
-  /// added to the node since, of which this policy has not been told. on_evictable() with the new last use comes after this
-  /// call.
+  /// it. Blocks before depth `known` already count as used at this stamp or a later one, but some of them may be new to this
+  /// policy: those that were added to the node after that use. A policy that counts uses therefore keeps its own depth. If the
+  /// node has a candidate and this use is newer than its last one, on_evictable() follows.
   virtual void on_used(const Blocks&, std::uint64_t /*stamp*/, std::uint32_t /*known*/) {}
   /// The copies of these blocks have left this tier.
   virtual void on_removed(const Blocks&) {}
-  /// A node was split: its blocks from this depth on belong to `lower` now.
+  /// A node was split: its blocks from this depth on belong to `lower` now. on_evictable() or on_unevictable() for both nodes
+  /// follow; a policy that does not follow blocks gets only these.
   virtual void on_split(NodeId /*upper*/, NodeId /*lower*/, std::uint32_t /*depth*/) {}
   /// The node's blocks from this depth on have left the tree. If the depth is 0, the node has gone, too, and its number may be
   /// used again.
@@ -95,8 +98,9 @@ class EvictionPolicy {
   /// The node whose candidate is to be evicted first, or nothing if there is no candidate. The call does not remove the
   /// candidate: the tree reports that by on_evictable() or on_unevictable().
   [[nodiscard]] virtual std::optional<NodeId> victim() const = 0;
-  /// The same as victim(), but only among the candidates of one tenant. A policy without tenants returns nothing.
+  /// The same as victim(), but only among the candidates of one tenant. Asked only if knows_tenants().
   [[nodiscard]] virtual std::optional<NodeId> victim(TenantIndex) const { return std::nullopt; }
+  /// Returns true if the policy has an order for each tenant. PrefixTree::follow_tenant() stops the process if it has none.
   [[nodiscard]] virtual bool knows_tenants() const { return false; }
   /// Returns a depth d: the policy treats the node's blocks from d up to and including `depth` alike. It ignores last use,
   /// priority and tenant here, because the tree compares these itself. The tree may evict these blocks together, as one run. d

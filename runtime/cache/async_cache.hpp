@@ -60,7 +60,8 @@ struct Commit {
 ///
 /// To stop it, call stop() first. Requests that wait for slots then fail with Errc::stopped. stop() completes when the last lease
 /// has come back and nothing is under way. Then destroy the object. After stop() was called, live requests can still use layers,
-/// commit and extend; every other operation fails with Errc::stopped and does nothing.
+/// commit and extend; every other operation fails with Errc::stopped and does nothing, except status(),
+/// wait_write_back() and a further stop().
 class AsyncCache : private LeaseHome {
  public:
   /// `cache` must have a waker and outlive the AsyncCache. Nothing else may use it meanwhile.
@@ -69,9 +70,9 @@ class AsyncCache : private LeaseHome {
   AsyncCache(const AsyncCache&) = delete;
   AsyncCache& operator=(const AsyncCache&) = delete;
 
-  /// void(ErrorCode, Grant). Completes when everything that the request needs is there. Fails as Requests::acquire does
-  /// (except that it waits instead of failing with no_room), and with deadline_exceeded, no_room (too few slots after a failed
-  /// load), stopped.
+  /// void(ErrorCode, Grant). Completes when everything that the request needs is there. Fails as Requests::acquire
+  /// does, except that it waits if there are too few slots, and with deadline_exceeded and stopped. It fails with no_room only
+  /// if a load failed and there are too few slots to plan again.
   ///
   /// While the request waits, it can be cancelled by any type of cancellation. It then fails with asio::error::operation_aborted
   /// and holds nothing. A later cancellation has no effect.
@@ -350,8 +351,8 @@ class AsyncCache : private LeaseHome {
   auto write_back(WriteBackId id, Token&& token) {
     return perform<WriteBackProgress>(Then::nothing, std::forward<Token>(token), [this, id] { return progress(id); });
   }
-  /// void(ErrorCode, WriteBackProgress). Completes when the job has ended. Fails: not_found, stopped (the job ends with the
-  /// AsyncCache).
+  /// void(ErrorCode, WriteBackProgress). Completes when the job has ended. Fails: not_found. stop() cancels the job, which
+  /// completes this with the state `cancelled`.
   template <class Token>
   auto wait_write_back(WriteBackId id, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, WriteBackProgress)>(

@@ -99,16 +99,16 @@ class Cache : private LeaseHome {
   [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Tier lowest_tier = Tier::storage) const {
     return manager_.requests().match(keys, lowest_tier);
   }
-  /// Returns the lease of a request that is ready or pending; `state()` says which. Fails as Requests::acquire does. If it
+  /// Returns the lease of a request that is ready or waiting; `state()` says which. Fails as Requests::acquire does. If it
   /// fails with no_room while slots are quarantined, next_deadline() says when to try again.
   [[nodiscard]] Result<Lease> acquire(const AcquireRequest& request);
   [[nodiscard]] RequestState state(const Lease& lease) const {
     return lease ? manager_.requests().state(lease.id()) : RequestState::unknown;
   }
   /// Blocks until the request is ready or has failed: it polls, and sleeps between polls. Afterwards hit_tiers() and
-  /// request_stats() say where each block came from and which blocks must be computed. Events of other requests are kept for the
-  /// next poll(). Fails with the error of the request (RequestEvent), not_ready (poll() has reported that error already),
-  /// unknown_request, paused (transfers are paused).
+  /// request_stats() say where each block came from and which blocks must be computed. Of other requests, the ends of waits are
+  /// kept for the next poll(); reports of layers are not. Fails with the error of the request (RequestEvent), not_ready (poll()
+  /// has reported that error already), unknown_request, paused (transfers are paused).
   [[nodiscard]] Result<void> wait(const Lease& lease);
   [[nodiscard]] Result<void> extend(const Lease& lease, std::uint32_t blocks);
   [[nodiscard]] Result<std::span<const Duplicate>> commit(const Lease& lease, std::span<const BlockKey> keys, Fence written);
@@ -248,8 +248,8 @@ class Cache : private LeaseHome {
   /// When to call poll() even if wake_fd() is not readable.
   [[nodiscard]] TimePoint next_deadline() const;
   [[nodiscard]] bool has_pending_work() const;
-  /// Blocks until nothing is under way: it polls, and sleeps between polls. It does not wait for leases. Not while transfers are
-  /// paused.
+  /// Blocks until nothing is under way: it polls, and sleeps between polls. It does not wait for leases. Stops the process if
+  /// transfers are paused.
   void drain();
 
   [[nodiscard]] const CacheManager& manager() const { return manager_; }

@@ -29,7 +29,8 @@ enum class WritePolicy : unsigned char {
 
 /// Which hits in the tiers below the device are used.
 enum class LoadPolicy : unsigned char {
-  /// Only hits that load faster than they can be computed again (runtime/measure/load_costs.hpp). A read from storage also has a
+  /// Only hits that are expected to load faster than they can be computed again (runtime/measure/load_costs.hpp). Host hits are
+  /// always used if the prefill speed is not stated. A read from storage also has a
   /// deadline: if the read is late, the block is computed.
   measured,
   always,
@@ -69,7 +70,7 @@ struct PoolSizes {
   std::uint32_t device_blocks = 0;
   /// The pool consists of the device slots [first_slot, first_slot + device_blocks). So one device can have several shards, each
   /// with a manager of its own: the hits and slots of a data-parallel rank stay within its shard. The slots below first_slot
-  /// belong to other shards; the ledger counts them as `null`.
+  /// belong to other shards; they count as null slots (SlotState).
   std::uint32_t first_slot = 0;
   bool null_block = false;
   /// Slots of the host tier. 0: there is no host tier.

@@ -29,8 +29,8 @@ struct KvEvent {
   friend bool operator==(const KvEvent&, const KvEvent&) = default;
 };
 
-/// Collects events until they are taken. It records nothing until record_from_now_on() is called. After that it keeps every
-/// event, so take them as often as the engine steps. Threads: one.
+/// Collects events until they are taken. Callers call add() only if on() is true, which record_from_now_on() makes so. It keeps
+/// every event, so take them as often as the engine steps. Threads: one.
 class KvEvents {
  public:
   void record_from_now_on() { on_ = true; }

@@ -45,7 +45,8 @@ struct AcquireRequest {
   std::uint32_t external_blocks = 0;
   /// Number of encoder tokens, which groups with cross attention keep until the request ends.
   std::uint32_t encoder_tokens = 0;
-  /// The most blocks that may come from the cache. It leaves something to compute if the caller needs logits.
+  /// The most blocks that may come from the cache. A caller that needs logits sets it so that at least one token is left to
+  /// compute.
   std::uint32_t hit_blocks_max = std::numeric_limits<std::uint32_t>::max();
   /// Uses one cached block less than was found. Speculative decoding computes this block again for the state of its draft model.
   bool drop_last_hit = false;
@@ -95,7 +96,7 @@ enum class Acquired : bool { pending, ready };
 enum class RequestState : std::uint8_t {
   unknown,  ///< the lease has ended, or belongs to another cache
   waiting,  ///< for slots or loads; an event will report the end
-  failed,   ///< the request holds nothing, and must be released; an event has said why, or the next poll will
+  failed,   ///< the request must be released; an event has said why, or the next poll will
   ready,
 };
 
@@ -106,9 +107,9 @@ enum class GroupState : std::uint8_t {
   does_not_serve,  ///< the block table has null blocks there, and the group shares no block of this request
 };
 
-/// The tiers in which the blocks of a request with keys were found, as counts. The tiers, external and miss add up to all of
-/// them. A block that another request was already loading counts under the tier that it is loaded from. A block whose load failed
-/// is a miss. With several groups, a block counts under the lowest tier from which any group needed it.
+/// How many of the request's blocks that have keys were found in which tier. blocks = device + host + storage + external + miss.
+/// A block that another request was already loading counts under the tier that it is loaded from. A block whose load failed is a
+/// miss. With several groups, a block counts under the lowest tier from which any group needed it.
 struct RequestStats {
   std::uint32_t blocks = 0;
   std::uint32_t device = 0;
@@ -147,8 +148,9 @@ struct EvictedBlocks {
   std::vector<SlotId> in_use{};  ///< named slots whose blocks stay cached, because they or blocks after them are held
 };
 
-/// Reports the end of the wait of a pending request. If there is no error, the request is ready. Otherwise it has failed, holds
-/// nothing, and must be released. Errors: no_room (something that it counted on is gone), deadline_exceeded, cleared.
+/// Reports on a pending request. If ends_wait() is true and there is no error, the request is ready. With an error it has failed
+/// and must be released; it holds nothing unless layers were reported. Errors: no_room and never_fits (something that it counted
+/// on is gone, and it cannot be planned again), deadline_exceeded, cleared, load_failed (only by layer).
 ///
 /// For a request by layer, events with increasing `layers` can come first. After the first of them the block table is final and
 /// can be read. Compute may be launched that reads these layers of the hits, or that writes any of the new blocks. No other call

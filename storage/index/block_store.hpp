@@ -46,9 +46,12 @@ struct StoreWrite {
 struct StoreEvent {
   enum class Kind : unsigned char {
     read,     ///< a StoreRead has ended. Fails: not_found, corrupt, io_failed; then the content of the buffer means nothing
-    written,  ///< a StoreWrite has ended; no error if it was stored before. Fails: parent_missing, full, refused, io_failed
+    written,  ///< a StoreWrite has ended; no error if it was stored before. Fails: parent_missing, full,
+              ///< io_failed, refused (too many writes under way, the block is just being removed, or the store or its disk
+              ///< is out of use)
     removed,  ///< a remove() gave up this block: with the call's token if the call named the key; a descendant has token 0
-    evicted,  ///< the store gave up this block by itself, to make room or because it cannot be read any more; token 0
+    evicted,  ///< the store gave up this block by itself: to make room, because it did not verify, because reads failed twice in
+              ///< a row, or because its disk is lost; token 0
     flushed,  ///< a flush() has ended; no key. Fails: io_failed, corrupt (the superblock was overwritten), or an errno
   };
 
@@ -56,8 +59,8 @@ struct StoreEvent {
   std::uint64_t token = 0;
   BlockKey key;
   ErrorCode error;
-  /// For removed and evicted: the token of the last StoreWrite of this block, or the one that Adopt set. By it the owner finds
-  /// its own record of the block without the key.
+  /// For removed and evicted: the token of the last StoreWrite of this block that was not refused, even if the block was stored
+  /// already; or the one that Adopt set. By it the owner finds its own record of the block without the key.
   std::uint64_t write_token = 0;
 };
 
@@ -71,10 +74,9 @@ struct StoreStat {
                                       ///< write to them failed, or they are being closed
   std::uint64_t free = 0;             ///< slots for new blocks. free + blocks + writing + quarantined = capacity_blocks
   std::uint64_t orphans = 0;          ///< readable blocks whose parent is not readable. Each call counts them; it must find 0
-  std::uint64_t evicted = 0;          ///< blocks in `evicted` events. This and the counts down to `floor_stopped` are since
-                                      ///< construction
-  std::uint64_t corrupt = 0;
-  std::uint64_t io_errors = 0;
+  std::uint64_t evicted = 0;    ///< blocks in `evicted` events. The counts from here to `floor_stopped` are since construction
+  std::uint64_t corrupt = 0;    ///< blocks that did not verify when they were read
+  std::uint64_t io_errors = 0;  ///< reads and writes that failed
   std::uint64_t reads = 0;
   std::uint64_t writes = 0;
   Bytes read{};
@@ -98,8 +100,10 @@ struct StoreStat {
 ///   served. It is counted in StoreStat::corrupt, and given up together with its descendants (`evicted` events).
 /// - Several operations may name the same key. A read of a block that is still being written fails with not_found.
 ///
-/// Ownership: the caller owns all buffers; the spans of a batch are needed during the call only. Threads: all calls come from
-/// one thread (in a cache, the one that calls Cache), and none blocks. Every read, write and flush ends in exactly one event.
+/// Ownership: the caller owns all buffers; the spans of a batch are needed during the call only. A
+/// buffer of a wrong size stops the process. The destructor may wait for the device; events that were not polled are lost.
+/// Threads: all calls come from one thread (in a cache, the one that calls Cache), and none blocks. Every read, write and flush
+/// ends in exactly one event.
 class BlockStore {
  public:
   virtual ~BlockStore() = default;
@@ -124,8 +128,8 @@ class BlockStore {
   /// Called with a batch of readable blocks. tokens[i] belongs to blocks[i]: if the callee sets it, later `removed` and
   /// `evicted` events of that block have it as their write_token.
   using Adopt = std::function<void(std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> tokens)>;
-  /// Passes every readable block to `adopt`, in batches, in the order of for_each(). After a restart the prefix tree is rebuilt
-  /// by it.
+  /// Passes every readable block to `adopt`, in batches, in the order of for_each(). A cache calls it at its start and after a
+  /// clear() that keeps storage, to build the prefix tree. It may be called at any time.
   virtual void adopt_all(const Adopt& adopt) = 0;
 
   /// Sets the number of blocks that the store may hold. A larger store takes the room in the background, piece by piece, and
@@ -140,7 +144,8 @@ class BlockStore {
   /// Operations under way, plus events that wait for poll().
   [[nodiscard]] virtual std::size_t in_flight() const = 0;
 
-  /// The time at which poll() must be called although nothing woke its owner, for example to try a failed read again. `never` if
+  /// The time at which poll() must be called even if the waker that the store was made with has not been woken, for example to
+  /// try a failed read again. `never` if
   /// there is no such time.
   [[nodiscard]] virtual TimePoint next_deadline() const { return never; }
 

@@ -29,7 +29,8 @@ namespace terrace {
 /// Invariant: a `ready` entry has depth 0 or a `ready` parent. A `writing` or `awaiting_parent` entry has depth 0 or a parent
 /// that is `writing`, `awaiting_parent` or `ready`. check_invariants() checks every entry.
 ///
-/// Threads: one. Errors: see place(). Cost of a call during service: O(1), plus O(log n) for the heap.
+/// Threads: one. Errors: see place(). Cost of a call during service: O(log n) for each block that it
+/// changes; count_orphans() and for_each_ready() look at every slot.
 class StoreIndex {
  public:
   ///   absent --place()--> writing --data_arrived(), parent ready---------------------------------> ready
@@ -54,7 +55,7 @@ class StoreIndex {
   struct Entry {
     StoredBlock block;
     std::uint64_t last_use = 0;
-    std::uint64_t write_token = 0;  ///< token of the write that stored the block, or the token set by Adopt
+    std::uint64_t write_token = 0;  ///< token of the last write of the block that was not refused, or set by Adopt
     std::uint32_t operations = 0;   ///< number of operations that may touch the slot; see hold()
     std::uint32_t parent = none;    ///< slot numbers, like the next three
     std::uint32_t first_child = none;

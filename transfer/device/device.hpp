@@ -18,8 +18,8 @@ namespace terrace {
 
 class HostArena;
 
-/// The bytes of every host slot that belong to one device. If ranks share an arena, each rank has its own share, or all have the
-/// same.
+/// The bytes of every host slot that belong to one device. If ranks share an arena, each rank has a part
+/// of its own (RankPayload::sharded), or all have the same part (replicated).
 struct HostShare {
   Bytes offset{};
   Bytes bytes{};  ///< 0: all bytes from the offset on
@@ -91,8 +91,8 @@ class BlockAccess {
 
 using ComputeWork = std::function<void(BlockAccess&)>;
 
-/// A device that holds blocks, and its link to host arenas: one arena for each pool. It makes the copies that it is told to make,
-/// and decides nothing.
+/// A device that holds blocks, and its link to host arenas: an arena for each pool; pools may share one. It makes the copies that
+/// it is told to make, and decides nothing.
 ///
 /// Ownership: the arenas must outlive the device. Threads: submit(), poll() and set_waker() from one thread, the transfer
 /// engine's; launch() from one thread, the caller's compute side, which may be another; reached() and after_all_work() from any.
@@ -104,14 +104,15 @@ class Device {
   /// Sets the waker that is woken when poll() has something. Must be called before the first submit(). When this call returns,
   /// the device does not use the former waker any more. So a device may outlive a waker if the waker is replaced in time.
   virtual void set_waker(Waker& waker) = 0;
-  /// Queues the command. Exactly one CopyDone follows. Never blocks. Throws std::bad_alloc if there is no memory to queue it;
-  /// then no CopyDone follows.
+  /// Queues the command. Exactly one CopyDone follows. Does not wait (InstantDevice copies in the call). Throws std::bad_alloc if
+  /// there is no memory to queue it; then no CopyDone follows.
   virtual void submit(CopyCommand command) = 0;
   /// Appends the commands that have ended to `done`, and returns their number.
   virtual std::size_t poll(std::vector<CopyDone>& done) = 0;
 
   /// Puts work on the compute timeline, after all work that was launched before, and returns the point at which it is done. A
-  /// caller that has no GPU program of its own computes in this way (replay, tests, the poison mode). Never blocks.
+  /// caller that has no GPU program of its own computes in this way (replay, tests, the poison mode). Does not wait
+  /// (InstantDevice does the work in the call).
   virtual Fence launch(ComputeWork work) = 0;
   /// Returns the point that compute has reached: everything that was launched up to it is done.
   [[nodiscard]] virtual Fence reached() const = 0;

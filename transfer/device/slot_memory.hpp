@@ -31,7 +31,7 @@ struct ByteRange {
 /// The device slots of one pool, in ordinary memory, and the copies between them and a host arena. All devices without hardware
 /// use it.
 ///
-/// Threads: any. The order of the commands decides which thread may touch which slot.
+/// Threads: any. There is no lock: the caller orders the commands so that no two threads touch one slot.
 class SlotMemory {
  public:
   /// The arena must outlive this object. Throws std::invalid_argument if there are no slots, if the share is not within a host
@@ -48,7 +48,8 @@ class SlotMemory {
   /// Returns the place of the layers in a block. Nothing: the whole block.
   [[nodiscard]] ByteRange range_of(std::optional<LayerRange> layers) const;
   void copy(const CopyCommand& command) const;
-  /// Copies whole runs, each range of blocks that is adjacent on both sides with one memcpy.
+  /// Copies whole runs, each range of blocks that is adjacent on both sides with one memcpy. If the device has only a share of
+  /// each host slot, no two blocks are adjacent there.
   void copy(Direction direction, std::span<const SlotRun> runs) const;
   /// Copies bytes [begin, begin + size) of one block.
   void copy_part(Direction direction, SlotPair block, std::size_t begin, std::size_t size) const;

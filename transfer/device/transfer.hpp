@@ -79,7 +79,8 @@ struct Transfer {
 enum class BlockOutcome : unsigned char {
   done,         ///< every byte is at its destination
   failed,       ///< the device reported an error; nothing will touch the slots any more
-  cancelled,    ///< never started; in a transfer by layer, some of its layers may have been copied
+  cancelled,    ///< not copied as a whole, and nothing touches its slots; in a transfer by layer, some of its layers may have
+                ///< arrived
   unconfirmed,  ///< its deadline passed while it was under way: neither slot may be used until `confirmed` is reported
 };
 

@@ -52,7 +52,8 @@ struct Piece {
 };
 
 /// Orders transfers in lanes, one for each direction and urgency, and handles deadlines and cancellation. It is a state machine
-/// without I/O, threads or a clock. Its owner calls next() for the next piece, and finish() when a piece has ended.
+/// without I/O, threads or a clock. Its owner (TransferEngine) calls next() for the next piece, and finish() when a piece has
+/// ended. One block of a transfer that is moved as a whole:
 ///
 ///     queued --next--> under way --finish--> done | failed
 ///        |                 |
@@ -60,13 +61,14 @@ struct Piece {
 ///        v                 v
 ///     cancelled         unconfirmed
 ///
-/// A more urgent lane goes first unless its rate limit holds it back. Within a lane, transfers go in the order of submission. If
-/// a piece fails, its blocks fail; the other pieces of the transfer still go.
+/// A more urgent lane goes first unless its rate limit holds it back. Within a lane, transfers go in the order in which
+/// they entered it, by submit() or raise(). If a piece fails, its blocks fail; the other pieces of the transfer still go.
 ///
-/// A transfer by layer moves layer 0 of all blocks first, then layer 1, and so on. If one layer of all blocks is more than a
-/// piece, it is cut into several pieces. If it is less, a piece takes as many whole layers as fit. Example with pieces of 1 MiB
-/// and layers of 64 KiB: for 64 blocks, each layer is 4 pieces of 16 blocks; for 3 blocks, a piece has 5 layers of all 3. A block
-/// is done when all its layers are done. It leaves the lane's count of queued blocks when its last layer starts.
+/// A transfer by layer moves layer 0 of all blocks first, then layer 1, and so on, and gets `layers` events. If one layer of all
+/// blocks is more than a piece, it is cut into several pieces. If it is less, a piece takes as many whole layers as fit. Example
+/// with pieces of 1 MiB and layers of 64 KiB: for 64 blocks, each layer is 4 pieces of 16 blocks; for 3 blocks, a piece has 5
+/// layers of all 3. A block is done when all its layers are done. It leaves the lane's count of queued blocks when its last layer
+/// starts.
 ///
 /// Threads: one.
 class TransferScheduler {
@@ -87,15 +89,18 @@ class TransferScheduler {
   void cancel(TransferId id);
   /// The same for every transfer.
   void cancel_all();
-  /// Sets the rate limit of an urgency, for both directions together; 0 is no limit. `urgency` must not be `request`.
+  /// Sets the rate limit of an urgency, for both directions together; 0 is no limit. `urgency`
+  /// must not be `request`; that stops the process.
   void limit(Urgency urgency, Bytes per_second);
-  /// Reports every transfer as `finished` whose deadline is `now` or earlier. Its blocks that are under way are `unconfirmed`.
+  /// Reports every transfer as `finished` whose deadline is `now` or earlier. Its blocks that are under way are `unconfirmed`,
+  /// those that have not started are `cancelled`, and its error is deadline_exceeded unless a piece failed before.
   void expire(TimePoint now);
 
   /// Returns the piece to start next in this direction, or nothing if none may start now. Calls expire(now) first, so that no
   /// transfer starts after its deadline. For each piece that it returns, the owner must call finish() once.
   [[nodiscard]] std::optional<Piece> next(Direction direction, TimePoint now);
-  /// A piece has ended: nothing touches its slots any more. `took`: as in CopyDone.
+  /// A piece has ended: nothing touches its slots any more. `took`: as in CopyDone. A token that is not under way stops the
+  /// process.
   void finish(std::uint64_t token, ErrorCode error, TimePoint now, Duration took = {});
 
   /// Appends the events since the last call.
