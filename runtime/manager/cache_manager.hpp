@@ -33,7 +33,8 @@ namespace terrace {
 /// (docs/decisions/0022-parts-leave-events.md).
 ///
 /// The manager does no I/O, reads no clock, takes no lock and never waits. Its owner (runtime/cache/cache.hpp, or a simulation)
-/// carries out `actions()` after each call, and reports how they ended with on_transfer() and on_store().
+/// reports what has ended with on_transfer(), on_store() and on_time(), then calls settle(), and then carries out actions().
+/// Calls of requests() and administration() settle by themselves.
 ///
 /// Ownership: it owns its parts. Threads: one, for the manager and its parts.
 class CacheManager {
@@ -61,7 +62,8 @@ class CacheManager {
   /// Notes the time and does all that is due: fails requests whose deadline has passed, ends loads whose reads are late, ends
   /// pins, retentions and write-back jobs, and begins flushes of storage.
   void on_time(TimePoint now);
-  /// Notes the time without doing anything else; an earlier time is ignored. Call it before a call that may begin a load.
+  /// Notes the time without doing anything else; an earlier time is ignored. Deadlines of reads
+  /// count from this time, so call it before a call that may begin a load: acquire(), and calls that free slots.
   void note_time(TimePoint now) { state_.now = std::max(state_.now, now); }
   /// The same as in HitPlanner.
   [[nodiscard]] bool measures_loads() const { return planner_.measures_loads(); }
@@ -71,7 +73,8 @@ class CacheManager {
   void set_load_costs(const LoadCosts& costs, PoolId pool = {}) { state_.groups.at(pool).set_load_costs(costs); }
   /// Sets the size of the pool's blocks, for amounts that are counted in bytes. It is 1 before the first call.
   void set_block_bytes(Bytes bytes, PoolId pool = {}) { state_.groups.at(pool).set_block_bytes(bytes); }
-  /// Gives freed slots to the requests that wait. Call it after a batch of the calls above.
+  /// Lets requests and write-back jobs go on, and makes the transfers. Call it after a batch of the calls above, and after
+  /// WriteBackJobs::cancel().
   void settle() { requests_.settle(); }
   /// Add the blocks that the pool's store holds from an earlier process: CatalogRecovery::begin and CatalogRecovery::add.
   void begin_recovery(PoolId pool = {}) { state_.groups.at(pool).begin_recovery(); }

@@ -27,11 +27,12 @@ struct GroupHit {
   std::uint32_t end = 0;
   bool serves = true;       ///< false: an optional group that lacks blocks of the hit
   bool looked_up = false;   ///< `found` has been set by the present look_up()
-  std::vector<Tier> tiers;  ///< the tiers that the blocks [first, end) come from
+  std::vector<Tier> tiers;  ///< the tiers that the blocks [first, end) come from; not set if single()
 };
 
 /// Answers what a prompt hits, in each group and in all groups together; which of the hits are worth loading; and how many slots
-/// the rest of the request needs. It starts nothing and moves nothing; only pin_hits() and unpin_hits() change anything.
+/// the rest of the request needs. It starts nothing and moves nothing; only pin_hits() and unpin_hits() change the
+/// cache.
 ///
 /// The hit of a prompt is its longest beginning that every group can serve; optional groups are not asked. Each look_up()
 /// replaces the answers of the one before.

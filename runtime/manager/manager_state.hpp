@@ -27,6 +27,7 @@ struct ManagerState {
   ManagerStats stats;
   KvEvents kv_events;
   WriteBudget write_budget;
+  /// normal or clearing; Administration::status() says whether it is cleared by now.
   CacheStatus status = CacheStatus::normal;
   /// Each Administration::clear() increments it.
   Epoch epoch;

@@ -21,11 +21,11 @@ namespace terrace {
 ///
 /// The states of a request:
 ///
-///     acquire --> pending --> ready --> release
-///        |           |          ^  \--> extend, commit (any number)
+///     acquire --> pending --> ready         ready: commit, advance and extend, any number of times
+///        |           |          ^           any state: release or quarantine ends the request
 ///        |           |          |
-///        +-----------|----------+   if everything that it needs is on the device already
-///                    +--> failed --> release
+///        +-----------|----------+           if everything that it needs is on the device already
+///                    +--> failed
 ///
 /// If a request asks for loading by layer, events report its leading layers while it is still pending (RequestEvent). It has its
 /// block table from the first of these events on.
@@ -55,23 +55,26 @@ class Requests {
   /// that these blocks stay cached, and before extend(), so that their slots can be used again. Groups with full attention keep
   /// all blocks. Fails: unknown_request, not_ready, invalid_argument (the request has blocks for fewer tokens).
   [[nodiscard]] Result<void> advance(RequestId id, std::uint64_t tokens, Fence last_use);
-  /// Adds `blocks` blocks at the end of the request's tables, at most up to ManagerConfig::request_blocks_max in all. Takes free
-  /// slots; if they are too few, drops cached copies. It never waits.
-  /// Fails: unknown_request, not_ready, invalid_argument (0 blocks), never_fits, no_room.
+  /// Adds `blocks` blocks at the end of the request's tables. If ManagerConfig::request_blocks_max would be exceeded, it adds
+  /// fewer blocks, or none, and still succeeds. Takes free slots; if they are too few, drops cached copies. It never waits.
+  /// Fails: unknown_request, not_ready, invalid_argument (0 blocks), never_fits (more than 2^32 - 1 blocks), no_room (also if the
+  /// request has outgrown its pool).
   [[nodiscard]] Result<void> extend(RequestId id, std::uint32_t blocks);
   /// Shares the request's first keys.size() blocks. They must be full, and must hold the data of their keys when compute reaches
   /// `written`. `keys` begins with the keys of acquire(). Blocks that are committed already stay as they are. Returns the blocks
-  /// whose content was cached already; the span is valid until the next call. It stops early before a block that a load is just
-  /// bringing to the device: the caller calls it again later.
+  /// whose content was cached already; the span is valid until the next call. If a load is just bringing one of the blocks to
+  /// the device, it shares only those before it, and still succeeds; committed_blocks() says how many. After a clear() it shares
+  /// nothing.
   /// Fails: unknown_request, not_ready, invalid_argument (more keys than blocks).
   [[nodiscard]] Result<std::span<const Duplicate>> commit(RequestId id, std::span<const BlockKey> keys, Fence written);
   /// Ends the request in any state: frees its own slots and unpins its hits. Compute that was launched up to `last_use` may still
   /// touch its slots. Fails: unknown_request.
   Result<void> release(RequestId id, Fence last_use);
   /// Ends the request when its last use by compute is not known. `until` is a fence after all work that compute has been given
-  /// so far. The request's own slots are quarantined, and its hits stay pinned, until end_quarantines() is called with that fence
-  /// or a later one. A request whose block table was never asked for is released at once, because compute cannot know its slots.
-  /// While quarantined_max requests are in quarantine, acquire() fails with no_room. Fails: unknown_request.
+  /// so far. `until` never descends from call to call. The request's own slots are quarantined until end_quarantines() is called
+  /// with that fence or a later one; its hits stay pinned until then, unless a load of it fails or the cache is cleared. A
+  /// request whose block table was never asked for is released at once, because compute cannot know its slots. While
+  /// quarantined_max requests are in quarantine, acquire() fails with no_room. Fails: unknown_request.
   Result<void> quarantine(RequestId id, Fence until);
   /// Compute has reached this fence: ends the quarantines that waited for it.
   void end_quarantines(Fence reached);
@@ -108,8 +111,8 @@ class Requests {
 
   // ---- what happened elsewhere
 
-  /// Handles the events of a pool: slots that waiting requests have got, and events of loads. It is called after each call of the
-  /// pool that may leave events.
+  /// Handles the events of a pool: slots that waiting requests have got, and events of loads. It is called after
+  /// TieredPool::on_transfer, on_store, on_time and pump; no other call of the pool leaves such events.
   void handle_events(TieredPool& pool);
   /// Fails each pending request.
   void fail_pending(ErrorCode error);

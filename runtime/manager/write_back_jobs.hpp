@@ -60,7 +60,8 @@ class WriteBackJobs {
   [[nodiscard]] std::optional<WriteBackProgress> progress(WriteBackId id) const;
   /// The progress of all jobs that run, or ended and are kept.
   [[nodiscard]] std::vector<WriteBackProgress> all() const;
-  /// Returns the job's results since the last call. They are kept until they are taken. Fails: not_found.
+  /// Returns the job's results since the last call. They are kept until they are taken, or the ended
+  /// job is forgotten. Fails: not_found.
   [[nodiscard]] Result<std::vector<WriteBackResult>> take_results(WriteBackId id);
   [[nodiscard]] bool idle() const { return running_ == 0; }
   void check_invariants() const;

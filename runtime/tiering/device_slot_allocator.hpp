@@ -14,8 +14,8 @@ namespace terrace {
 
 /// Gives device slots to requests: free slots, or the slots of copies that it evicts. Quotas and the eviction policy choose
 /// these copies (Quotas::victims). If a copy must first be copied to the host or to staging, the request waits here; requests
-/// are served in order of arrival. A promised slot does not depend on that transfer: a copy that finds no room in the host or
-/// in staging is dropped. If a request hits a copy that is being evicted, that copy stays and another one is evicted.
+/// are served in order of arrival. The promise needs no room below: a copy for which the host and staging have no
+/// room is dropped. If a request hits a copy that is being evicted, that copy stays and another one is evicted.
 /// Threads: the manager's.
 class DeviceSlotAllocator {
  public:
@@ -43,8 +43,8 @@ class DeviceSlotAllocator {
   void take_free(std::uint32_t count, std::optional<SlotId> after, std::vector<SlotId>& out);
   /// For a caller that cannot wait. Chooses copies to be dropped without being saved, until they would free `slots` slots, and
   /// marks them as evicting. Among the next few victims it prefers a copy that the host or storage has, too. Returns false if
-  /// too few copies can go now. After either answer the caller calls give_up_chosen(), which drops the chosen copies, or
-  /// keep_chosen(), which leaves them as they were.
+  /// too few copies can go now. Several calls add up, one for each group. Then one give_up_chosen() drops all
+  /// chosen copies, or one keep_chosen() leaves them as they were.
   [[nodiscard]] bool choose(std::uint32_t slots, Quotas::Asker asker);
   void give_up_chosen();
   void keep_chosen();

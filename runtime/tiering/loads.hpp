@@ -32,8 +32,9 @@ struct LoadPart {
 ///
 /// A load is what one request asks for in one group: the blocks of one prefix in order, or unchained blocks. Other requests that
 /// need the same blocks join the load. When all its parts have ended, its device copies become ready together. If a block did not
-/// arrive, it and the blocks after it in its prefix fail, and their slots become free. If no request waits for the load any more,
-/// transfers and reads that have started go on, and their blocks are cached.
+/// arrive, it and the blocks after it in its prefix fail, and their slots become free. When the last waiter has left,
+/// its queued transfers are cancelled, and a part without a landing slot is dropped when it comes to the front of that line. The
+/// rest goes on and is cached. A request that still waits for device slots is not a waiter yet.
 ///
 /// If a waiter asks for loading by layer, the load's next transfers go by layer, and its waiters are told how many leading
 /// layers all blocks of the load have. A transfer made before that reports no layers until it has ended.
@@ -44,7 +45,8 @@ class Loads {
   using LoadId = std::uint32_t;
   /// Whether blocks did not arrive because the deadline for reads has passed.
   enum class Late : bool { no, yes };
-  /// An event of a load. The caller handles the events in order, before it calls anything else of this object.
+  /// An event of a load. The caller handles the events in order. Meanwhile it may call waiters(), layers(), leave() and close(),
+  /// but not start() or join().
   struct Event {
     enum class Kind : std::uint8_t {
       layers,   ///< layers() has grown
@@ -57,6 +59,8 @@ class Loads {
     Late late = Late::no;
   };
   struct Deadlines {
+    /// At this time transfers of the load that have not ended fail, for all waiters. Both deadlines are those of the request that
+    /// started the load; join() does not change them.
     TimePoint copies = never;
     /// At this time the load ends without the blocks that storage has not read yet, and their device slots become free. A block
     /// that arrives later goes no further than the host tier.
@@ -77,7 +81,7 @@ class Loads {
   [[nodiscard]] std::uint32_t layers(LoadId load) const;
   /// The load that is filling the block's device copy. There must be one.
   [[nodiscard]] LoadId load_of(BlockRef block) const;
-  /// The waiter does not wait any more. When no request waits for the load, the parts of it that have not started are dropped.
+  /// The waiter does not wait any more.
   void leave(LoadId load, std::uint32_t waiter);
   /// The tier from which a load is bringing the block to the device. There must be such a load.
   [[nodiscard]] Tier source_of(BlockRef block) const {

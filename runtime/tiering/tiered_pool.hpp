@@ -32,7 +32,7 @@ struct Found {
   Prefix prefix;
   std::uint32_t on_device = 0;  ///< blocks that are usable on the device
   std::uint32_t filling = 0;    ///< blocks that a load is bringing to the device
-  bool lower = false;           ///< blocks of the prefix may have copies in other tiers, too
+  bool lower = false;           ///< the pool has copies in other tiers, so blocks of the prefix may have some
   bool evicting = false;        ///< at least one of the device copies is being evicted
 };
 
@@ -161,13 +161,14 @@ class TieredPool {
 
   // ---- events and time
 
-  /// Returns false if the event is not about a transfer of this pool. Otherwise takes the runs of the event.
+  /// Returns false if the event is not about a transfer of this pool. Otherwise handles it, and
+  /// keeps the memory of its runs for later transfers.
   [[nodiscard]] bool on_transfer(TransferEvent& event);
   void on_store(const StoreEvent& event);
   void on_time(TimePoint now);
   [[nodiscard]] TimePoint next_deadline() const;
-  /// Gives what has become free to those who wait. Returns true if anything changed. It stops early if has_events() then: the
-  /// requests that these events are for go on before work that no request waits for.
+  /// Gives what has become free to those who wait. Returns true if anything changed. It stops, and returns true, when it
+  /// has left events: take them and call it again, so that these requests go on before work that no request waits for.
   bool pump();
   /// Returns true if take_served() or take_load_events() has something to take.
   [[nodiscard]] bool has_events() const { return device_slots_.has_served() || loads_.has_events(); }
@@ -237,7 +238,7 @@ class TieredPool {
   LoadCosts load_costs_;
   std::vector<std::pair<BlockRef, Tier>> gone_;   ///< scratch
   std::vector<SwapOuts::Staged> staged_;          ///< scratch
-  mutable std::vector<Copy> copies_[tier_count];  ///< scratch of find(), read by hit()
+  mutable std::vector<Copy> copies_[tier_count];  ///< scratch of find() and hit()
 };
 
 }  // namespace terrace
