@@ -26,7 +26,8 @@ using Clock = std::chrono::steady_clock;
 /// because subjects only compare keys.
 class Prompts {
  public:
-  Prompts(std::uint32_t blocks, std::uint32_t length, std::uint64_t seed) : length_{length}, keys_(blocks / length * length) {
+  Prompts(std::uint32_t blocks, std::uint32_t length, std::uint64_t seed)
+      : length_{length}, keys_(std::size_t{blocks} / length * length) {
     Random random{seed};
     for (BlockKey& key : keys_) {
       for (std::size_t word = 0; word < key.bytes.size(); word += sizeof(std::uint64_t)) {
@@ -137,7 +138,8 @@ void cycle(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
 /// Prompts as tokens, cached in addition to the prompts of the fixture.
 class TokenPrompts {
  public:
-  TokenPrompts(Fixture& fixture, IndexSubject& subject) : tokens_(count, std::vector<TokenId>(fixture.length_ * block_tokens)) {
+  TokenPrompts(Fixture& fixture, IndexSubject& subject)
+      : tokens_(count, std::vector<TokenId>(std::size_t{fixture.length_} * block_tokens)) {
     Random random{3};
     for (std::vector<TokenId>& prompt : tokens_) {
       for (TokenId& token : prompt) token = static_cast<TokenId>(random.below(150'000));

@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace terrace::tools {
@@ -26,7 +27,7 @@ namespace {
 /// allocated blocks differently if they were never written.
 class PlainFiles {
  public:
-  PlainFiles(const StorageGround& ground, const StorageFiles& files) : ground_{ground}, files_{files} {
+  PlainFiles(const StorageGround& ground, StorageFiles files) : ground_{ground}, files_{std::move(files)} {
     try {
       for (const std::filesystem::path& path : files_.to_read) to_read_.push_back(open(path, O_RDONLY));
       for (const std::filesystem::path& path : files_.to_write) to_write_.push_back(open(path, O_RDWR | O_CREAT | O_EXCL));

@@ -49,6 +49,7 @@ StorageDirectories::StorageDirectories(const StorageBenchOptions& options) {
 
 std::vector<std::filesystem::path> StorageDirectories::paths() const {
   std::vector<std::filesystem::path> paths;
+  paths.reserve(directories_.size());
   for (const auto& directory : directories_) paths.push_back(directory->path());
   return paths;
 }
