@@ -341,6 +341,7 @@ std::optional<WriteBackProgress> WriteBackJobs::progress(WriteBackId id) const {
 
 std::vector<WriteBackProgress> WriteBackJobs::all() const {
   std::vector<WriteBackProgress> all;
+  all.reserve(jobs_.size());
   for (const auto& [id, job] : jobs_) all.push_back(*progress(id));
   return all;
 }
