@@ -22,7 +22,7 @@ struct BlockRef {
   friend bool operator==(const BlockRef&, const BlockRef&) = default;
 };
 
-/// Of two candidates that are compared, the one with the lower priority is evicted first, however recently it was used. All
+/// If two candidates are compared, the one with the lower priority is evicted first, however recently it was used. All
 /// candidates of a tier are compared; if tenants are over their quota, only those of one such tenant.
 using Priority = std::uint8_t;
 inline constexpr Priority usual_priority = 7;

@@ -19,7 +19,7 @@ struct RequestSize {
   std::uint32_t encoder_tokens = 0;  ///< tokens of the encoder's input
 };
 
-/// What one group contributes to a hit.
+/// The contribution of one group to a hit.
 struct GroupHit {
   Found found;                   ///< chained group: the prefix; other groups: sums over the unchained blocks
   std::vector<Found> unchained;  ///< the blocks [first, end)
