@@ -324,7 +324,7 @@ void Cache::poll_while(Condition condition) {
 void Cache::on_transfer(TransferEvent event) {
   if (event.kind == TransferEvent::Kind::finished) {
     const bool out = event.direction == Direction::swap_out;
-    Throughput& link = plans_[static_cast<std::size_t>(event.direction)];
+    Throughput& link = links_[static_cast<std::size_t>(event.direction)];
     link.ended(1, event.moved, parts_.clock.now(), event.copying);
     count_moved(out ? moved_.swap_out : moved_.swap_in, link,
                 static_cast<std::uint64_t>(std::ranges::count(event.outcomes, BlockOutcome::done)), event.moved);
@@ -356,12 +356,12 @@ void Cache::carry_out(PoolId pool) {
   if (parts_.poison != nullptr) poison_freed(pool);
   if (actions.empty() || transfers_paused_) return;
   const PoolParts& parts = pools_[pool.value()];
-  for (Transfer& plan : actions.transfers) {
-    plans_[static_cast<std::size_t>(plan.direction)].began(1, parts_.clock.now());
-    parts_.transfers.submit(std::move(plan));
+  for (Transfer& transfer : actions.transfers) {
+    links_[static_cast<std::size_t>(transfer.direction)].began(1, parts_.clock.now());
+    parts_.transfers.submit(std::move(transfer));
   }
-  for (const TransferId job : actions.cancels) parts_.transfers.cancel(job);
-  for (const TransferId job : actions.raises) parts_.transfers.raise(job, Urgency::request);
+  for (const TransferId id : actions.cancels) parts_.transfers.cancel(id);
+  for (const TransferId id : actions.raises) parts_.transfers.raise(id, Urgency::request);
   if (parts.store != nullptr) {
     if (!actions.touches.empty()) parts.store->touch(actions.touches);
     store_writes_.clear();
@@ -391,7 +391,7 @@ void Cache::count_moved(Moved& moved, const Throughput& link, std::uint64_t bloc
 void Cache::tell_load_costs() {
   if (!manager_.measures_loads()) return;
   const TimePoint now = parts_.clock.now();
-  const double link = plans_[static_cast<std::size_t>(Direction::swap_in)].seconds_per_byte(now);
+  const double link = links_[static_cast<std::size_t>(Direction::swap_in)].seconds_per_byte(now);
   const double read = reads_.seconds_per_byte(now);
   // While the prefill speed is unknown, risk no more than on an unknown link.
   const bool knows_prefill = !manager_.learns_prefill() || prefill_.unit_seconds() > 0;

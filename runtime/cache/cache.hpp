@@ -233,7 +233,7 @@ class Cache : private LeaseHome {
   [[nodiscard]] Result<void> limit_transfers(Urgency urgency, Bytes per_second);
   /// Transfers, reads and writes that have started and have not ended.
   [[nodiscard]] std::uint64_t transfers_in_flight() const {
-    return plans_[0].under_way() + plans_[1].under_way() + reads_.under_way() + writes_.under_way();
+    return links_[0].under_way() + links_[1].under_way() + reads_.under_way() + writes_.under_way();
   }
 
   /// Collects ended work, makes decisions and starts new work. Returns an event for each request that ended its wait since the
@@ -284,7 +284,7 @@ class Cache : private LeaseHome {
   bool quarantine_in_the_way_ = false;  ///< during a quarantine, a request found too few slots
   MovedTotals moved_;
   WaitTimes waits_;
-  Throughput plans_[direction_count] = {Throughput{Throughput::Times::told}, Throughput{Throughput::Times::told}};
+  Throughput links_[direction_count] = {Throughput{Throughput::Times::told}, Throughput{Throughput::Times::told}};
   Throughput reads_;
   Throughput writes_;
   PrefillSpeed prefill_;
