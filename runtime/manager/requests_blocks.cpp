@@ -135,7 +135,7 @@ void Requests::commit_chain(Request& r, std::size_t group, std::span<const Block
   const std::span<const SlotId> slots = std::span{part.table}.subspan(from, computed.size());
   const std::size_t known = duplicates_.size();
   part.prefix = groups_.pool_of(group).commit(
-      {part.prefix, computed, slots, from, r.tenant, groups_.id_of(group), written, r.stamp}, duplicates_);
+      {part.prefix, computed, slots, from, r.tenant, ModelGroups::id_of(group), written, r.stamp}, duplicates_);
   part.committed = part.prefix.length;
   for (std::size_t i = known; i < duplicates_.size(); ++i) part.redundant.push_back(duplicates_[i].own);
 }
@@ -150,7 +150,7 @@ void Requests::commit_unchained(Request& r, std::size_t group, std::span<const B
     const BlockKey key = groups_.key_in(group, keys, block);
     const std::size_t known = duplicates_.size();
     const Prefix prefix = groups_.pool_of(group).commit(
-        {{}, {&key, 1}, {&own, 1}, block, r.tenant, groups_.id_of(group), written, r.stamp}, duplicates_);
+        {{}, {&key, 1}, {&own, 1}, block, r.tenant, ModelGroups::id_of(group), written, r.stamp}, duplicates_);
     if (prefix.length == 0) return;
     part.unchained.push_back({block, prefix, duplicates_.size() > known});
   }
