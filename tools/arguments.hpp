@@ -74,6 +74,8 @@ struct OneOf {
     else return to_string(value);
   }
 };
+template <class T, std::size_t n>
+OneOf(std::array<T, n>) -> OneOf<T, n>;
 template <class... Ts>
 [[nodiscard]] constexpr auto one_of(Ts... values) {
   return OneOf{std::array{values...}};
