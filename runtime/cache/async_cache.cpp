@@ -11,7 +11,11 @@
 namespace terrace {
 
 AsyncCache::AsyncCache(asio::any_io_executor executor, Cache& cache)
-    : executor_{executor}, strand_{asio::make_strand(executor)}, cache_{cache}, wake_{strand_, cache.wake_fd()}, timer_{strand_} {
+    : executor_{std::move(executor)},
+      strand_{asio::make_strand(executor_)},
+      cache_{cache},
+      wake_{strand_, cache.wake_fd()},
+      timer_{strand_} {
   wait_for_wake();
 }
 
