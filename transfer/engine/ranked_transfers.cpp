@@ -276,6 +276,7 @@ void RankedTransfers::lose(std::uint32_t rank) {
   member.owed = 0;
   lost_ |= bit(rank);
   std::vector<Handle> handles;
+  handles.reserve(open_.size());
   for (const auto& [id, handle] : open_) handles.push_back(handle);
   // Use the order of the ids, and not that of the hash table, so that runs repeat.
   std::ranges::sort(handles, {}, [&](Handle handle) { return entries_.at(handle).transfer.id; });

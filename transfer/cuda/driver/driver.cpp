@@ -25,7 +25,7 @@ Function find(GetProcAddress get_proc_address, const char* name, int version) {
 CudaDriver load() {
   void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    const char* const why = ::dlerror();
+    const char* const why = ::dlerror();  // NOLINT(concurrency-mt-unsafe): each thread has its own in glibc
     throw CudaUnavailable{fmt::format("no CUDA driver on this machine ({})", why == nullptr ? "libcuda.so.1" : why)};
   }
   const auto get_proc_address = reinterpret_cast<GetProcAddress>(::dlsym(library, "cuGetProcAddress_v2"));
