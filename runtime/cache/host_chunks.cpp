@@ -91,6 +91,7 @@ Result<void> HostChunks::resize(std::uint32_t blocks) {
 
 Result<void> HostChunks::close(const Plan& plan, std::uint32_t blocks) {
   std::vector<SlotSpan> closing;
+  closing.reserve(plan.close.size());
   for (const std::uint32_t chunk : plan.close) closing.push_back(arena_.slots_of(chunk));
   if (const Result<void> resized = manager_.administration().resize(Tier::host, blocks, pool_, closing); !resized) return resized;
   for (const std::uint32_t chunk : plan.close) {
