@@ -298,11 +298,11 @@ Result<CheckpointReport> Cache::checkpoint(Duration budget) {
 template <class Condition>
 void Cache::poll_while(Condition condition) {
   TERRACE_CHECK(!transfers_paused_);
-  // The events of other requests are kept for the next poll().
+  // The events of requests that end their wait meanwhile are kept for the next poll().
   std::vector<RequestEvent> events;
   while (condition()) {
     const auto ended = poll();
-    events.insert(events.end(), ended.begin(), ended.end());
+    std::ranges::copy_if(ended, std::back_inserter(events), &RequestEvent::ends_wait);
     if (!condition()) break;
     if (parts_.waker == nullptr) continue;
     const TimePoint deadline = next_deadline();
@@ -314,10 +314,6 @@ void Cache::poll_while(Condition condition) {
     }
     parts_.waker->wait(timeout_ms);
   }
-  // Layers of a request that has ended its wait meanwhile are no news any more.
-  std::erase_if(events, [this](const RequestEvent& event) {
-    return !event.ends_wait() && manager_.requests().state(event.id) != RequestState::waiting;
-  });
   manager_.requests().events().insert(manager_.requests().events().begin(), events.begin(), events.end());
 }
 

@@ -106,8 +106,8 @@ class Cache : private LeaseHome {
     return lease ? manager_.requests().state(lease.id()) : RequestState::unknown;
   }
   /// Blocks until the request is ready or has failed: it polls, and sleeps between polls. Afterwards hit_tiers() and
-  /// request_stats() say where each block came from and which blocks must be computed. Events of other requests are kept for the
-  /// next poll(). Fails with the error of the request (RequestEvent), not_ready (poll()
+  /// request_stats() say where each block came from and which blocks must be computed. Of other requests, the ends of waits are
+  /// kept for the next poll(); reports of layers are not. Fails with the error of the request (RequestEvent), not_ready (poll()
   /// has reported that error already), unknown_request, paused (transfers are paused).
   [[nodiscard]] Result<void> wait(const Lease& lease);
   [[nodiscard]] Result<void> extend(const Lease& lease, std::uint32_t blocks);

@@ -108,22 +108,6 @@ class Layers : public test::CacheFixture {
 
 const std::vector<BlockKey> prompt = keys_of({1, 2, 3, 4});
 
-TEST_F(Layers, that_arrive_while_another_request_is_waited_for_are_reported_by_the_next_poll) {
-  make_with_below(prompt);
-  acquire_by_layer(1, prompt);
-  AcquireRequest other = request(2, prompt);
-  other.deadline = clock.now() + std::chrono::seconds{1};
-  leases[2] = std::move(cache->acquire(other).value());
-  await_layers(1, 1);
-  device->step(device->step_options().front());
-  clock.advance(std::chrono::seconds{2});
-  EXPECT_EQ(cache->wait(leases.at(2)).error(), Errc::deadline_exceeded);
-  const std::size_t known = told(1).size();
-  poll();
-  ASSERT_GT(told(1).size(), known);
-  EXPECT_EQ(told(1)[known], 2U);
-}
-
 TEST_F(Layers, are_told_of_as_they_arrive_and_not_before) {
   make_with_below(prompt);
   acquire_by_layer(1, prompt, 1);
