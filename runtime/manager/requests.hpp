@@ -175,7 +175,7 @@ class Requests {
 
   [[nodiscard]] Result<void> plan(Index index, std::span<const BlockKey> keys);
   void take_hits(Request& request, std::span<const BlockKey> keys, std::uint32_t hits);
-  void on_served(PoolId pool, const DeviceSlotAllocator::Served& served);
+  void on_served(PoolId pool, const DeviceSlotAllocator::Served& served, std::span<const SlotId> slots);
   [[nodiscard]] BlockRef hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const;
   void read_hits(const GroupPart& part, std::size_t group);
   [[nodiscard]] bool collect_loads(Index index, std::size_t group);
@@ -216,6 +216,7 @@ class Requests {
   std::vector<std::vector<LoadPart>> load_parts_;    ///< scratch: by group
   std::vector<std::size_t> used_;                    ///< scratch: by PoolId, number of slots of Request::own that are used
   std::vector<DeviceSlotAllocator::Served> served_;  ///< scratch
+  std::vector<SlotId> served_slots_;                 ///< scratch, the slots of served_
   std::vector<Loads::Event> load_events_;            ///< scratch
 };
 

@@ -80,8 +80,12 @@ void Requests::take_hits(Request& r, std::span<const BlockKey> keys, std::uint32
 
 void Requests::handle_events(TieredPool& pool) {
   if (!pool.has_events()) return;
-  pool.take_served(served_);
-  for (const DeviceSlotAllocator::Served& served : served_) on_served(pool.id(), served);
+  pool.take_served(served_, served_slots_);
+  std::span<const SlotId> slots{served_slots_};
+  for (const DeviceSlotAllocator::Served& served : served_) {
+    on_served(pool.id(), served, slots.first(served.slots));
+    slots = slots.subspan(served.slots);
+  }
   pool.take_load_events(load_events_);
   for (const Loads::Event& event : load_events_) {
     switch (event.kind) {
@@ -98,10 +102,11 @@ void Requests::handle_events(TieredPool& pool) {
   TERRACE_CHECK(!pool.has_events());
 }
 
-void Requests::on_served(PoolId pool, const DeviceSlotAllocator::Served& served) {
+void Requests::on_served(PoolId pool, const DeviceSlotAllocator::Served& served, std::span<const SlotId> slots) {
   Request& r = requests_[served.waiter];
   TERRACE_CHECK(r.state == State::waiting_for_slots);
-  r.own[pool.value()].push_back(served.slot);
+  std::vector<SlotId>& own = r.own[pool.value()];
+  own.insert(own.end(), slots.begin(), slots.end());
   if (served.last && --r.pools_waited_for == 0) start_loads(served.waiter);
 }
 

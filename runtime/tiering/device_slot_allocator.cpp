@@ -89,15 +89,14 @@ bool DeviceSlotAllocator::pump() {
   for (;;) {
     while (!waiters_.empty() && device.count(SlotState::free) > 0) {
       Waiter& first = waiters_.front();
-      taken_.clear();
-      residency_.take_device(first.slots, std::nullopt, taken_);
-      const auto got = static_cast<std::uint32_t>(taken_.size());
+      const std::size_t before = served_slots_.size();
+      residency_.take_device(first.slots, std::nullopt, served_slots_);
+      const auto got = static_cast<std::uint32_t>(served_slots_.size() - before);
       promised_ -= got;
       first.slots -= got;
-      for (const SlotId slot : taken_) served_.push_back({first.who, slot, false});
+      served_.push_back({first.who, got, first.slots == 0});
       changed = true;
       if (first.slots > 0) continue;
-      served_.back().last = true;
       waiters_.erase(waiters_.begin());
       return true;
     }

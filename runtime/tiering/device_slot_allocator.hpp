@@ -19,10 +19,11 @@ namespace terrace {
 /// Threads: the manager's.
 class DeviceSlotAllocator {
  public:
-  /// A slot that a waiter gets, in state held. `last`: the waiter has all its slots now.
+  /// Slots that a waiter gets, in state held: the next `slots` ones of the list beside it. `last`: the waiter has all its slots
+  /// now.
   struct Served {
     std::uint32_t waiter = 0;
-    SlotId slot;
+    std::uint32_t slots = 0;
     bool last = false;
   };
 
@@ -62,10 +63,12 @@ class DeviceSlotAllocator {
   /// give some of them back. Returns true if anything changed.
   bool pump();
   [[nodiscard]] bool has_served() const { return !served_.empty(); }
-  /// The slots that waiters have got since the last call, in order. Swaps the vectors, so that their memory is reused.
-  void take_served(std::vector<Served>& served) {
+  /// Who has got slots since the last call, in order, and these slots. Swaps the vectors, so that their memory is reused.
+  void take_served(std::vector<Served>& served, std::vector<SlotId>& slots) {
     served.clear();
+    slots.clear();
     served.swap(served_);
+    slots.swap(served_slots_);
   }
 
   [[nodiscard]] bool idle() const { return waiters_.empty(); }
@@ -107,8 +110,8 @@ class DeviceSlotAllocator {
   std::uint64_t promised_ = 0;
   std::vector<BlockRef> chosen_;       ///< by choose(): evicting, children before their parents
   std::vector<BlockRef> passed_over_;  ///< scratch
-  std::vector<SlotId> taken_;          ///< scratch
   std::vector<Served> served_;         ///< not taken yet
+  std::vector<SlotId> served_slots_;   ///< the slots of served_, one after the other
 };
 
 }  // namespace terrace

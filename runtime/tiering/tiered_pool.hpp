@@ -172,7 +172,9 @@ class TieredPool {
   bool pump();
   /// Returns true if take_served() or take_load_events() has something to take.
   [[nodiscard]] bool has_events() const { return device_slots_.has_served() || loads_.has_events(); }
-  void take_served(std::vector<DeviceSlotAllocator::Served>& served) { device_slots_.take_served(served); }
+  void take_served(std::vector<DeviceSlotAllocator::Served>& served, std::vector<SlotId>& slots) {
+    device_slots_.take_served(served, slots);
+  }
   void take_load_events(std::vector<Loads::Event>& events) { loads_.take_events(events); }
   /// Makes transfers of the copies that were decided on.
   void flush(std::uint64_t& last_transfer);
