@@ -22,15 +22,15 @@ struct BlockRef {
   friend bool operator==(const BlockRef&, const BlockRef&) = default;
 };
 
-/// If two candidates are compared, the one with the lower priority is evicted first, however recently it was used. All
-/// candidates of a tier are compared; if tenants are over their quota, only those of one such tenant.
+/// The priority that a caller gave to a block (Administration::retain). A policy that respects priorities names a candidate of
+/// lower priority first, however recently it was used. LruPolicy and AdaptivePolicy do; a policy may ignore priorities.
 using Priority = std::uint8_t;
 inline constexpr Priority usual_priority = 7;
 inline constexpr Priority highest_priority = 14;  ///< 0 is the lowest
 
-/// The tree's own small number for a tenant that it follows (PrefixTree::follow_tenant). 0 stands for all other tenants together.
+/// The tree's own small number for a tenant that it follows (PrefixTree::follow_tenant).
 using TenantIndex = std::uint32_t;
-inline constexpr TenantIndex nobody{0};
+inline constexpr TenantIndex other_tenants{0};  ///< all tenants together that the tree does not follow
 
 /// Adjacent blocks in one node. The first is at depth `begin`. `keys` has one key for each block. Do not keep the span after the
 /// call, because the tree may move its keys.
@@ -52,9 +52,9 @@ struct Blocks {
 /// may keep its records by node: on_split() and on_gone() report changes of nodes. After a block has left the tree, only its key
 /// names it. A policy must limit how many such blocks it remembers.
 ///
-/// Ownership: a policy must outlive the tree that it is given to (PrefixTree::set_policy). Threads: one, the thread that uses the
-/// tree. A policy decides only by these calls. It reads no clock and draws no random number, so that the same calls give the same
-/// decisions.
+/// Ownership: Residency makes one policy for the device tier and one for the host tier (PolicyFactory), and destroys them after
+/// its tree. A storage tier has none: a store evicts by age (StoreIndex). Threads: one, the thread that uses the tree. A policy
+/// decides only by these calls. It reads no clock and draws no random number, so that the same calls give the same decisions.
 class EvictionPolicy {
  public:
   /// A candidate for eviction (both words mean the same), and the properties by which a policy compares candidates.
@@ -63,42 +63,44 @@ class EvictionPolicy {
     const BlockKey& key;         ///< valid only during the call
     std::uint64_t last_use = 0;  ///< the stamp of the last use: a counter, not a time
     Priority priority = usual_priority;
-    TenantIndex tenant = nobody;
+    TenantIndex tenant = other_tenants;
   };
 
   virtual ~EvictionPolicy() = default;
 
   /// Returns true if the tree must call on_inserted(), on_used(), on_removed(), on_split() and on_gone().
-  /// PrefixTree::set_policy() asks once. Within one change of the tree, on_gone() comes last, after on_evictable() and
-  /// on_unevictable(); the others come before these.
+  /// PrefixTree::set_policy() asks once. For one node the order of calls is: first on_inserted(), on_used(), on_removed() and
+  /// on_split(), then on_evictable() and on_unevictable(), then on_gone(). A change of several nodes repeats this for each node.
   [[nodiscard]] virtual bool follows_blocks() const { return false; }
   /// These blocks have got copies in this tier; their bytes may not have arrived yet. on_used() for these blocks may come before
   /// or after this call.
   virtual void on_inserted(const Blocks&) {}
   /// A request used these blocks, which are the first blocks of their node. They may be in this tier, in another tier, or newly
-  /// computed. One request may report a block twice with the same stamp: when it finds the block, and when it adds blocks after
-  /// it. Blocks before depth `known` already count as used at this stamp or a later one, but some of them may be new to this
-  /// policy: those that were added to the node after that use. A policy that counts uses therefore keeps its own depth. If the
-  /// node has a candidate and this use is newer than its last one, on_evictable() follows.
+  /// computed. The blocks before depth `known` have been reported with this stamp or a later one, so this is not a further use of
+  /// them. There is an exception: a block that was added to the node after that report is new to this policy. A policy that
+  /// counts uses must therefore keep a depth for each node itself. A request may report a block twice with the same stamp: when
+  /// it finds the block, and when it adds blocks after it. If the node has a candidate and this use is newer than its last one,
+  /// on_evictable() follows.
   virtual void on_used(const Blocks&, std::uint64_t /*stamp*/, std::uint32_t /*known*/) {}
   /// The copies of these blocks have left this tier.
   virtual void on_removed(const Blocks&) {}
-  /// A node was split: its blocks from this depth on belong to `lower` now. on_evictable() or on_unevictable() for both nodes
-  /// follow; a policy that does not follow blocks gets only these.
+  /// A node was split: its blocks from this depth on belong to `lower` now. Then on_evictable() follows for each of the two nodes
+  /// that has a candidate now, and on_unevictable() for `upper` if it had one and has none now. A policy that does not follow
+  /// blocks gets only these calls.
   virtual void on_split(NodeId /*upper*/, NodeId /*lower*/, std::uint32_t /*depth*/) {}
   /// The node's blocks from this depth on have left the tree. If the depth is 0, the node has gone, too, and its number may be
-  /// used again.
+  /// used again. The node may be one that the policy does not know (PrefixTree::hide_all makes nodes without blocks).
   virtual void on_gone(NodeId, std::uint32_t /*depth*/) {}
 
   /// `leaf` is the node's candidate from now on, in place of an earlier one. Also called when its properties may have changed.
   virtual void on_evictable(const Leaf& leaf) = 0;
-  /// The node has no candidate any more.
+  /// The node has no candidate any more. It had one: on_evictable() came before.
   virtual void on_unevictable(NodeId node) = 0;
 
-  /// The node whose candidate is to be evicted first, or nothing if there is no candidate. The call does not remove the
-  /// candidate: the tree reports that by on_evictable() or on_unevictable().
+  /// Returns the node whose candidate is to be evicted first, or nothing if there is no candidate. The call changes nothing: the
+  /// node keeps its candidate until on_unevictable(), or on_evictable() with another block. It costs at most O(log candidates).
   [[nodiscard]] virtual std::optional<NodeId> victim() const = 0;
-  /// The same as victim(), but only among the candidates of one tenant. Asked only if knows_tenants().
+  /// The same as victim(), but only among the candidates of one tenant. The tree calls it only if knows_tenants() returns true.
   [[nodiscard]] virtual std::optional<NodeId> victim(TenantIndex) const { return std::nullopt; }
   /// Returns true if the policy has an order for each tenant. PrefixTree::follow_tenant() stops the process if it has none.
   [[nodiscard]] virtual bool knows_tenants() const { return false; }
@@ -106,11 +108,13 @@ class EvictionPolicy {
   /// priority and tenant here, because the tree compares these itself. The tree may evict these blocks together, as one run. d
   /// may be less than the depth of the node's first block. The default allows one block at a time.
   [[nodiscard]] virtual std::uint32_t alike_from(NodeId, std::uint32_t depth) const { return depth; }
+  /// Returns the number of nodes that have a candidate.
   [[nodiscard]] virtual std::size_t candidates() const = 0;
   /// Bytes of memory that the policy uses for itself.
   [[nodiscard]] virtual std::size_t bytes_held() const = 0;
   /// Returns the number of blocks that have left the tier and that the policy remembers.
   [[nodiscard]] virtual std::size_t ghosts() const { return 0; }
+  /// Stops the process if an invariant does not hold. For tests: it looks at everything.
   virtual void check_invariants() const = 0;
 };
 

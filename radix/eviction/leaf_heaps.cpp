@@ -54,7 +54,7 @@ void LeafHeaps::refresh_top(std::uint32_t heap) {
 }
 
 const LeafAge* LeafHeaps::oldest(std::size_t line) const {
-  if (!has_tenants()) return oldest(line, nobody);
+  if (!has_tenants()) return oldest(line, other_tenants);
   return tops_[line].empty() ? nullptr : &tops_[line].top().priority;
 }
 

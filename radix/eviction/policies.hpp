@@ -8,7 +8,8 @@
 
 namespace terrace {
 
-/// Makes the eviction policy of one tier, which holds `capacity` blocks. Never returns null. A policy that remembers evicted
+/// Makes the eviction policy of one tier. `capacity` is the number of blocks that it plans for: those of the tier, and for the
+/// host under exclusive copies those of the device as well. Never returns null. A policy that remembers evicted
 /// blocks takes the memory for them when it is made, in proportion to `capacity`.
 using PolicyFactory = std::function<std::unique_ptr<EvictionPolicy>(std::uint32_t capacity)>;
 

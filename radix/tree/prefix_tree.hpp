@@ -164,7 +164,7 @@ class PrefixTree {
   /// tiers must know tenants.
   void follow_tenant(TenantId tenant);
   void ignore_tenant(TenantId tenant);
-  [[nodiscard]] bool follows_tenant(TenantId tenant) const { return tenant_of(tenant) != nobody; }
+  [[nodiscard]] bool follows_tenant(TenantId tenant) const { return tenant_of(tenant) != other_tenants; }
   /// The same as resident(tier) and unpinned(tier), for one tenant that is followed.
   [[nodiscard]] std::uint64_t resident(Tier tier, TenantId tenant) const;
   [[nodiscard]] std::uint64_t unpinned(Tier tier, TenantId tenant) const;

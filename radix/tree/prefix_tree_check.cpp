@@ -32,7 +32,7 @@ void PrefixTree::check_invariants() const {
   TERRACE_CHECK(children_.size() + hidden_nodes_ == node_count_);
   TERRACE_CHECK(free_nodes_.size() + node_count_ + 1 == nodes_.size());
   for (const Tier tier : all_tiers) {
-    Count all = counted[nobody][index(tier)];
+    Count all = counted[other_tenants][index(tier)];
     for (const auto& [tenant, followed] : followed_) {
       TERRACE_CHECK(tenants_[followed].tenant == tenant);
       TERRACE_CHECK(tenants_[followed].tiers[index(tier)].resident == counted[followed][index(tier)].resident);

@@ -63,7 +63,7 @@ struct alignas(128) PrefixTree::Node {
   NodeId previous_sibling{none};
   std::uint64_t last_use = 0;  ///< last use of all blocks that no use in the marks covers
   TenantId tenant;
-  TenantIndex tenant_index = nobody;
+  TenantIndex tenant_index = other_tenants;
   GroupId group;
 
   [[nodiscard]] std::uint32_t end() const { return start + size; }

@@ -13,13 +13,13 @@ void PrefixTree::count(const Node& node, Tier tier, std::int64_t resident, std::
     to.pinned += static_cast<std::uint64_t>(pinned);
   };
   add(totals_[index(tier)].count);
-  if (node.tenant_index != nobody) add(tenants_[node.tenant_index].tiers[index(tier)]);
+  if (node.tenant_index != other_tenants) add(tenants_[node.tenant_index].tiers[index(tier)]);
 }
 
 TenantIndex PrefixTree::tenant_of(TenantId tenant) const {
-  if (followed_.empty()) return nobody;
+  if (followed_.empty()) return other_tenants;
   const auto found = followed_.find(tenant);
-  return found == followed_.end() ? nobody : found->second;
+  return found == followed_.end() ? other_tenants : found->second;
 }
 
 void PrefixTree::follow_tenant(TenantId tenant) {
@@ -39,9 +39,9 @@ void PrefixTree::follow_tenant(TenantId tenant) {
 
 void PrefixTree::ignore_tenant(TenantId tenant) {
   const TenantIndex followed = tenant_of(tenant);
-  if (followed == nobody) return;
+  if (followed == other_tenants) return;
   followed_.erase(tenant);
-  set_tenant(tenant, nobody);
+  set_tenant(tenant, other_tenants);
   free_tenants_.push_back(followed);
 }
 
@@ -52,7 +52,7 @@ void PrefixTree::set_tenant(TenantId tenant, TenantIndex followed) {
     if (node.size == 0 || node.tenant != tenant) return;
     node.tenant_index = followed;
     for (const Tier tier : all_tiers) {
-      if (followed != nobody) {
+      if (followed != other_tenants) {
         Count& counted = tenants_[followed].tiers[index(tier)];
         counted.resident += state(id, tier).resident;
         if (totals_[index(tier)].policy != nullptr) counted.pinned += resident_in(id, tier, 0, node.pinned);

@@ -59,7 +59,9 @@ void ArcPolicy::remove(const BlockKey& key) {
   while (ghosts() > capacity_) records_.forget_oldest(records_.ghosts(again) > 0 ? again : once);
 }
 
-void ArcPolicy::on_evictable(const Leaf& leaf) { leaves_.set(records_[records_.find(leaf.key)].kind, nobody, LeafAge{leaf}); }
+void ArcPolicy::on_evictable(const Leaf& leaf) {
+  leaves_.set(records_[records_.find(leaf.key)].kind, other_tenants, LeafAge{leaf});
+}
 
 void ArcPolicy::on_unevictable(NodeId node) { leaves_.erase(node); }
 

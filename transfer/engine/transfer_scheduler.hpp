@@ -28,15 +28,17 @@ struct TransferSchedulerConfig {
   /// A transfer is cut into pieces of at most this many bytes, so that an urgent transfer waits at most for the pieces under
   /// way. A piece that would be less than one block (in a transfer by layer: one layer of one block) is made that large.
   Bytes piece_bytes = MiB;
-  /// How many pieces may be under way at once in each direction: enough to keep the stream busy. A piece of another lane than the
-  /// request lane starts only if nothing is under way in its direction. So a request waits for at most one such piece.
+  /// How many pieces may be under way at once in each direction: enough to keep the stream busy. Pieces of the other lanes than
+  /// the request lane go one at a time: such a piece starts only if nothing is under way in its direction. So a request waits for
+  /// at most one such piece.
   std::uint32_t pieces_in_flight = 2;
   /// The most blocks that may be queued in one lane; blocks under way do not count. A transfer that would exceed this bound is
   /// refused as a whole. raise() refuses nothing: the blocks that it moves count in their new lane, which may then exceed the
   /// bound.
   std::uint32_t queued_blocks_max = 1U << 20;
-  /// The rate limit of each urgency, in bytes per second for both directions together; 0 is no limit. Each is a token bucket as
-  /// deep as the largest piece. The limit of `request` must be 0, because requests wait for their transfers.
+  /// The rate limit of each urgency, in bytes per second for both directions together; 0 is no limit. After a pause
+  /// one piece of the largest size may go at once; from then on the rate holds. The limit of `request` must be 0, because
+  /// requests wait for their transfers.
   LaneRates rates{};
 };
 
@@ -46,6 +48,7 @@ struct Piece {
   TransferId id;
   PoolId pool;
   Direction direction = Direction::swap_out;
+  /// As in Transfer. The device waits for it, the scheduler does not: a piece that waits for compute counts as under way.
   Fence after;
   std::vector<SlotRun> runs;
   std::optional<LayerRange> layers = {};  ///< as in CopyCommand
@@ -68,38 +71,44 @@ struct Piece {
 /// blocks is more than a piece, it is cut into several pieces. If it is less, a piece takes as many whole layers as fit. Example
 /// with pieces of 1 MiB and layers of 64 KiB: for 64 blocks, each layer is 4 pieces of 16 blocks; for 3 blocks, a piece has 5
 /// layers of all 3. A block is done when all its layers are done. It leaves the lane's count of queued blocks when its last layer
-/// starts.
+/// starts. If the transfer is cancelled or late, a block of which some layers have arrived ends as a block that was not started.
 ///
-/// Threads: one.
+/// TransferEvent explains the events, BlockOutcome the ends of a block (transfer/device/transfer.hpp).
+///
+/// Ownership: submit() takes the transfer; its last event gives back its runs. Threads: one, that of the TransferEngine.
 class TransferScheduler {
  public:
   /// Throws std::invalid_argument if the block_bytes of a pool or pieces_in_flight is 0, if requests have a rate limit, or if a
   /// pool's blocks cannot be divided into its layers.
   explicit TransferScheduler(TransferSchedulerConfig config);
 
-  /// Queues a transfer. Its id must differ from the ids of all transfers that have not ended; one that awaits `confirmed` has
-  /// not. Two equal ids stop the process. After a failure nothing has changed and `transfer` still has its content: refused
-  /// (the lane is at its bound), invalid_argument (no blocks, an empty run, or no such pool).
+  /// Queues a transfer. Its id must differ from the ids of all transfers that have not ended. A transfer that has reported
+  /// `finished` with unconfirmed blocks ends with `confirmed`. Two equal ids stop the process. After a failure nothing has
+  /// changed and `transfer` still has its content: refused (the lane is at its bound), invalid_argument (no blocks, an empty run,
+  /// or no such pool).
   [[nodiscard]] Result<void> submit(Transfer&& transfer);
   /// Makes the transfer as urgent as `urgency`, and moves what is queued of it to the end of that lane. If it is that urgent
   /// already, or more, nothing changes. An unknown id is ignored, because the transfer may just have ended.
   void raise(TransferId id, Urgency urgency);
-  /// Drops the part of the transfer that has not started. The `finished` event comes when the started pieces have ended, or at
-  /// the transfer's deadline. An unknown id is ignored.
+  /// Drops the part of the transfer that has not started. Its error is `cancelled` then. The `finished` event comes when the
+  /// started pieces have ended, or at the transfer's deadline. If all of it has started, or if the id is unknown, nothing
+  /// changes.
   void cancel(TransferId id);
-  /// The same for every transfer.
+  /// Cancels every transfer.
   void cancel_all();
   /// Sets the rate limit of an urgency, for both directions together; 0 is no limit. `urgency`
   /// must not be `request`; that stops the process.
   void limit(Urgency urgency, Bytes per_second);
   /// Reports every transfer as `finished` whose deadline is `now` or earlier. Its blocks that are under way are `unconfirmed`,
-  /// those that have not started are `cancelled`, and its error is deadline_exceeded unless a piece failed before.
+  /// those that have not started are `cancelled`, and its error is deadline_exceeded, unless a piece failed or the transfer was
+  /// cancelled before.
   void expire(TimePoint now);
 
   /// Returns the piece to start next in this direction, or nothing if none may start now. Calls expire(now) first, so that no
   /// transfer starts after its deadline. For each piece that it returns, the owner must call finish() once.
   [[nodiscard]] std::optional<Piece> next(Direction direction, TimePoint now);
-  /// A piece has ended: nothing touches its slots any more. `took`: as in CopyDone. A token that is not under way stops the
+  /// A piece has ended: nothing touches its slots any more. `took` is CopyDone::took, the time for which
+  /// the piece used its stream; 0 is unknown. A token that is not under way stops the
   /// process.
   void finish(std::uint64_t token, ErrorCode error, TimePoint now, Duration took = {});
 
