@@ -48,7 +48,7 @@ struct Piece {
   TransferId id;
   PoolId pool;
   Direction direction = Direction::swap_out;
-  /// As in Transfer. The device waits for it, the scheduler does not: a piece that waits for compute counts as under way.
+  /// The same as in Transfer. The device waits for it, the scheduler does not: a piece that waits for compute is under way.
   Fence after;
   std::vector<SlotRun> runs;
   std::optional<LayerRange> layers = {};  ///< as in CopyCommand
