@@ -28,8 +28,9 @@ namespace terrace {
 /// landmarks are looked up.
 ///
 /// *The choice of a rule.* Every rule runs a shadow cache over a fixed sample of the blocks, which their keys determine. The
-/// sample stands for 768 of the blocks that the tier holds, or for all if it holds fewer. Only landmarks are sampled. A landmark
-/// after the first eight blocks is eight times as likely to be sampled, because it stands for eight blocks. PolicySelector
+/// sample stands for 768 of the blocks that the tier holds, or for all if it holds fewer. A tier of 6144 blocks or
+/// more samples only landmarks. A landmark after the first eight blocks is eight times as likely to be sampled, because it stands
+/// for eight blocks. PolicySelector
 /// chooses the rule by the hits of the shadow caches: LRU until another rule is clearly ahead, and LRU again when that rule falls
 /// behind; while nothing is missed, the rule that protects most. A change of the rule moves no leaves: there is one heap of
 /// leaves per reuse class, ordered by last use, and a rule only compares the tops of the three heaps.

@@ -114,9 +114,9 @@ void HostChunks::poll() {
     if (event.kind == ArenaEvent::Kind::gone) continue;
     const bool unwanted = std::erase(cancelled_, event.chunk) > 0;
     if (event.kind == ArenaEvent::Kind::failed) {
-      if (event.why.empty() || unwanted) continue;
+      if (event.why.empty() || unwanted) continue;  // empty: it was cancelled
       failure_ = event.why;
-      failures_ += !failure_.empty();  // empty: it was cancelled
+      ++failures_;
       failed = true;
     } else if (unwanted) {
       arena_.give_back(event.chunk);

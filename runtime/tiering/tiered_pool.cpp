@@ -62,7 +62,7 @@ Found TieredPool::find(std::span<const BlockKey> keys, Tier lowest, std::vector<
   tiers.assign(i, Tier::device);
   found.on_device = i;
   found.lower = tree.resident(Tier::host) + tree.resident(Tier::storage) > 0;
-  if (found.lower) {
+  if (found.lower && i < prefix.length) {
     const std::vector<Copy>& in_host = read(Tier::host);
     const std::vector<Copy>& in_storage = read(Tier::storage);
     for (; i < prefix.length; ++i) {
