@@ -336,11 +336,39 @@ void Requests::forget(Index index) {
   free_requests_.push_back(index);
 }
 
+/// Checks that a pending request is a waiter of its loads, and has a slot, or the promise of one, for each block that is neither
+/// on the device nor on its way there in one of these loads.
+void Requests::check_slots(Index index) const {
+  const Request& r = requests_[index];
+  for (const LoadRef load : r.loads) {
+    TERRACE_CHECK(std::ranges::count(groups_.at(load.pool).loads().waiters(load.load), index) == 1);
+  }
+  std::vector<std::uint64_t> needs(groups_.pools().size());
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const GroupPart& part = r.parts[g];
+    const PoolId id = groups_.rules()[g].config().pool;
+    const TieredPool& pool = groups_.at(id);
+    needs[id.value()] += planner_.new_blocks(g, r, part.end);
+    for (std::uint32_t i = part.first; i < part.end; ++i) {
+      const BlockRef block = hit_block(part, g, i);
+      const Copy copy = pool.residency().copy(block, Tier::device);
+      const bool comes = copy.state() == CopyState::filling && waits_for(r, {id, pool.loads().load_of(block)});
+      if (!copy.usable() && !comes) ++needs[id.value()];
+    }
+  }
+  for (std::size_t pool = 0; pool < needs.size(); ++pool) {
+    TERRACE_CHECK(needs[pool] <= r.own[pool].size() + groups_.pools()[pool]->device_slots().promised_to(index));
+  }
+}
+
 void Requests::check_invariants(std::span<std::uint64_t> held) const {
   std::uint64_t live = 0;
-  for (const Request& r : requests_) {
+  for (Index index = 0; index < requests_.size(); ++index) {
+    const Request& r = requests_[index];
     if (r.state == State::unused) continue;
     ++live;
+    const bool pending = r.state == State::waiting_for_slots || r.state == State::loading;
+    if (pending && std::ranges::find(to_replan_, index) == to_replan_.end()) check_slots(index);
     const SlotState state = r.quarantined_until ? SlotState::quarantined : SlotState::held;
     for (const auto& [pool, slot] : own_slots(r)) {
       TERRACE_CHECK(groups_.at(pool).residency().pool(Tier::device).state(slot) == state);

@@ -8,6 +8,7 @@
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -142,7 +143,7 @@ class Requests {
     std::uint32_t pools_waited_for = 0;    ///< pools that still have to give it slots
     std::uint32_t hits = 0;                ///< blocks that come from the cache
     std::vector<Tier> found;               ///< the tier in which each hit was found
-    std::vector<LoadRef> loads;            ///< loads that it waits for
+    std::vector<LoadRef> loads;            ///< loads that it waits for; it is a waiter of each
     std::span<const BlockKey> keys;        ///< for planning again: the caller's keys during acquire(), then kept_keys
     std::vector<BlockKey> kept_keys;
     std::uint32_t hit_blocks_max = 0;
@@ -178,6 +179,8 @@ class Requests {
   void on_served(PoolId pool, const DeviceSlotAllocator::Served& served, std::span<const SlotId> slots);
   [[nodiscard]] BlockRef hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const;
   void read_hits(const GroupPart& part, std::size_t group);
+  void join_load(Index index, PoolId pool, BlockRef block);
+  void join_loads(Index index);
   [[nodiscard]] bool collect_loads(Index index, std::size_t group);
   void start_loads(Index index);
   void make_tables(Request& request);
@@ -190,13 +193,17 @@ class Requests {
   void undo(Index index);
   void fence_slots(const Request& request, Fence last_use);
   void fail(Index index, ErrorCode error);
-  void on_load_failed(PoolId pool, BlockRef missing, Loads::Late late);
+  [[nodiscard]] static bool waits_for(const Request& request, LoadRef load) {
+    return std::ranges::find(request.loads, load) != request.loads.end();
+  }
+  void on_load_failed(LoadRef load, BlockRef missing, Loads::Late late);
   void on_load_ended(Index index, LoadRef load);
   void replan_failed();
   void commit_chain(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
   void commit_unchained(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
   void release_part(GroupPart& part, std::size_t group, Fence last_use);
   void give_up_before(GroupPart& part, std::size_t group, std::uint32_t first, Fence last_use);
+  void check_slots(Index index) const;
 
   ManagerState& state_;
   ModelGroups& groups_;

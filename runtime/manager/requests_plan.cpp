@@ -37,6 +37,7 @@ Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
   }
   if (r.pools_waited_for > 0) {
     r.state = State::waiting_for_slots;
+    join_loads(index);
   } else {
     start_loads(index);
   }
@@ -92,7 +93,7 @@ void Requests::handle_events(TieredPool& pool) {
       case Loads::Event::Kind::layers:
         for (const Index index : pool.loads().waiters(event.load)) report_layers(index);
         break;
-      case Loads::Event::Kind::missing: on_load_failed(pool.id(), event.block, event.late); break;
+      case Loads::Event::Kind::missing: on_load_failed({pool.id(), event.load}, event.block, event.late); break;
       case Loads::Event::Kind::ended:
         for (const Index index : pool.loads().waiters(event.load)) on_load_ended(index, {pool.id(), event.load});
         pool.close_load(event.load);
@@ -126,6 +127,27 @@ void Requests::read_hits(const GroupPart& part, std::size_t group) {
   for (std::size_t i = 0; i < row_.size(); ++i) row_[i] = residency.copy(part.unchained[i].prefix.last(), Tier::device);
 }
 
+/// Makes the request a waiter of the load that is bringing this block to the device.
+void Requests::join_load(Index index, PoolId pool, BlockRef block) {
+  Request& r = requests_[index];
+  const LoadRef load{pool, groups_.at(pool).loads().load_of(block)};
+  if (groups_.at(pool).join_load(load.load, index, r.by_layer)) r.loads.push_back(load);
+}
+
+/// For a request that has just been planned, and waits for slots. It has no slots for hits that loads are bringing to the device,
+/// so it joins these loads: they go on even if the requests that started them leave.
+void Requests::join_loads(Index index) {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    if (planner_.hit(g).found.filling == 0) continue;
+    const GroupPart& part = requests_[index].parts[g];
+    read_hits(part, g);
+    for (std::uint32_t i = part.first; i < part.end; ++i) {
+      const bool filling = row_[i - part.first].state() == CopyState::filling;
+      if (filling) join_load(index, groups_.rules()[g].config().pool, hit_block(part, g, i));
+    }
+  }
+}
+
 /// Looks at the group's hits that are not on the device. If a load is bringing the block already, joins that load. Otherwise adds
 /// the block to load_parts_, with a slot of the request and the tier that has its bytes. Returns false if no tier that the
 /// request may use has a block any more.
@@ -142,8 +164,7 @@ bool Requests::collect_loads(Index index, std::size_t group) {
     if (on_device.usable()) continue;
     const BlockRef block = hit_block(part, group, i);
     if (on_device.present()) {
-      const LoadRef load{pool_id, pool.loads().load_of(block)};
-      if (pool.join_load(load.load, index, r.by_layer)) r.loads.push_back(load);
+      join_load(index, pool_id, block);
       continue;
     }
     LoadPart wanted;
@@ -305,16 +326,17 @@ void Requests::fail(Index index, ErrorCode error) {
   if (!r.quarantined_until) events_.push_back({r.id, error});
 }
 
-/// Each pending request that needs the block gives its prefix up and is planned again. But if layers were reported for it, it
-/// fails: its caller may already compute with blocks that will not arrive.
-void Requests::on_load_failed(PoolId pool, BlockRef missing, Loads::Late late) {
-  const PrefixTree& tree = groups_.at(pool).residency().tree();
-  for (Index index = 0; index < requests_.size(); ++index) {
+/// Each request that waits for the load and needs the block gives its prefix up and is planned again. But if layers were reported
+/// for it, it fails: its caller may already compute with blocks that will not arrive. A request that waits for slots and is no
+/// waiter of the load has a slot of its own for the block, so nothing changes for it.
+void Requests::on_load_failed(LoadRef load, BlockRef missing, Loads::Late late) {
+  const PrefixTree& tree = groups_.at(load.pool).residency().tree();
+  for (const Index index : groups_.at(load.pool).loads().waiters(load.load)) {
     Request& r = requests_[index];
-    if (r.state != State::waiting_for_slots && r.state != State::loading) continue;
+    if (!waits_for(r, load)) continue;  // another missing block of this load has made it give its prefix up
     const auto needs_it = [&](std::size_t g) {
       const GroupPart& part = r.parts[g];
-      if (groups_.rules()[g].config().pool != pool) return false;
+      if (groups_.rules()[g].config().pool != load.pool) return false;
       if (groups_.rules()[g].chained()) return part.end > missing.depth && tree.same({part.prefix.node, missing.depth}, missing);
       return std::ranges::any_of(part.unchained, [&](const UnchainedBlock& i) { return tree.same(i.prefix.last(), missing); });
     };
@@ -334,8 +356,9 @@ void Requests::on_load_failed(PoolId pool, BlockRef missing, Loads::Late late) {
 
 void Requests::on_load_ended(Index index, LoadRef load) {
   Request& r = requests_[index];
-  // A request that was planned again, or released, does not wait for this load any more.
-  if (r.state != State::loading || std::erase(r.loads, load) == 0) return;
+  // A request that was planned again, or released, does not wait for this load any more. A request without its slots goes on when
+  // it has them.
+  if (std::erase(r.loads, load) == 0 || r.state != State::loading) return;
   if (r.loads.empty()) become_ready(index);
   else report_layers(index);
 }

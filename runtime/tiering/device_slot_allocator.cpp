@@ -83,6 +83,11 @@ void DeviceSlotAllocator::leave(std::uint32_t who) {
   waiters_.erase(waiter);
 }
 
+std::uint32_t DeviceSlotAllocator::promised_to(std::uint32_t who) const {
+  const auto waiter = std::ranges::find(waiters_, who, &Waiter::who);
+  return waiter == waiters_.end() ? 0 : waiter->slots;
+}
+
 bool DeviceSlotAllocator::pump() {
   const SlotAllocator& device = residency_.pool(Tier::device);
   bool changed = false;

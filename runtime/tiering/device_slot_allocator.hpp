@@ -73,6 +73,8 @@ class DeviceSlotAllocator {
 
   [[nodiscard]] bool idle() const { return waiters_.empty(); }
   [[nodiscard]] std::uint64_t promised() const { return promised_; }
+  /// Slots that are promised to this waiter; 0 if it does not wait.
+  [[nodiscard]] std::uint32_t promised_to(std::uint32_t waiter) const;
   /// How many promised slots no eviction under way will free. `evicting_ahead` of these evictions are not counted: they were
   /// begun ahead of need, and their transfers are not urgent yet.
   [[nodiscard]] std::uint64_t missing(std::uint64_t evicting_ahead) const;

@@ -34,7 +34,8 @@ struct LoadPart {
 /// need the same blocks join the load. When all its parts have ended, its device copies become ready together. If a block did not
 /// arrive, it and the blocks after it in its prefix fail, and their slots become free. When the last waiter has left,
 /// its queued transfers are cancelled, and a part without a landing slot is dropped when it comes to the front of that line. The
-/// rest goes on and is cached. A request that still waits for device slots is not a waiter yet.
+/// rest goes on and is cached. A request that still waits for device slots is a waiter, too, if the load is filling blocks for
+/// which it has not asked for slots.
 ///
 /// If a waiter asks for loading by layer, the load's next transfers go by layer, and its waiters are told how many leading
 /// layers all blocks of the load have. A transfer made before that reports no layers until it has ended.
@@ -50,7 +51,7 @@ class Loads {
   struct Event {
     enum class Kind : std::uint8_t {
       layers,   ///< layers() has grown
-      missing,  ///< `block`, the first missing one of its prefix, did not arrive: requests that need it must unpin the prefix
+      missing,  ///< `block`, the first missing one of its prefix, did not arrive: waiters that need it must unpin the prefix
       ended,    ///< the load has ended. It is the last event of a load; the caller then calls close()
     };
     Kind kind = Kind::ended;
