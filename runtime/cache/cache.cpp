@@ -358,6 +358,7 @@ void Cache::carry_out(PoolId pool) {
   }
   for (const TransferId id : actions.cancels) parts_.transfers.cancel(id);
   for (const TransferId id : actions.raises) parts_.transfers.raise(id, Urgency::request);
+  for (const Postponement& later : actions.postponements) parts_.transfers.postpone(later.id, later.deadline);
   if (parts.store != nullptr) {
     if (!actions.touches.empty()) parts.store->touch(actions.touches);
     store_writes_.clear();

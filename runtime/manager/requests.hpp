@@ -179,6 +179,9 @@ class Requests {
   void on_served(PoolId pool, const DeviceSlotAllocator::Served& served, std::span<const SlotId> slots);
   [[nodiscard]] BlockRef hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const;
   void read_hits(const GroupPart& part, std::size_t group);
+  [[nodiscard]] Loads::Deadlines load_deadlines(const Request& request) const {
+    return {request.deadline, planner_.reads_wanted_by(request.found), state_.now};
+  }
   void join_load(Index index, PoolId pool, BlockRef block);
   void join_loads(Index index);
   [[nodiscard]] bool collect_loads(Index index, std::size_t group);

@@ -127,11 +127,13 @@ void Requests::read_hits(const GroupPart& part, std::size_t group) {
   for (std::size_t i = 0; i < row_.size(); ++i) row_[i] = residency.copy(part.unchained[i].prefix.last(), Tier::device);
 }
 
-/// Makes the request a waiter of the load that is bringing this block to the device.
+/// Makes the request a waiter of the load that is bringing this block to the device, if it is not one yet.
 void Requests::join_load(Index index, PoolId pool, BlockRef block) {
   Request& r = requests_[index];
   const LoadRef load{pool, groups_.at(pool).loads().load_of(block)};
-  if (groups_.at(pool).join_load(load.load, index, r.by_layer)) r.loads.push_back(load);
+  if (waits_for(r, load)) return;
+  groups_.at(pool).join_load(load.load, index, load_deadlines(r), r.by_layer);
+  r.loads.push_back(load);
 }
 
 /// For a request that has just been planned, and waits for slots. It has no slots for hits that loads are bringing to the device,
@@ -211,8 +213,7 @@ void Requests::start_loads(Index index) {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     if (load_parts_[g].empty()) continue;
     const PoolId pool = groups_.rules()[g].config().pool;
-    r.loads.push_back(
-        {pool, groups_.at(pool).start_load(load_parts_[g], index, {r.deadline, planner_.reads_wanted_by(r.found)}, r.by_layer)});
+    r.loads.push_back({pool, groups_.at(pool).start_load(load_parts_[g], index, load_deadlines(r), r.by_layer)});
   }
   if (requests_[index].loads.empty()) return become_ready(index);
   report_layers(index);  // a load that it has joined may have brought layers already

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/block_key.hpp"
+#include "base/clock.hpp"
 #include "base/strong_id.hpp"
 #include "base/vector_pool.hpp"
 #include "storage/index/block_store.hpp"
@@ -25,12 +26,19 @@ struct WriteOrder {
   SlotId from;
 };
 
+/// A later deadline for a transfer.
+struct Postponement {
+  TransferId id;
+  TimePoint deadline;  ///< `never`: it has none any more
+};
+
 /// The work that the manager wants done, in the order of the members. The manager itself uses no device, no disk and no queue:
 /// after each call, its owner takes the actions, has them carried out, and clears this struct.
 struct Actions {
   std::vector<Transfer> transfers;
   std::vector<TransferId> cancels;
   std::vector<TransferId> raises;  ///< move to the lane of transfers that a request waits for
+  std::vector<Postponement> postponements;
   std::vector<BlockKey> touches;
   std::vector<WriteOrder> writes;
   std::vector<BlockKey> removes;  ///< from storage, with all blocks that follow them
@@ -39,14 +47,15 @@ struct Actions {
   VectorPool<SlotRun> spare_runs;      ///< runs of ended transfers, whose memory the next ones use
 
   [[nodiscard]] bool empty() const {
-    return transfers.empty() && cancels.empty() && raises.empty() && touches.empty() && writes.empty() && removes.empty() &&
-           reads.empty() && flushes.empty();
+    return transfers.empty() && cancels.empty() && raises.empty() && postponements.empty() && touches.empty() && writes.empty() &&
+           removes.empty() && reads.empty() && flushes.empty();
   }
   /// The vectors keep their memory.
   void clear() {
     transfers.clear();
     cancels.clear();
     raises.clear();
+    postponements.clear();
     touches.clear();
     writes.clear();
     removes.clear();

@@ -68,12 +68,17 @@ Loads::LoadId Loads::start(std::span<const LoadPart> parts, std::uint32_t waiter
   return id;
 }
 
-bool Loads::join(LoadId id, std::uint32_t waiter, bool by_layer) {
-  loads_[id].by_layer |= by_layer;
-  auto& waiters = loads_[id].waiters;
-  if (std::find(waiters.begin(), waiters.end(), waiter) != waiters.end()) return false;
-  waiters.push_back(waiter);
-  return true;
+void Loads::join(LoadId id, std::uint32_t waiter, Deadlines deadlines, bool by_layer) {
+  Load& load = loads_[id];
+  TERRACE_CHECK(std::ranges::find(load.waiters, waiter) == load.waiters.end());
+  load.waiters.push_back(waiter);
+  load.by_layer |= by_layer;
+  if (deadlines.reads != never) deadlines.reads -= deadlines.now - load.deadlines.now;
+  load.deadlines.reads = std::max(load.deadlines.reads, deadlines.reads);
+  if (deadlines.copies > load.deadlines.copies) {
+    load.deadlines.copies = deadlines.copies;
+    for (const Crossing& transfer : load.transfers) actions_.postponements.push_back({transfer.id, deadlines.copies});
+  }
 }
 
 void Loads::leave(LoadId id, std::uint32_t waiter) {

@@ -59,13 +59,18 @@ class Loads {
     BlockRef block;
     Late late = Late::no;
   };
+  /// What one waiter allows. A load has the latest deadlines of all its waiters, those included that have left.
   struct Deadlines {
-    /// At this time transfers of the load that have not ended fail, for all waiters. Both deadlines are those of the request that
-    /// started the load; join() does not change them.
+    /// At this time transfers of the load that have not ended fail, for all waiters.
     TimePoint copies = never;
     /// At this time the load ends without the blocks that storage has not read yet, and their device slots become free. A block
     /// that arrives later goes no further than the host tier.
     TimePoint reads = never;
+    /// The present time. The time until `reads` counts from the start of the load. Example: a load starts at 0 ms, and its
+    /// starter allows 40 ms. A request that joins at 30 ms and allows 100 ms moves the deadline to 100 ms. If it allows 40 ms,
+    /// too, the deadline stays. So waiters that join one after the other do not delay the first one for ever if storage stands
+    /// still.
+    TimePoint now{};
   };
   /// The value of layers() when all blocks have arrived.
   static constexpr std::uint32_t all_layers = 0xFFFF'FFFF;
@@ -75,9 +80,9 @@ class Loads {
 
   /// Starts a load. `parts` are in order, prefix by prefix. Each has no device copy, and a usable copy in its source.
   [[nodiscard]] LoadId start(std::span<const LoadPart> parts, std::uint32_t waiter, Deadlines deadlines, bool by_layer);
-  /// Adds a waiter to the load. Returns false if it waits for this load already. If `by_layer`, the load goes by layer from now
-  /// on.
-  bool join(LoadId load, std::uint32_t waiter, bool by_layer);
+  /// Adds a waiter, which does not wait for this load yet, and postpones the deadlines of the load to those of the waiter. If
+  /// `by_layer`, the load goes by layer from now on.
+  void join(LoadId load, std::uint32_t waiter, Deadlines deadlines, bool by_layer);
   /// How many leading layers all blocks of this load have; the load must not have ended. 0 if one of its blocks did not arrive.
   [[nodiscard]] std::uint32_t layers(LoadId load) const;
   /// The load that is filling the block's device copy. There must be one.

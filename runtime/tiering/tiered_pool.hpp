@@ -135,7 +135,9 @@ class TieredPool {
                                          bool by_layer) {
     return loads_.start(parts, waiter, deadlines, by_layer);
   }
-  bool join_load(Loads::LoadId load, std::uint32_t waiter, bool by_layer) { return loads_.join(load, waiter, by_layer); }
+  void join_load(Loads::LoadId load, std::uint32_t waiter, Loads::Deadlines deadlines, bool by_layer) {
+    loads_.join(load, waiter, deadlines, by_layer);
+  }
   void leave_load(Loads::LoadId load, std::uint32_t waiter) { loads_.leave(load, waiter); }
   /// Frees a load whose event `ended` was handled.
   void close_load(Loads::LoadId load) { loads_.close(load); }

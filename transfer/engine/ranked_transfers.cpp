@@ -121,6 +121,19 @@ void RankedTransfers::raise(TransferId id, Urgency urgency) {
   }
 }
 
+void RankedTransfers::postpone(TransferId id, TimePoint deadline) {
+  const auto found = open_.find(id);
+  if (found == open_.end()) return;
+  Entry& entry = entries_.at(found->second);
+  if (entry.reported || deadline <= entry.transfer.deadline) return;
+  entry.transfer.deadline = deadline;
+  deadlines_.erase(found->second);
+  if (deadline != never) deadlines_.set(found->second, deadline + options_.report_grace);
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if ((entry.working & bit(rank)) != 0) ranks_[rank].port->postpone(id, deadline);
+  }
+}
+
 void RankedTransfers::cancel(TransferId id) {
   const auto found = open_.find(id);
   if (found == open_.end()) return;

@@ -81,6 +81,7 @@ class RankedTransfers final : public TransferPort {
 
   void submit(Transfer transfer) override;
   void raise(TransferId id, Urgency urgency) override;
+  void postpone(TransferId id, TimePoint deadline) override;
   void cancel(TransferId id) override;
   /// Each rank gets this limit for the bytes of its own share.
   void limit(Urgency urgency, Bytes per_second) override;

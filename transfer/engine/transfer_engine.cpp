@@ -92,6 +92,11 @@ void TransferEngine::raise(TransferId id, Urgency urgency) {
   scheduler_.raise(id, urgency);
 }
 
+void TransferEngine::postpone(TransferId id, TimePoint deadline) {
+  changed_ = true;
+  scheduler_.postpone(id, deadline);
+}
+
 void TransferEngine::cancel(TransferId id) {
   changed_ = true;
   scheduler_.cancel(id);
@@ -159,6 +164,8 @@ void ThreadedTransfers::submit(Transfer transfer) {
 
 void ThreadedTransfers::raise(TransferId id, Urgency urgency) { command_in_.push(Raise{id, urgency}); }
 
+void ThreadedTransfers::postpone(TransferId id, TimePoint deadline) { command_in_.push(Postpone{id, deadline}); }
+
 void ThreadedTransfers::cancel(TransferId id) { command_in_.push(Cancel{id}); }
 
 std::size_t ThreadedTransfers::poll(std::vector<TransferEvent>& out) {
@@ -194,6 +201,8 @@ void ThreadedTransfers::apply(Command command) {
     engine_.submit(std::move(*transfer));
   } else if (const auto* const raise = std::get_if<Raise>(&command)) {
     engine_.raise(raise->id, raise->urgency);
+  } else if (const auto* const postpone = std::get_if<Postpone>(&command)) {
+    engine_.postpone(postpone->id, postpone->deadline);
   } else if (const auto* const cancel = std::get_if<Cancel>(&command)) {
     engine_.cancel(cancel->id);
   } else if (std::holds_alternative<CancelAll>(command)) {

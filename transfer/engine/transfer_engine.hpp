@@ -37,6 +37,7 @@ class TransferEngine {
   /// goes first.
   void submit(Transfer transfer);
   void raise(TransferId id, Urgency urgency);
+  void postpone(TransferId id, TimePoint deadline);
   void cancel(TransferId id);
   void cancel_all();
   void limit(Urgency urgency, Bytes per_second);
@@ -69,6 +70,7 @@ class DirectTransfers final : public TransferPort {
 
   void submit(Transfer transfer) override { engine_.submit(std::move(transfer)); }
   void raise(TransferId id, Urgency urgency) override { engine_.raise(id, urgency); }
+  void postpone(TransferId id, TimePoint deadline) override { engine_.postpone(id, deadline); }
   void cancel(TransferId id) override { engine_.cancel(id); }
   void limit(Urgency urgency, Bytes per_second) override { engine_.limit(urgency, per_second); }
   std::size_t poll(std::vector<TransferEvent>& out) override { return engine_.poll(out); }
@@ -91,8 +93,8 @@ class DirectTransfers final : public TransferPort {
 /// the device never goes on.
 ///
 /// Threads: one, the control plane's. Bounds: at most transfers_in_flight_max transfers are between submit() and the engine, and
-/// further ones are refused. There are a few calls of raise() and cancel() for each transfer, and at most two events, in a
-/// transfer by layer one more for each layer.
+/// further ones are refused. For each transfer there are a few calls of raise() and cancel(), at most one call of postpone() for
+/// each request that waits for it, and at most two events, in a transfer by layer one more for each layer.
 class ThreadedTransfers final : public TransferPort {
  public:
   static constexpr std::size_t transfers_in_flight_max = 4096;
@@ -107,6 +109,7 @@ class ThreadedTransfers final : public TransferPort {
   /// After stop(), the transfer comes back with the error `stopped`.
   void submit(Transfer transfer) override;
   void raise(TransferId id, Urgency urgency) override;
+  void postpone(TransferId id, TimePoint deadline) override;
   void cancel(TransferId id) override;
   void limit(Urgency urgency, Bytes per_second) override;
   std::size_t poll(std::vector<TransferEvent>& out) override;
@@ -121,6 +124,10 @@ class ThreadedTransfers final : public TransferPort {
     TransferId id;
     Urgency urgency;
   };
+  struct Postpone {
+    TransferId id;
+    TimePoint deadline;
+  };
   struct Cancel {
     TransferId id;
   };
@@ -130,7 +137,7 @@ class ThreadedTransfers final : public TransferPort {
     Bytes per_second;
   };
   struct EndWhenIdle {};
-  using Command = std::variant<Transfer, Raise, Cancel, CancelAll, Limit, EndWhenIdle>;
+  using Command = std::variant<Transfer, Raise, Postpone, Cancel, CancelAll, Limit, EndWhenIdle>;
   using Commands = CompletionQueue<Command>;
   using Events = CompletionQueue<TransferEvent>;
 

@@ -20,6 +20,7 @@ class TransferPort {
   /// cancelled, and its error says why.
   virtual void submit(Transfer transfer) = 0;
   virtual void raise(TransferId id, Urgency urgency) = 0;
+  virtual void postpone(TransferId id, TimePoint deadline) = 0;
   virtual void cancel(TransferId id) = 0;
   /// Limits the transfers of this urgency, in both directions together, to `per_second` bytes per second; 0: no limit. `urgency`
   /// must not be `request`, because requests wait for their transfers.

@@ -101,6 +101,16 @@ void TransferScheduler::raise(TransferId id, Urgency urgency) {
   if (queued) enqueue(found->second);
 }
 
+void TransferScheduler::postpone(TransferId id, TimePoint deadline) {
+  const auto found = handles_.find(id);
+  if (found == handles_.end()) return;
+  Entry& entry = entries_[found->second];
+  if (entry.reported || deadline <= entry.transfer.deadline) return;
+  entry.transfer.deadline = deadline;
+  deadlines_.erase(found->second);
+  if (deadline != never) deadlines_.set(found->second, deadline);
+}
+
 void TransferScheduler::cancel(TransferId id) {
   const auto found = handles_.find(id);
   if (found != handles_.end()) cancel(found->second);

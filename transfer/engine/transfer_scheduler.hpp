@@ -90,6 +90,9 @@ class TransferScheduler {
   /// Makes the transfer as urgent as `urgency`, and moves what is queued of it to the end of that lane. If it is that urgent
   /// already, or more, nothing changes. An unknown id is ignored, because the transfer may just have ended.
   void raise(TransferId id, Urgency urgency);
+  /// Gives the transfer a later deadline. `never`: it has no deadline any more. If its deadline is as late already, or if its
+  /// `finished` event was reported, nothing changes. An unknown id is ignored.
+  void postpone(TransferId id, TimePoint deadline);
   /// Drops the part of the transfer that has not started. Its error is `cancelled` then. The `finished` event comes when the
   /// started pieces have ended, or at the transfer's deadline. If all of it has started, or if the id is unknown, nothing
   /// changes.

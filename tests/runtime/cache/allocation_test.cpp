@@ -138,6 +138,7 @@ class PromptTransfers final : public TransferPort {
     blocks_ += blocks;
   }
   void raise(TransferId, Urgency) override {}
+  void postpone(TransferId, TimePoint) override {}
   void cancel(TransferId) override {}
   void limit(Urgency, Bytes) override {}
   std::size_t poll(std::vector<TransferEvent>& out) override {

@@ -198,6 +198,7 @@ class FrozenTransfers final : public TransferPort {
     }
   }
   void raise(TransferId id, Urgency urgency) override { port_.raise(id, urgency); }
+  void postpone(TransferId id, TimePoint deadline) override { port_.postpone(id, deadline); }
   void cancel(TransferId id) override { port_.cancel(id); }
   void limit(Urgency urgency, Bytes per_second) override { port_.limit(urgency, per_second); }
   std::size_t poll(std::vector<TransferEvent>& out) override { return frozen ? 0 : port_.poll(out); }

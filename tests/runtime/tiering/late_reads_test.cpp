@@ -118,6 +118,43 @@ TEST_F(LateReads, are_due_after_twice_the_time_that_computing_what_storage_has_t
   commit_and_release(3, keys_of({1, 2, 3}));
 }
 
+TEST_F(LateReads, that_several_requests_wait_for_are_due_when_the_most_patient_of_them_says) {
+  make(8, 0);
+  run(1, keys_of({1, 2, 3, 4}));
+  run(2, keys_of({11, 12, 13, 14, 15, 16, 17, 18}));
+  acquire(3, keys_of({1}));
+  ASSERT_EQ(reads.size(), 1U);
+  ASSERT_EQ(manager->next_deadline(), now + 20ms + 2 * 10ms);
+  acquire(4, keys_of({1, 2, 3, 4}));
+  ASSERT_EQ(reads.size(), 4U);
+  EXPECT_EQ(manager->next_deadline(), now + 20ms + 2 * 40ms);
+  pass(50ms);
+  EXPECT_EQ(manager->stats().loads_late, 0U);
+  end_reads({});
+  bring_up();
+  EXPECT_EQ(manager->requests().request_stats(RequestId{4})->storage, 4U);
+  commit_and_release(4, keys_of({1, 2, 3, 4}));
+  commit_and_release(3, keys_of({1}));
+}
+
+TEST_F(LateReads, are_not_put_off_by_one_request_after_the_other) {
+  make(8, 0);
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({11, 12, 13, 14, 15, 16, 17, 18}));
+  acquire(3, keys_of({1, 2}));
+  const TimePoint due = now + 20ms + 2 * 20ms;
+  for (std::uint64_t id = 4; id < 7; ++id) {
+    pass(15ms);
+    acquire(id, keys_of({1, 2}));
+    ASSERT_EQ(manager->requests().request_stats(RequestId{id})->joined, 2U);
+    EXPECT_EQ(manager->next_deadline(), due) << "each allows as much time as the first one";
+  }
+  pass(15ms);
+  EXPECT_EQ(manager->stats().loads_late, 2U);
+  for (std::uint64_t id = 3; id < 7; ++id) commit_and_release(id, keys_of({1, 2}));
+  end_reads({});
+}
+
 TEST_F(LateReads, that_fail_take_with_them_what_came_to_stand_on_their_copies) {
   make(4, 4);
   run(1, keys_of({1, 2, 3}));

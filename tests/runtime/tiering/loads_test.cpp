@@ -2,15 +2,18 @@
 
 #include "tests/runtime/fixture.hpp"
 
+#include <chrono>
+
 namespace terrace {
 namespace {
 
+using namespace std::chrono_literals;
 using test::keys_of;
 using test::sizes;
 
-/// Blocks 1 and 2 are in the host, and other blocks fill the device.
 class SharedLoads : public test::CacheFixture {
  protected:
+  /// Blocks 1 and 2 are in the host, and other blocks fill the device.
   void make_with_full_device(ManagerConfig config) {
     config.policy = lru_policy;
     make(config);
@@ -19,6 +22,22 @@ class SharedLoads : public test::CacheFixture {
     run(3, keys_of({21, 22}));
     ASSERT_EQ(cache->match(keys_of({1, 2})).host, 2U);
     events.clear();
+  }
+  void acquire_until(std::uint64_t id, const std::vector<BlockKey>& keys, TimePoint deadline) {
+    AcquireRequest wanted = request(id, keys);
+    wanted.deadline = deadline;
+    leases[id] = std::move(cache->acquire(wanted).value());
+  }
+  /// Request 4 loads blocks 1 and 2 until this deadline. The link up stands still, and there is no other device slot.
+  void make_with_load_until(TimePoint deadline) {
+    make(sizes(2, 4));
+    run(1, keys_of({1, 2}));
+    run(2, keys_of({5, 6}));
+    events.clear();
+    device->stuck(Direction::swap_in, true);
+    acquire_until(4, keys_of({1, 2}), deadline);
+    settle();
+    ASSERT_EQ(device->commands(Direction::swap_in), 1U);
   }
   [[nodiscard]] const ManagerStats& totals() const { return cache->manager().stats(); }
 };
@@ -79,6 +98,43 @@ TEST_F(SharedLoads, that_end_early_change_nothing_for_a_request_with_slots_of_it
   EXPECT_EQ(totals().replans, 0U) << "the request has kept its place in the line";
   ASSERT_TRUE(ready(5));
   EXPECT_EQ(stats(5).host, 2U);
+}
+
+TEST_F(SharedLoads, go_on_for_a_request_without_a_deadline_though_that_of_their_starter_has_passed) {
+  make_with_load_until(clock.now() + 1s);
+  ASSERT_TRUE(acquire(5, keys_of({1, 2})).has_value());
+  ASSERT_EQ(stats(5).joined, 2U);
+  clock.advance(1s);
+  settle();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].id, RequestId{4});
+  EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
+  EXPECT_EQ(cache->manager().device_ledger().quarantined, 0U);
+  EXPECT_EQ(cache->next_deadline(), never);
+  device->stuck(Direction::swap_in, false);
+  settle();
+  ASSERT_TRUE(ready(5));
+  EXPECT_EQ(stats(5).host, 2U);
+  EXPECT_EQ(totals().replans, 0U);
+}
+
+TEST_F(SharedLoads, end_at_the_latest_deadline_of_those_who_joined) {
+  const TimePoint last = clock.now() + 3s;
+  make_with_load_until(clock.now() + 1s);
+  acquire_until(5, keys_of({1, 2}), last);
+  acquire_until(6, keys_of({1, 2}), clock.now() + 2s);
+  clock.advance(2s);
+  settle();
+  EXPECT_EQ(events.size(), 2U);  // of requests 4 and 6
+  EXPECT_EQ(cache->manager().device_ledger().quarantined, 0U);
+  EXPECT_EQ(transfers->next_deadline(), last);
+  clock.advance(1s);
+  settle();
+  ASSERT_EQ(events.size(), 3U);
+  EXPECT_EQ(events[2].id, RequestId{5});
+  EXPECT_EQ(events[2].error, Errc::deadline_exceeded);
+  EXPECT_EQ(cache->manager().device_ledger().quarantined, 2U);
+  device->stuck(Direction::swap_in, false);
 }
 
 }  // namespace

@@ -80,6 +80,7 @@ class RaiseWatch final : public TransferPort {
     raised.emplace_back(id, urgency);
     port_.raise(id, urgency);
   }
+  void postpone(TransferId id, TimePoint deadline) override { port_.postpone(id, deadline); }
   void cancel(TransferId id) override { port_.cancel(id); }
   void limit(Urgency urgency, Bytes per_second) override { limits.emplace_back(urgency, per_second); }
   std::size_t poll(std::vector<TransferEvent>& out) override { return port_.poll(out); }

@@ -19,6 +19,7 @@ class Scripted final : public TransferPort {
  public:
   void submit(Transfer transfer) override { transfers.push_back(std::move(transfer)); }
   void raise(TransferId, Urgency) override {}
+  void postpone(TransferId, TimePoint) override {}
   void cancel(TransferId) override {}
   void limit(Urgency, Bytes) override {}
   std::size_t poll(std::vector<TransferEvent>& out) override {

@@ -232,6 +232,7 @@ class FrozenPort final : public TransferPort {
  public:
   void submit(Transfer transfer) override { transfers.push_back(std::move(transfer)); }
   void raise(TransferId id, Urgency urgency) override { raised.emplace_back(id, urgency); }
+  void postpone(TransferId id, TimePoint deadline) override { postponed.emplace_back(id, deadline); }
   void cancel(TransferId id) override { cancelled.push_back(id); }
   void limit(Urgency urgency, Bytes per_second) override { limits.emplace_back(urgency, per_second); }
   std::size_t poll(std::vector<TransferEvent>& out) override {
@@ -253,6 +254,7 @@ class FrozenPort final : public TransferPort {
   }
   std::deque<Transfer> transfers;
   std::vector<std::pair<TransferId, Urgency>> raised;
+  std::vector<std::pair<TransferId, TimePoint>> postponed;
   std::vector<TransferId> cancelled;
   std::vector<std::pair<Urgency, Bytes>> limits;
   std::vector<TransferEvent> events;
@@ -305,6 +307,29 @@ TEST_F(FrozenRanksTest, are_given_up_on_a_moment_after_the_deadline) {
   EXPECT_EQ(events[0].kind, confirmed);
   EXPECT_FALSE(events[0].runs.empty());
   EXPECT_TRUE(transfers_.idle());
+}
+
+TEST_F(FrozenRanksTest, are_waited_for_until_a_deadline_that_was_postponed) {
+  const TimePoint first = clock_.now() + seconds{1};
+  const TimePoint second = clock_.now() + seconds{3};
+  submit(1, first);
+  submit(2, first);
+  a_.say(1, finished, {done, done});
+  EXPECT_TRUE(poll().empty());
+  transfers_.postpone(TransferId{1}, second);
+  transfers_.postpone(TransferId{1}, first);  // it is later already
+  transfers_.postpone(TransferId{2}, never);
+  transfers_.postpone(TransferId{7}, never);
+  EXPECT_EQ(a_.postponed, (std::vector{std::pair{TransferId{2}, never}}));
+  EXPECT_EQ(b_.postponed, (std::vector{std::pair{TransferId{1}, second}, std::pair{TransferId{2}, never}}));
+  EXPECT_EQ(transfers_.next_deadline(), second + RankedTransfersOptions{}.report_grace);
+  clock_.advance(seconds{2});
+  EXPECT_TRUE(poll().empty());
+  clock_.advance(seconds{2});
+  ASSERT_EQ(poll().size(), 1U);
+  transfers_.postpone(TransferId{1}, never);  // it has been reported
+  EXPECT_EQ(transfers_.next_deadline(), never);
+  transfers_.check_invariants();
 }
 
 TEST_F(FrozenRanksTest, that_report_within_the_grace_are_believed) {

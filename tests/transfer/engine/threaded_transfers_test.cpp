@@ -104,6 +104,7 @@ TEST_F(ThreadedTransfersTest, end_thousands_of_transfers_each_exactly_once) {
       transfers_->submit(transfer(++id, out ? swap_out : swap_in, urgency, {run(at, at, blocks)}));
       if (random.chance(0.1)) transfers_->cancel(TransferId{id});
       if (random.chance(0.1)) transfers_->raise(TransferId{id}, request);
+      if (random.chance(0.1)) transfers_->postpone(TransferId{id}, never);
     }
     for (const TransferEvent& event : await_events(batch)) {
       EXPECT_EQ(event.kind, TransferEvent::Kind::finished);

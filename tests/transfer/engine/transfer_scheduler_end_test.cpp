@@ -111,6 +111,33 @@ TEST_F(TransferSchedulerEndTest, resolves_a_transfer_at_its_deadline_and_confirm
   EXPECT_TRUE(scheduler_.idle());
 }
 
+TEST_F(TransferSchedulerEndTest, goes_on_with_a_transfer_whose_deadline_was_postponed) {
+  submit(1, request, 8, start + seconds{5});
+  submit(2, request, 4, start + seconds{5});
+  const std::optional<Piece> first = next();
+  scheduler_.postpone(TransferId{1}, start + seconds{9});
+  scheduler_.postpone(TransferId{1}, start + seconds{7});  // it is later already
+  scheduler_.postpone(TransferId{2}, never);
+  scheduler_.postpone(TransferId{99}, never);
+  scheduler_.check_invariants();
+  EXPECT_EQ(scheduler_.next_deadline(), start + seconds{9});
+  finish(*first, {}, start + seconds{6});
+  const std::optional<Piece> second = next(swap_out, start + seconds{8});
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->id, TransferId{1});
+  EXPECT_TRUE(events().empty());
+
+  scheduler_.expire(start + seconds{9});
+  const std::vector<TransferEvent> reported = events();
+  ASSERT_EQ(reported.size(), 1U);
+  EXPECT_EQ(reported[0].outcomes, outcomes(4, BlockOutcome::done, 4, BlockOutcome::unconfirmed));
+  scheduler_.postpone(TransferId{1}, never);  // too late
+  scheduler_.check_invariants();
+  EXPECT_EQ(scheduler_.next_deadline(), never);
+  finish(*second, {}, start + seconds{10});
+  EXPECT_EQ(events().size(), 1U);
+}
+
 TEST_F(TransferSchedulerEndTest, never_starts_the_rest_of_a_transfer_past_its_deadline) {
   submit(1, request, 8, start + seconds{5});
   const std::optional<Piece> piece = next();
