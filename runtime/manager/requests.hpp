@@ -113,7 +113,8 @@ class Requests {
   // ---- what happened elsewhere
 
   /// Handles the events of a pool: slots that waiting requests have got, and events of loads. It is called after
-  /// TieredPool::on_transfer, on_store, on_time and pump; no other call of the pool leaves such events.
+  /// TieredPool::on_transfer, on_store, on_time and pump. leave_load() leaves such events, too: the next settle() handles them.
+  /// No other call of the pool does.
   void handle_events(TieredPool& pool);
   /// Fails each pending request.
   void fail_pending(ErrorCode error);
@@ -176,6 +177,7 @@ class Requests {
 
   [[nodiscard]] Result<void> plan(Index index, std::span<const BlockKey> keys);
   void take_hits(Request& request, std::span<const BlockKey> keys, std::uint32_t hits);
+  void handle(TieredPool& pool, const Loads::Event& event);
   void on_served(PoolId pool, const DeviceSlotAllocator::Served& served, std::span<const SlotId> slots);
   [[nodiscard]] BlockRef hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const;
   void read_hits(const GroupPart& part, std::size_t group);

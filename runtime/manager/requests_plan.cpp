@@ -80,27 +80,30 @@ void Requests::take_hits(Request& r, std::span<const BlockKey> keys, std::uint32
 }
 
 void Requests::handle_events(TieredPool& pool) {
-  if (!pool.has_events()) return;
-  pool.take_served(served_, served_slots_);
-  std::span<const SlotId> slots{served_slots_};
-  for (const DeviceSlotAllocator::Served& served : served_) {
-    on_served(pool.id(), served, slots.first(served.slots));
-    slots = slots.subspan(served.slots);
-  }
-  pool.take_load_events(load_events_);
-  for (const Loads::Event& event : load_events_) {
-    switch (event.kind) {
-      case Loads::Event::Kind::layers:
-        for (const Index index : pool.loads().waiters(event.load)) report_layers(index);
-        break;
-      case Loads::Event::Kind::missing: on_load_failed({pool.id(), event.load}, event.block, event.late); break;
-      case Loads::Event::Kind::ended:
-        for (const Index index : pool.loads().waiters(event.load)) on_load_ended(index, {pool.id(), event.load});
-        pool.close_load(event.load);
-        break;
+  // A request that leaves a load on the way may leave new events behind.
+  while (pool.has_events()) {
+    pool.take_served(served_, served_slots_);
+    std::span<const SlotId> slots{served_slots_};
+    for (const DeviceSlotAllocator::Served& served : served_) {
+      on_served(pool.id(), served, slots.first(served.slots));
+      slots = slots.subspan(served.slots);
     }
+    pool.take_load_events(load_events_);
+    for (const Loads::Event& event : load_events_) handle(pool, event);
   }
-  TERRACE_CHECK(!pool.has_events());
+}
+
+void Requests::handle(TieredPool& pool, const Loads::Event& event) {
+  switch (event.kind) {
+    case Loads::Event::Kind::layers:
+      for (const Index index : pool.loads().waiters(event.load)) report_layers(index);
+      break;
+    case Loads::Event::Kind::missing: on_load_failed({pool.id(), event.load}, event.block, event.late); break;
+    case Loads::Event::Kind::ended:
+      for (const Index index : pool.loads().waiters(event.load)) on_load_ended(index, {pool.id(), event.load});
+      pool.close_load(event.load);
+      break;
+  }
 }
 
 void Requests::on_served(PoolId pool, const DeviceSlotAllocator::Served& served, std::span<const SlotId> slots) {

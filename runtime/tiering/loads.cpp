@@ -85,6 +85,7 @@ void Loads::leave(LoadId id, std::uint32_t waiter) {
   Load& load = loads_[id];
   if (load.unfinished == 0 || std::erase(load.waiters, waiter) == 0 || !load.waiters.empty()) return;
   for (const Crossing& transfer : load.transfers) actions_.cancels.push_back(transfer.id);
+  if (load.unread > 0) abandon_reads(id);
 }
 
 std::uint32_t Loads::layers(LoadId id) const {
@@ -123,13 +124,6 @@ bool Loads::pump() {
   while (!landing_.empty()) {
     const PartRef ref = landing_.front();
     Part& part = loads_[ref.load].parts[ref.part];
-    if (loads_[ref.load].waiters.empty()) {
-      landing_.pop_front();
-      --loads_[ref.load].unread;
-      end_part(ref.load, ref.part, State::failed);
-      changed = true;
-      continue;
-    }
     // Reads the block into a host copy if it can, because that serves later loads, too. Otherwise into a staging slot.
     std::optional<SlotId> slot;
     part.arena_slot_is_ours = true;
@@ -203,10 +197,11 @@ TimePoint Loads::next_deadline() const {
   return next;
 }
 
-/// Ends the load without the parts that storage has not read yet.
+/// Ends the load without the parts that storage has not read yet, because they are late or because the last waiter has left. If
+/// copies of other parts are under way, the load ends with them.
 void Loads::abandon_reads(LoadId id) {
   Load& load = loads_[id];
-  load.late = true;
+  load.late = !load.waiters.empty();
   load.unread = 0;
   // Takes its parts out of the queue for landing slots.
   for (std::size_t left = landing_.size(); left > 0; --left) {
@@ -219,7 +214,7 @@ void Loads::abandon_reads(LoadId id) {
     Part& part = loads_[id].parts[i];
     if (part.state != State::landing && part.state != State::reading) continue;
     if (part.state == State::reading) reads_.at(part.read).abandoned = true;
-    ++stats_.loads_late;
+    stats_.loads_late += load.late;
     end_part(id, i, State::failed);
   }
 }
@@ -367,6 +362,13 @@ void Loads::close(LoadId id) {
   load.clear();
   --open_;
   free_.push_back(id);
+}
+
+void Loads::check_invariants() const {
+  for (const Load& load : loads_) {
+    // The device slots of a load that nobody waits for depend on copies under way, and never on storage.
+    if (load.in_use && load.waiters.empty()) TERRACE_CHECK(load.unread == 0);
+  }
 }
 
 }  // namespace terrace

@@ -32,10 +32,11 @@ struct LoadPart {
 ///
 /// A load is what one request asks for in one group: the blocks of one prefix in order, or unchained blocks. Other requests that
 /// need the same blocks join the load. When all its parts have ended, its device copies become ready together. If a block did not
-/// arrive, it and the blocks after it in its prefix fail, and their slots become free. When the last waiter has left,
-/// its queued transfers are cancelled, and a part without a landing slot is dropped when it comes to the front of that line. The
-/// rest goes on and is cached. A request that still waits for device slots is a waiter, too, if the load is filling blocks for
-/// which it has not asked for slots.
+/// arrive, it and the blocks after it in its prefix fail, and their slots become free. When the last waiter has left, its queued
+/// transfers are cancelled, and its parts that storage has not read yet fail, whether their reads are under way or not. A block
+/// that is read all the same goes no further than the host tier. Copies to the device that are under way go on, and the load ends
+/// with them. Without such copies its device slots are free at once. A request that still waits for device slots is a waiter,
+/// too, if the load is filling blocks for which it has not asked for slots.
 ///
 /// If a waiter asks for loading by layer, the load's next transfers go by layer, and its waiters are told how many leading
 /// layers all blocks of the load have. A transfer made before that reports no layers until it has ended.
@@ -47,7 +48,7 @@ class Loads {
   /// Whether blocks did not arrive because the deadline for reads has passed.
   enum class Late : bool { no, yes };
   /// An event of a load. The caller handles the events in order. Meanwhile it may call waiters(), layers(), leave() and close(),
-  /// but not start() or join().
+  /// but not start() or join(). leave() may add events of the load that is left.
   struct Event {
     enum class Kind : std::uint8_t {
       layers,   ///< layers() has grown
@@ -87,7 +88,7 @@ class Loads {
   [[nodiscard]] std::uint32_t layers(LoadId load) const;
   /// The load that is filling the block's device copy. There must be one.
   [[nodiscard]] LoadId load_of(BlockRef block) const;
-  /// The waiter does not wait any more.
+  /// The waiter does not wait any more. If it was the last one, the load may end in this call.
   void leave(LoadId load, std::uint32_t waiter);
   /// The tier from which a load is bringing the block to the device. There must be such a load.
   [[nodiscard]] Tier source_of(BlockRef block) const {
@@ -122,6 +123,7 @@ class Loads {
   [[nodiscard]] std::size_t links_waiting() const { return landed_.size() + crossing_; }
 
   [[nodiscard]] bool idle() const { return open_ == 0 && quarantined_.empty() && reads_.empty(); }
+  void check_invariants() const;
 
  private:
   enum class State : std::uint8_t { landing, reading, landed, crossing, arrived, failed, unconfirmed };
@@ -156,7 +158,7 @@ class Loads {
     std::uint32_t unsubmitted = 0;  ///< parts that are not in a transfer yet
     bool by_layer = false;
     bool lost = false;  ///< a part did not arrive
-    bool late = false;  ///< the deadline for reads has passed
+    bool late = false;  ///< the deadline for reads has passed while requests waited
     bool in_use = false;
 
     /// The vectors keep their memory.

@@ -225,7 +225,6 @@ bool TieredPool::pump() {
   changed |= device_slots_.pump();
   if (has_events()) return true;
   changed |= loads_.pump();  // before the storage writer takes staging slots, for which no request waits
-  if (has_events()) return true;
   changed |= storage_writer_.pump();
   changed |= sweep_hidden();
   changed |= reclaimer_.pump();
@@ -444,6 +443,7 @@ std::string TieredPool::describe_tree(std::size_t lines_max) const {
 
 void TieredPool::check_invariants(std::uint64_t held, bool at_rest) const {
   residency_.check_invariants();
+  loads_.check_invariants();
   const SlotAllocator& device = residency_.pool(Tier::device);
   const SlotAllocator& arena = residency_.pool(Tier::host);
   TERRACE_CHECK(device.ledger().balanced());

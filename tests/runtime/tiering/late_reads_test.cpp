@@ -192,6 +192,22 @@ TEST_F(LateReads, keep_the_slots_that_storage_reads_into_until_they_end) {
   EXPECT_EQ(manager->host_ledger().held, 0U);
 }
 
+TEST_F(LateReads, of_a_released_request_leave_their_blocks_in_the_host) {
+  make(4, 4);
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({5, 6, 7, 8}));
+  run(3, keys_of({11, 12, 13, 14}));
+  acquire(4, keys_of({1, 2, 3}));
+  ASSERT_EQ(reads.size(), 3U);
+  ASSERT_TRUE(manager->requests().release(RequestId{4}, Fence{}).has_value());
+  EXPECT_EQ(manager->device_ledger().filling, 0U);
+  manager->check_invariants();
+  carry_out();
+  end_reads({});
+  EXPECT_EQ(manager->requests().match(keys_of({1, 2, 3})).host, 3U);
+  EXPECT_EQ(manager->stats().loads_late, 0U);
+}
+
 TEST_F(LateReads, do_not_cost_what_is_on_its_way_from_the_host) {
   make(4, 8);
   run(1, keys_of({1, 2, 3}));

@@ -137,5 +137,36 @@ TEST_F(SharedLoads, end_at_the_latest_deadline_of_those_who_joined) {
   device->stuck(Direction::swap_in, false);
 }
 
+class ReleasedLoads : public test::CacheFixture {};
+
+TEST_F(ReleasedLoads, give_their_device_slots_back_though_storage_stands_still) {
+  ManagerConfig config = test::with_storage(sizes(6), WritePolicy::write_through);
+  config.loads = LoadPolicy::always;  // so that reads have no deadline
+  config.staging_blocks = 1;
+  make(config);
+  const auto others = keys_of({11, 12, 13, 14, 15, 16});
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({5, 6}));
+  run(3, others);
+  ASSERT_EQ(cache->match(keys_of({1, 2})).storage, 2U);
+  ASSERT_EQ(cache->match(keys_of({5, 6})).storage, 2U);
+  ASSERT_EQ(cache->drop(others).value(), 6U);
+  cache->pause_transfers();  // storage answers nothing
+  ASSERT_TRUE(acquire(4, keys_of({1, 2})).has_value());
+  ASSERT_TRUE(acquire(5, keys_of({5, 6})).has_value());
+  ASSERT_EQ(free_on_device(), 2U);
+  release(5);  // none of its blocks has a slot of the host arena: they wait behind the second block of the other request
+  EXPECT_EQ(free_on_device(), 4U);
+  cache->manager().check_invariants();
+  release(4);
+  EXPECT_EQ(free_on_device(), 6U);
+  EXPECT_EQ(cache->manager().host_ledger().held, 1U) << "storage may still write into this slot of the arena";
+  EXPECT_EQ(cache->manager().stats().loads_late, 0U);
+  cache->resume_transfers();
+  settle();
+  EXPECT_EQ(cache->manager().host_ledger().held, 0U);
+  EXPECT_FALSE(cache->has_pending_work());
+}
+
 }  // namespace
 }  // namespace terrace

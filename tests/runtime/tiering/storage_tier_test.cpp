@@ -142,7 +142,7 @@ TEST_F(StorageTier, requests_for_a_block_on_its_way_up_share_one_read) {
   EXPECT_EQ(table(3)[0], table(4)[0]);
 }
 
-TEST_F(StorageTier, an_aborted_load_returns_its_slots_and_keeps_what_was_under_way) {
+TEST_F(StorageTier, an_aborted_load_returns_its_slots_at_once) {
   make(with_storage(sizes(6), WritePolicy::write_through));
   run(1, keys_of({1, 2}));
   run(2, keys_of({3, 4, 5, 6, 7, 8}));
@@ -150,9 +150,9 @@ TEST_F(StorageTier, an_aborted_load_returns_its_slots_and_keeps_what_was_under_w
   ASSERT_FALSE(ready(3));
   release(3);
   EXPECT_EQ(cache->manager().device_ledger().held, 0U);  // the slots for blocks that it would have computed
+  EXPECT_EQ(cache->manager().device_ledger().filling, 0U);
   settle();
   EXPECT_FALSE(cache->has_pending_work());
-  EXPECT_EQ(cache->manager().device_ledger().filling, 0U);
   EXPECT_EQ(cache->manager().host_ledger().held, 0U);
   run(4, keys_of({1, 2}));
   EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
