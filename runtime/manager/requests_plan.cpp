@@ -7,7 +7,9 @@
 
 namespace terrace {
 
-/// Pins the hits of the request, and takes slots for its other blocks or waits for them. If it fails, it changes nothing.
+/// Pins the hits of the request, and takes slots for its other blocks or waits for them. If it fails, it changes nothing. Only a
+/// new request fails with never_fits. One that is planned again was accepted, perhaps before its pool became smaller: it goes on
+/// if there are slots for what it needs now.
 Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
   Request& r = requests_[index];
   // After two failed loads the request takes only hits on the device, and computes the rest.
@@ -20,7 +22,7 @@ Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
     hits = planner_.look_up(usable.first(worth), lowest);
   turned_down -= hits;
   r.blocks_now = hits + std::min(r.blocks - hits, r.new_blocks_max);
-  if (!planner_.could_ever_fit(r)) return Errc::never_fits;
+  if (r.state == State::unused && !planner_.could_ever_fit(r)) return Errc::never_fits;
 
   planner_.sum_needs(r, needs_);
   planner_.pin_hits();

@@ -149,8 +149,8 @@ struct EvictedBlocks {
 };
 
 /// Reports on a pending request. If ends_wait() is true and there is no error, the request is ready. With an error it has failed
-/// and must be released; it holds nothing unless layers were reported. Errors: no_room and never_fits (something that it counted
-/// on is gone, and it cannot be planned again), deadline_exceeded, cleared, load_failed (only by layer).
+/// and must be released; it holds nothing unless layers were reported. Errors: no_room (something that it counted on is gone, and
+/// there are not enough slots to plan it again), deadline_exceeded, cleared, load_failed (only by layer).
 ///
 /// For a request by layer, events with increasing `layers` can come first. After the first of them the block table is final and
 /// can be read. Compute may be launched that reads these layers of the hits, or that writes any of the new blocks. No other call

@@ -315,6 +315,7 @@ void World::poll() {
     if (!event.ends_wait()) {
       told_of_layers(**client, event.layers);
     } else if (event.error) {
+      TERRACE_CHECK(event.error != Errc::never_fits);  // it was accepted, and resizes keep to that
       ++seen_->failed;
       *(*client)->valid = false;
       if ((*client)->layers == 0) {

@@ -129,6 +129,32 @@ TEST_F(Resize, less_than_is_held_pinned_and_promised_is_refused) {
   ASSERT_TRUE(cache->unpin(pin).has_value());
 }
 
+TEST_F(Resize, a_request_that_was_accepted_before_is_planned_again_by_what_it_needs_now) {
+  make(sizes(8, 16));
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({11, 12, 13, 14, 15, 16, 17, 18}));
+  ASSERT_EQ(found(keys_of({1, 2})).host, 2U);
+  const auto keys = keys_of({1, 2, 3, 4, 5, 6});
+  AcquireRequest wanted = request(3, keys);
+  wanted.new_blocks_max = 1;  // two blocks are loaded, one is computed, three come later
+  device->stuck(Direction::swap_in, true);
+  leases[3] = std::move(cache->acquire(wanted).value());
+  settle();
+  ASSERT_EQ(device->commands(Direction::swap_in), 1U);
+  EXPECT_EQ(resize(Tier::device, 2).error(), Errc::no_room) << "it holds three slots";
+  ASSERT_TRUE(resize(Tier::device, 4).has_value());
+  device->fail_next(Direction::swap_in);
+  device->stuck(Direction::swap_in, false);
+  settle();
+  EXPECT_EQ(cache->manager().stats().replans, 1U);
+  ASSERT_TRUE(ready(3));
+  EXPECT_EQ(stats(3).host, 2U);
+  // Now it runs as far as the pool allows, and the engine is told. A new request of this size is refused.
+  EXPECT_EQ(cache->extend(leases.at(3), 3).error(), Errc::no_room);
+  EXPECT_TRUE(cache->extend(leases.at(3), 1).has_value());
+  EXPECT_EQ(acquire(4, keys_of({21, 22, 23, 24, 25, 26})).error(), Errc::never_fits);
+}
+
 TEST_F(Resize, a_slot_that_will_retire_is_promised_to_nobody) {
   make(sizes(6));
   run(1, keys_of({1, 2, 3}));
