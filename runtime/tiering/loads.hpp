@@ -60,7 +60,7 @@ class Loads {
     BlockRef block;
     Late late = Late::no;
   };
-  /// What one waiter allows. A load has the latest deadlines of all its waiters, those included that have left.
+  /// The deadlines of one waiter. A load has the latest deadlines of all its waiters, those included that have left.
   struct Deadlines {
     /// At this time transfers of the load that have not ended fail, for all waiters.
     TimePoint copies = never;
