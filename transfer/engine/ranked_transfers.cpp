@@ -67,7 +67,7 @@ void RankedTransfers::submit(Transfer transfer) {
     refused.outcomes.assign(block_count(transfer.runs), BlockOutcome::cancelled);
     refused.error = Errc::stopped;
     refused.runs = std::move(transfer.runs);
-    refused_.push_back(std::move(refused));
+    events_.push_back(std::move(refused));
     waker_.wake();
     return;
   }
@@ -156,11 +156,9 @@ std::size_t RankedTransfers::poll(std::vector<TransferEvent>& out) {
   collected_.clear();
   // Check deadlines after the reports, so that a report that arrived before this call is in time.
   if (!deadlines_.empty()) expire(clock_.now());
-  const std::size_t reported = events_.size() + refused_.size();
+  const std::size_t reported = events_.size();
   std::ranges::move(events_, std::back_inserter(out));
   events_.clear();
-  std::ranges::move(refused_, std::back_inserter(out));
-  refused_.clear();
   return reported;
 }
 

@@ -94,8 +94,8 @@ class RankedTransfers final : public TransferPort {
   void lose(std::uint32_t rank);
   [[nodiscard]] RankHealth health(std::uint32_t rank) const;
   [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(ranks_.size()); }
-  /// Returns true if no transfer is open and no refused transfer waits to be reported.
-  [[nodiscard]] bool idle() const { return open_.empty() && refused_.empty(); }
+  /// Returns true if no transfer is open and no event waits for poll().
+  [[nodiscard]] bool idle() const { return open_.empty() && events_.empty(); }
   void check_invariants() const;
 
  private:
@@ -148,8 +148,7 @@ class RankedTransfers final : public TransferPort {
   IndexedHeap<TimePoint> deadlines_;  ///< of transfers that have not been reported, including the grace
   VectorPool<SlotRun> spare_runs_;
   VectorPool<std::uint32_t> spare_layers_;
-  std::vector<TransferEvent> events_;
-  std::vector<TransferEvent> refused_;
+  std::vector<TransferEvent> events_;     ///< not reported yet
   std::vector<TransferEvent> collected_;  ///< scratch memory of poll()
 };
 

@@ -412,6 +412,22 @@ TEST_F(FrozenRanksTest, that_are_lost_owe_nothing_any_more) {
   EXPECT_TRUE(transfers_.idle());
 }
 
+TEST_F(FrozenRanksTest, are_idle_when_nothing_is_under_way_and_nothing_is_left_to_report) {
+  submit(1);
+  EXPECT_FALSE(transfers_.idle());
+  a_.say(1, finished, {done, done});
+  EXPECT_TRUE(poll().empty());
+  EXPECT_FALSE(transfers_.idle());
+  transfers_.lose(1);
+  EXPECT_FALSE(transfers_.idle()) << "the transfer has failed, and nobody knows yet";
+  EXPECT_EQ(poll().size(), 1U);
+  EXPECT_TRUE(transfers_.idle());
+  submit(2);
+  EXPECT_FALSE(transfers_.idle()) << "it is refused";
+  EXPECT_EQ(poll().size(), 1U);
+  EXPECT_TRUE(transfers_.idle());
+}
+
 class ReplicatedRanksTest : public RankedTransfersTest {
  protected:
   ReplicatedRanksTest() : RankedTransfersTest{RankPayload::replicated} {}
