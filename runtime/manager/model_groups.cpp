@@ -11,7 +11,8 @@ ModelGroups::ModelGroups(const ManagerConfig& config, ManagerStats& stats, KvEve
   single_ = rules_.size() == 1 && rules_.front().chained();
   for (std::size_t number = 0; number < config.pool_count(); ++number) {
     const PoolId id{static_cast<std::uint16_t>(number)};
-    pools_.push_back(std::make_unique<TieredPool>(id, config, config.pool(id), stats, events, budget));
+    owned_pools_.push_back(std::make_unique<TieredPool>(id, config, config.pool(id), stats, events, budget));
+    pools_.push_back(owned_pools_.back().get());
   }
 }
 

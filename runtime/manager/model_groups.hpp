@@ -40,7 +40,8 @@ class ModelGroups {
   [[nodiscard]] bool single() const { return single_; }
 
   /// The pools, by PoolId.
-  [[nodiscard]] std::span<const std::unique_ptr<TieredPool>> pools() const { return pools_; }
+  [[nodiscard]] std::span<TieredPool* const> pools() { return pools_; }
+  [[nodiscard]] std::span<const TieredPool* const> pools() const { return pools_; }
   [[nodiscard]] TieredPool& at(PoolId pool) { return *pools_.at(pool.value()); }
   [[nodiscard]] const TieredPool& at(PoolId pool) const { return *pools_.at(pool.value()); }
   [[nodiscard]] TieredPool& pool_of(std::size_t group) { return *pools_[rules_[group].config().pool.value()]; }
@@ -64,7 +65,8 @@ class ModelGroups {
   std::vector<GroupRule> rules_;
   std::uint32_t alignment_ = 1;
   bool single_ = true;
-  std::vector<std::unique_ptr<TieredPool>> pools_;
+  std::vector<std::unique_ptr<TieredPool>> owned_pools_;
+  std::vector<TieredPool*> pools_;            ///< by PoolId
   mutable std::vector<BlockKey> group_keys_;  ///< scratch
 };
 

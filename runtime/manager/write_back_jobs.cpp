@@ -60,7 +60,7 @@ std::string_view to_string(WriteBackState state) {
   return "?";
 }
 
-WriteBackJobs::WriteBackJobs(std::span<const std::unique_ptr<TieredPool>> pools, std::uint32_t blocks_ahead)
+WriteBackJobs::WriteBackJobs(std::span<TieredPool* const> pools, std::uint32_t blocks_ahead)
     : pools_{pools}, blocks_ahead_{blocks_ahead} {}
 
 Result<WriteBackJobs::Job*> WriteBackJobs::add(const WriteBackOrder& order) {

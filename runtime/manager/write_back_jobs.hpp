@@ -9,7 +9,6 @@
 #include <array>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,7 +32,7 @@ class WriteBackJobs {
   /// The most ended jobs that are kept. Older ones are forgotten.
   static constexpr std::size_t ended_max = 64;
 
-  WriteBackJobs(std::span<const std::unique_ptr<TieredPool>> pools, std::uint32_t blocks_ahead);
+  WriteBackJobs(std::span<TieredPool* const> pools, std::uint32_t blocks_ahead);
 
   /// Starts a job over the blocks of these prefixes. `gone`: keys that were asked for, but are not cached; each gets the result
   /// dropped_gone. Fails: refused (running_max jobs run).
@@ -118,7 +117,7 @@ class WriteBackJobs {
   void end_if_done(Job& job);
   void end(Job& job, WriteBackState state);
 
-  std::span<const std::unique_ptr<TieredPool>> pools_;
+  std::span<TieredPool* const> pools_;
   std::uint32_t blocks_ahead_;
   std::map<WriteBackId, Job> jobs_;
   std::array<Job*, StorageWriter::wants_count> by_bit_{};  ///< the running jobs

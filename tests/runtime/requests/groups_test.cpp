@@ -6,6 +6,8 @@
 
 #include <stdexcept>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 namespace terrace {
 namespace {
@@ -55,6 +57,11 @@ class Groups : public test::CacheFixture {
 
 constexpr GroupId first{0};
 constexpr GroupId second{1};
+
+TEST(ModelGroups, that_are_const_show_pools_that_cannot_be_changed) {
+  using Pool = std::remove_reference_t<decltype(*std::declval<const ModelGroups&>().pools().front())>;
+  EXPECT_TRUE(std::is_const_v<Pool>);
+}
 
 TEST_F(Groups, have_a_table_each_of_blocks_of_their_own_size) {
   make(model({group(GroupKind::full, 16), group(GroupKind::full, 48, 0, 1)}, {20, 10}));
