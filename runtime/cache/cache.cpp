@@ -204,15 +204,14 @@ Result<WriteBackId> Cache::start_write_back(const WriteBackOrder& order) {
 }
 
 Result<void> Cache::resume_write_back(WriteBackId id) {
-  const Result<void> resumed = manager_.write_backs().resume(id);
+  const Result<void> resumed = manager_.administration().resume_write_back(id);
   wake();
   return resumed;
 }
 
 Result<void> Cache::cancel_write_back(WriteBackId id) {
   note_time();
-  const Result<void> cancelled = manager_.write_backs().cancel(id);
-  manager_.settle();
+  const Result<void> cancelled = manager_.administration().cancel_write_back(id);
   carry_out();
   return cancelled;
 }

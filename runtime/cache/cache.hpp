@@ -201,13 +201,13 @@ class Cache : private LeaseHome {
 
   /// Write-back jobs (runtime/types/write_back.hpp). They progress in poll(), and end there. A cancelled job ends at once.
   [[nodiscard]] Result<WriteBackId> start_write_back(const WriteBackOrder& order);
-  [[nodiscard]] Result<void> pause_write_back(WriteBackId id) { return manager_.write_backs().pause(id); }
+  [[nodiscard]] Result<void> pause_write_back(WriteBackId id) { return manager_.administration().pause_write_back(id); }
   [[nodiscard]] Result<void> resume_write_back(WriteBackId id);
   [[nodiscard]] Result<void> cancel_write_back(WriteBackId id);
   [[nodiscard]] std::optional<WriteBackProgress> write_back(WriteBackId id) const { return manager_.write_backs().progress(id); }
   [[nodiscard]] std::vector<WriteBackProgress> write_backs() const { return manager_.write_backs().all(); }
   [[nodiscard]] Result<std::vector<WriteBackResult>> take_write_back_results(WriteBackId id) {
-    return manager_.write_backs().take_results(id);
+    return manager_.administration().take_write_back_results(id);
   }
   /// The blocks that would survive a power failure now, and those that would be lost, in all pools together.
   [[nodiscard]] Durability durability() const { return manager_.administration().durability(); }

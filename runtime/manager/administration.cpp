@@ -122,6 +122,12 @@ Result<WriteBackId> Administration::start_write_back(const WriteBackOrder& order
   return started;
 }
 
+Result<void> Administration::cancel_write_back(WriteBackId id) {
+  const Result<void> cancelled = write_backs_.cancel(id);
+  requests_.settle();
+  return cancelled;
+}
+
 Result<WriteBackId> Administration::write_back_prefix(const WriteBackOrder& order) {
   std::vector<PoolPrefix> prefixes;
   std::vector<BlockKey> gone;

@@ -13,7 +13,7 @@
 namespace terrace {
 
 /// The calls of operators and engines that concern the cache as a whole: clear it, pin and retain prefixes, evict named blocks,
-/// change sizes and quotas, and start write-back jobs.
+/// change sizes and quotas, and start and control write-back jobs.
 ///
 /// Ownership: CacheManager owns this object; `state`, `planner`, `requests` and `write_backs` outlive it.
 /// Threads: the manager's.
@@ -112,6 +112,13 @@ class Administration {
   /// unknown_request, not_ready, cleared (the request was acquired before the last clear), not_found (nothing of the prefix is
   /// cached), refused (WriteBackJobs::running_max jobs run), paused.
   [[nodiscard]] Result<WriteBackId> start_write_back(const WriteBackOrder& order);
+  /// The same as in WriteBackJobs.
+  [[nodiscard]] Result<void> pause_write_back(WriteBackId id) { return write_backs_.pause(id); }
+  [[nodiscard]] Result<void> resume_write_back(WriteBackId id) { return write_backs_.resume(id); }
+  [[nodiscard]] Result<void> cancel_write_back(WriteBackId id);
+  [[nodiscard]] Result<std::vector<WriteBackResult>> take_write_back_results(WriteBackId id) {
+    return write_backs_.take_results(id);
+  }
   /// The sum of all pools.
   [[nodiscard]] Durability durability() const;
 

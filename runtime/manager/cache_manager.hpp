@@ -48,7 +48,7 @@ class CacheManager {
   [[nodiscard]] const Requests& requests() const { return requests_; }
   [[nodiscard]] Administration& administration() { return administration_; }
   [[nodiscard]] const Administration& administration() const { return administration_; }
-  [[nodiscard]] WriteBackJobs& write_backs() { return write_backs_; }
+  /// For queries. Administration starts and controls the jobs.
   [[nodiscard]] const WriteBackJobs& write_backs() const { return write_backs_; }
   [[nodiscard]] WriteBudget& write_budget() { return state_.write_budget; }
   [[nodiscard]] const WriteBudget& write_budget() const { return state_.write_budget; }
@@ -73,8 +73,7 @@ class CacheManager {
   void set_load_costs(const LoadCosts& costs, PoolId pool = {}) { state_.groups.at(pool).set_load_costs(costs); }
   /// Sets the size of the pool's blocks, for amounts that are counted in bytes. It is 1 before the first call.
   void set_block_bytes(Bytes bytes, PoolId pool = {}) { state_.groups.at(pool).set_block_bytes(bytes); }
-  /// Lets requests and write-back jobs go on, and makes the transfers. Call it after a batch of the calls above, and after
-  /// WriteBackJobs::cancel().
+  /// Lets requests and write-back jobs go on, and makes the transfers. Call it after a batch of the calls above.
   void settle() { requests_.settle(); }
   /// Add the blocks that the pool's store holds from an earlier process: CatalogRecovery::begin and CatalogRecovery::add.
   void begin_recovery(PoolId pool = {}) { state_.groups.at(pool).begin_recovery(); }

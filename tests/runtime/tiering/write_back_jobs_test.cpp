@@ -380,6 +380,12 @@ TEST_F(WriteBackJobsTest, tell_of_each_block_once_though_they_meet_it_twice) {
   EXPECT_EQ(progress(id).written, Bytes{block_bytes} * of(id, stored));
 }
 
+template <class Manager>
+concept StartsJobsUnchecked =
+    requires(Manager& manager, const WriteBackOrder& order) { (void)manager.write_backs().start(order, std::uint64_t{0}); };
+
+TEST_F(WriteBackJobsTest, start_by_one_call_which_checks_them) { EXPECT_FALSE(StartsJobsUnchecked<CacheManager>); }
+
 TEST_F(WriteBackJobsTest, are_refused_without_storage) {
   make(sizes(4));
   EXPECT_EQ(cache->start_write_back(order(Scope::all)).error(), Errc::invalid_argument);
