@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <iterator>
 #include <limits>
 
 namespace terrace {
@@ -68,13 +67,16 @@ Result<void> Cache::wait(const Lease& lease) {
   if (state(lease) == RequestState::unknown) return Errc::unknown_request;
   const auto waits = [&] { return state(lease) == RequestState::waiting; };
   if (waits() && transfers_paused_) return Errc::paused;
-  if (waits()) poll_while(waits);
+  if (waits()) collect_while(waits);
+  // It waits no more, so that its only event is the end of its wait.
+  std::vector<RequestEvent>& events = manager_.requests().events();
+  const auto ended = std::ranges::find(events, lease.id(), &RequestEvent::id);
   ErrorCode error = Errc::not_ready;
-  std::erase_if(manager_.requests().events(), [&](const RequestEvent& event) {
-    if (event.id != lease.id()) return false;
-    error = event.error;
-    return true;
-  });
+  if (ended != events.end()) {
+    note_end(*ended);
+    error = ended->error;
+    events.erase(ended);
+  }
   if (state(lease) == RequestState::ready) return {};
   return error;
 }
@@ -222,6 +224,15 @@ void Cache::resume_transfers() {
 }
 
 std::span<const RequestEvent> Cache::poll() {
+  collect();
+  events_.clear();
+  events_.swap(manager_.requests().events());
+  for (const RequestEvent& event : events_) note_end(event);
+  return events_;
+}
+
+/// Collects ended work, makes decisions and starts new work. The events stay with the manager.
+void Cache::collect() {
   // Acknowledge before collecting, so that anything that arrives later wakes the thread again.
   if (parts_.waker != nullptr) parts_.waker->acknowledge();
   transfer_events_.clear();
@@ -243,19 +254,18 @@ std::span<const RequestEvent> Cache::poll() {
   manager_.settle();
   carry_out();
   if (manager_.write_backs().wants_pump()) wake();  // it has looked at a part of the tree, and there is more
-  events_.clear();
-  events_.swap(manager_.requests().events());
-  for (const RequestEvent& event : events_) {
-    if (!event.ends_wait()) continue;
-    if (event.error) {
-      waits_.fail(event.id, now);
-    } else {
-      waits_.end(event.id, now, manager_.requests().request_stats(event.id).value());
-      note_ready(event.id, now);
-    }
-  }
   if (parts_.watch != nullptr) parts_.watch->on_polled(now);
-  return events_;
+}
+
+void Cache::note_end(const RequestEvent& event) {
+  if (!event.ends_wait()) return;
+  const TimePoint now = parts_.clock.now();
+  if (event.error) {
+    waits_.fail(event.id, now);
+  } else {
+    waits_.end(event.id, now, manager_.requests().request_stats(event.id).value());
+    note_ready(event.id, now);
+  }
 }
 
 TimePoint Cache::next_deadline() const {
@@ -277,7 +287,7 @@ Result<void> Cache::limit_transfers(Urgency urgency, Bytes per_second) {
 }
 
 void Cache::drain() {
-  poll_while([this] { return has_pending_work(); });
+  collect_while([this] { return has_pending_work(); });
 }
 
 Result<WriteBackId> Cache::start_checkpoint(Duration budget) {
@@ -290,18 +300,15 @@ Result<WriteBackId> Cache::start_checkpoint(Duration budget) {
 Result<CheckpointReport> Cache::checkpoint(Duration budget) {
   const Result<WriteBackId> job = start_checkpoint(budget);
   if (!job) return job.error();
-  poll_while([&] { return !write_back(*job)->ended(); });
+  collect_while([&] { return !write_back(*job)->ended(); });
   return CheckpointReport{*write_back(*job), durability()};
 }
 
 template <class Condition>
-void Cache::poll_while(Condition condition) {
+void Cache::collect_while(Condition condition) {
   TERRACE_CHECK(!transfers_paused_);
-  // The events of requests that end their wait meanwhile are kept for the next poll().
-  std::vector<RequestEvent> events;
   while (condition()) {
-    const auto ended = poll();
-    std::ranges::copy_if(ended, std::back_inserter(events), &RequestEvent::ends_wait);
+    collect();
     if (!condition()) break;
     if (parts_.waker == nullptr) continue;
     const TimePoint deadline = next_deadline();
@@ -313,7 +320,6 @@ void Cache::poll_while(Condition condition) {
     }
     parts_.waker->wait(timeout_ms);
   }
-  manager_.requests().events().insert(manager_.requests().events().begin(), events.begin(), events.end());
 }
 
 void Cache::on_transfer(TransferEvent event) {

@@ -106,9 +106,9 @@ class Cache : private LeaseHome {
     return lease ? manager_.requests().state(lease.id()) : RequestState::unknown;
   }
   /// Blocks until the request is ready or has failed: it polls, and sleeps between polls. Afterwards hit_tiers() and
-  /// request_stats() say where each block came from and which blocks must be computed. Of other requests, the ends of waits are
-  /// kept for the next poll(); reports of layers are not. Fails with the error of the request (RequestEvent), not_ready (poll()
-  /// has reported that error already), unknown_request, paused (transfers are paused).
+  /// request_stats() say where each block came from and which blocks must be computed. Events of other requests are kept for the
+  /// next poll(). Fails with the error of the request (RequestEvent), not_ready (poll() has reported that error already),
+  /// unknown_request, paused (transfers are paused).
   [[nodiscard]] Result<void> wait(const Lease& lease);
   [[nodiscard]] Result<void> extend(const Lease& lease, std::uint32_t blocks);
   [[nodiscard]] Result<std::span<const Duplicate>> commit(const Lease& lease, std::span<const BlockKey> keys, Fence written);
@@ -260,8 +260,10 @@ class Cache : private LeaseHome {
   void end_quarantines();
   [[nodiscard]] Result<void> resize_storage(std::uint32_t blocks, PoolId pool);
   void restore_stored();
+  void collect();
   template <class Condition>
-  void poll_while(Condition condition);
+  void collect_while(Condition condition);
+  void note_end(const RequestEvent& event);
   void after_clear(const ClearOptions& options);
   void carry_out();
   void carry_out(PoolId pool);

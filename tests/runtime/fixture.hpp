@@ -67,6 +67,7 @@ class CacheFixture : public ::testing::Test {
     transfers = std::make_unique<DirectTransfers>(scheduler_config, *device, clock, waker);
     CacheParts parts{*transfers, *arena, store.get(), clock, nullptr, nullptr};
     parts.other_pools = std::move(others);
+    parts.watch = watch;
     cache = std::make_unique<Cache>(config, parts);
   }
 
@@ -133,6 +134,7 @@ class CacheFixture : public ::testing::Test {
   TransferSchedulerConfig scheduler_config;
   bool host_warm = true;  ///< if false, only staging is warm at the start
   std::function<MemoryLimits()> host_limits;
+  CacheWatch* watch = nullptr;  ///< set it before make()
   ManualClock clock;
   NullWaker waker;
   SimulatedArenaWorker* arena_worker = nullptr;  ///< of the first arena

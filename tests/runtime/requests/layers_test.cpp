@@ -108,6 +108,58 @@ class Layers : public test::CacheFixture {
 
 const std::vector<BlockKey> prompt = keys_of({1, 2, 3, 4});
 
+/// Lets the device move after each poll, so that a call that waits comes to its end.
+class MovesDevice final : public CacheWatch {
+ public:
+  explicit MovesDevice(const std::unique_ptr<SimulatedDevice>& device) : device_{device} {}
+  void on_polled(TimePoint) override { device_->run(); }
+  void on_flushed(ErrorCode) override {}
+
+ private:
+  const std::unique_ptr<SimulatedDevice>& device_;
+};
+
+/// Two prompts are in the host, and two requests load them by layer, one after the other.
+class LayersOfTwo : public Layers {
+ protected:
+  void load_both(TimePoint deadline_of_second = never) {
+    make(sizes(8, 16));
+    compute(101, prompt);
+    compute(102, other);
+    compute(103, keys_of({91, 92, 93, 94, 95, 96, 97, 98}));
+    ASSERT_EQ(cache->match(prompt).host, prompt.size());
+    ASSERT_EQ(cache->match(other).host, other.size());
+    acquire_by_layer(1, prompt);
+    acquire_by_layer(2, other, 0, deadline_of_second);
+  }
+
+  const std::vector<BlockKey> other = keys_of({5, 6, 7, 8});
+  MovesDevice moves{device};
+};
+
+TEST_F(LayersOfTwo, arrive_while_the_other_is_waited_for_and_are_reported_by_the_next_poll) {
+  load_both(clock.now() + std::chrono::seconds{1});
+  await_layers(1, 1);
+  device->run();  // the second layer has arrived
+  clock.advance(std::chrono::seconds{1});
+  EXPECT_EQ(cache->wait(leases.at(2)).error(), Errc::deadline_exceeded);
+  EXPECT_EQ(told(1), std::vector{1U});
+  poll();
+  EXPECT_EQ(told(1), (std::vector{1U, 2U}));
+  settle();
+  EXPECT_EQ(told(1), (std::vector{1U, 2U, 3U, 0U}));
+}
+
+TEST_F(LayersOfTwo, are_no_news_once_their_request_is_ready) {
+  watch = &moves;
+  load_both();
+  ASSERT_TRUE(cache->wait(leases.at(2)).has_value());
+  EXPECT_TRUE(ready(1));
+  poll();
+  EXPECT_EQ(told(1), std::vector{0U});
+  EXPECT_TRUE(told(2).empty());
+}
+
 TEST_F(Layers, are_told_of_as_they_arrive_and_not_before) {
   make_with_below(prompt);
   acquire_by_layer(1, prompt, 1);
