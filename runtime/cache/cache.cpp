@@ -68,17 +68,10 @@ Result<void> Cache::wait(const Lease& lease) {
   const auto waits = [&] { return state(lease) == RequestState::waiting; };
   if (waits() && transfers_paused_) return Errc::paused;
   if (waits()) collect_while(waits);
-  // It waits no more, so that its only event is the end of its wait.
-  std::vector<RequestEvent>& events = manager_.requests().events();
-  const auto ended = std::ranges::find(events, lease.id(), &RequestEvent::id);
-  ErrorCode error = Errc::not_ready;
-  if (ended != events.end()) {
-    note_end(*ended);
-    error = ended->error;
-    events.erase(ended);
-  }
+  const std::optional<RequestEvent> end = manager_.requests().take_end(lease.id());
+  if (end) note_end(*end);
   if (state(lease) == RequestState::ready) return {};
-  return error;
+  return end ? end->error : Errc::not_ready;
 }
 
 Result<void> Cache::extend(const Lease& lease, std::uint32_t blocks) {
@@ -225,9 +218,10 @@ void Cache::resume_transfers() {
 
 std::span<const RequestEvent> Cache::poll() {
   collect();
-  events_.clear();
-  events_.swap(manager_.requests().events());
-  for (const RequestEvent& event : events_) note_end(event);
+  manager_.requests().take_events(events_);
+  for (const RequestEvent& event : events_) {
+    if (event.ends_wait()) note_end(event);
+  }
   return events_;
 }
 
@@ -258,7 +252,6 @@ void Cache::collect() {
 }
 
 void Cache::note_end(const RequestEvent& event) {
-  if (!event.ends_wait()) return;
   const TimePoint now = parts_.clock.now();
   if (event.error) {
     waits_.fail(event.id, now);

@@ -139,6 +139,15 @@ void Requests::end_quarantines(Fence reached) {
   settle();
 }
 
+std::optional<RequestEvent> Requests::take_end(RequestId id) {
+  const auto is_end = [id](const RequestEvent& event) { return event.id == id && event.ends_wait(); };
+  const auto found = std::ranges::find_if(events_, is_end);
+  if (found == events_.end()) return std::nullopt;
+  const RequestEvent taken = *found;
+  events_.erase(found);
+  return taken;
+}
+
 void Requests::on_time() {
   while (!deadlines_.empty() && deadlines_.top().priority <= state_.now) {
     fail(deadlines_.top().handle, Errc::deadline_exceeded);

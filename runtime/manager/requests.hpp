@@ -107,8 +107,15 @@ class Requests {
   [[nodiscard]] Result<std::vector<PoolPrefix>> pinned_prefixes(RequestId id) const;
   /// Number of requests that were acquired, and were neither released nor quarantined since.
   [[nodiscard]] std::size_t live_requests() const { return by_id_.size(); }
-  /// Events of pending requests: the end of a wait, or more layers. The owner takes and clears them.
-  [[nodiscard]] std::vector<RequestEvent>& events() { return events_; }
+  /// True if there are events of pending requests: ends of waits, or more layers.
+  [[nodiscard]] bool has_events() const { return !events_.empty(); }
+  /// The events since the last call, in order. Swaps the vectors, so that their memory is reused.
+  void take_events(std::vector<RequestEvent>& events) {
+    events.clear();
+    events.swap(events_);
+  }
+  /// Takes only the event that reports the end of this request's wait. Returns nothing if there is no such event.
+  [[nodiscard]] std::optional<RequestEvent> take_end(RequestId id);
 
   // ---- what happened elsewhere
 
@@ -220,7 +227,7 @@ class Requests {
   std::deque<Index> quarantined_;     ///< in the order of the fences that they wait for
   IndexedHeap<TimePoint> deadlines_;  ///< of pending requests, by Index
   std::vector<Index> to_replan_;
-  std::vector<RequestEvent> events_;
+  std::vector<RequestEvent> events_;  ///< not taken yet
   std::uint64_t last_transfer_ = 0;
   std::vector<Duplicate> duplicates_;                ///< result of the last commit()
   std::vector<std::uint32_t> needs_;                 ///< scratch: slots by PoolId

@@ -388,6 +388,31 @@ TEST(Shards, confine_hits_and_slots_to_their_ranks) {
   }
 }
 
+TEST(RequestEvents, are_taken_all_together_or_for_one_request) {
+  CacheManager manager{sizes(2, 2)};
+  Requests& requests = manager.requests();
+  const auto cached = keys_of({1, 2});
+  ASSERT_EQ(requests.acquire(test::request_for(1, cached)).value(), Acquired::ready);
+  ASSERT_TRUE(requests.commit(RequestId{1}, cached, Fence{}).has_value());
+  ASSERT_TRUE(requests.release(RequestId{1}, Fence{}).has_value());
+  for (const std::uint32_t id : {2U, 3U}) {
+    ASSERT_EQ(requests.acquire(test::request_for(id, keys_of({10 + id}))).value(), Acquired::pending);
+  }
+  EXPECT_FALSE(requests.has_events());
+  manager.administration().clear({});
+  const std::optional<RequestEvent> end = requests.take_end(RequestId{3});
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->id, RequestId{3});
+  EXPECT_EQ(end->error, Errc::cleared);
+  EXPECT_FALSE(requests.take_end(RequestId{3}).has_value());
+  EXPECT_TRUE(requests.has_events());
+  std::vector<RequestEvent> events;
+  requests.take_events(events);
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].id, RequestId{2});
+  EXPECT_FALSE(requests.has_events());
+}
+
 TEST(Shards, that_are_full_refuse_and_change_nothing) {
   ManagerConfig config = sizes(4);
   config.first_slot = 8;
