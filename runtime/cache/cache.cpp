@@ -46,7 +46,7 @@ Result<Lease> Cache::acquire(const AcquireRequest& request) {
   note_time();
   end_quarantines();
   const Result<Acquired> acquired = manager_.requests().acquire(request);
-  carry_out();
+  end_call();
   if (!acquired) {
     quarantine_in_the_way_ = acquired.error() == Errc::no_room && manager_.requests().quarantined_requests() > 0;
     return acquired.error();
@@ -70,6 +70,7 @@ Result<void> Cache::wait(const Lease& lease) {
   if (waits()) collect_while(waits);
   const std::optional<RequestEvent> end = manager_.requests().take_end(lease.id());
   if (end) note_end(*end);
+  end_call();
   if (state(lease) == RequestState::ready) return {};
   return end ? end->error : Errc::not_ready;
 }
@@ -78,21 +79,21 @@ Result<void> Cache::extend(const Lease& lease, std::uint32_t blocks) {
   note_time();
   end_quarantines();
   const Result<void> extended = manager_.requests().extend(lease.id(), blocks);
-  carry_out();
+  end_call();
   return extended;
 }
 
 Result<void> Cache::advance(const Lease& lease, std::uint64_t tokens, Fence last_use) {
   note_time();
   const Result<void> advanced = manager_.requests().advance(lease.id(), tokens, last_use);
-  carry_out();
+  end_call();
   return advanced;
 }
 
 Result<std::span<const Duplicate>> Cache::commit(const Lease& lease, std::span<const BlockKey> keys, Fence written) {
   note_time();
   const Result<std::span<const Duplicate>> committed = manager_.requests().commit(lease.id(), keys, written);
-  carry_out();
+  end_call();
   if (prefill_.computes(lease.id())) prefill_.on_commit(lease.id(), manager_.requests().prompt_left(lease.id()), written);
   return committed;
 }
@@ -112,7 +113,7 @@ void Cache::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
   waits_.forget(lease->id);
   prefill_.on_released(lease->id);
   spare_leases_.push_back(std::move(lease));
-  carry_out();
+  end_call();
 }
 
 void Cache::end_quarantines() {
@@ -123,7 +124,7 @@ void Cache::end_quarantines() {
 void Cache::compute_is_idle() {
   note_time();
   manager_.requests().end_quarantines(Fence{std::numeric_limits<Fence::rep>::max()});
-  carry_out();
+  end_call();
 }
 
 void Cache::clear(const ClearOptions& options) {
@@ -137,39 +138,40 @@ Result<void> Cache::reset(const ClearOptions& options) {
   end_quarantines();
   const Result<void> done = manager_.administration().reset(options);
   if (done) after_clear(options);
+  else end_call();
   return done;
 }
 
 void Cache::after_clear(const ClearOptions& options) {
-  carry_out();
+  end_call();
   if (manager_.config().storage && !options.storage) restore_stored();
 }
 
 Result<void> Cache::resume() {
   note_time();
   const Result<void> resumed = manager_.administration().resume();
-  carry_out();
+  end_call();
   return resumed;
 }
 
 Result<std::uint32_t> Cache::drop(std::span<const BlockKey> keys) {
   note_time();
   const Result<std::uint32_t> dropped = manager_.administration().drop(keys);
-  carry_out();
+  end_call();
   return dropped;
 }
 
 Result<EvictedBlocks> Cache::evict(std::span<const SlotId> slots, PoolId pool) {
   note_time();
   Result<EvictedBlocks> evicted = manager_.administration().evict(slots, pool);
-  carry_out();
+  end_call();
   return evicted;
 }
 
 Result<void> Cache::unpin(PinId pin) {
   note_time();
   const Result<void> unpinned = manager_.administration().unpin(pin);
-  carry_out();
+  end_call();
   return unpinned;
 }
 
@@ -178,7 +180,7 @@ Result<void> Cache::resize(Tier tier, std::uint32_t blocks, PoolId pool) {
   note_time();
   const Result<void> resized =
       tier == Tier::host ? host_chunks_.at(pool.value()).resize(blocks) : manager_.administration().resize(tier, blocks, pool);
-  carry_out();
+  end_call();
   return resized;
 }
 
@@ -193,7 +195,7 @@ Result<void> Cache::resize_storage(std::uint32_t blocks, PoolId pool) {
 Result<WriteBackId> Cache::start_write_back(const WriteBackOrder& order) {
   manager_.on_time(parts_.clock.now());
   const Result<WriteBackId> started = manager_.administration().start_write_back(order);
-  carry_out();
+  end_call();
   if (manager_.write_backs().wants_pump()) wake();
   return started;
 }
@@ -207,13 +209,13 @@ Result<void> Cache::resume_write_back(WriteBackId id) {
 Result<void> Cache::cancel_write_back(WriteBackId id) {
   note_time();
   const Result<void> cancelled = manager_.administration().cancel_write_back(id);
-  carry_out();
+  end_call();
   return cancelled;
 }
 
 void Cache::resume_transfers() {
   transfers_paused_ = false;
-  carry_out();
+  end_call();
 }
 
 std::span<const RequestEvent> Cache::poll() {
@@ -281,6 +283,7 @@ Result<void> Cache::limit_transfers(Urgency urgency, Bytes per_second) {
 
 void Cache::drain() {
   collect_while([this] { return has_pending_work(); });
+  end_call();
 }
 
 Result<WriteBackId> Cache::start_checkpoint(Duration budget) {
@@ -294,6 +297,7 @@ Result<CheckpointReport> Cache::checkpoint(Duration budget) {
   const Result<WriteBackId> job = start_checkpoint(budget);
   if (!job) return job.error();
   collect_while([&] { return !write_back(*job)->ended(); });
+  end_call();
   return CheckpointReport{*write_back(*job), durability()};
 }
 
@@ -337,6 +341,12 @@ void Cache::on_store(const StoreEvent& event, PoolId pool) {
   }
   if (event.kind == StoreEvent::Kind::flushed && parts_.watch != nullptr) parts_.watch->on_flushed(event.error);
   manager_.on_store(event, pool);
+}
+
+/// Ends each call that may have left work or events, except poll(), which takes the events.
+void Cache::end_call() {
+  carry_out();
+  if (manager_.requests().has_events()) wake();
 }
 
 void Cache::carry_out() {

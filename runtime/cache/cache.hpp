@@ -239,7 +239,8 @@ class Cache : private LeaseHome {
   /// Collects ended work, makes decisions and starts new work. Returns an event for each request that ended its wait since the
   /// last call, and for each request by layer that has more layers. The result is valid until the next call.
   std::span<const RequestEvent> poll();
-  /// Becomes readable when poll() has something to collect. -1 without a waker.
+  /// Becomes readable when poll() has something to collect or to report, also if a call other than poll() has left an event.
+  /// -1 without a waker.
   [[nodiscard]] int wake_fd() const { return parts_.waker == nullptr ? -1 : parts_.waker->fd(); }
   /// Makes wake_fd() readable. Can be called from any thread.
   void wake() noexcept {
@@ -265,6 +266,7 @@ class Cache : private LeaseHome {
   void collect_while(Condition condition);
   void note_end(const RequestEvent& event);
   void after_clear(const ClearOptions& options);
+  void end_call();
   void carry_out();
   void carry_out(PoolId pool);
   void on_transfer(TransferEvent event);

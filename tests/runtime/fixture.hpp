@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace terrace::test {
@@ -65,7 +66,7 @@ class CacheFixture : public ::testing::Test {
     }
     device = std::make_unique<SimulatedDevice>(memories);
     transfers = std::make_unique<DirectTransfers>(scheduler_config, *device, clock, waker);
-    CacheParts parts{*transfers, *arena, store.get(), clock, nullptr, nullptr};
+    CacheParts parts{*transfers, *arena, store.get(), clock, cache_waker ? &*cache_waker : nullptr};
     parts.other_pools = std::move(others);
     parts.watch = watch;
     cache = std::make_unique<Cache>(config, parts);
@@ -134,7 +135,9 @@ class CacheFixture : public ::testing::Test {
   TransferSchedulerConfig scheduler_config;
   bool host_warm = true;  ///< if false, only staging is warm at the start
   std::function<MemoryLimits()> host_limits;
-  CacheWatch* watch = nullptr;  ///< set it before make()
+  /// Set these before make(). Only calls of the cache wake the waker.
+  CacheWatch* watch = nullptr;
+  std::optional<EventFdWaker> cache_waker;
   ManualClock clock;
   NullWaker waker;
   SimulatedArenaWorker* arena_worker = nullptr;  ///< of the first arena

@@ -229,6 +229,62 @@ TEST(FailedReads, that_storage_will_try_again_leave_a_request_its_deadline) {
   EXPECT_EQ(cache.manager().device_ledger().held + cache.manager().device_ledger().filling, 0U);
 }
 
+/// An engine that sleeps until wake_fd() is readable. Two copies are to leave the device, and their transfers stand still.
+class SleepingEngine : public FailedLoads {
+ protected:
+  void make_full() {
+    cache_waker.emplace();
+    make(sizes(4, 4));
+    run(1, keys_of({1, 2}));
+    ASSERT_TRUE(acquire(2, keys_of({5, 6})).has_value());
+    ASSERT_EQ(free_on_device(), 0U);
+    device->stuck(Direction::swap_out, true);
+  }
+  [[nodiscard]] bool woken() const {
+    pollfd entry{cache->wake_fd(), POLLIN, 0};
+    return ::poll(&entry, 1, 0) == 1;
+  }
+  void TearDown() override {
+    device->stuck(Direction::swap_out, false);
+    FailedLoads::TearDown();
+  }
+};
+
+TEST_F(SleepingEngine, is_woken_by_an_event_that_a_release_leaves) {
+  make_full();
+  ASSERT_TRUE(acquire(3, keys_of({7, 8})).has_value());
+  poll();
+  ASSERT_FALSE(ready(3));
+  ASSERT_FALSE(woken());
+  release(2);
+  EXPECT_TRUE(ready(3));
+  EXPECT_TRUE(woken());
+  poll();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].id, RequestId{3});
+  EXPECT_FALSE(events[0].error);
+  EXPECT_FALSE(woken()) << "there is nothing left to report";
+}
+
+TEST_F(SleepingEngine, is_woken_by_the_events_of_others_that_a_wait_leaves) {
+  make_full();
+  const TimePoint deadline = clock.now() + seconds{1};
+  acquire_until(3, keys_of({7}), deadline);
+  acquire_until(4, keys_of({8}), deadline);
+  poll();
+  clock.advance(seconds{1});
+  ASSERT_FALSE(woken());
+  EXPECT_EQ(cache->wait(leases.at(3)).error(), Errc::deadline_exceeded);
+  EXPECT_TRUE(woken());
+  poll();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].id, RequestId{4});
+  EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
+  EXPECT_FALSE(woken());
+  release(3);
+  EXPECT_FALSE(woken()) << "it leaves no event";
+}
+
 // With real time and threads: an engine that has nothing else to do.
 
 class IdleEngine : public testing::Test {
