@@ -176,16 +176,17 @@ Result<void> Cache::unpin(PinId pin) {
 }
 
 Result<void> Cache::resize(Tier tier, std::uint32_t blocks, PoolId pool) {
+  if (pool.value() >= pools_.size()) return Errc::invalid_argument;
   if (tier == Tier::storage) return resize_storage(blocks, pool);
   note_time();
   const Result<void> resized =
-      tier == Tier::host ? host_chunks_.at(pool.value()).resize(blocks) : manager_.administration().resize(tier, blocks, pool);
+      tier == Tier::host ? host_chunks_[pool.value()].resize(blocks) : manager_.administration().resize(tier, blocks, pool);
   end_call();
   return resized;
 }
 
 Result<void> Cache::resize_storage(std::uint32_t blocks, PoolId pool) {
-  BlockStore* const store = pools_.at(pool.value()).store;
+  BlockStore* const store = pools_[pool.value()].store;
   if (store == nullptr) return Errc::invalid_argument;
   const Result<void> resized = store->resize(blocks);
   wake();

@@ -88,6 +88,8 @@ struct CacheParts {
 ///     }
 ///
 /// An engine that has nothing to do sleeps until wake_fd() is readable or next_deadline() has come. Threads: one.
+/// Errors: for a pool that does not exist, a call that returns a Result fails with invalid_argument, and a query throws
+/// std::invalid_argument.
 class Cache : private LeaseHome {
  public:
   Cache(const ManagerConfig& config, const CacheParts& parts);
@@ -180,9 +182,11 @@ class Cache : private LeaseHome {
   [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const {
     return manager_.administration().retiring(tier, pool);
   }
-  [[nodiscard]] HostMemory host_memory(PoolId pool = {}) const { return host_chunks_.at(pool.value()).memory(); }
+  [[nodiscard]] HostMemory host_memory(PoolId pool = {}) const { return host_chunks_[manager_.index_of(pool)].memory(); }
   /// How often the host tier could not grow as ordered; host_memory() says why the last growth failed.
-  [[nodiscard]] std::uint64_t host_growth_failures(PoolId pool = {}) const { return host_chunks_.at(pool.value()).failures(); }
+  [[nodiscard]] std::uint64_t host_growth_failures(PoolId pool = {}) const {
+    return host_chunks_[manager_.index_of(pool)].failures();
+  }
   [[nodiscard]] std::uint32_t common_prefix(GroupId group = {}) const { return manager_.requests().common_prefix(group); }
   /// These counts only grow, like those of wait_totals(), residency_totals() and moved(). A reader keeps the last values and
   /// subtracts them from the new ones.

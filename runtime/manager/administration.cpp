@@ -77,6 +77,7 @@ Result<std::uint32_t> Administration::drop(std::span<const BlockKey> keys) {
 }
 
 Result<EvictedBlocks> Administration::evict(std::span<const SlotId> slots, PoolId pool) {
+  if (!groups_.has(pool)) return Errc::invalid_argument;
   const std::uint32_t end = groups_.at(pool).residency().pool(Tier::device).capacity();
   if (std::ranges::any_of(slots, [&](SlotId slot) { return slot.value() >= end; })) return Errc::invalid_argument;
   EvictedBlocks evicted = groups_.at(pool).evict(slots);
@@ -90,6 +91,7 @@ std::optional<BlockPlace> Administration::find_block(const BlockKey& key, GroupI
 }
 
 Result<void> Administration::resize(Tier tier, std::uint32_t blocks, PoolId pool, std::span<const SlotSpan> closing) {
+  if (!groups_.has(pool)) return Errc::invalid_argument;
   const Result<void> resized = groups_.at(pool).resize(tier, blocks, closing);
   if (!resized) return resized;
   (tier == Tier::device ? state_.config.pool(pool).device_blocks : state_.config.pool(pool).host_blocks) = blocks;

@@ -18,7 +18,8 @@ namespace terrace {
 /// Ownership: CacheManager owns this object; `state`, `planner`, `requests` and `write_backs` outlive it.
 /// Threads: the manager's.
 /// Units: keys are one for each hash unit, as in AcquireRequest; sizes and counts of a pool are in its blocks.
-/// Errors: a call that fails returns the reason and changes nothing. Its comment lists the errors.
+/// Errors: a call that fails returns the reason and changes nothing. Its comment lists the errors. For a pool that does not
+/// exist, a call that returns a Result fails with invalid_argument, and a query throws std::invalid_argument.
 class Administration {
  public:
   Administration(ManagerState& state, HitPlanner& planner, Requests& requests, WriteBackJobs& write_backs);
@@ -56,7 +57,7 @@ class Administration {
   /// Fails: not_found (there is no such pin, or it has ended at its time).
   [[nodiscard]] Result<void> unpin(PinId pin);
   /// Number of blocks of the pool in all pins.
-  [[nodiscard]] std::uint64_t pinned_blocks(PoolId pool = {}) const { return pinned_.at(pool.value()); }
+  [[nodiscard]] std::uint64_t pinned_blocks(PoolId pool = {}) const { return pinned_[groups_.index_of(pool)]; }
   /// Gives the cached part of the prefix a priority until end_retention() or the time `until`. Device and host evict blocks of a
   /// lower priority first. Priorities are 0 to highest_priority; a block without a retention has usual_priority, and of several
   /// retentions of one block the highest counts. A retention does not keep a block from eviction: a block that is evicted and
@@ -73,7 +74,7 @@ class Administration {
   [[nodiscard]] Result<void> set_quota(TenantId tenant, TenantQuota quota, PoolId pool = {});
   /// Fails: not_found (the tenant has no quota).
   [[nodiscard]] Result<void> remove_quota(TenantId tenant, PoolId pool = {});
-  /// Number of copies that a tenant has in the tier. Returns nothing if the tenant has no quota.
+  /// Number of copies that a tenant has in the tier. Returns nothing if the tenant has no quota, or if there is no such pool.
   [[nodiscard]] std::optional<std::uint64_t> tenant_blocks(TenantId tenant, Tier tier, PoolId pool = {}) const;
   /// Makes a tier of a pool larger or smaller while it serves (PoolResizer::resize). A larger device tier: the caller guarantees
   /// that the device has memory for the new slots. A larger host tier: a new slot can be used when open_host() has said that it

@@ -106,18 +106,19 @@ void Administration::end_retention(std::map<RetentionId, Retention>::iterator re
 }
 
 Result<void> Administration::set_quota(TenantId tenant, TenantQuota quota, PoolId pool) {
-  if (!groups_.at(pool).residency().ranks()) return Errc::invalid_argument;
+  if (!groups_.has(pool) || !groups_.at(pool).residency().ranks()) return Errc::invalid_argument;
   groups_.at(pool).set_quota(tenant, quota);
   return {};
 }
 
 Result<void> Administration::remove_quota(TenantId tenant, PoolId pool) {
+  if (!groups_.has(pool)) return Errc::invalid_argument;
   if (!groups_.at(pool).remove_quota(tenant)) return Errc::not_found;
   return {};
 }
 
 std::optional<std::uint64_t> Administration::tenant_blocks(TenantId tenant, Tier tier, PoolId pool) const {
-  if (!groups_.at(pool).residency().quotas().quota(tenant)) return std::nullopt;
+  if (!groups_.has(pool) || !groups_.at(pool).residency().quotas().quota(tenant)) return std::nullopt;
   return groups_.at(pool).residency().tree().resident(tier, tenant);
 }
 

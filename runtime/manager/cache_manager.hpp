@@ -121,6 +121,8 @@ class CacheManager {
   [[nodiscard]] std::uint64_t readers() const;
   [[nodiscard]] const Residency& residency(PoolId pool = {}) const { return state_.groups.at(pool).residency(); }
   [[nodiscard]] std::size_t pool_count() const { return state_.groups.pools().size(); }
+  /// The number of the pool. Throws std::invalid_argument if there is no such pool.
+  [[nodiscard]] std::size_t index_of(PoolId pool) const { return state_.groups.index_of(pool); }
   [[nodiscard]] std::size_t group_count() const { return state_.groups.size(); }
   /// Tokens of a hash unit. 1 if the configuration names no groups: the manager does not know the number then.
   [[nodiscard]] std::uint32_t unit_tokens() const { return state_.groups.unit_tokens(); }

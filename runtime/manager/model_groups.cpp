@@ -1,5 +1,9 @@
 #include "runtime/manager/model_groups.hpp"
 
+#include <fmt/format.h>
+
+#include <stdexcept>
+
 namespace terrace {
 
 ModelGroups::ModelGroups(const ManagerConfig& config, ManagerStats& stats, KvEvents& events, WriteBudget& budget) {
@@ -14,6 +18,10 @@ ModelGroups::ModelGroups(const ManagerConfig& config, ManagerStats& stats, KvEve
     owned_pools_.push_back(std::make_unique<TieredPool>(id, config, config.pool(id), stats, events, budget));
     pools_.push_back(owned_pools_.back().get());
   }
+}
+
+void ModelGroups::refuse(PoolId pool) const {
+  throw std::invalid_argument{fmt::format("there is no pool {}: the number of pools is {}", pool.value(), pools_.size())};
 }
 
 std::span<const BlockKey> ModelGroups::keys_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t from) const {

@@ -42,8 +42,14 @@ class ModelGroups {
   /// The pools, by PoolId.
   [[nodiscard]] std::span<TieredPool* const> pools() { return pools_; }
   [[nodiscard]] std::span<const TieredPool* const> pools() const { return pools_; }
-  [[nodiscard]] TieredPool& at(PoolId pool) { return *pools_.at(pool.value()); }
-  [[nodiscard]] const TieredPool& at(PoolId pool) const { return *pools_.at(pool.value()); }
+  [[nodiscard]] bool has(PoolId pool) const { return pool.value() < pools_.size(); }
+  /// The number of the pool, and the pool. They throw std::invalid_argument if there is no such pool.
+  [[nodiscard]] std::size_t index_of(PoolId pool) const {
+    if (!has(pool)) refuse(pool);
+    return pool.value();
+  }
+  [[nodiscard]] TieredPool& at(PoolId pool) { return *pools_[index_of(pool)]; }
+  [[nodiscard]] const TieredPool& at(PoolId pool) const { return *pools_[index_of(pool)]; }
   [[nodiscard]] TieredPool& pool_of(std::size_t group) { return *pools_[rules_[group].config().pool.value()]; }
   [[nodiscard]] const TieredPool& pool_of(std::size_t group) const { return *pools_[rules_[group].config().pool.value()]; }
 
@@ -61,6 +67,8 @@ class ModelGroups {
   [[nodiscard]] BlockKey key_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t block) const;
 
  private:
+  [[noreturn]] void refuse(PoolId pool) const;
+
   std::uint32_t unit_tokens_ = 1;
   std::vector<GroupRule> rules_;
   std::uint32_t alignment_ = 1;

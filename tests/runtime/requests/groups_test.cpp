@@ -74,6 +74,25 @@ TEST_F(Groups, have_a_table_each_of_blocks_of_their_own_size) {
   EXPECT_EQ(cache->manager().requests().committed_blocks(RequestId{1}).value(), 6U);  // the smallest of all groups
 }
 
+TEST_F(Groups, in_two_pools_refuse_the_number_of_a_third) {
+  make(model({group(GroupKind::full, 1), group(GroupKind::full, 1, 0, 1)}, {20, 20}));
+  const PoolId third{2};
+  EXPECT_EQ(cache->evict({}, third).error(), Errc::invalid_argument);
+  EXPECT_EQ(cache->set_quota(TenantId{1}, {}, third).error(), Errc::invalid_argument);
+  EXPECT_EQ(cache->remove_quota(TenantId{1}, third).error(), Errc::invalid_argument);
+  for (const Tier tier : {Tier::device, Tier::host, Tier::storage}) {
+    EXPECT_EQ(cache->resize(tier, 8, third).error(), Errc::invalid_argument);
+  }
+  EXPECT_FALSE(cache->tenant_blocks(TenantId{1}, Tier::device, third).has_value());
+  EXPECT_THROW((void)cache->host_memory(third), std::invalid_argument);
+  try {
+    (void)cache->tree_counts(third);
+    ADD_FAILURE();
+  } catch (const std::invalid_argument& error) {
+    EXPECT_STREQ(error.what(), "there is no pool 2: the number of pools is 2");
+  }
+}
+
 TEST_F(Groups, hit_what_all_of_them_can_serve_on_a_common_boundary) {
   make(model({group(GroupKind::full, 32), group(GroupKind::full, 48, 0, 1)}, {20, 20}));
   run(1, prompt(17));
