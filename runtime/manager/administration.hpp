@@ -80,9 +80,9 @@ class Administration {
   /// that the device has memory for the new slots. A larger host tier: a new slot can be used when open_host() has said that it
   /// has memory. A smaller host tier: `closing` names the slots of the host arena whose memory shall go.
   ///
-  /// Accepted requests stay accepted: those that wait for slots keep their promises, and no accepted request fails with
-  /// never_fits. A request that the smaller device tier cannot hold to its end runs until extend() fails with no_room. New
-  /// requests fail with never_fits by the new size. Fails as PoolResizer::resize does.
+  /// Accepted requests stay accepted: those that wait for slots keep their promises, and no wait ends with never_fits. A request
+  /// that the smaller device tier cannot hold to its end runs until extend() fails with never_fits. New requests fail with
+  /// never_fits by the new size. Fails as PoolResizer::resize does.
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, PoolId pool = {}, std::span<const SlotSpan> closing = {});
   /// These slots of the host arena have memory from now on. At the start the first host_blocks + staging_blocks slots have it.
   void open_host(SlotSpan slots, PoolId pool = {});

@@ -199,9 +199,13 @@ bool HitPlanner::could_ever_fit(const RequestSize& r) const {
     needs_[groups_.rules()[g].config().pool.value()] +=
         all ? groups_.rules()[g].blocks_for(r.blocks) : hit.end - hit.first + new_blocks(g, r, hit.end);
   }
+  return fit_in_empty_pools(needs_);
+}
+
+bool HitPlanner::fit_in_empty_pools(std::span<const std::uint32_t> needs) const {
   for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
     const SlotAllocator& device = groups_.pools()[pool]->residency().pool(Tier::device);
-    if (needs_[pool] > device.capacity() - device.count(SlotState::null)) return false;
+    if (needs[pool] > device.capacity() - device.count(SlotState::null)) return false;
   }
   return true;
 }

@@ -80,6 +80,8 @@ class HitPlanner {
   void sum_needs(const RequestSize& size, std::span<std::uint32_t> needs) const;
   /// Returns true if each pool can promise the slots.
   [[nodiscard]] bool can_promise(std::span<const std::uint32_t> needs) const;
+  /// Returns true if no pool has fewer slots in all.
+  [[nodiscard]] bool fit_in_empty_pools(std::span<const std::uint32_t> needs) const;
   /// Returns true if the request would fit into the pools if they were empty. Groups with full attention must hold all its
   /// blocks; other groups must hold the blocks that it has now.
   [[nodiscard]] bool could_ever_fit(const RequestSize& size) const;

@@ -58,8 +58,8 @@ class Requests {
   [[nodiscard]] Result<void> advance(RequestId id, std::uint64_t tokens, Fence last_use);
   /// Adds `blocks` blocks at the end of the request's tables. If ManagerConfig::request_blocks_max would be exceeded, it adds
   /// fewer blocks, or none, and still succeeds. Takes free slots; if they are too few, drops cached copies. It never waits.
-  /// Fails: unknown_request, not_ready, invalid_argument (0 blocks), never_fits (more than 2^32 - 1 blocks), no_room (also if the
-  /// request has outgrown its pool).
+  /// Fails: unknown_request, not_ready, invalid_argument (0 blocks), never_fits (more than 2^32 - 1 blocks, or the request has
+  /// outgrown a pool: it would not fit even alone there, with all given up that advance() can give up), no_room.
   [[nodiscard]] Result<void> extend(RequestId id, std::uint32_t blocks);
   /// Shares the request's first keys.size() blocks. They must be full, and must hold the data of their keys when compute reaches
   /// `written`. `keys` begins with the keys of acquire(). Blocks that are committed already stay as they are. Returns the blocks

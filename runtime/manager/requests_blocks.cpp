@@ -69,7 +69,15 @@ Result<void> Requests::extend(RequestId id, std::uint32_t blocks) {
     const auto [from, to] = new_blocks(g);
     needs_[groups_.rules()[g].config().pool.value()] += to - from;
   }
-  if (!planner_.can_promise(needs_)) return Errc::no_room;
+  if (!planner_.can_promise(needs_)) {
+    // Adds the blocks that it has now and cannot give up by advance().
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      const auto have = static_cast<std::uint32_t>(r.parts[g].table.size());
+      const std::uint32_t first = groups_.rules()[g].first_needed(std::uint64_t{r.blocks_now} * groups_.unit_tokens());
+      needs_[groups_.rules()[g].config().pool.value()] += have - std::clamp(first, r.parts[g].first, have);
+    }
+    return planner_.fit_in_empty_pools(needs_) ? Errc::no_room : Errc::never_fits;
+  }
 
   // First takes free slots and chooses copies to drop, in every pool. Copies are dropped only if that is enough in all pools.
   bool enough = true;

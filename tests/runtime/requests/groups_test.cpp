@@ -190,6 +190,7 @@ TEST_F(Groups, give_up_what_fell_out_of_the_window_before_more_is_asked_for) {
   ASSERT_TRUE(ready(1));
   ASSERT_EQ(table(1, second).size(), 4U);
   EXPECT_EQ(cache->extend(leases.at(1), 3).error(), Errc::no_room);
+  EXPECT_EQ(cache->extend(leases.at(1), 4).error(), Errc::never_fits) << "the window needs two of its four blocks";
   EXPECT_EQ(table(1, second).size(), 4U);
   EXPECT_EQ(table(1, first).size(), 4U);
   ASSERT_TRUE(cache->advance(leases.at(1), 4, Fence{}).has_value());

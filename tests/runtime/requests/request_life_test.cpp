@@ -119,8 +119,19 @@ TEST_F(RequestLife, extends_from_free_slots_and_then_by_dropping) {
   ASSERT_TRUE(cache->extend(leases.at(2), 2).has_value());
   EXPECT_EQ(cache->match(keys_of({7, 8})).device, 0U);
   EXPECT_EQ(table(2).size(), 4U);
-  EXPECT_EQ(cache->extend(leases.at(2), 1).error(), Errc::no_room);
+  EXPECT_EQ(cache->extend(leases.at(2), 1).error(), Errc::never_fits);
   EXPECT_EQ(table(2).size(), 4U);
+}
+
+TEST_F(RequestLife, that_has_outgrown_its_pool_is_told_that_it_never_fits) {
+  make(sizes(4));
+  ASSERT_TRUE(acquire(1, keys_of({1})).has_value());
+  ASSERT_TRUE(acquire(2, keys_of({5, 6})).has_value());
+  EXPECT_EQ(cache->extend(leases.at(1), 3).error(), Errc::no_room) << "the other request has two of the slots";
+  EXPECT_EQ(cache->extend(leases.at(1), 4).error(), Errc::never_fits);
+  release(2);
+  EXPECT_EQ(cache->extend(leases.at(1), 4).error(), Errc::never_fits);
+  ASSERT_TRUE(cache->extend(leases.at(1), 3).has_value());
 }
 
 TEST_F(RequestLife, keys_of_generated_blocks_are_cached_too) {
@@ -431,7 +442,7 @@ TEST(Shards, that_are_full_refuse_and_change_nothing) {
   EXPECT_EQ(rank.requests().acquire(more).error(), Errc::no_room);
   more.blocks = 5;
   EXPECT_EQ(rank.requests().acquire(more).error(), Errc::never_fits);
-  EXPECT_EQ(rank.requests().extend(wanted.id, 2).error(), Errc::no_room);
+  EXPECT_EQ(rank.requests().extend(wanted.id, 2).error(), Errc::never_fits);
   const Ledger after = rank.device_ledger();
   EXPECT_EQ(before.free, after.free);
   EXPECT_EQ(before.held, after.held);

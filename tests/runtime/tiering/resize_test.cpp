@@ -150,7 +150,7 @@ TEST_F(Resize, a_request_that_was_accepted_before_is_planned_again_by_what_it_ne
   ASSERT_TRUE(ready(3));
   EXPECT_EQ(stats(3).host, 2U);
   // Now it runs as far as the pool allows, and the engine is told. A new request of this size is refused.
-  EXPECT_EQ(cache->extend(leases.at(3), 3).error(), Errc::no_room);
+  EXPECT_EQ(cache->extend(leases.at(3), 3).error(), Errc::never_fits);
   EXPECT_TRUE(cache->extend(leases.at(3), 1).has_value());
   EXPECT_EQ(acquire(4, keys_of({21, 22, 23, 24, 25, 26})).error(), Errc::never_fits);
 }

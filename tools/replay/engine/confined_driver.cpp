@@ -145,7 +145,8 @@ Answer ConfinedDriver::carry_out(const Action& action) {
     case Action::Kind::extend: {
       const Flight& extended = flight(action.request);
       const Result<void> done = timed(session_.latencies().extend, [&] { return cache_.extend(extended.lease, action.blocks); });
-      if (!done && done.error() != Errc::no_room) {
+      // A request that has outgrown the pool is handled like one that finds no room.
+      if (!done && done.error() != Errc::no_room && done.error() != Errc::never_fits) {
         session_.fail(fmt::format("request {}: extend failed: {}", action.request, done.error().message()));
       }
       if (!done) return {Answer::Outcome::no_room};

@@ -171,7 +171,8 @@ asio::awaitable<LoopDriver::Extended> LoopDriver::extend(Life& life, std::uint64
   const TimePoint begin = now();
   auto [error, table] = co_await cache_.extend(life.grant.lease, blocks - there, as_result);
   session_.latencies().extend.add(now() - begin);
-  if (error && error != Errc::no_room) {
+  // A request that has outgrown the pool is handled like one that finds no room.
+  if (error && error != Errc::no_room && error != Errc::never_fits) {
     session_.fail(fmt::format("request {}: extend failed: {}", life.request.number, error.message()));
   }
   if (error) co_return Extended::no;
