@@ -5,7 +5,6 @@
 #include "runtime/types/lease.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <type_traits>
 
 namespace terrace {
@@ -221,7 +220,7 @@ Result<std::span<const Tier>> Requests::hit_tiers(RequestId id) const {
 Result<std::uint32_t> Requests::committed_blocks(RequestId id) const {
   const Result<Index> index = find_ready(id);
   if (!index) return index.error();
-  std::uint32_t committed = std::numeric_limits<std::uint32_t>::max();
+  std::uint32_t committed = requests_[*index].blocks_now;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const GroupPart& part = requests_[*index].parts[g];
     if (!groups_.rules()[g].cached() || groups_.rules()[g].config().optional) continue;

@@ -94,7 +94,8 @@ class Requests {
   [[nodiscard]] Result<RequestStats> request_stats(RequestId id) const;
   /// The tier in which each hit of the request was found, from the first block on. Fails: unknown_request.
   [[nodiscard]] Result<std::span<const Tier>> hit_tiers(RequestId id) const;
-  /// Number of leading blocks that are committed in all required groups, hits included. Fails: unknown_request, not_ready.
+  /// Number of leading blocks that are committed in all required groups, hits included. If no required group is cached, these are
+  /// all blocks of the request. Fails: unknown_request, not_ready.
   [[nodiscard]] Result<std::uint32_t> committed_blocks(RequestId id) const;
 
   /// Number of blocks of the request's prompt (AcquireRequest::keys) that are not committed yet. 0 if the request is not ready.

@@ -158,6 +158,16 @@ TEST_F(Groups, that_are_optional_never_veto_and_say_that_they_cannot_serve) {
   EXPECT_EQ(cache->group_state(leases.at(6), second), GroupState::serves);
 }
 
+TEST_F(Groups, that_are_all_optional_never_hold_up_a_commit) {
+  GroupConfig draft = group(GroupKind::full, 1);
+  draft.optional = true;
+  make(model({draft}, {20}));
+  ASSERT_TRUE(acquire(1, prompt(3), 1).has_value());
+  EXPECT_EQ(cache->committed_blocks(leases.at(1)).value(), 4U);
+  ASSERT_TRUE(commit(1, prompt(3)).has_value());
+  EXPECT_EQ(cache->committed_blocks(leases.at(1)).value(), 4U);
+}
+
 TEST_F(Groups, that_are_optional_serve_what_they_have) {
   GroupConfig draft = group(GroupKind::sliding_window, 1, 2, 1);
   draft.optional = true;
