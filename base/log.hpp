@@ -24,7 +24,7 @@ enum class LogLevel : unsigned char {
 };
 [[nodiscard]] std::string_view to_string(LogLevel level);
 
-/// The interface to the application's own log. A sink must outlive the Log that uses it.
+/// The interface to the application's own log. A sink must exist until the Log that uses it has ended.
 class LogSink {
  public:
   virtual ~LogSink() = default;
@@ -47,16 +47,19 @@ struct LogOptions {
 /// Passes messages to a sink on a thread of its own, so that a caller never waits for the sink. It is meant for changes of state,
 /// which are rare. The caller must find such changes itself, and this must cost nothing while there are none.
 ///
-/// Ownership: the sink and the clock must outlive the log. Threads: write() from any.
+/// Ownership: the sink must exist until end(), and the clock must outlive the log. Threads: write() from any.
 class Log {
  public:
   /// `clock` must outlive the log.
   Log(const LogOptions& options, const Clock& clock);
-  /// Passes all waiting messages to the sink, and then ends the thread.
+  /// Calls end().
   ~Log();
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
 
+  /// Passes all waiting messages to the sink, and then ends the thread. Messages that are written later are dropped, and the sink
+  /// is no longer used. Threads: not at the same time as another end().
+  void end();
   [[nodiscard]] bool wants(LogLevel level) const { return options_.sink != nullptr && level >= options_.least; }
   /// Writes a message on a topic. `make()` returns its text. It is called at once, and only if the log writes this level. `topic`
   /// must have static storage duration.
