@@ -21,6 +21,7 @@ AsyncCache::AsyncCache(asio::any_io_executor executor, Cache& cache)
 
 AsyncCache::~AsyncCache() {
   wake_.release();  // the descriptor belongs to the cache
+  take_returned();  // leases that ended after the stop
   TERRACE_CHECK(leases_.empty());
 }
 
@@ -202,12 +203,6 @@ void AsyncCache::do_extend(RequestId id, std::uint32_t blocks, std::unique_ptr<W
   Wait<Table>::complete(std::move(wait), extended ? ErrorCode{} : extended.error(), std::move(table));
 }
 
-Result<WriteBackProgress> AsyncCache::progress(WriteBackId id) const {
-  const auto progress = cache_.write_back(id);
-  if (!progress) return Errc::not_found;
-  return *progress;
-}
-
 void AsyncCache::await_job(WriteBackId id, std::unique_ptr<Wait<WriteBackProgress>> wait) {
   if (!cache_.write_back(id)) return Wait<WriteBackProgress>::fail(std::move(wait), Errc::not_found);
   job_waits_.push_back({id, std::move(wait), nullptr});
@@ -245,43 +240,72 @@ void AsyncCache::tell_ended_jobs() {
     tell_ended(std::move(ended), progress);
   }
 }
-void AsyncCache::begin_stop(std::unique_ptr<Wait<std::uint64_t>> wait) {
-  stop_begun_ = true;
-  stopping_.push_back(std::move(wait));
-  cache_.resume_transfers();  // the stop waits for transfers under way
-  for (const WriteBackProgress& job : cache_.write_backs()) {
-    if (!job.ended()) (void)cache_.cancel_write_back(job.id);
+
+void AsyncCache::begin_stop(TimePoint until, std::unique_ptr<Wait<WorkLeft>> wait) {
+  if (resting_ && stopping_.empty()) {  // an earlier stop has completed, with work left
+    resting_ = false;
+    wait_for_wake();
   }
+  stop_begun_ = true;
+  stop_until_ = std::min(stop_until_, until);
+  stopping_.push_back(std::move(wait));
+  cache_.prepare_drain();
   turn();
 }
 
 void AsyncCache::finish_stop() {
-  if (stopping_.empty() || !leases_.empty() || cache_.has_pending_work()) return;
-  // Nothing will wake this cache any more, so the executor may run out of work.
-  wake_.cancel();
-  timer_.cancel();
-  // A completed stop may destroy this cache at once, on another thread. So complete it only after this turn has ended.
-  asio::post(strand_, [waits = std::exchange(stopping_, {})]() mutable {
-    for (auto& wait : waits) Wait<std::uint64_t>::complete(std::move(wait), {}, 0);
+  if (stopping_.empty()) return;
+  if (!resting_) {
+    const bool late = stop_until_ <= std::chrono::steady_clock::now();
+    if (late) end_waits();
+    if (!late && !cache_.work_left().none()) return;
+    // Nothing needs to wake this object any more, so the executor may run out of work.
+    resting_ = true;
+    wake_.cancel();
+    timer_.expires_at({});  // cancels its wait, too
+  }
+  // A completed stop may destroy this object at once, on another thread. So complete it only when no handler will run any more,
+  // and this turn has ended.
+  if (handlers_ > 0) return;
+  stop_until_ = never;
+  asio::post(strand_, [waits = std::exchange(stopping_, {}), left = cache_.work_left()]() mutable {
+    for (auto& wait : waits) Wait<WorkLeft>::complete(std::move(wait), {}, left);
   });
 }
 
+/// Fails the requests that wait for their blocks, and the waits for layers. Those that waited for slots have failed before.
+void AsyncCache::end_waits() {
+  for (auto& [id, waiting] : std::exchange(pending_, {})) {
+    give_up(id);
+    Wait<Grant>::fail(std::move(waiting.wait), Errc::stopped);
+  }
+  for (auto& [id, loading] : loading_) {
+    loading.error = Errc::stopped;
+    end_layers_waits(loading);
+  }
+}
+
 void AsyncCache::wait_for_wake() {
+  ++handlers_;
   wake_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const ErrorCode& error) {
+    --handlers_;
+    if (resting_) return finish_stop();
     if (error) return;
     turn();
-    if (!stop_begun_ || !stopping_.empty()) wait_for_wake();
+    if (!resting_) wait_for_wake();
   });
 }
 
 void AsyncCache::wait_for_deadline() {
-  // Stopped: deadlines, for example the end of a pin, no longer matter.
-  if (stop_begun_ && stopping_.empty()) return;
-  TimePoint deadline = cache_.next_deadline();
+  if (resting_) return;
+  TimePoint deadline = std::min(cache_.next_deadline(), stop_until_);
   if (!waiting_.empty()) deadline = std::min(deadline, waiting_.front().request.deadline);
   if (deadline == never || deadline == timer_.expiry()) return;
+  ++handlers_;
   timer_.expires_at(deadline);
   timer_.async_wait([this](const ErrorCode& error) {
+    --handlers_;
+    if (resting_) return finish_stop();
     if (!error) turn();
   });
 }

@@ -14,10 +14,14 @@
 #include <boost/asio/strand.hpp>
 
 #include <atomic>
+#include <concepts>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
+#include <ranges>
 #include <span>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -58,14 +62,14 @@ struct Commit {
 ///
 /// Threads: every member can be called from any thread unless its comment says otherwise. Leases may end on any thread.
 ///
-/// To stop it, call stop() first. Requests that wait for slots then fail with Errc::stopped. stop() completes when the last lease
-/// has come back and nothing is under way. Then destroy the object. After stop() was called, live requests can still use layers,
-/// commit and extend; every other operation fails with Errc::stopped and does nothing, except status(),
+/// To stop it, call stop() first, and destroy the object after that has completed. After stop() was called, live requests can
+/// still use layers, commit and extend; every other operation fails with Errc::stopped and does nothing, except status(),
 /// wait_write_back() and a further stop().
 class AsyncCache : private LeaseHome {
  public:
   /// `cache` must have a waker and outlive the AsyncCache. Nothing else may use it meanwhile.
   AsyncCache(asio::any_io_executor executor, Cache& cache);
+  /// All leases must have ended, and a stop() must have completed, unless the executor never runs again.
   ~AsyncCache() override;
   AsyncCache(const AsyncCache&) = delete;
   AsyncCache& operator=(const AsyncCache&) = delete;
@@ -136,221 +140,42 @@ class AsyncCache : private LeaseHome {
         token, lease.id(), blocks);
   }
 
-  /// void(ErrorCode). As Requests::advance. The lease must not end before it completes.
-  template <class Token>
-  auto advance(const Lease& lease, std::uint64_t tokens, Fence last_use, Token&& token) {
-    return perform<>(Then::turn, std::forward<Token>(token),
-                     [this, &lease, tokens, last_use] { return cache_.advance(lease, tokens, last_use); });
-  }
-  /// void(ErrorCode). As Cache::compute_is_idle.
-  template <class Token>
-  auto compute_is_idle(Token&& token) {
-    return perform<>(Then::turn, std::forward<Token>(token), [this] {
-      cache_.compute_is_idle();
-      return Result<void>{};
-    });
-  }
-  /// void(ErrorCode, std::vector<SlotId>). The block table of one group; the grant has the table of the first group. The lease
-  /// must not end before it completes.
-  template <class Token>
-  auto block_table(const Lease& lease, GroupId group, Token&& token) {
-    return perform<std::vector<SlotId>>(Then::nothing, std::forward<Token>(token),
-                                        [this, &lease, group]() -> Result<std::vector<SlotId>> {
-                                          const auto table = cache_.block_table(lease, group);
-                                          if (!table) return table.error();
-                                          return std::vector<SlotId>(table->begin(), table->end());
-                                        });
-  }
-
-  /// void(ErrorCode, MatchResult).
-  template <class Token>
-  auto match(std::span<const BlockKey> keys, Token&& token) {
-    return match(keys, Tier::storage, std::forward<Token>(token));
-  }
-  template <class Token>
-  auto match(std::span<const BlockKey> keys, Tier lowest_tier, Token&& token) {
-    return perform<MatchResult>(Then::nothing, std::forward<Token>(token),
-                                [this, keys, lowest_tier] { return Result<MatchResult>{cache_.match(keys, lowest_tier)}; });
+  /// void(ErrorCode), or void(ErrorCode, T). Calls `function(cache)` once, with a Cache&, and completes with what it returns: a
+  /// void or Result<void> becomes void(ErrorCode), a T or Result<T> becomes void(ErrorCode, T). It is for all calls of Cache that
+  /// have no operation of their own here:
+  ///
+  ///     const auto drop = [keys](Cache& cache) { return cache.drop(keys); };
+  ///     auto [error, freed] = co_await async_cache.perform(drop, asio::as_tuple(asio::use_awaitable));
+  ///     auto [stats_error, stats] = co_await async_cache.perform(&Cache::stats, asio::as_tuple(asio::use_awaitable));
+  ///
+  /// The function is moved into the operation. It runs on the strand, where it holds up all other operations, so it must be
+  /// short. Leases that ended before are taken back first. Afterwards, requests that wait for slots get those that became free.
+  ///
+  /// Lifetime: the result must own its data, because the cache may change as soon as the function has returned. So a span is
+  /// copied. The lease must not end before the operation completes:
+  ///
+  ///     const auto table = [&lease, group](Cache& cache) -> Result<std::vector<SlotId>> {
+  ///       const auto slots = cache.block_table(lease, group);
+  ///       if (!slots) return slots.error();
+  ///       return std::vector<SlotId>(slots->begin(), slots->end());
+  ///     };
+  ///
+  /// The function must not call acquire(), wait(), poll(), drain(), drain_until() or checkpoint() of Cache: they block, or they
+  /// belong to this object, which hands out the leases and collects the events. It must not start an operation of this object
+  /// either. Such a call stops the process.
+  ///
+  /// If the function throws, the exception leaves run() of the executor, as it does from any handler of Asio. The operation then
+  /// never completes; its handler is destroyed.
+  template <class Function, class Token>
+  auto perform(Function&& function, Token&& token) {
+    using Returned = std::invoke_result_t<std::decay_t<Function>, Cache&>;
+    using Completion = decltype(values_of(std::type_identity<Returned>{}));
+    return perform_as(Completion{}, std::forward<Function>(function), std::forward<Token>(token));
   }
 
-  // ---- the cache as a whole: runtime/cache/cache.hpp says what these calls do and how they fail
-
-  /// void(ErrorCode). Pending requests fail with `cleared`. Requests that wait for slots get those that became free; if
-  /// ClearOptions::wait is set, they fail with `paused`.
-  template <class Token>
-  auto clear(const ClearOptions& options, Token&& token) {
-    return perform<>(Then::turn, std::forward<Token>(token), [this, options] {
-      cache_.clear(options);
-      return Result<void>{};
-    });
-  }
-  /// void(ErrorCode).
-  template <class Token>
-  auto reset(const ClearOptions& options, Token&& token) {
-    return perform<>(Then::turn, std::forward<Token>(token), [this, options] { return cache_.reset(options); });
-  }
-  /// void(ErrorCode).
-  template <class Token>
-  auto resume(Token&& token) {
-    return perform<>(Then::turn, std::forward<Token>(token), [this] { return cache_.resume(); });
-  }
   /// Returns at once. Can be called from any thread.
   [[nodiscard]] CacheStatus status() const noexcept { return cache_.status(); }
 
-  /// void(ErrorCode, std::uint32_t). Returns the number of device blocks that it freed.
-  template <class Token>
-  auto drop(std::span<const BlockKey> keys, Token&& token) {
-    return perform<std::uint32_t>(Then::turn, std::forward<Token>(token), [this, keys] { return cache_.drop(keys); });
-  }
-  /// void(ErrorCode, EvictedBlocks).
-  template <class Token>
-  auto evict(std::span<const SlotId> slots, PoolId pool, Token&& token) {
-    return perform<EvictedBlocks>(Then::turn, std::forward<Token>(token),
-                                  [this, slots, pool] { return cache_.evict(slots, pool); });
-  }
-  /// void(ErrorCode, PinId).
-  template <class Token>
-  auto pin(std::span<const BlockKey> keys, TimePoint until, Token&& token) {
-    return perform<PinId>(Then::turn, std::forward<Token>(token), [this, keys, until] { return cache_.pin(keys, until); });
-  }
-  /// void(ErrorCode).
-  template <class Token>
-  auto unpin(PinId pin, Token&& token) {
-    return perform<>(Then::turn, std::forward<Token>(token), [this, pin] { return cache_.unpin(pin); });
-  }
-  /// void(ErrorCode, RetentionId).
-  template <class Token>
-  auto retain(std::span<const BlockKey> keys, Priority priority, TimePoint until, Token&& token) {
-    return perform<RetentionId>(Then::nothing, std::forward<Token>(token),
-                                [this, keys, priority, until] { return cache_.retain(keys, priority, until); });
-  }
-  /// void(ErrorCode).
-  template <class Token>
-  auto end_retention(RetentionId retention, Token&& token) {
-    return perform<>(Then::nothing, std::forward<Token>(token), [this, retention] { return cache_.end_retention(retention); });
-  }
-  /// void(ErrorCode).
-  template <class Token>
-  auto set_quota(TenantId tenant, TenantQuota quota, Token&& token) {
-    return perform<>(Then::nothing, std::forward<Token>(token),
-                     [this, tenant, quota] { return cache_.set_quota(tenant, quota); });
-  }
-  /// void(ErrorCode).
-  template <class Token>
-  auto remove_quota(TenantId tenant, Token&& token) {
-    return perform<>(Then::nothing, std::forward<Token>(token), [this, tenant] { return cache_.remove_quota(tenant); });
-  }
-  /// void(ErrorCode). Requests that wait for more slots than the new size has fail with never_fits. A resize of storage goes on
-  /// after this has completed, see BlockStore::resize.
-  template <class Token>
-  auto resize(Tier tier, std::uint32_t blocks, Token&& token) {
-    return perform<>(Then::turn, std::forward<Token>(token), [this, tier, blocks] { return cache_.resize(tier, blocks); });
-  }
-  /// void(ErrorCode, std::uint64_t). Returns the number of slots that a resize has still to retire. Fails: invalid_argument
-  /// (storage).
-  template <class Token>
-  auto retiring(Tier tier, Token&& token) {
-    return perform<std::uint64_t>(Then::nothing, std::forward<Token>(token), [this, tier] {
-      if (tier == Tier::storage) return Result<std::uint64_t>{Errc::invalid_argument};
-      return Result<std::uint64_t>{cache_.retiring(tier)};
-    });
-  }
-  /// void(ErrorCode, HostMemory).
-  template <class Token>
-  auto host_memory(Token&& token) {
-    return perform<HostMemory>(Then::nothing, std::forward<Token>(token),
-                               [this] { return Result<HostMemory>{cache_.host_memory()}; });
-  }
-  /// void(ErrorCode, std::uint32_t).
-  template <class Token>
-  auto common_prefix(Token&& token) {
-    return perform<std::uint32_t>(Then::nothing, std::forward<Token>(token),
-                                  [this] { return Result<std::uint32_t>{cache_.common_prefix()}; });
-  }
-
-  /// void(ErrorCode, Usage). Fails: invalid_argument (storage).
-  template <class Token>
-  auto usage(Tier tier, Token&& token) {
-    return perform<Usage>(Then::nothing, std::forward<Token>(token), [this, tier] {
-      if (tier == Tier::storage) return Result<Usage>{Errc::invalid_argument};
-      return Result<Usage>{cache_.manager().usage(tier)};
-    });
-  }
-  /// void(ErrorCode, ManagerStats).
-  template <class Token>
-  auto stats(Token&& token) {
-    return perform<ManagerStats>(Then::nothing, std::forward<Token>(token),
-                                 [this] { return Result<ManagerStats>{cache_.stats()}; });
-  }
-  /// void(ErrorCode, WaitTotals).
-  template <class Token>
-  auto wait_totals(Token&& token) {
-    return perform<WaitTotals>(Then::nothing, std::forward<Token>(token),
-                               [this] { return Result<WaitTotals>{cache_.wait_totals()}; });
-  }
-  /// void(ErrorCode, TreeCounts).
-  template <class Token>
-  auto tree_counts(Token&& token) {
-    return perform<TreeCounts>(Then::nothing, std::forward<Token>(token),
-                               [this] { return Result<TreeCounts>{cache_.tree_counts()}; });
-  }
-  /// void(ErrorCode).
-  template <class Token>
-  auto sample_residency(std::uint32_t one_in, Token&& token) {
-    return perform<>(Then::nothing, std::forward<Token>(token), [this, one_in] {
-      cache_.sample_residency(one_in);
-      return Result<void>{};
-    });
-  }
-  /// void(ErrorCode, ResidencyTotals).
-  template <class Token>
-  auto residency_totals(Token&& token) {
-    return perform<ResidencyTotals>(Then::nothing, std::forward<Token>(token),
-                                    [this] { return Result<ResidencyTotals>{cache_.residency_totals()}; });
-  }
-  /// void(ErrorCode).
-  template <class Token>
-  auto record_events(Token&& token) {
-    return perform<>(Then::nothing, std::forward<Token>(token), [this] {
-      cache_.record_events();
-      return Result<void>{};
-    });
-  }
-  /// void(ErrorCode, std::vector<KvEvent>).
-  template <class Token>
-  auto take_events(Token&& token) {
-    return perform<std::vector<KvEvent>>(Then::nothing, std::forward<Token>(token), [this] {
-      std::vector<KvEvent> events;
-      cache_.take_events(events);
-      return Result<std::vector<KvEvent>>{std::move(events)};
-    });
-  }
-
-  /// void(ErrorCode, WriteBackId). The keys of the order must stay valid until it completes. stop() cancels running jobs.
-  template <class Token>
-  auto start_write_back(const WriteBackOrder& order, Token&& token) {
-    return perform<WriteBackId>(Then::turn, std::forward<Token>(token), [this, order] { return cache_.start_write_back(order); });
-  }
-  /// void(ErrorCode).
-  template <class Token>
-  auto pause_write_back(WriteBackId id, Token&& token) {
-    return perform<>(Then::turn, std::forward<Token>(token), [this, id] { return cache_.pause_write_back(id); });
-  }
-  /// void(ErrorCode).
-  template <class Token>
-  auto resume_write_back(WriteBackId id, Token&& token) {
-    return perform<>(Then::turn, std::forward<Token>(token), [this, id] { return cache_.resume_write_back(id); });
-  }
-  /// void(ErrorCode).
-  template <class Token>
-  auto cancel_write_back(WriteBackId id, Token&& token) {
-    return perform<>(Then::turn, std::forward<Token>(token), [this, id] { return cache_.cancel_write_back(id); });
-  }
-  /// void(ErrorCode, WriteBackProgress). Returns the current progress. Fails: not_found.
-  template <class Token>
-  auto write_back(WriteBackId id, Token&& token) {
-    return perform<WriteBackProgress>(Then::nothing, std::forward<Token>(token), [this, id] { return progress(id); });
-  }
   /// void(ErrorCode, WriteBackProgress). Completes when the job has ended. Fails: not_found. stop() cancels the job, which
   /// completes this with the state `cancelled`.
   template <class Token>
@@ -361,12 +186,6 @@ class AsyncCache : private LeaseHome {
           asio::dispatch(strand_, [this, job, w = std::move(wait)]() mutable { await_job(job, std::move(w)); });
         },
         token, id);
-  }
-  /// void(ErrorCode, Durability).
-  template <class Token>
-  auto durability(Token&& token) {
-    return perform<Durability>(Then::nothing, std::forward<Token>(token),
-                               [this] { return Result<Durability>{cache_.durability()}; });
   }
   /// void(ErrorCode, CheckpointReport). Writes everything that is cached to storage and flushes it, within `budget`, while the
   /// cache serves. Fails as Cache::start_write_back, and with stopped.
@@ -379,65 +198,26 @@ class AsyncCache : private LeaseHome {
         },
         token, budget);
   }
-  /// void(ErrorCode, std::vector<WriteBackProgress>).
-  template <class Token>
-  auto write_backs(Token&& token) {
-    using All = std::vector<WriteBackProgress>;
-    return perform<All>(Then::nothing, std::forward<Token>(token), [this] { return Result<All>{cache_.write_backs()}; });
-  }
-  /// void(ErrorCode, std::vector<WriteBackResult>).
-  template <class Token>
-  auto take_write_back_results(WriteBackId id, Token&& token) {
-    return perform<std::vector<WriteBackResult>>(Then::nothing, std::forward<Token>(token),
-                                                 [this, id] { return cache_.take_write_back_results(id); });
-  }
-  /// void(ErrorCode).
-  template <class Token>
-  auto limit_daily_writes(Bytes per_day, Token&& token) {
-    return perform<>(Then::nothing, std::forward<Token>(token), [this, per_day] {
-      cache_.limit_daily_writes(per_day);
-      return Result<void>{};
-    });
-  }
-  /// void(ErrorCode).
-  template <class Token>
-  auto limit_transfers(Urgency urgency, Bytes per_second, Token&& token) {
-    return perform<>(Then::nothing, std::forward<Token>(token),
-                     [this, urgency, per_second] { return cache_.limit_transfers(urgency, per_second); });
-  }
 
-  /// void(ErrorCode). stop() resumes paused transfers.
-  template <class Token>
-  auto pause_transfers(Token&& token) {
-    return perform<>(Then::nothing, std::forward<Token>(token), [this] {
-      cache_.pause_transfers();
-      return Result<void>{};
-    });
-  }
-  /// void(ErrorCode).
-  template <class Token>
-  auto resume_transfers(Token&& token) {
-    return perform<>(Then::turn, std::forward<Token>(token), [this] {
-      cache_.resume_transfers();
-      return Result<void>{};
-    });
-  }
-  /// void(ErrorCode, std::uint64_t).
-  template <class Token>
-  auto transfers_in_flight(Token&& token) {
-    return perform<std::uint64_t>(Then::nothing, std::forward<Token>(token),
-                                  [this] { return Result<std::uint64_t>{cache_.transfers_in_flight()}; });
-  }
-
-  /// void(ErrorCode, std::uint64_t). Completes with 0 when nothing is left. A second stop() joins the first.
+  /// void(ErrorCode, WorkLeft). Completes when the last lease has come back and nothing is under way. It fails the requests that
+  /// wait for slots with Errc::stopped, resumes transfers and cancels write-back jobs. Requests that wait for their blocks are
+  /// still served.
   template <class Token>
   auto stop(Token&& token) {
-    return asio::async_initiate<Token, void(ErrorCode, std::uint64_t)>(
-        [this](auto handler) {
-          auto wait = make_wait<std::uint64_t>(std::move(handler));
-          asio::dispatch(strand_, [this, w = std::move(wait)]() mutable { begin_stop(std::move(w)); });
+    return stop(never, std::forward<Token>(token));
+  }
+  /// The same, but completes at `until` at the latest, with what is left then. A disk or a device that does not answer therefore
+  /// cannot hold it up. At that time, requests that wait for their blocks or layers fail with Errc::stopped. If the result has
+  /// leases, end them before this object is destroyed. If it has other work, only CacheSystem::close() does not wait for it.
+  /// Several calls of stop() complete together, at the earliest `until` of them.
+  template <class Token>
+  auto stop(TimePoint until, Token&& token) {
+    return asio::async_initiate<Token, void(ErrorCode, WorkLeft)>(
+        [this](auto handler, TimePoint deadline) {
+          auto wait = make_wait<WorkLeft>(std::move(handler));
+          asio::dispatch(strand_, [this, deadline, w = std::move(wait)]() mutable { begin_stop(deadline, std::move(w)); });
         },
-        token);
+        token, until);
   }
 
  private:
@@ -446,23 +226,50 @@ class AsyncCache : private LeaseHome {
     return std::make_unique<WaitFor<Handler, T...>>(std::move(handler), executor_);
   }
 
-  /// The step that must follow an operation: `turn` if it may affect waiting requests, deadlines or work under way.
-  enum class Then : bool { nothing, turn };
+  /// The values with which perform() completes, for the type that its function returns.
+  template <class... T>
+  struct Values {};
+  static Values<> values_of(std::type_identity<void>);
+  static Values<> values_of(std::type_identity<Result<void>>);
+  template <class T>
+  static Values<T> values_of(std::type_identity<T>);
+  template <class T>
+  static Values<T> values_of(std::type_identity<Result<T>>);
 
-  /// Runs `work` on the strand and completes with its result.
-  template <class... T, class Token, class Work>
-  auto perform(Then then, Token&& token, Work work) {
+  template <class... T, class Function, class Token>
+  auto perform_as(Values<T...>, Function&& function, Token&& token) {
+    static_assert((std::default_initializable<T> && ...), "an operation that fails completes with T{}");
+    static_assert(((std::is_object_v<T> && !std::is_pointer_v<T> && !std::ranges::view<T>)&&...), "the result must own its data");
     return asio::async_initiate<Token, void(ErrorCode, T...)>(
-        [this, then](auto handler, Work of_the_cache) {
+        [this](auto handler, auto work) {
           auto wait = make_wait<T...>(std::move(handler));
-          asio::dispatch(strand_, [this, then, w = std::move(wait), run = std::move(of_the_cache)]() mutable {
+          asio::dispatch(strand_, [this, w = std::move(wait), f = std::move(work)]() mutable {
             if (stop_begun_) return Wait<T...>::fail(std::move(w), Errc::stopped);
             take_returned();
-            finish(std::move(w), run());
-            if (then == Then::turn) turn();
+            try {
+              call(std::move(f), std::move(w));
+            } catch (...) {
+              cache_.wake();  // the turn follows then
+              throw;
+            }
+            turn();
           });
         },
-        token, std::move(work));
+        token, std::forward<Function>(function));
+  }
+  template <class Function, class... T>
+  void call(Function function, std::unique_ptr<Wait<T...>> wait) {
+    const Cache::Visit visit{cache_};
+    if constexpr (std::is_void_v<std::invoke_result_t<Function, Cache&>>) {
+      std::invoke(std::move(function), cache_);
+      finish(std::move(wait), Result<void>{});
+    } else {
+      finish(std::move(wait), std::invoke(std::move(function), cache_));
+    }
+  }
+  template <class T>
+  static void finish(std::unique_ptr<Wait<T>> wait, T value) {
+    Wait<T>::complete(std::move(wait), {}, std::move(value));
   }
   template <class T>
   static void finish(std::unique_ptr<Wait<T>> wait, Result<T> result) {
@@ -499,7 +306,6 @@ class AsyncCache : private LeaseHome {
   [[nodiscard]] bool try_acquire(Waiting& waiting);
   void do_commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<Commit>> wait);
   void do_extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait<std::vector<SlotId>>> wait);
-  [[nodiscard]] Result<WriteBackProgress> progress(WriteBackId id) const;
   struct JobWait {  ///< either `progress` or `checkpoint` is set
     WriteBackId id;
     std::unique_ptr<Wait<WriteBackProgress>> progress;
@@ -509,7 +315,7 @@ class AsyncCache : private LeaseHome {
   void begin_checkpoint(Duration budget, std::unique_ptr<Wait<CheckpointReport>> wait);
   void tell_ended_jobs();
   void tell_ended(JobWait wait, const std::optional<WriteBackProgress>& progress);
-  void begin_stop(std::unique_ptr<Wait<std::uint64_t>> wait);
+  void begin_stop(TimePoint until, std::unique_ptr<Wait<WorkLeft>> wait);
   void begin_layers(RequestId id, LayersWait wait);
   void take_returned();
   void turn();
@@ -520,6 +326,7 @@ class AsyncCache : private LeaseHome {
   void wait_for_wake();
   void wait_for_deadline();
   void finish_stop();
+  void end_waits();
 
   // Constant after construction.
   asio::any_io_executor executor_;
@@ -534,8 +341,11 @@ class AsyncCache : private LeaseHome {
   std::unordered_map<RequestId, Loading> loading_;  ///< granted by layer; a failed one stays until its lease ends
   std::deque<Waiting> waiting_;                     ///< for slots, in order
   std::vector<JobWait> job_waits_;
-  std::vector<std::unique_ptr<Wait<std::uint64_t>>> stopping_;
+  std::vector<std::unique_ptr<Wait<WorkLeft>>> stopping_;
+  TimePoint stop_until_ = never;
   bool stop_begun_ = false;
+  bool resting_ = false;   ///< a stop has completed, or completes when `handlers_` is 0: nothing waits for a wake-up or a time
+  unsigned handlers_ = 0;  ///< handlers for wake-ups and deadlines that have not run yet
 
   // Any thread.
   ReturnedLeases returned_;

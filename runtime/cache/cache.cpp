@@ -31,6 +31,11 @@ Cache::Cache(const ManagerConfig& config, const CacheParts& parts) : parts_{part
 
 Cache::~Cache() { TERRACE_CHECK(manager_.requests().live_requests() == 0); }
 
+Cache::Visit::Visit(Cache& cache) : cache_{cache} {
+  TERRACE_CHECK(!cache_.visited_);
+  cache_.visited_ = true;
+}
+
 /// Makes the blocks that an earlier process stored available as hits.
 void Cache::restore_stored() {
   for (const PoolId pool : pool_ids_) {
@@ -43,6 +48,7 @@ void Cache::restore_stored() {
 }
 
 Result<Lease> Cache::acquire(const AcquireRequest& request) {
+  TERRACE_CHECK(!visited_);
   note_time();
   end_quarantines();
   const Result<Acquired> acquired = manager_.requests().acquire(request);
@@ -64,6 +70,7 @@ Result<Lease> Cache::acquire(const AcquireRequest& request) {
 }
 
 Result<void> Cache::wait(const Lease& lease) {
+  TERRACE_CHECK(!visited_);
   if (state(lease) == RequestState::unknown) return Errc::unknown_request;
   const auto waits = [&] { return state(lease) == RequestState::waiting; };
   if (waits() && transfers_paused_) return Errc::paused;
@@ -220,6 +227,7 @@ void Cache::resume_transfers() {
 }
 
 std::span<const RequestEvent> Cache::poll() {
+  TERRACE_CHECK(!visited_);
   collect();
   manager_.requests().take_events(events_);
   for (const RequestEvent& event : events_) {
@@ -282,9 +290,24 @@ Result<void> Cache::limit_transfers(Urgency urgency, Bytes per_second) {
   return {};
 }
 
-void Cache::drain() {
-  collect_while([this] { return has_pending_work(); });
+void Cache::drain() { (void)drain_until(never); }
+
+WorkLeft Cache::drain_until(TimePoint until) {
+  collect_while([this] { return has_pending_work(); }, until);
   end_call();
+  return work_left();
+}
+
+WorkLeft Cache::work_left() const {
+  return {manager_.requests().live_requests(), links_[0].under_way() + links_[1].under_way(), reads_.under_way(),
+          writes_.under_way(), has_pending_work()};
+}
+
+void Cache::prepare_drain() {
+  resume_transfers();
+  for (const WriteBackProgress& job : write_backs()) {
+    if (!job.ended()) (void)cancel_write_back(job.id);
+  }
 }
 
 Result<WriteBackId> Cache::start_checkpoint(Duration budget) {
@@ -303,14 +326,16 @@ Result<CheckpointReport> Cache::checkpoint(Duration budget) {
 }
 
 template <class Condition>
-void Cache::collect_while(Condition condition) {
+void Cache::collect_while(Condition condition, TimePoint until) {
+  TERRACE_CHECK(!visited_);
   TERRACE_CHECK(!transfers_paused_);
   while (condition()) {
     collect();
     if (!condition()) break;
-    if (parts_.waker == nullptr) continue;
-    const TimePoint deadline = next_deadline();
     const TimePoint now = parts_.clock.now();
+    if (now >= until) break;
+    if (parts_.waker == nullptr) continue;
+    const TimePoint deadline = std::min(next_deadline(), until);
     int timeout_ms = deadline == never ? -1 : 0;
     if (deadline != never && deadline > now) {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now).count();

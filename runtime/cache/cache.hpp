@@ -43,6 +43,17 @@ struct MovedTotals {
   Moved storage_writes;  ///< the arena to storage
 };
 
+/// What keeps a cache from its end.
+struct WorkLeft {
+  std::uint64_t leases = 0;
+  std::uint64_t transfers = 0;  ///< between device and host
+  std::uint64_t reads = 0;      ///< of blocks, from storage
+  std::uint64_t writes = 0;     ///< of blocks, to storage
+  bool under_way = false;       ///< Cache::has_pending_work(): also true if only a flush is under way
+
+  [[nodiscard]] bool none() const { return leases == 0 && !under_way; }
+};
+
 /// The parts of one pool.
 struct PoolParts {
   /// Has, or will have, host_blocks + staging_blocks slots. At least staging_blocks of them are warm. It grows and shrinks with
@@ -79,8 +90,8 @@ struct CacheParts {
 
 /// The cache in confined mode: a CacheManager, together with everything that carries out its decisions.
 ///
-/// The engine owns it, calls it from one thread, and calls poll() once per step. No call blocks, except wait(), drain() and
-/// checkpoint().
+/// The engine owns it, calls it from one thread, and calls poll() once per step. No call blocks, except wait(), drain(),
+/// drain_until() and checkpoint().
 ///
 ///     while (serving) {
 ///       for (const RequestEvent& event : cache.poll()) …   // requests that became ready, failed, or have more layers
@@ -220,8 +231,8 @@ class Cache : private LeaseHome {
   /// Does the same and blocks until the job has ended: it polls, and sleeps between polls. Returns what is durable and what is
   /// not. Use it at the end of a process, when all requests have been released, and not while transfers are paused.
   ///
-  /// It never waits longer than `budget`, however slow the disk is. But if the disk hangs, the destructor of the store still
-  /// waits for it. A process that cannot wait can end without destructors (std::quick_exit); it loses nothing that is durable.
+  /// It never waits longer than `budget`, even if the disk hangs. The destructor of the store still waits for such a disk;
+  /// CacheSystem::close() does not.
   [[nodiscard]] Result<CheckpointReport> checkpoint(Duration budget);
   /// The most bytes per day that may be written to storage, by the write policy and by jobs together; 0: no limit. Bytes that
   /// were written earlier today count.
@@ -256,6 +267,24 @@ class Cache : private LeaseHome {
   /// Blocks until nothing is under way: it polls, and sleeps between polls. It does not wait for leases. Stops the process if
   /// transfers are paused.
   void drain();
+  /// The same, but ends at `until` at the latest. Returns what is left.
+  WorkLeft drain_until(TimePoint until);
+  [[nodiscard]] WorkLeft work_left() const;
+  /// Resumes transfers and cancels all write-back jobs, so that drain() waits only for work that has started.
+  void prepare_drain();
+
+  /// While an object of this class exists, acquire(), wait(), poll(), drain(), drain_until() and checkpoint() stop the process.
+  /// AsyncCache has one while it runs a function of its caller, because these calls block, or belong to the AsyncCache.
+  class Visit {
+   public:
+    explicit Visit(Cache& cache);
+    ~Visit() { cache_.visited_ = false; }
+    Visit(const Visit&) = delete;
+    Visit& operator=(const Visit&) = delete;
+
+   private:
+    Cache& cache_;
+  };
 
   [[nodiscard]] const CacheManager& manager() const { return manager_; }
   [[nodiscard]] const MovedTotals& moved() const { return moved_; }
@@ -267,7 +296,7 @@ class Cache : private LeaseHome {
   void restore_stored();
   void collect();
   template <class Condition>
-  void collect_while(Condition condition);
+  void collect_while(Condition condition, TimePoint until = never);
   void note_end(const RequestEvent& event);
   void after_clear(const ClearOptions& options);
   void end_call();
@@ -289,6 +318,7 @@ class Cache : private LeaseHome {
   std::vector<HostChunks> host_chunks_;  ///< by PoolId
   std::atomic<CacheStatus> status_{CacheStatus::normal};
   bool transfers_paused_ = false;
+  bool visited_ = false;                ///< there is a Visit
   bool quarantine_in_the_way_ = false;  ///< during a quarantine, a request found too few slots
   MovedTotals moved_;
   WaitTimes waits_;

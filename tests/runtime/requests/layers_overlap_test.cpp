@@ -248,7 +248,7 @@ TEST_F(LayersLoop, a_clear_fails_those_who_await_layers) {
   push_down(prompt);
   Grant grant = acquire(1, prompt, true);
   auto rest = runtime->layers(grant.lease, Grant::all_layers, asio::use_future);
-  runtime->clear({}, asio::use_future).get();
+  runtime->perform([](Cache& cache) { cache.clear({}); }, asio::use_future).get();
   bool failed = false;
   try {
     (void)rest.get();

@@ -48,7 +48,7 @@ VirtualEngine::~VirtualEngine() {
   options_.disk_operation = 1us;  // the disk is repaired
   disk_stops_ = never;
   for (bool stopped = runtime_ == nullptr; !stopped || cache_->has_pending_work();) {
-    const auto handler = [&stopped](ErrorCode, std::uint64_t) { stopped = true; };
+    const auto handler = [&stopped](ErrorCode, const WorkLeft&) { stopped = true; };
     if (!stopped) runtime_->stop(handler);
     pass(1ms);
     device_.run();
