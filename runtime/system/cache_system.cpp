@@ -3,19 +3,24 @@
 #include "base/check.hpp"
 #include "runtime/system/cache_system_watch.hpp"
 #include "storage/file/file_store.hpp"
+#include "storage/io/signals_blocked.hpp"
 #include "storage/memory/memory_store.hpp"
 #include "transfer/emulated/instant_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 #include "transfer/engine/transfer_port.hpp"
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <algorithm>
+#include <future>
 #include <limits>
 #include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -257,6 +262,35 @@ CacheSystem::CacheSystem(const CacheSystemOptions& options) {
 }
 
 CacheSystem::~CacheSystem() = default;
+
+CloseReport CacheSystem::close(TimePoint until) {
+  Cache& cache = *parts_->cache;
+  if (const WorkLeft left = cache.work_left(); left.leases > 0) return {left};
+  cache.prepare_drain();
+  CloseReport report{cache.drain_until(until)};
+  parts_->watch.look();
+  parts_->log.end();  // its sink may not exist as long as the thread below
+  Parts* const parts = parts_.release();
+  std::promise<void> freed;
+  const std::future<void> is_freed = freed.get_future();
+  try {
+    std::thread closing;
+    {
+      const SignalsBlocked blocked;
+      closing = std::thread{[parts, promise = std::move(freed)]() mutable {
+        ::pthread_setname_np(::pthread_self(), "terrace-close");
+        delete parts;
+        promise.set_value();
+      }};
+    }
+    report.closed = is_freed.wait_until(until) == std::future_status::ready;
+    if (report.closed) closing.join();
+    else closing.detach();
+  } catch (const std::system_error&) {
+    // Without a thread the parts are given up, because to destroy them here could take for ever.
+  }
+  return report;
+}
 
 Cache& CacheSystem::cache() { return *parts_->cache; }
 Device& CacheSystem::device() { return parts_->devices->at(0); }

@@ -130,6 +130,12 @@ struct CacheSystemOptions {
   bool poison = false;
 };
 
+/// Result of CacheSystem::close().
+struct CloseReport {
+  WorkLeft left;        ///< when the cache had been drained, or the time was over
+  bool closed = false;  ///< everything has ended and was freed
+};
+
 /// Everything that a cache needs: the devices, the host arena, a transfer engine for each device (with its own thread, except
 /// for an instant device), the store, and the cache itself. It creates and owns these parts, and destroys them in the right
 /// order.
@@ -139,8 +145,19 @@ struct CacheSystemOptions {
 class CacheSystem {
  public:
   explicit CacheSystem(const CacheSystemOptions& options);
-  /// Waits until nothing is under way. All leases must have ended before.
+  /// Waits until nothing is under way, for as long as that takes; does nothing after close(). All leases must have ended before.
   ~CacheSystem();
+
+  /// Does what the destructor does, but returns at `until` at the latest, even if a disk or a device does not answer. Cancels
+  /// write-back jobs and resumes transfers before it waits. If there are leases, it does nothing. Otherwise the object is empty
+  /// afterwards, and may only be destroyed.
+  ///
+  /// If the result is not `closed`, a thread of its own goes on with the work. It holds all parts and their memory until the disk
+  /// or device answers, and then destroys them as usual: the I/O that is under way never meets freed memory. Until then, the
+  /// directories of the store stay locked, and the functions in the options must stay valid; the log's sink is no longer used.
+  /// The process may go on, or end as usual. It loses nothing that is durable. If no thread can be started, the parts are never
+  /// freed.
+  [[nodiscard]] CloseReport close(TimePoint until);
 
   [[nodiscard]] Cache& cache();
   /// The device of the first rank.

@@ -18,7 +18,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -183,8 +182,8 @@ ReplayResult run_replay(const ReplayOptions& options) {
   collect(result, session, *system);
   result.manager.acquired -= reserve_requests;
   result.manager.requests.requests -= reserve_requests;
-  // Destroying it would wait for the disk without a limit. The process ends without that.
-  if (result.left_behind) (void)system.release();
+  // The destructor would wait for the disk without a limit.
+  if (result.left_behind) (void)system->close(std::chrono::steady_clock::now());
   return result;
 }
 
@@ -202,7 +201,6 @@ ExitStatus replay(const ReplayOptions& options) {
     }
   }
   if (verdict.status != ExitStatus::done) complain("terrace replay", verdict.line);
-  if (result.left_behind) std::quick_exit(end_output("terrace replay", verdict.status));
   return verdict.status;
 }
 

@@ -75,8 +75,8 @@ TransferEngine::TransferEngine(TransferSchedulerConfig config, Device& device, c
 }
 
 TransferEngine::~TransferEngine() {
-  // The device may outlive the waker that it was given.
-  static NullWaker nobody;
+  // The device may outlive the waker that it was given. It may even be in use while the process destroys its static objects.
+  static NullWaker& nobody = *new NullWaker;
   device_.set_waker(nobody);
 }
 
