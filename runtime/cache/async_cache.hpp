@@ -1,8 +1,9 @@
 #pragma once
 
 #include "runtime/cache/cache.hpp"
+#include "runtime/cache/returned_leases.hpp"
 #include "runtime/cache/wait.hpp"
-#include "runtime/types/lease.hpp"
+#include "terrace/lease.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/associated_cancellation_slot.hpp>

@@ -1,15 +1,16 @@
 #pragma once
 
-#include "base/clock.hpp"
 #include "base/waker.hpp"
 #include "runtime/cache/host_chunks.hpp"
 #include "runtime/manager/cache_manager.hpp"
 #include "runtime/measure/prefill_speed.hpp"
 #include "runtime/measure/throughput.hpp"
 #include "runtime/measure/wait_times.hpp"
-#include "runtime/types/lease.hpp"
-#include "storage/index/block_store.hpp"
-#include "transfer/device/device.hpp"
+#include "terrace/block_store.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/device.hpp"
+#include "terrace/lease.hpp"
+#include "terrace/statistics.hpp"
 #include "transfer/device/rank_devices.hpp"
 #include "transfer/engine/transfer_port.hpp"
 #include "transfer/host/host_arena.hpp"
@@ -23,36 +24,6 @@
 #include <vector>
 
 namespace terrace {
-
-/// Completed copies of one kind.
-struct Moved {
-  std::uint64_t blocks = 0;
-  Bytes bytes{};
-  /// Time during which at least one copy of this kind was under way.
-  double seconds = 0;
-
-  friend Moved operator-(const Moved& now, const Moved& before) {
-    return {now.blocks - before.blocks, now.bytes - before.bytes, now.seconds - before.seconds};
-  }
-};
-
-struct MovedTotals {
-  Moved swap_out;        ///< device to host
-  Moved swap_in;         ///< host to device
-  Moved storage_reads;   ///< storage to the arena
-  Moved storage_writes;  ///< the arena to storage
-};
-
-/// What keeps a cache from its end.
-struct WorkLeft {
-  std::uint64_t leases = 0;
-  std::uint64_t transfers = 0;  ///< between device and host
-  std::uint64_t reads = 0;      ///< of blocks, from storage
-  std::uint64_t writes = 0;     ///< of blocks, to storage
-  bool under_way = false;       ///< Cache::has_pending_work(): also true if only a flush is under way
-
-  [[nodiscard]] bool none() const { return leases == 0 && !under_way; }
-};
 
 /// The parts of one pool.
 struct PoolParts {
@@ -214,7 +185,7 @@ class Cache : private LeaseHome {
   /// The state after the last call. Can be called from any thread.
   [[nodiscard]] CacheStatus status() const noexcept { return status_.load(std::memory_order_acquire); }
 
-  /// Write-back jobs (runtime/types/write_back.hpp). They progress in poll(), and end there. A cancelled job ends at once.
+  /// Write-back jobs (terrace/write_back.hpp). They progress in poll(), and end there. A cancelled job ends at once.
   [[nodiscard]] Result<WriteBackId> start_write_back(const WriteBackOrder& order);
   [[nodiscard]] Result<void> pause_write_back(WriteBackId id) { return manager_.administration().pause_write_back(id); }
   [[nodiscard]] Result<void> resume_write_back(WriteBackId id);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/result.hpp"
+#include "terrace/result.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/associated_cancellation_slot.hpp>

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "base/clock.hpp"
 #include "base/waker.hpp"
-#include "storage/index/block_store.hpp"
 #include "storage/resilience/circuit_breaker.hpp"
 #include "storage/resilience/error_class.hpp"
+#include "terrace/block_store.hpp"
+#include "terrace/clock.hpp"
 
 #include <array>
 #include <chrono>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/bytes.hpp"
 #include "base/large_memory.hpp"
+#include "terrace/types.hpp"
 
 #include <atomic>
 #include <cstddef>

@@ -1,6 +1,6 @@
 // A decode instance: what it computes is written to storage and not cached.
 
-#include "radix/keys/block_keys.hpp"
+#include "terrace/keys.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <gtest/gtest.h>

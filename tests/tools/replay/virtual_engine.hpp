@@ -1,10 +1,10 @@
 #pragma once
 
-#include "base/clock.hpp"
 #include "base/waker.hpp"
 #include "runtime/cache/async_cache.hpp"
 #include "runtime/cache/cache.hpp"
 #include "storage/file/file_store.hpp"
+#include "terrace/clock.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "tests/simulated/simulated_io.hpp"
 #include "tools/replay/engine/engine_counts.hpp"

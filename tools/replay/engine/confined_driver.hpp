@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/clock.hpp"
 #include "runtime/system/cache_system.hpp"
+#include "terrace/clock.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/replay/engine/scheduler.hpp"
 #include "tools/replay/engine/session.hpp"
