@@ -45,7 +45,7 @@ struct Cache::State final : LeaseHome {
   ActionExecutor executor;
   std::vector<HostChunks> host_chunks;  ///< by PoolId
   std::atomic<CacheStatus> status{CacheStatus::normal};
-  bool visited = false;               ///< there is a Visit
+  bool visited = false;                ///< there is a Visit
   bool quarantine_in_the_way = false;  ///< during a quarantine, a request found too few slots
   WaitTimes waits;
   PrefillSpeed prefill;
