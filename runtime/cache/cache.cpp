@@ -15,14 +15,12 @@ constexpr Duration quarantine_poll_interval = std::chrono::milliseconds{1};
 }  // namespace
 
 Cache::Cache(const ManagerConfig& config, const CacheParts& parts) : parts_{parts}, manager_{config} {
-  pools_.push_back({&parts.arena, parts.store});
-  pools_.insert(pools_.end(), parts.other_pools.begin(), parts.other_pools.end());
-  TERRACE_CHECK(pools_.size() == config.pool_count());
-  for (std::size_t pool = 0; pool < pools_.size(); ++pool) pool_ids_.push_back(PoolId{static_cast<std::uint16_t>(pool)});
+  TERRACE_CHECK(parts_.pools.size() == config.pools.size());
+  for (std::size_t pool = 0; pool < parts_.pools.size(); ++pool) pool_ids_.push_back(PoolId{static_cast<std::uint16_t>(pool)});
   for (const PoolId pool : pool_ids_) {
-    host_chunks_.emplace_back(*pools_[pool.value()].arena, manager_, pool);
-    TERRACE_CHECK(config.storage == (pools_[pool.value()].store != nullptr));
-    manager_.set_block_bytes(pools_[pool.value()].arena->block_bytes(), pool);
+    host_chunks_.emplace_back(*parts_.pools[pool.value()].arena, manager_, pool);
+    TERRACE_CHECK(config.storage == (parts_.pools[pool.value()].store != nullptr));
+    manager_.set_block_bytes(parts_.pools[pool.value()].arena->block_bytes(), pool);
   }
   if (parts_.poison != nullptr) manager_.remember_freed();
   if (config.storage) restore_stored();
@@ -40,7 +38,7 @@ Cache::Visit::Visit(Cache& cache) : cache_{cache} {
 void Cache::restore_stored() {
   for (const PoolId pool : pool_ids_) {
     manager_.begin_recovery(pool);
-    pools_[pool.value()].store->adopt_all(
+    parts_.pools[pool.value()].store->adopt_all(
         [&](std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers) {
           manager_.recover(blocks, numbers, pool);
         });
@@ -183,7 +181,7 @@ Result<void> Cache::unpin(PinId pin) {
 }
 
 Result<void> Cache::resize(Tier tier, std::uint32_t blocks, PoolId pool) {
-  if (pool.value() >= pools_.size()) return Errc::invalid_argument;
+  if (pool.value() >= parts_.pools.size()) return Errc::invalid_argument;
   if (tier == Tier::storage) return resize_storage(blocks, pool);
   note_time();
   const Result<void> resized =
@@ -193,7 +191,7 @@ Result<void> Cache::resize(Tier tier, std::uint32_t blocks, PoolId pool) {
 }
 
 Result<void> Cache::resize_storage(std::uint32_t blocks, PoolId pool) {
-  BlockStore* const store = pools_[pool.value()].store;
+  BlockStore* const store = parts_.pools[pool.value()].store;
   if (store == nullptr) return Errc::invalid_argument;
   const Result<void> resized = store->resize(blocks);
   wake();
@@ -244,9 +242,9 @@ void Cache::collect() {
   parts_.transfers.poll(transfer_events_);
   for (TransferEvent& event : transfer_events_) on_transfer(std::move(event));
   for (const PoolId pool : pool_ids_) {
-    if (pools_[pool.value()].store == nullptr) continue;
+    if (parts_.pools[pool.value()].store == nullptr) continue;
     store_events_.clear();
-    pools_[pool.value()].store->poll(store_events_);
+    parts_.pools[pool.value()].store->poll(store_events_);
     for (const StoreEvent& event : store_events_) on_store(event, pool);
   }
   const TimePoint now = parts_.clock.now();
@@ -276,7 +274,7 @@ TimePoint Cache::next_deadline() const {
   TimePoint next = std::min(manager_.next_deadline(), parts_.transfers.next_deadline());
   // The device does not wake anybody when compute reaches a fence.
   if (quarantine_in_the_way_) next = std::min(next, parts_.clock.now() + quarantine_poll_interval);
-  for (const PoolParts& pool : pools_) {
+  for (const PoolParts& pool : parts_.pools) {
     if (pool.store != nullptr) next = std::min(next, pool.store->next_deadline());
   }
   return next;
@@ -360,7 +358,7 @@ void Cache::on_store(const StoreEvent& event, PoolId pool) {
   const bool is_read = event.kind == StoreEvent::Kind::read;
   if (is_read || event.kind == StoreEvent::Kind::written) {
     const bool done = !event.error;
-    const Bytes bytes = done ? pools_[pool.value()].store->block_bytes() : Bytes{};
+    const Bytes bytes = done ? parts_.pools[pool.value()].store->block_bytes() : Bytes{};
     Throughput& link = is_read ? reads_ : writes_;
     link.ended(1, bytes, parts_.clock.now());
     count_moved(is_read ? moved_.storage_reads : moved_.storage_writes, link, done ? 1 : 0, bytes);
@@ -385,7 +383,7 @@ void Cache::carry_out(PoolId pool) {
   Actions& actions = manager_.actions(pool);
   if (parts_.poison != nullptr) poison_freed(pool);
   if (actions.empty() || transfers_paused_) return;
-  const PoolParts& parts = pools_[pool.value()];
+  const PoolParts& parts = parts_.pools[pool.value()];
   for (Transfer& transfer : actions.transfers) {
     links_[static_cast<std::size_t>(transfer.direction)].began(1, parts_.clock.now());
     parts_.transfers.submit(std::move(transfer));
@@ -428,7 +426,7 @@ void Cache::tell_load_costs() {
   const bool knows_prefill = !manager_.learns_prefill() || prefill_.unit_seconds() > 0;
   const Bytes trusted = knows_prefill ? reads_.trusted(now) : Throughput::trusted_unseen;
   for (const PoolId pool : pool_ids_) {
-    const Bytes block = pools_[pool.value()].arena->block_bytes();
+    const Bytes block = parts_.pools[pool.value()].arena->block_bytes();
     const auto bytes = static_cast<double>(count(block));
     const std::uint64_t reads_max = std::min<std::uint64_t>(trusted / block, std::numeric_limits<std::uint32_t>::max());
     manager_.set_load_costs({.link_seconds = link * bytes,
@@ -461,7 +459,7 @@ void Cache::poison_freed(PoolId pool) {
   auto& freed_in_arena = freed_[1];
   manager_.take_freed(freed_on_device, freed_in_arena, pool);
   for (const SlotId slot : freed_in_arena) {
-    const auto block = pools_[pool.value()].arena->block(slot);
+    const auto block = parts_.pools[pool.value()].arena->block(slot);
     std::memset(block.data(), poison_byte, block.size());
   }
   if (freed_on_device.empty()) return;

@@ -58,8 +58,9 @@ struct WorkLeft {
 struct PoolParts {
   /// Has, or will have, host_blocks + staging_blocks slots. At least staging_blocks of them are warm. It grows and shrinks with
   /// the host tier.
-  HostArena* arena;
-  BlockStore* store;  ///< null: none. Each pool has its own store, because all blocks of a store have one size
+  HostArena* arena = nullptr;
+  /// Null: none. All pools have a store, or none has. Each pool has its own, because all blocks of a store have one size.
+  BlockStore* store = nullptr;
 };
 
 /// Receives what the owner of a cache may want to log (see CacheSystemWatch). Threads: the thread of the cache.
@@ -74,16 +75,14 @@ class CacheWatch {
 
 /// The parts that a cache works with. All of them outlive the cache.
 struct CacheParts {
-  TransferPort& transfers;  ///< for a device that has all pools
-  HostArena& arena;         ///< of the first pool, as in PoolParts
-  BlockStore* store;        ///< of the first pool; null: none
+  TransferPort& transfers;       ///< for a device that has all pools
+  std::vector<PoolParts> pools;  ///< by PoolId
   const Clock& clock;
-  /// `transfers` and `store` wake it; wake_fd() is its descriptor. Null: for simulations that never sleep.
+  /// `transfers` and the stores wake it; wake_fd() is its descriptor. Null: for simulations that never sleep.
   EventFdWaker* waker = nullptr;
   /// Poison mode, for tests: slots are overwritten as they become free, so that a read that comes too late, or of a slot that was
   /// never filled, is noticed. Null: off.
   RankDevices* poison = nullptr;
-  std::vector<PoolParts> other_pools = {};
   /// Null: none.
   CacheWatch* watch = nullptr;
 };
@@ -312,7 +311,6 @@ class Cache : private LeaseHome {
   void learn_prefill(TimePoint now);
 
   CacheParts parts_;
-  std::vector<PoolParts> pools_;  ///< by PoolId
   std::vector<PoolId> pool_ids_;
   CacheManager manager_;
   std::vector<HostChunks> host_chunks_;  ///< by PoolId

@@ -3,8 +3,11 @@
 #include "base/check.hpp"
 #include "runtime/system/cache_system_watch.hpp"
 #include "storage/file/file_store.hpp"
+#include "storage/io/make_io_engine.hpp"
 #include "storage/io/signals_blocked.hpp"
 #include "storage/memory/memory_store.hpp"
+#include "transfer/cuda/cuda_device.hpp"
+#include "transfer/emulated/emulated_device.hpp"
 #include "transfer/emulated/instant_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 #include "transfer/engine/transfer_port.hpp"
@@ -33,20 +36,24 @@ constexpr std::uint32_t default_staging_blocks = 64;
 bool has_storage(const CacheSystemOptions& options) { return !std::holds_alternative<NoStorage>(options.storage); }
 
 ManagerConfig manager_config(const CacheSystemOptions& options) {
-  if (options.device_blocks == 0) throw std::invalid_argument{"the device needs at least one block"};
-  if (count(options.block_bytes) == 0) throw std::invalid_argument{"a block needs at least one byte"};
+  if (options.ranks.empty()) throw std::invalid_argument{"a cache needs at least one rank"};
+  if (options.pools.size() != 1) throw std::invalid_argument{"a cache needs one pool"};
+  const PoolOptions& pool = options.pools.front();
+  if (pool.device_blocks == 0) throw std::invalid_argument{"the device needs at least one block"};
+  if (count(pool.block_bytes) == 0) throw std::invalid_argument{"a block needs at least one byte"};
   if (!has_storage(options) && options.write_policy != WritePolicy::none) {
     throw std::invalid_argument{fmt::format("write policy {} needs storage", to_string(options.write_policy))};
   }
   ManagerConfig config;
-  config.device_blocks = options.device_blocks;
-  config.host_blocks = options.host_blocks;
   config.storage = has_storage(options);
-  config.staging_blocks = options.staging_blocks;
-  if (config.staging_blocks == 0 && config.storage) config.staging_blocks = default_staging_blocks;
-  const std::uint64_t arena_blocks = std::uint64_t{config.host_blocks} + config.staging_blocks;
-  if (config.device_blocks >= Copy::slots_max || arena_blocks >= Copy::slots_max) {
-    throw std::invalid_argument{fmt::format("{} device blocks and {} host blocks: each must be under {}", config.device_blocks,
+  PoolSizes& sizes = config.pools.front();
+  sizes.device_blocks = pool.device_blocks;
+  sizes.host_blocks = pool.host_blocks;
+  sizes.staging_blocks = pool.staging_blocks;
+  if (sizes.staging_blocks == 0 && config.storage) sizes.staging_blocks = default_staging_blocks;
+  const std::uint64_t arena_blocks = std::uint64_t{sizes.host_blocks} + sizes.staging_blocks;
+  if (sizes.device_blocks >= Copy::slots_max || arena_blocks >= Copy::slots_max) {
+    throw std::invalid_argument{fmt::format("{} device blocks and {} host blocks: each must be under {}", sizes.device_blocks,
                                             arena_blocks, Copy::slots_max)};
   }
   config.caching = options.caching;
@@ -64,20 +71,18 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
   return config;
 }
 
-std::uint32_t rank_count(const CacheSystemOptions& options) { return static_cast<std::uint32_t>(options.other_ranks.size()) + 1; }
+std::uint32_t rank_count(const CacheSystemOptions& options) { return static_cast<std::uint32_t>(options.ranks.size()); }
 
-const DeviceOptions& device_of(std::uint32_t rank, const CacheSystemOptions& options) {
-  return rank == 0 ? options.device : options.other_ranks[rank - 1];
-}
+const DeviceOptions& device_of(std::uint32_t rank, const CacheSystemOptions& options) { return options.ranks[rank].device; }
 
 HostShare share_of(std::uint32_t rank, const CacheSystemOptions& options) {
   const std::uint32_t ranks = rank_count(options);
   if (ranks == 1 || options.rank_payload == RankPayload::replicated) return {};
-  if (count(options.block_bytes) % ranks != 0) {
+  if (count(options.pools.front().block_bytes) % ranks != 0) {
     throw std::invalid_argument{
-        fmt::format("blocks of {} cannot be dealt out to {} ranks evenly", to_string(options.block_bytes), ranks)};
+        fmt::format("blocks of {} cannot be dealt out to {} ranks evenly", to_string(options.pools.front().block_bytes), ranks)};
   }
-  const Bytes each{count(options.block_bytes) / ranks};
+  const Bytes each{count(options.pools.front().block_bytes) / ranks};
   return {each * rank, each};
 }
 
@@ -118,10 +123,10 @@ Bytes chunk_bytes(Bytes total, Bytes block_bytes) {
 HostArenaOptions arena_options(const CacheSystemOptions& options, const ManagerConfig& config, Waker& waker) {
   const bool wait = options.host_warm_up == HostWarmUp::before_serving;
   HostArenaOptions arena;
-  arena.slots = config.host_blocks + config.staging_blocks;
-  arena.ready_slots = wait ? arena.slots : config.staging_blocks;
-  arena.block_bytes = options.block_bytes;
-  arena.chunk_bytes = chunk_bytes(options.block_bytes * arena.slots, options.block_bytes);
+  arena.slots = config.pools.front().host_blocks + config.pools.front().staging_blocks;
+  arena.ready_slots = wait ? arena.slots : config.pools.front().staging_blocks;
+  arena.block_bytes = options.pools.front().block_bytes;
+  arena.chunk_bytes = chunk_bytes(options.pools.front().block_bytes * arena.slots, options.pools.front().block_bytes);
   arena.touch = options.host_touch;
   arena.limits = options.memory_limits;
   arena.waker = &waker;
@@ -165,26 +170,27 @@ struct CacheSystem::Parts {
       : config{manager_config(options)}, log{options.log, clock}, arena{arena_options(options, config, waker)} {
     open_ranks(options);
     if (const auto* memory = std::get_if<MemoryStorage>(&options.storage)) {
-      const std::uint64_t blocks = memory->capacity / options.block_bytes;
+      const std::uint64_t blocks = memory->capacity / options.pools.front().block_bytes;
       if (blocks == 0 || blocks > std::numeric_limits<std::uint32_t>::max()) {
         throw std::invalid_argument{
             fmt::format("a storage capacity of {} holds {} blocks of {}: at least 1 is needed, and fewer than 2^32",
-                        to_string(memory->capacity), blocks, to_string(options.block_bytes))};
+                        to_string(memory->capacity), blocks, to_string(options.pools.front().block_bytes))};
       }
-      store = std::make_unique<MemoryStore>(static_cast<std::uint32_t>(blocks), options.block_bytes, &waker);
+      store = std::make_unique<MemoryStore>(static_cast<std::uint32_t>(blocks), options.pools.front().block_bytes, &waker);
     } else if (const auto* file = std::get_if<FileStorage>(&options.storage)) {
       io = make_io_engine(io_options(*file), waker);
       log.write(LogLevel::info, "I/O", [&] { return "storage is read and written by " + io->describe(); });
       io_memory = std::make_unique<IoMemory>(arena, *io);
       FileStoreConfig store_config;
-      store_config.directory = file->directory;
-      store_config.more_directories = file->more_directories;
+      if (file->directories.empty()) throw std::invalid_argument{"file storage needs at least one directory"};
+      store_config.directory = file->directories.front();
+      store_config.more_directories.assign(file->directories.begin() + 1, file->directories.end());
       store_config.stripe_bytes = file->stripe_bytes;
       store_config.name = file->name;
       store_config.accept_lost_directories = file->accept_lost_directories;
       store_config.capacity = file->capacity;
       store_config.floor = file->floor;
-      store_config.block_bytes = options.block_bytes;
+      store_config.block_bytes = options.pools.front().block_bytes;
       store_config.fingerprint = options.fingerprint;
       auto files = std::make_unique<FileStore>(store_config, *io);
       file_store = files.get();
@@ -192,7 +198,7 @@ struct CacheSystem::Parts {
       if (options.storage_guard) guard.emplace(*store, clock, *options.storage_guard, &waker);
     }
     TransferPort& transfers = ranked ? static_cast<TransferPort&>(*ranked) : *engines.front();
-    CacheParts parts{transfers, arena, cache_store(), clock, &waker, options.poison ? &*devices : nullptr};
+    CacheParts parts{transfers, {{&arena, cache_store()}}, clock, &waker, options.poison ? &*devices : nullptr};
     parts.watch = &watch;
     cache = std::make_unique<Cache>(config, parts);
     watch.begin({cache.get(), guard ? &*guard : nullptr, file_store, ranked ? &*ranked : nullptr});
@@ -212,9 +218,10 @@ struct CacheSystem::Parts {
     const std::shared_ptr<HostPins> pins = CudaDevice::shared_pins();
     TransferSchedulerConfig lanes;
     lanes.rates = options.lane_rates;
-    const std::uint32_t slots = std::max(config.device_blocks, options.device_blocks_max);
+    const std::uint32_t slots = std::max(config.pools.front().device_blocks, options.pools.front().device_blocks_max);
     for (std::uint32_t rank = 0; rank < rank_count(options); ++rank) {
-      const PoolMemory pool{.slots = slots, .host = &arena, .share = share_of(rank, options), .layers = options.layers};
+      const PoolMemory pool{
+          .slots = slots, .host = &arena, .share = share_of(rank, options), .layers = options.pools.front().layers};
       owned_devices.push_back(open_device(device_of(rank, options), pool, arena, pins));
       pointers.push_back(owned_devices.back().get());
       if (const auto* const cuda = dynamic_cast<const CudaDevice*>(pointers.back())) say_what_is_missing(*cuda);

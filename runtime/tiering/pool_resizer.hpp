@@ -30,9 +30,9 @@ namespace terrace {
 /// Threads: the manager's.
 class PoolResizer {
  public:
-  PoolResizer(const ManagerConfig& config, Residency& residency, const StorageWriter& storage_writer,
-              HostSlotAllocator& host_slots, DeviceSlotAllocator& device_slots)
-      : first_slot_{config.first_slot},
+  PoolResizer(const PoolSizes& sizes, Residency& residency, const StorageWriter& storage_writer, HostSlotAllocator& host_slots,
+              DeviceSlotAllocator& device_slots)
+      : first_slot_{sizes.first_slot},
         residency_{residency},
         storage_writer_{storage_writer},
         host_slots_{host_slots},
