@@ -1,8 +1,8 @@
 // The cache in confined mode: without an event loop, and without a thread of the caller. README.md shows the part between the
 // two marks exactly as it is here; tests/house/house_test.cpp compares them.
 
-#include "radix/keys/block_keys.hpp"
 #include "runtime/system/cache_system.hpp"
+#include <terrace/keys.hpp>
 
 #include <boost/system/system_error.hpp>
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "base/clock.hpp"
 #include "storage/io/io_choice.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/types.hpp"
 #include "tools/usage_error.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "radix/keys/block_keys.hpp"
+#include "terrace/keys.hpp"
 
 #include "base/check.hpp"
 #include "radix/keys/key_message.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/block_key.hpp"
-#include "radix/keys/block_keys.hpp"
+#include "terrace/keys.hpp"
+#include "terrace/types.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@ struct evp_md_ctx_st;  // OpenSSL's EVP_MD_CTX
 
 namespace terrace {
 
-/// Writes the message of a key into a buffer. The buffer is kept from one message to the next. radix/keys/block_keys.hpp defines
+/// Writes the message of a key into a buffer. The buffer is kept from one message to the next. terrace/keys.hpp defines
 /// the form of a message. Threads: one at a time.
 class KeyMessage {
  public:

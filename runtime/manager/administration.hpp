@@ -2,7 +2,7 @@
 
 #include "runtime/manager/requests.hpp"
 #include "runtime/manager/use_clock.hpp"
-#include "runtime/types/write_back.hpp"
+#include "terrace/write_back.hpp"
 
 #include <cstdint>
 #include <map>
@@ -108,7 +108,7 @@ class Administration {
   void record_events() { state_.kv_events.record_from_now_on(); }
   void take_events(std::vector<KvEvent>& events) { state_.kv_events.take(events); }
 
-  /// Starts a job that writes cached blocks to storage (runtime/types/write_back.hpp). If the job is over the whole tree, it
+  /// Starts a job that writes cached blocks to storage (terrace/write_back.hpp). If the job is over the whole tree, it
   /// looks at some nodes in each later call of Requests::settle(). Fails: invalid_argument (there is no storage),
   /// unknown_request, not_ready, cleared (the request was acquired before the last clear), not_found (nothing of the prefix is
   /// cached), refused (WriteBackJobs::running_max jobs run), paused.

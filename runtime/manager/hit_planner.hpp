@@ -1,8 +1,8 @@
 #pragma once
 
-#include "base/clock.hpp"
 #include "runtime/manager/manager_state.hpp"
 #include "runtime/measure/load_costs.hpp"
+#include "terrace/clock.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "base/block_key.hpp"
 #include "radix/groups/groups.hpp"
 #include "runtime/tiering/tiered_pool.hpp"
 #include "runtime/types/config.hpp"
+#include "terrace/types.hpp"
 
 #include <cstddef>
 #include <cstdint>

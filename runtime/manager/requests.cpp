@@ -2,7 +2,7 @@
 
 #include "runtime/manager/requests.hpp"
 #include "base/check.hpp"
-#include "runtime/types/lease.hpp"
+#include "terrace/lease.hpp"
 
 #include <algorithm>
 #include <type_traits>

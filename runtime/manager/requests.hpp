@@ -1,10 +1,10 @@
 #pragma once
 
 #include "base/indexed_heap.hpp"
-#include "base/result.hpp"
 #include "runtime/manager/group_part.hpp"
 #include "runtime/manager/hit_planner.hpp"
 #include "runtime/manager/write_back_jobs.hpp"
+#include "terrace/result.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 

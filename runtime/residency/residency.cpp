@@ -1,8 +1,8 @@
 #include "runtime/residency/residency.hpp"
 
 #include "base/check.hpp"
-#include "radix/eviction/policies.hpp"
 #include "radix/groups/groups.hpp"
+#include "terrace/eviction_policy.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 

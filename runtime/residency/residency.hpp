@@ -1,12 +1,12 @@
 #pragma once
 
-#include "radix/eviction/eviction_policy.hpp"
 #include "radix/tree/prefix_tree.hpp"
 #include "runtime/measure/residency_sample.hpp"
 #include "runtime/residency/quotas.hpp"
 #include "runtime/residency/slot_allocator.hpp"
 #include "runtime/types/config.hpp"
 #include "runtime/types/kv_events.hpp"
+#include "terrace/eviction_policy.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 

@@ -1,7 +1,9 @@
 #include "runtime/system/cache_system.hpp"
 
 #include "base/check.hpp"
+#include "radix/tree/copy.hpp"
 #include "runtime/system/cache_system_watch.hpp"
+#include "runtime/types/config.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/io/make_io_engine.hpp"
 #include "storage/io/signals_blocked.hpp"

@@ -1,9 +1,8 @@
 #pragma once
 
-#include "runtime/cache/cache.hpp"
 #include "runtime/system/options.hpp"
-#include "storage/index/block_store.hpp"
 #include "storage/resilience/resilient_store.hpp"
+#include "terrace/cache.hpp"
 #include "transfer/device/rank_devices.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 

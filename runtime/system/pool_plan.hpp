@@ -1,8 +1,8 @@
 #pragma once
 
-#include "base/bytes.hpp"
 #include "radix/groups/groups.hpp"
 #include "runtime/types/config.hpp"
+#include "terrace/types.hpp"
 
 #include <cstdint>
 #include <span>

@@ -3,7 +3,8 @@
 #include "runtime/residency/residency.hpp"
 #include "runtime/tiering/storage_writer.hpp"
 #include "runtime/types/config.hpp"
-#include "runtime/types/request.hpp"
+#include "terrace/request.hpp"
+#include "terrace/statistics.hpp"
 
 #include <cstddef>
 #include <cstdint>

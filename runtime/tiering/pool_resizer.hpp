@@ -1,11 +1,11 @@
 #pragma once
 
-#include "base/result.hpp"
-#include "base/tier.hpp"
 #include "runtime/residency/residency.hpp"
 #include "runtime/tiering/device_slot_allocator.hpp"
 #include "runtime/tiering/host_slot_allocator.hpp"
 #include "runtime/tiering/storage_writer.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
 
 #include <cstdint>
 #include <span>

@@ -15,8 +15,9 @@
 #include "runtime/tiering/swap_outs.hpp"
 #include "runtime/tiering/watermark_reclaimer.hpp"
 #include "runtime/types/config.hpp"
-#include "runtime/types/request.hpp"
-#include "runtime/types/write_back.hpp"
+#include "terrace/request.hpp"
+#include "terrace/statistics.hpp"
+#include "terrace/write_back.hpp"
 
 #include <cstdint>
 #include <optional>

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "base/clock.hpp"
-#include "radix/eviction/policies.hpp"
 #include "radix/groups/groups.hpp"
 #include "runtime/types/cache_policies.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/eviction_policy.hpp"
+#include "terrace/types.hpp"
 
 #include <cstddef>
 #include <cstdint>

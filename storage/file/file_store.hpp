@@ -5,10 +5,10 @@
 #include "storage/file/file_set.hpp"
 #include "storage/file/group_flush.hpp"
 #include "storage/format/format.hpp"
-#include "storage/index/block_store.hpp"
 #include "storage/index/store_operations.hpp"
 #include "storage/io/aligned_buffer.hpp"
 #include "storage/io/io_engine.hpp"
+#include "terrace/block_store.hpp"
 
 #include <cstdint>
 #include <filesystem>

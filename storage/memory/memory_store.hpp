@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/waker.hpp"
-#include "storage/index/block_store.hpp"
 #include "storage/index/store_operations.hpp"
+#include "terrace/block_store.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/clock.hpp"
 #include "storage/resilience/resilience_options.hpp"
+#include "terrace/clock.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,11 +1,11 @@
 #pragma once
 
-#include "base/clock.hpp"
 #include "base/waker.hpp"
-#include "storage/index/block_store.hpp"
 #include "storage/resilience/circuit_breaker.hpp"
 #include "storage/resilience/error_class.hpp"
 #include "storage/resilience/resilience_options.hpp"
+#include "terrace/block_store.hpp"
+#include "terrace/clock.hpp"
 
 #include <array>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "radix/keys/block_keys.hpp"
+#include "terrace/keys.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/waker.hpp"
-#include "transfer/device/device.hpp"
+#include "terrace/device.hpp"
 #include "transfer/device/slot_memory.hpp"
 
 #include <array>

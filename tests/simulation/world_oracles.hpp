@@ -1,10 +1,9 @@
 #pragma once
 
-#include "base/block_key.hpp"
-#include "base/tier.hpp"
 #include "radix/groups/groups.hpp"
 #include "runtime/manager/cache_manager.hpp"
 #include "runtime/types/kv_events.hpp"
+#include "terrace/types.hpp"
 
 #include <compare>
 #include <cstdint>

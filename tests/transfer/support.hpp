@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/waker.hpp"
-#include "transfer/device/device.hpp"
+#include "terrace/device.hpp"
 #include "transfer/device/transfer.hpp"
 #include "transfer/engine/transfer_port.hpp"
 #include "transfer/host/host_arena.hpp"

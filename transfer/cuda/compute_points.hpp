@@ -1,8 +1,8 @@
 #pragma once
 
-#include "base/strong_id.hpp"
+#include "terrace/device.hpp"
+#include "terrace/types.hpp"
 #include "transfer/cuda/driver/handles.hpp"
-#include "transfer/device/device.hpp"
 #include "transfer/device/timeline.hpp"
 
 #include <atomic>

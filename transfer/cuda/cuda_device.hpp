@@ -1,10 +1,10 @@
 #pragma once
 
-#include "base/result.hpp"
-#include "base/strong_id.hpp"
+#include "terrace/device.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
 #include "transfer/cuda/copy/copy_method_table.hpp"
 #include "transfer/cuda/copy/device_geometry.hpp"
-#include "transfer/device/device.hpp"
 #include "transfer/host/host_arena.hpp"
 
 #include <filesystem>

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "base/clock.hpp"
 #include "base/completion_queue.hpp"
 #include "base/waker.hpp"
-#include "transfer/device/device.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/device.hpp"
+#include "terrace/types.hpp"
 #include "transfer/device/slot_memory.hpp"
 #include "transfer/device/timeline.hpp"
 #include "transfer/device/waker_relay.hpp"

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "base/clock.hpp"
-#include "transfer/device/transfer.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/device.hpp"
+#include "terrace/types.hpp"
 
 #include <array>
 #include <chrono>

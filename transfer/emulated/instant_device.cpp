@@ -1,7 +1,7 @@
 #include "transfer/emulated/instant_device.hpp"
 
 #include "base/check.hpp"
-#include "base/clock.hpp"
+#include "terrace/clock.hpp"
 
 #include <chrono>
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "base/clock.hpp"
 #include "base/random.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/types.hpp"
 #include "transfer/device/transfer.hpp"
 #include "transfer/emulated/emulated_link.hpp"
 

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "base/clock.hpp"
 #include "base/indexed_heap.hpp"
 #include "base/slab.hpp"
 #include "base/vector_pool.hpp"
 #include "base/waker.hpp"
+#include "terrace/clock.hpp"
 #include "transfer/engine/rank_payload.hpp"
 #include "transfer/engine/transfer_port.hpp"
 

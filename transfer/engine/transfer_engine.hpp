@@ -1,9 +1,9 @@
 #pragma once
 
-#include "base/clock.hpp"
 #include "base/completion_queue.hpp"
 #include "base/waker.hpp"
-#include "transfer/device/device.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/device.hpp"
 #include "transfer/engine/transfer_port.hpp"
 #include "transfer/engine/transfer_scheduler.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/clock.hpp"
+#include "terrace/clock.hpp"
 #include "transfer/device/transfer.hpp"
 
 #include <cstddef>

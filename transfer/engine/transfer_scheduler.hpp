@@ -1,10 +1,9 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "base/clock.hpp"
 #include "base/indexed_heap.hpp"
-#include "base/result.hpp"
-#include "base/strong_id.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
 #include "transfer/device/transfer.hpp"
 #include "transfer/engine/token_bucket.hpp"
 

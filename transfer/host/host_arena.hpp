@@ -1,9 +1,8 @@
 #pragma once
 
-#include "base/bytes.hpp"
 #include "base/completion_queue.hpp"
-#include "base/strong_id.hpp"
 #include "base/waker.hpp"
+#include "terrace/types.hpp"
 #include "transfer/host/arena_chunks.hpp"
 #include "transfer/host/arena_worker.hpp"
 #include "transfer/host/first_touch.hpp"

@@ -1,6 +1,9 @@
 // A decode instance: what it computes is written to storage and not cached.
 
-#include "radix/keys/block_keys.hpp"
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
+#include "terrace/keys.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <gtest/gtest.h>

@@ -1,8 +1,6 @@
 #pragma once
 
-#include "base/block_key.hpp"
-#include "base/strong_id.hpp"
-#include "base/tier.hpp"
+#include "terrace/types.hpp"
 #include "tools/replay/engine/token_range.hpp"
 
 #include <cstdint>

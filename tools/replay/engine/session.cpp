@@ -1,6 +1,6 @@
 #include "tools/replay/engine/session.hpp"
 
-#include "radix/keys/block_keys.hpp"
+#include "terrace/keys.hpp"
 
 #include <fmt/format.h>
 

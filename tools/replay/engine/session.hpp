@@ -1,7 +1,8 @@
 #pragma once
 
 #include "base/waker.hpp"
-#include "runtime/types/request.hpp"
+#include "terrace/device.hpp"
+#include "terrace/request.hpp"
 #include "tools/replay/engine/aborts.hpp"
 #include "tools/replay/engine/compute_batch.hpp"
 #include "tools/replay/engine/engine_counts.hpp"
@@ -11,7 +12,6 @@
 #include "tools/replay/engine/verifier.hpp"
 #include "tools/replay/options/options.hpp"
 #include "tools/replay/workload/request_source.hpp"
-#include "transfer/device/device.hpp"
 
 #include <atomic>
 #include <chrono>

@@ -1,12 +1,9 @@
 #pragma once
 
-#include "base/block_key.hpp"
-#include "base/bytes.hpp"
-#include "base/strong_id.hpp"
-#include "base/tier.hpp"
+#include "terrace/device.hpp"
+#include "terrace/types.hpp"
 #include "tools/replay/engine/compute_batch.hpp"
 #include "tools/replay/options/options.hpp"
-#include "transfer/device/device.hpp"
 
 #include <atomic>
 #include <cstddef>

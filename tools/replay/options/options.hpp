@@ -1,9 +1,9 @@
 #pragma once
 
-#include "base/bytes.hpp"
 #include "radix/tree/copy.hpp"
 #include "runtime/system/cache_system.hpp"
 #include "runtime/types/config.hpp"
+#include "terrace/types.hpp"
 #include "tools/policies/policies.hpp"
 #include "tools/replay/options/faults.hpp"
 #include "tools/usage_error.hpp"

@@ -1,12 +1,8 @@
 #pragma once
 
-#include "base/block_key.hpp"
-#include "base/clock.hpp"
-#include "base/counters.hpp"
-#include "base/result.hpp"
-#include "base/strong_id.hpp"
-#include "base/tier.hpp"
-#include "radix/keys/block_keys.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -65,30 +61,6 @@ struct AcquireRequest {
   bool by_layer = false;
 };
 
-/// Whether an allocation may evict cached blocks.
-enum class Evicting : bool { no, yes };
-
-/// How the slots of a pool are used.
-struct Usage {
-  std::uint64_t blocks = 0;  ///< in the pool, without the null block
-  std::uint64_t free = 0;
-  std::uint64_t evictable = 0;  ///< cached, and not held by anything
-  std::uint64_t promised = 0;   ///< slots out of free and evictable that are promised to waiting requests
-
-  /// Slots that a new request can get.
-  [[nodiscard]] std::uint64_t available() const { return free + evictable - promised; }
-  /// Whether `wanted` slots can be allocated now.
-  [[nodiscard]] bool has_room(std::uint64_t wanted, Evicting evicting) const {
-    return wanted <= (evicting == Evicting::yes ? available() : free - std::min(free, promised));
-  }
-  /// From 0 to 1: slots that are held or in transit.
-  [[nodiscard]] double share_used() const {
-    return blocks == 0 ? 0 : 1 - static_cast<double>(free + evictable) / static_cast<double>(blocks);
-  }
-  /// From 0 to 1: slots with nothing cached in them.
-  [[nodiscard]] double share_free() const { return blocks == 0 ? 0 : static_cast<double>(free) / static_cast<double>(blocks); }
-};
-
 /// State of an accepted request. `pending`: it waits for slots or loads.
 enum class Acquired : bool { pending, ready };
 
@@ -119,19 +91,6 @@ struct RequestStats {
   std::uint32_t miss = 0;
   std::uint32_t joined = 0;  ///< out of host and storage: another request was already loading them
   bool preempted = false;    ///< AcquireRequest::preempted
-};
-
-/// Tokens that requests asked for, by where they were found. A request is counted when it becomes ready, so that data that never
-/// arrived is not counted. `asked` is the sum of the fields after it. A manager without groups does not know the number of tokens
-/// in a block, so it counts blocks.
-struct RequestTotals {
-  std::uint64_t requests = 0;
-  std::uint64_t asked = 0;  ///< in full blocks with keys
-  std::uint64_t device = 0;
-  std::uint64_t host = 0;
-  std::uint64_t storage = 0;
-  std::uint64_t external = 0;
-  std::uint64_t miss = 0;
 };
 
 /// The copies of a cached block.
@@ -194,9 +153,6 @@ struct TenantQuota {
   friend bool operator==(const TenantQuota&, const TenantQuota&) = default;
 };
 
-/// A set of blocks that a caller keeps from eviction.
-using PinId = StrongId<struct PinIdTag, std::uint64_t>;
-
 /// A block whose content was already cached when it was committed. The request keeps its own slot until it is released, because
 /// the block tables of some engines can only grow. An engine whose table can change may use the shared slot from now on.
 struct Duplicate {
@@ -204,45 +160,6 @@ struct Duplicate {
   std::uint32_t block = 0;  ///< index in the block table of the group
   SlotId own;
   SlotId shared;
-};
-
-/// Counts since construction. They only grow: a reader keeps an earlier copy and subtracts it.
-struct ManagerStats {
-  RequestTotals requests;   ///< without preempted requests that came back
-  RequestTotals preempted;  ///< preempted requests that came back
-  std::uint64_t acquired = 0;
-  std::uint64_t refused_no_room = 0;
-  std::uint64_t evictions_cancelled = 0;  ///< blocks that were hit during their swap-out, and stayed
-  std::uint64_t joined = 0;               ///< blocks for which a request joined the load of another
-  std::uint64_t turned_down = 0;          ///< blocks of hits that take longer to load than to compute
-  std::uint64_t load_failures = 0;        ///< blocks that did not arrive
-  std::uint64_t loads_late = 0;           ///< load failures because storage did not answer in time
-  std::uint64_t replans = 0;              ///< requests that were planned again after a failed load
-  std::uint64_t duplicates = 0;
-  std::uint64_t evicted_device = 0;  ///< device copies dropped, for any reason
-  std::uint64_t evicted_host = 0;
-  std::uint64_t ahead_device = 0;  ///< device copies dropped, or being dropped, for a watermark
-  std::uint64_t ahead_host = 0;
-  std::uint64_t dropped_clean = 0;  ///< of the dropped copies: a lower tier had the block
-  /// Dropped copies whose block no lower tier had: none is configured, none had a free slot, or the copy failed.
-  std::uint64_t dropped_lost = 0;
-  std::uint64_t backup_candidates = 0;  ///< WritePolicy::selective: blocks for which a hit count was started
-  std::uint64_t backed_up = 0;          ///< blocks ordered to storage because of their hits, with ancestors
-  // Blocks that should have been stored and were not, by reason. A block that is ordered again is counted again.
-  std::uint64_t store_failed = 0;       ///< storage failed, or the copy to it
-  std::uint64_t store_skipped = 0;      ///< too many were waiting already (StorageWriter::wishes_max)
-  std::uint64_t store_gone = 0;         ///< its copies were evicted before its turn came
-  std::uint64_t store_no_room = 0;      ///< write-back: dropped at once, because no staging slot was free
-  std::uint64_t store_orphaned = 0;     ///< a block before it was not stored
-  std::uint64_t store_cancelled = 0;    ///< its job was cancelled, or the cache was cleared
-  std::uint64_t store_over_budget = 0;  ///< the daily budget was spent
-  std::uint64_t stored_evicted = 0;     ///< blocks that storage evicted
-  std::uint64_t cleared = 0;            ///< device and host copies dropped by clear()
-  std::uint64_t dropped_by_call = 0;    ///< by drop() and evict()
-  std::uint64_t released_unfenced = 0;  ///< requests that were quarantined: their leases ended without used_until()
-  std::uint64_t dropped_uncached = 0;   ///< device copies of blocks that are stored without being cached, dropped after the copy
-
-  friend ManagerStats operator-(const ManagerStats& now, const ManagerStats& before) { return difference(now, before); }
 };
 
 }  // namespace terrace

@@ -1,10 +1,8 @@
 #pragma once
 
-#include "base/block_key.hpp"
-#include "base/bytes.hpp"
-#include "base/clock.hpp"
-#include "base/result.hpp"
-#include "base/strong_id.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
 
 #include <array>
 #include <cstddef>

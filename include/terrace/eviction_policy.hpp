@@ -1,10 +1,11 @@
 #pragma once
 
-#include "base/block_key.hpp"
-#include "base/strong_id.hpp"
+#include "terrace/types.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -21,12 +22,6 @@ struct BlockRef {
 
   friend bool operator==(const BlockRef&, const BlockRef&) = default;
 };
-
-/// The priority that a caller gave to a block (Administration::retain). A policy that respects priorities names a candidate of
-/// lower priority first, however recently it was used. LruPolicy and AdaptivePolicy do; a policy may ignore priorities.
-using Priority = std::uint8_t;
-inline constexpr Priority usual_priority = 7;
-inline constexpr Priority highest_priority = 14;  ///< 0 is the lowest
 
 /// The tree's own small number for a tenant that it follows (PrefixTree::follow_tenant).
 using TenantIndex = std::uint32_t;
@@ -117,5 +112,15 @@ class EvictionPolicy {
   /// Stops the process if an invariant does not hold. For tests: it looks at everything.
   virtual void check_invariants() const = 0;
 };
+
+/// Makes the eviction policy of one tier. `capacity` is the number of blocks that it plans for: those of the tier, and for the
+/// host under exclusive copies those of the device as well. Never returns null. A policy that remembers evicted
+/// blocks takes the memory for them when it is made, in proportion to `capacity`.
+using PolicyFactory = std::function<std::unique_ptr<EvictionPolicy>(std::uint32_t capacity)>;
+
+/// Makes an LruPolicy, which evicts the least recently used leaf first.
+[[nodiscard]] std::unique_ptr<EvictionPolicy> lru_policy(std::uint32_t capacity);
+/// Makes an AdaptivePolicy, which follows the one of four rules that has lately had the most hits.
+[[nodiscard]] std::unique_ptr<EvictionPolicy> adaptive_policy(std::uint32_t capacity);
 
 }  // namespace terrace
