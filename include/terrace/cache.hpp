@@ -5,6 +5,7 @@
 #include "terrace/lease.hpp"
 #include "terrace/request.hpp"
 #include "terrace/result.hpp"
+#include "terrace/source.hpp"
 #include "terrace/statistics.hpp"
 #include "terrace/types.hpp"
 #include "terrace/write_back.hpp"
@@ -53,15 +54,15 @@ class Cache {
 
   // ---- requests
 
-  /// Finds the longest cached prefix whose blocks can come from `lowest_tier` or a higher tier. It changes nothing: the blocks
+  /// Finds the longest cached prefix whose blocks can come from `farthest` or a nearer source. It changes nothing: the blocks
   /// are not pinned, and their last use stays as it is.
-  [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Tier lowest_tier = Tier::storage) const;
+  [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Source farthest = all_sources.back()) const;
   /// Gives the request everything that it needs now, or fails. Returns the lease of a request that is ready or waiting; `state()`
   /// says which. An event reports the end of the wait. Fails: never_fits, no_room, duplicate_request, invalid_argument, paused.
   /// If it fails with no_room while slots are quarantined (Lease), next_deadline() says when to try again.
   [[nodiscard]] Result<Lease> acquire(const AcquireRequest& request);
   [[nodiscard]] RequestState state(const Lease& lease) const;
-  /// Blocks until the request is ready or has failed: it polls, and sleeps between polls. Afterwards hit_tiers() and
+  /// Blocks until the request is ready or has failed: it polls, and sleeps between polls. Afterwards hit_sources() and
   /// request_stats() say where each block came from and which blocks must be computed. Events of other requests are kept for the
   /// next poll(). Fails with the error of the request (RequestEvent), not_ready (poll() has reported that error already),
   /// unknown_request, paused (transfers are paused).
@@ -102,8 +103,8 @@ class Cache {
   /// the whole table. It may contain null blocks. Fails as block_table().
   [[nodiscard]] Result<std::span<const SlotId>> unkeyed_blocks(const Lease& lease, GroupId group = {}) const;
   [[nodiscard]] GroupState group_state(const Lease& lease, GroupId group) const;
-  /// The tier in which each hit of the request was found, from the first block on. Fails: unknown_request.
-  [[nodiscard]] Result<std::span<const Tier>> hit_tiers(const Lease& lease) const;
+  /// The source in which each hit of the request was found, from the first block on. Fails: unknown_request.
+  [[nodiscard]] Result<std::span<const Source>> hit_sources(const Lease& lease) const;
   /// Fails: unknown_request.
   [[nodiscard]] Result<RequestStats> request_stats(const Lease& lease) const;
   /// Seconds that the request waited until it was ready, or has waited so far. In loop mode, the time before it was accepted is

@@ -17,8 +17,8 @@ const CacheManager& Cache::manager() const { return state_->manager; }
 
 // ---- requests
 
-MatchResult Cache::match(std::span<const BlockKey> keys, Tier lowest_tier) const {
-  return state_->manager.requests().match(keys, lowest_tier);
+MatchResult Cache::match(std::span<const BlockKey> keys, Source farthest) const {
+  return state_->manager.requests().match(keys, farthest);
 }
 
 Result<Lease> Cache::acquire(const AcquireRequest& request) {
@@ -113,8 +113,8 @@ GroupState Cache::group_state(const Lease& lease, GroupId group) const {
   return lease ? state_->manager.requests().group_state(lease.id(), group) : GroupState::unknown;
 }
 
-Result<std::span<const Tier>> Cache::hit_tiers(const Lease& lease) const {
-  return state_->manager.requests().hit_tiers(lease.id());
+Result<std::span<const Source>> Cache::hit_sources(const Lease& lease) const {
+  return state_->manager.requests().hit_sources(lease.id());
 }
 
 Result<RequestStats> Cache::request_stats(const Lease& lease) const {

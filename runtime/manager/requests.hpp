@@ -46,7 +46,7 @@ class Requests {
 
   // Cache has the same calls, and says what they do (terrace/cache.hpp). Here is only what is different.
 
-  [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Tier lowest_tier = Tier::storage) const;
+  [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Source farthest = all_sources.back()) const;
 
   /// If it returns `pending`, an event reports the end of the wait. Fails as Cache::acquire.
   [[nodiscard]] Result<Acquired> acquire(const AcquireRequest& request);
@@ -72,7 +72,7 @@ class Requests {
   [[nodiscard]] Result<std::span<const SlotId>> unkeyed_blocks(RequestId id, GroupId group = {}) const;
   [[nodiscard]] GroupState group_state(RequestId id, GroupId group) const;
   [[nodiscard]] Result<RequestStats> request_stats(RequestId id) const;
-  [[nodiscard]] Result<std::span<const Tier>> hit_tiers(RequestId id) const;
+  [[nodiscard]] Result<std::span<const Source>> hit_sources(RequestId id) const;
   [[nodiscard]] Result<std::uint32_t> committed_blocks(RequestId id) const;
 
   /// Number of blocks of the request's prompt (AcquireRequest::keys) that are not committed yet. 0 if the request is not ready.
@@ -126,7 +126,7 @@ class Requests {
     std::vector<std::vector<SlotId>> own;  ///< by PoolId: slots that it holds before it is ready, in the order of their use
     std::uint32_t pools_waited_for = 0;    ///< pools that still have to give it slots
     std::uint32_t hits = 0;                ///< blocks that come from the cache
-    std::vector<Tier> found;               ///< the tier in which each hit was found
+    std::vector<Source> found;             ///< the source in which each hit was found
     std::vector<LoadRef> loads;            ///< loads that it waits for; it is a waiter of each
     std::span<const BlockKey> keys;        ///< for planning again: the caller's keys during acquire(), then kept_keys
     std::vector<BlockKey> kept_keys;
@@ -134,7 +134,7 @@ class Requests {
     std::uint32_t new_blocks_max = 0;
     std::uint32_t external_blocks = 0;
     bool drop_last_hit = false;
-    Tier lowest_tier = Tier::storage;
+    Tier lowest_tier = Tier::storage;  ///< of the tiers within AcquireRequest::farthest_source
     std::uint32_t joined = 0;
     bool preempted = false;
     std::uint32_t failures = 0;  ///< number of times that a block it needed did not arrive
