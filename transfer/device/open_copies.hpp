@@ -13,8 +13,8 @@
 
 namespace terrace {
 
-/// A device's commands between submit() and poll(), each with the event at which its copy has ended, so that streams of the caller
-/// can wait for them (Device::await). `Event` is a pointer that is shared; null is no event.
+/// A device's commands between submit() and poll(), each with the event at which its copy has ended, so that streams of the
+/// caller can wait for them (Device::await). `Event` is a pointer that is shared; null is no event.
 ///
 /// Threads: any. Bounds: those who submit commands limit their number; a transfer engine has a few under way.
 template <class Event>
