@@ -16,8 +16,8 @@ namespace terrace {
 /// (TransferPort::await) without asking the thread that runs it. A transfer is here from submit() until its `finished` event has
 /// been collected.
 ///
-/// Threads: any. Each call takes a lock that is held for a few steps, and never during I/O or a call of a device. Bounds: those of
-/// the port. Once warm, no call allocates memory, except for a transfer with more pieces under way than any before.
+/// Threads: any. Each call takes a lock that is held for a few steps, and never during I/O or a call of a device. Bounds: those
+/// of the port. Once warm, no call allocates memory, except for a transfer with more pieces under way than any before.
 class OpenPieces {
  public:
   /// The transfer has been submitted. Its id differs from the ids of all transfers that have not ended. The calls below ignore an
