@@ -183,6 +183,13 @@ struct MovedTotals {
   Moved storage_writes;  ///< the arena to storage
 };
 
+/// Bytes written to storage in this day, and their limit (Cache::limit_daily_writes). A day is 24 hours. It begins with the first
+/// write, and the next day begins with the first write after it has ended. A restart begins a new day.
+struct DailyWrites {
+  Bytes limit{};  ///< 0: no limit
+  Bytes written{};
+};
+
 /// The work and the leases that keep a cache from its end.
 struct WorkLeft {
   std::uint64_t leases = 0;

@@ -1,10 +1,11 @@
 #pragma once
 
 #include "base/log.hpp"
-#include "runtime/cache/cache.hpp"
+#include "runtime/types/config.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/io/io_choice.hpp"
 #include "storage/resilience/resilient_store.hpp"
+#include "terrace/cache.hpp"
 #include "terrace/types.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/device/rank_devices.hpp"

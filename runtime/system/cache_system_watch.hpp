@@ -1,9 +1,10 @@
 #pragma once
 
 #include "base/log.hpp"
-#include "runtime/cache/cache.hpp"
+#include "runtime/cache/cache_parts.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/resilience/resilient_store.hpp"
+#include "terrace/cache.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 
 #include <cstdint>

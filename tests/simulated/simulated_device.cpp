@@ -1,6 +1,7 @@
 #include "tests/simulated/simulated_device.hpp"
 
 #include "base/check.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <algorithm>
 #include <iterator>

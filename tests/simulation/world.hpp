@@ -1,10 +1,13 @@
 #pragma once
 
 #include "base/random.hpp"
-#include "runtime/cache/cache.hpp"
+#include "radix/groups/groups.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/memory/memory_store.hpp"
 #include "storage/resilience/resilient_store.hpp"
+#include "terrace/cache.hpp"
 #include "terrace/clock.hpp"
 #include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/simulated/simulated_io.hpp"

@@ -1,6 +1,8 @@
 #include "tools/replay/replay.hpp"
 
 #include "base/check.hpp"
+#include "base/waker.hpp"
+#include "runtime/manager/cache_manager.hpp"
 #include "runtime/system/cache_system.hpp"
 #include "tools/calibration_file.hpp"
 #include "tools/output.hpp"

@@ -1,5 +1,7 @@
 // The cache as a whole: clear and resume, drop and pin, events, pause.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 namespace terrace {

@@ -1,13 +1,18 @@
 // Faults of docs/reliability.md that could make requests wait for ever. A failed load costs a request no more than the time that
 // it allowed, and an idle engine is told about it.
 
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/residency/slot_allocator.hpp"
 #include "runtime/system/cache_system.hpp"
+#include "runtime/types/config.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/resilience/resilient_store.hpp"
 #include "tests/runtime/fixture.hpp"
 #include "tests/simulated/simulated_io.hpp"
 #include "tests/storage/damage.hpp"
 #include "tests/transfer/support.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <poll.h>
 

@@ -1,11 +1,17 @@
 // One cache with several ranks. Each rank moves its own part. A rank that does not move delays only the requests that need it.
 
-#include "runtime/cache/cache.hpp"
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
 #include "runtime/system/cache_system.hpp"
+#include "runtime/types/config.hpp"
 #include "storage/memory/memory_store.hpp"
+#include "terrace/cache.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/transfer/engine/simulated_ranks.hpp"
 #include "tests/transfer/support.hpp"
+#include "transfer/device/transfer.hpp"
+#include "transfer/engine/transfer_port.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 

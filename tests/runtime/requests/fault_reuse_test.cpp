@@ -1,7 +1,12 @@
 // Faults of docs/reliability.md: a slot is reused, or its copy is taken, before a transfer of it has ended. The cache runs on a
 // device that moves only when the test says so, and every hit is compared with its key.
 
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/content_fixture.hpp"
+#include "transfer/device/transfer.hpp"
+#include "transfer/engine/transfer_port.hpp"
 
 #include <set>
 

@@ -1,5 +1,7 @@
 // Faults of docs/reliability.md: a lower tier has no slot for an evicted block, or a tier is smaller than one prompt.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/content_fixture.hpp"
 
 #include <algorithm>

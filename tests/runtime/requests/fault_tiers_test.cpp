@@ -1,10 +1,14 @@
 // Faults of docs/reliability.md: a tier fails while everything else continues, or it comes back with the blocks of another model.
 // The tests check what is served and what is reported.
 
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/resilience/resilient_store.hpp"
 #include "tests/runtime/content_fixture.hpp"
 #include "tests/simulated/simulated_io.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <array>
 #include <chrono>

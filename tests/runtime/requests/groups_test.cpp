@@ -1,5 +1,7 @@
 // Requests of models with several KV cache groups, on the device.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,8 @@
 // Several groups with tiers below the device: the content of a window or a state comes back byte for byte.
 
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <gtest/gtest.h>

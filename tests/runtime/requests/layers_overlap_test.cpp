@@ -1,11 +1,16 @@
 // Compute of one layer during the load of the next, with threads: a request by layer on the emulated device.
 
-#include "runtime/cache/async_cache.hpp"
-#include "runtime/cache/cache.hpp"
+#include "base/waker.hpp"
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
 #include "runtime/system/cache_system.hpp"
+#include "runtime/types/config.hpp"
+#include "terrace/async_cache.hpp"
+#include "terrace/cache.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "transfer/emulated/emulated_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_future.hpp>

@@ -1,5 +1,8 @@
 // Requests by layer: what is reported to them, when, and what happens if a load fails after that.
 
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <cstddef>

@@ -3,7 +3,9 @@
 
 #include "runtime/manager/cache_manager.hpp"
 
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <utility>
 #include <vector>

@@ -1,5 +1,6 @@
 // Blocks as callers name them: evicted by slot, found by key, and distinguished by whether they have a key.
 
+#include "runtime/manager/cache_manager.hpp"
 #include "tests/runtime/content_fixture.hpp"
 
 namespace terrace::test {

@@ -1,5 +1,8 @@
 // Acquire, extend, commit, release: what a scheduler relies on.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/residency/slot_allocator.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 namespace terrace {

@@ -1,5 +1,7 @@
 // Priorities and quotas: which block is evicted first when age alone would decide otherwise.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 #include "tools/policies/policies.hpp"
 

@@ -1,7 +1,8 @@
 // Leases that end without used_until(), while compute continues.
 
-#include "runtime/cache/async_cache.hpp"
+#include "runtime/manager/cache_manager.hpp"
 #include "runtime/system/cache_system.hpp"
+#include "terrace/async_cache.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <boost/asio/thread_pool.hpp>

@@ -2,6 +2,7 @@
 
 #include "runtime/tiering/flush_scheduler.hpp"
 
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <gtest/gtest.h>

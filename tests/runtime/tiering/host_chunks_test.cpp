@@ -1,6 +1,9 @@
 // A host tier whose memory grows and shrinks while it serves.
 
+#include "base/waker.hpp"
+#include "runtime/manager/cache_manager.hpp"
 #include "runtime/system/cache_system.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <chrono>

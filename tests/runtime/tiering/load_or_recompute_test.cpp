@@ -1,5 +1,7 @@
 // Hits below the device when the compute speed is known: they are loaded only as far as that is faster than computing.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <chrono>

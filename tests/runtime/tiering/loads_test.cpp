@@ -1,5 +1,7 @@
 // Loads that several requests wait for, and loads that no request waits for any more.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <chrono>

@@ -1,5 +1,7 @@
 // Pools that become larger and smaller while they serve.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 namespace terrace {

@@ -1,5 +1,8 @@
 // Which blocks reach storage, when, and how they come back.
 
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <stdexcept>

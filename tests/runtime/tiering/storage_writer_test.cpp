@@ -1,5 +1,7 @@
 // Blocks on their way to storage: no request waits for them, and blocks that are not stored are counted.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <numeric>

@@ -1,5 +1,7 @@
 // Swap-out, swap-in, cancelled eviction, joined loads, and what each inclusion policy does with the two copies.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 namespace terrace {

@@ -1,5 +1,8 @@
 // A decode instance: what it computes is written to storage and not cached.
 
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "terrace/keys.hpp"
 #include "tests/runtime/fixture.hpp"
 

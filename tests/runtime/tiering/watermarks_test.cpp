@@ -1,6 +1,11 @@
 // Slots that are freed before a request needs them.
 
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
+#include "transfer/device/transfer.hpp"
+#include "transfer/engine/transfer_port.hpp"
 
 #include <limits>
 #include <stdexcept>

@@ -1,5 +1,7 @@
 // Write-back jobs: what they write to storage, and what they report for each block.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 #include "tools/replay/engine/slot_reserve.hpp"
 
+#include "runtime/manager/cache_manager.hpp"
 #include "runtime/system/cache_system.hpp"
 #include "tests/radix/key_helpers.hpp"
 

@@ -1,6 +1,8 @@
 #include "tests/tools/replay/virtual_engine.hpp"
 
 #include "base/check.hpp"
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
 
 #include <boost/asio/bind_cancellation_slot.hpp>
 

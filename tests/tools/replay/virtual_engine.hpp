@@ -1,9 +1,10 @@
 #pragma once
 
 #include "base/waker.hpp"
-#include "runtime/cache/async_cache.hpp"
-#include "runtime/cache/cache.hpp"
+#include "runtime/types/config.hpp"
 #include "storage/file/file_store.hpp"
+#include "terrace/async_cache.hpp"
+#include "terrace/cache.hpp"
 #include "terrace/clock.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "tests/simulated/simulated_io.hpp"

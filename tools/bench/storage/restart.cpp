@@ -1,6 +1,7 @@
 #include "tools/bench/storage/restart.hpp"
 
 #include "base/random.hpp"
+#include "base/waker.hpp"
 #include "runtime/system/cache_system.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/io/aligned_buffer.hpp"

@@ -1,6 +1,8 @@
 #include "tools/replay/engine/confined_driver.hpp"
 
 #include "base/check.hpp"
+#include "base/waker.hpp"
+#include "runtime/manager/cache_manager.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>

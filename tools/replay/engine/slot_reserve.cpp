@@ -1,6 +1,7 @@
 #include "tools/replay/engine/slot_reserve.hpp"
 
 #include "base/check.hpp"
+#include "runtime/manager/cache_manager.hpp"
 
 #include <limits>
 #include <utility>
