@@ -178,8 +178,8 @@ using ComputeWork = std::function<void(BlockAccess&)>;
 ///     …launch the kernels that write the block again…
 ///
 /// Ownership: the arenas must outlive the device. Threads: submit(), poll() and set_waker() from one thread, the transfer
-/// engine's; launch() and signal() from one thread, the caller's compute side, which may be another; relocate() from that of
-/// submit(), while no thread is in another call; await(), reached() and after_all_work() from any.
+/// engine's; launch() and signal() from one thread, the caller's compute side, which may be another; relocate() from
+/// any, while nothing is submitted, launched or awaited; await(), reached() and after_all_work() from any.
 class Device {
  public:
   virtual ~Device() = default;

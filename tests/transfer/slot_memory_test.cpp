@@ -90,10 +90,8 @@ TEST(SlotMemoryProperty, copies_of_regions_agree_with_a_model_without_regions) {
     const std::uint64_t before = random.below(30);
     const Bytes slot_bytes{before + engine.block_bytes + random.below(30)};
     HostArena arena{slots, slot_bytes, slot_bytes * random.between(2, 4)};
-    InstantDevice device{std::array{PoolMemory{.slots = slots,
-                                               .host = &arena,
-                                               .share = {Bytes{before}, Bytes{engine.block_bytes}},
-                                               .regions = engine.regions}}};
+    InstantDevice device{std::array{PoolMemory{
+        .slots = slots, .host = &arena, .share = {Bytes{before}, Bytes{engine.block_bytes}}, .regions = engine.regions}}};
     EXPECT_EQ(device.info().pool().layers, engine.layers);
     const std::vector<std::uint32_t> layer_of = engine.layer_of_bytes();
     std::vector<Block> device_model;
@@ -151,8 +149,10 @@ TEST(SlotMemory, copies_a_part_of_the_wanted_bytes_and_no_other) {
   std::array<std::byte, 64> v{};
   HostArena arena{2, Bytes{16}};
   // The host has K of layer 0, V of layer 0, K of layer 1, V of layer 1; 4 bytes each.
-  const std::vector<DeviceRegion> regions{
-      {address(k.data()), 8, 4, 0}, {address(v.data()), 8, 4, 0}, {address(k.data()) + 4, 8, 4, 1}, {address(v.data()) + 4, 8, 4, 1}};
+  const std::vector<DeviceRegion> regions{{address(k.data()), 8, 4, 0},
+                                          {address(v.data()), 8, 4, 0},
+                                          {address(k.data()) + 4, 8, 4, 1},
+                                          {address(v.data()) + 4, 8, 4, 1}};
   const SlotMemory memory{PoolMemory{.slots = 2, .host = &arena, .regions = regions}};
   test::fill(arena.block(SlotId{1}), 7);
   memory.copy_part(swap_in, {SlotId{1}, SlotId{0}}, LayerRange{1, 1}, 2, 4);
@@ -169,8 +169,10 @@ TEST(SlotMemory, finds_the_layers_of_packed_blocks_wherever_they_are) {
   std::array<std::byte, 16> blocks{};
   HostArena arena{1, Bytes{16}};
   const std::uint64_t base = address(blocks.data());
-  const SlotMemory memory{PoolMemory{
-      .slots = 1, .host = &arena, .regions = {{base, 16, 4, 0}, {base + 4, 16, 4, 1}, {base + 8, 16, 4, 0}, {base + 12, 16, 4, 1}}}};
+  const SlotMemory memory{
+      PoolMemory{.slots = 1,
+                 .host = &arena,
+                 .regions = {{base, 16, 4, 0}, {base + 4, 16, 4, 1}, {base + 8, 16, 4, 0}, {base + 12, 16, 4, 1}}}};
   ASSERT_TRUE(memory.geometry().packed());
   test::fill(arena.block(SlotId{0}), 7);
   memory.copy({1, swap_in, {}, {test::run(0, 0, 1)}, {}, LayerRange{1, 1}});
@@ -198,9 +200,11 @@ TEST_F(SlotMemoryErrors, are_those_of_every_device) {
   EXPECT_EQ(refusal({{base_, 32, 32, 0}}), "");
   EXPECT_EQ(refusal({{0, 32, 32, 0}}), "device geometry: region 0 has no address");
   EXPECT_NE(refusal({{base_, 16, 32, 0}}).find("its blocks overlap"), std::string::npos);
-  EXPECT_NE(refusal({{base_, 32, 16, 0}}).find("1 regions add up to 16B a block, and the host has 32B of each"), std::string::npos)
+  EXPECT_NE(refusal({{base_, 32, 16, 0}}).find("1 regions add up to 16B a block, and the host has 32B of each"),
+            std::string::npos)
       << refusal({{base_, 32, 16, 0}});
-  EXPECT_EQ(refusal({{base_, 32, 32, 0}}, {{base_ + 64, 32, 32, 0}}), "device geometry: blocks of pool 0 overlap those of pool 1");
+  EXPECT_EQ(refusal({{base_, 32, 32, 0}}, {{base_ + 64, 32, 32, 0}}),
+            "device geometry: blocks of pool 0 overlap those of pool 1");
   EXPECT_EQ(refusal({{base_, 32, 32, 0}}, {{base_ + 128, 32, 32, 0}}), "");
 }
 

@@ -73,7 +73,8 @@ class StreamContract : public testing::Test {
     std::vector<DeviceRegion> regions;
     const std::uint64_t stride = engine_layers * k_bytes + 16;
     const std::uint64_t k = driver_.allocate(engine_slots * stride);
-    for (std::uint32_t layer = 0; layer < engine_layers; ++layer) regions.push_back({k + layer * k_bytes, stride, k_bytes, layer});
+    for (std::uint32_t layer = 0; layer < engine_layers; ++layer)
+      regions.push_back({k + layer * k_bytes, stride, k_bytes, layer});
     for (std::uint32_t layer = 0; layer < engine_layers; ++layer) {
       regions.push_back({driver_.allocate(engine_slots * (v_bytes + layer)), v_bytes + layer, v_bytes, layer});
     }
@@ -313,15 +314,12 @@ TYPED_TEST_P(StreamContract, says_that_it_does_not_see_the_work_of_the_engine) {
   EXPECT_GT(this->driver_.device().after_all_work(), reached) << "streams may touch the blocks, and no point marks them";
 }
 
-REGISTER_TYPED_TEST_SUITE_P(StreamContract, gathers_and_scatters_the_regions_by_layer_too,
-                            a_copy_waits_for_what_a_stream_was_given_before_it_was_marked, a_stream_waits_on_the_device_for_a_load,
-                            a_stream_waits_before_it_writes_a_slot_that_is_still_copied_out,
-                            a_stream_waits_for_some_layers_and_not_for_later_ones,
-                            a_stream_does_not_wait_for_a_copy_that_is_not_on_a_stream_yet,
-                            a_stream_waits_for_a_point_of_another_stream,
-                            knows_a_command_from_its_submission_until_its_end_was_reported,
-                            takes_new_addresses_between_transfers_and_leaves_the_old_ones_alone,
-                            reads_and_writes_blocks_in_regions_for_launched_work,
-                            says_that_it_does_not_see_the_work_of_the_engine);
+REGISTER_TYPED_TEST_SUITE_P(
+    StreamContract, gathers_and_scatters_the_regions_by_layer_too, a_copy_waits_for_what_a_stream_was_given_before_it_was_marked,
+    a_stream_waits_on_the_device_for_a_load, a_stream_waits_before_it_writes_a_slot_that_is_still_copied_out,
+    a_stream_waits_for_some_layers_and_not_for_later_ones, a_stream_does_not_wait_for_a_copy_that_is_not_on_a_stream_yet,
+    a_stream_waits_for_a_point_of_another_stream, knows_a_command_from_its_submission_until_its_end_was_reported,
+    takes_new_addresses_between_transfers_and_leaves_the_old_ones_alone, reads_and_writes_blocks_in_regions_for_launched_work,
+    says_that_it_does_not_see_the_work_of_the_engine);
 
 }  // namespace terrace::contract

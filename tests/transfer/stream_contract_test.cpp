@@ -9,7 +9,8 @@ namespace {
 class EmulatedEngine {
  public:
   void open(const EnginePool& pool) {
-    device_.emplace(std::array{PoolMemory{.slots = engine_slots, .host = &pool.arena, .share = pool.share, .regions = pool.regions}});
+    device_.emplace(
+        std::array{PoolMemory{.slots = engine_slots, .host = &pool.arena, .share = pool.share, .regions = pool.regions}});
   }
   Device& device() { return *device_; }
   StreamRef stream(int number) { return streams_.at(static_cast<std::size_t>(number)).ref(); }

@@ -170,6 +170,11 @@ Result<void> RankedTransfers::await(TransferId id, std::uint32_t layers, StreamR
   return ranks_[rank].port->await(id, layers, stream, 0);
 }
 
+Result<Fence> RankedTransfers::signal(StreamRef stream, std::uint32_t rank) {
+  if (rank >= ranks_.size()) return Errc::invalid_argument;
+  return ranks_[rank].port->signal(stream, 0);
+}
+
 TimePoint RankedTransfers::next_deadline() const {
   TimePoint next = deadlines_.empty() ? never : deadlines_.top().priority;
   for (const Member& rank : ranks_) next = std::min(next, rank.port->next_deadline());

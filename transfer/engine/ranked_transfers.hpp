@@ -87,6 +87,7 @@ class RankedTransfers final : public TransferPort {
   void limit(Urgency urgency, Bytes per_second) override;
   std::size_t poll(std::vector<TransferEvent>& out) override;
   [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) override;
+  [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank) override;
   [[nodiscard]] TimePoint next_deadline() const override;
   [[nodiscard]] Fence reached() const override;
   [[nodiscard]] Fence after_all_work() const override;

@@ -56,6 +56,7 @@ class TransferEngine {
   [[nodiscard]] OpenPieces& open_pieces() { return pieces_; }
   /// The same as in TransferPort.
   [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream);
+  [[nodiscard]] Result<Fence> signal(StreamRef stream) { return device_.signal(stream); }
   void check_invariants() const { scheduler_.check_invariants(); }
 
  private:
@@ -83,6 +84,9 @@ class DirectTransfers final : public TransferPort {
   void limit(Urgency urgency, Bytes per_second) override { engine_.limit(urgency, per_second); }
   std::size_t poll(std::vector<TransferEvent>& out) override;
   [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) override;
+  [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank) override {
+    return rank == 0 ? engine_.signal(stream) : Errc::invalid_argument;
+  }
   [[nodiscard]] TimePoint next_deadline() const override { return engine_.next_deadline(); }
   [[nodiscard]] Fence reached() const override { return engine_.device().reached(); }
   [[nodiscard]] Fence after_all_work() const override { return engine_.device().after_all_work(); }
@@ -123,6 +127,9 @@ class ThreadedTransfers final : public TransferPort {
   void limit(Urgency urgency, Bytes per_second) override;
   std::size_t poll(std::vector<TransferEvent>& out) override;
   [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) override;
+  [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank) override {
+    return rank == 0 ? engine_.signal(stream) : Errc::invalid_argument;
+  }
   [[nodiscard]] TimePoint next_deadline() const override { return never; }
   [[nodiscard]] Fence reached() const override { return engine_.device().reached(); }
   [[nodiscard]] Fence after_all_work() const override { return engine_.device().after_all_work(); }

@@ -48,12 +48,16 @@ class TransferPort {
   /// errors of Device::await(): invalid_argument (the stream is being captured or is none of this device's, or there is no such
   /// rank), io_failed.
   [[nodiscard]] virtual Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank = 0);
+  /// Marks all work that is on a stream of this rank's engine now (Device::signal). Fails as that does, and with invalid_argument
+  /// if there is no such rank. Threads: that of Device::launch(), which may be another than the control plane's.
+  [[nodiscard]] virtual Result<Fence> signal(StreamRef stream, std::uint32_t rank = 0);
   /// The same as the functions of Device with these names. For several devices, the point holds for all of them.
   [[nodiscard]] virtual Fence reached() const = 0;
   [[nodiscard]] virtual Fence after_all_work() const = 0;
 };
 
-/// A port that does not know the devices of its transfers cannot make a stream wait.
+/// A port that does not know the devices of its transfers can neither mark a stream nor make it wait.
+inline Result<Fence> TransferPort::signal(StreamRef, std::uint32_t) { return Errc::invalid_argument; }
 inline Result<void> TransferPort::await(TransferId, std::uint32_t, StreamRef, std::uint32_t) { return Errc::not_ready; }
 
 }  // namespace terrace
