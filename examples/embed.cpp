@@ -71,10 +71,8 @@ std::size_t serve(CacheSystem& system, RequestId id, const std::vector<TokenId>&
 
 int main() {
   CacheSystemOptions options;
-  options.block_bytes = block_bytes;
-  options.device_blocks = 16;
-  options.host_blocks = 64;
-  // FileStorage{"/var/cache/kv", GiB * 100} would outlive the process.
+  options.pools = {{.block_bytes = block_bytes, .device_blocks = 16, .host_blocks = 64}};
+  // FileStorage{.directories = {"/var/cache/kv"}, .capacity = GiB * 100} would outlive the process.
   options.storage = MemoryStorage{MiB * 64};
   options.write_policy = WritePolicy::write_through;
   CacheSystem system{options};

@@ -15,8 +15,9 @@ namespace terrace {
 struct PoolParts {
   /// Has, or will have, host_blocks + staging_blocks slots. At least staging_blocks of them are warm. It grows and shrinks with
   /// the host tier.
-  HostArena* arena;
-  BlockStore* store;  ///< null: none. Each pool has its own store, because all blocks of a store have one size
+  HostArena* arena = nullptr;
+  /// Null: none. All pools have a store, or none has. Each pool has its own, because all blocks of a store have one size.
+  BlockStore* store = nullptr;
 };
 
 /// Receives what the owner of a cache may want to log (see CacheSystemWatch). Threads: the thread of the cache.
@@ -25,22 +26,20 @@ class CacheWatch {
   virtual ~CacheWatch() = default;
   /// Called at the end of every poll.
   virtual void on_polled(TimePoint now) = 0;
-  /// Called when a flush of storage has ended.
-  virtual void on_flushed(ErrorCode error) = 0;
+  /// Called when a flush of the pool's store has ended.
+  virtual void on_flushed(ErrorCode error, PoolId pool) = 0;
 };
 
 /// The parts that a cache works with. All of them outlive the cache.
 struct CacheParts {
-  TransferPort& transfers;  ///< for a device that has all pools
-  HostArena& arena;         ///< of the first pool, as in PoolParts
-  BlockStore* store;        ///< of the first pool; null: none
+  TransferPort& transfers;       ///< for a device that has all pools
+  std::vector<PoolParts> pools;  ///< by PoolId
   const Clock& clock;
-  /// `transfers` and `store` wake it; wake_fd() is its descriptor. Null: for simulations that never sleep.
+  /// `transfers` and the stores wake it; wake_fd() is its descriptor. Null: for simulations that never sleep.
   EventFdWaker* waker = nullptr;
   /// Poison mode, for tests: slots are overwritten as they become free, so that a read that comes too late, or of a slot that was
   /// never filled, is noticed. Null: off.
   RankDevices* poison = nullptr;
-  std::vector<PoolParts> other_pools = {};
   /// Null: none.
   CacheWatch* watch = nullptr;
 };

@@ -13,18 +13,12 @@ namespace {
 
 constexpr Duration quarantine_poll_interval = std::chrono::milliseconds{1};
 
-std::vector<PoolParts> pools_of(const CacheParts& parts) {
-  std::vector<PoolParts> pools{{&parts.arena, parts.store}};
-  pools.insert(pools.end(), parts.other_pools.begin(), parts.other_pools.end());
-  return pools;
-}
-
 }  // namespace
 
 Cache::State::State(const ManagerConfig& config, const CacheParts& cache_parts)
-    : parts{cache_parts}, manager{config}, executor{cache_parts.transfers, pools_of(cache_parts), cache_parts.clock} {
+    : parts{cache_parts}, manager{config}, executor{cache_parts.transfers, cache_parts.pools, cache_parts.clock} {
   const std::span<const PoolParts> pools = executor.pools();
-  TERRACE_CHECK(pools.size() == config.pool_count());
+  TERRACE_CHECK(pools.size() == config.pools.size());
   for (std::size_t number = 0; number < pools.size(); ++number) {
     const PoolId pool{static_cast<std::uint16_t>(number)};
     pool_ids_.push_back(pool);
@@ -150,7 +144,7 @@ void Cache::State::carry_out() {
 }
 
 void Cache::State::on_store(const StoreEvent& event, PoolId pool) {
-  if (event.kind == StoreEvent::Kind::flushed && parts.watch != nullptr) parts.watch->on_flushed(event.error);
+  if (event.kind == StoreEvent::Kind::flushed && parts.watch != nullptr) parts.watch->on_flushed(event.error, pool);
   manager.on_store(event, pool);
 }
 

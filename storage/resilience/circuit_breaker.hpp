@@ -1,21 +1,14 @@
 #pragma once
 
+#include "storage/resilience/resilience_options.hpp"
 #include "terrace/clock.hpp"
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace terrace {
-
-struct BreakerOptions {
-  std::uint32_t failures_max = 5;                         ///< this many failures in a row open the breaker; at least 1
-  Duration window = std::chrono::seconds{10};             ///< only if they all happened within this time
-  Duration probe_first = std::chrono::milliseconds{500};  ///< time from opening to the first probe; each failed probe doubles it
-  Duration probe_max = std::chrono::seconds{30};
-};
 
 /// Decides whether a device may be used (the circuit breaker of M. Nygard, "Release It!"). It is a state machine without I/O and
 /// without a clock: the caller passes the time, which never goes back.

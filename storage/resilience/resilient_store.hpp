@@ -3,11 +3,11 @@
 #include "base/waker.hpp"
 #include "storage/resilience/circuit_breaker.hpp"
 #include "storage/resilience/error_class.hpp"
+#include "storage/resilience/resilience_options.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -15,19 +15,6 @@
 #include <vector>
 
 namespace terrace {
-
-struct ResilienceOptions {
-  /// How often an operation is retried after a transient error. More than one retry seldom helps: a FileStore gives a block up at
-  /// the second failed read in a row, and stops using a slot after each failed write.
-  std::uint32_t read_retries = 1;
-  std::uint32_t write_retries = 1;
-  /// The time from a failure to the next try of the same key. Each failure of that key doubles it.
-  Duration back_off_first = std::chrono::milliseconds{20};
-  Duration back_off_max = std::chrono::seconds{2};
-  /// How many operations may wait for a retry. If more fail, they are not retried.
-  std::uint32_t waiting_max = 64;
-  BreakerOptions breaker;
-};
 
 enum class StoreState : unsigned char {
   well,  ///< in use

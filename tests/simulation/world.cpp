@@ -65,7 +65,7 @@ World::World(std::uint64_t seed, const WorldOptions& options) : options_{options
   if (groups.empty()) groups.emplace_back();
   for (const GroupConfig& group : groups) rules_.emplace_back(group, hash_unit(groups));
   std::vector<PoolMemory> memories;
-  for (std::size_t pool = 0; pool < manager.pool_count(); ++pool) {
+  for (std::size_t pool = 0; pool < manager.pools.size(); ++pool) {
     const PoolSizes& sizes = manager.pool(PoolId{static_cast<std::uint16_t>(pool)});
     make_arena(pool);
     memories.push_back({sizes.first_slot + device_blocks_max, arenas_.back().get(), {}, options.layers});
@@ -77,9 +77,9 @@ World::World(std::uint64_t seed, const WorldOptions& options) : options_{options
   scheduler_config.pieces_in_flight = static_cast<std::uint32_t>(random_.between(1, 3));
   ranks_.emplace(options.ranks, memories, scheduler_config, clock_, waker_);
   RankDevices* const poison = options.poison ? &ranks_->devices() : nullptr;
-  CacheParts parts{ranks_->transfers(), *arenas_.front(), stores_.front().get(), clock_, nullptr, poison};
-  for (std::size_t pool = 1; pool < stores_.size(); ++pool) {
-    parts.other_pools.push_back({arenas_[pool].get(), stores_[pool].get()});
+  CacheParts parts{ranks_->transfers(), {}, clock_, nullptr, poison};
+  for (std::size_t pool = 0; pool < stores_.size(); ++pool) {
+    parts.pools.push_back({arenas_[pool].get(), stores_[pool].get()});
   }
   cache_ = std::make_unique<Cache>(manager, parts);
   cache_->record_events();
@@ -574,10 +574,11 @@ std::string World::describe() const {
   }
   return groups + fmt::format("layers {} device {} ({}) host {} ({}) staging {} {} {} {} store {} ({} blocks) "
                               "faults {}{}{} ranks {}{}",
-                              options_.layers, m.device_blocks, m.device_watermarks.high, m.host_blocks, m.host_watermarks.high,
-                              m.staging_blocks, to_string(m.inclusion), to_string(m.write_policy), to_string(options_.policy),
-                              static_cast<int>(options_.store), options_.stored_blocks, options_.faults.transfers_fail,
-                              options_.faults.streams_freeze, options_.faults.disk_fails, options_.ranks.count,
+                              options_.layers, m.pools[0].device_blocks, m.device_watermarks.high, m.pools[0].host_blocks,
+                              m.host_watermarks.high, m.pools[0].staging_blocks, to_string(m.inclusion),
+                              to_string(m.write_policy), to_string(options_.policy), static_cast<int>(options_.store),
+                              options_.stored_blocks, options_.faults.transfers_fail, options_.faults.streams_freeze,
+                              options_.faults.disk_fails, options_.ranks.count,
                               options_.ranks.payload == RankPayload::replicated ? " alike" : "");
 }
 

@@ -67,10 +67,11 @@ std::uint32_t reserved_slots(const ReplayOptions& options, std::uint32_t full_bl
 
 CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t full_blocks_max) {
   CacheSystemOptions system;
-  system.block_bytes = options.block_bytes;
-  system.device_blocks = options.device_blocks;
-  system.device_blocks_max = options.device_blocks + reserved_slots(options, full_blocks_max);
-  system.host_blocks = options.host_blocks;
+  PoolOptions& pool = system.pools.front();
+  pool.block_bytes = options.block_bytes;
+  pool.device_blocks = options.device_blocks;
+  pool.device_blocks_max = options.device_blocks + reserved_slots(options, full_blocks_max);
+  pool.host_blocks = options.host_blocks;
   system.storage = options.storage;
   system.storage_guard = options.storage_guard;
   system.inclusion = options.inclusion;
@@ -84,13 +85,13 @@ CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t fu
   system.evictions_in_flight_max = options.reference ? 1 : 0;
   // In a reference run no request may wait for a staging slot, because all blocks from storage arrive at the same time.
   if (options.reference && options.has_storage()) {
-    system.staging_blocks = std::max(1U, std::min(full_blocks_max, options.device_blocks));
+    pool.staging_blocks = std::max(1U, std::min(full_blocks_max, options.device_blocks));
   }
   system.log.sink = &standard_error_log();
   system.fingerprint = replay_fingerprint(options).bytes;
   system.rank_payload = options.rank_payload;
-  system.device = device_of(options, 0);
-  for (std::uint32_t rank = 1; rank < options.ranks(); ++rank) system.other_ranks.push_back(device_of(options, rank));
+  system.ranks.clear();
+  for (std::uint32_t rank = 0; rank < options.ranks(); ++rank) system.ranks.push_back({.device = device_of(options, rank)});
   return system;
 }
 

@@ -26,20 +26,6 @@
 
 namespace terrace {
 
-/// Faults that a verification must detect; 0 switches a fault off. Commands and blocks are counted per direction, so that runs
-/// repeat.
-struct EmulatedFaults {
-  /// Flips one bit of every n-th block that is swapped out, in the host slot. If a command copies only some layers, the bit is in
-  /// these.
-  std::uint64_t flip_every = 0;
-  /// Reports every n-th swap-in as done first, and moves its bytes `late_by` later, as a late DMA would.
-  std::uint64_t late_every = 0;
-  Duration late_by = std::chrono::milliseconds{5};
-  /// Copies do not wait for compute, and compute begins each work `compute_lag` late, so that a missing fence becomes visible.
-  bool ignore_fences = false;
-  Duration compute_lag = std::chrono::milliseconds{2};
-};
-
 /// The number of faults that the device has planted so far.
 struct PlantedFaults {
   std::uint64_t flipped = 0;      ///< blocks with a flipped bit

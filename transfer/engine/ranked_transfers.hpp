@@ -5,6 +5,7 @@
 #include "base/vector_pool.hpp"
 #include "base/waker.hpp"
 #include "terrace/clock.hpp"
+#include "transfer/engine/rank_payload.hpp"
 #include "transfer/engine/transfer_port.hpp"
 
 #include <chrono>
@@ -16,12 +17,6 @@
 #include <vector>
 
 namespace terrace {
-
-/// How ranks use a host slot.
-enum class RankPayload : unsigned char {
-  sharded,     ///< each rank has its own share; a block is on the host when every rank has copied its part
-  replicated,  ///< all ranks have the same bytes, as with one latent head (MLA); one rank swaps out, all swap in
-};
 
 struct RankedTransfersOptions {
   RankPayload payload = RankPayload::sharded;
@@ -46,7 +41,6 @@ struct RankHealth {
   Duration behind{};            ///< the longest time since one of them was finished by a rank
 };
 
-[[nodiscard]] std::string_view to_string(RankPayload payload);
 [[nodiscard]] std::string_view to_string(RankHealth::State state);
 
 /// Runs the transfers of one control plane on several transfer engines, one for each rank. A transfer goes to every rank, and is

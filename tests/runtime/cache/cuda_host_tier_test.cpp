@@ -39,8 +39,8 @@ class CudaHostTier : public ::testing::Test {
 
   void make(std::uint32_t host_blocks, bool warm, std::optional<CopyMethod> method) {
     ManagerConfig config;
-    config.device_blocks = device_blocks;
-    config.host_blocks = host_blocks;
+    config.pools[0].device_blocks = device_blocks;
+    config.pools[0].host_blocks = host_blocks;
     HostArenaOptions host;
     host.slots = host_blocks;
     host.ready_slots = warm ? host_blocks : 0;
@@ -59,7 +59,7 @@ class CudaHostTier : public ::testing::Test {
     device_ = std::make_unique<DriverDevice>(cuda_.driver(), std::array{pool}, options);
     transfers_ =
         std::make_unique<ThreadedTransfers>(TransferSchedulerConfig{.block_bytes = block_bytes}, *device_, clock_, waker_);
-    cache_ = std::make_unique<Cache>(config, CacheParts{*transfers_, *arena_, nullptr, clock_, &waker_});
+    cache_ = std::make_unique<Cache>(config, CacheParts{*transfers_, {{arena_.get()}}, clock_, &waker_});
   }
   void TearDown() override {
     if (cache_) {

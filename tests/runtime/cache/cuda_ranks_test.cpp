@@ -51,8 +51,8 @@ class CudaRanksCache : public ::testing::Test {
     payload_ = payload;
     const auto ranks = static_cast<std::uint32_t>(ordinals.size());
     ManagerConfig config;
-    config.device_blocks = device_blocks;
-    config.host_blocks = host_blocks;
+    config.pools[0].device_blocks = device_blocks;
+    config.pools[0].host_blocks = host_blocks;
     HostArenaOptions host;
     host.slots = host.ready_slots = host_blocks;
     host.block_bytes = payload == RankPayload::sharded ? share * ranks : share;
@@ -90,7 +90,7 @@ class CudaRanksCache : public ::testing::Test {
     }
     all_.emplace(std::move(pointers));
     ranked_.emplace(std::move(members), clock_, waker_, RankedTransfersOptions{.payload = payload});
-    cache_ = std::make_unique<Cache>(config, CacheParts{*ranked_, *arena_, nullptr, clock_, &waker_});
+    cache_ = std::make_unique<Cache>(config, CacheParts{*ranked_, {{arena_.get()}}, clock_, &waker_});
   }
   void TearDown() override {
     if (cache_) {

@@ -184,8 +184,8 @@ TEST(FailedReads, that_storage_will_try_again_leave_a_request_its_deadline) {
   DirectTransfers transfers{{}, device, clock, nobody};
   ManagerConfig config = with_storage(sizes(2), WritePolicy::write_through);
   config.loads = LoadPolicy::always;  // so that there is no other deadline
-  config.staging_blocks = 4;
-  Cache cache{config, CacheParts{transfers, arena, &guard, clock, nullptr, nullptr}};
+  config.pools[0].staging_blocks = 4;
+  Cache cache{config, CacheParts{transfers, {{&arena, &guard}}, clock}};
   std::vector<RequestEvent> events;
   const auto settle = [&] {
     for (int i = 0; i < 50; ++i) {
@@ -297,13 +297,13 @@ class IdleEngine : public testing::Test {
   IdleEngine() {
     std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
     if (::mkdtemp(name.data()) != nullptr) directory_ = name;
-    options_.device_blocks = 2;
-    options_.block_bytes = KiB * 8;
+    options_.pools[0].device_blocks = 2;
+    options_.pools[0].block_bytes = KiB * 8;
     options_.write_policy = WritePolicy::write_through;
     // This avoids any other deadline.
     options_.loads = LoadPolicy::always;
     options_.flush_interval = {};
-    options_.storage = FileStorage{.directory = directory_, .capacity = MiB};
+    options_.storage = FileStorage{.directories = {directory_}, .capacity = MiB};
   }
   ~IdleEngine() override { std::filesystem::remove_all(directory_); }
 
@@ -379,12 +379,12 @@ TEST_F(IdleEngine, is_told_when_storage_is_to_be_tried_again_and_that_it_failed_
 }
 
 TEST_F(IdleEngine, is_woken_by_a_load_that_the_link_fails) {
-  options_.host_blocks = 4;
+  options_.pools[0].host_blocks = 4;
   options_.storage = NoStorage{};
   options_.write_policy = WritePolicy::none;
   EmulatedGpu gpu;
   gpu.link[Direction::swap_in].fail_every = 1;
-  options_.device = gpu;
+  options_.ranks[0].device = gpu;
   CacheSystem stack{options_};
   run(stack, 1, keys_of({1, 2}));
   run(stack, 2, keys_of({5, 6}));
@@ -393,13 +393,13 @@ TEST_F(IdleEngine, is_woken_by_a_load_that_the_link_fails) {
 }
 
 TEST_F(IdleEngine, is_told_of_a_deadline_though_the_load_never_ends) {
-  options_.host_blocks = 4;
+  options_.pools[0].host_blocks = 4;
   options_.storage = NoStorage{};
   options_.write_policy = WritePolicy::none;
   EmulatedGpu gpu;
   gpu.link[Direction::swap_in].stall_every = 1;
   gpu.link[Direction::swap_in].stall = milliseconds{500};
-  options_.device = gpu;
+  options_.ranks[0].device = gpu;
   CacheSystem stack{options_};
   run(stack, 1, keys_of({1, 2}));
   run(stack, 2, keys_of({5, 6}));

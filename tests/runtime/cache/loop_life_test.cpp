@@ -27,10 +27,10 @@ class LoopLife : public testing::Test {
  protected:
   LoopLife() {
     CacheSystemOptions options;
-    options.block_bytes = KiB * 4;
-    options.device_blocks = 8;
-    options.host_blocks = 8;
-    options.device_blocks_max = 12;
+    options.pools[0].block_bytes = KiB * 4;
+    options.pools[0].device_blocks = 8;
+    options.pools[0].host_blocks = 8;
+    options.pools[0].device_blocks_max = 12;
     stack = std::make_unique<CacheSystem>(options);
     runtime = std::make_unique<AsyncCache>(pool.get_executor(), stack->cache());
   }
@@ -325,8 +325,8 @@ class LoopJobs : public LoopLife {
  protected:
   LoopJobs() {
     CacheSystemOptions options;
-    options.block_bytes = KiB * 4;
-    options.device_blocks = 64;
+    options.pools[0].block_bytes = KiB * 4;
+    options.pools[0].device_blocks = 64;
     options.storage = MemoryStorage{MiB * 4};
     runtime->stop(asio::use_future).get();
     runtime.reset();

@@ -30,9 +30,9 @@ constexpr auto as_tuple = asio::as_tuple(asio::use_awaitable);
 
 CacheSystemOptions small() {
   CacheSystemOptions options;
-  options.block_bytes = KiB * 4;
-  options.device_blocks = 8;
-  options.host_blocks = 8;
+  options.pools[0].block_bytes = KiB * 4;
+  options.pools[0].device_blocks = 8;
+  options.pools[0].host_blocks = 8;
   return options;
 }
 

@@ -37,8 +37,7 @@ std::vector<SizedGroup> nine_groups() {
 
 ManagerConfig config_of(const PoolPlan& plan) {
   ManagerConfig config;
-  static_cast<PoolSizes&>(config) = plan.pools.front();
-  config.other_pools.assign(plan.pools.begin() + 1, plan.pools.end());
+  config.pools = plan.pools;
   config.groups = plan.groups;
   return config;
 }

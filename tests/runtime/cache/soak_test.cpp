@@ -64,13 +64,13 @@ class Soak : public testing::TestWithParam<Kind> {
 
   Soak() {
     ManagerConfig config;
-    config.device_blocks = device_blocks;
-    config.host_blocks = host_blocks;
-    config.staging_blocks = staging_blocks;
+    config.pools[0].device_blocks = device_blocks;
+    config.pools[0].host_blocks = host_blocks;
+    config.pools[0].staging_blocks = staging_blocks;
     config.storage = true;
     config.inclusion = GetParam().inclusion;
     config.write_policy = GetParam().write_policy;
-    cache_.emplace(config, CacheParts{transfers_, arena_, &store_, clock_, nullptr, nullptr});
+    cache_.emplace(config, CacheParts{transfers_, {{&arena_, &store_}}, clock_});
     clients_.reserve(clients_max);
   }
 

@@ -23,10 +23,10 @@ class SynchronousWait : public testing::Test {
 
   [[nodiscard]] static CacheSystemOptions options(const DeviceOptions& gpu = {}) {
     CacheSystemOptions options;
-    options.device = gpu;
-    options.device_blocks = 4;
-    options.host_blocks = 8;
-    options.block_bytes = KiB * 8;
+    options.ranks[0].device = gpu;
+    options.pools[0].device_blocks = 4;
+    options.pools[0].host_blocks = 8;
+    options.pools[0].block_bytes = KiB * 8;
     return options;
   }
   static Lease acquire(Cache& cache, std::uint64_t id, const std::vector<BlockKey>& keys, TimePoint deadline = never) {

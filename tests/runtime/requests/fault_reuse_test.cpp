@@ -184,7 +184,7 @@ TEST_F(SlotReuse, gives_every_block_of_a_step_a_slot_of_its_own) {
        {InclusionPolicy::non_inclusive, InclusionPolicy::exclusive, InclusionPolicy::inclusive}) {
     make(with_storage(sizes(6, 6, inclusion), WritePolicy::write_through));
     PlanWatch watch{*transfers};
-    cache = std::make_unique<Cache>(cache->manager().config(), CacheParts{watch, *arena, store.get(), clock});
+    cache = std::make_unique<Cache>(cache->manager().config(), CacheParts{watch, {{arena.get(), store.get()}}, clock});
     // Three prompts are evicted in one step for a longer one, the host tier is full of others, and copies to storage run at the
     // same time.
     std::uint64_t id = 0;

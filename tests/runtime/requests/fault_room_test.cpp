@@ -19,7 +19,7 @@ class NoRoomBelow : public ContentFixture {
     make(config);
     serve(1, pinned);
     std::vector<std::uint32_t> others;
-    for (std::uint32_t n = 0; n < config.device_blocks; ++n) others.push_back(70 + n);
+    for (std::uint32_t n = 0; n < config.pools[0].device_blocks; ++n) others.push_back(70 + n);
     serve(2, keys_of(others));
     ASSERT_EQ(cache->match(pinned).host, 2U);
     ASSERT_TRUE(cache->pin(pinned).has_value());

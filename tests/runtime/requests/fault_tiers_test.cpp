@@ -46,9 +46,9 @@ class FailingTier : public ContentFixture {
     device = std::make_unique<SimulatedDevice>(4, *big_arena);
     transfers = std::make_unique<DirectTransfers>(TransferSchedulerConfig{.block_bytes = stored_bytes}, *device, clock, waker);
     ManagerConfig config = with_storage(sizes(4), WritePolicy::write_through);
-    config.staging_blocks = 8;
+    config.pools[0].staging_blocks = 8;
     config.policy = lru_policy;
-    cache = std::make_unique<Cache>(config, CacheParts{*transfers, *big_arena, guard.get(), clock});
+    cache = std::make_unique<Cache>(config, CacheParts{*transfers, {{big_arena.get(), guard.get()}}, clock});
   }
   void TearDown() override {
     leases.clear();

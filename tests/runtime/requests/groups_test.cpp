@@ -30,14 +30,8 @@ class Groups : public test::CacheFixture {
   static ManagerConfig model(std::vector<GroupConfig> groups, const std::vector<std::uint32_t>& device_blocks) {
     ManagerConfig config;
     config.groups = std::move(groups);
-    config.null_block = true;
-    config.device_blocks = device_blocks.front();
-    for (std::size_t pool = 1; pool < device_blocks.size(); ++pool) {
-      PoolSizes sizes;
-      sizes.null_block = true;
-      sizes.device_blocks = device_blocks[pool];
-      config.other_pools.push_back(sizes);
-    }
+    config.pools.clear();
+    for (const std::uint32_t blocks : device_blocks) config.pools.push_back({.device_blocks = blocks, .null_block = true});
     return config;
   }
   [[nodiscard]] std::uint64_t free_in(std::uint16_t pool) const { return cache->manager().device_ledger(PoolId{pool}).free; }
@@ -401,7 +395,7 @@ TEST_F(Groups, that_do_not_fit_their_pools_are_refused_with_what_would) {
             std::string::npos);
   EXPECT_NE(refusal(model({}, {9, 9})).find("several groups"), std::string::npos);
   ManagerConfig without_null = model({group(GroupKind::recurrent, 1)}, {9});
-  without_null.null_block = false;
+  without_null.pools[0].null_block = false;
   EXPECT_NE(refusal(without_null).find("needs a null block"), std::string::npos);
   ManagerConfig unstaged = model({group(GroupKind::full, 1)}, {9});
   unstaged.storage = true;

@@ -32,9 +32,9 @@ class GroupsTiers : public test::CacheFixture {
     pool.null_block = true;
     pool.device_blocks = 8;
     pool.host_blocks = host_blocks;
-    config.device_blocks = 8;
-    config.host_blocks = host_blocks;
-    config.other_pools = {pool};
+    config.pools[0].device_blocks = 8;
+    config.pools[0].host_blocks = host_blocks;
+    config.pools.push_back(pool);
     config.storage = storage;
     if (storage) config.write_policy = WritePolicy::write_through;
     return config;
@@ -128,7 +128,7 @@ TEST_F(GroupsTiers, a_failed_load_of_one_group_is_planned_again_for_all) {
 
 TEST_F(GroupsTiers, whoever_counts_on_any_block_of_a_failed_load_plans_again) {
   ManagerConfig config = model(20, false);
-  config.device_blocks = 40;
+  config.pools[0].device_blocks = 40;
   make(config);
   const auto keys = test::keys_of({1, 1, 1, 1, 1, 1});
   compute(1, keys);
@@ -155,7 +155,7 @@ class GivenUp : public GroupsTiers {
 
   void SetUp() override {
     ManagerConfig config = model(20, false);
-    config.device_blocks = 40;
+    config.pools[0].device_blocks = 40;
     make(config);
     compute(1, in_host);
     compute(2, test::keys_of({1, 1, 1, 1, 1, 1, 1}));  // takes all seven slots of the window pool
@@ -217,8 +217,8 @@ TEST_F(GroupsTiers, each_pool_has_a_store_and_what_they_hold_is_found_after_a_re
   });
 
   // Another process, which has the same stores.
-  CacheParts parts{*transfers, *arena, store.get(), clock, nullptr, nullptr};
-  parts.other_pools = {{other_arenas.front().get(), other_stores.front().get()}};
+  const CacheParts parts{
+      *transfers, {{arena.get(), store.get()}, {other_arenas.front().get(), other_stores.front().get()}}, clock};
   const ManagerConfig config = cache->manager().config();
   cache.reset();
   cache = std::make_unique<Cache>(config, parts);

@@ -71,9 +71,9 @@ class LayersOverlap : public testing::Test {
     scheduler_config.pieces_in_flight = 1;
     transfers.emplace(scheduler_config, *device, clock, waker);
     ManagerConfig config;
-    config.device_blocks = 8;
-    config.host_blocks = 16;
-    cache.emplace(config, CacheParts{*transfers, arena, nullptr, clock, &waker});
+    config.pools[0].device_blocks = 8;
+    config.pools[0].host_blocks = 16;
+    cache.emplace(config, CacheParts{*transfers, {{&arena}}, clock, &waker});
   }
   ~LayersOverlap() override {
     lease.reset();
@@ -181,13 +181,13 @@ class LayersLoop : public testing::Test {
  protected:
   LayersLoop() {
     CacheSystemOptions options;
-    options.block_bytes = MiB;
-    options.layers = layers;
-    options.device_blocks = 8;
-    options.host_blocks = 16;
+    options.pools[0].block_bytes = MiB;
+    options.pools[0].layers = layers;
+    options.pools[0].device_blocks = 8;
+    options.pools[0].host_blocks = 16;
     EmulatedGpu gpu;
     gpu.link[Direction::swap_in].latency = std::chrono::milliseconds{2};
-    options.device = gpu;
+    options.ranks[0].device = gpu;
     stack = std::make_unique<CacheSystem>(options);
     runtime = std::make_unique<AsyncCache>(pool.get_executor(), stack->cache());
   }

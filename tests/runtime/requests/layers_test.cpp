@@ -360,7 +360,7 @@ TEST_F(Layers, of_several_groups_are_told_of_together) {
   pool.null_block = true;
   pool.device_blocks = 9;
   pool.host_blocks = 16;
-  config.other_pools = {pool};
+  config.pools.push_back(pool);
   make(config);
   run(101, prompt);
   run(102, keys_of({91, 92, 93, 94, 95, 96, 97, 98}));

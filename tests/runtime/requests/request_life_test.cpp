@@ -43,7 +43,7 @@ TEST_F(RequestLife, hands_out_the_lowest_slots_in_order) {
 
 TEST_F(RequestLife, never_hands_out_the_null_block) {
   ManagerConfig config = sizes(4);
-  config.null_block = true;
+  config.pools[0].null_block = true;
   make(config);
   EXPECT_EQ(acquire(1, keys_of({1, 2, 3, 4})).error(), Errc::never_fits);
   ASSERT_TRUE(acquire(2, keys_of({1, 2, 3})).has_value());
@@ -270,7 +270,7 @@ TEST_F(RequestLife, knows_beforehand_what_it_may_ask_for) {
   EXPECT_EQ(CacheManager::blocks_for(16, 16), 1U);
   EXPECT_EQ(CacheManager::blocks_for(17, 16), 2U);
   ManagerConfig config = sizes(9, 4);
-  config.null_block = true;
+  config.pools[0].null_block = true;
   make(config);
   run(1, keys_of({1, 2, 3}));
   ASSERT_TRUE(acquire(2, keys_of({1, 8})).has_value());
@@ -377,9 +377,9 @@ TEST_F(RequestLife, counts_nodes_leaves_and_references_in_each_tier) {
 
 TEST(Shards, confine_hits_and_slots_to_their_ranks) {
   ManagerConfig config = sizes(4);
-  config.null_block = true;
+  config.pools[0].null_block = true;
   CacheManager first{config};
-  config.first_slot = 4;
+  config.pools[0].first_slot = 4;
   CacheManager second{config};
   const auto keys = keys_of({1, 2, 3});
   AcquireRequest wanted;
@@ -429,7 +429,7 @@ TEST(RequestEvents, are_taken_all_together_or_for_one_request) {
 
 TEST(Shards, that_are_full_refuse_and_change_nothing) {
   ManagerConfig config = sizes(4);
-  config.first_slot = 8;
+  config.pools[0].first_slot = 8;
   CacheManager rank{config};
   const auto keys = keys_of({1, 2, 3});
   AcquireRequest wanted;

@@ -190,9 +190,9 @@ class UnfencedOnThreads : public testing::Test {
   static constexpr std::uint32_t blocks = 8;
   static CacheSystemOptions options() {
     CacheSystemOptions made;
-    made.block_bytes = KiB * 4;
-    made.device_blocks = blocks;
-    made.host_blocks = 4 * blocks;
+    made.pools[0].block_bytes = KiB * 4;
+    made.pools[0].device_blocks = blocks;
+    made.pools[0].host_blocks = 4 * blocks;
     return made;
   }
   static std::vector<BlockKey> keys_from(std::uint32_t first) {

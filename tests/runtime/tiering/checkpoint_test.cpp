@@ -21,7 +21,7 @@ class Checkpoints : public test::CacheFixture {
  protected:
   void SetUp() override {
     ManagerConfig config;
-    config.device_blocks = 64;
+    config.pools[0].device_blocks = 64;
     config.storage = true;
     make(config, 256);
   }

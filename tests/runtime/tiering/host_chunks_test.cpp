@@ -51,7 +51,7 @@ TEST_F(HostChunksTest, serves_without_the_host_tier_until_there_is_memory_and_wi
   host_chunk_blocks = 4;
   host_warm = false;
   ManagerConfig config = with_storage(sizes(2, 8), WritePolicy::none);
-  config.staging_blocks = 2;
+  config.pools[0].staging_blocks = 2;
   make(config);
   EXPECT_EQ(cache->host_memory().usable, 2U);  // the rest of the chunk that staging uses
   EXPECT_EQ(cache->host_memory().coming, 2U);
@@ -283,9 +283,9 @@ TEST_F(HostChunksTest, what_is_mapped_stays_within_a_128th_of_what_is_wanted_as_
 
 CacheSystemOptions small() {
   CacheSystemOptions options;
-  options.block_bytes = KiB * 64;
-  options.device_blocks = 8;
-  options.host_blocks = 600;
+  options.pools[0].block_bytes = KiB * 64;
+  options.pools[0].device_blocks = 8;
+  options.pools[0].host_blocks = 600;
   return options;
 }
 
@@ -306,7 +306,7 @@ TEST(CacheSystemMemory, is_refused_with_the_largest_size_that_fits) {
         << text;
     EXPECT_NE(text.find("the largest size that fits is 16MiB"), std::string::npos) << text;
   }
-  options.host_blocks = 256;
+  options.pools[0].host_blocks = 256;
   const CacheSystem stack{options};
 }
 
@@ -330,14 +330,14 @@ TEST(CacheSystemMemory, can_serve_before_it_is_warm_and_is_warm_soon) {
     never.wait(1);
   }
   EXPECT_EQ(cache.host_memory().usable, 600U);
-  EXPECT_EQ(cache.host_memory().mapped, options.block_bytes * 664);
+  EXPECT_EQ(cache.host_memory().mapped, options.pools[0].block_bytes * 664);
   ASSERT_TRUE(cache.resize(Tier::host, 1200).has_value());
   while (!cache.host_memory().warm()) {
     (void)cache.poll();
     never.wait(1);
   }
   ASSERT_TRUE(cache.resize(Tier::host, 100).has_value());
-  while (cache.host_memory().mapped > options.block_bytes * 300) {
+  while (cache.host_memory().mapped > options.pools[0].block_bytes * 300) {
     (void)cache.poll();
     never.wait(1);
   }
@@ -348,26 +348,26 @@ TEST(CacheSystemMemory, can_serve_before_it_is_warm_and_is_warm_soon) {
 /// size.
 TEST(CacheSystemMemory, stays_within_two_percent_of_what_is_configured_when_it_shrinks) {
   CacheSystemOptions options;
-  options.block_bytes = KiB * 128;
-  options.device_blocks = 4;
-  options.host_blocks = 4096;
+  options.pools[0].block_bytes = KiB * 128;
+  options.pools[0].device_blocks = 4;
+  options.pools[0].host_blocks = 4096;
   CacheSystem stack{options};
   for (const std::uint32_t blocks : {4095U, 4000U, 3001U, 2047U, 1001U, 820U}) {
     ASSERT_TRUE(stack.cache().resize(Tier::host, blocks).has_value());
-    const auto most = Bytes{count(options.block_bytes) * blocks / 100 * 102};
+    const auto most = Bytes{count(options.pools[0].block_bytes) * blocks / 100 * 102};
     // Chunks are unmapped on another thread, which then tells the control plane.
     for (int patience = 0; patience < 60'000 && stack.arena().mapped() > most; ++patience) {
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
       stack.cache().poll();
     }
     EXPECT_LE(stack.arena().mapped(), most) << blocks;
-    EXPECT_GE(stack.arena().mapped(), options.block_bytes * blocks);
+    EXPECT_GE(stack.arena().mapped(), options.pools[0].block_bytes * blocks);
   }
 }
 
 TEST(CacheSystemMemory, ends_while_it_is_being_warmed) {
   CacheSystemOptions options = small();
-  options.host_blocks = 6000;
+  options.pools[0].host_blocks = 6000;
   options.host_warm_up = HostWarmUp::while_serving;
   const CacheSystem stack{options};
 }

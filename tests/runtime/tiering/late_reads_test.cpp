@@ -23,7 +23,7 @@ class LateReads : public testing::Test {
  protected:
   static ManagerConfig config(std::uint32_t device_blocks, std::uint32_t host_blocks, InclusionPolicy inclusion) {
     ManagerConfig made = test::with_storage(test::sizes(device_blocks, host_blocks, inclusion), WritePolicy::write_through);
-    made.staging_blocks = 8;
+    made.pools[0].staging_blocks = 8;
     made.unit_prefill_seconds = 0.010;
     return made;
   }

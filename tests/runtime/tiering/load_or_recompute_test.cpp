@@ -209,7 +209,7 @@ TEST_F(LoadOrRecompute, takes_the_hosts_part_of_a_hit_whose_end_is_in_a_slow_sto
 TEST_F(LoadOrRecompute, asks_little_of_a_storage_it_does_not_know) {
   constexpr std::uint32_t trusted = (1U << 20) / block_bytes;  // 1 MiB
   ManagerConfig config = with_prefill(with_storage(sizes(trusted + 100), WritePolicy::write_through));
-  config.staging_blocks = trusted + 100;
+  config.pools[0].staging_blocks = trusted + 100;
   make(config, 3 * trusted);
   std::vector<std::uint32_t> names(trusted + 50);
   std::iota(names.begin(), names.end(), 1U);

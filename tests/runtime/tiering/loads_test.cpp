@@ -144,7 +144,7 @@ class ReleasedLoads : public test::CacheFixture {};
 TEST_F(ReleasedLoads, give_their_device_slots_back_though_storage_stands_still) {
   ManagerConfig config = test::with_storage(sizes(6), WritePolicy::write_through);
   config.loads = LoadPolicy::always;  // so that reads have no deadline
-  config.staging_blocks = 1;
+  config.pools[0].staging_blocks = 1;
   make(config);
   const auto others = keys_of({11, 12, 13, 14, 15, 16});
   run(1, keys_of({1, 2}));

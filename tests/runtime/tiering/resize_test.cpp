@@ -339,7 +339,7 @@ TEST_F(Resize, storage_becomes_larger_and_smaller) {
 
 TEST_F(Resize, what_makes_no_sense_is_refused) {
   ManagerConfig config = sizes(4);
-  config.null_block = true;
+  config.pools[0].null_block = true;
   make(config);
   EXPECT_EQ(resize(Tier::device, 1).error(), Errc::invalid_argument);
   EXPECT_EQ(resize(Tier::storage, 4).error(), Errc::invalid_argument);

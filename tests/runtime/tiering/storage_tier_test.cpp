@@ -63,7 +63,7 @@ TEST_F(StorageTier, selective_stores_at_the_hit_that_was_asked_for) {
 
 TEST_F(StorageTier, back_ups_that_wait_for_staging_go_with_the_next_batch) {
   ManagerConfig config = with_storage(sizes(16), WritePolicy::selective);
-  config.staging_blocks = 2;
+  config.pools[0].staging_blocks = 2;
   make(config);
   run(1, keys_of({1, 2, 3}));
   run(2, keys_of({11, 12, 13}));
@@ -80,7 +80,7 @@ TEST_F(StorageTier, back_ups_that_wait_for_staging_go_with_the_next_batch) {
 TEST(SelectiveConfig, that_makes_no_sense_is_refused_and_it_says_why) {
   for (const std::uint32_t hits : {0U, 256U}) {
     ManagerConfig config = with_storage(sizes(4), WritePolicy::selective);
-    config.staging_blocks = 1;
+    config.pools[0].staging_blocks = 1;
     config.selective_hits = hits;
     try {
       const CacheManager manager{config};
@@ -280,7 +280,7 @@ TEST_F(StorageTier, a_decode_instance_keeps_no_tree_and_stores_nothing) {
   ASSERT_EQ(store->stat().blocks, 3U);
   ManagerConfig decode = cache->manager().config();
   decode.caching = false;
-  CacheParts parts{*transfers, *arena, store.get(), clock, nullptr, nullptr};
+  CacheParts parts{*transfers, {{arena.get(), store.get()}}, clock};
   cache = std::make_unique<Cache>(decode, parts);
   ASSERT_TRUE(acquire(2, keys_of({1, 2, 3}), 1).has_value());
   EXPECT_TRUE(ready(2));
@@ -300,7 +300,7 @@ TEST_F(StorageTier, restores_what_an_earlier_process_stored) {
   run(1, keys_of({1, 2, 3}));
   run(2, keys_of({1, 2, 4}));
   leases.clear();
-  CacheParts parts{*transfers, *arena, store.get(), clock, nullptr, nullptr};
+  CacheParts parts{*transfers, {{arena.get(), store.get()}}, clock};
   const ManagerConfig config = cache->manager().config();
   cache = std::make_unique<Cache>(config, parts);
   EXPECT_EQ(cache->match(keys_of({1, 2, 3})).storage, 3U);

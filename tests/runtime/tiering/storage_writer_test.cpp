@@ -17,7 +17,7 @@ class StorageWriterRoom : public test::CacheFixture {
  protected:
   /// `staging` blocks can be on their way at a time. Nothing is written before the next poll().
   void make_with_staging(ManagerConfig config, std::uint32_t staging) {
-    config.staging_blocks = staging;
+    config.pools[0].staging_blocks = staging;
     make(config, 1024);
   }
   /// Commits and releases while nothing moves.
@@ -122,7 +122,7 @@ TEST_F(StorageWriterRoom, what_builds_on_a_block_that_storage_failed_is_counted_
 /// The store holds two blocks of the prefix. Of the next two, one fails for want of room and the other for want of its parent.
 TEST_F(StorageWriterRoom, a_prefix_longer_than_the_store_is_dropped_from_the_host_and_not_written_again_and_again) {
   ManagerConfig config = with_storage(sizes(7, 7), WritePolicy::write_back);
-  config.staging_blocks = 2;
+  config.pools[0].staging_blocks = 2;
   make(config, 2);
   run(1, keys_of({1, 2, 3, 4, 5, 6, 7}));
   run(2, keys_of({11, 12, 13, 14, 15, 16, 17}));

@@ -158,7 +158,7 @@ TEST_F(Uncached, blocks_are_hits_of_who_reads_the_store_next_by_keys_made_of_tok
   ManagerConfig prefill = cache->manager().config();
   prefill.caching = true;
   prefill.store_uncached = false;
-  cache = std::make_unique<Cache>(prefill, CacheParts{*transfers, *arena, store.get(), clock, nullptr, nullptr});
+  cache = std::make_unique<Cache>(prefill, CacheParts{*transfers, {{arena.get(), store.get()}}, clock});
   ASSERT_TRUE(acquire(2, keys_of_tokens()).has_value());
   settle();
   ASSERT_TRUE(ready(2));
@@ -175,7 +175,7 @@ TEST_F(Uncached, blocks_are_hits_of_who_reads_the_store_next_by_keys_made_of_tok
 TEST(UncachedConfig, that_makes_no_sense_is_refused_and_it_says_why) {
   const auto refused = [](auto change) {
     ManagerConfig config = with_storage(sizes(8, 4), WritePolicy::write_through);
-    config.staging_blocks = 4;
+    config.pools[0].staging_blocks = 4;
     config.caching = false;
     config.store_uncached = true;
     change(config);

@@ -103,7 +103,7 @@ class RaiseWatch final : public TransferPort {
 TEST_F(WatermarksTest, what_was_begun_ahead_is_urgent_once_somebody_waits_for_it) {
   make(with_marks(sizes(4, 8), {0.5, 0.5}));
   RaiseWatch watch{*transfers};
-  cache = std::make_unique<Cache>(cache->manager().config(), CacheParts{watch, *arena, nullptr, clock});
+  cache = std::make_unique<Cache>(cache->manager().config(), CacheParts{watch, {{arena.get()}}, clock});
   ASSERT_TRUE(acquire(1, keys_of({1, 2, 3})).has_value());
   ASSERT_TRUE(commit(1, keys_of({1, 2, 3})).has_value());
   release(1);

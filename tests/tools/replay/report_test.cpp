@@ -93,7 +93,7 @@ TEST(Report, says_in_its_config_what_was_replayed) {
   ReplayOptions options;
   options.trace = "a/b.jsonl.gz";
   options.block_bytes = KiB * 4;
-  options.storage = FileStorage{.directory = "/some/where", .capacity = GiB};
+  options.storage = FileStorage{.directories = {"/some/where"}, .capacity = GiB};
   options.inclusion = InclusionPolicy::exclusive;
   options.speed = 2;
   options.step_tokens = 512;

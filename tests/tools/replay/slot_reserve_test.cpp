@@ -20,11 +20,11 @@ class SlotReserveTest : public testing::Test {
  protected:
   static CacheSystemOptions options() {
     CacheSystemOptions options;
-    options.device = InstantGpu{};
-    options.block_bytes = Bytes{64};
-    options.device_blocks = 2;
-    options.device_blocks_max = options.device_blocks + reserved;
-    options.host_blocks = 2;
+    options.ranks[0].device = InstantGpu{};
+    options.pools[0].block_bytes = Bytes{64};
+    options.pools[0].device_blocks = 2;
+    options.pools[0].device_blocks_max = options.pools[0].device_blocks + reserved;
+    options.pools[0].host_blocks = 2;
     options.inclusion = InclusionPolicy::exclusive;
     options.policy = lru_policy;
     return options;

@@ -52,8 +52,8 @@ std::vector<VirtualRequest> conversations() {
 
 VirtualOptions without_storage(InclusionPolicy inclusion, Mode mode) {
   VirtualOptions options;
-  options.manager.device_blocks = 200;
-  options.manager.host_blocks = 300;
+  options.manager.pools[0].device_blocks = 200;
+  options.manager.pools[0].host_blocks = 300;
   options.manager.inclusion = inclusion;
   options.manager.policy = lru_policy;
   options.mode = mode;
@@ -63,7 +63,7 @@ VirtualOptions without_storage(InclusionPolicy inclusion, Mode mode) {
 VirtualOptions with_storage(InclusionPolicy inclusion, Mode mode, WritePolicy policy, std::optional<Duration> disk_operation) {
   VirtualOptions options = without_storage(inclusion, mode);
   options.manager.storage = true;
-  options.manager.staging_blocks = 32;
+  options.manager.pools[0].staging_blocks = 32;
   options.manager.write_policy = policy;
   options.disk_operation = disk_operation;
   return options;

@@ -35,12 +35,12 @@ std::unique_ptr<FileStore> make_store(const VirtualOptions& options, SimulatedIo
 
 VirtualEngine::VirtualEngine(const VirtualOptions& options)
     : options_{options},
-      arena_{options.manager.host_blocks + options.manager.staging_blocks, block_bytes, MiB},
-      device_{options.manager.device_blocks, arena_, 1},
+      arena_{options.manager.pools[0].host_blocks + options.manager.pools[0].staging_blocks, block_bytes, MiB},
+      device_{options.manager.pools[0].device_blocks, arena_, 1},
       transfers_{TransferSchedulerConfig{}, device_, clock_, waker_},
       store_{make_store(options, disk_)},
       scheduler_{limits, counts_} {
-  cache_ = std::make_unique<Cache>(options.manager, CacheParts{transfers_, arena_, store_.get(), clock_, &waker_});
+  cache_ = std::make_unique<Cache>(options.manager, CacheParts{transfers_, {{&arena_, store_.get()}}, clock_, &waker_});
   if (options.disk_stops_after) disk_stops_ = clock_.now() + *options.disk_stops_after;
   if (options.mode == tools::Mode::loop) runtime_ = std::make_unique<AsyncCache>(loop_.get_executor(), *cache_);
 }

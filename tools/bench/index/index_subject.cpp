@@ -35,7 +35,7 @@ class TerraceSubject final : public IndexSubject {
  private:
   static ManagerConfig config(std::uint32_t capacity, PolicyFactory policy) {
     ManagerConfig made;
-    made.device_blocks = capacity;
+    made.pools[0].device_blocks = capacity;
     made.policy = std::move(policy);
     return made;
   }

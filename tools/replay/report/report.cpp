@@ -103,9 +103,11 @@ json::object storage_config(const ReplayOptions& options) {
     const auto seconds = [](Duration time) { return std::chrono::duration<double>(time).count(); };
     const ResilienceOptions& guard = options.storage_guard;
     json::array stripes;
-    for (const std::filesystem::path& directory : file->more_directories) stripes.push_back(text(directory.string()));
+    for (const std::filesystem::path& directory : std::span{file->directories}.subspan(1)) {
+      stripes.push_back(text(directory.string()));
+    }
     return {{"kind", "file"},
-            {"directory", file->directory.string()},
+            {"directory", file->directories.front().string()},
             {"name", file->name},
             {"stripes", std::move(stripes)},
             {"stripe_bytes", count(file->stripe_bytes)},

@@ -38,8 +38,8 @@ std::string storage_name(const ReplayOptions& options) {
   if (const auto* memory = std::get_if<MemoryStorage>(&options.storage))
     return fmt::format("memory, {}", to_string(memory->capacity));
   if (const auto* file = std::get_if<FileStorage>(&options.storage)) {
-    const std::size_t more = file->more_directories.size();
-    return fmt::format("{}{}, {}", file->directory.string(), more == 0 ? "" : fmt::format(" and {} more", more),
+    const std::size_t more = file->directories.size() - 1;
+    return fmt::format("{}{}, {}", file->directories.front().string(), more == 0 ? "" : fmt::format(" and {} more", more),
                        to_string(file->capacity));
   }
   return "none";
