@@ -15,7 +15,24 @@ Cache::~Cache() { TERRACE_CHECK(state_->manager.requests().live_requests() == 0)
 
 const CacheManager& Cache::manager() const { return state_->manager; }
 
-// ---- requests
+// ---- requests and streams
+
+Result<Fence> Cache::signal(StreamRef stream, std::uint32_t rank) { return state_->parts.transfers.signal(stream, rank); }
+
+Result<void> Cache::await(const Lease& lease, std::uint32_t layers, StreamRef stream, std::uint32_t rank) {
+  if (!lease) return Errc::unknown_request;
+  Requests& requests = state_->manager.requests();
+  const Result<std::span<const TransferId>> transfers = requests.transfers_for(lease.id(), layers);
+  if (!transfers) return transfers.error();
+  for (const TransferId transfer : *transfers) {
+    const Result<void> ordered = state_->parts.transfers.await(transfer, layers, stream, rank);
+    // The port has not got it yet, because transfers are paused.
+    if (!ordered && ordered.error() == Errc::unknown_request) return Errc::not_ready;
+    if (!ordered) return ordered;
+  }
+  requests.expect_layers(lease.id(), layers);
+  return {};
+}
 
 MatchResult Cache::match(std::span<const BlockKey> keys, Source farthest) const {
   return state_->manager.requests().match(keys, farthest);

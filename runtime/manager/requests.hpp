@@ -68,6 +68,12 @@ class Requests {
   static constexpr std::size_t quarantined_max = 1024;
 
   [[nodiscard]] RequestState state(RequestId id) const;
+  /// The transfers that still bring the leading `layers` layers of the request's hits; none if they have arrived. Valid until the
+  /// next call. Fails: unknown_request, not_ready (the request waits for slots, or for storage), load_failed.
+  [[nodiscard]] Result<std::span<const TransferId>> transfers_for(RequestId id, std::uint32_t layers);
+  /// Compute waits on the device for these layers, so the request counts as if an event had reported them: it has its block
+  /// tables, and keeps its slots until its lease ends.
+  void expect_layers(RequestId id, std::uint32_t layers);
   [[nodiscard]] Result<std::span<const SlotId>> block_table(RequestId id, GroupId group = {}) const;
   [[nodiscard]] Result<std::span<const SlotId>> unkeyed_blocks(RequestId id, GroupId group = {}) const;
   [[nodiscard]] GroupState group_state(RequestId id, GroupId group) const;
@@ -144,7 +150,7 @@ class Requests {
     TimePoint deadline = never;
     bool announce = false;  ///< acquire() returned `pending`: the caller waits for an event
     bool by_layer = false;
-    std::uint32_t layers = 0;                ///< leading layers that events have reported; if not 0, its tables are made
+    std::uint32_t layers = 0;  ///< leading layers that events have reported or compute waits for; if not 0, its tables are made
     mutable bool table_was_read = false;     ///< block_table() was called: compute may know its slots
     std::optional<Fence> quarantined_until;  ///< set while it is in quarantine: its lease has ended, and by_id_ has no entry
   };
@@ -205,6 +211,7 @@ class Requests {
   std::vector<Index> to_replan_;
   std::vector<RequestEvent> events_;  ///< not taken yet
   std::uint64_t last_transfer_ = 0;
+  std::vector<TransferId> awaited_;                  ///< result of the last transfers_for()
   std::vector<Duplicate> duplicates_;                ///< result of the last commit()
   std::vector<std::uint32_t> needs_;                 ///< scratch: slots by PoolId
   std::vector<Copy> row_;                            ///< scratch

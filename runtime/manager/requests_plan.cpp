@@ -269,6 +269,29 @@ void Requests::count_ready(const Request& r) {
   add(totals.miss, stats.miss);
 }
 
+Result<std::span<const TransferId>> Requests::transfers_for(RequestId id, std::uint32_t layers) {
+  const Result<Index> index = find(id);
+  if (!index) return index.error();
+  const Request& r = requests_[*index];
+  awaited_.clear();
+  if (r.state == State::failed) return Errc::load_failed;
+  if (r.state == State::ready) return std::span<const TransferId>{};
+  if (r.state != State::loading) return Errc::not_ready;
+  for (const LoadRef load : r.loads) {
+    if (!groups_.at(load.pool).loads().transfers_for(load.load, layers, awaited_)) return Errc::not_ready;
+  }
+  return std::span<const TransferId>{awaited_};
+}
+
+void Requests::expect_layers(RequestId id, std::uint32_t layers) {
+  const Result<Index> index = find(id);
+  TERRACE_CHECK(index.has_value());
+  Request& r = requests_[*index];
+  if (r.state != State::loading || layers <= r.layers) return;
+  if (r.layers == 0) make_tables(r);
+  r.layers = layers;
+}
+
 /// Reports how many leading layers all loads of the request have brought, if that is more than was reported before.
 void Requests::report_layers(Index index) {
   Request& r = requests_[index];
