@@ -39,8 +39,9 @@ FileStoreConfig store_config(const FileStorage& file, std::size_t pool, const Ca
 std::unique_ptr<BlockStore> memory_store(Bytes capacity, Bytes block_bytes, Waker& waker) {
   const std::uint64_t blocks = capacity / block_bytes;
   if (blocks == 0 || blocks > std::numeric_limits<std::uint32_t>::max()) {
-    throw std::invalid_argument{fmt::format("a storage capacity of {} holds {} blocks of {}: at least 1 is needed, and fewer than 2^32",
-                                            to_string(capacity), blocks, to_string(block_bytes))};
+    throw std::invalid_argument{
+        fmt::format("a storage capacity of {} holds {} blocks of {}: at least 1 is needed, and fewer than 2^32",
+                    to_string(capacity), blocks, to_string(block_bytes))};
   }
   return std::make_unique<MemoryStore>(static_cast<std::uint32_t>(blocks), block_bytes, &waker);
 }
@@ -73,8 +74,8 @@ class PoolStorage::IoMemory final : public ArenaChunks {
   IoEngine& engine_;
 };
 
-PoolStorage::PoolStorage(std::size_t pool, const CacheSystemOptions& options, Bytes capacity, HostArena& arena, const Clock& clock,
-                         Waker& waker) {
+PoolStorage::PoolStorage(std::size_t pool, const CacheSystemOptions& options, Bytes capacity, HostArena& arena,
+                         const Clock& clock, Waker& waker) {
   if (std::holds_alternative<MemoryStorage>(options.storage)) {
     store_ = memory_store(capacity, options.pools[pool].block_bytes, waker);
   } else if (const auto* file = std::get_if<FileStorage>(&options.storage)) {

@@ -141,7 +141,8 @@ HostShare share_of(std::size_t rank, std::size_t pool, const CacheSystemOptions&
   const std::size_t ranks = options.ranks.size();
   if (ranks == 1 || options.rank_payload == RankPayload::replicated) return {};
   const Bytes block = options.pools[pool].block_bytes;
-  if (count(block) % ranks != 0) refuse(fmt::format("blocks of {} cannot be dealt out to {} ranks evenly", to_string(block), ranks));
+  if (count(block) % ranks != 0)
+    refuse(fmt::format("blocks of {} cannot be dealt out to {} ranks evenly", to_string(block), ranks));
   const Bytes each{count(block) / ranks};
   return {each * rank, each};
 }
@@ -167,8 +168,8 @@ std::vector<Bytes> storage_shares(Bytes capacity, const std::vector<PoolOptions>
     shares.push_back(Bytes{static_cast<std::uint64_t>(static_cast<double>(count(capacity)) * part)});
     if (shares.back() >= pools[number].block_bytes) continue;
     const double enough = static_cast<double>(count(pools[number].block_bytes)) / part;
-    refuse(fmt::format("a storage capacity of {} gives pool {} no block of {}: at least {} is needed", to_string(capacity), number,
-                       to_string(pools[number].block_bytes), to_string(Bytes{static_cast<std::uint64_t>(enough) + 1})));
+    refuse(fmt::format("a storage capacity of {} gives pool {} no block of {}: at least {} is needed", to_string(capacity),
+                       number, to_string(pools[number].block_bytes), to_string(Bytes{static_cast<std::uint64_t>(enough) + 1})));
   }
   return shares;
 }

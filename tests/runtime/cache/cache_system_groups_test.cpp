@@ -26,16 +26,22 @@ namespace {
 constexpr PoolId wide{0};
 constexpr PoolId narrow{1};
 constexpr std::uint32_t span_tokens = 4;
-const std::array groups{GroupConfig{.block_tokens = 1},
-                        GroupConfig{.kind = GroupKind::sliding_window, .block_tokens = 1, .span_tokens = span_tokens, .pool = narrow},
-                        GroupConfig{.block_tokens = 2}};
+const std::array groups{
+    GroupConfig{.block_tokens = 1},
+    GroupConfig{.kind = GroupKind::sliding_window, .block_tokens = 1, .span_tokens = span_tokens, .pool = narrow},
+    GroupConfig{.block_tokens = 2}};
 
 /// Full attention with blocks of one and of two tokens in the first pool, and a window in the second.
 CacheSystemOptions three_groups() {
   CacheSystemOptions options;
   options.groups.assign(groups.begin(), groups.end());
   options.pools = {{.block_bytes = KiB * 8, .layers = 2, .device_blocks = 16, .host_blocks = 64},
-                   {.block_bytes = KiB * 4, .device_blocks = 12, .device_blocks_max = 20, .host_blocks = 32, .null_block = true, .first_slot = 3}};
+                   {.block_bytes = KiB * 4,
+                    .device_blocks = 12,
+                    .device_blocks_max = 20,
+                    .host_blocks = 32,
+                    .null_block = true,
+                    .first_slot = 3}};
   options.ranks = {{.device = InstantGpu{}}};
   return options;
 }
@@ -69,17 +75,17 @@ class Engine {
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const auto table = cache.block_table(lease, GroupId{static_cast<std::uint16_t>(g)}).value();
       const bool is_window = groups[g].kind == GroupKind::sliding_window;
-      done = system_.devices().launch([&, g, is_window, hits, slots = std::vector(table.begin(), table.end())](
-                                          std::uint32_t rank, BlockAccess& access) {
-        const std::size_t first = is_window && hits >= span_tokens ? hits - span_tokens + 1 : 0;
-        const std::size_t hit_blocks = hits / groups[g].block_tokens;
-        for (std::size_t block = 0; block < slots.size(); ++block) {
-          const auto value = static_cast<std::byte>(name * 64 + g * 16 + block + 1 + rank * 7);
-          if (block >= hit_blocks) write(access, groups[g].pool, slots[block], value);
-          else if (block >= first) compare(access, groups[g].pool, slots[block], value);
-          else EXPECT_EQ(slots[block], SlotId{options_.pools[groups[g].pool.value()].first_slot}) << "the null block";
-        }
-      });
+      done = system_.devices().launch(
+          [&, g, is_window, hits, slots = std::vector(table.begin(), table.end())](std::uint32_t rank, BlockAccess& access) {
+            const std::size_t first = is_window && hits >= span_tokens ? hits - span_tokens + 1 : 0;
+            const std::size_t hit_blocks = hits / groups[g].block_tokens;
+            for (std::size_t block = 0; block < slots.size(); ++block) {
+              const auto value = static_cast<std::byte>(name * 64 + g * 16 + block + 1 + rank * 7);
+              if (block >= hit_blocks) write(access, groups[g].pool, slots[block], value);
+              else if (block >= first) compare(access, groups[g].pool, slots[block], value);
+              else EXPECT_EQ(slots[block], SlotId{options_.pools[groups[g].pool.value()].first_slot}) << "the null block";
+            }
+          });
     }
     while (system_.devices().reached() < done) system_.cache().poll();
     EXPECT_TRUE(cache.commit(lease, keys, done).has_value());
@@ -131,7 +137,8 @@ class CacheSystemGroups : public ::testing::Test {
 TEST_F(CacheSystemGroups, serve_every_group_from_its_pool_and_from_the_host) {
   Engine engine{three_groups()};
   EXPECT_EQ(engine.system().pool_count(), 2U);
-  EXPECT_EQ(engine.system().device().info().pool(narrow).slots, 23U) << "with those below its first, and those to which it may grow";
+  EXPECT_EQ(engine.system().device().info().pool(narrow).slots, 23U)
+      << "with those below its first, and those to which it may grow";
   EXPECT_EQ(engine.system().arena(narrow).block_bytes(), KiB * 4);
   EXPECT_EQ(engine.serve(1, 6), 0U);
   EXPECT_EQ(engine.serve(1, 6), 6U);
@@ -321,14 +328,21 @@ TEST_F(CacheSystemGroups, refuse_options_that_do_not_fit_each_other) {
   EXPECT_EQ(with([](auto& o) { o.storage = FileStorage{.capacity = MiB}; }), "file storage needs at least one directory");
   EXPECT_EQ(with([](auto& o) { o.storage = FileStorage{.directories = {"/x"}, .capacity = MiB, .name = ""}; }),
             "file storage of several pools needs a name, because each pool has a directory of its own");
-  EXPECT_EQ(with([&](auto& o) { o.storage = CustomStorage{store}; }), "there are 1 stores for 2 pools: each pool needs one store");
+  EXPECT_EQ(with([&](auto& o) { o.storage = CustomStorage{store}; }),
+            "there are 1 stores for 2 pools: each pool needs one store");
   EXPECT_EQ(with([&](auto& o) { o.storage = CustomStorage{store, nullptr}; }), "the store of pool 1 is null");
-  EXPECT_EQ(with([&](auto& o) { o.storage = CustomStorage{store, store}; }),
+  EXPECT_EQ(with([&](auto& o) {
+              o.storage = CustomStorage{store, store};
+            }),
             "the store of pool 0 is that of another pool, too: each pool needs its own");
-  EXPECT_EQ(with([&](auto& o) { o.storage = CustomStorage{store, std::make_shared<MemoryStore>(8, KiB * 8)}; }),
+  EXPECT_EQ(with([&](auto& o) {
+              o.storage = CustomStorage{store, std::make_shared<MemoryStore>(8, KiB * 8)};
+            }),
             "the store of pool 1 has blocks of 8KiB, but the pool has blocks of 4KiB");
   EXPECT_EQ(with([&](auto& o) { o.ranks[0].regions = {some, {}, {}, {}}; }), "rank 0 has regions for 4 groups, but there are 3");
-  EXPECT_EQ(with([&](auto& o) { o.ranks[0].regions = {some, {}, others}; }),
+  EXPECT_EQ(with([&](auto& o) {
+              o.ranks[0].regions = {some, {}, others};
+            }),
             "rank 0: group 2 shares pool 0 with another group, so it must have the same regions or none");
 }
 
