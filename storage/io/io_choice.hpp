@@ -3,19 +3,11 @@
 #include "storage/io/io_engine.hpp"
 #include "storage/io/threaded_io.hpp"
 #include "storage/io/uring_io.hpp"
+#include "terrace/storage.hpp"
 
 #include <memory>
-#include <string_view>
 
 namespace terrace {
-
-/// Selects the engine that does file I/O.
-enum class IoChoice : unsigned char {
-  automatic,  ///< io_uring if it is available, else threads
-  uring,
-  threads,
-};
-[[nodiscard]] std::string_view to_string(IoChoice choice);
 
 struct IoOptions {
   IoChoice choice = IoChoice::automatic;
