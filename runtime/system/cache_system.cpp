@@ -3,24 +3,20 @@
 #include "base/check.hpp"
 #include "runtime/system/cache_system_watch.hpp"
 #include "storage/file/file_store.hpp"
-#include "storage/io/signals_blocked.hpp"
+#include "storage/io/end_within.hpp"
 #include "storage/memory/memory_store.hpp"
 #include "transfer/emulated/instant_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 #include "transfer/engine/transfer_port.hpp"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <algorithm>
-#include <future>
 #include <limits>
 #include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -271,24 +267,7 @@ CloseReport CacheSystem::close(TimePoint until) {
   parts_->watch.look();
   parts_->log.end();  // its sink may not exist as long as the thread below
   Parts* const parts = parts_.release();
-  std::promise<void> freed;
-  const std::future<void> is_freed = freed.get_future();
-  try {
-    std::thread closing;
-    {
-      const SignalsBlocked blocked;
-      closing = std::thread{[parts, promise = std::move(freed)]() mutable {
-        ::pthread_setname_np(::pthread_self(), "terrace-close");
-        delete parts;
-        promise.set_value();
-      }};
-    }
-    report.closed = is_freed.wait_until(until) == std::future_status::ready;
-    if (report.closed) closing.join();
-    else closing.detach();
-  } catch (const std::system_error&) {
-    // Without a thread the parts are given up, because to destroy them here could take for ever.
-  }
+  report.closed = end_within([parts] { delete parts; }, until);
   return report;
 }
 
@@ -308,15 +287,7 @@ BlockStore* CacheSystem::store() { return parts_->cache_store(); }
 std::optional<StoreHealth> CacheSystem::storage_health() const {
   if (!parts_->guard) return std::nullopt;
   StoreHealth health = parts_->guard->health();
-  health.lost_directories = parts_->file_store->lost_directories();
-  if (const std::string& lost = parts_->file_store->durability_lost(); !lost.empty() && health.state == StoreState::well) {
-    health.state = StoreState::degraded;
-    health.reason = lost;
-  }
-  if (health.lost_directories.empty() || health.state != StoreState::well) return health;
-  health.state = StoreState::degraded;
-  health.reason = fmt::format("{} of the directories that it is striped over are lost until the next start, {} among them",
-                              health.lost_directories.size(), health.lost_directories.front().string());
+  add_health_of(*parts_->file_store, health);
   return health;
 }
 
