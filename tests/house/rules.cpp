@@ -31,6 +31,7 @@ const std::vector<Folder>& house() {
       {"runtime/cache",
        {"base", "radix/tree", "runtime/manager", "runtime/measure", "runtime/types", "storage/index", "transfer/device",
         "transfer/engine", "transfer/host"}},
+      {"runtime/config", {"base", "radix/tree", "runtime/system", "runtime/types", "storage/io", "transfer/engine"}},
       {"runtime/manager",
        {"base", "radix/groups", "radix/tree", "runtime/measure", "runtime/tiering", "runtime/types", "storage/index",
         "transfer/device"}},
