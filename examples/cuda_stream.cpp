@@ -4,9 +4,9 @@
 // Its "kernels" are calls of the driver that fill and read memory. The calls go through Terrace's table of driver functions, so
 // that this file also builds where no driver is installed; an engine calls the CUDA runtime.
 
-#include "runtime/system/cache_system.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/cuda/driver/handles.hpp"
+#include <terrace/system.hpp>
 
 #include <terrace/cache.hpp>
 #include <terrace/device.hpp>

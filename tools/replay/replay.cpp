@@ -3,7 +3,7 @@
 #include "base/check.hpp"
 #include "base/waker.hpp"
 #include "runtime/manager/cache_manager.hpp"
-#include "runtime/system/cache_system.hpp"
+#include "terrace/system.hpp"
 #include "tools/calibration_file.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/engine/confined_driver.hpp"

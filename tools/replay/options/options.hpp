@@ -1,8 +1,8 @@
 #pragma once
 
-#include "runtime/system/cache_system.hpp"
 #include "runtime/types/config.hpp"
 #include "terrace/config.hpp"
+#include "terrace/system.hpp"
 #include "terrace/types.hpp"
 #include "tools/policies/policies.hpp"
 #include "tools/replay/options/faults.hpp"
