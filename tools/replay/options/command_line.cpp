@@ -179,6 +179,12 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
               "Blocks of device memory (default 3000), instead of a capacity")
       .option("--host-blocks", options.host_blocks, WholeNumber<std::uint32_t>{0, ReplayOptions::pool_blocks_max}, "COUNT",
               "Blocks of host memory (default 8000), instead of a capacity")
+      .option(
+          "--groups", into.groups, to_word, "LIST",
+          "KV cache groups, KIND:BLOCK_TOKENS[:SPAN][:optional],...: full, window, chunked, recurrent; as full:64,window:64:512 "
+          "(default: one, full)")
+      .option("--layers", options.layers, WholeNumber<std::uint32_t>{1, 1024}, "COUNT",
+              "Layers of a block; if there are several, hits are compared layer by layer as they arrive (default 1)")
       .option("--inclusion,--relation", options.inclusion, to_inclusion, "NAME",
               "How device and host copies relate: non-inclusive (default; also: keep), exclusive, inclusive")
       .option("--ranks", into.ranks, WholeNumber<std::uint32_t>{1, RankedTransfers::ranks_max}, "COUNT",

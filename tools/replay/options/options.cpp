@@ -1,6 +1,7 @@
 #include "tools/replay/options/options.hpp"
 
 #include "tools/device_name.hpp"
+#include "tools/replay/options/groups.hpp"
 
 #include <fmt/format.h>
 
@@ -188,6 +189,8 @@ ReplayOptions resolve(const ReplayArguments& arguments) {
   choose_pace(options, arguments);
   if (!arguments.has("--release") && options.inject == Fault::no_fence) options.release = Release::launch;
   check_inject(options, arguments);
+  if (!arguments.groups.empty()) options.groups = to_groups("--groups", arguments.groups);
+  choose_groups(options);
   return options;
 }
 

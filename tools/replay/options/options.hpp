@@ -64,6 +64,9 @@ struct ReplayOptions {
   std::vector<std::optional<int>> devices{std::nullopt};
   RankPayload rank_payload = RankPayload::sharded;
   Bytes block_bytes = KiB * 64;
+  /// The KV cache groups, by GroupId, with their pools; empty: one with full attention. A hash unit has block_tokens tokens.
+  std::vector<GroupConfig> groups{};
+  std::uint32_t layers = 1;  ///< of a block; requests are by layer if there are several
   std::uint32_t device_blocks = 3000;
   std::uint32_t host_blocks = 8000;
   StorageOptions storage;
@@ -102,6 +105,7 @@ struct ReplayArguments {
   ReplayOptions options;  ///< a value that was not given has the default that it has without other options
   FileStorage file;       ///< for --storage file:DIR, all but the first directory and the capacity
   std::string device = "emulated";
+  std::string groups;  ///< empty: one group
   std::optional<std::uint32_t> ranks;
   std::optional<Bytes> device_capacity;
   std::optional<Bytes> host_capacity;
