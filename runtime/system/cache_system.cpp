@@ -4,7 +4,7 @@
 #include "runtime/system/cache_system_watch.hpp"
 #include "runtime/system/pool_storage.hpp"
 #include "runtime/system/system_config.hpp"
-#include "storage/io/signals_blocked.hpp"
+#include "storage/io/end_within.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/device/slot_memory.hpp"
 #include "transfer/emulated/emulated_device.hpp"
@@ -13,16 +13,12 @@
 #include "transfer/engine/transfer_port.hpp"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <algorithm>
-#include <future>
 #include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -48,13 +44,7 @@ void check_devices(const CacheSystemOptions& options) {
   }
 }
 
-/// The memory of one rank, by pool.
-struct RankMemory {
-  std::vector<PoolMemory> pools;
-  std::vector<std::vector<DeviceRegion>> regions;  ///< of the engine; empty: the device allocates
-};
-
-std::unique_ptr<Device> open_cuda(const CudaGpu& gpu, const RankMemory& memory,
+std::unique_ptr<Device> open_cuda(const CudaGpu& gpu, const std::vector<PoolMemory>& memory,
                                   const std::vector<std::unique_ptr<HostArena>>& arenas, const std::shared_ptr<HostPins>& pins) {
   CudaOptions options;
   options.ordinal = gpu.ordinal;
@@ -62,27 +52,26 @@ std::unique_ptr<Device> open_cuda(const CudaGpu& gpu, const RankMemory& memory,
   if (!gpu.calibration.empty()) options.methods = CudaDevice::calibrated(gpu.ordinal, gpu.calibration);
   std::vector<CudaPool> pools;
   for (std::size_t pool = 0; pool < arenas.size(); ++pool) {
-    const PoolMemory& its = memory.pools[pool];
-    pools.push_back({.slots = its.slots,
-                     .host = arenas[pool].get(),
-                     .share = its.share,
-                     .regions = memory.regions[pool],
-                     .layers = its.layers});
+    const PoolMemory& its = memory[pool];
+    pools.push_back(
+        {.slots = its.slots, .host = arenas[pool].get(), .share = its.share, .regions = its.regions, .layers = its.layers});
   }
   return CudaDevice::open(pools, options);
 }
 
-void check_custom(const Device* device, const RankMemory& memory, std::size_t rank) {
+void check_custom(const Device* device, const std::vector<PoolMemory>& memory, std::size_t rank) {
   if (device == nullptr) throw std::invalid_argument{fmt::format("the function of rank {} made no device", rank)};
   const std::vector<DevicePool>& pools = device->info().pools;
-  if (pools.size() != memory.pools.size()) {
+  if (pools.size() != memory.size()) {
     throw std::invalid_argument{
-        fmt::format("the device of rank {} has {} pools, but the cache has {}", rank, pools.size(), memory.pools.size())};
+        fmt::format("the device of rank {} has {} pools, but the cache has {}", rank, pools.size(), memory.size())};
   }
   for (std::size_t pool = 0; pool < pools.size(); ++pool) {
-    const PoolMemory& wanted = memory.pools[pool];
+    const PoolMemory& wanted = memory[pool];
     const Bytes block = checked_size(wanted.share, *wanted.host);
-    if (pools[pool].slots >= wanted.slots && pools[pool].layers == wanted.layers && pools[pool].block_bytes == block) continue;
+    if (pools[pool].slots >= wanted.slots && (pools[pool].layers == wanted.layers || !wanted.regions.empty()) &&
+        pools[pool].block_bytes == block)
+      continue;
     throw std::invalid_argument{fmt::format(
         "the device of rank {} has {} slots of {} in {} layers in pool {}: the cache needs {} slots of {} in {} layers", rank,
         pools[pool].slots, to_string(pools[pool].block_bytes), pools[pool].layers, pool, wanted.slots, to_string(block),
@@ -90,23 +79,19 @@ void check_custom(const Device* device, const RankMemory& memory, std::size_t ra
   }
 }
 
-std::shared_ptr<Device> open_device(std::size_t rank, const CacheSystemOptions& options, const RankMemory& memory,
+std::shared_ptr<Device> open_device(std::size_t rank, const CacheSystemOptions& options, const std::vector<PoolMemory>& memory,
                                     const std::vector<std::unique_ptr<HostArena>>& arenas,
                                     const std::shared_ptr<HostPins>& pins) {
   const DeviceOptions& wanted = options.ranks[rank].device;
   if (const auto* cuda = std::get_if<CudaGpu>(&wanted)) return open_cuda(*cuda, memory, arenas, pins);
-  // MERGE POINT for the regions of devices in ordinary memory: pass memory.regions in PoolMemory instead of this refusal.
-  if (std::ranges::any_of(memory.regions, [](const auto& regions) { return !regions.empty(); })) {
-    throw std::invalid_argument{rank_prefix(rank, options) + "only a CUDA device can use memory of the engine"};
-  }
   if (const auto* custom = std::get_if<CustomDevice>(&wanted)) {
-    std::shared_ptr<Device> device = custom->make(memory.pools);
+    std::shared_ptr<Device> device = custom->make(memory);
     check_custom(device.get(), memory, rank);
     return device;
   }
-  if (std::holds_alternative<InstantGpu>(wanted)) return std::make_shared<InstantDevice>(memory.pools);
+  if (std::holds_alternative<InstantGpu>(wanted)) return std::make_shared<InstantDevice>(memory);
   const auto& emulated = std::get<EmulatedGpu>(wanted);
-  return std::make_shared<EmulatedDevice>(memory.pools, EmulatedOptions{.link = emulated.link, .faults = emulated.faults});
+  return std::make_shared<EmulatedDevice>(memory, EmulatedOptions{.link = emulated.link, .faults = emulated.faults});
 }
 
 /// Size of a chunk. Chunks are small enough that the rest which remains after shrinking (less than one chunk) is under 2 % of a
@@ -179,13 +164,13 @@ struct CacheSystem::Parts {
     TransferSchedulerConfig lanes;
     lanes.rates = options.lane_rates;
     for (std::size_t rank = 0; rank < options.ranks.size(); ++rank) {
-      RankMemory memory;
+      std::vector<PoolMemory> memory;
       for (std::size_t pool = 0; pool < arenas.size(); ++pool) {
-        memory.pools.push_back({.slots = device_slots(options.pools[pool]),
-                                .host = arenas[pool].get(),
-                                .share = share_of(rank, pool, options),
-                                .layers = options.pools[pool].layers});
-        memory.regions.push_back(regions_of(rank, pool, options));
+        memory.push_back({.slots = device_slots(options.pools[pool]),
+                          .host = arenas[pool].get(),
+                          .share = share_of(rank, pool, options),
+                          .layers = options.pools[pool].layers,
+                          .regions = regions_of(rank, pool, options)});
       }
       owned_devices.push_back(open_device(rank, options, memory, arenas, pins));
       pointers.push_back(owned_devices.back().get());
@@ -257,24 +242,7 @@ CloseReport CacheSystem::close(TimePoint until) {
   parts_->watch.look();
   parts_->log.end();  // its sink may not exist as long as the thread below
   Parts* const parts = parts_.release();
-  std::promise<void> freed;
-  const std::future<void> is_freed = freed.get_future();
-  try {
-    std::thread closing;
-    {
-      const SignalsBlocked blocked;
-      closing = std::thread{[parts, promise = std::move(freed)]() mutable {
-        ::pthread_setname_np(::pthread_self(), "terrace-close");
-        delete parts;
-        promise.set_value();
-      }};
-    }
-    report.closed = is_freed.wait_until(until) == std::future_status::ready;
-    if (report.closed) closing.join();
-    else closing.detach();
-  } catch (const std::system_error&) {
-    // Without a thread the parts are given up, because to destroy them here could take for ever.
-  }
+  report.closed = end_within([parts] { delete parts; }, until);
   return report;
 }
 

@@ -2,16 +2,14 @@
 
 #include "runtime/types/cache_policies.hpp"
 #include "storage/format/store_name.hpp"
-#include "storage/io/io_choice.hpp"
-#include "storage/resilience/resilience_options.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/device.hpp"
 #include "terrace/eviction_policy.hpp"
 #include "terrace/groups.hpp"
 #include "terrace/log.hpp"
+#include "terrace/storage.hpp"
 #include "terrace/types.hpp"
-#include "transfer/cuda/copy/device_geometry.hpp"
 #include "transfer/emulated/emulated_link.hpp"
 #include "transfer/engine/rank_payload.hpp"
 #include "transfer/host/memory_limits.hpp"
@@ -90,9 +88,9 @@ struct CudaGpu {
 /// Ordinary memory in which copies and computations happen at once, on the caller's thread (InstantDevice). It is for a cache
 /// that one thread calls, without an event loop.
 struct InstantGpu {};
-/// A device of the embedder (experimental). CacheSystem calls `make` once, with its pools: their slots, layers and share of the
-/// host slots, and the host arenas between which and its own memory it copies. The device must have exactly these pools. It is
-/// destroyed before the arenas, so whoever shares it must let go of it before the CacheSystem ends.
+/// A device of the embedder (experimental). CacheSystem calls `make` once, with its pools: their slots, layers, share of the
+/// host slots and regions, and the host arenas between which and its own memory it copies. The device must have exactly these
+/// pools. It is destroyed before the arenas, so whoever shares it must let go of it before the CacheSystem ends.
 struct CustomDevice {
   std::function<std::shared_ptr<Device>(std::span<const PoolMemory> pools)> make;
 };
@@ -103,7 +101,8 @@ struct RankOptions {
   DeviceOptions device{};
   /// The memory of the engine that holds the blocks, by GroupId (by PoolId if there are no groups). It must outlive the
   /// CacheSystem. If empty, the device allocates the memory. Groups that share a pool share its memory: give their regions with
-  /// the first of them, and leave those of the others empty.
+  /// the first of them, and leave those of the others empty. Regions name their layers, and PoolOptions::layers does not count
+  /// then. For a device in ordinary memory they are addresses in this process.
   std::vector<std::vector<DeviceRegion>> regions{};
 };
 

@@ -29,13 +29,13 @@
 namespace terrace::tools {
 namespace {
 
-struct Source {
+struct Input {
   std::unique_ptr<RequestSource> requests;
   std::uint64_t requests_total = 0;
   std::uint32_t full_blocks_max = 0;
 };
 
-Source open_source(const ReplayOptions& options, const Interrupt& interrupt) {
+Input open_input(const ReplayOptions& options, const Interrupt& interrupt) {
   if (options.trace.empty()) {
     Workload workload = make_workload(options.workload, options.seed, options.block_tokens);
     return {std::move(workload.requests), options.requests_max, workload.context_max / options.block_tokens};
@@ -54,7 +54,9 @@ Source open_source(const ReplayOptions& options, const Interrupt& interrupt) {
 
 DeviceOptions device_of(const ReplayOptions& options, std::uint32_t rank) {
   if (const std::optional<int> cuda = options.devices.at(rank)) {
-    return CudaGpu{.ordinal = *cuda, .calibration = calibration_file()};
+    const auto* const gpu = std::get_if<CudaGpu>(&options.system.ranks.at(rank).device);
+    const bool named = gpu != nullptr && !gpu->calibration.empty();
+    return CudaGpu{.ordinal = *cuda, .calibration = named ? gpu->calibration : calibration_file()};
   }
   if (options.reference && options.inject == Fault::none) return InstantGpu{};
   return EmulatedGpu{.link = {}, .faults = emulated(options.inject)};
@@ -67,11 +69,19 @@ std::uint32_t reserved_slots(const ReplayOptions& options, std::uint32_t full_bl
 }
 
 CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t full_blocks_max) {
-  CacheSystemOptions system;
-  system.groups = options.groups;
-  system.pools = pools_of(options);
+  CacheSystemOptions system = options.system;
+  if (!options.groups.empty()) {
+    system.groups = options.groups;
+    system.pools = pools_of(options);
+  }
   PoolOptions& pool = system.pools.front();
-  pool.device_blocks_max = pool.device_blocks + reserved_slots(options, full_blocks_max);
+  if (options.groups.empty()) {
+    pool.block_bytes = options.block_bytes;
+    pool.device_blocks = options.device_blocks;
+    pool.host_blocks = options.host_blocks;
+    pool.layers = options.layers;
+  }
+  pool.device_blocks_max = std::max(pool.device_blocks_max, pool.device_blocks + reserved_slots(options, full_blocks_max));
   system.storage = options.storage;
   system.storage_guard = options.storage_guard;
   system.inclusion = options.inclusion;
@@ -82,7 +92,7 @@ CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t fu
     system.unit_prefill_seconds = options.block_tokens / options.prefill_speed;
   }
   // In a reference run each evicted block has its slot in the host before the next block is chosen.
-  system.evictions_in_flight_max = options.reference ? 1 : 0;
+  if (options.reference) system.evictions_in_flight_max = 1;
   // In a reference run no request may wait for a staging slot, because all blocks from storage arrive at the same time.
   if (options.reference && options.has_storage()) {
     pool.staging_blocks = std::max(1U, std::min(full_blocks_max, options.device_blocks));
@@ -166,10 +176,10 @@ ReplayResult run_replay(const ReplayOptions& options) {
   check_feasible(options, available_memory());
   EventFdWaker waker;
   const Interrupt interrupt{waker, time_for_checkpoint(options)};
-  const Source source = open_source(options, interrupt);
-  std::unique_ptr<CacheSystem> system = make_system(options, source.full_blocks_max);
-  Progress progress{source.requests_total};
-  Session session{options, *source.requests, progress};
+  const Input input = open_input(options, interrupt);
+  std::unique_ptr<CacheSystem> system = make_system(options, input.full_blocks_max);
+  Progress progress{input.requests_total};
+  Session session{options, *input.requests, progress};
 
   ReplayResult result;
   std::uint64_t reserve_requests = 0;
@@ -179,7 +189,7 @@ ReplayResult run_replay(const ReplayOptions& options) {
     if (options.mode == Mode::loop) {
       LoopDriver{session, *system, waker, interrupt}.run();
     } else {
-      ConfinedDriver driver{session, *system, waker, interrupt, reserved_slots(options, source.full_blocks_max)};
+      ConfinedDriver driver{session, *system, waker, interrupt, reserved_slots(options, input.full_blocks_max)};
       driver.run();
       reserve_requests = driver.reserve_requests();
     }

@@ -2,6 +2,7 @@
 
 #include "runtime/manager/cache_manager.hpp"
 #include "runtime/system/cache_system.hpp"
+#include "runtime/types/config.hpp"
 #include "storage/memory/memory_store.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "transfer/emulated/emulated_device.hpp"
@@ -70,7 +71,7 @@ class Engine {
     Cache& cache = system_.cache();
     Lease lease = cache.acquire(wanted).value();
     EXPECT_TRUE(cache.wait(lease).has_value());
-    const std::size_t hits = cache.hit_tiers(lease).value().size();
+    const std::size_t hits = cache.hit_sources(lease).value().size();
     Fence done;
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const auto table = cache.block_table(lease, GroupId{static_cast<std::uint16_t>(g)}).value();
@@ -144,7 +145,7 @@ TEST_F(CacheSystemGroups, serve_every_group_from_its_pool_and_from_the_host) {
   EXPECT_EQ(engine.serve(1, 6), 6U);
   EXPECT_EQ(engine.serve(2, 6), 0U);
   EXPECT_EQ(engine.serve(3, 6), 0U);
-  ASSERT_EQ(engine.cache().match(keys_of({1, 1, 1, 1, 1, 1})).host, 6U);
+  ASSERT_EQ(engine.cache().match(keys_of({1, 1, 1, 1, 1, 1})).found[Source::host], 6U);
   EXPECT_EQ(engine.serve(1, 6), 6U);
   EXPECT_GT(engine.compared(), 20U);
   for (const PoolId pool : {wide, narrow}) EXPECT_GT(engine.cache().usage(Tier::host, pool).evictable, 0U);
@@ -181,7 +182,7 @@ TEST_F(CacheSystemGroups, keep_each_pool_in_a_store_of_its_own_over_a_restart) {
   EXPECT_TRUE(std::filesystem::exists(directory_ / "kv" / "store" / "catalog"));
   EXPECT_TRUE(std::filesystem::exists(directory_ / "kv" / "store-1" / "catalog"));
   Engine again{with_files()};
-  EXPECT_EQ(again.cache().match(keys_of({1, 1, 1, 1, 1, 1})).storage, 6U);
+  EXPECT_EQ(again.cache().match(keys_of({1, 1, 1, 1, 1, 1})).found[Source::storage], 6U);
   EXPECT_EQ(again.serve(1, 6), 6U);
   EXPECT_EQ(again.serve(2, 9), 8U) << "the hit is a whole number of blocks in every group";
 }

@@ -39,8 +39,8 @@ TEST(GroupsReplay, compares_the_hits_of_every_group_in_every_tier) {
   const ReplayOptions options = small_tiers("full:64,window:64:256,full:128,recurrent:128,window:64:128:optional");
   const ReplayResult result = replay_well(options);
   EXPECT_EQ(result.counts.requests + result.counts.rejected, options.requests_max);
-  EXPECT_GT(result.counts.device, 0U);
-  EXPECT_GT(result.counts.host + result.counts.storage, 0U);
+  EXPECT_GT(result.counts.found[Source::device], 0U);
+  EXPECT_GT(result.counts.found[Source::host] + result.counts.found[Source::storage], 0U);
   EXPECT_GT(result.group_blocks, result.checked / 2) << "blocks of the other groups, in addition to those of the first";
   EXPECT_EQ(result.layered_blocks, 0U);
   ASSERT_EQ(result.pools.size(), 2U);
@@ -69,7 +69,7 @@ TEST(GroupsReplay, compares_each_layer_as_it_arrives) {
     options.requests_max = 80;
     options.layers = 4;
     const ReplayResult result = replay_well(options);
-    EXPECT_GT(result.counts.host, 0U);
+    EXPECT_GT(result.counts.found[Source::host], 0U);
     EXPECT_GT(result.engine.layer_events, 0U);
     EXPECT_GT(result.layered_blocks, 0U);
   }

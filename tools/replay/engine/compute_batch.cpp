@@ -25,10 +25,10 @@ BlockKey key_of(std::span<const BlockKey> keys, std::size_t block, const BatchGr
 
 }  // namespace
 
-void ComputeBatch::add_hits(std::uint64_t request, std::span<const BlockKey> keys, std::span<const Tier> tiers,
+void ComputeBatch::add_hits(std::uint64_t request, std::span<const BlockKey> keys, std::span<const Source> sources,
                             std::span<const SlotId> table, const BatchGroup& group, std::optional<LayerRange> layers) {
-  TERRACE_CHECK(tiers.size() <= keys.size());
-  const std::size_t blocks = tiers.size() / group.units;
+  TERRACE_CHECK(sources.size() <= keys.size());
+  const std::size_t blocks = sources.size() / group.units;
   TERRACE_CHECK(blocks <= table.size());
   if (group.first >= blocks) return;
   Hits given;
@@ -40,7 +40,7 @@ void ComputeBatch::add_hits(std::uint64_t request, std::span<const BlockKey> key
   given.blocks.reserve(blocks - group.first);
   for (std::size_t block = group.first; block < blocks; ++block) {
     TERRACE_CHECK(table[block] != group.null);
-    const auto from = tiers.subspan(block * group.units, group.units);
+    const auto from = sources.subspan(block * group.units, group.units);
     given.blocks.push_back({key_of(keys, block, group), table[block], *std::ranges::max_element(from)});
   }
   hits.push_back(std::move(given));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "terrace/device.hpp"
+#include "terrace/source.hpp"
 #include "terrace/types.hpp"
 #include "tools/replay/engine/token_range.hpp"
 
@@ -25,7 +26,7 @@ struct ComputeBatch {
   struct HitBlock {
     BlockKey key;
     SlotId slot;
-    Tier found_in = Tier::device;
+    Source found_in = Source::device;
   };
   /// The leading blocks that the cache gave to a request. The computation of its other blocks reads them all.
   struct Hits {
@@ -52,10 +53,10 @@ struct ComputeBatch {
   std::vector<Part> parts;
   std::uint64_t token_count = 0;  ///< the sum over all parts
 
-  /// Adds a request's hits in the group: the blocks of its table from `group.first` on that `tiers` covers. `keys` and `tiers`
-  /// have one entry for each hash unit. With `layers`, only these layers are compared.
-  void add_hits(std::uint64_t request, std::span<const BlockKey> keys, std::span<const Tier> tiers, std::span<const SlotId> table,
-                const BatchGroup& group = {}, std::optional<LayerRange> layers = std::nullopt);
+  /// Adds a request's hits in the group: the blocks of its table from `group.first` on that `sources` covers. `keys` and
+  /// `sources` have one entry for each hash unit. With `layers`, only these layers are compared.
+  void add_hits(std::uint64_t request, std::span<const BlockKey> keys, std::span<const Source> sources,
+                std::span<const SlotId> table, const BatchGroup& group = {}, std::optional<LayerRange> layers = std::nullopt);
   /// Adds tokens of a request. A block beyond the end of `keys` will not become full, so no other request reads it.
   /// Null blocks are left out.
   void add_tokens(std::uint64_t request, std::span<const BlockKey> keys, std::span<const SlotId> table,

@@ -226,9 +226,9 @@ Answer ConfinedDriver::acquire(const Action& action) {
 
 /// Returns how many blocks a request that has just become ready got from the cache.
 std::uint32_t ConfinedDriver::hits_of(Flight& flight) {
-  const auto tiers = cache_.hit_tiers(flight.lease);
-  TERRACE_CHECK(tiers);
-  flight.committed = static_cast<std::uint32_t>(tiers->size());
+  const auto sources = cache_.hit_sources(flight.lease);
+  TERRACE_CHECK(sources);
+  flight.committed = static_cast<std::uint32_t>(sources->size());
   flight.has_new_hits = true;
   return flight.committed;
 }
@@ -246,15 +246,15 @@ void ConfinedDriver::compare_layers(Flight& flight, std::uint32_t layers) {
 
 /// Adds the hits of the request in every group that serves them.
 void ConfinedDriver::add_hits(ComputeBatch& batch, const Flight& flight, std::optional<LayerRange> layers) {
-  const auto tiers = cache_.hit_tiers(flight.lease);
-  TERRACE_CHECK(tiers);
+  const auto sources = cache_.hit_sources(flight.lease);
+  TERRACE_CHECK(sources);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     BatchGroup group = groups_[g];
     const auto table = cache_.block_table(flight.lease, group.id);
     TERRACE_CHECK(table);
     if (cache_.group_state(flight.lease, group.id) == GroupState::does_not_serve) continue;
-    if (!rules_[g].chained()) group.first = rules_[g].first_needed(tiers->size() * session_.options().block_tokens);
-    batch.add_hits(flight.request.number, flight.request.keys, *tiers, *table, group, layers);
+    if (!rules_[g].chained()) group.first = rules_[g].first_needed(sources->size() * session_.options().block_tokens);
+    batch.add_hits(flight.request.number, flight.request.keys, *sources, *table, group, layers);
   }
 }
 
@@ -262,12 +262,12 @@ void ConfinedDriver::add_to_batch(const Action& action) {
   Flight& flight = this->flight(action.request);
   const Prepared& request = flight.request;
   if (flight.has_new_hits) {
-    const auto tiers = cache_.hit_tiers(flight.lease);
+    const auto sources = cache_.hit_sources(flight.lease);
     const auto stats = cache_.request_stats(flight.lease);
-    TERRACE_CHECK(tiers && stats);
+    TERRACE_CHECK(sources && stats);
     add_hits(batch_, flight, std::nullopt);
     if (flight.begun) {
-      session_.engine().hits_again += tiers->size();
+      session_.engine().hits_again += sources->size();
     } else {
       flight.stats = *stats;
     }
