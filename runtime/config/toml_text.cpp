@@ -168,7 +168,7 @@ class Reader {
     std::vector<std::string> paths;
     for (const toml::node& each : array) {
       const auto path = each.value_exact<std::string>();
-      if (!path) throw ConfigError{fmt::format("{}: a list of texts is needed, with no {}", name, kind_of(each))};
+      if (!path) throw ConfigError{fmt::format("{}: a list of texts is needed, but it has {}", name, kind_of(each))};
       paths.push_back(read_path(name, *path));
     }
     return paths;
