@@ -31,8 +31,9 @@ double to_fraction(const std::string& option, const std::string& word) {
 
 Duration to_duration(const std::string& option, const std::string& word) {
   constexpr std::chrono::nanoseconds day = std::chrono::hours{24};
-  const std::uint64_t nanoseconds =
-      as_usage([&] { return config::read_duration(option, word, {1, static_cast<std::uint64_t>(day.count())}); });
+  const std::uint64_t nanoseconds = as_usage([&] {
+    return config::read_duration(option, word, {1, static_cast<std::uint64_t>(day.count())});
+  });
   return std::chrono::nanoseconds{nanoseconds};
 }
 

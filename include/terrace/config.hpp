@@ -77,10 +77,10 @@ struct ConfigOption {
   /// As in a TOML file, with quotes. Empty if the option has no default; `otherwise` then says what applies.
   std::string default_value;
   std::string otherwise;
-  std::string example;  ///< a valid value, as in a TOML file, for an option without a default
-  std::string help;     ///< one or several sentences without the end mark
-  bool is_switch = false;    ///< the flag needs no value: --storage-accept-lost
-  bool common = false;       ///< one of the few options that most users need
+  std::string example;     ///< a valid value, as in a TOML file, for an option without a default
+  std::string help;        ///< one or several sentences without the end mark
+  bool is_switch = false;  ///< the flag needs no value: --storage-accept-lost
+  bool common = false;     ///< one of the few options that most users need
 };
 
 /// A further eviction policy that option `policy` may name, besides adaptive and lru.
@@ -112,8 +112,8 @@ class Config {
   /// True if a file, a variable or a flag sets the option, in any pool, group or rank. `name` is "storage.io" or
   /// "pool.host-blocks". Throws std::out_of_range if there is no such option.
   [[nodiscard]] bool has(std::string_view name) const;
-  /// The place that the value comes from; "default" if nothing sets it. For an option of an array of tables: the first one that is
-  /// set.
+  /// The place that the value comes from; "default" if nothing sets it. For an option of an array of tables: the first one that
+  /// is set.
   [[nodiscard]] ConfigOrigin origin(std::string_view name) const;
   /// The name of the option as its user wrote it: "--host-blocks", "TERRACE_HOST_BLOCKS", "terrace.toml:12: host-blocks".
   [[nodiscard]] std::string spelling(std::string_view name) const;

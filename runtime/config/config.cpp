@@ -146,9 +146,7 @@ ConfigOrigin Config::origin(std::string_view name) const {
   return given == nullptr ? ConfigOrigin{} : given->origin;
 }
 
-std::string Config::spelling(std::string_view name) const {
-  return config::spelled(config::option_named(name), origin(name));
-}
+std::string Config::spelling(std::string_view name) const { return config::spelled(config::option_named(name), origin(name)); }
 
 std::string Config::value(std::string_view name) const {
   const Option& option = config::option_named(name);

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "terrace/types.hpp"
-#include "terrace/clock.hpp"
 #include "runtime/system/options.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/types.hpp"
 
 #include <cstdint>
 #include <optional>

@@ -119,8 +119,7 @@ bool displaced(const Givens& givens, const Option& option, std::size_t n) {
 }
 
 Draft draft_of(const Givens& givens) {
-  Draft draft =
-      default_draft(givens.count(Scope::pool), givens.count(Scope::rank), givens.count(Scope::group));
+  Draft draft = default_draft(givens.count(Scope::pool), givens.count(Scope::rank), givens.count(Scope::group));
   for (const Option& option : options()) {
     for (std::size_t n = 0; n < givens.count(option.scope()); ++n) {
       const Given* const given = givens.find(option, n);

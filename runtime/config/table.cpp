@@ -42,8 +42,8 @@ constexpr std::array all_of<HostWarmUp>{HostWarmUp::before_serving, HostWarmUp::
 template <>
 constexpr std::array all_of<LogLevel>{LogLevel::info, LogLevel::warning, LogLevel::error};
 template <>
-constexpr std::array all_of<GroupKind>{GroupKind::full, GroupKind::sliding_window, GroupKind::chunked_local,
-                                       GroupKind::recurrent, GroupKind::cross};
+constexpr std::array all_of<GroupKind>{GroupKind::full, GroupKind::sliding_window, GroupKind::chunked_local, GroupKind::recurrent,
+                                       GroupKind::cross};
 
 template <class E>
 std::vector<std::string> names_of() {
@@ -192,9 +192,10 @@ void add_general(std::vector<Option>& all) {
                            "exclusive (a block is in one of the two), inclusive (the host has every computed block too)");
   inclusion.old_name = "keep";
   all.push_back(with_flag(std::move(inclusion), "--inclusion", "--relation"));
-  all.push_back(common(named("", "write-policy", FIELD(system.write_policy),
-                             "Which blocks reach storage: none, write-through (computed blocks), selective (blocks that were hit), "
-                             "write-back (evicted blocks); with storage the default is write-through")));
+  all.push_back(
+      common(named("", "write-policy", FIELD(system.write_policy),
+                   "Which blocks reach storage: none, write-through (computed blocks), selective (blocks that were hit), "
+                   "write-back (evicted blocks); with storage the default is write-through")));
   all.push_back(row("", "selective-hits", Type::whole, {1, 255}, FIELD(system.selective_hits),
                     "Write policy selective stores a block at this hit"));
   all.push_back(row("", "daily-writes", Type::size, any, FIELD(system.daily_write_bytes),
@@ -226,10 +227,11 @@ void add_general(std::vector<Option>& all) {
 }
 
 void add_arrays(std::vector<Option>& all) {
-  all.push_back(common(with_flag(row("rank", "device", Type::device, any, FIELD(ranks[n].device),
-                                     "The device of a rank: emulated, cuda, cuda:N. One device stands for all ranks: emulated "
-                                     "ones, or GPUs with consecutive numbers. The flag and the variable take a list: cuda:0,cuda:2"),
-                                 "--device")));
+  all.push_back(
+      common(with_flag(row("rank", "device", Type::device, any, FIELD(ranks[n].device),
+                           "The device of a rank: emulated, cuda, cuda:N. One device stands for all ranks: emulated "
+                           "ones, or GPUs with consecutive numbers. The flag and the variable take a list: cuda:0,cuda:2"),
+                       "--device")));
   all.push_back(only_in_files(optional(row("rank", "calibration", Type::path, any, FIELD(ranks[n].calibration),
                                            "File with the measured copy methods of the GPU, from terrace doctor"),
                                        "the file of terrace doctor, or built-in figures", "\"/var/cache/terrace/gpu.json\"")));
@@ -240,10 +242,9 @@ void add_arrays(std::vector<Option>& all) {
                        "Layers of a block, of equal size and adjacent"));
   pool("--device-blocks", row("pool", "device-blocks", Type::whole, {1, blocks_max}, FIELD(pools[n].sizes.device_blocks),
                               "Blocks of device memory, instead of a capacity"));
-  pool("--device-capacity",
-       common(optional(row("pool", "device-capacity", Type::size, more_than_0, FIELD(pools[n].device_capacity),
-                           "Device memory for blocks"),
-                       "device-blocks says how many", "\"64GiB\"")));
+  pool("--device-capacity", common(optional(row("pool", "device-capacity", Type::size, more_than_0,
+                                                FIELD(pools[n].device_capacity), "Device memory for blocks"),
+                                            "device-blocks says how many", "\"64GiB\"")));
   pool("--device-blocks-max", row("pool", "device-blocks-max", Type::whole, any_blocks, FIELD(pools[n].sizes.device_blocks_max),
                                   "Device blocks to which the pool can grow while it serves; 0: it cannot grow"));
   pool("--host-blocks", row("pool", "host-blocks", Type::whole, any_blocks, FIELD(pools[n].sizes.host_blocks),
@@ -262,8 +263,7 @@ void add_arrays(std::vector<Option>& all) {
             "Tokens of the window of sliding-window, or of the chunk of chunked-local; 0 for other kinds"));
   group(row("group", "optional", Type::yes_no, any, FIELD(groups[n].optional),
             "The group never shortens a hit, as for the layers of a draft model"));
-  group(row("group", "pool", Type::whole, {0, UINT16_MAX}, FIELD(groups[n].pool),
-            "The [[pool]] of the group, counted from 0"));
+  group(row("group", "pool", Type::whole, {0, UINT16_MAX}, FIELD(groups[n].pool), "The [[pool]] of the group, counted from 0"));
 }
 
 void add_tiers(std::vector<Option>& all) {
@@ -280,9 +280,9 @@ void add_tiers(std::vector<Option>& all) {
                       "grows"));
   all.push_back(row("host", "touch-threads", Type::whole, {0, 1024}, FIELD(system.host_touch.threads),
                     "Threads that touch host memory first; 0: one for each processor, up to 8"));
-  all.push_back(optional(row("host", "numa-node", Type::whole, {0, 1023}, FIELD(system.host_touch.numa_node),
-                             "NUMA node for the host tier"),
-                         "the node of the thread that touches the memory", "0"));
+  all.push_back(optional(
+      row("host", "numa-node", Type::whole, {0, 1023}, FIELD(system.host_touch.numa_node), "NUMA node for the host tier"),
+      "the node of the thread that touches the memory", "0"));
   all.push_back(row("host", "huge-pages", Type::yes_no, any, FIELD(system.host_touch.huge_pages),
                     "Ask the kernel for huge pages for the host tier"));
   all.push_back(row("transfers", "make-room-bandwidth", Type::bandwidth, any,
@@ -298,9 +298,10 @@ void add_storage(std::vector<Option>& all) {
   all.push_back(common(with_flag(row("storage", "where", Type::storage, any, FIELD(storage),
                                      "none, memory:, file:DIR (blocks that DIR holds from before are hits)"),
                                  "--storage")));
-  all.push_back(common(needing(Needs::storage, optional(row("storage", "capacity", Type::size, more_than_0, FIELD(storage_capacity),
-                                                            "Capacity of the storage tier; mandatory with storage"),
-                                                        "there is no storage", "\"1TiB\""))));
+  all.push_back(
+      common(needing(Needs::storage, optional(row("storage", "capacity", Type::size, more_than_0, FIELD(storage_capacity),
+                                                  "Capacity of the storage tier; mandatory with storage"),
+                                              "there is no storage", "\"1TiB\""))));
   files(row("storage", "floor", Type::size, any, FIELD(file.floor), "Free space to keep in the file system of file:DIR"));
   files(row("storage", "name", Type::text, any, FIELD(file.name),
             "The store's own directory in file:DIR: digits, lower-case letters and '-'"));
@@ -315,9 +316,10 @@ void add_storage(std::vector<Option>& all) {
   files(named("storage", "io", FIELD(file.io),
               "How files are read and written: auto (io_uring if it is available), uring, threads"));
   files(row("storage", "io-threads", Type::whole, {1, 1024}, FIELD(file.io_threads), "Threads for I/O by threads"));
-  all.push_back(needing(Needs::storage, row("storage", "flush-interval", Type::duration, up_to_a_day, FIELD(system.flush_interval),
-                                            "Longest time that a stored block waits for a flush; 0: only at the end and for "
-                                            "durable jobs")));
+  all.push_back(
+      needing(Needs::storage, row("storage", "flush-interval", Type::duration, up_to_a_day, FIELD(system.flush_interval),
+                                  "Longest time that a stored block waits for a flush; 0: only at the end and for "
+                                  "durable jobs")));
   files(row("storage", "retries", Type::whole, {0, 100}, FIELD(guard.read_retries),
             "How often a failed read or write of file:DIR is retried, if that may help"));
   files(row("storage", "retry-delay", Type::duration, some_time, FIELD(guard.back_off_first),
@@ -413,9 +415,7 @@ const Option& option_named(std::string_view name) {
 }
 
 const Option* option_of_flag(std::string_view flag) {
-  const auto is_it = [&](const Option& each) {
-    return !flag.empty() && (each.flag_name() == flag || each.flag_alias == flag);
-  };
+  const auto is_it = [&](const Option& each) { return !flag.empty() && (each.flag_name() == flag || each.flag_alias == flag); };
   const auto found = std::ranges::find_if(options(), is_it);
   return found == options().end() ? nullptr : &*found;
 }

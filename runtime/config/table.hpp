@@ -35,13 +35,13 @@ struct Option {
   std::optional<Value> (*get)(const Draft&, std::size_t) = nullptr;
   void (*set)(Draft&, std::size_t, const Value&) = nullptr;
 
-  std::vector<std::string> names{};   ///< for Type::name
-  std::string_view old_name{};        ///< another word for names.front()
-  std::string_view flag{};            ///< if it is not "--TABLE-KEY"
+  std::vector<std::string> names{};  ///< for Type::name
+  std::string_view old_name{};       ///< another word for names.front()
+  std::string_view flag{};           ///< if it is not "--TABLE-KEY"
   std::string_view flag_alias{};
-  bool only_in_files = false;         ///< no flag and no variable
-  std::string_view otherwise{};       ///< what applies if there is no value
-  std::string_view example{};         ///< TOML, if there is no default
+  bool only_in_files = false;    ///< no flag and no variable
+  std::string_view otherwise{};  ///< what applies if there is no value
+  std::string_view example{};    ///< TOML, if there is no default
   Needs needs = Needs::nothing;
   bool common = false;
 

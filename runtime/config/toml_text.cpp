@@ -183,7 +183,8 @@ class Reader {
 void read_toml(std::string_view text, std::string_view name, Givens& givens) {
   const std::string shown = one_line(name);
   if (text.size() > text_bytes_max) {
-    throw ConfigError{fmt::format("{}: {} bytes are too long for a configuration: at most {}", shown, text.size(), text_bytes_max)};
+    throw ConfigError{
+        fmt::format("{}: {} bytes are too long for a configuration: at most {}", shown, text.size(), text_bytes_max)};
   }
   std::optional<toml::table> root;
   try {

@@ -1,8 +1,8 @@
 #include "runtime/config/values.hpp"
 
-#include "terrace/types.hpp"
 #include "terrace/bandwidth.hpp"
 #include "terrace/config.hpp"
+#include "terrace/types.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -23,9 +23,7 @@ std::optional<BytesPerSecond> parse_bandwidth(std::string_view text) {
   return BytesPerSecond{count(*bytes)};
 }
 
-std::string to_string(BytesPerSecond bandwidth) {
-  return config::to_word(config::Type::size, count(bandwidth)) + "/s";
-}
+std::string to_string(BytesPerSecond bandwidth) { return config::to_word(config::Type::size, count(bandwidth)) + "/s"; }
 
 namespace config {
 namespace {
@@ -35,12 +33,8 @@ struct Unit {
   std::uint64_t size;
 };
 /// Smallest first.
-constexpr std::array<Unit, 6> duration_units{{{"ns", 1},
-                                              {"us", 1'000},
-                                              {"ms", 1'000'000},
-                                              {"s", 1'000'000'000},
-                                              {"min", 60'000'000'000},
-                                              {"h", 3'600'000'000'000}}};
+constexpr std::array<Unit, 6> duration_units{
+    {{"ns", 1}, {"us", 1'000}, {"ms", 1'000'000}, {"s", 1'000'000'000}, {"min", 60'000'000'000}, {"h", 3'600'000'000'000}}};
 constexpr std::array<Unit, 5> size_units{
     {{"B", 1}, {"KiB", count(KiB)}, {"MiB", count(MiB)}, {"GiB", count(GiB)}, {"TiB", count(TiB)}}};
 

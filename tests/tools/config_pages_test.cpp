@@ -51,7 +51,9 @@ TEST(ConfigPages, commented_file_has_every_default) {
 TEST(ConfigPages, examples_are_valid) {
   for (const ConfigOption& option : Config{}.table()) {
     if (!option.default_value.empty()) continue;
-    const std::string header = option.table.empty() ? "" : option.repeated ? "[[" + option.table + "]]\n" : "[" + option.table + "]\n";
+    const std::string header = option.table.empty() ? ""
+                               : option.repeated    ? "[[" + option.table + "]]\n"
+                                                    : "[" + option.table + "]\n";
     Config config;
     EXPECT_NO_THROW(config.read_text(header + option.key + " = " + option.example, "t.toml")) << option.key;
   }

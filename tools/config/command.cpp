@@ -67,9 +67,8 @@ void show(ConfigArguments& arguments) {
     boost::json::object all;
     for (const ConfigValue& value : values) {
       boost::json::value shown = value.value.empty() ? boost::json::value{nullptr} : boost::json::value(value.value);
-      all[value.name] = boost::json::object{{"value", std::move(shown)},
-                                            {"level", to_string(value.origin.level)},
-                                            {"source", value.origin.where}};
+      all[value.name] = boost::json::object{
+          {"value", std::move(shown)}, {"level", to_string(value.origin.level)}, {"source", value.origin.where}};
     }
     boost::json::array ignored;
     for (const std::string& name : config.ignored_variables()) ignored.emplace_back(name);

@@ -13,9 +13,9 @@ class App;
 
 namespace terrace::tools {
 
-/// Adds --config FILE and a flag for each option of the table (Config::table()), except those in `without`. Help groups follow the
-/// table; options that most users need are in the first group, which a short help shows. Parsing sets the values in `config`, and
-/// the name of the file in `file`; both must outlive the parsing. It throws UsageError for a wrong value.
+/// Adds --config FILE and a flag for each option of the table (Config::table()), except those in `without`. Help groups follow
+/// the table; options that most users need are in the first group, which a short help shows. Parsing sets the values in `config`,
+/// and the name of the file in `file`; both must outlive the parsing. It throws UsageError for a wrong value.
 void add_config_flags(CLI::App& command, Config& config, std::filesystem::path& file,
                       const std::vector<std::string_view>& without = {});
 

@@ -72,8 +72,7 @@ CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t fu
   PoolOptions& pool = system.pools.front();
   pool.block_bytes = options.block_bytes;
   pool.device_blocks = options.device_blocks;
-  pool.device_blocks_max =
-      std::max(pool.device_blocks_max, options.device_blocks + reserved_slots(options, full_blocks_max));
+  pool.device_blocks_max = std::max(pool.device_blocks_max, options.device_blocks + reserved_slots(options, full_blocks_max));
   pool.host_blocks = options.host_blocks;
   system.storage = options.storage;
   system.storage_guard = options.storage_guard;

@@ -187,7 +187,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"polcy = \"lru\"", "t.toml:1: there is no option \"polcy\" in front of the tables; did you mean policy?"},
         Bad{"\n[[pool]]\nhost_blocks = 3", "t.toml:3: there is no option \"host_blocks\" in [[pool]]; did you mean host-blocks?"},
         Bad{"host-blocks = 3", "t.toml:1: there is no option \"host-blocks\" in front of the tables; it belongs in [[pool]]"},
-        Bad{"[storage]\npolicy = \"lru\"", "t.toml:2: there is no option \"policy\" in [storage]; it belongs in front of the tables"},
+        Bad{"[storage]\npolicy = \"lru\"",
+            "t.toml:2: there is no option \"policy\" in [storage]; it belongs in front of the tables"},
         Bad{"[storage]\nhost-block = 3", "t.toml:2: there is no option \"host-block\" in [storage]; did you mean host-blocks in "
                                          "[[pool]]?"},
         Bad{"[storage]\nfrobnicate = 3", "t.toml:2: there is no option \"frobnicate\" in [storage]"},
@@ -207,16 +208,14 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"policy = [\"lru\"]", "t.toml:1: policy: a text is needed, not a list"},
         Bad{"policy.x = 1", "t.toml:1: there is no table [policy]"},
         Bad{"daily-writes = 1.5", "t.toml:1: daily-writes: a size in quotes, as in \"64KiB\", is needed, not a number"},
-        Bad{"unit-prefill = true",
-            "t.toml:1: unit-prefill: a duration in quotes, as in \"500ms\", is needed, not true or false"},
+        Bad{"unit-prefill = true", "t.toml:1: unit-prefill: a duration in quotes, as in \"500ms\", is needed, not true or false"},
         Bad{"[storage]\nstripe = [1]", "t.toml:2: storage.stripe: a list of texts is needed, but it has a whole number"},
         Bad{"[storage]\nstripe = 1", "t.toml:2: storage.stripe: a list of texts is needed, not a whole number"},
         // limits
         Bad{"selective-hits = 0", "t.toml:1: selective-hits: 0 is not from 1 to 255"},
         Bad{"selective-hits = 256", "t.toml:1: selective-hits: 256 is not from 1 to 255"},
         Bad{"selective-hits = -1", "t.toml:1: selective-hits: \"-1\" is not a whole number"},
-        Bad{"daily-writes = \"1GB\"",
-            "t.toml:1: daily-writes: \"1GB\" is not a size (a number and B, KiB, MiB, GiB or TiB)"},
+        Bad{"daily-writes = \"1GB\"", "t.toml:1: daily-writes: \"1GB\" is not a size (a number and B, KiB, MiB, GiB or TiB)"},
         Bad{"[[pool]]\nblock-bytes = 0", "t.toml:2: pool.block-bytes: 0 is too small: it must be more than 0"},
         Bad{"[[pool]]\nblock-bytes = \"1GiB\"", "t.toml:2: pool.block-bytes: 1GiB is more than 512MiB"},
         Bad{"[storage]\nbandwidth = \"fast\"", "t.toml:2: storage.bandwidth: \"fast\" is not a size per second, as in 50MiB/s"},
@@ -238,9 +237,9 @@ INSTANTIATE_TEST_SUITE_P(
             "t.toml:2: give pool.device-blocks or pool.device-capacity, not both"},
         Bad{"[[pool]]\nhost-blocks = 3\nhost-capacity = \"1GiB\"",
             "t.toml:2: give pool.host-blocks or pool.host-capacity, not both"},
-        Bad{"[[pool]]\ndevice-capacity = \"63KiB\"",
-            "t.toml:2: pool.device-capacity: 63KiB is less than one block of 64KiB"},
-        Bad{"[[pool]]\ndevice-blocks-max = 3", "t.toml:2: pool.device-blocks-max: 3 is less than the 3000 device blocks of the pool"},
+        Bad{"[[pool]]\ndevice-capacity = \"63KiB\"", "t.toml:2: pool.device-capacity: 63KiB is less than one block of 64KiB"},
+        Bad{"[[pool]]\ndevice-blocks-max = 3",
+            "t.toml:2: pool.device-blocks-max: 3 is less than the 3000 device blocks of the pool"},
         Bad{"[storage]\ncapacity = \"1GiB\"", "t.toml:2: storage.capacity is given, but no storage.where"},
         Bad{"[storage]\nwhere = \"memory:\"\ncapacity = \"1GiB\"\nfloor = 1",
             "t.toml:4: storage.floor is for storage.where file:DIR"},
@@ -273,7 +272,8 @@ INSTANTIATE_TEST_SUITE_P(
             "t.toml:2: group 0 (sliding-window) may have gaps: its pool 0 needs a null block"}));
 
 TEST(ConfigText, that_is_no_toml_is_refused_with_its_line) {
-  for (const std::string text : {"a = 1\npolicy = \"lru\"\npolicy = \"lru\"", "\n\npolicy", "\n\npolicy = \"lru", "\n\n[storage"}) {
+  for (const std::string text :
+       {"a = 1\npolicy = \"lru\"\npolicy = \"lru\"", "\n\npolicy", "\n\npolicy = \"lru", "\n\n[storage"}) {
     const std::string sentence = refusal(text);
     EXPECT_TRUE(sentence.starts_with("t.toml:3: ")) << sentence;
     EXPECT_EQ(sentence.find('\n'), std::string::npos) << sentence;
@@ -375,9 +375,9 @@ TEST(ConfigEnvironment, is_refused_with_the_name_of_the_variable) {
 
 TEST(ConfigEnvironment, may_have_variables_of_other_programs) {
   // Variables of a cluster's service "terrace", and of our own tests.
-  for (const char* const variable : {"TERRACE_PORT=tcp://10.0.0.1:80", "TERRACE_SERVICE_HOST=10.0.0.1", "TERRACE_SERVICE_PORT=80",
-                                     "TERRACE_SEED=1", "TERRACE_SEEDS=1", "TERRACE_TRACES=/t", "TERRACE_KILLS=1",
-                                     "TERRACE_VERBOSE=1", "HOST_BLOCKS=x"}) {
+  for (const char* const variable :
+       {"TERRACE_PORT=tcp://10.0.0.1:80", "TERRACE_SERVICE_HOST=10.0.0.1", "TERRACE_SERVICE_PORT=80", "TERRACE_SEED=1",
+        "TERRACE_SEEDS=1", "TERRACE_TRACES=/t", "TERRACE_KILLS=1", "TERRACE_VERBOSE=1", "HOST_BLOCKS=x"}) {
     EXPECT_EQ(refused_variable(variable), "") << variable;
   }
 }

@@ -50,7 +50,8 @@ TEST(ConfigCommand, check_says_line_and_nearest_name) {
   write(file, "[[pool]]\nhost-blokcs = 3\n");
   const Ended wrong = run(program({"config", "check", file}));
   EXPECT_EQ(wrong.status, 2);
-  EXPECT_EQ(wrong.err, "terrace config: " + file + ":2: there is no option \"host-blokcs\" in [[pool]]; did you mean host-blocks?\n");
+  EXPECT_EQ(wrong.err,
+            "terrace config: " + file + ":2: there is no option \"host-blokcs\" in [[pool]]; did you mean host-blocks?\n");
   const Ended missing = run(program({"config", "check", file + ".not"}));
   EXPECT_EQ(missing.status, 2);
   EXPECT_TRUE(is_one_line(missing.err)) << missing.err;
@@ -93,7 +94,8 @@ TEST(ReplayConfig, is_read_from_a_file_and_from_the_environment) {
   const std::string file = (directory.path() / "t.toml").string();
   const std::string report = (directory.path() / "r.json").string();
   write(file, "policy = \"s3-fifo\"\n[[pool]]\nblock-bytes = \"4KiB\"\nhost-blocks = 100\ndevice-blocks = 300\n");
-  const Ended ended = run(replay_words({"--config", file, "--requests", "50", "--report", report}), {{"TERRACE_HOST_BLOCKS", "77"}});
+  const Ended ended =
+      run(replay_words({"--config", file, "--requests", "50", "--report", report}), {{"TERRACE_HOST_BLOCKS", "77"}});
   ASSERT_EQ(ended.status, 0) << ended.err;
   const boost::json::object config = boost::json::parse(read(report)).as_object().at("config").as_object();
   EXPECT_EQ(config.at("host_blocks").to_number<int>(), 77);

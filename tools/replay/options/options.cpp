@@ -67,8 +67,8 @@ void check_devices(const ReplayOptions& options, const Config& config) {
     if (!why) continue;
     if (rank == 0 || !config.has("ranks")) throw UsageError{unusable_device(name, *cuda, *why)};
     const std::string first = device_name(options.devices.front());
-    throw UsageError{fmt::format("{} {} for {} ranks: {}; several may be on one GPU: {} {},{}", name, first, options.ranks(), *why,
-                                 name, first, first)};
+    throw UsageError{fmt::format("{} {} for {} ranks: {}; several may be on one GPU: {} {},{}", name, first, options.ranks(),
+                                 *why, name, first, first)};
   }
 }
 

@@ -2,8 +2,8 @@
 
 #include "runtime/system/cache_system.hpp"
 #include "runtime/types/config.hpp"
-#include "terrace/types.hpp"
 #include "terrace/config.hpp"
+#include "terrace/types.hpp"
 #include "tools/policies/policies.hpp"
 #include "tools/replay/options/faults.hpp"
 #include "tools/usage_error.hpp"
@@ -103,7 +103,7 @@ struct ReplayOptions {
 
 /// The command line as given. Each value is already converted and checked by itself.
 struct ReplayArguments {
-  ReplayOptions options;  ///< a value that was not given has the default that it has without other options
+  ReplayOptions options;                     ///< a value that was not given has the default that it has without other options
   Config config{replay_policies()};          ///< the options of the cache
   std::filesystem::path config_file;         ///< --config; empty: none
   std::set<std::string, std::less<>> given;  ///< the names of the given options that are not in `config`, without switches
@@ -111,8 +111,8 @@ struct ReplayArguments {
   [[nodiscard]] bool has(std::string_view option) const { return given.contains(option); }
 };
 
-/// Adds the defaults that depend on other options, and refuses invalid combinations. Does no I/O: read_config() reads the file and
-/// the environment before. Throws UsageError.
+/// Adds the defaults that depend on other options, and refuses invalid combinations. Does no I/O: read_config() reads the file
+/// and the environment before. Throws UsageError.
 [[nodiscard]] ReplayOptions resolve(const ReplayArguments& arguments);
 
 }  // namespace terrace::tools
