@@ -59,7 +59,7 @@ struct ConfigOrigin {
 /// One value of the effective configuration.
 struct ConfigValue {
   std::string name;  ///< "storage.io", "pool[0].host-blocks"
-  /// As in a TOML file, without the quotes of a text: "64KiB". Empty if the option has no value.
+  /// The value as in a TOML file, without the quotes of a text: "64KiB". Empty if the option has no value.
   std::string value;
   ConfigOrigin origin;
 };
@@ -74,7 +74,7 @@ struct ConfigOption {
   std::string environment;  ///< "TERRACE_STORAGE_IO"; empty: the option has no variable
   std::string type;         ///< what stands for a value in help texts: "SIZE", "on|off"
   std::string limits;       ///< "1 to 64", "lru, adaptive", or empty
-  /// As in a TOML file, with quotes. Empty if the option has no default; `otherwise` then says what applies.
+  /// The value as in a TOML file, with quotes. Empty if the option has no default; `otherwise` then says what applies.
   std::string default_value;
   std::string otherwise;
   std::string example;     ///< a valid value, as in a TOML file, for an option without a default

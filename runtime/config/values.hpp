@@ -59,7 +59,7 @@ struct Limits {
 [[nodiscard]] std::string to_toml(Type type, const Value& value);
 /// Returns the text as a TOML string, with quotes.
 [[nodiscard]] std::string toml_string(std::string_view text);
-/// What stands for a value in help texts: "SIZE".
+/// The word for a value in help texts: "SIZE".
 [[nodiscard]] std::string_view placeholder(Type type);
 
 }  // namespace terrace::config
