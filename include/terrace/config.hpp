@@ -120,7 +120,7 @@ class Config {
   /// The effective value, with the default if nothing sets it; the first pool, group or rank of an array of tables.
   [[nodiscard]] std::string value(std::string_view name) const;
 
-  /// The options of a CacheSystem. Checks all values together.
+  /// The options of a CacheSystem. Checks all values together. It touches no device and no directory.
   [[nodiscard]] CacheSystemOptions options() const;
   /// All values in the order of the table. Does not check them together.
   [[nodiscard]] std::vector<ConfigValue> values() const;

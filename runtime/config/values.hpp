@@ -36,6 +36,9 @@ struct Limits {
   std::uint64_t max = std::numeric_limits<std::uint64_t>::max();
 };
 
+/// Returns the text with a space in place of each control character.
+[[nodiscard]] std::string one_line(std::string_view text);
+
 [[nodiscard]] std::uint64_t read_whole(std::string_view name, std::string_view word, Limits limits);
 [[nodiscard]] std::uint64_t read_size(std::string_view name, std::string_view word, Limits limits);
 [[nodiscard]] std::uint64_t read_bandwidth(std::string_view name, std::string_view word, Limits limits);

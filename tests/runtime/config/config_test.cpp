@@ -228,6 +228,7 @@ INSTANTIATE_TEST_SUITE_P(
             "t.toml:1: unit-prefill: \"inf\" is not a duration (a number and ns, us, ms, s, min or h; without a unit: seconds)"},
         Bad{"[host]\nlow-watermark = \"120%\"",
             "t.toml:2: host.low-watermark: \"120%\" is not a number from 0 to 1, or a percentage"},
+        Bad{"policy = \"a\\nb\"", "t.toml:1: policy: there is no \"a b\"; there is: adaptive, lru"},
         Bad{"policy = \"mru\"", "t.toml:1: policy: there is no \"mru\"; there is: adaptive, lru"},
         Bad{"[[rank]]\ndevice = \"tpu\"", "t.toml:2: rank.device: there is no \"tpu\"; there is: emulated, cuda, cuda:N"},
         Bad{"[storage]\nwhere = \"disk\"", "t.toml:2: storage.where: there is no \"disk\"; there is: none, memory:, file:DIR"},
