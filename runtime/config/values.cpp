@@ -112,8 +112,8 @@ std::uint64_t read_duration(std::string_view name, std::string_view word, Limits
   const auto unit = std::ranges::find(duration_units, unit_name, &Unit::name);
   const std::optional<double> number = real_number(word.substr(0, letters));
   if (unit == duration_units.end() || !number || *number < 0) {
-    throw ConfigError{
-        fmt::format("{}: \"{}\" is not a duration (a number and ns, us, ms, s, min or h; without a unit: seconds)", name, word)};
+    refuse(
+        fmt::format("{}: \"{}\" is not a duration (a number and ns, us, ms, s, min or h; without a unit: seconds)", name, word));
   }
   constexpr double most = 9e18;  // the limits of all options are lower
   const double exact = std::min(*number * static_cast<double>(unit->size), most);
