@@ -52,7 +52,7 @@ std::size_t serve(CacheSystem& system, RequestId id, const std::vector<TokenId>&
   Lease lease = cache.acquire(wanted).value();
   while (cache.state(lease) == RequestState::waiting) stop_on_error(cache.poll());
   const std::span<const SlotId> table = cache.block_table(lease).value();
-  const std::size_t hits = cache.hit_tiers(lease)->size();
+  const std::size_t hits = cache.hit_sources(lease)->size();
 
   // The step reads the blocks that were found, and computes the others.
   const Fence done = system.device().launch([hits, slots = std::vector(table.begin(), table.end())](BlockAccess& blocks) {

@@ -34,8 +34,8 @@ struct Grant {
   static constexpr std::uint32_t all_layers = std::numeric_limits<std::uint32_t>::max();
 
   Lease lease;
-  std::vector<SlotId> table;    ///< a slot per block of the sequence
-  std::vector<Tier> hit_tiers;  ///< of the leading blocks, one per hit
+  std::vector<SlotId> table;        ///< a slot per block of the sequence
+  std::vector<Source> hit_sources;  ///< of the leading blocks, one per hit
   RequestStats stats;
   double seconds_waited = 0;          ///< since the request was accepted
   std::uint32_t layers = all_layers;  ///< leading layers of all its blocks that have arrived

@@ -5,6 +5,7 @@
 #include "terrace/lease.hpp"
 #include "terrace/request.hpp"
 #include "terrace/result.hpp"
+#include "terrace/source.hpp"
 #include "terrace/statistics.hpp"
 #include "terrace/types.hpp"
 #include "terrace/write_back.hpp"
@@ -53,15 +54,15 @@ class Cache {
 
   // ---- requests
 
-  /// Finds the longest cached prefix whose blocks can come from `lowest_tier` or a higher tier. It changes nothing: the blocks
+  /// Finds the longest cached prefix whose blocks can come from `farthest` or a nearer source. It changes nothing: the blocks
   /// are not pinned, and their last use stays as it is.
-  [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Tier lowest_tier = Tier::storage) const;
+  [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Source farthest = all_sources.back()) const;
   /// Gives the request everything that it needs now, or fails. Returns the lease of a request that is ready or waiting; `state()`
   /// says which. An event reports the end of the wait. Fails: never_fits, no_room, duplicate_request, invalid_argument, paused.
   /// If it fails with no_room while slots are quarantined (Lease), next_deadline() says when to try again.
   [[nodiscard]] Result<Lease> acquire(const AcquireRequest& request);
   [[nodiscard]] RequestState state(const Lease& lease) const;
-  /// Blocks until the request is ready or has failed: it polls, and sleeps between polls. Afterwards hit_tiers() and
+  /// Blocks until the request is ready or has failed: it polls, and sleeps between polls. Afterwards hit_sources() and
   /// request_stats() say where each block came from and which blocks must be computed. Events of other requests are kept for the
   /// next poll(). Fails with the error of the request (RequestEvent), not_ready (poll() has reported that error already),
   /// unknown_request, paused (transfers are paused).
@@ -98,12 +99,35 @@ class Cache {
   /// an event has reported layers. Valid until the next call for this request.
   /// Fails: unknown_request, not_ready, invalid_argument (no such group).
   [[nodiscard]] Result<std::span<const SlotId>> block_table(const Lease& lease, GroupId group = {}) const;
+  // ---- streams of the engine
+
+  /// Marks all work that is on the stream of this rank's engine now, and returns the point at which it is done, for commit(),
+  /// advance() and release(). With several ranks, mark a stream of each rank in turn; the point is the same on all.
+  /// Fails: as Device::signal(), and invalid_argument if there is no such rank.
+  [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank = 0);
+  /// Makes the stream wait, on the device, until the leading `layers` layers of all hits of the request have arrived there
+  /// (all_layers: the whole blocks). Work that is put on the stream afterwards starts after them, so a step can be launched while
+  /// its blocks are still copied. Succeeds at once for a request that is ready. From then on the request has its block_table(),
+  /// although it may still wait.
+  ///
+  /// The stream goes on even if a copy fails under way. Then the request fails; an event says so. So use what the step has
+  /// computed only once the request is ready, and end the lease with the fence of the step, as always.
+  ///
+  ///     Result<void> ordered = cache.await(lease, layer + 1, stream);
+  ///     while (!ordered && ordered.error() == Errc::not_ready) …sleep until wake_fd() is readable, poll(), and try again…
+  ///
+  /// Fails: not_ready (the request waits for slots or for storage, or some of its copies are not on the device yet), load_failed
+  /// (a block did not arrive; the event of the request says why), unknown_request, and as Device::await(): io_failed,
+  /// invalid_argument (also if there is no such rank).
+  [[nodiscard]] Result<void> await(const Lease& lease, std::uint32_t layers, StreamRef stream, std::uint32_t rank = 0);
+  static constexpr std::uint32_t all_layers = 0xFFFF'FFFF;
+
   /// The part of the block table after the committed blocks: these blocks have no key yet. In a group that shares nothing, it is
   /// the whole table. It may contain null blocks. Fails as block_table().
   [[nodiscard]] Result<std::span<const SlotId>> unkeyed_blocks(const Lease& lease, GroupId group = {}) const;
   [[nodiscard]] GroupState group_state(const Lease& lease, GroupId group) const;
-  /// The tier in which each hit of the request was found, from the first block on. Fails: unknown_request.
-  [[nodiscard]] Result<std::span<const Tier>> hit_tiers(const Lease& lease) const;
+  /// The source in which each hit of the request was found, from the first block on. Fails: unknown_request.
+  [[nodiscard]] Result<std::span<const Source>> hit_sources(const Lease& lease) const;
   /// Fails: unknown_request.
   [[nodiscard]] Result<RequestStats> request_stats(const Lease& lease) const;
   /// Seconds that the request waited until it was ready, or has waited so far. In loop mode, the time before it was accepted is

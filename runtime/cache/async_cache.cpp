@@ -245,9 +245,9 @@ void AsyncCache::State::grant(RequestId id, std::unique_ptr<Wait<Grant>> wait, s
   Grant granted;
   granted.lease = Lease{*this, id};
   const auto table = cache_.block_table(lease).value();
-  const auto tiers = cache_.hit_tiers(lease).value();
+  const auto sources = cache_.hit_sources(lease).value();
   granted.table.assign(table.begin(), table.end());
-  granted.hit_tiers.assign(tiers.begin(), tiers.end());
+  granted.hit_sources.assign(sources.begin(), sources.end());
   granted.stats = cache_.request_stats(lease).value();
   granted.seconds_waited = cache_.seconds_waited(lease);
   granted.layers = layers;

@@ -15,10 +15,27 @@ Cache::~Cache() { TERRACE_CHECK(state_->manager.requests().live_requests() == 0)
 
 const CacheManager& Cache::manager() const { return state_->manager; }
 
-// ---- requests
+// ---- requests and streams
 
-MatchResult Cache::match(std::span<const BlockKey> keys, Tier lowest_tier) const {
-  return state_->manager.requests().match(keys, lowest_tier);
+Result<Fence> Cache::signal(StreamRef stream, std::uint32_t rank) { return state_->parts.transfers.signal(stream, rank); }
+
+Result<void> Cache::await(const Lease& lease, std::uint32_t layers, StreamRef stream, std::uint32_t rank) {
+  if (!lease) return Errc::unknown_request;
+  Requests& requests = state_->manager.requests();
+  const Result<std::span<const TransferId>> transfers = requests.transfers_for(lease.id(), layers);
+  if (!transfers) return transfers.error();
+  for (const TransferId transfer : *transfers) {
+    const Result<void> ordered = state_->parts.transfers.await(transfer, layers, stream, rank);
+    // The port has not got it yet, because transfers are paused.
+    if (!ordered && ordered.error() == Errc::unknown_request) return Errc::not_ready;
+    if (!ordered) return ordered;
+  }
+  requests.expect_layers(lease.id(), layers);
+  return {};
+}
+
+MatchResult Cache::match(std::span<const BlockKey> keys, Source farthest) const {
+  return state_->manager.requests().match(keys, farthest);
 }
 
 Result<Lease> Cache::acquire(const AcquireRequest& request) {
@@ -113,8 +130,8 @@ GroupState Cache::group_state(const Lease& lease, GroupId group) const {
   return lease ? state_->manager.requests().group_state(lease.id(), group) : GroupState::unknown;
 }
 
-Result<std::span<const Tier>> Cache::hit_tiers(const Lease& lease) const {
-  return state_->manager.requests().hit_tiers(lease.id());
+Result<std::span<const Source>> Cache::hit_sources(const Lease& lease) const {
+  return state_->manager.requests().hit_sources(lease.id());
 }
 
 Result<RequestStats> Cache::request_stats(const Lease& lease) const {

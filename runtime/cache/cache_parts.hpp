@@ -26,8 +26,8 @@ class CacheWatch {
   virtual ~CacheWatch() = default;
   /// Called at the end of every poll.
   virtual void on_polled(TimePoint now) = 0;
-  /// Called when a flush of storage has ended.
-  virtual void on_flushed(ErrorCode error) = 0;
+  /// Called when a flush of the pool's store has ended.
+  virtual void on_flushed(ErrorCode error, PoolId pool) = 0;
 };
 
 /// The parts that a cache works with. All of them outlive the cache.

@@ -144,7 +144,7 @@ void Cache::State::carry_out() {
 }
 
 void Cache::State::on_store(const StoreEvent& event, PoolId pool) {
-  if (event.kind == StoreEvent::Kind::flushed && parts.watch != nullptr) parts.watch->on_flushed(event.error);
+  if (event.kind == StoreEvent::Kind::flushed && parts.watch != nullptr) parts.watch->on_flushed(event.error, pool);
   manager.on_store(event, pool);
 }
 

@@ -196,7 +196,7 @@ void Residency::record(KvEvent::Kind kind, Run run, Tier tier) {
 void Residency::add_event(KvEvent::Kind kind, BlockRef block, Tier tier) {
   KvEvent event;
   event.kind = kind;
-  event.tier = tier;
+  event.source = to_source(tier);
   event.depth = block.depth;
   event.tenant = tree_.tenant(block);
   event.group = tree_.group(block);

@@ -6,6 +6,7 @@
 #include "transfer/device/rank_devices.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -20,9 +21,9 @@ struct CloseReport {
   bool closed = false;  ///< everything has ended and was freed
 };
 
-/// Everything that a cache needs: the devices, the host arena, a transfer engine for each device (with its own thread, except
-/// for an instant device), the store, and the cache itself. It creates and owns these parts, and destroys them in the right
-/// order.
+/// Everything that a cache needs: the devices, a host arena and a store for each pool, a transfer engine for each device (with
+/// its own thread, except for an instant device), and the cache itself. It creates and owns these parts, and destroys them in the
+/// right order.
 ///
 /// Errors: if a part cannot be made, the constructor throws std::system_error, std::invalid_argument or std::runtime_error with
 /// one clear sentence, and leaves nothing behind. If the host tier does not fit, the sentence says the largest size that does.
@@ -52,17 +53,21 @@ class CacheSystem {
   [[nodiscard]] std::vector<RankHealth> rank_health() const;
   /// Number of faults that the EmulatedGpu options have planted so far, on all ranks.
   [[nodiscard]] std::uint64_t faults_planted() const;
-  /// The store that the cache uses: the ResilientStore, if there is one. Null: none.
-  [[nodiscard]] BlockStore* store();
-  /// Health of file storage, as its ResilientStore sees it. None if there is no ResilientStore. The state is also `degraded` if
-  /// some of several directories are lost. Call it on the thread of the owner.
-  [[nodiscard]] std::optional<StoreHealth> storage_health() const;
+  /// The calls that take a pool throw std::invalid_argument if there is no such pool.
+  [[nodiscard]] std::size_t pool_count() const;
+  /// The pool's store that the cache uses: the ResilientStore, if there is one. Null: none.
+  [[nodiscard]] BlockStore* store(PoolId pool = {});
+  /// Health of the pool's file storage, as its ResilientStore sees it. None if there is no ResilientStore. The state is also
+  /// `degraded` if some of several directories are lost. Call it on the thread of the owner.
+  [[nodiscard]] std::optional<StoreHealth> storage_health(PoolId pool = {}) const;
   /// A text for users that says how storage does its I/O. Empty: there is no file storage.
   [[nodiscard]] std::string io() const;
-  /// The memory of host tier and staging together.
-  [[nodiscard]] HostArena& arena();
+  /// The memory of the pool's host tier and staging together.
+  [[nodiscard]] HostArena& arena(PoolId pool = {});
 
  private:
+  [[nodiscard]] std::size_t index_of(PoolId pool) const;
+
   struct Parts;
   std::unique_ptr<Parts> parts_;
 };

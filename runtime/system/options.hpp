@@ -2,15 +2,14 @@
 
 #include "runtime/types/cache_policies.hpp"
 #include "storage/format/store_name.hpp"
-#include "storage/io/io_choice.hpp"
-#include "storage/resilience/resilience_options.hpp"
+#include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/device.hpp"
 #include "terrace/eviction_policy.hpp"
 #include "terrace/groups.hpp"
 #include "terrace/log.hpp"
+#include "terrace/storage.hpp"
 #include "terrace/types.hpp"
-#include "transfer/cuda/copy/device_geometry.hpp"
 #include "transfer/emulated/emulated_link.hpp"
 #include "transfer/engine/rank_payload.hpp"
 #include "transfer/host/memory_limits.hpp"
@@ -24,6 +23,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -39,8 +39,7 @@
 
 namespace terrace {
 
-class BlockStore;
-class Device;
+struct PoolMemory;
 
 struct NoStorage {};
 /// Ordinary memory in place of a disk, for tests and demonstrations.
@@ -53,7 +52,7 @@ struct FileStorage {
   /// fields are as in FileStoreConfig.
   std::vector<std::filesystem::path> directories{};
   /// All directories and all pools together. Each pool has a store of its own, and gets the share that it has in the bytes of all
-  /// host blocks, or of all device blocks if no pool has host blocks.
+  /// device and host blocks.
   Bytes capacity{};
   /// The space to keep free on each file system: FileStoreConfig::floor.
   Bytes floor{};
@@ -70,7 +69,8 @@ struct FileStorage {
   std::string name = default_store_name;
 };
 /// Stores of the embedder, one for each pool. They are used as they are: without retries, circuit breaker or fingerprint. Each
-/// has blocks of the size that its pool has, and wakes the waker that CacheSystem gives it (BlockStore::set_waker).
+/// has blocks of the size that its pool has, and wakes the waker that CacheSystem gives it (BlockStore::set_waker). They are
+/// shared: they may outlive the CacheSystem, which then uses them no more.
 using CustomStorage = std::vector<std::shared_ptr<BlockStore>>;
 using StorageOptions = std::variant<NoStorage, MemoryStorage, FileStorage, CustomStorage>;
 
@@ -88,16 +88,21 @@ struct CudaGpu {
 /// Ordinary memory in which copies and computations happen at once, on the caller's thread (InstantDevice). It is for a cache
 /// that one thread calls, without an event loop.
 struct InstantGpu {};
-/// The last alternative is a device of the embedder (experimental). Its pools must be those of the options: as many, with as many
-/// slots, with as many layers, and with blocks of this rank's share.
-using DeviceOptions = std::variant<EmulatedGpu, CudaGpu, InstantGpu, std::shared_ptr<Device>>;
+/// A device of the embedder (experimental). CacheSystem calls `make` once, with its pools: their slots, layers, share of the
+/// host slots and regions, and the host arenas between which and its own memory it copies. The device must have exactly these
+/// pools. It is destroyed before the arenas, so whoever shares it must let go of it before the CacheSystem ends.
+struct CustomDevice {
+  std::function<std::shared_ptr<Device>(std::span<const PoolMemory> pools)> make;
+};
+using DeviceOptions = std::variant<EmulatedGpu, CudaGpu, InstantGpu, CustomDevice>;
 
 /// One of the devices over which a model is spread.
 struct RankOptions {
   DeviceOptions device{};
   /// The memory of the engine that holds the blocks, by GroupId (by PoolId if there are no groups). It must outlive the
   /// CacheSystem. If empty, the device allocates the memory. Groups that share a pool share its memory: give their regions with
-  /// the first of them, and leave those of the others empty.
+  /// the first of them, and leave those of the others empty. Regions name their layers, and PoolOptions::layers does not count
+  /// then. For a device in ordinary memory they are addresses in this process.
   std::vector<std::vector<DeviceRegion>> regions{};
 };
 

@@ -18,6 +18,8 @@ struct PoolSizes {
   /// as used. A pool needs a null block if a group can give blocks up while their request continues. The null block then takes
   /// their place in the block table, so that the other blocks keep their index.
   std::uint32_t device_blocks = 0;
+  /// Cache::resize refuses more device blocks than this; 0: no limit. The device must have memory for them.
+  std::uint32_t device_blocks_max = 0;
   /// The pool consists of the device slots [first_slot, first_slot + device_blocks). So one device can have several shards, each
   /// with a manager of its own: the hits and slots of a data-parallel rank stay within its shard. The slots below first_slot
   /// belong to other shards; they count as null slots (SlotState).

@@ -76,9 +76,7 @@ class World {
   [[nodiscard]] std::uint64_t digest() const;
 
   struct Seen {
-    std::uint64_t device = 0;
-    std::uint64_t host = 0;
-    std::uint64_t storage = 0;
+    SourceCounts found{};
     std::uint64_t miss = 0;
     std::uint64_t verified = 0;
     std::uint64_t failed = 0;  ///< pending requests that failed

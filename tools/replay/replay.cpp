@@ -28,13 +28,13 @@
 namespace terrace::tools {
 namespace {
 
-struct Source {
+struct Input {
   std::unique_ptr<RequestSource> requests;
   std::uint64_t requests_total = 0;
   std::uint32_t full_blocks_max = 0;
 };
 
-Source open_source(const ReplayOptions& options, const Interrupt& interrupt) {
+Input open_input(const ReplayOptions& options, const Interrupt& interrupt) {
   if (options.trace.empty()) {
     Workload workload = make_workload(options.workload, options.seed, options.block_tokens);
     return {std::move(workload.requests), options.requests_max, workload.context_max / options.block_tokens};
@@ -159,10 +159,10 @@ ReplayResult run_replay(const ReplayOptions& options) {
   check_feasible(options, available_memory());
   EventFdWaker waker;
   const Interrupt interrupt{waker, time_for_checkpoint(options)};
-  const Source source = open_source(options, interrupt);
-  std::unique_ptr<CacheSystem> system = make_system(options, source.full_blocks_max);
-  Progress progress{source.requests_total};
-  Session session{options, *source.requests, progress};
+  const Input input = open_input(options, interrupt);
+  std::unique_ptr<CacheSystem> system = make_system(options, input.full_blocks_max);
+  Progress progress{input.requests_total};
+  Session session{options, *input.requests, progress};
 
   ReplayResult result;
   std::uint64_t reserve_requests = 0;
@@ -172,7 +172,7 @@ ReplayResult run_replay(const ReplayOptions& options) {
     if (options.mode == Mode::loop) {
       LoopDriver{session, *system, waker, interrupt}.run();
     } else {
-      ConfinedDriver driver{session, *system, waker, interrupt, reserved_slots(options, source.full_blocks_max)};
+      ConfinedDriver driver{session, *system, waker, interrupt, reserved_slots(options, input.full_blocks_max)};
       driver.run();
       reserve_requests = driver.reserve_requests();
     }

@@ -80,6 +80,8 @@ class RankedTransfers final : public TransferPort {
   /// Each rank gets this limit for the bytes of its own share.
   void limit(Urgency urgency, Bytes per_second) override;
   std::size_t poll(std::vector<TransferEvent>& out) override;
+  [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) override;
+  [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank) override;
   [[nodiscard]] TimePoint next_deadline() const override;
   [[nodiscard]] Fence reached() const override;
   [[nodiscard]] Fence after_all_work() const override;
@@ -106,7 +108,8 @@ class RankedTransfers final : public TransferPort {
     Duration took{};
     Duration copying{};
     ErrorCode error;
-    std::vector<std::uint32_t> layers;  ///< of a transfer by layer: how many layers have arrived, by rank
+    /// Of a transfer by layer: how many layers have arrived, by rank; all_layers if the rank has all, or takes no part.
+    std::vector<std::uint32_t> layers;
     std::uint32_t told_layers = 0;
     TimePoint submitted;
     std::optional<TimePoint> first_finish;

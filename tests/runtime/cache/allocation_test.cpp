@@ -1,4 +1,5 @@
 // The step path of a warm manager allocates nothing. This is a separate program, because it counts every allocation.
+#include "runtime/cache/cache_parts.hpp"
 #include "runtime/manager/cache_manager.hpp"
 #include "runtime/types/config.hpp"
 #include "terrace/cache.hpp"

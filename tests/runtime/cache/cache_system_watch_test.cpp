@@ -56,7 +56,7 @@ class CacheSystemWatchTest : public testing::Test {
     guard_.emplace(*file_, clock_, options);
     log_.emplace(LogOptions{.sink = &sink_, .least = LogLevel::info}, clock_);
     watch_.emplace(*log_);
-    watch_->begin({nullptr, &*guard_, &*file_, nullptr});
+    watch_->begin({nullptr, {{&*guard_, &*file_}}, nullptr});
   }
 
   void settle() {

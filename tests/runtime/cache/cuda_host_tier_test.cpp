@@ -100,9 +100,9 @@ class CudaHostTier : public ::testing::Test {
     const std::vector<std::uint32_t> blocks = names(prefix);
     const auto table = cache_->block_table(lease).value();
     const std::vector<SlotId> slots{table.begin(), table.end()};
-    const auto tiers = cache_->hit_tiers(lease).value();
-    const std::size_t hits = tiers.size();
-    for (const Tier tier : tiers) from_host_ += tier == Tier::host;
+    const auto sources = cache_->hit_sources(lease).value();
+    const std::size_t hits = sources.size();
+    for (const Source source : sources) from_host_ += source == Source::host;
     const Fence written = device_->launch([this, blocks, slots, hits](BlockAccess& access) {
       std::vector<std::byte> scratch(count(block_bytes));
       for (std::size_t i = 0; i < blocks.size(); ++i) {

@@ -142,9 +142,9 @@ class CudaRanksCache : public ::testing::Test {
     const std::vector<std::uint32_t> blocks = names(prefix);
     const auto table = cache_->block_table(lease).value();
     const std::vector<SlotId> slots{table.begin(), table.end()};
-    const auto tiers = cache_->hit_tiers(lease).value();
-    const std::size_t hits = tiers.size();
-    for (const Tier tier : tiers) from_host_ += tier == Tier::host;
+    const auto sources = cache_->hit_sources(lease).value();
+    const std::size_t hits = sources.size();
+    for (const Source source : sources) from_host_ += source == Source::host;
     const Fence written = all_->launch([this, blocks, slots, hits](std::uint32_t rank, BlockAccess& access) {
       std::vector<std::byte> scratch(count(share));
       for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -296,7 +296,7 @@ TEST_F(CudaRanksCache, a_rank_whose_context_is_lost_costs_its_hits_and_then_the_
   // The engine of that rank is down and compares nothing. Loads fail, and requests compute.
   Lease lease = begin(0);
   while (cache_->state(lease) != RequestState::ready) wait_for_work();
-  EXPECT_TRUE(cache_->hit_tiers(lease).value().empty());
+  EXPECT_TRUE(cache_->hit_sources(lease).value().empty());
   EXPECT_GT(cache_->manager().stats().load_failures, 0U);
   EXPECT_EQ(from_host_, before);
   cache_->release(std::move(lease), {});

@@ -47,7 +47,7 @@ TEST_F(FailedLoads, leave_a_request_the_deadline_it_came_with) {
   make(config);
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6, 7, 8}));
-  ASSERT_EQ(cache->match(keys_of({1, 2})).storage, 2U);
+  ASSERT_EQ(cache->match(keys_of({1, 2})).found[Source::storage], 2U);
   const TimePoint deadline = clock.now() + seconds{10};
   acquire_until(3, keys_of({1, 2}), deadline);
   EXPECT_EQ(cache->next_deadline(), deadline);
@@ -113,7 +113,7 @@ TEST_F(FailedLoads, that_cannot_start_leave_a_request_its_deadline) {
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6, 7, 8}));
   run(3, keys_of({9, 10, 11, 12}));
-  ASSERT_EQ(cache->match(keys_of({1, 2})).storage, 2U);
+  ASSERT_EQ(cache->match(keys_of({1, 2})).found[Source::storage], 2U);
   events.clear();
   const TimePoint deadline = clock.now() + seconds{10};
   acquire_until(4, keys_of({1, 2}), deadline);
@@ -124,7 +124,7 @@ TEST_F(FailedLoads, that_cannot_start_leave_a_request_its_deadline) {
   device->stuck(Direction::swap_in, true);
   settle();
   EXPECT_EQ(cache->manager().stats().replans, 1U);
-  EXPECT_EQ(stats(4).storage, 1U);
+  EXPECT_EQ(stats(4).found[Source::storage], 1U);
   EXPECT_FALSE(ready(4));
   EXPECT_EQ(cache->manager().next_deadline(), deadline);
   clock.advance(seconds{10});
@@ -142,7 +142,7 @@ TEST_F(DroppedLeases, in_the_middle_of_a_transfer_that_stands_still_hold_up_nobo
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6, 7, 8}));
   run(3, keys_of({5, 6}));
-  ASSERT_EQ(cache->match(keys_of({1, 2})).host, 2U);
+  ASSERT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);
   device->stuck(Direction::swap_in, true);
   ASSERT_TRUE(acquire(4, keys_of({1, 2})).has_value());
   settle();
@@ -160,7 +160,7 @@ TEST_F(DroppedLeases, in_the_middle_of_a_transfer_that_stands_still_hold_up_nobo
 
   device->stuck(Direction::swap_in, false);
   settle();
-  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U) << "what was under way is cached";
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::device], 2U) << "what was under way is cached";
   EXPECT_EQ(cache->manager().device_ledger().filling, 0U);
   EXPECT_FALSE(cache->has_pending_work());
 }
@@ -211,7 +211,7 @@ TEST(FailedReads, that_storage_will_try_again_leave_a_request_its_deadline) {
     cache.release(std::move(lease), {});
     settle();
   }
-  ASSERT_EQ(cache.match(keys_of({10, 2})).storage, 2U);
+  ASSERT_EQ(cache.match(keys_of({10, 2})).found[Source::storage], 2U);
 
   io.files().inject(io.files().next_number(), {.error = EAGAIN});
   const TimePoint began = clock.now();
@@ -362,7 +362,7 @@ TEST_F(IdleEngine, is_woken_by_a_load_that_does_not_verify) {
   CacheSystem stack{options_};
   run(stack, 1, keys_of({1, 2}));
   run(stack, 2, keys_of({5, 6}));
-  ASSERT_EQ(stack.cache().match(keys_of({1, 2})).storage, 2U);
+  ASSERT_EQ(stack.cache().match(keys_of({1, 2})).found[Source::storage], 2U);
   flip(data(), 100, 2);
   expect_told(stack, keys_of({1, 2}));
   EXPECT_EQ(stack.store()->stat().corrupt, 1U);
@@ -372,7 +372,7 @@ TEST_F(IdleEngine, is_told_when_storage_is_to_be_tried_again_and_that_it_failed_
   CacheSystem stack{options_};
   run(stack, 1, keys_of({1, 2}));
   run(stack, 2, keys_of({5, 6}));
-  ASSERT_EQ(stack.cache().match(keys_of({1, 2})).storage, 2U);
+  ASSERT_EQ(stack.cache().match(keys_of({1, 2})).found[Source::storage], 2U);
   std::filesystem::resize_file(data(), 100);
   expect_told(stack, keys_of({1, 2}));
   EXPECT_GT(stack.storage_health()->retried, 0U);
@@ -388,7 +388,7 @@ TEST_F(IdleEngine, is_woken_by_a_load_that_the_link_fails) {
   CacheSystem stack{options_};
   run(stack, 1, keys_of({1, 2}));
   run(stack, 2, keys_of({5, 6}));
-  ASSERT_EQ(stack.cache().match(keys_of({1, 2})).host, 2U);
+  ASSERT_EQ(stack.cache().match(keys_of({1, 2})).found[Source::host], 2U);
   expect_told(stack, keys_of({1, 2}));
 }
 

@@ -79,13 +79,13 @@ TEST(LoopMode, serves_a_request_and_then_hits_it) {
           const auto match = [&keys](Cache& cache) { return cache.match(keys); };
           auto [error, found] = co_await r.perform(match, as_tuple);
           EXPECT_FALSE(error);
-          EXPECT_EQ(found.device, 3U);
+          EXPECT_EQ(found.found[Source::device], 3U);
           co_await stop(r);
         }(runtime, keys_of({1, 2, 3}), keys_of({1, 2, 4}), first, second),
         asio::detached);
     loop.run();
     EXPECT_EQ(first.miss, 3U);
-    EXPECT_EQ(second.device, 2U);
+    EXPECT_EQ(second.found[Source::device], 2U);
   }
   stack.cache().manager().check_invariants();
 }

@@ -140,7 +140,7 @@ TEST_F(CacheOfRanks, a_block_comes_back_on_every_rank_with_what_that_rank_wrote)
   make(3, 2, 8);
   run_named(1, {1, 2});
   run_named(2, {8, 9});
-  ASSERT_EQ(cache_->match(keys_[1]).host, 2U);
+  ASSERT_EQ(cache_->match(keys_[1]).found[Source::host], 2U);
   keys_[3] = keys_[1];
   ASSERT_TRUE(acquire(3, keys_[3]).has_value());
   settle();
@@ -153,7 +153,7 @@ TEST_F(CacheOfRanks, a_frozen_rank_costs_a_request_its_deadline_and_nobody_else_
   run_named(1, {1, 2});
   run_named(2, {5, 6, 7, 8});  // swaps 1 and 2 out to the host
   run_named(3, {5});
-  ASSERT_EQ(cache_->match(keys_of({1, 2})).host, 2U);
+  ASSERT_EQ(cache_->match(keys_of({1, 2})).found[Source::host], 2U);
   ranks_->device(1).stuck(Direction::swap_in, true);
   ASSERT_TRUE(acquire(4, keys_of({1, 2}), clock_.now() + seconds{1}).has_value());
   EXPECT_TRUE(settle().empty());
@@ -188,7 +188,7 @@ TEST_F(CacheOfRanks, a_lost_rank_fails_loads_and_the_request_computes) {
   ranks_->transfers().lose(1);
   settle();
   ASSERT_TRUE(cache_->state(leases_.at(3)) == RequestState::ready);
-  EXPECT_TRUE(cache_->hit_tiers(leases_.at(3))->empty());
+  EXPECT_TRUE(cache_->hit_sources(leases_.at(3))->empty());
   EXPECT_GT(cache_->manager().stats().load_failures, 0U);
 }
 
@@ -231,7 +231,7 @@ TEST_F(CacheOfRanks, a_frozen_engine_costs_a_request_its_deadline_and_nobody_els
   cache_ = std::make_unique<Cache>(config, CacheParts{engine, {{arena_.get()}}, clock_, nullptr, &ranks_->devices()});
   run_named(1, {1, 2});
   run_named(2, {5, 6, 7, 8});
-  ASSERT_EQ(cache_->match(keys_[1]).host, 2U);
+  ASSERT_EQ(cache_->match(keys_[1]).found[Source::host], 2U);
   engine.frozen = true;
   ASSERT_TRUE(acquire(3, keys_of({1, 2}), clock_.now() + seconds{1}).has_value());
   ASSERT_TRUE(acquire(4, keys_of({8, 9}), clock_.now() + seconds{1}).has_value());  // waits for slots that a swap-out must free
@@ -341,7 +341,7 @@ TEST(CacheSystemOfRanks, keeps_each_ranks_share_in_its_part_of_the_block) {
   stack.cache().release(acquire(2, keys_of({5, 6})), Fence{});  // takes their place on the devices
   Lease lease = acquire(3, keys);
   ASSERT_EQ(stack.cache().state(lease), RequestState::ready);
-  EXPECT_EQ(stack.cache().request_stats(lease)->host, 2U);
+  EXPECT_EQ(stack.cache().request_stats(lease)->found[Source::host], 2U);
   std::atomic<std::uint32_t> wrong{0};
   std::atomic<std::uint32_t> looked{0};
   const Fence fence = stack.devices().launch([&, slots = slots_of(lease)](std::uint32_t rank, BlockAccess& access) {

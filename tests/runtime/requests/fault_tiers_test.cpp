@@ -89,7 +89,7 @@ class FailingTier : public ContentFixture {
     EXPECT_TRUE(cache->commit(leases.at(id), keys, done).has_value());
     end(id, done);
     work();
-    return found.device + found.storage;
+    return found.found[Source::device] + found.found[Source::storage];
   }
 
   SimulatedIo io;
@@ -177,7 +177,7 @@ TEST_F(FailingTier, with_the_blocks_of_other_weights_serves_none_of_them) {
     EXPECT_EQ(serve_over_disk(1, keys), 0U);
     EXPECT_EQ(serve_over_disk(2, keys), 4U) << "its own";
   }
-  EXPECT_EQ(cache->match(old_keys).storage, 4U) << "to those who name the old weights";
+  EXPECT_EQ(cache->match(old_keys).found[Source::storage], 4U) << "to those who name the old weights";
 }
 
 TEST_F(FailingTier, of_another_geometry_is_refused_and_left_as_it_was) {

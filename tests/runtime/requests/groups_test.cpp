@@ -36,7 +36,7 @@ class Groups : public test::CacheFixture {
   }
   [[nodiscard]] std::uint64_t free_in(std::uint16_t pool) const { return cache->manager().device_ledger(PoolId{pool}).free; }
   [[nodiscard]] std::uint32_t hits(std::uint64_t id) const {
-    return static_cast<std::uint32_t>(cache->hit_tiers(leases.at(id)).value().size());
+    return static_cast<std::uint32_t>(cache->hit_sources(leases.at(id)).value().size());
   }
   static std::vector<BlockKey> prompt(std::uint32_t length, std::uint32_t name = 1) {
     return test::keys_of(std::vector<std::uint32_t>(length, name));
@@ -282,7 +282,7 @@ TEST_F(Groups, without_full_attention_are_served_too) {
   run(1, prompt(6));
   ASSERT_TRUE(acquire(2, prompt(6)).has_value());
   EXPECT_EQ(hits(2), 6U);
-  EXPECT_EQ(stats(2).device, 6U);
+  EXPECT_EQ(stats(2).found[Source::device], 6U);
   EXPECT_EQ(cache->common_prefix(), 0U);
 }
 
@@ -368,7 +368,7 @@ TEST_F(Groups, count_what_somebody_else_computes_apart) {
   wanted.external_blocks = 3;
   leases[2] = cache->acquire(wanted).value();
   const RequestStats counts = stats(2);
-  EXPECT_EQ(counts.device, 2U);
+  EXPECT_EQ(counts.found[Source::device], 2U);
   EXPECT_EQ(counts.external, 3U);
   EXPECT_EQ(counts.miss, 1U);
   // When it has arrived, it is shared like blocks that the request computes.

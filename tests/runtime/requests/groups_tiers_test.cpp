@@ -85,11 +85,11 @@ TEST_F(GroupsTiers, what_left_for_the_host_comes_back_byte_for_byte_in_every_gro
   compute(1, keys);
   compute(2, test::keys_of({2, 2, 2, 2, 2, 2}));
   compute(3, test::keys_of({3, 3, 3, 3, 3, 3}));
-  EXPECT_EQ(cache->match(keys).host, 5U);
+  EXPECT_EQ(cache->match(keys).found[Source::host], 5U);
   ASSERT_TRUE(acquire(4, keys).has_value());
   settle();
   ASSERT_TRUE(ready(4));
-  EXPECT_EQ(stats(4).host, 5U);
+  EXPECT_EQ(stats(4).found[Source::host], 5U);
   EXPECT_TRUE(reads(4, full, small, 0, 5));
   EXPECT_TRUE(reads(4, window, large, 3, 5));
   EXPECT_EQ(table(4, window)[2], SlotId{0});
@@ -133,7 +133,7 @@ TEST_F(GroupsTiers, whoever_counts_on_any_block_of_a_failed_load_plans_again) {
   const auto keys = test::keys_of({1, 1, 1, 1, 1, 1});
   compute(1, keys);
   compute(2, test::keys_of({2, 2, 2, 2, 2, 2, 2}));  // of the first prompt, only window blocks are evicted
-  ASSERT_EQ(cache->match(keys).host, 2U);
+  ASSERT_EQ(cache->match(keys).found[Source::host], 2U);
   // One load brings the fourth and the fifth block. The other request waits for the fifth and the sixth.
   AcquireRequest shorter = request(3, keys);
   shorter.hit_blocks_max = 5;
@@ -159,7 +159,7 @@ class GivenUp : public GroupsTiers {
     make(config);
     compute(1, in_host);
     compute(2, test::keys_of({1, 1, 1, 1, 1, 1, 1}));  // takes all seven slots of the window pool
-    ASSERT_EQ(cache->match(in_host).host, 2U);
+    ASSERT_EQ(cache->match(in_host).found[Source::host], 2U);
   }
   /// True if the swap-in of the blocks in the host can begin before compute continues.
   [[nodiscard]] bool swap_in_overtakes_compute() {
@@ -222,7 +222,7 @@ TEST_F(GroupsTiers, each_pool_has_a_store_and_what_they_hold_is_found_after_a_re
   const ManagerConfig config = cache->manager().config();
   cache.reset();
   cache = std::make_unique<Cache>(config, parts);
-  EXPECT_EQ(cache->match(keys).storage, 5U);
+  EXPECT_EQ(cache->match(keys).found[Source::storage], 5U);
   cache->record_events();
   ASSERT_TRUE(acquire(1, keys).has_value());
   settle();

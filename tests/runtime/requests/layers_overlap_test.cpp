@@ -120,7 +120,7 @@ class LayersOverlap : public testing::Test {
   std::uint64_t load_and_compute() {
     compute(prompt);
     compute(keys_of({91, 92, 93, 94, 95, 96, 97, 98}));
-    EXPECT_EQ(cache->match(prompt).host, prompt.size());
+    EXPECT_EQ(cache->match(prompt).found[Source::host], prompt.size());
     acquire(prompt, true);
     std::uint64_t wrong = 0;
     std::uint32_t computed = 0;
@@ -226,7 +226,7 @@ TEST_F(LayersLoop, a_request_is_granted_with_its_first_layers_and_awaits_the_oth
   push_down(prompt);
   Grant grant = acquire(1, prompt, true);
   ASSERT_EQ(grant.table.size(), 4U);
-  EXPECT_EQ(grant.hit_tiers, std::vector(4, Tier::host));
+  EXPECT_EQ(grant.hit_sources, std::vector(4, Source::host));
   std::uint64_t wrong = 0;
   for (std::uint32_t layer = 0; layer < layers; ++layer) {
     const std::uint32_t arrived = runtime->layers(grant.lease, layer + 1, asio::use_future).get();

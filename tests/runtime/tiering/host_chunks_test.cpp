@@ -31,7 +31,7 @@ class HostChunksTest : public test::CacheFixture {
     cache->manager().check_invariants();
   }
   static std::vector<BlockKey> prefix(std::uint32_t number) { return keys_of({number * 10, number * 10 + 1}); }
-  [[nodiscard]] std::uint32_t in_host(std::uint32_t number) const { return cache->match(prefix(number)).host; }
+  [[nodiscard]] std::uint32_t in_host(std::uint32_t number) const { return cache->match(prefix(number)).found[Source::host]; }
   [[nodiscard]] std::uint64_t mapped_blocks() const { return cache->host_memory().mapped / Bytes{block_bytes}; }
   /// One of the first six prefixes that is in host slots from here on.
   [[nodiscard]] std::uint32_t prefix_above(std::uint32_t slot) const {
@@ -93,7 +93,7 @@ TEST_F(HostChunksTest, grows_beyond_what_it_began_with_as_chunks_become_warm) {
   EXPECT_EQ(in_host(3), 2U);
   ASSERT_TRUE(acquire(50, prefix(3)).has_value());
   settle();
-  EXPECT_EQ(stats(50).host, 2U);
+  EXPECT_EQ(stats(50).found[Source::host], 2U);
 }
 
 TEST_F(HostChunksTest, gives_back_whole_chunks_from_the_highest_when_it_shrinks) {

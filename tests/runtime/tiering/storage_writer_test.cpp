@@ -73,7 +73,7 @@ TEST_F(StorageWriterRoom, a_full_host_gives_up_a_block_that_is_to_be_written_bac
   move();
   EXPECT_TRUE(ready(3));
   settle();
-  EXPECT_EQ(cache->match(keys_of({1, 2})).storage, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::storage], 2U);
   EXPECT_EQ(totals().store_no_room, 0U);
 }
 
@@ -86,7 +86,7 @@ TEST_F(StorageWriterRoom, what_finds_no_staging_is_dropped_and_counted) {
   EXPECT_TRUE(ready(3));
   // The second block needs the first one to be stored too, and there was only one staging slot. The first block found it.
   EXPECT_EQ(totals().store_no_room, 1U);
-  EXPECT_EQ(cache->match(keys_of({1, 2})).storage, 1U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::storage], 1U);
   EXPECT_EQ(store->stat().orphans, 0U);
 }
 
@@ -98,7 +98,7 @@ TEST_F(StorageWriterRoom, without_a_host_what_finds_no_staging_is_dropped_and_co
   EXPECT_TRUE(ready(2)) << "waits for the link alone";
   settle();
   EXPECT_EQ(totals().store_no_room, 1U);
-  EXPECT_EQ(cache->match(keys_of({1, 2})).storage, 1U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::storage], 1U);
 }
 
 TEST_F(StorageWriterRoom, more_wishes_than_the_bound_are_refused_and_counted) {
@@ -157,7 +157,7 @@ TEST_F(StorageWriterRoom, a_block_that_waits_to_be_stored_is_not_in_use) {
   EXPECT_EQ(evicted.evicted, 1U);
   EXPECT_TRUE(evicted.in_use.empty());
   settle();
-  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).storage + cache->match(keys_of({1, 2, 3})).device, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::storage] + cache->match(keys_of({1, 2, 3})).found[Source::device], 2U);
   EXPECT_EQ(store->stat().blocks, 2U);
   EXPECT_EQ(totals().store_gone, 1U);
 }

@@ -162,7 +162,7 @@ TEST_F(Uncached, blocks_are_hits_of_who_reads_the_store_next_by_keys_made_of_tok
   ASSERT_TRUE(acquire(2, keys_of_tokens()).has_value());
   settle();
   ASSERT_TRUE(ready(2));
-  EXPECT_EQ(stats(2).storage, 3U);
+  EXPECT_EQ(stats(2).found[Source::storage], 3U);
   std::vector<std::byte> first(3);
   device->launch([&first, slots = table(2)](BlockAccess& access) {
     std::vector<std::byte> scratch(block_bytes);

@@ -127,7 +127,7 @@ TEST_F(WatermarksTest, without_a_tier_below_drop) {
   make(with_marks(sizes(4), {0.5, 0.5}));
   run(1, keys_of({1, 2, 3}));
   EXPECT_EQ(free_on_device(), 2U);
-  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).device, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::device], 2U);
 }
 
 TEST_F(WatermarksTest, leave_alone_what_is_held_or_pinned) {
@@ -140,7 +140,7 @@ TEST_F(WatermarksTest, leave_alone_what_is_held_or_pinned) {
   EXPECT_EQ(free_on_device(), 1U);
   release(2);
   EXPECT_EQ(free_on_device(), 3U);
-  EXPECT_EQ(cache->match(keys_of({1})).device, 1U);
+  EXPECT_EQ(cache->match(keys_of({1})).found[Source::device], 1U);
   ASSERT_TRUE(cache->unpin(pin).has_value());
 }
 

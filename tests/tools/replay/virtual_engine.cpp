@@ -137,7 +137,7 @@ Answer VirtualEngine::acquire(const Action& action) {
   wanted.keys = std::span{flight.request->keys}.first(std::min(full, flight.request->keys.size()));
   wanted.blocks = action.blocks;
   wanted.hit_blocks_max = static_cast<std::uint32_t>((action.tokens.to - 1) / block_tokens);
-  wanted.lowest_tier = options_.lowest_tier;
+  wanted.farthest_source = options_.farthest_source;
   flight.pending = true;
   flight.failed = false;
   if (runtime_) {
@@ -168,7 +168,7 @@ void VirtualEngine::granted(RequestNumber number, ErrorCode error) {
   Flight& flight = flights_.at(number);
   flight.pending = false;
   flight.failed = static_cast<bool>(error);
-  flight.hits = flight.failed ? 0 : cache_->hit_tiers(flight.lease)->size();
+  flight.hits = flight.failed ? 0 : cache_->hit_sources(flight.lease)->size();
   flight.committed = flight.hits;
   if (flight.failed) flight.lease.reset();
 }

@@ -40,7 +40,7 @@ struct VirtualOptions {
   std::optional<Duration> disk_operation;
   /// The disk hangs from then on; none: never.
   std::optional<Duration> disk_stops_after;
-  Tier lowest_tier = Tier::storage;  ///< the lowest tier that serves requests
+  Source farthest_source = all_sources.back();  ///< the farthest source that serves requests
   std::uint32_t stored_blocks = 600;
 };
 
