@@ -54,9 +54,10 @@ Input open_input(const ReplayOptions& options, const Interrupt& interrupt) {
 
 DeviceOptions device_of(const ReplayOptions& options, std::uint32_t rank) {
   if (const std::optional<int> cuda = options.devices.at(rank)) {
-    const auto* const gpu = std::get_if<CudaGpu>(&options.system.ranks.at(rank).device);
-    const bool named = gpu != nullptr && !gpu->calibration.empty();
-    return CudaGpu{.ordinal = *cuda, .calibration = named ? gpu->calibration : calibration_file()};
+    const std::vector<RankOptions>& ranks = options.system.ranks;
+    const auto* const gpu = rank < ranks.size() ? std::get_if<CudaGpu>(&ranks[rank].device) : nullptr;
+    const bool is_named = gpu != nullptr && !gpu->calibration.empty();
+    return CudaGpu{.ordinal = *cuda, .calibration = is_named ? gpu->calibration : calibration_file()};
   }
   if (options.reference && options.inject == Fault::none) return InstantGpu{};
   return EmulatedGpu{.link = {}, .faults = emulated(options.inject)};

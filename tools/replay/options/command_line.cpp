@@ -1,5 +1,6 @@
 #include "tools/replay/options/command_line.hpp"
 
+#include "runtime/config/values.hpp"
 #include "tools/arguments.hpp"
 #include "tools/config/flags.hpp"
 #include "tools/replay/workload/workloads.hpp"
@@ -12,8 +13,6 @@
 
 namespace terrace::tools {
 namespace {
-
-using namespace std::string_view_literals;
 
 constexpr const char* examples = R"(
 Sizes take B, KiB, MiB, GiB, TiB. A request that does not fit beside those in
@@ -67,7 +66,9 @@ Examples:
 constexpr std::uint64_t tokens_max = std::uint64_t{1} << 32;
 constexpr std::uint64_t skip_max = std::uint64_t{1} << 48;
 
-bool to_bool(const std::string& option, const std::string& word) { return one_of("on"sv, "off"sv)(option, word) == "on"; }
+bool to_bool(const std::string& option, const std::string& word) {
+  return as_usage([&] { return config::read_yes_no(option, word); });
+}
 
 std::string to_word(const std::string&, const std::string& word) { return word; }
 
