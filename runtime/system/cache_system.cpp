@@ -1,10 +1,10 @@
 #include "runtime/system/cache_system.hpp"
 
+#include "base/signals_blocked.hpp"
 #include "runtime/cache/cache_parts.hpp"
 #include "runtime/system/cache_system_watch.hpp"
 #include "runtime/system/pool_storage.hpp"
 #include "runtime/system/system_config.hpp"
-#include "storage/io/signals_blocked.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/device/slot_memory.hpp"
 #include "transfer/emulated/emulated_device.hpp"
