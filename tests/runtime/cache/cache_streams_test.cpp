@@ -73,12 +73,12 @@ class CacheStreams : public testing::Test {
     }
     return ordered;
   }
-  /// Computes all blocks: block i of the prompt has the pattern of `seed` + i.
+  /// Computes the blocks that are not hits. A layer of block i has the pattern of `seed` + i + layer.
   void compute(std::span<const BlockKey> keys, std::uint64_t seed) {
     Lease lease = acquire(keys).value();
     ASSERT_TRUE(cache().wait(lease));
     const auto table = cache().block_table(lease).value();
-    for (std::size_t i = 0; i < table.size(); ++i) {
+    for (std::size_t i = cache().hit_tiers(lease)->size(); i < table.size(); ++i) {
       for (std::uint32_t layer = 0; layer < layers; ++layer) {
         stream_.run([=, this, slot = table[i]] { test::fill({at(layer, slot), part}, seed + i + layer); });
       }
