@@ -1,8 +1,8 @@
 #include "tests/fuzz/config_text.hpp"
 
 #include "base/check.hpp"
-#include "runtime/system/options.hpp"
 #include "terrace/config.hpp"
+#include "terrace/options.hpp"
 
 #include <string>
 

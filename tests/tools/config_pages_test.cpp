@@ -1,5 +1,5 @@
 // The texts that are made from the table of options.
-#include "runtime/system/options.hpp"
+#include "terrace/options.hpp"
 #include "tools/config/flags.hpp"
 #include "tools/config/pages.hpp"
 

@@ -1,5 +1,5 @@
 // The threads of the library have names, and leave signals to the program (docs/design/threads.md).
-#include "runtime/system/cache_system.hpp"
+#include "terrace/system.hpp"
 #include "transfer/emulated/emulated_stream.hpp"
 
 #include <gtest/gtest.h>
