@@ -30,8 +30,8 @@ struct HostRows {
   }
 };
 
-/// Checks a description of rows. Fails: invalid_argument (no address, no rows, empty rows, rows that overlap each other, or an end
-/// beyond the address space).
+/// Checks a description of rows. Fails: invalid_argument (no address, no rows, empty rows, rows that overlap each other, or an
+/// end beyond the address space).
 [[nodiscard]] Result<void> check_rows(const HostRows& rows);
 
 /// Whether to check that new memory fits the limits of the machine and of the control groups, before it is taken.
@@ -96,10 +96,10 @@ class SharedRegion {
   /// Creates a region without a name. Throws the same, but no in_use.
   [[nodiscard]] static SharedRegion create(const SharedLayout& layout, MemoryCheck check = MemoryCheck::yes);
 
-  /// Joins a region. Throws std::invalid_argument (layout or name) and std::system_error, with one sentence that says what differs:
-  /// not_found (there is no such region, or its creator has ended), incompatible (it is no region, another version, nonce or
-  /// layout, or the file is shorter than the region), EPERM (others may open the file, or it belongs to somebody else), or
-  /// another errno.
+  /// Joins a region. Throws std::invalid_argument (layout or name) and std::system_error, with one sentence that says what
+  /// differs: not_found (there is no such region, or its creator has ended), incompatible (it is no region, another version,
+  /// nonce or layout, or the file is shorter than the region), EPERM (others may open the file, or it belongs to somebody else),
+  /// or another errno.
   [[nodiscard]] static SharedRegion join(const std::string& name, const RegionNonce& nonce, const SharedLayout& layout,
                                          const std::filesystem::path& directory = default_directory);
   /// The same by a descriptor, which stays the caller's, and which the caller may close afterwards.

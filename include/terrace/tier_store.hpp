@@ -52,10 +52,10 @@ struct TierStoreOptions {
   /// The longest time that a stored block waits until it survives a power failure. 0: only submit_flush() and the end flush.
   Duration flush_interval = std::chrono::seconds{5};
 
-  std::uint32_t blocks_max = 65536;           ///< blocks of batches that have not ended; more are refused
-  std::uint32_t gets_under_way_max = 256;     ///< blocks that the disk reads at a time; others wait, and can be cancelled
-  std::uint32_t puts_under_way_max = 256;     ///< the same for writes
-  std::uint32_t events_max = 65536;           ///< events that wait for poll_events(); older ones are dropped and counted
+  std::uint32_t blocks_max = 65536;        ///< blocks of batches that have not ended; more are refused
+  std::uint32_t gets_under_way_max = 256;  ///< blocks that the disk reads at a time; others wait, and can be cancelled
+  std::uint32_t puts_under_way_max = 256;  ///< the same for writes
+  std::uint32_t events_max = 65536;        ///< events that wait for poll_events(); older ones are dropped and counted
 
   LogOptions log;
   /// A store of the embedder's own, instead of files in `directories`: called once. The store wakes the waker when its poll() has
@@ -69,9 +69,9 @@ struct TierPut {
   std::span<const BlockKey> keys;
   HostRegionId region;
   std::span<const std::uint32_t> rows;  ///< by key: the row that has the block
-  /// Empty, or by key: the block that comes before it in its prefix; all zero: none. It is a hint for eviction: a block is evicted
-  /// before its parent. If the parent is not stored by then, the block is stored without one. A block that is removed or damaged
-  /// takes those below it with it.
+  /// Empty, or by key: the block that comes before it in its prefix; all zero: none. It is a hint for eviction: a block is
+  /// evicted before its parent. If the parent is not stored by then, the block is stored without one. A block that is removed or
+  /// damaged takes those below it with it.
   std::span<const BlockKey> parents{};
   TimePoint deadline = never;
 };
@@ -133,7 +133,7 @@ struct TierStatistics {
   Bytes written{};
   std::uint64_t unaligned = 0;  ///< blocks in rows that do not begin at a multiple of 4 KiB, each copied once more by direct I/O
   Bytes unaligned_bytes{};
-  std::uint64_t refused = 0;       ///< batches refused because blocks_max were under way
+  std::uint64_t refused = 0;         ///< batches refused because blocks_max were under way
   std::uint64_t without_parent = 0;  ///< puts with a parent that was not stored
   std::uint64_t flushes = 0;
   std::uint64_t flush_failures = 0;
@@ -147,13 +147,13 @@ struct TierStatistics {
 
 /// Result of TierStore::close().
 struct TierCloseReport {
-  bool closed = false;            ///< all memory is free, and all that was stored is durable unless `error` is set
+  bool closed = false;             ///< all memory is free, and all that was stored is durable unless `error` is set
   std::uint32_t batches_left = 0;  ///< batches that had not ended when the time was over; they have no result
-  ErrorCode error;                ///< of the last flush before the end
+  ErrorCode error;                 ///< of the last flush before the end
 };
 
-/// The storage half of a cache, alone: a flat store of blocks that somebody else names, for an engine that manages device and host
-/// memory itself. It finds its blocks again after a restart. docs/design/tier-store.md describes it.
+/// The storage half of a cache, alone: a flat store of blocks that somebody else names, for an engine that manages device and
+/// host memory itself. It finds its blocks again after a restart. docs/design/tier-store.md describes it.
 ///
 /// - Keys are made from the engine's own names by key(), or are any other 32 bytes.
 /// - contains(), leading() and look_up() answer at once, from memory, and count as no use. submit_put() and submit_get() name a
@@ -164,10 +164,10 @@ struct TierCloseReport {
 /// - While the disk keeps failing, nothing is found, puts are refused, and the store probes the disk.
 ///
 /// Ownership: memory of a region stays valid until unregister_region() has succeeded, or close() has returned `closed`. If an
-/// owner was given with it, the store keeps the owner for as long as the disk may use the memory, whatever happens. From submit to
-/// result (see BatchResult::memory_in_use), nobody changes the rows of a put, and nobody uses the rows of a get; the store refuses
-/// what it can see of that. Threads: one calls all members. Wake-up: wake_fd() is readable when poll() has something; call poll()
-/// then, and at next_deadline(). After a fork() the child must not use the object.
+/// owner was given with it, the store keeps the owner for as long as the disk may use the memory, whatever happens. From submit
+/// to result (see BatchResult::memory_in_use), nobody changes the rows of a put, and nobody uses the rows of a get; the store
+/// refuses what it can see of that. Threads: one calls all members. Wake-up: wake_fd() is readable when poll() has something;
+/// call poll() then, and at next_deadline(). After a fork() the child must not use the object.
 ///
 /// Errors: the constructor throws. No other member throws, and no argument stops the process.
 ///
@@ -179,8 +179,8 @@ struct TierCloseReport {
 class TierStore {
  public:
   /// Opens or makes the store, and blocks until its index is in memory. Throws std::invalid_argument (options),
-  /// std::system_error, and std::runtime_error (the chosen I/O is not available), each with one clear sentence, and leaves nothing
-  /// new behind.
+  /// std::system_error, and std::runtime_error (the chosen I/O is not available), each with one clear sentence, and leaves
+  /// nothing new behind.
   explicit TierStore(const TierStoreOptions& options);
   /// Waits until nothing is under way, for as long as that takes; does nothing after close().
   ~TierStore();
@@ -193,9 +193,9 @@ class TierStore {
 
   // ---- memory
 
-  /// Registers memory: its rows can be named in batches, and the I/O engine maps it once if it can. Takes long if there is much of
-  /// it. Fails: invalid_argument (check_rows(), or rows of another size than blocks), in_use (some of the rows lie in a region that
-  /// is registered), no_room, stopped.
+  /// Registers memory: its rows can be named in batches, and the I/O engine maps it once if it can. Takes long if there is much
+  /// of it. Fails: invalid_argument (check_rows(), or rows of another size than blocks), in_use (some of the rows lie in a region
+  /// that is registered), no_room, stopped.
   [[nodiscard]] Result<HostRegionId> register_region(const HostRows& rows, std::shared_ptr<const void> owner = {});
   /// Fails: in_use (a batch uses it), not_found.
   [[nodiscard]] Result<void> unregister_region(HostRegionId region);
@@ -232,8 +232,8 @@ class TierStore {
   [[nodiscard]] int wake_fd() const;
   [[nodiscard]] TimePoint next_deadline() const;
 
-  /// Gives up blocks, and those below them (TierPut::parents). Puts of these keys that the disk has not begun end with `cancelled`;
-  /// of others the block goes when it is stored. Fails: no_room, stopped.
+  /// Gives up blocks, and those below them (TierPut::parents). Puts of these keys that the disk has not begun end with
+  /// `cancelled`; of others the block goes when it is stored. Fails: no_room, stopped.
   [[nodiscard]] Result<void> remove(std::span<const BlockKey> keys);
   /// Gives up all blocks. Takes a fraction of a microsecond for each.
   [[nodiscard]] Result<void> clear();
@@ -246,8 +246,8 @@ class TierStore {
   bool drain(TimePoint until);
   /// Stops accepting, drains, and makes everything durable, and returns at `until` at the latest, even if a disk does not answer.
   /// poll() and poll_events() may be called afterwards for what has come. If the result is not `closed`, a thread of its own goes
-  /// on with the work, holds the store, its lock and the owners of its regions until the disk answers, and then frees them. Memory
-  /// of a region without an owner must stay valid until then, so for the rest of the process. A second call does nothing.
+  /// on with the work, holds the store, its lock and the owners of its regions until the disk answers, and then frees them.
+  /// Memory of a region without an owner must stay valid until then, so for the rest of the process. A second call does nothing.
   TierCloseReport close(TimePoint until);
 
   // ---- how it is

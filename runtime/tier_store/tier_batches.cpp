@@ -30,9 +30,7 @@ TierBatches::TierBatches(BlockStore& store, const ResilientStore* guard, IoEngin
 
 // ---- what is there -------------------------------------------------------------------------------------------------------
 
-bool TierBatches::reads_declined() const {
-  return guard_ != nullptr && guard_->read_breaker().state() != BreakerState::closed;
-}
+bool TierBatches::reads_declined() const { return guard_ != nullptr && guard_->read_breaker().state() != BreakerState::closed; }
 
 bool TierBatches::contains(const BlockKey& key) const {
   if (!store_.contains(key)) return false;

@@ -29,9 +29,9 @@ struct TierLimits {
   Duration flush_interval{};
 };
 
-/// The batches of a TierStore, over any BlockStore: it gives blocks to the store, a bounded number at a time, and makes the results
-/// of the store into results of batches. It does no I/O, and reads the time from a clock. TierStore has the same members and
-/// describes them.
+/// The batches of a TierStore, over any BlockStore: it gives blocks to the store, a bounded number at a time, and makes the
+/// results of the store into results of batches. It does no I/O, and reads the time from a clock. TierStore has the same members
+/// and describes them.
 ///
 /// The states of a block:
 ///

@@ -110,8 +110,8 @@ struct TierStore::Parts {
   void look() {
     if (!log.wants(LogLevel::warning)) return;
     if (guard) {
-      const bool well = guard->read_breaker().state() == BreakerState::closed &&
-                        guard->write_breaker().state() == BreakerState::closed;
+      const bool well =
+          guard->read_breaker().state() == BreakerState::closed && guard->write_breaker().state() == BreakerState::closed;
       if (well != was_well) {
         if (well) log.write(LogLevel::warning, "storage", [] { return "storage is used again"; });
         else log.write(LogLevel::warning, "storage", [&] { return "storage is not used in full: " + guard->health().reason; });
@@ -143,7 +143,7 @@ struct TierStore::State {
 
   OpaqueKeys keys;
   Bytes block_bytes;
-  std::unique_ptr<Parts> parts;  ///< null after close()
+  std::unique_ptr<Parts> parts;      ///< null after close()
   std::vector<BatchResult> results;  ///< wait for poll()
   std::vector<TierEvent> events;     ///< the same, of a closed store
   TierStatistics last;               ///< when it was closed
@@ -253,8 +253,8 @@ bool TierStore::drain(TimePoint until) {
     if (now >= until) break;
     const Duration wait = std::min(until, parts.batches->next_deadline()) - now;
     constexpr std::chrono::milliseconds longest{std::chrono::minutes{1}};
-    parts.waker.wait(static_cast<int>(std::clamp(std::chrono::ceil<std::chrono::milliseconds>(wait),
-                                                 std::chrono::milliseconds{0}, longest).count()));
+    parts.waker.wait(static_cast<int>(
+        std::clamp(std::chrono::ceil<std::chrono::milliseconds>(wait), std::chrono::milliseconds{0}, longest).count()));
   }
   if (!state_->results.empty()) parts.waker.wake();
   return parts.batches->is_idle();

@@ -140,8 +140,8 @@ TEST(SharedRegion, of_a_creator_that_was_killed_is_refused_and_replaced) {
   std::ifstream file{directory.path() / "region", std::ios::binary};
   file.seekg(40);
   file.read(reinterpret_cast<char*>(nonce.data()), static_cast<std::streamsize>(nonce.size()));
-  expect_error([&] { static_cast<void>(SharedRegion::join("region", nonce, layout, directory.path())); },
-               code(Errc::not_found), "has ended");
+  expect_error([&] { static_cast<void>(SharedRegion::join("region", nonce, layout, directory.path())); }, code(Errc::not_found),
+               "has ended");
 
   const SharedRegion region = create_in(directory);
   EXPECT_NE(region.nonce(), nonce);
@@ -177,9 +177,17 @@ TEST(SharedRegion, can_lose_its_name_when_all_have_joined) {
   region.unlink();
   region.unlink();
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+  region.rows().row(0)[0] = std::byte{1};
+  static_cast<void>(SharedRegion::join(region.descriptor(), region.nonce(), layout));
+}
+
+TEST(SharedRegion, leaves_a_name_that_another_region_has_now) {
+  const TemporaryDirectory directory;
+  std::optional<SharedRegion> first = create_in(directory);
+  std::filesystem::remove(directory.path() / "region");
   const SharedRegion second = create_in(directory);
-  region = create_in(TemporaryDirectory{});
-  EXPECT_TRUE(std::filesystem::exists(directory.path() / "region")) << "the name is the second region's";
+  first.reset();
+  EXPECT_TRUE(std::filesystem::exists(directory.path() / "region"));
 }
 
 TEST(SharedRegion, refuses_impossible_layouts_and_names) {

@@ -34,7 +34,11 @@ class Model {
       : harness_{test::make_harness(kind, capacity)},
         // Rows that are not aligned, with gaps.
         memory_(rows_max * stride + 8),
-        batches_{harness_->store(), nullptr, nullptr, clock_, nobody_,
+        batches_{harness_->store(),
+                 nullptr,
+                 nullptr,
+                 clock_,
+                 nobody_,
                  {.blocks_max = 64, .gets_under_way_max = 5, .puts_under_way_max = 4, .flush_interval = std::chrono::seconds{1}}},
         random_{seed} {
     const HostRows rows{memory_.data() + 8, rows_max, Bytes{block_size}, Bytes{stride}};

@@ -31,8 +31,7 @@ int join(const std::string& directory, const std::string& name, const std::strin
 
 /// Creates a region, says so, and waits to be killed.
 int create(const std::string& directory, const std::string& name) {
-  const SharedRegion region =
-      SharedRegion::create(name, {.rows = 4, .row_bytes = Bytes{5000}}, MemoryCheck::yes, directory);
+  const SharedRegion region = SharedRegion::create(name, {.rows = 4, .row_bytes = Bytes{5000}}, MemoryCheck::yes, directory);
   std::puts("ready");
   std::fflush(stdout);
   while (true) ::pause();

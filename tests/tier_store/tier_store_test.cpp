@@ -106,7 +106,8 @@ TEST_P(TierStoreIo, finds_its_blocks_again_after_a_restart) {
   {
     TierStore store{options};
     keys = keys_of(store, 0, 16);
-    EXPECT_EQ(keys[3], opaque_key(std::as_bytes(std::span{options.name_space}), std::as_bytes(std::span{"\3\0\0", 4})));
+    const std::uint32_t three = 3;
+    EXPECT_EQ(keys[3], opaque_key(std::as_bytes(std::span{options.name_space}), std::as_bytes(std::span{&three, 1})));
     const HostRegionId region = store.register_region(memory.rows()).value();
     fill(memory.rows(), keys);
     EXPECT_EQ(put(store, region, keys).succeeded, 16U);
@@ -346,7 +347,8 @@ TEST(TierStore, refuses_options_that_cannot_be_with_one_sentence) {
 
 TEST(TierStore, survives_every_call_with_senseless_arguments) {
   const TemporaryDirectory directory;
-  TierStore store{options_in(directory)};
+  const TierStoreOptions options = options_in(directory);
+  TierStore store{options};
   const std::vector<BlockKey> keys(3);
   const std::vector<std::uint32_t> rows{0, ~0U, 7};
   for (const std::uint32_t region : {0U, 1U, ~0U}) {
@@ -366,7 +368,7 @@ TEST(TierStore, survives_every_call_with_senseless_arguments) {
   EXPECT_TRUE(store.remove(keys));
   EXPECT_TRUE(store.remove({}));
   store.touch(keys);
-  EXPECT_EQ(store.key({}), opaque_key(std::as_bytes(std::span{options_in(directory).name_space}), {}));
+  EXPECT_EQ(store.key({}), opaque_key(std::as_bytes(std::span{options.name_space}), {}));
   EXPECT_TRUE(store.submit_flush({}));
   EXPECT_FALSE(wait(store).errors[0]);
 }
@@ -404,7 +406,8 @@ TEST(TierStore, closes_in_time_although_the_disk_hangs_and_keeps_memory_until_it
     const HostRegionId region = store.register_region(described, std::move(memory)).value();
     const auto keys = keys_of(store, 0, 2);
     const auto rows = rows_from(0, 2);
-    ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = std::span{keys}.first(1), .region = region, .rows = {rows.data(), 1}}));
+    ASSERT_TRUE(
+        store.submit_put({.id = BatchId{1}, .keys = std::span{keys}.first(1), .region = region, .rows = {rows.data(), 1}}));
     ASSERT_TRUE(store.drain(in(10s)));
     gate->held = true;
     ASSERT_TRUE(store.submit_get({.id = BatchId{2}, .keys = keys, .region = region, .rows = rows}));

@@ -89,8 +89,8 @@ class HostArena {
   /// purpose and size in its text), and std::invalid_argument if block_bytes is 0 or larger than a chunk.
   HostArena(std::uint32_t slots, Bytes block_bytes, Bytes chunk_bytes = GiB);
   /// Makes an arena of which `ready_slots` slots are warm. Throws the same, and std::runtime_error, with the largest size that
-  /// fits in its text, if `limits` do not allow the memory, and std::invalid_argument if `rows` are not valid, are too few, or have
-  /// another size than blocks.
+  /// fits in its text, if `limits` do not allow the memory, and std::invalid_argument if `rows` are not valid, are too few, or
+  /// have another size than blocks.
   explicit HostArena(HostArenaOptions options);
   /// Cancels the chunks that are being made. Observers are told of the end of every chunk before it is unmapped.
   ~HostArena();

@@ -31,12 +31,12 @@ Bytes region_stride(std::uint32_t rows, Bytes row_bytes, Bytes row_stride) {
   std::uint64_t stride = count(row_stride);
   if (stride == 0 && bytes <= region_bytes_max) stride = (bytes + region_alignment - 1) / region_alignment * region_alignment;
   if (bytes > region_bytes_max || stride > region_bytes_max / rows) {
-    throw std::invalid_argument{fmt::format("a region of {} rows of {} is more than a process can address", rows,
-                                            to_string(row_bytes))};
+    throw std::invalid_argument{
+        fmt::format("a region of {} rows of {} is more than a process can address", rows, to_string(row_bytes))};
   }
   if (stride < bytes) {
-    throw std::invalid_argument{fmt::format("a region's row stride of {} is less than its rows of {}", to_string(Bytes{stride}),
-                                            to_string(row_bytes))};
+    throw std::invalid_argument{
+        fmt::format("a region's row stride of {} is less than its rows of {}", to_string(Bytes{stride}), to_string(row_bytes))};
   }
   return Bytes{stride};
 }

@@ -257,8 +257,7 @@ SharedRegion SharedRegion::create(const SharedLayout& layout, MemoryCheck check)
   return SharedRegion{std::move(state)};
 }
 
-SharedRegion SharedRegion::join_opened(int opened, const std::string& who, const RegionNonce& nonce,
-                                       const SharedLayout& layout) {
+SharedRegion SharedRegion::join_opened(int opened, const std::string& who, const RegionNonce& nonce, const SharedLayout& layout) {
   auto state = std::make_unique<State>();
   state->shown = Descriptor{opened};
   Header wanted = header_of(layout);
@@ -275,8 +274,8 @@ SharedRegion SharedRegion::join_opened(int opened, const std::string& who, const
   struct stat file {};
   if (::fstat(opened, &file) != 0) fail(errno, who);
   if (static_cast<std::uint64_t>(file.st_size) < wanted.total_bytes) {
-    fail(Errc::incompatible, fmt::format("{}: its file is too small: {} bytes, and {} are needed", who, file.st_size,
-                                         wanted.total_bytes));
+    fail(Errc::incompatible,
+         fmt::format("{}: its file is too small: {} bytes, and {} are needed", who, file.st_size, wanted.total_bytes));
   }
   if (!is_locked(opened)) {
     fail(Errc::not_found, who + ": the process that created it has ended; create it again");
