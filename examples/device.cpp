@@ -2,6 +2,7 @@
 
 #include "base/check.hpp"
 #include "transfer/device/slot_memory.hpp"
+#include "transfer/device/transfer.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 #include "transfer/host/host_arena.hpp"
 #include <terrace/clock.hpp>

@@ -3,6 +3,7 @@
 #include "terrace/clock.hpp"
 #include "terrace/result.hpp"
 #include "terrace/types.hpp"
+#include "terrace/waker.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -103,7 +104,7 @@ struct StoreStat {
 /// Ownership: the caller owns the memory of `into` and `from`, and keeps it until the event. The batch itself may be destroyed
 /// when the call returns. A buffer of a wrong size stops the process. The destructor may wait for the device; events that were
 /// not polled are lost. Threads: one call at a time; in a cache, from the thread or strand that calls Cache. No call waits for
-/// I/O. Every read, write and flush ends in exactly one event. A store wakes the Waker that it was made with when poll() has
+/// I/O. Every read, write and flush ends in exactly one event. A store wakes its Waker when poll() has
 /// something; call poll() then, and at next_deadline().
 class BlockStore {
  public:
@@ -153,6 +154,11 @@ class BlockStore {
   /// The time at which poll() must be called even if the store has not woken its waker, for example to try a failed read again.
   /// `never` if there is no such time.
   [[nodiscard]] virtual TimePoint next_deadline() const { return never; }
+
+  /// Sets the waker that is woken from now on, in place of one that the store was made with; null: none. After this call the
+  /// store does not use the former one any more, so a store may outlive it. A store that is used by CacheSystem as a store of the
+  /// embedder must override this.
+  virtual void set_waker(Waker* /*waker*/) {}
 
   [[nodiscard]] virtual Bytes block_bytes() const = 0;
   [[nodiscard]] virtual StoreStat stat() const = 0;

@@ -39,7 +39,7 @@ struct GroupConfig {
   /// request does without them.
   bool optional = false;
   /// The pool of the group's blocks. Groups whose blocks have the same size in bytes share a pool.
-  PoolId pool;
+  PoolId pool{};
 };
 
 /// Returns the hash unit of the groups: the greatest common divisor of the block sizes of all groups that are cached. Throws

@@ -2,6 +2,7 @@
 
 #include "terrace/clock.hpp"
 #include "terrace/result.hpp"
+#include "terrace/source.hpp"
 #include "terrace/types.hpp"
 
 #include <algorithm>
@@ -13,13 +14,11 @@
 
 namespace terrace {
 
-/// The longest cached prefix of a sequence: number of its blocks by the tier from which they would come.
+/// The longest cached prefix of a sequence: number of its blocks by the source from which they would come.
 struct MatchResult {
-  std::uint32_t device = 0;
-  std::uint32_t host = 0;
-  std::uint32_t storage = 0;
+  PerSource<std::uint32_t> found{};
 
-  [[nodiscard]] std::uint32_t total() const { return device + host + storage; }
+  [[nodiscard]] std::uint32_t total() const { return found.sum(); }
 };
 
 /// The needs of a request. Blocks are counted from the start of the sequence. In a manager with several groups, "block"
@@ -37,7 +36,8 @@ struct AcquireRequest {
   /// caller gets the other blocks with extend().
   std::uint32_t new_blocks_max = std::numeric_limits<std::uint32_t>::max();
   /// Number of blocks after the cached ones that something else fills, for example the prefill of another instance. They belong
-  /// to this request like the blocks that it computes, and are committed when their data has arrived.
+  /// to this request like the blocks that it computes, and are committed when their data has arrived. The cache neither finds nor
+  /// loads them, so they have no Source.
   std::uint32_t external_blocks = 0;
   /// Number of encoder tokens, which groups with cross attention keep until the request ends.
   std::uint32_t encoder_tokens = 0;
@@ -46,8 +46,9 @@ struct AcquireRequest {
   std::uint32_t hit_blocks_max = std::numeric_limits<std::uint32_t>::max();
   /// Uses one cached block less than was found. Speculative decoding computes this block again for the state of its draft model.
   bool drop_last_hit = false;
-  /// The lowest tier from which blocks are loaded. Blocks that only lower tiers have are computed, and then cached as usual.
-  Tier lowest_tier = Tier::storage;
+  /// The farthest source from which blocks are loaded. Blocks that only farther sources have are computed, and then cached as
+  /// usual. The default allows every source that this header knows. A value that the library does not know allows all of its own.
+  Source farthest_source = all_sources.back();
   /// The request was served before, was preempted, and is back. It is counted in separate totals.
   bool preempted = false;
   /// The tenant: the first eight bytes of the root key (BlockKey::prefix64). Stored with the blocks, for statistics and jobs.
@@ -79,17 +80,15 @@ enum class GroupState : std::uint8_t {
   does_not_serve,  ///< the block table has null blocks there, and the group shares no block of this request
 };
 
-/// How many of the request's blocks that have keys were found in which tier. blocks = device + host + storage + external + miss.
-/// A block that another request was already loading counts under the tier that it is loaded from. A block whose load failed is a
-/// miss. With several groups, a block counts under the lowest tier from which any group needed it.
+/// How many of the request's blocks that have keys were found in which source. blocks = found.sum() + external + miss.
+/// A block that another request was already loading counts under the source that it is loaded from. A block whose load failed is
+/// a miss. With several groups, a block counts under the farthest source from which any group needed it.
 struct RequestStats {
   std::uint32_t blocks = 0;
-  std::uint32_t device = 0;
-  std::uint32_t host = 0;
-  std::uint32_t storage = 0;
-  std::uint32_t external = 0;
+  PerSource<std::uint32_t> found{};
+  std::uint32_t external = 0;  ///< neither found nor computed: AcquireRequest::external_blocks
   std::uint32_t miss = 0;
-  std::uint32_t joined = 0;  ///< out of host and storage: another request was already loading them
+  std::uint32_t joined = 0;  ///< out of `found`, without those on the device: another request was already loading them
   bool preempted = false;    ///< AcquireRequest::preempted
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "terrace/clock.hpp"
+#include "terrace/source.hpp"
 #include "terrace/types.hpp"
 
 #include <algorithm>
@@ -78,26 +79,23 @@ struct WaitTotal {
 struct WaitTotals {
   std::uint64_t at_once = 0;  ///< did not wait
   WaitTotal room;             ///< waited only for slots
-  WaitTotal host;             ///< waited for blocks from the host, and for none from storage
-  WaitTotal storage;          ///< waited for blocks from storage
-  std::uint64_t failed = 0;   ///< ended their wait with an error
+  /// Waited for blocks from this source, and for none from a farther one. Blocks that are on the device are not waited for.
+  PerSource<WaitTotal> loads{};
+  std::uint64_t failed = 0;  ///< ended their wait with an error
 
   friend WaitTotals operator-(const WaitTotals& now, const WaitTotals& before) {
-    return {now.at_once - before.at_once, now.room - before.room, now.host - before.host, now.storage - before.storage,
-            now.failed - before.failed};
+    return {now.at_once - before.at_once, now.room - before.room, now.loads - before.loads, now.failed - before.failed};
   }
 };
 
 /// Tokens that requests asked for, by where they were found. A request is counted when it becomes ready, so that data that never
-/// arrived is not counted. `asked` is the sum of the fields after it. A manager without groups does not know the number of tokens
-/// in a block, so it counts blocks.
+/// arrived is not counted. asked = found.sum() + external + miss. A manager without groups does not know the number of tokens in
+/// a block, so it counts blocks.
 struct RequestTotals {
   std::uint64_t requests = 0;
   std::uint64_t asked = 0;  ///< in full blocks with keys
-  std::uint64_t device = 0;
-  std::uint64_t host = 0;
-  std::uint64_t storage = 0;
-  std::uint64_t external = 0;
+  SourceCounts found{};
+  std::uint64_t external = 0;  ///< something else filled them: AcquireRequest::external_blocks
   std::uint64_t miss = 0;
 };
 
@@ -183,6 +181,13 @@ struct MovedTotals {
   Moved storage_writes;  ///< the arena to storage
 };
 
+/// Bytes written to storage in this day, and their limit (Cache::limit_daily_writes). A day is 24 hours. It begins with the first
+/// write, and the next day begins with the first write after it has ended. A restart begins a new day.
+struct DailyWrites {
+  Bytes limit{};  ///< 0: no limit
+  Bytes written{};
+};
+
 /// The work and the leases that keep a cache from its end.
 struct WorkLeft {
   std::uint64_t leases = 0;
@@ -223,13 +228,13 @@ struct TreeCounts {
 /// A change of what is cached, for routers and other observers. Events are reported in the order in which they happened.
 struct KvEvent {
   enum class Kind : std::uint8_t {
-    stored,   ///< the block can be served from the tier now
-    removed,  ///< the block can no longer be served from the tier
+    stored,   ///< the block can be served from the source now
+    removed,  ///< the block can no longer be served from the source
     cleared,  ///< no block that was stored before can be served; no `removed` event follows for them. Only `kind` is set.
   };
 
   Kind kind = Kind::stored;
-  Tier tier = Tier::device;
+  Source source = Source::device;
   GroupId group;
   std::uint32_t depth = 0;  ///< index in its prefix; 0 is the first block
   TenantId tenant;          ///< as in AcquireRequest

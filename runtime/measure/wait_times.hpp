@@ -19,8 +19,8 @@ class WaitTimes {
  public:
   void ready_at_once() { ++totals_.at_once; }
   void begin(RequestId id, TimePoint now);
-  /// The wait is over. `found`: where the blocks of the request were found. A second call for the same request has no effect.
-  void end(RequestId id, TimePoint now, const RequestStats& found);
+  /// The wait is over. `stats`: where the blocks of the request were found. A second call for the same request has no effect.
+  void end(RequestId id, TimePoint now, const RequestStats& stats);
   void fail(RequestId id, TimePoint now);
   /// The request has ended.
   void forget(RequestId id) { waits_.erase(id); }
@@ -36,6 +36,7 @@ class WaitTimes {
   };
 
   [[nodiscard]] Span* waiting(RequestId id);
+  [[nodiscard]] WaitTotal& waited_for(const RequestStats& stats);
 
   WaitTotals totals_;
   boost::unordered_flat_map<RequestId, Span, std::hash<RequestId>> waits_;

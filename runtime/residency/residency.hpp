@@ -42,8 +42,9 @@ enum class FailedSlot : bool { free, quarantine };
 /// Threads: one.
 class Residency {
  public:
-  /// `events` outlives the Residency. Throws std::invalid_argument if `config` makes no eviction policy.
-  Residency(const ManagerConfig& config, KvEvents& events);
+  /// `sizes` are those of the pool. `events` outlives the Residency. Throws std::invalid_argument if `config` makes no eviction
+  /// policy.
+  Residency(const ManagerConfig& config, const PoolSizes& sizes, KvEvents& events);
 
   [[nodiscard]] const PrefixTree& tree() const { return tree_; }
   /// The slots of the device, or those of the host arena.

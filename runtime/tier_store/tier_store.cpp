@@ -5,7 +5,7 @@
 #include "runtime/tier_store/tier_batches.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/io/end_within.hpp"
-#include "storage/io/io_choice.hpp"
+#include "storage/io/make_io_engine.hpp"
 #include "storage/resilience/resilient_store.hpp"
 #include "terrace/opaque_keys.hpp"
 
@@ -65,9 +65,8 @@ IoOptions io_options(const TierStoreOptions& options) {
 struct TierStore::Parts {
   explicit Parts(const TierStoreOptions& options) : log{options.log, clock} {
     const TierLimits limits = limits_of(options);
-    if (options.make_store) {
-      store = options.make_store(waker);
-      if (store == nullptr) throw std::invalid_argument{"tier store: make_store has made no store"};
+    if (options.store) {
+      store = options.store;
       if (store->block_bytes() != options.block_bytes) {
         throw std::invalid_argument{fmt::format("tier store: blocks of {}, in a store of blocks of {}",
                                                 to_string(options.block_bytes), to_string(store->block_bytes()))};
@@ -83,6 +82,11 @@ struct TierStore::Parts {
     if (options.resilience) guard.emplace(*store, clock, *options.resilience, &waker);
     BlockStore& front = guard ? static_cast<BlockStore&>(*guard) : *store;
     batches.emplace(front, guard ? &*guard : nullptr, engine.get(), clock, waker, limits);
+    if (files == nullptr) store->set_waker(&waker);  // last, because the destructor takes it back
+  }
+
+  ~Parts() {
+    if (store && files == nullptr) store->set_waker(nullptr);
   }
 
   /// Ends what is under way, and makes everything durable.

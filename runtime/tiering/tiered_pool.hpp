@@ -62,16 +62,13 @@ struct ComputedBlocks {
 /// Threads: the manager's.
 class TieredPool {
  public:
-  /// `sizes` are those of this pool; the sizes in `config` are those of the first pool. `stats`, `events` and `budget` belong to
-  /// the manager, and outlive the pool.
-  TieredPool(PoolId id, const ManagerConfig& config, const PoolSizes& sizes, ManagerStats& stats, KvEvents& events,
-             WriteBudget& budget);
+  /// `config` has the sizes of all pools. `stats`, `events` and `budget` belong to the manager, and outlive the pool.
+  TieredPool(PoolId id, const ManagerConfig& config, ManagerStats& stats, KvEvents& events, WriteBudget& budget);
   TieredPool(const TieredPool&) = delete;
   TieredPool& operator=(const TieredPool&) = delete;
 
   [[nodiscard]] PoolId id() const { return id_; }
-  /// With the sizes of this pool.
-  [[nodiscard]] const ManagerConfig& config() const { return config_; }
+  [[nodiscard]] const PoolSizes& sizes() const { return sizes_; }
   [[nodiscard]] const Residency& residency() const { return residency_; }
   [[nodiscard]] const DeviceSlotAllocator& device_slots() const { return device_slots_; }
   [[nodiscard]] const Loads& loads() const { return loads_; }
@@ -224,7 +221,8 @@ class TieredPool {
   [[nodiscard]] bool in_use(BlockRef block) const;
 
   PoolId id_;
-  ManagerConfig config_;
+  const ManagerConfig config_;  ///< its sizes are those at construction
+  PoolSizes sizes_;             ///< as set by the last resize
   Actions actions_;
   Residency residency_;
   DeferredEviction deferred_eviction_;

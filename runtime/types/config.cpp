@@ -29,9 +29,8 @@ void validate(const PoolSizes& pool, std::size_t number, bool storage) {
 }  // namespace
 
 void validate(const ManagerConfig& config) {
-  for (std::size_t pool = 0; pool < config.pool_count(); ++pool) {
-    validate(config.pool(PoolId{static_cast<std::uint16_t>(pool)}), pool, config.storage);
-  }
+  if (config.pools.empty()) refuse("a cache needs at least one pool");
+  for (std::size_t pool = 0; pool < config.pools.size(); ++pool) validate(config.pools[pool], pool, config.storage);
   if (config.store_uncached && (config.caching || !config.storage)) {
     refuse("store_uncached needs storage, and caching must be off");
   }
@@ -41,15 +40,15 @@ void validate(const ManagerConfig& config) {
   if (config.write_back_blocks_ahead == 0) refuse("a write-back job needs at least one block under way");
   if (!(config.unit_prefill_seconds >= 0)) refuse("a prefill time must be 0 or more seconds");
   if (config.groups.empty()) {
-    if (config.pool_count() > 1) refuse("several pools need several groups, but no group is given");
+    if (config.pools.size() > 1) refuse("several pools need several groups, but no group is given");
     return;
   }
   const std::uint32_t unit = hash_unit(config.groups);
-  std::vector<bool> used(config.pool_count());
+  std::vector<bool> used(config.pools.size());
   for (std::size_t g = 0; g < config.groups.size(); ++g) {
     const GroupConfig& group = config.groups[g];
-    if (group.pool.value() >= config.pool_count()) {
-      refuse(fmt::format("group {} uses pool {}, but there are {} pools", g, group.pool.value(), config.pool_count()));
+    if (group.pool.value() >= config.pools.size()) {
+      refuse(fmt::format("group {} uses pool {}, but there are {} pools", g, group.pool.value(), config.pools.size()));
     }
     used[group.pool.value()] = true;
     const GroupRule rule{group, unit};

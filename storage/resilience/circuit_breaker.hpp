@@ -3,7 +3,6 @@
 #include "terrace/clock.hpp"
 #include "terrace/storage.hpp"
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -337,9 +337,7 @@ TEST(TierStore, refuses_options_that_cannot_be_with_one_sentence) {
   options.flush_interval = -1s;
   EXPECT_FALSE(refused(options).empty());
   options = good;
-  options.make_store = [](Waker&) { return nullptr; };
-  EXPECT_EQ(refused(options), "tier store: make_store has made no store");
-  options.make_store = [](Waker& waker) { return std::make_shared<GatedStore>(4, KiB * 4, &waker); };
+  options.store = std::make_shared<GatedStore>(4, KiB * 4);
   EXPECT_EQ(refused(options), "tier store: blocks of 8KiB, in a store of blocks of 4KiB");
   const TierStore store{good};
   EXPECT_NE(refused(good).find("process"), std::string::npos) << "the directory is in use";
@@ -377,7 +375,7 @@ TEST(TierStore, keeps_a_region_that_is_in_use) {
   std::shared_ptr<GatedStore> gate;
   TierStoreOptions options;
   options.block_bytes = block;
-  options.make_store = [&gate](Waker& waker) { return gate = std::make_shared<GatedStore>(8, block, &waker); };
+  options.store = gate = std::make_shared<GatedStore>(8, block);
   TierStore store{options};
   const PrivateRegion memory{2, block, MemoryCheck::no};
   const HostRegionId region = store.register_region(memory.rows()).value();
@@ -397,7 +395,7 @@ TEST(TierStore, closes_in_time_although_the_disk_hangs_and_keeps_memory_until_it
   std::shared_ptr<GatedStore> gate;
   TierStoreOptions options;
   options.block_bytes = block;
-  options.make_store = [&gate](Waker& waker) { return gate = std::make_shared<GatedStore>(8, block, &waker); };
+  options.store = gate = std::make_shared<GatedStore>(8, block);
   auto memory = std::make_shared<PrivateRegion>(2, block, MemoryCheck::no);
   const std::weak_ptr<PrivateRegion> watched = memory;
   {
@@ -444,7 +442,7 @@ TEST(TierStore, says_that_a_full_disk_takes_nothing_and_goes_on) {
   TierStoreOptions options;
   options.block_bytes = block;
   options.resilience.reset();
-  options.make_store = [&gate](Waker& waker) { return gate = std::make_shared<GatedStore>(2, block, &waker); };
+  options.store = gate = std::make_shared<GatedStore>(2, block);
   TierStore store{options};
   const PrivateRegion memory{8, block, MemoryCheck::no};
   const HostRegionId region = store.register_region(memory.rows()).value();
@@ -483,7 +481,7 @@ TEST(TierStore, logs_that_the_disk_is_not_used) {
   options.log.sink = &sink;
   options.resilience->breaker.failures_max = 1;
   options.resilience->write_retries = 0;
-  options.make_store = [&gate](Waker& waker) { return gate = std::make_shared<GatedStore>(2, block, &waker); };
+  options.store = gate = std::make_shared<GatedStore>(2, block);
   TierStore store{options};
   const PrivateRegion memory{8, block, MemoryCheck::no};
   const HostRegionId region = store.register_region(memory.rows()).value();

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "terrace/types.hpp"
-#include "transfer/cuda/copy/device_geometry.hpp"
 #include "transfer/cuda/driver/driver.hpp"
 #include "transfer/cuda/driver/handles.hpp"
+#include "transfer/device/device_geometry.hpp"
 
 #include <cstdint>
 #include <vector>

@@ -51,6 +51,10 @@ struct Piece {
   Fence after;
   std::vector<SlotRun> runs;
   std::optional<LayerRange> layers = {};  ///< as in CopyCommand
+  /// The number of layers into which the transfer is cut; 1 if it is not by layer. With this piece, all pieces of so many leading
+  /// layers have been handed out.
+  std::uint32_t layers_of_transfer = 1;
+  std::uint32_t layers_started = 0;
 };
 
 /// Orders transfers in lanes, one for each direction and urgency, and handles deadlines and cancellation. It is a state machine
@@ -111,8 +115,8 @@ class TransferScheduler {
   [[nodiscard]] std::optional<Piece> next(Direction direction, TimePoint now);
   /// A piece has ended: nothing touches its slots any more. `took` is CopyDone::took, the time for which
   /// the piece used its stream; 0 is unknown. A token that is not under way stops the
-  /// process.
-  void finish(std::uint64_t token, ErrorCode error, TimePoint now, Duration took = {});
+  /// process. Returns the transfer of the piece.
+  TransferId finish(std::uint64_t token, ErrorCode error, TimePoint now, Duration took = {});
 
   /// Appends the events since the last call.
   void take_events(std::vector<TransferEvent>& out);

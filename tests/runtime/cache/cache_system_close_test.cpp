@@ -1,6 +1,7 @@
 // CacheSystem::close(): it returns in time, and what is left ends behind it.
 
 #include "runtime/system/cache_system.hpp"
+#include "storage/format/format.hpp"
 #include "tests/radix/key_helpers.hpp"
 
 #include <gtest/gtest.h>
@@ -33,12 +34,12 @@ class CacheSystemClose : public testing::Test {
   /// `bandwidth`: of the disk; 0: no limit.
   [[nodiscard]] CacheSystemOptions options(Bytes bandwidth = {}) const {
     CacheSystemOptions options;
-    options.block_bytes = KiB * 4;
-    options.device_blocks = 16;
+    options.pools[0].block_bytes = KiB * 4;
+    options.pools[0].device_blocks = 16;
     options.write_policy = WritePolicy::write_through;
     FileStorage file;
-    file.directory = directory / "store";
-    file.capacity = capacity_for(16, options.block_bytes);
+    file.directories = {directory / "store"};
+    file.capacity = capacity_for(16, options.pools[0].block_bytes);
     file.io = IoChoice::threads;
     file.bandwidth = bandwidth;
     options.storage = file;

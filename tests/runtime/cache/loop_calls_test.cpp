@@ -1,8 +1,11 @@
 // AsyncCache::perform() and stop(), on a device without threads.
 
-#include "runtime/cache/async_cache.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
+#include "terrace/async_cache.hpp"
 #include "tests/runtime/fixture.hpp"
 
+#include <boost/asio/bind_executor.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/use_future.hpp>
 
@@ -29,9 +32,14 @@ TimePoint soon() { return std::chrono::steady_clock::now() + milliseconds{1}; }
 /// Four device slots and eight host slots. Nothing moves unless the test moves it, and the test runs the loop.
 class LoopCalls : public CacheFixture {
  protected:
+  /// The token for an operation that completes in the loop. (Without an executor, use_future completes on a thread of its own.)
+  [[nodiscard]] auto as_future() { return asio::bind_executor(loop.get_executor(), asio::use_future); }
+
   void SetUp() override {
     cache_waker.emplace();
-    make(sizes(4, 8));
+    ManagerConfig config = sizes(4, 8);
+    config.pinned_blocks_max = 4;
+    make(config);
     async.emplace(loop.get_executor(), *cache);
   }
   void TearDown() override {
@@ -40,7 +48,7 @@ class LoopCalls : public CacheFixture {
   }
   /// Stops at once, whatever is under way.
   void end_loop() {
-    (void)ended(async->stop(TimePoint{}, asio::use_future));
+    (void)ended(async->stop(TimePoint{}, as_future()));
     async.reset();
   }
 
@@ -73,19 +81,19 @@ class LoopCalls : public CacheFixture {
   }
   template <class Function>
   auto perform(Function function) {
-    return ended(async->perform(std::move(function), asio::use_future));
+    return ended(async->perform(std::move(function), as_future()));
   }
   template <class Function>
   ErrorCode failure(Function function) {
-    return error_of(async->perform(std::move(function), asio::use_future));
+    return error_of(async->perform(std::move(function), as_future()));
   }
   Grant acquire(std::uint64_t id, const std::vector<BlockKey>& keys) {
-    return ended(async->acquire(request(id, keys), asio::use_future));
+    return ended(async->acquire(request(id, keys), as_future()));
   }
   /// Computes, shares and releases the blocks of a request. They must fit without a transfer.
   void serve(std::uint64_t id, const std::vector<BlockKey>& keys) {
     Grant grant = acquire(id, keys);
-    (void)ended(async->commit(grant.lease, keys, Fence{}, asio::use_future));
+    (void)ended(async->commit(grant.lease, keys, Fence{}, as_future()));
     grant.lease.used_until(no_longer_used);
   }
   /// Fills the device, and pins all that is on it.
@@ -142,7 +150,7 @@ TEST_F(LoopPerform, runs_one_function_at_a_time_on_the_threads_of_the_executor) 
     auto guard = asio::make_work_guard(loop);
     std::jthread one{[this] { loop.run(); }};
     std::jthread two{[this] { loop.run(); }};
-    for (int i = 0; i < count; ++i) operations.push_back(async->perform(function, asio::use_future));
+    for (int i = 0; i < count; ++i) operations.push_back(async->perform(function, as_future()));
     for (auto& operation : operations) EXPECT_NE(operation.get(), here);
     loop.stop();
   }
@@ -161,7 +169,7 @@ TEST_F(LoopPerform, sees_leases_that_ended_before_as_ended) {
 
 TEST_F(LoopPerform, lets_a_request_go_on_that_waits_for_slots) {
   const PinId pin = fill();
-  auto waiting = async->acquire(request(2, others), asio::use_future);
+  auto waiting = async->acquire(request(2, others), as_future());
   EXPECT_EQ(perform(&Cache::transfers_in_flight), 0U);
   const auto let_go = [&](Cache& calls) -> Result<std::uint32_t> {
     const Result<void> unpinned = calls.unpin(pin);
@@ -176,13 +184,13 @@ TEST_F(LoopPerform, lets_a_request_go_on_that_waits_for_slots) {
 
 TEST_F(LoopPerform, lets_an_exception_leave_the_loop_and_goes_on) {
   const PinId pin = fill();
-  auto waiting = async->acquire(request(2, others), asio::use_future);
+  auto waiting = async->acquire(request(2, others), as_future());
   const auto throws = [&](Cache& calls) {
     EXPECT_TRUE(calls.unpin(pin).has_value());
     EXPECT_TRUE(calls.drop(filling).has_value());
     throw std::runtime_error{"from the function"};
   };
-  auto thrown = async->perform(throws, asio::use_future);
+  auto thrown = async->perform(throws, as_future());
   EXPECT_THROW(loop.run_for(seconds{60}), std::runtime_error);
   EXPECT_THROW(thrown.get(), std::future_error) << "its handler is destroyed";
   EXPECT_EQ(ended(std::move(waiting)).table.size(), 2U);
@@ -190,7 +198,7 @@ TEST_F(LoopPerform, lets_an_exception_leave_the_loop_and_goes_on) {
 }
 
 TEST_F(LoopPerform, fails_after_a_stop_and_calls_nothing) {
-  EXPECT_TRUE(ended(async->stop(asio::use_future)).none());
+  EXPECT_TRUE(ended(async->stop(as_future())).none());
   bool called = false;
   EXPECT_EQ(failure([&](Cache&) { called = true; }), Errc::stopped);
   EXPECT_FALSE(called);
@@ -211,8 +219,8 @@ class LoopStop : public LoopCalls {};
 
 TEST_F(LoopStop, ends_in_time_and_says_what_is_left_and_fails_who_waits_for_a_copy) {
   serve(1, filling);
-  auto waiting = async->acquire(request(2, others), asio::use_future);
-  const WorkLeft left = ended(async->stop(soon(), asio::use_future));
+  auto waiting = async->acquire(request(2, others), as_future());
+  const WorkLeft left = ended(async->stop(soon(), as_future()));
   EXPECT_EQ(left.leases, 0U);
   EXPECT_GT(left.transfers, 0U);
   EXPECT_TRUE(left.under_way);
@@ -225,17 +233,17 @@ TEST_F(LoopStop, ends_in_time_and_says_what_is_left_and_fails_who_waits_for_a_co
 
 TEST_F(LoopStop, fails_who_waits_for_slots_at_once) {
   (void)fill();
-  auto waiting = async->acquire(request(2, others), asio::use_future);
-  EXPECT_TRUE(ended(async->stop(asio::use_future)).none());
+  auto waiting = async->acquire(request(2, others), as_future());
+  EXPECT_TRUE(ended(async->stop(as_future())).none());
   EXPECT_EQ(error_of(std::move(waiting)), Errc::stopped);
 }
 
 TEST_F(LoopStop, can_be_repeated_until_the_last_lease_is_back) {
   std::optional<Grant> held = acquire(1, filling);
-  EXPECT_EQ(ended(async->stop(soon(), asio::use_future)).leases, 1U);
-  const Commit commit = ended(async->commit(held->lease, filling, Fence{}, asio::use_future));
+  EXPECT_EQ(ended(async->stop(soon(), as_future())).leases, 1U);
+  const Commit commit = ended(async->commit(held->lease, filling, Fence{}, as_future()));
   EXPECT_EQ(commit.blocks, 4U) << "a live request is still served";
-  auto again = async->stop(asio::use_future);
+  auto again = async->stop(as_future());
   run_ready();
   EXPECT_FALSE(is_ready(again));
   held->lease.used_until(no_longer_used);
@@ -245,7 +253,7 @@ TEST_F(LoopStop, can_be_repeated_until_the_last_lease_is_back) {
 
 TEST_F(LoopStop, that_left_a_lease_leaves_it_to_the_destructor_to_take_it_back) {
   std::optional<Grant> held = acquire(1, filling);
-  EXPECT_EQ(ended(async->stop(soon(), asio::use_future)).leases, 1U);
+  EXPECT_EQ(ended(async->stop(soon(), as_future())).leases, 1U);
   held->lease.used_until(no_longer_used);
   held.reset();
   async.reset();
@@ -255,16 +263,16 @@ TEST_F(LoopStop, that_left_a_lease_leaves_it_to_the_destructor_to_take_it_back) 
 TEST_F(LoopStop, of_several_calls_ends_at_the_earliest_time) {
   Grant held = acquire(1, filling);
   held.lease.used_until(no_longer_used);
-  auto without_limit = async->stop(asio::use_future);
-  auto hurried = async->stop(soon(), asio::use_future);
+  auto without_limit = async->stop(as_future());
+  auto hurried = async->stop(soon(), as_future());
   EXPECT_EQ(ended(std::move(hurried)).leases, 1U);
   EXPECT_EQ(ended(std::move(without_limit)).leases, 1U);
 }
 
 TEST_F(LoopStop, serves_a_request_that_waits_for_a_copy_as_long_as_there_is_time) {
   serve(1, filling);
-  auto waiting = async->acquire(request(2, others), asio::use_future);
-  auto stop = async->stop(asio::use_future);
+  auto waiting = async->acquire(request(2, others), as_future());
+  auto stop = async->stop(as_future());
   run_ready();
   EXPECT_FALSE(is_ready(stop));
   for (int i = 0; i < 10 && !is_ready(waiting); ++i) {
@@ -299,7 +307,7 @@ TEST_F(LoopStopByLayer, fails_who_waits_for_layers) {
 
   AcquireRequest wanted = request(3, filling);
   wanted.by_layer = true;
-  auto granted = async->acquire(wanted, asio::use_future);
+  auto granted = async->acquire(wanted, as_future());
   run_ready();
   for (int i = 0; i < 1000 && !is_ready(granted); ++i) {
     if (const auto parts = device->step_options(); !parts.empty()) device->step(parts.front());
@@ -309,12 +317,12 @@ TEST_F(LoopStopByLayer, fails_who_waits_for_layers) {
   ASSERT_TRUE(is_ready(granted));
   Grant grant = granted.get();
   ASSERT_LT(grant.layers, 4U);
-  auto rest = async->layers(grant.lease, Grant::all_layers, asio::use_future);
-  const WorkLeft left = ended(async->stop(soon(), asio::use_future));
+  auto rest = async->layers(grant.lease, Grant::all_layers, as_future());
+  const WorkLeft left = ended(async->stop(soon(), as_future()));
   EXPECT_EQ(left.leases, 1U);
   EXPECT_GT(left.transfers, 0U);
   EXPECT_EQ(error_of(std::move(rest)), Errc::stopped);
-  EXPECT_EQ(error_of(async->layers(grant.lease, Grant::all_layers, asio::use_future)), Errc::stopped);
+  EXPECT_EQ(error_of(async->layers(grant.lease, Grant::all_layers, as_future())), Errc::stopped);
   grant.lease.used_until(no_longer_used);
 }
 

@@ -1,7 +1,8 @@
 // Calls of operators and observers on a cache on an event loop, from other threads.
 
-#include "runtime/cache/async_cache.hpp"
+#include "runtime/manager/cache_manager.hpp"
 #include "runtime/system/cache_system.hpp"
+#include "terrace/async_cache.hpp"
 #include "tests/radix/key_helpers.hpp"
 
 #include <boost/asio/bind_cancellation_slot.hpp>
@@ -26,10 +27,10 @@ class LoopLife : public testing::Test {
  protected:
   LoopLife() {
     CacheSystemOptions options;
-    options.block_bytes = KiB * 4;
-    options.device_blocks = 8;
-    options.host_blocks = 8;
-    options.device_blocks_max = 12;
+    options.pools[0].block_bytes = KiB * 4;
+    options.pools[0].device_blocks = 8;
+    options.pools[0].host_blocks = 8;
+    options.pools[0].device_blocks_max = 12;
     stack = std::make_unique<CacheSystem>(options);
     runtime = std::make_unique<AsyncCache>(pool.get_executor(), stack->cache());
   }
@@ -174,7 +175,7 @@ TEST_F(LoopLife, a_request_that_waits_for_copies_can_be_called_back) {
   EXPECT_EQ(error_of(std::move(waits)), asio::error::operation_aborted);
   EXPECT_EQ(usage(Tier::device).promised, 0U);
   perform(&Cache::resume_transfers);
-  EXPECT_EQ(acquire(3, keys).hit_tiers.size(), 2U);  // the id is free again
+  EXPECT_EQ(acquire(3, keys).hit_sources.size(), 2U);  // the id is free again
 }
 
 TEST_F(LoopLife, calling_back_a_request_that_is_served_does_nothing) {
@@ -200,7 +201,7 @@ TEST_F(LoopLife, a_reset_is_refused_while_requests_are_alive) {
   Grant held = acquire(2, keys_of({1}));
   const auto reset = [](Cache& cache) { return cache.reset({}); };
   EXPECT_EQ(failure(reset), Errc::in_use);
-  EXPECT_EQ(match(keys_of({1, 2})).device, 2U);
+  EXPECT_EQ(match(keys_of({1, 2})).found[Source::device], 2U);
   held = {};
   perform(reset);
   EXPECT_EQ(match(keys_of({1, 2})).total(), 0U);
@@ -231,7 +232,7 @@ TEST_F(LoopLife, keeps_what_is_retained_and_knows_tenants) {
   run(1, kept);
   const RetentionId retention = perform([&](Cache& cache) { return cache.retain(kept, usual_priority + 1); });
   for (std::uint32_t name = 2; name < 8; ++name) run(name, keys_of({name, name, name, name}));
-  EXPECT_EQ(perform([&](Cache& cache) { return cache.match(kept, Tier::device); }).device, 2U);
+  EXPECT_EQ(perform([&](Cache& cache) { return cache.match(kept, Source::device); }).found[Source::device], 2U);
   const auto end_retention = [&](Cache& cache) { return cache.end_retention(retention); };
   perform(end_retention);
   EXPECT_THROW(perform(end_retention), boost::system::system_error);
@@ -303,7 +304,7 @@ TEST_F(LoopLife, a_stop_resumes_what_was_paused_and_forgets_the_ends_of_pins) {
   perform(&Cache::pause_transfers);
   const auto keys = keys_of({11, 12});
   auto waiting = runtime->acquire(request(2, keys), asio::use_future);
-  EXPECT_EQ(match(pinned).device, 2U);
+  EXPECT_EQ(match(pinned).found[Source::device], 2U);
   auto stopped = runtime->stop(asio::use_future);  // that the test ends shows that nothing is left to wait for
   // The copies that make room for it are under way: an accepted request is served.
   EXPECT_EQ(waiting.get().table.size(), 2U);
@@ -324,8 +325,8 @@ class LoopJobs : public LoopLife {
  protected:
   LoopJobs() {
     CacheSystemOptions options;
-    options.block_bytes = KiB * 4;
-    options.device_blocks = 64;
+    options.pools[0].block_bytes = KiB * 4;
+    options.pools[0].device_blocks = 64;
     options.storage = MemoryStorage{MiB * 4};
     runtime->stop(asio::use_future).get();
     runtime.reset();

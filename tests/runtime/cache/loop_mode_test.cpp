@@ -1,7 +1,8 @@
 // The cache on an event loop: real threads, an emulated device, coroutines.
 
-#include "runtime/cache/async_cache.hpp"
+#include "runtime/manager/cache_manager.hpp"
 #include "runtime/system/cache_system.hpp"
+#include "terrace/async_cache.hpp"
 #include "tests/radix/key_helpers.hpp"
 
 #include <boost/asio/as_tuple.hpp>
@@ -29,9 +30,9 @@ constexpr auto as_tuple = asio::as_tuple(asio::use_awaitable);
 
 CacheSystemOptions small() {
   CacheSystemOptions options;
-  options.block_bytes = KiB * 4;
-  options.device_blocks = 8;
-  options.host_blocks = 8;
+  options.pools[0].block_bytes = KiB * 4;
+  options.pools[0].device_blocks = 8;
+  options.pools[0].host_blocks = 8;
   return options;
 }
 
@@ -78,13 +79,13 @@ TEST(LoopMode, serves_a_request_and_then_hits_it) {
           const auto match = [&keys](Cache& cache) { return cache.match(keys); };
           auto [error, found] = co_await r.perform(match, as_tuple);
           EXPECT_FALSE(error);
-          EXPECT_EQ(found.device, 3U);
+          EXPECT_EQ(found.found[Source::device], 3U);
           co_await stop(r);
         }(runtime, keys_of({1, 2, 3}), keys_of({1, 2, 4}), first, second),
         asio::detached);
     loop.run();
     EXPECT_EQ(first.miss, 3U);
-    EXPECT_EQ(second.device, 2U);
+    EXPECT_EQ(second.found[Source::device], 2U);
   }
   stack.cache().manager().check_invariants();
 }

@@ -5,6 +5,7 @@
 #include "terrace/clock.hpp"
 #include "terrace/types.hpp"
 #include "tools/bench/transfer/transfer_device.hpp"
+#include "transfer/device/transfer.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 #include "transfer/engine/transfer_scheduler.hpp"
 #include "transfer/host/host_arena.hpp"

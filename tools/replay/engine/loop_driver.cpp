@@ -1,10 +1,15 @@
 #include "tools/replay/engine/loop_driver.hpp"
 
 #include "base/check.hpp"
+#include "base/waker.hpp"
+#include "runtime/manager/cache_manager.hpp"
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <fmt/format.h>
 
@@ -196,7 +201,7 @@ asio::awaitable<void> LoopDriver::compute(Life& life, std::uint64_t to) {
   const Prepared& request = life.request;
   const TokenRange tokens{life.computed, to};
   auto batch = std::make_shared<ComputeBatch>();
-  if (life.has_new_hits) batch->add_hits(request.number, request.keys, life.grant.hit_tiers, life.grant.table);
+  if (life.has_new_hits) batch->add_hits(request.number, request.keys, life.grant.hit_sources, life.grant.table);
   batch->add_tokens(request.number, request.keys, life.grant.table, session_.options().block_tokens, tokens);
   const Launched launched = session_.launch(devices_, waker_, batch);
   Computing computing{launched.number, asio::steady_timer{strand_, never}};
@@ -206,7 +211,7 @@ asio::awaitable<void> LoopDriver::compute(Life& life, std::uint64_t to) {
   EngineCounts& counts = session_.engine();
   const bool first_hits = !life.begun;
   if (first_hits) life.stats = life.grant.stats;
-  if (!first_hits && life.has_new_hits) counts.hits_again += life.grant.hit_tiers.size();
+  if (!first_hits && life.has_new_hits) counts.hits_again += life.grant.hit_sources.size();
   counts.add(tokens, life.furthest, request.prompt_tokens);
   life.begun = true;
   life.has_new_hits = false;

@@ -39,19 +39,17 @@ struct Prepared {
   std::optional<AbortPoint> abort;
 };
 
-/// The served blocks, counted by the tier in which each block was found when its request was first admitted. Only finished
+/// The served blocks, counted by the source in which each block was found when its request was first admitted. Only finished
 /// requests count.
 struct Counts {
   std::uint64_t requests = 0;  ///< finished requests
   std::uint64_t rejected = 0;  ///< requests that are larger than the device
   std::uint64_t total = 0;
-  std::uint64_t device = 0;
-  std::uint64_t host = 0;
-  std::uint64_t storage = 0;
+  SourceCounts found{};
   std::uint64_t miss = 0;
-  std::uint64_t joined = 0;  ///< those of `host` and `storage` that another request was already loading
+  std::uint64_t joined = 0;  ///< those of `found` that another request was already loading
 
-  [[nodiscard]] std::uint64_t hits() const { return device + host + storage; }
+  [[nodiscard]] std::uint64_t hits() const { return found.sum(); }
 };
 
 /// Latencies of the calls. In loop mode, `match` and `commit` end with their completion, and `acquire` and `release` when the

@@ -33,7 +33,7 @@ struct Mismatch {
   std::uint64_t request = 0;
   std::size_t block = 0;
   BlockKey key;
-  Tier found_in = Tier::device;
+  Source found_in = Source::device;
   SlotId slot;
   std::size_t byte = 0;  ///< the first byte that differs
 };

@@ -84,7 +84,7 @@ StorageOptions to_storage(const std::string& option, const std::string& word) {
   }
   if (word == file) throw UsageError{fmt::format("{} file: needs a directory, as in file:/var/cache/terrace", option)};
   FileStorage storage;
-  storage.directory = word.substr(file.size());
+  storage.directories.emplace_back(word.substr(file.size()));
   return storage;
 }
 
@@ -190,7 +190,7 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
       .option("--storage-floor", file.floor, to_size, "SIZE", "Free space to keep in the file system of file:DIR (default 0)")
       .option("--storage-name", file.name, to_word, "NAME",
               "The store's own directory in file:DIR: digits, lower-case letters and '-' (default store)")
-      .option("--storage-stripe", file.more_directories, to_directory, "DIR",
+      .option("--storage-stripe", file.directories, to_directory, "DIR",
               "A further directory, on another disk, that file:DIR is striped over; may be given several times")
       .option("--storage-stripe-size", file.stripe_bytes, to_positive_size, "SIZE",
               "Bytes that lie side by side in one directory before the next one follows (default 4MiB)")

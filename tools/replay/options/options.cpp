@@ -123,10 +123,10 @@ void choose_storage(ReplayOptions& options, const ReplayArguments& arguments) {
                                  to_string(options.block_bytes))};
   }
   FileStorage file = arguments.file;
-  file.directory = in_files->directory;
+  file.directories.insert(file.directories.begin(), in_files->directories.front());
   file.capacity = *capacity;
   const bool sized = arguments.has("--storage-stripe-size");
-  if (file.more_directories.empty() && (sized || file.accept_lost_directories)) {
+  if (file.directories.size() == 1 && (sized || file.accept_lost_directories)) {
     throw UsageError{
         fmt::format("{} is for storage with --storage-stripe", sized ? "--storage-stripe-size" : "--storage-accept-lost")};
   }

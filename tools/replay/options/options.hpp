@@ -100,7 +100,7 @@ struct ReplayOptions {
 /// The command line as given. Each value is already converted and checked by itself.
 struct ReplayArguments {
   ReplayOptions options;  ///< a value that was not given has the default that it has without other options
-  FileStorage file;       ///< for --storage file:DIR, all but the directory and the capacity
+  FileStorage file;       ///< for --storage file:DIR, all but the first directory and the capacity
   std::string device = "emulated";
   std::optional<std::uint32_t> ranks;
   std::optional<Bytes> device_capacity;

@@ -1,29 +1,27 @@
 #pragma once
 
-#include "runtime/cache/cache.hpp"
-#include "runtime/cache/returned_leases.hpp"
-#include "runtime/cache/wait.hpp"
+#include "terrace/cache.hpp"
+#include "terrace/detail/wait.hpp"
 #include "terrace/lease.hpp"
+#include "terrace/request.hpp"
+#include "terrace/result.hpp"
+#include "terrace/statistics.hpp"
+#include "terrace/types.hpp"
+#include "terrace/write_back.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/associated_cancellation_slot.hpp>
 #include <boost/asio/async_result.hpp>
 #include <boost/asio/cancellation_type.hpp>
-#include <boost/asio/dispatch.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/strand.hpp>
 
-#include <atomic>
 #include <concepts>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <ranges>
 #include <span>
 #include <type_traits>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -33,11 +31,11 @@ namespace terrace {
 /// arrived.
 struct Grant {
   /// Value of `layers` when all layers have arrived.
-  static constexpr std::uint32_t all_layers = Loads::all_layers;
+  static constexpr std::uint32_t all_layers = std::numeric_limits<std::uint32_t>::max();
 
   Lease lease;
-  std::vector<SlotId> table;    ///< a slot per block of the sequence
-  std::vector<Tier> hit_tiers;  ///< of the leading blocks, one per hit
+  std::vector<SlotId> table;        ///< a slot per block of the sequence
+  std::vector<Source> hit_sources;  ///< of the leading blocks, one per hit
   RequestStats stats;
   double seconds_waited = 0;          ///< since the request was accepted
   std::uint32_t layers = all_layers;  ///< leading layers of all its blocks that have arrived
@@ -66,16 +64,16 @@ struct Commit {
 /// To stop it, call stop() first, and destroy the object after that has completed. After stop() was called, live requests can
 /// still use layers, commit and extend; every other operation fails with Errc::stopped and does nothing, except status(),
 /// wait_write_back() and a further stop().
-class AsyncCache : private LeaseHome {
+class AsyncCache {
  public:
   /// `cache` must have a waker and outlive the AsyncCache. Nothing else may use it meanwhile.
   AsyncCache(asio::any_io_executor executor, Cache& cache);
   /// All leases must have ended, and a stop() must have completed, unless the executor never runs again.
-  ~AsyncCache() override;
+  ~AsyncCache();
   AsyncCache(const AsyncCache&) = delete;
   AsyncCache& operator=(const AsyncCache&) = delete;
 
-  /// void(ErrorCode, Grant). Completes when everything that the request needs is there. Fails as Requests::acquire
+  /// void(ErrorCode, Grant). Completes when everything that the request needs is there. Fails as Cache::acquire
   /// does, except that it waits if there are too few slots, and with deadline_exceeded and stopped. It fails with no_room only
   /// if a load failed and there are too few slots to plan again.
   ///
@@ -87,18 +85,15 @@ class AsyncCache : private LeaseHome {
   auto acquire(AcquireRequest request, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, Grant)>(
         [this](auto handler, AcquireRequest wanted) {
-          const std::uint64_t number = ++last_acquire_;
+          const std::uint64_t number = next_acquire();
           auto slot = asio::get_associated_cancellation_slot(handler);
           auto wait = make_wait<Grant>(std::move(handler));
           if (slot.is_connected()) {
             slot.assign([this, number](asio::cancellation_type type) {
-              if (type == asio::cancellation_type::none) return;
-              asio::dispatch(strand_, [this, number] { cancel_acquire(number); });
+              if (type != asio::cancellation_type::none) cancel_acquire(number);
             });
           }
-          asio::dispatch(strand_, [this, number, wanted, w = std::move(wait)]() mutable {
-            begin_acquire({number, wanted, std::move(w)});
-          });
+          begin_acquire(number, wanted, std::move(wait));
         },
         token, request);
   }
@@ -110,10 +105,7 @@ class AsyncCache : private LeaseHome {
   auto layers(const Lease& lease, std::uint32_t count, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, std::uint32_t)>(
         [this](auto handler, RequestId id, std::uint32_t wanted) {
-          auto wait = make_wait<std::uint32_t>(std::move(handler));
-          asio::dispatch(strand_, [this, id, wanted, w = std::move(wait)]() mutable {
-            begin_layers(id, {wanted, std::move(w)});
-          });
+          begin_layers(id, wanted, make_wait<std::uint32_t>(std::move(handler)));
         },
         token, lease.id(), count);
   }
@@ -123,9 +115,7 @@ class AsyncCache : private LeaseHome {
   auto commit(const Lease& lease, std::span<const BlockKey> keys, Fence written, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, Commit)>(
         [this](auto handler, RequestId id, std::span<const BlockKey> blocks, Fence fence) {
-          auto wait = make_wait<Commit>(std::move(handler));
-          asio::dispatch(
-              strand_, [this, id, blocks, fence, w = std::move(wait)]() mutable { do_commit(id, blocks, fence, std::move(w)); });
+          begin_commit(id, blocks, fence, make_wait<Commit>(std::move(handler)));
         },
         token, lease.id(), keys, written);
   }
@@ -135,8 +125,7 @@ class AsyncCache : private LeaseHome {
   auto extend(const Lease& lease, std::uint32_t blocks, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, std::vector<SlotId>)>(
         [this](auto handler, RequestId id, std::uint32_t more) {
-          auto wait = make_wait<std::vector<SlotId>>(std::move(handler));
-          asio::dispatch(strand_, [this, id, more, w = std::move(wait)]() mutable { do_extend(id, more, std::move(w)); });
+          begin_extend(id, more, make_wait<std::vector<SlotId>>(std::move(handler)));
         },
         token, lease.id(), blocks);
   }
@@ -174,29 +163,43 @@ class AsyncCache : private LeaseHome {
     return perform_as(Completion{}, std::forward<Function>(function), std::forward<Token>(token));
   }
 
+  /// void(ErrorCode). Clears the cache (Cache::clear). If ClearOptions::wait is set, it completes when everything that was cached
+  /// has been dropped, and then perform(&Cache::resume) returns to normal service; requests that wait for slots fail with
+  /// `paused`. Pending requests fail with `cleared`.
+  template <class Token>
+  auto clear(const ClearOptions& options, Token&& token) {
+    return asio::async_initiate<Token, void(ErrorCode)>(
+        [this](auto handler, const ClearOptions& how) { begin_clear(how, make_wait<>(std::move(handler))); }, token, options);
+  }
+  /// void(ErrorCode). Makes a tier larger or smaller (Cache::resize), and completes when the device or host tier has its new
+  /// size: when the last slot has retired, or the last chunk of memory has arrived. Fails as Cache::resize, and with no_room if
+  /// the host tier stopped to grow early, or another resize has replaced this one; Cache::host_memory says how far it has come.
+  /// For storage it completes when the store has accepted the size.
+  template <class Token>
+  auto resize(Tier tier, std::uint32_t blocks, PoolId pool, Token&& token) {
+    return asio::async_initiate<Token, void(ErrorCode)>(
+        [this](auto handler, Tier of, std::uint32_t wanted, PoolId in) {
+          begin_resize(of, wanted, in, make_wait<>(std::move(handler)));
+        },
+        token, tier, blocks, pool);
+  }
+
   /// Returns at once. Can be called from any thread.
-  [[nodiscard]] CacheStatus status() const noexcept { return cache_.status(); }
+  [[nodiscard]] CacheStatus status() const noexcept;
 
   /// void(ErrorCode, WriteBackProgress). Completes when the job has ended. Fails: not_found. stop() cancels the job, which
   /// completes this with the state `cancelled`.
   template <class Token>
   auto wait_write_back(WriteBackId id, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, WriteBackProgress)>(
-        [this](auto handler, WriteBackId job) {
-          auto wait = make_wait<WriteBackProgress>(std::move(handler));
-          asio::dispatch(strand_, [this, job, w = std::move(wait)]() mutable { await_job(job, std::move(w)); });
-        },
-        token, id);
+        [this](auto handler, WriteBackId job) { begin_wait(job, make_wait<WriteBackProgress>(std::move(handler))); }, token, id);
   }
   /// void(ErrorCode, CheckpointReport). Writes everything that is cached to storage and flushes it, within `budget`, while the
   /// cache serves. Fails as Cache::start_write_back, and with stopped.
   template <class Token>
   auto checkpoint(Duration budget, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, CheckpointReport)>(
-        [this](auto handler, Duration within) {
-          auto wait = make_wait<CheckpointReport>(std::move(handler));
-          asio::dispatch(strand_, [this, within, w = std::move(wait)]() mutable { begin_checkpoint(within, std::move(w)); });
-        },
+        [this](auto handler, Duration within) { begin_checkpoint(within, make_wait<CheckpointReport>(std::move(handler))); },
         token, budget);
   }
 
@@ -214,18 +217,55 @@ class AsyncCache : private LeaseHome {
   template <class Token>
   auto stop(TimePoint until, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, WorkLeft)>(
-        [this](auto handler, TimePoint deadline) {
-          auto wait = make_wait<WorkLeft>(std::move(handler));
-          asio::dispatch(strand_, [this, deadline, w = std::move(wait)]() mutable { begin_stop(deadline, std::move(w)); });
-        },
-        token, until);
+        [this](auto handler, TimePoint deadline) { begin_stop(deadline, make_wait<WorkLeft>(std::move(handler))); }, token,
+        until);
   }
 
  private:
+  template <class... T>
+  using Wait = detail::Wait<T...>;
+
   template <class... T, class Handler>
   std::unique_ptr<Wait<T...>> make_wait(Handler handler) {
-    return std::make_unique<WaitFor<Handler, T...>>(std::move(handler), executor_);
+    return std::make_unique<detail::WaitFor<Handler, T...>>(std::move(handler), executor_);
   }
+
+  /// A function of perform(), with its completion handler.
+  class Call {
+   public:
+    virtual ~Call() = default;
+    virtual void run(Cache& cache) = 0;
+    virtual void fail(ErrorCode error) = 0;
+  };
+  template <class Function, class... T>
+  class CallOf final : public Call {
+   public:
+    CallOf(Function function, std::unique_ptr<Wait<T...>> wait) : function_{std::move(function)}, wait_{std::move(wait)} {}
+    void run(Cache& cache) override {
+      if constexpr (std::is_void_v<std::invoke_result_t<Function, Cache&>>) {
+        std::invoke(std::move(function_), cache);
+        finish(Result<void>{});
+      } else {
+        finish(std::invoke(std::move(function_), cache));
+      }
+    }
+    void fail(ErrorCode error) override { Wait<T...>::fail(std::move(wait_), error); }
+
+   private:
+    template <class Value>
+    void finish(Value value) {
+      Wait<T...>::complete(std::move(wait_), {}, std::move(value));
+    }
+    template <class Value>
+    void finish(Result<Value> result) {
+      if (!result) return fail(result.error());
+      Wait<T...>::complete(std::move(wait_), {}, std::move(*result));
+    }
+    void finish(const Result<void>& result) { Wait<T...>::complete(std::move(wait_), result ? ErrorCode{} : result.error()); }
+
+    Function function_;
+    std::unique_ptr<Wait<T...>> wait_;
+  };
 
   /// The values with which perform() completes, for the type that its function returns.
   template <class... T>
@@ -243,114 +283,28 @@ class AsyncCache : private LeaseHome {
     static_assert(((std::is_object_v<T> && !std::is_pointer_v<T> && !std::ranges::view<T>)&&...), "the result must own its data");
     return asio::async_initiate<Token, void(ErrorCode, T...)>(
         [this](auto handler, auto work) {
-          auto wait = make_wait<T...>(std::move(handler));
-          asio::dispatch(strand_, [this, w = std::move(wait), f = std::move(work)]() mutable {
-            if (stop_begun_) return Wait<T...>::fail(std::move(w), Errc::stopped);
-            take_returned();
-            try {
-              call(std::move(f), std::move(w));
-            } catch (...) {
-              cache_.wake();  // the turn follows then
-              throw;
-            }
-            turn();
-          });
+          begin_call(std::make_unique<CallOf<decltype(work), T...>>(std::move(work), make_wait<T...>(std::move(handler))));
         },
         token, std::forward<Function>(function));
   }
-  template <class Function, class... T>
-  void call(Function function, std::unique_ptr<Wait<T...>> wait) {
-    const Cache::Visit visit{cache_};
-    if constexpr (std::is_void_v<std::invoke_result_t<Function, Cache&>>) {
-      std::invoke(std::move(function), cache_);
-      finish(std::move(wait), Result<void>{});
-    } else {
-      finish(std::move(wait), std::invoke(std::move(function), cache_));
-    }
-  }
-  template <class T>
-  static void finish(std::unique_ptr<Wait<T>> wait, T value) {
-    Wait<T>::complete(std::move(wait), {}, std::move(value));
-  }
-  template <class T>
-  static void finish(std::unique_ptr<Wait<T>> wait, Result<T> result) {
-    if (!result) return Wait<T>::fail(std::move(wait), result.error());
-    Wait<T>::complete(std::move(wait), {}, std::move(*result));
-  }
-  static void finish(std::unique_ptr<Wait<>> wait, const Result<void>& result) {
-    Wait<>::complete(std::move(wait), result ? ErrorCode{} : result.error());
-  }
 
-  struct Waiting {
-    std::uint64_t number = 0;  ///< of this call, because a RequestId may be used again
-    AcquireRequest request;
-    std::unique_ptr<Wait<Grant>> wait;
-  };
-
-  struct LayersWait {
-    std::uint32_t wanted = 0;
-    std::unique_ptr<Wait<std::uint32_t>> wait;
-  };
-  /// A request that is granted by layer and not ready yet, or that has failed since.
-  struct Loading {
-    std::uint32_t layers = 0;
-    ErrorCode error;
-    std::vector<LayersWait> waits;
-  };
-
-  void give_back(std::unique_ptr<ReturnedLease> lease) noexcept override;
-
-  // All of these run on the strand.
-  void begin_acquire(Waiting waiting);
+  // Any thread. Each of them goes on in the strand.
+  [[nodiscard]] std::uint64_t next_acquire();
+  void begin_acquire(std::uint64_t number, const AcquireRequest& request, std::unique_ptr<Wait<Grant>> wait);
   void cancel_acquire(std::uint64_t number);
-  void give_up(RequestId id);
-  [[nodiscard]] bool try_acquire(Waiting& waiting);
-  void do_commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<Commit>> wait);
-  void do_extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait<std::vector<SlotId>>> wait);
-  struct JobWait {  ///< either `progress` or `checkpoint` is set
-    WriteBackId id;
-    std::unique_ptr<Wait<WriteBackProgress>> progress;
-    std::unique_ptr<Wait<CheckpointReport>> checkpoint;
-  };
-  void await_job(WriteBackId id, std::unique_ptr<Wait<WriteBackProgress>> wait);
+  void begin_layers(RequestId id, std::uint32_t wanted, std::unique_ptr<Wait<std::uint32_t>> wait);
+  void begin_commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<Commit>> wait);
+  void begin_extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait<std::vector<SlotId>>> wait);
+  void begin_call(std::unique_ptr<Call> call);
+  void begin_clear(const ClearOptions& options, std::unique_ptr<Wait<>> wait);
+  void begin_resize(Tier tier, std::uint32_t blocks, PoolId pool, std::unique_ptr<Wait<>> wait);
+  void begin_wait(WriteBackId id, std::unique_ptr<Wait<WriteBackProgress>> wait);
   void begin_checkpoint(Duration budget, std::unique_ptr<Wait<CheckpointReport>> wait);
-  void tell_ended_jobs();
-  void tell_ended(JobWait wait, const std::optional<WriteBackProgress>& progress);
   void begin_stop(TimePoint until, std::unique_ptr<Wait<WorkLeft>> wait);
-  void begin_layers(RequestId id, LayersWait wait);
-  void take_returned();
-  void turn();
-  void on_event(const RequestEvent& event);
-  void end_layers_waits(Loading& loading);
-  void grant(RequestId id, std::unique_ptr<Wait<Grant>> wait, std::uint32_t layers = Grant::all_layers);
-  void admit();
-  void wait_for_wake();
-  void wait_for_deadline();
-  void finish_stop();
-  void end_waits();
 
-  // Constant after construction.
-  asio::any_io_executor executor_;
-  asio::strand<asio::any_io_executor> strand_;
-
-  // Strand only.
-  Cache& cache_;
-  asio::posix::stream_descriptor wake_;
-  asio::steady_timer timer_;
-  std::unordered_map<RequestId, Lease> leases_;     ///< the leases of the cache; callers hold leases on these
-  std::unordered_map<RequestId, Waiting> pending_;  ///< accepted, not granted yet
-  std::unordered_map<RequestId, Loading> loading_;  ///< granted by layer; a failed one stays until its lease ends
-  std::deque<Waiting> waiting_;                     ///< for slots, in order
-  std::vector<JobWait> job_waits_;
-  std::vector<std::unique_ptr<Wait<WorkLeft>>> stopping_;
-  TimePoint stop_until_ = never;
-  bool stop_begun_ = false;
-  bool resting_ = false;   ///< a stop has completed, or completes when `handlers_` is 0: nothing waits for a wake-up or a time
-  unsigned handlers_ = 0;  ///< handlers for wake-ups and deadlines that have not run yet
-
-  // Any thread.
-  ReturnedLeases returned_;
-  std::atomic<std::uint64_t> last_acquire_{0};
+  struct State;
+  const asio::any_io_executor executor_;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace terrace

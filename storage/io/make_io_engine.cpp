@@ -1,4 +1,4 @@
-#include "storage/io/io_choice.hpp"
+#include "storage/io/make_io_engine.hpp"
 
 #include <stdexcept>
 

@@ -16,6 +16,8 @@ namespace terrace {
 
 namespace asio = boost::asio;
 
+namespace detail {
+
 /// A completion handler void(ErrorCode, T...) with its type erased. It is called once, on its own executor, which stays busy
 /// until then. It can be completed from any thread. If it is never completed, it is destroyed without a call. Its cancellation
 /// slot is cleared before the call.
@@ -55,4 +57,5 @@ class WaitFor final : public Wait<T...> {
   asio::executor_work_guard<asio::associated_executor_t<Handler, asio::any_io_executor>> work_;
 };
 
+}  // namespace detail
 }  // namespace terrace

@@ -1,23 +1,15 @@
 #pragma once
 
+#include "terrace/device.hpp"
 #include "terrace/types.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace terrace {
-
-/// One part of every block of a pool. The part of block b begins at base + b * stride and has `bytes` bytes. Engines have one
-/// region for each layer and for K and V. A pool of packed blocks has one region for each layer, and the stride is the size of a
-/// block.
-struct DeviceRegion {
-  std::uint64_t base = 0;  ///< an address in device memory
-  std::uint64_t stride = 0;
-  std::uint64_t bytes = 0;
-  std::uint32_t layer = 0;  ///< the layer to which the bytes belong; used by commands that name layers
-};
 
 /// The place of the blocks of one pool on the device. The parts of a block, in the order of the regions, make up one contiguous
 /// host slot. The regions of a layer need not be adjacent there (for example, all K may come before all V). Constant after
@@ -35,6 +27,8 @@ class DeviceGeometry {
   [[nodiscard]] std::uint32_t layers() const { return layers_; }
   /// Returns true if whole blocks lie side by side, as they do on the host.
   [[nodiscard]] bool packed() const { return packed_; }
+  /// Returns the number of bytes of these layers in one block. Nothing: of the whole block.
+  [[nodiscard]] std::uint64_t bytes_of(std::optional<LayerRange> layers) const;
   /// Returns the number of bytes from the beginning of the region's first block to the end of its last.
   [[nodiscard]] std::uint64_t extent(const DeviceRegion& region) const { return (slots_ - 1) * region.stride + region.bytes; }
 
@@ -53,5 +47,15 @@ class DeviceGeometry {
 
 /// Throws std::invalid_argument if blocks of two pools overlap.
 void check_disjoint(std::span<const DeviceGeometry> pools);
+
+/// The place of the blocks of one pool, and whose memory it is.
+struct PlacedPool {
+  const DeviceGeometry& geometry;
+  bool owned;  ///< the device has allocated the memory itself
+};
+
+/// Returns the geometries of all pools after some of them have moved to other addresses, as in Device::relocate(). Throws
+/// std::invalid_argument as described there, except that it does not know whose memory the new addresses are.
+[[nodiscard]] std::vector<DeviceGeometry> relocated(std::span<const PlacedPool> pools, std::span<const RelocatedPool> moved);
 
 }  // namespace terrace

@@ -1,4 +1,4 @@
-#include "transfer/cuda/copy/device_geometry.hpp"
+#include "transfer/device/device_geometry.hpp"
 
 #include <fmt/format.h>
 
@@ -90,6 +90,26 @@ std::uint32_t checked_layers(std::span<const DeviceRegion> regions) {
   return last + 1;
 }
 
+/// Checks that the layout is the same as before, because blocks on the host have that layout.
+void check_same_layout(std::size_t pool, const DeviceGeometry& before, std::span<const DeviceRegion> regions) {
+  if (regions.size() != before.regions().size()) {
+    throw std::invalid_argument{
+        fmt::format("device geometry: pool {} has {} regions, and not {}", pool, before.regions().size(), regions.size())};
+  }
+  for (std::size_t i = 0; i < regions.size(); ++i) {
+    const DeviceRegion& had = before.regions()[i];
+    if (regions[i].layer != had.layer) {
+      throw std::invalid_argument{fmt::format("device geometry: region {} of pool {} is of layer {}, and not of {}", i, pool,
+                                              had.layer, regions[i].layer)};
+    }
+    if (regions[i].bytes == had.bytes && regions[i].stride == had.stride) continue;
+    throw std::invalid_argument{fmt::format(
+        "device geometry: region {} of pool {} holds {} of each block at a stride of {}, and not {} at a stride of {}", i, pool,
+        to_string(Bytes{had.bytes}), to_string(Bytes{had.stride}), to_string(Bytes{regions[i].bytes}),
+        to_string(Bytes{regions[i].stride}))};
+  }
+}
+
 bool are_packed(std::span<const DeviceRegion> regions, Bytes block_bytes) {
   std::uint64_t next = regions.front().base;
   for (const DeviceRegion& region : regions) {
@@ -124,6 +144,11 @@ DeviceGeometry::DeviceGeometry(std::uint32_t slots, std::vector<DeviceRegion> re
   packed_ = are_packed(regions_, block_bytes_);
 }
 
+std::uint64_t DeviceGeometry::bytes_of(std::optional<LayerRange> layers) const {
+  const std::uint64_t whole = count(block_bytes_);
+  return layers ? whole / layers_ * layers->count : whole;
+}
+
 DeviceGeometry packed_geometry(std::uint64_t base, std::uint32_t slots, Bytes block_bytes, std::uint32_t layers) {
   if (layers == 0 || count(block_bytes) % layers != 0) {
     throw std::invalid_argument{
@@ -148,6 +173,24 @@ void check_disjoint(std::span<const DeviceGeometry> pools) {
       }
     }
   }
+}
+
+std::vector<DeviceGeometry> relocated(std::span<const PlacedPool> pools, std::span<const RelocatedPool> moved) {
+  std::vector<DeviceGeometry> geometries;
+  geometries.reserve(pools.size());
+  for (const PlacedPool& pool : pools) geometries.push_back(pool.geometry);
+  for (const RelocatedPool& each : moved) {
+    const std::size_t number = each.pool.value();
+    if (number >= pools.size()) throw std::invalid_argument{fmt::format("device geometry: there is no pool {}", number)};
+    if (pools[number].owned) {
+      throw std::invalid_argument{fmt::format("device geometry: the memory of pool {} is the device's own", number)};
+    }
+    const DeviceGeometry& before = pools[number].geometry;
+    check_same_layout(number, before, each.regions);
+    geometries[number] = DeviceGeometry{before.slots(), each.regions, before.block_bytes()};
+  }
+  check_disjoint(geometries);
+  return geometries;
 }
 
 }  // namespace terrace

@@ -1,4 +1,4 @@
-#include "transfer/cuda/copy/device_geometry.hpp"
+#include "transfer/device/device_geometry.hpp"
 
 #include <gtest/gtest.h>
 
