@@ -1,5 +1,12 @@
 # How every target of ours is built.
 
+# The same objects make the folders' libraries, the shared library and the static one. A shared library exports only what
+# TERRACE_API marks (include/terrace/export.hpp). Nobody replaces a function of the library, so that calls may be inlined.
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+add_compile_options(-fno-semantic-interposition)
+
 add_library(terrace_build_flags INTERFACE)
 target_compile_options(terrace_build_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow
                        $<$<BOOL:${TERRACE_WARNINGS_AS_ERRORS}>:-Werror>)
