@@ -22,11 +22,15 @@ if(TERRACE_SANITIZE)
   endif()
 endif()
 
-# terrace_library(NAME SOURCES... HEADERS... LINKS... PRIVATE_LINKS...): one library a folder, `terrace::NAME`.
+# terrace_library(NAME SOURCES... HEADERS... LINKS... PRIVATE_LINKS... [NOT_INSTALLED]): one library a folder, `terrace::NAME`.
+# Its objects are part of the installed library too (cmake/install.cmake), except where it is NOT_INSTALLED.
 function(terrace_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;LINKS;PRIVATE_LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "NOT_INSTALLED" "" "SOURCES;HEADERS;LINKS;PRIVATE_LINKS" ${ARGN})
   add_library(terrace_${name} STATIC ${ARG_SOURCES})
   add_library(terrace::${name} ALIAS terrace_${name})
   target_sources(terrace_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARG_HEADERS})
   target_link_libraries(terrace_${name} PUBLIC ${ARG_LINKS} PRIVATE ${ARG_PRIVATE_LINKS} terrace_build_flags)
+  if(NOT ARG_NOT_INSTALLED)
+    set_property(GLOBAL APPEND PROPERTY TERRACE_INSTALLED_FOLDERS terrace_${name})
+  endif()
 endfunction()
