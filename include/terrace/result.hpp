@@ -53,5 +53,7 @@ class [[nodiscard]] Result : public boost::system::result<T> {
 
 }  // namespace terrace
 
+namespace boost::system {
 template <>
-struct boost::system::is_error_code_enum<terrace::Errc> : std::true_type {};
+struct is_error_code_enum<terrace::Errc> : std::true_type {};
+}  // namespace boost::system
