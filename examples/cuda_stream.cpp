@@ -1,4 +1,5 @@
-// A minimal engine with a CUDA stream and KV tensors of its own. It never waits on the host for a copy of a block: the stream does.
+// A minimal engine with a CUDA stream and KV tensors of its own. It never waits on the host for a copy of a block: the stream
+// does.
 //
 // Its "kernels" are calls of the driver that fill and read memory. The calls go through Terrace's table of driver functions, so
 // that this file also builds where no driver is installed; an engine calls the CUDA runtime.
@@ -84,8 +85,8 @@ std::size_t serve(Cache& cache, Engine& engine, RequestId id, const std::vector<
   wanted.by_layer = true;
   Lease lease = cache.acquire(wanted).value();
   for (std::uint32_t layer = 0; layer < layers; ++layer) {
-    // From here on the stream waits for the hits of this layer, while later layers are still copied. not_ready: the copies are not
-    // on the device yet. An engine with other requests serves those meanwhile; then it sleeps until wake_fd() is readable.
+    // From here on the stream waits for the hits of this layer, while later layers are still copied. not_ready: the copies are
+    // not on the device yet. An engine with other requests serves those meanwhile; then it sleeps until wake_fd() is readable.
     Result<void> ordered = cache.await(lease, layer + 1, engine.stream());
     while (!ordered && ordered.error() == Errc::not_ready) {
       (void)cache.poll();
@@ -94,7 +95,7 @@ std::size_t serve(Cache& cache, Engine& engine, RequestId id, const std::vector<
     }
     ordered.value();
     const std::span<const SlotId> table = cache.block_table(lease).value();
-    const std::size_t hits = cache.hit_tiers(lease)->size();
+    const std::size_t hits = cache.hit_sources(lease)->size();
     for (std::size_t i = 0; i < hits; ++i) engine.attend(layer, table[i], first_number + i);
     for (std::size_t i = hits; i < table.size(); ++i) engine.compute(layer, table[i], first_number + i);
   }
@@ -103,7 +104,7 @@ std::size_t serve(Cache& cache, Engine& engine, RequestId id, const std::vector<
   // A load that failed under way shows here. Until then nothing that was computed is shared.
   cache.wait(lease).value();
   (void)cache.commit(lease, chain.keys(), done).value();
-  const std::size_t hits = cache.hit_tiers(lease)->size();
+  const std::size_t hits = cache.hit_sources(lease)->size();
   cache.release(std::move(lease), done);
   return hits;
 }

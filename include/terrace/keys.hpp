@@ -103,6 +103,7 @@ class TERRACE_API PromptItems {
 ///                         5 weight epoch (8 bytes, little-endian)
 ///     kind 'B', a block:  16 parent key, 17 token ids (4 bytes each, little-endian), then any number of extra keys
 ///     kind 'O', a block named by the engine:  16 parent key, 18 the engine's bytes, then any number of extra keys
+///     kind 'U', an unchained block named by the engine:  19 namespace, 18 the engine's bytes (terrace/opaque_keys.hpp)
 ///     extra key:          32 media and 35 run of prompt embeddings (8 bytes: the item's first token relative to the
 ///                         block's first, two's complement, little-endian; then the digest), 33 prompt embedding digest,
 ///                         34 anything else that the engine wants to distinguish

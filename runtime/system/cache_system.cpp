@@ -4,7 +4,7 @@
 #include "runtime/system/cache_system_watch.hpp"
 #include "runtime/system/pool_storage.hpp"
 #include "runtime/system/system_config.hpp"
-#include "storage/io/signals_blocked.hpp"
+#include "storage/io/end_within.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/device/slot_memory.hpp"
 #include "transfer/emulated/emulated_device.hpp"
@@ -13,16 +13,12 @@
 #include "transfer/engine/transfer_port.hpp"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <algorithm>
-#include <future>
 #include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -246,24 +242,7 @@ CloseReport CacheSystem::close(TimePoint until) {
   parts_->watch.look();
   parts_->log.end();  // its sink may not exist as long as the thread below
   Parts* const parts = parts_.release();
-  std::promise<void> freed;
-  const std::future<void> is_freed = freed.get_future();
-  try {
-    std::thread closing;
-    {
-      const SignalsBlocked blocked;
-      closing = std::thread{[parts, promise = std::move(freed)]() mutable {
-        ::pthread_setname_np(::pthread_self(), "terrace-close");
-        delete parts;
-        promise.set_value();
-      }};
-    }
-    report.closed = is_freed.wait_until(until) == std::future_status::ready;
-    if (report.closed) closing.join();
-    else closing.detach();
-  } catch (const std::system_error&) {
-    // Without a thread the parts are given up, because to destroy them here could take for ever.
-  }
+  report.closed = end_within([parts] { delete parts; }, until);
   return report;
 }
 

@@ -40,8 +40,8 @@ std::uint64_t whole_bytes(std::size_t entry, std::uint64_t values, KvType type, 
 /// The heads that one rank holds.
 std::uint32_t heads_of_rank(std::size_t entry, std::uint32_t heads, std::uint32_t ranks) {
   if (heads >= ranks ? heads % ranks != 0 : ranks % heads != 0) {
-    refuse(entry, fmt::format("{} KV heads cannot be divided evenly among {} ranks: one must be a multiple of the other", heads,
-                              ranks));
+    refuse(entry,
+           fmt::format("{} KV heads cannot be divided evenly among {} ranks: one must be a multiple of the other", heads, ranks));
   }
   return std::max(heads / ranks, 1U);
 }
@@ -85,7 +85,8 @@ LayerBytes bytes_of(std::size_t entry, const LayerShape& shape, std::uint32_t ra
     values += product(entry, {vectors.count, size, shape.block_tokens});
     if (!shape.scales) continue;
     const std::uint32_t each = shape.scales->values_per_scale > 0 ? shape.scales->values_per_scale : size;
-    if (size % each != 0) refuse(entry, fmt::format("{} values cannot be divided into runs of {} with one scale each", size, each));
+    if (size % each != 0)
+      refuse(entry, fmt::format("{} values cannot be divided into runs of {} with one scale each", size, each));
     scales += product(entry, {vectors.count, size / each, shape.block_tokens});
   }
   LayerBytes bytes;

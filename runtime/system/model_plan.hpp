@@ -77,14 +77,14 @@ struct GroupPlan {
   void apply_to(CacheSystemOptions& options) const;
 };
 
-/// Derives block sizes from the shape, and counts from the budget, so that all pools become full at the same time if sequences are
-/// typical (plan_pools()). Groups share a pool if their blocks have the same size and number of layers. Blocks have no padding:
-/// all layers of a block lie side by side, each with the bytes of one rank.
+/// Derives block sizes from the shape, and counts from the budget, so that all pools become full at the same time if sequences
+/// are typical (plan_pools()). Groups share a pool if their blocks have the same size and number of layers. Blocks have no
+/// padding: all layers of a block lie side by side, each with the bytes of one rank.
 ///
 /// Throws std::invalid_argument with one sentence that says what does not fit and what would.
 ///
-/// Example: 32 layers of 8 heads with 128 values of bfloat16, in blocks of 16 tokens, on 2 ranks: a block has 2 MiB, and each rank
-/// holds 1 MiB of it.
+/// Example: 32 layers of 8 heads with 128 values of bfloat16, in blocks of 16 tokens, on 2 ranks: a block has 2 MiB, and each
+/// rank holds 1 MiB of it.
 [[nodiscard]] GroupPlan plan_groups(const ModelShape& model, const TypicalSequence& typical, const MemoryBudget& budget);
 
 }  // namespace terrace

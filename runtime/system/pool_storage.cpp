@@ -98,15 +98,7 @@ PoolStorage::~PoolStorage() {
 std::optional<StoreHealth> PoolStorage::health() const {
   if (!guard_) return std::nullopt;
   StoreHealth health = guard_->health();
-  health.lost_directories = file_store_->lost_directories();
-  if (const std::string& lost = file_store_->durability_lost(); !lost.empty() && health.state == StoreState::well) {
-    health.state = StoreState::degraded;
-    health.reason = lost;
-  }
-  if (health.lost_directories.empty() || health.state != StoreState::well) return health;
-  health.state = StoreState::degraded;
-  health.reason = fmt::format("{} of the directories that it is striped over are lost until the next start, {} among them",
-                              health.lost_directories.size(), health.lost_directories.front().string());
+  add_health_of(*file_store_, health);
   return health;
 }
 

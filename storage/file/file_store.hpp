@@ -9,6 +9,7 @@
 #include "storage/io/aligned_buffer.hpp"
 #include "storage/io/io_engine.hpp"
 #include "terrace/block_store.hpp"
+#include "terrace/storage.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -194,5 +195,9 @@ class FileStore final : public BlockStore {
   std::vector<SlotId> changed_;
   bool closed_ = false;
 };
+
+/// Adds to the health of a store in front of `files` what only the files know: directories that are lost, and whether a restart
+/// would find everything.
+void add_health_of(const FileStore& files, StoreHealth& health);
 
 }  // namespace terrace

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "storage/io/io_choice.hpp"
 #include "storage/io/io_engine.hpp"
 #include "storage/io/threaded_io.hpp"
 #include "storage/io/uring_io.hpp"
+#include "terrace/storage.hpp"
 
 #include <memory>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "storage/resilience/resilience_options.hpp"
 #include "terrace/clock.hpp"
+#include "terrace/storage.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +26,7 @@ namespace terrace {
 /// Threads: one. Allocates nothing after construction, except in describe().
 class CircuitBreaker {
  public:
-  enum class State : unsigned char { closed, open, half_open };
+  using State = BreakerState;
   enum class Admission : unsigned char { declined, passed, probe };
   enum class Outcome : unsigned char { succeeded, failed, unclear };
 
@@ -67,7 +67,5 @@ class CircuitBreaker {
   std::uint64_t opened_ = 0;
   std::uint64_t declined_ = 0;
 };
-
-[[nodiscard]] const char* to_string(CircuitBreaker::State state) noexcept;
 
 }  // namespace terrace

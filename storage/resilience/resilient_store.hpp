@@ -3,45 +3,16 @@
 #include "base/waker.hpp"
 #include "storage/resilience/circuit_breaker.hpp"
 #include "storage/resilience/error_class.hpp"
-#include "storage/resilience/resilience_options.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
+#include "terrace/storage.hpp"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <string>
 #include <vector>
 
 namespace terrace {
-
-enum class StoreState : unsigned char {
-  well,  ///< in use
-  /// not used after failures, and being probed; or a part of it is lost, or a restart would not find its files (for these two see
-  /// CacheSystem::storage_health)
-  degraded,
-  down,  ///< as `degraded`, and at least two probes in a row have failed
-};
-[[nodiscard]] const char* to_string(StoreState state) noexcept;
-
-struct StoreHealth {
-  StoreState state = StoreState::well;
-  std::string reason;  ///< one sentence for people
-  /// state of the breaker that is in the worse state, of reads or of writes
-  CircuitBreaker::State breaker = CircuitBreaker::State::closed;
-  TimePoint next_probe = never;  ///< the earlier of the two; `never` if both breakers are closed
-  /// how often either breaker opened since construction; the counts down to `failed` are since construction too
-  std::uint64_t opened = 0;
-  std::uint64_t retried = 0;    ///< operations given to the store again after a failure
-  std::uint64_t recovered = 0;  ///< operations that succeeded after a failure
-  std::uint64_t declined = 0;   ///< reads and writes not given to the store because their breaker was open
-  std::uint64_t held_back = 0;  ///< the same because their key was within its back-off
-  std::array<std::uint64_t, error_class_count> failed{};  ///< by ErrorClass: tries of reads and writes that failed
-  std::uint32_t waiting = 0;                              ///< operations that wait for a retry now
-  /// filled in for striped stores by CacheSystem; ResilientStore leaves it empty
-  std::vector<std::filesystem::path> lost_directories{};
-};
 
 /// A store with retries and circuit breakers in front of another store, for devices that fail for a while. It keeps the contract
 /// of BlockStore.

@@ -31,6 +31,7 @@ const std::vector<Folder>& house() {
       {"runtime/cache",
        {"base", "radix/tree", "runtime/manager", "runtime/measure", "runtime/types", "storage/index", "transfer/device",
         "transfer/engine", "transfer/host"}},
+      {"runtime/config", {"base", "radix/tree", "runtime/system", "runtime/types", "storage/io", "transfer/engine"}},
       {"runtime/manager",
        {"base", "radix/groups", "radix/tree", "runtime/measure", "runtime/tiering", "runtime/types", "storage/index",
         "transfer/device"}},
@@ -42,6 +43,8 @@ const std::vector<Folder>& house() {
         "storage/resilience", "transfer/cuda", "transfer/device", "transfer/emulated", "transfer/engine"}},
       {"runtime/tiering",
        {"base", "radix/tree", "runtime/measure", "runtime/residency", "runtime/types", "storage/index", "transfer/device"}},
+      {"runtime/tier_store",
+       {"base", "radix/keys", "storage/file", "storage/index", "storage/io", "storage/resilience", "transfer/host"}},
       {"runtime/types", {"base", "radix/eviction", "radix/groups", "radix/keys", "radix/tree"}},
       {"storage/file", {"base", "storage/format", "storage/index", "storage/io"}},
       {"storage/format", {"base", "storage/index", "storage/io"}},
@@ -70,9 +73,9 @@ const std::vector<Folder>& house() {
 const std::vector<Folder>& public_vocabulary() {
   static const std::vector<Folder> folders{
       {"base", {"types", "result", "clock", "waker", "log"}},
-      {"radix", {"types", "result", "keys", "groups", "eviction_policy", "statistics"}},
-      {"storage", {"types", "result", "clock", "waker", "log", "block_store"}},
-      {"transfer", {"types", "result", "clock", "waker", "log", "device"}},
+      {"radix", {"types", "result", "keys", "opaque_keys", "groups", "eviction_policy", "opaque_keys", "statistics"}},
+      {"storage", {"types", "result", "clock", "waker", "log", "block_store", "storage"}},
+      {"transfer", {"types", "result", "clock", "waker", "log", "device", "host_region"}},
   };
   return folders;
 }

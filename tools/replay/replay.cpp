@@ -53,7 +53,9 @@ Input open_input(const ReplayOptions& options, const Interrupt& interrupt) {
 
 DeviceOptions device_of(const ReplayOptions& options, std::uint32_t rank) {
   if (const std::optional<int> cuda = options.devices.at(rank)) {
-    return CudaGpu{.ordinal = *cuda, .calibration = calibration_file()};
+    const auto* const gpu = std::get_if<CudaGpu>(&options.system.ranks.at(rank).device);
+    const bool named = gpu != nullptr && !gpu->calibration.empty();
+    return CudaGpu{.ordinal = *cuda, .calibration = named ? gpu->calibration : calibration_file()};
   }
   if (options.reference && options.inject == Fault::none) return InstantGpu{};
   return EmulatedGpu{.link = {}, .faults = emulated(options.inject)};
@@ -66,11 +68,11 @@ std::uint32_t reserved_slots(const ReplayOptions& options, std::uint32_t full_bl
 }
 
 CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t full_blocks_max) {
-  CacheSystemOptions system;
+  CacheSystemOptions system = options.system;
   PoolOptions& pool = system.pools.front();
   pool.block_bytes = options.block_bytes;
   pool.device_blocks = options.device_blocks;
-  pool.device_blocks_max = options.device_blocks + reserved_slots(options, full_blocks_max);
+  pool.device_blocks_max = std::max(pool.device_blocks_max, options.device_blocks + reserved_slots(options, full_blocks_max));
   pool.host_blocks = options.host_blocks;
   system.storage = options.storage;
   system.storage_guard = options.storage_guard;
@@ -82,7 +84,7 @@ CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t fu
     system.unit_prefill_seconds = options.block_tokens / options.prefill_speed;
   }
   // In a reference run each evicted block has its slot in the host before the next block is chosen.
-  system.evictions_in_flight_max = options.reference ? 1 : 0;
+  if (options.reference) system.evictions_in_flight_max = 1;
   // In a reference run no request may wait for a staging slot, because all blocks from storage arrive at the same time.
   if (options.reference && options.has_storage()) {
     pool.staging_blocks = std::max(1U, std::min(full_blocks_max, options.device_blocks));

@@ -2,6 +2,7 @@
 
 #include "runtime/manager/cache_manager.hpp"
 #include "runtime/system/cache_system.hpp"
+#include "runtime/types/config.hpp"
 #include "storage/memory/memory_store.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "transfer/emulated/emulated_device.hpp"

@@ -3,6 +3,7 @@
 #include "tests/transfer/cuda/fake_cuda.hpp"
 #include "transfer/cuda/driver_device.hpp"
 #include "transfer/device/slot_memory.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 

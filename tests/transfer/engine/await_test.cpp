@@ -3,6 +3,7 @@
 #include "tests/simulated/simulated_device.hpp"
 #include "tests/transfer/engine/simulated_ranks.hpp"
 #include "tests/transfer/support.hpp"
+#include "transfer/device/transfer.hpp"
 #include "transfer/emulated/emulated_device.hpp"
 #include "transfer/emulated/emulated_stream.hpp"
 #include "transfer/engine/transfer_engine.hpp"
