@@ -1,6 +1,9 @@
 # Every dependency is named here, with what it is for. tools/install-packages installs them from the distribution. The CUDA
 # toolkit, which is optional and of no distribution, is in cuda.cmake.
 
+# A project that adds this one by add_subdirectory() links targets that are found here.
+set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL TRUE)
+
 find_package(Threads REQUIRED)
 
 # Asio (event loop, coroutines), System (error_code, result), JSON (trace lines, reports). Header-only use.
@@ -22,16 +25,18 @@ endif()
 # SHA-256 with the processor's own instructions, for block keys.
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 
-# .gz traces.
-find_package(ZLIB REQUIRED)
+if(TERRACE_BUILD_PROGRAM OR TERRACE_BUILD_TESTS)
+  # .gz traces.
+  find_package(ZLIB REQUIRED)
 
-# Command line of the tools.
-find_package(CLI11 REQUIRED)
+  # Command line of the tools.
+  find_package(CLI11 REQUIRED)
 
-# Google Benchmark: `terrace bench index`. Not in portable programs: there is no archive of it, and the shared library would want
-# the compiler's shared library, and with it a newer C library than the program.
-if(NOT TERRACE_PORTABLE)
-  find_package(benchmark REQUIRED)
+  # Google Benchmark: `terrace bench index`. Not in portable programs: there is no archive of it, and the shared library would
+  # want the compiler's shared library, and with it a newer C library than the program.
+  if(NOT TERRACE_PORTABLE)
+    find_package(benchmark REQUIRED)
+  endif()
 endif()
 
 # moodycamel::ConcurrentQueue: lock-free queues between threads. Included by base/completion_queue.hpp and

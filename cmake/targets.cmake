@@ -1,5 +1,12 @@
 # How every target of ours is built.
 
+# The same objects make the folders' libraries, the shared library and the static one. A shared library exports only what
+# TERRACE_API marks (include/terrace/export.hpp). Nobody replaces a function of the library, so that calls may be inlined.
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+add_compile_options(-fno-semantic-interposition)
+
 add_library(terrace_build_flags INTERFACE)
 target_compile_options(terrace_build_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow
                        $<$<BOOL:${TERRACE_WARNINGS_AS_ERRORS}>:-Werror>)
@@ -15,11 +22,15 @@ if(TERRACE_SANITIZE)
   endif()
 endif()
 
-# terrace_library(NAME SOURCES... HEADERS... LINKS... PRIVATE_LINKS...): one library a folder, `terrace::NAME`.
+# terrace_library(NAME SOURCES... HEADERS... LINKS... PRIVATE_LINKS... [NOT_INSTALLED]): one library a folder, `terrace::NAME`.
+# Its objects are part of the installed library too (cmake/install.cmake), except where it is NOT_INSTALLED.
 function(terrace_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;LINKS;PRIVATE_LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "NOT_INSTALLED" "" "SOURCES;HEADERS;LINKS;PRIVATE_LINKS" ${ARGN})
   add_library(terrace_${name} STATIC ${ARG_SOURCES})
   add_library(terrace::${name} ALIAS terrace_${name})
   target_sources(terrace_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARG_HEADERS})
   target_link_libraries(terrace_${name} PUBLIC ${ARG_LINKS} PRIVATE ${ARG_PRIVATE_LINKS} terrace_build_flags)
+  if(NOT ARG_NOT_INSTALLED)
+    set_property(GLOBAL APPEND PROPERTY TERRACE_INSTALLED_FOLDERS terrace_${name})
+  endif()
 endfunction()

@@ -2,6 +2,7 @@
 
 #include "terrace/cache.hpp"
 #include "terrace/detail/wait.hpp"
+#include "terrace/export.hpp"
 #include "terrace/lease.hpp"
 #include "terrace/request.hpp"
 #include "terrace/result.hpp"
@@ -29,7 +30,7 @@ namespace terrace {
 
 /// The result of a granted request. A request is granted when it is ready; a request by layer, when its first layers have
 /// arrived.
-struct Grant {
+struct TERRACE_API Grant {
   /// Value of `layers` when all layers have arrived.
   static constexpr std::uint32_t all_layers = std::numeric_limits<std::uint32_t>::max();
 
@@ -64,7 +65,7 @@ struct Commit {
 /// To stop it, call stop() first, and destroy the object after that has completed. After stop() was called, live requests can
 /// still use layers, commit and extend; every other operation fails with Errc::stopped and does nothing, except status(),
 /// wait_write_back() and a further stop().
-class AsyncCache {
+class TERRACE_API AsyncCache {
  public:
   /// `cache` must have a waker and outlive the AsyncCache. Nothing else may use it meanwhile.
   AsyncCache(asio::any_io_executor executor, Cache& cache);

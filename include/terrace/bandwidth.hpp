@@ -1,5 +1,7 @@
 #pragma once
 
+#include "terrace/export.hpp"
+
 #include <compare>
 #include <cstdint>
 #include <optional>
@@ -14,9 +16,9 @@ enum class BytesPerSecond : std::uint64_t {};
 [[nodiscard]] constexpr std::uint64_t count(BytesPerSecond b) { return static_cast<std::uint64_t>(b); }
 
 /// Reads a size per second: `50MiB/s`, `1.5GiB/s`. The `/s` may be left out. Returns nothing if the text is no bandwidth.
-[[nodiscard]] std::optional<BytesPerSecond> parse_bandwidth(std::string_view text);
+[[nodiscard]] TERRACE_API std::optional<BytesPerSecond> parse_bandwidth(std::string_view text);
 
 /// Returns the exact bandwidth in the largest unit that divides it: `50MiB/s`.
-[[nodiscard]] std::string to_string(BytesPerSecond bandwidth);
+[[nodiscard]] TERRACE_API std::string to_string(BytesPerSecond bandwidth);
 
 }  // namespace terrace

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "terrace/clock.hpp"
+#include "terrace/export.hpp"
 #include "terrace/result.hpp"
 #include "terrace/types.hpp"
 #include "terrace/waker.hpp"
@@ -106,7 +107,7 @@ struct StoreStat {
 /// not polled are lost. Threads: one call at a time; in a cache, from the thread or strand that calls Cache. No call waits for
 /// I/O. Every read, write and flush ends in exactly one event. A store wakes its Waker when poll() has
 /// something; call poll() then, and at next_deadline().
-class BlockStore {
+class TERRACE_API BlockStore {
  public:
   virtual ~BlockStore() = default;
 

@@ -2,6 +2,7 @@
 
 #include "terrace/clock.hpp"
 #include "terrace/device.hpp"
+#include "terrace/export.hpp"
 #include "terrace/lease.hpp"
 #include "terrace/request.hpp"
 #include "terrace/result.hpp"
@@ -43,7 +44,7 @@ struct ManagerConfig;
 /// in its blocks.
 /// Errors: a call that fails returns the reason and changes nothing. Its comment lists the errors. For a pool that does not
 /// exist, a call that returns a Result fails with invalid_argument, and a query throws std::invalid_argument.
-class Cache {
+class TERRACE_API Cache {
  public:
   /// Used by CacheSystem and by Terrace's own tests: the types of the arguments are internal.
   Cache(const ManagerConfig& config, const CacheParts& parts);

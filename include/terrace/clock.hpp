@@ -1,5 +1,7 @@
 #pragma once
 
+#include "terrace/export.hpp"
+
 #include <chrono>
 
 namespace terrace {
@@ -12,19 +14,19 @@ inline constexpr TimePoint never = TimePoint::max();
 
 /// Reads the time. All code that has a deadline or a rate takes a Clock, so that tests can control the time. Threads: now() from
 /// any.
-class Clock {
+class TERRACE_API Clock {
  public:
   virtual ~Clock() = default;
   [[nodiscard]] virtual TimePoint now() const noexcept = 0;
 };
 
-class SteadyClock final : public Clock {
+class TERRACE_API SteadyClock final : public Clock {
  public:
   [[nodiscard]] TimePoint now() const noexcept override { return std::chrono::steady_clock::now(); }
 };
 
 /// A clock whose time changes only by advance(), for tests and simulations. Threads: one.
-class ManualClock final : public Clock {
+class TERRACE_API ManualClock final : public Clock {
  public:
   [[nodiscard]] TimePoint now() const noexcept override { return now_; }
   void advance(Duration by) noexcept { now_ += by; }

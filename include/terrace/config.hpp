@@ -1,5 +1,7 @@
 #pragma once
 
+#include "terrace/export.hpp"
+
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -47,7 +49,7 @@ class ConfigError : public std::invalid_argument {
 
 /// The levels that a value can come from. A higher level wins.
 enum class ConfigLevel : unsigned char { by_default, file, environment, flag };
-[[nodiscard]] std::string_view to_string(ConfigLevel level);
+[[nodiscard]] TERRACE_API std::string_view to_string(ConfigLevel level);
 
 /// The place that a value comes from.
 struct ConfigOrigin {
@@ -89,7 +91,7 @@ struct ConfigPolicy {
   std::function<std::unique_ptr<EvictionPolicy>(std::uint32_t capacity)> make;
 };
 
-class Config {
+class TERRACE_API Config {
  public:
   /// Every option has its default.
   explicit Config(std::vector<ConfigPolicy> more_policies = {});
@@ -135,6 +137,6 @@ class Config {
 };
 
 /// Reads one text and returns the options. `name` stands for the text in messages.
-[[nodiscard]] CacheSystemOptions parse_config(std::string_view text, std::string_view name = "configuration");
+[[nodiscard]] TERRACE_API CacheSystemOptions parse_config(std::string_view text, std::string_view name = "configuration");
 
 }  // namespace terrace

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "terrace/clock.hpp"
+#include "terrace/export.hpp"
 #include "terrace/result.hpp"
 #include "terrace/types.hpp"
 #include "terrace/waker.hpp"
@@ -59,7 +60,7 @@ struct HostShare {
 };
 
 /// Returns the size of the share. Throws std::invalid_argument if the share is empty or not within a slot of the arena.
-[[nodiscard]] Bytes checked_size(const HostShare& share, const HostArena& host);
+[[nodiscard]] TERRACE_API Bytes checked_size(const HostShare& share, const HostArena& host);
 
 /// The blocks of one size on a device.
 struct DevicePool {
@@ -71,7 +72,7 @@ struct DevicePool {
   std::uint32_t layers = 1;
 };
 
-struct DeviceInfo {
+struct TERRACE_API DeviceInfo {
   std::string name;
   std::vector<DevicePool> pools;  ///< by PoolId; at least one
 
@@ -131,7 +132,7 @@ struct CopyCommand {
 };
 
 /// Checks by TERRACE_CHECK that all slots and layers of the command exist, because only Terrace's own runtime chooses them.
-void check_slots(const CopyCommand& command, const DevicePool& pool, const HostArena& host);
+TERRACE_API void check_slots(const CopyCommand& command, const DevicePool& pool, const HostArena& host);
 
 /// Reports the end of a command. Nothing touches the command's slots any more.
 struct CopyDone {
@@ -142,7 +143,7 @@ struct CopyDone {
 };
 
 /// Gives access to a device's blocks to work that runs on the compute timeline.
-class BlockAccess {
+class TERRACE_API BlockAccess {
  public:
   virtual ~BlockAccess() = default;
   /// Returns the bytes of a block: in place if the host can address them, otherwise copied to `scratch`, which must be as large
@@ -180,7 +181,7 @@ using ComputeWork = std::function<void(BlockAccess&)>;
 /// Ownership: the arenas must outlive the device. Threads: submit(), poll() and set_waker() from one thread, the transfer
 /// engine's; launch() and signal() from one thread, the caller's compute side, which may be another; relocate() from
 /// any, while nothing is submitted, launched or awaited; await(), reached() and after_all_work() from any.
-class Device {
+class TERRACE_API Device {
  public:
   virtual ~Device() = default;
   [[nodiscard]] virtual const DeviceInfo& info() const = 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "terrace/export.hpp"
 #include "terrace/types.hpp"
 
 #include <cstddef>
@@ -29,7 +30,7 @@ inline constexpr TenantIndex other_tenants{0};  ///< all tenants together that t
 
 /// Adjacent blocks in one node. The first is at depth `begin`. `keys` has one key for each block. Do not keep the span after the
 /// call, because the tree may move its keys.
-struct Blocks {
+struct TERRACE_API Blocks {
   NodeId node;
   std::uint32_t begin = 0;
   std::span<const BlockKey> keys;
@@ -50,7 +51,7 @@ struct Blocks {
 /// Ownership: Residency makes one policy for the device tier and one for the host tier (PolicyFactory), and destroys them after
 /// its tree. A storage tier has none: a store evicts by age (StoreIndex). Threads: one, the thread that uses the tree. A policy
 /// decides only by these calls. It reads no clock and draws no random number, so that the same calls give the same decisions.
-class EvictionPolicy {
+class TERRACE_API EvictionPolicy {
  public:
   /// A candidate for eviction (both words mean the same), and the properties by which a policy compares candidates.
   struct Leaf {
@@ -119,8 +120,8 @@ class EvictionPolicy {
 using PolicyFactory = std::function<std::unique_ptr<EvictionPolicy>(std::uint32_t capacity)>;
 
 /// Makes an LruPolicy, which evicts the least recently used leaf first.
-[[nodiscard]] std::unique_ptr<EvictionPolicy> lru_policy(std::uint32_t capacity);
+[[nodiscard]] TERRACE_API std::unique_ptr<EvictionPolicy> lru_policy(std::uint32_t capacity);
 /// Makes an AdaptivePolicy, which follows the one of four rules that has lately had the most hits.
-[[nodiscard]] std::unique_ptr<EvictionPolicy> adaptive_policy(std::uint32_t capacity);
+[[nodiscard]] TERRACE_API std::unique_ptr<EvictionPolicy> adaptive_policy(std::uint32_t capacity);
 
 }  // namespace terrace

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "terrace/export.hpp"
 #include "terrace/types.hpp"
 
 #include <cstdint>
@@ -44,11 +45,11 @@ struct GroupConfig {
 
 /// Returns the hash unit of the groups: the greatest common divisor of the block sizes of all groups that are cached. Throws
 /// std::invalid_argument if no group is cached or a block has no tokens.
-[[nodiscard]] std::uint32_t hash_unit(std::span<const GroupConfig> groups);
+[[nodiscard]] TERRACE_API std::uint32_t hash_unit(std::span<const GroupConfig> groups);
 
 /// Returns the key under which a group keeps a block. Pools and stores hold blocks of several groups, so this key names the
 /// group, too. In group 0 it is the block's own key. A second call with the same group gives the block's own key again. (Two
 /// digests never differ only in the two bytes that the group changes.)
-[[nodiscard]] BlockKey key_in_group(const BlockKey& key, GroupId group);
+[[nodiscard]] TERRACE_API BlockKey key_in_group(const BlockKey& key, GroupId group);
 
 }  // namespace terrace

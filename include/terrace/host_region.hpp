@@ -1,5 +1,6 @@
 #pragma once
 
+#include "terrace/export.hpp"
 #include "terrace/result.hpp"
 #include "terrace/types.hpp"
 
@@ -32,14 +33,14 @@ struct HostRows {
 
 /// Checks a description of rows. Fails: invalid_argument (no address, no rows, empty rows, rows that overlap each other, or an
 /// end beyond the address space).
-[[nodiscard]] Result<void> check_rows(const HostRows& rows);
+[[nodiscard]] TERRACE_API Result<void> check_rows(const HostRows& rows);
 
 /// Whether to check that new memory fits the limits of the machine and of the control groups, before it is taken.
 enum class MemoryCheck : bool { no, yes };
 
 /// Memory of this process alone, in rows, zeroed and present: no later copy waits for a page fault. Row addresses are multiples
 /// of 4 KiB. The memory is freed with the object. Threads: any; the object does not change.
-class PrivateRegion {
+class TERRACE_API PrivateRegion {
  public:
   /// Throws std::invalid_argument (0 rows, 0 bytes, or more than can be addressed), std::runtime_error with the size that fits
   /// (the limits do not allow it), std::system_error (no memory).
@@ -83,7 +84,7 @@ using RegionNonce = std::array<std::byte, 16>;
 ///
 ///     SharedRegion region = SharedRegion::create("terrace-rank0", layout);             // the creator
 ///     SharedRegion same = SharedRegion::join("terrace-rank0", region.nonce(), layout);  // another process
-class SharedRegion {
+class TERRACE_API SharedRegion {
  public:
   static constexpr const char* default_directory = "/dev/shm";
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "terrace/export.hpp"
 #include "terrace/result.hpp"
 #include "terrace/types.hpp"
 
@@ -50,7 +51,7 @@ struct PromptItem {
 /// that it overlaps. Items may overlap each other; for example, the sound of a video lies between its frames.
 ///
 /// Ownership: digests are copied. Threads: one at a time.
-class PromptItems {
+class TERRACE_API PromptItems {
  public:
   /// Adds items, in any order and in any number of calls, as long as no item begins before position(). Fails: invalid_argument
   /// (an item begins before position(), is empty, has an empty digest, or ends past 2^63 - 1 tokens). Nothing has changed then.
@@ -122,14 +123,14 @@ struct RootFields {
 };
 
 /// Returns the root key of a namespace. It stands before the first block of every sequence.
-[[nodiscard]] BlockKey root_key(const RootFields& fields);
+[[nodiscard]] TERRACE_API BlockKey root_key(const RootFields& fields);
 
 /// Makes the keys of one sequence's full blocks, as its tokens arrive. Every block covers `block_tokens` tokens, even a block
 /// that the engine names. Items count tokens from the chain's first token.
 ///
 /// Threads: any, one at a time. Do not use it inside a step-path call, because hashing costs a fraction of a microsecond per
 /// block.
-class KeyChain {
+class TERRACE_API KeyChain {
  public:
   /// `block_tokens` must not be 0.
   KeyChain(const BlockKey& root, std::uint32_t block_tokens);
@@ -187,14 +188,14 @@ class KeyChain {
 
 /// Returns the hash unit of groups whose blocks have these numbers of tokens: their greatest common divisor. Throws
 /// std::invalid_argument if there is no group, or if a number is 0.
-[[nodiscard]] std::uint32_t hash_unit(std::span<const std::uint32_t> block_tokens);
+[[nodiscard]] TERRACE_API std::uint32_t hash_unit(std::span<const std::uint32_t> block_tokens);
 
 /// Finds the keys of one group's blocks in a chain of keys that was made in hash units. So a prompt is hashed only once, whatever
 /// block sizes the groups have. The key of a block is the key of its last unit, because that key names everything before it, too.
 /// It does not name the group: blocks of different groups are told apart by where they are kept, or by key_in_group().
 ///
 /// A plain value. Threads: any.
-class GroupKeys {
+class TERRACE_API GroupKeys {
  public:
   /// Throws std::invalid_argument, with both numbers in its text, if a block is not a whole number of units.
   GroupKeys(std::uint32_t unit_tokens, std::uint32_t block_tokens);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "terrace/export.hpp"
 #include "terrace/types.hpp"
 
 #include <memory>
@@ -20,7 +21,7 @@ struct ReturnedLease {
 };
 
 /// Takes back leases that end.
-class LeaseHome {
+class TERRACE_API LeaseHome {
  public:
   virtual ~LeaseHome() = default;
   virtual void give_back(std::unique_ptr<ReturnedLease> lease) noexcept = 0;
@@ -34,7 +35,7 @@ class LeaseHome {
 /// the blocks that were hit stay pinned, until compute has reached a point after all work that it has been given by then
 /// (Device::after_all_work). If the block table of the request was never read, compute cannot use its slots, and the lease ends
 /// without a quarantine.
-class Lease {
+class TERRACE_API Lease {
  public:
   Lease() = default;
   Lease(LeaseHome& home, RequestId id) : Lease{home, id, std::make_unique<ReturnedLease>()} {}

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "terrace/clock.hpp"
+#include "terrace/export.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -15,10 +16,10 @@ enum class LogLevel : unsigned char {
   warning,  ///< something works, but less well than requested
   error,    ///< something that was requested is not done
 };
-[[nodiscard]] std::string_view to_string(LogLevel level);
+[[nodiscard]] TERRACE_API std::string_view to_string(LogLevel level);
 
 /// The interface to the application's own log. A sink must exist until the Log that uses it has ended.
-class LogSink {
+class TERRACE_API LogSink {
  public:
   virtual ~LogSink() = default;
   /// Writes one message: a sentence without a line end. Names in it may contain any bytes. Only the log's own thread calls this.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "terrace/export.hpp"
 #include "terrace/types.hpp"
 
 #include <cstddef>
@@ -14,7 +15,7 @@ namespace terrace {
 /// and rank the blocks are of. Names in two namespaces never have the same key.
 ///
 /// Threads: any.
-[[nodiscard]] BlockKey opaque_key(std::span<const std::byte> name_space, std::span<const std::byte> name);
+[[nodiscard]] TERRACE_API BlockKey opaque_key(std::span<const std::byte> name_space, std::span<const std::byte> name);
 
 /// Makes the keys of one namespace, without an allocation for each.
 ///
@@ -22,7 +23,7 @@ namespace terrace {
 ///     const BlockKey key = keys(name_of_the_engine);
 ///
 /// Threads: any, one at a time.
-class OpaqueKeys {
+class TERRACE_API OpaqueKeys {
  public:
   /// Copies the namespace.
   explicit OpaqueKeys(std::span<const std::byte> name_space);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "terrace/clock.hpp"
+#include "terrace/export.hpp"
 #include "terrace/result.hpp"
 #include "terrace/source.hpp"
 #include "terrace/types.hpp"
@@ -15,7 +16,7 @@
 namespace terrace {
 
 /// The longest cached prefix of a sequence: number of its blocks by the source from which they would come.
-struct MatchResult {
+struct TERRACE_API MatchResult {
   PerSource<std::uint32_t> found{};
 
   [[nodiscard]] std::uint32_t total() const { return found.sum(); }
@@ -24,7 +25,7 @@ struct MatchResult {
 /// The needs of a request. Blocks are counted from the start of the sequence. In a manager with several groups, "block"
 /// means a hash unit here and in the statistics (hash_unit() of its groups). In a manager with one group, a hash unit is one of
 /// its blocks.
-struct AcquireRequest {
+struct TERRACE_API AcquireRequest {
   RequestId id;
   /// Keys of the full blocks that are known, from the first block on. They must stay valid only during the call.
   std::span<const BlockKey> keys;
@@ -145,7 +146,7 @@ struct ClearOptions {
 
 /// The most blocks that a tenant can keep cached in each tier of a pool. Blocks beyond the quota are evicted first when slots are
 /// needed. The tenant of a block is AcquireRequest::tenant.
-struct TenantQuota {
+struct TERRACE_API TenantQuota {
   std::uint32_t device_blocks = std::numeric_limits<std::uint32_t>::max();
   std::uint32_t host_blocks = std::numeric_limits<std::uint32_t>::max();
 

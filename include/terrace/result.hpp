@@ -1,5 +1,7 @@
 #pragma once
 
+#include "terrace/export.hpp"
+
 #include <boost/system/error_code.hpp>
 #include <boost/system/result.hpp>
 
@@ -33,7 +35,7 @@ enum class Errc {
   stopped,            ///< the cache is shutting down
 };
 
-[[nodiscard]] const boost::system::error_category& terrace_category() noexcept;
+[[nodiscard]] TERRACE_API const boost::system::error_category& terrace_category() noexcept;
 
 [[nodiscard]] inline boost::system::error_code make_error_code(Errc e) noexcept {
   return {static_cast<int>(e), terrace_category()};
@@ -51,5 +53,7 @@ class [[nodiscard]] Result : public boost::system::result<T> {
 
 }  // namespace terrace
 
+namespace boost::system {
 template <>
-struct boost::system::is_error_code_enum<terrace::Errc> : std::true_type {};
+struct is_error_code_enum<terrace::Errc> : std::true_type {};
+}  // namespace boost::system

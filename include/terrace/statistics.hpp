@@ -1,6 +1,7 @@
 #pragma once
 
 #include "terrace/clock.hpp"
+#include "terrace/export.hpp"
 #include "terrace/source.hpp"
 #include "terrace/types.hpp"
 
@@ -34,7 +35,7 @@ template <class Counters>
 
 /// Counts values by size. Bucket 0 counts zeros, bucket n counts values from 2^(n-1) to 2^n - 1. The last bucket also counts all
 /// larger values.
-struct Histogram {
+struct TERRACE_API Histogram {
   static constexpr std::size_t buckets = 32;
   std::array<std::uint64_t, buckets> counts{};
 
@@ -50,7 +51,7 @@ struct Histogram {
 };
 
 /// Statistics of the sampled blocks. Durations are counted in requests: the number that was accepted between two events.
-struct ResidencyTotals {
+struct TERRACE_API ResidencyTotals {
   struct OfTier {
     Histogram lifetime;  ///< from arrival in the tier to removal from it, for any reason
     Histogram idle;      ///< the part of that from the last use to the removal
@@ -100,7 +101,7 @@ struct RequestTotals {
 };
 
 /// Counts since construction. They only grow: a reader keeps an earlier copy and subtracts it.
-struct ManagerStats {
+struct TERRACE_API ManagerStats {
   RequestTotals requests;   ///< without preempted requests that came back
   RequestTotals preempted;  ///< preempted requests that came back
   std::uint64_t acquired = 0;
@@ -142,7 +143,7 @@ struct ManagerStats {
 enum class Evicting : bool { no, yes };
 
 /// How the slots of a pool are used.
-struct Usage {
+struct TERRACE_API Usage {
   std::uint64_t blocks = 0;  ///< in the pool, without the null block
   std::uint64_t free = 0;
   std::uint64_t evictable = 0;  ///< cached, and not held by anything

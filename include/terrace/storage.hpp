@@ -1,6 +1,7 @@
 #pragma once
 
 #include "terrace/clock.hpp"
+#include "terrace/export.hpp"
 #include "terrace/result.hpp"
 
 #include <array>
@@ -23,7 +24,7 @@ enum class IoChoice : unsigned char {
   uring,
   threads,
 };
-[[nodiscard]] std::string_view to_string(IoChoice choice);
+[[nodiscard]] TERRACE_API std::string_view to_string(IoChoice choice);
 
 /// The name of the store's own directory if the configuration does not give one.
 inline constexpr const char* default_store_name = "store";
@@ -48,7 +49,7 @@ struct BreakerOptions {
 
 /// The state of a circuit breaker: `closed` lets all operations through, `open` none, and `half_open` one probe.
 enum class BreakerState : unsigned char { closed, open, half_open };
-[[nodiscard]] const char* to_string(BreakerState state) noexcept;
+[[nodiscard]] TERRACE_API const char* to_string(BreakerState state) noexcept;
 
 /// How a ResilientStore treats the failures of a device: it retries, and after failures in a row it stops using the device and
 /// probes it now and then.
@@ -72,7 +73,7 @@ enum class StoreState : unsigned char {
   degraded,
   down,  ///< as `degraded`, and at least two probes in a row have failed
 };
-[[nodiscard]] const char* to_string(StoreState state) noexcept;
+[[nodiscard]] TERRACE_API const char* to_string(StoreState state) noexcept;
 
 /// How well storage works.
 struct StoreHealth {

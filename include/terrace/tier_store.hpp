@@ -2,6 +2,7 @@
 
 #include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
+#include "terrace/export.hpp"
 #include "terrace/host_region.hpp"
 #include "terrace/log.hpp"
 #include "terrace/result.hpp"
@@ -173,7 +174,7 @@ struct TierCloseReport {
 ///     const std::array keys{store.key(name)};
 ///     const std::array<std::uint32_t, 1> at{3};
 ///     if (store.submit_put({.id = BatchId{1}, .keys = keys, .region = *region, .rows = at})) ... poll() until its result comes
-class TierStore {
+class TERRACE_API TierStore {
  public:
   /// Opens or makes the store, and blocks until its index is in memory. Throws std::invalid_argument (options),
   /// std::system_error, and std::runtime_error (the chosen I/O is not available), each with one clear sentence, and leaves

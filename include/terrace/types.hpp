@@ -1,5 +1,6 @@
 #pragma once
 
+#include "terrace/export.hpp"
 #include "terrace/result.hpp"
 
 #include <array>
@@ -78,10 +79,10 @@ inline constexpr Bytes TiB{std::uint64_t{1} << 40};
 /// Reads `64GiB`, `1.5MiB`, `512B` or `4096` (plain bytes). All units are binary; `GB` is an error, because its meaning is
 /// ambiguous. Fails: invalid_argument (not a number, unknown unit, not a whole number of bytes, over 2^64 - 1, or more than nine
 /// digits after the point).
-[[nodiscard]] Result<Bytes> parse_bytes(std::string_view text);
+[[nodiscard]] TERRACE_API Result<Bytes> parse_bytes(std::string_view text);
 
 /// Returns the size in the largest unit that fits, exactly or rounded to at least three digits: `64GiB`, `1.5MiB`, `517B`.
-[[nodiscard]] std::string to_string(Bytes size);
+[[nodiscard]] TERRACE_API std::string to_string(Bytes size);
 
 /// The places where a copy of a block can be, fastest first.
 enum class Tier : unsigned char { device, host, storage };
@@ -102,7 +103,7 @@ inline constexpr std::array<Tier, tier_count> all_tiers{Tier::device, Tier::host
 
 /// The name of a block: 32 bytes that identify the block's content and all blocks before it. terrace/keys.hpp makes
 /// keys; all other code only compares them. A plain value.
-struct BlockKey {
+struct TERRACE_API BlockKey {
   std::array<std::byte, 32> bytes{};
 
   /// Compares whole words. The default comparison would compare the array byte by byte.
@@ -120,9 +121,9 @@ struct BlockKey {
 };
 
 /// Returns the key as 64 lower-case hexadecimal digits.
-[[nodiscard]] std::string to_hex(const BlockKey& key);
+[[nodiscard]] TERRACE_API std::string to_hex(const BlockKey& key);
 /// The inverse of to_hex(). Fails: invalid_argument.
-[[nodiscard]] Result<BlockKey> parse_block_key(std::string_view hex);
+[[nodiscard]] TERRACE_API Result<BlockKey> parse_block_key(std::string_view hex);
 
 }  // namespace terrace
 

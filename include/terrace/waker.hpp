@@ -1,9 +1,11 @@
 #pragma once
 
+#include "terrace/export.hpp"
+
 namespace terrace {
 
 /// Tells a consumer that there is something to collect. Producers call wake() after they have pushed. Threads: any.
-class Waker {
+class TERRACE_API Waker {
  public:
   virtual ~Waker() = default;
   /// Never blocks.
@@ -11,7 +13,7 @@ class Waker {
 };
 
 /// A waker that does nothing, for an owner that polls and never sleeps.
-class NullWaker final : public Waker {
+class TERRACE_API NullWaker final : public Waker {
  public:
   void wake() noexcept override {}
 };

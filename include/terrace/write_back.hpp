@@ -1,6 +1,7 @@
 #pragma once
 
 #include "terrace/clock.hpp"
+#include "terrace/export.hpp"
 #include "terrace/result.hpp"
 #include "terrace/types.hpp"
 
@@ -61,9 +62,9 @@ enum class WriteBackState : std::uint8_t {
   deadline_exceeded,
 };
 
-[[nodiscard]] std::string_view to_string(WriteBackOrder::Scope scope);
-[[nodiscard]] std::string_view to_string(WriteBackOutcome outcome);
-[[nodiscard]] std::string_view to_string(WriteBackState state);
+[[nodiscard]] TERRACE_API std::string_view to_string(WriteBackOrder::Scope scope);
+[[nodiscard]] TERRACE_API std::string_view to_string(WriteBackOutcome outcome);
+[[nodiscard]] TERRACE_API std::string_view to_string(WriteBackState state);
 
 struct WriteBackResult {
   BlockKey key;

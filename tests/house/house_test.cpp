@@ -68,6 +68,19 @@ TEST(House, has_all_its_folders) {
 
 TEST(House, includes_follow_the_arrows) { expect_kept(any_cpp, includes_follow_the_arrows); }
 
+TEST(House, public_headers_stand_alone) {
+  expect_kept([](const std::string& folder, const SourceFile&) { return folder == "include"; }, public_headers_stand_alone);
+}
+
+TEST(House, public_headers_are_listed) {
+  const std::string list = read_file(root, "include/CMakeLists.txt").text;
+  for (const SourceFile& file : folders().at("include")) {
+    if (!is_cpp(file)) continue;
+    const std::string name = file.path.substr(std::string_view{"include/"}.size());
+    EXPECT_TRUE(list.find(name) != std::string::npos) << name << " is not installed: name it in include/CMakeLists.txt";
+  }
+}
+
 TEST(House, includes_keep_to_the_seams) { expect_kept(any_cpp, includes_keep_to_the_seams); }
 
 TEST(House, links_mirror_the_arrows) {

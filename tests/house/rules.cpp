@@ -219,8 +219,9 @@ Findings includes_follow_the_arrows(const SourceFile& file) {
     const Folder* const to = from_root ? folder_of(include->path) : nullptr;
     const std::string path{include->path};
     if (is_in(path, "terrace")) {
-      // Examples include them as an application does.
-      if (include->quoted == is_in(file.path, "examples")) {
+      // Examples and the tests of the installed package include them as an application does.
+      const bool of_an_application = is_in(file.path, "examples") || is_in(file.path, "tests/install");
+      if (include->quoted == of_an_application) {
         findings.push_back(finding(file, i, path + (include->quoted ? " belongs in angle brackets" : " belongs in quotes")));
       }
       if (!may_include_public(file.path, path))
@@ -232,6 +233,21 @@ Findings includes_follow_the_arrows(const SourceFile& file) {
     } else if (to != nullptr && to != from && !allows(from->may_include, to->name)) {
       findings.push_back(finding(file, i, std::string{from->name} + "/ may not include " + path));
     }
+  }
+  return findings;
+}
+
+Findings public_headers_stand_alone(const SourceFile& file) {
+  if (!is_in(file.path, "include")) return {};
+  Findings findings;
+  const auto lines = lines_of(file);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const auto include = include_of(lines[i]);
+    if (!include) continue;
+    const bool is_public = include->quoted && is_in(include->path, "terrace");
+    const bool is_standard = !include->quoted && include->path.find_first_of("/.") == std::string_view::npos;
+    if (is_public || is_standard || (!include->quoted && is_in(include->path, "boost"))) continue;
+    findings.push_back(finding(file, i, "an installed header may not include " + std::string{include->path}));
   }
   return findings;
 }

@@ -39,6 +39,28 @@ TEST(Rules, includes_follow_the_arrows) {
   EXPECT_TRUE(allowed("tests/tools/a.cpp", "\"tools/b.hpp\""));
 }
 
+TEST(Rules, public_headers_stand_alone) {
+  const auto stands_alone = [](const std::string& path, const std::string& header) {
+    return public_headers_stand_alone(file(path, "#pragma once\n\n#include " + header + "\n")).empty();
+  };
+  const std::string ours = "include/terrace/a.hpp";
+  for (const std::string header : {"\"terrace/b.hpp\"", "\"terrace/detail/b.hpp\"", "<vector>", "<boost/system/result.hpp>"}) {
+    EXPECT_TRUE(stands_alone(ours, header)) << header;
+  }
+  for (const std::string header : {"\"base/b.hpp\"", "<fmt/format.h>", "<unistd.h>", "<sys/mman.h>", "<concurrentqueue.h>"}) {
+    EXPECT_FALSE(stands_alone(ours, header)) << header;
+    EXPECT_TRUE(stands_alone("runtime/cache/a.hpp", header)) << header;
+  }
+}
+
+TEST(Rules, applications_include_public_headers_in_angle_brackets) {
+  for (const std::string path : {"examples/a.cpp", "tests/install/consumer/a.cpp"}) {
+    EXPECT_TRUE(allowed(path, "<terrace/keys.hpp>")) << path;
+    EXPECT_FALSE(allowed(path, "\"terrace/keys.hpp\"")) << path;
+  }
+  EXPECT_FALSE(allowed("tests/radix/a.cpp", "<terrace/keys.hpp>"));
+}
+
 TEST(Rules, arrows_between_the_folders_of_one_part_point_one_way) {
   EXPECT_TRUE(allowed("radix/tree/a.hpp", "\"radix/eviction/b.hpp\""));
   EXPECT_FALSE(allowed("radix/eviction/a.hpp", "\"radix/tree/b.hpp\""));

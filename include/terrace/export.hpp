@@ -1,0 +1,11 @@
+#pragma once
+
+/// \file
+/// TERRACE_API marks what the shared library exports: the classes and functions of these headers. Everything else in the library
+/// is hidden. An application never defines or uses it.
+
+#if defined(__GNUC__)
+#define TERRACE_API __attribute__((visibility("default")))
+#else
+#define TERRACE_API
+#endif
