@@ -42,7 +42,7 @@ class EvictionPolicy;
 struct CacheSystemOptions;
 
 /// A configuration is wrong.
-class ConfigError : public std::invalid_argument {
+class TERRACE_API ConfigError : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
 };
