@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <stdexcept>
 
@@ -164,12 +165,12 @@ std::vector<Bytes> storage_shares(Bytes capacity, const std::vector<PoolOptions>
   for (const PoolOptions& pool : pools) all += bytes_of(pool);
   std::vector<Bytes> shares;
   for (std::size_t number = 0; number < pools.size(); ++number) {
-    const double part = bytes_of(pools[number]) / all;
-    shares.push_back(Bytes{static_cast<std::uint64_t>(static_cast<double>(count(capacity)) * part)});
+    const double its = bytes_of(pools[number]);
+    shares.push_back(Bytes{static_cast<std::uint64_t>(static_cast<double>(count(capacity)) * its / all)});
     if (shares.back() >= pools[number].block_bytes) continue;
-    const double enough = static_cast<double>(count(pools[number].block_bytes)) / part;
-    refuse(fmt::format("a storage capacity of {} gives pool {} no block of {}: at least {} is needed", to_string(capacity),
-                       number, to_string(pools[number].block_bytes), to_string(Bytes{static_cast<std::uint64_t>(enough) + 1})));
+    const double enough = std::ceil(static_cast<double>(count(pools[number].block_bytes)) * all / its);
+    refuse(fmt::format("a storage capacity of {} gives pool {} no block of {}: at least {} bytes are needed", to_string(capacity),
+                       number, to_string(pools[number].block_bytes), static_cast<std::uint64_t>(enough)));
   }
   return shares;
 }

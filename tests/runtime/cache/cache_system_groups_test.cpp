@@ -44,6 +44,8 @@ CacheSystemOptions three_groups() {
                     .null_block = true,
                     .first_slot = 3}};
   options.ranks = {{.device = InstantGpu{}}};
+  options.policy = lru_policy;
+  options.loads = LoadPolicy::always;
   return options;
 }
 
@@ -195,7 +197,7 @@ TEST_F(CacheSystemGroups, divide_the_capacity_of_storage_by_the_bytes_of_the_poo
   EXPECT_EQ(engine.system().store(wide)->stat().capacity_blocks, 160U);
   EXPECT_EQ(engine.system().store(narrow)->stat().capacity_blocks, 88U);
   options.storage = MemoryStorage{KiB * 16};
-  EXPECT_EQ(refusal(options), "a storage capacity of 16KiB gives pool 1 no block of 4KiB: at least 18.5KiB is needed");
+  EXPECT_EQ(refusal(options), "a storage capacity of 16KiB gives pool 1 no block of 4KiB: at least 18991 bytes are needed");
 }
 
 TEST_F(CacheSystemGroups, leave_no_directory_behind_if_a_later_pool_cannot_have_its_store) {
