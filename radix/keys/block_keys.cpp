@@ -19,6 +19,22 @@ BlockKey root_key(const RootFields& fields) {
   return KeyDigest{}(message.bytes());
 }
 
+BlockKey foreign_key(const BlockKey& space, std::span<const std::byte> name) {
+  BlockKey key;
+  foreign_keys(space, std::span{&name, 1}, std::span{&key, 1});
+  return key;
+}
+
+void foreign_keys(const BlockKey& space, std::span<const std::span<const std::byte>> names, std::span<BlockKey> keys) {
+  TERRACE_CHECK(names.size() == keys.size());
+  KeyMessage message;
+  KeyDigest digest;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    message.begin_foreign(space, names[i]);
+    keys[i] = digest(message.bytes());
+  }
+}
+
 KeyChain::KeyChain(const BlockKey& root, std::uint32_t block_tokens)
     : root_{root}, block_tokens_{block_tokens}, scratch_{std::make_unique<Scratch>()} {
   TERRACE_CHECK(block_tokens > 0);

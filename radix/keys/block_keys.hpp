@@ -25,6 +25,7 @@ namespace terrace {
 ///     kind 'R', a root:   1 model digest, 2 geometry fingerprint, 3 adapter, 4 tenant salt,
 ///                         5 weight epoch (8 bytes, little-endian)
 ///     kind 'B', a block:  16 parent key, 17 token ids (4 bytes each, little-endian), then any number of extra keys
+///     kind 'F', a block with a foreign name:  16 space key, 18 the name
 ///     kind 'O', a block named by the engine:  16 parent key, 18 the engine's bytes, then any number of extra keys
 ///     extra key:          32 media and 35 run of prompt embeddings (8 bytes: the item's first token relative to the
 ///                         block's first, two's complement, little-endian; then the digest), 33 prompt embedding digest,
@@ -46,6 +47,13 @@ struct RootFields {
 
 /// Returns the root key of a namespace. It stands before the first block of every sequence.
 [[nodiscard]] BlockKey root_key(const RootFields& fields);
+
+/// Returns the key of a block that another program has named, for an OffloadCache. The name is bytes of any length. `space` is the
+/// key of a namespace, as root_key() makes it: equal names in different namespaces have different keys. The message has a kind of
+/// its own, so the key never equals one of a KeyChain. It does not depend on any other block.
+[[nodiscard]] BlockKey foreign_key(const BlockKey& space, std::span<const std::byte> name);
+/// The same for many names: keys[i] becomes the key of names[i]. Faster than one call for each.
+void foreign_keys(const BlockKey& space, std::span<const std::span<const std::byte>> names, std::span<BlockKey> keys);
 
 /// Makes the keys of one sequence's full blocks, as its tokens arrive. Every block covers `block_tokens` tokens, even a block
 /// that the engine names. Items count tokens from the chain's first token.

@@ -20,6 +20,7 @@ constexpr std::size_t head_size = 9;   ///< tag, length
 constexpr char kind_root = 'R';
 constexpr char kind_block = 'B';
 constexpr char kind_opaque = 'O';
+constexpr char kind_foreign = 'F';
 
 enum Tag : std::uint8_t {
   tag_model_digest = 1,
@@ -105,11 +106,15 @@ void KeyMessage::begin_block(const BlockKey& parent, std::span<const TokenId> to
   }
 }
 
-void KeyMessage::begin_opaque(const BlockKey& parent, std::span<const std::byte> name) {
+void KeyMessage::begin_opaque(const BlockKey& parent, std::span<const std::byte> name) { begin_named(kind_opaque, parent, name); }
+
+void KeyMessage::begin_foreign(const BlockKey& space, std::span<const std::byte> name) { begin_named(kind_foreign, space, name); }
+
+void KeyMessage::begin_named(char kind, const BlockKey& above, std::span<const std::byte> name) {
   size_ = 0;
-  make_room(start_size + 2 * head_size + parent.bytes.size() + name.size());
-  put_start(kind_opaque);
-  put_parent(parent);
+  make_room(start_size + 2 * head_size + above.bytes.size() + name.size());
+  put_start(kind);
+  put_parent(above);
   put_field(tag_name, name);
 }
 

@@ -18,6 +18,7 @@ class KeyMessage {
  public:
   void begin_root(const RootFields& fields);
   void begin_block(const BlockKey& parent, std::span<const TokenId> tokens);
+  void begin_foreign(const BlockKey& space, std::span<const std::byte> name);
   void begin_opaque(const BlockKey& parent, std::span<const std::byte> name);
   void add_extras(std::span<const ExtraKey> extras);
 
@@ -26,6 +27,7 @@ class KeyMessage {
  private:
   /// Makes room for `size` more bytes. put() does not check the size of the buffer.
   void make_room(std::size_t size);
+  void begin_named(char kind, const BlockKey& above, std::span<const std::byte> name);
   void put_start(char kind);
   void put_parent(const BlockKey& parent);
   void put_field(std::uint8_t tag, std::span<const std::byte> value);

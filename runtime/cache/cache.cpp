@@ -10,6 +10,8 @@
 namespace terrace {
 namespace {
 
+/// How many bytes a poll copies at most to and from memory of a caller, and one block.
+constexpr std::uint64_t memory_bytes_a_poll = 8 << 20;
 constexpr Duration quarantine_poll_interval = std::chrono::milliseconds{1};
 
 }  // namespace
@@ -246,6 +248,7 @@ void Cache::collect() {
   if (manager_.learns_prefill()) learn_prefill(now);
   tell_load_costs();
   for (HostChunks& chunks : host_chunks_) chunks.poll();
+  copy_memory();
   manager_.on_time(now);
   end_quarantines();
   manager_.settle();
@@ -347,7 +350,7 @@ void Cache::on_store(const StoreEvent& event, PoolId pool) {
 /// Ends each call that may have left work or events, except poll(), which takes the events.
 void Cache::end_call() {
   carry_out();
-  if (manager_.requests().has_events()) wake();
+  if (manager_.requests().has_events() || manager_.offload().has_events()) wake();
 }
 
 void Cache::carry_out() {
@@ -384,7 +387,25 @@ void Cache::carry_out(PoolId pool) {
     if (!store_reads_.empty()) parts.store->read(store_reads_);
     for (const std::uint64_t round : actions.flushes) parts.store->flush(round);
   }
+  for (const MemoryCopy& copy : actions.copies) memory_copies_.push_back({pool, copy});
+  if (!actions.copies.empty()) wake();
   actions.clear();
+}
+
+/// Makes some of the copies between the host arena and memory of the caller: so many that the call stays short.
+void Cache::copy_memory() {
+  std::uint64_t left = memory_bytes_a_poll;
+  while (memory_copies_made_ < memory_copies_.size() && left > 0) {
+    const auto [pool, copy] = memory_copies_[memory_copies_made_++];
+    const std::span<std::byte> block = pools_[pool.value()].arena->block(copy.slot);
+    if (copy.direction == Direction::swap_in) std::memcpy(copy.memory, block.data(), block.size());
+    else std::memcpy(block.data(), copy.memory, block.size());
+    left -= std::min<std::uint64_t>(left, block.size());
+    manager_.on_copied(copy.token, pool);
+  }
+  if (memory_copies_made_ < memory_copies_.size()) return wake();
+  memory_copies_.clear();
+  memory_copies_made_ = 0;
 }
 
 void Cache::count_moved(Moved& moved, const Throughput& link, std::uint64_t blocks, Bytes bytes) {

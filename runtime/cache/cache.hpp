@@ -275,12 +275,20 @@ class Cache : private LeaseHome {
   void carry_out(PoolId pool);
   void on_transfer(TransferEvent event);
   void on_store(const StoreEvent& event, PoolId pool);
+  void copy_memory();
   void poison_freed(PoolId pool);
   static void count_moved(Moved& moved, const Throughput& link, std::uint64_t blocks, Bytes bytes);
   void tell_load_costs();
   void note_time();
   void note_ready(RequestId id, TimePoint now);
   void learn_prefill(TimePoint now);
+
+  friend class OffloadCache;  ///< the same machinery, for an engine that owns the slots of its device
+
+  struct PoolCopy {
+    PoolId pool;
+    MemoryCopy copy;
+  };
 
   CacheParts parts_;
   std::vector<PoolParts> pools_;  ///< by PoolId
@@ -299,6 +307,8 @@ class Cache : private LeaseHome {
   std::vector<TransferEvent> transfer_events_;
   std::vector<StoreEvent> store_events_;
   std::vector<RequestEvent> events_;
+  std::vector<PoolCopy> memory_copies_;  ///< ordered, oldest first; those before memory_copies_made_ have been made
+  std::size_t memory_copies_made_ = 0;
   std::vector<StoreRead> store_reads_;
   std::vector<StoreWrite> store_writes_;
   std::vector<SlotId> freed_[2];

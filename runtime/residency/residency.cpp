@@ -33,7 +33,7 @@ Residency::Residency(const ManagerConfig& config, KvEvents& events)
     : host_blocks_{config.host_blocks},
       host_blocks_wanted_{config.host_blocks},
       staging_blocks_{config.staging_blocks},
-      device_policy_{make_policy(config, config.device_blocks)},
+      device_policy_{config.device_blocks == 0 ? lru_policy(0) : make_policy(config, config.device_blocks)},
       host_policy_{make_host_policy(config)},
       device_{config.first_slot + config.device_blocks},
       arena_{config.host_blocks + config.staging_blocks},

@@ -27,6 +27,12 @@ enum class WritePolicy : unsigned char {
   write_back,     ///< when the last copy in device and host is evicted
 };
 
+/// How the keys of an OffloadCache order its blocks (docs/design/offload-cache.md).
+enum class KeyOrder : unsigned char {
+  prefix,  ///< the keys of an order are those of a prefix, from its first block on
+  flat,    ///< keys have no order: every block stands alone
+};
+
 /// Which hits in the tiers below the device are used.
 enum class LoadPolicy : unsigned char {
   /// Only hits that are expected to load faster than they can be computed again (runtime/measure/load_costs.hpp). Host hits are
@@ -68,6 +74,9 @@ struct PoolSizes {
   /// as used. A pool needs a null block if a group can give blocks up while their request continues. The null block then takes
   /// their place in the block table, so that the other blocks keep their index.
   std::uint32_t device_blocks = 0;
+  /// Slots [0, engine_blocks) of the device belong to the engine, which names them in the orders of an OffloadCache. Then the
+  /// pool has no device tier of its own: device_blocks is 0.
+  std::uint32_t engine_blocks = 0;
   /// The pool consists of the device slots [first_slot, first_slot + device_blocks). So one device can have several shards, each
   /// with a manager of its own: the hits and slots of a data-parallel rank stay within its shard. The slots below first_slot
   /// belong to other shards; they count as null slots (SlotState).
@@ -88,6 +97,8 @@ struct ManagerConfig : PoolSizes {
   std::vector<GroupConfig> groups;
   std::vector<PoolSizes> other_pools;
   bool storage = false;
+  /// For an OffloadCache.
+  KeyOrder key_order = KeyOrder::prefix;
   InclusionPolicy inclusion = InclusionPolicy::non_inclusive;
   WritePolicy write_policy = WritePolicy::none;
   /// With WritePolicy::selective: a block is stored at this hit, 1 to 255 (runtime/tiering/hit_count_write_policy.hpp).
