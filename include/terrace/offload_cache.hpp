@@ -23,7 +23,8 @@ namespace terrace {
 /// Keys: foreign_key() makes them from names of any length (radix/keys/block_keys.hpp). KeyOrder says whether the keys of an order
 /// are a prefix, or stand alone.
 ///
-/// Ownership: the Cache outlives the OffloadCache; poll() of this class takes the place of Cache::poll(). Slots and memory that an
+/// Ownership: the Cache outlives the OffloadCache, and has one at a time. Destroying it ends no job: call drain() before, or let
+/// CacheSystem wait. poll() of this class takes the place of Cache::poll(). Slots and memory that an
 /// order names belong to its job until the result of their block: compute and other programs must not write them meanwhile, and
 /// must not read slots that a load writes. After the result nothing of the cache touches them.
 ///
@@ -39,8 +40,6 @@ namespace terrace {
 class OffloadCache {
  public:
   explicit OffloadCache(Cache& cache, const OffloadLimits& limits = {});
-  /// Refuses new jobs and waits until nothing is under way, as drain() does.
-  ~OffloadCache();
   OffloadCache(const OffloadCache&) = delete;
   OffloadCache& operator=(const OffloadCache&) = delete;
 

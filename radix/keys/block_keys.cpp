@@ -20,19 +20,19 @@ BlockKey root_key(const RootFields& fields) {
 }
 
 BlockKey foreign_key(const BlockKey& space, std::span<const std::byte> name) {
-  BlockKey key;
-  foreign_keys(space, std::span{&name, 1}, std::span{&key, 1});
-  return key;
+  return foreign_keys(space, std::span{&name, 1}).front();
 }
 
-void foreign_keys(const BlockKey& space, std::span<const std::span<const std::byte>> names, std::span<BlockKey> keys) {
-  TERRACE_CHECK(names.size() == keys.size());
+std::vector<BlockKey> foreign_keys(const BlockKey& space, std::span<const std::span<const std::byte>> names) {
   KeyMessage message;
   KeyDigest digest;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    message.begin_foreign(space, names[i]);
-    keys[i] = digest(message.bytes());
+  std::vector<BlockKey> keys;
+  keys.reserve(names.size());
+  for (const std::span<const std::byte> name : names) {
+    message.begin_foreign(space, name);
+    keys.push_back(digest(message.bytes()));
   }
+  return keys;
 }
 
 KeyChain::KeyChain(const BlockKey& root, std::uint32_t block_tokens)

@@ -52,8 +52,8 @@ struct RootFields {
 /// key of a namespace, as root_key() makes it: equal names in different namespaces have different keys. The message has a kind of
 /// its own, so the key never equals one of a KeyChain. It does not depend on any other block.
 [[nodiscard]] BlockKey foreign_key(const BlockKey& space, std::span<const std::byte> name);
-/// The same for many names: keys[i] becomes the key of names[i]. Faster than one call for each.
-void foreign_keys(const BlockKey& space, std::span<const std::span<const std::byte>> names, std::span<BlockKey> keys);
+/// The keys of many names, in order. Faster than one call for each.
+[[nodiscard]] std::vector<BlockKey> foreign_keys(const BlockKey& space, std::span<const std::span<const std::byte>> names);
 
 /// Makes the keys of one sequence's full blocks, as its tokens arrive. Every block covers `block_tokens` tokens, even a block
 /// that the engine names. Items count tokens from the chain's first token.

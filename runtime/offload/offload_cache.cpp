@@ -8,12 +8,6 @@ OffloadCache::OffloadCache(Cache& cache, const OffloadLimits& limits) : cache_{c
   cache_.manager_.offload().set_limits(limits);
 }
 
-OffloadCache::~OffloadCache() {
-  stop_accepting();
-  drain();
-  poll();
-}
-
 OffloadHit OffloadCache::look_up(const BlockKey& key, PoolId pool) const {
   OffloadHit hit = OffloadHit::miss;
   (void)look_up(std::span{&key, 1}, std::span{&hit, 1}, pool);
