@@ -63,8 +63,8 @@ struct OffloadEvent {
   /// For `block`: the index of its key in OffloadOrder::keys.
   std::uint32_t block = 0;
   /// For `block`: why it was not moved. Of a load: not_found (the cache has no copy), deadline_exceeded, cancelled, corrupt,
-  /// io_failed, or another error of the store or the device. Then the content of the slot means nothing. Of a store: full (no host
-  /// slot), parent_missing, deadline_exceeded, cancelled, io_failed. For `ended`: the error of the first block that failed.
+  /// io_failed, or another error of the store or the device. Then the content of the slot means nothing. Of a store: full (no
+  /// host slot), parent_missing, deadline_exceeded, cancelled, io_failed. For `ended`: the error of the first block that failed.
   ErrorCode error;
   /// For `block` of a load without an error: where it came from.
   Tier source = Tier::host;
@@ -78,13 +78,13 @@ struct OffloadEvent {
 /// Counts since construction. They only grow.
 struct OffloadTotals {
   std::uint64_t jobs = 0;
-  std::uint64_t refused = 0;         ///< orders, for any reason
-  std::uint64_t loaded_host = 0;     ///< blocks; so are the counts after it
+  std::uint64_t refused = 0;      ///< orders, for any reason
+  std::uint64_t loaded_host = 0;  ///< blocks; so are the counts after it
   std::uint64_t loaded_storage = 0;
-  std::uint64_t load_misses = 0;     ///< the cache had no copy when the load came to it
-  std::uint64_t load_failures = 0;   ///< any other error
-  std::uint64_t stored = 0;          ///< copied to the host tier
-  std::uint64_t already_there = 0;   ///< stores of blocks that were cached, stored, or brought by another job
+  std::uint64_t load_misses = 0;    ///< the cache had no copy when the load came to it
+  std::uint64_t load_failures = 0;  ///< any other error
+  std::uint64_t stored = 0;         ///< copied to the host tier
+  std::uint64_t already_there = 0;  ///< stores of blocks that were cached, stored, or brought by another job
   std::uint64_t store_full = 0;
   std::uint64_t store_failures = 0;  ///< any other error
   std::uint64_t joined = 0;          ///< blocks that waited for the copy of another job

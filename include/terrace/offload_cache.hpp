@@ -17,19 +17,20 @@ namespace terrace {
 /// chooses a device slot.
 ///
 /// It works on the same machinery as Cache, and is made from a Cache whose pools have no device tier of their own
-/// (PoolSizes::engine_blocks; CacheSystemOptions::engine_slots). Everything that is not about jobs is called there: clear, resize,
-/// quotas, retention, write-back jobs, checkpoint, durability, events (KvEvent), byte counts, bandwidth limits. cache() returns it.
+/// (PoolSizes::engine_blocks; CacheSystemOptions::engine_slots). Everything that is not about jobs is called there: clear,
+/// resize, quotas, retention, write-back jobs, checkpoint, durability, events (KvEvent), byte counts, bandwidth limits. cache()
+/// returns it.
 ///
-/// Keys: foreign_key() makes them from names of any length (radix/keys/block_keys.hpp). KeyOrder says whether the keys of an order
-/// are a prefix, or stand alone.
+/// Keys: foreign_key() makes them from names of any length (radix/keys/block_keys.hpp). KeyOrder says whether the keys of an
+/// order are a prefix, or stand alone.
 ///
 /// Ownership: the Cache outlives the OffloadCache, and has one at a time. Destroying it ends no job: call drain() before, or let
 /// CacheSystem wait. poll() of this class takes the place of Cache::poll(). Slots and memory that an
 /// order names belong to its job until the result of their block: compute and other programs must not write them meanwhile, and
 /// must not read slots that a load writes. After the result nothing of the cache touches them.
 ///
-/// Threads: one, that of the Cache. No call blocks, except drain(). poll() copies at most some megabytes between caller's memory and
-/// the host tier.
+/// Threads: one, that of the Cache. No call blocks, except drain(). poll() copies at most some megabytes between caller's memory
+/// and the host tier.
 ///
 /// Units: blocks of a pool. Errors: a call that fails returns the reason and changes nothing. A block that cannot be moved is a
 /// result, not a failure of the call. No call that returns a Result throws, except std::bad_alloc.
@@ -63,8 +64,8 @@ class OffloadCache {
   /// again when jobs have ended), paused (Cache::clear), stopped.
   [[nodiscard]] Result<void> load(const OffloadOrder& order);
   /// Stores blocks: copies them to the host tier, and from there to storage as the write policy says. It takes its host slots at
-  /// once, and evicts what the policy says; blocks of its own order are never evicted for it. A block that is there already is not
-  /// copied. Its result says that the host tier has it (or storage, if it was there). Fails as load().
+  /// once, and evicts what the policy says; blocks of its own order are never evicted for it. A block that is there already is
+  /// not copied. Its result says that the host tier has it (or storage, if it was there). Fails as load().
   [[nodiscard]] Result<void> store(const OffloadOrder& order);
   /// Ends the job's blocks that have not begun to cross the link with `cancelled`, at once. The others end as soon as the device
   /// is done with them. Fails: not_found.

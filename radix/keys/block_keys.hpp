@@ -48,9 +48,9 @@ struct RootFields {
 /// Returns the root key of a namespace. It stands before the first block of every sequence.
 [[nodiscard]] BlockKey root_key(const RootFields& fields);
 
-/// Returns the key of a block that another program has named, for an OffloadCache. The name is bytes of any length. `space` is the
-/// key of a namespace, as root_key() makes it: equal names in different namespaces have different keys. The message has a kind of
-/// its own, so the key never equals one of a KeyChain. It does not depend on any other block.
+/// Returns the key of a block that another program has named, for an OffloadCache. The name is bytes of any length. `space` is
+/// the key of a namespace, as root_key() makes it: equal names in different namespaces have different keys. The message has a
+/// kind of its own, so the key never equals one of a KeyChain. It does not depend on any other block.
 [[nodiscard]] BlockKey foreign_key(const BlockKey& space, std::span<const std::byte> name);
 /// The keys of many names, in order. Faster than one call for each.
 [[nodiscard]] std::vector<BlockKey> foreign_keys(const BlockKey& space, std::span<const std::span<const std::byte>> names);

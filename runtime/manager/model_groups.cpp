@@ -16,8 +16,7 @@ ModelGroups::ModelGroups(const ManagerConfig& config, ManagerStats& stats, KvEve
   single_ = rules_.size() == 1 && rules_.front().chained();
   for (std::size_t number = 0; number < config.pool_count(); ++number) {
     const PoolId id{static_cast<std::uint16_t>(number)};
-    owned_pools_.push_back(std::make_unique<TieredPool>(id, config, config.pool(id), stats, events, budget,
-                                                        offload_totals));
+    owned_pools_.push_back(std::make_unique<TieredPool>(id, config, config.pool(id), stats, events, budget, offload_totals));
     pools_.push_back(owned_pools_.back().get());
   }
 }

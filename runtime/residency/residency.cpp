@@ -35,6 +35,7 @@ Residency::Residency(const ManagerConfig& config, KvEvents& events)
       staging_blocks_{config.staging_blocks},
       device_policy_{config.device_blocks == 0 ? lru_policy(0) : make_policy(config, config.device_blocks)},
       host_policy_{make_host_policy(config)},
+      tree_{config.key_order == KeyOrder::flat ? PrefixTree::Shape::flat : PrefixTree::Shape::tree},
       device_{config.first_slot + config.device_blocks},
       arena_{config.host_blocks + config.staging_blocks},
       events_{events} {

@@ -466,7 +466,8 @@ void NamedCopies::sweep() {
     const Job job = jobs_.take(finished_.back());
     finished_.pop_back();
     by_id_.erase(job.id);
-    for (const Prefix& pin : job.pins) residency_.unpin_incomplete(pin);
+    // The first blocks of an order are unpinned last. So of blocks that stand alone, the last ones are evicted first.
+    for (std::size_t i = job.pins.size(); i-- > 0;) residency_.unpin_incomplete(job.pins[i]);
     OffloadEvent event;
     event.kind = OffloadEvent::Kind::ended;
     event.job = job.id;

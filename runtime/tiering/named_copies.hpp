@@ -166,7 +166,7 @@ class NamedCopies {
   std::uint32_t in_flight_ = 0;
   std::vector<JobIndex> finished_;  ///< to be ended by sweep()
   VectorPool<PartRef> spare_refs_;
-  std::vector<SlotPair> pairs_;     ///< scratch
+  std::vector<SlotPair> pairs_;  ///< scratch
   std::vector<PartRef> scratch_;
 };
 

@@ -236,7 +236,7 @@ void TieredPool::on_time(TimePoint now) {
   named_copies_.on_time(now);
 }
 
-TimePoint TieredPool::next_deadline() const { 
+TimePoint TieredPool::next_deadline() const {
   return std::min({flushes_.next_deadline(), loads_.next_deadline(), named_copies_.next_deadline()});
 }
 

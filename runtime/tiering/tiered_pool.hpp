@@ -62,8 +62,8 @@ struct ComputedBlocks {
 /// Threads: the manager's.
 class TieredPool {
  public:
-  /// `sizes` are those of this pool; the sizes in `config` are those of the first pool. `stats`, `events`, `budget` and `offload_totals` belong to
-  /// the manager, and outlive the pool.
+  /// `sizes` are those of this pool; the sizes in `config` are those of the first pool. `stats`, `events`, `budget` and
+  /// `offload_totals` belong to the manager, and outlive the pool.
   TieredPool(PoolId id, const ManagerConfig& config, const PoolSizes& sizes, ManagerStats& stats, KvEvents& events,
              WriteBudget& budget, OffloadTotals& offload_totals);
   TieredPool(const TieredPool&) = delete;

@@ -14,9 +14,10 @@ namespace {
 void validate(const PoolSizes& pool, std::size_t number, bool storage) {
   if (pool.engine_blocks > 0) {
     if (pool.device_blocks > 0 || pool.first_slot > 0 || pool.null_block) {
-      refuse(fmt::format("pool {}: its device slots belong to the engine, so device_blocks and first_slot must be 0, and there is "
-                         "no null block",
-                         number));
+      refuse(
+          fmt::format("pool {}: its device slots belong to the engine, so device_blocks and first_slot must be 0, and there is "
+                      "no null block",
+                      number));
     }
     if (pool.engine_blocks >= Copy::slots_max) {
       refuse(fmt::format("pool {}: {} slots of the engine: they must be under {}", number, pool.engine_blocks, Copy::slots_max));
@@ -38,6 +39,11 @@ void validate(const PoolSizes& pool, std::size_t number, bool storage) {
 }  // namespace
 
 void validate(const ManagerConfig& config) {
+  for (std::size_t pool = 0; pool < config.pool_count() && config.key_order == KeyOrder::flat; ++pool) {
+    if (config.pool(PoolId{static_cast<std::uint16_t>(pool)}).device_blocks > 0) {
+      refuse(fmt::format("pool {}: flat keys are for pools whose device slots belong to the engine (engine_blocks)", pool));
+    }
+  }
   for (std::size_t pool = 0; pool < config.pool_count(); ++pool) {
     validate(config.pool(PoolId{static_cast<std::uint16_t>(pool)}), pool, config.storage);
   }

@@ -48,11 +48,12 @@ TEST(OffloadSimulation, moves_only_right_blocks_and_touches_no_slot_after_its_re
     total.refused += seen.refused;
     total.storage_errors += seen.storage_errors;
   }
-  std::printf("loaded %lu (storage %lu), stored %lu, late %lu, cancelled %lu, missed %lu, full %lu, orphans %lu, memory %lu, layers %lu, "
-              "unconfirmed %lu, crashes %lu, durable %lu, hits %lu, joined %lu, refused %lu, errors %lu\n",
-              total.loaded, total.from_storage, total.stored, total.late, total.cancelled, total.missed, total.full, total.orphans,
-              total.in_memory, total.layers, total.unconfirmed, total.crashes, total.durable, total.hits_compared, total.joined,
-              total.refused, total.storage_errors);
+  std::printf(
+      "loaded %lu (storage %lu), stored %lu, late %lu, cancelled %lu, missed %lu, full %lu, orphans %lu, memory %lu, layers %lu, "
+      "unconfirmed %lu, crashes %lu, durable %lu, hits %lu, joined %lu, refused %lu, errors %lu\n",
+      total.loaded, total.from_storage, total.stored, total.late, total.cancelled, total.missed, total.full, total.orphans,
+      total.in_memory, total.layers, total.unconfirmed, total.crashes, total.durable, total.hits_compared, total.joined,
+      total.refused, total.storage_errors);
   if (count < 100) return;
   // Worlds in which nothing happens would prove nothing.
   EXPECT_GT(total.loaded, count * 10);

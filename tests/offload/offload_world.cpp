@@ -203,7 +203,8 @@ void OffloadWorld::order(bool load) {
     for (std::size_t i = 0; i < blocks; ++i) {
       if (load && random_.chance(0.7)) continue;
       const std::uint32_t slot = job.slots[i].value();
-      const std::vector<std::byte> bytes = load ? std::vector<std::byte>(block_bytes, std::byte(i)) : content(job.names[job.first + i]);
+      const std::vector<std::byte> bytes =
+          load ? std::vector<std::byte>(block_bytes, std::byte(i)) : content(job.names[job.first + i]);
       ++computing_[slot];
       order.after = device_->launch([this, life = life_, device = device_.get(), slot, bytes](BlockAccess& access) {
         if (!*life || device != device_.get()) return;
@@ -449,7 +450,8 @@ void OffloadWorld::crash() {
         std::vector<Name> path{name};
         if (options_.order == KeyOrder::prefix) {
           path.clear();
-          for (std::size_t length = 2; length <= name.size(); ++length) path.emplace_back(name.begin(), name.begin() + static_cast<std::ptrdiff_t>(length));
+          for (std::size_t length = 2; length <= name.size(); ++length)
+            path.emplace_back(name.begin(), name.begin() + static_cast<std::ptrdiff_t>(length));
         }
         if (store_->contains(key_of(name)) && offload_->leading(keys_of(path)) == path.size()) durable.insert(name);
       }
