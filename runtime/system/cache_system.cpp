@@ -34,14 +34,15 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
     throw std::invalid_argument{fmt::format("write policy {} needs storage", to_string(options.write_policy))};
   }
   ManagerConfig config;
-  config.device_blocks = options.device_blocks;
+  (options.engine_owns_slots ? config.engine_blocks : config.device_blocks) = options.device_blocks;
+  config.key_order = options.key_order;
   config.host_blocks = options.host_blocks;
   config.storage = has_storage(options);
   config.staging_blocks = options.staging_blocks;
   if (config.staging_blocks == 0 && config.storage) config.staging_blocks = default_staging_blocks;
   const std::uint64_t arena_blocks = std::uint64_t{config.host_blocks} + config.staging_blocks;
-  if (config.device_blocks >= Copy::slots_max || arena_blocks >= Copy::slots_max) {
-    throw std::invalid_argument{fmt::format("{} device blocks and {} host blocks: each must be under {}", config.device_blocks,
+  if (options.device_blocks >= Copy::slots_max || arena_blocks >= Copy::slots_max) {
+    throw std::invalid_argument{fmt::format("{} device blocks and {} host blocks: each must be under {}", options.device_blocks,
                                             arena_blocks, Copy::slots_max)};
   }
   config.caching = options.caching;
@@ -207,7 +208,7 @@ struct CacheSystem::Parts {
     const std::shared_ptr<HostPins> pins = CudaDevice::shared_pins();
     TransferSchedulerConfig lanes;
     lanes.rates = options.lane_rates;
-    const std::uint32_t slots = std::max(config.device_blocks, options.device_blocks_max);
+    const std::uint32_t slots = std::max(options.device_blocks, options.device_blocks_max);
     for (std::uint32_t rank = 0; rank < rank_count(options); ++rank) {
       const PoolMemory pool{.slots = slots, .host = &arena, .share = share_of(rank, options), .layers = options.layers};
       owned_devices.push_back(open_device(device_of(rank, options), pool, arena, pins));

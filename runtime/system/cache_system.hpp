@@ -86,6 +86,11 @@ struct CacheSystemOptions {
   /// its whole load.
   std::uint32_t layers = 1;
   std::uint32_t device_blocks = 0;
+  /// If true, the device_blocks slots of the device belong to the engine, and the cache has no device tier of its own. Its
+  /// requests are then the orders of an OffloadCache: `OffloadCache offload{system.cache()};`.
+  bool engine_owns_slots = false;
+  /// For an OffloadCache: whether the keys of an order are a prefix, or stand alone. `flat` needs engine_owns_slots.
+  KeyOrder key_order = KeyOrder::prefix;
   std::uint32_t host_blocks = 0;
   /// Memory is reserved for this many device blocks, so that Cache::resize can go up to it; 0: device_blocks. The host tier needs
   /// no such limit, because its memory grows and shrinks with its size.

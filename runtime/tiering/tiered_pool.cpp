@@ -391,6 +391,7 @@ std::optional<BlockPlace> TieredPool::find_block(const BlockKey& key) const {
 }
 
 Result<void> TieredPool::resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing) {
+  if (tier == Tier::device && config_.engine_blocks > 0) return Errc::invalid_argument;  // they belong to the engine
   const Result<void> resized = resizer_.resize(tier, blocks, closing);
   if (resized) (tier == Tier::device ? config_.device_blocks : config_.host_blocks) = blocks;
   return resized;

@@ -484,8 +484,9 @@ void OffloadWorld::check() {
   cache_->manager().check_invariants();
   transfers_->check_invariants();
   cache_->take_events(kv_events_);
-  mirror_.apply(kv_events_);
-  if (!kv_events_.empty()) mirror_.compare(cache_->manager());
+  // (After a restart, no event reports what storage had before.)
+  if (seen_.crashes == 0) mirror_.apply(kv_events_);
+  if (seen_.crashes == 0 && !kv_events_.empty()) mirror_.compare(cache_->manager());
   if (store_ != nullptr) store_->check_invariants();
   for (std::uint32_t slot = 0; slot < device_slots; ++slot) {
     if (written_[slot] || computing_[slot] > 0) continue;
