@@ -31,7 +31,8 @@ enum class OffloadHit : std::uint8_t {
 /// only during the call; the slots and the memory belong to the job until the result of their block.
 struct OffloadOrder {
   OffloadJobId id;
-  /// The key of each block. In prefix order (KeyOrder::prefix) these are the keys of a prefix, from its first block on.
+  /// The key of each block. In prefix order (KeyOrder::prefix) these are the keys of a prefix, from its first block on,
+  /// made of names that are chained hashes, or by KeyChain::append_opaque.
   std::span<const BlockKey> keys;
   /// In prefix order, the job moves the blocks from this index on; the keys before it say only where they belong.
   std::uint32_t first = 0;

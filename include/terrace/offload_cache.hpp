@@ -65,7 +65,8 @@ class OffloadCache {
   [[nodiscard]] Result<void> load(const OffloadOrder& order);
   /// Stores blocks: copies them to the host tier, and from there to storage as the write policy says. It takes its host slots at
   /// once, and evicts what the policy says; blocks of its own order are never evicted for it. A block that is there already is
-  /// not copied. Its result says that the host tier has it (or storage, if it was there). Fails as load().
+  /// not copied. Its result says that the host tier has it (or storage, if it was there). Fails as load(), and with
+  /// invalid_argument if keys in prefix order are not chained: they contradict blocks that are there.
   [[nodiscard]] Result<void> store(const OffloadOrder& order);
   /// Ends the job's blocks that have not begun to cross the link with `cancelled`, at once. The others end as soon as the device
   /// is done with them. Fails: not_found.

@@ -25,7 +25,14 @@ NamedCopies::NamedCopies(const ManagerConfig& config, Residency& residency, Defe
 void NamedCopies::find(std::span<const BlockKey> keys, std::vector<Prefix>& found) const {
   const PrefixTree& tree = residency_.tree();
   found.clear();
-  if (!flat_) return found.push_back(tree.find(keys));
+  if (!flat_) {
+    // The tree relies on chained keys, and compares only some of them. Keys of a caller may not be chained, so all are compared.
+    Prefix prefix = tree.find(keys);
+    for (std::uint32_t depth = 0; depth < prefix.length; ++depth) {
+      if (tree.key({prefix.node, depth}) != keys[depth]) prefix = tree.first(prefix, depth);
+    }
+    return found.push_back(prefix);
+  }
   found.reserve(keys.size());
   for (const BlockKey& key : keys) found.push_back(tree.find(std::span{&key, 1}));
 }
@@ -46,7 +53,14 @@ Result<void> NamedCopies::check(const OffloadOrder& order, Direction direction) 
     const bool free = direction == Direction::swap_in ? use == 0 : use < being_written - 1;
     if (!free) return Errc::in_use;
   }
-  if (direction == Direction::swap_out || order.slots.size() < 2) return {};
+  if (direction == Direction::swap_out) {
+    std::vector<Prefix> found;
+    find(order.keys, found);
+    // Keys that are not chained: the tree would take them for a prefix that it knows.
+    const bool chained = flat_ || found.front().length == residency_.tree().find(order.keys).length;
+    return chained ? Result<void>{} : Result<void>{Errc::invalid_argument};
+  }
+  if (order.slots.size() < 2) return {};
   std::vector<SlotId> sorted{order.slots.begin(), order.slots.end()};
   std::ranges::sort(sorted);
   if (std::ranges::adjacent_find(sorted) != sorted.end()) return Errc::invalid_argument;

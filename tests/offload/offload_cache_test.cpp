@@ -235,6 +235,18 @@ TEST_F(Offload, in_prefix_order_a_block_is_stored_only_behind_its_parent) {
   EXPECT_EQ(offload->leading(keys), 4U);
 }
 
+TEST_F(Offload, in_prefix_order_keys_that_are_not_chained_never_name_a_wrong_block) {
+  make(sizes(8, KeyOrder::prefix));
+  put(1, names({1, 2, 3}), 0, 10);
+  // The last keys are equal, so a tree of chained keys would take all to be equal.
+  const auto keys = names({1, 9, 3});
+  EXPECT_EQ(offload->leading(keys), 1U);
+  ASSERT_TRUE(offload->load(order(2, keys, slots({4, 5, 6}))).has_value());
+  settle();
+  EXPECT_EQ(results(2), (std::map<std::uint32_t, ErrorCode>{{0, {}}, {1, Errc::not_found}, {2, Errc::not_found}}));
+  EXPECT_EQ(offload->store(order(3, keys, slots({4, 5, 6}))).error(), Errc::invalid_argument);
+}
+
 TEST_F(Offload, two_jobs_for_one_block_share_one_copy) {
   make(sizes(8, KeyOrder::flat, true));
   const auto keys = names({1});

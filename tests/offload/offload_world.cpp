@@ -61,7 +61,7 @@ void OffloadWorld::make() {
   const PoolMemory memory{device_slots, arena_.get(), {}, options_.layers};
   device_ = std::make_unique<SimulatedDevice>(std::span{&memory, 1});
   TransferSchedulerConfig scheduler;
-  scheduler.piece_bytes = Bytes{block_bytes * random_.between(1, 4)};
+  scheduler.piece_bytes = Bytes{block_bytes * random_.between(1, 4) / options_.layers};
   transfers_ = std::make_unique<DirectTransfers>(scheduler, *device_, clock_, waker_);
   store_ = make_store();
 
@@ -151,14 +151,14 @@ std::vector<OffloadWorld::Name> OffloadWorld::random_names() {
   const std::uint64_t count = random_.between(1, 7);
   if (options_.order == KeyOrder::flat) {
     std::set<Name> distinct;
-    while (distinct.size() < count) distinct.insert({generation_, static_cast<std::uint32_t>(random_.below(40))});
+    while (distinct.size() < count) distinct.insert({generation_, static_cast<std::uint32_t>(random_.below(24))});
     names.assign(distinct.begin(), distinct.end());
     std::ranges::reverse(names);
     return names;
   }
   Name name{generation_};
   for (std::uint64_t i = 0; i < count; ++i) {
-    name.push_back(static_cast<std::uint32_t>(i == 0 ? random_.below(4) : random_.chance(0.6) ? 0 : random_.below(3)));
+    name.push_back(static_cast<std::uint32_t>(i == 0 ? random_.below(3) : random_.chance(0.7) ? 0 : random_.below(2)));
     names.push_back(name);
   }
   return names;
