@@ -263,17 +263,8 @@ void NamedCopies::on_read(std::uint64_t token, ErrorCode error) {
   const Read read = reads_.take(token & ~token_bit);
   if (!read.slot_is_ours) host_slots_.has_landed();
   if (error) {
-    if (read.slot_is_ours) {
-      residency_.free_slot(Tier::host, read.slot);
-    } else if (!read.abandoned) {
-      residency_.fail_fill(read.block, Tier::host, FailedSlot::free);
-    } else {
-      // The job has unpinned the block already. Copies that depend on this one go with it.
-      const Prefix prefix{read.block.node, read.block.depth + 1};
-      residency_.pin(prefix);
-      residency_.fail_fill(read.block, Tier::host, FailedSlot::free);
-      residency_.unpin_incomplete(prefix, read.block);
-    }
+    if (read.slot_is_ours) residency_.free_slot(Tier::host, read.slot);
+    else fail_host_copy(read.block);
   } else if (!read.slot_is_ours) {
     residency_.publish(read.block, Tier::host);
   }
@@ -395,12 +386,20 @@ void NamedCopies::finish_copy(PartRef ref, ErrorCode error) {
   if (jobs_.at(ref.job).direction == Direction::swap_in) {
     release_source(p);
   } else if (error) {
-    residency_.fail_fill(p.block, Tier::host, FailedSlot::free);
+    fail_host_copy(p.block);
   } else {
     residency_.publish(p.block, Tier::host);
     if (write_through_) storage_writer_.write_through(p.block, 1);
   }
   end_part(ref, error);
+}
+
+/// Copies that depend on this one go with it, unless a job pins them. Then they go when it unpins them.
+void NamedCopies::fail_host_copy(BlockRef block) {
+  const Prefix prefix{block.node, block.depth + 1};
+  residency_.pin(prefix);
+  residency_.fail_fill(block, Tier::host, FailedSlot::free);
+  residency_.unpin_incomplete(prefix, block);
 }
 
 void NamedCopies::release_source(const Part& part) {
@@ -516,7 +515,7 @@ void NamedCopies::end_waiting(JobIndex index, ErrorCode error) {
         break;
       case State::landed:
         if (jobs_.at(index).direction == Direction::swap_in) release_source(p);
-        else residency_.fail_fill(p.block, Tier::host, FailedSlot::free);
+        else fail_host_copy(p.block);
         end_part({index, i}, error);
         break;
       case State::crossing:

@@ -137,6 +137,7 @@ class NamedCopies {
   void end_part(PartRef ref, ErrorCode error);
   void end_waiting(JobIndex index, ErrorCode error);
   void finish_copy(PartRef ref, ErrorCode error);
+  void fail_host_copy(BlockRef block);
   void release_source(const Part& part);
   void set_layers(JobIndex index, TransferId transfer, std::uint32_t layers);
   [[nodiscard]] std::uint32_t layers(const Job& job) const;
